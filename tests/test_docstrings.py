@@ -1,33 +1,91 @@
-"""The examples in docstrings run, and show what they say."""
+"""Every public name has an example, and the examples in docstrings show what runs."""
 
 from __future__ import annotations
 
 import doctest
+import functools
 import importlib
+import inspect
 import pkgutil
+import re
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
+import pytest
 
 import uopc
 import uopc.numpy as unp
+from tests.public_names import documented, public
+from uopc.tensor import examples
 
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
+# What an example need not import: `docs/api.md` says so.
+NAMES = {"np": np, "uopc": uopc, "unp": unp, "dtypes": uopc.dtypes}
+# Parts of the package, so that processes share the work; the last: functions that tables make.
+PARTS = ("uopc.ir", "uopc.numpy", "uopc.program", "uopc.tensor", "uopc", "tables")
 
 
-def examples() -> Iterator[doctest.DocTest]:
-    finder, names = doctest.DocTestFinder(), {"np": np, "uopc": uopc, "unp": unp}
+def in_modules() -> Iterator[doctest.DocTest]:
+    """Those of the functions and classes that a file defines."""
+    finder = doctest.DocTestFinder()
     for found in pkgutil.walk_packages(uopc.__path__, "uopc."):
         if found.name != "uopc.__main__":  # it ends the process
-            module = importlib.import_module(found.name)
-            yield from finder.find(module, globs=names | {"dtypes": uopc.dtypes})
+            yield from finder.find(importlib.import_module(found.name), globs=NAMES)
 
 
-def test_examples_run() -> None:
-    ran, report = 0, []
-    for test in examples():
+def of_tables(known: set[str]) -> Iterator[doctest.DocTest]:
+    """Those of public names that no file defines by themselves."""
+    for name, found in public():
+        doc = inspect.getdoc(found) or ""
+        if doc not in known:
+            known.add(doc)
+            yield doctest.DocTestParser().get_doctest(doc, dict(NAMES), name, None, None)
+
+
+@functools.cache
+def collected() -> dict[str, list[doctest.DocTest]]:
+    tests: dict[str, list[doctest.DocTest]] = {part: [] for part in PARTS}
+    known = set()
+    for test in in_modules():
         if test.examples:
-            ran += 1
-            doctest.DocTestRunner(optionflags=FLAGS, verbose=False).run(test, out=report.append)
+            known.add(inspect.cleandoc(test.docstring))
+            tests[next(p for p in PARTS if test.name.startswith(p))].append(test)
+    tests["tables"] = [test for test in of_tables(known) if test.examples]
+    return tests
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_examples_run(part: str) -> None:
+    report: list[str] = []
+    for test in collected()[part]:
+        doctest.DocTestRunner(optionflags=FLAGS, verbose=False).run(test, out=report.append)
     assert not report, "".join(report)
-    assert ran >= 16
+    assert len(collected()[part]) >= 10
+
+
+def calls(name: str, found: Any) -> bool:
+    """True if an example uses the name, or the name of the function that it stands for."""
+    parsed = doctest.DocTestParser().get_examples(inspect.getdoc(found) or "")
+    own = getattr(documented(found), "__name__", "")
+    words = {re.escape(n) for n in (name.rsplit(".", 1)[-1], own) if n}
+    uses = re.compile(rf"\b(?:{'|'.join(words)})\b")
+    if inspect.isclass(documented(found)):
+        return bool(parsed)
+    return any(uses.search(example.source) for example in parsed)
+
+
+def test_each_public_name_has_an_example() -> None:
+    names = dict(public())
+    assert len(names) > 500
+    assert [name for name, found in names.items() if not calls(name, found)] == []
+
+
+@pytest.mark.parametrize("name", [n for n in examples.ROWS if hasattr(np, n)])
+def test_examples_of_tables_are_those_of_numpy(name: str) -> None:
+    """The results that NumPy's function of that name gives, where it has one."""
+    x, rest, result = examples.ROWS[name]
+    if name == "astype":
+        rest = rest.replace("unp", "np")
+    call = f"np.{name}(np.array({x}), {rest})"
+    assert repr(np.asarray(eval(call, dict(NAMES)))) == result

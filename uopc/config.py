@@ -197,7 +197,13 @@ chosen = _current.get
 
 @contextlib.contextmanager
 def options(**fields: Any) -> Iterator[Options]:
-    """Options for a block: `with uopc.options(debug=2): …`. UserError for an unknown name."""
+    """Options for a block: `with uopc.options(debug=2): …`. UserError for an unknown name.
+
+    Examples:
+        >>> with uopc.options(threads=1) as chosen:
+        ...     chosen.threads
+        1
+    """
     unknown = fields.keys() - _KINDS.keys()
     if unknown:
         known = ", ".join(sorted(_KINDS))

@@ -48,6 +48,12 @@ def compile(
     PatternMatcher (or a rule, or a list) run right before each kernel is final, or a dict of these
     by pass: they rewrite its result, which is verified. verify: check every stage and access.
     Raises UserError (graph or arguments are wrong), InvalidIR, Unsupported.
+
+    Examples:
+        >>> x, y = uopc.param("x", (3,)), uopc.param("y", (3,))
+        >>> program = uopc.compile({"sum": x + y, "product": x * y})
+        >>> program(np.array([1, 2, 3], "f4"), y=np.full(3, 2, "f4"))
+        {'sum': array([3., 4., 5.], dtype=float32), 'product': array([2., 4., 6.], dtype=float32)}
     """
     options = config.current()
     _check_kinds(device, inputs, name)
@@ -114,7 +120,14 @@ def save_schedule(program: Program, file: str | os.PathLike[str]) -> None:
     """Write a program's graph with the Opts of each kernel, as text; constant arrays beside it.
 
     UserError if a file cannot be written, Unsupported for a program with rules.
-    `uopc.save_schedule(program, "program.uop")`
+
+    Examples:
+        >>> import os, tempfile
+        >>> program = uopc.compile(uopc.param("x", (3,)) * 2)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     uopc.save_schedule(program, f"{folder}/double.uop")
+        ...     os.listdir(folder)
+        ['double.uop']
     """
     from uopc.program import saved
 
@@ -126,7 +139,15 @@ def load_schedule(file: str | os.PathLike[str]) -> Program:
 
     Each Opt is checked as those of a compile. UserError where this version makes other kernels of
     the graph or refuses an Opt, InvalidIR where the file is damaged.
-    `uopc.load_schedule("program.uop")`
+
+    Examples:
+        >>> import tempfile
+        >>> program = uopc.compile(uopc.param("x", (3,)) * 2)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     uopc.save_schedule(program, f"{folder}/double.uop")
+        ...     same = uopc.load_schedule(f"{folder}/double.uop")
+        >>> same(np.array([1, 2, 3], "f4"))
+        array([2., 4., 6.], dtype=float32)
     """
     from uopc.program import saved
 

@@ -4,36 +4,92 @@ from __future__ import annotations
 
 
 class Error(Exception):
-    """Base of everything uopc raises on purpose."""
+    """Base of everything uopc raises on purpose.
+
+    Examples:
+        >>> try:
+        ...     uopc.zeros((2, 3)).reshape(4)
+        ... except uopc.Error as error:
+        ...     print(error)
+        reshape: (2, 3) has 6 elements, (4) has 4
+    """
 
 
 class UserError(Error, ValueError):
-    """The caller's program or arguments are wrong: shape, dtype value, name, bounds."""
+    """The caller's program or arguments are wrong: shape, dtype value, name, bounds.
+
+    It is a ValueError of Python's too.
+
+    Examples:
+        >>> uopc.zeros((2, 3)).reshape(4)
+        Traceback (most recent call last):
+        uopc.errors.UserError: reshape: (2, 3) has 6 elements, (4) has 4
+    """
 
 
 class UserTypeError(UserError, TypeError):
-    """The caller passed the wrong kind of thing: a dtype, a class, a number of arguments."""
+    """The caller passed the wrong kind of thing: a dtype, a class, a number of arguments.
+
+    Examples:
+        >>> uopc.jit(3)
+        Traceback (most recent call last):
+        uopc.errors.UserTypeError: jit: expected a function, got 3
+    """
 
 
 class UserIndexError(UserError, IndexError):
-    """An index known when the graph is built is out of range (so unpacking and loops end)."""
+    """An index known when the graph is built is out of range (so unpacking and loops end).
+
+    Examples:
+        >>> uopc.zeros((2, 3))[5]
+        Traceback (most recent call last):
+        uopc.errors.UserIndexError: index 5 is out of range for axis 0 of size 2
+    """
 
 
 class UserAttributeError(UserError, AttributeError):
-    """An attribute that arrays of other libraries have, and UOps under another name."""
+    """An attribute that arrays of other libraries have, and UOps under another name.
+
+    Examples:
+        >>> uopc.zeros((2, 3)).item
+        Traceback (most recent call last):
+        uopc.errors.UserAttributeError: a UOp has no item: write float(program(...))
+    """
 
 
 class InvalidIR(Error):
-    """A graph breaks an invariant of its level, or text does not parse."""
+    """A graph breaks an invariant of its level, or text does not parse.
+
+    Examples:
+        >>> uopc.UOp(uopc.Ops.EXP, dtypes.float32, ())
+        Traceback (most recent call last):
+        uopc.errors.InvalidIR: Ops.EXP takes 1 operands, got 0
+    """
 
 
 class Unsupported(Error):
-    """The input is legal, but this target or version cannot do it."""
+    """The input is legal, but this target or version cannot do it.
+
+    Examples:
+        >>> uopc.compile(uopc.zeros((3,)), beam=2)
+        Traceback (most recent call last):
+        uopc.errors.Unsupported: beam search is not implemented: leave beam and UOPC_BEAM at 0
+    """
 
 
 class DeviceError(Error, RuntimeError):
-    """A device or its driver is missing, or failed while it ran a program."""
+    """A device or its driver is missing, or failed while it ran a program.
+
+    Examples:
+        >>> issubclass(uopc.errors.DeviceError, (uopc.Error, RuntimeError))
+        True
+    """
 
 
 class DeviceMemoryError(DeviceError, MemoryError):
-    """A device has too little memory for a program."""
+    """A device has too little memory for a program.
+
+    Examples:
+        >>> issubclass(uopc.errors.DeviceMemoryError, MemoryError)
+        True
+    """

@@ -93,7 +93,13 @@ class MemoryCache(Generic[T]):
 
 
 def clear() -> None:
-    """Empty the memory (not the disk), and set the counters to zero."""
+    """Empty the memory (not the disk), and set the counters to zero.
+
+    Examples:
+        >>> uopc.cache.clear()
+        >>> uopc.cache.counters()["compiled"]
+        0
+    """
     for memory in list(_memories):
         memory.clear()
     statistics.reset()

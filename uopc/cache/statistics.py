@@ -38,13 +38,23 @@ def counters() -> dict[str, int]:
     programs that were used instead; *_hits and *_misses: programs that were found, or not;
     disk_rejected: entries that could not be used; disk_stored and disk_failed: entries that were
     written, or could not be.
+
+    Examples:
+        >>> sorted(uopc.cache.counters())[:3]
+        ['compiled', 'disk_failed', 'disk_hits']
     """
     with _lock:
         return {name: _counted[name] for name in COUNTERS}
 
 
 def problems() -> list[str]:
-    """The latest reasons why entries were rejected or not written."""
+    """The latest reasons why entries were rejected or not written.
+
+    Examples:
+        >>> uopc.cache.clear()
+        >>> uopc.cache.problems()
+        []
+    """
     return list(_problems)
 
 

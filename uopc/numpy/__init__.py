@@ -3,6 +3,7 @@
 `import uopc.numpy as unp`: functions take Arrays, UOps, NumPy arrays and numbers. Of UOps alone
 they give UOps, else Arrays. NumPy's own functions and operators come here when they meet one.
 
+Examples:
     >>> import uopc.numpy as unp
     >>> unp.sum(unp.arange(4))
     Array(int64(), not computed)

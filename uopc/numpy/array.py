@@ -42,6 +42,13 @@ class Array:
     """A value of the graph with the operators and methods of the Array API: `==` compares values.
 
     `weak`: it was a Python number, which takes the dtype of the arrays it meets.
+
+    `tracing`: the Trace of the function that it is a value of, or None.
+
+    Examples:
+        >>> x = unp.asarray([1.0, 4.0])
+        >>> np.asarray(np.sqrt(x) + 1), (x == 4).tolist()
+        (array([2., 3.]), [False, True])
     """
 
     __slots__ = ("__weakref__", "_uop", "_value", "tracing", "weak")
@@ -54,7 +61,12 @@ class Array:
     # ------------------------------------------------------------ facts
     @property
     def uop(self) -> UOp:
-        """The graph. UserError for an array of a traced function that has returned."""
+        """The graph. UserError for an array of a traced function that has returned.
+
+        Examples:
+            >>> uopc.compile(unp.asarray([1, 2]).uop + 1)()
+            array([2, 3])
+        """
         if self.tracing is not None and not self.tracing.open:
             raise UserError(
                 f"an array of {self.tracing.name} is used after the function has returned: return"
@@ -64,22 +76,52 @@ class Array:
 
     @property
     def dtype(self) -> DType:
+        """The dtype of the elements.
+
+        Examples:
+            >>> unp.asarray([1, 2]).dtype
+            dtypes.int64
+        """
         return self._uop.dtype
 
     @property
     def shape(self) -> tuple[Any, ...]:
+        """The dimensions: ints, or UOps of dtype index for symbolic sizes.
+
+        Examples:
+            >>> unp.zeros((2, 3)).shape
+            (2, 3)
+        """
         return shapes.shape(self._uop)
 
     @property
     def ndim(self) -> int:
+        """The number of dimensions.
+
+        Examples:
+            >>> unp.zeros((2, 3)).ndim
+            2
+        """
         return len(self.shape)
 
     @property
     def size(self) -> Any:
+        """The number of elements: an int, or a UOp if a size is symbolic.
+
+        Examples:
+            >>> unp.zeros((2, 3)).size
+            6
+        """
         return shapes.size(self.shape)
 
     @property
     def device(self) -> str:
+        """"cpu": arrays are values of the CPU, and `jit` and `compile` choose another device.
+
+        Examples:
+            >>> unp.zeros((2, 3)).device
+            'cpu'
+        """
         return "cpu"
 
     def __repr__(self) -> str:
@@ -92,7 +134,12 @@ class Array:
 
     # ------------------------------------------------------------ values
     def value(self, who: str = "its value") -> npt.NDArray[Any]:
-        """The value as a NumPy array, which cannot be written. UserTypeError while it is traced."""
+        """The value as a NumPy array, which cannot be written. UserTypeError while it is traced.
+
+        Examples:
+            >>> unp.asarray([1, 2]).value()
+            array([1, 2])
+        """
         if self.tracing is not None:
             trace_of((self,))
             raise UserTypeError(
@@ -106,7 +153,14 @@ class Array:
         return self._value
 
     def item(self) -> Any:
-        """The value of an array of one element as a Python number."""
+        """The value of an array of one element as a Python number.
+
+        UserTypeError while it is traced.
+
+        Examples:
+            >>> unp.sum(unp.asarray([1, 2])).item()
+            3
+        """
         return self.value("item()").item()
 
     def __bool__(self) -> bool:
@@ -161,7 +215,13 @@ class Array:
         return 1, 0  # the CPU
 
     def to_device(self, device: Any, /, *, stream: Any = None) -> Array:
-        """This array. UserError for any device but cpu, and for a stream."""
+        """This array. UserError for any device but cpu, and for a stream.
+
+        Examples:
+            >>> x = unp.asarray([1, 2])
+            >>> x.to_device("cpu") is x
+            True
+        """
         if device != "cpu" or stream is not None:
             raise UserError(f"to_device: there is cpu, without streams; got {device!r}, {stream!r}")
         return self
@@ -178,7 +238,14 @@ class Array:
 
     @property
     def at(self) -> updates.Indexed:
-        """Updates of elements: `x.at[key].set(v)`, `add`, `mul`, `min`, `max` give a new Array."""
+        """Updates of elements: `x.at[key].set(v)`, `add`, `mul`, `min`, `max` give a new Array.
+
+        See `UOp.at` for the keys.
+
+        Examples:
+            >>> np.asarray(unp.zeros(4).at[1:3].add(10))
+            array([ 0., 10., 10.,  0.])
+        """
 
         def updated(key: Any, how: str, value: Any) -> Any:
             made = updates.updated(self.uop, _index(key), how, uop_of(value, "at", self.dtype))

@@ -14,7 +14,7 @@ from uopc.ir.core.dtypes import DType
 from uopc.ir.core.uop import UOp
 from uopc.numpy.array import Array, applied, same_kind, trace_of, uop_of
 from uopc.numpy.dtype_functions import as_dtype
-from uopc.tensor import creation, indexing
+from uopc.tensor import creation, examples, indexing
 
 __all__ = [
     "arange", "asarray", "empty", "empty_like", "eye", "from_dlpack", "full", "full_like",
@@ -28,7 +28,18 @@ def _on_cpu(device: Any) -> None:
 
 
 def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Any:
-    """An array of a number, a list, a NumPy array (copied) or another array."""
+    """An array of a number, a list (nested ones too), a NumPy array (copied) or another array.
+
+    The dtype is that of the values, or `dtype`: a DType, or one of NumPy's. UserTypeError for
+    complex numbers, strings and objects.
+
+    Examples:
+        >>> unp.asarray([1.5, 2.5], dtype="f4").dtype
+        dtypes.float32
+        >>> np.asarray(unp.asarray([[1, 2], [3, 4]]) * 2)
+        array([[2, 4],
+               [6, 8]])
+    """
     _on_cpu(device)
     if copy is False and not isinstance(obj, (Array, UOp)):
         raise UserError("asarray(copy=False): an array that is captured is copied")
@@ -52,12 +63,25 @@ def _holds_arrays(obj: Any) -> bool:
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
-    """An array of one that has `__dlpack__`."""
+    """An array of one that has `__dlpack__`.
+
+    Examples:
+        >>> np.asarray(unp.from_dlpack(np.array([1, 2])) + 1)
+        array([2, 3])
+    """
     return x if isinstance(x, Array) else asarray(np.from_dlpack(x), device=device, copy=copy)
 
 
 def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Any:
-    """Every element is `fill_value`."""
+    """Every element is `fill_value`.
+
+    The dtype is that of the value, int64 or float64 for Python's numbers, or `dtype`.
+
+    Examples:
+        >>> np.asarray(unp.full((2, 2), 7))
+        array([[7, 7],
+               [7, 7]])
+    """
     _on_cpu(device)
     value = uop_of(fill_value, "full")
     made = creation.full(shape, fold.cast(value, as_dtype(dtype, value.dtype)))
@@ -76,7 +100,13 @@ def _numbers(name: str, value: int) -> Any:
 
     for f, title in ((function, name), (like, f"{name}_like")):
         f.__name__ = f.__qualname__ = title
-        f.__doc__ = f"Every element is {value}, in the shape{' of x' if f is like else ''}."
+    doc, result = f"Every element is {value}", f"array([{value}., {value}.])"
+    function.__doc__ = f"{doc}, in the shape; float64 by default." + examples.section(
+        f">>> np.asarray(unp.{name}((2,)))", result
+    )
+    like.__doc__ = f"{doc}, in the shape and dtype of x." + examples.section(
+        f">>> np.asarray(unp.{name}_like(np.array([7.0, 8.0])))", result
+    )
     return function, like
 
 
@@ -86,7 +116,12 @@ empty, empty_like = _numbers("empty", 0)
 
 
 def full_like(x: Any, /, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Any:
-    """Every element is `fill_value`, in the shape and dtype of x."""
+    """Every element is `fill_value`, in the shape and dtype of x.
+
+    Examples:
+        >>> np.asarray(unp.full_like(unp.asarray([1, 2]), 7))
+        array([7, 7])
+    """
     _on_cpu(device)
     u = uop_of(x, "full_like")
     t = as_dtype(dtype, u.dtype)
@@ -98,7 +133,14 @@ def full_like(x: Any, /, fill_value: Any, *, dtype: Any = None, device: Any = No
 def arange(
     start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None
 ) -> Array:
-    """start, start + step, ... below stop; int64 if all three are integers, else float64."""
+    """start, start + step, ... below stop; int64 if all three are integers, else float64.
+
+    UserError for a step of 0.
+
+    Examples:
+        >>> np.asarray(unp.arange(2, 10, 3)), unp.arange(0.5).dtype
+        (array([2, 5, 8]), dtypes.float64)
+    """
     _on_cpu(device)
     if stop is None:
         start, stop = 0, start
@@ -126,7 +168,14 @@ def linspace(
     start: Any, stop: Any, /, num: int = 50, *, dtype: Any = None, device: Any = None,
     endpoint: bool = True,
 ) -> Array:  # fmt: skip
-    """`num` numbers from start to stop at equal distances; float64 by default."""
+    """`num` numbers from start to stop at equal distances; float64 by default.
+
+    `endpoint=False` leaves `stop` out.
+
+    Examples:
+        >>> np.asarray(unp.linspace(0, 1, 5))
+        array([0.  , 0.25, 0.5 , 0.75, 1.  ])
+    """
     _on_cpu(device)
     t = as_dtype(dtype, dtypes.float64)
     if type(num) is not int or num < 0:
@@ -143,7 +192,15 @@ def linspace(
 def eye(
     n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None
 ) -> Array:
-    """Ones on the diagonal `k` above the main one."""
+    """Ones on the diagonal `k` above the main one.
+
+    A matrix of n_rows by n_cols (n_rows by default), of float64 by default.
+
+    Examples:
+        >>> np.asarray(unp.eye(2, 3, k=1))
+        array([[0., 1., 0.],
+               [0., 0., 1.]])
+    """
     _on_cpu(device)
     columns = n_rows if n_cols is None else n_cols
     i = leaves.iota(n_rows).reshape(n_rows, 1)
@@ -152,17 +209,39 @@ def eye(
 
 
 def tril(x: Any, /, k: int = 0) -> Any:
-    """The elements up to the diagonal `k` above the main one; 0 elsewhere."""
+    """The elements up to the diagonal `k` above the main one; 0 elsewhere.
+
+    Examples:
+        >>> np.asarray(unp.tril(unp.asarray([[1, 2], [3, 4]])))
+        array([[1, 0],
+               [3, 4]])
+    """
     return applied(lambda u: indexing.tril(u, k), x)
 
 
 def triu(x: Any, /, k: int = 0) -> Any:
-    """The elements from the diagonal `k` above the main one on; 0 elsewhere."""
+    """The elements from the diagonal `k` above the main one on; 0 elsewhere.
+
+    Examples:
+        >>> np.asarray(unp.triu(unp.asarray([[1, 2], [3, 4]])))
+        array([[1, 2],
+               [0, 4]])
+    """
     return applied(lambda u: indexing.triu(u, k), x)
 
 
 def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Any]:
-    """Coordinate matrices of vectors."""
+    """Coordinate matrices of vectors.
+
+    One array for each vector: with `indexing="ij"` vector i varies along axis i, with "xy" the
+    first two axes are exchanged.
+
+    Examples:
+        >>> x, y = unp.meshgrid(unp.arange(3), unp.arange(2))
+        >>> np.asarray(x + 10 * y)
+        array([[ 0,  1,  2],
+               [10, 11, 12]])
+    """
     if indexing not in ("xy", "ij"):
         raise UserError(f"meshgrid: indexing must be 'xy' or 'ij', got {indexing!r}")
     uops = [uop_of(a, "meshgrid").reshape(-1) for a in arrays]

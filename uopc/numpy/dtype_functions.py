@@ -50,14 +50,26 @@ def as_dtype(dtype: Any, default: DType) -> DType:
 
 
 def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Any:
-    """x in another dtype: floats truncate and saturate to integers, integers wrap."""
+    """x in another dtype: floats truncate and saturate to integers, integers wrap.
+
+    UserTypeError for a dtype that uopc lacks.
+
+    Examples:
+        >>> np.asarray(unp.astype(unp.asarray([2.7, -2.7, 300.0]), unp.int8))
+        array([  2,  -2, 127], dtype=int8)
+    """
     del copy, device  # an array is a value: nobody sees whether it is a copy
     u = uop_of(x, "astype")
     return same_kind(fold.cast(u, as_dtype(dtype, u.dtype)), (x,))
 
 
 def result_type(*arrays_and_dtypes: Any) -> DType:
-    """The dtype that arrays, dtypes and numbers promote to."""
+    """The dtype that arrays, dtypes and numbers promote to.
+
+    Examples:
+        >>> unp.result_type(unp.int8, unp.uint8), unp.result_type(unp.float32, 1.5)
+        (dtypes.int16, dtypes.float32)
+    """
     if not arrays_and_dtypes:
         raise UserTypeError("result_type needs an array or a dtype")
     known = (Array, UOp, bool, int, float, np.ndarray, np.generic)
@@ -69,7 +81,12 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
 
 
 def can_cast(from_: Any, to: Any, /) -> bool:
-    """True if promotion of the two dtypes gives `to`."""
+    """True if promotion of the two dtypes gives `to`.
+
+    Examples:
+        >>> unp.can_cast(unp.int8, unp.int16), unp.can_cast(unp.int16, unp.int8)
+        (True, False)
+    """
     given = from_ if isinstance(from_, DType) else uop_of(from_).dtype
     wanted = as_dtype(to, given)
     try:
@@ -79,7 +96,14 @@ def can_cast(from_: Any, to: Any, /) -> bool:
 
 
 def isdtype(dtype: Any, kind: Any) -> bool:
-    """True if a dtype is the given one, of a kind such as `"integral"`, or either of a tuple."""
+    """True if a dtype is the given one, of a kind such as `"integral"`, or either of a tuple.
+
+    UserTypeError for an unknown kind.
+
+    Examples:
+        >>> unp.isdtype(unp.int8, "integral"), unp.isdtype(unp.int8, ("bool", unp.float32))
+        (True, False)
+    """
     if isinstance(kind, tuple):
         return any(isdtype(dtype, k) for k in kind)
     found = as_dtype(dtype, dtypes.float64)
@@ -93,7 +117,12 @@ def isdtype(dtype: Any, kind: Any) -> bool:
 
 @dataclass(frozen=True)
 class FloatInfo:
-    """Facts of a float dtype: bits, eps, greatest, least and least normal number."""
+    """Facts of a float dtype: bits, eps, greatest, least and least normal number.
+
+    Examples:
+        >>> unp.finfo(unp.float64).smallest_normal
+        2.2250738585072014e-308
+    """
 
     bits: int
     eps: float
@@ -105,7 +134,12 @@ class FloatInfo:
 
 @dataclass(frozen=True)
 class IntegerInfo:
-    """Facts of an integer dtype: bits, greatest and least number."""
+    """Facts of an integer dtype: bits, greatest and least number.
+
+    Examples:
+        >>> unp.iinfo(unp.asarray([1, 2])).bits
+        64
+    """
 
     bits: int
     max: int
@@ -118,7 +152,14 @@ def _dtype_of(type: Any) -> DType:
 
 
 def finfo(type: Any, /) -> FloatInfo:
-    """Facts of a float dtype, or of an array's."""
+    """Facts of a float dtype, or of an array's.
+
+    UserTypeError for another dtype.
+
+    Examples:
+        >>> unp.finfo(unp.float32).bits, unp.finfo(unp.float32).eps == 2**-23
+        (32, True)
+    """
     t = as_dtype(_dtype_of(type), dtypes.float64)
     if not t.is_float:
         raise UserTypeError(f"finfo needs a float dtype, got {t.name}")
@@ -133,7 +174,14 @@ def finfo(type: Any, /) -> FloatInfo:
 
 
 def iinfo(type: Any, /) -> IntegerInfo:
-    """Facts of an integer dtype, or of an array's."""
+    """Facts of an integer dtype, or of an array's.
+
+    UserTypeError for another dtype.
+
+    Examples:
+        >>> unp.iinfo(unp.int8).min, unp.iinfo(unp.int8).max
+        (-128, 127)
+    """
     t = as_dtype(_dtype_of(type), dtypes.int64)
     if not t.is_int:
         raise UserTypeError(f"iinfo needs an integer dtype, got {t.name}")

@@ -15,7 +15,7 @@ from uopc.ir.core import dtypes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.numpy.array import is_operand, promoted, same_kind
-from uopc.tensor import elementwise, float_functions
+from uopc.tensor import elementwise, examples, float_functions
 from uopc.tensor.methods import Methods
 
 __all__ = ["clip", "select", "where"]
@@ -24,7 +24,7 @@ Function = Callable[..., Any]
 
 def _named(function: Function, name: str, doc: str) -> Function:
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = doc
+    function.__doc__ = doc + examples.of_function(name)
     return function
 
 
@@ -169,7 +169,15 @@ FUNCTIONS |= {name: FUNCTIONS[standard] for name, standard in NUMPY_NAMES.items(
 
 
 def where(condition: Any, x: Any, y: Any) -> Any:
-    """x where the condition holds, else y."""
+    """x where the condition holds, else y.
+
+    The operands promote and broadcast; a condition that is not bool holds where it is not 0.
+
+    Examples:
+        >>> x = unp.asarray([1.0, -2.0, 3.0])
+        >>> np.asarray(unp.where(x > 0, x, 0))
+        array([1., 0., 3.])
+    """
     if type(condition) is bool:
         operands.check_truth("where", condition, x, y)
         condition = leaves.const(dtypes.bool_, condition)
@@ -182,6 +190,11 @@ def select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
     """The first choice whose condition holds, of each element, else the default.
 
     UserError unless there are as many choices as conditions, and at least one.
+
+    Examples:
+        >>> x = unp.asarray([-3, 4, 20])
+        >>> np.asarray(unp.select([x < 0, x > 10], [-1, 1], default=0))
+        array([-1,  0,  1])
     """
     conditions, choices = list(condlist), list(choicelist)
     if not conditions or len(conditions) != len(choices):
@@ -199,7 +212,12 @@ def select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
 
 
 def clip(x: Any, min: Any = None, max: Any = None) -> Any:
-    """x, but at least `min` and at most `max`, in the dtype of x."""
+    """x, but at least `min` and at most `max`, in the dtype of x.
+
+    Examples:
+        >>> np.asarray(unp.clip(unp.asarray([-5, 2, 9]), 0, 5))
+        array([0, 2, 5])
+    """
     bounds = [v for v in (min, max) if v is not None]
     (made, *_), weak = promoted("clip", x)
     for bound, op in ((min, Ops.MAX), (max, Ops.MIN)):

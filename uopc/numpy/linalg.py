@@ -28,7 +28,16 @@ __all__ = [
 
 
 def matmul(x1: Any, x2: Any, /) -> Any:
-    """The matrix product of the last two dimensions."""
+    """The matrix product of the last two dimensions.
+
+    Vectors, matrices, and batches of matrices that broadcast. UserError for a scalar, and where the
+    lengths that are summed over differ.
+
+    Examples:
+        >>> a = unp.asarray([[1, 2], [3, 4]])
+        >>> np.asarray(unp.matmul(a, unp.asarray([10, 1])))
+        array([12, 34])
+    """
     (a, b), _ = promoted("matmul", x1, x2)
     for u in (a, b):
         if not shapes.shape(u):
@@ -38,7 +47,12 @@ def matmul(x1: Any, x2: Any, /) -> Any:
 
 
 def dot(x1: Any, x2: Any, /) -> Any:
-    """NumPy's dot: over the last axis of x1 and the last but one of x2 (the last of a vector)."""
+    """NumPy's dot: over the last axis of x1 and the last but one of x2 (the last of a vector).
+
+    Examples:
+        >>> int(unp.dot(unp.asarray([1, 2, 3]), unp.asarray([1, 0, 10])))
+        31
+    """
     (a, b), _ = promoted("dot", x1, x2)
     ranks = len(shapes.shape(a)), len(shapes.shape(b))
     if 0 in ranks:
@@ -50,7 +64,15 @@ def dot(x1: Any, x2: Any, /) -> Any:
 
 def tensordot(x1: Any, x2: Any, /, axes: Any = 2) -> Any:
     """Sums of products over some axes of both: the last `axes` of x1 and first of x2, or a pair of
-    sequences."""
+    sequences.
+
+    UserError where the axes are not as many, or not as long.
+
+    Examples:
+        >>> a, b = unp.arange(6).reshape(2, 3), unp.arange(3)
+        >>> np.asarray(unp.tensordot(a, b, axes=1))
+        array([ 5, 14])
+    """
     (a, b), _ = promoted("tensordot", x1, x2)
     rank_a, rank_b = len(shapes.shape(a)), len(shapes.shape(b))
     if isinstance(axes, int):
@@ -81,20 +103,37 @@ def tensordot(x1: Any, x2: Any, /, axes: Any = 2) -> Any:
 
 def einsum(subscripts: str, /, *operands: Any, optimize: Any = True) -> Any:
     """The sum of products that the subscripts name, such as "ij,jk->ik". The order of products is
-    chosen here: `optimize` is there for NumPy's callers."""
+    chosen here: `optimize` is there for NumPy's callers.
+
+    Examples:
+        >>> a, b = unp.asarray([[1, 2], [3, 4]]), unp.asarray([10, 1])
+        >>> np.asarray(unp.einsum("ij,j->i", a, b))
+        array([12, 34])
+    """
     del optimize
     uops, _ = promoted("einsum", *operands)
     return same_kind(_einsum(subscripts, *uops), operands)
 
 
 def convolve(x1: Any, x2: Any, /, mode: Any = "full") -> Any:
-    """NumPy's convolve of two vectors: "full", "same" or "valid"."""
+    """NumPy's convolve of two vectors: "full", "same" or "valid".
+
+    Examples:
+        >>> np.asarray(unp.convolve(unp.asarray([1, 2, 3]), unp.asarray([1, 10])))
+        array([ 1, 12, 23, 30])
+    """
     (a, b), _ = promoted("convolve", x1, x2)
     return same_kind(nn.convolve(a, b, mode), (x1, x2))
 
 
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
-    """The sum of products along one axis."""
+    """The sum of products along one axis.
+
+    Examples:
+        >>> a = unp.asarray([[1, 2], [3, 4]])
+        >>> np.asarray(unp.vecdot(a, a))
+        array([ 5, 25])
+    """
     (a, b), _ = promoted("vecdot", x1, x2)
     least = min(len(shapes.shape(a)), len(shapes.shape(b)))
     if not -least <= axis < 0:
@@ -105,7 +144,15 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
 
 
 def outer(x1: Any, x2: Any, /) -> Any:
-    """The product of each element of one vector with each of the other."""
+    """The product of each element of one vector with each of the other.
+
+    UserError unless both have one dimension.
+
+    Examples:
+        >>> np.asarray(unp.outer(unp.asarray([1, 2]), unp.asarray([10, 1])))
+        array([[10,  1],
+               [20,  2]])
+    """
     (a, b), _ = promoted("outer", x1, x2)
     if len(shapes.shape(a)) != 1 or len(shapes.shape(b)) != 1:
         raise UserError("outer: needs two vectors")
@@ -113,7 +160,12 @@ def outer(x1: Any, x2: Any, /) -> Any:
 
 
 def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
-    """The cross product of vectors of 3 elements along an axis."""
+    """The cross product of vectors of 3 elements along an axis.
+
+    Examples:
+        >>> np.asarray(unp.linalg.cross(unp.asarray([1, 0, 0]), unp.asarray([0, 1, 0])))
+        array([0, 0, 1])
+    """
     (a, b), _ = promoted("cross", x1, x2)
     shape = shapes.broadcast([shapes.shape(a), shapes.shape(b)])
     axis = normal_axis(axis, len(shape), "cross")
@@ -127,7 +179,12 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
 
 
 def diagonal(x: Any, /, offset: int = 0) -> Any:
-    """The elements of the diagonal `offset` above the main one, of the last two dimensions."""
+    """The elements of the diagonal `offset` above the main one, of the last two dimensions.
+
+    Examples:
+        >>> np.asarray(unp.diagonal(unp.asarray([[1, 2], [3, 4]])))
+        array([1, 4])
+    """
     return same_kind(_diagonal(uop_of(x), offset), (x,))
 
 
@@ -149,14 +206,27 @@ def _least(a: shapes.Dim, b: shapes.Dim) -> shapes.Dim:
 
 
 def trace(x: Any, /, offset: int = 0, dtype: Any = None) -> Any:
-    """The sum of a diagonal of the last two dimensions; of integers in 64 bits."""
+    """The sum of a diagonal of the last two dimensions; of integers in 64 bits.
+
+    Examples:
+        >>> int(unp.trace(unp.asarray([[1, 2], [3, 4]])))
+        5
+    """
     return _sum(diagonal(x, offset=offset), axis=-1, dtype=dtype)
 
 
 def vector_norm(
     x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: float = 2
 ) -> Any:
-    """The norm of vectors: the root of order `ord` of the sum of powers; 0, inf and -inf too."""
+    """The norm of vectors: the root of order `ord` of the sum of powers; 0, inf and -inf too.
+
+    Over all axes, one or several (`axis`).
+
+    Examples:
+        >>> x = unp.asarray([3.0, -4.0])
+        >>> float(unp.linalg.vector_norm(x)), float(unp.linalg.vector_norm(x, ord=1))
+        (5.0, 7.0)
+    """
     u = uop_of(x)
     size = abs(u)
     if ord == float("inf"):
@@ -175,7 +245,15 @@ def vector_norm(
 
 
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
-    """The norm of matrices, the last two dimensions: "fro", 1, -1, inf or -inf."""
+    """The norm of matrices, the last two dimensions: "fro", 1, -1, inf or -inf.
+
+    UserError for another order: it needs singular values.
+
+    Examples:
+        >>> x = unp.asarray([[1.0, -2.0], [2.0, 4.0]])
+        >>> float(unp.linalg.matrix_norm(x)), float(unp.linalg.matrix_norm(x, ord=1))
+        (5.0, 6.0)
+    """
     u = uop_of(x)
     rank = len(shapes.shape(u))
     rows, columns = normal_axes((-2, -1), rank, "matrix_norm")
@@ -194,14 +272,24 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
 
 # ---------------------------------------------------------------- factors and equations
 class QRResult(NamedTuple):
-    """The factors of `qr`: q has orthonormal columns, r is an upper triangle."""
+    """The factors of `qr`: q has orthonormal columns, r is an upper triangle.
+
+    Examples:
+        >>> unp.linalg.qr(unp.zeros((3, 2))).Q.shape
+        (3, 2)
+    """
 
     Q: Any
     R: Any
 
 
 class SlogdetResult(NamedTuple):
-    """The sign of a determinant, and the logarithm of its magnitude."""
+    """The sign of a determinant, and the logarithm of its magnitude.
+
+    Examples:
+        >>> float(unp.linalg.slogdet(-unp.eye(3)).sign)
+        -1.0
+    """
 
     sign: Any
     logabsdet: Any
@@ -209,19 +297,37 @@ class SlogdetResult(NamedTuple):
 
 def cholesky(x: Any, /, *, upper: bool = False) -> Any:
     """The lower triangles L of x = L·Lᵀ, or the upper ones of x = Uᵀ·U, of which x has the same
-    triangle. A matrix that is not positive definite gives NaN."""
+    triangle. A matrix that is not positive definite gives NaN.
+
+    Examples:
+        >>> np.asarray(unp.linalg.cholesky(unp.asarray([[4.0, 2.0], [2.0, 5.0]])))
+        array([[2., 0.],
+               [1., 2.]])
+    """
     return same_kind(linear_algebra.cholesky(uop_of(x, "cholesky"), upper), (x,))
 
 
 def qr(x: Any, /, *, mode: Literal["reduced", "complete"] = "reduced") -> QRResult:
-    """q with orthonormal columns, and upper triangles r, of x = q·r."""
+    """q with orthonormal columns, and upper triangles r, of x = q·r.
+
+    Examples:
+        >>> q, r = unp.linalg.qr(unp.asarray([[3.0], [4.0]]))
+        >>> np.asarray(abs(r))
+        array([[5.]])
+    """
     made = linear_algebra.qr(uop_of(x, "qr"), mode)
     return QRResult(*same_kind(list(made), (x,)))
 
 
 def solve(x1: Any, x2: Any, /) -> Any:
     """x of x1·x = x2. x2 is one vector, or holds matrices; batches broadcast. A singular matrix
-    gives infinities or NaN."""
+    gives infinities or NaN.
+
+    Examples:
+        >>> a, b = unp.asarray([[0.0, 1.0], [1.0, 1.0]]), unp.asarray([2.0, 3.0])
+        >>> np.asarray(unp.linalg.solve(a, b))
+        array([1., 2.])
+    """
     (a, b), _ = promoted("solve", x1, x2)
     return same_kind(linear_algebra.solve(a, b), (x1, x2))
 
@@ -230,31 +336,60 @@ def solve_triangular(
     a: Any, b: Any, /, *, trans: Any = 0, lower: bool = False, unit_diagonal: bool = False
 ) -> Any:
     """x of a·x = b for triangles a, as `jax.scipy.linalg.solve_triangular`: the other triangle is
-    not read. `trans` (1 or "T") solves aᵀ·x = b; batches broadcast."""
+    not read. `trans` (1 or "T") solves aᵀ·x = b; batches broadcast.
+
+    Examples:
+        >>> a, b = unp.asarray([[2.0, 0.0], [1.0, 4.0]]), unp.asarray([2.0, 5.0])
+        >>> np.asarray(unp.linalg.solve_triangular(a, b, lower=True))
+        array([1., 1.])
+    """
     (left, right), _ = promoted("solve_triangular", a, b)
     made = linear_algebra.solve_triangular(left, right, lower, trans, unit_diagonal)
     return same_kind(made, (a, b))
 
 
 def inv(x: Any, /) -> Any:
-    """The inverse matrices. A singular matrix gives infinities or NaN."""
+    """The inverse matrices. A singular matrix gives infinities or NaN.
+
+    Examples:
+        >>> np.asarray(unp.linalg.inv(unp.asarray([[0.0, 2.0], [1.0, 0.0]])))
+        array([[0. , 1. ],
+               [0.5, 0. ]])
+    """
     return same_kind(linear_algebra.inv(uop_of(x, "inv")), (x,))
 
 
 def det(x: Any, /) -> Any:
-    """The determinants of matrices."""
+    """The determinants of matrices.
+
+    Examples:
+        >>> float(unp.linalg.det(unp.asarray([[0.0, 2.0], [3.0, 1.0]])))
+        -6.0
+    """
     return same_kind(linear_algebra.det(uop_of(x, "det")), (x,))
 
 
 def slogdet(x: Any, /) -> SlogdetResult:
     """The signs of the determinants and the logarithms of their magnitudes: 0 and -inf for a
-    singular matrix."""
+    singular matrix.
+
+    Examples:
+        >>> sign, logarithm = unp.linalg.slogdet(unp.asarray([[0.0, 1.0], [1.0, 0.0]]))
+        >>> float(sign), float(logarithm)
+        (-1.0, 0.0)
+    """
     made = linear_algebra.slogdet(uop_of(x, "slogdet"))
     return SlogdetResult(*same_kind(list(made), (x,)))
 
 
 def matrix_power(x: Any, n: int, /) -> Any:
-    """The n-th power of matrices; of the inverse for a negative n."""
+    """The n-th power of matrices; of the inverse for a negative n.
+
+    Examples:
+        >>> np.asarray(unp.linalg.matrix_power(unp.asarray([[1, 1], [0, 1]]), 3))
+        array([[1, 3],
+               [0, 1]])
+    """
     return same_kind(linear_algebra.matrix_power(uop_of(x, "matrix_power"), n), (x,))
 
 

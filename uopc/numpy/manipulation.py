@@ -23,25 +23,49 @@ __all__ = [
 
 
 def reshape(x: Any, /, shape: Any, *, copy: bool | None = None) -> Any:
-    """The same elements in row-major order under `shape`; a dimension of -1 follows."""
+    """The same elements in row-major order under `shape`; a dimension of -1 follows.
+
+    UserError where the number of elements differs.
+
+    Examples:
+        >>> np.asarray(unp.reshape(unp.arange(6), (2, -1)))
+        array([[0, 1, 2],
+               [3, 4, 5]])
+    """
     del copy
     return applied(lambda u: u.reshape(shape if isinstance(shape, (tuple, list)) else (shape,)), x)
 
 
 def permute_dims(x: Any, /, axes: Sequence[int]) -> Any:
-    """The axes in another order."""
+    """The axes in another order.
+
+    Examples:
+        >>> unp.permute_dims(unp.zeros((2, 3, 4)), (2, 0, 1)).shape
+        (4, 2, 3)
+    """
     return applied(lambda u: u.permute([normal_axis(a, len(u.shape), "axes") for a in axes]), x)
 
 
 def transpose(x: Any, /, axes: Sequence[int] | None = None) -> Any:
-    """The axes in reverse, or in the order given."""
+    """The axes in reverse, or in the order given.
+
+    Examples:
+        >>> np.asarray(unp.transpose(unp.asarray([[1, 2], [3, 4]])))
+        array([[1, 3],
+               [2, 4]])
+    """
     u = uop_of(x)
     order = range(len(shapes.shape(u)))[::-1] if axes is None else axes
     return same_kind(u.permute(tuple(order)), (x,))
 
 
 def matrix_transpose(x: Any, /) -> Any:
-    """The last two axes exchanged."""
+    """The last two axes exchanged.
+
+    Examples:
+        >>> unp.matrix_transpose(unp.zeros((2, 3, 4))).shape
+        (2, 4, 3)
+    """
     return applied(_matrix_transpose, x)
 
 
@@ -53,7 +77,12 @@ def _matrix_transpose(u: UOp) -> UOp:
 
 
 def swapaxes(x: Any, /, axis1: int, axis2: int) -> Any:
-    """Two axes exchanged."""
+    """Two axes exchanged.
+
+    Examples:
+        >>> unp.swapaxes(unp.zeros((2, 3, 4)), 0, 2).shape
+        (4, 3, 2)
+    """
     u = uop_of(x)
     order = list(range(len(shapes.shape(u))))
     a, b = (normal_axis(v, len(order), "swapaxes") for v in (axis1, axis2))
@@ -62,7 +91,14 @@ def swapaxes(x: Any, /, axis1: int, axis2: int) -> Any:
 
 
 def moveaxis(x: Any, source: Any, destination: Any, /) -> Any:
-    """Axes of x at other places; the others keep their order."""
+    """Axes of x at other places; the others keep their order.
+
+    UserError unless they are as many different axes.
+
+    Examples:
+        >>> unp.moveaxis(unp.zeros((2, 3, 4)), 0, -1).shape
+        (3, 4, 2)
+    """
     u = uop_of(x)
     rank = len(shapes.shape(u))
     pairs = [(v,) if isinstance(v, int) else tuple(v) for v in (source, destination)]
@@ -76,7 +112,12 @@ def moveaxis(x: Any, source: Any, destination: Any, /) -> Any:
 
 
 def expand_dims(x: Any, /, axis: int | tuple[int, ...] = 0) -> Any:
-    """A dimension of size 1 at each of these places of the result."""
+    """A dimension of size 1 at each of these places of the result.
+
+    Examples:
+        >>> unp.expand_dims(unp.zeros((2, 3)), axis=1).shape
+        (2, 1, 3)
+    """
     u = uop_of(x)
     axes = axis if isinstance(axis, tuple) else (axis,)
     rank = len(shapes.shape(u)) + len(axes)
@@ -86,7 +127,12 @@ def expand_dims(x: Any, /, axis: int | tuple[int, ...] = 0) -> Any:
 
 
 def squeeze(x: Any, /, axis: int | tuple[int, ...] | None = None) -> Any:
-    """Without the dimensions of size 1 that `axis` lists; UserError if one has another size."""
+    """Without the dimensions of size 1 that `axis` lists; UserError if one has another size.
+
+    Examples:
+        >>> unp.squeeze(unp.zeros((1, 3, 1)), axis=0).shape
+        (3, 1)
+    """
     u = uop_of(x)
     dims = shapes.shape(u)
     axes = normal_axes(axis, len(dims), "squeeze") if axis is not None else tuple(
@@ -97,14 +143,24 @@ def squeeze(x: Any, /, axis: int | tuple[int, ...] | None = None) -> Any:
 
 
 def flip(x: Any, /, axis: int | tuple[int, ...] | None = None) -> Any:
-    """The elements in reverse along some axes, or all."""
+    """The elements in reverse along some axes, or all.
+
+    Examples:
+        >>> np.asarray(unp.flip(unp.asarray([1, 2, 3])))
+        array([3, 2, 1])
+    """
     u = uop_of(x)
     axes = normal_axes(axis, len(shapes.shape(u)), "flip")
     return same_kind(u.flip(axes) if axes else u, (x,))
 
 
 def roll(x: Any, /, shift: Any, axis: Any = None) -> Any:
-    """The elements moved by `shift` along an axis; those that leave one end enter the other."""
+    """The elements moved by `shift` along an axis; those that leave one end enter the other.
+
+    Examples:
+        >>> np.asarray(unp.roll(unp.arange(5), 2))
+        array([3, 4, 0, 1, 2])
+    """
     u = uop_of(x)
     dims = shapes.shape(u)
     if axis is None:
@@ -131,7 +187,14 @@ def _rolled(u: UOp, shift: int, axis: int) -> UOp:
 
 
 def concat(arrays: Sequence[Any], /, axis: int | None = 0) -> Any:
-    """Arrays one behind the other along an axis; flattened if it is None."""
+    """Arrays one behind the other along an axis; flattened if it is None.
+
+    The dtypes promote. UserError where shapes differ off the axis.
+
+    Examples:
+        >>> np.asarray(unp.concat([unp.asarray([1, 2]), unp.asarray([3])]))
+        array([1, 2, 3])
+    """
     uops, _ = promoted("concat", *arrays)
     if axis is None:
         uops, axis = [u.reshape(-1) for u in uops], 0
@@ -140,13 +203,27 @@ def concat(arrays: Sequence[Any], /, axis: int | None = 0) -> Any:
 
 
 def stack(arrays: Sequence[Any], /, axis: int = 0) -> Any:
-    """Arrays of one shape along a new axis."""
+    """Arrays of one shape along a new axis.
+
+    The dtypes promote. UserError where the shapes differ.
+
+    Examples:
+        >>> np.asarray(unp.stack([unp.asarray([1, 2]), unp.asarray([3, 4])], axis=1))
+        array([[1, 3],
+               [2, 4]])
+    """
     first, *others = promoted("stack", *arrays)[0]
     return same_kind(first.stack(*others, axis=axis), arrays)
 
 
 def unstack(x: Any, /, axis: int = 0) -> tuple[Any, ...]:
-    """The slices of x along an axis, without it."""
+    """The slices of x along an axis, without it.
+
+    Examples:
+        >>> first, second = unp.unstack(unp.asarray([[1, 2], [3, 4]]))
+        >>> np.asarray(second)
+        array([3, 4])
+    """
     u = uop_of(x)
     axis = normal_axis(axis, len(shapes.shape(u)), "unstack")
     before = (slice(None),) * axis
@@ -157,7 +234,15 @@ def unstack(x: Any, /, axis: int = 0) -> tuple[Any, ...]:
 
 
 def broadcast_to(x: Any, /, shape: Sequence[int]) -> Any:
-    """x repeated along axes of size 1, and along new ones in front."""
+    """x repeated along axes of size 1, and along new ones in front.
+
+    UserError where another size than 1 differs.
+
+    Examples:
+        >>> np.asarray(unp.broadcast_to(unp.asarray([[1], [2]]), (2, 3)))
+        array([[1, 1, 1],
+               [2, 2, 2]])
+    """
     u = uop_of(x)
     dims = shapes.shape(u)
     if len(dims) > len(shape):
@@ -166,13 +251,23 @@ def broadcast_to(x: Any, /, shape: Sequence[int]) -> Any:
 
 
 def broadcast_arrays(*arrays: Any) -> list[Any]:
-    """Arrays in their common shape."""
+    """Arrays in their common shape.
+
+    Examples:
+        >>> [a.shape for a in unp.broadcast_arrays(unp.zeros((2, 1)), unp.zeros(3))]
+        [(2, 3), (2, 3)]
+    """
     shape = shapes.broadcast([shapes.shape(uop_of(a)) for a in arrays])
     return [broadcast_to(a, shape) for a in arrays]
 
 
 def tile(x: Any, repetitions: int | Sequence[int], /) -> Any:
-    """x, repeated along each axis; by one number, along the last."""
+    """x, repeated along each axis; by one number, along the last.
+
+    Examples:
+        >>> np.asarray(unp.tile(unp.asarray([1, 2]), 2))
+        array([1, 2, 1, 2])
+    """
     u = uop_of(x)
     repetitions = (repetitions,) if isinstance(repetitions, int) else tuple(repetitions)
     if any(type(t) is not int or t < 0 for t in repetitions):
@@ -190,6 +285,10 @@ def repeat(x: Any, repeats: Any, /, axis: int | None = None) -> Any:
     """Each element `repeats` times, or as often as an array or list of numbers says for each.
 
     UserError for a UOp or traced Array: the shape of the result would depend on values.
+
+    Examples:
+        >>> np.asarray(unp.repeat(unp.asarray([1, 2, 3]), [2, 0, 1]))
+        array([1, 1, 3])
     """
     if isinstance(repeats, UOp) or (isinstance(repeats, Array) and repeats.tracing is not None):
         raise UserError("repeat: the repeats are not known, and the shape would depend on them")
@@ -214,7 +313,15 @@ def repeat(x: Any, repeats: Any, /, axis: int | None = None) -> Any:
 
 
 def take(x: Any, indices: Any, /, axis: int | None = None) -> Any:
-    """The elements of x at `indices` along an axis."""
+    """The elements of x at `indices` along an axis.
+
+    An index that is out of range is an error if it is known, and reads 0 if it comes from data.
+
+    Examples:
+        >>> np.asarray(unp.take(unp.asarray([[1, 2], [3, 4], [5, 6]]), unp.asarray([2, 0]), axis=0))
+        array([[5, 6],
+               [1, 2]])
+    """
     u = uop_of(x)
     if axis is None and len(shapes.shape(u)) != 1:
         raise UserError(f"take: axis is needed for {len(shapes.shape(u))} dimensions")
@@ -222,7 +329,13 @@ def take(x: Any, indices: Any, /, axis: int | None = None) -> Any:
 
 
 def take_along_axis(x: Any, indices: Any, /, axis: int = -1) -> Any:
-    """out[i, j] = x[indices[i, j], j] for axis 0."""
+    """out[i, j] = x[indices[i, j], j] for axis 0.
+
+    Examples:
+        >>> x = unp.asarray([[30, 10, 20]])
+        >>> np.asarray(unp.take_along_axis(x, unp.argsort(x), axis=1))
+        array([[10, 20, 30]])
+    """
     u, i = uop_of(x), uop_of(indices)
     axis = normal_axis(axis, len(shapes.shape(u)), "take_along_axis")
     dims, wanted = list(shapes.shape(u)), list(shapes.shape(i))
@@ -239,7 +352,14 @@ def take_along_axis(x: Any, indices: Any, /, axis: int = -1) -> Any:
 
 def pad(x: Any, pad_width: Any, mode: str = "constant", *, constant_values: Any = 0) -> Any:
     """x with `(before, after)` more elements along each axis: a constant, or by NumPy's mode
-    `edge`, `reflect` or `wrap`."""
+    `edge`, `reflect` or `wrap`.
+
+    `pad_width` is one number, one pair, or a pair for each axis.
+
+    Examples:
+        >>> np.asarray(unp.pad(unp.asarray([1, 2, 3]), (2, 1), mode="reflect"))
+        array([3, 2, 1, 2, 3, 2])
+    """
     u = uop_of(x)
     dims = shapes.shape(u)
     widths = _widths(pad_width, len(dims))

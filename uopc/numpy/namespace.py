@@ -70,7 +70,12 @@ class _Info:
 
 
 def __array_namespace_info__() -> _Info:
-    """Facts of the namespace."""
+    """Facts of the namespace, as the standard's inspection functions give them.
+
+    Examples:
+        >>> unp.__array_namespace_info__().default_device()
+        'cpu'
+    """
     return _Info()
 
 

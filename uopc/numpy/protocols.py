@@ -14,6 +14,7 @@ from typing import Any
 from uopc.errors import UserTypeError
 from uopc.numpy import elementwise, linalg, namespace
 from uopc.numpy.array import Array, applied, uop_of
+from uopc.tensor import examples
 from uopc.tensor.elementwise import rounded
 
 
@@ -112,7 +113,12 @@ def array_function(
 
 # ---------------------------------------------------------------- methods of Array
 def _same(name: str) -> Callable[..., Any]:
-    return lambda a, *args, **named: _found(name)(a, *args, **named)
+    """The function of that name, with NumPy's parameters."""
+
+    def method(a: Array, *args: Any, **named: Any) -> Any:
+        return _found(name)(a, *args, **named)
+
+    return _documented(method, name)
 
 
 def _shaped(name: str) -> Callable[..., Any]:
@@ -124,7 +130,66 @@ def _shaped(name: str) -> Callable[..., Any]:
             return function(a)
         return function(a, dims[0] if isinstance(dims[0], (tuple, list)) else dims)
 
+    return _documented(method, name)
+
+
+def _documented(method: Callable[..., Any], name: str) -> Callable[..., Any]:
+    method.__name__ = method.__qualname__ = name
+    known = (getattr(namespace, name).__doc__ or "").partition("\n\n")[0]
+    same = f"{' '.join(known.split())} The same as `uopc.numpy.{name}(x)`."
+    method.__doc__ = same.strip() + examples.of_array(name)
     return method
+
+
+def copy(a: Array) -> Array:
+    """The array itself: it is a value that nobody can change.
+
+    Examples:
+        >>> x = unp.asarray([1, 2])
+        >>> x.copy() is x
+        True
+    """
+    return a
+
+
+def flatten(a: Array) -> Any:
+    """The elements in row-major order, as a vector. `ravel` is the same.
+
+    Examples:
+        >>> np.asarray(unp.asarray([[1, 2], [3, 4]]).flatten())
+        array([1, 2, 3, 4])
+    """
+    return namespace.reshape(a, (-1,))
+
+
+def tolist(a: Array) -> Any:
+    """The values as Python numbers in nested lists. UserTypeError while the array is traced.
+
+    Examples:
+        >>> unp.asarray([[1, 2], [3, 4]]).tolist()
+        [[1, 2], [3, 4]]
+    """
+    return a.value("tolist()").tolist()
+
+
+def transposed(a: Array) -> Any:
+    """The axes in reverse: `transpose` without arguments.
+
+    Examples:
+        >>> unp.zeros((2, 3, 4)).T.shape
+        (4, 3, 2)
+    """
+    return namespace.transpose(a)
+
+
+def matrices_transposed(a: Array) -> Any:
+    """The last two axes exchanged. UserError for fewer than two.
+
+    Examples:
+        >>> unp.zeros((2, 3, 4)).mT.shape
+        (2, 4, 3)
+    """
+    return namespace.matrix_transpose(a)
 
 
 _METHODS: dict[str, Any] = {n: _same(n) for n in (
@@ -137,17 +202,22 @@ _METHODS |= elementwise.OPERATORS | {
     "__array_function__": array_function,
     "__matmul__": elementwise.operator(linalg.matmul),
     "__rmatmul__": elementwise.reflected(linalg.matmul),
-    "copy": lambda a: a,
-    "flatten": lambda a: namespace.reshape(a, (-1,)),
-    "ravel": lambda a: namespace.reshape(a, (-1,)),
-    "tolist": lambda a: a.value("tolist()").tolist(),
-    "T": property(namespace.transpose),
-    "mT": property(namespace.matrix_transpose),
+    "copy": copy,
+    "flatten": flatten,
+    "ravel": flatten,
+    "tolist": tolist,
+    "T": property(transposed),
+    "mT": property(matrices_transposed),
 }  # fmt: skip
 
 
 def array_namespace(a: Any, /, *, api_version: str | None = None) -> ModuleType:
-    """The functions for an array: `uopc.numpy`. UserTypeError for a version that is not known."""
+    """The functions for an array: `uopc.numpy`. UserTypeError for a version that is not known.
+
+    Examples:
+        >>> unp.asarray([1, 2]).__array_namespace__() is unp
+        True
+    """
     if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
         raise UserTypeError(f"__array_namespace__: no version {api_version!r} of the Array API")
     return import_module("uopc.numpy")

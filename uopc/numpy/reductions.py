@@ -14,7 +14,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.numpy.array import promoted, same_kind, uop_of
 from uopc.numpy.dtype_functions import as_dtype
-from uopc.tensor import nn, reductions
+from uopc.tensor import examples, nn, reductions
 
 __all__ = [
     "all", "any", "argmax", "argmin", "count_nonzero", "cumprod", "cumsum", "cumulative_prod",
@@ -40,7 +40,7 @@ def _total(name: str, doc: str) -> Function:
         return same_kind(fold.cast(method(fold.cast(u, t), axis, keepdims), t), (x,))
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = doc
+    function.__doc__ = doc + examples.of_function(name)
     return function
 
 
@@ -54,7 +54,7 @@ def _choice(name: str, doc: str) -> Function:
         return same_kind(method(u, axis, keepdims), (x,))
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = doc
+    function.__doc__ = doc + examples.of_function(name)
     return function
 
 
@@ -79,38 +79,67 @@ def _as_float(x: Any, who: str) -> UOp:
 
 
 def mean(x: Any, /, axis: Any = None, keepdims: bool = False) -> Any:
-    """The arithmetic mean; of integers as float64."""
+    """The arithmetic mean; of integers as float64.
+
+    Examples:
+        >>> np.asarray(unp.mean(unp.asarray([[1, 2], [3, 6]]), axis=0))
+        array([2., 4.])
+    """
     return same_kind(reductions.mean(_as_float(x, "mean"), axis, keepdims), (x,))
 
 
 def var(x: Any, /, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Any:
-    """Squared distances from the mean over (count - correction)."""
+    """Squared distances from the mean over (count - correction).
+
+    Of integers as float64.
+
+    Examples:
+        >>> x = unp.asarray([1.0, 2.0, 3.0, 6.0])
+        >>> float(unp.var(x)), round(float(unp.var(x, correction=1)), 6)
+        (3.5, 4.666667)
+    """
     return same_kind(reductions.var(_as_float(x, "var"), axis, keepdims, correction), (x,))
 
 
 def std(x: Any, /, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Any:
-    """The square root of the variance."""
+    """The square root of the variance.
+
+    See `var`.
+
+    Examples:
+        >>> float(unp.std(unp.asarray([2, 4, 4, 4, 5, 5, 7, 9])))
+        2.0
+    """
     return same_kind(reductions.std(_as_float(x, "std"), axis, keepdims, correction), (x,))
 
 
 def count_nonzero(x: Any, /, axis: Any = None, keepdims: bool = False) -> Any:
-    """The number of elements that are not 0."""
+    """The number of elements that are not 0.
+
+    int64.
+
+    Examples:
+        >>> int(unp.count_nonzero(unp.asarray([0, 3, 0, -1])))
+        2
+    """
     u = fold.cast(uop_of(x, "count_nonzero"), dtypes.bool_)
     return same_kind(fold.cast(u, dtypes.int64).sum(axis, keepdims), (x,))
 
 
-def _place(name: str) -> Function:
+def _place(name: str, which: str) -> Function:
     method = getattr(reductions, name)
 
     def function(x: Any, /, axis: int | None = None, keepdims: bool = False) -> Any:
         return same_kind(fold.cast(method(uop_of(x, name), axis, keepdims), dtypes.int64), (x,))
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = method.__doc__
+    doc = f"The place of the first {which} element (of the first NaN), as int64; of the flattened"
+    doc += " array without an axis. UserError over no elements."
+    function.__doc__ = doc + examples.of_function(name)
     return function
 
 
-argmax, argmin = _place("argmax"), _place("argmin")
+argmax, argmin = _place("argmax", "greatest"), _place("argmin", "least")
 
 
 def _cumulative(name: str, doc: str, method: Callable[..., UOp], first: int) -> Function:
@@ -132,7 +161,8 @@ def _cumulative(name: str, doc: str, method: Callable[..., UOp], first: int) -> 
 
     function.__name__ = function.__qualname__ = name
     within = "up to each one; of integers in 64 bits"
-    function.__doc__ = f"{doc} {within}. `include_initial`: a {first} first."
+    doc = f"{doc} {within}. `include_initial`: a {first} first."
+    function.__doc__ = doc + examples.of_function(name)
     return function
 
 
@@ -143,7 +173,8 @@ def _of_flattened(name: str, standard: Function) -> Function:
         return same_kind(standard(whole, 0 if axis is None else axis, dtype), (x,))
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"NumPy's {standard.__name__}: of the flattened array without an axis."
+    doc = f"NumPy's {standard.__name__}: of the flattened array without an axis."
+    function.__doc__ = doc + examples.of_function(name)
     return function
 
 
@@ -156,14 +187,26 @@ cumprod = _of_flattened("cumprod", cumulative_prod)
 
 
 def logsumexp(x: Any, /, axis: Any = None, keepdims: bool = False) -> Any:
-    """log of the sum of e^x, without overflow in between."""
+    """log of the sum of e^x, without overflow in between.
+
+    Examples:
+        >>> np.asarray(unp.logsumexp(unp.asarray([1000.0, 1000.0])))
+        array(1000.69314718)
+    """
     return same_kind(nn.logsumexp(_as_float(x, "logsumexp"), axis, keepdims), (x,))
 
 
 def diff(
     x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: Any = None
 ) -> Any:
-    """The n-th differences of neighbours along an axis."""
+    """The n-th differences of neighbours along an axis.
+
+    `prepend` and `append` are set before and behind x first. UserError for a negative n.
+
+    Examples:
+        >>> np.asarray(unp.diff(unp.asarray([1, 4, 9, 16])))
+        array([3, 5, 7])
+    """
     if type(n) is not int or n < 0:
         raise UserError(f"diff: n must be 0 or more, got {n!r}")
     given = [v for v in (prepend, x, append) if v is not None] if n else [x]
@@ -185,11 +228,15 @@ def diff(
 def data_dependent(name: str) -> Function:
     """A function of the standard whose result has a shape that depends on values."""
 
+    why = f"{name}: the shape of the result depends on values; use where(), or a count and top_k"
+
     def function(*args: Any, **named: Any) -> Any:
-        raise UserTypeError(
-            f"{name}: the shape of the result depends on values; use where(), or a count and top_k"
-        )
+        raise UserTypeError(why)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = "Refused: the shape of the result depends on values."
+    function.__doc__ = "Refused: the shape of the result depends on values." + examples.section(
+        f">>> unp.{name}(unp.asarray([0, 3]))",
+        "Traceback (most recent call last):",
+        f"uopc.errors.UserTypeError: {why}",
+    )
     return function

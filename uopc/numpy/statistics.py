@@ -11,7 +11,7 @@ from uopc.ir.core import dtypes
 from uopc.ir.core.uop import UOp
 from uopc.numpy import reductions
 from uopc.numpy.array import Array, same_kind, uop_of
-from uopc.tensor import scatter, statistics
+from uopc.tensor import examples, scatter, statistics
 
 __all__ = [
     "bincount", "histogram", "histogram_bin_edges", "median", "nanargmax", "nanargmin",
@@ -31,6 +31,10 @@ def bincount(x: Any, /, weights: Any = None, minlength: int = 0, *, length: Any 
     """How often each of 0 … length - 1 occurs, as int64; with weights, their sums as float64.
 
     UserTypeError without `length`: the length of the result must not depend on values.
+
+    Examples:
+        >>> np.asarray(unp.bincount(unp.asarray([2, 0, 2, 7]), length=3))
+        array([1, 0, 2])
     """
     if length is None:
         instead = f"uopc.numpy.bincount(x, length={minlength or 'n'})"
@@ -46,6 +50,11 @@ def histogram(
     """How many elements are in each bin, and the edges of the bins: see `UOp.histogram`.
 
     Weights of integers and bool are summed in 64 bits; densities are float64.
+
+    Examples:
+        >>> counts, edges = unp.histogram(unp.asarray([0.0, 1.0, 2.0, 4.0, 5.0]), 2, (0, 4))
+        >>> np.asarray(counts), np.asarray(edges)
+        (array([2, 2]), array([0., 2., 4.]))
     """
     u, w = uop_of(a, "histogram"), None
     if weights is not None:
@@ -59,7 +68,12 @@ def histogram(
 
 
 def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Any:
-    """The edges of the bins of `histogram`."""
+    """The edges of the bins of `histogram`.
+
+    Examples:
+        >>> np.asarray(unp.histogram_bin_edges(unp.asarray([0.0, 1.0, 4.0]), 4))
+        array([0., 1., 2., 3., 4.])
+    """
     made: UOp = statistics.bin_edges(
         uop_of(a, "histogram_bin_edges"), _unwrapped(bins, "histogram"), range
     )
@@ -85,7 +99,7 @@ def _quantile(name: str, doc: str, most: int = 1) -> Function:
 
 def _named(function: Function, name: str, doc: str) -> Function:
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = doc
+    function.__doc__ = doc + examples.of_function(name)
     return function
 
 
@@ -112,13 +126,23 @@ nanmean = _of_floats("nanmean", f"The mean {_NUMBERS}; NaN where there is none."
 
 
 def nanvar(x: Any, /, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Any:
-    """The variance of the elements that are not NaN; NaN where none is free."""
+    """The variance of the elements that are not NaN; NaN where none is free.
+
+    Examples:
+        >>> float(unp.nanvar(unp.asarray([1.0, np.nan, 3.0])))
+        1.0
+    """
     made = statistics.nanvar(_as_float(x, "nanvar"), axis, keepdims, correction)
     return same_kind(made, (x,))
 
 
 def nanstd(x: Any, /, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Any:
-    """The square root of `nanvar`."""
+    """The square root of `nanvar`.
+
+    Examples:
+        >>> float(unp.nanstd(unp.asarray([1.0, np.nan, 3.0])))
+        1.0
+    """
     made = statistics.nanstd(_as_float(x, "nanstd"), axis, keepdims, correction)
     return same_kind(made, (x,))
 

@@ -58,18 +58,37 @@ class LazyLowered:
 
 @dataclass(frozen=True)
 class Timing:
-    """The seconds of each sample: one run, as the mean over a row of them if a run is short."""
+    """The seconds of each sample: one run, as the mean over a row of them if a run is short.
+
+    Examples:
+        >>> program = uopc.compile(uopc.param("x", (3,)) * 2)
+        >>> timing = program.launches[0].time(np.zeros(3, "f4"), np.ones(3, "f4"), samples=5)
+        >>> len(timing.runs)
+        5
+    """
 
     runs: tuple[float, ...]
 
     @property
     def best(self) -> float:
-        """The least of the samples, in seconds."""
+        """The least of the samples, in seconds.
+
+        Examples:
+            >>> from uopc.program.launches import Timing
+            >>> Timing((2e-6, 1e-6, 4e-6)).best
+            1e-06
+        """
         return min(self.runs)
 
     @property
     def median(self) -> float:
-        """The median of the samples, in seconds."""
+        """The median of the samples, in seconds.
+
+        Examples:
+            >>> from uopc.program.launches import Timing
+            >>> Timing((2e-6, 1e-6, 4e-6)).median
+            2e-06
+        """
         return statistics.median(self.runs)
 
     def __repr__(self) -> str:
@@ -83,6 +102,13 @@ class Kernel:
 
     Call it with your own arrays: `kernel(*buffers, **variables)`, as `Launch.run` does for the
     first launch of this kernel.
+
+    Examples:
+        >>> kernel = uopc.compile(uopc.param("x", (3,)) * 2).kernels[0]
+        >>> memory = np.zeros(3, "f4")
+        >>> kernel(memory, np.array([1, 2, 3], "f4"))
+        >>> memory
+        array([2., 4., 6.], dtype=float32)
     """
 
     name: str
@@ -93,24 +119,48 @@ class Kernel:
 
     @property
     def uops(self) -> UOp:
-        """The kernel in execution order: a LINEAR."""
+        """The kernel in execution order: a LINEAR.
+
+        Examples:
+            >>> kernel = uopc.compile(uopc.param("x", (3,)) * 2).kernels[0]
+            >>> kernel.uops.op
+            Ops.LINEAR
+        """
         kernels = self._stages.lowered.kernels
         return next(k for k in kernels if k.arg.name == self.name)
 
     @property
     def opts(self) -> tuple[Opt, ...]:
-        """The Opts that shaped it."""
+        """The Opts that shaped it.
+
+        Examples:
+            >>> kernel = uopc.compile(uopc.param("x", (3,)) * 2, optimize=False).kernels[0]
+            >>> kernel.opts
+            ()
+        """
         return self.uops.arg.opts or ()
 
     @property
     def origin(self) -> str:
-        """The user's source lines in it."""
+        """The user's source lines in it.
+
+        Examples:
+            >>> kernel = uopc.compile(uopc.param("x", (3,)) * 2).kernels[0]
+            >>> kernel.origin.endswith(":1")
+            True
+        """
         nodes = self._stages.lowered.located(self.uops)
         return ", ".join({f"{u.origin[0].co_filename}:{u.origin[1]}": None for u in nodes})
 
     @property
     def asm(self) -> str:
-        """The machine code as assembly text; for a GPU, the PTX."""
+        """The machine code as assembly text; for a GPU, the PTX.
+
+        Examples:
+            >>> kernel = uopc.compile(uopc.param("x", (3,)) * 2).kernels[0]
+            >>> kernel.name in kernel.asm
+            True
+        """
         if not self._assembly:
             stages, modules = self._stages, {self.name: self.source}
             cpu = stages.request.options.target_cpu
@@ -119,7 +169,13 @@ class Kernel:
 
     @property
     def launches(self) -> tuple[Launch, ...]:
-        """The launches of this kernel, in order."""
+        """The launches of this kernel, in order.
+
+        Examples:
+            >>> kernel = uopc.compile(uopc.param("x", (3,)) * 2).kernels[0]
+            >>> len(kernel.launches)
+            1
+        """
         return tuple([launch for launch in self._listed() if launch.kernel is self])
 
     def __call__(self, *buffers: Any, **variables: Any) -> None:
@@ -127,7 +183,14 @@ class Kernel:
         self.launches[0].run(*buffers, **variables)
 
     def time(self, *buffers: Any, samples: int = 20, **variables: Any) -> Timing:
-        """Time the kernel on your own arrays: `Launch.time` of its first launch."""
+        """Time the kernel on your own arrays: `Launch.time` of its first launch.
+
+        Examples:
+            >>> kernel = uopc.compile(uopc.param("x", (3,)) * 2).kernels[0]
+            >>> timing = kernel.time(np.zeros(3, "f4"), np.ones(3, "f4"), samples=5)
+            >>> timing.best <= timing.median
+            True
+        """
         return self.launches[0].time(*buffers, samples=samples, **variables)
 
 
@@ -138,6 +201,11 @@ class Buffer:
     name: of the input or output; else `constant0`, …, or `arena`, the memory of intermediate
     values. shape: ints, or expressions over variables. offset: bytes from the begin of what `name`
     names. nbytes: an int, or an expression over variables.
+
+    Examples:
+        >>> launch = uopc.compile(uopc.param("x", (3,)) * 2).launches[0]
+        >>> [(b.name, b.shape, b.writes) for b in launch.buffers]
+        [('out', (3,), True), ('x', (3,), False)]
     """
 
     name: str
@@ -162,6 +230,11 @@ class Launch:
     the constants that this launch passes to a kernel which other launches share. chunks: the parts
     that threads of a CPU share. grid, block: of a GPU, x first; dimensions of the grid may be
     expressions over variables. work: operations and bytes.
+
+    Examples:
+        >>> launch = uopc.compile(uopc.param("x", (3,)) * 2).launches[0]
+        >>> launch.number, len(launch.buffers), launch.variables
+        (0, 2, {})
     """
 
     number: int
@@ -187,6 +260,13 @@ class Launch:
         kernel writes are written in place. variables: by name, those that no shape gives. Errors
         are those of a call of a program; Unsupported for a kernel whose addresses depend on values
         that only the program computes.
+
+        Examples:
+            >>> launch = uopc.compile(uopc.param("x", (3,)) * 2).launches[0]
+            >>> memory = np.zeros(3, "f4")
+            >>> launch.run(memory, np.array([1, 2, 3], "f4"))
+            >>> memory
+            array([2., 4., 6.], dtype=float32)
         """
         self._check_names(variables)
         self._runner.call(buffers, variables)
@@ -199,7 +279,13 @@ class Launch:
 
     def time(self, *buffers: Any, samples: int = 20, **variables: Any) -> Timing:
         """The seconds of one run on your own arrays. The kernel runs many times: where it writes an
-        array that it reads, the values change with each run."""
+        array that it reads, the values change with each run.
+
+        Examples:
+            >>> launch = uopc.compile(uopc.param("x", (3,)) * 2).launches[0]
+            >>> launch.time(np.zeros(3, "f4"), np.ones(3, "f4"), samples=5).best > 0
+            True
+        """
         self._check_names(variables)
         return Timing(tuple(self._runner.time(buffers, variables, samples)[0]))
 

@@ -166,6 +166,13 @@ def profile(
     """Time every launch of a program on some arguments, and whole calls.
 
     Each launch runs many times: arrays that the program updates in place change.
+
+    Examples:
+        >>> from uopc.program.profile import profile
+        >>> program = uopc.compile(uopc.param("x", (3,)) * 2)
+        >>> found = profile(program, (np.ones(3, "f4"),), samples=2)
+        >>> len(found.launches), found.rows()[0].launches
+        (1, 1)
     """
     named, plan = dict(named or {}), program._runner.plan
     values = bind(plan, arrays, dict(named), BoundedMap()).values

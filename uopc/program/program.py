@@ -90,6 +90,15 @@ class Program(ProgramBase):
     pass, of rendering, of LLVM and in total; nodes and launches; `cache`, where the code came from
     (`memory`, `disk`, or `` for a compile), and how many graphs were `scheduled` and kernels
     `compiled` for it, and how many bodies of precompiled functions were scheduled (`functions`).
+
+    Examples:
+        >>> x = uopc.param("x", (3,), dtypes.float64)
+        >>> program = uopc.compile(x * 2)
+        >>> program(np.array([1.0, 2.0, 3.0]))
+        array([2., 4., 6.])
+        >>> memory = np.zeros(3)
+        >>> program(np.ones(3), out=memory) is memory
+        True
     """
 
     stats: dict[str, Any]
@@ -103,13 +112,25 @@ class Program(ProgramBase):
 
     @cached_property
     def inputs(self) -> tuple[ArraySpec, ...]:
-        """The arrays to pass, in order."""
+        """The arrays to pass, in order.
+
+        Examples:
+            >>> program = uopc.compile(uopc.param("x", (3,)) * 2)
+            >>> [(v.name, v.shape, v.dtype) for v in program.inputs]
+            [('x', (3,), dtypes.float32)]
+        """
         params = self._request.params
         return tuple([ArraySpec(p.arg.name, shapes.shape(p), p.dtype) for p in params])
 
     @cached_property
     def outputs(self) -> tuple[ArraySpec, ...]:
-        """The arrays that a call returns, in order; none for a kernel written by hand."""
+        """The arrays that a call returns, in order; none for a kernel written by hand.
+
+        Examples:
+            >>> x = uopc.param("x", (3,))
+            >>> [v.name for v in uopc.compile({"sum": x.sum(), "twice": x * 2}).outputs]
+            ['sum', 'twice']
+        """
         request = self._request
         if request.structure == "kernel":
             return ()
@@ -144,7 +165,13 @@ class Program(ProgramBase):
 
     @cached_property
     def kernels(self) -> list[Kernel]:
-        """The distinct kernels, in order of first use."""
+        """The distinct kernels, in order of first use.
+
+        Examples:
+            >>> x = uopc.param("x", (64,))
+            >>> len(uopc.compile(x.sin().contiguous() + 1).kernels)
+            2
+        """
         known = self._artifact.assembly()
         return [
             self._kernel(name, source, self._stages, known.get(name, ""), lambda: self.launches)
@@ -156,6 +183,11 @@ class Program(ProgramBase):
         """The launches in order: each with its kernel, buffers, variables, grid or chunks.
 
         `print(program.launches)` shows them; `launch.run(*arrays)` runs one alone.
+
+        Examples:
+            >>> program = uopc.compile(uopc.param("x", (3,)) * 2)
+            >>> [str(buffer) for buffer in program.launches[0].buffers]
+            ['out', 'x']
         """
         backend, request, found = self._backend, self._request, self._artifact
 
@@ -166,7 +198,13 @@ class Program(ProgramBase):
 
     @property
     def stages(self) -> dict[str, str]:
-        """The text of every stage, by its name."""
+        """The text of every stage, by its name.
+
+        Examples:
+            >>> program = uopc.compile(uopc.param("x", (3,)) * 2)
+            >>> list(program.stages)[0], "linearize" in program.stages
+            ('input', True)
+        """
         from uopc.dump import stages as dump
 
         texts = dump.Dump(self._stages.lowered).texts()
@@ -176,7 +214,15 @@ class Program(ProgramBase):
         """Write one page of HTML with everything about this program: its kernels beside the source
         lines, stages, decisions, rewrites, memory. `run` times each launch on random arrays.
 
-        UserError if the file cannot be written. `program.report("program.html", run=True)`
+        UserError if the file cannot be written.
+
+        Examples:
+            >>> import os, tempfile
+            >>> program = uopc.compile(uopc.param("x", (3,)) * 2)
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     program.report(f"{folder}/program.html")
+            ...     os.listdir(folder)
+            ['program.html']
         """
         self._write_report(self, Path(file), run)
 

@@ -35,6 +35,14 @@ def param(name: str, shape: Any = (), dtype: DType = dtypes.float32) -> UOp:
 
     Arguments by position come in the order in which params are made; one that is made again, with
     the same name, shape and dtype, counts as made then.
+
+    UserError for a name that is no identifier, and for a bad shape.
+
+    Examples:
+        >>> x, y = uopc.param("x", (3,)), uopc.param("y", (3,))
+        >>> program = uopc.compile(x - y)
+        >>> program(np.array([3, 4, 5], "f4"), np.ones(3, "f4"))
+        array([2., 3., 4.], dtype=float32)
     """
     if not isinstance(name, str) or not name.isidentifier():
         raise UserError(f"param: the name must be an identifier, got {name!r}")
@@ -54,8 +62,13 @@ def kernel_param(
     stored by loops that the compiler makes. UserError for a slot below 0, a name that is no
     identifier, or a bad shape.
 
-        o, x = kernel_param(0, (4, 8), float64, "o"), kernel_param(1, (4, 8), float64, "x")
-        double = compile(o.store(x * 2).sink(name="double"))  # double(o, x) writes o
+    Examples:
+        >>> o, x = uopc.kernel_param(0, (3,)), uopc.kernel_param(1, (3,))
+        >>> double = uopc.compile(o.store(x * 2).sink(name="double"))
+        >>> memory = np.zeros(3, "f4")
+        >>> _ = double(memory, np.array([1, 2, 3], "f4"))
+        >>> memory
+        array([2., 4., 6.], dtype=float32)
     """
     if isinstance(slot, bool) or not isinstance(slot, int) or slot < 0:
         raise UserError(f"kernel_param: the slot must be an int of 0 or more, got {slot!r}")
@@ -74,7 +87,16 @@ def buffer(shape: Any, dtype: DType, space: Space = "global", device: str = "") 
 
 
 def full(shape: Any, value: Any, dtype: DType | None = None) -> UOp:
-    """Every element is `value`: a number, or a scalar UOp."""
+    """Every element is `value`: a number, or a scalar UOp.
+
+    The dtype is that of the value, int32 or float32 for Python's numbers, or `dtype`. The shape may
+    have variables.
+
+    Examples:
+        >>> uopc.compile(uopc.full((2, 2), 7))()
+        array([[7, 7],
+               [7, 7]], dtype=int32)
+    """
     scalar = operands.as_uop(value, None if dtype is None else element_dtype(dtype))
     if dtype is not None:
         scalar = fold.cast(scalar, dtype)
@@ -82,17 +104,34 @@ def full(shape: Any, value: Any, dtype: DType | None = None) -> UOp:
 
 
 def zeros(shape: Any, dtype: DType = dtypes.float32) -> UOp:
-    """Every element is 0."""
+    """Every element is 0.
+
+    Examples:
+        >>> uopc.compile(uopc.zeros((2,)))()
+        array([0., 0.], dtype=float32)
+    """
     return full(shape, 0, dtype)
 
 
 def ones(shape: Any, dtype: DType = dtypes.float32) -> UOp:
-    """Every element is 1."""
+    """Every element is 1.
+
+    Examples:
+        >>> uopc.compile(uopc.ones((2,), dtypes.int64))()
+        array([1, 1])
+    """
     return full(shape, 1, dtype)
 
 
 def arange(start: Any, stop: Any = None, step: Any = 1, dtype: DType | None = None) -> UOp:
-    """start, start+step, … below stop: int32 (int64 where needed), float32 for floats."""
+    """start, start+step, … below stop: int32 (int64 where needed), float32 for floats.
+
+    The ends may be variables. UserError for a step of 0.
+
+    Examples:
+        >>> uopc.compile(uopc.arange(2, 10, 3))(), uopc.arange(0.5).dtype
+        (array([2, 5, 8], dtype=int32), dtypes.float32)
+    """
     if stop is None:
         start, stop = 0, start
     if dtype is not None:
@@ -118,7 +157,15 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: DType | None = No
 
 
 def eye(n: Any, m: Any = None, dtype: DType = dtypes.float32) -> UOp:
-    """Ones on the diagonal of an n × m matrix."""
+    """Ones on the diagonal of an n × m matrix.
+
+    A square one without m.
+
+    Examples:
+        >>> uopc.compile(uopc.eye(2, 3))()
+        array([[1., 0., 0.],
+               [0., 1., 0.]], dtype=float32)
+    """
     rows, columns = _dims((n, n if m is None else m))
     i = movement.reshape(iota(rows), (rows, 1))
     return fold.cast(alu.binary(Ops.CMPEQ, i, iota(columns)), dtype)

@@ -30,6 +30,11 @@ def exponential(key: UOp, shape: Any = (), dtype: DType = dtypes.float32) -> UOp
 
     None is 0, and no float32 or narrower one is above 23 (no float64 above 46). UserTypeError for a
     dtype that is not a float of 16 to 64 bits.
+
+    Examples:
+        >>> x = uopc.compile(uopc.random.exponential(uopc.random.key(0), (10000,)))()
+        >>> bool(x.min() > 0), bool(abs(x.mean() - 1) < 0.05)
+        (True, True)
     """
     u = _inside("exponential", key, random.dims_of("exponential", shape), dtype)
     return cast(-u.log(), dtype)
@@ -39,6 +44,11 @@ def gumbel(key: UOp, shape: Any = (), dtype: DType = dtypes.float32) -> UOp:
     """Floats of the standard Gumbel distribution: minus the logarithm of an exponential number.
 
     All are finite. UserTypeError for a dtype that is not a float of 16 to 64 bits.
+
+    Examples:
+        >>> x = uopc.compile(uopc.random.gumbel(uopc.random.key(0), (10000,)))()
+        >>> bool(abs(x.mean() - 0.5772) < 0.05)
+        True
     """
     return cast(_gumbel("gumbel", key, random.dims_of("gumbel", shape), dtype), dtype)
 
@@ -55,9 +65,14 @@ def truncated_normal(
     `upper`, which are numbers, or infinite.
 
     UserError unless lower < upper, and for bounds so far out that the probability of what is
-    between them is no normal number of the dtype (float32 for narrower ones).
+    between them is no normal number of the dtype (float32 for narrower ones). (By the inverse of
+    the distribution: M. J. Wichura, algorithm AS 241, 1988.)
 
-        uopc.random.truncated_normal(k, -2, 2, (64, 64))    # weights of a layer
+    Examples:
+        >>> k = uopc.random.key(0)
+        >>> x = uopc.compile(uopc.random.truncated_normal(k, -2, 2, (1000,)))()
+        >>> bool(x.min() >= -2), bool(x.max() <= 2)
+        (True, True)
     """
     random.check_float("truncated_normal", dtype)
     low, high = (_bound(v) for v in (lower, upper))
@@ -169,8 +184,16 @@ def choice(
 
     UserError if nothing or not enough is there to choose from, and for `p` of a wrong shape.
 
-        uopc.random.choice(k, 52, (5,), replace=False)         # a hand of cards
-        uopc.random.choice(k, x, (8,), p=[0.5, 0.25, 0.25])    # rows of x
+    Examples:
+        >>> k = uopc.random.key(0)
+        >>> hand = uopc.compile(uopc.random.choice(k, 52, (5,), replace=False))()
+        >>> len(set(hand.tolist()))
+        5
+        >>> rows = uopc.random.choice(k, np.array([[1, 1], [2, 2]]), (3,), p=[0.0, 1.0])
+        >>> uopc.compile(rows)()
+        array([[2, 2],
+               [2, 2],
+               [2, 2]])
     """
     dims = random.dims_of("choice", shape)
     checks.flag("choice", "replace", replace)
@@ -228,6 +251,12 @@ def categorical(key: UOp, logits: UOp, axis: int = -1, shape: Any = None) -> UOp
 
     `shape` (that of the logits without the axis by default) may have more dimensions in front: so
     many draws of each. int32, or int64 where the axis needs it. UserError for another shape.
+
+    Examples:
+        >>> k = uopc.random.key(0)
+        >>> logits = np.array([-np.inf, 0.0, -np.inf])
+        >>> uopc.compile(uopc.random.categorical(k, logits, shape=(4,)))()
+        array([1, 1, 1, 1], dtype=int32)
     """
     known = logits if isinstance(logits, UOp) else checks.array("categorical", logits)
     given = operands.as_uop(known)
@@ -252,6 +281,12 @@ def dropout(key: UOp, x: UOp, rate: Any = 0.5) -> UOp:
 
     The rate is a number, or a scalar float UOp. UserTypeError unless `x` has floats, UserError for
     a number outside [0, 1].
+
+    Examples:
+        >>> x = uopc.ones((10000,))
+        >>> y = uopc.compile(uopc.random.dropout(uopc.random.key(0), x, 0.2))()
+        >>> sorted(set(y.tolist())), bool(abs(y.mean() - 1) < 0.02)
+        ([0.0, 1.25], True)
     """
     if not isinstance(x, UOp) or not x.dtype.is_float:
         got = x.dtype.name if isinstance(x, UOp) else repr(x)
@@ -280,8 +315,14 @@ def permutation(key: UOp, x: Any, axis: int = 0, independent: bool = False) -> U
 
     `independent`: every line along the axis has an order of its own, not all the same.
 
-        uopc.random.permutation(k, 10)               # 0 to 9, shuffled
-        uopc.random.permutation(k, rows, axis=1)     # columns in random order
+    Examples:
+        >>> k = uopc.random.key(0)
+        >>> sorted(uopc.compile(uopc.random.permutation(k, 5))().tolist())
+        [0, 1, 2, 3, 4]
+        >>> rows = np.array([[1, 2, 3], [10, 20, 30]])
+        >>> turned = uopc.compile(uopc.random.permutation(k, rows, axis=1))()
+        >>> (turned[0] * 10 == turned[1]).all().tolist()
+        True
     """
     checks.flag("permutation", "independent", independent)
     values = _array("permutation", x)

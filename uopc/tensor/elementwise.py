@@ -21,6 +21,7 @@ from uopc.ir.core import bounds, dtypes
 from uopc.ir.core.args import Opt
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
+from uopc.tensor import examples
 
 P = ParamSpec("P")
 _RANK = {bool: 0, int: 1, float: 2}
@@ -247,7 +248,7 @@ def _float_method(op: Op) -> Callable[[UOp], UOp]:
 
     meaning = op.doc.removeprefix("Float only. NaN gives NaN. ")
     integers = "stay as they are" if rounds else "are made floats first"
-    function.__doc__ = f"{meaning} Integers {integers}."
+    function.__doc__ = f"{meaning} Integers {integers}.{examples.of_method(op.name)}"
     return function
 
 

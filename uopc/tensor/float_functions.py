@@ -27,6 +27,7 @@ from uopc.ir.builder.operands import Operand
 from uopc.ir.core import dtypes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
+from uopc.tensor import examples
 from uopc.tensor.elementwise import absolute, as_float, rounded_once
 
 # fmt: off
@@ -266,11 +267,11 @@ def _logaddexp(x: UOp, y: UOp) -> UOp:
 
 
 # ---------------------------------------------------------------- the methods
-def _method(formula: Callable[[UOp], UOp], doc: str) -> Callable[[UOp], UOp]:
+def _method(name: str, formula: Callable[[UOp], UOp], doc: str) -> Callable[[UOp], UOp]:
     def function(a: UOp) -> UOp:
         return rounded_once(formula)(a)
 
-    function.__doc__ = f"{doc} Integers are made floats first."
+    function.__doc__ = f"{doc} Integers are made floats first.{examples.of_method(name)}"
     return function
 
 
@@ -282,7 +283,7 @@ def _pair_method(
         wide = dtypes.accumulator(x.dtype.scalar)
         return cast(formula(cast(x, wide), cast(y, wide)), x.dtype)
 
-    function.__doc__ = f"{doc} Integers are made floats first."
+    function.__doc__ = f"{doc} Integers are made floats first.{examples.of_method(name)}"
     return function
 
 
@@ -313,7 +314,7 @@ _TWO: dict[str, tuple[Callable[[UOp, UOp], UOp], str]] = {
     "logaddexp": (_logaddexp, "log(e^a + e^b), without overflow in between."),
 }
 METHODS: dict[str, Callable[..., UOp]] = {
-    **{name: _method(*row) for name, row in _ONE.items()},
+    **{name: _method(name, *row) for name, row in _ONE.items()},
     **{name: _pair_method(name, *row) for name, row in _TWO.items()},
 }
 

@@ -37,15 +37,18 @@ def function(
     all else (numbers, strings, variables) is part of the body. It returns a UOp, or a tuple, list
     or dict of UOps. A write of the body to an argument is a write to the caller's array, and a
     result that is an argument after such a write is that array still.
+
     `precompile`: the body is scheduled and compiled once for all calls, and its results are stored;
     without it each call is fused with the operations around it. `name` stands in dumps.
     UserTypeError when the body returns anything else. Also a decorator:
 
-        @uopc.function(precompile=True)
-        def layer(x, w):
-            return (x @ w).relu()
-
-        y = layer(layer(x, w0), w1)
+    Examples:
+        >>> @uopc.function(precompile=True)
+        ... def layer(x, w):
+        ...     return (x @ w).relu()
+        >>> x, w = uopc.constant([1.0, -2.0]), uopc.constant([[1.0, 0.0], [0.0, 1.0]])
+        >>> uopc.compile(layer(layer(x, w), w))()
+        array([1., 0.])
     """
     checks.flag("function", "precompile", precompile)
     if f is None:
@@ -74,6 +77,13 @@ def call(function: UOp, *args: Any) -> Values:
     """The results of a FUNCTION, called with an argument for each of its slots.
 
     UserError when arguments are missing, or have another dtype or shape than the params.
+
+    Examples:
+        >>> x = uopc.constant([1, 2])
+        >>> double = uopc.function(lambda v: v * 2)(x).src[0].src[0]  # of the CALL: its FUNCTION
+        >>> (result,) = double.call(x + 1)
+        >>> uopc.compile(result)()
+        array([4, 6])
     """
     if function.op is not Ops.FUNCTION:
         raise UserTypeError(f"call: expected a FUNCTION, got {function.op!r}")
@@ -102,14 +112,29 @@ def _kind(u: UOp) -> str:
 
 
 def maketuple(*values: UOp) -> UOp:
-    """Several values as one node: a TUPLE, of which `gettuple` takes one."""
+    """Several values as one node: a TUPLE, of which `gettuple` takes one.
+
+    Examples:
+        >>> a, b = uopc.constant([1, 2]), uopc.constant([3, 4])
+        >>> both = uopc.UOp.maketuple(a, b)
+        >>> uopc.compile(both.gettuple(1))()
+        array([3, 4])
+    """
     return leaves.located(
         intern(Ops.TUPLE, dtypes.void, tuple([operands.as_uop(v) for v in values]))
     )
 
 
 def gettuple(a: UOp, number: int) -> UOp:
-    """One value of a TUPLE, or of the results of a CALL of a FUNCTION."""
+    """One value of a TUPLE, or of the results of a CALL of a FUNCTION.
+
+    UserError for a number that it has not.
+
+    Examples:
+        >>> a, b = uopc.constant([1, 2]), uopc.constant([3, 4])
+        >>> uopc.UOp.maketuple(a, b).gettuple(0).shape
+        (2,)
+    """
     parts = a.src if a.op is Ops.TUPLE else a.src[0].src if a.op is Ops.CALL else ()
     if type(number) is not int or not 0 <= number < len(parts):
         raise UserError(f"gettuple: {a.op.name} has {len(parts)} values, got {number!r}")

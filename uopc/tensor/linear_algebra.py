@@ -77,6 +77,7 @@ def cholesky(a: UOp, upper: bool = False) -> UOp:
     A matrix that is not positive definite gives NaN in the rest of its factor. UserError for shapes
     that are not square. Method: Golub and Van Loan, Matrix Computations, 4.2.
 
+    Examples:
         >>> x = uopc.param("x", (2, 2), dtypes.float64)
         >>> uopc.compile(x.cholesky())(np.array([[4.0, 2.0], [2.0, 5.0]]))
         array([[2., 0.],
@@ -99,6 +100,7 @@ def qr(a: UOp, mode: Literal["reduced", "complete"] = "reduced") -> tuple[UOp, U
     LAPACK's: the diagonal of r may be negative. UserError for another mode or fewer dimensions.
     Method: Householder reflections (Golub and Van Loan, 5.2).
 
+    Examples:
         >>> x = uopc.param("x", (2, 1), dtypes.float64)
         >>> q, r = uopc.compile(list(x.qr()))(np.array([[3.0], [4.0]]))
         >>> q.ravel().round(12).tolist(), r.round(12).tolist()
@@ -129,6 +131,7 @@ def solve_triangular(
     A zero on a diagonal gives infinities or NaN. UserError for shapes that do not fit, another
     `trans`, or flags that are no bools. Method: substitution (Golub and Van Loan, 3.1).
 
+    Examples:
         >>> x = uopc.param("x", (2, 2), dtypes.float64)
         >>> solved = x.solve_triangular(np.array([2.0, 5.0]), lower=True)
         >>> uopc.compile(solved)(np.array([[2.0, 0.0], [1.0, 4.0]]))
@@ -160,6 +163,7 @@ def solve(a: UOp, b: Operand) -> UOp:
     A singular matrix gives infinities or NaN. UserError for shapes that do not fit. Method:
     Gaussian elimination with partial pivoting (Golub and Van Loan, 3.4).
 
+    Examples:
         >>> x = uopc.param("x", (2, 2), dtypes.float64)
         >>> solved = x.solve(np.array([2.0, 3.0]))
         >>> uopc.compile(solved)(np.array([[0.0, 1.0], [1.0, 1.0]]))
@@ -177,6 +181,7 @@ def inv(a: UOp) -> UOp:
 
     A singular matrix gives infinities or NaN. UserError for shapes that are not square.
 
+    Examples:
         >>> x = uopc.param("x", (2, 2), dtypes.float64)
         >>> uopc.compile(x.inv())(np.array([[0.0, 2.0], [1.0, 0.0]]))
         array([[0. , 1. ],
@@ -201,6 +206,7 @@ def det(a: UOp) -> UOp:
 
     1 for n = 0. UserError for shapes that are not square.
 
+    Examples:
         >>> x = uopc.param("x", (2, 2), dtypes.float64)
         >>> float(uopc.compile(x.det())(np.array([[0.0, 2.0], [3.0, 1.0]])))
         -6.0
@@ -214,6 +220,7 @@ def slogdet(a: UOp) -> tuple[UOp, UOp]:
 
     A singular matrix gives 0 and -inf. UserError for shapes that are not square.
 
+    Examples:
         >>> x = uopc.param("x", (2, 2), dtypes.float64)
         >>> sign, log = uopc.compile(list(x.slogdet()))(np.array([[0.0, 1.0], [1.0, 0.0]]))
         >>> float(sign), float(log)
@@ -232,6 +239,7 @@ def matrix_power(a: UOp, n: int) -> UOp:
 
     UserTypeError unless n is an int; UserError for shapes that are not square.
 
+    Examples:
         >>> x = uopc.param("x", (2, 2), dtypes.float64)
         >>> uopc.compile(x.matrix_power(3))(np.array([[1.0, 1.0], [0.0, 1.0]]))
         array([[1., 3.],

@@ -19,6 +19,7 @@ from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.tensor import (
     elementwise,
+    examples,
     float_functions,
     functions,
     indexing,
@@ -37,27 +38,57 @@ Operator = Callable[[UOp, Operand], UOp]
 
 # ---------------------------------------------------------------- facts
 def _size(u: UOp) -> shapes.Dim:
-    """The number of elements."""
+    """The number of elements.
+
+    Examples:
+        >>> x = uopc.zeros((2, 3))
+        >>> x.size, x.numel()
+        (6, 6)
+    """
     return shapes.size(shapes.shape(u))
 
 
 def _vmin(u: UOp) -> Any:
-    """A lower bound of every element."""
+    """A lower bound of every element.
+
+    Examples:
+        >>> n = uopc.variable("n", 1, 8)
+        >>> (n * 2 - 3).vmin
+        -1
+    """
     return bounds.bounds(u)[0]
 
 
 def _vmax(u: UOp) -> Any:
-    """An upper bound of every element."""
+    """An upper bound of every element.
+
+    Examples:
+        >>> n = uopc.variable("n", 1, 8)
+        >>> (n * 2 - 3).vmax, (n < 9).vmax
+        (13, True)
+    """
     return bounds.bounds(u)[1]
 
 
 def _ranges(u: UOp) -> tuple[UOp, ...]:
-    """The loops this value is inside of, outer first."""
+    """The loops this value is inside of, outer first.
+
+    Examples:
+        >>> x, i, j = uopc.kernel_param(0, (3, 4)), uopc.UOp.range(3), uopc.UOp.range(4)
+        >>> x[i, j].ranges == (i, j)
+        True
+    """
     return tuple(sorted(ranges.ranges(u), key=lambda r: r.arg.axis))
 
 
 def _toposort(u: UOp, gate: Any = None) -> dict[UOp, None]:
-    """Every node below this one, sources first; `gate(u)` says whether to go below u."""
+    """Every node below this one, sources first; `gate(u)` says whether to go below u.
+
+    Examples:
+        >>> n = uopc.variable("n", 1, 8)
+        >>> [u.op for u in (n * 2).toposort()]
+        [Ops.VARIABLE, Ops.CONST, Ops.MUL]
+    """
     return walk.toposort(u, gate)
 
 
@@ -88,6 +119,11 @@ def _simplify(u: UOp) -> UOp:
     """An equal graph, smaller or the same: symbolic rules to a fixed point, written short.
 
     Simplified again, it stays as it is.
+
+    Examples:
+        >>> n = uopc.variable("n", 1, 8)
+        >>> (n * 6 // 3).simplify() is n * 2, (n < 9).simplify().arg
+        (True, True)
     """
     from uopc.ir.symbolic.simplify import simplified
 
@@ -100,6 +136,11 @@ def _render(u: UOp, simplify: bool = True, style: Literal["python", "c"] = "pyth
     With `style="c"`, an expression of C99 on integers and bools, such as `((n<3)?(n/12):0)`, with
     the value that the graph has. Each variable and range in it is an `int64_t`, or an `int` if its
     bounds fit; values of dtype index must fit in 64 bits. Unsupported when C has no expression.
+
+    Examples:
+        >>> n = uopc.variable("n", 1, 8)
+        >>> (n * 4 + 3).render(), (n // 3).render(style="c")
+        ('((n*4)+3)', '(n/3)')
     """
     from uopc.ir.text import printer
 
@@ -123,23 +164,41 @@ def _tree(u: UOp) -> str:
 def _substitute(
     u: UOp, mapping: dict[UOp, UOp], extra_pm: Any = None, walk: bool = False
 ) -> UOp:
-    """The graph with every key of the mapping replaced by its value."""
+    """The graph with every key of the mapping replaced by its value.
+
+    Examples:
+        >>> n, m = uopc.variable("n", 1, 8), uopc.variable("m", 1, 8)
+        >>> (n * 2 + 1).substitute({n: m}).render()
+        '((m*2)+1)'
+    """
     from uopc.ir.rewrite import engine
 
     return engine.substitute(u, mapping, extra_pm, walk)
 
 
 def _invalid(dtype: DType = dtypes.bool_) -> UOp:
-    """No value."""
+    """No value: as an index no access, so that a read gives 0 and a write does nothing.
+
+    Examples:
+        >>> x, i = uopc.constant([1.0, 2.0]), uopc.arange(2)
+        >>> place = (i < 1).where(i, uopc.UOp.invalid(dtypes.int32))
+        >>> uopc.compile(x[place])()
+        array([1., 0.])
+    """
     return intern(Ops.INVALID, dtype)
 
 
 # ---------------------------------------------------------------- the list
-def _operator(op: Op) -> Callable[[Operand, Operand], UOp]:
+def _operator(op: Op, name: str = "") -> Callable[[Operand, Operand], UOp]:
+    """An op of two operands, which promote and broadcast; a method of that name if it has one."""
+
     def function(a: Operand, b: Operand) -> UOp:
         return alu.binary(op, a, b)
 
     function.__doc__ = op.doc
+    if name:
+        function.__name__ = function.__qualname__ = name
+        function.__doc__ = f"{op.doc} The operands promote and broadcast.{examples.of_method(name)}"
     return function
 
 
@@ -170,6 +229,14 @@ class Methods:
 
     Immutable and interned: building the same node twice gives the same object, so `==` is identity
     (`eq` compares values). `UOp(op, dtype, src, arg, tag)` folds nothing; the methods below fold.
+
+    Examples:
+        >>> x = uopc.param("x", (3,))
+        >>> y = x * 2 + 1
+        >>> y.op, y.dtype, y.shape, y is x * 2 + 1
+        (Ops.ADD, dtypes.float32, (3,), True)
+        >>> uopc.compile(y)(np.array([1, 2, 3], "f4"))
+        array([3., 5., 7.], dtype=float32)
     """
 
     __array__ = numpy_protocols.array
@@ -215,8 +282,8 @@ class Methods:
     __le__ = _operator(Ops.CMPLE)
     __gt__ = _reversed(_operator(Ops.CMPLT))
     __ge__ = _reversed(_operator(Ops.CMPLE))
-    eq = _operator(Ops.CMPEQ)
-    ne = _operator(Ops.CMPNE)
+    eq = _operator(Ops.CMPEQ, "eq")
+    ne = _operator(Ops.CMPNE, "ne")
     __neg__ = elementwise.negative
     __pos__ = elementwise.positive
     __invert__ = elementwise.invert
@@ -224,8 +291,8 @@ class Methods:
     __round__ = elementwise.rounded
     __divmod__ = elementwise.divided
     __rdivmod__ = lambda a, b: elementwise.divided(b, a)  # noqa: E731
-    maximum = _operator(Ops.MAX)
-    minimum = _operator(Ops.MIN)
+    maximum = _operator(Ops.MAX, "maximum")
+    minimum = _operator(Ops.MIN, "minimum")
     where = elementwise.where
     mulacc = elementwise.mulacc
 

@@ -10,6 +10,7 @@ from typing import Any, Final, NoReturn
 
 from uopc.errors import UserAttributeError, UserTypeError
 from uopc.ir.core.uop import UOp
+from uopc.tensor import examples
 
 _FUNCTIONS = "uopc.numpy.protocols"
 
@@ -59,4 +60,9 @@ def missing(name: str, instead: str) -> property:
     def refuse(a: UOp) -> NoReturn:
         raise UserAttributeError(f"a UOp has no {name}: write {instead}")
 
-    return property(refuse)
+    doc = f"Refused: write {instead}." + examples.section(
+        f">>> uopc.zeros((2, 3)).{name}",
+        "Traceback (most recent call last):",
+        f"uopc.errors.UserAttributeError: a UOp has no {name}: write {instead}",
+    )
+    return property(refuse, doc=doc)

@@ -39,27 +39,45 @@ def key(seed: Any) -> UOp:
 
     UserTypeError for another kind of seed, UserError for one out of range.
 
-        uopc.random.key(7)
-        uopc.random.key(uopc.param("seed", (), uopc.dtypes.uint64))
+    Examples:
+        >>> uopc.compile(uopc.random.key(7))()
+        array([0, 7], dtype=uint32)
     """
     return _halves(_word("key", "seed", seed), high_first=True)
 
 
 def split(key: UOp, num: Any = 2) -> UOp:
-    """`num` new keys, one per row: a uint32 array of shape (num, 2)."""
+    """`num` new keys, one per row: a uint32 array of shape (num, 2).
+
+    Examples:
+        >>> keys = uopc.random.split(uopc.random.key(7), 3)
+        >>> keys.shape, uopc.compile(keys)()[0].tolist()
+        ((3, 2), [3625411723, 1954958720])
+    """
     (count,) = dims_of("split", num)
     return _halves(_blocks("split", key, (count,)), high_first=False)
 
 
 def fold_in(key: UOp, data: Any) -> UOp:
-    """A new key from a key and an integer, as a step number: an int or a scalar UOp."""
+    """A new key from a key and an integer, as a step number: an int or a scalar UOp.
+
+    Examples:
+        >>> k = uopc.random.fold_in(uopc.random.key(7), 1)
+        >>> uopc.compile(k)().tolist()
+        [195045567, 4062205631]
+    """
     word = _word("fold_in", "data", data)
     return _halves(_threefry(_swapped(word), _key_word("fold_in", key)), high_first=False)
 
 
 # ---------------------------------------------------------------- numbers
 def bits(key: UOp, shape: Any = (), dtype: DType = dtypes.uint32) -> UOp:
-    """Integers of which every bit is random, of an unsigned dtype. UserTypeError for another."""
+    """Integers of which every bit is random, of an unsigned dtype. UserTypeError for another.
+
+    Examples:
+        >>> uopc.compile(uopc.random.bits(uopc.random.key(0), (2,)))()
+        array([4070199207, 4202968722], dtype=uint32)
+    """
     if not isinstance(dtype, DType) or dtype not in _WORDS.values():
         raise UserTypeError(f"bits: the dtype must be an unsigned integer, got {_name(dtype)}")
     return bits_of("bits", key, dims_of("bits", shape), dtype)
@@ -73,8 +91,11 @@ def uniform(
     In [0, 1) they are the multiples of 2**-p, all equally likely, where a float has p bits (24 for
     float32). UserTypeError for a dtype that is not of 16 to 64 bits, UserError unless low < high.
 
-        k = uopc.random.key(0)
-        uopc.compile(uopc.random.uniform(k, (2, 3)))()    # six float32 in [0, 1)
+    Examples:
+        >>> k = uopc.random.key(0)
+        >>> u = uopc.compile(uopc.random.uniform(k, (2, 3), low=5.0, high=6.0))()
+        >>> u.shape, bool((5 <= u).all() and (u < 6).all())
+        ((2, 3), True)
     """
     check_float("uniform", dtype)
     first, last = checks.number("uniform", low), checks.number("uniform", high)
@@ -103,6 +124,13 @@ def normal(key: UOp, shape: Any = (), dtype: DType = dtypes.float32) -> UOp:
 
     No float32 or narrower one is farther than 6.7 from 0, no float64 farther than 8.6.
     UserTypeError for a dtype that is not a float of 16 to 64 bits.
+
+    (G. E. P. Box and M. E. Muller, "A Note on the Generation of Random Normal Deviates", 1958.)
+
+    Examples:
+        >>> x = uopc.compile(uopc.random.normal(uopc.random.key(0), (10000,)))()
+        >>> bool(abs(x.mean()) < 0.05), bool(abs(x.std() - 1) < 0.05)
+        (True, True)
     """
     check_float("normal", dtype)
     dims = dims_of("normal", shape)
@@ -123,6 +151,11 @@ def bernoulli(key: UOp, p: Any = 0.5, shape: Any = ()) -> UOp:
     """Bools, True with probability p: a number, or a float32 UOp that broadcasts to the shape.
 
     UserError for a number outside [0, 1].
+
+    Examples:
+        >>> b = uopc.compile(uopc.random.bernoulli(uopc.random.key(0), 0.25, (10000,)))()
+        >>> b.dtype, bool(abs(b.mean() - 0.25) < 0.02)
+        (dtype('bool'), True)
     """
     if not isinstance(p, UOp) and not 0 <= checks.number("bernoulli", p) <= 1:
         raise UserError(f"bernoulli: p must be from 0 to 1, got {p!r}")
@@ -137,7 +170,10 @@ def randint(key: UOp, shape: Any, low: int, high: int, dtype: DType = dtypes.int
     UserError unless low < high and both ends fit into the dtype; UserTypeError for a dtype that is
     not an integer.
 
-        uopc.random.randint(k, (10,), 1, 7)    # ten throws of a die
+    Examples:
+        >>> throws = uopc.compile(uopc.random.randint(uopc.random.key(0), (100,), 1, 7))()
+        >>> throws.dtype, sorted(set(throws.tolist()))
+        (dtype('int32'), [1, 2, 3, 4, 5, 6])
     """
     if not isinstance(dtype, DType) or dtype not in _INTS:
         raise UserTypeError(f"randint: the dtype must be an integer, got {_name(dtype)}")

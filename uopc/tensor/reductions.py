@@ -20,6 +20,7 @@ from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Shape, show
 from uopc.ir.core.uop import UOp, intern
+from uopc.tensor import examples
 
 
 def _reduction(
@@ -31,7 +32,7 @@ def _reduction(
         total = movement.reduce(cast(a, computed_in(a.dtype)), op, axes, keepdims)
         return cast(total, a.dtype) if total.dtype.is_float else total
 
-    function.__doc__ = doc
+    function.__doc__ = doc + examples.of_method(who)
     return function
 
 

@@ -76,6 +76,7 @@ def bincount(a: UOp, weights: Any = None, *, length: Any) -> UOp:
     """How often each of 0 … length - 1 occurs in an array of integers, as int64; with weights of
     the array's shape, their sums, in the dtype of the weights. Other integers are not counted.
 
+    Examples:
         >>> x = uopc.param("x", (4,), dtypes.int32)
         >>> uopc.compile(x.bincount(length=3))(np.array([2, 0, 2, 7], "i4"))
         array([1, 0, 2])

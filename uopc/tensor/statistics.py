@@ -39,6 +39,7 @@ def histogram(
 
     UserError for wrong bins, a wrong range, and weights of another shape.
 
+    Examples:
         >>> x = uopc.param("x", (5,))
         >>> counts, edges = uopc.compile(x.histogram(2, (0, 4)))(np.array([0, 1, 2, 4, 5], "f4"))
         >>> counts, edges

@@ -24,34 +24,76 @@ _COMBINED: Final = {"add": Ops.ADD, "mul": Ops.MUL, "min": Ops.MIN, "max": Ops.M
 
 
 class At:
-    """The elements of an array that a key names, to be updated: `a.at[key]`."""
+    """The elements of an array that a key names, to be updated: `a.at[key]`.
+
+    Examples:
+        >>> x = uopc.constant([1, 2, 3])
+        >>> uopc.compile(x.at[::2].set(0))()
+        array([0, 2, 0])
+    """
 
     def __init__(self, update: Callable[[str, Any], Any]) -> None:
         self._update = update
 
     def set(self, value: Any) -> Any:
-        """The array with these elements replaced; of several values for one the last counts."""
+        """The array with these elements replaced; of several values for one the last counts.
+
+        Examples:
+            >>> x = uopc.constant([1, 2, 3])
+            >>> uopc.compile(x.at[1].set(9))()
+            array([1, 9, 3])
+        """
         return self._update("set", value)
 
     def add(self, value: Any) -> Any:
-        """The array with the values added, all of them where several are for one element."""
+        """The array with the values added, all of them where several are for one element.
+
+        Examples:
+            >>> x = uopc.constant([1, 2, 3])
+            >>> uopc.compile(x.at[[0, 0, 2]].add(10))()
+            array([21,  2, 13])
+        """
         return self._update("add", value)
 
     def mul(self, value: Any) -> Any:
-        """The array with these elements multiplied by the values."""
+        """The array with these elements multiplied by the values.
+
+        Examples:
+            >>> x = uopc.constant([1, 2, 3])
+            >>> uopc.compile(x.at[1:].mul(10))()
+            array([ 1, 20, 30])
+        """
         return self._update("mul", value)
 
     def min(self, value: Any) -> Any:
-        """The array with the least of each of these elements and its values."""
+        """The array with the least of each of these elements and its values.
+
+        Examples:
+            >>> x = uopc.constant([1, 2, 3])
+            >>> uopc.compile(x.at[:].min(2))()
+            array([1, 2, 2])
+        """
         return self._update("min", value)
 
     def max(self, value: Any) -> Any:
-        """The array with the greatest of each of these elements and its values."""
+        """The array with the greatest of each of these elements and its values.
+
+        Examples:
+            >>> x = uopc.constant([1, 2, 3])
+            >>> uopc.compile(x.at[:].max(2))()
+            array([2, 2, 3])
+        """
         return self._update("max", value)
 
 
 class Indexed:
-    """`a.at`: takes a key in brackets."""
+    """`a.at`: takes a key in brackets.
+
+    Examples:
+        >>> x = uopc.constant([1, 2, 3])
+        >>> uopc.compile(x.at[0].set(7))()
+        array([7, 2, 3])
+    """
 
     def __init__(self, updated: Callable[[Any, str, Any], Any]) -> None:
         self._updated = updated
@@ -67,6 +109,7 @@ def at(a: UOp) -> Indexed:
     of the array's shape. The values have the dtype of the array and broadcast to `a[key]`. An index
     from data that is out of range updates nothing.
 
+    Examples:
         >>> x = uopc.param("x", (4,))
         >>> uopc.compile(x.at[1:3].add(10))(np.zeros(4, "f4"))
         array([ 0., 10., 10.,  0.], dtype=float32)

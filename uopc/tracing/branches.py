@@ -24,6 +24,7 @@ def cond(
     chosen; so both give arrays of the same shapes and dtypes, in the same containers. Of a bool of
     Python or NumPy, only one is called. UserError where results differ in more than values.
 
+    Examples:
         >>> f = uopc.jit(lambda x: uopc.cond(x.sum() > 0, lambda x: x, lambda x: -x, x))
         >>> f(np.array([1.0, -3.0]))
         array([-1.,  3.])

@@ -79,7 +79,13 @@ class _Compiled:
 
 
 class Jitted:
-    """A function that `jit` made. Call it as the function; arguments by position or name."""
+    """A function that `jit` made. Call it as the function; arguments by position or name.
+
+    Examples:
+        >>> f = uopc.jit(lambda x, y: x + 2 * y)
+        >>> f(np.array([1.0, 2.0]), y=np.array([10.0, 20.0]))
+        array([21., 42.])
+    """
 
     def __init__(
         self, function: Callable[..., Any], static: Iterable[str], donated: Iterable[str],
@@ -135,7 +141,13 @@ class Jitted:
     # ------------------------------------------------------------ insight
     def program(self, /, *args: Any, **named: Any) -> Program:
         """The Program that a call with these arguments runs. In place of an array anything with a
-        `shape` and a `dtype` will do. UserError if the function returns no array."""
+        `shape` and a `dtype` will do. UserError if the function returns no array.
+
+        Examples:
+            >>> f = uopc.jit(lambda x: x * 2)
+            >>> f.program(np.ones(3))
+            <uopc.Program (x: f64(3)), 1 kernel>
+        """
         kind = self._kind(args, named)
         found = self._entry(kind, args, named).program
         if found is None:
@@ -143,20 +155,47 @@ class Jitted:
         return found
 
     def lower(self, /, *args: Any, **named: Any) -> Any:
-        """The graph of a call with these arguments: UOps in the structure of the results."""
+        """The graph of a call with these arguments: UOps in the structure of the results.
+
+        Examples:
+            >>> f = uopc.jit(lambda x: {"total": x.sum()})
+            >>> f.lower(np.ones(3))["total"].shape
+            ()
+        """
         _, leaves, structure = self._traced(self._kind(args, named), args, named)
         return unflatten(structure, leaves)
 
     def stages(self, /, *args: Any, **named: Any) -> dict[str, str]:
-        """The text of every stage of the program for these arguments, by its name."""
+        """The text of every stage of the program for these arguments, by its name.
+
+        Examples:
+            >>> f = uopc.jit(lambda x: x * 2)
+            >>> "linearize" in f.stages(np.ones(3))
+            True
+        """
         return self.program(*args, **named).stages
 
     def cache_info(self) -> CacheInfo:
-        """How many calls found a program, how many made one, and how many programs there are."""
+        """How many calls found a program, how many made one, and how many programs there are.
+
+        Examples:
+            >>> f = uopc.jit(lambda x: x * 2)
+            >>> a, b = f(np.ones(3)), f(np.zeros(3))
+            >>> f.cache_info()
+            CacheInfo(hits=1, misses=1, programs=1)
+        """
         return CacheInfo(self._hits, self._misses, len(self._compiled))
 
     def clear_cache(self) -> None:
-        """Forget all programs of this function."""
+        """Forget all programs of this function.
+
+        Examples:
+            >>> f = uopc.jit(lambda x: x * 2)
+            >>> a = f(np.ones(3))
+            >>> f.clear_cache()
+            >>> f.cache_info().programs
+            0
+        """
         self._compiled.clear()
         self._by_class.clear()
         self._last, self._hits, self._misses = _NO_CALL, 0, 0
@@ -375,6 +414,7 @@ def jit(
     call) or a number for each dimension; parts of containers by path, `"state.x"`.
     The others are those of `compile`. Also a decorator.
 
+    Examples:
         >>> import numpy as np, uopc
         >>> @uopc.jit
         ... def step(state, dt):

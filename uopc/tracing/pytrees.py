@@ -38,8 +38,15 @@ def register_pytree(kind: type, flatten: Flatten, unflatten: Unflatten) -> None:
     flatten(value) gives its parts, in an order, and all else about it, which must be hashable;
     unflatten(rest, parts) makes a value of these.
 
-        uopc.register_pytree(State, lambda s: ((s.x, s.v), s.name),
-                             lambda name, parts: State(*parts, name=name))
+    Examples:
+        >>> class Ball:
+        ...     def __init__(self, place, speed):
+        ...         self.place, self.speed = place, speed
+        >>> uopc.register_pytree(
+        ...     Ball, lambda b: ((b.place, b.speed), None), lambda rest, parts: Ball(*parts))
+        >>> move = uopc.jit(lambda b: Ball(b.place + b.speed, b.speed))
+        >>> move(Ball(np.array([1.0, 2.0]), np.array([0.5, 0.5]))).place
+        array([1.5, 2.5])
     """
     if not isinstance(kind, type):
         raise UserTypeError(f"register_pytree: expected a class, got {kind!r}")

@@ -23,6 +23,11 @@ def alu(a: UOp, op: Op, *others: Operand) -> UOp:
     """An elementwise op on operands of one dtype (WHERE: the condition first), folding constants.
 
     Shapes broadcast as in NumPy; UserError when they do not.
+
+    Examples:
+        >>> x = uopc.constant([1, 2, 3])
+        >>> uopc.compile(x.alu(uopc.Ops.MAX, 2))()
+        array([2, 2, 3])
     """
     if type(op) is not Op or not op.is_alu:
         raise UserTypeError(f"alu: expected an elementwise one of Ops, got {op!r}")
@@ -43,6 +48,13 @@ def fast_zeros() -> Iterator[None]:
 
     So zeros remove work: `with uopc.fast_zeros(): y = x.sin() * mask` computes no sine where the
     mask is a constant 0. The property stays with the nodes: in text, caches and functions.
+
+    Examples:
+        >>> x = uopc.param("x", (2,))
+        >>> with uopc.fast_zeros():
+        ...     y = x + x.sin() * 0
+        >>> y is x
+        True
     """
     token = _fast_zeros.set(True)
     try:

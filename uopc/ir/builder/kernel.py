@@ -18,20 +18,49 @@ _axes = itertools.count()
 
 
 def range(end: Any, axis: int | tuple[int, ...] | None = None, kind: AxisKind = "loop") -> UOp:
-    """A loop variable 0 ≤ i < end. Ranges nest in the order of `axis` (default: creation)."""
+    """A loop variable 0 ≤ i < end. Ranges nest in the order of `axis` (default: creation).
+
+    Examples:
+        >>> o, x = uopc.kernel_param(0, (3,)), uopc.kernel_param(1, (3,))
+        >>> i = uopc.UOp.range(3)
+        >>> reverse = uopc.compile(o[i].store(x[2 - i]).end(i).sink(name="reverse"))
+        >>> memory = np.zeros(3, "f4")
+        >>> _ = reverse(memory, np.array([1, 2, 3], "f4"))
+        >>> memory
+        array([3., 2., 1.], dtype=float32)
+    """
     nest = (next(_axes),) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     stop = leaves.dim_uop(operands.as_dim(end))
     return located(intern(Ops.RANGE, dtypes.index, (stop,), RangeArg(nest, kind)))
 
 
 def load(address: UOp, gate: UOp | None = None) -> UOp:
-    """The element at an INDEX; 0 where the gate is false."""
+    """The element at an INDEX; 0 where the gate is false.
+
+    `x[i]` in a kernel written by hand is loaded by the compiler; a kernel in linear order says it.
+
+    Examples:
+        >>> x, i = uopc.kernel_param(0, (3,)), uopc.UOp.range(3)
+        >>> x[i].load().op
+        Ops.LOAD
+    """
     src = (address,) if gate is None else (address, gate)
     return located(intern(Ops.LOAD, address.dtype, src))
 
 
 def store(target: UOp, value: Any, gate: UOp | None = None) -> UOp:
-    """Writes the value through the target: an INDEX, or a view of storage."""
+    """Writes the value through the target: an INDEX, or a view of storage.
+
+    UserError for a value of another dtype. With a gate it writes where that is true.
+
+    Examples:
+        >>> o, i = uopc.kernel_param(0, (4,)), uopc.UOp.range(4)
+        >>> squares = o[i].store((i * i).cast(dtypes.float32)).end(i)
+        >>> memory = np.zeros(4, "f4")
+        >>> _ = uopc.compile(squares.sink(name="squares"))(memory)
+        >>> memory
+        array([0., 1., 4., 9.], dtype=float32)
+    """
     given = operands.as_uop(value, target.dtype)
     if given.op is not Ops.INVALID and given.dtype is not target.dtype:
         raise UserError(
@@ -47,6 +76,17 @@ def stage(value: UOp, *ranges: UOp, space: Space = "local") -> UOp:
 
     The ranges are the loops that fill it, and its first dimensions: `x[i, j].stage(j)[7 - j]` is
     an element of row i of x. UserError for anything else.
+
+    Examples:
+        >>> o, x = uopc.kernel_param(0, (2, 3)), uopc.kernel_param(1, (2, 3))
+        >>> i, j, k = (uopc.UOp.range(n) for n in (2, 3, 3))
+        >>> row = (x[i, j] * 10).stage(j)
+        >>> turned = uopc.compile(o[i, k].store(row[2 - k]).end(i, k).sink(name="turned"))
+        >>> memory = np.zeros((2, 3), "f4")
+        >>> _ = turned(memory, np.arange(6, dtype="f4").reshape(2, 3))
+        >>> memory
+        array([[20., 10.,  0.],
+               [50., 40., 30.]], dtype=float32)
     """
     if space not in ("local", "reg"):
         raise UserError(f"stage: the space must be local or reg, got {space!r}")
@@ -59,7 +99,18 @@ def shaped_wmma(a: UOp, b: UOp, row: UOp, column: UOp, depth: UOp, *others: UOp)
     """The sum of a·b over the ranges `depth` and `others`: on a GPU by tensor cores, a tile of
     `row` by `column` at a time, elsewhere by loops. `a` depends on row and depth, `b` on depth and
     column. The lengths are 16, 8 and 16 for float16 and bfloat16, 16, 8 and 8 for float32 (which
-    tensor cores round to 10 bits), 16, 8 and 32 for int8, 8, 8 and 4 for float64."""
+    tensor cores round to 10 bits), 16, 8 and 32 for int8, 8, 8 and 4 for float64.
+
+    Examples:
+        >>> o, x = (uopc.kernel_param(i, (8, n), dtypes.float64) for i, n in ((0, 8), (1, 4)))
+        >>> y = uopc.kernel_param(2, (4, 8), dtypes.float64)
+        >>> i, j, k = (uopc.UOp.range(n) for n in (8, 8, 4))
+        >>> product = o[i, j].store(x[i, k].shaped_wmma(y[k, j], i, j, k)).end(i, j)
+        >>> memory = np.zeros((8, 8))
+        >>> _ = uopc.compile(product.sink(name="product"))(memory, np.ones((8, 4)), np.ones((4, 8)))
+        >>> memory[0, 0].tolist()
+        4.0
+    """
     tile = next((t for t in TILES if t.operand is a.dtype), None)
     if tile is None:
         raise UserError(f"shaped_wmma: there is no tile of {a.dtype.name}")
@@ -70,7 +121,17 @@ def shaped_wmma(a: UOp, b: UOp, row: UOp, column: UOp, depth: UOp, *others: UOp)
 
 
 def end(effect: UOp, *ranges: UOp) -> UOp:
-    """The effect, run once per iteration of the ranges, which it closes."""
+    """The effect, run once per iteration of the ranges, which it closes.
+
+    UserError for anything that is no range.
+
+    Examples:
+        >>> o, i = uopc.kernel_param(0, (3,)), uopc.UOp.range(3)
+        >>> memory = np.zeros(3, "f4")
+        >>> _ = uopc.compile(o[i].store(1.0).end(i).sink(name="ones"))(memory)
+        >>> memory
+        array([1., 1., 1.], dtype=float32)
+    """
     _check_ranges("end", ranges)
     return located(intern(Ops.END, dtypes.void, (effect, *ranges)))
 
@@ -83,12 +144,28 @@ def _check_ranges(who: str, ranges: tuple[object, ...]) -> None:
 
 
 def after(u: UOp, *effects: UOp) -> UOp:
-    """`u` after the effects."""
+    """`u` after the effects.
+
+    What reads the result reads what the effects have written: of a param it is the whole array
+    after a write to a part.
+
+    Examples:
+        >>> x = uopc.param("x", (4,))
+        >>> written = uopc.compile(x.after(x[1:3].assign(7.0)))
+        >>> written(np.zeros(4, "f4"))
+        array([0., 7., 7., 0.], dtype=float32)
+    """
     return located(intern(Ops.AFTER, u.dtype, (u, *effects))) if effects else u
 
 
 def barrier(*effects: UOp) -> UOp:
-    """The effects, after which the threads of a GPU's block wait for each other."""
+    """The effects, after which the threads of a GPU's block wait for each other.
+
+    Examples:
+        >>> o, i = uopc.kernel_param(0, (3,)), uopc.UOp.range(3)
+        >>> o[i].store(1.0).barrier().op
+        Ops.BARRIER
+    """
     return located(intern(Ops.BARRIER, dtypes.void, effects))
 
 
@@ -96,7 +173,16 @@ def sink(
     *roots: UOp, name: str = "", opts: tuple[Opt, ...] | None = None, arg: KernelArg | None = None
 ) -> UOp:
     """The roots as one graph. A hand-written kernel has a name, and may fix its Opts; `arg` is both
-    as a KernelInfo."""
+    as a KernelInfo.
+
+    Examples:
+        >>> o = uopc.kernel_param(0, (2,))
+        >>> kernel = uopc.compile(o.store(5.0).sink(name="five"))
+        >>> memory = np.zeros(2, "f4")
+        >>> _ = kernel(memory)
+        >>> memory
+        array([5., 5.], dtype=float32)
+    """
     if arg is not None and (name or opts is not None or not isinstance(arg, KernelArg)):
         raise UserTypeError(f"sink: arg must be a KernelInfo, given alone, got {arg!r}")
     if name or opts is not None:
@@ -105,5 +191,14 @@ def sink(
 
 
 def group(*effects: UOp) -> UOp:
-    """All the effects."""
+    """All the effects.
+
+    Examples:
+        >>> a, b = uopc.kernel_param(0, (2,)), uopc.kernel_param(1, (2,))
+        >>> kernel = uopc.compile(a.store(1.0).group(b.store(2.0)).sink(name="both"))
+        >>> x, y = np.zeros(2, "f4"), np.zeros(2, "f4")
+        >>> _ = kernel(x, y)
+        >>> x, y
+        (array([1., 1.], dtype=float32), array([2., 2.], dtype=float32))
+    """
     return effects[0] if len(effects) == 1 else intern(Ops.GROUP, dtypes.void, effects)

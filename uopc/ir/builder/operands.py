@@ -34,7 +34,16 @@ def as_dim(d: Any) -> shapes.Dim:
 
 
 def variable(name: str, low: int, high: int) -> UOp:
-    """A named integer with inclusive bounds, for a symbolic size or a scalar argument."""
+    """A named integer with inclusive bounds, for a symbolic size or a scalar argument.
+
+    As an argument it is passed by name. A value that is out of the bounds is a UserError.
+
+    Examples:
+        >>> n = uopc.variable("n", 1, 100)
+        >>> total = uopc.compile(uopc.param("x", (n,)).sum())
+        >>> float(total(np.ones(5, "f4"))), float(total(np.ones(7, "f4")))
+        (5.0, 7.0)
+    """
     if not isinstance(name, str) or not name.isidentifier():
         raise UserError(f"variable: the name must be an identifier, got {name!r}")
     if not (isinstance(low, int) and isinstance(high, int)) or low > high:
@@ -106,7 +115,16 @@ COMPARED = "is refused: `==` and `!=` compare UOps as objects; values are compar
 
 def constant(value: Any, dtype: DType | None = None) -> UOp:
     """A number or an array as part of the graph. The array is copied, unless neither it nor an
-    array that it is a view of can be written."""
+    array that it is a view of can be written.
+
+    The dtype is that of the array (lists are arrays of NumPy's), int32 or float32 for one number of
+    Python's, or `dtype`. UserTypeError for complex numbers, strings and objects.
+
+    Examples:
+        >>> x = uopc.constant([1.5, 2.5])
+        >>> x.dtype, uopc.compile(x * 2)()
+        (dtypes.float64, array([3., 5.]))
+    """
     if type(value) in (bool, int, float):
         return as_uop(value) if dtype is None else leaves.const(element_dtype(dtype), value)
     if isinstance(value, np.ma.MaskedArray):

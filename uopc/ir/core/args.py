@@ -98,6 +98,14 @@ class Opt:
     """One transformation of a kernel's ranges: its name, an axis, and an amount.
 
     A former name becomes the present one, so equal Opts print and compare alike.
+
+    `docs/extending.md` lists the names.
+
+    Examples:
+        >>> x = uopc.param("x", (64,))
+        >>> cut = (x * 2).contiguous(opts=(uopc.Opt("UPCAST", 0, 4),))
+        >>> print(uopc.compile(cut).kernels[0].opts[0])
+        UPCAST(0, 4)
     """
 
     op: str
@@ -124,7 +132,13 @@ class StageArg:
 
 @dataclass(frozen=True, slots=True)
 class KernelArg:
-    """The name of a kernel, and the Opts applied or asked for."""
+    """The name of a kernel, and the Opts applied or asked for.
+
+    Examples:
+        >>> o = uopc.kernel_param(0, (2,))
+        >>> o.store(1.0).sink(arg=uopc.KernelInfo("ones", opts=())).arg.name
+        'ones'
+    """
 
     name: str = ""
     opts: tuple[Opt, ...] | None = None

@@ -19,7 +19,16 @@ Kind = Literal["bool", "int", "uint", "float", "index", "void"]
 
 
 class DType:
-    """A scalar type, or `lanes` > 1 values of one. Made only by this module."""
+    """A scalar type, or `lanes` > 1 values of one. Made only by this module.
+
+    `name` is that of NumPy, `short` that of the text form; `bits`, `kind` (bool, int, uint, float,
+    index or void), `is_float`, `is_int`, `is_integral` and `scalar` (the type of one lane) say the
+    rest.
+
+    Examples:
+        >>> dtypes.float16.name, dtypes.float16.short, dtypes.float16.bits, dtypes.float16.kind
+        ('float16', 'f16', 16, 'float')
+    """
 
     __slots__ = (
         "_vectors", "bits", "is_float", "is_int", "is_integral", "kind", "lanes", "name", "scalar",
@@ -36,7 +45,12 @@ class DType:
         self._vectors: dict[int, DType] = {1: self}
 
     def vec(self, lanes: int) -> DType:
-        """The type of `lanes` values of this scalar type; InvalidIR for none."""
+        """The type of `lanes` values of this scalar type; InvalidIR for none.
+
+        Examples:
+            >>> dtypes.float32.vec(4), dtypes.float32.vec(4).lanes
+            (dtypes.float32x4, 4)
+        """
         base = self.scalar
         found = base._vectors.get(lanes)
         if found is None:
@@ -49,22 +63,42 @@ class DType:
 
     @property
     def itemsize(self) -> int:
-        """Bytes of one element in memory (a bool takes one)."""
+        """Bytes of one element in memory (a bool takes one).
+
+        Examples:
+            >>> dtypes.float64.itemsize, dtypes.bool_.itemsize
+            (8, 1)
+        """
         return max(1, self.bits // 8)
 
     @property
     def is_signed(self) -> bool:
-        """True for an integer type with negative values."""
+        """True for an integer type with negative values.
+
+        Examples:
+            >>> dtypes.int8.is_signed, dtypes.uint8.is_signed
+            (True, False)
+        """
         return self.kind in ("int", "index")
 
     @property
     def whole_bits(self) -> int:
-        """Every integer up to 2 to this power is exact in the float type (0: hardly any)."""
+        """Every integer up to 2 to this power is exact in the float type (0: hardly any).
+
+        Examples:
+            >>> dtypes.float32.whole_bits
+            24
+        """
         return {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}.get(self.name, 0)
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """Least and greatest value of an integral or bool type; index is unbounded in principle."""
+        """Least and greatest value of an integral or bool type; index is unbounded in principle.
+
+        Examples:
+            >>> dtypes.int8.bounds
+            (-128, 127)
+        """
         if self.kind == "bool":
             return 0, 1
         if self.kind == "uint":
@@ -73,7 +107,12 @@ class DType:
 
     @property
     def numpy(self) -> np.dtype[np.generic]:
-        """The NumPy type of one element; index is int64."""
+        """The NumPy type of one element; index is int64.
+
+        Examples:
+            >>> dtypes.float32.numpy
+            dtype('float32')
+        """
         return _numpy_dtype(self.scalar.name)
 
     def __repr__(self) -> str:
@@ -128,7 +167,12 @@ def _numpy_dtype(name: str) -> np.dtype[Any]:
 
 
 def by_name(name: str) -> DType:
-    """`f32`, `float32` or `f32x8`; UserTypeError when there is no such type."""
+    """`f32`, `float32` or `f32x8`; UserTypeError when there is no such type.
+
+    Examples:
+        >>> dtypes.by_name("f32"), dtypes.by_name("uint8")
+        (dtypes.float32, dtypes.uint8)
+    """
     found = _BY_NAME.get(name)
     if found is not None:
         return found
@@ -140,7 +184,12 @@ def by_name(name: str) -> DType:
 
 @functools.cache
 def from_numpy(dtype: np.dtype[np.generic]) -> DType:
-    """The type of a NumPy array's elements; UserTypeError when uopc has none."""
+    """The type of a NumPy array's elements; UserTypeError when uopc has none.
+
+    Examples:
+        >>> dtypes.from_numpy(np.dtype("int16"))
+        dtypes.int16
+    """
     for t in ARRAY_TYPES:
         if t.numpy == dtype:
             return t
@@ -153,7 +202,12 @@ def _names(types: Iterable[DType]) -> str:
 
 @functools.cache
 def promote(a: DType, b: DType) -> DType:
-    """The common type of two operands, as NumPy promotes arrays; index gives way to integers."""
+    """The common type of two operands, as NumPy promotes arrays; index gives way to integers.
+
+    Examples:
+        >>> dtypes.promote(dtypes.int8, dtypes.uint8), dtypes.promote(dtypes.int32, dtypes.float32)
+        (dtypes.int16, dtypes.float64)
+    """
     if a is b:
         return a
     if a.kind == "index" or b.kind == "index":
@@ -170,7 +224,12 @@ def promote(a: DType, b: DType) -> DType:
 
 @functools.cache
 def accumulator(t: DType) -> DType:
-    """The type in which a sum or product of `t` accumulates (design: 32 bits at least)."""
+    """The type in which a sum or product of `t` accumulates (design: 32 bits at least).
+
+    Examples:
+        >>> dtypes.accumulator(dtypes.int8), dtypes.accumulator(dtypes.float16)
+        (dtypes.int32, dtypes.float32)
+    """
     if t.kind == "bool" or (t.kind == "int" and t.bits < 32):
         return int32
     if t.kind == "uint" and t.bits < 32:

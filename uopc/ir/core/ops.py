@@ -136,7 +136,13 @@ _FLOAT = "Float only. NaN gives NaN. "
 
 # fmt: off
 class Ops:
-    """Every op, by its upper-case name."""
+    """Every op, by its upper-case name.
+
+    Examples:
+        >>> x = uopc.param("x", (2,))
+        >>> x.exp().op is uopc.Ops.EXP, uopc.Ops.EXP.doc
+        (True, 'Float only. NaN gives NaN. e to the a.')
+    """
 
     # Leaves
     CONST = Op("const", "", "A value of the dtype; a tuple gives one value per lane. Scalar shape.", arg=(bool, int, float, tuple), dtype="given", shape="scalar", latency=0, kind="const", bounds=intervals.constant)
@@ -260,7 +266,12 @@ COMPARISONS = tuple([op for op in Op.all() if op.dtype == "bool"])
 
 
 class GroupOp:
-    """Sets of ops, read from the table; `UPat(GroupOp.Binary)` matches each op of one."""
+    """Sets of ops, read from the table; `UPat(GroupOp.Binary)` matches each op of one.
+
+    Examples:
+        >>> uopc.Ops.ADD in uopc.GroupOp.Commutative, uopc.Ops.SUB in uopc.GroupOp.Commutative
+        (True, False)
+    """
 
     All = frozenset(Op.all())
     ALU = frozenset([op for op in Op.all() if op.is_alu])

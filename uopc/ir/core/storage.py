@@ -18,7 +18,13 @@ def storage_root(u: UOp) -> UOp:
 
 
 def base(u: UOp) -> UOp:
-    """The node under the movement ops."""
+    """The node under the movement ops.
+
+    Examples:
+        >>> x = uopc.param("x", (2, 3))
+        >>> x.reshape(3, 2).permute(1, 0).base is x
+        True
+    """
     while u.op.movement:
         u = u.src[0]
     return u
@@ -26,7 +32,13 @@ def base(u: UOp) -> UOp:
 
 def device(u: UOp) -> str | None:
     """The device named by a COPY or by storage that the value is made of; None: by no node, so that
-    it is the one that `compile` is given."""
+    it is the one that `compile` is given.
+
+    Examples:
+        >>> x = uopc.param("x", (2,))
+        >>> x.device, x.copy("cpu").device
+        (None, 'cpu')
+    """
     for s in walk.toposort(u, lambda s: s.op is not Ops.COPY):
         name = s.arg if s.op is Ops.COPY else s.arg.device if s.op in _NAMES_A_DEVICE else ""
         if name:

@@ -75,7 +75,15 @@ class UOp(metaclass=UCache):
         )
 
     def replace(self, **fields: Any) -> UOp:
-        """A copy with other values of some of op, dtype, src, arg and tag."""
+        """A copy with other values of some of op, dtype, src, arg and tag.
+
+        Nothing is folded. TypeError for another name.
+
+        Examples:
+            >>> n = uopc.variable("n", 0, 9)
+            >>> (n + 1).replace(op=uopc.Ops.MUL).render(simplify=False)
+            '(n*1)'
+        """
         known = {k: getattr(self, k) for k in ("op", "dtype", "src", "arg", "tag")}
         unknown = fields.keys() - known.keys()
         if unknown:
@@ -83,7 +91,13 @@ class UOp(metaclass=UCache):
         return UOp(**(known | fields))
 
     def rtag(self, tag: Any = True) -> UOp:
-        """This node with another tag; None takes the tag off."""
+        """This node with another tag; None takes the tag off.
+
+        Examples:
+            >>> x = uopc.param("x", (2,))
+            >>> x.rtag("seen").tag, x.rtag("seen").rtag(None) is x
+            ('seen', True)
+        """
         return intern(self.op, self.dtype, self.src, self.arg, tag)
 
 

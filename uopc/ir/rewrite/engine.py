@@ -30,7 +30,18 @@ LONGEST_CHAIN = 10_000
 
 
 class BottomUpGate(Exception):
-    """Raised by a rule's function: keep this node and all nodes below it."""
+    """Raised by a rule's function: keep this node and all nodes below it.
+
+    Examples:
+        >>> def stop(a):
+        ...     raise uopc.BottomUpGate
+        >>> a = uopc.UPat.var("a")
+        >>> rules = uopc.PatternMatcher([(a.f(uopc.Ops.EXP), stop), (a + a, lambda a: a * 2)])
+        >>> x = uopc.param("x", (2,))
+        >>> kept = (x + x).exp()
+        >>> uopc.graph_rewrite(kept, rules, bottom_up=True) is kept
+        True
+    """
 
 
 class EndlessRewriteError(Error):
@@ -49,6 +60,13 @@ def graph_rewrite(
 
     A rule that raises `BottomUpGate` keeps its node, and with `bottom_up` everything below it.
     EndlessRewriteError when the rules never come to an end.
+
+    Examples:
+        >>> a = uopc.UPat.var("a")
+        >>> double = uopc.PatternMatcher([(a + a, lambda a: a * 2)])
+        >>> x = uopc.param("x", (2,))
+        >>> uopc.graph_rewrite((x + x).exp(), double) is (x * 2).exp()
+        True
     """
     table = statistics.table_of(pm)
     return _run(root, table, ctx, bottom_up, walk, name)

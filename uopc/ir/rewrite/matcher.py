@@ -16,6 +16,13 @@ class PatternMatcher:
 
     Takes (UPat, function) pairs and `Rule`s. The function gets the bound names as keywords, and
     `ctx` when it has such a parameter. `a + b` has the rules of `a`, then those of `b`.
+
+    Examples:
+        >>> a = uopc.UPat.var("a")
+        >>> rules = uopc.PatternMatcher([(a * 1, lambda a: a), (a + a, lambda a: a * 2)])
+        >>> x = uopc.param("x", (2,))
+        >>> rules.rewrite(x + x) is x * 2
+        True
     """
 
     __slots__ = ("__weakref__", "rules", "table")
@@ -28,7 +35,14 @@ class PatternMatcher:
         return PatternMatcher(self.rules + other.rules)
 
     def rules_for(self, op: Op) -> list[Rule]:
-        """The rules that may fit a node of that op, in order."""
+        """The rules that may fit a node of that op, in order.
+
+        Examples:
+            >>> a = uopc.UPat.var("a")
+            >>> rules = uopc.PatternMatcher([(a * 1, lambda a: a), (a + a, lambda a: a * 2)])
+            >>> len(rules.rules_for(uopc.Ops.ADD)), len(rules.rules_for(uopc.Ops.SUB))
+            (1, 0)
+        """
         return [r for r in self.rules if r.roots is None or op in r.roots]
 
     def _compiled(self, op: Op) -> MatchFunction | None:
@@ -38,7 +52,17 @@ class PatternMatcher:
         return compile.compile_rules(rules, op) if rules else None
 
     def rewrite(self, u: UOp, ctx: Any = None) -> Any:
-        """The replacement of `u` by the first rule that fits, or None."""
+        """The replacement of `u` by the first rule that fits, or None.
+
+        `ctx` goes to the functions that have such a parameter.
+
+        Examples:
+            >>> a = uopc.UPat.var("a")
+            >>> rules = uopc.PatternMatcher([(a + a, lambda a: a * 2)])
+            >>> x, y = uopc.param("x", (2,)), uopc.param("y", (2,))
+            >>> rules.rewrite(x + x) is x * 2, rules.rewrite(x + y)
+            (True, None)
+        """
         function = self.table[u.op]
         hit = None if function is None else function(u, ctx)
         return None if hit is None else hit[0]

@@ -46,8 +46,27 @@ def caller() -> tuple[str, int]:
 _OWN_MODULES = (__name__, "uopc.ir.rewrite.rules")
 
 
-def _operator(op: Op) -> Any:
-    return lambda a, b: a.alu(op, b)
+def _operator(op: Op, name: str = "") -> Any:
+    """A method: the pattern of an op on this pattern and another, or a number."""
+
+    def method(a: UPat, b: Any) -> UPat:
+        return a.alu(op, b)
+
+    if name:
+        _describe(method, name, op, "2")
+    return method
+
+
+def _describe(method: Any, name: str, op: Op, other: str = "") -> None:
+    method.__name__, method.__qualname__ = name, f"UPat.{name}"
+    first = " on this pattern and another" if op.commutes else ", with this one as its first source"
+    shown = "UPat(a), UPat(const, arg=2)" if other else "UPat(a)"
+    method.__doc__ = f"""The pattern of a node of {op!r}{first}.
+
+    Examples:
+        >>> uopc.UPat.var("a").{name}({other})
+        UPat({op.name}, {shown})
+    """
 
 
 def _operators(op: Op) -> tuple[Any, Any]:
@@ -61,6 +80,7 @@ def _user(op: Op) -> Any:
     def method(self: UPat, *others: Any, **fields: Any) -> UPat:
         return UPat(op, src=(self, *[as_upat(o) for o in others]), **fields)
 
+    _describe(method, op.name, op)
     return method
 
 
@@ -72,6 +92,14 @@ class UPat:
     same name twice means the same node); `tag`: the node's tag, None for untagged.
     `src`: a tuple (these sources, in this order), a list (in any order), one UPat (every source is
     like it), or None (not looked at). With `allow_any_len` further sources may follow.
+
+    Operators build patterns too: `UPat.var("a") * 2`.
+
+    Examples:
+        >>> pattern = uopc.UPat(uopc.Ops.EXP, src=(uopc.UPat.var("a"),))
+        >>> x = uopc.param("x", (2,))
+        >>> pattern.match(x.exp())[0]["a"] is x, pattern.match(x.sin())
+        (True, [])
     """
 
     __slots__ = (
@@ -106,49 +134,99 @@ class UPat:
     # ------------------------------------------------------------ making patterns
     @staticmethod
     def var(name: str | None = None, dtype: DType | Iterable[DType] | None = None) -> UPat:
-        """Any node."""
+        """Any node.
+
+        Examples:
+            >>> uopc.UPat.var("a")
+            UPat(a)
+        """
         return UPat(dtype=dtype, name=name)
 
     @staticmethod
     def cvar(
         name: str | None = None, dtype: DType | Iterable[DType] | None = None, arg: Any = None
     ) -> UPat:
-        """A constant."""
+        """A constant.
+
+        Examples:
+            >>> n = uopc.variable("n", 1, 8)
+            >>> (uopc.UPat.var("a") * uopc.UPat.cvar("c")).match(n * 3)[0]["c"].arg
+            3
+        """
         return UPat(Ops.CONST, dtype, arg=arg, name=name)
 
     @staticmethod
     def const(dtype: DType | Iterable[DType] | None, value: Any) -> UPat:
-        """The constant `value`, of any dtype when `dtype` is None."""
+        """The constant `value`, of any dtype when `dtype` is None.
+
+        Examples:
+            >>> zero = uopc.UPat.const(None, 0)
+            >>> len(zero.match(uopc.constant(0))), len(zero.match(uopc.constant(1)))
+            (1, 0)
+        """
         return UPat(Ops.CONST, dtype, arg=value)
 
     @staticmethod
     def any(*alternatives: UPat) -> UPat:
-        """One of several patterns, tried in order."""
+        """One of several patterns, tried in order.
+
+        Examples:
+            >>> uopc.UPat.any(uopc.UPat(uopc.Ops.EXP), uopc.UPat(uopc.Ops.LOG))
+            UPat.any(UPat(exp), UPat(log))
+        """
         out = UPat()
         out.alternatives = alternatives
         return out
 
     def changed(self, **changes: Any) -> UPat:
-        """This pattern with other values of some attributes."""
+        """This pattern with other values of some attributes.
+
+        Examples:
+            >>> uopc.UPat.var("a").changed(name="b")
+            UPat(b)
+        """
         out = copy.copy(self)
         for name, value in changes.items():
             setattr(out, name, value)
         return out
 
     def named(self, name: str) -> UPat:
-        """This pattern, its node called `name`."""
+        """This pattern, its node called `name`.
+
+        Examples:
+            >>> (uopc.UPat.var("a") * 2).named("product")
+            UPat(product, mul, UPat(a), UPat(const, arg=2))
+        """
         return self.changed(name=name)
 
     def restricted(self, dtypes: frozenset[DType]) -> UPat:
-        """This pattern, for nodes of these dtypes only."""
+        """This pattern, for nodes of these dtypes only.
+
+        Examples:
+            >>> floats = uopc.UPat.var("a").restricted(frozenset([dtypes.float32]))
+            >>> floats.fits(uopc.constant(1.5)), floats.fits(uopc.constant(1))
+            (True, False)
+        """
         return self.changed(dtypes=dtypes if self.dtypes is None else self.dtypes & dtypes)
 
     def allow_any_len(self) -> UPat:
-        """This pattern, also for nodes with further sources."""
+        """This pattern, also for nodes with further sources.
+
+        Examples:
+            >>> first = uopc.UPat(uopc.Ops.SINK, src=(uopc.UPat.var("a"),)).allow_any_len()
+            >>> x, y = uopc.param("x", (2,)), uopc.param("y", (2,))
+            >>> first.match(x.sink(y))[0]["a"] is x
+            True
+        """
         return self.changed(longer=True)
 
     def f(self, op: Op | Iterable[Op], **fields: Any) -> UPat:
-        """A node of that op with this one as its only source."""
+        """A node of that op with this one as its only source.
+
+        Examples:
+            >>> uopc.UPat.var("a").f(uopc.Ops.EXP)
+            UPat(exp, UPat(a))
+        """
         return UPat(op, src=(self,), **fields)
 
     index = _user(Ops.INDEX)
@@ -161,17 +239,39 @@ class UPat:
     reduce = _user(Ops.REDUCE)
 
     def cast(self, dtype: DType | Iterable[DType] | None = None, **fields: Any) -> UPat:
+        """The pattern of a CAST of this one, to a dtype or one of several.
+
+        Examples:
+            >>> uopc.UPat.var("a").cast(dtypes.int32)
+            UPat(cast, UPat(a))
+        """
         return UPat(Ops.CAST, dtype, src=(self,), **fields)
 
     def bitcast(self, dtype: DType | Iterable[DType] | None = None, **fields: Any) -> UPat:
+        """The pattern of a BITCAST of this one, to a dtype or one of several.
+
+        Examples:
+            >>> uopc.UPat.var("a").bitcast(dtypes.int32)
+            UPat(bitcast, UPat(a))
+        """
         return UPat(Ops.BITCAST, dtype, src=(self,), **fields)
 
     def where(self, a: Any, b: Any) -> UPat:
-        """WHERE with this pattern as its condition."""
+        """WHERE with this pattern as its condition.
+
+        Examples:
+            >>> uopc.UPat.var("c").where(uopc.UPat.var("a"), 0)
+            UPat(where, UPat(c), UPat(a), UPat(const, arg=0))
+        """
         return self.alu(Ops.WHERE, a, b)
 
     def alu(self, op: Op, *others: Any) -> UPat:
-        """An elementwise op on this pattern and others; either order when the op commutes."""
+        """An elementwise op on this pattern and others; either order when the op commutes.
+
+        Examples:
+            >>> uopc.UPat.var("a").alu(uopc.Ops.MAX, uopc.UPat.var("b"))
+            UPat(max, UPat(a), UPat(b))
+        """
         src = (self, *[as_upat(o) for o in others])
         return UPat(op, src=list(src) if op.commutes else src)
 
@@ -189,8 +289,8 @@ class UPat:
     __rshift__, __rrshift__ = _operators(Ops.SHR)
     __lt__, __gt__ = _operators(Ops.CMPLT)
     __le__, __ge__ = _operators(Ops.CMPLE)
-    eq, ne = _operator(Ops.CMPEQ), _operator(Ops.CMPNE)
-    maximum, minimum = _operator(Ops.MAX), _operator(Ops.MIN)
+    eq, ne = _operator(Ops.CMPEQ, "eq"), _operator(Ops.CMPNE, "ne")
+    maximum, minimum = _operator(Ops.MAX, "maximum"), _operator(Ops.MIN, "minimum")
 
     def __neg__(self) -> UPat:
         return self.alu(Ops.NEG)
@@ -200,7 +300,16 @@ class UPat:
 
     # ------------------------------------------------------------ matching, interpreted
     def match(self, u: UOp, bound: Mapping[str, UOp] | None = None) -> list[dict[str, UOp]]:
-        """Every way the pattern fits `u`, each as {name: node}, in the order they are tried."""
+        """Every way the pattern fits `u`, each as {name: node}, in the order they are tried.
+
+        An empty list if it does not fit. `bound` holds nodes that names already stand for.
+
+        Examples:
+            >>> a, b = uopc.UPat.var("a"), uopc.UPat.var("b")
+            >>> x, y = uopc.param("x", (2,)), uopc.param("y", (2,))
+            >>> len((a + b).match(x + y)), len((a + a).match(x + y))
+            (2, 0)
+        """
         known = dict(bound or {})
         if not self.fits(u):
             return []
@@ -217,7 +326,13 @@ class UPat:
         return found
 
     def fits(self, u: UOp) -> bool:
-        """True if op, dtype, arg and tag fit; `match` looks at the sources."""
+        """True if op, dtype, arg and tag fit; `match` looks at the sources.
+
+        Examples:
+            >>> x = uopc.param("x", (2,))
+            >>> uopc.UPat(uopc.Ops.EXP).fits(x.exp()), uopc.UPat(uopc.Ops.EXP).fits(x)
+            (True, False)
+        """
         if self.ops is not None and u.op not in self.ops:
             return False
         t = u.dtype
@@ -230,7 +345,13 @@ class UPat:
         return self.tag is _ANY_TAG or u.tag == self.tag
 
     def orders(self, count: int) -> Iterator[tuple[UPat, ...]]:
-        """The ways to lay the source patterns on `count` sources."""
+        """The ways to lay the source patterns on `count` sources.
+
+        Examples:
+            >>> either = uopc.UPat.var("a") + 1
+            >>> len(list(either.orders(2)))
+            2
+        """
         if self.every is not None:
             yield (self.every,) * count
         elif self.sources is None:
@@ -244,6 +365,12 @@ class UPat:
 
     @property
     def checks_tag(self) -> bool:
+        """True if the pattern says what the node's tag is.
+
+        Examples:
+            >>> uopc.UPat().checks_tag, uopc.UPat(tag="seen").checks_tag
+            (False, True)
+        """
         return self.tag is not _ANY_TAG
 
     def __repr__(self) -> str:

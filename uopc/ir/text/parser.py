@@ -32,6 +32,11 @@ def parse(text: str, arrays: Arrays | None = None) -> UOp:
     `arrays` holds constant arrays by content hash; others must be alive in the process.
     InvalidIR, with the line and a caret, where the text is not in the grammar, where an operand is
     not defined above, or where a type does not agree with the operands.
+
+    Examples:
+        >>> n = uopc.variable("n", 1, 8)
+        >>> uopc.parse(uopc.print_graph(n * 4 + 1)) is n * 4 + 1
+        True
     """
     if not isinstance(text, str):
         raise UserTypeError(f"parse: expected a text, got {type(text).__name__}")

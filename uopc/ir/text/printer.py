@@ -93,7 +93,15 @@ class Namer:
 # ---------------------------------------------------------------- printing
 def print_graph(u: UOp, names: Namer | None = None, order: dict[UOp, None] | None = None) -> str:
     """The graph below `u` as text. `order`: its nodes, if the caller knows them. Without `names`
-    the nodes are numbered in the order of the lines."""
+    the nodes are numbered in the order of the lines.
+
+    Examples:
+        >>> n = uopc.variable("n", 1, 8)
+        >>> print(uopc.print_graph(n * 4 + 1))
+        %1 = variable n low=1 high=8 : index
+        %2 = mul %1, 4 : index
+        %3 = add %2, 1 : index
+    """
     nodes = walk.toposort(u) if order is None else order
     lists = [s for s in nodes if s.op in _LISTS]
     called = {c.src[0] for c in lists if c.op is Ops.CALL and c.src}
