@@ -58,8 +58,9 @@ def public() -> Iterator[tuple[str, Any]]:
     page = (ROOT / "docs" / "api.md").read_text("utf-8")
     for path in re.findall(r"(?m)^::: ([\w.]+)$", page):
         module, name = path.rsplit(".", 1)
-        if path not in ("uopc.random", "uopc.errors"):
-            yield path, getattr(import_module(module), name)
+        found = getattr(import_module(module), name)
+        if not isinstance(found, CONSTANTS):
+            yield path, found
 
 
 def is_field(kind: type, name: str, found: Any) -> bool:

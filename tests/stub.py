@@ -91,7 +91,7 @@ def _signature(function: types.FunctionType, imports: set[str]) -> inspect.Signa
         second = second.replace(name="other", annotation=_Text("Any"))
         imports.add("from typing import Any")
         return signature.replace(parameters=[first, second], return_annotation=_Text("UOp"))
-    origins = _origins(sys.modules[inspect.unwrap(function).__module__])
+    origins = _origins(sys.modules[inspect.unwrap(function).__globals__["__name__"]])
     for annotation in inspect.unwrap(function).__annotations__.values():
         imports |= {origins[n] for n in _names(annotation)}
     shown = [

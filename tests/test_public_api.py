@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import subprocess
 import sys
 
@@ -95,3 +97,16 @@ def test_the_reference_has_every_public_name():
     page = (ROOT / "docs" / "api.md").read_text("utf-8")
     missing = [n for n in uopc.__all__ if f"uopc.{n}" not in page and n != "__version__"]
     assert missing == []
+
+
+def test_the_page_of_the_namespace_has_every_function():
+    from tests.pages import ROOT
+    from uopc.numpy import linalg, namespace
+
+    page = (ROOT / "docs" / "namespace.md").read_text("utf-8")
+    known = set(re.findall(r"(?m)^::: uopc\.numpy\.(?:namespace\.)?(\S+)$", page))
+    known |= set(re.findall(r"`(\w+)`\s+is\s+`\w+`", page))
+    functions = {n for n in namespace.__all__ if inspect.isfunction(getattr(namespace, n))}
+    products = {n for n in linalg.__all__ if n in functions}
+    assert functions - known == set()
+    assert {f"linalg.{n}" for n in linalg.__all__ if n not in products} - known == set()

@@ -35,7 +35,7 @@ def counters() -> dict[str, int]:
     """The counters of this process so far.
 
     scheduled: graphs lowered; compiled: kernels that LLVM compiled; kernel_hits: kernels of other
-    programs that were used instead; *_hits and *_misses: programs that were found, or not;
+    programs that were used instead; `*_hits` and `*_misses`: programs that were found, or not;
     disk_rejected: entries that could not be used; disk_stored and disk_failed: entries that were
     written, or could not be.
 

@@ -24,6 +24,7 @@ Function = Callable[..., Any]
 
 def _named(function: Function, name: str, doc: str) -> Function:
     function.__name__ = function.__qualname__ = name
+    function.__module__ = "uopc.numpy"  # where it is found by name
     function.__doc__ = doc + examples.of_function(name)
     return function
 
@@ -43,18 +44,26 @@ def _applied(name: str, takes: str, build: Callable[..., UOp], values: tuple[Any
     return same_kind(build(*uops), values, weak)
 
 
+# What is done with operands of other kinds.
+_TAKES = {
+    "any": "", "float": " Integers and bool are made float64 first.",
+    "bool": " Numbers are made bool first: not 0.",
+    "bits": " UserTypeError for floats.", "number": " UserTypeError for bool.",
+}  # fmt: skip
+
+
 def _unary(name: str, takes: str, doc: str, build: Callable[[UOp], UOp]) -> Function:
     def function(x: Any, /) -> Any:
         return _applied(name, takes, build, (x,))
 
-    return _named(function, name, doc)
+    return _named(function, name, doc + _TAKES[takes])
 
 
 def _binary(name: str, takes: str, doc: str, build: Callable[[UOp, UOp], UOp]) -> Function:
     def function(x1: Any, x2: Any, /) -> Any:
         return _applied(name, takes, build, (x1, x2))
 
-    return _named(function, name, doc)
+    return _named(function, name, f"{doc} The operands promote and broadcast.{_TAKES[takes]}")
 
 
 def _whole(method: Callable[[UOp], UOp]) -> Callable[[UOp], UOp]:
@@ -121,35 +130,35 @@ _UNARY = {  # name -> (operands it takes, formula, function)
     "square": ("number", "x * x.", lambda x: alu.alu(x, Ops.MUL, x)),
 }
 _BINARY = {
-    "add": ("any", "x + y.", _OPERATOR["add"]),
-    "bitwise_and": ("bits", "x & y.", _OPERATOR["and"]),
-    "bitwise_left_shift": ("bits", "x << y.", _OPERATOR["lshift"]),
-    "bitwise_or": ("bits", "x | y.", _OPERATOR["or"]),
-    "bitwise_right_shift": ("bits", "x >> y.", _OPERATOR["rshift"]),
-    "bitwise_xor": ("bits", "x ^ y.", _OPERATOR["xor"]),
-    "divide": ("float", "x / y.", _OPERATOR["truediv"]),
-    "equal": ("any", "x == y by value.", _op(Ops.CMPEQ)),
-    "floor_divide": ("number", "The greatest integer up to x / y.", _floor_divided),
-    "greater": ("any", "x > y.", _swapped(_op(Ops.CMPLT))),
-    "greater_equal": ("any", "x >= y.", _swapped(_op(Ops.CMPLE))),
-    "less": ("any", "x < y.", _op(Ops.CMPLT)),
-    "less_equal": ("any", "x <= y.", _op(Ops.CMPLE)),
-    "logical_and": ("bool", "x and y.", _OPERATOR["and"]),
-    "logical_or": ("bool", "x or y.", _OPERATOR["or"]),
-    "logical_xor": ("bool", "One of x and y.", _OPERATOR["xor"]),
+    "add": ("any", "x1 + x2.", _OPERATOR["add"]),
+    "bitwise_and": ("bits", "x1 & x2.", _OPERATOR["and"]),
+    "bitwise_left_shift": ("bits", "x1 << x2.", _OPERATOR["lshift"]),
+    "bitwise_or": ("bits", "x1 | x2.", _OPERATOR["or"]),
+    "bitwise_right_shift": ("bits", "x1 >> x2.", _OPERATOR["rshift"]),
+    "bitwise_xor": ("bits", "x1 ^ x2.", _OPERATOR["xor"]),
+    "divide": ("float", "x1 / x2.", _OPERATOR["truediv"]),
+    "equal": ("any", "x1 == x2 by value.", _op(Ops.CMPEQ)),
+    "floor_divide": ("number", "The greatest integer up to x1 / x2.", _floor_divided),
+    "greater": ("any", "x1 > x2.", _swapped(_op(Ops.CMPLT))),
+    "greater_equal": ("any", "x1 >= x2.", _swapped(_op(Ops.CMPLE))),
+    "less": ("any", "x1 < x2.", _op(Ops.CMPLT)),
+    "less_equal": ("any", "x1 <= x2.", _op(Ops.CMPLE)),
+    "logical_and": ("bool", "x1 and x2.", _OPERATOR["and"]),
+    "logical_or": ("bool", "x1 or x2.", _OPERATOR["or"]),
+    "logical_xor": ("bool", "One of x1 and x2.", _OPERATOR["xor"]),
     "maximum": ("any", "The greater; NaN if one is NaN.", _op(Ops.MAX)),
     "minimum": ("any", "The less; NaN if one is NaN.", _op(Ops.MIN)),
-    "multiply": ("any", "x * y.", _OPERATOR["mul"]),
-    "not_equal": ("any", "x != y by value.", _op(Ops.CMPNE)),
-    "pow": ("number", "x to the y.", _OPERATOR["pow"]),
-    "remainder": ("number", "x - y * floor(x / y).", _OPERATOR["mod"]),
-    "subtract": ("number", "x - y.", _OPERATOR["sub"]),
+    "multiply": ("any", "x1 * x2.", _OPERATOR["mul"]),
+    "not_equal": ("any", "x1 != x2 by value.", _op(Ops.CMPNE)),
+    "pow": ("number", "x1 to the x2.", _OPERATOR["pow"]),
+    "remainder": ("number", "x1 - x2 * floor(x1 / x2).", _OPERATOR["mod"]),
+    "subtract": ("number", "x1 - x2.", _OPERATOR["sub"]),
 }
 _FLOAT_BINARY = {
-    "atan2": "The angle of the point (y, x).", "copysign": "The magnitude of x, the sign of y.",
-    "hypot": "sqrt(x*x + y*y) without overflow in between.",
-    "logaddexp": "log(e^x + e^y) without overflow in between.",
-    "nextafter": "The float next to x in the direction of y.",
+    "atan2": "The angle of the point (x2, x1).", "copysign": "The magnitude of x1, the sign of x2.",
+    "hypot": "sqrt(x1² + x2²) without overflow in between.",
+    "logaddexp": "log(e^x1 + e^x2) without overflow in between.",
+    "nextafter": "The float next to x1 in the direction of x2.",
 }  # fmt: skip
 FUNCTIONS: dict[str, Function] = {
     **{n: _unary(n, "float", doc, getattr(Methods, n)) for n, doc in _FLOAT.items()},

@@ -134,7 +134,8 @@ def _shaped(name: str) -> Callable[..., Any]:
 
 
 def _documented(method: Callable[..., Any], name: str) -> Callable[..., Any]:
-    method.__name__ = method.__qualname__ = name
+    method.__name__, method.__qualname__ = name, f"Array.{name}"
+    method.__module__ = Array.__module__
     known = (getattr(namespace, name).__doc__ or "").partition("\n\n")[0]
     same = f"{' '.join(known.split())} The same as `uopc.numpy.{name}(x)`."
     method.__doc__ = same.strip() + examples.of_array(name)

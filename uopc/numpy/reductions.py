@@ -234,6 +234,7 @@ def data_dependent(name: str) -> Function:
         raise UserTypeError(why)
 
     function.__name__ = function.__qualname__ = name
+    function.__module__ = "uopc.numpy"
     function.__doc__ = "Refused: the shape of the result depends on values." + examples.section(
         f">>> unp.{name}(unp.asarray([0, 3]))",
         "Traceback (most recent call last):",

@@ -197,13 +197,19 @@ def _operator(op: Op, name: str = "") -> Callable[[Operand, Operand], UOp]:
 
     function.__doc__ = op.doc
     if name:
-        function.__name__ = function.__qualname__ = name
+        _belongs(function, name)
         function.__doc__ = f"{op.doc} The operands promote and broadcast.{examples.of_method(name)}"
     return function
 
 
 def _reversed(operator: Callable[[Operand, Operand], UOp]) -> Operator:
     return lambda a, b: operator(b, a)
+
+
+def _belongs(function: Callable[..., UOp], name: str) -> None:
+    """Say that a function which a table made is a method: documentation finds it by its place."""
+    function.__name__, function.__qualname__ = name, f"UOp.{name}"
+    function.__module__ = UOp.__module__
 
 
 # With an operand on either side.
@@ -404,7 +410,7 @@ for _name, _function in _OPERATORS.items():
     setattr(Methods, f"__r{_name}__", _reversed(_function))
 _NAMED = elementwise.FLOAT_METHODS | float_functions.METHODS | reductions.METHODS
 for _name, _function in _NAMED.items():
-    _function.__name__ = _function.__qualname__ = _name
+    _belongs(_function, _name)
     setattr(Methods, _name, _function)
 
 _OF_EVERY_CLASS = vars(type("", (), {})).keys()

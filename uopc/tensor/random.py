@@ -35,7 +35,7 @@ _INTS = (*_WORDS.values(), dtypes.int8, dtypes.int16, dtypes.int32, dtypes.int64
 
 # ---------------------------------------------------------------- keys
 def key(seed: Any) -> UOp:
-    """The key of a seed: an int from -2**63 to 2**64 - 1, or a scalar UOp of an integer dtype.
+    """The key of a seed: an int from -2⁶³ to 2⁶⁴ - 1, or a scalar UOp of an integer dtype.
 
     UserTypeError for another kind of seed, UserError for one out of range.
 
@@ -88,7 +88,7 @@ def uniform(
 ) -> UOp:
     """Floats in [low, high), which are numbers: never `high` itself.
 
-    In [0, 1) they are the multiples of 2**-p, all equally likely, where a float has p bits (24 for
+    In [0, 1) they are the multiples of 2⁻ᵖ, all equally likely, where a float has p bits (24 for
     float32). UserTypeError for a dtype that is not of 16 to 64 bits, UserError unless low < high.
 
     Examples:
@@ -165,7 +165,7 @@ def bernoulli(key: UOp, p: Any = 0.5, shape: Any = ()) -> UOp:
 
 def randint(key: UOp, shape: Any, low: int, high: int, dtype: DType = dtypes.int32) -> UOp:
     """Integers from low to high - 1, which are ints. The probabilities of two of them differ by
-    less than one part in 2**32.
+    less than one part in 2³².
 
     UserError unless low < high and both ends fit into the dtype; UserTypeError for a dtype that is
     not an integer.

@@ -18,7 +18,7 @@ from uopc.tracing.pytrees import flatten, unflatten
 def cond(
     condition: Any, if_true: Callable[..., Any], if_false: Callable[..., Any], *operands: Any
 ) -> Any:
-    """if_true(*operands) where the condition holds, else if_false(*operands).
+    """`if_true(*operands)` where the condition holds, else `if_false(*operands)`.
 
     The condition is one bool. Both functions are traced and computed, each value of the result is
     chosen; so both give arrays of the same shapes and dtypes, in the same containers. Of a bool of
