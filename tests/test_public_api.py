@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 import re
 import subprocess
 import sys
@@ -110,3 +111,14 @@ def test_the_page_of_the_namespace_has_every_function():
     products = {n for n in linalg.__all__ if n in functions}
     assert functions - known == set()
     assert {f"linalg.{n}" for n in linalg.__all__ if n not in products} - known == set()
+
+
+def test_functions_of_the_namespaces_pickle():
+    """By their names, as a process pool passes them."""
+    from uopc.numpy import linalg, namespace, random
+
+    modules = (namespace, linalg, random)
+    functions = [getattr(m, n) for m in modules for n in m.__all__]
+    functions = [f for f in functions if inspect.isfunction(f)]
+    assert len(functions) > 200
+    assert [f.__name__ for f in functions if pickle.loads(pickle.dumps(f)) is not f] == []

@@ -197,7 +197,9 @@ chosen = _current.get
 
 @contextlib.contextmanager
 def options(**fields: Any) -> Iterator[Options]:
-    """Options for a block: `with uopc.options(debug=2): …`. UserError for an unknown name.
+    """Options for a block: `with uopc.options(debug=2): …`. `docs/options.md` lists them.
+
+    UserError for an unknown name or a value of another kind.
 
     Examples:
         >>> with uopc.options(threads=1) as chosen:

@@ -43,11 +43,17 @@ def compile(
     """Machine code for a graph, ready to be called.
 
     graph: a UOp, or a tuple, list or dict of them (the result has the same structure), or a SINK
-    that is a kernel written by hand. inputs: the order of positional arguments;
-    without it they come in the order in which the params were made. rules: a
-    PatternMatcher (or a rule, or a list) run right before each kernel is final, or a dict of these
-    by pass: they rewrite its result, which is verified. verify: check every stage and access.
-    Raises UserError (graph or arguments are wrong), InvalidIR, Unsupported.
+    that is a kernel written by hand. device: such as `cpu` or `cuda:0`; by default that of the
+    options. inputs: the order of positional arguments, as params or names; without it they come in
+    the order in which the params were made. optimize: False leaves the loops as they are. threads:
+    of a CPU; by default those of the options. verify: check every stage and access. name: of the
+    function, in profiles and dumps.
+
+    rules: a PatternMatcher (or a rule, or a list) run right before each kernel is final, or a dict
+    of these by pass: they rewrite its result, which is verified. beam: not implemented.
+
+    Raises UserError (graph or arguments are wrong), InvalidIR (it breaks a rule of its level),
+    Unsupported.
 
     Examples:
         >>> x, y = uopc.param("x", (3,)), uopc.param("y", (3,))

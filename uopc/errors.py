@@ -30,6 +30,8 @@ class UserError(Error, ValueError):
 class UserTypeError(UserError, TypeError):
     """The caller passed the wrong kind of thing: a dtype, a class, a number of arguments.
 
+    It is a TypeError of Python's too.
+
     Examples:
         >>> uopc.jit(3)
         Traceback (most recent call last):
@@ -40,6 +42,8 @@ class UserTypeError(UserError, TypeError):
 class UserIndexError(UserError, IndexError):
     """An index known when the graph is built is out of range (so unpacking and loops end).
 
+    It is an IndexError of Python's too.
+
     Examples:
         >>> uopc.zeros((2, 3))[5]
         Traceback (most recent call last):
@@ -49,6 +53,8 @@ class UserIndexError(UserError, IndexError):
 
 class UserAttributeError(UserError, AttributeError):
     """An attribute that arrays of other libraries have, and UOps under another name.
+
+    It is an AttributeError of Python's too, so that `hasattr` is False.
 
     Examples:
         >>> uopc.zeros((2, 3)).item
@@ -80,6 +86,8 @@ class Unsupported(Error):
 class DeviceError(Error, RuntimeError):
     """A device or its driver is missing, or failed while it ran a program.
 
+    It is a RuntimeError of Python's too.
+
     Examples:
         >>> issubclass(uopc.errors.DeviceError, (uopc.Error, RuntimeError))
         True
@@ -88,6 +96,8 @@ class DeviceError(Error, RuntimeError):
 
 class DeviceMemoryError(DeviceError, MemoryError):
     """A device has too little memory for a program.
+
+    It is a MemoryError of Python's too.
 
     Examples:
         >>> issubclass(uopc.errors.DeviceMemoryError, MemoryError)

@@ -41,9 +41,9 @@ class Trace:
 class Array:
     """A value of the graph with the operators and methods of the Array API: `==` compares values.
 
-    `weak`: it was a Python number, which takes the dtype of the arrays it meets.
-
-    `tracing`: the Trace of the function that it is a value of, or None.
+    NumPy's functions take it, and it has a value once Python asks: `float(x)`, `np.asarray(x)`, `if
+    x`. In a function of `jit` it has none. `weak`: it was a Python number, which takes the dtype of
+    the arrays it meets. `tracing`: the Trace of the function that it is a value of, or None.
 
     Examples:
         >>> x = unp.asarray([1.0, 4.0])

@@ -65,6 +65,8 @@ def _holds_arrays(obj: Any) -> bool:
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
     """An array of one that has `__dlpack__`.
 
+    It is copied, unless it is an Array already. UserError for another device than cpu.
+
     Examples:
         >>> np.asarray(unp.from_dlpack(np.array([1, 2])) + 1)
         array([2, 3])
@@ -211,6 +213,8 @@ def eye(
 def tril(x: Any, /, k: int = 0) -> Any:
     """The elements up to the diagonal `k` above the main one; 0 elsewhere.
 
+    Of the last two axes. UserError for fewer.
+
     Examples:
         >>> np.asarray(unp.tril(unp.asarray([[1, 2], [3, 4]])))
         array([[1, 0],
@@ -221,6 +225,8 @@ def tril(x: Any, /, k: int = 0) -> Any:
 
 def triu(x: Any, /, k: int = 0) -> Any:
     """The elements from the diagonal `k` above the main one on; 0 elsewhere.
+
+    Of the last two axes. UserError for fewer.
 
     Examples:
         >>> np.asarray(unp.triu(unp.asarray([[1, 2], [3, 4]])))

@@ -49,6 +49,8 @@ def matmul(x1: Any, x2: Any, /) -> Any:
 def dot(x1: Any, x2: Any, /) -> Any:
     """NumPy's dot: over the last axis of x1 and the last but one of x2 (the last of a vector).
 
+    The dtypes promote. UserError where the lengths that are summed over differ.
+
     Examples:
         >>> int(unp.dot(unp.asarray([1, 2, 3]), unp.asarray([1, 0, 10])))
         31
@@ -105,6 +107,9 @@ def einsum(subscripts: str, /, *operands: Any, optimize: Any = True) -> Any:
     """The sum of products that the subscripts name, such as "ij,jk->ik". The order of products is
     chosen here: `optimize` is there for NumPy's callers.
 
+    As in NumPy, "..." stands for further axes, and without "->" the result has the letters that
+    occur once, in alphabetical order. UserError for subscripts that do not fit the operands.
+
     Examples:
         >>> a, b = unp.asarray([[1, 2], [3, 4]]), unp.asarray([10, 1])
         >>> np.asarray(unp.einsum("ij,j->i", a, b))
@@ -118,6 +123,8 @@ def einsum(subscripts: str, /, *operands: Any, optimize: Any = True) -> Any:
 def convolve(x1: Any, x2: Any, /, mode: Any = "full") -> Any:
     """NumPy's convolve of two vectors: "full", "same" or "valid".
 
+    UserError for another mode, and for anything but two vectors.
+
     Examples:
         >>> np.asarray(unp.convolve(unp.asarray([1, 2, 3]), unp.asarray([1, 10])))
         array([ 1, 12, 23, 30])
@@ -128,6 +135,9 @@ def convolve(x1: Any, x2: Any, /, mode: Any = "full") -> Any:
 
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
     """The sum of products along one axis.
+
+    The other axes broadcast. `axis` counts from the last one, -1; UserError where the lengths
+    differ.
 
     Examples:
         >>> a = unp.asarray([[1, 2], [3, 4]])
@@ -148,6 +158,8 @@ def outer(x1: Any, x2: Any, /) -> Any:
 
     UserError unless both have one dimension.
 
+    The result has a row for each element of x1.
+
     Examples:
         >>> np.asarray(unp.outer(unp.asarray([1, 2]), unp.asarray([10, 1])))
         array([[10,  1],
@@ -161,6 +173,8 @@ def outer(x1: Any, x2: Any, /) -> Any:
 
 def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
     """The cross product of vectors of 3 elements along an axis.
+
+    The other axes broadcast. UserError where the axis has another length.
 
     Examples:
         >>> np.asarray(unp.linalg.cross(unp.asarray([1, 0, 0]), unp.asarray([0, 1, 0])))
@@ -180,6 +194,8 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
 
 def diagonal(x: Any, /, offset: int = 0) -> Any:
     """The elements of the diagonal `offset` above the main one, of the last two dimensions.
+
+    A shape (..., m, n) gives (..., count). UserError for fewer than two dimensions.
 
     Examples:
         >>> np.asarray(unp.diagonal(unp.asarray([[1, 2], [3, 4]])))
@@ -249,6 +265,8 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
 
     UserError for another order: it needs singular values.
 
+    x has shape (..., m, n), the result (...), or (..., 1, 1) with keepdims.
+
     Examples:
         >>> x = unp.asarray([[1.0, -2.0], [2.0, 4.0]])
         >>> float(unp.linalg.matrix_norm(x)), float(unp.linalg.matrix_norm(x, ord=1))
@@ -299,6 +317,9 @@ def cholesky(x: Any, /, *, upper: bool = False) -> Any:
     """The lower triangles L of x = L·Lᵀ, or the upper ones of x = Uᵀ·U, of which x has the same
     triangle. A matrix that is not positive definite gives NaN.
 
+    x has shape (..., n, n), and so has the result, in its dtype (float64 for integers). UserError
+    for other shapes. See `UOp.cholesky` for the method.
+
     Examples:
         >>> np.asarray(unp.linalg.cholesky(unp.asarray([[4.0, 2.0], [2.0, 5.0]])))
         array([[2., 0.],
@@ -309,6 +330,9 @@ def cholesky(x: Any, /, *, upper: bool = False) -> Any:
 
 def qr(x: Any, /, *, mode: Literal["reduced", "complete"] = "reduced") -> QRResult:
     """q with orthonormal columns, and upper triangles r, of x = q·r.
+
+    x has shape (..., m, n): q has k = min(m, n) columns and r as many rows, or m with "complete".
+    UserError for another mode or fewer dimensions. See `UOp.qr` for the method.
 
     Examples:
         >>> q, r = unp.linalg.qr(unp.asarray([[3.0], [4.0]]))
@@ -322,6 +346,9 @@ def qr(x: Any, /, *, mode: Literal["reduced", "complete"] = "reduced") -> QRResu
 def solve(x1: Any, x2: Any, /) -> Any:
     """x of x1·x = x2. x2 is one vector, or holds matrices; batches broadcast. A singular matrix
     gives infinities or NaN.
+
+    x1 has shape (..., n, n), x2 (n,) or (..., n, m). UserError for other shapes. See `UOp.solve`
+    for the method.
 
     Examples:
         >>> a, b = unp.asarray([[0.0, 1.0], [1.0, 1.0]]), unp.asarray([2.0, 3.0])
@@ -338,6 +365,9 @@ def solve_triangular(
     """x of a·x = b for triangles a, as `jax.scipy.linalg.solve_triangular`: the other triangle is
     not read. `trans` (1 or "T") solves aᵀ·x = b; batches broadcast.
 
+    a has shape (..., n, n), b (n,) or (..., n, m); `unit_diagonal`: the diagonals count as 1.
+    UserError for other shapes.
+
     Examples:
         >>> a, b = unp.asarray([[2.0, 0.0], [1.0, 4.0]]), unp.asarray([2.0, 5.0])
         >>> np.asarray(unp.linalg.solve_triangular(a, b, lower=True))
@@ -351,6 +381,8 @@ def solve_triangular(
 def inv(x: Any, /) -> Any:
     """The inverse matrices. A singular matrix gives infinities or NaN.
 
+    x has shape (..., n, n). UserError for other shapes. See `UOp.inv` for the method.
+
     Examples:
         >>> np.asarray(unp.linalg.inv(unp.asarray([[0.0, 2.0], [1.0, 0.0]])))
         array([[0. , 1. ],
@@ -361,6 +393,9 @@ def inv(x: Any, /) -> Any:
 
 def det(x: Any, /) -> Any:
     """The determinants of matrices.
+
+    x has shape (..., n, n), the result (...). UserError for other shapes. See `UOp.det` for the
+    method.
 
     Examples:
         >>> float(unp.linalg.det(unp.asarray([[0.0, 2.0], [3.0, 1.0]])))
@@ -373,6 +408,8 @@ def slogdet(x: Any, /) -> SlogdetResult:
     """The signs of the determinants and the logarithms of their magnitudes: 0 and -inf for a
     singular matrix.
 
+    x has shape (..., n, n), both results (...). UserError for other shapes.
+
     Examples:
         >>> sign, logarithm = unp.linalg.slogdet(unp.asarray([[0.0, 1.0], [1.0, 0.0]]))
         >>> float(sign), float(logarithm)
@@ -384,6 +421,8 @@ def slogdet(x: Any, /) -> SlogdetResult:
 
 def matrix_power(x: Any, n: int, /) -> Any:
     """The n-th power of matrices; of the inverse for a negative n.
+
+    x has shape (..., k, k). UserTypeError unless n is an int, UserError for other shapes.
 
     Examples:
         >>> np.asarray(unp.linalg.matrix_power(unp.asarray([[1, 1], [0, 1]]), 3))

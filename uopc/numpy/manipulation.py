@@ -39,6 +39,8 @@ def reshape(x: Any, /, shape: Any, *, copy: bool | None = None) -> Any:
 def permute_dims(x: Any, /, axes: Sequence[int]) -> Any:
     """The axes in another order.
 
+    UserError unless `axes` names each axis once.
+
     Examples:
         >>> unp.permute_dims(unp.zeros((2, 3, 4)), (2, 0, 1)).shape
         (4, 2, 3)
@@ -48,6 +50,8 @@ def permute_dims(x: Any, /, axes: Sequence[int]) -> Any:
 
 def transpose(x: Any, /, axes: Sequence[int] | None = None) -> Any:
     """The axes in reverse, or in the order given.
+
+    UserError unless `axes` names each axis once.
 
     Examples:
         >>> np.asarray(unp.transpose(unp.asarray([[1, 2], [3, 4]])))
@@ -61,6 +65,8 @@ def transpose(x: Any, /, axes: Sequence[int] | None = None) -> Any:
 
 def matrix_transpose(x: Any, /) -> Any:
     """The last two axes exchanged.
+
+    UserError for fewer than two.
 
     Examples:
         >>> unp.matrix_transpose(unp.zeros((2, 3, 4))).shape
@@ -78,6 +84,8 @@ def _matrix_transpose(u: UOp) -> UOp:
 
 def swapaxes(x: Any, /, axis1: int, axis2: int) -> Any:
     """Two axes exchanged.
+
+    UserIndexError for an axis that there is not.
 
     Examples:
         >>> unp.swapaxes(unp.zeros((2, 3, 4)), 0, 2).shape
@@ -144,6 +152,8 @@ def squeeze(x: Any, /, axis: int | tuple[int, ...] | None = None) -> Any:
 
 def flip(x: Any, /, axis: int | tuple[int, ...] | None = None) -> Any:
     """The elements in reverse along some axes, or all.
+
+    UserIndexError for an axis that there is not.
 
     Examples:
         >>> np.asarray(unp.flip(unp.asarray([1, 2, 3])))
@@ -218,6 +228,8 @@ def stack(arrays: Sequence[Any], /, axis: int = 0) -> Any:
 
 def unstack(x: Any, /, axis: int = 0) -> tuple[Any, ...]:
     """The slices of x along an axis, without it.
+
+    UserError for an axis whose size is a variable.
 
     Examples:
         >>> first, second = unp.unstack(unp.asarray([[1, 2], [3, 4]]))
@@ -315,7 +327,7 @@ def repeat(x: Any, repeats: Any, /, axis: int | None = None) -> Any:
 def take(x: Any, indices: Any, /, axis: int | None = None) -> Any:
     """The elements of x at `indices` along an axis.
 
-    An index that is out of range is an error if it is known, and reads 0 if it comes from data.
+    Negative indices count from the end; one that is out of range reads 0.
 
     Examples:
         >>> np.asarray(unp.take(unp.asarray([[1, 2], [3, 4], [5, 6]]), unp.asarray([2, 0]), axis=0))
@@ -330,6 +342,9 @@ def take(x: Any, indices: Any, /, axis: int | None = None) -> Any:
 
 def take_along_axis(x: Any, indices: Any, /, axis: int = -1) -> Any:
     """out[i, j] = x[indices[i, j], j] for axis 0.
+
+    The other axes broadcast. The result has the dtype of x. UserError for another number of
+    dimensions.
 
     Examples:
         >>> x = unp.asarray([[30, 10, 20]])

@@ -1,5 +1,10 @@
-"""The functions of `uopc.tensor.random` and `distributions` for Arrays too: with an Array among the
-arguments, as the key in a function of `jit`, they give Arrays, else UOps."""
+"""Random numbers: functions of a key, which give the same numbers for the same key, always.
+
+A key is a uint32 array of shape (2,), as `key` gives one. Use it once; `split` and `fold_in` make
+new ones. `shape` is a size or several, ints or variables. With an Array among the arguments, as the
+key in a function of `jit`, these functions give Arrays, else UOps. UserTypeError for a key that is
+none. See `uopc.tensor.random` for the generator.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +28,7 @@ def _lifted(function: Callable[..., Any]) -> Callable[..., Any]:
         rest = {k: uop_of(v) if isinstance(v, Array) else v for k, v in named.items()}
         return same_kind(function(*plain, **rest), given)
 
+    lifted.__module__ = __name__
     return lifted
 
 

@@ -81,6 +81,8 @@ def _as_float(x: Any, who: str) -> UOp:
 def mean(x: Any, /, axis: Any = None, keepdims: bool = False) -> Any:
     """The arithmetic mean; of integers as float64.
 
+    NaN over no elements.
+
     Examples:
         >>> np.asarray(unp.mean(unp.asarray([[1, 2], [3, 6]]), axis=0))
         array([2., 4.])
@@ -188,6 +190,8 @@ cumprod = _of_flattened("cumprod", cumulative_prod)
 
 def logsumexp(x: Any, /, axis: Any = None, keepdims: bool = False) -> Any:
     """log of the sum of e^x, without overflow in between.
+
+    Integers are made float64 first; -inf over no elements.
 
     Examples:
         >>> np.asarray(unp.logsumexp(unp.asarray([1000.0, 1000.0])))

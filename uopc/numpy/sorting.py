@@ -17,6 +17,8 @@ def sort(x: Any, /, axis: int = -1, *, descending: bool = False, stable: bool = 
 
     Every sort is stable, whatever `stable` says.
 
+    The result has the shape and dtype of x. UserError for a scalar.
+
     Examples:
         >>> np.asarray(unp.sort(unp.asarray([30, 10, 20]), descending=True))
         array([30, 20, 10])
@@ -26,6 +28,8 @@ def sort(x: Any, /, axis: int = -1, *, descending: bool = False, stable: bool = 
 
 def argsort(x: Any, /, axis: int = -1, *, descending: bool = False, stable: bool = True) -> Any:
     """The places that the elements of `sort(x)` had.
+
+    int64, in the shape of x. UserError for a scalar.
 
     Examples:
         >>> np.asarray(unp.argsort(unp.asarray([30, 10, 20])))
@@ -54,6 +58,8 @@ def searchsorted(x1: Any, x2: Any, /, side: str = "left", sorter: Any = None) ->
     behind them (`right`).
 
     `sorter` holds the places that sort x1.
+
+    int64, in the shape of x2. UserError unless x1 has one dimension.
 
     Examples:
         >>> x = unp.asarray([10, 20, 30])

@@ -70,6 +70,8 @@ def histogram(
 def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Any:
     """The edges of the bins of `histogram`.
 
+    A vector of one more than there are bins. UserError for wrong bins or a wrong range.
+
     Examples:
         >>> np.asarray(unp.histogram_bin_edges(unp.asarray([0.0, 1.0, 4.0]), 4))
         array([0., 1., 2., 3., 4.])

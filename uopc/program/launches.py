@@ -133,6 +133,8 @@ class Kernel:
     def opts(self) -> tuple[Opt, ...]:
         """The Opts that shaped it.
 
+        `uopc.Opt`s, in the order in which they were applied.
+
         Examples:
             >>> kernel = uopc.compile(uopc.param("x", (3,)) * 2, optimize=False).kernels[0]
             >>> kernel.opts
@@ -143,6 +145,8 @@ class Kernel:
     @property
     def origin(self) -> str:
         """The user's source lines in it.
+
+        Files and lines, in the order of the code.
 
         Examples:
             >>> kernel = uopc.compile(uopc.param("x", (3,)) * 2).kernels[0]

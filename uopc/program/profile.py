@@ -167,6 +167,10 @@ def profile(
 
     Each launch runs many times: arrays that the program updates in place change.
 
+    `arrays` and `named` are those of the call; `samples` is the number of times of each launch. The
+    result has the launches with their work and their share of the roofline; `rows()` sums them up
+    by kernel.
+
     Examples:
         >>> from uopc.program.profile import profile
         >>> program = uopc.compile(uopc.param("x", (3,)) * 2)

@@ -88,8 +88,9 @@ class Program(ProgramBase):
 
     Thread-safe; a pickle holds the graph and compiles again when it is loaded. `stats`: seconds by
     pass, of rendering, of LLVM and in total; nodes and launches; `cache`, where the code came from
-    (`memory`, `disk`, or `` for a compile), and how many graphs were `scheduled` and kernels
-    `compiled` for it, and how many bodies of precompiled functions were scheduled (`functions`).
+    (`memory`, `disk`, or an empty text for a compile), and how many graphs were `scheduled` and
+    kernels `compiled` for it, and how many bodies of precompiled functions were scheduled
+    (`functions`).
 
     Examples:
         >>> x = uopc.param("x", (3,), dtypes.float64)

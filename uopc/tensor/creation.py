@@ -106,6 +106,8 @@ def full(shape: Any, value: Any, dtype: DType | None = None) -> UOp:
 def zeros(shape: Any, dtype: DType = dtypes.float32) -> UOp:
     """Every element is 0.
 
+    The shape may have variables; the dtype is float32 by default.
+
     Examples:
         >>> uopc.compile(uopc.zeros((2,)))()
         array([0., 0.], dtype=float32)
@@ -115,6 +117,8 @@ def zeros(shape: Any, dtype: DType = dtypes.float32) -> UOp:
 
 def ones(shape: Any, dtype: DType = dtypes.float32) -> UOp:
     """Every element is 1.
+
+    The shape may have variables; the dtype is float32 by default.
 
     Examples:
         >>> uopc.compile(uopc.ones((2,), dtypes.int64))()
@@ -157,9 +161,7 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: DType | None = No
 
 
 def eye(n: Any, m: Any = None, dtype: DType = dtypes.float32) -> UOp:
-    """Ones on the diagonal of an n × m matrix.
-
-    A square one without m.
+    """Ones on the diagonal of a matrix of n by m (n by default), else 0; float32 by default.
 
     Examples:
         >>> uopc.compile(uopc.eye(2, 3))()

@@ -252,6 +252,9 @@ def categorical(key: UOp, logits: UOp, axis: int = -1, shape: Any = None) -> UOp
     `shape` (that of the logits without the axis by default) may have more dimensions in front: so
     many draws of each. int32, or int64 where the axis needs it. UserError for another shape.
 
+    The place of the greatest sum of a logit and Gumbel noise is drawn (E. J. Gumbel, "Statistical
+    Theory of Extreme Values", 1954).
+
     Examples:
         >>> k = uopc.random.key(0)
         >>> logits = np.array([-np.inf, 0.0, -np.inf])
@@ -314,6 +317,9 @@ def permutation(key: UOp, x: Any, axis: int = 0, independent: bool = False) -> U
     size: int32, or int64 where it needs that.
 
     `independent`: every line along the axis has an order of its own, not all the same.
+
+    The order is that of random numbers of 64 bits. UserTypeError for anything but an array or a
+    size.
 
     Examples:
         >>> k = uopc.random.key(0)

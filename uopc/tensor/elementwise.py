@@ -362,6 +362,8 @@ def contiguous(a: UOp, opts: Any = None) -> UOp:
 def detach(a: UOp) -> UOp:
     """The same value, through which no derivative flows.
 
+    Its shape, dtype and value are those of `a`.
+
     Examples:
         >>> x = uopc.constant([1.0, 2.0])
         >>> uopc.compile(x.detach() * 2)()

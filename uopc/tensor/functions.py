@@ -31,7 +31,8 @@ Flat = tuple[list[UOp], Callable[[Iterator[UOp]], Any]]
 def function(
     f: Callable[..., Any] | None = None, *, precompile: bool = False, name: str | None = None
 ) -> Any:
-    """A Python function of values as a FUNCTION of the graph, which each call of it uses.
+    """A Python function of values as a FUNCTION of the graph, which each call of it uses. Also a
+    decorator.
 
     Arguments: UOps, arrays, and tuples, lists and dicts of them become arguments of the FUNCTION;
     all else (numbers, strings, variables) is part of the body. It returns a UOp, or a tuple, list
@@ -40,7 +41,7 @@ def function(
 
     `precompile`: the body is scheduled and compiled once for all calls, and its results are stored;
     without it each call is fused with the operations around it. `name` stands in dumps.
-    UserTypeError when the body returns anything else. Also a decorator:
+    UserTypeError when the body returns anything else.
 
     Examples:
         >>> @uopc.function(precompile=True)

@@ -485,6 +485,8 @@ def transpose(a: UOp, *axes: Any) -> UOp:
 def flatten(a: UOp, start: int = 0, end: int = -1) -> UOp:
     """The axes from `start` to `end`, both included, as one.
 
+    UserError where `start` comes after `end`.
+
     Examples:
         >>> uopc.zeros((2, 3, 4)).flatten(1).shape
         (2, 12)

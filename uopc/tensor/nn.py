@@ -50,6 +50,8 @@ def softmax(a: UOp, axis: Any = -1) -> UOp:
 def log_softmax(a: UOp, axis: Any = -1) -> UOp:
     """The logarithm of softmax, accurate where softmax is near 0.
 
+    The result has the shape of `a`; integers are made floats first.
+
     Examples:
         >>> x = uopc.constant([0.0, 1000.0])
         >>> uopc.compile(x.log_softmax())()
@@ -193,6 +195,8 @@ def convolve(a: UOp, v: Operand, mode: Literal["full", "same", "valid"] = "full"
 
     "full": wherever they overlap, "same": the middle of it, as long as the longer vector, "valid":
     where one covers the other. UserError for another rank, no elements, or variables as sizes.
+
+    The dtypes are promoted.
 
     Examples:
         >>> x = uopc.constant([1, 2, 3])

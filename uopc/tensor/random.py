@@ -49,6 +49,8 @@ def key(seed: Any) -> UOp:
 def split(key: UOp, num: Any = 2) -> UOp:
     """`num` new keys, one per row: a uint32 array of shape (num, 2).
 
+    UserTypeError for anything that is no key, UserError for a negative number.
+
     Examples:
         >>> keys = uopc.random.split(uopc.random.key(7), 3)
         >>> keys.shape, uopc.compile(keys)()[0].tolist()
@@ -59,7 +61,10 @@ def split(key: UOp, num: Any = 2) -> UOp:
 
 
 def fold_in(key: UOp, data: Any) -> UOp:
-    """A new key from a key and an integer, as a step number: an int or a scalar UOp.
+    """A new key, a uint32 array of shape (2,), from a key and an integer, such as a step number: an
+    int or a scalar UOp.
+
+    UserTypeError for anything else, UserError for an int of more than 64 bits.
 
     Examples:
         >>> k = uopc.random.fold_in(uopc.random.key(7), 1)
@@ -73,6 +78,10 @@ def fold_in(key: UOp, data: Any) -> UOp:
 # ---------------------------------------------------------------- numbers
 def bits(key: UOp, shape: Any = (), dtype: DType = dtypes.uint32) -> UOp:
     """Integers of which every bit is random, of an unsigned dtype. UserTypeError for another.
+
+    `shape` is a size or several, ints or variables. The generator is threefry-2x32 with 20 rounds
+    (J. K. Salmon, M. A. Moraes, R. O. Dror and D. E. Shaw, "Parallel Random Numbers: As Easy as 1,
+    2, 3", 2011).
 
     Examples:
         >>> uopc.compile(uopc.random.bits(uopc.random.key(0), (2,)))()
@@ -169,6 +178,9 @@ def randint(key: UOp, shape: Any, low: int, high: int, dtype: DType = dtypes.int
 
     UserError unless low < high and both ends fit into the dtype; UserTypeError for a dtype that is
     not an integer.
+
+    The upper half of a product with 64 random bits is the result (see D. Lemire, "Fast Random
+    Integer Generation in an Interval", 2019).
 
     Examples:
         >>> throws = uopc.compile(uopc.random.randint(uopc.random.key(0), (100,), 1, 7))()

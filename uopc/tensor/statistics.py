@@ -142,6 +142,9 @@ def quantile(
     dtype; integers and bool give float32. UserError for a number q outside [0, 1] (from data it
     gives NaN), another method, and over no elements.
 
+    The linear one is definition 7 of R. J. Hyndman and Y. Fan, "Sample Quantiles in Statistical
+    Packages", 1996.
+
     Examples:
         >>> x = uopc.constant([[1.0, 10.0], [2.0, 20.0], [4.0, 40.0]])
         >>> uopc.compile(x.quantile([0.25, 0.5], axis=0))()

@@ -89,6 +89,8 @@ class At:
 class Indexed:
     """`a.at`: takes a key in brackets.
 
+    The result is what has `set`, `add`, `mul`, `min` and `max`.
+
     Examples:
         >>> x = uopc.constant([1, 2, 3])
         >>> uopc.compile(x.at[0].set(7))()

@@ -157,6 +157,8 @@ class Jitted:
     def lower(self, /, *args: Any, **named: Any) -> Any:
         """The graph of a call with these arguments: UOps in the structure of the results.
 
+        Nothing is compiled.
+
         Examples:
             >>> f = uopc.jit(lambda x: {"total": x.sum()})
             >>> f.lower(np.ones(3))["total"].shape
@@ -167,6 +169,8 @@ class Jitted:
 
     def stages(self, /, *args: Any, **named: Any) -> dict[str, str]:
         """The text of every stage of the program for these arguments, by its name.
+
+        See `Program.stages`.
 
         Examples:
             >>> f = uopc.jit(lambda x: x * 2)

@@ -37,7 +37,7 @@ def range(end: Any, axis: int | tuple[int, ...] | None = None, kind: AxisKind = 
 def load(address: UOp, gate: UOp | None = None) -> UOp:
     """The element at an INDEX; 0 where the gate is false.
 
-    `x[i]` in a kernel written by hand is loaded by the compiler; a kernel in linear order says it.
+    The compiler makes the loads of `x[i]` in a kernel written by hand.
 
     Examples:
         >>> x, i = uopc.kernel_param(0, (3,)), uopc.UOp.range(3)
@@ -191,7 +191,7 @@ def sink(
 
 
 def group(*effects: UOp) -> UOp:
-    """All the effects.
+    """All the effects as one, in no order.
 
     Examples:
         >>> a, b = uopc.kernel_param(0, (2,)), uopc.kernel_param(1, (2,))

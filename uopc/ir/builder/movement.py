@@ -101,6 +101,8 @@ def _missing(old: Shape, known: list[Dim]) -> Dim:
 def expand(a: UOp, *new_shape: Any) -> UOp:
     """Broadcast to the full target shape; -1 keeps a dimension.
 
+    UserError where another size than 1 differs.
+
     Examples:
         >>> x = uopc.constant([[1], [2]])
         >>> uopc.compile(x.expand(-1, 3))()
@@ -123,6 +125,8 @@ def expand(a: UOp, *new_shape: Any) -> UOp:
 
 def permute(a: UOp, *axes: Any) -> UOp:
     """Dimension i of the result is dimension axes[i] of `a`.
+
+    UserError unless the axes are all there, once each.
 
     Examples:
         >>> uopc.zeros((2, 3, 4)).permute(2, 0, 1).shape

@@ -167,7 +167,7 @@ def _numpy_dtype(name: str) -> np.dtype[Any]:
 
 
 def by_name(name: str) -> DType:
-    """`f32`, `float32` or `f32x8`; UserTypeError when there is no such type.
+    """The type of a name: `f32`, `float32` or `f32x8`. UserTypeError when there is no such type.
 
     Examples:
         >>> dtypes.by_name("f32"), dtypes.by_name("uint8")
@@ -224,7 +224,7 @@ def promote(a: DType, b: DType) -> DType:
 
 @functools.cache
 def accumulator(t: DType) -> DType:
-    """The type in which a sum or product of `t` accumulates (design: 32 bits at least).
+    """The type in which a sum or product of `t` accumulates: of 32 bits at least.
 
     Examples:
         >>> dtypes.accumulator(dtypes.int8), dtypes.accumulator(dtypes.float16)

@@ -61,6 +61,10 @@ def graph_rewrite(
     A rule that raises `BottomUpGate` keeps its node, and with `bottom_up` everything below it.
     EndlessRewriteError when the rules never come to an end.
 
+    `ctx` goes to functions of rules that have such a parameter. By default the sources of a node
+    are rewritten before it, and what a rule makes again, until no rule fits; `bottom_up` tries each
+    node before its sources; `walk` tries each node once.
+
     Examples:
         >>> a = uopc.UPat.var("a")
         >>> double = uopc.PatternMatcher([(a + a, lambda a: a * 2)])

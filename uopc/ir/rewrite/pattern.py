@@ -136,6 +136,8 @@ class UPat:
     def var(name: str | None = None, dtype: DType | Iterable[DType] | None = None) -> UPat:
         """Any node.
 
+        Of some dtypes, if they are given.
+
         Examples:
             >>> uopc.UPat.var("a")
             UPat(a)
@@ -147,6 +149,8 @@ class UPat:
         name: str | None = None, dtype: DType | Iterable[DType] | None = None, arg: Any = None
     ) -> UPat:
         """A constant.
+
+        Of some dtypes and a value, if they are given.
 
         Examples:
             >>> n = uopc.variable("n", 1, 8)

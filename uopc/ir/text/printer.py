@@ -95,6 +95,8 @@ def print_graph(u: UOp, names: Namer | None = None, order: dict[UOp, None] | Non
     """The graph below `u` as text. `order`: its nodes, if the caller knows them. Without `names`
     the nodes are numbered in the order of the lines.
 
+    `uopc.parse` reads it again.
+
     Examples:
         >>> n = uopc.variable("n", 1, 8)
         >>> print(uopc.print_graph(n * 4 + 1))
