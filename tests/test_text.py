@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import gc
 import math
+import re
 import types
 import typing
 from typing import Any
@@ -427,7 +428,27 @@ def test_tree_of_a_large_graph_ends_in_a_summary() -> None:
     rows = tree(u).split("\n")
     assert rows[0] == "mul : f32[3]"
     assert rows[-1] == "… 441 more nodes"
-    assert repr(deep_chain(20_000)).endswith("more nodes")
+    assert deep_chain(20_000).tree().endswith("more nodes")
+
+
+@pytest.mark.parametrize(("build", "text"), [
+    (lambda x, n: x + 1, "<UOp ADD float32 (3, n)>"),
+    (lambda x, n: x, "<UOp PARAM float32 (3, n): x>"),
+    (lambda x, n: x[0], "<UOp RESHAPE float32 (n)>"),
+    (lambda x, n: x.sum(), "<UOp REDUCE float32 ()>"),
+    (lambda x, n: n, "<UOp VARIABLE index (): n>"),
+    (lambda x, n: n * 2 + 1, "<UOp ADD index (): ((n*2)+1)>"),
+    (lambda x, n: UOp.const(F32, 2.0), "<UOp CONST float32 (): 2.0>"),
+    (lambda x, n: operands.constant([1, 2]), "<UOp DATA int64 (2)>"),
+    (lambda x, n: intern(Ops.STORE, VOID, (x, x)), "<UOp STORE void>"),
+    (lambda x, n: intern(Ops.ADD, F32, (x, operands.constant([1, 2]))), "<UOp ADD float32 (?)>"),
+    (lambda x, n: deep_chain(20_000), "<UOp MUL float32 (3)>"),
+    (lambda x, n: intern(Ops.PARAM, F32, (), ParamArg("a\nb", (2,))),
+     '<UOp PARAM float32 (2): "a\\nb">'),
+])  # fmt: skip
+def test_a_repr_is_one_short_line(build: Any, text: str) -> None:
+    n = UOp.variable("n", 1, 9)
+    assert repr(build(creation.param("x", (3, n)), n)) == text
 
 
 @pytest.mark.parametrize(
@@ -594,6 +615,7 @@ def test_random_graphs_round_trip(level: Level, data: Any) -> None:
     assert parse(text) is u, text
     assert print_graph(u, names) == text
     assert tree(u) and render(u)
+    assert re.fullmatch(r"<UOp [^\n]{1,2000}>", repr(u))
 
 
 @pytest.mark.parametrize("op", Op.all(), ids=lambda op: op.name)

@@ -155,7 +155,26 @@ def _print(u: UOp) -> str:
     return printer.print_graph(u)
 
 
+def _short(u: UOp) -> str:
+    from uopc.ir.text import printer
+
+    return printer.short(u)
+
+
 def _tree(u: UOp) -> str:
+    """The node above its operands, each below its user; the first lines of a big graph.
+
+    A shared node is shown in full once, as `%1 = …`, and then as `%1`.
+
+    Examples:
+        >>> x = uopc.param("x", (3,))
+        >>> print((x * 2 + x).tree())
+        add : f32[3]
+          mul : f32[3]
+            %1 = param x : f32[3]
+            2.0:f32
+          %1
+    """
     from uopc.ir.text import printer
 
     return printer.tree(u)
@@ -268,7 +287,8 @@ class Methods:
     simplify = _simplify
     render = _render
     __str__ = _print
-    __repr__ = _tree
+    __repr__ = _short
+    tree = _tree
     __reduce__ = serialize.reduce
 
     # ------------------------------------------------------------ scalars

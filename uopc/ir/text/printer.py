@@ -50,7 +50,7 @@ from uopc.ir.text.literals import write_string
 from uopc.ir.text.parser import parse, parse_header
 from uopc.ir.text.types import TypeText
 
-__all__ = ["Namer", "parse", "parse_header", "print_graph", "render", "render_c", "tree"]
+__all__ = ["Namer", "parse", "parse_header", "print_graph", "render", "render_c", "short", "tree"]
 
 _TREE_LINES = 60
 _TREE_NODES = 10_000  # beyond this many a summary says "more than"
@@ -246,6 +246,16 @@ def render_c(u: UOp) -> str:
     if found is None:
         raise Unsupported("render: the expression in C has more than a million characters")
     return found
+
+
+def short(u: UOp) -> str:
+    """One line: the op, the dtype, the shape, and the expression of a scalar or name of a param."""
+    kind = f"{u.op.name.upper()} {u.dtype.name}"
+    if u.dtype is dtypes.void:
+        return f"<UOp {kind}>"
+    dims = TypeText({}).dims(u)
+    shown = infix(u, _INSIDE) if u.op is Ops.PARAM or not dims else None
+    return f"<UOp {kind} ({dims}){': ' + shown if shown else ''}>"
 
 
 def tree(u: UOp) -> str:

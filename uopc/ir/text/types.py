@@ -57,10 +57,18 @@ class TypeText:
 
     def _write(self, dtype: DType, dims: Shape | None) -> tuple[str, bool]:
         """A type, and whether it is the same in every text: it has no names."""
+        inner = self._listed(dims)
+        is_fixed = dims is None or all([type(d) is int for d in dims])
+        return f"{dtype.short}[{inner}]" if inner else dtype.short, is_fixed
+
+    def dims(self, u: UOp) -> str:
+        """The dimensions of a node, such as `4, n`; `?` where the op's rule cannot give them."""
+        return self._listed(self._shape(u))
+
+    def _listed(self, dims: Shape | None) -> str:
         if dims is None or not all([isinstance(d, (int, UOp)) for d in dims]):
-            return f"{dtype.short}[?]", dims is None
-        inner = f"[{', '.join([self.dim(d) for d in dims])}]" if dims else ""
-        return f"{dtype.short}{inner}", all([type(d) is int for d in dims])
+            return "?"
+        return ", ".join([self.dim(d) for d in dims])
 
     def _shape(self, u: UOp) -> Shape | None:
         """The shape, or None where the op's rule cannot give one."""
