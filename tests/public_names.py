@@ -1,7 +1,7 @@
 """Every name that a user reaches, and the object that documents it.
 
-They are what `uopc`, `uopc.numpy` and its namespaces export, the attributes of the classes that
-these give, and what `docs/api.md` lists.
+They are what `uopc`, `uopc.numpy` and its namespaces export, the classes of what these give with
+their attributes, and what `docs/api.md` lists.
 """
 
 from __future__ import annotations
@@ -17,18 +17,30 @@ from typing import Any
 import uopc
 import uopc.numpy as unp
 from tests.pages import ROOT
+from uopc.config import Options
 from uopc.ir.core.dtypes import DType
+from uopc.ir.core.ops import Op
+from uopc.ir.rewrite.engine import EndlessRewriteError
 from uopc.numpy import namespace
 from uopc.numpy.array import Array
-from uopc.program.launches import Buffer, Kernel, Launch, Timing
+from uopc.numpy.dtype_functions import FloatInfo, IntegerInfo
+from uopc.program.launches import Buffer, Kernel, Launch, Launches, Timing
+from uopc.program.profile import Measured, Profile, Row
+from uopc.program.program import ArraySpec
+from uopc.program.work import Work
 from uopc.tensor.updates import At, Indexed
-from uopc.tracing.jit import Jitted
+from uopc.tracing.jit import CacheInfo, Jitted
 
 CLASSES = {
     "uopc.UOp": uopc.UOp, "uopc.UPat": uopc.UPat, "uopc.PatternMatcher": uopc.PatternMatcher,
     "uopc.Program": uopc.Program, "uopc.Opt": uopc.Opt, "uopc.KernelInfo": uopc.KernelInfo,
     "unp.Array": Array, "Jitted": Jitted, "Launch": Launch, "Buffer": Buffer, "Kernel": Kernel,
-    "Timing": Timing, "dtypes.DType": DType, "x.at": Indexed, "x.at[key]": At,
+    "Timing": Timing, "dtypes.DType": DType, "x.at": Indexed, "x.at[key]": At, "Op": Op,
+    "Launches": Launches, "Profile": Profile, "Row": Row, "Measured": Measured, "Work": Work,
+    "ArraySpec": ArraySpec, "CacheInfo": CacheInfo, "Options": Options, "FloatInfo": FloatInfo,
+    "IntegerInfo": IntegerInfo, "QRResult": unp.linalg.QRResult,
+    "SlogdetResult": unp.linalg.SlogdetResult, "EndlessRewriteError": EndlessRewriteError,
+    "__array_namespace_info__()": type(unp.__array_namespace_info__()),
 }  # fmt: skip
 MODULES = {
     "uopc": (uopc, uopc.__all__), "unp": (unp, namespace.__all__),
@@ -51,7 +63,8 @@ def public() -> Iterator[tuple[str, Any]]:
                 yield f"{area}.{name}", found
     for area, kind in CLASSES.items():
         yield area, kind
-        for name in dir(kind):
+        own = {n for c in kind.__mro__ if c.__module__.startswith("uopc") for n in vars(c)}
+        for name in sorted(own):
             found = inspect.getattr_static(kind, name)
             if name[0] != "_" and not is_field(kind, name, found):
                 yield f"{area}.{name}", found
@@ -65,7 +78,8 @@ def public() -> Iterator[tuple[str, Any]]:
 
 def is_field(kind: type, name: str, found: Any) -> bool:
     """A value that each object has: the docstring of the class says what it is."""
-    return inspect.ismemberdescriptor(found) or name in getattr(kind, "__dataclass_fields__", ())
+    fields = (*getattr(kind, "__dataclass_fields__", ()), *getattr(kind, "_fields", ()))
+    return inspect.ismemberdescriptor(found) or name in fields
 
 
 def documented(found: Any) -> Any:

@@ -28,6 +28,11 @@ class Options:
     """Every switch and its default. `docs/options.md` describes each one.
 
     The environment variable of an option is UOPC_ and its name (but NO_COLOR).
+
+    Examples:
+        >>> with uopc.options(debug=0) as chosen:
+        ...     chosen.debug, chosen.noopt
+        (0, False)
     """
 
     debug: int = 0  # 1 to 7: what a compile and its program print on stderr, each level more
@@ -56,7 +61,13 @@ class Options:
 
     @property
     def for_code(self) -> dict[str, Any]:
-        """The options that the code of a kernel depends on, besides the device and the threads."""
+        """The options that the code of a kernel depends on, besides the device and the threads.
+
+        Examples:
+            >>> with uopc.options(tf32=True) as chosen:
+            ...     chosen.for_code["tf32"]
+            True
+        """
         return {name: getattr(self, name) for name in CHANGE_CODE}
 
     def __post_init__(self) -> None:

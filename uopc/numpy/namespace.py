@@ -43,26 +43,59 @@ del globals()["bfloat16"]  # no dtype of the standard
 
 
 class _Info:
-    """Facts of the namespace, as `__array_namespace_info__` of the standard gives them."""
+    """Facts of the namespace, as `__array_namespace_info__` of the standard gives them.
+
+    Examples:
+        >>> info = unp.__array_namespace_info__()
+        >>> info.default_dtypes()["integral"]
+        dtypes.int64
+    """
 
     def capabilities(self) -> dict[str, _Any]:
-        """No shapes that depend on values, no boolean indexing; at most 64 dimensions."""
+        """No shapes that depend on values, no boolean indexing; at most 64 dimensions.
+
+        Examples:
+            >>> unp.__array_namespace_info__().capabilities()["boolean indexing"]
+            False
+        """
         return {"boolean indexing": False, "data-dependent shapes": False, "max dimensions": 64}
 
     def default_device(self) -> str:
+        """"cpu".
+
+        Examples:
+            >>> unp.__array_namespace_info__().default_device()
+            'cpu'
+        """
         return "cpu"
 
     def devices(self) -> list[str]:
+        """The devices of arrays: "cpu" alone. `jit` and `compile` take others.
+
+        Examples:
+            >>> unp.__array_namespace_info__().devices()
+            ['cpu']
+        """
         return ["cpu"]
 
     def default_dtypes(self, *, device: _Any = None) -> dict[str, _Any]:
-        """float64, int64."""
+        """The dtypes of numbers without one: float64, int64.
+
+        Examples:
+            >>> unp.__array_namespace_info__().default_dtypes()
+            {'real floating': dtypes.float64, 'integral': dtypes.int64, 'indexing': dtypes.int64}
+        """
         del device
         whole = _dtypes.int64
         return {"real floating": _dtypes.float64, "integral": whole, "indexing": whole}
 
     def dtypes(self, *, device: _Any = None, kind: _Any = None) -> dict[str, _Any]:
-        """The dtypes by name, all or of a kind."""
+        """The dtypes by name, all or of a kind such as "integral", or of several in a tuple.
+
+        Examples:
+            >>> unp.__array_namespace_info__().dtypes(kind="real floating")
+            {'float32': dtypes.float32, 'float64': dtypes.float64}
+        """
         del device
         kinds = ("bool", "numeric") if kind is None else kind
         listed = kinds if isinstance(kinds, tuple) else (kinds,)

@@ -298,7 +298,13 @@ class Launch:
 
 
 class Launches(tuple[Launch, ...]):
-    """The launches of a program in order. `print` shows a line for each of their buffers."""
+    """The launches of a program in order. `print` shows a line for each of their buffers.
+
+    Examples:
+        >>> program = uopc.compile(uopc.param("x", (3,)) * 2, name="double")
+        >>> "reads" in str(program.launches), len(program.launches)
+        (True, 1)
+    """
 
     __slots__ = ()
 

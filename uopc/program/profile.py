@@ -94,7 +94,18 @@ class Roofline:
 
 @dataclass(frozen=True)
 class Measured:
-    """One launch: its time, its work for these arguments, its least time and what bounds that."""
+    """One launch: its time, its work for these arguments, its least time and what bounds that.
+
+    `least` is in seconds, as the roofline gives it; `bound` says whether memory or arithmetic
+    decides.
+
+    Examples:
+        >>> from uopc.program.profile import profile
+        >>> program = uopc.compile(uopc.param("x", (64,)) * 2)
+        >>> measured = profile(program, (np.ones(64, "f4"),), samples=2).launches[0]
+        >>> measured.operations, measured.nbytes
+        (64, 512)
+    """
 
     launch: Launch
     timing: Timing
@@ -106,7 +117,15 @@ class Measured:
 
 @dataclass(frozen=True)
 class Row:
-    """A kernel, over all its launches."""
+    """A kernel, over all its launches.
+
+    Examples:
+        >>> from uopc.program.profile import profile
+        >>> program = uopc.compile(uopc.param("x", (64,)) * 2)
+        >>> row = profile(program, (np.ones(64, "f4"),), samples=2).rows()[0]
+        >>> row.launches, row.share, row.unit
+        (1, 1.0, 'GFLOP/s')
+    """
 
     kernel: Kernel
     launches: int
@@ -120,18 +139,40 @@ class Row:
 
     @property
     def speed(self) -> float:
-        """Thousand millions of operations per second."""
+        """Thousand millions of operations per second.
+
+        Examples:
+            >>> from uopc.program.profile import profile
+            >>> program = uopc.compile(uopc.param("x", (64,)) * 2)
+            >>> profile(program, (np.ones(64, "f4"),), samples=2).rows()[0].speed > 0
+            True
+        """
         return self.operations / self.seconds * 1e-9 if self.seconds else 0.0
 
     @property
     def bandwidth(self) -> float:
-        """GB/s."""
+        """Bytes of storage that the kernel touches, in GB per second.
+
+        Examples:
+            >>> from uopc.program.profile import profile
+            >>> program = uopc.compile(uopc.param("x", (64,)) * 2)
+            >>> profile(program, (np.ones(64, "f4"),), samples=2).rows()[0].bandwidth > 0
+            True
+        """
         return self.nbytes / self.seconds * 1e-9 if self.seconds else 0.0
 
 
 @dataclass(frozen=True)
 class Profile:
-    """The launches of a program, timed. `call`: the seconds of whole calls from Python."""
+    """The launches of a program, timed. `call`: the seconds of whole calls from Python.
+
+    Examples:
+        >>> from uopc.program.profile import profile
+        >>> program = uopc.compile(uopc.param("x", (64,)) * 2)
+        >>> found = profile(program, (np.ones(64, "f4"),), samples=2)
+        >>> len(found.launches), found.call.best > 0
+        (1, True)
+    """
 
     launches: tuple[Measured, ...]
     call: Timing
@@ -139,7 +180,15 @@ class Profile:
     roofline: Roofline = field(repr=False)
 
     def rows(self) -> list[Row]:
-        """One row per kernel, in order of first use. The best sample of each launch counts."""
+        """One row per kernel, in order of first use. The best sample of each launch counts.
+
+        Examples:
+            >>> from uopc.program.profile import profile
+            >>> program = uopc.compile(uopc.param("x", (64,)) * 2)
+            >>> found = profile(program, (np.ones(64, "f4"),), samples=2)
+            >>> [row.kernel is kernel for row, kernel in zip(found.rows(), program.kernels)]
+            [True]
+        """
         by_kernel: dict[str, list[Measured]] = {}
         for m in self.launches:
             by_kernel.setdefault(m.launch.kernel.name, []).append(m)

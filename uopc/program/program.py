@@ -66,7 +66,15 @@ class Backend:
 
 @dataclass(frozen=True)
 class ArraySpec:
-    """An input or output of a program."""
+    """An input or output of a program.
+
+    `shape` holds ints, and UOps for symbolic sizes.
+
+    Examples:
+        >>> spec = uopc.compile(uopc.param("x", (3,)) * 2).inputs[0]
+        >>> spec.name, spec.shape, spec.dtype
+        ('x', (3,), dtypes.float32)
+    """
 
     name: str
     shape: tuple[Any, ...]

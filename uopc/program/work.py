@@ -25,7 +25,16 @@ from uopc.ir.core.uop import UOp
 
 @dataclass(frozen=True)
 class Work:
-    """The work of one launch. Sizes may be symbolic."""
+    """The work of one launch. Sizes may be symbolic.
+
+    `operations` and `nbytes` are ints, or expressions over variables; `dtype` is that of most
+    operations, `ops` and `lines` are text for people.
+
+    Examples:
+        >>> launch = uopc.compile(uopc.param("x", (64,)) * 2).launches[0]
+        >>> launch.work.ops, launch.work.dtype
+        ('mul', dtypes.float32)
+    """
 
     operations: DimValue
     nbytes: DimValue  # of the storage that it touches
@@ -35,11 +44,23 @@ class Work:
 
     @property
     def floats(self) -> bool:
-        """True where operations on floats are counted."""
+        """True where operations on floats are counted.
+
+        Examples:
+            >>> uopc.compile(uopc.param("x", (64,)) * 2).launches[0].work.floats
+            True
+        """
         return self.dtype is not None and self.dtype.is_float
 
     def counts(self, values: Mapping[str, int]) -> tuple[int, int]:
-        """Operations and bytes, for these values of the variables."""
+        """Operations and bytes, for these values of the variables.
+
+        Examples:
+            >>> n = uopc.variable("n", 1, 100)
+            >>> launch = uopc.compile(uopc.param("x", (n,)) * 2).launches[0]
+            >>> launch.work.counts({"n": 10})
+            (10, 80)
+        """
         return self.operations.evaluate(values), self.nbytes.evaluate(values)
 
 

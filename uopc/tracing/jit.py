@@ -41,7 +41,12 @@ _tracing: contextvars.ContextVar[tuple[Any, ...]] = contextvars.ContextVar("jit"
 
 
 class CacheInfo(NamedTuple):
-    """Calls that found a program, calls that compiled one, and the programs there are."""
+    """Calls that found a program, calls that compiled one, and the programs there are.
+
+    Examples:
+        >>> uopc.jit(lambda x: x + 1).cache_info()
+        CacheInfo(hits=0, misses=0, programs=0)
+    """
 
     hits: int
     misses: int

@@ -48,7 +48,15 @@ _registry: dict[str, Op] = {}
 
 
 class Op:
-    """A row of the table. Ops compare by identity; `Ops.ADD` and `Op.by_name('add')` find them."""
+    """A row of the table. Ops compare by identity; `Ops.ADD` and `Op.by_name('add')` find them.
+
+    `name`, `operands`, `arity`, `doc`, `symbol`, `levels` and the like are the columns: see `uopc
+    ops`.
+
+    Examples:
+        >>> uopc.Ops.ADD.name, uopc.Ops.ADD.operands, uopc.Ops.ADD.symbol, uopc.Ops.ADD.commutes
+        ('add', ('a', 'b'), '+', True)
+    """
 
     def __init__(self, name: str, operands: str, doc: str, **row: Any) -> None:
         self.name: str = name
@@ -97,22 +105,43 @@ class Op:
 
     @property
     def arity_text(self) -> str:
-        """The number of operands as text, such as `1 to 2`."""
+        """The number of operands as text, such as `1 to 2`.
+
+        Examples:
+            >>> uopc.Ops.ADD.arity_text, uopc.Ops.LOAD.arity_text
+            ('2', '1 to 2')
+        """
         low, high = self.arity
         return f"{low}" if low == high else f"{low} or more" if high is None else f"{low} to {high}"
 
     def takes(self, operands: int) -> bool:
-        """True if a node may have this number of operands."""
+        """True if a node may have this number of operands.
+
+        Examples:
+            >>> uopc.Ops.ADD.takes(2), uopc.Ops.ADD.takes(3)
+            (True, False)
+        """
         low, high = self.arity
         return low <= operands and (high is None or operands <= high)
 
     @staticmethod
     def by_name(name: str) -> Op:
-        """The row called `name` (lower case); KeyError when there is none."""
+        """The row called `name` (lower case); KeyError when there is none.
+
+        Examples:
+            >>> type(uopc.Ops.ADD).by_name("mul")
+            Ops.MUL
+        """
         return _registry[name]
 
     @staticmethod
     def all() -> tuple[Op, ...]:
+        """Every op, in the order of the table.
+
+        Examples:
+            >>> uopc.Ops.ADD in type(uopc.Ops.ADD).all()
+            True
+        """
         return tuple(_registry.values())
 
     def __repr__(self) -> str:

@@ -45,7 +45,17 @@ class BottomUpGate(Exception):
 
 
 class EndlessRewriteError(Error):
-    """A set of rules that rewrites forever; the message names the cycle."""
+    """A set of rules that rewrites forever; the message names the cycle.
+
+    Examples:
+        >>> a, b = uopc.UPat.var("a"), uopc.UPat.var("b")
+        >>> swap = uopc.PatternMatcher([(a - b, lambda a, b: b - a)])
+        >>> try:
+        ...     uopc.graph_rewrite(uopc.param("x", (2,)) - uopc.param("y", (2,)), swap)
+        ... except uopc.Error as error:
+        ...     print(type(error).__name__)
+        EndlessRewriteError
+    """
 
 
 def graph_rewrite(
