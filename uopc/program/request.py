@@ -63,6 +63,7 @@ def prepare(
             name_of = [*nothing, *outputs][0].op.name
             raise UserTypeError(f"compile: {name_of} has no value: pass values, or a SINK of it")
         sink = intern(Ops.SINK, dtypes.void, outputs)
+    sink = rebuild.without_primitives(sink)
     made = list(dict.fromkeys([u.arg.name for u in as_made(_params(sink))]))
     sink, bound = _unbound(sink)
     if structure == "kernel":

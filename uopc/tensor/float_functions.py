@@ -29,6 +29,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.tensor import examples
 from uopc.tensor.elementwise import absolute, as_float, rounded_once
+from uopc.tensor.primitive import primitive
 
 # fmt: off
 ASIN_32: Final = (0.166666597, 0.0750051588, 0.0445151888, 0.0318201296, 0.0143972486, 0.0375693589)
@@ -269,7 +270,8 @@ def _logaddexp(x: UOp, y: UOp) -> UOp:
 # ---------------------------------------------------------------- the methods
 def _method(name: str, formula: Callable[[UOp], UOp], doc: str) -> Callable[[UOp], UOp]:
     def function(a: UOp) -> UOp:
-        return rounded_once(formula)(a)
+        x = as_float(a)
+        return primitive(rounded_once(formula)(x), name, x)
 
     function.__doc__ = f"{doc} Integers are made floats first.{examples.of_method(name)}"
     return function
@@ -281,7 +283,7 @@ def _pair_method(
     def function(a: UOp, b: Operand) -> UOp:
         x, y = _floats(name, a, b)
         wide = dtypes.accumulator(x.dtype.scalar)
-        return cast(formula(cast(x, wide), cast(y, wide)), x.dtype)
+        return primitive(cast(formula(cast(x, wide), cast(y, wide)), x.dtype), name, x, y)
 
     function.__doc__ = f"{doc} Integers are made floats first.{examples.of_method(name)}"
     return function
@@ -294,7 +296,7 @@ def _floats(who: str, a: Operand, b: Operand) -> tuple[UOp, UOp]:
 
 
 # name -> (formula, meaning)
-_ONE: dict[str, tuple[Callable[[UOp], UOp], str]] = {
+ONE: dict[str, tuple[Callable[[UOp], UOp], str]] = {
     "expm1": (_expm1, "e^a - 1, exact for small a too."),
     "log1p": (_log1p, "log(1 + a), exact for small a too; -inf at -1, NaN below."),
     "log10": (_log10, "The logarithm to base 10, exact at powers of ten; -inf at 0, NaN below."),
@@ -314,7 +316,7 @@ _TWO: dict[str, tuple[Callable[[UOp, UOp], UOp], str]] = {
     "logaddexp": (_logaddexp, "log(e^a + e^b), without overflow in between."),
 }
 METHODS: dict[str, Callable[..., UOp]] = {
-    **{name: _method(name, *row) for name, row in _ONE.items()},
+    **{name: _method(name, *row) for name, row in ONE.items()},
     **{name: _pair_method(name, *row) for name, row in _TWO.items()},
 }
 

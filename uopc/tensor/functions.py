@@ -63,7 +63,7 @@ def function(
     @functools.wraps(f)
     def called(*args: Any, **named: Any) -> Any:
         given, fill = _flat((args, named), title)
-        params = tuple([_param(next(_traced_slots), a) for a in given])
+        params = tuple([param(next(_traced_slots), a) for a in given])
         positional, keywords = fill(iter(params))
         results, container = _flat(f(*positional, **keywords), title, strict=True)
         if not results:
@@ -143,7 +143,7 @@ def gettuple(a: UOp, number: int) -> UOp:
 
 
 # ---------------------------------------------------------------- tracing
-def _param(slot: int, value: UOp) -> UOp:
+def param(slot: int, value: UOp) -> UOp:
     """A PARAM of the kind of a value."""
     arg, symbolic = leaves.split_dims(shapes.shape(value))
     return intern(Ops.PARAM, value.dtype, symbolic, ParamArg("", arg, slot))
@@ -168,7 +168,7 @@ def _closed(
     for u in calls.graph_order(results, stop=lambda u: u in outside and u.dtype is not dtypes.void):
         if u in outside and u.dtype is not dtypes.void:
             taken[u] = u
-    params = {u: _param(i, a) for i, (u, a) in enumerate(taken.items())}
+    params = {u: param(i, a) for i, (u, a) in enumerate(taken.items())}
     bodies = [rebuild.rebuild(r, params) if r not in params else params[r] for r in results]
     made = intern(Ops.FUNCTION, dtypes.void, tuple(bodies), FunctionArg(name, precompile))
     return leaves.located(made), tuple(taken.values())

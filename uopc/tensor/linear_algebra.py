@@ -20,6 +20,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Shape, show
 from uopc.ir.core.uop import UOp
 from uopc.tensor import creation, elementwise, indexing, matrix_kernels, nn
+from uopc.tensor.primitive import primitive
 
 
 # ---------------------------------------------------------------- arguments
@@ -88,7 +89,8 @@ def cholesky(a: UOp, upper: bool = False) -> UOp:
     dims = shapes.shape(x)
     if _is_empty(dims):
         return cast(x, t)
-    lower = matrix_kernels.cholesky(_flat(_mirrored(x) if upper else x))
+    flat = _flat(_mirrored(x) if upper else x)
+    lower = primitive(matrix_kernels.cholesky(flat), "cholesky", flat)
     made = movement.reshape(lower, dims)
     return cast(_mirrored(made) if upper else made, t)
 
@@ -116,7 +118,11 @@ def qr(a: UOp, mode: Literal["reduced", "complete"] = "reduced") -> tuple[UOp, U
     if _is_empty((*batch, least)):
         eye = creation.eye(m, columns, dtype=t)
         return movement.expand(eye, q_dims), creation.zeros(r_dims, t)
-    q, r = matrix_kernels.qr(_flat(x), mode == "complete")
+    flat, complete = _flat(x), mode == "complete"
+    q, r = [
+        primitive(made, f"qr_{name}", flat, details=(complete,))
+        for name, made in zip("qr", matrix_kernels.qr(flat, complete))
+    ]
     return cast(movement.reshape(q, q_dims), t), cast(movement.reshape(r, r_dims), t)
 
 
@@ -151,6 +157,7 @@ def solve_triangular(
     if not is_lower:  # rows and columns backwards are a lower triangle
         left, right = movement.flip(left, (1, 2)), movement.flip(right, 1)
     made = matrix_kernels.forward_substitution(left, right, unit)
+    made = primitive(made, "forward_substitution", left, right, details=(unit,))
     if not is_lower:
         made = movement.flip(made, 1)
     return cast(movement.reshape(made, dims), t)
@@ -173,7 +180,8 @@ def solve(a: UOp, b: Operand) -> UOp:
     left, right, dims, t = _system("solve", a, right, len(shapes.shape(right)) == 1)
     if _is_empty(dims):
         return creation.zeros(dims, t)
-    return cast(movement.reshape(matrix_kernels.solve(left, right), dims), t)
+    made = primitive(matrix_kernels.solve(left, right), "solve", left, right)
+    return cast(movement.reshape(made, dims), t)
 
 
 def inv(a: UOp) -> UOp:
@@ -192,13 +200,14 @@ def inv(a: UOp) -> UOp:
 
 
 # ---------------------------------------------------------------- determinants
-def _pivots(who: str, a: UOp) -> tuple[UOp, DType]:
-    """Numbers along the last axis whose product is the determinant; the dtype of the result."""
+def _pivots(who: str, a: UOp) -> tuple[UOp, UOp, DType]:
+    """Numbers along the last axis whose product is the determinant; the matrices; the dtype of the
+    result."""
     x, t = _matrices(who, a)
     *batch, n, _ = dims = shapes.shape(x)
     if _is_empty(dims):
-        return creation.zeros((*batch, n), x.dtype), t
-    return movement.reshape(matrix_kernels.signed_pivots(_flat(x)), (*batch, n)), t
+        return creation.zeros((*batch, n), x.dtype), x, t
+    return movement.reshape(matrix_kernels.signed_pivots(_flat(x)), (*batch, n)), x, t
 
 
 def det(a: UOp) -> UOp:
@@ -211,8 +220,8 @@ def det(a: UOp) -> UOp:
         >>> float(uopc.compile(x.det())(np.array([[0.0, 2.0], [3.0, 1.0]])))
         -6.0
     """
-    pivots, t = _pivots("det", a)
-    return cast(movement.reduce(pivots, "mul", -1), t)
+    pivots, x, t = _pivots("det", a)
+    return cast(primitive(movement.reduce(pivots, "mul", -1), "det", x), t)
 
 
 def slogdet(a: UOp) -> tuple[UOp, UOp]:
@@ -226,10 +235,11 @@ def slogdet(a: UOp) -> tuple[UOp, UOp]:
         >>> float(sign), float(log)
         (-1.0, 0.0)
     """
-    pivots, t = _pivots("slogdet", a)
+    pivots, x, t = _pivots("slogdet", a)
     signs = movement.reduce(elementwise.sign(pivots), "mul", -1)
     sizes = alu.alu(elementwise.absolute(pivots), Ops.LOG)
-    return cast(signs, t), cast(movement.reduce(sizes, "add", -1), t)
+    size = primitive(movement.reduce(sizes, "add", -1), "log_det", x)
+    return cast(signs.detach(), t), cast(size, t)
 
 
 # ---------------------------------------------------------------- powers

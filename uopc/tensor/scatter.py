@@ -20,6 +20,7 @@ from uopc.ir.core.shapes import show
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.tensor import creation, elementwise
+from uopc.tensor.primitive import primitive
 from uopc.tensor.radix_sort import place_dtype
 
 
@@ -54,7 +55,8 @@ def scatter(a: UOp, places: UOp, value: UOp, op: Op | None) -> UOp:
     name = f"scatter_{op.name if op else 'set'}_{a.dtype.short}"
     sink = kernel.sink(kernel.end(stored, i, j), name=name)
     call = leaves.located(intern(Ops.CALL, dtypes.void, (sink, filled, *given)))
-    return movement.reshape(kernel.after(storage, call), dims)
+    made = movement.reshape(kernel.after(storage, call), dims)
+    return primitive(made, f"scatter_{op.name if op else 'set'}", a, places, value)
 
 
 def _row(place: UOp, rows: shapes.Dim) -> UOp:

@@ -21,6 +21,7 @@ from uopc.ir.core.dtypes import DType
 from uopc.ir.core.shapes import show
 from uopc.ir.core.uop import UOp
 from uopc.tensor import elementwise, indexing
+from uopc.tensor.primitive import primitive
 from uopc.tensor.radix_sort import Order, place_dtype, radix_sort, radix_sort_values
 
 # Rows up to this length are sorted by comparing all pairs, in lanes; longer ones digit by digit.
@@ -101,7 +102,14 @@ def sort(a: UOp, axis: int = -1, descending: bool = False, stable: bool = True) 
         array([-1.,  2.,  3., nan])
     """
     _check_flags("sort", descending, stable)
-    return _sorted("sort", a, axis, descending, values=True, places=False)[0]
+    (found,) = _sorted("sort", a, axis, descending, values=True, places=False)
+    return _as_sorted(found, a, axis, descending)
+
+
+def _as_sorted(found: UOp, a: UOp, axis: int, descending: bool) -> UOp:
+    """The sorted values, known as such to derivatives."""
+    rank = len(shapes.shape(a))
+    return primitive(found, "sort", a, details=(axis % rank - rank, int(descending)))
 
 
 def argsort(a: UOp, axis: int = -1, descending: bool = False, stable: bool = True) -> UOp:
@@ -143,6 +151,7 @@ def top_k(a: UOp, k: int, axis: int = -1) -> tuple[UOp, UOp]:
         places = _first(_Codes(x.dtype, True).keys(flat), k)
         return unflatten(indexing.gather(flat, 1, places)), unflatten(places)
     values, places = _sorted("top_k", a, axis, True, values=True, places=True)
+    values = _as_sorted(values, a, axis, True)
     return movement.shrink(values, window), movement.shrink(places, window)
 
 

@@ -130,6 +130,13 @@ def _renewed(
     return get(root, root)
 
 
+def without_primitives(root: UOp) -> UOp:
+    """The graph with the value of each PRIMITIVE in its place."""
+    if Ops.PRIMITIVE not in walk.ops(root):
+        return root
+    return rewritten(root, lambda u, src: src[0] if u.op is Ops.PRIMITIVE else None)
+
+
 def marked_fast_zeros(root: UOp) -> UOp:
     """The graph with exact zeros in all its sums, differences and products of floats."""
 

@@ -145,6 +145,14 @@ class KernelArg:
 
 
 @dataclass(frozen=True, slots=True)
+class PrimitiveArg:
+    """The name of a function with rules for derivatives, and integers that it takes besides."""
+
+    name: str
+    details: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class FunctionArg:
     """The name of a graph that CALLs call; `precompile`: it is scheduled on its own."""
 

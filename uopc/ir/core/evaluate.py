@@ -129,7 +129,7 @@ def move(u: UOp, a: Array, symbolic: Sequence[int] = (), fill: int = 0) -> Array
         return a.transpose(u.arg)
     if u.op is Ops.FLIP:
         return np.flip(a, u.arg)
-    if type(u.arg) is not tuple:  # DETACH and CONTIGUOUS_BACKWARD move nothing
+    if type(u.arg) is not tuple:  # DETACH and the like move nothing
         return a
     dims: Sequence[int] = shapes.with_dims(u.arg, symbolic)  # type: ignore[arg-type]
     if u.op is Ops.RESHAPE:

@@ -11,7 +11,7 @@ from uopc.ir.core.uop import UOp
 # Ops of values with shapes, and ops that take storage itself.
 _SHAPED = frozenset([op for op in Op.all() if op.movement]) | {
     Ops.ACCUMULATE, Ops.CAT, Ops.CONTIGUOUS, Ops.CONTIGUOUS_BACKWARD, Ops.DETACH, Ops.IOTA,
-    Ops.STAGE,
+    Ops.PRIMITIVE, Ops.STAGE,
 }  # fmt: skip
 _TAKES_STORAGE = frozenset([op for op in Op.all() if op.takes_storage]) - {Ops.INDEX}
 

@@ -261,6 +261,7 @@ class Ops:
     CONTIGUOUS = Op("contiguous", "a", "a, in storage of its own; the arg may hold Opts for its kernel.", arg=(_NONE, tuple), shape="first", levels=SHAPED, bounds=intervals.same, kind="opts", field="opts")
     CONTIGUOUS_BACKWARD = Op("contiguous_backward", "a", "The same value.", shape="first", levels=SHAPED)
     DETACH = Op("detach", "a", "The same value.", shape="first", levels=SHAPED, bounds=intervals.same)
+    PRIMITIVE = Op("primitive", "a *operands", "The value a. For derivatives it is the function in the arg, of the operands.", arg=(args.PrimitiveArg,), shape="first", levels=SHAPED, arity=(1, None), bounds=intervals.same)
     COPY = Op("copy", "a", "a, on the device in the arg.", arg=(str,), shape="first", levels=TENSOR, field="device")
     SLICE = Op("slice", "a", "arg = offset, size: a flat view of a buffer.", arg=(tuple,), shape="slice", levels=TENSOR | PROGRAM, takes_storage=1, kind="integers")
     STAGE = Op("stage", "a *ranges", "a is computed once and stored; its readers load it. In a kernel: for each value of the ranges given as sources, which are the first dimensions of the result.", arg=(args.StageArg,), shape="stage", levels=SHAPED, bounds=intervals.same)

@@ -30,7 +30,7 @@ Write = tuple[UOp, Array, Array | None]
 _LEAVES = frozenset((Ops.VARIABLE, Ops.BIND, Ops.IOTA, Ops.PARAM, Ops.BUFFER))
 _VIEWS = frozenset((
     Ops.RESHAPE, Ops.EXPAND, Ops.PERMUTE, Ops.FLIP, Ops.PAD, Ops.SHRINK, Ops.SLICE, Ops.DETACH,
-    Ops.CONTIGUOUS_BACKWARD, Ops.BITCAST, Ops.INDEX,
+    Ops.CONTIGUOUS_BACKWARD, Ops.BITCAST, Ops.INDEX, Ops.PRIMITIVE,
 ))  # fmt: skip
 _JOINS = frozenset((Ops.STACK, Ops.CAT))
 _COMPUTED = _JOINS | {Ops.CONST, Ops.DATA, Ops.CAST}  # and all elementwise ops
