@@ -6,10 +6,16 @@ import ast
 import re
 from pathlib import Path
 
+from uopc.derivatives import primitives, walk
+from uopc.derivatives.values import Mask
+from uopc.ir.core import args, dtypes
 from uopc.ir.core.levels import INVARIANTS, MEANING, Level
-from uopc.ir.core.ops import Op
+from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.uop import intern
 from uopc.passes import ORDER, PIPELINE
 from uopc.passes.optimize.opts.table import OPTS
+from uopc.tensor.creation import param
+from uopc.tensor.float_functions import ONE
 
 _ALL = tuple(Level)
 _LETTERS = {level: level.text[0].upper() for level in _ALL}
@@ -102,7 +108,81 @@ def files(package):
     return _table(("file", "what is in it"), rows)
 
 
+def _expression(u, y):
+    """A value of the result `u` as Python would write it: functions by their names."""
+    found = u.substitute(y)
+    known = {}
+    for v in found.toposort():
+        if v.op is Ops.PRIMITIVE:
+            inner = ", ".join([_expression(s.substitute(known), {}) for s in v.src[1:]])
+            made = f"{v.arg.name}({inner})"
+            known[v] = intern(Ops.PARAM, v.dtype, (), args.ParamArg(made, ()))
+    return found.substitute(known).render(simplify=False).replace('"', "")
+
+
+def _factor_text(factor, y):
+    """What the tangent of an operand is multiplied by, as text."""
+    if factor is None or isinstance(factor, (int, float)):
+        return "0" if factor is None else f"{factor:g}"
+    if isinstance(factor, Mask):
+        scale = "1" if factor.scale is None else _factor_text(factor.scale, y)
+        condition = _expression(factor.condition, y)
+        return f"({scale} if {condition} else 0)" if factor.on else f"(0 if {condition} else 1)"
+    return _expression(factor, y)
+
+
+def _partials_text(rule, op, arg, count, skip):
+    """The derivative of an elementwise op: a sum over its operands."""
+    names = ["p", "a", "b"] if op is Ops.WHERE else ["a", "b", "c"][:count]
+    types = [dtypes.bool_ if n == "p" else dtypes.float64 for n in names]
+    operands = tuple([param(n, (), t) for n, t in zip(names, types)])
+    y = param("y", (), dtypes.float64)
+    u = intern(op, dtypes.float64, (*[y] * skip, *operands), arg)
+    terms = [f"{_factor_text(rule.factor(u, i + skip), {u: y})} {n}'" for i, n in enumerate(names)]
+    return "`" + " + ".join([t for t in terms if not t.startswith("0 ")]) + "`"
+
+
+_LINEAR = {
+    "reshape": "reshape", "expand": "sum over the repeats", "permute": "the inverse permutation",
+    "flip": "flip", "pad": "the part that is not padding", "shrink": "pad with zeros",
+    "stack": "the parts", "cat": "the parts", "index": "add where it was read",
+    "accumulate": "of sums: sums from the end; of max and min: to the element that it is; of"
+    " products: a recurrence in log2(n) steps",
+    "contiguous_backward": "the same, stored",
+}  # fmt: skip
+_REDUCE = (
+    "the sum of a'; of max and min: shared by the elements that it is; of products: times the"
+    " others"
+)
+
+
+def derivatives():
+    rows = []
+    for op, rule in walk.RULES.items():
+        if rule.kind == "zero":
+            continue
+        if op is Ops.REDUCE:
+            text = _REDUCE
+        elif rule.kind == "linear":
+            text = f"the op on a'; backwards: {_LINEAR.get(op.name, 'the same')}"
+        else:
+            text = _partials_text(rule, op, None, op.arity[0], 0)
+        rows.append((f"`{op.name}`", rule.kind, text))
+    for name, rule in primitives.RULES.items():
+        if rule.kind == "partials":
+            count, arg = 1 if name in ONE else 2, args.PrimitiveArg(name)
+            text = _partials_text(rule, Ops.PRIMITIVE, arg, count, 1)
+        elif "." in name:  # a user's
+            continue
+        else:
+            text = f"`{type(rule).__module__.split('.')[-1]}.{type(rule).__name__.lstrip('_')}`"
+        rows.append((f"`{name}`", rule.kind, text))
+    zero = sorted([f"`{op.name}`" for op, rule in walk.RULES.items() if rule.kind == "zero"])
+    return _table(("op", "rule", "y'"), rows) + "\n\nZero: " + ", ".join(zero) + "."
+
+
 TABLES = {
+    "derivative-rules": ("docs/derivatives.md", derivatives),
     "ir-files": ("uopc/ir/README.md", lambda: files("uopc/ir")),
     "cpu-files": ("uopc/backends/cpu/README.md", lambda: files("uopc/backends/cpu")),
     "program-files": ("uopc/program/README.md", lambda: files("uopc/program")),

@@ -19,7 +19,9 @@ CONTRACT = [
     "Unsupported", "dtypes", "UOp", "Ops", "UPat", "PatternMatcher", "graph_rewrite", "Program",
     "cache", "errors", "__version__", "function", "kernel_param", "KernelInfo", "fast_zeros",
     "load_schedule", "save_schedule", "AxisType", "BottomUpGate", "GroupOp", "Opt", "jit",
-    "random", "register_pytree", "cond",
+    "random", "register_pytree", "cond", "grad", "value_and_grad", "jvp", "vjp", "linearize",
+    "jacfwd", "jacrev", "jacobian", "hessian", "hvp", "vmap", "stop_gradient", "custom_jvp",
+    "custom_vjp", "checkpoint",
 ]  # fmt: skip
 
 

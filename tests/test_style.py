@@ -64,7 +64,7 @@ def imports(path):
 # Areas in order: a file imports its own area and those before it. Areas of one line do not know
 # each other. A function-level or typing-only import counts as any other.
 HOUSE = (
-    ("errors",), ("ir",), ("config", "target"), ("tensor", "passes", "backends"),
+    ("errors",), ("ir",), ("config", "target"), ("tensor", "passes", "backends"), ("derivatives",),
     ("cache", "dump"), ("program",), ("driver",), ("numpy",), ("tracing",),
     ("",), ("cli",), ("__main__",),
 )  # fmt: skip

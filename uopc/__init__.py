@@ -30,17 +30,34 @@ if TYPE_CHECKING:
     from uopc.numpy import random
     from uopc.program.program import Program
     from uopc.tracing.branches import cond
+    from uopc.tracing.custom_rules import checkpoint, custom_jvp, custom_vjp
     from uopc.tracing.jit import jit
     from uopc.tracing.pytrees import register_pytree
+    from uopc.tracing.transforms import (
+        grad,
+        hessian,
+        hvp,
+        jacfwd,
+        jacobian,
+        jacrev,
+        jvp,
+        linearize,
+        stop_gradient,
+        value_and_grad,
+        vjp,
+        vmap,
+    )
 
 __version__ = "0.1.0"
 __all__ = [
     "AxisType", "BottomUpGate", "Error", "GroupOp", "InvalidIR", "KernelInfo", "Ops", "Opt",
     "PatternMatcher", "Program", "UOp", "UPat", "Unsupported", "UserError", "__version__",
-    "arange", "cache", "cat", "compile", "cond", "constant", "dtypes", "errors", "eye",
-    "fast_zeros", "full", "function", "graph_rewrite", "jit", "kernel_param", "load_schedule",
-    "ones", "options", "param", "parse", "print_graph", "random", "register_pytree",
-    "save_schedule", "stack", "variable", "where", "zeros",
+    "arange", "cache", "cat", "checkpoint", "compile", "cond", "constant", "custom_jvp",
+    "custom_vjp", "dtypes", "errors", "eye", "fast_zeros", "full", "function", "grad",
+    "graph_rewrite", "hessian", "hvp", "jacfwd", "jacobian", "jacrev", "jit", "jvp",
+    "kernel_param", "linearize", "load_schedule", "ones", "options", "param", "parse",
+    "print_graph", "random", "register_pytree", "save_schedule", "stack", "stop_gradient",
+    "value_and_grad", "variable", "vjp", "vmap", "where", "zeros",
 ]  # fmt: skip
 
 # What costs time to import is imported when it is first used.
@@ -50,6 +67,11 @@ _LAZY |= dict.fromkeys(("parse", "print_graph"), "uopc.ir.text.printer")
 _LAZY |= dict.fromkeys(("compile", "load_schedule", "save_schedule"), "uopc.driver")
 _LAZY |= {"Program": "uopc.program.program", "jit": "uopc.tracing.jit"}
 _LAZY |= {"cond": "uopc.tracing.branches", "register_pytree": "uopc.tracing.pytrees"}
+_LAZY |= dict.fromkeys(
+    ("grad", "hessian", "hvp", "jacfwd", "jacobian", "jacrev", "jvp", "linearize", "stop_gradient",
+     "value_and_grad", "vjp", "vmap"), "uopc.tracing.transforms",
+)  # fmt: skip
+_LAZY |= dict.fromkeys(("checkpoint", "custom_jvp", "custom_vjp"), "uopc.tracing.custom_rules")
 _LAZY_MODULES = {"cache": "uopc.cache", "random": "uopc.numpy.random"}
 at_import()  # UOPC_SPEC=2 verifies every node from the first one on
 

@@ -7,6 +7,7 @@ for its value (`float(x)`, `np.asarray(x)`, `if x`).
 
 from __future__ import annotations
 
+import contextvars
 from collections.abc import Callable, Iterable, Iterator
 from functools import reduce
 from typing import Any, NoReturn
@@ -36,6 +37,10 @@ class Trace:
 
     def __init__(self, name: str) -> None:
         self.name, self.open = name, True
+
+
+# The run that is under way in this thread.
+current_trace: contextvars.ContextVar[Trace | None] = contextvars.ContextVar("trace", default=None)
 
 
 class Array:

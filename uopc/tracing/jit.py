@@ -25,7 +25,7 @@ from uopc.ir.core import dtypes, shapes, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp
-from uopc.numpy.array import Array, Trace
+from uopc.numpy.array import Array, Trace, current_trace
 from uopc.program.program import Program
 from uopc.tensor.creation import param
 from uopc.tracing import tree_code
@@ -333,12 +333,14 @@ class Jitted:
         ]
         trace = Trace(self._name)
         arrays = [Array(p, trace, weak) for p, (_, _, weak) in zip(params, kind.specs)]
+        token = current_trace.set(trace)
         try:
             result = self._run(kind, unflatten(kind.structure, arrays))
             leaves, structure = flatten(result)
             uops = [self._result(path, leaf, trace, params) for path, leaf in leaves]
         finally:
             trace.open = False
+            current_trace.reset(token)
         return params, self._donate(kind, params, uops), structure
 
     def _run(self, kind: _Kind, values: Mapping[str, Any]) -> Any:

@@ -1,0 +1,181 @@
+"""The rules of functions of whole arrays: sort, and the updates of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from uopc.derivatives import gather
+from uopc.derivatives.rule import Rule
+from uopc.derivatives.values import Mask, Value, filled, times, total
+from uopc.errors import Unsupported
+from uopc.ir.builder import alu, fold, leaves, movement
+from uopc.ir.core import dtypes, shapes
+from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.shapes import Dim
+from uopc.ir.core.uop import UOp, intern
+from uopc.tensor import indexing, sorting
+from uopc.tensor.radix_sort import place_dtype
+from uopc.tensor.scatter import inside, scatter
+
+
+class Sort(Rule):
+    """The tangents in the order of the values. `details`: the axis from the end, and descending."""
+
+    kind = "linear"
+
+    def push(self, u: UOp, tangents: Sequence[Value]) -> Value:
+        return None if tangents[1] is None else gather.read(self._read(u), tangents[1])
+
+    def pull(self, u: UOp, cotangent: UOp, wanted: Sequence[bool]) -> list[Value]:
+        return [None, gather.transposed(self._read(u), cotangent)]
+
+    def _read(self, u: UOp) -> UOp:
+        a, (axis, descending) = u.src[1], u.arg.details
+        axis += len(shapes.shape(a))
+        return indexing.gather(a, axis, sorting.argsort(a, axis, bool(descending)))
+
+    def again(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
+        axis, descending = u.arg.details
+        return sorting.sort(operands[0], axis, bool(descending))
+
+
+class Scatter(Rule):
+    """Updates of rows of `a` at places: the operands are a, the places and the rows."""
+
+    kind = "linear"
+    op: Op | None = None
+
+    def again(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
+        a, places, value = operands
+        rows, *rest = shapes.shape(u)
+        (count,) = shapes.shape(u.src[2])
+        a = a if batched[0] else movement.expand(a, (n, rows, *rest))
+        scalar = value.op is Ops.CONST
+        if not scalar:
+            value = value if batched[2] else movement.expand(value, (n, count, *rest))
+        if not batched[1]:  # the batch is part of the rows
+            front = movement.permute(a, (1, 0, *range(2, len(rest) + 2)))
+            if not scalar:
+                value = movement.permute(value, (1, 0, *range(2, len(rest) + 2)))
+            found = scatter(front, places, value, self.op)
+            return movement.permute(found, (1, 0, *range(2, len(rest) + 2)))
+        place = fold.cast(places, dtypes.index)
+        first = movement.reshape(leaves.iota(n) * rows, (n, 1))
+        place = alu.where(inside(place, rows), place + first, leaves.dim_uop(n * rows))
+        front = movement.reshape(a, (n * rows, *rest))
+        value = value if scalar else movement.reshape(value, (n * count, *rest))
+        found = scatter(front, movement.reshape(place, (n * count,)), value, self.op)
+        return movement.reshape(found, (n, rows, *rest))
+
+
+def _rows_at(a: UOp, u: UOp) -> UOp:
+    """The rows of a value at the places of an update; 0 for places outside."""
+    place = fold.cast(u.src[2], dtypes.index)
+    nothing = intern(Ops.INVALID, dtypes.index)
+    return gather.read(
+        movement.index(a, alu.where(inside(place, shapes.shape(a)[0]), place, nothing)), a
+    )
+
+
+class Add(Scatter):
+    """Linear in the array and in the rows."""
+
+    op = Ops.ADD
+
+    def push(self, u: UOp, tangents: Sequence[Value]) -> Value:
+        _, a, _, value = tangents
+        if value is None:
+            return a
+        return scatter(filled(a, u), u.src[2], value, Ops.ADD)
+
+    def pull(self, u: UOp, cotangent: UOp, wanted: Sequence[bool]) -> list[Value]:
+        return [None, cotangent, None, _rows_at(cotangent, u) if wanted[3] else None]
+
+
+class Set(Scatter):
+    """The last of several rows for one place is the one that counts."""
+
+    def push(self, u: UOp, tangents: Sequence[Value]) -> Value:
+        _, a, _, value = tangents
+        if value is None:
+            value = leaves.const(u.dtype, 0)
+        return scatter(filled(a, u), u.src[2], value, None)
+
+    def pull(self, u: UOp, cotangent: UOp, wanted: Sequence[bool]) -> list[Value]:
+        zero = leaves.const(u.dtype, 0)
+        a = scatter(cotangent, u.src[2], zero, None) if wanted[1] else None
+        return [None, a, None, self._to_rows(u, cotangent) if wanted[3] else None]
+
+    def _to_rows(self, u: UOp, cotangent: UOp) -> Value:
+        (count,) = shapes.shape(u.src[2])
+        rows, *rest = shapes.shape(u)
+        number = fold.cast(leaves.iota(count), place_dtype(count))
+        nobody = leaves.full(leaves.const(number.dtype, -1), (rows,))
+        last = _rows_at(scatter(nobody, u.src[2], number, None), u)
+        counts = movement.reshape(last.eq(number), (count, *(1,) * len(rest)))
+        return times(_rows_at(cotangent, u), Mask(counts))
+
+
+class Greatest(Scatter):
+    """max and min: those that are the result share the derivative."""
+
+    def __init__(self, op: Op) -> None:
+        self.op = op
+
+    def push(self, u: UOp, tangents: Sequence[Value]) -> Value:
+        _, a, _, value = tangents
+        kept, chosen, share = self._shares(u)
+        mine = times(a, Mask(kept, scale=share))
+        theirs = times(value, Mask(chosen, scale=_rows_at(share, u)))
+        if theirs is None:
+            return mine
+        return total([mine, scatter(filled(None, u), u.src[2], theirs, Ops.ADD)])
+
+    def pull(self, u: UOp, cotangent: UOp, wanted: Sequence[bool]) -> list[Value]:
+        kept, chosen, share = self._shares(u)
+        a = times(cotangent, Mask(kept, scale=share)) if wanted[1] else None
+        scaled = times(_rows_at(cotangent, u), Mask(chosen, scale=_rows_at(share, u)))
+        return [None, a, None, scaled if wanted[3] else None]
+
+    def _shares(self, u: UOp) -> tuple[UOp, UOp, UOp]:
+        """Whether each element of the array is the result, whether each update is, and one over
+        the number of those."""
+        _, a, places, value = u.src
+        kept = alu.alu(a, Ops.CMPEQ, u)
+        result = _rows_at(u, u)
+        chosen = alu.alu(movement.expand(value, shapes.shape(result)), Ops.CMPEQ, result)
+        count = scatter(fold.cast(kept, u.dtype), places, fold.cast(chosen, u.dtype), Ops.ADD)
+        return kept, chosen, count.maximum(1.0).reciprocal()
+
+
+class Multiply(Scatter):
+    """Linear in the array. By the factors: not where several may meet at one place."""
+
+    op = Ops.MUL
+
+    def push(self, u: UOp, tangents: Sequence[Value]) -> Value:
+        _refuse(tangents[3] is not None)
+        a = tangents[1]
+        return None if a is None else scatter(a, u.src[2], u.src[3], Ops.MUL)
+
+    def pull(self, u: UOp, cotangent: UOp, wanted: Sequence[bool]) -> list[Value]:
+        _refuse(wanted[3])
+        return [None, scatter(cotangent, u.src[2], u.src[3], Ops.MUL), None, None]
+
+
+def _refuse(wanted: bool) -> None:
+    if wanted:
+        raise Unsupported(
+            "there is no derivative of at[].mul by its factors, which may meet at one place:"
+            " x.at[i].set(x[i] * v) has one"
+        )
+
+
+RULES: dict[str, Rule] = {
+    "sort": Sort(),
+    "scatter_add": Add(),
+    "scatter_set": Set(),
+    "scatter_mul": Multiply(),
+    "scatter_max": Greatest(Ops.MAX),
+    "scatter_min": Greatest(Ops.MIN),
+}

@@ -1,0 +1,136 @@
+"""Values without effects: what is read after a STORE is what the storage then holds.
+
+    after x[1:3], (store x[1:3], v)     →   where(inside 1:3, pad(v), x)[1:3], which is v
+    after x, (store x[1:3], v)          →   where(inside 1:3, pad(v), x)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from uopc.derivatives.rule import operands
+from uopc.derivatives.values import part
+from uopc.errors import Unsupported
+from uopc.ir.builder import alu, leaves, movement
+from uopc.ir.builder.rebuild import remake
+from uopc.ir.core import calls, dtypes, shapes
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.trace import made_at
+from uopc.ir.core.uop import UOp
+
+_VIEWS = frozenset((Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP, Ops.SHRINK, Ops.EXPAND, Ops.DETACH))
+_Chain = tuple[UOp, ...]  # views, from the storage on
+
+
+class _Reader:
+    """A walk, sources first, which notes the value of each node."""
+
+    def __init__(self, nodes: Sequence[UOp]) -> None:
+        # Storage that kernels written by hand take stays as it is.
+        calls_ = [u for u in nodes if u.op is Ops.CALL and u.src[0].op is Ops.SINK]
+        self._kept = {_storage(a) for u in calls_ for a in u.src[1:]}
+        self.value: dict[UOp, UOp] = {}
+        self.held: dict[UOp, UOp] = {}  # by storage and views of it: all that the storage holds
+        self.chain: dict[UOp, _Chain] = {}
+
+    def read(self, u: UOp) -> None:
+        stores = self._stores(u) if u.op is Ops.AFTER and u.src[0] in self.held else None
+        if stores is not None:
+            self._after(u, stores)
+            return
+        if u.op is Ops.STORE and u.src[0] in self.held:
+            return
+        src = tuple([self.value.get(s, s) for s in u.src])
+        if u.op is Ops.PRIMITIVE:
+            src = (u.src[0], *src[1:])
+        self.value[u] = u if src == u.src else remake(u, src)
+        if u.op.is_storage and u not in self._kept:
+            self.held[u], self.chain[u] = u, ()
+        elif u.op in _VIEWS and u.src[0] in self.held:
+            self.held[u] = self.held[u.src[0]]
+            self.chain[u] = (*self.chain[u.src[0]], u)
+
+    def _stores(self, u: UOp) -> list[UOp] | None:
+        """The STOREs that an AFTER is after; None if there are other effects."""
+        found: list[UOp] = []
+        left = list(u.src[1:])[::-1]
+        while left:
+            e = left.pop()
+            if e.op is Ops.STORE and e.src[0] in self.held:
+                found.append(e)
+            elif e.op in (Ops.AFTER, Ops.GROUP):
+                left += (e.src if e.op is Ops.GROUP else e.src[1:])[::-1]
+            else:
+                return None
+        return found
+
+    def _after(self, u: UOp, stores: Sequence[UOp]) -> None:
+        x = u.src[0]
+        before = held = self.held[x]
+        for store in stores:
+            target = store.src[0]
+            if self.held[target] is not before:  # it comes after another store
+                if held is not before:
+                    raise Unsupported(f"the derivative of several stores in no order{made_at(u)}")
+                held = self.held[target]
+            held = self._put(held, self.chain[target], self._stored(store))
+        self.held[u], self.chain[u] = held, self.chain[x]
+        alone = len(stores) == 1 and stores[0].src[0] is x
+        self.value[u] = self._stored(stores[0]) if alone else _seen(held, self.chain[x])
+
+    def _stored(self, store: UOp) -> UOp:
+        """What a STORE leaves in its target."""
+        target, value, *gate = store.src
+        new = movement.expand(self.value.get(value, value), shapes.shape(target))
+        if not gate:
+            return new
+        return alu.where(self.value.get(gate[0], gate[0]), new, self.value[target])
+
+    def _put(self, a: UOp, chain: _Chain, value: UOp) -> UOp:
+        """`a` with a value where a chain of views looks."""
+        if not chain:
+            return value
+        view, dims = chain[0], shapes.shape(a)
+        inner = self._put(_seen(a, chain[:1]), chain[1:], value)
+        if view.op is Ops.DETACH:
+            return inner
+        if view.op is Ops.RESHAPE:
+            return movement.reshape(inner, dims)
+        if view.op is Ops.PERMUTE:
+            return movement.permute(inner, tuple([view.arg.index(i) for i in range(len(dims))]))
+        if view.op is Ops.FLIP:
+            return movement.flip(inner, view.arg)
+        if view.op is not Ops.SHRINK:
+            raise Unsupported(f"the derivative of a store through {view.op.name}{made_at(view)}")
+        begins, sizes = shapes.window(view)
+        widths = [(b, d - b - n) for b, n, d in zip(begins, sizes, dims)]
+        inside = movement.pad(leaves.full(leaves.const(dtypes.bool_, True), sizes), widths)
+        return alu.where(inside, movement.pad(inner, widths), a)
+
+
+def _storage(u: UOp) -> UOp:
+    """The storage under views and effects."""
+    while u.op in _VIEWS or u.op is Ops.AFTER:
+        u = u.src[0]
+    return u
+
+
+def _seen(a: UOp, chain: _Chain) -> UOp:
+    """What a chain of views shows of a value."""
+    for view in chain:
+        if view.op is Ops.SHRINK:
+            a = part(a, *shapes.window(view))
+        else:
+            a = remake(view, (a, *view.src[1:]))
+    return a
+
+
+def pure(outputs: Sequence[UOp], inputs: Sequence[UOp] = ()) -> tuple[list[UOp], list[UOp]]:
+    """The values of outputs, and of nodes below them, without effects."""
+    nodes = calls.graph_order([*outputs, *inputs], operands)
+    if not any([u.op is Ops.AFTER for u in nodes]):
+        return list(outputs), list(inputs)
+    reader = _Reader(nodes)
+    for u in nodes:
+        reader.read(u)
+    return [reader.value[u] for u in outputs], [reader.value[u] for u in inputs]

@@ -1,0 +1,119 @@
+"""Derivatives of calls: a FUNCTION is differentiated once, however often it is called.
+
+    call f (x, w)   its tangents:    call f_jvp (x, w, x', w')
+                    its cotangents:  call f_vjp (x, w, y')
+
+What the body computes is computed again for the cotangents: only the arguments are kept.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from uopc.derivatives.values import Value
+from uopc.errors import Unsupported
+from uopc.ir.builder import leaves
+from uopc.ir.core import calls, dtypes
+from uopc.ir.core.args import ParamArg
+from uopc.ir.core.dtypes import DType
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.shapes import Shape
+from uopc.ir.core.trace import made_at
+from uopc.ir.core.uop import UOp, intern
+from uopc.tensor import functions
+
+# The FUNCTION of a derivative, the arguments it takes besides, and the values that it gives.
+_Derived = tuple[UOp | None, list[int], list[int]]
+_known: weakref.WeakKeyDictionary[UOp, dict[Any, _Derived]] = weakref.WeakKeyDictionary()
+
+
+NO_RULE = "there is no derivative of a kernel written by hand: give one by custom_jvp or custom_vjp"
+_slots = itertools.count(1 << 48)
+
+
+def seed(like: UOp) -> UOp:
+    """A PARAM of the kind of a node that stands for a value until one takes its place."""
+    return functions.param(next(_slots), like)
+
+
+def seed_of(dtype: DType, dims: Shape) -> UOp:
+    """A `seed` of this dtype and shape."""
+    arg, symbolic = leaves.split_dims(dims)
+    return intern(Ops.PARAM, dtype, symbolic, ParamArg("", arg, next(_slots)))
+
+
+def pushed(u: UOp, tangents: Sequence[Value], push: Callable[..., list[Value]]) -> list[Value]:
+    """The tangents of all results of a CALL, from those of its arguments."""
+    body, args = _parts(u)
+    params = _params(body)
+    given = [i for i, t in enumerate(tangents) if t is not None and i in params]
+
+    def derive() -> _Derived:
+        new = {i: functions.param(len(args) + n, args[i]) for n, i in enumerate(given)}
+        found = push(body.src, {params[i]: new[i] for i in given})
+        return _function(body, "jvp", found, given)
+
+    made, given, results = _derived(body, ("jvp", *given), derive)
+    return _called(made, (*args, *[tangents[i] for i in given]), results, len(body.src))
+
+
+def pulled(
+    u: UOp, cotangents: Sequence[Value], wanted: Sequence[bool], pull: Callable[..., list[Value]]
+) -> list[Value]:
+    """The cotangents of the wanted arguments of a CALL, from those of its results."""
+    body, args = _parts(u)
+    params = _params(body)
+    given = [i for i, c in enumerate(cotangents) if c is not None]
+    asked = [i for i, w in enumerate(wanted) if w and i in params and args[i].dtype.is_float]
+
+    def derive() -> _Derived:
+        new = {i: functions.param(len(args) + n, body.src[i]) for n, i in enumerate(given)}
+        values = [new.get(i) for i in range(len(body.src))]
+        found = pull(body.src, [params[i] for i in asked], values)
+        made, _, kept = _function(body, "vjp", found, given)
+        return made, given, [asked[i] for i in kept]
+
+    made, given, results = _derived(body, ("vjp", *asked, -1, *given), derive)
+    return _called(made, (*args, *[cotangents[i] for i in given]), results, len(args))
+
+
+def _parts(u: UOp) -> tuple[UOp, tuple[UOp, ...]]:
+    body, *args = u.src
+    if body.op is not Ops.FUNCTION:
+        raise Unsupported(f"{NO_RULE}{made_at(u)}")
+    return body, tuple(args)
+
+
+def _params(body: UOp) -> dict[int, UOp]:
+    found = [u for u in calls.graph_order(body.src) if u.op is Ops.PARAM and u.arg.slot >= 0]
+    return {u.arg.slot: u for u in found}
+
+
+def _derived(body: UOp, key: Any, derive: Callable[[], _Derived]) -> _Derived:
+    known = _known.setdefault(body, {})
+    if key not in known:
+        known[key] = derive()
+    return known[key]
+
+
+def _function(body: UOp, kind: str, values: Sequence[Value], given: list[int]) -> _Derived:
+    kept = [i for i, v in enumerate(values) if v is not None]
+    if not kept:
+        return None, given, kept
+    arg = replace(body.arg, name=f"{body.arg.name}_{kind}")
+    outputs = tuple([v for v in values if v is not None])
+    return intern(Ops.FUNCTION, dtypes.void, outputs, arg), given, kept
+
+
+def _called(
+    made: UOp | None, args: Sequence[Value], results: Sequence[int], count: int
+) -> list[Value]:
+    found: list[Value] = [None] * count
+    if made is not None:
+        for i, value in zip(results, functions.call(made, *args)):
+            found[i] = value
+    return found

@@ -1,0 +1,272 @@
+"""INDEX and its transpose, which adds each element of a cotangent where it was read.
+
+    y[i, w] = a[2 i + w]        its transpose:   a'[p] = sum over w of y'[(p - w) / 2, w]
+
+Where each dimension of the source is read along dimensions of its own, by steps or by a table that
+is known, the transpose is a gather too. Else a kernel adds row after row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from uopc.ir.builder import alu, fold, leaves, movement, operands
+from uopc.ir.core import dtypes, shapes
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.shapes import Dim, Shape
+from uopc.ir.core.uop import UOp, intern
+from uopc.tensor.scatter import inside, scatter
+
+Table = npt.NDArray[np.int64]
+_FILLED = 4  # a table may have so many times the places that it needs
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Where an index reads: constant + the sum of step * i over dimensions, or a table of places.
+    `axes`: the dimensions of the block of indices along which it moves."""
+
+    axes: tuple[int, ...]
+    steps: tuple[int, ...] = ()
+    constant: int = 0
+    table: Table | None = None
+
+
+def read(u: UOp, value: UOp) -> UOp:
+    """The elements of another value that an INDEX reads."""
+    found = leaves.constant_in(value)
+    if found is not None and found.arg == 0:
+        return leaves.const_like(u, 0)
+    return movement.index(value, *u.src[1:])
+
+
+def transposed(u: UOp, cotangent: UOp) -> UOp:
+    """The cotangent of the operand of an INDEX."""
+    a, indices = u.src[0], u.src[1:]
+    if not indices:
+        return cotangent
+    block = shapes.broadcast([shapes.shape(i) for i in indices])
+    lead = shapes.shape(a)[: len(indices)]
+    places = [_places(i, len(block)) for i in indices]
+    known = [p for p in places if p is not None]
+    moving = [axis for p in known for axis in p.axes]
+    if len(known) < len(places) or len(set(moving)) < len(moving):
+        return _scattered(cotangent, indices, block, lead)
+    rank = len(shapes.shape(cotangent))
+    still = [i for i in range(len(block)) if i not in moving]
+    value = movement.permute(cotangent, (*still, *moving, *range(len(block), rank)))
+    value = movement.reduce(value, "add", tuple(range(len(still)))) if still else value
+    for at, (p, n) in enumerate(zip(known, lead)):
+        value = _collapsed(value, at, p, n)
+    return value
+
+
+# ---------------------------------------------------------------- places that are known
+def _places(index: UOp, rank: int) -> _Places | None:
+    """Where an index of a block of this rank reads; None if that is not known."""
+    form = _steps(index)
+    dims = shapes.shape(index)
+    first = rank - len(dims)
+    if form is not None:
+        constant, steps = form
+        axes = [i for i, s in enumerate(steps) if s]
+        return _Places(tuple([first + i for i in axes]), tuple([steps[i] for i in axes]), constant)
+    table = _table(index)
+    if table is None:
+        return None
+    axes = [i for i, d in enumerate(dims) if d != 1]
+    return _Places(
+        tuple([first + i for i in axes]), table=table.reshape([table.shape[i] for i in axes])
+    )
+
+
+def _steps(u: UOp) -> tuple[int, tuple[int, ...]] | None:
+    """A constant, and a step for each dimension, if the integers have this form."""
+    if u.op is Ops.CONST:
+        return (int(u.arg), ()) if type(u.arg) is not tuple else None
+    if u.op is Ops.IOTA:
+        return 0, (1,)
+    if u.op in (Ops.CAST, Ops.NEG, Ops.EXPAND, Ops.RESHAPE, Ops.SHRINK):
+        inner = _steps(u.src[0])
+        return None if inner is None else _moved_steps(u, *inner)
+    if u.op not in (Ops.ADD, Ops.SUB, Ops.MUL):
+        return None
+    forms = [f for f in map(_steps, u.src) if f is not None]
+    if len(forms) < 2:
+        return None
+    rank = len(shapes.shape(u))
+    (c, a), (d, b) = [(k, (0,) * (rank - len(s)) + s) for k, s in forms]
+    if u.op is Ops.MUL:
+        if any(a) and any(b):
+            return None
+        return c * d, tuple([c * j + d * i for i, j in zip(a, b)])
+    sign = 1 if u.op is Ops.ADD else -1
+    return c + sign * d, tuple([i + sign * j for i, j in zip(a, b)])
+
+
+def _moved_steps(u: UOp, c: int, steps: tuple[int, ...]) -> tuple[int, tuple[int, ...]] | None:
+    if u.op is Ops.CAST:
+        return (c, steps) if u.dtype is dtypes.index or u.dtype.bits >= 32 else None
+    if u.op is Ops.NEG:
+        return -c, tuple([-s for s in steps])
+    if u.op is Ops.EXPAND:
+        return c, (0,) * (len(shapes.shape(u)) - len(steps)) + steps
+    if u.op is Ops.SHRINK:
+        begins, _ = shapes.window(u)
+        if not fold.is_inside(u) or not all([isinstance(b, int) for b in begins]):
+            return None
+        return c + sum([int(b) * s for b, s in zip(begins, steps)]), steps
+    before, after = shapes.shape(u.src[0]), shapes.shape(u)
+    if [d for d in before if d != 1] != [d for d in after if d != 1]:
+        return None
+    left = iter([s for d, s in zip(before, steps) if d != 1])
+    return c, tuple([0 if d == 1 else next(left) for d in after])
+
+
+_STATIC = frozenset((Ops.CONST, Ops.DATA, Ops.IOTA, Ops.INVALID, Ops.CAST, Ops.STACK, Ops.CAT))
+
+
+def _table(index: UOp) -> Table | None:
+    """The places of an index made of arrays of the graph alone; -1 where there is none."""
+    from uopc.ir.interpret.arguments import Variables
+    from uopc.ir.interpret.tensor import TensorRun
+
+    nodes = index.toposort()
+    if not all([u.op in _STATIC or u.op.is_alu or u.op.movement for u in nodes]):
+        return None
+    if not all([isinstance(d, int) for u in nodes for d in shapes.shape(u)]):
+        return None
+    stored = sum([u.arg.array.size for u in nodes if u.op is Ops.DATA])
+    if shapes.size(shapes.shape(index)) > max(stored, 64):
+        return None  # numbers by a formula: as a table they would take more than the graph has
+    run = TensorRun(lambda u: np.empty(0), Variables({}))
+    run.run([index])
+    found = np.asarray(run.values[index], np.int64)
+    mask = run.masks.get(index)
+    return found if mask is None else np.where(mask, found, -1)
+
+
+# ---------------------------------------------------------------- one dimension of the source
+def _collapsed(value: UOp, at: int, places: _Places, n: Dim) -> UOp:
+    """The dimensions from `at` on, which read these places of a dimension of n, as that one."""
+    if places.table is not None:
+        return _by_table(value, at, places.table, n)
+    dims = shapes.shape(value)
+    c, steps = places.constant, places.steps
+    if not steps:
+        value, steps = movement.reshape(value, (*dims[:at], 1, *dims[at:])), (1,)
+        dims = shapes.shape(value)
+    if len(steps) == 1 and abs(steps[0]) == 1:
+        m = dims[at]
+        value, c = (value, c) if steps[0] == 1 else (movement.flip(value, at), c + 1 - m)
+        steps = (1,)
+        if all([isinstance(d, int) for d in (c, m, n)]) and 0 <= c <= n - m:
+            widths = [(c, n - m - c) if i == at else (0, 0) for i in range(len(dims))]
+            return movement.pad(value, widths)
+    return _solved(value, at, c, steps, n)
+
+
+def _solved(value: UOp, at: int, c: Dim, steps: tuple[int, ...], n: Dim) -> UOp:
+    """Each place p of the source is read by the i with c + sum of step * i = p. The longest of the
+    dimensions is solved for, over the others is summed."""
+    dims = shapes.shape(value)
+    mine = range(at, at + len(steps))
+    chosen = max(mine, key=lambda i: dims[i] if isinstance(dims[i], int) else 1 << 62)
+    others = [i for i in mine if i != chosen]
+    rest = [i for i in range(len(dims)) if i not in mine]
+    first = movement.permute(value, (chosen, *others, *rest))
+    lengths = [n, *[dims[i] for i in others]]
+    counters = [_axis(leaves.iota(d), len(others) - j) for j, d in enumerate(lengths)]
+    left = counters[0] - c
+    for counter, i in zip(counters[1:], others):
+        left = left - counter * steps[i - at]
+    step = steps[chosen - at]
+    place = left // step
+    ok = inside(place, dims[chosen]) & (left % step).eq(0)
+    index = alu.where(ok, place, intern(Ops.INVALID, dtypes.index))
+    seen = movement.index(first, index, *counters[1:])
+    if others:
+        seen = movement.reduce(seen, "add", tuple(range(1, len(others) + 1)))
+    order = list(range(1, len(rest) + 1))
+    order.insert(at, 0)
+    return movement.permute(seen, tuple(order))
+
+
+def _axis(v: UOp, after: int) -> UOp:
+    """A vector as a dimension with `after` ones behind it."""
+    return movement.reshape(v, (*shapes.shape(v), *(1,) * after))
+
+
+def _by_table(value: UOp, at: int, table: Table, n: Dim) -> UOp:
+    """The places are a table: its inverse is a table too, of the readers of each place, unless a
+    few places have most of them."""
+    dims = shapes.shape(value)
+    rest = (*dims[:at], *dims[at + table.ndim :])
+    order = [*range(at, at + table.ndim), *range(at), *range(at + table.ndim, len(dims))]
+    rows = movement.reshape(movement.permute(value, tuple(order)), (table.size, *rest))
+    flat = table.reshape(-1)
+    readers = None if not isinstance(n, int) else _readers(flat, n)
+    if readers is None:
+        zeros = leaves.full(leaves.const(value.dtype, 0), (n, *rest))
+        found = scatter(zeros, operands.constant(flat), rows, Ops.ADD)
+    else:
+        known = operands.constant(np.maximum(readers, 0))
+        place = fold.cast(known, dtypes.index)
+        if (readers < 0).any():
+            nothing = intern(Ops.INVALID, dtypes.index)
+            place = alu.where(operands.constant(readers >= 0), place, nothing)
+        found = movement.reduce(movement.index(rows, place), "add", 1)
+    back = list(range(1, len(rest) + 1))
+    back.insert(at, 0)
+    return movement.permute(found, tuple(back))
+
+
+def _readers(flat: Table, n: int) -> Table | None:
+    """The readers of each of n places, -1 for none, as (n, most readers); None if it has too many
+    holes."""
+    good = np.nonzero((flat >= 0) & (flat < n))[0]
+    counts = np.bincount(flat[good], minlength=n)
+    most = max(int(counts.max(initial=0)), 1)
+    if most * n > _FILLED * (flat.size + n):
+        return None
+    order = good[np.argsort(flat[good], kind="stable")]
+    starts = np.cumsum(counts) - counts
+    found = np.full((n, most), -1, np.int64)
+    found[flat[order], np.arange(len(order)) - starts[flat[order]]] = order
+    return found
+
+
+# ---------------------------------------------------------------- places known at run time
+def _scattered(
+    cotangent: UOp, indices: Sequence[UOp], block: Shape, lead: Shape
+) -> UOp:
+    """The rows of a cotangent, added at places that are known when the program runs."""
+    flat, ok = None, None
+    for i, d in zip(indices, lead):
+        place, guard = _ungated(i)
+        there = inside(place, d)
+        there = there if guard is None else there & guard
+        ok = there if ok is None else ok & there
+        flat = place if flat is None else flat * d + place
+    assert flat is not None
+    assert ok is not None
+    rows, count = shapes.size(lead), shapes.size(block)
+    rest = shapes.shape(cotangent)[len(block) :]
+    place = alu.where(ok, flat, leaves.dim_uop(rows))
+    places = movement.reshape(movement.expand(place, block), (count,))
+    zeros = leaves.full(leaves.const(cotangent.dtype, 0), (rows, *rest))
+    values = movement.reshape(cotangent, (count, *rest))
+    return movement.reshape(scatter(zeros, places, values, Ops.ADD), (*lead, *rest))
+
+
+def _ungated(index: UOp) -> tuple[UOp, UOp | None]:
+    """An index and the condition under which there is one."""
+    guard: UOp | None = None
+    while index.op is Ops.WHERE and index.src[2].op is Ops.INVALID:
+        guard = index.src[0] if guard is None else index.src[0] & guard
+        index = index.src[1]
+    return index, guard

@@ -1,0 +1,191 @@
+"""The rules of factors of matrices, equations and determinants, of shape (batch, n, m).
+
+Sources: M. B. Giles, "Collected matrix derivative results for forward and reverse mode algorithmic
+differentiation" (2008); I. Murray, "Differentiation of the Cholesky decomposition" (2016); S. F.
+Walter and L. Lehmann, "Algorithmic differentiation of linear algebra functions" (2010) for QR.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from uopc.derivatives.rule import Pushed, Rule
+from uopc.derivatives.values import Value, fit, total
+from uopc.errors import Unsupported
+from uopc.ir.builder import leaves, movement
+from uopc.ir.core import shapes
+from uopc.ir.core.shapes import Dim
+from uopc.ir.core.uop import UOp
+from uopc.tensor import indexing, linear_algebra, nn
+
+Kernel = Callable[[UOp, Sequence[UOp]], UOp]
+
+
+class _Batched(Rule):
+    """A function of matrices, which `kernel` computes from the node and operands."""
+
+    kind = "linear"
+    kernel: Kernel
+
+    def again(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
+        flat = []
+        for a, b in zip(operands, batched):
+            batch, *rest = shapes.shape(a)[1:] if b else shapes.shape(a)
+            flat.append(movement.reshape(fit(a, (n, batch, *rest)), (n * batch, *rest)))
+        return movement.reshape(self.kernel(u, flat), (n, *shapes.shape(u)))
+
+
+class _Factor(_Batched, Pushed):
+    """`tangent` takes the node and the tangents of its operands."""
+
+    def __init__(
+        self, tangent: Callable[[UOp, Sequence[Value]], Value], kernel: Kernel
+    ) -> None:
+        self._tangent, self.kernel = tangent, kernel
+
+    def push(self, u: UOp, tangents: Sequence[Value]) -> Value:
+        return self._tangent(u, tangents[1:])
+
+
+def _mirrored(a: UOp) -> UOp:
+    return indexing.transpose(a, -1, -2)
+
+
+def _product(a: UOp, b: UOp) -> UOp:
+    return nn.matmul(a, b).cast(a.dtype)
+
+
+def _below(a: UOp, diagonal: float) -> UOp:
+    """The part below the diagonal, and the diagonal times a factor."""
+    n, m = shapes.shape(a)[-2:]
+    row, column = movement.reshape(leaves.iota(n), (n, 1)), leaves.iota(m)
+    weight = leaves.const(a.dtype, diagonal)
+    inner = row.eq(column).where(a * weight, 0.0)
+    return (column < row).where(a, inner)
+
+
+# ---------------------------------------------------------------- Cholesky, QR
+def _cholesky(u: UOp, tangents: Sequence[Value]) -> Value:
+    """L' = L below(L^-1 A' L^-T), A' made symmetric."""
+    (t,) = tangents
+    if t is None:
+        return None
+    inner = _forward(u, (t + _mirrored(t)) * 0.5)
+    both = _mirrored(_forward(u, _mirrored(inner)))
+    return _product(u, _below(both, 0.5))
+
+
+def _forward(lower: UOp, b: UOp) -> UOp:
+    return linear_algebra.solve_triangular(lower, b, lower=True)
+
+
+def _qr(which: int) -> Callable[[UOp, Sequence[Value]], Value]:
+    """Q' and R' of A = Q R with full column rank, and no more columns than Q has."""
+
+    def tangent(u: UOp, tangents: Sequence[Value]) -> Value:
+        (t,), (complete,) = tangents, u.arg.details
+        if t is None:
+            return None
+        rows, columns = shapes.shape(u.src[1])[-2:]
+        if rows is not columns and (complete or not _at_least(rows, columns)):
+            raise Unsupported("the derivative of qr of wide matrices, or of a complete one")
+        q, r = _factors(u, u.src[1])
+        right = _mirrored(_forward(_mirrored(r), _mirrored(t)))  # A' R^-1
+        inner = _product(_mirrored(q), right)
+        low = _below(inner, 0.0)
+        turned = low - _mirrored(low)
+        if which == 0:
+            return _product(q, turned - inner) + right
+        return _product(inner - turned, r)
+
+    return tangent
+
+
+def _at_least(rows: Dim, columns: Dim) -> bool:
+    return isinstance(rows, int) and isinstance(columns, int) and rows >= columns
+
+
+def _qr_kernel(which: int) -> Kernel:
+    def kernel(u: UOp, operands: Sequence[UOp]) -> UOp:
+        return _factors(u, operands[0])[which]
+
+    return kernel
+
+
+def _factors(u: UOp, a: UOp) -> tuple[UOp, UOp]:
+    return linear_algebra.qr(a, "complete" if u.arg.details[0] else "reduced")
+
+
+# ---------------------------------------------------------------- equations
+class _Equations(_Batched):
+    """X = A^-1 B:  X' = A^-1 (B' - A' X);  backwards, B' = A^-T X' and A' = -B' X^T."""
+
+    def push(self, u: UOp, tangents: Sequence[Value]) -> Value:
+        _, a, b = tangents
+        right = total([b, None if a is None else -_product(self._read(u, a), u)])
+        return None if right is None else self.kernel(u, (u.src[1], right))
+
+    def pull(self, u: UOp, cotangent: UOp, wanted: Sequence[bool]) -> list[Value]:
+        b = self._mirrored(u, cotangent)
+        a = -self._read(u, _product(b, _mirrored(u))) if wanted[1] else None
+        return [None, a, b if wanted[2] else None]
+
+    def kernel(self, u: UOp, operands: Sequence[UOp]) -> UOp:
+        return linear_algebra.solve(*operands)
+
+    def _mirrored(self, u: UOp, b: UOp) -> UOp:
+        return linear_algebra.solve(_mirrored(u.src[1]), b)
+
+    def _read(self, u: UOp, a: UOp) -> UOp:
+        """The part of A that is read."""
+        return a
+
+
+class _LowerEquations(_Equations):
+    def kernel(self, u: UOp, operands: Sequence[UOp]) -> UOp:
+        a, b = operands
+        return self._substituted(u, a, b, trans=0)
+
+    def _mirrored(self, u: UOp, b: UOp) -> UOp:
+        return self._substituted(u, u.src[1], b, trans=1)
+
+    def _read(self, u: UOp, a: UOp) -> UOp:
+        return _below(a, 0.0 if u.arg.details[0] else 1.0)
+
+    def _substituted(self, u: UOp, a: UOp, b: UOp, trans: int) -> UOp:
+        unit = bool(u.arg.details[0])
+        return linear_algebra.solve_triangular(a, b, lower=True, trans=trans, unit_diagonal=unit)
+
+
+# ---------------------------------------------------------------- determinants
+def _log_det(u: UOp, tangents: Sequence[Value]) -> Value:
+    """The trace of A^-1 A'."""
+    (t,) = tangents
+    if t is None:
+        return None
+    rank = len(shapes.shape(t))
+    inverse = _mirrored(linear_algebra.inv(u.src[1]))
+    return movement.reduce(inverse * t, "add", (rank - 2, rank - 1))
+
+
+def _det(u: UOp, tangents: Sequence[Value]) -> Value:
+    found = _log_det(u, tangents)
+    return None if found is None else u * found
+
+
+class _Determinant(_Factor):
+    """Its operand may have any batch."""
+
+    def again(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
+        return self.kernel(u, operands)
+
+
+RULES: dict[str, Rule] = {
+    "cholesky": _Factor(_cholesky, lambda u, a: linear_algebra.cholesky(a[0])),
+    "qr_q": _Factor(_qr(0), _qr_kernel(0)),
+    "qr_r": _Factor(_qr(1), _qr_kernel(1)),
+    "solve": _Equations(),
+    "forward_substitution": _LowerEquations(),
+    "det": _Determinant(_det, lambda u, a: linear_algebra.det(a[0])),
+    "log_det": _Determinant(_log_det, lambda u, a: linear_algebra.slogdet(a[0])[1]),
+}

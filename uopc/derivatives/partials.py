@@ -1,0 +1,93 @@
+"""The partial derivatives of the elementwise ops.
+
+A function takes the result y and the operands, and gives what the tangent of an operand is
+multiplied by. Where a function has a corner: a tie of max and min is shared, but with a literal it
+is the literal's (`relu` at 0 has the derivative 0); abs has 0 at 0; pow has 0 by the base where the
+exponent is 0, and by the exponent where the base is 0.
+"""
+
+from __future__ import annotations
+
+import math
+
+from uopc.derivatives.rule import Partial, Partials
+from uopc.derivatives.values import Factor, Mask, number_in
+from uopc.ir.builder import alu, leaves
+from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.uop import UOp
+from uopc.tensor import elementwise
+
+
+def _same(y: UOp, *operands: UOp) -> Factor:
+    return 1.0
+
+
+def _opposite(y: UOp, *operands: UOp) -> Factor:
+    return -1.0
+
+
+def _chosen(greater: bool, mine: int) -> Partial:
+    """Of max (min): 1 where my operand is the greater (lesser), a half where they are equal."""
+
+    def partial(y: UOp, *operands: UOp) -> Factor:
+        own, other = operands[mine], operands[1 - mine]
+        low, high = (other, own) if greater else (own, other)
+        if number_in(other) is not None:
+            return Mask(alu.alu(low, Ops.CMPLT, high))
+        one, half = leaves.const(own.dtype, 1), leaves.const(own.dtype, 0.5)
+        scale = alu.where(alu.alu(own, Ops.CMPEQ, other), half, one)
+        return Mask(alu.alu(low, Ops.CMPLE, high), scale=scale)
+
+    return partial
+
+
+def _by_base(y: UOp, a: UOp, b: UOp) -> Factor:
+    """b a^(b-1); 0 where b is 0."""
+    none = alu.binary(Ops.CMPEQ, b, 0)
+    less = alu.where(none, leaves.const(b.dtype, 1), b - 1)
+    return b * elementwise.power(a, less)
+
+
+def _by_exponent(y: UOp, a: UOp, b: UOp) -> Factor:
+    """a^b log a; 0 where a is 0 and b is not negative."""
+    none = alu.binary(Ops.CMPEQ, a, 0) & alu.binary(Ops.CMPLE, 0, b)
+    return alu.where(none, leaves.const(a.dtype, 1), a).log() * y
+
+
+def _floored(y: UOp, a: UOp, b: UOp) -> Factor:
+    return -(alu.alu(a, Ops.FDIV, b)).floor()
+
+
+def _truncated(y: UOp, a: UOp, b: UOp) -> Factor:
+    return -(alu.alu(a, Ops.FDIV, b)).trunc()
+
+
+PARTIALS: dict[Op, Partials] = {
+    Ops.NEG: Partials(_opposite),
+    Ops.ABS: Partials(lambda y, a: a.sign()),
+    Ops.EXP: Partials(lambda y, a: y),
+    Ops.EXP2: Partials(lambda y, a: y * math.log(2)),
+    Ops.LOG: Partials(lambda y, a: a.reciprocal()),
+    Ops.LOG2: Partials(lambda y, a: (a * math.log(2)).reciprocal()),
+    Ops.SIN: Partials(lambda y, a: a.cos()),
+    Ops.COS: Partials(lambda y, a: -a.sin()),
+    Ops.TAN: Partials(lambda y, a: y * y + 1.0),
+    Ops.TANH: Partials(lambda y, a: (1.0 - y) * (1.0 + y)),
+    Ops.ERF: Partials(lambda y, a: (-(a * a)).exp() * (2 / math.sqrt(math.pi))),
+    Ops.SQRT: Partials(lambda y, a: 0.5 / y),
+    Ops.RECIPROCAL: Partials(lambda y, a: -(y * y)),
+    Ops.ADD: Partials(_same, _same),
+    Ops.SUB: Partials(_same, _opposite),
+    Ops.MUL: Partials(lambda y, a, b: b, lambda y, a, b: a),
+    Ops.FDIV: Partials(lambda y, a, b: b.reciprocal(), lambda y, a, b: -(y / b)),
+    Ops.FLOORMOD: Partials(_same, _floored),
+    Ops.CMOD: Partials(_same, _truncated),
+    Ops.MAX: Partials(_chosen(True, 0), _chosen(True, 1)),
+    Ops.MIN: Partials(_chosen(False, 0), _chosen(False, 1)),
+    Ops.POW: Partials(_by_base, _by_exponent),
+    Ops.MULACC: Partials(lambda y, a, b, c: b, lambda y, a, b, c: a, _same),
+    Ops.WHERE: Partials(
+        None, lambda y, c, a, b: Mask(c), lambda y, c, a, b: Mask(c, False)
+    ),
+    Ops.CAST: Partials(_same),
+}  # fmt: skip

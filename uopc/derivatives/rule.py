@@ -1,0 +1,106 @@
+"""The kinds of rules: how an op hands tangents on, and cotangents back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from uopc.derivatives.values import Factor, Value, fit, summed_to, times, total
+from uopc.ir.builder import fold
+from uopc.ir.core import calls, shapes
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.shapes import Dim
+from uopc.ir.core.uop import UOp
+
+Partial = Callable[..., Factor]  # from the result and the operands
+
+
+def operands(u: UOp) -> Sequence[UOp]:
+    """The sources that a derivative flows from: not the body of a CALL, nor the nodes that compute
+    a PRIMITIVE."""
+    return u.src[1:] if u.op is Ops.PRIMITIVE else calls.operands(u)
+
+
+class Rule:
+    """The derivative of an op; this one is zero.
+
+    `push` gives the tangent of a result, of the shape and dtype of the result, from those of the
+    operands. `pull` gives the cotangents of the wanted operands from that of the result.
+    """
+
+    kind = "zero"
+    joint = False  # of a PRIMITIVE: the cotangents of all results are pulled at once
+
+    def push(self, u: UOp, tangents: Sequence[Value]) -> Value:
+        return None
+
+    def pull(self, u: UOp, cotangent: UOp, wanted: Sequence[bool]) -> list[Value]:
+        return [None] * len(u.src)
+
+    def pull_joint(
+        self, u: UOp, cotangents: Mapping[int, Value], wanted: Sequence[bool]
+    ) -> list[Value]:
+        """`pull`, of a joint rule: from the cotangents of the results by number."""
+        raise NotImplementedError
+
+    def again(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
+        """For a PRIMITIVE: the function of operands of which some have a batch of n in front."""
+        raise NotImplementedError
+
+
+class Partials(Rule):
+    """An elementwise op: the tangent of each operand is multiplied by a factor."""
+
+    kind = "partials"
+
+    def __init__(self, *partials: Partial | None) -> None:
+        self._partials = partials
+
+    def push(self, u: UOp, tangents: Sequence[Value]) -> Value:
+        terms = [
+            times(fold.cast(t, u.dtype), self.factor(u, i))
+            for i, t in enumerate(tangents) if t is not None
+        ]  # fmt: skip
+        found = total(terms)
+        return None if found is None else fit(found, shapes.shape(u))
+
+    def pull(self, u: UOp, cotangent: UOp, wanted: Sequence[bool]) -> list[Value]:
+        return [
+            self._pulled(u, i, cotangent) if w else None for i, w in enumerate(wanted)
+        ]
+
+    def _pulled(self, u: UOp, i: int, cotangent: UOp) -> Value:
+        found = times(cotangent, self.factor(u, i))
+        if found is None:
+            return None
+        operand = u.src[i]
+        back = summed_to(fit(found, shapes.shape(u)), shapes.shape(operand))
+        return fold.cast(back, operand.dtype)
+
+    def factor(self, u: UOp, i: int) -> Factor:
+        """What multiplies the tangent of operand i."""
+        partial = self._partials[i] if i < len(self._partials) else None
+        return None if partial is None else partial(u, *u.src)
+
+
+class Linear(Rule):
+    """An op that is linear in its first operand: tangents go through the op itself."""
+
+    kind = "linear"
+
+    def __init__(
+        self, push: Callable[[UOp, UOp], UOp], pull: Callable[[UOp, UOp], UOp]
+    ) -> None:
+        self._push, self._pull = push, pull
+
+    def push(self, u: UOp, tangents: Sequence[Value]) -> Value:
+        return None if tangents[0] is None else self._push(u, tangents[0])
+
+    def pull(self, u: UOp, cotangent: UOp, wanted: Sequence[bool]) -> list[Value]:
+        return [self._pull(u, cotangent) if wanted[0] else None, *[None] * (len(u.src) - 1)]
+
+
+class Pushed(Rule):
+    """A rule that says how tangents go on. Cotangents go through the transpose of its graph."""
+
+    def pull(self, u: UOp, cotangent: UOp, wanted: Sequence[bool]) -> list[Value]:
+        raise NotImplementedError  # `walk` transposes `push`

@@ -1,0 +1,163 @@
+"""Tangents and cotangents as values: None is zero and is never built.
+
+A factor is what multiplies a tangent: a UOp, a Python number, a Mask, or None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from uopc.ir.builder import alu, fold, leaves, movement
+from uopc.ir.core import shapes
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.shapes import Shape
+from uopc.ir.core.uop import UOp
+
+
+@dataclass(frozen=True)
+class Mask:
+    """The factor `scale` (None: 1) where the condition is `on`, else 0. A value that it hides is
+    not looked at: it may be infinite."""
+
+    condition: UOp
+    on: bool = True
+    scale: UOp | None = None
+
+
+Value = UOp | None
+Factor = UOp | float | Mask | None
+
+
+def number_in(u: UOp) -> float | None:
+    """The number that is every element of a value, if one is."""
+    found = leaves.constant_in(u)
+    return None if found is None else float(found.arg)
+
+
+def nonzero(u: Value) -> Value:
+    """None for a value that is plain to see zero."""
+    return None if u is None or number_in(u) == 0 else u
+
+
+def filled(u: Value, like: UOp) -> UOp:
+    """The value, or zeros of the shape and dtype of `like`."""
+    return leaves.const_like(like, 0) if u is None else u
+
+
+def fit(u: UOp, dims: Shape) -> UOp:
+    """The value, repeated to a shape."""
+    return u if shapes.shape(u) == dims else movement.expand(u, dims)
+
+
+def front_aligned(u: UOp, rank: int) -> UOp:
+    """A value with a batch in front, with ones after it for `rank` dimensions besides."""
+    n, *dims = shapes.shape(u)
+    return movement.reshape(u, (n, *(1,) * (rank - len(dims)), *dims))
+
+
+def total(values: Sequence[Value]) -> Value:
+    """The sum of the values that are not zero."""
+    found: Value = None
+    for v in values:
+        if v is None:
+            continue
+        if found is None:
+            found = v
+        elif v.op is Ops.NEG:
+            found = alu.alu(found, Ops.SUB, v.src[0])
+        elif found.op is Ops.NEG:
+            found = alu.alu(v, Ops.SUB, found.src[0])
+        else:
+            found = alu.alu(found, Ops.ADD, v)
+    return found
+
+
+def negative(u: UOp) -> UOp:
+    return u.src[0] if u.op is Ops.NEG else alu.alu(u, Ops.NEG)
+
+
+def times(value: Value, factor: Factor) -> Value:
+    """A tangent times a factor.
+
+    Where a WHERE has made the tangent zero it stays zero, whatever the factor is there: the product
+    goes into the branch that is not zero.
+    """
+    if value is None or factor is None:
+        return None
+    if isinstance(factor, Mask):
+        scaled = times(value, 1.0 if factor.scale is None else factor.scale)
+        return None if scaled is None else masked(scaled, factor)
+    number = number_in(factor) if isinstance(factor, UOp) else float(factor)
+    if number == 0:
+        return None
+    if number in (1, -1):
+        dims = shapes.shape(factor) if isinstance(factor, UOp) else ()
+        made = value if number == 1 else negative(value)
+        return fit(made, shapes.broadcast([shapes.shape(value), dims]))
+    other = factor if isinstance(factor, UOp) else leaves.const(value.dtype, factor)
+    if value.op is Ops.WHERE:
+        condition, a, b = value.src
+        for kept, rest, on in ((a, b, True), (b, a, False)):
+            if number_in(rest) == 0:
+                scaled = times(kept, other)
+                return None if scaled is None else masked(scaled, Mask(condition, on))
+    known = number_in(value)
+    if known in (1, -1):
+        made = other if known == 1 else negative(other)
+        return fit(made, shapes.broadcast([shapes.shape(value), shapes.shape(other)]))
+    return alu.alu(value, Ops.MUL, other)
+
+
+def masked(value: UOp, mask: Mask) -> UOp:
+    """The value where the mask is on, else 0."""
+    zero = leaves.const(value.dtype, 0)
+    return alu.where(mask.condition, *((value, zero) if mask.on else (zero, value)))
+
+
+def summed_to(u: UOp, dims: Shape) -> UOp:
+    """The transpose of `fit`: the sum over the dimensions along which a value was repeated."""
+    own = shapes.shape(u)
+    if own == dims:
+        return u
+    extra = len(own) - len(dims)
+    repeated = [i + extra for i, d in enumerate(dims) if d == 1 and own[i + extra] != 1]
+    added = movement.reduce(u, "add", (*range(extra), *repeated))
+    return movement.reshape(added, dims)
+
+
+def part(u: UOp, begins: Sequence[shapes.Dim], sizes: Sequence[shapes.Dim]) -> UOp:
+    """A window of a value. Of values that lie side by side, it is one of the one that it is in."""
+    dims = shapes.shape(u)
+    if all([isinstance(n, int) for n in (*begins, *sizes, *dims)]):
+        found = _part_of(u, begins, sizes)
+        if found is not None:
+            return found
+    return movement.window(u, begins, sizes)
+
+
+def _part_of(u: UOp, begins: Sequence[shapes.Dim], sizes: Sequence[shapes.Dim]) -> UOp | None:
+    """The window, without the parts of a STACK, CAT or PAD that are not in it."""
+    if u.op is Ops.STACK and sizes[0] == 1:
+        inner = part(u.src[begins[0]], begins[1:], sizes[1:])
+        return movement.reshape(inner, tuple(sizes))
+    if u.op is Ops.CAT:
+        start, axis = 0, u.arg
+        for s in u.src:
+            n = shapes.shape(s)[axis]
+            inside = [b - start if i == axis else b for i, b in enumerate(begins)]
+            if inside[axis] >= 0 and inside[axis] + sizes[axis] <= n:
+                return part(s, inside, sizes)
+            start += n
+    if u.op is Ops.PAD:
+        before, _ = shapes.window(u)
+        moved = [b - p for b, p in zip(begins, before)]
+        ends = [(m + n, d) for m, n, d in zip(moved, sizes, shapes.shape(u.src[0]))]
+        if any(end <= 0 for end, _ in ends) or any(m >= d for m, (_, d) in zip(moved, ends)):
+            return leaves.full(leaves.const(u.dtype, 0), tuple(sizes))
+        if all(m >= 0 for m in moved) and all(end <= d for end, d in ends):
+            return part(u.src[0], moved, sizes)
+    if u.op is Ops.SHRINK and fold.is_inside(u):
+        first, _ = shapes.window(u)
+        return part(u.src[0], [b + f for b, f in zip(begins, first)], sizes)
+    return None

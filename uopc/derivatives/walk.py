@@ -1,0 +1,163 @@
+"""The two walks: tangents along a graph, cotangents against it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from uopc.derivatives import effects, functions, movement_rules, partials, primitives
+from uopc.derivatives.rule import Pushed, Rule, operands
+from uopc.derivatives.values import Value, fit, nonzero, total
+from uopc.errors import Unsupported
+from uopc.ir.core import calls, shapes
+from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.trace import made_at
+from uopc.ir.core.uop import UOp
+
+# No derivative flows through these, nor through comparisons, bits and integers.
+ZERO = frozenset((
+    Ops.DETACH, Ops.BITCAST, Ops.THREEFRY, Ops.TRUNC, Ops.FLOOR, Ops.CEIL, Ops.ROUND, Ops.FLOORDIV,
+    Ops.CDIV, Ops.SHL, Ops.SHR, Ops.AND, Ops.OR, Ops.XOR, Ops.CMPLT, Ops.CMPLE, Ops.CMPEQ,
+    Ops.CMPNE, Ops.CONST, Ops.INVALID, Ops.VARIABLE, Ops.PARAM, Ops.BUFFER, Ops.DATA, Ops.IOTA,
+))  # fmt: skip
+RULES: dict[Op, Rule] = {
+    **partials.PARTIALS, **movement_rules.RULES, **dict.fromkeys(ZERO, Rule()),
+}  # fmt: skip
+_MANY = frozenset((Ops.CALL, Ops.TUPLE))  # of several values
+
+
+def rule_of(u: UOp) -> Rule:
+    """The rule of a node that a derivative flows through. Unsupported if there is none."""
+    if u.op is Ops.PRIMITIVE:
+        return primitives.rule_of(u)
+    found = RULES.get(u.op)
+    if u.op is Ops.AFTER:
+        raise Unsupported(f"{functions.NO_RULE}{made_at(u)}")
+    if found is None:
+        raise Unsupported(f"there is no derivative of {u.op.name}{made_at(u)}")
+    return found
+
+
+def order(outputs: Iterable[UOp], inputs: Mapping[UOp, object]) -> list[UOp]:
+    """The nodes from the inputs, or from leaves, to the outputs."""
+    return calls.graph_order(outputs, operands, stop=inputs.__contains__)
+
+
+def _flows(u: UOp) -> bool:
+    return u.op in _MANY or (u.dtype.is_float and u.op not in ZERO)
+
+
+# ---------------------------------------------------------------- forward
+def pushed(outputs: Sequence[UOp], tangents: Mapping[UOp, Value]) -> list[Value]:
+    """The tangents of outputs from those of inputs, which may be any nodes."""
+    outputs, inputs = effects.pure(outputs, list(tangents))
+    tangents = dict(zip(inputs, tangents.values()))
+    known: dict[UOp, Value] = dict(tangents)
+    several: dict[UOp, list[Value]] = {}  # of the results of a CALL or TUPLE
+    for u in order(outputs, tangents):
+        if u in known:
+            continue
+        known[u] = None
+        given = [known.get(s) for s in u.src]
+        if u.op is Ops.GETTUPLE:
+            parts = several.get(u.src[0])
+            known[u] = None if parts is None else parts[u.arg]
+        elif not _flows(u) or all([t is None for t in given]):
+            continue
+        elif u.op is Ops.TUPLE:
+            several[u] = given
+        elif u.op is Ops.CALL:
+            several[u] = functions.pushed(u, given[1:], pushed)
+        else:
+            made = nonzero(rule_of(u).push(u, given))
+            known[u] = None if made is None else fit(made, shapes.shape(u))
+    return [known[u] for u in outputs]
+
+
+# ---------------------------------------------------------------- backward
+def pulled(
+    outputs: Sequence[UOp], inputs: Sequence[UOp], cotangents: Sequence[Value]
+) -> list[Value]:
+    """The cotangents of inputs, which may be any nodes, from those of outputs."""
+    outputs, inputs = effects.pure(outputs, inputs)
+    leaves = dict.fromkeys(inputs)
+    nodes = order(outputs, leaves)
+    active = _active(nodes, leaves)
+    first = _first_of_joint(nodes)
+    terms: dict[UOp, list[Value]] = {}
+    parts: dict[UOp, dict[int, Value]] = {}  # of the results of a CALL, TUPLE or joint PRIMITIVE
+
+    def give(u: UOp, value: Value) -> None:
+        value = nonzero(value)
+        if value is not None and u in active:
+            terms.setdefault(u, []).append(value)
+
+    for u, value in zip(outputs, cotangents):
+        give(u, value)
+    for u in reversed(nodes):
+        if u in leaves or u not in active:
+            continue
+        value = total(terms.pop(u, ()))
+        whole = u.src[0] if u.op is Ops.GETTUPLE else first.get(u)
+        if whole is not None:
+            if value is not None:
+                parts.setdefault(whole, {})[_number(u)] = value
+            if whole is not u:
+                continue
+        wanted = [s in active for s in u.src]
+        if u in parts:
+            found = _pulled_parts(u, parts[u], wanted)
+        else:
+            found = [] if value is None else _pulled(u, value, wanted)
+        for s, back in zip(u.src, found):
+            give(s, back)
+    return [total(terms.get(u, ())) for u in inputs]
+
+
+def _first_of_joint(nodes: Sequence[UOp]) -> dict[UOp, UOp]:
+    """The first of the results of the same joint PRIMITIVE, by each of them: in a walk backwards,
+    the cotangents of all are known there."""
+    found: dict[UOp, UOp] = {}
+    firsts: dict[Any, UOp] = {}
+    for u in nodes:
+        if u.op is Ops.PRIMITIVE and primitives.rule_of(u).joint:
+            found[u] = firsts.setdefault((u.arg.name, u.src[1:]), u)
+    return found
+
+
+def _number(u: UOp) -> int:
+    """Which of several results a node is."""
+    return int(u.arg if u.op is Ops.GETTUPLE else u.arg.details[0])
+
+
+def _active(nodes: Sequence[UOp], inputs: Mapping[UOp, object]) -> set[UOp]:
+    """The nodes that depend on the inputs through floats."""
+    found = set(inputs)
+    for u in nodes:
+        if _flows(u) and not found.isdisjoint(operands(u)):
+            found.add(u)
+    return found
+
+
+def _transposed(u: UOp, cotangent: UOp, wanted: Sequence[bool]) -> list[Value]:
+    """The cotangents of the operands through the tangent of the node, which is linear in theirs."""
+    seeds = [functions.seed(s) if w else None for s, w in zip(u.src, wanted)]
+    tangent = rule_of(u).push(u, seeds)
+    given = [s for s in seeds if s is not None]
+    found = iter([None] * len(given) if tangent is None else pulled([tangent], given, [cotangent]))
+    return [None if s is None else next(found) for s in seeds]
+
+
+def _pulled(u: UOp, cotangent: UOp, wanted: Sequence[bool]) -> list[Value]:
+    rule = rule_of(u)
+    back = _transposed if isinstance(rule, Pushed) else rule.pull
+    return back(u, cotangent, wanted)
+
+
+def _pulled_parts(u: UOp, parts: Mapping[int, Value], wanted: Sequence[bool]) -> list[Value]:
+    if u.op is Ops.TUPLE:
+        return [parts.get(i) for i in range(len(u.src))]
+    if u.op is Ops.PRIMITIVE:
+        return rule_of(u).pull_joint(u, parts, wanted)
+    given = [parts.get(i) for i in range(len(u.src[0].src))]
+    return [None, *functions.pulled(u, given, wanted[1:], pulled)]

@@ -1,0 +1,538 @@
+"""Derivatives and batches of graphs and of functions, by one name each.
+
+Of nodes they give nodes: `uopc.grad(loss, w)`. Of a function they give a function, as JAX's do:
+`uopc.grad(f)(w)`. It is traced: its arguments stand for values, as in `jit`. Called with arrays
+outside of a traced function, it is compiled, once for each kind of arguments.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+from uopc.derivatives import batch, transforms, walk
+from uopc.derivatives import functions as calls
+from uopc.derivatives.values import Value, filled
+from uopc.errors import UserError, UserTypeError
+from uopc.ir.builder import leaves, movement, rebuild
+from uopc.ir.core import dtypes, shapes
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.shapes import show
+from uopc.ir.core.trace import made_at
+from uopc.ir.core.uop import UOp, intern
+from uopc.numpy.array import Array, current_trace, trace_of, uop_of
+from uopc.tracing.jit import jit
+from uopc.tracing.pytrees import LEAF, flatten, split, unflatten
+
+Function = Callable[..., Any]
+Axes = Any  # an int, None, or containers of them
+
+
+# ---------------------------------------------------------------- a traced call
+class _Call:
+    """One run of a function whose differentiated arguments are seeds: PARAMs that stand for them
+    until `closed` puts the arguments in their place."""
+
+    def __init__(self, who: str, name: str, args: Any) -> None:
+        self.who, self.name = who, name
+        values = [v for _, v in flatten(args)[0]]
+        self._of_uops = any(isinstance(v, UOp) for v in values)
+        self._trace = trace_of(values) or current_trace.get()
+        self.seeds: list[UOp] = []
+        self.given: dict[UOp, UOp] = {}  # by seed
+
+    def opened(self, tree: Any, floats: bool = True) -> tuple[Any, list[UOp], Any]:
+        """A container with seeds for its values, the seeds, and its structure."""
+        found, structure = flatten(tree)
+        seeds = []
+        for path, leaf in found:
+            u = uop_of(leaf, f"{self.who} of {self.name}: the argument{path}")
+            if floats and not u.dtype.is_float:
+                raise UserTypeError(
+                    f"{self.who} of {self.name}: the argument{path} is {u.dtype.name}, which has no"
+                    " derivatives: choose others by argnums"
+                )
+            seed = calls.seed(u)
+            self.given[seed] = u
+            seeds.append(seed)
+        weak = [isinstance(leaf, Array) and leaf.weak for _, leaf in found]
+        self.seeds += seeds
+        return unflatten(structure, map(self._value, seeds, weak)), seeds, structure
+
+    def results(self, tree: Any) -> tuple[list[UOp], Any]:
+        """The nodes of a result, and its structure."""
+        found, structure = flatten(tree)
+        return [self._result(path, leaf) for path, leaf in found], structure
+
+    def _result(self, path: str, leaf: Any) -> UOp:
+        if isinstance(leaf, Array) and leaf.tracing not in (None, self._trace):
+            trace_of((leaf, Array(leaf.uop, self._trace)))
+        try:
+            return uop_of(leaf)
+        except UserTypeError:
+            raise UserTypeError(
+                f"{self.who}: {self.name} must give arrays or containers of arrays, got"
+                f" {type(leaf).__name__}{path and f' at {path}'}"
+            ) from None
+
+    def closed(self, values: Sequence[UOp], more: Mapping[UOp, UOp] | None = None) -> list[Any]:
+        """Values with the arguments in place of the seeds, of the kind of the arguments."""
+        root = intern(Ops.TUPLE, dtypes.void, tuple(values))
+        made = rebuild.rebuild(root, self.given | dict(more or {}))
+        return [self._value(u) for u in made.src]
+
+    def _value(self, u: UOp, weak: bool = False) -> Any:
+        return u if self._of_uops else Array(u, self._trace, weak)
+
+    def closed_tree(self, tree: Any) -> Any:
+        found, structure = self.results(tree)
+        return unflatten(structure, self.closed(found))
+
+
+def _name(f: Function) -> str:
+    return str(getattr(f, "__name__", type(f).__name__))
+
+
+def _is_traced(tree: Any) -> bool:
+    """Whether a call with these arguments is part of a graph that is being built."""
+    if current_trace.get() is not None:
+        return True
+    found = [leaf for _, leaf in flatten(tree)[0]]
+    return any([isinstance(v, UOp) or (isinstance(v, Array) and v.tracing) for v in found])
+
+
+def _is_value(leaf: Any) -> bool:
+    """Part of a program's arguments; all else (an int, a text) is part of the program."""
+    return isinstance(leaf, (float, Array)) or hasattr(leaf, "dtype")
+
+
+def _derived(who: str, f: Function, build: Callable[..., Any]) -> Function:
+    """The function that `build` traces. With no traced argument it is compiled, and called."""
+    if not callable(f):
+        raise UserTypeError(f"{who}: expected a UOp or a function, got {f!r}")
+    programs: dict[Any, Any] = {}
+
+    @functools.wraps(f)
+    def derived(*args: Any, **named: Any) -> Any:
+        if _is_traced((args, named)):
+            return build(*args, **named)
+        found, structure = flatten((args, named))
+        values = [leaf for _, leaf in found if _is_value(leaf)]
+        fixed = [None if _is_value(leaf) else (type(leaf), leaf) for _, leaf in found]
+        key = structure, tuple(fixed)
+        if key not in programs:
+            programs[key] = _program(f"{who}_{_name(f)}", build, structure, fixed)
+        return programs[key](values)
+
+    derived.__name__ = f"{who}_{_name(f)}"
+    return derived
+
+
+def _program(name: str, build: Function, structure: Any, fixed: Sequence[Any]) -> Any:
+    def traced(values: list[Any]) -> Any:
+        left = iter(values)
+        args, named = unflatten(structure, [next(left) if v is None else v[1] for v in fixed])
+        return build(*args, **named)
+
+    traced.__name__ = name
+    return jit(traced)
+
+
+def _argnums(who: str, argnums: Any, count: int) -> list[int]:
+    chosen = argnums if isinstance(argnums, (tuple, list)) else [argnums]
+    for i in chosen:
+        if isinstance(i, bool) or not isinstance(i, int) or not -count <= i < count:
+            raise UserError(f"{who}: argnums {argnums!r}, but {count} arguments by position")
+    return [i % count for i in chosen]
+
+
+class _Arguments:
+    """The arguments of a call, those of `argnums` as seeds."""
+
+    def __init__(self, who: str, f: Function, argnums: Any, args: Any, named: Any) -> None:
+        self.call = _Call(who, _name(f), (args, named))
+        self._single = not isinstance(argnums, (tuple, list))
+        values = list(args)
+        self.seeds: list[UOp] = []
+        self._structures: list[tuple[Any, int]] = []
+        for i in _argnums(who, argnums, len(args)):
+            values[i], seeds, structure = self.call.opened(args[i])
+            self.seeds += seeds
+            self._structures.append((structure, len(seeds)))
+        self.result = f(*values, **named)
+
+    def put(self, values: Iterable[Any]) -> Any:
+        """Values in the containers of the chosen arguments."""
+        left = iter(values)
+        trees = [unflatten(s, [next(left) for _ in range(n)]) for s, n in self._structures]
+        return trees[0] if self._single else tuple(trees)
+
+    def with_aux(self, has_aux: bool) -> tuple[Any, Any]:
+        """The result, and what the function gives besides."""
+        if not has_aux:
+            return self.result, None
+        if not isinstance(self.result, tuple) or len(self.result) != 2:
+            raise UserTypeError(f"{self.call.who}: with has_aux, {self.call.name} must give a pair")
+        return self.result
+
+
+# ---------------------------------------------------------------- gradients
+def grad(f: Any, argnums: Any = 0, has_aux: bool = False) -> Any:
+    """The gradient of a scalar: `grad(loss, wrt)` of nodes, `grad(f)` of a function.
+
+    Of nodes: `wrt`, the second argument, is a node or a list or tuple of nodes, and so is the
+    result. Of a function: a function of the same arguments, which gives the gradient by those of
+    `argnums` (an int, or a tuple), in their containers; with `has_aux`, f gives a pair, and the
+    second value is given, too. UserError unless the scalar is one float.
+
+        >>> uopc.grad(lambda x: (x * x).sum())(np.array([1.0, 2.0]))
+        array([2., 4.])
+    """
+    if isinstance(f, UOp):
+        return transforms.grad(f, argnums)
+    both = value_and_grad(f, argnums, has_aux)
+
+    def build(*args: Any, **named: Any) -> Any:
+        value, found = both(*args, **named)
+        return (found, value[1]) if has_aux else found
+
+    return _derived("grad", f, build)
+
+
+def value_and_grad(f: Any, argnums: Any = 0, has_aux: bool = False) -> Any:
+    """The scalar and its gradient, see `grad`: `(loss, gradient)`, or a function that gives them.
+
+        >>> uopc.value_and_grad(lambda x: (x * x).sum())(np.array([1.0, 2.0]))
+        (array(5.), array([2., 4.]))
+    """
+    if isinstance(f, UOp):
+        return transforms.value_and_grad(f, argnums)
+
+    def build(*args: Any, **named: Any) -> Any:
+        given = _Arguments("grad", f, argnums, args, named)
+        value, aux = given.with_aux(has_aux)
+        loss = given.call._result("", value)
+        if shapes.shape(loss) != () or not loss.dtype.is_float:
+            kind = f"{loss.dtype.name}{show(shapes.shape(loss))}"
+            raise UserError(
+                f"grad: {_name(f)} must give one float, got {kind}; take its sum(), or jacrev"
+                f"{made_at(loss)}"
+            )
+        found = walk.pulled([loss], given.seeds, [leaves.const(loss.dtype, 1)])
+        full = [filled(c, s) for c, s in zip(found, given.seeds)]
+        first, *rest = given.call.closed([loss, *full])
+        first = (first, given.call.closed_tree(aux)) if has_aux else first
+        return first, given.put(rest)
+
+    return _derived("value_and_grad", f, build)
+
+
+# ---------------------------------------------------------------- products with vectors
+def _cotangents(
+    call: _Call, name: str, tree: Any, nodes: Sequence[UOp], structure: Any
+) -> list[Value]:
+    """The values of a container of tangents or cotangents, checked."""
+    found, given = flatten(tree)
+    if given != structure:
+        wanted = "must be in the containers of the values"
+        raise UserError(f"{call.who} of {call.name}: the {name}s {wanted}")
+    return [
+        transforms.like(call.who, name, uop_of(v, call.who, u.dtype), u)
+        if u.dtype.is_float
+        else None
+        for (_, v), u in zip(found, nodes)
+    ]
+
+
+def jvp(f: Any, primals: Any, tangents: Any, has_aux: bool = False) -> Any:
+    """The derivative in a direction, by forward mode: `jvp(outputs, wrt, tangents)` of nodes, and
+    `jvp(f, primals, tangents)`, a pair of the value and its tangent, of a function.
+
+    Primals and tangents are tuples of the arguments, of the same containers, dtypes and shapes.
+
+        >>> uopc.jvp(lambda x: x * x, (np.array([1.0, 3.0]),), (np.array([1.0, 1.0]),))
+        (array([1., 9.]), array([2., 6.]))
+    """
+    if not callable(f):
+        return transforms.jvp(f, primals, tangents)
+    if not isinstance(primals, (tuple, list)) or not isinstance(tangents, (tuple, list)):
+        raise UserTypeError("jvp: primals and tangents must be tuples of the arguments of f")
+
+    def build(primals: Any, tangents: Any) -> Any:
+        call = _Call("jvp", _name(f), (primals, tangents))
+        values, seeds, structure = call.opened(tuple(primals))
+        given = _cotangents(call, "tangent", tuple(tangents), seeds, structure)
+        result, aux = _with_aux(call, f(*values), has_aux)
+        nodes, form = call.results(result)
+        found = walk.pushed(nodes, dict(zip(seeds, given)))
+        made = call.closed([*nodes, *[filled(t, u) for t, u in zip(found, nodes)]])
+        halves = made[: len(nodes)], made[len(nodes) :]
+        both = unflatten(form, halves[0]), unflatten(form, halves[1])
+        return (*both, call.closed_tree(aux)) if has_aux else both
+
+    return _derived("jvp", f, build)(tuple(primals), tuple(tangents))
+
+
+def _with_aux(call: _Call, result: Any, has_aux: bool) -> tuple[Any, Any]:
+    if not has_aux:
+        return result, None
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise UserTypeError(f"{call.who}: with has_aux, {call.name} must give a pair")
+    return result
+
+
+def vjp(f: Any, *primals: Any, has_aux: bool = False) -> Any:
+    """Products with a Jacobian from the left, by reverse mode: `vjp(outputs, wrt, cotangents)` of
+    nodes, and `vjp(f, *primals)` of a function: a pair of its value and a function of cotangents,
+    which gives those of the primals, a tuple.
+
+        >>> value, pull = uopc.vjp(lambda x: x * x, np.array([1.0, 3.0]))
+        >>> pull(np.array([1.0, 1.0]))
+        (array([2., 6.]),)
+    """
+    if not callable(f):
+        return transforms.vjp(f, *primals)
+    if not _is_traced(primals):
+        both = _derived("vjp", f, lambda *p: f(*p))(*primals)
+        value, aux = both if has_aux else (both, None)
+
+        def build(primals: Any, cotangents: Any) -> Any:
+            return vjp(f, *primals, has_aux=has_aux)[1](cotangents)
+
+        later = _derived("vjp", f, build)
+        pull = lambda cotangents: later(primals, cotangents)  # noqa: E731
+        return (value, pull, aux) if has_aux else (value, pull)
+    call = _Call("vjp", _name(f), primals)
+    values, seeds, structure = call.opened(primals)
+    result, aux = _with_aux(call, f(*values), has_aux)
+    nodes, form = call.results(result)
+
+    def pulled(cotangents: Any) -> Any:
+        given = _cotangents(call, "cotangent", cotangents, nodes, form)
+        found = walk.pulled(nodes, seeds, given)
+        made = call.closed([filled(c, s) for c, s in zip(found, seeds)])
+        return unflatten(structure, made)
+
+    value = unflatten(form, call.closed(nodes))
+    return (value, pulled, call.closed_tree(aux)) if has_aux else (value, pulled)
+
+
+def linearize(f: Any, *primals: Any) -> Any:
+    """The value, and the function of tangents that gives its derivative: `linearize(f, *primals)`.
+    Of nodes: `linearize(outputs, wrt)`, the function alone.
+
+        >>> value, push = uopc.linearize(lambda x: x * x, np.array([1.0, 3.0]))
+        >>> push(np.array([1.0, 1.0]))
+        array([2., 6.])
+    """
+    if not callable(f):
+        return transforms.linearize(f, *primals)
+    value = _derived("linearize", f, f)(*primals)
+    return value, lambda *tangents: jvp(f, primals, tangents)[1]
+
+
+# ---------------------------------------------------------------- Jacobians
+def _jacobian(
+    who: str, f: Function, argnums: Any, has_aux: bool, rows: Callable[..., list[list[UOp]]]
+) -> Function:
+    """The function of dense Jacobians: containers of results of containers of arguments."""
+
+    def build(*args: Any, **named: Any) -> Any:
+        given = _Arguments(who, f, argnums, args, named)
+        result, aux = given.with_aux(has_aux)
+        nodes, form = given.call.results(result)
+        made = rows(nodes, given.seeds)  # of each result, by each argument
+        closed = iter(given.call.closed([u for row in made for u in row]))
+        trees = [given.put([next(closed) for _ in row]) for row in made]
+        found = unflatten(form, trees)
+        return (found, given.call.closed_tree(aux)) if has_aux else found
+
+    return _derived(who, f, build)
+
+
+def _forward_rows(nodes: list[UOp], seeds: list[UOp]) -> list[list[UOp]]:
+    columns = [transforms.jacfwd(nodes, s) for s in seeds]
+    return [[column[i] for column in columns] for i in range(len(nodes))]
+
+
+def _reverse_rows(nodes: list[UOp], seeds: list[UOp]) -> list[list[UOp]]:
+    return [transforms.jacrev(u, seeds) for u in nodes]
+
+
+def _either_rows(nodes: list[UOp], seeds: list[UOp]) -> list[list[UOp]]:
+    return [[transforms.jacobian(u, s) for s in seeds] for u in nodes]
+
+
+def jacfwd(f: Any, argnums: Any = 0, has_aux: bool = False) -> Any:
+    """The Jacobian by forward mode, one pass for each element of the arguments.
+
+    Of nodes: `jacfwd(output, wrt)`, of shape(output) + shape(wrt). Of a function: a function of the
+    same arguments; see `grad` for argnums and has_aux.
+
+        >>> uopc.jacfwd(lambda x: x * x)(np.array([1.0, 3.0]))
+        array([[2., 0.],
+               [0., 6.]])
+    """
+    if not callable(f):
+        return transforms.jacfwd(f, argnums)
+    return _jacobian("jacfwd", f, argnums, has_aux, _forward_rows)
+
+
+def jacrev(f: Any, argnums: Any = 0, has_aux: bool = False) -> Any:
+    """The Jacobian by reverse mode, one pass for each element of the results; see `jacfwd`.
+
+        >>> uopc.jacrev(lambda x: (x * x).sum())(np.array([1.0, 3.0]))
+        array([2., 6.])
+    """
+    if not callable(f):
+        return transforms.jacrev(f, argnums)
+    return _jacobian("jacrev", f, argnums, has_aux, _reverse_rows)
+
+
+def jacobian(
+    f: Any, argnums: Any = 0, has_aux: bool = False, mode: Literal["auto", "fwd", "rev"] = "auto"
+) -> Any:
+    """The Jacobian by the mode with fewer passes; see `jacfwd`. Of nodes: `jacobian(output, wrt)`.
+
+        >>> uopc.jacobian(lambda x: x.sum())(np.array([1.0, 3.0]))
+        array([1., 1.])
+    """
+    if not callable(f):
+        return transforms.jacobian(f, argnums, mode)
+    rows = {"auto": _either_rows, "fwd": _forward_rows, "rev": _reverse_rows}
+    if mode not in rows:
+        raise UserError(f'jacobian: mode must be "auto", "fwd" or "rev", got {mode!r}')
+    return _jacobian("jacobian", f, argnums, has_aux, rows[mode])
+
+
+def hessian(f: Any, argnums: Any = 0, has_aux: bool = False) -> Any:
+    """The second derivatives of a scalar, forward over reverse; see `jacfwd`. Of nodes:
+    `hessian(loss, wrt)`, of shape(wrt) + shape(wrt).
+
+        >>> uopc.hessian(lambda x: (x**3).sum())(np.array([1.0, 2.0]))
+        array([[ 6.,  0.],
+               [ 0., 12.]])
+    """
+    if not callable(f):
+        return transforms.hessian(f, argnums)
+    return jacfwd(grad(f, argnums, has_aux), argnums, has_aux)
+
+
+def hvp(f: Any, primals: Any, tangents: Any) -> Any:
+    """The Hessian of a scalar times a vector: `hvp(loss, wrt, vector)` of nodes, and
+    `hvp(f, primals, tangents)` of a function, with tuples of its arguments.
+
+        >>> uopc.hvp(lambda x: (x**3).sum(), (np.array([1.0, 2.0]),), (np.array([1.0, 0.0]),))
+        array([6., 0.])
+    """
+    if not callable(f):
+        return transforms.hvp(f, primals, tangents)
+    return jvp(grad(f), primals, tangents)[1]
+
+
+# ---------------------------------------------------------------- batches
+def vmap(f: Any, in_axes: Axes = 0, out_axes: Axes = 0) -> Any:
+    """A function of one example as a function of a batch: `vmap(f)(xs)`.
+
+    in_axes: the dimension of the batch in each argument: an int, None (the argument is the same for
+    all), or a tuple of them, of which each may be a container. out_axes: where the results have it.
+    Of nodes: `vmap(outputs, {x: xs})` gives the outputs with x replaced by each of xs along a new
+    first dimension. UserError for batches of different lengths.
+
+        >>> a = np.arange(6.0).reshape(3, 2)
+        >>> uopc.vmap(lambda x, y: (x * y).sum(), in_axes=(0, None))(a, np.ones(2))
+        array([1., 5., 9.])
+    """
+    if not callable(f):
+        return transforms.vmap(f, in_axes)
+
+    def build(*args: Any) -> Any:
+        axes = in_axes if isinstance(in_axes, (tuple, list)) else [in_axes] * len(args)
+        if len(axes) != len(args):
+            raise UserError(f"vmap of {_name(f)}: {len(axes)} in_axes for {len(args)} arguments")
+        call = _Call("vmap", _name(f), args)
+        values, batched = _batched(call, args, axes)
+        nodes, form = call.results(f(*values))
+        made = batch.mapped(nodes, batched) if nodes else []
+        placed = _placed(made, _prefix(out_axes, form, "out_axes"))
+        return unflatten(form, call.closed(placed))
+
+    return _derived("vmap", f, build)
+
+
+def _batched(call: _Call, args: Any, axes: Sequence[Axes]) -> tuple[Any, dict[UOp, UOp]]:
+    """The arguments for one example, and the batch that each seed stands for."""
+    found, structure = flatten(tuple(args))
+    batched: dict[UOp, UOp] = {}
+    values: list[Any] = []
+    sizes: dict[Any, str] = {}
+    for (path, leaf), axis in zip(found, _prefix(tuple(axes), structure, "in_axes")):
+        if axis is None:
+            values.append(leaf)
+            continue
+        u = uop_of(leaf, call.who)
+        if not shapes.shape(u):
+            raise UserError(f"vmap of {call.name}: the argument{path} is a scalar without axes")
+        at = movement.normal_axis(axis, len(shapes.shape(u)), "vmap")
+        moved = movement.permute(u, (at, *[i for i in range(len(shapes.shape(u))) if i != at]))
+        n, *dims = shapes.shape(moved)
+        sizes.setdefault(n, path)
+        seed = calls.seed_of(u.dtype, tuple(dims))
+        batched[seed] = moved
+        values.append(call._value(seed, isinstance(leaf, Array) and leaf.weak))
+    if not batched:
+        raise UserError(f"vmap of {call.name}: in_axes must name an axis of an argument")
+    if len(sizes) > 1:
+        listed = ", ".join([f"{n} of{path}" for n, path in sizes.items()])
+        raise UserError(f"vmap of {call.name}: batches of different lengths: {listed}")
+    return unflatten(structure, values), batched
+
+
+def _prefix(axes: Axes, structure: Any, name: str) -> list[Any]:
+    """The axis of each leaf: one for a container is that of all its parts."""
+    if structure == LEAF or axes is None or isinstance(axes, int):
+        if not (axes is None or isinstance(axes, int)):
+            raise UserError(f"vmap: {name} has {axes!r} for an array")
+        return [axes] * (1 if structure == LEAF else _count(structure))
+    found = split(axes)
+    if found is None or len(found[2]) != len(structure.parts):
+        raise UserError(f"vmap: {name} {axes!r} does not fit the containers")
+    return [a for part, s in zip(found[2], structure.parts) for a in _prefix(part, s, name)]
+
+
+def _count(structure: Any) -> int:
+    return 1 if structure == LEAF else sum(map(_count, structure.parts))
+
+
+def _placed(values: Sequence[UOp], axes: Sequence[Any]) -> list[UOp]:
+    """Values whose batch is first, with it at these axes."""
+    made = []
+    for u, axis in zip(values, axes):
+        if axis is None:
+            raise UserError("vmap: a result has the batch: its out_axes must be an int")
+        rank = len(shapes.shape(u))
+        order = list(range(1, rank))
+        order.insert(movement.normal_axis(axis, rank, "vmap"), 0)
+        made.append(movement.permute(u, tuple(order)))
+    return made
+
+
+# ---------------------------------------------------------------- values without derivatives
+def stop_gradient(tree: Any) -> Any:
+    """The values of a container, through which no derivative flows.
+
+        >>> uopc.grad(lambda x: x * uopc.stop_gradient(x))(3.0)
+        array(3.)
+    """
+    found, structure = flatten(tree)
+    made: list[Any] = []
+    for _, leaf in found:
+        if isinstance(leaf, UOp):
+            made.append(leaf.detach())
+        elif isinstance(leaf, Array):
+            made.append(Array(leaf.uop.detach(), leaf.tracing, leaf.weak))
+        else:
+            made.append(leaf)
+    return unflatten(structure, made)
+
