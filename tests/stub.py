@@ -65,12 +65,12 @@ def _methods(imports: set[str]) -> list[str]:
     out = []
     for name, member in vars(Methods).items():
         if isinstance(member, property):
-            returned = _signature(member.fget, imports).return_annotation
+            returned = signature_of(member.fget, imports).return_annotation
             out += ["@property", f"def {name}(self) -> {returned}: ..."]
         elif isinstance(member, staticmethod):
-            out += ["@staticmethod", _method(name, _signature(member.__func__, imports))]
+            out += ["@staticmethod", _method(name, signature_of(member.__func__, imports))]
         elif isinstance(member, types.FunctionType):
-            signature = _signature(member, imports)
+            signature = signature_of(member, imports)
             first, *rest = signature.parameters.values()
             me = first.replace(name="self", annotation=inspect.Parameter.empty)
             out.append(_method(name, signature.replace(parameters=[me, *rest])))
@@ -83,23 +83,23 @@ def _method(name: str, signature: inspect.Signature) -> str:
     return f"def {name}{signature}: ..."
 
 
-def _signature(function: types.FunctionType, imports: set[str]) -> inspect.Signature:
+def signature_of(function: types.FunctionType, imports: set[str]) -> inspect.Signature:
     """The signature of a function; its annotations' names are noted as imports."""
     signature = inspect.signature(function)
     if function.__name__ == "<lambda>":  # an operator
         first, second = signature.parameters.values()
-        second = second.replace(name="other", annotation=_Text("Any"))
+        second = second.replace(name="other", annotation=Text("Any"))
         imports.add("from typing import Any")
-        return signature.replace(parameters=[first, second], return_annotation=_Text("UOp"))
+        return signature.replace(parameters=[first, second], return_annotation=Text("UOp"))
     origins = _origins(sys.modules[inspect.unwrap(function).__globals__["__name__"]])
     for annotation in inspect.unwrap(function).__annotations__.values():
         imports |= {origins[n] for n in _names(annotation)}
     shown = [
-        p.replace(default=_shown(p.default), annotation=_Text(p.annotation))
+        p.replace(default=_shown(p.default), annotation=Text(p.annotation))
         for p in signature.parameters.values()
     ]
     return signature.replace(
-        parameters=shown, return_annotation=_Text(signature.return_annotation)
+        parameters=shown, return_annotation=Text(signature.return_annotation)
     )
 
 
@@ -107,10 +107,10 @@ def _shown(default: object) -> object:
     """A default as a stub writes it: a number or a string as such, anything else as `...`."""
     if default is inspect.Parameter.empty or default is None:
         return default
-    return default if type(default) in (bool, int, float, str) else _Text("...")
+    return default if type(default) in (bool, int, float, str) else Text("...")
 
 
-class _Text(str):
+class Text(str):
     """Shown without quotes."""
 
     __repr__ = str.__str__

@@ -7,8 +7,10 @@ import functools
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
+import numpy_stubs
 import pytest
 import stub
 import tables
@@ -273,9 +275,24 @@ def test_tables_are_current(name, blessed):
     blessed.check(ROOT / path, stored, tables.block(name, make()))
 
 
-def test_the_stub_of_uop_is_current(blessed):
-    path = PACKAGE / "ir/core/uop.pyi"
-    blessed.check(path, path.read_text("utf-8"), stub.text())
+STUBS = {
+    "ir/core/uop.pyi": stub.text, "numpy/namespace.pyi": numpy_stubs.namespace_text,
+    "numpy/random.pyi": numpy_stubs.random_text,
+    "numpy/array_methods.pyi": numpy_stubs.methods_text,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STUBS)
+def test_stubs_are_current(name, blessed):
+    path = PACKAGE / name
+    blessed.check(path, path.read_text("utf-8"), STUBS[name]())
+
+
+def test_every_stub_is_installed_and_generated():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    installed = set(settings["tool"]["setuptools"]["package-data"]["uopc"])
+    assert {str(p.relative_to(PACKAGE)) for p in PACKAGE.rglob("*.pyi")} == set(STUBS)
+    assert set(STUBS) <= installed
 
 
 def test_files_named_in_the_documentation_exist():

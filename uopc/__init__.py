@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import uopc.tensor.methods  # noqa: F401
 from uopc import errors
@@ -80,10 +80,12 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-def __getattr__(name: str) -> Any:
-    if name in _LAZY_MODULES:
-        return importlib.import_module(_LAZY_MODULES[name])
-    if name not in _LAZY:
-        raise AttributeError(f"module 'uopc' has no attribute {name!r}")
-    found = globals()[name] = getattr(importlib.import_module(_LAZY[name]), name)
-    return found
+if not TYPE_CHECKING:  # which would allow every name
+
+    def __getattr__(name):
+        if name in _LAZY_MODULES:
+            return importlib.import_module(_LAZY_MODULES[name])
+        if name not in _LAZY:
+            raise AttributeError(f"module 'uopc' has no attribute {name!r}")
+        found = globals()[name] = getattr(importlib.import_module(_LAZY[name]), name)
+        return found

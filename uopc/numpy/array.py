@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextvars
 from collections.abc import Callable, Iterable, Iterator
 from functools import reduce
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,11 @@ from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp
 from uopc.tensor import updates
 from uopc.tensor.creation import param
+
+if TYPE_CHECKING:
+    from uopc.numpy.array_methods import ArrayMethods as _Installed
+else:
+    _Installed = object  # protocols.py installs them
 
 Scalar = bool | int | float
 _KINDS = {"bool": 0, "int": 1, "uint": 1, "index": 1, "float": 2}
@@ -43,7 +48,7 @@ class Trace:
 current_trace: contextvars.ContextVar[Trace | None] = contextvars.ContextVar("trace", default=None)
 
 
-class Array:
+class Array(_Installed):
     """A value of the graph with the operators and methods of the Array API: `==` compares values.
 
     NumPy's functions take it, and it has a value once Python asks: `float(x)`, `np.asarray(x)`, `if
@@ -242,7 +247,7 @@ class Array:
         raise UserTypeError("del x[i]: an array has its shape; slices and concat make another")
 
     @property
-    def at(self) -> updates.Indexed:
+    def at(self) -> updates.Indexed[Array]:
         """Updates of elements: `x.at[key].set(v)`, `add`, `mul`, `min`, `max` give a new Array.
 
         See `UOp.at` for the keys.
@@ -252,9 +257,10 @@ class Array:
             array([ 0., 10., 10.,  0.])
         """
 
-        def updated(key: Any, how: str, value: Any) -> Any:
+        def updated(key: Any, how: str, value: Any) -> Array:
             made = updates.updated(self.uop, _index(key), how, uop_of(value, "at", self.dtype))
-            return same_kind(made, (self, value, *_arrays_in(key)))
+            found: Array = same_kind(made, (self, value, *_arrays_in(key)))
+            return found
 
         return updates.Indexed(updated)
 

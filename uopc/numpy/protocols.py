@@ -114,10 +114,12 @@ def array_function(
 # ---------------------------------------------------------------- methods of Array
 def _same(name: str) -> Callable[..., Any]:
     """The function of that name, with NumPy's parameters."""
+    function = _found(name)
 
     def method(a: Array, *args: Any, **named: Any) -> Any:
-        return _found(name)(a, *args, **named)
+        return function(a, *args, **named)
 
+    method.__wrapped__ = function  # type: ignore[attr-defined]  # its signature is the method's
     return _documented(method, name)
 
 
@@ -193,25 +195,6 @@ def matrices_transposed(a: Array) -> Any:
     return namespace.matrix_transpose(a)
 
 
-_METHODS: dict[str, Any] = {n: _same(n) for n in (
-    "all", "any", "argmax", "argmin", "argsort", "astype", "clip", "cumprod", "cumsum",
-    "diagonal", "dot", "max", "mean", "min", "prod", "repeat", "round", "sort", "squeeze", "std",
-    "sum", "swapaxes", "take", "trace", "var",
-)} | {n: _shaped(n) for n in ("reshape", "transpose")}  # fmt: skip
-_METHODS |= elementwise.OPERATORS | {
-    "__array_ufunc__": array_ufunc,
-    "__array_function__": array_function,
-    "__matmul__": elementwise.operator(linalg.matmul),
-    "__rmatmul__": elementwise.reflected(linalg.matmul),
-    "copy": copy,
-    "flatten": flatten,
-    "ravel": flatten,
-    "tolist": tolist,
-    "T": property(transposed),
-    "mT": property(matrices_transposed),
-}  # fmt: skip
-
-
 def array_namespace(a: Any, /, *, api_version: str | None = None) -> ModuleType:
     """The functions for an array: `uopc.numpy`. UserTypeError for a version that is not known.
 
@@ -224,6 +207,25 @@ def array_namespace(a: Any, /, *, api_version: str | None = None) -> ModuleType:
     return import_module("uopc.numpy")
 
 
-for _name, _method in _METHODS.items():
+# Type checkers see them in `array_methods.pyi`, which is generated.
+INSTALLED: dict[str, Any] = {n: _same(n) for n in (
+    "all", "any", "argmax", "argmin", "argsort", "astype", "clip", "cumprod", "cumsum",
+    "diagonal", "dot", "max", "mean", "min", "prod", "repeat", "round", "sort", "squeeze", "std",
+    "sum", "swapaxes", "take", "trace", "var",
+)} | {n: _shaped(n) for n in ("reshape", "transpose")}  # fmt: skip
+INSTALLED |= elementwise.OPERATORS | {
+    "__array_ufunc__": array_ufunc,
+    "__array_function__": array_function,
+    "__array_namespace__": array_namespace,
+    "__matmul__": elementwise.operator(linalg.matmul),
+    "__rmatmul__": elementwise.reflected(linalg.matmul),
+    "copy": copy,
+    "flatten": flatten,
+    "ravel": flatten,
+    "tolist": tolist,
+    "T": property(transposed),
+    "mT": property(matrices_transposed),
+}  # fmt: skip
+
+for _name, _method in INSTALLED.items():
     setattr(Array, _name, _method)
-Array.__array_namespace__ = array_namespace  # type: ignore[attr-defined]

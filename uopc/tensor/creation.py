@@ -13,7 +13,7 @@ from uopc.ir.builder.leaves import iota, located, split_dims
 from uopc.ir.builder.operands import as_dim
 from uopc.ir.core import bounds, dtypes, shapes
 from uopc.ir.core.args import BufferArg, ParamArg, Space
-from uopc.ir.core.dtypes import DType
+from uopc.ir.core.dtypes import DType, DTypeLike
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern, note_made
 
@@ -30,7 +30,7 @@ def _dims(shape: Any) -> shapes.Shape:
     return dims
 
 
-def param(name: str, shape: Any = (), dtype: DType = dtypes.float32) -> UOp:
+def param(name: str, shape: Any = (), dtype: DTypeLike = dtypes.float32) -> UOp:
     """An argument of the program: an array of this name, shape and dtype.
 
     Arguments by position come in the order in which params are made; one that is made again, with
@@ -54,7 +54,7 @@ def param(name: str, shape: Any = (), dtype: DType = dtypes.float32) -> UOp:
 
 
 def kernel_param(
-    slot: int, shape: Any = (), dtype: DType = dtypes.float32, name: str = ""
+    slot: int, shape: Any = (), dtype: DTypeLike = dtypes.float32, name: str = ""
 ) -> UOp:
     """An argument of a kernel written by hand: the array of position `slot` in a call.
 
@@ -86,7 +86,7 @@ def buffer(shape: Any, dtype: DType, space: Space = "global", device: str = "") 
     return intern(Ops.BUFFER, dtype, symbolic, BufferArg(slot, arg, device, space))
 
 
-def full(shape: Any, value: Any, dtype: DType | None = None) -> UOp:
+def full(shape: Any, value: Any, dtype: DTypeLike | None = None) -> UOp:
     """Every element is `value`: a number, or a scalar UOp.
 
     The dtype is that of the value, int32 or float32 for Python's numbers, or `dtype`. The shape may
@@ -103,7 +103,7 @@ def full(shape: Any, value: Any, dtype: DType | None = None) -> UOp:
     return leaves.full(scalar, _dims(shape))
 
 
-def zeros(shape: Any, dtype: DType = dtypes.float32) -> UOp:
+def zeros(shape: Any, dtype: DTypeLike = dtypes.float32) -> UOp:
     """Every element is 0.
 
     The shape may have variables; the dtype is float32 by default.
@@ -115,7 +115,7 @@ def zeros(shape: Any, dtype: DType = dtypes.float32) -> UOp:
     return full(shape, 0, dtype)
 
 
-def ones(shape: Any, dtype: DType = dtypes.float32) -> UOp:
+def ones(shape: Any, dtype: DTypeLike = dtypes.float32) -> UOp:
     """Every element is 1.
 
     The shape may have variables; the dtype is float32 by default.
@@ -127,7 +127,7 @@ def ones(shape: Any, dtype: DType = dtypes.float32) -> UOp:
     return full(shape, 1, dtype)
 
 
-def arange(start: Any, stop: Any = None, step: Any = 1, dtype: DType | None = None) -> UOp:
+def arange(start: Any, stop: Any = None, step: Any = 1, dtype: DTypeLike | None = None) -> UOp:
     """start, start+step, … below stop: int32 (int64 where needed), float32 for floats.
 
     The ends may be variables. UserError for a step of 0.
@@ -160,7 +160,7 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: DType | None = No
     return fold.cast(values, dtype or (dtypes.int64 if wide else dtypes.int32))
 
 
-def eye(n: Any, m: Any = None, dtype: DType = dtypes.float32) -> UOp:
+def eye(n: Any, m: Any = None, dtype: DTypeLike = dtypes.float32) -> UOp:
     """Ones on the diagonal of a matrix of n by m (n by default), else 0; float32 by default.
 
     Examples:

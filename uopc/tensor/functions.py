@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, overload
 
 from uopc.errors import UserError, UserTypeError
 from uopc.ir.builder import checks, leaves, operands, rebuild
@@ -28,6 +28,14 @@ Values = tuple[UOp, ...]
 Flat = tuple[list[UOp], Callable[[Iterator[UOp]], Any]]
 
 
+@overload
+def function(
+    f: Callable[..., Any], *, precompile: bool = False, name: str | None = None
+) -> Callable[..., Any]: ...
+@overload
+def function(
+    f: None = None, *, precompile: bool = False, name: str | None = None
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]: ...
 def function(
     f: Callable[..., Any] | None = None, *, precompile: bool = False, name: str | None = None
 ) -> Any:

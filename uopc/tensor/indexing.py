@@ -19,7 +19,7 @@ from uopc.ir.builder.fold import cast
 from uopc.ir.builder.leaves import dim_uop
 from uopc.ir.builder.operands import as_dim
 from uopc.ir.core import bounds, dtypes, shapes
-from uopc.ir.core.dtypes import DType
+from uopc.ir.core.dtypes import DType, DTypeLike
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Dim, Shape, show
 from uopc.ir.core.uop import UOp, intern
@@ -394,7 +394,7 @@ def gather(a: UOp, axis: int, index: Any) -> UOp:
     return movement.index(a, *places)
 
 
-def one_hot(a: UOp, n: int, dtype: DType = dtypes.float32) -> UOp:
+def one_hot(a: UOp, n: int, dtype: DTypeLike = dtypes.float32) -> UOp:
     """1 at the place each integer names on a new last axis of size n, else 0 (as `eye(n)[a]`).
 
     An integer outside 0 … n-1 gives zeros only.

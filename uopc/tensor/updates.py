@@ -7,7 +7,7 @@ updates in a copy, in row-major order.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, NoReturn
+from typing import Any, Final, Generic, NoReturn, TypeVar
 
 import numpy as np
 
@@ -22,8 +22,10 @@ from uopc.tensor.indexing import BLOCK, NEW, Axis, advanced, parse, result_layou
 
 _COMBINED: Final = {"add": Ops.ADD, "mul": Ops.MUL, "min": Ops.MIN, "max": Ops.MAX}
 
+A = TypeVar("A")  # UOp or Array
 
-class At:
+
+class At(Generic[A]):
     """The elements of an array that a key names, to be updated: `a.at[key]`.
 
     Examples:
@@ -32,10 +34,10 @@ class At:
         array([0, 2, 0])
     """
 
-    def __init__(self, update: Callable[[str, Any], Any]) -> None:
+    def __init__(self, update: Callable[[str, Any], A]) -> None:
         self._update = update
 
-    def set(self, value: Any) -> Any:
+    def set(self, value: Any) -> A:
         """The array with these elements replaced; of several values for one the last counts.
 
         Examples:
@@ -45,7 +47,7 @@ class At:
         """
         return self._update("set", value)
 
-    def add(self, value: Any) -> Any:
+    def add(self, value: Any) -> A:
         """The array with the values added, all of them where several are for one element.
 
         Examples:
@@ -55,7 +57,7 @@ class At:
         """
         return self._update("add", value)
 
-    def mul(self, value: Any) -> Any:
+    def mul(self, value: Any) -> A:
         """The array with these elements multiplied by the values.
 
         Examples:
@@ -65,7 +67,7 @@ class At:
         """
         return self._update("mul", value)
 
-    def min(self, value: Any) -> Any:
+    def min(self, value: Any) -> A:
         """The array with the least of each of these elements and its values.
 
         Examples:
@@ -75,7 +77,7 @@ class At:
         """
         return self._update("min", value)
 
-    def max(self, value: Any) -> Any:
+    def max(self, value: Any) -> A:
         """The array with the greatest of each of these elements and its values.
 
         Examples:
@@ -86,7 +88,7 @@ class At:
         return self._update("max", value)
 
 
-class Indexed:
+class Indexed(Generic[A]):
     """`a.at`: takes a key in brackets.
 
     The result is what has `set`, `add`, `mul`, `min` and `max`.
@@ -97,14 +99,14 @@ class Indexed:
         array([7, 2, 3])
     """
 
-    def __init__(self, updated: Callable[[Any, str, Any], Any]) -> None:
+    def __init__(self, updated: Callable[[Any, str, Any], A]) -> None:
         self._updated = updated
 
-    def __getitem__(self, key: Any) -> At:
+    def __getitem__(self, key: Any) -> At[A]:
         return At(lambda how, value: self._updated(key, how, value))
 
 
-def at(a: UOp) -> Indexed:
+def at(a: UOp) -> Indexed[UOp]:
     """Updates of elements: `a.at[key].set(v)`, `add`, `mul`, `min`, `max` give a new array.
 
     The key is an int, a slice, None, an ellipsis, an array of indices, a tuple of these, or a mask

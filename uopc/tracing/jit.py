@@ -14,7 +14,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict, Unpack, overload
 
 import numpy as np
 
@@ -409,6 +409,26 @@ class Jitted:
         return out
 
 
+class _Options(TypedDict, total=False):
+    """The options of `jit`, for type checkers."""
+
+    static_argnames: str | Iterable[str]
+    donate_argnames: str | Iterable[str]
+    dims: Mapping[str, Sequence[Any]] | None
+    device: str | None
+    optimize: bool
+    threads: int | None
+    verify: bool | None
+    name: str | None
+    rules: Any
+
+
+@overload
+def jit(function: Callable[..., Any], **options: Unpack[_Options]) -> Jitted: ...
+@overload
+def jit(
+    function: None = None, **options: Unpack[_Options]
+) -> Callable[[Callable[..., Any]], Jitted]: ...
 def jit(
     function: Callable[..., Any] | None = None, *, static_argnames: str | Iterable[str] = (),
     donate_argnames: str | Iterable[str] = (), dims: Mapping[str, Sequence[Any]] | None = None,

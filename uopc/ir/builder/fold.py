@@ -28,7 +28,7 @@ from uopc.ir.builder.leaves import (
 )  # fmt: skip
 from uopc.ir.core import bounds, dtypes, semantics, shapes
 from uopc.ir.core.constants import wrap
-from uopc.ir.core.dtypes import DType
+from uopc.ir.core.dtypes import DType, DTypeLike
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine, compare, size_conditions
@@ -391,7 +391,7 @@ def convert(u: UOp, t: DType) -> UOp:
     return intern(Ops.CAST, target, (u,))
 
 
-def cast(a: UOp, dtype: Any) -> UOp:
+def cast(a: UOp, dtype: DTypeLike) -> UOp:
     """The values of `a` in another dtype: a DType, or one of NumPy's as `np.float64` or `"f8"`.
 
     Floats truncate to integers; what an integer cannot hold becomes the least or greatest one, NaN
@@ -408,7 +408,7 @@ def cast(a: UOp, dtype: Any) -> UOp:
     return located(made) if made.op is Ops.CAST else made
 
 
-def bitcast(a: UOp, dtype: Any) -> UOp:
+def bitcast(a: UOp, dtype: DTypeLike) -> UOp:
     """The bits of `a` read as another dtype; a different item size scales the last dimension.
 
     UserError where the last dimension does not divide.

@@ -14,7 +14,7 @@ from uopc.ir.builder.fold import cast
 from uopc.ir.builder.leaves import Scalar, const, located
 from uopc.ir.core import arrays, dtypes, shapes
 from uopc.ir.core.args import VariableArg
-from uopc.ir.core.dtypes import DType
+from uopc.ir.core.dtypes import DType, DTypeLike
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 
@@ -113,7 +113,7 @@ def check_truth(who: str, *values: Operand) -> None:
 COMPARED = "is refused: `==` and `!=` compare UOps as objects; values are compared by `a.eq(b)`"
 
 
-def constant(value: Any, dtype: DType | None = None) -> UOp:
+def constant(value: Any, dtype: DTypeLike | None = None) -> UOp:
     """A number or an array as part of the graph. The array is copied, unless neither it nor an
     array that it is a view of can be written.
 

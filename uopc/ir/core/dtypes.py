@@ -7,9 +7,10 @@ that never wrap, committed to 64 bits by the backends.
 
 from __future__ import annotations
 
+import builtins
 import functools
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
@@ -35,16 +36,16 @@ class DType:
         "short",
     )  # fmt: skip
 
-    def __init__(self, name: str, short: str, kind: Kind, bits: int) -> None:
+    def __init__(self, name: str, short: str, kind: Kind, bits: builtins.int) -> None:
         self.name, self.short, self.kind, self.bits = name, short, kind, bits
         self.lanes = 1
         self.is_float = kind == "float"
         self.is_int = kind in ("int", "uint")  # of fixed width; neither bool nor index
         self.is_integral = self.is_int or kind == "index"  # exact arithmetic
         self.scalar: DType = self
-        self._vectors: dict[int, DType] = {1: self}
+        self._vectors: dict[builtins.int, DType] = {1: self}
 
-    def vec(self, lanes: int) -> DType:
+    def vec(self, lanes: builtins.int) -> DType:
         """The type of `lanes` values of this scalar type; InvalidIR for none.
 
         Examples:
@@ -62,7 +63,7 @@ class DType:
         return found
 
     @property
-    def itemsize(self) -> int:
+    def itemsize(self) -> builtins.int:
         """Bytes of one element in memory (a bool takes one).
 
         Examples:
@@ -72,7 +73,7 @@ class DType:
         return max(1, self.bits // 8)
 
     @property
-    def is_signed(self) -> bool:
+    def is_signed(self) -> builtins.bool:
         """True for an integer type with negative values.
 
         Examples:
@@ -82,7 +83,7 @@ class DType:
         return self.kind in ("int", "index")
 
     @property
-    def whole_bits(self) -> int:
+    def whole_bits(self) -> builtins.int:
         """Every integer up to 2 to this power is exact in the float type (0: hardly any).
 
         Examples:
@@ -92,7 +93,7 @@ class DType:
         return {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}.get(self.name, 0)
 
     @property
-    def bounds(self) -> tuple[int, int]:
+    def bounds(self) -> tuple[builtins.int, builtins.int]:
         """Least and greatest value of an integral or bool type; index is unbounded in principle.
 
         Examples:
@@ -143,6 +144,8 @@ bfloat16: Final   = DType("bfloat16", "bf16",     "float", 16)
 float32: Final    = DType("float32",  "f32",      "float", 32)
 float64: Final    = DType("float64",  "f64",      "float", 64)
 # fmt: on
+# What a function takes as a dtype: one of these, or one of NumPy's: `np.float64`, `"f8"`, `float`.
+DTypeLike: TypeAlias = DType | np.dtype[Any] | type[Any] | str
 
 ALL: Final = (
     void, bool_, index, int8, int16, int32, int64, uint8, uint16, uint32, uint64,
@@ -179,7 +182,7 @@ def by_name(name: str) -> DType:
     stem, _, lanes = str(name).rpartition("x")
     if not lanes.isdigit() or stem not in _BY_NAME:
         raise errors.UserTypeError(f"no dtype is named {name!r}; choose {_names(ALL)}")
-    return _BY_NAME[stem].vec(int(lanes))
+    return _BY_NAME[stem].vec(builtins.int(lanes))
 
 
 @functools.cache
@@ -237,17 +240,18 @@ def accumulator(t: DType) -> DType:
     return float32 if t.is_float and t.bits < 32 else t
 
 
-# The names of C. As plain variables of this module some would hide builtins that it uses; type
-# checkers see the names with numbers only.
-_ALIASES: Final = {
-    "bool": bool_, "char": int8, "short": int16, "int": int32, "long": int64,
-    "uchar": uint8, "ushort": uint16, "uint": uint32, "ulong": uint64,
-    "half": float16, "float": float32, "double": float64,
-}  # fmt: skip
-
-if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> DType:
-        if name not in _ALIASES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return _ALIASES[name]
+# The names of C. Some hide builtins, so that this module says `builtins.int`.
+# fmt: off
+bool: Final   = bool_
+char: Final   = int8
+short: Final  = int16
+int: Final    = int32
+long: Final   = int64
+uchar: Final  = uint8
+ushort: Final = uint16
+uint: Final   = uint32
+ulong: Final  = uint64
+half: Final   = float16
+float: Final  = float32
+double: Final = float64
+# fmt: on
