@@ -8,8 +8,10 @@ for its value (`float(x)`, `np.asarray(x)`, `if x`).
 from __future__ import annotations
 
 import contextvars
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import reduce
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -42,6 +44,8 @@ class Trace:
 
     def __init__(self, name: str) -> None:
         self.name, self.open = name, True
+        if "einops" in sys.modules:
+            import_module("uopc.numpy.einops_backend")
 
 
 # The run that is under way in this thread.
