@@ -51,6 +51,9 @@ KINDS = {
     "functions": Kind(
         "tests.fuzz.functions", "nested functions, precompiled and not, by values", 12
     ),
+    "derivatives": Kind(
+        "tests.fuzz.derivatives", "functions differentiated in every mode, against differences", 6
+    ),
     "kernels": Kind(
         "tests.fuzz.kernels", "kernels written by hand, against a simulation step by step", 12
     ),
