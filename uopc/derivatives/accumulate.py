@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from uopc.derivatives.rule import Rule
-from uopc.derivatives.values import Value
+from uopc.derivatives.values import Value, stored
 from uopc.errors import Unsupported
 from uopc.ir.builder import alu, fold, leaves, movement
 from uopc.ir.core import shapes
@@ -88,14 +88,15 @@ def _recurrence(a: UOp, b: UOp, axis: int, reverse: bool) -> UOp:
 
 def _holders(u: UOp, axis: int) -> UOp:
     """The place of the first element that is the greatest (least) so far."""
-    a = u.src[0]
+    a = stored(u.src[0])
+    totals = running(a, u.arg.op, axis)
     dims = shapes.shape(a)
     rank = len(dims)
     counter = movement.reshape(leaves.iota(dims[axis]), (dims[axis], *(1,) * (rank - axis - 1)))
     place = fold.cast(counter, place_dtype(dims[axis]))
     unlike = -math.inf if u.arg.op == "max" else math.inf
     before = _shifted(u, axis, 1, unlike)
-    new = alu.alu(a, Ops.CMPNE, before) & alu.alu(a, Ops.CMPEQ, u)
+    new = alu.alu(a, Ops.CMPNE, before) & alu.alu(a, Ops.CMPEQ, totals)
     held = alu.where(new, movement.expand(place, dims), leaves.const(place.dtype, 0))
     return running(held, "max", axis)
 

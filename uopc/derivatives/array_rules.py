@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from uopc.derivatives import gather
 from uopc.derivatives.rule import Rule
-from uopc.derivatives.values import Mask, Value, filled, times, total
+from uopc.derivatives.values import Mask, Value, filled, stored, times, total
 from uopc.errors import Unsupported
 from uopc.ir.builder import alu, fold, leaves, movement
 from uopc.ir.core import dtypes, shapes
@@ -140,9 +140,11 @@ class Greatest(Scatter):
     def _shares(self, u: UOp) -> tuple[UOp, UOp, UOp]:
         """Whether each element of the array is the result, whether each update is, and one over
         the number of those."""
-        _, a, places, value = u.src
-        kept = alu.alu(a, Ops.CMPEQ, u)
-        result = _rows_at(u, u)
+        places = u.src[2]
+        a, value = stored(u.src[1]), stored(u.src[3])
+        best = scatter(a, places, value, self.op)
+        kept = alu.alu(a, Ops.CMPEQ, best)
+        result = _rows_at(best, u)
         chosen = alu.alu(movement.expand(value, shapes.shape(result)), Ops.CMPEQ, result)
         count = scatter(fold.cast(kept, u.dtype), places, fold.cast(chosen, u.dtype), Ops.ADD)
         return kept, chosen, count.maximum(1.0).reciprocal()

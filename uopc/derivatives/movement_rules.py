@@ -14,6 +14,7 @@ from uopc.derivatives.values import (
     fit,
     nonzero,
     part,
+    stored,
     summed_to,
     times,
 )
@@ -149,7 +150,8 @@ def _share(u: UOp) -> Factor:
         return 1.0
     if u.arg.op == "mul":
         return accumulate.others(a, u.arg.axes)
-    best = alu.alu(a, Ops.CMPEQ, movement.reshape(u, _kept(u)))
+    a = stored(a)
+    best = alu.alu(a, Ops.CMPEQ, movement.reduce(a, u.arg.op, u.arg.axes, keepdims=True))
     count = movement.reduce(fold.cast(best, u.dtype), "add", u.arg.axes, keepdims=True)
     return Mask(best, scale=count.reciprocal())
 

@@ -12,7 +12,7 @@ from uopc.ir.builder import alu, fold, leaves, movement
 from uopc.ir.core import shapes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Shape
-from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp, intern
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,18 @@ def filled(u: Value, like: UOp) -> UOp:
 def fit(u: UOp, dims: Shape) -> UOp:
     """The value, repeated to a shape."""
     return u if shapes.shape(u) == dims else movement.expand(u, dims)
+
+
+_STORED = frozenset((Ops.PARAM, Ops.BUFFER, Ops.DATA, Ops.CONST, Ops.CONTIGUOUS))
+
+
+def stored(u: UOp) -> UOp:
+    """The value as numbers in memory: two kernels that compute it may round it in two ways, so that
+    it would not equal its own maximum."""
+    inner = u
+    while inner.op.movement:
+        inner = inner.src[0]
+    return u if inner.op in _STORED else leaves.located(intern(Ops.CONTIGUOUS, u.dtype, (u,)))
 
 
 def front_aligned(u: UOp, rank: int) -> UOp:

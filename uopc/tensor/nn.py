@@ -25,7 +25,8 @@ from uopc.tensor.reductions import along, average
 # ---------------------------------------------------------------- normalisation
 def _shifted(a: UOp, axis: Any) -> UOp:
     """Minus the maximum, so that the exponential cannot overflow."""
-    return alu.binary(Ops.SUB, a, movement.reduce(a, "max", axis, keepdims=True))
+    most = elementwise.detach(movement.reduce(a, "max", axis, keepdims=True))
+    return alu.binary(Ops.SUB, a, most)
 
 
 @rounded_once
@@ -79,7 +80,7 @@ def logsumexp(a: UOp, axis: Any = None, keepdims: bool = False) -> UOp:
 
 @rounded_once
 def _logsumexp(a: UOp, axes: tuple[int, ...], keepdims: bool) -> UOp:
-    most = movement.reduce(a, "max", axes, keepdims=True)
+    most = elementwise.detach(movement.reduce(a, "max", axes, keepdims=True))
     base = alu.where(isfinite(most), most, leaves.const(a.dtype, 0))
     weight = alu.alu(alu.binary(Ops.SUB, a, base), Ops.EXP)
     total = alu.alu(movement.reduce(weight, "add", axes, keepdims=True), Ops.LOG)
