@@ -14,9 +14,13 @@ import uopc
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
-NEEDS = {"digits": ["sklearn"], "sharpen": ["sklearn", "PIL"]}  # of the extra `test-full`
-NAMES = ("digits", "sharpen", "attention", "handwritten_kernel", "control")
-KERNELS = {"digits": 4, "sharpen": 1, "attention": 2, "handwritten_kernel": 1, "control": 1}
+# Of the extra `test-full`.
+NEEDS = {"digits": ["sklearn"], "train_digits": ["sklearn"], "sharpen": ["sklearn", "PIL"]}
+NAMES = ("digits", "train_digits", "sharpen", "attention", "handwritten_kernel", "control")
+KERNELS = {
+    "digits": 4, "train_digits": 4, "sharpen": 1, "attention": 2, "handwritten_kernel": 1,
+    "control": 1,
+}  # fmt: skip
 
 
 def skip_without_tools(name):
@@ -68,6 +72,7 @@ def test_sharpen_writes_both_pictures(tmp_path):
 
 WRONG = {
     "digits": ("network", lambda right: lambda weights, biases: right(weights, biases) * 0.99),
+    "train_digits": ("loss", lambda right: lambda w, x, y: right(w, x, y) * (1 + 1e-6)),
     "sharpen": ("reference", lambda right: lambda image: right(image) ^ 1),
     "attention": ("reference", lambda right: lambda *arrays: right(*arrays) + 1e-3),
     "handwritten_kernel": ("reference", lambda right: lambda x: (right(x)[0], right(x)[1] + 1)),
