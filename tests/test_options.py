@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -368,14 +369,27 @@ def test_an_unknown_option_is_named():
 
 @pytest.mark.parametrize("text, wanted", (
     ("3", 3), (" 5 ", 5), ("2,4", 2), ("4096", 4096), ("", 0), ("0", 0), ("-2", 0), ("4097", 0),
-    ("many", 0), (",2", 0), ("9" * 5000, 0),
+    ("many", 0), (",2", 0), ("9" * 5000, 0), ("1_0", 0), ("٣", 0), ("2.0", 0), ("+2", 2),
 ))  # fmt: skip
 def test_threads_as_openmp_was_told(text, wanted, monkeypatch):
-    assert config.from_environment({"OMP_NUM_THREADS": text}).threads == wanted
+    config._parsed.cache_clear()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        assert config.from_environment({"OMP_NUM_THREADS": text}).threads == wanted
+    ignored = [f"OMP_NUM_THREADS={text!r} is ignored: it is no number from 1 to 4096"]
+    assert [str(w.message) for w in told] == (ignored if text and not wanted else [])
     for own in ("0", "7"):
         both = {"OMP_NUM_THREADS": text, "UOPC_THREADS": own}
         assert config.from_environment(both).threads == int(own)
     monkeypatch.setenv("OMP_NUM_THREADS", text)
-    program = uopc.compile(rows())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = uopc.compile(rows())
     assert wanted == 0 or program._request.threads == wanted
+
+
+@pytest.mark.parametrize("text", ("1_0", "٣", "2.0", "many", "9" * 5000))
+def test_numbers_of_variables_are_plain(text):
+    with pytest.raises(UserError, match=r"UOPC_THREADS\) must be an integer from 0 to 4096"):
+        config.from_environment({"UOPC_THREADS": text})
     assert uopc.compile(rows(), threads=1)._request.threads == 1

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import uopc.tensor.methods  # noqa: F401
 from uopc import errors
+from uopc.backends import thread_limit
 from uopc.config import at_import, options
 from uopc.errors import Error, InvalidIR, Unsupported, UserError
 from uopc.ir import Ops, UOp
@@ -73,6 +74,7 @@ _LAZY |= dict.fromkeys(
 )  # fmt: skip
 _LAZY |= dict.fromkeys(("checkpoint", "custom_jvp", "custom_vjp"), "uopc.tracing.custom_rules")
 _LAZY_MODULES = {"cache": "uopc.cache", "random": "uopc.numpy.random"}
+thread_limit.register(__version__)
 at_import()  # UOPC_SPEC=2 verifies every node from the first one on
 
 

@@ -8,8 +8,10 @@ import contextvars
 import dataclasses
 import functools
 import os
+import re
 import sys
 import threading
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -123,22 +125,35 @@ _VARIABLES = tuple(map(variable, _KINDS))
 
 @functools.lru_cache(16)
 def _parsed(texts: tuple[str | None, ...], openmp_threads: str) -> Options:
-    """The options of the values of all variables. As many threads as OpenMP was told to take, a
-    number for each level of nesting, if no variable of ours says more."""
+    """The options of the values of all variables. As many threads as OpenMP was told to take, if no
+    variable of ours says more."""
     fields: dict[str, Any] = {}
-    outermost = openmp_threads.split(",")[0].strip()
-    with contextlib.suppress(ValueError):
-        if 0 < int(outermost) <= MOST_THREADS:
-            fields["threads"] = int(outermost)
+    if openmp_threads and not texts[list(_KINDS).index("threads")]:
+        fields["threads"] = _openmp_threads(openmp_threads)
     for (name, kind), text in zip(_KINDS.items(), texts):
         if text or (name == "cache_dir" and text is not None):  # set and empty turns it off
             fields[name] = text
         if text and kind is bool:  # NO_COLOR may have any value, as in other tools
             fields[name] = _ON_OFF.get(text.lower(), name == "no_color" or text)
-        if text and kind is int:
-            with contextlib.suppress(ValueError):
-                fields[name] = int(text)
+        if text and kind is int and _NUMBER.fullmatch(text):  # else Options refuses it
+            fields[name] = int(text)
     return Options(**fields)
+
+
+_NUMBER = re.compile(r"\s*\+?[0-9]{1,18}\s*")  # int() takes 1_0 and other digits, too
+
+
+def _openmp_threads(text: str) -> int:
+    """The number for the outermost level of nesting. As in OpenMP, a text that has none is ignored
+    with a warning."""
+    outermost = text.split(",")[0]
+    if _NUMBER.fullmatch(outermost) and 0 < int(outermost) <= MOST_THREADS:
+        return int(outermost)
+    warnings.warn(
+        f"OMP_NUM_THREADS={text!r} is ignored: it is no number from 1 to {MOST_THREADS}",
+        RuntimeWarning, stacklevel=2,
+    )  # fmt: skip
+    return 0
 
 
 def texts(options: Options) -> dict[str, str]:

@@ -118,7 +118,9 @@ end:
 define void @spread(ptr %pool, ptr %function, ptr %context, i64 %chunks, i64 %helpers) {
 start:
   %beyond_first = sub i64 %chunks, 1
-  %useful = call i64 @llvm.smin.i64(i64 %helpers, i64 %beyond_first)
+  %wanted = call i64 @llvm.smin.i64(i64 %helpers, i64 %beyond_first)
+  %most = atomic i64 %pool {p.most} monotonic
+  %useful = call i64 @llvm.smin.i64(i64 %wanted, i64 %most)
   if sgt i64 %useful, 0 and slt i64 %chunks, {closed} then %enter else %serial
 enter:
   %busy_at = getelementptr i8, ptr %pool, i64 {p.busy}

@@ -79,7 +79,8 @@ STRUCTURES = {"single": 0, "tuple": 1, "list": 2, "dict": 3}
 # worker has a line from `workers` on: asleep flag, lock.
 POOL = {
     "word": 0, "done": 64, "function": 128, "context": 136, "chunks": 144, "helpers": 152,
-    "busy": 192, "spin": 256, "acquire": 264, "release": 272, "yield": 280, "workers": 320,
+    "busy": 192, "spin": 256, "acquire": 264, "release": 272, "yield": 280, "most": 288,
+    "workers": 320,
 }  # fmt: skip
 POOL_LINE = 64
 # `next chunk` of a closed job, above every chunk number: a late worker cannot claim.

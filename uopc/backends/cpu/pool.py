@@ -12,6 +12,7 @@ import os
 import threading
 import time
 
+from uopc.backends import thread_limit
 from uopc.backends.cpu.elf_loader import address_of, function_address, map_private
 from uopc.backends.cpu.native import CLOSED, POOL, POOL_LINE, Runtime, install
 from uopc.backends.detect import MOST_CORES
@@ -55,6 +56,8 @@ class Pool:
         self._wanted = self.workers = 0
         self._word("word").value = CLOSED
         self._word("spin").value = _spins(runtime)
+        thread_limit.on_change.append(self.take_limit)
+        self.take_limit()
         for field, library, function in (
             ("acquire", ctypes.pythonapi, "PyThread_acquire_lock"),
             ("release", ctypes.pythonapi, "PyThread_release_lock"),
@@ -64,6 +67,11 @@ class Pool:
 
     def _word(self, field: str, extra: int = 0) -> ctypes.c_int64:
         return ctypes.c_int64.from_address(self.address + POOL[field] + extra)
+
+    def take_limit(self) -> None:
+        """Let launches from now on take no more threads than the process may."""
+        limit = thread_limit.limit
+        self._word("most").value = MAX_WORKERS if limit is None else limit - 1
 
     def grow(self, workers: int) -> int:
         """Start workers until `workers` run or the system refuses one. Returns their number."""
