@@ -19,7 +19,7 @@ import uopc.numpy as unp
 from tests.public_names import documented, public
 from uopc.tensor import examples
 
-FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
+FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 # What an example need not import: `docs/api.md` says so.
 NAMES = {"np": np, "uopc": uopc, "unp": unp, "dtypes": uopc.dtypes}
 # Parts of the package, so that processes share the work; the last: all the rest.

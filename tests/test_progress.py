@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import subprocess
 import sys
 import types
 
@@ -69,11 +70,42 @@ def test_it_is_off(off: str, monkeypatch: pytest.MonkeyPatch) -> None:
         assert other.getvalue() == ""
 
 
-def test_a_notebook_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("shell", "shown"), [
+    (types.SimpleNamespace(kernel="one"), True),  # of a notebook
+    (types.SimpleNamespace(), False),  # of IPython on a terminal, its output in a file
+    (None, False),  # IPython and ipykernel are imported, and run nothing
+])  # fmt: skip
+def test_a_running_kernel_shows_it(
+    shell: object, shown: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    assert not uopc.config.is_interactive()
+    monkeypatch.delitem(sys.modules, "IPython", raising=False)
     monkeypatch.setitem(sys.modules, "ipykernel", types.ModuleType("ipykernel"))
-    assert uopc.config.is_interactive()
+    assert not uopc.config.is_interactive()
+    ipython = types.SimpleNamespace(get_ipython=lambda: shell)
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    assert uopc.config.is_interactive() == shown
+
+
+KERNEL = """
+import io, sys
+sys.stderr = io.StringIO()
+import ipykernel.kernelapp, uopc
+print(uopc.config.is_interactive())
+from ipykernel.inprocess.manager import InProcessKernelManager
+manager = InProcessKernelManager()
+manager.start_kernel()
+client = manager.client()
+client.start_channels()
+client.execute("import sys, uopc; sys.__stdout__.write(str(uopc.config.is_interactive()))")
+"""
+
+
+@pytest.mark.slow
+def test_in_a_kernel_of_ipython() -> None:
+    pytest.importorskip("ipykernel")
+    run = subprocess.run([sys.executable, "-c", KERNEL], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["False", "True"]
 
 
 def test_steps_never_go_back() -> None:

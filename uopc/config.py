@@ -206,7 +206,8 @@ def is_interactive() -> bool:
     with contextlib.suppress(ValueError, AttributeError):  # it is closed, or is no file
         if stderr.isatty():
             return True
-    return "ipykernel" in sys.modules
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return hasattr(shell, "kernel")  # that of a notebook has one, that of a terminal has not
 
 
 _current: contextvars.ContextVar[Options | None] = contextvars.ContextVar("uopc", default=None)
