@@ -6,7 +6,9 @@ import dataclasses
 import gc
 import inspect
 import pickle
+import re
 import threading
+import warnings
 import weakref
 from collections import OrderedDict, namedtuple
 from typing import Any
@@ -549,3 +551,121 @@ def test_random_numbers_in_a_traced_function() -> None:
     assert keys.shape == (2, 2) and keys.dtype == np.uint32
     np.testing.assert_array_equal(noisy(key, X)[1], y)
     assert (noisy(keys[1], X)[1] != y).all()
+
+
+# ---------------------------------------------------------------- frozen dataclasses as statics
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    scale: Any
+    name: str = dataclasses.field(default="", compare=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Loose:
+    """All with a sign are equal; its field may be a list."""
+
+    values: Any
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Loose)
+
+    def __hash__(self) -> int:
+        return 7
+
+
+@pytest.mark.parametrize("values", [(0.0, -0.0), (1, 1.0, True), ((1,), (True,)), (2.0, 2)])
+def test_fields_of_static_dataclasses_are_told_apart(values: tuple[Any, ...]) -> None:
+    seen: list[Any] = []
+    f = uopc.jit(lambda x, s: (seen.append(s.scale), x)[1], static_argnames="s")
+    for _ in range(2):
+        for value in values:
+            f(X, Settings(value))
+            f(X, Settings(value, name="another"))  # which does not count
+    assert list(map(repr, seen)) == list(map(repr, values))
+
+
+def test_static_dataclasses_in_others_and_with_their_own_hash() -> None:
+    f = uopc.jit(lambda x, s: x / s.scale.scale, static_argnames="s")
+    assert f(X, Settings(Settings(0.0)))[0] == np.inf
+    assert f(X, Settings(Settings(-0.0)))[0] == -np.inf
+    g = uopc.jit(lambda x, s: x * len(s.values), static_argnames="s")
+    for _ in range(2):
+        np.testing.assert_array_equal(g(X, Loose([1, 2])), X * 2)
+    assert g.cache_info().programs == 1
+
+
+# ---------------------------------------------------------------- errors that name the way out
+def test_recursion_without_end_through_static_arguments() -> None:
+    @uopc.jit(static_argnames="n")
+    def forever(x: Any, n: int) -> Any:
+        return x + forever(x, n + 1)
+
+    line = forever._function.__code__.co_firstlineno + 2
+    for _ in range(2):  # and it is not stuck
+        with pytest.raises(uopc.UserError, match=r"forever has called itself \d+ times") as caught:
+            forever(X, 0)
+        assert f"{__file__}:{line} in forever" in str(caught.value)
+        assert re.search(r"the last time with n=\d+: .* static arguments", str(caught.value))
+    with pytest.raises(RecursionError):  # of the user's own
+        uopc.jit(lambda x: (lambda f: f(f))(lambda f: f(f)))(X)
+
+
+def test_deep_containers_and_recursion_that_ends() -> None:
+    deep: Any = X
+    for _ in range(150):
+        deep = [deep]
+    found = uopc.jit(lambda v: v)(deep)
+    for _ in range(150):
+        (found,) = found
+    np.testing.assert_array_equal(found, X)
+
+    @uopc.jit(static_argnames="n")
+    def total(x: Any, n: int) -> Any:
+        return x + total(x, n - 1) if n else x
+
+    np.testing.assert_array_equal(total(X, 60), X * 61)
+
+
+@pytest.mark.parametrize(("value", "path", "kind"), [
+    (np.ones(2, complex), "y", "complex128"), (np.array(["a"]), "y", "<U1"),
+    ({"w": [X, np.ones(2, complex)]}, r"y\.w\.1", "complex128"),
+    (np.array([None]), "y", "object"), (np.array(["2020"], "M8[D]"), "y", "datetime64"),
+])  # fmt: skip
+def test_a_dtype_that_there_is_not_names_the_argument(value: Any, path: str, kind: str) -> None:
+    f = uopc.jit(lambda x, y: x, name="f")
+    with pytest.raises(uopc.errors.UserTypeError, match=rf"argument {path}: no dtype for.*{kind}"):
+        f(X, value)
+
+
+def matrix() -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # NumPy advises against them, too
+        return np.matrix([[1.0, 2.0], [3.0, 4.0]])
+
+
+SQUARE = np.ones((2, 2))
+P = uopc.param("p", (2, 2), "f8")
+
+
+@pytest.mark.parametrize("use", [
+    lambda m: uopc.jit(lambda x: x * x)(m), lambda m: uopc.jit(lambda x: x)({"a": [m]}),
+    lambda m: uopc.jit(lambda x: x * m)(SQUARE), lambda m: uopc.jit(lambda x: m * x)(SQUARE),
+    lambda m: uopc.compile(P * 2)(m), lambda m: uopc.compile(P * 2)(p=m), lambda m: P * m,
+    lambda m: m * P, lambda m: m @ unp.ones((2, 2)), lambda m: unp.sum(m), uopc.constant,
+    lambda m: unp.where(P > 0, m, P),
+])  # fmt: skip
+def test_matrices_are_refused(use: Any) -> None:
+    with pytest.raises(uopc.errors.UserTypeError, match=r"a matrix is not accepted.*np\.asarray"):
+        use(matrix())
+    with pytest.raises(uopc.errors.UserTypeError, match="a masked array is not accepted"):
+        f = uopc.jit(lambda x: x * x)
+        f(SQUARE)
+        f(np.ma.array(SQUARE))
+    np.testing.assert_array_equal(uopc.compile(P * 2)(np.asarray(matrix())), matrix().A * 2)
+
+
+def test_a_matrix_after_an_array_of_its_kind() -> None:
+    f = uopc.jit(lambda x: x * x)
+    f(SQUARE)
+    with pytest.raises(uopc.errors.UserTypeError, match="a matrix is not accepted"):
+        f(matrix())

@@ -7,10 +7,12 @@ of the same kind, by dtypes, shapes, containers and static values, goes to the p
 from __future__ import annotations
 
 import contextvars
+import dataclasses
 import functools
 import inspect
 import keyword
 import re
+import reprlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +22,7 @@ import numpy as np
 
 from uopc import config, driver
 from uopc.errors import UserError, UserTypeError
-from uopc.ir.builder import operands
+from uopc.ir.builder import checks, operands
 from uopc.ir.core import dtypes, shapes, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.trace import made_at
@@ -33,6 +35,7 @@ from uopc.tracing.pytrees import LEAF, flatten, unflatten
 
 _chosen = config.chosen
 _MOST_PROGRAMS = 1024
+_DEEP_CALLS = 16  # a full stack is theirs, from so many calls of a function within itself on
 _MOST_SIZE = 1 << 28  # of a dimension that has a name and no bounds
 _OF_NUMBERS = {bool: np.dtype(bool), int: np.dtype(np.int64), float: np.dtype(np.float64)}
 # The functions that are being traced in this thread, with the kinds of their arguments.
@@ -255,8 +258,12 @@ class Jitted:
                 f"{self._name}(): argument {path} is no array but {type(leaf).__name__}: name it"
                 f" in static_argnames, or register its class with uopc.register_pytree"
             )
-        t = found.dtype
-        dtype = t if isinstance(t, dtypes.DType) else dtypes.from_numpy(np.dtype(t))
+        checks.usual_array(f"{self._name}(): argument {path}", found)
+        try:
+            t = found.dtype
+            dtype = t if isinstance(t, dtypes.DType) else dtypes.from_numpy(np.dtype(t))
+        except UserTypeError as error:
+            raise UserTypeError(f"{self._name}(): argument {path}: {error}") from None
         return (dtype, self._dims_of(path, tuple(found.shape)), False), found
 
     def _dims_of(self, path: str, shape: tuple[int, ...]) -> tuple[Any, ...]:
@@ -358,8 +365,24 @@ class Jitted:
             ordered = {n: known[n] for n in self._signature.parameters if n in known}
             bound = inspect.BoundArguments(self._signature, OrderedDict(ordered))
             return self._function(*bound.args, **bound.kwargs)
+        except RecursionError as error:
+            self._check_recursion(sum(f is self for f, _ in running), kind, error)
+            raise
         finally:
             _tracing.reset(token)
+
+    def _check_recursion(self, depth: int, kind: _Kind, error: RecursionError) -> None:
+        """UserError if this function, run within itself so often, has filled Python's stack."""
+        call = error.__traceback__ and error.__traceback__.tb_next  # in the function
+        code = getattr(inspect.unwrap(self._function), "__code__", None)
+        if depth < _DEEP_CALLS or call is None or call.tb_frame.f_code is not code:
+            return
+        static = ", ".join([f"{n}={reprlib.repr(v)}" for n, v in kind.static.items()])
+        raise UserError(
+            f"{self._name} has called itself {depth} times, the last time with {static}: while it"
+            " is traced, static arguments alone end a recursion, and a loop goes deeper"
+            f"\n  calls itself at {code.co_filename}:{call.tb_lineno} in {code.co_name}"
+        ) from None
 
     def _inlined(self, kind: _Kind, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """The function as part of the graph that its arguments belong to."""
@@ -487,11 +510,20 @@ def _no_program(*args: Any) -> Any:
 
 
 def _exactly(value: Any) -> Any:
-    """A key of a static value: 1, 1.0 and True differ, 0.0 and -0.0 too, also inside of tuples."""
+    """A key of a static value: 1, 1.0 and True differ, 0.0 and -0.0 too, also inside of tuples and
+    frozen dataclasses."""
     if isinstance(value, tuple):
         return type(value), tuple([_exactly(v) for v in value])
     if isinstance(value, frozenset):
         return type(value), frozenset([_exactly(v) for v in value])
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        compared = [f for f in dataclasses.fields(value) if f.compare and f.hash is not False]
+        fields = tuple([_exactly(getattr(value, f.name)) for f in compared])
+        try:
+            hash(fields)
+        except TypeError:  # the class has a hash of its own
+            return type(value), value
+        return type(value), value, fields
     exact = isinstance(value, (float, complex, np.floating))
     return type(value), repr(value) if exact else value
 

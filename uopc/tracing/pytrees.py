@@ -30,6 +30,7 @@ class Structure(NamedTuple):
 
 
 LEAF = "*"
+_DEEPEST = 200  # containers in containers
 
 
 def register_pytree(kind: type, flatten: Flatten, unflatten: Unflatten) -> None:
@@ -61,19 +62,18 @@ def flatten(value: Any) -> tuple[list[tuple[str, Any]], Any]:
     UserError where a container contains itself.
     """
     leaves: list[tuple[str, Any]] = []
-    try:
-        return leaves, _taken_apart(value, "", leaves)
-    except RecursionError:
-        raise UserError("a container is nested too deeply, or contains itself") from None
+    return leaves, _taken_apart(value, "", leaves, 0)
 
 
-def _taken_apart(value: Any, path: str, leaves: list[tuple[str, Any]]) -> Any:
+def _taken_apart(value: Any, path: str, leaves: list[tuple[str, Any]], depth: int) -> Any:
+    if depth > _DEEPEST:
+        raise UserError("a container is nested too deeply, or contains itself")
     found = split(value)
     if found is None:
         leaves.append((path, value))
         return LEAF
     detail, names, children = found
-    parts = [_taken_apart(c, f"{path}.{n}", leaves) for n, c in zip(names, children)]
+    parts = [_taken_apart(c, f"{path}.{n}", leaves, depth + 1) for n, c in zip(names, children)]
     return Structure(type(value), detail, tuple(names), tuple(parts))
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from uopc.backends.cpu.bounded_cache import BoundedMap
 from uopc.backends.plan import AnyArray, AnyDtype, Argument, Condition, Dim, Plan, Result, Shape
 from uopc.errors import UserError, UserTypeError
+from uopc.ir.builder import checks
 from uopc.ir.index.size_conditions import holds, message
 
 # Steps that NumPy may take to tell interleaved arrays apart: exponential in the worst case.
@@ -140,8 +141,7 @@ def _as_array(label: str, value: object) -> AnyArray:
     if type(value) is np.ndarray:
         return value
     if isinstance(value, np.ndarray):
-        if isinstance(value, np.ma.MaskedArray):
-            raise UserTypeError(f"{label}: a masked array is not accepted; pass its data")
+        checks.usual_array(label, value)
         return value.view(np.ndarray)
     try:
         if hasattr(value, "__array_interface__"):

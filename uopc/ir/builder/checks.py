@@ -63,8 +63,23 @@ def number(who: str, value: Any) -> float:
     return found
 
 
+def usual_array(who: str, value: Any) -> None:
+    """UserTypeError for arrays of NumPy whose operators mean something else."""
+    if type(value) is np.ndarray or not isinstance(value, np.ndarray):
+        return
+    if isinstance(value, np.ma.MaskedArray):
+        raise UserTypeError(f"{who}: a masked array is not accepted; pass its data")
+    if isinstance(value, np.matrix):
+        raise UserTypeError(
+            f"{who}: a matrix is not accepted, since its * is a product of matrices: pass"
+            " np.asarray(matrix), and write @ for products"
+        )
+
+
 def array(who: str, value: Any) -> npt.NDArray[Any]:
-    """The value as a NumPy array; UserError for rows of unlike lengths."""
+    """The value as a NumPy array; UserError for rows of unlike lengths, UserTypeError for masked
+    arrays and matrices."""
+    usual_array(who, value)
     try:
         return np.asarray(value)
     except ValueError as error:

@@ -127,8 +127,6 @@ def constant(value: Any, dtype: DTypeLike | None = None) -> UOp:
     """
     if type(value) in (bool, int, float):
         return as_uop(value) if dtype is None else leaves.const(element_dtype(dtype), value)
-    if isinstance(value, np.ma.MaskedArray):
-        raise UserTypeError("constant: a masked array is not accepted; pass its data")
     array = checks.array("constant", value)
     try:
         found = dtypes.from_numpy(array.dtype)
