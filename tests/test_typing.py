@@ -79,6 +79,23 @@ def grows(x: unp.Array) -> unp.Array:
     return unp.astype(equal, unp.bool).mean() * unp.pi + float(unp.median(x)) + same.sum()
 
 
+def loss(w: unp.Array, x: unp.Array) -> unp.Array:
+    return (unp.tanh(x @ w) ** 2).mean()
+
+
+@uopc.custom_jvp
+def rounded(x: unp.Array) -> unp.Array:
+    return unp.round(x)
+
+
+rounded.defjvp(lambda primals, tangents: (rounded(*primals), tangents[0]))
+slope = uopc.jit(uopc.grad(loss))
+rows = uopc.jit(uopc.vmap(loss, in_axes=(None, 0)))
+x = uopc.param("x", (3,))
+gradient: UOp = uopc.grad((x * x).sum(), x)
+print(slope(np.ones((3, 2)), np.ones((4, 3))), rows(np.eye(3), np.ones((2, 3))), gradient)
+
+
 def main() -> None:
     n = uopc.variable("n", 1, 64)
     x = uopc.param("x", (n, 3), "f4")
@@ -90,7 +107,7 @@ def main() -> None:
         program = uopc.compile({"y": y, "z": z}, name="rows", threads=chosen.threads)
     a: npt.NDArray[np.float32] = np.ones((4, 3), "f4")
     result = program(a, w=np.eye(3))
-    total: float = result["z"].sum() + program.stats["seconds"]
+    total: float = result["z"].sum() + len(program.stats)
     print(total, program.stages["linearize"], program.inputs[0].name)
     moved = step(State(unp.zeros(2), unp.ones(2)), 0.5)
     print(moved.place, power(a, n=2), step.cache_info().hits, step.lower(moved, 0.5))
@@ -100,6 +117,7 @@ def main() -> None:
         print(error)
     uopc.parse(uopc.print_graph(y))
     uopc.cache.clear()
+    print("all done")
 
 
 main()
@@ -164,6 +182,16 @@ def checker(request: pytest.FixtureRequest) -> str:
 def test_a_user_program_passes(checker: str, tmp_path: Path) -> None:
     found = checked(checker, tmp_path, PROGRAM)
     assert [row for row in found if row[1] == "error"] == []
+
+
+@pytest.mark.slow
+def test_the_user_program_runs(tmp_path: Path) -> None:
+    file = tmp_path / "user.py"
+    file.write_text(PROGRAM, "utf-8")
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "UOPC_CACHE_DIR": str(tmp_path / "cache")}
+    run = subprocess.run([sys.executable, file], capture_output=True, text=True, env=environment)
+    assert run.returncode == 0, run.stderr
+    assert "<UOp MUL float32 (n, 3)>" in run.stdout and "all done" in run.stdout
 
 
 @pytest.mark.slow

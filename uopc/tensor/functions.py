@@ -34,7 +34,7 @@ def function(
 ) -> Callable[..., Any]: ...
 @overload
 def function(
-    f: None = None, *, precompile: bool = False, name: str | None = None
+    *, precompile: bool = False, name: str | None = None
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]: ...
 def function(
     f: Callable[..., Any] | None = None, *, precompile: bool = False, name: str | None = None

@@ -449,9 +449,7 @@ class _Options(TypedDict, total=False):
 @overload
 def jit(function: Callable[..., Any], **options: Unpack[_Options]) -> Jitted: ...
 @overload
-def jit(
-    function: None = None, **options: Unpack[_Options]
-) -> Callable[[Callable[..., Any]], Jitted]: ...
+def jit(**options: Unpack[_Options]) -> Callable[[Callable[..., Any]], Jitted]: ...
 def jit(
     function: Callable[..., Any] | None = None, *, static_argnames: str | Iterable[str] = (),
     donate_argnames: str | Iterable[str] = (), dims: Mapping[str, Sequence[Any]] | None = None,
