@@ -208,6 +208,8 @@ def test_bernoulli() -> None:
         (lambda: random.bits(KEY, 3, dtypes.int32), "must be an unsigned integer, got int32"),
         (lambda: random.uniform(KEY, 3, dtypes.int32), "uniform: the dtype must be a float"),
         (lambda: random.normal(KEY, 3, dtypes.fp8e4m3), "normal: the dtype must be a float"),
+        (lambda: random.normal(KEY, 3, "f3"), "normal: expected a dtype such as"),
+        (lambda: random.gumbel(KEY, 3, np.int64), "gumbel: the dtype must be .*, got int64"),
         (
             lambda: random.uniform(KEY, 3, low=1, high=1),
             "expected low < high, .* float32, got 1 and 1",
@@ -218,7 +220,7 @@ def test_bernoulli() -> None:
         (lambda: random.randint(KEY, 3, 5, 5), "randint: expected .* got 5 and 5"),
         (lambda: random.randint(KEY, 3, 0, 257, dtypes.uint8), "randint: expected 0 <= low"),
         (lambda: random.randint(KEY, 3, 0.5, 2), "randint: low must be an int, got 0.5"),
-        (lambda: random.bits(KEY, 3, "u4"), "must be an unsigned integer, got 'u4'"),
+        (lambda: random.bits(KEY, 3, "i4"), "must be an unsigned integer, got int32"),
         (lambda: random.randint(KEY, 3, 0, 2, dtypes.bool_), "must be an integer, got bool"),
         (lambda: random.bernoulli(KEY, 1.5), "bernoulli: p must be from 0 to 1, got 1.5"),
     ],
@@ -226,3 +228,14 @@ def test_bernoulli() -> None:
 def test_bad_arguments(make: Any, message: str) -> None:
     with pytest.raises(uopc.UserError, match=message):
         make()
+
+
+@pytest.mark.parametrize("draw", [
+    random.uniform, random.normal, random.exponential, random.gumbel,
+    lambda key, shape, dtype: random.truncated_normal(key, -1, 1, shape, dtype),
+])  # fmt: skip
+def test_dtypes_as_numpy_spells_them(draw):
+    for spelled in ("f8", np.float64, float, np.dtype("f8")):
+        assert draw(KEY, (3,), spelled) is draw(KEY, (3,), dtypes.float64)
+    assert random.bits(KEY, (3,), np.uint8) is random.bits(KEY, (3,), dtypes.uint8)
+    assert random.randint(KEY, (3,), 0, 9, "i8") is random.randint(KEY, (3,), 0, 9, dtypes.int64)

@@ -14,7 +14,7 @@ from uopc.errors import UserError, UserTypeError
 from uopc.ir.builder import alu, checks, leaves, movement, operands
 from uopc.ir.builder.fold import cast
 from uopc.ir.core import bounds, dtypes, shapes
-from uopc.ir.core.dtypes import DType
+from uopc.ir.core.dtypes import DType, DTypeLike
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.tensor import indexing, random, reductions, sorting
@@ -25,7 +25,7 @@ __all__ = [
 
 
 # ---------------------------------------------------------------- floats
-def exponential(key: UOp, shape: Any = (), dtype: DType = dtypes.float32) -> UOp:
+def exponential(key: UOp, shape: Any = (), dtype: DTypeLike = dtypes.float32) -> UOp:
     """Floats of the exponential distribution with mean 1: minus the logarithm of a uniform number.
 
     None is 0, and no float32 or narrower one is above 23 (no float64 above 46). UserTypeError for a
@@ -36,11 +36,12 @@ def exponential(key: UOp, shape: Any = (), dtype: DType = dtypes.float32) -> UOp
         >>> bool(x.min() > 0), bool(abs(x.mean() - 1) < 0.05)
         (True, True)
     """
+    dtype = checks.any_dtype("exponential", dtype)
     u = _inside("exponential", key, random.dims_of("exponential", shape), dtype)
     return cast(-u.log(), dtype)
 
 
-def gumbel(key: UOp, shape: Any = (), dtype: DType = dtypes.float32) -> UOp:
+def gumbel(key: UOp, shape: Any = (), dtype: DTypeLike = dtypes.float32) -> UOp:
     """Floats of the standard Gumbel distribution: minus the logarithm of an exponential number.
 
     All are finite. UserTypeError for a dtype that is not a float of 16 to 64 bits.
@@ -50,6 +51,7 @@ def gumbel(key: UOp, shape: Any = (), dtype: DType = dtypes.float32) -> UOp:
         >>> bool(abs(x.mean() - 0.5772) < 0.05)
         True
     """
+    dtype = checks.any_dtype("gumbel", dtype)
     return cast(_gumbel("gumbel", key, random.dims_of("gumbel", shape), dtype), dtype)
 
 
@@ -59,7 +61,7 @@ def _gumbel(who: str, key: UOp, dims: shapes.Shape, dtype: DType) -> UOp:
 
 
 def truncated_normal(
-    key: UOp, lower: float, upper: float, shape: Any = (), dtype: DType = dtypes.float32
+    key: UOp, lower: float, upper: float, shape: Any = (), dtype: DTypeLike = dtypes.float32
 ) -> UOp:
     """Floats of the standard normal distribution under the condition that they are from `lower` to
     `upper`, which are numbers, or infinite.
@@ -74,7 +76,7 @@ def truncated_normal(
         >>> bool(x.min() >= -2), bool(x.max() <= 2)
         (True, True)
     """
-    random.check_float("truncated_normal", dtype)
+    dtype = random.float_dtype("truncated_normal", dtype)
     low, high = (_bound(v) for v in (lower, upper))
     if not low < high:
         raise UserError(
@@ -107,8 +109,7 @@ def _facts(wide: DType) -> Any:
 
 def _inside(who: str, key: UOp, dims: shapes.Shape, dtype: DType) -> UOp:
     """Numbers in (0, 1), computed of words of 32 or 64 bits: the smaller, the finer."""
-    random.check_float(who, dtype)
-    wide = _wide(dtype)
+    wide = _wide(random.float_dtype(who, dtype))
     word = dtypes.uint64 if wide is dtypes.float64 else dtypes.uint32
     u = (cast(random.bits_of(who, key, dims, word), wide) + 0.5) * 2.0**-word.bits
     return u.minimum(1 - float(_facts(wide).epsneg))

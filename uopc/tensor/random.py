@@ -19,7 +19,7 @@ from uopc.ir.builder import alu, checks, leaves, movement
 from uopc.ir.builder.fold import cast
 from uopc.ir.builder.operands import as_dim
 from uopc.ir.core import bounds, dtypes, shapes
-from uopc.ir.core.dtypes import DType
+from uopc.ir.core.dtypes import DType, DTypeLike
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.tensor.creation import full
@@ -76,7 +76,7 @@ def fold_in(key: UOp, data: Any) -> UOp:
 
 
 # ---------------------------------------------------------------- numbers
-def bits(key: UOp, shape: Any = (), dtype: DType = dtypes.uint32) -> UOp:
+def bits(key: UOp, shape: Any = (), dtype: DTypeLike = dtypes.uint32) -> UOp:
     """Integers of which every bit is random, of an unsigned dtype. UserTypeError for another.
 
     `shape` is a size or several, ints or variables. The generator is threefry-2x32 with 20 rounds
@@ -87,14 +87,16 @@ def bits(key: UOp, shape: Any = (), dtype: DType = dtypes.uint32) -> UOp:
         >>> uopc.compile(uopc.random.bits(uopc.random.key(0), (2,)))()
         array([4070199207, 4202968722], dtype=uint32)
     """
-    if not isinstance(dtype, DType) or dtype not in _WORDS.values():
-        raise UserTypeError(f"bits: the dtype must be an unsigned integer, got {_name(dtype)}")
-    return bits_of("bits", key, dims_of("bits", shape), dtype)
+    word = checks.any_dtype("bits", dtype)
+    if word not in _WORDS.values():
+        raise UserTypeError(f"bits: the dtype must be an unsigned integer, got {word.name}")
+    return bits_of("bits", key, dims_of("bits", shape), word)
 
 
 def uniform(
-    key: UOp, shape: Any = (), dtype: DType = dtypes.float32, low: float = 0.0, high: float = 1.0
-) -> UOp:
+    key: UOp, shape: Any = (), dtype: DTypeLike = dtypes.float32, low: float = 0.0,
+    high: float = 1.0,
+) -> UOp:  # fmt: skip
     """Floats in [low, high), which are numbers: never `high` itself.
 
     In [0, 1) they are the multiples of 2⁻ᵖ, all equally likely, where a float has p bits (24 for
@@ -106,7 +108,7 @@ def uniform(
         >>> u.shape, bool((5 <= u).all() and (u < 6).all())
         ((2, 3), True)
     """
-    check_float("uniform", dtype)
+    dtype = float_dtype("uniform", dtype)
     first, last = checks.number("uniform", low), checks.number("uniform", high)
     # Of the dtype, so that a bound that it rounds is respected too.
     as_dtype = np.array([first, last]).astype(dtype.numpy)
@@ -127,7 +129,7 @@ def uniform(
     return alu.where(cast(scaled, wide) < below, scaled, full((), below, dtype))
 
 
-def normal(key: UOp, shape: Any = (), dtype: DType = dtypes.float32) -> UOp:
+def normal(key: UOp, shape: Any = (), dtype: DTypeLike = dtypes.float32) -> UOp:
     """Floats of the standard normal distribution (Box and Muller's method). They are as exact as
     `log` and `cos`: the interpreter may differ in the last places.
 
@@ -141,7 +143,7 @@ def normal(key: UOp, shape: Any = (), dtype: DType = dtypes.float32) -> UOp:
         >>> bool(abs(x.mean()) < 0.05), bool(abs(x.std() - 1) < 0.05)
         (True, True)
     """
-    check_float("normal", dtype)
+    dtype = float_dtype("normal", dtype)
     dims = dims_of("normal", shape)
     if dtype is dtypes.float64:
         pair = split(key)
@@ -172,7 +174,7 @@ def bernoulli(key: UOp, p: Any = 0.5, shape: Any = ()) -> UOp:
     return alu.binary(Ops.CMPLT, drawn, p)
 
 
-def randint(key: UOp, shape: Any, low: int, high: int, dtype: DType = dtypes.int32) -> UOp:
+def randint(key: UOp, shape: Any, low: int, high: int, dtype: DTypeLike = dtypes.int32) -> UOp:
     """Integers from low to high - 1, which are ints. The probabilities of two of them differ by
     less than one part in 2³².
 
@@ -187,8 +189,9 @@ def randint(key: UOp, shape: Any, low: int, high: int, dtype: DType = dtypes.int
         >>> throws.dtype, sorted(set(throws.tolist()))
         (dtype('int32'), [1, 2, 3, 4, 5, 6])
     """
-    if not isinstance(dtype, DType) or dtype not in _INTS:
-        raise UserTypeError(f"randint: the dtype must be an integer, got {_name(dtype)}")
+    dtype = checks.any_dtype("randint", dtype)
+    if dtype not in _INTS:
+        raise UserTypeError(f"randint: the dtype must be an integer, got {dtype.name}")
     for name, end in (("low", low), ("high", high)):
         if isinstance(end, bool) or not isinstance(end, (int, np.integer)):
             raise UserTypeError(f"randint: {name} must be an int, got {end!r}")
@@ -223,16 +226,14 @@ def dims_of(who: str, shape: Any) -> shapes.Shape:
     return dims
 
 
-def _name(dtype: Any) -> str:
-    return dtype.name if isinstance(dtype, DType) else repr(dtype)
-
-
-def check_float(who: str, dtype: DType) -> None:
-    """UserTypeError for a dtype of which no random numbers are made."""
-    if not isinstance(dtype, DType) or dtype not in _PRECISION:
+def float_dtype(who: str, dtype: DTypeLike) -> DType:
+    """The dtype; UserTypeError for one of which no random numbers are made."""
+    found = checks.any_dtype(who, dtype)
+    if found not in _PRECISION:
         raise UserTypeError(
-            f"{who}: the dtype must be a float of 16 to 64 bits, got {_name(dtype)}"
+            f"{who}: the dtype must be a float of 16 to 64 bits, got {found.name}"
         )
+    return found
 
 
 def _word(who: str, name: str, value: Any) -> UOp:
