@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from uopc.tracing.branches import cond
     from uopc.tracing.custom_rules import checkpoint, custom_jvp, custom_vjp
     from uopc.tracing.jit import jit
+    from uopc.tracing.loops import fori_loop, map, scan
     from uopc.tracing.pytrees import register_pytree
     from uopc.tracing.transforms import (
         grad,
@@ -54,10 +55,10 @@ __all__ = [
     "AxisType", "BottomUpGate", "Error", "GroupOp", "InvalidIR", "KernelInfo", "Ops", "Opt",
     "PatternMatcher", "Program", "UOp", "UPat", "Unsupported", "UserError", "__version__",
     "arange", "cache", "cat", "checkpoint", "compile", "cond", "constant", "custom_jvp",
-    "custom_vjp", "dtypes", "errors", "eye", "fast_zeros", "full", "function", "grad",
+    "custom_vjp", "dtypes", "errors", "eye", "fast_zeros", "fori_loop", "full", "function", "grad",
     "graph_rewrite", "hessian", "hvp", "jacfwd", "jacobian", "jacrev", "jit", "jvp",
-    "kernel_param", "linearize", "load_schedule", "ones", "options", "param", "parse",
-    "print_graph", "random", "register_pytree", "save_schedule", "stack", "stop_gradient",
+    "kernel_param", "linearize", "load_schedule", "map", "ones", "options", "param", "parse",
+    "print_graph", "random", "register_pytree", "save_schedule", "scan", "stack", "stop_gradient",
     "value_and_grad", "variable", "vjp", "vmap", "where", "zeros",
 ]  # fmt: skip
 
@@ -73,6 +74,7 @@ _LAZY |= dict.fromkeys(
      "value_and_grad", "vjp", "vmap"), "uopc.tracing.transforms",
 )  # fmt: skip
 _LAZY |= dict.fromkeys(("checkpoint", "custom_jvp", "custom_vjp"), "uopc.tracing.custom_rules")
+_LAZY |= dict.fromkeys(("fori_loop", "map", "scan"), "uopc.tracing.loops")
 _LAZY_MODULES = {"cache": "uopc.cache", "random": "uopc.numpy.random"}
 thread_limit.register(__version__)
 at_import()  # UOPC_SPEC=2 verifies every node from the first one on

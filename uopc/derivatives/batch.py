@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from uopc.derivatives import effects, primitives
+from uopc.derivatives import effects, primitives, scan_rule
 from uopc.derivatives.rule import operands
 from uopc.derivatives.values import fit, front_aligned
 from uopc.errors import Unsupported
@@ -180,3 +180,5 @@ RULES: dict[Op, Callable[[UOp, Dim, Batch], UOp]] = {
     Ops.CONTIGUOUS: _contiguous,
     **dict.fromkeys((Ops.DETACH, Ops.COPY, Ops.STAGE, Ops.CONTIGUOUS_BACKWARD), _again),
 }
+
+scan_rule.Scan.mapped = staticmethod(mapped)

@@ -36,6 +36,10 @@ class Rule:
     def pull(self, u: UOp, cotangent: UOp, wanted: Sequence[bool]) -> list[Value]:
         return [None] * len(u.src)
 
+    def push_joint(self, u: UOp, tangents: Sequence[Value]) -> list[Value]:
+        """`push`, of a joint rule: the tangents of all results."""
+        raise NotImplementedError
+
     def pull_joint(
         self, u: UOp, cotangents: Mapping[int, Value], wanted: Sequence[bool]
     ) -> list[Value]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from uopc.derivatives import effects, functions, movement_rules, partials, primitives
+from uopc.derivatives import effects, functions, movement_rules, partials, primitives, scan_rule
 from uopc.derivatives.rule import Pushed, Rule, operands
 from uopc.derivatives.values import Value, fit, nonzero, total
 from uopc.errors import Unsupported
@@ -53,8 +53,10 @@ def pushed(outputs: Sequence[UOp], tangents: Mapping[UOp, Value]) -> list[Value]
     outputs, inputs = effects.pure(outputs, list(tangents))
     tangents = dict(zip(inputs, tangents.values()))
     known: dict[UOp, Value] = dict(tangents)
-    several: dict[UOp, list[Value]] = {}  # of the results of a CALL or TUPLE
-    for u in order(outputs, tangents):
+    several: dict[UOp, list[Value]] = {}  # of the results of a CALL, TUPLE or joint PRIMITIVE
+    nodes = order(outputs, tangents)
+    first = _first_of_joint(nodes)
+    for u in nodes:
         if u in known:
             continue
         known[u] = None
@@ -68,6 +70,10 @@ def pushed(outputs: Sequence[UOp], tangents: Mapping[UOp, Value]) -> list[Value]
             several[u] = given
         elif u.op is Ops.CALL:
             several[u] = functions.pushed(u, given[1:], pushed)
+        elif u in first:
+            if first[u] not in several:
+                several[first[u]] = rule_of(u).push_joint(u, given)
+            known[u] = several[first[u]][_number(u)]
         else:
             made = nonzero(rule_of(u).push(u, given))
             known[u] = None if made is None else fit(made, shapes.shape(u))
@@ -121,7 +127,7 @@ def _first_of_joint(nodes: Sequence[UOp]) -> dict[UOp, UOp]:
     firsts: dict[Any, UOp] = {}
     for u in nodes:
         if u.op is Ops.PRIMITIVE and primitives.rule_of(u).joint:
-            found[u] = firsts.setdefault((u.arg.name, u.src[1:]), u)
+            found[u] = firsts.setdefault((u.arg.name, u.arg.details[1:], u.src[1:]), u)
     return found
 
 
@@ -161,3 +167,7 @@ def _pulled_parts(u: UOp, parts: Mapping[int, Value], wanted: Sequence[bool]) ->
         return rule_of(u).pull_joint(u, parts, wanted)
     given = [parts.get(i) for i in range(len(u.src[0].src))]
     return [None, *functions.pulled(u, given, wanted[1:], pulled)]
+
+
+scan_rule.Scan.push_all = staticmethod(pushed)
+scan_rule.Scan.pull_all = staticmethod(pulled)

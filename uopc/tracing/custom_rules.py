@@ -260,7 +260,7 @@ class _Backward(_UserRule):
     joint = True
     custom: custom_vjp
 
-    def push(self, u: UOp, tangents: Sequence[Value]) -> Value:
+    def push_joint(self, u: UOp, tangents: Sequence[Value]) -> list[Value]:
         raise Unsupported(f"forward mode of {self.custom.name}, which has a rule by custom_vjp")
 
     def pull_joint(
@@ -306,8 +306,8 @@ class _BackwardBatch(Rule):
     def __init__(self, rule: _Backward, batched: tuple[bool, ...]) -> None:
         self._rule, self._batched = rule, batched
 
-    def push(self, u: UOp, tangents: Sequence[Value]) -> Value:
-        return self._rule.push(u, tangents)
+    def push_joint(self, u: UOp, tangents: Sequence[Value]) -> list[Value]:
+        return self._rule.push_joint(u, tangents)
 
     def pull_joint(
         self, u: UOp, cotangents: Mapping[int, Value], wanted: Sequence[bool]

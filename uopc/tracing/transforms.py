@@ -30,12 +30,12 @@ Axes = Any  # an int, None, or containers of them
 
 
 # ---------------------------------------------------------------- a traced call
-class _Call:
+class Call:
     """One run of a function whose differentiated arguments are seeds: PARAMs that stand for them
     until `closed` puts the arguments in their place."""
 
-    def __init__(self, who: str, name: str, args: Any) -> None:
-        self.who, self.name = who, name
+    def __init__(self, who: str, f: Function, args: Any) -> None:
+        self.who, self.name = who, _name(f)
         values = [v for _, v in flatten(args)[0]]
         self._of_uops = any(isinstance(v, UOp) for v in values)
         self._trace = trace_of(values) or current_trace.get()
@@ -58,7 +58,7 @@ class _Call:
             seeds.append(seed)
         weak = [isinstance(leaf, Array) and leaf.weak for _, leaf in found]
         self.seeds += seeds
-        return unflatten(structure, map(self._value, seeds, weak)), seeds, structure
+        return unflatten(structure, map(self.value, seeds, weak)), seeds, structure
 
     def results(self, tree: Any) -> tuple[list[UOp], Any]:
         """The nodes of a result, and its structure."""
@@ -80,9 +80,9 @@ class _Call:
         """Values with the arguments in place of the seeds, of the kind of the arguments."""
         root = intern(Ops.TUPLE, dtypes.void, tuple(values))
         made = rebuild.rebuild(root, self.given | dict(more or {}))
-        return [self._value(u) for u in made.src]
+        return [self.value(u) for u in made.src]
 
-    def _value(self, u: UOp, weak: bool = False) -> Any:
+    def value(self, u: UOp, weak: bool = False) -> Any:
         return u if self._of_uops else Array(u, self._trace, weak)
 
     def closed_tree(self, tree: Any) -> Any:
@@ -107,14 +107,14 @@ def _is_value(leaf: Any) -> bool:
     return isinstance(leaf, (float, Array)) or hasattr(leaf, "dtype")
 
 
-def _derived(who: str, f: Function, build: Callable[..., Any]) -> Function:
+def derived(who: str, f: Function, build: Callable[..., Any]) -> Function:
     """The function that `build` traces. With no traced argument it is compiled, and called."""
     if not callable(f):
         raise UserTypeError(f"{who}: expected a UOp or a function, got {f!r}")
     programs: dict[Any, Any] = {}
 
     @functools.wraps(f)
-    def derived(*args: Any, **named: Any) -> Any:
+    def called(*args: Any, **named: Any) -> Any:
         if _is_traced((args, named)):
             return build(*args, **named)
         found, structure = flatten((args, named))
@@ -125,8 +125,8 @@ def _derived(who: str, f: Function, build: Callable[..., Any]) -> Function:
             programs[key] = _program(f"{who}_{_name(f)}", build, structure, fixed)
         return programs[key](values)
 
-    derived.__name__ = f"{who}_{_name(f)}"
-    return derived
+    called.__name__ = f"{who}_{_name(f)}"
+    return called
 
 
 def _program(name: str, build: Function, structure: Any, fixed: Sequence[Any]) -> Any:
@@ -151,7 +151,7 @@ class _Arguments:
     """The arguments of a call, those of `argnums` as seeds."""
 
     def __init__(self, who: str, f: Function, argnums: Any, args: Any, named: Any) -> None:
-        self.call = _Call(who, _name(f), (args, named))
+        self.call = Call(who, f, (args, named))
         self._single = not isinstance(argnums, (tuple, list))
         values = list(args)
         self.seeds: list[UOp] = []
@@ -197,7 +197,7 @@ def grad(f: Any, argnums: Any = 0, has_aux: bool = False) -> Any:
         value, found = both(*args, **named)
         return (found, value[1]) if has_aux else found
 
-    return _derived("grad", f, build)
+    return derived("grad", f, build)
 
 
 def value_and_grad(f: Any, argnums: Any = 0, has_aux: bool = False) -> Any:
@@ -225,12 +225,12 @@ def value_and_grad(f: Any, argnums: Any = 0, has_aux: bool = False) -> Any:
         first = (first, given.call.closed_tree(aux)) if has_aux else first
         return first, given.put(rest)
 
-    return _derived("value_and_grad", f, build)
+    return derived("value_and_grad", f, build)
 
 
 # ---------------------------------------------------------------- products with vectors
 def _cotangents(
-    call: _Call, name: str, tree: Any, nodes: Sequence[UOp], structure: Any
+    call: Call, name: str, tree: Any, nodes: Sequence[UOp], structure: Any
 ) -> list[Value]:
     """The values of a container of tangents or cotangents, checked."""
     found, given = flatten(tree)
@@ -260,7 +260,7 @@ def jvp(f: Any, primals: Any, tangents: Any, has_aux: bool = False) -> Any:
         raise UserTypeError("jvp: primals and tangents must be tuples of the arguments of f")
 
     def build(primals: Any, tangents: Any) -> Any:
-        call = _Call("jvp", _name(f), (primals, tangents))
+        call = Call("jvp", f, (primals, tangents))
         values, seeds, structure = call.opened(tuple(primals))
         given = _cotangents(call, "tangent", tuple(tangents), seeds, structure)
         result, aux = _with_aux(call, f(*values), has_aux)
@@ -271,10 +271,10 @@ def jvp(f: Any, primals: Any, tangents: Any, has_aux: bool = False) -> Any:
         both = unflatten(form, halves[0]), unflatten(form, halves[1])
         return (*both, call.closed_tree(aux)) if has_aux else both
 
-    return _derived("jvp", f, build)(tuple(primals), tuple(tangents))
+    return derived("jvp", f, build)(tuple(primals), tuple(tangents))
 
 
-def _with_aux(call: _Call, result: Any, has_aux: bool) -> tuple[Any, Any]:
+def _with_aux(call: Call, result: Any, has_aux: bool) -> tuple[Any, Any]:
     if not has_aux:
         return result, None
     if not isinstance(result, tuple) or len(result) != 2:
@@ -294,16 +294,16 @@ def vjp(f: Any, *primals: Any, has_aux: bool = False) -> Any:
     if not callable(f):
         return transforms.vjp(f, *primals)
     if not _is_traced(primals):
-        both = _derived("vjp", f, lambda *p: f(*p))(*primals)
+        both = derived("vjp", f, lambda *p: f(*p))(*primals)
         value, aux = both if has_aux else (both, None)
 
         def build(primals: Any, cotangents: Any) -> Any:
             return vjp(f, *primals, has_aux=has_aux)[1](cotangents)
 
-        later = _derived("vjp", f, build)
+        later = derived("vjp", f, build)
         pull = lambda cotangents: later(primals, cotangents)  # noqa: E731
         return (value, pull, aux) if has_aux else (value, pull)
-    call = _Call("vjp", _name(f), primals)
+    call = Call("vjp", f, primals)
     values, seeds, structure = call.opened(primals)
     result, aux = _with_aux(call, f(*values), has_aux)
     nodes, form = call.results(result)
@@ -328,7 +328,7 @@ def linearize(f: Any, *primals: Any) -> Any:
     """
     if not callable(f):
         return transforms.linearize(f, *primals)
-    value = _derived("linearize", f, f)(*primals)
+    value = derived("linearize", f, f)(*primals)
     return value, lambda *tangents: jvp(f, primals, tangents)[1]
 
 
@@ -348,7 +348,7 @@ def _jacobian(
         found = unflatten(form, trees)
         return (found, given.call.closed_tree(aux)) if has_aux else found
 
-    return _derived(who, f, build)
+    return derived(who, f, build)
 
 
 def _forward_rows(nodes: list[UOp], seeds: list[UOp]) -> list[list[UOp]]:
@@ -451,17 +451,17 @@ def vmap(f: Any, in_axes: Axes = 0, out_axes: Axes = 0) -> Any:
         axes = in_axes if isinstance(in_axes, (tuple, list)) else [in_axes] * len(args)
         if len(axes) != len(args):
             raise UserError(f"vmap of {_name(f)}: {len(axes)} in_axes for {len(args)} arguments")
-        call = _Call("vmap", _name(f), args)
+        call = Call("vmap", f, args)
         values, batched = _batched(call, args, axes)
         nodes, form = call.results(f(*values))
         made = batch.mapped(nodes, batched) if nodes else []
         placed = _placed(made, _prefix(out_axes, form, "out_axes"))
         return unflatten(form, call.closed(placed))
 
-    return _derived("vmap", f, build)
+    return derived("vmap", f, build)
 
 
-def _batched(call: _Call, args: Any, axes: Sequence[Axes]) -> tuple[Any, dict[UOp, UOp]]:
+def _batched(call: Call, args: Any, axes: Sequence[Axes]) -> tuple[Any, dict[UOp, UOp]]:
     """The arguments for one example, and the batch that each seed stands for."""
     found, structure = flatten(tuple(args))
     batched: dict[UOp, UOp] = {}
@@ -480,7 +480,7 @@ def _batched(call: _Call, args: Any, axes: Sequence[Axes]) -> tuple[Any, dict[UO
         sizes.setdefault(n, path)
         seed = calls.seed_of(u.dtype, tuple(dims))
         batched[seed] = moved
-        values.append(call._value(seed, isinstance(leaf, Array) and leaf.weak))
+        values.append(call.value(seed, isinstance(leaf, Array) and leaf.weak))
     if not batched:
         raise UserError(f"vmap of {call.name}: in_axes must name an axis of an argument")
     if len(sizes) > 1:

@@ -1,0 +1,192 @@
+"""The rule of a loop: its tangents are a loop beside it, its cotangents a loop backwards.
+
+    c, y[t] = body(c, x[t], k)    forward:   c, c', y[t], y'[t] = body and its jvp
+                                  backward:  the carried values are kept, c[t]; then from the end
+                                             c~, x~[t], k~ += the vjp of the body at c[t], x[t], k
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from uopc.derivatives import functions
+from uopc.derivatives.rule import Rule
+from uopc.derivatives.values import Value, filled, fit, total
+from uopc.ir.builder import movement, rebuild
+from uopc.ir.core import calls, dtypes, shapes
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.shapes import Dim
+from uopc.ir.core.uop import UOp, intern
+from uopc.tensor import scan
+
+Nodes = list[UOp]
+
+
+class _Loop:
+    """The parts of a loop."""
+
+    def __init__(self, details: tuple[int, ...], operands: Sequence[UOp]) -> None:
+        self.count, inputs, reverse, fixed = details[1:]
+        self.reverse = bool(reverse)
+        self.body, *rest = operands
+        self.length: Dim = fixed if fixed >= 0 else rest.pop()
+        self.first, self.xs = rest[: self.count], rest[self.count : self.count + inputs]
+        self.constants = rest[self.count + inputs :]
+
+    def seeds(self) -> tuple[Nodes, Nodes]:
+        """What stands for the carried values, and for the elements of xs, of one step."""
+        elements = [functions.seed_of(x.dtype, shapes.shape(x)[1:]) for x in self.xs]
+        return [functions.seed(c) for c in self.first], elements
+
+    def outputs(self, carried: Nodes, elements: Nodes, constants: Nodes) -> Nodes:
+        """The results of the body for these values."""
+        given = [*carried, *elements, *constants]
+        slots = {u.arg.slot: u for u in calls.graph_order(self.body.src) if u.op is Ops.PARAM}
+        mapping = {u: given[i] for i, u in slots.items() if 0 <= i < len(given)}
+        root = intern(Ops.TUPLE, dtypes.void, self.body.src)
+        return list(rebuild.rebuild(root, mapping).src)
+
+
+class Scan(Rule):
+    """Operands: the body, the first carried values, xs, constants, and a length that is a symbol.
+    `push` and `pull` are those of `walk`, which asks for a derivative of the body."""
+
+    kind = "linear"
+    joint = True
+    push_all: Callable[..., list[Value]]
+    pull_all: Callable[..., list[Value]]
+    mapped: Callable[..., list[UOp]]
+
+    def push_joint(self, u: UOp, tangents: Sequence[Value]) -> list[Value]:
+        loop = _Loop(u.arg.details, u.src[1:])
+        given = list(tangents[2:])
+        n, m = loop.count, loop.count + len(loop.xs)
+        first, xs, constants = given[:n], given[n:m], given[m : m + len(loop.constants)]
+        carried, elements = loop.seeds()
+        beside = [None if t is None else functions.seed(e) for t, e in zip(xs, elements)]
+        known = {k: t for k, t in zip(loop.constants, constants) if t is not None}
+        known |= {e: t for e, t in zip(elements, beside) if t is not None}
+        outputs = loop.outputs(carried, elements, loop.constants)
+        active = {i for i, t in enumerate(first) if t is not None}
+        while True:  # a carried value gets a tangent from the others
+            seeds = {i: functions.seed(loop.first[i]) for i in sorted(active)}
+            found = type(self).push_all(outputs, known | {carried[i]: s for i, s in seeds.items()})
+            more = {i for i, t in enumerate(found[:n]) if t is not None} - active
+            if not more:
+                break
+            active |= more
+        ys = [i for i, t in enumerate(found) if t is not None and i >= n]
+        results = [*outputs[:n], *[filled(found[i], loop.first[i]) for i in seeds]]
+        results += [*[t for t in (found[i] for i in ys) if t is not None]]
+        inputs = [t for t in beside if t is not None]
+        body, taken = scan.closed(results, [*carried, *seeds.values(), *elements, *inputs])
+        made = scan.scan(
+            body, [*loop.first, *[filled(first[i], loop.first[i]) for i in seeds]],
+            [*loop.xs, *[t for t in xs if t is not None]], taken, loop.length, loop.reverse,
+        )  # fmt: skip
+        where = dict(zip([*seeds, *ys], made[n:]))
+        return [where.get(i) for i in range(len(outputs))]
+
+    def push(self, u: UOp, tangents: Sequence[Value]) -> Value:
+        return self.push_joint(u, tangents)[u.arg.details[0]]
+
+    def pull_joint(
+        self, u: UOp, cotangents: Mapping[int, Value], wanted: Sequence[bool]
+    ) -> list[Value]:
+        loop = _Loop(u.arg.details, u.src[1:])
+        n, asked = loop.count, wanted[2:]
+        kept = self._history(loop)
+        carried, elements = loop.seeds()
+        outputs = loop.outputs(carried, elements, loop.constants)
+        floats = [i for i, c in enumerate(loop.first) if c.dtype.is_float]
+        xs = [i for i, x in enumerate(loop.xs) if asked[n + i] and x.dtype.is_float]
+        m = n + len(loop.xs)
+        ks = [i for i, k in enumerate(loop.constants) if asked[m + i] and k.dtype.is_float]
+        back = {i: functions.seed(loop.first[i]) for i in floats}
+        sums = {i: functions.seed(loop.constants[i]) for i in ks}
+        known = [i for i, c in cotangents.items() if c is not None and i >= n]
+        given = {i: functions.seed(outputs[i]) for i in known}
+        of = [[carried[i] for i in floats], [elements[i] for i in xs]]
+        inputs = [*of[0], *of[1], *[loop.constants[i] for i in ks]]
+        values = [back.get(i, given.get(i)) for i in range(len(outputs))]
+        found = type(self).pull_all(outputs, inputs, values)
+        to_carried, to_xs = found[: len(floats)], found[len(floats) : len(floats) + len(xs)]
+        to_ks = found[len(floats) + len(xs) :]
+        results = [filled(c, carried[i]) for i, c in zip(floats, to_carried)]
+        results += [_sum(sums[i], c) for i, c in zip(ks, to_ks)]
+        results += [filled(c, elements[i]) for i, c in zip(xs, to_xs)]
+        inputs = [*back.values(), *sums.values(), *carried, *elements, *given.values()]
+        body, taken = scan.closed(results, inputs)
+        made = scan.scan(
+            body,
+            [*[filled(cotangents.get(i), loop.first[i]) for i in floats],
+             *[filled(None, loop.constants[i]) for i in ks]],
+            [*kept, *loop.xs, *[filled(cotangents[i], u) for i in given]],
+            taken, loop.length, not loop.reverse,
+        )  # fmt: skip
+        answer: list[Value] = [None] * len(u.src)
+        places = [*[2 + i for i in floats], *[2 + m + i for i in ks], *[2 + n + i for i in xs]]
+        for place, value in zip(places, made):
+            answer[place] = value
+        return answer
+
+    def _history(self, loop: _Loop) -> Nodes:
+        """The carried values before each step."""
+        carried, elements = loop.seeds()
+        outputs = loop.outputs(carried, elements, loop.constants)[: loop.count]
+        body, taken = scan.closed([*outputs, *carried], [*carried, *elements])
+        made = scan.scan(body, loop.first, loop.xs, taken, loop.length, loop.reverse)
+        return made[loop.count :]
+
+    # ------------------------------------------------------------ batches
+    def again(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
+        details = (0, *u.arg.details[1:])
+        made = _of_batch(details, u.src[1:], tuple(operands), tuple(batched), n)
+        return made[int(u.arg.details[0])]
+
+
+@functools.lru_cache(maxsize=4)  # the results of one loop are asked for one by one
+def _of_batch(
+    details: tuple[int, ...], own: tuple[UOp, ...], operands: tuple[UOp, ...],
+    batched: tuple[bool, ...], n: Any,
+) -> Nodes:  # fmt: skip
+    one, all_ = _Loop(details, own), _Loop(details, operands)
+    _, *flags = batched
+    of_xs = flags[one.count : one.count + len(one.xs)]
+    of_constants = flags[one.count + len(one.xs) :]
+    carried, elements = one.seeds()
+    wide = [functions.seed_of(c.dtype, (n, *shapes.shape(c))) for c in carried]
+    rows = [
+        functions.seed_of(e.dtype, (n, *shapes.shape(e))) if b else e
+        for e, b in zip(elements, of_xs)
+    ]
+    constants = [
+        functions.seed(k) if b else k for k, b in zip(one.constants, of_constants)
+    ]
+    outputs = one.outputs(carried, elements, constants)
+    taken = dict(zip(carried, wide))
+    taken |= {e: r for e, r in zip(elements, rows) if e is not r}
+    taken |= {c: k for c, k, b in zip(constants, all_.constants, of_constants) if b}
+    body, closed = scan.closed(Scan.mapped(outputs, taken), [*wide, *rows])
+    first = [
+        fit(c, (n, *shapes.shape(o))) for c, o in zip(all_.first, one.first)
+    ]
+    xs = [_swapped(x) if b else x for x, b in zip(all_.xs, of_xs)]
+    made = scan.scan(body, first, xs, closed, one.length, one.reverse)
+    return [*made[: one.count], *map(_swapped, made[one.count :])]
+
+
+def _sum(a: UOp, b: Value) -> UOp:
+    found = total([a, b])
+    assert found is not None
+    return found
+
+
+def _swapped(a: UOp) -> UOp:
+    """The first two dimensions in the other order."""
+    return movement.permute(a, (1, 0, *range(2, len(shapes.shape(a)))))
+
+
+RULES: dict[str, Rule] = {"scan": Scan()}

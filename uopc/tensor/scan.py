@@ -1,0 +1,298 @@
+"""Loops in the graph: a body that is applied once for each step, with values carried along.
+
+    for t < n:  carry, y[t] = body(carry, x[t], constants)
+
+A loop is one kernel. If the body is small, what is carried stays in registers and every element is
+spelled out; else it is in memory, and each sum of the body is stored before it is used.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from uopc.ir.builder import alu, kernel, leaves, movement, rebuild
+from uopc.ir.builder.elements import Elements, Key, Needs
+from uopc.ir.builder.index_maps import Index, true
+from uopc.ir.core import calls, dtypes, shapes
+from uopc.ir.core.args import FunctionArg
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.shapes import Dim, Shape
+from uopc.ir.core.uop import UOp, intern
+from uopc.tensor import creation, elementwise, functions
+from uopc.tensor.primitive import primitive
+
+MOST_REGISTERS = 64  # elements of all carried values
+MOST_OPERATIONS = 2000  # of a body that is spelled out
+
+Values = tuple[UOp, ...]
+
+
+# ---------------------------------------------------------------- the body
+def closed(results: Sequence[UOp], params: Sequence[UOp]) -> tuple[UOp, list[UOp]]:
+    """The FUNCTION of the results, whose first slots are the params in order; and the values from
+    outside that it needs, which are its other slots. What does not depend on the params is outside:
+    it is computed once."""
+    inside = set(params)
+    taken: dict[UOp, None] = {}
+    nodes = calls.graph_order(results, stop=inside.__contains__)
+    for u in nodes:
+        if u not in inside and not inside.isdisjoint(calls.operands(u)):
+            inside.add(u)
+    for u in nodes:
+        if u in inside and u not in params:
+            taken.update(dict.fromkeys([s for s in calls.operands(u) if _is_taken(s, inside)]))
+    taken.update(dict.fromkeys([r for r in results if _is_taken(r, inside)]))
+    slots = {p: functions.param(i, p) for i, p in enumerate([*params, *taken])}
+    root = intern(Ops.TUPLE, dtypes.void, tuple(results))
+    made = rebuild.rebuild(root, slots).src
+    body = intern(Ops.FUNCTION, dtypes.void, made, FunctionArg("body"))
+    return leaves.located(body), list(taken)
+
+
+def _is_taken(u: UOp, inside: set[UOp]) -> bool:
+    if u in inside or u.dtype is dtypes.void or u.dtype is dtypes.index:
+        return False
+    return leaves.constant_in(u) is None
+
+
+# ---------------------------------------------------------------- the loop
+def scan(
+    body: UOp, first: Sequence[UOp], xs: Sequence[UOp], constants: Sequence[UOp], length: Dim,
+    reverse: bool = False,
+) -> list[UOp]:  # fmt: skip
+    """The last carried values, and the other results of each step along a new first dimension.
+
+    `body`: a FUNCTION of the carried values, the elements of xs along their first dimension, and
+    constants; it gives the next carried values, and more. `reverse`: from the last step to the
+    first one.
+    """
+    made = _Loop(body, first, xs, constants, length, reverse).results()
+    fixed = length if isinstance(length, int) else -1
+    details = (len(first), len(xs), int(reverse), fixed)
+    steps = () if isinstance(length, int) else (length,)
+    given = (body, *first, *xs, *constants, *steps)
+    return [primitive(u, "scan", *given, details=(i, *details)) for i, u in enumerate(made)]
+
+
+class _Loop:
+    """The kernel of a loop in the making."""
+
+    def __init__(
+        self, body: UOp, first: Sequence[UOp], xs: Sequence[UOp], constants: Sequence[UOp],
+        length: Dim, reverse: bool,
+    ) -> None:  # fmt: skip
+        self.body, self.length, self.count = rebuild.without_primitives(body), length, len(first)
+        self.storage: list[UOp] = []
+        self.finals = [self.new(shapes.shape(v), v.dtype) for v in first]
+        outputs = body.src[self.count :]
+        self.stacks = [self.new((length, *shapes.shape(u)), u.dtype) for u in outputs]
+        self.first = [self._given(v) for v in first]
+        self.xs = [self._given(v) for v in xs]
+        self.constants = [self._given(v) for v in constants]
+        self.step = kernel.range(length, 0)
+        last = leaves.dim_uop(length) - 1
+        self.at = last - self.step if reverse else self.step  # the element of xs and of results
+
+    def new(self, dims: Shape, dtype: Any) -> UOp:
+        return self._param(creation.buffer(dims, dtype))
+
+    def _given(self, value: UOp) -> UOp:
+        return self._param(elementwise.contiguous(value))
+
+    def _param(self, storage: UOp) -> UOp:
+        """The storage, as an argument of the kernel."""
+        self.storage.append(storage)
+        slot = len(self.storage) - 1
+        return creation.kernel_param(slot, shapes.shape(storage), storage.dtype)
+
+    def results(self) -> list[UOp]:
+        """What is in the storage of the results when the kernel has run."""
+        small = _registers(self.body, self.count)
+        effects = _InRegisters(self).effects() if small else _InMemory(self).effects()
+        sink = kernel.sink(*effects, name="scan")
+        call = leaves.located(intern(Ops.CALL, dtypes.void, (sink, *self.storage)))
+        count = len(self.finals) + len(self.stacks)
+        return [kernel.after(s, call) for s in self.storage[:count]]
+
+
+def _registers(body: UOp, count: int) -> bool:
+    """True if a body can be spelled out: its sizes are known, and no place is computed."""
+    nodes = calls.graph_order(body.src)
+    if any([not isinstance(d, int) for u in nodes for d in shapes.shape(u)]):
+        return False
+    if any([u.op in (Ops.INDEX, Ops.CALL, Ops.AFTER, Ops.ACCUMULATE) for u in nodes]):
+        return False
+    sizes = [int(shapes.size(shapes.shape(u))) for u in nodes]
+    carried = sum([int(shapes.size(shapes.shape(u))) for u in body.src[:count]])
+    return carried <= MOST_REGISTERS and sum(sizes) <= MOST_OPERATIONS
+
+
+def _places(dims: Shape) -> list[tuple[int, ...]]:
+    return list(itertools.product(*[range(int(d)) for d in dims]))
+
+
+# ---------------------------------------------------------------- in registers
+class _InRegisters(Elements):
+    """Every carried element is a register. The new values are put into other registers first, since
+    each may need all the old ones."""
+
+    def __init__(self, loop: _Loop) -> None:
+        super().__init__(itertools.count(1))
+        self._loop = loop
+        self._slots = itertools.count()
+        self._carried = [self._registers(u) for u in loop.body.src[: loop.count]]
+        self._next = [self._registers(u) for u in loop.body.src[: loop.count]]
+        self._now: Values = (loop.step,)
+
+    def _registers(self, like: UOp) -> UOp:
+        size = int(shapes.size(shapes.shape(like)))
+        return creation.buffer((max(size, 1),), like.dtype, "reg")
+
+    def effects(self) -> Values:
+        """The stores of the final values, after the loop."""
+        loop, outputs = self._loop, self._loop.body.src
+        begun = self._stores(self._carried, loop.first)
+        self._now = (*begun, loop.step)
+        wanted = [[(u, p) for p in _places(shapes.shape(u))] for u in outputs]
+        found = [
+            [self.lower((u, tuple(map(leaves.dim_uop, p)), true())) for u, p in row]
+            for row in wanted
+        ]
+        kept = [
+            kernel.store(movement.index(register, i), value)
+            for register, row in zip(self._next, found)
+            for i, value in enumerate(row)
+        ]
+        stacked = [
+            kernel.store(movement.index(stack, loop.at, *p), value)
+            for stack, row, places in zip(loop.stacks, found[loop.count :], wanted[loop.count :])
+            for value, (_, p) in zip(row, places)
+        ]
+        moved = [
+            kernel.store(
+                movement.index(register, i),
+                movement.index(kernel.after(other, *kept, *stacked), i),
+            )
+            for register, other, row in zip(self._carried, self._next, found)
+            for i in range(len(row))
+        ]
+        ended = kernel.end(kernel.group(*moved) if moved else kernel.group(*stacked), loop.step)
+        finals = []
+        for register, final in zip(self._carried, loop.finals):
+            read = kernel.after(register, *begun, ended)
+            finals += [
+                kernel.store(movement.index(final, *p), movement.index(read, i))
+                for i, p in enumerate(_places(shapes.shape(final)))
+            ]
+        return (*finals, ended)
+
+    def _stores(self, registers: Sequence[UOp], values: Sequence[UOp]) -> list[UOp]:
+        return [
+            kernel.store(movement.index(register, i), movement.index(value, *p))
+            for register, value in zip(registers, values)
+            for i, p in enumerate(_places(shapes.shape(value)))
+        ]
+
+    def read(self, u: UOp, index: Index, guard: UOp) -> UOp | Needs:
+        loop, slot = self._loop, u.arg.slot
+        if slot < loop.count:
+            flat = 0
+            for i, d in zip(index, shapes.shape(u)):
+                flat = flat * int(d) + int(i)
+            return movement.index(kernel.after(self._carried[slot], *self._now), flat)
+        slot -= loop.count
+        if slot < len(loop.xs):
+            return movement.index(loop.xs[slot], loop.at, *index)
+        return movement.index(loop.constants[slot - len(loop.xs)], *index)
+
+    def reduced(self, u: UOp, index: Index, guard: UOp) -> Needs:
+        """The elements one by one."""
+        dims = shapes.shape(u.src[0])
+        keys = []
+        for place in _places(tuple([dims[i] for i in u.arg.axes])):
+            left, inner = iter(index), map(leaves.dim_uop, place)
+            whole = [next(inner if i in u.arg.axes else left) for i in range(len(dims))]
+            keys.append((u.src[0], tuple(whole), guard))
+        values = yield keys
+        op = {"add": Ops.ADD, "mul": Ops.MUL, "max": Ops.MAX, "min": Ops.MIN}[u.arg.op]
+        return functools.reduce(lambda a, b: alu.alu(a, op, b), values)
+
+
+
+# ---------------------------------------------------------------- in memory
+class _InMemory(Elements):
+    """Carried values are arrays. Statements run in the order in which they are made."""
+
+    def __init__(self, loop: _Loop) -> None:
+        super().__init__(itertools.count(1))
+        self._loop = loop
+        self._now: Values = ()
+        self._sums: dict[UOp, UOp] = {}  # each REDUCE of the body, by its storage
+
+    def effects(self) -> Values:
+        """The loop, after the first values are in the storage of the final ones."""
+        loop, outputs = self._loop, self._loop.body.src
+        for final, first in zip(loop.finals, loop.first):
+            self._copy(final, first)
+        self._now = (*self._now, loop.step)
+        for u in calls.graph_order(outputs):
+            if u.op is Ops.REDUCE:
+                storage = self._temporary(u)
+                self._statement(storage, (), u)
+                self._sums[u] = storage
+        others = [self._temporary(u) for u in outputs[: loop.count]]
+        for other, u in zip(others, outputs):
+            self._statement(other, (), u)
+        for stack, u in zip(loop.stacks, outputs[loop.count :]):
+            self._statement(stack, (loop.at,), u)
+        for final, other in zip(loop.finals, others):
+            self._copy(final, other)
+        return (kernel.end(self._now[0], loop.step),)
+
+    def _temporary(self, like: UOp) -> UOp:
+        return self._loop.new(shapes.shape(like), like.dtype)
+
+    def _statement(self, storage: UOp, lead: Index, value: UOp) -> None:
+        """Store the elements of a value, from the place `lead` on."""
+        self.memo.clear()  # what was read before may have changed
+        self._each(storage, lead, shapes.shape(value), lambda at: self.lower((value, at, true())))
+
+    def _copy(self, storage: UOp, source: UOp) -> None:
+        self._each(
+            storage, (), shapes.shape(storage),
+            lambda at: movement.index(kernel.after(source, *self._now), *at),
+        )  # fmt: skip
+
+    def _each(
+        self, storage: UOp, lead: Index, dims: Shape, element: Callable[[Index], UOp]
+    ) -> None:
+        ranges = tuple([kernel.range(d, next(self.axes)) for d in dims])
+        value = element(ranges)
+        at = movement.index(kernel.after(storage, *self._now), *lead, *ranges)
+        effect = kernel.store(at, value)
+        self._now = (kernel.end(effect, *ranges) if ranges else effect,)
+
+    def step(self, key: Key) -> UOp | Needs:
+        u, index, guard = key
+        if u in self._sums:
+            return _element(kernel.after(self._sums[u], *self._now), index, guard)
+        return super().step(key)
+
+    def read(self, u: UOp, index: Index, guard: UOp) -> UOp | Needs:
+        loop, slot = self._loop, u.arg.slot
+        if slot < loop.count:
+            return _element(kernel.after(loop.finals[slot], *self._now), index, guard)
+        slot -= loop.count
+        if slot < len(loop.xs):
+            return _element(loop.xs[slot], (loop.at, *index), guard)
+        return _element(loop.constants[slot - len(loop.xs)], index, guard)
+
+
+def _element(storage: UOp, index: Index, guard: UOp) -> UOp:
+    """An element of storage, where there is one: 0 where the guard does not hold."""
+    if guard.op is not Ops.CONST and index:
+        index = (alu.where(guard, index[0], UOp.invalid(dtypes.index)), *index[1:])
+    return movement.index(storage, *index)

@@ -1,0 +1,116 @@
+"""Loops of traced functions: `scan`, `fori_loop` and `map`. A loop is part of the graph: its code
+is as long for a million steps as for one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from uopc.derivatives import functions as calls
+from uopc.errors import UserError, UserTypeError
+from uopc.ir.builder import leaves, operands
+from uopc.ir.core import dtypes, shapes
+from uopc.ir.core.shapes import Dim, show
+from uopc.ir.core.uop import UOp
+from uopc.numpy.array import Array, uop_of
+from uopc.tensor import scan as loop
+from uopc.tracing.pytrees import flatten, unflatten
+from uopc.tracing.transforms import Call, derived, vmap
+
+Function = Callable[..., Any]
+
+
+def scan(
+    f: Function, init: Any, xs: Any = None, length: Any = None, reverse: bool = False
+) -> tuple[Any, Any]:
+    """carry, y = f(carry, x) for each x of xs along its first dimension; the last carry, and the ys
+    along a new first dimension.
+
+    Carries, xs and ys are arrays or containers of them. A carry keeps its dtypes and shapes.
+    `length`: the number of steps, which xs tells where there are any. `reverse`: from the last x to
+    the first one. UserError for lengths that differ and a carry that changes.
+
+        >>> total, sums = uopc.scan(lambda c, x: (c + x, c + x), 0.0, np.array([1.0, 2.0, 3.0]))
+        >>> float(total), sums.tolist()
+        (6.0, [1.0, 3.0, 6.0])
+    """
+    if not callable(f):
+        raise UserTypeError(f"scan: expected a function, got {f!r}")
+
+    def build(init: Any, xs: Any) -> Any:
+        return _scanned("scan", f, init, xs, length, bool(reverse))
+
+    return derived("scan", f, build)(init, xs)  # type: ignore[no-any-return]
+
+
+def _scanned(who: str, f: Function, init: Any, xs: Any, length: Any, reverse: bool) -> Any:
+    call = Call(who, f, (init, xs))
+    found, structure = flatten(xs)
+    arrays = [uop_of(leaf, f"{who}: xs{path}") for path, leaf in found]
+    steps = _length(who, arrays, length)
+    carry, carried, form = call.opened(init, floats=False)
+    elements = [calls.seed_of(u.dtype, shapes.shape(u)[1:]) for u in arrays]
+    result = f(carry, unflatten(structure, [call.value(e) for e in elements]))
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise UserTypeError(f"{who}: {call.name} must give a pair, the carry and a result")
+    after, other = call.results(result[0])
+    if other != form:
+        raise UserError(f"{who}: {call.name} gives a carry in other containers than the first one")
+    for u, v in zip(carried, after):
+        if u.dtype is not v.dtype or shapes.shape(u) != shapes.shape(v):
+            kinds = [f"{x.dtype.name}{show(shapes.shape(x))}" for x in (u, v)]
+            raise UserError(f"{who}: the carry is {kinds[0]}, and {call.name} makes it {kinds[1]}")
+    ys, of_ys = call.results(result[1])
+    body, constants = loop.closed([*after, *ys], [*carried, *elements])
+    first = [call.given[c] for c in carried]
+    made = [call.value(u) for u in loop.scan(body, first, arrays, constants, steps, reverse)]
+    return unflatten(form, made[: len(carried)]), unflatten(of_ys, made[len(carried) :])
+
+
+def _length(who: str, arrays: list[UOp], length: Any) -> Dim:
+    """The number of steps."""
+    found: list[Dim] = [] if length is None else [operands.as_dim(length)]
+    for u in arrays:
+        if not shapes.shape(u):
+            raise UserError(f"{who}: xs has a scalar: its first dimension is that of the steps")
+        found.append(shapes.shape(u)[0])
+    if not found:
+        raise UserError(f"{who}: without xs, say how many steps there are: length=")
+    if any([n != found[0] for n in found]):
+        raise UserError(f"{who}: lengths differ: {show(tuple(found))}")
+    if isinstance(found[0], int) and found[0] < 0:
+        raise UserError(f"{who}: the length must not be negative, got {found[0]}")
+    return found[0]
+
+
+def fori_loop(lower: Any, upper: Any, body: Function, init: Any) -> Any:
+    """carry = body(i, carry) for each i from `lower` to `upper` - 1, as int64; the last carry.
+
+    The bounds are ints or sizes. UserError for a carry that changes its dtype or shape.
+
+        >>> uopc.fori_loop(0, 5, lambda i, c: c * 2, 1.0)
+        array(32.)
+    """
+    steps = operands.as_dim(upper) - operands.as_dim(lower)
+    steps = operands.as_dim(steps) if isinstance(steps, UOp) else max(steps, 0)
+    start = leaves.dim_uop(operands.as_dim(lower)).cast(dtypes.int64)
+
+    def build(init: Any) -> Any:
+        def step(carry: Any, x: Any) -> Any:
+            i, value = carry
+            return (i + 1, body(i, value)), None
+
+        first = Array(start) if not isinstance(init, UOp) else start
+        (_, last), _ = _scanned("fori_loop", step, (first, init), None, steps, False)
+        return last
+
+    return derived("fori_loop", body, build)(init)
+
+
+def map(f: Function, xs: Any) -> Any:
+    """f of each element of xs along its first dimension, all at once: `vmap(f)(xs)`.
+
+        >>> uopc.map(lambda x: x.sum(), np.array([[1.0, 2.0], [3.0, 4.0]]))
+        array([3., 7.])
+    """
+    return vmap(f)(xs)
