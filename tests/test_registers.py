@@ -145,3 +145,19 @@ def test_one_register_over_a_long_loop_on_two_threads() -> None:
     a, got = np.ones(n, "f4"), np.zeros(n, "f4")
     uopc.compile(sink, threads=2)(got, a)
     np.testing.assert_array_equal(got, np.arange(1, n + 1, dtype="f4"))
+
+
+@pytest.mark.parametrize("optimize", (True, False))
+def test_values_that_swap(optimize) -> None:
+    """Each iteration takes the values from before it, also those that only move."""
+    t, other = register(2), register(2)
+    begun = [kernel.after(t, i)[0].store(1.0), kernel.after(t, i)[1].store(2.0)]
+    now = kernel.after(t, *begun, j)
+    kept = [other[0].store(now[1]), other[1].store(now[0])]
+    then = kernel.after(other, *kept)
+    moved = [t[0].store(then[0]), t[1].store(then[1])]
+    sink = kernel.end(o[i, j].store(kernel.after(t, *moved)[0]), i, j).sink(name="k")
+    program = uopc.compile(sink, optimize=optimize)
+    out = np.zeros(SHAPE, "f4")
+    program(out)
+    np.testing.assert_array_equal(out, np.tile([2.0, 1.0], (ROWS, COLUMNS // 2)))

@@ -103,7 +103,7 @@ def test_stages(data):
 
 def test_a_value_is_followed_to_the_end(data):
     """The user's product has its name in every stage, and its copies know it."""
-    (product,) = [line for line in lines(data, "input") if "= mul %2" in line]
+    (product,) = [line for line in lines(data, "input") if "f32[64, 128, 400]" in line and "= mul" in line]
     name = product.split(" = ")[0]
     number = int(name[1:])
     for stage in ("rangeify", "split-kernels", "optimize", "expand", "devectorize", "linearize"):
@@ -127,7 +127,7 @@ def test_the_users_names(data):
     kernels = [line for line in lines(data, "split-kernels") if "= sink" in line]
     assert [labels[re.match(r"\s*%(\d+)", line)[1]] for line in kernels] == [FIRST, SECOND]
     sources = data["sources"]
-    (product,) = [line for line in lines(data, "input") if "= mul %2" in line]
+    (product,) = [line for line in lines(data, "input") if "f32[64, 128, 400]" in line and "= mul" in line]
     place = data["values"]["place"][int(product.split(" ")[0][1:])]
     assert sources["places"][place - 1] == [0, 6]
     assert sources["files"][0]["pieces"] == [[1, MODEL.rstrip("\n")]]
@@ -179,7 +179,7 @@ def test_placement(data):
     assert [texts[row[6]] for row in rows.values() if row[5]] == [
         "each element would be computed 4 times, in 4 places", "output 0",
     ]  # fmt: skip
-    text = lines(data, "input")
+    text = [line for line in lines(data, "input") if "= detach" not in line]  # it vanishes
     assert set(rows) == {int(line.split(" ")[0][1:]) for line in text if line.startswith("%")}
 
 
@@ -197,7 +197,7 @@ def test_rewrites(data):
         assert stage["ops"] and stage["made"] > 0, name
         grown = sum(after - before for _, before, after in stage["ops"])
         assert grown == stage["made"] - stage["gone"], name
-    assert graphs["canonicalize"]["ops"] == [] and graphs["canonicalize"]["made"] == 0
+    assert graphs["canonicalize"]["ops"] == [["detach", 1, 0]]
 
 
 def test_memory(data):

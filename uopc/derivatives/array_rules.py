@@ -39,6 +39,14 @@ class Sort(Rule):
         return sorting.sort(operands[0], axis, bool(descending))
 
 
+class ArgSort(Rule):
+    """Places have no derivative."""
+
+    def again(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
+        axis, descending = u.arg.details
+        return sorting.argsort(operands[0], axis, bool(descending))
+
+
 class Scatter(Rule):
     """Updates of rows of `a` at places: the operands are a, the places and the rows."""
 
@@ -175,6 +183,7 @@ def _refuse(wanted: bool) -> None:
 
 RULES: dict[str, Rule] = {
     "sort": Sort(),
+    "argsort": ArgSort(),
     "scatter_add": Add(),
     "scatter_set": Set(),
     "scatter_mul": Multiply(),

@@ -15,7 +15,7 @@ from uopc.derivatives import functions
 from uopc.derivatives.rule import Rule
 from uopc.derivatives.values import Value, filled, fit, total
 from uopc.ir.builder import movement, rebuild
-from uopc.ir.core import calls, dtypes, shapes
+from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Dim
 from uopc.ir.core.uop import UOp, intern
@@ -43,8 +43,7 @@ class _Loop:
     def outputs(self, carried: Nodes, elements: Nodes, constants: Nodes) -> Nodes:
         """The results of the body for these values."""
         given = [*carried, *elements, *constants]
-        slots = {u.arg.slot: u for u in calls.graph_order(self.body.src) if u.op is Ops.PARAM}
-        mapping = {u: given[i] for i, u in slots.items() if 0 <= i < len(given)}
+        mapping = {u: given[scan.slot_of(u)] for u in scan.params(self.body)}
         root = intern(Ops.TUPLE, dtypes.void, self.body.src)
         return list(rebuild.rebuild(root, mapping).src)
 
@@ -90,7 +89,7 @@ class Scan(Rule):
         return [where.get(i) for i in range(len(outputs))]
 
     def push(self, u: UOp, tangents: Sequence[Value]) -> Value:
-        return self.push_joint(u, tangents)[u.arg.details[0]]
+        return self.push_joint(u, tangents)[int(u.arg.details[0])]
 
     def pull_joint(
         self, u: UOp, cotangents: Mapping[int, Value], wanted: Sequence[bool]

@@ -17,11 +17,10 @@ from uopc.ir.core.uop import UOp, intern
 def primitive(value: UOp, name: str, *operands: UOp, details: tuple[int, ...] = ()) -> UOp:
     """The value, as the function `name` of the operands, and of integers besides.
 
-    `derivatives/primitives.py` has the rules of the functions. Integers, constants and values
-    inside of the loops of a kernel have no derivative: they are given as they are.
+    `derivatives/primitives.py` has the rules of the functions, also for batches. Constants, and
+    values inside of the loops of a kernel, are given as they are.
     """
-    known = not value.dtype.is_float or leaves.constant_in(value) is not None
-    if known or ranges.ranges(value):
+    if leaves.constant_in(value) is not None or ranges.ranges(value):
         return value
     arg = PrimitiveArg(name, details)
     return leaves.located(intern(Ops.PRIMITIVE, value.dtype, (value, *operands), arg))

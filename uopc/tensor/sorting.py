@@ -106,10 +106,10 @@ def sort(a: UOp, axis: int = -1, descending: bool = False, stable: bool = True) 
     return _as_sorted(found, a, axis, descending)
 
 
-def _as_sorted(found: UOp, a: UOp, axis: int, descending: bool) -> UOp:
-    """The sorted values, known as such to derivatives."""
+def _as_sorted(found: UOp, a: UOp, axis: int, descending: bool, name: str = "sort") -> UOp:
+    """The sorted values, or their places, known as such to derivatives and batches."""
     rank = len(shapes.shape(a))
-    return primitive(found, "sort", a, details=(axis % rank - rank, int(descending)))
+    return primitive(found, name, a, details=(axis % rank - rank, int(descending)))
 
 
 def argsort(a: UOp, axis: int = -1, descending: bool = False, stable: bool = True) -> UOp:
@@ -124,7 +124,8 @@ def argsort(a: UOp, axis: int = -1, descending: bool = False, stable: bool = Tru
         array([1, 2, 0], dtype=int32)
     """
     _check_flags("argsort", descending, stable)
-    return _sorted("argsort", a, axis, descending, values=False, places=True)[0]
+    (found,) = _sorted("argsort", a, axis, descending, values=False, places=True)
+    return _as_sorted(found, a, axis, descending, "argsort")
 
 
 def top_k(a: UOp, k: int, axis: int = -1) -> tuple[UOp, UOp]:

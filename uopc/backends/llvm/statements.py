@@ -47,12 +47,13 @@ def _end(e: Emitter, u: UOp) -> str | None:
     loop, latch = e.loops[r], e.block
     following = e.value(f"add nuw nsw i64 {loop.counter}, 1")
     phis = [f"{loop.counter} = phi i64 [ 0, %{loop.before} ], [ {following}, %{latch} ]"]
-    for carry, after in zip(pairs[::2], pairs[1::2]):
-        first, last = e.of(carry.src[0]), e.of(after, carry.dtype.lanes)
-        incoming = f"[ {first}, %{loop.before} ], [ {last}, %{latch} ]"
+    carries = pairs[::2]
+    lasts = [e.of(after, carry.dtype.lanes) for carry, after in zip(carries, pairs[1::2])]
+    for carry, last in zip(carries, lasts):
+        incoming = f"[ {e.of(carry.src[0])}, %{loop.before} ], [ {last}, %{latch} ]"
         phis.append(f"{e.names[carry]} = phi {llvm_type(carry.dtype)} {incoming}")
-        if loop.at_least_once:
-            e.names[carry] = last
+    if loop.at_least_once:  # after the loop; no value that one carries from another changes here
+        e.names.update(zip(carries, lasts))
     e.lines[loop.phis] = "\n".join([f"  {phi}" for phi in phis])
     if loop.at_least_once:
         test = e.value(f"icmp slt i64 {following}, {loop.end}")
