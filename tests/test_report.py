@@ -47,6 +47,7 @@ ODD_LINKS = (
     "#nothing", "#kernel/none", "#stages/none~99999", "#source/99/1", "#%zz", "#diff/input",
     "#memory/none", "#rewrites/x",
 )  # fmt: skip
+PRODUCT = re.compile(r"= mul .* : f32\[64, 128, 400\]")
 FIRST, SECOND = "r_64_128_400", "r_64_128_128_128_128"
 
 
@@ -103,7 +104,7 @@ def test_stages(data):
 
 def test_a_value_is_followed_to_the_end(data):
     """The user's product has its name in every stage, and its copies know it."""
-    (product,) = [line for line in lines(data, "input") if "f32[64, 128, 400]" in line and "= mul" in line]
+    (product,) = [line for line in lines(data, "input") if PRODUCT.search(line)]
     name = product.split(" = ")[0]
     number = int(name[1:])
     for stage in ("rangeify", "split-kernels", "optimize", "expand", "devectorize", "linearize"):
@@ -127,7 +128,7 @@ def test_the_users_names(data):
     kernels = [line for line in lines(data, "split-kernels") if "= sink" in line]
     assert [labels[re.match(r"\s*%(\d+)", line)[1]] for line in kernels] == [FIRST, SECOND]
     sources = data["sources"]
-    (product,) = [line for line in lines(data, "input") if "f32[64, 128, 400]" in line and "= mul" in line]
+    (product,) = [line for line in lines(data, "input") if PRODUCT.search(line)]
     place = data["values"]["place"][int(product.split(" ")[0][1:])]
     assert sources["places"][place - 1] == [0, 6]
     assert sources["files"][0]["pieces"] == [[1, MODEL.rstrip("\n")]]
