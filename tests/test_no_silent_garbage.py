@@ -204,3 +204,26 @@ def test_no_constant_is_writable():
     graph = uopc.constant(np.arange(4), dtypes.float64)
     with pytest.raises(ValueError, match="read-only"):
         graph.arg.array[0] = 1
+
+
+# ---------------------------------------------------------------- dtypes
+@pytest.mark.parametrize("spelled", (np.float64, np.dtype("f8"), "f8", "float64", float, "d"))
+def test_a_dtype_equals_numpys_spellings_of_it(spelled):
+    t = dtypes.float64
+    assert t == spelled and spelled == t and not t != spelled and t in (np.int8, spelled)
+    assert dtypes.float32 != spelled and spelled != dtypes.float32
+    x = np.ones(2)
+    np.testing.assert_array_equal(
+        uopc.jit(lambda x: x * 2 if x.dtype == spelled else x)(x), x * 2
+    )
+
+
+def test_a_dtype_equals_nothing_else():
+    for other in (None, 8, "nonsense", ">f8", "f4", np.ndarray, object, float("nan"), [np.float64]):
+        assert dtypes.float64 != other and other != dtypes.float64
+
+
+def test_numpy_takes_a_dtype():
+    assert np.zeros(2, dtypes.int16).dtype == np.int16
+    assert np.dtype(dtypes.bool_) == bool and np.dtype("f4") == dtypes.float32
+    assert np.issubdtype(dtypes.float32, np.floating) and np.finfo(dtypes.float64).bits == 64

@@ -1,6 +1,6 @@
 """Element types. One row a type; everything else about a type is derived from its row.
 
-A `DType` is a singleton, so types compare by identity. `dtype.vec(n)` is the type of a value of `n`
+A `DType` is a singleton, so types compare by identity; NumPy's spellings of one equal it. `dtype.vec(n)` is the type of a value of `n`
 lanes (levels vector and linear). `index` is the type of dimensions, ranges and addresses: integers
 that never wrap, committed to 64 bits by the backends.
 """
@@ -116,6 +116,25 @@ class DType:
         """
         return _numpy_dtype(self.scalar.name)
 
+    @property
+    def dtype(self) -> np.dtype[np.generic]:
+        """The same as `numpy`. NumPy reads it where it takes a dtype.
+
+        Examples:
+            >>> np.zeros(2, dtypes.int16), np.issubdtype(dtypes.float32, np.floating)
+            (array([0, 0], dtype=int16), True)
+        """
+        return self.numpy
+
+    def __eq__(self, other: object) -> builtins.bool:
+        if self is other or isinstance(other, DType):
+            return self is other
+        if not isinstance(other, np.dtype | type | str):
+            return NotImplemented
+        return self is _spelled(other)
+
+    __hash__ = object.__hash__
+
     def __repr__(self) -> str:
         return f"dtypes.{self.name}"
 
@@ -197,6 +216,17 @@ def from_numpy(dtype: np.dtype[np.generic]) -> DType:
         if t.numpy == dtype:
             return t
     raise errors.UserTypeError(f"no dtype for NumPy's {dtype}; there are {_names(ARRAY_TYPES)}")
+
+
+@functools.cache
+def _spelled(dtype: np.dtype[Any] | type[Any] | str) -> DType | None:
+    """The type that one of NumPy's spellings names: `np.float64`, `"f8"`, `float`."""
+    if isinstance(dtype, str) and dtype in _BY_NAME:
+        return _BY_NAME[dtype]
+    try:
+        return from_numpy(np.dtype(dtype))
+    except TypeError:
+        return None
 
 
 def _names(types: Iterable[DType]) -> str:
