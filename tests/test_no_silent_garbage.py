@@ -227,3 +227,30 @@ def test_numpy_takes_a_dtype():
     assert np.zeros(2, dtypes.int16).dtype == np.int16
     assert np.dtype(dtypes.bool_) == bool and np.dtype("f4") == dtypes.float32
     assert np.issubdtype(dtypes.float32, np.floating) and np.finfo(dtypes.float64).bits == 64
+
+
+# ---------------------------------------------------------------- other operands than arrays
+@pytest.mark.parametrize("name", ["eq", "ne", "lt", "ge", "add", "sub", "mul", "truediv", "matmul"])
+@pytest.mark.parametrize("listed", ([1, 5, 3], (1, 5, 3)))
+def test_a_list_is_an_operand(name, listed):
+    x, f = np.array([1.0, 2.0, 3.0]), getattr(operator, name)
+    np.testing.assert_array_equal(uopc.jit(lambda x: f(x, listed))(x), f(x, listed))
+    np.testing.assert_array_equal(uopc.jit(lambda x: f(listed, x))(x), f(listed, x))
+    np.testing.assert_array_equal(
+        uopc.jit(lambda x: f(x, [x[0], 5, x[2]]))(x), f(x, [x[0], 5, x[2]])
+    )
+
+
+@pytest.mark.parametrize("other", (None, "a", b"a"))
+def test_an_array_is_not_compared_with_what_is_no_number(other):
+    for f in (lambda x: np.where(x == other, 9, x), lambda x: x != other, lambda x: other == x):
+        with pytest.raises(uopc.UserError, match=r"elements are numbers; `x is None` asks"):
+            uopc.jit(f)(X)
+
+
+@pytest.mark.parametrize("low,high", ((None, 1.5), (0.5, None), (-0.5, np.float32(1.5)), (0, 2)))
+def test_clip_by_floats_gives_floats(low, high):
+    x = np.array([0, 1, 2, 3], "i2")
+    got, want = uopc.jit(lambda x: np.clip(x, low, high))(x), np.clip(x, low, high)
+    np.testing.assert_array_equal(got, want)
+    assert got.dtype == want.dtype

@@ -221,30 +221,58 @@ def select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
 
 
 def clip(x: Any, min: Any = None, max: Any = None) -> Any:
-    """x, but at least `min` and at most `max`, in the dtype of x.
+    """x, but at least `min` and at most `max`, in their common dtype.
 
     Examples:
         >>> np.asarray(unp.clip(unp.asarray([-5, 2, 9]), 0, 5))
         array([0, 2, 5])
     """
     bounds = [v for v in (min, max) if v is not None]
-    (made, *_), weak = promoted("clip", x)
-    for bound, op in ((min, Ops.MAX), (max, Ops.MIN)):
-        if bound is not None:
-            (x_, b), _ = promoted("clip", same_kind(made, (x,), weak), bound)
-            made = fold.cast(alu.alu(x_, op, b), made.dtype)
+    (made, *limits), weak = promoted("clip", x, *bounds)
+    if min is not None:
+        made = alu.alu(made, Ops.MAX, limits[0])
+    if max is not None:
+        made = alu.alu(made, Ops.MIN, limits[-1])
     return same_kind(made, (x, *bounds), weak)
 
 
 # ---------------------------------------------------------------- operators
+def _operand(value: Any) -> Any:
+    """An operand of an operator: a list is an array, as in NumPy. NotImplemented for others."""
+    if isinstance(value, (list, tuple)):
+        from uopc.numpy.creation import asarray
+
+        return asarray(value)
+    return value if is_operand(value) else NotImplemented
+
+
 def operator(function: Function) -> Function:
     """The function as an operator of Array; another class than an operand's may answer."""
-    return lambda a, b: function(a, b) if is_operand(b) else NotImplemented
+
+    def method(a: Any, b: Any) -> Any:
+        other = _operand(b)
+        return other if other is NotImplemented else function(a, other)
+
+    return method
 
 
 def reflected(function: Function) -> Function:
     """The operator with the Array on the right."""
-    return lambda a, b: function(b, a) if is_operand(b) else NotImplemented
+    return operator(lambda a, b: function(b, a))
+
+
+def _equality(function: Function, sign: str) -> Function:
+    compared = operator(function)
+
+    def method(a: Any, b: Any) -> Any:
+        if b is None or isinstance(b, (str, bytes)):
+            raise UserTypeError(
+                f"`{sign}` of an array and {b!r}: elements are numbers; `x is None` asks whether there is"
+                " an array"
+            )
+        return compared(a, b)
+
+    return method
 
 
 _BOTH_SIDES = {
@@ -254,12 +282,13 @@ _BOTH_SIDES = {
     "rshift": "bitwise_right_shift",
 }  # fmt: skip
 _COMPARISONS = {
-    "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "eq": "equal",
-    "ne": "not_equal",
-}  # fmt: skip
+    "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal",
+}
 OPERATORS: dict[str, Function] = {
     **{f"__{n}__": operator(FUNCTIONS[f]) for n, f in (_BOTH_SIDES | _COMPARISONS).items()},
     **{f"__r{n}__": reflected(FUNCTIONS[f]) for n, f in _BOTH_SIDES.items()},
+    "__eq__": _equality(FUNCTIONS["equal"], "=="),
+    "__ne__": _equality(FUNCTIONS["not_equal"], "!="),
     "__neg__": FUNCTIONS["negative"], "__pos__": FUNCTIONS["positive"],
     "__abs__": FUNCTIONS["abs"], "__invert__": FUNCTIONS["bitwise_invert"],
 }  # fmt: skip
