@@ -669,3 +669,37 @@ def test_a_matrix_after_an_array_of_its_kind() -> None:
     f(SQUARE)
     with pytest.raises(uopc.errors.UserTypeError, match="a matrix is not accepted"):
         f(matrix())
+
+
+# ---------------------------------------------------------------- equal and not the same
+EQUALS = (1, 1.0, True, np.int8(1)), (0.0, -0.0, False, 0)
+
+
+@pytest.mark.parametrize("values", EQUALS)
+def test_details_of_a_class_that_are_equal_have_programs_of_their_own(values: Any) -> None:
+    x = np.arange(1, 3)
+    f = uopc.jit(lambda m: m.data * m.label)
+    for v in values * 2:
+        got, want = f(Matrix(x, v)), x * v
+        assert got.dtype == want.dtype and (np.signbit(got) == np.signbit(want)).all()
+
+
+@pytest.mark.parametrize("values", EQUALS)
+def test_keys_that_are_equal_stay_themselves(values: Any) -> None:
+    f = uopc.jit(lambda d: d)
+    for v in values * 2:
+        assert [repr(k) for k in f({v: X, "a": Y})] == [repr(v), "'a'"]
+
+
+def test_a_detail_that_cannot_be_hashed_is_an_error() -> None:
+    with pytest.raises(uopc.UserError, match=r"the parts of a Matrix must be hashable"):
+        uopc.jit(lambda m: m.data)(Matrix(X, [1]))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("path", ("s.b", "s.a.c", "s", "s.a.0"))
+def test_dims_of_no_array_are_an_error(path: str) -> None:
+    f = uopc.jit(lambda s: s["a"] + 1, dims={path: ("n",)})
+    with pytest.raises(uopc.UserError, match=r"dims: "):
+        f({"a": X})
+    f = uopc.jit(lambda x, s=None: x + 1, dims={path: ("n",)})
+    np.testing.assert_array_equal(f(X), X + 1)

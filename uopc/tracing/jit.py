@@ -7,7 +7,6 @@ of the same kind, by dtypes, shapes, containers and static values, goes to the p
 from __future__ import annotations
 
 import contextvars
-import dataclasses
 import functools
 import inspect
 import keyword
@@ -31,7 +30,7 @@ from uopc.numpy.array import Array, Trace, current_trace
 from uopc.program.program import Program
 from uopc.tensor.creation import param
 from uopc.tracing import tree_code
-from uopc.tracing.pytrees import LEAF, flatten, unflatten
+from uopc.tracing.pytrees import LEAF, details, exactly, flatten, unflatten
 
 _chosen = config.chosen
 _MOST_PROGRAMS = 1024
@@ -229,6 +228,7 @@ class Jitted:
                 ) from None
         rest = {n: v for n, v in bound.arguments.items() if n not in static}
         leaves, structure = flatten(rest)
+        self._check_dims(structure)
         paths = [path[1:] for path, _ in leaves]
         inline = any(_is_graph(leaf) for _, leaf in leaves)
         specs, arrays = [], []
@@ -236,8 +236,8 @@ class Jitted:
             spec, array = self._leaf(path, leaf)
             specs.append(spec)
             arrays.append(array)
-        alike = tuple([_exactly(v) for v in static.values()])
-        key = structure, tuple(specs), tuple(static), alike, _chosen()
+        alike = tuple([exactly(v) for v in static.values()])
+        key = structure, details(structure), tuple(specs), tuple(static), alike, _chosen()
         return _Kind(key, structure, static, paths, specs, arrays, inline)
 
     def _leaf(self, path: str, leaf: Any) -> tuple[tuple[Any, ...], Any]:
@@ -265,6 +265,19 @@ class Jitted:
         except UserTypeError as error:
             raise UserTypeError(f"{self._name}(): argument {path}: {error}") from None
         return (dtype, self._dims_of(path, tuple(found.shape)), False), found
+
+    def _check_dims(self, structure: Any) -> None:
+        """UserError for a path in `dims` that leads to no array of these arguments."""
+        for path in self._dims:
+            names, found = path.split("."), structure
+            if names[0] not in found.names:  # it has its default, or is static
+                continue
+            for name in names:
+                if found == LEAF or name not in found.names:
+                    raise UserError(f"{self._name}(): dims: no argument has the path {path!r}")
+                found = found.parts[found.names.index(name)]
+            if found != LEAF and found.parts:
+                raise UserError(f"{self._name}(): dims: {path} is a container, not an array")
 
     def _dims_of(self, path: str, shape: tuple[int, ...]) -> tuple[Any, ...]:
         dims = self._dims.get(path, shape)
@@ -505,25 +518,6 @@ def _classes_of(args: tuple[Any, ...]) -> Any:
 
 def _no_program(*args: Any) -> Any:
     raise TypeError
-
-
-def _exactly(value: Any) -> Any:
-    """A key of a static value: 1, 1.0 and True differ, 0.0 and -0.0 too, also inside of tuples and
-    frozen dataclasses."""
-    if isinstance(value, tuple):
-        return type(value), tuple([_exactly(v) for v in value])
-    if isinstance(value, frozenset):
-        return type(value), frozenset([_exactly(v) for v in value])
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        compared = [f for f in dataclasses.fields(value) if f.compare and f.hash is not False]
-        fields = tuple([_exactly(getattr(value, f.name)) for f in compared])
-        try:
-            hash(fields)
-        except TypeError:  # the class has a hash of its own
-            return type(value), value
-        return type(value), value, fields
-    exact = isinstance(value, (float, complex, np.floating))
-    return type(value), repr(value) if exact else value
 
 
 def _is_graph(leaf: Any) -> bool:

@@ -12,6 +12,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from uopc.errors import UserError, UserTypeError
 
 Flatten = Callable[[Any], tuple[Iterable[Any], Hashable]]
@@ -56,6 +58,41 @@ def register_pytree(kind: type, flatten: Flatten, unflatten: Unflatten) -> None:
     _registered[kind] = flatten, unflatten
 
 
+def exactly(value: Any) -> Hashable:
+    """A key of a value: 1, 1.0 and True differ, 0.0 and -0.0 too, also inside of others."""
+    if isinstance(value, tuple):
+        return type(value), tuple([exactly(v) for v in value])
+    if isinstance(value, frozenset):
+        return type(value), frozenset([exactly(v) for v in value])
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        compared = [f for f in dataclasses.fields(value) if f.compare and f.hash is not False]
+        fields = tuple([exactly(getattr(value, f.name)) for f in compared])
+        try:
+            hash(fields)
+        except TypeError:  # the class has a hash of its own
+            return type(value), value
+        return type(value), value, fields
+    exact = isinstance(value, (float, complex, np.floating))
+    return type(value), repr(value) if exact else value
+
+
+def details(structure: Any) -> tuple[Hashable, ...]:
+    """Keys of what the containers of a structure need besides parts: those may be equal and not
+    the same."""
+    if structure == LEAF:
+        return ()
+    inner = [details(p) for p in structure.parts if p != LEAF]
+    own = structure.detail
+    return (None if has_names(own) else exactly(own), *inner)
+
+
+def has_names(detail: Hashable) -> bool:
+    """Nothing but names, which are the same if they are equal."""
+    return detail is None or (
+        isinstance(detail, tuple) and all([type(k) is str for k in detail])
+    )
+
+
 def flatten(value: Any) -> tuple[list[tuple[str, Any]], Any]:
     """The leaves of a value, each with its path (`.weights.0`), and its structure.
 
@@ -90,6 +127,13 @@ def split(value: Any) -> tuple[Hashable, list[str], list[Any]] | None:
     if kind in _registered:
         parts, detail = _registered[kind][0](value)
         children = list(parts)
+        try:
+            hash(detail)
+        except TypeError:
+            raise UserTypeError(
+                f"register_pytree: what flatten gives besides the parts of a {kind.__name__} must"
+                f" be hashable, got {type(detail).__name__}"
+            ) from None
         return detail, [str(i) for i in range(len(children))], children
     if kind in (dict, OrderedDict):
         return tuple(value), [str(k) for k in value], list(value.values())

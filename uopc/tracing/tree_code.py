@@ -15,7 +15,15 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from uopc.tracing.pytrees import LEAF, Structure, is_registered, put_together, split
+from uopc.tracing.pytrees import (
+    LEAF,
+    Structure,
+    exactly,
+    has_names,
+    is_registered,
+    put_together,
+    split,
+)
 
 Classes = tuple[type, ...]
 
@@ -90,16 +98,27 @@ def _apart(code: _Code, value: str, structure: Structure, parts: list[str]) -> l
         split_, names = code.name(split), code.name()
         return [
             f"if {own}: raise {_OTHER}", f"{found}, {names}, {value} = {split_}({value})",
-            f"if ({found}, tuple({names})) != {known}[1:]: raise {_OTHER}", _unpacked(parts, value),
+            f"if ({found}, tuple({names})) != {known}[1:]: raise {_OTHER}",
+            *_same_detail(code, found, detail), _unpacked(parts, value),
         ]  # fmt: skip
     if kind in (dict, OrderedDict):
         keys = f"tuple({value}) != {code.name(detail)}"
-        return [f"if {own} or {keys}: raise {_OTHER}", _unpacked(parts, f"{value}.values()")]
+        return [
+            f"if {own} or {keys}: raise {_OTHER}",
+            *_same_detail(code, f"tuple({value})", detail), _unpacked(parts, f"{value}.values()"),
+        ]  # fmt: skip
     if issubclass(kind, (list, tuple)):
         length = f"len({value}) != {len(parts)}"
         return [f"if {own} or {length}: raise {_OTHER}", _unpacked(parts, value)]
     fields = [f"{part} = {value}.{name}" for part, name in zip(parts, structure.names)]
     return [f"if {own}: raise {_OTHER}", *fields]
+
+
+def _same_detail(code: _Code, value: str, detail: Any) -> list[str]:
+    """Lines that refuse what equals the detail and is not the same: 1 and True."""
+    if has_names(detail):
+        return []
+    return [f"if {code.name(exactly)}({value}) != {code.name(exactly(detail))}: raise {_OTHER}"]
 
 
 # ---------------------------------------------------------------- together
