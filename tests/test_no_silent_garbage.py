@@ -254,3 +254,42 @@ def test_clip_by_floats_gives_floats(low, high):
     got, want = uopc.jit(lambda x: np.clip(x, low, high))(x), np.clip(x, low, high)
     np.testing.assert_array_equal(got, want)
     assert got.dtype == want.dtype
+
+
+# ---------------------------------------------------------------- numbers as arguments
+@pytest.mark.parametrize("name", ["add", "mul", "eq", "lt", "and_", "floordiv"])
+@pytest.mark.parametrize("t,number", [
+    ("i1", 300), ("i1", -129), ("u1", 256), ("u1", -1), ("u8", -1), ("i4", 2**40), ("u4", -2),
+])  # fmt: skip
+def test_a_number_that_the_dtype_cannot_hold_is_an_error(name, t, number):
+    f, x = uopc.jit(lambda a, b: getattr(operator, name)(a, b)), np.array([0, 1, 2], t)
+    for _ in range(2):  # the second time the program is there
+        np.testing.assert_array_equal(f(x, 1), getattr(operator, name)(x, 1))
+        for call in (lambda: f(x, number), lambda: f(x, b=number)):
+            with pytest.raises(uopc.UserError, match=rf"{number} does not fit u?int"):
+                call()
+
+
+def test_a_number_that_is_written_fits():
+    f, x = uopc.jit(lambda x, n: x.at[1].set(n)), np.zeros(2, "i1")
+    assert f(x, 127).tolist() == [0, 127]
+    with pytest.raises(uopc.UserError, match=r"n = 128 does not fit int8"):
+        f(x, 128)
+
+
+def test_a_number_fits_every_dtype_that_it_meets():
+    f = uopc.jit(lambda x, y, n: (x + n, y * n))
+    x, y = np.ones(2, "i1"), np.ones(2, "u1")
+    for n in (0, 127):
+        np.testing.assert_array_equal(f(x, y, n), (x + np.int8(n), y * np.uint8(n)))
+    for n in (-1, 128):
+        with pytest.raises(uopc.UserError, match=r"does not fit"):
+            f(x, y, n)
+
+
+@pytest.mark.parametrize("number", (-129, 300, 2**40))
+@pytest.mark.parametrize("t", ("u8", "u1", "i1"))
+def test_a_quotient_of_integers_takes_any_number(t, number):
+    x = np.array([1, 2, 100], t)
+    np.testing.assert_allclose(uopc.jit(lambda x, n: np.divide(x, n))(x, number), x / float(number))
+    np.testing.assert_allclose(uopc.jit(lambda x: x / number)(x), x / float(number))

@@ -38,12 +38,16 @@ _DEFAULTS = (dtypes.bool_, dtypes.int64, dtypes.float64)  # of Python's bool, in
 
 
 class Trace:
-    """One run of a function on Arrays: its name, and False in `open` once it has returned."""
+    """One run of a function on Arrays: its name, and False in `open` once it has returned.
 
-    __slots__ = ("name", "open")
+    `meets`: the dtypes of the arrays that integers of Python's met, by the params of these.
+    """
+
+    __slots__ = ("meets", "name", "open")
 
     def __init__(self, name: str) -> None:
         self.name, self.open = name, True
+        self.meets: dict[UOp, set[DType]] = {}
         if "einops" in sys.modules:
             import_module("uopc.numpy.einops_backend")
 
@@ -262,7 +266,10 @@ class Array(_Installed):
         """
 
         def updated(key: Any, how: str, value: Any) -> Array:
-            made = updates.updated(self.uop, _index(key), how, uop_of(value, "at", self.dtype))
+            given = uop_of(value, "at", self.dtype)
+            if isinstance(value, Array) and value.weak:
+                given = _met(value, given, self.dtype)
+            made = updates.updated(self.uop, _index(key), how, given)
             found: Array = same_kind(made, (self, value, *_arrays_in(key)))
             return found
 
@@ -369,21 +376,31 @@ def common_dtype(values: Iterable[Any]) -> DType:
     return _DEFAULTS[max(weak)] if weak and max(weak) > _KINDS[found.kind] else found
 
 
-def promoted(who: str, *values: Any) -> tuple[list[UOp], bool]:
-    """Values in their common dtype, and whether the result is a weak number."""
+def promoted(who: str, *values: Any, floats: bool = False) -> tuple[list[UOp], bool]:
+    """Values in their common dtype, float64 for integers if `floats` are asked for, and whether the
+    result is a weak number."""
     for v in values:
         if isinstance(v, complex):
             raise UserTypeError(f"{who}: complex numbers are not supported")
     operands.check_truth(who, *values)
     common = common_dtype(values)
+    if floats and not common.is_float:
+        common = dtypes.float64
     made = []
     for v in values:
         if type(v) in (bool, int, float):
             made.append(leaves.const(common, _number(v, common).arg))
         else:
-            made.append(fold.cast(uop_of(v, who), common))
+            made.append(_met(v, uop_of(v, who), common))
     arrays = [v for v in values if type(v) not in (bool, int, float)]
     return made, bool(arrays) and all(map(_is_weak, arrays)) and len(arrays) > 0
+
+
+def _met(value: Any, u: UOp, t: DType) -> UOp:
+    """The UOp of a value in the dtype of the arrays that it meets."""
+    if t.is_int and u.op is Ops.PARAM and _is_weak(value) and value.tracing is not None:
+        value.tracing.meets.setdefault(u, set()).add(t)
+    return fold.cast(u, t)
 
 
 def is_operand(value: Any) -> bool:

@@ -31,11 +31,9 @@ def _named(function: Function, name: str, doc: str) -> Function:
 
 def _applied(name: str, takes: str, build: Callable[..., UOp], values: tuple[Any, ...]) -> Any:
     """The value of a function that takes floats, bools, bits, numbers or any operands."""
-    uops, weak = promoted(name, *values)
+    uops, weak = promoted(name, *values, floats=takes == "float")
     t = uops[0].dtype.scalar
-    if takes == "float" and not t.is_float:
-        uops = [fold.cast(u, dtypes.float64) for u in uops]
-    elif takes == "bool" and t.kind != "bool":
+    if takes == "bool" and t.kind != "bool":
         uops = [fold.cast(u, dtypes.bool_) for u in uops]
     elif takes == "bits" and t.is_float:
         raise UserTypeError(f"{name} needs integers or bool, got {t.name}")

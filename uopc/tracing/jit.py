@@ -77,8 +77,17 @@ class _Compiled:
     # A call by position: TypeError or ValueError for arguments of another kind.
     positional: Callable[..., Any]
     write: Callable[[Any], Any] | None  # makes the results of the program's
+    meets: list[tuple[int, dtypes.DType]]  # arguments that are integers of Python's: see `Trace`
 
-    def call(self, arrays: Sequence[Any]) -> Any:
+    def call(self, kind: _Kind, who: str) -> Any:
+        arrays = kind.arrays
+        for i, t in self.meets:
+            least, greatest = t.bounds
+            if not least <= int(arrays[i]) <= greatest:
+                raise UserError(
+                    f"{who}(): {kind.paths[i]} = {arrays[i]} does not fit {t.name}, the dtype of an"
+                    " array that it meets: pass it as an array of a wider dtype"
+                )
         if self.program is None:
             return unflatten(self.structure, ())
         found = self.program(*arrays)
@@ -137,7 +146,7 @@ class Jitted:
         kind = self._kind(args, named)
         if kind.inline:
             return self._inlined(kind, args, named)
-        return self._entry(kind, args, named).call(kind.arrays)
+        return self._entry(kind, args, named).call(kind, self._name)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -171,7 +180,7 @@ class Jitted:
             >>> f.lower(np.ones(3))["total"].shape
             ()
         """
-        _, leaves, structure = self._traced(self._kind(args, named), args, named)
+        _, leaves, structure, _ = self._traced(self._kind(args, named), args, named)
         return unflatten(structure, leaves)
 
     def stages(self, /, *args: Any, **named: Any) -> dict[str, str]:
@@ -323,9 +332,10 @@ class Jitted:
         return found(*args)
 
     def _made(self, kind: _Kind, args: tuple[Any, ...], named: dict[str, Any]) -> _Compiled:
-        params, leaves, structure = self._traced(kind, args, named)
+        params, leaves, structure, trace = self._traced(kind, args, named)
+        meets = [(i, t) for i, p in enumerate(params) for t in trace.meets.get(p, ())]
         if not leaves:
-            return _Compiled(None, structure, _no_program, None)
+            return _Compiled(None, structure, _no_program, None, [])
         plain = structure == LEAF or (
             structure.kind in (tuple, list, dict) and set(structure.parts) == {LEAF}
         )
@@ -338,15 +348,20 @@ class Jitted:
         }
         write = None if plain else tree_code.writer(structure)
         if write is None and not classes and all(p == LEAF for p in parts):
-            return _Compiled(program, structure, program, None)
-        positional = tree_code.caller(parts, classes, program, write)
-        return _Compiled(program, structure, positional, write)
+            return _Compiled(program, structure, program, None, meets)
+        limits = {
+            i: (max([t.bounds[0] for j, t in meets if j == i]),
+                min([t.bounds[1] for j, t in meets if j == i]))
+            for i, _ in meets
+        }  # fmt: skip
+        positional = tree_code.caller(parts, classes, program, write, limits)
+        return _Compiled(program, structure, positional, write, meets)
 
     # ------------------------------------------------------------ tracing
     def _traced(
         self, kind: _Kind, args: tuple[Any, ...], named: dict[str, Any]
-    ) -> tuple[list[UOp], list[UOp], Any]:
-        """The params, the results as UOps, and their structure."""
+    ) -> tuple[list[UOp], list[UOp], Any, Trace]:
+        """The params, the results as UOps, their structure, and the trace."""
         names = _names(kind.paths)
         params = [
             param(n, self._symbols(dims), t) for n, (t, dims, _) in zip(names, kind.specs)
@@ -361,7 +376,7 @@ class Jitted:
         finally:
             trace.open = False
             current_trace.reset(token)
-        return params, self._donate(kind, params, uops), structure
+        return params, self._donate(kind, params, uops), structure, trace
 
     def _run(self, kind: _Kind, values: Mapping[str, Any]) -> Any:
         """The function's result on values by name. UserError if it is running on such values."""

@@ -54,11 +54,12 @@ class _Code:
 # ---------------------------------------------------------------- apart
 def caller(
     parts: Sequence[Any], classes: Mapping[int, Classes], program: Callable[..., Any],
-    write: Callable[[Any], Any] | None,
+    write: Callable[[Any], Any] | None, limits: Mapping[int, tuple[int, int]],
 ) -> Callable[..., Any]:  # fmt: skip
     """A function of values with these structures, which calls the program with their leaves and
     makes the results of its own. TypeError or ValueError for other values. `classes`: those that
-    the leaf of a number may have, if not all."""
+    the leaf of a number may have, if not all; `limits`: the least and the greatest that it may be.
+    """
     code = _Code()
     leaves: list[str] = []
     values = [code.name() for _ in parts]
@@ -70,6 +71,9 @@ def caller(
             if allowed is not None:
                 other = [f"type({value}) is not {code.name(c)}" for c in allowed]
                 code.lines.append(f"if {' and '.join(other)}: raise {_OTHER}")
+            if len(leaves) in limits:
+                least, greatest = limits[len(leaves)]
+                code.lines.append(f"if not {least} <= {value} <= {greatest}: raise {_OTHER}")
             leaves.append(value)
         else:
             inner = [code.name() for _ in structure.parts]
