@@ -369,6 +369,7 @@ def common_dtype(values: Iterable[Any]) -> DType:
     array's dtype; a float among integers gives float64."""
     given = list(values)
     strong = [uop_of(v).dtype.scalar for v in given if not _is_weak(v)]
+    strong.sort(key=lambda t: -_KINDS[t.kind])  # int8, uint16 and float32 are float32, as in NumPy
     weak = [_KINDS[uop_of(v).dtype.kind] for v in given if _is_weak(v)]
     if not strong:
         return _DEFAULTS[max(weak)]

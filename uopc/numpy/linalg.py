@@ -198,7 +198,7 @@ def diagonal(x: Any, /, offset: int = 0) -> Any:
     A shape (..., m, n) gives (..., count). UserError for fewer than two dimensions.
 
     Examples:
-        >>> np.asarray(unp.diagonal(unp.asarray([[1, 2], [3, 4]])))
+        >>> np.asarray(unp.linalg.diagonal(unp.asarray([[1, 2], [3, 4]])))
         array([1, 4])
     """
     return same_kind(_diagonal(uop_of(x), offset), (x,))
@@ -225,7 +225,7 @@ def trace(x: Any, /, offset: int = 0, dtype: Any = None) -> Any:
     """The sum of a diagonal of the last two dimensions; of integers in 64 bits.
 
     Examples:
-        >>> int(unp.trace(unp.asarray([[1, 2], [3, 4]])))
+        >>> int(unp.linalg.trace(unp.asarray([[1, 2], [3, 4]])))
         5
     """
     return _sum(diagonal(x, offset=offset), axis=-1, dtype=dtype)
@@ -243,10 +243,10 @@ def vector_norm(
         >>> float(unp.linalg.vector_norm(x)), float(unp.linalg.vector_norm(x, ord=1))
         (5.0, 7.0)
     """
-    u = uop_of(x)
+    u = _floats(x)
     size = abs(u)
     if ord == float("inf"):
-        made = size.max(axis, keepdims)
+        made = size.max(axis, keepdims).maximum(0)  # of no elements, 0
     elif ord == -float("inf"):
         made = size.min(axis, keepdims)
     elif ord == 0:
@@ -258,6 +258,12 @@ def vector_norm(
     else:
         made = (size**ord).sum(axis, keepdims) ** (1.0 / ord)
     return same_kind(fold.cast(made, u.dtype), (x,))
+
+
+def _floats(x: Any) -> UOp:
+    """An operand; of integers and bools in float64."""
+    u = uop_of(x)
+    return u if u.dtype.is_float else fold.cast(u, dtypes.float64)
 
 
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
@@ -272,7 +278,7 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
         >>> float(unp.linalg.matrix_norm(x)), float(unp.linalg.matrix_norm(x, ord=1))
         (5.0, 6.0)
     """
-    u = uop_of(x)
+    u = _floats(x)
     rank = len(shapes.shape(u))
     rows, columns = normal_axes((-2, -1), rank, "matrix_norm")
     if ord == "fro":

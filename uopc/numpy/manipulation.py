@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from uopc.errors import UserError, UserTypeError
+from uopc.errors import UserError, UserIndexError, UserTypeError
 from uopc.ir.builder import checks, fold, leaves
 from uopc.ir.builder.movement import normal_axes, normal_axis
 from uopc.ir.core import dtypes, shapes
@@ -82,6 +82,13 @@ def _matrix_transpose(u: UOp) -> UOp:
     return u.permute((*range(rank - 2), rank - 1, rank - 2))
 
 
+def own_axis(axis: Any, rank: int, who: str) -> int:
+    """An axis of an array that must have one, counted from the front."""
+    if not rank:
+        raise UserIndexError(f"{who}: axis {axis} of an array without dimensions")
+    return normal_axis(axis, rank, who)
+
+
 def swapaxes(x: Any, /, axis1: int, axis2: int) -> Any:
     """Two axes exchanged.
 
@@ -93,7 +100,7 @@ def swapaxes(x: Any, /, axis1: int, axis2: int) -> Any:
     """
     u = uop_of(x)
     order = list(range(len(shapes.shape(u))))
-    a, b = (normal_axis(v, len(order), "swapaxes") for v in (axis1, axis2))
+    a, b = (own_axis(v, len(order), "swapaxes") for v in (axis1, axis2))
     order[a], order[b] = order[b], order[a]
     return same_kind(u.permute(order), (x,))
 
@@ -182,7 +189,7 @@ def roll(x: Any, /, shift: Any, axis: Any = None) -> Any:
     if len(shifts) != len(axes):
         raise UserError(f"roll: {len(shifts)} shifts for {len(axes)} axes")
     for s, a in zip(shifts, axes):
-        u = _rolled(u, s, normal_axis(a, len(dims), "roll"))
+        u = _rolled(u, s, own_axis(a, len(dims), "roll"))
     return same_kind(u, (x,))
 
 
@@ -237,7 +244,7 @@ def unstack(x: Any, /, axis: int = 0) -> tuple[Any, ...]:
         array([3, 4])
     """
     u = uop_of(x)
-    axis = normal_axis(axis, len(shapes.shape(u)), "unstack")
+    axis = own_axis(axis, len(shapes.shape(u)), "unstack")
     before = (slice(None),) * axis
     count = shapes.shape(u)[axis]
     if not isinstance(count, int):
@@ -308,8 +315,8 @@ def repeat(x: Any, repeats: Any, /, axis: int | None = None) -> Any:
     if times.dtype.kind not in "iu" or times.ndim > 1 or (times < 0).any():
         raise UserError(f"repeat: expected numbers of 0 or more, got {repeats!r}")
     u = uop_of(x)
-    if axis is None:
-        u, axis = u.reshape(-1), 0
+    if axis is None or not shapes.shape(u):
+        u, axis = u.reshape(-1), 0 if axis is None else axis
     dims = shapes.shape(u)
     axis = normal_axis(axis, len(dims), "repeat")
     if times.size != 1:

@@ -7,6 +7,7 @@ import math as _math
 from uopc.numpy import linalg
 from uopc.numpy.array import Array
 from uopc.numpy.creation import *
+from uopc.numpy.diagonals import *
 from uopc.numpy.dtype_functions import *
 from uopc.numpy.dtype_functions import BY_NAME as _BY_NAME
 from uopc.numpy.elementwise import *
@@ -15,13 +16,11 @@ from uopc.numpy.info import __array_namespace_info__
 from uopc.numpy.linalg import (
     convolve,
     cross,
-    diagonal,
     dot,
     einsum,
     matmul,
     outer,
     tensordot,
-    trace,
     vecdot,
 )
 from uopc.numpy.manipulation import *

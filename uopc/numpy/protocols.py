@@ -6,6 +6,7 @@ this namespace with the same name. A function that it lacks is an error, never a
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
@@ -14,6 +15,7 @@ from typing import Any
 from uopc.errors import UserTypeError
 from uopc.numpy import elementwise, linalg, namespace
 from uopc.numpy.array import Array, applied, uop_of
+from uopc.numpy.manipulation import own_axis
 from uopc.tensor import examples
 from uopc.tensor.elementwise import rounded
 
@@ -31,6 +33,8 @@ def _variance(name: str) -> Callable[..., Any]:
         a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0,
         keepdims: bool = False, *, correction: float | None = None, mean: Any = None,
     ) -> Any:  # fmt: skip
+        if mean is not None:
+            raise UserTypeError(f"numpy.{name} of a UOp or Array takes no mean=")
         by = ddof if correction is None else correction
         found = function(a, axis=axis, correction=by, keepdims=keepdims)
         return found if dtype is None else namespace.astype(found, dtype)
@@ -45,12 +49,33 @@ def _mean(
     return namespace.mean(given, axis=axis, keepdims=keepdims)
 
 
-def _clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, **named: Any) -> Any:
-    return namespace.clip(a, named.get("min", a_min), named.get("max", a_max))
+def _clip(
+    a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None
+) -> Any:
+    if (a_min is not None and min is not None) or (a_max is not None and max is not None):
+        raise UserTypeError("numpy.clip: a bound is given twice")
+    return namespace.clip(a, a_min if min is None else min, a_max if max is None else max)
 
 
 def _diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
-    return namespace.diff(a, axis=axis, n=n, prepend=prepend, append=append)
+    edges = [v if v is None else namespace.asarray(v) for v in (prepend, append)]
+    return namespace.diff(a, axis=axis, n=n, prepend=edges[0], append=edges[1])
+
+
+def _sorting(name: str) -> Callable[..., Any]:
+    """A sort, which keeps the order of equal elements whatever kind is asked for."""
+    function = getattr(namespace, name)
+
+    def adapted(
+        a: Any, axis: int | None = -1, kind: str | None = None, order: None = None, *,
+        stable: bool | None = None, descending: bool = False,
+    ) -> Any:  # fmt: skip
+        if kind not in (None, "quicksort", "mergesort", "heapsort", "stable"):
+            raise UserTypeError(f"numpy.{name}: there is no kind {kind!r}")
+        given = namespace.reshape(a, (-1,)) if axis is None else a
+        return function(given, axis=-1 if axis is None else axis, descending=descending)
+
+    return adapted
 
 
 def _outer(a: Any, b: Any, out: Any = None) -> Any:
@@ -58,7 +83,8 @@ def _outer(a: Any, b: Any, out: Any = None) -> Any:
 
 
 def _size(a: Any, axis: int | None = None) -> Any:
-    return uop_of(a).size if axis is None else uop_of(a).shape[axis]
+    u = uop_of(a)
+    return u.size if axis is None else u.shape[own_axis(axis, u.ndim, "size")]
 
 
 # Functions whose parameters NumPy orders or names otherwise.
@@ -66,6 +92,7 @@ _NUMPY_FORMS: dict[str, Callable[..., Any]] = {
     "around": _round, "clip": _clip, "diff": _diff, "mean": _mean, "outer": _outer,
     "round": _round, "shape": lambda a: uop_of(a).shape, "size": _size,
     "ndim": lambda a: uop_of(a).ndim,
+    **{n: _sorting(n) for n in ("argsort", "sort")},
     **{n: _variance(n) for n in ("nanstd", "nanvar", "std", "var")},
 }  # fmt: skip
 # Options that ask for nothing that a graph has not, with their usual values.
@@ -108,7 +135,12 @@ def array_function(
     if module == "numpy.fft":
         raise UserTypeError(f"numpy.fft.{name} of a UOp or Array: complex types are not supported")
     found = _found(name, linalg if module == "numpy.linalg" else namespace)
-    return found(*args, **_without_options(name, options))
+    named = _without_options(name, options)
+    try:
+        inspect.signature(found).bind(*args, **named)
+    except TypeError as error:
+        raise UserTypeError(f"numpy.{name} of a UOp or Array: {error}") from None
+    return found(*args, **named)
 
 
 # ---------------------------------------------------------------- methods of Array
