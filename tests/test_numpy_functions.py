@@ -183,7 +183,7 @@ def test_unstack_of_a_symbolic_axis_is_refused():
 
 
 # ---------------------------------------------------------------- under jit, with NumPy's options
-def as_numpy(f, *arrays):
+def same_traced(f, *arrays):
     """The traced function gives what NumPy gives."""
     got, want = uopc.jit(f)(*arrays), f(*arrays)
     check(got, want)
@@ -194,9 +194,9 @@ def as_numpy(f, *arrays):
 def test_diagonals_are_of_the_first_two_axes(name, options):
     if options.get("axis1") == -1:
         options = {"axis1": -1, "axis2": -2, "offset": -1}
-    as_numpy(lambda a: getattr(np, name)(a, **options), A)
-    as_numpy(lambda a: getattr(a, name)(**options), A)
-    as_numpy(lambda a: getattr(np.linalg, name)(a), A)
+    same_traced(lambda a: getattr(np, name)(a, **options), A)
+    same_traced(lambda a: getattr(a, name)(**options), A)
+    same_traced(lambda a: getattr(np.linalg, name)(a), A)
 
 
 def test_norms_of_integers_are_floats():
@@ -205,20 +205,20 @@ def test_norms_of_integers_are_floats():
         for order in (1, 2, 3, 0, np.inf, -np.inf):
             got = uopc.jit(lambda a: np.linalg.vector_norm(a, ord=order, axis=1))(x)  # noqa: B023
             check(got, np.linalg.vector_norm(x.astype("f8"), ord=order, axis=1))
-    as_numpy(lambda a: np.linalg.vector_norm(a, ord=np.inf, axis=1), np.zeros((2, 0)))
+    same_traced(lambda a: np.linalg.vector_norm(a, ord=np.inf, axis=1), np.zeros((2, 0)))
 
 
 @pytest.mark.parametrize("kind", (None, "stable", "quicksort"))
 @pytest.mark.parametrize("axis", (None, 0, -1))
 def test_sorts_take_numpys_options(kind, axis):
-    as_numpy(lambda a: np.sort(a, axis=axis, kind=kind), A)
-    as_numpy(lambda a: np.argsort(a, axis=axis, kind=kind), A)
+    same_traced(lambda a: np.sort(a, axis=axis, kind=kind), A)
+    same_traced(lambda a: np.argsort(a, axis=axis, kind=kind), A)
 
 
 def test_differences_from_a_number_are_those_of_numpy():
     x = np.array([5, 3, 9], "u1")
-    as_numpy(lambda a: np.diff(a, prepend=7), x)
-    as_numpy(lambda a: np.diff(a, append=7.5), x)
+    same_traced(lambda a: np.diff(a, prepend=7), x)
+    same_traced(lambda a: np.diff(a, append=7.5), x)
 
 
 def test_options_that_are_not_there_are_user_errors():
@@ -244,10 +244,10 @@ def test_an_axis_of_a_scalar_is_an_error(f):
 
 
 def test_an_element_is_repeated_along_its_axis():
-    as_numpy(lambda a: np.repeat(a, 3, axis=0), np.array(2.0))
+    same_traced(lambda a: np.repeat(a, 3, axis=0), np.array(2.0))
 
 
 def test_floats_decide_the_common_dtype_first():
-    as_numpy(
+    same_traced(
         lambda *a: np.stack(a), np.zeros(2, "i1"), np.zeros(2, "u2"), np.zeros(2, "f4")
     )

@@ -247,9 +247,9 @@ def _operand(value: Any) -> Any:
 def operator(function: Function) -> Function:
     """The function as an operator of Array; another class than an operand's may answer."""
 
-    def method(a: Any, b: Any) -> Any:
-        other = _operand(b)
-        return other if other is NotImplemented else function(a, other)
+    def method(a: Any, other: Any) -> Any:
+        b = _operand(other)
+        return b if b is NotImplemented else function(a, b)
 
     return method
 
@@ -262,13 +262,13 @@ def reflected(function: Function) -> Function:
 def _equality(function: Function, sign: str) -> Function:
     compared = operator(function)
 
-    def method(a: Any, b: Any) -> Any:
-        if b is None or isinstance(b, (str, bytes)):
+    def method(a: Any, other: Any) -> Any:
+        if other is None or isinstance(other, (str, bytes)):
             raise UserTypeError(
-                f"`{sign}` of an array and {b!r}: elements are numbers; `x is None` asks whether there is"
-                " an array"
+                f"`{sign}` of an array and {other!r}: elements are numbers; `x is None` asks"
+                " whether there is an array"
             )
-        return compared(a, b)
+        return compared(a, other)
 
     return method
 

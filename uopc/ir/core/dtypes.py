@@ -1,8 +1,8 @@
 """Element types. One row a type; everything else about a type is derived from its row.
 
-A `DType` is a singleton, so types compare by identity; NumPy's spellings of one equal it. `dtype.vec(n)` is the type of a value of `n`
-lanes (levels vector and linear). `index` is the type of dimensions, ranges and addresses: integers
-that never wrap, committed to 64 bits by the backends.
+A `DType` is a singleton, so types compare by identity; NumPy's spellings of one equal it.
+`dtype.vec(n)` is the type of a value of `n` lanes (levels vector and linear). `index` is the type
+of dimensions, ranges and addresses: integers that never wrap, committed to 64 bits by the backends.
 """
 
 from __future__ import annotations
@@ -121,8 +121,8 @@ class DType:
         """The same as `numpy`. NumPy reads it where it takes a dtype.
 
         Examples:
-            >>> np.zeros(2, dtypes.int16), np.issubdtype(dtypes.float32, np.floating)
-            (array([0, 0], dtype=int16), True)
+            >>> dtypes.float32.dtype, np.zeros(2, dtypes.int16)
+            (dtype('float32'), array([0, 0], dtype=int16))
         """
         return self.numpy
 
