@@ -429,3 +429,16 @@ def test_a_kernel_by_hand_has_no_derivative() -> None:
         uopc.grad(called.sum(), X)
     found = computed(uopc.grad((called.detach() * X).sum(), X))
     np.testing.assert_array_equal(found, AT * 2)
+
+
+@pytest.mark.parametrize("row", [1, -1])
+def test_tables_of_a_value_that_two_reduces_read(row: int) -> None:
+    """A table of a condition once depended on the loops of reduces that read the value, outside."""
+    x = uopc.param("x", (2, 3), F8)
+    at = vectors((2, 3))
+    y = x.cumprod(1)[uopc.constant(np.array([row]))].silu() * 0.9
+    w, v = uopc.constant(vectors((1, 3))), uopc.constant(vectors((2, 3)))
+    twice = uopc.vjp(uopc.vjp(y, x, w), x, v)
+    got = uopc.compile(twice, inputs=[x])(at)
+    plain = uopc.compile(uopc.jvp(uopc.vjp(y, x, w), x, v), inputs=[x], optimize=False)(at)
+    np.testing.assert_allclose(got, plain, rtol=1e-10)

@@ -42,7 +42,7 @@ import numpy as np
 import numpy.typing as npt
 
 from uopc.ir.builder import alu, index_maps, leaves, lookup_tables, rebuild
-from uopc.ir.core import dtypes, shapes, walk
+from uopc.ir.core import dtypes, ranges, shapes, walk
 from uopc.ir.core.levels import INDEXED
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
@@ -107,7 +107,18 @@ class _Nest:
                 masks[1:] = here & condition, here & ~condition
             for s, mask in zip(u.src, masks):
                 if s in self.known and self.known[s] is None:
+                    mask = self._around(s, mask)
                     reached[s] = reached[s] | mask if s in reached else mask
+
+    def _around(self, u: UOp, mask: Array) -> Array:
+        """The iterations of the loops around a value: those of a reduce that it is not in, or does
+        not change in, count together."""
+        around = ranges.ranges(u)
+        axes = [
+            i for i, (r, n) in enumerate(zip(self.iterations.ranges, mask.shape))
+            if n > 1 and r not in around
+        ]  # fmt: skip
+        return np.asarray(mask.any(axis=tuple(axes), keepdims=True)) if axes else mask
 
     def _outside(self) -> tuple[Array, Array] | None:
         """The iterations in which some access reads, and the value in the others."""
