@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 
@@ -251,3 +253,20 @@ def test_floats_decide_the_common_dtype_first():
     same_traced(
         lambda *a: np.stack(a), np.zeros(2, "i1"), np.zeros(2, "u2"), np.zeros(2, "f4")
     )
+
+
+@pytest.mark.parametrize("f", (
+    lambda a, b: np.amax(a, axis=1), lambda a, b: np.amin(a), lambda a, b: np.ptp(a, axis=(0, 2)),
+    lambda a, b: np.ptp(b, keepdims=True), lambda a, b: np.ravel(a), lambda a, b: np.copy(b),
+    lambda a, b: np.vstack([b, b]), lambda a, b: np.vstack((a, a[:1])),
+    lambda a, b: np.hstack([b, b]), lambda a, b: np.hstack([a, a[:, :1]]),
+    lambda a, b: np.hstack([b[0], 2.0, b]),
+    lambda a, b: np.vstack([b[0], b[1]]),
+))  # fmt: skip
+def test_functions_of_numpy_alone(f):
+    same_traced(f, A, V)
+
+
+def test_a_copy_of_a_traced_array_is_the_array():
+    for f in (lambda x: copy.copy(x) + 1, lambda x: copy.deepcopy({"a": [x]})["a"][0] + 1):
+        same_traced(f, V)

@@ -220,6 +220,12 @@ class Array(_Installed):
             raise UserError("np.asarray(copy=False): the value of an Array is computed")
         return np.array(value, dtype=dtype)
 
+    def __copy__(self) -> Array:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Array:
+        return self  # a value that nobody can change
+
     def __dlpack__(
         self, *, stream: Any = None, max_version: tuple[int, int] | None = None,
         dl_device: tuple[int, int] | None = None, copy: bool | None = None,

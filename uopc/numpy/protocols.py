@@ -87,8 +87,33 @@ def _size(a: Any, axis: int | None = None) -> Any:
     return u.size if axis is None else u.shape[own_axis(axis, u.ndim, "size")]
 
 
-# Functions whose parameters NumPy orders or names otherwise.
+def _ravel(a: Any) -> Any:
+    return namespace.reshape(a, (-1,))
+
+
+def _ptp(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+    greatest, least = (f(a, axis=axis, keepdims=keepdims) for f in (namespace.max, namespace.min))
+    return namespace.subtract(greatest, least)
+
+
+def _rows(a: Any) -> Any:
+    """An array of at least two dimensions; a vector is one row."""
+    return a if uop_of(a).ndim > 1 else namespace.reshape(a, (1, -1))
+
+
+def _vstack(tup: Any) -> Any:
+    return namespace.concat([_rows(a) for a in tup], axis=0)
+
+
+def _hstack(tup: Any) -> Any:
+    parts = [a if uop_of(a).ndim else _ravel(a) for a in tup]
+    return namespace.concat(parts, axis=0 if parts and uop_of(parts[0]).ndim == 1 else 1)
+
+
+# Functions that NumPy alone has, or whose parameters it orders or names otherwise.
 _NUMPY_FORMS: dict[str, Callable[..., Any]] = {
+    "amax": namespace.max, "amin": namespace.min, "copy": lambda a: a, "hstack": _hstack,
+    "ptp": _ptp, "ravel": _ravel, "vstack": _vstack,
     "around": _round, "clip": _clip, "diff": _diff, "mean": _mean, "outer": _outer,
     "round": _round, "shape": lambda a: uop_of(a).shape, "size": _size,
     "ndim": lambda a: uop_of(a).ndim,
