@@ -371,6 +371,21 @@ def test_linearize_gives_the_product_for_any_tangent() -> None:
     np.testing.assert_array_equal(computed(push(uopc.constant(v))), wanted)
 
 
+def test_jacobians_of_several_by_several() -> None:
+    c = uopc.param("c", (), F8)
+    outputs, x = (X * c, (X * X).sum()), [X, c]
+    for mode in (uopc.jacfwd, uopc.jacrev, uopc.jacobian):
+        first, second = mode(outputs, x)
+        a, b, d, e = uopc.compile([*first, *second], inputs=[X, c])(AT, 2.0)
+        np.testing.assert_allclose(a, 2 * np.eye(3))
+        np.testing.assert_allclose(b, AT)
+        np.testing.assert_allclose(d, 2 * AT)
+        assert e == 0
+    (_, across), (back, _) = uopc.hessian((X * X).sum() * c, x)
+    a, b = uopc.compile([across, back], inputs=[X])(AT)
+    np.testing.assert_allclose([a, b], [2 * AT, 2 * AT])
+
+
 def test_products_with_hessians() -> None:
     v = vectors(3)
     loss = (X.sin() * X * X).sum()

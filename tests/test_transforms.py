@@ -55,6 +55,22 @@ def test_what_a_function_gives_besides() -> None:
     np.testing.assert_allclose(pull(2.0)[0], 2 * np.exp(X))
 
 
+def test_linearize_gives_what_a_function_gives_besides() -> None:
+    value, push, more = uopc.linearize(lambda x: (x * x, {"x": x}), X, has_aux=True)
+    np.testing.assert_allclose(value, X * X)
+    np.testing.assert_allclose(push(Y), 2 * X * Y)
+    np.testing.assert_array_equal(more["x"], X)
+
+
+def test_second_derivatives_of_several_results() -> None:
+    found = uopc.hessian(lambda x: {"a": x**3, "b": x.sum()})(X)
+    at = np.arange(3)
+    wanted = np.zeros((3, 3, 3))
+    wanted[at, at, at] = 6 * X
+    np.testing.assert_allclose(found["a"], wanted)
+    np.testing.assert_array_equal(found["b"], np.zeros((3, 3)))
+
+
 def test_arguments_that_are_not_differentiated_may_be_anything() -> None:
     def f(x: Any, n: int, how: str, *, shift: float = 0.0) -> Any:
         for _ in range(n):
@@ -153,6 +169,21 @@ def test_results_of_a_batch() -> None:
     np.testing.assert_array_equal(got[2], np.ones((2, 2)))
 
 
+def test_results_without_the_batch() -> None:
+    got = uopc.vmap(lambda x: (x, unp.ones(2), 2.0), out_axes=(0, None, None))(X)
+    np.testing.assert_array_equal(got[0], X)
+    np.testing.assert_array_equal(got[1], np.ones(2))
+    assert got[2] == 2.0 and np.shape(got[2]) == ()
+
+
+def test_batches_by_name_and_by_size() -> None:
+    got = uopc.vmap(lambda x, *, y: (x * y["a"]).sum(), in_axes=None)(X, y={"a": np.outer(Y, X)})
+    np.testing.assert_allclose(got, Y * (X @ X))
+    got = uopc.vmap(lambda x: x + 1, in_axes=None, axis_size=2)(X)
+    np.testing.assert_allclose(got, [X + 1, X + 1])
+    np.testing.assert_allclose(uopc.vmap(lambda: 3.0, axis_size=2)(), [3, 3])
+
+
 OPS: dict[str, Callable[[Any], Any]] = {
     "sort": lambda x: unp.sort(x),
     "argsort": lambda x: unp.argsort(x),
@@ -199,7 +230,12 @@ def test_a_batch_is_the_function_of_each(name: str) -> None:
         (lambda: uopc.grad(lambda x: x)(X), r"<lambda> must give one float, got float64\(3\)"),
         (lambda: uopc.grad(lambda x: x.sum())(np.arange(3)), "is int64, which has no derivatives"),
         (lambda: uopc.grad(lambda x: x.sum(), argnums=1)(X), "argnums 1, but 1 arguments"),
+        (lambda: uopc.grad(lambda x, y: x.sum(), (0, -2))(X, Y), "name an argument twice"),
         (lambda: uopc.grad(lambda x: x.sum(), has_aux=True)(X), "must give a pair"),
+        (lambda: uopc.vjp(lambda x: x, X[:2], has_aux=True), "must give a pair"),
+        (lambda: uopc.linearize(lambda x: x, X, has_aux=True), "must give a pair"),
+        (lambda: uopc.grad(3.0), "grad: expected a UOp or a function"),
+        (lambda: uopc.vmap(lambda x: x, axis_size=2)(X), "batches of different lengths"),
         (lambda: uopc.grad(lambda x: float(x[0]))(X), "is not known"),
         (lambda: uopc.jvp(lambda x: x, (X,), (Y[:2],)), "does not fit"),
         (lambda: uopc.jvp(lambda x: x, (X,), (Y, Y)), "must be in the containers"),

@@ -12,7 +12,7 @@ from typing import Any
 
 from uopc.derivatives import effects, primitives, scan_rule
 from uopc.derivatives.rule import operands
-from uopc.derivatives.values import fit, front_aligned
+from uopc.derivatives.values import Value, fit, front_aligned
 from uopc.errors import Unsupported
 from uopc.ir.builder import leaves, movement
 from uopc.ir.builder.rebuild import remake
@@ -30,13 +30,20 @@ def mapped(outputs: Sequence[UOp], batched: Batch) -> list[UOp]:
     """The outputs along a new first dimension, with the keys of `batched` replaced by values that
     have it. An output that depends on none of them is repeated."""
     n = shapes.shape(next(iter(batched.values())))[0]
+    found = dependent(outputs, batched)
+    return [_repeated(u, n) if v is None else v for u, v in zip(outputs, found)]
+
+
+def dependent(outputs: Sequence[UOp], batched: Batch) -> list[Value]:
+    """`mapped`, with None for an output that depends on none of the keys."""
+    n = shapes.shape(next(iter(batched.values())))[0]
     outputs, inputs = effects.pure(outputs, list(batched))
     batched = dict(zip(inputs, batched.values()))
     done: dict[UOp, UOp] = dict(batched)
     for u in calls.graph_order(outputs, operands, stop=done.__contains__):
         if u not in done and any([s in done for s in operands(u)]):
             done[u] = _mapped(u, n, done)
-    return [done[u] if u in done else _repeated(u, n) for u in outputs]
+    return [done.get(u) for u in outputs]
 
 
 def _repeated(u: UOp, n: Dim) -> UOp:

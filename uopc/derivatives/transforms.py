@@ -146,9 +146,9 @@ def _units(like: UOp) -> UOp:
     return movement.reshape(row.eq(column).cast(like.dtype), (n, *dims))
 
 
-def jacfwd(outputs: Nodes, wrt: UOp) -> Any:
+def jacfwd(outputs: Nodes, wrt: Nodes) -> Any:
     """The Jacobian, of shape(output) + shape(wrt), by a batch of `jvp`s, one for each element of
-    `wrt`: for few elements of `wrt`.
+    `wrt`: for few elements of `wrt`. Of several: for each output the Jacobians by each of `wrt`.
 
         >>> x = uopc.param("x", (2,), dtypes.float64)
         >>> uopc.compile(uopc.jacfwd(x * x, x))(np.array([1.0, 3.0]))
@@ -156,12 +156,17 @@ def jacfwd(outputs: Nodes, wrt: UOp) -> Any:
                [0., 6.]])
     """
     nodes, put = _listed("jacfwd", outputs, "the outputs")
-    (x,), _ = _inputs("jacfwd", wrt if isinstance(wrt, UOp) else list(wrt))
+    inputs, put_row = _inputs("jacfwd", wrt)
+    columns = [_all_columns(nodes, x) for x in inputs]
+    return put([put_row([column[i] for column in columns]) for i in range(len(nodes))])
+
+
+def _all_columns(nodes: list[UOp], x: UOp) -> list[UOp]:
+    """The Jacobians of nodes by one."""
     seed = functions.seed(x)
     tangents = walk.pushed(nodes, {x: seed})
-    columns = batch.mapped([t for t in tangents if t is not None], {seed: _units(x)})
-    left = iter(columns)
-    return put([_columns(None if t is None else next(left), u, x) for t, u in zip(tangents, nodes)])
+    left = iter(batch.mapped([t for t in tangents if t is not None], {seed: _units(x)}))
+    return [_columns(None if t is None else next(left), u, x) for t, u in zip(tangents, nodes)]
 
 
 def _columns(found: Value, u: UOp, x: UOp) -> UOp:
@@ -178,6 +183,8 @@ def jacrev(outputs: UOp, wrt: Nodes) -> Any:
     if not isinstance(outputs, UOp):
         return type(outputs)([jacrev(u, wrt) for u in _listed("jacrev", outputs, "the outputs")[0]])
     inputs, put = _inputs("jacrev", wrt)
+    if shapes.shape(outputs) == () and outputs.dtype.is_float:
+        return grad(outputs, wrt)
     seed = functions.seed(outputs)
     found = walk.pulled([outputs], inputs, [seed])
     left = iter(batch.mapped([c for c in found if c is not None], {seed: _units(outputs)}))
@@ -189,21 +196,27 @@ def jacrev(outputs: UOp, wrt: Nodes) -> Any:
     return put(made)
 
 
-def jacobian(output: UOp, wrt: UOp, mode: Literal["auto", "fwd", "rev"] = "auto") -> UOp:
+def jacobian(outputs: Nodes, wrt: Nodes, mode: Literal["auto", "fwd", "rev"] = "auto") -> Any:
     """The dense Jacobian by `jacfwd` or `jacrev`. "auto" takes the one with fewer passes."""
     if mode not in ("auto", "fwd", "rev"):
         raise UserError(f'jacobian: mode must be "auto", "fwd" or "rev", got {mode!r}')
+    nodes, put = _listed("jacobian", outputs, "the outputs")
+    inputs, put_row = _inputs("jacobian", wrt)
+    return put([put_row([_one_jacobian(u, x, mode) for x in inputs]) for u in nodes])
+
+
+def _one_jacobian(output: UOp, x: UOp, mode: str) -> UOp:
     if mode == "auto":
-        sizes = [shapes.size(shapes.shape(u)) for u in (output, wrt)]
+        sizes = [shapes.size(shapes.shape(u)) for u in (output, x)]
         few = all([isinstance(n, int) for n in sizes]) and sizes[0] < sizes[1]
         mode = "rev" if few else "fwd"
-    return (jacrev if mode == "rev" else jacfwd)(output, wrt)  # type: ignore[no-any-return]
+    return (jacrev if mode == "rev" else jacfwd)(output, x)  # type: ignore[no-any-return]
 
 
-def hessian(loss: UOp, wrt: UOp) -> UOp:
+def hessian(loss: UOp, wrt: Nodes) -> Any:
     """The matrix of second derivatives of a scalar, of shape(wrt) + shape(wrt): forward over
-    reverse."""
-    return jacfwd(grad(loss, wrt), wrt)  # type: ignore[no-any-return]
+    reverse. Of several nodes: for each its matrices with each."""
+    return jacfwd(grad(loss, wrt), wrt)
 
 
 # ---------------------------------------------------------------- batches

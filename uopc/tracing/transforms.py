@@ -144,7 +144,19 @@ def _argnums(who: str, argnums: Any, count: int) -> list[int]:
     for i in chosen:
         if isinstance(i, bool) or not isinstance(i, int) or not -count <= i < count:
             raise UserError(f"{who}: argnums {argnums!r}, but {count} arguments by position")
-    return [i % count for i in chosen]
+    found = [i % count for i in chosen]
+    if len(set(found)) < len(found):
+        raise UserError(f"{who}: argnums {argnums!r} name an argument twice")
+    return found
+
+
+def _with_aux(who: str, name: str, result: Any, has_aux: bool) -> tuple[Any, Any]:
+    """The result, and what the function gives besides."""
+    if not has_aux:
+        return result, None
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise UserTypeError(f"{who}: with has_aux, {name} must give a pair")
+    return result
 
 
 class _Arguments:
@@ -169,12 +181,7 @@ class _Arguments:
         return trees[0] if self._single else tuple(trees)
 
     def with_aux(self, has_aux: bool) -> tuple[Any, Any]:
-        """The result, and what the function gives besides."""
-        if not has_aux:
-            return self.result, None
-        if not isinstance(self.result, tuple) or len(self.result) != 2:
-            raise UserTypeError(f"{self.call.who}: with has_aux, {self.call.name} must give a pair")
-        return self.result
+        return _with_aux(self.call.who, self.call.name, self.result, has_aux)
 
 
 # ---------------------------------------------------------------- gradients
@@ -191,6 +198,8 @@ def grad(f: Any, argnums: Any = 0, has_aux: bool = False) -> Any:
     """
     if isinstance(f, UOp):
         return transforms.grad(f, argnums)
+    if not callable(f):
+        raise UserTypeError(f"grad: expected a UOp or a function, got {f!r}")
     both = value_and_grad(f, argnums, has_aux)
 
     def build(*args: Any, **named: Any) -> Any:
@@ -263,7 +272,7 @@ def jvp(f: Any, primals: Any, tangents: Any, has_aux: bool = False) -> Any:
         call = Call("jvp", f, (primals, tangents))
         values, seeds, structure = call.opened(tuple(primals))
         given = _cotangents(call, "tangent", tuple(tangents), seeds, structure)
-        result, aux = _with_aux(call, f(*values), has_aux)
+        result, aux = _with_aux(call.who, call.name, f(*values), has_aux)
         nodes, form = call.results(result)
         found = walk.pushed(nodes, dict(zip(seeds, given)))
         made = call.closed([*nodes, *[filled(t, u) for t, u in zip(found, nodes)]])
@@ -272,14 +281,6 @@ def jvp(f: Any, primals: Any, tangents: Any, has_aux: bool = False) -> Any:
         return (*both, call.closed_tree(aux)) if has_aux else both
 
     return derived("jvp", f, build)(tuple(primals), tuple(tangents))
-
-
-def _with_aux(call: Call, result: Any, has_aux: bool) -> tuple[Any, Any]:
-    if not has_aux:
-        return result, None
-    if not isinstance(result, tuple) or len(result) != 2:
-        raise UserTypeError(f"{call.who}: with has_aux, {call.name} must give a pair")
-    return result
 
 
 def vjp(f: Any, *primals: Any, has_aux: bool = False) -> Any:
@@ -295,7 +296,7 @@ def vjp(f: Any, *primals: Any, has_aux: bool = False) -> Any:
         return transforms.vjp(f, *primals)
     if not _is_traced(primals):
         both = derived("vjp", f, lambda *p: f(*p))(*primals)
-        value, aux = both if has_aux else (both, None)
+        value, aux = _with_aux("vjp", _name(f), both, has_aux)
 
         def build(primals: Any, cotangents: Any) -> Any:
             return vjp(f, *primals, has_aux=has_aux)[1](cotangents)
@@ -305,7 +306,7 @@ def vjp(f: Any, *primals: Any, has_aux: bool = False) -> Any:
         return (value, pull, aux) if has_aux else (value, pull)
     call = Call("vjp", f, primals)
     values, seeds, structure = call.opened(primals)
-    result, aux = _with_aux(call, f(*values), has_aux)
+    result, aux = _with_aux(call.who, call.name, f(*values), has_aux)
     nodes, form = call.results(result)
 
     def pulled(cotangents: Any) -> Any:
@@ -318,9 +319,10 @@ def vjp(f: Any, *primals: Any, has_aux: bool = False) -> Any:
     return (value, pulled, call.closed_tree(aux)) if has_aux else (value, pulled)
 
 
-def linearize(f: Any, *primals: Any) -> Any:
-    """The value, and the function of tangents that gives its derivative: `linearize(f, *primals)`.
-    Of nodes: `linearize(outputs, wrt)`, the function alone.
+def linearize(f: Any, *primals: Any, has_aux: bool = False) -> Any:
+    """The value, and the function of tangents that gives its derivative: `linearize(f, *primals)`;
+    with `has_aux`, what f gives besides is the third. Of nodes: `linearize(outputs, wrt)`, the
+    function alone.
 
         >>> value, push = uopc.linearize(lambda x: x * x, np.array([1.0, 3.0]))
         >>> push(np.array([1.0, 1.0]))
@@ -328,8 +330,13 @@ def linearize(f: Any, *primals: Any) -> Any:
     """
     if not callable(f):
         return transforms.linearize(f, *primals)
-    value = derived("linearize", f, f)(*primals)
-    return value, lambda *tangents: jvp(f, primals, tangents)[1]
+    both = derived("linearize", f, lambda *p: f(*p))(*primals)
+    value, aux = _with_aux("linearize", _name(f), both, has_aux)
+
+    def push(*tangents: Any) -> Any:
+        return jvp(f, primals, tangents, has_aux)[1]
+
+    return (value, push, aux) if has_aux else (value, push)
 
 
 # ---------------------------------------------------------------- Jacobians
@@ -407,8 +414,8 @@ def jacobian(
 
 
 def hessian(f: Any, argnums: Any = 0, has_aux: bool = False) -> Any:
-    """The second derivatives of a scalar, forward over reverse; see `jacfwd`. Of nodes:
-    `hessian(loss, wrt)`, of shape(wrt) + shape(wrt).
+    """The second derivatives of a function, forward over reverse; see `jacfwd`. Of nodes:
+    `hessian(loss, wrt)` of a scalar, of shape(wrt) + shape(wrt).
 
         >>> uopc.hessian(lambda x: (x**3).sum())(np.array([1.0, 2.0]))
         array([[ 6.,  0.],
@@ -416,7 +423,7 @@ def hessian(f: Any, argnums: Any = 0, has_aux: bool = False) -> Any:
     """
     if not callable(f):
         return transforms.hessian(f, argnums)
-    return jacfwd(grad(f, argnums, has_aux), argnums, has_aux)
+    return jacfwd(jacrev(f, argnums, has_aux), argnums, has_aux)
 
 
 def hvp(f: Any, primals: Any, tangents: Any) -> Any:
@@ -432,13 +439,15 @@ def hvp(f: Any, primals: Any, tangents: Any) -> Any:
 
 
 # ---------------------------------------------------------------- batches
-def vmap(f: Any, in_axes: Axes = 0, out_axes: Axes = 0) -> Any:
+def vmap(f: Any, in_axes: Axes = 0, out_axes: Axes = 0, axis_size: int | None = None) -> Any:
     """A function of one example as a function of a batch: `vmap(f)(xs)`.
 
     in_axes: the dimension of the batch in each argument: an int, None (the argument is the same for
-    all), or a tuple of them, of which each may be a container. out_axes: where the results have it.
-    Of nodes: `vmap(outputs, {x: xs})` gives the outputs with x replaced by each of xs along a new
-    first dimension. UserError for batches of different lengths.
+    all), or a tuple of them, of which each may be a container; arguments by name have it first.
+    out_axes: where the results have it; None for a result that is the same for all. axis_size: the
+    length of the batch, where no argument has one. Of nodes: `vmap(outputs, {x: xs})` gives the
+    outputs with x replaced by each of xs along a new first dimension. UserError for batches of
+    different lengths.
 
         >>> a = np.arange(6.0).reshape(3, 2)
         >>> uopc.vmap(lambda x, y: (x * y).sum(), in_axes=(0, None))(a, np.ones(2))
@@ -447,27 +456,30 @@ def vmap(f: Any, in_axes: Axes = 0, out_axes: Axes = 0) -> Any:
     if not callable(f):
         return transforms.vmap(f, in_axes)
 
-    def build(*args: Any) -> Any:
+    def build(*args: Any, **named: Any) -> Any:
         axes = in_axes if isinstance(in_axes, (tuple, list)) else [in_axes] * len(args)
         if len(axes) != len(args):
             raise UserError(f"vmap of {_name(f)}: {len(axes)} in_axes for {len(args)} arguments")
-        call = Call("vmap", f, args)
-        values, batched = _batched(call, args, axes)
-        nodes, form = call.results(f(*values))
-        made = batch.mapped(nodes, batched) if nodes else []
-        placed = _placed(made, _prefix(out_axes, form, "out_axes"))
+        call = Call("vmap", f, (args, named))
+        values, by_name, batched = _batched(call, args, named, axes, axis_size)
+        nodes, form = call.results(f(*values, **by_name))
+        placed = _placed(nodes, batched, _prefix(out_axes, form, "out_axes"))
         return unflatten(form, call.closed(placed))
 
     return derived("vmap", f, build)
 
 
-def _batched(call: Call, args: Any, axes: Sequence[Axes]) -> tuple[Any, dict[UOp, UOp]]:
+def _batched(
+    call: Call, args: Any, named: Any, axes: Sequence[Axes], size: int | None
+) -> tuple[Any, Any, dict[UOp, UOp]]:
     """The arguments for one example, and the batch that each seed stands for."""
     found, structure = flatten(tuple(args))
+    more, by_name = flatten(named)
+    chosen = [*_prefix(tuple(axes), structure, "in_axes"), *[0] * len(more)]
     batched: dict[UOp, UOp] = {}
     values: list[Any] = []
-    sizes: dict[Any, str] = {}
-    for (path, leaf), axis in zip(found, _prefix(tuple(axes), structure, "in_axes")):
+    sizes: dict[Any, str] = {} if size is None else {size: " axis_size"}
+    for (path, leaf), axis in zip([*found, *more], chosen):
         if axis is None:
             values.append(leaf)
             continue
@@ -481,12 +493,19 @@ def _batched(call: Call, args: Any, axes: Sequence[Axes]) -> tuple[Any, dict[UOp
         seed = calls.seed_of(u.dtype, tuple(dims))
         batched[seed] = moved
         values.append(call.value(seed, isinstance(leaf, Array) and leaf.weak))
-    if not batched:
-        raise UserError(f"vmap of {call.name}: in_axes must name an axis of an argument")
+    if not sizes:
+        raise UserError(
+            f"vmap of {call.name}: in_axes must name an axis of an argument, or axis_size a length"
+        )
     if len(sizes) > 1:
         listed = ", ".join([f"{n} of{path}" for n, path in sizes.items()])
         raise UserError(f"vmap of {call.name}: batches of different lengths: {listed}")
-    return unflatten(structure, values), batched
+    if not batched:
+        batched[calls.seed_of(dtypes.bool_, ())] = leaves.full(
+            leaves.const(dtypes.bool_, False), (next(iter(sizes)),)
+        )
+    count = len(found)
+    return unflatten(structure, values[:count]), unflatten(by_name, values[count:]), batched
 
 
 def _prefix(axes: Axes, structure: Any, name: str) -> list[Any]:
@@ -505,16 +524,20 @@ def _count(structure: Any) -> int:
     return 1 if structure == LEAF else sum(map(_count, structure.parts))
 
 
-def _placed(values: Sequence[UOp], axes: Sequence[Any]) -> list[UOp]:
-    """Values whose batch is first, with it at these axes."""
+def _placed(nodes: Sequence[UOp], batched: dict[UOp, UOp], axes: Sequence[Any]) -> list[UOp]:
+    """The values of all examples, with the batch at these axes."""
+    alone = [u for u, axis in zip(nodes, axes) if axis is None]
+    if any([v is not None for v in batch.dependent(alone, batched)]):
+        raise UserError("vmap: a result has the batch: its out_axes must be an int")
     made = []
-    for u, axis in zip(values, axes):
+    for u, value, axis in zip(nodes, batch.mapped(nodes, batched), axes):
         if axis is None:
-            raise UserError("vmap: a result has the batch: its out_axes must be an int")
-        rank = len(shapes.shape(u))
+            made.append(u)
+            continue
+        rank = len(shapes.shape(value))
         order = list(range(1, rank))
         order.insert(movement.normal_axis(axis, rank, "vmap"), 0)
-        made.append(movement.permute(u, tuple(order)))
+        made.append(movement.permute(value, tuple(order)))
     return made
 
 
