@@ -367,3 +367,20 @@ def test_stop_gradient() -> None:
     found = uopc.grad(lambda s: (s["a"] * uopc.stop_gradient(s)["b"]).sum())({"a": X, "b": Y})
     np.testing.assert_allclose(found["a"], Y)
     np.testing.assert_array_equal(found["b"], np.zeros(3))
+
+
+def test_rules_of_arguments_by_name() -> None:
+    f = uopc.custom_jvp(lambda x, y=2.0: unp.sin(x) * y)
+    f.defjvp(lambda p, t: (f(*p), 2 * t[0] + 3 * t[1]))
+    np.testing.assert_allclose(uopc.grad(lambda x: f(x, y=x).sum())(X), [5, 5, 5])
+    g = uopc.custom_vjp(lambda x, y: x * y)
+    g.defvjp(lambda x, y: (x * y, y), lambda y, ct: [ct * y * 3, None])
+    np.testing.assert_allclose(uopc.grad(lambda x: g(y=unp.asarray(Y), x=x).sum())(X), 3 * Y)
+
+
+def test_no_cotangent_of_a_part_of_a_container() -> None:
+    f = uopc.custom_vjp(lambda d: d["a"] * d["b"][0])
+    f.defvjp(lambda d: (f(d), d), lambda d, ct: ({"a": ct * 2, "b": [None]},))
+    a, b = uopc.grad(lambda a, b: f({"a": a, "b": [b]}).sum(), argnums=(0, 1))(X, Y)
+    np.testing.assert_array_equal(a, [2, 2, 2])
+    np.testing.assert_array_equal(b, [0, 0, 0])

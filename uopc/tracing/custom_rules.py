@@ -7,6 +7,7 @@ function when a derivative is asked for.
 from __future__ import annotations
 
 import functools
+import inspect
 import itertools
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,7 +26,7 @@ from uopc.ir.core.shapes import Dim, show
 from uopc.ir.core.uop import UOp, intern
 from uopc.numpy.array import Array, current_trace, trace_of, uop_of
 from uopc.tensor.functions import function
-from uopc.tracing.pytrees import LEAF, flatten, unflatten
+from uopc.tracing.pytrees import LEAF, flatten, split, unflatten
 
 Function = Callable[..., Any]
 _numbers = itertools.count(1)
@@ -68,6 +69,20 @@ def _nodes(who: str, tree: Any, like: Sequence[UOp], structure: Any) -> list[UOp
     return made
 
 
+def _cotangents(who: str, tree: Any, like: Sequence[UOp], structure: Any) -> list[Value]:
+    """`_nodes` of a container in which None stands for zeros."""
+    if tree is None:
+        return [None] * len(like)
+    found = None if structure == LEAF else split(tree)
+    if found is None or (type(tree), found[0], tuple(found[1])) != structure[:3]:
+        return list(_nodes(who, tree, like, structure))
+    left = iter(like)
+    made: list[Value] = []
+    for part, inner in zip(found[2], structure.parts):
+        made += _cotangents(who, part, list(itertools.islice(left, _leaves(inner))), inner)
+    return made
+
+
 class _Custom:
     """A function with a rule of the user, called on containers of arrays."""
 
@@ -85,6 +100,7 @@ class _Custom:
         raise NotImplementedError
 
     def __call__(self, *args: Any, **named: Any) -> Any:
+        args, named = _by_position(self.function, args, named)
         fixed = tuple([args[i] for i in self._fixed])
         rest = tuple([a for i, a in enumerate(args) if i not in self._fixed])
         found, structure = flatten((rest, named))
@@ -113,6 +129,21 @@ class _Custom:
         taken = dict(zip(self._fixed, fixed))
         count = len(rest) + len(fixed)
         return tuple([taken[i] if i in taken else next(left) for i in range(count)]), named
+
+
+def _by_position(
+    f: Function, args: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments, those by position that were given by name at their places: a rule gets all by
+    position. Arguments that are left out before them have their defaults."""
+    if not named:
+        return args, named
+    try:
+        bound = inspect.signature(f).bind(*args, **named)
+    except (TypeError, ValueError):  # the call of f says what is wrong
+        return args, named
+    bound.apply_defaults()
+    return bound.args, bound.kwargs
 
 
 def _primitives(nodes: Sequence[UOp], operands: Sequence[UOp], name: str) -> list[UOp]:
@@ -275,7 +306,7 @@ class _Backward(_UserRule):
         like = [uop_of(leaf, who) for _, leaf in outputs]
         given = [filled(cotangents.get(i), v) for i, v in enumerate(like)]
         found = back(self.form.tree(given, structure))
-        whole = found if isinstance(found, tuple) else (found,)
+        whole = tuple(found) if isinstance(found, (tuple, list)) else (found,)
         return [None, *self._checked(who, whole, u)]
 
     def _checked(self, who: str, found: tuple[Any, ...], u: UOp) -> list[Value]:
@@ -286,10 +317,7 @@ class _Backward(_UserRule):
         made: list[Value] = []
         for value, structure in zip(found, args.parts):
             like = list(itertools.islice(left, _leaves(structure)))
-            if value is None:  # no derivative flows to this argument
-                made += [None] * len(like)
-            else:
-                made += _nodes(who, value, like, structure)
+            made += _cotangents(who, value, like, structure)
         return made
 
     def of_batch(self, batched: tuple[bool, ...]) -> Rule:
