@@ -1,4 +1,4 @@
-"""Workloads that order, count and update elements at computed places.
+"""Workloads that order, add up in order, count and update elements at computed places.
 
 `python benchmarks/kernels.py --workloads places` runs them.
 """
@@ -30,6 +30,15 @@ def argsort(n: int) -> Workload:
 
 def sort_rows(rows: int, columns: int) -> Workload:
     return Workload([normal(0, rows, columns)], lambda o, x: o.sort(x), tolerance=0.0)
+
+
+def argsort_rows(rows: int, columns: int) -> Workload:
+    order = np.random.default_rng(0).random((rows, columns)).argsort(1)
+    return Workload([order.astype(np.float32)], lambda o, x: o.argsort(x), tolerance=0.0)
+
+
+def cumsum_rows(rows: int, columns: int) -> Workload:
+    return Workload([normal(0, rows, columns)], lambda o, x: o.cumsum(x), tolerance=1e-2)
 
 
 def top_k(n: int, k: int) -> Workload:
@@ -65,6 +74,12 @@ add("sort_1e6_i64", sort_integers, 10**6)
 add("argsort_1e5", argsort, 10**5)
 add("sort_rows_4096x32", sort_rows, 4096, 32)
 add("sort_rows_512x1000", sort_rows, 512, 1000)
+for _rows, _columns in ((1000, 1000), (10_000, 64), (50_000, 16)):
+    add(f"sort_rows_{_rows}x{_columns}", sort_rows, _rows, _columns)
+add("argsort_rows_10000x64", argsort_rows, 10_000, 64)
+add("sort_1e7", sort, 10**7)
+add("cumsum_1000x1000", cumsum_rows, 1000, 1000)
+add("cumsum_10000x10", cumsum_rows, 10_000, 10)
 for _e in (3, 4, 5, 6):
     add(f"top_k_1e{_e}", top_k, 10**_e, 32)
 for _e in (4, 6):
@@ -74,5 +89,6 @@ add("bincount_1e4", bincount, 10**4, 1000)
 add("bincount_1e6", bincount, 10**6, 1000)
 add("bincount_1e6_few", bincount, 10**6, 5)
 add("scatter_add_table", scatter_add, 50_000, 128, 16_384)
+add("scatter_add_rows", scatter_add, 50_000, 64, 100_000)
 add("scatter_add_often", scatter_add, 1000, 64, 65_536)
 PLACES = list(WORKLOADS)[BEFORE:]

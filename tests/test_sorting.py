@@ -98,6 +98,49 @@ def test_every_axis(shape: tuple[int, ...], axis: int) -> None:
     check(numbers("int32", shape), dtypes.int32, axis, False)
 
 
+def check_rows(x: UOp, a: Array, descending: bool) -> None:
+    """Rows that a network sorts, by one compiled program."""
+    order = places(a, 1, descending)
+    ordered = np.take_along_axis(a, order, 1)
+    k = min(3, a.shape[1])
+    best = places(a, 1, True)[:, :k]
+    top = x.top_k(k, 1)
+    program = uopc.compile((x.sort(1, descending), x.argsort(1, descending), *top))
+    values, found, most, where = program(a)
+    assert values.tobytes() == ordered.tobytes()  # also -0.0 and NaN as they came
+    np.testing.assert_array_equal(found, order)
+    np.testing.assert_array_equal(where, best)
+    assert most.tobytes() == np.take_along_axis(a, best, 1).tobytes()
+
+
+@pytest.mark.parametrize("t, descending", [
+    pytest.param(t, d, marks=() if (t, d) == ("float32", True) else pytest.mark.slow)
+    for t in TYPES for d in (False, True)
+])  # fmt: skip
+def test_many_rows_of_every_dtype(t: str, descending: bool) -> None:
+    a = numbers(t, (70, 40))
+    check_rows(uopc.param("x", a.shape, getattr(dtypes, t)), a, descending)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("t", ["int32", "float32", "float64"])
+@pytest.mark.parametrize("n", [2, 3, 7, 15, 16, 17, 31, 32, 33, 65, 100, 513, 1000])
+def test_many_rows_of_every_length(n: int, t: str) -> None:
+    a = numbers(t, (37, n))
+    check_rows(uopc.param("x", a.shape, getattr(dtypes, t)), a, n % 2 == 0)
+
+
+@pytest.mark.parametrize("t", ["int16", pytest.param("float64", marks=pytest.mark.slow)])
+def test_a_symbolic_number_of_rows(t: str) -> None:
+    x = uopc.param("x", (uopc.variable("rows", 0, 100), 40), getattr(dtypes, t))
+    f = uopc.compile(x.sort(1))
+    assert "network" in str(f.kernels)
+    for rows in (0, 1, 37, 100):
+        a = numbers(t, (rows, 40))
+        ordered = np.take_along_axis(a, places(a, 1, False), 1)
+        assert f(a).tobytes() == ordered.tobytes()
+
+
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.floats(width=32, allow_subnormal=True), min_size=65, max_size=90), st.booleans())
 def test_any_floats(numbers: list[float], descending: bool) -> None:

@@ -34,10 +34,9 @@ Read = Callable[[UOp, UOp], UOp]
 class MatrixKernel:
     """A kernel in the making: statements run in the order in which they are made."""
 
-    def __init__(self, a: UOp) -> None:
-        self.batch, *_ = shapes.shape(a)
-        self.dtype = a.dtype
-        self.width = _LINE // a.dtype.itemsize
+    def __init__(self, batch: Dim, dtype: DType) -> None:
+        self.batch, self.dtype = batch, dtype
+        self.width = _LINE // dtype.itemsize
         self.storage: list[UOp] = []  # by slot
         self._params: dict[UOp, UOp] = {}
         self._axes = itertools.count()
@@ -52,6 +51,10 @@ class MatrixKernel:
     def new(self, *dims: Dim, dtype: DType | None = None) -> UOp:
         """New storage, of so many elements for each matrix."""
         return self._used(creation.buffer((self.batch, *dims), dtype or self.dtype))
+
+    def result(self, *dims: Dim, dtype: DType) -> UOp:
+        """New storage, of so many elements for all iterations together."""
+        return self._used(creation.buffer(dims, dtype))
 
     def _used(self, storage: UOp) -> UOp:
         slot = len(self.storage)
@@ -89,14 +92,30 @@ class MatrixKernel:
         yield (block if begin is None else block + begin) * self.width + lane
         self._now = (kernel.end(self._now[0], block, lane),)
 
+    @contextlib.contextmanager
+    def vector(self, width: int) -> Iterator[UOp]:
+        """One block of so many lanes."""
+        lane = self._range(width, "lane")
+        self._now = (*self._now, lane)
+        yield lane
+        self._now = (kernel.end(self._now[0], lane),)
+
     # ------------------------------------------------------------ elements
+    def anywhere(self, storage: UOp, *indices: Any) -> UOp:
+        """An element of storage that all iterations share, as it is now."""
+        return movement.index(kernel.after(self._params[storage], *self._now), *indices)
+
     def at(self, storage: UOp, *indices: Any) -> UOp:
         """An element of this matrix, as it is now."""
-        return movement.index(kernel.after(self._params[storage], *self._now), self.b, *indices)
+        return self.anywhere(storage, self.b, *indices)
 
     def set(self, storage: UOp, *indices: Any, to: Any) -> None:
         """The statement that stores an element of this matrix."""
-        self._now = (kernel.store(self.at(storage, *indices), to),)
+        self.store([(self.at(storage, *indices), to)])
+
+    def store(self, elements: list[tuple[UOp, Any]]) -> None:
+        """One statement that stores elements; the values are as before any of them."""
+        self._now = (kernel.group(*[kernel.store(at, to) for at, to in elements]),)
 
     def sum(self, n: Any, term: Callable[[UOp], UOp]) -> UOp:
         """The sum of the terms of all i < n."""
@@ -130,7 +149,7 @@ def cholesky(a: UOp) -> UOp:
     Loan, Matrix Computations, 4.2): sums in lanes along rows.
     """
     n = shapes.shape(a)[-1]
-    s = MatrixKernel(a)
+    s = MatrixKernel(shapes.shape(a)[0], a.dtype)
     wide = s.padded(n)
     out, given = s.new(n, n), s.given(a)
     u, row = s.new(n, wide), s.new(wide)
@@ -177,7 +196,7 @@ def _substitute(
 def forward_substitution(a: UOp, b: UOp, unit: bool) -> UOp:
     """x of a·x = b for lower triangles a (Golub and Van Loan, 3.1); `unit`: their diagonals are 1,
     whatever is stored there."""
-    s = MatrixKernel(a)
+    s = MatrixKernel(shapes.shape(a)[0], a.dtype)
     out = s.new(*shapes.shape(b)[1:])
     left, right = s.given(a), s.given(b)
     _substitute(
@@ -245,7 +264,7 @@ def _eliminated(s: MatrixKernel, a: UOp, b: UOp | None) -> tuple[UOp, UOp]:
 def solve(a: UOp, b: UOp) -> UOp:
     """x of a·x = b."""
     n = shapes.shape(a)[-1]
-    s = MatrixKernel(a)
+    s = MatrixKernel(shapes.shape(a)[0], a.dtype)
     out = s.new(*shapes.shape(b)[1:])
     w, _ = _eliminated(s, a, b)
     _substitute(s, out, lambda i, k: s.at(w, i, k), lambda i, r: s.at(w, i, r + n), True, True)
@@ -254,7 +273,7 @@ def solve(a: UOp, b: UOp) -> UOp:
 
 def signed_pivots(a: UOp) -> UOp:
     """Numbers for each matrix whose product is its determinant."""
-    s = MatrixKernel(a)
+    s = MatrixKernel(shapes.shape(a)[0], a.dtype)
     _, pivots = _eliminated(s, a, None)
     return s.called("pivots", pivots)[0]
 
@@ -307,7 +326,7 @@ def qr(a: UOp, complete: bool) -> tuple[UOp, UOp]:
     _, m, n = shapes.shape(a)
     least = as_dim(dim_uop(m).minimum(dim_uop(n)))
     columns = m if complete else least
-    s = MatrixKernel(a)
+    s = MatrixKernel(shapes.shape(a)[0], a.dtype)
     q_out, r_out = s.new(m, columns), s.new(columns, n)
     w, q = s.new(m, s.padded(n)), s.new(m, s.padded(columns))
     vectors, factors, divisor = s.new(least, s.padded(m)), s.new(least), s.new(1)
