@@ -225,7 +225,7 @@ def _spelled(dtype: np.dtype[Any] | type[Any] | str) -> DType | None:
         return _BY_NAME[dtype]
     try:
         return from_numpy(np.dtype(dtype))
-    except TypeError:
+    except (TypeError, ValueError, SyntaxError):  # NumPy's, of other strings
         return None
 
 
