@@ -35,6 +35,9 @@ def results(*made: UOp, ways: Any = WAYS, interpreted: bool = False, **arrays: A
         yield got
 
 
+DTYPES = pytest.mark.parametrize("t", [pytest.param("f4", marks=pytest.mark.slow), "f8"])
+
+
 def normal(shape: tuple[int, ...], dtype: str, seed: int = 0) -> Array:
     return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
 
@@ -56,7 +59,7 @@ def near(a: Array, b: Array, bound: Any, n: int, t: str) -> None:
 
 
 # ---------------------------------------------------------------- factors
-@pytest.mark.parametrize("t", ["f4", "f8"])
+@DTYPES
 @pytest.mark.parametrize("n", SIZES)
 def test_cholesky(n: int, t: str) -> None:
     a = definite((3,), n, t)
@@ -74,7 +77,7 @@ def test_cholesky(n: int, t: str) -> None:
         np.testing.assert_array_equal(low, high)
 
 
-@pytest.mark.parametrize("t", ["f4", "f8"])
+@DTYPES
 @pytest.mark.parametrize("m, n", [(1, 1), (1, 5), (5, 1), (4, 4), (7, 3), (3, 7), (17, 16),
                                   (16, 31), (64, 20), (33, 33)])  # fmt: skip
 def test_qr(m: int, n: int, t: str) -> None:
@@ -94,7 +97,7 @@ def test_qr(m: int, n: int, t: str) -> None:
 
 
 # ---------------------------------------------------------------- equations
-@pytest.mark.parametrize("t", ["f4", "f8"])
+@DTYPES
 @pytest.mark.parametrize("n", SIZES)
 def test_solve_inv_det(n: int, t: str) -> None:
     a = normal((3, n, n), t) / np.sqrt(n).astype(t)
@@ -115,7 +118,7 @@ def test_solve_inv_det(n: int, t: str) -> None:
         assert {r.dtype for r in (many, one, inverse, d, sign, size)} == {a.dtype}
 
 
-@pytest.mark.parametrize("t", ["f4", "f8"])
+@DTYPES
 @pytest.mark.parametrize("m", [None, 1, 3, 21])
 @pytest.mark.parametrize("n", [1, 5, *[pytest.param(n, marks=pytest.mark.slow) for n in (17, 40)]])
 def test_solve_triangular(n: int, m: int | None, t: str) -> None:
@@ -228,7 +231,7 @@ def test_several_hundred_rows() -> None:
 
 
 # ---------------------------------------------------------------- values
-@pytest.mark.parametrize("t", ["f4", "f8"])
+@DTYPES
 def test_singular_matrices_give_what_ieee_arithmetic_gives(t: str) -> None:
     zero, ones, x = np.zeros((3, 3), t), np.ones((3, 3), t), uopc.param("a", (3, 3))
     x = param("a", zero)

@@ -17,6 +17,10 @@ RNG = np.random.default_rng(5)
 X, U = RNG.uniform(-1, 1, 3), RNG.uniform(-1, 1, (7, 2))
 W = RNG.uniform(-0.5, 0.5, (3, 3))
 WAYS = pytest.mark.parametrize("registers", [64, 0], ids=["registers", "memory"])
+# The second one with the full suite alone.
+ONE_WAY = pytest.mark.parametrize(
+    "registers", [64, pytest.param(0, marks=pytest.mark.slow)], ids=["registers", "memory"]
+)
 
 
 @pytest.fixture
@@ -61,7 +65,7 @@ def test_values(way: int) -> None:
 
 @WAYS
 @pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("optimize", [True, False])
+@pytest.mark.parametrize("optimize", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_containers_and_order(way: int, reverse: bool, optimize: bool) -> None:
     def step(c: Any, x: Any) -> Any:
         return {"sum": c["sum"] + x["a"], "n": c["n"] + 1}, (c["sum"], x["b"] * 2)
@@ -117,7 +121,7 @@ def test_bodies(way: int, name: str) -> None:
     np.testing.assert_allclose(got[1], seen, rtol=1e-12)
 
 
-@WAYS
+@ONE_WAY
 @pytest.mark.parametrize("t", [dtypes.float32, dtypes.float16, dtypes.int32, dtypes.int64], ids=str)
 def test_dtypes(way: int, t: Any) -> None:
     x = np.arange(1, 6).astype(t.numpy)
@@ -184,7 +188,7 @@ def test_derivatives(way: int) -> None:
         np.testing.assert_allclose(push, np.sum(g * v), rtol=1e-10)
 
 
-@WAYS
+@ONE_WAY
 @pytest.mark.parametrize("name", BODIES)
 def test_forward_and_reverse_agree(way: int, name: str) -> None:
     f = BODIES[name][0]
@@ -200,7 +204,7 @@ def test_forward_and_reverse_agree(way: int, name: str) -> None:
             np.testing.assert_allclose(p, q, rtol=1e-10, atol=1e-12)
 
 
-@WAYS
+@ONE_WAY
 def test_second_derivatives(way: int) -> None:
     loss = lambda x: roll(x, unp.asarray(U), unp.asarray(W))  # noqa: E731
     h = uopc.hessian(loss)(X)
@@ -211,7 +215,7 @@ def test_second_derivatives(way: int) -> None:
     np.testing.assert_allclose(h @ v, wanted, rtol=1e-6)
 
 
-@WAYS
+@ONE_WAY
 @pytest.mark.parametrize("axes", [(0, None, None), (None, 0, None), (None, None, 0), (0, 1, 0)])
 def test_batches(way: int, axes: Any) -> None:
     xs, us, ws = np.stack([X, -X]), np.stack([U, U * 2], axis=axes[1] or 0), np.stack([W, W.T])

@@ -105,7 +105,9 @@ SCALARS: dict[str, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("how", ["set", *UFUNCS])
+@pytest.mark.parametrize(
+    "how", ["set", "add", *[pytest.param(h, marks=pytest.mark.slow) for h in UFUNCS if h != "add"]]
+)
 @pytest.mark.parametrize("name", SCALARS)
 def test_scalar_indices_from_data(name: str, how: str) -> None:
     rng = np.random.default_rng(0)

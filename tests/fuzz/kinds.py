@@ -52,7 +52,7 @@ KINDS = {
         "tests.fuzz.functions", "nested functions, precompiled and not, by values", 12
     ),
     "derivatives": Kind(
-        "tests.fuzz.derivatives", "functions differentiated in every mode, against differences", 6
+        "tests.fuzz.derivatives", "functions differentiated in every mode, against differences", 3
     ),
     "kernels": Kind(
         "tests.fuzz.kernels", "kernels written by hand, against a simulation step by step", 12
