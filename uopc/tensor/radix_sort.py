@@ -5,8 +5,7 @@
     move    for i: to[counts[d]] = from[i]; counts[d] += 1               a loop for each digit
 
 The loops that move go from the lowest digit to the highest; each keeps the order of equal digits.
-They move the values, and with them the places they had, between two sets of arrays. Each row has
-counters of its own, so that threads share the rows.
+They move the values, and with them the places they had, between two sets of arrays.
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ class _Sort:
         sets = [[self._param(creation.buffer(row, t)) for t in kinds] for _ in range(2)]
         sets = sets[: order.digits]
         counter = dtypes.uint32 if bounds.max_dim(self.n) < 1 << 32 else dtypes.uint64
-        self.counts = self._param(creation.buffer((self.rows, order.digits * order.width), counter))
+        self.counts = self._param(creation.buffer((order.digits * order.width,), counter))
         self.x = self._param(elementwise.contiguous(x))
         sink = self._sink(sets)
         self.call = leaves.located(intern(Ops.CALL, dtypes.void, (sink, *self.storage)))
@@ -116,12 +115,11 @@ class _Sort:
         """counts[d + 1] is how often digit d occurs."""
         width, zeros = self.order.width, self._range(self.order.digits * self.order.width)
         begin = kernel.after(self.counts, self.row)
-        cleared = kernel.end(kernel.store(index(begin, self.row, zeros), 0), zeros)
+        cleared = kernel.end(kernel.store(index(begin, zeros), 0), zeros)
         counts, i = kernel.after(self.counts, cleared), self._range(self.n)
         stores = []
         for d in range(self.order.digits):
-            digit = self.order.digit(index(self.x, self.row, i), d)
-            place = index(counts, self.row, digit + d * width + 1)
+            place = index(counts, self.order.digit(index(self.x, self.row, i), d) + d * width + 1)
             stores.append(kernel.store(place, place + 1))
         return kernel.end(kernel.group(*stores), i)
 
@@ -133,8 +131,8 @@ class _Sort:
             counts = kernel.after(self.counts, effect)
             d = self._range(self.order.width - 2)
             first = k * self.order.width + d + 1
-            total = index(counts, self.row, first) + index(counts, self.row, first + 1)
-            effect = kernel.end(kernel.store(index(counts, self.row, first + 1), total), d)
+            total = index(counts, first) + index(counts, first + 1)
+            effect = kernel.end(kernel.store(index(counts, first + 1), total), d)
         return effect
 
     def _moved(self, d: int, source: list[UOp], target: list[UOp], before: UOp) -> UOp:
@@ -144,8 +142,7 @@ class _Sort:
         values = [index(s, self.row, i) for s in given]
         if len(values) < len(target):  # places before the first move
             values.append(cast(i, target[1].dtype))
-        digit = self.order.digit(values[0], d) + d * self.order.width
-        count = index(counts, self.row, digit)
+        count = index(counts, self.order.digit(values[0], d) + d * self.order.width)
         to = cast(count, dtypes.index)
         stores = [
             kernel.store(index(kernel.after(t, before), self.row, to), v)
