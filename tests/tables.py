@@ -185,6 +185,7 @@ TABLES = {
     "derivative-rules": ("docs/derivatives.md", derivatives),
     "ir-files": ("uopc/ir/README.md", lambda: files("uopc/ir")),
     "cpu-files": ("uopc/backends/cpu/README.md", lambda: files("uopc/backends/cpu")),
+    "derivative-files": ("uopc/derivatives/README.md", lambda: files("uopc/derivatives")),
     "program-files": ("uopc/program/README.md", lambda: files("uopc/program")),
     "levels": ("uopc/ir/README.md", levels),
     "invariants": ("uopc/ir/README.md", invariants),

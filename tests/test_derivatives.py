@@ -261,6 +261,14 @@ def test_narrow_floats_keep_their_dtype(t: Any) -> None:
     np.testing.assert_allclose(got[1].astype("f8"), np.exp(wide), rtol=bound)
 
 
+def test_a_running_product_of_infinities() -> None:
+    x = uopc.param("x", (3,), F8)
+    push = uopc.jvp(x.cumprod(0), x, uopc.constant(np.array([1.0, 2.0, 3.0])))
+    got = uopc.compile(push)(np.array([np.inf, 2.0, 1.0]))
+    assert got[0] == 1.0
+    assert got[1] == np.inf
+
+
 def test_integers_have_no_derivatives() -> None:
     n = uopc.param("n", (3,), dtypes.int64)
     with pytest.raises(uopc.UserError, match="int64 has no derivatives"):

@@ -81,9 +81,18 @@ def _recurrence(a: UOp, b: UOp, axis: int, reverse: bool) -> UOp:
         raise Unsupported("the derivative of a product along a symbolic dimension")
     for k in range(max(n - 1, 0).bit_length()):
         step = -(1 << k) if reverse else 1 << k
-        b = (a * _shifted(b, axis, step, 0) + b).contiguous()
+        earlier = a * _shifted(b, axis, step, 0)
+        there = _has_source(shapes.shape(a), axis, step)  # an infinity times the 0 would be NaN
+        b = (there.where(earlier, 0.0) + b).contiguous()
         a = (a * _shifted(a, axis, step, 1)).contiguous()
     return b
+
+
+def _has_source(dims: shapes.Shape, axis: int, by: int) -> UOp:
+    """Whether there is an element i - by along the axis."""
+    counter = leaves.iota(dims[axis])
+    inside = counter >= by if by > 0 else counter < dims[axis] + by
+    return movement.reshape(inside, (dims[axis], *(1,) * (len(dims) - axis - 1)))
 
 
 def _holders(u: UOp, axis: int) -> UOp:

@@ -188,4 +188,5 @@ RULES: dict[Op, Callable[[UOp, Dim, Batch], UOp]] = {
     **dict.fromkeys((Ops.DETACH, Ops.COPY, Ops.STAGE, Ops.CONTIGUOUS_BACKWARD), _again),
 }
 
+# The rule of a loop makes a batch of its body.
 scan_rule.Scan.mapped = staticmethod(mapped)

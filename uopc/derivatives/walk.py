@@ -169,5 +169,6 @@ def _pulled_parts(u: UOp, parts: Mapping[int, Value], wanted: Sequence[bool]) ->
     return [None, *functions.pulled(u, given, wanted[1:], pulled)]
 
 
+# The rule of a loop differentiates its body.
 scan_rule.Scan.push_all = staticmethod(pushed)
 scan_rule.Scan.pull_all = staticmethod(pulled)
