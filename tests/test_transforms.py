@@ -384,3 +384,12 @@ def test_no_cotangent_of_a_part_of_a_container() -> None:
     a, b = uopc.grad(lambda a, b: f({"a": a, "b": [b]}).sum(), argnums=(0, 1))(X, Y)
     np.testing.assert_array_equal(a, [2, 2, 2])
     np.testing.assert_array_equal(b, [0, 0, 0])
+
+
+def test_values_that_a_function_reads_may_change() -> None:
+    """Without jit each call reads them anew, as in JAX."""
+    scale = np.array([1.0, 2.0, 3.0])
+    g = uopc.grad(lambda x: (x * scale).sum())
+    np.testing.assert_array_equal(g(X), [1, 2, 3])
+    scale[:] = 5
+    np.testing.assert_array_equal(g(X), [5, 5, 5])

@@ -2,7 +2,7 @@
 
 Of nodes they give nodes: `uopc.grad(loss, w)`. Of a function they give a function, as JAX's do:
 `uopc.grad(f)(w)`. It is traced: its arguments stand for values, as in `jit`. Called with arrays
-outside of a traced function, it is compiled, once for each kind of arguments.
+outside of a traced function, it is traced in each call, and compiled if no equal graph was.
 """
 
 from __future__ import annotations
@@ -108,10 +108,10 @@ def _is_value(leaf: Any) -> bool:
 
 
 def derived(who: str, f: Function, build: Callable[..., Any]) -> Function:
-    """The function that `build` traces. With no traced argument it is compiled, and called."""
+    """The function that `build` traces. With no traced argument each call traces it anew, since it
+    may read values that change; equal graphs are compiled once."""
     if not callable(f):
         raise UserTypeError(f"{who}: expected a UOp or a function, got {f!r}")
-    programs: dict[Any, Any] = {}
 
     @functools.wraps(f)
     def called(*args: Any, **named: Any) -> Any:
@@ -119,11 +119,8 @@ def derived(who: str, f: Function, build: Callable[..., Any]) -> Function:
             return build(*args, **named)
         found, structure = flatten((args, named))
         values = [leaf for _, leaf in found if _is_value(leaf)]
-        fixed = [None if _is_value(leaf) else (type(leaf), leaf) for _, leaf in found]
-        key = structure, tuple(fixed)
-        if key not in programs:
-            programs[key] = _program(f"{who}_{_name(f)}", build, structure, fixed)
-        return programs[key](values)
+        fixed = [None if _is_value(leaf) else (leaf,) for _, leaf in found]
+        return _program(f"{who}_{_name(f)}", build, structure, fixed)(values)
 
     called.__name__ = f"{who}_{_name(f)}"
     return called
@@ -132,7 +129,7 @@ def derived(who: str, f: Function, build: Callable[..., Any]) -> Function:
 def _program(name: str, build: Function, structure: Any, fixed: Sequence[Any]) -> Any:
     def traced(values: list[Any]) -> Any:
         left = iter(values)
-        args, named = unflatten(structure, [next(left) if v is None else v[1] for v in fixed])
+        args, named = unflatten(structure, [next(left) if v is None else v[0] for v in fixed])
         return build(*args, **named)
 
     traced.__name__ = name
