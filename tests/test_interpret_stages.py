@@ -25,6 +25,18 @@ ROWS = uopc.param("rows", (N, 4))
 KEYS = uopc.param("i", (7,), dtypes.int32)
 IMAGE, FILTER = uopc.param("image", (1, 2, 6, 6)), uopc.param("filter", (3, 2, 3, 3))
 
+
+def row_of_products() -> UOp:
+    """A second derivative, whose reads one iteration in two makes, at a row that a constant names:
+    tables of the others once took the place of the reads' guards.
+    """
+    x = uopc.param("square", (2, 3), dtypes.float64)
+    y = x.cumprod(1)[uopc.constant(np.array([1]))].silu() * 0.9
+    w = uopc.constant(np.array([[0.3, -1.2, 0.7]]))
+    v = uopc.constant(np.array([[1.0, 0.5, -0.2], [0.1, -0.9, 0.6]]))
+    return uopc.vjp(uopc.vjp(y, x, w), x, v)
+
+
 GRAPHS: dict[str, Callable[[], list[UOp]]] = {
     "elementwise": lambda: [(X * 2 + 1).exp() / (X + 9)],
     "matmul": lambda: [X @ W],
@@ -40,6 +52,7 @@ GRAPHS: dict[str, Callable[[], list[UOp]]] = {
     "convolution": lambda: [IMAGE.conv2d(FILTER, padding=1).max_pool2d(2)],
     "integers": lambda: [KEYS // 3, KEYS % 3, KEYS << 2, KEYS.eq(2)],
     "narrow": lambda: [(X.cast(dtypes.bfloat16) * 2).sum(axis=1)],
+    "tables of guards": lambda: [row_of_products()],
     "assigned": lambda: [uopc.param("cache", (4, 8))[1:3].assign(X[0:2]) + 1],
 }
 

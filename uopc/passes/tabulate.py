@@ -168,7 +168,9 @@ class _Nest:
                 return self._read(u, here, access)
         condition = self.known.get(u.src[0]) if u.op is Ops.WHERE else None
         if condition is not None:
-            if (condition | ~here).all():
+            # A read is made in every iteration, also where nothing needs it: its guard stays.
+            unused = ~here if u.src[2].op is not Ops.INVALID else np.asarray(False)
+            if (condition | unused).all():
                 return self._operand(u.src[1], done)
             if not (condition & here).any():
                 return self._operand(u.src[2], done)
