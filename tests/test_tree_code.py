@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import OrderedDict, namedtuple
+from types import MappingProxyType
 from typing import Any
 
 import hypothesis.strategies as st
@@ -18,9 +19,9 @@ from uopc.tracing.tree_code import caller, writer
 OTHER = (TypeError, ValueError)  # what a call with values of another structure raises
 
 
-def reader(parts: Any, classes: Any) -> Any:
+def reader(parts: Any, classes: Any, limits: Any = MappingProxyType({})) -> Any:
     """A function that gives the leaves of a tuple of values; None for other values."""
-    call = caller(parts, classes, lambda *leaves: leaves, None)
+    call = caller(parts, classes, lambda *leaves: leaves, None, limits)
 
     def read(args: tuple[Any, ...]) -> Any:
         try:
@@ -97,6 +98,13 @@ def test_classes_of_numbers() -> None:
     assert read((2.0, 3.0)) is None
     assert read((2.0, True)) is None
     assert read((2.0,)) is None
+
+
+def test_limits_of_numbers() -> None:
+    read = reader([LEAF, LEAF], {}, {1: (-4, 9)})
+    assert [read((100, n)) for n in (-4, 9)] == [(100, -4), (100, 9)]
+    assert read((100, -5)) is None
+    assert read((100, 10)) is None
 
 
 def test_a_hit_with_containers_keeps_kinds_apart() -> None:
