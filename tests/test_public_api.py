@@ -22,6 +22,7 @@ CONTRACT = [
     "random", "register_pytree", "cond", "grad", "value_and_grad", "jvp", "vjp", "linearize",
     "jacfwd", "jacrev", "jacobian", "hessian", "hvp", "vmap", "stop_gradient", "custom_jvp",
     "custom_vjp", "checkpoint", "scan", "fori_loop", "map",
+    "nlp", "sparsity", "Sparse", "Sparsity",
 ]  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from uopc.tensor.functions import function
 
 if TYPE_CHECKING:
     from uopc import cache
+    from uopc.derivatives.sparse.sparsity import Sparse, Sparsity
     from uopc.driver import compile, load_schedule, save_schedule
     from uopc.ir import PatternMatcher, UPat, graph_rewrite
     from uopc.ir.rewrite.engine import BottomUpGate
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from uopc.tracing.custom_rules import checkpoint, custom_jvp, custom_vjp
     from uopc.tracing.jit import jit
     from uopc.tracing.loops import fori_loop, map, scan
+    from uopc.tracing.nlp import nlp
     from uopc.tracing.pytrees import register_pytree
     from uopc.tracing.transforms import (
         grad,
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
         jacrev,
         jvp,
         linearize,
+        sparsity,
         stop_gradient,
         value_and_grad,
         vjp,
@@ -53,13 +56,13 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "AxisType", "BottomUpGate", "Error", "GroupOp", "InvalidIR", "KernelInfo", "Ops", "Opt",
-    "PatternMatcher", "Program", "UOp", "UPat", "Unsupported", "UserError", "__version__",
-    "arange", "cache", "cat", "checkpoint", "compile", "cond", "constant", "custom_jvp",
-    "custom_vjp", "dtypes", "errors", "eye", "fast_zeros", "fori_loop", "full", "function", "grad",
-    "graph_rewrite", "hessian", "hvp", "jacfwd", "jacobian", "jacrev", "jit", "jvp",
-    "kernel_param", "linearize", "load_schedule", "map", "ones", "options", "param", "parse",
-    "print_graph", "random", "register_pytree", "save_schedule", "scan", "stack", "stop_gradient",
-    "value_and_grad", "variable", "vjp", "vmap", "where", "zeros",
+    "PatternMatcher", "Program", "Sparse", "Sparsity", "UOp", "UPat", "Unsupported", "UserError",
+    "__version__", "arange", "cache", "cat", "checkpoint", "compile", "cond", "constant",
+    "custom_jvp", "custom_vjp", "dtypes", "errors", "eye", "fast_zeros", "fori_loop", "full",
+    "function", "grad", "graph_rewrite", "hessian", "hvp", "jacfwd", "jacobian", "jacrev", "jit",
+    "jvp", "kernel_param", "linearize", "load_schedule", "map", "nlp", "ones", "options", "param",
+    "parse", "print_graph", "random", "register_pytree", "save_schedule", "scan", "sparsity",
+    "stack", "stop_gradient", "value_and_grad", "variable", "vjp", "vmap", "where", "zeros",
 ]  # fmt: skip
 
 # What costs time to import is imported when it is first used.
@@ -67,11 +70,13 @@ _LAZY = dict.fromkeys(("PatternMatcher", "UPat", "graph_rewrite"), "uopc.ir")
 _LAZY |= {"BottomUpGate": "uopc.ir.rewrite.engine"}
 _LAZY |= dict.fromkeys(("parse", "print_graph"), "uopc.ir.text.printer")
 _LAZY |= dict.fromkeys(("compile", "load_schedule", "save_schedule"), "uopc.driver")
+_LAZY |= dict.fromkeys(("Sparse", "Sparsity"), "uopc.derivatives.sparse.sparsity")
+_LAZY |= {"nlp": "uopc.tracing.nlp"}
 _LAZY |= {"Program": "uopc.program.program", "jit": "uopc.tracing.jit"}
 _LAZY |= {"cond": "uopc.tracing.branches", "register_pytree": "uopc.tracing.pytrees"}
 _LAZY |= dict.fromkeys(
-    ("grad", "hessian", "hvp", "jacfwd", "jacobian", "jacrev", "jvp", "linearize", "stop_gradient",
-     "value_and_grad", "vjp", "vmap"), "uopc.tracing.transforms",
+    ("grad", "hessian", "hvp", "jacfwd", "jacobian", "jacrev", "jvp", "linearize", "sparsity",
+     "stop_gradient", "value_and_grad", "vjp", "vmap"), "uopc.tracing.transforms",
 )  # fmt: skip
 _LAZY |= dict.fromkeys(("checkpoint", "custom_jvp", "custom_vjp"), "uopc.tracing.custom_rules")
 _LAZY |= dict.fromkeys(("fori_loop", "map", "scan"), "uopc.tracing.loops")

@@ -23,6 +23,9 @@ class Accumulate(Rule):
 
     kind = "linear"
 
+    def alone(self, u: UOp) -> int:
+        return int(min(u.arg.axes))
+
     def push(self, u: UOp, tangents: Sequence[Value]) -> Value:
         t, (axis,) = tangents[0], u.arg.axes
         if t is None:

@@ -29,6 +29,9 @@ class Sort(Rule):
     def pull(self, u: UOp, cotangent: UOp, wanted: Sequence[bool]) -> list[Value]:
         return [None, gather.transposed(self._read(u), cotangent)]
 
+    def alone(self, u: UOp) -> int:
+        return len(shapes.shape(u)) + int(u.arg.details[0])
+
     def _read(self, u: UOp) -> UOp:
         a, (axis, descending) = u.src[1], u.arg.details
         axis += len(shapes.shape(a))

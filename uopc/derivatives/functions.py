@@ -49,7 +49,7 @@ def seed_of(dtype: DType, dims: Shape) -> UOp:
 def pushed(u: UOp, tangents: Sequence[Value], push: Callable[..., list[Value]]) -> list[Value]:
     """The tangents of all results of a CALL, from those of its arguments."""
     body, args = _parts(u)
-    params = _params(body)
+    params = params_of(body)
     given = [i for i, t in enumerate(tangents) if t is not None and i in params]
 
     def derive() -> _Derived:
@@ -66,7 +66,7 @@ def pulled(
 ) -> list[Value]:
     """The cotangents of the wanted arguments of a CALL, from those of its results."""
     body, args = _parts(u)
-    params = _params(body)
+    params = params_of(body)
     given = [i for i, c in enumerate(cotangents) if c is not None]
     asked = [i for i, w in enumerate(wanted) if w and i in params and args[i].dtype.is_float]
 
@@ -88,7 +88,7 @@ def _parts(u: UOp) -> tuple[UOp, tuple[UOp, ...]]:
     return body, tuple(args)
 
 
-def _params(body: UOp) -> dict[int, UOp]:
+def params_of(body: UOp) -> dict[int, UOp]:
     found = [u for u in calls.graph_order(body.src) if u.op is Ops.PARAM and u.arg.slot >= 0]
     return {u.arg.slot: u for u in found}
 

@@ -154,7 +154,7 @@ def _table(index: UOp) -> Table | None:
 def _collapsed(value: UOp, at: int, places: _Places, n: Dim) -> UOp:
     """The dimensions from `at` on, which read these places of a dimension of n, as that one."""
     if places.table is not None:
-        return _by_table(value, at, places.table, n)
+        return by_table(value, at, places.table, n)
     dims = shapes.shape(value)
     c, steps = places.constant, places.steps
     if not steps:
@@ -201,7 +201,7 @@ def _axis(v: UOp, after: int) -> UOp:
     return movement.reshape(v, (*shapes.shape(v), *(1,) * after))
 
 
-def _by_table(value: UOp, at: int, table: Table, n: Dim) -> UOp:
+def by_table(value: UOp, at: int, table: Table, n: Dim) -> UOp:
     """The places are a table: its inverse is a table too, of the readers of each place, unless a
     few places have most of them."""
     dims = shapes.shape(value)

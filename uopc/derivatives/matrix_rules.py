@@ -27,6 +27,9 @@ class _Batched(Rule):
     kind = "linear"
     kernel: Kernel
 
+    def alone(self, u: UOp) -> int:
+        return 1
+
     def again(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
         flat = []
         for a, b in zip(operands, batched):
@@ -175,6 +178,9 @@ def _det(u: UOp, tangents: Sequence[Value]) -> Value:
 
 class _Determinant(_Factor):
     """Its operand may have any batch."""
+
+    def alone(self, u: UOp) -> int:
+        return len(shapes.shape(u))
 
     def again(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
         return self.kernel(u, operands)

@@ -126,12 +126,12 @@ class _Reduce(Rule):
     kind = "partials"
 
     def push(self, u: UOp, tangents: Sequence[Value]) -> Value:
-        scaled = times(tangents[0], _share(u))
+        scaled = times(tangents[0], share(u))
         return None if scaled is None else _sum(scaled, u.arg.axes)
 
     def pull(self, u: UOp, cotangent: UOp, wanted: Sequence[bool]) -> list[Value]:
         spread = movement.reshape(cotangent, _kept(u))
-        found = times(spread, _share(u))
+        found = times(spread, share(u))
         return [None if found is None else fit(found, shapes.shape(u.src[0]))]
 
 
@@ -144,7 +144,8 @@ def _sum(a: UOp, axes: Sequence[int]) -> UOp:
     return movement.reduce(a, "add", tuple(axes))
 
 
-def _share(u: UOp) -> Factor:
+def share(u: UOp) -> Factor:
+    """The factor of each element in the tangent of a reduce."""
     a = u.src[0]
     if u.arg.op == "add":
         return 1.0

@@ -46,6 +46,11 @@ class Rule:
         """`pull`, of a joint rule: from the cotangents of the results by number."""
         raise NotImplementedError
 
+    def alone(self, u: UOp) -> int:
+        """The number of leading dimensions for each of which the op is one function of its operands
+        there, with those dimensions of the same sizes."""
+        return 0
+
     def again(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
         """For a PRIMITIVE: the function of operands of which some have a batch of n in front."""
         raise NotImplementedError

@@ -10,6 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from uopc.derivatives import batch, functions, walk
+from uopc.derivatives.sparse import matrices
+from uopc.derivatives.sparse.matrices import Mode, Part
+from uopc.derivatives.sparse.sparsity import Format, Sparse, Sparsity
 from uopc.derivatives.values import Value, filled
 from uopc.errors import UserError, UserTypeError
 from uopc.ir.builder import leaves, movement, operands
@@ -112,7 +115,7 @@ def grad(loss: UOp, wrt: Nodes) -> Any:
         >>> uopc.compile(uopc.grad((x * x).sum(), x))(np.array([1.0, 2.0, 3.0]))
         array([2., 4., 6.])
     """
-    _check_loss("grad", loss)
+    check_loss("grad", loss)
     inputs, put = _inputs("grad", wrt)
     found = walk.pulled([loss], inputs, [leaves.const(loss.dtype, 1)])
     return put([filled(c, u) for c, u in zip(found, inputs)])
@@ -123,7 +126,8 @@ def value_and_grad(loss: UOp, wrt: Nodes) -> tuple[UOp, Any]:
     return loss, grad(loss, wrt)
 
 
-def _check_loss(who: str, loss: Any) -> None:
+def check_loss(who: str, loss: Any) -> None:
+    """UserError unless a value is one float."""
     if not isinstance(loss, UOp):
         raise UserTypeError(f"{who}: expected a UOp or a function, got {loss!r}")
     if shapes.shape(loss) != () or not loss.dtype.is_float:
@@ -196,13 +200,37 @@ def jacrev(outputs: UOp, wrt: Nodes) -> Any:
     return put(made)
 
 
-def jacobian(outputs: Nodes, wrt: Nodes, mode: Literal["auto", "fwd", "rev"] = "auto") -> Any:
-    """The dense Jacobian by `jacfwd` or `jacrev`. "auto" takes the one with fewer passes."""
-    if mode not in ("auto", "fwd", "rev"):
-        raise UserError(f'jacobian: mode must be "auto", "fwd" or "rev", got {mode!r}')
+def jacobian(
+    outputs: Nodes, wrt: Nodes, mode: Mode = "auto", format: Format | None = None,
+    constants: Literal["split"] | None = None,
+) -> Any:  # fmt: skip
+    """The dense Jacobian by `jacfwd` or `jacrev`; "auto" takes the one with fewer passes. With a
+    format, one Sparse of all outputs, row after row, by all of `wrt`, column after column."""
     nodes, put = _listed("jacobian", outputs, "the outputs")
     inputs, put_row = _inputs("jacobian", wrt)
+    if format is not None:
+        return sparse_jacobian(nodes, inputs, format, mode, constants)
+    if mode not in ("auto", "fwd", "rev"):
+        raise UserError(f'jacobian: mode must be "auto", "fwd" or "rev", got {mode!r}')
     return put([put_row([_one_jacobian(u, x, mode) for x in inputs]) for u in nodes])
+
+
+def sparse_jacobian(
+    nodes: Sequence[UOp], inputs: Sequence[UOp], format: Format, mode: Mode,
+    constants: Literal["split"] | None,
+) -> Sparse:  # fmt: skip
+    """The Sparse of some nodes by others, checked."""
+    matrices.check("jacobian", format, mode, "full", constants)
+    _check_floats("jacobian", nodes)
+    return matrices.sparse_jacobian(nodes, inputs, format, mode, constants=constants)
+
+
+def sparsity(outputs: Nodes, wrt: Nodes, format: Format = "csc") -> Sparsity:
+    """Where the Jacobian of the outputs by `wrt` may not be zero; no value of it is built."""
+    nodes, _ = _listed("sparsity", outputs, "the outputs")
+    inputs, _ = _inputs("sparsity", wrt)
+    matrices.check("sparsity", format)
+    return matrices.sparsity(nodes, inputs, format)
 
 
 def _one_jacobian(output: UOp, x: UOp, mode: str) -> UOp:
@@ -213,10 +241,36 @@ def _one_jacobian(output: UOp, x: UOp, mode: str) -> UOp:
     return (jacrev if mode == "rev" else jacfwd)(output, x)  # type: ignore[no-any-return]
 
 
-def hessian(loss: UOp, wrt: Nodes) -> Any:
+def hessian(
+    loss: UOp, wrt: Nodes, mode: Mode = "auto", format: Format | None = None, part: Part = "full",
+    constants: Literal["split"] | None = None,
+) -> Any:  # fmt: skip
     """The matrix of second derivatives of a scalar, of shape(wrt) + shape(wrt): forward over
-    reverse. Of several nodes: for each its matrices with each."""
-    return jacfwd(grad(loss, wrt), wrt)
+    reverse. Of several nodes: for each its matrices with each. With a format, one Sparse by all
+    elements of `wrt`, or a part of it: "lower" or "upper", with the diagonal."""
+    if format is None:
+        if mode != "auto" or part != "full" or constants is not None:
+            raise UserError("hessian: mode, part and constants need a format, as of csc")
+        return jacfwd(grad(loss, wrt), wrt)
+    check_loss("hessian", loss)
+    inputs, _ = _inputs("hessian", wrt)
+    return sparse_hessian(loss, inputs, format, mode, part, constants)
+
+
+def sparse_hessian(
+    loss: UOp, inputs: Sequence[UOp], format: Format, mode: Mode, part: Part,
+    constants: Literal["split"] | None,
+) -> Sparse:  # fmt: skip
+    """The Sparse of the second derivatives of a scalar, checked."""
+    matrices.check("hessian", format, mode, part, constants)
+    slopes = grad(loss, list(inputs))
+    return matrices.sparse_jacobian(slopes, inputs, format, mode, part, constants, symmetric=True)
+
+
+def _check_floats(who: str, nodes: Sequence[UOp]) -> None:
+    for u in nodes:
+        if not u.dtype.is_float:
+            raise UserTypeError(f"{who}: {u.dtype.name} has no derivatives{made_at(u)}")
 
 
 # ---------------------------------------------------------------- batches

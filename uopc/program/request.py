@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from uopc import config
 from uopc.backends import detect
+from uopc.derivatives.sparse.sparsity import Sparse
 from uopc.errors import UserError, UserTypeError
 from uopc.ir.builder import rebuild
 from uopc.ir.core import dtypes, walk
@@ -127,12 +128,13 @@ def lower(
 
 def _structure(graph: Any) -> tuple[tuple[UOp, ...], str, tuple[Any, ...]]:
     """The outputs, the kind of container they came in, and a dict's keys."""
-    if isinstance(graph, UOp):
-        return (graph,), "single", ()
+    if isinstance(graph, (UOp, Sparse)):
+        return (_values(graph),), "single", ()
     if isinstance(graph, Mapping):
-        values, kind, keys = tuple(graph.values()), "dict", tuple(graph)
+        values, kind, keys = tuple(map(_values, graph.values())), "dict", tuple(graph)
     elif isinstance(graph, (tuple, list)):
-        values, kind, keys = tuple(graph), "list" if isinstance(graph, list) else "tuple", ()
+        kind = "list" if isinstance(graph, list) else "tuple"
+        values, keys = tuple(map(_values, graph)), ()
     else:
         got = reprlib.repr(graph)
         raise UserTypeError(f"compile: expected a UOp or a container of UOps, got {got}")
@@ -140,6 +142,11 @@ def _structure(graph: Any) -> tuple[tuple[UOp, ...], str, tuple[Any, ...]]:
         if not isinstance(v, UOp):
             raise UserTypeError(f"compile: expected UOps in the {kind}, got {reprlib.repr(v)}")
     return values, kind, keys
+
+
+def _values(output: Any) -> Any:
+    """An output; of a sparse matrix, its entries."""
+    return output.data if isinstance(output, Sparse) else output
 
 
 def _unbound(sink: UOp) -> tuple[UOp, dict[str, int]]:

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from uopc.derivatives import batch, transforms, walk
 from uopc.derivatives import functions as calls
+from uopc.derivatives.sparse import matrices
+from uopc.derivatives.sparse.matrices import Mode, Part
+from uopc.derivatives.sparse.sparsity import Format, Sparse, Sparsity
 from uopc.derivatives.values import Value, filled
 from uopc.errors import UserError, UserTypeError
 from uopc.ir.builder import leaves, movement, rebuild
@@ -23,8 +27,11 @@ from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, intern
 from uopc.numpy.array import Array, current_trace, trace_of, uop_of
 from uopc.tracing.jit import jit
-from uopc.tracing.pytrees import LEAF, flatten, split, unflatten
+from uopc.tracing.pytrees import LEAF, flatten, register_pytree, split, unflatten
 
+register_pytree(
+    Sparse, lambda s: ((s.data,), s.layout), lambda layout, parts: Sparse(parts[0], layout)
+)
 Function = Callable[..., Any]
 Axes = Any  # an int, None, or containers of them
 
@@ -395,32 +402,107 @@ def jacrev(f: Any, argnums: Any = 0, has_aux: bool = False) -> Any:
 
 
 def jacobian(
-    f: Any, argnums: Any = 0, has_aux: bool = False, mode: Literal["auto", "fwd", "rev"] = "auto"
-) -> Any:
+    f: Any, argnums: Any = 0, has_aux: bool = False, mode: Mode = "auto",
+    format: Format | None = None, constants: Literal["split"] | None = None,
+) -> Any:  # fmt: skip
     """The Jacobian by the mode with fewer passes; see `jacfwd`. Of nodes: `jacobian(output, wrt)`.
+
+    With a format ("csc", "csr", "coo" or "triplet") it is one Sparse: all results are its rows,
+    one after the other, all elements of the arguments its columns. Only its entries are computed.
+    mode: "direct" computes each entry once, "fwd", "rev" and "bidirectional" take a product for
+    each colour of columns, rows or both; "auto" takes what has the fewest operations. With
+    constants="split", entries that are numbers are not in its data but in its `constants`.
 
         >>> uopc.jacobian(lambda x: x.sum())(np.array([1.0, 3.0]))
         array([1., 1.])
+        >>> uopc.jacobian(lambda x: x[1:] * x[:-1], format="csc")(np.array([1.0, 3.0, 5.0])).data
+        array([3., 1., 5., 3.])
     """
     if not callable(f):
-        return transforms.jacobian(f, argnums, mode)
+        return transforms.jacobian(f, argnums, mode, format, constants)
+    if format is not None:
+        matrices.check("jacobian", format, mode, "full", constants)
+
+        def sparse(nodes: list[UOp], seeds: list[UOp]) -> Sparse:
+            return transforms.sparse_jacobian(nodes, seeds, format, mode, constants)
+
+        return _matrix("jacobian", f, argnums, has_aux, sparse)
     rows = {"auto": _either_rows, "fwd": _forward_rows, "rev": _reverse_rows}
     if mode not in rows:
         raise UserError(f'jacobian: mode must be "auto", "fwd" or "rev", got {mode!r}')
     return _jacobian("jacobian", f, argnums, has_aux, rows[mode])
 
 
-def hessian(f: Any, argnums: Any = 0, has_aux: bool = False) -> Any:
+def _matrix(
+    who: str, f: Function, argnums: Any, has_aux: bool, make: Callable[..., Any]
+) -> Function:
+    """The function that gives one matrix of all results by all arguments."""
+
+    def build(*args: Any, **named: Any) -> Any:
+        given = _Arguments(who, f, argnums, args, named)
+        result, aux = given.with_aux(has_aux)
+        made = make(given.call.results(result)[0], given.seeds)
+        if isinstance(made, Sparse):
+            (data,) = given.call.closed([made.data])
+            made = replace(made, data=data)
+        return (made, given.call.closed_tree(aux)) if has_aux else made
+
+    return derived(who, f, build)
+
+
+def sparsity(f: Any, argnums: Any = 0, format: Format = "csc") -> Any:
+    """Where a Jacobian may not be zero: `sparsity(outputs, wrt)` of nodes, a Sparsity, and of a
+    function `sparsity(f)(x)`. Nothing is computed; of the arguments only shapes and dtypes count.
+
+        >>> uopc.sparsity(lambda x: x.cumsum(0))(np.ones(3)).todense().astype(int)
+        array([[1, 0, 0],
+               [1, 1, 0],
+               [1, 1, 1]])
+    """
+    if not callable(f):
+        return transforms.sparsity(f, argnums, format)
+    matrices.check("sparsity", format)
+
+    def found(*args: Any, **named: Any) -> Sparsity:
+        given = _Arguments("sparsity", f, argnums, args, named)
+        nodes, _ = given.call.results(given.result)
+        return matrices.sparsity(nodes, given.seeds, format)
+
+    return found
+
+
+def hessian(
+    f: Any, argnums: Any = 0, has_aux: bool = False, mode: Mode = "auto",
+    format: Format | None = None, part: Part = "full", constants: Literal["split"] | None = None,
+) -> Any:  # fmt: skip
     """The second derivatives of a function, forward over reverse; see `jacfwd`. Of nodes:
     `hessian(loss, wrt)` of a scalar, of shape(wrt) + shape(wrt).
+
+    With a format it is one Sparse by all elements of the arguments, see `jacobian`; part="lower"
+    (or "upper") leaves out what is above (below) the diagonal. mode="star" takes a product for each
+    colour of a star colouring.
 
         >>> uopc.hessian(lambda x: (x**3).sum())(np.array([1.0, 2.0]))
         array([[ 6.,  0.],
                [ 0., 12.]])
+        >>> uopc.hessian(lambda x: (x**3).sum(), format="csc")(np.array([1.0, 2.0])).data
+        array([ 6., 12.])
     """
     if not callable(f):
-        return transforms.hessian(f, argnums)
-    return jacfwd(jacrev(f, argnums, has_aux), argnums, has_aux)
+        return transforms.hessian(f, argnums, mode, format, part, constants)
+    if format is None:
+        if mode != "auto" or part != "full" or constants is not None:
+            raise UserError("hessian: mode, part and constants need a format, as of csc")
+        return jacfwd(jacrev(f, argnums, has_aux), argnums, has_aux)
+    matrices.check("hessian", format, mode, part, constants)
+
+    def sparse(nodes: list[UOp], seeds: list[UOp]) -> Sparse:
+        if len(nodes) != 1:
+            raise UserError(f"hessian: {_name(f)} must give one float, got {len(nodes)} results")
+        transforms.check_loss("hessian", nodes[0])
+        return transforms.sparse_hessian(nodes[0], seeds, format, mode, part, constants)
+
+    return _matrix("hessian", f, argnums, has_aux, sparse)
 
 
 def hvp(f: Any, primals: Any, tangents: Any) -> Any:

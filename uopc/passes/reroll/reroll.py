@@ -121,12 +121,17 @@ class _Rewriting:
         return movement.reshape(movement.permute(got, order), shapes.shape(u))
 
 
-def reroll(graph: UOp, context: Context) -> UOp:
+def rolled(graph: UOp) -> UOp:
     """The graph with arrays, gathers and leading axes in place of many single elements."""
     parts = max([len(u.src) for u in walk.nodes(graph) if u.op in JOINED], default=0)
     if parts < FEWEST_PARTS and Ops.PAD not in walk.ops(graph):
         return graph  # no value is put together from many
     return rebuild.rewritten(graph, _Rewriting().change, outside_kernels=True)
+
+
+def reroll(graph: UOp, context: Context) -> UOp:
+    """`rolled`, as a pass."""
+    return rolled(graph)
 
 
 PASS = Pass("reroll", TENSOR, TENSOR, reroll, "graph")

@@ -1,0 +1,1 @@
+"""Sparse Jacobians and Hessians of graphs: nothing but their entries is computed."""

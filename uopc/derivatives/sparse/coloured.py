@@ -1,0 +1,156 @@
+"""Sparse Jacobians by products with seeds: one for each colour, all in one batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from uopc.derivatives import batch, functions, walk
+from uopc.derivatives.rule import operands as sources
+from uopc.derivatives.sparse import colouring
+from uopc.derivatives.sparse.propagate import boxes_of, size
+from uopc.derivatives.sparse.reading import Places, Reader
+from uopc.derivatives.sparse.sparsity import Layout, Sparse, Sparsity
+from uopc.derivatives.values import filled
+from uopc.ir.builder import fold, leaves, movement, operands
+from uopc.ir.core import calls, shapes
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
+
+# Operations of a product with a seed for each operation of the graph: from the right, and the left.
+_OF_A_PUSH, _OF_A_PULL = 2, 3
+
+
+def elements(vector: UOp, at: Places) -> UOp:
+    """Elements of a vector at places that are known."""
+    return Reader().taken(vector, at)
+
+
+def jacobian(outputs: Sequence[UOp], inputs: Sequence[UOp], mode: str) -> Sparse:
+    """The Jacobian by one product for each colour of columns ("fwd"), rows ("rev"), of both
+    ("bidirectional"), or of the vertices of a symmetric one ("star")."""
+    structure, _ = _pattern(outputs, inputs)
+    row, col, (m, n) = structure.row, structure.col, structure.shape
+    if not structure.nnz:
+        return Sparse(leaves.full(leaves.const(outputs[0].dtype, 0), (0,)), Layout(structure))
+    lines: list[UOp] = []
+    if mode == "star":
+        colours = colouring.star(row, col, n)
+        place, seeds = _symmetric_places(row, col, colours, n)
+        lines.append(_products(outputs, inputs, seeds, forward=True))
+        used: Any = int(colours.max()) + 1
+    else:
+        by_row, down, across = _colours(row, col, m, n, mode)
+        place, at = np.zeros(structure.nnz, np.int64), 0
+        counts = []
+        for mine, colours, own, other, length, forward in (
+            (~by_row, across, col, row, m, True), (by_row, down, row, col, n, False),
+        ):  # fmt: skip
+            seeds = _seeds(colours, own[mine])
+            counts.append(len(seeds))
+            if len(seeds):
+                lines.append(_products(outputs, inputs, seeds, forward))
+                place[mine] = at + colours[own[mine]] * length + other[mine]
+                at += len(seeds) * length
+        used = counts[0] if mode == "fwd" else counts[1] if mode == "rev" else tuple(counts)
+    flat = [movement.reshape(line, (shapes.size(shapes.shape(line)),)) for line in lines]
+    whole = movement.cat(*flat, axis=0) if len(flat) > 1 else flat[0]
+    return Sparse(elements(whole, place), Layout(structure, None, {"colours": used}))
+
+
+def _colours(
+    row: Places, col: Places, m: int, n: int, mode: str
+) -> tuple[npt.NDArray[np.bool_], Places, Places]:
+    if mode == "bidirectional":
+        by_row, down, across = colouring.both(row, col, m, n)
+        return by_row.astype(np.bool_), down, across
+    nothing = np.zeros(0, np.int64)
+    if mode == "fwd":
+        return np.zeros(row.size, np.bool_), nothing, colouring.columns(row, col, n)
+    return np.ones(row.size, np.bool_), colouring.columns(col, row, m), nothing
+
+
+def _symmetric_places(
+    row: Places, col: Places, colours: Places, n: int
+) -> tuple[Places, npt.NDArray[np.float64]]:
+    """Where each entry stands in the products, its own or that across the diagonal."""
+    count = int(colours.max()) + 1
+    keys, times = np.unique(row * count + colours[col], return_counts=True)
+    alone = times[np.searchsorted(keys, row * count + colours[col])] == 1
+    place = np.where(alone, colours[col] * n + row, colours[row] * n + col)
+    return place, _seeds(colours, np.arange(n))
+
+
+def _seeds(colours: Places, used: Places) -> npt.NDArray[np.float64]:
+    """A row of ones and zeros for each colour."""
+    if not used.size:
+        return np.zeros((0, colours.size))
+    seeds = np.zeros((int(colours[used].max()) + 1, colours.size))
+    seeds[colours[used], used] = 1
+    return seeds
+
+
+def _products(
+    outputs: Sequence[UOp], inputs: Sequence[UOp], seeds: npt.NDArray[np.float64], forward: bool
+) -> UOp:
+    """The products with all seeds: (seeds, rows) from the right, (seeds, columns) from the left."""
+    given, wanted = (inputs, outputs) if forward else (outputs, inputs)
+    marks = {u: functions.seed(u) for u in dict.fromkeys(given)}
+    if forward:
+        found = walk.pushed(outputs, marks)
+    else:
+        found = walk.pulled(outputs, inputs, [marks[u] for u in outputs])
+    parts = [filled(v, u) for v, u in zip(found, wanted)]
+    line = [movement.reshape(v, (size(u),)) for v, u in zip(parts, wanted)]
+    flat = movement.cat(*line, axis=0) if len(line) > 1 else line[0]
+    values, at = {}, 0
+    for u in given:
+        part = np.ascontiguousarray(seeds[:, at : at + size(u)])
+        dims = (len(seeds), *shapes.shape(u))
+        values[marks[u]] = fold.cast(operands.constant(part.reshape(dims)), u.dtype)
+        at += size(u)
+    return batch.mapped([flat], values)[0]
+
+
+# ---------------------------------------------------------------- which mode
+def _pattern(outputs: Sequence[UOp], inputs: Sequence[UOp]) -> tuple[Sparsity, int]:
+    """The structure of a Jacobian, and the products of a direct one."""
+    run, found, _ = boxes_of(outputs, inputs, values=False)
+    keys, at = [np.zeros(0, np.int64)], 0
+    m = sum(map(size, outputs))
+    for u, boxes in zip(outputs, found):
+        keys += [b.cols.reshape(-1) * m + b.rows.reshape(-1) + at for b in boxes]
+        at += size(u)
+    unique = np.unique(np.concatenate(keys))
+    structure = Sparsity(unique % max(m, 1), unique // max(m, 1), (m, run.columns), "csc")
+    return structure, run.tools.work
+
+
+def chosen_mode(
+    outputs: Sequence[UOp], inputs: Sequence[UOp], symmetric: bool
+) -> tuple[Any, dict[str, Any]]:
+    """The mode with the fewest operations, and the operations of each: the products of boxes, or
+    all operations of the graph for each colour."""
+    structure, work = _pattern(outputs, inputs)
+    row, col, (m, n) = structure.row, structure.col, structure.shape
+    once = _operations(outputs, inputs)
+    cost = {"direct": work + structure.nnz}
+    if cost["direct"] > _OF_A_PUSH * once:  # else no colouring has fewer
+        across = int(colouring.columns(row, col, n).max(initial=0)) + 1
+        down = int(colouring.columns(col, row, m).max(initial=0)) + 1
+        cost |= {"fwd": _OF_A_PUSH * across * once, "rev": _OF_A_PULL * down * once}
+        if symmetric:
+            stars = int(colouring.star(row, col, n).max(initial=0)) + 1
+            cost["star"] = _OF_A_PUSH * stars * once
+    mode = min(cost, key=lambda name: cost[name])
+    return mode, {"mode": mode, "operations": cost}
+
+
+def _operations(outputs: Sequence[UOp], inputs: Sequence[UOp]) -> int:
+    """The elements that are computed between the inputs and the outputs."""
+    nodes = calls.graph_order(outputs, sources, stop=set(inputs).__contains__)
+    counted = [u for u in nodes if u.dtype.is_float and (u.op.is_alu or u.op is Ops.REDUCE)]
+    return sum([size(u.src[0] if u.op is Ops.REDUCE else u) for u in counted])

@@ -1,0 +1,193 @@
+"""Sparse Jacobians and Hessians: their structure, and their values in the order of a format."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from uopc.derivatives.sparse import coloured
+from uopc.derivatives.sparse.boxes import Box
+from uopc.derivatives.sparse.packing import by_shape, packed, sums
+from uopc.derivatives.sparse.propagate import Propagation, boxes_of, size
+from uopc.derivatives.sparse.sparsity import FORMATS, Format, Layout, Places, Sparse, Sparsity
+from uopc.derivatives.values import number_in
+from uopc.errors import UserError
+from uopc.ir.builder import leaves, rebuild
+from uopc.ir.core import dtypes
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp, intern
+
+Mask = npt.NDArray[np.bool_]
+Part = Literal["full", "lower", "upper"]
+Mode = Literal["auto", "direct", "fwd", "rev", "bidirectional", "star"]
+_MODES = ("auto", "direct", "fwd", "rev", "bidirectional")
+
+
+def _full(row: Places, col: Places) -> Mask:
+    return np.ones(row.shape, np.bool_)
+
+
+def _lower(row: Places, col: Places) -> Mask:
+    return row >= col
+
+
+def _upper(row: Places, col: Places) -> Mask:
+    return row <= col
+
+
+_PARTS: dict[str, Callable[[Places, Places], Mask]] = {
+    "full": _full, "lower": _lower, "upper": _upper
+}  # fmt: skip
+
+
+class _Entries:
+    """The entries of all outputs, whose rows follow each other."""
+
+    def __init__(
+        self, outputs: Sequence[UOp], found: Sequence[Sequence[Box]], columns: int
+    ) -> None:
+        self.boxes: list[Box] = []
+        rows: list[Places] = []
+        at = 0
+        for u, boxes in zip(outputs, found):
+            self.boxes += boxes
+            rows += [b.rows.reshape(-1) + at for b in boxes]
+            at += size(u)
+        self.shape = at, columns
+        self.rows, self.cols = rows, [b.cols.reshape(-1) for b in self.boxes]
+
+    def only(self, part: Part) -> None:
+        """Leave the boxes out that have no entry in a part."""
+        test = _PARTS[part]
+        self._take([i for i in range(len(self.boxes)) if test(self.rows[i], self.cols[i]).any()])
+
+    def _take(self, kept: Sequence[int]) -> None:
+        self.boxes = [self.boxes[i] for i in kept]
+        self.rows, self.cols = [self.rows[i] for i in kept], [self.cols[i] for i in kept]
+
+    def arrange(self) -> None:
+        """Take the boxes in the order in which their values are computed."""
+        self._take(by_shape(self.boxes))
+
+    def without_numbers(self) -> tuple[Places, Any] | None:
+        """Take out the entries that are numbers alone: their keys (column, then row) and values."""
+        numbers = [number_in(b.value) for b in self.boxes if b.value is not None]
+        keys = [c * self.shape[0] + r for r, c in zip(self.rows, self.cols)]
+        fixed = [i for i, n in enumerate(numbers) if n is not None]
+        others = [i for i, n in enumerate(numbers) if n is None]
+        computed = np.unique(np.concatenate([keys[i] for i in others])) if others else np.zeros(0)
+        alone = [i for i in fixed if not np.isin(keys[i], computed).any()]
+        if not alone:
+            return None
+        found = np.concatenate([keys[i] for i in alone])
+        values = np.concatenate([np.full(keys[i].size, numbers[i]) for i in alone])
+        unique, inverse = np.unique(found, return_inverse=True)
+        total = np.bincount(inverse, values)
+        self._take([i for i in range(len(self.boxes)) if i not in set(alone)])
+        return unique, total
+
+
+def check(
+    who: str, format: Any, mode: Any = "auto", part: Any = "full", constants: Any = None
+) -> None:
+    """UserError for an option that is none."""
+    modes = (*_MODES, "star") if who == "hessian" else _MODES
+    for name, value, allowed in (
+        ("format", format, FORMATS), ("mode", mode, modes), ("part", part, tuple(_PARTS)),
+        ("constants", constants, (None, "split")),
+    ):  # fmt: skip
+        if value not in allowed:
+            listed = ", ".join(map(repr, allowed))
+            raise UserError(f"{who}: {name} must be one of {listed}, got {value!r}")
+
+
+def sparsity(outputs: Sequence[UOp], inputs: Sequence[UOp], format: Format = "csc") -> Sparsity:
+    """Where the Jacobian of the outputs by the inputs may not be zero. No value is built."""
+    run, found, _ = boxes_of(outputs, inputs, values=False)
+    return _structure(_Entries(outputs, found, run.columns), format)[0]
+
+
+def _structure(
+    entries: _Entries, format: Format, part: Part = "full"
+) -> tuple[Sparsity, Places, Places]:
+    """The structure; the entry that each value of the boxes belongs to; which of them count."""
+    m, n = entries.shape
+    nothing = np.zeros(0, np.int64)
+    rows = np.concatenate([nothing, *entries.rows])
+    cols = np.concatenate([nothing, *entries.cols])
+    chosen = np.flatnonzero(_PARTS[part](rows, cols))
+    rows, cols = rows[chosen], cols[chosen]
+    keys = cols * m + rows if format == "csc" else rows * n + cols
+    unique, first, group = np.unique(keys, return_index=True, return_inverse=True)
+    if format == "triplet":
+        at = np.argsort(first, kind="stable")
+        renamed = np.empty_like(at)
+        renamed[at] = np.arange(at.size)
+        unique, group = unique[at], renamed[group]
+    row, col = (unique % max(m, 1), unique // max(m, 1)) if format == "csc" else (
+        unique // max(n, 1), unique % max(n, 1)
+    )  # fmt: skip
+    return Sparsity(row, col, (m, n), format), group.reshape(-1), chosen
+
+
+def sparse_jacobian(
+    outputs: Sequence[UOp], inputs: Sequence[UOp], format: Format, mode: Mode = "auto",
+    part: Part = "full", constants: Literal["split"] | None = None, symmetric: bool = False,
+) -> Sparse:  # fmt: skip
+    """The Jacobian of all outputs, row after row, by all inputs, column after column."""
+    why: dict[str, Any] = {"mode": mode}
+    if mode == "auto":
+        mode, why = coloured.chosen_mode(outputs, inputs, symmetric)
+    if mode != "direct":
+        made = coloured.jacobian(outputs, inputs, mode)
+        return _reordered(made, format, part, why)
+    run, found, given = boxes_of(outputs, inputs, values=True)
+    entries = _Entries(outputs, found, run.columns)
+    why |= {"boxes": len(entries.boxes), "computed": sum([b.size for b in entries.boxes])}
+    entries.only(part)
+    if format == "triplet":
+        entries.arrange()
+    return _assembled(run, entries, outputs, format, part, constants, why, given)
+
+
+def _assembled(
+    run: Propagation, entries: _Entries, outputs: Sequence[UOp], format: Format, part: Part,
+    constants: Literal["split"] | None, why: dict[str, Any], given: Any,
+) -> Sparse:  # fmt: skip
+    whole, _, _ = _structure(entries, format, part)
+    fixed = entries.without_numbers() if constants == "split" else None
+    made, group, chosen = _structure(entries, format, part)
+    dtype = functools.reduce(dtypes.promote, [u.dtype for u in outputs])
+    if made.nnz:
+        values = packed(entries.boxes, dtype, in_order=format == "triplet")
+        places = np.concatenate(values.places)[chosen]
+        data = sums(run.tools, values.vector, places, group, made.nnz)
+    else:
+        data = leaves.full(leaves.const(dtype, 0), (0,))
+    data = rebuild.rebuild(intern(Ops.SINK, dtypes.void, (data,)), given).src[0]
+    numbers = None
+    if constants == "split":
+        keys = whole.col * max(whole.shape[0], 1) + whole.row
+        none = np.zeros(0, np.int64), np.zeros(0, dtype.numpy)
+        if fixed is None:
+            numbers = none
+        else:
+            order = np.argsort(keys, kind="stable")
+            inside = np.isin(fixed[0], keys)
+            at = order[np.searchsorted(keys[order], fixed[0][inside])]
+            numbers = at, fixed[1][inside].astype(dtype.numpy)
+    return Sparse(data, Layout(whole, numbers, why))
+
+
+def _reordered(made: Sparse, format: Format, part: Part, why: dict[str, Any]) -> Sparse:
+    """A matrix in the order of a format, or a part of it."""
+    s = made.sparsity
+    at = s.order(format)
+    at = at[_PARTS[part](s.row[at], s.col[at])]
+    structure = Sparsity(s.row[at], s.col[at], s.shape, format)
+    data = coloured.elements(made.data, at)
+    return Sparse(data, Layout(structure, None, {**made.statistics, **why}))

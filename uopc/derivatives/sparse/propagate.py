@@ -1,0 +1,349 @@
+"""The boxes of every node between the columns and the outputs, sources first.
+
+    x (2, 50)          1 box of 100 entries
+    x[0]               1 of 50                 a slice, and all that moves elements: other rows
+    x[0] * x[1]        2 of 50                 values times a factor, read at the rows
+    (x[0] * x[1])[1:]  2 of 49
+
+There are as few boxes as a node has kinds of entries, whatever the sizes are, and every value is an
+entry: no seeds, no colours. An op without a rule of its own has all columns of its operands in each
+of its rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from uopc.derivatives import batch, effects, functions, movement_rules, walk
+from uopc.derivatives.rule import Partials, Rule, operands
+from uopc.derivatives.sparse.boxes import Box, Boxes, strides
+from uopc.derivatives.sparse.packing import Columns, column_tangents
+from uopc.derivatives.sparse.reading import Dims, Places, guarded, rearranged
+from uopc.derivatives.values import filled
+from uopc.errors import Unsupported
+from uopc.ir.builder import alu, fold, leaves, movement, rebuild
+from uopc.ir.core import calls, dtypes, shapes
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.trace import made_at
+from uopc.ir.core.uop import UOp, intern
+
+# An element that so many others read by a table gets one box for each of them.
+MOST_READERS = 32
+_SAME = frozenset((Ops.CONTIGUOUS, Ops.COPY, Ops.STAGE, Ops.BIND, Ops.CONTIGUOUS_BACKWARD))
+_MOVES = frozenset((Ops.PERMUTE, Ops.FLIP, Ops.PAD, Ops.SHRINK))
+
+
+def size(u: UOp) -> int:
+    """The number of elements of a node; Unsupported where it is symbolic."""
+    dims = shapes.shape(u)
+    if not all([isinstance(d, int) for d in dims]):
+        raise Unsupported(f"a sparse derivative of a symbolic size: bind it first{made_at(u)}")
+    return math.prod(dims)
+
+
+class Propagation:
+    """The boxes of nodes by their columns, which are the elements of the inputs in a row."""
+
+    def __init__(self, inputs: Sequence[UOp], values: bool) -> None:
+        self.tools = Boxes(values)
+        self.columns = 0
+        self.found: dict[UOp, list[Box]] = {}
+        for u in inputs:
+            n = size(u)
+            self.found[u] = [self.tools.leaf(u, self.columns)] if n else []
+            self.columns += n
+
+    def run(self, outputs: Sequence[UOp]) -> list[list[Box]]:
+        """The boxes of the outputs, which are free of effects and calls."""
+        for u in calls.graph_order(outputs, operands, stop=self.found.__contains__):
+            if u in self.found or not u.dtype.is_float or u.op in walk.ZERO:
+                continue
+            if any([self.found.get(s) for s in operands(u)]) and size(u):
+                made = self._rule(u)
+                if made:
+                    self.found[u] = made
+        return [self.found.get(u, []) for u in outputs]
+
+    def _of(self, u: UOp) -> list[Box]:
+        return self.found.get(u, [])
+
+    def _rule(self, u: UOp) -> list[Box]:
+        op = u.op
+        rule = None if op is Ops.GETTUPLE else walk.rule_of(u)
+        if isinstance(rule, Partials):
+            return self._elementwise(u, rule)
+        if op in (Ops.STACK, Ops.CAT):
+            return self._joined(u)
+        if op is Ops.REDUCE:
+            return self._reduce(u)
+        if op in _SAME or op is Ops.RESHAPE:
+            return self._of(u.src[0])
+        if op is Ops.EXPAND:
+            own, dims = _dims(u.src[0]), _dims(u)
+            return [self.tools.expanded(b, own, dims) for b in self._of(u.src[0])]
+        if op in _MOVES:
+            return self._moved(
+                u.src[0],
+                _inverse(
+                    rearranged(np.arange(size(u.src[0])).reshape(_dims(u.src[0])), u, -1),
+                    size(u.src[0]),
+                ),
+            )
+        if op is Ops.INDEX:
+            return self._index(u)
+        if op is Ops.ACCUMULATE and u.arg.op == "add":
+            return self._running_sum(u)
+        return self._dense(u, Rule() if rule is None else rule)
+
+    # ------------------------------------------------------------ rules
+    def _elementwise(self, u: UOp, rule: Partials) -> list[Box]:
+        dims, out = _dims(u), []
+        for i, s in enumerate(u.src):
+            for box in self._of(s) if s in operands(u) else ():
+                wide = self.tools.expanded(box, _dims(s), dims)
+                made = self.tools.scaled(wide, rule.factor(u, i), dims)
+                if made is not None:
+                    out.append(self._cast(made, u))
+        return self.tools.merged(out)
+
+    def _cast(self, box: Box, u: UOp) -> Box:
+        if box.value is None or box.value.dtype is u.dtype:
+            return box
+        return Box(box.rows, box.cols, fold.cast(box.value, u.dtype))
+
+    def _moved(self, s: UOp, table: Places) -> list[Box]:
+        made = [self.tools.moved(b, table) for b in self._of(s)]
+        return [b for b in made if b is not None]
+
+    def _joined(self, u: UOp) -> list[Box]:
+        places = np.arange(size(u)).reshape(_dims(u))
+        axis, at, out = 0 if u.op is Ops.STACK else u.arg, 0, []
+        for s in u.src:
+            n = 1 if u.op is Ops.STACK else _dims(s)[axis]
+            out += self._moved(s, places.take(range(at, at + n), axis).reshape(-1))
+            at += n
+        return out
+
+    def _reduce(self, u: UOp) -> list[Box]:
+        a, axes = u.src[0], u.arg.axes
+        dims, factor = _dims(a), movement_rules.share(u)
+        kept = tuple([1 if i in axes else d for i, d in enumerate(dims)])
+        table = np.broadcast_to(np.arange(size(u)).reshape(kept), dims).reshape(-1)
+        out = []
+        for box in self._of(a):
+            made = self.tools.scaled(box, factor, dims)
+            moved = None if made is None else self.tools.moved(made, table)
+            if moved is not None:
+                out.append(self.tools.settled(moved))
+        return self.tools.merged(out)
+
+    def _running_sum(self, u: UOp) -> list[Box]:
+        """Each entry in the rows from its own on."""
+        dims, out = _dims(u), []
+        (axis,) = u.arg.axes
+        n, step = dims[axis], strides(dims)[axis]
+        for box in self._of(u.src[0]):
+            own = box.rows // step % n
+            wide = self.tools.repeated(Box(box.rows - own * step, box.cols, box.value), [(n, step)])
+            after = np.arange(n) >= own[..., None]
+            made = self.tools.kept(wide, after.reshape(wide.rows.shape))
+            assert made is not None
+            out.append(self.tools.box(made.rows, made.cols, made.value))
+        return self.tools.merged(out)
+
+    def _index(self, u: UOp) -> list[Box]:
+        indices = u.src[1:]
+        if not all([i in self.tools.known for i in indices]):
+            return self._anywhere(u)
+        a, dims = u.src[0], _dims(u.src[0])
+        lead = [np.asarray(self.tools.known.array(i), np.int64) for i in indices]
+        flat: Places = np.zeros((), np.int64)
+        outside = np.zeros((), np.bool_)
+        for k, d in zip(lead, dims):
+            outside = outside | (k < 0) | (k >= d)
+            flat = flat * d + k
+        rest = math.prod(dims[len(indices) :])
+        places = np.where(outside, -1, flat)[..., None] * rest + np.arange(rest)
+        places[np.broadcast_to(outside[..., None], places.shape)] = -1
+        return self._gathered(a, places.reshape(_dims(u)))
+
+    def _gathered(self, a: UOp, sources: Places) -> list[Box]:
+        """The boxes of elements of `a` at places, -1 for none, along some axes again and again."""
+        dims = sources.shape
+        still = [
+            axis for axis, n in enumerate(dims)
+            if n > 1 and (sources == sources.take([0], axis)).all()
+        ]  # fmt: skip
+        first = sources[
+            tuple([slice(0, 1) if i in still else slice(None) for i in range(len(dims))])
+        ]
+        far = strides(dims)
+        targets = np.broadcast_to(
+            sum([np.arange(n).reshape([-1 if i == k else 1 for i in range(len(dims))]) * far[k]
+                 for k, n in enumerate(first.shape)], np.zeros((1,) * len(dims), np.int64)),
+            first.shape,
+        ).reshape(-1)  # fmt: skip
+        flat = first.reshape(-1)
+        counts = np.bincount(flat[flat >= 0], minlength=size(a))
+        if counts.max(initial=0) > MOST_READERS:
+            out = [self._read_often(b, flat, targets, counts) for b in self._of(a)]
+        else:
+            out = [b for t in _readers(flat, targets, counts) for b in self._moved(a, t)]
+        more = [(dims[axis], far[axis]) for axis in still]
+        return self.tools.merged([self.tools.repeated(b, more) for b in out] if more else out)
+
+    def _read_often(self, box: Box, sources: Places, targets: Places, counts: Places) -> Box:
+        """Each entry once for each reader of its row."""
+        read = np.flatnonzero(sources >= 0)
+        order = targets[read[np.argsort(sources[read], kind="stable")]]
+        rows = box.rows.reshape(-1)
+        entry = np.repeat(np.arange(box.size), counts[rows])
+        ends = np.cumsum(counts[rows])
+        number = np.arange(entry.size) - np.repeat(ends - counts[rows], counts[rows])
+        found = self.tools.listed(box, entry)
+        at = order[(np.cumsum(counts) - counts)[found.rows] + number]
+        return self.tools.box(at, found.cols, found.value)
+
+    def _anywhere(self, u: UOp) -> list[Box]:
+        """A gather from places known when the program runs: an entry of the operand stands in all
+        rows that may read it, with its value or 0."""
+        a, indices = u.src[0], u.src[1:]
+        dims = _dims(a)
+        block: Dims = shapes.broadcast([shapes.shape(i) for i in indices])
+        rest, count = math.prod(dims[len(indices) :]), math.prod(block)
+        place, valid = _flat_place(indices, dims, block)
+        out = []
+        for box in self._of(a):
+            lead, inner = box.rows // rest, box.rows % rest
+            grid = (count, *box.rows.shape)
+            rows = np.arange(count).reshape(count, *(1,) * box.rows.ndim) * rest + inner
+            value = box.value
+            if value is not None:
+                one = (count, *(1,) * box.rows.ndim)
+                here = alu.alu(movement.reshape(place, one), Ops.CMPEQ, guarded(lead))
+                here = here & movement.reshape(valid, one)
+                value = alu.where(here, value, leaves.const(value.dtype, 0))
+            out.append(self.tools.box(rows, np.broadcast_to(box.cols, grid), value))
+        return self.tools.merged([self.tools.settled(b) for b in out])
+
+    def _dense(self, u: UOp, rule: Rule) -> list[Box]:
+        """All columns of the operands in all rows, by tangents of the columns side by side.
+
+        Where the op is one function for each of some leading places, columns of different places
+        share a tangent: tangent t has the column t of each place.
+        """
+        given = [s for s in dict.fromkeys(operands(u)) if self._of(s)]
+        dims = _dims(u)
+        lead = dims[: rule.alone(u)]
+        lead = lead if all([_dims(s)[: len(lead)] == lead for s in given]) else ()
+        count, rest = math.prod(lead), math.prod(dims[len(lead) :])
+        of_place = Columns(self.columns)
+        for s in given:
+            each = size(s) // count
+            for b in self._of(s):
+                of_place.add(b.rows // each, b.cols)
+        tangents, cols = of_place.table(count)
+        rows = np.arange(count * rest).reshape(1, count, rest)
+        value = None
+        if self.tools.values:
+            seeds = {s: functions.seed(s) for s in given}
+            found = filled(walk.pushed([u], seeds)[0], u)
+            batches = {
+                seeds[s]: column_tangents(self.tools, self._of(s), of_place, tangents, count, s)
+                for s in given
+            }
+            whole = batch.mapped([found], batches)[0]
+            value = movement.reshape(whole, (tangents, count, rest))
+        self.tools.work += tangents * rows.size
+        full = np.broadcast_to(cols[..., None], (tangents, count, rest))
+        box = Box(np.broadcast_to(rows, full.shape), full, value)
+        made = self.tools.kept(box, full >= 0)
+        return [] if made is None else [self.tools.box(made.rows, made.cols, made.value)]
+
+
+def _dims(u: UOp) -> Dims:
+    size(u)
+    return shapes.shape(u)
+
+
+# ---------------------------------------------------------------- tables
+def _inverse(sources: Places, n: int) -> Places:
+    """For each of n elements, where it is read; -1 for nowhere. Each is read at most once."""
+    flat = sources.reshape(-1)
+    found = np.full(n, -1, np.int64)
+    read = np.flatnonzero(flat >= 0)
+    found[flat[read]] = read
+    return found
+
+
+def _readers(sources: Places, targets: Places, counts: Places) -> list[Places]:
+    """Tables that send each element to one of its readers: a table for the first, ..."""
+    read = np.flatnonzero(sources >= 0)
+    order = read[np.argsort(sources[read], kind="stable")]
+    rank = np.arange(order.size) - np.repeat(np.cumsum(counts) - counts, counts)
+    tables = []
+    for i in range(int(counts.max(initial=0))):
+        table = np.full(counts.size, -1, np.int64)
+        mine = order[rank == i]
+        table[sources[mine]] = targets[mine]
+        tables.append(table)
+    return tables
+
+
+def _flat_place(indices: Sequence[UOp], dims: Dims, block: Dims) -> tuple[UOp, UOp]:
+    """The place that indices name, as a vector, and whether there is an element."""
+    place: UOp | None = None
+    valid: UOp = leaves.const(dtypes.bool_, True)
+    for i, d in zip(indices, dims):
+        while i.op is Ops.WHERE and i.src[2].op is Ops.INVALID:
+            valid, i = valid & i.src[0], i.src[1]
+        valid = valid & alu.binary(Ops.CMPLE, 0, i) & alu.binary(Ops.CMPLT, i, d)
+        place = i if place is None else place * d + i
+    assert place is not None
+    n = math.prod(block)
+    both = [movement.reshape(movement.expand(v, block), (n,)) for v in (place, valid)]
+    return both[0], both[1]
+
+
+# ---------------------------------------------------------------- graphs
+def prepared(outputs: Sequence[UOp], inputs: Sequence[UOp]) -> tuple[list[UOp], dict[UOp, UOp]]:
+    """The outputs, without effects and calls, and rolled: what was written element by element is
+    computed by arrays. The inputs are PARAMs, by which they are given."""
+    outputs, nodes = effects.pure(outputs, inputs)
+    seeds = {u: functions.seed(u) for u in nodes}
+    root = rebuild.rebuild(intern(Ops.SINK, dtypes.void, tuple(outputs)), seeds)
+    root = _without_calls(root)
+    from uopc.passes.reroll.reroll import rolled
+
+    root = rolled(root)
+    return list(root.src), {seeds[u]: x for u, x in zip(nodes, inputs)}
+
+
+def _without_calls(root: UOp) -> UOp:
+    """Calls of functions as the values that they compute."""
+
+    def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if u.op is not Ops.GETTUPLE or src[0].op is not Ops.CALL:
+            return None
+        body, *args = src[0].src
+        if body.op is not Ops.FUNCTION:
+            return None
+        params = functions.params_of(body)
+        value = rebuild.rebuild(body.src[u.arg], {p: args[i] for i, p in params.items()})
+        return _without_calls(value)
+
+    if not any([u.op is Ops.CALL for u in calls.graph_order([root])]):
+        return root
+    return rebuild.rewritten(root, change, outside_kernels=True)
+
+
+def boxes_of(
+    outputs: Sequence[UOp], inputs: Sequence[UOp], values: bool
+) -> tuple[Propagation, list[list[Box]], Mapping[UOp, UOp]]:
+    """The boxes of the outputs, and the inputs by the PARAMs that stand for them."""
+    made, given = prepared(outputs, inputs)
+    run = Propagation(list(given), values)
+    return run, run.run(made), given

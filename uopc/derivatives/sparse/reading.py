@@ -1,0 +1,284 @@
+"""Elements of values at places that are known: slices where the places move evenly, else gathers.
+
+A place is the number of an element of a value, row by row. Places of entries are arrays of int64.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from uopc.derivatives.values import fit, number_in, part
+from uopc.ir.builder import alu, fold, leaves, movement, operands
+from uopc.ir.core import dtypes, shapes
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp, intern
+
+Places = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+Dims = tuple[int, ...]
+_T = TypeVar("_T", bound=np.generic)
+Form = tuple[int, tuple[int, ...]]  # a constant, and a step along each axis
+
+
+class Reader:
+    """Reads of values. Equal arrays of places are one object, whose form is found once."""
+
+    def __init__(self) -> None:
+        self._one: dict[tuple[Dims, bytes], Places] = {}
+        self._forms: dict[tuple[int, Dims], list[Form | Places]] = {}
+        self._read: dict[tuple[UOp, int, Dims], UOp] = {}
+
+    def one(self, places: npt.NDArray[np.integer]) -> Places:
+        """The object of all arrays that equal this one."""
+        made: Places = np.asarray(places, np.int64, order="C")
+        return self._one.setdefault((made.shape, made.tobytes()), made)
+
+    def read(self, f: UOp, at: Places, dims: Dims) -> UOp:
+        """The elements of a value, which stands for one of shape `dims`, at places of that one.
+
+        The result has the axes of `at`, of size 1 along those where it is the same.
+        """
+        number = number_in(f)
+        if number is not None:
+            return leaves.const(f.dtype, number)
+        key = f, id(at), dims
+        found = self._read.get(key)
+        if found is None:
+            own: Dims = shapes.shape(f)
+            forms = self._forms_of(at, dims)[len(dims) - len(own) :]
+            still: Form = (0, (0,) * at.ndim)
+            moving = [still if d == 1 else form for form, d in zip(forms, own)]
+            found = self._read[key] = _read_forms(f, moving, at.shape)
+        return found
+
+    def taken(self, vector: UOp, at: Places) -> UOp:
+        """Elements of a vector, as a vector of the length of `at`."""
+        n = shapes.shape(vector)[0]
+        if at.size == n and np.array_equal(at, np.arange(n)):
+            return vector
+        return fit(self.read(vector, self.one(at), (int(n),)), (at.size,))
+
+    def _forms_of(self, at: Places, dims: Dims) -> list[Form | Places]:
+        """The index along each dimension of the value, as a form if it has one."""
+        key = id(at), dims
+        found = self._forms.get(key)
+        if found is None:
+            found = self._forms[key] = [
+                form_of(k) for k in (np.unravel_index(at, dims) if dims else ())
+            ]
+        return found
+
+
+def form_of(k: npt.NDArray[np.integer]) -> Form | Places:
+    """Numbers that move evenly along each axis as a constant and steps; others as they are."""
+    first = int(k[(0,) * k.ndim])
+    steps = [
+        int(k[tuple([1 if i == axis else 0 for i in range(k.ndim)])]) - first if n > 1 else 0
+        for axis, n in enumerate(k.shape)
+    ]
+    even: Places = np.full((1,) * k.ndim, first, np.int64)
+    for axis, (n, step) in enumerate(zip(k.shape, steps)):
+        if step:
+            along = [n if i == axis else 1 for i in range(k.ndim)]
+            even = even + (np.arange(n) * step).reshape(along)
+    return (first, tuple(steps)) if (even == k).all() else np.asarray(k, np.int64)
+
+
+def _read_forms(f: UOp, forms: Sequence[Form | Places], box: Dims) -> UOp:
+    """The elements of a value at one form, or array of numbers, for each of its dimensions."""
+    even = [form for form in forms if isinstance(form, tuple)]
+    axes = [[k for k, s in enumerate(steps) if s] for _, steps in even]
+    flat = [k for used in axes for k in used]
+    if len(even) == len(forms) and all([len(a) < 2 for a in axes]) and len(set(flat)) == len(flat):
+        return _sliced(f, even, axes, box)
+    if len(even) == len(forms):
+        return movement.index(f, *[_even(form, box) for form in even])
+    numbers = [_numbers(form, box) for form in forms]
+    moving = tuple([i for i in range(len(box)) if any([n.shape[i] != 1 for n in numbers])])
+    inner = tuple([box[i] for i in moving])
+    at = np.broadcast_to(
+        np.ravel_multi_index(np.broadcast_arrays(*numbers), shapes.shape(f)),
+        [box[i] if i in moving else 1 for i in range(len(box))],
+    )
+    line = movement.reshape(f, (shapes.size(shapes.shape(f)),))
+    table = operands.constant(at.reshape(inner).astype(np.int32))
+    got = movement.index(line, fold.cast(table, dtypes.index))
+    return movement.reshape(got, at.shape)
+
+
+def _numbers(form: Form | Places, box: Dims) -> Places:
+    """The numbers of a form; of size 1 along axes where they are the same."""
+    if not isinstance(form, tuple):
+        return form
+    found: Places = np.full((1,) * len(box), form[0], np.int64)
+    for axis, (n, step) in enumerate(zip(box, form[1])):
+        if step:
+            along = [n if i == axis else 1 for i in range(len(box))]
+            found = found + (np.arange(n) * step).reshape(along)
+    return found
+
+
+def _even(form: Form, box: Dims) -> UOp:
+    found: UOp = leaves.dim_uop(form[0])
+    for axis, (n, step) in enumerate(zip(box, form[1])):
+        if step:
+            counter = movement.reshape(leaves.iota(n), (n, *(1,) * (len(box) - 1 - axis)))
+            found = alu.binary(Ops.ADD, found, alu.binary(Ops.MUL, counter, step))
+    return movement.reshape(
+        found, (*(1,) * (len(box) - len(shapes.shape(found))), *shapes.shape(found))
+    )
+
+
+def _sliced(f: UOp, forms: Sequence[Form], axes: Sequence[Sequence[int]], box: Dims) -> UOp:
+    """A window of a value, with steps, its dimensions in the order of the box."""
+    begins, sizes, steps = [], [], []
+    for (first, along), used in zip(forms, axes):
+        step = along[used[0]] if used else 1
+        last = first + step * (box[used[0]] - 1) if used else first
+        begins.append(min(first, last))
+        sizes.append(abs(last - first) + 1)
+        steps.append(step)
+    g = part(f, begins, sizes)
+    turned = [i for i, s in enumerate(steps) if s < 0]
+    g = movement.flip(g, tuple(turned)) if turned else g
+    if any([abs(s) > 1 for s in steps]):
+        g = g[tuple([slice(None, None, abs(s)) for s in steps])]
+    moving = [used[0] for used in axes if used]
+    g = movement.reshape(g, tuple([box[k] for k in moving]))
+    g = movement.permute(g, tuple(sorted(range(len(moving)), key=lambda i: moving[i])))
+    return movement.reshape(g, tuple([n if k in moving else 1 for k, n in enumerate(box)]))
+
+
+# ---------------------------------------------------------------- values known now
+_LEAVES = frozenset((Ops.CONST, Ops.DATA, Ops.IOTA, Ops.INVALID))
+_MOST_KNOWN = 1 << 22  # elements of a value that is computed here
+
+
+class Known:
+    """Values that the arrays of a graph alone determine, as arrays."""
+
+    def __init__(self) -> None:
+        self._is: dict[UOp, bool] = {}
+        self._arrays: dict[UOp, tuple[npt.NDArray[np.generic], npt.NDArray[np.bool_] | None]] = {}
+
+    def __contains__(self, u: UOp) -> bool:
+        if u not in self._is:
+            stack = [u]
+            while stack:
+                v = stack[-1]
+                missing = [s for s in v.src if s not in self._is]
+                stack += missing
+                if not missing:
+                    stack.pop()
+                    self._is[v] = self._is_known(v)
+        return self._is[u]
+
+    def _is_known(self, u: UOp) -> bool:
+        dims = shapes.shape(u)
+        if not all([isinstance(d, int) for d in dims]) or math.prod(dims) > _MOST_KNOWN:
+            return False
+        if u.op in _LEAVES:
+            return True
+        moves = u.op.is_alu or u.op.movement or u.op in (Ops.CAST, Ops.STACK, Ops.CAT, Ops.REDUCE)
+        return bool(u.src) and moves and all([self._is[s] for s in u.src])
+
+    def array(self, u: UOp) -> npt.NDArray[np.generic]:
+        """The elements of a known value; of an index, -1 where there is none."""
+        from uopc.ir.interpret.arguments import Variables
+        from uopc.ir.interpret.tensor import TensorRun
+
+        if u not in self._arrays:
+            run = TensorRun(lambda v: np.empty(0), Variables({}))
+            run.run([u])
+            self._arrays[u] = np.asarray(run.values[u]), run.masks.get(u)
+        found, mask = self._arrays[u]
+        return found if mask is None else np.where(mask, found, -1)
+
+
+def rearranged(a: npt.NDArray[_T], u: UOp, filling: Any) -> npt.NDArray[_T]:
+    """An array of the shape of the operand of a movement op, as the op moves it."""
+    if u.op is Ops.RESHAPE:
+        return a.reshape(shapes.shape(u))
+    if u.op is Ops.EXPAND:
+        return np.broadcast_to(a, shapes.shape(u))
+    if u.op is Ops.PERMUTE:
+        return a.transpose(u.arg)
+    if u.op is Ops.FLIP:
+        return np.flip(a, u.arg)
+    begins, sizes = shapes.window(u)
+    if u.op is Ops.SHRINK:
+        return a[tuple([slice(b, b + n) for b, n in zip(begins, sizes)])]
+    found = np.full(sizes, filling, a.dtype)
+    found[tuple([slice(b, b + n) for b, n in zip(begins, a.shape)])] = a
+    return found
+
+
+# 0 where all operands are 0.
+_ODD = frozenset((
+    Ops.NEG, Ops.ABS, Ops.SQRT, Ops.SIN, Ops.TAN, Ops.TANH, Ops.ERF, Ops.TRUNC, Ops.FLOOR, Ops.CEIL,
+    Ops.ROUND, Ops.CAST, Ops.CONTIGUOUS, Ops.DETACH, Ops.ADD, Ops.SUB, Ops.MAX, Ops.MIN,
+))  # fmt: skip
+
+
+class Zeros:
+    """Where values are zero by their structure: outside of the windows of a PAD, say."""
+
+    def __init__(self, known: Known) -> None:
+        self._known = known
+        self._masks: dict[UOp, Mask | None] = {}
+
+    def other(self, u: UOp) -> Mask | None:
+        """Where a value may be other than 0; None if everywhere."""
+        stack = [u]
+        while stack:
+            v = stack[-1]
+            missing = [s for s in v.src if s not in self._masks]
+            stack += missing
+            if not missing:
+                stack.pop()
+                if v not in self._masks:
+                    found = self._other(v)
+                    self._masks[v] = None if found is None or found.all() else found
+        return self._masks[u]
+
+    def _other(self, u: UOp) -> Mask | None:
+        if u in self._known:
+            return np.asarray(self._known.array(u) != 0)
+        masks, op = [self._masks[s] for s in u.src], u.op
+        if not all([isinstance(d, int) for s in (u, *u.src) for d in shapes.shape(s)]):
+            return None
+        if op is Ops.PAD or (op.movement and masks[0] is not None):
+            whole = masks[0] if masks[0] is not None else np.ones(shapes.shape(u.src[0]), np.bool_)
+            return rearranged(whole, u, False)
+        if op is Ops.WHERE and u.src[0] in self._known:
+            on = self._known.array(u.src[0])
+            return np.asarray(np.where(on, *[True if m is None else m for m in masks[1:]]))
+        if op is Ops.FDIV:
+            masks = masks[:1]
+        if all([m is None for m in masks]):
+            return None
+        full = [
+            np.ones(shapes.shape(s), np.bool_) if m is None else m for s, m in zip(u.src, masks)
+        ]
+        if op is Ops.STACK:
+            return np.stack(full)
+        if op is Ops.CAT:
+            return np.concatenate(full, u.arg)
+        if op in (Ops.MUL, Ops.FDIV):
+            return np.broadcast_to(functools.reduce(np.logical_and, full), shapes.shape(u))
+        return functools.reduce(np.logical_or, full) if op in _ODD else None
+
+
+def guarded(table: Places) -> UOp:
+    """A table of places as an index; there is no element at -1."""
+    index = fold.cast(operands.constant(np.maximum(table, 0).astype(np.int32)), dtypes.index)
+    if (table >= 0).all():
+        return index
+    nothing = intern(Ops.INVALID, dtypes.index)
+    return alu.where(operands.constant(table >= 0), index, nothing)

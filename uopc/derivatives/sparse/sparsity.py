@@ -1,0 +1,260 @@
+"""The structure of a sparse matrix, and a matrix of one whose values are a graph or an array."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from uopc.errors import UserError
+
+Places = npt.NDArray[np.int64]
+Format = Literal["csc", "csr", "coo", "triplet"]
+FORMATS = ("csc", "csr", "coo", "triplet")
+
+
+class Sparsity:
+    """Where a matrix may have other values than 0: entry k stands at (row[k], col[k]).
+
+    `row` and `col` are arrays of int64; `shape` is (rows, columns), `nnz` the number of entries.
+    `format` says the order: "csc" by column and then by row, "csr" and "coo" by row and then by
+    column, "triplet" any. Equal structures are equal, and hashable.
+
+        >>> s = uopc.sparsity(lambda x: x[1:] * x[:-1])(np.ones(3))
+        >>> s.row, s.col, s.shape
+        (array([0, 0, 1, 1]), array([0, 1, 1, 2]), (2, 3))
+    """
+
+    __slots__ = ("_key", "col", "format", "row", "shape")
+
+    def __init__(
+        self, row: Any, col: Any, shape: tuple[int, int], format: Format = "triplet"
+    ) -> None:
+        self.row, self.col = _places("row", row, shape[0]), _places("col", col, shape[1])
+        if self.row.shape != self.col.shape:
+            raise UserError(f"Sparsity: {self.row.size} rows for {self.col.size} columns")
+        self.shape, self.format = (int(shape[0]), int(shape[1])), format
+        digest = hashlib.blake2b(self.row.tobytes() + self.col.tobytes(), digest_size=16)
+        self._key = (*self.shape, format, digest.digest())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sparsity) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __repr__(self) -> str:
+        return f"<Sparsity {self.shape[0]}x{self.shape[1]}, {self.nnz} entries, {self.format}>"
+
+    @property
+    def nnz(self) -> int:
+        """The number of entries."""
+        return int(self.row.size)
+
+    @property
+    def T(self) -> Sparsity:
+        """The structure of the transposed matrix; its entries are in the same order."""
+        turned: dict[Format, Format] = {"csc": "csr", "csr": "csc", "coo": "csc"}
+        return Sparsity(self.col, self.row, self.shape[::-1], turned.get(self.format, "triplet"))
+
+    @property
+    def indices(self) -> Places:
+        """SciPy's: the rows of the entries of a csc, the columns of others."""
+        return self.row if self.format == "csc" else self.col
+
+    @property
+    def indptr(self) -> Places:
+        """SciPy's: where each column of a csc begins, or each row of others, and the end."""
+        if self.format == "triplet":
+            raise UserError("Sparsity: entries in any order have no indptr: take csc() or csr()")
+        major, n = (self.col, self.shape[1]) if self.format == "csc" else (self.row, self.shape[0])
+        counts = np.bincount(major, minlength=n)
+        return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+
+    def order(self, format: Format) -> Places:
+        """Which entry is the first, the second, ... in the order of a format."""
+        if format not in FORMATS:
+            raise UserError(f"Sparsity: format must be one of {', '.join(FORMATS)}, got {format!r}")
+        if format == "triplet":
+            return np.arange(self.nnz)
+        keys = (self.row, self.col) if format == "csc" else (self.col, self.row)
+        return np.lexsort(keys)
+
+    def to(self, format: Format) -> Sparsity:
+        """The same entries in the order of a format."""
+        at = self.order(format)
+        return Sparsity(self.row[at], self.col[at], self.shape, format)
+
+    def csc(self) -> Sparsity:
+        """By column, then by row."""
+        return self.to("csc")
+
+    def csr(self) -> Sparsity:
+        """By row, then by column."""
+        return self.to("csr")
+
+    def coo(self) -> Sparsity:
+        """By row, then by column; for SciPy's coo_array."""
+        return self.to("coo")
+
+    def todense(self) -> npt.NDArray[np.bool_]:
+        """True where there is an entry."""
+        dense = np.zeros(self.shape, np.bool_)
+        dense[self.row, self.col] = True
+        return dense
+
+    def spy(self, width: int = 60) -> str:
+        """The structure as text, a dot for each cell that has entries.
+
+        >>> print(uopc.sparsity(lambda x: x[1:] * x[:-1])(np.ones(4)).spy())
+        ██··
+        ·██·
+        ··██
+        """
+        rows, columns = self.shape
+        scale = max(1, -(-columns // width))
+        cells = np.zeros((-(-rows // scale), -(-columns // scale)), np.bool_)
+        cells[self.row // scale, self.col // scale] = True
+        return "\n".join(["".join(["█" if c else "·" for c in line]) for line in cells])
+
+
+def _places(name: str, values: Any, n: int) -> Places:
+    found = np.array(values, np.int64).reshape(-1)
+    if found.size and not (found.min() >= 0 and found.max() < n):
+        raise UserError(f"Sparsity: a {name} is outside of 0..{n - 1}")
+    found.flags.writeable = False
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """All of a sparse matrix but its values."""
+
+    sparsity: Sparsity
+    constants: tuple[Places, npt.NDArray[Any]] | None = None
+    statistics: Mapping[str, Any] = field(default_factory=dict)
+
+    def _key(self) -> tuple[Any, ...]:
+        fixed = self.constants or ()
+        return (self.sparsity, *[a.tobytes() for a in fixed])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Layout) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+
+@dataclass(frozen=True, eq=False)
+class Sparse:
+    """A sparse matrix: `data[k]` is the value at (row[k], col[k]) of its `sparsity`.
+
+    `data` is a node of a graph, or an array once a program or a function of `jit` has given it.
+    `constants` has the entries that are numbers, as a pair (which entries, their values), if
+    `constants="split"` took them out of `data`. `statistics` says how the values are computed.
+
+        >>> J = uopc.jacobian(lambda x: x * x, format="csc")(np.array([1.0, 3.0]))
+        >>> J.data, J.indices, J.indptr
+        (array([2., 6.]), array([0, 1]), array([0, 1, 2]))
+        >>> J.scipy().toarray()
+        array([[2., 0.],
+               [0., 6.]])
+    """
+
+    data: Any
+    layout: Layout
+
+    def __repr__(self) -> str:
+        return f"<Sparse of {self.sparsity!r}>"
+
+    @property
+    def sparsity(self) -> Sparsity:
+        """Where the entries are."""
+        return self.layout.sparsity
+
+    @property
+    def constants(self) -> tuple[Places, npt.NDArray[Any]] | None:
+        """Which entries are numbers, and these, if they are not in `data`."""
+        return self.layout.constants
+
+    @property
+    def statistics(self) -> Mapping[str, Any]:
+        """How the values are computed: the mode, the operations of each, boxes or colours."""
+        return self.layout.statistics
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(rows, columns)"""
+        return self.sparsity.shape
+
+    @property
+    def nnz(self) -> int:
+        """The number of entries, those of `constants` too."""
+        return self.sparsity.nnz
+
+    @property
+    def format(self) -> Format:
+        """The order of the entries: "csc", "csr", "coo" or "triplet"."""
+        return self.sparsity.format
+
+    @property
+    def row(self) -> Places:
+        """The row of each entry."""
+        return self.sparsity.row
+
+    @property
+    def col(self) -> Places:
+        """The column of each entry."""
+        return self.sparsity.col
+
+    @property
+    def indices(self) -> Places:
+        """SciPy's: see `Sparsity.indices`."""
+        return self.sparsity.indices
+
+    @property
+    def indptr(self) -> Places:
+        """SciPy's: see `Sparsity.indptr`."""
+        return self.sparsity.indptr
+
+    @property
+    def T(self) -> Sparse:
+        """The transposed matrix: the same values."""
+        turned = Layout(self.sparsity.T, self.constants, self.statistics)
+        return Sparse(self.data, turned)
+
+    def values(self, data: Any = None) -> npt.NDArray[Any]:
+        """All entries as an array, from what a program gave for `data`, if that is a node."""
+        found = np.asarray(self.data if data is None else data)
+        if found.dtype == object:
+            raise UserError("Sparse: its data is a node: pass what a program gave for it")
+        if self.constants is None:
+            return found
+        places, numbers = self.constants
+        whole = np.empty(self.nnz, found.dtype)
+        whole[places] = numbers
+        left = np.ones(self.nnz, np.bool_)
+        left[places] = False
+        whole[left] = found
+        return whole
+
+    def scipy(self, data: Any = None) -> Any:
+        """SciPy's array of the format: csc_array, csr_array or coo_array. Needs SciPy."""
+        import scipy.sparse
+
+        values, made = self.values(data), self.sparsity
+        if made.format in ("csc", "csr"):
+            kind = getattr(scipy.sparse, f"{made.format}_array")
+            return kind((values, made.indices, made.indptr), made.shape)
+        return scipy.sparse.coo_array((values, (made.row, made.col)), made.shape)
+
+    def todense(self, data: Any = None) -> npt.NDArray[Any]:
+        """The matrix as an array of all its elements."""
+        values = self.values(data)
+        dense = np.zeros(self.shape, values.dtype)
+        np.add.at(dense, (self.row, self.col), values)
+        return dense

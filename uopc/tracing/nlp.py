@@ -1,0 +1,186 @@
+"""Nonlinear programs: all that a solver asks for, from the graphs of objective and constraints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from uopc.derivatives import transforms
+from uopc.derivatives.sparse.sparsity import FORMATS, Format, Places, Sparse
+from uopc.errors import UserError, UserTypeError
+from uopc.ir.builder import leaves, movement
+from uopc.ir.core import shapes
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
+from uopc.tensor import creation
+
+if TYPE_CHECKING:
+    from uopc.program.program import Program
+
+_KEYS = ("x", "p", "f", "g")
+Array = npt.NDArray[Any]
+
+
+class Nlp:
+    """minimize f(x, p) over x, with bounds on g(x, p): functions, derivatives and structures.
+
+    The nodes are `f`, `grad_f`, `g`, the Sparse `jac_g` and the Sparse `hess_lag`: the lower
+    triangle of the Hessian of the Lagrangian sigma f + lam . g. `program(x, p, sigma, lam)` gives
+    all five values by their names; `p`, `sigma` and `lam` are left out where nothing reads them.
+
+    The methods have the names and arguments that cyipopt calls, so that an Nlp is its problem:
+    `cyipopt.Problem(n=..., m=..., problem_obj=nlp, ...)`. Each is a program, compiled when it is
+    first called. Parameters are those of `parameters`, unless a call gives others.
+
+        >>> x = uopc.param("x", (2,), dtypes.float64)
+        >>> nlp = uopc.nlp({"x": x, "f": (x * x).sum(), "g": x[0:1] * x[1:2]})
+        >>> nlp.objective(np.array([1.0, 3.0])), nlp.jacobian(np.array([1.0, 3.0]))
+        (10.0, array([3., 1.]))
+        >>> nlp.hessianstructure()
+        (array([0, 1, 1]), array([0, 0, 1]))
+    """
+
+    def __init__(self, problem: Mapping[str, Any], format: Format = "csc") -> None:
+        self.x, self.p, self.f, self.g = _checked(problem)
+        if format not in FORMATS:
+            raise UserError(f"nlp: format must be one of {', '.join(FORMATS)}, got {format!r}")
+        self._format: Format = format
+        self.sigma = creation.param("sigma", (), self.x.dtype)
+        self.lam = creation.param("lam", shapes.shape(self.g), self.x.dtype)
+        self.parameters: Array | None = None
+        self._programs: dict[str, Program] = {}
+
+    # ------------------------------------------------------------ nodes
+    @cached_property
+    def grad_f(self) -> UOp:
+        """The gradient of f by x, of the shape of x."""
+        return cast(UOp, transforms.grad(self.f, self.x))
+
+    @cached_property
+    def jac_g(self) -> Sparse:
+        """The Jacobian of g by x."""
+        return transforms.sparse_jacobian([self.g], [self.x], self._format, "auto", None)
+
+    @cached_property
+    def hess_lag(self) -> Sparse:
+        """The lower triangle of the Hessian of sigma f + lam . g by x."""
+        lagrangian = self.f * self.sigma + (self.g * self.lam).sum()
+        return transforms.sparse_hessian(lagrangian, [self.x], self._format, "auto", "lower", None)
+
+    # ------------------------------------------------------------ programs
+    @cached_property
+    def program(self) -> Program:
+        """f, grad_f, g, jac_g and hess_lag in one program, by name."""
+        nodes = {name: getattr(self, name) for name in _NODES}
+        return self._compiled(nodes)
+
+    def _compiled(self, nodes: Any) -> Program:
+        from uopc.driver import compile
+
+        values = list(nodes.values()) if isinstance(nodes, dict) else [nodes]
+        roots = [v.data if isinstance(v, Sparse) else v for v in values]
+        read = {u for root in roots for u in root.toposort() if u.op is Ops.PARAM}
+        wanted = [self.x, *([] if self.p is None else [self.p]), self.sigma, self.lam]
+        return compile(nodes, inputs=[u for u in wanted if u in read or u in (self.x, self.p)])
+
+    def _call(self, name: str, x: Any, p: Any, **more: Any) -> Any:
+        if name not in self._programs:
+            self._programs[name] = self._compiled(getattr(self, name))
+        made = self._programs[name]
+        given = {"x": x, "p": self.parameters if p is None else p, **more}
+        if self.p is not None and given["p"] is None:
+            raise UserError("nlp: the problem has parameters: give p, or set nlp.parameters")
+        nodes = {"x": self.x, "p": self.p, "sigma": self.sigma, "lam": self.lam}
+        values = {
+            u.arg.name: np.asarray(given[key], u.dtype.numpy).reshape(shapes.shape(u))
+            for key, u in nodes.items() if u is not None and given.get(key) is not None
+        }  # fmt: skip
+        return made(*[values[spec.name] for spec in made.inputs])
+
+    # ------------------------------------------------------------ as cyipopt calls them
+    def objective(self, x: Array, p: Array | None = None) -> float:
+        """f, a number."""
+        return float(self._call("f", x, p))
+
+    def gradient(self, x: Array, p: Array | None = None) -> Array:
+        """The gradient of f, of the shape of x."""
+        return cast(Array, self._call("grad_f", x, p))
+
+    def constraints(self, x: Array, p: Array | None = None) -> Array:
+        """g, of shape (m,)."""
+        return cast(Array, self._call("g", x, p))
+
+    def jacobian(self, x: Array, p: Array | None = None) -> Array:
+        """The entries of the Jacobian of g, in the order of `jacobianstructure`."""
+        return cast(Array, self._call("jac_g", x, p))
+
+    def hessian(
+        self, x: Array, lagrange: Array, obj_factor: float = 1.0, p: Array | None = None
+    ) -> Array:
+        """The entries of the Hessian of the Lagrangian, in the order of `hessianstructure`."""
+        found = self._call("hess_lag", x, p, sigma=obj_factor, lam=lagrange)
+        return cast(Array, found)
+
+    def jacobianstructure(self) -> tuple[Places, Places]:
+        """The rows and the columns of the entries of `jacobian`."""
+        return self.jac_g.row, self.jac_g.col
+
+    def hessianstructure(self) -> tuple[Places, Places]:
+        """The rows and the columns of the entries of `hessian`, none above the diagonal."""
+        return self.hess_lag.row, self.hess_lag.col
+
+
+_NODES = ("f", "grad_f", "g", "jac_g", "hess_lag")
+
+
+def _checked(problem: Mapping[str, Any]) -> tuple[UOp, UOp | None, UOp, UOp]:
+    if not isinstance(problem, Mapping) or not set(problem) <= set(_KEYS) or "x" not in problem:
+        raise UserTypeError(f"nlp: expected a dict of x, and p, f, g if any, got {problem!r}")
+    for name, u in problem.items():
+        if not isinstance(u, UOp):
+            raise UserTypeError(f"nlp: {name} must be a node of a graph, got {u!r}")
+    x, p = problem["x"], problem.get("p")
+    for name, u in (("x", x), ("p", p)):
+        if u is not None and u.op is not Ops.PARAM:
+            raise UserTypeError(f"nlp: {name} must be a param, which a solver gives")
+    if not x.dtype.is_float or len(shapes.shape(x)) != 1:
+        raise UserTypeError("nlp: x must be a vector of floats")
+    f = problem.get("f", leaves.const(x.dtype, 0))
+    transforms.check_loss("nlp", f)
+    g = problem.get("g", creation.zeros((0,), x.dtype))
+    if g.dtype is not x.dtype:
+        raise UserTypeError(f"nlp: g is {g.dtype.name}, x is {x.dtype.name}")
+    flat = movement.reshape(g, (shapes.size(shapes.shape(g)),))
+    _check_names([f, g], [u for u in (x, p) if u is not None])
+    return x, p, f, flat
+
+
+def _check_names(roots: Sequence[UOp], given: Sequence[UOp]) -> None:
+    for u in {v for root in roots for v in root.toposort() if v.op is Ops.PARAM}:
+        if u not in given:
+            raise UserError(f"nlp: {u.arg.name} is read, and is neither x nor p")
+    for u in given:
+        if u.arg.name in ("sigma", "lam"):
+            raise UserError(f"nlp: {u.arg.name} is a multiplier: give the param another name")
+
+
+def nlp(problem: Mapping[str, Any], format: Format = "csc") -> Nlp:
+    """The functions and exact sparse derivatives of a nonlinear program, as a solver asks for them.
+
+    `problem` has nodes as CasADi's `nlpsol` takes them: the variables "x", a param of shape (n,),
+    and, where there are, the parameters "p", a param of any shape, the objective "f", one float,
+    and the constraints "g", of any shape. `format` is the order of the entries of the matrices.
+    UserTypeError for other keys and values, UserError where f or g read other params.
+
+        >>> x, p = uopc.param("x", (2,), dtypes.float64), uopc.param("p", (), dtypes.float64)
+        >>> problem = uopc.nlp({"x": x, "p": p, "f": ((x - p) ** 2).sum(), "g": x.prod()})
+        >>> problem.gradient(np.array([1.0, 3.0]), 2.0)
+        array([-2.,  2.])
+        >>> problem.jac_g
+        <Sparse of <Sparsity 1x2, 2 entries, csc>>
+    """
+    return Nlp(problem, format)
