@@ -11,7 +11,7 @@ import pytest
 import uopc
 import uopc.numpy as unp
 from uopc import dtypes
-from uopc.tensor import scan as loops
+from uopc.tensor.loops import scan as loops
 
 RNG = np.random.default_rng(5)
 X, U = RNG.uniform(-1, 1, 3), RNG.uniform(-1, 1, (7, 2))
@@ -163,6 +163,9 @@ def test_loops_in_loops() -> None:
 
     got, _ = uopc.scan(inner, 1.0, np.array([1.0, 2.0]))
     np.testing.assert_allclose(got, 1 + 3 * 3)
+    outer = lambda x: uopc.scan(lambda c, v: (inner(c * v, v)[0], None), 1.0, x)[0]  # noqa: E731
+    x = np.array([0.5, 2.0])  # (x0 + 3 x0) x1 + 3 x1
+    np.testing.assert_allclose(uopc.grad(outer)(x), [4 * x[1], 4 * x[0] + 3])
 
 
 def test_what_does_not_depend_on_a_step_is_computed_once() -> None:

@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from uopc.ir.text.printer import parse, print_graph
     from uopc.numpy import random
     from uopc.program.program import Program
-    from uopc.tracing.branches import cond
+    from uopc.tracing.branches import cond, switch
     from uopc.tracing.custom_rules import checkpoint, custom_jvp, custom_vjp
     from uopc.tracing.jit import jit
-    from uopc.tracing.loops import fori_loop, map, scan
+    from uopc.tracing.loops import fold, fori_loop, map, scan
     from uopc.tracing.nlp import nlp
     from uopc.tracing.pytrees import register_pytree
     from uopc.tracing.transforms import (
@@ -58,11 +58,12 @@ __all__ = [
     "AxisType", "BottomUpGate", "Error", "GroupOp", "InvalidIR", "KernelInfo", "Ops", "Opt",
     "PatternMatcher", "Program", "Sparse", "Sparsity", "UOp", "UPat", "Unsupported", "UserError",
     "__version__", "arange", "cache", "cat", "checkpoint", "compile", "cond", "constant",
-    "custom_jvp", "custom_vjp", "dtypes", "errors", "eye", "fast_zeros", "fori_loop", "full",
-    "function", "grad", "graph_rewrite", "hessian", "hvp", "jacfwd", "jacobian", "jacrev", "jit",
-    "jvp", "kernel_param", "linearize", "load_schedule", "map", "nlp", "ones", "options", "param",
-    "parse", "print_graph", "random", "register_pytree", "save_schedule", "scan", "sparsity",
-    "stack", "stop_gradient", "value_and_grad", "variable", "vjp", "vmap", "where", "zeros",
+    "custom_jvp", "custom_vjp", "dtypes", "errors", "eye", "fast_zeros", "fold", "fori_loop",
+    "full", "function", "grad", "graph_rewrite", "hessian", "hvp", "jacfwd", "jacobian", "jacrev",
+    "jit", "jvp", "kernel_param", "linearize", "load_schedule", "map", "nlp", "ones", "options",
+    "param", "parse", "print_graph", "random", "register_pytree", "save_schedule", "scan",
+    "sparsity", "stack", "stop_gradient", "switch", "value_and_grad", "variable", "vjp", "vmap",
+    "where", "zeros",
 ]  # fmt: skip
 
 # What costs time to import is imported when it is first used.
@@ -73,13 +74,14 @@ _LAZY |= dict.fromkeys(("compile", "load_schedule", "save_schedule"), "uopc.driv
 _LAZY |= dict.fromkeys(("Sparse", "Sparsity"), "uopc.derivatives.sparse.sparsity")
 _LAZY |= {"nlp": "uopc.tracing.nlp"}
 _LAZY |= {"Program": "uopc.program.program", "jit": "uopc.tracing.jit"}
-_LAZY |= {"cond": "uopc.tracing.branches", "register_pytree": "uopc.tracing.pytrees"}
+_LAZY |= dict.fromkeys(("cond", "switch"), "uopc.tracing.branches")
+_LAZY |= {"register_pytree": "uopc.tracing.pytrees"}
 _LAZY |= dict.fromkeys(
     ("grad", "hessian", "hvp", "jacfwd", "jacobian", "jacrev", "jvp", "linearize", "sparsity",
      "stop_gradient", "value_and_grad", "vjp", "vmap"), "uopc.tracing.transforms",
 )  # fmt: skip
 _LAZY |= dict.fromkeys(("checkpoint", "custom_jvp", "custom_vjp"), "uopc.tracing.custom_rules")
-_LAZY |= dict.fromkeys(("fori_loop", "map", "scan"), "uopc.tracing.loops")
+_LAZY |= dict.fromkeys(("fold", "fori_loop", "map", "scan"), "uopc.tracing.loops")
 _LAZY_MODULES = {"cache": "uopc.cache", "random": "uopc.numpy.random"}
 thread_limit.register(__version__)
 at_import()  # UOPC_SPEC=2 verifies every node from the first one on

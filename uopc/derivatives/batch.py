@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from uopc.derivatives import effects, primitives, scan_rule
-from uopc.derivatives.rule import operands
+from uopc.derivatives import effects, primitives
+from uopc.derivatives.rule import OfBody, operands
 from uopc.derivatives.values import Value, fit, front_aligned
 from uopc.errors import Unsupported
 from uopc.ir.builder import leaves, movement
@@ -188,5 +188,4 @@ RULES: dict[Op, Callable[[UOp, Dim, Batch], UOp]] = {
     **dict.fromkeys((Ops.DETACH, Ops.COPY, Ops.STAGE, Ops.CONTIGUOUS_BACKWARD), _again),
 }
 
-# The rule of a loop makes a batch of its body.
-scan_rule.Scan.mapped = staticmethod(mapped)
+OfBody.mapped = staticmethod(mapped)

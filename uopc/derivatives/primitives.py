@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from uopc.derivatives import array_rules, matrix_rules, scan_rule
+from uopc.derivatives import array_rules, branches_rule, matrix_rules, scan_rule
 from uopc.derivatives.rule import Partial, Partials, Rule
 from uopc.derivatives.values import Factor, front_aligned
 from uopc.errors import Unsupported
@@ -77,6 +77,7 @@ RULES: dict[str, Rule] = {
     **array_rules.RULES,
     **matrix_rules.RULES,
     **scan_rule.RULES,
+    "branches": branches_rule.Branches(),
     "logaddexp": _Elementwise(
         lambda y, a, b: _weight(y, a, b), lambda y, a, b: _weight(y, b, a)
     ),

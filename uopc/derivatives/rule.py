@@ -113,3 +113,14 @@ class Pushed(Rule):
 
     def pull(self, u: UOp, cotangent: UOp, wanted: Sequence[bool]) -> list[Value]:
         raise NotImplementedError  # `walk` transposes `push`
+
+
+class OfBody(Rule):
+    """The rule of a PRIMITIVE that holds a FUNCTION: it asks for derivatives and batches of that.
+    `walk` and `batch` set the functions that give them."""
+
+    kind = "linear"
+    joint = True
+    push_all: Callable[..., list[Value]]
+    pull_all: Callable[..., list[Value]]
+    mapped: Callable[..., list[UOp]]

@@ -8,18 +8,18 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from uopc.derivatives import functions
-from uopc.derivatives.rule import Rule
+from uopc.derivatives.rule import OfBody, Rule
 from uopc.derivatives.values import Value, filled, fit, total
 from uopc.ir.builder import movement, rebuild
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Dim
 from uopc.ir.core.uop import UOp, intern
-from uopc.tensor import scan
+from uopc.tensor.loops import bodies, scan
 
 Nodes = list[UOp]
 
@@ -43,20 +43,14 @@ class _Loop:
     def outputs(self, carried: Nodes, elements: Nodes, constants: Nodes) -> Nodes:
         """The results of the body for these values."""
         given = [*carried, *elements, *constants]
-        mapping = {u: given[scan.slot_of(u)] for u in scan.params(self.body)}
+        mapping = {u: given[bodies.slot_of(u)] for u in bodies.params(self.body)}
         root = intern(Ops.TUPLE, dtypes.void, self.body.src)
         return list(rebuild.rebuild(root, mapping).src)
 
 
-class Scan(Rule):
+class Scan(OfBody):
     """Operands: the body, the first carried values, xs, constants, and a length that is a symbol.
-    `push` and `pull` are those of `walk`, which asks for a derivative of the body."""
-
-    kind = "linear"
-    joint = True
-    push_all: Callable[..., list[Value]]
-    pull_all: Callable[..., list[Value]]
-    mapped: Callable[..., list[UOp]]
+    """
 
     def push_joint(self, u: UOp, tangents: Sequence[Value]) -> list[Value]:
         loop = _Loop(u.arg.details, u.src[1:])
@@ -80,7 +74,7 @@ class Scan(Rule):
         results = [*outputs[:n], *[filled(found[i], loop.first[i]) for i in seeds]]
         results += [*[t for t in (found[i] for i in ys) if t is not None]]
         inputs = [t for t in beside if t is not None]
-        body, taken = scan.closed(results, [*carried, *seeds.values(), *elements, *inputs])
+        body, taken = bodies.closed(results, [*carried, *seeds.values(), *elements, *inputs])
         made = scan.scan(
             body, [*loop.first, *[filled(first[i], loop.first[i]) for i in seeds]],
             [*loop.xs, *[t for t in xs if t is not None]], taken, loop.length, loop.reverse,
@@ -117,7 +111,7 @@ class Scan(Rule):
         results += [_sum(sums[i], c) for i, c in zip(ks, to_ks)]
         results += [filled(c, elements[i]) for i, c in zip(xs, to_xs)]
         inputs = [*back.values(), *sums.values(), *carried, *elements, *given.values()]
-        body, taken = scan.closed(results, inputs)
+        body, taken = bodies.closed(results, inputs)
         made = scan.scan(
             body,
             [*[filled(cotangents.get(i), loop.first[i]) for i in floats],
@@ -135,7 +129,7 @@ class Scan(Rule):
         """The carried values before each step."""
         carried, elements = loop.seeds()
         outputs = loop.outputs(carried, elements, loop.constants)[: loop.count]
-        body, taken = scan.closed([*outputs, *carried], [*carried, *elements])
+        body, taken = bodies.closed([*outputs, *carried], [*carried, *elements])
         made = scan.scan(body, loop.first, loop.xs, taken, loop.length, loop.reverse)
         return made[loop.count :]
 
@@ -168,7 +162,7 @@ def _of_batch(
     taken = dict(zip(carried, wide))
     taken |= {e: r for e, r in zip(elements, rows) if e is not r}
     taken |= {c: k for c, k, b in zip(constants, all_.constants, of_constants) if b}
-    body, closed = scan.closed(Scan.mapped(outputs, taken), [*wide, *rows])
+    body, closed = bodies.closed(Scan.mapped(outputs, taken), [*wide, *rows])
     first = [
         fit(c, (n, *shapes.shape(o))) for c, o in zip(all_.first, one.first)
     ]

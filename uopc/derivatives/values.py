@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from uopc.ir.builder import alu, fold, leaves, movement
-from uopc.ir.core import shapes
+from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Shape
 from uopc.ir.core.uop import UOp, intern
@@ -25,6 +25,7 @@ class Mask:
     scale: UOp | None = None
 
 
+_MOVED = frozenset((Ops.RESHAPE, Ops.EXPAND, Ops.PERMUTE))
 Value = UOp | None
 Factor = UOp | float | Mask | None
 
@@ -108,17 +109,43 @@ def times(value: Value, factor: Factor) -> Value:
         made = value if number == 1 else negative(value)
         return fit(made, shapes.broadcast([shapes.shape(value), dims]))
     other = factor if isinstance(factor, UOp) else leaves.const(value.dtype, factor)
-    if value.op is Ops.WHERE:
-        condition, a, b = value.src
-        for kept, rest, on in ((a, b, True), (b, a, False)):
-            if number_in(rest) == 0:
-                scaled = times(kept, other)
-                return None if scaled is None else masked(scaled, Mask(condition, on))
+    found = _where(value)
+    if found is not None:
+        kept, mask = found
+        scaled = times(kept, other)
+        return None if scaled is None else masked(scaled, mask)
     known = number_in(value)
     if known in (1, -1):
         made = other if known == 1 else negative(other)
         return fit(made, shapes.broadcast([shapes.shape(value), shapes.shape(other)]))
     return alu.alu(value, Ops.MUL, other)
+
+
+def _where(value: UOp) -> tuple[UOp, Mask] | None:
+    """The value that another one is where a mask is on; None for one that is not made so."""
+    if value.op is Ops.WHERE:
+        condition, a, b = value.src
+        for kept, rest, on in ((a, b, True), (b, a, False)):
+            if number_in(rest) == 0:
+                return kept, Mask(condition, on)
+    if value.op is Ops.CAST and value.src[0].dtype is dtypes.bool_:
+        return leaves.const(value.dtype, 1), Mask(value.src[0])
+    if value.op is Ops.PRIMITIVE and value.arg.name == "branches":
+        return _where(value.src[0])
+    if value.op is Ops.NEG or value.op in _MOVED:
+        found = _where(value.src[0])
+        if found is not None:
+            kept, mask = found
+            if value.op is Ops.NEG:
+                return negative(kept), mask
+            return _moved(value, kept), Mask(_moved(value, mask.condition), mask.on)
+    return None
+
+
+def _moved(like: UOp, u: UOp) -> UOp:
+    """A part of what a node moves, moved in the same way."""
+    inner = fit(u, shapes.shape(like.src[0]))
+    return intern(like.op, u.dtype, (inner, *like.src[1:]), like.arg)
 
 
 def masked(value: UOp, mask: Mask) -> UOp:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from uopc.derivatives import effects, functions, movement_rules, partials, primitives, scan_rule
-from uopc.derivatives.rule import Pushed, Rule, operands
+from uopc.derivatives import effects, functions, movement_rules, partials, primitives
+from uopc.derivatives.rule import OfBody, Pushed, Rule, operands
 from uopc.derivatives.values import Value, fit, nonzero, total
 from uopc.errors import Unsupported
 from uopc.ir.core import calls, shapes
@@ -169,6 +169,5 @@ def _pulled_parts(u: UOp, parts: Mapping[int, Value], wanted: Sequence[bool]) ->
     return [None, *functions.pulled(u, given, wanted[1:], pulled)]
 
 
-# The rule of a loop differentiates its body.
-scan_rule.Scan.push_all = staticmethod(pushed)
-scan_rule.Scan.pull_all = staticmethod(pulled)
+OfBody.push_all = staticmethod(pushed)
+OfBody.pull_all = staticmethod(pulled)

@@ -1,52 +1,96 @@
-"""`cond`: a choice between two functions by a value that is not known yet."""
+"""`cond` and `switch`: choices between functions by a value that is not known yet."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from uopc.errors import UserError, UserTypeError
-from uopc.ir.core import dtypes
+from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.shapes import show
-from uopc.numpy import elementwise
+from uopc.ir.core.uop import UOp
 from uopc.numpy.array import uop_of
+from uopc.tensor.loops.branches import chosen
 from uopc.tracing.pytrees import flatten, unflatten
+from uopc.tracing.transforms import Call
+
+Function = Callable[..., Any]
 
 
-def cond(
-    condition: Any, if_true: Callable[..., Any], if_false: Callable[..., Any], *operands: Any
-) -> Any:
-    """`if_true(*operands)` where the condition holds, else `if_false(*operands)`.
+def cond(pred: Any, true_fun: Function, false_fun: Function, *operands: Any) -> Any:
+    """`true_fun(*operands)` where the predicate holds, else `false_fun(*operands)`.
 
-    The condition is one bool. Both functions are traced and computed, each value of the result is
+    The predicate is one bool. Both functions are traced and computed, each value of the result is
     chosen; so both give arrays of the same shapes and dtypes, in the same containers. Of a bool of
-    Python or NumPy, only one is called. UserError where results differ in more than values.
+    Python or NumPy, only one is called. Derivatives are those of the function that is chosen: the
+    other one may be infinite there. UserError where results differ in more than values.
 
     Examples:
         >>> f = uopc.jit(lambda x: uopc.cond(x.sum() > 0, lambda x: x, lambda x: -x, x))
         >>> f(np.array([1.0, -3.0]))
         array([-1.,  3.])
     """
-    if isinstance(condition, (bool, np.bool_)):
-        return (if_true if condition else if_false)(*operands)
-    chosen = uop_of(condition, "cond")
-    if chosen.dtype is not dtypes.bool_ or chosen.shape != ():
-        got = f"{chosen.dtype.name}{show(chosen.shape)}"
-        raise UserTypeError(f"cond: the condition must be one bool, got {got}")
-    ones, structure = flatten(if_true(*operands))
-    others, other_structure = flatten(if_false(*operands))
-    if structure != other_structure:
-        raise UserError("cond: the two functions give different containers")
-    return unflatten(
-        structure, [_chosen(condition, path, a, b) for (path, a), (_, b) in zip(ones, others)]
-    )
+    if isinstance(pred, (bool, np.bool_)):
+        return (true_fun if pred else false_fun)(*operands)
+    which = uop_of(pred, "cond")
+    if which.dtype is not dtypes.bool_ or shapes.shape(which) != ():
+        raise UserTypeError(f"cond: the condition must be one bool, got {_kind(which)}")
+    return _traced("cond", pred, which, (true_fun, false_fun), operands)
 
 
-def _chosen(condition: Any, path: str, a: Any, b: Any) -> Any:
-    one, other = uop_of(a, "cond"), uop_of(b, "cond")
-    if (one.dtype, one.shape) != (other.dtype, other.shape):
-        kinds = [f"{u.dtype.name}{show(u.shape)}" for u in (one, other)]
-        raise UserError(f"cond: the functions give {' and '.join(kinds)} at {path or 'the result'}")
-    return elementwise.where(condition, a, b)
+def switch(index: Any, branches: Sequence[Function], *operands: Any) -> Any:
+    """`branches[index](*operands)`: the first one if the index is negative, the last one if it is
+    too great.
+
+    The index is one integer; for one of Python or NumPy, only that function is called. See `cond`.
+
+    Examples:
+        >>> f = uopc.jit(lambda i, x: uopc.switch(i, [lambda x: x, lambda x: x * x], x))
+        >>> f(0, np.array([2.0, 3.0])), f(1, np.array([2.0, 3.0]))
+        (array([2., 3.]), array([4., 9.]))
+    """
+    functions = tuple(branches)
+    if not functions:
+        raise UserError("switch: there are no branches")
+    if isinstance(index, (int, np.integer)) and not isinstance(index, bool):
+        return functions[min(max(int(index), 0), len(functions) - 1)](*operands)
+    which = uop_of(index, "switch")
+    if not which.dtype.is_int or shapes.shape(which) != ():
+        raise UserTypeError(f"switch: the index must be one integer, got {_kind(which)}")
+    if len(functions) == 1:
+        return functions[0](*operands)
+    return _traced("switch", index, which, functions, operands)
+
+
+def _traced(
+    who: str, given: Any, which: UOp, functions: Sequence[Function], operands: tuple[Any, ...]
+) -> Any:
+    """The result of one of the functions. Operands that are no arrays are part of them."""
+    call = Call(who, functions[0], (given, operands))
+    found, structure = flatten(operands)
+    arrays = [v for _, v in found if hasattr(v, "dtype")]
+    seeds = iter(call.opened(arrays, floats=False)[0])
+    values = [next(seeds) if hasattr(v, "dtype") else v for _, v in found]
+    rows, first = [], None
+    for f in functions:
+        tree = f(*unflatten(structure, values))
+        row, form = call.results(tree)
+        if first is None:
+            first = form
+        if form != first:
+            raise UserError(f"{who}: the functions give different containers")
+        rows.append(row)
+        for (path, _), a, b in zip(flatten(tree)[0], rows[0], row):
+            if (a.dtype, shapes.shape(a)) != (b.dtype, shapes.shape(b)):
+                kinds = " and ".join({_kind(a): None, _kind(b): None})
+                raise UserError(f"{who}: the functions give {kinds} at {path or 'the result'}")
+    if which.dtype is dtypes.bool_:
+        rows.reverse()
+    made = chosen(which, rows, call.given) if rows[0] else []
+    return unflatten(first, map(call.value, made))
+
+
+def _kind(u: UOp) -> str:
+    return f"{u.dtype.name}{show(shapes.shape(u))}"

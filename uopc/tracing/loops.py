@@ -1,5 +1,5 @@
-"""Loops of traced functions: `scan`, `fori_loop` and `map`. A loop is part of the graph: its code
-is as long for a million steps as for one."""
+"""Loops of traced functions: `scan`, `fold`, `fori_loop` and `map`. A loop is part of the graph:
+its code is as long for a million steps as for one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.shapes import Dim, show
 from uopc.ir.core.uop import UOp
 from uopc.numpy.array import Array, uop_of
-from uopc.tensor import scan as loop
+from uopc.tensor.loops import bodies
+from uopc.tensor.loops import scan as loop
 from uopc.tracing.pytrees import flatten, unflatten
 from uopc.tracing.transforms import Call, derived, vmap
 
@@ -61,7 +62,7 @@ def _scanned(who: str, f: Function, init: Any, xs: Any, length: Any, reverse: bo
             kinds = [f"{x.dtype.name}{show(shapes.shape(x))}" for x in (u, v)]
             raise UserError(f"{who}: the carry is {kinds[0]}, and {call.name} makes it {kinds[1]}")
     ys, of_ys = call.results(result[1])
-    body, constants = loop.closed([*after, *ys], [*carried, *elements])
+    body, constants = bodies.closed([*after, *ys], [*carried, *elements])
     first = [call.given[c] for c in carried]
     made = [call.value(u) for u in loop.scan(body, first, arrays, constants, steps, reverse)]
     return unflatten(form, made[: len(carried)]), unflatten(of_ys, made[len(carried) :])
@@ -81,6 +82,26 @@ def _length(who: str, arrays: list[UOp], length: Any) -> Dim:
     if isinstance(found[0], int) and found[0] < 0:
         raise UserError(f"{who}: the length must not be negative, got {found[0]}")
     return found[0]
+
+
+def fold(step: Function, init: Any, xs: Any, reverse: bool = False) -> Any:
+    """carry = step(carry, x) for each x of xs along its first dimension; the last carry.
+
+    See `scan`, which collects results, too.
+
+        >>> uopc.fold(lambda c, x: 0.5 * c + x, 0.0, np.array([1.0, 2.0, 3.0]))
+        array(4.25)
+    """
+    if not callable(step):
+        raise UserTypeError(f"fold: expected a function, got {step!r}")
+
+    def build(init: Any, xs: Any) -> Any:
+        def both(carry: Any, x: Any) -> Any:
+            return step(carry, x), None
+
+        return _scanned("fold", both, init, xs, None, bool(reverse))[0]
+
+    return derived("fold", step, build)(init, xs)
 
 
 def fori_loop(lower: Any, upper: Any, body: Function, init: Any) -> Any:

@@ -18,75 +18,18 @@ from uopc.ir.builder import alu, kernel, leaves, movement, rebuild
 from uopc.ir.builder.elements import Elements, Key, Needs
 from uopc.ir.builder.index_maps import Index, true
 from uopc.ir.core import calls, dtypes, shapes
-from uopc.ir.core.args import FunctionArg
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Dim, Shape
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, intern
-from uopc.tensor import creation, elementwise, functions
+from uopc.tensor import creation, elementwise
+from uopc.tensor.loops import bodies
 from uopc.tensor.primitive import primitive
 
 MOST_REGISTERS = 64  # elements of all carried values
 MOST_OPERATIONS = 2000  # of a body that is spelled out
 
-# The slots of a body are its own: a kernel inside of it has params, too.
-_FIRST_SLOT = 1 << 50
-
 Values = tuple[UOp, ...]
-
-
-# ---------------------------------------------------------------- the body
-def closed(results: Sequence[UOp], arguments: Sequence[UOp]) -> tuple[UOp, list[UOp]]:
-    """The FUNCTION of the results, whose first slots are the arguments in order; and the values
-    from outside that it needs, which are its other slots. What does not depend on the arguments is
-    outside: it is computed once."""
-    inside = set(arguments)
-    taken: dict[UOp, None] = {}
-    nodes = calls.graph_order(results, stop=inside.__contains__)
-    for u in nodes:
-        if u not in inside and not inside.isdisjoint(calls.operands(u)):
-            inside.add(u)
-            if u.op is Ops.CALL:
-                inside.update(_filled_storage(u))
-    for u in nodes:
-        if u in inside and u not in arguments:
-            taken.update(dict.fromkeys([s for s in calls.operands(u) if _is_taken(s, inside)]))
-    taken.update(dict.fromkeys([r for r in results if _is_taken(r, inside)]))
-    slots = {p: functions.param(_FIRST_SLOT + i, p) for i, p in enumerate([*arguments, *taken])}
-    root = intern(Ops.TUPLE, dtypes.void, tuple(results))
-    made = rebuild.rebuild(root, slots).src
-    body = intern(Ops.FUNCTION, dtypes.void, made, FunctionArg("body"))
-    return leaves.located(body), list(taken)
-
-
-def _filled_storage(call: UOp) -> list[UOp]:
-    """The storage of its own that a kernel takes, and the effects that fill it first: a kernel may
-    write to it, so that each step needs its own."""
-    found: list[UOp] = []
-    for a in call.src[1:]:
-        row = [a]
-        while row[-1].op is Ops.AFTER or row[-1].op.movement:
-            row.append(row[-1].src[0])
-        if row[-1].op is Ops.BUFFER:
-            found += [*row, *[e for u in row if u.op is Ops.AFTER for e in u.src[1:]]]
-    return found
-
-
-def params(body: UOp) -> list[UOp]:
-    """The params of a body."""
-    nodes = calls.graph_order(body.src)
-    return [u for u in nodes if u.op is Ops.PARAM and u.arg.slot >= _FIRST_SLOT]
-
-
-def slot_of(param: UOp) -> int:
-    """Which argument of a body a param is."""
-    return int(param.arg.slot) - _FIRST_SLOT
-
-
-def _is_taken(u: UOp, inside: set[UOp]) -> bool:
-    if u in inside or u.dtype is dtypes.void or u.dtype is dtypes.index:
-        return False
-    return leaves.constant_in(u) is None
 
 
 # ---------------------------------------------------------------- the loop
@@ -119,13 +62,13 @@ def _written_out(
     if not isinstance(length, int):
         raise Unsupported("a loop of a symbolic length around another loop, a sort or a kernel")
     nodes = calls.graph_order(body.src)
-    slots = params(body)
+    slots = bodies.params(body)
     own = [u for u in nodes if u.op is Ops.BUFFER]  # each step has storage of its own
     rows: list[Sequence[UOp]] = []
     for step in reversed(range(length)) if reverse else range(length):
         given = [*carried, *[movement.index(x, step) for x in xs], *constants]
         root = intern(Ops.TUPLE, dtypes.void, body.src)
-        mapping = {u: given[slot_of(u)] for u in slots}
+        mapping = {u: given[bodies.slot_of(u)] for u in slots}
         mapping |= {u: creation.buffer(shapes.shape(u), u.dtype) for u in own}
         made = rebuild.rebuild(root, mapping).src
         carried = made[: len(carried)]
@@ -258,7 +201,7 @@ class _InRegisters(Elements):
         ]
 
     def read(self, u: UOp, index: Index, guard: UOp) -> UOp | Needs:
-        loop, slot = self._loop, slot_of(u)
+        loop, slot = self._loop, bodies.slot_of(u)
         if slot < loop.count:
             flat = 0
             for i, d in zip(index, shapes.shape(u)):
@@ -345,7 +288,7 @@ class _InMemory(Elements):
     def read(self, u: UOp, index: Index, guard: UOp) -> UOp | Needs:
         if u.op is not Ops.PARAM:
             raise Unsupported(f"a loop over {u.op.name}{made_at(u)}")
-        loop, slot = self._loop, slot_of(u)
+        loop, slot = self._loop, bodies.slot_of(u)
         if slot < loop.count:
             return _element(kernel.after(loop.finals[slot], *self._now), index, guard)
         slot -= loop.count

@@ -1,0 +1,1 @@
+"""Loops and branches in the graph, of bodies that are FUNCTIONs."""

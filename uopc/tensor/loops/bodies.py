@@ -1,0 +1,76 @@
+"""The bodies of loops and branches: a FUNCTION of their arguments, and of values from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from uopc.ir.builder import leaves, rebuild
+from uopc.ir.core import calls, dtypes, walk
+from uopc.ir.core.args import FunctionArg
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp, intern
+from uopc.tensor import functions
+
+# The slots of a body are its own: a kernel inside of it has params, too, and a body inside of it
+# has slots of a lower level.
+_FIRST_SLOT = 1 << 50
+_SLOTS = 1 << 20  # of a level
+
+
+def closed(results: Sequence[UOp], arguments: Sequence[UOp]) -> tuple[UOp, list[UOp]]:
+    """The FUNCTION of the results, whose first slots are the arguments in order; and the values
+    from outside that it needs, which are its other slots. What does not depend on the arguments is
+    outside: it is computed once."""
+    inside = set(arguments)
+    taken: dict[UOp, None] = {}
+    nodes = calls.graph_order(results, stop=inside.__contains__)
+    for u in nodes:
+        if u not in inside and not inside.isdisjoint(calls.operands(u)):
+            inside.add(u)
+            if u.op is Ops.CALL:
+                inside.update(_filled_storage(u))
+    for u in nodes:
+        if u in inside and u not in arguments:
+            taken.update(dict.fromkeys([s for s in calls.operands(u) if _is_taken(s, inside)]))
+    taken.update(dict.fromkeys([r for r in results if _is_taken(r, inside)]))
+    root = intern(Ops.TUPLE, dtypes.void, tuple(results))
+    inner = [u.arg.slot for u in walk.toposort(root) if u.op is Ops.PARAM]
+    first = (max([_FIRST_SLOT - _SLOTS, *inner]) // _SLOTS + 1) * _SLOTS
+    slots = {p: functions.param(first + i, p) for i, p in enumerate([*arguments, *taken])}
+    made = rebuild.rebuild(root, slots).src
+    body = intern(Ops.FUNCTION, dtypes.void, made, FunctionArg("body"))
+    return leaves.located(body), list(taken)
+
+
+def _filled_storage(call: UOp) -> list[UOp]:
+    """The storage of its own that a kernel takes, and the effects that fill it first: a kernel may
+    write to it, so that each step needs its own."""
+    found: list[UOp] = []
+    for a in call.src[1:]:
+        row = [a]
+        while row[-1].op is Ops.AFTER or row[-1].op.movement:
+            row.append(row[-1].src[0])
+        if row[-1].op is Ops.BUFFER:
+            found += [*row, *[e for u in row if u.op is Ops.AFTER for e in u.src[1:]]]
+    return found
+
+
+def params(body: UOp) -> list[UOp]:
+    """The params of a body, without those of bodies inside of it."""
+    nodes = calls.graph_order(body.src, _outside_bodies)
+    return [u for u in nodes if u.op is Ops.PARAM and u.arg.slot >= _FIRST_SLOT]
+
+
+def _outside_bodies(u: UOp) -> list[UOp]:
+    return [s for s in calls.operands(u) if s.op is not Ops.FUNCTION]
+
+
+def slot_of(param: UOp) -> int:
+    """Which argument of a body a param is."""
+    return int(param.arg.slot) % _SLOTS
+
+
+def _is_taken(u: UOp, inside: set[UOp]) -> bool:
+    if u in inside or u.dtype is dtypes.void or u.dtype is dtypes.index:
+        return False
+    return leaves.constant_in(u) is None
