@@ -15,11 +15,13 @@ import uopc
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
 # Of the extra `test-full`.
-NEEDS = {"digits": ["sklearn"], "train_digits": ["sklearn"], "sharpen": ["sklearn", "PIL"]}
-NAMES = ("digits", "train_digits", "sharpen", "attention", "handwritten_kernel", "control")
+NEEDS = {"digits": ["sklearn"], "train_digits": ["sklearn"], "sharpen": ["sklearn", "PIL"],
+         "optimal_control": ["scipy"], "least_squares": ["scipy"]}
+NAMES = ("digits", "train_digits", "sharpen", "attention", "handwritten_kernel", "control",
+         "optimal_control", "least_squares")
 KERNELS = {
     "digits": 4, "train_digits": 4, "sharpen": 1, "attention": 2, "handwritten_kernel": 1,
-    "control": 1,
+    "control": 1, "optimal_control": 2, "least_squares": 2,
 }  # fmt: skip
 
 
@@ -76,6 +78,10 @@ WRONG = {
     "sharpen": ("reference", lambda right: lambda image: right(image) ^ 1),
     "attention": ("reference", lambda right: lambda *arrays: right(*arrays) + 1e-3),
     "handwritten_kernel": ("reference", lambda right: lambda x: (right(x)[0], right(x)[1] + 1)),
+    "optimal_control": (
+        "jacobian_by_complex_steps", lambda right: lambda z, n: right(z, n) * (1 + 1e-6)
+    ),
+    "least_squares": ("reference", lambda right: lambda drove, start: right(drove, start) + 1e-4),
     "control": ("jacobian_by_complex_steps", lambda right: lambda x, u: right(x, u) + 1e-9),
 }
 

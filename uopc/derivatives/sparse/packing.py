@@ -60,9 +60,16 @@ def packed(boxes: Sequence[Box], dtype: DType, in_order: bool = False) -> Packed
             numbers[i] = number
     places: list[Places] = [np.zeros(0, np.int64)] * len(boxes)
     parts: list[UOp] = []
+    unique = sorted(set(numbers.values()))
     at = 0
     for dims, members in groups.items():
         rows, n = list(members.values()), math.prod(dims)
+        if len(groups) == 1 and not in_order and len(unique) <= len(rows):
+            # As more rows, few numbers need no other part, and no copy that joins the parts.
+            for i, number in numbers.items():
+                places[i] = np.full(boxes[i].size, (len(rows) + unique.index(number)) * n)
+            rows += [leaves.full(leaves.const(dtype, number), dims) for number in unique]
+            numbers = {}
         whole = movement.stack(*rows) if len(rows) > 1 else rows[0]
         parts.append(movement.reshape(whole.contiguous(), (n * len(rows),)))
         for i in members:
@@ -75,7 +82,6 @@ def packed(boxes: Sequence[Box], dtype: DType, in_order: bool = False) -> Packed
             places[i] = np.arange(at, at + boxes[i].size)
             at += boxes[i].size
     elif numbers:
-        unique = sorted(set(numbers.values()))
         parts.append(operands.constant(np.asarray(unique, dtype.numpy)))
         for i, number in numbers.items():
             places[i] = np.full(boxes[i].size, at + unique.index(number))
