@@ -21,7 +21,7 @@ NAMES = ("digits", "train_digits", "sharpen", "attention", "handwritten_kernel",
          "optimal_control", "least_squares")
 KERNELS = {
     "digits": 4, "train_digits": 4, "sharpen": 1, "attention": 2, "handwritten_kernel": 1,
-    "control": 1, "optimal_control": 2, "least_squares": 2,
+    "control": 1, "optimal_control": 2, "least_squares": 6,
 }  # fmt: skip
 
 

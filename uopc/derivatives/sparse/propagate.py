@@ -30,7 +30,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, intern
 
-# An element that so many others read by a table gets one box for each of them.
+# The longest axis of a table of readers along which each place gets boxes of its own.
 MOST_READERS = 32
 _SAME = frozenset((Ops.CONTIGUOUS, Ops.COPY, Ops.STAGE, Ops.BIND, Ops.CONTIGUOUS_BACKWARD))
 _MOVES = frozenset((Ops.PERMUTE, Ops.FLIP, Ops.PAD, Ops.SHRINK))
@@ -177,27 +177,21 @@ class Propagation:
             axis for axis, n in enumerate(dims)
             if n > 1 and (sources == sources.take([0], axis)).all()
         ]  # fmt: skip
-        first = sources[
-            tuple([slice(0, 1) if i in still else slice(None) for i in range(len(dims))])
-        ]
-        far = strides(dims)
-        targets = np.broadcast_to(
-            sum([np.arange(n).reshape([-1 if i == k else 1 for i in range(len(dims))]) * far[k]
-                 for k, n in enumerate(first.shape)], np.zeros((1,) * len(dims), np.int64)),
-            first.shape,
-        ).reshape(-1)  # fmt: skip
-        flat = first.reshape(-1)
-        counts = np.bincount(flat[flat >= 0], minlength=size(a))
-        if counts.max(initial=0) > MOST_READERS:
-            out = [self._read_often(b, flat, targets, counts) for b in self._of(a)]
+        once = tuple([slice(0, 1) if i in still else slice(None) for i in range(len(dims))])
+        first, targets = sources[once], np.arange(sources.size).reshape(dims)[once]
+        tables = _tables(first, targets, size(a))
+        if tables is None:
+            out = [self._read_often(b, first.reshape(-1), targets.reshape(-1)) for b in self._of(a)]
         else:
-            out = [b for t in _readers(flat, targets, counts) for b in self._moved(a, t)]
+            out = [b for table in tables for b in self._moved(a, table)]
+        far = strides(dims)
         more = [(dims[axis], far[axis]) for axis in still]
         return self.tools.merged([self.tools.repeated(b, more) for b in out] if more else out)
 
-    def _read_often(self, box: Box, sources: Places, targets: Places, counts: Places) -> Box:
+    def _read_often(self, box: Box, sources: Places, targets: Places) -> Box:
         """Each entry once for each reader of its row."""
         read = np.flatnonzero(sources >= 0)
+        counts = np.bincount(sources[read], minlength=int(box.rows.max()) + 1)
         order = targets[read[np.argsort(sources[read], kind="stable")]]
         rows = box.rows.reshape(-1)
         entry = np.repeat(np.arange(box.size), counts[rows])
@@ -279,18 +273,28 @@ def _inverse(sources: Places, n: int) -> Places:
     return found
 
 
-def _readers(sources: Places, targets: Places, counts: Places) -> list[Places]:
-    """Tables that send each element to one of its readers: a table for the first, ..."""
-    read = np.flatnonzero(sources >= 0)
-    order = read[np.argsort(sources[read], kind="stable")]
-    rank = np.arange(order.size) - np.repeat(np.cumsum(counts) - counts, counts)
-    tables = []
-    for i in range(int(counts.max(initial=0))):
-        table = np.full(counts.size, -1, np.int64)
-        mine = order[rank == i]
-        table[sources[mine]] = targets[mine]
-        tables.append(table)
-    return tables
+def _tables(sources: Places, targets: Places, n: int) -> list[Places] | None:
+    """Tables that send each of n elements to one of its readers, -1 for none: one where no element
+    has two, or one for each place of a short axis along which all of them are; else None."""
+    lines = [(sources, targets)]
+    for axis in (None, *sorted(range(sources.ndim), key=lambda k: sources.shape[k])):
+        if axis is not None:
+            if sources.shape[axis] > MOST_READERS:
+                return None
+            lines = [
+                (np.asarray(sources.take(i, axis)), np.asarray(targets.take(i, axis)))
+                for i in range(sources.shape[axis])
+            ]
+        if all([np.bincount(s[s >= 0].reshape(-1)).max(initial=0) <= 1 for s, _ in lines]):
+            return [_table(s, t, n) for s, t in lines]
+    return None
+
+
+def _table(sources: Places, targets: Places, n: int) -> Places:
+    found = np.full(n, -1, np.int64)
+    read = sources >= 0
+    found[sources[read]] = targets[read]
+    return found
 
 
 def _flat_place(indices: Sequence[UOp], dims: Dims, block: Dims) -> tuple[UOp, UOp]:
