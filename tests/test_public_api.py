@@ -21,7 +21,7 @@ CONTRACT = [
     "load_schedule", "save_schedule", "AxisType", "BottomUpGate", "GroupOp", "Opt", "jit",
     "random", "register_pytree", "cond", "grad", "value_and_grad", "jvp", "vjp", "linearize",
     "jacfwd", "jacrev", "jacobian", "hessian", "hvp", "vmap", "stop_gradient", "custom_jvp",
-    "custom_vjp", "checkpoint", "scan", "fold", "fori_loop", "map", "switch",
+    "custom_vjp", "checkpoint", "scan", "fold", "fori_loop", "map", "switch", "while_loop",
     "nlp", "sparsity", "Sparse", "Sparsity",
 ]  # fmt: skip
 

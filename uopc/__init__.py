@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from uopc.tracing.branches import cond, switch
     from uopc.tracing.custom_rules import checkpoint, custom_jvp, custom_vjp
     from uopc.tracing.jit import jit
-    from uopc.tracing.loops import fold, fori_loop, map, scan
+    from uopc.tracing.loops import fold, fori_loop, map, scan, while_loop
     from uopc.tracing.nlp import nlp
     from uopc.tracing.pytrees import register_pytree
     from uopc.tracing.transforms import (
@@ -63,7 +63,7 @@ __all__ = [
     "jit", "jvp", "kernel_param", "linearize", "load_schedule", "map", "nlp", "ones", "options",
     "param", "parse", "print_graph", "random", "register_pytree", "save_schedule", "scan",
     "sparsity", "stack", "stop_gradient", "switch", "value_and_grad", "variable", "vjp", "vmap",
-    "where", "zeros",
+    "where", "while_loop", "zeros",
 ]  # fmt: skip
 
 # What costs time to import is imported when it is first used.
@@ -81,7 +81,7 @@ _LAZY |= dict.fromkeys(
      "stop_gradient", "value_and_grad", "vjp", "vmap"), "uopc.tracing.transforms",
 )  # fmt: skip
 _LAZY |= dict.fromkeys(("checkpoint", "custom_jvp", "custom_vjp"), "uopc.tracing.custom_rules")
-_LAZY |= dict.fromkeys(("fold", "fori_loop", "map", "scan"), "uopc.tracing.loops")
+_LAZY |= dict.fromkeys(("fold", "fori_loop", "map", "scan", "while_loop"), "uopc.tracing.loops")
 _LAZY_MODULES = {"cache": "uopc.cache", "random": "uopc.numpy.random"}
 thread_limit.register(__version__)
 at_import()  # UOPC_SPEC=2 verifies every node from the first one on

@@ -78,9 +78,8 @@ class Branches(OfBody):
 
 def _results(u: UOp, arguments: Sequence[UOp]) -> list[Sequence[UOp]]:
     """The results of each branch for these arguments."""
-    body, count = u.src[2], int(u.arg.details[1])
-    mapping = {p: arguments[bodies.slot_of(p)] for p in bodies.params(body)}
-    made = _closed(body.src, mapping)
+    count = int(u.arg.details[1])
+    made = bodies.results(u.src[2], arguments)
     return [made[i : i + count] for i in range(0, len(made), count)]
 
 

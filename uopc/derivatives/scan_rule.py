@@ -14,11 +14,13 @@ from typing import Any
 from uopc.derivatives import functions
 from uopc.derivatives.rule import OfBody, Rule
 from uopc.derivatives.values import Value, filled, fit, total
-from uopc.ir.builder import movement, rebuild
+from uopc.errors import Unsupported
+from uopc.ir.builder import alu, movement
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Dim
-from uopc.ir.core.uop import UOp, intern
+from uopc.ir.core.trace import made_at
+from uopc.ir.core.uop import UOp
 from uopc.tensor.loops import bodies, scan
 
 Nodes = list[UOp]
@@ -42,10 +44,7 @@ class _Loop:
 
     def outputs(self, carried: Nodes, elements: Nodes, constants: Nodes) -> Nodes:
         """The results of the body for these values."""
-        given = [*carried, *elements, *constants]
-        mapping = {u: given[bodies.slot_of(u)] for u in bodies.params(self.body)}
-        root = intern(Ops.TUPLE, dtypes.void, self.body.src)
-        return list(rebuild.rebuild(root, mapping).src)
+        return bodies.results(self.body, [*carried, *elements, *constants])
 
 
 class Scan(OfBody):
@@ -62,14 +61,8 @@ class Scan(OfBody):
         known = {k: t for k, t in zip(loop.constants, constants) if t is not None}
         known |= {e: t for e, t in zip(elements, beside) if t is not None}
         outputs = loop.outputs(carried, elements, loop.constants)
-        active = {i for i, t in enumerate(first) if t is not None}
-        while True:  # a carried value gets a tangent from the others
-            seeds = {i: functions.seed(loop.first[i]) for i in sorted(active)}
-            found = type(self).push_all(outputs, known | {carried[i]: s for i, s in seeds.items()})
-            more = {i for i, t in enumerate(found[:n]) if t is not None} - active
-            if not more:
-                break
-            active |= more
+        begun = dict(enumerate(first))
+        seeds, found = _active(type(self), outputs, carried, known, begun)
         ys = [i for i, t in enumerate(found) if t is not None and i >= n]
         results = [*outputs[:n], *[filled(found[i], loop.first[i]) for i in seeds]]
         results += [*[t for t in (found[i] for i in ys) if t is not None]]
@@ -182,4 +175,80 @@ def _swapped(a: UOp) -> UOp:
     return movement.permute(a, (1, 0, *range(2, len(shapes.shape(a)))))
 
 
-RULES: dict[str, Rule] = {"scan": Scan()}
+class While(OfBody):
+    """Operands: the body, the first carried values, and constants. The last carried value says if
+    the loop goes on."""
+
+    def push_joint(self, u: UOp, tangents: Sequence[Value]) -> list[Value]:
+        body, n = u.src[1], int(u.arg.details[1])
+        first, constants = u.src[2 : 2 + n], u.src[2 + n :]
+        carried = [functions.seed(c) for c in first]
+        known = {k: t for k, t in zip(constants, tangents[2 + n :]) if t is not None}
+        outputs = bodies.results(body, [*carried, *constants])
+        begun = dict(enumerate(tangents[2 : 2 + n]))
+        seeds, found = _active(type(self), outputs, carried, known, begun)
+        beside = [filled(found[i], first[i]) for i in seeds]
+        made_body, taken = bodies.closed(
+            [*outputs[:-1], *beside, outputs[-1]], [*carried[:-1], *seeds.values(), carried[-1]]
+        )
+        before = [*first[:-1], *[filled(begun[i], first[i]) for i in seeds], first[-1]]
+        made = scan.while_loop(made_body, before, taken)
+        where = dict(zip(seeds, made[n - 1 :]))
+        return [where.get(i) for i in range(n)]
+
+    def pull_joint(
+        self, u: UOp, cotangents: Mapping[int, Value], wanted: Sequence[bool]
+    ) -> list[Value]:
+        raise Unsupported(
+            "reverse mode through a while_loop: its number of steps is not known, and so neither is"
+            " what to keep of them; use forward mode (jvp, jacfwd), or scan or fori_loop, whose"
+            f" number of steps is given{made_at(u)}"
+        )
+
+    def again(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
+        """Each row goes on by itself; the loop goes on as long as any does."""
+        body, count = u.src[1], int(u.arg.details[1])
+        own, constants = u.src[2 : 2 + count], u.src[2 + count :]
+        first, given = operands[1 : 1 + count], operands[1 + count :]
+        flags = batched[1 + count :]
+        carried = [functions.seed(c) for c in own]
+        wide = [functions.seed_of(c.dtype, (n, *shapes.shape(c))) for c in own]
+        outputs = bodies.results(body, [*carried, *constants])
+        taken = dict(zip(carried, wide)) | {c: k for c, k, b in zip(constants, given, flags) if b}
+        found = type(self).mapped(outputs, taken)
+        going = wide[-1]
+        kept = [
+            alu.where(movement.reshape(going, (n, *(1,) * len(shapes.shape(c)))), v, w)
+            for c, v, w in zip(own, found, wide)
+        ][:-1]
+        going = alu.alu(going, Ops.AND, found[-1])
+        made_body, closed = bodies.closed(
+            [*kept, going, _any(going)], [*wide, functions.seed(own[-1])]
+        )
+        before = [fit(c, (n, *shapes.shape(o))) for c, o in zip(first, own)]
+        made = scan.while_loop(made_body, [*before, _any(before[-1])], closed)
+        return made[int(u.arg.details[0])]
+
+
+def _any(flags: UOp) -> UOp:
+    """Whether one of the bools holds."""
+    return movement.reduce(flags.cast(dtypes.int64), "add", (0,)) > 0
+
+
+def _active(
+    rule: type[OfBody], outputs: Nodes, carried: Nodes, known: Mapping[UOp, UOp],
+    first: Mapping[int, Value],
+) -> tuple[dict[int, UOp], list[Value]]:  # fmt: skip
+    """The tangents that are carried, by what stands for them, and those of the results of a body: a
+    carried value gets one from its first value, or from the others."""
+    active = {i for i, t in first.items() if t is not None}
+    while True:
+        seeds = {i: functions.seed(carried[i]) for i in sorted(active)}
+        found = rule.push_all(outputs, {**known, **{carried[i]: s for i, s in seeds.items()}})
+        more = {i for i in first if found[i] is not None} - active
+        if not more:
+            return seeds, found
+        active |= more
+
+
+RULES: dict[str, Rule] = {"scan": Scan(), "while": While()}

@@ -1,5 +1,5 @@
-"""Loops of traced functions: `scan`, `fold`, `fori_loop` and `map`. A loop is part of the graph:
-its code is as long for a million steps as for one."""
+"""Loops of traced functions: `scan`, `fold`, `fori_loop`, `while_loop` and `map`. A loop is part of
+the graph: its code is as long for a million steps as for one."""
 
 from __future__ import annotations
 
@@ -54,18 +54,29 @@ def _scanned(who: str, f: Function, init: Any, xs: Any, length: Any, reverse: bo
     result = f(carry, unflatten(structure, [call.value(e) for e in elements]))
     if not isinstance(result, tuple) or len(result) != 2:
         raise UserTypeError(f"{who}: {call.name} must give a pair, the carry and a result")
-    after, other = call.results(result[0])
-    if other != form:
-        raise UserError(f"{who}: {call.name} gives a carry in other containers than the first one")
-    for u, v in zip(carried, after):
-        if u.dtype is not v.dtype or shapes.shape(u) != shapes.shape(v):
-            kinds = [f"{x.dtype.name}{show(shapes.shape(x))}" for x in (u, v)]
-            raise UserError(f"{who}: the carry is {kinds[0]}, and {call.name} makes it {kinds[1]}")
+    after = _carried(call, result[0], carried, form)
     ys, of_ys = call.results(result[1])
     body, constants = bodies.closed([*after, *ys], [*carried, *elements])
     first = [call.given[c] for c in carried]
     made = [call.value(u) for u in loop.scan(body, first, arrays, constants, steps, reverse)]
     return unflatten(form, made[: len(carried)]), unflatten(of_ys, made[len(carried) :])
+
+
+def _carried(call: Call, tree: Any, before: list[UOp], form: Any) -> list[UOp]:
+    """The nodes of the next carry, which is like the one before."""
+    who = call.who
+    after, other = call.results(tree)
+    if other != form:
+        raise UserError(f"{who}: {call.name} gives a carry in other containers than the first one")
+    for u, v in zip(before, after):
+        if u.dtype is not v.dtype or shapes.shape(u) != shapes.shape(v):
+            kinds = [_kind(u), _kind(v)]
+            raise UserError(f"{who}: the carry is {kinds[0]}, and {call.name} makes it {kinds[1]}")
+    return after
+
+
+def _kind(u: UOp) -> str:
+    return f"{u.dtype.name}{show(shapes.shape(u))}"
 
 
 def _length(who: str, arrays: list[UOp], length: Any) -> Dim:
@@ -126,6 +137,44 @@ def fori_loop(lower: Any, upper: Any, body: Function, init: Any) -> Any:
         return last
 
     return derived("fori_loop", body, build)(init)
+
+
+def while_loop(cond_fun: Function, body_fun: Function, init_val: Any) -> Any:
+    """val = body_fun(val) as long as cond_fun(val) holds; the last value.
+
+    Values are arrays or containers of them, and keep their dtypes and shapes. `cond_fun` gives one
+    bool. Derivatives are those of forward mode: reverse mode would need the values of each step,
+    and nobody knows how many there are. UserError for a carry that changes.
+
+        >>> uopc.while_loop(lambda x: x < 100, lambda x: 2 * x, 3.0)
+        array(192.)
+    """
+    for f in (cond_fun, body_fun):
+        if not callable(f):
+            raise UserTypeError(f"while_loop: expected a function, got {f!r}")
+
+    def build(init: Any) -> Any:
+        call = Call("while_loop", body_fun, init)
+        values, carried, form = call.opened(init, floats=False)
+        first = _condition(call, cond_fun(values))
+        after = _carried(call, body_fun(values), carried, form)
+        going = _condition(call, cond_fun(unflatten(form, [call.value(u) for u in after])))
+        body, constants = bodies.closed([*after, going], [*carried, calls.seed(first)])
+        (begun,) = call.closed([first])
+        given = [*[call.given[c] for c in carried], uop_of(begun)]
+        made = loop.while_loop(body, given, constants)
+        return unflatten(form, [call.value(u) for u in made[:-1]])
+
+    return derived("while_loop", body_fun, build)(init_val)
+
+
+def _condition(call: Call, result: Any) -> UOp:
+    """The bool of a loop."""
+    found, _ = call.results(result)
+    if len(found) != 1 or found[0].dtype is not dtypes.bool_ or shapes.shape(found[0]) != ():
+        got = " and ".join([_kind(u) for u in found]) or "nothing"
+        raise UserTypeError(f"{call.who}: the condition must be one bool, got {got}")
+    return found[0]
 
 
 def map(f: Function, xs: Any) -> Any:

@@ -70,6 +70,13 @@ def slot_of(param: UOp) -> int:
     return int(param.arg.slot) % _SLOTS
 
 
+def results(body: UOp, arguments: Sequence[UOp]) -> list[UOp]:
+    """The results of a body for these arguments."""
+    mapping = {u: arguments[slot_of(u)] for u in params(body)}
+    root = intern(Ops.TUPLE, dtypes.void, body.src)
+    return list(rebuild.rebuild(root, mapping).src)
+
+
 def _is_taken(u: UOp, inside: set[UOp]) -> bool:
     if u in inside or u.dtype is dtypes.void or u.dtype is dtypes.index:
         return False

@@ -28,6 +28,7 @@ from uopc.tensor.primitive import primitive
 
 MOST_REGISTERS = 64  # elements of all carried values
 MOST_OPERATIONS = 2000  # of a body that is spelled out
+_POWERS = 60  # of 2: the iterations of a loop that a value ends
 
 Values = tuple[UOp, ...]
 
@@ -43,7 +44,7 @@ def scan(
     constants; it gives the next carried values, and more. `reverse`: from the last step to the
     first one.
     """
-    if any([u.op is Ops.CALL for u in calls.graph_order(rebuild.without_primitives(body).src)]):
+    if _has_kernels(body):
         made = _written_out(body, first, xs, constants, length, reverse)
     else:
         made = _Loop(body, first, xs, constants, length, reverse).results()
@@ -52,6 +53,23 @@ def scan(
     steps = () if isinstance(length, int) else (length,)
     given = (body, *first, *xs, *constants, *steps)
     return [primitive(u, "scan", *given, details=(i, *details)) for i, u in enumerate(made)]
+
+
+def while_loop(body: UOp, first: Sequence[UOp], constants: Sequence[UOp]) -> list[UOp]:
+    """The carried values when the last one, a bool, does not hold.
+
+    `body`: a FUNCTION of the carried values and constants that gives the next carried values.
+    """
+    if _has_kernels(body):
+        raise Unsupported("a while_loop around another loop, a sort or a kernel")
+    made = _Loop(body, first, (), constants, None).results()
+    given = (body, *first, *constants)
+    return [primitive(u, "while", *given, details=(i, len(first))) for i, u in enumerate(made)]
+
+
+def _has_kernels(body: UOp) -> bool:
+    nodes = calls.graph_order(rebuild.without_primitives(body).src)
+    return any([u.op is Ops.CALL for u in nodes])
 
 
 def _written_out(
@@ -86,7 +104,7 @@ class _Loop:
 
     def __init__(
         self, body: UOp, first: Sequence[UOp], xs: Sequence[UOp], constants: Sequence[UOp],
-        length: Dim, reverse: bool,
+        length: Dim | None, reverse: bool = False,
     ) -> None:  # fmt: skip
         self.body, self.length, self.count = rebuild.without_primitives(body), length, len(first)
         self.storage: list[UOp] = []
@@ -96,9 +114,11 @@ class _Loop:
         self.first = [self._given(v) for v in first]
         self.xs = [self._given(v) for v in xs]
         self.constants = [self._given(v) for v in constants]
-        self.step = kernel.range(length, 0)
-        last = leaves.dim_uop(length) - 1
-        self.at = last - self.step if reverse else self.step  # the element of xs and of results
+        self.at = leaves.dim_uop(0)  # the element of xs and of results
+        if length is not None:
+            self._step = kernel.range(length, 0)
+            last = leaves.dim_uop(length) - 1
+            self.at = last - self._step if reverse else self._step
 
     def new(self, dims: Shape, dtype: Any) -> UOp:
         return self._param(creation.buffer(dims, dtype))
@@ -111,6 +131,20 @@ class _Loop:
         self.storage.append(storage)
         slot = len(self.storage) - 1
         return creation.kernel_param(slot, shapes.shape(storage), storage.dtype)
+
+    def ranges(self, going: Callable[..., UOp]) -> Values:
+        """The ranges around the body. `going`: the last carried value after effects.
+
+        Of a loop that a value ends: 1, 2, 4, … iterations as long as it holds, in each of which the
+        body runs if it holds.
+        """
+        if self.length is not None:
+            return (self._step,)
+        power = kernel.range(_POWERS, (0, 0))
+        one = leaves.const(dtypes.int64, 1)
+        count = alu.alu(one, Ops.SHL, power.cast(dtypes.int64)).cast(dtypes.index)
+        times = kernel.range(alu.where(going(power), count, leaves.dim_uop(0)), (0, 1))
+        return (power, times, kernel.range(going(power, times).cast(dtypes.index), (0, 2)))
 
     def results(self) -> list[UOp]:
         """What is in the storage of the results when the kernel has run."""
@@ -138,6 +172,12 @@ def _places(dims: Shape) -> list[tuple[int, ...]]:
     return list(itertools.product(*[range(int(d)) for d in dims]))
 
 
+def _ended(effect: UOp, ranges: Values) -> UOp:
+    for r in reversed(ranges):
+        effect = kernel.end(effect, r)
+    return effect
+
+
 # ---------------------------------------------------------------- in registers
 class _InRegisters(Elements):
     """Every carried element is a register. The new values are put into other registers first, since
@@ -149,7 +189,7 @@ class _InRegisters(Elements):
         self._slots = itertools.count()
         self._carried = [self._registers(u) for u in loop.body.src[: loop.count]]
         self._next = [self._registers(u) for u in loop.body.src[: loop.count]]
-        self._now: Values = (loop.step,)
+        self._now: Values = ()
 
     def _registers(self, like: UOp) -> UOp:
         size = int(shapes.size(shapes.shape(like)))
@@ -159,7 +199,9 @@ class _InRegisters(Elements):
         """The stores of the final values, after the loop."""
         loop, outputs = self._loop, self._loop.body.src
         begun = self._stores(self._carried, loop.first)
-        self._now = (*begun, loop.step)
+        going = lambda *effects: self._element(loop.count - 1, 0, *begun, *effects)  # noqa: E731
+        ranges = loop.ranges(going)
+        self._now = (*begun, *ranges)
         wanted = [[(u, p) for p in _places(shapes.shape(u))] for u in outputs]
         found = [
             [self.lower((u, tuple(map(leaves.dim_uop, p)), true())) for u, p in row]
@@ -183,7 +225,7 @@ class _InRegisters(Elements):
             for register, other, row in zip(self._carried, self._next, found)
             for i in range(len(row))
         ]
-        ended = kernel.end(kernel.group(*moved) if moved else kernel.group(*stacked), loop.step)
+        ended = _ended(kernel.group(*(moved or stacked)), ranges)
         finals = []
         for register, final in zip(self._carried, loop.finals):
             read = kernel.after(register, *begun, ended)
@@ -200,13 +242,17 @@ class _InRegisters(Elements):
             for i, p in enumerate(_places(shapes.shape(value)))
         ]
 
+    def _element(self, i: int, flat: int, *effects: UOp) -> UOp:
+        """An element of a carried value after effects."""
+        return movement.index(kernel.after(self._carried[i], *effects), flat)
+
     def read(self, u: UOp, index: Index, guard: UOp) -> UOp | Needs:
         loop, slot = self._loop, bodies.slot_of(u)
         if slot < loop.count:
             flat = 0
             for i, d in zip(index, shapes.shape(u)):
                 flat = flat * int(d) + int(i)
-            return movement.index(kernel.after(self._carried[slot], *self._now), flat)
+            return self._element(slot, flat, *self._now)
         slot -= loop.count
         if slot < len(loop.xs):
             return movement.index(loop.xs[slot], loop.at, *index)
@@ -241,7 +287,12 @@ class _InMemory(Elements):
         loop, outputs = self._loop, self._loop.body.src
         for final, first in zip(loop.finals, loop.first):
             self._copy(final, first)
-        self._now = (*self._now, loop.step)
+        begun = self._now
+        going = lambda *effects: movement.index(  # noqa: E731
+            kernel.after(loop.finals[-1], *begun, *effects)
+        )
+        ranges = loop.ranges(going)
+        self._now = (*begun, *ranges)
         for u in calls.graph_order(outputs):
             if u.op is Ops.REDUCE:
                 storage = self._temporary(u)
@@ -254,7 +305,7 @@ class _InMemory(Elements):
             self._statement(stack, (loop.at,), u)
         for final, other in zip(loop.finals, others):
             self._copy(final, other)
-        return (kernel.end(self._now[0], loop.step),)
+        return (_ended(self._now[0], ranges),)
 
     def _temporary(self, like: UOp) -> UOp:
         return self._loop.new(shapes.shape(like), like.dtype)
