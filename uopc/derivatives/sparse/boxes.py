@@ -187,16 +187,16 @@ class Boxes:
             if left is None:
                 return None
             box = left
-        if not self.values:
-            return self._counted(box, isinstance(factor, UOp) and number_in(factor) is None)
+        if not self.values and not _is_number(factor):
+            return self._computed(box)
+        if box.value is None:
+            return box
         scale = self.reader.read(factor, box.rows, dims) if isinstance(factor, UOp) else factor
         value = times(box.value, scale)
         return None if value is None else replace(box, value=value)
 
-    def _counted(self, box: Box, computed: bool) -> Box:
-        """The places of a product; it is one where neither factor is a number."""
-        if not computed:
-            return box
+    def _computed(self, box: Box) -> Box:
+        """The places of a product, which is one if the value is no number."""
         self.work += box.size if box.value is None else 0
         return replace(box, value=None)
 
@@ -208,7 +208,7 @@ class Boxes:
             on = np.broadcast_to(self.known.array(mask.condition), dims).reshape(-1)[box.rows]
             return self.kept(box, on == mask.on)
         if not self.values:
-            return self._counted(box, True)
+            return self._computed(box)
         read = self.reader.read(mask.condition, box.rows, dims)
         value = times(box.value, replace(mask, condition=read))
         return None if value is None else replace(box, value=value)
@@ -216,8 +216,9 @@ class Boxes:
     # ------------------------------------------------------------ boxes of one place
     def merged(self, found: Sequence[Box]) -> list[Box]:
         """Boxes of the same places as one."""
+        found = [b for b in found if b.size]
         if len(found) < 2:
-            return list(found)
+            return found
         values: dict[tuple[int, int], list[Box]] = {}
         for box in self._apart([self._ordered(b) for b in found]):
             values.setdefault((id(box.rows), id(box.cols)), []).append(box)
@@ -226,8 +227,9 @@ class Boxes:
     def _sum(self, same: Sequence[Box]) -> Box | None:
         if len(same) == 1:
             return same[0]
-        if not self.values:
-            return next((b for b in same if b.value is None), same[0])
+        for box in same:
+            if box.value is None:
+                return box
         value = total([b.value for b in same])
         return None if value is None or number_in(value) == 0 else replace(same[0], value=value)
 
@@ -275,6 +277,10 @@ class Boxes:
                 if (id(one[0]), id(one[1])) in places:
                     return axis
         return None
+
+
+def _is_number(factor: Factor) -> bool:
+    return not isinstance(factor, UOp) or number_in(factor) is not None
 
 
 def strides(dims: Dims) -> list[int]:

@@ -62,7 +62,7 @@ class Propagation:
             if u in self.found or not u.dtype.is_float or u.op in walk.ZERO:
                 continue
             if any([self.found.get(s) for s in operands(u)]) and size(u):
-                made = self._rule(u)
+                made = [b for b in self._rule(u) if b.size]
                 if made:
                     self.found[u] = made
         return [self.found.get(u, []) for u in outputs]
