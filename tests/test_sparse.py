@@ -195,6 +195,24 @@ def test_the_boxes_of_a_band_are_as_many_at_any_length() -> None:
     assert len(counts) == 1
 
 
+def test_sums_that_share_work_with_entries() -> None:
+    """A parameter that all elements read has one sum, over rows that the other entries' kernel
+    stores: it computes nothing twice."""
+    n = 64
+    x, p = uopc.param("x", (n,), F8), uopc.param("p", (), F8)
+    loss = ((x * p).sin() * x).sum() + ((x * p).cos() * p).sum()
+    at, q = RNG.uniform(-1, 1, n), 0.7
+    made = uopc.hessian(loss, [x, p], format="csc", part="lower", mode="direct")
+    program = uopc.compile(made, inputs=[x, p])
+    dense_ = uopc.hessian(loss, [x, p])
+    xx, xp, _, pp = uopc.compile([*dense_[0], *dense_[1]], inputs=[x, p])(at, q)
+    want = np.zeros((n + 1, n + 1))
+    want[:n, :n], want[n, :n], want[n, n] = xx, xp, pp
+    np.testing.assert_allclose(made.todense(program(at, q)), want, rtol=1e-10)
+    assert made.nnz == 2 * n + 1
+    assert len(program.kernels) == 3
+
+
 def test_what_is_written_element_by_element_is_rolled() -> None:
     """A loop in Python over stages has the boxes of one stage."""
     x = uopc.param("x", (3 * 40,), F8)

@@ -154,14 +154,15 @@ class Boxes:
         first = self.moved(box, grid.reshape(-1))
         assert first is not None
         more = [(d, s) for d, s, n in zip(dims, far, still) if n != d]
-        return self.repeated(first, more) if more else first
+        return self.repeated(self.settled(first), more) if more else first
 
     def settled(self, box: Box) -> Box:
-        """The values added up along axes that neither rows nor columns depend on."""
-        still = [
-            axis for axis in range(box.rows.ndim)
-            if all([(a == a.take([0], axis)).all() for a in (box.rows, box.cols)])
-        ]  # fmt: skip
+        """The values added up along axes that neither rows nor columns depend on.
+
+        Sums wait for it until they are multiplied: those that are added to each other are one sum.
+        """
+        axes = range(box.rows.ndim)
+        still = [axis for axis in axes if _is_still(box.rows, axis) and _is_still(box.cols, axis)]
         if not still:
             return box
         value = box.value
@@ -187,9 +188,11 @@ class Boxes:
             if left is None:
                 return None
             box = left
-        if not self.values and not _is_number(factor):
-            return self._computed(box)
-        if box.value is None:
+        if not _is_number(factor):
+            box = self.settled(box)
+            if not self.values:
+                return self._computed(box)
+        elif box.value is None:
             return box
         scale = self.reader.read(factor, box.rows, dims) if isinstance(factor, UOp) else factor
         value = times(box.value, scale)
@@ -207,6 +210,7 @@ class Boxes:
         if mask.condition in self.known:
             on = np.broadcast_to(self.known.array(mask.condition), dims).reshape(-1)[box.rows]
             return self.kept(box, on == mask.on)
+        box = self.settled(box)
         if not self.values:
             return self._computed(box)
         read = self.reader.read(mask.condition, box.rows, dims)
@@ -277,6 +281,12 @@ class Boxes:
                 if (id(one[0]), id(one[1])) in places:
                     return axis
         return None
+
+
+def _is_still(places: Places, axis: int) -> bool:
+    """Whether places do not change along an axis; the first two tell most that do."""
+    ends = places.take([0, 1], axis).reshape(-1)
+    return bool(ends[0] == ends[-1]) and bool((places == places.take([0], axis)).all())
 
 
 def _is_number(factor: Factor) -> bool:

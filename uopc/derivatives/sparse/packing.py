@@ -12,7 +12,7 @@ import numpy.typing as npt
 from uopc.derivatives import gather
 from uopc.derivatives.sparse.boxes import Box, Boxes
 from uopc.derivatives.sparse.reading import Dims, Places, guarded
-from uopc.derivatives.values import fit, number_in
+from uopc.derivatives.values import filled, fit, number_in, part
 from uopc.ir.builder import alu, fold, leaves, movement, operands
 from uopc.ir.core import shapes
 from uopc.ir.core.dtypes import DType
@@ -44,49 +44,105 @@ def by_shape(boxes: Sequence[Box]) -> list[int]:
 def packed(boxes: Sequence[Box], dtype: DType, in_order: bool = False) -> Packed:
     """The values of boxes, which have some, in one vector.
 
-    Boxes of one shape are rows of a STACK, stored: their kernel computes once what they share.
-    Numbers are a constant array, with each of them once; with `in_order` as often as they are
-    entries, so that the vector has the values of boxes in the order of `by_shape` as they are.
+    Boxes of one shape are rows of a STACK, stored: their kernel computes once what they share. A
+    sum over an array of such a shape is taken of one more row. Numbers are a constant array, with
+    each of them once; with `in_order` as often as they are entries, so that the vector has the
+    values of boxes in the order of `by_shape`.
     """
-    groups: dict[Dims, dict[int, UOp]] = {}
-    numbers: dict[int, float] = {}
-    for i, box in enumerate(boxes):
-        assert box.value is not None
-        number = number_in(box.value)
-        if number is None:
-            value = fit(fold.cast(box.value, dtype), box.rows.shape)
-            groups.setdefault(box.rows.shape, {})[i] = value
-        else:
-            numbers[i] = number
-    places: list[Places] = [np.zeros(0, np.int64)] * len(boxes)
-    parts: list[UOp] = []
-    unique = sorted(set(numbers.values()))
-    at = 0
-    for dims, members in groups.items():
-        rows, n = list(members.values()), math.prod(dims)
-        if len(groups) == 1 and not in_order and len(unique) <= len(rows):
-            # As more rows, few numbers need no other part, and no copy that joins the parts.
-            for i, number in numbers.items():
-                places[i] = np.full(boxes[i].size, (len(rows) + unique.index(number)) * n)
-            rows += [leaves.full(leaves.const(dtype, number), dims) for number in unique]
-            numbers = {}
-        whole = movement.stack(*rows) if len(rows) > 1 else rows[0]
-        parts.append(movement.reshape(whole.contiguous(), (n * len(rows),)))
-        for i in members:
-            places[i] = np.arange(at, at + n)
-            at += n
-    if numbers and in_order:
-        repeated = [np.full(boxes[i].size, number) for i, number in numbers.items()]
-        parts.append(operands.constant(np.concatenate(repeated).astype(dtype.numpy)))
-        for i in numbers:
-            places[i] = np.arange(at, at + boxes[i].size)
-            at += boxes[i].size
-    elif numbers:
-        parts.append(operands.constant(np.asarray(unique, dtype.numpy)))
-        for i, number in numbers.items():
-            places[i] = np.full(boxes[i].size, at + unique.index(number))
+    made = _Packing(boxes, dtype)
+    for dims in list(made.groups):
+        made.add_group(dims, with_numbers=len(made.groups) == 1 and not in_order)
+    made.add_sums()
+    made.add_numbers(in_order)
+    parts = made.parts
     vector = movement.cat(*parts, axis=0).contiguous() if len(parts) > 1 else parts[0]
-    return Packed(vector, places)
+    return Packed(vector, made.places)
+
+
+class _Packing:
+    """Parts of a vector, and where the entries of each box lie in it."""
+
+    def __init__(self, boxes: Sequence[Box], dtype: DType) -> None:
+        self.boxes, self.dtype = boxes, dtype
+        self.groups: dict[Dims, dict[int, UOp]] = {}  # by shape: the values of boxes
+        self.numbers: dict[int, float] = {}
+        self.summed: dict[Dims, dict[int, UOp]] = {}  # by shape of what they add up: sums
+        self.parts: list[UOp] = []
+        self.places: list[Places] = [np.zeros(0, np.int64)] * len(boxes)
+        self._totals: dict[int, UOp] = {}
+        self._at = 0
+        values = [filled(b.value, like=leaves.const(dtype, 0)) for b in boxes]
+        shapes_of = {b.rows.shape for b, v in zip(boxes, values) if number_in(v) is None}
+        for i, (box, value) in enumerate(zip(boxes, values)):
+            number, value = number_in(value), fold.cast(value, dtype)
+            reduce = _sum_in(value)
+            if number is not None:
+                self.numbers[i] = number
+            elif reduce is not None and shapes.shape(reduce.src[0]) in shapes_of:
+                dims: Dims = shapes.shape(reduce.src[0])
+                self.summed.setdefault(dims, {})[i] = reduce
+            else:
+                full = fit(value, box.rows.shape)
+                self.groups.setdefault(box.rows.shape, {})[i] = full
+        for dims in [d for d in self.summed if d not in self.groups]:
+            self.groups[dims] = {}
+
+    def _place(self, i: int, size: int) -> None:
+        self.places[i] = np.arange(self._at, self._at + size)
+        self._at += size
+
+    def add_group(self, dims: Dims, with_numbers: bool) -> None:
+        """The boxes of one shape; few numbers are more rows, and need no part of their own."""
+        members, summed = self.groups[dims], self.summed.get(dims, {})
+        rows, n, first = list(members.values()), math.prod(dims), self._at
+        for i in members:
+            self._place(i, n)
+        rows += [u.src[0] for u in summed.values()]
+        unique = sorted(set(self.numbers.values()))
+        if with_numbers and len(unique) <= len(rows):
+            for i, number in self.numbers.items():
+                place = first + (len(rows) + unique.index(number)) * n
+                self.places[i] = np.full(self.boxes[i].size, place)
+            rows += [leaves.full(leaves.const(self.dtype, number), dims) for number in unique]
+            self.numbers = {}
+        whole = movement.reshape(movement.stack(*rows), (len(rows), *dims)).contiguous()
+        for k, (i, u) in enumerate(summed.items()):
+            row = movement.reshape(
+                part(whole, [len(members) + k, *[0] * len(dims)], [1, *dims]), dims
+            )
+            self._totals[i] = movement.reduce(row, "add", u.arg.axes)
+        self.parts.append(movement.reshape(whole, (n * len(rows),)))
+        self._at = first + n * len(rows)
+
+    def add_sums(self) -> None:
+        """The sums of rows that are stored."""
+        for i, total in self._totals.items():
+            n = self.boxes[i].size
+            self.parts.append(movement.reshape(total, (n,)))
+            self._place(i, n)
+
+    def add_numbers(self, in_order: bool) -> None:
+        """The numbers that are no rows."""
+        if not self.numbers:
+            return
+        if in_order:
+            repeated = [np.full(self.boxes[i].size, number) for i, number in self.numbers.items()]
+            values = np.concatenate(repeated)
+            for i in self.numbers:
+                self._place(i, self.boxes[i].size)
+        else:
+            values = np.unique(list(self.numbers.values()))
+            for i, number in self.numbers.items():
+                place = self._at + int(np.searchsorted(values, number))
+                self.places[i] = np.full(self.boxes[i].size, place)
+        self.parts.append(operands.constant(values.astype(self.dtype.numpy)))
+
+
+def _sum_in(value: UOp) -> UOp | None:
+    """The REDUCE by add that a value is, in some shape."""
+    while value.op is Ops.RESHAPE:
+        value = value.src[0]
+    return value if value.op is Ops.REDUCE and value.arg.op == "add" else None
 
 
 def sums(tools: Boxes, vector: UOp, places: Places, targets: Places, n: int) -> UOp:

@@ -65,7 +65,7 @@ class Propagation:
                 made = [b for b in self._rule(u) if b.size]
                 if made:
                     self.found[u] = made
-        return [self.found.get(u, []) for u in outputs]
+        return [[self.tools.settled(b) for b in self._of(u)] for u in outputs]
 
     def _of(self, u: UOp) -> list[Box]:
         return self.found.get(u, [])
@@ -137,7 +137,7 @@ class Propagation:
             made = self.tools.scaled(box, factor, dims)
             moved = None if made is None else self.tools.moved(made, table)
             if moved is not None:
-                out.append(self.tools.settled(moved))
+                out.append(moved)
         return self.tools.merged(out)
 
     def _running_sum(self, u: UOp) -> list[Box]:
@@ -221,7 +221,7 @@ class Propagation:
                 here = here & movement.reshape(valid, one)
                 value = alu.where(here, value, leaves.const(value.dtype, 0))
             out.append(self.tools.box(rows, np.broadcast_to(box.cols, grid), value))
-        return self.tools.merged([self.tools.settled(b) for b in out])
+        return self.tools.merged(out)
 
     def _dense(self, u: UOp, rule: Rule) -> list[Box]:
         """All columns of the operands in all rows, by tangents of the columns side by side.
