@@ -58,7 +58,7 @@ def _filled_storage(call: UOp) -> list[UOp]:
 def params(body: UOp) -> list[UOp]:
     """The params of a body, without those of bodies inside of it."""
     nodes = calls.graph_order(body.src, _outside_bodies)
-    return [u for u in nodes if u.op is Ops.PARAM and u.arg.slot >= _FIRST_SLOT]
+    return [u for u in nodes if u.op is Ops.PARAM and is_slot(u)]
 
 
 def _outside_bodies(u: UOp) -> list[UOp]:
@@ -68,6 +68,16 @@ def _outside_bodies(u: UOp) -> list[UOp]:
 def slot_of(param: UOp) -> int:
     """Which argument of a body a param is."""
     return int(param.arg.slot) % _SLOTS
+
+
+def is_slot(param: UOp) -> bool:
+    """Whether a param is one of a body."""
+    return int(param.arg.slot) >= _FIRST_SLOT
+
+
+def level_of(param: UOp) -> int:
+    """How deep the bodies are that the body of a param has in it."""
+    return int(param.arg.slot) // _SLOTS
 
 
 def results(body: UOp, arguments: Sequence[UOp]) -> list[UOp]:

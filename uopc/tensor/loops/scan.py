@@ -2,15 +2,17 @@
 
     for t < n:  carry, y[t] = body(carry, x[t], constants)
 
-A loop is one kernel. If the body is small, what is carried stays in registers and every element is
-spelled out; else it is in memory, and each sum of the body is stored before it is used.
+A loop is one kernel, with the loops in its body. If the body is small and has none, what is carried
+stays in registers and every element is spelled out; else it is in memory, and each sum of the body
+is stored before it is used.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from uopc.errors import Unsupported
@@ -61,15 +63,38 @@ def while_loop(body: UOp, first: Sequence[UOp], constants: Sequence[UOp]) -> lis
     `body`: a FUNCTION of the carried values and constants that gives the next carried values.
     """
     if _has_kernels(body):
-        raise Unsupported("a while_loop around another loop, a sort or a kernel")
+        raise Unsupported("a while_loop around a sort or a kernel")
     made = _Loop(body, first, (), constants, None).results()
     given = (body, *first, *constants)
     return [primitive(u, "while", *given, details=(i, len(first))) for i, u in enumerate(made)]
 
 
 def _has_kernels(body: UOp) -> bool:
-    nodes = calls.graph_order(rebuild.without_primitives(body).src)
-    return any([u.op is Ops.CALL for u in nodes])
+    """True if other kernels than those of loops are in a body."""
+    nodes = _order(_plain(body).src)
+    return any([u.op is Ops.CALL or (_is_loop(u) and _has_kernels(u.src[1])) for u in nodes])
+
+
+def _is_loop(u: UOp) -> bool:
+    return u.op is Ops.PRIMITIVE and u.arg.name in ("scan", "while")
+
+
+def _plain(body: UOp) -> UOp:
+    """A body without PRIMITIVEs but the loops in it."""
+
+    def change(u: UOp, src: Values) -> UOp | None:
+        return src[0] if u.op is Ops.PRIMITIVE and not _is_loop(u) else None
+
+    return rebuild.rewritten(body, change)
+
+
+def _order(roots: Iterable[UOp]) -> list[UOp]:
+    """The nodes of a body. A loop in it is a node: its kernel is not looked at."""
+
+    def sources(u: UOp) -> Sequence[UOp]:
+        return u.src[2:] if _is_loop(u) else calls.operands(u)
+
+    return calls.graph_order(roots, sources)
 
 
 def _written_out(
@@ -78,7 +103,7 @@ def _written_out(
 ) -> list[UOp]:  # fmt: skip
     """The steps one after another: a kernel cannot call the kernels of the body."""
     if not isinstance(length, int):
-        raise Unsupported("a loop of a symbolic length around another loop, a sort or a kernel")
+        raise Unsupported("a loop of a symbolic length around a sort or a kernel")
     nodes = calls.graph_order(body.src)
     slots = bodies.params(body)
     own = [u for u in nodes if u.op is Ops.BUFFER]  # each step has storage of its own
@@ -106,7 +131,7 @@ class _Loop:
         self, body: UOp, first: Sequence[UOp], xs: Sequence[UOp], constants: Sequence[UOp],
         length: Dim | None, reverse: bool = False,
     ) -> None:  # fmt: skip
-        self.body, self.length, self.count = rebuild.without_primitives(body), length, len(first)
+        self.body, self.length, self.count = _plain(body), length, len(first)
         self.storage: list[UOp] = []
         self.finals = [self.new(shapes.shape(v), v.dtype) for v in first]
         outputs = body.src[self.count :]
@@ -114,11 +139,8 @@ class _Loop:
         self.first = [self._given(v) for v in first]
         self.xs = [self._given(v) for v in xs]
         self.constants = [self._given(v) for v in constants]
-        self.at = leaves.dim_uop(0)  # the element of xs and of results
-        if length is not None:
-            self._step = kernel.range(length, 0)
-            last = leaves.dim_uop(length) - 1
-            self.at = last - self._step if reverse else self._step
+        self.reverse = reverse
+        self.at: UOp  # the element of xs and of results
 
     def new(self, dims: Shape, dtype: Any) -> UOp:
         return self._param(creation.buffer(dims, dtype))
@@ -132,20 +154,6 @@ class _Loop:
         slot = len(self.storage) - 1
         return creation.kernel_param(slot, shapes.shape(storage), storage.dtype)
 
-    def ranges(self, going: Callable[..., UOp]) -> Values:
-        """The ranges around the body. `going`: the last carried value after effects.
-
-        Of a loop that a value ends: 1, 2, 4, … iterations as long as it holds, in each of which the
-        body runs if it holds.
-        """
-        if self.length is not None:
-            return (self._step,)
-        power = kernel.range(_POWERS, (0, 0))
-        one = leaves.const(dtypes.int64, 1)
-        count = alu.alu(one, Ops.SHL, power.cast(dtypes.int64)).cast(dtypes.index)
-        times = kernel.range(alu.where(going(power), count, leaves.dim_uop(0)), (0, 1))
-        return (power, times, kernel.range(going(power, times).cast(dtypes.index), (0, 2)))
-
     def results(self) -> list[UOp]:
         """What is in the storage of the results when the kernel has run."""
         small = _registers(self.body, self.count)
@@ -158,7 +166,9 @@ class _Loop:
 
 def _registers(body: UOp, count: int) -> bool:
     """True if a body can be spelled out: its sizes are known, and no place is computed."""
-    nodes = calls.graph_order(body.src)
+    nodes = _order(body.src)
+    if any([_is_loop(u) for u in nodes]):
+        return False
     if any([not isinstance(d, int) for u in nodes for d in shapes.shape(u)]):
         return False
     if any([u.op in (Ops.INDEX, Ops.CALL, Ops.AFTER, Ops.ACCUMULATE) for u in nodes]):
@@ -170,6 +180,26 @@ def _registers(body: UOp, count: int) -> bool:
 
 def _places(dims: Shape) -> list[tuple[int, ...]]:
     return list(itertools.product(*[range(int(d)) for d in dims]))
+
+
+def _ranges(
+    length: Dim | None, axis: int, reverse: bool, going: Callable[..., UOp]
+) -> tuple[Values, UOp]:
+    """The ranges around a body, and the element of xs that it takes. `going`: the last carried
+    value after effects.
+
+    Without a length: 1, 2, 4, … iterations as long as the value holds, in each of which the body
+    runs if it holds.
+    """
+    if length is not None:
+        step = kernel.range(length, axis)
+        return (step,), leaves.dim_uop(length) - 1 - step if reverse else step
+    power = kernel.range(_POWERS, (axis, 0))
+    one = leaves.const(dtypes.int64, 1)
+    count = alu.alu(one, Ops.SHL, power.cast(dtypes.int64)).cast(dtypes.index)
+    times = kernel.range(alu.where(going(power), count, leaves.dim_uop(0)), (axis, 1))
+    once = kernel.range(going(power, times).cast(dtypes.index), (axis, 2))
+    return (power, times, once), once
 
 
 def _ended(effect: UOp, ranges: Values) -> UOp:
@@ -200,7 +230,7 @@ class _InRegisters(Elements):
         loop, outputs = self._loop, self._loop.body.src
         begun = self._stores(self._carried, loop.first)
         going = lambda *effects: self._element(loop.count - 1, 0, *begun, *effects)  # noqa: E731
-        ranges = loop.ranges(going)
+        ranges, loop.at = _ranges(loop.length, 0, loop.reverse, going)
         self._now = (*begun, *ranges)
         wanted = [[(u, p) for p in _places(shapes.shape(u))] for u in outputs]
         found = [
@@ -273,6 +303,16 @@ class _InRegisters(Elements):
 
 
 # ---------------------------------------------------------------- in memory
+@dataclass
+class _Scope:
+    """What the arguments of a body are: storage, or values of the body around it."""
+
+    finals: list[UOp]
+    xs: Sequence[UOp]
+    constants: Sequence[UOp]
+    at: UOp
+
+
 class _InMemory(Elements):
     """Carried values are arrays. Statements run in the order in which they are made."""
 
@@ -280,34 +320,87 @@ class _InMemory(Elements):
         super().__init__(itertools.count(1))
         self._loop = loop
         self._now: Values = ()
-        self._sums: dict[UOp, UOp] = {}  # each REDUCE of the body, by its storage
+        self._scopes: dict[int, _Scope] = {}  # by the level of a body
+        # The storage of each REDUCE and each loop of the bodies so far.
+        self._stored: dict[UOp, UOp] = {}
 
     def effects(self) -> Values:
         """The loop, after the first values are in the storage of the final ones."""
-        loop, outputs = self._loop, self._loop.body.src
-        for final, first in zip(loop.finals, loop.first):
+        loop = self._loop
+        finals = [self._temporary(u) if shapes.shape(u) == () else u for u in loop.finals]
+        for final, first in zip(finals, loop.first):
             self._copy(final, first)
-        begun = self._now
+        scope = _Scope(finals, loop.xs, loop.constants, leaves.dim_uop(0))
+        self._run(loop.body, scope, loop.stacks, (loop.length, 0, loop.reverse))
+        for result, final in zip(loop.finals, finals):
+            if result is not final:
+                self._copy(result, final)
+        return self._now
+
+    def _run(
+        self, body: UOp, scope: _Scope, stacks: Sequence[UOp], how: tuple[Dim | None, int, bool]
+    ) -> None:
+        """The statements of a loop, whose first values are in the storage of the final ones."""
+        begun, count, around = self._now, len(scope.finals), dict(self._stored)
         going = lambda *effects: movement.index(  # noqa: E731
-            kernel.after(loop.finals[-1], *begun, *effects)
+            kernel.after(scope.finals[-1], *begun, *effects)
         )
-        ranges = loop.ranges(going)
+        ranges, scope.at = _ranges(*how, going)
         self._now = (*begun, *ranges)
-        for u in calls.graph_order(outputs):
+        for u in bodies.params(body):
+            self._scopes[bodies.level_of(u)] = scope
+        inner: dict[Any, list[UOp]] = {}
+        for u in _order(body.src):
             if u.op is Ops.REDUCE:
-                storage = self._temporary(u)
-                self._statement(storage, (), u)
-                self._sums[u] = storage
-        others = [self._temporary(u) for u in outputs[: loop.count]]
-        for other, u in zip(others, outputs):
-            self._statement(other, (), u)
-        for stack, u in zip(loop.stacks, outputs[loop.count :]):
-            self._statement(stack, (loop.at,), u)
-        for final, other in zip(loop.finals, others):
+                self._stored[u] = self._stored_value(u)
+            elif _is_loop(u):
+                key = (u.arg.name, u.arg.details[1:], u.src[1:])
+                if key not in inner:
+                    inner[key] = self._inner(u)
+                self._stored[u] = inner[key][u.arg.details[0]]
+        others = [self._stored_value(u) for u in body.src[:count]]
+        for stack, u in zip(stacks, body.src[count:]):
+            self._statement(stack, (scope.at,), u)
+        for final, other in zip(scope.finals, others):
             self._copy(final, other)
-        return (_ended(self._now[0], ranges),)
+        self._now = (_ended(self._now[0], ranges),)
+        self._stored = around  # another body may have the same nodes
+
+    def _inner(self, u: UOp) -> list[UOp]:
+        """The storage of the results of a loop in the body, after its statements."""
+        count, inputs, reverse, fixed = (*u.arg.details[1:], 0, 0, -1)[:4]
+        body, *rest = u.src[1:]
+        length: Dim | None = None
+        if u.arg.name == "scan":
+            length = fixed if fixed >= 0 else rest.pop()
+        finals = [self._stored_value(v) for v in rest[:count]]
+        given = [self._readable(v) for v in rest[count:]]
+        stacks = [
+            self._loop.new((length, *shapes.shape(v)), v.dtype)
+            for v in body.src[count:] if length is not None
+        ]  # fmt: skip
+        scope = _Scope(finals, given[:inputs], given[inputs:], leaves.dim_uop(0))
+        self._run(_plain(body), scope, stacks, (length, next(self.axes), bool(reverse)))
+        return [*finals, *stacks]
+
+    def _readable(self, value: UOp) -> UOp:
+        """A value that is read again and again: it gets storage, unless it is plain to read."""
+        inner = value
+        while inner.op.movement:
+            inner = inner.src[0]
+        if inner.op is not Ops.PARAM and inner not in self._stored:
+            self._stored[value] = self._stored_value(value)
+        return value
+
+    def _stored_value(self, value: UOp) -> UOp:
+        storage = self._temporary(value)
+        self._statement(storage, (), value)
+        return storage
 
     def _temporary(self, like: UOp) -> UOp:
+        """Storage for a value: a register if it is one number."""
+        if shapes.shape(like) == ():
+            return creation.buffer((), like.dtype, "reg")
         return self._loop.new(shapes.shape(like), like.dtype)
 
     def _statement(self, storage: UOp, lead: Index, value: UOp) -> None:
@@ -332,20 +425,26 @@ class _InMemory(Elements):
 
     def step(self, key: Key) -> UOp | Needs:
         u, index, guard = key
-        if u in self._sums:
-            return _element(kernel.after(self._sums[u], *self._now), index, guard)
+        if u in self._stored:
+            return _element(kernel.after(self._stored[u], *self._now), index, guard)
         return super().step(key)
 
     def read(self, u: UOp, index: Index, guard: UOp) -> UOp | Needs:
         if u.op is not Ops.PARAM:
             raise Unsupported(f"a loop over {u.op.name}{made_at(u)}")
-        loop, slot = self._loop, bodies.slot_of(u)
-        if slot < loop.count:
-            return _element(kernel.after(loop.finals[slot], *self._now), index, guard)
-        slot -= loop.count
-        if slot < len(loop.xs):
-            return _element(loop.xs[slot], (loop.at, *index), guard)
-        return _element(loop.constants[slot - len(loop.xs)], index, guard)
+        if not bodies.is_slot(u):  # storage of the kernel
+            return _element(u, index, guard)
+        scope, slot = self._scopes[bodies.level_of(u)], bodies.slot_of(u)
+        finals, xs = scope.finals, scope.xs
+        if slot < len(finals):
+            return _element(kernel.after(finals[slot], *self._now), index, guard)
+        slot -= len(finals)
+        if slot < len(xs):
+            return self._given(xs[slot], (scope.at, *index), guard)
+        return self._given(scope.constants[slot - len(xs)], index, guard)
+
+    def _given(self, value: UOp, index: Index, guard: UOp) -> Needs:
+        return (yield [(value, index, guard)])[0]
 
 
 def _element(storage: UOp, index: Index, guard: UOp) -> UOp:
