@@ -279,6 +279,11 @@ def test_sparsities() -> None:
     assert s != s.csc()
     assert s.spy() == "·█\n·█\n█·"
     np.testing.assert_array_equal(s.todense(), [[0, 1], [0, 1], [1, 0]])
+    matrix = scipy.sparse.random_array((5, 4), density=0.4, rng=np.random.default_rng(1))
+    assert Sparsity.of(matrix.tocsr()) == Sparsity.of(matrix.toarray())
+    assert Sparsity.of(matrix, "csr").indptr.tolist() == matrix.tocsr().indptr.tolist()
+    with pytest.raises(uopc.UserError, match=r"2 dimensions, got 1"):
+        Sparsity.of(np.ones(3))
     with pytest.raises(uopc.UserError, match=r"no indptr"):
         _ = s.indptr
     with pytest.raises(uopc.UserError, match=r"a row is outside of 0\.\.2"):

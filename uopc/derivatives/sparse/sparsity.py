@@ -50,6 +50,22 @@ class Sparsity:
     def __repr__(self) -> str:
         return f"<Sparsity {self.shape[0]}x{self.shape[1]}, {self.nnz} entries, {self.format}>"
 
+    @classmethod
+    def of(cls, matrix: Any, format: Format = "csc") -> Sparsity:
+        """Where a matrix has entries: one of SciPy, its explicit zeros too, or an array.
+
+        >>> uopc.Sparsity.of(np.eye(3)[:, :2])
+        <Sparsity 3x2, 2 entries, csc>
+        """
+        if hasattr(matrix, "tocoo"):
+            found = matrix.tocoo()
+            return cls(found.row, found.col, matrix.shape).to(format)
+        dense = np.asarray(matrix)
+        if dense.ndim != 2:
+            raise UserError(f"Sparsity: a matrix has 2 dimensions, got {dense.ndim}")
+        row, col = np.nonzero(dense)
+        return cls(row, col, (dense.shape[0], dense.shape[1])).to(format)
+
     @property
     def nnz(self) -> int:
         """The number of entries."""
