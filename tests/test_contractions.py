@@ -480,3 +480,48 @@ def test_copies_of_what_is_unrolled_stay_few():
     wanted += np.einsum("nchw,oc->nohw", arrays["x"][:, :, ::2, ::2], arrays["s"][:, :, 0, 0])
     got = uopc.compile(graph, verify=True)(**arrays)
     np.testing.assert_allclose(got, np.maximum(wanted, 0), rtol=1e-4, atol=1e-3)
+
+
+def put_side_by_side(h):
+    """(batch, heads, rows, width) → (batch, rows, heads · width)"""
+    b, n, t, d = h.shape
+    axes = (0, 2, 1, 3)
+    moved = h.permute(axes) if isinstance(h, uopc.UOp) else h.transpose(axes)
+    return moved.reshape(b, t, n * d)
+
+
+@settings(max_examples=15, deadline=None)
+@given(SIZES, st.lists(st.tuples(SIZES, st.booleans()), min_size=2, max_size=3), SIZES,
+       st.sampled_from([1, 2]), st.sampled_from(TARGETS))  # fmt: skip
+def test_a_sum_of_products_of_any_size(m, depths, n, threads, target):
+    graph, wanted, names, arrays = uopc.zeros((m, n)), 0, [], []
+    for i, (k, turned) in enumerate(depths):
+        a, b = numbers(m, k), numbers(*((n, k) if turned else (k, n)))
+        x, y = uopc.param(f"x{i}", a.shape), uopc.param(f"y{i}", b.shape)
+        graph = graph + x @ (y.transpose() if turned else y)
+        wanted = wanted + a @ (b.T if turned else b)
+        names, arrays = [*names, x, y], [*arrays, a, b]
+    with uopc.options(target_cpu=target):
+        program = uopc.compile(graph, inputs=names, threads=threads, verify=True)
+    np.testing.assert_array_equal(program(*arrays), wanted)
+
+
+@of_a_desktop
+@pytest.mark.parametrize("terms", [1, 2, 3])
+@pytest.mark.parametrize("turned", [False, True])
+def test_each_product_of_a_sum_has_a_tile(terms, turned):
+    """Heads put side by side, times matrices: one kernel, which packs the matrix of each."""
+    heads = [numbers(2, 4, 64, 32) for _ in range(terms)]
+    weights = [numbers(128, 128) for _ in range(terms)]
+    names = [uopc.param(f"h{i}", (2, 4, 64, 32)) for i in range(terms)]
+    names += [uopc.param(f"w{i}", (128, 128)) for i in range(terms)]
+    graph, wanted = uopc.zeros((2, 64, 128)), 0
+    for h, w, x, y in zip(names, names[terms:], heads, weights):
+        graph = graph + put_side_by_side(h) @ (w.transpose() if turned else w)
+        wanted = wanted + put_side_by_side(x) @ (y.T if turned else y)
+    program = uopc.compile(graph, inputs=names, threads=1, verify=True)
+    np.testing.assert_array_equal(program(*heads, *weights), wanted)
+    (kernel,) = program.kernels
+    ops = [o.op for o in kernel.opts]
+    assert not turned or ops.count("PACK") == terms
+    assert "UNROLL" not in ops  # no lanes along the sums

@@ -10,7 +10,8 @@ noticeable share of the time, so several panels are packed at once, from longer 
 
 from __future__ import annotations
 
-from uopc.ir.core import ranges
+from uopc.ir.core import ranges, walk
+from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.passes.optimize.opts import packing
 from uopc.passes.optimize.schedule import thresholds, transposes
@@ -49,10 +50,11 @@ def block(
 
 
 def pack(s: Scheduler, lane: UOp, at: UOp, panels: bool) -> None:
-    """Pack the operand of these lanes before a loop around them, one panel or several `panels`. The
-    fill is in lanes, and its panels are inside of its rows, which are then read in long runs."""
-    reads = enumerate(packing.operands(s.kernel))
-    n = next((n for n, (value, _) in reads if lane in ranges.ranges(value)), None)
+    """Pack the next operand of these lanes before a loop around them, one panel or several
+    `panels`. The fill is in lanes, and its panels are inside of its rows, which are then read in
+    long runs."""
+    reads = [lane in ranges.ranges(v) and not _is_tile(v) for v, _ in packing.operands(s.kernel)]
+    n = next((n for n, wanted in enumerate(reads) if wanted), None)
     fill = [] if n is None else s.added("PACK", at, n)
     if not fill:
         return
@@ -73,3 +75,11 @@ def pack(s: Scheduler, lane: UOp, at: UOp, panels: bool) -> None:
         copies = max(n for n in range(1, thresholds.TILE_VECTORS + 1) if count % n == 0)
         if copies > 1:
             s.attempt("UPCAST", vectors, copies)
+
+
+def _is_tile(value: UOp) -> bool:
+    """True if an operand is read from a tile: it is packed."""
+    if value.op is not Ops.INDEX:
+        return False
+    below = walk.toposort(value.src[0])
+    return any([u.op is Ops.BUFFER and u.arg.space != "global" for u in below])

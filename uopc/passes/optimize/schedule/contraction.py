@@ -29,7 +29,8 @@ from uopc.passes.optimize.schedule.scheduler import Scheduler
 class _Contraction:
     """Σ a·b over reduce loops. `lane`, which only b reads, gets the lanes; b's vectors then serve
     several iterations of `row`, which only a reads, or along which b's windows overlap. `depth`
-    reduces are alive at once: this one, and those that combine its sums."""
+    reduces are alive at once: this one, and those that combine its sums. `beside`: contractions
+    with the same lanes and rows in the same kernel, whose sums are added to these."""
 
     reduce: UOp
     a: UOp
@@ -37,6 +38,7 @@ class _Contraction:
     lane: UOp
     row: UOp
     depth: int
+    beside: tuple[_Contraction, ...] = ()
 
 
 def choose(s: Scheduler) -> bool:
@@ -48,7 +50,7 @@ def choose(s: Scheduler) -> bool:
         c = _only(k)
     if c is None:
         return False
-    plain = c.depth == 1 and _is_plain(c.a) and _is_plain(c.b)
+    plain = c.depth == 1 and not c.beside and _is_plain(c.a) and _is_plain(c.b)
     if plain and column_sums.cut_sum(s, k, c.reduce, (c.row, c.lane)):
         for _ in range(2):  # the blocks that are added to the sums in memory, and the rest
             k = s.facts
@@ -81,7 +83,7 @@ def _tile(s: Scheduler, k: KernelFacts, c: _Contraction) -> None:
     """The register tile of one contraction, with its operands packed if that pays."""
     target = s.target
     lanes = target.lanes(c.reduce.dtype.bits)
-    packs = _is_packed(k, c, target.l2_bytes)
+    packs = any([_is_packed(k, each, target.l2_bytes) for each in (c, *c.beside)])
     height, vectors, _ = _register_tile(s, k, c, length_of(c.lane), packs)
     if not _is_plain(c.a):
         c = replace(c, row=_row_block(s, c))
@@ -99,7 +101,8 @@ def _tile(s: Scheduler, k: KernelFacts, c: _Contraction) -> None:
         if at is not None and _is_plain(c.a) and not windows:
             at = cache_blocking.block(s, part, at, height, *sizes)
         if at is not None:
-            cache_blocking.pack(s, part, at, panels=at is not first)
+            for _ in (c, *c.beside):
+                cache_blocking.pack(s, part, at, panels=at is not first)
     for q in rows:
         _tile_rows(s, s.inner(q), height)
 
@@ -122,7 +125,8 @@ def _join_rows(s: Scheduler, k: KernelFacts, c: _Contraction) -> bool:
     only_b = ranges.ranges(c.b) - ranges.ranges(c.a)
     outer = [r for r in k.outputs if r in only_b and k.written[0].stride(r) == length_of(c.lane)]
     rows, columns = length_of(outer[0]) if outer else None, length_of(c.lane)
-    if len(outer) != 1 or rows is None or columns is None or c.depth > 1 or c.row in only_b:
+    several = c.depth > 1 or c.beside
+    if len(outer) != 1 or rows is None or columns is None or several or c.row in only_b:
         return False
     near = _bytes_apart(k, c.b, c.lane) == c.b.dtype.itemsize
     fill = rows * columns * (thresholds.JOINED_FILL if near else thresholds.JOINED_GATHER)
@@ -141,15 +145,33 @@ def _contraction_at(k: KernelFacts, written: Access) -> _Contraction | None:
     loops = [r for r in k.outputs if r.arg.kind == "loop" and r in ranges.ranges(written.node)]
     lane = next((r for r in loops if written.stride(r) == 1), None)
     reduces = [u for u in k.reduces if lane in ranges.ranges(u)]
-    if lane is None or not reduces or not all(reduces[0] in walk.toposort(u) for u in reduces):
+    if lane is None or not reduces:
         return None
-    u = reduces[0]  # the others, if any, combine its sums: a maximum over a window, say
+    if all(reduces[0] in walk.toposort(u) for u in reduces):
+        # The others, if any, combine its sums: a maximum over a window, say.
+        return _contraction_of(k, reduces[0], lane, len(reduces))
+    return _side_by_side(k, reduces, lane)
+
+
+def _side_by_side(k: KernelFacts, reduces: list[UOp], lane: UOp) -> _Contraction | None:
+    """Products of elements whose sums are added: the first, with the others `beside` it."""
+    found = [c for c in [_contraction_of(k, u, lane, 1) for u in reduces] if c is not None]
+    if len(found) < len(reduces) or any([c.row is not found[0].row for c in found]):
+        return None
+    factors = [v for c in found for v in (c.a, c.b)]
+    if not all([_is_plain(v) and set(k.outputs).isdisjoint(packing.windows(v)) for v in factors]):
+        return None
+    return replace(found[0], beside=tuple(found[1:]))
+
+
+def _contraction_of(k: KernelFacts, u: UOp, lane: UOp, depth: int) -> _Contraction | None:
+    """The contraction that a reduce is, whose lanes are those of the loop `lane`."""
     p = find_contraction(u)
     if p is None or lane not in (*p.rows, *p.columns):
         return None
     p = p.transposed() if lane in p.rows else p
     rows = _longer(p.rows) or _window_rows(k, u, p.a, p.b, lane)
-    found = _Contraction(u, p.a, p.b, lane, rows[-1], len(reduces)) if rows else None
+    found = _Contraction(u, p.a, p.b, lane, rows[-1], depth) if rows else None
     return None if found is None or _is_along_the_sum(k, found) else found
 
 
