@@ -8,9 +8,10 @@ Before (tensor)                          After (tensor)
   %5 = add %2, %4 : f32[4]
   sink %5
 
-DETACH and CONTIGUOUS_BACKWARD vanish, adjacent movement ops merge, an index of a STACK is one of
-its parts, a reduce over nothing is its identity, a large reduce to few elements is cut in two, so
-that its first half runs in parallel, and running totals become a loop or, on a GPU, sums in blocks.
+DETACH and CONTIGUOUS_BACKWARD vanish, adjacent movement ops merge, a window in one part of a
+STACK, CAT or PAD is one of that part, a reduce over nothing is its identity, a large reduce to few
+elements is cut in two, so that its first half runs in parallel, and running totals become a loop
+or, on a GPU, sums in blocks.
 """
 
 from __future__ import annotations
@@ -67,9 +68,8 @@ def canonicalize(graph: UOp, context: Context) -> UOp:
             return src[0]
         if u.op is Ops.CAT:
             return _without_empty_parts(u, src)
-        if u.op is Ops.SHRINK and src[0].op is Ops.STACK:
-            empty = _emptied(u, src)
-            return _part_of_stack(u, src[0]) if empty is None else empty
+        if u.op is Ops.SHRINK and 0 not in shapes.shape(u):
+            return movement.part_of(src[0], *shapes.window(u))
         if u.op.movement or u.op.is_alu:
             return _emptied(u, src)
         return None
@@ -109,15 +109,6 @@ def _without_empty_parts(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
     if not parts or len(parts) == len(src):
         return _emptied(u, src)
     return parts[0] if len(parts) == 1 else intern(Ops.CAT, u.dtype, parts, u.arg)
-
-
-def _part_of_stack(u: UOp, stack: UOp) -> UOp | None:
-    """(stack a, b, c)[1:2]  →  b"""
-    begins, sizes = shapes.window(u)
-    if sizes[0] != 1 or not isinstance(begins[0], int) or not 0 <= begins[0] < len(stack.src):
-        return None
-    part = movement.window(stack.src[begins[0]], begins[1:], sizes[1:])
-    return movement.reshape(part, shapes.shape(u))
 
 
 def _reduce(u: UOp, value: UOp, splits: SplitReduces | None) -> UOp | None:
