@@ -15,12 +15,12 @@ from uopc.derivatives import functions
 from uopc.derivatives.rule import OfBody, Rule
 from uopc.derivatives.values import Value, filled, fit, total
 from uopc.errors import Unsupported
-from uopc.ir.builder import alu, movement
+from uopc.ir.builder import alu, movement, rebuild
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Dim
 from uopc.ir.core.trace import made_at
-from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp, intern
 from uopc.tensor.loops import bodies, scan
 
 Nodes = list[UOp]
@@ -30,7 +30,7 @@ class _Loop:
     """The parts of a loop."""
 
     def __init__(self, details: tuple[int, ...], operands: Sequence[UOp]) -> None:
-        self.count, inputs, reverse, fixed = details[1:]
+        self.count, inputs, reverse, fixed, self.every = details[1:]
         self.reverse = bool(reverse)
         self.body, *rest = operands
         self.length: Dim = fixed if fixed >= 0 else rest.pop()
@@ -45,6 +45,32 @@ class _Loop:
     def outputs(self, carried: Nodes, elements: Nodes, constants: Nodes) -> Nodes:
         """The results of the body for these values."""
         return bodies.results(self.body, [*carried, *elements, *constants])
+
+
+    def in_segments(self, operands: Nodes) -> Nodes:
+        """The results, by a loop over segments of `every` steps, and one over the steps left."""
+        n, m = self.count, self.count + len(self.xs)
+        first, xs, constants = operands[:n], operands[n:m], operands[m:]
+        assert isinstance(self.length, int)
+        segments, rest = divmod(self.length, self.every)
+        begin = rest if self.reverse else 0
+        rows = [
+            movement.reshape(_rows(x, begin, self.length - rest), (segments, self.every, *d))
+            for x in xs for d in [shapes.shape(x)[1:]]
+        ]  # fmt: skip
+        carried = [functions.seed(c) for c in first]
+        elements = [functions.seed_of(r.dtype, shapes.shape(r)[1:]) for r in rows]
+        inner = scan.scan(self.body, carried, elements, constants, self.every, self.reverse)
+        body, taken = bodies.closed(inner, [*carried, *elements])
+        made = scan.scan(body, first, rows, taken, segments, self.reverse)
+        last, ys = made[:n], [_joined(y) for y in made[n:]]
+        if not rest:
+            return [*last, *ys]
+        end = 0 if self.reverse else self.length - rest
+        left = [_rows(x, end, rest) for x in xs]
+        made = scan.scan(self.body, last, left, constants, rest, self.reverse)
+        pairs = [(b, a) if self.reverse else (a, b) for a, b in zip(ys, made[n:])]
+        return [*made[:n], *[movement.cat(*pair) for pair in pairs]]
 
 
 class Scan(OfBody):
@@ -71,6 +97,7 @@ class Scan(OfBody):
         made = scan.scan(
             body, [*loop.first, *[filled(first[i], loop.first[i]) for i in seeds]],
             [*loop.xs, *[t for t in xs if t is not None]], taken, loop.length, loop.reverse,
+            loop.every,
         )  # fmt: skip
         where = dict(zip([*seeds, *ys], made[n:]))
         return [where.get(i) for i in range(len(outputs))]
@@ -82,6 +109,8 @@ class Scan(OfBody):
         self, u: UOp, cotangents: Mapping[int, Value], wanted: Sequence[bool]
     ) -> list[Value]:
         loop = _Loop(u.arg.details, u.src[1:])
+        if loop.every and isinstance(loop.length, int) and loop.length > loop.every:
+            return self._in_segments(loop, cotangents, wanted)
         n, asked = loop.count, wanted[2:]
         kept = self._history(loop)
         carried, elements = loop.seeds()
@@ -117,6 +146,22 @@ class Scan(OfBody):
         for place, value in zip(places, made):
             answer[place] = value
         return answer
+
+    def _in_segments(
+        self, loop: _Loop, cotangents: Mapping[int, Value], wanted: Sequence[bool]
+    ) -> list[Value]:
+        """The cotangents by a loop over segments, each of them a loop: what is kept are the carried
+        values at the begin of each segment, and, of one segment at a time, of its steps."""
+        given = [*loop.first, *loop.xs, *loop.constants]
+        seeds = [functions.seed(a) for a in given]
+        results = loop.in_segments(seeds)
+        asked = [s for s, w in zip(seeds, wanted[2:]) if w and s.dtype.is_float]
+        values = [cotangents.get(i) for i in range(len(results))]
+        found = type(self).pull_all(results, asked, values)
+        full = [filled(c, s) for c, s in zip(found, asked)]
+        root = intern(Ops.TUPLE, dtypes.void, tuple(full))
+        made = dict(zip(asked, rebuild.rebuild(root, dict(zip(seeds, given))).src))
+        return [None, None, *[made.get(s) for s in seeds]]
 
     def _history(self, loop: _Loop) -> Nodes:
         """The carried values before each step."""
@@ -160,7 +205,7 @@ def _of_batch(
         fit(c, (n, *shapes.shape(o))) for c, o in zip(all_.first, one.first)
     ]
     xs = [_swapped(x) if b else x for x, b in zip(all_.xs, of_xs)]
-    made = scan.scan(body, first, xs, closed, one.length, one.reverse)
+    made = scan.scan(body, first, xs, closed, one.length, one.reverse, one.every)
     return [*made[: one.count], *map(_swapped, made[one.count :])]
 
 
@@ -168,6 +213,20 @@ def _sum(a: UOp, b: Value) -> UOp:
     found = total([a, b])
     assert found is not None
     return found
+
+
+def _rows(a: UOp, begin: int, count: int) -> UOp:
+    """Elements along the first dimension."""
+    dims = shapes.shape(a)
+    if count == dims[0]:
+        return a
+    return movement.window(a, (begin, *(0,) * (len(dims) - 1)), (count, *dims[1:]))
+
+
+def _joined(a: UOp) -> UOp:
+    """The first two dimensions as one."""
+    n, m, *rest = shapes.shape(a)
+    return movement.reshape(a, (n * m, *rest))
 
 
 def _swapped(a: UOp) -> UOp:

@@ -95,10 +95,10 @@ class Program(ProgramBase):
     """A compiled graph. Call it with arrays by position or name; `out=` gives the results' memory.
 
     Thread-safe; a pickle holds the graph and compiles again when it is loaded. `stats`: seconds by
-    pass, of rendering, of LLVM and in total; nodes and launches; `cache`, where the code came from
-    (`memory`, `disk`, or an empty text for a compile), and how many graphs were `scheduled` and
-    kernels `compiled` for it, and how many bodies of precompiled functions were scheduled
-    (`functions`).
+    pass, of rendering, of LLVM and in total; nodes and launches; `arena`, the bytes of intermediate
+    values (a UOp if sizes are symbolic); `cache`, where the code came from (`memory`, `disk`, or an
+    empty text for a compile), and how many graphs were `scheduled` and kernels `compiled` for it,
+    and how many bodies of precompiled functions were scheduled (`functions`).
 
     Examples:
         >>> x = uopc.param("x", (3,), dtypes.float64)
@@ -295,6 +295,7 @@ def program_for(
         "total": time.perf_counter() - start,
         "nodes": printed.nodes,
         "launches": len(found.plan.launches),
+        "arena": found.plan.arena_bytes,
         "cache": where,
         "scheduled": len(fresh),
         "functions": fresh[0].context.notes.get("functions", 0) if fresh else 0,

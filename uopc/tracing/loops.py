@@ -4,10 +4,10 @@ the graph: its code is as long for a million steps as for one."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from uopc.derivatives import functions as calls
-from uopc.errors import UserError, UserTypeError
+from uopc.errors import Unsupported, UserError, UserTypeError
 from uopc.ir.builder import leaves, operands
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.shapes import Dim, show
@@ -22,14 +22,17 @@ Function = Callable[..., Any]
 
 
 def scan(
-    f: Function, init: Any, xs: Any = None, length: Any = None, reverse: bool = False
-) -> tuple[Any, Any]:
+    f: Function, init: Any, xs: Any = None, length: Any = None, reverse: bool = False, *,
+    checkpoint: int | Literal["all"] = "all",
+) -> tuple[Any, Any]:  # fmt: skip
     """carry, y = f(carry, x) for each x of xs along its first dimension; the last carry, and the ys
     along a new first dimension.
 
     Carries, xs and ys are arrays or containers of them. A carry keeps its dtypes and shapes.
     `length`: the number of steps, which xs tells where there are any. `reverse`: from the last x to
-    the first one. UserError for lengths that differ and a carry that changes.
+    the first one. `checkpoint`: what reverse mode keeps, "all" carries or those of every so many
+    steps; those between are computed again, a segment at a time. UserError for lengths that differ
+    and a carry that changes.
 
         >>> total, sums = uopc.scan(lambda c, x: (c + x, c + x), 0.0, np.array([1.0, 2.0, 3.0]))
         >>> float(total), sums.tolist()
@@ -38,17 +41,26 @@ def scan(
     if not callable(f):
         raise UserTypeError(f"scan: expected a function, got {f!r}")
 
+    every = 0 if checkpoint == "all" else checkpoint
+    if isinstance(every, bool) or not isinstance(every, int) or (every < 1 and every is checkpoint):
+        wanted = 'must be "all" or a positive number of steps'
+        raise UserError(f"scan: checkpoint {wanted}, got {checkpoint!r}")
+
     def build(init: Any, xs: Any) -> Any:
-        return _scanned("scan", f, init, xs, length, bool(reverse))
+        return _scanned("scan", f, init, xs, length, bool(reverse), every)
 
     return derived("scan", f, build)(init, xs)  # type: ignore[no-any-return]
 
 
-def _scanned(who: str, f: Function, init: Any, xs: Any, length: Any, reverse: bool) -> Any:
+def _scanned(
+    who: str, f: Function, init: Any, xs: Any, length: Any, reverse: bool, every: int = 0
+) -> Any:
     call = Call(who, f, (init, xs))
     found, structure = flatten(xs)
     arrays = [uop_of(leaf, f"{who}: xs{path}") for path, leaf in found]
     steps = _length(who, arrays, length)
+    if every and not isinstance(steps, int):
+        raise Unsupported(f"{who}: checkpoint={every} with a symbolic number of steps")
     carry, carried, form = call.opened(init, floats=False)
     elements = [calls.seed_of(u.dtype, shapes.shape(u)[1:]) for u in arrays]
     result = f(carry, unflatten(structure, [call.value(e) for e in elements]))
@@ -58,7 +70,7 @@ def _scanned(who: str, f: Function, init: Any, xs: Any, length: Any, reverse: bo
     ys, of_ys = call.results(result[1])
     body, constants = bodies.closed([*after, *ys], [*carried, *elements])
     first = [call.given[c] for c in carried]
-    made = [call.value(u) for u in loop.scan(body, first, arrays, constants, steps, reverse)]
+    made = [call.value(u) for u in loop.scan(body, first, arrays, constants, steps, reverse, every)]
     return unflatten(form, made[: len(carried)]), unflatten(of_ys, made[len(carried) :])
 
 

@@ -38,20 +38,21 @@ Values = tuple[UOp, ...]
 # ---------------------------------------------------------------- the loop
 def scan(
     body: UOp, first: Sequence[UOp], xs: Sequence[UOp], constants: Sequence[UOp], length: Dim,
-    reverse: bool = False,
+    reverse: bool = False, every: int = 0,
 ) -> list[UOp]:  # fmt: skip
     """The last carried values, and the other results of each step along a new first dimension.
 
     `body`: a FUNCTION of the carried values, the elements of xs along their first dimension, and
     constants; it gives the next carried values, and more. `reverse`: from the last step to the
-    first one.
+    first one. `every`: reverse mode keeps the carried values of every so many steps, and computes
+    those between again; 0: of each step.
     """
     if _has_kernels(body):
         made = _written_out(body, first, xs, constants, length, reverse)
     else:
         made = _Loop(body, first, xs, constants, length, reverse).results()
     fixed = length if isinstance(length, int) else -1
-    details = (len(first), len(xs), int(reverse), fixed)
+    details = (len(first), len(xs), int(reverse), fixed, every)
     steps = () if isinstance(length, int) else (length,)
     given = (body, *first, *xs, *constants, *steps)
     return [primitive(u, "scan", *given, details=(i, *details)) for i, u in enumerate(made)]
@@ -368,7 +369,7 @@ class _InMemory(Elements):
 
     def _inner(self, u: UOp) -> list[UOp]:
         """The storage of the results of a loop in the body, after its statements."""
-        count, inputs, reverse, fixed = (*u.arg.details[1:], 0, 0, -1)[:4]
+        count, inputs, reverse, fixed = (*u.arg.details[1:5], 0, 0, -1)[:4]
         body, *rest = u.src[1:]
         length: Dim | None = None
         if u.arg.name == "scan":
