@@ -62,7 +62,8 @@ def softmax(lib: Any, x: Any) -> Any:
 
 def attention(lib: Any, w: State, n: int, x: Any) -> Any:
     """Causal attention of shape (batch, length, width)."""
-    parts = [lib.reshape(x @ w[f"{k}{n}"], (x.shape[0], LENGTH, HEADS, WIDTH // HEADS)) for k in "qkv"]
+    heads = x.shape[0], LENGTH, HEADS, WIDTH // HEADS
+    parts = [lib.reshape(x @ w[f"{k}{n}"], heads) for k in "qkv"]
     q, k, v = [lib.order(p, (0, 2, 1, 3)) for p in parts]
     scores = q @ lib.order(k, (0, 1, 3, 2)) * (WIDTH // HEADS) ** -0.5 + lib.constant(HIDDEN)
     seen = lib.order(softmax(lib, scores) @ v, (0, 2, 1, 3))

@@ -101,6 +101,12 @@ EXACT: dict[str, tuple[Any, UOp, Any, int]] = {
     "running sums of rows": (lambda m: m.cumsum(1), M, M_AT, 3 * (4 + 3 + 2 + 1)),
     "running sums of columns": (lambda m: m.cumsum(0) * 2.0, M, M_AT, 4 * (3 + 2 + 1)),
     "running products of rows": (lambda m: m.cumprod(1), M, M_AT, 3 * 16),
+    "rows put in": (
+        lambda v: v.at[uopc.constant(np.array([4, 1, 4]))].set(v[:3] ** 2) * 1.0, V, V_AT, 6,
+    ),
+    "rows added": (
+        lambda v: v.at[uopc.constant(np.array([4, 1]))].add(v[:2] ** 2), V, V_AT, 8,
+    ),
     "one element": (lambda v: v[2:3] * 2.0, V, V_AT, 1),
     "nothing": (lambda v: v[3:3] * 2.0, V, V_AT, 0),
 }  # fmt: skip
@@ -223,6 +229,19 @@ def test_what_is_written_element_by_element_is_rolled() -> None:
         out += [z[3 * k + 3] - (a + 0.1 * b * u.sin()), z[3 * k + 4] - (b - 0.1 * a * a)]
     made = check(uopc.stack(*out), x, RNG.uniform(-1, 1, 120))
     assert made.statistics["boxes"] < 12
+
+
+def test_a_recurrence_that_is_written_out_takes_products() -> None:
+    """It has a box for each of n² / 2 entries, which would be as many pieces of code."""
+    n = 64
+    x = uopc.param("x", (n,), F8)
+    v, out = x[0], []
+    for i in range(1, n):
+        v = (v * x[i]).sin()
+        out.append(v)
+    made = uopc.jacobian(uopc.stack(*out), x, format="csc")
+    assert made.nnz == n * (n + 1) // 2 - 1
+    assert made.statistics["mode"] != "direct"
 
 
 def test_vmapped_stages_with_shared_parameters() -> None:

@@ -20,6 +20,8 @@ from uopc.ir.core import calls, shapes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 
+# More boxes are more code than a product with seeds: a recurrence that is written out has n².
+MOST_BOXES = 1000
 # Operations of a product with a seed for each operation of the graph: from the right, and the left.
 _OF_A_PUSH, _OF_A_PULL = 2, 3
 
@@ -32,7 +34,7 @@ def elements(vector: UOp, at: Places) -> UOp:
 def jacobian(outputs: Sequence[UOp], inputs: Sequence[UOp], mode: str) -> Sparse:
     """The Jacobian by one product for each colour of columns ("fwd"), rows ("rev"), of both
     ("bidirectional"), or of the vertices of a symmetric one ("star")."""
-    structure, _ = _pattern(outputs, inputs)
+    structure, _, _ = _pattern(outputs, inputs)
     row, col, (m, n) = structure.row, structure.col, structure.shape
     if not structure.nnz:
         return Sparse(leaves.full(leaves.const(outputs[0].dtype, 0), (0,)), Layout(structure))
@@ -116,8 +118,8 @@ def _products(
 
 
 # ---------------------------------------------------------------- which mode
-def _pattern(outputs: Sequence[UOp], inputs: Sequence[UOp]) -> tuple[Sparsity, int]:
-    """The structure of a Jacobian, and the products of a direct one."""
+def _pattern(outputs: Sequence[UOp], inputs: Sequence[UOp]) -> tuple[Sparsity, int, int]:
+    """The structure of a Jacobian, and the products and boxes of a direct one."""
     run, found, _ = boxes_of(outputs, inputs, values=False)
     keys, at = [np.zeros(0, np.int64)], 0
     m = sum(map(size, outputs))
@@ -126,7 +128,7 @@ def _pattern(outputs: Sequence[UOp], inputs: Sequence[UOp]) -> tuple[Sparsity, i
         at += size(u)
     unique = np.unique(np.concatenate(keys))
     structure = Sparsity(unique % max(m, 1), unique // max(m, 1), (m, run.columns), "csc")
-    return structure, run.tools.work
+    return structure, run.tools.work, sum(map(len, found))
 
 
 def chosen_mode(
@@ -134,11 +136,11 @@ def chosen_mode(
 ) -> tuple[Any, dict[str, Any]]:
     """The mode with the fewest operations, and the operations of each: the products of boxes, or
     all operations of the graph for each colour."""
-    structure, work = _pattern(outputs, inputs)
+    structure, work, boxes = _pattern(outputs, inputs)
     row, col, (m, n) = structure.row, structure.col, structure.shape
     once = _operations(outputs, inputs)
-    cost = {"direct": work + structure.nnz}
-    if cost["direct"] > _OF_A_PUSH * once:  # else no colouring has fewer
+    cost = {"direct": work + structure.nnz} if boxes <= MOST_BOXES else {}
+    if not cost or cost["direct"] > _OF_A_PUSH * once:  # else no colouring has fewer
         across = int(colouring.columns(row, col, n).max(initial=0)) + 1
         down = int(colouring.columns(col, row, m).max(initial=0)) + 1
         cost |= {"fwd": _OF_A_PUSH * across * once, "rev": _OF_A_PULL * down * once}

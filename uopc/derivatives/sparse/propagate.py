@@ -96,6 +96,10 @@ class Propagation:
             return self._index(u)
         if op is Ops.ACCUMULATE and u.arg.op == "add":
             return self._running_sum(u)
+        if op is Ops.PRIMITIVE and u.arg.name in ("scatter_set", "scatter_add"):
+            found = self._updated(u)
+            if found is not None:
+                return found
         return self._dense(u, Rule() if rule is None else rule)
 
     # ------------------------------------------------------------ rules
@@ -169,6 +173,27 @@ class Propagation:
         places = np.where(outside, -1, flat)[..., None] * rest + np.arange(rest)
         places[np.broadcast_to(outside[..., None], places.shape)] = -1
         return self._gathered(a, places.reshape(_dims(u)))
+
+    def _updated(self, u: UOp) -> list[Box] | None:
+        """Rows that are put into an array, or added to it, at places that are known; else None."""
+        _, a, places, rows = u.src
+        if places not in self.tools.known:
+            return None
+        at = np.asarray(self.tools.known.array(places), np.int64).reshape(-1)
+        count = _dims(u)[0]
+        here = (at >= 0) & (at < count)
+        rest = size(u) // max(count, 1)
+        added, kept = at, np.arange(count)
+        if u.arg.name == "scatter_set":
+            last = np.full(count, -1, np.int64)
+            last[at[here]] = np.flatnonzero(here)  # of several rows for one place the last counts
+            kept = np.where(last < 0, kept, -1)
+            added = np.where(here & (last[np.where(here, at, 0)] == np.arange(at.size)), at, -1)
+        out = [
+            box for source, table in ((a, kept), (rows, np.where(here, added, -1)))
+            for box in self._moved(source, _rows(table, rest))
+        ]  # fmt: skip
+        return self.tools.merged(out)
 
     def _gathered(self, a: UOp, sources: Places) -> list[Box]:
         """The boxes of elements of `a` at places, -1 for none, along some axes again and again."""
@@ -295,6 +320,13 @@ def _table(sources: Places, targets: Places, n: int) -> Places:
     read = sources >= 0
     found[sources[read]] = targets[read]
     return found
+
+
+def _rows(table: Places, rest: int) -> Places:
+    """A table of rows as one of their elements."""
+    found = table[:, None] * rest + np.arange(rest)
+    found[table < 0] = -1
+    return found.reshape(-1)
 
 
 def _flat_place(indices: Sequence[UOp], dims: Dims, block: Dims) -> tuple[UOp, UOp]:
