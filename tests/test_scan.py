@@ -16,16 +16,20 @@ from uopc.tensor.loops import scan as loops
 RNG = np.random.default_rng(5)
 X, U = RNG.uniform(-1, 1, 3), RNG.uniform(-1, 1, (7, 2))
 W = RNG.uniform(-0.5, 0.5, (3, 3))
-WAYS = pytest.mark.parametrize("registers", [64, 0], ids=["registers", "memory"])
-# The second one with the full suite alone.
+OUT = pytest.param(-1, marks=pytest.mark.slow)  # each step gets kernels of its own
+WAYS = pytest.mark.parametrize("registers", [64, 0, OUT], ids=["registers", "memory", "out"])
+# The others with the full suite alone.
 ONE_WAY = pytest.mark.parametrize(
-    "registers", [64, pytest.param(0, marks=pytest.mark.slow)], ids=["registers", "memory"]
-)
+    "registers", [64, pytest.param(0, marks=pytest.mark.slow), OUT],
+    ids=["registers", "memory", "out"],
+)  # fmt: skip
 
 
 @pytest.fixture
 def way(registers: int, monkeypatch: pytest.MonkeyPatch) -> int:
     monkeypatch.setattr(loops, "MOST_REGISTERS", registers)
+    if registers < 0:
+        monkeypatch.setattr(loops, "LARGE_STEP", 0)
     return registers
 
 
@@ -155,6 +159,19 @@ def test_code_does_not_grow_with_the_steps() -> None:
     program = uopc.jit(f)
     np.testing.assert_allclose(program(2.0), 1 + 0.999999**1_000_000, rtol=1e-9)
     assert [k.name for k in program.program(2.0).kernels][-1] == "scan"
+
+
+def test_large_steps_get_kernels_of_their_own() -> None:
+    x, w = RNG.uniform(-1, 1, (128, 128)), RNG.uniform(-0.1, 0.1, (128, 128))
+    f = uopc.jit(lambda x, w: uopc.fori_loop(0, 6, lambda i, c: unp.tanh(w @ c), x))
+    wanted = x
+    for _ in range(6):
+        wanted = np.tanh(w @ wanted)
+    np.testing.assert_allclose(f(x, w), wanted)
+    program = f.program(x, w)
+    assert "scan" not in [k.name for k in program.kernels]
+    assert program.stats["launches"] == 6
+    assert len(program.kernels) == 1
 
 
 def test_loops_in_loops() -> None:

@@ -4,7 +4,7 @@
 
 A loop is one kernel, with the loops in its body. If the body is small and has none, what is carried
 stays in registers and every element is spelled out; else it is in memory, and each sum of the body
-is stored before it is used.
+is stored before it is used. Steps with kernels of their own, or worth some, are written out.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from uopc.tensor.primitive import primitive
 
 MOST_REGISTERS = 64  # elements of all carried values
 MOST_OPERATIONS = 2000  # of a body that is spelled out
+LARGE_STEP = 1 << 20  # operations of a step that gets kernels of its own
+MOST_WRITTEN_OUT = 50_000  # nodes of all these steps
 _POWERS = 60  # of 2: the iterations of a loop that a value ends
 
 Values = tuple[UOp, ...]
@@ -47,7 +49,7 @@ def scan(
     first one. `every`: reverse mode keeps the carried values of every so many steps, and computes
     those between again; 0: of each step.
     """
-    if _has_kernels(body):
+    if _has_kernels(body) or _has_large_steps(body, length):
         made = _written_out(body, first, xs, constants, length, reverse)
     else:
         made = _Loop(body, first, xs, constants, length, reverse).results()
@@ -74,6 +76,16 @@ def _has_kernels(body: UOp) -> bool:
     """True if other kernels than those of loops are in a body."""
     nodes = _order(_plain(body).src)
     return any([u.op is Ops.CALL or (_is_loop(u) and _has_kernels(u.src[1])) for u in nodes])
+
+
+def _has_large_steps(body: UOp, length: Dim) -> bool:
+    """True if the steps are worth kernels of their own, with threads and tiles."""
+    nodes = _order(_plain(body).src)
+    if not isinstance(length, int) or length * len(nodes) > MOST_WRITTEN_OUT:
+        return False
+    work = [u for u in nodes if u.op.is_alu] + [u.src[0] for u in nodes if u.op is Ops.REDUCE]
+    sizes = [shapes.size(shapes.shape(u)) for u in work]
+    return sum([n for n in sizes if isinstance(n, int)]) >= LARGE_STEP
 
 
 def _is_loop(u: UOp) -> bool:
@@ -115,7 +127,8 @@ def _written_out(
         mapping = {u: given[bodies.slot_of(u)] for u in slots}
         mapping |= {u: creation.buffer(shapes.shape(u), u.dtype) for u in own}
         made = rebuild.rebuild(root, mapping).src
-        carried = made[: len(carried)]
+        # Else one kernel would add up what all the steps add to a sum.
+        carried = [elementwise.contiguous(u) for u in made[: len(carried)]]
         rows.append(made[len(carried) :])
     if reverse:
         rows.reverse()
