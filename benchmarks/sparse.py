@@ -166,6 +166,84 @@ def jax_calls(n: int) -> tuple[Calls, dict[str, float]]:
     return {"JAX csc": lambda: call(at).block_until_ready()}, {"JAX csc": took}
 
 
+# ---------------------------------------------------------------- others
+def brusselator(lib: Any, roll: Any, stack: Any, w: Any, n: int) -> Any:
+    """The right side of the Brusselator on n x n points around a torus, (2, n, n)."""
+    u, v, a = w[0], w[1], 10.0 * (n - 1) ** 2 / 1e4
+    near = lambda q: roll(q, 1, 0) + roll(q, -1, 0) + roll(q, 1, 1) + roll(q, -1, 1) - 4.0 * q  # noqa: E731
+    cubic = u * u * v
+    return stack([1.0 + cubic - 4.4 * u + a * near(u), 3.4 * u - cubic + a * near(v)])
+
+
+def rolled(q: Any, by: int, axis: int) -> Any:
+    """`numpy.roll` of a node."""
+    n = q.shape[axis]
+    cut = n - by % n
+    parts = [(slice(cut, n), slice(None)), (slice(0, cut), slice(None))]
+    return uopc.cat(*[q[p if axis == 0 else p[::-1]] for p in parts], axis=axis)
+
+
+def others(rounds: int) -> list[str]:
+    """A stencil beside asdex, and stages that are written out beside an array of them."""
+    n, stages = 32, 160
+    at = np.random.default_rng(0).random((2, n, n)) + 1
+    w = uopc.param("w", at.shape, uopc.dtypes.float64)
+    f = brusselator(None, rolled, lambda rows: uopc.stack(*rows), w, n)
+    stencil = uopc.compile(uopc.jacobian(f, w, format="csc"), threads=1)
+    calls: Calls = {f"Brusselator {n} x {n}": lambda: stencil(at)}
+    try:
+        import asdex
+        import jax
+        import jax.numpy as jnp
+
+        jax.config.update("jax_enable_x64", True)
+        flat = jnp.asarray(at.reshape(-1))
+        of = lambda q: brusselator(None, jnp.roll, jnp.stack, q.reshape(2, n, n), n).reshape(-1)  # noqa: E731
+        found = asdex.jacobian(of, flat)
+        call = jax.jit(lambda q: found(q).data).lower(flat).compile()
+        calls["Brusselator, asdex"] = lambda: call(flat).block_until_ready()
+    except ImportError as missing:
+        print(f"left out: {missing}", file=sys.stderr)
+    z = uopc.param("z", (9 * stages + 9,), uopc.dtypes.float64)
+    point = np.random.default_rng(1).standard_normal(z.shape) * 0.3
+    for name, c in (
+        ("array of stages", as_array(z, stages)),
+        ("written out", written_out(z, stages)),
+    ):
+        program = uopc.compile(uopc.jacobian(c, z, format="csc"), threads=1)
+        calls[name] = lambda program=program: program(point)
+    lines = ["## A stencil, and stages", "", "| | run, µs: median (least) |", "| --- | --- |"]
+    times = in_turns(calls, rounds)
+    lines += [f"| {k} | {m * 1e6:.2f} ({t * 1e6:.2f}) |" for k, (m, t) in times.items()]
+    return [*lines, ""]
+
+
+A = np.random.default_rng(0).standard_normal((6, 6)) * 0.3
+B = np.random.default_rng(1).standard_normal((6, 3))
+
+
+def as_array(z: Any, stages: int) -> Any:
+    """Gaps of stages of six states and three controls, by `vmap` over one stage."""
+    rows = z.reshape(stages + 1, 9)
+    s, t = uopc.param("s", (9,), z.dtype), uopc.param("t", (6,), z.dtype)
+    drift = (uopc.constant(A) @ s[:6]).tanh() + uopc.constant(B) @ s[6:]
+    gap = t - (s[:6] + 0.1 * (drift + s[0] * s[1].sin() * uopc.constant(np.eye(6)[2])))
+    return uopc.vmap(gap, {s: rows[:-1], t: rows[1:, :6]}).reshape(6 * stages)
+
+
+def written_out(z: Any, stages: int) -> Any:
+    """The same, element by element."""
+    elements, out = list(z), []
+    for k in range(stages):
+        x, u, new = [elements[9 * k + i : 9 * k + j] for i, j in ((0, 6), (6, 9), (9, 15))]
+        for i in range(6):
+            drift = sum([float(a) * v for a, v in zip(A[i], x)]).tanh()
+            drift = drift + sum([float(b) * v for b, v in zip(B[i], u)])
+            drift = drift + x[0] * x[1].sin() if i == 2 else drift
+            out.append(new[i] - (x[i] + 0.1 * drift))
+    return uopc.stack(*out)
+
+
 # ---------------------------------------------------------------- measuring
 def in_turns(calls: Calls, rounds: int) -> dict[str, tuple[float, float]]:
     """Median and least seconds of each call."""
@@ -221,6 +299,7 @@ def main() -> None:
     ]  # fmt: skip
     for n in given.stages:
         page += table(n, given.rounds)
+    page += others(given.rounds)
     text = "\n".join(page)
     print(text)
     if given.out:
