@@ -10,6 +10,7 @@ import pytest
 
 import uopc
 import uopc.numpy as unp
+from uopc.ir.interpret import interpreter
 from uopc.tensor.loops import scan as loops
 
 WAYS = pytest.mark.parametrize("registers", [64, 0], ids=["registers", "memory"])
@@ -127,6 +128,20 @@ def test_in_a_loop_of_known_length() -> None:
     last, before = uopc.scan(step, 1.0, np.array([3.0, 3.0, 9.0]))
     np.testing.assert_array_equal(last, 16)
     np.testing.assert_array_equal(before, [1, 4, 4])
+
+
+@WAYS
+def test_the_interpreter_agrees_and_stages_are_valid(way: int) -> None:
+    x = uopc.param("x", (3,), uopc.dtypes.float64)
+    half = lambda c: uopc.fori_loop(0, 3, lambda i, z: z * 0.9 + unp.sin(z) * 0.1, c)  # noqa: E731
+    a = np.array([1.0, 2.0, 3.0])
+    for graph in (
+        uopc.while_loop(lambda c: c.sum() > 0.1, lambda c: c * 0.7, x),
+        uopc.while_loop(lambda c: (c * c).sum() > 2, half, x),
+    ):
+        got = uopc.compile(graph, verify=True)(a)
+        np.testing.assert_allclose(got, interpreter.evaluate(graph, {"x": a}), rtol=1e-14)
+        assert 0 < got[0] < 1
 
 
 @pytest.mark.parametrize(
