@@ -43,8 +43,8 @@ class Box:
 
 
 class Boxes:
-    """What is done to boxes. `values`: whether these are built; else `work` counts the products
-    that they would take."""
+    """What is done to boxes. `values`: whether these are built. `work` counts the products that
+    they take."""
 
     def __init__(self, values: bool) -> None:
         self.values = values
@@ -189,19 +189,20 @@ class Boxes:
                 return None
             box = left
         if not _is_number(factor):
-            box = self.settled(box)
+            box = self._counted(self.settled(box))
             if not self.values:
-                return self._computed(box)
+                return replace(box, value=None)
         elif box.value is None:
             return box
         scale = self.reader.read(factor, box.rows, dims) if isinstance(factor, UOp) else factor
         value = times(box.value, scale)
         return None if value is None else replace(box, value=value)
 
-    def _computed(self, box: Box) -> Box:
-        """The places of a product, which is one if the value is no number."""
-        self.work += box.size if box.value is None else 0
-        return replace(box, value=None)
+    def _counted(self, box: Box) -> Box:
+        """A box that is multiplied; this takes products unless its value is a number."""
+        is_number = box.value is not None and number_in(box.value) is not None
+        self.work += 0 if is_number else box.size
+        return box
 
     def _masked(self, box: Box, mask: Mask, dims: Dims) -> Box | None:
         if mask.scale is not None:
@@ -210,9 +211,9 @@ class Boxes:
         if mask.condition in self.known:
             on = np.broadcast_to(self.known.array(mask.condition), dims).reshape(-1)[box.rows]
             return self.kept(box, on == mask.on)
-        box = self.settled(box)
+        box = self._counted(self.settled(box))
         if not self.values:
-            return self._computed(box)
+            return replace(box, value=None)
         read = self.reader.read(mask.condition, box.rows, dims)
         value = times(box.value, replace(mask, condition=read))
         return None if value is None else replace(box, value=value)

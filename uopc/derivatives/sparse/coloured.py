@@ -11,7 +11,7 @@ import numpy.typing as npt
 from uopc.derivatives import batch, functions, walk
 from uopc.derivatives.rule import operands as sources
 from uopc.derivatives.sparse import colouring
-from uopc.derivatives.sparse.propagate import boxes_of, size
+from uopc.derivatives.sparse.propagate import size
 from uopc.derivatives.sparse.reading import Places, Reader
 from uopc.derivatives.sparse.sparsity import Layout, Sparse, Sparsity
 from uopc.derivatives.values import filled
@@ -31,10 +31,11 @@ def elements(vector: UOp, at: Places) -> UOp:
     return Reader().taken(vector, at)
 
 
-def jacobian(outputs: Sequence[UOp], inputs: Sequence[UOp], mode: str) -> Sparse:
-    """The Jacobian by one product for each colour of columns ("fwd"), rows ("rev"), of both
-    ("bidirectional"), or of the vertices of a symmetric one ("star")."""
-    structure, _, _ = _pattern(outputs, inputs)
+def jacobian(
+    outputs: Sequence[UOp], inputs: Sequence[UOp], mode: str, structure: Sparsity
+) -> Sparse:
+    """The Jacobian of a structure by one product for each colour of columns ("fwd"), rows ("rev"),
+    of both ("bidirectional"), or of the vertices of a symmetric one ("star")."""
     row, col, (m, n) = structure.row, structure.col, structure.shape
     if not structure.nnz:
         return Sparse(leaves.full(leaves.const(outputs[0].dtype, 0), (0,)), Layout(structure))
@@ -118,27 +119,12 @@ def _products(
 
 
 # ---------------------------------------------------------------- which mode
-def _pattern(outputs: Sequence[UOp], inputs: Sequence[UOp]) -> tuple[Sparsity, int, int]:
-    """The structure of a Jacobian, and the products and boxes of a direct one."""
-    run, found, _ = boxes_of(outputs, inputs, values=False)
-    keys, at = [np.zeros(0, np.int64)], 0
-    m = sum(map(size, outputs))
-    for u, boxes in zip(outputs, found):
-        keys += [b.cols.reshape(-1) * m + b.rows.reshape(-1) + at for b in boxes]
-        at += size(u)
-    unique = np.unique(np.concatenate(keys))
-    structure = Sparsity(unique % max(m, 1), unique // max(m, 1), (m, run.columns), "csc")
-    return structure, run.tools.work, sum(map(len, found))
-
-
 def chosen_mode(
-    outputs: Sequence[UOp], inputs: Sequence[UOp], symmetric: bool
-) -> tuple[Any, dict[str, Any]]:
-    """The mode with the fewest operations, and the operations of each: the products of boxes, or
-    all operations of the graph for each colour."""
-    structure, work, boxes = _pattern(outputs, inputs)
+    structure: Sparsity, work: int, boxes: int, once: int, symmetric: bool
+) -> tuple[Any, dict[str, int]]:
+    """The mode with the fewest operations, and those of each: `work` products of so many boxes, or
+    for each colour all operations of the graph, `once`."""
     row, col, (m, n) = structure.row, structure.col, structure.shape
-    once = _operations(outputs, inputs)
     cost = {"direct": work + structure.nnz} if boxes <= MOST_BOXES else {}
     if not cost or cost["direct"] > _OF_A_PUSH * once:  # else no colouring has fewer
         across = int(colouring.columns(row, col, n).max(initial=0)) + 1
@@ -147,11 +133,10 @@ def chosen_mode(
         if symmetric:
             stars = int(colouring.star(row, col, n).max(initial=0)) + 1
             cost["star"] = _OF_A_PUSH * stars * once
-    mode = min(cost, key=lambda name: cost[name])
-    return mode, {"mode": mode, "operations": cost}
+    return min(cost, key=lambda name: cost[name]), cost
 
 
-def _operations(outputs: Sequence[UOp], inputs: Sequence[UOp]) -> int:
+def operations(outputs: Sequence[UOp], inputs: Sequence[UOp]) -> int:
     """The elements that are computed between the inputs and the outputs."""
     nodes = calls.graph_order(outputs, sources, stop=set(inputs).__contains__)
     counted = [u for u in nodes if u.dtype.is_float and (u.op.is_alu or u.op is Ops.REDUCE)]

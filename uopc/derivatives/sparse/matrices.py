@@ -140,13 +140,16 @@ def sparse_jacobian(
 ) -> Sparse:  # fmt: skip
     """The Jacobian of all outputs, row after row, by all inputs, column after column."""
     why: dict[str, Any] = {"mode": mode}
-    if mode == "auto":
-        mode, why = coloured.chosen_mode(outputs, inputs, symmetric)
-    if mode != "direct":
-        made = coloured.jacobian(outputs, inputs, mode)
-        return _reordered(made, format, part, why)
-    run, found, given = boxes_of(outputs, inputs, values=True)
+    run, found, given = boxes_of(outputs, inputs, values=mode in ("auto", "direct"))
     entries = _Entries(outputs, found, run.columns)
+    if mode == "auto":
+        whole, work = _structure(entries, "csc")[0], run.tools.work
+        once = coloured.operations(outputs, inputs)
+        mode, costs = coloured.chosen_mode(whole, work, len(entries.boxes), once, symmetric)
+        why = {"mode": mode, "operations": costs}
+    if mode != "direct":
+        made = coloured.jacobian(outputs, inputs, mode, _structure(entries, "csc")[0])
+        return _reordered(made, format, part, why)
     why |= {"boxes": len(entries.boxes), "computed": sum([b.size for b in entries.boxes])}
     entries.only(part)
     if format == "triplet":
