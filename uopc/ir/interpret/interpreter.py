@@ -12,10 +12,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from uopc.errors import InvalidIR, UserError
+from uopc.ir.builder.rebuild import without_primitives
+from uopc.ir.core import dtypes
 from uopc.ir.core.calls import graph_order
 from uopc.ir.core.evaluate import Array
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp, intern
 from uopc.ir.interpret.arguments import Variables, check_array, name_of
 from uopc.ir.interpret.machine import Machine, run_kernel
 from uopc.ir.interpret.tensor import TensorRun
@@ -45,7 +47,9 @@ def evaluate_with_effects(
 ) -> tuple[Array | list[Array], dict[UOp, Array]]:
     """`evaluate`, and the last contents of every PARAM and BUFFER that the graph stores to."""
     found = graph.src if isinstance(graph, UOp) and graph.op in (Ops.TUPLE, Ops.SINK) else graph
-    roots = [found] if isinstance(found, UOp) else list(found)
+    given = (found,) if isinstance(found, UOp) else tuple(found)
+    # As in a compile, a PRIMITIVE is its value; the body of a loop has PARAMs that nobody gives.
+    roots = without_primitives(intern(Ops.TUPLE, dtypes.void, given)).src
     bound = Variables(variables)
     for u in graph_order(roots):
         if u.op is Ops.PARAM:
