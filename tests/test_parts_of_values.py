@@ -86,3 +86,55 @@ def test_a_function_that_fills_a_buffer_is_called_twice(precompile):
     a, b = RNG.random(4, "f4"), RNG.random(4, "f4")
     program = uopc.compile(called(A) - called(B), inputs=[A, B], verify=True)
     np.testing.assert_array_equal(program(a, b), 2 * a - 2 * b)
+
+
+def chain_of_rows(lib, a, b):
+    """Eight rows of which each is short once the others are known."""
+    for _ in range(6):
+        a, b = lib.sin(a * b + b), lib.cos(b - a)
+    return [a, b, a * b, a + b, a - b, a * a, b * b, a * a * b]
+
+
+def executed(program):
+    """The operations that a call runs: each as often as the loops around it."""
+    found = 0
+    for k in program.kernels:
+        trips = [1]
+        for u in k.uops.src:
+            if u.op is Ops.RANGE:
+                trips.append(trips[-1] * u.src[0].arg)
+            elif u.op is Ops.END:
+                trips.pop()
+            found += trips[-1]
+    return found
+
+
+READS = {
+    "times 2": lambda lib, rows, ones: rows * 2.0,
+    "behind a CAT": lambda lib, rows, ones: lib.concatenate([ones, rows.reshape(-1)]),
+    "gathered": lambda lib, rows, ones: lib.concatenate([ones, rows.reshape(-1)])[PLACES],
+    "sums of rows": lambda lib, rows, ones: rows.sum(1),
+    "sums over rows": lambda lib, rows, ones: rows.sum(0),
+}
+LENGTH = 500
+PLACES = RNG.permutation(9 * LENGTH)
+
+
+class Graphs:
+    sin, cos = uopc.UOp.sin, uopc.UOp.cos
+    stack = staticmethod(lambda rows: uopc.stack(*rows))
+    concatenate = staticmethod(lambda parts: uopc.cat(*parts))
+
+
+@pytest.mark.parametrize("read", READS)
+def test_rows_that_share_work_are_computed_together(read):
+    """However the rows are read, a call runs little more than for the rows alone."""
+    x, y = [uopc.param(name, (LENGTH,), dtypes.float64) for name in "xy"]
+    a, b, ones = RNG.random(LENGTH), RNG.random(LENGTH), np.ones(LENGTH)
+    rows = uopc.stack(*chain_of_rows(Graphs, x, y))
+    graph = READS[read](Graphs, rows, uopc.constant(ones))
+    alone = uopc.compile(rows, inputs=[x, y], threads=1)
+    program = uopc.compile(graph, inputs=[x, y], threads=1, verify=True)
+    assert executed(program) <= 2 * executed(alone)
+    want = READS[read](np, np.stack(chain_of_rows(np, a, b)), ones)
+    np.testing.assert_allclose(program(a, b), want, rtol=1e-12, atol=1e-12)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Sequence
 
+from uopc.ir.core import shapes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
-from uopc.passes.analysis.op_costs import LONG_VALUE, whole_cost
+from uopc.passes.analysis.op_costs import LONG_VALUE
 
 # A STACK or CAT of more parts than this is stored part by part: in one loop each element would
 # choose among all of them.
@@ -24,19 +26,49 @@ def share_work(parts: Sequence[UOp], stored: Container[UOp]) -> bool:
     """True if values of one shape, none with a reduce, are long and at least twice as cheap to
     compute in one loop as in a loop each: the rows of a Jacobian, say, or the states of a rollout,
     each of which depends on all before it."""
-    together, seen, stack = 0.0, set(parts), list(parts)
-    while stack:
-        v = stack.pop()
-        if v.op is Ops.REDUCE:
-            return False
-        together += v.op.cost
-        new = [s for s in v.src if s not in seen and s not in stored]
-        seen.update(new)
-        stack += new
+    return shared_work(parts, stored) > 0.0
+
+
+def shared_work(parts: Sequence[UOp], stored: Container[UOp], most: float = math.inf) -> float:
+    """The cost of one element of each part in one loop, if the parts `share_work`; else 0, and if
+    it is more than `most`. In a loop each they cost at least twice as much."""
+    together = _cost_of_rows(parts, stored, most)
+    if together > most:
+        return 0.0
     enough = max(LONG_VALUE, 2 * together)
     alone = 0.0
     for p in parts:  # each is walked no further than `enough`
-        alone += whole_cost(p, stored, (), enough)
+        alone += _cost_of_rows([p], stored, enough)
         if alone > enough:
-            return True
-    return False
+            return together
+    return 0.0
+
+
+def _cost_of_rows(values: Sequence[UOp], stored: Container[UOp], most: float) -> float:
+    """The cost of one element of each value, each operation once; more than `most` where that is
+    exceeded, or a reduce is below. Of a STACK that is read in one row, only that row counts."""
+    cost, stack = 0.0, [(v, -1) for v in values]
+    seen = set(stack)
+    while stack and cost <= most:
+        v, row = stack.pop()
+        if v.op is Ops.REDUCE:
+            return math.inf
+        cost += v.op.cost
+        new = [s for s in _rows_below(v, row) if s not in seen and s[0] not in stored]
+        seen.update(new)
+        stack += new
+    return cost
+
+
+def _rows_below(u: UOp, row: int) -> list[tuple[UOp, int]]:
+    """The sources of a value, each with the row that is read, or -1 for any."""
+    if u.op is Ops.SHRINK:
+        begins, sizes = shapes.window(u)
+        first = begins[0] if begins and sizes[0] == 1 else None
+        return [(u.src[0], first if isinstance(first, int) else -1)]
+    if row >= 0 and u.op is Ops.STACK:
+        return [(u.src[row], -1)]
+    if row >= 0 and (u.op.is_alu or u.op is Ops.CAST):
+        dims = shapes.shape(u)
+        return [(s, row if shapes.shape(s) == dims else -1) for s in u.src]
+    return [(s, -1) for s in u.src]

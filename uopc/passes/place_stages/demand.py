@@ -62,6 +62,14 @@ class Demand:
             return self
         return Demand(self.reader, index, loops, self.share * share, self.gathered)
 
+    def computes_apart(self, at: UOp) -> bool:
+        """True if elements of several parts at one place are computed apart, where `at` selects the
+        part: by a quotient, or with the loop of a reduce in each part. A loop over the parts alone
+        becomes copies that share their work."""
+        if at.op is not Ops.RANGE:
+            return at.op is not Ops.CONST
+        return at.arg.kind != "reduce" and self.in_reduce
+
     def chosen(self, at: UOp, share: float) -> float:
         """The share of the iterations that compute one part of a value; `at` selects the part. A
         loop is cut, or copied, between parts. If a quotient of loops selects the part, there are at

@@ -147,3 +147,14 @@ def choose_tiling(value: ValueCost, choice: Choice) -> Choice:
     if choice.stored or saved <= 0.0:
         return choice
     return Choice(True, "read in a reduce or in parts, with sums that need a tile of their own")
+
+
+def choose_parts(
+    value: ValueCost, parts: int, together: float, evaluations: float, choice: Choice
+) -> Choice:
+    """The choice for a STACK of parts that share work, but not where they are read: in a loop each
+    they cost at least twice as much as `together`, one element of each part in one loop."""
+    stored = value.elements * (together / parts + STORE) + evaluations * LOAD + KERNEL
+    if choice.stored or 2 * together * evaluations / parts <= stored:
+        return choice
+    return Choice(True, "its {} parts share work, and are read one after the other", (parts,))

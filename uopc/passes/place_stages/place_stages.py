@@ -39,7 +39,7 @@ from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.passes.analysis.argument_limits import Limit
 from uopc.passes.analysis.op_costs import LOAD, whole_cost
-from uopc.passes.analysis.parts import is_stored_by_part
+from uopc.passes.analysis.parts import is_stored_by_part, shared_work
 from uopc.passes.analysis.user_opts import Opts, opts_of_stored
 from uopc.passes.analysis.views import is_final_storage, is_view, reshaped_base, root_index
 from uopc.passes.contract import Context, Pass
@@ -56,6 +56,8 @@ _MOVES_ITSELF = "reads other elements of the array that it writes"
 _CIRCLE = "several stores overwrite each other's operands"
 # A value read at more different indices than this is stored rather than analysed further.
 MOST_DEMANDS = 64
+# Parts that cost more than this together are not asked whether they share work.
+MOST_SHARED_WORK = 1e5
 # Copies for the order of launches change what is stored, so the order is looked at again.
 MOST_ROUNDS = 8
 
@@ -192,10 +194,24 @@ class _Placement:
         apart = value.has_reduce and len(demands) > len({d.reader for d in demands})
         if apart or (value.contracts and any([d.in_reduce for d in demands])):
             choice = fusion_cost.choose_tiling(value, choice)
+        if u.op is Ops.STACK and not choice.stored:
+            choice = self._choose_parts(u, demands, choice)
         if choice.stored and value.is_light:
             # It reads a reduce that has other readers: storing the reduce serves them all.
             return fusion_cost.Choice(False, "cheap once the reduce that it reads is stored")
         return choice
+
+    def _choose_parts(
+        self, u: UOp, demands: list[Demand], choice: fusion_cost.Choice
+    ) -> fusion_cost.Choice:
+        """The choice for a STACK: its parts may share work that a nest of their own does once."""
+        apart = sum([d.evaluations for d in demands if d.computes_apart(d.index[0])])
+        if not apart or len({shapes.shape(s) for s in u.src}) > 1:
+            return choice
+        together = shared_work(u.src, self.reasons, MOST_SHARED_WORK)
+        if not together:
+            return choice
+        return fusion_cost.choose_parts(self.facts.of[u], len(u.src), together, apart, choice)
 
     def _pass_on(self, u: UOp, demand: Demand) -> None:
         """Make the demands of a read of `u` on its sources."""
