@@ -60,6 +60,20 @@ def pytest_configure(config):
         raise pytest.UsageError("--bless is refused on CI: bless on your machine and read the diff")
 
 
+def _beyond_few(items):
+    """Of the cases of each test marked `few(n)`, all but n that are spread evenly."""
+    cases = {}
+    for item in items:
+        if item.get_closest_marker("few") and not item.get_closest_marker("slow"):
+            cases.setdefault(item.function, []).append(item)
+    left_out = set()
+    for of_one in cases.values():
+        (n,) = of_one[0].get_closest_marker("few").args
+        kept = {i * (len(of_one) - 1) // max(n - 1, 1) for i in range(n)}
+        left_out |= {item for i, item in enumerate(of_one) if i not in kept}
+    return left_out
+
+
 def pytest_collection_modifyitems(config, items):
     """Without `--all`: no slow tests but those asked for, and a quarter of the drawn examples."""
     if config.getoption("--all"):
@@ -69,7 +83,7 @@ def pytest_collection_modifyitems(config, items):
         few = max(FEWEST_EXAMPLES, whole.max_examples // 4)
         test._hypothesis_internal_use_settings = settings(whole, max_examples=few)
     if not config.option.markexpr and not any("::" in argument for argument in config.args):
-        slow = {item for item in items if item.get_closest_marker("slow")}
+        slow = {item for item in items if item.get_closest_marker("slow")} | _beyond_few(items)
         config.hook.pytest_deselected(items=[*slow])
         items[:] = [item for item in items if item not in slow]
 

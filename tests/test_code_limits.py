@@ -53,6 +53,7 @@ CASES: dict[str, tuple[UOp, Callable[[Any], Any]]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.few(2)
 def test_a_long_kernel_is_cut(name: str) -> None:
     graph, wanted = CASES[name]
     with module.installed("sm_90a"):

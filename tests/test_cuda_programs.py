@@ -150,6 +150,7 @@ def arrays_of(value):
 
 @pytest.mark.parametrize("part", GPUS)
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.few(40)
 def test_programs(name, part):
     graph = PROGRAMS[name]()
     on_cpu = uopc.compile(graph)

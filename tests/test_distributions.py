@@ -60,6 +60,7 @@ DRAWN = {
 
 
 @pytest.mark.parametrize("name", DRAWN)
+@pytest.mark.few(4)
 def test_floats(name: str) -> None:
     draw, wanted = DRAWN[name]
     for t in (dtypes.float32, dtypes.float64):

@@ -128,6 +128,7 @@ def test_binary(dtype, optimize):
 
 @each_mode
 @pytest.mark.parametrize("dtype", INTS)
+@pytest.mark.few(6)
 def test_division_and_shift_by_constants(dtype, optimize):
     """Constants take other ways through simplification and lowering than values do."""
     a = corners(dtype)
@@ -140,6 +141,7 @@ def test_division_and_shift_by_constants(dtype, optimize):
 
 @each_mode
 @pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.few(3)
 def test_arithmetic_with_constants(dtype, optimize):
     a = corners(dtype)
     ops = (*ARITHMETIC, Ops.FDIV, *COMPARISONS)

@@ -80,6 +80,7 @@ def test_cholesky(n: int, t: str) -> None:
 @DTYPES
 @pytest.mark.parametrize("m, n", [(1, 1), (1, 5), (5, 1), (4, 4), (7, 3), (3, 7), (17, 16),
                                   (16, 31), (64, 20), (33, 33)])  # fmt: skip
+@pytest.mark.few(3)
 def test_qr(m: int, n: int, t: str) -> None:
     a = normal((2, m, n), t)
     x = param("a", a)
@@ -99,6 +100,7 @@ def test_qr(m: int, n: int, t: str) -> None:
 # ---------------------------------------------------------------- equations
 @DTYPES
 @pytest.mark.parametrize("n", SIZES)
+@pytest.mark.few(2)
 def test_solve_inv_det(n: int, t: str) -> None:
     a = normal((3, n, n), t) / np.sqrt(n).astype(t)
     b, v = normal((3, n, 7), t, 1), normal((n,), t, 2)
@@ -121,6 +123,7 @@ def test_solve_inv_det(n: int, t: str) -> None:
 @DTYPES
 @pytest.mark.parametrize("m", [None, 1, 3, 21])
 @pytest.mark.parametrize("n", [1, 5, *[pytest.param(n, marks=pytest.mark.slow) for n in (17, 40)]])
+@pytest.mark.few(3)
 def test_solve_triangular(n: int, m: int | None, t: str) -> None:
     a, b = normal((n, n), t), normal((n,) if m is None else (n, m), t, 1)
     x, y = param("a", a), param("b", b)
@@ -232,6 +235,7 @@ def test_several_hundred_rows() -> None:
 
 # ---------------------------------------------------------------- values
 @DTYPES
+@pytest.mark.slow
 def test_singular_matrices_give_what_ieee_arithmetic_gives(t: str) -> None:
     zero, ones, x = np.zeros((3, 3), t), np.ones((3, 3), t), uopc.param("a", (3, 3))
     x = param("a", zero)
@@ -253,6 +257,7 @@ def test_singular_matrices_give_what_ieee_arithmetic_gives(t: str) -> None:
             assert all(not np.isfinite(v).all() for v in got)
 
 
+@pytest.mark.slow
 def test_pivots_are_the_greatest_of_their_columns() -> None:
     """Without an exchange of rows the sum of 1e20 and 1 loses the 1."""
     a = np.array([[1e-20, 1, 0], [1, 1, 0], [0, 0, 2]])

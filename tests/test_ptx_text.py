@@ -57,6 +57,7 @@ OF_EVERY_PART = {
 @needs_ptxas
 @pytest.mark.parametrize("name", OF_EVERY_PART)
 @pytest.mark.parametrize("part", GPUS)
+@pytest.mark.few(12)
 def test_every_part_assembles(part, name):
     make, instruction = OF_EVERY_PART[name]
     _, ptx = ptx_of(make(), f"cuda:{part}")
@@ -144,6 +145,7 @@ DTYPES = [
 @needs_ptxas
 @pytest.mark.parametrize("t", DTYPES, ids=lambda t: t.name)
 @pytest.mark.parametrize("part", (pytest.param("sm_80", marks=pytest.mark.slow), "sm_90a"))
+@pytest.mark.few(4)
 def test_every_dtype_and_conversion(t, part):
     x, y = uopc.param("x", (99,), t), uopc.param("y", (99,), t)
     outputs = [x + y, x * y, x.maximum(y), x < y, x.sum(), *[x.cast(u) for u in DTYPES]]

@@ -53,6 +53,7 @@ def param(name: str, array: Array) -> UOp:
     pytest.param(t, marks=() if t in ("i2", "u4", "f4", "f8") else pytest.mark.slow) for t in DTYPES
 ])  # fmt: skip
 @pytest.mark.parametrize("name", UPDATES)
+@pytest.mark.few(6)
 def test_duplicates_in_row_major_order(name: str, dtype: str) -> None:
     x, v = values((7, 5), dtype), values((3, 11, 5), dtype)
     i = np.random.default_rng(0).integers(-7, 7, (3, 11)).astype("i4")
@@ -76,6 +77,7 @@ KEYS: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", ["set", "add", "max"])
 @pytest.mark.parametrize("key", KEYS)
+@pytest.mark.few(12)
 def test_keys(key: str, name: str) -> None:
     x, k = values((3, 4, 5), "f4"), KEYS[key]
     v = values(x[k].shape[-1:], "f4")  # broadcast

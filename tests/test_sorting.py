@@ -82,18 +82,21 @@ QUICK = {("bool_", True), ("int8", False), ("uint16", True), ("float32", False),
     pytest.param(t, d, marks=() if (t, d) in QUICK else pytest.mark.slow)
     for t in TYPES for d in (False, True)
 ])  # fmt: skip
+@pytest.mark.few(3)
 def test_every_dtype(t: str, descending: bool) -> None:
     for shape, axis in (((40,), 0), ((2, 70), -1), ((2, 300), -1)):
         check(numbers(t, shape), getattr(dtypes, t), axis, descending)
 
 
 @pytest.mark.parametrize("n", LENGTHS)
+@pytest.mark.few(3)
 def test_every_length(n: int) -> None:
     check(numbers("float32", (n,)), dtypes.float32, 0, n % 2 == 0)
 
 
 @pytest.mark.parametrize("axis", [0, 1, -1])
 @pytest.mark.parametrize("shape", [(3, 70, 2), (2, 9, 80), (70, 0, 2), (0, 70, 2)])
+@pytest.mark.few(3)
 def test_every_axis(shape: tuple[int, ...], axis: int) -> None:
     check(numbers("int32", shape), dtypes.int32, axis, False)
 
@@ -155,6 +158,7 @@ def test_any_floats(numbers: list[float], descending: bool) -> None:
 
 @pytest.mark.parametrize("most", [50, 300])
 @pytest.mark.parametrize("n", [pytest.param(n, marks=pytest.mark.slow) for n in (1, 50)] + [0, 37])
+@pytest.mark.few(2)
 def test_a_symbolic_length(n: int, most: int) -> None:
     v = uopc.variable("n", 0, most)
     a = numbers("float32", (3, n))
@@ -172,6 +176,7 @@ def test_a_symbolic_length(n: int, most: int) -> None:
 
 @pytest.mark.parametrize("n", [50, 300])
 @pytest.mark.parametrize("k", [0, 1, 7, 50])
+@pytest.mark.few(3)
 def test_top_k(n: int, k: int) -> None:
     a = numbers("float32", (2, n))
     wanted = places(a, 1, True)[:, :k]
@@ -189,6 +194,7 @@ def test_top_k(n: int, k: int) -> None:
 @pytest.mark.parametrize(("shape", "axis", "k"), [
     ((1000,), 0, 1), ((257, 3), 0, 5), ((2, 5, 331), -1, 3), ((70_001,), 0, 32),
 ])  # fmt: skip
+@pytest.mark.few(3)
 def test_few_of_many(t: str, shape: tuple[int, ...], axis: int, k: int) -> None:
     """Of blocks with the greatest elements: equal ones in their order, the least beside padding."""
     dtype, n = getattr(dtypes, t), shape[axis]
@@ -231,6 +237,7 @@ def test_a_sorted_expression_is_used_further() -> None:
 @pytest.mark.parametrize("t", ["bool_", "uint64", "float32", *[
     pytest.param(t, marks=pytest.mark.slow) for t in ("int8", "int64", "float16", "float64")
 ]])  # fmt: skip
+@pytest.mark.few(2)
 def test_searchsorted(t: str, side: str) -> None:
     for n in LENGTHS:
         a, v = np.sort(numbers(t, (n,))), numbers(t, (4, 9), 1)

@@ -118,6 +118,7 @@ REDUCES: dict[str, Case] = {
 
 @pytest.mark.parametrize("part", GPUS)
 @pytest.mark.parametrize("name", REDUCES)
+@pytest.mark.few(8)
 def test_parts_of_a_reduce(name: str, part: str) -> None:
     graph = REDUCES[name]()
     on_cpu = uopc.compile(graph)

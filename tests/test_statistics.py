@@ -188,6 +188,7 @@ def close(got: Any, want: Any) -> None:
 
 @pytest.mark.parametrize("method", INTERPOLATIONS)
 @pytest.mark.parametrize("t", ("f4", "f8", "i4", "u1"))
+@pytest.mark.few(3)
 def test_quantiles(t: str, method: str) -> None:
     a = some(t, 4, 7, 5)
     for axis in (None, 0, -1, (0, 2), (2, 1)):
@@ -204,6 +205,7 @@ def test_quantiles(t: str, method: str) -> None:
 
 
 @pytest.mark.parametrize("n", (1, 2, 3, 64, 65, 1000))
+@pytest.mark.few(2)
 def test_medians(n: int) -> None:
     for t in ("f8", "i2", "u8"):
         a = some(t, 3, n)
@@ -254,6 +256,7 @@ REDUCTIONS = "nansum nanprod nanmax nanmin nanmean nanvar nanstd nanmedian nancu
 
 @pytest.mark.parametrize("name", REDUCTIONS.split())
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.few(3)
 def test_reductions_without_nan(name: str) -> None:
     ours, theirs = getattr(unp, name), getattr(np, name)
     spoiled = some("f8", 4, 5, 6, nan=0.3)

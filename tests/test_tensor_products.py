@@ -172,6 +172,7 @@ CONVOLUTIONS = {
 
 
 @pytest.mark.parametrize("name", CONVOLUTIONS)
+@pytest.mark.few(2)
 def test_convolutions(name):
     """A convolution is a product as well: of filters by what they see of an image."""
     image, filters, how = CONVOLUTIONS[name]

@@ -20,8 +20,6 @@ from uopc.ir.core import calls, shapes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 
-# More boxes are more code than a product with seeds: a recurrence that is written out has n².
-MOST_BOXES = 1000
 # Operations of a product with a seed for each operation of the graph: from the right, and the left.
 _OF_A_PUSH, _OF_A_PULL = 2, 3
 
@@ -120,13 +118,13 @@ def _products(
 
 # ---------------------------------------------------------------- which mode
 def chosen_mode(
-    structure: Sparsity, work: int, boxes: int, once: int, symmetric: bool
+    structure: Sparsity, direct: int | None, once: int, symmetric: bool
 ) -> tuple[Any, dict[str, int]]:
-    """The mode with the fewest operations, and those of each: `work` products of so many boxes, or
+    """The mode with the fewest operations, and those of each: `direct` ones, if that is a mode, or
     for each colour all operations of the graph, `once`."""
     row, col, (m, n) = structure.row, structure.col, structure.shape
-    cost = {"direct": work + structure.nnz} if boxes <= MOST_BOXES else {}
-    if not cost or cost["direct"] > _OF_A_PUSH * once:  # else no colouring has fewer
+    cost = {} if direct is None else {"direct": direct}
+    if direct is None or direct > _OF_A_PUSH * once:  # else no colouring has fewer
         across = int(colouring.columns(row, col, n).max(initial=0)) + 1
         down = int(colouring.columns(col, row, m).max(initial=0)) + 1
         cost |= {"fwd": _OF_A_PUSH * across * once, "rev": _OF_A_PULL * down * once}

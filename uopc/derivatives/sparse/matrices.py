@@ -24,6 +24,8 @@ from uopc.ir.core.uop import UOp, intern
 Mask = npt.NDArray[np.bool_]
 Part = Literal["full", "lower", "upper"]
 Mode = Literal["auto", "direct", "fwd", "rev", "bidirectional", "star"]
+# More boxes are more code than products with seeds: a recurrence that is written out has n².
+MOST_BOXES = 1000
 _MODES = ("auto", "direct", "fwd", "rev", "bidirectional")
 
 
@@ -143,9 +145,10 @@ def sparse_jacobian(
     run, found, given = boxes_of(outputs, inputs, values=mode in ("auto", "direct"))
     entries = _Entries(outputs, found, run.columns)
     if mode == "auto":
-        whole, work = _structure(entries, "csc")[0], run.tools.work
+        whole, tools = _structure(entries, "csc")[0], run.tools
         once = coloured.operations(outputs, inputs)
-        mode, costs = coloured.chosen_mode(whole, work, len(entries.boxes), once, symmetric)
+        direct = tools.work + whole.nnz if len(entries.boxes) <= MOST_BOXES else None
+        mode, costs = coloured.chosen_mode(whole, direct, once, symmetric)
         why = {"mode": mode, "operations": costs}
     if mode != "direct":
         made = coloured.jacobian(outputs, inputs, mode, _structure(entries, "csc")[0])
