@@ -145,7 +145,7 @@ class Row:
             >>> from uopc.program.profile import profile
             >>> program = uopc.compile(uopc.param("x", (64,)) * 2)
             >>> row = profile(program, (np.ones(64, "f4"),), samples=2).rows()[0]
-            >>> round(row.speed * row.seconds * 1e9) in (row.operations, 0)  # 0: no clock tells the time
+            >>> round(row.speed * row.seconds * 1e9) in (row.operations, 0)
             True
         """
         return self.operations / self.seconds * 1e-9 if self.seconds else 0.0
@@ -158,7 +158,7 @@ class Row:
             >>> from uopc.program.profile import profile
             >>> program = uopc.compile(uopc.param("x", (64,)) * 2)
             >>> row = profile(program, (np.ones(64, "f4"),), samples=2).rows()[0]
-            >>> round(row.bandwidth * row.seconds * 1e9) in (row.nbytes, 0)  # 0: no clock tells the time
+            >>> round(row.bandwidth * row.seconds * 1e9) in (row.nbytes, 0)
             True
         """
         return self.nbytes / self.seconds * 1e-9 if self.seconds else 0.0
