@@ -142,6 +142,18 @@ def test_formats(format: Any, constants: Any) -> None:
         np.testing.assert_array_equal(matrix.indices, other.indices)
 
 
+def test_numbers_that_meet_what_is_computed() -> None:
+    """Of three boxes that meet one after another, none is split off unless it meets none."""
+    x = uopc.param("x", (4,), F8)
+    y = uopc.cat(x * x + x.flip(0)[uopc.constant(np.array([0, 1, 2, 3]))], x[:2] * 3, axis=0)
+    y = y + x.sum() * 0.5 + uopc.cat(x[1:2] * 2, x[:1], x[:1], x[3:], x[2:], axis=0)
+    at = np.arange(1.0, 5)
+    made = uopc.jacobian(y, x, format="csc", constants="split", mode="direct")
+    got = uopc.compile(made, inputs=[x])(at)
+    np.testing.assert_allclose(made.todense(got), dense(y, x, at))
+    assert made.constants is not None
+
+
 def test_zero_rows_and_columns() -> None:
     """The structures that SciPy gives of matrices without rows, columns or entries."""
     for y, shape in ((V[0:0] * 2, (0, 6)), (uopc.zeros((3,), F8), (3, 6))):

@@ -77,20 +77,22 @@ class _Entries:
 
     def without_numbers(self) -> tuple[Places, Any] | None:
         """Take out the entries that are numbers alone: their keys (column, then row) and values."""
-        numbers = [number_in(b.value) for b in self.boxes if b.value is not None]
+        numbers = [None if b.value is None else number_in(b.value) for b in self.boxes]
         keys = [c * self.shape[0] + r for r, c in zip(self.rows, self.cols)]
-        fixed = [i for i, n in enumerate(numbers) if n is not None]
-        others = [i for i, n in enumerate(numbers) if n is None]
-        computed = np.unique(np.concatenate([keys[i] for i in others])) if others else np.zeros(0)
-        alone = [i for i in fixed if not np.isin(keys[i], computed).any()]
+        alone = [i for i, n in enumerate(numbers) if n is not None]
+        while True:  # numbers that meet others stay with them, and so do those that meet these
+            left = [i for i in range(len(keys)) if i not in alone]
+            met = np.concatenate([np.zeros(0, np.int64), *[keys[i] for i in left]])
+            before, alone = alone, [i for i in alone if not np.isin(keys[i], met).any()]
+            if len(alone) == len(before):
+                break
         if not alone:
             return None
         found = np.concatenate([keys[i] for i in alone])
         values = np.concatenate([np.full(keys[i].size, numbers[i]) for i in alone])
         unique, inverse = np.unique(found, return_inverse=True)
-        total = np.bincount(inverse, values)
-        self._take([i for i in range(len(self.boxes)) if i not in set(alone)])
-        return unique, total
+        self._take(left)
+        return unique, np.bincount(inverse, values)
 
 
 def check(

@@ -85,13 +85,9 @@ class Propagation:
             own, dims = _dims(u.src[0]), _dims(u)
             return [self.tools.expanded(b, own, dims) for b in self._of(u.src[0])]
         if op in _MOVES:
-            return self._moved(
-                u.src[0],
-                _inverse(
-                    rearranged(np.arange(size(u.src[0])).reshape(_dims(u.src[0])), u, -1),
-                    size(u.src[0]),
-                ),
-            )
+            a = u.src[0]
+            sources = rearranged(np.arange(size(a)).reshape(_dims(a)), u, -1)
+            return self._moved(a, _table(sources, np.arange(size(u)).reshape(_dims(u)), size(a)))
         if op is Ops.INDEX:
             return self._index(u)
         if op is Ops.ACCUMULATE and u.arg.op == "add":
@@ -289,15 +285,6 @@ def _dims(u: UOp) -> Dims:
 
 
 # ---------------------------------------------------------------- tables
-def _inverse(sources: Places, n: int) -> Places:
-    """For each of n elements, where it is read; -1 for nowhere. Each is read at most once."""
-    flat = sources.reshape(-1)
-    found = np.full(n, -1, np.int64)
-    read = np.flatnonzero(flat >= 0)
-    found[flat[read]] = read
-    return found
-
-
 def _tables(sources: Places, targets: Places, n: int) -> list[Places] | None:
     """Tables that send each of n elements to one of its readers, -1 for none: one where no element
     has two, or one for each place of a short axis along which all of them are; else None."""
@@ -316,6 +303,7 @@ def _tables(sources: Places, targets: Places, n: int) -> list[Places] | None:
 
 
 def _table(sources: Places, targets: Places, n: int) -> Places:
+    """For each of n elements the target that reads it, -1 for none; it has one at most."""
     found = np.full(n, -1, np.int64)
     read = sources >= 0
     found[sources[read]] = targets[read]
