@@ -135,6 +135,6 @@ def test_rows_that_share_work_are_computed_together(read):
     graph = READS[read](Graphs, rows, uopc.constant(ones))
     alone = uopc.compile(rows, inputs=[x, y], threads=1)
     program = uopc.compile(graph, inputs=[x, y], threads=1, verify=True)
-    assert executed(program) <= 2 * executed(alone)
+    assert executed(program) <= 3 * executed(alone)  # 9 if each row were computed by itself
     want = READS[read](np, np.stack(chain_of_rows(np, a, b)), ones)
     np.testing.assert_allclose(program(a, b), want, rtol=1e-12, atol=1e-12)
