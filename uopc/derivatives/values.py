@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from uopc.ir.builder import alu, fold, leaves, movement
+from uopc.ir.builder import alu, leaves, movement
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Shape
@@ -167,36 +167,5 @@ def summed_to(u: UOp, dims: Shape) -> UOp:
 
 def part(u: UOp, begins: Sequence[shapes.Dim], sizes: Sequence[shapes.Dim]) -> UOp:
     """A window of a value. Of values that lie side by side, it is one of the one that it is in."""
-    dims = shapes.shape(u)
-    if all([isinstance(n, int) for n in (*begins, *sizes, *dims)]):
-        found = _part_of(u, begins, sizes)
-        if found is not None:
-            return found
-    return movement.window(u, begins, sizes)
-
-
-def _part_of(u: UOp, begins: Sequence[shapes.Dim], sizes: Sequence[shapes.Dim]) -> UOp | None:
-    """The window, without the parts of a STACK, CAT or PAD that are not in it."""
-    if u.op is Ops.STACK and sizes[0] == 1:
-        inner = part(u.src[begins[0]], begins[1:], sizes[1:])
-        return movement.reshape(inner, tuple(sizes))
-    if u.op is Ops.CAT:
-        start, axis = 0, u.arg
-        for s in u.src:
-            n = shapes.shape(s)[axis]
-            inside = [b - start if i == axis else b for i, b in enumerate(begins)]
-            if inside[axis] >= 0 and inside[axis] + sizes[axis] <= n:
-                return part(s, inside, sizes)
-            start += n
-    if u.op is Ops.PAD:
-        before, _ = shapes.window(u)
-        moved = [b - p for b, p in zip(begins, before)]
-        ends = [(m + n, d) for m, n, d in zip(moved, sizes, shapes.shape(u.src[0]))]
-        if any(end <= 0 for end, _ in ends) or any(m >= d for m, (_, d) in zip(moved, ends)):
-            return leaves.full(leaves.const(u.dtype, 0), tuple(sizes))
-        if all(m >= 0 for m in moved) and all(end <= d for end, d in ends):
-            return part(u.src[0], moved, sizes)
-    if u.op is Ops.SHRINK and fold.is_inside(u):
-        first, _ = shapes.window(u)
-        return part(u.src[0], [b + f for b, f in zip(begins, first)], sizes)
-    return None
+    found = movement.part_of(u, begins, sizes, computed=True)
+    return movement.window(u, begins, sizes) if found is None else found

@@ -235,32 +235,46 @@ def window(a: UOp, begins: Sequence[Dim], sizes: Sequence[Dim]) -> UOp:
     return made
 
 
-def part_of(a: UOp, begins: Sequence[Dim], sizes: Sequence[Dim]) -> UOp | None:
+def part_of(
+    a: UOp, begins: Sequence[Dim], sizes: Sequence[Dim], computed: bool = False
+) -> UOp | None:
     """The window of a STACK, CAT or PAD that lies in one of its parts, as a window of that part:
     (stack a, b)[1:2] → b as one row;  (cat a, b)[:len(a)] → a;  (pad a)[inside] → a. None if it
     does not, or if a size is symbolic.
 
-    A computed part of a CAT stays one: steps that read the CAT at several places store it, and the
-    part would be stored beside it."""
+    A computed part of a CAT stays one, unless `computed`: steps that read the CAT at several places
+    store it, and the part would be stored beside it. `computed` also looks below a SHRINK."""
     dims = shapes.shape(a)
     if not _is_fixed((*begins, *sizes, *dims)) or 0 in sizes:
         return None
     if a.op is Ops.PERMUTE:
         inner = {axis: (b, s) for axis, b, s in zip(a.arg, begins, sizes)}
         windows = [inner[axis] for axis in range(len(dims))]
-        part = part_of(a.src[0], [b for b, _ in windows], [s for _, s in windows])
+        part = part_of(a.src[0], [b for b, _ in windows], [s for _, s in windows], computed)
         if part is None:
             return None
         long = [axis for axis in a.arg if windows[axis][1] != 1]
         return reshape(part, tuple(sizes)) if long == sorted(long) else permute(part, a.arg)
     if a.op is Ops.STACK and sizes[0] == 1:
-        return reshape(window(a.src[begins[0]], begins[1:], sizes[1:]), tuple(sizes))
+        part = _below(a.src[begins[0]], begins[1:], sizes[1:], computed)
+        return reshape(part, tuple(sizes))
     if a.op is Ops.CAT:
-        return _part_of_cat(a, begins, sizes)
-    return _part_of_pad(a, begins, sizes) if a.op is Ops.PAD else None
+        return _part_of_cat(a, begins, sizes, computed)
+    if a.op is Ops.SHRINK and computed and fold.is_inside(a):
+        moved = [b + f for b, f in zip(begins, shapes.window(a)[0])]
+        return _below(a.src[0], moved, sizes, computed)
+    return _part_of_pad(a, begins, sizes, computed) if a.op is Ops.PAD else None
 
 
-def _part_of_cat(a: UOp, begins: Sequence[Any], sizes: Sequence[Any]) -> UOp | None:
+def _below(a: UOp, begins: Sequence[Dim], sizes: Sequence[Dim], computed: bool) -> UOp:
+    """The window of a part, again of one of its own parts if it can be."""
+    part = part_of(a, begins, sizes, computed) if computed else None
+    return window(a, begins, sizes) if part is None else part
+
+
+def _part_of_cat(
+    a: UOp, begins: Sequence[Any], sizes: Sequence[Any], computed: bool
+) -> UOp | None:
     axis, end = a.arg, 0
     for s in a.src:
         begin, length = end, shapes.shape(s)[axis]
@@ -269,7 +283,7 @@ def _part_of_cat(a: UOp, begins: Sequence[Any], sizes: Sequence[Any]) -> UOp | N
         end += length
         if begin <= begins[axis] and begins[axis] + sizes[axis] <= end:
             inner = [*begins[:axis], begins[axis] - begin, *begins[axis + 1 :]]
-            return window(s, inner, sizes) if _is_in_memory(s) else None
+            return _below(s, inner, sizes, computed) if computed or _is_in_memory(s) else None
     return None
 
 
@@ -280,7 +294,9 @@ def _is_in_memory(a: UOp) -> bool:
     return a.op.is_storage or a.op is Ops.CONST
 
 
-def _part_of_pad(a: UOp, begins: Sequence[Any], sizes: Sequence[Any]) -> UOp | None:
+def _part_of_pad(
+    a: UOp, begins: Sequence[Any], sizes: Sequence[Any], computed: bool
+) -> UOp | None:
     """A window of the data, or of the zeros around them."""
     before, inner = shapes.window(a)[0], shapes.shape(a.src[0])
     if not _is_fixed((*before, *inner)):
@@ -289,7 +305,7 @@ def _part_of_pad(a: UOp, begins: Sequence[Any], sizes: Sequence[Any]) -> UOp | N
     if any([m + s <= 0 or m >= d for m, s, d in zip(moved, sizes, inner)]):
         return leaves.full(leaves.const(a.dtype, 0), tuple(sizes))
     if all([m >= 0 and m + s <= d for m, s, d in zip(moved, sizes, inner)]):
-        return window(a.src[0], moved, sizes)
+        return _below(a.src[0], moved, sizes, computed)
     return None
 
 
