@@ -132,9 +132,6 @@ _STATIC = frozenset((Ops.CONST, Ops.DATA, Ops.IOTA, Ops.INVALID, Ops.CAST, Ops.S
 
 def _table(index: UOp) -> Table | None:
     """The places of an index made of arrays of the graph alone; -1 where there is none."""
-    from uopc.ir.interpret.arguments import Variables
-    from uopc.ir.interpret.tensor import TensorRun
-
     nodes = index.toposort()
     if not all([u.op in _STATIC or u.op.is_alu or u.op.movement for u in nodes]):
         return None
@@ -143,10 +140,17 @@ def _table(index: UOp) -> Table | None:
     stored = sum([u.arg.array.size for u in nodes if u.op is Ops.DATA])
     if shapes.size(shapes.shape(index)) > max(stored, 64):
         return None  # numbers by a formula: as a table they would take more than the graph has
-    run = TensorRun(lambda u: np.empty(0), Variables({}))
-    run.run([index])
-    found = np.asarray(run.values[index], np.int64)
-    mask = run.masks.get(index)
+    return np.asarray(evaluated(index), np.int64)
+
+
+def evaluated(u: UOp) -> npt.NDArray[np.generic]:
+    """The elements of a value that the arrays of its graph determine; of an index, -1 for none."""
+    from uopc.ir.interpret.arguments import Variables
+    from uopc.ir.interpret.tensor import TensorRun
+
+    run = TensorRun(lambda v: np.empty(0), Variables({}))
+    run.run([u])
+    found, mask = np.asarray(run.values[u]), run.masks.get(u)
     return found if mask is None else np.where(mask, found, -1)
 
 

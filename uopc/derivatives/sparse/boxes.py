@@ -18,7 +18,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from uopc.derivatives.sparse.reading import Dims, Known, Places, Reader, Zeros
+from uopc.derivatives.sparse.reading import Dims, Known, Reader, Zeros
+from uopc.derivatives.sparse.sparsity import Places
 from uopc.derivatives.values import Factor, Mask, Value, fit, number_in, times, total
 from uopc.ir.builder import leaves, movement
 from uopc.ir.core import shapes
@@ -130,11 +131,8 @@ class Boxes:
 
     def repeated(self, box: Box, steps: Sequence[tuple[int, int]]) -> Box:
         """The box along new axes: for each the length, and how far apart the rows lie."""
-        grid = np.zeros((), np.int64)
-        for n, step in steps:
-            grid = grid[..., None] + np.arange(n) * step
         lead = (*box.rows.shape, *(1,) * len(steps))
-        rows = box.rows.reshape(lead) + grid
+        rows = box.rows.reshape(lead) + _grid(steps)
         cols = np.broadcast_to(box.cols.reshape(lead), rows.shape)
         value = box.value
         if value is not None and shapes.shape(value):
@@ -148,10 +146,7 @@ class Boxes:
         extra = len(dims) - len(own)
         far = strides(dims)
         still = [d if i >= extra and own[i - extra] == d else 1 for i, d in enumerate(dims)]
-        grid = np.zeros((), np.int64)
-        for n, step in zip(still, far):
-            grid = grid[..., None] + np.arange(n) * step
-        first = self.moved(box, grid.reshape(-1))
+        first = self.moved(box, _grid(list(zip(still, far))).reshape(-1))
         assert first is not None
         more = [(d, s) for d, s, n in zip(dims, far, still) if n != d]
         return self.repeated(self.settled(first), more) if more else first
@@ -284,6 +279,14 @@ class Boxes:
         return None
 
 
+def _grid(steps: Sequence[tuple[int, int]]) -> Places:
+    """The places of an array: for each axis the length, and how far apart its elements lie."""
+    grid: Places = np.zeros((), np.int64)
+    for n, step in steps:
+        grid = grid[..., None] + np.arange(n) * step
+    return grid
+
+
 def _is_still(places: Places, axis: int) -> bool:
     """Whether places do not change along an axis; the first two tell most that do."""
     ends = places.take([0, 1], axis).reshape(-1)
@@ -295,4 +298,5 @@ def _is_number(factor: Factor) -> bool:
 
 
 def strides(dims: Dims) -> list[int]:
+    """How far apart the elements of an array lie along each axis."""
     return [math.prod(dims[i + 1 :]) for i in range(len(dims))]

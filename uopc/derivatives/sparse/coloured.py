@@ -12,8 +12,8 @@ from uopc.derivatives import batch, functions, walk
 from uopc.derivatives.rule import operands as sources
 from uopc.derivatives.sparse import colouring
 from uopc.derivatives.sparse.propagate import size
-from uopc.derivatives.sparse.reading import Places, Reader
-from uopc.derivatives.sparse.sparsity import Layout, Sparse, Sparsity
+from uopc.derivatives.sparse.reading import Reader
+from uopc.derivatives.sparse.sparsity import Layout, Places, Sparse, Sparsity
 from uopc.derivatives.values import filled
 from uopc.ir.builder import fold, leaves, movement, operands
 from uopc.ir.core import calls, shapes

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from uopc.derivatives.sparse import coloured
 from uopc.derivatives.sparse.boxes import Box
 from uopc.derivatives.sparse.packing import by_shape, packed, sums
 from uopc.derivatives.sparse.propagate import Propagation, boxes_of, size
+from uopc.derivatives.sparse.reading import Mask
 from uopc.derivatives.sparse.sparsity import FORMATS, Format, Layout, Places, Sparse, Sparsity
 from uopc.derivatives.values import number_in
 from uopc.errors import UserError
@@ -21,7 +21,6 @@ from uopc.ir.core import dtypes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 
-Mask = npt.NDArray[np.bool_]
 Part = Literal["full", "lower", "upper"]
 Mode = Literal["auto", "direct", "fwd", "rev", "bidirectional", "star"]
 # More boxes are more code than products with seeds: a recurrence that is written out has n².
@@ -146,15 +145,16 @@ def sparse_jacobian(
     why: dict[str, Any] = {"mode": mode}
     run, found, given = boxes_of(outputs, inputs, values=mode in ("auto", "direct"))
     entries = _Entries(outputs, found, run.columns)
-    if mode == "auto":
-        whole, tools = _structure(entries, "csc")[0], run.tools
-        once = coloured.operations(outputs, inputs)
-        direct = tools.work + whole.nnz if len(entries.boxes) <= MOST_BOXES else None
-        mode, costs = coloured.chosen_mode(whole, direct, once, symmetric)
-        why = {"mode": mode, "operations": costs}
     if mode != "direct":
-        made = coloured.jacobian(outputs, inputs, mode, _structure(entries, "csc")[0])
-        return _reordered(made, format, part, why)
+        whole = _structure(entries, "csc")[0]
+        if mode == "auto":
+            once = coloured.operations(outputs, inputs)
+            direct = run.tools.work + whole.nnz if len(entries.boxes) <= MOST_BOXES else None
+            mode, costs = coloured.chosen_mode(whole, direct, once, symmetric)
+            why = {"mode": mode, "operations": costs}
+        if mode != "direct":
+            made = coloured.jacobian(outputs, inputs, mode, whole)
+            return _reordered(made, format, part, why)
     why |= {"boxes": len(entries.boxes), "computed": sum([b.size for b in entries.boxes])}
     entries.only(part)
     if format == "triplet":
@@ -166,9 +166,10 @@ def _assembled(
     run: Propagation, entries: _Entries, outputs: Sequence[UOp], format: Format, part: Part,
     constants: Literal["split"] | None, why: dict[str, Any], given: Any,
 ) -> Sparse:  # fmt: skip
-    whole, _, _ = _structure(entries, format, part)
-    fixed = entries.without_numbers() if constants == "split" else None
     made, group, chosen = _structure(entries, format, part)
+    whole, fixed = made, entries.without_numbers() if constants == "split" else None
+    if fixed is not None:
+        made, group, chosen = _structure(entries, format, part)
     dtype = functools.reduce(dtypes.promote, [u.dtype for u in outputs])
     if made.nnz:
         values = packed(entries.boxes, dtype, in_order=format == "triplet")

@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from uopc.derivatives import gather
 from uopc.derivatives.sparse.boxes import Box, Boxes
-from uopc.derivatives.sparse.reading import Dims, Places, guarded
+from uopc.derivatives.sparse.reading import Dims, guarded
+from uopc.derivatives.sparse.sparsity import Places
 from uopc.derivatives.values import filled, fit, number_in, part
 from uopc.ir.builder import alu, fold, leaves, movement, operands
 from uopc.ir.core import shapes

@@ -21,7 +21,8 @@ from uopc.derivatives import batch, effects, functions, movement_rules, walk
 from uopc.derivatives.rule import Partials, Rule, operands
 from uopc.derivatives.sparse.boxes import Box, Boxes, strides
 from uopc.derivatives.sparse.packing import Columns, column_tangents
-from uopc.derivatives.sparse.reading import Dims, Places, guarded, rearranged
+from uopc.derivatives.sparse.reading import Dims, guarded, rearranged
+from uopc.derivatives.sparse.sparsity import Places
 from uopc.derivatives.values import filled
 from uopc.errors import Unsupported
 from uopc.ir.builder import alu, fold, leaves, movement, rebuild

@@ -13,13 +13,14 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from uopc.derivatives import gather
+from uopc.derivatives.sparse.sparsity import Places
 from uopc.derivatives.values import fit, number_in, part
 from uopc.ir.builder import alu, fold, leaves, movement, operands
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 
-Places = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 Dims = tuple[int, ...]
 _T = TypeVar("_T", bound=np.generic)
@@ -82,12 +83,8 @@ def form_of(k: npt.NDArray[np.integer]) -> Form | Places:
         int(k[tuple([1 if i == axis else 0 for i in range(k.ndim)])]) - first if n > 1 else 0
         for axis, n in enumerate(k.shape)
     ]
-    even: Places = np.full((1,) * k.ndim, first, np.int64)
-    for axis, (n, step) in enumerate(zip(k.shape, steps)):
-        if step:
-            along = [n if i == axis else 1 for i in range(k.ndim)]
-            even = even + (np.arange(n) * step).reshape(along)
-    return (first, tuple(steps)) if (even == k).all() else np.asarray(k, np.int64)
+    form = first, tuple(steps)
+    return form if (_numbers(form, k.shape) == k).all() else np.asarray(k, np.int64)
 
 
 def _read_forms(f: UOp, forms: Sequence[Form | Places], box: Dims) -> UOp:
@@ -165,7 +162,7 @@ class Known:
 
     def __init__(self) -> None:
         self._is: dict[UOp, bool] = {}
-        self._arrays: dict[UOp, tuple[npt.NDArray[np.generic], npt.NDArray[np.bool_] | None]] = {}
+        self._arrays: dict[UOp, npt.NDArray[np.generic]] = {}
 
     def __contains__(self, u: UOp) -> bool:
         if u not in self._is:
@@ -190,15 +187,9 @@ class Known:
 
     def array(self, u: UOp) -> npt.NDArray[np.generic]:
         """The elements of a known value; of an index, -1 where there is none."""
-        from uopc.ir.interpret.arguments import Variables
-        from uopc.ir.interpret.tensor import TensorRun
-
         if u not in self._arrays:
-            run = TensorRun(lambda v: np.empty(0), Variables({}))
-            run.run([u])
-            self._arrays[u] = np.asarray(run.values[u]), run.masks.get(u)
-        found, mask = self._arrays[u]
-        return found if mask is None else np.where(mask, found, -1)
+            self._arrays[u] = gather.evaluated(u)
+        return self._arrays[u]
 
 
 def rearranged(a: npt.NDArray[_T], u: UOp, filling: Any) -> npt.NDArray[_T]:
