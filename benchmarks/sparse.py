@@ -157,8 +157,13 @@ def jax_calls(n: int) -> tuple[Calls, dict[str, float]]:
     colours = colouring.columns(found.row, found.col, z.size)
     seeds = jnp.asarray(np.eye(colours.max() + 1)[colours].T)
     place = jnp.asarray(colours[found.col] * (4 * n + 4) + found.row)
-    f = lambda v: constraints(jnp, jnp.stack, jnp.concatenate, v, n)  # noqa: E731
-    jacobian = lambda v: jax.vmap(lambda t: jax.jvp(f, (v,), (t,))[1])(seeds).reshape(-1)[place]  # noqa: E731
+
+    def f(v: Any) -> Any:
+        return constraints(jnp, jnp.stack, jnp.concatenate, v, n)
+
+    def jacobian(v: Any) -> Any:
+        return jax.vmap(lambda t: jax.jvp(f, (v,), (t,))[1])(seeds).reshape(-1)[place]
+
     at = jnp.asarray(point(n))
     begin = time.perf_counter()
     call = jax.jit(jacobian).lower(at).compile()
@@ -170,7 +175,10 @@ def jax_calls(n: int) -> tuple[Calls, dict[str, float]]:
 def brusselator(lib: Any, roll: Any, stack: Any, w: Any, n: int) -> Any:
     """The right side of the Brusselator on n x n points around a torus, (2, n, n)."""
     u, v, a = w[0], w[1], 10.0 * (n - 1) ** 2 / 1e4
-    near = lambda q: roll(q, 1, 0) + roll(q, -1, 0) + roll(q, 1, 1) + roll(q, -1, 1) - 4.0 * q  # noqa: E731
+
+    def near(q: Any) -> Any:
+        return roll(q, 1, 0) + roll(q, -1, 0) + roll(q, 1, 1) + roll(q, -1, 1) - 4.0 * q
+
     cubic = u * u * v
     return stack([1.0 + cubic - 4.4 * u + a * near(u), 3.4 * u - cubic + a * near(v)])
 
@@ -198,7 +206,10 @@ def others(rounds: int) -> list[str]:
 
         jax.config.update("jax_enable_x64", True)
         flat = jnp.asarray(at.reshape(-1))
-        of = lambda q: brusselator(None, jnp.roll, jnp.stack, q.reshape(2, n, n), n).reshape(-1)  # noqa: E731
+
+        def of(q: Any) -> Any:
+            return brusselator(None, jnp.roll, jnp.stack, q.reshape(2, n, n), n).reshape(-1)
+
         found = asdex.jacobian(of, flat)
         call = jax.jit(lambda q: found(q).data).lower(flat).compile()
         calls["Brusselator, asdex"] = lambda: call(flat).block_until_ready()

@@ -34,7 +34,10 @@ def derivative(lib: Any, x: Any, u: Any) -> list[Any]:
 
 def runge_kutta(lib: Any, x: list[Any], u: list[Any], h: Any) -> list[Any]:
     """The state after a time h, by the classical method of fourth order."""
-    ahead = lambda k, f: derivative(lib, [a + f * h * d for a, d in zip(x, k)], u)  # noqa: E731
+
+    def ahead(k: Any, f: Any) -> Any:
+        return derivative(lib, [a + f * h * d for a, d in zip(x, k)], u)
+
     k1 = derivative(lib, x, u)
     k2 = ahead(k1, 0.5)
     k3 = ahead(k2, 0.5)

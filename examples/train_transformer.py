@@ -205,7 +205,10 @@ def main(arguments: list[str]) -> int:
     print(f"difference of a slope: {error:.1e}")
     state, batch, peer = first_state(0), texts(1), torch_step()
     apart = 0.0
-    mine = lambda: trained(state, np.float32(1), *batch)  # noqa: E731
+
+    def mine() -> Any:
+        return trained(state, np.float32(1), *batch)
+
     if peer is None:
         least = min([seconds(mine) for _ in range(20)])
         print(f"a step takes {least * 1e3:.2f} ms; no ratio: PyTorch is not installed")

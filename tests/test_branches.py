@@ -20,9 +20,16 @@ NEAR = {"rtol": 1e-10, "atol": 1e-12}
 
 def choice(m: Any, xp: Any, x: Any, i: Any, w: Any) -> Any:
     """Branches that are infinite, or NaN, where they are not chosen."""
-    log = lambda x, w: (xp.sum(xp.log(x) * xp.sqrt(x) * w), x)  # noqa: E731
-    square = lambda x, w: (xp.sum(x * x) * w[0], x * w[1])  # noqa: E731
-    cube = lambda x, w: (xp.sum(x**3), xp.sin(x))  # noqa: E731
+
+    def log(x: Any, w: Any) -> Any:
+        return (xp.sum(xp.log(x) * xp.sqrt(x) * w), x)
+
+    def square(x: Any, w: Any) -> Any:
+        return (xp.sum(x * x) * w[0], x * w[1])
+
+    def cube(x: Any, w: Any) -> Any:
+        return (xp.sum(x**3), xp.sin(x))
+
     a, b = m.cond(xp.min(x) > 0, log, square, x, w)
     c, d = m.switch(i, [square, log, cube], b, w)
     return a + 2 * c + xp.sum(b * d)
@@ -118,7 +125,10 @@ def test_rows_of_a_batch_that_choose_differently() -> None:
     x = np.array([4.0, 0.0, -1.0])
     got = uopc.vmap(uopc.grad(lambda x: f(uopc, unp, x)))(x)
     np.testing.assert_allclose(got, [jax.grad(lambda x: f(jax.lax, jnp, x))(v) for v in x], **NEAR)
-    total = lambda x: uopc.vmap(lambda x: f(uopc, unp, x))(x).sum()  # noqa: E731
+
+    def total(x: Any) -> Any:
+        return uopc.vmap(lambda x: f(uopc, unp, x))(x).sum()
+
     np.testing.assert_allclose(uopc.grad(total)(x), got, **NEAR)
 
 
@@ -172,7 +182,9 @@ def test_errors(make: Callable[[Any], Any], message: str) -> None:
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_fold(reverse: bool) -> None:
-    step = lambda c, x: c * 0.5 + x  # noqa: E731
+    def step(c: Any, x: Any) -> Any:
+        return c * 0.5 + x
+
     wanted, _ = jax.lax.scan(lambda c, x: (step(c, x), None), 1.0, X, reverse=reverse)
     np.testing.assert_allclose(uopc.fold(step, 1.0, X, reverse=reverse), wanted)
     weights = 0.5 ** (np.arange(4) if reverse else np.arange(4)[::-1])

@@ -26,7 +26,9 @@ def roll(x: Any, u: Any, w: Any, **how: Any) -> Any:
 
 
 def gradients(count: int = 12, **how: Any) -> Any:
-    f = lambda x, u, w: roll(x, u, w, **how)  # noqa: E731
+    def f(x: Any, u: Any, w: Any) -> Any:
+        return roll(x, u, w, **how)
+
     return uopc.grad(f, argnums=(0, 1, 2))(X, U[:count], W)
 
 
@@ -66,8 +68,12 @@ def test_memory_falls() -> None:
 
 @pytest.mark.slow
 def test_other_transforms() -> None:
-    kept = lambda x: roll(x, unp.asarray(U), unp.asarray(W), checkpoint=5)  # noqa: E731
-    plain = lambda x: roll(x, unp.asarray(U), unp.asarray(W))  # noqa: E731
+    def kept(x: Any) -> Any:
+        return roll(x, unp.asarray(U), unp.asarray(W), checkpoint=5)
+
+    def plain(x: Any) -> Any:
+        return roll(x, unp.asarray(U), unp.asarray(W))
+
     rows = np.stack([X, -X])
     for make in (
         lambda f: uopc.vmap(uopc.grad(f))(rows),

@@ -98,7 +98,9 @@ def test_newton_in_each_step() -> None:
 
 def test_a_loop_in_a_while_loop() -> None:
     def f(m: Any, x: Any) -> Any:
-        half = lambda c: m.fori_loop(0, 3, lambda i, z: z * 0.9, c)  # noqa: E731
+        def half(c: Any) -> Any:
+            return m.fori_loop(0, 3, lambda i, z: z * 0.9, c)
+
         return m.while_loop(lambda c: c > 1e-3, half, x)
 
     got = uopc.jvp(lambda x: f(Ours, x), (2.0,), (1.0,))

@@ -70,7 +70,10 @@ def test_one_program_gives_all(nlp: Any) -> None:
 def test_a_solver(nlp: Any) -> None:
     """The same minimum as with differences in place of the derivatives."""
     nlp.parameters = PARAMETERS
-    symmetric = lambda v: scipy.sparse.csc_array(v + v.T - np.diag(np.diag(v)))  # noqa: E731
+
+    def symmetric(v: Any) -> Any:
+        return scipy.sparse.csc_array(v + v.T - np.diag(np.diag(v)))
+
     constraint = scipy.optimize.NonlinearConstraint(
         nlp.constraints, -1.0, 2.0, jac=lambda x: nlp.jac_g.scipy(nlp.jacobian(x)),
         hess=lambda x, lam: symmetric(nlp.hess_lag.todense(nlp.hessian(x, lam, 0.0))),
@@ -123,4 +126,4 @@ def test_parameters_must_be_given() -> None:
     with pytest.raises(uopc.UserError, match="the problem has parameters"):
         problem.objective(AT)
     with pytest.raises(uopc.UserError, match="nlp: format must be one of"):
-        uopc.nlp({"x": X}, format="csd")  # type: ignore[arg-type]
+        uopc.nlp({"x": X}, format="csd")  # type: ignore[arg-type]  # it is refused, too

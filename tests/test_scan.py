@@ -180,7 +180,10 @@ def test_loops_in_loops() -> None:
 
     got, _ = uopc.scan(inner, 1.0, np.array([1.0, 2.0]))
     np.testing.assert_allclose(got, 1 + 3 * 3)
-    outer = lambda x: uopc.scan(lambda c, v: (inner(c * v, v)[0], None), 1.0, x)[0]  # noqa: E731
+
+    def outer(x: Any) -> Any:
+        return uopc.scan(lambda c, v: (inner(c * v, v)[0], None), 1.0, x)[0]
+
     x = np.array([0.5, 2.0])  # (x0 + 3 x0) x1 + 3 x1
     np.testing.assert_allclose(uopc.grad(outer)(x), [4 * x[1], 4 * x[0] + 3])
 

@@ -274,7 +274,9 @@ def test_vmapped_stages_with_shared_parameters() -> None:
 
 # ---------------------------------------------------------------- functions
 def test_of_functions() -> None:
-    f = lambda x, y: {"a": x[1:] * x[:-1], "b": (x * y).sum()}  # noqa: E731
+    def f(x: Any, y: Any) -> Any:
+        return {"a": x[1:] * x[:-1], "b": (x * y).sum()}
+
     x, y = np.array([1.0, 2.0, 4.0]), 3.0
     made = uopc.jacobian(f, argnums=(0, 1), format="csr")(x, y)
     want = [[2, 1, 0, 0], [0, 4, 2, 0], [3, 3, 3, 7]]

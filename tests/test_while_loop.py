@@ -59,7 +59,9 @@ def test_it_takes_exactly_its_steps(way: int, n: int) -> None:
 
 
 def test_a_body_that_would_fail_after_the_end_is_not_seen() -> None:
-    f = lambda x: uopc.while_loop(lambda x: x > 0, lambda x: unp.sqrt(x) - 1, x)  # noqa: E731
+    def f(x: Any) -> Any:
+        return uopc.while_loop(lambda x: x > 0, lambda x: unp.sqrt(x) - 1, x)
+
     value, slope = uopc.jvp(f, (9.0,), (1.0,))
     assert np.isfinite(slope)
     body, going = (lambda x: np.sqrt(x) - 1), (lambda x: x > 0)
@@ -84,8 +86,12 @@ def test_each_row_of_a_batch_stops_by_itself(way: int) -> None:
 
 @WAYS
 def test_forward_mode(way: int) -> None:
-    f = lambda a: newton(uopc.while_loop, unp, a)[0]  # noqa: E731
-    slope = lambda a: uopc.jvp(f, (a,), (1.0,))[1]  # noqa: E731
+    def f(a: Any) -> Any:
+        return newton(uopc.while_loop, unp, a)[0]
+
+    def slope(a: Any) -> Any:
+        return uopc.jvp(f, (a,), (1.0,))[1]
+
     np.testing.assert_allclose(slope(2.0), 0.5 / np.sqrt(2), rtol=1e-12)
     np.testing.assert_allclose(uopc.vmap(slope)(A), 0.5 / np.sqrt(A), rtol=1e-6)
     np.testing.assert_allclose(uopc.jacfwd(uopc.jacfwd(f))(2.0), -0.25 * 2**-1.5, rtol=1e-6)
@@ -117,7 +123,10 @@ def test_reverse_mode_says_why_not() -> None:
     with pytest.raises(uopc.Unsupported, match=r"reverse mode through a while_loop.*use forward"):
         uopc.grad(lambda a: newton(uopc.while_loop, unp, a)[0])(2.0)
     # what depends on no float is no obstacle
-    f = lambda x: x * uopc.while_loop(lambda i: i < 5, lambda i: i + 2, unp.asarray(0))  # noqa: E731
+
+    def f(x: Any) -> Any:
+        return x * uopc.while_loop(lambda i: i < 5, lambda i: i + 2, unp.asarray(0))
+
     np.testing.assert_allclose(uopc.grad(f)(3.0), 6.0)
 
 
@@ -133,7 +142,10 @@ def test_in_a_loop_of_known_length() -> None:
 @WAYS
 def test_the_interpreter_agrees_and_stages_are_valid(way: int) -> None:
     x = uopc.param("x", (3,), uopc.dtypes.float64)
-    half = lambda c: uopc.fori_loop(0, 3, lambda i, z: z * 0.9 + unp.sin(z) * 0.1, c)  # noqa: E731
+
+    def half(c: Any) -> Any:
+        return uopc.fori_loop(0, 3, lambda i, z: z * 0.9 + unp.sin(z) * 0.1, c)
+
     a = np.array([1.0, 2.0, 3.0])
     for graph in (
         uopc.while_loop(lambda c: c.sum() > 0.1, lambda c: c * 0.7, x),
