@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 import uopc
 from tests.test_derivatives import AT, SMOOTH, X
-from uopc import Sparse, Sparsity, UOp, dtypes
+from uopc import Sparse, Sparsity, UOp, UserError, dtypes
 from uopc.derivatives.sparse import colouring
+from uopc.derivatives.sparse.sparsity import Layout
 
 F8 = dtypes.float64
 MODES = ("direct", "fwd", "rev", "bidirectional", "auto")
@@ -270,6 +271,60 @@ def test_vmapped_stages_with_shared_parameters() -> None:
     made = check(c, z, RNG.uniform(0.5, 1.5, n * 3 + 2))
     # Of the two rows: t[i], all of s and shared[0]; t[i], s[0], s[1] and all of shared.
     assert made.nnz == 3 + (n - 1) * (5 + 5)
+
+
+def test_a_program_for_any_number_of_stages() -> None:
+    """The block is differentiated, vmap takes a symbolic number of it, `placed` knows where."""
+    n = uopc.variable("n", 2, 1000)
+    x, shared = uopc.param("x", (n, 3), F8), uopc.param("p", (2,), F8)
+    s, t = uopc.param("s", (3,), F8), uopc.param("t", (3,), F8)
+
+    def block(p: UOp) -> UOp:
+        return t[:2] - (s[:2] + p[0] * uopc.stack(s[1] * s[2], s[0].sin() * p[1]))
+
+    one = uopc.jacobian([block(shared)], [s, t, shared], format="triplet")
+    values = uopc.vmap(one.data, {s: x[:-1], t: x[1:]})
+    first = uopc.jacobian([s[:2] * shared], [s, shared], format="triplet")
+    program = uopc.compile([uopc.vmap(first.data, {s: x[:1]}), values], inputs=[x, shared])
+    for count in (2, 3, 30, 211):
+        given, p = RNG.uniform(0.5, 1.5, (count, 3)), RNG.uniform(0.5, 1.5, 2)
+        stage = np.arange(count - 1)[:, None]
+        at = np.broadcast_to(3 * count + np.arange(2), (count - 1, 2))
+        size = 2 * count, 3 * count + 2
+        stages = one.sparsity.placed(
+            2 + 2 * stage + np.arange(2), np.hstack([3 * stage + np.arange(6), at]), size
+        )
+        start = first.sparsity.placed([[0, 1]], [[0, 1, 2, 3 * count, 3 * count + 1]], size)
+        whole = Sparsity(
+            np.concatenate([start.row, stages.row]), np.concatenate([start.col, stages.col]), size
+        )
+        data = np.concatenate([np.ravel(a) for a in program(given, p)])
+        made = Sparse(data[whole.order("csc")], Layout(whole.csc()))
+
+        z = uopc.param("z", (3 * count + 2,), F8)
+        states, q = z[: 3 * count].reshape(count, 3), z[3 * count :]
+        c = uopc.vmap(block(q), {s: states[:-1], t: states[1:]})
+        want = uopc.jacobian([states[0, :2] * q, c], [z], format="csc")
+        assert made.sparsity == want.sparsity
+        got = uopc.compile(want.data)(np.concatenate([given.reshape(-1), p]))
+        np.testing.assert_allclose(made.data, got, rtol=1e-14)
+        np.testing.assert_allclose(made.scipy().toarray(), want.scipy(got).toarray(), rtol=1e-14)
+
+
+def test_blocks_that_are_placed_add_up_and_are_checked() -> None:
+    full = Sparsity.of(np.ones((2, 2)))
+    nodes = np.array([[0, 1], [1, 2]])  # two finite elements that share a node
+    made = Sparse(np.ones(8), Layout(full.placed(nodes, nodes, (3, 3))))
+    want = [[1, 1, 0], [1, 2, 1], [0, 1, 1]]
+    np.testing.assert_array_equal(made.todense(), want)
+    np.testing.assert_array_equal(made.scipy().toarray(), want)
+    nothing = np.zeros((0, 2), int)
+    assert full.placed(nothing, nothing, (3, 3)).nnz == 0
+    for rows, cols in ((nodes, nodes[:1]), (nodes[:, :1], nodes), ([0, 1], nodes)):
+        with pytest.raises(UserError, match=r"placed: (rows|cols) must be"):
+            full.placed(rows, cols, (3, 3))
+    with pytest.raises(UserError, match=r"a row is outside of 0\.\.1"):
+        full.placed(nodes, nodes, (2, 3))
 
 
 # ---------------------------------------------------------------- functions

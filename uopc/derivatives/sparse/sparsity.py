@@ -105,6 +105,29 @@ class Sparsity:
         at = self.order(format)
         return Sparsity(self.row[at], self.col[at], self.shape, format)
 
+    def placed(self, rows: Any, cols: Any, shape: tuple[int, int]) -> Sparsity:
+        """The structure of a matrix that is made of blocks of this one, block after block.
+
+        `rows` (count, rows of a block) and `cols` (count, columns of a block) are integers: row i
+        of block k is row rows[k, i] of the matrix. So values of shape (count, nnz), as `vmap` gives
+        them for any count, are the data of the matrix. Blocks may share rows and columns; entries
+        at one place count together, as SciPy adds them. UserError for other shapes of the places.
+
+        >>> block = uopc.Sparsity([0, 0], [0, 1], (1, 2))
+        >>> stages = np.arange(3)[:, None]
+        >>> print(block.placed(stages, stages + [0, 1], (3, 4)).spy())
+        ██··
+        ·██·
+        ··██
+        """
+        at = [np.asarray(rows), np.asarray(cols)]
+        for name, given, n in zip(("rows", "cols"), at, self.shape):
+            if given.ndim != 2 or given.shape[1] != n or len(given) != len(at[0]):
+                wanted = f"({len(at[0]) if at[0].ndim else 'count'}, {n})"
+                raise UserError(f"Sparsity: placed: {name} must be {wanted}, got {given.shape}")
+        row, col = at[0][:, self.row], at[1][:, self.col]
+        return Sparsity(row, col, shape)
+
     def csc(self) -> Sparsity:
         """By column, then by row."""
         return self.to("csc")
