@@ -1,8 +1,9 @@
 """Why each value of a tensor graph is stored or computed again: the notes of place-stages as text.
 
-One line per node: its readers, its shape, the index of each read, and the decision. An index
-combines the reader's loops: `r0_1` is the loop over axis 1 of the stored value that is being
-computed, `r3` the loop of a reduce.
+One line per node: its readers, its shape, the index of each read, the decision, and what it was
+made by: the cost of computing the value for each reader again, and that of storing it and reading
+it back, in the unit of `place_stages/fusion_cost.py`. An index combines the reader's loops: `r0_1`
+is the loop over axis 1 of the stored value that is being computed, `r3` the loop of a reduce.
 """
 
 from __future__ import annotations
@@ -33,6 +34,14 @@ class Decision(NamedTuple):
     reads: list[str]
     stored: bool
     reason: str
+    costs: tuple[float, float] | None  # of computing it again, and of storing it
+
+    @property
+    def explanation(self) -> str:
+        """The reason, with the costs if there are any."""
+        if self.costs is None:
+            return self.reason
+        return f"{self.reason} (again {self.costs[0]:.2g}, stored {self.costs[1]:.2g})"
 
 
 def decisions(graph: UOp, notes: Mapping[str, Any], names: Namer) -> list[Decision]:
@@ -70,7 +79,8 @@ def report(found: Sequence[Decision]) -> list[str]:
         return []
     rows = [("node", "consumers", "shape", "read at", "stored?")]
     for d in found:
-        decided = d.reason if d.reason == _STORAGE else f"{'yes' if d.stored else 'no'}: {d.reason}"
+        decided = f"{'yes' if d.stored else 'no'}: {d.explanation}"
+        decided = d.reason if d.reason == _STORAGE else decided
         rows.append((f"{d.name} {d.op}", _listed(d.readers), d.shape, _listed(d.reads), decided))
     title = "decisions of place-stages, node by node (names as in canonicalize):"
     return [title, *columns(rows)]
@@ -91,13 +101,14 @@ def _reads(u: UOp, demands: Mapping[UOp, Mapping[Any, Any]], known: dict[UOp, st
     return list(found)
 
 
-def _decided(u: UOp, notes: Mapping[str, Any]) -> tuple[bool, str]:
+def _decided(u: UOp, notes: Mapping[str, Any]) -> tuple[bool, str, tuple[float, float] | None]:
+    choice = notes["choices"].get(u)
+    costs = (choice.again, choice.once) if choice is not None and choice.once else None
     if u.op.is_storage:
-        return False, _STORAGE
+        return False, _STORAGE, None
     if u in notes["stored"]:
-        return True, notes["stored"][u]
-    if u in notes["storage"]:
-        return False, notes["storage"][u]
-    if u.op.movement or u.op in (Ops.AFTER, Ops.IOTA, Ops.VARIABLE):
-        return False, "only an index"
-    return False, "nothing reads it"
+        return True, notes["stored"][u], costs
+    if choice is not None:
+        return False, choice.reason, costs
+    index = u.op.movement or u.op in (Ops.AFTER, Ops.IOTA, Ops.VARIABLE)
+    return False, "only an index" if index else "nothing reads it", None

@@ -157,7 +157,7 @@ def _placement(dump: Dump, texts: values.Interned) -> list[list[Any]]:
     return [
         [
             values.number(d.name), texts.add(d.op), d.readers, texts.add(d.shape),
-            [texts.add(r) for r in d.reads], int(d.stored), texts.add(d.reason),
+            [texts.add(r) for r in d.reads], int(d.stored), texts.add(d.explanation),
         ]
         for d in dump.decisions
     ]  # fmt: skip

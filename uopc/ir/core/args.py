@@ -121,13 +121,15 @@ class Opt:
 
 @dataclass(frozen=True, slots=True)
 class StageArg:
-    """A stored value: why, whether cost may drop it, where it lives, the Opts of its kernel."""
+    """A stored value: why, whether cost may drop it, where it lives, the Opts of its kernel, and
+    whether each part of a STACK or CAT has loops of its own."""
 
     reason: str
     removable: bool = True
     device: str = ""
     space: Space = "global"
     opts: tuple[Opt, ...] | None = None
+    by_part: bool = False
 
 
 @dataclass(frozen=True, slots=True)

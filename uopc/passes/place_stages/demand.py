@@ -18,16 +18,17 @@ class Demand:
     """A read of a value for the stored value `reader`, at an index, inside loops. Immutable.
 
     `share`: the share of the iterations that read (a PAD or a CAT reads a source in some of them).
-    `gathered`: the index is read from storage.
+    `gathered`: the index is read from storage. `tile`: the time that a tile saves for the
+    contraction whose operand is read, if its kernel has no other reduce.
     """
 
     def __init__(
         self, reader: UOp, index: Index, loops: tuple[UOp, ...], share: float = 1.0,
-        gathered: bool = False,
+        gathered: bool = False, tile: float = 0.0,
     ) -> None:  # fmt: skip
         self.key = reader, index  # reads with equal keys are one read
         self.reader, self.index, self.loops = reader, index, loops
-        self.share, self.gathered = share, gathered
+        self.share, self.gathered, self.tile = share, gathered, tile
         used = [ranges.ranges(x) for x in index]
         end = len(loops)
         while end and not any([loops[end - 1] in inner for inner in used]):
@@ -60,7 +61,18 @@ class Demand:
         """The read that this one makes of a source."""
         if index is self.index and loops is self.loops and share == 1.0:
             return self
-        return Demand(self.reader, index, loops, self.share * share, self.gathered)
+        return Demand(self.reader, index, loops, self.share * share, self.gathered, self.tile)
+
+    @property
+    def moves_with_loops(self) -> bool:
+        """True if the index changes with a loop that is no reduce's: each row has its own value."""
+        return any([r.arg.kind != "reduce" for x in self.index for r in ranges.ranges(x)])
+
+    @property
+    def keeps_loops(self) -> bool:
+        """True if all iterations read, at an index without quotients: the loops are the value's."""
+        terms = [m for x in self.index for m in affine.form(x)[1]]
+        return self.share == 1.0 and all([m.op is Ops.RANGE for m in terms])
 
     def computes_apart(self, at: UOp) -> bool:
         """True if elements of several parts at one place are computed apart, where `at` selects the

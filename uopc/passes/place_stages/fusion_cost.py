@@ -7,6 +7,7 @@ to read back, and starting a kernel about 0.3 µs.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from uopc.ir.core import shapes
@@ -52,6 +53,7 @@ class ValueCost:
     partial = False  # INVALID somewhere: those elements of its storage would keep what they held
     has_reduce = False  # a loop over storage is inside
     contracts = False  # a matrix product or convolution is inside
+    over_reduce = False  # a loop over storage is somewhere in its code
     shared = False  # it is computed from a reduce that has other readers too
     alone = False  # it is computed from a reduce that nothing else reads
     loaded = False  # its readers count a load: two that read all of it would have it stored
@@ -101,11 +103,14 @@ def keeps_order(u: UOp) -> bool:
 
 
 class Choice(NamedTuple):
-    """The decision to store a value or not, and the reason, in words for the dump."""
+    """The decision to store a value or not, and the reason, in words for the dump. `again` is the
+    cost of computing it for each reader, `once` that of storing it and reading it back."""
 
     stored: bool
     words: str
     numbers: tuple[float, ...] = ()  # that fill the words
+    again: float = 0.0
+    once: float = 0.0
 
     @property
     def reason(self) -> str:
@@ -115,6 +120,11 @@ class Choice(NamedTuple):
 _ONCE = Choice(False, "computed once where it is read")
 
 
+def _stored(value: ValueCost, cost: float, reads: float) -> float:
+    """The cost of a value in a kernel of its own, of `cost` an element, that is read back."""
+    return value.elements * (cost + STORE) + reads * LOAD + KERNEL
+
+
 def choose_storage(value: ValueCost, evaluations: float, apart: float, reads: int) -> Choice:
     """The choice to store a value or not, given the `evaluations` of elements if each of the
     `reads` readers computes its own. No register tile can share `apart` of the evaluations."""
@@ -122,31 +132,58 @@ def choose_storage(value: ValueCost, evaluations: float, apart: float, reads: in
     if evaluations <= elements:
         return _ONCE
     times = evaluations / max(elements, 1.0)
+    once = _stored(value, cost, evaluations)
     if not value.has_reduce:
         if cost <= CHEAP_VALUE:
-            return Choice(False, "cheap: computed {:.3g} times rather than stored", (times,))
+            words = "cheap: computed {:.3g} times rather than stored"
+            return Choice(False, words, (times,), evaluations * cost, once)
         evaluations = apart + (evaluations - apart) / REUSE
-    if elements * (cost + STORE) + evaluations * LOAD + KERNEL < evaluations * cost:
+        once = _stored(value, cost, evaluations)
+    again = evaluations * cost
+    if once < again:
         words = "each element would be computed {:.3g} times, in {} place" + "s" * (reads != 1)
-        return Choice(True, words, (times, reads))
-    return Choice(False, "cheaper to compute {:.3g} times than to store", (times,))
+        return Choice(True, words, (times, reads), again, once)
+    return Choice(False, "cheaper to compute {:.3g} times than to store", (times,), again, once)
 
 
 def choose_scattered(value: ValueCost, whole: float, evaluations: float, choice: Choice) -> Choice:
     """The choice for a value whose evaluations share nothing: `whole` is the cost of one."""
-    stored = value.elements * (value.cost + STORE) + evaluations * LOAD + KERNEL
-    if whole <= LONG_VALUE or evaluations * whole <= stored:
+    again, once = evaluations * whole, _stored(value, value.cost, evaluations)
+    if whole <= LONG_VALUE or again <= once:
         return choice
-    return Choice(True, "long, and read at places that share nothing")
+    return Choice(True, "long, and read at places that share nothing", (), again, once)
 
 
-def choose_tiling(value: ValueCost, choice: Choice) -> Choice:
-    """The choice for a contraction that is read in the loop of another reduce, or at several
-    indices."""
-    saved = value.elements * (value.cost * TILED - STORE - LOAD) - KERNEL
-    if choice.stored or saved <= 0.0:
+def choose_tiling(value: ValueCost, evaluations: float, choice: Choice) -> Choice:
+    """The choice for a contraction that is read in the loop of another reduce, at several indices,
+    or in other loops than its own."""
+    reads = min(evaluations, value.elements)
+    again = reads * value.cost
+    once = _stored(value, value.cost * (1.0 - TILED), reads)
+    if choice.stored or again <= once:
         return choice
-    return Choice(True, "read in a reduce or in parts, with sums that need a tile of their own")
+    words = "read in a reduce or in parts, with sums that need a tile of their own"
+    return Choice(True, words, (), again, once)
+
+
+def tile_saves(cost: float, evaluations: float) -> float:
+    """The time that a tile of its own saves for evaluations of a sum of this cost."""
+    return evaluations * cost * TILED
+
+
+def tiles_pay(parts: Sequence[ValueCost]) -> bool:
+    """Whether the tiles of parts that are contractions save more than a kernel for each part."""
+    saved = sum([tile_saves(v.cost, v.elements) for v in parts if v.contracts])
+    return saved > KERNEL * (len(parts) - 1)
+
+
+def choose_operand(value: ValueCost, saved: float, evaluations: float, choice: Choice) -> Choice:
+    """The choice for an operand of a sum that is the same in all of its reader's loops, and has a
+    reduce in its code: stored, it lets the sum have a tile, which saves so much."""
+    again, once = saved + evaluations * value.cost / REUSE, _stored(value, value.cost, evaluations)
+    if choice.stored or again <= once:
+        return choice
+    return Choice(True, "a reduce inside of sums that need a tile", (), again, once)
 
 
 def choose_parts(
@@ -154,7 +191,9 @@ def choose_parts(
 ) -> Choice:
     """The choice for a STACK of parts that share work, but not where they are read: in a loop each
     they cost at least twice as much as `together`, one element of each part in one loop."""
-    stored = value.elements * (together / parts + STORE) + evaluations * LOAD + KERNEL
-    if choice.stored or 2 * together * evaluations / parts <= stored:
+    again = 2 * together * evaluations / parts
+    once = _stored(value, together / parts, evaluations)
+    if choice.stored or again <= once:
         return choice
-    return Choice(True, "its {} parts share work, and are read one after the other", (parts,))
+    words = "its {} parts share work, and are read one after the other"
+    return Choice(True, words, (parts,), again, once)

@@ -74,7 +74,9 @@ class _Placement:
         self.known: dict[UOp, UOp] = {}  # AFTER -> the node under it and the AFTERs below
         self.demands: dict[UOp, dict[tuple[UOp, Index], Demand]] = {}
         self.reasons = dict(facts.fixed)
-        self.notes: dict[UOp, str] = {}
+        self.notes: dict[UOp, fusion_cost.Choice] = {}
+        self.by_part: set[UOp] = set()  # stored values whose parts have loops of their own
+        self.tuned = set(opts_of_stored(self.order, self.order))  # values with the user's Opts
         self.axes = itertools.count(1)
         for v in self.copied_outputs():
             self._start(v, v)
@@ -86,12 +88,8 @@ class _Placement:
                     self._start(u, a)
             elif u.dtype is dtypes.void or u.op.is_storage or u.op is Ops.CONST:
                 continue
-            elif u in self.reasons and is_stored_by_part(u):
-                for s in u.src:
-                    self._start(u, s)
             elif u in self.reasons:
-                index, loops = index_maps.loop_index(shapes.shape(u))
-                self._pass_on(u, Demand(u, index, loops))
+                self._start_stored(u)
             elif u in self.demands:
                 self._decide(u)
 
@@ -123,6 +121,24 @@ class _Placement:
         """A stored value has a loop for each axis longer than 1."""
         index, loops = index_maps.loop_index(shapes.shape(value))
         self._demand(value, Demand(reader, index, loops))
+
+    def _start_stored(self, u: UOp) -> None:
+        """A stored value reads its operands in its own loops; each of its parts, if it is stored
+        by part."""
+        value = u.src[0] if u.op in FORCED else u
+        if is_stored_by_part(value) or (self._has_tiled_parts(value) and u not in self.tuned):
+            self.by_part.add(u)
+            for s in value.src:
+                self._start(u, s)
+        else:
+            index, loops = index_maps.loop_index(shapes.shape(u))
+            self._pass_on(u, Demand(u, index, loops))
+
+    def _has_tiled_parts(self, u: UOp) -> bool:
+        """True if parts of a STACK or CAT are contractions, which have a tile in loops alone."""
+        if u.op not in (Ops.STACK, Ops.CAT):
+            return False
+        return fusion_cost.tiles_pay([self.facts.of[s] for s in u.src])
 
     def _start_store(self, u: UOp) -> None:
         index, loops = index_maps.loop_index(shapes.shape(u.src[0]))
@@ -159,21 +175,29 @@ class _Placement:
         asked = self.explained or u in self.facts.effects  # for them again, later
         demands = list((self.demands[u] if asked else self.demands.pop(u)).values())
         if u.op not in (Ops.AFTER, Ops.IOTA, Ops.VARIABLE) and not self.facts.of[u].partial:
-            choice = self._unravelled(demands) if u.op.movement else self._choose(u, demands)
-            if self.explained and (choice.stored or not u.op.movement):
-                self.notes[u] = choice.reason
+            moves = u.op.movement or self._is_window(u)
+            choice = self._unravelled(demands) if moves else self._choose(u, demands)
+            if self.explained:
+                self.notes[u] = choice
             if choice.stored:
                 self.reasons[u] = choice.reason
-                index, loops = index_maps.loop_index(shapes.shape(u))
-                demands = [Demand(u, index, loops)]
+                return self._start_stored(u)
         for d in demands:
             self._pass_on(u, d)
+
+    def _is_window(self, u: UOp) -> bool:
+        """True for a gather that has each element of its source, in loops of another order, as the
+        windows of a convolution do. Its source is stored instead, in the order of its own loops."""
+        if u.op is not Ops.INDEX or any([self.facts.of[i].reads for i in u.src[1:]]):
+            return False
+        return self.facts.of[u].elements >= self.facts.of[u.src[0]].elements
 
     def _unravelled(self, demands: list[Demand]) -> fusion_cost.Choice:
         """A movement is index arithmetic, unless its index has too many divisions."""
         deepest = max([lookup_tables.divisions(x) for d in demands for x in d.index], default=0)
-        words = "its index is {} divisions deep"
-        return fusion_cost.Choice(deepest > lookup_tables.MOST_DIVISIONS, words, (deepest,))
+        if deepest <= lookup_tables.MOST_DIVISIONS:
+            return fusion_cost.Choice(False, "only an index")
+        return fusion_cost.Choice(True, "its index is {} divisions deep", (deepest,))
 
     def _choose(self, u: UOp, demands: list[Demand]) -> fusion_cost.Choice:
         value = self.facts.of[u]
@@ -192,8 +216,11 @@ class _Placement:
             whole = whole_cost(u, self.reasons, self.facts.loops)
             choice = fusion_cost.choose_scattered(value, whole, evaluations, choice)
         apart = value.has_reduce and len(demands) > len({d.reader for d in demands})
-        if apart or (value.contracts and any([d.in_reduce for d in demands])):
-            choice = fusion_cost.choose_tiling(value, choice)
+        if apart or (value.contracts and any([d.in_reduce or not d.keeps_loops for d in demands])):
+            choice = fusion_cost.choose_tiling(value, evaluations, choice)
+        if again and value.over_reduce:
+            saved = max([0.0 if d.moves_with_loops else d.tile for d in demands])
+            choice = fusion_cost.choose_operand(value, saved, evaluations, choice)
         if u.op is Ops.STACK and not choice.stored:
             choice = self._choose_parts(u, demands, choice)
         if choice.stored and value.is_light:
@@ -224,7 +251,11 @@ class _Placement:
             self._demand(u.src[0], demand.moved(mapped, loops, share))
         elif u.op is Ops.REDUCE:
             mapped, inner = index_maps.reduce_index(u, index, self.axes)
-            self._demand(u.src[0], demand.moved(mapped, loops + inner))
+            tile = fusion_cost.tile_saves(self.facts.cost_of_reduce(u), demand.evaluations)
+            made = Demand(
+                demand.reader, mapped, loops + inner, demand.share, demand.gathered, tile
+            )
+            self._demand(u.src[0], made)
         elif u.op is Ops.INDEX:
             self._pass_on_gather(u, demand)
         elif u.op in (Ops.STACK, Ops.CAT):
@@ -248,7 +279,8 @@ class _Placement:
                 values.append(intern(Ops.INDEX, dtypes.index, (s, *mapped)))
                 gathered = True
         index = *values, *rest
-        self._demand(u.src[0], Demand(demand.reader, index, loops, demand.share, gathered))
+        made = Demand(demand.reader, index, loops, demand.share, gathered, demand.tile)
+        self._demand(u.src[0], made)
 
     def _pass_on_parts(self, u: UOp, demand: Demand) -> None:
         """Each part of a STACK or CAT is computed in its share of the loop."""
@@ -264,8 +296,8 @@ class _Placement:
             self._demand(s, made)
 
     def decided(self) -> dict[str, Any]:
-        """The demands on each value, and why it is stored or not."""
-        return {"demands": self.demands, "storage": self.notes, "stored": self.reasons}
+        """The demands on each value, the choices by cost, and why it is stored, if it is."""
+        return {"demands": self.demands, "choices": self.notes, "stored": self.reasons}
 
     def launches(self) -> Launches:
         """The launches, with the versions of storage that they read and write."""
@@ -291,7 +323,7 @@ class _Placement:
                 value = src[0] if forced else rebuild.remake(u, src)
                 if forced and value.op is Ops.STAGE and u.src[0] in self.facts.effects:
                     return intern(Ops.STAGE, value.dtype, (value,), StageArg(reason, False))
-                return _stage(value, reason, not forced, opts.get(u))
+                return _stage(value, reason, not forced, opts.get(u), by_part=u in self.by_part)
             if u.op is Ops.CALL and u.src[0].op is Ops.SINK:
                 return _called(u, src)
             if u in self.copied:
@@ -336,13 +368,15 @@ def _called(u: UOp, src: tuple[UOp, ...]) -> UOp:
 
 
 def _stage(
-    value: UOp, reason: str, removable: bool, opts: Opts = None, space: Space = "global"
-) -> UOp:
+    value: UOp, reason: str, removable: bool, opts: Opts = None, space: Space = "global",
+    by_part: bool = False,
+) -> UOp:  # fmt: skip
     if value.op is Ops.STAGE:
         if opts in (None, value.arg.opts):
             return value
         value = value.src[0] if value.arg.removable else value  # once more, by these Opts
-    return intern(Ops.STAGE, value.dtype, (value,), StageArg(reason, removable, "", space, opts))
+    arg = StageArg(reason, removable, "", space, opts, by_part)
+    return intern(Ops.STAGE, value.dtype, (value,), arg)
 
 
 def _space(reason: str, value: UOp) -> Space:

@@ -97,6 +97,7 @@ class Measures:
             same = op is not Ops.EXPAND and _have_as_many(shapes.shape(s), dims)
             below[s] = source, same
             reads = reads or source.reads
+            value.over_reduce |= source.over_reduce and not source.loaded
             if same:
                 read += source.read
                 has_reduce = has_reduce or source.loops_inside
@@ -115,8 +116,9 @@ class Measures:
         value.depth = 0 if op is Ops.AFTER else depth
         value.reads = reads
         if op is Ops.REDUCE:
-            self._set_cost_of_reduce(u, value)
+            value.own = value.cost = self.cost_of_reduce(u)
             has_reduce = has_reduce or reads
+            value.over_reduce |= reads
             contracts = contracted = repeats_factors(u)
         else:
             value.read = min(fusion_cost.MOST_READ + 1, read)
@@ -142,16 +144,14 @@ class Measures:
         if value.loaded or u.op is Ops.REDUCE:
             self.loops.add(u)
 
-    def _set_cost_of_reduce(self, u: UOp, value: ValueCost) -> None:
+    def cost_of_reduce(self, u: UOp) -> float:
         """The cost of a reduce. A sum that reads no storage mostly has a closed form."""
         term = self.of[u.src[0]]
         if u.arg.op == "add" and not term.reads:
-            value.own = value.cost = fusion_cost.CLOSED_FORM
-        else:
-            dims = shapes.shape(u.src[0])
-            one = (term.own if term.loaded else term.cost) + Ops.ADD.cost
-            whole = count(tuple([dims[axis] for axis in u.arg.axes])) * one
-            value.own = value.cost = min(fusion_cost.ENOUGH, whole)
+            return fusion_cost.CLOSED_FORM
+        dims = shapes.shape(u.src[0])
+        one = (term.own if term.loaded else term.cost) + Ops.ADD.cost
+        return min(fusion_cost.ENOUGH, count(tuple([dims[axis] for axis in u.arg.axes])) * one)
 
     def _set_cost(self, u: UOp, value: ValueCost, below: Operands) -> None:
         """The cost of an element, without and with the operands that have other readers."""

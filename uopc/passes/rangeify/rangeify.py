@@ -30,7 +30,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.passes.analysis.argument_limits import Limit
-from uopc.passes.analysis.parts import MOST_TOGETHER, is_stored_by_part, share_work
+from uopc.passes.analysis.parts import MOST_TOGETHER, share_work
 from uopc.passes.analysis.user_opts import Opts
 from uopc.passes.contract import Context, Pass
 from uopc.passes.rangeify.storage import LoweredStorage, effects_in
@@ -99,7 +99,7 @@ def _stored_parts(
     value = stage.src[0]
     together = _together(stage, storage)
     within = limit.allows(stage, [value], storage.made)
-    if not together and not is_stored_by_part(value) and within:
+    if not together and not stage.arg.by_part and within:
         return [[(value, None)]]
     if value.op not in (Ops.STACK, Ops.CAT):
         return [[(value, None)]]
@@ -121,14 +121,13 @@ def _together(stage: UOp, storage: LoweredStorage) -> int:
     value = stage.src[0]
     if value.op not in (Ops.STACK, Ops.CAT) or stage.arg.opts is not None:
         return 0
-    many = is_stored_by_part(value)
     if all(d == 1 for s in value.src for d in shapes.shape(s)):
-        if not many and not share_work(value.src, storage.made):
+        if not stage.arg.by_part and not share_work(value.src, storage.made):
             return 0
         order = walk.toposort(value, gate=lambda u: u not in storage.made)
         return 0 if any(u.op is Ops.REDUCE for u in order) else len(value.src)
     part_shapes = {shapes.shape(s) for s in value.src}
-    if len(part_shapes) > 1 or (value.op is Ops.CAT and not many):
+    if len(part_shapes) > 1 or (value.op is Ops.CAT and not stage.arg.by_part):
         return 0
     return MOST_TOGETHER if share_work(value.src, storage.made) else 0
 
