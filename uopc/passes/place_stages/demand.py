@@ -49,6 +49,12 @@ class Demand:
         written = count(shapes.shape(target)) * target.dtype.itemsize
         if written > CROSSED_BYTES or self.in_reduce:
             return self.evaluations
+        return self.evaluations_apart
+
+    @property
+    def evaluations_apart(self) -> float:
+        """The evaluations that no register tile shares: a tile has the elements of loops that the
+        index does not use at hand, but not those of a window that moves with its loops."""
         used = set().union(*[ranges.ranges(x) for x in self.index])
         return self.share * _iterations(tuple([r for r in self.around if r in used]))
 
@@ -91,17 +97,20 @@ class Demand:
         return max(share, 1.0 / max(1.0, MOST_CHOICES * self.share))
 
 
-def distinct_evaluations(demands: Sequence[Demand], elements: float) -> float:
-    """The number of evaluations that no register tile can share. Each index counts at most once per
-    element. Indices a constant apart, like those of a step and its partner in a sort, add up; what
-    other indices have in common is unknown."""
-    together: dict[tuple[object, ...], dict[tuple[int, ...], float]] = {}
+def evaluations_apart(demands: Sequence[Demand], cheap: bool) -> float:
+    """The number of evaluations that no register tile or loop nest shares. A kernel keeps elements
+    that several of its loops read, so of its reads at different indices those of one count. Indices
+    a constant apart, like those of a step and its partner in a sort, add up, unless the value is
+    so cheap that rows of it stay in registers."""
+    readers: dict[UOp, dict[tuple[object, ...], dict[tuple[int, ...], float]]] = {}
     for d in demands:
         forms = [affine.form(x) for x in d.index]
-        numbers = together.setdefault((d.reader, *[frozenset(t.items()) for _, t in forms]), {})
+        alike = readers.setdefault(d.reader, {})
+        numbers = alike.setdefault(tuple([frozenset(t.items()) for _, t in forms]), {})
         offsets = tuple([c for c, _ in forms])
-        numbers[offsets] = numbers.get(offsets, 0.0) + d.evaluations_once_nested
-    return max([sum([min(elements, n) for n in numbers.values()]) for numbers in together.values()])
+        numbers[offsets] = numbers.get(offsets, 0.0) + d.evaluations_apart
+    total = max if cheap else sum
+    return sum([max([total(n.values()) for n in alike.values()]) for alike in readers.values()])
 
 
 def _iterations(loops: tuple[UOp, ...]) -> float:

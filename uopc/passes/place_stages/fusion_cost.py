@@ -16,7 +16,7 @@ from uopc.ir.core.uop import UOp
 from uopc.passes.analysis.op_costs import LOAD, LONG_VALUE, STORE
 
 KERNEL = 4000.0  # the cost of starting one
-# Without a reduce inside, a value up to this cost is always computed again: about ten functions.
+# A tile computes a value up to this cost, about ten functions, as fast as it would load it.
 CHEAP_VALUE = 64.0
 # A value that reads stored reduces is computed again if it reads at most this many stored values,
 # through at most this many operations in a row.
@@ -99,7 +99,7 @@ def fits_tile(u: UOp) -> bool:
 def keeps_order(u: UOp) -> bool:
     """True if a value computed from a contraction keeps its loops. A view in another order does
     not: a stored value should have the loops of the contraction."""
-    return u.op.is_alu or u.op in (Ops.CAST, Ops.WHERE, Ops.RESHAPE)
+    return u.op.is_alu or u.op in (Ops.CAST, Ops.WHERE, Ops.RESHAPE, Ops.SHRINK, Ops.FLIP)
 
 
 class Choice(NamedTuple):
@@ -132,13 +132,10 @@ def choose_storage(value: ValueCost, evaluations: float, apart: float, reads: in
     if evaluations <= elements:
         return _ONCE
     times = evaluations / max(elements, 1.0)
-    once = _stored(value, cost, evaluations)
     if not value.has_reduce:
-        if cost <= CHEAP_VALUE:
-            words = "cheap: computed {:.3g} times rather than stored"
-            return Choice(False, words, (times,), evaluations * cost, once)
-        evaluations = apart + (evaluations - apart) / REUSE
-        once = _stored(value, cost, evaluations)
+        tiled = (evaluations - apart) / REUSE if cost > CHEAP_VALUE else 0.0
+        evaluations = apart + tiled
+    once = _stored(value, cost, evaluations)
     again = evaluations * cost
     if once < again:
         words = "each element would be computed {:.3g} times, in {} place" + "s" * (reads != 1)

@@ -46,7 +46,7 @@ from uopc.passes.contract import Context, Pass
 from uopc.passes.place_stages import code_limits, fusion_cost
 from uopc.passes.place_stages.buffer_limits import BufferLimit
 from uopc.passes.place_stages.copy_elision import without_needless_copies
-from uopc.passes.place_stages.demand import Demand, distinct_evaluations, share_of
+from uopc.passes.place_stages.demand import Demand, evaluations_apart, share_of
 from uopc.passes.place_stages.gpu_operands import computed_operands
 from uopc.passes.place_stages.old_values import OldValues
 from uopc.passes.place_stages.store_cycles import Launches, Placed, may_overlap, opened
@@ -175,15 +175,25 @@ class _Placement:
         asked = self.explained or u in self.facts.effects  # for them again, later
         demands = list((self.demands[u] if asked else self.demands.pop(u)).values())
         if u.op not in (Ops.AFTER, Ops.IOTA, Ops.VARIABLE) and not self.facts.of[u].partial:
-            moves = u.op.movement or self._is_window(u)
+            moves = (u.op.movement and not self._is_part(u)) or self._is_window(u)
             choice = self._unravelled(demands) if moves else self._choose(u, demands)
             if self.explained:
                 self.notes[u] = choice
             if choice.stored:
                 self.reasons[u] = choice.reason
-                return self._start_stored(u)
+                self._start_stored(u)
+                return
         for d in demands:
             self._pass_on(u, d)
+
+    def _is_part(self, u: UOp) -> bool:
+        """True for a SHRINK that alone reads a computed value: no other elements are wanted."""
+        if u.op is not Ops.SHRINK:
+            return False
+        value = u.src[0]
+        while value.op is Ops.RESHAPE and value not in self.facts.several:
+            value = value.src[0]
+        return not is_view(value) and value not in self.facts.several
 
     def _is_window(self, u: UOp) -> bool:
         """True for a gather that has each element of its source, in loops of another order, as the
@@ -203,12 +213,11 @@ class _Placement:
         value = self.facts.of[u]
         if len(demands) > MOST_DEMANDS and value.cost > LOAD:
             return fusion_cost.Choice(True, "read at {} different places", (len(demands),))
-        evaluations = sum([d.evaluations for d in demands])
-        apart = evaluations
+        evaluations = apart = sum([d.evaluations for d in demands])
         if evaluations > value.elements and not value.has_reduce:
             evaluations = sum([d.evaluations_once_nested for d in demands])
-            if value.cost > fusion_cost.CHEAP_VALUE:
-                apart = max(value.elements, distinct_evaluations(demands, value.elements))
+            cheap = value.cost <= fusion_cost.CHEAP_VALUE
+            apart = max(value.elements, evaluations_apart(demands, cheap))
         choice = fusion_cost.choose_storage(value, evaluations, apart, len(demands))
         again = evaluations > value.elements
         if not choice.stored and any([d.gathered or (again and d.in_reduce) for d in demands]):

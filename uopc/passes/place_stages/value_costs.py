@@ -41,14 +41,14 @@ class Measures:
         self.effects = effects_by_root(order, self._roots, written_only=True)
         self.below = EffectsBelow(order) if self.effects else EffectsBelow(())
         self.of: dict[UOp, ValueCost] = {}
-        self._several: set[UOp] = set()  # values with several readers
+        self.several: set[UOp] = set()  # values with several readers
         self._moved: set[UOp] = set()  # values that a movement reads
         self.loops: set[UOp] = set()  # values with loops of their own
         self._fix(graph, stored)
         once: set[UOp] = set()
         for u in order:
             for s in u.src if len(u.src) == 1 else set(u.src):
-                (self._several if s in once else once).add(s)
+                (self.several if s in once else once).add(s)
             if u.op.movement:
                 self._moved.add(u.src[0])
         for u in order:
@@ -94,7 +94,10 @@ class Measures:
                 continue
             # An INVALID index reads nothing and gives 0.
             partial = partial or (source.partial and (op is not Ops.INDEX or s is u.src[0]))
-            same = op is not Ops.EXPAND and _have_as_many(shapes.shape(s), dims)
+            # A SHRINK has some elements of its source, each once.
+            same = op is Ops.SHRINK or (
+                op is not Ops.EXPAND and _have_as_many(shapes.shape(s), dims)
+            )
             below[s] = source, same
             reads = reads or source.reads
             value.over_reduce |= source.over_reduce and not source.loaded
@@ -125,14 +128,14 @@ class Measures:
             self._set_cost(u, value, below)
         if has_reduce:
             self._measure_reduce(u, value, below)
-        elif u in self._moved and u in self._several:
+        elif u in self._moved and u in self.several:
             value.load_if_stored_for_two()
         if op is Ops.REDUCE or fusion_cost.keeps_order(u):
             value.contracts = contracted if has_reduce and value.loaded else contracts
 
     def _measure_reduce(self, u: UOp, value: ValueCost, below: Operands) -> None:
         """A value with a loop over storage inside."""
-        several = self._several
+        several = self.several
         over = [(v, same, s in several) for s, (v, same) in below.items() if v.loops_inside]
         if u.op is Ops.REDUCE or any([v.alone and same and not more for v, same, more in over]):
             value.alone = True  # storing it takes the place of storing that reduce
@@ -160,15 +163,15 @@ class Measures:
         for s, (v, same) in below.items():
             if s.op is Ops.CONST:
                 continue
-            # A PAD or SHRINK has some elements of its source, each once; a STACK or CAT has all.
-            if not same and (u.op not in (Ops.PAD, Ops.SHRINK) or v.loops_inside):
+            # A PAD has some elements of its source, each once; a STACK or CAT has all.
+            if not same and (u.op is not Ops.PAD or v.loops_inside):
                 cost += 1.0
                 if u.op in (Ops.STACK, Ops.CAT) and not v.loops_inside:
                     share = v.elements / max(value.elements, 1.0)
                     cost += share * (v.own if v.loaded else v.cost)
             elif not here and not v.loaded:
                 cost += v.cost
-            elif here and s in self._several:
+            elif here and s in self.several:
                 value.share(v, itself=True)
             else:
                 cost += v.own
