@@ -209,7 +209,7 @@ def test_kernels_of_a_gpu(replay, source, tmp_path, monkeypatch):
 def test_recorded_code_computes_what_it_did(replay, source, tmp_path):
     """The code that runs beside the new one is the recorded one."""
     from uopc import driver
-    from uopc.program import replay as recordings
+    from uopc.cli import process_replay as recordings
 
     recorded(replay, source, tmp_path / "a", "program")
     (version,) = recordings.read(tmp_path / "a")

@@ -22,6 +22,7 @@ from uopc.ir.core.level_of import level_of
 from uopc.ir.core.levels import LINEAR, PROGRAM, Level
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
+from uopc.program.constants import computed_once
 from uopc.program.program import Backend, Program, program_for
 from uopc.program.request import Request, lower, prepare
 
@@ -113,6 +114,7 @@ def _is_logged() -> bool:
 
 def make_program(request: Request, verify: Verify | None = None) -> Program:
     """The program for a request. A pickled Program calls this when it is loaded."""
+    request = computed_once(request, lambda r: make_program(r, verify)())
     return program_for(request, verify, backend_of(request.device), make_program, _write_report)
 
 

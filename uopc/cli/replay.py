@@ -32,12 +32,12 @@ from typing import Any
 
 from uopc import driver
 from uopc.cli import load
+from uopc.cli import process_replay as replay
 from uopc.cli.output import Output, Refuse
+from uopc.cli.process_replay import Change, Version
 from uopc.cli.run import checked_request
 from uopc.dump.columns import plural
 from uopc.errors import Error
-from uopc.program import replay
-from uopc.program.replay import Change, Version
 
 
 def arguments(parser: ArgumentParser) -> None:

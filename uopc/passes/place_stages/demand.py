@@ -100,8 +100,9 @@ class Demand:
 def evaluations_apart(demands: Sequence[Demand], cheap: bool) -> float:
     """The number of evaluations that no register tile or loop nest shares. A kernel keeps elements
     that several of its loops read, so of its reads at different indices those of one count. Indices
-    a constant apart, like those of a step and its partner in a sort, add up, unless the value is
-    so cheap that rows of it stay in registers."""
+    a constant apart, like those of a step and its partner in a sort, and those of several kernels
+    add up, unless the value is so cheap that it is computed as fast as it is loaded."""
+    total = max if cheap else sum
     readers: dict[UOp, dict[tuple[object, ...], dict[tuple[int, ...], float]]] = {}
     for d in demands:
         forms = [affine.form(x) for x in d.index]
@@ -109,8 +110,7 @@ def evaluations_apart(demands: Sequence[Demand], cheap: bool) -> float:
         numbers = alike.setdefault(tuple([frozenset(t.items()) for _, t in forms]), {})
         offsets = tuple([c for c, _ in forms])
         numbers[offsets] = numbers.get(offsets, 0.0) + d.evaluations_apart
-    total = max if cheap else sum
-    return sum([max([total(n.values()) for n in alike.values()]) for alike in readers.values()])
+    return total([max([total(n.values()) for n in alike.values()]) for alike in readers.values()])
 
 
 def _iterations(loops: tuple[UOp, ...]) -> float:

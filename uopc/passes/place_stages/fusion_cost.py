@@ -18,6 +18,8 @@ from uopc.passes.analysis.op_costs import LOAD, LONG_VALUE, STORE
 KERNEL = 4000.0  # the cost of starting one
 # A tile computes a value up to this cost, about ten functions, as fast as it would load it.
 CHEAP_VALUE = 64.0
+# A window computes a value up to this cost, a few operations on what it loads, at each place.
+WINDOW_VALUE = 8.0
 # A value that reads stored reduces is computed again if it reads at most this many stored values,
 # through at most this many operations in a row.
 MOST_READ, LIGHT_DEPTH = 5, 64
@@ -132,10 +134,14 @@ def choose_storage(value: ValueCost, evaluations: float, apart: float, reads: in
     if evaluations <= elements:
         return _ONCE
     times = evaluations / max(elements, 1.0)
+    once = _stored(value, cost, evaluations)
     if not value.has_reduce:
+        if cost <= WINDOW_VALUE:
+            words = "cheap: computed {:.3g} times rather than stored"
+            return Choice(False, words, (times,), evaluations * cost, once)
         tiled = (evaluations - apart) / REUSE if cost > CHEAP_VALUE else 0.0
         evaluations = apart + tiled
-    once = _stored(value, cost, evaluations)
+        once = _stored(value, cost, evaluations)
     again = evaluations * cost
     if once < again:
         words = "each element would be computed {:.3g} times, in {} place" + "s" * (reads != 1)

@@ -1,0 +1,98 @@
+"""Values of constants alone are computed when a program is made, not in its calls."""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import weakref
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import uopc
+from uopc import UOp, dtypes
+from uopc.ir.core import walk
+from uopc.ir.core.ops import Ops
+from uopc.program import constants
+
+RNG = np.random.default_rng(5)
+W, S = RNG.random((512, 512), np.float32), RNG.random((512, 1), np.float32)
+Q = RNG.integers(-127, 127, (1024, 1024), np.int8)
+X = RNG.random((4, 512), np.float32)
+x = uopc.param("x", (4, 512))
+
+
+def kernels(graph: UOp) -> int:
+    return len(uopc.compile(graph, inputs=[x]).kernels)
+
+
+def test_they_are_computed_once() -> None:
+    weights = (uopc.constant(W) * uopc.constant(S)).exp().contiguous()
+    program = uopc.compile(x @ weights)
+    assert [k.name for k in program.kernels] == ["r_4_512_512"]
+    np.testing.assert_allclose(program(X), X @ np.exp(W * S), rtol=2e-5)
+    other = pickle.loads(pickle.dumps(program))
+    np.testing.assert_array_equal(other(X), program(X))
+
+
+def test_the_bits_are_those_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    def graph() -> UOp:
+        w = uopc.constant(W)
+        return x @ ((w @ w).sin() / w.sum(axis=0)).contiguous()
+
+    once = uopc.compile(graph())(X)
+    monkeypatch.setattr(constants, "LEAST_WORK", float("inf"))
+    assert uopc.compile(graph()).kernels != uopc.compile(x @ uopc.constant(W)).kernels
+    np.testing.assert_array_equal(uopc.compile(graph())(X), once)
+
+
+@pytest.mark.parametrize("view", [lambda u: u.transpose(), lambda u: u.flip(0), lambda u: u[:, 1:]])
+def test_views_are_read_as_they_are(view: Callable[[UOp], UOp]) -> None:
+    program = uopc.compile(x @ view(uopc.constant(W).exp()))
+    assert len(program.kernels) == 1 and Ops.EXP not in walk.ops(program._request.graph)
+    right = uopc.compile(view(uopc.constant(np.exp(W))))()
+    np.testing.assert_allclose(program(X), X @ right, rtol=2e-5)
+
+
+def test_what_would_be_larger_stays() -> None:
+    """Dequantised weights are four times as many bytes for each call to read."""
+    q, s = uopc.constant(Q), uopc.constant(RNG.random((1024, 1), np.float32))
+    y = uopc.param("y", (1, 1024))
+    program = uopc.compile(y @ (q.cast(dtypes.float32) * s))
+    assert any([u.dtype is dtypes.int8 for u in walk.nodes(program._request.graph)])
+    sums = q.cast(dtypes.float32).sum(axis=0)  # smaller: a reduce
+    program = uopc.compile(y + sums)
+    assert [k.name for k in program.kernels] == ["E_1024"]
+    np.testing.assert_array_equal(
+        program(np.zeros((1, 1024), np.float32))[0], Q.astype(np.float32).sum(axis=0)
+    )
+
+
+def test_what_is_small_or_an_output_is_computed_in_calls() -> None:
+    small = uopc.constant(np.arange(4.0, dtype=np.float32))
+    assert kernels(x[:, :4] + small.exp().contiguous()) == 2
+    whole = uopc.compile(uopc.constant(W).exp())
+    assert Ops.EXP in walk.ops(whole._request.graph)
+    np.testing.assert_allclose(whole(), np.exp(W), rtol=1e-6)
+
+
+def test_the_arrays_go_with_the_graph() -> None:
+    weights = uopc.constant(W + 1).exp().contiguous()
+    with uopc.options(programs=0):
+        program = uopc.compile(x @ weights)
+    assert weights in constants._made
+    array = weakref.ref(constants._made[weights])
+    del weights, program
+    gc.collect()
+    assert array() is None
+
+
+def test_inside_of_jit() -> None:
+    weights = uopc.constant(W)
+
+    @uopc.jit
+    def f(a: object) -> object:
+        return a @ (weights.exp() * 2.0).contiguous()
+
+    np.testing.assert_allclose(f(X), X @ (np.exp(W) * 2), rtol=2e-5)

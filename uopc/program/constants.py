@@ -1,0 +1,104 @@
+"""What depends on constants alone is computed once, when a program is made, and not in each call.
+
+    ((data w) * (data s)).contiguous() @ x   →   (data ws) @ x
+
+A program of its own computes these values, so they have the bits that a call would give them. A
+value that is larger than the arrays that it is made of stays as it is (dequantised weights: each
+call would read more), and so does one that takes next to no time.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from uopc.ir.builder import operands, rebuild
+from uopc.ir.core import shapes, walk
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
+
+if TYPE_CHECKING:
+    from uopc.program.request import Request
+
+# The least work of values that are computed once, in the unit of `Op.cost`: 50 µs of a call.
+LEAST_WORK = 1e6
+_LEAVES = frozenset((Ops.DATA, Ops.CONST, Ops.IOTA))
+_COMPUTES = frozenset((
+    Ops.CAST, Ops.BITCAST, Ops.REDUCE, Ops.ACCUMULATE, Ops.CAT, Ops.STACK, Ops.INDEX,
+    Ops.CONTIGUOUS, Ops.DETACH, Ops.CONTIGUOUS_BACKWARD,
+))  # fmt: skip
+# The arrays of values that were computed, as long as somebody has the graph.
+_made: weakref.WeakKeyDictionary[UOp, UOp] = weakref.WeakKeyDictionary()
+
+
+def computed_once(request: Request, run: Callable[[Request], Any]) -> Request:
+    """The request for a CPU with arrays in place of such values; any other as it is. `run` gives
+    the results of a request that has no arguments."""
+    on_cpu = request.device.partition(":")[0] == "cpu"
+    if not on_cpu or request.structure == "kernel" or Ops.DATA not in walk.ops(request.graph):
+        return request
+    values = _worth_it(request.graph)
+    if not values:
+        return request
+    new = [v for v in values if v not in _made]
+    if new:
+        alone = replace(request, structure="list", keys=(), params=(), bound={})
+        for v, array in zip(new, run(replace(alone, graph=new[0].sink(*new[1:])))):
+            array.flags.writeable = False
+            _made[v] = operands.constant(array)
+    given = {v: _made[v] for v in values}
+    return replace(request, graph=rebuild.rebuild(request.graph, given))
+
+
+def _worth_it(sink: UOp) -> list[UOp]:
+    """The values to compute once: as large as can be, read by what is no constant."""
+    known: set[UOp] = set()
+    asked: dict[UOp, None] = {}
+    for u in walk.nodes(sink):
+        if _is_known(u, known):
+            known.add(u)
+        elif u is not sink:
+            asked |= dict.fromkeys([s for s in u.src if s in known])
+    found: list[UOp] = []
+    seen = set(asked)
+    stack = list(asked)
+    while stack:
+        v = stack.pop()
+        if v.op in _LEAVES:
+            continue
+        if not v.op.movement and _pays(v):
+            found.append(v)
+        else:
+            new = [s for s in v.src if s not in seen]
+            seen.update(new)
+            stack += new
+    return found
+
+
+def _is_known(u: UOp, known: set[UOp]) -> bool:
+    if u.op in _LEAVES:
+        return True
+    computes = u.op.is_alu or u.op.movement or u.op in _COMPUTES
+    if not (u.src and computes and known.issuperset(u.src)):
+        return False
+    tuned = u.op is Ops.CONTIGUOUS and u.arg is not None  # its Opts are for a kernel of its own
+    return not tuned and all([isinstance(d, int) for d in shapes.shape(u)])
+
+
+def _pays(v: UOp) -> bool:
+    below = list(walk.toposort(v))
+    given = sum([_size(u) * u.dtype.itemsize for u in below if u.op is Ops.DATA])
+    smaller = v.op in (Ops.CONTIGUOUS, Ops.REDUCE) or _size(v) * v.dtype.itemsize <= given
+    return bool(given) and smaller and _work(below) >= LEAST_WORK
+
+
+def _work(below: Sequence[UOp]) -> float:
+    of_reduces = sum([_size(u.src[0]) for u in below if u.op is Ops.REDUCE])
+    return of_reduces + sum([_size(u) * u.op.cost for u in below if u.op.is_alu])
+
+
+def _size(u: UOp) -> int:
+    return math.prod(shapes.shape(u))
