@@ -31,6 +31,10 @@ class Recorder:
         for given in inputs:
             if isinstance(given, Value):
                 names.append(given.name)
+            elif isinstance(given, str):
+                names.append(given)  # an input that is left out
+            elif isinstance(given, np.ndarray):
+                names.append(self.constant(given, given.dtype))
             else:
                 names.append(self.constant(given, np.int64 if isinstance(given, list) else dtype))
         name = f"v{len(self.nodes)}"
@@ -63,6 +67,9 @@ class Value:
         return self.after("Sub", other)
 
     __radd__, __rmul__ = __add__, __mul__
+
+    def __truediv__(self, other: Any) -> Value:
+        return self.then("Div", other)
 
     def __le__(self, other: Any) -> Value:
         found = self.then("LessOrEqual", other)
@@ -109,6 +116,11 @@ OPERATORS = SimpleNamespace(
     gelu=lambda x: x.then("Gelu", approximate="tanh"),
     softmax=lambda x: x.then("Softmax", axis=-1),
     max_pool2=lambda x: x.then("MaxPool", kernel_shape=[2, 2], strides=[2, 2]),
+    max_pool=lambda x, window, stride, pad: x.then(
+        "MaxPool", kernel_shape=[window] * 2, strides=[stride] * 2, pads=[pad] * 4),
+    upsample2=lambda x: x.recorder.node(
+        "Resize", x.dtype, x, "", np.asarray([1, 1, 2, 2], np.float32), mode="nearest"),
+    cat=lambda parts, axis: parts[0].then("Concat", *parts[1:], axis=axis),
     matmul=lambda a, b: a.then("MatMul", b),
     layer_norm=lambda x, w, b: x.then("LayerNormalization", w, b, axis=-1, epsilon=1e-5),
     transpose=lambda x, *order: x.then("Transpose", perm=list(order)),

@@ -102,6 +102,11 @@ class Numpy(Peer):
         return functools.partial(w.body, NUMPY, *w.inputs)
 
 
+def _uopc_upsample2(x: Any) -> Any:
+    n, c, h, w = x.shape
+    return x.reshape(n, c, h, 1, w, 1).expand(n, c, h, 2, w, 2).reshape(n, c, 2 * h, 2 * w)
+
+
 class Uopc(Peer):
     package = "uopc"
     environment = {"UOPC_THREADS": "{threads}", "UOPC_CACHE_DIR": ""}  # every compile is one
@@ -122,7 +127,9 @@ class Uopc(Peer):
             softmax=lambda x: x.softmax(axis=-1),
             layer_norm=lambda x, w, b: x.layer_norm(w, b, eps=1e-5),
             conv2d=lambda x, w, *given: x.conv2d(w, None, *given),
-            max_pool2=lambda x: x.max_pool2d(2),
+            max_pool2=lambda x: x.max_pool2d(2), max_pool=UOp.max_pool2d,
+            upsample2=_uopc_upsample2,
+            cat=lambda parts, axis: uopc.cat(*parts, axis=axis),
             sort=UOp.sort, argsort=UOp.argsort, top_k=lambda x, k: x.top_k(k)[0],
             cumsum=lambda x: x.cumsum(-1),
             histogram=lambda x, bins, ends: x.histogram(bins, ends)[0],

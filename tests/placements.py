@@ -96,7 +96,7 @@ def predicted(outputs: list[UOp]) -> float:
             for d in asked:
                 total += d.evaluations * _own(u, d.keeps_loops and not d.in_reduce)
         elif not u.op.is_storage and not u.op.movement and asked:
-            total += _own(u, True) * evaluations_apart(asked, cheap=True)
+            total += _own(u, True) * evaluations_apart(asked, elements, cheap=True)
     return total
 
 

@@ -106,16 +106,14 @@ class Elements:
         source, target = u.src[0].dtype, u.dtype
         bits = {1: dtypes.uint8, 2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}
         a, b = bits[source.itemsize], bits[target.itemsize]
+        indices = index_maps.resized_indices(u, index)
         if target.itemsize < source.itemsize:
+            value = (yield [(u.src[0], indices[0], guard)])[0]
             n = affine.const(source.itemsize // target.itemsize)
-            whole, rest = affine.divmod_(index[-1], n)
-            value = (yield [(u.src[0], (*index[:-1], whole), guard)])[0]
+            rest = affine.divmod_(index[-1], n)[1]
             shift = fold.cast(affine.mul(rest, affine.const(8 * target.itemsize)), a)
             low = alu.alu(_bitcast(value, a), Ops.SHR, shift)
             return _bitcast(fold.cast(low, b), target)
-        count = target.itemsize // source.itemsize
-        first = affine.mul(index[-1], affine.const(count))
-        indices = [(*index[:-1], affine.plus(first, i)) for i in range(count)]
         values = yield [(u.src[0], x, guard) for x in indices]
         wide = [fold.cast(_bitcast(v, a), b) for v in values]
         shifted = [alu.alu(w, Ops.SHL, 8 * source.itemsize * i) for i, w in enumerate(wide)]

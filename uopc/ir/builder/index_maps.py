@@ -43,6 +43,19 @@ def broadcast_index(index: Index, dims: Shape) -> Index:
     return index if made == index else made
 
 
+def resized_indices(u: UOp, index: Index) -> list[Index]:
+    """The indices of the source elements that make an element of a BITCAST: it is one of them, a
+    part of one, or several side by side."""
+    source, target = u.src[0].dtype.itemsize, u.dtype.itemsize
+    if source == target:
+        return [index]
+    if source > target:
+        return [(*index[:-1], affine.divmod_(index[-1], affine.const(source // target))[0])]
+    count = target // source
+    first = affine.mul(index[-1], affine.const(count))
+    return [(*index[:-1], affine.plus(first, i)) for i in range(count)]
+
+
 @memo
 def loop_index(dims: Shape, first: int = 0) -> tuple[Index, tuple[UOp, ...]]:
     """The index of a stored value and its ranges, one per axis longer than 1.

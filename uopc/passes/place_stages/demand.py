@@ -75,10 +75,14 @@ class Demand:
         return any([r.arg.kind != "reduce" for x in self.index for r in ranges.ranges(x)])
 
     @property
+    def is_affine(self) -> bool:
+        """True if the index is a sum of multiples of loops, without quotients and gathers."""
+        return all([m.op is Ops.RANGE for x in self.index for m in affine.form(x)[1]])
+
+    @property
     def keeps_loops(self) -> bool:
-        """True if all iterations read, at an index without quotients: the loops are the value's."""
-        terms = [m for x in self.index for m in affine.form(x)[1]]
-        return self.share == 1.0 and all([m.op is Ops.RANGE for m in terms])
+        """True if all iterations read, at an index that moves with them: they are the value's."""
+        return self.share == 1.0 and self.is_affine
 
     def computes_apart(self, at: UOp) -> bool:
         """True if elements of several parts at one place are computed apart, where `at` selects the
@@ -97,11 +101,12 @@ class Demand:
         return max(share, 1.0 / max(1.0, MOST_CHOICES * self.share))
 
 
-def evaluations_apart(demands: Sequence[Demand], cheap: bool) -> float:
-    """The number of evaluations that no register tile or loop nest shares. A kernel keeps elements
-    that several of its loops read, so of its reads at different indices those of one count. Indices
-    a constant apart, like those of a step and its partner in a sort, and those of several kernels
-    add up, unless the value is so cheap that it is computed as fast as it is loaded."""
+def evaluations_apart(demands: Sequence[Demand], elements: float, cheap: bool) -> float:
+    """The number of evaluations, of a value of so many elements, that no register tile or loop nest
+    shares. Neighbours at one quotient are one evaluation. A kernel keeps elements that several of
+    its loops read, so of its reads at different indices those of one count. Indices a constant
+    apart, like those of a step and its partner in a sort, and those of several kernels add up,
+    unless the value is so cheap that it is computed as fast as it is loaded."""
     total = max if cheap else sum
     readers: dict[UOp, dict[tuple[object, ...], dict[tuple[int, ...], float]]] = {}
     for d in demands:
@@ -109,7 +114,8 @@ def evaluations_apart(demands: Sequence[Demand], cheap: bool) -> float:
         alike = readers.setdefault(d.reader, {})
         numbers = alike.setdefault(tuple([frozenset(t.items()) for _, t in forms]), {})
         offsets = tuple([c for c, _ in forms])
-        numbers[offsets] = numbers.get(offsets, 0.0) + d.evaluations_apart
+        once = d.evaluations_apart if d.is_affine else min(d.evaluations_apart, elements)
+        numbers[offsets] = numbers.get(offsets, 0.0) + once
     return total([max([total(n.values()) for n in alike.values()]) for alike in readers.values()])
 
 

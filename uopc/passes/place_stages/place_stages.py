@@ -125,7 +125,7 @@ class _Placement:
     def _start_stored(self, u: UOp) -> None:
         """A stored value reads its operands in its own loops; each of its parts, if it is stored
         by part."""
-        value = u.src[0] if u.op in FORCED else u
+        value = u.src[0] if u.op in FORCED and u.src[0] not in self.reasons else u
         if is_stored_by_part(value) or (self._has_tiled_parts(value) and u not in self.tuned):
             self.by_part.add(u)
             for s in value.src:
@@ -217,7 +217,7 @@ class _Placement:
         if evaluations > value.elements and not value.has_reduce:
             evaluations = sum([d.evaluations_once_nested for d in demands])
             cheap = value.cost <= fusion_cost.CHEAP_VALUE
-            apart = max(value.elements, evaluations_apart(demands, cheap))
+            apart = max(value.elements, evaluations_apart(demands, value.elements, cheap))
         choice = fusion_cost.choose_storage(value, evaluations, apart, len(demands))
         again = evaluations > value.elements
         if not choice.stored and any([d.gathered or (again and d.in_reduce) for d in demands]):
@@ -228,7 +228,8 @@ class _Placement:
         if apart or (value.contracts and any([d.in_reduce or not d.keeps_loops for d in demands])):
             choice = fusion_cost.choose_tiling(value, evaluations, choice)
         if again and value.over_reduce:
-            saved = max([0.0 if d.moves_with_loops else d.tile for d in demands])
+            repeated = [d for d in demands if d.evaluations > value.elements]
+            saved = max([d.tile for d in repeated if not d.moves_with_loops], default=0.0)
             choice = fusion_cost.choose_operand(value, saved, evaluations, choice)
         if u.op is Ops.STACK and not choice.stored:
             choice = self._choose_parts(u, demands, choice)
@@ -269,6 +270,9 @@ class _Placement:
             self._pass_on_gather(u, demand)
         elif u.op in (Ops.STACK, Ops.CAT):
             self._pass_on_parts(u, demand)
+        elif u.op is Ops.BITCAST:
+            for mapped in index_maps.resized_indices(u, index):
+                self._demand(u.src[0], demand.moved(mapped, loops))
         else:
             for s in u.src:
                 if s.op is not Ops.CONST or s in self.facts.effects:
