@@ -3,7 +3,8 @@
     python benchmarks/kernels.py [--threads 2,1] [--workloads a,b] [--peers a,b] [--rounds 5]
                                  [--out FOLDER]
 
-A workload is a name, or a group of them: anchors, odd, more, places, matrices. Without it: all.
+A workload is a name, or a group of them: anchors, odd, more, places, matrices, models. Without it: all
+but models.
 One warm process for each peer; they take turns, and whoever's turn it is not is stopped, so that
 idle threads that spin take nothing from the others. A row is judged by the least of its rounds'
 medians; one whose rounds differ by more than 30% is measured again. With --out: `kernels.json`,
@@ -36,6 +37,7 @@ sys.path.insert(0, str(HERE))
 from kernel_report import markdown, plot
 from limits import limit_seconds
 from matrix_workloads import MATRICES
+from model_workloads import MODELS
 from more_workloads import MORE
 from peers import NUMPY, PEERS, installed
 from place_workloads import PLACES
@@ -43,7 +45,7 @@ from workloads import ANCHORS, ODD, WORKLOADS, Workload
 
 # Names that stand for several workloads.
 GROUPS = {"anchors": ANCHORS, "odd": ODD, "more": MORE, "places": PLACES,
-          "matrices": MATRICES}  # fmt: skip
+          "matrices": MATRICES, "models": list(MODELS)}  # fmt: skip
 
 SPREAD = 0.30  # (greatest - least) / median of the rounds above which a row is measured again
 TRIES = 3
@@ -272,7 +274,8 @@ def main(arguments: list[str]) -> int:
         return text.split(",")
 
     parser.add_argument("--threads", type=listed, default=["2", "1"])
-    parser.add_argument("--workloads", type=listed, default=list(WORKLOADS))
+    small = [n for n in WORKLOADS if n not in MODELS]
+    parser.add_argument("--workloads", type=listed, default=small)
     parser.add_argument("--peers", type=listed, default=installed())
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path)

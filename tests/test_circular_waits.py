@@ -301,3 +301,17 @@ def test_a_version_that_is_shown_apart_is_still_written_in_place():
     np.testing.assert_array_equal(a, last)
     assert zeros.tolist() == [0, 0, 0] and part.tolist() == [234]
     assert old.tolist() == [85, 39, 83]
+
+
+@pytest.mark.parametrize("optimize", [True, False])
+@pytest.mark.parametrize("n", [3, 64])
+def test_a_store_of_pairs_that_are_read_as_one_element(n: int, optimize: bool) -> None:
+    """Element i of the value reads elements 2 i and 2 i + 1 of what is overwritten."""
+    x = uopc.param("x", (2 * n,), dtypes.uint16)
+    pairs = x.bitcast(dtypes.uint32)
+    stored = x[n:].assign((pairs >> 8).cast(dtypes.uint16))
+    a = np.arange(2 * n, dtype=np.uint16) * 257
+    wanted = (a.view(np.uint32) >> 8).astype(np.uint16)
+    got = uopc.compile(stored, optimize=optimize, threads=1)(a)
+    np.testing.assert_array_equal(got, wanted)
+    np.testing.assert_array_equal(a[n:], wanted)
