@@ -3,8 +3,8 @@
     python benchmarks/kernels.py [--threads 2,1] [--workloads a,b] [--peers a,b] [--rounds 5]
                                  [--out FOLDER]
 
-A workload is a name, or a group of them: anchors, odd, more, places, matrices, models. Without it: all
-but models.
+A workload is a name, or a group of them: anchors, odd, more, places, matrices, models. Without it:
+all but models.
 One warm process for each peer; they take turns, and whoever's turn it is not is stopped, so that
 idle threads that spin take nothing from the others. A row is judged by the least of its rounds'
 medians; one whose rounds differ by more than 30% is measured again. With --out: `kernels.json`,
