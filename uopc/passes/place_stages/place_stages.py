@@ -29,6 +29,7 @@ from typing import Any
 
 from uopc.errors import Unsupported
 from uopc.ir.builder import index_maps, leaves, lookup_tables, rebuild
+from uopc.ir.builder.elements import Elements
 from uopc.ir.builder.index_maps import Index
 from uopc.ir.core import dtypes, ranges, shapes, trace, walk
 from uopc.ir.core.args import Space, StageArg
@@ -78,6 +79,7 @@ class _Placement:
         self.by_part: set[UOp] = set()  # stored values whose parts have loops of their own
         self.tuned = set(opts_of_stored(self.order, self.order))  # values with the user's Opts
         self.axes = itertools.count(1)
+        self.elements = Elements()  # lowers indices that read no storage
         for v in self.copied_outputs():
             self._start(v, v)
         for u in reversed(self.order):
@@ -282,15 +284,15 @@ class _Placement:
     def _pass_on_gather(self, u: UOp, demand: Demand) -> None:
         loops, gathered = demand.around, demand.gathered
         index, rest = index_maps.gather_index(u, demand.index)
-        values: list[UOp] = []  # only their ranges matter
+        values: list[UOp] = []
         for s in u.src[1:]:
             mapped = index_maps.broadcast_index(index, shapes.shape(s))
             self._demand(s, demand.moved(mapped, loops))
-            if s.op is Ops.IOTA:
-                values.append(mapped[0])
-            else:
+            if self.facts.of[s].reads:  # only its ranges matter
                 values.append(intern(Ops.INDEX, dtypes.index, (s, *mapped)))
                 gathered = True
+            else:
+                values.append(self.elements.lower((s, mapped, index_maps.true())))
         index = *values, *rest
         made = Demand(demand.reader, index, loops, demand.share, gathered, demand.tile)
         self._demand(u.src[0], made)
