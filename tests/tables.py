@@ -12,6 +12,7 @@ from uopc.ir.core import args, dtypes
 from uopc.ir.core.levels import INVARIANTS, MEANING, Level
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import intern
+from uopc.onnx.registry import operators
 from uopc.passes import ORDER, PIPELINE
 from uopc.passes.optimize.opts.table import OPTS
 from uopc.tensor.creation import param
@@ -181,7 +182,16 @@ def derivatives():
     return _table(("op", "rule", "y'"), rows) + "\n\nZero: " + ", ".join(zero) + "."
 
 
+def onnx_operators():
+    rows: dict[str, list[str]] = {}
+    for domain, name, versions in operators():
+        since = "" if versions == [1] else f" ({', '.join(map(str, versions))})"
+        rows.setdefault(domain or "ai.onnx", []).append(f"`{name}`{since}")
+    return _table(("domain", "operators"), [(d, ", ".join(n)) for d, n in sorted(rows.items())])
+
+
 TABLES = {
+    "onnx-operators": ("docs/models.md", onnx_operators),
     "derivative-rules": ("docs/derivatives.md", derivatives),
     "ir-files": ("uopc/ir/README.md", lambda: files("uopc/ir")),
     "cpu-files": ("uopc/backends/cpu/README.md", lambda: files("uopc/backends/cpu")),

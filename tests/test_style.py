@@ -69,7 +69,7 @@ def imports(path):
 HOUSE = (
     ("errors",), ("ir",), ("config", "target"), ("tensor", "passes", "backends"), ("derivatives",),
     ("cache", "dump"), ("program",), ("driver",), ("numpy",), ("tracing",),
-    ("",), ("cli",), ("__main__",),
+    ("",), ("onnx",), ("cli",), ("__main__",),
 )  # fmt: skip
 IR = (
     ("core",), ("index", "text"), ("builder",), ("rewrite",), ("symbolic",), ("verify",),

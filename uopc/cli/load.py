@@ -1,8 +1,9 @@
 """The SOURCE of a command: which graph a file offers.
 
-`file.uop` holds a graph as text; its first lines name its stage, and the arrays that it names are
-`.npy` files beside it. `file.py:name` is the value of `name` in a Python file: a UOp, a tuple,
-list or dict of them, a Program, or a function without parameters that returns one of these.
+`file.onnx` is a model. `file.uop` holds a graph as text; its first lines name its stage, and the
+arrays that it names are `.npy` files beside it. `file.py:name` is the value of `name` in a Python
+file: a UOp, a tuple, list or dict of them, a Program, or a function without parameters that returns
+one of these.
 `uopc dump --help` describes the choice without a name. The file runs as a module that is not
 `__main__`, and its output goes to stderr.
 """
@@ -57,14 +58,18 @@ def load(source: str) -> Source:
     head, colon, tail = source.rpartition(":")
     if colon and not path.exists() and tail.isidentifier():
         path, name = Path(head), tail
-    if path.suffix not in (".py", ".uop"):
-        raise UserError(f"{source}: expected a .py or .uop file")
+    if path.suffix not in (".py", ".uop", ".onnx"):
+        raise UserError(f"{source}: expected a .py, .uop or .onnx file")
     if not path.is_file():
         raise UserError(f"{path}: no such file")
     if path.suffix == ".uop":
         if name:
             raise UserError(f"{source}: a .uop file holds one graph, which has no name")
         return _load_text(path)
+    if path.suffix == ".onnx":
+        from uopc.onnx import graph
+
+        return Source(str(path), graph(path).outputs)
     module = _run_file(path)
     chosen = name or _choose(path, module)
     if not hasattr(module, chosen):

@@ -1,0 +1,212 @@
+"""Models: ONNX's own node tests, symbolic sizes, weights in files, names, and hostile models."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper, parser
+
+import uopc
+import uopc.onnx
+from tests.onnx_nodes.cases import cases, excluded, run
+from uopc.errors import Unsupported, UserError
+from uopc.onnx.node import Decides
+
+HEAD = '<ir_version: 8, opset_import: ["": 18]>'
+NAMES = sorted(cases())
+
+
+def model(text: str) -> onnx.ModelProto:
+    return parser.parse_model(HEAD + text)
+
+
+# ---------------------------------------------------------------- ONNX's tests
+@pytest.mark.parametrize("part", range(118))
+@pytest.mark.few(4)
+def test_node_tests(part: int) -> None:
+    known = excluded()
+    wrong = {}
+    for name in NAMES:
+        if zlib.crc32(name.encode()) % 118 == part:
+            outcome = run(cases()[name])
+            if (outcome == "passed") == (name in known):
+                wrong[name] = outcome
+    assert not wrong
+
+
+def test_every_excluded_test_exists_and_has_a_reason() -> None:
+    assert excluded().keys() <= set(NAMES)
+    assert all(excluded().values())
+
+
+# ---------------------------------------------------------------- what users do
+def test_one_program_for_each_batch() -> None:
+    f = uopc.onnx.load(model("g (float[n, 3] x) => (float[n] y) { y = ReduceSum<keepdims=0>(x, a) }"
+                             .replace("{ y", "<int64[1] a = {1}> { y")))  # fmt: skip
+    for n in (1, 2, 7):
+        x = np.random.default_rng(n).random((n, 3), np.float32)
+        np.testing.assert_allclose(f(x), x.sum(1), rtol=1e-6)
+
+
+def test_shapes_of_symbolic_sizes() -> None:
+    """As exporters write a flatten of all but the first dimension."""
+    text = """g (float[n, 3, k] x) => (float[n, m] y)
+        <int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}, int64[1] three = {3}> {
+        s = Shape(x)  a = Slice(s, zero, one)  b = Slice(s, one, three)
+        p = ReduceProd<keepdims=1>(b)  t = Concat<axis=0>(a, p)  y = Reshape(x, t) }"""
+    f = uopc.onnx.load(model(text), dims={"n": (1, 9), "k": (1, 9)})
+    for n, k in ((1, 1), (4, 5), (9, 2)):
+        x = np.random.default_rng(n).random((n, 3, k), np.float32)
+        np.testing.assert_array_equal(f(x), x.reshape(n, 3 * k))
+
+
+def test_names_are_the_models() -> None:
+    nodes = [helper.make_node("Add", ["input.1", "/a"], ["/layer.0/out"], name="/layer.0/Add")]
+    kinds = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2]) for n in ("input.1", "/a")]
+    out = [helper.make_tensor_value_info("/layer.0/out", TensorProto.FLOAT, [2])]
+    f = uopc.onnx.load(helper.make_model(helper.make_graph(nodes, "g", kinds, out)))
+    assert (f.inputs, f.outputs) == (["input.1", "/a"], ["/layer.0/out"])
+    x, y = np.ones(2, np.float32), np.arange(2, dtype=np.float32)
+    np.testing.assert_array_equal(f(**{"/a": y, "input.1": x}), x + y)
+    with pytest.raises(UserError, match=r"no input 'b'; there are input\.1, /a"):
+        f(x, b=y)
+
+
+def test_several_outputs_are_a_dict() -> None:
+    text = "g (float[3] x) => (float[3] a, float[3] b) { a = Neg(x) b = Abs(a) }"
+    f = uopc.onnx.load(model(text))
+    got = f(np.array([1, -2, 3], np.float32))
+    assert list(got) == ["a", "b"] and got["b"].tolist() == [1, 2, 3]
+
+
+def test_a_shape_that_hangs_on_an_input() -> None:
+    text = "g (float[6] x, int64[2] s) => (float[a, b] y) { y = Reshape(x, s) }"
+    with pytest.raises(Decides, match=r"Reshape -> \['y'\] of the model: .* 's': pass constants"):
+        uopc.onnx.load(model(text))
+    f = uopc.onnx.load(model(text), constants={"s": np.array([2, 3])})
+    assert f(np.arange(6, dtype=np.float32)).shape == (2, 3)
+
+
+def test_a_model_is_a_graph() -> None:
+    g = uopc.onnx.graph(model("g (float[3] x) => (float[3] y) { h = Sin(x) y = Mul(h, x) }"))
+    x, y = g.inputs["x"], g.outputs["y"]
+    slope = uopc.compile(uopc.grad(y.sum(), x))
+    at = np.array([0.1, 1.0, 2.0], np.float32)
+    np.testing.assert_allclose(slope(at), np.sin(at) + at * np.cos(at), rtol=1e-5)
+    assert set(g.operators.values()) == {"native"}
+
+
+def test_onnx_is_not_imported_by_uopc() -> None:
+    code = "import sys, uopc; sys.exit('onnx' in sys.modules or 'uopc.onnx' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from uopc.cli.main import main
+
+    file = tmp_path / "net.onnx"
+    onnx.save(model("g (float[3] x) => (float[3] y) { y = Sin(x) }"), file)
+    assert main(["dump", str(file), "--at", "input"]) == 0
+    assert "= sin" in capsys.readouterr().out
+
+
+# ---------------------------------------------------------------- weights
+def with_weights(folder: Path, location: str = "w.bin", offset: int = 0, length: int = 24) -> Path:
+    """A model whose weight lies in a file."""
+    m = model("g (float[2, 3] x) => (float[2, 3] y) <float[2, 3] w> { y = Add(x, w) }")
+    w = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[2, 3])
+    w.data_location = TensorProto.EXTERNAL
+    for key, value in (("location", location), ("offset", offset), ("length", length)):
+        w.external_data.add(key=key, value=str(value))
+    del m.graph.initializer[:]
+    m.graph.initializer.append(w)
+    (folder / "w.bin").write_bytes(bytes(3) + np.arange(8, dtype=np.float32).tobytes())
+    path = folder / "m.onnx"
+    path.write_bytes(m.SerializeToString())
+    return path
+
+
+@pytest.mark.parametrize("offset", [3, 7])
+def test_weights_in_a_file(tmp_path: Path, offset: int) -> None:
+    """Also at places that are no multiples of the item's size."""
+    f = uopc.onnx.load(with_weights(tmp_path, offset=offset))
+    want = np.arange(8, dtype=np.float32)[(offset - 3) // 4 :][:6].reshape(2, 3)
+    np.testing.assert_array_equal(f(np.zeros((2, 3), np.float32)), want)
+
+
+@pytest.mark.parametrize(("given", "message"), [
+    ({"location": "../secret"}, "outside of the model's folder"),
+    ({"location": "/etc/passwd"}, "outside of the model's folder"),
+    ({"location": "none.bin"}, "cannot read the weights"),
+    ({"offset": 30}, "bytes 30 to 54 of 35"), ({"offset": -8}, "bytes -8"),
+    ({"length": 20}, "has 20 bytes, its shape"),
+])  # fmt: skip
+def test_weights_that_are_not_there(tmp_path: Path, given: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        uopc.onnx.load(with_weights(tmp_path, **given))
+
+
+# ---------------------------------------------------------------- hostile models
+HOSTILE = {
+    "a circle": ("g (float[2] x) => (float[2] y) { y = Add(x, z)  z = Neg(y) }", "'z', which"),
+    "no such input": ("g (float[2] x) => (float[2] y) { y = Neg(q) }", "reads 'q', which nothing"),
+    "no such output": ("g (float[2] x) => (float[2] y) { z = Neg(x) }", "the output of the graph"),
+    "an unknown operator": ("g (float[2] x) => (float[2] y) { y = Nonsense(x) }", "no operator"),
+    "shapes that do not fit": (
+        "g (float[2] x, float[3] z) => (float[2] y) { y = Add(x, z) }", r"Add -> \['y'\] of the"),
+    "an axis that is none": (
+        "g (float[2] x) => (float[2] y) { y = Softmax<axis=7>(x) }", "axis 7 of 1 dimensions"),
+    "a missing input": ("g (float[2] x) => (float[2] y) { y = Add(x) }", "input 1 is missing"),
+    "a string": ("g (string[2] x) => (string[2] y) { y = Identity(x) }", "the ONNX type string"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_models(name: str) -> None:
+    text, message = HOSTILE[name]
+    with pytest.raises((UserError, Unsupported), match=message):
+        uopc.onnx.load(model(text))
+
+
+def test_tensors_that_lie() -> None:
+    m = model("g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { y = Add(x, w) }")
+    m.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.ones(2, np.float32), "w"))
+    m.graph.initializer[0].dims[0] = 1 << 40
+    with pytest.raises(UserError, match=r"tensor 'w' has 8 bytes, its shape \(1099511627776,\)"):
+        uopc.onnx.load(m)
+    m.graph.initializer[0].dims[0] = -1
+    with pytest.raises(UserError, match="has the shape"):
+        uopc.onnx.load(m)
+
+
+def test_functions_without_end() -> None:
+    text = """<ir_version: 8, opset_import: ["": 18, "me": 1]>
+        g (float[2] x) => (float[2] y) { y = me.f(x) }
+        <domain: "me", opset_import: ["me": 1]> f (x) => (y) { y = me.f(x) }"""
+    with pytest.raises(UserError, match="64 deep"):
+        uopc.onnx.load(parser.parse_model(text))
+
+
+@pytest.mark.parametrize("data", [b"", b"no model", b"\x08\x08"])
+def test_no_models(data: bytes, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no ONNX model"):
+        uopc.onnx.load(data)
+    with pytest.raises(UserError, match="cannot read"):
+        uopc.onnx.load(tmp_path / "none.onnx")
+
+
+def test_dims_and_constants_are_checked() -> None:
+    text = "g (float[n, 3] x) => (float[n, 3] y) { y = Neg(x) }"
+    with pytest.raises(UserError, match="no dimension 'k'"):
+        uopc.onnx.load(model(text), dims={"k": 3})
+    with pytest.raises(UserError, match="no input and no dimension 'z'"):
+        uopc.onnx.load(model(text), constants={"z": np.ones(3)})
+    with pytest.raises(UserError, match="'n' must be a number or"):
+        uopc.onnx.load(model(text), dims={"n": (1, 2, 3)})

@@ -1,0 +1,188 @@
+"""ONNX models as graphs (`graph`) and programs (`load`). See `docs/models.md`.
+
+It needs the package `onnx` (`pip install uopc[onnx]`). Importing `uopc` does not import it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+try:
+    import onnx as _onnx  # noqa: F401
+except ModuleNotFoundError:
+    raise ModuleNotFoundError(
+        "uopc.onnx needs the package onnx: pip install uopc[onnx]", name="onnx"
+    ) from None
+
+import uopc
+from uopc import UOp
+from uopc.errors import Unsupported, UserError
+from uopc.onnx.importer import Importer
+from uopc.onnx.model import Model
+from uopc.onnx.values import dtype_of, lifted
+
+if TYPE_CHECKING:
+    from uopc.program.program import Program
+
+# The bounds of a symbolic dimension that `dims` does not name.
+LEAST_SIZE, MOST_SIZE = 1, 4096
+Sizes = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A model as a graph: `inputs` and `outputs` by the model's names, params and nodes.
+
+    A sequence is a list of nodes. `operators` says how each operator was made: native, or from the
+    body of a function.
+    """
+
+    inputs: dict[str, UOp]
+    outputs: dict[str, Any]
+    operators: dict[tuple[str, str], str]
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A compiled model. Arrays are passed in the order of `inputs`, or by the model's names; the
+    result is an array, or a dict by the model's names if there are several outputs."""
+
+    graph: Graph
+    program: Program
+
+    @property
+    def inputs(self) -> list[str]:
+        """The names of the inputs."""
+        return list(self.graph.inputs)
+
+    @property
+    def outputs(self) -> list[str]:
+        """The names of the outputs."""
+        return list(self.graph.outputs)
+
+    def __call__(self, *arrays: Any, **named: Any) -> Any:
+        """Run the model. UserError for arrays of other dtypes or shapes, or names it has not."""
+        unknown = [name for name in named if name not in self.graph.inputs]
+        if unknown:
+            raise UserError(f"no input {unknown[0]!r}; there are {', '.join(self.inputs)}")
+        by_name = {self.graph.inputs[name].arg.name: v for name, v in named.items()}
+        return self.program(*arrays, **by_name)
+
+
+def graph(
+    model: Any, dims: Sizes | None = None, constants: Mapping[str, Any] | None = None
+) -> Graph:
+    """The graph of a model: a path, bytes, or a ModelProto.
+
+    dims: sizes of symbolic dimensions by their names in the model: a number, or the bounds (least,
+    greatest) of a variable; 1 to 4096 for others. A dimension without a name is `INPUT_AXIS`.
+    constants: arrays for inputs whose values must be known, such as shapes.
+
+    Raises UserError for a file that is no model, for values that do not fit together, and for a
+    shape that hangs on an input; Unsupported for operators and types that there are not. The
+    message begins with the node.
+
+    >>> from onnx import parser
+    >>> head = '<ir_version: 8, opset_import: ["": 18]>'
+    >>> text = head + 'g (float[n, 2] x) => (float[n, 2] y) {y = Relu(x)}'
+    >>> uopc.onnx.graph(parser.parse_model(text)).outputs["y"].shape[1]
+    2
+    """
+    found = Model(model)
+    given, known = dict(dims or {}), dict(constants or {})
+    weights = {t.name for t in found.proto.graph.initializer}
+    sizes: dict[str, Any] = {}
+    inputs: dict[str, UOp] = {}
+    values: dict[str, Any] = {}
+    taken: set[str] = set()
+    for i in found.proto.graph.input:
+        if i.name in known:
+            v = known[i.name]
+            values[i.name] = list(map(np.asarray, v)) if isinstance(v, (list, tuple)) else (
+                None if v is None else np.asarray(v)
+            )  # fmt: skip
+        elif i.name not in weights:
+            values[i.name] = inputs[i.name] = _param(i, given, sizes, taken)
+    unknown = [n for n in known if n not in values] + [n for n in given if n not in sizes]
+    if unknown:
+        raise UserError(f"the model has no input and no dimension {unknown[0]!r}")
+    importer = Importer(found)
+    results = importer.run(values)
+    names = [o.name for o in found.proto.graph.output]
+    made = [list(map(lifted, v)) if isinstance(v, list) else lifted(v) for v in results]
+    return Graph(inputs, dict(zip(names, made)), importer.used)
+
+
+def load(
+    model: Any, dims: Sizes | None = None, constants: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Loaded:  # fmt: skip
+    """A model, compiled; `options` are those of `uopc.compile`. See `graph` for the rest.
+
+    >>> from onnx import parser
+    >>> head = '<ir_version: 8, opset_import: ["": 18]>'
+    >>> text = head + 'g (float[n, 2] x) => (float[n, 2] y) {y = Relu(x)}'
+    >>> f = uopc.onnx.load(parser.parse_model(text), dims={"n": (1, 8)})
+    >>> f(np.array([[-1, 2]], "f4"))
+    array([[0., 2.]], dtype=float32)
+    """
+    made = graph(model, dims, constants)
+    inputs = list(made.inputs.values())
+    results: Any = made.outputs
+    lists = [name for name, v in results.items() if isinstance(v, list)]
+    if lists:
+        raise Unsupported(f"the output {lists[0]!r} is a sequence: take its nodes from graph()")
+    if len(results) == 1:
+        (results,) = results.values()
+    return Loaded(made, uopc.compile(results, inputs=inputs, **options))
+
+
+def _param(i: Any, given: Sizes, sizes: dict[str, Any], taken: set[str]) -> UOp:
+    """The param of an input; its symbolic dimensions are added to `sizes`."""
+    kind = i.type
+    if kind.HasField("optional_type"):
+        kind = kind.optional_type.elem_type
+    if not kind.HasField("tensor_type"):
+        raise UserError(f"input {i.name!r} is no tensor: pass it as a constant")
+    kind = kind.tensor_type
+    if not kind.HasField("shape"):
+        raise UserError(f"input {i.name!r} has no shape in the model")
+    found: list[Any] = []
+    for axis, d in enumerate(kind.shape.dim):
+        if d.HasField("dim_value"):
+            if d.dim_value < 0:
+                raise UserError(f"input {i.name!r} has the size {d.dim_value}")
+            found.append(d.dim_value)
+            continue
+        name = d.dim_param or f"{i.name}_{axis}"
+        if name not in sizes:
+            sizes[name] = _size(name, given.get(name, (LEAST_SIZE, MOST_SIZE)), taken)
+        found.append(sizes[name])
+    return uopc.param(_identifier(i.name, taken), tuple(found), dtype_of(kind.elem_type))
+
+
+def _size(name: str, given: Any, taken: set[str]) -> Any:
+    if isinstance(given, (tuple, list)):
+        if len(given) != 2:
+            raise UserError(f"dims: {name!r} must be a number or (least, greatest), got {given!r}")
+        return uopc.variable(_identifier(name, taken), *given)
+    return int(given)
+
+
+def _identifier(name: str, taken: set[str]) -> str:
+    """A name that is an identifier, and no other's."""
+    stem = re.sub(r"\W", "_", name, flags=re.ASCII) or "input"
+    stem = f"_{stem}" if stem[0].isdigit() else stem
+    made, k = stem, 1
+    while made in taken:
+        made, k = f"{stem}_{k}", k + 1
+    taken.add(made)
+    return made
+
+
+__all__ = ["Graph", "Loaded", "graph", "load"]

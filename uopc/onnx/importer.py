@@ -1,0 +1,193 @@
+"""From the nodes of a model to nodes of a graph: one walk, in the order of the file.
+
+What is known now is computed now: constants, shapes, and what follows from them. An operator is
+made by its function (`registry.py`), or else from its body, in the model or in ONNX's own schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import onnx
+from onnx import helper
+
+from uopc.errors import Error, Unsupported, UserError
+from uopc.onnx import registry, sizes
+from uopc.onnx.model import Model
+from uopc.onnx.node import Node
+from uopc.onnx.ops import (  # noqa: F401  their functions are in the registry then
+    control,
+    elementwise,
+    layers,
+    movement,
+    quantize,
+    recurrent,
+    reduce,
+    select,
+    windows,
+)
+from uopc.onnx.values import has_symbols, is_known, settled
+
+# A function may call others; a model whose functions call each other in a circle has no end.
+MOST_DEEP = 64
+
+
+class Importer:
+    """The values of one model by name."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.used: dict[tuple[str, str], str] = {}  # operator -> how it was made
+        self._deep = 0
+
+    def run(self, inputs: Mapping[str, Any]) -> list[Any]:
+        """The outputs of the model's graph, given its inputs by name."""
+        return self.graph(self.model.proto.graph, dict(inputs), self.model.opsets)
+
+    def graph(self, g: Any, values: dict[str, Any], opsets: Mapping[str, int]) -> list[Any]:
+        for t in g.initializer:
+            values[t.name] = self.model.array(t)
+        if g.sparse_initializer:
+            raise Unsupported("sparse tensors in a model")
+        self._nodes(g.node, values, opsets, {})
+        return [self._value(values, o.name, "the output of the graph") for o in g.output]
+
+    def _nodes(
+        self, nodes: Sequence[Any], values: dict[str, Any], opsets: Mapping[str, int],
+        outer: Mapping[str, Any],
+    ) -> None:  # fmt: skip
+        for n in nodes:
+            label = f"{n.op_type} {n.name!r}" if n.name else f"{n.op_type} -> {list(n.output)}"
+            given = [self._value(values, x, label) if x else None for x in n.input]
+            try:
+                made = self._made(n, given, values, opsets, outer)
+            except Error as error:
+                if error.args and " of the model: " not in str(error.args[0]):
+                    error.args = (f"{label} of the model: {error.args[0]}", *error.args[1:])
+                raise
+            wanted = [name for name in n.output if name]
+            if len(made) < len(wanted):
+                raise UserError(f"{label}: {len(made)} outputs for {len(wanted)} names")
+            values |= {name: v for name, v in zip(n.output, made) if name}
+
+    @staticmethod
+    def _value(values: Mapping[str, Any], name: str, reader: str) -> Any:
+        if name not in values:
+            raise UserError(f"{reader} reads {name!r}, which nothing before it makes")
+        return values[name]
+
+    def _made(
+        self, n: Any, given: list[Any], values: dict[str, Any], opsets: Mapping[str, int],
+        outer: Mapping[str, Any],
+    ) -> list[Any]:  # fmt: skip
+        domain = "" if n.domain == "ai.onnx" else n.domain
+        version = opsets.get(domain, 1)
+        attributes = self._attributes(n, outer)
+        if any([has_symbols(v) for v in given]) and all(map(is_known, given)):
+            found = sizes.computed(n.op_type, given, attributes)
+            if found is not None:
+                return [found]
+        local = self.model.functions.get((domain, n.op_type))
+        if local is not None:
+            self.used[domain, n.op_type] = "function of the model"
+            return self._called(local, n, given, attributes, opsets)
+        f = registry.find(domain, n.op_type, version)
+        if f is None:
+            body = _body(n, given, domain, version)
+            if body is None:
+                name = f"{domain}.{n.op_type}" if domain else n.op_type
+                raise Unsupported(f"no operator {name} of version {version}")
+            self.used[domain, n.op_type] = "function of ONNX"
+            return self._called(body, n, given, attributes, opsets)
+        self.used[domain, n.op_type] = "native"
+
+        def run(g: Any, inner: Sequence[Any] = ()) -> list[Any]:
+            names = [i.name for i in g.input]
+            return self.graph(g, {**values, **dict(zip(names, inner))}, opsets)
+
+        node = Node(given, attributes, len(n.output), version, run)
+        made = f(node)
+        made = list(made) if isinstance(made, tuple) else [made]
+        return [settled(v) for v in made] if all(map(is_known, given)) else made
+
+    def _called(
+        self, f: Any, n: Any, given: list[Any], attributes: dict[str, Any],
+        opsets: Mapping[str, int],
+    ) -> list[Any]:  # fmt: skip
+        """The outputs of a function, whose nodes may refer to the attributes of the call."""
+        self._deep += 1
+        if self._deep > MOST_DEEP:
+            raise UserError(f"functions call each other {MOST_DEEP} deep")
+        versions = {**opsets, **{("" if o.domain == "ai.onnx" else o.domain): o.version
+                              for o in f.opset_import}}  # fmt: skip
+        defaults = {a.name: _attribute(a, self.model) for a in f.attribute_proto}
+        values: dict[str, Any] = dict.fromkeys(f.input)
+        values |= dict(zip(f.input, given))
+        self._nodes(f.node, values, versions, {**defaults, **attributes})
+        self._deep -= 1
+        wanted = [*n.output, *[""] * (len(f.output) - len(n.output))]
+        label = f"function {f.name}"
+        return [
+            self._value(values, inner, label) if outer else values.get(inner)
+            for inner, outer in zip(f.output, wanted)
+        ]  # fmt: skip
+
+    def _attributes(self, n: Any, outer: Mapping[str, Any]) -> dict[str, Any]:
+        found = {}
+        for a in n.attribute:
+            if not a.ref_attr_name:
+                found[a.name] = _attribute(a, self.model)
+            elif a.ref_attr_name in outer:
+                found[a.name] = outer[a.ref_attr_name]
+        return found
+
+
+def _attribute(a: Any, model: Model) -> Any:
+    if a.type == a.GRAPH:
+        return a.g
+    if a.type == a.TENSOR:
+        return model.array(a.t)
+    if a.type == a.STRING:
+        return a.s.decode(errors="replace")
+    if a.type == a.STRINGS:
+        return [s.decode(errors="replace") for s in a.strings]
+    value = helper.get_attribute_value(a)
+    return list(value) if a.type in (a.INTS, a.FLOATS) else value
+
+
+def _body(n: Any, given: Sequence[Any], domain: str, version: int) -> Any:
+    """The body that ONNX's schema has for an operator, or None."""
+    try:
+        schema: Any = onnx.defs.get_schema(n.op_type, version, domain)
+    except onnx.defs.SchemaError:
+        return None
+    body = onnx.FunctionProto()
+    if schema.has_function:
+        versions = [v for v in schema.function_opset_versions if v <= version]
+        chosen = max(versions or schema.function_opset_versions)
+        body.ParseFromString(schema.get_function_with_opset_version(chosen))
+        return body
+    if schema.has_context_dependent_function:
+        versions = [v for v in schema.context_dependent_function_opset_versions if v <= version]
+        chosen = max(versions or schema.context_dependent_function_opset_versions)
+        types = [_type(v).SerializeToString() for v in given]
+        made = schema.get_context_dependent_function_with_opset_version(
+            chosen, n.SerializeToString(), types
+        )
+        body.ParseFromString(made)
+        return body
+    return None
+
+
+def _type(v: Any) -> Any:
+    from uopc.onnx.values import DTYPES, lifted
+
+    if v is None:
+        return onnx.TypeProto()
+    if isinstance(v, list):
+        return helper.make_sequence_type_proto(_type(v[0]) if v else onnx.TypeProto())
+    u = lifted(v)
+    number = next(k for k, t in DTYPES.items() if t is u.dtype)
+    dims = [d if isinstance(d, int) else None for d in u.shape]
+    return helper.make_tensor_type_proto(number, dims)

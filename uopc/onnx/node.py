@@ -1,0 +1,109 @@
+"""A node of a model as its function sees it: inputs, and attributes with defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from uopc import UOp, dtypes
+from uopc.errors import UserError
+from uopc.ir.core import shapes
+from uopc.onnx.values import Array, is_known, lifted, params_of
+
+
+class Decides(UserError):
+    """A shape hangs on an input of the model: its value must be known."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        listed = ", ".join([repr(n) for n in names])
+        how = "pass constants={name: array}"
+        super().__init__(f"its shape hangs on the value of {listed}: {how}")
+        self.names = list(names)
+
+
+class Node:
+    """One node. `run(graph, values)` gives the outputs of a graph that is its attribute."""
+
+    def __init__(
+        self, inputs: list[Any], attributes: dict[str, Any], outputs: int, version: int,
+        run: Callable[..., list[Any]],
+    ) -> None:  # fmt: skip
+        self.inputs, self.attributes, self.outputs = inputs, attributes, outputs
+        self.version, self.run = version, run
+
+    def has(self, k: int) -> bool:
+        """Whether input k is given."""
+        return k < len(self.inputs) and self.inputs[k] is not None
+
+    def raw(self, k: int) -> Any:
+        """Input k as it is: a UOp, an array, a list, or None."""
+        return self.inputs[k] if k < len(self.inputs) else None
+
+    def x(self, k: int) -> UOp:
+        """Input k as a UOp; UserError if it is left out."""
+        if not self.has(k):
+            raise UserError(f"input {k} is missing")
+        return lifted(self.inputs[k])
+
+    def maybe(self, k: int) -> UOp | None:
+        """Input k as a UOp, or None."""
+        return self.x(k) if self.has(k) else None
+
+    def all(self) -> list[UOp]:
+        """All inputs that are given."""
+        return [lifted(v) for v in self.inputs if v is not None]
+
+    def known(self, k: int) -> Array | None:
+        """Input k as an array known now, or None; Decides if it hangs on an input."""
+        v = self.raw(k)
+        if not is_known(v):
+            raise Decides(params_of(v))
+        return None if v is None else np.asarray(v)
+
+    def ints(self, k: int) -> list[Any] | None:
+        """Input k as a list of ints, symbolic ones as UOps of dtype index."""
+        v = self.known(k)
+        if v is None:
+            return None
+        return [x.cast(dtypes.index) if isinstance(x, UOp) else int(x) for x in v.reshape(-1)]
+
+    def ints_of(self, k: int, name: str) -> list[Any] | None:
+        """A list of ints that is input k, or the attribute of older versions."""
+        if self.has(k):
+            return self.ints(k)
+        found = self.attributes.get(name)
+        return None if found is None else list(found)
+
+    def attr(self, name: str, default: Any) -> Any:
+        """An attribute, or its default."""
+        return self.attributes.get(name, default)
+
+    def number(self, name: str, default: float) -> float:
+        """An attribute that is a float."""
+        return float(self.attr(name, default))
+
+    def axis(self, default: int, rank: int) -> int:
+        """The attribute `axis`, counted from the front."""
+        return normal(self.attr("axis", default), rank)
+
+
+def normal(axis: int, rank: int) -> int:
+    """An axis counted from the front; UserError if there is none such."""
+    if not -rank <= axis < max(rank, 1):
+        raise UserError(f"axis {axis} of {rank} dimensions")
+    return axis % rank if rank else 0
+
+
+def dims(u: UOp) -> tuple[Any, ...]:
+    """The sizes of a value."""
+    return shapes.shape(u)
+
+
+def fixed(u: UOp, what: str) -> tuple[int, ...]:
+    """The sizes of a value, which must be numbers."""
+    found = dims(u)
+    if not all([isinstance(d, int) for d in found]):
+        raise UserError(f"{what}: sizes must be numbers, got {shapes.show(found)}: pass dims=")
+    return found

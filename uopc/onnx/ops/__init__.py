@@ -1,0 +1,1 @@
+"""The functions of operators, one file for each kind."""

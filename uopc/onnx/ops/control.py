@@ -1,0 +1,199 @@
+"""Branches, loops and sequences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import uopc
+from uopc import UOp
+from uopc.errors import Unsupported, UserError
+from uopc.onnx.node import Decides, Node, dims
+from uopc.onnx.registry import op
+from uopc.onnx.values import is_known, lifted, params_of, settled
+
+# A loop of more steps than this is refused: each is a part of the graph.
+MOST_STEPS = 4000
+
+
+@op("If")
+def branch(n: Node) -> Any:
+    """The branch that a known condition chooses; else both are computed, and one is chosen."""
+    yes, no = n.attr("then_branch", None), n.attr("else_branch", None)
+    if is_known(n.raw(0)):
+        known = n.known(0)
+        return tuple(n.run(yes if known is not None and bool(known.reshape(-1)[0]) else no))
+    condition = n.x(0).reshape(())
+    pairs = list(zip(n.run(yes), n.run(no)))
+    for a, b in pairs:
+        if isinstance(a, list) or isinstance(b, list) or lifted(a).shape != lifted(b).shape:
+            raise Unsupported("If with branches of different shapes, by a condition of the input")
+    return tuple([uopc.where(condition, lifted(a), lifted(b)) for a, b in pairs])
+
+
+@op("Loop")
+def loop(n: Node) -> Any:
+    """Step after step, as often as is known; an end that is computed is refused."""
+    body, count = n.attr("body", None), n.known(0) if is_known(n.raw(0)) else None
+    if n.has(0) and count is None:
+        raise Decides(params_of(n.raw(0)))
+    steps = MOST_STEPS + 1 if count is None else int(count.reshape(-1)[0])
+    going: Any = n.raw(1)
+    carried = list(n.inputs[2:])
+    scanned: list[list[Any]] = [[] for _ in range(len(body.output) - 1 - len(carried))]
+    step = 0
+    while step < steps:
+        if going is not None:
+            if not is_known(going):
+                raise Unsupported("Loop that ends by a condition of the input")
+            if not bool(np.asarray(going).reshape(-1)[0]):
+                break
+        if step >= MOST_STEPS:
+            raise Unsupported(f"Loop of more than {MOST_STEPS} steps")
+        made = n.run(body, [np.asarray(step, np.int64), going, *carried])
+        going, carried = settled(made[0]), made[1 : 1 + len(carried)]
+        for row, v in zip(scanned, made[1 + len(carried) :]):
+            row.append(v)
+        step += 1
+    return *carried, *[_stacked(rows) for rows in scanned]
+
+
+def _stacked(rows: list[Any]) -> Any:
+    if not rows:
+        return np.zeros((0,), np.float32)
+    if all([isinstance(r, np.ndarray) for r in rows]):
+        return np.stack(rows)
+    first, *rest = [lifted(r) for r in rows]
+    return uopc.stack(first, *rest)
+
+
+@op("Scan", since=9)
+def scan(n: Node) -> Any:
+    """A loop over slices of the inputs, as `uopc.scan` makes it."""
+    body, count = n.attr("body", None), n.attr("num_scan_inputs", 0)
+    states = [lifted(v) for v in n.inputs[: len(n.inputs) - count]]
+    given = [lifted(v) for v in n.inputs[len(states) :]]
+    axes = n.attr("scan_input_axes", [0] * count)
+    backwards = n.attr("scan_input_directions", [0] * count)
+    outs = len(body.output) - len(states)
+    moved = []
+    for x, axis, back in zip(given, axes, backwards):
+        rank = len(x.shape)
+        axis %= rank
+        x = x.permute(axis, *[i for i in range(rank) if i != axis])
+        moved.append(x.flip(0) if back else x)
+
+    def step(carry: Any, rows: Any) -> Any:
+        made = [lifted(v) for v in n.run(body, [*carry, *rows])]
+        return tuple(made[: len(states)]), tuple(made[len(states) :])
+
+    last, all_ = uopc.scan(step, tuple(states), tuple(moved))
+    results = []
+    for x, axis, back in zip(
+        all_, n.attr("scan_output_axes", [0] * outs), n.attr("scan_output_directions", [0] * outs)
+    ):
+        x = x.flip(0) if back else x
+        order = list(range(1, len(x.shape)))
+        order.insert(axis % len(x.shape), 0)
+        results.append(x.permute(tuple(order)))
+    return *last, *results
+
+
+# ---------------------------------------------------------------- sequences
+def _sequence(n: Node) -> list[Any]:
+    found = n.raw(0)
+    if not isinstance(found, list):
+        raise UserError("a sequence expected")
+    return found
+
+
+def _place(n: Node, k: int, size: int, default: int) -> int:
+    known = n.known(k)
+    at = default if known is None else int(known.reshape(-1)[0])
+    if not -size <= at <= size:
+        raise UserError(f"place {at} of a sequence of {size}")
+    return at + size if at < 0 else at
+
+
+@op("SequenceConstruct")
+def sequence_construct(n: Node) -> Any:
+    return (list(n.inputs),)
+
+
+@op("SequenceEmpty")
+def sequence_empty(n: Node) -> Any:
+    return ([],)
+
+
+@op("SequenceLength")
+def sequence_length(n: Node) -> Any:
+    return np.asarray(len(_sequence(n)), np.int64)
+
+
+@op("SequenceAt")
+def sequence_at(n: Node) -> Any:
+    found = _sequence(n)
+    return found[_place(n, 1, len(found), 0)]
+
+
+@op("SequenceInsert")
+def sequence_insert(n: Node) -> Any:
+    """At a place, or at the end."""
+    found = list(_sequence(n))
+    found.insert(_place(n, 2, len(found), len(found)), n.raw(1))
+    return (found,)
+
+
+@op("SequenceErase")
+def sequence_erase(n: Node) -> Any:
+    """From a place, or from the end."""
+    found = list(_sequence(n))
+    del found[_place(n, 1, len(found), len(found) - 1)]
+    return (found,)
+
+
+@op("ConcatFromSequence")
+def concat_from_sequence(n: Node) -> UOp:
+    """The tensors of a sequence along an axis, which may be a new one."""
+    first, *rest = [lifted(v) for v in _sequence(n)]
+    if n.attr("new_axis", 0):
+        return uopc.stack(first, *rest, axis=n.attr("axis", 0))
+    return uopc.cat(first, *rest, axis=n.axis(0, len(first.shape)))
+
+
+@op("SplitToSequence")
+def split_to_sequence(n: Node) -> Any:
+    """Parts of one size, or of given sizes, or slices."""
+    x = n.x(0)
+    axis, whole = n.axis(0, len(x.shape)), dims(x)[n.axis(0, len(x.shape))]
+    given = n.known(1)
+    if given is None or given.ndim == 0:
+        each = 1 if given is None else int(given)
+        sizes = [min(each, whole - at) for at in range(0, whole, each)]
+    else:
+        sizes = [int(s) for s in given]
+    parts, at = [], 0
+    for s in sizes:
+        part = x[(*[slice(None)] * axis, slice(at, at + s))]
+        gone = given is None and not n.attr("keepdims", 1)
+        parts.append(part.squeeze(axis) if gone else part)
+        at += s
+    return (parts,)
+
+
+@op("Optional")
+def optional(n: Node) -> Any:
+    return (n.raw(0),)
+
+
+@op("OptionalHasElement")
+def optional_has_element(n: Node) -> Any:
+    return np.asarray(n.has(0))
+
+
+@op("OptionalGetElement")
+def optional_get_element(n: Node) -> Any:
+    return (n.raw(0),)
+
+

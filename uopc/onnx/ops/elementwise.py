@@ -1,0 +1,269 @@
+"""Operators on elements: functions, arithmetic, comparisons, casts."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import uopc
+from uopc import UOp, dtypes
+from uopc.errors import UserError
+from uopc.ir.core.ops import Ops
+from uopc.onnx.node import Node
+from uopc.onnx.registry import op
+from uopc.onnx.values import dtype_of
+
+Unary = Callable[[UOp], UOp]
+Binary = Callable[[UOp, UOp], UOp]
+
+
+def unary(names: str, f: Unary) -> None:
+    op(names)(lambda n: f(n.x(0)))
+
+
+def binary(names: str, f: Binary) -> None:
+    op(names)(lambda n: f(n.x(0), n.x(1)))
+
+
+def variadic(names: str, f: Binary) -> None:
+    op(names)(lambda n: functools.reduce(f, n.all()))
+
+
+for _name, _unary in {
+    "Abs": UOp.abs, "Acos": UOp.acos, "Acosh": UOp.acosh, "Asin": UOp.asin, "Asinh": UOp.asinh,
+    "Atan": UOp.atan, "Atanh": UOp.atanh, "Ceil": UOp.ceil, "Cos": UOp.cos, "Cosh": UOp.cosh,
+    "Erf": UOp.erf, "Exp": UOp.exp, "Floor": UOp.floor, "IsNaN": UOp.isnan, "Log": UOp.log,
+    "Relu": UOp.relu, "Reciprocal": UOp.reciprocal, "Round": UOp.round, "Sigmoid": UOp.sigmoid,
+    "Sign": UOp.sign, "Sin": UOp.sin, "Sinh": UOp.sinh, "Sqrt": UOp.sqrt, "Tan": UOp.tan,
+    "Tanh": UOp.tanh, "Neg": lambda x: -x, "Not": lambda x: ~x,
+    "BitwiseNot": lambda x: ~x, "Softsign": lambda x: x / (x.abs() + 1),
+    "Softplus": lambda x: x.maximum(0.0) + (-x.abs()).exp().log1p(),
+}.items():  # fmt: skip
+    unary(_name, _unary)
+
+
+@op("Identity")
+def identity(n: Node) -> Any:
+    return (n.raw(0),)
+
+
+for _name, _binary in {
+    "Add": lambda a, b: a + b, "Sub": lambda a, b: a - b, "Mul": lambda a, b: a * b,
+    "And": lambda a, b: a & b, "Or": lambda a, b: a | b, "Xor": lambda a, b: a ^ b,
+    "BitwiseAnd": lambda a, b: a & b, "BitwiseOr": lambda a, b: a | b,
+    "BitwiseXor": lambda a, b: a ^ b, "Less": lambda a, b: a < b,
+    "LessOrEqual": lambda a, b: a <= b, "Greater": lambda a, b: a > b,
+    "GreaterOrEqual": lambda a, b: a >= b, "PRelu": lambda x, s: uopc.where(x < 0, x * s, x),
+}.items():  # fmt: skip
+    binary(_name, _binary)
+variadic("Sum", lambda a, b: a + b)
+variadic("Max", UOp.maximum)
+variadic("Min", UOp.minimum)
+
+
+@op("Equal")
+def equal(n: Node) -> Any:
+    """Strings can be compared if they are known."""
+    if all([isinstance(v, np.ndarray) and v.dtype.kind in "OUS" for v in n.inputs]):
+        return np.equal(n.inputs[0], n.inputs[1]).astype(bool)
+    return n.x(0).eq(n.x(1))
+
+
+@op("Div")
+def div(n: Node) -> UOp:
+    a, b = n.x(0), n.x(1)
+    return a / b if a.dtype.is_float else a.alu(Ops.CDIV, b)
+
+
+@op("Mean")
+def mean(n: Node) -> UOp:
+    values = n.all()
+    return functools.reduce(lambda a, b: a + b, values) / len(values)
+
+
+@op("Mod")
+def mod(n: Node) -> UOp:
+    """Of the sign of the divisor, or with `fmod` of the dividend's."""
+    a, b = n.x(0), n.x(1)
+    if not n.attr("fmod", 0):
+        return a % b
+    return a - (a / b).trunc() * b if a.dtype.is_float else a.alu(Ops.CMOD, b)
+
+
+@op("Pow")
+def power(n: Node) -> UOp:
+    """In the dtype of the base; an exponent of floats makes integers floats first."""
+    a, b = n.x(0), n.x(1)
+    if a.dtype is b.dtype:
+        return a**b
+    if a.dtype.is_float:
+        return a ** b.cast(a.dtype)
+    if not b.dtype.is_float:
+        return a ** b.cast(a.dtype)
+    return (a.cast(b.dtype) ** b).cast(a.dtype)
+
+
+@op("BitShift")
+def shift(n: Node) -> UOp:
+    """Shifts by the width and more give 0, or all sign bits."""
+    left = n.attr("direction", "") == "LEFT"
+    a, b = n.x(0), n.x(1)
+    bits = a.dtype.itemsize * 8
+    if left:
+        return uopc.where(b < bits, a << b, 0)
+    return uopc.where(b < bits, a >> b, uopc.where(a < 0, -1, 0).cast(a.dtype))
+
+
+@op("IsInf")
+def isinf(n: Node) -> UOp:
+    """One or both of the infinities."""
+    x = n.x(0)
+    sides = [
+        x.eq(value) for name, value in (("detect_positive", np.inf), ("detect_negative", -np.inf))
+        if n.attr(name, 1)
+    ]  # fmt: skip
+    return functools.reduce(lambda a, b: a | b, sides, uopc.full(x.shape, False, dtypes.bool_))
+
+
+@op("Where")
+def where(n: Node) -> UOp:
+    return uopc.where(n.x(0), n.x(1), n.x(2))
+
+
+@op("Clip", since=11)
+def clip(n: Node) -> UOp:
+    """The greater bound wins where the bounds cross."""
+    x = n.x(0)
+    x = x.maximum(n.x(1)) if n.has(1) else x
+    return x.minimum(n.x(2)) if n.has(2) else x
+
+
+@op("Clip")
+def clip_1(n: Node) -> UOp:
+    """Before version 11: the bounds are attributes."""
+    low, high = n.attr("min", None), n.attr("max", None)
+    x = n.x(0) if low is None else n.x(0).maximum(low)
+    return x if high is None else x.minimum(high)
+
+
+# ---------------------------------------------------------------- activations
+@op("Elu")
+def elu(n: Node) -> UOp:
+    x, alpha = n.x(0), n.number("alpha", 1.0)
+    return uopc.where(x < 0, x.minimum(0.0).expm1() * alpha, x)
+
+
+@op("Celu")
+def celu(n: Node) -> UOp:
+    x, alpha = n.x(0), n.number("alpha", 1.0)
+    return x.maximum(0.0) + ((x.minimum(0.0) / alpha).expm1() * alpha)
+
+
+@op("Selu")
+def selu(n: Node) -> UOp:
+    """gamma * x above 0, gamma * alpha * (exp(x) - 1) below."""
+    x = n.x(0)
+    alpha, gamma = n.number("alpha", 1.6732632), n.number("gamma", 1.050701)
+    return uopc.where(x > 0, x * gamma, x.minimum(0.0).expm1() * (alpha * gamma))
+
+
+@op("LeakyRelu")
+def leaky_relu(n: Node) -> UOp:
+    x = n.x(0)
+    return uopc.where(x < 0, x * n.number("alpha", 0.01), x)
+
+
+@op("ThresholdedRelu")
+def thresholded_relu(n: Node) -> UOp:
+    x = n.x(0)
+    return uopc.where(x > n.number("alpha", 1.0), x, 0.0)
+
+
+@op("HardSigmoid")
+def hard_sigmoid(n: Node) -> UOp:
+    return (n.x(0) * n.number("alpha", 0.2) + n.number("beta", 0.5)).clip(0.0, 1.0)
+
+
+@op("HardSwish")
+def hard_swish(n: Node) -> UOp:
+    x = n.x(0)
+    return x * (x / 6 + 0.5).clip(0.0, 1.0)
+
+
+@op("Mish")
+def mish(n: Node) -> UOp:
+    x = n.x(0)
+    return x * (x.maximum(0.0) + (-x.abs()).exp().log1p()).tanh()
+
+
+@op("Gelu")
+def gelu(n: Node) -> UOp:
+    return n.x(0).gelu(approximate=n.attr("approximate", "none"))
+
+
+@op("Swish")
+def swish(n: Node) -> UOp:
+    x = n.x(0)
+    return x * (x * n.number("alpha", 1.0)).sigmoid()
+
+
+@op("Shrink")
+def shrink(n: Node) -> UOp:
+    """Towards 0 by `bias` outside of -lambd..lambd, 0 inside."""
+    x, lambd, bias = n.x(0), n.number("lambd", 0.5), n.number("bias", 0.0)
+    kind = x.dtype
+    made = uopc.where(x < -lambd, x + bias, uopc.where(x > lambd, x - bias, 0))
+    return made.cast(kind)
+
+
+@op("Dropout")
+def dropout(n: Node) -> Any:
+    """Nothing is dropped in inference, the only mode that there is."""
+    training = n.known(2)
+    if training is not None and bool(training):
+        ratio = n.known(1)
+        if ratio is None or float(ratio) != 0:
+            raise UserError("Dropout in training mode: numbers of another generator")
+    x = n.x(0)
+    return x, uopc.full(x.shape, True, dtypes.bool_)
+
+
+# ---------------------------------------------------------------- dtypes
+@op("Cast")
+def cast(n: Node) -> UOp:
+    return _cast(n.x(0), dtype_of(n.attr("to", 0)), n.attr("saturate", 1))
+
+
+@op("CastLike")
+def cast_like(n: Node) -> UOp:
+    return _cast(n.x(0), n.x(1).dtype, n.attr("saturate", 1))
+
+
+def _cast(x: UOp, dtype: dtypes.DType, saturate: int) -> UOp:
+    if dtype is dtypes.bool_:
+        return x.ne(0)
+    made = x.cast(dtype)
+    if saturate or dtype not in _OVERFLOWS or x.dtype in _OVERFLOWS:
+        return made
+    most, beyond = _OVERFLOWS[dtype]
+    wide = x.cast(dtypes.float32)
+    bits = made.bitcast(dtypes.uint8)
+    over = [uopc.constant(v, dtypes.uint8) for v in (beyond | 128, beyond)]
+    return uopc.where(wide.abs() >= most, uopc.where(wide < 0, *over), bits).bitcast(dtype)
+
+
+# What does not fit a dtype without saturation: the least such number, and the bits of what becomes
+# of it, NaN or infinity. Numbers halfway to the next one are rounded to even.
+_OVERFLOWS = {
+    dtypes.fp8e4m3: (np.nextafter(np.float32(464), np.float32(465)).item(), 0x7F),
+    dtypes.fp8e4m3fnuz: (248.0, 0x80), dtypes.fp8e5m2: (61440.0, 0x7C),
+    dtypes.fp8e5m2fnuz: (61440.0, 0x80),
+}  # fmt: skip
+
+
+@op("BitCast")
+def bitcast(n: Node) -> UOp:
+    return n.x(0).bitcast(dtype_of(n.attr("to", 0)))

@@ -1,0 +1,319 @@
+"""Operators that move elements, and constants."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+
+import uopc
+from uopc import UOp, dtypes
+from uopc.errors import Unsupported, UserError
+from uopc.ir.core import shapes
+from uopc.onnx.node import Node, dims, fixed, normal
+from uopc.onnx.registry import op
+from uopc.onnx.values import DTYPES, Array, objects
+
+
+def sizes(values: Any) -> Array:
+    """A shape as an array, of objects if a size is symbolic."""
+    if all([isinstance(v, int) for v in values]):
+        return np.asarray(values, np.int64).reshape(len(values))
+    return objects(values)
+
+
+@op("Shape")
+def shape(n: Node) -> Array:
+    """The sizes from `start` to `end`, known now."""
+    x = n.raw(0)
+    found = tuple(x.shape) if isinstance(x, np.ndarray) else dims(n.x(0))
+    return sizes(found[slice(n.attr("start", 0), n.attr("end", None))])
+
+
+@op("Size")
+def size(n: Node) -> Any:
+    """The number of elements, known now."""
+    total: Any = 1
+    for d in dims(n.x(0)):
+        total = d * total
+    return np.asarray(total, np.int64) if isinstance(total, int) else objects([total]).reshape(())
+
+
+@op("Constant")
+def constant(n: Node) -> Any:
+    """The array that an attribute holds."""
+    kinds = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64,
+             "value_ints": np.int64}  # fmt: skip
+    for name, value in n.attributes.items():
+        if name == "value":
+            return value
+        if name in kinds:
+            return np.asarray(value, kinds[name])
+    raise Unsupported(f"Constant of {', '.join(n.attributes)}")
+
+
+@op("ConstantOfShape")
+def constant_of_shape(n: Node) -> UOp:
+    """One value in all places of a shape."""
+    value = n.attr("value", np.zeros(1, np.float32)).reshape(-1)[0]
+    given = n.ints(0)
+    assert given is not None
+    return uopc.full(tuple(given), value.item(), dtypes.from_numpy(value.dtype))
+
+
+@op("Range")
+def arange(n: Node) -> UOp:
+    """Numbers of known steps; up to a symbolic size from 0 by 1."""
+    known: list[Any] = [n.known(k) for k in range(3)]
+    begin, end, step = [np.asarray(v).reshape(-1)[0] for v in known]
+    if not isinstance(end, UOp):
+        return uopc.constant(np.arange(begin, end, step, dtype=np.asarray(known[0]).dtype))
+    if isinstance(begin, UOp) or begin != 0 or step != 1:
+        raise Unsupported("Range of a symbolic length that does not count from 0 by 1")
+    return uopc.arange(end, dtype=dtypes.int64)
+
+
+# ---------------------------------------------------------------- views
+@op("Reshape")
+def reshape(n: Node) -> Any:
+    """A size of 0 copies that of the input, unless `allowzero`; -1 is what is left."""
+    wanted = n.ints(1) if n.has(1) else list(n.attr("shape", []))
+    assert wanted is not None
+    x = n.x(0)
+    if not n.attr("allowzero", 0):
+        own = dims(x)
+        zeros = [i for i, d in enumerate(wanted) if isinstance(d, int) and d == 0]
+        if any([i >= len(own) for i in zeros]):
+            raise UserError(f"the shape {wanted} copies a size that {shapes.show(own)} has not")
+        wanted = [own[i] if i in zeros else d for i, d in enumerate(wanted)]
+    return x.reshape(tuple(wanted))
+
+
+@op("Flatten")
+def flatten(n: Node) -> UOp:
+    """The axes before `axis` as one, the others as one."""
+    x = n.x(0)
+    axis = n.attr("axis", 1)
+    own = dims(x)
+    axis = axis if axis >= 0 else axis + len(own)
+    lead: Any = 1
+    rest: Any = 1
+    for i, d in enumerate(own):
+        lead, rest = (lead * d, rest) if i < axis else (lead, rest * d)
+    return x.reshape(lead, rest)
+
+
+@op("Squeeze")
+def squeeze(n: Node) -> UOp:
+    """Without axes of size 1: those given, or all."""
+    x, axes = n.x(0), n.ints_of(1, "axes")
+    own = dims(x)
+    gone = {i for i, d in enumerate(own) if d == 1} if axes is None else {
+        normal(a, len(own)) for a in axes
+    }  # fmt: skip
+    if any([isinstance(own[i], int) and own[i] != 1 for i in gone]):
+        raise UserError(f"axes {sorted(gone)} of {shapes.show(own)} are not of size 1")
+    return x.reshape(tuple([d for i, d in enumerate(own) if i not in gone]))
+
+
+@op("Unsqueeze")
+def unsqueeze(n: Node) -> UOp:
+    """With new axes of size 1."""
+    x, axes = n.x(0), n.ints_of(1, "axes")
+    own, new = list(dims(x)), list(axes or [])
+    rank = len(own) + len(new)
+    for axis in sorted([normal(a, rank) for a in new]):
+        own.insert(axis, 1)
+    return x.reshape(tuple(own))
+
+
+@op("Transpose")
+def transpose(n: Node) -> UOp:
+    x = n.x(0)
+    return x.permute(tuple(n.attr("perm", list(reversed(range(len(x.shape)))))))
+
+
+@op("Concat")
+def concat(n: Node) -> UOp:
+    first, *rest = n.all()
+    return uopc.cat(first, *rest, axis=n.axis(1, len(first.shape)))
+
+
+@op("Split")
+def split(n: Node) -> Any:
+    """Parts of given sizes, or of equal ones."""
+    x = n.x(0)
+    axis = n.axis(0, len(x.shape))
+    sizes = n.ints_of(1, "split")
+    if sizes is None:
+        whole, count = fixed(x, "Split")[axis], n.attr("num_outputs", n.outputs)
+        each = -(-whole // count)
+        sizes = [min(each, whole - i * each) for i in range(count)]
+    begins = [0, *itertools.accumulate(sizes)]
+    parts = zip(begins, begins[1:])
+    key = [slice(None)] * axis
+    return tuple([x[(*key, slice(a, b))] for a, b in parts])
+
+
+@op("Slice", since=10)
+def slice_(n: Node) -> UOp:
+    """From 10 on: begins, ends, axes and steps are inputs."""
+    begins, ends = n.ints(1), n.ints(2)
+    axes, steps = n.ints(3), n.ints(4)
+    assert begins is not None and ends is not None
+    return _sliced(n.x(0), begins, ends, axes, steps)
+
+
+@op("Slice")
+def slice_1(n: Node) -> UOp:
+    return _sliced(n.x(0), n.attr("starts", []), n.attr("ends", []), n.attr("axes", None), None)
+
+
+def _sliced(x: UOp, begins: Any, ends: Any, axes: Any, steps: Any) -> UOp:
+    key = [slice(None)] * len(x.shape)
+    for k, axis in enumerate(range(len(begins)) if axes is None else axes):
+        axis = normal(axis, len(key))
+        begin, end, step = begins[k], ends[k], 1 if steps is None else steps[k]
+        if step < 0 and isinstance(end, int) and isinstance(x.shape[axis], int):
+            end = None if end < -x.shape[axis] else end
+        key[axis] = slice(begin, _end(end), step)
+    return x[tuple(key)]
+
+
+def _end(end: Any) -> Any:
+    """The greatest integers stand for the end of an axis."""
+    return None if isinstance(end, int) and end >= 2**31 - 1 else end
+
+
+@op("Expand")
+def expand(n: Node) -> UOp:
+    """Broadcast with a shape."""
+    x, wanted = n.x(0), n.ints(1)
+    assert wanted is not None
+    return x.expand(shapes.broadcast([dims(x), tuple(wanted)]))
+
+
+@op("Tile")
+def tile(n: Node) -> UOp:
+    """Repeated along each axis."""
+    x, times = n.x(0), n.ints(1)
+    assert times is not None
+    own = dims(x)
+    lead = [d for pair in zip([1] * len(own), own) for d in pair]
+    wide = [d for pair in zip(times, own) for d in pair]
+    return x.reshape(tuple(lead)).expand(tuple(wide)).reshape(
+        tuple([t * d for t, d in zip(times, own)])
+    )  # fmt: skip
+
+
+@op("Pad")
+def pad(n: Node) -> UOp:
+    """Wider at both ends of axes, or narrower where a width is negative."""
+    x = n.x(0)
+    rank = len(x.shape)
+    given = n.ints_of(1, "pads")
+    assert given is not None
+    axes = n.ints(3)
+    chosen = list(range(rank)) if axes is None else [normal(a, rank) for a in axes]
+    widths = [(0, 0)] * rank
+    for k, axis in enumerate(chosen):
+        widths[axis] = given[k], given[k + len(chosen)]
+    cut = tuple([slice(max(-a, 0), d - max(-b, 0)) for (a, b), d in zip(widths, dims(x))])
+    if any([a < 0 or b < 0 for a, b in widths]):
+        x = x[cut]
+    widths = [(max(a, 0), max(b, 0)) for a, b in widths]
+    mode = n.attr("mode", "constant")
+    if mode == "constant":
+        value = n.maybe(2) if n.has(2) else n.attr("value", 0.0)
+        if isinstance(value, UOp):
+            return padded_by(x, widths, value.reshape(()))
+        return x.pad(widths, float(value or 0) if x.dtype.is_float else int(value or 0))
+    for axis, (a, b) in enumerate(widths):
+        if a or b:
+            x = x.take(_reflected(fixed(x, "Pad")[axis], a, b, mode), axis)
+    return x
+
+
+def padded_by(x: UOp, widths: Any, value: UOp) -> UOp:
+    """Padded with a value that is computed."""
+    inside = uopc.full(x.shape, True, dtypes.bool_).pad(widths, False)
+    return uopc.where(inside, x.pad(widths), value)
+
+
+def _reflected(size: int, a: int, b: int, mode: str) -> Array:
+    at = np.arange(-a, size + b)
+    if mode == "edge":
+        return at.clip(0, size - 1)
+    if mode == "wrap":
+        return at % size
+    period = max(2 * (size - 1), 1)
+    at = np.abs(at) % period
+    return np.where(at < size, at, period - at)
+
+
+@op("DepthToSpace")
+def depth_to_space(n: Node) -> UOp:
+    """Channels as blocks of pixels."""
+    x, b = n.x(0), n.attr("blocksize", 1)
+    batch, c, h, w = dims(x)
+    if n.attr("mode", "DCR") == "DCR":
+        y = x.reshape(batch, b, b, c // (b * b), h, w).permute(0, 3, 4, 1, 5, 2)
+    else:
+        y = x.reshape(batch, c // (b * b), b, b, h, w).permute(0, 1, 4, 2, 5, 3)
+    return y.reshape(batch, c // (b * b), h * b, w * b)
+
+
+@op("SpaceToDepth")
+def space_to_depth(n: Node) -> UOp:
+    """Blocks of pixels as channels."""
+    x, b = n.x(0), n.attr("blocksize", 1)
+    batch, c, h, w = dims(x)
+    crd = n.attr("mode", "DCR") == "CRD"
+    order = (0, 1, 3, 5, 2, 4) if crd else (0, 3, 5, 1, 2, 4)
+    y = x.reshape(batch, c, h // b, b, w // b, b).permute(order)
+    return y.reshape(batch, c * b * b, h // b, w // b)
+
+
+@op("EyeLike")
+def eye_like(n: Node) -> UOp:
+    """Ones on a diagonal, in the shape of the input."""
+    x = n.x(0)
+    rows, columns = fixed(x, "EyeLike")
+    kind = DTYPES[n.attr("dtype", 0)] if n.attr("dtype", 0) else x.dtype
+    return uopc.constant(np.eye(rows, columns, n.attr("k", 0))).cast(kind)
+
+
+@op("Trilu")
+def trilu(n: Node) -> UOp:
+    """The upper or lower triangle."""
+    x, k = n.x(0), n.known(1)
+    offset = 0 if k is None else int(k.reshape(-1)[0])
+    return x.triu(offset) if n.attr("upper", 1) else x.tril(offset)
+
+
+@op("OneHot")
+def one_hot(n: Node) -> UOp:
+    """One value at the index along a new axis, another elsewhere."""
+    index, depth, values = n.x(0), n.ints(1), n.x(2)
+    assert depth is not None
+    axis = n.attr("axis", -1)
+    axis = axis if axis >= 0 else axis + len(index.shape) + 1
+    index = uopc.where(index < 0, index + depth[0], index)
+    line = [1] * (len(index.shape) + 1)
+    line[axis] = depth[0]
+    is_on = index.unsqueeze(axis).eq(uopc.arange(depth[0]).reshape(tuple(line)).cast(index.dtype))
+    return uopc.where(is_on, values[1], values[0])
+
+
+@op("ReverseSequence")
+def reverse_sequence(n: Node) -> UOp:
+    """The first elements along the time axis backwards, as many as each batch says."""
+    x, lengths = n.x(0), n.x(1)
+    time, batch = n.attr("time_axis", 0), n.attr("batch_axis", 1)
+    steps = uopc.arange(x.shape[time], dtype=dtypes.int64)
+    line = [x.shape[i] if i == time else 1 for i in range(len(x.shape))]
+    of = [x.shape[i] if i == batch else 1 for i in range(len(x.shape))]
+    at, until = steps.reshape(tuple(line)), lengths.reshape(tuple(of))
+    index = uopc.where(at < until, until - 1 - at, at).expand(x.shape)
+    return x.gather(time, index)

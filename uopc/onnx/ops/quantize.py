@@ -1,0 +1,145 @@
+"""Quantised tensors: integers with a scale and a zero point, for all or for each of an axis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import uopc
+from uopc import UOp, dtypes
+from uopc.ir.core.dtypes import DType
+from uopc.onnx.node import Node, dims, normal
+from uopc.onnx.ops.windows import convolved
+from uopc.onnx.registry import op
+from uopc.onnx.values import DTYPES
+
+
+def spread(v: UOp, x: UOp, axis: int, block: int = 0) -> UOp:
+    """A scale beside what it scales: one number, one of each place of an axis, or of each block."""
+    own = dims(v)
+    if not own or own == (1,) or (block == 0 and len(own) > 1):
+        return v.reshape(()) if own in ((), (1,)) else v
+    rank = len(x.shape)
+    axis = normal(axis, rank)
+    if not block:
+        return v.reshape(tuple([d if i == axis else 1 for i, d in enumerate(dims(x))]))
+    wide = list(own)
+    wide.insert(axis + 1, block)
+    many = v.unsqueeze(axis + 1).expand(tuple(wide))
+    flat = list(own)
+    flat[axis] = flat[axis] * block
+    key = tuple([slice(0, d) for d in dims(x)])
+    return many.reshape(tuple(flat))[key]
+
+
+def _ends(t: DType) -> tuple[int, int]:
+    info = np.iinfo(str(t.numpy))
+    return int(info.min), int(info.max)
+
+
+def rounded(y: UOp, t: DType) -> UOp:
+    """To the nearest integer, ties to even, within the range of a dtype."""
+    if t.is_float:
+        return y.cast(t)
+    low, high = _ends(t)
+    return y.round().clip(float(low), float(high)).cast(t)
+
+
+@op("DequantizeLinear")
+def dequantize(n: Node) -> UOp:
+    """(x - zero point) * scale, in the dtype of the scale."""
+    x, scale, zero = n.x(0), n.x(1), n.maybe(2)
+    axis, block = n.attr("axis", 1), n.attr("block_size", 0)
+    wide = x.cast(dtypes.float32) if scale.dtype.itemsize < 4 else x.cast(scale.dtype)
+    if zero is not None:
+        wide = wide - spread(zero, x, axis, block).cast(wide.dtype)
+    made = wide * spread(scale, x, axis, block).cast(wide.dtype)
+    kind = n.attr("output_dtype", 0)
+    return made.cast(DTYPES[kind] if kind else scale.dtype)
+
+
+@op("QuantizeLinear")
+def quantize(n: Node) -> UOp:
+    """x / scale + zero point, rounded to even and kept within the dtype."""
+    x, scale, zero = n.x(0), n.x(1), n.maybe(2)
+    axis, block = n.attr("axis", 1), n.attr("block_size", 0)
+    kind = n.attr("output_dtype", 0)
+    t = zero.dtype if zero is not None else DTYPES[kind] if kind else dtypes.uint8
+    precise = n.attr("precision", 0)
+    wide = DTYPES[precise] if precise else dtypes.promote(x.dtype, scale.dtype)
+    wide = dtypes.float32 if not wide.is_float or wide.itemsize < 4 else wide
+    y = x.cast(wide) / spread(scale, x, axis, block).cast(wide)
+    if t.is_float:
+        return y.cast(t)
+    y = y.round()
+    if zero is not None:
+        y = y + spread(zero, x, axis, block).cast(wide)
+    return rounded(y, t)
+
+
+@op("DynamicQuantizeLinear")
+def dynamic_quantize(n: Node) -> Any:
+    """The scale and zero point that fit the range of x, and x quantised to uint8."""
+    x = n.x(0)
+    low, high = x.min().minimum(0.0), x.max().maximum(0.0)
+    scale = (high - low) / 255.0
+    scale = uopc.where(scale.eq(0), 1.0, scale)
+    zero = rounded(-low / scale, dtypes.uint8)
+    y = rounded((x / scale).round() + zero.cast(dtypes.float32), dtypes.uint8)
+    return y, scale, zero
+
+
+# ---------------------------------------------------------------- integer products
+def _centred(x: UOp, zero: UOp | None, axis: int) -> UOp:
+    wide = x.cast(dtypes.int32)
+    if zero is None:
+        return wide
+    own = dims(zero)
+    if len(own) == 1 and own != (1,):
+        rank = len(x.shape)
+        line = [own[0] if i == axis % rank else 1 for i in range(rank)]
+        zero = zero.reshape(tuple(line))
+    elif own == (1,):
+        zero = zero.reshape(())
+    return wide - zero.cast(dtypes.int32)
+
+
+@op("MatMulInteger")
+def matmul_integer(n: Node) -> UOp:
+    a, b = _centred(n.x(0), n.maybe(2), -2), _centred(n.x(1), n.maybe(3), -1)
+    return a.matmul(b)
+
+
+@op("QLinearMatMul")
+def qlinear_matmul(n: Node) -> UOp:
+    """A product of quantised matrices, quantised again."""
+    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (n.x(k) for k in range(8))
+    product = _centred(a, a_zero, -2).matmul(_centred(b, b_zero, -1)).cast(dtypes.float32)
+    scale = _rows(a_scale, -2) * _rows(b_scale, -1) / _rows(y_scale, -2)
+    y = product * scale.cast(dtypes.float32)
+    return rounded(y.round() + y_zero.cast(dtypes.float32), y_zero.dtype)
+
+
+def _rows(v: UOp, axis: int) -> UOp:
+    """Numbers of rows (axis -2) or columns (-1) beside a matrix."""
+    if dims(v) in ((), (1,)):
+        return v.reshape(())
+    return v.unsqueeze(1) if axis == -2 and len(dims(v)) == 1 else v
+
+
+@op("ConvInteger")
+def conv_integer(n: Node) -> UOp:
+    return convolved(n, _centred(n.x(0), n.maybe(2), 1), _centred(n.x(1), n.maybe(3), 0))
+
+
+@op("QLinearConv")
+def qlinear_conv(n: Node) -> UOp:
+    """A convolution of quantised images, quantised again."""
+    x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = (n.x(k) for k in range(8))
+    sums = convolved(n, _centred(x, x_zero, 1), _centred(w, w_zero, 0), n.maybe(8))
+    scale = x_scale.reshape(()) * w_scale / y_scale.reshape(())
+    if dims(scale) not in ((), (1,)):
+        scale = scale.reshape(-1, *[1] * (len(x.shape) - 2))
+    y = sums.cast(dtypes.float32) * scale
+    return rounded(y.round() + y_zero.reshape(()).cast(dtypes.float32), y_zero.dtype)

@@ -1,0 +1,179 @@
+"""LSTM, GRU and RNN: steps over time as a loop in the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import uopc
+from uopc import UOp, dtypes
+from uopc.errors import Unsupported
+from uopc.onnx.node import Node, dims
+from uopc.onnx.registry import op
+
+Activation = Callable[[UOp], UOp]
+Step = Callable[..., tuple[UOp, ...]]
+
+
+def _activation(name: str, alpha: float | None, beta: float | None) -> Activation:
+    def scaled(a: float, b: float) -> tuple[float, float]:
+        return (a if alpha is None else alpha), (b if beta is None else beta)
+
+    plain: dict[str, Activation] = {
+        "sigmoid": UOp.sigmoid, "tanh": UOp.tanh, "relu": UOp.relu,
+        "softsign": lambda x: x / (x.abs() + 1),
+        "softplus": lambda x: x.maximum(0.0) + (-x.abs()).exp().log1p(),
+        "leakyrelu": lambda x: uopc.where(x < 0, x * scaled(0.01, 0)[0], x),
+        "thresholdedrelu": lambda x: uopc.where(x > scaled(1.0, 0)[0], x, 0.0),
+        "elu": lambda x: uopc.where(x < 0, x.minimum(0.0).expm1() * scaled(1.0, 0)[0], x),
+        "affine": lambda x: x * scaled(1.0, 0.0)[0] + scaled(1.0, 0.0)[1],
+        "scaledtanh": lambda x: (x * scaled(1.0, 1.0)[1]).tanh() * scaled(1.0, 1.0)[0],
+        "hardsigmoid": lambda x: (x * scaled(0.2, 0.5)[0] + scaled(0.2, 0.5)[1]).clip(0.0, 1.0),
+    }
+    if name.lower() not in plain:
+        raise Unsupported(f"the activation {name}")
+    return plain[name.lower()]
+
+
+def _functions(n: Node, defaults: list[str], directions: int) -> list[list[Activation]]:
+    names = n.attr("activations", defaults * directions)
+    alphas, betas = list(n.attr("activation_alpha", [])), list(n.attr("activation_beta", []))
+    alphas += [None] * (len(names) - len(alphas))
+    betas += [None] * (len(names) - len(betas))
+    made = [_activation(*given) for given in zip(names, alphas, betas)]
+    each = len(defaults)
+    return [made[i * each : (i + 1) * each] for i in range(directions)]
+
+
+def _clipped(n: Node, x: UOp) -> UOp:
+    most = n.attr("clip", None)
+    return x if most is None else x.clip(-most, most)
+
+
+def _recurrent(
+    n: Node, gates: int, defaults: list[str], make: Callable[..., Step], states: int
+) -> Any:
+    """All directions: `make(functions, weights, bias, peepholes)` gives the step of one."""
+    x, w, r = n.x(0), n.x(1), n.x(2)
+    if n.attr("layout", 0):
+        x = x.permute(1, 0, 2)
+    time, batch, _ = dims(x)
+    size = n.attr("hidden_size", dims(r)[2])
+    direction = n.attr("direction", "forward")
+    directions = 2 if direction == "bidirectional" else 1
+    bias = n.maybe(3)
+    lengths, peep = n.maybe(4), n.maybe(7)
+    functions = _functions(n, defaults, directions)
+    outputs, finals = [], []
+    for d in range(directions):
+        back = direction == "reverse" or d == 1
+        given = x.flip(0) if back and lengths is None else x
+        if back and lengths is not None:
+            given = _turned(x, lengths)
+        b = None if bias is None else bias[d, : gates * size] + bias[d, gates * size :]
+        first = []
+        for k in range(states):
+            start = n.maybe(5 + k)
+            if start is None:
+                first.append(uopc.full((batch, size), 0.0, x.dtype))
+            else:
+                first.append(start[:, d] if n.attr("layout", 0) else start[d])
+        parts = None if bias is None else (bias[d, : gates * size], bias[d, gates * size :])
+        step = make(functions[d], r[d], parts, None if peep is None else peep[d], size)
+        before = given.matmul(w[d].transpose())
+        if b is not None and parts is not None:
+            before = before + parts[0]
+        last, all_ = _run(before, tuple(first), step, lengths, time)
+        if back:
+            all_ = all_.flip(0) if lengths is None else _turned(all_, lengths)
+        outputs.append(all_)
+        finals.append(last)
+    y = uopc.stack(*outputs, axis=1)
+    ends = [uopc.stack(*[f[k] for f in finals], axis=0) for k in range(states)]
+    if n.attr("layout", 0):
+        y, ends = y.permute(2, 0, 1, 3), [e.permute(1, 0, 2) for e in ends]
+    return y, *ends
+
+
+def _turned(x: UOp, lengths: UOp) -> UOp:
+    """Each batch backwards up to its length."""
+    steps = uopc.arange(dims(x)[0], dtype=dtypes.int64).unsqueeze(1)
+    until = lengths.cast(dtypes.int64).unsqueeze(0)
+    at = uopc.where(steps < until, until - 1 - steps, steps)
+    return x.gather(0, at.unsqueeze(2).expand(dims(x)))
+
+
+def _run(
+    before: UOp, first: tuple[UOp, ...], step: Step, lengths: UOp | None, time: Any
+) -> tuple[tuple[UOp, ...], UOp]:
+    steps = uopc.arange(time, dtype=dtypes.int64)
+
+    def body(carry: Any, given: Any) -> Any:
+        row, t = given
+        new = step(row, *carry)
+        if lengths is None:
+            return new, new[0]
+        inside = (t < lengths.cast(dtypes.int64)).unsqueeze(1)
+        kept = tuple([uopc.where(inside, a, b) for a, b in zip(new, carry)])
+        return kept, uopc.where(inside, new[0], 0.0)
+
+    last, all_ = uopc.scan(body, first, (before, steps))
+    return last, all_
+
+
+@op("LSTM")
+def lstm(n: Node) -> Any:
+    """Gates i, o, f, c; peepholes, clipping and coupled input and forget gates if asked."""
+    def make(f: list[Activation], r: UOp, bias: Any, peep: UOp | None, size: int) -> Step:
+        def step(row: UOp, h: UOp, c: UOp) -> tuple[UOp, ...]:
+            z = row + h.matmul(r.transpose())
+            z = z if bias is None else z + bias[1]
+            i, o, forget, cell = (z[:, k * size : (k + 1) * size] for k in range(4))
+            if peep is not None:
+                i, forget = i + peep[:size] * c, forget + peep[2 * size :] * c
+            forget = f[0](_clipped(n, forget))
+            i = 1 - forget if n.attr("input_forget", 0) else f[0](_clipped(n, i))
+            c = forget * c + i * f[1](_clipped(n, cell))
+            o = o if peep is None else o + peep[size : 2 * size] * c
+            return f[0](_clipped(n, o)) * f[2](c), c
+
+        return step
+
+    return _recurrent(n, 4, ["Sigmoid", "Tanh", "Tanh"], make, 2)
+
+
+@op("GRU")
+def gru(n: Node) -> Any:
+    """Gates z, r, h; `linear_before_reset` says where the reset gate acts."""
+    after = n.attr("linear_before_reset", 0)
+
+    def make(f: list[Activation], r: UOp, bias: Any, peep: UOp | None, size: int) -> Step:
+        def step(row: UOp, h: UOp) -> tuple[UOp, ...]:
+            own = [r[k * size : (k + 1) * size].transpose() for k in range(3)]
+            extra = [0.0 if bias is None else bias[1][k * size : (k + 1) * size] for k in range(3)]
+            z = f[0](_clipped(n, row[:, :size] + h.matmul(own[0]) + extra[0]))
+            s = f[0](_clipped(n, row[:, size : 2 * size] + h.matmul(own[1]) + extra[1]))
+            if after:
+                inner = s * (h.matmul(own[2]) + extra[2])
+            else:
+                inner = (s * h).matmul(own[2]) + extra[2]
+            new = f[1](_clipped(n, row[:, 2 * size :] + inner))
+            return ((1 - z) * new + z * h,)
+
+        return step
+
+    return _recurrent(n, 3, ["Sigmoid", "Tanh"], make, 1)
+
+
+@op("RNN")
+def rnn(n: Node) -> Any:
+    """One activation of the input and the state before."""
+    def make(f: list[Activation], r: UOp, bias: Any, peep: UOp | None, size: int) -> Step:
+        def step(row: UOp, h: UOp) -> tuple[UOp, ...]:
+            z = row + h.matmul(r.transpose())
+            z = z if bias is None else z + bias[1]
+            return (f[0](_clipped(n, z)),)
+
+        return step
+
+    return _recurrent(n, 1, ["Tanh"], make, 1)

@@ -1,0 +1,149 @@
+"""Reductions, and what is made of them along an axis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import uopc
+from uopc import UOp, dtypes
+from uopc.onnx.node import Node, fixed, normal
+from uopc.onnx.registry import op
+
+Reduce = Callable[[UOp, tuple[int, ...], bool], UOp]
+
+
+def _logsumexp(x: UOp, axes: tuple[int, ...], keep: bool) -> UOp:
+    top = x.max(axes, keepdims=True)
+    top = uopc.where(top.isinf(), 0.0, top)
+    total = (x - top).exp().sum(axes, keepdims=True).log() + top
+    return total if keep else total.sum(axes)
+
+
+def _kept(f: Reduce) -> Reduce:
+    """The result has the dtype of the operand, as ONNX's reduces of integers do."""
+    return lambda x, axes, keep: f(x, axes, keep).cast(x.dtype)
+
+
+def _reduce(name: str, f: Reduce) -> None:
+    def made(n: Node) -> UOp:
+        x = n.x(0)
+        rank = len(x.shape)
+        axes = n.ints_of(1, "axes")
+        if not axes and n.attr("noop_with_empty_axes", 0):
+            return x if name not in ("L1", "L2", "SumSquare", "LogSum") else f(x, (), True)
+        chosen = tuple(sorted({normal(a, rank) for a in axes})) if axes else tuple(range(rank))
+        return f(x, chosen, bool(n.attr("keepdims", 1)))
+
+    op(f"Reduce{name}")(made)
+
+
+for _name, _f in {
+    "Sum": _kept(lambda x, a, k: x.sum(a, k)),
+    "Mean": _kept(lambda x, a, k: x.mean(a, k)),
+    "Max": _kept(lambda x, a, k: x.max(a, k)),
+    "Min": _kept(lambda x, a, k: x.min(a, k)),
+    "Prod": _kept(lambda x, a, k: x.prod(a, k)),
+    "L1": _kept(lambda x, a, k: x.abs().sum(a, k)),
+    "L2": _kept(lambda x, a, k: (x * x).sum(a, k).cast(_float(x)).sqrt()),
+    "LogSum": _kept(lambda x, a, k: x.sum(a, k).cast(_float(x)).log()),
+    "LogSumExp": _kept(lambda x, a, k: _logsumexp(x.cast(_float(x)), a, k)),
+    "SumSquare": _kept(lambda x, a, k: (x * x).sum(a, k)),
+}.items():  # fmt: skip
+    _reduce(_name, _f)
+
+
+def _float(x: UOp) -> dtypes.DType:
+    return x.dtype if x.dtype.is_float else dtypes.float64
+
+
+def _best(n: Node, f: Callable[[UOp, int], UOp]) -> UOp:
+    x = n.x(0)
+    axis, size = n.axis(0, len(x.shape)), x.shape[n.axis(0, len(x.shape))]
+    if n.attr("select_last_index", 0):
+        found = (size - 1) - f(x.flip(axis), axis).cast(dtypes.int64)
+    else:
+        found = f(x, axis).cast(dtypes.int64)
+    made: UOp = found.unsqueeze(axis) if n.attr("keepdims", 1) else found
+    return made
+
+
+@op("ArgMax")
+def argmax(n: Node) -> UOp:
+    return _best(n, lambda x, axis: x.argmax(axis))
+
+
+@op("ArgMin")
+def argmin(n: Node) -> UOp:
+    return _best(n, lambda x, axis: x.argmin(axis))
+
+
+def _running(n: Node, f: Callable[[UOp, int], UOp], first: int) -> UOp:
+    x, given = n.x(0), n.known(1)
+    assert given is not None
+    axis = normal(int(given.reshape(-1)[0]), len(x.shape))
+    x = x.flip(axis) if n.attr("reverse", 0) else x
+    if n.attr("exclusive", 0):
+        widths = [(1, 0) if i == axis else (0, 0) for i in range(len(x.shape))]
+        key = tuple([slice(0, -1) if i == axis else slice(None) for i in range(len(x.shape))])
+        x = x.pad(widths, first)[key]
+    found = f(x, axis).cast(x.dtype)
+    return found.flip(axis) if n.attr("reverse", 0) else found
+
+
+@op("CumSum")
+def cumsum(n: Node) -> UOp:
+    return _running(n, lambda x, axis: x.cumsum(axis), 0)
+
+
+@op("CumProd")
+def cumprod(n: Node) -> UOp:
+    return _running(n, lambda x, axis: x.cumprod(axis), 1)
+
+
+# ---------------------------------------------------------------- along an axis
+def _flat(n: Node, f: Callable[[UOp, int], UOp]) -> UOp:
+    """Of old versions: the dimensions from the axis on as one."""
+    x = n.x(0)
+    axis = n.axis(1, len(x.shape))
+    lead = 1
+    for d in fixed(x, "softmax of old versions")[:axis]:
+        lead *= d
+    return f(x.reshape(lead, -1), 1).reshape(x.shape)
+
+
+def _hardmax(x: UOp, axis: int) -> UOp:
+    top = x.argmax(axis, keepdims=True)
+    line = [1] * len(x.shape)
+    line[axis] = x.shape[axis]
+    return uopc.arange(x.shape[axis]).reshape(line).eq(top).cast(x.dtype)
+
+
+def _wide(f: Callable[[UOp, int], UOp]) -> Callable[[UOp, int], UOp]:
+    return lambda x, axis: f(x, axis).cast(x.dtype)
+
+
+def _along(name: str, f: Callable[[UOp, int], UOp]) -> None:
+    op(name, since=13)(lambda n: f(n.x(0), n.axis(-1, len(n.x(0).shape))))
+    op(name)(lambda n: _flat(n, f))
+
+
+_along("Softmax", _wide(lambda x, axis: x.softmax(axis)))
+_along("LogSoftmax", _wide(lambda x, axis: x.log_softmax(axis)))
+_along("Hardmax", _hardmax)
+
+
+@op("TopK")
+def top_k(n: Node) -> Any:
+    """The greatest or least elements along an axis, in order, and where they stand."""
+    x = n.x(0)
+    axis = n.axis(-1, len(x.shape))
+    given = n.ints(1) if n.has(1) else [n.attr("k", 1)]
+    assert given is not None
+    if n.attr("largest", 1):
+        values, places = x.top_k(given[0], axis)
+        return values, places.cast(dtypes.int64)
+    places = x.argsort(axis, stable=True)
+    cut = tuple([slice(0, given[0]) if i == axis else slice(None) for i in range(len(x.shape))])
+    places = places[cut]
+    return x.gather(axis, places), places.cast(dtypes.int64)

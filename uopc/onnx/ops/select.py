@@ -1,0 +1,146 @@
+"""Operators that read or write elements at computed places."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import uopc
+from uopc import UOp, dtypes
+from uopc.errors import UserError
+from uopc.onnx.node import Node, dims, fixed
+from uopc.onnx.registry import op
+from uopc.onnx.values import is_known
+
+
+def wrapped(index: UOp, size: Any) -> UOp:
+    """Negative indices count from the end."""
+    return uopc.where(index < 0, index + size, index)
+
+
+@op("Gather")
+def gather(n: Node) -> UOp:
+    """Slices along an axis; indices may be negative."""
+    x, axis = n.x(0), n.axis(0, len(n.x(0).shape))
+    if is_known(n.raw(1)):
+        known = n.known(1)
+        assert known is not None
+        return x.take(known, axis)
+    return x.take(wrapped(n.x(1), x.shape[axis]), axis)
+
+
+@op("GatherElements")
+def gather_elements(n: Node) -> UOp:
+    """One index for each element of the result."""
+    x, index = n.x(0), n.x(1)
+    axis = n.axis(0, len(x.shape))
+    return x.gather(axis, wrapped(index, x.shape[axis]))
+
+
+@op("GatherND")
+def gather_nd(n: Node) -> UOp:
+    """Each row of the last axis of the indices is the place of an element or a slice."""
+    x, index, batch = n.x(0), n.x(1), n.attr("batch_dims", 0)
+    count = fixed(index, "GatherND")[-1]
+    lead = dims(index)[:-1]
+    keys = []
+    for i in range(batch):
+        line = [d if k == i else 1 for k, d in enumerate(lead)]
+        keys.append(uopc.arange(lead[i], dtype=dtypes.int64).reshape(tuple(line)))
+    keys += [wrapped(index[..., i], x.shape[batch + i]) for i in range(count)]
+    return x[tuple([k.expand(lead) if len(k.shape) else k for k in keys])]
+
+
+# ---------------------------------------------------------------- updates
+def _updated(x: UOp, keys: tuple[Any, ...], value: UOp, how: str) -> UOp:
+    at = x.at[keys]
+    names = {"none": "set", "add": "add", "mul": "mul", "min": "min", "max": "max"}
+    if how not in names:
+        raise UserError(f"reduction {how!r}; there are {', '.join(names)}")
+    made: UOp = getattr(at, names[how])(value)
+    return made
+
+
+@op("ScatterElements Scatter")
+def scatter_elements(n: Node) -> UOp:
+    """The opposite of GatherElements: elements are put, or combined, at their places."""
+    x, index, value = n.x(0), n.x(1), n.x(2)
+    axis = n.axis(0, len(x.shape))
+    own = dims(index)
+    if 0 in own:
+        return x
+    keys = []
+    for i, d in enumerate(own):
+        line = [d if k == i else 1 for k in range(len(own))]
+        keys.append(uopc.arange(d, dtype=dtypes.int64).reshape(tuple(line)).expand(own))
+    keys[axis] = wrapped(index.cast(dtypes.int64), x.shape[axis])
+    return _updated(x, tuple(keys), value, n.attr("reduction", "none"))
+
+
+@op("ScatterND")
+def scatter_nd(n: Node) -> UOp:
+    """The opposite of GatherND."""
+    x, index, value = n.x(0), n.x(1), n.x(2)
+    if 0 in dims(index):
+        return x
+    count = fixed(index, "ScatterND")[-1]
+    keys = [wrapped(index[..., i], x.shape[i]) for i in range(count)]
+    return _updated(x, tuple(keys), value, n.attr("reduction", "none"))
+
+
+@op("Compress")
+def compress(n: Node) -> UOp:
+    """The elements where a condition, known now, holds."""
+    x, condition = n.x(0), n.known(1)
+    assert condition is not None
+    places = np.flatnonzero(condition)
+    axis = n.attr("axis", None)
+    return x.take(places, None if axis is None else n.axis(0, len(x.shape)))
+
+
+@op("NonZero")
+def nonzero(n: Node) -> Any:
+    """The places of elements other than 0, of an array that is known now."""
+    known = n.known(0)
+    assert known is not None
+    return np.stack(np.nonzero(np.atleast_1d(known))).astype(np.int64)
+
+
+@op("Unique")
+def unique(n: Node) -> Any:
+    """Of an array that is known now."""
+    known = n.known(0)
+    assert known is not None
+    axis = n.attr("axis", None)
+    found = list(np.unique(known, True, True, True, axis=axis))
+    if not n.attr("sorted", 1):
+        order = np.argsort(found[1])
+        rank = np.empty_like(order)
+        rank[order] = np.arange(order.size)
+        found = [np.take(found[0], order, axis or 0), found[1][order],
+                 rank[found[2].reshape(-1)], found[3][order]]  # fmt: skip
+    return found[0], *[a.reshape(-1).astype(np.int64) for a in found[1:]]
+
+
+@op("TensorScatter")
+def tensor_scatter(n: Node) -> UOp:
+    """A cache with new rows: at the positions of each batch, round and round if circular."""
+    x, new = n.x(0), n.x(1)
+    axis = n.axis(-2, len(x.shape))
+    batch, length = dims(new)[0], dims(new)[axis]
+    first = n.maybe(2)
+    first = uopc.full((batch,), 0, dtypes.int64) if first is None else first.cast(dtypes.int64)
+    steps = first.unsqueeze(1) + uopc.arange(length, dtype=dtypes.int64)
+    if n.attr("mode", "linear") == "circular":
+        steps = steps % x.shape[axis]
+    line = [batch if i == 0 else length if i == axis else 1 for i in range(len(x.shape))]
+    index = steps.reshape(tuple(line)).expand(dims(new))
+    keys = []
+    for i, d in enumerate(dims(new)):
+        own = [d if k == i else 1 for k in range(len(x.shape))]
+        keys.append(uopc.arange(d, dtype=dtypes.int64).reshape(tuple(own)).expand(dims(new)))
+    keys[axis] = index
+    return x.at[tuple(keys)].set(new)
+
+
