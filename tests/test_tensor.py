@@ -429,3 +429,12 @@ def test_building_folds_what_is_nothing():
     assert uopc.param("u", (3,), dtypes.uint8).abs().op is Ops.PARAM
     assert x**1 is x
     assert x.cumsum(0).shape == (3,)
+
+
+@pytest.mark.parametrize("t", [dtypes.uint8, dtypes.int8, dtypes.int32, dtypes.float16])
+def test_bits_of_bools(t):
+    a = np.array([True, False, True, True, False, False, True, False])
+    x = uopc.param("x", (8,), dtypes.bool_)
+    np.testing.assert_array_equal(uopc.compile(x.bitcast(t))(a), a.view(t.numpy))
+    back = uopc.compile(uopc.param("y", (8 // t.itemsize,), t).bitcast(dtypes.bool_))
+    np.testing.assert_array_equal(back(a.view(t.numpy)), a)

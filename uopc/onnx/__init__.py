@@ -24,7 +24,7 @@ from uopc import UOp
 from uopc.errors import Unsupported, UserError
 from uopc.onnx.importer import Importer
 from uopc.onnx.model import Model
-from uopc.onnx.values import dtype_of, lifted
+from uopc.onnx.values import NARROW, Narrow, dtype_of, holder, lifted
 
 if TYPE_CHECKING:
     from uopc.program.program import Program
@@ -108,6 +108,9 @@ def graph(
             )  # fmt: skip
         elif i.name not in weights:
             values[i.name] = inputs[i.name] = _param(i, given, sizes, taken)
+            number = i.type.tensor_type.elem_type
+            if number in NARROW:
+                values[i.name] = Narrow(inputs[i.name], number)
     unknown = [n for n in known if n not in values] + [n for n in given if n not in sizes]
     if unknown:
         raise UserError(f"the model has no input and no dimension {unknown[0]!r}")
@@ -163,7 +166,9 @@ def _param(i: Any, given: Sizes, sizes: dict[str, Any], taken: set[str]) -> UOp:
         if name not in sizes:
             sizes[name] = _size(name, given.get(name, (LEAST_SIZE, MOST_SIZE)), taken)
         found.append(sizes[name])
-    return uopc.param(_identifier(i.name, taken), tuple(found), dtype_of(kind.elem_type))
+    number = kind.elem_type
+    dtype = holder(number) if number in NARROW else dtype_of(number)
+    return uopc.param(_identifier(i.name, taken), tuple(found), dtype)
 
 
 def _size(name: str, given: Any, taken: set[str]) -> Any:

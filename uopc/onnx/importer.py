@@ -24,7 +24,10 @@ from uopc.onnx.ops import (  # noqa: F401  their functions are in the registry t
     quantize,
     recurrent,
     reduce,
+    sample,
     select,
+    signal,
+    training,
     windows,
 )
 from uopc.onnx.values import has_symbols, is_known, settled
@@ -94,12 +97,13 @@ class Importer:
             return self._called(local, n, given, attributes, opsets)
         f = registry.find(domain, n.op_type, version)
         if f is None:
-            body = _body(n, given, domain, version)
+            schema = _schema(n.op_type, domain, version)
+            body = None if schema is None else _body(schema, n, given, version)
             if body is None:
                 name = f"{domain}.{n.op_type}" if domain else n.op_type
                 raise Unsupported(f"no operator {name} of version {version}")
             self.used[domain, n.op_type] = "function of ONNX"
-            return self._called(body, n, given, attributes, opsets)
+            return self._called(body, n, given, self._defaults(schema) | attributes, opsets)
         self.used[domain, n.op_type] = "native"
 
         def run(g: Any, inner: Sequence[Any] = ()) -> list[Any]:
@@ -110,6 +114,11 @@ class Importer:
         made = f(node)
         made = list(made) if isinstance(made, tuple) else [made]
         return [settled(v) for v in made] if all(map(is_known, given)) else made
+
+    def _defaults(self, schema: Any) -> dict[str, Any]:
+        """The attributes that a schema gives a node that leaves them out."""
+        given = [(name, a.default_value) for name, a in schema.attributes.items()]
+        return {name: _attribute(a, self.model) for name, a in given if a.type}
 
     def _called(
         self, f: Any, n: Any, given: list[Any], attributes: dict[str, Any],
@@ -156,12 +165,16 @@ def _attribute(a: Any, model: Model) -> Any:
     return list(value) if a.type in (a.INTS, a.FLOATS) else value
 
 
-def _body(n: Any, given: Sequence[Any], domain: str, version: int) -> Any:
-    """The body that ONNX's schema has for an operator, or None."""
+def _schema(name: str, domain: str, version: int) -> Any:
+    """ONNX's schema of an operator, or None."""
     try:
-        schema: Any = onnx.defs.get_schema(n.op_type, version, domain)
+        return onnx.defs.get_schema(name, version, domain)
     except onnx.defs.SchemaError:
         return None
+
+
+def _body(schema: Any, n: Any, given: Sequence[Any], version: int) -> Any:
+    """The body that a schema has for an operator, or None."""
     body = onnx.FunctionProto()
     if schema.has_function:
         versions = [v for v in schema.function_opset_versions if v <= version]

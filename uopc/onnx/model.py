@@ -11,7 +11,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from uopc.errors import Unsupported, UserError
-from uopc.onnx.values import Array, dtype_of
+from uopc.onnx.values import NARROW, Array, dtype_of
 
 
 class Model:
@@ -57,6 +57,10 @@ class Model:
         elif t.HasField("raw_data"):
             raw = np.frombuffer(t.raw_data, np.uint8)
         else:
+            return _checked(t, numpy_helper.to_array(t), dims)
+        if t.data_type in NARROW:
+            if t.data_location == onnx.TensorProto.EXTERNAL:
+                raise Unsupported(f"tensor {t.name!r} of few bits in a file")
             return _checked(t, numpy_helper.to_array(t), dims)
         dtype_of(t.data_type)
         dtype = np.dtype(helper.tensor_dtype_to_np_dtype(t.data_type))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -38,9 +39,31 @@ DTYPES: dict[int, DType] = {
     18: dtypes.fp8e4m3fnuz, 19: dtypes.fp8e5m2, 20: dtypes.fp8e5m2fnuz,
 }  # fmt: skip
 _NAMES = {
-    8: "string", 14: "complex64", 15: "complex128", 21: "uint4", 22: "int4", 23: "float4e2m1",
-    24: "float8e8m0", 25: "uint2", 26: "int2",
+    8: "string", 14: "complex64", 15: "complex128", 23: "float4e2m1", 24: "float8e8m0",
 }  # fmt: skip
+# Integers of few bits are held in bytes: their numbers, the bits, and whether they have a sign.
+NARROW = {21: (4, False), 22: (4, True), 25: (2, False), 26: (2, True)}
+
+
+@dataclass(frozen=True)
+class Narrow:
+    """A tensor of integers of few bits: the bytes that hold them, and the number of the type."""
+
+    bytes: UOp
+    number: int
+
+
+def narrow_of(v: Any) -> int | None:
+    """The number of the type of a tensor of few bits; None for others."""
+    if isinstance(v, Narrow):
+        return v.number
+    names = {"uint4": 21, "int4": 22, "uint2": 25, "int2": 26}
+    return names.get(v.dtype.name) if isinstance(v, np.ndarray) else None
+
+
+def holder(number: int) -> DType:
+    """The dtype of the bytes that hold a type of few bits."""
+    return dtypes.int8 if NARROW[number][1] else dtypes.uint8
 
 
 def dtype_of(number: int) -> DType:
@@ -75,8 +98,11 @@ def objects(values: Sequence[Any]) -> Array:
 
 def lifted(v: Any) -> UOp:
     """A value as a node."""
-    if isinstance(v, UOp):
-        return v
+    if isinstance(v, (UOp, Narrow)):
+        return v if isinstance(v, UOp) else v.bytes
+    number = narrow_of(v)
+    if number is not None:
+        return uopc.constant(v.astype(holder(number).numpy))
     if not isinstance(v, np.ndarray):
         raise UserError(f"a tensor expected, got {'a sequence' if isinstance(v, list) else v!r}")
     if has_symbols(v):

@@ -411,7 +411,7 @@ def cast(a: UOp, dtype: DTypeLike) -> UOp:
 def bitcast(a: UOp, dtype: DTypeLike) -> UOp:
     """The bits of `a` read as another dtype; a different item size scales the last dimension.
 
-    UserError where the last dimension does not divide.
+    A bool is a byte of 0 or 1, and a byte other than 0 is True. UserError where the last dimension does not divide.
 
     Examples:
         >>> x = uopc.constant(np.array([1.0, -0.0], "f4"))
@@ -421,4 +421,8 @@ def bitcast(a: UOp, dtype: DTypeLike) -> UOp:
     dtype = checks.any_dtype("bitcast", dtype)
     if a.dtype.scalar is dtype:
         return a
+    if a.dtype.scalar is dtypes.bool_:
+        return bitcast(cast(a, dtypes.uint8), dtype)
+    if dtype is dtypes.bool_:
+        return cast(bitcast(a, dtypes.uint8), dtypes.bool_)
     return fitting(intern(Ops.BITCAST, dtype.scalar.vec(a.dtype.lanes), (a,)))

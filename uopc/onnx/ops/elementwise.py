@@ -14,7 +14,7 @@ from uopc.errors import UserError
 from uopc.ir.core.ops import Ops
 from uopc.onnx.node import Node
 from uopc.onnx.registry import op
-from uopc.onnx.values import dtype_of
+from uopc.onnx.values import NARROW, Narrow, dtype_of, holder, narrow_of
 
 Unary = Callable[[UOp], UOp]
 Binary = Callable[[UOp, UOp], UOp]
@@ -233,13 +233,30 @@ def dropout(n: Node) -> Any:
 
 # ---------------------------------------------------------------- dtypes
 @op("Cast")
-def cast(n: Node) -> UOp:
-    return _cast(n.x(0), dtype_of(n.attr("to", 0)), n.attr("saturate", 1))
+def cast(n: Node) -> Any:
+    """Towards 0 from floats to integers; `saturate` is for floats of a byte."""
+    number = n.attr("to", 0)
+    if number in NARROW:
+        return Narrow(_few_bits(n.x(0), number), number)
+    return _cast(n.x(0), dtype_of(number), n.attr("saturate", 1))
 
 
 @op("CastLike")
-def cast_like(n: Node) -> UOp:
+def cast_like(n: Node) -> Any:
+    """To the type of the second input."""
+    number = narrow_of(n.raw(1))
+    if number is not None:
+        return Narrow(_few_bits(n.x(0), number), number)
     return _cast(n.x(0), n.x(1).dtype, n.attr("saturate", 1))
+
+
+def _few_bits(x: UOp, number: int) -> UOp:
+    """The lowest bits of the integer towards 0."""
+    bits, signed = NARROW[number]
+    held = x.cast(dtypes.int32) & ((1 << bits) - 1)
+    if signed:
+        held = uopc.where(held >= 1 << bits - 1, held - (1 << bits), held)
+    return held.cast(holder(number))
 
 
 def _cast(x: UOp, dtype: dtypes.DType, saturate: int) -> UOp:

@@ -12,7 +12,7 @@ from uopc.ir.core.dtypes import DType
 from uopc.onnx.node import Node, dims, normal
 from uopc.onnx.ops.windows import convolved
 from uopc.onnx.registry import op
-from uopc.onnx.values import DTYPES
+from uopc.onnx.values import DTYPES, NARROW, Narrow, holder, narrow_of
 
 
 def spread(v: UOp, x: UOp, axis: int, block: int = 0) -> UOp:
@@ -60,12 +60,16 @@ def dequantize(n: Node) -> UOp:
 
 
 @op("QuantizeLinear")
-def quantize(n: Node) -> UOp:
+def quantize(n: Node) -> Any:
     """x / scale + zero point, rounded to even and kept within the dtype."""
     x, scale, zero = n.x(0), n.x(1), n.maybe(2)
     axis, block = n.attr("axis", 1), n.attr("block_size", 0)
     kind = n.attr("output_dtype", 0)
-    t = zero.dtype if zero is not None else DTYPES[kind] if kind else dtypes.uint8
+    number = narrow_of(n.raw(2)) or (kind if kind in NARROW else None)
+    if number is not None:
+        t = holder(number)
+    else:
+        t = zero.dtype if zero is not None else DTYPES[kind] if kind else dtypes.uint8
     precise = n.attr("precision", 0)
     wide = DTYPES[precise] if precise else dtypes.promote(x.dtype, scale.dtype)
     wide = dtypes.float32 if not wide.is_float or wide.itemsize < 4 else wide
@@ -75,7 +79,12 @@ def quantize(n: Node) -> UOp:
     y = y.round()
     if zero is not None:
         y = y + spread(zero, x, axis, block).cast(wide)
-    return rounded(y, t)
+    if number is None:
+        return rounded(y, t)
+    bits, signed = NARROW[number]
+    low = -(1 << bits - 1) if signed else 0
+    held = y.clip(float(low), float(low + (1 << bits) - 1)).cast(t)
+    return Narrow(held, number)
 
 
 @op("DynamicQuantizeLinear")

@@ -400,12 +400,11 @@ def _nearest(mode: str, at: Any, size: int) -> Any:
 
 def _taps(n: Node, mode: str, at: Any, size: int, scale: float) -> tuple[Any, Any]:
     """The elements that each place reads, and their weights."""
-    wide = max(1.0, 1.0 / scale) if n.attr("antialias", 0) else 1.0
-    reach = wide * (1 if mode == "linear" else 2)
-    low = np.floor(at - reach + 1e-9).astype(np.int64) + (0 if wide > 1 else 1)
-    count = int(np.ceil(2 * reach)) + (1 if wide > 1 else 0)
-    index = low[:, None] + np.arange(count)
-    d = np.abs(at[:, None] - index) / wide
+    shrunk = min(scale, 1.0) if n.attr("antialias", 0) else 1.0
+    reach = 1 if mode == "linear" else 2
+    first = math.floor(-reach / shrunk) + 1
+    index = np.floor(at).astype(np.int64)[:, None] + np.arange(first, 2 * reach - first)
+    d = np.abs(at[:, None] - index) * shrunk
     if mode == "linear":
         weights = np.maximum(1 - d, 0)
     else:
@@ -413,8 +412,8 @@ def _taps(n: Node, mode: str, at: Any, size: int, scale: float) -> tuple[Any, An
         near = ((a + 2) * d - (a + 3)) * d * d + 1
         far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
         weights = np.where(d <= 1, near, np.where(d < 2, far, 0.0))
-    if n.attr("exclude_outside", 0) or wide > 1:
+    if n.attr("exclude_outside", 0):
         weights = np.where((index < 0) | (index >= size), 0.0, weights)
-    if n.attr("exclude_outside", 0) or wide > 1:
-        weights = weights / weights.sum(1, keepdims=True)
-    return index.clip(0, size - 1), weights
+    weights = weights / weights.sum(1, keepdims=True)
+    read = weights.any(0)
+    return index[:, read].clip(0, size - 1), weights[:, read]
