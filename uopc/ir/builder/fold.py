@@ -411,7 +411,8 @@ def cast(a: UOp, dtype: DTypeLike) -> UOp:
 def bitcast(a: UOp, dtype: DTypeLike) -> UOp:
     """The bits of `a` read as another dtype; a different item size scales the last dimension.
 
-    A bool is a byte of 0 or 1, and a byte other than 0 is True. UserError where the last dimension does not divide.
+    A bool is a byte of 0 or 1, and a byte other than 0 is True. UserError where the last dimension
+    does not divide.
 
     Examples:
         >>> x = uopc.constant(np.array([1.0, -0.0], "f4"))
