@@ -210,3 +210,14 @@ def test_dims_and_constants_are_checked() -> None:
         uopc.onnx.load(model(text), constants={"z": np.ones(3)})
     with pytest.raises(UserError, match="'n' must be a number or"):
         uopc.onnx.load(model(text), dims={"n": (1, 2, 3)})
+
+
+def test_nodes_have_the_models_as_their_origin(tmp_path: Path) -> None:
+    file = tmp_path / "net.onnx"
+    m = model("g (float[3] x) => (float[3] y) { h = Sin(x) y = Mul(h, x) }")
+    m.graph.node[0].name = "/wave/Sin"
+    onnx.save(m, file)
+    f = uopc.onnx.load(file)
+    assert f.program.kernels[0].origin == f"{file}:1, {file}:2"
+    code, line = f.graph.outputs["y"].src[0].origin
+    assert (code.co_name, line) == ("Sin '/wave/Sin'", 1)

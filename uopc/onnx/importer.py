@@ -13,6 +13,8 @@ import onnx
 from onnx import helper
 
 from uopc.errors import Error, Unsupported, UserError
+from uopc.ir.builder import leaves
+from uopc.ir.builder.leaves import Place
 from uopc.onnx import registry, sizes
 from uopc.onnx.model import Model
 from uopc.onnx.node import Node
@@ -60,11 +62,12 @@ class Importer:
         self, nodes: Sequence[Any], values: dict[str, Any], opsets: Mapping[str, int],
         outer: Mapping[str, Any],
     ) -> None:  # fmt: skip
-        for n in nodes:
+        for number, n in enumerate(nodes, 1):
             label = f"{n.op_type} {n.name!r}" if n.name else f"{n.op_type} -> {list(n.output)}"
             given = [self._value(values, x, label) if x else None for x in n.input]
             try:
-                made = self._made(n, given, values, opsets, outer)
+                with leaves.made_for(Place(self.model.name, label), number):
+                    made = self._made(n, given, values, opsets, outer)
             except Error as error:
                 if error.args and " of the model: " not in str(error.args[0]):
                     error.args = (f"{label} of the model: {error.args[0]}", *error.args[1:])

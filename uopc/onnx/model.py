@@ -20,12 +20,14 @@ class Model:
     def __init__(self, source: Any) -> None:
         """`source`: a path, bytes, or a ModelProto."""
         self.folder: Path | None = None
+        self.name = "model"  # in messages
         if isinstance(source, onnx.ModelProto):
             self.proto = source
         else:
             data = source
             if not isinstance(source, (bytes, bytearray)):
                 path = Path(source)
+                self.name = str(path)
                 self.folder = path.resolve().parent
                 try:
                     data = path.read_bytes()

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
@@ -18,6 +22,7 @@ Scalar = bool | int | float
 _record_origins = True
 _MOST_LINES = 10_000  # each keeps a code object alive
 _lines: dict[tuple[CodeType, int], tuple[CodeType, int]] = {}
+_place: ContextVar[tuple[Place, int] | None] = ContextVar("uopc_place", default=None)
 
 
 def record_origins(on: bool) -> None:
@@ -26,9 +31,32 @@ def record_origins(on: bool) -> None:
     _record_origins = on
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where nodes come from that no line of Python made: a file, and a name in it. It has the
+    attributes of a code object that messages read."""
+
+    co_filename: str
+    co_name: str
+
+
+@contextlib.contextmanager
+def made_for(place: Place, line: int) -> Iterator[None]:
+    """New nodes of this thread have a place and a number in it as their origin."""
+    token = _place.set((place, line))
+    try:
+        yield
+    finally:
+        _place.reset(token)
+
+
 def located(u: UOp) -> UOp:
     """Note the user's source line on a node that has none (the first to build it wins)."""
     if u.origin is None and _record_origins and not arena.in_arena():
+        given = _place.get()
+        if given is not None:
+            u.origin = given
+            return u
         frame = sys._getframe(1)
         while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("uopc."):
             frame = frame.f_back
