@@ -214,10 +214,26 @@ def test_dims_and_constants_are_checked() -> None:
 
 def test_nodes_have_the_models_as_their_origin(tmp_path: Path) -> None:
     file = tmp_path / "net.onnx"
-    m = model("g (float[3] x) => (float[3] y) { h = Sin(x) y = Mul(h, x) }")
+    m = model("g (float[29] u) => (float[29] y) { h = Sin(u) y = Mul(h, u) }")
     m.graph.node[0].name = "/wave/Sin"
     onnx.save(m, file)
     f = uopc.onnx.load(file)
     assert f.program.kernels[0].origin == f"{file}:1, {file}:2"
     code, line = f.graph.outputs["y"].src[0].origin
     assert (code.co_name, line) == ("Sin '/wave/Sin'", 1)
+
+
+def test_arrays_from_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from uopc.cli.main import main
+
+    file, x = tmp_path / "net.onnx", np.array([1, -2, 3], np.float32)
+    onnx.save(model("g (float[3] x) => (float[3] y) { y = Abs(x) }"), file)
+    np.save(tmp_path / "x.npy", x)
+    given = ["--input", f"x={tmp_path / 'x.npy'}", "--output", str(tmp_path / "out")]
+    assert main(["run", str(file), "--repeat", "1", *given]) == 0
+    np.testing.assert_array_equal(np.load(tmp_path / "out" / "0.npy"), np.abs(x))
+    assert main(["run", str(file), "--input", "x=none.npy"]) == 1
+    assert "none.npy" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["run", str(file), "--input", "z=x.npy"])
+    assert "no input 'z'; there are x" in capsys.readouterr().err

@@ -17,6 +17,7 @@ examples:
   uopc run model.py                               the table
   uopc run model.py:attention --set n=100         with a value for a variable
   uopc run model.py --kernel r_64_128             one kernel, launch by launch
+  uopc run model.onnx --input x=x.npy --output out  arrays from files, and results to 0.npy, ...
   uopc run model.py --trace run.json              what each thread did, for Perfetto
 """
 
@@ -52,6 +53,10 @@ def arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--set", metavar="NAME=VALUE", action="append", default=[], help="the value of a variable"
     )
+    parser.add_argument(
+        "--input", metavar="NAME=FILE", action="append", default=[], help="an array: a .npy file"
+    )
+    parser.add_argument("--output", metavar="DIR", help="write the results as .npy files")
     parser.add_argument("--trace", metavar="FILE", help="write a run in Chrome's trace format")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -70,18 +75,42 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
     program = compiled(found, args.device)
     plan = program._runner.plan
     values = profile.sizes(plan, given)
-    arrays = tuple(profile.random_arrays(plan, values))
+    arrays = list(profile.random_arrays(plan, values))
+    names = [u.arg.name for u in program._request.params]
+    for text in args.input:
+        name, _, file = text.partition("=")
+        if name not in names:
+            refuse(f"--input: no input {name!r}; there are {', '.join(names)}")
+        arrays[names.index(name)] = _read(Path(file))
     results = _outputs(program(*[a.copy() for a in arrays], **values))
-    measured = profile.profile(program, arrays, values, args.repeat)
+    if args.output:
+        _write(Path(args.output), results)
+    measured = profile.profile(program, tuple(arrays), values, args.repeat)
     shown = _chosen(measured, args.kernel)
     if args.trace:
-        _trace(Path(args.trace), found.name, program, arrays, values)
+        _trace(Path(args.trace), found.name, program, tuple(arrays), values)
     nan = [str(i) for i, r in enumerate(results) if _has_nan(r)]
     if args.json:
         out.line(json.dumps(_as_json(found.name, program, measured, shown, nan), indent=2))
     else:
         _print(out, found.name, program, measured, shown, nan)
     return 0
+
+
+def _read(file: Path) -> Any:
+    try:
+        return np.load(file, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise UserError(f"--input: {file}: {error}") from None
+
+
+def _write(folder: Path, results: list[Any]) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for i, result in enumerate(results):
+            np.save(folder / f"{i}.npy", result)
+    except OSError as error:
+        raise UserError(f"--output: {error}") from None
 
 
 def compiled(found: load.Source, device: str | None) -> Program:
