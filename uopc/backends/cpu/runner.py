@@ -282,13 +282,17 @@ class Runner:
 
         def in_rows(bases: int, values: Mapping[str, int]) -> None:
             empty = self._encode((), values)
-            nothing = min([self._seconds(empty, bases) for _ in range(_SAMPLES_OF_NOTHING)])
+            empties = [self._seconds(empty, bases) for _ in range(_SAMPLES_OF_NOTHING)]
             for launch in self.plan.launches:
                 table = self._encode((launch,), values)
                 once = min([self._seconds(table, bases) for _ in range(2)])
                 count = min(MOST_IN_A_ROW, 1 + int(LEAST_SECONDS / once))
                 table = self._encode((launch,) * count, values)
-                times = [self._seconds(table, bases) for _ in range(samples)]
+                times = []
+                for _ in range(samples):
+                    empties.append(self._seconds(empty, bases))  # the processor's speed may change
+                    times.append(self._seconds(table, bases))
+                nothing = min(empties)
                 found.append([max(t - nothing, 0.0) / count for t in times])
 
         self.call(positional, named, in_rows)
