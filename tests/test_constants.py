@@ -23,6 +23,13 @@ def is_constant(u: uopc.UOp, value: object, shape: tuple[object, ...]) -> bool:
     return found is not None and found.arg == value and u.shape == shape
 
 
+@pytest.mark.parametrize("t", (*INTEGERS, *FLOATS, dtypes.bool_))
+@pytest.mark.parametrize("value", [np.float64(1), np.array(1), np.array(True), np.float32(1)])
+def test_an_array_without_axes_stays_one(t, value):
+    made = uopc.constant(value, t)
+    assert (made.op, made.dtype, made.shape) == (Ops.CONST, t, ())
+
+
 @pytest.mark.parametrize("shape", [(3, 4), (N, 2), (0, 2)])
 @pytest.mark.parametrize("t", (*INTEGERS, dtypes.bool_))
 def test_identities_of_integers(t, shape):

@@ -216,6 +216,14 @@ def test_a_size_that_is_computed_first_and_a_node_later():
     assert parse(print_graph(graph)) is graph
 
 
+@pytest.mark.parametrize("flag", [False, True])
+def test_flags_of_primitives_are_integers(flag: bool) -> None:
+    x = creation.param("x", (3, 3))
+    q, r = x.qr("complete" if flag else "reduced")
+    for graph in (x.solve_triangular(x, unit_diagonal=flag), q, r):
+        assert parse(print_graph(graph)) is graph
+
+
 def test_a_dimension_that_is_not_in_the_graph_is_an_expression() -> None:
     x = creation.param("x", (UOp.variable("n", 1, 64), 3))
     assert round_trip(x.cat(x, axis=0)).endswith("cat %2, %2 axis=0 : f32[(n*2), 3]")

@@ -120,7 +120,7 @@ def qr(a: UOp, mode: Literal["reduced", "complete"] = "reduced") -> tuple[UOp, U
         return movement.expand(eye, q_dims), creation.zeros(r_dims, t)
     flat, complete = _flat(x), mode == "complete"
     q, r = [
-        primitive(made, f"qr_{name}", flat, details=(complete,))
+        primitive(made, f"qr_{name}", flat, details=(int(complete),))
         for name, made in zip("qr", matrix_kernels.qr(flat, complete))
     ]
     return cast(movement.reshape(q, q_dims), t), cast(movement.reshape(r, r_dims), t)
@@ -157,7 +157,7 @@ def solve_triangular(
     if not is_lower:  # rows and columns backwards are a lower triangle
         left, right = movement.flip(left, (1, 2)), movement.flip(right, 1)
     made = matrix_kernels.forward_substitution(left, right, unit)
-    made = primitive(made, "forward_substitution", left, right, details=(unit,))
+    made = primitive(made, "forward_substitution", left, right, details=(int(unit),))
     if not is_lower:
         made = movement.flip(made, 1)
     return cast(movement.reshape(made, dims), t)

@@ -134,7 +134,7 @@ def constant(value: Any, dtype: DTypeLike | None = None) -> UOp:
         raise UserTypeError(f"constant: {error}") from None
     wanted = found if dtype is None else element_dtype(dtype)
     if found is not wanted:
-        array, found = np.ascontiguousarray(array.astype(wanted.numpy)), wanted
+        array, found = array.astype(wanted.numpy, order="C"), wanted
     if array.size == 1 and array.ndim == 0:
         return leaves.const(found, array.item())
     return located(intern(Ops.DATA, found, (), arrays.register(array)))
