@@ -22,7 +22,7 @@ CONTRACT = [
     "random", "register_pytree", "cond", "grad", "value_and_grad", "jvp", "vjp", "linearize",
     "jacfwd", "jacrev", "jacobian", "hessian", "hvp", "vmap", "stop_gradient", "custom_jvp",
     "custom_vjp", "checkpoint", "scan", "fold", "fori_loop", "map", "switch", "while_loop",
-    "nlp", "sparsity", "Sparse", "Sparsity",
+    "nlp", "sparsity", "Sparse", "Sparsity", "export", "load_exported",
 ]  # fmt: skip
 
 

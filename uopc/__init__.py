@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from uopc import cache
     from uopc.derivatives.sparse.sparsity import Sparse, Sparsity
     from uopc.driver import compile, load_schedule, save_schedule
+    from uopc.exporting.export import export
+    from uopc.exporting.load import load_exported
     from uopc.ir import PatternMatcher, UPat, graph_rewrite
     from uopc.ir.rewrite.engine import BottomUpGate
     from uopc.ir.text.printer import parse, print_graph
@@ -58,12 +60,12 @@ __all__ = [
     "AxisType", "BottomUpGate", "Error", "GroupOp", "InvalidIR", "KernelInfo", "Ops", "Opt",
     "PatternMatcher", "Program", "Sparse", "Sparsity", "UOp", "UPat", "Unsupported", "UserError",
     "__version__", "arange", "cache", "cat", "checkpoint", "compile", "cond", "constant",
-    "custom_jvp", "custom_vjp", "dtypes", "errors", "eye", "fast_zeros", "fold", "fori_loop",
-    "full", "function", "grad", "graph_rewrite", "hessian", "hvp", "jacfwd", "jacobian", "jacrev",
-    "jit", "jvp", "kernel_param", "linearize", "load_schedule", "map", "nlp", "ones", "options",
-    "param", "parse", "print_graph", "random", "register_pytree", "save_schedule", "scan",
-    "sparsity", "stack", "stop_gradient", "switch", "value_and_grad", "variable", "vjp", "vmap",
-    "where", "while_loop", "zeros",
+    "custom_jvp", "custom_vjp", "dtypes", "errors", "export", "eye", "fast_zeros", "fold",
+    "fori_loop", "full", "function", "grad", "graph_rewrite", "hessian", "hvp", "jacfwd",
+    "jacobian", "jacrev", "jit", "jvp", "kernel_param", "linearize", "load_exported",
+    "load_schedule", "map", "nlp", "ones", "options", "param", "parse", "print_graph", "random",
+    "register_pytree", "save_schedule", "scan", "sparsity", "stack", "stop_gradient", "switch",
+    "value_and_grad", "variable", "vjp", "vmap", "where", "while_loop", "zeros",
 ]  # fmt: skip
 
 # What costs time to import is imported when it is first used.
@@ -71,6 +73,7 @@ _LAZY = dict.fromkeys(("PatternMatcher", "UPat", "graph_rewrite"), "uopc.ir")
 _LAZY |= {"BottomUpGate": "uopc.ir.rewrite.engine"}
 _LAZY |= dict.fromkeys(("parse", "print_graph"), "uopc.ir.text.printer")
 _LAZY |= dict.fromkeys(("compile", "load_schedule", "save_schedule"), "uopc.driver")
+_LAZY |= {"export": "uopc.exporting.export", "load_exported": "uopc.exporting.load"}
 _LAZY |= dict.fromkeys(("Sparse", "Sparsity"), "uopc.derivatives.sparse.sparsity")
 _LAZY |= {"nlp": "uopc.tracing.nlp"}
 _LAZY |= {"Program": "uopc.program.program", "jit": "uopc.tracing.jit"}

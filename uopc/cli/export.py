@@ -1,0 +1,61 @@
+"""uopc export: write a graph as object code, a library or a header that need no Python.
+
+SOURCE is as for `uopc dump`: file.py, file.py:name, a .uop or an .onnx file. Beside the code stand
+NAME.h, for C from C89 on and C++, and NAME.json, which `uopc.load_exported` reads. The same source
+gives the same bytes. `--test` takes the arguments of one call from a .npz file, by the names of the
+inputs, and writes NAME_test.c: a program in C that compares bits.
+
+examples:
+  uopc export model.py -o out/model                          out/model.o for this machine
+  uopc export model.py:jac -o out/jac --kind static --target x86-64-v3
+  uopc export model.onnx -o out/net --kind shared --test example.npz
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from uopc.cli import load
+from uopc.cli.output import Output, Refuse
+from uopc.errors import UserError
+from uopc.exporting import machines
+from uopc.exporting.export import KINDS, export
+from uopc.passes.pass_manager import INPUT
+
+
+def arguments(parser: ArgumentParser) -> None:
+    """The graph, the files, and the form of the code."""
+    parser.add_argument("source", metavar="SOURCE")
+    parser.add_argument("-o", dest="path", metavar="DIR/NAME", required=True, help="the files")
+    parser.add_argument("--kind", choices=list(KINDS), default="object", help="object by default")
+    parser.add_argument("--target", choices=machines.NAMES, default=machines.HOST)
+    parser.add_argument("--name", help="of the function; by default that of the files")
+    parser.add_argument("--no-vectors", action="store_true", help="one element at a time")
+    parser.add_argument("--test", metavar="FILE.npz", help="arrays of a call, for a self-test")
+
+
+def run(args: Namespace, out: Output, refuse: Refuse) -> int:
+    """Export, and list the files with their sizes."""
+    found = load.load(args.source)
+    if found.start != INPUT:
+        raise UserError(f"{found.name}: a graph before the first pass expected, not a later stage")
+    examples = None if args.test is None else _arrays(Path(args.test))
+    made = export(
+        found.graph if found.request is None else found.request, args.path, kind=args.kind,
+        target=args.target, name=args.name, vectors=not args.no_vectors, examples=examples,
+    )  # fmt: skip
+    out.table(("file", "bytes"), [(str(f), f"{f.stat().st_size}") for f in made.files])
+    return 0
+
+
+def _arrays(file: Path) -> dict[str, Any]:
+    """The arrays of a file by name."""
+    try:
+        with np.load(file, allow_pickle=False) as found:
+            return dict(found)
+    except (OSError, ValueError, AttributeError) as error:
+        raise UserError(f"--test: {file}: {error}") from None

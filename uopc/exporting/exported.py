@@ -1,0 +1,188 @@
+"""What an exported function is, before it is written in any form: arguments, launches, kernels."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from uopc import config, driver
+from uopc.backends.plan import Dim, Plan
+from uopc.errors import UserTypeError
+from uopc.exporting.machines import Machine
+from uopc.exporting.names import identifier
+from uopc.ir.core import dtypes
+from uopc.ir.core.dtypes import DType
+from uopc.ir.core.serialize import fingerprint
+from uopc.ir.core.uop import UOp
+from uopc.program.artifact import Artifact
+from uopc.program.compiled_kernel import Code
+from uopc.program.constants import computed_once
+from uopc.program.kernel_cache import KernelCache
+from uopc.program.make_artifact import make_artifact
+from uopc.program.program import Program
+from uopc.program.request import Request, prepare
+
+if TYPE_CHECKING:
+    from uopc.passes.pass_manager import Lowered
+
+
+@dataclass(frozen=True)
+class Array:
+    """An array that the caller passes. `given`: the user's name, `name` the one in C."""
+
+    name: str
+    given: str
+    dtype: DType
+    shape: tuple[Dim, ...]
+    is_input: bool
+    written: bool
+
+
+@dataclass(frozen=True)
+class Size:
+    """A dimension (or another integer) that the caller passes, and its bounds."""
+
+    name: str
+    given: str
+    low: int
+    high: int
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel in execution order, a LINEAR; its name in the files; the user's lines in it."""
+
+    name: str
+    linear: UOp
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A function to export. The bases of its plan: `arrays`, then work, then `constants`.
+
+    results: the place in `arrays` of each result of the graph. graph: a digest of it.
+    """
+
+    name: str
+    machine: Machine
+    plan: Plan
+    arrays: tuple[Array, ...]
+    results: tuple[int, ...]
+    sizes: tuple[Size, ...]
+    kernels: Mapping[str, Kernel]  # by their names in the plan
+    constants: tuple[npt.NDArray[Any], ...]
+    graph: str
+    request: Request
+
+    @property
+    def work_bytes(self) -> int:
+        """The memory for intermediate values."""
+        nbytes = self.plan.arena_bytes
+        assert isinstance(nbytes, int)
+        return nbytes
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The names in C of the sizes, by the user's names."""
+        return {s.given: s.name for s in self.sizes}
+
+    def constant(self, number: int) -> str:
+        """The name of a constant array."""
+        return f"{self.name}_c{number}"
+
+
+def request_for(
+    graph: Any, inputs: Sequence[UOp | str] | None, optimize: bool, name: str
+) -> Request:
+    """The request for a graph, that of a Program, or a request: one thread."""
+    options = replace(config.current(), target_cpu="", threads=1)
+    given = graph._request if isinstance(graph, Program) else graph
+    if isinstance(given, Request):
+        if inputs is not None:
+            raise UserTypeError("export: a Program has its order of inputs: leave inputs out")
+        request = replace(given, threads=1, name=name, options=options, device="cpu", opts=None)
+    else:
+        request = prepare(graph, inputs, optimize, 1, name, options, None, "cpu")
+    return computed_once(request, lambda r: driver.make_program(r)())
+
+
+def lowered_for(request: Request, machine: Machine, name: str) -> Exported:
+    """The request, lowered for a machine. The caller holds an arena."""
+    kept: list[tuple[Lowered, Mapping[UOp, str]]] = []
+
+    def keep(request: Request, lowered: Lowered, symbols: Mapping[UOp, str]) -> Code:
+        kept.append((lowered, symbols))
+        nothing = dict.fromkeys(lowered.kernels, "")
+        return Code(nothing, dict.fromkeys(lowered.kernels, b""), {})
+
+    printed = fingerprint(request.graph)
+    known = KernelCache(request, machine.target, None, Artifact, fresh=True)
+    artifact, lowered = make_artifact(request, known, printed, keep)
+    plan = artifact.plan_for(request, printed.arrays)
+    symbols = {symbol: linear for linear, symbol in kept[0][1].items()}
+    taken = {name}
+    kernels = {}
+    for own, compiled in zip(artifact.names, artifact.kernels):
+        linear = symbols[compiled.symbol]
+        kernels[own] = Kernel(identifier(f"{name}_{own}", taken), linear, _lines(lowered, linear))
+    parameters: set[str] = set()
+    arrays, results = _arrays(request, plan, parameters)
+    return Exported(
+        name, machine, plan, tuple(arrays), results, _sizes(plan, arrays, parameters), kernels,
+        plan.constants, printed.digest, request,
+    )  # fmt: skip
+
+
+def _sizes(plan: Plan, arrays: Sequence[Array], taken: set[str]) -> tuple[Size, ...]:
+    """The sizes: those that are dimensions first, in the order of the arrays."""
+    shaped = [d.variable for a in arrays for d in a.shape if not isinstance(d, int)]
+    known = {v.name: v for v in plan.variables}
+    order = dict.fromkeys([*[n for n in shaped if n is not None], *known])
+    found = [known[n] for n in order]
+    return tuple([Size(identifier(v.name, taken), v.name, v.lo, v.hi) for v in found])
+
+
+def _lines(lowered: Lowered, linear: UOp) -> tuple[str, ...]:
+    """The user's lines in a kernel, without their folders."""
+    found = [u.origin for u in lowered.located(linear) if u.origin is not None]
+    return tuple(dict.fromkeys([f"{os.path.basename(c.co_filename)}:{n}" for c, n in found]))
+
+
+def _arrays(
+    request: Request, plan: Plan, taken: set[str]
+) -> tuple[list[Array], tuple[int, ...]]:
+    """The arguments and the results that need memory, and the place of each result in them."""
+    made = [
+        Array(identifier(a.name, taken), a.name, p.dtype, a.shape, True, a.writable)
+        for a, p in zip(plan.arguments, request.params)
+    ]
+    results = []
+    for label, r in zip(_labels(request, plan), plan.results):
+        if r.source is None:
+            results.append(len(made))
+            dtype = dtypes.from_numpy(r.dtype)
+            made.append(Array(identifier(label, taken), label, dtype, r.shape, False, True))
+        else:
+            results.append(r.source)
+    return made, tuple(results)
+
+
+def _labels(request: Request, plan: Plan) -> list[str]:
+    """A name for each result: the key of a dict, else `out`, with a number if there are several."""
+    if plan.structure == "dict":
+        return [str(key) for key in request.keys]
+    count = len(plan.results)
+    return ["out"] if count == 1 else [f"out{i}" for i in range(count)]
+
+
+def bits(array: npt.NDArray[Any]) -> bytes:
+    """The content of an array, in the order of its elements, least significant byte first."""
+    whole = np.ascontiguousarray(array)
+    little = whole.dtype.newbyteorder("<") if whole.dtype.byteorder == ">" else whole.dtype
+    return whole.astype(little).tobytes()

@@ -1,0 +1,104 @@
+"""The header of an exported function, for compilers of C (from C89 on) and C++."""
+
+from __future__ import annotations
+
+import textwrap
+
+from uopc.exporting.exported import Array, Exported
+from uopc.exporting.manifest import ABI, WORK_ALIGNMENT
+from uopc.ir.core import dtypes
+from uopc.ir.core.dtypes import DType
+
+_RULES = """
+Arrays are in row-major order and aligned as their elements are. What the function writes shares no
+memory with another argument; arrays that it only reads may. A bool is a byte, 0 or 1; floats of 8
+and 16 bits are their bits. The function has no state and allocates nothing: calls may run at the
+same time, each with memory of its own for work.
+"""
+_WIDTH = 96
+
+
+def c_type(t: DType) -> str:
+    """The type of an array's elements."""
+    if t in (dtypes.float32, dtypes.float64):
+        return "float" if t is dtypes.float32 else "double"
+    if t.kind == "bool" or t.is_float:
+        return f"uint{8 * t.itemsize}_t"
+    return f"{t.name}_t"
+
+
+def shape_text(a: Array) -> str:
+    """A shape as a comment shows it."""
+    return f"[{', '.join(map(str, a.shape))}]"
+
+
+def parameters(f: Exported) -> list[str]:
+    """The declarations of the function's parameters, in order."""
+    arrays = [f"{'' if a.written else 'const '}{c_type(a.dtype)} *{a.name}" for a in f.arrays]
+    return [*arrays, *[f"int64_t {s.name}" for s in f.sizes], "void *work"]
+
+
+def prototype(f: Exported) -> str:
+    """The declaration of the function, without a semicolon."""
+    return wrapped(f"int {f.name}({', '.join(parameters(f))})", 4)
+
+
+def wrapped(text: str, indent: int = 0) -> str:
+    """A text in lines that a screen shows."""
+    return textwrap.fill(text, _WIDTH, subsequent_indent=" " * indent, break_long_words=False,
+                         break_on_hyphens=False)  # fmt: skip
+
+
+def comment(text: str) -> str:
+    """A comment of C89. The text may hold anything."""
+    return "/* " + wrapped(text.replace("*/", "* /").replace("/*", "/ *"), 3) + " */"
+
+
+def header(f: Exported, more: str = "") -> str:
+    """The text of the header; `more` stands after the function's own declarations."""
+    name, upper = f.name, f.name.upper()
+    lines = [
+        comment(f"{name}: made by uopc for {f.machine.name}. {_RULES.strip()}"),
+        f"#ifndef UOPC_{name}_H", f"#define UOPC_{name}_H", "#include <stddef.h>",
+        "#include <stdint.h>", "#ifdef __cplusplus", 'extern "C" {', "#endif", "",
+        f"#define {upper}_ABI {ABI}",
+        f"#define {upper}_WORK_BYTES {f.work_bytes}",
+        f"#define {upper}_WORK_ALIGNMENT {WORK_ALIGNMENT}", "",
+        *[comment(_described(a)) for a in f.arrays],
+        *[comment(f"{s.name}: {s.low} to {s.high}") for s in f.sizes],
+        comment(_work(f)),
+        *[comment(text) for text in _results(f)],
+        f"{prototype(f)};", "",
+        comment(f"The bytes of work: {upper}_WORK_BYTES."),
+        f"size_t {name}_work_bytes(void);",
+        comment("A digest of this interface and of the graph."),
+        f"extern const char {name}_id[];", *([more] if more else []), "",
+        "#ifdef __cplusplus", "}", "#endif", "#endif", "",
+    ]  # fmt: skip
+    return "\n".join(lines)
+
+
+def _described(a: Array) -> str:
+    how = "in" if not a.written else "in and out" if a.is_input else "out"
+    return f"{a.name} ({how}): {a.dtype.name}{shape_text(a)}"
+
+
+def _work(f: Exported) -> str:
+    if not f.work_bytes:
+        return "work: not read or written; may be a null pointer"
+    return f"work: {f.work_bytes} bytes, aligned to {WORK_ALIGNMENT}; 64 is fastest"
+
+
+def _results(f: Exported) -> list[str]:
+    """What the function returns."""
+    if not f.sizes and not f.plan.conditions:
+        return ["Returns 0."]
+    made = ["Returns 0; or, before anything is written, the number of what is wrong:"]
+    made += [f"{i}: {s.name} is out of its bounds" for i, s in enumerate(f.sizes, 1)]
+    for i, c in enumerate(f.plan.conditions, 1 + len(f.sizes)):
+        made.append(f"{i}: it must hold that {c.sides[0]} is {_relation(c.relation)} {c.sides[1]}")
+    return made
+
+
+def _relation(relation: str) -> str:
+    return "equal to" if relation == "equal" else relation

@@ -1,0 +1,93 @@
+"""What an exported function promises, as data: the manifest beside its files.
+
+The contract is all that a caller relies on. Its digest is in the code, as `NAME_id`: a manifest
+that was changed, or is of other code, is noticed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from uopc.backends.memory_plan import ALIGNMENT
+from uopc.backends.plan import Dim
+from uopc.exporting.exported import Exported
+
+FORMAT = 1  # of the manifest
+ABI = 1  # of the calling convention
+WORK_ALIGNMENT = 8  # the least; vectors are fastest at ALIGNMENT
+_NOT_PROMISED = ("kind", "files", "kernels", "uopc", "id")
+
+
+def contract(f: Exported) -> dict[str, Any]:
+    """The contract of a function, in types of JSON."""
+    machine = f.machine
+    return {
+        "format": FORMAT,
+        "abi": ABI,
+        "name": f.name,
+        "graph": f.graph,
+        "target": {
+            "name": machine.name, "triple": machine.triple, "cpu": machine.target.cpu,
+            "features": machine.target.features, "vector_bits": machine.target.vector_bits,
+        },
+        "work": {"bytes": f.work_bytes, "alignment": WORK_ALIGNMENT, "fastest": ALIGNMENT},
+        "arrays": [
+            {
+                "name": a.given, "c_name": a.name, "dtype": a.dtype.name,
+                "shape": [_dim(d) for d in a.shape], "input": a.is_input, "written": a.written,
+            }
+            for a in f.arrays
+        ],
+        "results": list(f.results),
+        "structure": f.plan.structure,
+        "keys": [str(key) for key in f.plan.keys],
+        "dimensions": [
+            {"name": s.given, "c_name": s.name, "low": s.low, "high": s.high} for s in f.sizes
+        ],
+        "conditions": [f"{c.sides[0]} {c.relation} {c.sides[1]}" for c in f.plan.conditions],
+    }  # fmt: skip
+
+
+def _dim(d: Dim) -> Any:
+    """A size: a number, or its text and its instructions."""
+    if isinstance(d, int):
+        return d
+    return {"text": str(d), "code": [[op, known, list(src)] for op, known, src in d.instructions]}
+
+
+def digest(promised: Mapping[str, Any]) -> str:
+    """The digest of a contract, or of a manifest with more in it."""
+    kept = {k: v for k, v in promised.items() if k not in _NOT_PROMISED}
+    text = json.dumps(kept, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:40]
+
+
+def contract_id(f: Exported) -> str:
+    """The digest that the code carries."""
+    return digest(contract(f))
+
+
+def manifest(f: Exported, kind: str, files: Mapping[str, bytes]) -> str:
+    """The text of the manifest. It holds no path and no time."""
+    promised = contract(f)
+    whole = {
+        **promised,
+        "id": digest(promised),
+        "kind": kind,
+        "uopc": sys.modules["uopc"].__version__,
+        "kernels": {k.name: list(k.lines) for k in f.kernels.values()},
+        "files": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
+    }
+    return json.dumps(whole, indent=1) + "\n"
+
+
+def parsed(text: str) -> dict[str, Any]:
+    """The content of a manifest. ValueError for a text that is no JSON object."""
+    found = json.loads(text)
+    if not isinstance(found, dict):
+        raise ValueError("no JSON object")
+    return found

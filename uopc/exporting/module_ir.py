@@ -1,0 +1,183 @@
+"""A function to export as one LLVM module: its kernels, and the entry that calls them in order.
+
+    int jac(const double *z, double *jac, int64_t n, void *work)
+
+The entry checks the sizes before anything is written, then calls the kernels, which no other file
+sees. A kernel takes its arguments in registers; one that is split into parts, or that has two
+versions, takes them as words in memory, as in a program of this process.
+"""
+
+from __future__ import annotations
+
+import re
+
+from uopc.backends.llvm import emitter, nontemporal, split_function
+from uopc.backends.llvm.emitter import stack_alignment
+from uopc.backends.llvm.outline import CallingEmitter
+from uopc.backends.memory_plan import ALIGNMENT
+from uopc.backends.plan import Launch, Pointer, Scalar, Word
+from uopc.exporting import manifest
+from uopc.exporting.exported import Exported, Kernel
+from uopc.exporting.sizes import Evaluator, expression
+from uopc.ir.core import dtypes
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp, intern
+
+# Of a kernel, or of a part of one. No frame is unwound, and other files do not see it.
+_DEFINITION = re.compile(r"(?m)^define (?:internal )?(.*\)) \{$")
+_RELATIONS = {"equal": Ops.CMPEQ, "at most": Ops.CMPLE, "below": Ops.CMPLT}
+
+
+class _Typed(CallingEmitter):
+    """A kernel whose words are parameters."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        super().__init__(kernel.name, kernel.linear)
+        self.types: dict[int, str] = {}  # by word
+
+    def word(self, t: str, i: int) -> str:
+        self.types[i] = t
+        return f"%w{i}"
+
+    def head(self) -> str:
+        parameters = [f"{self.types[i]} %w{i}" for i in sorted(self.types)]
+        aligned = stack_alignment(self.kernel.src)
+        return f"define void @{self.name}({', '.join([*parameters, 'i64 %chunk'])}){aligned}"
+
+
+class _Rendered:
+    """The text of a kernel, and the types of the words that its function takes; None: in memory."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        linear = kernel.linear
+        self.name = kernel.name
+        self.types: dict[int, str] | None = None
+        split = len(linear.src) > split_function.MOST_STATEMENTS
+        if split or nontemporal.streamed(linear):
+            self.text, self.declared = split_function.render(kernel.name, linear)
+        else:
+            typed = _Typed(kernel)
+            self.text, self.declared = typed.run(), list(typed.declared)
+            self.types = typed.types
+
+
+class _Entry:
+    """Builds the text of the entry, line by line."""
+
+    def __init__(self, f: Exported, kernels: dict[str, _Rendered]) -> None:
+        self.f, self.kernels = f, kernels
+        self.lines: list[str] = []
+        self.count = 0
+        self.most_words = 0
+        names = {s.name: f"%{s.name}" for s in f.sizes}
+        self.sizes = Evaluator(f, self.value, names)
+
+    def value(self, text: str) -> str:
+        self.count += 1
+        self.lines.append(f"  %.v{self.count} = {text}")
+        return f"%.v{self.count}"
+
+    def text(self) -> str:
+        f = self.f
+        for number, (low, high, name) in enumerate([(s.low, s.high, s.name) for s in f.sizes], 1):
+            below = self.value(f"icmp slt i64 %{name}, {low}")
+            above = self.value(f"icmp sgt i64 %{name}, {high}")
+            self._refuse(self.value(f"or i1 {below}, {above}"), number)
+        for number, holds in enumerate(conditions(f), 1 + len(f.sizes)):
+            self._refuse(self.value(f"xor i1 {self.sizes.of(holds)}, true"), number)
+        for launch in f.plan.launches:
+            self._launch(launch)
+        if self.most_words:
+            self.lines.insert(0, f"  %.words = alloca [{self.most_words} x i64], align 8")
+        parameters = [f"ptr %{a.name}" for a in f.arrays] + [f"i64 %{s.name}" for s in f.sizes]
+        head = f"define i32 @{f.name}({', '.join([*parameters, 'ptr %work'])}) nounwind"
+        return "\n".join([f"{head} {{", "entry:", *self.lines, "  ret i32 0", "}"])
+
+    def _refuse(self, wrong: str, number: int) -> None:
+        """Return a number where a condition holds."""
+        self.lines += [
+            f"  br i1 {wrong}, label %.refuse{number}, label %.good{number}",
+            f".refuse{number}:", f"  ret i32 {number}", f".good{number}:",
+        ]  # fmt: skip
+
+    def _launch(self, launch: Launch) -> None:
+        kernel = self.kernels[launch.kernel]
+        words = [self._word(w) for w in launch.words]
+        if kernel.types is None:
+            given = self._in_memory(words)
+        else:
+            typed = [(kernel.types[i], self._narrow(kernel.types[i], *words[i]))
+                     for i in sorted(kernel.types)]  # fmt: skip
+            given = ", ".join([f"{t} {v}" for t, v in typed])
+        given = f"{given}, " if given else ""
+        if launch.chunks == 1:
+            self.lines.append(f"  call void @{kernel.name}({given}i64 0)")
+            return
+        self.count += 1
+        n, end = self.count, self.sizes.size(launch.chunks)
+        self.lines += [
+            f"  br label %.before{n}", f".before{n}:", f"  br label %.head{n}", f".head{n}:",
+            f"  %.chunk{n} = phi i64 [ 0, %.before{n} ], [ %.next{n}, %.body{n} ]",
+            f"  %.more{n} = icmp slt i64 %.chunk{n}, {end}",
+            f"  br i1 %.more{n}, label %.body{n}, label %.done{n}", f".body{n}:",
+            f"  call void @{kernel.name}({given}i64 %.chunk{n})",
+            f"  %.next{n} = add i64 %.chunk{n}, 1", f"  br label %.head{n}", f".done{n}:",
+        ]  # fmt: skip
+
+    def _in_memory(self, words: list[tuple[str, str]]) -> str:
+        self.most_words = max(self.most_words, len(words), 1)
+        for i, (t, value) in enumerate(words):
+            place = self.value(f"getelementptr i64, ptr %.words, i64 {i}")
+            self.lines.append(f"  store {t} {value}, ptr {place}, align 8")
+        return "ptr %.words"
+
+    def _word(self, word: Word) -> tuple[str, str]:
+        """The type and the operand of a word."""
+        if isinstance(word, Scalar):
+            return "i64", self.sizes.size(word.value)
+        base = f"%{self._base(word)}" if word.base <= len(self.f.arrays) else f"@{self._base(word)}"
+        if word.offset == 0:
+            return "ptr", base
+        offset = self.sizes.size(word.offset)
+        return "ptr", self.value(f"getelementptr i8, ptr {base}, i64 {offset}")
+
+    def _base(self, word: Pointer) -> str:
+        count = len(self.f.arrays)
+        if word.base < count:
+            return self.f.arrays[word.base].name
+        return "work" if word.base == count else self.f.constant(word.base - count - 1)
+
+    def _narrow(self, wanted: str, t: str, value: str) -> str:
+        """A word as a kernel takes it: a number is in the low bits of its word."""
+        if wanted == t:
+            return value
+        bits = {"half": 16, "float": 32, "double": 64}.get(wanted)
+        if bits is None:
+            return self.value(f"trunc i64 {value} to {wanted}")
+        whole = value if bits == 64 else self.value(f"trunc i64 {value} to i{bits}")
+        return self.value(f"bitcast i{bits} {whole} to {wanted}")
+
+
+def conditions(f: Exported) -> list[UOp]:
+    """The conditions on sizes that must hold, beside their bounds."""
+    made = []
+    for c in f.plan.conditions:
+        sides = expression(c.left, f), expression(c.right, f)
+        made.append(intern(_RELATIONS[c.relation], dtypes.bool_, sides))
+    return made
+
+
+def module(f: Exported) -> str:
+    """The text of the module. Constant arrays are declared: their content is no text."""
+    kernels = {name: _Rendered(k) for name, k in f.kernels.items()}
+    text = emitter.module([(k.text, k.declared) for k in kernels.values()])
+    text = _DEFINITION.sub(r"define internal \1 nounwind {", text)
+    own = manifest.contract_id(f)
+    data = [f'@{f.name}_id = constant [{len(own) + 1} x i8] c"{own}\\00", align 1']
+    data += [
+        f"@{f.constant(i)} = external hidden constant [{max(1, a.nbytes)} x i8], align {ALIGNMENT}"
+        for i, a in enumerate(f.constants)
+    ]
+    work = f"define i64 @{f.name}_work_bytes() nounwind {{\n  ret i64 {f.work_bytes}\n}}"
+    head = f'source_filename = "{f.name}"'
+    return "\n\n".join([head, "\n".join(data), text, work, _Entry(f, kernels).text()]) + "\n"

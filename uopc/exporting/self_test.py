@@ -1,0 +1,151 @@
+"""A test in C that goes with an exported function: arrays, and the bits that must come out.
+
+It calls the function twice, with different rubbish in its memory: results must have the bits that
+uopc computed, inputs must not change, and nothing around the arrays may be written. A size that is
+out of its bounds must be refused before anything is written. `main` returns 0 if all is well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from uopc.errors import UserError
+from uopc.exporting.exported import Array, Exported, bits
+from uopc.exporting.header import c_type, comment
+from uopc.ir.core.dtypes import DType
+
+_GUARD = 64  # bytes before and after each array
+_MOST_BYTES = 8 << 20  # of all arrays as text
+_IN_A_ROW = 16
+
+_CHECKS = """\
+#define GUARD 64
+
+/* The elements that have other bits than they must have; a NaN is as good as any other. */
+static size_t wrong(const unsigned char *got, const unsigned char *want, size_t count, size_t size,
+                    uint64_t magnitude, uint64_t infinite)
+{
+    size_t found = 0;
+    for (size_t i = 0; i < count; ++i) {
+        uint64_t a = 0;
+        uint64_t b = 0;
+        memcpy(&a, got + GUARD + i * size, size);
+        memcpy(&b, want + i * size, size);
+        const int both = (a & magnitude) > infinite && (b & magnitude) > infinite;
+        found += (a != b && !both) ? 1u : 0u;
+    }
+    return found;
+}
+
+/* The bytes around an array that do not have the value that they had. */
+static size_t outside(const unsigned char *array, size_t bytes, unsigned char rubbish)
+{
+    size_t found = 0;
+    for (size_t i = 0; i < GUARD; ++i) {
+        found += (array[i] != rubbish) ? 1u : 0u;
+        found += (array[GUARD + bytes + i] != rubbish) ? 1u : 0u;
+    }
+    return found;
+}
+
+static void fill(unsigned char *array, const unsigned char *content, size_t bytes,
+                 unsigned char rubbish)
+{
+    memset(array, rubbish, bytes + 2 * (size_t)GUARD);
+    if (content != NULL) {
+        memcpy(array + GUARD, content, bytes);
+    }
+}
+"""
+
+
+def self_test(
+    f: Exported, given: Sequence[npt.NDArray[Any]], wanted: Sequence[npt.NDArray[Any]],
+    values: Mapping[str, int],
+) -> str:  # fmt: skip
+    """The text. given, wanted: the content of each array before and after a call."""
+    if sum([a.nbytes for a in (*given, *wanted)]) > _MOST_BYTES:
+        raise UserError(f"export: examples of over {_MOST_BYTES >> 20} MiB: choose smaller sizes")
+    rows = list(zip(f.arrays, given, wanted))
+    tables = [_table(f"in_{a.name}", before) for a, before, _ in rows if a.is_input]
+    tables += [_table(f"want_{a.name}", after) for a, _, after in rows if a.written]
+    memory = [f"static _Alignas(64) unsigned char mem_{a.name}[{before.nbytes + 2 * _GUARD}];"
+              for a, before, _ in rows]  # fmt: skip
+    memory.append(f"static _Alignas(64) unsigned char mem_work[{f.work_bytes + 2 * _GUARD}];")
+    parts = [
+        comment(f"The self-test of {f.name}, made by uopc: compile it with the function."),
+        f'#include "{f.name}.h"', "#include <stdio.h>\n#include <string.h>", _CHECKS,
+        "\n\n".join(tables), "\n".join(memory), _run(f, rows, values), _main(f, values),
+    ]  # fmt: skip
+    return "\n\n".join([p.strip("\n") for p in parts]) + "\n"
+
+
+def _table(name: str, array: npt.NDArray[Any]) -> str:
+    content = bits(array)
+    lines = [
+        ", ".join(map(str, content[i : i + _IN_A_ROW])) for i in range(0, len(content), _IN_A_ROW)
+    ]
+    body = ",\n    ".join(lines or ["0"])
+    size = max(1, len(content))
+    return f"static _Alignas(64) const unsigned char {name}[{size}] = {{\n    {body}\n}};"
+
+
+def _call(f: Exported, sizes: Sequence[int]) -> str:
+    arrays = [
+        f"({'' if a.written else 'const '}{c_type(a.dtype)} *)(void *)(mem_{a.name} + GUARD)"
+        for a in f.arrays
+    ]
+    numbers = [f"INT64_C({n})" for n in sizes]
+    return f"{f.name}({', '.join([*arrays, *numbers, 'mem_work + GUARD'])})"
+
+
+def _fills(f: Exported, rows: Sequence[tuple[Array, Any, Any]]) -> list[str]:
+    made = []
+    for a, before, _ in rows:
+        content = f"in_{a.name}" if a.is_input else "NULL"
+        made.append(f"    fill(mem_{a.name}, {content}, {before.nbytes}u, rubbish);")
+    return [*made, f"    fill(mem_work, NULL, {f.work_bytes}u, rubbish);"]
+
+
+def _run(f: Exported, rows: Sequence[tuple[Array, Any, Any]], values: Mapping[str, int]) -> str:
+    lines = ["static size_t run(unsigned char rubbish)", "{", "    size_t found = 0;"]
+    lines += _fills(f, rows)
+    call = _call(f, [values[s.given] for s in f.sizes])
+    lines += [f"    if ({call} != 0) {{", "        return 1;", "    }"]
+    for a, before, after in rows:
+        want = f"want_{a.name}" if a.written else f"in_{a.name}"
+        numbers = f"{after.size}u, {a.dtype.itemsize}u, {_not_a_number(a.dtype)}"
+        lines.append(f"    found += wrong(mem_{a.name}, {want}, {numbers});")
+        lines.append(f"    found += outside(mem_{a.name}, {before.nbytes}u, rubbish);")
+    lines.append(f"    found += outside(mem_work, {f.work_bytes}u, rubbish);")
+    return "\n".join([*lines, "    return found;", "}"])
+
+
+def _not_a_number(t: DType) -> str:
+    """The bits without the sign, and those of infinity: greater ones are no number."""
+    if not t.is_float or t.bits < 16:
+        return "0u, 0u"
+    infinity = int(np.asarray(np.inf, t.numpy).view(f"u{t.itemsize}"))
+    return f"UINT64_C({(1 << t.bits - 1) - 1}), UINT64_C({infinity})"
+
+
+def _main(f: Exported, values: Mapping[str, int]) -> str:
+    """`main`, with a call for each bound of a size."""
+    lines = ["int main(void)", "{", "    const size_t found = run(0x5Au) + run(0xA5u);",
+             "    int refused = 1;"]  # fmt: skip
+    for number, s in enumerate(f.sizes, 1):
+        for value in (s.low - 1, s.high + 1):
+            if abs(value) < 1 << 62:
+                sizes = [value if o is s else values[o.given] for o in f.sizes]
+                lines.append(f"    refused = refused && {_call(f, sizes)} == {number};")
+    lines += [
+        f"    refused = refused && {f.name}_work_bytes() == {f.work_bytes}u;",
+        f'    printf("{f.name}: %lu wrong bytes or elements, sizes %s\\n", (unsigned long)found,',
+        '           refused ? "checked" : "not checked");',
+        "    return found == 0 && refused ? 0 : 1;", "}",
+    ]  # fmt: skip
+    return "\n".join(lines)
