@@ -58,6 +58,8 @@ class Target:
     last_cache_bytes: int = 32 << 20  # the last level, all cores'
     stream_bytes: int = 16  # alignment of stores past the caches: that of NumPy's arrays
     gpu: Gpu | None = None
+    fuses_sums: bool = True  # products enter sums of users where MULACC is an instruction
+    has_functions: bool = False  # EXP, SIN, …: of a library
     # Rules that a backend ships, as `compile(rules=...)` takes them.
     rules: Any = field(default=None, compare=False, repr=False)
 
@@ -70,6 +72,14 @@ class Target:
     def has_fma(self) -> bool:
         """MULACC of floats is an instruction."""
         return not self._lacks("fma")
+
+    def fuses(self, t: DType) -> bool:
+        """Pass fuse-products makes MULACCs of a type."""
+        if not self.fuses_sums:
+            return False
+        if t is dtypes.float16:
+            return self.gpu is not None or self.has("avx512fp16")
+        return t in (dtypes.float32, dtypes.float64) and self.has_fma
 
     @property
     def has_rounding(self) -> bool:

@@ -16,7 +16,7 @@ from uopc.passes.contract import Pass
 from uopc.passes.decompose import decompose
 from uopc.passes.devectorize import devectorize
 from uopc.passes.expand import expand
-from uopc.passes.linearize import linearize
+from uopc.passes.linearize import fuse_products, linearize
 from uopc.passes.optimize import optimize
 from uopc.passes.place_stages import place_stages
 from uopc.passes.place_threads import place_threads
@@ -45,6 +45,7 @@ PIPELINE: tuple[tuple[int, Pass], ...] = (
     (100, decompose.PASS),
     (110, apply_rules.PASS),
     (120, linearize.PASS),
+    (125, fuse_products.PASS),
 )
 
 ORDER: tuple[tuple[str, str, str], ...] = (
@@ -72,6 +73,7 @@ ORDER: tuple[tuple[str, str, str], ...] = (
     ("devectorize", "decompose", "index arithmetic folds best before divisions are taken apart"),
     ("decompose", "apply-rules", "the user's rules see the kernel as it will be"),
     ("apply-rules", "linearize", "order is chosen for the final operations"),
+    ("linearize", "fuse-products", "sums that collect a reduce appear with its registers"),
 )
 
 

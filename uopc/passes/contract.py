@@ -62,7 +62,9 @@ class RuleContext:
 
 @dataclass(frozen=True)
 class Pass:
-    """`scope`: one run over the whole program's graph, or one run for each distinct kernel."""
+    """`scope`: one run over the whole program's graph, or one run for each distinct kernel.
+
+    `reassociates`: sums in another order, or rounded less often, may change the last bits."""
 
     name: str
     accepts: Level

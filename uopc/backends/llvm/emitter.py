@@ -8,6 +8,7 @@ no LLVM pass is needed. `statements.py` has the code of each op.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -51,6 +52,12 @@ class Emitter:
         self.local: dict[str, str] = {}  # instruction -> its value, in this block
         self.scratch: dict[UOp, int] = {}
         self.scratch_base = ""
+        self.opaque: dict[int, str] = {}  # by lanes: masks of which LLVM knows nothing
+
+    @functools.cached_property
+    def selects(self) -> bool:
+        """True if the kernel chooses between vectors by masks."""
+        return any([u.op is Ops.WHERE and u.src[0].dtype.lanes > 1 for u in self.kernel.src])
 
     # -------------------------------------------------------- text
     def fresh(self) -> str:

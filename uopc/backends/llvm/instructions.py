@@ -145,9 +145,10 @@ def lane(e: Emitter, t: DType, vector: str, at: int) -> str:
 
 
 ALU: dict[Op, Alu] = {
-    Ops.ADD: _binary("add", floating="fadd contract", boolean="or"),
-    Ops.SUB: _binary("sub", floating="fsub contract", boolean="xor"),
-    Ops.MUL: _binary("mul", floating="fmul contract", boolean="and"),
+    # Nothing here lets LLVM fuse a product into a sum: pass fuse-products has decided that.
+    Ops.ADD: _binary("add", floating="fadd", boolean="or"),
+    Ops.SUB: _binary("sub", floating="fsub", boolean="xor"),
+    Ops.MUL: _binary("mul", floating="fmul", boolean="and"),
     Ops.FDIV: _binary("fdiv"),
     Ops.AND: _binary("and"),
     Ops.OR: _binary("or"),

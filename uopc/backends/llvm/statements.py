@@ -109,11 +109,33 @@ def _load(e: Emitter, u: UOp) -> str | None:
         got = read(e, u, f"ptr {e.value(f'select i1 {gate}, {address}, ptr {first}')}")
         return from_memory(e, u, e.value(f"select i1 {gate}, {t} {got}, {t} zeroinitializer"))
     mask = f"<{lanes} x i1>"
+    if e.selects:
+        gate = e.once(f"and {mask} {gate}, {_all(e, lanes)}")
     name = f"llvm.masked.load.{_memory_suffix(u.dtype)}.p0"
     e.declared[f"declare {t} @{name}(ptr, {mask}, {t})"] = None
     place = f"ptr align {u.dtype.itemsize} {address.removeprefix('ptr ')}"
     got = e.value(f"call {t} @{name}({place}, {mask} {gate}, {t} zeroinitializer)")
     return from_memory(e, u, got)
+
+
+def _all(e: Emitter, lanes: int) -> str:
+    """A mask of all lanes, which LLVM takes for any mask.
+
+    LLVM 22 on AVX-512 puts a masked load into an instruction that has the same mask. Where that
+    one overwrites an operand that is still needed, it takes the load out again, without its mask,
+    and the kernel reads outside of its storage.
+    """
+    if lanes not in e.opaque:
+        word, bit, first, mask = (e.fresh() for _ in range(4))
+        t = f"<{lanes} x i1>"
+        e.entry += [
+            f'  {word} = call i64 asm "", "=r,0"(i64 -1)',
+            f"  {bit} = trunc i64 {word} to i1",
+            f"  {first} = insertelement {t} poison, i1 {bit}, i64 0",
+            f"  {mask} = shufflevector {t} {first}, {t} poison, <{lanes} x i32> zeroinitializer",
+        ]
+        e.opaque[lanes] = mask
+    return e.opaque[lanes]
 
 
 def _memory_suffix(t: DType) -> str:

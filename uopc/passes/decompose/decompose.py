@@ -55,6 +55,7 @@ class Native(NamedTuple):
 
     floats: frozenset[DType]  # narrow floats with conversions from and to float32
     has_scale: bool
+    has_functions: bool
 
     def computes(self, t: DType) -> bool:
         """True if the machine has arithmetic for a type, and not conversions alone."""
@@ -197,6 +198,8 @@ def _decomposed(u: UOp, src: Source, native: Native) -> UOp | None:
     if op in _SCALED and native.has_scale and u.dtype.bits * u.dtype.lanes in _SCALE_BITS:
         return applied(DECOMPOSITIONS[op], src, scales=True)
     if op in DECOMPOSITIONS:
+        if native.has_functions and t.bits >= 32:
+            return None
         return applied(DECOMPOSITIONS[op], src)
     if op in (Ops.SHL, Ops.SHR):
         return _shift(u, src)
@@ -237,7 +240,7 @@ def _renewed(u: UOp, src: Source) -> UOp:
 def decompose(kernel: UOp, context: Context) -> UOp:
     """The kernel in operations that the target has."""
     target = context.target
-    native = Native(target.native_floats, target.has_scale)
+    native = Native(target.native_floats, target.has_scale, target.has_functions)
     only = {u for u in walk.order(kernel) if _may_change(u)}
     made = rebuild.rewritten(kernel, functools.partial(_change, native), renew=_renewed, only=only)
     if not target.has_fma:

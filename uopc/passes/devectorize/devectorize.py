@@ -225,8 +225,8 @@ class _Memory:
                 stack += missing
                 continue
             src = tuple([s if s.dtype.lanes == 1 else self.lanes[(s, i)] for s in v.src])
-            narrow = intern(v.op, v.dtype.scalar, v.src, v.arg) if v.op is Ops.CAST else v
-            redone = rebuild.remake(narrow, src)
+            is_cast = v.op is Ops.CAST
+            redone = fold.convert(src[0], v.dtype.scalar) if is_cast else rebuild.remake(v, src)
             if not _is_simple(v, redone, src):
                 self.whole.add(v)
                 redone = _take_lane(v, i)

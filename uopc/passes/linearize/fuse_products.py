@@ -1,0 +1,152 @@
+"""Decide which products are fused into which sums: a*b + c becomes a MULACC, which rounds once.
+
+Before (linear)                    After (linear)
+  linear name=E opts=() {            linear name=E opts=() {
+    %1 = param "" slot=0 : f32[2]      %1 = param "" slot=0 : f32[2]
+    %2 = const 0 : index               %2 = const 0 : index
+    %3 = index %1, 0 : f32             %3 = index %1, 0 : f32
+    %4 = load %3 : f32                 %4 = load %3 : f32
+    %5 = const 1 : index               %5 = const 1 : index
+    %6 = index %1, 1 : f32             %6 = index %1, 1 : f32
+    %7 = load %6 : f32                 %7 = load %6 : f32
+    %8 = mul %4, %7 : f32              %8 = mulacc %4, %7, %4 : f32
+    %9 = add %8, %4 : f32              store %3, %8
+    store %3, %9                     }
+  }
+
+Machine code and the interpreter then give the same bits, and so does code in any language whose
+compiler fuses nothing. A product is fused if the sum is its only use, and stands in the same turn
+of the same loop or branch; of two, the first one is. A product that two values read is rounded:
+both read one number. A machine without the instruction rounds each product.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from uopc.ir.core.dtypes import DType
+from uopc.ir.core.levels import LINEAR
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp, intern
+from uopc.passes.contract import Context, Pass
+from uopc.target import Target
+
+_PRODUCTS = (Ops.MUL, Ops.NEG)
+_OPENS, _CLOSES = (Ops.RANGE, Ops.IF), (Ops.END, Ops.ENDIF)
+
+
+class _Fusion:
+    """The statements of a kernel, one by one, with products in the sums that take them."""
+
+    def __init__(self, statements: Sequence[UOp], target: Target) -> None:
+        self.uses = Counter([s for u in statements for s in u.src if s.op in _PRODUCTS])
+        self.block = _blocks(statements)
+        self.sums: dict[UOp, int] = {}  # the operand of a sum that is a product
+        self.gone: set[UOp] = set()
+        fuses: dict[DType, bool] = {}
+        for u in statements:
+            if u.op is Ops.ADD or u.op is Ops.SUB:
+                if u.dtype not in fuses:
+                    fuses[u.dtype] = target.fuses(u.dtype.scalar)
+                if fuses[u.dtype]:
+                    self._choose(u)
+        self.made: dict[UOp, UOp] = {}
+        self.out: list[UOp] = []
+        self.open: list[int] = [0]
+        self.emitted: dict[UOp, int] = {}  # the block of each statement
+
+    def _choose(self, u: UOp) -> None:
+        """Fuse the first operand of a sum that may be."""
+        for i, s in enumerate(u.src):
+            product = s.src[0] if s.op is Ops.NEG else s
+            if product.op is not Ops.MUL:
+                continue
+            if self._is_inner(s, u) and self._is_inner(product, u):
+                self.sums[u] = i
+                self.gone |= {s, product}
+                return
+
+    def _is_inner(self, s: UOp, u: UOp) -> bool:
+        """True if nothing but `u` reads a value, right where it is computed."""
+        return (
+            self.uses[s] == 1 and s.dtype is u.dtype and self.block.get(s, -1) == self.block[u]
+        )
+
+    def run(self, statements: Sequence[UOp]) -> list[UOp]:
+        """The statements with their products fused."""
+        for u in statements:
+            if u.op in _CLOSES:
+                self.open.pop()
+            if u in self.sums:
+                self._emit(u, self._fused(u))
+            elif u not in self.gone:
+                src = self._new(u.src)
+                self._emit(u, u if src == u.src else intern(u.op, u.dtype, src, u.arg, u.tag))
+            if u.op in _OPENS:
+                self.open.append(len(self.out))
+        return self.out
+
+    def _new(self, src: Sequence[UOp]) -> tuple[UOp, ...]:
+        return tuple([self.made.get(s, s) for s in src])
+
+    def _fused(self, u: UOp) -> UOp:
+        """A sum with its product as a MULACC."""
+        at = self.sums[u]
+        product, other = u.src[at], self._new([u.src[1 - at]])[0]
+        negative = product.op is Ops.NEG
+        a, b = self._new(product.src[0].src if negative else product.src)
+        if u.op is Ops.SUB and at == 0:
+            other = self._negative(other)
+        if negative is not (u.op is Ops.SUB and at == 1):
+            a = self._negative(a)
+        return intern(Ops.MULACC, u.dtype, (a, b, other), None, u.tag)
+
+    def _negative(self, a: UOp) -> UOp:
+        """-a, as a statement of its own where it is none yet."""
+        if a.op is Ops.NEG:
+            return a.src[0]
+        if a.op is Ops.CONST:
+            value = tuple([-v for v in a.arg]) if type(a.arg) is tuple else -a.arg
+            made = intern(Ops.CONST, a.dtype, (), value)
+        else:
+            made = intern(Ops.NEG, a.dtype, (a,))
+        return self._append(made)
+
+    def _emit(self, u: UOp, made: UOp) -> None:
+        made = self._append(made)
+        if made is not u:
+            made.origin = u.origin
+            self.made[u] = made
+
+    def _append(self, made: UOp) -> UOp:
+        """Add a statement, or find the same one where its value is still known."""
+        again = made
+        while again in self.emitted:
+            known = again.op.is_alu and self.emitted[again] in self.open
+            if known or again.op is Ops.CONST:
+                return again
+            again = intern(made.op, made.dtype, made.src, made.arg, len(self.out))
+        self.out.append(again)
+        self.emitted[again] = self.open[-1]
+        return again
+
+
+def _blocks(statements: Sequence[UOp]) -> dict[UOp, int]:
+    """The straight piece of code that each statement is in."""
+    block, number = {}, 0
+    for u in statements:
+        number += u.op in _OPENS or u.op in _CLOSES
+        block[u] = number
+    return block
+
+
+def fuse_products(kernel: UOp, context: Context) -> UOp:
+    """The pass, on a LINEAR."""
+    fusion = _Fusion(kernel.src, context.target)
+    if not fusion.sums:
+        return kernel
+    return intern(kernel.op, kernel.dtype, tuple(fusion.run(kernel.src)), kernel.arg)
+
+
+PASS = Pass("fuse-products", LINEAR, LINEAR, fuse_products, "kernel", reassociates=True)
