@@ -17,6 +17,7 @@ import pytest
 import uopc
 from uopc.ir.core import dtypes, semantics
 from uopc.ir.core.ops import Op, Ops
+from uopc.ir.interpret import interpreter
 
 INTS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 FLOATS = ("float16", "float32", "float64")
@@ -236,3 +237,47 @@ def test_constants_fold_to_what_numpy_computes(op: Op) -> None:
 def test_plus_is_the_value_itself():
     x = uopc.param("x", (3,))
     assert +x is x
+
+
+# ---------------------------------------------------------------- floats of 8 bits
+FP8 = [dtypes.fp8e4m3, dtypes.fp8e5m2, dtypes.fp8e4m3fnuz, dtypes.fp8e5m2fnuz]
+
+
+def around(t, source):
+    """Every number of a dtype, what lies between two of them, and what is beyond."""
+    known = np.arange(256, dtype="u1").view(t.numpy).astype("f4")
+    known = np.unique(known[np.isfinite(known)])
+    middle = ((known[1:].astype("f8") + known[:-1]) / 2).astype("f4")
+    most = known[-1]
+    beyond = [most * v for v in (1 + 2**-9, 1.03, 1.04, 15 / 14, 1.08, 8 / 7, 1.2, 1e4)]
+    edges = [np.nextafter(middle, np.float32(v)) for v in (np.inf, -np.inf)]
+    x = np.concatenate([known, middle, *edges, beyond, [np.inf, np.nan]]).astype(source)
+    return np.concatenate([x, -x])
+
+
+@pytest.mark.parametrize("source", ["float16", "float32", "float64", "int32"])
+@pytest.mark.parametrize("t", FP8, ids=lambda t: t.name)
+def test_casts_that_do_not_saturate(t, source):
+    """As ml_dtypes converts; with saturation, what is finite stays finite."""
+    with np.errstate(all="ignore"):
+        x = around(t, source)
+        wanted = x.astype("f4").astype(t.numpy).astype("f4")
+    u = uopc.param("x", x.shape, dtypes.from_numpy(x.dtype))
+    for got in (uopc.compile(u.cast(t, saturate=False))(x),
+                interpreter.evaluate(u.cast(t, saturate=False), {"x": x})):  # fmt: skip
+        assert got.dtype == t.numpy
+        np.testing.assert_array_equal(got.astype("f4"), wanted)
+    held = uopc.compile(u.cast(t))(x).astype("f4")
+    assert np.isfinite(held[~np.isnan(x.astype("f4"))]).all()
+
+
+def test_casts_between_floats_of_8_bits():
+    x = np.arange(256, dtype="u1").view(dtypes.fp8e5m2.numpy)
+    u = uopc.param("x", x.shape, dtypes.fp8e5m2)
+    got = uopc.compile(u.cast(dtypes.fp8e4m3, saturate=False))(x)
+    np.testing.assert_array_equal(got.astype("f4"), x.astype(dtypes.fp8e4m3.numpy).astype("f4"))
+    assert u.cast(dtypes.fp8e5m2, saturate=False) is u
+    with pytest.raises(uopc.UserError, match="saturate=False is for floats of 8 bits, got int8"):
+        u.cast(dtypes.int8, saturate=False)
+    with pytest.raises(uopc.UserError, match="cast: saturate must be True or False"):
+        u.cast(dtypes.fp8e4m3, saturate=0)

@@ -156,3 +156,17 @@ def test_each_inlined_call_has_its_own_storage_for_calls_in_the_body():
     number = uopc.full((4, 4), 2.0)
     first = call(outer, z, y, number)
     check([call(outer, x, first, number), first])
+
+
+@pytest.mark.parametrize("precompile", [False, True])
+def test_derivatives_of_a_body_with_storage_of_its_own(precompile: bool) -> None:
+    """The body and those of its derivatives sort in the same storage, each in its own copy."""
+    x, y = np.random.default_rng(0).normal(size=(2, 100))
+    ranked = uopc.function(lambda x, y: x.sort() * y, precompile=precompile)
+    given = [uopc.param(name, (100,), uopc.dtypes.float64) for name in "xy"]
+    loss = (ranked(*given) ** 2).sum()
+    dx, dy = uopc.compile(list(uopc.grad(loss, given)))(x, y)
+    wanted = np.empty(100)
+    wanted[np.argsort(x)] = 2 * np.sort(x) * y**2
+    np.testing.assert_allclose(dx, wanted)
+    np.testing.assert_allclose(dy, 2 * np.sort(x) ** 2 * y)

@@ -40,6 +40,36 @@ def test_a_layer_is_one_function_however_often_it_is_called(precompile: bool) ->
 
 
 @pytest.mark.parametrize("precompile", [True, False])
+def test_a_loop_in_a_function(precompile: bool) -> None:
+    """With its derivatives, and as a batch: the params of the loop's body are not the function's.
+    """
+    layer = uopc.function(
+        lambda c, xs: uopc.scan(lambda c, v: ((c * 0.5 + v).sin(), c), c, xs)[0],
+        precompile=precompile,
+    )
+    rng = np.random.default_rng(3)
+    a, b = rng.normal(size=3), rng.normal(size=(4, 3))
+
+    def wanted(c: Any, xs: Any) -> Any:
+        for v in xs:
+            c = np.sin(c * 0.5 + v)
+        return c
+
+    n = uopc.variable("n", 0, 9)
+    for steps in (4, n):
+        c, xs = uopc.param("c", (3,), dtypes.float64), uopc.param("xs", (steps, 3), dtypes.float64)
+        twice = layer(layer(c, xs), xs)
+        np.testing.assert_allclose(uopc.compile(twice)(a, b), wanted(wanted(a, b), b))
+        slope = uopc.compile(uopc.grad(twice.sum(), xs))(a, b)
+        up, down = (wanted(wanted(a, b + h), b + h).sum() for h in (1e-6, -1e-6))
+        np.testing.assert_allclose(slope.sum(), (up - down) / 2e-6, rtol=1e-7)
+    c, xs = uopc.param("c", (2, 3), dtypes.float64), uopc.param("xs", (2, 4, 3), dtypes.float64)
+    batch = uopc.vmap(layer)(c, xs)
+    got = uopc.compile(batch)(np.stack([a, -a]), np.stack([b, b]))
+    np.testing.assert_allclose(got, [wanted(a, b), wanted(-a, b)])
+
+
+@pytest.mark.parametrize("precompile", [True, False])
 def test_a_body_takes_values_of_the_function_around_it(precompile: bool) -> None:
     @uopc.function(precompile=precompile)
     def outer(a: UOp, b: UOp) -> tuple[UOp, UOp]:
@@ -158,7 +188,7 @@ def test_what_changes_nothing() -> None:
         (lambda x: uopc.function(3), "expected a Python function, got 3"),
         (lambda x: uopc.function(lambda a: a, name=3), "name must be a string, got 3"),
         (lambda x: uopc.function(lambda a: a, precompile=3), "precompile must be True or False"),
-        (lambda x: x.call(x), "call: expected a FUNCTION, got Ops.PARAM"),
+        (lambda x: x.call(x), "call: expected a FUNCTION or a kernel, got Ops.PARAM"),
         (lambda x: _body(x).call(), "argument 0 is missing: 0 are given"),
         (lambda x: _body(x).call(x[:2]), r"argument 0 must be float32\(4\), got float32\(2\)"),
         (lambda x: _body(x).call(x.cast(dtypes.int8)), "argument 0 must be float32"),

@@ -23,6 +23,7 @@ X, W = uopc.param("x", (6, 8)), uopc.param("w", (8, 5))
 N = uopc.variable("n", 1, 9)
 ROWS = uopc.param("rows", (N, 4))
 KEYS = uopc.param("i", (7,), dtypes.int32)
+LONG = uopc.param("long", (N, 70))
 IMAGE, FILTER = uopc.param("image", (1, 2, 6, 6)), uopc.param("filter", (3, 2, 3, 3))
 
 
@@ -35,6 +36,23 @@ def row_of_products() -> UOp:
     w = uopc.constant(np.array([[0.3, -1.2, 0.7]]))
     v = uopc.constant(np.array([[1.0, 0.5, -0.2], [0.1, -0.9, 0.6]]))
     return uopc.vjp(uopc.vjp(y, x, w), x, v)
+
+
+def part_of_a_row() -> UOp:
+    """A product of which some iterations need a part alone: the guard of a read that they do not
+    make once became the number 0."""
+    x = uopc.param("a", (), dtypes.float64)
+    powers = (x * x + 0.5).expand((3,)) ** uopc.constant(np.array([1.3, 0.4, 2.0]))
+    part = powers[:2].reshape(1, 2)
+    y = (part * part + 1.1).sqrt().reciprocal()
+    back = uopc.vjp(y, x, uopc.constant(np.array([[-0.7, -0.4]])))
+    return uopc.jvp(back, x, uopc.constant(-0.5, dtypes.float64))
+
+
+def sorted_step(carried: UOp, row: UOp) -> tuple[UOp, UOp]:
+    """Each step sorts in a kernel of its own."""
+    new = (carried * 0.5 + row).sort()
+    return new, new.sum() + row
 
 
 GRAPHS: dict[str, Callable[[], list[UOp]]] = {
@@ -53,6 +71,8 @@ GRAPHS: dict[str, Callable[[], list[UOp]]] = {
     "integers": lambda: [KEYS // 3, KEYS % 3, KEYS << 2, KEYS.eq(2)],
     "narrow": lambda: [(X.cast(dtypes.bfloat16) * 2).sum(axis=1)],
     "tables of guards": lambda: [row_of_products()],
+    "guards in part": lambda: [part_of_a_row()],
+    "loop of launches": lambda: list(uopc.scan(sorted_step, uopc.param("c", (70,)), LONG)),
     "assigned": lambda: [uopc.param("cache", (4, 8))[1:3].assign(X[0:2]) + 1],
 }
 
@@ -102,6 +122,14 @@ def stages(lowered: Lowered, inputs: Arrays) -> list[tuple[str, list[Any]]]:
 def with_kernels(program: UOp, kernels: dict[UOp, UOp]) -> UOp:
     calls = [intern(Ops.CALL, c.dtype, (kernels[c.src[0]], *c.src[1:])) for c in program.src]
     return intern(Ops.LINEAR, program.dtype, tuple(calls))
+
+
+@pytest.mark.parametrize("optimize", [True, False], ids=["optimized", "plain"])
+@pytest.mark.parametrize("name", GRAPHS)
+def test_no_node_is_refused_as_it_is_made(name: str, optimize: bool) -> None:
+    """Also those that stand in a pass for a moment."""
+    with uopc.options(spec=2):
+        assert uopc.compile(GRAPHS[name](), optimize=optimize).kernels
 
 
 @pytest.mark.parametrize("optimize", [True, False], ids=["optimized", "plain"])

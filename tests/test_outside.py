@@ -126,3 +126,40 @@ sink %7 name=far
     passes_in_a_child(
         lambda: uopc.compile(graph, optimize=optimize)(guarded(out), guarded(given))
     )
+
+
+@pytest.mark.machine("this")  # one with AVX-512 shows it
+@pytest.mark.parametrize("dtype", [dtypes.float64, dtypes.float32], ids=str)
+def test_masked_reads_of_sums_of_products(dtype):
+    """Means of windows, transposed: the mask of a read is that of its sum, and LLVM on AVX-512 made
+    a read without a mask of both."""
+
+    def all_sizes():
+        for size in range(2, 9):
+            back = uopc.param("back", (1, 1, size, size), dtype)
+            image = uopc.param("image", (1, 1, size + 1, size + 1), dtype)
+            f = uopc.compile(uopc.vjp(image.avg_pool(2, stride=1), image, back), inputs=[back])
+            given = np.arange(size * size, dtype=dtype.numpy).reshape(size, size)
+            wanted = sum([np.pad(given, ((i, 1 - i), (j, 1 - j))) for i in (0, 1) for j in (0, 1)])
+            for at_end in (True, False):
+                got = f(guarded(given[None, None], at_end))
+                np.testing.assert_array_equal(got[0, 0], wanted / 4)
+
+    passes_in_a_child(all_sizes)
+
+
+@pytest.mark.machine("this")
+def test_masks_of_many_lanes():
+    """As many as a register has bytes."""
+    size = uopc.variable("size", 2, 70)
+    bytes_ = uopc.param("bytes", (size,), dtypes.uint8)
+    padded = (bytes_ * 3 + 1).pad(((size, 0),), value=1)
+
+    def all_sizes():
+        f = uopc.compile(padded)
+        for n in (2, 63, 64, 65, 70):
+            array = np.arange(n, dtype=np.uint8)
+            wanted = np.pad(array * np.uint8(3) + np.uint8(1), (n, 0), constant_values=1)
+            np.testing.assert_array_equal(f(guarded(array)), wanted)
+
+    passes_in_a_child(all_sizes)

@@ -1,4 +1,4 @@
-"""Structures of Jacobians against CasADi's: 40 functions, never an entry fewer."""
+"""Structures of Jacobians against CasADi's and asdex': 40 functions, never an entry fewer."""
 
 from __future__ import annotations
 
@@ -41,6 +41,16 @@ class CasADi:
         self.sin, self.cos, self.exp = ca.sin, ca.cos, ca.exp
         self.sqrt, self.tanh = ca.sqrt, ca.tanh
         self.fmax, self.choose, self.vertcat = ca.fmax, ca.if_else, ca.vertcat
+
+
+class Jax:
+    """The functions of JAX."""
+
+    def __init__(self, jnp: Any) -> None:
+        self.sin, self.cos, self.exp = jnp.sin, jnp.cos, jnp.exp
+        self.sqrt, self.tanh = jnp.sqrt, jnp.tanh
+        self.fmax, self.choose = jnp.maximum, jnp.where
+        self.vertcat = lambda *rows: jnp.stack(rows)
 
 
 def products(matrix: Any, x: Any) -> list[Any]:
@@ -152,3 +162,18 @@ def test_against_casadi(name: str) -> None:
     column = np.repeat(np.arange(N), np.diff(column_ends))
     theirs = set(zip(row, column.tolist()))
     assert len(ours(f) - theirs) - len(theirs - ours(f)) == more
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_against_asdex(name: str) -> None:
+    """The same entries."""
+    asdex = pytest.importorskip("asdex")
+    jnp = pytest.importorskip("jax.numpy")
+    f, _ = FUNCTIONS[name]
+    lib = Jax(jnp)
+    traced = lambda x: jnp.stack(f(lib, [x[i] for i in range(N)]))  # noqa: E731
+    found = asdex.jacobian_sparsity(traced, jnp.ones(N))
+    theirs = set(zip(np.asarray(found.rows).tolist(), np.asarray(found.cols).tolist()))
+    # x[0] - x[0] is nothing, as we build it.
+    assert theirs - ours(f) == ({(0, 0)} if name == "nothing left" else set())
+    assert ours(f) <= theirs

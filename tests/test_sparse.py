@@ -453,3 +453,17 @@ def test_star_colours(case: Any) -> None:
             for x in near[w] - {v}:
                 for y in near[x] - {v, w}:
                     assert len({colours[i] for i in (v, w, x, y)}) > 2
+
+
+def test_a_sum_that_several_entries_have() -> None:
+    """Each row has the same derivative, a sum over as many elements as there are rows."""
+    x = uopc.param("x", (), F8)
+    rows = x.expand((3,)).cummax(0)
+    away = rows - rows.mean(axis=0, keepdims=True)
+    y = (away * away).mean().expand((3,))
+    for mode in ("auto", "direct"):
+        made = uopc.jacobian(y, x, format="csc", mode=mode)
+        got = made.todense(uopc.compile(made)(np.array(0.3)))
+        np.testing.assert_allclose(
+            got.ravel(), uopc.compile(uopc.jacfwd(y, x))(np.array(0.3)), atol=1e-14
+        )

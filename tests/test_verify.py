@@ -11,7 +11,14 @@ import pytest
 from uopc.errors import InvalidIR
 from uopc.ir.builder import kernel, movement, operands
 from uopc.ir.core import dtype_rules, dtypes, shapes
-from uopc.ir.core.args import BufferArg, FunctionArg, ParamArg, RangeArg, ReduceArg
+from uopc.ir.core.args import (
+    BufferArg,
+    FunctionArg,
+    ParamArg,
+    RangeArg,
+    ReduceArg,
+    VariableArg,
+)  # fmt: skip
 from uopc.ir.core.levels import INDEXED, INVARIANTS, KERNEL, LINEAR, PROGRAM, TENSOR, VECTOR, Level
 from uopc.ir.core.ops import ArgKind, DTypeRule, Op, Ops, ShapeRule
 from uopc.ir.core.uop import UOp, intern
@@ -236,7 +243,28 @@ BAD: list[tuple[str, Level, Callable[[], UOp]]] = [
     ("storage-spaces", KERNEL, lambda: stored_to(Ops.PARAM, ParamArg("", (8,), 0, "", "local"))),
     ("storage-spaces", KERNEL, lambda: stored_to(Ops.BUFFER, BufferArg(0, (None,), "", "local"))),
     ("threads-meet", LINEAR, lambda: barrier_in_a_loop("lidx0")),
+    ("result-dtype", KERNEL, lambda: stored_to_vector_of_a_variable()),
+    ("outer-loops", PROGRAM, lambda: repeated_calls((0,), (1,), (0,))),
+    ("outer-loops", PROGRAM, lambda: repeated_calls((0, 1), (1, 0))),
+    ("outer-loops", PROGRAM, lambda: repeated_calls((0, 0))),
+    ("outer-loops", PROGRAM, lambda: repeated_calls((0,), kind="loop")),
 ]
+
+
+def stored_to_vector_of_a_variable() -> UOp:
+    several = intern(Ops.VARIABLE, dtypes.index.vec(4), (), VariableArg("n", 0, 4))
+    return sink(store(at(param(0), several), number(1.0)))
+
+
+def repeated_calls(*loops: tuple[int, ...], kind: str = "outer") -> UOp:
+    """A program of calls, each in the loops of these axes."""
+    (call,) = program().src
+    calls = [(*call.src, *[raw_range(3, axis, kind) for axis in axes]) for axes in loops]
+    return intern(Ops.LINEAR, VOID, tuple([intern(Ops.CALL, VOID, src) for src in calls]))
+
+
+def test_calls_in_loops_pass() -> None:
+    verify(repeated_calls((), (0,), (0, 1), (0, 1), (0,), (0, 2), (), (3,), ()), PROGRAM)
 
 
 def stored_to(op: Op, arg: object) -> UOp:

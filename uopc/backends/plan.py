@@ -6,7 +6,7 @@ Storage has *base* numbers: first the arguments, then the fresh results in order
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
@@ -146,6 +146,53 @@ class GpuLaunch(Launch):
     dynamic_shared: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """The launches from number `first` to before `end` run `times` times, one row after another."""
+
+    first: int
+    end: int
+    times: Dim
+
+
+def value_of(dim: Dim, values: Mapping[str, int]) -> int:
+    """A dimension's value."""
+    return dim if isinstance(dim, int) else dim.evaluate(values)
+
+
+# Numbers of launches, and rows of them with their Repeat, in order.
+Row: TypeAlias = list["int | tuple[Repeat, Row]"]
+
+
+def nested(count: int, repeats: Sequence[Repeat]) -> Row:
+    """So many launches, those that are repeated in rows of their own. The outer one of two repeats
+    stands before the inner one."""
+    left = list(reversed(repeats))
+
+    def row(first: int, end: int) -> Row:
+        found: Row = []
+        while first < end:
+            if left and left[-1].first == first:
+                repeat = left.pop()
+                found.append((repeat, row(first, repeat.end)))
+                first = repeat.end
+            else:
+                found.append(first)
+                first += 1
+        return found
+
+    return row(0, count)
+
+
+def _runs(row: Row, values: Mapping[str, int]) -> Iterator[int]:
+    for part in row:
+        if isinstance(part, int):
+            yield part
+        else:
+            for _ in range(value_of(part[0].times, values)):
+                yield from _runs(part[1], values)
+
+
 Structure: TypeAlias = Literal["single", "tuple", "list", "dict"]
 
 
@@ -170,6 +217,11 @@ class Plan:
     threads: int = 1
     name: str = "program"
     conditions: tuple[Condition, ...] = ()
+    repeats: tuple[Repeat, ...] = ()  # outer ones first
+
+    def runs(self, values: Mapping[str, int]) -> Iterator[int]:
+        """The numbers of the launches in the order in which a call runs them."""
+        return _runs(nested(len(self.launches), self.repeats), values)
 
     @property
     def fresh(self) -> tuple[Result, ...]:

@@ -14,7 +14,7 @@ from uopc.ir.core.args import ReduceArg
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.tensor import indexing
-from uopc.tensor.radix_sort import place_dtype
+from uopc.tensor.sorts.radix_sort import place_dtype
 
 
 class Accumulate(Rule):

@@ -89,7 +89,9 @@ def _parts(u: UOp) -> tuple[UOp, tuple[UOp, ...]]:
 
 
 def params_of(body: UOp) -> dict[int, UOp]:
-    found = [u for u in calls.graph_order(body.src) if u.op is Ops.PARAM and u.arg.slot >= 0]
+    """The PARAMs of a FUNCTION by slot."""
+    nodes = calls.graph_order(body.src, calls.outside_bodies)
+    found = [u for u in nodes if u.op is Ops.PARAM and u.arg.slot >= 0]
     return {u.arg.slot: u for u in found}
 
 

@@ -106,8 +106,9 @@ def pulled(
         value = total(terms.pop(u, ()))
         whole = u.src[0] if u.op is Ops.GETTUPLE else first.get(u)
         if whole is not None:
-            if value is not None:
-                parts.setdefault(whole, {})[_number(u)] = value
+            if value is not None:  # a loop that is there twice has each result twice
+                known = parts.setdefault(whole, {})
+                known[_number(u)] = total([known.get(_number(u)), value])
             if whole is not u:
                 continue
         wanted = [s in active for s in u.src]

@@ -26,7 +26,8 @@ Before (program)                              After (program)
     call %11, %14, %13  // ""
   }
 
-Two kernels are joined if each has one closed store, in loops of the same lengths, both read one
+Two kernels in the same outer loops are joined if each has one closed store, in loops of the same
+lengths, both read one
 array at the same index in each iteration, and they read more of it than the nearest cache holds.
 Loops of reduces stay separate here; `simplify-ranges` joins them. The second kernel moves up to the
 first, so no kernel between them may read or write what it writes, or write what it reads.
@@ -41,7 +42,13 @@ from uopc.ir.core import bounds, dtypes, ranges, walk
 from uopc.ir.core.args import KernelArg, ParamArg
 from uopc.ir.core.levels import PROGRAM
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.storage import read_slots, storage_root, written_slots
+from uopc.ir.core.storage import (
+    arguments,
+    outer_ranges,
+    read_slots,
+    storage_root,
+    written_slots,
+)  # fmt: skip
 from uopc.ir.core.uop import UOp, intern
 from uopc.passes.analysis.argument_limits import Limit
 from uopc.passes.contract import Context, Pass
@@ -72,7 +79,7 @@ class _Joiner:
 
     def add(self, call: UOp) -> None:
         """Add a call: joined to an earlier one if possible."""
-        kernel, args = call.src[0], call.src[1:]
+        kernel, args = call.src[0], arguments(call)
         if kernel not in self.facts:
             written = set(written_slots(kernel))
             only_written = written.difference(read_slots(kernel))
@@ -107,14 +114,15 @@ class _Joiner:
         for at in found:
             earlier = self.calls[at].src[0]
             few = len(earlier.src) < MOST_STORES and size + len(walk.order(earlier)) <= MOST_NODES
-            if ready < at and few and self.limit.buffers >= _buffers(self.calls[at], call):
+            together = ready < at and outer_ranges(self.calls[at]) == outer_ranges(call)
+            if together and few and self.limit.buffers >= _buffers(self.calls[at], call):
                 return at
         return None
 
 
 def _buffers(*calls: UOp) -> int:
     """The number of buffers of a kernel for several calls."""
-    return len({a for call in calls for a in call.src[1:] if a.op is not Ops.VARIABLE})
+    return len({a for call in calls for a in arguments(call) if a.op is not Ops.VARIABLE})
 
 
 def _walks(kernel: UOp, least: int) -> list[Walk]:
@@ -144,7 +152,7 @@ def _walks(kernel: UOp, least: int) -> list[Walk]:
 def _joined(one: UOp, two: UOp) -> UOp:
     """One call for two: both stores, and the second's storage after the first's."""
     kernel, other = one.src[0], two.src[0]
-    args = [a for a in one.src[1:] if a.op is not Ops.VARIABLE]
+    args = [a for a in arguments(one) if a.op is not Ops.VARIABLE]
     mapping: dict[UOp, UOp] = {}
     for u in walk.order(other):
         if u.op is Ops.PARAM:
@@ -160,7 +168,8 @@ def _joined(one: UOp, two: UOp) -> UOp:
     moved = rebuild.rebuild(other.src[0], mapping)
     both = intern(Ops.SINK, dtypes.void, (*kernel.src, moved), KernelArg())
     both.origin = kernel.origin
-    return intern(Ops.CALL, dtypes.void, (both, *args, *walk.variables(both)))
+    loops = outer_ranges(one)
+    return intern(Ops.CALL, dtypes.void, (both, *args, *walk.variables(both), *loops))
 
 
 def _ranges(kernel: UOp) -> list[UOp]:

@@ -146,9 +146,10 @@ class Lowering:
         now = {k: became[n] for k, n in now.items()}
         words = {n: storage.word_places(n) for n in final}
         calls = [
-            (now[k], _arguments(c, words[now[k]])) if (k := c.src[0]) in now else (k, c.src[1:])
+            (now[k], _arguments(c, words[now[k]])) if (k := c.src[0]) in now
+            else (k, storage.arguments(c))
             for c in program.src
-        ]
+        ]  # fmt: skip
         origins: dict[UOp, list[UOp]] = {n: [] for n in final}
         for k, n in now.items():
             origins[n] += [u for u in walk.toposort(k) if u.origin is not None]

@@ -42,6 +42,7 @@ from uopc.ir.core import dtypes, walk
 from uopc.ir.core.args import KernelArg, NumberArg
 from uopc.ir.core.levels import PROGRAM
 from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.storage import arguments
 from uopc.ir.core.uop import UOp, intern
 from uopc.passes.contract import Context, Pass
 
@@ -150,7 +151,7 @@ def share_kernels(program: UOp, context: Context) -> UOp:
     kernels that the user wrote, which have a name."""
     calls: dict[UOp, int] = {}
     for call in program.src:
-        kernel, args = call.src[0], call.src[1:]
+        kernel, args = call.src[0], arguments(call)
         unnamed = type(kernel.arg) is KernelArg and not kernel.arg.name
         has_room = len(args) + MOST_NUMBERS <= context.target.most_arguments
         if kernel.op is Ops.SINK and unnamed and has_room:

@@ -19,7 +19,8 @@ Before (indexed)                           After (program)
 Each closed store is a kernel. Its storage becomes PARAMs by slot, the written one first; each index
 becomes one flat index. A constant offset that all indices of one storage share moves into the call
 as a SLICE, so kernels that differ only in that offset are one node. A kernel runs after those that
-write its inputs, and before those that overwrite its inputs; a circular wait is an error.
+write its inputs, and before those that overwrite its inputs; a circular wait is an error. A call of
+a program becomes the calls in it; the last operands of each are the loops around it.
 """
 
 from __future__ import annotations
@@ -36,12 +37,14 @@ from uopc.ir.builder.index_maps import Index
 from uopc.ir.core import bounds, dtypes, shapes, walk
 from uopc.ir.core.arena import memo
 from uopc.ir.core.args import KernelArg, ParamArg
+from uopc.ir.core.calls import graph_order
 from uopc.ir.core.levels import INDEXED, PROGRAM
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.storage import before_effects, read_slots, written_slots
+from uopc.ir.core.storage import before_effects, is_program, read_slots, written_slots
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
+from uopc.passes.analysis.programs import calls_with, loops_of
 from uopc.passes.analysis.stable_order import stable_order
 from uopc.passes.analysis.versions import NEW, Footprint, LaunchGraph, Span, Version, Versions
 from uopc.passes.analysis.views import stores_in
@@ -289,13 +292,17 @@ def split_kernels(graph: UOp, context: Context) -> UOp:
     """The program: a LINEAR of CALLs of kernels, in launch order."""
     calls = []
     variables: dict[UOp, list[UOp]] = {}
-    launches, kernels = _KernelCalls(graph), _Kernels()
+    launches, kernels, loops = _KernelCalls(graph), _Kernels(), 0
     for launch in launch_order(launches):
         effect = launch.effect
         if effect.op is Ops.CALL:
             kernel = effect.src[0]
             args = [a for a in effect.src[1:] if a.op is not Ops.VARIABLE]
             args = [before_effects(a, launches.known) for a in args]
+            if is_program(kernel):
+                calls += _called_program(kernel, args, loops)
+                loops += len(loops_of(kernel))
+                continue
         else:
             kernel, args = kernels.of(launch)
         if kernel not in variables:
@@ -303,6 +310,12 @@ def split_kernels(graph: UOp, context: Context) -> UOp:
             variables[kernel] = walk.variables(kernel)
         calls.append(intern(Ops.CALL, dtypes.void, (kernel, *args, *variables[kernel])))
     return intern(Ops.LINEAR, dtypes.void, tuple(calls), None)
+
+
+def _called_program(program: UOp, args: list[UOp], loops: int) -> list[UOp]:
+    """The calls of a program that is called with this storage, after so many other loops."""
+    params = [u for u in graph_order(program.src) if u.op is Ops.PARAM]
+    return calls_with(program, {p: args[p.arg.slot] for p in params}, loops)
 
 
 PASS = Pass("split-kernels", INDEXED, PROGRAM, split_kernels, "graph")

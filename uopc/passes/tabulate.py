@@ -160,6 +160,8 @@ class _Nest:
         return self._operand(self.value, done)
 
     def _remade(self, u: UOp, here: Array, done: dict[UOp, UOp]) -> UOp:
+        if u.op is Ops.INVALID:  # a part of a guard, which stays
+            return u
         if not here.any():
             return leaves.const(u.dtype, 0)
         if u.op is Ops.INDEX and not self.deep.isdisjoint(u.src[1:]):

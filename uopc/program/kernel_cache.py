@@ -15,7 +15,7 @@ from uopc.cache.disk import DiskCache
 from uopc.cache.memory import MemoryCache
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.serialize import fingerprint
-from uopc.ir.core.storage import storage_root
+from uopc.ir.core.storage import arguments, storage_root
 from uopc.ir.core.uop import UOp
 from uopc.program import key, record
 from uopc.program.artifact import Artifact
@@ -92,7 +92,7 @@ def _launch_facts(program: UOp) -> dict[UOp, set[object]]:
     and the first argument with the same storage."""
     found: dict[UOp, set[object]] = {}
     for call in program.src:
-        kernel, *args = call.src
+        kernel, args = call.src[0], arguments(call)
         roots = [storage_root(a) for a in args]
         begins = tuple([a.arg[0] * a.dtype.itemsize % 16 if a.op is Ops.SLICE else 0 for a in args])
         found.setdefault(kernel, set()).add((begins, tuple([roots.index(r) for r in roots])))

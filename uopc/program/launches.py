@@ -372,7 +372,7 @@ def _preparation(
 
     def prepare() -> Any:
         written = {a.name for a in plan.arguments if a.writable}
-        by_hand.check_addresses(alone.name, split, call.src[1:], written)
+        by_hand.check_addresses(alone.name, split, storage.arguments(call), written)
         return runner(alone)
 
     return prepare

@@ -10,7 +10,7 @@ from uopc.ir.core.uop import UOp
 from uopc.program.artifact import Artifact
 from uopc.program.compiled_kernel import Code, CompiledKernel, symbol_of
 from uopc.program.kernel_cache import KernelCache
-from uopc.program.planner import Planner
+from uopc.program.planner import Planner, repeats
 from uopc.program.request import Request, lower
 
 if TYPE_CHECKING:  # a program from a cache needs no pass
@@ -35,7 +35,10 @@ def make_artifact(
     used = {k.key: k for k, _ in calls}
     names = dict(zip(used, numbered([k.name for k in used.values()])))
     for_gpu = known.machine.gpu is not None
-    planner = Planner(request, lowered.outputs, calls, names, lowered.conditions, for_gpu)
+    planner = Planner(
+        request, lowered.outputs, calls, names, lowered.conditions, for_gpu,
+        repeats(lowered.program),
+    )  # fmt: skip
     made = known.kind.of(planner, printed, {names[own]: k for own, k in used.items()})
     made.seconds = seconds
     return made, lowered

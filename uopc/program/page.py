@@ -36,7 +36,7 @@ def facts(lowered: Lowered) -> Facts:
     tiles = {k: scratch.offsets(k)[1] * chunks(k) for k in lowered.kernels}
     fresh = {storage_root(v) for v in lowered.outputs if v.src}
     calls = [(tiles[kernel], args) for kernel, args in lowered.calls]
-    blocks, found.arena_bytes = planner.arena(calls, fresh)
+    blocks, found.arena_bytes = planner.arena(calls, fresh, planner.repeats(lowered.program))
     found.blocks = [(b.storage, b.alive, b.offset) for b in blocks]
     return found
 

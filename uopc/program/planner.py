@@ -19,6 +19,7 @@ from uopc.backends.plan import (
     Launch,
     Plan,
     Pointer,
+    Repeat,
     Result,
     Scalar,
     Shape,
@@ -27,7 +28,7 @@ from uopc.backends.plan import (
 )  # fmt: skip
 from uopc.ir.core import bounds, shapes, walk
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.storage import storage_root, written_slots
+from uopc.ir.core.storage import outer_ranges, storage_root, written_slots
 from uopc.ir.core.uop import UOp
 from uopc.ir.index.size_conditions import SizeCondition, relying, text
 from uopc.program.compiled_kernel import CompiledKernel
@@ -52,11 +53,22 @@ class Block(NamedTuple):
     offset: int
 
 
+def repeats(program: UOp) -> tuple[Repeat, ...]:
+    """The rows of calls that the loops around them repeat, outer ones first."""
+    spans: dict[UOp, list[int]] = {}
+    for i, call in enumerate(program.src):
+        for loop in outer_ranges(call):
+            spans.setdefault(loop, [i, i])[1] = i
+    return tuple([Repeat(a, b + 1, dim(loop.src[0])) for loop, (a, b) in spans.items()])
+
+
 def arena(
-    calls: Iterable[tuple[int, Iterable[UOp]]], elsewhere: Container[UOp]
-) -> tuple[list[Block], int]:
+    calls: Iterable[tuple[int, Iterable[UOp]]], elsewhere: Container[UOp],
+    repeated: Iterable[Repeat] = (),
+) -> tuple[list[Block], int]:  # fmt: skip
     """The blocks of the arena, and its size. `calls`: in order, the bytes of the tiles of each, and
-    its storage; `elsewhere` is the storage that has memory of its own."""
+    its storage; `elsewhere` is the storage that has memory of its own. What a repeated row shares
+    with calls outside of it stays while the row runs."""
     spans: dict[UOp, list[int]] = {}
     tiles: list[memory_plan.Lifetime] = []
     for i, (nbytes, args) in enumerate(calls):
@@ -66,6 +78,11 @@ def arena(
             root = storage_root(a)
             if root.op is Ops.BUFFER and root not in elsewhere:
                 spans.setdefault(root, [i, i])[1] = i
+    for row in sorted(repeated, key=lambda r: r.end - r.first):  # inner ones first
+        for span in spans.values():
+            begins, ends = span[0] < row.first, span[1] >= row.end
+            if (begins or ends) and span[0] < row.end and span[1] >= row.first:
+                span[:] = min(span[0], row.first), max(span[1], row.end - 1)
     alive = [memory_plan.Lifetime(_nbytes(u), a, b) for u, (a, b) in spans.items()] + tiles
     offsets, total = memory_plan.plan(alive)
     storage = [*spans, *[None] * len(tiles)]
@@ -76,17 +93,19 @@ class Planner:
     """Numbers the storage of a program and lists its launches.
 
     outputs: storage after its effects. calls: each kernel with the storage, numbers and variables
-    that it takes. names: of the kernels in this program. conditions: on sizes. After `plan`,
-    `constants` holds the DATA that launches read, in the order of their bases.
+    that it takes. names: of the kernels in this program. conditions: on sizes. repeated: the
+    rows of calls that are repeated. After `plan`, `constants` holds the DATA that launches read, in
+    the order of their bases.
     """
 
     def __init__(
         self, request: Request, outputs: Sequence[UOp],
         calls: Sequence[tuple[CompiledKernel, tuple[UOp, ...]]], names: Mapping[str, str],
         conditions: Sequence[SizeCondition] = (), for_gpu: bool = False,
+        repeated: tuple[Repeat, ...] = (),
     ) -> None:  # fmt: skip
         self.request, self.calls, self.names, self.for_gpu = request, calls, names, for_gpu
-        self.stored, self.conditions = outputs, conditions
+        self.stored, self.conditions, self.repeats = outputs, conditions, repeated
         self.params = {p: i for i, p in enumerate(request.params)}
         self.fresh: dict[UOp, int] = {}
         self.results: list[Result] = []
@@ -113,7 +132,9 @@ class Planner:
 
     def _plan_arena(self) -> int:
         """Give intermediates their offsets in the arena. Returns its size."""
-        blocks, total = arena([(k.scratch * k.chunks, args) for k, args in self.calls], self.fresh)
+        blocks, total = arena(
+            [(k.scratch * k.chunks, args) for k, args in self.calls], self.fresh, self.repeats
+        )
         self.offsets = {b.storage: b.offset for b in blocks if b.storage is not None}
         self.scratch = {b.alive.first: b.offset for b in blocks if b.storage is None}
         return total
@@ -168,6 +189,7 @@ class Planner:
             threads=request.threads,
             name=request.name or "program",
             conditions=self._conditions(),
+            repeats=self.repeats,
         )
 
     def _conditions(self) -> tuple[Condition, ...]:

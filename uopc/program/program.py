@@ -6,6 +6,7 @@ import html
 import inspect
 import keyword
 import os
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -91,6 +92,23 @@ _EITHER = partial(inspect.Parameter, kind=inspect.Parameter.POSITIONAL_OR_KEYWOR
 _NAME = partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
 
 
+def _is_parameter(name: str) -> bool:
+    return name.isidentifier() and not keyword.iskeyword(name)
+
+
+def _like(name: str, taken: set[str]) -> str:
+    """The name, or an identifier like it that is not taken, and is from now on."""
+    if name.isidentifier():
+        return name
+    stem = re.sub(r"\W", "_", name)
+    stem = stem if stem.isidentifier() else f"_{stem}"
+    made, k = stem, 1
+    while made in taken:
+        made, k = f"{stem}_{k}", k + 1
+    taken.add(made)
+    return made
+
+
 class Program(ProgramBase):
     """A compiled graph. Call it with arrays by position or name; `out=` gives the results' memory.
 
@@ -152,7 +170,7 @@ class Program(ProgramBase):
         """The arrays by position or name; by name alone the variables and `out`, if it has results.
 
         A variable that a shape gives, or that the graph bound, need not be passed. Arrays up to the
-        last one whose name is a word of Python's grammar come by position.
+        last one whose name cannot be a parameter's come by position.
         """
         plan = self._runner.plan
         shaped = [d for a in plan.arguments for d in a.shape if not isinstance(d, int)]
@@ -160,15 +178,17 @@ class Program(ProgramBase):
             v.name: v.default for v in plan.variables if v.default is not None
         }
         arrays, names = [a.name for a in plan.arguments], [v.name for v in plan.variables]
-        first = 1 + max([i for i, n in enumerate(arrays) if keyword.iskeyword(n)], default=-1)
-        made = [_POSITION(n) for n in arrays[:first]] + [_EITHER(n) for n in arrays[first:]]
+        first = 1 + max([i for i, n in enumerate(arrays) if not _is_parameter(n)], default=-1)
+        taken = set(arrays + names)
+        made = [_POSITION(_like(n, taken)) for n in arrays[:first]]
+        made += [_EITHER(n) for n in arrays[first:]]
         made += [
             _NAME(n, default=known.get(n, inspect.Parameter.empty))
-            for n in names if not keyword.iskeyword(n)
+            for n in names if _is_parameter(n)
         ]  # fmt: skip
         if self.outputs:
             made.append(_NAME("out", default=None))
-        if any(map(keyword.iskeyword, names)):
+        if not all(map(_is_parameter, names)):
             made.append(inspect.Parameter("variables", inspect.Parameter.VAR_KEYWORD))
         return inspect.Signature(made)
 

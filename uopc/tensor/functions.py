@@ -14,10 +14,13 @@ from typing import Any, overload
 
 from uopc.errors import UserError, UserTypeError
 from uopc.ir.builder import checks, leaves, operands, rebuild
-from uopc.ir.core import calls, dtypes, shapes
-from uopc.ir.core.args import FunctionArg, ParamArg
-from uopc.ir.core.ops import Ops
+from uopc.ir.builder.kernel import after
+from uopc.ir.core import calls, dtypes, shapes, storage, walk
+from uopc.ir.core.args import FunctionArg, KernelArg, ParamArg
+from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
+from uopc.ir.index import size_conditions
+from uopc.tensor import elementwise
 
 # While a body is traced, its PARAMs have slots that no other trace has.
 _traced_slots = itertools.count(1 << 32)
@@ -83,9 +86,11 @@ def function(
 
 
 def call(function: UOp, *args: Any) -> Values:
-    """The results of a FUNCTION, called with an argument for each of its slots.
+    """The results of a FUNCTION, called with an argument for each of its slots; or of a kernel
+    written by hand (a SINK): the arguments that it writes, as they are then.
 
-    UserError when arguments are missing, or have another dtype or shape than the params.
+    UserError when arguments are missing, or have another dtype or shape than the params (for a
+    kernel: fewer elements). What a kernel writes must be a `uopc.buffer` or a param.
 
     Examples:
         >>> x = uopc.constant([1, 2])
@@ -94,14 +99,47 @@ def call(function: UOp, *args: Any) -> Values:
         >>> uopc.compile(result)()
         array([4, 6])
     """
-    if function.op is not Ops.FUNCTION:
-        raise UserTypeError(f"call: expected a FUNCTION, got {function.op!r}")
     given = tuple([operands.as_uop(a) for a in args])
-    for p in calls.graph_order(function.src):
+    if function.op is Ops.SINK:
+        return _launched(function, given)
+    if function.op is not Ops.FUNCTION:
+        raise UserTypeError(f"call: expected a FUNCTION or a kernel, got {function.op!r}")
+    for p in calls.graph_order(function.src, calls.outside_bodies):
         if p.op is Ops.PARAM and p.arg.slot >= 0:
             _check_argument(function.arg.name, p, given)
     made = leaves.located(intern(Ops.CALL, dtypes.void, (function, *given)))
     return tuple([gettuple(made, i) for i in range(len(function.src))])
+
+
+def _stored(a: UOp) -> Op:
+    """The op of a value before the kernels and stores that write it."""
+    while a.op is Ops.AFTER:
+        a = a.src[0]
+    return a.op
+
+
+def _launched(kernel: UOp, given: Values) -> Values:
+    """What is in the arguments that a kernel writes."""
+    name = kernel.arg.name if isinstance(kernel.arg, KernelArg) else "kernel"
+    params = {u.arg.slot: u for u in walk.nodes(kernel) if u.op is Ops.PARAM}
+    roots = [storage.storage_root(u.src[0]) for u in walk.nodes(kernel) if u.op is Ops.STORE]
+    written = {r.arg.slot for r in roots if r.op is Ops.PARAM}
+    for slot, p in sorted(params.items()):
+        if slot >= len(given):
+            raise UserError(f"kernel {name!r}: argument {slot} is missing: {len(given)} are given")
+        if given[slot].dtype is not p.dtype:
+            wanted, got = p.dtype.name, _kind(given[slot])
+            raise UserError(f"kernel {name!r}: argument {slot} must be {wanted}, got {got}")
+        if slot in written and _stored(given[slot]) not in (Ops.BUFFER, Ops.PARAM):
+            got = given[slot].op.name
+            raise UserError(
+                f"kernel {name!r}: argument {slot} is written, and {got} is no storage: pass a"
+                " uopc.buffer or a param"
+            )
+    stored = tuple([a if _stored(a).is_storage else elementwise.contiguous(a) for a in given])
+    made = leaves.located(intern(Ops.CALL, dtypes.void, (kernel, *stored)))
+    size_conditions.unproved(made)  # UserError where an argument has too few elements
+    return tuple([after(stored[slot], made) for slot in sorted(written)])
 
 
 def _check_argument(name: str, param: UOp, given: Values) -> None:
@@ -164,7 +202,7 @@ def _closed(
     taken = dict(args)
     inside: set[UOp] = set()  # nodes that depend on the arguments
     outside: set[UOp] = set()  # nodes that another trace or a store has made
-    for u in calls.graph_order(results):
+    for u in calls.graph_order(results, calls.outside_bodies):
         sources = calls.operands(u)
         if u in args or not inside.isdisjoint(sources):
             inside.add(u)
@@ -173,7 +211,8 @@ def _closed(
                 outside.add(u)
         elif u.op in (Ops.AFTER, Ops.CALL) or not outside.isdisjoint(sources):
             outside.add(u)
-    for u in calls.graph_order(results, stop=lambda u: u in outside and u.dtype is not dtypes.void):
+    stop = lambda u: u in outside and u.dtype is not dtypes.void  # noqa: E731
+    for u in calls.graph_order(results, calls.outside_bodies, stop):
         if u in outside and u.dtype is not dtypes.void:
             taken[u] = u
     params = {u: param(i, a) for i, (u, a) in enumerate(taken.items())}

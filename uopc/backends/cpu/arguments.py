@@ -14,7 +14,16 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from uopc.backends.cpu.bounded_cache import BoundedMap
-from uopc.backends.plan import AnyArray, AnyDtype, Argument, Condition, Dim, Plan, Result, Shape
+from uopc.backends.plan import (
+    AnyArray,
+    AnyDtype,
+    Argument,
+    Condition,
+    Plan,
+    Result,
+    Shape,
+    value_of,
+)  # fmt: skip
 from uopc.errors import UserError, UserTypeError
 from uopc.ir.builder import checks
 from uopc.ir.index.size_conditions import holds, message
@@ -55,11 +64,6 @@ class Bound:
             else:  # a view of the caller's array
                 results.append(array(result.source).reshape(shape))
         return plan.contained(results)
-
-
-def value_of(dim: Dim, values: Mapping[str, int]) -> int:
-    """A dimension's value."""
-    return dim if isinstance(dim, int) else dim.evaluate(values)
 
 
 def shape_of(shape: Shape, values: Mapping[str, int]) -> tuple[int, ...]:

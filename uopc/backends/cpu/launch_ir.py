@@ -8,23 +8,52 @@ worker, which may have read old and new fields, cannot claim a chunk.
 """
 
 LAUNCH = """
-; table: launches, widest, pool, helpers; per launch: kernel, chunks, parallel, words, then per word
-; a base number and an offset. A plain number is an offset from the last base, which is zero.
+; table: bytes of all records, widest, counters, pool, helpers; per launch: kernel, chunks,
+; parallel, words, then per word a base number and an offset. A plain number is an offset from the
+; last base, which is zero.
+; A record that jumps: 0, times, counter, bytes. The counter says how often it was passed; after
+; so many times it jumps so many bytes from its end, and counts anew. One at the begin of a repeated
+; row leaves the row; one at its end, with 0 times, goes back to the one at the begin.
 define void @run(ptr %table, ptr %bases) {
 start:
-  %launches = field i64 %table 0
+  %bytes = field i64 %table 0
   %widest = field i64 %table 8
-  %pool = field ptr %table 16
-  %helpers = field i64 %table 24
+  %most = field i64 %table 16
+  %pool = field ptr %table 24
+  %helpers = field i64 %table 32
   %words = alloca i64, i64 %widest, align 64
-  %first = getelementptr i8, ptr %table, i64 32
-  br label %next
+  %counters = alloca i64, i64 %most, align 8
+  %first = getelementptr i8, ptr %table, i64 40
+  %last = getelementptr i8, ptr %first, i64 %bytes
+  br label %clear
+clear:
+  loop %c = 0 to %most from %start, %counter do %counter else %next
+counter:
+  put i64 0 %counters %c
+  br label %clear
 next:
-  %record = phi ptr [%first, %start], [%record_next, %spread], [%record_next, %serial]
-  loop %i = 0 to %launches from %start, %spread, %serial do %launch else %end
-launch:
+  %record = phi ptr [%first, %clear], [%record_next, %spread], [%record_next, %serial],
+    [%after_jump, %pass], [%target, %leave]
+  if ult ptr %record, %last then %look else %end
+look:
   %kernel = field ptr %record 0
   %chunks = field i64 %record 8
+  if eq ptr %kernel, null then %jump else %launch
+jump:
+  %number = field i64 %record 16
+  %distance = field i64 %record 24
+  %after_jump = getelementptr i8, ptr %record, i64 {jump_bytes}
+  %done = item i64 %counters %number
+  if slt i64 %done, %chunks then %pass else %leave
+pass:
+  %done_next = add i64 %done, 1
+  put i64 %done_next %counters %number
+  br label %next
+leave:
+  put i64 0 %counters %number
+  %target = getelementptr i8, ptr %after_jump, i64 %distance
+  br label %next
+launch:
   %parallel = field i64 %record 16
   %count = field i64 %record 24
   %pairs = getelementptr i8, ptr %record, i64 32

@@ -86,6 +86,8 @@ POOL_LINE = 64
 # `next chunk` of a closed job, above every chunk number: a late worker cannot claim.
 CLOSED = 0x7FFFFFFF
 
+JUMP_WORDS = 4  # of a record that jumps, in a table of launches
+
 # The instruction that tells the processor this is a waiting loop.
 _X86_PAUSE, _ARM_PAUSE = "call void @llvm.x86.sse2.pause()", "call void @llvm.aarch64.hint(i32 1)"
 _PAUSES = {
@@ -96,6 +98,7 @@ _PAUSES = {
 def _names() -> dict[str, object]:
     """The values of `{name}` in the text."""
     names: dict[str, object] = {"pause": _PAUSES.get(platform.machine(), ""), **OFFSETS}
+    names |= {"jump_bytes": 8 * JUMP_WORDS}
     names |= {"line": POOL_LINE, "closed": CLOSED, "record_words": len(RECORD)}
     names |= {name: STRUCTURES[name] for name in ("list", "dict")} | NUMBERS
     names |= {"unknown": UNKNOWN, "writeable": WRITEABLE, "again": "inttoptr (i64 1 to ptr)"}

@@ -14,13 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from uopc.backends.cpu import pool
-from uopc.backends.cpu.arguments import Bound, KnownSizes, bind, shape_of, value_of
+from uopc.backends.cpu.arguments import Bound, KnownSizes, bind, shape_of
 from uopc.backends.cpu.bounded_cache import BoundedMap
 from uopc.backends.cpu.elf_loader import Image, address_of, map_private
 from uopc.backends.cpu.layout import data_address
-from uopc.backends.cpu.native import install
+from uopc.backends.cpu.native import JUMP_WORDS, install
 from uopc.backends.cpu.tracing import PREFIX, Log, Slice
-from uopc.backends.plan import Dim, Launch, Plan, Pointer
+from uopc.backends.plan import Dim, Launch, Plan, Pointer, Repeat, Row, nested, value_of
 from uopc.errors import DeviceMemoryError, InvalidIR, UserError
 
 
@@ -40,6 +40,21 @@ def _check_plan(plan: Plan, image: Image) -> None:
         raise InvalidIR(f"{plan.name}: a single result expected, got {len(plan.results)}")
     if plan.structure == "dict" and len(plan.results) != len(plan.keys):
         raise InvalidIR(f"{plan.name}: {len(plan.results)} results for {len(plan.keys)} keys")
+
+
+def _in_loops(row: Row, records: list[list[Dim]], depth: int, spare: int) -> list[Dim]:
+    """The records of a row of launches, and those that jump. The loops at a depth share a counter;
+    those that jump back take the `spare` one."""
+    words: list[Dim] = []
+    for part in row:
+        if isinstance(part, int):
+            words += records[part]
+            continue
+        repeat, inner = part[0], _in_loops(part[1], records, depth + 1, spare)
+        size = 8 * (len(inner) + JUMP_WORDS)
+        words += [0, repeat.times, depth, size, *inner]
+        words += [0, 0, spare, -size - 8 * JUMP_WORDS]
+    return words
 
 
 # Runs the launches of a call: the address of the bases, and the values of the variables.
@@ -157,41 +172,46 @@ class Runner:
 
     def _make_sizes(self, values: Mapping[str, int]) -> Sizes:
         plan = self.plan
-        table = self._encode(plan.launches, values)
+        table = self._encode(plan.launches, values, plan.repeats)
         shapes = tuple([shape_of(result.shape, values) for result in plan.results])
         return Sizes(table, data_address(table), value_of(plan.arena_bytes, values), shapes)
 
     def _encode(
-        self, launches: tuple[Launch, ...], values: Mapping[str, int], log: Log | None = None
-    ) -> npt.NDArray[np.int64]:
+        self, launches: tuple[Launch, ...], values: Mapping[str, int],
+        repeats: tuple[Repeat, ...] = (), log: Log | None = None,
+    ) -> npt.NDArray[np.int64]:  # fmt: skip
         """The table of launches that native code walks (see launch_ir.py), with sizes known. With
         a log, each chunk writes a record to it."""
-        words = self.table_words(launches, log)
+        words = self.table_words(launches, repeats, log)
         return np.array([value_of(w, values) for w in words], np.int64)
 
     def table_words(
-        self, launches: tuple[Launch, ...], log: Log | None = None
+        self, launches: tuple[Launch, ...], repeats: tuple[Repeat, ...] = (), log: Log | None = None
     ) -> list[Dim]:
         """The words of that table."""
-        plan, workers = self.plan, self._pool
-        zero = plan.arena_base + 1 + len(plan.constants)
+        workers = self._pool
         extra = len(PREFIX) if log else 0
         widest = extra + max((len(launch.words) for launch in launches), default=0)
-        words: list[Dim] = [
-            len(launches), widest, workers.address if workers else 0, plan.threads - 1
-        ]  # fmt: skip
-        for number, launch in enumerate(launches):
-            spread = launch.parallel and workers is not None
-            kernel = self.image.symbols[launch.kernel]
-            count = extra + len(launch.words)
-            words += [log.traced if log else kernel, launch.chunks, int(spread), count]
-            for own in log.prefix(number, kernel) if log else ():
-                words += [zero, own]
-            for word in launch.words:
-                if isinstance(word, Pointer):
-                    words += [word.base, word.offset]
-                else:
-                    words += [zero, word.value]
+        counters = len(repeats) + 1 if repeats else 0
+        address = workers.address if workers else 0
+        records = [self._record(number, launch, log) for number, launch in enumerate(launches)]
+        words = _in_loops(nested(len(launches), repeats), records, 0, counters - 1)
+        return [8 * len(words), widest, counters, address, self.plan.threads - 1, *words]
+
+    def _record(self, number: int, launch: Launch, log: Log | None) -> list[Dim]:
+        """The words of a launch."""
+        zero = self.plan.arena_base + 1 + len(self.plan.constants)
+        spread = launch.parallel and self._pool is not None
+        kernel = self.image.symbols[launch.kernel]
+        count = (len(PREFIX) if log else 0) + len(launch.words)
+        words: list[Dim] = [log.traced if log else kernel, launch.chunks, int(spread), count]
+        for own in log.prefix(number, kernel) if log else ():
+            words += [zero, own]
+        for word in launch.words:
+            if isinstance(word, Pointer):
+                words += [word.base, word.offset]
+            else:
+                words += [zero, word.value]
         return words
 
     def fixed_bases(self) -> list[int]:
@@ -251,9 +271,10 @@ class Runner:
         times: list[tuple[str, float]] = []
 
         def one_by_one(bases: int, values: Mapping[str, int]) -> None:
-            for launch in self.plan.launches:
-                table = self._encode((launch,), values)
-                times.append((launch.kernel, self._seconds(table, bases)))
+            tables = [self._encode((launch,), values) for launch in self.plan.launches]
+            for number in self.plan.runs(values):
+                seconds = self._seconds(tables[number], bases)
+                times.append((self.plan.launches[number].kernel, seconds))
 
         return self.call(positional, named, one_by_one), times
 
@@ -264,9 +285,10 @@ class Runner:
         found: list[Slice] = []
 
         def logged(bases: int, values: Mapping[str, int]) -> None:
-            launches = self.plan.launches
-            log = Log(sum([value_of(launch.chunks, values) for launch in launches]))
-            self._seconds(self._encode(launches, values, log), bases)
+            plan = self.plan
+            chunks = [value_of(launch.chunks, values) for launch in plan.launches]
+            log = Log(sum([chunks[number] for number in plan.runs(values)]))
+            self._seconds(self._encode(plan.launches, values, plan.repeats, log), bases)
             found.extend(log.slices())
 
         return self.call(positional, named, logged), found

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from uopc.backends.cpu.arguments import Bound, KnownSizes, bind, shape_of, value_of
+from uopc.backends.cpu.arguments import Bound, KnownSizes, bind, shape_of
 from uopc.backends.cpu.bounded_cache import BoundedMap
 from uopc.backends.cpu.tracing import Slice
 from uopc.backends.cuda.arrays import DeviceArray, from_device, is_on_device
@@ -24,7 +24,7 @@ from uopc.backends.cuda.binding import driver, failures, translate
 from uopc.backends.cuda.device import Device
 from uopc.backends.cuda.graphs import Graph, Ready
 from uopc.backends.cuda.pool import Allocation, size_class
-from uopc.backends.plan import AnyArray, AnyDtype, GpuLaunch, Plan, Pointer
+from uopc.backends.plan import AnyArray, AnyDtype, GpuLaunch, Plan, Pointer, value_of
 from uopc.errors import InvalidIR, UserError
 
 # Kernels may rely on this alignment of their arguments.
@@ -63,7 +63,8 @@ class _BoundLaunch:
 class _Sizes:
     """Grids, words and sizes for one set of variable values."""
 
-    launches: tuple[_BoundLaunch, ...]
+    launches: tuple[_BoundLaunch, ...]  # as they run: repeated ones stand there again and again
+    numbers: tuple[int, ...]  # of each of them in the plan
     arena_bytes: int
     shapes: tuple[tuple[int, ...], ...]
 
@@ -188,10 +189,7 @@ class CudaRunner:
         drv = driver()
         with self.device, failures(f"running {self.plan.name!r}"):
             call = self._prepare(positional, named)
-            numbers = [
-                i for i, planned in enumerate(self.plan.launches)
-                if self._bind_launch(planned, call.bound.values) is not None
-            ]  # fmt: skip
+            numbers = call.sizes.numbers
             queue = self._prepared(call.sizes, call.bases)
             marks = [(drv.Event(), drv.Event()) for _ in numbers]
             first = drv.Event()
@@ -216,13 +214,14 @@ class CudaRunner:
         drv = driver()
         with self.device, failures(f"timing {self.plan.name!r}"):
             call = self._prepare(positional, named)
-            steps = iter(self._prepared(call.sizes, call.bases).launches)
+            prepared = self._prepared(call.sizes, call.bases).launches
+            by_number = dict(zip(call.sizes.numbers, prepared))
             found = []
-            for planned in self.plan.launches:
-                if self._bind_launch(planned, call.bound.values) is None:
+            for number in range(len(self.plan.launches)):
+                if number not in by_number:
                     found.append([0.0] * samples)
                     continue
-                launch, *given = next(steps)
+                launch, *given = by_number[number]
                 times = []
                 for count in (1, *[RUNS_IN_A_ROW] * samples):  # the first warms up
                     begin, end = drv.Event(), drv.Event()
@@ -294,8 +293,10 @@ class CudaRunner:
     def _make_sizes(self, values: Mapping[str, int]) -> _Sizes:
         plan = self.plan
         steps = [self._bind_launch(launch, values) for launch in plan.launches]
+        numbers = [n for n in plan.runs(values) if steps[n] is not None]
         return _Sizes(
-            tuple([s for s in steps if s is not None]),
+            tuple([s for n in numbers if (s := steps[n]) is not None]),
+            tuple(numbers),
             value_of(plan.arena_bytes, values),
             tuple(shape_of(result.shape, values) for result in plan.results),
         )

@@ -134,7 +134,8 @@ def _define(e: Emitter, branch: Branch) -> str:
         part = f"{llvm_type(u.dtype)} {inner.of(u)}"
         whole = inner.value(f"insertvalue {result} {whole}, {part}, {i}")
     given = ", ".join([f"{llvm_type(u.dtype)} %a{i}" for i, u in enumerate(branch.operands)])
-    text = "\n".join([f"({given}) {{", "entry:", *inner.lines, f"  ret {result} {whole}", "}"])
+    lines = ["entry:", *inner.entry, *inner.lines, f"  ret {result} {whole}"]
+    text = "\n".join([f"({given}) {{", *lines, "}"])
     name = "branch_" + hashlib.sha256(text.encode()).hexdigest()[:16]
     e.declared.update(inner.declared)
     e.declared[f"define internal {result} @{name}{text}"] = None

@@ -165,13 +165,14 @@ class _Whole:
         return "\n".join([p.definition() for p in (*parts, main)]), list(declared)
 
 
-def render(name: str, kernel: UOp) -> tuple[str, list[str]]:
-    """The functions of a linear kernel, the kernel's own last, and the declarations they need."""
+def render(name: str, kernel: UOp, is_x86: bool | None = None) -> tuple[str, list[str]]:
+    """The functions of a linear kernel, the kernel's own last, and the declarations they need.
+    is_x86: whether the code is for x86; by default, whether this machine is."""
     if len(kernel.src) > MOST_STATEMENTS and (cuts := cheapest_cuts(kernel.src)):
         found = _Whole(name, kernel).run(cuts)
         if found is not None:
             return found
     if stores := nontemporal.streamed(kernel):
-        return nontemporal.render(name, kernel, stores)
+        return nontemporal.render(name, kernel, stores, is_x86)
     emitter = CallingEmitter(name, kernel)
     return emitter.run(), list(emitter.declared)

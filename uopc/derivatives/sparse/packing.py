@@ -118,8 +118,8 @@ class _Packing:
     def add_sums(self) -> None:
         """The sums of rows that are stored."""
         for i, total in self._totals.items():
-            n = self.boxes[i].size
-            self.parts.append(movement.reshape(total, (n,)))
+            n, full = self.boxes[i].size, fit(total, self.boxes[i].rows.shape)
+            self.parts.append(movement.reshape(full, (n,)))
             self._place(i, n)
 
     def add_numbers(self, in_order: bool) -> None:

@@ -114,7 +114,7 @@ def _renewed(
     unchanged, get = done.keys().isdisjoint, done.get
     for u in nodes:
         src = u.src
-        if not unchanged(src) and not (outside_kernels and u.op is Ops.SINK and u is not root):
+        if not unchanged(src) and not (outside_kernels and u.op in walk.CALLED and u is not root):
             src = tuple([get(s, s) for s in src])
         made = change(u, src) if only is None or u in only else None
         if made is None and src is not u.src:

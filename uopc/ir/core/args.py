@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 AxisKind = Literal[
     "loop", "reduce", "thread", "upcast", "unroll", "lane",
-    "global", "local", "group", "grouptop", "warp",
+    "global", "local", "group", "grouptop", "warp", "outer",
 ]  # fmt: skip
 # The kinds by their upper-case names: `AxisType.REDUCE` is "reduce".
 AxisType: Final = SimpleNamespace(**{kind.upper(): kind for kind in get_args(AxisKind)})
@@ -156,7 +156,13 @@ class PrimitiveArg:
 
 @dataclass(frozen=True, slots=True)
 class FunctionArg:
-    """The name of a graph that CALLs call; `precompile`: it is scheduled on its own."""
+    """The name of a graph that CALLs call; `precompile`: it is scheduled on its own.
+
+    `repeats`: a CALL runs it as often as its last argument, an index, says. Its results are params
+    after writes: each run goes on with the values that the run before has left. The arguments keep
+    theirs, as such a CALL has storage of its own.
+    """
 
     name: str = ""
     precompile: bool = False
+    repeats: bool = False

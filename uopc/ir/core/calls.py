@@ -13,6 +13,11 @@ def operands(u: UOp) -> tuple[UOp, ...]:
     return u.src[1:] if u.op is Ops.CALL else u.src
 
 
+def outside_bodies(u: UOp) -> list[UOp]:
+    """The sources outside of all bodies: those of the loops of PRIMITIVEs are closed, too."""
+    return [s for s in operands(u) if s.op is not Ops.FUNCTION]
+
+
 def written_slot(value: UOp) -> int | None:
     """The slot of the PARAM that an output of a FUNCTION is, after writes; None for a new value."""
     param = value
@@ -29,6 +34,8 @@ def written_argument(u: UOp) -> UOp | None:
     if u.op is not Ops.GETTUPLE or u.src[0].op is not Ops.CALL:
         return None
     function, *args = u.src[0].src
+    if function.arg.repeats:
+        return None
     slot = written_slot(function.src[u.arg])
     return None if slot is None else args[slot]
 

@@ -122,6 +122,11 @@ def _branch(own: DType | None, src: Operands, arg: Any) -> DType:
     return before
 
 
+def _variable(own: DType | None, src: Operands, arg: Any) -> DType:
+    """Index; with lanes where it stands for a vector while the simplifier assumes a condition."""
+    return dtypes.index if own is None or own.scalar is not dtypes.index else own
+
+
 def _range(own: DType | None, src: Operands, arg: Any) -> DType:
     end = src[0].dtype
     if not end.is_integral or end.lanes > 1:
@@ -202,6 +207,7 @@ RULES: dict[DTypeRule, Rule] = {
     "any": _any,
     "void": lambda own, src, arg: dtypes.void,
     "index": lambda own, src, arg: dtypes.index,
+    "variable": _variable,
     "first": lambda own, src, arg: src[0].dtype,
     "common": _common,
     "bool": _compared,

@@ -38,7 +38,7 @@ MEANING: dict[Level, str] = {
     KERNEL: "One SINK per kernel; storage is its PARAMs, in slot order, with flat indices.",
     VECTOR: "No unrolled or lane ranges: their copies and lanes are spelled out.",
     LINEAR: "One LINEAR node: UOps in execution order; RANGE … END is a loop, IF … ENDIF a branch.",
-    PROGRAM: "One LINEAR node of CALLs: kernels with their storage, in launch order.",
+    PROGRAM: "One LINEAR of CALLs in launch order: kernels, their storage, the loops around them.",
     HANDWRITTEN: "A kernel as a user may write it: ranges, and values with shapes beside them.",
 }
 
@@ -64,6 +64,7 @@ INVARIANTS: dict[str, tuple[Level, str]] = {
     "no-wide-ranges": (VECTOR | LINEAR, "No range is of kind upcast, unroll or lane."),
     "defined-before-use": (LINEAR, "Every operand stands before its user in the list."),
     "balanced-loops": (LINEAR, "Each RANGE and each IF is ended, innermost first."),
+    "outer-loops": (PROGRAM, "The loops around calls nest, and a call has them as last operands."),
     "storage-spaces": (_STORAGE, "Arguments are global storage; other storage has a fixed size."),
     "threads-meet": (LINEAR, "Loops around a BARRIER or EXCHANGE are as long in all threads."),
 }

@@ -29,7 +29,7 @@ from uopc.ir.core.levels import (
 )
 
 DTypeRule = Literal[
-    "given", "any", "void", "index", "first", "common", "bool", "where", "branch", "if", "range",
+    "given", "any", "void", "index", "variable", "first", "common", "bool", "where", "branch", "if", "range",
     "cast", "bitcast", "stack", "cat", "element", "load", "loaded", "store", "lanes", "lane",
     "shuffle", "hreduce", "part",
 ]  # fmt: skip
@@ -176,7 +176,7 @@ class Ops:
     # Leaves
     CONST = Op("const", "", "A value of the dtype; a tuple gives one value per lane. Scalar shape.", arg=(bool, int, float, tuple), dtype="given", shape="scalar", latency=0, kind="const", bounds=intervals.constant)
     INVALID = Op("invalid", "", "No value. Arithmetic on it gives INVALID, STORE skips it, WHERE may choose the other operand. As an index: no access; a read gives 0.", dtype="given", shape="scalar")
-    VARIABLE = Op("variable", "", "A named integer, low ≤ v ≤ high, given when the program is called.", arg=(args.VariableArg,), dtype="index", shape="scalar", bounds=lambda u: (u.arg.low, u.arg.high))
+    VARIABLE = Op("variable", "", "A named integer, low ≤ v ≤ high, given when the program is called.", arg=(args.VariableArg,), dtype="variable", shape="scalar", bounds=lambda u: (u.arg.low, u.arg.high))
     NUMBER = Op("number", "", "A constant in a slot, given when the kernel is called. Calls of one kernel may differ in it.", arg=(args.NumberArg,), dtype="given", shape="scalar", levels=KERNEL | VECTOR | LINEAR)
     PARAM = Op("param", "*dims", "An argument: storage the caller owns. Sources: its symbolic dimensions.", arg=(args.ParamArg,), dtype="given", shape="storage", is_storage=True, kind="storage")
     BUFFER = Op("buffer", "*dims", "Storage that the program makes; its contents are undefined until stored.", arg=(args.BufferArg,), dtype="given", shape="storage", is_storage=True, kind="storage")
@@ -270,13 +270,13 @@ class Ops:
     MSELECT = Op("mselect", "a", "The part on one device.", arg=(int,), shape="first", levels=TENSOR, field="part")
     ALLREDUCE = Op("allreduce", "a", "Combines the parts of all devices.", arg=(args.ReduceArg,), shape="first", levels=TENSOR, kind="reduce")
     FUNCTION = Op("function", "*outputs", "A graph of PARAMs by slot, called by CALL.", arg=(args.FunctionArg,), dtype="void", shape="none", levels=TENSOR)
-    CALL = Op("call", "body *args", "A FUNCTION or kernel SINK applied to arguments in slot order.", dtype="void", shape="none", effect=True, levels=TENSOR | INDEXED | PROGRAM, takes_storage=inf)
+    CALL = Op("call", "body *args", "A FUNCTION, kernel or program applied to arguments in slot order; in a program, the loops around it come last.", dtype="void", shape="none", effect=True, levels=TENSOR | INDEXED | PROGRAM, takes_storage=inf)
     TUPLE = Op("tuple", "*a", "Several values.", dtype="void", shape="none", levels=TENSOR, arity=(0, None))
     GETTUPLE = Op("gettuple", "a", "One value of a TUPLE or CALL.", arg=(int,), dtype="part", shape="part", levels=TENSOR, kind="part", field="item")
     NOOP = Op("noop", "*a", "Nothing.", dtype="any", shape="none", levels=EVERYWHERE, arity=(0, None))
 
     # Control
-    RANGE = Op("range", "end *after", "Counts 0 ≤ i < end. Nodes that depend on it are inside the loop until END or REDUCE closes it.", arg=(args.RangeArg,), dtype="range", shape="scalar", arity=(1, None), levels=SCALAR, opens=True, kind="range", bounds=intervals.loop)
+    RANGE = Op("range", "end *after", "Counts 0 ≤ i < end. Nodes that depend on it are inside the loop until END or REDUCE closes it.", arg=(args.RangeArg,), dtype="range", shape="scalar", arity=(1, None), levels=SCALAR | PROGRAM, opens=True, kind="range", bounds=intervals.loop)
     END = Op("end", "effect *ranges", "Closes the ranges around the effect. Indexed: the arg may hold Opts for its kernel. Linear: after the range, each CARRY with its next value.", arg=(_NONE, tuple), dtype="void", shape="none", effect=True, levels=SCALAR, closes=True, kind="opts", field="opts")
     CARRY = Op("carry", "initial range", "A value carried through the loop: initial in the first iteration, then the value that END gives; after the loop, the last one.", arg=(int,), shape="scalar", levels=LINEAR, field="id")
     IF = Op("if", "condition", "The condition. Statements up to its ENDIF run only if it holds. A BRANCH after that joins a value from before the IF and one from inside.", arg=(int,), levels=LINEAR, opens=True, dtype="if", field="id")

@@ -44,7 +44,7 @@ def closed_ranges(u: UOp) -> tuple[UOp, ...]:
 def _ranges(u: UOp) -> frozenset[UOp]:
     if u.op is Ops.RANGE:
         return frozenset((u, *(r for s in u.src for r in s._ranges)))
-    if not u.src:
+    if not u.src or u.op is Ops.LINEAR:  # a list has its loops in it
         return NO_RANGES
     if len(u.src) == 1:
         return u.src[0]._ranges  # type: ignore[no-any-return]

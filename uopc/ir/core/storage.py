@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from uopc.ir.core import walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
@@ -67,16 +69,41 @@ def whole_root(u: UOp) -> UOp:
     return u
 
 
+def is_program(body: UOp) -> bool:
+    """True for a LINEAR of CALLs; else it is the LINEAR of a kernel."""
+    return body.op is Ops.LINEAR and bool(body.src) and body.src[0].op is Ops.CALL
+
+
+def outer_ranges(call: UOp) -> tuple[UOp, ...]:
+    """The loops around a CALL in a program, outermost first: its last operands."""
+    return tuple([s for s in call.src[1:] if s.op is Ops.RANGE])
+
+
+def arguments(call: UOp) -> tuple[UOp, ...]:
+    """The storage, numbers and variables that a CALL gives to its body."""
+    return tuple([s for s in call.src[1:] if s.op is not Ops.RANGE])
+
+
+def _slots_of_calls(program: UOp, slots: Callable[[UOp], list[int]]) -> list[int]:
+    """The slots of the PARAMs of a program that its kernels take in such slots of their own."""
+    taken = [storage_root(c.src[1 + slot]) for c in program.src for slot in slots(c.src[0])]
+    return [p.arg.slot for p in dict.fromkeys(taken) if p.op is Ops.PARAM]
+
+
 def written_slots(kernel: UOp) -> list[int]:
-    """The slots of the PARAMs that a kernel stores to, in the order of its stores."""
+    """The slots of the PARAMs that a kernel, or a program, stores to, in the order of stores."""
+    if is_program(kernel):
+        return _slots_of_calls(kernel, written_slots)
     nodes = kernel.src if kernel.op is Ops.LINEAR else walk.toposort(kernel)
     roots = dict.fromkeys([storage_root(u.src[0]) for u in nodes if u.op is Ops.STORE])
     return [p.arg.slot for p in roots if p.op is Ops.PARAM]
 
 
 def read_slots(kernel: UOp) -> list[int]:
-    """The slots of the PARAMs whose elements a kernel reads: used for more than an address to store
-    to."""
+    """The slots of the PARAMs whose elements a kernel, or a program, reads: used for more than an
+    address to store to."""
+    if is_program(kernel):
+        return _slots_of_calls(kernel, read_slots)
     param: dict[UOp, UOp] = {}  # of an address, or a view
     found: dict[UOp, None] = {}
     for u in walk.toposort(kernel):

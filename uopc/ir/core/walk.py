@@ -70,9 +70,14 @@ def order(root: UOp) -> Mapping[UOp, None]:
     return toposort(root)
 
 
+# What a CALL in a tensor graph calls besides FUNCTIONs: a kernel, or a program, a list of CALLs.
+CALLED = frozenset((Ops.SINK, Ops.LINEAR))
+
+
 def outside_kernels(root: UOp) -> Callable[[UOp], bool]:
-    """A gate for walks of a tensor graph: the bodies of hand-written kernels are not entered."""
-    return lambda u: u.op is not Ops.SINK or u is root
+    """A gate for walks of a tensor graph: the kernels and programs that it calls are not entered.
+    """
+    return lambda u: u.op not in CALLED or u is root
 
 
 def sweep(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from uopc.errors import UserError
-from uopc.ir.core import bounds, dtypes, shapes, walk
+from uopc.ir.core import bounds, calls, dtypes, shapes, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Dim, Shape, show
 from uopc.ir.core.trace import made_at
@@ -207,11 +207,12 @@ def _slice(u: UOp) -> Conditions:
 
 
 def _call(u: UOp) -> Conditions:
-    """An argument has the shape of the function's PARAM."""
+    """An argument has the shape of the function's PARAM; that of a kernel as many elements."""
     function, args = u.src[0], u.src[1:]
     if function.op is not Ops.FUNCTION:
+        yield from _launch(u)
         return
-    for p in walk.toposort(function, walk.outside_kernels(function)):
+    for p in calls.graph_order(function.src, calls.outside_bodies):
         if p.op is not Ops.PARAM or not p.src or not 0 <= p.arg.slot < len(args):
             continue
         wanted, given = shapes.shape(p), shapes.shape(args[p.arg.slot])
@@ -220,6 +221,18 @@ def _call(u: UOp) -> Conditions:
             raise UserError(f"{what}, expected {show(wanted)}{made_at(u)}")
         for d, e in zip(wanted, given):
             yield _equal(u, what, e, d)
+
+
+def _launch(u: UOp) -> Conditions:
+    """An argument of a kernel has all the elements that the kernel may access."""
+    kernel, args = u.src[0], u.src[1:]
+    for p in walk.nodes(kernel):
+        if p.op is not Ops.PARAM or not 0 <= p.arg.slot < len(args):
+            continue
+        wanted, given = shapes.shape(p), shapes.shape(args[p.arg.slot])
+        if wanted != given:
+            what = f"kernel: argument {p.arg.slot} of shape {show(given)} for {show(wanted)}"
+            yield _at_most(u, what, shapes.size(wanted), shapes.size(given))
 
 
 def _fits_int64(u: UOp) -> Conditions:

@@ -98,13 +98,10 @@ def run_program(
     """Run a LINEAR of CALLs in order, in place; otherwise as `run_indexed`."""
     machine = _machine(program, storage, variables)
     with np.errstate(all="ignore"):
-        for u in graph_order(program.src):
-            if u.op is not Ops.CALL:
-                machine.step(u)
         for u in program.src:
             if u.op is not Ops.CALL:
                 raise InvalidIR(f"a program is a list of CALLs, got {u.op!r}")
-            machine.step(u)
+        machine.program(program)
     return machine.state.storages
 
 

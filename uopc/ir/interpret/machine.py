@@ -17,8 +17,10 @@ import numpy as np
 from uopc.errors import InvalidIR, UserError
 from uopc.ir.builder.loops import with_loops
 from uopc.ir.core import walk
+from uopc.ir.core.calls import graph_order
 from uopc.ir.core.evaluate import Array, combine, elementwise, fold, identity, present
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.storage import arguments, is_program, outer_ranges
 from uopc.ir.core.uop import UOp
 from uopc.ir.interpret.arguments import Variables
 from uopc.ir.interpret.state import Arrays, State
@@ -202,10 +204,28 @@ class Machine:
         return combine(u.arg.op, total[0], value, u.dtype), ok & total[1]
 
     # ------------------------------------------------------------ calls
+    def program(self, root: UOp) -> None:
+        """Run a LINEAR of CALLs in order, each in the loops around it."""
+        for u in graph_order(root.src):
+            if u.op is not Ops.CALL and u.op is not Ops.RANGE:
+                self.step(u)
+        self._calls(root.src, 0)
+
+    def _calls(self, calls: Sequence[UOp], depth: int) -> None:
+        """Run calls that are inside of the same `depth` loops."""
+        for loop, found in itertools.groupby(calls, lambda c: (*outer_ranges(c), None)[depth:][:1]):
+            group = list(found)
+            if loop[0] is None:
+                for u in group:
+                    self.step(u)
+            else:
+                for _ in range(int(self.state.value(loop[0].src[0]).max())):
+                    self._calls(group, depth + 1)
+
     def call(self, u: UOp) -> None:
         """Run a kernel on storage, slices of storage, numbers and variables."""
         s = self.state
-        arrays = [s.value(a) if a.op in NUMBERS else self._viewed(a) for a in u.src[1:]]
+        arrays = [s.value(a) if a.op in NUMBERS else self._viewed(a) for a in arguments(u)]
         before = {b: s.array(b).view(np.uint8).copy() for b in targets(u) if b in s.mirrors}
         run_kernel(u.src[0], arrays, s.variables.values)
         for base, old in before.items():
@@ -233,7 +253,8 @@ class Machine:
 def run_kernel(
     kernel: UOp, buffers: Sequence[Array], variables: Mapping[str, int] = MappingProxyType({})
 ) -> None:
-    """Run one kernel (a SINK of level kernel or vector, or a LINEAR of steps) in place.
+    """Run one kernel (a SINK of level kernel or vector, or a LINEAR of steps), or a program, in
+    place.
 
     `buffers[slot]` is the array of the PARAM with that slot: contiguous, of its dtype, of any shape
     with at least as many elements. InvalidIR when the kernel accesses an element outside of it, or
@@ -247,4 +268,8 @@ def run_kernel(
             raise UserError(f"kernel: slot {slot}, but {len(buffers)} arrays were given")
         return buffers[slot]
 
-    Machine(argument, Variables(variables), {}).run(kernel)
+    machine = Machine(argument, Variables(variables), {})
+    if is_program(kernel):
+        machine.program(kernel)
+    else:
+        machine.run(kernel)

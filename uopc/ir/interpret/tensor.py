@@ -8,13 +8,13 @@ depends on no order that the graph leaves open: a store makes a new array of the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from uopc.errors import InvalidIR, Unsupported
 from uopc.ir.core import evaluate
-from uopc.ir.core.calls import graph_order, operands, written_argument
+from uopc.ir.core.calls import graph_order, operands, written_argument, written_slot
 from uopc.ir.core.evaluate import Array
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import with_dims
@@ -314,21 +314,34 @@ class TensorRun:
 
     def _call_function(self, u: UOp, body: UOp, args: Sequence[UOp]) -> dict[int, Array]:
         """Evaluate a FUNCTION. Returns the new contents of the arguments it stores to, by slot."""
+        held = {slot: self.values[a] for slot, a in enumerate(args)}
+        if not body.arg.repeats:
+            self.tuples[u], written = self._run_body(body, held)
+            return written
+        for _ in range(int(held[len(args) - 1])):
+            held |= self._run_body(body, held)[1]
+        slots = [written_slot(s) for s in body.src]
+        self.tuples[u] = [(held[slot], None) for slot in slots if slot is not None]
+        return {}
+
+    def _run_body(
+        self, body: UOp, held: Mapping[int, Array]
+    ) -> tuple[list[tuple[Array, Array | None]], dict[int, Array]]:
+        """The results of one run of a FUNCTION, and the new contents of arguments, by slot."""
         variables = Variables(self.variables.values)
 
         def argument(param: UOp) -> Array:
-            slot = param.arg.slot
-            return self.values[args[slot]] if slot >= 0 else self.initial(param)
+            return held[param.arg.slot] if param.arg.slot >= 0 else self.initial(param)
 
         for p in graph_order(body.src):
             if p.op is Ops.PARAM:
                 variables.solve(p, argument(p))
         inner = self.nested(argument, variables)
         inner.run(body.src)
-        outputs = [s for s in body.src if s in inner.values]
-        self.tuples[u] = [(inner.values[s], inner.masks.get(s)) for s in outputs]
-        written = inner.final_contents(body.src)
-        return {b.arg.slot: a for b, a in written.items() if b.op is Ops.PARAM and b.arg.slot >= 0}
+        results = [(inner.values[s], inner.masks.get(s)) for s in body.src if s in inner.values]
+        written = inner.final_contents(body.src).items()
+        stored = {b.arg.slot: a for b, a in written if b.op is Ops.PARAM and b.arg.slot >= 0}
+        return results, stored
 
     def _call_kernel(self, body: UOp, args: Sequence[UOp]) -> dict[int, Array]:
         """Run a kernel on copies of its arguments. Returns those that it writes, by slot."""

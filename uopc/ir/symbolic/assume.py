@@ -95,6 +95,7 @@ def _constraints(
 
 def variable(u: UOp, low: int, high: int) -> UOp:
     """A stand-in for u if low ≤ u ≤ high: a constant, or a variable with these bounds."""
+    low, high = intersect((low, high), dtypes.index.bounds)
     if low == high:
         return affine.const(low)
     return intern(Ops.VARIABLE, u.dtype, (), VariableArg(f"given_{content(u)}", low, high))

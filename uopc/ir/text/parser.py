@@ -250,7 +250,8 @@ class _Parser:
         if kind != "number" and text not in ("(", "true", "false", "invalid"):
             reader.expected("an operand: %name or a constant")
         column = reader.column()
-        value = reader.value()
+        # A shape in brackets may follow `invalid`, which is no name of a record.
+        value = reader.take() if text == "invalid" else reader.value()
         dtype = _dtype(reader)
         if value == "invalid":
             u = intern(Ops.INVALID, dtype or dtypes.index)

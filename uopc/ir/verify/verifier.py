@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from uopc.errors import InvalidIR
 from uopc.ir.core import ranges, walk
-from uopc.ir.core.calls import graph_order, operands
+from uopc.ir.core.calls import graph_order, outside_bodies
 from uopc.ir.core.level_of import is_shaped, level_of
 from uopc.ir.core.levels import (
     HANDWRITTEN,
@@ -25,7 +25,13 @@ from uopc.ir.core.levels import (
 )
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.serialize import content
-from uopc.ir.core.storage import before_effects, storage_root
+from uopc.ir.core.storage import (
+    arguments,
+    before_effects,
+    is_program,
+    outer_ranges,
+    storage_root,
+)  # fmt: skip
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp
 from uopc.ir.verify.nodes import CHECKS, describe, verify_node
@@ -59,7 +65,7 @@ def verify(graph: UOp, level: Level, stage: str = "", outside: bool = False) -> 
 def _body_level(body: UOp, caller: Level) -> Level:
     """The levels of the body of a CALL. A program calls kernels before and after `expand`."""
     if body.op is Ops.LINEAR:
-        return LINEAR
+        return PROGRAM if is_program(body) else LINEAR
     if body.op is Ops.FUNCTION:
         return caller
     if is_shaped(body):
@@ -166,8 +172,8 @@ def _nested(root: UOp, nodes: list[UOp]) -> Problems:
         for r in (*outer, *closed):
             if by_axis[r.arg.axis] is not r:
                 yield u, f"two ranges of one nest have the axis {_axis(r)}"
-    for r, outer_ranges in around.items():
-        for o in outer_ranges:
+    for r, others in around.items():
+        for o in others:
             if r in around.get(o, ()):
                 problem = f"range {_axis(r)} is inside of {_axis(o)} and around it"
                 yield r, f"{problem}, expected one of them"
@@ -249,9 +255,10 @@ def _arguments_fit(root: UOp, nodes: list[UOp]) -> Problems:
             continue
         body = u.src[0]
         if body not in params:
-            params[body] = [p for p in graph_order([body]) if p.op in (Ops.PARAM, Ops.NUMBER)]
+            inside = graph_order(body.src, outside_bodies)
+            params[body] = [p for p in inside if p.op in (Ops.PARAM, Ops.NUMBER)]
         for p in params[body]:
-            problem = _argument(p, operands(u), root.op is Ops.LINEAR)
+            problem = _argument(p, arguments(u), root.op is Ops.LINEAR)
             if problem and not (p.arg.slot < 0 and body.op is Ops.FUNCTION):
                 yield u, problem
 
@@ -268,6 +275,26 @@ def _argument(param: UOp, args: tuple[UOp, ...], stored: bool) -> str | None:
     if args[slot].dtype is not param.dtype:
         return f"argument {slot} is {args[slot].dtype.name}, the kernel's {param.dtype.name}"
     return None
+
+
+def _loops_enclose(root: UOp, nodes: list[UOp]) -> Problems:
+    """The loops around calls are of kind outer, and each encloses calls that follow each other."""
+    ended: set[UOp] = set()
+    around: tuple[UOp, ...] = ()
+    for u in root.src:
+        loops = outer_ranges(u)
+        if u.src[len(u.src) - len(loops) :] != loops:
+            yield u, "a loop before an argument, expected the loops last"
+        if any([r.arg.kind != "outer" for r in loops]):
+            yield u, "a loop around a call that is not of kind outer"
+        same = [a is b for a, b in zip(around, loops)]
+        begun = loops[same.index(False) if False in same else len(same) :]
+        ended.update(set(around).difference(loops))
+        if len(set(loops)) < len(loops) or not ended.isdisjoint(loops):
+            yield u, "a loop around a call that has ended before, or encloses it twice"
+        if set(begun) & set(around):
+            yield u, "the loops around a call are in another order than those of the call before"
+        around = loops
 
 
 def _written_storage(root: UOp, nodes: list[UOp]) -> Problems:
@@ -304,6 +331,13 @@ def _reads_ordered(root: UOp, nodes: list[UOp]) -> Problems:
     yield from unordered_reads(root)
 
 
+def _one_integer(root: UOp, nodes: list[UOp]) -> Problems:
+    """A VARIABLE is a number. One with lanes stands for a vector inside the simplifier alone."""
+    for u in nodes:
+        if u.op is Ops.VARIABLE and u.dtype.lanes > 1:
+            yield u, f"the dtype is {u.dtype.name}, expected index"
+
+
 # Bounds may prove these of a graph as it is given, and no longer of loops that a pass has cut.
 _OF_GIVEN_GRAPHS = ("reads-ordered", "written-storage")
 _GRAPH_CHECKS: dict[str, Callable[[UOp, list[UOp]], Problems]] = {
@@ -315,4 +349,6 @@ _GRAPH_CHECKS: dict[str, Callable[[UOp, list[UOp]], Problems]] = {
     "defined-before-use": _defined_before_use,
     "threads-meet": _threads_meet,
     "operand-count": _arguments_fit,
+    "outer-loops": _loops_enclose,
+    "result-dtype": _one_integer,
 }

@@ -3,7 +3,8 @@
 A call of a precompiled function becomes the calls of its kernels, with storage of its own for their
 intermediate values: n calls put n times the kernels in order, and not n times the body. A kernel
 takes whole storage only: a call with a part of an array, or a constant, is inlined and its value
-stored.
+stored. A call that repeats its function becomes one call of a program, a LINEAR of the calls of its
+kernels, each in an outer loop.
 """
 
 from __future__ import annotations
@@ -11,15 +12,16 @@ from __future__ import annotations
 import dataclasses
 
 from uopc.errors import InvalidIR, UserError
-from uopc.ir.builder import index_maps, movement, rebuild
+from uopc.ir.builder import index_maps, leaves, movement, rebuild
 from uopc.ir.core import dtypes, shapes, walk
 from uopc.ir.core.arena import memo
-from uopc.ir.core.args import ParamArg
+from uopc.ir.core.args import BufferArg, ParamArg, RangeArg
 from uopc.ir.core.calls import written_slot
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.storage import storage_root, whole_root, written_slots
+from uopc.ir.core.storage import arguments, storage_root, whole_root, written_slots
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
+from uopc.passes.analysis.programs import calls_with, loops_of
 from uopc.passes.canonicalize.slots import Slots
 from uopc.passes.contract import Schedule, Scheduled
 
@@ -79,12 +81,12 @@ class FunctionCalls:
         if call not in self._replaced:
             params = self._parameters(call)
             order = walk.toposort(function, walk.outside_kernels(function))
-            mapping = {k: k for k in order if k.op is Ops.SINK}  # kernels keep their own params
+            mapping = {k: k for k in order if k.op in walk.CALLED}  # with params of their own
             mapping |= {p: movement.reshape(args[p.arg.slot], shapes.shape(p)) for p in params}
-            # Calls in the body write to storage that was made here: each inlining has its own.
+            # Storage that the caller does not have: each inlining has its own.
             mapping |= {
                 b: self._own_buffer(b, function)
-                for b in self._buffers[function] if b.arg.slot >= self.slots.first
+                for b in self._buffers[function]
             }  # fmt: skip
             self._replaced[call] = mapping
         value = rebuild.rebuild(function.src[number], self._replaced[call])
@@ -98,6 +100,8 @@ class FunctionCalls:
         """The outputs of a call as storage after the kernels of its function; None to inline it."""
         function, args = call.src[0], call.src[1:]
         params = self._parameters(call)
+        if function.arg.repeats:
+            return self._repeated(call)
         given = [args[p.arg.slot] for p in params]
         if self.schedule is None or not function.arg.precompile:
             return None
@@ -107,6 +111,8 @@ class FunctionCalls:
         if any(b.op.movement or b.op in _NO_KERNEL_TAKES for b in bases):
             return None
         made = self.schedule(function)
+        if loops_of(made.program):
+            return None
         written = {r for c in made.program.src for r in _written(c)}
         if len(set(bases)) < len(bases) and any(p in written for p in params):
             return None
@@ -134,10 +140,56 @@ class FunctionCalls:
             out.append(shown)
         return tuple(out)
 
+    # ------------------------------------------------------------ repeated
+    def _repeated(self, call: UOp) -> tuple[UOp, ...]:
+        """The outputs after a call of the program of its kernels, in a loop around them.
+
+        call (function …), storage…, n  →  call (linear (call kernel, params…, range n)…), storage…
+        """
+        function, *args, times = call.src
+        if self.schedule is None:
+            raise InvalidIR("canonicalize: a function that repeats, and no schedule of functions")
+        made = self.schedule(function)
+        written = [written_slot(value) for value in function.src]
+        own = {slot: self._holding(args[slot]) for slot in written if slot is not None}
+        if len(own) < len(written):
+            raise InvalidIR("a function that repeats gives a value that is no param after writes")
+        params: dict[UOp, UOp] = {}  # storage of the function -> its PARAM in the program
+        given: list[UOp] = []
+        for root in [storage_root(a) for c in made.program.src for a in arguments(c)]:
+            if root.op is Ops.VARIABLE or root in params:
+                continue
+            dims, symbolic = leaves.split_dims(shapes.shape(root))
+            slot = ParamArg("", dims, len(params))
+            params[root] = intern(Ops.PARAM, root.dtype, symbolic, slot)
+            if root.op is Ops.PARAM and root.arg.slot >= 0:
+                given.append(own.get(root.arg.slot, args[root.arg.slot]))
+            else:
+                given.append(self._new_buffer(root) if root.op is Ops.BUFFER else root)
+        around = intern(Ops.RANGE, times.dtype, (times,), RangeArg((0,), "outer"))
+        program = intern(
+            Ops.LINEAR, dtypes.void, tuple(calls_with(made.program, params, 1, (around,)))
+        )
+        effect = intern(Ops.CALL, dtypes.void, (program, *given))
+        effect.origin = call.origin
+        return tuple([intern(Ops.AFTER, r.dtype, (r, effect)) for r in own.values()])
+
+    def _holding(self, value: UOp) -> UOp:
+        """Storage of its own for a value; what nothing has filled needs no copy."""
+        if value.op is Ops.BUFFER:
+            return self._new_buffer(value)
+        dims, symbolic = leaves.split_dims(shapes.shape(value))
+        storage = intern(Ops.BUFFER, value.dtype, symbolic, BufferArg(self.slots(), dims))
+        effect = intern(Ops.STORE, dtypes.void, (storage, value))
+        return intern(Ops.AFTER, value.dtype, (storage, effect))
+
     def _own_buffer(self, buffer: UOp, function: UOp) -> UOp:
         """Storage of this call in place of that of the function, unless it is the caller's."""
-        if buffer.arg.slot < self.slots.first and buffer in self._buffers[function]:
+        if buffer in self.slots.outside and buffer in self._buffers[function]:
             return buffer
+        return self._new_buffer(buffer)
+
+    def _new_buffer(self, buffer: UOp) -> UOp:
         arg = dataclasses.replace(buffer.arg, slot=self.slots())
         return intern(Ops.BUFFER, buffer.dtype, buffer.src, arg)
 

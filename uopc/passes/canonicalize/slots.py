@@ -24,3 +24,10 @@ class Slots:
     def first(self) -> int:
         order = walk.toposort(self._graph, walk.outside_kernels(self._graph))
         return 1 + max([u.arg.slot for u in order if u.op is Ops.BUFFER], default=-1)
+
+    @functools.cached_property
+    def outside(self) -> frozenset[UOp]:
+        """The BUFFERs that the graph has outside of the bodies of functions."""
+        bodies = (Ops.FUNCTION, *walk.CALLED)
+        order = walk.toposort(self._graph, lambda u: u is self._graph or u.op not in bodies)
+        return frozenset([u for u in order if u.op is Ops.BUFFER])

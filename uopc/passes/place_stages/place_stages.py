@@ -339,7 +339,7 @@ class _Placement:
                 if forced and value.op is Ops.STAGE and u.src[0] in self.facts.effects:
                     return intern(Ops.STAGE, value.dtype, (value,), StageArg(reason, False))
                 return _stage(value, reason, not forced, opts.get(u), by_part=u in self.by_part)
-            if u.op is Ops.CALL and u.src[0].op is Ops.SINK:
+            if u.op is Ops.CALL and u.src[0].op in walk.CALLED:
                 return _called(u, src)
             if u in self.copied:
                 reason = self.copied[u]

@@ -173,7 +173,7 @@ def rangeify(graph: UOp, context: Context) -> UOp:
             made[u] = _lower_stage(u, next(slots), storage, limit)
         elif u.op is Ops.STORE:
             made[u] = _lower_store(u, storage)
-        elif u.op is Ops.CALL and u.src[0].op is Ops.SINK:
+        elif u.op is Ops.CALL and u.src[0].op in walk.CALLED:
             args = [a if a.op is Ops.VARIABLE else storage.after(a) for a in u.src[1:]]
             made[u] = intern(Ops.CALL, dtypes.void, (u.src[0], *args), u.arg, u.tag)
             made[u].origin = u.origin

@@ -38,7 +38,8 @@ def with_counted_comparisons(kernel: UOp) -> UOp:
 def _index_of(u: UOp) -> Generator[list[UOp], list[UOp | None], UOp | None]:
     """The index with the value of an integer, or None."""
     if u.op is Ops.CONST:
-        return affine.const(u.arg) if type(u.arg) is int else None
+        least, most = dtypes.index.bounds
+        return affine.const(u.arg) if type(u.arg) is int and least <= u.arg <= most else None
     if u.op is Ops.CAST and u.src[0].dtype is dtypes.index:
         return _fitting(u, u.src[0])
     if u.op is Ops.CAST and u.src[0].dtype.is_int:

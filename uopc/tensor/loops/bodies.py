@@ -22,22 +22,28 @@ def closed(results: Sequence[UOp], arguments: Sequence[UOp]) -> tuple[UOp, list[
     from outside that it needs, which are its other slots. What does not depend on the arguments is
     outside: it is computed once."""
     inside = set(arguments)
-    taken: dict[UOp, None] = {}
-    nodes = calls.graph_order(results, stop=inside.__contains__)
+    # Bodies inside are closed, but may fill the same storage.
+    nodes = calls.graph_order(results, calls.outside_bodies, inside.__contains__)
     for u in nodes:
-        if u not in inside and not inside.isdisjoint(calls.operands(u)):
+        if u not in inside and not inside.isdisjoint(calls.outside_bodies(u)):
             inside.add(u)
             if u.op is Ops.CALL:
                 inside.update(_filled_storage(u))
-    for u in nodes:
-        if u in inside and u not in arguments:
-            taken.update(dict.fromkeys([s for s in calls.operands(u) if _is_taken(s, inside)]))
-    taken.update(dict.fromkeys([r for r in results if _is_taken(r, inside)]))
+    # A place is not passed to a body, but the values are that it is computed from.
+    computed = {u for u in nodes if u in inside and u not in arguments}
+    for u in reversed(nodes):
+        if u in computed:
+            more = [s for s in calls.outside_bodies(u) if s.dtype is dtypes.index]
+            computed.update([s for s in more if s not in inside])
+    read = [s for u in nodes if u in computed for s in calls.outside_bodies(u)]
+    taken = dict.fromkeys([s for s in (*read, *results) if _is_taken(s, inside)])
     root = intern(Ops.TUPLE, dtypes.void, tuple(results))
-    inner = [u.arg.slot for u in walk.toposort(root) if u.op is Ops.PARAM]
+    below = walk.toposort(root)
+    inner = [u.arg.slot for u in below if u.op is Ops.PARAM]
     first = (max([_FIRST_SLOT - _SLOTS, *inner]) // _SLOTS + 1) * _SLOTS
     slots = {p: functions.param(first + i, p) for i, p in enumerate([*arguments, *taken])}
-    made = rebuild.rebuild(root, slots).src
+    kept = {u: u for u in below if u.op in (Ops.FUNCTION, *walk.CALLED)}  # with params of their own
+    made = rebuild.rebuild(root, kept | slots).src
     body = intern(Ops.FUNCTION, dtypes.void, made, FunctionArg("body"))
     return leaves.located(body), list(taken)
 
@@ -57,12 +63,8 @@ def _filled_storage(call: UOp) -> list[UOp]:
 
 def params(body: UOp) -> list[UOp]:
     """The params of a body, without those of bodies inside of it."""
-    nodes = calls.graph_order(body.src, _outside_bodies)
+    nodes = calls.graph_order(body.src, calls.outside_bodies)
     return [u for u in nodes if u.op is Ops.PARAM and is_slot(u)]
-
-
-def _outside_bodies(u: UOp) -> list[UOp]:
-    return [s for s in calls.operands(u) if s.op is not Ops.FUNCTION]
 
 
 def slot_of(param: UOp) -> int:

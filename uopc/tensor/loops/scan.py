@@ -4,7 +4,8 @@
 
 A loop is one kernel, with the loops in its body. If the body is small and has none, what is carried
 stays in registers and every element is spelled out; else it is in memory, and each sum of the body
-is stored before it is used. Steps with kernels of their own, or worth some, are written out.
+is stored before it is used. Steps with kernels of their own, or worth some, are launches in a loop
+(`launches.py`).
 """
 
 from __future__ import annotations
@@ -25,13 +26,12 @@ from uopc.ir.core.shapes import Dim, Shape
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, intern
 from uopc.tensor import creation, elementwise
-from uopc.tensor.loops import bodies
+from uopc.tensor.loops import bodies, launches
 from uopc.tensor.primitive import primitive
 
 MOST_REGISTERS = 64  # elements of all carried values
 MOST_OPERATIONS = 2000  # of a body that is spelled out
 LARGE_STEP = 1 << 20  # operations of a step that gets kernels of its own
-MOST_WRITTEN_OUT = 50_000  # nodes of all these steps
 _POWERS = 60  # of 2: the iterations of a loop that a value ends
 
 Values = tuple[UOp, ...]
@@ -49,8 +49,8 @@ def scan(
     first one. `every`: reverse mode keeps the carried values of every so many steps, and computes
     those between again; 0: of each step.
     """
-    if _has_kernels(body) or _has_large_steps(body, length):
-        made = _written_out(body, first, xs, constants, length, reverse)
+    if _has_kernels(body) or _has_large_steps(body):
+        made = launches.repeated(body, first, xs, constants, length, reverse)
     else:
         made = _Loop(body, first, xs, constants, length, reverse).results()
     fixed = length if isinstance(length, int) else -1
@@ -75,14 +75,13 @@ def while_loop(body: UOp, first: Sequence[UOp], constants: Sequence[UOp]) -> lis
 def _has_kernels(body: UOp) -> bool:
     """True if other kernels than those of loops are in a body."""
     nodes = _order(_plain(body).src)
-    return any([u.op is Ops.CALL or (_is_loop(u) and _has_kernels(u.src[1])) for u in nodes])
+    kernels = (Ops.CALL, Ops.ACCUMULATE)
+    return any([u.op in kernels or (_is_loop(u) and _has_kernels(u.src[1])) for u in nodes])
 
 
-def _has_large_steps(body: UOp, length: Dim) -> bool:
+def _has_large_steps(body: UOp) -> bool:
     """True if the steps are worth kernels of their own, with threads and tiles."""
     nodes = _order(_plain(body).src)
-    if not isinstance(length, int) or length * len(nodes) > MOST_WRITTEN_OUT:
-        return False
     work = [u for u in nodes if u.op.is_alu] + [u.src[0] for u in nodes if u.op is Ops.REDUCE]
     sizes = [shapes.size(shapes.shape(u)) for u in work]
     return sum([n for n in sizes if isinstance(n, int)]) >= LARGE_STEP
@@ -93,10 +92,11 @@ def _is_loop(u: UOp) -> bool:
 
 
 def _plain(body: UOp) -> UOp:
-    """A body without PRIMITIVEs but the loops in it."""
+    """A body without PRIMITIVEs but the loops in it, and without marks for derivatives."""
 
     def change(u: UOp, src: Values) -> UOp | None:
-        return src[0] if u.op is Ops.PRIMITIVE and not _is_loop(u) else None
+        mark = u.op in (Ops.DETACH, Ops.CONTIGUOUS_BACKWARD)
+        return src[0] if mark or (u.op is Ops.PRIMITIVE and not _is_loop(u)) else None
 
     return rebuild.rewritten(body, change)
 
@@ -108,34 +108,6 @@ def _order(roots: Iterable[UOp]) -> list[UOp]:
         return u.src[2:] if _is_loop(u) else calls.operands(u)
 
     return calls.graph_order(roots, sources)
-
-
-def _written_out(
-    body: UOp, carried: Sequence[UOp], xs: Sequence[UOp], constants: Sequence[UOp], length: Dim,
-    reverse: bool,
-) -> list[UOp]:  # fmt: skip
-    """The steps one after another: a kernel cannot call the kernels of the body."""
-    if not isinstance(length, int):
-        raise Unsupported("a loop of a symbolic length around a sort or a kernel")
-    nodes = calls.graph_order(body.src)
-    slots = bodies.params(body)
-    own = [u for u in nodes if u.op is Ops.BUFFER]  # each step has storage of its own
-    rows: list[Sequence[UOp]] = []
-    for step in reversed(range(length)) if reverse else range(length):
-        given = [*carried, *[movement.index(x, step) for x in xs], *constants]
-        root = intern(Ops.TUPLE, dtypes.void, body.src)
-        mapping = {u: given[bodies.slot_of(u)] for u in slots}
-        mapping |= {u: creation.buffer(shapes.shape(u), u.dtype) for u in own}
-        made = rebuild.rebuild(root, mapping).src
-        # Else one kernel would add up what all the steps add to a sum.
-        carried = [elementwise.contiguous(u) for u in made[: len(carried)]]
-        rows.append(made[len(carried) :])
-    if reverse:
-        rows.reverse()
-    outputs = body.src[len(carried) :]
-    zeros = [leaves.full(leaves.const(u.dtype, 0), (0, *shapes.shape(u))) for u in outputs]
-    stacks = [movement.stack(*ys) for ys in zip(*rows)] if rows else zeros
-    return [*carried, *stacks]
 
 
 class _Loop:
@@ -286,6 +258,14 @@ class _InRegisters(Elements):
             for i, p in enumerate(_places(shapes.shape(value)))
         ]
 
+    def step(self, key: Key) -> UOp | Needs:
+        u, index, guard = key
+        return self._alike(u.src[0], index, guard) if u.op is Ops.CONTIGUOUS else super().step(key)
+
+    def _alike(self, value: UOp, index: Index, guard: UOp) -> Needs:
+        """The element of a value that is not stored: all are in registers."""
+        return (yield [(value, index, guard)])[0]
+
     def _element(self, i: int, flat: int, *effects: UOp) -> UOp:
         """An element of a carried value after effects."""
         return movement.index(kernel.after(self._carried[i], *effects), flat)
@@ -315,7 +295,6 @@ class _InRegisters(Elements):
         return functools.reduce(lambda a, b: alu.alu(a, op, b), values)
 
 
-
 # ---------------------------------------------------------------- in memory
 @dataclass
 class _Scope:
@@ -335,7 +314,7 @@ class _InMemory(Elements):
         self._loop = loop
         self._now: Values = ()
         self._scopes: dict[int, _Scope] = {}  # by the level of a body
-        # The storage of each REDUCE and each loop of the bodies so far.
+        # The storage of each REDUCE, CONTIGUOUS and loop of the bodies so far.
         self._stored: dict[UOp, UOp] = {}
 
     def effects(self) -> Values:
@@ -367,6 +346,8 @@ class _InMemory(Elements):
         for u in _order(body.src):
             if u.op is Ops.REDUCE:
                 self._stored[u] = self._stored_value(u)
+            elif u.op is Ops.CONTIGUOUS:
+                self._stored[u] = self._stored_value(u.src[0])
             elif _is_loop(u):
                 key = (u.arg.name, u.arg.details[1:], u.src[1:])
                 if key not in inner:

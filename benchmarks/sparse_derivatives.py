@@ -1,6 +1,6 @@
 """Time of sparse derivatives beside CasADi's C and JAX, in turns in one run.
 
-    python benchmarks/sparse.py [--out docs/lab/sparse.md] [--rounds 200] [--stages 50 500]
+    python benchmarks/sparse_derivatives.py [--out docs/lab/sparse.md] [--stages 50 500]
 
 The problem: a bicycle of four states and two controls, RK4 steps of a free length, and a first
 state. z is [states (4, N + 1), controls (2, N), time]; the constraints are 4 (N + 1). One thread.
@@ -305,7 +305,7 @@ def main() -> None:
     given = parser.parse_args()
     page = [
         "# Sparse derivatives beside CasADi and JAX", "",
-        "By `python benchmarks/sparse.py --out docs/lab/sparse.md`; its head says how.",
+        "By `python benchmarks/sparse_derivatives.py --out docs/lab/sparse.md`; its head says how.",
         "The ratio is of least times.", "",
     ]  # fmt: skip
     for n in given.stages:
