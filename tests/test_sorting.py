@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -174,13 +175,14 @@ def test_a_symbolic_length(n: int, most: int) -> None:
         assert got.tobytes() == expected.astype(got.dtype).tobytes()
 
 
+@pytest.mark.parametrize("largest", [True, False])
 @pytest.mark.parametrize("n", [50, 300])
 @pytest.mark.parametrize("k", [0, 1, 7, 50])
-@pytest.mark.few(3)
-def test_top_k(n: int, k: int) -> None:
+@pytest.mark.few(6)
+def test_top_k(n: int, k: int, largest: bool) -> None:
     a = numbers("float32", (2, n))
-    wanted = places(a, 1, True)[:, :k]
-    values, found = uopc.param("x", (2, n)).top_k(k)
+    wanted = places(a, 1, largest)[:, :k]
+    values, found = uopc.param("x", (2, n)).top_k(k, largest=largest)
     for result in runs(values, a):
         assert result.tobytes() == np.take_along_axis(a, wanted, 1).tobytes()
     for result in runs(found, a):
@@ -198,10 +200,12 @@ def test_top_k(n: int, k: int) -> None:
 def test_few_of_many(t: str, shape: tuple[int, ...], axis: int, k: int) -> None:
     """Of blocks with the greatest elements: equal ones in their order, the least beside padding."""
     dtype, n = getattr(dtypes, t), shape[axis]
-    for a in (numbers(t, shape, n), np.zeros(shape, dtype.numpy)):
-        wanted = places(a, axis, True).take(range(k), axis)
-        f = uopc.compile(uopc.param("x", shape, dtype).top_k(k, axis), verify=True)
-        values, found = f(a)
+    for largest, a in itertools.product(
+        (True, False), (numbers(t, shape, n), np.zeros(shape, dtype.numpy))
+    ):
+        wanted = places(a, axis, largest).take(range(k), axis)
+        graph = uopc.param("x", shape, dtype).top_k(k, axis, largest)
+        values, found = uopc.compile(graph, verify=True)(a)
         np.testing.assert_array_equal(found, wanted)
         assert values.tobytes() == np.take_along_axis(a, wanted, axis).tobytes()
 
@@ -274,6 +278,7 @@ def test_wrong_use_is_an_error() -> None:
         "stable": lambda: x.argsort(stable=2),
         "top_k: k must be at most the length of axis 1": lambda: x.top_k(6),
         "top_k: k must be an int, got 2.0": lambda: x.top_k(2.0),
+        "top_k: largest must be True or False": lambda: x.top_k(2, largest=0),
         "side must be left or right, got 'up'": lambda: x[0].searchsorted(1, "up"),
         r"needs a vector to search in, got \(4, 5\)": lambda: x.searchsorted(1),
         "sorter": lambda: x[0].searchsorted(1, sorter=x[1]),

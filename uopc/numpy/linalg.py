@@ -19,6 +19,7 @@ from uopc.numpy.manipulation import matrix_transpose
 from uopc.numpy.reductions import sum as _sum
 from uopc.tensor import linear_algebra, nn
 from uopc.tensor.einsum import einsum as _einsum
+from uopc.tensor.signals import convolution
 
 __all__ = [
     "cholesky", "cross", "det", "diagonal", "inv", "matmul", "matrix_norm", "matrix_power",
@@ -130,7 +131,7 @@ def convolve(x1: Any, x2: Any, /, mode: Any = "full") -> Any:
         array([ 1, 12, 23, 30])
     """
     (a, b), _ = promoted("convolve", x1, x2)
-    return same_kind(nn.convolve(a, b, mode), (x1, x2))
+    return same_kind(convolution.convolve(a, b, mode), (x1, x2))
 
 
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 from uopc.ir.builder import fold
 from uopc.ir.core import dtypes
 from uopc.numpy.array import promoted, same_kind, uop_of
-from uopc.tensor import sorting
+from uopc.tensor.sorts import sorting
 
 __all__ = ["argsort", "searchsorted", "sort", "top_k"]
 

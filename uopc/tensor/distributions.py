@@ -17,7 +17,8 @@ from uopc.ir.core import bounds, dtypes, shapes
 from uopc.ir.core.dtypes import DType, DTypeLike
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
-from uopc.tensor import indexing, random, reductions, sorting
+from uopc.tensor import indexing, random, reductions
+from uopc.tensor.sorts import sorting
 
 __all__ = [
     "categorical", "choice", "dropout", "exponential", "gumbel", "permutation", "truncated_normal"

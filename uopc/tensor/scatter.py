@@ -21,7 +21,7 @@ from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.tensor import creation, elementwise
 from uopc.tensor.primitive import primitive
-from uopc.tensor.radix_sort import place_dtype
+from uopc.tensor.sorts.radix_sort import place_dtype
 
 
 def scatter(a: UOp, places: UOp, value: UOp, op: Op | None) -> UOp:

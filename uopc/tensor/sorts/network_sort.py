@@ -25,7 +25,7 @@ from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.uop import UOp
 from uopc.tensor.matrix_kernels import MatrixKernel, below
-from uopc.tensor.radix_sort import place_dtype
+from uopc.tensor.sorts.radix_sort import place_dtype
 
 _BLOCK = 16  # columns that are sorted in registers
 _LEVELS = 3  # of a merge in registers: 8 vectors

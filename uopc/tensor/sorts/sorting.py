@@ -21,9 +21,9 @@ from uopc.ir.core.dtypes import DType
 from uopc.ir.core.shapes import show
 from uopc.ir.core.uop import UOp
 from uopc.tensor import elementwise, indexing
-from uopc.tensor.network_sort import Keys, network_sort, network_time
 from uopc.tensor.primitive import primitive
-from uopc.tensor.radix_sort import (
+from uopc.tensor.sorts.network_sort import Keys, network_sort, network_time
+from uopc.tensor.sorts.radix_sort import (
     Order,
     place_dtype,
     radix_sort,
@@ -34,7 +34,7 @@ from uopc.tensor.radix_sort import (
 # Rows up to _SHORT are sorted by comparing all pairs, in lanes; longer ones digit by digit; those
 # up to _NETWORK, whose groups a near cache holds, by a network where that takes the least time.
 _SHORT, _NETWORK = 64, 4096
-# For the k greatest of more than _FEW * k elements not all are sorted.
+# For the k first of more than _FEW * k elements not all are sorted.
 _FEW = 16
 _UNSIGNED = {8: dtypes.uint8, 16: dtypes.uint16, 32: dtypes.uint32, 64: dtypes.uint64}
 
@@ -141,9 +141,10 @@ def argsort(a: UOp, axis: int = -1, descending: bool = False, stable: bool = Tru
     return _as_sorted(found, a, axis, descending, "argsort")
 
 
-def top_k(a: UOp, k: int, axis: int = -1) -> tuple[UOp, UOp]:
-    """The k greatest elements along an axis, the greatest (NaN) first, and their places. Of equal
-    elements the first ones come first. UserError unless 0 ≤ k ≤ the length of the axis.
+def top_k(a: UOp, k: int, axis: int = -1, largest: bool = True) -> tuple[UOp, UOp]:
+    """The k greatest elements along an axis, the greatest (NaN) first, and their places; without
+    `largest` the k least, the least first. Of equal elements the first ones come first. UserError
+    unless 0 ≤ k ≤ the length of the axis.
 
     Examples:
         >>> x = uopc.constant([30, 10, 20, 30])
@@ -152,7 +153,7 @@ def top_k(a: UOp, k: int, axis: int = -1) -> tuple[UOp, UOp]:
         ([30, 30, 20], [0, 3, 2])
     """
     dims = shapes.shape(a)
-    axis = _axis("top_k", a, axis)
+    axis, descending = _axis("top_k", a, axis), checks.flag("top_k", "largest", largest)
     if type(k) is not int:
         raise UserTypeError(f"top_k: k must be an int, got {k!r}")
     if not 0 <= k <= bounds.bounds(leaves.dim_uop(dims[axis]))[0]:
@@ -162,10 +163,10 @@ def top_k(a: UOp, k: int, axis: int = -1) -> tuple[UOp, UOp]:
     if k and isinstance(dims[axis], int) and dims[axis] > _FEW * k:
         x = cast(a, dtypes.int64) if a.dtype is dtypes.index else a
         flat, unflatten = _flat_rows(elementwise.contiguous(x), axis)
-        places = _first(_Codes(x.dtype, True).keys(flat), k)
+        places = _first(_Codes(x.dtype, descending).keys(flat), k)
         return unflatten(indexing.gather(flat, 1, places)), unflatten(places)
-    values, places = _sorted("top_k", a, axis, True, values=True, places=True)
-    values = _as_sorted(values, a, axis, True)
+    values, places = _sorted("top_k", a, axis, descending, values=True, places=True)
+    values = _as_sorted(values, a, axis, descending)
     return movement.shrink(values, window), movement.shrink(places, window)
 
 
