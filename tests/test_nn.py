@@ -199,8 +199,8 @@ def test_conv2d_indexes_the_image_affinely():
         ((1, 3, 8, 8), {"dilation": 4}, "exceeds 8"),
         ((1, 3, 8, 8), {"stride": 0}, "stride must be at least 1"),
         ((1, 3, 8, 8), {"padding": -1}, "padding must be at least 0"),
-        ((1, 3, 8, 8), {"padding": "same"}, "padding must be an int or a pair"),
-        ((1, 3, 8, 8), {"stride": (1, 1, 1)}, "stride must be an int or a pair"),
+        ((1, 3, 8, 8), {"padding": "full"}, "padding must be numbers"),
+        ((1, 3, 8, 8), {"stride": (1, 1, 1)}, "stride must be an int or 2 ints"),
         ((1, 3, 8, 8), {"bias": np.ones(4, "f4")}, r"bias must have shape \(5\), got \(4\)"),
     ],
 )
@@ -240,7 +240,7 @@ def test_pooling_errors():
     x = uopc.param("x", (1, 1, 4, 4))
     with pytest.raises(uopc.UserError, match="max_pool2d: a window of 5"):
         x.max_pool2d(5)
-    with pytest.raises(UserTypeError, match="avg_pool2d: kernel_size must be an int or a pair"):
+    with pytest.raises(UserTypeError, match="avg_pool2d: kernel_size must be an int or 2 ints"):
         x.avg_pool2d(2.0)
     with pytest.raises(uopc.UserError, match="max_pool2d: needs"):
         x[0].max_pool2d(2)

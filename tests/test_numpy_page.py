@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy import linalg, special
+from scipy import linalg, ndimage, special
 
 import uopc
 from uopc import dtypes
@@ -48,6 +48,10 @@ def pooled(a, choose):
 def convolved(a, w):
     windows = np.lib.stride_tricks.sliding_window_view(a, (3, 3), axis=(2, 3))
     return np.einsum("nchwij,ocij->nohw", windows, w)
+
+
+def pairs(a):
+    return np.stack([a.real, a.imag], -1).astype("f4")
 
 
 def normal(a):
@@ -193,15 +197,28 @@ ROWS = {
         (lambda a: special.log_softmax(a, -1), lambda a: a.log_softmax(), (A,)),
         (normal, lambda a: a.layer_norm(), (M,)),
         (lambda a: a / np.sqrt((a * a).mean(-1)[:, None] + 1e-5), lambda a: a.rms_norm(), (M,)),
-        (convolved, lambda a, w: a.conv2d(w), (IMAGE, IMAGE[:, :, 1:, 1:].copy() / 16)),
-        (lambda a: pooled(a, np.max), lambda a: a.max_pool2d(2), (IMAGE,)),
-        (lambda a: pooled(a, np.mean), lambda a: a.avg_pool2d(2), (IMAGE,)),
         (lambda i: np.eye(4, dtype="i4")[i], lambda i: i.one_hot(4), (K,)),
         (lambda a: np.maximum(a, 0), lambda a: a.relu(), (A,)),
         (lambda a: a * (1 + special.erf(a / np.sqrt(2))) / 2, lambda a: a.gelu(), (A,)),
         (lambda a: a * _SIGMOID(a), lambda a: a.silu(), (A,)),
         (_SIGMOID, lambda a: a.sigmoid(), (A,)),
     ],
+    "convolution": [
+        (convolved, lambda a, w: a.conv2d(w), (IMAGE, IMAGE[:, :, 1:, 1:].copy() / 16)),
+        (convolved, lambda a, w: a.conv(w), (IMAGE, IMAGE[:, :, 1:, 1:].copy() / 16)),
+        (lambda a: pooled(a, np.max), lambda a: a.max_pool(2), (IMAGE,)),
+        (lambda a: pooled(a, np.mean), lambda a: a.avg_pool(2), (IMAGE,)),
+    ],
+    "`np.fft.rfft": [
+        (lambda a: pairs(np.fft.rfft(a)), lambda a: a.rfft(), (M,)),
+        (lambda a: pairs(np.fft.fft(a[..., 0] + 1j * a[..., 1])), lambda a: a.fft(),
+         (np.stack([M, 1 - M], -1),)),
+        (lambda a: np.fft.irfft(np.fft.rfft(a) * 2), lambda a: (a.rfft() * 2).irfft(), (M,)),
+    ],
+    "`scipy.ndimage.zoom": [(
+        lambda a: ndimage.zoom(a, (2, 3), order=1),
+        lambda a: a.resize((6, 12), coordinates="align_corners"), (M,),
+    )],
 }
 # fmt: on
 CASES = [(start, i, *case) for start, cases in ROWS.items() for i, case in enumerate(cases)]

@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
+from onnx.reference import ReferenceEvaluator
 
 import uopc
 import uopc.onnx
@@ -237,3 +238,130 @@ def test_arrays_from_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     with pytest.raises(SystemExit):
         main(["run", str(file), "--input", "z=x.npy"])
     assert "no input 'z'; there are x" in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------- regions
+def test_regions_that_hang_on_the_boxes() -> None:
+    text = """g (float[1, 2, 8, 8] x, float[3, 4] r, int64[3] i) => (float[3, 2, 2, 2] y) {
+        y = RoiAlign<output_height=2, output_width=2>(x, r, i) }"""
+    with pytest.raises(Unsupported, match="RoiAlign without sampling_ratio"):
+        uopc.onnx.load(model(text))
+
+
+def test_regions_of_older_models() -> None:
+    """Before version 16 boxes are of whole pixels: those of the whole image give it back."""
+    text = """<ir_version: 8, opset_import: ["": 12]>
+        g (float[1, 1, 4, 4] x, float[1, 4] r, int64[1] i) => (float[1, 1, 2, 2] y) {
+        y = RoiAlign<output_height=2, output_width=2, sampling_ratio=1>(x, r, i) }"""
+    x = np.arange(16, dtype="f4").reshape(1, 1, 4, 4)
+    f = uopc.onnx.load(parser.parse_model(text))
+    got = f(x, np.array([[0, 0, 4, 4]], "f4"), np.zeros(1, np.int64))
+    np.testing.assert_array_equal(got[0, 0], x[0, 0, 1::2, 1::2])
+
+
+@pytest.mark.parametrize("mode", ["avg", "max"])
+@pytest.mark.parametrize("how", ["half_pixel", "output_half_pixel"])
+def test_regions(mode: str, how: str) -> None:
+    """Boxes that are partly or wholly outside, too, against ONNX's evaluator."""
+    from onnx.reference import ReferenceEvaluator
+
+    m = model(f"""g (float[2, 3, 7, 9] x, float[5, 4] r, int64[5] i) => (float[5, 3, 3, 2] y) {{
+        y = RoiAlign<output_height=3, output_width=2, sampling_ratio=2, spatial_scale=0.5,
+            mode="{mode}", coordinate_transformation_mode="{how}">(x, r, i) }}""")
+    rng = np.random.default_rng(0)
+    x = rng.random((2, 3, 7, 9), np.float32)
+    boxes = [[0, 0, 17, 13], [2, 3, 6, 9], [-8, -8, 4, 5], [12, 9, 40, 30], [5, 5, 5, 5]]
+    given = (x, np.array(boxes, "f4"), np.array([0, 1, 0, 1, 1]))
+    (wanted,) = ReferenceEvaluator(m).run(None, dict(zip("xri", given)))
+    np.testing.assert_allclose(uopc.onnx.load(m)(*given), wanted, 1e-5, 1e-5)
+
+
+# ---------------------------------------------------------------- loops
+
+def loop_model(
+    count: str, condition: str, body: str, outs: str, inputs: str = ""
+) -> onnx.ModelProto:
+    """A loop over a state `s`, whose body gives `go`, `so` and maybe a row `r`."""
+    rows = ", float[n, 4] rows" if "rows" in outs else ""
+    made = ", float[4] r" if "rows" in outs else ""
+    return model(f"""g (float[4] x{inputs}) => (float[4] last{rows})
+        <int64 count = {{{count}}}, bool yes = {{1}}, float half = {{0.5}}, float most = {{3.0}}> {{
+        {outs} = Loop (count, {condition}, x) <body = b (int64 i, bool c, float[4] s)
+            => (bool go, float[4] so{made}) {{ {body} }}> }}""")
+
+
+def reference(proto: onnx.ModelProto, **given: Any) -> list[Any]:
+    return ReferenceEvaluator(proto).run(None, given)
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 5000])
+def test_a_loop_is_one_of_the_graph(count: int) -> None:
+    proto = loop_model(
+        str(count), "yes",
+        """t = Mul(s, half) f = Cast<to=1>(i) k = Sin(f) u = Add(t, k) so = Add(u, x)
+        go = Identity(c) r = Sub(so, s)""", "last, rows",
+    )  # fmt: skip
+    x = np.random.default_rng(0).random(4, np.float32)
+    f = uopc.onnx.load(proto)
+    wanted = reference(proto, x=x) if count else [x, np.zeros((0, 4), np.float32)]
+    for got, one in zip(f(x).values(), wanted, strict=True):
+        np.testing.assert_allclose(got, one, rtol=2e-5, atol=1e-6)
+    assert len(f.program.kernels) < 6
+
+
+def test_a_loop_that_a_value_ends() -> None:
+    proto = loop_model(
+        "100", "yes", """so = Add(s, half) m = ReduceMax<keepdims=0>(so)
+        go = Less(m, most)""", "last",
+    )  # fmt: skip
+    x = np.random.default_rng(0).random(4, np.float32)
+    np.testing.assert_allclose(uopc.onnx.load(proto)(x), reference(proto, x=x)[0])
+    capped = loop_model("2", "yes", "so = Add(s, half) m = ReduceMax<keepdims=0>(so) "
+                        "go = Less(m, most)", "last")  # fmt: skip
+    np.testing.assert_allclose(uopc.onnx.load(capped)(x), reference(capped, x=x)[0])
+
+
+def test_a_loop_whose_begin_is_an_input() -> None:
+    proto = loop_model("3", "maybe", "so = Add(s, half) go = Identity(c)", "last", ", bool maybe")
+    x = np.random.default_rng(0).random(4, np.float32)
+    f = uopc.onnx.load(proto)
+    for begins in (True, False):
+        maybe = np.array(begins)
+        np.testing.assert_allclose(f(x, maybe), reference(proto, x=x, maybe=maybe)[0])
+
+
+def test_a_loop_around_a_sort_is_launched_again_and_again() -> None:
+    proto = model("""g (float[n, 100] x) => (float[100] last, float[n, 100] rows)
+        <bool yes = {1}, int64[1] k = {100}, int64[1] zero = {0}, int64[1] one = {1}> {
+        sizes = Shape(x) a = Slice(sizes, zero, one) e = Squeeze(a, zero)
+        first = ReduceSum<keepdims=0>(x, zero)
+        last, rows = Loop (e, yes, first) <body = b (int64 i, bool c, float[100] s)
+            => (bool go, float[100] so, float[100] r) {
+            v = Gather<axis=0>(x, i) t = Add(s, v) so, where = TopK(t, k)
+            go = Identity(c) r = Sub(so, s) }> }""")
+    f = uopc.onnx.load(proto)
+    for n in (1, 5):
+        x = np.random.default_rng(n).random((n, 100), np.float32)
+        for got, wanted in zip(f(x).values(), reference(proto, x=x), strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
+    (loop,) = f.program._runner.plan.repeats
+    assert loop.times.variable == "n"
+
+
+def test_a_loop_whose_steps_change_a_shape() -> None:
+    proto = model("""g (float[4] x) => (float[n] last)
+        <int64 count = {3}, bool yes = {1}> {
+        last = Loop (count, yes, x) <body = b (int64 i, bool c, float[m] s)
+            => (bool go, float[k] so) { so = Concat<axis=0>(s, x) go = Identity(c) }> }""")
+    x = np.random.default_rng(0).random(4, np.float32)
+    np.testing.assert_array_equal(uopc.onnx.load(proto)(x), np.tile(x, 4))
+
+
+def test_what_is_known_stays_known_behind_a_loop() -> None:
+    """A shape that a loop computes."""
+    proto = model("""g (float[4] x) => (float[n, m] y)
+        <int64 count = {2}, bool yes = {1}, int64[2] one = {1, 1}, int64[2] start = {4, 1}> {
+        shape = Loop (count, yes, start) <body = b (int64 i, bool c, int64[2] s)
+            => (bool go, int64[2] so) { so = Mul(s, one) go = Identity(c) }>
+        y = Reshape(x, shape) }""")
+    assert uopc.onnx.load(proto)(np.ones(4, np.float32)).shape == (4, 1)

@@ -103,9 +103,7 @@ def _is_tensor(v: Any) -> bool:
 
 
 def _labels(model: Any, params: list[str]) -> set[str]:
-    import re
-
-    return {i.name for i in model.graph.input if re.sub(r"\W", "_", i.name) in params}
+    return {i.name for i in model.graph.input if i.name in params}
 
 
 def _sizes(model: Any, given: dict[str, Any], constants: dict[str, Any]) -> dict[str, int]:

@@ -5,7 +5,6 @@ It needs the package `onnx` (`pip install uopc[onnx]`). Importing `uopc` does no
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -99,7 +98,7 @@ def graph(
     sizes: dict[str, Any] = {}
     inputs: dict[str, UOp] = {}
     values: dict[str, Any] = {}
-    taken: set[str] = set()
+    taken = {"out"}  # the argument of a call that has the results
     for i in found.proto.graph.input:
         if i.name in known:
             v = known[i.name]
@@ -168,21 +167,20 @@ def _param(i: Any, given: Sizes, sizes: dict[str, Any], taken: set[str]) -> UOp:
         found.append(sizes[name])
     number = kind.elem_type
     dtype = holder(number) if number in NARROW else dtype_of(number)
-    return uopc.param(_identifier(i.name, taken), tuple(found), dtype)
+    return uopc.param(_own(i.name, taken), tuple(found), dtype)
 
 
 def _size(name: str, given: Any, taken: set[str]) -> Any:
     if isinstance(given, (tuple, list)):
         if len(given) != 2:
             raise UserError(f"dims: {name!r} must be a number or (least, greatest), got {given!r}")
-        return uopc.variable(_identifier(name, taken), *given)
+        return uopc.variable(_own(name, taken), *given)
     return int(given)
 
 
-def _identifier(name: str, taken: set[str]) -> str:
-    """A name that is an identifier, and no other's."""
-    stem = re.sub(r"\W", "_", name, flags=re.ASCII) or "input"
-    stem = f"_{stem}" if stem[0].isdigit() else stem
+def _own(name: str, taken: set[str]) -> str:
+    """The model's name, if it can be printed and is no other's; else one like it."""
+    stem = name if name and name.isprintable() else repr(name)
     made, k = stem, 1
     while made in taken:
         made, k = f"{stem}_{k}", k + 1

@@ -13,7 +13,7 @@ from uopc.ir.builder.leaves import iota, located, split_dims
 from uopc.ir.builder.operands import as_dim
 from uopc.ir.core import bounds, dtypes, shapes
 from uopc.ir.core.args import BufferArg, ParamArg, Space
-from uopc.ir.core.dtypes import DType, DTypeLike
+from uopc.ir.core.dtypes import DTypeLike
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern, note_made
 
@@ -36,7 +36,8 @@ def param(name: str, shape: Any = (), dtype: DTypeLike = dtypes.float32) -> UOp:
     Arguments by position come in the order in which params are made; one that is made again, with
     the same name, shape and dtype, counts as made then.
 
-    UserError for a name that is no identifier, and for a bad shape.
+    The name is any text that can be printed; one that is no identifier is passed in a dict, as in
+    `f(**{"input.1": a})`. UserError for another name, for `out`, and for a bad shape.
 
     Examples:
         >>> x, y = uopc.param("x", (3,)), uopc.param("y", (3,))
@@ -44,8 +45,7 @@ def param(name: str, shape: Any = (), dtype: DTypeLike = dtypes.float32) -> UOp:
         >>> program(np.array([3, 4, 5], "f4"), np.ones(3, "f4"))
         array([2., 3., 4.], dtype=float32)
     """
-    if not isinstance(name, str) or not name.isidentifier():
-        raise UserError(f"param: the name must be an identifier, got {name!r}")
+    checks.argument_name("param", name)
     if name == "out":
         raise UserError(f"param: the name {name!r} is a keyword of the call")
     arg, symbolic = split_dims(_dims(shape))
@@ -79,11 +79,25 @@ def kernel_param(
     return located(intern(Ops.PARAM, element_dtype(dtype), symbolic, named))
 
 
-def buffer(shape: Any, dtype: DType, space: Space = "global", device: str = "") -> UOp:
-    """New storage, different from every other."""
+def buffer(
+    shape: Any, dtype: DTypeLike = dtypes.float32, space: Space = "global", device: str = ""
+) -> UOp:
+    """New storage, different from every other, for a kernel written by hand to write; before that
+    its elements are any numbers. It lasts for one call of the program.
+
+    The shape may have variables.
+
+    Examples:
+        >>> o, x = uopc.kernel_param(0, (3,)), uopc.kernel_param(1, (3,))
+        >>> double = o.store(x * 2).sink(name="double")
+        >>> (twice,) = double.call(uopc.buffer((3,)), uopc.param("a", (3,)) + 1)
+        >>> uopc.compile(twice - 1)(np.array([1, 2, 3], "f4"))
+        array([3., 5., 7.], dtype=float32)
+    """
     arg, symbolic = split_dims(_dims(shape))
     slot = next(_buffer_slots)
-    return intern(Ops.BUFFER, dtype, symbolic, BufferArg(slot, arg, device, space))
+    made = intern(Ops.BUFFER, element_dtype(dtype), symbolic, BufferArg(slot, arg, device, space))
+    return located(made)
 
 
 def full(shape: Any, value: Any, dtype: DTypeLike | None = None) -> UOp:

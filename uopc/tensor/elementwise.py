@@ -11,14 +11,15 @@ import functools
 import math
 from collections.abc import Callable
 from types import NoneType
-from typing import Any, Concatenate, Literal, ParamSpec
+from typing import Any, Concatenate, Final, Literal, ParamSpec
 
 from uopc.errors import UserError, UserTypeError
-from uopc.ir.builder import alu, fold, leaves, operands
+from uopc.ir.builder import alu, checks, fold, leaves, operands
 from uopc.ir.builder.fold import cast
 from uopc.ir.builder.operands import Operand
 from uopc.ir.core import bounds, dtypes
 from uopc.ir.core.args import Opt
+from uopc.ir.core.dtypes import DType, DTypeLike
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.tensor import examples
@@ -340,6 +341,45 @@ def gelu(a: UOp, approximate: Literal["none", "tanh"] = "none") -> UOp:
 
 
 # ---------------------------------------------------------------- marks
+# What does not fit a dtype without saturation: the least such number, and the bits of what becomes
+# of it, NaN or infinity. A number halfway to the next one goes to the even one of both.
+_OVERFLOWS: Final[dict[DType, tuple[float, int]]] = {
+    dtypes.fp8e4m3: (464.00003, 0x7F), dtypes.fp8e4m3fnuz: (248.0, 0x80),
+    dtypes.fp8e5m2: (61440.0, 0x7C), dtypes.fp8e5m2fnuz: (61440.0, 0x80),
+}  # fmt: skip
+
+
+def converted(a: UOp, dtype: DTypeLike, saturate: bool = True) -> UOp:
+    """The values of `a` in another dtype: a DType, or one of NumPy's as `np.float64` or `"f8"`.
+
+    Floats truncate to integers; what an integer cannot hold becomes the least or greatest one, NaN
+    0. Integers wrap. Floats round to nearest; to 8 bits as float32, and what does not fit becomes
+    the least or greatest number, or without `saturate` what ml_dtypes makes of it: NaN, or infinity
+    where there is one. UserTypeError for what is no dtype, UserError for an other dtype without
+    `saturate`. `astype` is `cast`.
+
+    Examples:
+        >>> x = uopc.constant([2.7, -2.7, 1e20])
+        >>> uopc.compile(x.cast(dtypes.int32))()
+        array([         2,         -2, 2147483647], dtype=int32)
+        >>> uopc.compile(x.cast(dtypes.fp8e4m3, saturate=False).astype("f4"))()
+        array([ 2.75, -2.75,   nan], dtype=float32)
+    """
+    made = cast(a, dtype)
+    if checks.flag("cast", "saturate", saturate):
+        return made
+    if made.dtype not in _OVERFLOWS:
+        raise UserError(f"cast: saturate=False is for floats of 8 bits, got {made.dtype.name}")
+    if a.dtype is made.dtype:
+        return a
+    least, beyond = _OVERFLOWS[made.dtype]
+    wide = cast(a, dtypes.float32)
+    below, above = (leaves.const(dtypes.uint8, v) for v in (beyond | 128, beyond))
+    bits = fold.bitcast(made, dtypes.uint8)
+    over = alu.where(wide < 0, below, above)
+    return fold.bitcast(alu.where(absolute(wide) >= least, over, bits), made.dtype)
+
+
 def contiguous(a: UOp, opts: Any = None) -> UOp:
     """The same value, stored on its own. `opts` are those of the kernel that computes it: exactly
     these, also with optimize=False; () for none. They number the ranges as `simplify-ranges` leaves

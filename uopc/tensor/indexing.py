@@ -271,7 +271,15 @@ def _constant_index(value: Any, n: Dim, axis: int) -> UOp:
 
 
 def in_range(i: UOp, n: Dim) -> UOp:
-    """An index as NumPy counts it, negative ones from the end; INVALID where it is outside."""
+    """An index of n elements, of dtype index: negative ones count from the end, as in NumPy;
+    INVALID where it is outside, so that a read gives 0, and nothing is stored. Reads of `x[i]` have
+    that guard; those of a kernel written by hand need it where an index may be outside.
+
+    Examples:
+        >>> x, i = uopc.constant([10, 20, 30]), uopc.constant([2, -3, 7])
+        >>> uopc.compile(x.index(uopc.in_range(i, 3)))()
+        array([30, 10,  0])
+    """
     most = dtypes.index.bounds[1]
     if bounds.bounds(i)[1] > most:  # uint64: what no index holds is outside as well
         i = alu.binary(Ops.MIN, i, leaves.const(i.dtype, most))

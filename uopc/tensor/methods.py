@@ -28,10 +28,11 @@ from uopc.tensor import (
     numpy_protocols,
     reductions,
     scatter,
-    sorting,
     statistics,
     updates,
 )  # fmt: skip
+from uopc.tensor.signals import convolution, fourier, geometry, pooling, resizing
+from uopc.tensor.sorts import sorting
 
 Operator = Callable[[UOp, Operand], UOp]
 
@@ -298,8 +299,8 @@ class Methods:
     const_like = leaves.const_like
     variable = staticmethod(operands.variable)
     alu = alu.alu
-    cast = fold.cast
-    astype = fold.cast
+    cast = elementwise.converted
+    astype = elementwise.converted
     bitcast = fold.bitcast
 
     invalid = staticmethod(_invalid)
@@ -379,10 +380,23 @@ class Methods:
     layer_norm = nn.layer_norm
     rms_norm = nn.rms_norm
     matmul = nn.matmul
-    convolve = nn.convolve
-    conv2d = nn.conv2d
-    avg_pool2d = nn.avg_pool2d
-    max_pool2d = nn.max_pool2d
+    convolve = convolution.convolve
+    conv = convolution.conv
+    conv1d = convolution.conv1d
+    conv2d = convolution.conv2d
+    conv3d = convolution.conv3d
+    conv_transpose = convolution.conv_transpose
+    windows = geometry.windows
+    avg_pool = pooling.avg_pool
+    avg_pool2d = pooling.avg_pool2d
+    max_pool = pooling.max_pool
+    max_pool2d = pooling.max_pool2d
+    max_pool_with_indices = pooling.max_pool_with_indices
+    resize = resizing.resize
+    fft = fourier.fft
+    ifft = fourier.ifft
+    rfft = fourier.rfft
+    irfft = fourier.irfft
     gather = indexing.gather
     take = indexing.take
     one_hot = indexing.one_hot

@@ -392,17 +392,7 @@ def convert(u: UOp, t: DType) -> UOp:
 
 
 def cast(a: UOp, dtype: DTypeLike) -> UOp:
-    """The values of `a` in another dtype: a DType, or one of NumPy's as `np.float64` or `"f8"`.
-
-    Floats truncate to integers; what an integer cannot hold becomes the least or greatest one, NaN
-    0. Integers wrap. Floats round to nearest. UserTypeError for what is no dtype. `astype` is
-    `cast`.
-
-    Examples:
-        >>> x = uopc.constant([2.7, -2.7, 1e20])
-        >>> uopc.compile(x.cast(dtypes.int32))()
-        array([         2,         -2, 2147483647], dtype=int32)
-    """
+    """The values of `a` in another dtype: a DType, or one of NumPy's as `np.float64` or `"f8"`."""
     dtype = checks.any_dtype("cast", dtype)
     made = convert(a, dtype)
     return located(made) if made.op is Ops.CAST else made

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 import uopc
-from uopc import UOp
+from uopc import UOp, dtypes
 from uopc.errors import Unsupported, UserError
-from uopc.onnx.node import Decides, Node, dims
+from uopc.onnx.node import Decides, Node, dims, fixed
 from uopc.onnx.registry import op
 from uopc.onnx.values import is_known, lifted, params_of, settled
 
-# A loop of more steps than this is refused: each is a part of the graph.
+# More steps than this are refused where each is a part of the graph.
 MOST_STEPS = 4000
 
 
@@ -34,10 +35,67 @@ def branch(n: Node) -> Any:
 
 @op("Loop")
 def loop(n: Node) -> Any:
-    """Step after step, as often as is known; an end that is computed is refused."""
-    body, count = n.attr("body", None), n.known(0) if is_known(n.raw(0)) else None
-    if n.has(0) and count is None:
+    """A loop of the graph, if its body is the same for all steps; else step after step: what is
+    known is known in each, and shapes may change."""
+    if n.has(0) and not is_known(n.raw(0)):
         raise Decides(params_of(n.raw(0)))
+    carried = n.inputs[2:]
+    if not any([isinstance(v, list) or v is None for v in carried]):
+        made = n.run(n.attr("body", None), [np.asarray(0, np.int64), n.raw(1), *carried])
+        if not is_known(made):
+            try:
+                return _for_all_steps(n, made)
+            except (Decides, Unsupported):  # a step needs to know a value, or changes a shape
+                return _step_after_step(n)
+    return _step_after_step(n)
+
+
+def _for_all_steps(n: Node, made: list[Any]) -> Any:
+    """The results of a scan, or of a while_loop if a value ends it. `made`: those of a step."""
+    body, count, going = n.attr("body", None), n.ints(0), n.raw(1)
+    first = tuple([lifted(v) for v in n.inputs[2:]])
+    steps = None if count is None else count[0]
+    holds = going is None or (is_known(going) and bool(np.asarray(going).reshape(-1)[0]))
+    goes_on = made[0] is None or (is_known(made[0]) and bool(np.asarray(made[0]).reshape(-1)[0]))
+
+    def after(number: UOp, carried: Sequence[UOp]) -> list[UOp]:
+        found = [lifted(v) for v in n.run(body, [number, np.asarray(True), *carried])]
+        for new, old in zip(found[1:], carried):
+            if dims(new) != dims(old) or new.dtype is not old.dtype:
+                raise Unsupported("Loop whose steps change a shape")
+        return found
+
+    if holds and goes_on and steps is not None:
+        numbers = uopc.arange(steps, dtype=dtypes.int64)
+        split = len(first)
+
+        def step(carried: Any, number: UOp) -> Any:
+            values = after(number, carried)[1:]
+            return tuple(values[:split]), tuple(values[split:])
+
+        last, rows = uopc.scan(step, first, numbers)
+        return *last, *rows
+    if len(made) > 1 + len(first):
+        raise Unsupported("Loop with rows of results that ends by a condition")
+    begin = uopc.constant(True) if holds else lifted(going).reshape(())
+    zero = uopc.constant(0, dtypes.int64)
+
+    def goes(state: Any) -> Any:
+        number, more, _ = state
+        return more if steps is None else more & (number < steps)
+
+    def next_state(state: Any) -> Any:
+        number, _, carried = state
+        more, *values = after(number, carried)
+        return number + 1, more.reshape(()), tuple(values)
+
+    _, _, last = uopc.while_loop(goes, next_state, (zero, begin, first))
+    return last
+
+
+def _step_after_step(n: Node) -> Any:
+    """Each step as a part of the graph; an end that is computed is refused."""
+    body, count = n.attr("body", None), n.known(0)
     steps = MOST_STEPS + 1 if count is None else int(count.reshape(-1)[0])
     going: Any = n.raw(1)
     carried = list(n.inputs[2:])
@@ -46,7 +104,7 @@ def loop(n: Node) -> Any:
     while step < steps:
         if going is not None:
             if not is_known(going):
-                raise Unsupported("Loop that ends by a condition of the input")
+                raise Unsupported("Loop that ends by a condition of the input, and changes a shape")
             if not bool(np.asarray(going).reshape(-1)[0]):
                 break
         if step >= MOST_STEPS:
@@ -98,6 +156,23 @@ def scan(n: Node) -> Any:
         order.insert(axis % len(x.shape), 0)
         results.append(x.permute(tuple(order)))
     return *last, *results
+
+
+@op("Scan")
+def scan_8(n: Node) -> Any:
+    """Version 8: such a loop for each element of a batch, all of one length."""
+    if n.has(0):
+        raise Unsupported("Scan of version 8 with sequence_lens")
+    values = [lifted(v) for v in n.inputs[1:]]
+    attributes = {
+        "body": n.attr("body", None), "num_scan_inputs": n.attr("num_scan_inputs", 0),
+        "scan_input_directions": n.attr("directions", [0] * n.attr("num_scan_inputs", 0)),
+    }  # fmt: skip
+    made = [
+        scan(Node([v[b] for v in values], attributes, n.outputs, n.version, n.run))
+        for b in range(fixed(values[0], "Scan")[0])
+    ]
+    return tuple([uopc.stack(*parts) for parts in zip(*made)])
 
 
 # ---------------------------------------------------------------- sequences

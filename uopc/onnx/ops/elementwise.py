@@ -262,23 +262,8 @@ def _few_bits(x: UOp, number: int) -> UOp:
 def _cast(x: UOp, dtype: dtypes.DType, saturate: int) -> UOp:
     if dtype is dtypes.bool_:
         return x.ne(0)
-    made = x.cast(dtype)
-    if saturate or dtype not in _OVERFLOWS or x.dtype in _OVERFLOWS:
-        return made
-    most, beyond = _OVERFLOWS[dtype]
-    wide = x.cast(dtypes.float32)
-    bits = made.bitcast(dtypes.uint8)
-    over = [uopc.constant(v, dtypes.uint8) for v in (beyond | 128, beyond)]
-    return uopc.where(wide.abs() >= most, uopc.where(wide < 0, *over), bits).bitcast(dtype)
-
-
-# What does not fit a dtype without saturation: the least such number, and the bits of what becomes
-# of it, NaN or infinity. Numbers halfway to the next one are rounded to even.
-_OVERFLOWS = {
-    dtypes.fp8e4m3: (np.nextafter(np.float32(464), np.float32(465)).item(), 0x7F),
-    dtypes.fp8e4m3fnuz: (248.0, 0x80), dtypes.fp8e5m2: (61440.0, 0x7C),
-    dtypes.fp8e5m2fnuz: (61440.0, 0x80),
-}  # fmt: skip
+    narrow = dtype.is_float and dtype.bits == 8
+    return x.cast(dtype, saturate=bool(saturate) or not narrow)
 
 
 @op("BitCast")

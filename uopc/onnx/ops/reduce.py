@@ -140,10 +140,5 @@ def top_k(n: Node) -> Any:
     axis = n.axis(-1, len(x.shape))
     given = n.ints(1) if n.has(1) else [n.attr("k", 1)]
     assert given is not None
-    if n.attr("largest", 1):
-        values, places = x.top_k(given[0], axis)
-        return values, places.cast(dtypes.int64)
-    places = x.argsort(axis, stable=True)
-    cut = tuple([slice(0, given[0]) if i == axis else slice(None) for i in range(len(x.shape))])
-    places = places[cut]
-    return x.gather(axis, places), places.cast(dtypes.int64)
+    values, places = x.top_k(given[0], axis, bool(n.attr("largest", 1)))
+    return values, places.cast(dtypes.int64)

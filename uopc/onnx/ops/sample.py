@@ -11,8 +11,11 @@ import uopc
 from uopc import UOp, dtypes
 from uopc.errors import Unsupported
 from uopc.onnx.node import Node, dims, fixed
-from uopc.onnx.ops.windows import Geometry
+from uopc.onnx.ops.windows import windows_of
 from uopc.onnx.registry import op
+
+# For each axis of an image: whole places, and the weight of each (None: 1).
+Taps = list[list[tuple[UOp, Any]]]
 
 
 @op("GridSample")
@@ -31,26 +34,40 @@ def grid_sample(n: Node) -> UOp:
     padding = n.attr("padding_mode", "zeros")
     if padding != "zeros" and mode != "cubic":
         at = [_inside(v, size, padding, corners) for v, size in zip(at, sizes)]
-    taps: list[list[tuple[UOp, Any]]] = []
+    taps: Taps = []
     for v in at:
-        low = v.floor()
-        t = v - low
         if mode == "nearest":
             taps.append([(v.round(), None)])
         elif mode == "linear":
-            taps.append([(low, 1 - t), (low + 1, t)])
+            taps += _linear([v])
         elif mode == "cubic":
-            taps.append([(low + (k - 1), w) for k, w in enumerate(_cubic(t))])
+            taps.append([(v.floor() + (k - 1), w) for k, w in enumerate(_cubic(v - v.floor()))])
         else:
             raise Unsupported(f"GridSample by {mode}")
-    total: UOp | None = None
+    return _added(_parts(x, taps, padding, corners)).cast(x.dtype)
+
+
+def _linear(at: list[UOp]) -> Taps:
+    """The two neighbours along each axis, and their weights."""
+    return [[(v.floor(), 1 - (v - v.floor())), (v.floor() + 1, v - v.floor())] for v in at]
+
+
+def _added(parts: list[UOp]) -> UOp:
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total
+
+
+def _parts(x: UOp, taps: Taps, padding: str, corners: bool) -> list[UOp]:
+    """The elements at all combinations of taps, times their weights."""
+    sizes, parts = dims(x)[2:], []
     for chosen in _combined(taps):
         part = _pixel(x, [c[0] for c in chosen], sizes, padding, corners)
         for _, weight in chosen:
             part = part if weight is None else part * weight.unsqueeze(1)
-        total = part if total is None else total + part
-    assert total is not None
-    return total.cast(x.dtype)
+        parts.append(part)
+    return parts
 
 
 def _combined(taps: list[list[tuple[UOp, Any]]]) -> list[list[tuple[UOp, Any]]]:
@@ -106,6 +123,75 @@ def _pixel(x: UOp, at: list[UOp], sizes: Any, padding: str, corners: bool) -> UO
     return uopc.where(valid.unsqueeze(1), found, 0.0)
 
 
+# ---------------------------------------------------------------- regions
+@op("RoiAlign", since=16)
+def roi_align(n: Node) -> UOp:
+    """The mean, or the greatest part, of samples in each cell of a grid over each box."""
+    x, boxes, image = n.x(0), n.x(1), n.x(2)
+    half = n.attr("coordinate_transformation_mode", "half_pixel") == "half_pixel"
+    many = n.attr("sampling_ratio", 0)
+    if many < 1:
+        raise Unsupported("RoiAlign without sampling_ratio: the samples hang on the boxes")
+    cells = n.attr("output_height", 1), n.attr("output_width", 1)
+    at: list[UOp] = []
+    inside: UOp | None = None
+    for i, (size, count) in enumerate(zip(fixed(x, "RoiAlign")[2:], cells)):
+        begin, end = (boxes[:, k] * n.number("spatial_scale", 1.0) - 0.5 * half
+                      for k in (1 - i, 3 - i))  # fmt: skip
+        length = end - begin if half else (end - begin).maximum(1.0)
+        share = (np.arange(count * many) + 0.5) / (count * many)
+        v = begin.unsqueeze(1) + length.unsqueeze(1) * uopc.constant(share.astype("f4"))
+        v = v.unsqueeze(2 - i)  # (boxes, rows, 1) and (boxes, 1, columns)
+        here = (v >= -1.0) & (v <= float(size))
+        inside = here if inside is None else inside & here
+        at.append(v.clip(0.0, float(size - 1)))
+    assert inside is not None
+    parts = _parts(x.take(image, 0), _linear(at), "zeros", False)
+    greatest = n.attr("mode", "avg") == "max"
+    found = parts[0] if greatest else _added(parts)
+    for part in parts[1:] if greatest else ():
+        found = found.maximum(part)
+    found = uopc.where(inside.unsqueeze(1), found, 0.0)
+    found = found.reshape(*dims(found)[:2], cells[0], many, cells[1], many)
+    found = found.max((3, 5)) if greatest else found.mean((3, 5))
+    return found.cast(x.dtype)
+
+
+@op("RoiAlign")
+def roi_align_10(n: Node) -> Any:
+    """Before version 16: boxes of whole pixels."""
+    n.attributes |= {"coordinate_transformation_mode": "output_half_pixel"}
+    return roi_align(n)
+
+
+@op("DeformConv")
+def deform_conv(n: Node) -> UOp:
+    """A convolution that reads each element at a place with an offset, times a mask."""
+    x, w, offset, mask = n.x(0), n.x(1), n.x(2), n.maybe(4)
+    batch, channels, *sizes = fixed(x, "DeformConv")
+    kernel, rank, parts = fixed(w, "DeformConv")[2:], len(sizes), n.attr("offset_group", 1)
+    places = list(dims(offset)[2:])
+    how = windows_of(n, rank)
+    by = offset.reshape(batch * parts, *kernel, rank, *places)
+    at = []
+    for i in range(rank):
+        line, across = [1] * (2 * rank), [1] * (2 * rank)
+        line[i], across[rank + i] = kernel[i], places[i]
+        tap = np.arange(kernel[i]).reshape(line) * how["dilation"][i]
+        place = np.arange(places[i]).reshape(across) * how["stride"][i] - how["padding"][i][0]
+        own = by[(slice(None),) * (1 + rank) + (i,)]
+        at.append(own + uopc.constant((tap + place).astype(x.dtype.numpy)))
+    split = x.reshape(batch * parts, channels // parts, *sizes)
+    seen = _added(_parts(split, _linear(at), "zeros", True))
+    if mask is not None:
+        seen = seen * mask.reshape(batch * parts, 1, *kernel, *places)
+    groups, outs = n.attr("group", 1), dims(w)[0]
+    columns = seen.reshape(batch, groups, channels // groups * math.prod(kernel), -1)
+    made = w.reshape(groups, outs // groups, -1).matmul(columns).reshape(batch, outs, *places)
+    bias = n.maybe(3)
+    return made if bias is None else made + bias.reshape(-1, *[1] * rank)
+
+
 @op("NonMaxSuppression")
 def non_max_suppression(n: Node) -> Any:
     """The best boxes of each class that do not overlap better ones, of values known now."""
@@ -148,28 +234,18 @@ def _shared(a: Any, b: Any) -> float:
 # ---------------------------------------------------------------- windows, put back
 @op("Col2Im")
 def col2im(n: Node) -> UOp:
-    """Columns of windows added up where they overlap."""
+    """Columns of windows added up where they overlap: the transpose of what makes windows."""
     x, image, block = n.x(0), n.ints(1), n.ints(2)
     assert image is not None and block is not None
-    g = Geometry(n, image, block)
     batch, rows = dims(x)[:2]
-    channels = rows // math.prod(block)
-    counts = g.counts()
-    wide = [size + a + b for size, (a, b) in zip(g.sizes, g.pads)]
-    values = x.reshape(batch, channels, *block, *counts)
-    keys: list[Any] = []
     rank = len(block)
-    for i in range(rank):
-        tap = uopc.arange(block[i], dtype=dtypes.int64) * g.dilations[i]
-        place = uopc.arange(counts[i], dtype=dtypes.int64) * g.strides[i]
-        line, across = [1] * (2 * rank), [1] * (2 * rank)
-        line[i], across[rank + i] = block[i], counts[i]
-        keys.append(tap.reshape(tuple(line)) + place.reshape(tuple(across)))
-    whole = uopc.full((batch, channels, *wide), 0.0, x.dtype)
-    made = whole.at[(slice(None), slice(None), *keys)].add(values)
-    inside = tuple([slice(a, a + size) for size, (a, _) in zip(g.sizes, g.pads)])
-    found: UOp = made[(slice(None), slice(None), *inside)]
-    return found
+    channels = rows // math.prod(block)
+    whole = uopc.zeros((batch, channels, *image), x.dtype)
+    seen, transposed = uopc.vjp(lambda a: a.windows(block, **windows_of(n, rank)), whole)
+    columns = x.reshape(batch, channels, *block, *dims(seen)[2 : 2 + rank])
+    places = range(2 + rank, 2 + 2 * rank)
+    made: UOp = transposed(columns.permute(0, 1, *places, *range(2, 2 + rank)))[0]
+    return made
 
 
 @op("MaxUnpool")

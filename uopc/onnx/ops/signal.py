@@ -1,49 +1,34 @@
-"""Fourier transforms, as products with the matrix of the transform."""
+"""Fourier transforms: the last axis holds real numbers, or pairs (real, imaginary)."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 import uopc
-from uopc import UOp, dtypes
+from uopc import UOp
+from uopc.errors import UserError
 from uopc.onnx.node import Node, dims, fixed, normal
 from uopc.onnx.registry import op
+from uopc.onnx.values import dtype_of
 
 
-def _transformed(x: UOp, n: int, inverse: bool, onesided: bool) -> UOp:
-    """Of the axis before the last, whose elements are real or pairs of the last axis."""
-    have = fixed(x, "DFT")[-2]
-    rank = len(x.shape)
-    if have < n:
-        x = x.pad([(0, n - have) if i == rank - 2 else (0, 0) for i in range(rank)])
-    elif have > n:
-        x = x[..., :n, :]
-    half = onesided and inverse  # the other half is the conjugate of this one
-    if half:
-        x = _whole(x[..., : n // 2 + 1, :], n)
-    rows = n // 2 + 1 if onesided and not inverse else n
-    angle = 2 * np.pi * np.outer(np.arange(rows), np.arange(n)) / n
-    sign, scale = (1, 1 / n) if inverse else (-1, 1)
-    c, s = [uopc.constant(v * scale).cast(x.dtype) for v in (np.cos(angle), sign * np.sin(angle))]
-    real = x[..., 0]
-    a, b = _product(real, c), _product(real, s)
-    if dims(x)[-1] == 2:
-        imaginary = x[..., 1]
-        a, b = a - _product(imaginary, s), b + _product(imaginary, c)
-    return a.unsqueeze(-1) if half else uopc.stack(a, b, axis=rank - 1)
-
-
-def _whole(x: UOp, n: int) -> UOp:
-    """All n coefficients of a real signal, given the first half of them."""
-    rest = x[..., 1 : n - n // 2, :].flip(len(x.shape) - 2)
-    rest = rest * uopc.constant(np.array([1.0, -1.0])).cast(x.dtype)
-    return uopc.cat(x, rest, axis=len(x.shape) - 2)
-
-
-def _product(x: UOp, matrix: UOp) -> UOp:
-    return x.matmul(matrix.transpose())
+def _transformed(x: UOp, n: int | None, axis: int, inverse: bool, onesided: bool) -> UOp:
+    """Along an axis before the last; `onesided`: half of the coefficients of real numbers."""
+    real = dims(x)[-1] == 1
+    if onesided and real and not inverse:
+        return x[..., 0].rfft(n, axis)
+    pairs = x.pad([(0, 1 if i == len(x.shape) - 1 else 0) for i in range(len(x.shape))])
+    pairs = pairs if real else x
+    if onesided and inverse:
+        return pairs.irfft(n, axis).unsqueeze(-1)
+    made = pairs.ifft(n, axis) if inverse else pairs.fft(n, axis)
+    if not onesided:
+        return made
+    half = dims(made)[axis] // 2 + 1
+    return made.shrink([(0, half if i == axis else d) for i, d in enumerate(dims(made))])
 
 
 @op("DFT", since=20)
@@ -61,29 +46,43 @@ def dft_17(n: Node) -> UOp:
 
 def _dft(n: Node, axis: int) -> UOp:
     x, length = n.x(0), n.known(1)
-    rank = len(x.shape)
-    axis = normal(axis, rank)
-    order = [i for i in range(rank - 1) if i != axis] + [axis, rank - 1]
-    x = x.permute(tuple(order))
     inverse, onesided = bool(n.attr("inverse", 0)), bool(n.attr("onesided", 0))
-    own = fixed(x, "DFT")[-2]
-    size = 2 * (own - 1) if inverse and onesided else own
-    size = size if length is None else int(length.reshape(-1)[0])
-    made = _transformed(x, size, inverse, onesided)
-    return made.permute(tuple(np.argsort(order).tolist()))
+    size = None if length is None else int(length.reshape(-1)[0])
+    return _transformed(x, size, normal(axis, len(x.shape)), inverse, onesided)
+
+
+@op("MelWeightMatrix")
+def mel_weight_matrix(n: Node) -> UOp:
+    """Triangles over the frequencies of a transform, equally wide on the scale of mels."""
+    count, length, rate, low, high = (_number(n, k) for k in range(5))
+    ends = [2595 * math.log10(1 + f / 700) for f in (low, high)]
+    mels = ends[0] + np.arange(count + 2) * ((ends[1] - ends[0]) / (count + 2))
+    bins = ((length + 1) * (700 * (10 ** (mels / 2595) - 1)) // rate).astype(np.int64)
+    at = np.arange(length // 2 + 1).reshape(-1, 1)
+    first, peak, last = bins[:-2], bins[1:-1], bins[2:]
+    rise = np.where(peak == first, 1.0, (at - first) / np.maximum(peak - first, 1))
+    fall = (last - at) / np.maximum(last - peak, 1)
+    made = np.where((at >= first) & (at <= peak), rise, 0.0)
+    made = np.where((at >= peak) & (at < last), fall, made)
+    return uopc.constant(made).cast(dtype_of(n.attr("output_datatype", 1)))
+
+
+def _number(n: Node, k: int) -> Any:
+    known = n.known(k)
+    if known is None:
+        raise UserError(f"input {k} is missing")
+    return known.reshape(-1)[0].item()
 
 
 @op("STFT")
 def stft(n: Node) -> UOp:
     """Frames of a signal, each times a window and transformed."""
     x, step, window, length = n.x(0), n.known(1), n.maybe(2), n.known(3)
-    x = x.unsqueeze(-1) if len(x.shape) == 2 else x
     assert step is not None
-    hop = int(step.reshape(-1)[0])
     size = int(length.reshape(-1)[0]) if length is not None else fixed(n.x(2), "STFT")[0]
-    count = (fixed(x, "STFT")[1] - size) // hop + 1
-    first = uopc.arange(count, dtype=dtypes.int64).unsqueeze(1) * hop
-    frames: Any = x[:, first + uopc.arange(size, dtype=dtypes.int64)]
+    parts = x.unsqueeze(1) if len(x.shape) == 2 else x.transpose(1, 2)
+    frames = parts.windows(size, int(step.reshape(-1)[0]))
     if window is not None:
-        frames = frames * window.cast(x.dtype).reshape(1, 1, -1, 1)
-    return _transformed(frames, size, False, bool(n.attr("onesided", 1)))
+        frames = frames * window.cast(x.dtype)
+    onesided = bool(n.attr("onesided", 1))
+    return _transformed(frames.permute(0, 2, 3, 1), None, 2, False, onesided)
