@@ -236,6 +236,73 @@ def test_a_kernel_in_a_graph_of_tensors() -> None:
     np.testing.assert_array_equal(uopc.compile(made + 1, verify=True)(X), X * 2 + 1)
 
 
+@pytest.mark.parametrize("view", [
+    lambda a: a, lambda a: a + 1, lambda a: a.flip(0), lambda a: a[:1].expand(4, 8),
+    lambda a: a.reshape(8, 4).transpose().contiguous(), lambda a: uopc.constant(X),
+])  # fmt: skip
+def test_calls_of_a_kernel(view: Any) -> None:
+    """What it reads may be any value; what it writes comes back."""
+    kernel = o.store(x * 2.0).sink(name="twice")
+    a = uopc.param("a", (4, 8), F64)
+    (made,) = kernel.call(uopc.buffer((4, 8), F64), view(a))
+    (again,) = kernel.call(uopc.buffer((32,), F64), made - 1)
+    wanted = uopc.compile(view(a), inputs=[a])(X) * 2
+    got = uopc.compile((made, again), inputs=[a], verify=True)(X)
+    np.testing.assert_array_equal(got[0], wanted)
+    np.testing.assert_array_equal(got[1], (wanted - 1).ravel() * 2)
+
+
+def test_a_call_writes_the_callers_array() -> None:
+    kernel = o.store(x * 2.0).sink(name="twice")
+    a, b = uopc.param("a", (4, 8), F64), uopc.param("b", (4, 8), F64)
+    (made,) = kernel.call(b, a)
+    out = np.zeros((4, 8))
+    got = uopc.compile(made.sum(), inputs=[a, b])(X, out)
+    np.testing.assert_allclose(got, X.sum() * 2, 1e-12)
+    np.testing.assert_array_equal(out, X * 2)
+
+
+def test_calls_that_do_not_fit() -> None:
+    kernel = o.store(x * 2.0).sink(name="twice")
+    a, out = uopc.param("a", (4, 8), F64), uopc.buffer((4, 8), F64)
+    for args, message in (
+        ((out,), "kernel 'twice': argument 1 is missing: 1 are given"),
+        ((out, a.cast(dtypes.int8)), r"argument 1 must be float64, got int8\(4, 8\)"),
+        ((a + 1, a), "argument 0 is written, and add is no storage: pass a uopc.buffer"),
+        ((a.flip(0), a), "argument 0 is written, and flip is no storage"),
+        ((uopc.constant(X), a), "argument 0 is written, and data is no storage"),
+        ((uopc.buffer((4, 7), F64), a), r"argument 0 of shape \(4, 7\) for \(4, 8\): 32 must be"),
+        ((out, a[:3]), r"argument 1 of shape \(3, 8\) for \(4, 8\): 32 must be at most 24"),
+    ):
+        with pytest.raises(uopc.UserError, match=message):
+            kernel.call(*args)
+    with pytest.raises(uopc.UserError, match="call: expected a FUNCTION or a kernel"):
+        a.call()
+
+
+def test_a_kernel_whose_argument_is_too_small() -> None:
+    """Not by the builder: a graph of raw constructors wrote beyond its storage."""
+    kernel = o.store(x * 2.0).sink(name="twice")
+    out, a = uopc.buffer((2,), F64), uopc.param("a", (4, 8), F64)
+    call = UOp(Ops.CALL, dtypes.void, (kernel, out, a))
+    with pytest.raises(uopc.UserError, match=r"argument 0 of shape \(2\) for \(4, 8\)"):
+        uopc.compile(out.after(call) + 1)
+
+
+def test_sizes_of_arguments_are_checked_in_each_call() -> None:
+    n, m = uopc.variable("n", 1, 9), uopc.variable("m", 1, 9)
+    target, source = kernel_param(0, (n,)), kernel_param(1, (n,))
+    kernel = target.store(source * 2).sink(name="k")
+    a, b = uopc.param("a", (n,)), uopc.param("b", (m,))
+    (made,) = kernel.call(uopc.buffer((n,)), b)
+    f = uopc.compile(made + a, inputs=[a, b], verify=True)
+    three, four = np.ones(3, "f4"), np.ones(4, "f4")
+    assert f(three, three).tolist() == [3, 3, 3]
+    assert f(three, four).tolist() == [3, 3, 3]
+    with pytest.raises(uopc.UserError, match=r"argument 1 of shape \(m\) for \(n\): n is 4"):
+        f(four, three)
+
+
 def test_a_kernel_info_names_a_kernel() -> None:
     kernel = o.store(x).sink(arg=uopc.KernelInfo(name="copied"))
     assert kernel is o.store(x).sink(name="copied")

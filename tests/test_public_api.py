@@ -22,7 +22,8 @@ CONTRACT = [
     "random", "register_pytree", "cond", "grad", "value_and_grad", "jvp", "vjp", "linearize",
     "jacfwd", "jacrev", "jacobian", "hessian", "hvp", "vmap", "stop_gradient", "custom_jvp",
     "custom_vjp", "checkpoint", "scan", "fold", "fori_loop", "map", "switch", "while_loop",
-    "nlp", "sparsity", "Sparse", "Sparsity", "export", "load_exported",
+    "nlp", "sparsity", "iota", "in_range", "buffer", "Sparse", "Sparsity", "export",
+    "load_exported",
 ]  # fmt: skip
 
 

@@ -697,3 +697,11 @@ def test_damaged_text_is_refused_or_read(text: str, at: int, cut: int, put: str)
         assert str(error).startswith("line "), error
     else:
         assert parse(print_graph(u)) is u
+
+
+def test_a_shape_behind_invalid() -> None:
+    nothing = intern(Ops.INVALID, dtypes.index)
+    for op, source in ((Ops.RESHAPE, nothing), (Ops.EXPAND, nothing)):
+        for dims in ((), (1,), (1, 1)):
+            graph = intern(op, dtypes.index, (source,), dims)
+            assert parse(print_graph(graph)) is graph

@@ -12,15 +12,17 @@ from uopc.config import at_import, options
 from uopc.errors import Error, InvalidIR, Unsupported, UserError
 from uopc.ir import Ops, UOp
 from uopc.ir.builder.alu import fast_zeros
+from uopc.ir.builder.leaves import iota
 from uopc.ir.builder.movement import cat, stack
 from uopc.ir.builder.operands import constant, variable
 from uopc.ir.core import dtypes
 from uopc.ir.core.args import AxisType, Opt
 from uopc.ir.core.args import KernelArg as KernelInfo
 from uopc.ir.core.ops import GroupOp
-from uopc.tensor.creation import arange, eye, full, kernel_param, ones, param, zeros
+from uopc.tensor.creation import arange, buffer, eye, full, kernel_param, ones, param, zeros
 from uopc.tensor.elementwise import where
 from uopc.tensor.functions import function
+from uopc.tensor.indexing import in_range
 
 if TYPE_CHECKING:
     from uopc import cache
@@ -59,12 +61,13 @@ __version__ = "0.1.0"
 __all__ = [
     "AxisType", "BottomUpGate", "Error", "GroupOp", "InvalidIR", "KernelInfo", "Ops", "Opt",
     "PatternMatcher", "Program", "Sparse", "Sparsity", "UOp", "UPat", "Unsupported", "UserError",
-    "__version__", "arange", "cache", "cat", "checkpoint", "compile", "cond", "constant",
+    "__version__", "arange", "buffer", "cache", "cat", "checkpoint", "compile", "cond", "constant",
     "custom_jvp", "custom_vjp", "dtypes", "errors", "export", "eye", "fast_zeros", "fold",
-    "fori_loop", "full", "function", "grad", "graph_rewrite", "hessian", "hvp", "jacfwd",
-    "jacobian", "jacrev", "jit", "jvp", "kernel_param", "linearize", "load_exported",
-    "load_schedule", "map", "nlp", "ones", "options", "param", "parse", "print_graph", "random",
-    "register_pytree", "save_schedule", "scan", "sparsity", "stack", "stop_gradient", "switch",
+    "fori_loop", "full", "function", "grad", "graph_rewrite", "hessian", "hvp", "in_range",
+    "iota", "jacfwd", "jacobian", "jacrev", "jit", "jvp", "kernel_param", "linearize",
+    "load_exported", "load_schedule", "map", "nlp", "ones", "options", "param", "parse",
+    "print_graph", "random", "register_pytree", "save_schedule", "scan", "sparsity",
+    "stack", "stop_gradient", "switch",
     "value_and_grad", "variable", "vjp", "vmap", "where", "while_loop", "zeros",
 ]  # fmt: skip
 

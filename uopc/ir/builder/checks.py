@@ -45,6 +45,12 @@ def _known(dtype: Any) -> DType | None:
         return None
 
 
+def argument_name(who: str, name: Any) -> None:
+    """UserError for what is no name of an argument: a text that can be printed."""
+    if not isinstance(name, str) or not name or not name.isprintable():
+        raise UserError(f"{who}: the name must be a text that can be printed, got {name!r}")
+
+
 def flag(who: str, name: str, value: Any) -> bool:
     """The value as a bool; UserTypeError if it is none."""
     if not isinstance(value, (bool, np.bool_)):

@@ -146,7 +146,14 @@ def dim_uop(d: shapes.Dim) -> UOp:
 
 
 def iota(n: shapes.Dim) -> UOp:
-    """0 … n-1 of dtype index."""
+    """0 … n-1 of dtype index: places along an axis of n elements. n may be a variable, or a sum or
+    product of some.
+
+    Examples:
+        >>> x, i = uopc.constant([[1, 2], [3, 4]]), uopc.iota(2)
+        >>> uopc.compile(x[i, 1 - i])()
+        array([2, 3])
+    """
     arg, symbolic = split_dims((n,))
     made = intern(Ops.IOTA, dtypes.index, symbolic, arg)
     return located(made) if symbolic else made

@@ -36,7 +36,8 @@ def as_dim(d: Any) -> shapes.Dim:
 def variable(name: str, low: int, high: int) -> UOp:
     """A named integer with inclusive bounds, for a symbolic size or a scalar argument.
 
-    As an argument it is passed by name. A value that is out of the bounds is a UserError.
+    As an argument it is passed by name, any text that can be printed. A value that is out of the
+    bounds is a UserError.
 
     Examples:
         >>> n = uopc.variable("n", 1, 100)
@@ -44,8 +45,7 @@ def variable(name: str, low: int, high: int) -> UOp:
         >>> float(total(np.ones(5, "f4"))), float(total(np.ones(7, "f4")))
         (5.0, 7.0)
     """
-    if not isinstance(name, str) or not name.isidentifier():
-        raise UserError(f"variable: the name must be an identifier, got {name!r}")
+    checks.argument_name("variable", name)
     if not (isinstance(low, int) and isinstance(high, int)) or low > high:
         raise UserError(f"variable {name}: needs integer bounds low ≤ high, got {low!r}, {high!r}")
     least, most = dtypes.index.bounds
