@@ -1,6 +1,11 @@
-"""uopc bench: run a benchmark of a source checkout, in a process of its own.
+"""uopc bench: time a model, or run a benchmark of a source checkout, in processes of their own.
+
+A model is compiled, and run on the random arrays of `uopc run`, beside ONNX Runtime if that is
+installed: the seconds to load it, and again in a second process; the time of a call, in turns; what
+it added to the peak memory of its process; how much the results differ, by the largest number.
 
 examples:
+  uopc bench model.onnx --threads 1 --set batch=8
   uopc bench kernels --threads 1 --workloads tiny_8
   uopc bench compile          compile_time.py: the part before a _ is enough
 """
@@ -13,19 +18,22 @@ import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
+from uopc.cli import bench_model
 from uopc.cli.output import Output, Refuse
 from uopc.errors import UserError
 
 
 def arguments(parser: ArgumentParser) -> None:
     """A script, and its own options."""
-    parser.add_argument("name", metavar="NAME", help="a script: kernels, compile, …")
+    parser.add_argument("name", metavar="NAME", help="model.onnx, or a script: kernels, compile, …")
     rest = parser.add_argument("arguments", nargs=argparse.REMAINDER, help="options of the script")
     rest.required = False  # argparse would report it as missing together with NAME
 
 
 def run(args: Namespace, out: Output, refuse: Refuse) -> int:
-    """Run the script; its exit code."""
+    """Time the model, or run the script; the exit code."""
+    if args.name.endswith(".onnx"):
+        return _model(Path(args.name), args.arguments, out)
     folder = Path(__file__).resolve().parents[2] / "benchmarks"
     if not folder.is_dir():
         raise UserError("the benchmarks are in the source checkout, not in the installed package")
@@ -34,3 +42,27 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
     if len(found) != 1:
         refuse(f"unknown benchmark {args.name!r}; choose {', '.join(sorted(scripts))}")
     return subprocess.run([sys.executable, str(scripts[found[0]]), *args.arguments]).returncode
+
+
+def _model(file: Path, rest: list[str], out: Output) -> int:
+    parser = ArgumentParser("uopc bench MODEL.onnx")
+    parser.add_argument("--threads", metavar="N", type=int, default=1)
+    parser.add_argument("--rounds", metavar="N", type=int, default=5, help="turns of each engine")
+    parser.add_argument(
+        "--set", metavar="NAME=VALUE", action="append", default=[], help="the size of a dimension"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    args = parser.parse_args(rest)
+    if min(args.threads, args.rounds) < 1:
+        parser.error("--threads and --rounds: at least 1")
+    sizes = {}
+    for text in args.set:
+        name, _, value = text.rpartition("=")
+        if not name or not value.isdecimal():
+            parser.error(f"--set: expected NAME=VALUE with an integer, got {text!r}")
+        sizes[name] = int(value)
+    if not file.is_file():
+        raise UserError(f"{file}: no such file")
+    found = bench_model.measured(file, args.threads, args.rounds, sizes)
+    bench_model.show(out, file, args.threads, found, args.json)
+    return 0
