@@ -101,6 +101,18 @@ def loops() -> Case:
     return Case((last, path), [floats(3, dtype="f8"), floats(20, 3, dtype="f8")])
 
 
+def launches_in_loops() -> Case:
+    n = uopc.variable("n", 0, 30)
+    x0 = uopc.param("x0", (70,), dtypes.float64)
+    us = uopc.param("us", (n, 4, 70), dtypes.float64)
+
+    def inner(x, u):
+        return unp.sort(x * 0.5 + u), x.sum()
+
+    last, sums = uopc.scan(lambda x, u: uopc.scan(inner, x, u), x0, us)
+    return Case((last, sums, last[:n]), [floats(70, dtype="f8"), floats(5, 4, 70, dtype="f8")])
+
+
 def sparse() -> Case:
     z = uopc.param("z", (30,), dtypes.float64)
     y = unp.sin(z[1:]) * z[:-1] + z[1:] ** 2
@@ -134,7 +146,7 @@ def odd_names() -> Case:
 
 
 CASES = (elementwise, network, convolution, narrow_floats, integers, symbolic, in_place, loops,
-         sparse, long_kernel, nothing, odd_names)  # fmt: skip
+         launches_in_loops, sparse, long_kernel, nothing, odd_names)  # fmt: skip
 each_case = pytest.mark.parametrize("make", CASES, ids=lambda c: c.__name__)
 
 
@@ -418,7 +430,7 @@ def test_a_program_is_exported_as_its_graph(tmp_path):
 
 
 def test_the_manifest_says_where_a_kernel_comes_from(tmp_path):
-    made = uopc.export(uopc.param("x", (3,)) * 2, tmp_path / "f")
+    made = uopc.export(uopc.param("from_here", (3,)) * 2, tmp_path / "f")
     ((lines,),) = made.manifest["kernels"].values()
     assert lines.startswith("test_export.py:")
 
@@ -490,4 +502,4 @@ def test_the_command(tmp_path, capsys, monkeypatch):
 
 
 def test_kinds_are_listed_once():
-    assert list(export.KINDS) == ["object", "static", "shared"]
+    assert list(export.KINDS) == ["c", "object", "static", "shared"]

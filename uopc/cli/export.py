@@ -23,7 +23,7 @@ from uopc.cli import load
 from uopc.cli.output import Output, Refuse
 from uopc.errors import UserError
 from uopc.exporting import machines
-from uopc.exporting.export import KINDS, export
+from uopc.exporting.export import ABIS, KINDS, MATH, export
 from uopc.passes.pass_manager import INPUT
 
 
@@ -32,8 +32,11 @@ def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("source", metavar="SOURCE")
     parser.add_argument("-o", dest="path", metavar="DIR/NAME", required=True, help="the files")
     parser.add_argument("--kind", choices=list(KINDS), default="object", help="object by default")
-    parser.add_argument("--target", choices=machines.NAMES, default=machines.HOST)
+    parser.add_argument("--target", choices=machines.NAMES, help="host by default; c11 of C")
     parser.add_argument("--name", help="of the function; by default that of the files")
+    parser.add_argument("--abi", choices=ABIS, default=ABIS[0], help="casadi: for external()")
+    parser.add_argument("--math", choices=MATH, default=MATH[0], help="libm: functions of C's")
+    parser.add_argument("--threads", type=int, default=1, help="the caller runs parts; 1: none")
     parser.add_argument("--no-vectors", action="store_true", help="one element at a time")
     parser.add_argument("--test", metavar="FILE.npz", help="arrays of a call, for a self-test")
 
@@ -44,9 +47,11 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
     if found.start != INPUT:
         raise UserError(f"{found.name}: a graph before the first pass expected, not a later stage")
     examples = None if args.test is None else _arrays(Path(args.test))
+    vectors = False if args.no_vectors else None
     made = export(
         found.graph if found.request is None else found.request, args.path, kind=args.kind,
-        target=args.target, name=args.name, vectors=not args.no_vectors, examples=examples,
+        target=args.target, name=args.name, vectors=vectors, examples=examples,
+        abi=args.abi, math=args.math, threads=args.threads,
     )  # fmt: skip
     out.table(("file", "bytes"), [(str(f), f"{f.stat().st_size}") for f in made.files])
     return 0

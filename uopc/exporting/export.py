@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from uopc.backends import detect
 from uopc.backends.cpu import elf_loader
 from uopc.dump.files import write_bytes
-from uopc.errors import UserError, UserTypeError
-from uopc.exporting import machines, manifest, names, self_test
+from uopc.errors import Unsupported, UserError, UserTypeError
+from uopc.exporting import column_major, machines, manifest, names, self_test
 from uopc.exporting.archive import archive
 from uopc.exporting.exported import Exported, lowered_for, request_for
 from uopc.exporting.header import header
 from uopc.exporting.load import ExportedFunction
 from uopc.exporting.object_code import object_file
 from uopc.exporting.shared_library import shared
+from uopc.exporting.source import source
 from uopc.ir.builder import checks
 from uopc.ir.core.arena import arena
 from uopc.ir.core.uop import UOp
@@ -26,10 +27,13 @@ from uopc.target import CPUS
 
 # By kind: the ending of the file, and what makes its content of a function and the file's stem.
 KINDS: dict[str, tuple[str, Callable[[Exported, str], bytes]]] = {
+    "c": (".c", lambda f, stem: source(f, stem).encode()),
     "object": (".o", lambda f, stem: object_file(f)),
     "static": (".a", lambda f, stem: archive({f"{stem}.o": object_file(f)})),
     "shared": (".so", lambda f, stem: shared(object_file(f), f"{stem}.so")),
 }
+ABIS = ("uopc", "casadi")
+MATH = ("own", "libm")
 
 
 @dataclass(frozen=True)
@@ -50,23 +54,29 @@ class Export:
 
 
 def export(
-    graph: Any, path: str | os.PathLike[str], *, kind: str = "object", target: str = "host",
-    inputs: Sequence[UOp | str] | None = None, name: str | None = None, vectors: bool = True,
-    optimize: bool = True, examples: Any = None,
+    graph: Any, path: str | os.PathLike[str], *, kind: str = "object", target: str | None = None,
+    inputs: Sequence[UOp | str] | None = None, name: str | None = None,
+    vectors: bool | None = None, optimize: bool = True, examples: Any = None, abi: str = "uopc",
+    math: str = "own", threads: int = 1,
 ) -> Export:  # fmt: skip
     """Write a graph as code that needs neither uopc nor Python: no other library either.
 
     graph: as for `compile`, or a Program. path: of the files, without an ending; missing folders
-    are made. kind: `object` (.o), `static` (.a) or `shared` (.so); a header and a manifest (.json)
-    stand beside it. target: `host`, or a level of x86-64 such as `x86-64-v3`. inputs, optimize: as
-    for `compile`. name: of the function; by default that of the file. vectors: False computes one
-    element at a time. examples: arguments of one call, as a list or a dict; a self-test in C,
-    NAME_test.c, has the bits that must come out.
+    are made. kind: `object` (.o), `static` (.a), `shared` (.so) or `c` (source code in C11); a
+    header and a manifest (.json) stand beside it. target: `host`, a level of x86-64 such as
+    `x86-64-v3`, or `c11`, the default of C, which assumes nothing of the machine. inputs, optimize:
+    as for `compile`. name: of the function; by default that of the file. vectors: False computes
+    one element at a time, as C always does. examples: arguments of one call, as a list or a dict; a
+    self-test in C, NAME_test.c, has the bits that must come out. abi: `casadi` adds the functions
+    that CasADi's `external` and acados call, by the name of the function; the function itself is
+    then NAME_uopc, and takes matrices in column-major order. math: `libm`, in C, calls `sin`, `exp`
+    and other functions of the C library; their bits are the library's. threads: above 1, large
+    kernels are split for so many, and the function takes a callback that runs the parts.
 
     The function takes the arrays, those of results last, then the sizes, then memory for
-    intermediate values. Any shapes and dtypes are taken. Results have the bits of a program with
-    threads=1 for the same target. The same graph gives the same bytes, on any machine if the target
-    is named.
+    intermediate values. Any shapes and dtypes are taken. Results have the bits of a program with as
+    many threads for the same target. The same graph gives the same bytes, on any machine if the
+    target is named.
 
     UserError for a bad argument, or a file that cannot be written; Unsupported for code that would
     need a library.
@@ -82,20 +92,46 @@ def export(
     function = names.checked_function(stem if name is None else name)
     if kind not in KINDS:
         raise UserError(f"export: unknown kind {kind!r}; choose {', '.join(KINDS)}")
-    machine = machines.machine(target)
-    if not checks.flag("export", "vectors", vectors):
-        machine = machine.without_vectors()
+    machine = _machine(kind, target, vectors)
+    if _calls_library(math, kind, examples):
+        machine = machine.with_functions()
     optimize = checks.flag("export", "optimize", optimize)
+    _check_abi(abi, examples, threads)
     with arena():
-        f = lowered_for(request_for(graph, inputs, optimize, function), machine, function)
+        if abi == "casadi":
+            f = _for_casadi(graph, inputs, optimize, function, machine)
+        else:
+            request = request_for(graph, inputs, optimize, function, threads)
+            f = lowered_for(request, machine, function)
         ending, make = KINDS[kind]
         content = {f"{stem}.h": header(f).encode(), f"{stem}{ending}": make(f, stem)}
         if examples is not None:
-            content[f"{stem}_test.c"] = _test(f, examples).encode()
+            content[f"{stem}_test.c"] = _test(f, examples, stem).encode()
     text = manifest.manifest(f, kind, content)
     content[f"{stem}.json"] = text.encode()
     content[f"{stem}{ending}"] = content.pop(f"{stem}{ending}")
     return Export(_written(made_in, content), manifest.parsed(text))
+
+
+def _check_abi(abi: str, examples: Any, threads: int) -> None:
+    """UserError for an unknown interface, or what CasADi's has no place for."""
+    if abi not in ABIS:
+        raise UserError(f"export: unknown abi {abi!r}; choose {', '.join(ABIS)}")
+    if abi == "casadi" and examples is not None:
+        raise UserError("export: a self-test is for abi='uopc': leave examples out")
+    if abi == "casadi" and threads != 1:
+        raise UserError("export: CasADi passes no callback for threads: leave threads out")
+
+
+def _for_casadi(
+    graph: Any, inputs: Sequence[UOp | str] | None, optimize: bool, name: str,
+    machine: machines.Machine,
+) -> Exported:  # fmt: skip
+    """The function with CasADi's interface."""
+    own = f"{column_major.checked_name(name)}_uopc"
+    request = column_major.transposed(request_for(graph, inputs, optimize, own, 1))
+    found = column_major.structures(graph)
+    return column_major.with_interface(lowered_for(request, machine, own), name, found)
 
 
 def _place(path: Any) -> tuple[Path, str]:
@@ -122,23 +158,51 @@ def _written(folder: Path, content: Mapping[str, bytes]) -> tuple[Path, ...]:
     return tuple([folder / name for name in content])
 
 
-def _test(f: Exported, examples: Any) -> str:
-    """The self-test: the code itself, loaded here, gives the bits."""
-    if f.machine.target.cpu in CPUS:
-        detect.check_runs(f.machine.target.cpu)
+def _machine(kind: str, target: str | None, vectors: bool | None) -> machines.Machine:
+    """The machine for a kind of file."""
+    if target is None:
+        target = machines.ANY_C if kind == "c" else machines.HOST
+    machine = machines.machine(target)
+    if kind == "c":
+        if vectors is not None and checks.flag("export", "vectors", vectors):
+            raise Unsupported("export: C has no vectors: leave vectors out, or choose another kind")
+        return machine if machine.is_source else machine.for_source()
+    if machine.is_source:
+        raise UserError(f"export: target={target!r} is for kind='c'; choose host or another one")
+    if vectors is None or checks.flag("export", "vectors", vectors):
+        return machine
+    return machine.without_vectors()
+
+
+def _calls_library(math: str, kind: str, examples: Any) -> bool:
+    """True for code that calls the functions of the C library."""
+    if math not in MATH:
+        raise UserError(f"export: unknown math {math!r}; choose {', '.join(MATH)}")
+    if math == "libm" and (kind != "c" or examples is not None):
+        raise Unsupported("export: math='libm' is for kind='c', without examples: bits differ")
+    return math == "libm"
+
+
+def _test(f: Exported, examples: Any, stem: str) -> str:
+    """The self-test: machine code of the same kernels, loaded here, gives the bits."""
+    here = f.machine.here()
+    cpu = here.cpu or here.target.cpu
+    if cpu in CPUS:
+        detect.check_runs(cpu)
     named = examples if isinstance(examples, Mapping) else {}
     if not isinstance(examples, (Mapping, list, tuple)):
         raise UserTypeError(f"export: examples must be a list or a dict, got {examples!r}")
     arrays = [] if named else list(examples)
     function = in_process(f)
-    return self_test.self_test(f, *function.traced(arrays, named))
+    return self_test.self_test(f, *function.traced(arrays, named), stem)
 
 
 def in_process(f: Exported) -> ExportedFunction:
     """The function, loaded into this process from its object file."""
     import ctypes
 
-    image = elf_loader.load(object_file(f), (f.name,))
+    own = replace(f, machine=f.machine.here())
+    image = elf_loader.load(object_file(own), (f.name,))
     return ExportedFunction(
         manifest.contract(f), ctypes.CFUNCTYPE(ctypes.c_int)(image.symbols[f.name]), image
     )

@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from uopc import config, driver
 from uopc.backends.plan import Dim, Plan
-from uopc.errors import UserTypeError
+from uopc.errors import UserError, UserTypeError
+from uopc.exporting.casadi import Interface
 from uopc.exporting.machines import Machine
 from uopc.exporting.names import identifier
 from uopc.ir.core import dtypes
@@ -29,6 +30,9 @@ from uopc.program.request import Request, prepare
 
 if TYPE_CHECKING:
     from uopc.passes.pass_manager import Lowered
+
+
+RUN = ("run", "context")  # parameters of a function whose parts the caller runs
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,7 @@ class Exported:
     constants: tuple[npt.NDArray[Any], ...]
     graph: str
     request: Request
+    casadi: Interface | None = None
 
     @property
     def work_bytes(self) -> int:
@@ -86,6 +91,11 @@ class Exported:
         nbytes = self.plan.arena_bytes
         assert isinstance(nbytes, int)
         return nbytes
+
+    @property
+    def threads(self) -> int:
+        """The threads for which launches are split. Above 1 the caller runs the parts."""
+        return self.request.threads
 
     @property
     def names(self) -> dict[str, str]:
@@ -98,17 +108,22 @@ class Exported:
 
 
 def request_for(
-    graph: Any, inputs: Sequence[UOp | str] | None, optimize: bool, name: str
+    graph: Any, inputs: Sequence[UOp | str] | None, optimize: bool, name: str, threads: int
 ) -> Request:
-    """The request for a graph, that of a Program, or a request: one thread."""
-    options = replace(config.current(), target_cpu="", threads=1)
+    """The request for a graph, that of a Program, or a request. UserError for a bad number."""
+    if type(threads) is not int or not 1 <= threads <= config.MOST_THREADS:
+        limit = config.MOST_THREADS
+        raise UserError(f"export: threads must be a number of 1 to {limit}, got {threads!r}")
+    options = replace(config.current(), target_cpu="", threads=threads)
     given = graph._request if isinstance(graph, Program) else graph
     if isinstance(given, Request):
         if inputs is not None:
             raise UserTypeError("export: a Program has its order of inputs: leave inputs out")
-        request = replace(given, threads=1, name=name, options=options, device="cpu", opts=None)
+        request = replace(
+            given, threads=threads, name=name, options=options, device="cpu", opts=None
+        )
     else:
-        request = prepare(graph, inputs, optimize, 1, name, options, None, "cpu")
+        request = prepare(graph, inputs, optimize, threads, name, options, None, "cpu")
     return computed_once(request, lambda r: driver.make_program(r)())
 
 
@@ -131,7 +146,7 @@ def lowered_for(request: Request, machine: Machine, name: str) -> Exported:
     for own, compiled in zip(artifact.names, artifact.kernels):
         linear = symbols[compiled.symbol]
         kernels[own] = Kernel(identifier(f"{name}_{own}", taken), linear, _lines(lowered, linear))
-    parameters: set[str] = set()
+    parameters = set(RUN) if request.threads > 1 else set()
     arrays, results = _arrays(request, plan, parameters)
     return Exported(
         name, machine, plan, tuple(arrays), results, _sizes(plan, arrays, parameters), kernels,

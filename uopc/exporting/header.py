@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import textwrap
 
+from uopc.backends.c.types import memory_type
+from uopc.exporting.casadi import declarations
 from uopc.exporting.exported import Array, Exported
 from uopc.exporting.manifest import ABI, WORK_ALIGNMENT
-from uopc.ir.core import dtypes
-from uopc.ir.core.dtypes import DType
 
 _RULES = """
 Arrays are in row-major order and aligned as their elements are. What the function writes shares no
@@ -15,16 +15,20 @@ memory with another argument; arrays that it only reads may. A bool is a byte, 0
 and 16 bits are their bits. The function has no state and allocates nothing: calls may run at the
 same time, each with memory of its own for work.
 """
+# How the caller runs the parts of a kernel, the same in all headers.
+_RUN_TYPES = """
+#ifndef UOPC_RUN
+#define UOPC_RUN
+typedef void (*uopc_part)(void *words, int64_t number);
+typedef void (*uopc_run)(void *context, uopc_part part, void *words, int64_t count);
+#endif
+"""
+_RUN = """
+run: calls part(words, i) once for each i from 0 to count - 1, in any order and on any threads, and
+returns when all of them have returned; it is called again and again. A null pointer: the parts run
+one after another. context: passed to run, and not looked at.
+"""
 _WIDTH = 96
-
-
-def c_type(t: DType) -> str:
-    """The type of an array's elements."""
-    if t in (dtypes.float32, dtypes.float64):
-        return "float" if t is dtypes.float32 else "double"
-    if t.kind == "bool" or t.is_float:
-        return f"uint{8 * t.itemsize}_t"
-    return f"{t.name}_t"
 
 
 def shape_text(a: Array) -> str:
@@ -34,8 +38,9 @@ def shape_text(a: Array) -> str:
 
 def parameters(f: Exported) -> list[str]:
     """The declarations of the function's parameters, in order."""
-    arrays = [f"{'' if a.written else 'const '}{c_type(a.dtype)} *{a.name}" for a in f.arrays]
-    return [*arrays, *[f"int64_t {s.name}" for s in f.sizes], "void *work"]
+    arrays = [f"{'' if a.written else 'const '}{memory_type(a.dtype)} *{a.name}" for a in f.arrays]
+    run = ["uopc_run run", "void *context"] if f.threads > 1 else []
+    return [*arrays, *[f"int64_t {s.name}" for s in f.sizes], "void *work", *run]
 
 
 def prototype(f: Exported) -> str:
@@ -54,25 +59,26 @@ def comment(text: str) -> str:
     return "/* " + wrapped(text.replace("*/", "* /").replace("/*", "/ *"), 3) + " */"
 
 
-def header(f: Exported, more: str = "") -> str:
-    """The text of the header; `more` stands after the function's own declarations."""
+def header(f: Exported) -> str:
+    """The text of the header."""
+    more = [] if f.casadi is None else [declarations(f.casadi)]
     name, upper = f.name, f.name.upper()
     lines = [
         comment(f"{name}: made by uopc for {f.machine.name}. {_RULES.strip()}"),
         f"#ifndef UOPC_{name}_H", f"#define UOPC_{name}_H", "#include <stddef.h>",
         "#include <stdint.h>", "#ifdef __cplusplus", 'extern "C" {', "#endif", "",
-        f"#define {upper}_ABI {ABI}",
+        *([_RUN_TYPES.strip(), ""] if f.threads > 1 else []), f"#define {upper}_ABI {ABI}",
         f"#define {upper}_WORK_BYTES {f.work_bytes}",
         f"#define {upper}_WORK_ALIGNMENT {WORK_ALIGNMENT}", "",
         *[comment(_described(a)) for a in f.arrays],
         *[comment(f"{s.name}: {s.low} to {s.high}") for s in f.sizes],
-        comment(_work(f)),
+        comment(_work(f)), *([comment(_RUN.strip())] if f.threads > 1 else []),
         *[comment(text) for text in _results(f)],
         f"{prototype(f)};", "",
         comment(f"The bytes of work: {upper}_WORK_BYTES."),
         f"size_t {name}_work_bytes(void);",
         comment("A digest of this interface and of the graph."),
-        f"extern const char {name}_id[];", *([more] if more else []), "",
+        f"extern const char {name}_id[];", *more, "",
         "#ifdef __cplusplus", "}", "#endif", "#endif", "",
     ]  # fmt: skip
     return "\n".join(lines)

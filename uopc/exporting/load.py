@@ -42,6 +42,7 @@ class ExportedFunction:
         self._function, self._memory = function, memory
         self._arrays = list(promised["arrays"])
         self._dtypes = [dtypes.by_name(a["dtype"]).numpy for a in self._arrays]
+        self._serial = (None, None) if promised["threads"] > 1 else ()  # the parts in order
         self._inputs = [a["name"] for a in self._arrays if a["input"]]
         self._sizes = {d["name"]: d for d in promised["dimensions"]}
 
@@ -75,7 +76,7 @@ class ExportedFunction:
         sizes = [values[name] for name in self._sizes]
         code = self._function(
             *map(ctypes.c_void_p, pointers), *map(ctypes.c_int64, sizes),
-            ctypes.c_void_p(work.ctypes.data + at),
+            ctypes.c_void_p(work.ctypes.data + at), *self._serial,
         )  # fmt: skip
         if code:
             raise UserError(self._refused(code, values))

@@ -16,10 +16,21 @@ from uopc.backends import detect
 from uopc.errors import Unsupported, UserError
 from uopc.target import CPUS, Target
 
-_LINUX = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-unknown-linux-gnu"}
+_LINUX = {
+    "x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-unknown-linux-gnu",
+    "riscv64": "riscv64-unknown-linux-gnu",
+}  # fmt: skip
 _ALIASES = {"AMD64": "x86_64", "arm64": "aarch64"}
-HOST = "host"
-NAMES = (HOST, *CPUS)
+HOST, ANY_C = "host", "c11"
+# Other processors, which all have products and sums that round once. RISC-V has no vectors,
+# floats of 16 bits and rounding to integers without extensions.
+_OTHERS = {
+    "aarch64": Target("aarch64", "cpu", 128, 32, "generic", "+neon"),
+    "riscv64": Target("riscv64", "cpu", 8, 32, "generic-rv64", "+m,+a,+f,+d,+c,-f16c,-sse4.1"),
+}
+_FOR_PASSES = ("-f16c", "-sse4.1")
+_CALLS = {"riscv64": "lp64d"}  # LLVM's names of calling conventions, where it has to be told
+NAMES = (HOST, *CPUS, *_OTHERS, ANY_C)
 ONE_LANE = 8  # bits of a vector of one element, whatever its type is
 
 
@@ -29,7 +40,10 @@ class Machine:
 
     name: str
     target: Target
-    triple: str
+    triple: str  # of source code: that of the machine which exports
+    cpu: str = ""  # LLVM's names, where they are not those of the target
+    features: str = ""
+    is_source: bool = False
 
     @property
     def is_x86(self) -> bool:
@@ -42,7 +56,34 @@ class Machine:
 
     def llvm(self) -> Any:
         """LLVM's machine, which makes position-independent object files."""
-        return _llvm_machine(self.triple, self.target.cpu, self.target.features)
+        if self.cpu:
+            return _llvm_machine(self.triple, self.cpu, self.features)
+        known = self.target.features.split(",")
+        if not self.is_x86:  # what is lacking has names of x86, for the passes alone
+            known = [feature for feature in known if feature not in _FOR_PASSES]
+        return _llvm_machine(self.triple, self.target.cpu, ",".join(known))
+
+    def with_functions(self) -> Machine:
+        """The same machine for code that calls the functions of the C library."""
+        return replace(self, target=replace(self.target, has_functions=True))
+
+    def here(self) -> Machine:
+        """A machine for the same kernels whose code runs in this process."""
+        own = machine(HOST)
+        if self.triple == own.triple:
+            return self
+        return replace(own, target=self.target, cpu=own.target.cpu, features=own.target.features)
+
+    def for_source(self) -> Machine:
+        """The machine for code in C, which has neither vectors nor floats of 16 bits: `target` then
+        has no processor, but a list of what it lacks."""
+        whole = self.target
+        known = (("fma", whole.has_fma), ("sse4.1", whole.has_rounding), ("f16c", False))
+        features = ",".join([f"-{name}" for name, has in known if not has])
+        plain = replace(whole, name=self.name, cpu="c", features=features, vector_bits=ONE_LANE)
+        return replace(
+            self, target=plain, cpu=whole.cpu, features=whole.features, is_source=True
+        )
 
 
 @functools.cache
@@ -52,17 +93,31 @@ def _llvm_machine(triple: str, cpu: str, features: str) -> Any:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     return llvm.Target.from_triple(triple).create_target_machine(
-        cpu=cpu, features=features, opt=2, reloc="pic", codemodel="small"
-    )
+        cpu=cpu, features=features, opt=2, reloc="pic", codemodel="small",
+        abiname=_CALLS.get(triple.partition("-")[0], ""),
+    )  # fmt: skip
 
 
 def machine(name: str) -> Machine:
-    """The machine of a name: `host`, or a level of x86-64. UserError for another name."""
+    """The machine of a name: see NAMES. UserError for another name."""
+    if name == ANY_C:
+        return _any_c()
     if name in CPUS:
         return Machine(name, targets.cpu_target(name), _LINUX["x86_64"])
+    if name in _OTHERS:
+        return Machine(name, _OTHERS[name], _LINUX[name])
     if name != HOST:
         raise UserError(f"export: unknown target {name!r}; choose {', '.join(NAMES)}")
     own = _ALIASES.get(platform.machine(), platform.machine())
     if own not in _LINUX:
         raise Unsupported(f"export: no object files for {own}; choose target={next(iter(CPUS))!r}")
     return Machine(HOST, detect.host(), _LINUX[own])
+
+
+def _any_c() -> Machine:
+    """Any compiler of C11: floats as IEEE 754 has them. Only functions need products and sums that
+    round once, which not every machine has an instruction for."""
+    own = machine(HOST)
+    none = Target(ANY_C, "cpu", ONE_LANE, 16, "c", "-sse4.1", fuses_sums=False)
+    found = replace(own, name=ANY_C, target=none).for_source()
+    return replace(found, cpu=own.target.cpu, features=own.target.features)

@@ -31,10 +31,13 @@ def contract(f: Exported) -> dict[str, Any]:
         "name": f.name,
         "graph": f.graph,
         "target": {
-            "name": machine.name, "triple": machine.triple, "cpu": machine.target.cpu,
+            "name": machine.name, "triple": "" if machine.is_source else machine.triple,
+            "cpu": machine.target.cpu,
             "features": machine.target.features, "vector_bits": machine.target.vector_bits,
+            "math": "libm" if machine.target.has_functions else "own",
         },
         "work": {"bytes": f.work_bytes, "alignment": WORK_ALIGNMENT, "fastest": ALIGNMENT},
+        "threads": f.threads,
         "arrays": [
             {
                 "name": a.given, "c_name": a.name, "dtype": a.dtype.name,

@@ -9,15 +9,17 @@ versions, takes them as words in memory, as in a program of this process.
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Iterator
 
 from uopc.backends.llvm import emitter, nontemporal, split_function
 from uopc.backends.llvm.emitter import stack_alignment
 from uopc.backends.llvm.outline import CallingEmitter
 from uopc.backends.memory_plan import ALIGNMENT
-from uopc.backends.plan import Launch, Pointer, Scalar, Word
-from uopc.exporting import manifest
-from uopc.exporting.exported import Exported, Kernel
+from uopc.backends.plan import Dim, Launch, Plan, Pointer, Row, Scalar, Word, nested
+from uopc.exporting import casadi, manifest
+from uopc.exporting.exported import RUN, Exported, Kernel
 from uopc.exporting.sizes import Evaluator, expression
 from uopc.ir.core import dtypes
 from uopc.ir.core.ops import Ops
@@ -48,13 +50,13 @@ class _Typed(CallingEmitter):
 class _Rendered:
     """The text of a kernel, and the types of the words that its function takes; None: in memory."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, is_x86: bool, is_shared: bool) -> None:
         linear = kernel.linear
         self.name = kernel.name
         self.types: dict[int, str] | None = None
         split = len(linear.src) > split_function.MOST_STATEMENTS
-        if split or nontemporal.streamed(linear):
-            self.text, self.declared = split_function.render(kernel.name, linear)
+        if split or is_shared or nontemporal.streamed(linear):
+            self.text, self.declared = split_function.render(kernel.name, linear, is_x86)
         else:
             typed = _Typed(kernel)
             self.text, self.declared = typed.run(), list(typed.declared)
@@ -85,12 +87,15 @@ class _Entry:
             self._refuse(self.value(f"or i1 {below}, {above}"), number)
         for number, holds in enumerate(conditions(f), 1 + len(f.sizes)):
             self._refuse(self.value(f"xor i1 {self.sizes.of(holds)}, true"), number)
-        for launch in f.plan.launches:
-            self._launch(launch)
+        if f.plan.repeats:  # all sizes are values of the entry: those of a loop end with it
+            for size in _sizes(f.plan):
+                self.sizes.size(size)
+        self._row(nested(len(f.plan.launches), f.plan.repeats))
         if self.most_words:
             self.lines.insert(0, f"  %.words = alloca [{self.most_words} x i64], align 8")
         parameters = [f"ptr %{a.name}" for a in f.arrays] + [f"i64 %{s.name}" for s in f.sizes]
-        head = f"define i32 @{f.name}({', '.join([*parameters, 'ptr %work'])}) nounwind"
+        parameters += ["ptr %work", *([f"ptr %{name}" for name in RUN] if f.threads > 1 else [])]
+        head = f"define i32 @{f.name}({', '.join(parameters)}) nounwind"
         return "\n".join([f"{head} {{", "entry:", *self.lines, "  ret i32 0", "}"])
 
     def _refuse(self, wrong: str, number: int) -> None:
@@ -98,6 +103,33 @@ class _Entry:
         self.lines += [
             f"  br i1 {wrong}, label %.refuse{number}, label %.good{number}",
             f".refuse{number}:", f"  ret i32 {number}", f".good{number}:",
+        ]  # fmt: skip
+
+    def _row(self, row: Row) -> None:
+        """Launches one after another, repeated ones in a loop."""
+        for part in row:
+            if isinstance(part, int):
+                self._launch(self.f.plan.launches[part])
+            else:
+                repeat, inner = part
+                with self._loop("run", repeat.times):
+                    self._row(inner)
+
+    @contextlib.contextmanager
+    def _loop(self, counter: str, times: Dim) -> Iterator[int]:
+        """The lines in between run so many times. Gives the number of the loop's names."""
+        self.count += 1
+        n, end = self.count, self.sizes.size(times)
+        self.lines += [
+            f"  br label %.before{n}", f".before{n}:", f"  br label %.head{n}", f".head{n}:",
+            f"  %.{counter}{n} = phi i64 [ 0, %.before{n} ], [ %.next{n}, %.again{n} ]",
+            f"  %.more{n} = icmp slt i64 %.{counter}{n}, {end}",
+            f"  br i1 %.more{n}, label %.body{n}, label %.done{n}", f".body{n}:",
+        ]  # fmt: skip
+        yield n
+        self.lines += [
+            f"  br label %.again{n}", f".again{n}:",
+            f"  %.next{n} = add i64 %.{counter}{n}, 1", f"  br label %.head{n}", f".done{n}:",
         ]  # fmt: skip
 
     def _launch(self, launch: Launch) -> None:
@@ -113,16 +145,28 @@ class _Entry:
         if launch.chunks == 1:
             self.lines.append(f"  call void @{kernel.name}({given}i64 0)")
             return
+        if is_shared(self.f, launch):
+            self._shared(kernel.name, given, launch.chunks)
+        else:
+            self._parts(kernel.name, given, launch.chunks)
+
+    def _parts(self, name: str, given: str, chunks: Dim) -> None:
+        """The parts of a kernel one after another."""
+        with self._loop("chunk", chunks) as n:
+            self.lines.append(f"  call void @{name}({given}i64 %.chunk{n})")
+
+    def _shared(self, name: str, given: str, chunks: Dim) -> None:
+        """The parts of a kernel, whose words are in memory, run by the caller if it gives `run`."""
         self.count += 1
-        n, end = self.count, self.sizes.size(launch.chunks)
+        n, count = self.count, self.sizes.size(chunks)
         self.lines += [
-            f"  br label %.before{n}", f".before{n}:", f"  br label %.head{n}", f".head{n}:",
-            f"  %.chunk{n} = phi i64 [ 0, %.before{n} ], [ %.next{n}, %.body{n} ]",
-            f"  %.more{n} = icmp slt i64 %.chunk{n}, {end}",
-            f"  br i1 %.more{n}, label %.body{n}, label %.done{n}", f".body{n}:",
-            f"  call void @{kernel.name}({given}i64 %.chunk{n})",
-            f"  %.next{n} = add i64 %.chunk{n}, 1", f"  br label %.head{n}", f".done{n}:",
+            f"  %.alone{n} = icmp eq ptr %run, null",
+            f"  br i1 %.alone{n}, label %.serial{n}, label %.given{n}", f".given{n}:",
+            f"  call void %run(ptr %context, ptr @{name}, {given}i64 {count})",
+            f"  br label %.ran{n}", f".serial{n}:",
         ]  # fmt: skip
+        self._parts(name, given, chunks)
+        self.lines += [f"  br label %.ran{n}", f".ran{n}:"]
 
     def _in_memory(self, words: list[tuple[str, str]]) -> str:
         self.most_words = max(self.most_words, len(words), 1)
@@ -158,6 +202,19 @@ class _Entry:
         return self.value(f"bitcast i{bits} {whole} to {wanted}")
 
 
+def _sizes(plan: Plan) -> Iterator[Dim]:
+    """The sizes that the launches of a plan take."""
+    yield from [r.times for r in plan.repeats]
+    for launch in plan.launches:
+        yield launch.chunks
+        yield from [w.offset if isinstance(w, Pointer) else w.value for w in launch.words]
+
+
+def is_shared(f: Exported, launch: Launch) -> bool:
+    """True if the caller runs the parts of a launch."""
+    return f.threads > 1 and launch.parallel
+
+
 def conditions(f: Exported) -> list[UOp]:
     """The conditions on sizes that must hold, beside their bounds."""
     made = []
@@ -169,7 +226,8 @@ def conditions(f: Exported) -> list[UOp]:
 
 def module(f: Exported) -> str:
     """The text of the module. Constant arrays are declared: their content is no text."""
-    kernels = {name: _Rendered(k) for name, k in f.kernels.items()}
+    shared = {c.kernel for c in f.plan.launches if is_shared(f, c)}
+    kernels = {n: _Rendered(k, f.machine.is_x86, n in shared) for n, k in f.kernels.items()}
     text = emitter.module([(k.text, k.declared) for k in kernels.values()])
     text = _DEFINITION.sub(r"define internal \1 nounwind {", text)
     own = manifest.contract_id(f)
@@ -180,4 +238,7 @@ def module(f: Exported) -> str:
     ]
     work = f"define i64 @{f.name}_work_bytes() nounwind {{\n  ret i64 {f.work_bytes}\n}}"
     head = f'source_filename = "{f.name}"'
-    return "\n\n".join([head, "\n".join(data), text, work, _Entry(f, kernels).text()]) + "\n"
+    parts = [head, "\n".join(data), text, work, _Entry(f, kernels).text()]
+    if f.casadi is not None:
+        parts.append(casadi.module_text(f.casadi))
+    return "\n\n".join(parts) + "\n"

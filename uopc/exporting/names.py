@@ -19,7 +19,10 @@ return short signed size_t sizeof static static_assert static_cast struct switch
 thread_local throw true try typedef typeid typename typeof uint16_t uint32_t uint64_t uint8_t
 union unix unsigned using virtual void volatile wchar_t while work xor xor_eq NULL
 """
-_TAKEN = frozenset(_WORDS.split())
+# Functions that generated code calls, for float64 and (with an f) float32; names in generated code.
+_FUNCTIONS = "ceil cos erf exp exp2 fabs floor fma log log2 pow rint sin sqrt tan tanh trunc"
+_CALLED = [name + end for name in _FUNCTIONS.split(" ") for end in ("", "f")]
+_TAKEN = frozenset((*_WORDS.split(), *_CALLED))
 _IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _LONGEST = 200
 

@@ -2,7 +2,8 @@
 
 It calls the function twice, with different rubbish in its memory: results must have the bits that
 uopc computed, inputs must not change, and nothing around the arrays may be written. A size that is
-out of its bounds must be refused before anything is written. `main` returns 0 if all is well.
+out of its bounds must be refused before anything is written. Parts that the caller runs are run
+from first to last, then from last to first. `main` returns 0 if all is well.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from uopc.backends.c.types import memory_type
 from uopc.errors import UserError
 from uopc.exporting.exported import Array, Exported, bits
-from uopc.exporting.header import c_type, comment
+from uopc.exporting.header import comment
 from uopc.ir.core.dtypes import DType
 
 _GUARD = 64  # bytes before and after each array
@@ -62,12 +64,25 @@ static void fill(unsigned char *array, const unsigned char *content, size_t byte
 }
 """
 
+_BACKWARDS = """\
+/* Runs the parts of a kernel, the last one first. */
+static void backwards(void *context, uopc_part part, void *words, int64_t count)
+{
+    (void)context;
+    while (count > 0) {
+        --count;
+        part(words, count);
+    }
+}
+"""
+
 
 def self_test(
     f: Exported, given: Sequence[npt.NDArray[Any]], wanted: Sequence[npt.NDArray[Any]],
-    values: Mapping[str, int],
+    values: Mapping[str, int], stem: str,
 ) -> str:  # fmt: skip
-    """The text. given, wanted: the content of each array before and after a call."""
+    """The text. given, wanted: the content of each array before and after a call. stem: the name
+    of the header, without its ending."""
     if sum([a.nbytes for a in (*given, *wanted)]) > _MOST_BYTES:
         raise UserError(f"export: examples of over {_MOST_BYTES >> 20} MiB: choose smaller sizes")
     rows = list(zip(f.arrays, given, wanted))
@@ -78,8 +93,9 @@ def self_test(
     memory.append(f"static _Alignas(64) unsigned char mem_work[{f.work_bytes + 2 * _GUARD}];")
     parts = [
         comment(f"The self-test of {f.name}, made by uopc: compile it with the function."),
-        f'#include "{f.name}.h"', "#include <stdio.h>\n#include <string.h>", _CHECKS,
-        "\n\n".join(tables), "\n".join(memory), _run(f, rows, values), _main(f, values),
+        f'#include "{stem}.h"', "#include <stdio.h>\n#include <string.h>", _CHECKS,
+        *([_BACKWARDS] if f.threads > 1 else []), "\n\n".join(tables), "\n".join(memory),
+        _run(f, rows, values), _main(f, values),
     ]  # fmt: skip
     return "\n\n".join([p.strip("\n") for p in parts]) + "\n"
 
@@ -94,13 +110,14 @@ def _table(name: str, array: npt.NDArray[Any]) -> str:
     return f"static _Alignas(64) const unsigned char {name}[{size}] = {{\n    {body}\n}};"
 
 
-def _call(f: Exported, sizes: Sequence[int]) -> str:
+def _call(f: Exported, sizes: Sequence[int], how: str = "NULL") -> str:
     arrays = [
-        f"({'' if a.written else 'const '}{c_type(a.dtype)} *)(void *)(mem_{a.name} + GUARD)"
+        f"({'' if a.written else 'const '}{memory_type(a.dtype)} *)(void *)(mem_{a.name} + GUARD)"
         for a in f.arrays
     ]
     numbers = [f"INT64_C({n})" for n in sizes]
-    return f"{f.name}({', '.join([*arrays, *numbers, 'mem_work + GUARD'])})"
+    run = [how, "NULL"] if f.threads > 1 else []
+    return f"{f.name}({', '.join([*arrays, *numbers, 'mem_work + GUARD', *run])})"
 
 
 def _fills(f: Exported, rows: Sequence[tuple[Array, Any, Any]]) -> list[str]:
@@ -114,7 +131,7 @@ def _fills(f: Exported, rows: Sequence[tuple[Array, Any, Any]]) -> list[str]:
 def _run(f: Exported, rows: Sequence[tuple[Array, Any, Any]], values: Mapping[str, int]) -> str:
     lines = ["static size_t run(unsigned char rubbish)", "{", "    size_t found = 0;"]
     lines += _fills(f, rows)
-    call = _call(f, [values[s.given] for s in f.sizes])
+    call = _call(f, [values[s.given] for s in f.sizes], "rubbish == 0x5Au ? NULL : backwards")
     lines += [f"    if ({call} != 0) {{", "        return 1;", "    }"]
     for a, before, after in rows:
         want = f"want_{a.name}" if a.written else f"in_{a.name}"

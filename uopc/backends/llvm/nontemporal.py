@@ -21,7 +21,8 @@ ALIGNMENT = Target.stream_bytes
 _HINT = "!0 = !{i32 1}"
 # x86 does not order these stores with others: without a fence, they may not be visible to a thread
 # that learns that the kernel is done.
-_FENCES = dict.fromkeys(("x86_64", "AMD64"), "llvm.x86.sse.sfence")
+_X86 = ("x86_64", "AMD64")
+_FENCE = "llvm.x86.sse.sfence"
 
 
 def streamed(kernel: UOp) -> dict[UOp, UOp]:
@@ -43,9 +44,11 @@ def streamed(kernel: UOp) -> dict[UOp, UOp]:
 class _Version(CpuEmitter):
     """A version: with non-temporal `stores` for aligned storage, without them for any storage."""
 
-    def __init__(self, name: str, kernel: UOp, stores: dict[UOp, UOp]) -> None:
+    def __init__(
+        self, name: str, kernel: UOp, stores: dict[UOp, UOp], is_x86: bool = False
+    ) -> None:
         super().__init__(name, kernel)
-        self.stores = stores
+        self.stores, self.is_x86 = stores, is_x86
 
     def head(self) -> str:
         return f"define internal {super().head().removeprefix('define ')}"
@@ -55,8 +58,8 @@ class _Version(CpuEmitter):
 
     def definition(self) -> str:
         if self.stores:
-            if (fence := _FENCES.get(platform.machine())) is not None:
-                self.intrinsic("void", fence, ())
+            if self.is_x86:
+                self.intrinsic("void", _FENCE, ())
             self.declared[_HINT] = None
         return super().definition()
 
@@ -85,9 +88,13 @@ def _choose(e: CpuEmitter, streaming: Emitter, plain: Emitter, stores: dict[UOp,
     return e.definition()
 
 
-def render(name: str, kernel: UOp, stores: dict[UOp, UOp]) -> tuple[str, list[str]]:
-    """The functions of a linear kernel with non-temporal stores, and the declarations they need."""
-    streaming = _Version(f"{name}.streaming", kernel, stores)
+def render(
+    name: str, kernel: UOp, stores: dict[UOp, UOp], is_x86: bool | None = None
+) -> tuple[str, list[str]]:
+    """The functions of a linear kernel with non-temporal stores, and the declarations they need.
+    is_x86: whether the code is for x86; by default, whether this machine is."""
+    x86 = platform.machine() in _X86 if is_x86 is None else is_x86
+    streaming = _Version(f"{name}.streaming", kernel, stores, x86)
     plain = _Version(f"{name}.plain", kernel, {})
     kernel_itself = _choose(CpuEmitter(name, kernel), streaming, plain, stores)
     texts = [streaming.run(), plain.run(), kernel_itself]

@@ -1,0 +1,1 @@
+"""Linear kernels as functions in C11."""

@@ -1,0 +1,170 @@
+"""Elementwise ops as expressions of C, on the texts of their operands.
+
+Integers wrap by way of unsigned types, and what C computes in int is cut to its own type again.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+from uopc.backends.c.prelude import Prelude
+from uopc.backends.c.types import c_type, is_narrow, unsigned
+from uopc.errors import Unsupported
+from uopc.ir.core.dtypes import DType
+from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.uop import UOp
+
+_SYMBOLS = {
+    Ops.ADD: "+", Ops.SUB: "-", Ops.MUL: "*", Ops.FDIV: "/", Ops.CDIV: "/", Ops.CMOD: "%",
+    Ops.AND: "&", Ops.OR: "|", Ops.XOR: "^", Ops.SHL: "<<", Ops.SHR: ">>",
+    Ops.CMPLT: "<", Ops.CMPLE: "<=", Ops.CMPEQ: "==", Ops.CMPNE: "!=",
+}  # fmt: skip
+_COMPARISONS = (Ops.CMPLT, Ops.CMPLE, Ops.CMPEQ, Ops.CMPNE)
+_BOOLS = {
+    Ops.ADD: "{} || {}", Ops.OR: "{} || {}", Ops.MAX: "{} || {}",
+    Ops.MUL: "{} && {}", Ops.AND: "{} && {}", Ops.MIN: "{} && {}",
+    Ops.SUB: "{} != {}", Ops.XOR: "{} != {}", Ops.CMPNE: "{} != {}", Ops.CMPEQ: "{} == {}",
+    Ops.CMPLT: "!{} && {}", Ops.CMPLE: "!{} || {}", Ops.NEG: "!{}",
+}  # fmt: skip
+_FUNCTIONS = {
+    Ops.SQRT: "sqrt", Ops.TRUNC: "trunc", Ops.FLOOR: "floor", Ops.CEIL: "ceil", Ops.ROUND: "rint",
+}  # fmt: skip
+# What needs no parentheses inside of another expression: names, numbers, elements, calls.
+_ATOM = re.compile(r"[\w.]+(e[+-]\d+f?)?|\w+\[[^\[\]]*\]|\w*\([^()]*\)")
+# Of the library, where the target has functions: they keep their names in C.
+_OF_LIBRARY = frozenset((
+    Ops.EXP, Ops.EXP2, Ops.LOG, Ops.LOG2, Ops.SIN, Ops.COS, Ops.TAN, Ops.TANH, Ops.ERF, Ops.POW,
+))  # fmt: skip
+TWICE = frozenset((Ops.MAX, Ops.MIN, Ops.ABS))  # their operands occur more than once
+
+
+def inside(text: str) -> str:
+    """An expression as an operand of another one."""
+    return text if _ATOM.fullmatch(text) else f"({text})"
+
+
+def arithmetic(u: UOp, texts: Sequence[str], prelude: Prelude) -> str:
+    """The expression of a node. Unsupported for an op that C has none for."""
+    op, t = u.op, u.src[-1].dtype
+    if t.is_float and op is not Ops.WHERE and (call := _call(op, t, texts, prelude)) is not None:
+        return call
+    names = [inside(text) for text in texts]
+    if op is Ops.WHERE:
+        return _cut(t, "{} ? {} : {}".format(*names))
+    if t.kind == "bool" and op in _BOOLS:
+        return _BOOLS[op].format(*names)
+    if op in _COMPARISONS:
+        return f"{names[0]} {_SYMBOLS[op]} {names[1]}"
+    made = _float(u, t, names, prelude) if t.is_float else _integer(op, t, names)
+    if made is None:
+        raise Unsupported(
+            f"c: no code for {op!r} ({t.name}): pass decompose replaces it, and no rule of a later"
+            " pass may make it"
+        )
+    return made
+
+
+def _call(op: Op, t: DType, texts: Sequence[str], prelude: Prelude) -> str | None:
+    """An op that is a function in C."""
+    if t.bits < 32:
+        return None
+    if op is Ops.MULACC:
+        return f"{prelude.known('FMA' if t.bits == 64 else 'FMAF')}({', '.join(texts)})"
+    if op is Ops.ABS:
+        return f"{prelude.math('fabs', t)}({texts[0]})"
+    if op in _OF_LIBRARY:
+        return f"{prelude.library(op.name, t)}({', '.join(texts)})"
+    return f"{prelude.math(_FUNCTIONS[op], t)}({texts[0]})" if op in _FUNCTIONS else None
+
+
+def _float(u: UOp, t: DType, names: Sequence[str], prelude: Prelude) -> str | None:
+    op = u.op
+    if t.bits < 32:
+        return None
+    if op in (Ops.ADD, Ops.SUB, Ops.MUL, Ops.FDIV):
+        return f"{names[0]} {_SYMBOLS[op]} {names[1]}"
+    if op is Ops.RECIPROCAL:
+        return f"{prelude.constant(t, 1.0)} / {names[0]}"
+    if op is Ops.NEG:
+        return f"-{names[0]}"
+    return _extreme(u, names) if op in (Ops.MAX, Ops.MIN) else None
+
+
+def _extreme(u: UOp, names: Sequence[str]) -> str:
+    """The greater or the lesser, NaN if either is: as code by LLVM chooses among equal zeros. A
+    comparison gives the second operand if either is NaN; a NaN of the first is put back."""
+    first, second = u.src
+    a, b = names
+    sign = ">" if u.op is Ops.MAX else "<"
+    if second.op is Ops.CONST:
+        first, second, a, b = second, first, b, a
+        zero = 0.0 if u.op is Ops.MAX else -0.0
+        if first.arg == 0 and math.copysign(1.0, first.arg) == math.copysign(1.0, zero):
+            sign += "="
+    best = f"{a} {sign} {b} ? {a} : {b}"
+    if first.op is Ops.CONST and first.arg == first.arg:
+        return best
+    return f"{a} != {a} ? {a} : ({best})"
+
+
+def _integer(op: Op, t: DType, names: Sequence[str]) -> str | None:
+    if op in (Ops.ADD, Ops.SUB, Ops.MUL):
+        if t.kind == "index" or (t.kind == "uint" and not is_narrow(t)):
+            return f"{names[0]} {_SYMBOLS[op]} {names[1]}"
+        a, b = [_wrapping(t, n) for n in names]
+        return f"({c_type(t)})({a} {_SYMBOLS[op]} {b})"
+    if op is Ops.MULACC:
+        product = _integer(Ops.MUL, t, names[:2])
+        return _integer(Ops.ADD, t, [f"({product})", names[2]])
+    if op is Ops.SHL:
+        if t.kind == "index":
+            return f"{names[0]} * (INT64_C(1) << {names[1]})"
+        return _plain(t, f"{_wrapping(t, names[0])} << {names[1]}")
+    if op in (Ops.AND, Ops.OR, Ops.XOR, Ops.SHR, Ops.CDIV, Ops.CMOD):
+        return _cut(t, f"{names[0]} {_SYMBOLS[op]} {names[1]}")
+    if op in (Ops.MAX, Ops.MIN):
+        sign = ">" if op is Ops.MAX else "<"
+        return _cut(t, f"{names[0]} {sign} {names[1]} ? {names[0]} : {names[1]}")
+    if op is Ops.NEG:
+        return f"-{names[0]}" if t.kind == "index" else f"({c_type(t)})(-({unsigned(t)}){names[0]})"
+    if op is Ops.ABS:
+        if not t.is_signed:
+            return names[0]
+        return _cut(t, f"{names[0]} < 0 ? {_integer(Ops.NEG, t, names)} : {names[0]}")
+    return None
+
+
+def _wrapping(t: DType, name: str) -> str:
+    """An integer in the unsigned type of its width."""
+    return name if c_type(t) == unsigned(t) else f"({unsigned(t)}){name}"
+
+
+def _plain(t: DType, text: str) -> str:
+    """A value of the unsigned type in its own type."""
+    return text if c_type(t) == unsigned(t) else f"({c_type(t)})({text})"
+
+
+def _cut(t: DType, text: str) -> str:
+    """A value that C computed in int, in its own type."""
+    return f"({c_type(t)})({text})" if is_narrow(t) else text
+
+
+def cast(source: DType, target: DType, text: str, prelude: Prelude) -> str:
+    """A CAST. Unsupported between floats of which one is narrow: those are calls of none in C."""
+    if source.is_float and target.is_float and min(source.bits, target.bits) < 32:
+        raise Unsupported(f"c: no code for a cast from {source.name} to {target.name}")
+    if target.kind == "bool":
+        return f"{inside(text)} != {prelude.constant(source, 0)}"
+    if source.is_float and not target.is_float:
+        return f"{prelude.to_integer(source, target)}({text})"
+    return f"({c_type(target)}){inside(text)}"
+
+
+def bitcast(source: DType, target: DType, text: str, prelude: Prelude) -> str:
+    """The same bits as another type."""
+    whole = [not t.is_float or t.bits < 32 for t in (source, target)]
+    if all(whole):
+        return f"({c_type(target)}){inside(text)}"
+    return f"{prelude.bits(source, target)}({text})"

@@ -1,0 +1,373 @@
+"""A linear kernel of single elements as one function in C11, which reads as one would write it.
+
+    for (int64_t i = 0; i < n; ++i) {
+        y[i] = UOPC_FMA(a[i], b[i], c[i]);
+    }
+
+A value that is read once, nearby, stands where it is read; others have names. Loads stay before the
+stores that follow them.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from uopc.backends.c.expressions import TWICE, arithmetic, bitcast, cast, inside
+from uopc.backends.c.prelude import Prelude
+from uopc.backends.c.types import c_type, memory_type
+from uopc.backends.llvm import scratch
+from uopc.errors import Unsupported
+from uopc.ir.core import storage
+from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.uop import UOp
+
+_WIDTH = 100
+_LONGEST = 60  # characters of an expression inside of another one
+_PURE = frozenset((Ops.LOAD, Ops.CAST, Ops.BITCAST))
+_OPENS, _CLOSES = (Ops.RANGE, Ops.IF), (Ops.END, Ops.ENDIF)
+_COUNTERS = "ijklmn"
+
+
+class Waiting(NamedTuple):
+    """An expression that stands where it is read, and whether it reads memory."""
+
+    text: str
+    reads: bool
+
+
+class CKernel:
+    """The text of a kernel. `names`: of its arguments, which no other name in it may be."""
+
+    def __init__(
+        self, name: str, kernel: UOp, prelude: Prelude, names: Mapping[UOp, str], distinct: bool
+    ) -> None:
+        self.name, self.kernel, self.prelude, self.distinct = name, kernel, prelude, distinct
+        self.names: dict[UOp, str] = dict(names)
+        self.counters = [c for c in _COUNTERS if c not in names.values()]
+        self.taken = {*names.values(), *self.counters, "scratch", "chunk"}
+        self.lines: list[str] = []
+        self.depth = 1
+        self.count = 0
+        self.open: list[UOp] = []
+        self.waiting: dict[UOp, Waiting] = {}
+        self.reads = False  # whether the expression that is being built reads memory
+        self.uses, self.once = _readers(kernel.src)
+        self.carries: dict[UOp, list[UOp]] = {}
+        self.joined: dict[UOp, list[UOp]] = {}
+        for u in kernel.src:
+            if not self.uses.get(u):
+                continue
+            if u.op is Ops.CARRY:
+                self.carries.setdefault(u.src[1], []).append(u)
+            elif u.op is Ops.BRANCH:
+                self.joined.setdefault(u.src[1], []).append(u)
+        self.buffers, self.scratch_bytes = scratch.offsets(kernel)
+        self.is_threaded = any(
+            [u.op is Ops.RANGE and u.arg.kind == "thread" for u in kernel.src]
+        )
+
+    def run(self) -> str:
+        """The definition of the function."""
+        for u in self.names:
+            if not self.uses.get(u):
+                self.line(f"(void){self.names[u]};")
+        for u in self.kernel.src:
+            self._statement(u)
+        head = f"static void {self.name}({', '.join(self.parameters()) or 'void'})"
+        wrapped = textwrap.fill(head, _WIDTH, subsequent_indent="    ", break_long_words=False)
+        return "\n".join([wrapped, "{", *self.lines, "}"])
+
+    def parameters(self) -> list[str]:
+        """The declarations of the function's parameters; the number of the part is the last."""
+        written = storage.written_slots(self.kernel)
+        star = "*restrict " if self.distinct else "*"
+        made = []
+        for u, name in self.names.items():
+            if u.op is Ops.PARAM:
+                constant = "" if u.arg.slot in written else "const "
+                made.append(f"{constant}{memory_type(u.dtype)} {star}{name}")
+            elif u.op in (Ops.NUMBER, Ops.VARIABLE):
+                made.append(f"{c_type(u.dtype)} {name}")
+        if self.scratch_bytes:
+            made.append("unsigned char *scratch")
+        return [*made, "int64_t chunk"] if self.is_threaded else made
+
+    # -------------------------------------------------------- lines and names
+    def line(self, text: str) -> None:
+        """Append a line, or several where it is long."""
+        indent = "    " * self.depth
+        self.lines.append(textwrap.fill(
+            indent + text, _WIDTH, subsequent_indent=f"{indent}    ", break_long_words=False,
+            break_on_hyphens=False,
+        ))  # fmt: skip
+
+    def fresh(self) -> str:
+        """A name that nothing else has."""
+        self.count += 1
+        name = f"v{self.count}"
+        return self.fresh() if name in self.taken else name
+
+    def value(self, u: UOp, text: str) -> None:
+        """What a node computes: kept until it is read, or with a name."""
+        reads, self.reads = self.reads or u.op is Ops.LOAD, False
+        if u in self.once and len(text) <= _LONGEST:
+            self.waiting[u] = Waiting(text, reads)
+        else:
+            self._declare(u, text)
+
+    def _declare(self, u: UOp, text: str) -> str:
+        name = self.names[u] = self.fresh()
+        self.line(f"const {c_type(u.dtype)} {name} = {text};")
+        return name
+
+    def text(self, u: UOp) -> str:
+        """An operand where it stands alone."""
+        if u.op is Ops.CONST:
+            return self.prelude.constant(u.dtype, u.arg)
+        found = self.waiting.pop(u, None)
+        if found is None:
+            return self.names[u]
+        self.reads = self.reads or found.reads
+        return found.text
+
+    def named(self, u: UOp) -> str:
+        """An operand as a name or a constant, for text that has it several times."""
+        before = self.reads
+        text = self.text(u)
+        if u.op is Ops.CONST or u in self.names:
+            return text
+        self.reads = before
+        return self._declare(u, text)
+
+    def settle(self) -> None:
+        """Give names to the loads that wait: what comes next may write what they read."""
+        for u in [u for u, w in self.waiting.items() if w.reads]:
+            self._declare(u, self.waiting.pop(u).text)
+
+    # -------------------------------------------------------- statements
+    def _statement(self, u: UOp) -> None:
+        if (u.op in _PURE or u.op.is_alu or u.op is Ops.INDEX) and not self.uses.get(u):
+            return
+        if u.dtype.lanes > 1 or any([s.dtype.lanes > 1 for s in u.src]):
+            raise Unsupported(f"c: no code for {u.op!r} ({u.dtype.name}): a vector")
+        rule = _RULES.get(u.op)
+        if rule is not None:
+            rule(self, u)
+        elif u.op.is_alu:
+            operand = self.named if u.op in TWICE else self.text
+            texts = [operand(s) for s in u.src]
+            self.value(u, arithmetic(u, texts, self.prelude))
+        elif u.op not in _SILENT:
+            raise Unsupported(f"c: no code for {u.op!r}")
+
+    def opened(self, head: str, u: UOp) -> None:
+        """A line that begins a block."""
+        self.line(f"{head} {{")
+        self.depth += 1
+        self.open.append(u)
+
+    def closed(self) -> None:
+        """The end of a block."""
+        self.open.pop()
+        self.depth -= 1
+        self.line("}")
+
+    def assign(self, pairs: Sequence[tuple[UOp, UOp]]) -> None:
+        """Give variables their next values, all at the same time."""
+        texts = [self.text(after) for _, after in pairs]
+        targets = [self.names[u] for u, _ in pairs]
+        self.reads = False
+        for i, (u, _) in enumerate(pairs):
+            if any([re.search(rf"\b{t}\b", texts[i]) for t in targets[:i]]):
+                name = self.fresh()
+                self.line(f"const {c_type(u.dtype)} {name} = {texts[i]};")
+                texts[i] = name
+        for target, text in zip(targets, texts):
+            if target != text:
+                self.line(f"{target} = {text};")
+
+
+def _kept(statements: Sequence[UOp]) -> set[UOp]:
+    """The statements that something depends on in the end: a store, a loop or a branch. A register
+    of a loop keeps what it gets."""
+    following: dict[UOp, UOp] = {}
+    for u in statements:
+        if u.op is Ops.END:
+            following.update(zip(u.src[1::2], u.src[2::2]))
+    found: set[UOp] = set()
+    todo = [u for u in statements if u.op in (Ops.STORE, Ops.RANGE, Ops.IF, *_CLOSES)]
+    while todo:
+        u = todo.pop()
+        if u in found:
+            continue
+        found.add(u)
+        if u.op is Ops.END:
+            todo.append(u.src[0])
+        elif u.op is not Ops.BUFFER and u.op is not Ops.PARAM:  # their dimensions
+            todo += u.src
+        if u in following:
+            todo.append(following[u])
+    return found
+
+
+def _readers(statements: Sequence[UOp]) -> tuple[dict[UOp, int], set[UOp]]:
+    """How often each value is read by what is kept, and the values that stand where they are read:
+    once, in the block that computes them."""
+    kept = _kept(statements)
+    uses: dict[UOp, int] = {}
+    reader: dict[UOp, UOp] = {}
+    block: dict[UOp, int] = {}
+    number = 0
+    for u in statements:
+        block[u] = number
+        number += u.op in _OPENS or u.op in _CLOSES
+        if u not in kept or u.op in (Ops.PARAM, Ops.BUFFER):
+            continue
+        src = u.src
+        if u.op is Ops.END:
+            src = tuple([after for c, after in zip(u.src[1::2], u.src[2::2]) if c in kept])
+        for s in src:
+            uses[s] = uses.get(s, 0) + 1
+            reader[s] = u
+    once = [u for u, n in uses.items() if n == 1 and block.get(u) == block[reader[u]]]
+    return uses, {u for u in once if reader[u].op not in (Ops.AFTER, Ops.BRANCH)}
+
+
+# ---------------------------------------------------------------- the ops
+def _range(e: CKernel, u: UOp) -> None:
+    if u.arg.kind == "thread":
+        e.names[u] = "chunk"
+        return
+    end = e.named(u.src[0])
+    depth = len([r for r in e.open if r.op is Ops.RANGE])
+    e.names[u] = e.counters[depth] if depth < len(e.counters) else e.fresh()
+    for carry in e.carries.get(u, ()):
+        first = e.text(carry.src[0])
+        name = e.names[carry] = e.fresh()
+        e.line(f"{c_type(carry.dtype)} {name} = {first};")
+    i = e.names[u]
+    e.opened(f"for (int64_t {i} = 0; {i} < {end}; ++{i})", u)
+
+
+def _end(e: CKernel, u: UOp) -> None:
+    if u.src[0].arg.kind == "thread":
+        return
+    pairs = zip(u.src[1::2], u.src[2::2])
+    e.assign([pair for pair in pairs if pair[0] in e.names])
+    e.closed()
+
+
+def _if(e: CKernel, u: UOp) -> None:
+    condition = e.text(u.src[0])
+    for branch in e.joined.get(u, ()):
+        name = e.names[branch] = e.fresh()
+        e.line(f"{c_type(branch.dtype)} {name} = {e.text(branch.src[0])};")
+    e.reads = False
+    e.opened(f"if ({condition})", u)
+
+
+def _endif(e: CKernel, u: UOp) -> None:
+    e.assign([(branch, branch.src[2]) for branch in e.joined.get(u.src[0], ())])
+    e.closed()
+
+
+def _buffer(e: CKernel, u: UOp) -> None:
+    name, t = e.fresh(), memory_type(u.dtype)
+    e.names[u] = name
+    if u not in e.buffers:
+        declared = f"    {t} {name}[{max(1, scratch.nbytes(u) // u.dtype.itemsize)}];"
+    else:
+        own = f" + {e.scratch_bytes} * chunk" if e.is_threaded else ""
+        place = f"scratch + {e.buffers[u]}{own}"
+        declared = f"    {t} *const {name} = ({t} *)(void *)({place});"
+    e.lines.insert(0, declared)
+
+
+def _index(e: CKernel, u: UOp) -> None:
+    """An address; where it stands for several accesses, its index has a name."""
+    place = storage.storage_root(u.src[0])
+    index = e.text(u.src[1]) if u in e.once else e.named(u.src[1])
+    if e.reads:  # from a table: the load has a name
+        e.reads, own = False, e.fresh()
+        e.line(f"const int64_t {own} = {index};")
+        index = own
+    text = f"{e.names[place]}[{index}]"
+    if u in e.once:
+        e.waiting[u] = Waiting(text, False)
+    else:
+        e.names[u] = text
+
+
+def _load(e: CKernel, u: UOp) -> None:
+    text = e.text(u.src[0])
+    if u.dtype.kind == "bool":
+        text += " != 0"
+    if len(u.src) > 1:
+        zero = e.prelude.constant(u.dtype, 0)
+        got = f"({text})" if u.dtype.kind == "bool" else text
+        text = f"{inside(e.text(u.src[1]))} ? {got} : {zero}"
+        if u.dtype.kind != "bool" and u.dtype.bits < 32:
+            text = f"({c_type(u.dtype)})({text})"
+    e.value(u, text)
+
+
+def _store(e: CKernel, u: UOp) -> None:
+    target, value = e.text(u.src[0]), u.src[1]
+    text = e.text(value)
+    if value.dtype.kind == "bool":
+        text = f"{inside(text)} ? 1 : 0"
+    gate = e.text(u.src[2]) if len(u.src) > 2 else ""
+    e.reads = False
+    e.settle()
+    if gate:
+        e.line(f"if ({gate}) {{")
+        e.depth += 1
+    e.line(f"{target} = {text};")
+    if gate:
+        e.depth -= 1
+        e.line("}")
+
+
+def _cast(e: CKernel, u: UOp) -> None:
+    source = u.src[0]
+    if c_type(source.dtype) == c_type(u.dtype) and source.dtype.is_float is u.dtype.is_float:
+        e.value(u, e.text(source))
+    else:
+        e.value(u, cast(source.dtype, u.dtype, e.text(source), e.prelude))
+
+
+def _bitcast(e: CKernel, u: UOp) -> None:
+    source = u.src[0]
+    if c_type(source.dtype) == c_type(u.dtype):
+        e.value(u, e.text(source))
+    else:
+        e.value(u, bitcast(source.dtype, u.dtype, e.text(source), e.prelude))
+
+
+def _after(e: CKernel, u: UOp) -> None:
+    root = storage.storage_root(u)
+    if root.op.is_storage:
+        e.names[u] = e.names[root]
+    elif e.uses.get(u):
+        e.names[u] = e.named(u.src[0])
+
+
+_RULES: dict[Op, Callable[[CKernel, UOp], None]] = {
+    Ops.RANGE: _range,
+    Ops.END: _end,
+    Ops.IF: _if,
+    Ops.ENDIF: _endif,
+    Ops.BUFFER: _buffer,
+    Ops.INDEX: _index,
+    Ops.LOAD: _load,
+    Ops.STORE: _store,
+    Ops.CAST: _cast,
+    Ops.BITCAST: _bitcast,
+    Ops.AFTER: _after,
+}
+_SILENT = frozenset((
+    Ops.PARAM, Ops.VARIABLE, Ops.NUMBER, Ops.CONST, Ops.CARRY, Ops.BRANCH, Ops.NOOP,
+))  # fmt: skip

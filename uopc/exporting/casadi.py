@@ -1,0 +1,213 @@
+"""CasADi's interface of an external function, beside an exported one: in C, and in LLVM IR.
+
+    int jac_g(const double **arg, double **res, long long *iw, double *w, int mem)
+
+and the functions that say what it takes: names, structures of matrices (column by column), sizes of
+memory. `external()` of CasADi, its solvers and acados call these.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+_WIDTH = 100
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or an output: rows, columns and, if not all entries are there, their places."""
+
+    name: str
+    structure: tuple[int, ...]
+    count: int  # of entries
+
+
+@dataclass(frozen=True)
+class Interface:
+    """What CasADi sees. `entry` is the exported function that computes it."""
+
+    name: str
+    entry: str
+    work: int  # of the entry, in doubles
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """Where in the memory w each output is computed that the caller does not want."""
+        starts = [self.work]
+        for port in self.outputs:
+            starts.append(starts[-1] + port.count)
+        return tuple(starts[:-1])
+
+    @property
+    def sizes(self) -> tuple[int, int, int, int]:
+        """The lengths of arg, res, iw and w."""
+        values = sum([port.count for port in self.outputs])
+        return len(self.inputs), len(self.outputs), 0, self.work + values
+
+    @property
+    def zeros(self) -> int:
+        """The length of an array of zeros for inputs that the caller leaves out."""
+        return max([port.count for port in self.inputs], default=0) or 1
+
+    @property
+    def tables(self) -> dict[tuple[int, ...], str]:
+        """The names of the different structures."""
+        found = dict.fromkeys([p.structure for p in (*self.inputs, *self.outputs)])
+        return {structure: f"{self.name}_s{i}" for i, structure in enumerate(found)}
+
+
+_PLAIN = (
+    ("int", "checkout", "void", "return 0;"), ("int", "alloc_mem", "void", "return 0;"),
+    ("int", "init_mem", "int mem", "(void)mem; return 0;"),
+    ("void", "release", "int mem", "(void)mem;"), ("void", "free_mem", "int mem", "(void)mem;"),
+    ("void", "incref", "void", ""), ("void", "decref", "void", ""),
+)  # fmt: skip
+_SIZES = ("sz_arg", "sz_res", "sz_iw", "sz_w")
+_MAIN = "const casadi_real **arg, casadi_real **res, casadi_int *iw, casadi_real *w, int mem"
+
+
+def _prototypes(c: Interface) -> Iterator[str]:
+    """The declarations of all functions, without semicolons."""
+    yield f"int {c.name}({_MAIN})"
+    for result, name, given, _ in _PLAIN:
+        yield f"{result} {c.name}_{name}({given})"
+    for name in ("n_in", "n_out"):
+        yield f"casadi_int {c.name}_{name}(void)"
+    yield f"casadi_real {c.name}_default_in(casadi_int i)"
+    for side in ("in", "out"):
+        yield f"const char *{c.name}_name_{side}(casadi_int i)"
+        yield f"const casadi_int *{c.name}_sparsity_{side}(casadi_int i)"
+    for name in ("work", "work_bytes"):
+        yield f"int {c.name}_{name}({', '.join([f'casadi_int *{s}' for s in _SIZES])})"
+
+
+def declarations(c: Interface) -> str:
+    """The part of the header. `casadi_int` is `long long int`; acados defines it as int."""
+    macros = [("casadi_real", "double"), ("casadi_int", "long long int")]
+    lines = ["", "/* CasADi's interface. Matrices are in column-major order. */"]
+    lines += [f"#ifndef {name}\n#define {name} {t}\n#endif" for name, t in macros]
+    return "\n".join([*lines, *[_wrapped(f"{p};") for p in _prototypes(c)]])
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, _WIDTH, subsequent_indent="    ", break_long_words=False)
+
+
+# ---------------------------------------------------------------- C
+def source(c: Interface) -> str:
+    """The functions in C."""
+    heads = {p.partition("(")[0].split()[-1].lstrip("*"): p for p in _prototypes(c)}
+    parts = [
+        f"static const casadi_int {name}[{len(words)}] = {{\n"
+        + textwrap.fill(", ".join(map(str, words)), _WIDTH, initial_indent="    ",
+                        subsequent_indent="    ") + "\n};"
+        for words, name in c.tables.items()
+    ]  # fmt: skip
+    parts.append(f"static const casadi_real {c.name}_zeros[{c.zeros}] = {{0.0}};")
+    bodies = {c.name: _main(c)}
+    bodies |= {f"{c.name}_{name}": [body] if body else [] for _, name, _, body in _PLAIN}
+    for side, ports in (("in", c.inputs), ("out", c.outputs)):
+        bodies[f"{c.name}_n_{side}"] = [f"return {len(ports)};"]
+        texts = [f'"{p.name}"' for p in ports]
+        bodies[f"{c.name}_name_{side}"] = _chosen(texts)
+        bodies[f"{c.name}_sparsity_{side}"] = _chosen([c.tables[p.structure] for p in ports])
+    bodies[f"{c.name}_default_in"] = ["(void)i;", "return 0.0;"]
+    units = ("const casadi_real *", "casadi_real *", "casadi_int", "casadi_real")
+    for name in ("work", "work_bytes"):
+        lines = []
+        for size, amount, unit in zip(_SIZES, c.sizes, units):
+            each = f" * (casadi_int)sizeof({unit})" if name == "work_bytes" else ""
+            lines += [f"if ({size} != NULL) {{", f"    *{size} = {amount}{each};", "}"]
+        bodies[f"{c.name}_{name}"] = [*lines, "return 0;"]
+    for name, head in heads.items():
+        body = "".join([f"    {line}\n" for line in bodies[name]])
+        parts.append(f"{_wrapped(head)}\n{{\n{body}}}")
+    return "\n\n".join(parts)
+
+
+def _chosen(values: Sequence[str]) -> list[str]:
+    cases = [f"case {i}: return {value};" for i, value in enumerate(values)]
+    return ["switch (i) {", *cases, "default: return NULL;", "}"]
+
+
+def _main(c: Interface) -> list[str]:
+    given = [f"arg[{i}] != NULL ? arg[{i}] : {c.name}_zeros" for i in range(len(c.inputs))]
+    given += [f"res[{i}] != NULL ? res[{i}] : w + {at}" for i, at in enumerate(c.places)]
+    return ["(void)iw;", "(void)mem;", f"return {c.entry}({', '.join([*given, 'w'])});"]
+
+
+# ---------------------------------------------------------------- LLVM IR
+def module_text(c: Interface) -> str:
+    """The functions in LLVM IR, where `casadi_int` has 64 bits."""
+    parts = []
+    for words, name in c.tables.items():
+        items = ", ".join([f"i64 {w}" for w in words])
+        parts.append(f"@{name} = internal unnamed_addr constant [{len(words)} x i64] [{items}]")
+    texts = dict.fromkeys([p.name for p in (*c.inputs, *c.outputs)])
+    names = {text: f"@{c.name}_t{i}" for i, text in enumerate(texts)}
+    for text, name in names.items():
+        size = len(text) + 1
+        parts.append(f'{name} = internal unnamed_addr constant [{size} x i8] c"{text}\\00"')
+    parts.append(
+        f"@{c.name}_zeros = internal unnamed_addr constant [{c.zeros} x double] zeroinitializer"
+    )
+    parts.append(_main_ir(c))
+    for result, name, given, _ in _PLAIN:
+        t, value = ("i32", "i32 0") if result == "int" else ("void", "void")
+        taken = "i32 %mem" if given != "void" else ""
+        parts.append(_function(t, f"{c.name}_{name}", taken, [f"ret {value}"]))
+    parts.append(_function("double", f"{c.name}_default_in", "i64 %i", ["ret double 0.0"]))
+    for side, ports in (("in", c.inputs), ("out", c.outputs)):
+        parts.append(_function("i64", f"{c.name}_n_{side}", "", [f"ret i64 {len(ports)}"]))
+        structures = [f"@{c.tables[p.structure]}" for p in ports]
+        for what, values in (("name", [names[p.name] for p in ports]), ("sparsity", structures)):
+            parts.append(_choose_ir(f"{c.name}_{what}_{side}", values))
+    for name, unit in (("work", 1), ("work_bytes", 8)):
+        parts.append(_sizes_ir(f"{c.name}_{name}", [n * unit for n in c.sizes]))
+    return "\n\n".join(parts)
+
+
+def _function(t: str, name: str, given: str, lines: Sequence[str]) -> str:
+    body = "\n".join([line if line.endswith(":") else f"  {line}" for line in lines])
+    return f"define {t} @{name}({given}) nounwind {{\nentry:\n{body}\n}}"
+
+
+def _main_ir(c: Interface) -> str:
+    lines, given = [], []
+    ports = [("arg", i, f"@{c.name}_zeros", 0) for i in range(len(c.inputs))]
+    ports += [("res", i, "%w", at) for i, at in enumerate(c.places)]
+    for array, i, other, at in ports:
+        own = f"%{array}{i}"
+        lines += [
+            f"{own}p = getelementptr ptr, ptr %{array}, i64 {i}", f"{own}q = load ptr, ptr {own}p",
+            f"{own}r = getelementptr double, ptr {other}, i64 {at}",
+            f"{own}n = icmp eq ptr {own}q, null",
+            f"{own} = select i1 {own}n, ptr {own}r, ptr {own}q",
+        ]  # fmt: skip
+        given.append(f"ptr {own}")
+    call = f"%code = call i32 @{c.entry}({', '.join([*given, 'ptr %w'])})"
+    taken = "ptr %arg, ptr %res, ptr %iw, ptr %w, i32 %mem"
+    return _function("i32", c.name, taken, [*lines, call, "ret i32 %code"])
+
+
+def _choose_ir(name: str, values: Sequence[str]) -> str:
+    lines, got = [], "null"
+    for i, value in enumerate(values):
+        lines += [f"%c{i} = icmp eq i64 %i, {i}",
+                  f"%v{i} = select i1 %c{i}, ptr {value}, ptr {got}"]  # fmt: skip
+        got = f"%v{i}"
+    return _function("ptr", name, "i64 %i", [*lines, f"ret ptr {got}"])
+
+
+def _sizes_ir(name: str, sizes: Sequence[int]) -> str:
+    lines = []
+    for i, size in enumerate(sizes):
+        lines += [f"%n{i} = icmp eq ptr %p{i}, null",
+                  f"br i1 %n{i}, label %next{i}, label %put{i}", f"put{i}:",
+                  f"store i64 {size}, ptr %p{i}", f"br label %next{i}", f"next{i}:"]  # fmt: skip
+    given = ", ".join([f"ptr %p{i}" for i in range(len(sizes))])
+    return _function("i32", name, given, [*lines, "ret i32 0"])

@@ -1,0 +1,122 @@
+"""Graphs as CasADi wants them: matrices in column-major order, sparse ones by their entries.
+
+A matrix in column-major order is its transpose in row-major order, so the graph is of transposes:
+no copy is made, the loops read the other way.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from uopc.backends.plan import Shape
+from uopc.derivatives.sparse.sparsity import Sparse, Sparsity
+from uopc.errors import Unsupported, UserError
+from uopc.exporting.casadi import Interface, Port
+from uopc.exporting.exported import Array, Exported
+from uopc.ir.builder import rebuild
+from uopc.ir.core import dtypes, shapes
+from uopc.ir.core.args import ParamArg
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp, intern
+from uopc.program.request import Request
+
+_NAME = re.compile(r"[A-Za-z](?!.*__)[A-Za-z0-9_]*")
+_REFUSED = ("null", "jac", "hess")
+_DOUBLE = 8
+
+
+def checked_name(name: str) -> str:
+    """The name of a function of CasADi. UserError for one that it refuses."""
+    if not _NAME.fullmatch(name) or name in _REFUSED:
+        raise UserError(
+            f"export: CasADi refuses a function called {name!r}: give another name=, without __"
+        )
+    return name
+
+
+def structures(graph: Any) -> tuple[Sparsity | None, ...]:
+    """The structure of each result, None where it is no sparse matrix. A Program has none."""
+    values: Sequence[Any] = ()
+    if isinstance(graph, Mapping):
+        values = tuple(graph.values())
+    elif isinstance(graph, (tuple, list)):
+        values = graph
+    elif isinstance(graph, (UOp, Sparse)):
+        values = (graph,)
+    return tuple([v.sparsity if isinstance(v, Sparse) else None for v in values])
+
+
+def transposed(request: Request) -> Request:
+    """The request for matrices in column-major order."""
+    if request.structure == "kernel":
+        raise Unsupported("export: CasADi calls no kernel that is written by hand: pass values")
+    became: dict[UOp, UOp] = {}
+    for p in request.params:
+        dims = _dims(p, p.arg.name)
+        if len(dims) == 2:
+            arg = replace(p.arg, dims=dims[::-1])
+            assert isinstance(arg, ParamArg)
+            became[p] = intern(Ops.PARAM, p.dtype, (), arg)
+
+    def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        return became[u].permute((1, 0)) if u in became else None
+
+    graph = rebuild.rewritten(request.graph, change)
+    results = [v.permute((1, 0)) if len(_dims(v, "a result")) == 2 else v for v in graph.src]
+    graph = intern(Ops.SINK, graph.dtype, tuple(results), graph.arg)
+    params = tuple([became.get(p, p) for p in request.params])
+    return replace(request, graph=graph, params=params)
+
+
+def _dims(u: UOp, what: str) -> tuple[int, ...]:
+    """The shape of an array for CasADi."""
+    dims = shapes.shape(u)
+    if len(dims) > 2 or not all([isinstance(d, int) for d in dims]):
+        raise Unsupported(
+            f"export: CasADi has matrices of known sizes: {what} has the shape {shapes.show(dims)}"
+        )
+    if u.dtype is not dtypes.float64:
+        raise Unsupported(f"export: CasADi has float64 alone: {what} is {u.dtype.name}; cast it")
+    return tuple([int(d) for d in dims])
+
+
+def with_interface(f: Exported, name: str, found: Sequence[Sparsity | None]) -> Exported:
+    """The function with CasADi's interface, called `name`."""
+    if any([a.written and a.is_input for a in f.arrays]):
+        raise Unsupported("export: CasADi's functions write no input: return the value instead")
+    inputs = [_dense(a) for a in f.arrays if a.is_input]
+    if list(f.results) != list(range(len(inputs), len(f.arrays))):
+        raise Unsupported("export: a result for CasADi is an argument itself: add 0 to it")
+    if f.sizes:
+        raise Unsupported(f"export: CasADi passes no sizes: {f.sizes[0].given} is one")
+    pairs = itertools.zip_longest(f.arrays[len(inputs) :], found)
+    outputs = [_dense(a) if s is None else _sparse(a, s) for a, s in pairs]
+    work = -(-f.work_bytes // _DOUBLE)
+    made = Interface(name, f.name, work, tuple(inputs), tuple(outputs))
+    return replace(f, casadi=made)
+
+
+def _dense(a: Array) -> Port:
+    rows, columns = _column_major(a.shape)
+    return Port(_port(a), (rows, columns, 1), rows * columns)
+
+
+def _column_major(shape: Shape) -> tuple[int, int]:
+    """Rows and columns of an array that is transposed in memory; one dimension is a column."""
+    sizes = [d for d in shape if isinstance(d, int)]
+    return (sizes[1], sizes[0]) if len(sizes) == 2 else (sizes[0] if sizes else 1, 1)
+
+
+def _sparse(a: Array, s: Sparsity) -> Port:
+    if s.format != "csc":
+        raise UserError(f"export: CasADi has matrices by columns: {a.given} is {s.format}; csc()")
+    words = [*s.shape, *s.indptr.tolist(), *s.row.tolist()]
+    return Port(_port(a), tuple(words), s.nnz)
+
+
+def _port(a: Array) -> str:
+    return re.sub("__+", "_", a.name)

@@ -1,0 +1,229 @@
+"""A function to export as one file in C11: its kernels, and the entry that calls them in order."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from uopc.backends.c.kernel import CKernel
+from uopc.backends.c.prelude import HEAD, Prelude
+from uopc.backends.c.types import c_type, literal, memory_type
+from uopc.backends.llvm import scratch
+from uopc.backends.plan import Dim, Launch, Pointer, Row, Scalar, Word, nested
+from uopc.exporting import casadi, manifest
+from uopc.exporting.exported import RUN, Exported, Kernel
+from uopc.exporting.header import comment, prototype
+from uopc.exporting.module_ir import conditions, is_shared
+from uopc.exporting.names import identifier
+from uopc.exporting.sizes import expression
+from uopc.ir.core import dtypes, storage
+from uopc.ir.core.dtypes import DType
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
+from uopc.ir.text.printer import render_c
+
+_WIDTH = 100
+_ALIGNED = "_Alignas(64) "
+
+
+class _Kernel:
+    """A kernel in C, and the arguments that its function takes, in order."""
+
+    def __init__(self, f: Exported, name: str, prelude: Prelude) -> None:
+        kernel = f.kernels[name]
+        self.name, linear = kernel.name, kernel.linear
+        self.places = storage.word_places(linear)
+        calls = [call for call in f.plan.launches if call.kernel == name]
+        order = sorted(self.places, key=self.places.__getitem__)
+        taken = {kernel.name, "work", "chunk", "scratch"}
+        names = {u: identifier(self._like(f, u, calls), taken) for u in order}
+        text = CKernel(kernel.name, linear, prelude, names, _are_distinct(calls))
+        self.arguments = order
+        self.scratch = scratch.word(linear) if text.scratch_bytes else None
+        self.is_threaded = text.is_threaded
+        parts = [f"{_origin(kernel)}\n{text.run()}"]
+        if any([is_shared(f, call) for call in calls]):
+            parts.append(_part(kernel.name, text.parameters()[:-1]))
+        self.text = "\n\n".join(parts)
+
+    def _like(self, f: Exported, u: UOp, calls: Sequence[Launch]) -> str:
+        """A name like the user's, where all calls agree."""
+        if u.op is Ops.VARIABLE:
+            return f.names.get(u.arg.name, str(u.arg.name))
+        if u.op is Ops.NUMBER:
+            return f"c{u.arg.slot}"
+        found = {w.base for c in calls if isinstance(w := c.words[self.places[u]], Pointer)}
+        base = found.pop() if len(found) == 1 else -1
+        return f.arrays[base].name if 0 <= base < len(f.arrays) else f"p{u.arg.slot}"
+
+
+def _part(name: str, parameters: Sequence[str]) -> str:
+    """One part of a kernel, for a caller that has its arguments in memory alone."""
+    fields = [p.replace("*restrict ", "*") for p in parameters]
+    given = ["w->" + p.rpartition(" ")[2].lstrip("*") for p in fields]
+    call = f"    {name}({', '.join([*given, 'number'])});"
+    return "\n".join([
+        f"struct uopc_words_{name} {{", *[f"    {p};" for p in fields], "};", "",
+        f"static void uopc_part_{name}(void *words, int64_t number)", "{",
+        f"    const struct uopc_words_{name} *const w = words;", _wrapped(call), "}",
+    ])  # fmt: skip
+
+
+def _are_distinct(calls: Sequence[Launch]) -> bool:
+    """True if no call passes one place twice."""
+    for call in calls:
+        given = [(w.base, str(w.offset)) for w in call.words if isinstance(w, Pointer)]
+        if len(set(given)) < len(given):
+            return False
+    return True
+
+
+def _origin(kernel: Kernel) -> str:
+    lines = ", ".join(kernel.lines) or "no line of the user's"
+    return comment(f"{kernel.name}: {lines}")
+
+
+def source(f: Exported, stem: str) -> str:
+    """The text of the file NAME.c."""
+    prelude = Prelude()
+    kernels = {name: _Kernel(f, name, prelude) for name in f.kernels}
+    parts = [
+        comment(
+            f"{f.name}: made by uopc for {f.machine.name}. It is C11 and needs "
+            + ("the C library's functions." if f.machine.target.has_functions else "no library.")
+        ),
+        f'#include "{stem}.h"\n{HEAD}', prelude.text(),
+        *[_constant(f.constant(i), dtypes.from_numpy(a.dtype), a)
+          for i, a in enumerate(f.constants)],
+        *[k.text for k in kernels.values()],
+        f'const char {f.name}_id[] = "{manifest.contract_id(f)}";',
+        f"size_t {f.name}_work_bytes(void)\n{{\n    return {f.work_bytes}u;\n}}",
+        _entry(f, kernels), "" if f.casadi is None else casadi.source(f.casadi),
+    ]  # fmt: skip
+    return "\n\n".join([p for p in parts if p]) + "\n"
+
+
+def _constant(name: str, t: DType, array: npt.NDArray[Any]) -> str:
+    """An array that is only read."""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    if t.is_float and t.bits < 32:
+        items = [str(n) for n in flat.view(f"u{t.itemsize}").tolist()]
+    elif t.kind == "bool":
+        items = [str(int(n)) for n in flat.tolist()]
+    else:
+        items = [literal(t, v) for v in flat.tolist()]
+    body = textwrap.fill(", ".join(items or ["0"]), _WIDTH, initial_indent="    ",
+                         subsequent_indent="    ", break_on_hyphens=False)  # fmt: skip
+    head = f"static {_ALIGNED}const {memory_type(t)} {name}[{max(1, flat.size)}]"
+    return f"{head} = {{\n{body}\n}};"
+
+
+def _entry(f: Exported, kernels: dict[str, _Kernel]) -> str:
+    """The function itself."""
+    launches = f.plan.launches
+    body = "\n".join(_row(f, kernels, nested(len(launches), f.plan.repeats), 1))
+    used = {w.base for c in launches for w in c.words if isinstance(w, Pointer)}
+    arrays = len(f.arrays)
+    lines = [f"    (void){a.name};" for i, a in enumerate(f.arrays) if i not in used]
+    lines += [] if arrays in used else ["    (void)work;"]
+    if not any([is_shared(f, c) for c in launches]) and f.threads > 1:
+        lines += [f"    (void){name};" for name in RUN]
+    number = 0
+    for s in f.sizes:
+        number += 1
+        least, most = literal(dtypes.int64, s.low), literal(dtypes.int64, s.high)
+        lines += _refuse(f"{s.name} < {least} || {s.name} > {most}", number)
+    for holds in conditions(f):
+        number += 1
+        lines += _refuse(f"!{render_c(holds)}", number)
+    return "\n".join([prototype(f), "{", *lines, body, "    return 0;", "}"]).replace("\n\n", "\n")
+
+
+def _refuse(wrong: str, number: int) -> list[str]:
+    return [f"    if ({wrong}) {{", f"        return {number};", "    }"]
+
+
+def _row(f: Exported, kernels: dict[str, _Kernel], row: Row, depth: int) -> list[str]:
+    """The lines that run launches one after another, repeated ones in a loop."""
+    lines: list[str] = []
+    for part in row:
+        if isinstance(part, int):
+            launch = f.plan.launches[part]
+            lines += _call(f, kernels[launch.kernel], launch)
+            continue
+        count, inner = f"_run{depth}", _row(f, kernels, part[1], depth + 1)
+        end = _size(f, part[0].times)
+        lines.append(f"    for (int64_t {count} = 0; {count} < {end}; ++{count}) {{")
+        lines += [f"    {line}" for line in "\n".join(inner).splitlines()]
+        lines.append("    }")
+    return lines
+
+
+def _call(f: Exported, kernel: _Kernel, launch: Launch) -> list[str]:
+    """The lines that run a launch."""
+    given = [_word(f, launch.words[kernel.places[u]], u) for u in kernel.arguments]
+    if kernel.scratch is not None:
+        given.append(_word(f, launch.words[kernel.scratch], None))
+    if not kernel.is_threaded:
+        return [_wrapped(f"    {kernel.name}({', '.join(given)});")]
+    call = f"        {kernel.name}({', '.join([*given, '_chunk'])});"
+    count = _size(f, launch.chunks)
+    head = f"    for (int64_t _chunk = 0; _chunk < {count}; ++_chunk) {{"
+    serial = [head, _wrapped(call), "    }"]
+    if not is_shared(f, launch):
+        return serial
+    name = kernel.name
+    return [
+        "    if (run != NULL) {",
+        _wrapped(f"        struct uopc_words_{name} _words = {{{', '.join(given)}}};"),
+        f"        run(context, uopc_part_{name}, &_words, {count});", "    } else {",
+        *[f"    {line}" for line in "\n".join(serial).splitlines()], "    }",
+    ]  # fmt: skip
+
+
+def _wrapped(text: str) -> str:
+    indent = " " * (len(text) - len(text.lstrip()) + 4)
+    return textwrap.fill(text, _WIDTH, subsequent_indent=indent, break_long_words=False,
+                         break_on_hyphens=False)  # fmt: skip
+
+
+def _size(f: Exported, size: Dim) -> str:
+    return str(size) if isinstance(size, int) else render_c(expression(size, f))
+
+
+def _word(f: Exported, word: Word, u: UOp | None) -> str:
+    """An argument of a kernel; `u` is the kernel's own, None for its scratch memory."""
+    if isinstance(word, Scalar):
+        return _scalar(f, word, u.dtype if u is not None else dtypes.index)
+    count, offset = len(f.arrays), _size(f, word.offset)
+    wanted = memory_type(u.dtype) if u is not None else "unsigned char"
+    if word.base == count:
+        if u is None:
+            return f"(unsigned char *)work + {offset}"
+        return f"({wanted} *)(void *)((unsigned char *)work + {offset})"
+    if word.base < count:
+        name, t = f.arrays[word.base].name, f.arrays[word.base].dtype
+        constant = "" if f.arrays[word.base].written else "const "
+    else:
+        number = word.base - count - 1
+        name, t = f.constant(number), dtypes.from_numpy(f.constants[number].dtype)
+        constant = "const "
+    if memory_type(t) != wanted or (word.offset != 0 and not isinstance(word.offset, int)):
+        place = f"(({constant}unsigned char *){name} + {offset})" if word.offset != 0 else name
+        return f"({constant}{wanted} *)({constant}void *){place}"
+    assert isinstance(word.offset, int)
+    return f"{name} + {word.offset // t.itemsize}" if word.offset else name
+
+
+def _scalar(f: Exported, word: Scalar, t: DType) -> str:
+    """A number as a kernel takes it: its bits are the low ones of a word."""
+    if isinstance(word.value, int) and t.kind != "index":
+        whole = (word.value & (1 << 64) - 1).to_bytes(8, "little")
+        got = np.frombuffer(whole[: t.itemsize], t.numpy)[0]
+        return literal(t, got.item() if t.kind in ("bool", "int", "uint") else got)
+    text = _size(f, word.value)
+    return text if t.kind == "index" else f"({c_type(t)})({text})"
