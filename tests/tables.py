@@ -80,7 +80,7 @@ def pipeline():
             p.accepts.text if p.accepts is p.promises else f"{p.accepts.text} → {p.promises.text}"
         )
         each = "program" if p.scope == "graph" else "kernel"
-        sums = "reorders sums" if p.reassociates else ""
+        sums = "may change last bits" if p.reassociates else ""
         rows.append((number, f"[{p.name}]({link})", levels, each, sums, first))
     return _table(("", "pass", "level", "runs on each", "", "what it does"), rows)
 
