@@ -42,6 +42,7 @@ settings.register_profile("same", deadline=None, derandomize=True, print_blob=Tr
 settings.register_profile("random", deadline=None, print_blob=True)
 settings.load_profile("same")
 FEWEST_EXAMPLES = 5
+SKIPPED = "uopc/skipped"  # where the cache of pytest has the names of skipped tests
 engine.MAX_SHRINKING_SECONDS = 10  # five minutes by itself, and no setting for it
 
 
@@ -49,6 +50,8 @@ def pytest_addoption(parser):
     parser.addoption("--bless", action="store_true", help="rewrite goldens and generated tables")
     parser.addoption("--rule-use", action="store_true", help="name the rules that never matched")
     parser.addoption("--all", action="store_true", help="slow tests too, and every example")
+    parser.addoption("--rest", action="store_true",
+                     help="what --all adds to the last run without it, and what that run skipped")
     parser.addoption(
         "--machine", choices=[*machines.MACHINES, machines.THIS], default=machines.DEFAULT,
         help="the machine of the tests that name none",
@@ -74,18 +77,51 @@ def _beyond_few(items):
     return left_out
 
 
+_skipped = []  # tests, and files that could not be imported
+
+
+def pytest_runtest_logreport(report):
+    if report.skipped:
+        _skipped.append(report.nodeid)
+
+
+pytest_collectreport = pytest_runtest_logreport
+
+
+def pytest_sessionfinish(session):
+    """The process that speaks to the user writes what `--rest` reads."""
+    if not hasattr(session.config, "workerinput") and not session.config.getoption("--rest"):
+        session.config.cache.set(SKIPPED, sorted({*_skipped}))
+
+
+def _beyond_default(items):
+    """The tests that run with `--all` only."""
+    return {item for item in items if item.get_closest_marker("slow")} | _beyond_few(items)
+
+
+def _deselect(config, items, left_out):
+    config.hook.pytest_deselected(items=[*left_out])
+    items[:] = [item for item in items if item not in left_out]
+
+
 def pytest_collection_modifyitems(config, items):
-    """Without `--all`: no slow tests but those asked for, and a quarter of the drawn examples."""
+    """Without `--all`: no slow tests but those asked for, and a quarter of the drawn examples. With
+    `--rest`: the slow tests, those that draw examples, with all of them, and those that the last
+    run skipped, whose tools may be installed by now."""
     if config.getoption("--all"):
         return
-    for test in {item.obj for item in items if hasattr(item.obj, "hypothesis")}:
+    drawn = [item for item in items if hasattr(item.obj, "hypothesis")]
+    if config.getoption("--rest"):
+        skipped = {*config.cache.get(SKIPPED, [])}
+        again = {i for i in items if not skipped.isdisjoint((i.nodeid, i.nodeid.split("::")[0]))}
+        _deselect(config, items, {*items} - _beyond_default(items) - {*drawn} - again)
+        return
+    for test in {item.obj for item in drawn}:
         whole = test._hypothesis_internal_use_settings
         few = max(FEWEST_EXAMPLES, whole.max_examples // 4)
         test._hypothesis_internal_use_settings = settings(whole, max_examples=few)
     if not config.option.markexpr and not any("::" in argument for argument in config.args):
-        slow = {item for item in items if item.get_closest_marker("slow")} | _beyond_few(items)
-        config.hook.pytest_deselected(items=[*slow])
-        items[:] = [item for item in items if item not in slow]
+        _deselect(config, items, _beyond_default(items))
 
 
 def pytest_collection_finish():
