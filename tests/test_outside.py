@@ -105,8 +105,8 @@ def test_a_checked_index_gets_no_second_guard():
     w = uopc.param("w", (n, 8))
     for graph in (y[i], w[:, i], w[i], w[i, 2], z.gather(1, uopc.param("g", (3, 4), dtypes.int64)),
                   z.take(i, 1), y[np.array([0, 4, 2])], y[-i], y[i % 5], y[n % 5]):  # fmt: skip
-        assert checked(graph) is graph
-    assert checked(y.index(i)) is not y.index(i)
+        assert checked(graph, "cpu") is graph
+    assert checked(y.index(i), "cpu") is not y.index(i)
 
 
 @pytest.mark.parametrize("optimize", [True, False])

@@ -224,7 +224,7 @@ def on(device):
 n, m = uopc.variable("n", 1, 9), uopc.variable("m", 1, 9)
 MESSAGES = {
     "copy: unknown device 'foo:7'": lambda: uopc.compile(UOp(Ops.COPY, f32, (x,), "foo:7")),
-    "p0 is on cpu:0, p1 is on cpu:1": lambda: uopc.compile(on("cpu:0") + on("cpu:1")),
+    "ADD: p0 is on cpu": lambda: uopc.compile(on("cpu:0") + on("cpu:1")),
     "sum: keepdims must be True or False, got 1": lambda: x.sum(0, 1),
     "std: axis 2 is out of range": lambda: x.std(2),
     "max: axis 2 is out of range": lambda: x.max(2),

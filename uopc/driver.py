@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 # Names of a backend's devices, examples, and the module with its BACKEND: imported when needed.
 BACKENDS = (
-    (r"cpu(:\d+)?", "cpu", "uopc.program.cpu"),
+    (r"cpu(:0)?", "cpu", "uopc.program.cpu"),
     (r"cuda(:(\d+|sm_\w+))?", "cuda, cuda:1, cuda:sm_90 (PTX text only)", "uopc.program.cuda"),
 )
 

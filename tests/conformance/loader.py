@@ -35,14 +35,15 @@ Sources = tuple[UOp, ...]
 class Graph:
     """A loaded case: what was asked for, its storage, and the variables with their values."""
 
+    device: str = "cpu"
     outputs: list[UOp] = field(default_factory=list)
     params: list[UOp] = field(default_factory=list)
     variables: dict[UOp, int | None] = field(default_factory=dict)
 
 
-def load(case: Record) -> Graph:
-    """The graph of a case. NotImplementedError where the table has no row."""
-    graph = Graph()
+def load(case: Record, device: str = "cpu") -> Graph:
+    """The graph of a case on a device. NotImplementedError where the table has no row."""
+    graph = Graph(device)
     made = _Body(graph, NODES).load(case["nodes"])
     graph.outputs = [made[i] for i in case["outs"]]
     return graph
@@ -145,9 +146,8 @@ def _reduce(body: _Body, r: Record, dtype: DType, src: Sources) -> UOp:
 
 
 def _copy(body: _Body, r: Record, dtype: DType, src: Sources) -> UOp:
-    """Devices are recorded by number, and the host's memory as HOST."""
-    number = r["arg"]["device"]
-    return _node(Ops.COPY, dtype, src, "cpu" if number == "HOST" else f"cpu:{number}")
+    """Devices are recorded by number; here all of a case is on one."""
+    return _node(Ops.COPY, dtype, src, body.graph.device)
 
 
 # ---------------------------------------------------------------- calls

@@ -74,7 +74,7 @@ def run(
     case, arrays = corpus.read_graph(place)
     out.expected_kernels, out.default_flags = case.get("kernels"), not case.get("flags")
     start = time.perf_counter()
-    graph = loader.load(case)
+    graph = loader.load(case, device or "cpu")
     out.seconds["build"] = time.perf_counter() - start
     has_data = any(k.startswith(_RESULTS) for k in arrays)
     inputs = _inputs(graph, arrays, has_data, place.id)

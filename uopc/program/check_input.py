@@ -5,7 +5,7 @@ A program from a cache is not checked again, because an equal graph was.
 
 from __future__ import annotations
 
-from uopc.errors import InvalidIR, UserError
+from uopc.errors import InvalidIR, Unsupported, UserError
 from uopc.ir.builder import index_maps, leaves, rebuild
 from uopc.ir.builder.loops import with_loops
 from uopc.ir.core import dtypes, shapes, walk
@@ -16,18 +16,21 @@ from uopc.ir.core.storage import before_effects
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine, closed, compare, size_conditions
-from uopc.ir.verify import in_bounds, verifier
+from uopc.ir.verify import devices, in_bounds, verifier
 from uopc.tensor.indexing import between, in_range
 
 
-def checked(graph: UOp) -> UOp:
-    """The graph; each index of its hand-written kernels that may leave its storage gets a guard.
+def checked(graph: UOp, device: str) -> UOp:
+    """The graph of a program for a device. Each index of its hand-written kernels that may leave
+    its storage gets a guard.
 
-    InvalidIR for a graph that breaks an invariant of its level, and for an access that is outside.
+    InvalidIR for a graph that breaks an invariant of its level, and for an access that is outside;
+    UserError for values on several devices; Unsupported for an op that is not lowered.
     """
-    verifier.verify(graph, level_of(graph), "input", outside=True)
-    _check_devices(graph)
-    if level_of(graph) is not TENSOR:
+    level = level_of(graph)
+    verifier.verify(graph, level, "input", outside=True)
+    _check_devices(graph, device)
+    if level is not TENSOR:
         for u in walk.order(graph) if Ops.NUMBER in walk.ops(graph) else ():
             if u.op is Ops.NUMBER:
                 raise InvalidIR(
@@ -35,6 +38,7 @@ def checked(graph: UOp) -> UOp:
                     f"\n  {verifier.describe(u, graph)}{made_at(u)}"
                 )
         return _guarded(graph)
+    _check_lowered(graph)
     if Ops.INDEX in walk.ops(graph):
         graph = rebuild.rewritten(graph, _gathered, outside_kernels=True)
     if Ops.CALL not in walk.ops(graph):
@@ -48,15 +52,42 @@ def checked(graph: UOp) -> UOp:
     return rebuild.rebuild(graph, changed) if changed else graph
 
 
-def _check_devices(graph: UOp) -> None:
-    """UserError where the arguments of a graph are on several devices."""
-    first: UOp | None = None
-    for u in walk.order(graph):
-        if u.op is Ops.PARAM and u.arg.device:
-            first = u if first is None else first
-            if u.arg.device != first.arg.device:
-                one, other = (f"{p.arg.name} is on {p.arg.device}" for p in (first, u))
-                raise UserError(f"compile: {one}, {other}: one program has one device{made_at(u)}")
+# Rows of level tensor that no pass lowers.
+_NOT_LOWERED = frozenset((Ops.MSTACK, Ops.MSELECT, Ops.ALLREDUCE, Ops.SLICE))
+
+
+def _check_lowered(graph: UOp) -> None:
+    """Unsupported for a tensor op that no pass lowers."""
+    if _NOT_LOWERED.isdisjoint(walk.ops(graph)):
+        return
+    for u in walk.nodes(graph):
+        if u.op in _NOT_LOWERED:
+            raise Unsupported(f"compile: no pass lowers {u.op.name.upper()}{made_at(u)}")
+
+
+def _check_devices(graph: UOp, device: str) -> None:
+    """UserError where operands are on several devices, or an argument is not on the program's;
+    Unsupported for a COPY to another device."""
+    naming = [u for u in walk.nodes(graph) if _names_a_device(u)]
+    places = devices.devices(graph) if naming else {}
+    own = devices.named(device)
+    for u in naming:
+        place = places[u]
+        if place == own:
+            continue
+        if u.op is Ops.COPY:
+            raise Unsupported(
+                f"compile: a copy to {devices.show(place)} in a program for {own}:"
+                f" compile a program for each device, and hand arrays over{made_at(u)}"
+            )
+        name = u.arg.name if u.op is Ops.PARAM else f"buffer {u.arg.slot}"
+        raise UserError(
+            f"compile: {name} is on {devices.show(place)}, the program is for {own}{made_at(u)}"
+        )
+
+
+def _names_a_device(u: UOp) -> bool:
+    return u.op is Ops.COPY or (u.op in (Ops.PARAM, Ops.BUFFER) and u.arg.device != "")
 
 
 def _guarded(kernel: UOp) -> UOp:

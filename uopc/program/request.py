@@ -119,7 +119,7 @@ def lower(
     from uopc.program.check_input import checked
 
     with arena():
-        graph = checked(request.graph)
+        graph = checked(request.graph, request.device)
         context = make_context(request, machine)
         context.opts = opts
         traced = trace or config.page_folder(request.options) is not None

@@ -17,6 +17,7 @@ from uopc.ir.core import bounds, dtypes, ranges, serialize, shapes, storage, wal
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
+from uopc.ir.verify import devices
 from uopc.tensor import (
     elementwise,
     examples,
@@ -280,7 +281,7 @@ class Methods:
     size = property(_size)
     numel = _size
     base = property(storage.base)
-    device = property(storage.device)
+    device = property(devices.device)
     vmin = property(_vmin)
     vmax = property(_vmax)
     ranges = property(_ranges)

@@ -38,6 +38,8 @@ ShapeRule = Literal[
     "flip", "window", "stack", "cat", "reduce", "accumulate", "index", "store", "bitcast", "slice", "part",
     "stage", "product", "alike",
 ]  # fmt: skip
+# Where a value is, see `verify/devices.py`.
+DeviceRule = Literal["operands", "storage", "given", "each", "part", "none"]
 # The kind of arg: how the verifier checks it, and how the text form shows it and the operands.
 ArgKind = Literal[
     "none", "value", "const", "storage", "data", "iota", "dims", "window", "integers", "opts",
@@ -68,6 +70,7 @@ class Op:
         # The name of an arg that is one value, in the text form: `lane %v at=3`.
         self.field: str = row.get("field", "arg")
         self.shape: ShapeRule = row.get("shape", "broadcast")
+        self.device: DeviceRule = row.get("device", "operands")
         self.levels: levels.Level = row.get("levels", EVERYWHERE)
         if self.levels & KERNEL:
             self.levels |= HANDWRITTEN
@@ -178,8 +181,8 @@ class Ops:
     INVALID = Op("invalid", "", "No value. Arithmetic on it gives INVALID, STORE skips it, WHERE may choose the other operand. As an index: no access; a read gives 0.", dtype="given", shape="scalar")
     VARIABLE = Op("variable", "", "A named integer, low ≤ v ≤ high, given when the program is called.", arg=(args.VariableArg,), dtype="variable", shape="scalar", bounds=lambda u: (u.arg.low, u.arg.high))
     NUMBER = Op("number", "", "A constant in a slot, given when the kernel is called. Calls of one kernel may differ in it.", arg=(args.NumberArg,), dtype="given", shape="scalar", levels=KERNEL | VECTOR | LINEAR)
-    PARAM = Op("param", "*dims", "An argument: storage the caller owns. Sources: its symbolic dimensions.", arg=(args.ParamArg,), dtype="given", shape="storage", is_storage=True, kind="storage")
-    BUFFER = Op("buffer", "*dims", "Storage that the program makes; its contents are undefined until stored.", arg=(args.BufferArg,), dtype="given", shape="storage", is_storage=True, kind="storage")
+    PARAM = Op("param", "*dims", "An argument: storage the caller owns. Sources: its symbolic dimensions.", arg=(args.ParamArg,), dtype="given", shape="storage", device="storage", is_storage=True, kind="storage")
+    BUFFER = Op("buffer", "*dims", "Storage that the program makes; its contents are undefined until stored.", arg=(args.BufferArg,), dtype="given", shape="storage", device="storage", is_storage=True, kind="storage")
     DATA = Op("data", "", "Storage that holds a constant array.", arg=(args.DataArg,), dtype="given", shape="storage", is_storage=True, kind="data")
     IOTA = Op("iota", "*dims", "The integers 0 … n-1 as a vector of n elements.", arg=(tuple,), dtype="index", shape="iota", levels=SHAPED, kind="iota", bounds=intervals.iota)
     LANES = Op("lanes", "", "The integers 0 … n-1, one per lane.", arg=(int,), dtype="lanes", shape="scalar", levels=VECTOR | LINEAR, field="count", bounds=lambda u: (0, u.arg - 1))
@@ -262,16 +265,16 @@ class Ops:
     CONTIGUOUS_BACKWARD = Op("contiguous_backward", "a", "The same value.", shape="first", levels=SHAPED)
     DETACH = Op("detach", "a", "The same value.", shape="first", levels=SHAPED, bounds=intervals.same)
     PRIMITIVE = Op("primitive", "a *operands", "The value a. For derivatives it is the function in the arg, of the operands.", arg=(args.PrimitiveArg,), shape="first", levels=SHAPED, arity=(1, None), bounds=intervals.same)
-    COPY = Op("copy", "a", "a, on the device in the arg.", arg=(str,), shape="first", levels=TENSOR, field="device")
+    COPY = Op("copy", "a", "a, on the device in the arg.", arg=(str,), shape="first", device="given", levels=TENSOR, field="device")
     SLICE = Op("slice", "a", "arg = offset, size: a flat view of a buffer.", arg=(tuple,), shape="slice", levels=TENSOR | PROGRAM, takes_storage=1, kind="integers")
     STAGE = Op("stage", "a *ranges", "a is computed once and stored; its readers load it. In a kernel: for each value of the ranges given as sources, which are the first dimensions of the result.", arg=(args.StageArg,), shape="stage", levels=SHAPED, bounds=intervals.same)
     BIND = Op("bind", "variable value", "The variable, with a value for this run.", shape="scalar", levels=TENSOR, bounds=intervals.same)
-    MSTACK = Op("mstack", "*a", "One value on several devices.", shape="alike", levels=TENSOR, arity=(1, None))
-    MSELECT = Op("mselect", "a", "The part on one device.", arg=(int,), shape="first", levels=TENSOR, field="part")
+    MSTACK = Op("mstack", "*a", "One value on several devices.", shape="alike", device="each", levels=TENSOR, arity=(1, None))
+    MSELECT = Op("mselect", "a", "The part on one device.", arg=(int,), shape="first", device="part", levels=TENSOR, field="part")
     ALLREDUCE = Op("allreduce", "a", "Combines the parts of all devices.", arg=(args.ReduceArg,), shape="first", levels=TENSOR, kind="reduce")
-    FUNCTION = Op("function", "*outputs", "A graph of PARAMs by slot, called by CALL.", arg=(args.FunctionArg,), dtype="void", shape="none", levels=TENSOR)
+    FUNCTION = Op("function", "*outputs", "A graph of PARAMs by slot, called by CALL.", arg=(args.FunctionArg,), dtype="void", shape="none", device="none", levels=TENSOR)
     CALL = Op("call", "body *args", "A FUNCTION, kernel or program applied to arguments in slot order; in a program, the loops around it come last.", dtype="void", shape="none", effect=True, levels=TENSOR | INDEXED | PROGRAM, takes_storage=inf)
-    TUPLE = Op("tuple", "*a", "Several values.", dtype="void", shape="none", levels=TENSOR, arity=(0, None))
+    TUPLE = Op("tuple", "*a", "Several values.", dtype="void", shape="none", device="none", levels=TENSOR, arity=(0, None))
     GETTUPLE = Op("gettuple", "a", "One value of a TUPLE or CALL.", arg=(int,), dtype="part", shape="part", levels=TENSOR, kind="part", field="item")
     NOOP = Op("noop", "*a", "Nothing.", dtype="any", shape="none", levels=EVERYWHERE, arity=(0, None))
 
@@ -283,8 +286,8 @@ class Ops:
     ENDIF = Op("endif", "if", "Ends the statements of an IF.", dtype="void", shape="none", effect=True, levels=LINEAR, closes=True)
     COMMIT = Op("commit", "*effects", "Groups the async STOREs of this thread since its last COMMIT.", dtype="void", shape="none", effect=True, levels=VECTOR | LINEAR, arity=(0, None))
     BARRIER = Op("barrier", "*effects", "Waits until all threads of the block have done the effects. arg = the number of newest groups of async STOREs that may still be open.", arg=(_NONE, int), dtype="void", shape="none", effect=True, levels=KERNEL | VECTOR | LINEAR, arity=(0, None), field="open", takes_storage=inf)
-    GROUP = Op("group", "*effects", "All the effects.", dtype="void", shape="none", effect=True, levels=EVERYWHERE, arity=(0, None), takes_storage=inf)
-    SINK = Op("sink", "*a", "The roots of a graph; for a kernel, its name and Opts.", arg=(_NONE, args.KernelArg), dtype="void", shape="none", effect=True, levels=EVERYWHERE, arity=(0, None), takes_storage=inf)
+    GROUP = Op("group", "*effects", "All the effects.", dtype="void", shape="none", device="none", effect=True, levels=EVERYWHERE, arity=(0, None), takes_storage=inf)
+    SINK = Op("sink", "*a", "The roots of a graph; for a kernel, its name and Opts.", arg=(_NONE, args.KernelArg), dtype="void", shape="none", device="none", effect=True, levels=EVERYWHERE, arity=(0, None), takes_storage=inf)
     TILE_LOAD = Op("tile_load", "address lane", "A lane's part of matrices of 8 by 8 elements of 16 bits, in pairs as WMMA takes them. The address of lane i is that of row i % 8 of matrix i // 8. arg = (number of matrices, whether to transpose them).", arg=(tuple,), dtype="loaded", shape="scalar", levels=VECTOR | LINEAR, field="matrices", is_access=True)
     WMMA = Op("wmma", "a b lane *c", "The lane's part of a·b + c for a tile, arg = (m, n, k). The 32 lanes of a warp together hold a, b and c.", arg=(tuple,), dtype="given", shape="scalar", arity=(3, 4), levels=VECTOR | LINEAR, field="tile")
     SHAPED_WMMA = Op("shaped_wmma", "a b row column depth", "The sum of a·b over depth, in the node's dtype; a depends on row and depth, b on depth and column. A tensor core computes it a tile at a time, arg = (m, n, k).", arg=(tuple,), dtype="given", shape="product", levels=KERNEL, field="tile")

@@ -9,7 +9,6 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 
 _THROUGH = frozenset((Ops.AFTER, Ops.INDEX, Ops.SLICE))
-_NAMES_A_DEVICE = frozenset((Ops.PARAM, Ops.BUFFER))
 
 
 def storage_root(u: UOp) -> UOp:
@@ -30,22 +29,6 @@ def base(u: UOp) -> UOp:
     while u.op.movement:
         u = u.src[0]
     return u
-
-
-def device(u: UOp) -> str | None:
-    """The device named by a COPY or by storage that the value is made of; None: by no node, so that
-    it is the one that `compile` is given.
-
-    Examples:
-        >>> x = uopc.param("x", (2,))
-        >>> x.device, x.copy("cpu").device
-        (None, 'cpu')
-    """
-    for s in walk.toposort(u, lambda s: s.op is not Ops.COPY):
-        name = s.arg if s.op is Ops.COPY else s.arg.device if s.op in _NAMES_A_DEVICE else ""
-        if name:
-            return str(name)
-    return None
 
 
 def before_effects(u: UOp, known: dict[UOp, UOp] | None = None) -> UOp:

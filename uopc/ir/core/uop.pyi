@@ -11,6 +11,7 @@ from uopc.ir.core.dtypes import DType, DTypeLike
 from uopc.ir.core.ops import Op
 from uopc.ir.core.serialize import Row
 from uopc.ir.core.shapes import Shape
+from uopc.ir.verify.devices import Device
 from uopc.tensor.functions import Values
 from uopc.tensor.updates import Indexed
 
@@ -52,7 +53,7 @@ class UOp(metaclass=UCache):
     @property
     def base(self) -> UOp: ...
     @property
-    def device(self) -> str | None: ...
+    def device(self) -> Device: ...
     @property
     def vmin(self) -> Any: ...
     @property

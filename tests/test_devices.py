@@ -1,0 +1,83 @@
+"""The device of a value, copies between devices, rows that no pass lowers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import uopc
+from uopc import Ops, UOp, dtypes
+from uopc.ir.core.args import ParamArg, ReduceArg
+from uopc.ir.verify import devices
+
+
+def on(device, name="p"):
+    return UOp(Ops.PARAM, dtypes.float32, (), ParamArg(name, (8,), device=device))
+
+
+x = uopc.param("x", (8,))
+
+
+def test_the_device_follows_from_the_operands():
+    assert (x + 1).device is None
+    assert ((x.copy("CPU:0") + 1) * x).sum().device == "cpu"
+    assert (on("cuda").reshape(2, 4) + 1).device == "cuda:0"
+    stacked = UOp(Ops.MSTACK, x.dtype, (on("cuda:0"), on("cuda:1"), x))
+    assert (stacked + 1).device == ("cuda:0", "cuda:1", None)
+    assert UOp(Ops.MSELECT, x.dtype, (stacked,), 1).device == "cuda:1"
+    assert on("cuda:1").copy("cuda:0").device == "cuda:0"
+
+
+def test_operands_on_two_devices_are_an_error_that_names_both_lines():
+    a = x.copy("cpu")
+    b = x.copy("cuda:1")
+    with pytest.raises(uopc.UserError) as caught:
+        uopc.compile(a * b)
+    text = str(caught.value)
+    first = test_operands_on_two_devices_are_an_error_that_names_both_lines.__code__.co_firstlineno
+    assert f"test_devices.py:{first + 1}" in text and f"test_devices.py:{first + 2}" in text
+    assert "MUL: a copy is on cpu" in text and "a copy is on cuda:1" in text
+
+
+def test_parts_of_values_on_several_devices_are_checked():
+    stacked = UOp(Ops.MSTACK, x.dtype, (x, x))
+    with pytest.raises(uopc.UserError, match="part 2 of a value on 2 devices"):
+        _ = UOp(Ops.MSELECT, x.dtype, (stacked,), 2).device
+    with pytest.raises(uopc.UserError, match="a part is on several devices"):
+        _ = UOp(Ops.MSTACK, x.dtype, (stacked, x)).device
+
+
+def test_a_copy_moves_or_is_refused():
+    np.testing.assert_array_equal(uopc.compile(x.copy("cpu:0") * 3)(np.ones(8, "f4")), 3.0)
+    with pytest.raises(uopc.Unsupported, match="a copy to cuda:0 in a program for cpu") as caught:
+        uopc.compile((x * 2).copy("cuda:0") * 3)
+    assert "test_devices.py" in str(caught.value)
+    with pytest.raises(uopc.Unsupported, match="a copy to cpu in a program for cuda:sm_90"):
+        uopc.compile(x.copy("cpu") * 3, device="cuda:sm_90")
+
+
+def test_an_argument_is_on_the_device_of_its_program():
+    with pytest.raises(uopc.UserError, match="w is on cuda:0, the program is for cpu"):
+        uopc.compile(on("cuda", "w") * 2)
+    assert uopc.compile(on("cpu:0") * 2)(np.ones(8, "f4")).tolist() == [2.0] * 8
+
+
+@pytest.mark.parametrize("device", ["cpu:99", "cpu:1", "cpux", "gpu", "", "cpu:"])
+def test_unknown_devices_are_refused(device):
+    with pytest.raises(uopc.UserError, match="unknown device"):
+        uopc.compile(x * 2, device=device)
+    with pytest.raises(uopc.UserError, match="unknown device"):
+        uopc.compile(x.copy(device) * 2)
+
+
+@pytest.mark.parametrize("made", [
+    UOp(Ops.MSTACK, x.dtype, (x, x)), UOp(Ops.MSELECT, x.dtype, (x,), 0),
+    UOp(Ops.ALLREDUCE, x.dtype, (x,), ReduceArg("add")), UOp(Ops.SLICE, x.dtype, (x,), (0, 4)),
+], ids=lambda u: u.op.name)  # fmt: skip
+def test_rows_that_no_pass_lowers_are_unsupported(made):
+    with pytest.raises(uopc.Unsupported, match=f"no pass lowers {made.op.name.upper()}"):
+        uopc.compile(made * 3)
+
+
+def test_every_row_names_a_rule():
+    assert {op.device for op in type(Ops.ADD).all()} == set(devices.RULES)

@@ -1,0 +1,108 @@
+"""The device of a value, by the rule its op's row names: a fact about a graph, as a shape is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from uopc.errors import UserError
+from uopc.ir.core import walk
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.trace import made_at
+from uopc.ir.core.uop import UOp
+
+# A name; a tuple of names for one value on several devices; None: the device of the compile.
+Device = str | tuple[str | None, ...] | None
+_Known = dict[UOp, Device]
+
+
+def named(name: str) -> str:
+    """A device's name in its one form: the first of a kind is `cpu`, and `cuda:0`.
+
+    Examples:
+        >>> from uopc.ir.verify import devices
+        >>> devices.named("CPU:0"), devices.named("cuda"), devices.named("cuda:1")
+        ('cpu', 'cuda:0', 'cuda:1')
+    """
+    name = name.lower()
+    return {"cpu:0": "cpu", "cuda": "cuda:0"}.get(name, name)
+
+
+def device(u: UOp) -> Device:
+    """The device that a value is on: named by a COPY, or by the storage that it is made of. None
+    where no node names one, so that it is the one that `compile` is given.
+
+    UserError where the operands of a node are on several devices.
+
+    Examples:
+        >>> x = uopc.param("x", (2,))
+        >>> x.device, (x.copy("cpu") + 1).device
+        (None, 'cpu')
+    """
+    known: _Known = {}
+    for s in walk.toposort(u):
+        known[s] = RULES[s.op.device](s, known)
+    return known[u]
+
+
+def devices(root: UOp) -> _Known:
+    """The device of each node outside of hand-written kernels; UserError as for `device`."""
+    known: _Known = {}
+    for s in walk.nodes(root):
+        known[s] = RULES[s.op.device](s, known)
+    return known
+
+
+def _common(u: UOp, known: _Known) -> Device:
+    """The device that the operands share."""
+    first: UOp | None = None
+    for s in u.src:
+        if known.get(s) is None:
+            continue
+        if first is None:
+            first = s
+        elif known[s] != known[first]:
+            one, other = (f"{_words(v)} is on {show(known[v])}{made_at(v)}" for v in (first, s))
+            hint = "use .copy(device) on one of them"
+            raise UserError(f"{u.op.name.upper()}: {one}\n{other}\n{hint}")
+    return None if first is None else known[first]
+
+
+def _words(u: UOp) -> str:
+    """What a message calls a value."""
+    return str(u.arg.name) if u.op is Ops.PARAM else f"a {u.op.name}"
+
+
+def show(place: Device) -> str:
+    """A device as text."""
+    return ", ".join(map(str, place)) if isinstance(place, tuple) else str(place)
+
+
+def _selected(u: UOp, known: _Known) -> Device:
+    """That of one part of a value on several devices."""
+    whole = known[u.src[0]]
+    if not isinstance(whole, tuple):
+        return whole
+    if not 0 <= u.arg < len(whole):
+        raise UserError(f"mselect: part {u.arg} of a value on {len(whole)} devices{made_at(u)}")
+    chosen: str | None = whole[u.arg]
+    return chosen
+
+
+def _each(u: UOp, known: _Known) -> Device:
+    parts: list[str | None] = []
+    for s in u.src:
+        part = known[s]
+        if isinstance(part, tuple):
+            raise UserError(f"mstack: a part is on several devices, {show(part)}{made_at(s)}")
+        parts.append(part)
+    return tuple(parts)
+
+
+RULES: dict[str, Callable[[UOp, _Known], Device]] = {
+    "operands": _common,
+    "storage": lambda u, known: named(u.arg.device) if u.arg.device else None,
+    "given": lambda u, known: named(u.arg),
+    "each": _each,
+    "part": _selected,
+    "none": lambda u, known: None,
+}
