@@ -148,7 +148,7 @@ _LINEAR = {
     "flip": "flip", "pad": "the part that is not padding", "shrink": "pad with zeros",
     "stack": "the parts", "cat": "the parts", "index": "add where it was read",
     "accumulate": "of sums: sums from the end; of max and min: to the element that it is; of"
-    " products: a recurrence in log2(n) steps",
+    " products: a loop",
     "contiguous_backward": "the same, stored",
 }  # fmt: skip
 _REDUCE = (

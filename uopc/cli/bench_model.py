@@ -57,7 +57,7 @@ def _uopc(job: dict[str, Any]) -> tuple[Call, float]:
 
 def _onnxruntime(job: dict[str, Any]) -> tuple[Call, float]:
     """The same by ONNX Runtime, with the inputs that uopc has written."""
-    import onnxruntime  # type: ignore[import-not-found,unused-ignore]
+    import onnxruntime  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
     begin = time.perf_counter()
     options = onnxruntime.SessionOptions()

@@ -5,21 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from uopc.derivatives import functions
 from uopc.derivatives.rule import Rule
-from uopc.derivatives.values import Value, stored
-from uopc.errors import Unsupported
+from uopc.derivatives.values import Value, fit, stored
 from uopc.ir.builder import alu, fold, leaves, movement
 from uopc.ir.core import shapes
 from uopc.ir.core.args import ReduceArg
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.tensor import indexing
+from uopc.tensor.loops import bodies, scan
 from uopc.tensor.sorts.radix_sort import place_dtype
 
 
 class Accumulate(Rule):
     """Of sums: their running sums. Of the greatest: the tangent of the first element that is it. Of
-    products: t[i] = t[i-1] a[i] + y[i-1] a'[i], solved in log2(n) steps; no zero is divided by."""
+    products: t[i] = t[i-1] a[i] + y[i-1] a'[i]; no zero is divided by."""
 
     kind = "linear"
 
@@ -33,7 +34,7 @@ class Accumulate(Rule):
         if u.arg.op == "add":
             return running(t, "add", axis)
         if u.arg.op == "mul":
-            return _recurrence(u.src[0], _before(u, axis) * t, axis, reverse=False)
+            return recurrence(u.src[0], before(u, axis) * t, axis)
         return indexing.gather(t, axis, _holders(u, axis))
 
     def pull(self, u: UOp, cotangent: UOp, wanted: Sequence[bool]) -> list[Value]:
@@ -41,8 +42,8 @@ class Accumulate(Rule):
         if u.arg.op == "add":
             return [_reversed_sum(cotangent, axis)]
         if u.arg.op == "mul":
-            later = _shifted(u.src[0], axis, -1, 1)
-            return [_recurrence(later, cotangent, axis, reverse=True) * _before(u, axis)]
+            later = before(u.src[0], axis, reverse=True)
+            return [recurrence(later, cotangent, axis, reverse=True) * before(u, axis)]
         read = indexing.gather(u.src[0], axis, _holders(u, axis))
         from uopc.derivatives.gather import transposed
 
@@ -59,43 +60,31 @@ def _reversed_sum(a: UOp, axis: int) -> UOp:
     return movement.flip(running(movement.flip(a, axis), "add", axis), axis)
 
 
-def _shifted(a: UOp, axis: int, by: int, filling: float) -> UOp:
-    """Element i is a[i - by]; `filling` where there is none."""
-    n = shapes.shape(a)[axis]
-    if not isinstance(n, int):
-        raise Unsupported("the derivative of a product along a symbolic dimension")
-    size = min(abs(by), n)
-    begin, width = (0, (size, 0)) if by > 0 else (size, (0, size))
-    begins = [begin if i == axis else 0 for i in range(len(shapes.shape(a)))]
-    sizes = [n - size if i == axis else d for i, d in enumerate(shapes.shape(a))]
-    widths = [width if i == axis else (0, 0) for i in range(len(sizes))]
-    return movement.pad(movement.window(a, begins, sizes), widths, filling)
+def before(a: UOp, axis: int, reverse: bool = False, filling: float = 1) -> UOp:
+    """The element before each one along an axis, in reverse the one after it; `filling` for none.
+    """
+    dims = shapes.shape(a)
+    widths = [((0, 1) if reverse else (1, 0)) if i == axis else (0, 0) for i in range(len(dims))]
+    begins = [int(reverse and i == axis) for i in range(len(dims))]
+    return movement.window(movement.pad(a, widths, filling), begins, dims)
 
 
-def _before(u: UOp, axis: int) -> UOp:
-    """The total before each element."""
-    return _shifted(u, axis, 1, 1)
-
-
-def _recurrence(a: UOp, b: UOp, axis: int, reverse: bool) -> UOp:
-    """t[i] = a[i] t[i-1] + b[i], or backwards, by doubling the length of what is combined."""
-    n = shapes.shape(a)[axis]
-    if not isinstance(n, int):
-        raise Unsupported("the derivative of a product along a symbolic dimension")
-    for k in range(max(n - 1, 0).bit_length()):
-        step = -(1 << k) if reverse else 1 << k
-        earlier = a * _shifted(b, axis, step, 0)
-        there = _has_source(shapes.shape(a), axis, step)  # an infinity times the 0 would be NaN
-        b = (there.where(earlier, 0.0) + b).contiguous()
-        a = (a * _shifted(a, axis, step, 1)).contiguous()
-    return b
-
-
-def _has_source(dims: shapes.Shape, axis: int, by: int) -> UOp:
-    """Whether there is an element i - by along the axis."""
-    counter = leaves.iota(dims[axis])
-    inside = counter >= by if by > 0 else counter < dims[axis] + by
-    return movement.reshape(inside, (dims[axis], *(1,) * (len(dims) - axis - 1)))
+def recurrence(a: UOp, b: UOp, axis: int, reverse: bool = False) -> UOp:
+    """t[i] = a[i] t[i-1] + b[i] along an axis, or backwards, with nothing before the first one: a
+    loop, whose derivatives are loops."""
+    dims = shapes.shape(b)
+    order = (axis, *[i for i in range(len(dims)) if i != axis])
+    steps = leaves.iota(dims[axis])
+    first = steps.eq(leaves.dim_uop(dims[axis]) - 1 if reverse else 0)
+    first = movement.reshape(first, (dims[axis], *(1,) * (len(dims) - 1)))
+    rows = [movement.permute(fit(v, dims), order) for v in (a, b)]
+    rows[0] = alu.where(first, leaves.const(b.dtype, 0), rows[0])  # an infinity times 0 is NaN
+    last = functions.seed_of(b.dtype, shapes.shape(rows[0])[1:])
+    factor, term = [functions.seed_of(b.dtype, shapes.shape(r)[1:]) for r in rows]
+    made = last * factor + term
+    body, _ = bodies.closed([made, made], [last, factor, term])
+    _, found = scan.scan(body, [leaves.const_like(made, 0)], rows, [], dims[axis], reverse)
+    return movement.permute(found, tuple(sorted(range(len(dims)), key=lambda i: order[i])))
 
 
 def _holders(u: UOp, axis: int) -> UOp:
@@ -107,8 +96,8 @@ def _holders(u: UOp, axis: int) -> UOp:
     counter = movement.reshape(leaves.iota(dims[axis]), (dims[axis], *(1,) * (rank - axis - 1)))
     place = fold.cast(counter, place_dtype(dims[axis]))
     unlike = -math.inf if u.arg.op == "max" else math.inf
-    before = _shifted(u, axis, 1, unlike)
-    new = alu.alu(a, Ops.CMPNE, before) & alu.alu(a, Ops.CMPEQ, totals)
+    earlier = before(u, axis, filling=unlike)
+    new = alu.alu(a, Ops.CMPNE, earlier) & alu.alu(a, Ops.CMPEQ, totals)
     held = alu.where(new, movement.expand(place, dims), leaves.const(place.dtype, 0))
     return running(held, "max", axis)
 
@@ -122,10 +111,12 @@ def others(a: UOp, axes: Sequence[int]) -> UOp:
     n = shapes.size(tuple([dims[i] for i in axes]))
     flat = movement.reshape(rows, (*[dims[i] for i in kept], n))
     axis = len(kept)
-    up = _shifted(running(flat, "mul", axis), axis, 1, 1)
-    mirrored = movement.flip(flat, axis)
-    down = movement.flip(_shifted(running(mirrored, "mul", axis), axis, 1, 1), axis)
+    up, down = sides(flat, axis)
     found = movement.reshape(up * down, shapes.shape(rows))
     return movement.permute(found, tuple(sorted(range(len(dims)), key=lambda i: order[i])))
 
 
+def sides(a: UOp, axis: int) -> tuple[UOp, UOp]:
+    """At each element the product of those before it along an axis, and of those after it."""
+    mirrored = movement.flip(before(running(movement.flip(a, axis), "mul", axis), axis), axis)
+    return before(running(a, "mul", axis), axis), mirrored

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from uopc.derivatives import gather
+from uopc.derivatives import accumulate, gather
 from uopc.derivatives.rule import Rule
 from uopc.derivatives.values import Mask, Value, filled, stored, times, total
-from uopc.errors import Unsupported
 from uopc.ir.builder import alu, fold, leaves, movement
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.ops import Op, Ops
@@ -163,26 +162,38 @@ class Greatest(Scatter):
 
 
 class Multiply(Scatter):
-    """Linear in the array. By the factors: not where several may meet at one place."""
+    """Linear in the array, and in each factor: by one it is the row times all other factors that
+    meet it, so no zero is divided by."""
 
     op = Ops.MUL
 
     def push(self, u: UOp, tangents: Sequence[Value]) -> Value:
-        _refuse(tangents[3] is not None)
-        a = tangents[1]
-        return None if a is None else scatter(a, u.src[2], u.src[3], Ops.MUL)
+        _, a, _, value = tangents
+        found = None if a is None else scatter(a, u.src[2], u.src[3], Ops.MUL)
+        if value is None:
+            return found
+        scaled = value * self._others(u)
+        return total([found, scatter(filled(None, u), u.src[2], scaled, Ops.ADD)])
 
     def pull(self, u: UOp, cotangent: UOp, wanted: Sequence[bool]) -> list[Value]:
-        _refuse(wanted[3])
-        return [None, scatter(cotangent, u.src[2], u.src[3], Ops.MUL), None, None]
+        a = scatter(cotangent, u.src[2], u.src[3], Ops.MUL) if wanted[1] else None
+        rows = _rows_at(cotangent, u) * self._others(u) if wanted[3] else None
+        return [None, a, None, rows]
 
-
-def _refuse(wanted: bool) -> None:
-    if wanted:
-        raise Unsupported(
-            "there is no derivative of at[].mul by its factors, which may meet at one place:"
-            " x.at[i].set(x[i] * v) has one"
-        )
+    def _others(self, u: UOp) -> UOp:
+        """For each factor the row that it multiplies, times the other factors there: those before
+        it and those after it, where factors of one place stand side by side."""
+        _, a, places, value = u.src
+        order = sorting.argsort(places)
+        place, factors = places[order], value[order]
+        parts = []
+        for back in (False, True):
+            same = accumulate.before(place, 0, back).eq(place)
+            same &= accumulate.before(leaves.const_like(same, True), 0, back, False)
+            same = movement.reshape(same, (*shapes.shape(same), *(1,) * (len(value.shape) - 1)))
+            near = same.where(accumulate.before(factors, 0, back), 0.0)
+            parts.append(accumulate.recurrence(near, same.where(0.0, near + 1), 0, back))
+        return _rows_at(a, u) * (parts[0] * parts[1])[sorting.argsort(order)]
 
 
 RULES: dict[str, Rule] = {

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from uopc.derivatives import accumulate, functions
 from uopc.derivatives.rule import Pushed, Rule
 from uopc.derivatives.values import Value, fit, total
 from uopc.errors import Unsupported
@@ -16,7 +17,8 @@ from uopc.ir.builder import leaves, movement
 from uopc.ir.core import shapes
 from uopc.ir.core.shapes import Dim
 from uopc.ir.core.uop import UOp
-from uopc.tensor import indexing, linear_algebra, nn
+from uopc.tensor import creation, indexing, linear_algebra, nn
+from uopc.tensor.loops import bodies, scan
 
 Kernel = Callable[[UOp, Sequence[UOp]], UOp]
 
@@ -83,29 +85,44 @@ def _forward(lower: UOp, b: UOp) -> UOp:
 
 
 def _qr(which: int) -> Callable[[UOp, Sequence[Value]], Value]:
-    """Q' and R' of A = Q R with full column rank, and no more columns than Q has."""
+    """Q' and R' of A = Q R, of full rank: those of the first columns, as many as Q has, and for the
+    others R' = Q'^T A + Q^T A'. A complete Q of a tall matrix is not determined by it."""
 
     def tangent(u: UOp, tangents: Sequence[Value]) -> Value:
         (t,), (complete,) = tangents, u.arg.details
         if t is None:
             return None
-        rows, columns = shapes.shape(u.src[1])[-2:]
-        if rows is not columns and (complete or not _at_least(rows, columns)):
-            raise Unsupported("the derivative of qr of wide matrices, or of a complete one")
-        q, r = _factors(u, u.src[1])
-        right = _mirrored(_forward(_mirrored(r), _mirrored(t)))  # A' R^-1
+        a = u.src[1]
+        _, rows, columns = shapes.shape(a)
+        wide = _is_wide(rows, columns, complete)
+        q, r = _factors(u, a)
+        own, mine = (r[:, :, :rows], t[:, :, :rows]) if wide else (r, t)
+        right = _mirrored(_forward(_mirrored(own), _mirrored(mine)))  # A' R^-1
         inner = _product(_mirrored(q), right)
         low = _below(inner, 0.0)
         turned = low - _mirrored(low)
+        q_change = _product(q, turned - inner) + right
         if which == 0:
-            return _product(q, turned - inner) + right
-        return _product(inner - turned, r)
+            return q_change
+        found = _product(inner - turned, own)
+        if not wide:
+            return found
+        rest, change = a[:, :, rows:], t[:, :, rows:]
+        more = _product(_mirrored(q_change), rest) + _product(_mirrored(q), change)
+        return movement.cat(found, more, axis=2)
 
     return tangent
 
 
-def _at_least(rows: Dim, columns: Dim) -> bool:
-    return isinstance(rows, int) and isinstance(columns, int) and rows >= columns
+def _is_wide(rows: Dim, columns: Dim, complete: int) -> bool:
+    """Whether a matrix has more columns than rows; Unsupported for those without a derivative."""
+    if rows is columns:
+        return False
+    if not isinstance(rows, int) or not isinstance(columns, int):
+        raise Unsupported("the derivative of qr of matrices whose rows or columns are symbolic")
+    if complete and rows > columns:
+        raise Unsupported("the derivative of a complete qr of tall matrices")
+    return rows < columns
 
 
 def _qr_kernel(which: int) -> Kernel:
@@ -172,8 +189,40 @@ def _log_det(u: UOp, tangents: Sequence[Value]) -> Value:
 
 
 def _det(u: UOp, tangents: Sequence[Value]) -> Value:
-    found = _log_det(u, tangents)
-    return None if found is None else u * found
+    """The trace of adj(A) A', where adj(A), the inverse times the determinant, is a polynomial of
+    the elements: it is finite where A has no inverse."""
+    (t,) = tangents
+    if t is None:
+        return None
+    q, r = linear_algebra.qr(u.src[1])
+    sign = linear_algebra.det(q).round().detach()  # 1 or -1: no function of A
+    adjugate = _product(_adjugate(r), _mirrored(q))
+    rank = len(shapes.shape(t))
+    return sign * movement.reduce(_mirrored(adjugate) * t, "add", (rank - 2, rank - 1))
+
+
+def _adjugate(r: UOp) -> UOp:
+    """The adjugate of upper triangles, without a division.
+
+    Its element (j, i) is x[j, i] times the diagonal before j and after i, where
+    x[j, i] = -sum over j <= k < i of x[j, k] r[k, i] times the diagonal between k and i.
+    """
+    *batch, n, _ = dims = shapes.shape(r)
+    lead = range(len(batch))
+    eye = creation.eye(n, dtype=r.dtype)
+    columns = movement.permute(r, (len(batch) + 1, *lead, len(batch)))
+    scaled = functions.seed_of(r.dtype, dims)  # x[j, k] times the diagonal between k and i
+    column, unit = functions.seed_of(r.dtype, (*batch, n)), functions.seed_of(r.dtype, (n,))
+    row = movement.reshape(column, (*batch, 1, n))
+    x = unit - movement.reduce(scaled * row, "add", (len(dims) - 1,))
+    own = movement.reduce(row * unit, "add", (len(dims) - 1,), keepdims=True)
+    following = scaled * own + movement.reshape(x, (*batch, n, 1)) * unit
+    body, _ = bodies.closed([following, x], [scaled, column, unit])
+    _, found = scan.scan(body, [leaves.const_like(r, 0)], [columns, eye], [], n)
+    diagonal = movement.reduce(r * eye, "add", (len(dims) - 1,))
+    first, last = accumulate.sides(diagonal, len(batch))
+    whole = movement.permute(found, (*[i + 1 for i in lead], len(batch) + 1, 0))
+    return movement.reshape(first, (*batch, n, 1)) * whole * movement.reshape(last, (*batch, 1, n))
 
 
 class _Determinant(_Factor):
