@@ -9,6 +9,7 @@ examples:
   uopc export model.py -o out/model                          out/model.o for this machine
   uopc export model.py:jac -o out/jac --kind static --target x86-64-v3
   uopc export model.onnx -o out/net --kind shared --test example.npz
+  uopc export model.py -o out/model --target x86-64,x86-64-v3 --kind shared
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("source", metavar="SOURCE")
     parser.add_argument("-o", dest="path", metavar="DIR/NAME", required=True, help="the files")
     parser.add_argument("--kind", choices=list(KINDS), default="object", help="object by default")
-    parser.add_argument("--target", choices=machines.NAMES, help="host by default; c11 of C")
+    names = f"{', '.join(machines.NAMES)}; several levels of x86-64, with commas"
+    parser.add_argument("--target", help=f"{names}; host by default, c11 of C")
     parser.add_argument("--name", help="of the function; by default that of the files")
     parser.add_argument("--abi", choices=ABIS, default=ABIS[0], help="casadi: for external()")
     parser.add_argument("--math", choices=MATH, default=MATH[0], help="libm: functions of C's")
@@ -48,9 +50,12 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
         raise UserError(f"{found.name}: a graph before the first pass expected, not a later stage")
     examples = None if args.test is None else _arrays(Path(args.test))
     vectors = False if args.no_vectors else None
+    target = args.target
+    if target is not None and "," in target:
+        target = target.split(",")
     made = export(
         found.graph if found.request is None else found.request, args.path, kind=args.kind,
-        target=args.target, name=args.name, vectors=vectors, examples=examples,
+        target=target, name=args.name, vectors=vectors, examples=examples,
         abi=args.abi, math=args.math, threads=args.threads,
     )  # fmt: skip
     out.table(("file", "bytes"), [(str(f), f"{f.stat().st_size}") for f in made.files])

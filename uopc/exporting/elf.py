@@ -144,13 +144,16 @@ def with_data(data: bytes, arrays: Mapping[str, bytes], align: int) -> bytes:
 
 
 def _append(out: bytearray, arrays: Mapping[str, bytes], align: int) -> tuple[int, dict[str, int]]:
-    """Append arrays: where they begin, and the offset of each from there."""
+    """Append arrays: where they begin, and the offset of each from there. Equal ones are one."""
     out += bytes(-len(out) % align)
     begin, places = len(out), {}
+    known: dict[bytes, int] = {}
     for name, content in arrays.items():
-        out += bytes(-len(out) % align)
-        places[name] = len(out) - begin
-        out += content
+        if content not in known:
+            out += bytes(-len(out) % align)
+            known[content] = len(out) - begin
+            out += content
+        places[name] = known[content]
     return begin, places
 
 

@@ -12,7 +12,7 @@ from uopc.backends import detect
 from uopc.backends.cpu import elf_loader
 from uopc.dump.files import write_bytes
 from uopc.errors import Unsupported, UserError, UserTypeError
-from uopc.exporting import column_major, machines, manifest, names, self_test
+from uopc.exporting import column_major, levels, machines, manifest, names, self_test
 from uopc.exporting.archive import archive
 from uopc.exporting.exported import Exported, lowered_for, request_for
 from uopc.exporting.header import header
@@ -23,6 +23,7 @@ from uopc.exporting.source import source
 from uopc.ir.builder import checks
 from uopc.ir.core.arena import arena
 from uopc.ir.core.uop import UOp
+from uopc.program.request import Request
 from uopc.target import CPUS
 
 # By kind: the ending of the file, and what makes its content of a function and the file's stem.
@@ -54,19 +55,20 @@ class Export:
 
 
 def export(
-    graph: Any, path: str | os.PathLike[str], *, kind: str = "object", target: str | None = None,
-    inputs: Sequence[UOp | str] | None = None, name: str | None = None,
-    vectors: bool | None = None, optimize: bool = True, examples: Any = None, abi: str = "uopc",
-    math: str = "own", threads: int = 1,
+    graph: Any, path: str | os.PathLike[str], *, kind: str = "object",
+    target: str | Sequence[str] | None = None, inputs: Sequence[UOp | str] | None = None,
+    name: str | None = None, vectors: bool | None = None, optimize: bool = True,
+    examples: Any = None, abi: str = "uopc", math: str = "own", threads: int = 1,
 ) -> Export:  # fmt: skip
     """Write a graph as code that needs neither uopc nor Python: no other library either.
 
     graph: as for `compile`, or a Program. path: of the files, without an ending; missing folders
     are made. kind: `object` (.o), `static` (.a), `shared` (.so) or `c` (source code in C11); a
     header and a manifest (.json) stand beside it. target: `host`, a level of x86-64 such as
-    `x86-64-v3`, or `c11`, the default of C, which assumes nothing of the machine. inputs, optimize:
-    as for `compile`. name: of the function; by default that of the file. vectors: False computes
-    one element at a time, as C always does. examples: arguments of one call, as a list or a dict; a
+    `x86-64-v3`, or `c11`, the default of C, which assumes nothing of the machine; a list of levels:
+    code for each, and a call takes the best that the processor has. inputs, optimize: as for
+    `compile`. name: of the function; by default that of the file. vectors: False computes one
+    element at a time, as C always does. examples: arguments of one call, as a list or a dict; a
     self-test in C, NAME_test.c, has the bits that must come out. abi: `casadi` adds the functions
     that CasADi's `external` and acados call, by the name of the function; the function itself is
     then NAME_uopc, and takes matrices in column-major order. math: `libm`, in C, calls `sin`, `exp`
@@ -92,17 +94,17 @@ def export(
     function = names.checked_function(stem if name is None else name)
     if kind not in KINDS:
         raise UserError(f"export: unknown kind {kind!r}; choose {', '.join(KINDS)}")
-    machine = _machine(kind, target, vectors)
+    found = _machines(kind, target, vectors, examples)
     if _calls_library(math, kind, examples):
-        machine = machine.with_functions()
+        found = [machine.with_functions() for machine in found]
     optimize = checks.flag("export", "optimize", optimize)
     _check_abi(abi, examples, threads)
     with arena():
         if abi == "casadi":
-            f = _for_casadi(graph, inputs, optimize, function, machine)
+            f = _for_casadi(graph, inputs, optimize, function, found)
         else:
             request = request_for(graph, inputs, optimize, function, threads)
-            f = lowered_for(request, machine, function)
+            f = _lowered(request, found, function)
         ending, make = KINDS[kind]
         content = {f"{stem}.h": header(f).encode(), f"{stem}{ending}": make(f, stem)}
         if examples is not None:
@@ -125,13 +127,26 @@ def _check_abi(abi: str, examples: Any, threads: int) -> None:
 
 def _for_casadi(
     graph: Any, inputs: Sequence[UOp | str] | None, optimize: bool, name: str,
-    machine: machines.Machine,
+    found: Sequence[machines.Machine],
 ) -> Exported:  # fmt: skip
     """The function with CasADi's interface."""
     own = f"{column_major.checked_name(name)}_uopc"
     request = column_major.transposed(request_for(graph, inputs, optimize, own, 1))
-    found = column_major.structures(graph)
-    return column_major.with_interface(lowered_for(request, machine, own), name, found)
+    structures = column_major.structures(graph)
+    return column_major.with_interface(_lowered(request, found, own), name, structures)
+
+
+def _lowered(request: Request, found: Sequence[machines.Machine], name: str) -> Exported:
+    """The request, lowered for a machine, or for each of several levels of x86-64."""
+    if len(found) == 1:
+        return lowered_for(request, found[0], name)
+    made = [
+        replace(lowered_for(request, m, f"{name}_{levels.suffix(m.name)}"), is_level=True)
+        for m in found
+    ]
+    names = ", ".join([machine.name for machine in found])
+    machine = replace(made[0].machine, name=names)
+    return replace(made[0], name=name, machine=machine, levels=tuple(made), is_level=False)
 
 
 def _place(path: Any) -> tuple[Path, str]:
@@ -156,6 +171,28 @@ def _written(folder: Path, content: Mapping[str, bytes]) -> tuple[Path, ...]:
     except OSError as error:
         raise UserError(f"export: {folder}: {error.strerror or error}") from None
     return tuple([folder / name for name in content])
+
+
+def _machines(
+    kind: str, target: Any, vectors: bool | None, examples: Any
+) -> list[machines.Machine]:
+    """The machine for a kind of file, or several levels of x86-64, the lowest first."""
+    if target is None or isinstance(target, str):
+        return [_machine(kind, target, vectors)]
+    if not isinstance(target, (list, tuple)) or not target:
+        raise UserTypeError(f"export: target must be a name or a list of names, got {target!r}")
+    if unknown := [t for t in target if not isinstance(t, str) or t not in CPUS]:
+        raise UserError(
+            f"export: one file holds code for several levels of x86-64, {', '.join(CPUS)}; "
+            f"{unknown[0]!r} is none"
+        )
+    if len(set(target)) == 1:
+        return [_machine(kind, target[0], vectors)]
+    if kind == "c":
+        raise Unsupported("export: C is compiled for one level at a time: choose one target")
+    if examples is not None:
+        raise Unsupported("export: levels differ in last bits: export the self-test of each alone")
+    return [_machine(kind, t, vectors) for t in levels.ordered(list(set(target)))]
 
 
 def _machine(kind: str, target: str | None, vectors: bool | None) -> machines.Machine:

@@ -70,7 +70,8 @@ class Kernel:
 class Exported:
     """A function to export. The bases of its plan: `arrays`, then work, then `constants`.
 
-    results: the place in `arrays` of each result of the graph. graph: a digest of it.
+    results: the place in `arrays` of each result of the graph. graph: a digest of it. levels: the
+    same function for each of several levels of x86-64, the lowest first; it is the lowest itself.
     """
 
     name: str
@@ -84,13 +85,20 @@ class Exported:
     graph: str
     request: Request
     casadi: Interface | None = None
+    levels: tuple[Exported, ...] = ()
+    is_level: bool = False  # one of `levels`
+
+    @property
+    def versions(self) -> tuple[Exported, ...]:
+        """Those whose kernels are in the file: one for each level."""
+        return self.levels or (self,)
 
     @property
     def work_bytes(self) -> int:
-        """The memory for intermediate values."""
+        """The memory for intermediate values: what the level needs that needs most."""
         nbytes = self.plan.arena_bytes
         assert isinstance(nbytes, int)
-        return nbytes
+        return max([nbytes, *[v.work_bytes for v in self.levels]])
 
     @property
     def threads(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 
 from uopc.backends.c.types import memory_type
+from uopc.exporting import levels
 from uopc.exporting.casadi import declarations
 from uopc.exporting.exported import Array, Exported
 from uopc.exporting.manifest import ABI, WORK_ALIGNMENT
@@ -28,6 +29,11 @@ run: calls part(words, i) once for each i from 0 to count - 1, in any order and 
 returns when all of them have returned; it is called again and again. A null pointer: the parts run
 one after another. context: passed to run, and not looked at.
 """
+_BEST = """
+The version for the highest level that this processor has, or a null pointer. The function itself
+asks the processor at each call, which takes 0.1 microseconds, and 10 to 50 in a virtual machine:
+ask once where that matters.
+"""
 _WIDTH = 96
 
 
@@ -45,7 +51,11 @@ def parameters(f: Exported) -> list[str]:
 
 def prototype(f: Exported) -> str:
     """The declaration of the function, without a semicolon."""
-    return wrapped(f"int {f.name}({', '.join(parameters(f))})", 4)
+    return _declared(f, f"int {f.name}")
+
+
+def _declared(f: Exported, head: str) -> str:
+    return wrapped(f"{head}({', '.join(parameters(f))})", 4)
 
 
 def wrapped(text: str, indent: int = 0) -> str:
@@ -78,10 +88,19 @@ def header(f: Exported) -> str:
         comment(f"The bytes of work: {upper}_WORK_BYTES."),
         f"size_t {name}_work_bytes(void);",
         comment("A digest of this interface and of the graph."),
-        f"extern const char {name}_id[];", *more, "",
+        f"extern const char {name}_id[];", *_best(f), *more, "",
         "#ifdef __cplusplus", "}", "#endif", "#endif", "",
     ]  # fmt: skip
     return "\n".join(lines)
+
+
+def _best(f: Exported) -> list[str]:
+    """The declaration of what chooses among levels."""
+    if not f.levels:
+        return []
+    pointer = f"{f.name}_function"
+    return [comment(_BEST.strip()), _declared(f, f"typedef int (*{pointer})") + ";",
+            f"{pointer} {f.name}_best(void);"]  # fmt: skip
 
 
 def _described(a: Array) -> str:
@@ -97,9 +116,11 @@ def _work(f: Exported) -> str:
 
 def _results(f: Exported) -> list[str]:
     """What the function returns."""
-    if not f.sizes and not f.plan.conditions:
+    if not f.sizes and not f.plan.conditions and not f.levels:
         return ["Returns 0."]
     made = ["Returns 0; or, before anything is written, the number of what is wrong:"]
+    if f.levels:
+        made.append(f"{levels.LACKING}: the processor has none of the levels")
     made += [f"{i}: {s.name} is out of its bounds" for i, s in enumerate(f.sizes, 1)]
     for i, c in enumerate(f.plan.conditions, 1 + len(f.sizes)):
         made.append(f"{i}: it must hold that {c.sides[0]} is {_relation(c.relation)} {c.sides[1]}")

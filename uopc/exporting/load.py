@@ -20,6 +20,8 @@ from uopc.ir.core import dtypes
 from uopc.ir.index import closed
 
 _Array = npt.NDArray[Any]
+_FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int)
+_ASKS = ctypes.CFUNCTYPE(ctypes.c_void_p)  # gives the function of several that fits
 
 
 class ExportedFunction:
@@ -197,10 +199,16 @@ def load_exported(path: str | os.PathLike[str]) -> ExportedFunction:
         loaded = ctypes.CDLL(_new_spelling(library.resolve()))
         own = ctypes.string_at(getattr(loaded, f"{name}_id"))
         function = getattr(loaded, name)
-    except (OSError, AttributeError, ValueError) as error:
+        levels = list(promised["target"]["levels"])
+        address = ctypes.cast(getattr(loaded, f"{name}_best"), _ASKS)() if levels else None
+    except (OSError, LookupError, TypeError, AttributeError, ValueError) as error:
         raise UserError(f"{library}: {error}") from None
     if own.decode("ascii", "replace") != manifest.digest(promised):
         raise UserError(f"{library.with_suffix('.json')}: it was changed: the library has {own!r}")
+    if levels:
+        if address is None:
+            raise UserError(f"{library}: this processor has none of {', '.join(levels)}")
+        function = _FUNCTION(address)
     return ExportedFunction(promised, function, loaded)
 
 

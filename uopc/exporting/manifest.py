@@ -35,6 +35,7 @@ def contract(f: Exported) -> dict[str, Any]:
             "cpu": machine.target.cpu,
             "features": machine.target.features, "vector_bits": machine.target.vector_bits,
             "math": "libm" if machine.target.has_functions else "own",
+            "levels": [v.machine.name for v in f.levels],
         },
         "work": {"bytes": f.work_bytes, "alignment": WORK_ALIGNMENT, "fastest": ALIGNMENT},
         "threads": f.threads,
@@ -82,7 +83,7 @@ def manifest(f: Exported, kind: str, files: Mapping[str, bytes]) -> str:
         "id": digest(promised),
         "kind": kind,
         "uopc": sys.modules["uopc"].__version__,
-        "kernels": {k.name: list(k.lines) for k in f.kernels.values()},
+        "kernels": {k.name: list(k.lines) for v in f.versions for k in v.kernels.values()},
         "files": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
     }
     return json.dumps(whole, indent=1) + "\n"

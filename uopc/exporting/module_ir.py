@@ -18,14 +18,14 @@ from uopc.backends.llvm.emitter import stack_alignment
 from uopc.backends.llvm.outline import CallingEmitter
 from uopc.backends.memory_plan import ALIGNMENT
 from uopc.backends.plan import Dim, Launch, Plan, Pointer, Row, Scalar, Word, nested
-from uopc.exporting import casadi, manifest
+from uopc.exporting import casadi, levels, manifest
 from uopc.exporting.exported import RUN, Exported, Kernel
 from uopc.exporting.sizes import Evaluator, expression
 from uopc.ir.core import dtypes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 
-# Of a kernel, or of a part of one. No frame is unwound, and other files do not see it.
+# Of a kernel, a part of one, or the entry.
 _DEFINITION = re.compile(r"(?m)^define (?:internal )?(.*\)) \{$")
 _RELATIONS = {"equal": Ops.CMPEQ, "at most": Ops.CMPLE, "below": Ops.CMPLT}
 
@@ -93,9 +93,7 @@ class _Entry:
         self._row(nested(len(f.plan.launches), f.plan.repeats))
         if self.most_words:
             self.lines.insert(0, f"  %.words = alloca [{self.most_words} x i64], align 8")
-        parameters = [f"ptr %{a.name}" for a in f.arrays] + [f"i64 %{s.name}" for s in f.sizes]
-        parameters += ["ptr %work", *([f"ptr %{name}" for name in RUN] if f.threads > 1 else [])]
-        head = f"define i32 @{f.name}({', '.join(parameters)}) nounwind"
+        head = f"define i32 @{f.name}({', '.join(parameters(f))})"
         return "\n".join([f"{head} {{", "entry:", *self.lines, "  ret i32 0", "}"])
 
     def _refuse(self, wrong: str, number: int) -> None:
@@ -224,21 +222,48 @@ def conditions(f: Exported) -> list[UOp]:
     return made
 
 
+def parameters(f: Exported) -> list[str]:
+    """The parameters of the entry, with their types."""
+    made = [f"ptr %{a.name}" for a in f.arrays] + [f"i64 %{s.name}" for s in f.sizes]
+    return [*made, "ptr %work", *([f"ptr %{name}" for name in RUN] if f.threads > 1 else [])]
+
+
 def module(f: Exported) -> str:
     """The text of the module. Constant arrays are declared: their content is no text."""
-    shared = {c.kernel for c in f.plan.launches if is_shared(f, c)}
-    kernels = {n: _Rendered(k, f.machine.is_x86, n in shared) for n, k in f.kernels.items()}
-    text = emitter.module([(k.text, k.declared) for k in kernels.values()])
-    text = _DEFINITION.sub(r"define internal \1 nounwind {", text)
     own = manifest.contract_id(f)
     data = [f'@{f.name}_id = constant [{len(own) + 1} x i8] c"{own}\\00", align 1']
     data += [
-        f"@{f.constant(i)} = external hidden constant [{max(1, a.nbytes)} x i8], align {ALIGNMENT}"
-        for i, a in enumerate(f.constants)
-    ]
+        f"@{v.constant(i)} = external hidden constant [{max(1, a.nbytes)} x i8], align {ALIGNMENT}"
+        for v in f.versions for i, a in enumerate(v.constants)
+    ]  # fmt: skip
+    functions: list[tuple[str, list[str]]] = []
+    entries = []
+    for v in f.versions:
+        kernels = _rendered(v)
+        entries.append(_attributed(v, _Entry(v, kernels).text(), "internal " if f.levels else ""))
+        for k in kernels.values():
+            text, *declared = [_attributed(v, part, "internal ") for part in (k.text, *k.declared)]
+            functions.append((text, declared))
+    text = emitter.module(functions)
     work = f"define i64 @{f.name}_work_bytes() nounwind {{\n  ret i64 {f.work_bytes}\n}}"
-    head = f'source_filename = "{f.name}"'
-    parts = [head, "\n".join(data), text, work, _Entry(f, kernels).text()]
+    parts = [f'source_filename = "{f.name}"', "\n".join(data), text, work, *entries]
+    if f.levels:
+        parts.append(levels.module_text(f, parameters(f)))
     if f.casadi is not None:
         parts.append(casadi.module_text(f.casadi))
     return "\n\n".join(parts) + "\n"
+
+
+def _rendered(f: Exported) -> dict[str, _Rendered]:
+    shared = {c.kernel for c in f.plan.launches if is_shared(f, c)}
+    return {n: _Rendered(k, f.machine.is_x86, n in shared) for n, k in f.kernels.items()}
+
+
+def _attributed(f: Exported, text: str, linkage: str) -> str:
+    """Functions that no frame is unwound for. Those for one level of several have an attribute,
+    and so names of their own."""
+    attributes = ""
+    if f.is_level:
+        attributes = f" {levels.attributes(f.machine.name)}"
+        text = text.replace("@branch_", f"@{f.name}_branch_")
+    return _DEFINITION.sub(rf"define {linkage}\1 nounwind{attributes} {{", text)

@@ -13,7 +13,9 @@ def object_file(f: Exported) -> bytes:
     """The bytes of the object file. Unsupported if it would need a function of another library."""
     with jit.parsed(module_ir.module(f)) as module:
         code = bytes(f.machine.llvm().emit_object(module))
-    arrays = {f.constant(i): bits(a) or b"\0" for i, a in enumerate(f.constants)}
+    arrays = {
+        v.constant(i): bits(a) or b"\0" for v in f.versions for i, a in enumerate(v.constants)
+    }
     made = elf.with_data(code, arrays, ALIGNMENT)
     if missing := elf.read(made).undefined:
         raise Unsupported(
