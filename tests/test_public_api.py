@@ -23,7 +23,7 @@ CONTRACT = [
     "jacfwd", "jacrev", "jacobian", "hessian", "hvp", "vmap", "stop_gradient", "custom_jvp",
     "custom_vjp", "checkpoint", "scan", "fold", "fori_loop", "map", "switch", "while_loop",
     "nlp", "sparsity", "iota", "in_range", "buffer", "Sparse", "Sparsity", "export",
-    "load_exported",
+    "load_exported", "file", "stream", "load_safetensors", "save_safetensors",
 ]  # fmt: skip
 
 

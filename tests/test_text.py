@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from tests.effort import grows_less
 from uopc.errors import InvalidIR
 from uopc.ir.builder import kernel, operands
-from uopc.ir.core import args, arrays, dtypes
+from uopc.ir.core import args, dtypes
 from uopc.ir.core.args import BufferArg, DataArg, KernelArg, Opt, ParamArg, RangeArg, ReduceArg
+from uopc.ir.core.data import arrays
 from uopc.ir.core.dtype_rules import derived
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.levels import Level

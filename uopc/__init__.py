@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from uopc.driver import compile, load_schedule, save_schedule
     from uopc.exporting.export import export
     from uopc.exporting.load import load_exported
+    from uopc.files.mapped import file
+    from uopc.files.safetensors import load_safetensors, save_safetensors
+    from uopc.files.stream import stream
     from uopc.ir import PatternMatcher, UPat, graph_rewrite
     from uopc.ir.rewrite.engine import BottomUpGate
     from uopc.ir.text.printer import parse, print_graph
@@ -62,13 +65,13 @@ __all__ = [
     "AxisType", "BottomUpGate", "Error", "GroupOp", "InvalidIR", "KernelInfo", "Ops", "Opt",
     "PatternMatcher", "Program", "Sparse", "Sparsity", "UOp", "UPat", "Unsupported", "UserError",
     "__version__", "arange", "buffer", "cache", "cat", "checkpoint", "compile", "cond", "constant",
-    "custom_jvp", "custom_vjp", "dtypes", "errors", "export", "eye", "fast_zeros", "fold",
+    "custom_jvp", "custom_vjp", "dtypes", "errors", "export", "eye", "fast_zeros", "file", "fold",
     "fori_loop", "full", "function", "grad", "graph_rewrite", "hessian", "hvp", "in_range",
     "iota", "jacfwd", "jacobian", "jacrev", "jit", "jvp", "kernel_param", "linearize",
-    "load_exported", "load_schedule", "map", "nlp", "ones", "options", "param", "parse",
-    "print_graph", "random", "register_pytree", "save_schedule", "scan", "sparsity",
-    "stack", "stop_gradient", "switch",
-    "value_and_grad", "variable", "vjp", "vmap", "where", "while_loop", "zeros",
+    "load_exported", "load_safetensors", "load_schedule", "map", "nlp", "ones", "options", "param",
+    "parse", "print_graph", "random", "register_pytree", "save_safetensors", "save_schedule",
+    "scan", "sparsity", "stack", "stop_gradient", "stream", "switch", "value_and_grad",
+    "variable", "vjp", "vmap", "where", "while_loop", "zeros",
 ]  # fmt: skip
 
 # What costs time to import is imported when it is first used.
@@ -77,6 +80,8 @@ _LAZY |= {"BottomUpGate": "uopc.ir.rewrite.engine"}
 _LAZY |= dict.fromkeys(("parse", "print_graph"), "uopc.ir.text.printer")
 _LAZY |= dict.fromkeys(("compile", "load_schedule", "save_schedule"), "uopc.driver")
 _LAZY |= {"export": "uopc.exporting.export", "load_exported": "uopc.exporting.load"}
+_LAZY |= {"file": "uopc.files.mapped", "stream": "uopc.files.stream"}
+_LAZY |= dict.fromkeys(("load_safetensors", "save_safetensors"), "uopc.files.safetensors")
 _LAZY |= dict.fromkeys(("Sparse", "Sparsity"), "uopc.derivatives.sparse.sparsity")
 _LAZY |= {"nlp": "uopc.tracing.nlp"}
 _LAZY |= {"Program": "uopc.program.program", "jit": "uopc.tracing.jit"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import os
 import re
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from uopc import config
 from uopc.errors import Unsupported, UserError, UserTypeError
-from uopc.ir.builder import checks
+from uopc.ir.builder import checks, file_parts
 from uopc.ir.core import walk
 from uopc.ir.core.arena import arena
 from uopc.ir.core.args import Opt
@@ -114,6 +115,8 @@ def _is_logged() -> bool:
 
 def make_program(request: Request, verify: Verify | None = None) -> Program:
     """The program for a request. A pickled Program calls this when it is loaded."""
+    if request.structure != "kernel":
+        request = dataclasses.replace(request, graph=file_parts.viewed(request.graph))
     request = computed_once(request, lambda r: make_program(r, verify)())
     return program_for(request, verify, backend_of(request.device), make_program, _write_report)
 

@@ -4,6 +4,7 @@
 130_llvm_<kernel>.ll                     one per kernel
 140_asm_<kernel>.s                       one per kernel; for a GPU 140_asm_<kernel>.ptx
 <hash>.npy                               the arrays that the texts name
+<hash>.json                              the place of an array that lies in a file
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from uopc.dump.stages import ASM, LLVM, Dump
 from uopc.errors import InvalidIR, UserError
 from uopc.ir.core import walk
 from uopc.ir.core.args import DataArg
+from uopc.ir.core.data import files as placed
 from uopc.ir.text.literals import read_dtype
 
 _SUFFIXES = {LLVM: ".ll", ASM: ".s"}
@@ -60,14 +62,20 @@ def write(dump: Dump, folder: Path) -> list[Path]:
 
 def write_arrays(folder: Path, arrays: Mapping[str, Any]) -> list[Path]:
     """Write constant arrays by hash, in dtypes that `.npy` files know: small floats as unsigned
-    integers. UserError if that fails."""
+    integers. Of an array in a file its place is written. UserError if that fails."""
+    written = []
     try:
         for key, a in arrays.items():
+            found = placed.placed(a)
+            written.append(folder / f"{key}.{'npy' if found is None else 'json'}")
+            if found is not None:
+                written[-1].write_text(found[0].as_text(), encoding="utf-8")
+                continue
             known = a if a.dtype.isbuiltin == 1 else a.view(f"u{a.dtype.itemsize}")
-            np.save(folder / f"{key}.npy", known, allow_pickle=False)
+            np.save(written[-1], known, allow_pickle=False)
     except OSError as error:
         raise UserError(f"{folder}: {error.strerror or error}") from None
-    return [folder / f"{key}.npy" for key in arrays]
+    return written
 
 
 def write_text(file: Path, text: str) -> None:
@@ -102,8 +110,10 @@ def read_arrays(file: Path, text: str) -> dict[str, Any]:
     """The arrays that the text of a stage file names and that are stored beside it, by hash."""
     found = {}
     for key, kind in _DATA.findall(text):
-        stored = file.parent / f"{key}.npy"
-        if key not in found and stored.is_file():
+        stored, place = (file.parent / f"{key}.{suffix}" for suffix in ("npy", "json"))
+        if key not in found and place.is_file():
+            found[key] = placed.Place.of_text(place.name, read_bytes(place)).open()
+        elif key not in found and stored.is_file():
             try:
                 with stored.open("rb") as opened:
                     array: Any = np.lib.format.read_array(opened, allow_pickle=False)

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from uopc.backends.plan import Condition, Plan
+from uopc.ir.core.data import files
 from uopc.ir.core.serialize import Fingerprint
 from uopc.ir.core.trace import made_at
 from uopc.ir.index.size_conditions import relying
@@ -77,8 +78,11 @@ class Artifact:
         return 2 * code + sum(len(k.packed_source) for k in self.kernels) + own + 64 * words
 
     def plan_for(self, request: Request, arrays: Mapping[str, Array]) -> Plan:
-        """The plan of one request: its arrays by content hash, its container, its bound values."""
+        """The plan of one request: its arrays by key, its container, its bound values. UserError
+        for an array in a file that was changed since it was opened."""
         constants = [c.array if c.array is not None else arrays[c.key] for c in self.constants]
+        for array in constants:
+            files.check_unchanged(array)
         variables = [replace(v, default=request.bound.get(v.name)) for v in self.plan.variables]
         structure: Any = "tuple" if request.structure == "kernel" else request.structure
         return replace(

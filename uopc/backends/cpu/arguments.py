@@ -1,7 +1,7 @@
 """Turn a call's arguments into arrays that kernels may use, with precise messages.
 
-Nothing is cast. An input that is not contiguous or not aligned is copied; an array that the program
-writes to is never copied.
+Nothing is cast. An input that is not contiguous or not aligned is copied, unless it is not aligned
+in a file; an array that the program writes to is never copied.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from uopc.backends.plan import (
 )  # fmt: skip
 from uopc.errors import UserError, UserTypeError
 from uopc.ir.builder import checks
+from uopc.ir.core.data import files
 from uopc.ir.index.size_conditions import holds, message
 
 # Steps that NumPy may take to tell interleaved arrays apart: exponential in the worst case.
@@ -101,6 +102,11 @@ def bind(
     for index, array in enumerate(arrays):
         flags = array.flags
         if not (flags.c_contiguous and flags.aligned):  # an array that is written has both
+            if not flags.aligned and files.is_mapped(array):
+                raise UserError(
+                    f"{_label(plan.arguments[index])} lies in a file and is not aligned: its offset"
+                    f" must be a multiple of {array.itemsize}"
+                )
             arrays[index] = np.array(array, order="C")
     return bound
 

@@ -13,8 +13,9 @@ from collections.abc import Iterable
 import numpy as np
 
 from uopc.ir.builder import fold
-from uopc.ir.core import arrays, dtypes, ranges, walk
+from uopc.ir.core import dtypes, ranges, walk
 from uopc.ir.core.arena import compile_scoped, memo
+from uopc.ir.core.data import arrays
 from uopc.ir.core.evaluate import EXACT, Array, compute
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern

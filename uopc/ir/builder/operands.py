@@ -12,8 +12,9 @@ from uopc.ir.builder import checks, leaves
 from uopc.ir.builder.checks import element_dtype
 from uopc.ir.builder.fold import cast
 from uopc.ir.builder.leaves import Scalar, const, located
-from uopc.ir.core import arrays, dtypes, shapes
+from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.args import VariableArg
+from uopc.ir.core.data import arrays
 from uopc.ir.core.dtypes import DType, DTypeLike
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern

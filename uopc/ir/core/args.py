@@ -47,7 +47,7 @@ class BufferArg:
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class DataArg:
-    """Storage that holds a constant array, known by its content hash."""
+    """Storage that holds a constant array, known by its content hash, or by its place in a file."""
 
     key: str
     dims: tuple[int, ...]

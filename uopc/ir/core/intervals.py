@@ -11,8 +11,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from uopc.ir.core import arrays
 from uopc.ir.core.args import DataArg
+from uopc.ir.core.data import arrays
 from uopc.ir.core.dtypes import DType
 
 Interval = tuple[Any, Any]  # least and greatest, inclusive

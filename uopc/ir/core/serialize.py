@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy.typing as npt
 
-from uopc.ir.core import arrays, walk
+from uopc.ir.core import walk
 from uopc.ir.core.args import DataArg
+from uopc.ir.core.data import arrays, files
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
@@ -21,21 +22,27 @@ Row = tuple[str, DType, tuple[int, ...], Any, Any]
 
 
 def rows(root: UOp) -> list[Row]:
-    """One row a node, sources first; operands as row numbers."""
+    """One row a node, sources first; operands as row numbers. An array in a file is its place."""
     place: dict[UOp, int] = {}
     out: list[Row] = []
     for u in root.toposort():
         place[u] = len(out)
-        out.append((u.op.name, u.dtype, tuple([place[s] for s in u.src]), u.arg, u.tag))
+        arg = u.arg
+        if isinstance(arg, DataArg):
+            found = files.placed(arg.array)
+            arg = arg if found is None else found[0]
+        out.append((u.op.name, u.dtype, tuple([place[s] for s in u.src]), arg, u.tag))
     return out
 
 
 def load(table: list[Row]) -> UOp:
-    """The root of the graph that `rows` wrote."""
+    """The root of the graph that `rows` wrote. UserError for a file that is another one now."""
     nodes: list[UOp] = []
     for name, dtype, src, arg, tag in table:
         if isinstance(arg, DataArg):
             arg = arrays.register(arg.array)
+        elif isinstance(arg, files.Place):
+            arg = arrays.register(arg.open())
         nodes.append(intern(Op.by_name(name), dtype, tuple([nodes[i] for i in src]), arg, tag))
     return nodes[-1]
 

@@ -19,8 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from uopc.errors import InvalidIR
-from uopc.ir.core import arrays, constants, dtypes, uop
+from uopc.ir.core import constants, dtypes, uop
 from uopc.ir.core.args import RangeArg, ReduceArg
+from uopc.ir.core.data import arrays
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import ArgKind, Op, Ops
 from uopc.ir.core.uop import UOp, intern

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from uopc.ir.builder import leaves, movement
-from uopc.ir.core import arrays, dtypes, shapes, walk
+from uopc.ir.core import dtypes, shapes, walk
+from uopc.ir.core.data import arrays
 from uopc.ir.core.evaluate import EXACT, Array, compute
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern

@@ -1,4 +1,8 @@
-"""Constant arrays: a node holds one by content hash, so that equal arrays are one node."""
+"""Constant arrays: a node holds one by content hash, so that equal arrays are one node.
+
+An array in a file that it cannot write to is known by its place there instead: it is neither read
+nor copied.
+"""
 
 from __future__ import annotations
 
@@ -11,26 +15,35 @@ import numpy.typing as npt
 
 from uopc.errors import InvalidIR
 from uopc.ir.core.args import DataArg
+from uopc.ir.core.data import files
 
-# Every DataArg alive, by content hash, for text that names an array.
+# Every DataArg alive, by its key, for text that names an array.
 _alive: weakref.WeakValueDictionary[str, DataArg] = weakref.WeakValueDictionary()
 _bounds: weakref.WeakKeyDictionary[DataArg, tuple[int, int]] = weakref.WeakKeyDictionary()
 
 
 def register(array: npt.NDArray[Any]) -> DataArg:
-    """The arg for an array: a copy, C-contiguous, unless nobody can write to it."""
+    """The arg for an array: a copy, C-contiguous, unless nobody can write to it.
+
+    UserError if it lies in a file that was changed since it was opened.
+    """
+    found = files.placed(array)
+    if found is not None:
+        place, shown = found
+        files.check_unchanged(shown)
+        return _alive.setdefault(place.key, DataArg(place.key, place.dims, shown))
     kept = np.ascontiguousarray(array).reshape(array.shape)
     digest = hashlib.blake2b(digest_size=8)
     digest.update(f"{kept.dtype.name}{kept.shape}".encode())
     digest.update(kept.tobytes() if kept.ndim == 0 else kept.reshape(-1).view(np.uint8).data)
     key = digest.hexdigest()
-    found = _alive.get(key)
-    if found is None:
+    known = _alive.get(key)
+    if known is None:
         if _may_change(kept) or not kept.flags.aligned:
             kept = np.array(kept)
             kept.flags.writeable = False
-        found = _alive.setdefault(key, DataArg(key, kept.shape, kept))
-    return found
+        known = _alive.setdefault(key, DataArg(key, kept.shape, kept))
+    return known
 
 
 def _may_change(array: npt.NDArray[Any]) -> bool:
@@ -56,7 +69,7 @@ def bounds(arg: DataArg) -> tuple[int, int]:
 
 
 def by_key(key: str) -> DataArg:
-    """The arg with this content hash; InvalidIR when no such array is alive in the process."""
+    """The arg with this key; InvalidIR when no such array is alive in the process."""
     found = _alive.get(key)
     if found is None:
         raise InvalidIR(f"constant array {key} is not loaded: keep it beside the stage file")

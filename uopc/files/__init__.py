@@ -1,0 +1,1 @@
+"""Arrays in files: views of any file, safetensors, arrays larger than memory."""

@@ -1,0 +1,130 @@
+"""Views of files, as arrays of NumPy."""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+from typing import Any, Literal
+
+import numpy as np
+
+from uopc.errors import UserError, UserTypeError
+from uopc.ir.builder.checks import element_dtype
+from uopc.ir.core import dtypes
+from uopc.ir.core.data import files
+from uopc.ir.core.data.files import Array
+from uopc.ir.core.dtypes import DType, DTypeLike
+
+MODES = ("r", "r+", "w+")
+
+
+def file(
+    path: str | os.PathLike[str], dtype: DTypeLike = dtypes.float32, shape: Any = None,
+    offset: int = 0, mode: Literal["r", "r+", "w+"] = "r",
+) -> Array:  # fmt: skip
+    """An array of NumPy that is a part of a file: `offset` bytes from its beginning, `shape` in C
+    order; without a shape one dimension, up to the end.
+
+    Nothing is read before somebody reads it, and nothing is copied: neither as an argument of a
+    program nor as `uopc.constant`, which is known by path, device, inode, size, time of change and
+    offset. mode: `r` for reading; `r+` for writing, too, as by a program with `assign`; `w+` makes
+    a new file of zeros, which takes the place of one that is there. What is written is in the file
+    at once for all who read it, and on the disk when the system finds time.
+
+    UserError where the part leaves the file, the offset is no multiple of the item's size, and for
+    what cannot be read or is no regular file. A file that another program makes shorter while it is
+    in use ends the process, as every mapped file does.
+
+    Examples:
+        >>> import os, tempfile
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> path = os.path.join(folder.name, "numbers")
+        >>> np.arange(6, dtype="f4").tofile(path)
+        >>> x = uopc.file(path, np.float32, (2, 2), offset=8)
+        >>> x
+        array([[2., 3.],
+               [4., 5.]], dtype=float32)
+        >>> program = uopc.compile(uopc.constant(x) * uopc.param("s"))
+        >>> program(np.float32(10))
+        array([[20., 30.],
+               [40., 50.]], dtype=float32)
+        >>> folder.cleanup()
+    """
+    t = element_dtype(dtype)
+    place = path_of("file", path)
+    if mode not in MODES:
+        raise UserError(f"file: the mode must be one of {', '.join(MODES)}, got {mode!r}")
+    begin = _count("the offset", offset)
+    if begin % t.itemsize:
+        raise UserError(
+            f"{place}: {t.name} at byte {begin} is not aligned: the offset must be a multiple of"
+            f" {t.itemsize}"
+        )
+    dims = None if shape is None else _dims(shape)
+    if mode == "w+":
+        if dims is None:
+            raise UserError("file: a new file needs a shape")
+        _make(place, begin + math.prod(dims) * t.itemsize)
+    return _view(place, t, dims, begin, mode != "r")
+
+
+def _view(path: str, t: DType, dims: tuple[int, ...] | None, begin: int, writable: bool) -> Array:
+    if dims is not None and not math.prod(dims):
+        return np.empty(dims, t.numpy)
+    mapping = files.opened(path, "r+" if writable else "r")
+    size = mapping.identity.size
+    if begin > size:
+        raise UserError(f"{path}: byte {begin} lies behind its {size} bytes")
+    if dims is None:
+        if (size - begin) % t.itemsize:
+            raise UserError(f"{path}: {size - begin} bytes are no whole number of {t.name}")
+        dims = ((size - begin) // t.itemsize,)
+    end = begin + math.prod(dims) * t.itemsize
+    if end > size:
+        shown = f"{t.name}{list(dims)}"
+        raise UserError(f"{path}: bytes {begin} to {end} of {shown} leave its {size} bytes")
+    if begin == end:
+        return np.empty(dims, t.numpy)
+    made = mapping.array(begin, t.numpy, dims)
+    check_bools(path, made)
+    return made
+
+
+def check_bools(what: str, array: Array) -> None:
+    """UserError for an array of bools that has bytes other than 0 and 1: kernels rely on that."""
+    if array.dtype == np.bool_ and array.size and array.view(np.uint8).max() > 1:
+        raise UserError(f"{what}: a bool is 0 or 1, and the file has other bytes")
+
+
+def _make(path: str, size: int) -> None:
+    """A file of so many zeros; its place on the disk is taken, so that no write can fail."""
+    with files.replacing(path) as made:
+        if size:
+            os.posix_fallocate(made.fileno(), 0, size)
+
+
+def path_of(who: str, path: Any) -> str:
+    """The path as text; UserTypeError if it is none."""
+    try:
+        found = os.fspath(path)
+    except TypeError:
+        found = None
+    if not isinstance(found, str):
+        raise UserTypeError(f"{who}: the path must be a string or a Path, got {path!r}")
+    return found
+
+
+def _dims(shape: Any) -> tuple[int, ...]:
+    given = shape if isinstance(shape, (tuple, list)) else (shape,)
+    return tuple([_count("a dimension", d) for d in given])
+
+
+def _count(what: str, value: Any) -> int:
+    try:
+        found = operator.index(value)
+    except TypeError:
+        raise UserTypeError(f"file: {what} must be an int, got {value!r}") from None
+    if isinstance(value, bool) or found < 0:
+        raise UserError(f"file: {what} must be 0 or more, got {value!r}")
+    return found

@@ -1,0 +1,277 @@
+"""Arrays that lie in files: mapped, never read as a whole, known by their place and not by content.
+
+A place is the path, the device, the inode, the size and the time of the last change of a file, and
+the bytes of it that an array shows. Arrays with one place are one constant, in every process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import math
+import mmap
+import os
+import stat
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from uopc.errors import InvalidIR, UserError
+from uopc.ir.core import dtypes
+
+Array = npt.NDArray[Any]
+Mode = Literal["r", "r+"]
+_MAPS = "/proc/self/maps"
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What a file is, as far as the system tells without reading it."""
+
+    path: str
+    device: int
+    inode: int
+    size: int
+    mtime_ns: int
+
+    @staticmethod
+    def of(path: str, found: os.stat_result) -> Identity:
+        """The identity of an open file."""
+        return Identity(path, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Bytes of a file as an array of a dtype, by name."""
+
+    identity: Identity
+    offset: int
+    dtype: str
+    dims: tuple[int, ...]
+
+    @property
+    def key(self) -> str:
+        """A digest, in the form of a content hash."""
+        return hashlib.blake2b(f"file {self!r}".encode(), digest_size=8).hexdigest()
+
+    def as_text(self) -> str:
+        """The place as JSON."""
+        return json.dumps(dataclasses.asdict(self))
+
+    @staticmethod
+    def of_text(name: str, text: bytes) -> Place:
+        """The place that a text says. InvalidIR if it is damaged."""
+        try:
+            found = json.loads(text)
+            identity = Identity(**found.pop("identity"))
+            place = Place(identity, dims=tuple(found.pop("dims")), **found)
+        except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
+            raise InvalidIR(f"{name}: expected the place of an array in a file") from None
+        numbers = (identity.device, identity.inode, identity.size, identity.mtime_ns)
+        sizes = (place.offset, *place.dims)
+        if not all([type(n) is int for n in (*numbers, *sizes)]) or min(sizes) < 0:
+            raise InvalidIR(f"{name}: the place of an array in a file has numbers")
+        if type(identity.path) is not str or type(place.dtype) is not str:
+            raise InvalidIR(f"{name}: the place of an array in a file has a path and a dtype")
+        return place
+
+    def open(self) -> Array:
+        """The array. UserError if the file is gone or is another one now."""
+        mapping = opened(self.identity.path)
+        _check_same(self.identity, mapping.identity)
+        t = dtypes.by_name(self.dtype).numpy
+        end = self.offset + math.prod(self.dims) * t.itemsize
+        if end > mapping.identity.size or self.offset % t.itemsize or end == self.offset:
+            raise InvalidIR(f"bytes {self.offset} to {end} are no array in {self.identity.path}")
+        return mapping.array(self.offset, t, self.dims)
+
+
+class Mapping(mmap.mmap):
+    """A whole file in memory, shared with other processes that map it."""
+
+    identity: Identity
+    writable: bool
+
+    def array(self, offset: int, dtype: np.dtype[Any], dims: tuple[int, ...]) -> Array:
+        """Bytes of the file as an array; they must lie inside and be aligned."""
+        nbytes = math.prod(dims) * dtype.itemsize
+        return np.frombuffer(self, np.uint8, nbytes, offset).view(dtype).reshape(dims)
+
+    @property
+    def address(self) -> int:
+        """The address of the first byte."""
+        return int(np.frombuffer(self, np.uint8, 1).ctypes.data)
+
+    def advise(self, part: Array, advice: int) -> None:
+        """Tell the system how the pages that lie in a part as a whole will be used."""
+        begin = part.ctypes.data - self.address
+        first = -(-begin // mmap.PAGESIZE) * mmap.PAGESIZE
+        last = (begin + part.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
+        if last > first:
+            self.madvise(advice, first, last - first)
+
+
+# Files that are mapped for reading: all arrays of a file share a mapping.
+_mapped: weakref.WeakValueDictionary[Identity, Mapping] = weakref.WeakValueDictionary()
+
+
+def opened(path: str, mode: Mode = "r") -> Mapping:
+    """A mapping of a file of at least one byte. UserError if it cannot be mapped."""
+    flags = os.O_RDONLY if mode == "r" else os.O_RDWR
+    try:
+        # O_NONBLOCK: a pipe that nobody writes to is refused, not waited for.
+        handle = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        raise UserError(f"cannot open {path}: {error.strerror}") from None
+    except ValueError as error:  # a null byte
+        raise UserError(f"cannot open {path!r}: {error}") from None
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise UserError(f"cannot map {path}: it is not a regular file")
+        identity = Identity.of(os.path.realpath(path), os.fstat(handle))
+        if not identity.size:
+            raise UserError(f"cannot map {path}: it is empty")
+        found = _mapped.get(identity) if mode == "r" else None
+        return found or _map(handle, identity, mode)
+    except OSError as error:
+        raise UserError(f"cannot map {path}: {error.strerror or error}") from None
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def replacing(path: str) -> Iterator[BinaryIO]:
+    """A new file that takes the place of `path` at the end, so that who has the old one mapped
+    keeps it. UserError if it cannot be written; then `path` is as it was."""
+    part = f"{path}.{os.getpid()}.part"
+    try:
+        if os.path.exists(path) and not os.path.isfile(path):
+            raise UserError(f"cannot write {path}: it is not a regular file")
+        with open(part, "xb+") as made:
+            try:
+                yield made
+                made.flush()
+                os.replace(part, path)
+            except BaseException:
+                os.unlink(part)
+                raise
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror or error}") from None
+    except OverflowError as error:
+        raise UserError(f"cannot write {path}: {error}") from None
+    except ValueError as error:  # a null byte in the path
+        raise UserError(f"cannot write {path!r}: {error}") from None
+
+
+def _map(handle: int, identity: Identity, mode: Mode) -> Mapping:
+    access = mmap.ACCESS_READ if mode == "r" else mmap.ACCESS_WRITE
+    made = Mapping(handle, identity.size, access=access)
+    made.identity, made.writable = identity, mode != "r"
+    if mode == "r":
+        _mapped[identity] = made
+    return made
+
+
+def _bases(array: Any) -> Iterator[Any]:
+    """The array, what it is a view of, and so on to the object that has the memory."""
+    while array is not None:
+        yield array
+        array = array.obj if isinstance(array, memoryview) else getattr(array, "base", None)
+
+
+def mapping_of(array: Array) -> Mapping | None:
+    """The file that an array of `uopc.file` is a view of."""
+    return next((b for b in _bases(array) if isinstance(b, Mapping)), None)
+
+
+def is_mapped(array: Array) -> bool:
+    """True for a view of any mapping, as those of np.memmap are."""
+    return any([isinstance(b, mmap.mmap) for b in _bases(array)])
+
+
+def placed(array: Array) -> tuple[Place, Array] | None:
+    """The place of an array in a file that it cannot write to, and the array there; None for any
+    other array."""
+    if array.flags.writeable or not (array.flags.c_contiguous and array.flags.aligned):
+        return None
+    if not array.size:
+        return None
+    mapping = mapping_of(array)
+    if mapping is None:
+        found = _of_memmap(array)
+        if found is None:
+            return None
+        mapping, array = found
+    elif mapping.writable:
+        return None
+    offset = array.ctypes.data - mapping.address
+    return Place(mapping.identity, offset, dtypes.from_numpy(array.dtype).name, array.shape), array
+
+
+def _of_memmap(array: Array) -> tuple[Mapping, Array] | None:
+    """The array of an np.memmap that nobody writes to, in a mapping of our own; None if its path
+    names another file now."""
+    views = [b for b in _bases(array) if isinstance(b, np.memmap)]
+    path = views[-1].filename if views and views[-1].mode == "r" else None
+    if path is None:
+        return None
+    whole = views[-1]
+    try:
+        mapping = opened(os.fspath(path))
+    except UserError:  # moved or removed: the content is all that is known
+        return None
+    offset = whole.offset + array.ctypes.data - whole.ctypes.data
+    file = _file_at(array.ctypes.data)
+    if file is None or file != _file_at(mapping.address):
+        return None
+    if offset + array.nbytes > mapping.identity.size:
+        return None
+    return mapping, mapping.array(offset, array.dtype, array.shape)
+
+
+def _file_at(address: int) -> tuple[str, str] | None:
+    """The device and inode of the file that is mapped at an address, as the system writes them."""
+    try:
+        with open(_MAPS, encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                words = line.split(maxsplit=5)
+                first, _, last = words[0].partition("-")
+                if int(first, 16) <= address < int(last, 16):
+                    return words[3], words[4]
+    except OSError:  # no such system
+        return None
+    return None
+
+
+def check_unchanged(array: Array) -> None:
+    """UserError if an array is in a file that was written, replaced or removed since it was
+    opened."""
+    mapping = mapping_of(array)
+    if mapping is None:
+        return
+    path = mapping.identity.path
+    try:
+        now = Identity.of(path, os.stat(path))
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}, since it was opened") from None
+    if mapping.writable:  # its own writes change the time
+        now = dataclasses.replace(now, mtime_ns=mapping.identity.mtime_ns)
+    _check_same(mapping.identity, now)
+
+
+def _check_same(before: Identity, now: Identity) -> None:
+    if before == now:
+        return
+    if before.size != now.size:
+        what = f"had {before.size} bytes and has {now.size}"
+    elif (before.device, before.inode) != (now.device, now.inode):
+        what = "is another file"
+    else:
+        what = "was written"
+    raise UserError(f"{before.path} {what} since it was opened: open it again")
