@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-import platform
 import re
 import shutil
 import subprocess
@@ -15,9 +14,10 @@ import numpy as np
 import pytest
 
 import uopc
-from tests.conformance import corpus, loader
-from tests.conformance.runner import _inputs, _variables
-from tests.test_export import CASES, Case, elementwise, flat, floats, program, run
+from tests import export_corpus, machines
+from tests.conformance import corpus
+from tests.export_corpus import GOOD, SANITIZED, WARNINGS
+from tests.test_export import CASES, RNG, Case, elementwise, flat, floats, program, run
 from tests.test_recorded import recorded_sample
 from uopc import dtypes
 from uopc.cli import main as cli
@@ -26,13 +26,8 @@ from uopc.errors import Unsupported, UserError
 GCC, CLANG = shutil.which("gcc"), shutil.which("clang")
 CC = GCC or CLANG
 pytestmark = pytest.mark.skipif(CC is None, reason="there is no C compiler")
-WARNINGS = ("-std=c11", "-pedantic", "-Wall", "-Wextra", "-Werror", "-Wconversion",
-            "-Wsign-conversion", "-Wshadow", "-Wcast-qual", "-Wdouble-promotion",
-            "-Wstrict-prototypes")  # fmt: skip
-SANITIZED = ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 INTEGERS = (dtypes.int8, dtypes.uint8, dtypes.int16, dtypes.uint16, dtypes.int32, dtypes.uint32,
             dtypes.int64, dtypes.uint64)  # fmt: skip
-GOOD = "f: 0 wrong bytes or elements, sizes checked"
 each_case = pytest.mark.parametrize("make", CASES, ids=lambda c: c.__name__)
 SCALES = (1.0, 1e-3, 1e8, 1e-80, 1e150)  # no product is less than 1e-290: see docs/export.md
 
@@ -48,8 +43,18 @@ def checked(folder: Path, *flags: str, cc: str | None = CC) -> None:
     assert GOOD in run("./test", folder=folder)
 
 
+def runs(target: str) -> bool:
+    """True if this machine runs code for a level of x86-64."""
+    return bool(machines.runnable(target))
+
+
 def has_fma() -> bool:
-    return platform.machine() == "x86_64" and "fma" in Path("/proc/cpuinfo").read_text("utf-8")
+    return runs("x86-64-v3")
+
+
+LEVELS = [pytest.param(t, marks=pytest.mark.skipif(not runs(t), reason=f"no {t} here"))
+          for t in ("x86-64", "x86-64-v3", "x86-64-v4")]  # fmt: skip
+each_level = pytest.mark.parametrize("target", LEVELS)
 
 
 @each_case
@@ -63,12 +68,68 @@ def test_the_bits_of_machine_code(make: Any, tmp_path: Path) -> None:
     assert set(symbols) <= {"U", "memset", "memcpy", "memmove"}
 
 
-@pytest.mark.skipif(not has_fma(), reason="this machine has no FMA")
+@pytest.mark.slow
+@each_level
+@pytest.mark.parametrize("vectors", [True, False])
 @each_case
-def test_with_the_instruction_for_products_and_sums(make: Any, tmp_path: Path) -> None:
+def test_for_levels_of_the_machine(make: Any, vectors: bool, target: str, tmp_path: Path) -> None:
     case = make()
+    uopc.export(case.graph, tmp_path / "f", kind="c", target=target, vectors=vectors,
+                examples=named(case))  # fmt: skip
+    assert ("vector_size" in (tmp_path / "f.c").read_text("utf-8")) <= vectors
+    checked(tmp_path, "-O2", f"-march={target}")
+
+
+def test_vectors(tmp_path: Path) -> None:
+    """Of all types: masks, conversions, parts of arrays, sums."""
+    case = vectors()
+    target = "x86-64-v3" if has_fma() else "x86-64"
+    uopc.export(case.graph, tmp_path / "f", kind="c", target=target, examples=named(case))
+    assert "vector_size" in (tmp_path / "f.c").read_text("utf-8")
+    checked(tmp_path, "-O1", f"-march={target}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cc", [cc for cc in (GCC, CLANG) if cc])
+@each_level
+def test_vectors_under_sanitizers(target: str, cc: str, tmp_path: Path) -> None:
+    case = vectors()
+    uopc.export(case.graph, tmp_path / "f", kind="c", target=target, examples=named(case))
+    checked(tmp_path, *SANITIZED, f"-march={target}", cc=cc)
+    checked(tmp_path, "-O2", f"-march={target}", cc=cc)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not has_fma(), reason="this machine has no FMA")
+def test_vectors_without_the_flags_of_the_target(tmp_path: Path) -> None:
+    """Each lane is computed alone where the compiler may not use an instruction."""
+    case = vectors()
     uopc.export(case.graph, tmp_path / "f", kind="c", target="x86-64-v3", examples=named(case))
-    checked(tmp_path, "-O2", "-march=x86-64-v3")
+    checked(tmp_path, "-O1")
+
+
+def vectors() -> Case:
+    """Operations on vectors: arithmetic, masks, conversions, parts of arrays, sums."""
+    x, y = (uopc.param(n, (3, 37), dtypes.float32) for n in "xy")
+    d = uopc.param("d", (37,), dtypes.float64)
+    i, b = uopc.param("i", (5, 19), dtypes.int32), uopc.param("b", (5, 19), dtypes.uint8)
+    p = uopc.param("p", (70,), dtypes.bool_)
+    results = [
+        x.maximum(y).minimum(1.5), (x > y).where(x.sqrt(), y.abs()), x.floor() + y.round(),
+        d.trunc() / d.ceil(), x.cast(dtypes.int32), d.cast(dtypes.int64), y.cast(dtypes.int8),
+        d.cast(dtypes.uint64), d.cast(dtypes.float32).exp(), x.sum(axis=1), d.max(), y.exp(),
+        i * 3 - (i >> 2), i.cast(dtypes.float64), b.cast(dtypes.float32), b + b, abs(-i), d.sin(),
+        i // 7, i.maximum(5), (i << 3) ^ i, ~p, p & p[::-1], p.cast(dtypes.float32).sum(), p.any(),
+        p.cast(dtypes.int32), p.all(), x.pad(((0, 0), (2, 3))) * 2, y.transpose() + 1, i.argmax(),
+        (i.eq(b.cast(dtypes.int32)) | (i > 3)).sum(axis=1),
+    ]  # fmt: skip
+    numbers = [np.inf, -np.inf, np.nan, 0.0, -0.0, 300.0, -1e30, 1e-45, 2.5, -2.5, 3e9]
+    arrays = [floats(3, 37), floats(3, 37), floats(37, dtype="f8") * 1e3]
+    for array in arrays:
+        array.reshape(-1)[: len(numbers)] = np.array(numbers).astype(array.dtype)
+    arrays += [RNG.integers(-9, 9, (5, 19)).astype(t) for t in ("i4", "u1")]
+    arrays.append(RNG.integers(0, 2, 70).astype("?"))
+    return Case(results, arrays)
 
 
 @pytest.mark.skipif(CLANG is None, reason="there is no clang")
@@ -81,18 +142,16 @@ def test_clang(make: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", recorded_sample(400), ids=lambda p: f"{p.group}-{p.id[:12]}")
 def test_recorded_graphs(place: corpus.Place, tmp_path: Path) -> None:
-    case, arrays = corpus.read_graph(place)
-    graph = loader.load(case)
-    recorded = any(k.startswith(("out", "final")) for k in arrays)
-    inputs = _inputs(graph, arrays, recorded, place.id)
-    used = {v.arg.name for u in graph.outputs for v in u.variables()}
-    sizes = {k: v for k, v in _variables(graph, recorded, place.id).items() if k in used}
-    read = [p.name for p in uopc.compile(tuple(graph.outputs), threads=1).inputs]
-    given = {name: inputs[name].copy() for name in read} | sizes
-    if sum([inputs[name].nbytes for name in read]) > 1 << 18:
-        pytest.skip("the self-test has its arrays as text")
-    uopc.export(tuple(graph.outputs), tmp_path / "f", kind="c", examples=given)
+    if why := export_corpus.exported(place, tmp_path, target="c11"):
+        pytest.skip(why)
     checked(tmp_path, *SANITIZED)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not has_fma(), reason="this machine has no FMA")
+def test_recorded_graphs_with_vectors(capsys: Any) -> None:
+    """One of 40; `python -m tests.export_corpus` checks all of them."""
+    assert export_corpus.main(["--every", "40", "--cc", str(CC)]) == 0, capsys.readouterr().out
 
 
 def test_products_and_sums_round_once_without_the_instruction(tmp_path: Path) -> None:
@@ -149,7 +208,7 @@ def test_floats_at_their_limits(t: Any, tmp_path: Path) -> None:
 def test_the_text_has_the_users_names_and_lines(tmp_path: Path) -> None:
     n = uopc.variable("rows", 1, 99)
     speed, time = (uopc.param(name, (n,), dtypes.float64) for name in ("speed", "time"))
-    uopc.export({"way": speed * time}, tmp_path / "f", kind="c", target="x86-64-v3")
+    uopc.export({"way": speed * time}, tmp_path / "f", kind="c", target="x86-64-v3", vectors=False)
     text = (tmp_path / "f.c").read_text("utf-8")
     assert re.search(r"/\* f_E_99: test_export_c\.py:\d+", text)
     assert "for (int64_t i = 0; i < rows; ++i) {" in text
@@ -219,7 +278,7 @@ def test_wrong_flags_do_not_compile(tmp_path: Path) -> None:
 
 def test_refusals(tmp_path: Path) -> None:
     x = uopc.param("x", (3,))
-    with pytest.raises(Unsupported, match="C has no vectors"):
+    with pytest.raises(UserError, match="c11 has no vectors: name another target"):
         uopc.export(x, tmp_path / "f", kind="c", vectors=True)
     with pytest.raises(UserError, match="target='c11' is for kind='c'"):
         uopc.export(x, tmp_path / "f", target="c11")
@@ -271,14 +330,28 @@ def _clipped() -> Any:
     return {"y": (a * x + 1).maximum(0.0).minimum(a)}
 
 
-GOLDENS = {"decay": _decay, "dot": _dot, "picked": _picked, "mean": _mean, "clipped": _clipped}
+def _scaled() -> Any:
+    x, y = uopc.param("x", (32,)), uopc.param("y", (32,))
+    return {"z": (x > y).where(x * 3 + y, 0.0)}
+
+
+def _longest() -> Any:
+    x = uopc.param("x", (64,), dtypes.float64)
+    return {"longest": x.abs().max()}
+
+
+GOLDENS = {"decay": _decay, "dot": _dot, "picked": _picked, "mean": _mean, "clipped": _clipped,
+           "scaled": _scaled, "longest": _longest}  # fmt: skip
+WITH_VECTORS = ("scaled", "longest")
 
 
 @pytest.mark.parametrize("name", GOLDENS)
 def test_golden_kernels(name: str, tmp_path: Path, blessed: Any) -> None:
     """The kernels as people read them; `--bless` writes them."""
     graph = GOLDENS[name]()
-    uopc.export(graph, tmp_path / name, kind="c", target="x86-64-v3", optimize=False)
+    plain = name not in WITH_VECTORS
+    uopc.export(graph, tmp_path / name, kind="c", target="x86-64-v3", optimize=not plain,
+                vectors=not plain)  # fmt: skip
     text = (tmp_path / f"{name}.c").read_text("utf-8")
     kernels = text[text.index(f"/* {name}_") : text.index("const char ")]
     made = re.sub(r"(/\* \w+): [^*]* \*/", r"\1: the user's lines */", kernels)

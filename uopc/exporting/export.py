@@ -68,7 +68,8 @@ def export(
     `x86-64-v3`, or `c11`, the default of C, which assumes nothing of the machine; a list of levels:
     code for each, and a call takes the best that the processor has. inputs, optimize: as for
     `compile`. name: of the function; by default that of the file. vectors: False computes one
-    element at a time, as C always does. examples: arguments of one call, as a list or a dict; a
+    element at a time, and C needs no vectors of gcc and clang; by default the machine decides, and
+    `c11` has none. examples: arguments of one call, as a list or a dict; a
     self-test in C, NAME_test.c, has the bits that must come out. abi: `casadi` adds the functions
     that CasADi's `external` and acados call, by the name of the function; the function itself is
     then NAME_uopc, and takes matrices in column-major order. math: `libm`, in C, calls `sin`, `exp`
@@ -200,15 +201,14 @@ def _machine(kind: str, target: str | None, vectors: bool | None) -> machines.Ma
     if target is None:
         target = machines.ANY_C if kind == "c" else machines.HOST
     machine = machines.machine(target)
-    if kind == "c":
-        if vectors is not None and checks.flag("export", "vectors", vectors):
-            raise Unsupported("export: C has no vectors: leave vectors out, or choose another kind")
-        return machine if machine.is_source else machine.for_source()
-    if machine.is_source:
+    if machine.is_source and kind != "c":
         raise UserError(f"export: target={target!r} is for kind='c'; choose host or another one")
-    if vectors is None or checks.flag("export", "vectors", vectors):
-        return machine
-    return machine.without_vectors()
+    if vectors is not None and checks.flag("export", "vectors", vectors):
+        if not machine.has_vectors:
+            raise UserError(f"export: {target} has no vectors: name another target, as x86-64-v3")
+    elif vectors is not None:
+        machine = machine.without_vectors()
+    return machine.for_source() if kind == "c" and not machine.is_source else machine
 
 
 def _calls_library(math: str, kind: str, examples: Any) -> bool:

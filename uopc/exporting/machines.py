@@ -46,6 +46,11 @@ class Machine:
     is_source: bool = False
 
     @property
+    def has_vectors(self) -> bool:
+        """True where code may compute several elements at a time."""
+        return self.target.vector_bits > ONE_LANE
+
+    @property
     def is_x86(self) -> bool:
         """True for x86-64."""
         return self.triple.startswith("x86_64")
@@ -75,12 +80,12 @@ class Machine:
         return replace(own, target=self.target, cpu=own.target.cpu, features=own.target.features)
 
     def for_source(self) -> Machine:
-        """The machine for code in C, which has neither vectors nor floats of 16 bits: `target` then
-        has no processor, but a list of what it lacks."""
+        """The machine for code in C, which has no floats of 16 bits: `target` then has a list of
+        what it lacks in place of a processor."""
         whole = self.target
         known = (("fma", whole.has_fma), ("sse4.1", whole.has_rounding), ("f16c", False))
         features = ",".join([f"-{name}" for name, has in known if not has])
-        plain = replace(whole, name=self.name, cpu="c", features=features, vector_bits=ONE_LANE)
+        plain = replace(whole, name=self.name, cpu="c", features=features)
         return replace(
             self, target=plain, cpu=whole.cpu, features=whole.features, is_source=True
         )

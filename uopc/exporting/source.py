@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from uopc.backends.c.kernel import CKernel
-from uopc.backends.c.prelude import HEAD, Prelude
+from uopc.backends.c.prelude import HEAD
 from uopc.backends.c.types import c_type, literal, memory_type
+from uopc.backends.c.vector_prelude import VectorPrelude
 from uopc.backends.llvm import scratch
 from uopc.backends.plan import Dim, Launch, Pointer, Row, Scalar, Word, nested
 from uopc.exporting import casadi, manifest
@@ -33,7 +34,7 @@ _ALIGNED = "_Alignas(64) "
 class _Kernel:
     """A kernel in C, and the arguments that its function takes, in order."""
 
-    def __init__(self, f: Exported, name: str, prelude: Prelude) -> None:
+    def __init__(self, f: Exported, name: str, prelude: VectorPrelude) -> None:
         kernel = f.kernels[name]
         self.name, linear = kernel.name, kernel.linear
         self.places = storage.word_places(linear)
@@ -89,7 +90,7 @@ def _origin(kernel: Kernel) -> str:
 
 def source(f: Exported, stem: str) -> str:
     """The text of the file NAME.c."""
-    prelude = Prelude()
+    prelude = VectorPrelude()
     kernels = {name: _Kernel(f, name, prelude) for name in f.kernels}
     parts = [
         comment(

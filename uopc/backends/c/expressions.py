@@ -16,25 +16,25 @@ from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp
 
-_SYMBOLS = {
+SYMBOLS = {
     Ops.ADD: "+", Ops.SUB: "-", Ops.MUL: "*", Ops.FDIV: "/", Ops.CDIV: "/", Ops.CMOD: "%",
     Ops.AND: "&", Ops.OR: "|", Ops.XOR: "^", Ops.SHL: "<<", Ops.SHR: ">>",
     Ops.CMPLT: "<", Ops.CMPLE: "<=", Ops.CMPEQ: "==", Ops.CMPNE: "!=",
 }  # fmt: skip
-_COMPARISONS = (Ops.CMPLT, Ops.CMPLE, Ops.CMPEQ, Ops.CMPNE)
+COMPARISONS = (Ops.CMPLT, Ops.CMPLE, Ops.CMPEQ, Ops.CMPNE)
 _BOOLS = {
     Ops.ADD: "{} || {}", Ops.OR: "{} || {}", Ops.MAX: "{} || {}",
     Ops.MUL: "{} && {}", Ops.AND: "{} && {}", Ops.MIN: "{} && {}",
     Ops.SUB: "{} != {}", Ops.XOR: "{} != {}", Ops.CMPNE: "{} != {}", Ops.CMPEQ: "{} == {}",
     Ops.CMPLT: "!{} && {}", Ops.CMPLE: "!{} || {}", Ops.NEG: "!{}",
 }  # fmt: skip
-_FUNCTIONS = {
+FUNCTIONS = {
     Ops.SQRT: "sqrt", Ops.TRUNC: "trunc", Ops.FLOOR: "floor", Ops.CEIL: "ceil", Ops.ROUND: "rint",
 }  # fmt: skip
 # What needs no parentheses inside of another expression: names, numbers, elements, calls.
-_ATOM = re.compile(r"[\w.]+(e[+-]\d+f?)?|\w+\[[^\[\]]*\]|\w*\([^()]*\)")
+_ATOM = re.compile(r"[\w.]+(e[+-]\d+f?)?|\w+\[[^\[\]]*\]|\w*\([^()]*\)|\(\w+\)\{[^{}]*\}")
 # Of the library, where the target has functions: they keep their names in C.
-_OF_LIBRARY = frozenset((
+OF_LIBRARY = frozenset((
     Ops.EXP, Ops.EXP2, Ops.LOG, Ops.LOG2, Ops.SIN, Ops.COS, Ops.TAN, Ops.TANH, Ops.ERF, Ops.POW,
 ))  # fmt: skip
 TWICE = frozenset((Ops.MAX, Ops.MIN, Ops.ABS))  # their operands occur more than once
@@ -45,9 +45,11 @@ def inside(text: str) -> str:
     return text if _ATOM.fullmatch(text) else f"({text})"
 
 
-def arithmetic(u: UOp, texts: Sequence[str], prelude: Prelude) -> str:
-    """The expression of a node. Unsupported for an op that C has none for."""
-    op, t = u.op, u.src[-1].dtype
+def arithmetic(
+    op: Op, t: DType, texts: Sequence[str], prelude: Prelude, src: Sequence[UOp] = ()
+) -> str:
+    """The expression of an op on operands of type `t`; `src`, if they are known. Unsupported for
+    an op that C has none for."""
     if t.is_float and op is not Ops.WHERE and (call := _call(op, t, texts, prelude)) is not None:
         return call
     names = [inside(text) for text in texts]
@@ -55,9 +57,9 @@ def arithmetic(u: UOp, texts: Sequence[str], prelude: Prelude) -> str:
         return _cut(t, "{} ? {} : {}".format(*names))
     if t.kind == "bool" and op in _BOOLS:
         return _BOOLS[op].format(*names)
-    if op in _COMPARISONS:
-        return f"{names[0]} {_SYMBOLS[op]} {names[1]}"
-    made = _float(u, t, names, prelude) if t.is_float else _integer(op, t, names)
+    if op in COMPARISONS:
+        return f"{names[0]} {SYMBOLS[op]} {names[1]}"
+    made = _float(op, t, names, prelude, src) if t.is_float else _integer(op, t, names)
     if made is None:
         raise Unsupported(
             f"c: no code for {op!r} ({t.name}): pass decompose replaces it, and no rule of a later"
@@ -74,47 +76,60 @@ def _call(op: Op, t: DType, texts: Sequence[str], prelude: Prelude) -> str | Non
         return f"{prelude.known('FMA' if t.bits == 64 else 'FMAF')}({', '.join(texts)})"
     if op is Ops.ABS:
         return f"{prelude.math('fabs', t)}({texts[0]})"
-    if op in _OF_LIBRARY:
+    if op in OF_LIBRARY:
         return f"{prelude.library(op.name, t)}({', '.join(texts)})"
-    return f"{prelude.math(_FUNCTIONS[op], t)}({texts[0]})" if op in _FUNCTIONS else None
+    return f"{prelude.math(FUNCTIONS[op], t)}({texts[0]})" if op in FUNCTIONS else None
 
 
-def _float(u: UOp, t: DType, names: Sequence[str], prelude: Prelude) -> str | None:
-    op = u.op
+def _float(
+    op: Op, t: DType, names: Sequence[str], prelude: Prelude, src: Sequence[UOp]
+) -> str | None:
     if t.bits < 32:
         return None
     if op in (Ops.ADD, Ops.SUB, Ops.MUL, Ops.FDIV):
-        return f"{names[0]} {_SYMBOLS[op]} {names[1]}"
+        return f"{names[0]} {SYMBOLS[op]} {names[1]}"
     if op is Ops.RECIPROCAL:
         return f"{prelude.constant(t, 1.0)} / {names[0]}"
     if op is Ops.NEG:
         return f"-{names[0]}"
-    return _extreme(u, names) if op in (Ops.MAX, Ops.MIN) else None
+    return _extreme(op, names, src) if op in (Ops.MAX, Ops.MIN) else None
 
 
-def _extreme(u: UOp, names: Sequence[str]) -> str:
-    """The greater or the lesser, NaN if either is: as code by LLVM chooses among equal zeros. A
-    comparison gives the second operand if either is NaN; a NaN of the first is put back."""
-    first, second = u.src
-    a, b = names
-    sign = ">" if u.op is Ops.MAX else "<"
-    if second.op is Ops.CONST:
-        first, second, a, b = second, first, b, a
-        zero = 0.0 if u.op is Ops.MAX else -0.0
-        if first.arg == 0 and math.copysign(1.0, first.arg) == math.copysign(1.0, zero):
+def order(op: Op, src: Sequence[UOp]) -> tuple[bool, str, bool]:
+    """How MAX and MIN compare: whether the operands change places, the comparison, and whether a
+    NaN of the first is put back. Code by LLVM chooses among equal zeros in the same way."""
+    sign = ">" if op is Ops.MAX else "<"
+    if not src:
+        return False, sign, True
+    first, second = src
+    swapped = second.op is Ops.CONST
+    if swapped:
+        first, zero = second, 0.0 if op is Ops.MAX else -0.0
+        signs = math.copysign(1.0, zero)
+        if all([v == 0 and math.copysign(1.0, v) == signs for v in _values(first)]):
             sign += "="
+    return swapped, sign, first.op is not Ops.CONST or any([v != v for v in _values(first)])
+
+
+def _values(constant: UOp) -> Sequence[float]:
+    return constant.arg if type(constant.arg) is tuple else (constant.arg,)
+
+
+def _extreme(op: Op, names: Sequence[str], src: Sequence[UOp]) -> str:
+    """The greater or the lesser, NaN if either is. A comparison gives the second operand if either
+    is NaN."""
+    swapped, sign, checked = order(op, src)
+    a, b = reversed(names) if swapped else names
     best = f"{a} {sign} {b} ? {a} : {b}"
-    if first.op is Ops.CONST and first.arg == first.arg:
-        return best
-    return f"{a} != {a} ? {a} : ({best})"
+    return f"{a} != {a} ? {a} : ({best})" if checked else best
 
 
 def _integer(op: Op, t: DType, names: Sequence[str]) -> str | None:
     if op in (Ops.ADD, Ops.SUB, Ops.MUL):
         if t.kind == "index" or (t.kind == "uint" and not is_narrow(t)):
-            return f"{names[0]} {_SYMBOLS[op]} {names[1]}"
+            return f"{names[0]} {SYMBOLS[op]} {names[1]}"
         a, b = [_wrapping(t, n) for n in names]
-        return f"({c_type(t)})({a} {_SYMBOLS[op]} {b})"
+        return f"({c_type(t)})({a} {SYMBOLS[op]} {b})"
     if op is Ops.MULACC:
         product = _integer(Ops.MUL, t, names[:2])
         return _integer(Ops.ADD, t, [f"({product})", names[2]])
@@ -123,7 +138,7 @@ def _integer(op: Op, t: DType, names: Sequence[str]) -> str | None:
             return f"{names[0]} * (INT64_C(1) << {names[1]})"
         return _plain(t, f"{_wrapping(t, names[0])} << {names[1]}")
     if op in (Ops.AND, Ops.OR, Ops.XOR, Ops.SHR, Ops.CDIV, Ops.CMOD):
-        return _cut(t, f"{names[0]} {_SYMBOLS[op]} {names[1]}")
+        return _cut(t, f"{names[0]} {SYMBOLS[op]} {names[1]}")
     if op in (Ops.MAX, Ops.MIN):
         sign = ">" if op is Ops.MAX else "<"
         return _cut(t, f"{names[0]} {sign} {names[1]} ? {names[0]} : {names[1]}")

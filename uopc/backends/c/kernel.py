@@ -1,4 +1,4 @@
-"""A linear kernel of single elements as one function in C11, which reads as one would write it.
+"""A linear kernel as one function in C11, which reads as one would write it.
 
     for (int64_t i = 0; i < n; ++i) {
         y[i] = UOPC_FMA(a[i], b[i], c[i]);
@@ -15,9 +15,10 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from uopc.backends.c import lanes
 from uopc.backends.c.expressions import TWICE, arithmetic, bitcast, cast, inside
-from uopc.backends.c.prelude import Prelude
 from uopc.backends.c.types import c_type, memory_type
+from uopc.backends.c.vector_prelude import VectorPrelude
 from uopc.backends.llvm import scratch
 from uopc.errors import Unsupported
 from uopc.ir.core import storage
@@ -26,7 +27,9 @@ from uopc.ir.core.uop import UOp
 
 _WIDTH = 100
 _LONGEST = 60  # characters of an expression inside of another one
-_PURE = frozenset((Ops.LOAD, Ops.CAST, Ops.BITCAST))
+_PURE = frozenset((
+    Ops.LOAD, Ops.CAST, Ops.BITCAST, Ops.STACK, Ops.SHUFFLE, Ops.LANE, Ops.HREDUCE, Ops.LANES,
+))  # fmt: skip
 _OPENS, _CLOSES = (Ops.RANGE, Ops.IF), (Ops.END, Ops.ENDIF)
 _COUNTERS = "ijklmn"
 
@@ -42,12 +45,14 @@ class CKernel:
     """The text of a kernel. `names`: of its arguments, which no other name in it may be."""
 
     def __init__(
-        self, name: str, kernel: UOp, prelude: Prelude, names: Mapping[UOp, str], distinct: bool
-    ) -> None:
+        self, name: str, kernel: UOp, prelude: VectorPrelude, names: Mapping[UOp, str],
+        distinct: bool,
+    ) -> None:  # fmt: skip
         self.name, self.kernel, self.prelude, self.distinct = name, kernel, prelude, distinct
         self.names: dict[UOp, str] = dict(names)
         self.counters = [c for c in _COUNTERS if c not in names.values()]
         self.taken = {*names.values(), *self.counters, "scratch", "chunk"}
+        self.lanes = lanes.Lanes(self)
         self.lines: list[str] = []
         self.depth = 1
         self.count = 0
@@ -119,9 +124,24 @@ class CKernel:
             self._declare(u, text)
 
     def _declare(self, u: UOp, text: str) -> str:
-        name = self.names[u] = self.fresh()
-        self.line(f"const {c_type(u.dtype)} {name} = {text};")
+        name = self.names[u] = self.kept(self.shape(u), text)
         return name
+
+    def kept(self, shape: str, text: str) -> str:
+        """A new name of some type in C for the value of an expression; a name stays."""
+        if text.isidentifier():
+            return text
+        name = self.fresh()
+        self.line(f"const {shape} {name} = {text};")
+        return name
+
+    def shape(self, u: UOp) -> str:
+        """The type in C of a value."""
+        return c_type(u.dtype) if u.dtype.lanes == 1 else self.lanes.shape(u)
+
+    def like(self, u: UOp, model: UOp) -> str:
+        """An operand in the type of another value."""
+        return self.text(u) if model.dtype.lanes == 1 else self.lanes.like(u, model)
 
     def text(self, u: UOp) -> str:
         """An operand where it stands alone."""
@@ -151,15 +171,17 @@ class CKernel:
     def _statement(self, u: UOp) -> None:
         if (u.op in _PURE or u.op.is_alu or u.op is Ops.INDEX) and not self.uses.get(u):
             return
-        if u.dtype.lanes > 1 or any([s.dtype.lanes > 1 for s in u.src]):
-            raise Unsupported(f"c: no code for {u.op!r} ({u.dtype.name}): a vector")
-        rule = _RULES.get(u.op)
+        wide = lanes.is_wide(u)
+        rule = (lanes.RULES.get(u.op) if wide else None) or _RULES.get(u.op)
         if rule is not None:
             rule(self, u)
+        elif u.op.is_alu and wide:
+            lanes.alu(self, u)
         elif u.op.is_alu:
             operand = self.named if u.op in TWICE else self.text
             texts = [operand(s) for s in u.src]
-            self.value(u, arithmetic(u, texts, self.prelude))
+            t = u.src[-1].dtype
+            self.value(u, arithmetic(u.op, t, texts, self.prelude, u.src))
         elif u.op not in _SILENT:
             raise Unsupported(f"c: no code for {u.op!r}")
 
@@ -177,13 +199,13 @@ class CKernel:
 
     def assign(self, pairs: Sequence[tuple[UOp, UOp]]) -> None:
         """Give variables their next values, all at the same time."""
-        texts = [self.text(after) for _, after in pairs]
+        texts = [self.like(after, u) for u, after in pairs]
         targets = [self.names[u] for u, _ in pairs]
         self.reads = False
         for i, (u, _) in enumerate(pairs):
             if any([re.search(rf"\b{t}\b", texts[i]) for t in targets[:i]]):
                 name = self.fresh()
-                self.line(f"const {c_type(u.dtype)} {name} = {texts[i]};")
+                self.line(f"const {self.shape(u)} {name} = {texts[i]};")
                 texts[i] = name
         for target, text in zip(targets, texts):
             if target != text:
@@ -245,9 +267,10 @@ def _range(e: CKernel, u: UOp) -> None:
     depth = len([r for r in e.open if r.op is Ops.RANGE])
     e.names[u] = e.counters[depth] if depth < len(e.counters) else e.fresh()
     for carry in e.carries.get(u, ()):
-        first = e.text(carry.src[0])
+        e.lanes.give_mask(carry, carry.src[:1])
+        first = e.like(carry.src[0], carry)
         name = e.names[carry] = e.fresh()
-        e.line(f"{c_type(carry.dtype)} {name} = {first};")
+        e.line(f"{e.shape(carry)} {name} = {first};")
     i = e.names[u]
     e.opened(f"for (int64_t {i} = 0; {i} < {end}; ++{i})", u)
 
@@ -263,8 +286,10 @@ def _end(e: CKernel, u: UOp) -> None:
 def _if(e: CKernel, u: UOp) -> None:
     condition = e.text(u.src[0])
     for branch in e.joined.get(u, ()):
+        e.lanes.give_mask(branch, branch.src[:1])
+        first = e.like(branch.src[0], branch)
         name = e.names[branch] = e.fresh()
-        e.line(f"{c_type(branch.dtype)} {name} = {e.text(branch.src[0])};")
+        e.line(f"{e.shape(branch)} {name} = {first};")
     e.reads = False
     e.opened(f"if ({condition})", u)
 
@@ -315,17 +340,19 @@ def _load(e: CKernel, u: UOp) -> None:
 
 
 def _store(e: CKernel, u: UOp) -> None:
-    target, value = e.text(u.src[0]), u.src[1]
-    text = e.text(value)
-    if value.dtype.kind == "bool":
-        text = f"{inside(text)} ? 1 : 0"
-    gate = e.text(u.src[2]) if len(u.src) > 2 else ""
+    if lanes.is_wide(u):
+        text = lanes.stored(e, u)
+    else:
+        target, value = e.text(u.src[0]), u.src[1]
+        given = e.text(value)
+        text = f"{target} = {f'{inside(given)} ? 1 : 0' if value.dtype.kind == 'bool' else given};"
+    gate = e.text(u.src[2]) if len(u.src) > 2 and u.src[2].dtype.lanes == 1 else ""
     e.reads = False
     e.settle()
     if gate:
         e.line(f"if ({gate}) {{")
         e.depth += 1
-    e.line(f"{target} = {text};")
+    e.line(text)
     if gate:
         e.depth -= 1
         e.line("}")
@@ -353,6 +380,8 @@ def _after(e: CKernel, u: UOp) -> None:
         e.names[u] = e.names[root]
     elif e.uses.get(u):
         e.names[u] = e.named(u.src[0])
+        if u.src[0] in e.lanes.masks:
+            e.lanes.masks[u] = e.lanes.masks[u.src[0]]
 
 
 _RULES: dict[Op, Callable[[CKernel, UOp], None]] = {

@@ -32,6 +32,26 @@ def memory_type(t: DType) -> str:
     return f"{t.name}_t"
 
 
+@cache
+def held(t: DType) -> int:
+    """The lanes of the vector that holds a value: vectors have a power of two of them."""
+    return 1 << (t.lanes - 1).bit_length()
+
+
+def mask_of(t: DType) -> DType:
+    """The type whose lanes, 0 or -1, are what a comparison of vectors of a type gives."""
+    return _SIGNED[t.scalar.bits].vec(t.lanes)
+
+
+def words_of(t: DType) -> DType:
+    """The unsigned integers as wide as a type."""
+    return _UNSIGNED[t.scalar.bits].vec(t.lanes)
+
+
+_SIGNED = {8: dtypes.int8, 16: dtypes.int16, 32: dtypes.int32, 64: dtypes.int64}
+_UNSIGNED = {8: dtypes.uint8, 16: dtypes.uint16, 32: dtypes.uint32, 64: dtypes.uint64}
+
+
 def unsigned(t: DType) -> str:
     """The type in which arithmetic of an integer type wraps: none that C would widen to int."""
     return f"uint{max(_INT_BITS, t.bits)}_t"

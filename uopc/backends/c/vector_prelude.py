@@ -1,0 +1,382 @@
+"""Vectors in C, as gcc and clang have them: their types, and functions on them.
+
+    typedef double f64x4 __attribute__((vector_size(32)));
+
+Operators of C work on such vectors. What has none is a function in the text: an instruction of the
+machine where the compiler's flags allow it, else the same on each lane.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Sequence
+
+from uopc.backends.c.prelude import Prelude
+from uopc.backends.c.types import c_type, held, literal, mask_of, memory_type
+from uopc.ir.core import dtypes, intervals
+from uopc.ir.core.dtypes import DType
+from uopc.ir.core.ops import Op, Ops
+
+_WIDTH = 100
+_HEAD = """\
+#if !defined(__GNUC__) || !defined(__has_builtin)
+#error "this file has vectors, for gcc (12 or later) and clang: export with vectors=False"
+#endif
+#if defined(__FMA__) || defined(__aarch64__)
+#define UOPC_FUSES
+#endif
+#pragma GCC diagnostic ignored "-Wpsabi"
+#define UOPC_LOAD(type, place) ((type)*(const type##_at *)&(place))
+#define UOPC_PLACE(type, place) (*(type##_at *)&(place))
+#define UOPC_INLINE static inline __attribute__((always_inline, unused))"""
+# By bits of a vector and of a lane: what x86 calls instructions on such vectors in their names.
+_WIDE = {128: "", 256: "256", 512: "512"}
+_LETTER = {32: "s", 64: "d"}
+# Needed by an instruction on so many bits.
+_FMA = {128: "__FMA__", 256: "__FMA__", 512: "__AVX512F__"}
+_AVX = {128: "__SSE4_1__", 256: "__AVX__", 512: "__AVX512F__"}
+_NEAREST, _DOWN, _UP, _ZERO = 8, 9, 10, 11  # roundings, without exceptions
+_ROUNDINGS = {"rint": _NEAREST, "floor": _DOWN, "ceil": _UP, "trunc": _ZERO}
+_SCALE = """\
+static {t} uopc_scale_{s}({t} x, {t} n)
+{{
+    double y = x;
+    double left = n;
+    if (!(left <= 4200.0 && left >= -4200.0)) {{
+        left = left > 0.0 ? 4200.0 : -4200.0;
+    }}
+    while (left > 1023.0) {{
+        y *= 0x1p+1023;
+        left -= 1023.0;
+    }}
+    while (left < -1022.0) {{
+        y *= 0x1p-969;
+        left += 969.0;
+    }}
+    union {{ uint64_t bits; double number; }} power;
+    power.bits = (uint64_t)((int64_t)left + 1023) << 52;
+    return n == n ? ({t})(y * power.number) : n;
+}}"""
+
+
+class VectorPrelude(Prelude):
+    """The declarations of kernels with vectors."""
+
+    def vector(self, t: DType) -> str:
+        """The name of the type of a value of several lanes: no bools, whose type is `mask_of`."""
+        n, size = held(t), t.scalar.itemsize
+        element = c_type(t.scalar)
+        kind = "f" if element in ("float", "double") else "u" if element[0] == "u" else "i"
+        name = f"{kind}{8 * size}x{n}"
+        self.items.setdefault("vectors", _HEAD)
+        self.items.setdefault(name, (
+            f"typedef {element} {name} __attribute__((vector_size({n * size})));\n"
+            f"typedef {element} {name}_at\n"
+            f"    __attribute__((vector_size({n * size}), aligned({size}), may_alias));"
+        ))  # fmt: skip
+        return name
+
+    # -------------------------------------------------------- functions
+    def _function(self, name: str, result: str, parameters: str, body: Callable[[], str]) -> str:
+        """The name of a function, whose text is made when it is first needed."""
+        if name not in self.items:
+            lines = [f"UOPC_INLINE {result} {name}({parameters})", "{", *body().splitlines(), "}"]
+            self.items[name] = "\n".join([_wrapped(line) for line in lines])
+        return name
+
+    def repeated(self, t: DType) -> str:
+        """The name of a function that gives a vector of one number."""
+        shape, n = self.vector(t), held(t)
+        return self._function(
+            f"uopc_all_{shape}", shape, f"{c_type(t.scalar)} x",
+            lambda: f"    return ({shape}){{{', '.join(['x'] * n)}}};",
+        )  # fmt: skip
+
+    def select(self, t: DType) -> str:
+        """The name of a function: lanes of `a` where a mask holds, else of `b`."""
+        shape, mask = self.vector(t), self.vector(mask_of(t))
+        found = _instruction(t, "__builtin_ia32_blendvp{letter}{wide}", _AVX, (128, 256))
+        lines = []
+        if found is not None and shape[0] == "f":
+            test, name = found
+            lines = [f"#if !defined(__clang__) && !defined(__AVX512VL__) && {test}",
+                     f"    return {name}(b, a, ({shape})mask);", "#else"]  # fmt: skip
+        lines.append(f"    return ({shape})((mask & ({mask})a) | (~mask & ({mask})b));")
+        lines += ["#endif"] * (len(lines) > 1)
+        return self._function(
+            f"uopc_select_{shape}", shape, f"{mask} mask, {shape} a, {shape} b",
+            lambda: "\n".join(lines),
+        )  # fmt: skip
+
+    def fused(self, t: DType) -> str:
+        """The name of a function: a*b + c of floats, rounded once."""
+        shape = self.vector(t)
+        one = self.known("FMA" if t.scalar.bits == 64 else "FMAF")
+        fused = "__builtin_elementwise_fma"
+        ways = [(f"__has_builtin({fused}) && defined(UOPC_FUSES)", f"{fused}(a, b, c)")]
+        ways += _ways(t, "__builtin_ia32_vfmaddp{letter}{wide}", _FMA, "(a, b, c)", (128, 256))
+        masked = "__builtin_ia32_vfmaddp{letter}{wide}_mask"
+        ways += _ways(t, masked, _FMA, "(a, b, c, {all}, 4)", (512,))
+        bits = held(t) * t.scalar.bits
+        if bits == 128:
+            name = f"__builtin_aarch64_fmav{held(t)}{_LETTER[t.scalar.bits]}f"
+            ways.append((f"__has_builtin({name})", f"{name}(a, b, c)"))
+        return self._lanes(f"uopc_fma_{shape}", t, "abc", one, ways)
+
+    def rounded(self, name: str, t: DType) -> str:
+        """The name of a function that IEEE 754 defines, on each lane: floor, sqrt and others."""
+        shape, one = self.vector(t), self.math(name, t.scalar)
+        ways: list[tuple[str, str]] = []
+        if name in _ROUNDINGS:
+            way = f"(x, {_ROUNDINGS[name]})"
+            ways += _ways(t, "__builtin_ia32_roundp{letter}{wide}", _AVX, way, (128, 256))
+            way = f"(x, {_ROUNDINGS[name]}, x, {{all}}, 4)"
+            ways += _ways(t, "__builtin_ia32_rndscalep{letter}_mask", _AVX, way, (512,))
+        elif name == "sqrt":
+            ways += _ways(t, "__builtin_ia32_sqrtp{letter}{wide}", _AVX, "(x)", (128, 256))
+            masked = "__builtin_ia32_sqrtp{letter}{wide}_mask"
+            ways += _ways(t, masked, _AVX, "(x, x, {all}, 4)", (512,))
+        return self._lanes(f"uopc_{name}_{shape}", t, "x", one, ways)
+
+    def scaled(self, t: DType) -> str:
+        """The name of a function: x times 2 to the n, rounded once."""
+        shape = self.vector(t)
+        short = t.scalar.short
+        self.items.setdefault(f"scale_{short}", _SCALE.format(t=c_type(t.scalar), s=short))
+        name = "__builtin_ia32_scalefp{letter}{wide}_mask"
+        narrow = dict.fromkeys(_WIDE, "__AVX512VL__")
+        ways = _ways(t, name, narrow, "(x, n, x, {all})", (128, 256))
+        ways += _ways(t, name, _AVX, "(x, n, x, {all}, 4)", (512,))
+        return self._lanes(f"uopc_scale_{shape}", t, "xn", f"uopc_scale_{short}", ways)
+
+    def extreme(self, t: DType, sign: str, checked: bool) -> str:
+        """The name of a function: `a > b ? a : b` on each lane, or with `<`. `checked`: NaN where
+        the first one is."""
+        shape, word = self.vector(t), "max" if sign == ">" else "min"
+        chosen, mask = self.select(t), self.vector(mask_of(t))
+        if checked:
+            plain = self.extreme(t, sign, checked=False)
+            body = f"    return {chosen}(({mask})(a != a), a, {plain}(a, b));"
+            name = f"uopc_{word}imum_{shape}"
+            return self._function(name, shape, f"{shape} a, {shape} b", lambda: body)
+        ways = []
+        if t.scalar.is_float:
+            name = f"__builtin_ia32_{word}p{{letter}}{{wide}}"
+            ways += _ways(t, name, _AVX, "(a, b)", (128, 256))
+            ways += _ways(t, f"{name}_mask", _AVX, "(a, b, a, {all}, 4)", (512,))
+        plain = f"{chosen}(({mask})(a {sign} b), a, b)"
+        return self._function(
+            f"uopc_{word}_{shape}", shape, f"{shape} a, {shape} b",
+            lambda: _chosen(shape, [(f"!defined(__clang__) && {t}", c) for t, c in ways], plain),
+        )  # fmt: skip
+
+    def masked(self, t: DType, is_store: bool) -> str:
+        """The name of a function that reads or writes the lanes of a vector that a mask has."""
+        shape, mask = self.vector(t), self.vector(mask_of(t))
+        element, count = memory_type(t.scalar), t.lanes
+        bits, name = t.scalar.bits, f"uopc_{'store' if is_store else 'load'}_{shape}_{t.lanes}"
+        lines: list[str] = []
+        if bits in _LETTER and count == held(t) and count * bits in (128, 256):
+            real = self.vector((dtypes.float32 if bits == 32 else dtypes.float64).vec(count))
+            whole = "int" if bits == 32 else "long long"
+            word = "store" if is_store else "load"
+            call = f"__builtin_ia32_mask{word}p{_LETTER[bits]}{_WIDE[count * bits]}"
+            lanes = f"__attribute__((vector_size({count * bits // 8})))"
+            lines = [f"#if defined(__AVX__) && __has_builtin({call})",
+                     f"    typedef {whole} lanes {lanes};"]  # fmt: skip
+            if is_store:
+                lines.append(f"    {call}(({real} *)(void *)at, (lanes)mask, ({real})x);")
+            else:
+                place = f"(const {real} *)(const void *)at"
+                lines.append(f"    return ({shape}){call}({place}, (lanes)mask);")
+            lines.append("#else")
+        if is_store:
+            for i in range(count):
+                lines += [f"    if (mask[{i}]) {{", f"        at[{i}] = x[{i}];", "    }"]
+        else:
+            lines.append(f"    {shape} x = {{0}};")
+            for i in range(count):
+                lines += [f"    if (mask[{i}]) {{", f"        x[{i}] = at[{i}];", "    }"]
+            lines.append("    return x;")
+        lines += ["#endif"] if lines[0].startswith("#if") else []
+        given = f"{'' if is_store else 'const '}{element} *at, {mask} mask"
+        given += f", {shape} x" if is_store else ""
+        return self._function(name, "void" if is_store else shape, given, lambda: "\n".join(lines))
+
+    def part(self, t: DType, is_store: bool) -> str:
+        """The name of a function that reads or writes lanes of which no vector has the number."""
+        shape, element, n = self.vector(t), memory_type(t.scalar), t.lanes
+        if is_store:
+            body = "\n".join([f"    at[{i}] = x[{i}];" for i in range(n)])
+            given = f"{element} *at, {shape} x"
+            return self._function(f"uopc_put_{shape}_{n}", "void", given, lambda: body)
+        body = f"    return ({shape}){{{', '.join([f'at[{i}]' for i in range(n)])}}};"
+        given = f"const {element} *at"
+        return self._function(f"uopc_get_{shape}_{n}", shape, given, lambda: body)
+
+    def holds(self, t: DType, every: bool) -> str:
+        """The name of a function: whether a mask, a vector of a signed type, holds in any lane, or
+        in every one."""
+        mask, n, bits = self.vector(t), t.lanes, t.scalar.bits
+        if every:
+            any_of = self.holds(t, every=False)
+            body = f"    return !{any_of}(({mask})(x == 0));"
+            return self._function(f"uopc_every_{mask}_{n}", "bool", f"{mask} x", lambda: body)
+        plain, ways = " || ".join([f"x[{i}] != 0" for i in range(n)]), []
+        if n == held(t) and n * bits >= 128:
+            parts = self.vector(dtypes.uint64.vec(n * bits // 64))
+            one = " | ".join([f"(({parts})x)[{i}]" for i in range(n * bits // 64)])
+            plain = f"({one}) != 0"
+        if bits in _LETTER:
+            real = self.vector((dtypes.float32 if bits == 32 else dtypes.float64).vec(n))
+            call = f"(({real})x) != 0"
+            ways = _ways(t, "__builtin_ia32_movmskp{letter}{wide}", _AVX, call, (128, 256))
+        return self._function(
+            f"uopc_any_{mask}_{n}", "bool", f"{mask} x", lambda: _chosen("", ways, plain)
+        )
+
+    def whole_numbers(self, source: DType, target: DType) -> str:
+        """The name of a function that cuts floats off to integers: it saturates, NaN gives 0."""
+        s, whole = self.vector(source), dtypes.int64 if target.kind == "index" else target.scalar
+        t, chosen = self.vector(whole.vec(target.lanes)), self.select(source)
+        mask = self.vector(mask_of(source))
+        low, high = intervals.of_type(whole)
+        lost = max(0, high.bit_length() - source.scalar.whole_bits)
+        greatest = high >> lost << lost
+        above = float(high + (greatest < high))
+        bounds = [self.constant(source.scalar, v) for v in (float(low), above, float(greatest))]
+
+        def body() -> str:
+            every = self.repeated(source)
+            lines = [
+                f"    const {mask} over = ({mask})(x >= {bounds[1]});",
+                f"    const {mask} under = ({mask})(x < {bounds[0]});",
+                f"    {s} y = {chosen}(under, {every}({bounds[0]}), x);",
+                f"    y = {chosen}(over, {every}({bounds[2]}), y);",
+                f"    y = {chosen}(({mask})(x == x), y, ({s}){{0}});",
+            ]
+            if whole.bits < 32:
+                wide = self.vector(dtypes.int32.vec(target.lanes))
+                made = f"__builtin_convertvector(y, {wide})"
+                return "\n".join([*lines, f"    return __builtin_convertvector({made}, {t});"])
+            made = f"__builtin_convertvector(y, {t})"
+            if greatest == high:
+                return "\n".join([*lines, f"    return {made};"])
+            result = self.select(whole.vec(target.lanes))
+            beyond = f"__builtin_convertvector(over, {self.vector(mask_of(target))})"
+            most = f"{self.repeated(whole.vec(target.lanes))}({literal(whole, high)})"
+            return "\n".join([*lines, f"    return {result}({beyond}, {most}, {made});"])
+
+        return self._function(f"uopc_{t}_from_{s}", t, f"{s} x", body)
+
+    def combined(self, word: str, t: DType, combine: Callable[[str, str, DType], str]) -> str:
+        """The name of a function that adds up the lanes of a vector, or combines them otherwise:
+        its halves while they are even, then one lane after the other."""
+        shape, n = self.vector(t), t.lanes
+
+        def body() -> str:
+            lines, now, name, count = [], t, "x", 0
+            while now.lanes > 2 and now.lanes % 2 == 0:
+                half = now.scalar.vec(now.lanes // 2)
+                count += 1
+                parts = []
+                for letter, first in (("a", 0), ("b", half.lanes)):
+                    parts.append(f"{letter}{count}")
+                    given = shuffled(self, now, half, name, name, range(first, first + half.lanes))
+                    lines.append(f"    const {self.vector(half)} {parts[-1]} = {given};")
+                name, now = f"x{count}", half
+                made = combine(parts[0], parts[1], half)
+                lines.append(f"    const {self.vector(half)} {name} = {made};")
+            total = f"{name}[0]"
+            for i in range(1, now.lanes):
+                count += 1
+                made = combine(total, f"{name}[{i}]", t.scalar)
+                lines.append(f"    const {c_type(t.scalar)} s{count} = {made};")
+                total = f"s{count}"
+            return "\n".join([*lines, f"    return {total};"])
+
+        name = f"uopc_{word}_of_{shape}_{n}"
+        return self._function(name, c_type(t.scalar), f"{shape} x", body)
+
+    def divided(self, op: Op, t: DType) -> str:
+        """The name of a function: quotients or remainders of the lanes that there are."""
+        shape, sign = self.vector(t), "/" if op is Ops.CDIV else "%"
+        lanes = ", ".join([f"a[{i}] {sign} b[{i}]" for i in range(t.lanes)])
+        if t.scalar.bits < 32:
+            element = c_type(t.scalar)
+            lanes = ", ".join([f"({element})(a[{i}] {sign} b[{i}])" for i in range(t.lanes)])
+        return self._function(
+            f"uopc_{op.name}_{shape}_{t.lanes}", shape, f"{shape} a, {shape} b",
+            lambda: f"    return ({shape}){{{lanes}}};",
+        )  # fmt: skip
+
+    def on_each_lane(self, name: str, t: DType, count: int) -> str:
+        """The name of a function that calls one of the C library on each lane."""
+        return self._lanes(f"uopc_{name}_{self.vector(t)}", t, "xyz"[:count], name, ())
+
+    def _lanes(
+        self, name: str, t: DType, given: str, one: str, ways: Sequence[tuple[str, str]]
+    ) -> str:
+        """A function on floats that is `one` on each lane."""
+        shape = self.vector(t)
+        calls = [f"{one}({', '.join([f'{v}[{i}]' for v in given])})" for i in range(t.lanes)]
+        calls += ["0"] * (held(t) - t.lanes)
+        plain = f"({shape}){{{', '.join(calls)}}}"
+        parameters = ", ".join([f"{shape} {v}" for v in given])
+        suffix = "" if t.lanes == held(t) else f"_{t.lanes}"
+        return self._function(
+            name + suffix, shape, parameters, lambda: _chosen(shape, ways, plain)
+        )
+
+
+def shuffled(
+    prelude: VectorPrelude, source: DType, made: DType, a: str, b: str, order: Sequence[int]
+) -> str:
+    """The lanes of two vectors that `order` lists."""
+    shape = prelude.vector(made)
+    whole = held(source) == source.lanes and held(made) == made.lanes
+    if whole:
+        return f"__builtin_shufflevector({a}, {b}, {', '.join(map(str, order))})"
+    n = source.lanes
+    return f"({shape}){{{', '.join([f'{a}[{i}]' if i < n else f'{b}[{i - n}]' for i in order])}}}"
+
+
+def _wrapped(line: str) -> str:
+    """A line, or several; those of a directive end with a backslash."""
+    if len(line) <= _WIDTH:
+        return line
+    deeper = " " * (len(line) - len(line.lstrip()) + 4)
+    lines = textwrap.wrap(line, _WIDTH - 2, subsequent_indent=deeper, break_long_words=False,
+                          break_on_hyphens=False)  # fmt: skip
+    return (" \\\n" if line.startswith("#") else "\n").join(lines)
+
+
+def _instruction(
+    t: DType, name: str, flags: dict[int, str], sizes: Sequence[int]
+) -> tuple[str, str] | None:
+    """The test of a compiler, and its name for an instruction of x86 on vectors of a type."""
+    size = t.lanes * t.scalar.bits
+    if t.lanes != held(t) or size not in sizes or t.scalar.bits not in _LETTER:
+        return None
+    made = name.format(letter=_LETTER[t.scalar.bits], wide=_WIDE[size])
+    return f"defined({flags[size]}) && __has_builtin({made})", made
+
+
+def _ways(
+    t: DType, name: str, flags: dict[int, str], given: str, sizes: Sequence[int]
+) -> list[tuple[str, str]]:
+    """A way to compute a function by an instruction: the test, and the call."""
+    found = _instruction(t, name, flags, sizes)
+    every = (1 << max(8, t.lanes)) - 1  # a mask of all lanes
+    return [] if found is None else [(found[0], found[1] + given.replace("{all}", str(every)))]
+
+
+def _chosen(shape: str, ways: Sequence[tuple[str, str]], plain: str) -> str:
+    """The body of a function: the first way that the compiler has."""
+    lines: list[str] = []
+    for test, call in ways:
+        lines.append(f"{'#elif' if lines else '#if'} {test}")
+        lines.append(f"    return {f'({shape})' if shape else ''}{call};")
+    if not lines:
+        return f"    return {plain};"
+    return "\n".join([*lines, "#else", f"    return {plain};", "#endif"])
