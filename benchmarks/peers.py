@@ -42,9 +42,10 @@ def _numpy_conv2d(
     return (w.reshape(groups, -1, each) @ flat).reshape(n, len(w), rows, columns)
 
 
-def _numpy_max_pool2(x: Any) -> Any:
-    n, c, h, w = x.shape
-    return x.reshape(n, c, h // 2, 2, w // 2, 2).max((3, 5))
+def _numpy_max_pool(x: Any, window: int, stride: int, pad: int) -> Any:
+    x = np.pad(x, ((0, 0), (0, 0), (pad, pad), (pad, pad)), constant_values=-np.inf)
+    windows = np.lib.stride_tricks.sliding_window_view(x, (window, window), (2, 3))
+    return windows[:, :, ::stride, ::stride].max((4, 5))
 
 
 def _numpy_top_k(x: Any, k: int) -> Any:
@@ -66,8 +67,9 @@ NUMPY = SimpleNamespace(
     transpose=lambda x, *order: np.transpose(x, order),
     cast=lambda x, dtype: x.astype(dtype),
     gather_sum=lambda table, index: table[index].sum(1),
-    softmax=_numpy_softmax, layer_norm=_numpy_layer_norm,
-    conv2d=_numpy_conv2d, max_pool2=_numpy_max_pool2,
+    softmax=_numpy_softmax, layer_norm=_numpy_layer_norm, conv2d=_numpy_conv2d,
+    max_pool=_numpy_max_pool, max_pool2=lambda x: _numpy_max_pool(x, 2, 2, 0),
+    upsample2=lambda x: x.repeat(2, 2).repeat(2, 3), cat=np.concatenate,
     sort=np.sort, argsort=np.argsort, top_k=_numpy_top_k, cumsum=lambda x: np.cumsum(x, -1),
     histogram=lambda x, bins, ends: np.histogram(x, bins, ends)[0],
     bincount=lambda x, n: np.bincount(x, minlength=n), scatter_add=_numpy_scatter_add,
