@@ -42,13 +42,15 @@ class LocalTile:
 
 
 def local_tile(
-    kernel: UOp, dtype: DType, dims: Sequence[int], *, swizzle: int = 0, most: int = MOST_BYTES
-) -> LocalTile:
-    """A tile that the kernel does not have yet; Refused if it has more than `most` bytes."""
+    kernel: UOp, dtype: DType, dims: Sequence[int], *, swizzle: int = 0, most: int = MOST_BYTES,
+    beside: int = 0,
+) -> LocalTile:  # fmt: skip
+    """A tile that the kernel does not have yet, nor is among the `beside` others that one Opt adds;
+    Refused if it has more than `most` bytes."""
     size = math.prod(dims)
     if size * dtype.itemsize > most:
         raise Refused(f"a tile of {size} elements is too large")
-    slot = sum(u.op is Ops.BUFFER for u in walk.order(kernel))
+    slot = beside + sum(u.op is Ops.BUFFER for u in walk.order(kernel))
     arg = BufferArg(slot, (size,), space="local", swizzle=swizzle)
     return LocalTile(intern(Ops.BUFFER, dtype, (), arg), tuple(dims))
 
