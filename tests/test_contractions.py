@@ -11,6 +11,7 @@ from machines import runnable
 import uopc
 from uopc.backends import detect
 from uopc.driver import lower_only
+from uopc.ir.core import ranges, walk
 from uopc.ir.core.args import Opt
 from uopc.ir.core.ops import Ops
 from uopc.passes.optimize.schedule import register_tiles, thresholds
@@ -356,6 +357,50 @@ def test_functions_of_a_tile_of_sums_are_a_loop(rows, columns, depth):
     a, b = (RNG.standard_normal(u.shape).astype("f4") * 0.3 for u in (x, w))
     wanted = np.exp(np.tanh(a.astype("f8") @ b + 1.0))
     np.testing.assert_allclose(program(a, b), wanted, rtol=3e-6)
+
+
+@of_a_desktop
+@pytest.mark.parametrize(("channels", "size"), [(26, 40), (16, 20), (3, 11)])
+def test_functions_of_sums_at_an_edge_leave_the_other_sums_side_by_side(channels, size):
+    """The columns that fill no tile have sums of their own, in the same rows."""
+    x, y = uopc.param("x", (1, 8, size, size)), uopc.param("y", (1, 5, size, size))
+    w, v = uopc.param("w", (channels, 8, 3, 3)), uopc.param("v", (channels, 5, 1, 1))
+    arrays = [numbers(*p.shape) for p in (x, y, w, v)]
+    padded = np.pad(arrays[0], ((0, 0), (0, 0), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
+    first = np.einsum("ncijkl,ockl->noij", windows, arrays[2])
+    second = np.einsum("ncij,oc->noij", arrays[0][:, :5] + arrays[1], arrays[3][:, :, 0, 0])
+    cases = (
+        (x.conv2d(w, None, 1, 1), first, [arrays[0], arrays[2]]),
+        (x[:, :5].conv2d(v) + y.conv2d(v), second, [arrays[0], arrays[1], arrays[3]]),
+    )
+    for sums, wanted, given in cases:
+        graph = (sums * 0.01).tanh().exp()
+        runs = lower_only(graph, threads=1).runs
+        kernel = next(run for run in runs if run.name == "optimize").after[-1]
+        assert "DISTRIBUTE" in [o.op for o in kernel.arg.opts]
+        reduces = [u for u in walk.toposort(kernel) if u.op is Ops.REDUCE]
+        assert len(reduces) > 1 or len(given) == 3
+        for u in reduces:  # beside those of other rows, which share its operand
+            assert any(q.arg.kind == "upcast" for q in ranges.ranges(u))
+        program = uopc.compile(graph, verify=True, threads=1)
+        wanted = np.exp(np.tanh(wanted.astype("f8") * 0.01))
+        np.testing.assert_allclose(program(*given), wanted, rtol=3e-6)
+
+
+@of_a_desktop
+@pytest.mark.parametrize(("size", "rows"), [(7, 24), (14, 33), (5, 8)])
+def test_rows_of_both_products_of_a_sum_are_joined(size, rows):
+    """A strided convolution and another one added: images smaller than the vectors of a tile."""
+    x, y = uopc.param("x", (1, 6, 2 * size, 2 * size)), uopc.param("y", (1, 9, size, size))
+    w, v = uopc.param("w", (rows, 6, 1, 1)), uopc.param("v", (rows, 9, 1, 1))
+    graph = x.conv2d(w, None, 2) + y.conv2d(v)
+    arrays = [numbers(*p.shape) for p in (x, y, w, v)]
+    a, b, c, d = (array.astype("i4") for array in arrays)
+    wanted = np.einsum("ncij,oc->noij", a[:, :, ::2, ::2], c[:, :, 0, 0])
+    wanted = wanted + np.einsum("ncij,oc->noij", b, d[:, :, 0, 0])
+    program = check(graph, arrays, wanted)
+    assert "COALESCE" in [o.op for o in program.kernels[0].opts]
 
 
 def test_the_exponentials_of_a_computed_operand_are_kept():

@@ -4,19 +4,19 @@
     y[0] = f(s0); y[1] = f(s1)      →      t[0] = s0; t[1] = s1; for i: y[i] = f(t[i])
 
 The accumulators stay side by side in registers. The code after them becomes a loop over a local
-tile: copies of a function of many instructions cost compile time and gain nothing. Other reduces
-with some of the same copies (the columns at an edge, a product that is added) get tiles, too:
-inside of the loop they would have one accumulator.
+tile: copies of a function of many instructions cost compile time and gain nothing. The loop is the
+innermost one around the store, and that of no other store: what else is in the same copies (the
+columns at an edge) stays in copies. Other sums of the store get tiles, too.
 """
 
 from __future__ import annotations
 
 from uopc.ir.builder import rebuild
-from uopc.ir.core import ranges, walk
+from uopc.ir.core import dtypes, ranges, walk
 from uopc.ir.core.args import AxisKind
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
-from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp, intern
 from uopc.passes.analysis.loops import kernel_nodes, make_range, reduces_over
 from uopc.passes.optimize.opts.legality import Refused, check_amount, only_reduce
 from uopc.passes.optimize.opts.local_tile import local_tile, next_nest
@@ -30,17 +30,19 @@ def distribute(kernel: UOp, r: UOp, n: int) -> UOp:
         raise Refused("DISTRIBUTE is for reduce loops")
     check_amount(n)
     u = only_reduce(kernel, r)
-    found = {v: _copied(v) for v in (u, *_beside(kernel, u))}
+    _copied(u)
     stored = [s for s in kernel_nodes(kernel).stores if s.src[1] is u]
     if any(storage_root(s.src[0]).op is Ops.BUFFER for s in stored):
         raise Refused("the sums are in a tile")
+    path = _path(kernel, u)
+    found = {v: _copied(v) for v in (u, *_beside(path[-1], u))}
     order = sorted(
         {q for copied in found.values() for q in copied},
         key=lambda q: (q.arg.kind == "lane", q.arg.axis),
     )
     nest = next_nest(kernel)
     loops: dict[UOp, UOp] = {}
-    given: dict[UOp, UOp] = {}
+    tiles: dict[UOp, UOp] = {}
     for v, copied in found.items():
         left = n
         for q in reversed(copied):  # up to n inner copies stay copies
@@ -49,9 +51,9 @@ def distribute(kernel: UOp, r: UOp, n: int) -> UOp:
             kind: AxisKind = q.arg.kind if q.arg.kind == "lane" or left else "loop"
             loops.setdefault(q, make_range(q.src[0], (nest, order.index(q)), kind))
         dims = [int(q.src[0].arg) for q in copied]
-        tile = local_tile(kernel, v.dtype, dims, beside=len(given)).fill(copied, v)
-        given[v] = tile.at([loops[q] for q in copied])
-    return rebuild.rebuild(kernel, {**given, **loops})
+        tile = local_tile(kernel, v.dtype, dims, beside=len(tiles)).fill(copied, v)
+        tiles[v] = tile.at([loops[q] for q in copied])
+    return _looped(path, loops, rebuild.rebuild(path[-1], {**tiles, **loops}))
 
 
 def _copied(u: UOp) -> list[UOp]:
@@ -66,9 +68,50 @@ def _copied(u: UOp) -> list[UOp]:
     return copied
 
 
-def _beside(kernel: UOp, u: UOp) -> list[UOp]:
+def _beside(effect: UOp, u: UOp) -> list[UOp]:
     """The other reduces in copies of the same loops: neither is a part of the other."""
     copies = {q for q in ranges.ranges(u) if q.arg.kind == "upcast"}
-    others = [v for v in kernel_nodes(kernel).reduces if not copies.isdisjoint(ranges.ranges(v))]
-    below = walk.toposort(u)
-    return [v for v in others if v not in below and u not in walk.toposort(v)]
+    below, found = walk.toposort(u), []
+    for v in walk.toposort(effect):
+        shares = v.op is Ops.REDUCE and not copies.isdisjoint(ranges.ranges(v))
+        if shares and v not in below and u not in walk.toposort(v):
+            found.append(v)
+    return found
+
+
+def _path(kernel: UOp, u: UOp) -> list[UOp]:
+    """The SINK, ENDs and GROUPs around all that uses a reduce, from outside; last what is inside of
+    them, such as a STORE."""
+    path = [kernel]
+    while path[-1].op in (Ops.SINK, Ops.END, Ops.GROUP):
+        effects = path[-1].src[:1] if path[-1].op is Ops.END else path[-1].src
+        inside = [e for e in effects if u in walk.toposort(e)]
+        if len(inside) != 1:
+            break
+        path += inside
+    return path
+
+
+def _looped(path: list[UOp], loops: dict[UOp, UOp], made: UOp) -> UOp:
+    """The kernel with `made` in place of the last effect of a path, in the loops that replace the
+    copies around it. The other effects keep the copies."""
+    closed = {q for e in path[:-1] if e.op is Ops.END for q in e.src[1:]}
+    inner = [loops[q] for q in loops if q in closed]
+    for depth, e in reversed(list(enumerate(path[:-1]))):
+        if e.op is Ops.END:
+            around = [q for q in e.src[1:] if q not in loops] + inner
+            inner = []
+            made = intern(Ops.END, dtypes.void, (made, *around)) if around else made
+            continue
+        if inner and len(e.src) > 1:
+            made, inner = intern(Ops.END, dtypes.void, (made, *inner)), []
+        outside = [q for c in path[:depth] if c.op is Ops.END for q in c.src[1:] if q in loops]
+        effects = [made if s is path[depth + 1] else _closed(s, outside) for s in e.src]
+        made = intern(e.op, e.dtype, tuple(effects), e.arg)
+    return made
+
+
+def _closed(effect: UOp, loops: list[UOp]) -> UOp:
+    """An effect with an END of those of the loops that it is in."""
+    around = [q for q in loops if q in ranges.ranges(effect)]
+    return intern(Ops.END, dtypes.void, (effect, *around)) if around else effect

@@ -121,18 +121,26 @@ def _register_tile(
 
 def _join_rows(s: Scheduler, k: KernelFacts, c: _Contraction) -> bool:
     """COALESCE rows of the result that leave a part of their vectors empty with the loop around
-    them, if that saves more than it costs to bring the operand in the order of both."""
-    only_b = ranges.ranges(c.b) - ranges.ranges(c.a)
-    outer = [r for r in k.outputs if r in only_b and k.written[0].stride(r) == length_of(c.lane)]
+    them, if that saves more than it costs to bring the operands in the order of both."""
+    each = (c, *c.beside)
+    only_b = [ranges.ranges(p.b) - ranges.ranges(p.a) for p in each]
+    outer = [
+        r for r in k.outputs
+        if all([r in own for own in only_b]) and k.written[0].stride(r) == length_of(c.lane)
+    ]  # fmt: skip
     rows, columns = length_of(outer[0]) if outer else None, length_of(c.lane)
-    several = c.depth > 1 or c.beside
-    if len(outer) != 1 or rows is None or columns is None or several or c.row in only_b:
+    if len(outer) != 1 or rows is None or columns is None or c.depth > 1:
         return False
-    near = _bytes_apart(k, c.b, c.lane) == c.b.dtype.itemsize
-    fill = rows * columns * (thresholds.JOINED_FILL if near else thresholds.JOINED_GATHER)
-    joined = _register_tile(s, k, c, rows * columns)[2] + fill
-    saves = joined < rows * _register_tile(s, k, c, columns)[2]
-    return saves and s.attempt("COALESCE", outer[0], k.axes.index(c.lane))
+    if any([c.row in own for own in only_b]):
+        return False
+    apart = joined = 0.0
+    for p in each:
+        near = _bytes_apart(k, p.b, p.lane) == p.b.dtype.itemsize
+        fill = rows * columns * (thresholds.JOINED_FILL if near else thresholds.JOINED_GATHER)
+        steps = trips(p.reduce.src[1:])
+        joined += steps * (_register_tile(s, k, p, rows * columns)[2] + fill)
+        apart += steps * rows * _register_tile(s, k, p, columns)[2]
+    return joined < apart and s.attempt("COALESCE", outer[0], k.axes.index(c.lane))
 
 
 def _only(k: KernelFacts) -> _Contraction | None:
