@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from uopc.backends.c import vectors
 from uopc.backends.c.expressions import inside
@@ -14,16 +14,26 @@ from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp
 
-if TYPE_CHECKING:
-    from uopc.backends.c.kernel import CKernel
-
 ANY_MASK = dtypes.int32  # of bools that were never compared
+
+
+class Kernel(Protocol):
+    """What vectors need of the text of a kernel."""
+
+    prelude: VectorPrelude
+    names: dict[UOp, str]
+    lanes: Lanes
+
+    def value(self, u: UOp, text: str) -> None: ...
+    def kept(self, shape: str, text: str) -> str: ...
+    def text(self, u: UOp) -> str: ...
+    def named(self, u: UOp) -> str: ...
 
 
 class Lanes:
     """The vectors of a kernel: their types and operands."""
 
-    def __init__(self, kernel: CKernel) -> None:
+    def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         self.masks: dict[UOp, DType] = {}  # of vectors of bools: the type that holds them
 
@@ -83,7 +93,7 @@ def is_wide(u: UOp) -> bool:
 
 
 # ---------------------------------------------------------------- elementwise
-def alu(e: CKernel, u: UOp) -> None:
+def alu(e: Kernel, u: UOp) -> None:
     """An elementwise op."""
     lanes, op = e.lanes, u.op
     t = u.src[-1].dtype.scalar.vec(u.dtype.lanes)
@@ -104,7 +114,7 @@ def alu(e: CKernel, u: UOp) -> None:
     e.value(u, vectors.arithmetic(op, t, texts, e.prelude, u.src))
 
 
-def _where(e: CKernel, u: UOp) -> None:
+def _where(e: Kernel, u: UOp) -> None:
     lanes, (c, a, b) = e.lanes, u.src
     is_bool = u.dtype.kind == "bool"
     mask = lanes.give_mask(u, (a, b, c)) if is_bool else mask_of(u.dtype)
@@ -120,7 +130,7 @@ def _where(e: CKernel, u: UOp) -> None:
         e.value(u, f"{e.prelude.select(u.dtype)}({', '.join(given)})")
 
 
-def _cast(e: CKernel, u: UOp) -> None:
+def _cast(e: Kernel, u: UOp) -> None:
     (a,), t, lanes = u.src, u.dtype, e.lanes
     source = a.dtype
     if t.kind == "bool":
@@ -138,7 +148,7 @@ def _cast(e: CKernel, u: UOp) -> None:
         e.value(u, vectors.converted(mask, t, text, e.prelude))
 
 
-def _bitcast(e: CKernel, u: UOp) -> None:
+def _bitcast(e: Kernel, u: UOp) -> None:
     text = e.lanes.whole(u.src[0], u.src[0].dtype)
     same = e.prelude.vector(u.src[0].dtype) == e.lanes.shape(u)
     e.value(u, text if same else f"({e.lanes.shape(u)}){inside(text)}")
@@ -156,7 +166,7 @@ def _stored(t: DType) -> DType:
     return dtypes.uint8.vec(t.lanes) if t.kind == "bool" else t
 
 
-def _load(e: CKernel, u: UOp) -> None:
+def _load(e: Kernel, u: UOp) -> None:
     lanes, t = e.lanes, _stored(u.dtype)
     place, shape = e.text(u.src[0]), e.prelude.vector(t)
     gate = u.src[1] if len(u.src) > 1 else None
@@ -174,7 +184,7 @@ def _load(e: CKernel, u: UOp) -> None:
     e.value(u, text)
 
 
-def stored(e: CKernel, u: UOp) -> str:
+def stored(e: Kernel, u: UOp) -> str:
     """The statement of a STORE, without a gate that is no vector."""
     lanes, (at, value) = e.lanes, u.src[:2]
     t = value.dtype.scalar.vec(max(at.dtype.lanes, value.dtype.lanes))
@@ -193,12 +203,12 @@ def stored(e: CKernel, u: UOp) -> str:
 
 
 # ---------------------------------------------------------------- lanes
-def _each(e: CKernel, u: UOp) -> str:
+def _each(e: Kernel, u: UOp) -> str:
     """A scalar as a lane of a vector."""
     return f"{inside(e.text(u))} ? -1 : 0" if u.dtype.kind == "bool" else e.text(u)
 
 
-def _stack(e: CKernel, u: UOp) -> None:
+def _stack(e: Kernel, u: UOp) -> None:
     lanes, first = e.lanes, u.src[0]
     t = lanes.give_mask(u, u.src) if u.dtype.kind == "bool" else u.dtype
     if first.dtype.lanes > 1:
@@ -216,7 +226,7 @@ def _stack(e: CKernel, u: UOp) -> None:
         e.value(u, f"({lanes.shape(u)}){{{', '.join([_each(e, s) for s in u.src])}}}")
 
 
-def _joined(e: CKernel, u: UOp, t: DType) -> str:
+def _joined(e: Kernel, u: UOp, t: DType) -> str:
     """Concatenated vectors, joined pair by pair."""
     part = t.scalar.vec(u.src[0].dtype.lanes)
     texts = []
@@ -235,7 +245,7 @@ def _joined(e: CKernel, u: UOp, t: DType) -> str:
     return shuffled(e.prelude, part, t, name, name, range(t.lanes))
 
 
-def _shuffle(e: CKernel, u: UOp) -> None:
+def _shuffle(e: Kernel, u: UOp) -> None:
     t = e.lanes.give_mask(u, u.src) if u.dtype.kind == "bool" else u.dtype
     part = t.scalar.vec(u.src[0].dtype.lanes)
     if u.dtype.kind == "bool":
@@ -245,12 +255,12 @@ def _shuffle(e: CKernel, u: UOp) -> None:
     e.value(u, shuffled(e.prelude, part, t, names[0], names[1], u.arg))
 
 
-def _lane(e: CKernel, u: UOp) -> None:
+def _lane(e: Kernel, u: UOp) -> None:
     text = f"{e.named(u.src[0])}[{u.arg}]"
     e.value(u, f"{text} != 0" if u.dtype.kind == "bool" else text)
 
 
-def _hreduce(e: CKernel, u: UOp) -> None:
+def _hreduce(e: Kernel, u: UOp) -> None:
     (a,) = u.src
     if a.dtype.kind != "bool":
         name = vectors.reduced(u.arg, a.dtype, e.prelude)
@@ -261,11 +271,11 @@ def _hreduce(e: CKernel, u: UOp) -> None:
     e.value(u, f"{name}({e.lanes.mask(a, mask)})")
 
 
-def _lanes(e: CKernel, u: UOp) -> None:
+def _lanes(e: Kernel, u: UOp) -> None:
     e.value(u, vectors.number(u.dtype, tuple(range(u.arg)), e.prelude))
 
 
-RULES: dict[Op, Callable[[CKernel, UOp], None]] = {
+RULES: dict[Op, Callable[[Kernel, UOp], None]] = {
     Ops.LOAD: _load,
     Ops.WHERE: _where,
     Ops.CAST: _cast,
