@@ -143,7 +143,7 @@ def test_wrong_arguments_of_compile(case):
 
 def test_what_is_not_built_says_so():
     with pytest.raises(uopc.Unsupported, match="beam"):
-        uopc.compile(x, beam=2)
+        uopc.compile(x * 2, device="cuda:sm_80", beam=2)
 
 
 def test_a_program_still_works_after_errors(program):

@@ -11,6 +11,7 @@ from uopc import UOp, dtypes
 from uopc.backends.cpu.arguments import out_labels, shape_of, value_of
 from uopc.program import profile
 from uopc.program.planner import dim
+from uopc.program.search import random_inputs
 
 
 def x(*shape, dtype=dtypes.float32, name="x"):
@@ -80,8 +81,8 @@ def by_hand(program, inputs, values):
 
 def arguments(program, n=5):
     plan = program._runner.plan
-    values = profile.sizes(plan, {"n": n} if plan.variables else {})
-    drawn = profile.random_arrays(plan, values)
+    values = random_inputs.sizes(plan, {"n": n} if plan.variables else {})
+    drawn = random_inputs.random_arrays(plan, values)
     return {a.name: v for a, v in zip(plan.arguments, drawn)}, values
 
 
@@ -291,18 +292,19 @@ def test_the_rooflines_are_those_of_the_dtype_and_the_size():
 
 def test_sizes_are_checked():
     plan = uopc.compile(several())._runner.plan
-    assert profile.sizes(plan, {}) == {"n": 64} and profile.sizes(plan, {"n": 3}) == {"n": 3}
+    assert random_inputs.sizes(plan, {}) == {"n": 64}
+    assert random_inputs.sizes(plan, {"n": 3}) == {"n": 3}
     with pytest.raises(uopc.UserError, match="has no variable 'm'; it has n"):
-        profile.sizes(plan, {"m": 3})
+        random_inputs.sizes(plan, {"m": 3})
     with pytest.raises(uopc.UserError, match=r"variable 'n' is 65, expected 1\.\.64"):
-        profile.sizes(plan, {"n": 65})
+        random_inputs.sizes(plan, {"n": 65})
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "fp8e4m3", "int8", "uint64"])
 def test_random_arrays_have_logarithms_and_are_indices(dtype):
     dtype = getattr(dtypes, dtype)
     program = uopc.compile(x(1000, dtype=dtype) + x(1000, dtype=dtype, name="y"))
-    (a, b), again = (profile.random_arrays(program._runner.plan, {}) for _ in range(2))
+    (a, b), again = (random_inputs.random_arrays(program._runner.plan, {}) for _ in range(2))
     np.testing.assert_array_equal(a, again[0])
     assert a.dtype == dtype.numpy and not np.array_equal(a, b)
     wide = a.astype(np.float64)

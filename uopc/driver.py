@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from uopc import config
-from uopc.errors import Unsupported, UserError, UserTypeError
+from uopc.errors import UserError, UserTypeError
 from uopc.ir.builder import checks, file_parts
 from uopc.ir.core import walk
 from uopc.ir.core.arena import arena
@@ -26,6 +26,7 @@ from uopc.ir.core.uop import UOp
 from uopc.program.constants import computed_once
 from uopc.program.program import Backend, Program, program_for
 from uopc.program.request import Request, lower, prepare
+from uopc.program.search import session
 
 if TYPE_CHECKING:
     from uopc.passes.pass_manager import Lowered, Verify
@@ -51,8 +52,10 @@ def compile(
     of a CPU; by default those of the options. verify: check every stage and access. name: of the
     function, in profiles and dumps.
 
-    rules: a PatternMatcher (or a rule, or a list) run right before each kernel is final, or a dict
-    of these by pass: they rewrite its result, which is verified. beam: not implemented.
+    beam: search for the Opts of each kernel by measured time, and keep so many lists of them in
+    each round; by default that of the options: see docs/tuning.md. rules: a PatternMatcher (or a
+    rule, or a list) run right before each kernel is final, or a dict of these by pass: they rewrite
+    its result, which is verified.
 
     Raises UserError (graph or arguments are wrong), InvalidIR (it breaks a rule of its level),
     Unsupported.
@@ -63,12 +66,10 @@ def compile(
         >>> program(np.array([1, 2, 3], "f4"), y=np.full(3, 2, "f4"))
         {'sum': array([3., 4., 5.], dtype=float32), 'product': array([2., 4., 6.], dtype=float32)}
     """
-    options = config.current()
+    options = _options(beam)
     _check_kinds(device, inputs, name)
     device = options.device if device is None else device.lower()
     backend_of(device)
-    if beam or options.beam:
-        raise Unsupported("beam search is not implemented: leave beam and UOPC_BEAM at 0")
     optimize = checks.flag("compile", "optimize", optimize) and not options.noopt
     if verify is not None:
         verify = checks.flag("compile", "verify", verify)
@@ -177,7 +178,15 @@ def lower_only(
     options, device = config.current(), device.lower()
     request = prepare(graph, None, optimize, threads, None, options, rules, device)
     machine = backend_of(device).target(device, options.target_cpu)
-    return lower(request, machine, _verifier(request, verify), opts)
+    searched = session.current_schedules(request, machine).apply
+    return lower(request, machine, _verifier(request, verify), opts, searched=searched)
+
+
+def serve_search(descriptor: int) -> None:
+    """Compile and time candidates of a search for the process at the other end of a socket."""
+    from uopc.program.search import worker
+
+    worker.serve(descriptor, backend_of)
 
 
 def backend_of(device: str, who: str = "option device (UOPC_DEVICE)") -> Backend:
@@ -187,6 +196,12 @@ def backend_of(device: str, who: str = "option device (UOPC_DEVICE)") -> Backend
             return import_module(module).BACKEND  # type: ignore[no-any-return]
     shown = ", ".join([examples for _, examples, _ in BACKENDS])
     raise UserError(f"{who}: unknown device {device!r}; choose {shown}")
+
+
+def _options(beam: int) -> config.Options:
+    """The options of a compile; UserError for a beam that is no number."""
+    options = config.current()
+    return dataclasses.replace(options, beam=beam) if beam else options
 
 
 def _check_kinds(device: Any, inputs: Any, name: Any) -> None:

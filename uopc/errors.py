@@ -77,9 +77,9 @@ class Unsupported(Error):
     """The input is legal, but this target or version cannot do it.
 
     Examples:
-        >>> uopc.compile(uopc.zeros((3,)), beam=2)
+        >>> uopc.compile(uopc.param("x", (3,)) * 2, device="cuda:sm_80", beam=2)
         Traceback (most recent call last):
-        uopc.errors.Unsupported: beam search is not implemented: leave beam and UOPC_BEAM at 0
+        uopc.errors.Unsupported: beam (UOPC_BEAM): a search measures, and cuda:sm_80 has PTX alone
     """
 
 

@@ -49,15 +49,24 @@ class MemoryCache(Generic[T]):
             self._entries.move_to_end(key)
         return found
 
-    def obtain(self, key: Hashable, make: Callable[[], T], most: int) -> T:
-        """The object with this key, made if it is not there; at most `most` objects stay."""
-        found = self.find(key)
+    def obtain(
+        self, key: Hashable, make: Callable[[], T], most: int,
+        holds: Callable[[T], bool] = lambda found: True,
+    ) -> T:  # fmt: skip
+        """The object with this key, made if it is not there or no longer `holds`; at most `most`
+        objects stay."""
+
+        def find() -> T | None:
+            found = self.find(key)
+            return found if found is not None and holds(found) else None
+
+        found = find()
         made = False
         if found is None:
             with self._lock:
                 gate = self._gates.setdefault(key, threading.Lock())
             with gate:
-                found = self.find(key)  # made while this thread waited
+                found = find()  # made while this thread waited
                 if found is None:
                     made = True
                     statistics.count(memory_misses=1)

@@ -35,15 +35,15 @@ Call = Callable[[], list[Any]]
 def _uopc(job: dict[str, Any]) -> tuple[Call, float]:
     """A call of the model by uopc, and the seconds until it is compiled; the inputs are written."""
     import uopc.onnx
-    from uopc.program import profile
+    from uopc.program.search import random_inputs
 
     begin = time.perf_counter()
     with uopc.options(cache_dir=job["cache"]):
         model = uopc.onnx.load(job["model"], threads=job["threads"])
     seconds = time.perf_counter() - begin
     plan = model.program._runner.plan
-    values = profile.sizes(plan, job["sizes"])
-    arrays = profile.random_arrays(plan, values)
+    values = random_inputs.sizes(plan, job["sizes"])
+    arrays = random_inputs.random_arrays(plan, values)
     shaped = {d.variable for a in plan.arguments for d in a.shape if not isinstance(d, int)}
     loose = {name: v for name, v in values.items() if name not in shaped}
     np.savez(job["arrays"], *arrays)

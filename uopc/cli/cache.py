@@ -27,6 +27,7 @@ from uopc.program import key, planner, record, reuse
 from uopc.program.artifact import Artifact
 from uopc.program.kernel_cache import KernelCache
 from uopc.program.request import Request, lower, prepare
+from uopc.program.search import session
 
 _SHOWN = 12  # characters of a digest
 _MOST_SAID = 4  # differences of graphs
@@ -127,7 +128,8 @@ def _why(disk: DiskCache, source: str, out: Output) -> None:
             return "graph differs"
         return _graph_differs(request, found)
 
-    lowered = lower(request, machine)
+    searched = session.current_schedules(request, machine).apply
+    lowered = lower(request, machine, searched=searched)
     cached = KernelCache(request, machine, disk, backend.artifact).find(lowered.program)
     of = {k: call.src[0] for call, (k, _) in zip(lowered.program.src, lowered.calls)}
     for k in lowered.kernels:

@@ -27,12 +27,13 @@ from uopc.errors import InvalidIR, UserError
 from uopc.ir.core.arena import arena
 from uopc.ir.core.serialize import fingerprint
 from uopc.ir.text.printer import print_graph
-from uopc.program import key, profile, record, saved
+from uopc.program import key, record, saved
 from uopc.program.artifact import Artifact
 from uopc.program.kernel_cache import KernelCache
 from uopc.program.make_artifact import make_artifact
 from uopc.program.program import Backend
 from uopc.program.request import Request
+from uopc.program.search import random_inputs
 
 FORMAT = 2
 INDEX = "replay.json"
@@ -210,8 +211,8 @@ def times(before: Version, after: Version, backend_of: BackendOf) -> Times:
     best: list[list[float]] = [[], []]
     for _ in range(ROUNDS):
         for turn, runner in enumerate(runners):
-            values = profile.sizes(runner.plan, {})
-            arrays = tuple(profile.random_arrays(runner.plan, values))
+            values = random_inputs.sizes(runner.plan, {})
+            arrays = tuple(random_inputs.random_arrays(runner.plan, values))
             least = [min(t) for t in runner.time(arrays, values, SAMPLES)]
             best[turn] = [min(pair) for pair in zip(least, best[turn] or least)]
     summed: list[dict[str, float]] = [{}, {}]

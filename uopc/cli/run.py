@@ -40,6 +40,7 @@ from uopc.passes.pass_manager import INPUT
 from uopc.program import profile
 from uopc.program.program import Program
 from uopc.program.request import Request, prepare
+from uopc.program.search import random_inputs
 
 _TRACED_CALLS = 3
 
@@ -74,8 +75,8 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
     found = load.load(args.source)
     program = compiled(found, args.device)
     plan = program._runner.plan
-    values = profile.sizes(plan, given)
-    arrays = list(profile.random_arrays(plan, values))
+    values = random_inputs.sizes(plan, given)
+    arrays = list(random_inputs.random_arrays(plan, values))
     names = [u.arg.name for u in program._request.params]
     for text in args.input:
         name, _, file = text.partition("=")

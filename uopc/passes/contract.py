@@ -47,6 +47,8 @@ class Context:
     rules: Mapping[str, PatternMatcher] = field(default_factory=dict)  # after each pass, by name
     assuming: tuple[UOp, ...] = ()  # conditions on sizes that hold in every run
     schedule: Schedule | None = None  # of FUNCTIONs that are scheduled on their own
+    # Gives kernels of a program, a LINEAR of CALLs, the Opts that a search found for them.
+    searched: Callable[[UOp, Context], UOp] | None = None
     notes: dict[str, Any] = field(default_factory=dict)
 
 

@@ -124,6 +124,8 @@ class Lowering:
             program = self._run(p, number, [program])[0]
         if not whole and level_of(graph) is not PROGRAM:
             program = _call_of(graph)
+        if self.context.searched is not None:
+            program = self.context.searched(program, self.context)
         self.program = program
         return self._lower_kernels(program, outputs, [s for s in rest if s[1].scope == "kernel"])
 

@@ -33,7 +33,8 @@ class Constant:
 class Artifact:
     """A compiled request, without nodes of its graph. Each backend has a subclass for its code.
 
-    `names`: of the kernels in this program. `seconds`: of rendering, and of LLVM.
+    `names`: of the kernels in this program. `schedules`: what the database of searches said for
+    each kernel, see `Schedules.chosen`. `seconds`: of rendering, and of LLVM.
     """
 
     plan: Plan
@@ -41,17 +42,21 @@ class Artifact:
     names: tuple[str, ...]
     kernels: tuple[CompiledKernel, ...]
     nodes: int
+    schedules: tuple[tuple[str, str], ...] = ()
     seconds: dict[str, float] = field(init=False, default_factory=dict)
 
     @classmethod
     def of(
-        cls, planner: Planner, printed: Fingerprint, kernels: Mapping[str, CompiledKernel]
-    ) -> Self:
-        """The artifact of a planned program. printed: the graph's content. kernels: by name."""
+        cls, planner: Planner, printed: Fingerprint, kernels: Mapping[str, CompiledKernel],
+        chosen: Mapping[str, str],
+    ) -> Self:  # fmt: skip
+        """The artifact of a planned program. printed: the graph's content. kernels: by name.
+        chosen: see `Schedules`."""
         plan, known = planner.plan(), printed.arrays
         args = [u.arg for u in planner.constants]
         constants = tuple([Constant(a.key, None if a.key in known else a.array) for a in args])
-        return cls(plan, constants, tuple(kernels), tuple(kernels.values()), printed.nodes)
+        named = tuple(kernels), tuple(kernels.values())
+        return cls(plan, constants, *named, printed.nodes, tuple(chosen.items()))
 
     def check(self) -> None:
         """Raise InvalidIR when the code is damaged."""

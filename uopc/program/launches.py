@@ -20,11 +20,12 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.program import by_hand
 from uopc.program.request import Request, lower
-from uopc.program.work import Work, measure
+from uopc.program.search.work import Work, measure
 from uopc.target import Target
 
 if TYPE_CHECKING:  # a program from a cache needs no pass
     from uopc.passes.pass_manager import Lowered
+    from uopc.program.request import Searched
 
 Kind = Literal["input", "output", "constant", "arena"]
 
@@ -44,6 +45,7 @@ class LazyLowered:
 
     request: Request
     backend: Toolchain
+    searched: Searched | None = None  # gives kernels the Opts that they had
 
     @cached_property
     def machine(self) -> Target:
@@ -53,7 +55,7 @@ class LazyLowered:
     @cached_property
     def lowered(self) -> Lowered:
         """The stages and the linear kernels."""
-        return lower(self.request, self.machine)
+        return lower(self.request, self.machine, searched=self.searched)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from uopc.program.compiled_kernel import Code, CompiledKernel, symbol_of
 from uopc.program.kernel_cache import KernelCache
 from uopc.program.planner import Planner, repeats
 from uopc.program.request import Request, lower
+from uopc.program.search.schedules import Schedules
 
 if TYPE_CHECKING:  # a program from a cache needs no pass
     from uopc.passes.pass_manager import Lowered, Verify
@@ -21,12 +22,14 @@ CompileKernels = Callable[["Request", "Lowered", Mapping["UOp", str]], "Code"]
 
 def make_artifact(
     request: Request, known: KernelCache, printed: Fingerprint, compile_kernels: CompileKernels,
-    verify: Verify | None = None,
+    verify: Verify | None = None, schedules: Schedules | None = None,
 ) -> tuple[Artifact, Lowered]:  # fmt: skip
-    """The artifact, and the graph as it was lowered: without the kernels that are `known`."""
+    """The artifact, and the graph as it was lowered: without the kernels that are `known`.
+    `schedules` gives kernels the Opts that a search found."""
     from uopc.passes.pass_manager import numbered
 
-    lowered = lower(request, known.machine, verify, skip=known.find)
+    searched = None if schedules is None else schedules.apply
+    lowered = lower(request, known.machine, verify, skip=known.find, searched=searched)
     compiled, seconds = _compiled(request, lowered, known, compile_kernels)
     calls = []
     for kernel, args in lowered.calls:
@@ -39,7 +42,8 @@ def make_artifact(
         request, lowered.outputs, calls, names, lowered.conditions, for_gpu,
         repeats(lowered.program),
     )  # fmt: skip
-    made = known.kind.of(planner, printed, {names[own]: k for own, k in used.items()})
+    chosen = {} if schedules is None else schedules.chosen
+    made = known.kind.of(planner, printed, {names[own]: k for own, k in used.items()}, chosen)
     made.seconds = seconds
     return made, lowered
 

@@ -20,7 +20,8 @@ from uopc.program import planner, profile
 from uopc.program.compiled_kernel import chunks
 from uopc.program.program import Program
 from uopc.program.request import lower
-from uopc.program.work import measure
+from uopc.program.search import random_inputs
+from uopc.program.search.work import measure
 
 
 def facts(lowered: Lowered) -> Facts:
@@ -44,8 +45,8 @@ def facts(lowered: Lowered) -> Facts:
 def measured(program: Program, found: Facts) -> Facts:
     """Add the times of each launch on random arrays, and its work for their sizes."""
     plan = program._runner.plan
-    values = profile.sizes(plan, {})
-    result = profile.profile(program, tuple(profile.random_arrays(plan, values)), values)
+    values = random_inputs.sizes(plan, {})
+    result = profile.profile(program, tuple(random_inputs.random_arrays(plan, values)), values)
     found.times = page.Times(
         result.call.best,
         [m.timing.best for m in result.launches],
@@ -69,7 +70,9 @@ def write_file(program: Program, file: Path, run: bool = False) -> None:
     request, stages = program._request, program._stages
     traced = config.page_folder(request.options) is not None
     with arena():
-        lowered = stages.lowered if traced else lower(request, stages.machine, trace=True)
+        lowered = stages.lowered
+        if not traced:
+            lowered = lower(request, stages.machine, trace=True, searched=stages.searched)
         shown = program._backend.dump(lowered, request.options.target_cpu)
         found = measured(program, facts(lowered)) if run else facts(lowered)
         page.write(file, request.name or "program", shown, found)

@@ -16,10 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from uopc.backends.cpu.arguments import bind, shape_of
+from uopc.backends.cpu.arguments import bind
 from uopc.backends.cpu.bounded_cache import BoundedMap
-from uopc.backends.plan import AnyArray, Plan
-from uopc.errors import UserError
 from uopc.ir.core import dtypes
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.uop import UOp
@@ -34,8 +32,6 @@ DEPTHS = (6, 16)
 ELEMENTS = 32768  # of each thread, for the multiply-adds
 LEAST_COPY = 4096  # bytes
 SAMPLES = 20
-# Lengths that a variable gets if nobody gives a value.
-DEFAULT_LENGTH = 256
 
 
 class Roofline:
@@ -252,36 +248,3 @@ def _calls(call: Callable[[], Any], samples: int) -> Timing:
             call()
         found.append((time.perf_counter() - begin) / count)
     return Timing(tuple(found[1:]))
-
-
-# ---------------------------------------------------------------- arguments for a measurement
-def sizes(plan: Plan, given: Mapping[str, int]) -> dict[str, int]:
-    """A value for each variable: the given one, that of the graph, or about DEFAULT_LENGTH.
-
-    UserError for a name that is no variable, or a value out of bounds.
-    """
-    known = {v.name: v for v in plan.variables}
-    for name in given:
-        if name not in known:
-            shown = ", ".join(known) or "none"
-            raise UserError(f"{plan.name} has no variable {name!r}; it has {shown}")
-    values = {}
-    for name, v in known.items():
-        chosen = given.get(name, v.default)
-        values[name] = min(max(DEFAULT_LENGTH, v.lo), v.hi) if chosen is None else chosen
-        if not v.lo <= values[name] <= v.hi:
-            raise UserError(f"variable {name!r} is {values[name]}, expected {v.lo}..{v.hi}")
-    return values
-
-
-def random_arrays(plan: Plan, values: Mapping[str, int], seed: int = 0) -> list[AnyArray]:
-    """An array for each argument: floats in 0.5..1.5 (their logarithm and root exist), integers
-    in 0..3 (small enough for indices), booleans."""
-    rng = np.random.default_rng(seed)
-    made: list[AnyArray] = []
-    for argument in plan.arguments:
-        shape, dtype = shape_of(argument.shape, values), argument.dtype
-        kind = dtypes.from_numpy(dtype)
-        drawn = rng.random(shape, np.float32) + 0.5 if kind.is_float else rng.integers(0, 4, shape)
-        made.append((drawn > 1 if kind is dtypes.bool_ else drawn).astype(dtype))
-    return made

@@ -29,6 +29,7 @@ from uopc.program.kernel_cache import KernelCache
 from uopc.program.launches import Kernel, Launches, LazyLowered, listed
 from uopc.program.make_artifact import make_artifact
 from uopc.program.request import Request
+from uopc.program.search import session
 from uopc.target import Target
 
 if TYPE_CHECKING:  # a program from a cache needs no pass
@@ -290,9 +291,11 @@ def program_for(
     fresh: list[Lowered] = []
 
     def make(verify: Verify | None = None, anew: bool = False) -> Artifact:
-        with arena():
+        with arena(), session.schedules(request, stages.machine) as schedules:
             known = KernelCache(request, stages.machine, disk, backend.artifact, anew)
-            made, lowered = make_artifact(request, known, printed, backend.compile_kernels, verify)
+            made, lowered = make_artifact(
+                request, known, printed, backend.compile_kernels, verify, schedules
+            )
         fresh.append(lowered)
         statistics.count(scheduled=1, compiled=len(lowered.kernels))
         return made
@@ -301,7 +304,11 @@ def program_for(
     if verify or options.match_stats or config.page_folder(options):
         found, where = make(verify, anew=True), ""
     else:
-        found, where = reuse.obtain(request, stages.machine, printed, backend.artifact, make, disk)
+        found, where = reuse.obtain(
+            request, stages.machine, printed, backend.artifact, make, disk,
+            lambda found: session.holds(request, stages.machine, found.schedules),
+        )  # fmt: skip
+    stages.searched = session.again(request, stages.machine, found.schedules)
     wanted = verify or options.debug or options.match_stats or config.page_folder(options)
     if fresh and wanted and len(fresh[0].kernels) == len(found.names):  # no kernel was skipped
         stages.lowered = fresh[0]

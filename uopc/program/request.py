@@ -27,6 +27,8 @@ if TYPE_CHECKING:  # `import uopc.driver` loads no pass: a program from a cache 
     from uopc.passes.contract import Context
     from uopc.passes.pass_manager import Lowered, Verify
 
+    Searched = Callable[[UOp, Context], UOp]
+
 
 @dataclass(frozen=True)
 class Request:
@@ -110,18 +112,18 @@ def make_context(request: Request, machine: Target) -> Context:
 def lower(
     request: Request, machine: Target, verify: Verify | None = None,
     opts: tuple[Opt, ...] | None = None, skip: Callable[[UOp], Container[UOp]] | None = None,
-    trace: bool = False,
+    trace: bool = False, searched: Searched | None = None,
 ) -> Lowered:  # fmt: skip
     """The stages of a request, whose graph is checked. `verify` checks each stage; `opts` replace
     the ones that are chosen; `skip` names the kernels of a program that stay as they are; `trace`
-    keeps every rewrite."""
+    keeps every rewrite; `searched` gives kernels the Opts that a search found."""
     from uopc.passes import pass_manager
     from uopc.program.check_input import checked
 
     with arena():
         graph = checked(request.graph, request.device)
         context = make_context(request, machine)
-        context.opts = opts
+        context.opts, context.searched = opts, searched if opts is None else None
         traced = trace or config.page_folder(request.options) is not None
         return pass_manager.Lowering(context, verify, traced, skip).lower(graph)
 

@@ -26,11 +26,12 @@ def disk_cache(options: config.Options) -> DiskCache | None:
 
 def obtain(
     request: Request, machine: Target, printed: Fingerprint, kind: type[A],
-    make: Callable[[], Artifact], disk: DiskCache | None,
+    make: Callable[[], Artifact], disk: DiskCache | None, holds: Callable[[Artifact], bool],
 ) -> tuple[Artifact, str]:  # fmt: skip
     """The artifact of a request, and its origin: `memory`, `disk`, or `` when `make` made it.
 
-    printed: the content of the request's graph. kind: how the backend reads a record.
+    printed: the content of the request's graph. kind: how the backend reads a record. holds: False
+    for an artifact whose kernels would get other Opts now.
     """
     rules = key.rules_identity(request, machine)
     if rules is None:  # programs with such rules cannot be told apart
@@ -51,7 +52,7 @@ def obtain(
             return artifact
 
         found = disk.load(whole.digest, read)
-        if found is not None:
+        if found is not None and holds(found):
             where = "disk"
             return found
         made = make()
@@ -63,4 +64,4 @@ def obtain(
     most = request.options.programs
     if not most:
         return find(), where
-    return programs.obtain(components, find, most), where
+    return programs.obtain(components, find, most, holds), where

@@ -1,0 +1,181 @@
+"""The search itself: lists of Opts compete with the one of the schedule, the best ones stay.
+
+It begins with the schedule's own list, with those that the schedule gives where one of its
+thresholds is another one, and with the empty list. In each round it tries the neighbours of the
+best `width` lists. At the end the best ones meet the schedule's list in a longer match, which a
+list must win by `MARGIN`; a tie goes to the schedule.
+
+Everything that is compiled or timed is done by a Bench, so a test can give one without a clock.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from uopc.program.search.edits import Opts
+from uopc.program.search.estimate import WORTH
+
+SAMPLES, FINAL_SAMPLES = 3, 15  # turns of a match
+FINALISTS = 3
+MARGIN = 0.03  # of the time that a list must save in the final match
+GAIN = 0.01  # of the best time that a round must save
+ROUNDS = 8
+PER_ROUND = 16  # lists that a round tries, for each one that stays
+BATCH = 8  # lists that are compiled side by side
+NEAR_COPY = 0.87  # the share of a copy's speed from which on memory is the limit
+
+
+@dataclass(frozen=True)
+class Start:
+    """The schedule's list, the seconds that it takes, and the share of the speed of a copy of as
+    many bytes."""
+
+    opts: Opts
+    seconds: float
+    of_copy: float
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A list of Opts whose code is ready. `code`: equal for lists that give the same code."""
+
+    opts: Opts
+    code: str
+    cycles: float  # estimated
+
+
+@dataclass(frozen=True)
+class Match:
+    """The seconds of a candidate and, in turns with it, of the schedule's list."""
+
+    own: Sequence[float]
+    schedule: Sequence[float]
+
+    @property
+    def ratio(self) -> float:
+        """The least time of the candidate over the least time of the schedule's list."""
+        return min(self.own) / max(min(self.schedule), 1e-12)
+
+    @property
+    def won(self) -> bool:
+        """True if the candidate is faster by MARGIN in its best turn, and in most turns."""
+        pairs = [a / max(b, 1e-12) for a, b in zip(self.own, self.schedule)]
+        return max(self.ratio, statistics.median(pairs)) < 1 - MARGIN
+
+
+class Bench(Protocol):
+    """Compiles and times one kernel. What fails, by an error, a crash or a timeout, is None."""
+
+    def start(self) -> Start:
+        """The schedule's list."""
+        ...
+
+    def varied(self) -> list[Opts]:
+        """The lists that the schedule gives with other thresholds."""
+        ...
+
+    def compiled(self, lists: Sequence[Opts]) -> list[Candidate | None]:
+        """Code for lists, in the same order."""
+        ...
+
+    def match(self, candidate: Candidate, samples: int) -> Match | None:
+        """So many turns of a candidate and of the schedule's list."""
+        ...
+
+    def agrees(self, candidate: Candidate) -> bool:
+        """True if a candidate computes what the schedule's list does."""
+        ...
+
+
+@dataclass(frozen=True)
+class Result:
+    """`opts` is None where the schedule's list stays. `before` and `after` are seconds."""
+
+    opts: Opts | None
+    before: float
+    after: float
+    why: str
+    measured: int = 0
+
+
+class _Search:
+    def __init__(self, bench: Bench, width: int, expired: Callable[[], bool]) -> None:
+        self.bench, self.width, self.expired = bench, width, expired
+        self.first = bench.start()
+        self.ratios: dict[Opts, float] = {self.first.opts: 1.0}
+        self.ready: dict[Opts, Candidate] = {}
+        self.tried: set[Opts] = {self.first.opts}
+        self.codes: set[str] = set()
+        self.least = float("inf")  # of the estimates
+        (own,) = bench.compiled([self.first.opts])
+        if own is not None:
+            self.least = own.cycles
+            self.codes.add(own.code)
+
+    @property
+    def best(self) -> list[Opts]:
+        """The lists that stay, the fastest one first."""
+        return sorted(self.ratios, key=lambda o: (self.ratios[o], len(o)))[: self.width]
+
+    def round(self, lists: Iterable[Opts], most: int) -> None:
+        """Compile and time those of some lists that are worth it."""
+        new = [o for o in dict.fromkeys(lists) if o not in self.tried]
+        random.Random(0).shuffle(new)
+        for at in range(0, min(len(new), most), BATCH):
+            batch = new[at : min(at + BATCH, most)]
+            if self.expired():
+                return
+            self.tried.update(batch)
+            made = [c for c in self.bench.compiled(batch) if c is not None]
+            for c in sorted(made, key=lambda c: c.cycles):
+                self.least = min(self.least, c.cycles)
+                if c.code in self.codes or c.cycles > WORTH * self.least:
+                    continue
+                self.codes.add(c.code)
+                found = self.bench.match(c, SAMPLES)
+                if found is not None:
+                    self.ratios[c.opts], self.ready[c.opts] = found.ratio, c
+                if self.expired():
+                    return
+
+    def final(self) -> Result:
+        """The result of the final matches."""
+        before = self.first.seconds
+        measured = len(self.ready)
+        winner: tuple[tuple[float, int], Match, Candidate] | None = None
+        for opts in [o for o in self.best[:FINALISTS] if o in self.ready]:
+            candidate = self.ready[opts]
+            found = self.bench.match(candidate, FINAL_SAMPLES)
+            if found is None or not found.won or not self.bench.agrees(candidate):
+                continue
+            rank = round(found.ratio, 2), len(opts)  # of lists as fast, the shorter one
+            if winner is None or rank < winner[0]:
+                winner = rank, found, candidate
+        if winner is None:
+            return Result(None, before, before, "the schedule's list is as fast", measured)
+        _, match, candidate = winner
+        times = min(match.schedule), min(match.own)
+        return Result(candidate.opts, *times, "faster in the final match", measured)
+
+
+def search(
+    bench: Bench, neighbours: Callable[[Opts], Iterable[Opts]], width: int,
+    expired: Callable[[], bool],
+) -> Result:  # fmt: skip
+    """The best list that is found before `expired`."""
+    found = _Search(bench, width, expired)
+    if found.first.of_copy >= NEAR_COPY:
+        said = f"bound by memory: {found.first.of_copy:.0%} of the speed of a copy"
+        return Result(None, found.first.seconds, found.first.seconds, said)
+    most = PER_ROUND * width
+    found.round([(), *bench.varied()], 4 * most)
+    for _ in range(ROUNDS):
+        before = found.ratios[found.best[0]]
+        found.round([n for o in found.best for n in neighbours(o)], most)
+        if found.expired() or found.ratios[found.best[0]] > (1 - GAIN) * before:
+            break
+    return found.final()

@@ -1,0 +1,117 @@
+"""The moves of the search: a list of Opts becomes its neighbours, each of which is legal.
+
+A move adds an Opt at the end, takes one out, or changes an amount; the Opts after it stay as they
+are, so some lists are refused and are none of the neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from uopc.errors import UserError
+from uopc.ir.core.args import KernelArg, Opt
+from uopc.ir.core.uop import UOp, intern
+from uopc.passes import PIPELINE
+from uopc.passes.contract import Context
+from uopc.passes.optimize.opts.legality import Refused
+from uopc.passes.optimize.opts.strip_mining import Tiled
+from uopc.passes.optimize.opts.table import apply
+from uopc.passes.pass_manager import run_pass
+
+Opts = tuple[Opt, ...]
+
+MOST_OPTS = 32  # in a list that grows
+# Amounts to try by Opt. `lanes`: of a vector of the widest elements; `threads`: those of the
+# request; `loops`: the number of another loop.
+_OF_CPU: dict[str, tuple[int | str, ...]] = {
+    "VECTOR": ("lanes",), "OVERLAP": ("lanes",), "UPCAST": (2, 3, 4, 6, 8), "UNROLL": (0, 2, 4, 8),
+    "TILE": (4, 16, 64, 256), "BLOCK": (16, 64, 256), "PADTO": ("lanes",), "SPLIT": ("lanes",),
+    "SPLIT_AT": ("lanes",), "SWAP": ("loops",), "COALESCE": ("loops",), "PACK": (0, 1, 2),
+    "COMPUTE_AT": (0, 1), "REUSE": (0,), "REDUCE_OUT": ("loops",), "DISTRIBUTE": (1, 4),
+    "NONTEMPORAL": (0,), "THREAD": ("threads",),
+}  # fmt: skip
+_OF_GPU: dict[str, tuple[int | str, ...]] = {
+    "UPCAST": (2, 4, 8), "UNROLL": (0, 4, 8), "SWAP": ("loops",), "COALESCE": ("loops",),
+    "LOCAL": (8, 16, 32, 128, 256), "GRID": (0,), "GROUP": (32, 128), "GROUPTOP": (8, 16),
+    "PACK": (0, 1, 2), "VECTOR": (2, 4), "PIPELINE": (2, 3), "TC": (0,),
+}  # fmt: skip
+
+
+def before_opts(kernel: UOp, context: Context) -> UOp:
+    """A kernel of a program as the pass `optimize` gets it."""
+    for _, p in PIPELINE:
+        if p.name == "optimize":
+            break
+        if p.scope == "kernel":
+            kernel = run_pass(p, kernel, context)
+    return kernel
+
+
+def with_opts(kernel: UOp, opts: Opts) -> UOp:
+    """A kernel that asks for Opts."""
+    name = kernel.arg.name if isinstance(kernel.arg, KernelArg) else ""
+    return intern(kernel.op, kernel.dtype, kernel.src, KernelArg(name, opts))
+
+
+def replayed(base: Tiled, opts: Sequence[Opt]) -> Tiled | None:
+    """The kernel after Opts; None where one of them is refused."""
+    try:
+        for opt in opts:
+            base = apply(base, opt)
+    except (Refused, UserError):
+        return None
+    return base
+
+
+class Moves:
+    """The neighbours of lists, for a kernel as `before_opts` gives it."""
+
+    def __init__(self, kernel: UOp, context: Context) -> None:
+        self.base = Tiled(kernel)
+        gpu = context.target.gpu is not None
+        self.amounts = _OF_GPU if gpu else _OF_CPU
+        sizes = [u.dtype.scalar.itemsize for u in kernel.toposort() if u.dtype.is_float]
+        lanes = context.target.lanes(8 * max(sizes, default=4))
+        threads = (context.threads,) if context.threads > 1 else ()
+        widths = lanes, lanes // 2, 2 * lanes
+        self.given: dict[str, tuple[int, ...]] = {"lanes": widths, "threads": threads}
+
+    def neighbours(self, opts: Opts) -> Iterator[Opts]:
+        """Each legal list that is one move away."""
+        after = [self.base]
+        for opt in opts:
+            grown = replayed(after[-1], (opt,))
+            if grown is None:
+                return
+            after.append(grown)
+        for i, opt in enumerate(opts):
+            rest = opts[i + 1 :]
+            for middle in ((), *[(o,) for o in _other_amounts(opt)]):
+                if replayed(after[i], (*middle, *rest)) is not None:
+                    yield (*opts[:i], *middle, *rest)
+        if len(opts) < MOST_OPTS:
+            for opt in self._actions(after[-1]):
+                if replayed(after[-1], (opt,)) is not None:
+                    yield (*opts, opt)
+
+    def _actions(self, kernel: Tiled) -> Iterator[Opt]:
+        """The Opts that may be legal next."""
+        axes = [r.arg.kind in ("loop", "reduce") for r in kernel.axes]
+        self.given["loops"] = tuple(range(len(axes)))
+        for op, amounts in self.amounts.items():
+            for axis in [i for i, free in enumerate(axes) if free]:
+                for amount in amounts:
+                    for n in (amount,) if isinstance(amount, int) else self.given[amount]:
+                        yield Opt(op, axis, n)
+
+
+_SIZED = ("VECTOR", "OVERLAP", "UPCAST", "UNROLL", "TILE", "BLOCK", "SPLIT", "DISTRIBUTE")
+
+
+def _other_amounts(opt: Opt) -> list[Opt]:
+    if opt.op not in _SIZED or opt.arg < 1:
+        return []
+    near = dict.fromkeys((opt.arg // 2, opt.arg * 2, opt.arg - 1, opt.arg + 1))
+    if opt.op in ("VECTOR", "OVERLAP"):
+        near = dict.fromkeys((opt.arg // 2, opt.arg * 2))
+    return [Opt(opt.op, opt.axis, n) for n in near if n > 0]

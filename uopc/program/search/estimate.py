@@ -1,0 +1,166 @@
+"""An estimate of a linear kernel's time, in cycles, from its statements: what to measure at all.
+
+A loop takes the longest of: its arithmetic and its loads (two vectors per cycle each), its stores
+(one), all its statements (four), and the longest chain of additions to one register. Values beyond
+the registers cost a store and a load. Beside that stands the traffic between caches: of each loop
+whose data fits a cache, what it reads and writes comes from the next one.
+
+The figures are those of no processor in particular. They tell apart lists of Opts that differ by
+a factor, and nothing less: see `WORTH`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from uopc.ir.core import bounds, dtypes, ranges, walk
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
+from uopc.passes.analysis.op_costs import latency
+from uopc.target import Target
+
+# A list of Opts is measured if its estimate is at most this many times the least one. The model
+# may be wrong by a factor of two either way.
+WORTH = 4.0
+
+_PER_CYCLE = {"arithmetic": 2.0, "loads": 2.0, "stores": 1.0, "statements": 4.0}
+_SPILL = 2.0  # statements for a value that has no register: a store, and a load
+# Bytes per cycle from the second-level cache, the last one, and memory.
+_FROM = (48.0, 16.0, 5.0)
+_FREE = frozenset((Ops.PARAM, Ops.BUFFER, Ops.CONST, Ops.VARIABLE, Ops.NUMBER, Ops.CARRY, Ops.DATA))
+
+
+@dataclass
+class _Loop:
+    """A loop that is open, or the code outside of all: what one iteration takes."""
+
+    range: UOp | None
+    trips: float
+    units: dict[str, float] = field(default_factory=lambda: dict.fromkeys(_PER_CYCLE, 0.0))
+    body: list[UOp] = field(default_factory=list)
+    inner: float = 0.0  # cycles of the loops inside
+
+    def cycles(self, carried: Iterable[UOp], registers: int, target: Target) -> float:
+        """The cycles of all iterations; `carried`: the updates of its registers."""
+        spilled = max(0.0, _live(self.body, target) - registers)
+        self.units["statements"] += _SPILL * spilled
+        self.units["loads"] += spilled
+        self.units["stores"] += spilled
+        least = max(self.units[k] / rate for k, rate in _PER_CYCLE.items())
+        chain = max([_chain(u) for u in carried], default=0.0)
+        return self.trips * (max(least, chain) + self.inner)
+
+
+class _Access(NamedTuple):
+    nbytes: int
+    loops: tuple[UOp, ...]  # around it, outer first
+    moves: frozenset[UOp]  # those that its address depends on
+
+
+def cycles(kernel: UOp, target: Target) -> float:
+    """The estimated cycles of one run of a linear kernel, on one thread."""
+    stack = [_Loop(None, 1.0)]
+    accesses: list[_Access] = []
+    for u in kernel.src:
+        if u.op is Ops.RANGE:
+            trips = 1.0 if u.arg.kind == "thread" else float(max(1, bounds.bounds(u.src[0])[1]))
+            stack.append(_Loop(u, trips))
+        elif u.op is Ops.END and stack[-1].range is u.src[0]:
+            loop = stack.pop()
+            stack[-1].inner += loop.cycles(u.src[1:], target.registers, target)
+        elif u.op not in _FREE:
+            _count(stack[-1], u, target)
+            if u.op in (Ops.LOAD, Ops.STORE):
+                loops = tuple([s.range for s in stack[1:] if s.range is not None])
+                accesses.append(_access(u, loops))
+    computed = stack[0].cycles((), target.registers, target)
+    return max(computed, _traffic(accesses, target))
+
+
+def _vectors(u: UOp, target: Target) -> float:
+    return max(1.0, u.dtype.lanes * u.dtype.scalar.itemsize * 8 / target.vector_bits)
+
+
+def _count(loop: _Loop, u: UOp, target: Target) -> None:
+    value = u.src[1] if u.op is Ops.STORE else u
+    vectors = _vectors(value, target)
+    loop.units["statements"] += vectors
+    loop.body.append(u)
+    if u.op is Ops.LOAD:
+        loop.units["loads"] += vectors
+    elif u.op is Ops.STORE:
+        loop.units["stores"] += vectors
+    elif u.op.is_alu and u.dtype.scalar is not dtypes.index:
+        loop.units["arithmetic"] += vectors * max(1.0, u.op.cost)
+
+
+def _live(body: Sequence[UOp], target: Target) -> float:
+    """The most values that the statements of a loop have in registers at once."""
+    last = {s: i for i, u in enumerate(body) for s in u.src}
+    known = set(body)
+    ends: dict[int, float] = {}
+    # What comes from outside of the loop is there all the time.
+    held = {s for s in last if s not in known and s.dtype.is_float and s.op is not Ops.CONST}
+    now = most = sum([_vectors(s, target) for s in held], start=0.0)
+    for i, u in enumerate(body):
+        if u.dtype.kind != "void" and u.dtype.scalar is not dtypes.index and u in last:
+            now += (size := _vectors(u, target))
+            ends[last[u]] = ends.get(last[u], 0.0) + size
+        most = max(most, now)
+        now -= ends.get(i, 0.0)
+    return most
+
+
+def _chain(update: UOp) -> float:
+    """The cycles from a register to its next value, along the longest path."""
+    order = list(walk.toposort(update, gate=lambda u: u.op not in _FREE and u.op is not Ops.LOAD))
+    since: dict[UOp, float] = {}
+    for u in order:
+        before = [since[s] for s in u.src if s in since]
+        if u.op is Ops.CARRY:
+            since[u] = 0.0
+        elif before:
+            since[u] = max(before) + latency(u)
+    return since.get(update, 0.0)
+
+
+# ---------------------------------------------------------------- traffic between caches
+def _access(u: UOp, loops: tuple[UOp, ...]) -> _Access:
+    address, value = u.src[0], u.src[1] if u.op is Ops.STORE else u
+    return _Access(value.dtype.lanes * value.dtype.scalar.itemsize, loops, ranges.ranges(address))
+
+
+def _traffic(accesses: Sequence[_Access], target: Target) -> float:
+    """The cycles in which data crosses the slowest of the borders between the caches."""
+    sizes = (target.l1_bytes, target.l2_bytes, target.last_cache_bytes)
+    return max([_crossing(accesses, size) / rate for size, rate in zip(sizes, _FROM)], default=0.0)
+
+
+def _crossing(accesses: Sequence[_Access], size: int) -> float:
+    """The bytes that a cache of this size gets from beyond, or gives back."""
+    total = 0.0
+    nests: dict[UOp | None, list[_Access]] = {}
+    for a in accesses:
+        nests.setdefault(a.loops[0] if a.loops else None, []).append(a)
+    for nest in nests.values():
+        deepest = max(len(a.loops) for a in nest)
+        for depth in range(deepest + 1):
+            if sum([_footprint(a, depth) for a in nest]) <= size or depth == deepest:
+                total += sum([_footprint(a, depth) * _trips(a.loops[:depth]) for a in nest])
+                break
+    return total
+
+
+def _footprint(a: _Access, depth: int) -> float:
+    """The bytes that an access touches in the loops from a depth on."""
+    return a.nbytes * _trips([r for r in a.loops[depth:] if r in a.moves])
+
+
+def _trips(loops: Iterable[UOp]) -> float:
+    of_one = [r for r in loops if r.arg.kind != "thread"]
+    return float(math.prod([max(1, bounds.bounds(r.src[0])[1]) for r in of_one]))
+
+

@@ -1,0 +1,134 @@
+"""The Opts that searches found, given to the kernels of a program before their passes run.
+
+A search is known by the structure of its kernel, the options that shape code, the machine, and the
+version of this package with its LLVM: what one of these changed applies to nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from uopc.cache import tuned
+from uopc.cache.tuned import Row
+from uopc.ir.core.args import KernelArg, Opt
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.serialize import fingerprint
+from uopc.ir.core.uop import UOp, intern
+from uopc.program import key
+from uopc.program.request import Request
+from uopc.target import Target
+
+if TYPE_CHECKING:  # a program from a cache needs no pass
+    from uopc.passes.contract import Context
+    from uopc.program.search.edits import Opts
+
+# What makes a row for a kernel that has none, called as a CALL calls it; None if it cannot.
+Find = Callable[["UOp", "UOp", str, "Context"], "Row | None"]
+_OPT = re.compile(r"(\w+)\((-?\d{1,18}), (-?\d{1,18})\)")
+
+
+def opts_text(opts: Opts) -> str:
+    """Opts as text: `VECTOR(0, 8) UPCAST(0, 2)`."""
+    return " ".join(map(str, opts))
+
+
+def opts_of(text: str) -> Opts | None:
+    """The Opts of a text; None where it is damaged."""
+    found = tuple([Opt(op, int(a), int(b)) for op, a, b in _OPT.findall(text)])
+    return found if opts_text(found) == text else None
+
+
+def digest(text: str) -> str:
+    """A short name of a text."""
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def kernel_key(kernel: UOp, request: Request, machine: Target) -> str:
+    """What a search is known by, besides the machine and the version: the structure of a kernel
+    before its passes, and the options that shape its code."""
+    plain = kernel.replace(arg=KernelArg())
+    parts = [(n, v) for n, v in key.code_components(request, machine) if n != "machine"]
+    return digest(f"{fingerprint(plain).digest} {parts}")
+
+
+class Schedules:
+    """The Opts of the kernels of one request. `chosen`: by the key of each kernel that was asked
+    for, the Opts that it got, as text; "-" where the schedule's own list is the best one, and an
+    empty text where there was no search.
+
+    `find` searches where the database has nothing. `known` replaces the database: a program that is
+    lowered again gets the Opts that it was made with.
+    """
+
+    def __init__(
+        self, request: Request, machine: Target, store: tuned.Store, find: Find | None = None,
+        known: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
+        self.request, self.machine, self.store = request, machine, store
+        self.find, self.known = find, known
+        self.chosen: dict[str, str] = {}
+
+    @property
+    def used(self) -> bool:
+        """False for requests that name their Opts, have rules, or are not optimised."""
+        r = self.request
+        return r.optimize and r.opts is None and not r.rules and self.machine.rules is None
+
+    def apply(self, program: UOp, context: Context) -> UOp:
+        """The program, a LINEAR of CALLs, whose kernels ask for the Opts that were found."""
+        if not self.used:
+            return program
+        from uopc.program.search import edits
+
+        new: dict[UOp, UOp] = {}
+        for call in program.src:
+            kernel = call.src[0]
+            if kernel in new or kernel.op is not Ops.SINK:
+                continue
+            arg = kernel.arg
+            new[kernel] = kernel
+            if not isinstance(arg, KernelArg) or arg.opts is None:
+                opts = self._opts(call, context)
+                new[kernel] = kernel if opts is None else edits.with_opts(kernel, opts)
+        calls = [
+            intern(c.op, c.dtype, (new.get(c.src[0], c.src[0]), *c.src[1:]), c.arg, c.tag)
+            for c in program.src
+        ]
+        return intern(program.op, program.dtype, tuple(calls), program.arg, program.tag)
+
+    def _opts(self, call: UOp, context: Context) -> Opts | None:
+        """The Opts of a kernel; None where the schedule's own list stays."""
+        kernel = call.src[0]
+        own = kernel_key(kernel, self.request, self.machine)
+        if self.known is not None:
+            text = self.known.get(own, "-")
+        else:
+            row = self.store.find(own)
+            if row is None and self.find is not None:
+                row = self.find(kernel, call, own, context)
+            text = self.chosen[own] = _text(row)
+        opts = None if text in ("", "-") else opts_of(text)
+        if opts is None:
+            return None
+        from uopc.passes.optimize.opts.strip_mining import Tiled
+        from uopc.program.search import edits
+
+        base = Tiled(edits.before_opts(kernel, context))
+        return opts if edits.replayed(base, opts) is not None else None
+
+    def agrees(self, chosen: Mapping[str, str], searches: bool) -> bool:
+        """True if a program whose kernels got these Opts would get the same ones now. `searches`:
+        it would search for those that the database does not know."""
+        return not self.used or all(
+            (text == "" and not searches) if row is None else text == _text(row)
+            for own, text in chosen.items() for row in [self.store.find(own)]
+        )  # fmt: skip
+
+
+def _text(row: Row | None) -> str:
+    if row is None:
+        return ""
+    return "-" if row.opts is None else row.opts

@@ -1,0 +1,99 @@
+"""A search for each kernel of a request that the database does not know."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from uopc.backends import detect
+from uopc.cache.tuned import Row, Store
+from uopc.errors import Error, Unsupported
+from uopc.ir.builder import rebuild
+from uopc.ir.core import storage, walk
+from uopc.ir.core.args import KernelArg
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp, intern
+from uopc.ir.verify import in_bounds
+from uopc.passes.contract import Context
+from uopc.passes.optimize.optimize import kernel_name
+from uopc.program.request import Request, prepare
+from uopc.program.search import edits
+from uopc.program.search.asked import Session
+from uopc.program.search.beam import Result, search
+from uopc.program.search.random_inputs import default_size
+from uopc.program.search.schedules import opts_text
+from uopc.program.search.workers import Workers
+
+SECONDS = 5.0  # a kernel's search lasts at most this long, times the width
+
+
+class Searcher:
+    """Finds rows, and puts them into a store."""
+
+    def __init__(self, request: Request, store: Store, session: Session) -> None:
+        self.request, self.store, self.session = request, store, session
+        given = session.seconds
+        self.seconds = SECONDS * session.width if given is None else given
+
+    def __call__(self, kernel: UOp, call: UOp, own: str, context: Context) -> Row | None:
+        name = kernel_name(edits.before_opts(kernel, context))
+        sizes = _sizes(kernel, self.request)
+        try:
+            alone = standalone(kernel, call, self.request)
+            found = self._search(alone, kernel, sizes, context)
+        except Error as why:
+            found = Result(None, 0.0, 0.0, f"not measured: {why}")
+        opts = None if found.opts is None else opts_text(found.opts)
+        at = "".join([f"{n}={v} " for n, v in sizes.items()])
+        row = Row(
+            own, self.store.machine, self.store.version, name, opts, found.before, found.after,
+            f"{at}{found.why}", time.time(),
+        )  # fmt: skip
+        self.store.put(row)
+        if self.session.after is not None:
+            self.session.after(row)
+        return row
+
+    def _search(
+        self, alone: Request, kernel: UOp, sizes: dict[str, int], context: Context
+    ) -> Result:
+        moves = edits.Moves(edits.before_opts(kernel, context), context)
+        end = time.monotonic() + self.seconds
+        bench, width = self.session.begin(alone, sizes), self.session.width
+        return search(bench, moves.neighbours, width, lambda: time.monotonic() > end)
+
+
+def _sizes(kernel: UOp, request: Request) -> dict[str, int]:
+    """The value of each variable for which a kernel is measured: that which the graph binds, or
+    about 256."""
+    found = {v.arg.name: v.arg for v in walk.variables(kernel)}
+    return {n: request.bound.get(n, default_size(v.low, v.high)) for n, v in found.items()}
+
+
+def standalone(kernel: UOp, call: UOp, request: Request) -> Request:
+    """A request for one kernel, called with its arguments in the order of their slots, and with the
+    numbers of a call. Unsupported if an address may leave its storage for some values of arrays."""
+    args = storage.arguments(call)
+    params = sorted([u for u in walk.nodes(kernel) if u.op is Ops.PARAM], key=lambda u: u.arg.slot)
+    new: dict[UOp, UOp] = {}
+    for i, p in enumerate(params):
+        new[p] = intern(p.op, p.dtype, p.src, replace(p.arg, slot=i, name=f"s{i}"), p.tag)
+    for u in walk.nodes(kernel):
+        if u.op is Ops.NUMBER:
+            new[u] = args[u.arg.slot]
+    alone = rebuild.rebuild(kernel, new)
+    for access in in_bounds.accesses(alone):
+        if access.verdict is not in_bounds.Verdict.INSIDE:
+            raise Unsupported(
+                f"element {access.index.render()} depends on values that the program computes"
+            )
+    alone = intern(alone.op, alone.dtype, alone.src, KernelArg())
+    options = replace(request.options, beam=0, cache_dir="", programs=0, debug=0, viz="")
+    return prepare(
+        alone, None, True, request.threads, request.name, options, device=request.device
+    )
+
+
+def processes() -> Workers:
+    """As many processes as can compile at once."""
+    return Workers(detect.cores())

@@ -1,0 +1,65 @@
+"""Who searches: `compile(beam=N)` and `uopc tune`. All others take what the database has."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from uopc.cache import tuned
+from uopc.errors import Unsupported
+from uopc.program import key
+from uopc.program.request import Request
+from uopc.program.search.asked import Session, running
+from uopc.program.search.schedules import Schedules, digest
+from uopc.target import Target
+
+if TYPE_CHECKING:  # a program from a cache needs no pass
+    from uopc.program.request import Searched
+
+
+def store(request: Request, machine: Target) -> tuned.Store:
+    """The rows for a machine and this version."""
+    version = digest(repr(key.process_components()))
+    return tuned.Store(digest(key.machine_component(machine)[1]), version)
+
+
+def current_schedules(request: Request, machine: Target) -> Schedules:
+    """What the database has for a request."""
+    return Schedules(request, machine, store(request, machine))
+
+
+@contextlib.contextmanager
+def schedules(request: Request, machine: Target) -> Iterator[Schedules]:
+    """The schedules of a compile, which searches if it is asked to."""
+    made = current_schedules(request, machine)
+    session, width = running.get(), request.options.beam
+    if not made.used or (session is None and not width):
+        yield made
+        return
+    if machine.gpu is not None and machine.device.partition(":")[2].startswith("sm_"):
+        raise Unsupported(
+            f"beam (UOPC_BEAM): a search measures, and {machine.device} has PTX alone"
+        )
+    from uopc.program.search import searcher
+
+    with searcher.processes() as workers:
+        if session is None:
+            session = Session(workers.bench, width)
+        made.find = searcher.Searcher(request, made.store, session)
+        yield made
+
+
+def holds(request: Request, machine: Target, chosen: Sequence[tuple[str, str]]) -> bool:
+    """True if a program whose kernels had these Opts would get the same ones now."""
+    made = current_schedules(request, machine)
+    searches = running.get() is not None or request.options.beam > 0
+    return made.agrees(dict(chosen), searches)
+
+
+def again(request: Request, machine: Target, chosen: Sequence[tuple[str, str]]) -> Searched | None:
+    """What gives the kernels of a program the Opts that they had; None if no search found any."""
+    known = {own: text for own, text in chosen if text not in ("", "-")}
+    if not known:
+        return None
+    return Schedules(request, machine, store(request, machine), known=known).apply

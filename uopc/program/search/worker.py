@@ -1,0 +1,203 @@
+"""The process that compiles and times candidates: its crash or its hang costs one candidate.
+
+It answers one message after another: a tuple of the name of a method of `Worker` and arguments.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+
+from uopc import config
+from uopc.backends.plan import AnyArray
+from uopc.errors import Unsupported
+from uopc.ir.core import storage
+from uopc.ir.core.arena import arena
+from uopc.ir.core.serialize import fingerprint
+from uopc.ir.core.uop import UOp
+from uopc.passes.optimize.opts.strip_mining import Tiled
+from uopc.passes.optimize.schedule import cpu, gpu, thresholds
+from uopc.passes.optimize.schedule.kernel_facts import facts
+from uopc.program.artifact import Artifact
+from uopc.program.kernel_cache import KernelCache
+from uopc.program.make_artifact import make_artifact
+from uopc.program.request import Request, make_context, prepare
+from uopc.program.search import edits
+from uopc.program.search.beam import Candidate, Match, Start
+from uopc.program.search.edits import Opts
+from uopc.program.search.estimate import cycles
+from uopc.program.search.random_inputs import random_arrays, sizes
+from uopc.program.search.work import measure
+from uopc.target import Target
+from uopc.tensor.creation import param
+
+_LEAST_COPY = 4096  # bytes
+_MOST_CODE = 4 * thresholds.MOST_COPIES  # nodes of a kernel with its copies
+_TOO_SLOW = 3.0  # times the seconds of the schedule's list: one turn is enough
+# A run of the worst candidates of a kernel takes thousands of times as long as the schedule's list.
+# The process is ended after so many times the seconds of that list, and a constant: see `workers`.
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The reason why a message has no other answer."""
+
+    why: str
+
+
+@dataclass
+class _Ready:
+    """A kernel that can be timed."""
+
+    artifact: Artifact
+    runner: Any
+    linear: UOp
+    cycles: float
+
+
+class Worker:
+    """One kernel at a time, as a request of its own, with arrays and values of its variables."""
+
+    def __init__(self, backend_of: Callable[[str], Any]) -> None:
+        self._backend_of = backend_of
+        self._ready: dict[Opts | None, _Ready] = {}
+        self._copies: dict[tuple[int, int], float] = {}
+        self._arrays: list[AnyArray] = []
+        self._fresh: dict[int, AnyArray] = {}  # what arrays that a kernel updates begin with
+
+    def open(self, request: Request, given: Mapping[str, int]) -> Start:
+        """Take a kernel; the schedule's own list, and how fast it is."""
+        self._request, self._backend = request, self._backend_of(request.device)
+        self._machine: Target = self._backend.target(request.device, request.options.target_cpu)
+        self._ready.clear()
+        with arena():
+            context = make_context(self._request, self._machine)
+            self._base = Tiled(edits.before_opts(request.graph, context))
+        first = self._compile(None)
+        plan = first.runner.plan
+        self._values = sizes(plan, given)
+        self._arrays = random_arrays(plan, self._values)
+        both = {*storage.read_slots(first.linear)} & {*storage.written_slots(first.linear)}
+        self._fresh = {slot: self._arrays[slot].copy() for slot in both}
+        seconds = min([self._seconds(first) for _ in range(3)])
+        nbytes = measure(request.graph, []).nbytes.evaluate(self._values)
+        of_copy = nbytes / max(seconds, 1e-12) / self._copy_speed(nbytes)
+        opts = first.linear.arg.opts or ()
+        self._ready[None] = self._ready[opts] = first
+        return Start(opts, seconds, of_copy)
+
+    def varied(self) -> list[Opts]:
+        """The lists of the schedule, where one of its thresholds is half or twice as much."""
+        with arena():
+            context = make_context(self._request, self._machine)
+            kernel = self._base.kernel
+            schedule = gpu if self._machine.gpu is not None else cpu
+            found: dict[Opts, None] = {}
+            for name, value in thresholds.VALUES.items():
+                for other in (value * 2, value / 2):
+                    with thresholds.varied(name, other):
+                        found[schedule.choose_opts(kernel, context)[0]] = None
+        return list(found)
+
+    def compile(self, opts: Opts) -> Candidate:
+        """Code for a list of Opts."""
+        if opts not in self._ready:
+            self._ready[opts] = self._compile(opts)
+        made = self._ready[opts]
+        (kernel,) = made.artifact.kernels
+        text = kernel.source.replace(kernel.symbol, "")
+        code = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+        return Candidate(opts, code, made.cycles)
+
+    def match(self, opts: Opts, samples: int) -> Match:
+        """The seconds of a list and of the schedule's list, in turns."""
+        first, other = self._ready[None], self._ready[opts]
+        own: list[float] = []
+        schedule: list[float] = []
+        for _ in range(samples):
+            schedule.append(self._seconds(first))
+            own.append(self._seconds(other))
+            if own[-1] > _TOO_SLOW * schedule[-1]:
+                break
+        return Match(tuple(own), tuple(schedule))
+
+    def agrees(self, opts: Opts) -> bool:
+        """True if a list and the schedule's list compute the same, but for rounding."""
+        results = []
+        for made in (self._ready[None], self._ready[opts]):
+            arrays = [a.copy() for a in self._arrays]
+            for slot, array in self._fresh.items():
+                arrays[slot][...] = array
+            made.runner.call(tuple(arrays), dict(self._values))
+            written = storage.written_slots(made.linear)
+            results.append([arrays[slot] for slot in written])
+        return all(map(_same, *results))
+
+    def _seconds(self, made: _Ready) -> float:
+        for slot, array in self._fresh.items():
+            self._arrays[slot][...] = array
+        return float(min(made.runner.time(tuple(self._arrays), dict(self._values), 2)[0]))
+
+    def _compile(self, opts: Opts | None) -> _Ready:
+        graph = self._request.graph
+        if opts is not None:
+            with arena():
+                kernel = edits.replayed(self._base, opts)
+                if kernel is None or facts(kernel.kernel).expanded_size() > _MOST_CODE:
+                    raise Unsupported("an Opt is refused" if kernel is None else "long code")
+            graph = edits.with_opts(graph, opts)
+        return self._prepared(replace(self._request, graph=graph))
+
+    def _prepared(self, request: Request) -> _Ready:
+        machine, backend = self._machine, self._backend
+        with arena():
+            known = KernelCache(request, machine, None, backend.artifact, fresh=True)
+            printed = fingerprint(request.graph)
+            made, lowered = make_artifact(request, known, printed, backend.compile_kernels)
+            runner = backend.runner(request, made, made.plan_for(request, printed.arrays))
+            (linear,) = lowered.kernels
+            return _Ready(made, runner, linear, cycles(linear, machine))
+
+    def _copy_speed(self, nbytes: int) -> float:
+        """Bytes per second of a copy that reads and writes about as many bytes."""
+        size = max(_LEAST_COPY, 1 << max(0, nbytes - 1).bit_length())
+        threads = self._request.threads
+        if (size, threads) not in self._copies:
+            x = param("x", (size // 8,))
+            options, device = self._request.options, self._request.device
+            request = prepare(x * 1.5, None, True, threads, "copy", options, device=device)
+            ones = (np.ones(size // 8, np.float32),)
+            times = self._prepared(request).runner.time(ones, {}, 5)[0]
+            self._copies[size, threads] = size / max(min(times), 1e-12)
+        return self._copies[size, threads]
+
+
+def _same(a: AnyArray, b: AnyArray) -> bool:
+    if a.dtype.kind in "biu":
+        return bool(np.array_equal(a, b))
+    eps = float(np.finfo(a.dtype).eps) if a.dtype.kind in "fc" else 0.25  # ml_dtypes
+    x, y, tolerance = np.asarray(a, np.float64), np.asarray(b, np.float64), math.sqrt(eps)
+    return bool(np.allclose(x, y, tolerance, tolerance, equal_nan=True))
+
+
+def serve(descriptor: int, backend_of: Callable[[str], Any]) -> None:
+    """Answer messages until the other side closes the connection."""
+    connection = Connection(descriptor)
+    with connection, config.options(cache_dir="", programs=0, beam=0, debug=0, viz="", spec=0):
+        worker = Worker(backend_of)
+        while True:
+            try:
+                name, *arguments = connection.recv()
+            except EOFError:
+                return
+            try:
+                answer = getattr(worker, name)(*arguments)
+            except Exception as error:  # one candidate is lost: the search goes on and says why
+                answer = Failed(f"{type(error).__name__}: {error}")
+            connection.send(answer)

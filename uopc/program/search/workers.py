@@ -1,0 +1,198 @@
+"""A Bench whose candidates are compiled and timed in other processes.
+
+The processes compile side by side; one at a time measures. Each has the schedule's list, beside
+which it times its candidates. A process that does not answer in time is ended, and so is one that
+crashed; another one takes the kernel up again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, TypeVar
+
+from uopc.errors import Unsupported
+from uopc.program.request import Request
+from uopc.program.search.beam import Candidate, Match, Start
+from uopc.program.search.edits import Opts
+from uopc.program.search.worker import Failed
+
+T = TypeVar("T")
+
+MOST_PROCESSES = 4
+TO_START, TO_COMPILE, TO_MEASURE = 120.0, 20.0, 10.0  # seconds until a process is ended
+SLOWEST = 2000.0  # times the seconds of the schedule's list that a match may take, besides
+_ROOT = Path(__file__).resolve().parents[3]
+_SERVE = "import sys; sys.path.insert(0, {!r}); from uopc import driver; driver.serve_search({})"
+
+
+class _Process:
+    """A worker, and the messages to it."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            fd = theirs.fileno()
+            code = _SERVE.format(str(_ROOT), fd)
+            self._child = subprocess.Popen(
+                [sys.executable, "-c", code], pass_fds=(fd,), stdin=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C is for the parent, which ends it
+            )  # fmt: skip
+        self._connection = Connection(ours.detach())
+
+    def send(self, *message: Any) -> None:
+        """Ask; a process that is gone answers nothing."""
+        with contextlib.suppress(OSError):
+            self._connection.send(message)
+
+    def answer(self, seconds: float) -> Any:
+        """The answer to the last message; Failed if there is none in time, or ever."""
+        try:
+            if self._connection.poll(seconds):
+                return self._connection.recv()
+            return Failed(f"no answer in {seconds:.0f} s")
+        except (EOFError, OSError):
+            return Failed("the process crashed")
+
+    @property
+    def alive(self) -> bool:
+        return self._child.poll() is None
+
+    def end(self) -> None:
+        """Kill the process, and wait for its end."""
+        self._child.kill()
+        self._child.wait()
+        self._connection.close()
+
+
+class Workers:
+    """Processes for the kernels of a search, one kernel after another. Close it at the end."""
+
+    def __init__(self, count: int) -> None:
+        self._count = max(1, min(count, MOST_PROCESSES))
+        self._processes: list[_Process] = []
+        self.problems: list[str] = []
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all processes."""
+        while self._processes:
+            self._processes.pop().end()
+
+    def bench(self, request: Request, values: Mapping[str, int]) -> KernelBench:
+        """A bench for one kernel."""
+        while len(self._processes) < self._count:
+            self._processes.append(_Process())
+        return KernelBench(self, request, values)
+
+    def ask(self, number: int, seconds: float, *message: Any) -> Any:
+        """The answer of a process; Failed, and another process in its place, if it has none."""
+        self._processes[number].send(*message)
+        return self.wait(number, seconds, message[0])
+
+    def tell(self, number: int, *message: Any) -> None:
+        """Ask, and `wait` later."""
+        self._processes[number].send(*message)
+
+    def wait(self, number: int, seconds: float, what: str) -> Any:
+        """The answer to a message that was sent before."""
+        process = self._processes[number]
+        answer = process.answer(seconds)
+        if isinstance(answer, Failed):
+            self.problems.append(f"{what}: {answer.why}")
+            if not process.alive or answer.why.startswith("no answer"):
+                process.end()
+                self._processes[number] = _Process()
+                self.lost(number)
+        return answer
+
+    lost: Callable[[int], None] = staticmethod(lambda number: None)
+
+    @property
+    def count(self) -> int:
+        """The number of processes."""
+        return len(self._processes)
+
+
+class KernelBench:
+    """The Bench of one kernel: a request for it alone."""
+
+    def __init__(self, workers: Workers, request: Request, values: Mapping[str, int]) -> None:
+        self._workers, self._request, self._values = workers, request, values
+        self._where: dict[Opts, int] = {}  # the process that has the code of a list
+        self._open: set[int] = set()
+        self._start: Start | None = None
+        workers.lost = self._open.discard
+
+    def start(self) -> Start:
+        """The schedule's list, as the first process measures it. Unsupported if it cannot."""
+        found = self._opened(0)
+        if isinstance(found, Failed):
+            raise Unsupported(found.why)
+        self._start = found
+        return self._start
+
+    def _opened(self, number: int) -> Any:
+        """Let a process take the kernel, if it has not."""
+        if number in self._open:
+            return None
+        found = self._workers.ask(number, TO_START, "open", self._request, self._values)
+        if not isinstance(found, Failed):
+            self._open.add(number)
+        return found
+
+    def varied(self) -> list[Opts]:
+        """See Bench."""
+        found = self._workers.ask(0, TO_START, "varied")
+        return [] if isinstance(found, Failed) else list(found)
+
+    def compiled(self, lists: Sequence[Opts]) -> list[Candidate | None]:
+        """See Bench: each process compiles its share, one list at a time."""
+        found: dict[Opts, Candidate] = {}
+        left = list(lists)
+        while left:
+            count = self._workers.count
+            ready = [n for n in range(count) if not isinstance(self._opened(n), Failed)]
+            if not ready:
+                break
+            asked = list(zip(ready, left))
+            del left[: len(asked)]
+            for number, opts in asked:
+                self._workers.tell(number, "compile", opts)
+            for number, opts in asked:
+                made = self._workers.wait(number, TO_COMPILE, "compile")
+                if not isinstance(made, Failed):
+                    found[opts] = made
+                    self._where[opts] = number
+        return [found.get(opts) for opts in lists]
+
+    def match(self, candidate: Candidate, samples: int) -> Match | None:
+        """See Bench."""
+        found = self._asked(candidate, "match", samples)
+        return found if isinstance(found, Match) else None
+
+    def agrees(self, candidate: Candidate) -> bool:
+        """See Bench."""
+        return self._asked(candidate, "agrees") is True
+
+    def _asked(self, candidate: Candidate, name: str, *more: Any) -> Any:
+        number = self._where[candidate.opts]
+        if number not in self._open:  # its process is another one now
+            if isinstance(self._opened(number), Failed):
+                return None
+            if isinstance(self._workers.ask(number, TO_COMPILE, "compile", candidate.opts), Failed):
+                return None
+        assert self._start is not None
+        seconds = TO_MEASURE + SLOWEST * self._start.seconds
+        found = self._workers.ask(number, seconds, name, candidate.opts, *more)
+        return None if isinstance(found, Failed) else found
