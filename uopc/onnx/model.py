@@ -11,6 +11,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from uopc.errors import Unsupported, UserError
+from uopc.ir.core.data import files
 from uopc.onnx.values import NARROW, Array, dtype_of
 
 
@@ -83,9 +84,11 @@ class Model:
             raise UserError(f"tensor {t.name!r} lies outside of the model's folder: {path}")
         if path not in self._files:
             try:
-                self._files[path] = np.memmap(path, np.uint8, mode="r")
-            except (OSError, ValueError) as error:
-                raise UserError(f"cannot read the weights in {path}: {error}") from None
+                mapping = files.opened(str(path))
+            except UserError as error:
+                raise UserError(f"cannot read the weights of {t.name!r}: {error}") from None
+            whole = mapping.array(0, np.dtype(np.uint8), (mapping.identity.size,))
+            self._files[path] = whole
         whole = self._files[path]
         try:
             begin = int(given.get("offset", 0))

@@ -116,7 +116,8 @@ COMPARED = "is refused: `==` and `!=` compare UOps as objects; values are compar
 
 def constant(value: Any, dtype: DTypeLike | None = None) -> UOp:
     """A number or an array as part of the graph. The array is copied, unless neither it nor an
-    array that it is a view of can be written.
+    array that it is a view of can be written. One that lies in a file which it cannot write to
+    (`uopc.file`, `np.memmap`) is not even read: it is known by its place.
 
     The dtype is that of the array (lists are arrays of NumPy's), int32 or float32 for one number of
     Python's, or `dtype`. UserTypeError for complex numbers, strings and objects.

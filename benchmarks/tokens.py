@@ -1,0 +1,198 @@
+"""Tokens a second of a model of GPT-2's size, beside what memory gives, PyTorch and ONNX Runtime.
+
+    python benchmarks/tokens.py [--threads 1,2] [--rounds 20] [--position 255] [--small]
+
+Random weights in a safetensors file, one token at a time, greedy. Each side is a process of its
+own; they take turns, step by step, so that a busy machine slows all. `memory` is the time to sum up
+the bytes that a step must read: all weights but the table of places, and the keys and values of the
+tokens before. With one thread the time of the processor is given, too: it does not count what other
+programs take.
+
+PyTorch runs the same model on the same file, with keys and values in place; ONNX Runtime runs
+`gpt2_step_256` of `model_workloads.py`, whose weights are as large.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "examples")]
+
+import generate
+
+import uopc
+
+GPT2 = generate.Config(layers=12, heads=12, width=768, context=1024, words=50257)
+SMALL = generate.Config(layers=2, heads=4, width=64, context=512, words=1000)
+
+
+def write(path: Path, config: generate.Config) -> None:
+    """Weights of the usual size, so that numbers stay numbers."""
+    random = np.random.default_rng(0)
+    uopc.save_safetensors(path, {
+        name: random.standard_normal(shape, dtype=np.float32) * np.float32(0.02)
+        for name, shape in config.shapes().items()
+    })  # fmt: skip
+
+
+def needed(config: generate.Config, position: int) -> int:
+    """The bytes that a step reads."""
+    sizes = {name: np.prod(shape) for name, shape in config.shapes().items()}
+    kept = 2 * config.layers * config.width * position
+    return 4 * int(sum(sizes.values()) - sizes["wpe.weight"] + kept)
+
+
+# ---------------------------------------------------------------- a step of each side
+def step_of_uopc(path: Path, config: generate.Config, position: int, threads: int) -> Callable:
+    decoder = generate.Decoder(config, generate.read_weights(path, config), threads)
+    token = np.array([11])
+
+    def step() -> np.ndarray:
+        decoder.position = position
+        return decoder(token)
+
+    return step
+
+
+def step_of_memory(path: Path, config: generate.Config, position: int, threads: int) -> Callable:
+    size = needed(config, position) // 4
+    whole = uopc.file(path, np.uint8)
+    memory = np.resize(whole[whole.size % 4 :].view("f4"), size)
+    total = uopc.compile(uopc.param("x", (size,)).sum(), threads=threads)
+    return lambda: total(memory)
+
+
+def step_of_torch(path: Path, config: generate.Config, position: int, threads: int) -> Callable:
+    import torch
+    from torch.nn import functional
+
+    torch.set_num_threads(threads)
+    torch.set_grad_enabled(False)
+    arrays = generate.read_weights(path, config)
+    w = {name: torch.from_numpy(np.array(a)) for name, a in arrays.items()}
+    width, heads = config.width, config.heads
+    shape = 1, heads, config.context, width // heads
+    memory = [(torch.zeros(shape), torch.zeros(shape)) for _ in range(config.layers)]
+    token = torch.tensor([11])
+
+    def norm(x: torch.Tensor, name: str) -> torch.Tensor:
+        return functional.layer_norm(x, (width,), w[f"{name}.weight"], w[f"{name}.bias"])
+
+    def linear(x: torch.Tensor, name: str) -> torch.Tensor:
+        return torch.addmm(w[f"{name}.bias"], x, w[f"{name}.weight"])
+
+    def step() -> np.ndarray:
+        x = w["wte.weight"][token] + w["wpe.weight"][position : position + 1]
+        for n, (keys, values) in enumerate(memory):
+            mixed = linear(norm(x, f"h.{n}.ln_1"), f"h.{n}.attn.c_attn")
+            q, k, v = (p.view(1, heads, 1, -1) for p in mixed.split(width, 1))
+            keys[:, :, position : position + 1] = k
+            values[:, :, position : position + 1] = v
+            seen = keys[:, :, : position + 1], values[:, :, : position + 1]
+            mean = functional.scaled_dot_product_attention(q, *seen).view(1, width)
+            x = x + linear(mean, f"h.{n}.attn.c_proj")
+            inner = linear(norm(x, f"h.{n}.ln_2"), f"h.{n}.mlp.c_fc")
+            x = x + linear(functional.gelu(inner, approximate="tanh"), f"h.{n}.mlp.c_proj")
+        found: np.ndarray = (norm(x, "ln_f") @ w["wte.weight"].T)[0].numpy()
+        return found
+
+    return step
+
+
+def step_of_onnxruntime(
+    path: Path, config: generate.Config, position: int, threads: int
+) -> Callable:
+    from model_workloads import transformer
+    from peers import OnnxRuntime
+
+    workload = transformer(
+        config.layers, 1, config.width, config.heads, True, position, config.words
+    )
+    return OnnxRuntime(threads).prepare(workload)
+
+
+SIDES = {"memory": step_of_memory, "uopc": step_of_uopc, "torch": step_of_torch,
+         "onnxruntime": step_of_onnxruntime}  # fmt: skip
+
+
+# ---------------------------------------------------------------- processes that take turns
+def serve(side: str, path: Path, config: generate.Config, position: int, threads: int) -> None:
+    """A step for each line of the input; prints its seconds by the clock, and of the processor."""
+    step = SIDES[side](path, config, position, threads)
+    step()
+    print("ready", flush=True)
+    for _ in sys.stdin:
+        begin, worked = time.perf_counter(), time.process_time()
+        step()
+        print(time.perf_counter() - begin, time.process_time() - worked, flush=True)
+
+
+def measure(arguments: argparse.Namespace, path: Path, threads: int) -> None:
+    """A table of all sides with so many threads."""
+    shown = [s for s in SIDES if s in ("memory", "uopc") or importlib.util.find_spec(s)]
+    command = [sys.executable, __file__, "--file", str(path), "--threads", str(threads),
+               "--position", str(arguments.position), *["--small"] * arguments.small]  # fmt: skip
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    sides = {s: subprocess.Popen([*command, "--serve", s], **pipes) for s in shown}
+    found: dict[str, list[tuple[float, float]]] = {s: [] for s in sides}
+    try:
+        for side in sides.values():
+            if side.stdout.readline() != "ready\n":
+                raise RuntimeError(f"{side.args[-1]} ended")
+        for _ in range(arguments.rounds):
+            for name, side in sides.items():
+                side.stdin.write("\n")
+                side.stdin.flush()
+                clock, worked = map(float, side.stdout.readline().split())
+                found[name].append((clock, worked))
+    finally:
+        for side in sides.values():
+            side.kill()
+            side.wait()
+    columns = (f"threads: {threads}", "least ms", "median ms", "tokens/s", "to memory, median",
+               "processor")  # fmt: skip
+    print(f"\n| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
+    least_work = min(w for _, w in found["memory"])
+    for name, times in found.items():
+        clocks = [c for c, _ in times]
+        ratios = [c / m for (c, _), (m, _) in zip(times, found["memory"])]
+        work = f"{min(w for _, w in times) / least_work:.2f}" if threads == 1 else ""
+        print(f"| {name} | {min(clocks) * 1e3:.1f} | {statistics.median(clocks) * 1e3:.1f} | "
+              f"{1 / min(clocks):.1f} | {statistics.median(ratios):.2f} | {work} |")  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--threads", default="1,2")
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--position", type=int, default=255)
+    parser.add_argument("--small", action="store_true", help="a small model, to try this file")
+    parser.add_argument("--file", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--serve", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    config = SMALL if arguments.small else GPT2
+    if arguments.serve:
+        threads = int(arguments.threads)
+        serve(arguments.serve, arguments.file, config, arguments.position, threads)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "model.safetensors")
+        write(path, config)
+        print(f"{needed(config, arguments.position) / 1e6:.0f} MB a step")
+        for threads in map(int, arguments.threads.split(",")):
+            measure(arguments, path, threads)
+
+
+if __name__ == "__main__":
+    main()
