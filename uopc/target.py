@@ -59,6 +59,7 @@ class Target:
     stream_bytes: int = 16  # alignment of stores past the caches: that of NumPy's arrays
     gpu: Gpu | None = None
     fuses_sums: bool = True  # products enter sums of users where MULACC is an instruction
+    stack_bytes: int | None = None  # of a kernel's buffers; None: see `KernelArg`
     has_functions: bool = False  # EXP, SIN, …: of a library
     # Rules that a backend ships, as `compile(rules=...)` takes them.
     rules: Any = field(default=None, compare=False, repr=False)

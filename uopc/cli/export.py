@@ -24,6 +24,7 @@ from uopc.cli import load
 from uopc.cli.output import Output, Refuse
 from uopc.errors import UserError
 from uopc.exporting import machines
+from uopc.exporting.data_files import WEIGHTS
 from uopc.exporting.export import ABIS, KINDS, MATH, export
 from uopc.passes.pass_manager import INPUT
 
@@ -40,6 +41,8 @@ def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--math", choices=MATH, default=MATH[0], help="libm: functions of C's")
     parser.add_argument("--threads", type=int, default=1, help="the caller runs parts; 1: none")
     parser.add_argument("--no-vectors", action="store_true", help="one element at a time")
+    parser.add_argument("--weights", choices=WEIGHTS, default=WEIGHTS[0], help="C: text or files")
+    parser.add_argument("--stack", type=int, metavar="BYTES", help="most for a kernel's arrays")
     parser.add_argument("--test", metavar="FILE.npz", help="arrays of a call, for a self-test")
 
 
@@ -56,7 +59,8 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
     made = export(
         found.graph if found.request is None else found.request, args.path, kind=args.kind,
         target=target, name=args.name, vectors=vectors, examples=examples,
-        abi=args.abi, math=args.math, threads=args.threads,
+        abi=args.abi, math=args.math, threads=args.threads, weights=args.weights,
+        stack_bytes=args.stack,
     )  # fmt: skip
     out.table(("file", "bytes"), [(str(f), f"{f.stat().st_size}") for f in made.files])
     return 0

@@ -12,7 +12,7 @@ from uopc.backends import detect
 from uopc.backends.cpu import elf_loader
 from uopc.dump.files import write_bytes
 from uopc.errors import Unsupported, UserError, UserTypeError
-from uopc.exporting import column_major, levels, machines, manifest, names, self_test
+from uopc.exporting import column_major, data_files, levels, machines, manifest, names, self_test
 from uopc.exporting.archive import archive
 from uopc.exporting.exported import Exported, lowered_for, request_for
 from uopc.exporting.header import header
@@ -59,6 +59,7 @@ def export(
     target: str | Sequence[str] | None = None, inputs: Sequence[UOp | str] | None = None,
     name: str | None = None, vectors: bool | None = None, optimize: bool = True,
     examples: Any = None, abi: str = "uopc", math: str = "own", threads: int = 1,
+    weights: str = "auto", stack_bytes: int | None = None,
 ) -> Export:  # fmt: skip
     """Write a graph as code that needs neither uopc nor Python: no other library either.
 
@@ -74,7 +75,10 @@ def export(
     that CasADi's `external` and acados call, by the name of the function; the function itself is
     then NAME_uopc, and takes matrices in column-major order. math: `libm`, in C, calls `sin`, `exp`
     and other functions of the C library; their bits are the library's. threads: above 1, large
-    kernels are split for so many, and the function takes a callback that runs the parts.
+    kernels are split for so many, and the function takes a callback that runs the parts. weights:
+    where C has its constant arrays, `inline` as text, `file` as NAME_data.S, for an assembler, with
+    a .bin file of each; `auto`: those of 64 KiB and more in files. stack_bytes: the most memory on
+    the stack for what one kernel keeps; more is part of `work`.
 
     The function takes the arrays, those of results last, then the sizes, then memory for
     intermediate values. Any shapes and dtypes are taken. Results have the bits of a program with as
@@ -98,6 +102,10 @@ def export(
     found = _machines(kind, target, vectors, examples)
     if _calls_library(math, kind, examples):
         found = [machine.with_functions() for machine in found]
+    if stack_bytes is not None:
+        if type(stack_bytes) is not int or stack_bytes < 0:
+            raise UserError(f"export: stack_bytes must be a number of bytes, got {stack_bytes!r}")
+        found = [machine.with_stack(stack_bytes) for machine in found]
     optimize = checks.flag("export", "optimize", optimize)
     _check_abi(abi, examples, threads)
     with arena():
@@ -106,8 +114,10 @@ def export(
         else:
             request = request_for(graph, inputs, optimize, function, threads)
             f = _lowered(request, found, function)
+        f = data_files.separated(f, weights if kind == "c" else "inline")
         ending, make = KINDS[kind]
         content = {f"{stem}.h": header(f).encode(), f"{stem}{ending}": make(f, stem)}
+        content |= data_files.files(f, stem)
         if examples is not None:
             content[f"{stem}_test.c"] = _test(f, examples, stem).encode()
     text = manifest.manifest(f, kind, content)

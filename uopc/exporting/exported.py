@@ -85,6 +85,7 @@ class Exported:
     graph: str
     request: Request
     casadi: Interface | None = None
+    in_files: frozenset[int] = frozenset()  # constants of C that files of their own hold
     levels: tuple[Exported, ...] = ()
     is_level: bool = False  # one of `levels`
 

@@ -68,6 +68,10 @@ class Machine:
             known = [feature for feature in known if feature not in _FOR_PASSES]
         return _llvm_machine(self.triple, self.target.cpu, ",".join(known))
 
+    def with_stack(self, nbytes: int) -> Machine:
+        """The same machine with so much stack for the buffers of a kernel."""
+        return replace(self, target=replace(self.target, stack_bytes=nbytes))
+
     def with_functions(self) -> Machine:
         """The same machine for code that calls the functions of the C library."""
         return replace(self, target=replace(self.target, has_functions=True))

@@ -27,6 +27,7 @@ from uopc.ir.core.uop import UOp, intern
 
 # Of a kernel, a part of one, or the entry.
 _DEFINITION = re.compile(r"(?m)^define (?:internal )?(.*\)) \{$")
+_SMALL = 200  # statements of all launches: they take some 50 ns
 _RELATIONS = {"equal": Ops.CMPEQ, "at most": Ops.CMPLE, "below": Ops.CMPLT}
 
 
@@ -241,9 +242,10 @@ def module(f: Exported) -> str:
     for v in f.versions:
         kernels = _rendered(v)
         entries.append(_attributed(v, _Entry(v, kernels).text(), "internal " if f.levels else ""))
+        inlined = " alwaysinline" if is_small(f) else ""
         for k in kernels.values():
-            text, *declared = [_attributed(v, part, "internal ") for part in (k.text, *k.declared)]
-            functions.append((text, declared))
+            declared = [_attributed(v, part, "internal ") for part in k.declared]
+            functions.append((_attributed(v, k.text, "internal ", inlined), declared))
     text = emitter.module(functions)
     work = f"define i64 @{f.name}_work_bytes() nounwind {{\n  ret i64 {f.work_bytes}\n}}"
     parts = [f'source_filename = "{f.name}"', "\n".join(data), text, work, *entries]
@@ -259,11 +261,17 @@ def _rendered(f: Exported) -> dict[str, _Rendered]:
     return {n: _Rendered(k, f.machine.is_x86, n in shared) for n, k in f.kernels.items()}
 
 
-def _attributed(f: Exported, text: str, linkage: str) -> str:
+def is_small(f: Exported) -> bool:
+    """True if calls and loops take a good part of the time: kernels are put into the function, and
+    loops of a few turns are written out."""
+    launched = [len(v.kernels[c.kernel].linear.src) for v in f.versions for c in v.plan.launches]
+    return f.threads == 1 and sum(launched) <= _SMALL * len(f.versions)
+
+
+def _attributed(f: Exported, text: str, linkage: str, attributes: str = "") -> str:
     """Functions that no frame is unwound for. Those for one level of several have an attribute,
     and so names of their own."""
-    attributes = ""
     if f.is_level:
-        attributes = f" {levels.attributes(f.machine.name)}"
+        attributes += f" {levels.attributes(f.machine.name)}"
         text = text.replace("@branch_", f"@{f.name}_branch_")
     return _DEFINITION.sub(rf"define {linkage}\1 nounwind{attributes} {{", text)

@@ -96,9 +96,10 @@ def source(f: Exported, stem: str) -> str:
         comment(
             f"{f.name}: made by uopc for {f.machine.name}. It is C11 and needs "
             + ("the C library's functions." if f.machine.target.has_functions else "no library.")
+            + (f" Link it with {stem}_data.S, its constant arrays." if f.in_files else "")
         ),
         f'#include "{stem}.h"\n{HEAD}', prelude.text(),
-        *[_constant(f.constant(i), dtypes.from_numpy(a.dtype), a)
+        *[_constant(f.constant(i), dtypes.from_numpy(a.dtype), a, i in f.in_files)
           for i, a in enumerate(f.constants)],
         *[k.text for k in kernels.values()],
         f'const char {f.name}_id[] = "{manifest.contract_id(f)}";',
@@ -108,8 +109,12 @@ def source(f: Exported, stem: str) -> str:
     return "\n\n".join([p for p in parts if p]) + "\n"
 
 
-def _constant(name: str, t: DType, array: npt.NDArray[Any]) -> str:
+def _constant(name: str, t: DType, array: npt.NDArray[Any], in_file: bool) -> str:
     """An array that is only read."""
+    if in_file:
+        declared = f"extern const {memory_type(t)} {name}[{array.size}]"
+        hidden = '__attribute__((visibility("hidden")))'
+        return f"#if defined(__ELF__)\n{hidden}\n#endif\n{declared};"
     flat = np.ascontiguousarray(array).reshape(-1)
     if t.is_float and t.bits < 32:
         items = [str(n) for n in flat.view(f"u{t.itemsize}").tolist()]

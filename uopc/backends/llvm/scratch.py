@@ -12,7 +12,7 @@ from uopc.ir.core import shapes, storage
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 
-# Bytes of one buffer on the stack: the stack of a thread may have only 512 KiB.
+# Bytes of one buffer on the stack, without a limit: the stack of a thread may have only 512 KiB.
 MOST_STACK = 32 << 10
 
 
@@ -28,11 +28,25 @@ def offsets(kernel: UOp) -> tuple[dict[UOp, int], int]:
     """The offset of each buffer in scratch memory, and the bytes that the linear kernel needs."""
     found: dict[UOp, int] = {}
     total = 0
-    for u in kernel.src:
-        if u.op is Ops.BUFFER and nbytes(u) > MOST_STACK:
+    buffers = [u for u in kernel.src if u.op is Ops.BUFFER]
+    on_stack = _on_stack(buffers, kernel.arg.stack_bytes)
+    for u in buffers:
+        if u not in on_stack:
             found[u] = total
             total += -(-nbytes(u) // ALIGNMENT) * ALIGNMENT
     return found, total
+
+
+def _on_stack(buffers: list[UOp], limit: int | None) -> set[UOp]:
+    """The buffers that the stack has: the smallest ones, up to a limit in all."""
+    if limit is None:
+        return {u for u in buffers if nbytes(u) <= MOST_STACK}
+    found, used = set(), 0
+    for u in sorted(buffers, key=nbytes):
+        used += -(-nbytes(u) // ALIGNMENT) * ALIGNMENT
+        if used <= limit:
+            found.add(u)
+    return found
 
 
 def word(kernel: UOp) -> int:

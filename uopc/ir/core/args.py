@@ -134,7 +134,8 @@ class StageArg:
 
 @dataclass(frozen=True, slots=True)
 class KernelArg:
-    """The name of a kernel, and the Opts applied or asked for.
+    """The name of a kernel, the Opts applied or asked for, and the most bytes of its buffers on the
+    stack; None: any number of buffers, each of up to 32 KiB.
 
     Examples:
         >>> o = uopc.kernel_param(0, (2,))
@@ -144,6 +145,7 @@ class KernelArg:
 
     name: str = ""
     opts: tuple[Opt, ...] | None = None
+    stack_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

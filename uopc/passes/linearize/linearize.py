@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 
 from uopc.ir.builder import leaves
 from uopc.ir.core import bounds, dtypes, semantics
@@ -260,7 +261,10 @@ def _loops_entered(after: UOp) -> list[UOp]:
 
 def linearize(kernel: UOp, context: Context) -> UOp:
     blocks = Blocks(kernel, context.target.gpu is not None)
-    return intern(Ops.LINEAR, dtypes.void, tuple(_Emitter(blocks).run()), kernel.arg)
+    arg, limit = kernel.arg, context.target.stack_bytes
+    if limit is not None:
+        arg = replace(arg, stack_bytes=limit)
+    return intern(Ops.LINEAR, dtypes.void, tuple(_Emitter(blocks).run()), arg)
 
 
 PASS = Pass("linearize", VECTOR, LINEAR, linearize, "kernel", reassociates=True)
