@@ -11,6 +11,7 @@ from onnx import numpy_helper
 
 import uopc.onnx
 from uopc.errors import Error, Unsupported
+from uopc.onnx import results
 from uopc.onnx.node import Decides
 
 EXCLUDED = Path(__file__).parent / "excluded.txt"
@@ -84,18 +85,17 @@ def _results(model: Any, given: dict[str, Any]) -> list[Any]:
                 raise
             constants |= {name: given[name] for name in labels}
     arrays = [_held(given[name]) for name in made.inputs]
-    flat = [u for v in made.outputs.values() for u in (v if isinstance(v, list) else [v])]
+    flat = list(made.nodes.values())
     left = iter(uopc.compile(flat, inputs=list(made.inputs.values()))(*arrays) if flat else ())
-    return [
-        [next(left) for _ in v] if isinstance(v, list) else next(left)
-        for v in made.outputs.values()
-    ]  # fmt: skip
+    return [results.filled(v, left) for v in made.outputs.values()]
 
 
 def _held(v: Any) -> Any:
-    """Integers of few bits in bytes, as `uopc.onnx` takes and gives them."""
+    """Types of few bits in wider ones, as `uopc.onnx` takes and gives them."""
     name = v.dtype.name
-    return v.astype(name[:-1] + "8") if name in ("int4", "uint4", "int2", "uint2") else v
+    if name in ("int4", "uint4", "int2", "uint2"):
+        return v.astype(name[:-1] + "8")
+    return v.astype(np.float32) if name in ("float4_e2m1fn", "float8_e8m0fnu") else v
 
 
 def _is_tensor(v: Any) -> bool:
@@ -123,6 +123,9 @@ def _difference(got: Any, wanted: Any, case: Any) -> str:
             return "a sequence of another length"
         found = [_difference(a, _value(b), case) for a, b in zip(got, wanted)]
         return next(filter(None, found), "")
+    if wanted.dtype.kind in "OU":
+        same = got.shape == wanted.shape and got.dtype.kind == "U" and (got == wanted).all()
+        return "" if same else f"{got!r} for {wanted!r}"
     wanted = _held(wanted)
     if got.dtype != wanted.dtype or got.shape != wanted.shape:
         return f"{got.dtype}{got.shape} for {wanted.dtype}{wanted.shape}"

@@ -41,7 +41,9 @@ def _uopc(job: dict[str, Any]) -> tuple[Call, float]:
     with uopc.options(cache_dir=job["cache"]):
         model = uopc.onnx.load(job["model"], threads=job["threads"])
     seconds = time.perf_counter() - begin
-    plan = model.program._runner.plan
+    if model.program is None:
+        raise UserError(f"{job['model']} computes nothing")
+    program, plan = model.program, model.program._runner.plan
     values = random_inputs.sizes(plan, job["sizes"])
     arrays = random_inputs.random_arrays(plan, values)
     shaped = {d.variable for a in plan.arguments for d in a.shape if not isinstance(d, int)}
@@ -49,7 +51,7 @@ def _uopc(job: dict[str, Any]) -> tuple[Call, float]:
     np.savez(job["arrays"], *arrays)
 
     def call() -> list[Any]:
-        made = model.program(*arrays, **loose)
+        made = program(*arrays, **loose)
         return list(made.values()) if isinstance(made, dict) else [made]
 
     return call, seconds
@@ -57,7 +59,7 @@ def _uopc(job: dict[str, Any]) -> tuple[Call, float]:
 
 def _onnxruntime(job: dict[str, Any]) -> tuple[Call, float]:
     """The same by ONNX Runtime, with the inputs that uopc has written."""
-    import onnxruntime  # type: ignore[import-not-found,import-untyped,unused-ignore]
+    import onnxruntime
 
     begin = time.perf_counter()
     options = onnxruntime.SessionOptions()

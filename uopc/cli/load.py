@@ -69,7 +69,7 @@ def load(source: str) -> Source:
     if path.suffix == ".onnx":
         from uopc.onnx import graph
 
-        return Source(str(path), graph(path).outputs)
+        return Source(str(path), graph(path).nodes)
     module = _run_file(path)
     chosen = name or _choose(path, module)
     if not hasattr(module, chosen):

@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 try:
     import onnx as _onnx  # noqa: F401
 except ModuleNotFoundError:
@@ -21,9 +19,11 @@ except ModuleNotFoundError:
 import uopc
 from uopc import UOp
 from uopc.errors import Unsupported, UserError
+from uopc.onnx import results
 from uopc.onnx.importer import Importer
 from uopc.onnx.model import Model
-from uopc.onnx.values import NARROW, Narrow, dtype_of, holder, lifted
+from uopc.onnx.narrow import NARROW, Narrow, holder
+from uopc.onnx.values import STRING, dtype_of, given
 
 if TYPE_CHECKING:
     from uopc.program.program import Program
@@ -37,22 +37,31 @@ Sizes = Mapping[str, Any]
 class Graph:
     """A model as a graph: `inputs` and `outputs` by the model's names, params and nodes.
 
-    A sequence is a list of nodes. `operators` says how each operator was made: native, or from the
-    body of a function.
+    An output that is no tensor is a list of nodes or another value of `uopc.onnx.results`. `nodes`
+    are those of all outputs by name. `operators` says how each operator was made: native, or from
+    the body of a function.
     """
 
     inputs: dict[str, UOp]
     outputs: dict[str, Any]
     operators: dict[tuple[str, str], str]
 
+    @property
+    def nodes(self) -> dict[str, UOp]:
+        """The nodes of the outputs by name; those of a sequence are `name[0]`, `name[1]`, ..."""
+        return results.all_nodes(self.outputs)
+
 
 @dataclass(frozen=True)
 class Loaded:
     """A compiled model. Arrays are passed in the order of `inputs`, or by the model's names; the
-    result is an array, or a dict by the model's names if there are several outputs."""
+    result is that of the output, or a dict by the model's names if there are several.
+
+    A result is an array; a list for a sequence; an array of strings; a list of dicts for `ZipMap`.
+    """
 
     graph: Graph
-    program: Program
+    program: Program | None  # None if no output is computed
 
     @property
     def inputs(self) -> list[str]:
@@ -70,7 +79,13 @@ class Loaded:
         if unknown:
             raise UserError(f"no input {unknown[0]!r}; there are {', '.join(self.inputs)}")
         by_name = {self.graph.inputs[name].arg.name: v for name, v in named.items()}
-        return self.program(*arrays, **by_name)
+        outputs = self.graph.outputs
+        made = {} if self.program is None else self.program(*arrays, **by_name)
+        if results.are_tensors(outputs):
+            return made
+        left = iter(made.values())
+        got = {name: results.filled(v, left) for name, v in outputs.items()}
+        return got if len(got) > 1 else next(iter(got.values()))
 
 
 def graph(
@@ -93,7 +108,7 @@ def graph(
     2
     """
     found = Model(model)
-    given, known = dict(dims or {}), dict(constants or {})
+    chosen, known = dict(dims or {}), dict(constants or {})
     weights = {t.name for t in found.proto.graph.initializer}
     sizes: dict[str, Any] = {}
     inputs: dict[str, UOp] = {}
@@ -101,22 +116,20 @@ def graph(
     taken = {"out"}  # the argument of a call that has the results
     for i in found.proto.graph.input:
         if i.name in known:
-            v = known[i.name]
-            values[i.name] = list(map(np.asarray, v)) if isinstance(v, (list, tuple)) else (
-                None if v is None else np.asarray(v)
-            )  # fmt: skip
+            values[i.name] = given(known[i.name])
         elif i.name not in weights:
-            values[i.name] = inputs[i.name] = _param(i, given, sizes, taken)
+            values[i.name] = inputs[i.name] = _param(i, chosen, sizes, taken)
             number = i.type.tensor_type.elem_type
             if number in NARROW:
                 values[i.name] = Narrow(inputs[i.name], number)
-    unknown = [n for n in known if n not in values] + [n for n in given if n not in sizes]
+    unknown = [n for n in known if n not in values] + [n for n in chosen if n not in sizes]
     if unknown:
         raise UserError(f"the model has no input and no dimension {unknown[0]!r}")
     importer = Importer(found)
-    results = importer.run(values)
+    made = map(results.output, importer.run(values))
     names = [o.name for o in found.proto.graph.output]
-    made = [list(map(lifted, v)) if isinstance(v, list) else lifted(v) for v in results]
+    if len(set(names)) < len(names):
+        raise UserError(f"two outputs of the model have one name: {', '.join(names)}")
     return Graph(inputs, dict(zip(names, made)), importer.used)
 
 
@@ -135,13 +148,12 @@ def load(
     """
     made = graph(model, dims, constants)
     inputs = list(made.inputs.values())
-    results: Any = made.outputs
-    lists = [name for name, v in results.items() if isinstance(v, list)]
-    if lists:
-        raise Unsupported(f"the output {lists[0]!r} is a sequence: take its nodes from graph()")
-    if len(results) == 1:
-        (results,) = results.values()
-    return Loaded(made, uopc.compile(results, inputs=inputs, **options))
+    nodes: Any = made.nodes
+    if not nodes:
+        return Loaded(made, None)
+    if len(made.outputs) == 1 and results.are_tensors(made.outputs):
+        (nodes,) = nodes.values()
+    return Loaded(made, uopc.compile(nodes, inputs=inputs, **options))
 
 
 def _param(i: Any, given: Sizes, sizes: dict[str, Any], taken: set[str]) -> UOp:
@@ -166,6 +178,8 @@ def _param(i: Any, given: Sizes, sizes: dict[str, Any], taken: set[str]) -> UOp:
             sizes[name] = _size(name, given.get(name, (LEAST_SIZE, MOST_SIZE)), taken)
         found.append(sizes[name])
     number = kind.elem_type
+    if number == STRING:
+        raise Unsupported(f"the ONNX type string: pass {i.name!r} as a constant")
     dtype = holder(number) if number in NARROW else dtype_of(number)
     return uopc.param(_own(i.name, taken), tuple(found), dtype)
 

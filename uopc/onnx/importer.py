@@ -21,19 +21,30 @@ from uopc.onnx.node import Node
 from uopc.onnx.ops import (  # noqa: F401  their functions are in the registry then
     control,
     elementwise,
+    labels,
     layers,
+    linear,
     movement,
+    ngrams,
     quantize,
     recurrent,
     reduce,
     sample,
     select,
     signal,
+    svm,
+    texts,
     training,
+    trees,
     windows,
 )
-from uopc.onnx.values import has_symbols, is_known, settled
+from uopc.onnx.values import Labels, has_symbols, is_known, is_text, lifted, settled
 
+# These move the elements of their first input: strings of a table move by their places in it.
+MOVES = frozenset({
+    "Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Gather",
+    "Expand", "Tile", "DepthToSpace", "SpaceToDepth", "Compress",
+})  # fmt: skip
 # A function may call others; a model whose functions call each other in a circle has no end.
 MOST_DEEP = 64
 
@@ -90,7 +101,7 @@ class Importer:
         domain = "" if n.domain == "ai.onnx" else n.domain
         version = opsets.get(domain, 1)
         attributes = self._attributes(n, outer)
-        if any([has_symbols(v) for v in given]) and all(map(is_known, given)):
+        if any([has_symbols(v) or is_text(v) for v in given]) and all(map(is_known, given)):
             found = sizes.computed(n.op_type, given, attributes)
             if found is not None:
                 return [found]
@@ -113,9 +124,11 @@ class Importer:
             names = [i.name for i in g.input]
             return self.graph(g, {**values, **dict(zip(names, inner))}, opsets)
 
-        node = Node(given, attributes, len(n.output), version, run)
-        made = f(node)
+        moved = given[0] if given and n.op_type in MOVES and isinstance(given[0], Labels) else None
+        given = given if moved is None else [moved.index, *given[1:]]
+        made = f(Node(given, attributes, len(n.output), version, run))
         made = list(made) if isinstance(made, tuple) else [made]
+        made = made if moved is None else [Labels(lifted(v), moved.texts) for v in made]
         return [settled(v) for v in made] if all(map(is_known, given)) else made
 
     def _defaults(self, schema: Any) -> dict[str, Any]:

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import numpy_helper
 
-from uopc.errors import Unsupported, UserError
+from uopc.errors import UserError
 from uopc.ir.core.data import files
-from uopc.onnx.values import NARROW, Array, dtype_of
+from uopc.onnx.narrow import NARROW
+from uopc.onnx.values import Array, dtype_of, texts
 
 
 class Model:
@@ -51,29 +52,32 @@ class Model:
         if any([d < 0 for d in dims]):
             raise UserError(f"tensor {t.name!r} has the shape {dims}")
         if t.data_type == onnx.TensorProto.STRING:
-            found: Array = numpy_helper.to_array(t)
-            return found
-        if t.data_type in (14, 15):
-            raise Unsupported(f"tensor {t.name!r} is complex")
-        if t.data_location == onnx.TensorProto.EXTERNAL:
-            raw = self._external(t)
-        elif t.HasField("raw_data"):
-            raw = np.frombuffer(t.raw_data, np.uint8)
-        else:
-            return _checked(t, numpy_helper.to_array(t), dims)
-        if t.data_type in NARROW:
-            if t.data_location == onnx.TensorProto.EXTERNAL:
-                raise Unsupported(f"tensor {t.name!r} of few bits in a file")
-            return _checked(t, numpy_helper.to_array(t), dims)
-        dtype_of(t.data_type)
-        dtype = np.dtype(helper.tensor_dtype_to_np_dtype(t.data_type))
+            found = [s.decode(errors="replace") for s in t.string_data]
+            return _shaped(t, texts(found, (len(found),)), dims)
+        external = t.data_location == onnx.TensorProto.EXTERNAL
+        if t.data_type in NARROW or not (external or t.HasField("raw_data")):
+            return self._decoded(t, dims, external)
+        dtype = dtype_of(t.data_type).numpy
+        raw = self._external(t) if external else np.frombuffer(t.raw_data, np.uint8)
         wanted = math.prod(dims) * dtype.itemsize
         if raw.size != wanted:
             raise UserError(f"tensor {t.name!r} has {raw.size} bytes, its shape {dims} {wanted}")
         if raw.size and raw.ctypes.data % dtype.itemsize:
             raw = raw.copy()
-        made: Array = raw.view(dtype).reshape(dims)
-        return made
+        return _shaped(t, raw.view(dtype), dims)
+
+    def _decoded(self, t: Any, dims: tuple[int, ...], external: bool) -> Array:
+        """A tensor whose elements are fields of the model, or packed."""
+        if t.data_type not in NARROW:
+            dtype_of(t.data_type)
+        if external:
+            packed = self._external(t).tobytes()
+            t = onnx.TensorProto(name=t.name, data_type=t.data_type, dims=dims, raw_data=packed)
+        try:
+            found: Array = numpy_helper.to_array(t)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise UserError(f"tensor {t.name!r} of the shape {dims}: {error}") from None
+        return _shaped(t, found, dims)
 
     def _external(self, t: Any) -> Array:
         given = {e.key: e.value for e in t.external_data}
@@ -101,10 +105,13 @@ class Model:
         return whole[begin : begin + size]
 
 
-def _checked(t: Any, found: Array, dims: tuple[int, ...]) -> Array:
-    if found.shape != dims:
-        raise UserError(f"tensor {t.name!r} has the shape {dims}, its values {found.shape}")
-    return found
+def _shaped(t: Any, found: Array, dims: tuple[int, ...]) -> Array:
+    if found.size != math.prod(dims):
+        raise UserError(f"tensor {t.name!r} has the shape {dims}, and {found.size} values")
+    try:
+        return found.reshape(dims)
+    except ValueError as error:  # more dimensions, or greater ones, than NumPy has
+        raise UserError(f"tensor {t.name!r} has the shape {dims}: {error}") from None
 
 
 def _domain(name: str) -> str:

@@ -10,7 +10,8 @@ import numpy as np
 from uopc import UOp, dtypes
 from uopc.errors import UserError
 from uopc.ir.core import shapes
-from uopc.onnx.values import Array, Narrow, is_known, lifted, params_of
+from uopc.onnx.narrow import Narrow
+from uopc.onnx.values import Array, is_known, lifted, params_of
 
 
 class Decides(UserError):
@@ -59,7 +60,7 @@ class Node:
         """Input k as an array known now, or None; Decides if it hangs on an input."""
         v = self.raw(k)
         if not is_known(v):
-            raise Decides(params_of(v.bytes if isinstance(v, Narrow) else v))
+            raise Decides(params_of(v.held if isinstance(v, Narrow) else v))
         return None if v is None else np.asarray(v)
 
     def ints(self, k: int) -> list[Any] | None:

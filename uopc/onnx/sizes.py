@@ -1,6 +1,7 @@
 """Shapes with symbolic sizes: the operators that exporters put between Shape and Reshape.
 
-Such a value is an array of objects, ints and UOps, and NumPy computes with them.
+Such a value is an array of objects, ints and UOps, and NumPy computes with them. It moves strings
+that are known, too.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from uopc import UOp, dtypes
-from uopc.onnx.values import Array, objects
+from uopc.onnx.values import Array, is_text, objects
 
 _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "Add": operator.add, "Sub": operator.sub, "Mul": operator.mul, "Div": operator.floordiv,
@@ -27,7 +28,7 @@ def computed(name: str, given: Sequence[Any], attributes: dict[str, Any]) -> Arr
         if all([isinstance(x, (int, np.integer, UOp)) for v in (a, b) for x in v.reshape(-1)]):
             return _object(_BINARY[name](_whole(a), _whole(b)))
         return None
-    made = _MOVES.get(name)
+    made = None if name == "Cast" and is_text(given[0]) else _MOVES.get(name)
     return None if made is None else made(list(given), attributes)
 
 
@@ -74,6 +75,11 @@ def _product(given: list[Any], attributes: dict[str, Any]) -> Array:
     return objects([total]) if attributes.get("keepdims", 1) else _object(total)
 
 
+def _concat(given: list[Any], axis: int) -> Array:
+    parts = given if all(map(is_text, given)) else [np.asarray(v, object) for v in given]
+    return np.concatenate(parts, axis)
+
+
 def _unsqueeze(given: list[Any], attributes: dict[str, Any]) -> Array:
     return np.asarray(np.expand_dims(given[0], _axes(given, attributes) or (0,)))
 
@@ -85,6 +91,6 @@ def _squeeze(given: list[Any], attributes: dict[str, Any]) -> Array:
 _MOVES: dict[str, Callable[[list[Any], dict[str, Any]], Array | None]] = {
     "Gather": _gather, "Slice": _slice, "ReduceProd": _product, "Unsqueeze": _unsqueeze,
     "Squeeze": _squeeze, "Identity": lambda given, _: given[0], "Cast": lambda given, _: given[0],
-    "Concat": lambda given, a: np.concatenate([np.asarray(v, object) for v in given]),
+    "Concat": lambda given, a: _concat(given, a.get("axis", 1)),
     "Reshape": lambda given, _: np.asarray(given[0].reshape([int(i) for i in given[1]])),
 }  # fmt: skip

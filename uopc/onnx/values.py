@@ -5,7 +5,11 @@
 | computed when the program runs | a UOp |
 | known now | an array of NumPy: small constants, shapes, what follows from them |
 | a shape with symbolic sizes | an array of objects: ints and UOps |
+| strings that are known | an array of strings |
+| strings that are chosen when the program runs | `Labels` |
+| a type of few bits | `Narrow` |
 | a sequence | a list |
+| a sequence of maps with the same keys | `Maps` |
 | left out | None |
 """
 
@@ -26,10 +30,13 @@ from uopc.ir.core import shapes, walk
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.interpret import interpreter
+from uopc.onnx.narrow import Narrow, holder, narrow_of
 
 Array = npt.NDArray[Any]
 # The most elements of a value that is computed while the model is read.
 MOST_KNOWN = 1 << 12
+# The most characters of an array of strings.
+MOST_CHARACTERS = 1 << 24
 
 # The dtypes of ONNX that uopc has, by their numbers in TensorProto.
 DTYPES: dict[int, DType] = {
@@ -38,36 +45,28 @@ DTYPES: dict[int, DType] = {
     12: dtypes.uint32, 13: dtypes.uint64, 16: dtypes.bfloat16, 17: dtypes.fp8e4m3,
     18: dtypes.fp8e4m3fnuz, 19: dtypes.fp8e5m2, 20: dtypes.fp8e5m2fnuz,
 }  # fmt: skip
-_NAMES = {
-    8: "string", 14: "complex64", 15: "complex128", 23: "float4e2m1", 24: "float8e8m0",
-}  # fmt: skip
-# Integers of few bits are held in bytes: their numbers, the bits, and whether they have a sign.
-NARROW = {21: (4, False), 22: (4, True), 25: (2, False), 26: (2, True)}
+STRING = 8
+_NAMES = {STRING: "string", 14: "complex64", 15: "complex128"}
 
 
 @dataclass(frozen=True)
-class Narrow:
-    """A tensor of integers of few bits: the bytes that hold them, and the number of the type."""
+class Labels:
+    """Strings that the program chooses: `texts[index]`."""
 
-    bytes: UOp
-    number: int
-
-
-def narrow_of(v: Any) -> int | None:
-    """The number of the type of a tensor of few bits; None for others."""
-    if isinstance(v, Narrow):
-        return v.number
-    names = {"uint4": 21, "int4": 22, "uint2": 25, "int2": 26}
-    return names.get(v.dtype.name) if isinstance(v, np.ndarray) else None
+    index: UOp
+    texts: Array
 
 
-def holder(number: int) -> DType:
-    """The dtype of the bytes that hold a type of few bits."""
-    return dtypes.int8 if NARROW[number][1] else dtypes.uint8
+@dataclass(frozen=True)
+class Maps:
+    """Maps of the same keys: one for each row of `values`."""
+
+    values: UOp
+    keys: list[Any]
 
 
 def dtype_of(number: int) -> DType:
-    """The dtype of a number of TensorProto; Unsupported for strings, complex and sub-byte types."""
+    """The dtype of a number of TensorProto; Unsupported for strings and complex numbers."""
     found = DTYPES.get(number)
     if found is None:
         raise Unsupported(f"the ONNX type {_NAMES.get(number, number)}")
@@ -79,6 +78,34 @@ def is_known(v: Any) -> bool:
     if isinstance(v, list):
         return all([is_known(x) for x in v])
     return v is None or isinstance(v, np.ndarray)
+
+
+def is_text(v: Any) -> bool:
+    """True for strings that are known: `texts` makes all of them."""
+    return isinstance(v, np.ndarray) and v.dtype.kind == "U"
+
+
+def texts(values: Sequence[str], shape: Sequence[int]) -> Array:
+    """An array of strings. UserError if it would be huge: all take as much as the longest."""
+    longest = max(map(len, values), default=0)
+    if len(values) * longest > MOST_CHARACTERS:
+        raise UserError(f"{len(values)} strings of up to {longest} characters")
+    return np.asarray(values, np.str_).reshape(shape)
+
+
+def given(v: Any) -> Any:
+    """What the caller gives for an input: an array (strings as `texts` makes them), or a list."""
+    if v is None:
+        return None
+    if isinstance(v, (list, tuple)):
+        return [given(x) for x in v]
+    found = np.asarray(v)
+    if found.dtype.kind not in "OS":
+        return found
+    flat = [x.decode(errors="replace") if isinstance(x, bytes) else x for x in found.flat]
+    if not all([isinstance(x, str) for x in flat]):
+        raise UserError("an array of objects that are no strings")
+    return texts(flat, found.shape)
 
 
 def has_symbols(v: Any) -> bool:
@@ -99,10 +126,12 @@ def objects(values: Sequence[Any]) -> Array:
 def lifted(v: Any) -> UOp:
     """A value as a node."""
     if isinstance(v, (UOp, Narrow)):
-        return v if isinstance(v, UOp) else v.bytes
+        return v if isinstance(v, UOp) else v.held
     number = narrow_of(v)
     if number is not None:
         return uopc.constant(v.astype(holder(number).numpy))
+    if isinstance(v, (Labels, Maps)):
+        raise Unsupported("strings and maps that the program computes, here")
     if not isinstance(v, np.ndarray):
         raise UserError(f"a tensor expected, got {'a sequence' if isinstance(v, list) else v!r}")
     if has_symbols(v):
@@ -111,8 +140,8 @@ def lifted(v: Any) -> UOp:
             for x in v.reshape(-1)
         ]
         return parts[0] if v.ndim == 0 else uopc.stack(*parts).reshape(v.shape)
-    if v.dtype.kind in "USOc":  # strings may be objects
-        raise Unsupported(f"tensors of {v.dtype}")
+    if v.dtype.kind in "UOc":
+        raise Unsupported("strings here" if is_text(v) else f"tensors of {v.dtype}")
     if v.size and v.dtype.kind in "biuf" and _is_one_number(v):
         return uopc.full(v.shape, v.flat[0].item(), dtypes.from_numpy(v.dtype))
     return uopc.constant(v)

@@ -12,7 +12,7 @@ from uopc import UOp, dtypes
 from uopc.errors import Unsupported, UserError
 from uopc.onnx.node import Decides, Node, dims, fixed
 from uopc.onnx.registry import op
-from uopc.onnx.values import is_known, lifted, params_of, settled
+from uopc.onnx.values import is_known, is_text, lifted, params_of, settled
 
 # More steps than this are refused where each is a part of the graph.
 MOST_STEPS = 4000
@@ -28,9 +28,13 @@ def branch(n: Node) -> Any:
     condition = n.x(0).reshape(())
     pairs = list(zip(n.run(yes), n.run(no)))
     for a, b in pairs:
-        if isinstance(a, list) or isinstance(b, list) or lifted(a).shape != lifted(b).shape:
-            raise Unsupported("If with branches of different shapes, by a condition of the input")
+        if not (_is_tensor(a) and _is_tensor(b)) or lifted(a).shape != lifted(b).shape:
+            raise Decides(params_of(condition))
     return tuple([uopc.where(condition, lifted(a), lifted(b)) for a, b in pairs])
+
+
+def _is_tensor(v: Any) -> bool:
+    return isinstance(v, (UOp, np.ndarray)) and not is_text(v)
 
 
 @op("Loop")
@@ -40,7 +44,7 @@ def loop(n: Node) -> Any:
     if n.has(0) and not is_known(n.raw(0)):
         raise Decides(params_of(n.raw(0)))
     carried = n.inputs[2:]
-    if not any([isinstance(v, list) or v is None for v in carried]):
+    if all(map(_is_tensor, carried)):
         made = n.run(n.attr("body", None), [np.asarray(0, np.int64), n.raw(1), *carried])
         if not is_known(made):
             try:
@@ -104,7 +108,7 @@ def _step_after_step(n: Node) -> Any:
     while step < steps:
         if going is not None:
             if not is_known(going):
-                raise Unsupported("Loop that ends by a condition of the input, and changes a shape")
+                raise Decides(params_of(going))
             if not bool(np.asarray(going).reshape(-1)[0]):
                 break
         if step >= MOST_STEPS:
@@ -270,5 +274,3 @@ def optional_has_element(n: Node) -> Any:
 @op("OptionalGetElement")
 def optional_get_element(n: Node) -> Any:
     return (n.raw(0),)
-
-

@@ -12,9 +12,11 @@ import uopc
 from uopc import UOp, dtypes
 from uopc.errors import UserError
 from uopc.ir.core.ops import Ops
+from uopc.onnx.narrow import NARROW, fitted, narrow_of
 from uopc.onnx.node import Node
+from uopc.onnx.ops.texts import cast_texts, text
 from uopc.onnx.registry import op
-from uopc.onnx.values import NARROW, Narrow, dtype_of, holder, narrow_of
+from uopc.onnx.values import STRING, Labels, dtype_of, is_text
 
 Unary = Callable[[UOp], UOp]
 Binary = Callable[[UOp, UOp], UOp]
@@ -67,8 +69,8 @@ variadic("Min", UOp.minimum)
 @op("Equal")
 def equal(n: Node) -> Any:
     """Strings can be compared if they are known."""
-    if all([isinstance(v, np.ndarray) and v.dtype.kind in "OUS" for v in n.inputs]):
-        return np.equal(n.inputs[0], n.inputs[1]).astype(bool)
+    if is_text(n.raw(0)):
+        return np.asarray(text(n, 0) == text(n, 1))
     return n.x(0).eq(n.x(1))
 
 
@@ -236,34 +238,34 @@ def dropout(n: Node) -> Any:
 def cast(n: Node) -> Any:
     """Towards 0 from floats to integers; `saturate` is for floats of a byte."""
     number = n.attr("to", 0)
-    if number in NARROW:
-        return Narrow(_few_bits(n.x(0), number), number)
-    return _cast(n.x(0), dtype_of(number), n.attr("saturate", 1))
+    if number == STRING and isinstance(n.raw(0), Labels):
+        return n.raw(0)
+    if number == STRING or is_text(n.raw(0)):
+        known = n.known(0)
+        return None if known is None else cast_texts(known, number)
+    return _to(n, number if number in NARROW else dtype_of(number))
 
 
 @op("CastLike")
 def cast_like(n: Node) -> Any:
     """To the type of the second input."""
     number = narrow_of(n.raw(1))
-    if number is not None:
-        return Narrow(_few_bits(n.x(0), number), number)
-    return _cast(n.x(0), n.x(1).dtype, n.attr("saturate", 1))
+    return _to(n, n.x(1).dtype if number is None else number)
 
 
-def _few_bits(x: UOp, number: int) -> UOp:
-    """The lowest bits of the integer towards 0."""
-    bits, signed = NARROW[number]
-    held = x.cast(dtypes.int32) & ((1 << bits) - 1)
-    if signed:
-        held = uopc.where(held >= 1 << bits - 1, held - (1 << bits), held)
-    return held.cast(holder(number))
+def _to(n: Node, kind: int | dtypes.DType) -> Any:
+    """Cast to a dtype, or to the number of a type of few bits."""
+    saturate = bool(n.attr("saturate", 1))
+    if isinstance(kind, int):
+        return fitted(n.x(0), kind, saturate, n.attr("round_mode", "up"))
+    return _cast(n.x(0), kind, saturate)
 
 
-def _cast(x: UOp, dtype: dtypes.DType, saturate: int) -> UOp:
+def _cast(x: UOp, dtype: dtypes.DType, saturate: bool) -> UOp:
     if dtype is dtypes.bool_:
         return x.ne(0)
     narrow = dtype.is_float and dtype.bits == 8
-    return x.cast(dtype, saturate=bool(saturate) or not narrow)
+    return x.cast(dtype, saturate=saturate or not narrow)
 
 
 @op("BitCast")

@@ -9,10 +9,11 @@ import numpy as np
 import uopc
 from uopc import UOp, dtypes
 from uopc.ir.core.dtypes import DType
+from uopc.onnx.narrow import INTEGERS, NARROW, Narrow, fitted, holder, narrow_of
 from uopc.onnx.node import Node, dims, normal
 from uopc.onnx.ops.windows import convolved
 from uopc.onnx.registry import op
-from uopc.onnx.values import DTYPES, NARROW, Narrow, holder, narrow_of
+from uopc.onnx.values import DTYPES
 
 
 def spread(v: UOp, x: UOp, axis: int, block: int = 0) -> UOp:
@@ -75,13 +76,13 @@ def quantize(n: Node) -> Any:
     wide = dtypes.float32 if not wide.is_float or wide.itemsize < 4 else wide
     y = x.cast(wide) / spread(scale, x, axis, block).cast(wide)
     if t.is_float:
-        return y.cast(t)
+        return y.cast(t) if number is None else fitted(y, number)
     y = y.round()
     if zero is not None:
         y = y + spread(zero, x, axis, block).cast(wide)
     if number is None:
         return rounded(y, t)
-    bits, signed = NARROW[number]
+    bits, signed = INTEGERS[number]
     low = -(1 << bits - 1) if signed else 0
     held = y.clip(float(low), float(low + (1 << bits) - 1)).cast(t)
     return Narrow(held, number)

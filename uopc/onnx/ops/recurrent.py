@@ -20,7 +20,9 @@ def _activation(name: str, alpha: float | None, beta: float | None) -> Activatio
         return (a if alpha is None else alpha), (b if beta is None else beta)
 
     plain: dict[str, Activation] = {
-        "sigmoid": UOp.sigmoid, "tanh": UOp.tanh, "relu": UOp.relu,
+        "sigmoid": UOp.sigmoid,
+        "tanh": UOp.tanh,
+        "relu": UOp.relu,
         "softsign": lambda x: x / (x.abs() + 1),
         "softplus": lambda x: x.maximum(0.0) + (-x.abs()).exp().log1p(),
         "leakyrelu": lambda x: uopc.where(x < 0, x * scaled(0.01, 0)[0], x),
@@ -124,6 +126,7 @@ def _run(
 @op("LSTM")
 def lstm(n: Node) -> Any:
     """Gates i, o, f, c; peepholes, clipping and coupled input and forget gates if asked."""
+
     def make(f: list[Activation], r: UOp, bias: Any, peep: UOp | None, size: int) -> Step:
         def step(row: UOp, h: UOp, c: UOp) -> tuple[UOp, ...]:
             z = row + h.matmul(r.transpose())
@@ -168,6 +171,7 @@ def gru(n: Node) -> Any:
 @op("RNN")
 def rnn(n: Node) -> Any:
     """One activation of the input and the state before."""
+
     def make(f: list[Activation], r: UOp, bias: Any, peep: UOp | None, size: int) -> Step:
         def step(row: UOp, h: UOp) -> tuple[UOp, ...]:
             z = row + h.matmul(r.transpose())

@@ -268,15 +268,3 @@ def max_unpool(n: Node) -> UOp:
 
 
 # ---------------------------------------------------------------- tables of features
-@op("ArrayFeatureExtractor", domain="ai.onnx.ml")
-def array_feature_extractor(n: Node) -> UOp:
-    """Columns by their numbers."""
-    x, places = n.x(0), n.x(1)
-    found = x.take(places.reshape(-1), len(x.shape) - 1)
-    return found.reshape(1, -1) if len(x.shape) == 1 else found
-
-
-@op("Binarizer", domain="ai.onnx.ml")
-def binarizer(n: Node) -> UOp:
-    x = n.x(0)
-    return (x > n.number("threshold", 0.0)).cast(x.dtype)

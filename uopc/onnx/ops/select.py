@@ -142,5 +142,3 @@ def tensor_scatter(n: Node) -> UOp:
         keys.append(uopc.arange(d, dtype=dtypes.int64).reshape(tuple(own)).expand(dims(new)))
     keys[axis] = index
     return x.at[tuple(keys)].set(new)
-
-
