@@ -97,33 +97,43 @@ def export(
     """
     made_in, stem = _place(path)
     function = names.checked_function(stem if name is None else name)
-    if kind not in KINDS:
-        raise UserError(f"export: unknown kind {kind!r}; choose {', '.join(KINDS)}")
-    found = _machines(kind, target, vectors, examples)
+    found = _with_stack(_machines(kind, target, vectors, examples), stack_bytes)
     if _calls_library(math, kind, examples):
         found = [machine.with_functions() for machine in found]
-    if stack_bytes is not None:
-        if type(stack_bytes) is not int or stack_bytes < 0:
-            raise UserError(f"export: stack_bytes must be a number of bytes, got {stack_bytes!r}")
-        found = [machine.with_stack(stack_bytes) for machine in found]
     optimize = checks.flag("export", "optimize", optimize)
     _check_abi(abi, examples, threads)
     with arena():
         if abi == "casadi":
             f = _for_casadi(graph, inputs, optimize, function, found)
         else:
-            request = request_for(graph, inputs, optimize, function, threads)
-            f = _lowered(request, found, function)
+            f = _lowered(request_for(graph, inputs, optimize, function, threads), found, function)
         f = data_files.separated(f, weights if kind == "c" else "inline")
-        ending, make = KINDS[kind]
-        content = {f"{stem}.h": header(f).encode(), f"{stem}{ending}": make(f, stem)}
-        content |= data_files.files(f, stem)
-        if examples is not None:
-            content[f"{stem}_test.c"] = _test(f, examples, stem).encode()
+        content = _content(f, stem, kind, examples)
     text = manifest.manifest(f, kind, content)
     content[f"{stem}.json"] = text.encode()
-    content[f"{stem}{ending}"] = content.pop(f"{stem}{ending}")
+    code = f"{stem}{KINDS[kind][0]}"
+    content[code] = content.pop(code)
     return Export(_written(made_in, content), manifest.parsed(text))
+
+
+def _with_stack(
+    found: list[machines.Machine], stack_bytes: int | None
+) -> list[machines.Machine]:
+    if stack_bytes is None:
+        return found
+    if type(stack_bytes) is not int or stack_bytes < 0:
+        raise UserError(f"export: stack_bytes must be a number of bytes, got {stack_bytes!r}")
+    return [machine.with_stack(stack_bytes) for machine in found]
+
+
+def _content(f: Exported, stem: str, kind: str, examples: Any) -> dict[str, bytes]:
+    """The files of an export by name, but for the manifest."""
+    ending, make = KINDS[kind]
+    content = {f"{stem}.h": header(f).encode(), f"{stem}{ending}": make(f, stem)}
+    content |= data_files.files(f, stem)
+    if examples is not None:
+        content[f"{stem}_test.c"] = _test(f, examples, stem).encode()
+    return content
 
 
 def _check_abi(abi: str, examples: Any, threads: int) -> None:
@@ -188,6 +198,8 @@ def _machines(
     kind: str, target: Any, vectors: bool | None, examples: Any
 ) -> list[machines.Machine]:
     """The machine for a kind of file, or several levels of x86-64, the lowest first."""
+    if kind not in KINDS:
+        raise UserError(f"export: unknown kind {kind!r}; choose {', '.join(KINDS)}")
     if target is None or isinstance(target, str):
         return [_machine(kind, target, vectors)]
     if not isinstance(target, (list, tuple)) or not target:
