@@ -260,6 +260,7 @@ def _loops_entered(after: UOp) -> list[UOp]:
 
 
 def linearize(kernel: UOp, context: Context) -> UOp:
+    """The lines of a kernel in an order that can run."""
     blocks = Blocks(kernel, context.target.gpu is not None)
     arg, limit = kernel.arg, context.target.stack_bytes
     if limit is not None:
