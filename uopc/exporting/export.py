@@ -261,7 +261,16 @@ def in_process(f: Exported) -> ExportedFunction:
     import ctypes
 
     own = replace(f, machine=f.machine.here())
-    image = elf_loader.load(object_file(own), (f.name,))
+    try:
+        code = object_file(own)
+    except Unsupported:
+        if detect.host().has_fma or not own.machine.target.has_fma:
+            raise
+        raise UserError(
+            f"export: examples run code for {f.machine.name} here, which does not run on this"
+            " machine: it has no instruction for a*b + c"
+        ) from None
+    image = elf_loader.load(code, (f.name,))
     return ExportedFunction(
         manifest.contract(f), ctypes.CFUNCTYPE(ctypes.c_int)(image.symbols[f.name]), image
     )
