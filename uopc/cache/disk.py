@@ -78,6 +78,47 @@ def _check_owner(
         raise Unusable(f"{what} is open to others (mode {stat.S_IMODE(found.st_mode):o})")
 
 
+@contextlib.contextmanager
+def opened(root: Path, name: str, make: bool) -> Iterator[int]:
+    """A descriptor of a folder of private files in the cache's folder; with `make`, it is created.
+    Unusable where it, or the cache's folder, is open to others or belongs to someone else."""
+    if not _CHECKABLE:
+        raise Unusable("this system cannot say who owns a folder")
+    if not root.is_absolute():
+        raise Unusable(f"{root} is not an absolute path: set HOME or UOPC_CACHE_DIR")
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    folder = root / name
+    with _reasons(str(folder)):
+        if make:
+            root.parent.mkdir(parents=True, exist_ok=True)
+            for made in (root, folder):
+                with contextlib.suppress(FileExistsError):
+                    made.mkdir(mode=0o700)
+        outer = os.open(root, flags)
+        try:
+            # No other user may replace our folder: the sticky bit prevents that, too.
+            found = os.fstat(outer)
+            sticky = found.st_mode & stat.S_ISVTX
+            _check_owner(found, str(root), 0 if sticky else 0o022, others=(0,))
+            inner = os.open(name, flags, dir_fd=outer)
+        finally:
+            os.close(outer)
+    try:
+        with _reasons(str(folder)):
+            found = os.fstat(inner)
+        _check_owner(found, str(folder), 0o077)
+        yield inner
+    finally:
+        os.close(inner)
+
+
+def check_file(found: os.stat_result, name: str) -> None:
+    """Unusable unless it is a file of this user that no other one can change."""
+    if not stat.S_ISREG(found.st_mode):
+        raise Unusable(f"{name} is not a file")
+    _check_owner(found, name, 0o022)
+
+
 class DiskCache:
     """The entries under a folder, which take at most `limit` bytes."""
 
@@ -86,36 +127,9 @@ class DiskCache:
         self.folder = folder / FOLDER
         self._rejected: set[str] = set()
 
-    @contextlib.contextmanager
-    def _opened(self, make: bool) -> Iterator[int]:
+    def _opened(self, make: bool) -> contextlib.AbstractContextManager[int]:
         """A descriptor of the folder with the entries, checked; with `make`, it is created."""
-        if not _CHECKABLE:
-            raise Unusable("this system cannot say who owns a folder")
-        if not self.root.is_absolute():
-            raise Unusable(f"{self.root} is not an absolute path: set HOME or UOPC_CACHE_DIR")
-        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-        with _reasons(str(self.folder)):
-            if make:
-                self.root.parent.mkdir(parents=True, exist_ok=True)
-                for folder in (self.root, self.folder):
-                    with contextlib.suppress(FileExistsError):
-                        folder.mkdir(mode=0o700)
-            outer = os.open(self.root, flags)
-            try:
-                # No other user may replace our folder: the sticky bit prevents that, too.
-                found = os.fstat(outer)
-                sticky = found.st_mode & stat.S_ISVTX
-                _check_owner(found, str(self.root), 0 if sticky else 0o022, others=(0,))
-                inner = os.open(FOLDER, flags, dir_fd=outer)
-            finally:
-                os.close(outer)
-        try:
-            with _reasons(str(self.folder)):
-                found = os.fstat(inner)
-            _check_owner(found, str(self.folder), 0o077)
-            yield inner
-        finally:
-            os.close(inner)
+        return opened(self.root, FOLDER, make)
 
     def load(self, name: str, decode: Callable[[bytes], T], counted: bool = True) -> T | None:
         """An entry, decoded; None when no entry can be used, with the reason in the statistics.
@@ -179,9 +193,7 @@ class DiskCache:
                 file = os.open(name + _SUFFIX, flags, dir_fd=folder)
                 with os.fdopen(file, "rb") as opened:
                     found = os.fstat(file)
-                    if not stat.S_ISREG(found.st_mode):
-                        raise Unusable(f"{name} is not a file")
-                    _check_owner(found, name, 0o022)
+                    check_file(found, name)
                     content = checked(opened.read(), name)
                 if touch:
                     with contextlib.suppress(OSError):  # on a read-only disk

@@ -1,10 +1,31 @@
-"""The database of searches: Opts by kernel, machine and version. See docs/tuning.md."""
+"""The database of searches: Opts by kernel, machine and version. See docs/tuning.md.
+
+An sqlite file beside the cache's entries, with the same care: only this user can read and change
+it, and a row that is damaged, or of another machine or version, is no row. Processes may write at
+once. Without a cache on disk the rows are those of this process.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import os
 import threading
-from dataclasses import astuple, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple, dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from uopc.cache import statistics
+from uopc.cache.disk import Missing, Unusable, check_file, opened
+
+if TYPE_CHECKING:  # sqlite is imported where there is a database
+    import sqlite3
+
+FOLDER, FILE = "searches", "searches.db"
+MOST_ROWS = 50_000
+WAIT = 20.0  # seconds for other processes that write
 
 
 @dataclass(frozen=True)
@@ -31,25 +52,143 @@ class Row:
         return hashlib.blake2b(repr(astuple(self)).encode(), digest_size=8).hexdigest()
 
 
+_COLUMNS = ", ".join(f.name for f in fields(Row))
+_MAKE = f"""CREATE TABLE IF NOT EXISTS searches
+    ({_COLUMNS}, seal, PRIMARY KEY (key, machine, version))"""
+_PUT = f"INSERT OR REPLACE INTO searches VALUES ({', '.join('?' * (len(fields(Row)) + 1))})"
+_SHRINK = """DELETE FROM searches WHERE rowid IN
+    (SELECT rowid FROM searches ORDER BY made DESC LIMIT -1 OFFSET ?)"""
+
+
+class Database:
+    """The rows in the folder of a cache. Unusable where they cannot be read or written."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.file = root, root / FOLDER / FILE
+
+    def rows(self) -> list[Row]:
+        """All rows that are whole, of every machine and version; none if there is no file."""
+        try:
+            with self._connected(make=False) as connection:
+                found = connection.execute(f"SELECT {_COLUMNS}, seal FROM searches").fetchall()
+        except Missing:
+            return []
+        return [row for *values, seal in found if (row := Row(*values)).seal == seal]
+
+    def put(self, rows: Sequence[Row]) -> None:
+        """Store rows, each in place of one with the same key, machine and version. A file that is
+        damaged makes way: its name then ends in `.damaged`."""
+        try:
+            self._write(rows)
+        except Unusable:
+            if not self._is_damaged():
+                raise
+            os.replace(self.file, f"{self.file}.damaged")
+            self._write(rows)
+
+    def _write(self, rows: Sequence[Row]) -> None:
+        with self._connected(make=True) as connection, connection:
+            connection.execute(_MAKE)
+            connection.executemany(_PUT, [(*astuple(row), row.seal) for row in rows])
+            connection.execute(_SHRINK, (MOST_ROWS,))
+
+    def clear(self) -> None:
+        """Remove all rows."""
+        with contextlib.suppress(Missing), opened(self.root, FOLDER, make=False) as folder:
+            for name in os.listdir(folder):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=folder)
+
+    def _is_damaged(self) -> bool:
+        import sqlite3
+
+        try:
+            with self._connected(make=False) as connection:
+                found = connection.execute("PRAGMA quick_check").fetchone()
+                return bool(found[0] != "ok")
+        except Unusable as problem:
+            cause = problem.__cause__
+            return isinstance(cause, sqlite3.DatabaseError) and not isinstance(
+                cause, sqlite3.OperationalError
+            )
+
+    @contextlib.contextmanager
+    def _connected(self, make: bool) -> Iterator[sqlite3.Connection]:
+        """A connection to the file, which is checked; with `make`, it is created."""
+        import sqlite3
+
+        with opened(self.root, FOLDER, make) as folder:
+            flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | (os.O_CREAT if make else 0)
+            try:
+                file = os.open(FILE, flags, 0o600, dir_fd=folder)
+            except OSError as error:
+                kind = Missing if isinstance(error, FileNotFoundError) else Unusable
+                raise kind(f"{self.file}: {error.strerror}") from error
+            try:
+                check_file(os.fstat(file), str(self.file))
+            finally:
+                os.close(file)
+            try:
+                with contextlib.closing(sqlite3.connect(self.file, WAIT)) as connection:
+                    yield connection
+            except sqlite3.Error as error:
+                raise Unusable(f"{self.file}: {error}") from error
+
+    @property
+    def state(self) -> tuple[int, int, int] | None:
+        """Another one after each change; None if there is no file."""
+        try:
+            found = os.stat(self.file)
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_size, found.st_ino
+
+
 class Store:
-    """The rows of one machine and version: those of this process."""
+    """The rows of one machine and version: of a database, as it was when it was first asked, and of
+    this process where it has none or cannot write it."""
 
-    def __init__(self, machine: str, version: str) -> None:
-        self.machine, self.version = machine, version
-
-    def __bool__(self) -> bool:
-        return any((m, v) == (self.machine, self.version) for _, m, v in _rows)
+    def __init__(self, machine: str, version: str, database: Database | None = None) -> None:
+        self.machine, self.version, self.database = machine, version, database
 
     def find(self, key: str) -> Row | None:
         """The row of a kernel."""
-        return _rows.get((key, self.machine, self.version))
+        own = key, self.machine, self.version
+        found = self._stored.get(own)
+        return _rows.get(own) if found is None else found
 
     def put(self, row: Row) -> None:
         """Keep a row in place of that of the same kernel."""
+        own = row.key, row.machine, row.version
+        if self.database is not None:
+            try:
+                self.database.put([row])
+                self._stored[own] = row
+                return
+            except Unusable as problem:
+                statistics.note("disk_failed", problem)
         with _lock:
-            _rows[row.key, row.machine, row.version] = row
+            _rows[own] = row
+
+    @cached_property
+    def _stored(self) -> dict[tuple[str, str, str], Row]:
+        if self.database is None or (state := self.database.state) is None:
+            return {}
+        name = str(self.database.file)
+        known = _read.get(name)
+        if known is None or known[0] != state:
+            rows: list[Row] = []
+            try:
+                rows = self.database.rows()
+            except Unusable as problem:
+                statistics.note("disk_rejected", problem)
+            known = state, {(r.key, r.machine, r.version): r for r in rows}
+            _read[name] = known
+        return known[1]
 
 
+_Known = tuple[tuple[int, int, int], dict[tuple[str, str, str], Row]]
+_read: dict[str, _Known] = {}  # what a file had in a state
 _rows: dict[tuple[str, str, str], Row] = {}
 _lock = threading.Lock()
 
@@ -58,3 +197,4 @@ def forget() -> None:
     """Drop the rows of this process."""
     with _lock:
         _rows.clear()
+        _read.clear()

@@ -28,6 +28,7 @@ from uopc.program.artifact import Artifact
 from uopc.program.kernel_cache import KernelCache
 from uopc.program.request import Request, lower, prepare
 from uopc.program.search import session
+from uopc.program.search.schedules import kernel_key
 
 _SHOWN = 12  # characters of a digest
 _MOST_SAID = 4  # differences of graphs
@@ -128,8 +129,8 @@ def _why(disk: DiskCache, source: str, out: Output) -> None:
             return "graph differs"
         return _graph_differs(request, found)
 
-    searched = session.current_schedules(request, machine).apply
-    lowered = lower(request, machine, searched=searched)
+    schedules = session.current_schedules(request, machine)
+    lowered = lower(request, machine, searched=schedules.apply)
     cached = KernelCache(request, machine, disk, backend.artifact).find(lowered.program)
     of = {k: call.src[0] for call, (k, _) in zip(lowered.program.src, lowered.calls)}
     for k in lowered.kernels:
@@ -140,6 +141,8 @@ def _why(disk: DiskCache, source: str, out: Output) -> None:
         else:
             (source,) = backend.render(lowered, [k]).values()
             said = _miss(whole, k.arg.name, source, others, graph_of)
+        if schedules.chosen.get(kernel_key(of[k], request, machine), "-") not in ("", "-"):
+            said += f"; Opts of a search: {' '.join(map(str, k.arg.opts))}"
         out.line(f"  {k.arg.name}: {said}")
 
 

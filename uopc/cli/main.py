@@ -25,6 +25,7 @@ COMMANDS = {
     "ops": "list the ops, or describe one in full",
     "rules": "list the simplification rules in the order they are tried",
     "check": "test every simplification rule on numbers",
+    "tune": "search for the fastest schedule of graphs, and keep it for later compiles",
     "bench": "time a model, or run a benchmark of a source checkout",
     "cache": "list compiled programs on disk, explain a hit or miss, remove them",
     "doctor": "say what works on this machine, and why the rest does not",

@@ -35,7 +35,7 @@ class Searcher:
         given = session.seconds
         self.seconds = SECONDS * session.width if given is None else given
 
-    def __call__(self, kernel: UOp, call: UOp, own: str, context: Context) -> Row | None:
+    def __call__(self, kernel: UOp, call: UOp, own: str, context: Context) -> Row:
         name = kernel_name(edits.before_opts(kernel, context))
         sizes = _sizes(kernel, self.request)
         try:

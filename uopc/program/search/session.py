@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from uopc import config
 from uopc.cache import tuned
 from uopc.errors import Unsupported
 from uopc.program import key
@@ -18,10 +19,23 @@ if TYPE_CHECKING:  # a program from a cache needs no pass
     from uopc.program.request import Searched
 
 
+def names(machine: Target) -> tuple[str, str]:
+    """What rows are of: the digests of a machine, and of this version with its LLVM."""
+    return digest(key.machine_component(machine)[1]), digest(repr(key.process_components()))
+
+
 def store(request: Request, machine: Target) -> tuned.Store:
     """The rows for a machine and this version."""
-    version = digest(repr(key.process_components()))
-    return tuned.Store(digest(key.machine_component(machine)[1]), version)
+    folder = config.cache_folder(request.options)
+    return tuned.Store(*names(machine), None if folder is None else tuned.Database(folder))
+
+
+def check_device(machine: Target) -> None:
+    """Unsupported where nothing can be measured."""
+    if machine.gpu is not None and machine.device.partition(":")[2].startswith("sm_"):
+        raise Unsupported(
+            f"beam (UOPC_BEAM): a search measures, and {machine.device} has PTX alone"
+        )
 
 
 def current_schedules(request: Request, machine: Target) -> Schedules:
@@ -37,10 +51,7 @@ def schedules(request: Request, machine: Target) -> Iterator[Schedules]:
     if not made.used or (session is None and not width):
         yield made
         return
-    if machine.gpu is not None and machine.device.partition(":")[2].startswith("sm_"):
-        raise Unsupported(
-            f"beam (UOPC_BEAM): a search measures, and {machine.device} has PTX alone"
-        )
+    check_device(machine)
     from uopc.program.search import searcher
 
     with searcher.processes() as workers:
