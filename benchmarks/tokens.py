@@ -9,7 +9,8 @@ tokens before. With one thread the time of the processor is given, too: it does 
 programs take.
 
 PyTorch runs the same model on the same file, with keys and values in place; ONNX Runtime runs
-`gpt2_step_256` of `model_workloads.py`, whose weights are as large.
+`gpt2_step_256` of `model_workloads.py`, whose weights are as large; ctransformers (ggml, which
+llama.cpp is made of) runs the same weights, a token further at each step.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import statistics
+import struct
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
@@ -122,8 +125,54 @@ def step_of_onnxruntime(
     return OnnxRuntime(threads).prepare(workload)
 
 
+def write_ggml(path: Path, config: generate.Config, weights: generate.Weights) -> None:
+    """The weights in the file that ggml's GPT-2 reads: matrices transposed, words of no meaning."""
+
+    def put(file: BinaryIO, name: str, array: np.ndarray) -> None:
+        head = array.ndim, len(name), 0, *array.shape[::-1]
+        file.write(struct.pack(f"{len(head)}i", *head) + name.encode())
+        file.write(np.ascontiguousarray(array).data)
+
+    with path.open("wb") as file:
+        sizes = config.words, config.context, config.width, config.heads, config.layers
+        file.write(struct.pack("8i", 0x67676D6C, *sizes, 0, config.words))
+        for n in range(config.words):
+            word = f" {n}".encode()
+            file.write(struct.pack("i", len(word)) + word)
+        for name, array in weights.items():
+            layer, _, rest = name.removeprefix("h.").rpartition(".")[0].partition(".")
+            matrix, norm = array.ndim == 2, "ln_" in name
+            if not layer.isdigit():
+                made = layer if matrix else f"{layer}/{'g' if name.endswith('weight') else 'b'}"
+                put(file, f"model/{made}", array)
+            else:
+                kind = "b" if name.endswith("bias") else "g" if norm else "w"
+                made = f"model/h{layer}/{rest.replace('.', '/')}/{kind}"
+                put(file, made, array.T if matrix else array)
+
+
+def step_of_ctransformers(
+    path: Path, config: generate.Config, position: int, threads: int
+) -> Callable:
+    from ctransformers import AutoModelForCausalLM
+
+    made = path.with_suffix(".ggml")
+    if not made.exists():
+        write_ggml(made, config, generate.read_weights(path, config))
+    model = AutoModelForCausalLM.from_pretrained(
+        str(made), model_type="gpt2", context_length=config.context
+    )
+    model.eval([11] * position, threads=threads)
+
+    def step() -> np.ndarray:
+        model.eval([11], threads=threads)
+        return np.array(model.logits)
+
+    return step
+
+
 SIDES = {"memory": step_of_memory, "uopc": step_of_uopc, "torch": step_of_torch,
-         "onnxruntime": step_of_onnxruntime}  # fmt: skip
+         "onnxruntime": step_of_onnxruntime, "ctransformers": step_of_ctransformers}  # fmt: skip
 
 
 # ---------------------------------------------------------------- processes that take turns
