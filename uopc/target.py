@@ -69,10 +69,9 @@ class Target:
         """The most arguments of a kernel, buffers and numbers: no limit on a CPU."""
         return self.gpu.parameter_bytes // 8 if self.gpu is not None else NO_LIMIT
 
-    @property
-    def has_fma(self) -> bool:
-        """MULACC of floats is an instruction."""
-        return not self._lacks("fma")
+    def has_fma(self, t: DType) -> bool:
+        """MULACC of float32 or float64 is an instruction."""
+        return not (self._lacks("fma") or (t is dtypes.float64 and self._lacks("fma64")))
 
     def fuses(self, t: DType) -> bool:
         """Pass fuse-products makes MULACCs of a type."""
@@ -80,7 +79,7 @@ class Target:
             return False
         if t is dtypes.float16:
             return self.gpu is not None or self.has("avx512fp16")
-        return t in (dtypes.float32, dtypes.float64) and self.has_fma
+        return t in (dtypes.float32, dtypes.float64) and self.has_fma(t)
 
     @property
     def has_rounding(self) -> bool:
@@ -110,9 +109,10 @@ class Target:
         return listed or f"+{feature}" in self.features.split(",")
 
     def _lacks(self, feature: str) -> bool:
-        """True for an x86 processor without a feature, False for any other machine."""
+        """True for an x86 processor without a feature. Other machines list what they lack, by x86's
+        names for it, and `fma64`: float32 alone has the instruction."""
         if self.cpu in CPUS:
-            return not self.has(feature)
+            return feature != "fma64" and not self.has(feature)
         return f"-{feature}" in self.features.split(",")
 
     def lanes(self, bits: int) -> int:

@@ -1,4 +1,4 @@
-"""ELF object files of 64 bits, little-endian: what is in them, and more read-only data."""
+"""ELF object files, little-endian, of 64 or 32 bits: what is in them, and more read-only data."""
 
 from __future__ import annotations
 
@@ -11,13 +11,41 @@ from uopc.errors import InvalidIR
 
 PROGBITS, SYMTAB, STRTAB, RELA, HASH, DYNAMIC, NOBITS, DYNSYM = 1, 2, 3, 4, 5, 6, 8, 11
 WRITE, ALLOC, EXECUTE = 1, 2, 4
-X86_64, AARCH64 = 62, 183
-_MAGIC = b"\x7fELF\x02\x01\x01"
-_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
-SECTION = struct.Struct("<IIQQQQIIQQ")
-SYMBOL = struct.Struct("<IBBHQQ")
+X86_64, AARCH64, ARM = 62, 183, 40
 _RELOCATION = struct.Struct("<QQq")
 _GLOBAL, _OBJECT, _HIDDEN = 1, 1, 2
+_ATTRIBUTES = 0x70000003  # a section that says how the code of an ARM processor calls
+
+
+class _Form(NamedTuple):
+    """The rows of tables, of 64 or 32 bits. `order`: where the fields of a symbol are in it: name,
+    info, other, section, value, size."""
+
+    magic: bytes
+    header: struct.Struct
+    section: struct.Struct
+    symbol: struct.Struct
+    order: tuple[int, ...]
+
+    def symbols(self, data: bytes) -> Iterator[tuple[int, ...]]:
+        """The fields of symbols."""
+        for row in self.symbol.iter_unpack(data):
+            yield tuple([row[i] for i in self.order])
+
+    def put_symbol(self, out: bytearray, at: int, fields: tuple[int, ...]) -> None:
+        """Write the fields of a symbol."""
+        self.symbol.pack_into(out, at, *[fields[self.order.index(i)] for i in range(len(fields))])
+
+
+_WIDE = _Form(
+    b"\x7fELF\x02\x01\x01", struct.Struct("<16sHHIQQQIHHHHHH"), struct.Struct("<IIQQQQIIQQ"),
+    struct.Struct("<IBBHQQ"), (0, 1, 2, 3, 4, 5),
+)  # fmt: skip
+_NARROW = _Form(
+    b"\x7fELF\x01\x01\x01", struct.Struct("<16sHHIIIIIHHHHHH"), struct.Struct("<10I"),
+    struct.Struct("<IIIBBH"), (0, 3, 4, 5, 1, 2),
+)  # fmt: skip
+SECTION, SYMBOL = _WIDE.section, _WIDE.symbol  # of 64 bits
 
 
 class Section(NamedTuple):
@@ -61,7 +89,7 @@ class Relocation(NamedTuple):
 
 @dataclass(frozen=True)
 class ObjectFile:
-    """The content of an object file."""
+    """The content of an object file. `relocations`: those of 64 bits."""
 
     machine: int
     sections: tuple[Section, ...]
@@ -79,15 +107,21 @@ def read(data: bytes) -> ObjectFile:
     try:
         return _read(data)
     except (struct.error, LookupError, ValueError) as error:
-        raise InvalidIR(f"no ELF object file of 64 bits: {error!r}") from None
+        raise InvalidIR(f"no ELF object file: {error!r}") from None
+
+
+def _form(data: bytes) -> _Form:
+    found = [form for form in (_WIDE, _NARROW) if data.startswith(form.magic)]
+    if not found:
+        raise ValueError("another format")
+    return found[0]
 
 
 def _read(data: bytes) -> ObjectFile:
-    if not data.startswith(_MAGIC):
-        raise ValueError("another format")
-    header = _HEADER.unpack_from(data)
+    form = _form(data)
+    header = form.header.unpack_from(data)
     machine, start, count, names = header[2], header[6], header[12], header[13]
-    rows = [SECTION.unpack_from(data, start + SECTION.size * i) for i in range(count)]
+    rows = [form.section.unpack_from(data, start + form.section.size * i) for i in range(count)]
     sections = []
     for name, kind, flags, _, offset, size, link, info, align, _ in rows:
         content = b"" if kind == NOBITS else data[offset : offset + size]
@@ -97,7 +131,7 @@ def _read(data: bytes) -> ObjectFile:
     strings = sections[table.link].data
     symbols = [
         Symbol(_text(strings, name), section, value, size, info, other & 3 != 0)
-        for name, info, other, section, value, size in SYMBOL.iter_unpack(table.data)
+        for name, info, other, section, value, size in form.symbols(table.data)
     ]
     return ObjectFile(machine, tuple(sections), tuple(symbols), tuple(_relocations(sections)))
 
@@ -120,26 +154,49 @@ def with_data(data: bytes, arrays: Mapping[str, bytes], align: int) -> bytes:
     """
     if not arrays:
         return data
-    out, found = bytearray(data), read(data)
-    header = list(_HEADER.unpack_from(data))
-    start, count = header[6], header[12]
-    headers = data[start : start + SECTION.size * count]
+    out, found, form = bytearray(data), read(data), _form(data)
+    header = list(form.header.unpack_from(data))
+    start, count, row = header[6], header[12], form.section.size
+    headers = data[start : start + row * count]
     begin, places = _append(out, arrays, align)
     table = next(i for i, s in enumerate(found.sections) if s.kind == SYMTAB)
-    symbols_at = SECTION.unpack_from(headers, SECTION.size * table)[4]
+    symbols_at = form.section.unpack_from(headers, row * table)[4]
     for i, s in enumerate(found.symbols):
         if s.section == 0 and s.name in places:
-            (name,) = struct.unpack_from("<I", data, symbols_at + SYMBOL.size * i)
+            at = symbols_at + form.symbol.size * i
+            (name,) = struct.unpack_from("<I", data, at)
             kind, size = _GLOBAL << 4 | _OBJECT, len(arrays[s.name])
-            row = (name, kind, _HIDDEN, count, places[s.name], size)
-            SYMBOL.pack_into(out, symbols_at + SYMBOL.size * i, *row)
+            form.put_symbol(out, at, (name, kind, _HIDDEN, count, places[s.name], size))
     size = len(out) - begin
     named = next((i for i, s in enumerate(found.sections) if s.name == ".rodata"), 0)
-    (name,) = struct.unpack_from("<I", headers, SECTION.size * named)
+    (name,) = struct.unpack_from("<I", headers, row * named)
     out += bytes(-len(out) % 8)
     header[6], header[12] = len(out), count + 1
-    out += headers + SECTION.pack(name, PROGBITS, ALLOC, 0, begin, size, 0, 0, align, 0)
-    _HEADER.pack_into(out, 0, *header)
+    out += headers + form.section.pack(name, PROGBITS, ALLOC, 0, begin, size, 0, 0, align, 0)
+    form.header.pack_into(out, 0, *header)
+    return bytes(out)
+
+
+def for_both_conventions(data: bytes) -> bytes:
+    """The object file of an ARM processor, for linking with code that passes floats in registers
+    of floats and with code that does not: its functions for others take none.
+
+    LLVM's wheel has no option for it, and linkers refuse to mix the two.
+    """
+    form, found = _form(data), read(data)
+    i = next(i for i, s in enumerate(found.sections) if s.kind == _ATTRIBUTES)
+    content = bytearray(found.sections[i].data)
+    # 'A', the length of what follows, "aeabi", 1 for the whole file, the length from there on.
+    length, scope = 1, 1 + 4 + len(b"aeabi\0")
+    for at in (length, scope + 1):
+        (size,) = struct.unpack_from("<I", content, at)
+        struct.pack_into("<I", content, at, size + 2)
+    content += bytes((28, 3))  # Tag_ABI_VFP_args: compatible with both
+    out, start = bytearray(data), form.header.unpack_from(data)[6]
+    row = list(form.section.unpack_from(data, start + form.section.size * i))
+    row[4], row[5] = len(out), len(content)
+    form.section.pack_into(out, start + form.section.size * i, *row)
+    out += content + bytes(-len(content) % 8)
     return bytes(out)
 
 
@@ -158,5 +215,5 @@ def _append(out: bytearray, arrays: Mapping[str, bytes], align: int) -> tuple[in
 
 
 def header(kind: int, machine: int, rest: tuple[Any, ...]) -> bytes:
-    """The header of a file: `rest` are its fields from the begin of the program headers on."""
-    return _HEADER.pack(_MAGIC + bytes(9), kind, machine, 1, 0, *rest)
+    """The header of a file of 64 bits: `rest` are its fields from that of program headers on."""
+    return _WIDE.header.pack(_WIDE.magic + bytes(9), kind, machine, 1, 0, *rest)

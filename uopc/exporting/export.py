@@ -151,6 +151,8 @@ def _for_casadi(
     found: Sequence[machines.Machine],
 ) -> Exported:  # fmt: skip
     """The function with CasADi's interface."""
+    if found[0].size_bits == 32:
+        raise Unsupported("export: CasADi's functions pass floats: choose kind='c' for Cortex-M")
     own = f"{column_major.checked_name(name)}_uopc"
     request = column_major.transposed(request_for(graph, inputs, optimize, own, 1))
     structures = column_major.structures(graph)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from uopc import config, driver
 from uopc.backends.plan import Dim, Plan
-from uopc.errors import UserError, UserTypeError
+from uopc.errors import Unsupported, UserError, UserTypeError
 from uopc.exporting.casadi import Interface
 from uopc.exporting.machines import Machine
 from uopc.exporting.names import identifier
@@ -157,10 +157,27 @@ def lowered_for(request: Request, machine: Machine, name: str) -> Exported:
         kernels[own] = Kernel(identifier(f"{name}_{own}", taken), linear, _lines(lowered, linear))
     parameters = set(RUN) if request.threads > 1 else set()
     arrays, results = _arrays(request, plan, parameters)
+    sizes = _sizes(plan, arrays, parameters)
+    _check_fit(machine, sizes, plan)
     return Exported(
-        name, machine, plan, tuple(arrays), results, _sizes(plan, arrays, parameters), kernels,
+        name, machine, plan, tuple(arrays), results, sizes, kernels,
         plan.constants, printed.digest, request,
     )  # fmt: skip
+
+
+def _check_fit(machine: Machine, sizes: Sequence[Size], plan: Plan) -> None:
+    """Unsupported for what a machine with pointers of 32 bits has no numbers for."""
+    most = (1 << machine.size_bits - 1) - 1
+    for s in sizes:
+        if not -most <= s.low <= s.high <= most:
+            raise Unsupported(
+                f"export: {s.given} is {s.low} to {s.high}; {machine.name} has sizes of"
+                f" {machine.size_bits} bits: give it closer bounds"
+            )
+    if isinstance(plan.arena_bytes, int) and plan.arena_bytes > most:
+        raise Unsupported(
+            f"export: {plan.arena_bytes} bytes of memory for work; {machine.name} has less"
+        )
 
 
 def _sizes(plan: Plan, arrays: Sequence[Array], taken: set[str]) -> tuple[Size, ...]:

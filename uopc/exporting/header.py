@@ -31,8 +31,8 @@ one after another. context: passed to run, and not looked at.
 """
 _BEST = """
 The version for the highest level that this processor has, or a null pointer. The function itself
-asks the processor at each call, which takes 0.1 microseconds, and 10 to 50 in a virtual machine:
-ask once where that matters.
+asks the processor at each call, which takes less than a microsecond, but up to 50 in a virtual
+machine: ask once where that matters.
 """
 _WIDTH = 96
 
@@ -46,7 +46,7 @@ def parameters(f: Exported) -> list[str]:
     """The declarations of the function's parameters, in order."""
     arrays = [f"{'' if a.written else 'const '}{memory_type(a.dtype)} *{a.name}" for a in f.arrays]
     run = ["uopc_run run", "void *context"] if f.threads > 1 else []
-    return [*arrays, *[f"int64_t {s.name}" for s in f.sizes], "void *work", *run]
+    return [*arrays, *[f"int{f.machine.size_bits}_t {s.name}" for s in f.sizes], "void *work", *run]
 
 
 def prototype(f: Exported) -> str:

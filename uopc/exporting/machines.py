@@ -14,21 +14,31 @@ from typing import Any
 from uopc import target as targets
 from uopc.backends import detect
 from uopc.errors import Unsupported, UserError
+from uopc.ir.core import dtypes
 from uopc.target import CPUS, Target
 
 _LINUX = {
     "x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-unknown-linux-gnu",
     "riscv64": "riscv64-unknown-linux-gnu",
 }  # fmt: skip
+# No system: code at a fixed address. Functions for others take no floats, see `object_code`.
+_BARE = {"cortex-m3": "thumbv7m-unknown-none-eabi", "cortex-m4f": "thumbv7em-unknown-none-eabi",
+         "cortex-m7": "thumbv7em-unknown-none-eabi"}  # fmt: skip
 _ALIASES = {"AMD64": "x86_64", "arm64": "aarch64"}
 HOST, ANY_C = "host", "c11"
-# Other processors, which all have products and sums that round once. RISC-V has no vectors,
-# floats of 16 bits and rounding to integers without extensions.
+# Other processors. RISC-V has no vectors, floats of 16 bits and rounding to integers without
+# extensions; Cortex-M has no vectors; of its floats, M3 computes none, M4F those of 32 bits.
+_ALONE = "-f16c,-sse4.1"
+_CORTEX = {"cortex-m3": f"{_ALONE},-fma", "cortex-m4f": f"{_ALONE},-fma64", "cortex-m7": _ALONE}
 _OTHERS = {
     "aarch64": Target("aarch64", "cpu", 128, 32, "generic", "+neon"),
-    "riscv64": Target("riscv64", "cpu", 8, 32, "generic-rv64", "+m,+a,+f,+d,+c,-f16c,-sse4.1"),
+    "riscv64": Target("riscv64", "cpu", 8, 32, "generic-rv64", f"+m,+a,+f,+d,+c,{_ALONE}"),
+    **{
+        name: Target(name, "cpu", 8, 16, name.removesuffix("f"), lacks)
+        for name, lacks in _CORTEX.items()
+    },
 }
-_FOR_PASSES = ("-f16c", "-sse4.1")
+_FOR_PASSES = frozenset(("-f16c", "-sse4.1", "-fma", "-fma64"))
 _CALLS = {"riscv64": "lp64d"}  # LLVM's names of calling conventions, where it has to be told
 NAMES = (HOST, *CPUS, *_OTHERS, ANY_C)
 ONE_LANE = 8  # bits of a vector of one element, whatever its type is
@@ -51,6 +61,16 @@ class Machine:
         return self.target.vector_bits > ONE_LANE
 
     @property
+    def is_arm(self) -> bool:
+        """True for ARM of 32 bits."""
+        return self.triple.startswith("thumb")
+
+    @property
+    def size_bits(self) -> int:
+        """The bits of a size that a function takes: those of a pointer; 64 in source code."""
+        return 32 if self.is_arm and not self.is_source else 64
+
+    @property
     def is_x86(self) -> bool:
         """True for x86-64."""
         return self.triple.startswith("x86_64")
@@ -60,7 +80,7 @@ class Machine:
         return replace(self, target=replace(self.target, vector_bits=ONE_LANE))
 
     def llvm(self) -> Any:
-        """LLVM's machine, which makes position-independent object files."""
+        """LLVM's machine, which makes object files."""
         if self.cpu:
             return _llvm_machine(self.triple, self.cpu, self.features)
         known = self.target.features.split(",")
@@ -87,7 +107,10 @@ class Machine:
         """The machine for code in C, which has no floats of 16 bits: `target` then has a list of
         what it lacks in place of a processor."""
         whole = self.target
-        known = (("fma", whole.has_fma), ("sse4.1", whole.has_rounding), ("f16c", False))
+        known = (
+            ("fma", whole.has_fma(dtypes.float32)), ("fma64", whole.has_fma(dtypes.float64)),
+            ("sse4.1", whole.has_rounding), ("f16c", False),
+        )  # fmt: skip
         features = ",".join([f"-{name}" for name, has in known if not has])
         plain = replace(whole, name=self.name, cpu="c", features=features)
         return replace(
@@ -102,7 +125,8 @@ def _llvm_machine(triple: str, cpu: str, features: str) -> Any:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     return llvm.Target.from_triple(triple).create_target_machine(
-        cpu=cpu, features=features, opt=2, reloc="pic", codemodel="small",
+        cpu=cpu, features=features, opt=2, codemodel="small",
+        reloc="static" if triple in _BARE.values() else "pic",
         abiname=_CALLS.get(triple.partition("-")[0], ""),
     )  # fmt: skip
 
@@ -114,7 +138,7 @@ def machine(name: str) -> Machine:
     if name in CPUS:
         return Machine(name, targets.cpu_target(name), _LINUX["x86_64"])
     if name in _OTHERS:
-        return Machine(name, _OTHERS[name], _LINUX[name])
+        return Machine(name, _OTHERS[name], (_LINUX | _BARE)[name])
     if name != HOST:
         raise UserError(f"export: unknown target {name!r}; choose {', '.join(NAMES)}")
     own = _ALIASES.get(platform.machine(), platform.machine())

@@ -18,7 +18,7 @@ from uopc.backends.llvm.emitter import stack_alignment
 from uopc.backends.llvm.outline import CallingEmitter
 from uopc.backends.memory_plan import ALIGNMENT
 from uopc.backends.plan import Dim, Launch, Plan, Pointer, Row, Scalar, Word, nested
-from uopc.exporting import casadi, levels, manifest
+from uopc.exporting import casadi, levels, manifest, square_root
 from uopc.exporting.exported import RUN, Exported, Kernel
 from uopc.exporting.sizes import Evaluator, expression
 from uopc.ir.core import dtypes
@@ -82,6 +82,8 @@ class _Entry:
 
     def text(self) -> str:
         f = self.f
+        if f.machine.size_bits < 64:
+            self.lines += [f"  %{s.name} = sext i32 %.{s.name} to i64" for s in f.sizes]
         for number, (low, high, name) in enumerate([(s.low, s.high, s.name) for s in f.sizes], 1):
             below = self.value(f"icmp slt i64 %{name}, {low}")
             above = self.value(f"icmp sgt i64 %{name}, {high}")
@@ -225,7 +227,8 @@ def conditions(f: Exported) -> list[UOp]:
 
 def parameters(f: Exported) -> list[str]:
     """The parameters of the entry, with their types."""
-    made = [f"ptr %{a.name}" for a in f.arrays] + [f"i64 %{s.name}" for s in f.sizes]
+    made = [f"ptr %{a.name}" for a in f.arrays]
+    made += [f"{'i64 %' if f.machine.size_bits == 64 else 'i32 %.'}{s.name}" for s in f.sizes]
     return [*made, "ptr %work", *([f"ptr %{name}" for name in RUN] if f.threads > 1 else [])]
 
 
@@ -247,13 +250,15 @@ def module(f: Exported) -> str:
             declared = [_attributed(v, part, "internal ") for part in k.declared]
             functions.append((_attributed(v, k.text, "internal ", inlined), declared))
     text = emitter.module(functions)
-    work = f"define i64 @{f.name}_work_bytes() nounwind {{\n  ret i64 {f.work_bytes}\n}}"
+    t = f"i{f.machine.size_bits}"
+    work = f"define {t} @{f.name}_work_bytes() nounwind {{\n  ret {t} {f.work_bytes}\n}}"
     parts = [f'source_filename = "{f.name}"', "\n".join(data), text, work, *entries]
     if f.levels:
         parts.append(levels.module_text(f, parameters(f)))
     if f.casadi is not None:
         parts.append(casadi.module_text(f.casadi))
-    return "\n\n".join(parts) + "\n"
+    whole = "\n\n".join(parts) + "\n"
+    return square_root.without_instruction(whole, f.name, f.machine) if f.machine.is_arm else whole
 
 
 def _rendered(f: Exported) -> dict[str, _Rendered]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from uopc.backends.llvm import jit
@@ -10,11 +11,18 @@ from uopc.errors import Unsupported
 from uopc.exporting import elf, module_ir
 from uopc.exporting.exported import Exported, bits
 
+# Arithmetic that a processor lacks: every compiler for ARM links a library with these.
+_COMPILERS_OWN = re.compile(r"__aeabi_(?!mem)\w+")
+
 
 def object_file(f: Exported) -> bytes:
-    """The bytes of the object file. Unsupported if it would need a function of another library."""
+    """The bytes of the object file. Unsupported if it would need a function of another library;
+    that of the compiler, which computes floats of 64 bits on a Cortex-M4F, is always there."""
     machine = f.machine.llvm()
     with jit.parsed(module_ir.module(f)) as module:
+        if f.machine.is_arm:  # with other pointers and other names than LLVM takes for granted
+            module.triple = f.machine.triple
+            module.data_layout = str(machine.target_data)
         if module_ir.is_small(f):
             _join(module, machine)
         code = bytes(machine.emit_object(module))
@@ -22,7 +30,11 @@ def object_file(f: Exported) -> bytes:
         v.constant(i): bits(a) or b"\0" for v in f.versions for i, a in enumerate(v.constants)
     }
     made = elf.with_data(code, arrays, ALIGNMENT)
-    if missing := elf.read(made).undefined:
+    missing = elf.read(made).undefined
+    if f.machine.is_arm:
+        made = elf.for_both_conventions(made)
+        missing = [name for name in missing if not _COMPILERS_OWN.fullmatch(name)]
+    if missing:
         raise Unsupported(
             f"export: the code calls {', '.join(missing)}: {f.machine.name} lacks an instruction"
             " that pass decompose replaces, and no rule of a later pass may make it"

@@ -115,7 +115,7 @@ def _call(f: Exported, sizes: Sequence[int], how: str = "NULL") -> str:
         f"({'' if a.written else 'const '}{memory_type(a.dtype)} *)(void *)(mem_{a.name} + GUARD)"
         for a in f.arrays
     ]
-    numbers = [f"INT64_C({n})" for n in sizes]
+    numbers = [f"INT{f.machine.size_bits}_C({n})" for n in sizes]
     run = [how, "NULL"] if f.threads > 1 else []
     return f"{f.name}({', '.join([*arrays, *numbers, 'mem_work + GUARD', *run])})"
 
@@ -156,7 +156,7 @@ def _main(f: Exported, values: Mapping[str, int]) -> str:
              "    int refused = 1;"]  # fmt: skip
     for number, s in enumerate(f.sizes, 1):
         for value in (s.low - 1, s.high + 1):
-            if abs(value) < 1 << 62:
+            if abs(value) < 1 << f.machine.size_bits - 2:
                 sizes = [value if o is s else values[o.given] for o in f.sizes]
                 lines.append(f"    refused = refused && {_call(f, sizes)} == {number};")
     lines += [

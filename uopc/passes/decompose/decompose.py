@@ -243,8 +243,9 @@ def decompose(kernel: UOp, context: Context) -> UOp:
     native = Native(target.native_floats, target.has_scale, target.has_functions)
     only = {u for u in walk.order(kernel) if _may_change(u)}
     made = rebuild.rewritten(kernel, functools.partial(_change, native), renew=_renewed, only=only)
-    if not target.has_fma:
-        made = rebuild.rewritten(made, unfused)
+    if slow := {t for t in (dtypes.float32, dtypes.float64) if not target.has_fma(t)}:
+        only = {u for u in walk.order(made) if u.op is Ops.MULACC and u.dtype.scalar in slow}
+        made = rebuild.rewritten(made, unfused, only=only)
     if not target.has_rounding:
         made = rebuild.rewritten(made, rounded_by_sums)
     return merged_branches(narrowed(made))
