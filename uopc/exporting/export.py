@@ -21,6 +21,7 @@ from uopc.exporting.object_code import object_file
 from uopc.exporting.shared_library import shared
 from uopc.exporting.source import source
 from uopc.ir.builder import checks
+from uopc.ir.core import dtypes
 from uopc.ir.core.arena import arena
 from uopc.ir.core.uop import UOp
 from uopc.program.request import Request
@@ -266,7 +267,8 @@ def in_process(f: Exported) -> ExportedFunction:
     try:
         code = object_file(own)
     except Unsupported:
-        if detect.host().has_fma or not own.machine.target.has_fma:
+        here, there = detect.host(), own.machine.target
+        if here.has_fma(dtypes.float32) or not there.has_fma(dtypes.float32):
             raise
         raise UserError(
             f"export: examples run code for {f.machine.name} here, which does not run on this"
