@@ -64,6 +64,23 @@ def test_iterations_keep_their_order(name: str) -> None:
     np.testing.assert_allclose(given[0], wanted, rtol=1e-6)
 
 
+@pytest.mark.parametrize("name", ORDERED)
+@pytest.mark.parametrize("n", [2, 5, pytest.param(7, marks=pytest.mark.slow), 0])
+def test_iterations_follow_each_other_in_one_body(name: str, n: int) -> None:
+    """UNROLL of the outer loop, whose length n may not divide; 0 writes all of it out."""
+    store, loops, step = ORDERED[name]
+    sink = store.end(*loops).sink(name="k", opts=(Opt("UNROLL", 0, n),))
+    source = np.linspace(0, 4, N, dtype="f4")
+    arrays = {"o": np.arange(N + 8, dtype="f4"), "x": source, "k": KEYS}
+    f = uopc.compile(sink, verify=True)
+    given = {v.name: arrays[v.name].copy() for v in f.inputs}
+    f(**given)
+    np.testing.assert_allclose(given["o"], expected(step, source), rtol=1e-6)
+    assert f.kernels[0].opts == (Opt("UNROLL", 0, n),)
+    again = uopc.parse(uopc.print_graph(sink))
+    assert again is sink
+
+
 def test_two_stores_of_one_loop_keep_their_order() -> None:
     stores = UOp.group(o[i].store(x[i]), o[i + 1].store(x[i] * 2)).end(i).sink(name="k")
     source, wanted = np.linspace(0, 4, N, dtype="f4"), np.zeros(N + 8, "f4")

@@ -161,6 +161,48 @@ def test_code_does_not_grow_with_the_steps() -> None:
     assert [k.name for k in program.program(2.0).kernels][-1] == "scan"
 
 
+@pytest.mark.parametrize("n", [1, 6, 7])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_steps_that_follow_each_other_in_the_code(n: int, reverse: bool) -> None:
+    """The same bits, in each mode, whether the factor divides the number of steps or not."""
+
+    def f(c: Any, u: Any, unroll: Any) -> Any:
+        step = lambda c, v: ((unp.sin(c) * v[0] + c[::-1], c * v[1]))  # noqa: E731
+        return uopc.scan(step, c, u, reverse=reverse, unroll=unroll)
+
+    def loss(c: Any, u: Any, unroll: Any) -> Any:
+        last, ys = f(c, u, unroll)
+        return last.sum() + (ys**2).sum()
+
+    value, slope = f(X, U[:n], 1), uopc.grad(loss, argnums=(0, 1))(X, U[:n], 1)
+    for k in (2, 3, True):
+        for a, b in zip(f(X, U[:n], k), value):
+            np.testing.assert_array_equal(a, b)
+        for a, b in zip(uopc.grad(loss, argnums=(0, 1))(X, U[:n], k), slope):
+            np.testing.assert_allclose(a, b, rtol=1e-13)
+
+
+def test_an_unroll_factor_is_an_opt() -> None:
+    n = uopc.variable("n", 0, 100)
+    xs = uopc.param("xs", (n,), dtypes.float64)
+    first = uopc.constant(0.5, dtypes.float64)
+    last, ys = uopc.scan(lambda c, x: (unp.sin(c) + x, c), first, xs, unroll=4)
+    program = uopc.compile([last, ys])
+    assert [str(o) for o in program.kernels[-1].opts] == ["UNROLL(0, 4)"]
+    for size in (0, 3, 4, 9):
+        a = RNG.uniform(size=size)
+        c, seen = 0.5, []
+        for v in a:
+            seen.append(c)
+            c = np.sin(c) + v
+        got = program(a)
+        np.testing.assert_allclose(got[0], c)
+        np.testing.assert_allclose(got[1], np.array(seen).reshape(size))
+    # A carry in memory has loops in its steps: they are no longer than these.
+    wide = uopc.fori_loop(0, 9, lambda i, c: c * 0.5, uopc.constant(np.ones(100)), unroll=3)
+    assert "UNROLL" not in str(uopc.compile(wide).kernels[-1].opts)
+
+
 def test_large_steps_get_kernels_of_their_own() -> None:
     x, w = RNG.uniform(-1, 1, (128, 128)), RNG.uniform(-0.1, 0.1, (128, 128))
     f = uopc.jit(lambda x, w: uopc.fori_loop(0, 6, lambda i, c: unp.tanh(w @ c), x))
@@ -297,6 +339,12 @@ def test_map_and_bounds() -> None:
         (lambda: uopc.scan(lambda c, x: (c, x), 1.0, 3.0), "has a scalar"),
         (lambda: uopc.scan(lambda c, x: (c, x), 1.0, length=-1), "must not be negative"),
         (lambda: uopc.scan(3, 1.0, X), "expected a function"),
+        (lambda: uopc.scan(lambda c, x: (c, x), 1.0, X, unroll=0), "unroll must be a bool or"),
+        (lambda: uopc.fori_loop(0, 3, lambda i, c: c, 1.0, unroll=1.5), "unroll must be a bool or"),
+        (
+            lambda: uopc.fori_loop(0, 10**6, lambda i, c: c * 2, 1.0, unroll=True),
+            "unroll=1000000 writes .* operations out, 20000 at most",
+        ),
         (lambda: uopc.scan(lambda c, x: (float(c), x), 1.0, X), "is not known"),
     ],
 )

@@ -75,15 +75,16 @@ def recurrence(a: UOp, b: UOp, axis: int, reverse: bool = False) -> UOp:
     dims = shapes.shape(b)
     order = (axis, *[i for i in range(len(dims)) if i != axis])
     steps = leaves.iota(dims[axis])
-    first = steps.eq(leaves.dim_uop(dims[axis]) - 1 if reverse else 0)
-    first = movement.reshape(first, (dims[axis], *(1,) * (len(dims) - 1)))
+    begin = steps.eq(leaves.dim_uop(dims[axis]) - 1 if reverse else 0)
+    begin = movement.reshape(begin, (dims[axis], *(1,) * (len(dims) - 1)))
     rows = [movement.permute(fit(v, dims), order) for v in (a, b)]
-    rows[0] = alu.where(first, leaves.const(b.dtype, 0), rows[0])  # an infinity times 0 is NaN
+    rows[0] = alu.where(begin, leaves.const(b.dtype, 0), rows[0])  # an infinity times 0 is NaN
     last = functions.seed_of(b.dtype, shapes.shape(rows[0])[1:])
     factor, term = [functions.seed_of(b.dtype, shapes.shape(r)[1:]) for r in rows]
     made = last * factor + term
     body, _ = bodies.closed([made, made], [last, factor, term])
-    _, found = scan.scan(body, [leaves.const_like(made, 0)], rows, [], dims[axis], reverse)
+    first, way = [leaves.const_like(made, 0)], scan.Way(reverse)
+    _, found = scan.scan(body, first, rows, [], dims[axis], way)
     return movement.permute(found, tuple(sorted(range(len(dims)), key=lambda i: order[i])))
 
 

@@ -26,12 +26,13 @@ from uopc.tensor.loops import bodies, scan
 Nodes = list[UOp]
 
 
-class _Loop:
+class Loop:
     """The parts of a loop."""
 
     def __init__(self, details: tuple[int, ...], operands: Sequence[UOp]) -> None:
-        self.count, inputs, reverse, fixed, self.every = details[1:]
-        self.reverse = bool(reverse)
+        self.count, inputs, reverse, fixed, every, unroll = details[1:]
+        self.way = scan.Way(bool(reverse), every, unroll)
+        self.each = self.way._replace(every=0)
         self.body, *rest = operands
         self.length: Dim = fixed if fixed >= 0 else rest.pop()
         self.first, self.xs = rest[: self.count], rest[self.count : self.count + inputs]
@@ -52,24 +53,25 @@ class _Loop:
         n, m = self.count, self.count + len(self.xs)
         first, xs, constants = operands[:n], operands[n:m], operands[m:]
         assert isinstance(self.length, int)
-        segments, rest = divmod(self.length, self.every)
-        begin = rest if self.reverse else 0
+        every, reverse = self.way.every, self.way.reverse
+        segments, rest = divmod(self.length, every)
+        begin = rest if reverse else 0
         rows = [
-            movement.reshape(_rows(x, begin, self.length - rest), (segments, self.every, *d))
+            movement.reshape(_rows(x, begin, self.length - rest), (segments, every, *d))
             for x in xs for d in [shapes.shape(x)[1:]]
         ]  # fmt: skip
         carried = [functions.seed(c) for c in first]
         elements = [functions.seed_of(r.dtype, shapes.shape(r)[1:]) for r in rows]
-        inner = scan.scan(self.body, carried, elements, constants, self.every, self.reverse)
+        inner = scan.scan(self.body, carried, elements, constants, every, self.each)
         body, taken = bodies.closed(inner, [*carried, *elements])
-        made = scan.scan(body, first, rows, taken, segments, self.reverse)
+        made = scan.scan(body, first, rows, taken, segments, scan.Way(reverse))
         last, ys = made[:n], [_joined(y) for y in made[n:]]
         if not rest:
             return [*last, *ys]
-        end = 0 if self.reverse else self.length - rest
+        end = 0 if reverse else self.length - rest
         left = [_rows(x, end, rest) for x in xs]
-        made = scan.scan(self.body, last, left, constants, rest, self.reverse)
-        pairs = [(b, a) if self.reverse else (a, b) for a, b in zip(ys, made[n:])]
+        made = scan.scan(self.body, last, left, constants, rest, self.each)
+        pairs = [(b, a) if reverse else (a, b) for a, b in zip(ys, made[n:])]
         return [*made[:n], *[movement.cat(*pair) for pair in pairs]]
 
 
@@ -78,7 +80,7 @@ class Scan(OfBody):
     """
 
     def push_joint(self, u: UOp, tangents: Sequence[Value]) -> list[Value]:
-        loop = _Loop(u.arg.details, u.src[1:])
+        loop = Loop(u.arg.details, u.src[1:])
         given = list(tangents[2:])
         n, m = loop.count, loop.count + len(loop.xs)
         first, xs, constants = given[:n], given[n:m], given[m : m + len(loop.constants)]
@@ -96,8 +98,7 @@ class Scan(OfBody):
         body, taken = bodies.closed(results, [*carried, *seeds.values(), *elements, *inputs])
         made = scan.scan(
             body, [*loop.first, *[filled(first[i], loop.first[i]) for i in seeds]],
-            [*loop.xs, *[t for t in xs if t is not None]], taken, loop.length, loop.reverse,
-            loop.every,
+            [*loop.xs, *[t for t in xs if t is not None]], taken, loop.length, loop.way,
         )  # fmt: skip
         where = dict(zip([*seeds, *ys], made[n:]))
         return [where.get(i) for i in range(len(outputs))]
@@ -108,8 +109,8 @@ class Scan(OfBody):
     def pull_joint(
         self, u: UOp, cotangents: Mapping[int, Value], wanted: Sequence[bool]
     ) -> list[Value]:
-        loop = _Loop(u.arg.details, u.src[1:])
-        if loop.every and isinstance(loop.length, int) and loop.length > loop.every:
+        loop = Loop(u.arg.details, u.src[1:])
+        if loop.way.every and isinstance(loop.length, int) and loop.length > loop.way.every:
             return self._in_segments(loop, cotangents, wanted)
         n, asked = loop.count, wanted[2:]
         kept = self._history(loop)
@@ -139,7 +140,7 @@ class Scan(OfBody):
             [*[filled(cotangents.get(i), loop.first[i]) for i in floats],
              *[filled(None, loop.constants[i]) for i in ks]],
             [*kept, *loop.xs, *[filled(cotangents[i], u) for i in given]],
-            taken, loop.length, not loop.reverse,
+            taken, loop.length, loop.each._replace(reverse=not loop.way.reverse),
         )  # fmt: skip
         answer: list[Value] = [None] * len(u.src)
         places = [*[2 + i for i in floats], *[2 + m + i for i in ks], *[2 + n + i for i in xs]]
@@ -148,7 +149,7 @@ class Scan(OfBody):
         return answer
 
     def _in_segments(
-        self, loop: _Loop, cotangents: Mapping[int, Value], wanted: Sequence[bool]
+        self, loop: Loop, cotangents: Mapping[int, Value], wanted: Sequence[bool]
     ) -> list[Value]:
         """The cotangents by a loop over segments, each of them a loop: what is kept are the carried
         values at the begin of each segment, and, of one segment at a time, of its steps."""
@@ -163,12 +164,12 @@ class Scan(OfBody):
         made = dict(zip(asked, rebuild.rebuild(root, dict(zip(seeds, given))).src))
         return [None, None, *[made.get(s) for s in seeds]]
 
-    def _history(self, loop: _Loop) -> Nodes:
+    def _history(self, loop: Loop) -> Nodes:
         """The carried values before each step."""
         carried, elements = loop.seeds()
         outputs = loop.outputs(carried, elements, loop.constants)[: loop.count]
         body, taken = bodies.closed([*outputs, *carried], [*carried, *elements])
-        made = scan.scan(body, loop.first, loop.xs, taken, loop.length, loop.reverse)
+        made = scan.scan(body, loop.first, loop.xs, taken, loop.length, loop.each)
         return made[loop.count :]
 
     # ------------------------------------------------------------ batches
@@ -183,7 +184,7 @@ def _of_batch(
     details: tuple[int, ...], own: tuple[UOp, ...], operands: tuple[UOp, ...],
     batched: tuple[bool, ...], n: Any,
 ) -> Nodes:  # fmt: skip
-    one, all_ = _Loop(details, own), _Loop(details, operands)
+    one, all_ = Loop(details, own), Loop(details, operands)
     _, *flags = batched
     of_xs = flags[one.count : one.count + len(one.xs)]
     of_constants = flags[one.count + len(one.xs) :]
@@ -205,7 +206,7 @@ def _of_batch(
         fit(c, (n, *shapes.shape(o))) for c, o in zip(all_.first, one.first)
     ]
     xs = [_swapped(x) if b else x for x, b in zip(all_.xs, of_xs)]
-    made = scan.scan(body, first, xs, closed, one.length, one.reverse, one.every)
+    made = scan.scan(body, first, xs, closed, one.length, one.way)
     return [*made[: one.count], *map(_swapped, made[one.count :])]
 
 

@@ -3,6 +3,7 @@ the graph: its code is as long for a million steps as for one."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -23,7 +24,7 @@ Function = Callable[..., Any]
 
 def scan(
     f: Function, init: Any, xs: Any = None, length: Any = None, reverse: bool = False, *,
-    checkpoint: int | Literal["all"] = "all",
+    checkpoint: int | Literal["all"] = "all", unroll: int | bool = 1,
 ) -> tuple[Any, Any]:  # fmt: skip
     """carry, y = f(carry, x) for each x of xs along its first dimension; the last carry, and the ys
     along a new first dimension.
@@ -31,8 +32,9 @@ def scan(
     Carries, xs and ys are arrays or containers of them. A carry keeps its dtypes and shapes.
     `length`: the number of steps, which xs tells where there are any. `reverse`: from the last x to
     the first one. `checkpoint`: what reverse mode keeps, "all" carries or those of every so many
-    steps; those between are computed again, a segment at a time. UserError for lengths that differ
-    and a carry that changes.
+    steps; those between are computed again, a segment at a time. `unroll`: so many steps (True:
+    all) follow each other in the code, as Opt UNROLL of its kernel, if the carry is in registers.
+    UserError for lengths that differ and a carry that changes.
 
         >>> total, sums = uopc.scan(lambda c, x: (c + x, c + x), 0.0, np.array([1.0, 2.0, 3.0]))
         >>> float(total), sums.tolist()
@@ -46,21 +48,23 @@ def scan(
         wanted = 'must be "all" or a positive number of steps'
         raise UserError(f"scan: checkpoint {wanted}, got {checkpoint!r}")
 
+    written = _unrolled("scan", unroll)
+
     def build(init: Any, xs: Any) -> Any:
-        return _scanned("scan", f, init, xs, length, bool(reverse), every)
+        return _scanned("scan", f, init, xs, length, loop.Way(bool(reverse), every, written))
 
     return derived("scan", f, build)(init, xs)  # type: ignore[no-any-return]
 
 
 def _scanned(
-    who: str, f: Function, init: Any, xs: Any, length: Any, reverse: bool, every: int = 0
+    who: str, f: Function, init: Any, xs: Any, length: Any, way: loop.Way = loop.PLAIN
 ) -> Any:
     call = Call(who, f, (init, xs))
     found, structure = flatten(xs)
     arrays = [uop_of(leaf, f"{who}: xs{path}") for path, leaf in found]
     steps = _length(who, arrays, length)
-    if every and not isinstance(steps, int):
-        raise Unsupported(f"{who}: checkpoint={every} with a symbolic number of steps")
+    if way.every and not isinstance(steps, int):
+        raise Unsupported(f"{who}: checkpoint={way.every} with a symbolic number of steps")
     carry, carried, form = call.opened(init, floats=False)
     elements = [calls.seed_of(u.dtype, shapes.shape(u)[1:]) for u in arrays]
     result = f(carry, unflatten(structure, [call.value(e) for e in elements]))
@@ -70,8 +74,18 @@ def _scanned(
     ys, of_ys = call.results(result[1])
     body, constants = bodies.closed([*after, *ys], [*carried, *elements])
     first = [call.given[c] for c in carried]
-    made = [call.value(u) for u in loop.scan(body, first, arrays, constants, steps, reverse, every)]
+    made = [call.value(u) for u in loop.scan(body, first, arrays, constants, steps, way)]
     return unflatten(form, made[: len(carried)]), unflatten(of_ys, made[len(carried) :])
+
+
+def _unrolled(who: str, unroll: Any) -> int:
+    """How many steps follow each other in the code; more than there are for all."""
+    if isinstance(unroll, bool):
+        return sys.maxsize if unroll else 1
+    if not isinstance(unroll, int) or unroll < 1:
+        wanted = "a bool or a positive number of steps"
+        raise UserError(f"{who}: unroll must be {wanted}, got {unroll!r}")
+    return unroll
 
 
 def _carried(call: Call, tree: Any, before: list[UOp], form: Any) -> list[UOp]:
@@ -122,21 +136,25 @@ def fold(step: Function, init: Any, xs: Any, reverse: bool = False) -> Any:
         def both(carry: Any, x: Any) -> Any:
             return step(carry, x), None
 
-        return _scanned("fold", both, init, xs, None, bool(reverse))[0]
+        return _scanned("fold", both, init, xs, None, loop.Way(bool(reverse)))[0]
 
     return derived("fold", step, build)(init, xs)
 
 
-def fori_loop(lower: Any, upper: Any, body: Function, init: Any) -> Any:
+def fori_loop(
+    lower: Any, upper: Any, body: Function, init: Any, *, unroll: int | bool = 1
+) -> Any:
     """carry = body(i, carry) for each i from `lower` to `upper` - 1, as int64; the last carry.
 
-    The bounds are ints or sizes. UserError for a carry that changes its dtype or shape.
+    The bounds are ints or sizes; `unroll` is that of `scan`. UserError for a carry that
+    changes its dtype or shape.
 
         >>> uopc.fori_loop(0, 5, lambda i, c: c * 2, 1.0)
         array(32.)
     """
     steps = operands.as_dim(upper) - operands.as_dim(lower)
     steps = operands.as_dim(steps) if isinstance(steps, UOp) else max(steps, 0)
+    way = loop.Way(unroll=_unrolled("fori_loop", unroll))
     start = leaves.dim_uop(operands.as_dim(lower)).cast(dtypes.int64)
 
     def build(init: Any) -> Any:
@@ -145,7 +163,7 @@ def fori_loop(lower: Any, upper: Any, body: Function, init: Any) -> Any:
             return (i + 1, body(i, value)), None
 
         first = Array(start) if not isinstance(init, UOp) else start
-        (_, last), _ = _scanned("fori_loop", step, (first, init), None, steps, False)
+        (_, last), _ = _scanned("fori_loop", step, (first, init), None, steps, way)
         return last
 
     return derived("fori_loop", body, build)(init)

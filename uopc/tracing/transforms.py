@@ -25,7 +25,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import show
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, intern
-from uopc.numpy.array import Array, current_trace, trace_of, uop_of
+from uopc.numpy.array import Array, Trace, current_trace, trace_of, uop_of
 from uopc.tracing.jit import jit
 from uopc.tracing.pytrees import LEAF, flatten, register_pytree, split, unflatten
 
@@ -464,9 +464,15 @@ def sparsity(f: Any, argnums: Any = 0, format: Format = "csc") -> Any:
     matrices.check("sparsity", format)
 
     def found(*args: Any, **named: Any) -> Sparsity:
-        given = _Arguments("sparsity", f, argnums, args, named)
-        nodes, _ = given.call.results(given.result)
-        return matrices.sparsity(nodes, given.seeds, format)
+        trace = current_trace.get() or Trace("sparsity")
+        token = current_trace.set(trace)  # loops and derivatives in f are part of the graph
+        try:
+            given = _Arguments("sparsity", f, argnums, args, named)
+            nodes, _ = given.call.results(given.result)
+            return matrices.sparsity(nodes, given.seeds, format)
+        finally:
+            current_trace.reset(token)
+            trace.open = current_trace.get() is trace
 
     return found
 

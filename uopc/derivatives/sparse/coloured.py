@@ -9,15 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from uopc.derivatives import batch, functions, walk
-from uopc.derivatives.rule import operands as sources
 from uopc.derivatives.sparse import colouring
 from uopc.derivatives.sparse.propagate import size
 from uopc.derivatives.sparse.reading import Reader
 from uopc.derivatives.sparse.sparsity import Layout, Places, Sparse, Sparsity
 from uopc.derivatives.values import filled
 from uopc.ir.builder import fold, leaves, movement, operands
-from uopc.ir.core import calls, shapes
-from uopc.ir.core.ops import Ops
+from uopc.ir.core import shapes
 from uopc.ir.core.uop import UOp
 
 # Operations of a product with a seed for each operation of the graph: from the right, and the left.
@@ -118,24 +116,18 @@ def _products(
 
 # ---------------------------------------------------------------- which mode
 def chosen_mode(
-    structure: Sparsity, direct: int | None, once: int, symmetric: bool
+    structure: Sparsity, direct: int | None, once: int, symmetric: bool, reverse: bool
 ) -> tuple[Any, dict[str, int]]:
     """The mode with the fewest operations, and those of each: `direct` ones, if that is a mode, or
-    for each colour all operations of the graph, `once`."""
+    for each colour all operations of the graph, `once`. `reverse`: whether there is a "rev"."""
     row, col, (m, n) = structure.row, structure.col, structure.shape
     cost = {} if direct is None else {"direct": direct}
     if direct is None or direct > _OF_A_PUSH * once:  # else no colouring has fewer
         across = int(colouring.columns(row, col, n).max(initial=0)) + 1
         down = int(colouring.columns(col, row, m).max(initial=0)) + 1
-        cost |= {"fwd": _OF_A_PUSH * across * once, "rev": _OF_A_PULL * down * once}
+        cost |= {"fwd": _OF_A_PUSH * across * once}
+        cost |= {"rev": _OF_A_PULL * down * once} if reverse else {}
         if symmetric:
             stars = int(colouring.star(row, col, n).max(initial=0)) + 1
             cost["star"] = _OF_A_PUSH * stars * once
     return min(cost, key=lambda name: cost[name]), cost
-
-
-def operations(outputs: Sequence[UOp], inputs: Sequence[UOp]) -> int:
-    """The elements that are computed between the inputs and the outputs."""
-    nodes = calls.graph_order(outputs, sources, stop=set(inputs).__contains__)
-    counted = [u for u in nodes if u.dtype.is_float and (u.op.is_alu or u.op is Ops.REDUCE)]
-    return sum([size(u.src[0] if u.op is Ops.REDUCE else u) for u in counted])

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from uopc.derivatives.sparse import coloured
+from uopc.derivatives.sparse import coloured, loops
 from uopc.derivatives.sparse.boxes import Box
 from uopc.derivatives.sparse.packing import by_shape, packed, sums
 from uopc.derivatives.sparse.propagate import Propagation, boxes_of, size
@@ -148,9 +148,9 @@ def sparse_jacobian(
     if mode != "direct":
         whole = _structure(entries, "csc")[0]
         if mode == "auto":
-            once = coloured.operations(outputs, inputs)
+            once, reverse = loops.operations(outputs, inputs), not loops.has_while(outputs)
             direct = run.tools.work + whole.nnz if len(entries.boxes) <= MOST_BOXES else None
-            mode, costs = coloured.chosen_mode(whole, direct, once, symmetric)
+            mode, costs = coloured.chosen_mode(whole, direct, once, symmetric, reverse)
             why = {"mode": mode, "operations": costs}
         if mode != "direct":
             made = coloured.jacobian(outputs, inputs, mode, whole)

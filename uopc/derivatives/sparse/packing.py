@@ -195,9 +195,21 @@ class Columns:
         return np.asarray(found, np.int64)
 
 
+@dataclass(frozen=True)
+class Coloured:
+    """Columns of which those of one colour share a tangent."""
+
+    colours: Places
+
+    def number(self, place: Places, cols: Places) -> Places:
+        """The colour of each column."""
+        return np.asarray(self.colours[cols], np.int64)
+
+
 def column_tangents(
-    tools: Boxes, boxes: Sequence[Box], columns: Columns, tangents: int, count: int, like: UOp
-) -> UOp:
+    tools: Boxes, boxes: Sequence[Box], columns: Columns | Coloured, tangents: int, count: int,
+    like: UOp,
+) -> UOp:  # fmt: skip
     """The tangents of a node along a new first dimension; tangent t is by column t of each of
     `count` places, which are the leading dimensions of the node."""
     dims = shapes.shape(like)

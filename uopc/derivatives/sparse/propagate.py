@@ -7,11 +7,12 @@
 
 There are as few boxes as a node has kinds of entries, whatever the sizes are, and every value is an
 entry: no seeds, no colours. An op without a rule of its own has all columns of its operands in each
-of its rows.
+of its rows; the columns of a loop are found step by step (`loops.py`).
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 
@@ -19,11 +20,12 @@ import numpy as np
 
 from uopc.derivatives import batch, effects, functions, movement_rules, walk
 from uopc.derivatives.rule import Partials, Rule, operands
+from uopc.derivatives.sparse import colouring, loops
 from uopc.derivatives.sparse.boxes import Box, Boxes, strides
-from uopc.derivatives.sparse.packing import Columns, column_tangents
+from uopc.derivatives.sparse.packing import Coloured, Columns, column_tangents
 from uopc.derivatives.sparse.reading import Dims, guarded, rearranged
 from uopc.derivatives.sparse.sparsity import Places
-from uopc.derivatives.values import filled
+from uopc.derivatives.values import Value, filled
 from uopc.errors import Unsupported
 from uopc.ir.builder import alu, fold, leaves, movement, rebuild
 from uopc.ir.core import calls, dtypes, shapes
@@ -33,6 +35,7 @@ from uopc.ir.core.uop import UOp, intern
 
 # The longest axis of a table of readers along which each place gets boxes of its own.
 MOST_READERS = 32
+_LOOPS = {"scan": loops.scan_sets, "while": loops.while_sets}
 _SAME = frozenset((Ops.CONTIGUOUS, Ops.COPY, Ops.STAGE, Ops.BIND, Ops.CONTIGUOUS_BACKWARD))
 _MOVES = frozenset((Ops.PERMUTE, Ops.FLIP, Ops.PAD, Ops.SHRINK))
 
@@ -51,6 +54,7 @@ class Propagation:
     def __init__(self, inputs: Sequence[UOp], values: bool) -> None:
         self.tools = Boxes(values)
         self.columns = 0
+        self._results: dict[object, list[UOp]] = {}  # of each loop: those of its results in use
         self.found: dict[UOp, list[Box]] = {}
         for u in inputs:
             n = size(u)
@@ -59,14 +63,21 @@ class Propagation:
 
     def run(self, outputs: Sequence[UOp]) -> list[list[Box]]:
         """The boxes of the outputs, which are free of effects and calls."""
-        for u in calls.graph_order(outputs, operands, stop=self.found.__contains__):
+        self._propagate(outputs)
+        return [[self.tools.settled(b) for b in self._of(u)] for u in outputs]
+
+    def _propagate(self, outputs: Sequence[UOp]) -> None:
+        order = calls.graph_order(outputs, operands, stop=self.found.__contains__)
+        for u in order:
+            if u.op is Ops.PRIMITIVE and u.arg.name in _LOOPS and u.dtype.is_float:
+                self._results.setdefault(_loop(u), []).append(u)
+        for u in order:
             if u in self.found or not u.dtype.is_float or u.op in walk.ZERO:
                 continue
             if any([self.found.get(s) for s in operands(u)]) and size(u):
                 made = [b for b in self._rule(u) if b.size]
                 if made:
                     self.found[u] = made
-        return [[self.tools.settled(b) for b in self._of(u)] for u in outputs]
 
     def _of(self, u: UOp) -> list[Box]:
         return self.found.get(u, [])
@@ -97,6 +108,13 @@ class Propagation:
             found = self._updated(u)
             if found is not None:
                 return found
+        if op is Ops.PRIMITIVE and u.arg.name == "branches":
+            self._propagate([u.src[0]])  # a choice takes values, so what it hides is not looked at
+            return self._of(u.src[0])
+        if op is Ops.PRIMITIVE and u.arg.name in _LOOPS:
+            known = self._loop_results(u)
+            if known is not None:
+                return known
         return self._dense(u, Rule() if rule is None else rule)
 
     # ------------------------------------------------------------ rules
@@ -245,6 +263,48 @@ class Propagation:
             out.append(self.tools.box(rows, np.broadcast_to(box.cols, grid), value))
         return self.tools.merged(out)
 
+    def _loop_results(self, u: UOp) -> list[Box] | None:
+        """The boxes of a result of a loop, after those of all results that are in use; None if the
+        structure takes too long. Columns of one colour share a tangent: no result has two."""
+        given = [s for s in dict.fromkeys(operands(u)) if self._of(s)]
+        columns = loops.Columns([b for s in given for b in self._of(s)])
+        known = functools.cache(lambda s: columns.sets(self._of(s), size(s)))
+        found = _LOOPS[u.arg.name](u, known, _pattern)
+        if found is None:
+            return None
+        results = [v for v in dict.fromkeys(self._results[_loop(u)]) if size(v)]
+        entries = [columns.entries(found[v.arg.details[0]]) for v in results]
+        colours: Places = np.zeros(0, np.int64)
+        values: list[Value] = [None] * len(results)
+        if self.tools.values:
+            starts = np.cumsum([0, *[size(v) for v in results]])
+            row = np.concatenate([r + at for (r, _), at in zip(entries, starts)])
+            colours = colouring.columns(row, np.concatenate([c for _, c in entries]), self.columns)
+            values = [*self._coloured(results, given, colours)]
+        for v, (row, col), value in zip(results, entries, values):
+            if not row.size:
+                continue
+            if value is not None:
+                flat = movement.reshape(value, (int(shapes.size(shapes.shape(value))),))
+                value = self.tools.reader.taken(flat, colours[col] * size(v) + row)
+            self.found[v] = [self.tools.box(row, col, value)]
+        return self._of(u)
+
+    def _coloured(
+        self, results: Sequence[UOp], given: Sequence[UOp], colours: Places
+    ) -> list[UOp]:
+        """The tangents of the results of a loop, a row for each colour of the columns."""
+        count = int(colours.max(initial=0)) + 1
+        seeds = {s: functions.seed(s) for s in given}
+        pushed = walk.pushed(results, seeds)
+        found = [filled(t, v) for t, v in zip(pushed, results)]
+        batches = {
+            seeds[s]: column_tangents(self.tools, self._of(s), Coloured(colours), count, 1, s)
+            for s in given
+        }
+        self.tools.work += count * loops.operations(results[:1], given)
+        return batch.mapped(found, batches)
+
     def _dense(self, u: UOp, rule: Rule) -> list[Box]:
         """All columns of the operands in all rows, by tangents of the columns side by side.
 
@@ -278,6 +338,24 @@ class Propagation:
         box = Box(np.broadcast_to(rows, full.shape), full, value)
         made = self.tools.kept(box, full >= 0)
         return [] if made is None else [self.tools.box(made.rows, made.cols, made.value)]
+
+
+def _loop(u: UOp) -> object:
+    """What is equal for the results of one loop alone."""
+    return u.arg.name, u.arg.details[1:], u.src[1:]
+
+
+def _pattern(outputs: Sequence[UOp], inputs: Sequence[UOp]) -> tuple[Places, Places]:
+    """The entries of a body by its arguments."""
+    _, found, _ = boxes_of(outputs, inputs, values=False)
+    nothing, at = np.zeros(0, np.int64), 0
+    rows, cols = [nothing], [nothing]
+    for u, boxes in zip(outputs, found):
+        rows += [b.rows.reshape(-1) + at for b in boxes]
+        cols += [b.cols.reshape(-1) for b in boxes]
+        at += size(u)
+    both = np.unique(np.stack([np.concatenate(rows), np.concatenate(cols)]), axis=1)
+    return both[0], both[1]
 
 
 def _dims(u: UOp) -> Dims:

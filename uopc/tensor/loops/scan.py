@@ -14,13 +14,14 @@ import functools
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from uopc.errors import Unsupported
+from uopc.errors import Unsupported, UserError
 from uopc.ir.builder import alu, kernel, leaves, movement, rebuild
 from uopc.ir.builder.elements import Elements, Key, Needs
 from uopc.ir.builder.index_maps import Index, true
-from uopc.ir.core import calls, dtypes, shapes
+from uopc.ir.core import bounds, calls, dtypes, shapes
+from uopc.ir.core.args import Opt
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Dim, Shape
 from uopc.ir.core.trace import made_at
@@ -32,29 +33,42 @@ from uopc.tensor.primitive import primitive
 MOST_REGISTERS = 64  # elements of all carried values
 MOST_OPERATIONS = 2000  # of a body that is spelled out
 LARGE_STEP = 1 << 20  # operations of a step that gets kernels of its own
+MOST_WRITTEN_OUT = 20_000  # operations of steps that follow each other in a body
 _POWERS = 60  # of 2: the iterations of a loop that a value ends
 
 Values = tuple[UOp, ...]
 
 
+class Way(NamedTuple):
+    """How a loop runs. `reverse`: from the last step to the first one. `every`: reverse mode keeps
+    the carried values of every so many steps, and computes those between again; 0: of each step.
+    `unroll`: so many steps follow each other in the body of a kernel that keeps them in registers.
+    """
+
+    reverse: bool = False
+    every: int = 0
+    unroll: int = 1
+
+
+PLAIN = Way()
+
+
 # ---------------------------------------------------------------- the loop
 def scan(
     body: UOp, first: Sequence[UOp], xs: Sequence[UOp], constants: Sequence[UOp], length: Dim,
-    reverse: bool = False, every: int = 0,
+    way: Way = PLAIN,
 ) -> list[UOp]:  # fmt: skip
     """The last carried values, and the other results of each step along a new first dimension.
 
     `body`: a FUNCTION of the carried values, the elements of xs along their first dimension, and
-    constants; it gives the next carried values, and more. `reverse`: from the last step to the
-    first one. `every`: reverse mode keeps the carried values of every so many steps, and computes
-    those between again; 0: of each step.
+    constants; it gives the next carried values, and more.
     """
     if _has_kernels(body) or _has_large_steps(body):
-        made = launches.repeated(body, first, xs, constants, length, reverse)
+        made = launches.repeated(body, first, xs, constants, length, way.reverse)
     else:
-        made = _Loop(body, first, xs, constants, length, reverse).results()
+        made = _Loop(body, first, xs, constants, length, way).results()
     fixed = length if isinstance(length, int) else -1
-    details = (len(first), len(xs), int(reverse), fixed, every)
+    details = (len(first), len(xs), int(way.reverse), fixed, way.every, way.unroll)
     steps = () if isinstance(length, int) else (length,)
     given = (body, *first, *xs, *constants, *steps)
     return [primitive(u, "scan", *given, details=(i, *details)) for i, u in enumerate(made)]
@@ -115,7 +129,7 @@ class _Loop:
 
     def __init__(
         self, body: UOp, first: Sequence[UOp], xs: Sequence[UOp], constants: Sequence[UOp],
-        length: Dim | None, reverse: bool = False,
+        length: Dim | None, way: Way = PLAIN,
     ) -> None:  # fmt: skip
         self.body, self.length, self.count = _plain(body), length, len(first)
         self.storage: list[UOp] = []
@@ -125,7 +139,7 @@ class _Loop:
         self.first = [self._given(v) for v in first]
         self.xs = [self._given(v) for v in xs]
         self.constants = [self._given(v) for v in constants]
-        self.reverse = reverse
+        self.way = way
         self.at: UOp  # the element of xs and of results
 
     def new(self, dims: Shape, dtype: Any) -> UOp:
@@ -144,10 +158,23 @@ class _Loop:
         """What is in the storage of the results when the kernel has run."""
         small = _registers(self.body, self.count)
         effects = _InRegisters(self).effects() if small else _InMemory(self).effects()
-        sink = kernel.sink(*effects, name="scan")
+        sink = kernel.sink(*effects, name="scan", opts=self._opts() if small else None)
         call = leaves.located(intern(Ops.CALL, dtypes.void, (sink, *self.storage)))
         count = len(self.finals) + len(self.stacks)
         return [kernel.after(s, call) for s in self.storage[:count]]
+
+
+    def _opts(self) -> tuple[Opt, ...] | None:
+        """The Opts of a loop in registers; None for those that a schedule chooses."""
+        n = 1 if self.length is None else min(self.way.unroll, bounds.max_dim(self.length))
+        if n < 2 or not _size(self.body.src[: self.count]):
+            return None
+        operations = n * _size(_order(self.body.src))
+        if operations > MOST_WRITTEN_OUT:
+            raise UserError(
+                f"scan: unroll={n} writes {operations} operations out, {MOST_WRITTEN_OUT} at most"
+            )
+        return (Opt("UNROLL", 0, n),)
 
 
 def _registers(body: UOp, count: int) -> bool:
@@ -159,9 +186,12 @@ def _registers(body: UOp, count: int) -> bool:
         return False
     if any([u.op in (Ops.INDEX, Ops.CALL, Ops.AFTER, Ops.ACCUMULATE) for u in nodes]):
         return False
-    sizes = [int(shapes.size(shapes.shape(u))) for u in nodes]
-    carried = sum([int(shapes.size(shapes.shape(u))) for u in body.src[:count]])
-    return carried <= MOST_REGISTERS and sum(sizes) <= MOST_OPERATIONS
+    return _size(body.src[:count]) <= MOST_REGISTERS and _size(nodes) <= MOST_OPERATIONS
+
+
+def _size(nodes: Iterable[UOp]) -> int:
+    """The number of elements of nodes, whose sizes are known."""
+    return sum([int(shapes.size(shapes.shape(u))) for u in nodes])
 
 
 def _places(dims: Shape) -> list[tuple[int, ...]]:
@@ -216,7 +246,7 @@ class _InRegisters(Elements):
         loop, outputs = self._loop, self._loop.body.src
         begun = self._stores(self._carried, loop.first)
         going = lambda *effects: self._element(loop.count - 1, 0, *begun, *effects)  # noqa: E731
-        ranges, loop.at = _ranges(loop.length, 0, loop.reverse, going)
+        ranges, loop.at = _ranges(loop.length, 0, loop.way.reverse, going)
         self._now = (*begun, *ranges)
         wanted = [[(u, p) for p in _places(shapes.shape(u))] for u in outputs]
         found = [
@@ -324,7 +354,7 @@ class _InMemory(Elements):
         for final, first in zip(finals, loop.first):
             self._copy(final, first)
         scope = _Scope(finals, loop.xs, loop.constants, leaves.dim_uop(0))
-        self._run(loop.body, scope, loop.stacks, (loop.length, 0, loop.reverse))
+        self._run(loop.body, scope, loop.stacks, (loop.length, 0, loop.way.reverse))
         for result, final in zip(loop.finals, finals):
             if result is not final:
                 self._copy(result, final)

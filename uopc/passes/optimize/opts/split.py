@@ -66,7 +66,7 @@ def in_parts(kernel: UOp, r: UOp, parts: list[LoopPart]) -> UOp:
         ]  # fmt: skip
         made = []
         for i, (part, loop, value) in enumerate(zip(parts, loops, values)):
-            names = _copies(body, r, inner, number + i - 1) if i else {}
+            names = copies(body, r, inner, number + i - 1) if i else {}
             b = rebuild.rebuild(body, {**part.known, r: value, **names})
             made.append((b, (loop, *[names.get(q, q) for q in inner])))
         if u.op is Ops.REDUCE:
@@ -94,7 +94,7 @@ def _both(u: UOp, one: UOp, two: UOp) -> UOp:
     return one if two is identity(u) else alu.alu(one, Op.by_name(u.arg.op), two)
 
 
-def _copies(body: UOp, r: UOp, inner: list[UOp], number: int) -> dict[UOp, UOp]:
+def copies(body: UOp, r: UOp, inner: list[UOp], number: int) -> dict[UOp, UOp]:
     """New ranges for the loops inside of a copied body: each range has one place in the nest."""
     loops = dict.fromkeys(inner)
     for u in walk.toposort(body):

@@ -20,9 +20,11 @@ from uopc.ir.core.storage import before_effects
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.passes.analysis import loops
+from uopc.passes.analysis.iterations import is_ordered
 from uopc.passes.analysis.loops import kernel_nodes, make_range, reduces_over
 from uopc.passes.optimize.opts import legality
 from uopc.passes.optimize.opts.legality import Refused
+from uopc.passes.optimize.opts.steps import unroll_steps
 
 _LANES = ("lane", "warp")
 
@@ -141,14 +143,16 @@ def stripped(kernel: UOp, *strips: Strip) -> UOp:
 
 def tile(kernel: Tiled, r: UOp, n: int, kind: AxisKind | None = None) -> Tiled:
     """r  →  outer·n + inner, the inner range of the given kind: None for the kind of r, upcast only
-    for output loops, unroll only for reduces (n = 0: all)."""
+    for output loops, unroll only for reduces and loops that keep their order (n = 0: all)."""
     if kind == "lane":
         kernel = _without_lanes(kernel, r)
     reduced = bool(reduces_over(kernel.base, kernel.loop(r)))
     if kind == "upcast" and reduced:
         raise Refused("UPCAST is for output loops; use UNROLL")
     if kind == "unroll" and not reduced:
-        raise Refused("UNROLL is for reduce loops; use UPCAST")
+        if not is_ordered(kernel.kernel, r):
+            raise Refused("UNROLL is for reduce loops; use UPCAST")
+        return Tiled(unroll_steps(kernel.kernel, r, n))
     if kind == "unroll" and n == 0:
         n = legality.known_length(r)
     if not kernel.moves(r):

@@ -49,7 +49,8 @@ OPTS = {
         "the inner n iterations of an output loop become copies of its body",
         "for i < 8: f(i) → for o < 4: f(2·o), f(2·o + 1)", noted=True),
     "UNROLL": Row(partial(tile, kind="unroll"),
-        "the inner n iterations of a reduce (0: all) get an accumulator each",
+        "the inner n iterations of a reduce (0: all) get an accumulator each; those of a loop that "
+        "keeps its order follow each other in one body",
         "s += f(k), k < 8 → s += f(2·o), t += f(2·o + 1), o < 4; s + t", noted=True),
     "TILE": Row(tile, "the loop becomes two: an outer one, and an inner one of n iterations",
         "for i < 64: f(i) → for o < 8: for i < 8: f(8·o + i)", noted=True),
