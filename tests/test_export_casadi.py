@@ -139,6 +139,30 @@ def test_integers_of_acados(tmp_path: Path) -> None:
     assert [words[i] for i in range(len(wanted))] == wanted
 
 
+@needs_c
+def test_acados_calling_convention(tmp_path: Path) -> None:
+    """A program that calls as acados does, written here: its own code is on no registry."""
+    results, inputs, arrays = graph()
+    uopc.export(results, tmp_path / "f", kind="c", abi="casadi", inputs=inputs)
+    names = {"NAME": "f", "WORK": "f_work", "SPARSITY_IN": "f_sparsity_in",
+             "SPARSITY_OUT": "f_sparsity_out", "N_IN": "f_n_in", "N_OUT": "f_n_out"}  # fmt: skip
+    flags = ("-std=c11", "-Wall", "-O1", "-fsanitize=address")
+    calls = Path(__file__).parent / "standin" / "acados_calls.c"
+    run(CC, *flags, *[f"-D{k}={v}" for k, v in names.items()], "-c", calls, "-o", "calls.o",
+        folder=tmp_path)  # fmt: skip
+    run(CC, *flags, "-Dcasadi_int=int", "calls.o", "f.c", "-o", "test", folder=tmp_path)
+    given = [repr(float(v)) for a in arrays for v in np.asarray(a).T.ravel()]
+    rows = run("./test", *given, folder=tmp_path).splitlines()
+    wanted = uopc.compile(results, inputs=inputs)(*arrays)
+    structure = results["j"].sparsity
+    dense = np.zeros(structure.shape)
+    dense[structure.row, structure.col] = wanted["j"]
+    for row, name in zip(rows, results, strict=True):
+        other = dense if name == "j" else wanted[name]
+        got = np.array(row.split(), "f8")
+        np.testing.assert_allclose(got, np.asarray(other).T.ravel(), rtol=1e-14, atol=1e-15)
+
+
 def test_refusals(tmp_path: Path) -> None:
     x, n = uopc.param("x", (3,), F8), uopc.variable("n", 1, 9)
     cases = [
