@@ -403,6 +403,20 @@ def test_rows_of_both_products_of_a_sum_are_joined(size, rows):
     assert "COALESCE" in [o.op for o in program.kernels[0].opts]
 
 
+@of_a_desktop
+def test_computed_weights_of_a_convolution_are_packed_before_its_rows():
+    """All of them at once: rows of the result then share the vectors of the image."""
+    x, w = numbers(1, 5, 18, 18), numbers(24, 5, 3, 3)
+    graph = uopc.param("x", x.shape).conv2d(uopc.param("w", w.shape) * 2.0 - 1.0, None, 1, 1)
+    program = check(graph, [x, w], plain_conv(x, w * 2 - 1, 1, 1, 1))
+    (kernel,) = next(r for r in lower_only(graph, threads=1).runs if r.name == "optimize").after
+    assert [o.op for o in program.kernels[0].opts].count("PACK") >= 2
+    for u in walk.toposort(kernel):
+        if u.op is Ops.REDUCE:
+            copies = [q.src[0].arg for q in ranges.ranges(u) if q.arg.kind == "upcast"]
+            assert max(copies, default=1) > 2
+
+
 def test_the_exponentials_of_a_computed_operand_are_kept():
     """Those that its rows' sums add up are those that are packed."""
     s, v = uopc.param("s", (96, 80)), uopc.param("v", (80, 64))

@@ -10,8 +10,8 @@ Before (tensor)                          After (tensor)
 
 DETACH and CONTIGUOUS_BACKWARD vanish, adjacent movement ops merge, a window in one part of a
 STACK, CAT or PAD is one of that part, a reduce over nothing is its identity, a large reduce to few
-elements is cut in two, so that its first half runs in parallel, and running totals become a loop
-or, on a GPU, sums in blocks.
+elements is cut in two, so that its first half runs in parallel, sums of products of small integers
+are computed in float32, and running totals become a loop or, on a GPU, sums in blocks.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.passes.analysis.user_opts import fixed_reduces, has_opts
 from uopc.passes.canonicalize.inline_functions import FunctionCalls
+from uopc.passes.canonicalize.integer_products import in_floats
 from uopc.passes.canonicalize.running_totals import RunningTotals
 from uopc.passes.canonicalize.slots import Slots
 from uopc.passes.canonicalize.split_reduces import SplitReduces
@@ -45,6 +46,7 @@ def canonicalize(graph: UOp, context: Context) -> UOp:
     slots = Slots(graph)
     calls = FunctionCalls(context.schedule, slots)
     totals = RunningTotals(context, slots)
+    floats = context.optimize and context.target.gpu is None
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if u.op.is_storage or not reads.isdisjoint(u.src):
@@ -52,7 +54,9 @@ def canonicalize(graph: UOp, context: Context) -> UOp:
         if u.op in (Ops.DETACH, Ops.CONTIGUOUS_BACKWARD, Ops.BIND):
             return src[0]
         if u.op is Ops.REDUCE:
-            return _reduce(u, src[0], splits if u in reads and u not in fixed else None)
+            free = u in reads and u not in fixed
+            exact = in_floats(u, src[0]) if free and floats else None
+            return _reduce(u, src[0], splits if free else None) if exact is None else exact
         if u.op is Ops.ACCUMULATE:
             return totals.lowered(u, src[0])
         if u.op is Ops.GETTUPLE:

@@ -14,6 +14,7 @@ from uopc.passes.analysis.contraction import find_contraction
 from uopc.passes.analysis.op_costs import expansion
 from uopc.passes.optimize.opts import packing
 from uopc.passes.optimize.opts.chunks import CHUNK_MULTIPLE
+from uopc.passes.optimize.opts.local_tile import MOST_BYTES
 from uopc.passes.optimize.schedule import cache_blocking, column_sums, register_tiles, thresholds
 from uopc.passes.optimize.schedule.kernel_facts import (
     Access,
@@ -91,7 +92,7 @@ def _tile(s: Scheduler, k: KernelFacts, c: _Contraction) -> None:
     windows = [r for r in k.outputs if r in seen]
     lane, row = _order_loops(s, c, windows)
     if not _is_plain(c.a):
-        _pack_producer(s, lane, lanes)
+        _pack_producer(s, lane, row, lanes)
     sizes = [cache_blocking.bytes_a_step(c.reduce, operand) for operand in (c.a, c.b)]
     parts = _lane_parts(s, lane, lanes, vectors)
     rows = s.family(row)
@@ -220,26 +221,33 @@ def _is_plain(value: UOp) -> bool:
 
 
 def _row_block(s: Scheduler, c: _Contraction) -> UOp:
-    """The row loop, or its blocks if a producer of all rows does not fit half of L2."""
+    """The row loop, or its blocks if a producer of all rows does not fit half of L2; or its share
+    of the last cache, if b does not fit L2: each block reads all of b."""
     rows, size = length_of(c.row) or 1, c.a.dtype.itemsize
     for r in ranges.ranges(c.a):
         if r.arg.kind == "reduce":
             size *= length_of(r) or thresholds.TYPICAL_LENGTH
-    most = max(1, s.target.l2_bytes // 2 // size)
+    columns = length_of(c.lane) or thresholds.TYPICAL_LENGTH
+    far = cache_blocking.bytes_a_step(c.reduce, c.b) * columns > s.target.l2_bytes
+    near = s.target.last_cache_bytes // thresholds.BLOCK_SHARE // s.context.threads
+    fits = min(near, MOST_BYTES) if far else s.target.l2_bytes // 2
+    most = max(1, fits // size)
     n = next(n for n in range(min(rows, most), 0, -1) if rows % n == 0)
     if rows > most and n >= thresholds.LEAST_ROW_BLOCK and s.attempt("TILE", c.row, n):
         return s.inner(c.row)
     return c.row
 
 
-def _pack_producer(s: Scheduler, lane: UOp, lanes: int) -> None:
-    """PACK the computed operand a once, before the outermost loop that it does not depend on."""
+def _pack_producer(s: Scheduler, lane: UOp, row: UOp, lanes: int) -> None:
+    """PACK the computed operand a once, before the outermost loop that it does not depend on; all
+    of its rows, if their loop is around that one."""
     for n, (value, user) in enumerate(packing.operands(s.kernel)):
         own = ranges.ranges(value)
         if lane not in ranges.ranges(user) or lane in own:
             continue
         loops = [r for r in s.axes if r in ranges.ranges(user)]
         at = next(r for r in loops if r.arg.kind == "loop" and r not in own)
+        at = row if row in loops and row.arg.axis < at.arg.axis else at
         reduces = [r for r in s.axes if r.arg.kind == "reduce"]
         fill = s.added("PACK", at, n)
         if fill:
