@@ -454,6 +454,9 @@ def test_an_operand_is_packed_where_it_serves_many_rows():
 
     few = thresholds.LEAST_ROWS_TO_PACK - 1
     assert "PACK" not in chosen(few) and "PACK" in chosen(few + 1)
+    with uopc.options(target_cpu="x86-64-v4"):  # a vector is a line of the cache
+        few = thresholds.LEAST_ROWS_OF_LINES - 1
+        assert "PACK" not in chosen(few) and "PACK" in chosen(few + 1)
 
 
 @of_a_desktop

@@ -24,6 +24,7 @@ from uopc.passes.optimize.schedule.kernel_facts import (
     trips,
 )
 from uopc.passes.optimize.schedule.scheduler import Scheduler
+from uopc.target import Target
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ def _tile(s: Scheduler, k: KernelFacts, c: _Contraction) -> None:
     """The register tile of one contraction, with its operands packed if that pays."""
     target = s.target
     lanes = target.lanes(c.reduce.dtype.bits)
-    packs = any([_is_packed(k, each, target.l2_bytes) for each in (c, *c.beside)])
+    packs = any([_is_packed(k, each, target) for each in (c, *c.beside)])
     height, vectors, _ = _register_tile(s, k, c, length_of(c.lane), packs)
     if not _is_plain(c.a):
         c = replace(c, row=_row_block(s, c))
@@ -269,12 +270,14 @@ def _is_neighbours(k: KernelFacts, c: _Contraction) -> bool:
     return any(a.node is c.b and a.stride(c.lane) == 1 for a in k.accesses)
 
 
-def _is_packed(k: KernelFacts, c: _Contraction, l2_bytes: int) -> bool:
+def _is_packed(k: KernelFacts, c: _Contraction, target: Target) -> bool:
     """True if b is packed: a read takes more than one load, or b leaves the near caches between
     rows; many rows gain most."""
     if not _is_neighbours(k, c) or not _is_plain(c.b):
         return True
     rows, size = length_of(c.row) or thresholds.TYPICAL_LENGTH, c.b.dtype.itemsize
+    wide = target.vector_bits // 8 >= thresholds.WIDE_BYTES
+    least = thresholds.LEAST_ROWS_OF_LINES if wide else thresholds.LEAST_ROWS_TO_PACK
     crowded = pages = False
     for r in ranges.ranges(c.b):
         if r is c.lane or r.arg.kind == "reduce":
@@ -282,9 +285,10 @@ def _is_packed(k: KernelFacts, c: _Contraction, l2_bytes: int) -> bool:
             size *= length
             crowded |= r is not c.lane and register_tiles.is_crowded(length, step)
             pages |= step % thresholds.SET_PERIOD == 0
-    if rows < thresholds.LEAST_ROWS_TO_PACK:
-        return size > l2_bytes or (crowded and pages and rows >= thresholds.LEAST_ROWS_OF_PAGES)
-    return crowded or size >= l2_bytes // thresholds.PACKED_SHARE
+    if rows < least:
+        pages &= rows >= thresholds.LEAST_ROWS_OF_PAGES
+        return size > target.l2_bytes or (crowded and pages)
+    return crowded or size >= target.l2_bytes // thresholds.PACKED_SHARE
 
 
 def _order_loops(s: Scheduler, c: _Contraction, windows: list[UOp]) -> tuple[UOp, UOp]:

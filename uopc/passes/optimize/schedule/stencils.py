@@ -37,6 +37,7 @@ def _sharing(k: KernelFacts, q: UOp, size: int) -> tuple[float, int]:
         n //= 2
     alone, each = len(_read(k, q, 1)), len(_read(k, q, n)) / n
     saves = n > 1 and 0 < each <= thresholds.SHARED_READS * alone
+    saves = saves and alone >= thresholds.LEAST_SHARED
     return (each, n) if saves else (math.inf, 1)
 
 

@@ -79,6 +79,7 @@ TYPICAL_LENGTH          = row(960,     "iterations",     "length assumed of a lo
 # Contractions: operands packed, blocks that stay in caches
 LEAST_ROWS_TO_TRANSPOSE = row(4,       "rows",           "fewest rows for which columns are brought into lane order",                       "transposed columns")
 LEAST_ROWS_TO_PACK      = row(96,      "rows",           "fewest rows for which an operand larger than PACKED_SHARE is packed",             "packing")
+LEAST_ROWS_OF_LINES     = row(32,      "rows",           "the same where a vector is a whole cache line",                                   "packing")
 PACKED_SHARE            = row(4,       "L2 / n",         "least operand that is packed for many rows",                                      "packing")
 SET_PERIOD              = row(4096,    "bytes",          "elements this far apart share an L1 set",                                         "aliased panels")
 SET_LINES               = row(8,       "lines",          "lines of an L1 set",                                                              "aliased panels")
@@ -97,6 +98,7 @@ DOT_ROWS                = row(8,       "rows",           "sums along lanes side 
 TILE_OF_ROWS            = row(8,       "rows",           "rows of a stencil that share a tile of its producer",                             "stencils of functions")
 SHARED_ROWS             = row(8,       "rows",           "rows of a stencil side by side",                                                  "unsharp mask")
 MOST_SHARED             = row(1024,    "nodes",          "most nodes of such copies",                                                       "unsharp mask")
+LEAST_SHARED            = row(8,       "reads",          "fewest reads of a row alone that such copies share",                              "shared rows")
 SHARED_READS            = row(0.75,    "factor",         "most reads per row of such copies, relative to a row alone",                      "unsharp mask")
 HOISTED                 = row(32,      "vectors",        "longest row that becomes copies, so that its constants are computed once",        "batch norm")
 HOISTED_ROWS            = row(4,       "rows",           "rows side by side where the row is longer",                                       "batch norm")
