@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -209,6 +210,38 @@ def test_bad_levels(error: Any, words: str, target: Any, more: Any, tmp_path: Pa
     with pytest.raises(error, match=words):
         uopc.export(uopc.param("x", (3,)) * 2, tmp_path / "f", target=target, **more)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("target", "kind"),
+    [("x86-64-v3", "static"), ("aarch64", "object"), ("riscv64", "object"), ("c11", "c"),
+     ("cortex-m4f", "static"), (LEVELS, "shared")],
+    ids=str,
+)  # fmt: skip
+def test_files_for_a_named_target_do_not_depend_on_the_host(
+    target: Any, kind: str, tmp_path: Path
+) -> None:
+    graph = narrow_floats().graph[0] + uopc.param("k", (9,)).exp().sum()
+    for host in ("old", "server"):
+        with machines.described(host):
+            uopc.export(graph, tmp_path / host / "f", kind=kind, target=target)
+    first, second = (
+        {file.name: file.read_bytes() for file in (tmp_path / host).iterdir()}
+        for host in ("old", "server")
+    )
+    assert len(first) == 3
+    assert first == second
+
+
+def test_a_changed_manifest_is_refused(tmp_path: Path) -> None:
+    uopc.export(uopc.param("x", (3,)) * 2, tmp_path / "f", kind="shared", target=LEVELS)
+    file = tmp_path / "f.json"
+    whole = json.loads(file.read_text("utf-8"))
+    for changed in ([], LEVELS[:2], 3, None):
+        target = whole["target"] | {"levels": changed}
+        file.write_text(json.dumps(whole | {"target": target}), "utf-8")
+        with pytest.raises(UserError, match="it was changed"):
+            uopc.load_exported(tmp_path / "f.so")
 
 
 def test_one_level_in_a_list_is_that_level(tmp_path: Path) -> None:

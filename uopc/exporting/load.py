@@ -199,13 +199,12 @@ def load_exported(path: str | os.PathLike[str]) -> ExportedFunction:
         loaded = ctypes.CDLL(_new_spelling(library.resolve()))
         own = ctypes.string_at(getattr(loaded, f"{name}_id"))
         function = getattr(loaded, name)
-        levels = list(promised["target"]["levels"])
-        address = ctypes.cast(getattr(loaded, f"{name}_best"), _ASKS)() if levels else None
-    except (OSError, LookupError, TypeError, AttributeError, ValueError) as error:
+    except (OSError, AttributeError, ValueError) as error:
         raise UserError(f"{library}: {error}") from None
     if own.decode("ascii", "replace") != manifest.digest(promised):
         raise UserError(f"{library.with_suffix('.json')}: it was changed: the library has {own!r}")
-    if levels:
+    if levels := promised["target"]["levels"]:
+        address = ctypes.cast(getattr(loaded, f"{name}_best"), _ASKS)()
         if address is None:
             raise UserError(f"{library}: this processor has none of {', '.join(levels)}")
         function = _FUNCTION(address)
