@@ -241,13 +241,6 @@ def test_arrays_from_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 # ---------------------------------------------------------------- regions
-def test_regions_that_hang_on_the_boxes() -> None:
-    text = """g (float[1, 2, 8, 8] x, float[3, 4] r, int64[3] i) => (float[3, 2, 2, 2] y) {
-        y = RoiAlign<output_height=2, output_width=2>(x, r, i) }"""
-    with pytest.raises(Unsupported, match="RoiAlign without sampling_ratio"):
-        uopc.onnx.load(model(text))
-
-
 def test_regions_of_older_models() -> None:
     """Before version 16 boxes are of whole pixels: those of the whole image give it back."""
     text = """<ir_version: 8, opset_import: ["": 12]>
@@ -261,12 +254,14 @@ def test_regions_of_older_models() -> None:
 
 @pytest.mark.parametrize("mode", ["avg", "max"])
 @pytest.mark.parametrize("how", ["half_pixel", "output_half_pixel"])
-def test_regions(mode: str, how: str) -> None:
-    """Boxes that are partly or wholly outside, too, against ONNX's evaluator."""
+@pytest.mark.parametrize("samples", [2, 0])
+def test_regions(mode: str, how: str, samples: int) -> None:
+    """Boxes that are partly or wholly outside, too, against ONNX's evaluator; with as many samples
+    for all boxes, or as many as a box has pixels."""
     from onnx.reference import ReferenceEvaluator
 
     m = model(f"""g (float[2, 3, 7, 9] x, float[5, 4] r, int64[5] i) => (float[5, 3, 3, 2] y) {{
-        y = RoiAlign<output_height=3, output_width=2, sampling_ratio=2, spatial_scale=0.5,
+        y = RoiAlign<output_height=3, output_width=2, sampling_ratio={samples}, spatial_scale=0.5,
             mode="{mode}", coordinate_transformation_mode="{how}">(x, r, i) }}""")
     rng = np.random.default_rng(0)
     x = rng.random((2, 3, 7, 9), np.float32)
@@ -346,6 +341,23 @@ def test_a_loop_around_a_sort_is_launched_again_and_again() -> None:
             np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
     (loop,) = f.program._runner.plan.repeats
     assert loop.times.variable == "n"
+
+
+def test_scans_of_their_own_lengths() -> None:
+    """Version 8, by its text: ONNX's evaluator has no such scan."""
+    proto = parser.parse_model("""<ir_version: 3, opset_import: ["": 8]>
+        g (int64[3] n, float[3, 2] s, float[3, 5, 2] x) => (float[3, 2] last, float[3, 5, 2] rows) {
+        last, rows = Scan<num_scan_inputs=1, body = b (float[2] a, float[2] v)
+            => (float[2] t, float[2] r) { t = Add(a, v) r = Sub(t, v) }>(n, s, x) }""")
+    rng = np.random.default_rng(0)
+    s, x = rng.random((3, 2), np.float32), rng.random((3, 5, 2), np.float32)
+    lengths = np.array([5, 0, 3])
+    got = uopc.onnx.load(proto)(lengths, s, x)
+    for b, length in enumerate(lengths):
+        steps = np.cumsum(np.concatenate([s[b : b + 1], x[b]]), 0)
+        np.testing.assert_allclose(got["last"][b], steps[length], rtol=1e-6)
+        np.testing.assert_allclose(got["rows"][b, :length], steps[:length], rtol=1e-5, atol=1e-6)
+        assert not got["rows"][b, length:].any()
 
 
 def test_a_loop_whose_steps_change_a_shape() -> None:

@@ -47,6 +47,12 @@ MOVES = frozenset({
 })  # fmt: skip
 # A function may call others; a model whose functions call each other in a circle has no end.
 MOST_DEEP = 64
+# The most nodes that are made, with those of functions and of steps of loops.
+MOST_NODES = 1 << 18
+# What functions of operators raise for attributes and values that they do not expect.
+_UNEXPECTED = (
+    ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, TypeError, ValueError
+)  # fmt: skip
 
 
 class Importer:
@@ -55,7 +61,7 @@ class Importer:
     def __init__(self, model: Model) -> None:
         self.model = model
         self.used: dict[tuple[str, str], str] = {}  # operator -> how it was made
-        self._deep = 0
+        self._deep = self._count = 0
 
     def run(self, inputs: Mapping[str, Any]) -> list[Any]:
         """The outputs of the model's graph, given its inputs by name."""
@@ -73,6 +79,9 @@ class Importer:
         self, nodes: Sequence[Any], values: dict[str, Any], opsets: Mapping[str, int],
         outer: Mapping[str, Any],
     ) -> None:  # fmt: skip
+        self._count += len(nodes)
+        if self._count > MOST_NODES:
+            raise UserError(f"the model makes more than {MOST_NODES} nodes")
         for number, n in enumerate(nodes, 1):
             label = f"{n.op_type} {n.name!r}" if n.name else f"{n.op_type} -> {list(n.output)}"
             given = [self._value(values, x, label) if x else None for x in n.input]
@@ -83,6 +92,9 @@ class Importer:
                 if error.args and " of the model: " not in str(error.args[0]):
                     error.args = (f"{label} of the model: {error.args[0]}", *error.args[1:])
                 raise
+            except _UNEXPECTED as error:
+                what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+                raise UserError(f"{label} of the model: {what}") from error
             wanted = [name for name in n.output if name]
             if len(made) < len(wanted):
                 raise UserError(f"{label}: {len(made)} outputs for {len(wanted)} names")

@@ -13,6 +13,9 @@ from uopc.ir.core import shapes
 from uopc.onnx.narrow import Narrow
 from uopc.onnx.values import Array, is_known, lifted, params_of
 
+# The most numbers of an array, and the most parts of a value, that an operator makes of attributes.
+MOST_NUMBERS, MOST_PARTS = 1 << 26, 1 << 16
+
 
 class Decides(UserError):
     """A shape hangs on an input of the model: its value must be known."""
@@ -95,6 +98,13 @@ def normal(axis: int, rank: int) -> int:
     if not -rank <= axis < max(rank, 1):
         raise UserError(f"axis {axis} of {rank} dimensions")
     return axis % rank if rank else 0
+
+
+def few(count: float, what: str, most: int = MOST_NUMBERS) -> int:
+    """A count of numbers or parts that are made while a model is read; UserError for too many."""
+    if not count <= most:
+        raise UserError(f"{what}: {count} are too many")
+    return int(count)
 
 
 def dims(u: UOp) -> tuple[Any, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import uopc
 from uopc import UOp, dtypes
 from uopc.errors import Unsupported, UserError
-from uopc.onnx.node import Decides, Node, dims, fixed
+from uopc.onnx.node import MOST_PARTS, Decides, Node, dims, few, fixed
 from uopc.onnx.registry import op
 from uopc.onnx.values import is_known, is_text, lifted, params_of, settled
 
@@ -164,19 +165,35 @@ def scan(n: Node) -> Any:
 
 @op("Scan")
 def scan_8(n: Node) -> Any:
-    """Version 8: such a loop for each element of a batch, all of one length."""
-    if n.has(0):
-        raise Unsupported("Scan of version 8 with sequence_lens")
+    """Version 8: such a loop for each element of a batch, each as long as `sequence_lens` says:
+    after that the states stay, and the results are 0."""
     values = [lifted(v) for v in n.inputs[1:]]
+    count, lengths = n.attr("num_scan_inputs", 0), n.maybe(0)
+    backwards = list(n.attr("directions", [0] * count))
+    if lengths is not None and any(backwards):
+        raise Unsupported("Scan of version 8 with sequence_lens, backwards")
+    states = len(values) - count
     attributes = {
-        "body": n.attr("body", None), "num_scan_inputs": n.attr("num_scan_inputs", 0),
-        "scan_input_directions": n.attr("directions", [0] * n.attr("num_scan_inputs", 0)),
+        "body": n.attr("body", None), "num_scan_inputs": count + (lengths is not None),
+        "scan_input_directions": [*backwards, 0],
     }  # fmt: skip
-    made = [
-        scan(Node([v[b] for v in values], attributes, n.outputs, n.version, n.run))
-        for b in range(fixed(values[0], "Scan")[0])
-    ]
+    batch, steps = fixed(values[0], "Scan")[0], dims(values[-1])[1]
+    made = []
+    for b in range(batch):
+        own, run = [v[b] for v in values], n.run
+        if lengths is not None:
+            own.append(uopc.arange(steps, dtype=dtypes.int64))
+            run = functools.partial(_until, n.run, lengths[b], states)
+        made.append(scan(Node(own, attributes, n.outputs, n.version, run)))
     return tuple([uopc.stack(*parts) for parts in zip(*made)])
+
+
+def _until(run: Any, length: UOp, states: int, body: Any, values: list[Any]) -> list[UOp]:
+    """A step of a scan, whose number is the last value, or nothing if the sequence has ended."""
+    *own, number = values
+    going, made = number < length, [lifted(v) for v in run(body, own)]
+    kept = [*own[:states], *[0] * (len(made) - states)]
+    return [uopc.where(going, new, old).cast(new.dtype) for new, old in zip(made, kept)]
 
 
 # ---------------------------------------------------------------- sequences
@@ -249,6 +266,7 @@ def split_to_sequence(n: Node) -> Any:
     given = n.known(1)
     if given is None or given.ndim == 0:
         each = 1 if given is None else int(given)
+        few(whole / each, "SplitToSequence", MOST_PARTS)
         sizes = [min(each, whole - at) for at in range(0, whole, each)]
     else:
         sizes = [int(s) for s in given]

@@ -144,11 +144,12 @@ def mean_variance_normalization(n: Node) -> UOp:
 def lrn(n: Node) -> UOp:
     """Divided by a power of the squares of near channels."""
     x, size = n.x(0), n.attr("size", 1)
-    before = (size - 1) // 2
-    square = (x * x).pad([(0, 0), (before, size - 1 - before), *[(0, 0)] * (len(x.shape) - 2)])
     channels = fixed(x, "LRN")[1]
+    before = min((size - 1) // 2, channels)
+    after = min(size - 1 - (size - 1) // 2, channels)
+    square = (x * x).pad([(0, 0), (before, after), *[(0, 0)] * (len(x.shape) - 2)])
     total = square[:, :channels]
-    for i in range(1, size):
+    for i in range(1, before + after + 1):
         total = total + square[:, i : i + channels]
     scale = n.number("bias", 1.0) + total * (n.number("alpha", 1e-4) / size)
     power: UOp = scale ** n.number("beta", 0.75)

@@ -11,7 +11,7 @@ import uopc
 from uopc import UOp, dtypes
 from uopc.errors import Unsupported, UserError
 from uopc.ir.core import shapes
-from uopc.onnx.node import Node, dims, fixed, normal
+from uopc.onnx.node import MOST_PARTS, Node, dims, few, fixed, normal
 from uopc.onnx.registry import op
 from uopc.onnx.values import DTYPES, Array, objects
 
@@ -68,6 +68,7 @@ def arange(n: Node) -> UOp:
     known: list[Any] = [n.known(k) for k in range(3)]
     begin, end, step = [np.asarray(v).reshape(-1)[0] for v in known]
     if not isinstance(end, UOp):
+        few((float(end) - float(begin)) / float(step), "Range")
         return uopc.constant(np.arange(begin, end, step, dtype=np.asarray(known[0]).dtype))
     if isinstance(begin, UOp) or begin != 0 or step != 1:
         raise Unsupported("Range of a symbolic length that does not count from 0 by 1")
@@ -148,6 +149,7 @@ def split(n: Node) -> Any:
     sizes = n.ints_of(1, "split")
     if sizes is None:
         whole, count = fixed(x, "Split")[axis], n.attr("num_outputs", n.outputs)
+        few(count, "Split", MOST_PARTS)
         each = -(-whole // count)
         sizes = [min(each, whole - i * each) for i in range(count)]
     begins = [0, *itertools.accumulate(sizes)]
@@ -242,6 +244,7 @@ def padded_by(x: UOp, widths: Any, value: UOp) -> UOp:
 
 
 def _reflected(size: int, a: int, b: int, mode: str) -> Array:
+    few(size + a + b, "Pad")
     at = np.arange(-a, size + b)
     if mode == "edge":
         return at.clip(0, size - 1)
@@ -281,7 +284,9 @@ def eye_like(n: Node) -> UOp:
     x = n.x(0)
     rows, columns = fixed(x, "EyeLike")
     kind = DTYPES[n.attr("dtype", 0)] if n.attr("dtype", 0) else x.dtype
-    return uopc.constant(np.eye(rows, columns, n.attr("k", 0))).cast(kind)
+    across, down = uopc.arange(columns, dtype=dtypes.int64), uopc.arange(rows, dtype=dtypes.int64)
+    made: UOp = (down.unsqueeze(1) + n.attr("k", 0)).eq(across).cast(kind)
+    return made
 
 
 @op("Trilu")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -10,12 +11,14 @@ import numpy as np
 import uopc
 from uopc import UOp, dtypes
 from uopc.errors import Unsupported
-from uopc.onnx.node import Node, dims, fixed
+from uopc.onnx.node import Node, dims, few, fixed
 from uopc.onnx.ops.windows import windows_of
 from uopc.onnx.registry import op
 
 # For each axis of an image: whole places, and the weight of each (None: 1).
 Taps = list[list[tuple[UOp, Any]]]
+# The most samples along an axis of a cell, where a box says how many.
+MOST_SAMPLES = 1 << 15
 
 
 @op("GridSample")
@@ -129,32 +132,75 @@ def roi_align(n: Node) -> UOp:
     """The mean, or the greatest part, of samples in each cell of a grid over each box."""
     x, boxes, image = n.x(0), n.x(1), n.x(2)
     half = n.attr("coordinate_transformation_mode", "half_pixel") == "half_pixel"
-    many = n.attr("sampling_ratio", 0)
-    if many < 1:
-        raise Unsupported("RoiAlign without sampling_ratio: the samples hang on the boxes")
     cells = n.attr("output_height", 1), n.attr("output_width", 1)
-    at: list[UOp] = []
-    inside: UOp | None = None
-    for i, (size, count) in enumerate(zip(fixed(x, "RoiAlign")[2:], cells)):
+    sides = []
+    for i in range(2):
         begin, end = (boxes[:, k] * n.number("spatial_scale", 1.0) - 0.5 * half
                       for k in (1 - i, 3 - i))  # fmt: skip
-        length = end - begin if half else (end - begin).maximum(1.0)
+        sides.append((begin, end - begin if half else (end - begin).maximum(1.0)))
+    many, of_box = n.attr("sampling_ratio", 0), x.take(image, 0)
+    greatest = n.attr("mode", "avg") == "max"
+    if many < 1:
+        return _as_many_as_pixels(of_box, sides, cells, greatest).cast(x.dtype)
+    at = []
+    for i, ((begin, length), count) in enumerate(zip(sides, cells)):
+        few(count * many, "RoiAlign")
         share = (np.arange(count * many) + 0.5) / (count * many)
         v = begin.unsqueeze(1) + length.unsqueeze(1) * uopc.constant(share.astype("f4"))
-        v = v.unsqueeze(2 - i)  # (boxes, rows, 1) and (boxes, 1, columns)
-        here = (v >= -1.0) & (v <= float(size))
-        inside = here if inside is None else inside & here
-        at.append(v.clip(0.0, float(size - 1)))
-    assert inside is not None
-    parts = _parts(x.take(image, 0), _linear(at), "zeros", False)
-    greatest = n.attr("mode", "avg") == "max"
-    found = parts[0] if greatest else _added(parts)
-    for part in parts[1:] if greatest else ():
-        found = found.maximum(part)
-    found = uopc.where(inside.unsqueeze(1), found, 0.0)
+        at.append(v.unsqueeze(2 - i))  # (boxes, rows, 1) and (boxes, 1, columns)
+    found, inside = _sampled(of_box, at, greatest)
+    found = uopc.where(inside, found, 0.0)
     found = found.reshape(*dims(found)[:2], cells[0], many, cells[1], many)
     found = found.max((3, 5)) if greatest else found.mean((3, 5))
     return found.cast(x.dtype)
+
+
+def _sampled(x: UOp, at: list[UOp], greatest: bool) -> tuple[UOp, UOp]:
+    """What four pixels around each place give, and which places are in the image."""
+    sizes = fixed(x, "RoiAlign")[2:]
+    inside = [(v >= -1.0) & (v <= float(size)) for v, size in zip(at, sizes)]
+    near = [v.clip(0.0, float(size - 1)) for v, size in zip(at, sizes)]
+    parts = _parts(x, _linear(near), "zeros", False)
+    found = functools.reduce(UOp.maximum, parts) if greatest else _added(parts)
+    return found, (inside[0] & inside[1]).unsqueeze(1)
+
+
+def _as_many_as_pixels(
+    x: UOp, sides: list[tuple[UOp, UOp]], cells: tuple[int, int], greatest: bool
+) -> UOp:
+    """A sample of each cell after the other: as many as the cell of a box has pixels."""
+    each = [length / cell for (_, length), cell in zip(sides, cells)]
+    counts = [v.ceil().clip(0.0, float(MOST_SAMPLES)).cast(dtypes.int32) for v in each]
+    if dims(x)[0] == 0:
+        return uopc.full((0, dims(x)[1], *cells), 0.0, x.dtype)
+    rows, columns = (c.max() for c in counts)
+    none = -math.inf if greatest else 0.0
+
+    def goes(state: Any) -> Any:
+        return state[0] < rows * columns
+
+    def after(state: Any) -> Any:
+        number, total = state
+        at, valid = [], None
+        for i, step in enumerate((number // columns, number % columns)):
+            share = (step.cast(dtypes.float32) + 0.5) * each[i]
+            share = share / counts[i].maximum(1).cast(dtypes.float32)
+            cell = uopc.arange(cells[i]).cast(dtypes.float32) * each[i].unsqueeze(1)
+            at.append((sides[i][0].unsqueeze(1) + cell + share.unsqueeze(1)).unsqueeze(2 - i))
+            here = step < counts[i]
+            valid = here if valid is None else valid & here
+        assert valid is not None
+        found, inside = _sampled(x, at, greatest)
+        found = uopc.where(inside, found, 0.0)
+        found = uopc.where(valid.reshape(-1, 1, 1, 1), found, none).cast(dtypes.float32)
+        return number + 1, total.maximum(found) if greatest else total + found
+
+    start = uopc.full((*dims(x)[:2], *cells), none, dtypes.float32)
+    _, made = uopc.while_loop(goes, after, (uopc.constant(0, dtypes.int32), start))
+    total: UOp = made
+    if greatest:
+        return uopc.where(total.isinf(), 0.0, total)
+    return total / (counts[0] * counts[1]).maximum(1).cast(dtypes.float32).reshape(-1, 1, 1, 1)
 
 
 @op("RoiAlign")

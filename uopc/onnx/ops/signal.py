@@ -10,7 +10,7 @@ import numpy as np
 import uopc
 from uopc import UOp
 from uopc.errors import UserError
-from uopc.onnx.node import Node, dims, fixed, normal
+from uopc.onnx.node import Node, dims, few, fixed, normal
 from uopc.onnx.registry import op
 from uopc.onnx.values import dtype_of
 
@@ -55,6 +55,7 @@ def _dft(n: Node, axis: int) -> UOp:
 def mel_weight_matrix(n: Node) -> UOp:
     """Triangles over the frequencies of a transform, equally wide on the scale of mels."""
     count, length, rate, low, high = (_number(n, k) for k in range(5))
+    few(count * length, "MelWeightMatrix")
     ends = [2595 * math.log10(1 + f / 700) for f in (low, high)]
     mels = ends[0] + np.arange(count + 2) * ((ends[1] - ends[0]) / (count + 2))
     bins = ((length + 1) * (700 * (10 ** (mels / 2595) - 1)) // rate).astype(np.int64)
