@@ -26,10 +26,12 @@ import numpy as np
 from uopc.backends import detect
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.ops import Ops
+from uopc.ir.devices import parts
+from uopc.ir.devices.mesh import make_mesh
 from uopc.ir.index import affine
-from uopc.ir.interpret import interpreter
+from uopc.ir.interpret import interpreter, lockstep
 from uopc.ir.text.printer import parse, print_graph
-from uopc.passes.contract import Context
+from uopc.passes.contract import Context, Sharding
 from uopc.passes.pass_manager import run_pass
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -59,6 +61,7 @@ class Setting:
     rules: str = ""  # a name in `_rules`
     low: int = 0  # integer inputs are low ≤ v < high; low = high: any integers
     high: int = 0
+    mesh: str = ""  # the axes of a mesh of devices, as data:4+model:2
     ulps: int = 0  # a function and its polynomial may differ by so many units in the last place
 
     @staticmethod
@@ -74,7 +77,14 @@ class Setting:
     def context(self) -> Context:
         """A GPU, or the named CPU, by default of 256 bits, whatever this one has."""
         machine = detect.for_device(self.device or "cpu", self.cpu)
-        return Context(machine, self.optimize, self.threads, rules=_rules(self.rules))
+        made = Context(machine, self.optimize, self.threads, rules=_rules(self.rules))
+        made.sharding = Sharding(self.devices()) if self.mesh else None
+        return made
+
+    def devices(self):
+        """The mesh."""
+        axes = [axis.split(":") for axis in self.mesh.split("+")]
+        return make_mesh([int(n) for _, n in axes], [name for name, _ in axes])
 
 
 @dataclass(frozen=True)
@@ -278,3 +288,36 @@ def same(a, b, reassociates: bool, ulps: int) -> bool:
 def run_indexed(graph, storage, variables):
     """The contents of all storage after an indexed SINK."""
     return interpreter.run_indexed(graph, {u: a.copy() for u, a in storage.items()}, variables)
+
+
+# ---------------------------------------------------------------- several devices
+def interpret_parts(graph, sharding, whole, storage, variables):
+    """The values of the graph of one device on the parts of whole arguments, put together."""
+    mesh, params = sharding.mesh, sharding.params
+    given = {u.arg.name: a for u, a in storage.items() if u.op is Ops.PARAM}
+    inputs = [
+        {n: parts.part(a, mesh, params[n], rank).copy() for n, a in given.items()}
+        for rank in range(mesh.size)
+    ]
+    found = lockstep.evaluate(graph, mesh, inputs, variables)
+    values = [
+        parts.whole([f[i] for f in found], mesh, spec, whole[i].shape)
+        for i, spec in enumerate(sharding.results)
+    ]
+    for name, a in given.items():
+        given[name] = a.copy()
+        parts.put(given[name], [own[name] for own in inputs], mesh, params[name])
+    return [*values, *[given[n] for n in sorted(given)]]
+
+
+def interpret_devices(graph, setting, seed):
+    """The values of a graph with exchanges on devices with arguments of their own, and these."""
+    nodes = [u for u in graph.toposort() if u.op is Ops.PARAM and u.arg.name]
+    mesh, inputs, found = setting.devices(), [], []
+    for rank in range(mesh.size):
+        storage, variables = draw_inputs(nodes, setting, 2 * (10 * seed + rank))
+        inputs.append({u.arg.name: a for u, a in storage.items() if u.op is Ops.PARAM})
+    variables = {k: v for k, v in variables.items() if not k.startswith("at_")}
+    for own in lockstep.evaluate(graph, mesh, inputs, variables):
+        found += own
+    return [*found, *[a for own in inputs for a in own.values()]]

@@ -7,8 +7,8 @@ import pytest
 
 import uopc
 from uopc import Ops, UOp, dtypes
-from uopc.ir.core.args import ParamArg, ReduceArg
-from uopc.ir.verify import devices
+from uopc.ir.core.args import ExchangeArg, ParamArg
+from uopc.ir.devices import device as devices
 
 
 def on(device, name="p"):
@@ -72,7 +72,8 @@ def test_unknown_devices_are_refused(device):
 
 @pytest.mark.parametrize("made", [
     UOp(Ops.MSTACK, x.dtype, (x, x)), UOp(Ops.MSELECT, x.dtype, (x,), 0),
-    UOp(Ops.ALLREDUCE, x.dtype, (x,), ReduceArg("add")), UOp(Ops.SLICE, x.dtype, (x,), (0, 4)),
+    UOp(Ops.ALLREDUCE, x.dtype, (x,), ExchangeArg(("m",), 2, "add")),
+    UOp(Ops.SLICE, x.dtype, (x,), (0, 4)),
 ], ids=lambda u: u.op.name)  # fmt: skip
 def test_rows_that_no_pass_lowers_are_unsupported(made):
     with pytest.raises(uopc.Unsupported, match=f"no pass lowers {made.op.name.upper()}"):

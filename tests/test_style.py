@@ -72,8 +72,8 @@ HOUSE = (
     ("",), ("onnx",), ("cli",), ("__main__",),
 )  # fmt: skip
 IR = (
-    ("core",), ("index", "text"), ("builder",), ("rewrite",), ("symbolic",), ("verify",),
-    ("interpret",),
+    ("core",), ("index", "text"), ("devices",), ("builder",), ("rewrite",), ("symbolic",),
+    ("verify",), ("interpret",),
 )  # fmt: skip
 # The public names are gathered in these; any file may ask `uopc.ir` for those of the IR.
 FRONTS = {"uopc.ir"}

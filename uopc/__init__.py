@@ -19,6 +19,8 @@ from uopc.ir.core import dtypes
 from uopc.ir.core.args import AxisType, Opt
 from uopc.ir.core.args import KernelArg as KernelInfo
 from uopc.ir.core.ops import GroupOp
+from uopc.ir.devices.mesh import Mesh, PartitionSpec, make_mesh
+from uopc.ir.devices.mesh import PartitionSpec as P
 from uopc.tensor.creation import arange, buffer, eye, full, kernel_param, ones, param, zeros
 from uopc.tensor.elementwise import where
 from uopc.tensor.functions import function
@@ -62,16 +64,17 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
-    "AxisType", "BottomUpGate", "Error", "GroupOp", "InvalidIR", "KernelInfo", "Ops", "Opt",
-    "PatternMatcher", "Program", "Sparse", "Sparsity", "UOp", "UPat", "Unsupported", "UserError",
+    "AxisType", "BottomUpGate", "Error", "GroupOp", "InvalidIR", "KernelInfo", "Mesh", "Ops", "Opt",
+    "P", "PartitionSpec", "PatternMatcher", "Program", "Sparse", "Sparsity", "UOp", "UPat",
+    "Unsupported", "UserError",
     "__version__", "arange", "buffer", "cache", "cat", "checkpoint", "compile", "cond", "constant",
     "custom_jvp", "custom_vjp", "dtypes", "errors", "export", "eye", "fast_zeros", "file", "fold",
     "fori_loop", "full", "function", "grad", "graph_rewrite", "hessian", "hvp", "in_range",
     "iota", "jacfwd", "jacobian", "jacrev", "jit", "jvp", "kernel_param", "linearize",
-    "load_exported", "load_safetensors", "load_schedule", "map", "nlp", "ones", "options", "param",
-    "parse", "print_graph", "random", "register_pytree", "save_safetensors", "save_schedule",
-    "scan", "sparsity", "stack", "stop_gradient", "stream", "switch", "value_and_grad",
-    "variable", "vjp", "vmap", "where", "while_loop", "zeros",
+    "load_exported", "load_safetensors", "load_schedule", "make_mesh", "map", "nlp", "ones",
+    "options", "param", "parse", "print_graph", "random", "register_pytree", "save_safetensors",
+    "save_schedule", "scan", "sparsity", "stack", "stop_gradient", "stream", "switch",
+    "value_and_grad", "variable", "vjp", "vmap", "where", "while_loop", "zeros",
 ]  # fmt: skip
 
 # What costs time to import is imported when it is first used.

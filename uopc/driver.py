@@ -23,9 +23,10 @@ from uopc.ir.core.level_of import level_of
 from uopc.ir.core.levels import LINEAR, PROGRAM, Level
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
+from uopc.ir.devices.mesh import Mesh
 from uopc.program.constants import computed_once
 from uopc.program.program import Backend, Program, program_for
-from uopc.program.request import Request, lower, prepare
+from uopc.program.request import Request, lower, mesh_request, prepare
 from uopc.program.search import session
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ BACKENDS = (
 def compile(
     graph: Any, *, device: str | None = None, inputs: Sequence[UOp | str] | None = None,
     optimize: bool = True, beam: int = 0, threads: int | None = None, verify: bool | None = None,
-    name: str | None = None, rules: Any = None,
+    name: str | None = None, rules: Any = None, mesh: Mesh | None = None,
+    in_shardings: Any = None, out_shardings: Any = None, explicit: bool = False,
 ) -> Program:  # fmt: skip
     """Machine code for a graph, ready to be called.
 
@@ -56,6 +58,11 @@ def compile(
     each round; by default that of the options: see docs/tuning.md. rules: a PatternMatcher (or a
     rule, or a list) run right before each kernel is final, or a dict of these by pass: they rewrite
     its result, which is verified.
+
+    mesh: a `uopc.Mesh`: all its devices run the program, each on its part of the arrays; calls take
+    and give whole arrays. in_shardings: a `uopc.P` for all arguments, or a dict of them by name;
+    out_shardings: a `uopc.P` for all results, or a list of them. explicit: an exchange of operands
+    whose layouts do not fit is an error. See `docs/distributed.md`.
 
     Raises UserError (graph or arguments are wrong), InvalidIR (it breaks a rule of its level),
     Unsupported.
@@ -74,16 +81,27 @@ def compile(
     if verify is not None:
         verify = checks.flag("compile", "verify", verify)
     with arena():
-        request = prepare(graph, inputs, optimize, threads, name, options, rules, device)
-        if Ops.COPY in walk.ops(request.graph):
-            for u in walk.nodes(request.graph):
-                if u.op is Ops.COPY:
-                    backend_of(u.arg, "copy")
+        sharding = mesh_request(mesh, in_shardings, out_shardings, explicit)
+        request = prepare(graph, inputs, optimize, threads, name, options, rules, device, sharding)
+        _check_copies(request.graph)
         stages = options.spec > 0 if verify is None else verify
         accesses = options.spec > 1 if verify is None else verify
         verify_with = _verifier(request, stages, accesses)
         with _watched(request):
             program = make_program(request, verify_with)
+    return _reported(program, options)
+
+
+def _check_copies(graph: UOp) -> None:
+    """UserError for a COPY to a device that there is not."""
+    if Ops.COPY in walk.ops(graph):
+        for u in walk.nodes(graph):
+            if u.op is Ops.COPY:
+                backend_of(u.arg, "copy")
+
+
+def _reported(program: Program, options: config.Options) -> Program:
+    """The program, once those who asked for it know of the compile."""
     if config.page_folder(options):
         from uopc.program import page
 

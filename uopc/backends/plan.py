@@ -16,11 +16,13 @@ import numpy.typing as npt
 
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
+from uopc.ir.devices.mesh import Mesh, Spec, coordinate
 from uopc.ir.index import closed
 from uopc.ir.index.closed import Instruction
 
 AnyDtype: TypeAlias = np.dtype[Any]
 AnyArray: TypeAlias = npt.NDArray[Any]
+_BYTE: AnyDtype = np.dtype(np.uint8)
 
 
 @dataclass(frozen=True)
@@ -147,6 +149,61 @@ class GpuLaunch(Launch):
 
 
 @dataclass(frozen=True, slots=True)
+class Exchange(Launch):
+    """An exchange between devices; `kernel` is the name of its op, and the words are where what
+    arrives is written, and what is sent. The fields of `ExchangeArg`; the shapes of both.
+
+    `bytes`: the least that each device sends. `node`: the number of the user's node that it is
+    for, in `relying` of the graph, or -1; `line`: where that was made, as the end of a message.
+    """
+
+    axes: tuple[str, ...] = ()
+    parts: int = 1
+    op: str = ""
+    shift: int = 0
+    mirror: bool = False
+    root: int = 0
+    dtype: AnyDtype = _BYTE
+    sent: Shape = ()
+    got: Shape = ()
+    bytes: int = 0
+    reason: str = ""
+    node: int = -1
+    line: str = ""
+
+    def __str__(self) -> str:
+        combined = f" {self.op}" if self.op else ""
+        return (
+            f"{self.kernel}{combined} over {', '.join(self.axes)}, {self.bytes} bytes a device:"
+            f" {self.reason}{self.line}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PlanMesh:
+    """The mesh of a plan for several devices, whose arguments and results are whole arrays, and how
+    each of these is cut."""
+
+    axis_names: tuple[str, ...]
+    axis_sizes: tuple[int, ...]
+    arguments: tuple[Spec, ...]
+    results: tuple[Spec, ...]
+
+    @property
+    def mesh(self) -> Mesh:
+        """The mesh."""
+        return Mesh(self.axis_names, self.axis_sizes)
+
+    def part(self, dims: Shape, spec: Spec) -> Shape:
+        """The shape of a device's part."""
+        return self.mesh.part_dims(dims, spec)
+
+    def variables(self, rank: int) -> dict[str, int]:
+        """The values of the variables that say where a device is."""
+        return {coordinate(a): i for a, i in self.mesh.coordinates(rank).items()}
+
+
+@dataclass(frozen=True, slots=True)
 class Repeat:
     """The launches from number `first` to before `end` run `times` times, one row after another."""
 
@@ -218,6 +275,12 @@ class Plan:
     name: str = "program"
     conditions: tuple[Condition, ...] = ()
     repeats: tuple[Repeat, ...] = ()  # outer ones first
+    mesh: PlanMesh | None = None  # of a program for several devices
+
+    @property
+    def exchanges(self) -> tuple[Exchange, ...]:
+        """The exchanges among the launches, in order."""
+        return tuple([launch for launch in self.launches if isinstance(launch, Exchange)])
 
     def runs(self, values: Mapping[str, int]) -> Iterator[int]:
         """The numbers of the launches in the order in which a call runs them."""

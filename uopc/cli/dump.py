@@ -137,3 +137,5 @@ def _show_table(out: Output, dump: Dump) -> None:
         times = "" if k["launches"] == 1 else f"  {k['launches']} launches"
         name = f"{k['number']:>{width}} {k['name']}{times}"
         out.line(" " + "  ".join(filter(None, (name, " ".join(k["opts"]), ", ".join(k["origin"])))))
+    for text in dump.exchanges():
+        out.line(f" {'':{width}} {text}")

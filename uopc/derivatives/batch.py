@@ -17,6 +17,7 @@ from uopc.errors import Unsupported
 from uopc.ir.builder import leaves, movement
 from uopc.ir.builder.rebuild import remake
 from uopc.ir.core import calls, dtypes, shapes
+from uopc.ir.core.args import ShardArg
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.shapes import Dim
 from uopc.ir.core.trace import made_at
@@ -138,6 +139,12 @@ def _contiguous(u: UOp, n: Dim, done: Batch) -> UOp:
     return done[u.src[0]].contiguous()
 
 
+def _shard(u: UOp, n: Dim, done: Batch) -> UOp:
+    """The new dimension is whole."""
+    arg = ShardArg(((), *u.arg.spec))
+    return leaves.located(intern(u.op, u.dtype, (done[u.src[0]],), arg))
+
+
 def _bitcast(u: UOp, n: Dim, done: Batch) -> UOp:
     a = done[u.src[0]]
     if not shapes.shape(u.src[0]):
@@ -186,6 +193,7 @@ RULES: dict[Op, Callable[[UOp, Dim, Batch], UOp]] = {
     Ops.GETTUPLE: _gettuple,
     Ops.BITCAST: _bitcast,
     Ops.CONTIGUOUS: _contiguous,
+    Ops.SHARD: _shard,
     **dict.fromkeys((Ops.DETACH, Ops.COPY, Ops.STAGE, Ops.CONTIGUOUS_BACKWARD), _again),
 }
 

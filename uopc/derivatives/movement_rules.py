@@ -186,6 +186,7 @@ RULES: dict[Op, Rule] = {
     Ops.CONTIGUOUS: _IDENTITY,
     Ops.COPY: _IDENTITY,
     Ops.STAGE: _IDENTITY,
+    Ops.SHARD: _IDENTITY,
     Ops.BIND: _IDENTITY,
     Ops.CONTIGUOUS_BACKWARD: Linear(_same, _stored_back),
 }

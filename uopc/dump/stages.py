@@ -21,8 +21,10 @@ from uopc.dump.name_tracking import carry_names_over
 from uopc.dump.table import Row, level_change, source_lines
 from uopc.errors import UserError
 from uopc.ir.core import walk
+from uopc.ir.core.calls import exchange_of
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
+from uopc.ir.devices import traffic
 from uopc.ir.text import printer
 from uopc.passes import PIPELINE
 from uopc.passes.pass_manager import INPUT, Lowered, Lowering, StageRun
@@ -51,7 +53,8 @@ def _stages(runs: Sequence[StageRun], program: UOp | None) -> list[Stage]:
     for i, run in enumerate(runs):
         if i and run.name in _OF_KERNELS and program is not None:
             became = dict(zip(run.before, run.after))
-            kernels = {k: became[now] for k, now in (kernels or _kernels_called(program)).items()}
+            known = kernels or _kernels_called(program)
+            kernels = {k: became.get(now, now) for k, now in known.items()}  # not an exchange
             calls = [c.replace(src=(kernels[c.src[0]], *c.src[1:])) for c in program.src]
             whole = program.replace(src=tuple(calls))
         else:
@@ -101,6 +104,19 @@ class Dump:
         self.decisions: list[fusion_report.Decision] = []  # of place-stages, once its text is made
         self.orders: list[dict[UOp, None]] = []  # the nodes of each stage whose text is made
         self.kin: dict[str, str] = {}  # by name, the name of the older value that it is a copy of
+
+    def exchanges(self) -> list[str]:
+        """A line for each exchange between devices: what moves, why, and the user's line."""
+        program = self.run.program
+        calls = () if program is None or program.op is not Ops.LINEAR else program.src
+        found = []
+        for c in calls:
+            u = exchange_of(c.src[0]) if c.op is Ops.CALL else None
+            if u is not None:
+                own = f"{u.op.name} {u.arg.op}".strip() + f" over {', '.join(u.arg.axes)}"
+                where = "".join([f"  {line}" for line in source_lines([c])])
+                found.append(f"{own}  {traffic.moved(u)} bytes  {u.arg.reason}{where}")
+        return found
 
     def position(self, name: str) -> int:
         """The position of a stage. UserError when the run has none of that name."""

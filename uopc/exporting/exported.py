@@ -128,6 +128,8 @@ def request_for(
     if isinstance(given, Request):
         if inputs is not None:
             raise UserTypeError("export: a Program has its order of inputs: leave inputs out")
+        if given.mesh is not None:
+            raise Unsupported("export: a program for several devices")
         request = replace(
             given, threads=threads, name=name, options=options, device="cpu", opts=None
         )

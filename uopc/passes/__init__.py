@@ -6,18 +6,17 @@ from uopc.passes import (
     apply_rules,
     collapse_reduces,
     flatten_indices,
-    join_kernels,
-    share_kernels,
-    split_kernels,
     tabulate,
 )
-from uopc.passes.canonicalize import canonicalize
+from uopc.passes.canonicalize import canonicalize, split_reduces
 from uopc.passes.contract import Pass
 from uopc.passes.decompose import decompose
 from uopc.passes.devectorize import devectorize
 from uopc.passes.expand import expand
+from uopc.passes.kernels import join_kernels, share_kernels, split_kernels
 from uopc.passes.linearize import fuse_products, linearize
 from uopc.passes.optimize import optimize
+from uopc.passes.partition import partition, place_exchanges
 from uopc.passes.place_stages import place_stages
 from uopc.passes.place_threads import place_threads
 from uopc.passes.rangeify import rangeify
@@ -27,6 +26,9 @@ from uopc.passes.simplify_values import simplify_values
 
 PIPELINE: tuple[tuple[int, Pass], ...] = (
     (10, canonicalize.PASS),
+    (12, partition.PASS),
+    (13, split_reduces.PASS),
+    (14, place_exchanges.PASS),
     (15, reroll.PASS),
     (20, place_stages.PASS),
     (30, rangeify.PASS),
@@ -49,6 +51,9 @@ PIPELINE: tuple[tuple[int, Pass], ...] = (
 )
 
 ORDER: tuple[tuple[str, str, str], ...] = (
+    ("canonicalize", "partition", "functions are inlined, and every op has a layout"),
+    ("partition", "split-reduces", "a reduce is split by the length that one device has"),
+    ("partition", "place-exchanges", "exchanges are values before they have storage"),
     ("canonicalize", "reroll", "expressions are compared in one form"),
     ("reroll", "place-stages", "many single elements are one value before storage is chosen"),
     ("canonicalize", "place-stages", "a value that is removed must not be considered for storage"),

@@ -11,6 +11,7 @@ from uopc.config import Options
 from uopc.ir.core.args import KernelArg, Opt
 from uopc.ir.core.levels import Level
 from uopc.ir.core.uop import UOp
+from uopc.ir.devices.mesh import Mesh, Spec
 from uopc.target import Target
 
 if TYPE_CHECKING:
@@ -35,6 +36,19 @@ Schedule = Callable[["UOp"], Scheduled]
 
 
 @dataclass
+class Sharding:
+    """A mesh, and how values are laid out on it: what the user says of arguments by name and of
+    results, and what the pass `partition` has found."""
+
+    mesh: Mesh
+    in_specs: Mapping[str, Any] = field(default_factory=dict)
+    out_specs: tuple[Any, ...] | None = None
+    explicit: bool = False  # an exchange that moves much is an error
+    params: Mapping[str, Spec] = field(default_factory=dict)
+    results: tuple[Spec, ...] = ()
+
+
+@dataclass
 class Context:
     """All that a pass knows besides its graph. `notes` is for the dump: no pass reads it."""
 
@@ -45,6 +59,7 @@ class Context:
     opts: tuple[Opt, ...] | None = None  # apply these instead of choosing
     replayed: Iterator[KernelArg] | None = None  # name and Opts of each kernel of a saved schedule
     rules: Mapping[str, PatternMatcher] = field(default_factory=dict)  # after each pass, by name
+    sharding: Sharding | None = None  # of a graph for several devices
     assuming: tuple[UOp, ...] = ()  # conditions on sizes that hold in every run
     schedule: Schedule | None = None  # of FUNCTIONs that are scheduled on their own
     # Gives kernels of a program, a LINEAR of CALLs, the Opts that a search found for them.

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from uopc.errors import Error, InvalidIR, UserError
 from uopc.ir.core import dtypes, shapes, storage, walk
 from uopc.ir.core.args import KernelArg
+from uopc.ir.core.calls import exchange_of
 from uopc.ir.core.level_of import level_of
 from uopc.ir.core.levels import INDEXED, LINEAR, PROGRAM, TENSOR, Level
 from uopc.ir.core.ops import Ops
@@ -134,7 +135,10 @@ class Lowering:
     ) -> Lowered:
         """Lower the kernels that a program calls. Those that become equal become one."""
         skipped = () if self.skip is None else self.skip(program)
-        now = {c.src[0]: c.src[0] for c in program.src if c.src[0] not in skipped}
+        now = {
+            c.src[0]: c.src[0] for c in program.src
+            if c.src[0] not in skipped and exchange_of(c.src[0]) is None
+        }  # fmt: skip
         for number, p in passes:
             before = list(dict.fromkeys(now.values()))
             became = dict(zip(before, self._run(p, number, before)))

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from uopc.backends.plan import Condition, Plan
+from uopc.backends.plan import Condition, Exchange, Launch, Plan
 from uopc.ir.core.data import files
 from uopc.ir.core.serialize import Fingerprint
 from uopc.ir.core.trace import made_at
@@ -97,7 +97,20 @@ class Artifact:
             keys=request.keys,
             variables=tuple(variables),
             conditions=_located(self.plan.conditions, request),
+            launches=_exchanges_located(self.plan, request),
         )
+
+
+def _exchanges_located(plan: Plan, request: Request) -> tuple[Launch, ...]:
+    """The launches, in which exchanges have the lines of this request's graph."""
+    if not plan.exchanges:
+        return plan.launches
+    nodes = relying(request.graph)
+    return tuple([
+        replace(launch, line=made_at(nodes[launch.node]))
+        if isinstance(launch, Exchange) and launch.node >= 0 else launch
+        for launch in plan.launches
+    ])  # fmt: skip
 
 
 def _located(conditions: tuple[Condition, ...], request: Request) -> tuple[Condition, ...]:

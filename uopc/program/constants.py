@@ -45,7 +45,7 @@ def computed_once(request: Request, run: Callable[[Request], Any]) -> Request:
         return request
     new = [v for v in values if v not in _made]
     if new:
-        alone = replace(request, structure="list", keys=(), params=(), bound={})
+        alone = replace(request, structure="list", keys=(), params=(), bound={}, mesh=None)
         for v, array in zip(new, run(replace(alone, graph=new[0].sink(*new[1:])))):
             array.flags.writeable = False
             _made[v] = operands.constant(array)

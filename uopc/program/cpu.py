@@ -85,7 +85,13 @@ def _load(request: Request, found: ObjectCode, arrays: Mapping[str, Array]) -> P
         detect.check_runs(options.target_cpu)
     if not native.is_installed():
         _install_runtime(reuse.disk_cache(options))
-    return make_callable(found.plan_for(request, arrays), found.image, Program, options.plain_call)
+    plan = found.plan_for(request, arrays)
+    if plan.mesh is not None:
+        from uopc.backends.exchange.mesh_runner import make_program
+
+        made: Program = make_program(plan, found.image, Program)
+        return made
+    return make_callable(plan, found.image, Program, options.plain_call)
 
 
 def _install_runtime(disk: DiskCache | None) -> None:

@@ -57,7 +57,8 @@ def report_compile(program: Program, level: int) -> Program:
             _print(kernel.source)
         if level >= ASSEMBLY:
             _print(kernel.asm)
-    return program if level < TIMES else _timed(program)
+    timed = level >= TIMES and program._request.mesh is None
+    return _timed(program) if timed else program
 
 
 def _print(text: str) -> None:

@@ -59,6 +59,7 @@ def code_components(
         ("threads", str(request.threads)),
         *[(name, repr(value)) for name, value in request.options.for_code.items()],
         ("rules", rules),
+        *([] if request.mesh is None else [("mesh", repr(request.mesh))]),
         *([] if request.opts is None else [("opts", repr(request.opts))]),
         machine_component(machine),
     )

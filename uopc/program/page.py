@@ -14,6 +14,7 @@ from uopc.dump.report.page import Facts
 from uopc.errors import UserError
 from uopc.ir.core import walk
 from uopc.ir.core.arena import arena
+from uopc.ir.core.calls import exchange_of
 from uopc.ir.core.storage import storage_root
 from uopc.passes.pass_manager import Lowered
 from uopc.program import planner, profile
@@ -28,15 +29,15 @@ def facts(lowered: Lowered) -> Facts:
     """The work of each kernel, for the largest sizes that variables allow, and the memory plan."""
     found = Facts()
     for call, (final, _) in zip(lowered.program.src, lowered.calls):
-        if final.arg.name not in found.work:
-            split = call.src[0]
+        split = call.src[0]
+        if final.arg.name not in found.work and exchange_of(split) is None:
             work = measure(split, lowered.located(final))
             largest = {v.arg.name: v.arg.high for v in walk.variables(split)}
             operations, nbytes = work.counts(largest)
             found.work[final.arg.name] = page.Work(operations, nbytes, work.floats, not largest)
     tiles = {k: scratch.offsets(k)[1] * chunks(k) for k in lowered.kernels}
     fresh = {storage_root(v) for v in lowered.outputs if v.src}
-    calls = [(tiles[kernel], args) for kernel, args in lowered.calls]
+    calls = [(tiles.get(kernel, 0), args) for kernel, args in lowered.calls]  # 0: an exchange
     blocks, found.arena_bytes = planner.arena(calls, fresh, planner.repeats(lowered.program))
     found.blocks = [(b.storage, b.alive, b.offset) for b in blocks]
     return found

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Container, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -15,9 +16,11 @@ from uopc.backends.plan import (
     Condition,
     Dim,
     DimValue,
+    Exchange,
     GpuLaunch,
     Launch,
     Plan,
+    PlanMesh,
     Pointer,
     Repeat,
     Result,
@@ -26,13 +29,19 @@ from uopc.backends.plan import (
     Variable,
     Word,
 )  # fmt: skip
+from uopc.ir.builder import leaves
 from uopc.ir.core import bounds, shapes, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import outer_ranges, storage_root, written_slots
-from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp, intern
+from uopc.ir.devices import traffic
+from uopc.ir.devices.mesh import Spec
 from uopc.ir.index.size_conditions import SizeCondition, relying, text
 from uopc.program.compiled_kernel import CompiledKernel
 from uopc.program.request import Request
+
+if TYPE_CHECKING:
+    from uopc.passes.contract import Sharding
 
 # Launches that do less than this many element operations keep the GIL: releasing it costs 30 ns.
 GIL_WORK = 1 << 16
@@ -89,6 +98,30 @@ def arena(
     return list(map(Block, storage, alive, offsets)), total
 
 
+@dataclass(frozen=True)
+class ExchangeCall:
+    """An exchange among the calls of a program; it has no code."""
+
+    launch: Exchange
+    sent: int  # the slot of what is sent
+    written: tuple[int, ...] = (0,)
+    chunks: int = 1
+    scratch: int = 0
+    work: int = 0
+    key: str = ""
+
+    @staticmethod
+    def of(u: UOp, call: UOp, nodes: Sequence[UOp]) -> ExchangeCall:
+        """The call of a kernel that is the exchange u; `nodes`: of the user's graph."""
+        a, sent = u.arg, u.src[0]
+        node = next((i for i, n in enumerate(nodes) if n.origin and n.origin == call.origin), -1)
+        shape, got = [tuple(map(dim, shapes.shape(v))) for v in (sent, u)]
+        return ExchangeCall(Exchange(
+            u.op.name, (), 1, False, a.axes, a.parts, a.op, a.shift, a.mirror, a.root,
+            u.dtype.numpy, shape, got, traffic.moved(u), a.reason, node,
+        ), sent.arg.slot)  # fmt: skip
+
+
 class Planner:
     """Numbers the storage of a program and lists its launches.
 
@@ -100,13 +133,15 @@ class Planner:
 
     def __init__(
         self, request: Request, outputs: Sequence[UOp],
-        calls: Sequence[tuple[CompiledKernel, tuple[UOp, ...]]], names: Mapping[str, str],
+        calls: Sequence[tuple[CompiledKernel | ExchangeCall, tuple[UOp, ...]]],
+        names: Mapping[str, str],
         conditions: Sequence[SizeCondition] = (), for_gpu: bool = False,
-        repeated: tuple[Repeat, ...] = (),
+        repeated: tuple[Repeat, ...] = (), sharding: Sharding | None = None,
     ) -> None:  # fmt: skip
         self.request, self.calls, self.names, self.for_gpu = request, calls, names, for_gpu
         self.stored, self.conditions, self.repeats = outputs, conditions, repeated
-        self.params = {p: i for i, p in enumerate(request.params)}
+        self.sharding = sharding
+        self.params = {self._of_device(p): i for i, p in enumerate(request.params)}
         self.fresh: dict[UOp, int] = {}
         self.results: list[Result] = []
         self.written = {storage_root(args[s]) for k, args in calls for s in k.written}
@@ -119,6 +154,25 @@ class Planner:
         self.offsets: dict[UOp, int] = {}
         self.scratch: dict[int, int] = {}  # by launch: the offset of its kernel's tiles
         self.arena_bytes = self._plan_arena()
+
+    def _of_device(self, p: UOp) -> UOp:
+        """The PARAM that kernels read: on a mesh, that of a device's part."""
+        spec = None if self.sharding is None else self.sharding.params.get(p.arg.name)
+        if spec is None or self.sharding is None or not any(spec):
+            return p
+        dims = self.sharding.mesh.part_dims(shapes.shape(p), spec)
+        arg, symbolic = leaves.split_dims(dims)
+        return intern(Ops.PARAM, p.dtype, symbolic, replace(p.arg, dims=arg), p.tag)
+
+    def _mesh(self) -> PlanMesh | None:
+        """The mesh, and the cuts of arguments and results."""
+        s = self.sharding
+        if s is None:
+            return None
+        params = self.request.params
+        whole: tuple[Spec, ...] = tuple([((),) * len(shapes.shape(p)) for p in params])
+        cuts = [s.params.get(p.arg.name, w) for p, w in zip(params, whole)]
+        return PlanMesh(s.mesh.axis_names, s.mesh.axis_sizes, tuple(cuts), s.results)
 
     def _list_results(self) -> None:
         asked = [v for v in self.request.graph.src if v.dtype.kind != "void"]
@@ -157,6 +211,9 @@ class Planner:
         made: list[Launch] = []
         for i, (kernel, args) in enumerate(self.calls):
             words = [self.word(a) for a in args]
+            if isinstance(kernel, ExchangeCall):
+                made.append(replace(kernel.launch, words=(words[0], words[kernel.sent])))
+                continue
             name, chunks = self.names[kernel.key], kernel.chunks
             if self.for_gpu:
                 grid = kernel.grid, kernel.block, kernel.dynamic_shared
@@ -173,9 +230,9 @@ class Planner:
         arguments = tuple(
             Argument(
                 p.arg.name, p.dtype.numpy, tuple([dim(d) for d in shapes.shape(p)]),
-                p in self.written,
+                self._of_device(p) in self.written,
             )
-            for p in self.params
+            for p in request.params
         )  # fmt: skip
         sized = (request.graph, *[p for p in request.params if p.src])
         variables = dict.fromkeys([v for u in sized for v in walk.variables(u)])
@@ -190,6 +247,7 @@ class Planner:
             name=request.name or "program",
             conditions=self._conditions(),
             repeats=self.repeats,
+            mesh=self._mesh(),
         )
 
     def _conditions(self) -> tuple[Condition, ...]:

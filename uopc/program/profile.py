@@ -18,6 +18,7 @@ import numpy as np
 
 from uopc.backends.cpu.arguments import bind
 from uopc.backends.cpu.bounded_cache import BoundedMap
+from uopc.errors import Unsupported
 from uopc.ir.core import dtypes
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.uop import UOp
@@ -225,6 +226,8 @@ def profile(
         >>> len(found.launches), found.rows()[0].launches
         (1, 1)
     """
+    if program._request.mesh is not None:
+        raise Unsupported("profile: a program for several devices")
     named, plan = dict(named or {}), program._runner.plan
     values = bind(plan, arrays, dict(named), BoundedMap()).values
     roofline = roofline or Roofline(program)

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from uopc import config
 from uopc.backends.cpu.callables import ProgramBase
-from uopc.backends.plan import Plan
+from uopc.backends.plan import Exchange, Plan
 from uopc.cache import statistics
+from uopc.errors import Unsupported
 from uopc.ir.core import shapes
 from uopc.ir.core.arena import arena
 from uopc.ir.core.serialize import fingerprint
@@ -193,6 +194,19 @@ class Program(ProgramBase):
             made.append(inspect.Parameter("variables", inspect.Parameter.VAR_KEYWORD))
         return inspect.Signature(made)
 
+    @property
+    def exchanges(self) -> tuple[Exchange, ...]:
+        """The exchanges between the devices of a mesh, in order: kind, mesh axes, the least bytes
+        that a device sends, the reason, and the user's line.
+
+        Examples:
+            >>> x, mesh = uopc.param("x", (8, 2)), uopc.make_mesh((4,), ("data",))
+            >>> program = uopc.compile(x.sum(), mesh=mesh, in_shardings=uopc.P("data"))
+            >>> [(e.kernel, e.axes, e.bytes, e.reason) for e in program.exchanges]
+            [('allreduce', ('data',), 6, 'output')]
+        """
+        return self._runner.plan.exchanges
+
     @cached_property
     def kernels(self) -> list[Kernel]:
         """The distinct kernels, in order of first use.
@@ -220,6 +234,8 @@ class Program(ProgramBase):
             ['out', 'x']
         """
         backend, request, found = self._backend, self._request, self._artifact
+        if request.mesh is not None:
+            raise Unsupported("launches of a program for several devices: see `exchanges`")
 
         def runner(plan: Plan) -> Any:
             return backend.runner(request, found, plan)

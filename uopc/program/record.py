@@ -108,7 +108,7 @@ def _parts(content: bytes) -> tuple[Head, list[bytes], Any]:
 
 
 # Classes of fields whose type is a base class or a protocol.
-_SUBCLASSES = (plan.GpuLaunch,)
+_SUBCLASSES = (plan.GpuLaunch, plan.Exchange)
 
 
 @cache

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from uopc import config
 from uopc.backends import detect
 from uopc.derivatives.sparse.sparsity import Sparse
-from uopc.errors import UserError, UserTypeError
-from uopc.ir.builder import rebuild
+from uopc.errors import Unsupported, UserError, UserTypeError
+from uopc.ir.builder import checks, rebuild
 from uopc.ir.core import dtypes, walk
 from uopc.ir.core.arena import arena
 from uopc.ir.core.args import KernelArg, Opt
@@ -20,6 +20,7 @@ from uopc.ir.core.levels import TENSOR
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, as_made, intern
+from uopc.ir.devices.mesh import Mesh, PartitionSpec, coordinate
 from uopc.target import Target
 from uopc.tensor.elementwise import unbind
 
@@ -28,6 +29,16 @@ if TYPE_CHECKING:  # `import uopc.driver` loads no pass: a program from a cache 
     from uopc.passes.pass_manager import Lowered, Verify
 
     Searched = Callable[[UOp, Context], UOp]
+
+
+@dataclass(frozen=True)
+class MeshRequest:
+    """The mesh of a compile, and how its arguments (by name) and results are to be laid out."""
+
+    mesh: Mesh
+    in_specs: tuple[tuple[str, PartitionSpec], ...] = ()
+    out_specs: tuple[PartitionSpec | None, ...] | None = None
+    explicit: bool = False
 
 
 @dataclass(frozen=True)
@@ -46,11 +57,68 @@ class Request:
     bound: Mapping[str, int] = field(default_factory=dict)  # values that `bind` gave variables
     device: str = "cpu"
     opts: tuple[KernelArg, ...] | None = None  # of each kernel, in order, instead of chosen ones
+    mesh: MeshRequest | None = None
+
+
+def mesh_request(
+    mesh: Mesh | None, in_shardings: Any, out_shardings: Any, explicit: bool
+) -> MeshRequest | None:
+    """The shardings of a compile in one form; UserTypeError for those of a wrong kind."""
+    explicit = checks.flag("compile", "explicit", explicit)
+    if mesh is None:
+        if in_shardings is not None or out_shardings is not None or explicit:
+            raise UserError("compile: in_shardings, out_shardings and explicit need a mesh")
+        return None
+    if not isinstance(mesh, Mesh):
+        raise UserTypeError(f"compile: mesh must be a uopc.Mesh, got {mesh!r}")
+    given: dict[str, PartitionSpec] = {}
+    if isinstance(in_shardings, Mapping):
+        given = {_name_of(k): _spec("in_shardings", v) for k, v in in_shardings.items()}
+    elif in_shardings is not None:
+        given = {"": _spec("in_shardings", in_shardings)}
+    results: tuple[PartitionSpec | None, ...] | None = None
+    if isinstance(out_shardings, list):
+        results = tuple([v if v is None else _spec("out_shardings", v) for v in out_shardings])
+    elif out_shardings is not None:
+        results = (_spec("out_shardings", out_shardings),)
+    return MeshRequest(mesh, tuple(given.items()), results, explicit)
+
+
+def _name_of(param: Any) -> str:
+    if isinstance(param, UOp) and param.op is Ops.PARAM:
+        return str(param.arg.name)
+    if isinstance(param, str) and param:
+        return param
+    raise UserTypeError(f"compile: in_shardings: expected a param or its name, got {param!r}")
+
+
+def _spec(who: str, given: Any) -> PartitionSpec:
+    if not isinstance(given, PartitionSpec):
+        raise UserTypeError(f"compile: {who}: expected a uopc.P, got {given!r}")
+    return given
+
+
+def _for_graph(m: MeshRequest, params: Sequence[UOp], outputs: int) -> MeshRequest:
+    """The shardings of this graph's params and results. UserError for a name it does not have."""
+    names = [str(p.arg.name) for p in params]
+    given = dict(m.in_specs)
+    if "" in given:
+        given = dict.fromkeys(names, given[""])
+    for name in given:
+        if name not in names:
+            raise UserError(f"compile: in_shardings: no param {name!r}; there are {names}")
+    results = m.out_specs
+    if results is not None and len(results) == 1:
+        results = results * outputs
+    if results is not None and len(results) != outputs:
+        raise UserError(f"compile: out_shardings: {len(results)} for {outputs} results")
+    return replace(m, in_specs=tuple(sorted(given.items())), out_specs=results)
 
 
 def prepare(
     graph: Any, inputs: Sequence[UOp | str] | None, optimize: bool, threads: int | None,
     name: str | None, options: config.Options, rules: Any = None, device: str = "cpu",
+    mesh: MeshRequest | None = None,
 ) -> Request:  # fmt: skip
     """The request for a graph, or a container of graphs. UserError when it is not well formed."""
     wanted = threads if threads is not None else options.threads
@@ -67,6 +135,8 @@ def prepare(
             raise UserTypeError(f"compile: {name_of} has no value: pass values, or a SINK of it")
         sink = intern(Ops.SINK, dtypes.void, outputs)
     sink = rebuild.without_primitives(sink)
+    if mesh is None:
+        sink = rebuild.without_shards(sink)
     made = list(dict.fromkeys([u.arg.name for u in as_made(_params(sink))]))
     sink, bound = _unbound(sink)
     if structure == "kernel":
@@ -74,11 +144,20 @@ def prepare(
     else:
         _check_no_slots(sink)
     params = _ordered_params(sink, made if inputs is None else inputs)
+    if mesh is not None:
+        if structure == "kernel" or device.partition(":")[0] != "cpu":
+            raise Unsupported("compile: a mesh needs a graph of values, and device cpu")
+        taken = {coordinate(a) for a in mesh.mesh.axis_names}
+        for v in walk.variables(sink):
+            if v.arg.name in taken:
+                raise UserError(f"compile: variable {v.arg.name!r} is that of a mesh axis")
+        count = len([v for v in sink.src if v.dtype is not dtypes.void])
+        mesh = _for_graph(mesh, params, count)
     if options.fast_zeros:
         sink = rebuild.marked_fast_zeros(sink)
     return Request(
         sink, structure, keys, params, optimize, wanted or detect.cores(), name or "", options,
-        {} if rules is None else _by_stage(rules, "compile"), bound, device,
+        {} if rules is None else _by_stage(rules, "compile"), bound, device, None, mesh,
     )  # fmt: skip
 
 
@@ -99,12 +178,16 @@ def rules_of(request: Request, machine: Target) -> Mapping[str, Any]:
 
 def make_context(request: Request, machine: Target) -> Context:
     """The context of the passes for a request."""
-    from uopc.passes.contract import Context
+    from uopc.passes.contract import Context, Sharding
     from uopc.passes.pass_manager import function_schedule
 
     rules = rules_of(request, machine)
     context = Context(machine, request.optimize, request.threads, request.options, rules=rules)
-    context.schedule = function_schedule(context)
+    if request.mesh is None:
+        context.schedule = function_schedule(context)
+    else:
+        m = request.mesh
+        context.sharding = Sharding(m.mesh, dict(m.in_specs), m.out_specs, m.explicit)
     context.replayed = None if request.opts is None else iter(request.opts)
     return context
 

@@ -17,11 +17,12 @@ from uopc.errors import UserError, UserTypeError
 from uopc.ir.builder import alu, checks, fold, leaves, operands
 from uopc.ir.builder.fold import cast
 from uopc.ir.builder.operands import Operand
-from uopc.ir.core import bounds, dtypes
-from uopc.ir.core.args import Opt
+from uopc.ir.core import bounds, dtypes, shapes
+from uopc.ir.core.args import Opt, ShardArg
 from uopc.ir.core.dtypes import DType, DTypeLike
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
+from uopc.ir.devices import mesh
 from uopc.tensor import examples
 
 P = ParamSpec("P")
@@ -437,6 +438,24 @@ def copy(a: UOp, device: str) -> UOp:
     if not isinstance(device, str):
         raise UserTypeError(f"copy: the device must be a string, got {device!r}")
     return leaves.located(intern(Ops.COPY, a.dtype, (a,), device))
+
+
+def shard(a: UOp, *spec: Any) -> UOp:
+    """The value, laid out over the mesh of a compile as a `uopc.P` says; JAX calls it
+    `with_sharding_constraint`. A compile without a mesh ignores it.
+
+    UserError for more entries than dimensions, or an axis twice.
+
+    Examples:
+        >>> x = uopc.param("x", (4, 2))
+        >>> mesh = uopc.make_mesh((2,), ("data",))
+        >>> program = uopc.compile(x.shard(uopc.P("data")).sum(axis=0), mesh=mesh)
+        >>> program(np.ones((4, 2), "f4"))
+        array([4., 4.], dtype=float32)
+    """
+    given = spec[0] if len(spec) == 1 and isinstance(spec[0], tuple) else spec
+    normal = mesh.normal(given, len(shapes.shape(a)), "shard")
+    return leaves.located(intern(Ops.SHARD, a.dtype, (a,), ShardArg(normal)))
 
 
 # ---------------------------------------------------------------- variables

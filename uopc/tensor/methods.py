@@ -17,7 +17,7 @@ from uopc.ir.core import bounds, dtypes, ranges, serialize, shapes, storage, wal
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
-from uopc.ir.verify import devices
+from uopc.ir.devices import device as devices
 from uopc.tensor import (
     elementwise,
     examples,
@@ -407,6 +407,7 @@ class Methods:
     detach = elementwise.detach
     contiguous_backward = elementwise.contiguous_backward
     copy = elementwise.copy
+    shard = elementwise.shard
     assign = indexing.assign
     bind = elementwise.bind
     unbind = elementwise.unbind

@@ -20,7 +20,7 @@ from uopc.backends.cpu.elf_loader import Image, address_of, map_private
 from uopc.backends.cpu.layout import data_address
 from uopc.backends.cpu.native import JUMP_WORDS, install
 from uopc.backends.cpu.tracing import PREFIX, Log, Slice
-from uopc.backends.plan import Dim, Launch, Plan, Pointer, Repeat, Row, nested, value_of
+from uopc.backends.plan import Dim, Exchange, Launch, Plan, Pointer, Repeat, Row, nested, value_of
 from uopc.errors import DeviceMemoryError, InvalidIR, UserError
 
 
@@ -28,7 +28,7 @@ def _check_plan(plan: Plan, image: Image) -> None:
     """InvalidIR if a launch names a kernel or a base that does not exist."""
     bases = plan.arena_base + 1 + len(plan.constants)
     for launch in plan.launches:
-        if launch.kernel not in image.symbols:
+        if launch.kernel not in image.symbols and not isinstance(launch, Exchange):
             raise InvalidIR(f"{plan.name}: the code has no kernel {launch.kernel!r}")
         for word in launch.words:
             if isinstance(word, Pointer) and not 0 <= word.base < bases:
@@ -172,11 +172,11 @@ class Runner:
 
     def _make_sizes(self, values: Mapping[str, int]) -> Sizes:
         plan = self.plan
-        table = self._encode(plan.launches, values, plan.repeats)
+        table = self.encode(plan.launches, values, plan.repeats)
         shapes = tuple([shape_of(result.shape, values) for result in plan.results])
         return Sizes(table, data_address(table), value_of(plan.arena_bytes, values), shapes)
 
-    def _encode(
+    def encode(
         self, launches: tuple[Launch, ...], values: Mapping[str, int],
         repeats: tuple[Repeat, ...] = (), log: Log | None = None,
     ) -> npt.NDArray[np.int64]:  # fmt: skip
@@ -271,7 +271,7 @@ class Runner:
         times: list[tuple[str, float]] = []
 
         def one_by_one(bases: int, values: Mapping[str, int]) -> None:
-            tables = [self._encode((launch,), values) for launch in self.plan.launches]
+            tables = [self.encode((launch,), values) for launch in self.plan.launches]
             for number in self.plan.runs(values):
                 seconds = self._seconds(tables[number], bases)
                 times.append((self.plan.launches[number].kernel, seconds))
@@ -288,7 +288,7 @@ class Runner:
             plan = self.plan
             chunks = [value_of(launch.chunks, values) for launch in plan.launches]
             log = Log(sum([chunks[number] for number in plan.runs(values)]))
-            self._seconds(self._encode(plan.launches, values, plan.repeats, log), bases)
+            self._seconds(self.encode(plan.launches, values, plan.repeats, log), bases)
             found.extend(log.slices())
 
         return self.call(positional, named, logged), found
@@ -303,13 +303,13 @@ class Runner:
         found: list[list[float]] = []
 
         def in_rows(bases: int, values: Mapping[str, int]) -> None:
-            empty = self._encode((), values)
+            empty = self.encode((), values)
             empties = [self._seconds(empty, bases) for _ in range(_SAMPLES_OF_NOTHING)]
             for launch in self.plan.launches:
-                table = self._encode((launch,), values)
+                table = self.encode((launch,), values)
                 once = min([self._seconds(table, bases) for _ in range(2)])
                 count = min(MOST_IN_A_ROW, 1 + int(LEAST_SECONDS / once))
-                table = self._encode((launch,) * count, values)
+                table = self.encode((launch,) * count, values)
                 times = []
                 for _ in range(samples):
                     empties.append(self._seconds(empty, bases))  # the processor's speed may change

@@ -36,7 +36,9 @@ from uopc.ir.core.uop import UOp, intern
 # The longest axis of a table of readers along which each place gets boxes of its own.
 MOST_READERS = 32
 _LOOPS = {"scan": loops.scan_sets, "while": loops.while_sets}
-_SAME = frozenset((Ops.CONTIGUOUS, Ops.COPY, Ops.STAGE, Ops.BIND, Ops.CONTIGUOUS_BACKWARD))
+_SAME = frozenset((
+    Ops.CONTIGUOUS, Ops.COPY, Ops.STAGE, Ops.SHARD, Ops.BIND, Ops.CONTIGUOUS_BACKWARD,
+))  # fmt: skip
 _MOVES = frozenset((Ops.PERMUTE, Ops.FLIP, Ops.PAD, Ops.SHRINK))
 
 

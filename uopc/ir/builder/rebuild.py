@@ -137,6 +137,13 @@ def without_primitives(root: UOp) -> UOp:
     return rewritten(root, lambda u, src: src[0] if u.op is Ops.PRIMITIVE else None)
 
 
+def without_shards(root: UOp) -> UOp:
+    """The graph for one device: the operand of each SHARD in its place."""
+    if Ops.SHARD not in walk.ops(root):
+        return root
+    return rewritten(root, lambda u, src: src[0] if u.op is Ops.SHARD else None)
+
+
 def marked_fast_zeros(root: UOp) -> UOp:
     """The graph with exact zeros in all its sums, differences and products of floats."""
 

@@ -86,6 +86,30 @@ class ReduceArg:
     axes: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class ShardArg:
+    """How a value is laid out over a mesh: of each dimension, the mesh axes that cut it."""
+
+    spec: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeArg:
+    """An exchange among the devices that differ along mesh `axes` only, `parts` of them.
+
+    `op` combines; `shift`, or `mirror` (device i and parts - 1 - i), says who gives to whom; `root`
+    gives to all. `reason`: why it happens, for people.
+    """
+
+    axes: tuple[str, ...]
+    parts: int
+    op: Literal["", "add", "mul", "max", "min"] = ""
+    shift: int = 0
+    mirror: bool = False
+    root: int = 0
+    reason: str = ""
+
+
 # Former names of Opts. Lists that were stored with these names replay.
 FORMER_OPTS = {
     "KEEP": "REUSE", "SUMS": "REDUCE_OUT", "SETTLE": "DISTRIBUTE", "BOUND": "SPLIT_AT",

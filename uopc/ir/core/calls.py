@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from uopc.ir.core.ops import Ops
+from uopc.ir.core.ops import GroupOp, Ops
 from uopc.ir.core.uop import UOp
 
 
@@ -38,6 +38,14 @@ def written_argument(u: UOp) -> UOp | None:
         return None
     slot = written_slot(function.src[u.arg])
     return None if slot is None else args[slot]
+
+
+def exchange_of(body: UOp) -> UOp | None:
+    """The exchange that the body of a CALL is, if it is no kernel: it stores to slot 0."""
+    if body.op is not Ops.SINK or len(body.src) != 1 or body.src[0].op is not Ops.STORE:
+        return None
+    value = body.src[0].src[1]
+    return value if value.op in GroupOp.Exchange else None
 
 
 def graph_order(

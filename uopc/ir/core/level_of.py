@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from uopc.ir.core import dtypes, walk
 from uopc.ir.core.levels import HANDWRITTEN, KERNEL, LINEAR, PROGRAM, TENSOR, Level
-from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.ops import GroupOp, Op, Ops
 from uopc.ir.core.storage import before_effects
 from uopc.ir.core.uop import UOp
 
 # Ops of values with shapes, and ops that take storage itself.
-_SHAPED = frozenset([op for op in Op.all() if op.movement]) | {
+_SHAPED = frozenset([op for op in Op.all() if op.movement]) | GroupOp.Exchange | {
     Ops.ACCUMULATE, Ops.CAT, Ops.CONTIGUOUS, Ops.CONTIGUOUS_BACKWARD, Ops.DETACH, Ops.IOTA,
     Ops.PRIMITIVE, Ops.STAGE,
 }  # fmt: skip

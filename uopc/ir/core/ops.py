@@ -36,7 +36,7 @@ DTypeRule = Literal[
 ShapeRule = Literal[
     "scalar", "none", "first", "broadcast", "iota", "storage", "reshape", "expand", "permute",
     "flip", "window", "stack", "cat", "reduce", "accumulate", "index", "store", "bitcast", "slice", "part",
-    "stage", "product", "alike",
+    "stage", "product", "alike", "scattered", "gathered", "exchanged",
 ]  # fmt: skip
 # Where a value is, see `verify/devices.py`.
 DeviceRule = Literal["operands", "storage", "given", "each", "part", "none"]
@@ -271,7 +271,13 @@ class Ops:
     BIND = Op("bind", "variable value", "The variable, with a value for this run.", shape="scalar", levels=TENSOR, bounds=intervals.same)
     MSTACK = Op("mstack", "*a", "One value on several devices.", shape="alike", device="each", levels=TENSOR, arity=(1, None))
     MSELECT = Op("mselect", "a", "The part on one device.", arg=(int,), shape="first", device="part", levels=TENSOR, field="part")
-    ALLREDUCE = Op("allreduce", "a", "Combines the parts of all devices.", arg=(args.ReduceArg,), shape="first", levels=TENSOR, kind="reduce")
+    SHARD = Op("shard", "a", "a, laid out over the mesh of the compile as the arg says. Without a mesh, a.", arg=(args.ShardArg,), shape="first", levels=TENSOR, bounds=intervals.same)
+    ALLREDUCE = Op("allreduce", "a", "The values of a on all devices of a group, combined by the arg's op.", arg=(args.ExchangeArg,), shape="first", levels=SHAPED)
+    REDUCE_SCATTER = Op("reduce_scatter", "a", "The first dimension of a has a part for each device of the group: its own, combined over all.", arg=(args.ExchangeArg,), shape="scattered", levels=SHAPED)
+    ALLGATHER = Op("allgather", "a", "The values of a on all devices of a group, along a new first dimension.", arg=(args.ExchangeArg,), shape="gathered", levels=SHAPED)
+    ALLTOALL = Op("alltoall", "a", "Row i of the result is this device's row of a on device i of the group.", arg=(args.ExchangeArg,), shape="exchanged", levels=SHAPED)
+    PERMUTE_RANKS = Op("permute_ranks", "a", "The a of the device that is arg.shift places before in the group, or of the opposite one (mirror); zeros where there is none.", arg=(args.ExchangeArg,), shape="first", levels=SHAPED)
+    BROADCAST = Op("broadcast", "a", "The a of device arg.root of the group.", arg=(args.ExchangeArg,), shape="first", levels=SHAPED)
     FUNCTION = Op("function", "*outputs", "A graph of PARAMs by slot, called by CALL.", arg=(args.FunctionArg,), dtype="void", shape="none", device="none", levels=TENSOR)
     CALL = Op("call", "body *args", "A FUNCTION, kernel or program applied to arguments in slot order; in a program, the loops around it come last.", dtype="void", shape="none", effect=True, levels=TENSOR | INDEXED | PROGRAM, takes_storage=inf)
     TUPLE = Op("tuple", "*a", "Several values.", dtype="void", shape="none", device="none", levels=TENSOR, arity=(0, None))
@@ -318,4 +324,5 @@ class GroupOp:
     Idempotent = frozenset((Ops.AND, Ops.OR, Ops.MAX, Ops.MIN))  # f(a, a) = a
     Movement = frozenset([op for op in Op.all() if op.movement])
     Buffer = frozenset([op for op in Op.all() if op.is_storage])
+    Exchange = frozenset([op for op in Op.all() if op.arg[-1] is args.ExchangeArg])
     Irreducible = frozenset((Ops.CONST, Ops.VARIABLE, Ops.SPECIAL, Ops.RANGE))

@@ -225,6 +225,14 @@ def _part(u: UOp) -> Shape:
     return shape(values[u.arg])
 
 
+def _exchanged(u: UOp) -> Shape:
+    """The first dimension of the operand has a part for each device."""
+    dims = shape(u.src[0])
+    if not dims or dims[0] != u.arg.parts:
+        raise UserError(f"the shape is {show(dims)}, expected {u.arg.parts} parts first")
+    return dims
+
+
 RULES: dict[str, Callable[[UOp], Shape]] = {
     "scalar": lambda u: (),
     "none": lambda u: (),
@@ -249,6 +257,9 @@ RULES: dict[str, Callable[[UOp], Shape]] = {
     "slice": _slice,
     "part": _part,
     "alike": _check_alike,
+    "scattered": lambda u: _exchanged(u)[1:],
+    "gathered": lambda u: (u.arg.parts, *shape(u.src[0])),
+    "exchanged": _exchanged,
 }
 
 

@@ -47,28 +47,46 @@ def evaluate_with_effects(
 ) -> tuple[Array | list[Array], dict[UOp, Array]]:
     """`evaluate`, and the last contents of every PARAM and BUFFER that the graph stores to."""
     found = graph.src if isinstance(graph, UOp) and graph.op in (Ops.TUPLE, Ops.SINK) else graph
-    given = (found,) if isinstance(found, UOp) else tuple(found)
-    # As in a compile, a PRIMITIVE is its value; the body of a loop has PARAMs that nobody gives.
-    roots = without_primitives(intern(Ops.TUPLE, dtypes.void, given)).src
-    bound = Variables(variables)
-    for u in graph_order(roots):
-        if u.op is Ops.PARAM:
-            bound.solve(u, _argument(u, inputs))
-    run = TensorRun(lambda u: _argument(u, inputs), bound)
+    made = Evaluation(found, inputs, variables)
     with np.errstate(all="ignore"):
-        run.run(roots)
+        made.run.run(made.roots)
+    outputs, finals = made.finished()
+    return (outputs[0] if isinstance(found, UOp) and outputs else outputs), finals
+
+
+class Evaluation:
+    """The run of a tensor graph, or of several, with its arguments."""
+
+    def __init__(
+        self, graph: UOp | Sequence[UOp], inputs: Mapping[str, Array],
+        variables: Mapping[str, int],
+    ) -> None:  # fmt: skip
+        found = graph.src if isinstance(graph, UOp) and graph.op is Ops.SINK else graph
+        given = (found,) if isinstance(found, UOp) else tuple(found)
+        # As in a compile, a PRIMITIVE is its value; a loop's body has PARAMs that nobody gives.
+        self.roots = without_primitives(intern(Ops.TUPLE, dtypes.void, given)).src
+        self.inputs = inputs
+        bound = Variables(variables)
+        for u in graph_order(self.roots):
+            if u.op is Ops.PARAM:
+                bound.solve(u, _argument(u, inputs))
+        self.run = TensorRun(lambda u: _argument(u, inputs), bound)
+
+    def finished(self) -> tuple[list[Array], dict[UOp, Array]]:
+        """The values once it has run, and the contents of what it stored to, also in place."""
+        run, roots = self.run, self.roots
         outputs = []
         for u in [u for u in roots if u in run.values]:
             value, ok = run.values[u], run.masks.get(u, np.True_)
             outputs.append(np.where(ok, value, np.zeros((), value.dtype)))  # 0 where none exists
         finals = run.final_contents(roots)
-    for storage, contents in finals.items():
-        if storage.op is Ops.PARAM:
-            array = inputs[storage.arg.name]
-            if not array.flags.writeable:
-                raise UserError(f"{name_of(storage)} is stored to, but its array is read-only")
-            array[...] = contents
-    return (outputs[0] if isinstance(found, UOp) and outputs else outputs), finals
+        for storage, contents in finals.items():
+            if storage.op is Ops.PARAM:
+                array = self.inputs[storage.arg.name]
+                if not array.flags.writeable:
+                    raise UserError(f"{name_of(storage)} is stored to, but its array is read-only")
+                array[...] = contents
+        return outputs, finals
 
 
 def _argument(param: UOp, inputs: Mapping[str, Array]) -> Array:
@@ -87,7 +105,7 @@ def run_indexed(
 
     A BUFFER without an array receives a new one. Returns the arrays of all storage.
     """
-    machine = _machine(sink, storage, variables)
+    machine = machine_for(sink, storage, variables)
     machine.run(sink)
     return machine.state.storages
 
@@ -96,7 +114,7 @@ def run_program(
     program: UOp, storage: Mapping[UOp, Array], variables: Mapping[str, int] = _NO_VARIABLES
 ) -> dict[UOp, Array]:
     """Run a LINEAR of CALLs in order, in place; otherwise as `run_indexed`."""
-    machine = _machine(program, storage, variables)
+    machine = machine_for(program, storage, variables)
     with np.errstate(all="ignore"):
         for u in program.src:
             if u.op is not Ops.CALL:
@@ -105,7 +123,10 @@ def run_program(
     return machine.state.storages
 
 
-def _machine(root: UOp, storage: Mapping[UOp, Array], variables: Mapping[str, int]) -> Machine:
+def machine_for(
+    root: UOp, storage: Mapping[UOp, Array], variables: Mapping[str, int]
+) -> Machine:
+    """The machine that runs a graph on the arrays of its storage."""
     bound = Variables(variables)
     for u in graph_order(root.src):
         if u.op.is_storage and u in storage:

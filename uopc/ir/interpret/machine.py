@@ -206,12 +206,16 @@ class Machine:
     # ------------------------------------------------------------ calls
     def program(self, root: UOp) -> None:
         """Run a LINEAR of CALLs in order, each in the loops around it."""
+        self.before_calls(root)
+        self.calls(root.src)
+
+    def before_calls(self, root: UOp) -> None:
+        """Compute what the calls of a program take."""
         for u in graph_order(root.src):
             if u.op is not Ops.CALL and u.op is not Ops.RANGE:
                 self.step(u)
-        self._calls(root.src, 0)
 
-    def _calls(self, calls: Sequence[UOp], depth: int) -> None:
+    def calls(self, calls: Sequence[UOp], depth: int = 0) -> None:
         """Run calls that are inside of the same `depth` loops."""
         for loop, found in itertools.groupby(calls, lambda c: (*outer_ranges(c), None)[depth:][:1]):
             group = list(found)
@@ -220,12 +224,12 @@ class Machine:
                     self.step(u)
             else:
                 for _ in range(int(self.state.value(loop[0].src[0]).max())):
-                    self._calls(group, depth + 1)
+                    self.calls(group, depth + 1)
 
     def call(self, u: UOp) -> None:
         """Run a kernel on storage, slices of storage, numbers and variables."""
         s = self.state
-        arrays = [s.value(a) if a.op in NUMBERS else self._viewed(a) for a in arguments(u)]
+        arrays = [s.value(a) if a.op in NUMBERS else self.viewed(a) for a in arguments(u)]
         before = {b: s.array(b).view(np.uint8).copy() for b in targets(u) if b in s.mirrors}
         run_kernel(u.src[0], arrays, s.variables.values)
         for base, old in before.items():
@@ -233,7 +237,7 @@ class Machine:
             for mirror in s.mirrors[base]:
                 mirror.view(np.uint8)[new != old] = new[new != old]
 
-    def _viewed(self, view: UOp) -> Array:
+    def viewed(self, view: UOp) -> Array:
         """The flat array of storage, or of a SLICE of it."""
         slices: list[UOp] = []
         while not view.op.is_storage:

@@ -8,15 +8,21 @@ depends on no order that the graph leaves open: a store makes a new array of the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 
 import numpy as np
 
 from uopc.errors import InvalidIR, Unsupported
 from uopc.ir.core import evaluate
-from uopc.ir.core.calls import graph_order, operands, written_argument, written_slot
+from uopc.ir.core.calls import (
+    exchange_of,
+    graph_order,
+    operands,
+    written_argument,
+    written_slot,
+)
 from uopc.ir.core.evaluate import Array
-from uopc.ir.core.ops import Ops
+from uopc.ir.core.ops import GroupOp, Ops
 from uopc.ir.core.shapes import with_dims
 from uopc.ir.core.storage import written_slots
 from uopc.ir.core.uop import UOp
@@ -30,14 +36,18 @@ Write = tuple[UOp, Array, Array | None]
 _LEAVES = frozenset((Ops.VARIABLE, Ops.BIND, Ops.IOTA, Ops.PARAM, Ops.BUFFER))
 _VIEWS = frozenset((
     Ops.RESHAPE, Ops.EXPAND, Ops.PERMUTE, Ops.FLIP, Ops.PAD, Ops.SHRINK, Ops.SLICE, Ops.DETACH,
-    Ops.CONTIGUOUS_BACKWARD, Ops.BITCAST, Ops.INDEX, Ops.PRIMITIVE,
+    Ops.SHARD, Ops.CONTIGUOUS_BACKWARD, Ops.BITCAST, Ops.INDEX, Ops.PRIMITIVE,
 ))  # fmt: skip
 _JOINS = frozenset((Ops.STACK, Ops.CAT))
 _COMPUTED = _JOINS | {Ops.CONST, Ops.DATA, Ops.CAST}  # and all elementwise ops
 _COPIES = frozenset((Ops.CONTIGUOUS, Ops.COPY, Ops.STAGE))
 _EFFECTS = frozenset((Ops.STORE, Ops.CALL))
 _NOTHING = frozenset((Ops.SINK, Ops.GROUP, Ops.NOOP, Ops.FUNCTION))
-_LATER = frozenset((Ops.MSTACK, Ops.MSELECT, Ops.ALLREDUCE, Ops.SHAPED_WMMA, Ops.WMMA))
+_LATER = frozenset((Ops.MSTACK, Ops.MSELECT, Ops.SHAPED_WMMA, Ops.WMMA))
+
+
+def _called_exchange(u: UOp) -> UOp | None:
+    return exchange_of(u.src[0]) if u.op is Ops.CALL else None
 
 
 class TensorRun:
@@ -69,6 +79,12 @@ class TensorRun:
     # ------------------------------------------------------------ the walk
     def run(self, roots: Sequence[UOp]) -> None:
         """Evaluate every node below the roots, and keep the values of the roots."""
+        for u, _ in self.steps(roots):
+            raise Unsupported(f"{u.op!r} needs all devices: see interpret/lockstep.py")
+
+    def steps(self, roots: Sequence[UOp]) -> Generator[tuple[UOp, Array], Array, None]:
+        """The same, step by step: at each exchange it gives that node and the value that is sent,
+        and is sent what arrives."""
         nodes = graph_order(roots, self.reads)
         for u in nodes:
             if u.op is Ops.BIND and u.src[1].op is Ops.CONST:
@@ -80,7 +96,14 @@ class TensorRun:
         for u in nodes:
             if effects:
                 self._track(u)
-            self._evaluate(u)
+            exchange = u if u.op in GroupOp.Exchange else _called_exchange(u)
+            if exchange is u:
+                self._set(u, (yield u, self._sent(u.src[0])))
+            elif exchange is not None:
+                got = yield exchange, self._sent(u.src[1 + exchange.src[0].arg.slot])
+                self._note_writes(u, {self.bases[u.src[1]]: [(u.src[1], got, None)]})
+            else:
+                self._evaluate(u)
             if effects:  # values of storage are read again
                 continue
             for s in self.reads(u):
@@ -88,6 +111,11 @@ class TensorRun:
                 if not left[s]:
                     self.values.pop(s, None)
                     self.masks.pop(s, None)
+
+    def _sent(self, u: UOp) -> Array:
+        """A value without elements that do not exist."""
+        value, ok = self.values[u], self.masks.get(u)
+        return value if ok is None else np.where(ok, value, np.zeros((), value.dtype))
 
     def _check_sizes(self, nodes: Sequence[UOp]) -> None:
         """UserError where the variables do not fulfil what the nodes rely on."""

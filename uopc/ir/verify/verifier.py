@@ -323,7 +323,7 @@ def _stems(nodes: list[UOp]) -> dict[UOp, UOp]:
     return found
 
 
-_VIEWS = (Ops.AFTER, Ops.INDEX, Ops.SLICE, Ops.BITCAST, Ops.DETACH)
+_VIEWS = (Ops.AFTER, Ops.INDEX, Ops.SLICE, Ops.BITCAST, Ops.DETACH, Ops.SHARD)
 _MADE_STORAGE = (Ops.CONTIGUOUS, Ops.STAGE, Ops.COPY, Ops.CALL, Ops.GETTUPLE)
 
 

@@ -9,9 +9,9 @@ Before (tensor)                          After (tensor)
   sink %5
 
 DETACH and CONTIGUOUS_BACKWARD vanish, adjacent movement ops merge, a window in one part of a
-STACK, CAT or PAD is one of that part, a reduce over nothing is its identity, a large reduce to few
-elements is cut in two, so that its first half runs in parallel, sums of products of small integers
-are computed in float32, and running totals become a loop or, on a GPU, sums in blocks.
+STACK, CAT or PAD is one of that part, a reduce over nothing is its identity, sums of products of
+small integers are computed in float32, and running totals become a loop or, on a GPU, sums in
+blocks.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ from uopc.ir.core.args import ReduceArg
 from uopc.ir.core.levels import TENSOR
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
+from uopc.passes.analysis.slots import Slots
 from uopc.passes.analysis.user_opts import fixed_reduces, has_opts
 from uopc.passes.canonicalize.inline_functions import FunctionCalls
 from uopc.passes.canonicalize.integer_products import in_floats
 from uopc.passes.canonicalize.running_totals import RunningTotals
-from uopc.passes.canonicalize.slots import Slots
-from uopc.passes.canonicalize.split_reduces import SplitReduces
 from uopc.passes.canonicalize.stores import (
     after_below_bitcasts,
     store_below_bitcasts,
@@ -42,7 +41,6 @@ def canonicalize(graph: UOp, context: Context) -> UOp:
     reads: set[UOp] = set()  # values that read storage
     plain: set[UOp] = set()  # AFTERs without a BITCAST below
     fixed = fixed_reduces(graph)
-    splits = SplitReduces(context)
     slots = Slots(graph)
     calls = FunctionCalls(context.schedule, slots)
     totals = RunningTotals(context, slots)
@@ -54,9 +52,8 @@ def canonicalize(graph: UOp, context: Context) -> UOp:
         if u.op in (Ops.DETACH, Ops.CONTIGUOUS_BACKWARD, Ops.BIND):
             return src[0]
         if u.op is Ops.REDUCE:
-            free = u in reads and u not in fixed
-            exact = in_floats(u, src[0]) if free and floats else None
-            return _reduce(u, src[0], splits if free else None) if exact is None else exact
+            exact = in_floats(u, src[0]) if floats and u in reads and u not in fixed else None
+            return _reduce(u, src[0]) if exact is None else exact
         if u.op is Ops.ACCUMULATE:
             return totals.lowered(u, src[0])
         if u.op is Ops.GETTUPLE:
@@ -115,9 +112,9 @@ def _without_empty_parts(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
     return parts[0] if len(parts) == 1 else intern(Ops.CAT, u.dtype, parts, u.arg)
 
 
-def _reduce(u: UOp, value: UOp, splits: SplitReduces | None) -> UOp | None:
+def _reduce(u: UOp, value: UOp) -> UOp | None:
     """Empty: the identity. Over axes of size 1: a reshape. Narrow floats: in float32, rounded
-    once. Large: two reduces, unless it reads nothing and has a closed form."""
+    once."""
     dims = shapes.shape(value)
     if any(dims[a] == 0 for a in u.arg.axes):
         identity = leaves.const(u.dtype, semantics.reduce_identity(u.arg.op, u.dtype))
@@ -129,15 +126,15 @@ def _reduce(u: UOp, value: UOp, splits: SplitReduces | None) -> UOp | None:
         return movement.reshape(value, shapes.shape(u))
     if long != u.arg.axes:
         narrow = intern(Ops.REDUCE, u.dtype, (value,), ReduceArg(u.arg.op, long))
-        return movement.reshape(_reduced(narrow, splits), shapes.shape(u))
+        return movement.reshape(_reduced(narrow), shapes.shape(u))
     if u.dtype.is_float and u.dtype.bits < 32:
         wide = intern(Ops.REDUCE, dtypes.float32, (fold.cast(value, dtypes.float32),), u.arg)
-        return fold.cast(_reduced(wide, splits), u.dtype)
-    return splits.halves(u, value) if splits is not None else None
+        return fold.cast(wide, u.dtype)
+    return None
 
 
-def _reduced(u: UOp, splits: SplitReduces | None) -> UOp:
-    made = _reduce(u, u.src[0], splits)
+def _reduced(u: UOp) -> UOp:
+    made = _reduce(u, u.src[0])
     return u if made is None else made
 
 

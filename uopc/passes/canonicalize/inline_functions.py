@@ -22,7 +22,7 @@ from uopc.ir.core.storage import arguments, storage_root, whole_root, written_sl
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.passes.analysis.programs import calls_with, loops_of
-from uopc.passes.canonicalize.slots import Slots
+from uopc.passes.analysis.slots import Slots
 from uopc.passes.contract import Schedule, Scheduled
 
 _NO_KERNEL_TAKES = frozenset((Ops.CONST, Ops.INVALID, Ops.VARIABLE, Ops.BIND, Ops.IOTA))

@@ -21,7 +21,7 @@ from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
-from uopc.passes.canonicalize.slots import Slots
+from uopc.passes.analysis.slots import Slots
 from uopc.passes.contract import Context
 
 # Totals that are computed separately cost one masked operation per element and place of the axis.

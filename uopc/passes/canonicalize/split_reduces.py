@@ -1,33 +1,62 @@
-"""A large reduce to few elements is cut in two, so that its first half runs in parallel.
+"""Cut a large reduce to few elements in two, so that its first half runs in parallel.
 
-The options `split_reduces`, `split_ratio` and `split_size` are the switch and the thresholds.
+Before (tensor)                       After (tensor)
+  %1 = param x : f32[1048576]           %1 = param x : f32[1048576]
+  %2 = reduce.add %1 axes=(0,) : f32    %2 = reshape %1 (256, 4096) : f32[256, 4096]
+  sink %2                               %3 = reduce.add %2 axes=(1,) : f32[256]
+                                        %4 = contiguous %3 : f32[256]
+                                        %5 = reduce.add %4 axes=(0,) : f32
+                                        sink %5
+
+A reduce that reads nothing stays: it has a closed form. So does one that the user gave Opts. The
+options `split_reduces`, `split_ratio` and `split_size` are the switch and the thresholds.
 """
 
 from __future__ import annotations
 
-from uopc.ir.builder import movement
-from uopc.ir.core import shapes
+from uopc.ir.builder import movement, rebuild
+from uopc.ir.core import shapes, walk
 from uopc.ir.core.args import ReduceArg
+from uopc.ir.core.levels import TENSOR
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
-from uopc.passes.contract import Context
+from uopc.passes.analysis.user_opts import fixed_reduces
+from uopc.passes.contract import Context, Pass
 
 # The number of pieces of each result: the first that divides the axis.
 PIECES = range(256, 7, -1)
 
 
-class SplitReduces:
+def split_reduces(graph: UOp, context: Context) -> UOp:
+    """The graph with two reduces for each that is large."""
+    if Ops.REDUCE not in walk.ops(graph) or not context.optimize:
+        return graph
+    if not context.options.split_reduces:
+        return graph
+    splits, fixed = _Splits(context), fixed_reduces(graph)
+    reads: set[UOp] = set()  # values that read storage
+
+    def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if u.op.is_storage or not reads.isdisjoint(u.src):
+            reads.add(u)
+        if u.op is not Ops.REDUCE or u not in reads or u in fixed:
+            return None
+        return splits.halves(u, src[0])
+
+    return rebuild.rewritten(graph, change, outside_kernels=True)
+
+
+class _Splits:
     """The thresholds, and for the dump the values that first halves store."""
 
     def __init__(self, context: Context) -> None:
         self.options = context.options
-        self.wanted = context.optimize and context.options.split_reduces
         self.notes: dict[UOp, str] = context.notes.setdefault("splits", {})
 
     def halves(self, u: UOp, value: UOp) -> UOp | None:
         """reduce over n  →  reduce over p of (reduce over n/p), with a new axis for the pieces."""
         dims = shapes.shape(value)
-        if not self.wanted or not all(isinstance(d, int) for d in dims):
+        if not all(isinstance(d, int) for d in dims):
             return None
         result = shapes.size(shapes.shape(u))
         if shapes.size(dims) // result < self.options.split_ratio:
@@ -65,3 +94,6 @@ def _in_pieces(u: UOp, value: UOp, dims: shapes.Shape, axis: int, pieces: int) -
     stored = intern(Ops.CONTIGUOUS, u.dtype, (first,))
     left = outer - sum(i < outer for i in u.arg.axes)
     return intern(Ops.REDUCE, u.dtype, (stored,), ReduceArg(u.arg.op, (left,)))
+
+
+PASS = Pass("split-reduces", TENSOR, TENSOR, split_reduces, "graph", reassociates=True)

@@ -19,8 +19,8 @@ def named(name: str) -> str:
     """A device's name in its one form: the first of a kind is `cpu`, and `cuda:0`.
 
     Examples:
-        >>> from uopc.ir.verify import devices
-        >>> devices.named("CPU:0"), devices.named("cuda"), devices.named("cuda:1")
+        >>> from uopc.ir.devices import device
+        >>> device.named("CPU:0"), device.named("cuda"), device.named("cuda:1")
         ('cpu', 'cuda:0', 'cuda:1')
     """
     name = name.lower()

@@ -309,6 +309,7 @@ def split_kernels(graph: UOp, context: Context) -> UOp:
             kernel.origin = effect.origin
             variables[kernel] = walk.variables(kernel)
         calls.append(intern(Ops.CALL, dtypes.void, (kernel, *args, *variables[kernel])))
+        calls[-1].origin = calls[-1].origin or effect.origin
     return intern(Ops.LINEAR, dtypes.void, tuple(calls), None)
 
 

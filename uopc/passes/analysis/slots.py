@@ -1,4 +1,4 @@
-"""Slots for the BUFFERs that this pass makes."""
+"""Slots for the BUFFERs that a pass makes."""
 
 from __future__ import annotations
 

@@ -1,0 +1,84 @@
+"""Graphs on the devices of a mesh, all in one thread, against one device.
+
+Padding of uneven parts holds NaN, or the greatest integer: it must not be seen.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from uopc import Ops, UOp, dtypes
+from uopc.backends import detect
+from uopc.ir.core.levels import TENSOR
+from uopc.ir.core.ops import GroupOp
+from uopc.ir.devices import parts
+from uopc.ir.interpret import interpreter, lockstep
+from uopc.ir.verify.verifier import verify
+from uopc.passes import PIPELINE
+from uopc.passes.contract import Context, Sharding
+
+
+def padded_part(array, mesh, spec, rank):
+    made = parts.part(array, mesh, spec, rank).copy()
+    inside = parts.slices(mesh, spec, array.shape, rank)
+    seen = np.zeros(made.shape, bool)
+    seen[tuple(slice(0, s.stop - s.start) for s in inside)] = True
+    garbage = {"f": np.nan, "b": True}.get(made.dtype.kind)
+    if garbage is None:
+        garbage = np.iinfo(made.dtype).max if made.dtype.kind in "iu" else np.nan
+    made[~seen] = garbage
+    return made
+
+
+def partitioned(outputs, mesh, in_specs=None, out_specs=None, explicit=False, last="partition"):
+    """The graph of one device, and the layouts."""
+    context = Context(detect.for_device("cpu", "x86-64-v3"), optimize=True)
+    context.sharding = Sharding(mesh, in_specs or {}, out_specs, explicit)
+    graph = UOp(Ops.SINK, dtypes.void, tuple(outputs))
+    for _, p in PIPELINE:
+        graph = p.run(graph, context)
+        if p.name == last:
+            return graph, context.sharding
+    raise ValueError(last)
+
+
+def run(graph, sharding, arrays, dims, variables=None):
+    """The whole results of the devices; stores to arguments change `arrays`."""
+    mesh = sharding.mesh
+    specs = sharding.params
+    inputs = [
+        {n: padded_part(arrays[n], mesh, s, rank) for n, s in specs.items()}
+        for rank in range(mesh.size)
+    ]
+    found = lockstep.evaluate(graph, mesh, inputs, variables or {})
+    for name, spec in specs.items():
+        parts.put(arrays[name], [given[name] for given in inputs], mesh, spec)
+    return [
+        parts.whole([f[i] for f in found], mesh, spec, d)
+        for i, (spec, d) in enumerate(zip(sharding.results, dims))
+    ]
+
+
+def check(outputs, arrays, mesh, in_specs=None, out_specs=None, tolerance=2e-5, explicit=False):
+    """The graph on a mesh gives what it gives on one device. Returns the exchanges."""
+    outputs = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+    names = {u.arg.name for o in outputs for u in o.toposort() if u.op is Ops.PARAM and u.arg.name}
+    arrays = {n: arrays[n] for n in names}
+    plain = {n: a.copy() for n, a in arrays.items()}
+    wanted = interpreter.evaluate(outputs, plain)
+    graph, sharding = partitioned(outputs, mesh, in_specs, out_specs, explicit)
+    verify(graph, TENSOR, "partition")
+    got = run(graph, sharding, arrays, [w.shape for w in wanted])
+    got += [arrays[n] for n in sorted(names)]  # which the graph may have changed
+    for g, w in zip(got, [*wanted, *[plain[n] for n in sorted(names)]], strict=True):
+        assert g.shape == w.shape and g.dtype == w.dtype
+        if w.dtype.kind in "iub":
+            np.testing.assert_array_equal(g, w)
+        else:
+            wide = np.float64
+            np.testing.assert_allclose(g.astype(wide), w.astype(wide), tolerance, tolerance)
+    return [u for u in graph.toposort() if u.op in GroupOp.Exchange]
+
+
+def kinds(exchanges):
+    return sorted(u.op.name for u in exchanges)

@@ -1,0 +1,232 @@
+"""Every layout of a graph gives what one device gives, on all devices in lockstep."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from meshes import check, kinds, partitioned, run
+
+import uopc
+from uopc import Ops, P, dtypes, make_mesh
+
+rng = np.random.default_rng(0)
+
+
+def r(*shape):
+    return rng.standard_normal(shape).astype("f4")
+
+
+@pytest.mark.parametrize("p", [2, 3, 8])
+@pytest.mark.parametrize("spec", [P("m"), P(None, "m"), P()])
+def test_elementwise_and_reduces(p, spec):
+    mesh = make_mesh((p,), ("m",))
+    x, y = uopc.param("x", (12, 10)), uopc.param("y", (12, 10))
+    a = {"x": r(12, 10), "y": r(12, 10)}
+    z = (x * 2 + y).relu()
+    outs = [z, z.sum(), z.sum(axis=0), z.max(axis=1), z.mean(axis=1), (-z).min(), z.argmax(axis=0)]
+    check(outs, a, mesh, {"x": spec, "y": P(None, "m")})
+    check([z.softmax(axis=0), z.softmax(axis=1), z.var(axis=0)], a, mesh, {"x": spec})
+
+
+@pytest.mark.parametrize("p", [2, 4])
+def test_products(p):
+    mesh = make_mesh((p,), ("m",))
+    x, w = uopc.param("x", (8, 12)), uopc.param("w", (12, 16))
+    a = {"x": r(8, 12), "w": r(12, 16)}
+    specs = (P(), P("m"), P(None, "m"))
+    for sx, sw, out in itertools.product(specs, specs, (None, *specs)):
+        check(x @ w, a, mesh, {"x": sx, "w": sw}, [out])
+
+
+def test_a_transformer_block_has_the_exchanges_of_megatron():
+    mesh = make_mesh((4,), ("m",))
+    x, w, v = uopc.param("x", (8, 16)), uopc.param("w", (16, 12)), uopc.param("v", (12, 16))
+    a = {"x": r(8, 16), "w": r(16, 12), "v": r(12, 16)}
+    y = x + (x @ w.shard(P(None, "m"))).gelu() @ v.shard(P("m"))
+    assert kinds(check(y, a, mesh, explicit=True)) == ["allreduce"]
+    assert kinds(check(y.shard(P("m")), a, mesh)) in (["allreduce"], ["reduce_scatter"])
+
+
+@pytest.mark.parametrize("p", [2, 3, 5])
+@pytest.mark.parametrize("n", [12, 13])
+@pytest.mark.parametrize("spec", [P("m"), P(None, "m")])
+def test_windows(p, n, spec):
+    mesh = make_mesh((p,), ("m",))
+    x = uopc.param("x", (n, 6))
+    a = {"x": r(n, 6)}
+    outs = [x[1:], x[:-1], x[2:5], x.pad(((1, 2), (0, 1))), x[1:-1, 1:-1], x[:, 2:4]]
+    check(outs, a, mesh, {"x": spec})
+    q = x.pad(((1, 1), (1, 1)))
+    five = q[:-2, 1:-1] + q[2:, 1:-1] + q[1:-1, :-2] + q[1:-1, 2:] - 4 * q[1:-1, 1:-1]
+    found = check(five, a, mesh, {"x": spec})
+    if n % p == 0 and spec == P("m"):
+        assert kinds(found) == ["permute_ranks", "permute_ranks"]
+        assert [u.shape for u in found] == [(1, 6), (1, 6)]
+    check(x[1:].pad(((1, 0), (0, 0))), a, mesh, {"x": spec})  # the first row is hidden
+    check(x[2:].cat(x[:2], axis=0), a, mesh, {"x": spec})
+    check([x[::-1], x[::2], x[:, ::-1]], a, mesh, {"x": spec})
+
+
+@pytest.mark.parametrize("spec", [P("m"), P(None, "m"), P(None, None, "m")])
+@pytest.mark.parametrize("p", [2, 3])
+def test_reshapes(p, spec):
+    mesh = make_mesh((p,), ("m",))
+    x = uopc.param("x", (8, 4, 6))
+    outs = [
+        x.reshape(32, 6), x.reshape(8, 24), x.reshape(2, 4, 4, 6), x.reshape(192),
+        x.reshape(8, 2, 2, 6), x.permute(2, 0, 1).reshape(6, 32), x.reshape(16, 2, 6).sum(axis=1),
+        x.reshape(1, 8, 1, 24, 1),
+    ]  # fmt: skip
+    check([o * 1.5 for o in outs], {"x": r(8, 4, 6)}, mesh, {"x": spec})
+
+
+def test_gathers():
+    mesh = make_mesh((4,), ("m",))
+    t, i = uopc.param("t", (10, 6)), uopc.param("i", (7,), dtypes.int32)
+    a = {"t": r(10, 6), "i": rng.integers(-10, 10, 7).astype("i4")}
+    for st, si in itertools.product((P("m"), P(None, "m"), P()), (P(), P("m"))):
+        check([t.take(i, axis=0), t[i] * 2], a, mesh, {"t": st, "i": si})
+
+
+def test_convolution_by_batch_moves_nothing():
+    mesh = make_mesh((2,), ("data",))
+    x, w = uopc.param("x", (4, 3, 8, 8)), uopc.param("w", (5, 3, 3, 3))
+    a = {"x": r(4, 3, 8, 8), "w": r(5, 3, 3, 3)}
+    y = x.conv2d(w, padding=1).relu()
+    assert not check(y, a, mesh, {"x": P("data")})
+    for spec in (P(None, "data"), P(None, None, "data"), P(None, None, None, "data")):
+        check(y, a, mesh, {"x": spec})
+
+
+def test_two_axes():
+    mesh = make_mesh((2, 2), ("data", "model"))
+    x, w, v = uopc.param("x", (8, 16)), uopc.param("w", (16, 12)), uopc.param("v", (12, 16))
+    a = {"x": r(8, 16), "w": r(16, 12), "v": r(12, 16)}
+    y = (x @ w).relu() @ v
+    both = [y, (y * y).sum()]
+    found = check(both, a, mesh, {"x": P("data"), "w": P(None, "model"), "v": P("model")})
+    assert kinds(found) == ["allreduce", "allreduce"]
+    check(both, a, mesh, {"x": P("data"), "w": P("data", "model"), "v": P("model", "data")})
+    check([y, y.sum(axis=0)], a, mesh, {"x": P(("data", "model")), "w": P(("model", "data"))})
+    check([y], a, mesh, {"x": P(("data", "model"))}, [P("data", "model")])
+
+
+_FLOATS = (dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64)
+
+
+@pytest.mark.parametrize("t", _FLOATS, ids=str)
+def test_nan_through_a_maximum(t):
+    mesh = make_mesh((4,), ("m",))
+    x = uopc.param("x", (8,), t)
+    for at in range(8):
+        v = rng.standard_normal(8).astype(t.numpy)
+        v[at] = np.nan
+        check([x.max(), x.min(), x.argmax()], {"x": v}, mesh, {"x": P("m")})
+    v = np.array([-0.0, 0, -np.inf, -1, -2, -3, -4, -5]).astype(t.numpy)
+    check([x.max(), x.min(), x.argmax()], {"x": v}, mesh, {"x": P("m")})
+
+
+@pytest.mark.parametrize("t", [t for t in dtypes.ALL if t.kind in ("int", "uint", "bool")], ids=str)
+def test_integers_and_bools(t):
+    mesh = make_mesh((3,), ("m",))
+    x = uopc.param("x", (10,), t)
+    a = {"x": rng.integers(0, 2, 10).astype(bool)}
+    if t.kind != "bool":
+        low, high = t.bounds
+        a = {"x": rng.integers(low, high, 10, dtype=t.numpy, endpoint=True)}
+    outs = [x.sum(), x.max(), x.min(), x.eq(1).any(), x.eq(1).all(), x.prod()]
+    check(outs, a, mesh, {"x": P("m")})
+
+
+def test_more_devices_than_elements():
+    mesh = make_mesh((16,), ("m",))
+    x = uopc.param("x", (5, 3))
+    a = {"x": r(5, 3)}
+    check([x.sum(), x.max(axis=0), x * 2, x[1:4], x[::-1]], a, mesh, {"x": P("m")})
+
+
+@pytest.mark.parametrize("shape", [(0,), (1,), (0, 5), (1, 1)])
+def test_empty_and_single_elements(shape):
+    mesh = make_mesh((2,), ("m",))
+    x = uopc.param("x", shape)
+    check([x * 2, x.sum(), x + 1], {"x": r(*shape)}, mesh, {"x": P("m")})
+
+
+def test_stores_to_cut_arrays():
+    mesh = make_mesh((4,), ("m",))
+    x, y = uopc.param("x", (10, 6)), uopc.param("y", (10, 6))
+    a = {"x": r(10, 6), "y": r(10, 6)}
+    for sx, sy in itertools.product((P("m"), P(None, "m"), P()), repeat=2):
+        check([x.assign(y * 2), x.sum()], a, mesh, {"x": sx, "y": sy})
+    check([x[:, 1:3].assign(y[:, :2])], a, mesh, {"x": P("m")})
+    with pytest.raises(uopc.UserError, match="a store to a part of an array that is cut"):
+        check([x[1:3].assign(y[:2])], a, mesh, {"x": P("m")})
+
+
+def test_functions_are_inlined():
+    mesh = make_mesh((2,), ("m",))
+    x = uopc.param("x", (6, 4))
+    f = uopc.function(lambda v: (v * 2, v.sum(axis=0)))
+    twice, total = f(x)
+    check([twice, total], {"x": r(6, 4)}, mesh, {"x": P("m")})
+    check(x.cumsum(axis=0), {"x": r(6, 4)}, mesh, {"x": P("m")})
+
+
+def test_symbolic_sizes_that_are_whole():
+    n = uopc.variable("n", 1, 16)
+    x = uopc.param("x", (n, 8))
+    outs, mesh = [(x * 2).sum(axis=0), x.sum(axis=1)], make_mesh((2,), ("m",))
+    graph, sharding = partitioned(outs, mesh, {"x": P(None, "m")})
+    a = {"x": r(5, 8)}
+    first, second = run(graph, sharding, a, [(8,), (5,)], {"n": 5})
+    np.testing.assert_allclose(first, (a["x"] * 2).sum(0), 1e-5)
+    np.testing.assert_allclose(second, a["x"].sum(1), 1e-4, 1e-5)
+    with pytest.raises(uopc.Unsupported, match="x is cut along a symbolic dimension"):
+        partitioned([x * 2], mesh, {"x": P("m")})
+
+
+def test_explicit_refuses_what_moves_much():
+    mesh = make_mesh((4,), ("m",))
+    x, y = uopc.param("x", (8, 8)), uopc.param("y", (8, 8))
+    with pytest.raises(uopc.UserError, match="explicit: operand of mul: all") as caught:
+        partitioned([x * y], mesh, {"x": P("m"), "y": P(None, "m")}, explicit=True)
+    assert "test_partition.py" in str(caught.value)
+    partitioned([x.shard(P()) * y], mesh, {"x": P("m"), "y": P()}, explicit=True)
+
+
+def test_wrong_specs():
+    mesh = make_mesh((2, 2), ("a", "b"))
+    x = uopc.param("x", (8, 8))
+    for wrong, words in (
+        (P("c"), "no mesh axis 'c'"), (P("a", "a"), "may cut one dimension only"),
+        (P(None, None, "a"), "3 entries for 2 dimensions"), ("a", "expected a uopc.P"),
+    ):  # fmt: skip
+        with pytest.raises(uopc.UserError, match=words):
+            partitioned([x], mesh, {"x": wrong})
+    with pytest.raises(uopc.UserError, match="an entry must be None, a mesh axis"):
+        P(3)
+    with pytest.raises(uopc.UserError, match="may cut one dimension only"):
+        x.shard(P("a", "a"))
+    for sizes, names in (((2,), ("a", "b")), ((0,), ("a",)), ((2, 2), ("a", "a")), ((2,), ("1",))):
+        with pytest.raises(uopc.UserError, match="make_mesh"):
+            make_mesh(sizes, names)
+
+
+def test_without_a_mesh_a_mark_vanishes():
+    x = uopc.param("x", (8, 8))
+    marked, plain = uopc.compile(x.shard(P("m")).sum()), uopc.compile(x.sum())
+    assert marked.stages["input"] == plain.stages["input"]
+
+
+def test_derivatives_keep_marks():
+    x = uopc.param("x", (8, 4))
+    w = uopc.param("w", (4,))
+    loss = ((x.shard(P("m")) * w) ** 2).sum()
+    g = uopc.grad(loss, w)
+    found = check(g, {"x": r(8, 4), "w": r(4)}, make_mesh((4,), ("m",)), {"x": P("m")})
+    assert kinds(found) == ["allreduce"]
+    batched = uopc.vmap(lambda v: v.shard(P("m")) * 2)(x)
+    shards = [u for u in batched.toposort() if u.op is Ops.SHARD]
+    assert [u.arg.spec for u in shards] == [((), ("m",))]

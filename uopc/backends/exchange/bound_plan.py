@@ -1,0 +1,72 @@
+"""A plan with values in the place of variables, and the plan of one device of a mesh."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from uopc.backends.plan import (
+    Dim,
+    Exchange,
+    GpuLaunch,
+    Launch,
+    Plan,
+    Pointer,
+    Scalar,
+    Shape,
+    Word,
+)  # fmt: skip
+
+
+def bound_plan(plan: Plan, values: Mapping[str, int]) -> Plan:
+    """The plan with each size a number that these values decide. Variables that have a value are
+    gone; sizes that need another one stay."""
+    if not values:
+        return plan
+
+    def number(d: Dim) -> Dim:
+        if isinstance(d, int) or not d.variables <= values.keys():
+            return d
+        return d.evaluate(values)
+
+    def shape(dims: Shape) -> Shape:
+        return tuple([number(d) for d in dims])
+
+    def word(w: Word) -> Word:
+        if isinstance(w, Pointer):
+            return Pointer(w.base, number(w.offset))
+        return Scalar(number(w.value))
+
+    def launch(own: Launch) -> Launch:
+        words = tuple([word(w) for w in own.words])
+        if isinstance(own, Exchange):
+            return replace(own, words=words, sent=shape(own.sent), got=shape(own.got))
+        made = replace(own, words=words, chunks=number(own.chunks))
+        if isinstance(made, GpuLaunch):
+            x, y, z = [number(d) for d in made.grid]
+            return replace(made, grid=(x, y, z))
+        return made
+
+    return replace(
+        plan,
+        arguments=tuple([replace(a, shape=shape(a.shape)) for a in plan.arguments]),
+        results=tuple([replace(r, shape=shape(r.shape)) for r in plan.results]),
+        launches=tuple(map(launch, plan.launches)),
+        variables=tuple([v for v in plan.variables if v.name not in values]),
+        arena_bytes=number(plan.arena_bytes),
+        repeats=tuple([replace(r, times=number(r.times)) for r in plan.repeats]),
+    )
+
+
+def device_plan(plan: Plan) -> Plan:
+    """The plan of one device, whose arguments and results are parts."""
+    mesh = plan.mesh
+    assert mesh is not None
+    arguments = zip(plan.arguments, mesh.arguments)
+    results = zip(plan.results, mesh.results)
+    return replace(
+        plan,
+        arguments=tuple([replace(a, shape=mesh.part(a.shape, s)) for a, s in arguments]),
+        results=tuple([replace(r, shape=mesh.part(r.shape, s)) for r, s in results]),
+        mesh=None,
+    )

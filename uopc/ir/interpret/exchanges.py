@@ -1,0 +1,65 @@
+"""What exchanges mean: from what the devices of a group give to what each of them gets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from uopc.errors import InvalidIR
+from uopc.ir.core.dtypes import DType
+from uopc.ir.core.evaluate import Array, fold
+from uopc.ir.devices.mesh import Mesh
+
+
+class Exchanged(Protocol):
+    """The fields of `ExchangeArg` that say what happens."""
+
+    @property
+    def axes(self) -> tuple[str, ...]: ...
+    @property
+    def parts(self) -> int: ...
+    @property
+    def op(self) -> str: ...
+    @property
+    def shift(self) -> int: ...
+    @property
+    def mirror(self) -> bool: ...
+    @property
+    def root(self) -> int: ...
+
+
+def over_mesh(
+    kind: str, arg: Exchanged, dtype: DType, mesh: Mesh, given: Sequence[Array]
+) -> list[Array]:
+    """What each device of a mesh gets from an exchange, by what each gives. `kind`: of the op."""
+    if mesh.parts(arg.axes) != arg.parts:
+        raise InvalidIR(f"{kind}: {arg.parts} parts on a mesh of {mesh.shape}")
+    got: list[Array] = [np.empty(0)] * len(given)
+    for group in mesh.groups(arg.axes):
+        for rank, array in zip(group, in_group(kind, arg, dtype, [given[r] for r in group])):
+            got[rank] = array
+    return got
+
+
+def in_group(kind: str, arg: Exchanged, dtype: DType, given: Sequence[Array]) -> list[Array]:
+    """The same for one group, in the order of its parts."""
+    p = len(given)
+    match kind:
+        case "allreduce":
+            return [fold(arg.op, np.stack(given), (0,), dtype)] * p
+        case "reduce_scatter":
+            return list(fold(arg.op, np.stack(given), (0,), dtype))
+        case "allgather":
+            return [np.stack(given)] * p
+        case "alltoall":
+            return [np.stack([g[i] for g in given]) for i in range(p)]
+        case "broadcast":
+            return [given[arg.root]] * p
+        case "permute_ranks" if arg.mirror:
+            return list(given[::-1])
+        case "permute_ranks":
+            nothing, s = np.zeros_like(given[0]), arg.shift
+            return [given[i - s] if 0 <= i - s < p else nothing for i in range(p)]
+    raise InvalidIR(f"{kind!r} is no exchange")

@@ -1,0 +1,85 @@
+"""All devices of a mesh in one thread: each runs to its next exchange, which is done for all."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from uopc.ir.core.calls import exchange_of
+from uopc.ir.core.evaluate import Array
+from uopc.ir.core.uop import UOp
+from uopc.ir.devices.mesh import Mesh, coordinate
+from uopc.ir.interpret import exchanges
+from uopc.ir.interpret.interpreter import Evaluation, machine_for
+
+_NO_VARIABLES: Mapping[str, int] = {}
+
+
+def variables_of(mesh: Mesh, rank: int, variables: Mapping[str, int]) -> dict[str, int]:
+    """The variables of one device: its coordinates, and those that all share."""
+    return {**variables, **{coordinate(a): i for a, i in mesh.coordinates(rank).items()}}
+
+
+def evaluate(
+    graph: UOp, mesh: Mesh, inputs: Sequence[Mapping[str, Array]],
+    variables: Mapping[str, int] = _NO_VARIABLES,
+) -> list[list[Array]]:  # fmt: skip
+    """The values of a SINK of level tensor on each device, whose inputs are its parts.
+
+    As for `interpreter.evaluate`, arrays that the graph stores to change in place.
+    """
+    runs = [
+        Evaluation(graph, given, variables_of(mesh, rank, variables))
+        for rank, given in enumerate(inputs)
+    ]
+    with np.errstate(all="ignore"):
+        steps = [r.run.steps(r.roots) for r in runs]
+        waiting = [next(s, None) for s in steps]
+        while waiting[0] is not None:
+            u = waiting[0][0]
+            sent = [w[1] for w in waiting if w is not None]
+            got = exchanges.over_mesh(u.op.name, u.arg, u.dtype, mesh, sent)
+            waiting = [_sent(s, a) for s, a in zip(steps, got)]
+    return [r.finished()[0] for r in runs]
+
+
+def _sent(steps: object, array: Array) -> tuple[UOp, Array] | None:
+    try:
+        return steps.send(array)  # type: ignore[attr-defined,no-any-return]
+    except StopIteration:
+        return None
+
+
+def run_program(
+    program: UOp, mesh: Mesh, storage: Sequence[Mapping[UOp, Array]],
+    variables: Mapping[str, int] = _NO_VARIABLES,
+) -> list[dict[UOp, Array]]:  # fmt: skip
+    """Run a LINEAR of CALLs on all devices, in place on the arrays of each."""
+    machines = [
+        machine_for(program, given, variables_of(mesh, rank, variables))
+        for rank, given in enumerate(storage)
+    ]
+    with np.errstate(all="ignore"):
+        for m in machines:
+            m.before_calls(program)
+        for is_exchange, calls in itertools.groupby(program.src, _is_exchange):
+            group = list(calls)
+            if not is_exchange:
+                for m in machines:
+                    m.calls(group)
+                continue
+            for c in group:
+                u = exchange_of(c.src[0])
+                assert u is not None
+                sent = c.src[1 + u.src[0].arg.slot]
+                given = [m.viewed(sent).reshape(u.src[0].arg.dims).copy() for m in machines]
+                made = exchanges.over_mesh(u.op.name, u.arg, u.dtype, mesh, given)
+                for m, got in zip(machines, made):
+                    m.viewed(c.src[1]).reshape(-1)[...] = got.reshape(-1)
+    return [m.state.storages for m in machines]
+
+
+def _is_exchange(call: UOp) -> bool:
+    return exchange_of(call.src[0]) is not None

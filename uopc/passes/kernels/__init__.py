@@ -1,0 +1,1 @@
+"""From loops over storage to a program of kernel calls."""

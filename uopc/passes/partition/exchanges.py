@@ -1,0 +1,210 @@
+"""Exchanges between devices, and how a value comes from one layout to another by the cheapest."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+from uopc.errors import UserError
+from uopc.ir.builder import alu, fold, leaves, movement
+from uopc.ir.core import dtypes, shapes
+from uopc.ir.core.args import ExchangeArg, VariableArg
+from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.trace import made_at
+from uopc.ir.core.uop import UOp, intern
+from uopc.ir.devices import traffic
+from uopc.ir.devices.mesh import Axes, Mesh, Spec, coordinate, part_size, show
+from uopc.ir.index import affine
+from uopc.passes.partition.layout import Value, changed, used_axes, whole
+from uopc.passes.partition.ordered import ordered
+
+# With `explicit`, what the user asked for by a spec may move as much as it needs.
+PINNED, OUTPUT = "pinned", "output"
+_COSTLY = frozenset((Ops.ALLGATHER, Ops.ALLTOALL))
+
+
+class Exchanges:
+    """Makes the exchanges of one graph. `now` is the user's node that is partitioned."""
+
+    def __init__(self, mesh: Mesh, explicit: bool) -> None:
+        self.mesh, self.explicit = mesh, explicit
+        self.now: UOp | None = None
+        self._resharded: dict[tuple[Value, Spec], Value] = {}
+
+    # ------------------------------------------------------------ places
+    def place(self, axes: Axes) -> UOp:
+        """Which of the parts along these axes this device has: an index of its coordinates."""
+        found = affine.const(0)
+        for a in axes:
+            n = self.mesh.shape[a]
+            at = intern(Ops.VARIABLE, dtypes.index, (), VariableArg(coordinate(a), 0, n - 1))
+            found = affine.add(affine.mul(found, affine.const(n)), at)
+        return found
+
+    def begin(self, axes: Axes, size: int) -> UOp:
+        """Where the part of this device begins, of parts of one size."""
+        return affine.mul(self.place(axes), affine.const(size))
+
+    def rows(self, n: int, axes: Axes) -> UOp:
+        """The places in a whole dimension of the elements that this device has of it."""
+        size = part_size(n, self.mesh.parts(axes))
+        return alu.binary(Ops.ADD, leaves.iota(size), self.begin(axes, size))
+
+    # ------------------------------------------------------------ exchanges
+    def exchange(self, row: Op, axes: Axes, send: UOp, reason: str, **fields: Any) -> UOp:
+        """What this device gets. UserError if it moves much, and `explicit` asks for that."""
+        arg = ExchangeArg(axes, self.mesh.parts(axes), reason=reason, **fields)
+        made = intern(row, send.dtype, (send,), arg)
+        if made.origin is None and self.now is not None:
+            made.origin = self.now.origin
+        if self.explicit and row in _COSTLY and reason not in (PINNED, OUTPUT):
+            line = "" if self.now is None else made_at(self.now)
+            raise UserError(
+                f"explicit: {reason}: {row.name} over {', '.join(axes)} moves {traffic.moved(made)}"
+                f" bytes a device: use .shard() on an operand{line}"
+            )
+        return made
+
+    def reshard(self, v: Value, spec: Spec, reason: str) -> Value:
+        """The value in another layout, combined."""
+        if v.spec == spec and not v.partial:
+            return v
+        key = v, spec
+        found = self._resharded.get(key)
+        if found is None:
+            found = self._resharded[key] = self._reshard(v, spec, reason)
+        return found
+
+    def combined(self, v: Value, reason: str) -> Value:
+        """The value where it is, combined."""
+        return self.reshard(v, v.spec, reason)
+
+    def whole(self, v: Value, reason: str) -> Value:
+        """The whole value on every device."""
+        return self.reshard(v, whole(v.spec), reason)
+
+    def _reshard(self, v: Value, spec: Spec, reason: str) -> Value:
+        for op in sorted({op for _, op in v.partial}):
+            axes = tuple([a for a in self.mesh.axis_names if (a, op) in v.partial])
+            v = self._combine(v, axes, op, spec, reason)
+        v = self._cut(v, spec)
+        v = self._moved_cuts(v, spec, reason)
+        for d, (have, want) in enumerate(zip(v.spec, spec)):
+            if have and have != want:
+                keep = have[: len(want)] == want and v.dims[d] % self.mesh.parts(have) == 0
+                v = self._gathered(v, d, want if keep else (), reason)
+        v = self._cut(v, spec)
+        if v.spec != spec:
+            raise UserError(f"no exchange makes {show(spec)} of {show(v.spec)}")
+        return v
+
+    def _cut(self, v: Value, spec: Spec) -> Value:
+        """Cut what is whole on every device: moves nothing."""
+        for d, (have, want) in enumerate(zip(v.spec, spec)):
+            more = want[len(have) :]
+            if not more or want[: len(have)] != have:
+                continue
+            if used_axes(changed(v.spec, d, ())) & set(more):
+                continue
+            if have and v.dims[d] % self.mesh.parts(want):
+                continue
+            dims = shapes.shape(v.local)
+            size = part_size(dims[d], self.mesh.parts(more))
+            begins: list[shapes.Dim] = [0] * len(dims)
+            begins[d] = self.begin(more, size)
+            sizes = (*dims[:d], size, *dims[d + 1 :])
+            v = v.with_axis(d, want, movement.window(v.local, begins, sizes))
+        return v
+
+    def _combine(self, v: Value, axes: Axes, op: str, spec: Spec, reason: str) -> Value:
+        """Parts of a result combined: scattered where the target is cut along these axes."""
+        rest = tuple([x for x in v.partial if x[0] not in axes])
+        parts = self.mesh.parts(axes)
+        send, op, decoded = ordered(v.local, op)
+        for d, (have, want) in enumerate(zip(v.spec, spec)):
+            if want[len(have) :] != axes or want[: len(have)] != have:
+                continue
+            if have and v.dims[d] % self.mesh.parts(want):
+                continue
+            size = part_size(shapes.shape(v.local)[d], parts)
+            packed = split_first(send, d, parts, size)
+            got = decoded(self.exchange(Ops.REDUCE_SCATTER, axes, packed, reason, op=op))
+            return dataclasses.replace(v.with_axis(d, want, got), partial=rest)
+        got = decoded(self.exchange(Ops.ALLREDUCE, axes, send, reason, op=op))
+        return dataclasses.replace(v, local=got, partial=rest)
+
+    def _gathered(self, v: Value, d: int, keep: Axes, reason: str) -> Value:
+        """Dimension d with fewer cuts: what the devices along the other axes have, too."""
+        axes = v.spec[d][len(keep) :]
+        got = self.exchange(Ops.ALLGATHER, axes, v.local, reason)
+        size = part_size(v.dims[d], self.mesh.parts(keep))
+        return v.with_axis(d, keep, join_first(got, d, size))
+
+    def _moved_cuts(self, v: Value, spec: Spec, reason: str) -> Value:
+        """Cuts that move from one dimension to another."""
+        for d, (have, want) in enumerate(zip(v.spec, spec)):
+            if not have or want:
+                continue
+            for e, (there, wanted) in enumerate(zip(v.spec, spec)):
+                if e == d or there or wanted != have:
+                    continue
+                parts = self.mesh.parts(have)
+                send = split_first(v.local, e, parts, part_size(v.dims[e], parts))
+                got = self.exchange(Ops.ALLTOALL, have, send, reason)
+                local = join_first(got, d, v.dims[d])
+                v = v.with_axis(d, (), local).with_axis(e, have, local)
+                break
+        return v
+
+    def cost(self, v: Value, spec: Spec) -> float:
+        """The bytes that each device sends to bring a value to a layout."""
+        nbytes: float = math.prod(self.mesh.part_dims(v.dims, v.spec)) * v.local.dtype.itemsize
+        total, have = 0.0, v.spec
+        for op in {op for _, op in v.partial}:
+            axes = tuple([a for a in self.mesh.axis_names if (a, op) in v.partial])
+            parts = self.mesh.parts(axes)
+            scattered = any([w[len(h) :] == axes for h, w in zip(have, spec)])
+            total += nbytes * (parts - 1) / parts * (1 if scattered else 2)
+            nbytes = nbytes / parts if scattered else nbytes
+        for d, want in enumerate(spec):
+            if not have[d] or want[: len(have[d])] == have[d]:
+                continue
+            parts = self.mesh.parts(have[d])
+            to = [e for e in range(len(spec)) if e != d and not have[e] and spec[e] == have[d]]
+            if to and not want:
+                total += nbytes * (parts - 1) / parts
+            else:
+                total += nbytes * (parts - 1)
+                nbytes *= parts
+        return total
+
+
+def split_first(x: UOp, d: int, parts: int, size: int) -> UOp:
+    """Dimension d in parts of one size (zeros fill the last one): the new first dimension."""
+    dims = shapes.shape(x)
+    over = parts * size - dims[d]
+    x = movement.pad(x, [(0, over if i == d else 0) for i in range(len(dims))])
+    x = movement.reshape(x, (*dims[:d], parts, size, *dims[d + 1 :]))
+    return movement.permute(x, (d, *[i for i in range(len(dims) + 1) if i != d]))
+
+
+def join_first(x: UOp, d: int, n: Any) -> UOp:
+    """The parts of the first dimension one after the other along d, which has n elements."""
+    parts, *rest = shapes.shape(x)
+    order = [*range(1, d + 1), 0, *range(d + 1, len(rest) + 1)]
+    joined = (*rest[:d], parts * rest[d], *rest[d + 1 :])
+    x = movement.reshape(movement.permute(x, order), joined)
+    return movement.window(x, [0] * len(rest), (*joined[:d], n, *joined[d + 1 :]))
+
+
+def zero(x: UOp, dims: shapes.Shape) -> UOp:
+    """Zeros of the dtype of x."""
+    return leaves.full(leaves.const(x.dtype, 0), dims)
+
+
+def masked(x: UOp, keep: UOp, d: int, other: UOp) -> UOp:
+    """x where a row of bools along dimension d holds, else a scalar."""
+    dims = shapes.shape(x)
+    row = movement.reshape(keep, (dims[d], *[1] * (len(dims) - 1 - d)))
+    return fold.select(row, x, leaves.full(other, dims))
