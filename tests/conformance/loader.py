@@ -35,15 +35,15 @@ Sources = tuple[UOp, ...]
 class Graph:
     """A loaded case: what was asked for, its storage, and the variables with their values."""
 
-    device: str = "cpu"
     outputs: list[UOp] = field(default_factory=list)
     params: list[UOp] = field(default_factory=list)
     variables: dict[UOp, int | None] = field(default_factory=dict)
+    device: str = "cpu"
 
 
 def load(case: Record, device: str = "cpu") -> Graph:
     """The graph of a case on a device. NotImplementedError where the table has no row."""
-    graph = Graph(device)
+    graph = Graph(device=device)
     made = _Body(graph, NODES).load(case["nodes"])
     graph.outputs = [made[i] for i in case["outs"]]
     return graph
