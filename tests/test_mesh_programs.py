@@ -187,6 +187,8 @@ def test_what_a_mesh_refuses():
             call()
     with pytest.raises(uopc.Unsupported, match="device cpu"):
         uopc.compile(x, mesh=mesh, device="cuda:sm_90")
+    with pytest.raises(uopc.Unsupported, match="beam on a mesh"):
+        uopc.compile(x, mesh=mesh, beam=2)
     f = uopc.compile(x.sum(), mesh=mesh, in_shardings=P("m"))
     with pytest.raises(uopc.Unsupported, match="launches of a program for several devices"):
         _ = f.launches

@@ -98,8 +98,14 @@ def _spec(who: str, given: Any) -> PartitionSpec:
     return given
 
 
-def _for_graph(m: MeshRequest, params: Sequence[UOp], outputs: int) -> MeshRequest:
-    """The shardings of this graph's params and results. UserError for a name it does not have."""
+def _for_graph(m: MeshRequest, sink: UOp, params: Sequence[UOp]) -> MeshRequest:
+    """The shardings of this graph's params and results. UserError for a name it does not have, and
+    for a variable that is called as the coordinate of a mesh axis."""
+    taken = {coordinate(a) for a in m.mesh.axis_names}
+    for v in walk.variables(sink):
+        if v.arg.name in taken:
+            raise UserError(f"compile: variable {v.arg.name!r} is that of a mesh axis")
+    outputs = len([v for v in sink.src if v.dtype is not dtypes.void])
     names = [str(p.arg.name) for p in params]
     given = dict(m.in_specs)
     if "" in given:
@@ -145,14 +151,11 @@ def prepare(
         _check_no_slots(sink)
     params = _ordered_params(sink, made if inputs is None else inputs)
     if mesh is not None:
+        if options.beam:
+            raise Unsupported("compile: beam on a mesh of devices")
         if structure == "kernel" or device.partition(":")[0] != "cpu":
             raise Unsupported("compile: a mesh needs a graph of values, and device cpu")
-        taken = {coordinate(a) for a in mesh.mesh.axis_names}
-        for v in walk.variables(sink):
-            if v.arg.name in taken:
-                raise UserError(f"compile: variable {v.arg.name!r} is that of a mesh axis")
-        count = len([v for v in sink.src if v.dtype is not dtypes.void])
-        mesh = _for_graph(mesh, params, count)
+        mesh = _for_graph(mesh, sink, params)
     if options.fast_zeros:
         sink = rebuild.marked_fast_zeros(sink)
     return Request(
