@@ -24,7 +24,7 @@ CONTRACT = [
     "custom_vjp", "checkpoint", "scan", "fold", "fori_loop", "map", "switch", "while_loop",
     "nlp", "sparsity", "iota", "in_range", "buffer", "Sparse", "Sparsity", "export",
     "load_exported", "file", "stream", "load_safetensors", "save_safetensors",
-    "Mesh", "P", "PartitionSpec", "make_mesh",
+    "Mesh", "P", "PartitionSpec", "make_mesh", "distributed",
 ]  # fmt: skip
 
 

@@ -68,7 +68,8 @@ def imports(path):
 # each other. A function-level or typing-only import counts as any other.
 HOUSE = (
     ("errors",), ("ir",), ("config", "target"), ("tensor", "passes", "backends"), ("derivatives",),
-    ("cache", "dump"), ("program",), ("driver",), ("exporting",), ("numpy",), ("files", "tracing"),
+    ("cache", "dump"), ("program",),
+    ("driver",), ("distributed",), ("exporting",), ("numpy",), ("files", "tracing"),
     ("",), ("onnx",), ("cli",), ("__main__",),
 )  # fmt: skip
 IR = (

@@ -27,7 +27,7 @@ from uopc.tensor.functions import function
 from uopc.tensor.indexing import in_range
 
 if TYPE_CHECKING:
-    from uopc import cache
+    from uopc import cache, distributed
     from uopc.derivatives.sparse.sparsity import Sparse, Sparsity
     from uopc.driver import compile, load_schedule, save_schedule
     from uopc.exporting.export import export
@@ -66,11 +66,11 @@ __version__ = "0.1.0"
 __all__ = [
     "AxisType", "BottomUpGate", "Error", "GroupOp", "InvalidIR", "KernelInfo", "Mesh", "Ops", "Opt",
     "P", "PartitionSpec", "PatternMatcher", "Program", "Sparse", "Sparsity", "UOp", "UPat",
-    "Unsupported", "UserError",
-    "__version__", "arange", "buffer", "cache", "cat", "checkpoint", "compile", "cond", "constant",
-    "custom_jvp", "custom_vjp", "dtypes", "errors", "export", "eye", "fast_zeros", "file", "fold",
-    "fori_loop", "full", "function", "grad", "graph_rewrite", "hessian", "hvp", "in_range",
-    "iota", "jacfwd", "jacobian", "jacrev", "jit", "jvp", "kernel_param", "linearize",
+    "Unsupported", "UserError", "__version__", "arange", "buffer", "cache", "cat", "checkpoint",
+    "compile", "cond", "constant", "custom_jvp", "custom_vjp", "distributed", "dtypes", "errors",
+    "export", "eye", "fast_zeros", "file", "fold", "fori_loop", "full",
+    "function", "grad", "graph_rewrite", "hessian", "hvp", "in_range", "iota", "jacfwd",
+    "jacobian", "jacrev", "jit", "jvp", "kernel_param", "linearize",
     "load_exported", "load_safetensors", "load_schedule", "make_mesh", "map", "nlp", "ones",
     "options", "param", "parse", "print_graph", "random", "register_pytree", "save_safetensors",
     "save_schedule", "scan", "sparsity", "stack", "stop_gradient", "stream", "switch",
@@ -96,7 +96,8 @@ _LAZY |= dict.fromkeys(
 )  # fmt: skip
 _LAZY |= dict.fromkeys(("checkpoint", "custom_jvp", "custom_vjp"), "uopc.tracing.custom_rules")
 _LAZY |= dict.fromkeys(("fold", "fori_loop", "map", "scan", "while_loop"), "uopc.tracing.loops")
-_LAZY_MODULES = {"cache": "uopc.cache", "random": "uopc.numpy.random"}
+_LAZY_MODULES = {name: f"uopc.{name}" for name in ("cache", "distributed")}
+_LAZY_MODULES |= {"random": "uopc.numpy.random"}
 thread_limit.register(__version__)
 at_import()  # UOPC_SPEC=2 verifies every node from the first one on
 

