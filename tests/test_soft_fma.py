@@ -66,3 +66,58 @@ def test_functions(dtype):
     for name, got in results.items():
         error = ulp.ulp_error(got, ulp.reference(name, values))
         assert error.max() <= 3, name
+
+
+EDGES = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 0.5, -2.0, 709.5, -745.0, 88.5, -103.5]
+EDGES += [6.385630492930564e22, -829.2535064577667, 4.870283869707588e274]
+
+
+def _arguments(name, dtype):
+    """Edges, numbers of all sizes, and those near multiples of pi / 2."""
+    rng, info = np.random.default_rng(7), np.finfo(dtype)
+    sizes = rng.integers(info.minexp, info.maxexp, 3000)
+    with np.errstate(all="ignore"):
+        parts = [
+            EDGES, [info.max, -info.max, info.tiny, -info.smallest_subnormal, 2.0**40, 2.0**26],
+            rng.uniform(-4, 4, 6000), rng.uniform(-90, 90, 3000), rng.uniform(-1e9, 1e9, 2000),
+            rng.integers(-3000, 3000, 2000) * np.pi / 2, np.ldexp(rng.uniform(-2, 2, 3000), sizes),
+            1 + rng.uniform(-1e-3, 1e-3, 1000),
+        ]  # fmt: skip
+        values = np.concatenate([np.asarray(p, np.float64) for p in parts]).astype(dtype)
+    return rng.permutation(abs(values) if name.startswith("log") else values)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", ulp.FUNCTIONS[:9])
+def test_functions_are_within_the_limits_of_the_table(name, dtype):
+    values = _arguments(name, dtype)
+    x = uopc.param("x", values.shape, uopc.dtypes.from_numpy(np.dtype(dtype)))
+    with uopc.options(target_cpu="x86-64-v2"):
+        got = uopc.compile(getattr(x, name)())(values)
+    error = ulp.ulp_error(got, ulp.reference(name, values))
+    limit = ulp.LIMITS[np.dtype(dtype).name][name]
+    assert error.max() <= limit, (values[error.argmax()], error.max())
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_powers_are_within_the_limit(dtype):
+    rng = np.random.default_rng(3)
+    a = np.concatenate([abs(_arguments("log", dtype))[:4000], rng.uniform(0, 2, 4000)])
+    b = np.concatenate([_arguments("exp", dtype)[:4000], rng.uniform(-300, 300, 4000)])
+    a, b = a.astype(dtype), b.astype(dtype)
+    x, y = [uopc.param(n, a.shape, uopc.dtypes.from_numpy(np.dtype(dtype))) for n in "xy"]
+    with uopc.options(target_cpu="x86-64-v2"):
+        got = uopc.compile(x**y)(a, b)
+    error = ulp.ulp_error(got, ulp.reference("pow", a, b))
+    assert error.max() <= 3, (a[error.argmax()], b[error.argmax()])
+
+
+def test_functions_consist_of_few_operations():
+    """Some four for one with FMA; 60 for each product and sum would be twenty."""
+    x = uopc.param("x", (8,), uopc.dtypes.float64)
+    counts = {}
+    for cpu in ("x86-64-v2", "x86-64-v3"):
+        with uopc.options(target_cpu=cpu):
+            kernel = uopc.compile(x.exp().tanh().erf()).kernels[0]
+        counts[cpu] = len([u for u in kernel.uops.src if u.op.is_alu])
+    assert counts["x86-64-v2"] < 5 * counts["x86-64-v3"]

@@ -88,7 +88,7 @@ class Machine:
             known = [feature for feature in known if feature not in _FOR_PASSES]
         return _llvm_machine(self.triple, self.target.cpu, ",".join(known))
 
-    def with_stack(self, nbytes: int) -> Machine:
+    def with_stack(self, nbytes: int | None) -> Machine:
         """The same machine with so much stack for the buffers of a kernel."""
         return replace(self, target=replace(self.target, stack_bytes=nbytes))
 

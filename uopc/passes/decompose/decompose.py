@@ -24,6 +24,7 @@ floats are spelled out where the machine has none.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 from uopc.ir.builder import leaves, rebuild
@@ -31,10 +32,11 @@ from uopc.ir.builder.float_bits import to_odd
 from uopc.ir.core import bounds, dtypes, semantics, walk
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.levels import VECTOR
-from uopc.ir.core.ops import Ops
+from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.passes.analysis.lanes import splat
 from uopc.passes.contract import Context, Pass
+from uopc.passes.decompose import without_fma
 from uopc.passes.decompose.cold_branches import merged_branches
 from uopc.passes.decompose.expansion_cache import applied
 from uopc.passes.decompose.float_division import float_division
@@ -56,6 +58,11 @@ class Native(NamedTuple):
     floats: frozenset[DType]  # narrow floats with conversions from and to float32
     has_scale: bool
     has_functions: bool
+    fuses: bool = True
+
+    def function(self, op: Op) -> Callable[..., UOp]:
+        """The decomposition of a function."""
+        return DECOMPOSITIONS[op] if self.fuses else without_fma.function(op)
 
     def computes(self, t: DType) -> bool:
         """True if the machine has arithmetic for a type, and not conversions alone."""
@@ -196,11 +203,11 @@ def _decomposed(u: UOp, src: Source, native: Native) -> UOp | None:
     if op is Ops.POW and not t.is_float:
         return _integer_power(src)
     if op in _SCALED and native.has_scale and u.dtype.bits * u.dtype.lanes in _SCALE_BITS:
-        return applied(DECOMPOSITIONS[op], src, scales=True)
+        return applied(native.function(op), src, scales=True)
     if op in DECOMPOSITIONS:
         if native.has_functions and t.bits >= 32:
             return None
-        return applied(DECOMPOSITIONS[op], src)
+        return applied(native.function(op), src)
     if op in (Ops.SHL, Ops.SHR):
         return _shift(u, src)
     if op is Ops.THREEFRY:
@@ -240,7 +247,8 @@ def _renewed(u: UOp, src: Source) -> UOp:
 def decompose(kernel: UOp, context: Context) -> UOp:
     """The kernel in operations that the target has."""
     target = context.target
-    native = Native(target.native_floats, target.has_scale, target.has_functions)
+    fuses = target.has_fma and target.fuses_sums
+    native = Native(target.native_floats, target.has_scale, target.has_functions, fuses)
     only = {u for u in walk.order(kernel) if _may_change(u)}
     made = rebuild.rewritten(kernel, functools.partial(_change, native), renew=_renewed, only=only)
     if slow := {t for t in (dtypes.float32, dtypes.float64) if not target.has_fma(t)}:

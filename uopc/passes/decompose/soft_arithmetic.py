@@ -65,6 +65,15 @@ def _fused(a: UOp, b: UOp, c: UOp) -> UOp:
     return made.eq(0.0).where(zero, made)
 
 
+def accurate(a: UOp, b: UOp, c: UOp) -> UOp:
+    """a*b + c of float64 with the error of one rounding, for numbers and products between 1e-290
+    and 1e290, and zeros."""
+    high, low = _product(a, b)
+    total, lost = _sum(high, c)
+    lost = lost + low
+    return lost.eq(0.0).where(total, total + lost)  # a zero keeps its sign
+
+
 def _sum(a: UOp, b: UOp) -> tuple[UOp, UOp]:
     """a + b, and the rounding error."""
     total = a + b
