@@ -58,11 +58,11 @@ class Native(NamedTuple):
     floats: frozenset[DType]  # narrow floats with conversions from and to float32
     has_scale: bool
     has_functions: bool
-    fuses: bool = True
+    fuses: frozenset[DType]  # types whose MULACC is an instruction, which functions use
 
-    def function(self, op: Op) -> Callable[..., UOp]:
-        """The decomposition of a function."""
-        return DECOMPOSITIONS[op] if self.fuses else without_fma.function(op)
+    def function(self, op: Op, t: DType) -> Callable[..., UOp]:
+        """The decomposition of a function of a type."""
+        return DECOMPOSITIONS[op] if t in self.fuses else without_fma.function(op)
 
     def computes(self, t: DType) -> bool:
         """True if the machine has arithmetic for a type, and not conversions alone."""
@@ -203,11 +203,11 @@ def _decomposed(u: UOp, src: Source, native: Native) -> UOp | None:
     if op is Ops.POW and not t.is_float:
         return _integer_power(src)
     if op in _SCALED and native.has_scale and u.dtype.bits * u.dtype.lanes in _SCALE_BITS:
-        return applied(native.function(op), src, scales=True)
+        return applied(native.function(op, t), src, scales=True)
     if op in DECOMPOSITIONS:
         if native.has_functions and t.bits >= 32:
             return None
-        return applied(native.function(op), src)
+        return applied(native.function(op, t), src)
     if op in (Ops.SHL, Ops.SHR):
         return _shift(u, src)
     if op is Ops.THREEFRY:
@@ -247,7 +247,8 @@ def _renewed(u: UOp, src: Source) -> UOp:
 def decompose(kernel: UOp, context: Context) -> UOp:
     """The kernel in operations that the target has."""
     target = context.target
-    fuses = target.has_fma and target.fuses_sums
+    fused = (dtypes.float32, dtypes.float64) if target.fuses_sums else ()
+    fuses = frozenset([t for t in fused if target.has_fma(t)])
     native = Native(target.native_floats, target.has_scale, target.has_functions, fuses)
     only = {u for u in walk.order(kernel) if _may_change(u)}
     made = rebuild.rewritten(kernel, functools.partial(_change, native), renew=_renewed, only=only)
