@@ -128,3 +128,13 @@ def test_an_unexpected_attribute_names_the_node() -> None:
     m.graph.node[0].CopyFrom(node)
     with pytest.raises(UserError, match="Transpose 'turn' of the model: "):
         uopc.onnx.load(m)
+
+
+def test_names_that_are_no_text() -> None:
+    data = model("g (float[3] xxxx) => (float[3] y) { y = Neg(xxxx) }").SerializeToString()
+    broken = data.replace(b"xxxx", b"\xff\xfe\xfd\xfc")
+    try:
+        f = uopc.onnx.load(broken)
+    except Error:
+        return
+    assert f(np.ones(3, np.float32)).tolist() == [-1, -1, -1]

@@ -194,7 +194,8 @@ def _size(name: str, given: Any, taken: set[str]) -> Any:
 
 def _own(name: str, taken: set[str]) -> str:
     """The model's name, if it can be printed and is no other's; else one like it."""
-    stem = name if name and name.isprintable() else repr(name)
+    is_text = isinstance(name, str)  # else bytes of no UTF-8
+    stem = name if is_text and name and name.isprintable() else repr(name)
     made, k = stem, 1
     while made in taken:
         made, k = f"{stem}_{k}", k + 1
