@@ -10,6 +10,8 @@ array in that file. A COPY takes such an array: what other devices need is read,
 
 from __future__ import annotations
 
+import numpy as np
+
 from uopc.ir.builder import rebuild
 from uopc.ir.core import evaluate, walk
 from uopc.ir.core.data import arrays, files
@@ -45,7 +47,10 @@ def viewed(graph: UOp) -> UOp:
 
 
 def _in_file(u: UOp) -> bool:
-    return u.op is Ops.DATA and files.placed(u.arg.array) is not None
+    """True for an array in a file; data that is no array is an error of a later check."""
+    if u.op is not Ops.DATA or not isinstance(u.arg.array, np.ndarray):
+        return False
+    return files.placed(u.arg.array) is not None
 
 
 def _part(u: UOp, data: UOp) -> UOp | None:
