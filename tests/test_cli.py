@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from types import ModuleType
@@ -171,6 +172,30 @@ def test_at_llvm_and_asm(run, softmax):
     assert "r_16_10_32:" in good(run("dump", softmax, "--at", "asm"))
 
 
+def test_at_c(run, softmax):
+    """One file for all kernels, which shares what they need."""
+    text = good(run("dump", softmax, "--at", "c"))
+    assert re.findall(r"^void (\w+)\(", text, re.MULTILINE) == ["r_16_10_32", "r_16_10_10_10"]
+    assert text.count("#include <stdint.h>") == 1 and "softmax.py:7 */" in text
+    if shutil.which("gcc"):
+        warnings = ("-std=gnu11", "-Wall", "-Wextra", "-Werror")
+        command = ["gcc", *warnings, "-x", "c", "-c", "-o", os.devnull, "-"]
+        done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    one = good(run("dump", softmax, "--at", "c", "--kernel", "1"))
+    assert re.findall(r"^void (\w+)\(", one, re.MULTILINE) == ["r_16_10_10_10"]
+
+
+def test_at_c_says_what_c_has_no_code_for(run, tmp_path):
+    """In one line, which no compiler takes; on a GPU no file is written."""
+    (tmp_path / "gpu.py").write_text(PROGRAM % "cuda:sm_90", "utf-8")
+    lines = good(run("dump", "gpu.py:prog", "--at", "c")).splitlines()
+    told = [s for s in lines if s.startswith(('#error "E_', '#error "r_'))]
+    assert len(told) == 1 and told[0].endswith(': c: no code for the threads of a GPU"')
+    assert run("dump", "gpu.py:prog", "--out", "s").code == 0
+    assert list((tmp_path / "s").glob("*.ptx")) and not list((tmp_path / "s").glob("*.c"))
+
+
 def test_at_rangeify_tells_why_values_are_stored(run, softmax):
     text = good(run("dump", softmax, "--at", "rangeify"))
     lines = text[text.index("// decisions of place-stages") :].splitlines()
@@ -234,6 +259,9 @@ def test_out_writes_numbered_files(run, softmax, tmp_path):
     names = {p.name for p in (tmp_path / "stages").iterdir()}
     assert {"00_input.uop", "10_canonicalize.uop", "120_linearize.uop"} <= names
     assert {"130_llvm_r_16_10_32.ll", "140_asm_r_16_10_10_10.s"} <= names
+    assert {"150_c_r_16_10_32.c", "150_c_r_16_10_10_10.c"} <= names
+    shown = (tmp_path / "stages" / "150_c_r_16_10_32.c").read_text("utf-8")
+    assert shown == good(run("dump", softmax, "--at", "c", "--kernel", "0"))
     assert len([n for n in names if n.endswith(".uop")]) == 1 + len(PIPELINE)
     assert len([n for n in names if n.endswith(".npy")]) == 1
 

@@ -19,9 +19,10 @@ import uopc
 import uopc.numpy as unp
 from tests.test_size_conditions import RELIES, arguments
 from uopc import dtypes
+from uopc.backends.c.names import identifier
 from uopc.cli import main as cli
 from uopc.errors import Unsupported, UserError, UserTypeError
-from uopc.exporting import elf, export, names, shared_library
+from uopc.exporting import elf, export, shared_library
 from uopc.exporting.archive import archive
 
 CC = shutil.which("gcc") or shutil.which("clang") or shutil.which("cc")
@@ -437,8 +438,8 @@ def test_the_manifest_says_where_a_kernel_comes_from(tmp_path):
 
 def test_identifiers():
     taken = {"x"}
-    got = [names.identifier(t, taken) for t in ("x", "x", "int", "größe", "3", "", "_a", "a b")]
-    assert got == ["x_2", "x_3", "int_", "gr__e", "a3", "a", "a_2", "a_b"]
+    got = [identifier(t, taken) for t in ("x", "x", "int", "größe", "3", "", "_a", "a b", "f64x4")]
+    assert got == ["x_2", "x_3", "int_", "gr__e", "a3", "a", "a_2", "a_b", "f64x4_"]
 
 
 # ---------------------------------------------------------------- files

@@ -145,6 +145,7 @@ def test_kernels(data):
     for kernel in data["kernels"]:
         assert kernel["name"] in kernel["llvm"] and kernel["asm"].count("\n") > 10
         assert kernel["seconds"]["asm"] > 0
+        assert f"void {kernel['name']}(" in kernel["c"]
     assert first["work"]["operations"] == 64 * 128 * (2 * 400 + 2) and first["work"]["floats"]
     assert first["work"]["nbytes"] == 4 * (64 * 400 + 400 * 128 + 128 + 64 * 128)
     lines_of = [[data["sources"]["places"][p - 1][1] for p in k["places"]] for k in data["kernels"]]
@@ -435,7 +436,8 @@ def test_a_kernel(shown):
     loops = "[...document.querySelectorAll('.nest .for')]"
     assert len(set(b.evaluate(f"{loops}.map(e => getComputedStyle(e).color)"))) == 5
     assert text_of(b, ".pane .line.hit") == ["6hidden = (x @ w + b).maximum(0.0)"]
-    for tab, words in (("uops", "linear name"), ("llvm", "define"), ("asm", ".text")):
+    texts = {"uops": "linear name", "llvm": "define", "asm": ".text", "c": "Made by uopc"}
+    for tab, words in texts.items():
         b.go(f"#kernel/{FIRST}/{tab}")
         assert words in text_of(b, ".body .list")[0], tab
     b.key("]")

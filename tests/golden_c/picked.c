@@ -1,6 +1,6 @@
 /* picked_E_20: the user's lines */
-static void picked_E_20(float *restrict picked, const int32_t *restrict at, const float *restrict
-    table)
+static void picked_E_20(float *restrict picked, const int32_t *restrict at,
+    const float *restrict table)
 {
     for (int64_t i = 0; i < 20; ++i) {
         const int64_t v1 = (int64_t)at[i];

@@ -11,6 +11,7 @@ examples:
   uopc dump model.py                              the table
   uopc dump model.py:attention --at rangeify      the graph after a pass
   uopc dump model.py --at llvm --kernel 0         the LLVM IR of the first kernel
+  uopc dump model.py --at c > kernels.c           all kernels as C
   uopc dump model.py --diff optimize              what a pass changed
   uopc dump model.py --out stages                 every stage as a file
   uopc dump stages/30_rangeify.uop                continue from one of them
@@ -30,7 +31,7 @@ from uopc.cli.output import Output, Refuse
 from uopc.dump import chrome_trace, files
 from uopc.dump.columns import columns
 from uopc.dump.report import page as report
-from uopc.dump.stages import ASM, LLVM, STAGES, Dump
+from uopc.dump.stages import ASM, LLVM, STAGES, C, Dump
 from uopc.errors import Error
 from uopc.ir.core import arena
 from uopc.ir.verify.verifier import verify
@@ -42,7 +43,7 @@ from uopc.program.request import make_context
 def arguments(parser: ArgumentParser) -> None:
     """The graph, and the parts of it to show."""
     parser.add_argument("source", metavar="SOURCE")
-    parser.add_argument("--at", metavar="STAGE", help="print that stage (also: llvm, asm)")
+    parser.add_argument("--at", metavar="STAGE", help="print that stage (also: llvm, asm, c)")
     parser.add_argument("--diff", metavar="STAGE", help="print what that stage changed")
     parser.add_argument("--kernel", metavar="N|NAME", help="one kernel: a number from 0, or a name")
     device = "cpu (the default), or a GPU for PTX: cuda:sm_90"
@@ -56,7 +57,7 @@ def arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace, out: Output, refuse: Refuse) -> int:
     """Lower the graph and show what the options ask for."""
-    for option, known in (("at", (*STAGES, LLVM, ASM)), ("diff", STAGES)):
+    for option, known in (("at", (*STAGES, LLVM, ASM, C)), ("diff", STAGES)):
         stage = getattr(args, option)
         if stage is not None and stage not in known:
             refuse(f"--{option}: unknown stage {stage!r}; choose {', '.join(known)}")

@@ -3,6 +3,7 @@
 00_input.uop  10_canonicalize.uop  …     one per stage, numbered as in the table
 130_llvm_<kernel>.ll                     one per kernel
 140_asm_<kernel>.s                       one per kernel; for a GPU 140_asm_<kernel>.ptx
+150_c_<kernel>.c                         one per kernel of a CPU
 <hash>.npy                               the arrays that the texts name
 <hash>.json                              the place of an array that lies in a file
 """
@@ -17,14 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from uopc.dump.stages import ASM, LLVM, Dump
+from uopc.dump.stages import ASM, LLVM, C, Dump
 from uopc.errors import InvalidIR, UserError
 from uopc.ir.core import walk
 from uopc.ir.core.args import DataArg
 from uopc.ir.core.data import files as placed
 from uopc.ir.text.literals import read_dtype
 
-_SUFFIXES = {LLVM: ".ll", ASM: ".s"}
+_SUFFIXES = {LLVM: ".ll", ASM: ".s", C: ".c"}
 # What NumPy raises for files that are damaged or missing: it parses their first line as Python.
 _UNREADABLE = (
     OSError, ValueError, TypeError, EOFError, OverflowError, MemoryError, RecursionError,
@@ -45,10 +46,13 @@ def write(dump: Dump, folder: Path) -> list[Path]:
     """Write all stages, and the code of each kernel. UserError if that fails."""
     gpu = dump.context.target.gpu is not None
     contents: dict[str, str] = {}
-    for row in dump.rows():
-        texts = dump.code(row.stage) if row.stage in _SUFFIXES else {"": dump.text(row.stage)}
+    numbered = [(row.number, row.stage) for row in dump.rows()]
+    if C in dump.kernel_texts:
+        numbered.append((numbered[-1][0] + 10, C))
+    for number, stage in numbered:
+        texts = dump.code(stage) if stage in _SUFFIXES else {"": dump.text(stage)}
         for kernel, text in texts.items():
-            contents[file_name(row.number, row.stage, kernel, gpu)] = text
+            contents[file_name(number, stage, kernel, gpu)] = text
     written = []
     try:
         folder.mkdir(parents=True, exist_ok=True)

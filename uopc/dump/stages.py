@@ -17,6 +17,7 @@ from typing import Any
 
 from uopc import config, target
 from uopc.dump import fusion_report
+from uopc.dump.c_source import CSource
 from uopc.dump.name_tracking import carry_names_over
 from uopc.dump.table import Row, level_change, source_lines
 from uopc.errors import UserError
@@ -31,6 +32,7 @@ from uopc.passes.pass_manager import INPUT, Lowered, Lowering, StageRun
 
 STAGES = (INPUT, *[p.name for _, p in PIPELINE])
 LLVM, ASM = "llvm", "asm"  # after the last pass: text, not graphs
+C = "c"  # beside them, not on the way to machine code: no row of the table
 _OF_KERNELS = frozenset(p.name for _, p in PIPELINE if p.scope == "kernel")
 _PLACING, _PLACED = "place-stages", "rangeify"
 Render = Callable[[Sequence[UOp]], dict[str, str]]  # linear kernels → LLVM IR by name
@@ -97,6 +99,8 @@ class Dump:
             self.chosen = next(c.src[0] for c, (final, _) in calls if final is self.kernels[0])
         self._makers = code
         self.code_stages = (LLVM, ASM) if code else ()
+        has_c = code is not None and self.context.target.gpu is None
+        self.kernel_texts = (*self.code_stages, C) if has_c else self.code_stages
         self._code: dict[str, dict[str, str]] = {}
         self.code_seconds: dict[str, dict[str, float]] = {}  # by stage and kernel
         self.names = printer.Namer()
@@ -176,6 +180,9 @@ class Dump:
 
     def text(self, name: str) -> str:
         """The file of a stage; at rangeify with the reasons why each value is stored or not."""
+        if name == C:
+            assert isinstance(self.run, Lowered)
+            return CSource(self.run).listing(self.kernels)
         if name in (LLVM, ASM):
             return "\n".join(self.code(name).values())
         at = self.position(name)
@@ -190,7 +197,11 @@ class Dump:
         return {s.run.name: self.text(s.run.name) for s in self.stages}
 
     def code(self, stage: str) -> dict[str, str]:
-        """The LLVM IR (stage llvm) or the assembly (stage asm) of each kernel by name."""
+        """The LLVM IR (stage llvm), the assembly (asm) or the C (c) of each kernel by name."""
+        if stage not in self._code and stage == C:
+            assert isinstance(self.run, Lowered)
+            text = CSource(self.run).listing
+            self._code[C] = {k.arg.name: text([k]) for k in self.kernels}
         if stage not in self._code:
             assert self._makers is not None
             render, assemble = self._makers

@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from uopc import config, driver
+from uopc.backends.c.names import identifier
 from uopc.backends.plan import Dim, Plan
 from uopc.errors import Unsupported, UserError, UserTypeError
 from uopc.exporting.casadi import Interface
 from uopc.exporting.machines import Machine
-from uopc.exporting.names import identifier
 from uopc.ir.core import dtypes
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.serialize import fingerprint

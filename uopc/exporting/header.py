@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import textwrap
-
+from uopc.backends.c.names import comment, wrapped
 from uopc.backends.c.types import memory_type
 from uopc.exporting import levels
 from uopc.exporting.casadi import declarations
@@ -34,7 +33,6 @@ The version for the highest level that this processor has, or a null pointer. Th
 asks the processor at each call, which takes less than a microsecond, but up to 50 in a virtual
 machine: ask once where that matters.
 """
-_WIDTH = 96
 
 
 def shape_text(a: Array) -> str:
@@ -56,17 +54,6 @@ def prototype(f: Exported) -> str:
 
 def _declared(f: Exported, head: str) -> str:
     return wrapped(f"{head}({', '.join(parameters(f))})", 4)
-
-
-def wrapped(text: str, indent: int = 0) -> str:
-    """A text in lines that a screen shows."""
-    return textwrap.fill(text, _WIDTH, subsequent_indent=" " * indent, break_long_words=False,
-                         break_on_hyphens=False)  # fmt: skip
-
-
-def comment(text: str) -> str:
-    """A comment of C89. The text may hold anything."""
-    return "/* " + wrapped(text.replace("*/", "* /").replace("/*", "/ *"), 3) + " */"
 
 
 def header(f: Exported) -> str:

@@ -1,52 +1,21 @@
-"""Identifiers of C for the names of a program."""
+"""Names that functions in exported files may have."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
+from uopc.backends.c.names import LONGEST, TAKEN
 from uopc.errors import UserError, UserTypeError
 
-# Keywords of C and C++, names that the standard headers take, and what compilers define.
-_WORDS = """
-alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t
-char8_t class co_await co_return co_yield compl concept const const_cast consteval constexpr
-constinit continue decltype default delete do double dynamic_cast else enum errno explicit export
-extern false float for fortran friend goto i386 if inline int int16_t int32_t int64_t int8_t linux
-long main memcpy memmove memset mutable namespace new noexcept not not_eq nullptr offsetof
-operator or or_eq private protected ptrdiff_t public register reinterpret_cast requires restrict
-return short signed size_t sizeof static static_assert static_cast struct switch template this
-thread_local throw true try typedef typeid typename typeof uint16_t uint32_t uint64_t uint8_t
-union unix unsigned using virtual void volatile wchar_t while work xor xor_eq NULL
-"""
-# Functions that generated code calls, for float64 and (with an f) float32; names in generated code.
-_FUNCTIONS = "ceil cos erf exp exp2 fabs floor fma log log2 pow rint sin sqrt tan tanh trunc"
-_CALLED = [name + end for name in _FUNCTIONS.split(" ") for end in ("", "f")]
-_TAKEN = frozenset((*_WORDS.split(), *_CALLED))
 _IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
-_LONGEST = 200
-
-
-def identifier(text: str, taken: set[str]) -> str:
-    """An identifier like `text` that is not taken yet, and is from now on."""
-    wanted = re.sub(r"[^A-Za-z0-9_]", "_", text)[:_LONGEST].lstrip("_")
-    if not wanted or wanted[0].isdigit():
-        wanted = f"a{wanted}"
-    if wanted in _TAKEN:
-        wanted += "_"
-    name, number = wanted, 1
-    while name in taken:
-        number += 1
-        name = f"{wanted}_{number}"
-    taken.add(name)
-    return name
 
 
 def checked_function(name: Any) -> str:
     """The name of a function of C, C++ and a linker. UserError for any other."""
     if not isinstance(name, str):
         raise UserTypeError(f"export: name must be a string, got {name!r}")
-    if not _IDENTIFIER.fullmatch(name) or name in _TAKEN or len(name) > _LONGEST:
+    if not _IDENTIFIER.fullmatch(name) or name in TAKEN or len(name) > LONGEST:
         raise UserError(
             f"export: a function of C cannot be called {name!r}: choose a name of letters, digits "
             "and _ that begins with a letter and is no keyword, as name= or as the name of the file"

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from uopc.backends.c.names import comment
 from uopc.backends.c.types import memory_type
 from uopc.errors import UserError
 from uopc.exporting.exported import Array, Exported, bits
-from uopc.exporting.header import comment
 from uopc.ir.core.dtypes import DType
 
 _GUARD = 64  # bytes before and after each array

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from uopc.backends.c.kernel import CKernel
+from uopc.backends.c.names import comment, identifier
 from uopc.backends.c.prelude import HEAD
 from uopc.backends.c.types import c_type, literal, memory_type
 from uopc.backends.c.vector_prelude import VectorPrelude
@@ -17,9 +18,8 @@ from uopc.backends.llvm import scratch
 from uopc.backends.plan import Dim, Launch, Pointer, Row, Scalar, Word, nested
 from uopc.exporting import casadi, manifest
 from uopc.exporting.exported import RUN, Exported, Kernel
-from uopc.exporting.header import comment, prototype
+from uopc.exporting.header import prototype
 from uopc.exporting.module_ir import conditions, is_shared
-from uopc.exporting.names import identifier
 from uopc.exporting.sizes import expression
 from uopc.ir.core import dtypes, storage
 from uopc.ir.core.dtypes import DType

@@ -173,6 +173,23 @@ class Kernel:
             self._assembly = stages.backend.assemble(modules, stages.machine, cpu)[self.name]
         return self._assembly
 
+    @cached_property
+    def c(self) -> str:
+        """The kernel as a file in C11, with vectors of gcc and clang: a function with its bits.
+
+        It takes the arrays, the variables, the memory for its tiles and the number of the part to
+        run, as far as the kernel has them. Unsupported for a GPU, and for floats of 16 bits that
+        the processor converts itself.
+
+        Examples:
+            >>> kernel = uopc.compile(uopc.param("x", (3,)) * 2).kernels[0]
+            >>> f"void {kernel.name}(float *restrict out, const float *restrict x)" in kernel.c
+            True
+        """
+        from uopc.dump.c_source import CSource
+
+        return CSource(self._stages.lowered).kernel(self.uops)
+
     @property
     def launches(self) -> tuple[Launch, ...]:
         """The launches of this kernel, in order.

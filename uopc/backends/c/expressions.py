@@ -70,8 +70,6 @@ def arithmetic(
 
 def _call(op: Op, t: DType, texts: Sequence[str], prelude: Prelude) -> str | None:
     """An op that is a function in C."""
-    if t.bits < 32:
-        return None
     if op is Ops.MULACC:
         return f"{prelude.known('FMA' if t.bits == 64 else 'FMAF')}({', '.join(texts)})"
     if op is Ops.ABS:
@@ -84,8 +82,6 @@ def _call(op: Op, t: DType, texts: Sequence[str], prelude: Prelude) -> str | Non
 def _float(
     op: Op, t: DType, names: Sequence[str], prelude: Prelude, src: Sequence[UOp]
 ) -> str | None:
-    if t.bits < 32:
-        return None
     if op in (Ops.ADD, Ops.SUB, Ops.MUL, Ops.FDIV):
         return f"{names[0]} {SYMBOLS[op]} {names[1]}"
     if op is Ops.RECIPROCAL:
@@ -167,9 +163,7 @@ def _cut(t: DType, text: str) -> str:
 
 
 def cast(source: DType, target: DType, text: str, prelude: Prelude) -> str:
-    """A CAST. Unsupported between floats of which one is narrow: those are calls of none in C."""
-    if source.is_float and target.is_float and min(source.bits, target.bits) < 32:
-        raise Unsupported(f"c: no code for a cast from {source.name} to {target.name}")
+    """A CAST."""
     if target.kind == "bool":
         return f"{inside(text)} != {prelude.constant(source, 0)}"
     if source.is_float and not target.is_float:

@@ -32,6 +32,7 @@ _PURE = frozenset((
 ))  # fmt: skip
 _OPENS, _CLOSES = (Ops.RANGE, Ops.IF), (Ops.END, Ops.ENDIF)
 _COUNTERS = "ijklmn"
+_NO_BREAK = "\0"  # a space at which no line ends
 
 
 class Waiting(NamedTuple):
@@ -74,16 +75,17 @@ class CKernel:
             [u.op is Ops.RANGE and u.arg.kind == "thread" for u in kernel.src]
         )
 
-    def run(self) -> str:
+    def run(self, linkage: str = "static ") -> str:
         """The definition of the function."""
         for u in self.names:
             if not self.uses.get(u):
                 self.line(f"(void){self.names[u]};")
         for u in self.kernel.src:
             self._statement(u)
-        head = f"static void {self.name}({', '.join(self.parameters()) or 'void'})"
+        parts = [p.replace(" ", _NO_BREAK) for p in self.parameters() or ["void"]]
+        head = f"{linkage}void {self.name}({', '.join(parts)})"
         wrapped = textwrap.fill(head, _WIDTH, subsequent_indent="    ", break_long_words=False)
-        return "\n".join([wrapped, "{", *self.lines, "}"])
+        return "\n".join([wrapped.replace(_NO_BREAK, " "), "{", *self.lines, "}"])
 
     def parameters(self) -> list[str]:
         """The declarations of the function's parameters; the number of the part is the last."""
@@ -171,6 +173,7 @@ class CKernel:
     def _statement(self, u: UOp) -> None:
         if (u.op in _PURE or u.op.is_alu or u.op is Ops.INDEX) and not self.uses.get(u):
             return
+        _check_floats(u)
         wide = lanes.is_wide(u)
         rule = (lanes.RULES.get(u.op) if wide else None) or _RULES.get(u.op)
         if rule is not None:
@@ -256,6 +259,17 @@ def _readers(statements: Sequence[UOp]) -> tuple[dict[UOp, int], set[UOp]]:
             reader[s] = u
     once = [u for u, n in uses.items() if n == 1 and block.get(u) == block[reader[u]]]
     return uses, {u for u in once if reader[u].op not in (Ops.AFTER, Ops.BRANCH)}
+
+
+def _check_floats(u: UOp) -> None:
+    """Unsupported for what a processor computes with floats of less than 32 bits."""
+    if u.op in (Ops.CAST, Ops.HREDUCE) or (u.op.is_alu and u.op is not Ops.WHERE):
+        for t in (u.dtype.scalar, u.src[-1].dtype.scalar):
+            if t.is_float and t.bits < 32:
+                raise Unsupported(
+                    f"c: no code for {u.op!r} ({t.name}): C11 has no floats of less than 32 bits;"
+                    " uopc.export(kind='c') spells them out"
+                )
 
 
 # ---------------------------------------------------------------- the ops

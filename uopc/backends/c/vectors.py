@@ -62,8 +62,6 @@ def _operator(op: Op, texts: Sequence[str]) -> str:
 
 
 def _float(op: Op, t: DType, texts: Sequence[str], prelude: VectorPrelude) -> str | None:
-    if t.scalar.bits < 32:
-        return None
     if op in expressions.SYMBOLS:
         return _operator(op, texts)
     given = ", ".join(texts)
@@ -125,10 +123,7 @@ def _extreme(
 
 
 def cast(source: DType, target: DType, text: str, prelude: VectorPrelude) -> str:
-    """A CAST of a vector to numbers; of bools, `source` is the type of the mask. Unsupported
-    between floats of which one is narrow."""
-    if source.is_float and target.is_float and min(source.scalar.bits, target.scalar.bits) < 32:
-        raise Unsupported(f"c: no code for a cast from {source.name} to {target.name}")
+    """A CAST of a vector to numbers; of bools, `source` is the type of the mask."""
     if source.is_float and not target.is_float:
         return f"{prelude.whole_numbers(source, target)}({text})"
     return converted(source, target, text, prelude)

@@ -103,7 +103,8 @@ function kernelView(name, tab = "loops", step = "0") {
   }, {height: 26, label: "kernels", enter: i => { location.hash = kernelLink(i); }});
   requestAnimationFrame(() => side.show(at));
   const tabs = [["loops", "Loop nest"], ["opts", "Opts step by step"], ["uops", "UOps"],
-    ...(kernel.llvm ? [["llvm", "LLVM IR"]] : []), ...(kernel.asm ? [["asm", D.facts.device === "cpu" ? "Assembly" : "PTX"]] : [])];
+    ...(kernel.llvm ? [["llvm", "LLVM IR"]] : []), ...(kernel.asm ? [["asm", D.facts.device === "cpu" ? "Assembly" : "PTX"]] : []),
+    ...(kernel.c ? [["c", "C"]] : [])];
   const body = h("div", {class: "body"},
     h("div", {class: "row"}, h("h2", {}, kernel.name), legend([kernel.nest])),
     h("div", {class: "row dim"}, kernelFacts(kernel, launches).join("   ·   ")),
@@ -134,7 +135,7 @@ function kernelFacts(kernel, launches) {
 
 function kernelTab(kernel, tab, step) {
   if (tab === "opts") return optSteps(kernel, Number(step) || 0);
-  if (tab === "llvm" || tab === "asm") return h("div", {class: "fill"}, textList(kernel[tab], tab).element);
+  if (["llvm", "asm", "c"].includes(tab)) return h("div", {class: "fill"}, textList(kernel[tab] ?? "", tab).element);
   if (tab === "uops") {
     const last = D.graphs[D.graphs.length - 1], begin = last.body.findIndex(l => new RegExp(`linear name=${kernel.name.replace(/\W/g, "\\$&")}(?= |$)`).test(D.lines[l]));
     const list = stageList(last.body, "UOps in the order of execution");

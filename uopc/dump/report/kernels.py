@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 from uopc.dump.name_tracking import carry_names_over
 from uopc.dump.report.loop_nest import Line, loop_nest
 from uopc.dump.report.values import Interned, Sources
 from uopc.dump.stages import ASM, LLVM, Dump
+from uopc.dump.storage_names import StorageNames
 from uopc.ir.core import walk
 from uopc.ir.core.levels import KERNEL
 from uopc.ir.core.ops import Ops
@@ -35,12 +36,9 @@ class Kernels:
         calls = list(zip(self.run.program.src, self.run.calls))
         self.split = {final: call.src[0] for call, (final, _) in reversed(calls)}
         self.final = {call.src[0]: final.arg.name for call, (final, _) in calls}
-        self.arguments: dict[UOp, list[Sequence[UOp]]] = {}  # of the calls of each kernel
-        for kernel, args in self.run.calls:
-            self.arguments.setdefault(kernel, []).append(args)
         named = [s for s in dump.stages if s.run.name == _OPTIMIZE]
         self.before = {a: b for s in named for a, b in zip(s.run.after, s.run.before)}
-        self.storage = self._storage()
+        self.names = StorageNames(self.run)
         self.left = MOST_REPLAYED
 
     def as_json(self) -> list[dict[str, Any]]:
@@ -48,7 +46,7 @@ class Kernels:
         facts = self.dump.kernel_facts()
         return [
             fact
-            | {stage: self.dump.code(stage)[fact["name"]] for stage in self.dump.code_stages}
+            | {stage: self.dump.code(stage)[fact["name"]] for stage in self.dump.kernel_texts}
             | {"seconds": {s: self.dump.code_seconds[s][fact["name"]] for s in (LLVM, ASM)
                            if s in self.dump.code_seconds}}
             | self._shown(kernel)
@@ -67,24 +65,6 @@ class Kernels:
             if kernel in numbers
         ]
 
-    def _storage(self) -> dict[UOp, str]:
-        """A name for each storage: the user's, `out0` for results, `t0` for intermediates."""
-        results = [storage_root(v) for v in self.run.outputs if v.src]
-        fresh = [u for u in dict.fromkeys(results) if u.op is Ops.BUFFER]
-        names = {u: f"out{i}" if len(fresh) > 1 else "out" for i, u in enumerate(fresh)}
-        taken = 0
-        for _, args in self.run.calls:
-            for u in map(storage_root, args):
-                if u in names:
-                    continue
-                if u.op is Ops.BUFFER:
-                    names[u] = f"t{taken}"
-                    taken += 1
-                else:
-                    known = getattr(u.arg, "name", "") if u.op is not Ops.DATA else "data"
-                    names[u] = known or infix(u) or u.op.name
-        return names
-
     def _argument(self, u: UOp) -> list[Any]:
         """The name of an argument, the elements that it begins after, and its type."""
         root = storage_root(u)
@@ -92,15 +72,7 @@ class Kernels:
         if u.op in (Ops.VARIABLE, Ops.CONST):
             return [infix(u), 0, u.dtype.short]
         size = "×".join([str(d) if d is not None else "…" for d in root.arg.dims])
-        return [self.storage[root], begin, f"{root.dtype.short} {size}".rstrip()]
-
-    def _slots(self, kernel: UOp) -> dict[int, str]:
-        """The name of the storage of each PARAM; none for one that launches give different ones."""
-        names: dict[int, set[str]] = {}
-        for args in self.arguments.get(kernel, ()):
-            for slot, a in enumerate(args):
-                names.setdefault(slot, set()).add(self.storage.get(storage_root(a), ""))
-        return {slot: next(iter(found)) for slot, found in names.items() if len(found) == 1}
+        return [self.names.of[root], begin, f"{root.dtype.short} {size}".rstrip()]
 
     def nest(self, kernel: UOp) -> list[Line]:
         """The loop nest of a linear kernel, before its copies and lanes are spelled out."""
@@ -112,10 +84,10 @@ class Kernels:
         stages = [s for s in self.dump.stages if s.run.level is KERNEL and split in s.kernels]
         if not stages:
             return []
-        return loop_nest(stages[-1].kernels[split], self.dump.names, self._slots(kernel))
+        return loop_nest(stages[-1].kernels[split], self.dump.names, self.names.slots(kernel))
 
     def _shown(self, kernel: UOp) -> dict[str, Any]:
-        slots, split = self._slots(kernel), self.split.get(kernel, kernel)
+        slots, split = self.names.slots(kernel), self.split.get(kernel, kernel)
         nest = self._whole_nest(kernel)
         places = {self.sources.of(u) for u in self.run.located(kernel)} - {0}
         return {

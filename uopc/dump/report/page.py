@@ -107,7 +107,7 @@ def data(source: str, dump: Dump, facts: Facts) -> dict[str, Any]:
         "placement": _placement(dump, texts),
         "sources": sources.as_json(),
         "values": values.facts(dump, sources, kernels.final),
-        "memory": {"bytes": facts.arena_bytes, "blocks": _blocks(facts, kernels.storage)},
+        "memory": {"bytes": facts.arena_bytes, "blocks": _blocks(facts, kernels.names.of)},
         "times": None if facts.times is None else asdict(facts.times),
         "lines": lines.as_json(),
         "texts": texts.as_json(),

@@ -174,7 +174,7 @@ function searchView(wanted = "") {
       return h("div", {class: "mono"}, value ? h("a", {href: `#stages/${s.name}~${value}`}, "→ ") : "  ", colored(D.lines[l].trim()));
     });
   }
-  for (const [key, title] of [["llvm", "LLVM IR"], ["asm", "Assembly"]])
+  for (const [key, title] of [["llvm", "LLVM IR"], ["asm", "Assembly"], ["c", "C"]])
     group(title, D.kernels.filter(k => k[key] && has(k[key])), k => h("div", {}, h("a", {href: `${kernelLink(D.kernels.indexOf(k))}/${key}`}, k.name)));
   if (!groups.length) page.append(h("p", {class: "dim"}, "Nothing found."));
   for (const [title, found, row] of groups) {

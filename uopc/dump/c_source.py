@@ -1,0 +1,80 @@
+"""Linear kernels as C11, with vectors of gcc and clang, beside their LLVM IR and assembly.
+
+A kernel is a function of its arrays, its variables, the memory for its tiles and the number of the
+part to run, as far as it has them. Its bits are those of the machine code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from uopc.backends.c.kernel import CKernel
+from uopc.backends.c.names import comment, identifier
+from uopc.backends.c.prelude import HEAD
+from uopc.backends.c.vector_prelude import VectorPrelude
+from uopc.dump.storage_names import StorageNames
+from uopc.dump.table import source_lines
+from uopc.errors import Unsupported
+from uopc.ir.core import storage
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
+from uopc.passes.pass_manager import Lowered
+
+_INCLUDES = "#include <stddef.h>\n#include <stdint.h>"
+
+
+class CSource:
+    """The kernels of a run as C."""
+
+    def __init__(self, run: Lowered) -> None:
+        self.run, self.names = run, StorageNames(run)
+
+    def kernel(self, kernel: UOp) -> str:
+        """A file with one kernel. Unsupported for what has no code in C."""
+        prelude = VectorPrelude()
+        return self._file(prelude, [self._function(kernel, prelude, set())])
+
+    def listing(self, kernels: Sequence[UOp]) -> str:
+        """A file with several kernels; for one without code in C, a line that says so and does not
+        compile."""
+        prelude, taken = VectorPrelude(), set[str]()
+        functions = []
+        for k in kernels:
+            try:
+                functions.append(self._function(k, prelude, taken))
+            except Unsupported as error:
+                why = str(error).replace("\\", "/").replace('"', "'")
+                functions.append(f'#error "{why}"')
+        return self._file(prelude, functions)
+
+    def _file(self, prelude: VectorPrelude, functions: Sequence[str]) -> str:
+        machine = self.run.context.target
+        head = comment(f"Made by uopc for {machine.name}, in C11 for gcc and clang.")
+        parts = [head, f"{_INCLUDES}\n{HEAD}", prelude.text(), *functions]
+        return "\n\n".join([p for p in parts if p]) + "\n"
+
+    def _function(self, kernel: UOp, prelude: VectorPrelude, taken: set[str]) -> str:
+        """The function of a kernel, whose name nothing in `taken` has, and is in it from now on."""
+        if self.run.context.target.gpu is not None:
+            raise Unsupported(f"{kernel.arg.name}: c: no code for the threads of a GPU")
+        name = identifier(kernel.arg.name, taken)
+        places = storage.word_places(kernel)
+        own = {name, "scratch", "chunk"}
+        slots = self.names.slots(kernel)
+        names = {
+            u: identifier(self._like(u, slots), own) for u in sorted(places, key=places.__getitem__)
+        }
+        made = CKernel(name, kernel, prelude, names, self.names.are_apart(kernel))
+        try:
+            text = made.run(linkage="")
+        except Unsupported as error:
+            raise Unsupported(f"{kernel.arg.name}: {error}") from None
+        lines = ", ".join(source_lines(self.run.located(kernel))) or "no line of the user's"
+        return f"{comment(f'{kernel.arg.name}: {lines}')}\n{text}"
+
+    @staticmethod
+    def _like(u: UOp, slots: dict[int, str]) -> str:
+        """A name like the user's for an argument."""
+        if u.op is Ops.VARIABLE:
+            return str(u.arg.name)
+        return f"c{u.arg.slot}" if u.op is Ops.NUMBER else slots.get(u.arg.slot, f"p{u.arg.slot}")
