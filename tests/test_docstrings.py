@@ -22,6 +22,8 @@ from uopc.tensor import examples
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 # What an example need not import: `docs/api.md` says so.
 NAMES = {"np": np, "uopc": uopc, "unp": unp, "dtypes": uopc.dtypes}
+# One ends the process, one needs einops, one begins a job of MPI; none has examples.
+NOT_IMPORTED = ("uopc.__main__", "uopc.numpy.einops_backend", "uopc.backends.exchange.mpi")
 # Parts of the package, so that processes share the work; the last: all the rest.
 PARTS = ("uopc.ir", "uopc.numpy", "uopc.program", "uopc.tensor", "uopc")
 
@@ -30,8 +32,7 @@ def in_modules() -> Iterator[doctest.DocTest]:
     """Those of the functions and classes that a file defines."""
     finder = doctest.DocTestFinder()
     for found in pkgutil.walk_packages(uopc.__path__, "uopc."):
-        # One ends the process, the other needs einops; neither has examples.
-        if found.name not in ("uopc.__main__", "uopc.numpy.einops_backend"):
+        if found.name not in NOT_IMPORTED:
             yield from finder.find(importlib.import_module(found.name), globs=NAMES)
 
 

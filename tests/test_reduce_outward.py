@@ -86,7 +86,7 @@ REFUSED = [
     ([Opt("REDUCE_OUT", 2, 7)], "there is no output loop 7"),
     ([Opt("VECTOR", 1, 4), Opt("REDUCE_OUT", 3, 0)], "copies of the loop would share the tile"),
     ([Opt("UPCAST", 0, 3), Opt("REDUCE_OUT", 2, 1)], "copies of the loop would share the tile"),
-    ([Opt("REDUCE_OUT", 2, 0), Opt("UNROLL", 4, 0)], "UNROLL is for reduce loops"),
+    ([Opt("REDUCE_OUT", 2, 0), Opt("UNROLL", 5, 0)], "UNROLL is for reduce loops"),
     ([Opt("REDUCE_OUT", 2, 0), Opt("UPCAST", 4, 5)], "write to one place, in their order"),
 ]
 
@@ -95,6 +95,16 @@ REFUSED = [
 def test_refusals(opts, reason):
     with pytest.raises(UserError, match=reason):
         lower_only(product(3, 5, 8), opts=tuple(opts))
+
+
+@pytest.mark.parametrize("n", [0, 2, 3, 5])
+@pytest.mark.parametrize("dims", [(3, 5, 8), (4, 7, 6), (2, 8, 2)])
+def test_its_loop_may_be_unrolled(dims, n):
+    """It keeps its order: UNROLL writes its iterations one after another."""
+    m, k, width = dims
+    a, b = numbers(m, k), numbers(k, width)
+    opts = [Opt("REDUCE_OUT", 2, 0), Opt("UNROLL", 4, n)]
+    np.testing.assert_array_equal(results(product(*dims), [a, b], opts), (a @ b).ravel())
 
 
 def test_a_tile_that_is_too_large_is_refused():

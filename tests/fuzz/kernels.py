@@ -456,7 +456,7 @@ def run(seed: int, number: int) -> Verdict:
         arrays = [guards.guarded(a) for a in program.start.values()]
         try:
             if way is None:
-                run_kernel(checked(kernel), arrays, {"n": program.n})
+                run_kernel(checked(kernel, "cpu"), arrays, {"n": program.n})
             else:
                 f = uopc.compile(kernel, verify=True, **way)
                 f(*arrays)
