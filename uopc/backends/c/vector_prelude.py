@@ -38,7 +38,7 @@ _AVX = {128: "__SSE4_1__", 256: "__AVX__", 512: "__AVX512F__"}
 _NEAREST, _DOWN, _UP, _ZERO = 8, 9, 10, 11  # roundings, without exceptions
 _ROUNDINGS = {"rint": _NEAREST, "floor": _DOWN, "ceil": _UP, "trunc": _ZERO}
 _SCALE = """\
-static {t} uopc_scale_{s}({t} x, {t} n)
+static __attribute__((unused)) {t} uopc_scale_{s}({t} x, {t} n)
 {{
     double y = x;
     double left = n;
