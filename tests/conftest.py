@@ -90,8 +90,11 @@ pytest_collectreport = pytest_runtest_logreport
 
 def pytest_sessionfinish(session):
     """The process that speaks to the user writes what `--rest` reads."""
-    if not hasattr(session.config, "workerinput") and not session.config.getoption("--rest"):
-        session.config.cache.set(SKIPPED, sorted({*_skipped}))
+    config = session.config
+    if hasattr(config, "workerinput") or config.getoption("--rest"):
+        return
+    if config.pluginmanager.has_plugin("cacheprovider"):
+        config.cache.set(SKIPPED, sorted({*_skipped}))
 
 
 def _beyond_default(items):

@@ -193,3 +193,18 @@ def test_equal_stores_at_different_times_are_all_made(optimize: bool) -> None:
     f(values)
     run_kernel(third.sink(name="k"), [seen])
     assert values.tolist() == seen.tolist() == [0, 8, 8]
+
+
+@pytest.mark.parametrize("optimize", [True, False])
+def test_a_store_to_no_place_keeps_what_came_before(optimize: bool) -> None:
+    """The SINK holds the last store alone, and that one is never made."""
+    first = o[i].store(x[i] * 2)
+    nowhere = (i >= N).where(i, UOp.invalid(dtypes.index))
+    last = o.after(first)[nowhere].store(x[i])
+    kernel = last.end(i).sink(name="k")
+    source = np.arange(N, dtype="f4")
+    out, interpreted = np.zeros((2, N + 8), "f4")
+    uopc.compile(kernel, optimize=optimize, verify=True)(out, source)
+    run_kernel(kernel, [interpreted, source])
+    np.testing.assert_array_equal(out[:N], source * 2)
+    np.testing.assert_array_equal(interpreted, out)

@@ -180,7 +180,7 @@ class _Memory:
             _store(storage, affine.plus(first, i), self.slice(value, i, n), None, u.arg)
             for i, n in chunks
         ]
-        return intern(Ops.GROUP, dtypes.void, tuple(stores))
+        return intern(Ops.GROUP, dtypes.void, tuple(stores) or _awaited(storage))
 
     def chunks(
         self, flat: UOp, gate: UOp | None, lanes: int
@@ -356,9 +356,18 @@ def _load(u: UOp, dtype: DType, flat: UOp, gate: UOp | None) -> UOp:
     return made
 
 
+def _awaited(storage: UOp) -> tuple[UOp, ...]:
+    """The effects before an access. Who waits for a store that is none waits for them."""
+    found: list[UOp] = []
+    while storage.op is Ops.AFTER:
+        found += [e for e in storage.src[1:] if e.dtype is dtypes.void]
+        storage = storage.src[0]
+    return tuple(found)
+
+
 def _store(storage: UOp, flat: UOp, value: UOp, gate: UOp | None, mode: object) -> UOp:
     if gate is not None and bounds.bounds(gate)[1] == 0:
-        return intern(Ops.GROUP, dtypes.void, ())
+        return intern(Ops.GROUP, dtypes.void, _awaited(storage))
     address = intern(Ops.INDEX, value.dtype, (storage, flat))
     return intern(Ops.STORE, dtypes.void, (address, value, *_gate(gate)), mode)
 
