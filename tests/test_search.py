@@ -236,6 +236,7 @@ def test_a_damaged_list_is_refused():
 
 
 # ---------------------------------------------------------------- the model
+@pytest.mark.machine("laptop")
 def test_the_model_orders_what_differs_by_a_factor():
     """From the naive product to the schedule's, each step of docs/lab/gemm.md is cheaper."""
     a, b = uopc.param("a", (256, 256)), uopc.param("b", (256, 256))
