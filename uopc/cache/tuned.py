@@ -12,7 +12,7 @@ import hashlib
 import os
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,14 +47,21 @@ class Row:
     made: float  # seconds since 1970
 
     @property
+    def values(self) -> tuple[str | float | None, ...]:
+        """The content, in the order of the fields."""
+        return tuple(vars(self).values())
+
+    @property
     def seal(self) -> str:
         """A digest of the content: a row without it is damaged."""
-        return hashlib.blake2b(repr(astuple(self)).encode(), digest_size=8).hexdigest()
+        return hashlib.blake2b(repr(self.values).encode(), digest_size=8).hexdigest()
 
 
 _COLUMNS = ", ".join(f.name for f in fields(Row))
 _MAKE = f"""CREATE TABLE IF NOT EXISTS searches
     ({_COLUMNS}, seal, PRIMARY KEY (key, machine, version))"""
+_GET = f"""SELECT {_COLUMNS}, seal FROM searches
+    WHERE (? IS NULL OR machine = ?) AND (? IS NULL OR version = ?)"""
 _PUT = f"INSERT OR REPLACE INTO searches VALUES ({', '.join('?' * (len(fields(Row)) + 1))})"
 _SHRINK = """DELETE FROM searches WHERE rowid IN
     (SELECT rowid FROM searches ORDER BY made DESC LIMIT -1 OFFSET ?)"""
@@ -66,11 +73,13 @@ class Database:
     def __init__(self, root: Path) -> None:
         self.root, self.file = root, root / FOLDER / FILE
 
-    def rows(self) -> list[Row]:
-        """All rows that are whole, of every machine and version; none if there is no file."""
+    def rows(self, machine: str | None = None, version: str | None = None) -> list[Row]:
+        """All rows that are whole, of one machine and version or of every one; none if there is no
+        file."""
+        own = machine, machine, version, version
         try:
             with self._connected(make=False) as connection:
-                found = connection.execute(f"SELECT {_COLUMNS}, seal FROM searches").fetchall()
+                found = connection.execute(_GET, own).fetchall()
         except Missing:
             return []
         return [row for *values, seal in found if (row := Row(*values)).seal == seal]
@@ -89,7 +98,7 @@ class Database:
     def _write(self, rows: Sequence[Row]) -> None:
         with self._connected(make=True) as connection, connection:
             connection.execute(_MAKE)
-            connection.executemany(_PUT, [(*astuple(row), row.seal) for row in rows])
+            connection.executemany(_PUT, [(*row.values, row.seal) for row in rows])
             connection.execute(_SHRINK, (MOST_ROWS,))
 
     def clear(self) -> None:
@@ -153,42 +162,41 @@ class Store:
 
     def find(self, key: str) -> Row | None:
         """The row of a kernel."""
-        own = key, self.machine, self.version
-        found = self._stored.get(own)
-        return _rows.get(own) if found is None else found
+        found = self._stored.get(key)
+        return _rows.get((key, self.machine, self.version)) if found is None else found
 
     def put(self, row: Row) -> None:
         """Keep a row in place of that of the same kernel."""
-        own = row.key, row.machine, row.version
         if self.database is not None:
             try:
                 self.database.put([row])
-                self._stored[own] = row
+                self._stored[row.key] = row
                 return
             except Unusable as problem:
                 statistics.note("disk_failed", problem)
         with _lock:
-            _rows[own] = row
+            _rows[row.key, row.machine, row.version] = row
 
     @cached_property
-    def _stored(self) -> dict[tuple[str, str, str], Row]:
+    def _stored(self) -> dict[str, Row]:
         if self.database is None or (state := self.database.state) is None:
             return {}
-        name = str(self.database.file)
-        known = _read.get(name)
+        place = str(self.database.file), self.machine, self.version
+        known = _read.get(place)
         if known is None or known[0] != state:
             rows: list[Row] = []
             try:
-                rows = self.database.rows()
+                rows = self.database.rows(self.machine, self.version)
             except Unusable as problem:
                 statistics.note("disk_rejected", problem)
-            known = state, {(r.key, r.machine, r.version): r for r in rows}
-            _read[name] = known
+            known = state, {r.key: r for r in rows}
+            _read[place] = known
         return known[1]
 
 
-_Known = tuple[tuple[int, int, int], dict[tuple[str, str, str], Row]]
-_read: dict[str, _Known] = {}  # what a file had in a state
+_Known = tuple[tuple[int, int, int], dict[str, Row]]
+# What a file had in a state, by its path, a machine and a version.
+_read: dict[tuple[str, str, str], _Known] = {}
 _rows: dict[tuple[str, str, str], Row] = {}
 _lock = threading.Lock()
 
