@@ -75,8 +75,7 @@ def _pieces(
                 mapping.advise(part, advice)
 
     for begin in range(0, length, rows):
-        for array, _ in mapped:
-            files.check_unchanged(array)
+        files.check_unchanged(arrays)
         advise(begin + rows, mmap.MADV_WILLNEED)
         yield program(*[a[begin : begin + rows] for a in arrays], **others)
         advise(begin, mmap.MADV_DONTNEED)

@@ -86,8 +86,7 @@ class Artifact:
         """The plan of one request: its arrays by key, its container, its bound values. UserError
         for an array in a file that was changed since it was opened."""
         constants = [c.array if c.array is not None else arrays[c.key] for c in self.constants]
-        for array in constants:
-            files.check_unchanged(array)
+        files.check_unchanged(constants)
         variables = [replace(v, default=request.bound.get(v.name)) for v in self.plan.variables]
         structure: Any = "tuple" if request.structure == "kernel" else request.structure
         return replace(

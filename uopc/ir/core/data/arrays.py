@@ -30,7 +30,7 @@ def register(array: npt.NDArray[Any]) -> DataArg:
     found = files.placed(array)
     if found is not None:
         place, shown = found
-        files.check_unchanged(shown)
+        files.check_unchanged([shown])
         return _alive.setdefault(place.key, DataArg(place.key, place.dims, shown))
     kept = np.ascontiguousarray(array).reshape(array.shape)
     digest = hashlib.blake2b(digest_size=8)

@@ -15,7 +15,7 @@ import mmap
 import os
 import stat
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Literal
 
@@ -249,20 +249,20 @@ def _file_at(address: int) -> tuple[str, str] | None:
     return None
 
 
-def check_unchanged(array: Array) -> None:
-    """UserError if an array is in a file that was written, replaced or removed since it was
-    opened."""
-    mapping = mapping_of(array)
-    if mapping is None:
-        return
-    path = mapping.identity.path
-    try:
-        now = Identity.of(path, os.stat(path))
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}, since it was opened") from None
-    if mapping.writable:  # its own writes change the time
-        now = dataclasses.replace(now, mtime_ns=mapping.identity.mtime_ns)
-    _check_same(mapping.identity, now)
+def check_unchanged(arrays: Iterable[Array]) -> None:
+    """UserError if one of the arrays is in a file that was written, replaced or removed since it
+    was opened."""
+    for mapping in dict.fromkeys(map(mapping_of, arrays)):
+        if mapping is None:
+            continue
+        path = mapping.identity.path
+        try:
+            now = Identity.of(path, os.stat(path))
+        except OSError as error:
+            raise UserError(f"{path}: {error.strerror}, since it was opened") from None
+        if mapping.writable:  # its own writes change the time
+            now = dataclasses.replace(now, mtime_ns=mapping.identity.mtime_ns)
+        _check_same(mapping.identity, now)
 
 
 def _check_same(before: Identity, now: Identity) -> None:
