@@ -33,7 +33,7 @@ from uopc.ir.builder import leaves
 from uopc.ir.core import bounds, shapes, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import outer_ranges, storage_root, written_slots
-from uopc.ir.core.uop import UOp, intern
+from uopc.ir.core.uop import UOp
 from uopc.ir.devices import traffic
 from uopc.ir.devices.mesh import Spec
 from uopc.ir.index.size_conditions import SizeCondition, relying, text
@@ -158,11 +158,9 @@ class Planner:
     def _of_device(self, p: UOp) -> UOp:
         """The PARAM that kernels read: on a mesh, that of a device's part."""
         spec = None if self.sharding is None else self.sharding.params.get(p.arg.name)
-        if spec is None or self.sharding is None or not any(spec):
+        if spec is None or self.sharding is None:
             return p
-        dims = self.sharding.mesh.part_dims(shapes.shape(p), spec)
-        arg, symbolic = leaves.split_dims(dims)
-        return intern(Ops.PARAM, p.dtype, symbolic, replace(p.arg, dims=arg), p.tag)
+        return leaves.param_of_dims(p, self.sharding.mesh.part_dims(shapes.shape(p), spec))
 
     def _mesh(self) -> PlanMesh | None:
         """The mesh, and the cuts of arguments and results."""

@@ -6,7 +6,7 @@ import contextlib
 import sys
 from collections.abc import Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import CodeType
 from typing import Any
 
@@ -138,6 +138,12 @@ def split_dims(dims: shapes.Shape) -> tuple[tuple[int | None, ...], tuple[UOp, .
     """Dimensions as an arg (None for symbolic ones) and the symbolic ones as sources."""
     arg = tuple([d if isinstance(d, int) else None for d in dims])
     return arg, tuple([d for d in dims if not isinstance(d, int)])
+
+
+def param_of_dims(p: UOp, dims: shapes.Shape) -> UOp:
+    """A PARAM with other dimensions."""
+    arg, symbolic = split_dims(dims)
+    return intern(Ops.PARAM, p.dtype, symbolic, replace(p.arg, dims=arg), p.tag)
 
 
 def dim_uop(d: shapes.Dim) -> UOp:

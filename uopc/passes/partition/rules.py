@@ -86,7 +86,7 @@ class Rules:
         if u.op is not Ops.PARAM or u.arg.name not in self.in_specs:
             return without_cut(u)
         spec, dims = self.in_specs[u.arg.name], shapes.shape(u)
-        return Value(local_param(u, self.mesh.part_dims(dims, spec)), dims, spec)
+        return Value(leaves.param_of_dims(u, self.mesh.part_dims(dims, spec)), dims, spec)
 
     def _first(self, u: UOp) -> Value | Window:
         if u.op is Ops.SHARD:
@@ -391,12 +391,6 @@ def _root(view: UOp) -> UOp:
     while view.op is Ops.SHARD:
         view = storage_root(view.src[0])
     return view
-
-
-def local_param(u: UOp, dims: shapes.Shape) -> UOp:
-    """The PARAM of a device for its part of an array."""
-    arg, symbolic = leaves.split_dims(dims)
-    return intern(Ops.PARAM, u.dtype, symbolic, dataclasses.replace(u.arg, dims=arg), u.tag)
 
 
 RULES: dict[str, Callable[[Rules, UOp], Value | Window]] = {
