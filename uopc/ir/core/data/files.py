@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
-import json
 import math
 import mmap
 import os
@@ -62,11 +61,15 @@ class Place:
 
     def as_text(self) -> str:
         """The place as JSON."""
+        import json  # here and below: few programs need it
+
         return json.dumps(dataclasses.asdict(self))
 
     @staticmethod
     def of_text(name: str, text: bytes) -> Place:
         """The place that a text says. InvalidIR if it is damaged."""
+        import json
+
         try:
             found = json.loads(text)
             identity = Identity(**found.pop("identity"))
