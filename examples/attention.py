@@ -50,7 +50,7 @@ def job(seed: int) -> tuple[uopc.UOp, tuple[np.ndarray, ...], Callable[[], np.nd
 
 def main(arguments: list[str]) -> int:
     """Prints PASS and gives 0 when both agree."""
-    from timing import line, side_by_side
+    from timing import line, side_by_side, verdict
 
     arrays = inputs(seed=0)
     program = uopc.compile(graph(), name="attention")
@@ -59,9 +59,7 @@ def main(arguments: list[str]) -> int:
     print(f"largest difference from NumPy in float64: {error:.1e}")
     ours, theirs = side_by_side(lambda: program(*arrays), lambda: reference(*arrays))
     print(line(ours, "NumPy", theirs))
-    passed = error <= 1e-5
-    print("PASS attention" if passed else "FAIL attention")
-    return 0 if passed else 1
+    return verdict("attention", error <= 1e-5)
 
 
 if __name__ == "__main__":

@@ -196,7 +196,7 @@ def differences(found: Sequence[np.ndarray], given: Sequence[np.ndarray]) -> lis
 
 def main(arguments: list[str]) -> int:
     """Prints PASS and gives 0 when both agree."""
-    from timing import line, seconds, side_by_side
+    from timing import line, seconds, side_by_side, verdict
 
     stages = int(arguments[0]) if arguments else STAGES
     asked, given = outputs(stages), arrays(stages, seed=0)
@@ -209,9 +209,7 @@ def main(arguments: list[str]) -> int:
     print(f"largest differences: {', '.join(f'{e:.1e}' for e in errors)}")
     ours, theirs = side_by_side(lambda: program(*given), lambda: problem(np, *given), times=20)
     print(line(ours, "NumPy", theirs))
-    passed = max(errors) <= 1e-12
-    print("PASS control" if passed else "FAIL control")
-    return 0 if passed else 1
+    return verdict("control", max(errors) <= 1e-12)
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ def job(seed: int) -> tuple[uopc.UOp, tuple[np.ndarray, ...], Callable[[], np.nd
 
 def main(arguments: list[str]) -> int:
     """Prints PASS and gives 0 when both agree."""
-    from timing import line, side_by_side
+    from timing import line, side_by_side, verdict
 
     model, images, labels = train(seed=int(arguments[0]) if arguments else 0)
     program = uopc.compile(network(model.coefs_, model.intercepts_), name="digits")
@@ -72,9 +72,7 @@ def main(arguments: list[str]) -> int:
     print(f"largest difference of a probability: {error:.1e}; same labels: {same}")
     ours, theirs = side_by_side(lambda: program(images), lambda: model.predict_proba(images))
     print(line(ours, "scikit-learn predict_proba", theirs))
-    passed = same and error <= 1e-5
-    print("PASS digits" if passed else "FAIL digits")
-    return 0 if passed else 1
+    return verdict("digits", same and error <= 1e-5)
 
 
 if __name__ == "__main__":

@@ -312,10 +312,11 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--threads", type=int)
     asked = parser.parse_args(arguments)
     if asked.folder is None:
+        from timing import verdict
+
         with tempfile.TemporaryDirectory() as made:
             passed = check(Path(made))
-        print("PASS generate" if passed else "FAIL generate")
-        return 0 if passed else 1
+        return verdict("generate", passed)
     config = Config.read(asked.folder / "config.json")
     decoder = Decoder(
         config, read_weights(asked.folder / "model.safetensors", config), asked.threads

@@ -99,7 +99,7 @@ def graph() -> uopc.UOp:
 
 def main(arguments: list[str]) -> int:
     """Prints PASS and gives 0 when SciPy finds the same."""
-    from timing import line, side_by_side
+    from timing import line, side_by_side, verdict
 
     drove = drive(int(arguments[0]) if arguments else POSES)
     start = drove["true"] + 0.05 * np.random.default_rng(1).standard_normal(drove["true"].size)
@@ -111,9 +111,7 @@ def main(arguments: list[str]) -> int:
     print(f"{sparse(start)}: {steps} steps, {error:.1e} from SciPy's")
     ours, theirs = side_by_side(lambda: sparse(start), lambda: dense(start), times=5)
     print(line(ours, "dense Jacobian", theirs))
-    passed = error <= 1e-5
-    print("PASS least_squares" if passed else "FAIL least_squares")
-    return 0 if passed else 1
+    return verdict("least_squares", error <= 1e-5)
 
 
 if __name__ == "__main__":

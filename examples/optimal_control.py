@@ -230,7 +230,7 @@ def graph() -> uopc.UOp:
 
 def main(arguments: list[str]) -> int:
     """Prints PASS and gives 0 when the solution is a minimum."""
-    from timing import line, seconds, side_by_side
+    from timing import line, seconds, side_by_side, verdict
 
     stages = int(arguments[0]) if arguments else STAGES
     nlp, start = problem(stages), first_guess(stages)
@@ -255,9 +255,7 @@ def main(arguments: list[str]) -> int:
             lambda: solve(functions, start), lambda: solve(others, start), 3
         )
         print(line(ours, "CasADi, all", theirs))
-    passed = max(errors.values()) <= 1e-8
-    print("PASS optimal_control" if passed else "FAIL optimal_control")
-    return 0 if passed else 1
+    return verdict("optimal_control", max(errors.values()) <= 1e-8)
 
 
 if __name__ == "__main__":

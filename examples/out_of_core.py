@@ -67,7 +67,7 @@ def job(seed: int) -> tuple[UOp, tuple[np.ndarray, ...], Callable[[], object]]:
 
 def main(arguments: list[str]) -> int:
     """Prints PASS and gives 0 when both agree."""
-    from timing import line, side_by_side
+    from timing import line, side_by_side, verdict
 
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "samples")
@@ -79,9 +79,7 @@ def main(arguments: list[str]) -> int:
         print(f"{os.path.getsize(path) >> 20} MiB, {ROWS // PIECE} pieces; error {error:.1e}")
         ours, theirs = side_by_side(lambda: moments(samples), lambda: reference(samples), rounds=5)
     print(line(ours, "NumPy", theirs))
-    passed = error <= 1e-12
-    print("PASS out_of_core" if passed else "FAIL out_of_core")
-    return 0 if passed else 1
+    return verdict("out_of_core", error <= 1e-12)
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ def reference(model: Any, images: Any) -> tuple[Any, Any]:
 
 def main(arguments: list[str]) -> int:
     """Prints PASS and gives 0 when all agree."""
-    from timing import line, side_by_side
+    from timing import line, side_by_side, verdict
 
     import uopc.onnx
 
@@ -88,8 +88,7 @@ def main(arguments: list[str]) -> int:
         ours, theirs = side_by_side(partial(f, unseen), partial(model.predict_proba, unseen))
         print(line(ours, "scikit-learn predict_proba", theirs))
         passed = passed and same and error <= 1e-5
-    print("PASS pipelines" if passed else "FAIL pipelines")
-    return 0 if passed else 1
+    return verdict("pipelines", passed)
 
 
 if __name__ == "__main__":

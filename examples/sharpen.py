@@ -77,7 +77,7 @@ def job(seed: int) -> tuple[uopc.UOp, tuple[np.ndarray, ...], Callable[[], np.nd
 def main(arguments: list[str]) -> int:
     """Prints PASS and gives 0 when both agree."""
     from PIL import Image
-    from timing import line, side_by_side
+    from timing import line, side_by_side, verdict
 
     folder = Path(arguments[0] if arguments else "sharpen_out")
     folder.mkdir(parents=True, exist_ok=True)
@@ -92,9 +92,7 @@ def main(arguments: list[str]) -> int:
     print(f"wrote {folder / 'before.png'} and {folder / 'after.png'}")
     ours, theirs = side_by_side(lambda: program(rows), lambda: reference(image))
     print(line(ours, "scipy.ndimage", theirs))
-    passed = different == 0 and len(program.kernels) == 1
-    print("PASS sharpen" if passed else "FAIL sharpen")
-    return 0 if passed else 1
+    return verdict("sharpen", different == 0 and len(program.kernels) == 1)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Timing of two callables side by side, for the examples and benchmarks/run_examples.py."""
+"""Timing of two callables side by side, for the examples and benchmarks/run_examples.py, and the
+last line of an example."""
 
 from __future__ import annotations
 
@@ -50,3 +51,9 @@ def line(ours: Times, other: str, theirs: Times) -> str:
     """Both times in ms, median and least, and the ratio of the least ones, in one line."""
     factor = f"ratio of least times {ratio(ours, theirs):.1f}"
     return f"median (least): uopc: {ours} ms, {other}: {theirs} ms, {factor}"
+
+
+def verdict(name: str, passed: bool) -> int:
+    """Prints PASS or FAIL with the name of an example; the exit status."""
+    print(f"{'PASS' if passed else 'FAIL'} {name}")
+    return 0 if passed else 1

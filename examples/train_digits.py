@@ -101,7 +101,7 @@ def losses(train: Callable[..., Any], state: State, images: Any, labels: Any) ->
 def main(arguments: list[str]) -> int:
     """Prints PASS and gives 0 when the losses agree and most digits are recognised."""
     from sklearn.datasets import load_digits
-    from timing import line, side_by_side
+    from timing import line, side_by_side, verdict
 
     seed = int(arguments[0]) if arguments else 0
     images, digits = load_digits(return_X_y=True)
@@ -121,9 +121,7 @@ def main(arguments: list[str]) -> int:
     mine, other = weights(seed), weights(seed)
     timed = side_by_side(lambda: trained(mine, *batch), lambda: by_hand(other, *batch))
     print(line(timed[0], "NumPy, gradient by hand", timed[1]))
-    passed = error <= 1e-9 and right > 0.9
-    print("PASS train_digits" if passed else "FAIL train_digits")
-    return 0 if passed else 1
+    return verdict("train_digits", error <= 1e-9 and right > 0.9)
 
 
 if __name__ == "__main__":

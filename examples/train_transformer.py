@@ -196,7 +196,7 @@ def graph() -> uopc.UOp:
 
 def main(arguments: list[str]) -> int:
     """Prints PASS and gives 0 when the losses agree and the model has learnt."""
-    from timing import line, seconds, side_by_side
+    from timing import line, seconds, side_by_side, verdict
 
     steps = int(arguments[0]) if arguments else STEPS
     ours = losses(steps)
@@ -220,8 +220,7 @@ def main(arguments: list[str]) -> int:
         print(line(times[0], "PyTorch", times[1]))
     # Rounding of float32 grows while the loss falls fast.
     passed = error <= 1e-6 and apart <= 1e-2 and ours[-1] < 0.8 * ours[0]
-    print("PASS train_transformer" if passed else "FAIL train_transformer")
-    return 0 if passed else 1
+    return verdict("train_transformer", passed)
 
 
 if __name__ == "__main__":
