@@ -17,7 +17,7 @@ from uopc.ir.builder import checks, leaves, operands, rebuild
 from uopc.ir.builder.kernel import after
 from uopc.ir.core import calls, dtypes, shapes, storage, walk
 from uopc.ir.core.args import FunctionArg, KernelArg, ParamArg
-from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import size_conditions
 from uopc.tensor import elementwise
@@ -111,17 +111,11 @@ def call(function: UOp, *args: Any) -> Values:
     return tuple([gettuple(made, i) for i in range(len(function.src))])
 
 
-def _stored(a: UOp) -> Op:
-    """The op of a value before the kernels and stores that write it."""
-    while a.op is Ops.AFTER:
-        a = a.src[0]
-    return a.op
-
-
 def _launched(kernel: UOp, given: Values) -> Values:
     """What is in the arguments that a kernel writes."""
     name = kernel.arg.name if isinstance(kernel.arg, KernelArg) else "kernel"
     params = {u.arg.slot: u for u in walk.nodes(kernel) if u.op is Ops.PARAM}
+    below = [storage.before_effects(a).op for a in given]
     roots = [storage.storage_root(u.src[0]) for u in walk.nodes(kernel) if u.op is Ops.STORE]
     written = {r.arg.slot for r in roots if r.op is Ops.PARAM}
     for slot, p in sorted(params.items()):
@@ -130,13 +124,15 @@ def _launched(kernel: UOp, given: Values) -> Values:
         if given[slot].dtype is not p.dtype:
             wanted, got = p.dtype.name, _kind(given[slot])
             raise UserError(f"kernel {name!r}: argument {slot} must be {wanted}, got {got}")
-        if slot in written and _stored(given[slot]) not in (Ops.BUFFER, Ops.PARAM):
+        if slot in written and below[slot] not in (Ops.BUFFER, Ops.PARAM):
             got = given[slot].op.name
             raise UserError(
                 f"kernel {name!r}: argument {slot} is written, and {got} is no storage: pass a"
                 " uopc.buffer or a param"
             )
-    stored = tuple([a if _stored(a).is_storage else elementwise.contiguous(a) for a in given])
+    stored = tuple(
+        [a if op.is_storage else elementwise.contiguous(a) for a, op in zip(given, below)]
+    )
     made = leaves.located(intern(Ops.CALL, dtypes.void, (kernel, *stored)))
     size_conditions.unproved(made)  # UserError where an argument has too few elements
     return tuple([after(stored[slot], made) for slot in sorted(written)])
