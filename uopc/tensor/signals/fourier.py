@@ -71,9 +71,7 @@ def rfft(a: UOp, n: int | None = None, axis: int = -1) -> UOp:
         >>> uopc.compile(x.rfft())().tolist()
         [[0.0, 0.0], [2.0, 0.0], [0.0, 0.0]]
     """
-    rows, t, at = _rows("rfft", a, n, axis, complex_=False)
-    length = shapes.shape(rows)[-1]
-    assert isinstance(length, int)
+    rows, length, t, at = _rows("rfft", a, n, axis, complex_=False)
     if length % 2 == 0 and length > _RADIX:
         return _placed(_by_halves(rows, length), at, t)
     return _placed(_first(_transformed(rows, length, -1), 2, length // 2 + 1), at, t)
@@ -94,15 +92,13 @@ def irfft(a: UOp, n: int | None = None, axis: int = -2) -> UOp:
     length = 2 * (m - 1) if n is None else n
     if length < 1:
         raise UserError("irfft: one pair gives no number: pass n=1")
-    rows, t, at = _rows("irfft", a, length // 2 + 1, axis, complex_=True)
+    rows, _, t, at = _rows("irfft", a, length // 2 + 1, axis, complex_=True)
     found = _first(_transformed(_whole(rows, length), length, 1), 1, length)
     return _placed(found * (1 / length), at, t)
 
 
 def _complex(who: str, a: UOp, n: int | None, axis: int, sign: int) -> UOp:
-    rows, t, at = _rows(who, a, n, axis, complex_=True)
-    length = shapes.shape(rows)[-1]
-    assert isinstance(length, int)
+    rows, length, t, at = _rows(who, a, n, axis, complex_=True)
     found = _transformed(rows, length, sign)
     return _placed(found if sign < 0 else found * (1 / length), at, t)
 
@@ -127,8 +123,8 @@ def _length(who: str, a: UOp, n: int | None, axis: int, complex_: bool) -> int:
 
 def _rows(
     who: str, a: UOp, n: int | None, axis: int, complex_: bool
-) -> tuple[UOp, DType, int]:
-    """The array as rows (…, 2, n), or (…, 1, n) of real numbers, in the dtype to compute in; the
+) -> tuple[UOp, int, DType, int]:
+    """The array as rows (…, 2, n), or (…, 1, n) of real numbers, in the dtype to compute in; n, the
     dtype of the result, and the axis."""
     n = _length(who, a, n, axis, complex_)
     rank = len(shapes.shape(a))
@@ -144,7 +140,7 @@ def _rows(
     if not complex_:
         dims = shapes.shape(x)
         x = movement.reshape(x, (*dims[:-1], 1, n))
-    return cast(x, dtypes.accumulator(t)), t, axis
+    return cast(x, dtypes.accumulator(t)), n, t, axis
 
 
 def _placed(rows: UOp, axis: int, t: DType) -> UOp:
@@ -167,8 +163,12 @@ def _whole(rows: UOp, n: int) -> UOp:
     """All n coefficients of real numbers, given the first n // 2 + 1 of them."""
     lead = [(0, d) for d in shapes.shape(rows)[:-2]]
     rest = movement.shrink(rows, [*lead, (0, 2), (1, n - n // 2)])
-    rest = movement.flip(rest, (-1,)) * _numbers(np.array([[1.0], [-1.0]]), rows.dtype)
-    return movement.cat(rows, rest, axis=-1)
+    return movement.cat(rows, _mirrored(rest), axis=-1)
+
+
+def _mirrored(rows: UOp) -> UOp:
+    """The conjugates, the last one first."""
+    return movement.flip(rows, (-1,)) * _numbers(np.array([[1.0], [-1.0]]), rows.dtype)
 
 
 def _numbers(values: Floats, t: DType) -> UOp:
@@ -184,7 +184,7 @@ def _by_halves(x: UOp, n: int) -> UOp:
     pairs = movement.permute(movement.reshape(x, (*lead, m, 2)), (*range(k), k + 1, k))
     z = _transformed(pairs, m, -1)
     z = movement.cat(z, _first(z, 2, 1), axis=-1)
-    mirrored = movement.flip(z, (-1,)) * _numbers(np.array([[1.0], [-1.0]]), x.dtype)
+    mirrored = _mirrored(z)
     c, s = _roots(np.arange(m + 1), n, -1)
     return (z + mirrored) * 0.5 + _times(z - mirrored, (s / 2, -c / 2))
 

@@ -14,8 +14,8 @@ from uopc.tensor.signals.geometry import Windows, counted, images, per_axis, str
 
 
 def _pool(
-    who: str, a: UOp, rank: int | None, kernel_size: Any, stride: Any, padding: Any, dilation: Any,
-    ceil_mode: bool,
+    who: str, a: UOp, rank: int | None, kernel_size: Any, stride: Any, padding: Any,
+    dilation: Any = 1, ceil_mode: bool = False,
 ) -> Windows:  # fmt: skip
     sizes = images(a, who, rank)[2:]
     kernel = per_axis(kernel_size, len(sizes), f"{who}: kernel_size", 1)
@@ -57,7 +57,7 @@ def max_pool2d(a: UOp, kernel_size: Any, stride: Any = None, padding: Any = 0) -
         array([[ 5,  7],
                [13, 15]])
     """
-    return _greatest(_pool("max_pool2d", a, 2, kernel_size, stride, padding, 1, False), a)
+    return _greatest(_pool("max_pool2d", a, 2, kernel_size, stride, padding), a)
 
 
 def _greatest(g: Windows, a: UOp) -> UOp:
@@ -137,7 +137,7 @@ def avg_pool2d(a: UOp, kernel_size: Any, stride: Any = None, padding: Any = 0) -
         array([[ 2.5,  4.5],
                [10.5, 12.5]])
     """
-    return _mean(_pool("avg_pool2d", a, 2, kernel_size, stride, padding, 1, False), a, True)
+    return _mean(_pool("avg_pool2d", a, 2, kernel_size, stride, padding), a, True)
 
 
 def _mean(g: Windows, a: UOp, include: bool) -> UOp:

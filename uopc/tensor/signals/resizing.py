@@ -6,7 +6,9 @@ independent. ONNX's operator Resize defines the places and the weights.
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -19,7 +21,6 @@ from uopc.ir.builder import alu, checks, leaves, movement, operands
 from uopc.ir.builder.fold import cast
 from uopc.ir.builder.movement import normal_axis
 from uopc.ir.core import dtypes, shapes
-from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import show
 from uopc.ir.core.uop import UOp
 from uopc.tensor import indexing
@@ -205,13 +206,11 @@ def _line(values: npt.NDArray[Any], axis: int, rank: int) -> UOp:
 
 
 def _mean(x: UOp, axis: int, index: npt.NDArray[np.int64], weights: Floats) -> UOp:
-    total: UOp | None = None
+    parts = []
     for tap, weight in zip(index.T, weights.T):
         factor = _line(weight.astype(x.dtype.numpy), axis, len(shapes.shape(x)))
-        part = indexing.take(x, operands.constant(np.ascontiguousarray(tap)), axis) * factor
-        total = part if total is None else alu.alu(total, Ops.ADD, part)
-    assert total is not None
-    return total
+        parts.append(indexing.take(x, operands.constant(np.ascontiguousarray(tap)), axis) * factor)
+    return functools.reduce(operator.add, parts)
 
 
 def _within(x: UOp, axis: int, at: Floats, a: _Axis, beyond: float) -> UOp:
