@@ -38,7 +38,7 @@ from uopc.onnx.ops import (  # noqa: F401  their functions are in the registry t
     trees,
     windows,
 )
-from uopc.onnx.values import Labels, has_symbols, is_known, is_text, lifted, settled
+from uopc.onnx.values import DTYPES, Labels, has_symbols, is_known, is_text, lifted, settled
 
 # These move the elements of their first input: strings of a table move by their places in it.
 MOVES = frozenset({
@@ -222,8 +222,6 @@ def _body(schema: Any, n: Any, given: Sequence[Any], version: int) -> Any:
 
 
 def _type(v: Any) -> Any:
-    from uopc.onnx.values import DTYPES, lifted
-
     if v is None:
         return onnx.TypeProto()
     if isinstance(v, list):

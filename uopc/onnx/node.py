@@ -66,6 +66,11 @@ class Node:
             raise Decides(params_of(v.held if isinstance(v, Narrow) else v))
         return None if v is None else np.asarray(v)
 
+    def first(self, k: int) -> Any:
+        """The first number of input k, known now as in `known`; None if it is left out."""
+        found = self.known(k)
+        return None if found is None else found.reshape(-1)[0]
+
     def ints(self, k: int) -> list[Any] | None:
         """Input k as a list of ints, symbolic ones as UOps of dtype index."""
         v = self.known(k)
@@ -87,6 +92,10 @@ class Node:
     def number(self, name: str, default: float) -> float:
         """An attribute that is a float."""
         return float(self.attr(name, default))
+
+    def floats(self, name: str) -> Array:
+        """An attribute that is a list of floats; empty if it is missing."""
+        return np.asarray(self.attr(name, []), np.float32)
 
     def axis(self, default: int, rank: int) -> int:
         """The attribute `axis`, counted from the front."""

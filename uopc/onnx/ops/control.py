@@ -24,8 +24,7 @@ def branch(n: Node) -> Any:
     """The branch that a known condition chooses; else both are computed, and one is chosen."""
     yes, no = n.attr("then_branch", None), n.attr("else_branch", None)
     if is_known(n.raw(0)):
-        known = n.known(0)
-        return tuple(n.run(yes if known is not None and bool(known.reshape(-1)[0]) else no))
+        return tuple(n.run(yes if n.first(0) else no))
     condition = n.x(0).reshape(())
     pairs = list(zip(n.run(yes), n.run(no)))
     for a, b in pairs:
@@ -100,8 +99,8 @@ def _for_all_steps(n: Node, made: list[Any]) -> Any:
 
 def _step_after_step(n: Node) -> Any:
     """Each step as a part of the graph; an end that is computed is refused."""
-    body, count = n.attr("body", None), n.known(0)
-    steps = MOST_STEPS + 1 if count is None else int(count.reshape(-1)[0])
+    body, count = n.attr("body", None), n.first(0)
+    steps = MOST_STEPS + 1 if count is None else int(count)
     going: Any = n.raw(1)
     carried = list(n.inputs[2:])
     scanned: list[list[Any]] = [[] for _ in range(len(body.output) - 1 - len(carried))]
@@ -205,8 +204,8 @@ def _sequence(n: Node) -> list[Any]:
 
 
 def _place(n: Node, k: int, size: int, default: int) -> int:
-    known = n.known(k)
-    at = default if known is None else int(known.reshape(-1)[0])
+    known = n.first(k)
+    at = default if known is None else int(known)
     if not -size <= at <= size:
         raise UserError(f"place {at} of a sequence of {size}")
     return at + size if at < 0 else at

@@ -14,6 +14,7 @@ from uopc.onnx.registry import op
 from uopc.onnx.values import Array, Labels, Maps, is_text, texts
 
 ML = "ai.onnx.ml"
+_CLASSES = ("classlabels_int64s", "classlabels_ints", "classlabels_strings")
 _KINDS = {"int64s": np.int64, "floats": np.float32}
 
 
@@ -38,6 +39,10 @@ def _needed(n: Node, name: str) -> Array:
     return found
 
 
+def _are_strings(v: Any) -> bool:
+    return is_text(v) or isinstance(v, Labels)
+
+
 # ---------------------------------------------------------------- tables
 def rows(v: Any, keys: Array) -> Any:
     """The row of each element in a list of keys, len(keys) if it has none; the last of equal ones.
@@ -53,7 +58,7 @@ def rows(v: Any, keys: Array) -> Any:
             known = np.asarray([at.get(str(s), len(keys)) for s in v.texts], np.int64)
             return uopc.constant(known).take(v.index)
         raise UserError("strings expected")
-    if is_text(v) or isinstance(v, Labels):
+    if _are_strings(v):
         raise UserError("numbers expected, got strings")
     return _row_of_number(v, keys)
 
@@ -88,7 +93,7 @@ def chosen(row: Any, values: Array, default: Any) -> Any:
 
 def labelled(row: UOp, n: Node) -> Any:
     """The class labels of the attributes of a classifier, by their numbers."""
-    for name in ("classlabels_int64s", "classlabels_ints", "classlabels_strings"):
+    for name in _CLASSES:
         given = n.attributes.get(name)
         if not given:
             continue
@@ -100,8 +105,7 @@ def labelled(row: UOp, n: Node) -> Any:
 
 def count_of_labels(n: Node) -> int:
     """How many class labels there are."""
-    names = ("classlabels_int64s", "classlabels_ints", "classlabels_strings")
-    return max([len(n.attributes.get(name) or []) for name in names])
+    return max([len(n.attributes.get(name) or []) for name in _CLASSES])
 
 
 @op("LabelEncoder", since=2, domain=ML)
@@ -140,7 +144,7 @@ def _between(n: Node, strings: list[str], numbers: list[int] | None) -> Any:
         raise UserError(f"{len(strings)} strings for {len(numbers)} numbers")
     names, counts = texts(strings, (len(strings),)), np.asarray(numbers, np.int64)
     v = _raw(n)
-    if is_text(v) or isinstance(v, Labels):
+    if _are_strings(v):
         return chosen(rows(v, names), counts, n.attr("default_int64", -1))
     return chosen(rows(v, counts), names, n.attr("default_string", "_Unused"))
 
@@ -148,7 +152,7 @@ def _between(n: Node, strings: list[str], numbers: list[int] | None) -> Any:
 def _raw(n: Node) -> Any:
     """Input 0: strings as they are, others as a node."""
     v = n.raw(0)
-    return v if is_text(v) or isinstance(v, Labels) else n.x(0)
+    return v if _are_strings(v) else n.x(0)
 
 
 @op("OneHotEncoder", domain=ML)

@@ -18,8 +18,8 @@ from uopc.onnx.values import Labels, is_text
 
 def numbers(n: Node, name: str) -> UOp | None:
     """An attribute that is a list of floats, as a node; None if it is missing or empty."""
-    given = n.attributes.get(name)
-    return uopc.constant(np.asarray(given, np.float32)) if given else None
+    given = n.floats(name)
+    return uopc.constant(given) if given.size else None
 
 
 def features(n: Node) -> UOp:

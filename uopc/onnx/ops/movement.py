@@ -292,8 +292,7 @@ def eye_like(n: Node) -> UOp:
 @op("Trilu")
 def trilu(n: Node) -> UOp:
     """The upper or lower triangle."""
-    x, k = n.x(0), n.known(1)
-    offset = 0 if k is None else int(k.reshape(-1)[0])
+    x, offset = n.x(0), int(n.first(1) or 0)
     return x.triu(offset) if n.attr("upper", 1) else x.tril(offset)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 
 import numpy as np
 
@@ -67,13 +69,9 @@ def _counts(x: UOp, wanted: Array, skips: int) -> UOp:
         places = length - (size - 1) * step
         if places <= 0:
             break
-        same = None
-        for k in range(size):
-            part = x[:, k * step : k * step + places].unsqueeze(2)
-            here = part.eq(uopc.constant(wanted[:, k]).cast(x.dtype))
-            same = here if same is None else same & here
-        assert same is not None
-        total = total + same.cast(dtypes.float32).sum(1)
+        parts = [x[:, k * step : k * step + places].unsqueeze(2) for k in range(size)]
+        same = [p.eq(uopc.constant(w).cast(x.dtype)) for p, w in zip(parts, wanted.T)]
+        total = total + functools.reduce(operator.and_, same).cast(dtypes.float32).sum(1)
     return total
 
 

@@ -79,9 +79,9 @@ def argmin(n: Node) -> UOp:
 
 
 def _running(n: Node, f: Callable[[UOp, int], UOp], first: int) -> UOp:
-    x, given = n.x(0), n.known(1)
+    x, given = n.x(0), n.first(1)
     assert given is not None
-    axis = normal(int(given.reshape(-1)[0]), len(x.shape))
+    axis = normal(int(given), len(x.shape))
     x = x.flip(axis) if n.attr("reverse", 0) else x
     if n.attr("exclusive", 0):
         widths = [(1, 0) if i == axis else (0, 0) for i in range(len(x.shape))]

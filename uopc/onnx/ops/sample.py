@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from typing import Any
 
 import numpy as np
@@ -56,10 +57,7 @@ def _linear(at: list[UOp]) -> Taps:
 
 
 def _added(parts: list[UOp]) -> UOp:
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    return total
+    return functools.reduce(operator.add, parts)
 
 
 def _parts(x: UOp, taps: Taps, padding: str, corners: bool) -> list[UOp]:
@@ -111,13 +109,10 @@ def _pixel(x: UOp, at: list[UOp], sizes: Any, padding: str, corners: bool) -> UO
     """(batch, channels, places...): the elements at whole places, 0 outside."""
     if padding != "zeros":
         at = [_inside(v, size, padding, corners) for v, size in zip(at, sizes)]
-    valid: UOp | None = None
-    keys = []
-    for v, size in zip(at, sizes):
-        here = (v >= 0) & (v <= size - 1)
-        valid = here if valid is None else valid & here
-        keys.append(v.clip(0.0, float(size - 1)).cast(dtypes.int64))
-    assert valid is not None
+    valid = functools.reduce(
+        operator.and_, [(v >= 0) & (v <= size - 1) for v, size in zip(at, sizes)]
+    )
+    keys = [v.clip(0.0, float(size - 1)).cast(dtypes.int64) for v, size in zip(at, sizes)]
     batch, channels = dims(x)[:2]
     lead = [1] * (len(keys[0].shape) - 1)
     first = uopc.arange(batch, dtype=dtypes.int64).reshape(batch, 1, *lead)
@@ -181,15 +176,13 @@ def _as_many_as_pixels(
 
     def after(state: Any) -> Any:
         number, total = state
-        at, valid = [], None
-        for i, step in enumerate((number // columns, number % columns)):
+        at, steps = [], (number // columns, number % columns)
+        for i, step in enumerate(steps):
             share = (step.cast(dtypes.float32) + 0.5) * each[i]
             share = share / counts[i].maximum(1).cast(dtypes.float32)
             cell = uopc.arange(cells[i]).cast(dtypes.float32) * each[i].unsqueeze(1)
             at.append((sides[i][0].unsqueeze(1) + cell + share.unsqueeze(1)).unsqueeze(2 - i))
-            here = step < counts[i]
-            valid = here if valid is None else valid & here
-        assert valid is not None
+        valid = (steps[0] < counts[0]) & (steps[1] < counts[1])
         found, inside = _sampled(x, at, greatest)
         found = uopc.where(inside, found, 0.0)
         found = uopc.where(valid.reshape(-1, 1, 1, 1), found, none).cast(dtypes.float32)
@@ -241,10 +234,9 @@ def deform_conv(n: Node) -> UOp:
 @op("NonMaxSuppression")
 def non_max_suppression(n: Node) -> Any:
     """The best boxes of each class that do not overlap better ones, of values known now."""
-    boxes, scores, most, overlap, least = (n.known(k) for k in range(5))
+    boxes, scores, least = n.known(0), n.known(1), n.first(4)
     assert boxes is not None and scores is not None
-    limit = 0 if most is None else int(most.reshape(-1)[0])
-    allowed = 0.0 if overlap is None else float(overlap.reshape(-1)[0])
+    limit, allowed = int(n.first(2) or 0), float(n.first(3) or 0)
     found = []
     for batch in range(boxes.shape[0]):
         corners = _corners(boxes[batch], bool(n.attr("center_point_box", 0)))
@@ -253,7 +245,7 @@ def non_max_suppression(n: Node) -> Any:
             for i in np.argsort(-scores[batch, c], kind="stable"):
                 if len(kept) >= limit:
                     break
-                if least is not None and scores[batch, c, i] <= least.reshape(-1)[0]:
+                if least is not None and scores[batch, c, i] <= least:
                     break
                 if all([_shared(corners[i], corners[k]) <= allowed for k in kept]):
                     kept.append(int(i))
@@ -311,6 +303,3 @@ def max_unpool(n: Node) -> UOp:
     if wanted is not None and list(wanted) != shape:
         image = image.pad([(0, w - s) for w, s in zip(wanted, shape)])
     return image
-
-
-# ---------------------------------------------------------------- tables of features

@@ -34,8 +34,8 @@ def _transformed(x: UOp, n: int | None, axis: int, inverse: bool, onesided: bool
 @op("DFT", since=20)
 def dft(n: Node) -> UOp:
     """Along an axis that is an input; -2 by default."""
-    axis = n.known(2)
-    return _dft(n, -2 if axis is None else int(axis.reshape(-1)[0]))
+    axis = n.first(2)
+    return _dft(n, -2 if axis is None else int(axis))
 
 
 @op("DFT")
@@ -45,9 +45,9 @@ def dft_17(n: Node) -> UOp:
 
 
 def _dft(n: Node, axis: int) -> UOp:
-    x, length = n.x(0), n.known(1)
+    x, length = n.x(0), n.first(1)
     inverse, onesided = bool(n.attr("inverse", 0)), bool(n.attr("onesided", 0))
-    size = None if length is None else int(length.reshape(-1)[0])
+    size = None if length is None else int(length)
     return _transformed(x, size, normal(axis, len(x.shape)), inverse, onesided)
 
 
@@ -69,20 +69,19 @@ def mel_weight_matrix(n: Node) -> UOp:
 
 
 def _number(n: Node, k: int) -> Any:
-    known = n.known(k)
-    if known is None:
+    found = n.first(k)
+    if found is None:
         raise UserError(f"input {k} is missing")
-    return known.reshape(-1)[0].item()
+    return found.item()
 
 
 @op("STFT")
 def stft(n: Node) -> UOp:
     """Frames of a signal, each times a window and transformed."""
-    x, step, window, length = n.x(0), n.known(1), n.maybe(2), n.known(3)
-    assert step is not None
-    size = int(length.reshape(-1)[0]) if length is not None else fixed(n.x(2), "STFT")[0]
+    x, window, length = n.x(0), n.maybe(2), n.first(3)
+    size = int(length) if length is not None else fixed(n.x(2), "STFT")[0]
     parts = x.unsqueeze(1) if len(x.shape) == 2 else x.transpose(1, 2)
-    frames = parts.windows(size, int(step.reshape(-1)[0]))
+    frames = parts.windows(size, int(_number(n, 1)))
     if window is not None:
         frames = frames * window.cast(x.dtype)
     onesided = bool(n.attr("onesided", 1))

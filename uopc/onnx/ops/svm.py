@@ -35,12 +35,8 @@ def _kernel(n: Node, x: UOp, vectors: Array) -> UOp:
     return made
 
 
-def _numbers(n: Node, name: str) -> Array:
-    return np.asarray(n.attr(name, []), np.float32)
-
-
 def _vectors(n: Node, x: UOp, count: int) -> Array:
-    given = _numbers(n, "support_vectors")
+    given = n.floats("support_vectors")
     if given.size != count * dims(x)[1]:
         raise UserError(f"{given.size} numbers of {count} vectors for the shape {x.shape}")
     return given.reshape(count, -1)
@@ -49,8 +45,8 @@ def _vectors(n: Node, x: UOp, count: int) -> Array:
 @op("SVMRegressor", domain=ML)
 def svm_regressor(n: Node) -> UOp:
     """Also the side of a boundary, 1 or -1 (`one_class`)."""
-    x, count, rho = features(n).cast(dtypes.float32), n.attr("n_supports", 0), _numbers(n, "rho")
-    weights = _numbers(n, "coefficients")
+    x, count, rho = features(n).cast(dtypes.float32), n.attr("n_supports", 0), n.floats("rho")
+    weights = n.floats("coefficients")
     if rho.size < 1 or weights.size != (count or dims(x)[1]):
         raise UserError(f"{weights.size} coefficients and {rho.size} rho")
     seen = _kernel(n, x, _vectors(n, x, count)) if count else x
@@ -64,14 +60,14 @@ def svm_regressor(n: Node) -> UOp:
 def svm_classifier(n: Node) -> Any:
     """The label that most pairs of classes vote for, and their scores, or probabilities."""
     x, count = features(n).cast(dtypes.float32), count_of_labels(n)
-    per_class, rho = list(n.attr("vectors_per_class", [])), _numbers(n, "rho")
+    per_class, rho = list(n.attr("vectors_per_class", [])), n.floats("rho")
     how = n.attr("post_transform", "NONE")
     if not per_class:
         return _liblinear(n, x, count, rho, how)
     pairs = [(i, j) for i in range(count) for j in range(i + 1, count)]
     if len(per_class) != count or min(per_class) < 0 or rho.size != len(pairs) or not pairs:
         raise UserError(f"{count} classes, {len(per_class)} vectors_per_class, {rho.size} rho")
-    weights = _of_pairs(_numbers(n, "coefficients"), per_class, pairs)
+    weights = _of_pairs(n.floats("coefficients"), per_class, pairs)
     seen = _kernel(n, x, _vectors(n, x, sum(per_class)))
     scores = seen @ uopc.constant(weights) + uopc.constant(rho)
     is_first = (scores > 0).cast(dtypes.float32)
@@ -80,7 +76,7 @@ def svm_classifier(n: Node) -> Any:
         for_first[k, i], for_second[k, j] = 1, 1
     votes = is_first @ uopc.constant(for_first) + (1 - is_first) @ uopc.constant(for_second)
     best = labelled(votes.argmax(1), n)
-    a, b = _numbers(n, "prob_a"), _numbers(n, "prob_b")
+    a, b = n.floats("prob_a"), n.floats("prob_b")
     if a.size:
         if a.size != len(pairs) or b.size != len(pairs):
             raise UserError(f"{a.size} prob_a and {b.size} prob_b of {len(pairs)} pairs")
@@ -105,7 +101,7 @@ def _of_pairs(given: Array, per_class: list[int], pairs: list[tuple[int, int]]) 
 
 def _liblinear(n: Node, x: UOp, count: int, rho: Array, how: str) -> Any:
     """Without support vectors: a score of each class."""
-    weights = _numbers(n, "coefficients")
+    weights = n.floats("coefficients")
     if count < 1 or rho.size < 1 or weights.size != count * dims(x)[1]:
         raise UserError(f"{weights.size} coefficients of {count} classes, {rho.size} rho")
     scores = x @ uopc.constant(weights.reshape(count, -1).T.copy()) + float(rho[0])

@@ -108,7 +108,7 @@ def tree_ensemble(n: Node) -> UOp:
     missing = n.attr("nodes_missing_value_tracks_true", None) or [0] * len(splits)
     branches = {}
     for i, (feature, no, no_leaf, yes, yes_leaf) in enumerate(zip(*columns, strict=True)):
-        mode = _mode(int(modes[i]))
+        mode = _named(int(modes[i]), MODES)
         members = sets.pop(0) if mode == "BRANCH_MEMBER" and sets else np.zeros(0, splits.dtype)
         ends = ("leaf" if no_leaf else "node", no), ("leaf" if yes_leaf else "node", yes)
         branches["node", i] = Branch(mode, feature, splits[i], *ends, bool(missing[i]), members)
@@ -116,20 +116,16 @@ def tree_ensemble(n: Node) -> UOp:
     votes = {("leaf", i): [(k, w)] for i, (k, w) in enumerate(zip(ids, weights, strict=True))}
     leaves = {key: frozenset({k for k, _ in own}) for key, own in votes.items()}
     t = tables(branches, leaves, [("node", r) for r in n.attr("tree_roots", [])], x.dtype)
-    together = _TOGETHER[_within(n.attr("aggregate_function", 1), _TOGETHER)]
+    together = _named(n.attr("aggregate_function", 1), _TOGETHER)
     scores = _scores(x.cast(t.dtype), t, votes, n.attr("n_targets", 1), together)
-    how = _TRANSFORMS[_within(n.attr("post_transform", 0), _TRANSFORMS)]
+    how = _named(n.attr("post_transform", 0), _TRANSFORMS)
     return transformed(scores, how).cast(x.dtype)
 
 
-def _within(k: int, names: tuple[str, ...]) -> int:
+def _named(k: int, names: tuple[str, ...]) -> str:
     if not 0 <= k < len(names):
         raise UserError(f"the number {k} of one of {', '.join(names)}")
-    return k
-
-
-def _mode(k: int) -> str:
-    return MODES[_within(k, MODES)]
+    return names[k]
 
 
 def _sets(values: Array) -> list[Array]:
@@ -151,7 +147,7 @@ def _floats(n: Node, name: str) -> Array:
     found: Array | None = n.attributes.get(f"{name}_as_tensor")
     if found is not None and found.size:
         return found.reshape(-1)
-    return np.asarray(n.attr(name, []), np.float32)
+    return n.floats(name)
 
 
 def _old(n: Node, kind: str, x: UOp) -> tuple[Tables, Votes]:
