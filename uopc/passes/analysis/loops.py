@@ -22,6 +22,11 @@ def make_range(end: UOp | int, axis: tuple[int, ...], kind: AxisKind) -> UOp:
     return intern(Ops.RANGE, dtypes.index, (length,), RangeArg(axis, kind))
 
 
+def ended(effect: UOp, *loops: UOp) -> UOp:
+    """The effect in these loops: an END, or the effect itself where there are none."""
+    return intern(Ops.END, dtypes.void, (effect, *loops)) if loops else effect
+
+
 class KernelNodes(NamedTuple):
     """The nodes of a kernel that decide the legality of an Opt, found in one walk."""
 

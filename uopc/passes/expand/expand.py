@@ -33,7 +33,7 @@ from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.passes.analysis.lanes import splat
-from uopc.passes.analysis.loops import combined
+from uopc.passes.analysis.loops import combined, ended
 from uopc.passes.analysis.shared_tiles import filled_together
 from uopc.passes.contract import Context, Pass
 from uopc.passes.expand.fragments import Fragments, fragments
@@ -143,7 +143,7 @@ class _Expansion:
         closed_copies = tuple([self.copy(r, where) for r in loops])
         if u.op is Ops.END:
             body = bodies[0] if len(bodies) == 1 else intern(Ops.GROUP, dtypes.void, tuple(bodies))
-            return intern(Ops.END, dtypes.void, (body, *closed_copies)) if closed_copies else body
+            return ended(body, *closed_copies)
         if lanes:
             bodies = [splat(b, _length(lanes[0])) for b in bodies]
         if closed_copies:

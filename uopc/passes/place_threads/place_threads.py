@@ -35,7 +35,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine, compare
-from uopc.passes.analysis.loops import make_range
+from uopc.passes.analysis.loops import ended, make_range
 from uopc.passes.analysis.shared_tiles import THREADS, filled_together
 from uopc.passes.contract import Context, Pass
 from uopc.passes.place_threads.barriers import with_barriers
@@ -235,7 +235,7 @@ class _Placement:
             launch.only.get(old, s) for s, old in zip(src[1:], u.src[1:])
             if old not in launch.index or old in launch.only
         ])  # fmt: skip
-        return intern(Ops.END, dtypes.void, (src[0], *kept)) if kept else src[0]
+        return ended(src[0], *kept)
 
     def _reduce(self, u: UOp, value: UOp, closed: tuple[UOp, ...]) -> UOp:
         """A REDUCE over threads, one dimension after the other."""

@@ -12,12 +12,12 @@ columns at an edge) stays in copies. Other sums of the store get tiles, too.
 from __future__ import annotations
 
 from uopc.ir.builder import rebuild
-from uopc.ir.core import dtypes, ranges, walk
+from uopc.ir.core import ranges, walk
 from uopc.ir.core.args import AxisKind
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp, intern
-from uopc.passes.analysis.loops import kernel_nodes, make_range, reduces_over
+from uopc.passes.analysis.loops import ended, kernel_nodes, make_range, reduces_over
 from uopc.passes.optimize.opts.legality import Refused, check_amount, only_reduce
 from uopc.passes.optimize.opts.local_tile import local_tile, next_nest
 
@@ -99,12 +99,10 @@ def _looped(path: list[UOp], loops: dict[UOp, UOp], made: UOp) -> UOp:
     inner = [loops[q] for q in loops if q in closed]
     for depth, e in reversed(list(enumerate(path[:-1]))):
         if e.op is Ops.END:
-            around = [q for q in e.src[1:] if q not in loops] + inner
-            inner = []
-            made = intern(Ops.END, dtypes.void, (made, *around)) if around else made
+            made, inner = ended(made, *[q for q in e.src[1:] if q not in loops], *inner), []
             continue
         if inner and len(e.src) > 1:
-            made, inner = intern(Ops.END, dtypes.void, (made, *inner)), []
+            made, inner = ended(made, *inner), []
         outside = [q for c in path[:depth] if c.op is Ops.END for q in c.src[1:] if q in loops]
         effects = [made if s is path[depth + 1] else _closed(s, outside) for s in e.src]
         made = intern(e.op, e.dtype, tuple(effects), e.arg)
@@ -113,5 +111,4 @@ def _looped(path: list[UOp], loops: dict[UOp, UOp], made: UOp) -> UOp:
 
 def _closed(effect: UOp, loops: list[UOp]) -> UOp:
     """An effect with an END of those of the loops that it is in."""
-    around = [q for q in loops if q in ranges.ranges(effect)]
-    return intern(Ops.END, dtypes.void, (effect, *around)) if around else effect
+    return ended(effect, *[q for q in loops if q in ranges.ranges(effect)])

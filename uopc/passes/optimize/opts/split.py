@@ -13,7 +13,7 @@ from uopc.ir.core import bounds, dtypes, ranges, walk
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
-from uopc.passes.analysis.loops import closers, identity, kernel_axes, make_range
+from uopc.passes.analysis.loops import closers, ended, identity, kernel_axes, make_range
 from uopc.passes.optimize.opts.legality import Refused, check_amount, check_free
 
 # Suffixes of the axes of a loop's parts, and of a renamed copy of a loop.
@@ -71,10 +71,9 @@ def in_parts(kernel: UOp, r: UOp, parts: list[LoopPart]) -> UOp:
             made.append((b, (loop, *[names.get(q, q) for q in inner])))
         if u.op is Ops.REDUCE:
             return functools.reduce(functools.partial(_both, u), [_reduced(u, *m) for m in made])
-        ends = [intern(Ops.END, dtypes.void, (b, *around)) for b, around in made]
-        group = intern(Ops.GROUP, dtypes.void, tuple(ends))
+        group = intern(Ops.GROUP, dtypes.void, tuple([ended(b, *around) for b, around in made]))
         outer = [q for q in closed if q is not r and q not in inner]
-        return intern(Ops.END, dtypes.void, (group, *outer)) if outer else group
+        return ended(group, *outer)
 
     return rebuild.rewritten(kernel, change, only=closers(kernel, r))
 

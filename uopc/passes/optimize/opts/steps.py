@@ -9,12 +9,12 @@ Each copy of the body comes after the one before it: so do its accesses to what 
 from __future__ import annotations
 
 from uopc.ir.builder import rebuild
-from uopc.ir.core import bounds, dtypes, ranges
+from uopc.ir.core import bounds, ranges
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
-from uopc.passes.analysis.loops import closers, kernel_axes, kernel_nodes, make_range
+from uopc.passes.analysis.loops import closers, ended, kernel_axes, kernel_nodes, make_range
 from uopc.passes.optimize.opts.legality import Refused, check_amount, check_free, known_length
 from uopc.passes.optimize.opts.split import copies
 
@@ -30,11 +30,11 @@ def unroll_steps(kernel: UOp, r: UOp, n: int) -> UOp:
     (end,) = closers(kernel, r)  # each other loop with r in it is inside of r
     inner = tuple([q for q in end.src[1:] if q.arg.axis > r.arg.axis])
     outer = tuple([q for q in end.src[1:] if q is not r and q not in inner])
-    steps = _Steps(kernel, r, _ended(end.src[0], *inner))
+    steps = _Steps(kernel, r, ended(end.src[0], *inner))
     made = steps.loop(affine.const(0), count, n, 0, None)
     if bounds.bounds(rest)[1]:
         made = steps.loop(affine.scaled(count, n), rest, 1, n, made)
-    return rebuild.rebuild(kernel, {end: _ended(made, *outer)})
+    return rebuild.rebuild(kernel, {end: ended(made, *outer)})
 
 
 class _Steps:
@@ -58,7 +58,7 @@ class _Steps:
         for i in range(n):
             effect = self._copy(affine.plus(start, i), around, effect, first + i)
         assert effect is not None
-        return _ended(effect, *around)
+        return ended(effect, *around)
 
     def _copy(self, step: UOp, around: tuple[UOp, ...], before: UOp | None, number: int) -> UOp:
         """The body for one iteration of r: a value, and the loops that an access waits for."""
@@ -82,10 +82,6 @@ class _Steps:
             return None
 
         return rebuild.rewritten(self._body, change)
-
-
-def _ended(effect: UOp, *loops: UOp) -> UOp:
-    return intern(Ops.END, dtypes.void, (effect, *loops)) if loops else effect
 
 
 def _after(storage: UOp, *effects: UOp) -> UOp:
