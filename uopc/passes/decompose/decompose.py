@@ -247,8 +247,7 @@ def _renewed(u: UOp, src: Source) -> UOp:
 def decompose(kernel: UOp, context: Context) -> UOp:
     """The kernel in operations that the target has."""
     target = context.target
-    fused = (dtypes.float32, dtypes.float64) if target.fuses_sums else ()
-    fuses = frozenset([t for t in fused if target.has_fma(t)])
+    fuses = frozenset([t for t in (dtypes.float32, dtypes.float64) if target.fuses(t)])
     native = Native(target.native_floats, target.has_scale, target.has_functions, fuses)
     only = {u for u in walk.order(kernel) if _may_change(u)}
     made = rebuild.rewritten(kernel, functools.partial(_change, native), renew=_renewed, only=only)

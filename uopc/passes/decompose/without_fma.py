@@ -74,5 +74,3 @@ def _is_error(a: UOp, b: UOp, c: UOp) -> bool:
     """True if the product of the same numbers was rounded before, on the way to c."""
     pairs = [u.src[:2] for u in walk.toposort(c) if u.op in (Ops.MUL, Ops.MULACC)]
     return any([set(p) == {a, b} for p in pairs])
-
-
