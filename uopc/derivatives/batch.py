@@ -167,8 +167,7 @@ def _gettuple(u: UOp, n: Dim, done: Batch) -> UOp:
     which = tuple([i for i, a in enumerate(args) if a in done])
     known = _known.setdefault(body, {})
     if (which, n) not in known:
-        nodes = calls.graph_order(body.src, calls.outside_bodies)
-        slots = {p.arg.slot: p for p in nodes if p.op is Ops.PARAM}
+        slots = {p.arg.slot: p for p in calls.params(body)}
         batched = {
             slots[i]: functions.param(i, done[args[i]]) for i in which if i in slots
         }

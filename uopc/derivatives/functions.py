@@ -90,9 +90,7 @@ def _parts(u: UOp) -> tuple[UOp, tuple[UOp, ...]]:
 
 def params_of(body: UOp) -> dict[int, UOp]:
     """The PARAMs of a FUNCTION by slot."""
-    nodes = calls.graph_order(body.src, calls.outside_bodies)
-    found = [u for u in nodes if u.op is Ops.PARAM and u.arg.slot >= 0]
-    return {u.arg.slot: u for u in found}
+    return {p.arg.slot: p for p in calls.params(body) if p.arg.slot >= 0}
 
 
 def _derived(body: UOp, key: Any, derive: Callable[[], _Derived]) -> _Derived:

@@ -104,8 +104,8 @@ def call(function: UOp, *args: Any) -> Values:
         return _launched(function, given)
     if function.op is not Ops.FUNCTION:
         raise UserTypeError(f"call: expected a FUNCTION or a kernel, got {function.op!r}")
-    for p in calls.graph_order(function.src, calls.outside_bodies):
-        if p.op is Ops.PARAM and p.arg.slot >= 0:
+    for p in calls.params(function):
+        if p.arg.slot >= 0:
             _check_argument(function.arg.name, p, given)
     made = leaves.located(intern(Ops.CALL, dtypes.void, (function, *given)))
     return tuple([gettuple(made, i) for i in range(len(function.src))])

@@ -18,6 +18,11 @@ def outside_bodies(u: UOp) -> list[UOp]:
     return [s for s in operands(u) if s.op is not Ops.FUNCTION]
 
 
+def params(body: UOp) -> list[UOp]:
+    """The PARAMs of a FUNCTION, without those of bodies inside of it."""
+    return [u for u in graph_order(body.src, outside_bodies) if u.op is Ops.PARAM]
+
+
 def written_slot(value: UOp) -> int | None:
     """The slot of the PARAM that an output of a FUNCTION is, after writes; None for a new value."""
     param = value

@@ -212,8 +212,8 @@ def _call(u: UOp) -> Conditions:
     if function.op is not Ops.FUNCTION:
         yield from _launch(u)
         return
-    for p in calls.graph_order(function.src, calls.outside_bodies):
-        if p.op is not Ops.PARAM or not p.src or not 0 <= p.arg.slot < len(args):
+    for p in calls.params(function):
+        if not p.src or not 0 <= p.arg.slot < len(args):
             continue
         wanted, given = shapes.shape(p), shapes.shape(args[p.arg.slot])
         what = f"function {function.arg.name!r}: argument {p.arg.slot} of shape {show(given)}"

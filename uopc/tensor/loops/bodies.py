@@ -63,8 +63,7 @@ def _filled_storage(call: UOp) -> list[UOp]:
 
 def params(body: UOp) -> list[UOp]:
     """The params of a body, without those of bodies inside of it."""
-    nodes = calls.graph_order(body.src, calls.outside_bodies)
-    return [u for u in nodes if u.op is Ops.PARAM and is_slot(u)]
+    return [p for p in calls.params(body) if is_slot(p)]
 
 
 def slot_of(param: UOp) -> int:
