@@ -1,6 +1,6 @@
 """The one test for a contraction: a sum of products whose factors are used again.
 
-A matrix product or a convolution. `repeats_factors` answers for a REDUCE of shapes, before there
+A matrix product or a convolution. `repeats_factors` answers for a value of shapes, before there
 are loops; `find_contraction` answers for a REDUCE in a kernel, with the loops of each factor.
 """
 
@@ -43,9 +43,9 @@ def _loops(ranges: frozenset[UOp]) -> list[UOp]:
     return sorted([r for r in ranges if r.arg.kind == "loop"], key=lambda r: r.arg.axis)
 
 
-def repeats_factors(reduce: UOp) -> bool:
-    """True if a REDUCE of shapes combines products whose factors are each used more than once."""
-    product = reduce.src[0]
+def repeats_factors(product: UOp) -> bool:
+    """True if what a REDUCE of shapes combines are products whose factors are each used more than
+    once."""
     return product.op is Ops.MUL and all([_is_repeated(s, product) for s in product.src])
 
 

@@ -27,9 +27,7 @@ def in_floats(u: UOp, value: UOp) -> UOp | None:
     if u.arg.op != "add" or u.dtype.kind not in ("int", "uint") or u.dtype.bits < 32:
         return None
     dims = shapes.shape(value)
-    if value.op is not Ops.MUL or not all([isinstance(dims[a], int) for a in u.arg.axes]):
-        return None
-    if not repeats_factors(intern(Ops.REDUCE, u.dtype, (value,), u.arg)):
+    if not all([isinstance(dims[a], int) for a in u.arg.axes]) or not repeats_factors(value):
         return None
     largest = math.prod([_largest(s) for s in value.src])
     most, terms = EXACT // max(1, largest), math.prod([dims[a] for a in u.arg.axes])

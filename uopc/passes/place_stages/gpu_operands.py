@@ -29,7 +29,7 @@ def computed_operands(facts: Measures) -> dict[UOp, str]:
             own = u.op is Ops.REDUCE and facts.of[u].reads
             if own or any([s in reduced for s in u.src]):
                 reduced.add(u)
-        if u.op is not Ops.REDUCE or not repeats_factors(u):
+        if u.op is not Ops.REDUCE or not repeats_factors(u.src[0]):
             continue
         terms = shapes.size(shapes.shape(u.src[0]))
         for s in u.src[0].src:

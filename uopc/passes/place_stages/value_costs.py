@@ -122,7 +122,7 @@ class Measures:
             value.own = value.cost = self.cost_of_reduce(u)
             has_reduce = has_reduce or reads
             value.over_reduce |= reads
-            contracts = contracted = repeats_factors(u)
+            contracts = contracted = repeats_factors(u.src[0])
         else:
             value.read = min(fusion_cost.MOST_READ + 1, read)
             self._set_cost(u, value, below)
