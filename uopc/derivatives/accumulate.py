@@ -85,7 +85,7 @@ def recurrence(a: UOp, b: UOp, axis: int, reverse: bool = False) -> UOp:
     body, _ = bodies.closed([made, made], [last, factor, term])
     first, way = [leaves.const_like(made, 0)], scan.Way(reverse)
     _, found = scan.scan(body, first, rows, [], dims[axis], way)
-    return movement.permute(found, tuple(sorted(range(len(dims)), key=lambda i: order[i])))
+    return movement.permute_back(found, order)
 
 
 def _holders(u: UOp, axis: int) -> UOp:
@@ -114,7 +114,7 @@ def others(a: UOp, axes: Sequence[int]) -> UOp:
     axis = len(kept)
     up, down = sides(flat, axis)
     found = movement.reshape(up * down, shapes.shape(rows))
-    return movement.permute(found, tuple(sorted(range(len(dims)), key=lambda i: order[i])))
+    return movement.permute_back(found, order)
 
 
 def sides(a: UOp, axis: int) -> tuple[UOp, UOp]:

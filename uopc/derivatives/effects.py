@@ -97,7 +97,7 @@ class _Reader:
         if view.op is Ops.RESHAPE:
             return movement.reshape(inner, dims)
         if view.op is Ops.PERMUTE:
-            return movement.permute(inner, tuple([view.arg.index(i) for i in range(len(dims))]))
+            return movement.permute_back(inner, view.arg)
         if view.op is Ops.FLIP:
             return movement.flip(inner, view.arg)
         if view.op is not Ops.SHRINK:

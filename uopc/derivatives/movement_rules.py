@@ -30,10 +30,6 @@ def _again(u: UOp, value: UOp) -> UOp:
     return remake(u, (value, *u.src[1:]))
 
 
-def _inverse(order: Sequence[int]) -> tuple[int, ...]:
-    return tuple(sorted(range(len(order)), key=lambda i: order[i]))
-
-
 def _reshape(u: UOp, value: UOp) -> UOp:
     return movement.reshape(value, shapes.shape(u))
 
@@ -55,7 +51,7 @@ def _permute(u: UOp, value: UOp) -> UOp:
 
 
 def _permute_back(u: UOp, value: UOp) -> UOp:
-    return movement.permute(value, _inverse(u.arg))
+    return movement.permute_back(value, u.arg)
 
 
 def _flip(u: UOp, value: UOp) -> UOp:

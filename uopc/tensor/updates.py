@@ -223,7 +223,7 @@ def _scattered(
     op = None if how == "set" else _COMBINED[how]
     made = scatter.scatter(flat, place, value, op)
     back = movement.reshape(made, [dims[i] for i in (*picked, *kept)])
-    return movement.permute(back, [(*picked, *kept).index(i) for i in range(len(dims))])
+    return movement.permute_back(back, (*picked, *kept))
 
 
 def _rows(x: Axis, block: shapes.Shape) -> UOp:

@@ -146,6 +146,11 @@ def permute(a: UOp, *axes: Any) -> UOp:
     return located(intern(Ops.PERMUTE, a.dtype, (a,), order))
 
 
+def permute_back(a: UOp, axes: Sequence[int]) -> UOp:
+    """What `permute` with these axes made `a` of."""
+    return permute(a, tuple([axes.index(i) for i in range(len(axes))]))
+
+
 def flip(a: UOp, *axes: Any) -> UOp:
     """Reverses the axes: a tuple, or several ints; `flip(())` reverses none.
 

@@ -52,8 +52,7 @@ class RunningTotals:
             form = shapes.size(dims[:axis]), n, shapes.size(dims[axis + 1 :])
             return movement.reshape(self._in_order(movement.reshape(x, form), op), dims)
         last = (*[i for i in range(len(dims)) if i != axis], axis)
-        back = tuple([last.index(i) for i in range(len(dims))])
-        return movement.permute(_in_blocks(movement.permute(x, last), op), back)
+        return movement.permute_back(_in_blocks(movement.permute(x, last), op), last)
 
     # ------------------------------------------------------------ a loop that keeps its order
     def _in_order(self, x: UOp, op: Op) -> UOp:

@@ -96,7 +96,7 @@ def _under(v: UOp, value: UOp) -> UOp:
     if v.op is Ops.RESHAPE:
         return movement.reshape(value, dims)
     if v.op is Ops.PERMUTE:
-        return movement.permute(value, tuple([v.arg.index(i) for i in range(len(dims))]))
+        return movement.permute_back(value, v.arg)
     if v.op is Ops.FLIP:
         return movement.flip(value, v.arg)
     if v.op is Ops.SHRINK:
