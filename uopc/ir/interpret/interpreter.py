@@ -47,7 +47,7 @@ def evaluate_with_effects(
 ) -> tuple[Array | list[Array], dict[UOp, Array]]:
     """`evaluate`, and the last contents of every PARAM and BUFFER that the graph stores to."""
     found = graph.src if isinstance(graph, UOp) and graph.op in (Ops.TUPLE, Ops.SINK) else graph
-    made = Evaluation(found, inputs, variables)
+    made = Evaluation((found,) if isinstance(found, UOp) else found, inputs, variables)
     with np.errstate(all="ignore"):
         made.run.run(made.roots)
     outputs, finals = made.finished()
@@ -55,16 +55,13 @@ def evaluate_with_effects(
 
 
 class Evaluation:
-    """The run of a tensor graph, or of several, with its arguments."""
+    """The run of tensor graphs with their arguments."""
 
     def __init__(
-        self, graph: UOp | Sequence[UOp], inputs: Mapping[str, Array],
-        variables: Mapping[str, int],
-    ) -> None:  # fmt: skip
-        found = graph.src if isinstance(graph, UOp) and graph.op is Ops.SINK else graph
-        given = (found,) if isinstance(found, UOp) else tuple(found)
+        self, graphs: Sequence[UOp], inputs: Mapping[str, Array], variables: Mapping[str, int]
+    ) -> None:
         # As in a compile, a PRIMITIVE is its value; a loop's body has PARAMs that nobody gives.
-        self.roots = without_primitives(intern(Ops.TUPLE, dtypes.void, given)).src
+        self.roots = without_primitives(intern(Ops.TUPLE, dtypes.void, tuple(graphs))).src
         self.inputs = inputs
         bound = Variables(variables)
         for u in graph_order(self.roots):
@@ -74,12 +71,10 @@ class Evaluation:
 
     def finished(self) -> tuple[list[Array], dict[UOp, Array]]:
         """The values once it has run, and the contents of what it stored to, also in place."""
-        run, roots = self.run, self.roots
-        outputs = []
-        for u in [u for u in roots if u in run.values]:
-            value, ok = run.values[u], run.masks.get(u, np.True_)
-            outputs.append(np.where(ok, value, np.zeros((), value.dtype)))  # 0 where none exists
-        finals = run.final_contents(roots)
+        run = self.run
+        # Copies, as arguments may be stored to.
+        outputs = [np.array(run.given(u)) for u in self.roots if u in run.values]
+        finals = run.final_contents(self.roots)
         for storage, contents in finals.items():
             if storage.op is Ops.PARAM:
                 array = self.inputs[storage.arg.name]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 
 import numpy as np
 
@@ -31,7 +31,7 @@ def evaluate(
     As for `interpreter.evaluate`, arrays that the graph stores to change in place.
     """
     runs = [
-        Evaluation(graph, given, variables_of(mesh, rank, variables))
+        Evaluation(graph.src, given, variables_of(mesh, rank, variables))
         for rank, given in enumerate(inputs)
     ]
     with np.errstate(all="ignore"):
@@ -45,9 +45,11 @@ def evaluate(
     return [r.finished()[0] for r in runs]
 
 
-def _sent(steps: object, array: Array) -> tuple[UOp, Array] | None:
+def _sent(
+    steps: Generator[tuple[UOp, Array], Array, None], array: Array
+) -> tuple[UOp, Array] | None:
     try:
-        return steps.send(array)  # type: ignore[attr-defined,no-any-return]
+        return steps.send(array)
     except StopIteration:
         return None
 

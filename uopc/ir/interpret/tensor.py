@@ -98,9 +98,9 @@ class TensorRun:
                 self._track(u)
             exchange = u if u.op in GroupOp.Exchange else _called_exchange(u)
             if exchange is u:
-                self._set(u, (yield u, self._sent(u.src[0])))
+                self._set(u, (yield u, self.given(u.src[0])))
             elif exchange is not None:
-                got = yield exchange, self._sent(u.src[1 + exchange.src[0].arg.slot])
+                got = yield exchange, self.given(u.src[1 + exchange.src[0].arg.slot])
                 self._note_writes(u, {self.bases[u.src[1]]: [(u.src[1], got, None)]})
             else:
                 self._evaluate(u)
@@ -112,8 +112,8 @@ class TensorRun:
                     self.values.pop(s, None)
                     self.masks.pop(s, None)
 
-    def _sent(self, u: UOp) -> Array:
-        """A value without elements that do not exist."""
+    def given(self, u: UOp) -> Array:
+        """A value with 0 for elements that do not exist."""
         value, ok = self.values[u], self.masks.get(u)
         return value if ok is None else np.where(ok, value, np.zeros((), value.dtype))
 
