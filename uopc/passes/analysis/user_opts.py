@@ -17,7 +17,18 @@ def has_opts(u: UOp) -> bool:
     return u.op is Ops.CONTIGUOUS and u.arg is not None
 
 
-def fixed_reduces(graph: UOp) -> set[UOp]:
+def free_reduces(graph: UOp) -> set[UOp]:
+    """The REDUCEs that a pass may compute in another way: they read storage, as others have a
+    closed form, and the user gave them no Opts."""
+    fixed = _fixed(graph)
+    reads: set[UOp] = set()
+    for u in walk.nodes(graph):
+        if u.op.is_storage or not reads.isdisjoint(u.src):
+            reads.add(u)
+    return {u for u in reads if u.op is Ops.REDUCE and u not in fixed}
+
+
+def _fixed(graph: UOp) -> set[UOp]:
     """The REDUCEs, among other values, that a CONTIGUOUS with Opts computes: the Opts number the
     ranges as the user wrote them."""
     found: set[UOp] = set()

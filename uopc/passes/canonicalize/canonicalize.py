@@ -23,7 +23,7 @@ from uopc.ir.core.levels import TENSOR
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.passes.analysis.slots import Slots
-from uopc.passes.analysis.user_opts import fixed_reduces, has_opts
+from uopc.passes.analysis.user_opts import free_reduces, has_opts
 from uopc.passes.canonicalize.inline_functions import FunctionCalls
 from uopc.passes.canonicalize.integer_products import in_floats
 from uopc.passes.canonicalize.running_totals import RunningTotals
@@ -38,21 +38,17 @@ from uopc.passes.contract import Context, Pass
 def canonicalize(graph: UOp, context: Context) -> UOp:
     """One walk, sources first."""
 
-    reads: set[UOp] = set()  # values that read storage
     plain: set[UOp] = set()  # AFTERs without a BITCAST below
-    fixed = fixed_reduces(graph)
     slots = Slots(graph)
     calls = FunctionCalls(context.schedule, slots)
     totals = RunningTotals(context, slots)
-    floats = context.optimize and context.target.gpu is None
+    floats = free_reduces(graph) if context.optimize and context.target.gpu is None else ()
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        if u.op.is_storage or not reads.isdisjoint(u.src):
-            reads.add(u)
         if u.op in (Ops.DETACH, Ops.CONTIGUOUS_BACKWARD, Ops.BIND):
             return src[0]
         if u.op is Ops.REDUCE:
-            exact = in_floats(u, src[0]) if floats and u in reads and u not in fixed else None
+            exact = in_floats(u, src[0]) if u in floats else None
             return _reduce(u, src[0]) if exact is None else exact
         if u.op is Ops.ACCUMULATE:
             return totals.lowered(u, src[0])

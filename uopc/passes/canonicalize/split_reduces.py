@@ -20,7 +20,7 @@ from uopc.ir.core.args import ReduceArg
 from uopc.ir.core.levels import TENSOR
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
-from uopc.passes.analysis.user_opts import fixed_reduces
+from uopc.passes.analysis.user_opts import free_reduces
 from uopc.passes.contract import Context, Pass
 
 # The number of pieces of each result: the first that divides the axis.
@@ -33,17 +33,12 @@ def split_reduces(graph: UOp, context: Context) -> UOp:
         return graph
     if not context.options.split_reduces:
         return graph
-    splits, fixed = _Splits(context), fixed_reduces(graph)
-    reads: set[UOp] = set()  # values that read storage
+    splits = _Splits(context)
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        if u.op.is_storage or not reads.isdisjoint(u.src):
-            reads.add(u)
-        if u.op is not Ops.REDUCE or u not in reads or u in fixed:
-            return None
         return splits.halves(u, src[0])
 
-    return rebuild.rewritten(graph, change, outside_kernels=True)
+    return rebuild.rewritten(graph, change, outside_kernels=True, only=free_reduces(graph))
 
 
 class _Splits:
