@@ -1,7 +1,8 @@
 """The one test for a contraction: a sum of products whose factors are used again.
 
-A matrix product or a convolution. `repeats_factors` answers for a value of shapes, before there
-are loops; `find_contraction` answers for a REDUCE in a kernel, with the loops of each factor.
+A matrix product or a convolution. `repeats_factors` answers for what a REDUCE of shapes combines,
+before there are loops; `find_contraction` answers for a REDUCE in a kernel, with the loops of each
+factor.
 """
 
 from __future__ import annotations
