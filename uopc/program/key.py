@@ -17,6 +17,11 @@ from uopc.target import Target
 FORMAT = 2
 
 
+def digest(text: str) -> str:
+    """A short name of a text."""
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
 @dataclass(frozen=True)
 class Key:
     """The components by name. `digest` names the entry; the components are compared in full."""
@@ -25,8 +30,7 @@ class Key:
 
     @property
     def digest(self) -> str:
-        text = "".join([f"{name}={value}\n" for name, value in self.components])
-        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+        return digest("".join([f"{name}={value}\n" for name, value in self.components]))
 
     def differs(self, other: dict[str, str]) -> list[str]:
         """The components in which another key differs."""

@@ -6,7 +6,6 @@ version of this package with its LLVM: what one of these changed applies to noth
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -41,17 +40,12 @@ def opts_of(text: str) -> Opts | None:
     return found if opts_text(found) == text else None
 
 
-def digest(text: str) -> str:
-    """A short name of a text."""
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-
-
 def kernel_key(kernel: UOp, request: Request, machine: Target) -> str:
     """What a search is known by, besides the machine and the version: the structure of a kernel
     before its passes, and the options that shape its code."""
     plain = kernel.replace(arg=KernelArg())
     parts = [(n, v) for n, v in key.code_components(request, machine) if n != "machine"]
-    return digest(f"{fingerprint(plain).digest} {parts}")
+    return key.digest(f"{fingerprint(plain).digest} {parts}")
 
 
 class Schedules:

@@ -12,7 +12,7 @@ from uopc.errors import Unsupported
 from uopc.program import key
 from uopc.program.request import Request
 from uopc.program.search.asked import Session, running
-from uopc.program.search.schedules import Schedules, digest
+from uopc.program.search.schedules import Schedules
 from uopc.target import Target
 
 if TYPE_CHECKING:  # a program from a cache needs no pass
@@ -21,7 +21,8 @@ if TYPE_CHECKING:  # a program from a cache needs no pass
 
 def names(machine: Target) -> tuple[str, str]:
     """What rows are of: the digests of a machine, and of this version with its LLVM."""
-    return digest(key.machine_component(machine)[1]), digest(repr(key.process_components()))
+    machine_digest = key.digest(key.machine_component(machine)[1])
+    return machine_digest, key.digest(repr(key.process_components()))
 
 
 def store(request: Request, machine: Target) -> tuned.Store:

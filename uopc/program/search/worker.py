@@ -5,7 +5,6 @@ It answers one message after another: a tuple of the name of a method of `Worker
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -24,6 +23,7 @@ from uopc.ir.core.uop import UOp
 from uopc.passes.optimize.opts.strip_mining import Tiled
 from uopc.passes.optimize.schedule import cpu, gpu, thresholds
 from uopc.passes.optimize.schedule.kernel_facts import facts
+from uopc.program import key
 from uopc.program.artifact import Artifact
 from uopc.program.kernel_cache import KernelCache
 from uopc.program.make_artifact import make_artifact
@@ -111,8 +111,7 @@ class Worker:
             self._ready[opts] = self._compile(opts)
         made = self._ready[opts]
         (kernel,) = made.artifact.kernels
-        text = kernel.source.replace(kernel.symbol, "")
-        code = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+        code = key.digest(kernel.source.replace(kernel.symbol, ""))
         return Candidate(opts, code, made.cycles)
 
     def match(self, opts: Opts, samples: int) -> Match:
