@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from test_search import Bench
+from test_search import prefers
 
 import uopc
 from uopc.backends import detect
@@ -39,17 +39,23 @@ def folder(tmp_path, monkeypatch):
     tuned.forget()
 
 
-@pytest.fixture
-def given(monkeypatch):
-    """Searches of this test prefer one list, without processes and clocks."""
-    begun = []
+def noting(begun):
+    """Begins searches that prefer one list, without processes and clocks; notes their requests."""
 
     def begin(request, sizes):
         begun.append(request)
-        return Bench(lambda o: 0.5 if o == (WANTED,) else 1.0, start=(), varied=[(WANTED,)])
+        return prefers(WANTED)(request)
+
+    return begin
+
+
+@pytest.fixture
+def given(monkeypatch):
+    """The searches of `uopc tune` in this test."""
+    begun = []
 
     class Processes:
-        bench = staticmethod(begin)
+        bench = staticmethod(noting(begun))
         __enter__ = __exit__ = lambda *_: Processes
 
     monkeypatch.setattr(tune, "processes", Processes)
@@ -62,9 +68,7 @@ def graph():
 
 def searched(begun):
     """Compile, and search with the bench of the test."""
-    bench = Bench(lambda o: 0.5 if o == (WANTED,) else 1.0, start=(), varied=[(WANTED,)])
-    begin = lambda request, sizes: begun.append(request) or bench  # noqa: E731
-    token = asked.running.set(asked.Session(begin, 1))
+    token = asked.running.set(asked.Session(noting(begun), 1))
     try:
         return uopc.compile(graph(), threads=1)
     finally:
