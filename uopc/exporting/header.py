@@ -30,7 +30,7 @@ one after another. context: passed to run, and not looked at.
 """
 _BEST = """
 The version for the highest level that this processor has, or a null pointer. The function itself
-asks the processor at each call, which takes less than a microsecond, but up to 50 in a virtual
+asks the processor at each call, which takes less than a microsecond, but some 20 in a virtual
 machine: ask once where that matters.
 """
 
