@@ -199,5 +199,5 @@ def show(out: Output, model: Path, threads: int, found: dict[str, Any], as_json:
 if __name__ == "__main__":
     try:
         serve(sys.argv[1], json.loads(sys.argv[2]))
-    except Exception as error:
+    except Exception as error:  # of either engine: the process that asked gives it to the user
         print(json.dumps({"error": f"{type(error).__name__}: {error}"}), flush=True)
