@@ -18,7 +18,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from uopc.cli import bench_model
+from uopc.cli import bench_model, sizes
 from uopc.cli.output import Output, Refuse
 from uopc.errors import UserError
 
@@ -48,21 +48,13 @@ def _model(file: Path, rest: list[str], out: Output) -> int:
     parser = ArgumentParser("uopc bench MODEL.onnx")
     parser.add_argument("--threads", metavar="N", type=int, default=1)
     parser.add_argument("--rounds", metavar="N", type=int, default=5, help="turns of each engine")
-    parser.add_argument(
-        "--set", metavar="NAME=VALUE", action="append", default=[], help="the size of a dimension"
-    )
+    sizes.argument(parser, "the size of a dimension")
     parser.add_argument("--json", action="store_true", help="print JSON")
     args = parser.parse_args(rest)
     if min(args.threads, args.rounds) < 1:
         parser.error("--threads and --rounds: at least 1")
-    sizes = {}
-    for text in args.set:
-        name, _, value = text.rpartition("=")
-        if not name or not value.isdecimal():
-            parser.error(f"--set: expected NAME=VALUE with an integer, got {text!r}")
-        sizes[name] = int(value)
     if not file.is_file():
         raise UserError(f"{file}: no such file")
-    found = bench_model.measured(file, args.threads, args.rounds, sizes)
+    found = bench_model.measured(file, args.threads, args.rounds, dict(args.set))
     bench_model.show(out, file, args.threads, found, args.json)
     return 0

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from uopc import driver
-from uopc.cli import load
+from uopc.cli import load, sizes
 from uopc.cli.output import Output, Refuse
 from uopc.dump import chrome_trace
 from uopc.dump.columns import plural
@@ -51,9 +51,7 @@ def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--kernel", metavar="N|NAME", help="one kernel: its number or name")
     parser.add_argument("--device", help="cpu (the default), or a GPU: cuda, cuda:1")
     parser.add_argument("--repeat", metavar="N", type=int, default=20, help="samples of a launch")
-    parser.add_argument(
-        "--set", metavar="NAME=VALUE", action="append", default=[], help="the value of a variable"
-    )
+    sizes.argument(parser, "the value of a variable")
     parser.add_argument(
         "--input", metavar="NAME=FILE", action="append", default=[], help="an array: a .npy file"
     )
@@ -66,18 +64,12 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
     """Compile, run, and print a row for each kernel."""
     if args.repeat < 1:
         refuse("--repeat: at least 1")
-    given = {}
-    for text in args.set:
-        name, _, value = text.partition("=")
-        if not value.removeprefix("-").isdecimal():
-            refuse(f"--set: expected NAME=VALUE with an integer, got {text!r}")
-        given[name] = int(value)
     found = load.load(args.source)
     program = compiled(found, args.device)
     plan = program._runner.plan
     if plan.mesh is not None:
         refuse("a program for several devices: `uopc dump` lists its exchanges")
-    values = random_inputs.sizes(plan, given)
+    values = random_inputs.sizes(plan, dict(args.set))
     arrays = list(random_inputs.random_arrays(plan, values))
     names = [u.arg.name for u in program._request.params]
     for text in args.input:

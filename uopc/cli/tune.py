@@ -30,9 +30,10 @@ from uopc import config, driver
 from uopc.backends import detect
 from uopc.cache.disk import Unusable
 from uopc.cache.tuned import Database, Row, Store
-from uopc.cli import load
+from uopc.cli import load, sizes
 from uopc.cli.output import Output, Refuse
 from uopc.cli.run import checked_request
+from uopc.dump import files
 from uopc.dump.columns import plural
 from uopc.errors import UserError
 from uopc.ir.core.arena import arena
@@ -57,9 +58,7 @@ def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--budget", metavar="TIME", default="60s", help="such as 60s, 5m (60s)")
     parser.add_argument("--beam", metavar="N", type=int, default=2, help="lists that stay (2)")
     parser.add_argument("--device", help="cpu (the default), or a GPU: cuda, cuda:1")
-    parser.add_argument(
-        "--set", metavar="NAME=VALUE", action="append", default=[], help="the value of a variable"
-    )
+    sizes.argument(parser, "the value of a variable")
     parser.add_argument("--again", action="store_true", help="search known kernels, too")
     actions = parser.add_mutually_exclusive_group()
     actions.add_argument("--report", action="store_true", help="show what was found")
@@ -100,16 +99,10 @@ def _tune(args: Namespace, out: Output, refuse: Refuse) -> int:
         refuse(f"--budget: expected a time such as 60s or 5m, got {args.budget!r}")
     if args.beam < 1:
         refuse("--beam: at least 1")
-    given = {}
-    for text in args.set:
-        name, _, value = text.partition("=")
-        if not value.isdecimal():
-            refuse(f"--set: expected NAME=VALUE with an integer, got {text!r}")
-        given[name] = int(value)
     end = time.monotonic() + float(budget[1]) * _UNITS[budget[2]]
     interrupted = False
     for source in args.sources:
-        job = _Job(source, args, given)
+        job = _Job(source, args)
         with processes() as workers:
             try:
                 job.search(workers, end, out)
@@ -124,7 +117,7 @@ def _tune(args: Namespace, out: Output, refuse: Refuse) -> int:
 class _Job:
     """The kernels of one graph."""
 
-    def __init__(self, source: str, args: Namespace, given: dict[str, int]) -> None:
+    def __init__(self, source: str, args: Namespace) -> None:
         found = load.load(source)
         self.name, self.args = found.name, args
         request = checked_request(found, args.device)
@@ -133,7 +126,7 @@ class _Job:
         )
         session.check_device(machine)
         self.before = driver.make_program(request)
-        self.values = random_inputs.sizes(self.before._runner.plan, given)
+        self.values = random_inputs.sizes(self.before._runner.plan, dict(args.set))
         self.request, self.machine = replace(request, bound=self.values), machine
         self.store: Store = session.store(request, machine)
         self.seconds = self._times(self.before)
@@ -249,20 +242,16 @@ def _report(database: Database, out: Output) -> None:
 def _export(database: Database, file: Path, out: Output) -> None:
     rows = database.rows()
     content = {"format": _FORMAT, "rows": [asdict(r) | {"seal": r.seal} for r in rows]}
-    try:
-        file.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{file}: {error.strerror}") from None
+    files.write_text(file, json.dumps(content, indent=1) + "\n")
     out.line(f"{file}: {plural(len(rows), 'row')}")
 
 
 def _import(database: Database, file: Path, out: Output) -> None:
+    text = files.read_bytes(file)
     try:
-        content = json.loads(file.read_text("utf-8"))
+        content = json.loads(text.decode())
         good = content["format"] == _FORMAT
         rows = [_row(given) for given in content["rows"]] if good else []
-    except OSError as error:
-        raise UserError(f"{file}: {error.strerror}") from None
     except (ValueError, LookupError, TypeError, RecursionError):
         good = False
     if not good:
