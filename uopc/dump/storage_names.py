@@ -14,15 +14,14 @@ class StorageNames:
 
     def __init__(self, run: Lowered) -> None:
         self._calls: dict[UOp, list[tuple[UOp, ...]]] = {}  # storage by slot, by kernel
-        for kernel, args in run.calls:
-            roots = tuple(map(storage_root, args))
-            self._calls.setdefault(kernel, []).append(roots)
         results = [storage_root(v) for v in run.outputs if v.src]
         fresh = [u for u in dict.fromkeys(results) if u.op is Ops.BUFFER]
         self.of = {u: f"out{i}" if len(fresh) > 1 else "out" for i, u in enumerate(fresh)}
         taken = 0
-        for _, args in run.calls:
-            for u in map(storage_root, args):
+        for kernel, args in run.calls:
+            roots = tuple(map(storage_root, args))
+            self._calls.setdefault(kernel, []).append(roots)
+            for u in roots:
                 if u in self.of:
                     continue
                 if u.op is Ops.BUFFER:
