@@ -8,11 +8,10 @@ memory. `external()` of CasADi, its solvers and acados call these.
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-_WIDTH = 100
+from uopc.backends.c.names import code, table
 
 
 @dataclass(frozen=True)
@@ -90,11 +89,7 @@ def declarations(c: Interface) -> str:
     macros = [("casadi_real", "double"), ("casadi_int", "long long int")]
     lines = ["", "/* CasADi's interface. Matrices are in column-major order. */"]
     lines += [f"#ifndef {name}\n#define {name} {t}\n#endif" for name, t in macros]
-    return "\n".join([*lines, *[_wrapped(f"{p};") for p in _prototypes(c)]])
-
-
-def _wrapped(text: str) -> str:
-    return textwrap.fill(text, _WIDTH, subsequent_indent="    ", break_long_words=False)
+    return "\n".join([*lines, *[code(f"{p};") for p in _prototypes(c)]])
 
 
 # ---------------------------------------------------------------- C
@@ -102,11 +97,9 @@ def source(c: Interface) -> str:
     """The functions in C."""
     heads = {p.partition("(")[0].split()[-1].lstrip("*"): p for p in _prototypes(c)}
     parts = [
-        f"static const casadi_int {name}[{len(words)}] = {{\n"
-        + textwrap.fill(", ".join(map(str, words)), _WIDTH, initial_indent="    ",
-                        subsequent_indent="    ") + "\n};"
+        table(f"static const casadi_int {name}[{len(words)}]", [str(w) for w in words])
         for words, name in c.tables.items()
-    ]  # fmt: skip
+    ]
     parts.append(f"static const casadi_real {c.name}_zeros[{c.zeros}] = {{0.0}};")
     bodies = {c.name: _main(c)}
     bodies |= {f"{c.name}_{name}": [body] if body else [] for _, name, _, body in _PLAIN}
@@ -125,7 +118,7 @@ def source(c: Interface) -> str:
         bodies[f"{c.name}_{name}"] = [*lines, "return 0;"]
     for name, head in heads.items():
         body = "".join([f"    {line}\n" for line in bodies[name]])
-        parts.append(f"{_wrapped(head)}\n{{\n{body}}}")
+        parts.append(f"{code(head)}\n{{\n{body}}}")
     return "\n\n".join(parts)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from uopc.backends.c.kernel import CKernel
-from uopc.backends.c.names import comment, identifier
+from uopc.backends.c.names import code, comment, identifier, table
 from uopc.backends.c.prelude import HEAD
 from uopc.backends.c.types import c_type, literal, memory_type
 from uopc.backends.c.vector_prelude import VectorPrelude
@@ -27,7 +26,6 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.text.printer import render_c
 
-_WIDTH = 100
 _ALIGNED = "_Alignas(64) "
 
 
@@ -70,7 +68,7 @@ def _part(name: str, parameters: Sequence[str]) -> str:
     return "\n".join([
         f"struct uopc_words_{name} {{", *[f"    {p};" for p in fields], "};", "",
         f"static void uopc_part_{name}(void *words, int64_t number)", "{",
-        f"    const struct uopc_words_{name} *const w = words;", _wrapped(call), "}",
+        f"    const struct uopc_words_{name} *const w = words;", code(call), "}",
     ])  # fmt: skip
 
 
@@ -122,10 +120,8 @@ def _constant(name: str, t: DType, array: npt.NDArray[Any], in_file: bool) -> st
         items = [str(int(n)) for n in flat.tolist()]
     else:
         items = [literal(t, v) for v in flat.tolist()]
-    body = textwrap.fill(", ".join(items or ["0"]), _WIDTH, initial_indent="    ",
-                         subsequent_indent="    ", break_on_hyphens=False)  # fmt: skip
     head = f"static {_ALIGNED}const {memory_type(t)} {name}[{max(1, flat.size)}]"
-    return f"{head} = {{\n{body}\n}};"
+    return table(head, items or ["0"])
 
 
 def _entry(f: Exported, kernels: dict[str, _Kernel]) -> str:
@@ -175,26 +171,20 @@ def _call(f: Exported, kernel: _Kernel, launch: Launch) -> list[str]:
     if kernel.scratch is not None:
         given.append(_word(f, launch.words[kernel.scratch], None))
     if not kernel.is_threaded:
-        return [_wrapped(f"    {kernel.name}({', '.join(given)});")]
+        return [code(f"    {kernel.name}({', '.join(given)});")]
     call = f"        {kernel.name}({', '.join([*given, '_chunk'])});"
     count = _size(f, launch.chunks)
     head = f"    for (int64_t _chunk = 0; _chunk < {count}; ++_chunk) {{"
-    serial = [head, _wrapped(call), "    }"]
+    serial = [head, code(call), "    }"]
     if not is_shared(f, launch):
         return serial
     name = kernel.name
     return [
         "    if (run != NULL) {",
-        _wrapped(f"        struct uopc_words_{name} _words = {{{', '.join(given)}}};"),
+        code(f"        struct uopc_words_{name} _words = {{{', '.join(given)}}};"),
         f"        run(context, uopc_part_{name}, &_words, {count});", "    } else {",
         *[f"    {line}" for line in "\n".join(serial).splitlines()], "    }",
     ]  # fmt: skip
-
-
-def _wrapped(text: str) -> str:
-    indent = " " * (len(text) - len(text.lstrip()) + 4)
-    return textwrap.fill(text, _WIDTH, subsequent_indent=indent, break_long_words=False,
-                         break_on_hyphens=False)  # fmt: skip
 
 
 def _size(f: Exported, size: Dim) -> str:

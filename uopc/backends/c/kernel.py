@@ -11,12 +11,12 @@ stores that follow them.
 from __future__ import annotations
 
 import re
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from uopc.backends.c import lanes
 from uopc.backends.c.expressions import TWICE, arithmetic, bitcast, cast, inside
+from uopc.backends.c.names import code
 from uopc.backends.c.types import c_type, memory_type
 from uopc.backends.c.vector_prelude import VectorPrelude
 from uopc.backends.llvm import scratch
@@ -25,7 +25,6 @@ from uopc.ir.core import storage
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp
 
-_WIDTH = 100
 _LONGEST = 60  # characters of an expression inside of another one
 _PURE = frozenset((
     Ops.LOAD, Ops.CAST, Ops.BITCAST, Ops.STACK, Ops.SHUFFLE, Ops.LANE, Ops.HREDUCE, Ops.LANES,
@@ -84,8 +83,7 @@ class CKernel:
             self._statement(u)
         parts = [p.replace(" ", _NO_BREAK) for p in self.parameters() or ["void"]]
         head = f"{linkage}void {self.name}({', '.join(parts)})"
-        wrapped = textwrap.fill(head, _WIDTH, subsequent_indent="    ", break_long_words=False)
-        return "\n".join([wrapped.replace(_NO_BREAK, " "), "{", *self.lines, "}"])
+        return "\n".join([code(head).replace(_NO_BREAK, " "), "{", *self.lines, "}"])
 
     def parameters(self) -> list[str]:
         """The declarations of the function's parameters; the number of the part is the last."""
@@ -105,11 +103,7 @@ class CKernel:
     # -------------------------------------------------------- lines and names
     def line(self, text: str) -> None:
         """Append a line, or several where it is long."""
-        indent = "    " * self.depth
-        self.lines.append(textwrap.fill(
-            indent + text, _WIDTH, subsequent_indent=f"{indent}    ", break_long_words=False,
-            break_on_hyphens=False,
-        ))  # fmt: skip
+        self.lines.append(code("    " * self.depth + text))
 
     def fresh(self) -> str:
         """A name that nothing else has."""
@@ -136,6 +130,13 @@ class CKernel:
         name = self.fresh()
         self.line(f"const {shape} {name} = {text};")
         return name
+
+    def variable(self, u: UOp) -> None:
+        """Declare what a loop or a branch changes, with its first value."""
+        self.lanes.give_mask(u, u.src[:1])
+        first = self.like(u.src[0], u)
+        name = self.names[u] = self.fresh()
+        self.line(f"{self.shape(u)} {name} = {first};")
 
     def shape(self, u: UOp) -> str:
         """The type in C of a value."""
@@ -281,10 +282,7 @@ def _range(e: CKernel, u: UOp) -> None:
     depth = len([r for r in e.open if r.op is Ops.RANGE])
     e.names[u] = e.counters[depth] if depth < len(e.counters) else e.fresh()
     for carry in e.carries.get(u, ()):
-        e.lanes.give_mask(carry, carry.src[:1])
-        first = e.like(carry.src[0], carry)
-        name = e.names[carry] = e.fresh()
-        e.line(f"{e.shape(carry)} {name} = {first};")
+        e.variable(carry)
     i = e.names[u]
     e.opened(f"for (int64_t {i} = 0; {i} < {end}; ++{i})", u)
 
@@ -300,10 +298,7 @@ def _end(e: CKernel, u: UOp) -> None:
 def _if(e: CKernel, u: UOp) -> None:
     condition = e.text(u.src[0])
     for branch in e.joined.get(u, ()):
-        e.lanes.give_mask(branch, branch.src[:1])
-        first = e.like(branch.src[0], branch)
-        name = e.names[branch] = e.fresh()
-        e.line(f"{e.shape(branch)} {name} = {first};")
+        e.variable(branch)
     e.reads = False
     e.opened(f"if ({condition})", u)
 

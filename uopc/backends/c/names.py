@@ -1,9 +1,10 @@
-"""Names and comments of C, for what a program calls its own things."""
+"""Names for what a program calls its own things in C, and lines that a screen shows."""
 
 from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Sequence
 
 # Keywords of C and C++, names that the standard headers take, and what compilers define.
 _WORDS = """
@@ -23,7 +24,7 @@ _CALLED = [name + end for name in _FUNCTIONS.split(" ") for end in ("", "f")]
 TAKEN = frozenset((*_WORDS.split(), *_CALLED))
 _GENERATED = re.compile(r"(?i:uopc)_.*|[fiu]\d+x\d+(_at)?")  # functions, macros, vectors
 LONGEST = 200
-_WIDTH = 96
+_WIDTH, _CODE_WIDTH = 96, 100
 
 
 def identifier(text: str, taken: set[str]) -> str:
@@ -50,3 +51,17 @@ def wrapped(text: str, indent: int = 0) -> str:
 def comment(text: str) -> str:
     """A comment of C89. The text may hold anything."""
     return "/* " + wrapped(text.replace("*/", "* /").replace("/*", "/ *"), 3) + " */"
+
+
+def code(line: str) -> str:
+    """A line of code, or several: the further ones are four columns deeper."""
+    deeper = " " * (len(line) - len(line.lstrip()) + 4)
+    return textwrap.fill(line, _CODE_WIDTH, subsequent_indent=deeper, break_long_words=False,
+                         break_on_hyphens=False)  # fmt: skip
+
+
+def table(head: str, items: Sequence[str]) -> str:
+    """The definition of an array."""
+    body = textwrap.fill(", ".join(items), _CODE_WIDTH, initial_indent="    ",
+                         subsequent_indent="    ", break_on_hyphens=False)  # fmt: skip
+    return f"{head} = {{\n{body}\n}};"
