@@ -22,6 +22,7 @@ import uopc
 from tests.conformance import corpus, loader
 from tests.conformance.runner import _inputs, _variables
 from uopc.errors import Unsupported, UserError
+from uopc.ir.core.uop import UOp
 
 SELECTION = Path(__file__).parent / "conformance" / "selection"
 WARNINGS = ("-std=c11", "-pedantic", "-Wall", "-Wextra", "-Werror", "-Wconversion",
@@ -32,15 +33,23 @@ GOOD = "f: 0 wrong bytes or elements, sizes checked"
 MOST_BYTES = 1 << 18  # of arguments: the self-test has its arrays as text
 
 
-def exported(place: corpus.Place, folder: Path, **options: Any) -> str:
-    """Export a recorded case to folder/f.c with a self-test. Returns why it is left out, if so."""
+def recorded(
+    place: corpus.Place,
+) -> tuple[tuple[UOp, ...], dict[str, Any], dict[str, int], dict[str, Any]]:
+    """A recorded case: its results, their inputs and sizes by name, and all arrays with it."""
     case, arrays = corpus.read_graph(place)
     graph = loader.load(case)
     outputs = tuple(graph.outputs)
-    recorded = any(k.startswith(("out", "final")) for k in arrays)
-    inputs = _inputs(graph, arrays, recorded, place.id)
+    has_data = any(k.startswith(("out", "final")) for k in arrays)
+    inputs = _inputs(graph, arrays, has_data, place.id)
     used = {v.arg.name for u in outputs for v in u.variables()}
-    sizes = {k: v for k, v in _variables(graph, recorded, place.id).items() if k in used}
+    sizes = {k: v for k, v in _variables(graph, has_data, place.id).items() if k in used}
+    return outputs, inputs, sizes, arrays
+
+
+def exported(place: corpus.Place, folder: Path, **options: Any) -> str:
+    """Export a recorded case to folder/f.c with a self-test. Returns why it is left out, if so."""
+    outputs, inputs, sizes, _ = recorded(place)
     read = [p.name for p in uopc.compile(outputs, threads=1).inputs]
     if sum([inputs[name].nbytes for name in read]) > MOST_BYTES:
         return f"more than {MOST_BYTES} bytes of arguments"

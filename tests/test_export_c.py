@@ -16,7 +16,7 @@ import pytest
 import uopc
 from tests import export_corpus, machines
 from tests.conformance import corpus
-from tests.export_corpus import GOOD, SANITIZED, WARNINGS
+from tests.export_corpus import SANITIZED, WARNINGS
 from tests.test_export import CASES, RNG, Case, elementwise, flat, floats, program, run
 from tests.test_recorded import recorded_sample
 from uopc import dtypes
@@ -38,9 +38,8 @@ def named(case: Case) -> dict[str, Any]:
 
 def checked(folder: Path, *flags: str, cc: str | None = CC) -> None:
     """Compile f.c with all warnings and f_test.c, and run the test. No library is needed."""
-    run(cc, *WARNINGS, *flags, "-c", "f.c", "-o", "f.o", folder=folder)
-    run(cc, "-std=c11", *flags, "f_test.c", "f.o", "-o", "test", folder=folder)
-    assert GOOD in run("./test", folder=folder)
+    wrong = export_corpus.compiled_and_run(folder, str(cc), *flags)
+    assert not wrong, wrong
 
 
 def runs(target: str) -> bool:

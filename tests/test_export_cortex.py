@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 import uopc
+from tests.export_corpus import GOOD
 from tests.test_export import CASES, Case, floats, run, symbolic
-from tests.test_export_c import GOOD, named
+from tests.test_export_c import named
 from uopc import dtypes
 from uopc.errors import Unsupported
 from uopc.exporting import elf, machines, square_root

@@ -14,6 +14,7 @@ import machines
 import pytest
 
 import uopc
+from tests.export_corpus import GOOD
 from tests.test_export import (
     CC,
     CXX,
@@ -33,7 +34,7 @@ from tests.test_export import (
     sparse,
     symbolic,
 )  # fmt: skip
-from tests.test_export_c import GOOD, named
+from tests.test_export_c import named
 from uopc.cli import main as cli
 from uopc.errors import Unsupported, UserError, UserTypeError
 from uopc.exporting import elf, levels

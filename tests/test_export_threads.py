@@ -14,8 +14,9 @@ import pytest
 
 import uopc
 import uopc.numpy as unp
+from tests.export_corpus import GOOD
 from tests.test_export import CASES, CC, Case, assert_same, called, floats, needs_c, run
-from tests.test_export_c import GOOD, WARNINGS, named
+from tests.test_export_c import WARNINGS, named
 from uopc import dtypes
 from uopc.cli import main as cli
 from uopc.errors import UserError

@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 
 import uopc
-from tests import machines
-from tests.conformance import corpus, loader
-from tests.conformance.runner import _inputs, _variables
+from tests import export_corpus, machines
+from tests.conformance import corpus
 from tests.test_export import CASES, Case, assert_same, called, floats, narrow_floats
 from tests.test_export_c import vectors
 from tests.test_recorded import recorded_sample
@@ -175,14 +174,9 @@ def test_it_reads_as_the_user_wrote_it() -> None:
 @needs_gcc
 @pytest.mark.parametrize("place", recorded_sample(40), ids=lambda p: f"{p.group}-{p.id[:12]}")
 def test_recorded_graphs(place: corpus.Place, tmp_path: Path) -> None:
-    case, arrays = corpus.read_graph(place)
-    graph = loader.load(case)
-    recorded = any(k.startswith(("out", "final")) for k in arrays)
-    inputs = _inputs(graph, arrays, recorded, place.id)
+    outputs, inputs, sizes, arrays = export_corpus.recorded(place)
     target = machines.runnable("x86-64", "x86-64-v3")[-1]
-    program = compiled(tuple(graph.outputs), target)
-    used = {v.arg.name for u in graph.outputs for v in u.variables()}
-    sizes = {k: v for k, v in _variables(graph, recorded, place.id).items() if k in used}
+    program = compiled(outputs, target)
     given = Case(None, [inputs[a.name] for a in program.inputs], sizes)
     if not program.kernels:
         pytest.skip("its results are its arguments")
