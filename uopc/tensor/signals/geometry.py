@@ -103,8 +103,8 @@ class Windows:
     def _shared(self, i: int) -> int:
         """How many elements an axis needs for a window at every stride."""
         size, step = self.sizes[i], self.stride[i]
-        total = self.span(i) - 1 if step == 1 else (-(-size // step) - 1) * step + self.span(i)
-        total = total if step == 1 else total - size
+        last = -1 if step == 1 else (-(-size // step) - 1) * step - size
+        total = last + self.span(i)  # `last`: the last place, counted from the end
         if not isinstance(total, int):
             raise UserError(f"{self.who}: padding by name needs sizes that are numbers")
         return max(total, 0)
