@@ -28,8 +28,8 @@ def grid_sample(n: Node) -> UOp:
     x, grid = n.x(0), n.x(1)
     sizes = fixed(x, "GridSample")[2:]
     rank = len(sizes)
-    mode = {"bilinear": "linear", "bicubic": "cubic"}.get(n.attr("mode", "linear"))
-    mode = n.attr("mode", "linear") if mode is None else mode
+    mode = n.attr("mode", "linear")
+    mode = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
     corners = bool(n.attr("align_corners", 0))
     at = []
     for i, size in enumerate(sizes):

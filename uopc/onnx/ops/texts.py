@@ -34,9 +34,7 @@ def cast_texts(known: Array, number: int) -> Array:
 
 
 def _shown(x: Any) -> str:
-    if isinstance(x, (bool, np.bool_)):
-        return str(int(x))
-    if isinstance(x, (int, np.integer)):
+    if isinstance(x, (int, np.integer, np.bool_)):
         return str(int(x))
     if not np.isfinite(x):
         return "NaN" if np.isnan(x) else "INF" if x > 0 else "-INF"
