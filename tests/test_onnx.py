@@ -258,8 +258,6 @@ def test_regions_of_older_models() -> None:
 def test_regions(mode: str, how: str, samples: int) -> None:
     """Boxes that are partly or wholly outside, too, against ONNX's evaluator; with as many samples
     for all boxes, or as many as a box has pixels."""
-    from onnx.reference import ReferenceEvaluator
-
     m = model(f"""g (float[2, 3, 7, 9] x, float[5, 4] r, int64[5] i) => (float[5, 3, 3, 2] y) {{
         y = RoiAlign<output_height=3, output_width=2, sampling_ratio={samples}, spatial_scale=0.5,
             mode="{mode}", coordinate_transformation_mode="{how}">(x, r, i) }}""")

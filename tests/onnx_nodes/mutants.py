@@ -14,15 +14,17 @@ FLOATS = (0.0, -1.0, 1e30, -1e30, float("inf"), float("nan"))
 TEXTS = (b"", b"LINEAR", b"constant", b"../../x", b"\xff\xfe", b"a" * 300)
 
 
+def _is_list(value: Any) -> bool:
+    return hasattr(value, "append") or hasattr(value, "add")
+
+
 def _messages(m: Any) -> Iterator[Any]:
     """A message and all inside it."""
     yield m
     for field, value in m.ListFields():
         if field.message_type is None:
             continue
-        for inner in (
-            [value] if not hasattr(value, "append") and not hasattr(value, "add") else value
-        ):
+        for inner in value if _is_list(value) else [value]:
             yield from _messages(inner)
 
 
@@ -49,7 +51,7 @@ def _change(rng: random.Random, m: Any) -> None:
     if not fields:
         return
     field, value = rng.choice(fields)
-    if hasattr(value, "append") or hasattr(value, "add"):
+    if _is_list(value):
         if not len(value):
             return
         k, how = rng.randrange(len(value)), rng.random()
