@@ -120,14 +120,12 @@ class _Maker:
             for m in b.members[~np.isnan(b.members)]:
                 at = self._equal(b.feature, self.dtype.numpy.type(m), at, yes, nan)
             return at
+        if b.mode in ("BRANCH_NEQ", "BRANCH_GTE", "BRANCH_GT"):  # the opposite of another
+            no, yes, nan = yes, no, not nan
         if b.mode in ("BRANCH_EQ", "BRANCH_NEQ"):
-            if b.mode == "BRANCH_NEQ":
-                no, yes, nan = yes, no, not nan
             return self._equal(b.feature, value, no, yes, nan)
         if b.mode in ("BRANCH_LT", "BRANCH_GTE"):
             value = _before(value)
-        if b.mode in ("BRANCH_GTE", "BRANCH_GT"):
-            no, yes, nan = yes, no, not nan
         return self._node(b.feature, value, no, yes, nan)
 
     def _equal(self, feature: int, value: Any, no: End, yes: End, nan: bool) -> End:
