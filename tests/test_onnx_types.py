@@ -21,9 +21,8 @@ from uopc.onnx.node import Decides
 FLOATS = (np.float16, ml_dtypes.bfloat16, np.float32, np.float64)
 
 
-def model(text: str, version: int = 25, ml: int = 3) -> onnx.ModelProto:
-    head = f'<ir_version: 10, opset_import: ["": {version}, "ai.onnx.ml": {ml}]>'
-    return parser.parse_model(head + text)
+def model(text: str) -> onnx.ModelProto:
+    return parser.parse_model('<ir_version: 10, opset_import: ["": 25, "ai.onnx.ml": 3]>' + text)
 
 
 def kind_of(dtype: Any) -> str:
