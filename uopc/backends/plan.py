@@ -184,15 +184,9 @@ class PlanMesh:
     """The mesh of a plan for several devices, whose arguments and results are whole arrays, and how
     each of these is cut."""
 
-    axis_names: tuple[str, ...]
-    axis_sizes: tuple[int, ...]
+    mesh: Mesh
     arguments: tuple[Spec, ...]
     results: tuple[Spec, ...]
-
-    @property
-    def mesh(self) -> Mesh:
-        """The mesh."""
-        return Mesh(self.axis_names, self.axis_sizes)
 
     def part(self, dims: Shape, spec: Spec) -> Shape:
         """The shape of a device's part."""

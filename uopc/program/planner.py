@@ -170,7 +170,7 @@ class Planner:
         params = self.request.params
         whole: tuple[Spec, ...] = tuple([((),) * len(shapes.shape(p)) for p in params])
         cuts = [s.params.get(p.arg.name, w) for p, w in zip(params, whole)]
-        return PlanMesh(s.mesh.axis_names, s.mesh.axis_sizes, tuple(cuts), s.results)
+        return PlanMesh(s.mesh, tuple(cuts), s.results)
 
     def _list_results(self) -> None:
         asked = [v for v in self.request.graph.src if v.dtype.kind != "void"]

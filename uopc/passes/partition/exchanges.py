@@ -86,7 +86,7 @@ class Exchanges:
 
     def _reshard(self, v: Value, spec: Spec, reason: str) -> Value:
         for op in sorted({op for _, op in v.partial}):
-            axes = tuple([a for a in self.mesh.axis_names if (a, op) in v.partial])
+            axes = self._combined_over(v, op)
             v = self._combine(v, axes, op, spec, reason)
         v = self._cut(v, spec)
         v = self._moved_cuts(v, spec, reason)
@@ -98,6 +98,10 @@ class Exchanges:
         if v.spec != spec:
             raise UserError(f"no exchange makes {show(spec)} of {show(v.spec)}")
         return v
+
+    def _combined_over(self, v: Value, op: str) -> Axes:
+        """The mesh axes over which a value is still to be combined by an op."""
+        return tuple([a for a in self.mesh.axis_names if (a, op) in v.partial])
 
     def _cut(self, v: Value, spec: Spec) -> Value:
         """Cut what is whole on every device: moves nothing."""
@@ -162,7 +166,7 @@ class Exchanges:
         nbytes: float = math.prod(self.mesh.part_dims(v.dims, v.spec)) * v.local.dtype.itemsize
         total, have = 0.0, v.spec
         for op in {op for _, op in v.partial}:
-            axes = tuple([a for a in self.mesh.axis_names if (a, op) in v.partial])
+            axes = self._combined_over(v, op)
             parts = self.mesh.parts(axes)
             scattered = any([w[len(h) :] == axes for h, w in zip(have, spec)])
             total += nbytes * (parts - 1) / parts * (1 if scattered else 2)
