@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import errno
 import json
@@ -20,6 +21,7 @@ import uopc
 from tests.test_report import page_data
 from uopc.backends import detect
 from uopc.cli import main as cli
+from uopc.cli import sizes
 from uopc.dump import stages as dump
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.text.parser import parse, parse_header
@@ -735,6 +737,16 @@ def test_bench_of_a_model_that_is_none(tmp_path):
     ):  # fmt: skip
         result = command("bench", str(tmp_path / options[0]), *options[1:])
         assert result.returncode == code and message in result.stderr
+
+
+def test_sizes_are_names_and_integers(capsys):
+    parser = argparse.ArgumentParser()
+    sizes.argument(parser, "a size")
+    assert dict(parser.parse_args(["--set", "n=3", "--set", "a=b=-4"]).set) == {"n": 3, "a=b": -4}
+    for text in ("n", "n=", "=3", "n=1.5", "n=--1"):
+        with pytest.raises(SystemExit):
+            parser.parse_args(["--set", text])
+        assert f"expected NAME=VALUE with an integer, got {text!r}" in capsys.readouterr().err
 
 
 def test_bench_refuses_a_script_that_is_not_there():
