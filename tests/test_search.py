@@ -282,12 +282,12 @@ def given():
     """Searches in this block use benches that the test makes: `given(make)`."""
     tokens, made = [], []
 
-    def use(make, width=2, **more):
+    def use(make):
         def begin(request, sizes):
             made.append((request, sizes))
             return make(request)
 
-        tokens.append(asked.running.set(asked.Session(begin, width, 60.0, **more)))
+        tokens.append(asked.running.set(asked.Session(begin, 2, 60.0)))
         return made
 
     yield use
@@ -356,23 +356,22 @@ def test_a_list_that_this_kernel_refuses_is_not_used(given):
 
 
 def test_symbolic_sizes_are_measured_at_a_binding(given):
-    rows = []
-    begun = given(prefers(), after=rows.append)
+    begun = given(prefers())
     n = uopc.variable("n", 1, 1000)
     uopc.compile(uopc.param("x", (n,)) * 2.0)
-    assert begun[0][1] == {"n": 256} and rows[0].said.startswith("n=256 ")
+    (row,) = tuned._rows.values()
+    assert begun[0][1] == {"n": 256} and row.said.startswith("n=256 ")
 
 
 def test_addresses_that_values_decide_are_not_measured(given):
     """An order that the program computes is inside for it, and not for random arrays."""
-    rows = []
-    begun = given(prefers(), after=rows.append)
+    begun = given(prefers())
     x = uopc.param("x", (300,))
     order = x.argsort()
     program = uopc.compile(x.take(order, 0), threads=1)
     array = numbers(300)
     np.testing.assert_array_equal(program(x=array), np.sort(array))
-    assert len(begun) <= len(rows)
+    assert len(begun) <= len(tuned._rows)
     for request, _ in begun:
         searcher.standalone(request.graph, lower_call(request.graph), request)
 

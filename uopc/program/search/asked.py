@@ -7,8 +7,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from uopc.cache.tuned import Row
-
 if TYPE_CHECKING:  # a program from a cache needs no pass
     from uopc.program.request import Request
     from uopc.program.search.beam import Bench
@@ -17,12 +15,11 @@ if TYPE_CHECKING:  # a program from a cache needs no pass
 @dataclass(frozen=True)
 class Session:
     """`begin` makes the Bench of a kernel, for values of its variables; `width`: the lists that
-    stay in each round; `seconds`: the most for a kernel; `after` is told of each row."""
+    stay in each round; `seconds`: the most for a kernel."""
 
     begin: Callable[[Request, dict[str, int]], Bench]
     width: int
     seconds: float | None = None
-    after: Callable[[Row], None] | None = None
 
 
 running: ContextVar[Session | None] = ContextVar("session", default=None)

@@ -50,8 +50,6 @@ class Searcher:
             f"{at}{found.why}", time.time(),
         )  # fmt: skip
         self.store.put(row)
-        if self.session.after is not None:
-            self.session.after(row)
         return row
 
     def _search(
