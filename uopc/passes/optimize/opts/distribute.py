@@ -30,12 +30,12 @@ def distribute(kernel: UOp, r: UOp, n: int) -> UOp:
         raise Refused("DISTRIBUTE is for reduce loops")
     check_amount(n)
     u = only_reduce(kernel, r)
-    _copied(u)
+    own = _copied(u)
     stored = [s for s in kernel_nodes(kernel).stores if s.src[1] is u]
     if any(storage_root(s.src[0]).op is Ops.BUFFER for s in stored):
         raise Refused("the sums are in a tile")
     path = _path(kernel, u)
-    found = {v: _copied(v) for v in (u, *_beside(path[-1], u))}
+    found = {u: own} | {v: _copied(v) for v in _beside(path[-1], u)}
     order = sorted(
         {q for copied in found.values() for q in copied},
         key=lambda q: (q.arg.kind == "lane", q.arg.axis),
