@@ -20,7 +20,7 @@ from uopc.ir.core import bounds, dtypes, ranges, shapes, walk
 from uopc.ir.core.args import BufferArg, RangeArg
 from uopc.ir.core.level_of import is_shaped
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.storage import before_effects, storage_root
+from uopc.ir.core.storage import awaited, before_effects, storage_root
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
@@ -100,12 +100,10 @@ class _Loops(Elements):
         """The effects of a row of AFTERs, but for those below others."""
         below: dict[UOp, None] = {}
         found: list[UOp] = []
-        while after.op is Ops.AFTER:
-            for e in after.src[1:]:
-                if e.op is not Ops.RANGE and e not in below:
-                    found[:0] = self._effects((e,))
-                    walk.toposort(e, done=below)
-            after = after.src[0]
+        for e in awaited(after):
+            if e.op is not Ops.RANGE and e not in below:
+                found[:0] = self._effects((e,))
+                walk.toposort(e, done=below)
         return found
 
     def _range(self, u: UOp) -> UOp:

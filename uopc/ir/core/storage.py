@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from uopc.ir.core import walk
 from uopc.ir.core.ops import Ops
@@ -42,6 +42,13 @@ def before_effects(u: UOp, known: dict[UOp, UOp] | None = None) -> UOp:
     base = known.get(u, u)
     known.update(dict.fromkeys(path, base))
     return base
+
+
+def awaited(u: UOp) -> Iterator[UOp]:
+    """What a row of AFTERs waits for, effects and loops: that of the outer AFTER first."""
+    while u.op is Ops.AFTER:
+        yield from u.src[1:]
+        u = u.src[0]
 
 
 def whole_root(u: UOp) -> UOp:

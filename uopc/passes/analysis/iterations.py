@@ -14,7 +14,7 @@ from uopc.ir.builder import index_maps
 from uopc.ir.core import bounds, ranges, walk
 from uopc.ir.core.arena import memo
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.storage import before_effects, storage_root
+from uopc.ir.core.storage import awaited, before_effects, storage_root
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 from uopc.passes.analysis.loops import by_axis, is_overwritten, kernel_nodes
@@ -47,14 +47,11 @@ def _filled_first(kernel: UOp, r: UOp) -> frozenset[UOp]:
 
 def _comes_after_store(access: UOp, r: UOp) -> bool:
     """True if an AFTER below the access has a STORE to the same place, in the same iteration."""
-    u = access.src[0]
-    while u.op is Ops.AFTER:
-        for effect in u.src[1:]:
-            inside = effect.op is Ops.STORE and r in ranges.ranges(effect)
-            if inside and before_effects(effect.src[0]).src[1:] == access.src[1:]:
-                return True
-        u = u.src[0]
-    return False
+    return any(
+        e.op is Ops.STORE and r in ranges.ranges(e)
+        and before_effects(e.src[0]).src[1:] == access.src[1:]
+        for e in awaited(access.src[0])
+    )  # fmt: skip
 
 
 @memo

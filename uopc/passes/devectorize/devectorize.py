@@ -25,6 +25,7 @@ from uopc.ir.core import bounds, dtypes, shapes, walk
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.levels import VECTOR
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.storage import awaited
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.ir.symbolic.conditions import flatten
@@ -358,11 +359,7 @@ def _load(u: UOp, dtype: DType, flat: UOp, gate: UOp | None) -> UOp:
 
 def _awaited(storage: UOp) -> tuple[UOp, ...]:
     """The effects before an access. Who waits for a store that is none waits for them."""
-    found: list[UOp] = []
-    while storage.op is Ops.AFTER:
-        found += [e for e in storage.src[1:] if e.dtype is dtypes.void]
-        storage = storage.src[0]
-    return tuple(found)
+    return tuple([e for e in awaited(storage) if e.dtype is dtypes.void])
 
 
 def _store(storage: UOp, flat: UOp, value: UOp, gate: UOp | None, mode: object) -> UOp:
