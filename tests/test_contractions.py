@@ -403,6 +403,27 @@ def test_rows_of_both_products_of_a_sum_are_joined(size, rows):
     assert "COALESCE" in [o.op for o in program.kernels[0].opts]
 
 
+@pytest.mark.parametrize("size", [5, 14, 56])
+def test_both_products_of_a_sum_get_a_tile_where_their_operands_are_computed(size):
+    """A block of a quantised residual network: images and weights of 8 bits, with scales."""
+    shapes = {"x": (1, 6, 2 * size, 2 * size), "y": (1, 9, size, size),
+              "w": (24, 6, 1, 1), "v": (24, 9, 1, 1)}  # fmt: skip
+    names = [uopc.param(n, s, uopc.dtypes.uint8) for n, s in shapes.items()]
+    floats = [(p.cast(uopc.dtypes.float32) - 3.0) * 0.5 for p in names]
+    graph = floats[0].conv2d(floats[2], None, 2) + floats[1].conv2d(floats[3])
+    arrays = [RNG.integers(0, 7, s).astype("u1") for s in shapes.values()]
+    a, b, c, d = ((array.astype("f4") - 3) / 2 for array in arrays)
+    wanted = np.einsum("ncij,oc->noij", a[:, :, ::2, ::2], c[:, :, 0, 0])
+    wanted = wanted + np.einsum("ncij,oc->noij", b, d[:, :, 0, 0])
+    program = check(graph, arrays, wanted)
+    assert [o.op for o in program.kernels[0].opts].count("PACK") >= 4
+    (kernel,) = next(r for r in lower_only(graph, threads=1).runs if r.name == "optimize").after
+    for u in walk.toposort(kernel):
+        if u.op is Ops.REDUCE:
+            copies = [q.src[0].arg for q in ranges.ranges(u) if q.arg.kind == "upcast"]
+            assert max(copies, default=1) > 2
+
+
 @of_a_desktop
 def test_computed_weights_of_a_convolution_are_packed_before_its_rows():
     """All of them at once: rows of the result then share the vectors of the image."""
@@ -553,16 +574,19 @@ def put_side_by_side(h):
 
 
 @settings(max_examples=15, deadline=None)
-@given(SIZES, st.lists(st.tuples(SIZES, st.booleans()), min_size=2, max_size=3), SIZES,
+@given(SIZES, st.lists(st.tuples(SIZES, *[st.booleans()] * 3), min_size=2, max_size=3), SIZES,
        st.sampled_from([1, 2]), st.sampled_from(TARGETS))  # fmt: skip
 def test_a_sum_of_products_of_any_size(m, depths, n, threads, target):
+    """Operands of each product as they are, or computed; turned or not."""
     graph, wanted, names, arrays = uopc.zeros((m, n)), 0, [], []
-    for i, (k, turned) in enumerate(depths):
+    for i, (k, turned, left, right) in enumerate(depths):
         a, b = numbers(m, k), numbers(*((n, k) if turned else (k, n)))
         x, y = uopc.param(f"x{i}", a.shape), uopc.param(f"y{i}", b.shape)
+        names, arrays = [*names, x, y], [*arrays, a, b]
+        x, a = (x * 2.0 - 1.0, a * 2 - 1) if left else (x, a)
+        y, b = (y * y + 1.0, b * b + 1) if right else (y, b)
         graph = graph + x @ (y.transpose() if turned else y)
         wanted = wanted + a @ (b.T if turned else b)
-        names, arrays = [*names, x, y], [*arrays, a, b]
     with uopc.options(target_cpu=target):
         program = uopc.compile(graph, inputs=names, threads=threads, verify=True)
     np.testing.assert_array_equal(program(*arrays), wanted)

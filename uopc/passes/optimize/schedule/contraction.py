@@ -87,12 +87,13 @@ def _tile(s: Scheduler, k: KernelFacts, c: _Contraction) -> None:
     lanes = target.lanes(c.reduce.dtype.bits)
     packs = any([_is_packed(k, each, target) for each in (c, *c.beside)])
     height, vectors, _ = _register_tile(s, k, c, length_of(c.lane), packs)
-    if not _is_plain(c.a):
-        c = replace(c, row=_row_block(s, c))
+    computed = [each.a for each in (c, *c.beside) if not _is_plain(each.a)]
+    if computed:
+        c = replace(c, row=_row_block(s, c, computed))
     seen = packing.windows(c.b) if packs else []
     windows = [r for r in k.outputs if r in seen]
     lane, row = _order_loops(s, c, windows)
-    if not _is_plain(c.a):
+    for _ in computed:
         _pack_producer(s, lane, row, lanes)
     sizes = [cache_blocking.bytes_a_step(c.reduce, operand) for operand in (c.a, c.b)]
     parts = _lane_parts(s, lane, lanes, vectors)
@@ -100,7 +101,7 @@ def _tile(s: Scheduler, k: KernelFacts, c: _Contraction) -> None:
     for part in parts if packs else []:
         nests = [ranges.ranges(u) for u in s.facts.reduces if part in ranges.ranges(u)]
         at = first = next((r for r in rows if any(r in nest for nest in nests)), None)
-        if at is not None and _is_plain(c.a) and not windows:
+        if at is not None and not computed and not windows:
             at = cache_blocking.block(s, part, at, height, *sizes)
         if at is not None:
             for _ in (c, *c.beside):
@@ -164,12 +165,15 @@ def _contraction_at(k: KernelFacts, written: Access) -> _Contraction | None:
 
 
 def _side_by_side(k: KernelFacts, reduces: list[UOp], lane: UOp) -> _Contraction | None:
-    """Products of elements whose sums are added: the first, with the others `beside` it."""
+    """Products whose sums are added: the first, with the others `beside` it. None where a factor
+    has windows, or is computed from another of the sums."""
     found = [c for c in [_contraction_of(k, u, lane, 1) for u in reduces] if c is not None]
     if len(found) < len(reduces) or any([c.row is not found[0].row for c in found]):
         return None
     factors = [v for c in found for v in (c.a, c.b)]
-    if not all([_is_plain(v) and set(k.outputs).isdisjoint(packing.windows(v)) for v in factors]):
+    if any([not set(reduces).isdisjoint(walk.toposort(v)) for v in factors]):
+        return None
+    if not all([set(k.outputs).isdisjoint(packing.windows(v)) for v in factors]):
         return None
     return replace(found[0], beside=tuple(found[1:]))
 
@@ -221,13 +225,15 @@ def _is_plain(value: UOp) -> bool:
     return value.op is Ops.INDEX and index_maps.ungated(value.src[1])[1] is None
 
 
-def _row_block(s: Scheduler, c: _Contraction) -> UOp:
-    """The row loop, or its blocks if a producer of all rows does not fit half of L2; or its share
-    of the last cache, if b does not fit L2: each block reads all of b."""
-    rows, size = length_of(c.row) or 1, c.a.dtype.itemsize
-    for r in ranges.ranges(c.a):
-        if r.arg.kind == "reduce":
-            size *= length_of(r) or thresholds.TYPICAL_LENGTH
+def _row_block(s: Scheduler, c: _Contraction, computed: list[UOp]) -> UOp:
+    """The row loop, or its blocks if the computed operands of all rows do not fit half of L2; or
+    their share of the last cache, if b does not fit L2: each block reads all of b."""
+    rows, size = length_of(c.row) or 1, 0
+    for a in computed:
+        reduces = [r for r in ranges.ranges(a) if r.arg.kind == "reduce"]
+        size += a.dtype.itemsize * math.prod(
+            length_of(r) or thresholds.TYPICAL_LENGTH for r in reduces
+        )
     columns = length_of(c.lane) or thresholds.TYPICAL_LENGTH
     far = cache_blocking.bytes_a_step(c.reduce, c.b) * columns > s.target.l2_bytes
     near = s.target.last_cache_bytes // thresholds.BLOCK_SHARE // s.context.threads
@@ -240,11 +246,11 @@ def _row_block(s: Scheduler, c: _Contraction) -> UOp:
 
 
 def _pack_producer(s: Scheduler, lane: UOp, row: UOp, lanes: int) -> None:
-    """PACK the computed operand a once, before the outermost loop that it does not depend on; all
+    """PACK a computed operand a once, before the outermost loop that it does not depend on; all
     of its rows, if their loop is around that one."""
     for n, (value, user) in enumerate(packing.operands(s.kernel)):
         own = ranges.ranges(value)
-        if lane not in ranges.ranges(user) or lane in own:
+        if lane not in ranges.ranges(user) or lane in own or _is_plain(value):
             continue
         loops = [r for r in s.axes if r in ranges.ranges(user)]
         at = next(r for r in loops if r.arg.kind == "loop" and r not in own)
