@@ -49,6 +49,11 @@ def right():
         s(a)
         one(b)
     np.testing.assert_allclose(a, b, 1e-6)
+    sums = [x.sum(), (x * x).sum(axis=0), x.mean() + 1]
+    bucket = uopc.compile(sums, mesh=mesh, in_shardings=P("m"))
+    assert len(bucket.exchanges) == 1 and bucket.exchanges[0].offsets
+    for got, wanted in zip(bucket(b), uopc.compile(sums)(b)):
+        np.testing.assert_allclose(got, wanted, 1e-5, 1e-5)
     kinds = {e.kernel for p in (f, g, s) for e in p.exchanges}
     return f"{len(kinds)} kinds"
 

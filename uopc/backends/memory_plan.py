@@ -9,6 +9,11 @@ from dataclasses import dataclass
 ALIGNMENT = 64  # a cache line, and the widest vector
 
 
+def aligned(nbytes: int) -> int:
+    """The least multiple of the alignment from so many bytes on."""
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
 @dataclass(frozen=True)
 class Lifetime:
     """A block of `nbytes` that is alive from launch `first` to launch `last`, inclusive."""
@@ -67,13 +72,13 @@ def plan(blocks: Sequence[Lifetime]) -> tuple[list[int], int]:
     total = 0
     for i in sorted(range(len(blocks)), key=lambda i: (-blocks[i].nbytes, blocks[i].first, i)):
         block = blocks[i]
-        size = -(-block.nbytes // ALIGNMENT) * ALIGNMENT
+        size = aligned(block.nbytes)
         alive = sorted([(offsets[j], blocks[j].nbytes) for j in placed.overlapping(i)])
         at = 0
         for start, nbytes in alive:
             if at + size <= start:
                 break
-            at = max(at, -(-(start + nbytes) // ALIGNMENT) * ALIGNMENT)
+            at = max(at, aligned(start + nbytes))
         offsets[i] = at
         placed.add(i)
         total = max(total, at + size)

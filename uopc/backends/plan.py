@@ -153,6 +153,10 @@ class Exchange(Launch):
     """An exchange between devices; `kernel` is the name of its op, and the words are where what
     arrives is written, and what is sent. The fields of `ExchangeArg`; the shapes of both.
 
+    A bucket is several exchanges in place that are one. Its words are what each sends; word i
+    belongs `offsets[i]` bytes after the first one, and has `nbytes[i]`. The arena has room for all
+    where the first one is in it; else the memory of that result has, if `result_memory` makes it.
+
     `bytes`: the least that each device sends. `node`: the number of the user's node that it is
     for, in `relying` of the graph, or -1; `line`: where that was made, as the end of a message.
     """
@@ -170,6 +174,8 @@ class Exchange(Launch):
     reason: str = ""
     node: int = -1
     line: str = ""
+    offsets: tuple[int, ...] = ()
+    nbytes: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         combined = f" {self.op}" if self.op else ""

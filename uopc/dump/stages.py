@@ -22,7 +22,7 @@ from uopc.dump.name_tracking import carry_names_over
 from uopc.dump.table import Row, level_change, source_lines
 from uopc.errors import UserError
 from uopc.ir.core import walk
-from uopc.ir.core.calls import exchange_of
+from uopc.ir.core.calls import exchanges_of
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.devices import traffic
@@ -115,11 +115,13 @@ class Dump:
         calls = () if program is None or program.op is not Ops.LINEAR else program.src
         found = []
         for c in calls:
-            u = exchange_of(c.src[0]) if c.op is Ops.CALL else None
-            if u is not None:
+            every = [s.src[1] for s in exchanges_of(c.src[0])] if c.op is Ops.CALL else []
+            if every:
+                u = every[0]
                 own = f"{u.op.name} {u.arg.op}".strip() + f" over {', '.join(u.arg.axes)}"
                 where = "".join([f"  {line}" for line in source_lines([c])])
-                found.append(f"{own}  {traffic.moved(u)} bytes  {u.arg.reason}{where}")
+                nbytes, reason = traffic.moved(*every), traffic.reason(every)
+                found.append(f"{own}  {nbytes} bytes  {reason}{where}")
         return found
 
     def position(self, name: str) -> int:

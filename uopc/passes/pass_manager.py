@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from uopc.errors import Error, InvalidIR, UserError
 from uopc.ir.core import dtypes, shapes, storage, walk
 from uopc.ir.core.args import KernelArg
-from uopc.ir.core.calls import exchange_of
+from uopc.ir.core.calls import exchanges_of
 from uopc.ir.core.level_of import level_of
 from uopc.ir.core.levels import INDEXED, LINEAR, PROGRAM, TENSOR, Level
 from uopc.ir.core.ops import Ops
@@ -137,7 +137,7 @@ class Lowering:
         skipped = () if self.skip is None else self.skip(program)
         now = {
             c.src[0]: c.src[0] for c in program.src
-            if c.src[0] not in skipped and exchange_of(c.src[0]) is None
+            if c.src[0] not in skipped and not exchanges_of(c.src[0])
         }  # fmt: skip
         for number, p in passes:
             before = list(dict.fromkeys(now.values()))

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from uopc.ir.core.calls import exchange_of
+from uopc.ir.core.calls import exchanges_of
 from uopc.ir.core.serialize import Fingerprint
 from uopc.ir.core.uop import UOp
 from uopc.ir.index.size_conditions import relying
 from uopc.program.artifact import Artifact
 from uopc.program.compiled_kernel import Code, CompiledKernel, symbol_of
 from uopc.program.kernel_cache import KernelCache
-from uopc.program.planner import ExchangeCall, Planner, repeats
+from uopc.program.planner import ExchangeCall, Planner, buckets, repeats
 from uopc.program.request import Request, lower
 from uopc.program.search.schedules import Schedules
 
@@ -36,9 +36,9 @@ def make_artifact(
     calls: list[tuple[CompiledKernel | ExchangeCall, tuple[UOp, ...]]] = []
     nodes = relying(request.graph)
     for call, (kernel, args) in zip(lowered.program.src, lowered.calls):
-        exchange = exchange_of(kernel)
-        if exchange is not None:
-            calls.append((ExchangeCall.of(exchange, call, nodes), args))
+        stores = exchanges_of(kernel)
+        if stores:
+            calls.append((ExchangeCall.of(stores, call, nodes), args))
             continue
         found = compiled[kernel]
         calls.append((found, args if kernel in lowered.names else found.arguments(args)))
@@ -47,7 +47,7 @@ def make_artifact(
     for_gpu = known.machine.gpu is not None
     planner = Planner(
         request, lowered.outputs, calls, names, lowered.conditions, for_gpu,
-        repeats(lowered.program), lowered.context.sharding,
+        repeats(lowered.program), buckets(lowered.program), lowered.context.sharding,
     )  # fmt: skip
     chosen = {} if schedules is None else schedules.chosen
     made = known.kind.of(planner, printed, {names[own]: k for own, k in used.items()}, chosen)

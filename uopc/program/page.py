@@ -14,7 +14,7 @@ from uopc.dump.report.page import Facts
 from uopc.errors import UserError
 from uopc.ir.core import walk
 from uopc.ir.core.arena import arena
-from uopc.ir.core.calls import exchange_of
+from uopc.ir.core.calls import exchanges_of
 from uopc.ir.core.storage import storage_root
 from uopc.passes.pass_manager import Lowered
 from uopc.program import planner, profile
@@ -30,7 +30,7 @@ def facts(lowered: Lowered) -> Facts:
     found = Facts()
     for call, (final, _) in zip(lowered.program.src, lowered.calls):
         split = call.src[0]
-        if final.arg.name not in found.work and exchange_of(split) is None:
+        if final.arg.name not in found.work and not exchanges_of(split):
             work = measure(split, lowered.located(final))
             largest = {v.arg.name: v.arg.high for v in walk.variables(split)}
             operations, nbytes = work.counts(largest)
@@ -38,7 +38,8 @@ def facts(lowered: Lowered) -> Facts:
     tiles = {k: scratch.offsets(k)[1] * chunks(k) for k in lowered.kernels}
     fresh = {storage_root(v) for v in lowered.outputs if v.src}
     calls = [(tiles.get(kernel, 0), args) for kernel, args in lowered.calls]  # 0: an exchange
-    blocks, found.arena_bytes = planner.arena(calls, fresh, planner.repeats(lowered.program))
+    repeats, buckets = planner.repeats(lowered.program), planner.buckets(lowered.program)
+    blocks, found.arena_bytes = planner.arena(calls, fresh, repeats, buckets)
     found.blocks = [(b.storage, b.alive, b.offset) for b in blocks]
     return found
 

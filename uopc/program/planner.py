@@ -31,6 +31,7 @@ from uopc.backends.plan import (
 )  # fmt: skip
 from uopc.ir.builder import leaves
 from uopc.ir.core import bounds, shapes, walk
+from uopc.ir.core.calls import exchanges_of
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import outer_ranges, storage_root, written_slots
 from uopc.ir.core.uop import UOp
@@ -71,13 +72,22 @@ def repeats(program: UOp) -> tuple[Repeat, ...]:
     return tuple([Repeat(a, b + 1, dim(loop.src[0])) for loop, (a, b) in spans.items()])
 
 
+def buckets(program: UOp) -> dict[int, tuple[UOp, ...]]:
+    """The storage of exchanges that happen at once, by the number of their call."""
+    found = {i: call.src[1:] for i, call in enumerate(program.src)
+             if len(exchanges_of(call.src[0])) > 1}  # fmt: skip
+    return {i: tuple(map(storage_root, args)) for i, args in found.items()}
+
+
 def arena(
     calls: Iterable[tuple[int, Iterable[UOp]]], elsewhere: Container[UOp],
-    repeated: Iterable[Repeat] = (),
+    repeated: Iterable[Repeat] = (), buckets: Mapping[int, tuple[UOp, ...]] | None = None,
 ) -> tuple[list[Block], int]:  # fmt: skip
     """The blocks of the arena, and its size. `calls`: in order, the bytes of the tiles of each, and
     its storage; `elsewhere` is the storage that has memory of its own. What a repeated row shares
-    with calls outside of it stays while the row runs."""
+    with calls outside of it stays while the row runs. The storage of a bucket is side by side, with
+    room for what is elsewhere, unless most of it is."""
+    buckets = buckets or {}
     spans: dict[UOp, list[int]] = {}
     tiles: list[memory_plan.Lifetime] = []
     for i, (nbytes, args) in enumerate(calls):
@@ -92,10 +102,48 @@ def arena(
             begins, ends = span[0] < row.first, span[1] >= row.end
             if (begins or ends) and span[0] < row.end and span[1] >= row.first:
                 span[:] = min(span[0], row.first), max(span[1], row.end - 1)
-    alive = [memory_plan.Lifetime(_nbytes(u), a, b) for u, (a, b) in spans.items()] + tiles
+    joined: dict[UOp, dict[UOp, int]] = {}  # of a bucket's first storage: where all of it lies
+    for args in buckets.values():
+        places = in_bucket(args, elsewhere)
+        own = [spans[u] for u in places if u in spans]
+        first = next(iter(places))
+        if first in spans:
+            joined[first] = places
+            spans[first][:] = min([a for a, _ in own]), max([b for _, b in own])
+    led = {u for places in joined.values() for u in places if u in spans and u not in joined}
+    alive = [
+        memory_plan.Lifetime(_room(joined[u]) if u in joined else _nbytes(u), a, b)
+        for u, (a, b) in spans.items() if u not in led
+    ] + tiles  # fmt: skip
     offsets, total = memory_plan.plan(alive)
-    storage = [*spans, *[None] * len(tiles)]
-    return list(map(Block, storage, alive, offsets)), total
+    storage = [*[u for u in spans if u not in led], *[None] * len(tiles)]
+    blocks = []
+    for u, life, offset in zip(storage, alive, offsets):
+        within = joined.get(u, {}) if u is not None else {}
+        blocks += [
+            Block(s, memory_plan.Lifetime(_nbytes(s), life.first, life.last), offset + at)
+            for s, at in within.items() if s in spans
+        ] or [Block(u, life, offset)]  # fmt: skip
+    return blocks, total
+
+
+def in_bucket(args: Sequence[UOp], elsewhere: Container[UOp]) -> dict[UOp, int]:
+    """Where in a bucket each storage lies, in bytes: first those in the arena, or if these have
+    fewer bytes, those elsewhere; large ones first."""
+    found, at = {}, 0
+    size = [0, 0]
+    for u in args:
+        size[u in elsewhere] += _nbytes(u)
+    later = size[0] >= size[1]
+    for u in sorted(args, key=lambda u: ((u in elsewhere) is later, -_nbytes(u))):
+        found[u] = at
+        at += memory_plan.aligned(_nbytes(u))
+    return found
+
+
+def _room(places: Mapping[UOp, int]) -> int:
+    """The bytes from the first to the last storage of a bucket."""
+    return max([at + _nbytes(u) for u, at in places.items()])
 
 
 @dataclass(frozen=True)
@@ -104,22 +152,24 @@ class ExchangeCall:
 
     launch: Exchange
     sent: int  # the slot of what is sent
-    written: tuple[int, ...] = (0,)
+    written: tuple[int, ...]
     chunks: int = 1
     scratch: int = 0
     work: int = 0
     key: str = ""
 
     @staticmethod
-    def of(u: UOp, call: UOp, nodes: Sequence[UOp]) -> ExchangeCall:
-        """The call of a kernel that is the exchange u; `nodes`: of the user's graph."""
+    def of(stores: Sequence[UOp], call: UOp, nodes: Sequence[UOp]) -> ExchangeCall:
+        """The call of a kernel of these exchanges; `nodes`: of the user's graph."""
+        every = [s.src[1] for s in stores]
+        u = every[0]
         a, sent = u.arg, u.src[0]
         node = next((i for i, n in enumerate(nodes) if n.origin and n.origin == call.origin), -1)
         shape, got = [tuple(map(dim, shapes.shape(v))) for v in (sent, u)]
         return ExchangeCall(Exchange(
             u.op.name, (), 1, False, a.axes, a.parts, a.op, a.shift, a.mirror, a.root,
-            u.dtype.numpy, shape, got, traffic.moved(u), a.reason, node,
-        ), sent.arg.slot)  # fmt: skip
+            u.dtype.numpy, shape, got, traffic.moved(*every), traffic.reason(every), node,
+        ), sent.arg.slot, tuple(range(len(every))))  # fmt: skip
 
 
 class Planner:
@@ -136,11 +186,12 @@ class Planner:
         calls: Sequence[tuple[CompiledKernel | ExchangeCall, tuple[UOp, ...]]],
         names: Mapping[str, str],
         conditions: Sequence[SizeCondition] = (), for_gpu: bool = False,
-        repeated: tuple[Repeat, ...] = (), sharding: Sharding | None = None,
+        repeated: tuple[Repeat, ...] = (), buckets: Mapping[int, tuple[UOp, ...]] | None = None,
+        sharding: Sharding | None = None,
     ) -> None:  # fmt: skip
         self.request, self.calls, self.names, self.for_gpu = request, calls, names, for_gpu
         self.stored, self.conditions, self.repeats = outputs, conditions, repeated
-        self.sharding = sharding
+        self.sharding, self.buckets = sharding, buckets or {}
         self.params = {self._of_device(p): i for i, p in enumerate(request.params)}
         self.fresh: dict[UOp, int] = {}
         self.results: list[Result] = []
@@ -185,8 +236,9 @@ class Planner:
     def _plan_arena(self) -> int:
         """Give intermediates their offsets in the arena. Returns its size."""
         blocks, total = arena(
-            [(k.scratch * k.chunks, args) for k, args in self.calls], self.fresh, self.repeats
-        )
+            [(k.scratch * k.chunks, args) for k, args in self.calls], self.fresh, self.repeats,
+            self.buckets,
+        )  # fmt: skip
         self.offsets = {b.storage: b.offset for b in blocks if b.storage is not None}
         self.scratch = {b.alive.first: b.offset for b in blocks if b.storage is None}
         return total
@@ -208,6 +260,9 @@ class Planner:
     def launches(self) -> tuple[Launch, ...]:
         made: list[Launch] = []
         for i, (kernel, args) in enumerate(self.calls):
+            if i in self.buckets and isinstance(kernel, ExchangeCall):
+                made.append(self._bucket(kernel.launch, in_bucket(self.buckets[i], self.fresh)))
+                continue
             words = [self.word(a) for a in args]
             if isinstance(kernel, ExchangeCall):
                 made.append(replace(kernel.launch, words=(words[0], words[kernel.sent])))
@@ -221,6 +276,15 @@ class Planner:
                 words.append(Pointer(self.arena_base, self.scratch[i]))
             made.append(Launch(name, tuple(words), chunks, chunks > 1))
         return tuple(made)
+
+    def _bucket(self, launch: Exchange, places: Mapping[UOp, int]) -> Exchange:
+        """The launch of exchanges whose storage lies so: one of all bytes between."""
+        count = (-(-_room(places) // launch.dtype.itemsize),)
+        words, offsets = tuple(map(self.word, places)), tuple(places.values())
+        sizes = tuple(map(_nbytes, places))
+        return replace(
+            launch, words=words, sent=count, got=count, offsets=offsets, nbytes=sizes
+        )  # fmt: skip
 
     def plan(self) -> Plan:
         """The plan without the constant arrays and the container of results of one request."""

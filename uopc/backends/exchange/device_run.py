@@ -11,12 +11,13 @@ from typing import NamedTuple
 import numpy as np
 
 from uopc.backends.cpu import pool
+from uopc.backends.cpu.arguments import shape_of
 from uopc.backends.cpu.elf_loader import Image
 from uopc.backends.cpu.layout import data_address
 from uopc.backends.cpu.native import install
 from uopc.backends.cpu.runner import NOTHING, Runner
 from uopc.backends.exchange.bound_plan import bound_plan, device_plan
-from uopc.backends.plan import AnyArray, Exchange, Plan, Pointer, value_of
+from uopc.backends.plan import AnyArray, AnyDtype, Exchange, Plan, Pointer, value_of
 
 
 class Step(NamedTuple):
@@ -78,7 +79,9 @@ class DeviceRun:
             bases = packed("q", [*addresses, arena, *runner.fixed_bases()])
             bases_address, _ = bases.buffer_info()
             for part in self._segments(values):
-                if isinstance(part, Exchange):
+                if isinstance(part, Exchange) and part.offsets:
+                    yield from _bucket(part, bases, values, _room(part, runner.plan, outs))
+                elif isinstance(part, Exchange):
                     yield _step(part, bases, values)
                 else:
                     run(data_address(part), bases_address)
@@ -88,23 +91,91 @@ class DeviceRun:
 
 def _step(exchange: Exchange, bases: packed[int], values: Mapping[str, int]) -> Step:
     got, sent = [
-        _memory(bases, word, [value_of(d, values) for d in dims], exchange, values)
-        for word, dims in zip(exchange.words, (exchange.got, exchange.sent))
-    ]
+        _memory(address, [value_of(d, values) for d in dims], exchange.dtype)
+        for address, dims in zip(
+            _addresses(exchange, bases, values), (exchange.got, exchange.sent)
+        )
+    ]  # fmt: skip
     return Step(exchange, sent, got)
 
 
-def _memory(
-    bases: packed[int], word: object, dims: Sequence[int], exchange: Exchange,
-    values: Mapping[str, int],
-) -> AnyArray:  # fmt: skip
-    """The array at a word of a launch."""
+def _bucket(
+    exchange: Exchange, bases: packed[int], values: Mapping[str, int], room: AnyArray | None
+) -> Generator[Step, None, None]:
+    """One step for what lies side by side; what lies elsewhere is copied to its room and back.
+    `room`: the memory for all of it, if it is not in the arena."""
+    every, dims = _addresses(exchange, bases, values), [value_of(d, values) for d in exchange.sent]
+    memory = _memory(every[0], dims, exchange.dtype) if room is None else room
+    first = data_address(memory)
+    moved = [
+        (address, first + at, nbytes)
+        for address, at, nbytes in zip(every, exchange.offsets, exchange.nbytes)
+        if address != first + at
+    ]  # fmt: skip
+    for there, here, nbytes in moved:
+        ctypes.memmove(here, there, nbytes)
+    yield Step(exchange, memory, memory)
+    for there, here, nbytes in moved:
+        ctypes.memmove(there, here, nbytes)
+
+
+def result_memory(plan: Plan, values: Mapping[str, int]) -> list[AnyArray]:
+    """Memory for a device's parts of the fresh results: those of a bucket side by side."""
+    made = [np.empty(0)] * len(plan.fresh)
+    shapes = [shape_of(r.shape, values) for r in plan.fresh]
+    within: set[int] = set()
+    for e in plan.exchanges:
+        numbers = [_number(plan, w) for w in e.words]
+        if not e.offsets or numbers[0] is None:
+            continue
+        memory = np.empty(_count(e), e.dtype)
+        for i, at, nbytes in zip(numbers, e.offsets, e.nbytes):
+            if i is not None:
+                begin, end = at // memory.itemsize, (at + nbytes) // memory.itemsize
+                made[i] = memory[begin:end].reshape(shapes[i])
+                within.add(i)
+    for i, r in enumerate(plan.fresh):
+        if i not in within:
+            made[i] = np.empty(shapes[i], r.dtype)
+    return made
+
+
+def _number(plan: Plan, word: object) -> int | None:
+    """Which of the fresh results a word names."""
     assert isinstance(word, Pointer)
-    dtype = exchange.dtype
+    number = word.base - len(plan.arguments)
+    return number if 0 <= number < len(plan.fresh) else None
+
+
+def _count(bucket: Exchange) -> int:
+    """The elements of a bucket."""
+    return value_of(bucket.sent[0], {})
+
+
+def _room(bucket: Exchange, plan: Plan, outs: Sequence[AnyArray]) -> AnyArray | None:
+    """The memory of a bucket: None if it is in the arena; that of its first result, which has room
+    if `result_memory` made it; else new memory."""
+    number = _number(plan, bucket.words[0])
+    if number is None:
+        return None
+    memory = outs[number].base
+    fits = memory is not None and memory.shape == (_count(bucket),) and memory.dtype == bucket.dtype
+    return memory if fits else np.empty(_count(bucket), bucket.dtype)
+
+
+def _addresses(exchange: Exchange, bases: packed[int], values: Mapping[str, int]) -> list[int]:
+    """The memory that the words of an exchange name."""
+    return [
+        bases[w.base] + value_of(w.offset, values)
+        for w in exchange.words if isinstance(w, Pointer)
+    ]  # fmt: skip
+
+
+def _memory(address: int, dims: Sequence[int], dtype: AnyDtype) -> AnyArray:
+    """The array at an address."""
     nbytes = int(np.prod(dims, dtype=np.int64)) * dtype.itemsize
     if not nbytes:
         return np.empty(dims, dtype)
-    address = bases[word.base] + value_of(word.offset, values)
     memory = (ctypes.c_uint8 * nbytes).from_address(address)
     found: AnyArray = np.ctypeslib.as_array(memory).view(dtype).reshape(dims)
     return found

@@ -16,7 +16,7 @@ from uopc.backends.cpu.arguments import Bound, KnownSizes, bind, shape_of
 from uopc.backends.cpu.bounded_cache import BoundedMap
 from uopc.backends.cpu.elf_loader import Image
 from uopc.backends.exchange import lockstep
-from uopc.backends.exchange.device_run import DeviceRun
+from uopc.backends.exchange.device_run import DeviceRun, result_memory
 from uopc.backends.plan import AnyArray, Plan
 from uopc.ir.devices import parts
 
@@ -42,7 +42,7 @@ class MeshRunner:
         """A call with whole arrays; returns whole arrays."""
         bound = bind(self.plan, positional, named, self._known)
         given = {rank: self._parts(bound, rank) for rank in self.devices}
-        made = {rank: _results(d.plan, bound.values) for rank, d in self.devices.items()}
+        made = {rank: result_memory(d.plan, bound.values) for rank, d in self.devices.items()}
         running = [d.steps(given[r], made[r], bound.values) for r, d in self.devices.items()]
         try:
             while None not in (steps := [next(r, None) for r in running]):
@@ -93,11 +93,6 @@ class MeshRunner:
                 out[...] = whole
             fresh.append(whole)
         return bound.results(plan, shapes, fresh, bound.arrays.__getitem__)
-
-
-def _results(plan: Plan, values: Mapping[str, int]) -> list[AnyArray]:
-    """Memory for a device's parts of the fresh results."""
-    return [np.empty(shape_of(r.shape, values), r.dtype) for r in plan.fresh]
 
 
 def fingerprint(plan: Plan, image: Image) -> str:

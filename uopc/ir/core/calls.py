@@ -45,12 +45,13 @@ def written_argument(u: UOp) -> UOp | None:
     return None if slot is None else args[slot]
 
 
-def exchange_of(body: UOp) -> UOp | None:
-    """The exchange that the body of a CALL is, if it is no kernel: it stores to slot 0."""
-    if body.op is not Ops.SINK or len(body.src) != 1 or body.src[0].op is not Ops.STORE:
-        return None
-    value = body.src[0].src[1]
-    return value if value.op in GroupOp.Exchange else None
+def exchanges_of(body: UOp) -> list[UOp]:
+    """The STOREs of exchanges that the body of a CALL is, if it is no kernel: one, or a bucket of
+    several that happen at once, each in place."""
+    if body.op is not Ops.SINK:
+        return []
+    stores = [s for s in body.src if s.op is Ops.STORE and s.src[1].op in GroupOp.Exchange]
+    return stores if len(stores) == len(body.src) else []
 
 
 def graph_order(

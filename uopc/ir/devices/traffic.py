@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from uopc.ir.core import bounds, shapes
 from uopc.ir.core.uop import UOp
 
 
-def moved(exchange: UOp) -> int:
-    """The least bytes that a device sends, by any algorithm that balances the load."""
-    sent = exchange.src[0]
-    n: int = math.prod(map(bounds.max_dim, shapes.shape(sent)), start=sent.dtype.itemsize)
-    p: int = exchange.arg.parts
+def reason(bucket: Sequence[UOp]) -> str:
+    """Why exchanges happen that are one launch."""
+    several = f", {len(bucket)} values" if len(bucket) > 1 else ""
+    return "; ".join(dict.fromkeys([u.arg.reason for u in bucket])) + several
+
+
+def moved(exchange: UOp, *others: UOp) -> int:
+    """The least bytes that a device sends, by any algorithm that balances the load, in exchanges
+    of one kind that happen at once."""
+    n, p = 0, int(exchange.arg.parts)
+    for u in (exchange, *others):
+        sent = u.src[0]
+        n += math.prod(map(bounds.max_dim, shapes.shape(sent)), start=sent.dtype.itemsize)
     match exchange.op.name:
         case "allreduce":
             return 2 * n * (p - 1) // p

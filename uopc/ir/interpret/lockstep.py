@@ -7,7 +7,7 @@ from collections.abc import Generator, Mapping, Sequence
 
 import numpy as np
 
-from uopc.ir.core.calls import exchange_of
+from uopc.ir.core.calls import exchanges_of
 from uopc.ir.core.evaluate import Array
 from uopc.ir.core.uop import UOp
 from uopc.ir.devices.mesh import Mesh, coordinate
@@ -73,15 +73,14 @@ def run_program(
                     m.calls(group)
                 continue
             for c in group:
-                u = exchange_of(c.src[0])
-                assert u is not None
-                sent = c.src[1 + u.src[0].arg.slot]
-                given = [m.viewed(sent).reshape(u.src[0].arg.dims).copy() for m in machines]
-                made = exchanges.over_mesh(u.op.name, u.arg, u.dtype, mesh, given)
-                for m, got in zip(machines, made):
-                    m.viewed(c.src[1]).reshape(-1)[...] = got.reshape(-1)
+                for target, u in [s.src for s in exchanges_of(c.src[0])]:
+                    sent, written = [c.src[1 + s.arg.slot] for s in (u.src[0], target)]
+                    given = [m.viewed(sent).reshape(u.src[0].arg.dims).copy() for m in machines]
+                    made = exchanges.over_mesh(u.op.name, u.arg, u.dtype, mesh, given)
+                    for m, got in zip(machines, made):
+                        m.viewed(written).reshape(-1)[...] = got.reshape(-1)
     return [m.state.storages for m in machines]
 
 
 def _is_exchange(call: UOp) -> bool:
-    return exchange_of(call.src[0]) is not None
+    return bool(exchanges_of(call.src[0]))

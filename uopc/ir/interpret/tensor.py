@@ -15,7 +15,7 @@ import numpy as np
 from uopc.errors import InvalidIR, Unsupported
 from uopc.ir.core import evaluate
 from uopc.ir.core.calls import (
-    exchange_of,
+    exchanges_of,
     graph_order,
     operands,
     written_argument,
@@ -46,8 +46,8 @@ _NOTHING = frozenset((Ops.SINK, Ops.GROUP, Ops.NOOP, Ops.FUNCTION))
 _LATER = frozenset((Ops.MSTACK, Ops.MSELECT, Ops.SHAPED_WMMA, Ops.WMMA))
 
 
-def _called_exchange(u: UOp) -> UOp | None:
-    return exchange_of(u.src[0]) if u.op is Ops.CALL else None
+def _called_exchanges(u: UOp) -> list[UOp]:
+    return exchanges_of(u.src[0]) if u.op is Ops.CALL else []
 
 
 class TensorRun:
@@ -96,12 +96,15 @@ class TensorRun:
         for u in nodes:
             if effects:
                 self._track(u)
-            exchange = u if u.op in GroupOp.Exchange else _called_exchange(u)
-            if exchange is u:
+            if u.op in GroupOp.Exchange:
                 self._set(u, (yield u, self.given(u.src[0])))
-            elif exchange is not None:
-                got = yield exchange, self.given(u.src[1 + exchange.src[0].arg.slot])
-                self._note_writes(u, {self.bases[u.src[1]]: [(u.src[1], got, None)]})
+            elif called := _called_exchanges(u):
+                writes: dict[UOp, list[Write]] = {}
+                for target, exchange in [s.src for s in called]:
+                    got = yield exchange, self.given(u.src[1 + exchange.src[0].arg.slot])
+                    written = u.src[1 + target.arg.slot]
+                    writes[self.bases[written]] = [(written, got, None)]
+                self._note_writes(u, writes)
             else:
                 self._evaluate(u)
             if effects:  # values of storage are read again

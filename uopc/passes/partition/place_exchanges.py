@@ -21,12 +21,15 @@ After (tensor)
     %11 = after %5, %10 : f32[4]
     sink %11
 
-What is sent is stored. If nobody else reads it, an ALLREDUCE or BROADCAST is in place.
+What is sent is stored. If nobody else reads it, an ALLREDUCE or BROADCAST is in place. ALLREDUCEs
+in place that combine in one way, and of which none waits for another, are one call: a bucket, whose
+buffers the planner puts side by side.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Hashable, Sequence
 
 from uopc.ir.builder import kernel, leaves, rebuild
 from uopc.ir.core import dtypes, shapes, walk
@@ -41,27 +44,52 @@ _IN_PLACE = frozenset((Ops.ALLREDUCE, Ops.BROADCAST))
 
 
 def place_exchanges(graph: UOp, context: Context) -> UOp:
-    """The graph with a CALL for each exchange."""
+    """The graph with a CALL for each exchange, or bucket of them."""
     if GroupOp.Exchange.isdisjoint(walk.ops(graph)):
         return graph
-    order, slots = walk.nodes(graph), Slots(graph)
-    readers = Counter([s for u in order for s in u.src])
-
-    def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        if u.op not in GroupOp.Exchange:
-            return None
-        sent = u.src[0]
-        storage = _buffer(u, slots())
-        alone = readers[sent] == 1 and u.op in _IN_PLACE and sent.op is not Ops.CONTIGUOUS
-        if alone and not sent.op.is_storage:
-            given = kernel.after(storage, kernel.store(storage, src[0]))
-            call = _call(u, (given,), 0)
+    slots, done = Slots(graph), dict[UOp, UOp]()
+    for bucket, in_place in _buckets(walk.nodes(graph)):
+        storages = [_buffer(u, slots()) for u in bucket]
+        given = [rebuild.rebuild_more(u.src[0], done) for u in bucket]
+        if in_place:
+            stored = [kernel.after(b, kernel.store(b, v)) for b, v in zip(storages, given)]
+            call = _call(bucket, stored, 0)
         else:
-            call = _call(u, (storage, intern(Ops.CONTIGUOUS, u.dtype, (src[0],))), 1)
-        call.origin = u.origin
-        return kernel.after(storage, call)
+            sent = intern(Ops.CONTIGUOUS, bucket[0].dtype, (given[0],))
+            call = _call(bucket, (storages[0], sent), 1)
+        call.origin = bucket[0].origin
+        for u, storage in zip(bucket, storages):
+            done[u] = kernel.after(storage, call)
+            done[u].origin = u.origin
+    return rebuild.rebuild_more(graph, done)
 
-    return rebuild.rewritten(graph, change, outside_kernels=True)
+
+def _buckets(order: Sequence[UOp]) -> list[tuple[list[UOp], bool]]:
+    """The exchanges that happen at once, and whether they are in place, each after those that it
+    waits for. One that waits for a write to an argument is alone: another may be read before."""
+    readers = Counter([s for u in order for s in u.src])
+    depth: dict[UOp, int] = {}
+    effects: set[UOp] = set()
+    found: dict[Hashable, list[UOp]] = {}
+    places: dict[UOp, bool] = {}
+    for u in order:
+        below = max([depth[s] for s in u.src], default=0)
+        is_exchange = u.op in GroupOp.Exchange
+        depth[u] = below + is_exchange
+        if u.op is Ops.AFTER or not effects.isdisjoint(u.src):
+            effects.add(u)
+        if not is_exchange:
+            continue
+        sent = u.src[0]
+        alone = readers[sent] == 1 and u.op in _IN_PLACE and sent.op is not Ops.CONTIGUOUS
+        places[u] = alone and not sent.op.is_storage
+        fixed = all([isinstance(d, int) for d in shapes.shape(u)])
+        own: Hashable = u
+        if places[u] and fixed and u.op is Ops.ALLREDUCE and u not in effects:
+            own = u.arg.axes, u.arg.op, u.dtype
+        found.setdefault((depth[u], own), []).append(u)
+    buckets = sorted(found.values(), key=lambda b: depth[b[0]])
+    return [(b, places[b[0]]) for b in buckets]
 
 
 def _buffer(u: UOp, slot: int) -> UOp:
@@ -69,14 +97,19 @@ def _buffer(u: UOp, slot: int) -> UOp:
     return intern(Ops.BUFFER, u.dtype, symbolic, BufferArg(slot, dims))
 
 
-def _call(u: UOp, args: tuple[UOp, ...], sent: int) -> UOp:
-    """The call of a kernel that is one exchange: it stores to slot 0 what slot `sent` gives."""
+def _call(bucket: Sequence[UOp], args: Sequence[UOp], sent: int) -> UOp:
+    """The call of a kernel that is nothing but exchanges: each stores to its slot what the slot
+    `sent` places on gives."""
     params = []
     for slot, a in enumerate(args):
         dims, symbolic = leaves.split_dims(shapes.shape(a))
-        params.append(intern(Ops.PARAM, u.dtype, symbolic, ParamArg("", dims, slot)))
-    got = intern(u.op, u.dtype, (params[sent],), u.arg)
-    sink = kernel.sink(kernel.store(params[0], got), name=f"{u.op.name}_{'_'.join(u.arg.axes)}")
+        params.append(intern(Ops.PARAM, a.dtype, symbolic, ParamArg("", dims, slot)))
+    stores = [
+        kernel.store(params[i], intern(u.op, u.dtype, (params[i + sent],), u.arg))
+        for i, u in enumerate(bucket)
+    ]  # fmt: skip
+    first = bucket[0]
+    sink = kernel.sink(*stores, name=f"{first.op.name}_{'_'.join(first.arg.axes)}")
     return intern(Ops.CALL, dtypes.void, (sink, *args))
 
 

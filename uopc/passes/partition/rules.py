@@ -15,7 +15,7 @@ from uopc.ir.builder import alu, fold, leaves, movement, rebuild
 from uopc.ir.core import dtypes, semantics, shapes
 from uopc.ir.core.args import ReduceArg
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.storage import storage_root
+from uopc.ir.core.storage import base, storage_root
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.devices.mesh import Spec, show
@@ -101,7 +101,7 @@ class Rules:
     def _broadcast(self, u: UOp) -> Value:
         operands = [self.value(s) for s in u.src]
         dims = shapes.shape(u)
-        kept = self._kept(u, operands, dims)
+        kept = self._kept(u, operands, dims) or self._scaled(u, operands, dims)
         if kept is not None:
             return kept
         reason = f"operand of {u.op.name}"
@@ -125,6 +125,26 @@ class Rules:
                 return None
         local = rebuild.remake(u, tuple([v.local for v in operands]))
         return dataclasses.replace(first, local=local)
+
+    def _scaled(self, u: UOp, operands: list[Value], dims: shapes.Shape) -> Value | None:
+        """A partial sum that nobody else reads stays partial when a constant makes it smaller:
+        then no part overflows that the sum does not."""
+        if u.op not in (Ops.MUL, Ops.FDIV):
+            return None
+        for i in (0, 1) if u.op is Ops.MUL else (0,):
+            v, s, by = operands[i], u.src[i], base(u.src[1 - i])
+            if not v.partial or any([o != "add" for _, o in v.partial]):
+                continue
+            if self.readers[s] > 1 or by.op is not Ops.CONST or v.dims != dims:
+                continue
+            smaller = abs(by.arg) <= 1 if u.op is Ops.MUL else 1 <= abs(by.arg) < math.inf
+            if not smaller and u.dtype.is_float:
+                continue
+            spec = of_operand(v.spec, operands[1 - i].dims, dims)
+            scale = self.exchanges.reshard(operands[1 - i], spec, "").local
+            src = (v.local, scale) if i == 0 else (scale, v.local)
+            return dataclasses.replace(v, local=rebuild.remake(u, src))
+        return None
 
     def common(self, operands: list[Value], dims: shapes.Shape) -> Spec:
         """The layout in which operands meet: what moves least; of equals, the most cut."""
