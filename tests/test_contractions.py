@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -173,9 +175,7 @@ def test_images_smaller_than_a_vector(data):
     n, c, o, taps = draw(1, 2), draw(1, 5), draw(6, 70), draw(1, 3)
     x, w = numbers(n, c, draw(3, 15), draw(3, 15)), numbers(o, c, taps, taps)
     stride, pad, threads = draw(1, 2), draw(0, 1), draw(1, 2)
-    graph = uopc.param("x", x.shape).conv2d(
-        uopc.param("w", w.shape), stride=stride, padding=pad
-    )
+    graph = uopc.param("x", x.shape).conv2d(uopc.param("w", w.shape), stride=stride, padding=pad)
     target = data.draw(st.sampled_from(TARGETS))
     wanted = plain_conv(x, w, stride, pad, 1)
     check((graph * 2.0 + 1.0).relu(), [x, w], np.maximum(wanted * 2 + 1, 0), threads, target)
@@ -386,6 +386,24 @@ def test_functions_of_sums_at_an_edge_leave_the_other_sums_side_by_side(channels
         program = uopc.compile(graph, verify=True, threads=1)
         wanted = np.exp(np.tanh(wanted.astype("f8") * 0.01))
         np.testing.assert_allclose(program(*arrays), wanted, rtol=3e-6)
+
+
+@of_a_desktop
+@pytest.mark.parametrize("dims", [(40, 5003), (513, 13, 13)])
+def test_columns_whose_windows_leave_the_cache_are_packed_a_panel_at_a_time(dims):
+    """A long convolution in one dimension, and rows of a picture that are joined: all windows take
+    more than half of L2."""
+    c, *size = dims
+    x, w = numbers(1, c, *size), numbers(64, c, *[3] * len(size))
+    graph = uopc.param("x", x.shape).conv(uopc.param("w", w.shape), None, 1, 1)
+    padded = np.pad(x[0], [(0, 0), *[(1, 1)] * len(size)])
+    axes = tuple(range(1, x.ndim - 1))
+    seen = np.lib.stride_tricks.sliding_window_view(padded, w.shape[2:], axes)
+    moved = np.moveaxis(seen, 0, len(size)).reshape(math.prod(size), -1)
+    wanted = (w.reshape(64, -1) @ moved.T).reshape(1, 64, *size)
+    program = check(graph, [x, w], wanted)
+    ops = [o.op for o in program.kernels[0].opts]
+    assert "SWAP" in ops[: ops.index("PACK")]
 
 
 @of_a_desktop

@@ -299,7 +299,9 @@ def _is_packed(k: KernelFacts, c: _Contraction, target: Target) -> bool:
 
 def _order_loops(s: Scheduler, c: _Contraction, windows: list[UOp]) -> tuple[UOp, UOp]:
     """The lane and row loops, with rows inside of columns, so that a panel of b serves all rows; or
-    inside of blocks of another loop along which windows of b overlap, each for half of L2."""
+    inside of blocks of another loop along which windows of b overlap, each for half of L2. Columns
+    whose windows overlap are outside where those of all columns do not fit there: each panel then
+    packs its own."""
     row, lane = c.row, c.lane
     around = [r for r in windows if r is not lane]
     if around:
@@ -309,22 +311,30 @@ def _order_loops(s: Scheduler, c: _Contraction, windows: list[UOp]) -> tuple[UOp
         if block is not None and row.arg.axis < block.arg.axis:
             row = s.swapped(row, block)[0]
         return lane, row
-    if lane not in windows and row.arg.axis < lane.arg.axis and row not in ranges.ranges(c.b):
+    tile = math.prod([d.extent for d in packing.digits(c.b, _packed_loops(c))])
+    fits = tile * c.b.dtype.itemsize <= s.target.l2_bytes // 2
+    shared = row in ranges.ranges(c.b) or (lane in windows and fits)
+    if row.arg.axis < lane.arg.axis and not shared:
         row, lane = s.swapped(row, lane)
     return lane, row
 
 
+def _packed_loops(c: _Contraction, *windows: UOp) -> list[UOp]:
+    """The loops whose elements of b are in one tile: the reduces, the columns, and windows."""
+    inside = (c.lane, *windows)
+    return [r for r in ranges.ranges(c.b) if r.arg.kind == "reduce" or r in inside]
+
+
 def _block(s: Scheduler, c: _Contraction, window: UOp) -> UOp | None:
     """The loop over blocks of a window's loop; None if one block is all of it."""
-    inside = [r for r in ranges.ranges(c.b) if r.arg.kind == "reduce" or r in (c.lane, window)]
+    inside = _packed_loops(c, window)
     if any(length_of(r) is None for r in inside):
         return window
     found = packing.digits(c.b, inside)
     length = length_of(window) or 1
     for n in range(length, 0, -1):
-        size = c.b.dtype.itemsize
-        for d in found:
-            size *= d.extent - d.factors.get(window, 0) * (length - n)
+        extents = [d.extent - d.factors.get(window, 0) * (length - n) for d in found]
+        size = c.b.dtype.itemsize * math.prod(extents)
         if length % n == 0 and size <= s.target.l2_bytes // 2:
             if n == length:
                 return None
