@@ -90,6 +90,34 @@ def test_gathers():
         check([t.take(i, axis=0), t[i] * 2], a, mesh, {"t": st, "i": si})
 
 
+def test_whole_operands_whose_reader_is_cut_are_multiplied_in_parts():
+    mesh = make_mesh((4,), ("m",))
+    x, w, v, t = [uopc.param(n, d) for n, d in (
+        ("x", (8, 6)), ("w", (6, 10)), ("v", (10, 12)), ("t", (8, 12)),
+    )]  # fmt: skip
+    a = {"x": r(8, 6), "w": r(6, 10), "v": r(10, 12), "t": r(8, 12)}
+    y = ((x @ w).relu() @ v).reshape(8, 1, 12).permute(2, 1, 0)
+    for value, spec, sizes in (
+        (y, P(None, None, "m"), [2 * 10 * 6, 2 * 12 * 10]),
+        (y, P("m"), [8 * 10 * 6, 8 * 3 * 10]),
+        (y.permute(2, 1, 0).reshape(8, 12) + t.shard(P("m")), None, [2 * 10 * 6, 2 * 12 * 10]),
+    ):
+        assert not check(value, a, mesh, None, [spec])
+        graph, _ = partitioned([value], mesh, None, [spec])
+        sums = [u for u in graph.toposort() if u.op is Ops.REDUCE]
+        assert [u.src[0].size for u in sums] == sizes
+    both = check([y, (x @ w).sum()], a, mesh, None, [P("m"), P()])
+    assert not both
+
+
+def test_uneven_parts_of_whole_operands():
+    mesh = make_mesh((3,), ("m",))
+    x, w = uopc.param("x", (8, 6)), uopc.param("w", (6, 7))
+    a = {"x": r(8, 6), "w": r(6, 7)}
+    for spec in (P("m"), P(None, "m")):
+        assert not check([x @ w, x.max(axis=1)], a, mesh, None, [spec, P("m")])
+
+
 def test_convolution_by_batch_moves_nothing():
     mesh = make_mesh((2,), ("data",))
     x, w = uopc.param("x", (4, 3, 8, 8)), uopc.param("w", (5, 3, 3, 3))

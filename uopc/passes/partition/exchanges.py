@@ -21,7 +21,7 @@ from uopc.passes.partition.ordered import ordered
 
 # With `explicit`, what the user asked for by a spec may move as much as it needs.
 PINNED, OUTPUT = "pinned", "output"
-_COSTLY = frozenset((Ops.ALLGATHER, Ops.ALLTOALL))
+COSTLY = frozenset((Ops.ALLGATHER, Ops.ALLTOALL))
 
 
 class Exchanges:
@@ -58,7 +58,7 @@ class Exchanges:
         made = intern(row, send.dtype, (send,), arg)
         if made.origin is None and self.now is not None:
             made.origin = self.now.origin
-        if self.explicit and row in _COSTLY and reason not in (PINNED, OUTPUT):
+        if self.explicit and row in COSTLY and reason not in (PINNED, OUTPUT):
             line = "" if self.now is None else made_at(self.now)
             raise UserError(
                 f"explicit: {reason}: {row.name} over {', '.join(axes)} moves {traffic.moved(made)}"

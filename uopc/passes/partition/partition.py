@@ -12,26 +12,32 @@ After (tensor)
     sink %3
 
 A layout says of each dimension along which mesh axes it is cut, and over which axes a value is
-still to be combined. It follows from the operands, forward only, by a rule for each shape rule, and
-from the places where the user gives one (SHARD, shardings of arguments and results). Where operands
-disagree, that layout is taken that moves the fewest bytes. What differs between devices are their
-coordinates, variables of the program. Without a mesh the graph stays as it is.
+still to be combined. It follows from the operands by a rule for each shape rule, and from the
+places where the user gives one (SHARD, shardings of arguments and results). Where operands
+disagree, that layout is taken that moves the fewest bytes. Reduces that are whole so far, though
+their readers take parts, are then computed in these, unless that moves more. What differs between
+devices are their coordinates, variables of the program. Without a mesh the graph stays as it is.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 from uopc.errors import Unsupported
 from uopc.ir.core import dtypes, shapes, walk
 from uopc.ir.core.levels import TENSOR
-from uopc.ir.core.ops import Ops
+from uopc.ir.core.ops import GroupOp, Ops
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, intern
+from uopc.ir.devices import traffic
 from uopc.ir.devices.mesh import Spec
-from uopc.passes.contract import Context, Pass
-from uopc.passes.partition.exchanges import OUTPUT, Exchanges
+from uopc.passes.contract import Context, Pass, Sharding
+from uopc.passes.partition.exchanges import COSTLY, OUTPUT, Exchanges
+from uopc.passes.partition.readers import taken_in_parts
 from uopc.passes.partition.rules import Rules
+
+_EXCHANGES = GroupOp.Exchange
 
 
 def partition(graph: UOp, context: Context) -> UOp:
@@ -39,14 +45,32 @@ def partition(graph: UOp, context: Context) -> UOp:
     sharding = context.sharding
     if sharding is None:
         return graph
-    mesh, order = sharding.mesh, walk.nodes(graph)
+    order = walk.nodes(graph)
     readers = Counter([s for u in order for s in u.src])
     sharding.params = _param_specs(graph, order, readers, context)
-    rules = Rules(Exchanges(mesh, sharding.explicit), readers, sharding.params)
+    made, rules, results = _partitioned(graph, order, readers, sharding, {})
+    outputs = dict(zip([u for u in graph.src if u.dtype is not dtypes.void], results))
+    taken = taken_in_parts(order, readers, rules.values, outputs, sharding.mesh)
+    if taken:
+        other, _, layouts = _partitioned(graph, order, readers, sharding, taken)
+        if _moved(other) <= _moved(made):
+            made, results = other, layouts
+    sharding.results = results
+    return made
+
+
+def _partitioned(
+    graph: UOp, order: list[UOp], readers: Counter[UOp], sharding: Sharding,
+    taken: Mapping[UOp, Spec],
+) -> tuple[UOp, Rules, tuple[Spec, ...]]:  # fmt: skip
+    """The graph of one device, and the layout of each result. `taken`: as for `Rules`."""
+    mesh = sharding.mesh
+    rules = Rules(Exchanges(mesh, sharding.explicit and not taken), readers, sharding.params, taken)
     for u in order:
         if u is not graph and u.op not in walk.CALLED:
             rules.add(u)
-    outputs, specs = [], []
+    outputs: list[UOp] = []
+    layouts: list[Spec] = []
     given = iter(sharding.out_specs or ())
     for u in graph.src:
         if u.dtype is dtypes.void:
@@ -56,10 +80,16 @@ def partition(graph: UOp, context: Context) -> UOp:
         v = rules.value(u)
         spec = next(given, None)
         target = v.spec if spec is None else mesh.spec(spec, v.dims, "out_shardings")
+        layouts.append(target)
         outputs.append(rules.exchanges.reshard(v, target, OUTPUT).local)
-        specs.append(target)
-    sharding.results = tuple(specs)
-    return intern(Ops.SINK, dtypes.void, tuple(outputs), graph.arg, graph.tag)
+    made = intern(Ops.SINK, dtypes.void, tuple(outputs), graph.arg, graph.tag)
+    return made, rules, tuple(layouts)
+
+
+def _moved(made: UOp) -> tuple[int, int]:
+    """The bytes that a graph exchanges, those of costly kinds first."""
+    found = [(u.op in COSTLY, traffic.moved(u)) for u in walk.nodes(made) if u.op in _EXCHANGES]
+    return sum([n for costly, n in found if costly]), sum([n for _, n in found])
 
 
 def _param_specs(

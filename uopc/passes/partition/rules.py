@@ -30,6 +30,7 @@ from uopc.passes.partition.layout import (
     whole,
     without_cut,
 )  # fmt: skip
+from uopc.passes.partition.readers import before_reduce
 from uopc.passes.partition.windows import Window, Windows, composed, full_slots
 
 # Sums of sums and maxima of maxima are combined once, later.
@@ -40,13 +41,14 @@ _KEPT = {
 
 class Rules:
     """The values of a graph on one device, sources first. `effects`: of a STORE, CALL or bundle
-    of them, the same of this device."""
+    of them, the same of this device. `taken`: the layouts that readers ask of REDUCEs."""
 
     def __init__(
-        self, exchanges: Exchanges, readers: Counter[UOp], in_specs: Mapping[str, Spec]
-    ) -> None:
+        self, exchanges: Exchanges, readers: Counter[UOp], in_specs: Mapping[str, Spec],
+        taken: Mapping[UOp, Spec],
+    ) -> None:  # fmt: skip
         self.exchanges, self.mesh, self.windows = exchanges, exchanges.mesh, Windows(exchanges)
-        self.readers, self.in_specs = readers, in_specs
+        self.readers, self.in_specs, self.taken = readers, in_specs, taken
         self.values: dict[UOp, Value | Window] = {}
         self.effects: dict[UOp, UOp] = {}
         self._made: dict[Window, Value] = {}
@@ -288,6 +290,8 @@ class Rules:
         v, op = self.value(u.src[0]), u.arg.op
         if any([o != op for _, o in v.partial]):
             v = self.exchanges.combined(v, f"operand of {op}")
+        if u in self.taken and not v.partial and not used_axes(v.spec):
+            v = self.exchanges.reshard(v, before_reduce(u, self.taken[u]), "")  # moves nothing
         local, partial = v.local, dict(v.partial)
         for d in u.arg.axes:
             axes = v.spec[d]
