@@ -403,8 +403,9 @@ def test_processes_compile_time_and_survive_a_crash():
         bench = workers.bench(alone, {})
         first = bench.start()
         assert first.opts == lower_only(x, threads=1).kernels[0].arg.opts and first.seconds > 0
-        lists = [first.opts, (), (Opt("VECTOR", 1, 4),), (Opt("FOLD", 0, 1),)]
-        own, plain, vector, refused = bench.compiled(lists)
+        vectors = [(Opt("VECTOR", 1, n),) for n in (4, 8)]
+        lists = [first.opts, (), vectors[0], (Opt("FOLD", 0, 1),), vectors[1]]
+        own, plain, vector, refused, wide = bench.compiled(lists)
         assert refused is None and len({own.code, plain.code, vector.code}) == 3
         assert plain.cycles > own.cycles
         match = bench.match(vector, 3)
@@ -415,6 +416,8 @@ def test_processes_compile_time_and_survive_a_crash():
             process._child.wait()
         assert bench.match(vector, 1) is None  # lost with its process
         assert bench.match(vector, 1) is not None  # another one has taken over
+        assert bench.match(wide, 1) is not None  # and makes what else the first one had
+        assert not any("KeyError" in problem for problem in workers.problems)
         assert any("crashed" in problem for problem in workers.problems)
         assert bench.varied() and all(isinstance(o, tuple) for o in bench.varied())
 

@@ -154,14 +154,7 @@ class Worker:
         return self._prepared(replace(self._request, graph=graph))
 
     def _prepared(self, request: Request) -> _Ready:
-        machine, backend = self._machine, self._backend
-        with arena():
-            known = KernelCache(request, machine, None, backend.artifact, fresh=True)
-            printed = fingerprint(request.graph)
-            made, lowered = make_artifact(request, known, printed, backend.compile_kernels)
-            runner = backend.runner(request, made, made.plan_for(request, printed.arrays))
-            (linear,) = lowered.kernels
-            return _Ready(made, runner, linear, cycles(linear, machine))
+        return prepared(request, self._machine, self._backend)
 
     def _copy_speed(self, nbytes: int) -> float:
         """Bytes per second of a copy that reads and writes about as many bytes."""
@@ -175,6 +168,17 @@ class Worker:
             times = self._prepared(request).runner.time(ones, {}, 5)[0]
             self._copies[size, threads] = size / max(min(times), 1e-12)
         return self._copies[size, threads]
+
+
+def prepared(request: Request, machine: Target, backend: Any) -> _Ready:
+    """A request for one kernel, compiled without a cache."""
+    with arena():
+        known = KernelCache(request, machine, None, backend.artifact, fresh=True)
+        printed = fingerprint(request.graph)
+        made, lowered = make_artifact(request, known, printed, backend.compile_kernels)
+        runner = backend.runner(request, made, made.plan_for(request, printed.arrays))
+        (linear,) = lowered.kernels
+        return _Ready(made, runner, linear, cycles(linear, machine))
 
 
 def _same(a: AnyArray, b: AnyArray) -> bool:
@@ -193,7 +197,7 @@ def serve(descriptor: int, backend_of: Callable[[str], Any]) -> None:
         while True:
             try:
                 name, *arguments = connection.recv()
-            except EOFError:
+            except (EOFError, OSError):  # the other side is gone
                 return
             try:
                 answer = getattr(worker, name)(*arguments)

@@ -132,7 +132,12 @@ class KernelBench:
         self._where: dict[Opts, int] = {}  # the process that has the code of a list
         self._open: set[int] = set()
         self._start: Start | None = None
-        workers.lost = self._open.discard
+        workers.lost = self._lost
+
+    def _lost(self, number: int) -> None:
+        """Another process takes this place: it has neither the kernel nor the code of a list."""
+        self._open.discard(number)
+        self._where = {opts: n for opts, n in self._where.items() if n != number}
 
     def start(self) -> Start:
         """The schedule's list, as the first process measures it. Unsupported if it cannot."""
@@ -186,13 +191,21 @@ class KernelBench:
         return self._asked(candidate, "agrees") is True
 
     def _asked(self, candidate: Candidate, name: str, *more: Any) -> Any:
-        number = self._where[candidate.opts]
-        if number not in self._open:  # its process is another one now
-            if isinstance(self._opened(number), Failed):
-                return None
-            if isinstance(self._workers.ask(number, TO_COMPILE, "compile", candidate.opts), Failed):
-                return None
+        number = self._holder(candidate.opts)
+        if number is None:
+            return None
         assert self._start is not None
         seconds = TO_MEASURE + SLOWEST * self._start.seconds
         found = self._workers.ask(number, seconds, name, candidate.opts, *more)
         return None if isinstance(found, Failed) else found
+
+    def _holder(self, opts: Opts) -> int | None:
+        """The process that has the code of a list; the first one makes it again where the process
+        that had it is gone. None where it cannot."""
+        if opts not in self._where:
+            if isinstance(self._opened(0), Failed):
+                return None
+            if isinstance(self._workers.ask(0, TO_COMPILE, "compile", opts), Failed):
+                return None
+            self._where[opts] = 0
+        return self._where[opts]

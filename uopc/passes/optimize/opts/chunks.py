@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from uopc.config import MOST_THREADS
 from uopc.ir.core import bounds, ranges
 from uopc.ir.core.args import AxisKind
 from uopc.ir.core.uop import UOp
@@ -30,6 +31,8 @@ def thread(kernel: UOp, r: UOp, chunks: int) -> UOp:
     if r.arg.kind != "loop" or ranges.ranges(r.src[0]):
         raise Refused("only an output loop can be shared among threads")
     check_amount(chunks)
+    if chunks > MOST_THREADS:
+        raise Refused(f"at most {MOST_THREADS} threads share a loop")
     if any(q.arg.kind == "thread" for q in kernel_axes(kernel)):
         raise Refused("the kernel is shared among threads already")
     check_outermost(kernel, r)
