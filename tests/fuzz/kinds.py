@@ -58,7 +58,7 @@ KINDS = {
         "tests.fuzz.kernels", "kernels written by hand, against a simulation step by step", 12
     ),
     "lists": Kind(
-        "tests.fuzz.lists", "lists of Opts that begin with the schedule's, refused or right", 12
+        "tests.fuzz.lists", "lists of Opts that begin with the schedule's, refused or right", 6
     ),
     "texts": Kind(
         "tests.fuzz.texts", "changed texts and raw nodes of every stage, refused or right", 0
