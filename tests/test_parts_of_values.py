@@ -11,6 +11,7 @@ from uopc.ir.core import dtypes
 from uopc.ir.core.args import FunctionArg, ParamArg
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import intern
+from uopc.passes.analysis.parts import MOST_PARTS
 from uopc.tensor import creation
 
 RNG = np.random.default_rng(3)
@@ -48,6 +49,24 @@ def test_a_part_that_steps_share_is_read_from_the_whole():
         middle = y[1:-1] + 0.25 * (y[2:] - 2.0 * y[1:-1] + y[:-2])
         y = uopc.cat(y[:1], middle, y[-1:])
     assert uopc.compile(y, threads=1).stats["launches"] <= steps
+
+
+@pytest.mark.parametrize("layers", [12, 24, pytest.param(96, marks=pytest.mark.slow)])
+def test_layers_that_each_read_all_before_them(layers):
+    """A kernel that chose among all parts would grow with the layers, and the compile time with
+    their square."""
+    x = y = uopc.param("x", (5, 3))
+    weights = [uopc.param(f"w{i}", (3 + 2 * i, 2)) for i in range(layers)]
+    for w in weights:
+        y = y.cat((y @ w).relu(), axis=1)
+    program = uopc.compile(y, inputs=[x, *weights], threads=1, verify=True)
+    shapes = [v.shape for v in (x, *weights)]
+    a, *ws = arrays = [RNG.standard_normal(s).astype("f4") / s[0] for s in shapes]
+    for w in ws:
+        a = np.concatenate([a, np.maximum(a @ w, 0)], 1)
+    np.testing.assert_allclose(program(*arrays), a, rtol=2e-5, atol=2e-6)
+    taken = [sum([u.op is Ops.PARAM for u in k.uops.src]) for k in program.kernels]
+    assert max(taken) <= MOST_PARTS + 3
 
 
 def test_a_gather_of_a_gather_with_missing_places():

@@ -19,16 +19,17 @@ class Demand:
 
     `share`: the share of the iterations that read (a PAD or a CAT reads a source in some of them).
     `gathered`: the index is read from storage. `tile`: the time that a tile saves for the
-    contraction whose operand is read, if its kernel has no other reduce.
+    contraction whose operand is read, if its kernel has no other reduce. `parts`: the number of
+    further parts of CATs, between the reader and this value, among which the reader chooses.
     """
 
     def __init__(
         self, reader: UOp, index: Index, loops: tuple[UOp, ...], share: float = 1.0,
-        gathered: bool = False, tile: float = 0.0,
+        gathered: bool = False, tile: float = 0.0, parts: int = 0,
     ) -> None:  # fmt: skip
         self.key = reader, index  # reads with equal keys are one read
         self.reader, self.index, self.loops = reader, index, loops
-        self.share, self.gathered, self.tile = share, gathered, tile
+        self.share, self.gathered, self.tile, self.parts = share, gathered, tile, parts
         used = [ranges.ranges(x) for x in index]
         end = len(loops)
         while end and not any([loops[end - 1] in inner for inner in used]):
@@ -63,11 +64,18 @@ class Demand:
         """True if a value at this index is computed inside the loop of a reduce."""
         return any([r.arg.kind == "reduce" for r in self.around])
 
-    def moved(self, index: Index, loops: tuple[UOp, ...], share: float = 1.0) -> Demand:
-        """The read that this one makes of a source."""
-        if index is self.index and loops is self.loops and share == 1.0:
+    def moved(
+        self, index: Index, loops: tuple[UOp, ...], share: float = 1.0, parts: int = 0,
+        tile: float | None = None, gathered: bool = False,
+    ) -> Demand:  # fmt: skip
+        """The read that this one makes of a source, which is one of so many more parts."""
+        kept = index is self.index and loops is self.loops and share == 1.0
+        if kept and not parts and tile is None and not gathered:
             return self
-        return Demand(self.reader, index, loops, self.share * share, self.gathered, self.tile)
+        return Demand(
+            self.reader, index, loops, self.share * share, self.gathered or gathered,
+            self.tile if tile is None else tile, self.parts + parts,
+        )  # fmt: skip
 
     @property
     def moves_with_loops(self) -> bool:

@@ -40,7 +40,7 @@ from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.passes.analysis.argument_limits import Limit
 from uopc.passes.analysis.op_costs import LOAD, whole_cost
-from uopc.passes.analysis.parts import is_stored_by_part, shared_work
+from uopc.passes.analysis.parts import MOST_PARTS, is_stored_by_part, shared_work
 from uopc.passes.analysis.user_opts import Opts, opts_of_stored
 from uopc.passes.analysis.views import is_final_storage, is_view, reshaped_base, root_index
 from uopc.passes.contract import Context, Pass
@@ -220,6 +220,10 @@ class _Placement:
             evaluations = sum([d.evaluations_once_nested for d in demands])
             cheap = value.cost <= fusion_cost.CHEAP_VALUE
             apart = max(value.elements, evaluations_apart(demands, value.elements, cheap))
+        if u.op is Ops.CAT and len({d.reader for d in demands}) > 1:  # a DenseNet's, say
+            together = len(u.src) + max([d.parts for d in demands])
+            if together > MOST_PARTS:  # some reader would have a loop for each of them
+                return fusion_cost.Choice(True, "readers choose among {} parts", (together,))
         choice = fusion_cost.choose_storage(value, evaluations, apart, len(demands))
         again = evaluations > value.elements
         if not choice.stored and any([d.gathered or (again and d.in_reduce) for d in demands]):
@@ -264,10 +268,7 @@ class _Placement:
         elif u.op is Ops.REDUCE:
             mapped, inner = index_maps.reduce_index(u, index, self.axes)
             tile = fusion_cost.tile_saves(self.facts.cost_of_reduce(u), demand.evaluations)
-            made = Demand(
-                demand.reader, mapped, loops + inner, demand.share, demand.gathered, tile
-            )
-            self._demand(u.src[0], made)
+            self._demand(u.src[0], demand.moved(mapped, loops + inner, tile=tile))
         elif u.op is Ops.INDEX:
             self._pass_on_gather(u, demand)
         elif u.op in (Ops.STACK, Ops.CAT):
@@ -282,7 +283,7 @@ class _Placement:
                     self._demand(s, demand.moved(mapped, loops))
 
     def _pass_on_gather(self, u: UOp, demand: Demand) -> None:
-        loops, gathered = demand.around, demand.gathered
+        loops, gathered = demand.around, False
         index, rest = index_maps.gather_index(u, demand.index)
         values: list[UOp] = []
         for s in u.src[1:]:
@@ -294,20 +295,20 @@ class _Placement:
             else:
                 values.append(self.elements.lower((s, mapped, index_maps.true())))
         index = *values, *rest
-        made = Demand(demand.reader, index, loops, demand.share, gathered, demand.tile)
-        self._demand(u.src[0], made)
+        self._demand(u.src[0], demand.moved(index, loops, gathered=gathered))
 
     def _pass_on_parts(self, u: UOp, demand: Demand) -> None:
         """Each part of a STACK or CAT is computed in its share of the loop."""
         loops = demand.around
         axis, parts = index_maps.cut_in_parts(u)
+        more = len(parts) - 1 if u.op is Ops.CAT else 0
         at = demand.index[axis]
         for s, begin, _ in parts:
             inner = () if u.op is Ops.STACK else (affine.sub(at, leaves.dim_uop(begin)),)
             mapped = (*demand.index[:axis], *inner, *demand.index[axis + 1 :])
-            made = demand.moved(mapped, loops, demand.chosen(at, share_of(s, u)))
+            made = demand.moved(mapped, loops, demand.chosen(at, share_of(s, u)), more)
             if not ranges.ranges(at) <= set(made.around):
-                made = demand.moved(mapped, loops)  # the parts' loop is further in
+                made = demand.moved(mapped, loops, parts=more)  # the parts' loop is further in
             self._demand(s, made)
 
     def decided(self) -> dict[str, Any]:
