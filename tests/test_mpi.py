@@ -51,6 +51,12 @@ def test_ranks_give_what_one_device_gives(ranks):
     assert text.count("done: 5 kinds") == ranks, text
 
 
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_functions_on_parts(ranks):
+    code, text, _ = job(ranks, "by_hand")
+    assert code == 0 and text.count("done: by hand") == ranks, text
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_random_graphs(ranks):

@@ -24,7 +24,8 @@ CONTRACT = [
     "custom_vjp", "checkpoint", "scan", "fold", "fori_loop", "map", "switch", "while_loop",
     "nlp", "sparsity", "iota", "in_range", "buffer", "Sparse", "Sparsity", "export",
     "load_exported", "file", "stream", "load_safetensors", "save_safetensors",
-    "Mesh", "P", "PartitionSpec", "make_mesh", "distributed",
+    "Mesh", "P", "PartitionSpec", "make_mesh", "distributed", "shard_map", "psum", "pmax", "pmin",
+    "pmean", "all_gather", "psum_scatter", "all_to_all", "ppermute", "axis_index", "axis_size",
 ]  # fmt: skip
 
 

@@ -41,11 +41,24 @@ if TYPE_CHECKING:
     from uopc.numpy import random
     from uopc.program.program import Program
     from uopc.tracing.branches import cond, switch
+    from uopc.tracing.collectives import (
+        all_gather,
+        all_to_all,
+        axis_index,
+        axis_size,
+        pmax,
+        pmean,
+        pmin,
+        ppermute,
+        psum,
+        psum_scatter,
+    )
     from uopc.tracing.custom_rules import checkpoint, custom_jvp, custom_vjp
     from uopc.tracing.jit import jit
     from uopc.tracing.loops import fold, fori_loop, map, scan, while_loop
     from uopc.tracing.nlp import nlp
     from uopc.tracing.pytrees import register_pytree
+    from uopc.tracing.shard_map import shard_map
     from uopc.tracing.transforms import (
         grad,
         hessian,
@@ -66,15 +79,16 @@ __version__ = "0.1.0"
 __all__ = [
     "AxisType", "BottomUpGate", "Error", "GroupOp", "InvalidIR", "KernelInfo", "Mesh", "Ops", "Opt",
     "P", "PartitionSpec", "PatternMatcher", "Program", "Sparse", "Sparsity", "UOp", "UPat",
-    "Unsupported", "UserError", "__version__", "arange", "buffer", "cache", "cat", "checkpoint",
-    "compile", "cond", "constant", "custom_jvp", "custom_vjp", "distributed", "dtypes", "errors",
-    "export", "eye", "fast_zeros", "file", "fold", "fori_loop", "full",
-    "function", "grad", "graph_rewrite", "hessian", "hvp", "in_range", "iota", "jacfwd",
-    "jacobian", "jacrev", "jit", "jvp", "kernel_param", "linearize",
+    "Unsupported", "UserError", "__version__", "all_gather", "all_to_all", "arange", "axis_index",
+    "axis_size", "buffer", "cache", "cat", "checkpoint", "compile", "cond", "constant",
+    "custom_jvp", "custom_vjp", "distributed", "dtypes", "errors", "export", "eye", "fast_zeros",
+    "file", "fold", "fori_loop", "full", "function", "grad", "graph_rewrite", "hessian", "hvp",
+    "in_range", "iota", "jacfwd", "jacobian", "jacrev", "jit", "jvp", "kernel_param", "linearize",
     "load_exported", "load_safetensors", "load_schedule", "make_mesh", "map", "nlp", "ones",
-    "options", "param", "parse", "print_graph", "random", "register_pytree", "save_safetensors",
-    "save_schedule", "scan", "sparsity", "stack", "stop_gradient", "stream", "switch",
-    "value_and_grad", "variable", "vjp", "vmap", "where", "while_loop", "zeros",
+    "options", "param", "parse", "pmax", "pmean", "pmin", "ppermute", "print_graph", "psum",
+    "psum_scatter", "random", "register_pytree", "save_safetensors", "save_schedule", "scan",
+    "shard_map", "sparsity", "stack", "stop_gradient", "stream", "switch", "value_and_grad",
+    "variable", "vjp", "vmap", "where", "while_loop", "zeros",
 ]  # fmt: skip
 
 # What costs time to import is imported when it is first used.
@@ -86,7 +100,11 @@ _LAZY |= {"export": "uopc.exporting.export", "load_exported": "uopc.exporting.lo
 _LAZY |= {"file": "uopc.files.mapped", "stream": "uopc.files.stream"}
 _LAZY |= dict.fromkeys(("load_safetensors", "save_safetensors"), "uopc.files.safetensors")
 _LAZY |= dict.fromkeys(("Sparse", "Sparsity"), "uopc.derivatives.sparse.sparsity")
-_LAZY |= {"nlp": "uopc.tracing.nlp"}
+_LAZY |= dict.fromkeys(
+    ("all_gather", "all_to_all", "axis_index", "axis_size", "pmax", "pmean", "pmin", "ppermute",
+     "psum", "psum_scatter"), "uopc.tracing.collectives",
+)  # fmt: skip
+_LAZY |= {"shard_map": "uopc.tracing.shard_map", "nlp": "uopc.tracing.nlp"}
 _LAZY |= {"Program": "uopc.program.program", "jit": "uopc.tracing.jit"}
 _LAZY |= dict.fromkeys(("cond", "switch"), "uopc.tracing.branches")
 _LAZY |= {"register_pytree": "uopc.tracing.pytrees"}

@@ -43,7 +43,7 @@ def dependent(outputs: Sequence[UOp], batched: Batch) -> list[Value]:
     done: dict[UOp, UOp] = dict(batched)
     for u in calls.graph_order(outputs, operands, stop=done.__contains__):
         if u not in done and any([s in done for s in operands(u)]):
-            done[u] = _mapped(u, n, done)
+            done[u] = batched_node(u, n, done)
     return [done.get(u) for u in outputs]
 
 
@@ -57,7 +57,8 @@ def _aligned(u: UOp, done: Batch, rank: int) -> UOp:
     return front_aligned(done[u], rank) if u in done else u
 
 
-def _mapped(u: UOp, n: Dim, done: Batch) -> UOp:
+def batched_node(u: UOp, n: Dim, done: Batch) -> UOp:
+    """The value of a node for all of the batch, from those of its operands."""
     dims = shapes.shape(u)
     if u.op.is_alu or u.op is Ops.CAST:
         made = remake(u, tuple([_aligned(s, done, len(dims)) for s in u.src]))

@@ -26,6 +26,7 @@ from uopc.ir.core import dtypes, shapes, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp
+from uopc.ir.devices.mesh import Mesh
 from uopc.numpy.array import Array, Trace, current_trace
 from uopc.program.program import Program
 from uopc.tensor.creation import param
@@ -472,6 +473,7 @@ class _Options(TypedDict, total=False):
     verify: bool | None
     name: str | None
     rules: Any
+    mesh: Mesh | None
 
 
 @overload
@@ -483,6 +485,7 @@ def jit(
     donate_argnames: str | Iterable[str] = (), dims: Mapping[str, Sequence[Any]] | None = None,
     device: str | None = None, optimize: bool = True, threads: int | None = None,
     verify: bool | None = None, name: str | None = None, rules: Any = None,
+    mesh: Mesh | None = None,
 ) -> Any:  # fmt: skip
     """A function of arrays, compiled when it is first called with arguments of a kind.
 
@@ -504,7 +507,7 @@ def jit(
     """
     how = {
         "device": device, "optimize": optimize, "threads": threads, "verify": verify,
-        "name": name, "rules": rules,
+        "name": name, "rules": rules, "mesh": mesh,
     }  # fmt: skip
     static, donated = (
         (v,) if isinstance(v, str) else tuple(v) for v in (static_argnames, donate_argnames)

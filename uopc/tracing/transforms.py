@@ -25,6 +25,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import show
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, intern
+from uopc.ir.devices.mesh import Mesh
 from uopc.numpy.array import Array, Trace, current_trace, trace_of, uop_of
 from uopc.tracing.jit import jit
 from uopc.tracing.pytrees import LEAF, flatten, register_pytree, split, unflatten
@@ -114,9 +115,11 @@ def _is_value(leaf: Any) -> bool:
     return isinstance(leaf, (float, Array)) or hasattr(leaf, "dtype")
 
 
-def derived(who: str, f: Function, build: Callable[..., Any]) -> Function:
-    """The function that `build` traces. With no traced argument each call traces it anew, since it
-    may read values that change; equal graphs are compiled once."""
+def derived(
+    who: str, f: Function, build: Callable[..., Any], mesh: Mesh | None = None
+) -> Function:
+    """The function that `build` traces, on a mesh if one is given. With no traced argument each
+    call traces it anew, since it may read values that change; equal graphs are compiled once."""
     if not callable(f):
         raise UserTypeError(f"{who}: expected a UOp or a function, got {f!r}")
 
@@ -127,20 +130,22 @@ def derived(who: str, f: Function, build: Callable[..., Any]) -> Function:
         found, structure = flatten((args, named))
         values = [leaf for _, leaf in found if _is_value(leaf)]
         fixed = [None if _is_value(leaf) else (leaf,) for _, leaf in found]
-        return _program(f"{who}_{_name(f)}", build, structure, fixed)(values)
+        return _program(f"{who}_{_name(f)}", build, structure, fixed, mesh)(values)
 
     called.__name__ = f"{who}_{_name(f)}"
     return called
 
 
-def _program(name: str, build: Function, structure: Any, fixed: Sequence[Any]) -> Any:
+def _program(
+    name: str, build: Function, structure: Any, fixed: Sequence[Any], mesh: Mesh | None
+) -> Any:
     def traced(values: list[Any]) -> Any:
         left = iter(values)
         args, named = unflatten(structure, [next(left) if v is None else v[0] for v in fixed])
         return build(*args, **named)
 
     traced.__name__ = name
-    return jit(traced)
+    return jit(traced, mesh=mesh)
 
 
 def _argnums(who: str, argnums: Any, count: int) -> list[int]:

@@ -75,6 +75,11 @@ def show(spec: Spec) -> str:
     return repr(PartitionSpec(*entries))
 
 
+def used_axes(spec: Spec) -> set[str]:
+    """The mesh axes that cut some dimension."""
+    return {a for axes in spec for a in axes}
+
+
 def part_size(n: Any, parts: int) -> Dim:
     """The elements of a dimension of n that each of so many devices has."""
     return n if parts == 1 else -(-n // parts)

@@ -14,9 +14,9 @@ from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.devices import traffic
-from uopc.ir.devices.mesh import Axes, Mesh, Spec, coordinate, part_size, show
+from uopc.ir.devices.mesh import Axes, Mesh, Spec, coordinate, part_size, show, used_axes
 from uopc.ir.index import affine
-from uopc.passes.partition.layout import Value, changed, used_axes, whole
+from uopc.passes.partition.layout import Value, changed, whole
 from uopc.passes.partition.ordered import ordered
 
 # With `explicit`, what the user asked for by a spec may move as much as it needs.

@@ -45,11 +45,6 @@ def without_cut(u: UOp) -> Value:
     return Value(u, dims, (WHOLE,) * len(dims))
 
 
-def used_axes(spec: Spec) -> set[str]:
-    """The mesh axes that cut some dimension."""
-    return {a for axes in spec for a in axes}
-
-
 def aligned(spec: Spec, dims: shapes.Shape, whole_dims: shapes.Shape) -> Spec:
     """The spec of an operand, written for the shape that it broadcasts to."""
     shift = len(whole_dims) - len(dims)

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from uopc.ir.core import shapes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
-from uopc.ir.devices.mesh import Mesh, Spec
+from uopc.ir.devices.mesh import Mesh, Spec, used_axes
 from uopc.passes.partition.groups import groups
-from uopc.passes.partition.layout import Value, changed, of_operand, used_axes
+from uopc.passes.partition.layout import Value, changed, of_operand
 
 
 def taken_in_parts(

@@ -18,7 +18,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import base, storage_root
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, intern
-from uopc.ir.devices.mesh import Spec, show
+from uopc.ir.devices.mesh import Spec, show, used_axes
 from uopc.passes.partition.exchanges import PINNED, Exchanges, masked
 from uopc.passes.partition.groups import groups, walked
 from uopc.passes.partition.layout import (
@@ -26,7 +26,6 @@ from uopc.passes.partition.layout import (
     aligned,
     changed,
     of_operand,
-    used_axes,
     whole,
     without_cut,
 )  # fmt: skip
@@ -197,21 +196,46 @@ class Rules:
     def _reshaped(
         self, v: Value, new: shapes.Shape, olds: list[int], news: list[int], spec: Spec
     ) -> tuple[Value, Spec]:
-        """Dimensions that hold the same elements: the major one keeps its cut if both divide."""
+        """Dimensions that hold the same elements: the major ones keep their cut if all divide."""
         cut = [d for d in olds if v.spec[d]]
         if not cut:
             return v, spec
+        kept = self._in_order(v, olds, new, news, spec)
+        if kept is not None:
+            return v, kept
         first = next(d for d in olds if v.dims[d] != 1)
         target = next(d for d in news if new[d] != 1)
         axes = v.spec[cut[0]]
         even = self._divides(v.dims[first], axes) and self._divides(new[target], axes)
         reason = "reshape across the parts"
-        if len(cut) == 1 and cut[0] == first and (even or v.dims[first] == new[target]):
+        if len(cut) == 1 and cut[0] == first and v.dims[first] == new[target]:
             return v, changed(spec, target, axes)
         if len(cut) == 1 and cut[0] != first and even:  # cut along the major dimension instead
             moved = changed(changed(v.spec, cut[0], ()), first, axes)
             return self.exchanges.reshard(v, moved, reason), changed(spec, target, axes)
         return self.exchanges.reshard(v, whole(v.spec, *olds), reason), spec
+
+    def _in_order(
+        self, v: Value, olds: list[int], new: shapes.Shape, news: list[int], spec: Spec
+    ) -> Spec | None:
+        """The spec if each part is one run of elements, in the order of the mesh axes, before and
+        after: all dimensions before the last one that is cut have one element in a part."""
+        wide = [d for d in olds if v.dims[d] != 1]
+        last = max([i for i, d in enumerate(wide) if v.spec[d]])
+        for d in wide[:last]:
+            if v.dims[d] != self.mesh.parts(v.spec[d]):
+                return None
+        if not self._divides(v.dims[wide[last]], v.spec[wide[last]]):
+            return None
+        left = tuple([a for d in wide for a in v.spec[d]])
+        for d in news:
+            if self._divides(new[d], left):
+                return changed(spec, d, left)
+            some = [k for k in range(len(left)) if new[d] == self.mesh.parts(left[:k])]
+            if not some:
+                return None
+            spec, left = changed(spec, d, left[: some[-1]]), left[some[-1] :]
+        return None
 
     def _divides(self, n: shapes.Dim, axes: tuple[str, ...]) -> bool:
         return isinstance(n, int) and n % self.mesh.parts(axes) == 0

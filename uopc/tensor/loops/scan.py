@@ -22,7 +22,7 @@ from uopc.ir.builder.elements import Elements, Key, Needs
 from uopc.ir.builder.index_maps import Index, true
 from uopc.ir.core import bounds, calls, dtypes, shapes
 from uopc.ir.core.args import Opt
-from uopc.ir.core.ops import Ops
+from uopc.ir.core.ops import GroupOp, Ops
 from uopc.ir.core.shapes import Dim, Shape
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, intern
@@ -290,7 +290,11 @@ class _InRegisters(Elements):
 
     def step(self, key: Key) -> UOp | Needs:
         u, index, guard = key
-        return self._alike(u.src[0], index, guard) if u.op is Ops.CONTIGUOUS else super().step(key)
+        if u.op in GroupOp.Exchange:
+            raise Unsupported(f"scan: {u.op.name} inside of a loop{made_at(u)}")
+        if u.op in (Ops.CONTIGUOUS, Ops.SHARD):  # each device runs the whole loop
+            return self._alike(u.src[0], index, guard)
+        return super().step(key)
 
     def _alike(self, value: UOp, index: Index, guard: UOp) -> Needs:
         """The element of a value that is not stored: all are in registers."""

@@ -1,0 +1,159 @@
+"""Values on each device along a mesh axis become one value for all, with the axis in front.
+
+    psum(x) over m, x → xs (4, n):    allreduce x  →  the sum of xs along its first dimension
+
+What devices exchange becomes a reduce, a permutation or a window of that dimension: pass partition
+makes exchanges of these again where the dimension is cut, and one device computes the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from uopc.derivatives import batch, effects
+from uopc.derivatives.rule import operands
+from uopc.derivatives.values import Value
+from uopc.ir.builder import alu, leaves, movement, rebuild
+from uopc.ir.core import calls, shapes
+from uopc.ir.core.args import ReduceArg, ShardArg
+from uopc.ir.core.ops import GroupOp, Op, Ops
+from uopc.ir.core.uop import UOp, intern
+
+
+class Found(NamedTuple):
+    """A value; `varies`: it has the mesh axis as a new first dimension, else it is the same on all
+    devices along it."""
+
+    value: UOp
+    varies: bool
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A mesh axis and its size."""
+
+    name: str
+    size: int
+
+
+def along(outputs: Sequence[UOp], batched: batch.Batch, axis: Axis) -> list[Found]:
+    """The outputs for all devices along an axis, without exchanges over it. The keys of `batched`
+    are replaced by values that have the axis in front."""
+    outputs, inputs = effects.pure(outputs, list(batched))
+    done: dict[UOp, UOp] = dict(zip(inputs, batched.values()))
+    alone: dict[UOp, UOp] = {}  # by node, its new value where it does not vary
+    for u in calls.graph_order(outputs, operands, stop=done.__contains__):
+        if u not in done:
+            _add(u, axis, done, alone)
+    return [
+        Found(done[u], True) if u in done else Found(alone.get(u, u), False) for u in outputs
+    ]  # fmt: skip
+
+
+def _add(u: UOp, axis: Axis, done: dict[UOp, UOp], alone: dict[UOp, UOp]) -> None:
+    own = _renewed(u, alone)
+    if u.op in GroupOp.Exchange and u.arg.axes == (axis.name,):
+        found = RULES[u.op](own, axis, done.get(own.src[0]))
+        (done if found.varies else alone)[u] = found.value
+        return
+    if any([s in done for s in operands(own)]):
+        done[u] = made = _on_all(own, axis, done)
+        if own is not u:
+            done[own] = made
+        if u.op is Ops.SHARD:
+            made.origin = u.origin
+    if own is not u:
+        alone[u] = own
+
+
+def _renewed(u: UOp, alone: dict[UOp, UOp]) -> UOp:
+    """The node on the new values of its sources."""
+    changed = [s for s in operands(u) if s in alone]
+    if not changed:
+        return u
+    src = tuple([alone.get(s, s) for s in u.src])
+    if u.op is Ops.PRIMITIVE:
+        src = (rebuild.rebuild(u.src[0], {s: alone[s] for s in changed}), *src[1:])
+    made = rebuild.remake(u, src)
+    made.origin = made.origin or u.origin
+    return made
+
+
+def _on_all(u: UOp, axis: Axis, done: batch.Batch) -> UOp:
+    """A node for all devices along the axis. A layout has the axis as the cut of the new one."""
+    if u.op is Ops.SHARD:
+        arg = ShardArg(((axis.name,), *u.arg.spec))
+        return intern(u.op, u.dtype, (done[u.src[0]],), arg)
+    if u.op in GroupOp.Exchange:
+        return _over_another(u, done[u.src[0]])
+    return batch.batched_node(u, axis.size, done)
+
+
+def _over_another(u: UOp, x: UOp) -> UOp:
+    """An exchange over another axis, of all devices along this one."""
+    if u.op in (Ops.REDUCE_SCATTER, Ops.ALLTOALL):  # whose operand has the parts in front
+        x = _swapped(x)
+    made = intern(u.op, u.dtype, (x,), u.arg)
+    return _swapped(made) if u.op in (Ops.ALLGATHER, Ops.ALLTOALL) else made
+
+
+def _swapped(x: UOp) -> UOp:
+    return movement.permute(x, (1, 0, *range(2, len(shapes.shape(x)))))
+
+
+# ---------------------------------------------------------------- exchanges
+def _reduced(x: UOp, op: str) -> UOp:
+    return intern(Ops.REDUCE, x.dtype, (x,), ReduceArg(op, (0,)))  # type: ignore[arg-type]
+
+
+def repeated(x: UOp, n: int) -> UOp:
+    """A value for all of n devices, which have the same."""
+    dims = shapes.shape(x)
+    return movement.expand(movement.reshape(x, (1, *dims)), (n, *dims))
+
+
+def _of_equal(x: UOp, op: str, n: int) -> UOp:
+    """What n equal values combine to."""
+    return alu.binary(Ops.MUL, x, leaves.const_like(x, n)) if op == "add" else x
+
+
+def _allreduce(u: UOp, axis: Axis, x: Value) -> Found:
+    if x is None:
+        return Found(_of_equal(u.src[0], u.arg.op, axis.size), False)
+    return Found(_reduced(x, u.arg.op), False)
+
+
+def _allgather(u: UOp, axis: Axis, x: Value) -> Found:
+    return Found(repeated(u.src[0], axis.size) if x is None else x, False)
+
+
+def _reduce_scatter(u: UOp, axis: Axis, x: Value) -> Found:
+    """(devices, parts, …) summed over devices: the parts are those of the devices."""
+    if x is None:
+        return Found(_of_equal(u.src[0], u.arg.op, axis.size), True)
+    return Found(_reduced(x, u.arg.op), True)
+
+
+def _alltoall(u: UOp, axis: Axis, x: Value) -> Found:
+    """(devices, parts, …): devices and parts change places."""
+    every = repeated(u.src[0], axis.size) if x is None else x
+    return Found(_swapped(every), True)
+
+
+def _permute_ranks(u: UOp, axis: Axis, x: Value) -> Found:
+    every = repeated(u.src[0], axis.size) if x is None else x
+    n, s = axis.size, u.arg.shift
+    rest = shapes.shape(every)[1:]
+    kept = movement.shrink(every, [(max(0, -s), min(n, n - s)), *[(0, d) for d in rest]])
+    return Found(movement.pad(kept, [(max(0, s), max(0, -s)), *[(0, 0) for _ in rest]]), True)
+
+
+RULES: dict[Op, Callable[[UOp, Axis, Value], Found]] = {
+    Ops.ALLREDUCE: _allreduce,
+    Ops.ALLGATHER: _allgather,
+    Ops.REDUCE_SCATTER: _reduce_scatter,
+    Ops.ALLTOALL: _alltoall,
+    Ops.PERMUTE_RANKS: _permute_ranks,
+}

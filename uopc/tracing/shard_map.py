@@ -1,0 +1,206 @@
+"""`shard_map`: a function of parts as a function of whole arrays, JAX's name and meaning.
+
+The function is traced once, for one device. Then all values that differ between devices get the
+mesh axes along which they do as their first dimensions, cut along these axes: what remains is a
+graph of whole arrays with marks, which runs on a mesh, and on one device without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from uopc.derivatives import functions as seeds
+from uopc.derivatives import mesh_axis
+from uopc.errors import Unsupported, UserError, UserTypeError
+from uopc.ir.builder import fold, leaves, movement
+from uopc.ir.core import dtypes, shapes, walk
+from uopc.ir.core.ops import GroupOp, Ops
+from uopc.ir.core.trace import made_at
+from uopc.ir.core.uop import UOp, intern
+from uopc.ir.devices.mesh import Mesh, PartitionSpec, Spec, normal, show, used_axes
+from uopc.numpy.array import Array, uop_of
+from uopc.tensor.elementwise import shard
+from uopc.tracing.collectives import Inside, inside
+from uopc.tracing.pytrees import LEAF, flatten, split, unflatten
+from uopc.tracing.transforms import Call, derived
+
+Function = Callable[..., Any]
+
+
+def shard_map(f: Function, mesh: Mesh, in_specs: Any, out_specs: Any) -> Function:
+    """A function of whole arrays that runs `f` on the parts that each device has.
+
+    in_specs: a `uopc.P` for all arguments, or a tuple with one for each, of which each may be a
+    container as the argument is: how it is cut. out_specs: the same for the result: along the axes
+    it names, the parts of all devices are put together; along others all devices must have the
+    same (`psum` it, say). Inside, `psum`, `pmax`, `pmin`, `pmean`, `all_gather`, `psum_scatter`,
+    `all_to_all` and `ppermute` exchange values along mesh axes, and `axis_index` is the place of a
+    device. Called with arrays it runs on the mesh; in a graph that is compiled without a mesh, one
+    device computes the same. UserError where sizes do not divide, a spec does not fit, or a result
+    differs along an axis that its spec does not name.
+
+    Examples:
+        >>> mesh = uopc.make_mesh((4,), ("m",))
+        >>> def normalised(x):
+        ...     return x / uopc.psum(x.sum(), "m")
+        >>> uopc.shard_map(normalised, mesh, uopc.P("m"), uopc.P("m"))(np.arange(1.0, 5.0))
+        array([0.1, 0.2, 0.3, 0.4])
+    """
+    if not isinstance(mesh, Mesh):
+        raise UserTypeError(f"shard_map: mesh must be a uopc.Mesh, got {mesh!r}")
+
+    def build(*args: Any, **named: Any) -> Any:
+        call = Call("shard_map", f, args)
+        if named:
+            raise UserTypeError(f"shard_map of {call.name}: pass arguments by position")
+        if inside.get() is not None:
+            raise Unsupported("shard_map inside of a function given to shard_map")
+        found, structure = flatten(tuple(args))
+        specs = _prefix(in_specs, structure, "in_specs")
+        body = _Body(mesh, call)
+        values = [body.argument(leaf, s, path) for (path, leaf), s in zip(found, specs)]
+        nodes, form = body.traced(f, unflatten(structure, values))
+        wanted = _prefix(out_specs, form, "out_specs")
+        return unflatten(form, call.closed(body.whole(nodes, wanted), body.given))
+
+    return derived("shard_map", f, build, mesh)
+
+
+def _prefix(specs: Any, structure: Any, name: str) -> list[Any]:
+    """The spec of each leaf: one for a container is that of all its parts."""
+    if specs is None or isinstance(specs, PartitionSpec):
+        return [specs] * _count(structure)
+    found = split(specs)
+    if structure == LEAF or found is None or len(found[2]) != len(structure.parts):
+        raise UserError(f"shard_map: {name} {specs!r} does not fit the containers")
+    return [a for part, s in zip(found[2], structure.parts) for a in _prefix(part, s, name)]
+
+
+def _count(structure: Any) -> int:
+    return 1 if structure == LEAF else sum(map(_count, structure.parts))
+
+
+@dataclass
+class _Part:
+    """What stands for a part while the mesh axes become dimensions, and the axes that cut it."""
+
+    seed: UOp
+    axes: tuple[str, ...]
+
+
+class _Body:
+    """One run of a function on parts."""
+
+    def __init__(self, mesh: Mesh, call: Call) -> None:
+        self.mesh, self.call = mesh, call
+        self.given: dict[UOp, UOp] = {}  # the arguments in place of the seeds
+        self._parts: list[_Part] = []
+        self._wholes: list[UOp] = []
+        self._places = {a: seeds.seed_of(dtypes.int32, ()) for a in mesh.axis_names}
+
+    def _spec(self, given: Any, dims: shapes.Shape, who: str) -> Spec:
+        self.mesh.spec(given, dims, who)  # its axes are of the mesh
+        spec = normal(given, len(dims), who)
+        for d, axes in zip(dims, spec):
+            if axes and (not isinstance(d, int) or d % self.mesh.parts(axes)):
+                raise UserError(
+                    f"{who}: {shapes.show(dims)} cut as {show(spec)}: {self.mesh.parts(axes)} must"
+                    " divide the dimension"
+                )
+        return spec
+
+    def argument(self, leaf: Any, given: Any, path: str) -> Any:
+        """What stands for a device's part of an argument."""
+        who = f"shard_map of {self.call.name}: the argument{path}"
+        u = uop_of(leaf, who)
+        dims = shapes.shape(u)
+        spec = self._spec(given, dims, who)
+        axes = tuple([a for a in self.mesh.axis_names if a in used_axes(spec)])
+        seed = seeds.seed_of(u.dtype, self._local(dims, spec))
+        self._parts.append(_Part(seed, axes))
+        self._wholes.append(self._apart(u, spec, axes))
+        return self.call.value(seed, isinstance(leaf, Array) and leaf.weak)
+
+    def _local(self, dims: shapes.Shape, spec: Spec) -> shapes.Shape:
+        return tuple([
+            d // self.mesh.parts(axes) if axes else d for d, axes in zip(dims, spec)
+        ])  # fmt: skip
+
+    def _apart(self, u: UOp, spec: Spec, axes: tuple[str, ...]) -> UOp:
+        """The parts of an array: with the mesh axes in front."""
+        u = shard(u, PartitionSpec(*spec))
+        sizes, split_dims, names = self.mesh.shape, [], []
+        for d, cut in zip(self._local(shapes.shape(u), spec), spec):
+            split_dims += [*[sizes[a] for a in cut], d]
+            names += [*cut, ""]
+        u = movement.reshape(u, tuple(split_dims))
+        rest = [i for i, name in enumerate(names) if not name]
+        return movement.permute(u, (*[names.index(a) for a in axes], *rest))
+
+    def _together(self, u: UOp, spec: Spec, axes: tuple[str, ...]) -> UOp:
+        """The array of parts that have the mesh axes in front."""
+        dims = shapes.shape(u)[len(axes) :]
+        order: list[int] = []
+        for d, cut in enumerate(spec):
+            order += [*[axes.index(a) for a in cut], len(axes) + d]
+        u = movement.permute(u, tuple(order))
+        whole = [d * self.mesh.parts(cut) if cut else d for d, cut in zip(dims, spec)]
+        return shard(movement.reshape(u, tuple(whole)), PartitionSpec(*spec))
+
+    def traced(self, f: Function, args: Any) -> tuple[list[UOp], Any]:
+        """The results of a device, and their structure."""
+        token = inside.set(Inside(self.mesh.shape, self._places, self.call.value))
+        try:
+            nodes, form = self.call.results(f(*args))
+        finally:
+            inside.reset(token)
+        for u in walk.nodes(intern(Ops.TUPLE, dtypes.void, tuple(nodes))):
+            if u.op is Ops.SHARD and used_axes(u.arg.spec):
+                raise UserError(
+                    f"shard_map of {self.call.name}: values inside are parts: shard() has no"
+                    f" meaning{made_at(u)}"
+                )
+        return nodes, form
+
+    def whole(self, nodes: Sequence[UOp], given: Sequence[Any]) -> list[UOp]:
+        """The whole results, whose parts are these."""
+        specs = []
+        for i, (u, g) in enumerate(zip(nodes, given)):
+            who = f"shard_map of {self.call.name}: result {i}"
+            self.mesh.spec(g, shapes.shape(u), who)
+            specs.append(normal(g, len(shapes.shape(u)), who))
+        nodes = list(nodes)
+        for axis in reversed(self.mesh.axis_names):
+            nodes = self._over(axis, nodes, specs)
+        self.given = {p.seed: u for p, u in zip(self._parts, self._wholes)}
+        for u in walk.nodes(intern(Ops.TUPLE, dtypes.void, tuple(nodes))):
+            if u.op in GroupOp.Exchange:
+                raise Unsupported(
+                    f"shard_map: {u.op.name} inside of a loop or a function of its own{made_at(u)}"
+                )
+        return [
+            self._together(u, s, tuple([a for a in self.mesh.axis_names if a in used_axes(s)]))
+            for u, s in zip(nodes, specs)
+        ]
+
+    def _over(self, axis: str, nodes: Sequence[UOp], specs: Sequence[Spec]) -> list[UOp]:
+        """The results with a mesh axis as first dimension, where their specs name it."""
+        n = self.mesh.shape[axis]
+        batched = {self._places[axis]: fold.cast(leaves.iota(n), dtypes.int32)}
+        for p in self._parts:
+            if axis in p.axes:
+                new = seeds.seed_of(p.seed.dtype, (n, *shapes.shape(p.seed)))
+                batched[p.seed], p.seed = new, new
+        made = []
+        found = mesh_axis.along(nodes, batched, mesh_axis.Axis(axis, n))
+        for i, (f, spec) in enumerate(zip(found, specs)):
+            named = axis in used_axes(spec)
+            if f.varies and not named:
+                raise UserError(
+                    f"shard_map of {self.call.name}: result {i} differs between devices along"
+                    f" {axis!r}, which its spec {show(spec)} does not name: name it, or psum it"
+                )
+            made.append(mesh_axis.repeated(f.value, n) if named and not f.varies else f.value)
+        return made
