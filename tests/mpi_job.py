@@ -58,6 +58,46 @@ def right():
     return f"{len(kinds)} kinds"
 
 
+def by_part():
+    """What stays cut is a ShardedArray, which goes into programs without moving."""
+    n, me = distributed.process_count(), distributed.process_index()
+    mesh = uopc.make_mesh((n,), ("m",))
+    read = []
+
+    def rows(index):
+        read.append(index)
+        return np.arange(30, dtype="f4").reshape(10, 3)[index]
+
+    whole = rows((slice(0, 10),))
+    x = uopc.make_array_from_callback((10, 3), uopc.NamedSharding(mesh, P("m")), rows)
+    size = -(-10 // n)
+    own = slice(min(10, size * me), min(10, size * (me + 1)))
+    assert read[1:] == [(own, slice(0, 3))]
+    p = uopc.param("x", (10, 3))
+    double = uopc.compile(p * 2, mesh=mesh, in_shardings=P("m"))
+    y = double(x)
+    assert isinstance(y, uopc.ShardedArray) and y.spec == P("m") and y.shape == (10, 3)
+    np.testing.assert_array_equal(y.part, 2 * whole[own])
+    assert not own.stop - own.start or np.shares_memory(np.from_dlpack(y), y.part)
+    z = double(y)
+    np.testing.assert_array_equal(np.asarray(z), 4 * whole)
+    total, kept = uopc.compile([p.sum(), p + 1], mesh=mesh, out_shardings=[P(), P()])(whole)
+    assert type(total) is type(kept) is np.ndarray and total == whole.sum()
+    out = np.zeros((10, 3), "f4")
+    assert double(z, out=out) is out
+    np.testing.assert_array_equal(out, 8 * whole)
+    step = uopc.compile(p.assign(p + 1), mesh=mesh, in_shardings=P("m"))
+    assert step(z) is z
+    np.testing.assert_array_equal(z.whole(), 4 * whole + 1)
+    try:
+        other = uopc.make_mesh((n + 1,), ("m",))
+        uopc.make_array_from_callback((10, 3), uopc.NamedSharding(other, P("m")), rows)
+    except uopc.UserError as error:
+        assert f"the MPI job {n} ranks" in str(error)
+        return "by part"
+    raise AssertionError
+
+
 def by_hand():
     """Functions on parts give on all ranks what one device gives."""
     n = distributed.process_count()
@@ -117,6 +157,6 @@ def failing(how):
 if __name__ == "__main__":
     distributed.initialize(timeout=float(os.environ.get("JOB_TIMEOUT", "60")))
     case = sys.argv[1]
-    cases = {"right": right, "fuzz": fuzz, "by_hand": by_hand}
+    cases = {"right": right, "fuzz": fuzz, "by_hand": by_hand, "by_part": by_part}
     text = cases[case]() if case in cases else failing(case)
     print(f"rank {distributed.process_index()} done: {text}", flush=True)

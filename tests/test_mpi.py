@@ -52,9 +52,10 @@ def test_ranks_give_what_one_device_gives(ranks):
 
 
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
-def test_functions_on_parts(ranks):
-    code, text, _ = job(ranks, "by_hand")
-    assert code == 0 and text.count("done: by hand") == ranks, text
+@pytest.mark.parametrize("case", ["by_hand", "by_part"])
+def test_functions_and_arrays_by_part(case, ranks):
+    code, text, _ = job(ranks, case)
+    assert code == 0 and text.count(f"done: {case.replace('_', ' ')}") == ranks, text
 
 
 @pytest.mark.slow

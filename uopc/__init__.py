@@ -28,7 +28,9 @@ from uopc.tensor.indexing import in_range
 
 if TYPE_CHECKING:
     from uopc import cache, distributed
+    from uopc.backends.exchange.sharded_array import NamedSharding, ShardedArray
     from uopc.derivatives.sparse.sparsity import Sparse, Sparsity
+    from uopc.distributed import make_array_from_callback
     from uopc.driver import compile, load_schedule, save_schedule
     from uopc.exporting.export import export
     from uopc.exporting.load import load_exported
@@ -77,18 +79,19 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
-    "AxisType", "BottomUpGate", "Error", "GroupOp", "InvalidIR", "KernelInfo", "Mesh", "Ops", "Opt",
-    "P", "PartitionSpec", "PatternMatcher", "Program", "Sparse", "Sparsity", "UOp", "UPat",
-    "Unsupported", "UserError", "__version__", "all_gather", "all_to_all", "arange", "axis_index",
-    "axis_size", "buffer", "cache", "cat", "checkpoint", "compile", "cond", "constant",
-    "custom_jvp", "custom_vjp", "distributed", "dtypes", "errors", "export", "eye", "fast_zeros",
-    "file", "fold", "fori_loop", "full", "function", "grad", "graph_rewrite", "hessian", "hvp",
-    "in_range", "iota", "jacfwd", "jacobian", "jacrev", "jit", "jvp", "kernel_param", "linearize",
-    "load_exported", "load_safetensors", "load_schedule", "make_mesh", "map", "nlp", "ones",
-    "options", "param", "parse", "pmax", "pmean", "pmin", "ppermute", "print_graph", "psum",
-    "psum_scatter", "random", "register_pytree", "save_safetensors", "save_schedule", "scan",
-    "shard_map", "sparsity", "stack", "stop_gradient", "stream", "switch", "value_and_grad",
-    "variable", "vjp", "vmap", "where", "while_loop", "zeros",
+    "AxisType", "BottomUpGate", "Error", "GroupOp", "InvalidIR", "KernelInfo", "Mesh",
+    "NamedSharding", "Ops", "Opt", "P", "PartitionSpec", "PatternMatcher", "Program",
+    "ShardedArray", "Sparse", "Sparsity", "UOp", "UPat", "Unsupported", "UserError", "__version__",
+    "all_gather", "all_to_all", "arange", "axis_index", "axis_size", "buffer", "cache", "cat",
+    "checkpoint", "compile", "cond", "constant", "custom_jvp", "custom_vjp", "distributed",
+    "dtypes", "errors", "export", "eye", "fast_zeros", "file", "fold", "fori_loop", "full",
+    "function", "grad", "graph_rewrite", "hessian", "hvp", "in_range", "iota", "jacfwd", "jacobian",
+    "jacrev", "jit", "jvp", "kernel_param", "linearize", "load_exported", "load_safetensors",
+    "load_schedule", "make_array_from_callback", "make_mesh", "map", "nlp", "ones", "options",
+    "param", "parse", "pmax", "pmean", "pmin", "ppermute", "print_graph", "psum", "psum_scatter",
+    "random", "register_pytree", "save_safetensors", "save_schedule", "scan", "shard_map",
+    "sparsity", "stack", "stop_gradient", "stream", "switch", "value_and_grad", "variable", "vjp",
+    "vmap", "where", "while_loop", "zeros",
 ]  # fmt: skip
 
 # What costs time to import is imported when it is first used.
@@ -104,6 +107,8 @@ _LAZY |= dict.fromkeys(
     ("all_gather", "all_to_all", "axis_index", "axis_size", "pmax", "pmean", "pmin", "ppermute",
      "psum", "psum_scatter"), "uopc.tracing.collectives",
 )  # fmt: skip
+_LAZY |= dict.fromkeys(("NamedSharding", "ShardedArray"), "uopc.backends.exchange.sharded_array")
+_LAZY |= {"make_array_from_callback": "uopc.distributed"}
 _LAZY |= {"shard_map": "uopc.tracing.shard_map", "nlp": "uopc.tracing.nlp"}
 _LAZY |= {"Program": "uopc.program.program", "jit": "uopc.tracing.jit"}
 _LAZY |= dict.fromkeys(("cond", "switch"), "uopc.tracing.branches")

@@ -8,10 +8,16 @@ processes run on all of them. It needs the extra `uopc[mpi]`, and an MPI library
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 from uopc.backends.exchange import mesh_runner
+from uopc.backends.exchange.sharded_array import NamedSharding, ShardedArray, from_callback
 from uopc.errors import Unsupported, UserError
 
-__all__ = ["initialize", "is_initialized", "process_count", "process_index"]
+__all__ = [
+    "initialize", "is_initialized", "make_array_from_callback", "process_count", "process_index",
+]  # fmt: skip
 
 
 def initialize(timeout: float = 300.0) -> None:
@@ -70,3 +76,31 @@ def process_count() -> int:
         1
     """
     return 1 if mesh_runner.ranks is None else mesh_runner.ranks.size
+
+
+def make_array_from_callback(
+    shape: Sequence[int], sharding: NamedSharding, data_callback: Callable[..., Any]
+) -> ShardedArray:
+    """The array of which each process reads the parts of its devices alone.
+
+    data_callback: given the slices of a part, one per dimension, it returns that part, which is
+    used where it lies if it can be (a part of a memory map, say). UserError for a part of another
+    shape, an axis that the mesh does not have, or a mesh without a device per rank; UserTypeError
+    for parts of several dtypes.
+
+    Examples:
+        >>> mesh = uopc.make_mesh((2,), ("m",))
+        >>> file = np.arange(6.0)  # np.memmap(...), say
+        >>> x = uopc.make_array_from_callback(
+        ...     (6,), uopc.NamedSharding(mesh, uopc.P("m")), lambda index: file[index])
+        >>> total = uopc.param("x", (6,), dtypes.float64).sum()
+        >>> uopc.compile(total, mesh=mesh, in_shardings=uopc.P("m"))(x)
+        array(15.)
+    """
+    job = mesh_runner.ranks
+    if job is None:
+        own = range(sharding.mesh.size) if isinstance(sharding, NamedSharding) else ()
+        return from_callback(shape, sharding, data_callback, own, None)
+    if isinstance(sharding, NamedSharding):
+        job.check_size(sharding.mesh)
+    return from_callback(shape, sharding, data_callback, [job.rank], job.gathered)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from uopc.config import Options
+from uopc.ir.core import shapes
 from uopc.ir.core.args import KernelArg, Opt
 from uopc.ir.core.levels import Level
 from uopc.ir.core.uop import UOp
@@ -46,6 +47,11 @@ class Sharding:
     explicit: bool = False  # an exchange that moves much is an error
     params: Mapping[str, Spec] = field(default_factory=dict)
     results: tuple[Spec, ...] = ()
+
+    def given(self, param: UOp) -> Spec:
+        """The layout that the user gives an argument, or that of a whole one."""
+        name = param.arg.name
+        return self.mesh.spec(self.in_specs.get(name), shapes.shape(param), f"sharding of {name}")
 
 
 @dataclass

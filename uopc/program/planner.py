@@ -36,7 +36,6 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import outer_ranges, storage_root, written_slots
 from uopc.ir.core.uop import UOp
 from uopc.ir.devices import traffic
-from uopc.ir.devices.mesh import Spec
 from uopc.ir.index.size_conditions import SizeCondition, relying, text
 from uopc.program.compiled_kernel import CompiledKernel
 from uopc.program.request import Request
@@ -218,9 +217,7 @@ class Planner:
         s = self.sharding
         if s is None:
             return None
-        params = self.request.params
-        whole: tuple[Spec, ...] = tuple([((),) * len(shapes.shape(p)) for p in params])
-        cuts = [s.params.get(p.arg.name, w) for p, w in zip(params, whole)]
+        cuts = [s.params.get(p.arg.name) or s.given(p) for p in self.request.params]
         return PlanMesh(s.mesh, tuple(cuts), s.results)
 
     def _list_results(self) -> None:

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from uopc.backends.cpu.bounded_cache import BoundedMap
+from uopc.backends.exchange.sharded_array import ShardedArray
 from uopc.backends.plan import (
     AnyArray,
     AnyDtype,
@@ -86,11 +87,30 @@ def bind(
     plan: Plan, positional: Sequence[object], named: dict[str, object], known: KnownSizes
 ) -> Bound:
     """Match, convert and check one call's arguments. Empties `named`."""
+    bound = match(plan, positional, named, known)
+    arrays = bound.arrays
+    for index, array in enumerate(arrays):
+        flags = array.flags
+        if not (flags.c_contiguous and flags.aligned):  # an array that is written has both
+            if not flags.aligned and files.is_mapped(array):
+                raise UserError(
+                    f"{label_of(plan.arguments[index])} lies in a file and is not aligned: its"
+                    f" offset must be a multiple of {array.itemsize}"
+                )
+            arrays[index] = np.array(array, order="C")
+    return bound
+
+
+def match(
+    plan: Plan, positional: Sequence[object], named: dict[str, object], known: KnownSizes,
+    as_input: Callable[[int, object], AnyArray] | None = None,
+) -> Bound:  # fmt: skip
+    """Match and check one call's arguments, in any memory order. Empties `named`. `as_input` makes
+    the array of argument i from an object, where given."""
     out = named.pop("out", None)
     objects = _match_names(plan, positional, named)
-    arrays = [
-        _as_input(argument, value) for argument, value in zip(plan.arguments, objects, strict=True)
-    ]
+    made = as_input or (lambda i, value: input_array(plan.arguments[i], value))
+    arrays = [made(i, value) for i, value in enumerate(objects)]
     integers = {name: _as_integer(name, value) for name, value in named.items()}
     key = (*[array.shape for array in arrays], *integers.items())
     values = known.obtain(key, lambda: _bind_variables(plan, arrays, integers))
@@ -99,15 +119,6 @@ def bind(
     if out is not None:
         _bind_outs(plan, out, bound)
     _check_overlaps(plan, bound)
-    for index, array in enumerate(arrays):
-        flags = array.flags
-        if not (flags.c_contiguous and flags.aligned):  # an array that is written has both
-            if not flags.aligned and files.is_mapped(array):
-                raise UserError(
-                    f"{_label(plan.arguments[index])} lies in a file and is not aligned: its offset"
-                    f" must be a multiple of {array.itemsize}"
-                )
-            arrays[index] = np.array(array, order="C")
     return bound
 
 
@@ -153,6 +164,11 @@ def _as_array(label: str, value: object) -> AnyArray:
     if isinstance(value, np.ndarray):
         checks.usual_array(label, value)
         return value.view(np.ndarray)
+    if isinstance(value, ShardedArray):
+        raise UserTypeError(
+            f"{label}: expected an array, got one that is cut over a mesh: compile with mesh=, or"
+            " pass np.asarray(x), which gathers it"
+        )
     try:
         if hasattr(value, "__array_interface__"):
             return np.asarray(value)
@@ -183,23 +199,27 @@ def _as_number(label: str, argument: Argument, value: Any) -> AnyArray:
         raise UserError(f"{label}: {value} does not fit in {dtype.name}") from None
 
 
-def _label(argument: Argument) -> str:
+def label_of(argument: Argument) -> str:
+    """What messages call an argument."""
     return f"argument {argument.name!r}"
 
 
-def _as_input(argument: Argument, value: object) -> AnyArray:
-    label = _label(argument)
+def input_array(argument: Argument, value: object) -> AnyArray:
+    """The array of an argument; UserError where it does not fit."""
+    label = label_of(argument)
     is_number = type(value) in _NUMBERS and not argument.shape and not argument.writable
     array = _as_number(label, argument, value) if is_number else _as_array(label, value)
-    _check_dtype(label, argument, array)
+    check_dtype(label, argument, array)
     if argument.writable:
         _check_writable(label, array)
     return array
 
 
-def _check_dtype(label: str, expected: Argument | Result, array: AnyArray) -> None:
+def check_dtype(
+    label: str, expected: Argument | Result, array: AnyArray | ShardedArray
+) -> None:
     """Check the dtype and the number of dimensions."""
-    if array.dtype == expected.dtype and array.ndim == len(expected.shape):
+    if array.dtype == expected.dtype and len(array.shape) == len(expected.shape):
         return
     message = _mismatch(label, expected, array)
     if array.dtype == expected.dtype:
@@ -209,7 +229,7 @@ def _check_dtype(label: str, expected: Argument | Result, array: AnyArray) -> No
     raise UserTypeError(f"{message}{order}")
 
 
-def _mismatch(label: str, expected: Argument | Result, array: AnyArray) -> str:
+def _mismatch(label: str, expected: Argument | Result, array: AnyArray | ShardedArray) -> str:
     got = describe(array.dtype, array.shape)
     return f"{label}: expected {describe(expected.dtype, expected.shape)}, got {got}"
 
@@ -234,7 +254,7 @@ def _bind_variables(
             symbol = None if isinstance(dim, int) else dim.variable
             if symbol is not None and symbol not in values:
                 values[symbol] = size
-                origins[symbol] = f"dimension {axis} of {_label(argument)}"
+                origins[symbol] = f"dimension {axis} of {label_of(argument)}"
     for variable in plan.variables:
         name = variable.name
         for value, origin in ((integers.get(name), "the call"), (variable.default, "the graph")):
@@ -253,7 +273,7 @@ def _bind_variables(
                 f"expected {variable.lo}..{variable.hi}"
             )
     for argument, array in zip(plan.arguments, arrays, strict=True):
-        _check_shape(_label(argument), argument, array, values, origins)
+        _check_shape(label_of(argument), argument, array, values, origins)
     for condition in plan.conditions:
         _check_condition(condition, values, origins)
     return values
@@ -324,7 +344,7 @@ def _bind_outs(plan: Plan, out: Any, bound: Bound) -> None:
             continue
         if result.source is None:
             array = bound.outs[i] = _as_array(label, value)
-            _check_dtype(label, result, array)
+            check_dtype(label, result, array)
             _check_shape(label, result, array, bound.values, origins)
             _check_writable(label, array)
         elif value is not bound.objects[result.source]:
@@ -338,7 +358,7 @@ def _check_overlaps(plan: Plan, bound: Bound) -> None:
     if not writes_arguments and all(out is None for out in bound.outs):
         return
     everything = [
-        (_label(argument), array, argument.writable)
+        (label_of(argument), array, argument.writable)
         for argument, array in zip(plan.arguments, bound.arrays, strict=True)
     ]
     outs = zip(out_labels(plan), bound.outs, strict=True)

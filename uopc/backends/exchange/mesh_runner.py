@@ -12,13 +12,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from uopc.backends.cpu.arguments import Bound, KnownSizes, bind, shape_of
+from uopc.backends.cpu.arguments import (
+    Bound,
+    KnownSizes,
+    check_dtype,
+    input_array,
+    label_of,
+    match,
+    shape_of,
+)  # fmt: skip
 from uopc.backends.cpu.bounded_cache import BoundedMap
 from uopc.backends.cpu.elf_loader import Image
 from uopc.backends.exchange import lockstep
 from uopc.backends.exchange.device_run import DeviceRun, result_memory
+from uopc.backends.exchange.sharded_array import ShardedArray
 from uopc.backends.plan import AnyArray, Plan
+from uopc.errors import UserError
 from uopc.ir.devices import parts
+from uopc.ir.devices.mesh import show
 
 if TYPE_CHECKING:  # mpi4py starts MPI when it is imported
     from uopc.backends.exchange.mpi import Ranks
@@ -39,8 +50,9 @@ class MeshRunner:
         self._known: KnownSizes = BoundedMap()
 
     def call(self, positional: tuple[object, ...], named: dict[str, object]) -> object:
-        """A call with whole arrays; returns whole arrays."""
-        bound = bind(self.plan, positional, named, self._known)
+        """A call with arrays, whole or cut as the program takes them. Returns whole arrays; on a
+        rank, its part of those that are cut."""
+        bound = match(self.plan, positional, named, self._known, self._as_input)
         given = {rank: self._parts(bound, rank) for rank in self.devices}
         made = {rank: result_memory(d.plan, bound.values) for rank, d in self.devices.items()}
         running = [d.steps(given[r], made[r], bound.values) for r, d in self.devices.items()]
@@ -56,13 +68,41 @@ class MeshRunner:
                 r.close()
         return self._joined(bound, given, made)
 
+    def _as_input(self, number: int, value: object) -> AnyArray:
+        """The array of an argument; for one that is cut, zeros of its kind that take no memory."""
+        argument, mesh = self.plan.arguments[number], self.plan.mesh
+        assert mesh is not None
+        if not isinstance(value, ShardedArray):
+            return input_array(argument, value)
+        label, spec = label_of(argument), mesh.arguments[number]
+        check_dtype(label, argument, value)
+        if not value.is_cut(self.mesh, spec):
+            raise UserError(
+                f"{label} is cut as {value.spec} over {value.mesh.shape}, the program takes it as"
+                f" {show(spec)} over {self.mesh.shape}: compile with in_shardings, or pass"
+                " np.asarray(x), which gathers it"
+            )
+        if argument.writable and not all([value.local(r).flags.writeable for r in self.devices]):
+            raise UserError(f"{label} is written, but the array is read-only")
+        nothing: AnyArray = np.broadcast_to(np.zeros((), value.dtype), value.shape)
+        return nothing
+
     def _parts(self, bound: Bound, rank: int) -> list[AnyArray]:
-        """A device's parts of the arguments: of its own where the program writes."""
+        """A device's parts of the arguments. What the program writes is a copy of the part of a
+        whole array, or the part itself of one that is cut."""
         plan, found = self.plan, []
         assert plan.mesh is not None
-        for a, spec, argument in zip(bound.arrays, plan.mesh.arguments, plan.arguments):
+        given = zip(bound.objects, bound.arrays, plan.mesh.arguments, plan.arguments)
+        for value, a, spec, argument in given:
+            if isinstance(value, ShardedArray):
+                found.append(value.local(rank))
+                continue
             own = np.ascontiguousarray(parts.part(a, self.mesh, spec, rank))
             found.append(own.copy() if argument.writable and np.shares_memory(own, a) else own)
+        for i, argument in enumerate(plan.arguments):
+            shared = [a for j, a in enumerate(found) if j != i and np.may_share_memory(found[i], a)]
+            if argument.writable and shared:
+                raise UserError(f"{label_of(argument)} is written, and another argument shares it")
         return found
 
     def _of_all(self, parts_of: Mapping[int, list[AnyArray]], number: int) -> list[AnyArray]:
@@ -76,18 +116,20 @@ class MeshRunner:
         plan, mesh = self.plan, self.plan.mesh
         assert mesh is not None
         for i, (argument, spec) in enumerate(zip(plan.arguments, mesh.arguments)):
-            if argument.writable:
+            if argument.writable and not isinstance(bound.objects[i], ShardedArray):
                 parts.put(bound.arrays[i], self._of_all(given, i), self.mesh, spec)
-        fresh: list[AnyArray] = []
+        fresh: list[object] = []
         shapes: list[tuple[int, ...]] = []
         for result, spec, out in zip(plan.results, mesh.results, bound.outs):
             shapes.append(shape_of(result.shape, bound.values))
             if result.source is not None:
                 continue
-            if any(spec):
-                every = self._of_all(made, len(fresh))
-            else:
-                every = [next(iter(made.values()))[len(fresh)]]
+            own = {rank: arrays[len(fresh)] for rank, arrays in made.items()}
+            if any(spec) and self.ranks is not None and out is None:
+                gathered = self.ranks.gathered
+                fresh.append(ShardedArray(shapes[-1], self.mesh, spec, own, gathered))
+                continue
+            every = self._of_all(made, len(fresh)) if any(spec) else list(own.values())
             whole = parts.whole(every, self.mesh, spec, shapes[-1])
             if out is not None:
                 out[...] = whole

@@ -54,10 +54,14 @@ class Ranks:
         self._groups: dict[tuple[Mesh, tuple[str, ...]], Any] = {}
         _end_on_errors(self.comm)
 
-    def check_same(self, mesh: Mesh, fingerprint: str) -> None:
-        """UserError on all ranks unless the mesh has a device per rank, and all run one program."""
+    def check_size(self, mesh: Mesh) -> None:
+        """UserError unless the mesh has a device per rank."""
         if mesh.size != self.size:
             raise UserError(f"the mesh has {mesh.size} devices, the MPI job {self.size} ranks")
+
+    def check_same(self, mesh: Mesh, fingerprint: str) -> None:
+        """UserError on all ranks unless the mesh has a device per rank, and all run one program."""
+        self.check_size(mesh)
         self.dog.waiting = time.monotonic(), "the comparison of programs"
         every = self.comm.allgather(fingerprint)
         self.dog.waiting = None

@@ -67,12 +67,17 @@ def normal(given: Any, rank: int, who: str) -> Spec:
     return tuple(out)
 
 
-def show(spec: Spec) -> str:
+def written(spec: Spec) -> PartitionSpec:
     """A spec as the user writes it."""
     entries = [None if not a else a[0] if len(a) == 1 else a for a in spec]
     while entries and entries[-1] is None:
         entries.pop()
-    return repr(PartitionSpec(*entries))
+    return PartitionSpec(*entries)
+
+
+def show(spec: Spec) -> str:
+    """The text of a spec as the user writes it."""
+    return repr(written(spec))
 
 
 def used_axes(spec: Spec) -> set[str]:

@@ -1,0 +1,206 @@
+"""An array of which each process has parts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from uopc.errors import UserError, UserTypeError
+from uopc.ir.devices import parts
+from uopc.ir.devices.mesh import Mesh, PartitionSpec, Spec, show, written
+
+Array = parts.Array
+
+
+@dataclass(frozen=True)
+class NamedSharding:
+    """How an array is cut: a mesh, and a `uopc.P` of its axes.
+
+    Examples:
+        >>> uopc.NamedSharding(uopc.make_mesh((2,), ("m",)), uopc.P("m")).spec
+        P('m')
+    """
+
+    mesh: Mesh
+    spec: PartitionSpec
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.mesh, Mesh) or not isinstance(self.spec, PartitionSpec):
+            raise UserTypeError(
+                f"NamedSharding: expected a uopc.Mesh and a uopc.P, got {self.mesh!r} and"
+                f" {self.spec!r}"
+            )
+
+
+class ShardedArray:
+    """An array cut over a mesh, of which this process has the parts of its devices.
+
+    A call on MPI ranks gives one for each result that stays cut, and takes one without moving it
+    where the program wants it cut as it is. `np.asarray(x)` and `x.whole()` gather it on all ranks,
+    so all of them must ask. `np.from_dlpack(x)` and other libraries' see this process's part.
+
+    Examples:
+        >>> sharding = uopc.NamedSharding(uopc.make_mesh((2,), ("m",)), uopc.P("m"))
+        >>> x = uopc.make_array_from_callback((4,), sharding, lambda i: np.arange(4.0)[i])
+        >>> x.shape, x.dtype, x.spec, x.whole()
+        ((4,), dtype('float64'), P('m'), array([0., 1., 2., 3.]))
+    """
+
+    def __init__(
+        self, shape: Sequence[int], mesh: Mesh, spec: Spec, padded: Mapping[int, Array],
+        gathered: Callable[[Array], list[Array]] | None = None,
+    ) -> None:  # fmt: skip
+        """`padded`: by rank, the parts as programs take them; `gathered` gives those of all."""
+        self._shape, self._mesh, self._spec = tuple(shape), mesh, spec
+        self._padded, self._gathered = dict(padded), gathered
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the whole array.
+
+        Examples:
+            >>> sharding = uopc.NamedSharding(uopc.make_mesh((2,), ("m",)), uopc.P("m"))
+            >>> uopc.make_array_from_callback((4,), sharding, lambda i: np.ones(4)[i]).shape
+            (4,)
+        """
+        return self._shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype, NumPy's.
+
+        Examples:
+            >>> sharding = uopc.NamedSharding(uopc.make_mesh((2,), ("m",)), uopc.P("m"))
+            >>> uopc.make_array_from_callback((4,), sharding, lambda i: np.ones(4)[i]).dtype
+            dtype('float64')
+        """
+        found: np.dtype[Any] = next(iter(self._padded.values())).dtype
+        return found
+
+    @property
+    def mesh(self) -> Mesh:
+        """The mesh over which it is cut.
+
+        Examples:
+            >>> sharding = uopc.NamedSharding(uopc.make_mesh((2,), ("m",)), uopc.P("m"))
+            >>> uopc.make_array_from_callback((4,), sharding, lambda i: np.ones(4)[i]).mesh.size
+            2
+        """
+        return self._mesh
+
+    @property
+    def spec(self) -> PartitionSpec:
+        """Of each dimension, the mesh axes that cut it.
+
+        Examples:
+            >>> sharding = uopc.NamedSharding(uopc.make_mesh((2,), ("m",)), uopc.P("m"))
+            >>> uopc.make_array_from_callback((4,), sharding, lambda i: np.ones(4)[i]).spec
+            P('m')
+        """
+        return written(self._spec)
+
+    @property
+    def parts(self) -> dict[int, Array]:
+        """The parts of this process's devices, by rank: views, without padding.
+
+        Examples:
+            >>> sharding = uopc.NamedSharding(uopc.make_mesh((2,), ("m",)), uopc.P("m"))
+            >>> uopc.make_array_from_callback((3,), sharding, lambda i: np.arange(3.0)[i]).parts
+            {0: array([0., 1.]), 1: array([2.])}
+        """
+        return {rank: self._unpadded(rank) for rank in self._padded}
+
+    @property
+    def part(self) -> Array:
+        """The part of this process's device: a view, without padding. UserError if it has several.
+
+        Examples:
+            >>> sharding = uopc.NamedSharding(uopc.make_mesh((1,), ("m",)), uopc.P("m"))
+            >>> uopc.make_array_from_callback((3,), sharding, lambda i: np.arange(3.0)[i]).part
+            array([0., 1., 2.])
+        """
+        if len(self._padded) != 1:
+            raise UserError(f"part: this process has {len(self._padded)} devices: see `parts`")
+        return self._unpadded(next(iter(self._padded)))
+
+    def whole(self) -> Array:
+        """The whole array. It is gathered on all ranks, so all of them must ask.
+
+        Examples:
+            >>> sharding = uopc.NamedSharding(uopc.make_mesh((2,), ("m",)), uopc.P("m"))
+            >>> uopc.make_array_from_callback((3,), sharding, lambda i: np.arange(3.0)[i]).whole()
+            array([0., 1., 2.])
+        """
+        own = list(self._padded.values())
+        every = own if self._gathered is None else self._gathered(own[0])
+        found = parts.whole(every, self._mesh, self._spec, self._shape)
+        return found.copy() if any([found is a for a in own]) else found
+
+    def _unpadded(self, rank: int) -> Array:
+        inside = parts.slices(self._mesh, self._spec, self._shape, rank)
+        view: Array = self._padded[rank][tuple([slice(0, s.stop - s.start) for s in inside])]
+        return view
+
+    def local(self, rank: int) -> Array:
+        """The part of a device as programs take it, with padding."""
+        return self._padded[rank]
+
+    def is_cut(self, mesh: Mesh, spec: Spec) -> bool:
+        """True if it is cut over this mesh as the spec says."""
+        return mesh == self._mesh and spec == self._spec
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        if copy is False:
+            raise ValueError("a ShardedArray is gathered: its whole has memory of its own")
+        return self.whole().astype(dtype or self.dtype, copy=False)
+
+    def __dlpack__(self, **how: Any) -> Any:
+        return self.part.__dlpack__(**how)
+
+    def __dlpack_device__(self) -> Any:
+        return self.part.__dlpack_device__()
+
+    def __repr__(self) -> str:
+        ranks = ", ".join(map(str, self._padded))
+        return (
+            f"<uopc.ShardedArray {self.dtype.name}{list(self._shape)} cut as {show(self._spec)}"
+            f" over {self._mesh.shape}: parts of devices {ranks}>"
+        )
+
+
+def from_callback(
+    shape: Sequence[int], sharding: NamedSharding, callback: Callable[..., Any],
+    ranks: Sequence[int], gathered: Callable[[Array], list[Array]] | None,
+) -> ShardedArray:  # fmt: skip
+    """The array whose parts a function reads: see `uopc.make_array_from_callback`."""
+    who = "make_array_from_callback"
+    if not isinstance(sharding, NamedSharding):
+        raise UserTypeError(f"{who}: expected a uopc.NamedSharding, got {sharding!r}")
+    dims = tuple(shape)
+    if not all([isinstance(d, int) and d >= 0 for d in dims]):
+        raise UserError(f"{who}: a shape has integers from 0 on, got {dims!r}")
+    mesh = sharding.mesh
+    spec = mesh.spec(sharding.spec, dims, who)
+    padded: dict[int, Array] = {}
+    for rank in ranks:
+        index = parts.slices(mesh, spec, dims, rank)
+        own = np.asarray(callback(index))
+        wanted = tuple([s.stop - s.start for s in index])
+        if own.shape != wanted:
+            raise UserError(f"{who}: expected an array of shape {wanted}, got {own.shape}")
+        size = mesh.part_dims(dims, spec)
+        if own.shape != size:
+            whole = np.zeros(size, own.dtype)
+            whole[tuple([slice(0, n) for n in own.shape])] = own
+            own = whole
+        own = np.ascontiguousarray(own) if math.prod(dims) else own.copy()
+        equal = any([np.may_share_memory(own, a) for a in padded.values()])
+        padded[rank] = own.copy() if equal else own  # a program may write each
+    kinds = {a.dtype for a in padded.values()}
+    if len(kinds) > 1:
+        raise UserTypeError(f"{who}: parts of several dtypes: {', '.join(map(str, kinds))}")
+    return ShardedArray(dims, mesh, spec, padded, gathered)
