@@ -62,10 +62,17 @@ def calls() -> dict[str, Loop]:
     sized = uopc.compile(rows[0] * rows[1] + z[k], inputs=[*rows, z])
     scaled = uopc.compile(x * uopc.param("s", (), dtypes.float32))
     pair = uopc.compile({"sum": x + y, "product": x * y})
+    ten = [uopc.param(f"w{i}", (EIGHT,)) for i in range(10)]
+    many = uopc.compile(x + sum(ten[1:], ten[0]), inputs=[x, *ten])
+    weights = {p.arg.name: np.ones(EIGHT, "f4") for p in ten}
+    rank, mesh = uopc.variable("rank", 0, 7), uopc.make_mesh((1,), ("m",))
+    of_rank = uopc.compile(x * rank.cast("f4"), mesh=mesh)
     jitted = uopc.jit(lambda x, y, z: x * y + z)
     nested = uopc.jit(lambda state, dt: {"x": state["x"] + dt * state["v"], "v": state["v"]})
     f = {"f": fixed, "g": sized, "s": scaled, "p": pair, "j": jitted, "d": nested}
     f |= {"a": a, "o": o, "h": every_second, "b": other, "np": np, "state": {"x": a, "v": a}}
+    f |= {"m": many, "w": list(weights.values()), "bm": many.bind(**weights)}
+    f |= {"bg": sized.bind(n=EIGHT, k=1), "q": of_rank, "bq": of_rank.bind(rank=3)}
     lines = {
         "`np.add(a, a)`": "np.add(a, a)",
         "a program of three arrays": "f(a, a, a)",
@@ -75,6 +82,11 @@ def calls() -> dict[str, Loop]:
         "a Python number": "s(a, 2.5)",
         "two variables, as in the call before": "g(a, a, a, k=1)",
         "two variables, new ones (of two calls, half)": "g(a, a, a, k=1); g(b, b, a, k=2)",
+        "the same variables, bound": "bg(a, a, a)",
+        "eleven arrays": "m(a, *w)",
+        "eleven arrays, ten of them bound": "bm(a)",
+        "a program for a mesh": "q(a, rank=3)",
+        "a program for a mesh, its variable bound": "bq(a)",
         "a dict of two results": "p(a, a)",
         "`uopc.jit`": "j(a, a, a)",
         "`uopc.jit`, a Python number": "j(a, a, 2.5)",

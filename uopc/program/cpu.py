@@ -6,11 +6,11 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from uopc.backends import detect
 from uopc.backends.cpu import elf_loader, native
-from uopc.backends.cpu.callables import make_callable
+from uopc.backends.cpu.callables import AnyProgram, make_callable
 from uopc.backends.cpu.runner import Runner
 from uopc.backends.llvm import jit
 from uopc.backends.plan import Plan
@@ -20,7 +20,7 @@ from uopc.ir.core.uop import UOp
 from uopc.program import key, record, reuse
 from uopc.program.artifact import Array, Artifact
 from uopc.program.compiled_kernel import Code
-from uopc.program.program import Backend, Program
+from uopc.program.program import Backend, BoundProgram, Program
 from uopc.program.request import Request
 from uopc.target import Target
 
@@ -85,13 +85,27 @@ def _load(request: Request, found: ObjectCode, arrays: Mapping[str, Array]) -> P
         detect.check_runs(options.target_cpu)
     if not native.is_installed():
         _install_runtime(reuse.disk_cache(options))
-    plan = found.plan_for(request, arrays)
+    return _callable(request, found.plan_for(request, arrays), found.image, Program)
+
+
+def _callable(
+    request: Request, plan: Plan, image: elf_loader.Image, cls: type[AnyProgram]
+) -> AnyProgram:
     if plan.mesh is not None:
         from uopc.backends.exchange.mesh_runner import make_program
 
-        made: Program = make_program(plan, found.image, Program)
+        made: AnyProgram = make_program(plan, image, cls)
         return made
-    return make_callable(plan, found.image, Program, options.plain_call)
+    return make_callable(plan, image, cls, request.options.plain_call)
+
+
+def _bind(program: Program, values: Mapping[str, Any]) -> BoundProgram:
+    from uopc.backends.cpu.fixed_arguments import without
+
+    runner = program._runner
+    made = _callable(program._request, without(runner.plan, values), runner.image, BoundProgram)
+    made.program, made.values = program, dict(values)
+    return made
 
 
 def _install_runtime(disk: DiskCache | None) -> None:
@@ -113,5 +127,5 @@ def _runner(request: Request, found: ObjectCode, plan: Plan) -> Runner:
 
 
 BACKEND = Backend(
-    detect.for_device, _render, _assemble, ObjectCode, _compile_kernels, _load, _runner
+    detect.for_device, _render, _assemble, ObjectCode, _compile_kernels, _load, _runner, _bind
 )

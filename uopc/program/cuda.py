@@ -18,7 +18,7 @@ from uopc.program.artifact import Array, Artifact
 from uopc.program.compiled_kernel import Code, pack
 from uopc.program.launches import Kernel
 from uopc.program.planner import dim
-from uopc.program.program import Backend, Program
+from uopc.program.program import Backend, BoundProgram, Program
 from uopc.program.request import Request
 from uopc.target import Target
 
@@ -130,6 +130,10 @@ def _runner(request: Request, found: PtxCode, plan: Plan) -> Any:
     return CudaRunner(plan, found.assembly(), devices.device(int(name or 0)))
 
 
+def _bind(program: Program, values: Mapping[str, object]) -> BoundProgram:
+    raise Unsupported("bind: a program for a GPU: keep its arrays on the device instead")
+
+
 BACKEND = Backend(
-    detect.for_device, _render, _assemble, PtxCode, _compile_kernels, _load, _runner
+    detect.for_device, _render, _assemble, PtxCode, _compile_kernels, _load, _runner, _bind
 )

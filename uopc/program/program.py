@@ -57,6 +57,8 @@ class Backend:
     load: Callable[[Request, Any, Mapping[str, Array]], Program]
     # What runs a plan with the code of an artifact.
     runner: Callable[[Request, Any, Plan], Any]
+    # A program with arguments and variables fixed: see `Program.bind`.
+    bind: Callable[[Program, Mapping[str, Any]], BoundProgram]
 
     def dump(self, lowered: Lowered, cpu: str, kernel: str | None = None) -> Dump:
         """The stages and the code of a run; `kernel` names the only one to show."""
@@ -256,6 +258,23 @@ class Program(ProgramBase):
         texts = dump.Dump(self._stages.lowered).texts()
         return texts | {dump.LLVM: "\n".join([k.source for k in self.kernels])}
 
+    def bind(self, /, **values: Any) -> BoundProgram:
+        """The program with these arguments and variables fixed: a call takes the others alone, and
+        nothing about these is checked or computed again.
+
+        Arrays are copied, unless they own their memory and are read-only: what changes in them
+        later is not seen. On MPI ranks all must call it. UserError for an argument that the program
+        writes, or that does not fit, and for names that it does not have. Unsupported for arrays of
+        a program for several devices, and for a GPU.
+
+        Examples:
+            >>> x, w = uopc.param("x", (2,)), uopc.param("w", (2,))
+            >>> weighted = uopc.compile(x * w).bind(w=np.array([2.0, 3.0], "f4"))
+            >>> weighted(np.ones(2, "f4"))
+            array([2., 3.], dtype=float32)
+        """
+        return self._backend.bind(self, values)
+
     def report(self, file: str | os.PathLike[str], run: bool = False) -> None:
         """Write one page of HTML with everything about this program: its kernels beside the source
         lines, stages, decisions, rewrites, memory. `run` times each launch on random arrays.
@@ -289,6 +308,33 @@ class Program(ProgramBase):
 
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
         return self._make, (self._request,)
+
+
+class BoundProgram(ProgramBase):
+    """A program with some arguments and variables fixed, which a call no longer takes.
+
+    `program`: the whole one; `values`: what is fixed, by name. Thread-safe and picklable as it is.
+
+    Examples:
+        >>> x, k = uopc.param("x", (2,)), uopc.variable("k", 0, 9)
+        >>> bound = uopc.compile(x * k.cast("f4")).bind(k=3)
+        >>> bound(np.ones(2, "f4")), bound.values
+        (array([3., 3.], dtype=float32), {'k': 3})
+    """
+
+    program: Program
+    values: dict[str, Any]
+
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        return _bound_again, (self.program, self.values)
+
+    def __repr__(self) -> str:
+        return f"<{self.program!r} with {', '.join(self.values)} bound>"
+
+
+def _bound_again(program: Program, values: Mapping[str, Any]) -> BoundProgram:
+    """The bound program of a pickle."""
+    return program.bind(**values)
 
 
 def program_for(

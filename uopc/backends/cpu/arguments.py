@@ -111,7 +111,7 @@ def match(
     objects = _match_names(plan, positional, named)
     made = as_input or (lambda i, value: input_array(plan.arguments[i], value))
     arrays = [made(i, value) for i, value in enumerate(objects)]
-    integers = {name: _as_integer(name, value) for name, value in named.items()}
+    integers = {name: as_integer(name, value) for name, value in named.items()}
     key = (*[array.shape for array in arrays], *integers.items())
     values = known.obtain(key, lambda: _bind_variables(plan, arrays, integers))
     count = len(plan.results)
@@ -273,15 +273,16 @@ def _bind_variables(
                 f"expected {variable.lo}..{variable.hi}"
             )
     for argument, array in zip(plan.arguments, arrays, strict=True):
-        _check_shape(label_of(argument), argument, array, values, origins)
+        check_shape(label_of(argument), argument, array, values, origins)
     for condition in plan.conditions:
-        _check_condition(condition, values, origins)
+        check_condition(condition, values, origins)
     return values
 
 
-def _check_condition(
+def check_condition(
     condition: Condition, values: Mapping[str, int], origins: Mapping[str, str]
 ) -> None:
+    """UserError unless a condition of the graph holds."""
     left, right = value_of(condition.left, values), value_of(condition.right, values)
     if holds(condition.relation, left, right):
         return
@@ -290,7 +291,8 @@ def _check_condition(
     raise UserError(f"{found} ({because}){condition.line}")
 
 
-def _as_integer(name: str, value: object) -> int:
+def as_integer(name: str, value: object) -> int:
+    """The value of a variable; UserTypeError unless it is an integer."""
     try:
         return operator.index(value)  # type: ignore[arg-type]
     except TypeError:
@@ -298,13 +300,14 @@ def _as_integer(name: str, value: object) -> int:
         raise UserTypeError(f"variable {name!r}: expected an integer, got {kind}") from None
 
 
-def _check_shape(
+def check_shape(
     label: str,
     expected: Argument | Result,
     array: AnyArray,
     values: Mapping[str, int],
     origins: Mapping[str, str],
 ) -> None:
+    """UserError unless an array has the shape that these variables give it."""
     for axis, (dim, size) in enumerate(zip(expected.shape, array.shape, strict=True)):
         want = value_of(dim, values)
         if size == want:
@@ -345,7 +348,7 @@ def _bind_outs(plan: Plan, out: Any, bound: Bound) -> None:
         if result.source is None:
             array = bound.outs[i] = _as_array(label, value)
             check_dtype(label, result, array)
-            _check_shape(label, result, array, bound.values, origins)
+            check_shape(label, result, array, bound.values, origins)
             _check_writable(label, array)
         elif value is not bound.objects[result.source]:
             name = plan.arguments[result.source].name

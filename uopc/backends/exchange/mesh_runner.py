@@ -42,7 +42,7 @@ class MeshRunner:
 
     def __init__(self, plan: Plan, image: Image) -> None:
         assert plan.mesh is not None
-        self.plan, self.mesh, self.ranks = plan, plan.mesh.mesh, ranks
+        self.plan, self.image, self.mesh, self.ranks = plan, image, plan.mesh.mesh, ranks
         if self.ranks is not None:
             self.ranks.check_same(self.mesh, fingerprint(plan, image))
         own: Iterable[int] = range(self.mesh.size) if self.ranks is None else [self.ranks.rank]
