@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import uopc
-from tests.test_export import CC, assert_same, convolution, floats, needs_c, run
+from tests.test_export import CC, Case, assert_same, convolution, floats, needs_c, run
 from tests.test_export_c import checked, named
 from uopc import dtypes
 from uopc.cli import main as cli
@@ -19,6 +19,12 @@ from uopc.exporting import elf
 
 FRAME = 1024  # bytes of a stack frame with no buffers: registers of a few loops
 HALF, WHOLE = np.float16, np.float32
+
+
+def packed() -> Case:
+    """A product whose kernel has a copy of 16 KiB."""
+    x = uopc.param("x", (64, 64))
+    return Case(x.relu() @ x, [floats(64, 64)])
 
 
 def layers(t: Any = WHOLE) -> Any:
@@ -77,6 +83,21 @@ def test_no_buffer_on_the_stack(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="frame size"):
         uopc.export(case.graph, tmp_path / "f", kind="c", target="x86-64", examples=named(case))
         checked(tmp_path, "-O1", f"-Wframe-larger-than={FRAME}")
+
+
+@needs_c
+@pytest.mark.parametrize("target", ["c11", "cortex-m4f"])
+def test_frames_that_gcc_reports(target: str, tmp_path: Path) -> None:
+    """On a microcontroller a kernel has 1 KiB of arrays on the stack, without an option."""
+    uopc.export(packed().graph, tmp_path / "f", kind="c", target=target)
+    if "gcc" not in run(CC, "--version", folder=tmp_path).lower():
+        pytest.skip("-fstack-usage is gcc's")
+    run(CC, "-std=c11", "-O1", "-fstack-usage", "-c", "f.c", folder=tmp_path)
+    rows = (tmp_path / "f.su").read_text("utf-8").splitlines()
+    frames = {row.split("\t")[0].split(":")[-1]: int(row.split("\t")[1]) for row in rows}
+    assert "f" in frames
+    most = max(frames.values())
+    assert most < 2 * FRAME if target == "cortex-m4f" else most > 4 * FRAME, frames
 
 
 @pytest.mark.parametrize("limit", [0, 1 << 20])

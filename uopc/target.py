@@ -60,6 +60,7 @@ class Target:
     gpu: Gpu | None = None
     fuses_sums: bool = True  # products enter sums of users where MULACC is an instruction
     stack_bytes: int | None = None  # of a kernel's buffers; None: see `KernelArg`
+    index_bits: int = 64  # of loops and indices, where bounds let fewer hold them
     has_functions: bool = False  # EXP, SIN, …: of a library
     # Rules that a backend ships, as `compile(rules=...)` takes them.
     rules: Any = field(default=None, compare=False, repr=False)

@@ -60,7 +60,7 @@ def export(
     target: str | Sequence[str] | None = None, inputs: Sequence[UOp | str] | None = None,
     name: str | None = None, vectors: bool | None = None, optimize: bool = True,
     examples: Any = None, abi: str = "uopc", math: str = "own", threads: int = 1,
-    weights: str = "auto", stack_bytes: int | None = None,
+    weights: str = "auto", stack_bytes: int | None = None, index_bits: int | None = None,
 ) -> Export:  # fmt: skip
     """Write a graph as code that needs neither uopc nor Python: no other library either.
 
@@ -71,23 +71,23 @@ def export(
     code for each, and a call takes the best that the processor has. inputs, optimize: as for
     `compile`. name: of the function; by default that of the file. vectors: False computes one
     element at a time, and C needs no vectors of gcc and clang; by default the machine decides, and
-    `c11` has none. examples: arguments of one call, as a list or a dict; a
-    self-test in C, NAME_test.c, has the bits that must come out. abi: `casadi` adds the functions
-    that CasADi's `external` and acados call, by the name of the function; the function itself is
-    then NAME_uopc, and takes matrices in column-major order. math: `libm`, in C, calls `sin`, `exp`
-    and other functions of the C library; their bits are the library's. threads: above 1, large
-    kernels are split for so many, and the function takes a callback that runs the parts. weights:
-    where C has its constant arrays, `inline` as text, `file` as NAME_data.S, for an assembler, with
-    a .bin file of each; `auto`: those of 64 KiB and more in files. stack_bytes: the most memory on
-    the stack for what one kernel keeps; more is part of `work`.
+    `c11` has none. examples: arguments of one call, as a list or a dict; a self-test in C,
+    NAME_test.c, has the bits that must come out. abi: `casadi` adds the functions that CasADi's
+    `external` and acados call, by the name of the function; the function itself is then NAME_uopc,
+    and takes matrices in column-major order. math: `libm`, in C, calls `sin`, `exp` and others of
+    the C library; their bits are the library's. threads: above 1, large kernels are split for so
+    many, and the function takes a callback that runs the parts. weights: where C has its constant
+    arrays, `inline` as text, `file` as NAME_data.S, for an assembler, with a .bin file of each;
+    `auto`: those of 64 KiB and more in files. stack_bytes: the most memory on the stack for what
+    one kernel keeps; more is part of `work`. By default 1 KiB on Cortex-M, else 32 KiB for each
+    array. index_bits: of loops and indices, where bounds allow 32; 32 on Cortex-M, 64 elsewhere.
 
     The function takes the arrays, those of results last, then the sizes, then memory for
-    intermediate values. Any shapes and dtypes are taken. Results have the bits of a program with as
-    many threads for the same target. The same graph gives the same bytes, on any machine if the
-    target is named.
+    intermediate values. Results have the bits of a program with as many threads for the same
+    target. The same graph gives the same bytes.
 
     UserError for a bad argument, or a file that cannot be written; Unsupported for code that would
-    need a library.
+    need a library, or an array or a loop that `index_bits` cannot count.
 
     Examples:
         >>> import tempfile
@@ -98,7 +98,7 @@ def export(
     """
     made_in, stem = _place(path)
     function = names.checked_function(stem if name is None else name)
-    found = _with_stack(_machines(kind, target, vectors, examples), stack_bytes)
+    found = _with_limits(_machines(kind, target, vectors, examples), stack_bytes, index_bits)
     if _calls_library(math, kind, examples):
         found = [machine.with_functions() for machine in found]
     optimize = checks.flag("export", "optimize", optimize)
@@ -117,14 +117,18 @@ def export(
     return Export(_written(made_in, content), manifest.parsed(text))
 
 
-def _with_stack(
-    found: list[machines.Machine], stack_bytes: int | None
+def _with_limits(
+    found: list[machines.Machine], stack_bytes: int | None, index_bits: int | None
 ) -> list[machines.Machine]:
-    if stack_bytes is None:
-        return found
-    if type(stack_bytes) is not int or stack_bytes < 0:
-        raise UserError(f"export: stack_bytes must be a number of bytes, got {stack_bytes!r}")
-    return [machine.with_stack(stack_bytes) for machine in found]
+    if stack_bytes is not None:
+        if type(stack_bytes) is not int or stack_bytes < 0:
+            raise UserError(f"export: stack_bytes must be a number of bytes, got {stack_bytes!r}")
+        found = [machine.with_stack(stack_bytes) for machine in found]
+    if index_bits is not None:
+        if type(index_bits) is not int or index_bits not in (32, 64):
+            raise UserError(f"export: index_bits must be 32 or 64, got {index_bits!r}")
+        found = [machine.with_indices(index_bits) for machine in found]
+    return found
 
 
 def _content(f: Exported, stem: str, kind: str, examples: Any) -> dict[str, bytes]:

@@ -12,12 +12,14 @@ import numpy.typing as npt
 
 from uopc import config, driver
 from uopc.backends.c.names import identifier
+from uopc.backends.llvm import index_width
 from uopc.backends.plan import Dim, Plan
 from uopc.errors import Unsupported, UserError, UserTypeError
 from uopc.exporting.casadi import Interface
 from uopc.exporting.machines import Machine
-from uopc.ir.core import dtypes
+from uopc.ir.core import bounds, dtypes, shapes
 from uopc.ir.core.dtypes import DType
+from uopc.ir.core.ops import Ops
 from uopc.ir.core.serialize import fingerprint
 from uopc.ir.core.uop import UOp
 from uopc.program.artifact import Artifact
@@ -161,6 +163,9 @@ def lowered_for(request: Request, machine: Machine, name: str) -> Exported:
     arrays, results = _arrays(request, plan, parameters)
     sizes = _sizes(plan, arrays, parameters)
     _check_fit(machine, sizes, plan)
+    if machine.target.index_bits == 32:
+        for kernel in kernels.values():
+            _check_indices(kernel)
     return Exported(
         name, machine, plan, tuple(arrays), results, sizes, kernels,
         plan.constants, printed.digest, request,
@@ -180,6 +185,22 @@ def _check_fit(machine: Machine, sizes: Sequence[Size], plan: Plan) -> None:
         raise Unsupported(
             f"export: {plan.arena_bytes} bytes of memory for work; {machine.name} has less"
         )
+
+
+def _check_indices(kernel: Kernel) -> None:
+    """Unsupported for a loop or an array that 32 bits may not count."""
+    for u in kernel.linear.src:
+        length: UOp | int = 0
+        if u.op is Ops.RANGE and u.arg.kind != "thread":
+            length = u.src[0]
+        elif u.op.is_storage:
+            length = shapes.size(shapes.shape(u))
+        if (most := bounds.max_dim(length)) > index_width.MOST:
+            what = "a loop" if u.op is Ops.RANGE else "an array"
+            raise Unsupported(
+                f"{', '.join(kernel.lines)}: export: index_bits=32 counts to {index_width.MOST},"
+                f" and {what} may have {most} elements: give sizes closer bounds, or index_bits=64"
+            )
 
 
 def _sizes(plan: Plan, arrays: Sequence[Array], taken: set[str]) -> tuple[Size, ...]:

@@ -30,11 +30,13 @@ HOST, ANY_C = "host", "c11"
 # extensions; Cortex-M has no vectors; of its floats, M3 computes none, M4F those of 32 bits.
 _ALONE = "-f16c,-sse4.1"
 _CORTEX = {"cortex-m3": f"{_ALONE},-fma", "cortex-m4f": f"{_ALONE},-fma64", "cortex-m7": _ALONE}
+_SMALL_STACK = 1 << 10  # of a kernel's buffers: microcontrollers have 2 to 8 KiB of stack in all
 _OTHERS = {
     "aarch64": Target("aarch64", "cpu", 128, 32, "generic", "+neon"),
     "riscv64": Target("riscv64", "cpu", 8, 32, "generic-rv64", f"+m,+a,+f,+d,+c,{_ALONE}"),
     **{
-        name: Target(name, "cpu", 8, 16, name.removesuffix("f"), lacks)
+        name: Target(name, "cpu", 8, 16, name.removesuffix("f"), lacks,
+                     stack_bytes=_SMALL_STACK, index_bits=32)
         for name, lacks in _CORTEX.items()
     },
 }
@@ -91,6 +93,10 @@ class Machine:
     def with_stack(self, nbytes: int | None) -> Machine:
         """The same machine with so much stack for the buffers of a kernel."""
         return replace(self, target=replace(self.target, stack_bytes=nbytes))
+
+    def with_indices(self, bits: int) -> Machine:
+        """The same machine with loops and indices of so many bits, where bounds allow that."""
+        return replace(self, target=replace(self.target, index_bits=bits))
 
     def with_functions(self) -> Machine:
         """The same machine for code that calls the functions of the C library."""

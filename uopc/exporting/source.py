@@ -41,7 +41,7 @@ class _Kernel:
         taken = {kernel.name, "work", "chunk", "scratch"}
         names = {u: identifier(self._like(f, u, calls), taken) for u in order}
         text = CKernel(kernel.name, linear, prelude, names, _are_distinct(calls))
-        self.arguments = order
+        self.arguments = {u: text.dtype(u) for u in order}  # and the types that they have
         self.scratch = scratch.word(linear) if text.scratch_bytes else None
         self.is_threaded = text.is_threaded
         parts = [f"{_origin(kernel)}\n{text.run()}"]
@@ -167,7 +167,7 @@ def _row(f: Exported, kernels: dict[str, _Kernel], row: Row, depth: int) -> list
 
 def _call(f: Exported, kernel: _Kernel, launch: Launch) -> list[str]:
     """The lines that run a launch."""
-    given = [_word(f, launch.words[kernel.places[u]], u) for u in kernel.arguments]
+    given = [_word(f, launch.words[kernel.places[u]], t) for u, t in kernel.arguments.items()]
     if kernel.scratch is not None:
         given.append(_word(f, launch.words[kernel.scratch], None))
     if not kernel.is_threaded:
@@ -191,28 +191,28 @@ def _size(f: Exported, size: Dim) -> str:
     return str(size) if isinstance(size, int) else render_c(expression(size, f))
 
 
-def _word(f: Exported, word: Word, u: UOp | None) -> str:
-    """An argument of a kernel; `u` is the kernel's own, None for its scratch memory."""
+def _word(f: Exported, word: Word, t: DType | None) -> str:
+    """An argument of a kernel, of a type; None: scratch memory."""
     if isinstance(word, Scalar):
-        return _scalar(f, word, u.dtype if u is not None else dtypes.index)
+        return _scalar(f, word, dtypes.index if t is None else t)
     count, offset = len(f.arrays), _size(f, word.offset)
-    wanted = memory_type(u.dtype) if u is not None else "unsigned char"
+    wanted = "unsigned char" if t is None else memory_type(t)
     if word.base == count:
-        if u is None:
+        if t is None:
             return f"(unsigned char *)work + {offset}"
         return f"({wanted} *)(void *)((unsigned char *)work + {offset})"
     if word.base < count:
-        name, t = f.arrays[word.base].name, f.arrays[word.base].dtype
+        name, own = f.arrays[word.base].name, f.arrays[word.base].dtype
         constant = "" if f.arrays[word.base].written else "const "
     else:
         number = word.base - count - 1
-        name, t = f.constant(number), dtypes.from_numpy(f.constants[number].dtype)
+        name, own = f.constant(number), dtypes.from_numpy(f.constants[number].dtype)
         constant = "const "
-    if memory_type(t) != wanted or (word.offset != 0 and not isinstance(word.offset, int)):
+    if memory_type(own) != wanted or (word.offset != 0 and not isinstance(word.offset, int)):
         place = f"(({constant}unsigned char *){name} + {offset})" if word.offset != 0 else name
         return f"({constant}{wanted} *)({constant}void *){place}"
     assert isinstance(word.offset, int)
-    return f"{name} + {word.offset // t.itemsize}" if word.offset else name
+    return f"{name} + {word.offset // own.itemsize}" if word.offset else name
 
 
 def _scalar(f: Exported, word: Scalar, t: DType) -> str:

@@ -15,13 +15,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from uopc.backends.c import lanes
-from uopc.backends.c.expressions import TWICE, arithmetic, bitcast, cast, inside
+from uopc.backends.c.expressions import COMPARISONS, TWICE, arithmetic, bitcast, cast, inside
 from uopc.backends.c.names import code
 from uopc.backends.c.types import c_type, memory_type
 from uopc.backends.c.vector_prelude import VectorPrelude
-from uopc.backends.llvm import scratch
+from uopc.backends.llvm import index_width, scratch
 from uopc.errors import Unsupported
-from uopc.ir.core import storage
+from uopc.ir.core import dtypes, storage
+from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp
 
@@ -95,7 +96,7 @@ class CKernel:
                 constant = "" if u.arg.slot in written else "const "
                 made.append(f"{constant}{memory_type(u.dtype)} {star}{name}")
             elif u.op in (Ops.NUMBER, Ops.VARIABLE):
-                made.append(f"{c_type(u.dtype)} {name}")
+                made.append(f"{c_type(self.dtype(u))} {name}")
         if self.scratch_bytes:
             made.append("unsigned char *scratch")
         return [*made, "int64_t chunk"] if self.is_threaded else made
@@ -140,7 +141,22 @@ class CKernel:
 
     def shape(self, u: UOp) -> str:
         """The type in C of a value."""
-        return c_type(u.dtype) if u.dtype.lanes == 1 else self.lanes.shape(u)
+        return c_type(self.dtype(u)) if u.dtype.lanes == 1 else self.lanes.shape(u)
+
+    def dtype(self, u: UOp) -> DType:
+        """The type that C computes a value in: of an index, int32 where that is asked for, and its
+        bounds and those of its operands fit."""
+        if u.dtype is not dtypes.index or self.kernel.arg.index_bits == 64:
+            return u.dtype
+        if u.op in (Ops.RANGE, Ops.CONST, Ops.VARIABLE, Ops.NUMBER):
+            return index_width.index_type(u.src[0] if u.op is Ops.RANGE else u)
+        return dtypes.int32 if index_width.is_narrow(u) else u.dtype
+
+    def operand(self, u: UOp, wanted: DType, text: str) -> str:
+        """The text of an index in one of the two types of indices."""
+        if u.dtype is not dtypes.index or self.dtype(u) is wanted:
+            return text
+        return f"({c_type(wanted)}){inside(text)}"
 
     def like(self, u: UOp, model: UOp) -> str:
         """An operand in the type of another value."""
@@ -182,12 +198,19 @@ class CKernel:
         elif u.op.is_alu and wide:
             lanes.alu(self, u)
         elif u.op.is_alu:
-            operand = self.named if u.op in TWICE else self.text
-            texts = [operand(s) for s in u.src]
-            t = u.src[-1].dtype
-            self.value(u, arithmetic(u.op, t, texts, self.prelude, u.src))
+            self._arithmetic(u)
         elif u.op not in _SILENT:
             raise Unsupported(f"c: no code for {u.op!r}")
+
+    def _arithmetic(self, u: UOp) -> None:
+        read = self.named if u.op in TWICE else self.text
+        texts = [read(s) for s in u.src]
+        t = u.src[-1].dtype
+        if t is dtypes.index and u.op not in COMPARISONS:  # C compares integers of any two widths
+            whole = self.dtype(u)
+            texts = [self.operand(s, whole, text) for s, text in zip(u.src, texts)]
+            t = whole if u.op is Ops.SHL else t
+        self.value(u, arithmetic(u.op, t, texts, self.prelude, u.src))
 
     def opened(self, head: str, u: UOp) -> None:
         """A line that begins a block."""
@@ -284,7 +307,7 @@ def _range(e: CKernel, u: UOp) -> None:
     for carry in e.carries.get(u, ()):
         e.variable(carry)
     i = e.names[u]
-    e.opened(f"for (int64_t {i} = 0; {i} < {end}; ++{i})", u)
+    e.opened(f"for ({e.shape(u)} {i} = 0; {i} < {end}; ++{i})", u)
 
 
 def _end(e: CKernel, u: UOp) -> None:
@@ -326,7 +349,7 @@ def _index(e: CKernel, u: UOp) -> None:
     index = e.text(u.src[1]) if u in e.once else e.named(u.src[1])
     if e.reads:  # from a table: the load has a name
         e.reads, own = False, e.fresh()
-        e.line(f"const int64_t {own} = {index};")
+        e.line(f"const {e.shape(u.src[1])} {own} = {index};")
         index = own
     text = f"{e.names[place]}[{index}]"
     if u in e.once:
@@ -368,11 +391,11 @@ def _store(e: CKernel, u: UOp) -> None:
 
 
 def _cast(e: CKernel, u: UOp) -> None:
-    source = u.src[0]
-    if c_type(source.dtype) == c_type(u.dtype) and source.dtype.is_float is u.dtype.is_float:
-        e.value(u, e.text(source))
+    source, t = e.dtype(u.src[0]), e.dtype(u)
+    if c_type(source) == c_type(t) and source.is_float is t.is_float:
+        e.value(u, e.text(u.src[0]))
     else:
-        e.value(u, cast(source.dtype, u.dtype, e.text(source), e.prelude))
+        e.value(u, cast(source, t, e.text(u.src[0]), e.prelude))
 
 
 def _bitcast(e: CKernel, u: UOp) -> None:

@@ -22,9 +22,13 @@ from uopc.ir.core.uop import UOp
 
 
 class Loop:
-    """An open loop: its labels, the block before it, its end, whether it runs at least once."""
+    """An open loop: its labels, the block before it, the type of its counter, its end, and whether
+    it runs at least once."""
 
-    def __init__(self, number: int, before: str, end: str, at_least_once: bool) -> None:
+    def __init__(
+        self, number: int, before: str, counts: str, end: str, at_least_once: bool
+    ) -> None:
+        self.counts = counts
         self.head, self.body, self.exit = f"head{number}", f"body{number}", f"exit{number}"
         self.before, self.end, self.at_least_once = before, end, at_least_once
         self.counter = ""
@@ -41,7 +45,7 @@ class Emitter:
         self.lines: list[str] = []
         self.entry: list[str] = []  # for the beginning of the function
         self.names: dict[UOp, str] = {}
-        self.narrow: dict[UOp, str] = {}  # of indices of 64 bits, on GPUs: their names as 32
+        self.narrow: dict[UOp, str] = {}  # of indices of 64 bits: their names as 32
         self.constants: dict[tuple[UOp, int], str] = {}  # by lanes
         self.count = 0
         self.block = "entry"
@@ -144,13 +148,17 @@ class Emitter:
         mask = f"<{lanes} x i32> zeroinitializer"
         return self.once(f"shufflevector {wide} {one}, {wide} poison, {mask}")
 
+    def counted(self, u: UOp) -> tuple[str, str]:
+        """The type of an index, and its name in this type."""
+        return "i64", self.of(u)
+
     def element(self, storage: str, t: str, index: UOp) -> str:
         """The address of an element. Elements at constant distances share a base, so that an
         access adds the constant for free."""
-        base, step = storage, self.of(index)
+        base, last = storage, index
         if index.op is Ops.ADD and index.src[1].op is Ops.CONST:
-            base, step = self.element(storage, t, index.src[0]), self.of(index.src[1])
-        return self.once(f"getelementptr {t}, ptr {base}, i64 {step}")
+            base, last = self.element(storage, t, index.src[0]), index.src[1]
+        return self.once(f"getelementptr {t}, ptr {base}, {' '.join(self.counted(last))}")
 
     def address(self, u: UOp) -> str:
         """The address of an INDEX: `ptr %name`."""
@@ -197,12 +205,16 @@ class Emitter:
     def load_words(self) -> None:
         """Name the kernel's arguments."""
         for u, i in storage.word_places(self.kernel).items():
-            self.names[u] = self.word("ptr" if u.op is Ops.PARAM else llvm_type(u.dtype), i)
+            self.names[u] = self.argument(u, i)
         self.scratch, nbytes = scratch.offsets(self.kernel)
         if nbytes:
             base = self.word("ptr", scratch.word(self.kernel))
             own = self.value(f"mul i64 %chunk, {nbytes}")
             self.scratch_base = self.value(f"getelementptr i8, ptr {base}, i64 {own}")
+
+    def argument(self, u: UOp, i: int) -> str:
+        """The name of an argument, which is a word of the kernel."""
+        return self.word("ptr" if u.op is Ops.PARAM else llvm_type(u.dtype), i)
 
     def word(self, t: str, i: int) -> str:
         address = self.value(f"getelementptr i8, ptr %words, i64 {8 * i}")

@@ -126,6 +126,25 @@ def float_to_int(e: Emitter, source: DType, target: DType, a: str) -> str:
     return e.value(f"select {mask} {inside}, {t} {whole}, {t} {constant(target, high)}")
 
 
+def conversion(e: Emitter, source: DType, target: DType, a: str) -> str:
+    """A value of one type in another one; LLVM computes with both."""
+    s, t = llvm_type(source), llvm_type(target)
+    if s == t:
+        return a
+    if source.is_float and target.is_float:
+        return e.value(f"{'fpext' if target.bits > source.bits else 'fptrunc'} {s} {a} to {t}")
+    if target.kind == "bool":
+        zero = constant(source, 0) if source.lanes == 1 else "zeroinitializer"
+        return e.value(f"{'fcmp une' if source.is_float else 'icmp ne'} {s} {a}, {zero}")
+    if source.is_float:
+        return float_to_int(e, source, target, a)
+    if target.is_float:
+        return e.value(f"{'sitofp' if source.is_signed else 'uitofp'} {s} {a} to {t}")
+    wide = 1 if source.kind == "bool" else source.bits
+    code = "trunc" if target.bits < wide else "sext" if source.is_signed else "zext"
+    return e.value(f"{code} {s} {a} to {t}")
+
+
 def two_vectors(e: Emitter, t: DType, a: str, b: str, order: Iterable[int]) -> str:
     """The lanes that `order` lists, of two vectors of one type."""
     places = [f"i32 {i}" for i in order]

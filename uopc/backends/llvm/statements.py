@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import itertools
 
-from uopc.backends.llvm import scratch
+from uopc.backends.llvm import index_width, scratch
 from uopc.backends.llvm.emitter import Emitter, Loop, Rule
-from uopc.backends.llvm.instructions import ALU, float_to_int, lane, two_vectors
+from uopc.backends.llvm.instructions import ALU, conversion, lane, two_vectors
 from uopc.backends.llvm.types import constant, llvm_type, memory_type, suffix
 from uopc.ir.core import bounds, dtypes
 from uopc.ir.core.dtypes import DType
@@ -16,10 +16,24 @@ from uopc.ir.core.uop import UOp
 
 
 class CpuEmitter(Emitter):
-    """The text of one kernel for a CPU."""
+    """The text of one kernel for a CPU. `is_narrow`: indices have 32 bits where they fit."""
+
+    def __init__(self, name: str, kernel: UOp) -> None:
+        super().__init__(name, kernel)
+        self.is_narrow = kernel.arg.index_bits == 32
 
     def rule(self, u: UOp) -> Rule | None:
-        return RULES.get(u.op)
+        return index_width.emit if self.is_narrow and index_width.is_narrow(u) else RULES.get(u.op)
+
+    def counted(self, u: UOp) -> tuple[str, str]:
+        if self.is_narrow and index_width.fits(u):
+            return "i32", index_width.low_half(self, u)
+        return super().counted(u)
+
+    def argument(self, u: UOp, i: int) -> str:
+        if self.is_narrow and u.dtype is dtypes.index and index_width.fits(u):
+            return index_width.widened(self, u, self.word("i32", i))
+        return super().argument(u, i)
 
 
 # ------------------------------------------------------------ control
@@ -27,17 +41,19 @@ def _range(e: Emitter, u: UOp) -> str | None:
     if u.arg.kind == "thread":
         return "%chunk"
     at_least_once = bounds.bounds(u.src[0])[0] >= 1
-    loop = e.loops[u] = Loop(len(e.loops), e.block, e.of(u.src[0]), at_least_once)
+    loop = e.loops[u] = Loop(len(e.loops), e.block, *e.counted(u.src[0]), at_least_once)
     e.effect(f"br label %{loop.head}")
     e.label(loop.head)
     loop.phis = len(e.lines)
     e.lines.append("")
     loop.counter = e.fresh()
     if not loop.at_least_once:
-        test = e.value(f"icmp slt i64 {loop.counter}, {loop.end}")
+        test = e.value(f"icmp slt {loop.counts} {loop.counter}, {loop.end}")
         e.effect(f"br i1 {test}, label %{loop.body}, label %{loop.exit}")
         e.label(loop.body)
-    return loop.counter
+    if loop.counts == "i64":
+        return loop.counter
+    return index_width.widened(e, u, loop.counter)
 
 
 def _end(e: Emitter, u: UOp) -> str | None:
@@ -45,8 +61,8 @@ def _end(e: Emitter, u: UOp) -> str | None:
     if r.arg.kind == "thread":
         return None
     loop, latch = e.loops[r], e.block
-    following = e.value(f"add nuw nsw i64 {loop.counter}, 1")
-    phis = [f"{loop.counter} = phi i64 [ 0, %{loop.before} ], [ {following}, %{latch} ]"]
+    following = e.value(f"add nuw nsw {loop.counts} {loop.counter}, 1")
+    phis = [f"{loop.counter} = phi {loop.counts} [ 0, %{loop.before} ], [ {following}, %{latch} ]"]
     carries = pairs[::2]
     lasts = [e.of(after, carry.dtype.lanes) for carry, after in zip(carries, pairs[1::2])]
     for carry, last in zip(carries, lasts):
@@ -56,7 +72,7 @@ def _end(e: Emitter, u: UOp) -> str | None:
         e.names.update(zip(carries, lasts))
     e.lines[loop.phis] = "\n".join([f"  {phi}" for phi in phis])
     if loop.at_least_once:
-        test = e.value(f"icmp slt i64 {following}, {loop.end}")
+        test = e.value(f"icmp slt {loop.counts} {following}, {loop.end}")
         e.effect(f"br i1 {test}, label %{loop.head}, label %{loop.exit}")
     else:
         e.effect(f"br label %{loop.head}")
@@ -202,23 +218,7 @@ def _where(e: Emitter, u: UOp) -> str | None:
 
 def convert(e: Emitter, u: UOp) -> str | None:
     """A CAST between types that LLVM computes with."""
-    source, target = u.src[0].dtype, u.dtype
-    a = e.of(u.src[0])
-    s, t = llvm_type(source), llvm_type(target)
-    if s == t:
-        return a
-    if source.is_float and target.is_float:
-        return e.value(f"{'fpext' if target.bits > source.bits else 'fptrunc'} {s} {a} to {t}")
-    if target.kind == "bool":
-        zero = constant(source, 0) if source.lanes == 1 else "zeroinitializer"
-        return e.value(f"{'fcmp une' if source.is_float else 'icmp ne'} {s} {a}, {zero}")
-    if source.is_float:
-        return float_to_int(e, source, target, a)
-    if target.is_float:
-        return e.value(f"{'sitofp' if source.is_signed else 'uitofp'} {s} {a} to {t}")
-    wide = 1 if source.kind == "bool" else source.bits
-    code = "trunc" if target.bits < wide else "sext" if source.is_signed else "zext"
-    return e.value(f"{code} {s} {a} to {t}")
+    return conversion(e, u.src[0].dtype, u.dtype, e.of(u.src[0]))
 
 
 def _bitcast(e: Emitter, u: UOp) -> str | None:

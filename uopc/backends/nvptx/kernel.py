@@ -12,10 +12,11 @@ import math
 import re
 from collections.abc import Iterable
 
+from uopc.backends.llvm import index_width
 from uopc.backends.llvm.emitter import Emitter, Rule
 from uopc.backends.llvm.statements import RULES, from_memory, read, store
 from uopc.backends.llvm.types import llvm_type, memory_type
-from uopc.backends.nvptx import float_conversions, index_width, tensor_cores
+from uopc.backends.nvptx import float_conversions, tensor_cores
 from uopc.backends.nvptx.calls import ALIGNMENT, Calls
 from uopc.errors import Unsupported
 from uopc.ir.core import shapes, storage

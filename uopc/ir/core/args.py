@@ -158,8 +158,9 @@ class StageArg:
 
 @dataclass(frozen=True, slots=True)
 class KernelArg:
-    """The name of a kernel, the Opts applied or asked for, and the most bytes of its buffers on the
-    stack; None: any number of buffers, each of up to 32 KiB.
+    """The name of a kernel, the Opts applied or asked for, the most bytes of its buffers on the
+    stack (None: any number of buffers, each of up to 32 KiB), and the bits of its indices: with 32,
+    those that bounds do not let fit have 64.
 
     Examples:
         >>> o = uopc.kernel_param(0, (2,))
@@ -170,6 +171,7 @@ class KernelArg:
     name: str = ""
     opts: tuple[Opt, ...] | None = None
     stack_bytes: int | None = None
+    index_bits: int = 64
 
 
 @dataclass(frozen=True, slots=True)

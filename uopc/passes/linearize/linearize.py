@@ -262,9 +262,8 @@ def _loops_entered(after: UOp) -> list[UOp]:
 def linearize(kernel: UOp, context: Context) -> UOp:
     """The lines of a kernel in an order that can run."""
     blocks = Blocks(kernel, context.target.gpu is not None)
-    arg, limit = kernel.arg, context.target.stack_bytes
-    if limit is not None:
-        arg = replace(arg, stack_bytes=limit)
+    target = context.target
+    arg = replace(kernel.arg, stack_bytes=target.stack_bytes, index_bits=target.index_bits)
     return intern(Ops.LINEAR, dtypes.void, tuple(_Emitter(blocks).run()), arg)
 
 
