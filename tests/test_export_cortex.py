@@ -51,7 +51,14 @@ def casts() -> Case:
     return Case(graph, [np.arange(9) * 10**17 - 3, floats(9, dtype="f8") * 1000])
 
 
-MAKERS = (*[c for c in CASES if c.__name__ != "long_kernel"], roots, casts, packed)
+def functions() -> Case:
+    """Of both floats, which consist of products and sums that round once."""
+    x, y = uopc.param("x", (20,), dtypes.float64), uopc.param("y", (20,))
+    graph = [x.sin() + x.cos(), x.tan(), x.log(), x.mulacc(x, x), y.sin(), y.exp(), y.mulacc(y, y)]
+    return Case(graph, [floats(20, dtype="f8") * 9, floats(20) * 9])
+
+
+MAKERS = (*[c for c in CASES if c.__name__ != "long_kernel"], roots, casts, functions, packed)
 # Those without long emulated arithmetic; in C, roots are a library's on a Cortex-M3.
 IN_C = [c for c in MAKERS if c.__name__ not in ("network", "loops", "sparse", "roots")]
 each_case = pytest.mark.parametrize("make", MAKERS, ids=lambda c: c.__name__)

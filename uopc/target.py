@@ -74,6 +74,11 @@ class Target:
         """MULACC of float32 or float64 is an instruction."""
         return not (self._lacks("fma") or (t is dtypes.float64 and self._lacks("fma64")))
 
+    def is_software(self, t: DType) -> bool:
+        """Functions compute floats of a type, and exported code has one for MULACC: it takes the
+        time of a few other operations."""
+        return f"-{t.name}" in self.features.split(",")
+
     def fuses(self, t: DType) -> bool:
         """Pass fuse-products makes MULACCs of a type."""
         if not self.fuses_sums:

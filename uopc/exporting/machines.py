@@ -29,7 +29,8 @@ HOST, ANY_C = "host", "c11"
 # Other processors. RISC-V has no vectors, floats of 16 bits and rounding to integers without
 # extensions; Cortex-M has no vectors; of its floats, M3 computes none, M4F those of 32 bits.
 _ALONE = "-f16c,-sse4.1"
-_CORTEX = {"cortex-m3": f"{_ALONE},-fma", "cortex-m4f": f"{_ALONE},-fma64", "cortex-m7": _ALONE}
+_CORTEX = {"cortex-m3": f"{_ALONE},-fma,-float32,-float64",
+           "cortex-m4f": f"{_ALONE},-fma64,-float64", "cortex-m7": _ALONE}  # fmt: skip
 _SMALL_STACK = 1 << 10  # of a kernel's buffers: microcontrollers have 2 to 8 KiB of stack in all
 _OTHERS = {
     "aarch64": Target("aarch64", "cpu", 128, 32, "generic", "+neon"),
@@ -40,7 +41,7 @@ _OTHERS = {
         for name, lacks in _CORTEX.items()
     },
 }
-_FOR_PASSES = frozenset(("-f16c", "-sse4.1", "-fma", "-fma64"))
+_FOR_PASSES = frozenset(("-f16c", "-sse4.1", "-fma", "-fma64", "-float32", "-float64"))
 _CALLS = {"riscv64": "lp64d"}  # LLVM's names of calling conventions, where it has to be told
 NAMES = (HOST, *CPUS, *_OTHERS, ANY_C)
 ONE_LANE = 8  # bits of a vector of one element, whatever its type is
@@ -116,6 +117,7 @@ class Machine:
         known = (
             ("fma", whole.has_fma(dtypes.float32)), ("fma64", whole.has_fma(dtypes.float64)),
             ("sse4.1", whole.has_rounding), ("f16c", False),
+            *[(t.name, not whole.is_software(t)) for t in (dtypes.float32, dtypes.float64)],
         )  # fmt: skip
         features = ",".join([f"-{name}" for name, has in known if not has])
         plain = replace(whole, name=self.name, cpu="c", features=features)

@@ -18,7 +18,7 @@ from uopc.backends.llvm.emitter import stack_alignment
 from uopc.backends.llvm.outline import CallingEmitter
 from uopc.backends.memory_plan import ALIGNMENT
 from uopc.backends.plan import Dim, Launch, Plan, Pointer, Row, Scalar, Word, nested
-from uopc.exporting import casadi, levels, manifest, square_root
+from uopc.exporting import casadi, levels, manifest, mulacc, square_root
 from uopc.exporting.exported import RUN, Exported, Kernel
 from uopc.exporting.sizes import Evaluator, expression
 from uopc.ir.core import dtypes
@@ -258,6 +258,7 @@ def module(f: Exported) -> str:
     if f.casadi is not None:
         parts.append(casadi.module_text(f.casadi))
     whole = "\n\n".join(parts) + "\n"
+    whole = mulacc.without_instruction(whole, f.name, f.machine)
     return square_root.without_instruction(whole, f.name, f.machine) if f.machine.is_arm else whole
 
 

@@ -43,65 +43,166 @@ _TABLE = {
 #define UOPC_NANF NAN
 #endif""",
     "FMA": """\
-/* a*b + c, rounded once: an instruction, or the same bits by parts that are exact. */
+/* a*b + c, rounded once: an instruction, or the same bits by integers. */
 #if defined(__FMA__) || defined(__aarch64__) || (defined(__ARM_FEATURE_FMA) && (__ARM_FP & 8)) \\
     || (defined(__riscv_flen) && __riscv_flen >= 64)
 #define UOPC_FMA(a, b, c) __builtin_fma(a, b, c)
 #else
-static double uopc_sum(double a, double b, double *lost)
+struct uopc_wide { uint64_t high; uint64_t low; };
+
+static struct uopc_wide uopc_product(uint64_t a, uint64_t b)
 {
-    const double total = a + b;
-    const double moved = total - a;
-    *lost = (a - (total - moved)) + (b - moved);
-    return total;
+    const uint64_t mask = 0xFFFFFFFFu;
+    const uint64_t low = (a & mask) * (b & mask);
+    const uint64_t one = (a >> 32) * (b & mask) + (low >> 32);
+    const uint64_t two = (a & mask) * (b >> 32) + (one & mask);
+    const struct uopc_wide made = {
+        (a >> 32) * (b >> 32) + (one >> 32) + (two >> 32), (two << 32) | (low & mask)};
+    return made;
 }
 
-/* a + b, where the last bit is 1 if the sum is not exact. */
-static double uopc_odd_sum(double a, double b)
+static struct uopc_wide uopc_left(struct uopc_wide x, int32_t n)
+{
+    struct uopc_wide y = x;
+    if (n >= 64) {
+        y.high = x.low << (n - 64);
+        y.low = 0u;
+    } else if (n > 0) {
+        y.high = (x.high << n) | (x.low >> (64 - n));
+        y.low = x.low << n;
+    }
+    return y;
+}
+
+/* A shift to the right; the last bit is 1 if anything was lost. */
+static struct uopc_wide uopc_right(struct uopc_wide x, int32_t n)
+{
+    struct uopc_wide y = x;
+    uint64_t lost = 0u;
+    if (n >= 64) {
+        lost = x.low | (n > 64 ? x.high << (128 - n) : 0u);
+        y.low = x.high >> (n - 64);
+        y.high = 0u;
+    } else if (n > 0) {
+        lost = x.low << (64 - n);
+        y.low = (x.low >> n) | (x.high << (64 - n));
+        y.high = x.high >> n;
+    }
+    y.low |= (lost != 0u) ? 1u : 0u;
+    return y;
+}
+
+/* The size of the sum of numbers with signs; `negative` is that of the first, then of the sum. */
+static struct uopc_wide uopc_total(struct uopc_wide a, struct uopc_wide b, bool opposite,
+    bool *negative)
+{
+    struct uopc_wide y = {a.high + b.high, a.low + b.low};
+    if (!opposite) {
+        y.high += (y.low < a.low) ? 1u : 0u;
+    } else if (a.high > b.high || (a.high == b.high && a.low >= b.low)) {
+        y.low = a.low - b.low;
+        y.high = a.high - b.high - ((a.low < b.low) ? 1u : 0u);
+    } else {
+        y.low = b.low - a.low;
+        y.high = b.high - a.high - ((b.low < a.low) ? 1u : 0u);
+        *negative = !*negative;
+    }
+    return y;
+}
+
+/* The number of zeros before the first bit that is 1. */
+static int32_t uopc_zeros(uint64_t x)
+{
+#if defined(__GNUC__)
+    return (int32_t)__builtin_clzll(x);
+#else
+    int32_t found = 0;
+    uint64_t rest = x;
+    for (int32_t step = 32; step > 0; step /= 2) {
+        if ((rest >> (64 - step)) == 0u) {
+            rest <<= step;
+            found += step;
+        }
+    }
+    return found;
+#endif
+}
+
+static uint64_t uopc_fma_bits(double x)
 {
     union { double number; uint64_t bits; } both;
-    double lost = 0.0;
-    both.number = uopc_sum(a, b, &lost);
-    if ((lost < 0.0 || lost > 0.0) && (both.bits & 1u) == 0u) {
-        both.bits = ((lost < 0.0) == (both.number < 0.0)) ? both.bits + 1u : both.bits - 1u;
-    }
-    return both.number;
+    both.number = x;
+    return both.bits;
 }
 
-static double uopc_size(double a)
+/* The mantissa of a number other than 0, with its first bit in place, and its exponent. */
+static uint64_t uopc_mantissa(uint64_t bits, int32_t *power)
 {
-    return a < 0.0 ? -a : a;
+    const uint64_t one = UINT64_C(1) << 52;
+    const uint64_t size = bits & (UINT64_MAX >> 1);
+    const int32_t up = (size < one) ? uopc_zeros(size) - 11 : 0;
+    *power = (size < one) ? 1 - up : (int32_t)(size >> 52);
+    return (size < one) ? size << up : ((size & (one - 1u)) | one);
+}
+
+/* A number of 64 bits, the first one 1, with this exponent, rounded to 53 bits or fewer. */
+static double uopc_rounded(uint64_t top, int32_t power, bool negative)
+{
+    union { double number; uint64_t bits; } both;
+    const uint64_t value = (top >> 2) | (((top & 3u) != 0u) ? 1u : 0u);
+    const int32_t below = (power < 1) ? 1 - power : 0;
+    const int32_t drop = (below > 54) ? 63 : 9 + below;
+    const uint64_t field = (power < 1) ? 0u : (uint64_t)power - 1u;
+    const uint64_t kept = value >> drop;
+    const uint64_t rest = value - (kept << drop);
+    const uint64_t half = UINT64_C(1) << (drop - 1);
+    const bool up = rest > half || (rest == half && (kept & 1u) != 0u);
+    both.bits = (field << 52) + kept + (up ? 1u : 0u);
+    if (field > 2045u) {
+        both.bits = UINT64_C(0x7FF0000000000000);
+    }
+    both.bits |= negative ? UINT64_C(0x8000000000000000) : 0u;
+    return both.number;
 }
 
 static double uopc_fma(double a, double b, double c)
 {
-    const double large = 0x1p+900;
-    const bool far = uopc_size(a) > large || uopc_size(b) > large || uopc_size(c) > large;
-    const double down = far ? 0x1p-100 : 1.0;
-    const bool first = uopc_size(a) > uopc_size(b);
-    const double x = first ? a * down : a;
-    const double y = first ? b : b * down;
-    const double z = c * down;
-    const double x_moved = x * 134217729.0;
-    const double y_moved = y * 134217729.0;
-    const double x_high = x_moved - (x_moved - x);
-    const double y_high = y_moved - (y_moved - y);
-    const double x_low = x - x_high;
-    const double y_low = y - y_high;
-    const double high = x * y;
-    const double rounded = ((high - x_high * y_high) - x_low * y_high) - x_high * y_low;
-    const double low = x_low * y_low - rounded;
-    double lost = 0.0;
-    double rest = 0.0;
-    const double total = uopc_sum(high, uopc_sum(z, low, &lost), &rest);
-    const double exact = total + uopc_odd_sum(lost, rest);
-    const double small = uopc_size(z) <= DBL_MAX ? 1.0 : 0x1p-600;
-    const double plain = (x * small) * (y * small) + z;
-    const double made = (exact == exact ? exact : plain) * (far ? 0x1p+100 : 1.0);
-    if (made == 0.0) {
-        return (c == 0.0 && a != 0.0 && b != 0.0) ? a * b : a * b + c;
+    const uint64_t infinity = UINT64_C(0x7FF0000000000000);
+    const uint64_t x = uopc_fma_bits(a);
+    const uint64_t y = uopc_fma_bits(b);
+    const uint64_t z = uopc_fma_bits(c);
+    if ((x << 1) >= (infinity << 1) || (y << 1) >= (infinity << 1) || a == 0.0 || b == 0.0) {
+        return a * b + c;
     }
-    return made;
+    if ((z << 1) >= (infinity << 1)) {
+        return c + c;
+    }
+    if (c == 0.0) {
+        return a * b;
+    }
+    int32_t x_power = 0;
+    int32_t y_power = 0;
+    int32_t z_power = 0;
+    const uint64_t x_part = uopc_mantissa(x, &x_power);
+    const uint64_t y_part = uopc_mantissa(y, &y_power);
+    const struct uopc_wide third = {uopc_mantissa(z, &z_power) << 9, 0u};
+    const struct uopc_wide both = uopc_left(uopc_product(x_part, y_part), 20);
+    const int32_t power = x_power + y_power - 1095;
+    const int32_t apart = power - (z_power - 73);
+    const int32_t distance = (apart < 0) ? -apart : apart;
+    const int32_t by = (distance > 127) ? 127 : distance;
+    const bool first = apart >= 0;
+    bool negative = ((first ? x ^ y : z) >> 63) != 0u;
+    const bool opposite = ((x ^ y ^ z) >> 63) != 0u;
+    const struct uopc_wide sum = uopc_total(first ? both : third,
+        uopc_right(first ? third : both, by), opposite, &negative);
+    if (sum.high == 0u && sum.low == 0u) {
+        return 0.0;
+    }
+    const int32_t lead = (sum.high != 0u) ? uopc_zeros(sum.high) : 64 + uopc_zeros(sum.low);
+    const struct uopc_wide top = uopc_left(sum, lead);
+    const int32_t placed = (first ? power : z_power - 73) - lead + 75;
+    return uopc_rounded(top.high | ((top.low != 0u) ? 1u : 0u), placed, negative);
 }
 #define UOPC_FMA(a, b, c) uopc_fma(a, b, c)
 #endif""",

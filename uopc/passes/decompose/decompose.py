@@ -58,7 +58,7 @@ class Native(NamedTuple):
     floats: frozenset[DType]  # narrow floats with conversions from and to float32
     has_scale: bool
     has_functions: bool
-    fuses: frozenset[DType]  # types whose MULACC is an instruction, which functions use
+    fuses: frozenset[DType]  # types whose MULACC functions use
 
     def function(self, op: Op, t: DType) -> Callable[..., UOp]:
         """The decomposition of a function of a type."""
@@ -247,11 +247,12 @@ def _renewed(u: UOp, src: Source) -> UOp:
 def decompose(kernel: UOp, context: Context) -> UOp:
     """The kernel in operations that the target has."""
     target = context.target
-    fuses = frozenset([t for t in (dtypes.float32, dtypes.float64) if target.fuses(t)])
+    floats = (dtypes.float32, dtypes.float64)
+    fuses = frozenset([t for t in floats if target.fuses(t) or target.is_software(t)])
     native = Native(target.native_floats, target.has_scale, target.has_functions, fuses)
     only = {u for u in walk.order(kernel) if _may_change(u)}
     made = rebuild.rewritten(kernel, functools.partial(_change, native), renew=_renewed, only=only)
-    if slow := {t for t in (dtypes.float32, dtypes.float64) if not target.has_fma(t)}:
+    if slow := {t for t in floats if not (target.has_fma(t) or target.is_software(t))}:
         only = {u for u in walk.order(made) if u.op is Ops.MULACC and u.dtype.scalar in slow}
         made = rebuild.rewritten(made, unfused, only=only)
     if not target.has_rounding:
