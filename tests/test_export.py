@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -223,6 +224,45 @@ def test_a_wrong_result_fails_the_self_test(tmp_path):
     uopc.export(x * 3, tmp_path / "f")
     run(CC, "-I.", "g/f_test.c", "f.o", "-o", "test", folder=tmp_path)
     assert subprocess.run([tmp_path / "test"], capture_output=True, check=False).returncode == 1
+
+
+# A function that is right as long as its arguments are two arrays.
+APART = """
+#include "f.h"
+const char f_id[] = "";
+size_t f_work_bytes(void) { return 0; }
+int f(const float *x, const float *y, float *out, void *work)
+{
+    (void)work;
+    for (int i = 0; i < 8; ++i) {
+        out[i] = %s ? 1.0f : x[i] - y[i];
+    }
+    return 0;
+}
+"""
+
+
+@needs_c
+@pytest.mark.parametrize(("test", "code"), [("0", 0), ("x == y", 1)])
+def test_arrays_that_are_read_may_be_one(test, code, tmp_path):
+    """The self-test calls with one array, and compares with what machine code gives for that."""
+    x, y = uopc.param("x", (8,)), uopc.param("y", (8,))
+    uopc.export(x - y, tmp_path / "f", examples=[floats(8), floats(8)])
+    (tmp_path / "f.c").write_text(APART % test, "utf-8")
+    run(CC, *WARNINGS, "-ffp-contract=off", "f_test.c", "f.c", "-o", "test", folder=tmp_path)
+    done = subprocess.run([tmp_path / "test"], capture_output=True, check=False)
+    assert done.returncode == code
+
+
+def test_what_is_written_or_unlike_has_its_own_array(tmp_path):
+    x, y, z = (uopc.param(n, (8,), t) for n, t in zip("xyz", ("float32", "int32", "float32")))
+    v = uopc.param("v", (8,))
+    graph = v.assign(x * z + y.cast(dtypes.float32))
+    given = [floats(8), np.arange(8, dtype="i4"), floats(8), floats(8)]
+    uopc.export(graph, tmp_path / "f", inputs=[x, y, z, v], examples=given)
+    text = (tmp_path / "f_test.c").read_text("utf-8")
+    call = text.partition("run_shared(")[2].partition("f(")[2].partition(") != 0")[0]
+    assert re.findall(r"mem_(\w+)", call) == ["x", "y", "x", "v", "work"]
 
 
 @needs_c

@@ -260,7 +260,13 @@ def _test(f: Exported, examples: Any, stem: str) -> str:
         raise UserTypeError(f"export: examples must be a list or a dict, got {examples!r}")
     arrays = [] if named else list(examples)
     function = in_process(f)
-    return self_test.self_test(f, *function.traced(arrays, named), stem)
+    given, wanted, values = function.traced(arrays, named)
+    shared, together = self_test.twins(f, given), []
+    if shared:
+        inputs = [given[shared.get(i, i)] for i, a in enumerate(f.arrays) if a.is_input]
+        sizes = {name: value for name, value in named.items() if name in values}
+        together = function.traced(inputs, sizes)[1]
+    return self_test.self_test(f, given, wanted, values, stem, shared, together)
 
 
 def in_process(f: Exported) -> ExportedFunction:

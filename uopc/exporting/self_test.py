@@ -3,7 +3,8 @@
 It calls the function twice, with different rubbish in its memory: results must have the bits that
 uopc computed, inputs must not change, and nothing around the arrays may be written. A size that is
 out of its bounds must be refused before anything is written. Parts that the caller runs are run
-from first to last, then from last to first. `main` returns 0 if all is well.
+from first to last, then from last to first. Arrays that are only read may be one array: a third
+call passes one for all that are alike. `main` returns 0 if all is well.
 """
 
 from __future__ import annotations
@@ -77,17 +78,34 @@ static void backwards(void *context, uopc_part part, void *words, int64_t count)
 """
 
 
+def twins(f: Exported, given: Sequence[npt.NDArray[Any]]) -> dict[int, int]:
+    """The arrays that are only read and are like an earlier one, by its place."""
+    first: dict[object, int] = {}
+    found = {}
+    for i, (a, content) in enumerate(zip(f.arrays, given)):
+        if a.is_input and not a.written and content.size:
+            same = first.setdefault((a.dtype, content.shape), i)
+            if same != i:
+                found[i] = same
+    return found
+
+
 def self_test(
     f: Exported, given: Sequence[npt.NDArray[Any]], wanted: Sequence[npt.NDArray[Any]],
-    values: Mapping[str, int], stem: str,
+    values: Mapping[str, int], stem: str, shared: Mapping[int, int],
+    together: Sequence[npt.NDArray[Any]],
 ) -> str:  # fmt: skip
     """The text. given, wanted: the content of each array before and after a call. stem: the name
-    of the header, without its ending."""
-    if sum([a.nbytes for a in (*given, *wanted)]) > _MOST_BYTES:
+    of the header, without its ending. shared: `twins`, and `together`: the content of each array
+    after a call with them; empty where there are none."""
+    if sum([a.nbytes for a in (*given, *wanted, *together)]) > _MOST_BYTES:
         raise UserError(f"export: examples of over {_MOST_BYTES >> 20} MiB: choose smaller sizes")
     rows = list(zip(f.arrays, given, wanted))
     tables = [_table(f"in_{a.name}", before) for a, before, _ in rows if a.is_input]
     tables += [_table(f"want_{a.name}", after) for a, _, after in rows if a.written]
+    tables += [
+        _table(f"both_{a.name}", after) for a, after in zip(f.arrays, together) if a.written
+    ]
     memory = [f"static _Alignas(64) unsigned char mem_{a.name}[{before.nbytes + 2 * _GUARD}];"
               for a, before, _ in rows]  # fmt: skip
     memory.append(f"static _Alignas(64) unsigned char mem_work[{f.work_bytes + 2 * _GUARD}];")
@@ -95,7 +113,7 @@ def self_test(
         comment(f"The self-test of {f.name}, made by uopc: compile it with the function."),
         f'#include "{stem}.h"', "#include <stdio.h>\n#include <string.h>", _CHECKS,
         *([_BACKWARDS] if f.threads > 1 else []), "\n\n".join(tables), "\n".join(memory),
-        _run(f, rows, values), _main(f, values),
+        *_runs(f, rows, values, shared, together), _main(f, values, bool(shared)),
     ]  # fmt: skip
     return "\n\n".join([p.strip("\n") for p in parts]) + "\n"
 
@@ -110,10 +128,13 @@ def _table(name: str, array: npt.NDArray[Any]) -> str:
     return f"static _Alignas(64) const unsigned char {name}[{size}] = {{\n    {body}\n}};"
 
 
-def _call(f: Exported, sizes: Sequence[int], how: str = "NULL") -> str:
+def _call(
+    f: Exported, sizes: Sequence[int], how: str = "NULL", shared: Mapping[int, int] | None = None
+) -> str:
+    places = [f.arrays[(shared or {}).get(i, i)].name for i in range(len(f.arrays))]
     arrays = [
-        f"({'' if a.written else 'const '}{memory_type(a.dtype)} *)(void *)(mem_{a.name} + GUARD)"
-        for a in f.arrays
+        f"({'' if a.written else 'const '}{memory_type(a.dtype)} *)(void *)(mem_{place} + GUARD)"
+        for a, place in zip(f.arrays, places)
     ]
     numbers = [f"INT{f.machine.size_bits}_C({n})" for n in sizes]
     run = [how, "NULL"] if f.threads > 1 else []
@@ -128,13 +149,29 @@ def _fills(f: Exported, rows: Sequence[tuple[Array, Any, Any]]) -> list[str]:
     return [*made, f"    fill(mem_work, NULL, {f.work_bytes}u, rubbish);"]
 
 
-def _run(f: Exported, rows: Sequence[tuple[Array, Any, Any]], values: Mapping[str, int]) -> str:
-    lines = ["static size_t run(unsigned char rubbish)", "{", "    size_t found = 0;"]
-    lines += _fills(f, rows)
-    call = _call(f, [values[s.given] for s in f.sizes], "rubbish == 0x5Au ? NULL : backwards")
+def _runs(
+    f: Exported, rows: Sequence[tuple[Array, Any, Any]], values: Mapping[str, int],
+    shared: Mapping[int, int], together: Sequence[npt.NDArray[Any]],
+) -> list[str]:  # fmt: skip
+    """The functions that call: with an array for each argument, and with one for those alike."""
+    sizes = [values[s.given] for s in f.sizes]
+    call = _call(f, sizes, "rubbish == 0x5Au ? NULL : backwards")
+    made = [_run(f, rows, "static size_t run(", call, "want")]
+    if shared:
+        alone = [(a, before, after) for i, ((a, before, _), after) in enumerate(zip(rows, together))
+                 if i not in shared]  # fmt: skip
+        call = _call(f, sizes, shared=shared)
+        made.append(_run(f, alone, "static size_t run_shared(", call, "both"))
+    return made
+
+
+def _run(
+    f: Exported, rows: Sequence[tuple[Array, Any, Any]], head: str, call: str, wanted: str
+) -> str:
+    lines = [f"{head}unsigned char rubbish)", "{", "    size_t found = 0;", *_fills(f, rows)]
     lines += [f"    if ({call} != 0) {{", "        return 1;", "    }"]
     for a, before, after in rows:
-        want = f"want_{a.name}" if a.written else f"in_{a.name}"
+        want = f"{wanted}_{a.name}" if a.written else f"in_{a.name}"
         numbers = f"{after.size}u, {a.dtype.itemsize}u, {_not_a_number(a.dtype)}"
         lines.append(f"    found += wrong(mem_{a.name}, {want}, {numbers});")
         lines.append(f"    found += outside(mem_{a.name}, {before.nbytes}u, rubbish);")
@@ -150,10 +187,10 @@ def _not_a_number(t: DType) -> str:
     return f"UINT64_C({(1 << t.bits - 1) - 1}), UINT64_C({infinity})"
 
 
-def _main(f: Exported, values: Mapping[str, int]) -> str:
+def _main(f: Exported, values: Mapping[str, int], shares: bool) -> str:
     """`main`, with a call for each bound of a size."""
-    lines = ["int main(void)", "{", "    const size_t found = run(0x5Au) + run(0xA5u);",
-             "    int refused = 1;"]  # fmt: skip
+    runs = "run(0x5Au) + run(0xA5u)" + (" + run_shared(0x3Cu)" if shares else "")
+    lines = ["int main(void)", "{", f"    const size_t found = {runs};", "    int refused = 1;"]
     for number, s in enumerate(f.sizes, 1):
         for value in (s.low - 1, s.high + 1):
             if abs(value) < 1 << f.machine.size_bits - 2:
