@@ -3,28 +3,39 @@
     mpirun -n 4 python train.py
 
 `initialize` once per process; from then on programs for a mesh of as many devices as there are
-processes run on all of them. It needs the extra `uopc[mpi]`, and an MPI library.
+processes run on all of them. It needs an extra: `uopc[mpi]`, and an MPI library, or `uopc[gloo]`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from uopc.backends.exchange import mesh_runner
 from uopc.backends.exchange.sharded_array import NamedSharding, ShardedArray, from_callback
 from uopc.errors import Unsupported, UserError
+
+if TYPE_CHECKING:
+    from uopc.backends.exchange.ranks import Ranks
 
 __all__ = [
     "initialize", "is_initialized", "make_array_from_callback", "process_count", "process_index",
 ]  # fmt: skip
 
 
-def initialize(timeout: float = 300.0) -> None:
-    """Join the MPI job of this process. An exchange that takes longer than `timeout` seconds ends
-    the job with a message that names it and the line it is for, as does an uncaught exception.
+def initialize(
+    coordinator_address: str | None = None, num_processes: int | None = None,
+    process_id: int | None = None, *, timeout: float = 300.0,
+) -> None:  # fmt: skip
+    """Join the job of this process: without arguments that of MPI (`mpirun`), with them one of
+    processes that meet at an address, `"host:port"`, of the first of them, and exchange by Gloo.
 
-    UserError for a timeout that is not positive, or a second call; Unsupported without mpi4py.
+    An exchange that takes longer than `timeout` seconds ends the job with a message that names it
+    and the line it is for, as does an uncaught exception. MPI needs the extra `uopc[mpi]` and an
+    MPI library, Gloo the extra `uopc[gloo]`. UserError for a timeout that is not positive, an
+    address without a port, a process_id that is not below num_processes, or a second call;
+    Unsupported where the library is missing.
 
     Examples:
         >>> from uopc import distributed
@@ -38,11 +49,40 @@ def initialize(timeout: float = 300.0) -> None:
         )
     if is_initialized():
         raise UserError("initialize: this process has joined its job already")
+    given = coordinator_address, num_processes, process_id
+    if given == (None, None, None):
+        mesh_runner.ranks = _of_mpi(float(timeout))
+        return
+    if not isinstance(coordinator_address, str) or not _PORT.search(coordinator_address):
+        raise UserError(
+            f"initialize: expected an address as 'host:port', got {coordinator_address!r}"
+        )
+    numbers = [n for n in (num_processes, process_id) if type(n) is int]
+    if len(numbers) != 2 or not 0 <= numbers[1] < numbers[0]:
+        raise UserError(
+            "initialize: expected num_processes, and a process_id below it, got"
+            f" {num_processes!r} and {process_id!r}"
+        )
+    mesh_runner.ranks = _of_gloo(coordinator_address, numbers[0], numbers[1], float(timeout))
+
+
+_PORT = re.compile(r".:\d+$")
+
+
+def _of_mpi(timeout: float) -> Ranks:
     try:
-        from uopc.backends.exchange.mpi import Ranks
+        from uopc.backends.exchange.mpi import MpiRanks
     except (ImportError, RuntimeError) as error:  # RuntimeError: there is no MPI library
         raise Unsupported(f"initialize: install uopc[mpi] and an MPI library: {error}") from error
-    mesh_runner.ranks = Ranks(float(timeout))
+    return MpiRanks(timeout)
+
+
+def _of_gloo(address: str, size: int, rank: int, timeout: float) -> Ranks:
+    try:
+        from uopc.backends.exchange.gloo import GlooRanks
+    except ImportError as error:
+        raise Unsupported(f"initialize: install uopc[gloo]: {error}") from error
+    return GlooRanks(address, size, rank, timeout)
 
 
 def is_initialized() -> bool:

@@ -32,7 +32,7 @@ from uopc.ir.devices import parts
 from uopc.ir.devices.mesh import show
 
 if TYPE_CHECKING:  # mpi4py starts MPI when it is imported
-    from uopc.backends.exchange.mpi import Ranks
+    from uopc.backends.exchange.ranks import Ranks
 
 ranks: Ranks | None = None  # of the job that this process has joined
 

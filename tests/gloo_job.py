@@ -1,0 +1,44 @@
+"""What each process of a job without MPI runs: `python gloo_job.py HOST:PORT SIZE RANK CASE`."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import mpi_job
+import numpy as np
+
+import uopc
+from uopc import P, distributed
+
+
+def dtypes():
+    """Sums, maxima and minima of each dtype, as one device gives them."""
+    n = distributed.process_count()
+    mesh = uopc.make_mesh((n,), ("m",))
+    rng = np.random.default_rng(0)
+    for kind in ("?", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8"):
+        t = np.dtype(kind)
+        whole = np.frombuffer(rng.bytes(2 * n * 3 * t.itemsize), t).reshape(2 * n, 3).copy()
+        if t.kind in "fb":
+            whole = rng.integers(0, 2, whole.shape).astype(t)
+        x = uopc.param("x", whole.shape, t)
+        outs = [x.max(axis=0), x.min(axis=0), x.sum(axis=0), x[::-1].cat(x, axis=0)]
+        f = uopc.compile(outs, mesh=mesh, in_shardings=P("m"))
+        for got, wanted in zip(f(whole), uopc.compile(outs)(whole), strict=True):
+            np.testing.assert_array_equal(np.asarray(got), wanted)
+    return "dtypes"
+
+
+def run(case):
+    """The text that a case gives."""
+    named = {"dtypes": dtypes, "right": mpi_job.right, "by_hand": mpi_job.by_hand}
+    named["by_part"] = mpi_job.by_part
+    return named[case]() if case in named else mpi_job.failing(case)
+
+
+if __name__ == "__main__":
+    address, size, rank, case = sys.argv[1:]
+    timeout = float(os.environ.get("JOB_TIMEOUT", "60"))
+    distributed.initialize(address, int(size), int(rank), timeout=timeout)
+    print(f"rank {rank} done: {run(case)}", flush=True)

@@ -1,0 +1,139 @@
+"""A device in each process of a job without MPI: torch.distributed's Gloo, over TCP."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from uopc.backends.exchange.ranks import Ranks, as_bytes
+from uopc.backends.plan import AnyArray, AnyDtype, Exchange
+from uopc.errors import Error, UserError
+
+_OPS = {
+    "add": dist.ReduceOp.SUM, "mul": dist.ReduceOp.PRODUCT, "max": dist.ReduceOp.MAX,
+    "min": dist.ReduceOp.MIN,
+}  # fmt: skip
+_Dtypes = dict[AnyDtype, AnyDtype]
+# Sums and products of these have the bits of those of signed integers.
+_SIGNED: _Dtypes = {np.dtype("u4"): np.dtype("i4"), np.dtype("u8"): np.dtype("i8")}
+# Gloo combines no integers of 16 bits, and no unsigned ones but bytes.
+_WIDE: _Dtypes = {np.dtype("i2"): np.dtype("i4"), np.dtype("u2"): np.dtype("i4")}
+_WIDE_ORDERED: _Dtypes = {**_WIDE, np.dtype("u4"): np.dtype("i8")}
+_TOP = np.uint64(1 << 63)
+
+
+class GlooRanks(Ranks):
+    """The processes that met at an address."""
+
+    def __init__(self, address: str, size: int, rank: int, timeout: float) -> None:
+        # The watchdog is first: it can name the exchange.
+        limit = timedelta(seconds=timeout + 3600)
+        host, _, port = address.rpartition(":")
+        meeting = timedelta(seconds=timeout)
+        self.store = dist.TCPStore(host, int(port), size, rank == 0, timeout=meeting)
+        dist.init_process_group("gloo", store=self.store, rank=rank, world_size=size, timeout=limit)
+        super().__init__(rank, size, timeout)
+
+    def _abort(self, code: int) -> None:
+        os._exit(code)  # its sockets close: the others get an error
+
+    def _every(self, text: str) -> list[str]:
+        found: list[Any] = [None] * self.size
+        dist.all_gather_object(found, text)
+        return found
+
+    def _split(self, groups: list[list[int]], place: int) -> Any:
+        made = [(g, dist.new_group(g)) for g in groups]
+        return next((members, group) for members, group in made if self.rank in members)
+
+    def _gather(self, sent: AnyArray, got: AnyArray) -> None:
+        self._named("the parts of a result", lambda: _all_gather(sent, got, None))
+
+    def _named(self, what: object, do: Callable[[], None]) -> None:
+        """Run an exchange. Error with its name if another process is gone."""
+        try:
+            do()
+        except RuntimeError as error:
+            self.dog.waiting = None
+            raise Error(f"rank {self.rank} in: {what}\n  another rank is gone: {error}") from error
+
+    def _do(self, group: Any, exchange: Exchange, sent: AnyArray, got: AnyArray) -> None:
+        members, handle = group
+        place = members.index(self.rank)
+        self._named(exchange, lambda: _exchange(handle, members, place, exchange, sent, got))
+
+
+def _exchange(
+    group: Any, members: list[int], place: int, exchange: Exchange, sent: AnyArray, got: AnyArray
+) -> None:
+    match exchange.kernel:
+        case "allreduce":
+            got[...] = _combined(sent, exchange.op, group)
+        case "reduce_scatter":  # which Gloo does not have for all dtypes
+            got[...] = _combined(sent, exchange.op, group)[place]
+        case "allgather":
+            _all_gather(as_bytes(sent), as_bytes(got), group)
+        case "alltoall":
+            dist.all_to_all_single(_tensor(as_bytes(got)), _tensor(as_bytes(sent)), group=group)
+        case "broadcast":
+            if place == exchange.root:
+                got[...] = sent
+            dist.broadcast(_tensor(as_bytes(got)), members[exchange.root], group)
+        case "permute_ranks":
+            to, source = place + exchange.shift, place - exchange.shift
+            if exchange.mirror:
+                to = source = len(members) - 1 - place
+            _sent_on(group, members, place, (to, source), sent, got)
+        case kind:
+            raise UserError(f"no exchange {kind}")
+
+
+def _sent_on(
+    group: Any, members: list[int], place: int, ends: tuple[int, int], sent: AnyArray,
+    got: AnyArray,
+) -> None:  # fmt: skip
+    to, source = ends
+    if to == source == place:
+        got[...] = sent
+        return
+    works = []
+    if 0 <= to < len(members) and sent.size:
+        works.append(dist.isend(_tensor(as_bytes(sent.copy())), members[to], group))
+    if not 0 <= source < len(members):
+        got[...] = 0
+    elif got.size:
+        works.append(dist.irecv(_tensor(as_bytes(got)), members[source], group))
+    for w in works:
+        w.wait()
+
+
+def _all_gather(sent: AnyArray, got: AnyArray, group: Any) -> None:
+    if sent.size:
+        dist.all_gather_into_tensor(_tensor(got), _tensor(sent), group)
+
+
+def _combined(sent: AnyArray, op: str, group: Any) -> AnyArray:
+    """The values of all processes combined, in new memory."""
+    t, ordered = sent.dtype, op in ("max", "min")
+    if not sent.size:
+        return sent
+    if ordered and t == np.uint64:
+        found = (sent ^ _TOP).view(np.int64)
+        dist.all_reduce(_tensor(found), _OPS[op], group)
+        return found.view(np.uint64) ^ _TOP
+    wide = (_WIDE_ORDERED if ordered else _WIDE).get(t, t)
+    made = sent.astype(wide) if wide != t else sent.copy()
+    view = made if ordered else made.view(_SIGNED.get(made.dtype, made.dtype))
+    dist.all_reduce(_tensor(view), _OPS[op], group)
+    return made.astype(t, copy=False)
+
+
+def _tensor(a: AnyArray) -> Any:
+    """The same memory, as torch has it."""
+    return torch.from_numpy(a)

@@ -1,0 +1,138 @@
+"""The processes of a job, of which each has one device of a mesh: what all libraries share."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from uopc.backends.exchange.device_run import Step
+from uopc.backends.plan import AnyArray, Exchange
+from uopc.errors import UserError
+from uopc.ir.devices.mesh import Mesh
+
+STUCK = 75  # the exit code of a job that the watchdog ends
+
+
+class Watchdog(threading.Thread):
+    """Ends the job when an exchange takes too long: a rank that is alive may never come."""
+
+    def __init__(self, rank: int, timeout: float, abort: Callable[[int], None]) -> None:
+        super().__init__(daemon=True, name="uopc watchdog")
+        self.rank, self.timeout, self.abort = rank, timeout, abort
+        self.waiting: tuple[float, object] | None = None  # since when, and for what
+        self.start()
+
+    def run(self) -> None:
+        while True:
+            time.sleep(min(self.timeout / 4, 1.0))
+            waiting = self.waiting
+            if waiting is not None and time.monotonic() - waiting[0] > self.timeout:
+                print(
+                    f"uopc: rank {self.rank} waited {self.timeout:g} s in: {waiting[1]}\n"
+                    "  another rank is stuck, dead, or runs another program; the job ends",
+                    file=sys.stderr, flush=True,
+                )  # fmt: skip
+                self.abort(STUCK)
+                os._exit(STUCK)  # where the library does not come back
+
+
+class Ranks:
+    """The processes of a job. A subclass exchanges by a library, whose group of processes is any
+    object."""
+
+    def __init__(self, rank: int, size: int, timeout: float) -> None:
+        self.rank, self.size = rank, size
+        self.dog = Watchdog(rank, timeout, self._abort)
+        self._groups: dict[tuple[Mesh, tuple[str, ...]], Any] = {}
+        self._end_on_errors()
+
+    # ------------------------------------------------------------ what a library does
+    def _abort(self, code: int) -> None:
+        """End the job, as far as the library can."""
+
+    def _every(self, text: str) -> list[str]:
+        """A text of each rank."""
+        raise NotImplementedError
+
+    def _split(self, groups: list[list[int]], place: int) -> Any:
+        """This rank's group, of which it has this place. All ranks call it with all groups."""
+        raise NotImplementedError
+
+    def _do(self, group: Any, exchange: Exchange, sent: AnyArray, got: AnyArray) -> None:
+        """Do an exchange; `got` may be `sent` itself."""
+        raise NotImplementedError
+
+    def _gather(self, sent: AnyArray, got: AnyArray) -> None:
+        """The bytes of all ranks."""
+        raise NotImplementedError
+
+    # ------------------------------------------------------------ what programs ask
+    @contextmanager
+    def watched(self, what: object) -> Iterator[None]:
+        """The watchdog sees how long this takes."""
+        self.dog.waiting = time.monotonic(), what
+        yield
+        self.dog.waiting = None
+
+    def check_size(self, mesh: Mesh) -> None:
+        """UserError unless the mesh has a device per rank."""
+        if mesh.size != self.size:
+            raise UserError(f"the mesh has {mesh.size} devices, the job {self.size} ranks")
+
+    def check_same(self, mesh: Mesh, fingerprint: str) -> None:
+        """UserError on all ranks unless the mesh has a device per rank, and all run one program."""
+        self.check_size(mesh)
+        with self.watched("the comparison of programs"):
+            every = self._every(fingerprint)
+        odd = [r for r, found in enumerate(every) if found != every[0]]
+        if odd:
+            raise UserError(f"ranks {odd} compiled another program than rank 0")
+
+    def exchanged(self, mesh: Mesh, step: Step) -> None:
+        """Do one exchange of this rank."""
+        exchange, sent, got = step
+        self.dog.waiting = time.monotonic(), exchange
+        self._do(self._group(mesh, exchange.axes), exchange, sent, got)
+        self.dog.waiting = None
+
+    def _group(self, mesh: Mesh, axes: tuple[str, ...]) -> Any:
+        """The ranks that differ along these axes only."""
+        found = self._groups.get((mesh, axes))
+        if found is None:
+            found = self._split(mesh.groups(axes), mesh.place(self.rank, axes))
+            self._groups[mesh, axes] = found
+        return found
+
+    def gathered(self, part: AnyArray) -> list[AnyArray]:
+        """The parts that all ranks have of an array."""
+        every = np.empty((self.size, *part.shape), part.dtype)
+        with self.watched("the parts of a result"):
+            self._gather(as_bytes(np.ascontiguousarray(part)), as_bytes(every))
+        return list(every)
+
+    def _end_on_errors(self) -> None:
+        """An exception that nobody catches ends the job: the other ranks would wait for ever."""
+        shown = sys.excepthook
+
+        def hook(
+            kind: type[BaseException], error: BaseException, trace: TracebackType | None
+        ) -> None:
+            print(f"uopc: rank {self.rank} failed; the job ends", file=sys.stderr)
+            shown(kind, error, trace)
+            sys.stderr.flush()
+            self._abort(1)
+
+        sys.excepthook = hook
+
+
+def as_bytes(a: AnyArray) -> AnyArray:
+    """The memory of an array."""
+    return a.reshape(-1).view(np.uint8)
