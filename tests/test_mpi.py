@@ -67,13 +67,15 @@ def test_random_graphs(ranks):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("how", "words"), [
-    ("raise", "on purpose"), ("kill", ""), ("other", "compiled another program than rank 0"),
+    ("raise", "on purpose"), ("kill", ""), ("crash", ""),
+    ("other", "compiled another program than rank 0"),
     ("sleep", "waited 3 s in: allreduce add over m"),
+    ("stop", "waited 3 s in: allreduce add over m"),
 ])  # fmt: skip
 def test_a_rank_that_fails_ends_the_job(how, words):
     code, text, _ = job(2, how, timeout=3.0)
     assert code != 0 and words in text and "never" not in text, text
-    if how == "sleep":
+    if how in ("sleep", "stop"):
         assert "mpi_job.py:" in text, text
 
 
