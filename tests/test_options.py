@@ -17,9 +17,12 @@ from tests.pages import ROOT
 from tests.test_report import page_data
 from uopc import UOp, UserError, cache, config, dtypes
 from uopc.cli import main as cli
+from uopc.driver import backend_of
 from uopc.ir import PatternMatcher, UPat
 from uopc.ir.core.ops import Ops
 from uopc.program.program import Program
+from uopc.program.search import known, measure
+from uopc.target import Figures
 
 ROW = re.compile(r"^\| `(\w+)` \| `(\w+)` \| `([^`]*)` \| (.+) \|$", re.MULTILINE)
 ROWS = ROW.findall((ROOT / "docs" / "options.md").read_text("utf-8"))
@@ -101,6 +104,26 @@ def test_device():
 def test_beam():
     with uopc.options(beam=2), pytest.raises(uopc.Unsupported, match="beam"):
         uopc.compile(rows(), device="cuda:sm_80")
+
+
+def test_measure(tmp_path, monkeypatch):
+    """Measured at the first compile that asks for it, and kept."""
+    asked, fast = [], Figures(multiply_bytes=128.0)
+
+    def measured(machine, backend):
+        asked.append(machine)
+        return measure.Measurement(fast, (1 << 15, 1 << 20, 1 << 25), {})
+
+    monkeypatch.setattr(measure, "measure", measured)
+    target = backend_of("cpu").target
+    with uopc.options(cache_dir=str(tmp_path / "cache")):
+        known.forget()
+        assert target("cpu", "").figures == Figures() and not asked
+        with uopc.options(measure=True):
+            assert target("cpu", "").figures == target("cpu", "").figures == fast
+        known.forget()  # another process
+        assert target("cpu", "").figures == fast and len(asked) == 1
+    known.forget()
 
 
 def test_match_stats(capsys):

@@ -43,6 +43,7 @@ class Options:
     noopt: bool = False
     device: str = "cpu"
     beam: int = 0
+    measure: bool = False  # this machine, once, if nothing is known of it
     match_stats: bool = False
     threads: int = 0  # 0: one per CPU that this process may use
     cache_dir: str = AUTO  # the folder of compiled programs; empty or 0: none

@@ -43,6 +43,27 @@ class Gpu:
 
 
 @dataclass(frozen=True)
+class Figures:
+    """How fast a CPU is. `uopc tune --machine` measures it; the defaults are those of the machine
+    that the thresholds of the schedule were measured on. See docs/lab/machine.md.
+
+    Bytes are per cycle, and of one thread, but for `shared_bytes`.
+    """
+
+    clock: float = 4.0  # cycles per ns
+    multiply_bytes: float = 64.0  # of vectors for which multiply-adds begin; at most two vectors
+    latency: float = 4.0  # cycles of a multiply-add
+    load_bytes: float = 64.0  # from the first-level cache; at most two vectors
+    l2_bytes: float = 48.0  # from the second-level cache
+    last_bytes: float = 16.0  # from the last cache
+    memory_bytes: float = 5.0
+    shared_bytes: float = 10.0  # from memory, for all threads together
+    launch: float = 10.0  # ns of a kernel that does nothing
+    wake: float = 250.0  # ns until threads that wait have begun and ended
+    parked: float = 50_000.0  # the same for threads that sleep
+
+
+@dataclass(frozen=True)
 class Target:
     """A machine: bits of a vector register (or of one memory access), the number of registers,
     and LLVM's name and features for it. `gpu` is set for machines that run blocks of threads."""
@@ -62,6 +83,7 @@ class Target:
     stack_bytes: int | None = None  # of a kernel's buffers; None: see `KernelArg`
     index_bits: int = 64  # of loops and indices, where bounds let fewer hold them
     has_functions: bool = False  # EXP, SIN, …: of a library
+    figures: Figures = Figures()
     # Rules that a backend ships, as `compile(rules=...)` takes them.
     rules: Any = field(default=None, compare=False, repr=False)
 

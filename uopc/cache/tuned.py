@@ -1,4 +1,5 @@
-"""The database of searches: Opts by kernel, machine and version. See docs/tuning.md.
+"""The database of searches: Opts by kernel, machine and version, and the figures of machines that
+were measured. See docs/tuning.md.
 
 An sqlite file beside the cache's entries, with the same care: only this user can read and change
 it, and a row that is damaged, or of another machine or version, is no row. Processes may write at
@@ -11,7 +12,7 @@ import contextlib
 import hashlib
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -57,12 +58,31 @@ class Row:
         return hashlib.blake2b(repr(self.values).encode(), digest_size=8).hexdigest()
 
 
+@dataclass(frozen=True)
+class Measured:
+    """What was measured of a machine, as text. `machine`: the digest of what the system says of
+    it; `made`: seconds since 1970."""
+
+    machine: str
+    figures: str
+    made: float
+
+    @property
+    def seal(self) -> str:
+        """A digest of the content: a row without it is damaged."""
+        text = repr((self.machine, self.figures, self.made))
+        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
 _COLUMNS = ", ".join(f.name for f in fields(Row))
 _MAKE = f"""CREATE TABLE IF NOT EXISTS searches
     ({_COLUMNS}, seal, PRIMARY KEY (key, machine, version))"""
 _GET = f"""SELECT {_COLUMNS}, seal FROM searches
     WHERE (? IS NULL OR machine = ?) AND (? IS NULL OR version = ?)"""
 _PUT = f"INSERT OR REPLACE INTO searches VALUES ({', '.join('?' * (len(fields(Row)) + 1))})"
+_MAKE_MACHINES = """CREATE TABLE IF NOT EXISTS machines
+    (machine PRIMARY KEY, figures, made, seal)"""
+_PUT_MACHINE = "INSERT OR REPLACE INTO machines VALUES (?, ?, ?, ?)"
 _SHRINK = """DELETE FROM searches WHERE rowid IN
     (SELECT rowid FROM searches ORDER BY made DESC LIMIT -1 OFFSET ?)"""
 
@@ -87,19 +107,44 @@ class Database:
     def put(self, rows: Sequence[Row]) -> None:
         """Store rows, each in place of one with the same key, machine and version. A file that is
         damaged makes way: its name then ends in `.damaged`."""
+        def write(connection: sqlite3.Connection) -> None:
+            connection.executemany(_PUT, [(*row.values, row.seal) for row in rows])
+            connection.execute(_SHRINK, (MOST_ROWS,))
+
+        self._repaired(write)
+
+    def _repaired(self, write: Callable[[sqlite3.Connection], object]) -> None:
+        """Write; a file that is damaged makes way first."""
         try:
-            self._write(rows)
+            self._write(write)
         except Unusable:
             if not self._is_damaged():
                 raise
             os.replace(self.file, f"{self.file}.damaged")
-            self._write(rows)
+            self._write(write)
 
-    def _write(self, rows: Sequence[Row]) -> None:
+    def _write(self, write: Callable[[sqlite3.Connection], object]) -> None:
         with self._connected(make=True) as connection, connection:
             connection.execute(_MAKE)
-            connection.executemany(_PUT, [(*row.values, row.seal) for row in rows])
-            connection.execute(_SHRINK, (MOST_ROWS,))
+            connection.execute(_MAKE_MACHINES)
+            write(connection)
+
+    def machines(self) -> list[Measured]:
+        """The machines that were measured."""
+        try:
+            with self._connected(make=False) as connection:
+                connection.execute(_MAKE_MACHINES)
+                found = connection.execute("SELECT machine, figures, made, seal FROM machines")
+                rows = found.fetchall()
+        except Missing:
+            return []
+        return [m for *values, seal in rows if (m := Measured(*values)).seal == seal]
+
+    def put_machines(self, rows: Sequence[Measured]) -> None:
+        """Store machines, each in place of what was known of it."""
+        self._repaired(lambda c: c.executemany(
+            _PUT_MACHINE, [(m.machine, m.figures, m.made, m.seal) for m in rows]
+        ))  # fmt: skip
 
     def clear(self) -> None:
         """Remove all rows."""

@@ -22,7 +22,7 @@ from typing import Literal
 import numpy as np
 
 import uopc
-from uopc import config
+from uopc import config, driver
 from uopc.backends import detect
 from uopc.backends.cuda import binding, device
 from uopc.backends.nvptx.ptxas import find_ptxas
@@ -118,6 +118,18 @@ def _cpu() -> str:
     return f"{found.cpu}, vectors of {found.vector_bits} bits ({' '.join(has) or 'no extensions'})"
 
 
+def _speeds() -> str:
+    found = driver.backend_of("cpu").target("cpu", config.current().target_cpu)
+    if found == detect.host(config.current().target_cpu):
+        raise _Missing("not measured: uopc tune --machine")
+    f = found.figures
+    return (
+        f"{f.clock:g} GHz, {f.multiply_bytes:g} bytes of multiply-adds a cycle, loads"
+        f" {f.load_bytes:g} (L2 {f.l2_bytes:g}, last {f.last_bytes:g}, memory {f.memory_bytes:g}),"
+        f" threads wake in {f.wake:g} to {f.parked:g} ns"
+    )
+
+
 _WORTH_NAMING = ("+sse4.2", "+avx", "+avx2", "+fma", "+avx512f", "+avx512vl", "+amx-tile",
                  "+neon", "+sve")  # fmt: skip
 
@@ -191,6 +203,7 @@ _CHECKS: tuple[tuple[str, bool, Callable[[], str]], ...] = (
     ("llvm targets", True, _targets),
     ("cpu", True, _cpu),
     ("threads", True, _threads),
+    ("speeds", False, _speeds),
     ("cpu program", True, lambda: _program("cpu")),
     ("native call", False, _native_call),
     ("ptx", False, _ptx),

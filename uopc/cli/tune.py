@@ -12,6 +12,7 @@ examples:
   uopc tune --report                        before, after and Opts of each kernel
   uopc tune --export found.json             for another machine of the same kind
   uopc tune --import found.json
+  uopc tune --machine                       measure this machine; thresholds follow
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from typing import Any
 from uopc import config, driver
 from uopc.backends import detect
 from uopc.cache.disk import Unusable
-from uopc.cache.tuned import Database, Row, Store
+from uopc.cache.tuned import Database, Measured, Row, Store
 from uopc.cli import load, sizes
 from uopc.cli.output import Output, Refuse
 from uopc.cli.run import checked_request
@@ -42,7 +43,7 @@ from uopc.ir.core.uop import UOp
 from uopc.passes.optimize.opts.table import OPTS
 from uopc.program.program import Program
 from uopc.program.request import lower, make_context
-from uopc.program.search import random_inputs, session
+from uopc.program.search import known, random_inputs, session
 from uopc.program.search.asked import Session
 from uopc.program.search.schedules import kernel_key, opts_of
 from uopc.program.search.searcher import Searcher, processes
@@ -64,14 +65,15 @@ def arguments(parser: ArgumentParser) -> None:
     actions.add_argument("--report", action="store_true", help="show what was found")
     actions.add_argument("--export", metavar="FILE", type=Path, help="write what was found")
     actions.add_argument("--import", metavar="FILE", type=Path, dest="read", help="add its rows")
+    actions.add_argument("--machine", action="store_true", help="measure this machine")
     actions.add_argument("--clear", action="store_true", help="forget what was found")
 
 
 def run(args: Namespace, out: Output, refuse: Refuse) -> int:
     """Search, or the action that was asked for."""
-    acts = args.report or args.export or args.read or args.clear
+    acts = args.report or args.export or args.read or args.clear or args.machine
     if bool(args.sources) == bool(acts):
-        refuse("expected SOURCE, or one of --report, --export, --import and --clear")
+        refuse("expected SOURCE, or one of --report, --export, --import, --machine and --clear")
     folder = config.cache_folder(config.current())
     if folder is None:
         raise UserError("UOPC_CACHE_DIR is empty or 0: searches are kept beside the cache on disk")
@@ -83,6 +85,8 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
             _export(database, args.export, out)
         elif args.read:
             _import(database, args.read, out)
+        elif args.machine:
+            _measure(database, out)
         elif args.clear:
             database.clear()
         else:
@@ -215,10 +219,28 @@ def _bar(total: int) -> Iterator[Any]:
         yield lambda name: bar.update(task, advance=1, description=name)
 
 
+# ---------------------------------------------------------------- the machine
+def _measure(database: Database, out: Output) -> None:
+    from uopc.program.search import measure
+
+    machine = detect.host()
+    begin = time.perf_counter()
+    found = measure.measure(machine, driver.backend_of("cpu"))
+    database.put_machines([known.measured(machine, found)])
+    seconds = time.perf_counter() - begin
+    out.line(f"{machine.cpu}: measured in {seconds:.1f} s, kept in {database.file}", "bold")
+    out.table(("figure", "value"), measure.rows(found))
+    if found.noisy:
+        out.line(
+            f"the machine is busy: {len(found.noisy)} of {len(found.spread)} probes differ by over "
+            f"{measure.CONFIRMED - 1:.0%} from run to run; the best runs count", "yellow",
+        )  # fmt: skip
+
+
 # ---------------------------------------------------------------- what was found
 def _here() -> tuple[str, str]:
     """The digests of this machine, for the CPU, and of this version."""
-    return session.names(detect.host(config.current().target_cpu))
+    return session.names(driver.backend_of("cpu").target("cpu", config.current().target_cpu))
 
 
 def _report(database: Database, out: Output) -> None:
@@ -241,9 +263,13 @@ def _report(database: Database, out: Output) -> None:
 
 def _export(database: Database, file: Path, out: Output) -> None:
     rows = database.rows()
-    content = {"format": _FORMAT, "rows": [asdict(r) | {"seal": r.seal} for r in rows]}
+    machines = database.machines()
+    content = {
+        "format": _FORMAT, "rows": [asdict(r) | {"seal": r.seal} for r in rows],
+        "machines": [asdict(m) | {"seal": m.seal} for m in machines],
+    }  # fmt: skip
     files.write_text(file, json.dumps(content, indent=1) + "\n")
-    out.line(f"{file}: {plural(len(rows), 'row')}")
+    out.line(f"{file}: {plural(len(rows), 'row')}, {plural(len(machines), 'measured machine')}")
 
 
 def _import(database: Database, file: Path, out: Output) -> None:
@@ -252,13 +278,23 @@ def _import(database: Database, file: Path, out: Output) -> None:
         content = json.loads(text.decode())
         good = content["format"] == _FORMAT
         rows = [_row(given) for given in content["rows"]] if good else []
+        machines = [_machine(given) for given in content.get("machines", ())] if good else []
     except (ValueError, LookupError, TypeError, RecursionError):
         good = False
     if not good:
         raise UserError(f"{file}: not what `uopc tune --export` writes")
     database.put(rows)
+    database.put_machines(machines)
     here = sum((r.machine, r.version) == _here() for r in rows)
     out.line(f"{file}: {plural(len(rows), 'row')}, {here} of this machine and version")
+
+
+def _machine(given: dict[str, Any]) -> Measured:
+    """A measured machine of a file. ValueError where it is damaged."""
+    found = Measured(given["machine"], given["figures"], given["made"])
+    if found.seal != given["seal"] or known.parsed(found.figures) is None:
+        raise ValueError(f"a machine is damaged: {found.machine}")
+    return found
 
 
 def _row(given: dict[str, Any]) -> Row:

@@ -22,7 +22,8 @@ from uopc.program.artifact import Array, Artifact
 from uopc.program.compiled_kernel import Code
 from uopc.program.program import Backend, BoundProgram, Program
 from uopc.program.request import Request
-from uopc.target import Target
+from uopc.program.search import known
+from uopc.target import CPUS, Target
 
 if TYPE_CHECKING:  # a program from a cache needs no pass
     from uopc.passes.pass_manager import Lowered
@@ -126,6 +127,12 @@ def _runner(request: Request, found: ObjectCode, plan: Plan) -> Runner:
     return Runner(plan, found.image)
 
 
+def _target(device: str, cpu: str) -> Target:
+    """This machine with what was measured of it, or the one that a name describes."""
+    found = detect.for_device(device, cpu)
+    return found if cpu in CPUS else known.with_figures(found, BACKEND)
+
+
 BACKEND = Backend(
-    detect.for_device, _render, _assemble, ObjectCode, _compile_kernels, _load, _runner, _bind
+    _target, _render, _assemble, ObjectCode, _compile_kernels, _load, _runner, _bind
 )

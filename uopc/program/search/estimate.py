@@ -28,8 +28,6 @@ WORTH = 4.0
 
 _PER_CYCLE = {"arithmetic": 2.0, "loads": 2.0, "stores": 1.0, "statements": 4.0}
 _SPILL = 2.0  # statements for a value that has no register: a store, and a load
-# Bytes per cycle from the second-level cache, the last one, and memory.
-_FROM = (48.0, 16.0, 5.0)
 _FREE = frozenset((Ops.PARAM, Ops.BUFFER, Ops.CONST, Ops.VARIABLE, Ops.NUMBER, Ops.CARRY, Ops.DATA))
 
 
@@ -136,7 +134,9 @@ def _access(u: UOp, loops: tuple[UOp, ...]) -> _Access:
 def _traffic(accesses: Sequence[_Access], target: Target) -> float:
     """The cycles in which data crosses the slowest of the borders between the caches."""
     sizes = (target.l1_bytes, target.l2_bytes, target.last_cache_bytes)
-    return max([_crossing(accesses, size) / rate for size, rate in zip(sizes, _FROM)], default=0.0)
+    f = target.figures
+    rates = (f.l2_bytes, f.last_bytes, f.memory_bytes)
+    return max([_crossing(accesses, size) / rate for size, rate in zip(sizes, rates)])
 
 
 def _crossing(accesses: Sequence[_Access], size: int) -> float:

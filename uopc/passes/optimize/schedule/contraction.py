@@ -118,7 +118,8 @@ def _register_tile(
     return register_tiles.register_tile(
         length_of(c.row) or thresholds.TYPICAL_LENGTH, columns or thresholds.TYPICAL_LENGTH,
         target.lanes(c.reduce.dtype.bits), target.vector_bits // 8, target.registers // c.depth,
-        _bytes_apart(k, c.a, c.row), masked=not packs and not target.has_mask_registers,
+        _bytes_apart(k, c.a, c.row), target.figures,
+        masked=not packs and not target.has_mask_registers,
     )  # fmt: skip
 
 

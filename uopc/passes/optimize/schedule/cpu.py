@@ -11,7 +11,14 @@ from uopc.ir.core.args import Opt
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.passes.contract import Context
-from uopc.passes.optimize.schedule import column_sums, contraction, lanes, loop_order, thresholds
+from uopc.passes.optimize.schedule import (
+    column_sums,
+    contraction,
+    lanes,
+    loop_order,
+    speeds,
+    thresholds,
+)  # fmt: skip
 from uopc.passes.optimize.schedule.guards import cut_at_guards, follow_bounds
 from uopc.passes.optimize.schedule.interleave import interleave
 from uopc.passes.optimize.schedule.kernel_facts import is_arithmetic, length_of, trips
@@ -71,7 +78,7 @@ def _share_among_threads(s: CpuScheduler) -> None:
         if u.op in (Ops.STORE, Ops.REDUCE) or is_arithmetic(u):
             around = ranges.ranges(u.src[0] if u.op is Ops.REDUCE else u)
             work += (u.op.cost or 1.0) * trips(around)
-    if outer is not None and work >= thresholds.THREAD_WORK:
+    if outer is not None and work >= speeds.thread_work(s.target):
         s.attempt("THREAD", outer, threads)
 
 
@@ -124,7 +131,7 @@ def _vectorise_reduces(s: CpuScheduler) -> None:
     s.dot = contraction.dot_rows(s.before, s.reduces)
     for r in s.reduces:
         single = s.dot is not None or r in s.reused
-        lanes.vectorise_reduce(s, r, s.lanes, 1 if single else thresholds.ACCUMULATORS)
+        lanes.vectorise_reduce(s, r, s.lanes, 1 if single else speeds.accumulators(s.target))
 
 
 def _copy_rows(s: CpuScheduler) -> None:

@@ -6,7 +6,7 @@ from uopc.ir.core import ranges
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
-from uopc.passes.optimize.schedule import thresholds
+from uopc.passes.optimize.schedule import speeds, thresholds
 from uopc.passes.optimize.schedule.guards import follow_bounds
 from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, fitting, lane_cost, length_of
 from uopc.passes.optimize.schedule.scheduler import Scheduler
@@ -99,4 +99,4 @@ def vectorise_producers(s: Scheduler) -> None:
         inside = [q for u in k.order if r in ranges.ranges(u) for q in ranges.ranges(u)]
         if not any(q.arg.kind == "lane" for q in inside):
             stored = any(u.op is Ops.END and r in u.src[1:] for u in k.order)
-            vectorise_reduce(s, r, lanes, 1 if stored else thresholds.ACCUMULATORS)
+            vectorise_reduce(s, r, lanes, 1 if stored else speeds.accumulators(s.target))

@@ -6,7 +6,7 @@ import math
 
 from uopc.ir.core import ranges
 from uopc.ir.core.uop import UOp
-from uopc.passes.optimize.schedule import thresholds
+from uopc.passes.optimize.schedule import speeds, thresholds
 from uopc.passes.optimize.schedule.kernel_facts import (
     KernelFacts,
     covering,
@@ -15,21 +15,22 @@ from uopc.passes.optimize.schedule.kernel_facts import (
     trips,
 )
 from uopc.passes.optimize.schedule.scheduler import Scheduler
+from uopc.target import Figures
 
 
 # ---------------------------------------------------------------- the tile of a contraction
-def step_cycles(rows: int, vectors: int, vector_bytes: int) -> float:
+def step_cycles(rows: int, vectors: int, vector_bytes: int, figures: Figures) -> float:
     """Cycles of one step of a reduce over a tile of `rows` by `vectors` accumulators."""
-    rate = 1 if vector_bytes >= thresholds.WIDE_BYTES else 2
-    arithmetic = max(rows * vectors / rate, thresholds.LATENCY)
-    loads = rows / 2 + vectors / rate
-    overhead = thresholds.STEP_OVERHEAD + thresholds.VECTOR_OVERHEAD * vectors
+    rate = speeds.multiply_adds(figures, vector_bytes)
+    arithmetic = max(rows * vectors / rate, speeds.latency(figures))
+    loads = rows / speeds.MOST_PER_CYCLE + vectors / speeds.loads(figures, vector_bytes)
+    overhead = thresholds.STEP_OVERHEAD + speeds.vector_overhead(figures) * vectors
     return max(arithmetic, loads) + (overhead + thresholds.ROW_OVERHEAD * rows)
 
 
 def register_tile(
     rows: int, columns: int, lanes: int, vector_bytes: int, registers: int, row_step: int,
-    masked: bool = False,
+    figures: Figures, masked: bool = False,
 ) -> tuple[int, int, float]:  # fmt: skip
     """The cheapest tile for a result of `rows` (`row_step` bytes apart) by `columns`: its rows, its
     vectors of accumulators, and the cycles of one step over all tiles. `masked`: vectors that are
@@ -47,13 +48,15 @@ def register_tile(
             if high * vectors + vectors + 1 + ragged > registers:
                 break
             edges = 1 + thresholds.EDGE * ((rows % high > 0) + (rest > 0))
-            cost = _cover(rows, columns, high, vectors, lanes, vector_bytes) * edges
+            cost = _cover(rows, columns, high, vectors, lanes, vector_bytes, figures) * edges
             best = min(best, (cost, high * vectors, high))
     cycles, size, high = best
     return high, size // high, cycles
 
 
-def _cover(rows: int, columns: int, high: int, vectors: int, lanes: int, width: int) -> float:
+def _cover(
+    rows: int, columns: int, high: int, vectors: int, lanes: int, width: int, figures: Figures
+) -> float:  # fmt: skip
     """Cycles of one step over all tiles, including those at the edges."""
     whole, rest = divmod(columns, vectors * lanes)
     narrow = covering(lanes, rest, 2)
@@ -62,7 +65,7 @@ def _cover(rows: int, columns: int, high: int, vectors: int, lanes: int, width: 
     for count, h in ((rows // high, high), (1, rows % high)):
         for many, v, size in parts:
             if h and v:
-                total += count * many * step_cycles(h, v, size)
+                total += count * many * step_cycles(h, v, size, figures)
     return total
 
 

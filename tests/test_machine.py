@@ -1,0 +1,229 @@
+"""The figures of a machine: what probes say, what thresholds follow, and where they are kept."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from dataclasses import asdict, fields, replace
+
+import numpy as np
+import pytest
+
+import uopc
+from tests import machines
+from uopc.backends import detect
+from uopc.cache.tuned import Database, Measured
+from uopc.cli.main import main
+from uopc.driver import backend_of, lower_only
+from uopc.errors import UserError
+from uopc.passes.optimize.schedule import register_tiles, speeds, thresholds
+from uopc.program.search import known, measure, probes
+from uopc.program.search.measure import Measurement, conclude
+from uopc.target import Figures, Target
+
+FAST = Figures(clock=3.0, multiply_bytes=128.0, load_bytes=128.0, parked=100_000.0)
+KIB, MIB = 1 << 10, 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """A database of its own."""
+    monkeypatch.setenv("UOPC_CACHE_DIR", str(tmp_path / "cache"))
+    known.forget()
+    uopc.cache.clear()
+    yield tmp_path / "cache"
+    known.forget()
+    uopc.cache.clear()
+
+
+def keep(folder, figures=FAST, caches=(32 * KIB, 1 * MIB, 32 * MIB)):
+    found = Measurement(figures, caches, {})
+    Database(folder).put_machines([known.measured(detect.host(), found)])
+
+
+def target():
+    return backend_of("cpu").target("cpu", "")
+
+
+# ---------------------------------------------------------------- thresholds
+@pytest.mark.parametrize("machine", ["laptop", "desktop", "workstation", "server", "old"])
+def test_without_a_measurement_the_rows_hold(machine):
+    """Each function gives the row, whatever machine is described."""
+    described = machines.MACHINES[machine].target
+    f, width = described.figures, described.vector_bits // 8
+    assert speeds.multiply_adds(f, width) == (1 if width >= thresholds.WIDE_BYTES else 2)
+    assert speeds.loads(f, width) == speeds.multiply_adds(f, width)
+    assert speeds.latency(f) == thresholds.LATENCY
+    assert speeds.vector_overhead(f) == thresholds.VECTOR_OVERHEAD
+    assert speeds.accumulators(described) == thresholds.ACCUMULATORS
+    assert speeds.thread_work(described) == thresholds.THREAD_WORK
+
+
+def test_thresholds_follow_the_figures():
+    server = replace(machines.MACHINES["server"].target, figures=FAST)
+    assert speeds.multiply_adds(FAST, 64) == 2 and speeds.multiply_adds(FAST, 32) == 2
+    assert speeds.accumulators(server) == 2 * thresholds.ACCUMULATORS
+    assert speeds.thread_work(server) == thresholds.THREAD_WORK * 2 * 2 * 3 / 4
+    slow = replace(server, figures=replace(FAST, parked=1e12))
+    assert speeds.thread_work(slow) == thresholds.THREAD_WORK * speeds.MOST_SHARE
+
+
+def test_two_units_make_a_tile_cheaper():
+    one, two = [
+        register_tiles.register_tile(512, 512, 16, 64, 32, 2048, f)[2] for f in (Figures(), FAST)
+    ]
+    assert two < 0.7 * one
+
+
+@pytest.mark.machine("workstation")
+def test_kernels_and_keys_follow_the_figures(folder):
+    """The same graph: eight accumulators where two vectors are loaded per cycle, and work is
+    shared among threads from three times as many operations; another key."""
+    x = uopc.param("x", (64, 4096))
+    rows = x.sum(1)
+    usual = lower_only(rows, threads=2).kernels[0].arg.opts
+    before = target()
+    keep(folder)
+    after = target()
+    assert (before.figures, after.figures) == (Figures(), FAST)
+    opts = lower_only(rows, threads=2).kernels[0].arg.opts
+    assert {o.op for o in usual} - {o.op for o in opts} == {"THREAD"}
+    assert max(o.arg for o in opts if o.op == "UNROLL") == 8
+    array = np.arange(64 * 4096, dtype="f4").reshape(64, 4096) % 7
+    program = uopc.compile(rows, threads=1)
+    np.testing.assert_array_equal(program(x=array), array.sum(1))
+
+
+def test_a_named_cpu_is_not_this_machine(folder):
+    keep(folder)
+    assert backend_of("cpu").target("cpu", "x86-64-v3").figures == Figures()
+
+
+# ---------------------------------------------------------------- conclusions
+def seconds(machine=None, noise=1.0, **other):
+    """Times of probes on a machine of 2 GHz with caches of 32 KiB, 1 MiB and 8 MiB: two vectors of
+    multiply-adds and loads per cycle, 32, 8 and 2 bytes per cycle from the other caches."""
+    width = (machine or machines.MACHINES["server"].target).vector_bits // 8
+    cycle = 0.5e-9
+    times = {"clock": cycle, "chain": 4 * cycle, "many": cycle / 2, "shared": cycle / 3,
+             "launch": 2e-8, "threads": 3e-7, "awake": 1e-6, "parked": 4.1e-5}  # fmt: skip
+    size = measure.SMALLEST
+    while size <= measure.LARGEST:
+        rates = (32 * KIB, 2 * width), (MIB, 32), (8 * MIB, 8), (1 << 40, 2)
+        times[str(size)] = cycle / next(rate for most, rate in rates if size <= most)
+        size *= 2
+    times |= other
+    return {name: [3 * s, s * noise, s] for name, s in times.items()}
+
+
+def test_figures_of_times():
+    described = replace(
+        machines.MACHINES["server"].target, l1_bytes=48 * KIB, l2_bytes=MIB,
+        last_cache_bytes=256 * MIB,
+    )  # fmt: skip
+    found = conclude(described, seconds())
+    assert found.figures == Figures(
+        clock=2.0, multiply_bytes=128.0, latency=4.0, load_bytes=128.0, l2_bytes=32.0,
+        last_bytes=8.0, memory_bytes=2.0, shared_bytes=3.0, launch=20.0, wake=280.0,
+        parked=40_000.0,
+    )  # fmt: skip
+    # The system's 48 KiB are close to the measured 32; a 32nd of its last cache is ours.
+    assert found.caches == (48 * KIB, MIB, 8 * MIB)
+    assert not found.noisy
+    assert [name for name, _ in measure.rows(found)] == ["caches", *[
+        f.name for f in fields(Figures)
+    ]]  # fmt: skip
+
+
+def test_a_cache_that_is_larger_than_what_is_read_stays():
+    described = replace(machines.MACHINES["server"].target, l2_bytes=MIB)
+    flat = {str(1 << n): 0.5e-9 / 8 for n in range(21, 27)}
+    assert conclude(described, seconds(**flat)).caches[2] == described.last_cache_bytes
+
+
+def test_runs_that_no_other_confirms_are_refused():
+    described = machines.MACHINES["server"].target
+    with pytest.raises(UserError, match="too busy to be measured: no two runs of clock, chain"):
+        conclude(described, seconds(noise=1.5))
+    noisy = seconds()
+    noisy["shared"] = [3e-9, 2e-9, 1e-9]
+    assert conclude(described, noisy).noisy == ["shared"]
+
+
+# ---------------------------------------------------------------- this machine
+@pytest.mark.machine("this")
+def test_probes_agree_with_each_other():
+    """No figure of this machine is known; its multiply-adds cannot begin faster side by side than
+    two per cycle and unit, nor wait less than a cycle."""
+    machine = detect.host()
+    made = probes.Probes(machine)
+    chain = min(made.chain().seconds(2000) for _ in range(5))
+    many = min(made.many().seconds(1000) for _ in range(5))
+    assert many < chain
+    text = probes.source(machine)
+    assert text.count("define i64") == 4 and "fmuladd" in text
+
+
+@pytest.mark.machine("this")
+def test_the_command_measures_keeps_and_shows(folder, monkeypatch, capsys):
+    monkeypatch.setattr(measure, "LARGEST", 1 << 20)
+    monkeypatch.setattr(measure, "CONFIRMED", 1e9)  # the tests share the machine
+    monkeypatch.setattr(measure.measure, "__defaults__", (0.0,))
+    assert main(["tune", "--machine"]) == 0
+    shown = capsys.readouterr().out
+    assert "multiply_bytes" in shown and "searches.db" in shown
+    (row,) = Database(folder).machines()
+    assert target().figures == Figures(
+        **{k: v for k, v in json.loads(row.figures).items() if k != "caches"}
+    )
+    main(["doctor"])
+    assert "bytes of multiply-adds a cycle" in capsys.readouterr().out
+
+
+def test_a_machine_too_busy_is_asked_once(folder, monkeypatch):
+    asked = []
+
+    def busy(machine, backend):
+        asked.append(machine)
+        raise UserError("the machine is too busy")
+
+    monkeypatch.setattr(measure, "measure", busy)
+    with uopc.options(measure=True):
+        assert target().figures == target().figures == Figures()
+    assert len(asked) == 1 and any("too busy" in p for p in uopc.cache.problems())
+
+
+# ---------------------------------------------------------------- the database
+def test_export_and_import(folder, tmp_path, capsys):
+    keep(folder)
+    file = str(tmp_path / "found.json")
+    assert main(["tune", "--export", file]) == 0 and main(["tune", "--clear"]) == 0
+    known.forget()
+    assert target().figures == Figures()
+    assert main(["tune", "--import", file]) == 0
+    assert target().figures == FAST
+    content = json.loads((tmp_path / "found.json").read_text("utf-8"))
+    content["machines"][0]["made"] = 1.0
+    (tmp_path / "found.json").write_text(json.dumps(content), "utf-8")
+    assert main(["tune", "--import", file]) != 0
+    assert "not what" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", [
+    "", "[]", "{}", '{"caches": [1, 2, 3], "clock": 0}', '{"caches": [1, 2], "clock": 1}',
+    '{"caches": [1, 2, 3], "clock": NaN}', '{"caches": [1, 2, 3], "speed": 1}',
+])  # fmt: skip
+def test_damaged_figures_are_none(text):
+    assert known.parsed(text) is None
+
+
+def test_a_changed_row_and_another_machine_do_not_apply(folder):
+    keep(folder)
+    other = Measured("another", json.dumps({"caches": [1, 1, 1], **asdict(FAST)}), 1.0)
+    Database(folder).put_machines([other])
+    assert len(Database(folder).machines()) == 2
+    with sqlite3.connect(Database(folder).file) as connection:
+        connection.execute("UPDATE machines SET made = 2.0 WHERE machine != 'another'")
+    connection.close()
+    known.forget()
+    assert target().figures == Figures() and isinstance(target(), Target)

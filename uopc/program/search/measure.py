@@ -1,0 +1,216 @@
+"""Measure this machine: the `Figures` of its cores, and the sizes of its caches.
+
+All probes run in turns, round after round, and the best run of each counts: what else the machine
+does only makes a run slower. A figure whose best run no other run confirms is not believed.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from uopc import config
+from uopc.backends import detect
+from uopc.errors import UserError
+from uopc.ir.core.args import Opt
+from uopc.program.request import prepare
+from uopc.program.search.probes import Probe, Probes, aligned
+from uopc.program.search.worker import prepared
+from uopc.target import Figures, Target
+from uopc.tensor.creation import param
+
+SECONDS = 1.0  # of all rounds
+LEAST_ROUNDS = 3
+LARGEST = 1 << 26  # bytes that are read
+SMALLEST = 1 << 12
+LEAST_READ = 1 << 21  # bytes of a run, so that its call takes no part of it
+CONFIRMED = 1.2  # times the best run that the second one may take
+PAUSE = 0.003  # seconds after which threads sleep
+KEPT = 2.0  # a cache whose size is measured within this factor of the system's has the latter
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What was measured: the figures, the bytes of the three caches, and by probe how many times
+    the best run the median one took."""
+
+    figures: Figures
+    caches: tuple[int, int, int]
+    spread: dict[str, float]
+
+    @property
+    def noisy(self) -> list[str]:
+        """The probes whose median is far from the best run: the machine is busy."""
+        return [name for name, times in self.spread.items() if times > CONFIRMED]
+
+
+def measure(machine: Target, backend: Any, seconds: float = SECONDS) -> Measurement:
+    """Measure this machine. UserError where it is too busy to know anything."""
+    runs = _runs(machine, backend)
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    end = time.perf_counter() + seconds
+    rounds = 0
+    while rounds < LEAST_ROUNDS or time.perf_counter() < end:
+        for name, run in runs.items():
+            times[name].append(run())
+        rounds += 1
+    return conclude(machine, times)
+
+
+def conclude(machine: Target, times: dict[str, list[float]]) -> Measurement:
+    """The figures that follow from the seconds of each probe. UserError where no second run
+    confirms the best one."""
+    doubtful = [name for name, t in times.items() if _second(t) > CONFIRMED * min(t)]
+    if lost := [name for name in doubtful if name in ("clock", "chain", "many")]:
+        raise UserError(
+            f"the machine is too busy to be measured: no two runs of {', '.join(lost)} agree"
+        )
+    best = {name: max(min(t), 1e-12) for name, t in times.items()}
+    cycle = best["clock"]
+    rates = {int(n): cycle / s for n, s in best.items() if n.isdecimal()}
+    caches = _caches(machine, rates)
+    l1, l2, last = caches
+    width = machine.vector_bits // 8
+    figures = Figures(
+        clock=_rounded(1e-9 / cycle),
+        multiply_bytes=_halves(cycle / best["many"]) * width,
+        latency=float(max(1, round(best["chain"] / cycle))),
+        load_bytes=_halves(max(rates.values()) / width) * width,
+        l2_bytes=_rounded(_at(rates, math.sqrt(l1 * l2))),
+        last_bytes=_rounded(_at(rates, math.sqrt(l2 * min(last, LARGEST)))),
+        memory_bytes=_rounded(rates[max(rates)]),
+        shared_bytes=_rounded(cycle / best["shared"]),
+        launch=_rounded(best["launch"] * 1e9),
+        wake=_rounded(max(best["threads"] - best["launch"], 1e-9) * 1e9),
+        parked=_rounded(max(best["parked"] - best["awake"], 1e-9) * 1e9),
+    )
+    spread = {name: _median(t) / max(min(t), 1e-12) for name, t in times.items()}
+    return Measurement(figures, caches, spread)
+
+
+def applied(machine: Target, found: Measurement) -> Target:
+    """A machine with what was measured of it."""
+    l1, l2, last = found.caches
+    return replace(
+        machine, figures=found.figures, l1_bytes=l1, l2_bytes=l2, last_cache_bytes=last
+    )
+
+
+def rows(found: Measurement) -> list[tuple[str, str]]:
+    """The measurement as text: names and values."""
+    l1, l2, last = [f"{n >> 10} KiB" for n in found.caches]
+    figures = [(name, f"{value:g}") for name, value in asdict(found.figures).items()]
+    return [("caches", f"{l1}, {l2}, {last}"), *figures]
+
+
+# ---------------------------------------------------------------- what runs
+def _runs(machine: Target, backend: Any) -> dict[str, Callable[[], float]]:
+    """By name what runs once, and gives the seconds of one operation (of a byte that is read)."""
+    probes = Probes(machine)
+    memory = aligned(LARGEST)
+    runs: dict[str, Callable[[], float]] = {
+        "clock": _of(probes.clock(), 4000), "chain": _of(probes.chain(), 2000),
+        "many": _of(probes.many(), 4000),
+    }  # fmt: skip
+    size = SMALLEST
+    while size <= LARGEST:
+        read = probes.read(memory[:size])
+        runs[str(size)] = _of(read, max(LEAST_READ, size) // read.per_iteration)
+        size *= 2
+    count = detect.cores()
+    parts = [probes.read(part) for part in np.array_split(memory, 1 << (count - 1).bit_length())]
+    runs["shared"] = lambda: _together(parts[:count])
+    return runs | _launches(machine, backend, count)
+
+
+def _of(probe: Probe, count: int) -> Callable[[], float]:
+    return lambda: probe.seconds(count)
+
+
+def _together(parts: list[Probe]) -> float:
+    """The seconds of a byte, where each thread reads a part of memory."""
+    counts = [p.memory.nbytes // p.per_iteration for p in parts]
+    threads = [threading.Thread(target=p.seconds, args=(n,)) for p, n in zip(parts, counts)]
+    begin = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    nbytes: int = sum([p.memory.nbytes for p in parts])
+    return (time.perf_counter() - begin) / nbytes
+
+
+def _launches(machine: Target, backend: Any, count: int) -> dict[str, Callable[[], float]]:
+    """A kernel that does next to nothing: alone, shared among threads, and after a pause."""
+    size = 64 * count
+    options = replace(config.current(), cache_dir="", programs=0, beam=0, debug=0, viz="")
+    given = (np.ones(size, np.float32),)
+
+    def runner(threads: int) -> Any:
+        opts = [Opt("THREAD", 0, threads)] if threads > 1 else []
+        graph = (param("x", (size,)) * 2.0).contiguous(opts)
+        request = prepare(graph, None, True, threads, "launch", options)
+        return prepared(request, machine, backend).runner
+
+    alone, shared = runner(1), runner(count)
+
+    def called(pause: float) -> float:
+        shared.call(given, {})
+        if pause:
+            time.sleep(pause)
+        begin = time.perf_counter()
+        shared.call(given, {})
+        return time.perf_counter() - begin
+
+    return {
+        "launch": lambda: float(min(alone.time(given, {}, 1)[0])),
+        "threads": lambda: float(min(shared.time(given, {}, 1)[0])),
+        "awake": lambda: called(0.0), "parked": lambda: called(PAUSE),
+    }  # fmt: skip
+
+
+# ---------------------------------------------------------------- what follows
+def _caches(machine: Target, rates: dict[int, float]) -> tuple[int, int, int]:
+    """The bytes of the caches: the largest read that is nearer to the speed of its cache than to
+    that of the next one. The system's size stays where the measured one is close to it, and where
+    the next cache is no slower."""
+    l1, l2, last = machine.l1_bytes, machine.l2_bytes, machine.last_cache_bytes
+    inside = [l1 / 2, math.sqrt(l1 * l2), 4 * l2, LARGEST]
+    speeds = [_at(rates, size) for size in inside]
+    found = []
+    for said, near, far in zip((l1, l2, last), speeds, speeds[1:]):
+        limit = math.sqrt(near * far)
+        held = [size for size, rate in rates.items() if rate > limit]
+        measured = max(held, default=said)
+        known = said < LARGEST or measured < LARGEST // 2
+        kept = near < CONFIRMED * far or not known or said / KEPT <= measured <= said * KEPT
+        found.append(said if kept else measured)
+    return found[0], found[1], max(found[1:])
+
+
+def _at(rates: dict[int, float], size: float) -> float:
+    """The speed at the size that was read next to this one."""
+    return rates[min(rates, key=lambda n: abs(math.log(n / size)))]
+
+
+def _rounded(value: float) -> float:
+    """Two digits: a measurement that repeats is the same figure."""
+    return float(f"{value:.2g}")
+
+
+def _halves(value: float) -> float:
+    return max(0.5, round(2 * value) / 2)
+
+
+def _second(times: list[float]) -> float:
+    return sorted(times)[1]
+
+
+def _median(times: list[float]) -> float:
+    return sorted(times)[len(times) // 2]

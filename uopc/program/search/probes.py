@@ -1,0 +1,164 @@
+"""Small functions that show how fast a core is: chains of operations, and reads of arrays.
+
+Each is LLVM IR for vectors of the machine's width, compiled as it stands. A probe's work grows with
+a count that it is called with, so that one call takes as long as is asked for.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from uopc.backends.cpu import elf_loader
+from uopc.backends.llvm import jit
+from uopc.target import Target
+
+CHAINS = 12  # of multiply-adds side by side: more than latency times rate, fewer than registers
+STEPS = 8  # of a chain in each iteration
+VECTORS = 8  # that a read takes in each iteration
+LINE = 64  # bytes
+
+_LOOP = """
+define i64 @{name}(ptr %memory, i64 %count, i64 %mask) {{
+start:
+  %used = alloca {kind}, align 64
+{before}  br label %loop
+loop:
+  %i = phi i64 [ 0, %start ], [ %next, %loop ]
+{phis}{body}  %next = add i64 %i, 1
+  %more = icmp ult i64 %next, %count
+  br i1 %more, label %loop, label %done
+done:
+{after}}}
+"""
+
+
+def _loop(name: str, kind: str, start: str, starts: list[str], body: str, ends: list[str]) -> str:
+    """A function with a loop that carries values of one type; all of them are used at its end."""
+    phis = "".join([
+        f"  %c{i} = phi {kind} [ {first}, %start ], [ {end}, %loop ]\n"
+        for i, (first, end) in enumerate(zip(starts, ends))
+    ])  # fmt: skip
+    after = "".join([f"  store volatile {kind} {end}, ptr %used, align 8\n" for end in ends])
+    return _LOOP.format(
+        name=name, kind=kind, before=start, phis=phis, body=body, after=f"{after}  ret i64 %i\n"
+    )
+
+
+def _clock() -> str:
+    """A chain of additions and exclusive ors of a number that is not known: one cycle each."""
+    body, last = "", "%c0"
+    for i in range(STEPS):
+        body += f"  %a{i} = add i64 {last}, %mask\n  %x{i} = xor i64 %a{i}, %count\n"
+        last = f"%x{i}"
+    return _loop("clock", "i64", "", ["1"], body, [last])
+
+
+def _multiply_adds(name: str, chains: int, steps: int, vector: str) -> str:
+    body = ""
+    last = [f"%c{i}" for i in range(chains)]
+    for step in range(steps):
+        for i in range(chains):
+            body += (
+                f"  %v{step}_{i} = call {vector} @llvm.fmuladd.{_suffix(vector)}"
+                f"({vector} {last[i]}, {vector} %k, {vector} %k)\n"
+            )
+            last[i] = f"%v{step}_{i}"
+    start = f"  %k = load {vector}, ptr %memory, align 4\n"
+    return _loop(name, vector, start, ["%k"] * chains, body, last)
+
+
+def _suffix(vector: str) -> str:
+    count = vector[1:-1].partition(" ")[0]
+    return f"v{count}f32"
+
+
+def _read(vector: str, nbytes: int) -> str:
+    """The exclusive or of vectors, from the beginning again and again. `mask`: the bytes less 1."""
+    body = f"  %from = mul i64 %i, {VECTORS * nbytes}\n  %at = and i64 %from, %mask\n"
+    ends = []
+    for i in range(VECTORS):
+        body += (
+            f"  %p{i}_ = add i64 %at, {i * nbytes}\n"
+            f"  %p{i} = getelementptr i8, ptr %memory, i64 %p{i}_\n"
+            f"  %l{i} = load {vector}, ptr %p{i}, align {nbytes}\n"
+            f"  %x{i} = xor {vector} %c{i}, %l{i}\n"
+        )
+        ends.append(f"%x{i}")
+    return _loop("read", vector, "", ["zeroinitializer"] * VECTORS, body, ends)
+
+
+def source(machine: Target) -> str:
+    """The IR of all probes for a machine."""
+    nbytes = machine.vector_bits // 8
+    floats, words = f"<{nbytes // 4} x float>", f"<{nbytes // 8} x i64>"
+    return "".join([
+        f"declare {floats} @llvm.fmuladd.{_suffix(floats)}({floats}, {floats}, {floats})\n",
+        _clock(), _multiply_adds("chain", 1, STEPS, floats),
+        _multiply_adds("many", CHAINS, 4, floats), _read(words, nbytes),
+    ])  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A function of some code, the memory and the mask that it gets, and the operations of an
+    iteration."""
+
+    code: elf_loader.Image
+    function: Callable[[int, int, int], int]
+    memory: Any  # a NumPy array
+    mask: int
+    per_iteration: int
+
+    def seconds(self, count: int) -> float:
+        """The seconds of one operation, from a call of so many iterations."""
+        address = self.memory.ctypes.data
+        begin = time.perf_counter()
+        self.function(address, count, self.mask)
+        return (time.perf_counter() - begin) / (count * self.per_iteration)
+
+
+class Probes:
+    """The probes of this machine."""
+
+    def __init__(self, machine: Target) -> None:
+        self.nbytes = machine.vector_bits // 8
+        names = ("clock", "chain", "many", "read")
+        self._image = elf_loader.load(jit.compile_object(source(machine)), names)
+        kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+        self._functions = {name: kind(self._image.symbols[name]) for name in names}
+        self._ones = aligned(4096)
+        self._ones.view(np.float32)[:] = 0.5
+
+    def _probe(self, name: str, memory: Any, mask: int, operations: int) -> Probe:
+        return Probe(self._image, self._functions[name], memory, mask, operations)
+
+    def clock(self) -> Probe:
+        """One cycle for each operation."""
+        return self._probe("clock", self._ones, 3, 2 * STEPS)
+
+    def chain(self) -> Probe:
+        """Multiply-adds of which each waits for the one before."""
+        return self._probe("chain", self._ones, 0, STEPS)
+
+    def many(self) -> Probe:
+        """Multiply-adds that do not wait."""
+        return self._probe("many", self._ones, 0, 4 * CHAINS)
+
+    def read(self, memory: Any) -> Probe:
+        """Bytes of memory, whose size is a power of two, line after line."""
+        return self._probe("read", memory, memory.nbytes - 1, VECTORS * self.nbytes)
+
+
+def aligned(nbytes: int) -> Any:
+    """Zeros that begin at a line, each page of them touched."""
+    whole = np.empty(nbytes + LINE, np.uint8)
+    begin = -whole.ctypes.data % LINE
+    part = whole[begin : begin + nbytes]
+    part[:] = 0
+    return part
