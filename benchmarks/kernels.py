@@ -1,12 +1,13 @@
 """The run time of uopc's kernels beside NumPy's and of every other peer that is installed.
 
     python benchmarks/kernels.py [--threads 2,1] [--workloads a,b] [--peers a,b] [--rounds 5]
-                                 [--out FOLDER]
+                                 [--out FOLDER] [--cpu]
 
-A workload is a name, or a group of them: anchors, odd, more, places, matrices, models. Without it:
+A workload is a name, or a group: anchors, odd, more, places, matrices, models, own. Without it:
 all but models.
 One warm process for each peer; they take turns, and whoever's turn it is not is stopped, so that
-idle threads that spin take nothing from the others. A row is judged by the least of its rounds'
+idle threads that spin take nothing from the others. With --cpu a time is the CPU time of the
+process, on one thread: the way on a busy machine. A row is judged by the least of its rounds'
 medians; one whose rounds differ by more than 30% is measured again. With --out: `kernels.json`,
 `kernels.md` and (where matplotlib is installed) `kernels.png` go to the folder.
 """
@@ -39,13 +40,14 @@ from limits import limit_seconds
 from matrix_workloads import MATRICES
 from model_workloads import MODELS
 from more_workloads import MORE
+from own_workloads import OWN
 from peers import NUMPY, PEERS, installed
 from place_workloads import PLACES
 from workloads import ANCHORS, ODD, WORKLOADS, Workload
 
 # Names that stand for several workloads.
 GROUPS = {"anchors": ANCHORS, "odd": ODD, "more": MORE, "places": PLACES,
-          "matrices": MATRICES, "models": list(MODELS)}  # fmt: skip
+          "matrices": MATRICES, "models": list(MODELS), "own": OWN}  # fmt: skip
 
 SPREAD = 0.30  # (greatest - least) / median of the rounds above which a row is measured again
 TRIES = 3
@@ -61,9 +63,8 @@ KEEP_MEMORY = {
 
 
 # ------------------------------------------------------------------ the process of a peer
-def sample(call: Callable[[], Any], seconds: float) -> list[float]:
+def sample(call: Callable[[], Any], seconds: float, clock: Callable[[], float]) -> list[float]:
     """Seconds a call: samples for about that long, each of a batch where calls are short."""
-    clock = time.perf_counter
     begin = clock()
     call()
     once = clock() - begin
@@ -82,7 +83,7 @@ def sample(call: Callable[[], Any], seconds: float) -> list[float]:
     return found
 
 
-def serve(name: str, threads: int) -> None:
+def serve(name: str, threads: int, cpu: bool) -> None:
     """Answer requests, a line of JSON each, until the input ends."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # a stopped process must not outlive its parent
     answers = os.fdopen(os.dup(1), "w", buffering=1)
@@ -90,6 +91,7 @@ def serve(name: str, threads: int) -> None:
     if threads == 1:
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     peer = PEERS[name](threads)
+    clock = time.process_time if cpu else time.perf_counter
     print(json.dumps({}), file=answers)
     call: Callable[[], Any] | None = None
     for line in sys.stdin:
@@ -105,7 +107,7 @@ def serve(name: str, threads: int) -> None:
                 del result
             else:
                 assert call is not None
-                answer = {"samples": sample(call, request["burst"])}
+                answer = {"samples": sample(call, request["burst"], clock)}
         except Exception as error:  # a peer that cannot do a workload must not end the run
             call = None
             answer = {"error": f"{type(error).__name__}: {str(error).strip()[:200]}"}
@@ -115,19 +117,20 @@ def serve(name: str, threads: int) -> None:
 class Worker:
     """The process of a peer: stopped except while it answers."""
 
-    def __init__(self, name: str, threads: int) -> None:
+    def __init__(self, name: str, threads: int, cpu: bool) -> None:
         self.name = name
-        self.arguments = (name, threads)
+        self.arguments = (name, threads, cpu)
         self._start()
 
     def _start(self) -> None:
-        name, threads = self.arguments
+        name, threads, cpu = self.arguments
         environment = os.environ | KEEP_MEMORY
         for key, value in PEERS[name].environment.items():
             environment[key] = value.format(threads=threads)
         paths = [str(HERE.parent), *filter(None, [environment.get("PYTHONPATH")])]
         environment["PYTHONPATH"] = os.pathsep.join(paths)
         command = [sys.executable, __file__, "--serve", name, "--threads", str(threads)]
+        command += ["--cpu"] if cpu else []
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             env=environment, start_new_session=True, bufsize=0,
@@ -244,11 +247,11 @@ def run_workload(
 
 
 def run(
-    names: list[str], peers: list[str], threads: int, rounds: int
+    names: list[str], peers: list[str], threads: int, rounds: int, cpu: bool = False
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     workers: list[Worker] = []
     try:
-        workers += [Worker(p, threads) for p in peers]
+        workers += [Worker(p, threads, cpu) for p in peers]
         for name in names:
             yield name, run_workload(name, workers, threads, rounds)
     finally:
@@ -279,11 +282,14 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--peers", type=listed, default=installed())
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--cpu", action="store_true", help="CPU time, on one thread")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.serve:
-        serve(options.serve, int(options.threads[0]))
+        serve(options.serve, int(options.threads[0]), options.cpu)
         return 0
+    if options.cpu:
+        options.threads = ["1"]
     options.workloads = [n for g in options.workloads for n in GROUPS.get(g, [g])]
     for given, known in ((options.workloads, WORKLOADS), (options.peers, PEERS)):
         unknown = [n for n in given if n not in known]
@@ -299,7 +305,9 @@ def _report(options: argparse.Namespace) -> int:
     for threads in map(int, options.threads):
         rows = results["runs"][str(threads)] = {}
         print(f"threads: {threads}", flush=True)
-        for name, row in run(options.workloads, options.peers, threads, options.rounds):
+        for name, row in run(
+            options.workloads, options.peers, threads, options.rounds, options.cpu
+        ):
             rows[name] = row
             print(one_line(name, row), flush=True)
             wrong += bool({"wrong", "error"} & row["peers"].get("uopc", {}).keys())

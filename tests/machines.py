@@ -54,7 +54,9 @@ def executable(machine: Machine) -> Target:
         features = [f for f in wanted.features.split(",") if own.has(f[1:])]
         return dataclasses.replace(wanted, features=",".join(features))
     l1, l2, last = machine.caches
-    return dataclasses.replace(own, l1_bytes=l1, l2_bytes=l2, last_cache_bytes=last)
+    return dataclasses.replace(
+        own, l1_bytes=l1, l2_bytes=l2, last_cache_bytes=last, figures=wanted.figures
+    )
 
 
 def runnable(*cpus: str) -> tuple[str, ...]:

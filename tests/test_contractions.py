@@ -17,6 +17,7 @@ from uopc.ir.core import ranges, walk
 from uopc.ir.core.args import Opt
 from uopc.ir.core.ops import Ops
 from uopc.passes.optimize.schedule import register_tiles, thresholds
+from uopc.target import Figures
 
 RNG = np.random.default_rng(11)
 SIZES = st.one_of(st.integers(1, 40), st.sampled_from([47, 48, 49, 64, 65, 97, 131]))
@@ -266,19 +267,19 @@ def test_the_border_of_a_sum_is_no_scalar_loop():
     [(65536, 16, (16, 1)), (1024, 1024, (4, 4)), (333, 777, (9, 3)), (1, 300, (1, 4))],
 )
 def test_register_tiles(rows, columns, tile):
-    found = register_tiles.register_tile(rows, columns, 16, 64, 32, 4 * 777)
+    found = register_tiles.register_tile(rows, columns, 16, 64, 32, 4 * 777, Figures())
     assert found[:2] == tile and found[0] * found[1] + found[1] < 32
 
 
 def test_register_tiles_of_a_small_machine():
-    rows, vectors, _ = register_tiles.register_tile(960, 960, 8, 32, 16, 4096)
+    rows, vectors, _ = register_tiles.register_tile(960, 960, 8, 32, 16, 4096, Figures())
     assert rows * vectors + vectors + 1 <= 16 and rows * vectors >= 8
 
 
 def test_a_mask_takes_a_register():
     """22 columns: two vectors and one that is not full; 24 fill theirs."""
     for columns, masked, tile in ((22, True, (3, 3)), (22, False, (4, 3)), (24, True, (4, 3))):
-        found = register_tiles.register_tile(64, columns, 8, 32, 16, 4 * 77, masked=masked)
+        found = register_tiles.register_tile(64, columns, 8, 32, 16, 4 * 77, Figures(), masked)
         assert found[:2] == tile
     graph = uopc.param("x", (1, 16, 28, 28)).conv2d(uopc.param("w", (16, 16, 1, 7)))
     with uopc.options(target_cpu="x86-64-v3"):

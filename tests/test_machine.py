@@ -19,7 +19,7 @@ from uopc.errors import UserError
 from uopc.passes.optimize.schedule import register_tiles, speeds, thresholds
 from uopc.program.search import known, measure, probes
 from uopc.program.search.measure import Measurement, conclude
-from uopc.target import Figures, Target
+from uopc.target import CPUS, FAMILIES, Figures, Target
 
 FAST = Figures(clock=3.0, multiply_bytes=128.0, load_bytes=128.0, parked=100_000.0)
 KIB, MIB = 1 << 10, 1 << 20
@@ -97,6 +97,13 @@ def test_kernels_and_keys_follow_the_figures(folder):
 def test_a_named_cpu_is_not_this_machine(folder):
     keep(folder)
     assert backend_of("cpu").target("cpu", "x86-64-v3").figures == Figures()
+
+
+def test_families_are_of_known_processors():
+    assert all(type(f) is Figures and f != Figures() for f in FAMILIES.values())
+    own = machines._OWN()
+    assert own.figures == FAMILIES.get(own.cpu, Figures())
+    assert not FAMILIES.keys() & CPUS.keys()  # described machines have the rows as they are
 
 
 # ---------------------------------------------------------------- conclusions

@@ -158,6 +158,11 @@ CPUS = {
 }  # fmt: skip
 
 
+# Figures of processors by LLVM's names, where one was timed with them: docs/lab/machine.md.
+_GOLDEN_COVE = Figures(clock=3.0, multiply_bytes=128.0, load_bytes=128.0)
+FAMILIES = {"sapphirerapids": _GOLDEN_COVE, "emeraldrapids": _GOLDEN_COVE}
+
+
 @functools.cache
 def cpu_target(cpu: str) -> Target:
     """The machine that CPUS names, with caches of the usual sizes."""

@@ -28,10 +28,12 @@ def this_machine() -> Target:
         bits, registers = 256, 16
     elif found.get("neon"):
         bits, registers = 128, 32
+    name = llvm.get_host_cpu_name()
     return Target(
-        "host", "cpu", bits, registers, llvm.get_host_cpu_name(), found.flatten(),
+        "host", "cpu", bits, registers, name, found.flatten(),
         cache_bytes(1, Target.l1_bytes), cache_bytes(2, Target.l2_bytes),
         cache_bytes(3, Target.last_cache_bytes),
+        figures=target.FAMILIES.get(name, target.Figures()),
     )  # fmt: skip
 
 
