@@ -126,6 +126,6 @@ def test_small_functions_call_nothing(tmp_path: Path) -> None:
 def test_command(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     monkeypatch.chdir(tmp_path)
     Path("model.py").write_text('import uopc\ngraph = uopc.param("x", (3,)) * 2\n', "utf-8")
-    options = ["--kind", "c", "--weights", "inline", "--stack", "256", "--no-vectors"]
+    options = ["--kind", "c", "--weights", "inline", "--stack-bytes", "256", "--no-vectors"]
     assert cli.main(["export", "model.py", "-o", "f", *options]) == 0
     assert "f.c" in capsys.readouterr().out

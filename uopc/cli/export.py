@@ -42,7 +42,9 @@ def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--threads", type=int, default=1, help="the caller runs parts; 1: none")
     parser.add_argument("--no-vectors", action="store_true", help="one element at a time")
     parser.add_argument("--weights", choices=WEIGHTS, default=WEIGHTS[0], help="C: text or files")
-    parser.add_argument("--stack", type=int, metavar="BYTES", help="most for a kernel's arrays")
+    parser.add_argument(
+        "--stack-bytes", type=int, metavar="N", help="most for a kernel's arrays on the stack"
+    )
     parser.add_argument(
         "--index-bits", type=int, choices=(32, 64), help="of loops; 32 on Cortex-M, else 64"
     )
@@ -63,7 +65,7 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
         found.graph if found.request is None else found.request, args.path, kind=args.kind,
         target=target, name=args.name, vectors=vectors, examples=examples,
         abi=args.abi, math=args.math, threads=args.threads, weights=args.weights,
-        stack_bytes=args.stack, index_bits=args.index_bits,
+        stack_bytes=args.stack_bytes, index_bits=args.index_bits,
     )  # fmt: skip
     out.table(("file", "bytes"), [(str(f), f"{f.stat().st_size}") for f in made.files])
     return 0
