@@ -24,6 +24,7 @@ import ml_dtypes
 import numpy as np
 
 from uopc.backends import detect
+from uopc.config import Options
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.ops import Ops
 from uopc.ir.devices import parts
@@ -58,6 +59,8 @@ class Setting:
     threads: int = 1
     device: str = ""
     cpu: str = "x86-64-v3"
+    features: str = ""  # more than the named CPU has
+    dots: bool = False  # the option dot_products
     rules: str = ""  # a name in `_rules`
     low: int = 0  # integer inputs are low ≤ v < high; low = high: any integers
     high: int = 0
@@ -77,7 +80,10 @@ class Setting:
     def context(self) -> Context:
         """A GPU, or the named CPU, by default of 256 bits, whatever this one has."""
         machine = detect.for_device(self.device or "cpu", self.cpu)
+        if self.features:
+            machine = dataclasses.replace(machine, features=f"+{self.features}")
         made = Context(machine, self.optimize, self.threads, rules=_rules(self.rules))
+        made.options = Options(dot_products=self.dots)
         made.sharding = Sharding(self.devices()) if self.mesh else None
         return made
 

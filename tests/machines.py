@@ -42,6 +42,8 @@ MACHINES = {
     "desktop": Machine("x86-64-v3", (32 * KIB, 1 * MIB, 32 * MIB), 2),
     "workstation": Machine("x86-64-v4", (32 * KIB, 1 * MIB, 32 * MIB), 16),
     "server": Machine("x86-64-v4", (48 * KIB, 2 * MIB, 480 * MIB), 64, "+avx512fp16"),
+    "dots": Machine("x86-64-v4", (48 * KIB, 2 * MIB, 32 * MIB), 2, "+avx512vnni"),
+    "client": Machine("x86-64-v3", (48 * KIB, 1 * MIB, 12 * MIB), 2, "+avxvnni"),
     "old": Machine("x86-64-v2", (32 * KIB, 512 * KIB, 2 * MIB), 1),
 }
 _OWN, _OWN_CORES = detect.this_machine, detect.cores
@@ -63,6 +65,17 @@ def runnable(*cpus: str) -> tuple[str, ...]:
     """Those of some CPUs of CPUS whose code the machine of the tests runs; "" is its own."""
     has = detect.this_machine().has
     return tuple(cpu for cpu in cpus if not cpu or all(map(has, CPUS[cpu][2])))
+
+
+@contextlib.contextmanager
+def only_lowered(name: str) -> Iterator[Target]:
+    """`detect` answers as the machine called `name`, whether this one runs its code or not."""
+    before, target = detect.this_machine, MACHINES[name].target
+    detect.this_machine = lambda: target
+    try:
+        yield target
+    finally:
+        detect.this_machine = before
 
 
 @contextlib.contextmanager

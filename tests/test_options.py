@@ -13,12 +13,14 @@ import numpy as np
 import pytest
 
 import uopc
+from tests.machines import only_lowered
 from tests.pages import ROOT
 from tests.test_report import page_data
 from uopc import UOp, UserError, cache, config, dtypes
 from uopc.cli import main as cli
-from uopc.driver import backend_of
+from uopc.driver import backend_of, lower_only
 from uopc.ir import PatternMatcher, UPat
+from uopc.ir.core import walk
 from uopc.ir.core.ops import Ops
 from uopc.program.program import Program
 from uopc.program.search import known, measure
@@ -182,6 +184,14 @@ def test_tf32():
     assert "mma" not in uopc.compile(product, device="cuda:sm_90").kernels[0].asm
     with uopc.options(tf32=True):
         assert "mma" in uopc.compile(product, device="cuda:sm_90").kernels[0].asm
+
+
+def test_dot_products():
+    x, y = (uopc.param(n, (16, 16), dtypes.int8).cast(dtypes.int32) for n in "xy")
+    for asked in (False, True):
+        with uopc.options(dot_products=asked), only_lowered("dots"):
+            first = next(r for r in lower_only(x @ y).runs if r.name == "canonicalize")
+        assert (Ops.DOT4 in walk.ops(first.after[0])) == asked
 
 
 def test_fast_zeros():

@@ -51,6 +51,7 @@ class Options:
     programs: int = 256  # most programs in memory; 0: none is read or kept
     target_cpu: str = ""  # empty: this machine
     tf32: bool = False  # tensor cores may round float32 operands of products to 10 bits
+    dot_products: bool = False  # products of bytes use the dot products of the processor
     fast_zeros: bool = False  # 0 * x is 0 and x + 0 is x for all floats: see `uopc.fast_zeros`
     split_reduces: bool = True  # cut a large reduce to few elements in two
     split_ratio: int = 32768  # elements per result from which on a reduce is cut in two
@@ -87,7 +88,9 @@ class Options:
         object.__setattr__(self, "device", self.device.lower())  # CPU is cpu
 
 
-CHANGE_CODE = ("tf32", "split_reduces", "split_ratio", "split_size", "max_kernel_buffers")
+CHANGE_CODE = (
+    "tf32", "dot_products", "split_reduces", "split_ratio", "split_size", "max_kernel_buffers",
+)  # fmt: skip
 _KINDS: dict[str, type] = {f.name: type(f.default) for f in dataclasses.fields(Options)}
 _MOST = {"debug": 7, "spec": 2, "threads": MOST_THREADS}
 _ON_OFF = dict.fromkeys(("1", "true", "yes", "on"), True)

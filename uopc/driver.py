@@ -136,8 +136,12 @@ def make_program(request: Request, verify: Verify | None = None) -> Program:
     """The program for a request. A pickled Program calls this when it is loaded."""
     if request.structure != "kernel":
         request = dataclasses.replace(request, graph=file_parts.viewed(request.graph))
-    request = computed_once(request, lambda r: make_program(r, verify)())
-    return program_for(request, verify, backend_of(request.device), make_program, _write_report)
+    backend = backend_of(request.device)
+    request = computed_once(
+        request, lambda r: make_program(r, verify)(),
+        lambda: backend.target(request.device, request.options.target_cpu),
+    )  # fmt: skip
+    return program_for(request, verify, backend, make_program, _write_report)
 
 
 def _write_report(program: Program, file: Path, run: bool) -> None:

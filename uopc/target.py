@@ -120,6 +120,12 @@ class Target:
         return self.gpu is None and self.vector_bits == 512
 
     @property
+    def has_dot4(self) -> bool:
+        """DOT4 is an instruction: AVX512-VNNI, AVX-VNNI, or ARM's I8MM."""
+        wide = self.has("avx512vnni") and self.has("avx512vl")
+        return self.gpu is None and (wide or self.has("avxvnni") or self.has("i8mm"))
+
+    @property
     def has_mask_registers(self) -> bool:
         """Masks of lanes have registers of their own (AVX-512)."""
         return self.gpu is None and self.vector_bits == 512

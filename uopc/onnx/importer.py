@@ -12,6 +12,7 @@ from typing import Any
 import onnx
 from onnx import helper
 
+from uopc import config
 from uopc.errors import Error, Unsupported, UserError
 from uopc.ir.builder import leaves
 from uopc.ir.builder.leaves import Place
@@ -141,7 +142,10 @@ class Importer:
         made = f(Node(given, attributes, len(n.output), version, run))
         made = list(made) if isinstance(made, tuple) else [made]
         made = made if moved is None else [Labels(lifted(v), moved.texts) for v in made]
-        return [settled(v) for v in made] if all(map(is_known, given)) else made
+        # Dequantised matrices may be factors of products, which are computed in integers.
+        stays = n.op_type == "DequantizeLinear" and config.current().dot_products
+        stays = stays and getattr(given[0], "ndim", 0) > 1
+        return made if stays or not all(map(is_known, given)) else [settled(v) for v in made]
 
     def _defaults(self, schema: Any) -> dict[str, Any]:
         """The attributes that a schema gives a node that leaves them out."""

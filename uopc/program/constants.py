@@ -4,7 +4,8 @@
 
 A program of its own computes these values, so they have the bits that a call would give them. A
 value that is larger than the arrays that it is made of stays as it is (dequantised weights: each
-call would read more), and so does one that takes next to no time.
+call would read more), and so does one that takes next to no time. Words and sums of constant bytes,
+which products read (`passes/canonicalize/byte_products.py`), are always computed once.
 """
 
 from __future__ import annotations
@@ -15,16 +16,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from uopc.ir.builder import operands, rebuild
-from uopc.ir.core import shapes, walk
+from uopc.ir.core import dtypes, shapes, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
+from uopc.ir.interpret import interpreter
+from uopc.target import Target
 
 if TYPE_CHECKING:
     from uopc.program.request import Request
 
 # The least work of values that are computed once, in the unit of `Op.cost`: 50 µs of a call.
 LEAST_WORK = 1e6
+# The most numbers that are dequantised once though they take four times the bytes.
+MOST_DEQUANTISED = 1 << 14
 _LEAVES = frozenset((Ops.DATA, Ops.CONST, Ops.IOTA))
 _COMPUTES = frozenset((
     Ops.CAST, Ops.BITCAST, Ops.REDUCE, Ops.ACCUMULATE, Ops.CAT, Ops.STACK, Ops.INDEX,
@@ -34,16 +41,27 @@ _COMPUTES = frozenset((
 _made: weakref.WeakKeyDictionary[UOp, UOp] = weakref.WeakKeyDictionary()
 
 
-def computed_once(request: Request, run: Callable[[Request], Any]) -> Request:
+def computed_once(
+    request: Request, run: Callable[[Request], Any], machine: Callable[[], Target] | None = None
+) -> Request:
     """The request for a CPU with arrays in place of such values; any other as it is. `run` gives
-    the results of a request that has no arguments."""
+    the results of a request that has no arguments. `machine`: the one that will run the program,
+    and no other, so that products may be in its units."""
     on_cpu = request.device.partition(":")[0] == "cpu"
     if not on_cpu or request.structure == "kernel" or Ops.DATA not in walk.ops(request.graph):
         return request
-    values = _worth_it(request.graph)
+    units = request.optimize and request.options.dot_products and _has_bytes(request.graph)
+    if units and machine is not None and machine().has_dot4:
+        from uopc.passes.canonicalize.byte_products import with_words_of_constants
+
+        request = replace(request, graph=with_words_of_constants(request.graph))
+    values = _worth_it(request.graph, units)
     if not values:
         return request
     new = [v for v in values if v not in _made]
+    for v in [v for v in new if units and _is_packed(v)]:
+        _made[v] = operands.constant(np.asarray(interpreter.evaluate(v, {})))
+    new = [v for v in new if v not in _made]
     if new:
         alone = replace(request, structure="list", keys=(), params=(), bound={}, mesh=None)
         for v, array in zip(new, run(replace(alone, graph=new[0].sink(*new[1:])))):
@@ -53,7 +71,28 @@ def computed_once(request: Request, run: Callable[[Request], Any]) -> Request:
     return replace(request, graph=rebuild.rebuild(request.graph, given))
 
 
-def _worth_it(sink: UOp) -> list[UOp]:
+def _has_bytes(graph: UOp) -> bool:
+    data = [u for u in walk.nodes(graph) if u.op is Ops.DATA]
+    return any([u.dtype.is_int and u.dtype.bits == 8 for u in data])
+
+
+def _is_packed(v: UOp) -> bool:
+    """True for words and sums of bytes, and for a few dequantised ones, without a value below that
+    is much larger."""
+    inner = v.src[0] if v.src else v
+    if v.op is Ops.MUL and v.dtype.is_float and _size(v) <= MOST_DEQUANTISED:
+        inner = inner.src[0] if inner.op is Ops.SUB else inner
+        inner = inner.src[0] if inner.op is Ops.CAST else inner
+    elif v.dtype is dtypes.int32 and v.op in (Ops.BITCAST, Ops.REDUCE):
+        inner = inner.src[0] if inner.op is Ops.CAST else inner
+    else:
+        return False
+    most = 2 * _size(inner)
+    is_byte = inner.dtype.is_int and inner.dtype.bits == 8
+    return is_byte and all([u.op is Ops.EXPAND or _size(u) <= most for u in walk.toposort(v)])
+
+
+def _worth_it(sink: UOp, units: bool) -> list[UOp]:
     """The values to compute once: as large as can be, read by what is no constant."""
     known: set[UOp] = set()
     asked: dict[UOp, None] = {}
@@ -69,7 +108,7 @@ def _worth_it(sink: UOp) -> list[UOp]:
         v = stack.pop()
         if v.op in _LEAVES:
             continue
-        if not v.op.movement and _pays(v):
+        if not v.op.movement and ((units and _is_packed(v)) or _pays(v)):
             found.append(v)
         else:
             new = [s for s in v.src if s not in seen]

@@ -53,6 +53,8 @@ def arithmetic(
     if t.is_float and op is not Ops.WHERE and (call := _call(op, t, texts, prelude)) is not None:
         return call
     names = [inside(text) for text in texts]
+    if op is Ops.DOT4:
+        return f"{prelude.known('DOT4')}({', '.join((*texts, '0')[:3])})"
     if op is Ops.WHERE:
         return _cut(t, "{} ? {} : {}".format(*names))
     if t.kind == "bool" and op in _BOOLS:

@@ -225,6 +225,19 @@ static float uopc_fmaf(float a, float b, float c)
 }
 #define UOPC_FMAF(a, b, c) uopc_fmaf(a, b, c)
 #endif""",
+    "DOT4": """\
+/* The products of the bytes of a, unsigned, with those of b, signed, and c. */
+static int32_t uopc_dot4(int32_t a, int32_t b, int32_t c)
+{
+    uint32_t total = (uint32_t)c;
+    for (int at = 0; at < 32; at += 8) {
+        const int32_t first = (int32_t)(((uint32_t)a >> at) & 255u);
+        const int32_t second = (int32_t)(((uint32_t)b >> at) & 255u);
+        total += (uint32_t)(first * (second < 128 ? second : second - 256));
+    }
+    return (int32_t)total;
+}
+#define UOPC_DOT4(a, b, c) uopc_dot4(a, b, c)""",
 }
 # Square roots are instructions, which compilers take for `sqrt` only where no errno is asked for.
 _SQRT = {

@@ -310,6 +310,10 @@ class VectorPrelude(Prelude):
             lambda: f"    return ({shape}){{{lanes}}};",
         )  # fmt: skip
 
+    def dot4(self, t: DType) -> str:
+        """The name of a function that is DOT4 on each lane."""
+        return self._lanes(f"uopc_dot4_{self.vector(t)}", t, "xyz", self.known("DOT4"), ())
+
     def on_each_lane(self, name: str, t: DType, count: int) -> str:
         """The name of a function that calls one of the C library on each lane."""
         return self._lanes(f"uopc_{name}_{self.vector(t)}", t, "xyz"[:count], name, ())
@@ -317,7 +321,7 @@ class VectorPrelude(Prelude):
     def _lanes(
         self, name: str, t: DType, given: str, one: str, ways: Sequence[tuple[str, str]]
     ) -> str:
-        """A function on floats that is `one` on each lane."""
+        """A function that is `one` on each lane."""
         shape = self.vector(t)
         calls = [f"{one}({', '.join([f'{v}[{i}]' for v in given])})" for i in range(t.lanes)]
         calls += ["0"] * (held(t) - t.lanes)

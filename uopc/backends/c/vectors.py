@@ -85,6 +85,9 @@ def _float(op: Op, t: DType, texts: Sequence[str], prelude: VectorPrelude) -> st
 
 
 def _integer(op: Op, t: DType, texts: Sequence[str], prelude: VectorPrelude) -> str | None:
+    if op is Ops.DOT4:
+        given = (*texts, number(t, 0, prelude))[:3]
+        return f"{prelude.dot4(t)}({', '.join(given)})"
     if op is Ops.MULACC:
         product = _integer(Ops.MUL, t, texts[:2], prelude)
         return _integer(Ops.ADD, t, [f"({product})", texts[2]], prelude)

@@ -59,6 +59,29 @@ def _mulacc(e: Emitter, t: DType, names: list[str]) -> str:
     return ALU[Ops.ADD](e, t, [ALU[Ops.MUL](e, t, names[:2]), names[2]])
 
 
+def _dot4(e: Emitter, t: DType, names: list[str]) -> str:
+    """x86 has it for 4, 8 and 16 lanes. Pass decompose makes no others, besides less than 4."""
+    whole = t.scalar.vec(max(4, t.lanes))
+    a, b, c = (*names, constant(whole, 0)) if len(names) == 2 else names
+    if t.lanes < 4:
+        a, b, *more = [_widened(e, t, v, 4) for v in names]
+        c = more[0] if more else c
+    ty = llvm_type(whole)
+    name = f"llvm.x86.avx512.vpdpbusd.{32 * whole.lanes}"
+    made = e.intrinsic(ty, name, [(ty, c), (ty, a), (ty, b)])
+    if t.lanes == 1:
+        return e.value(f"extractelement {ty} {made}, i64 0")
+    return made if t is whole else two_vectors(e, whole, made, "poison", range(t.lanes))
+
+
+def _widened(e: Emitter, t: DType, a: str, lanes: int) -> str:
+    """A number, or a few, as the first lanes of a vector."""
+    if t.lanes > 1:
+        return two_vectors(e, t, a, "poison", [min(i, t.lanes - 1) for i in range(lanes)])
+    wide = llvm_type(t.vec(lanes))
+    return e.value(f"insertelement {wide} poison, {llvm_type(t)} {a}, i64 0")
+
+
 def _scale(e: Emitter, t: DType, names: list[str]) -> str:
     """AVX-512's instruction: the mask selects all lanes, the last operand is the rounding mode."""
     ty, bits = llvm_type(t), t.lanes * t.bits
@@ -192,5 +215,6 @@ ALU: dict[Op, Alu] = {
     Ops.CEIL: _float_call("ceil"),
     Ops.ROUND: _float_call("roundeven"),
     Ops.MULACC: _mulacc,
+    Ops.DOT4: _dot4,
     Ops.SCALE: _scale,
 }

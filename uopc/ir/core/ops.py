@@ -236,6 +236,7 @@ class Ops:
     WHERE = Op("where", "condition a b", "a where the condition holds, else b; the operand not chosen is ignored, even if it is NaN.", evaluate=np.where, dtype="where", bounds=intervals.where)
     BRANCH = Op("branch", "a condition b", "b if the condition, one bool for all lanes, holds, else a. Nodes that only b needs are computed only then.", levels=VECTOR | LINEAR, latency=1, dtype="branch", pure=True, bounds=lambda u, x, p, y: intervals.either(x, y))
     MULACC = Op("mulacc", "a b c", "a*b + c; floats round once.", evaluate=semantics.mulacc, **_UNARY)
+    DOT4 = Op("dot4", "a b *c", "The sum of the products of the four bytes of a, unsigned, with those of b, signed, and c. int32 only; wraps.", arity=(2, 3), evaluate=semantics.dot4, cost=1.0, **_UNARY)
     SCALE = Op("scale", "a n", "a times 2 to the n, rounded once; n is a float with an integral value.", evaluate=semantics.scale, levels=VECTOR | LINEAR)
 
     # Movement

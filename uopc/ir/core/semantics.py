@@ -141,6 +141,16 @@ def scale(a: Array, n: Array) -> Array:
     return np.asarray(np.where(np.isnan(n), n, scaled).astype(a.dtype))
 
 
+def dot4(a: Array, b: Array, c: Array | int = 0) -> Array:
+    """The sum of c and the products of the bytes of two int32: unsigned ones of a, signed of b."""
+    total = np.asarray(c, np.int32)
+    for shift in (0, 8, 16, 24):
+        unsigned = np.bitwise_and(np.right_shift(a, shift), 255)
+        signed = np.right_shift(np.left_shift(b, 24 - shift), 24)
+        total = np.add(total, np.multiply(unsigned, signed))
+    return total
+
+
 def mulacc(a: Array, b: Array, c: Array) -> Array:
     """a*b + c with one rounding (floats), wrapping (integers)."""
     if _is_integer(a):

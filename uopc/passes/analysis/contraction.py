@@ -13,6 +13,8 @@ from uopc.ir.core import ranges, shapes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 
+PRODUCTS = (Ops.MUL, Ops.DOT4)
+
 
 @dataclass(frozen=True)
 class Contraction:
@@ -33,7 +35,7 @@ class Contraction:
 def find_contraction(reduce: UOp) -> Contraction | None:
     """The sum of products that a REDUCE of a kernel is; None if it is another reduction."""
     product = reduce.src[0]
-    if reduce.op is not Ops.REDUCE or reduce.arg.op != "add" or product.op is not Ops.MUL:
+    if reduce.op is not Ops.REDUCE or reduce.arg.op != "add" or product.op not in PRODUCTS:
         return None
     a, b = product.src
     of_a, of_b = ranges.ranges(a), ranges.ranges(b)
@@ -47,7 +49,7 @@ def _loops(ranges: frozenset[UOp]) -> list[UOp]:
 def repeats_factors(product: UOp) -> bool:
     """True if what a REDUCE of shapes combines are products whose factors are each used more than
     once."""
-    return product.op is Ops.MUL and all([_is_repeated(s, product) for s in product.src])
+    return product.op in PRODUCTS and all([_is_repeated(s, product) for s in product.src])
 
 
 def _is_repeated(factor: UOp, product: UOp) -> bool:
@@ -55,7 +57,8 @@ def _is_repeated(factor: UOp, product: UOp) -> bool:
     dims, wanted = shapes.shape(factor), shapes.shape(product)
     if not (dims == wanted or shapes.size(dims) == shapes.size(wanted)):
         return True
-    while factor.op.movement or factor.op in (Ops.CAST, Ops.AFTER):
+    seen = (Ops.CAST, Ops.AFTER, *([Ops.BITCAST] if product.op is Ops.DOT4 else []))
+    while factor.op.movement or factor.op in seen:
         if factor.op is Ops.EXPAND:
             return True
         factor = factor.src[0]

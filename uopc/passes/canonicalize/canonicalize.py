@@ -24,6 +24,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.passes.analysis.slots import Slots
 from uopc.passes.analysis.user_opts import free_reduces, has_opts
+from uopc.passes.canonicalize.byte_products import in_words
 from uopc.passes.canonicalize.inline_functions import FunctionCalls
 from uopc.passes.canonicalize.integer_products import in_floats
 from uopc.passes.canonicalize.running_totals import RunningTotals
@@ -42,13 +43,17 @@ def canonicalize(graph: UOp, context: Context) -> UOp:
     slots = Slots(graph)
     calls = FunctionCalls(context.schedule, slots)
     totals = RunningTotals(context, slots)
-    floats = free_reduces(graph) if context.optimize and context.target.gpu is None else ()
+    free = free_reduces(graph) if context.optimize and context.target.gpu is None else ()
+    has_words = context.target.has_dot4 and context.options.dot_products
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if u.op in (Ops.DETACH, Ops.CONTIGUOUS_BACKWARD, Ops.BIND):
             return src[0]
         if u.op is Ops.REDUCE:
-            exact = in_floats(u, src[0]) if u in floats else None
+            exact = None
+            if u in free:
+                exact = in_words(u, src[0]) if has_words else None
+                exact = in_floats(u, src[0]) if exact is None else exact
             return _reduce(u, src[0]) if exact is None else exact
         if u.op is Ops.ACCUMULATE:
             return totals.lowered(u, src[0])

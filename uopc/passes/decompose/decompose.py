@@ -58,6 +58,7 @@ class Native(NamedTuple):
     floats: frozenset[DType]  # narrow floats with conversions from and to float32
     has_scale: bool
     has_functions: bool
+    dot4_lanes: int  # the most lanes of DOT4, 0 where it is no instruction
     fuses: frozenset[DType]  # types whose MULACC functions use
 
     def function(self, op: Op, t: DType) -> Callable[..., UOp]:
@@ -99,6 +100,38 @@ def _integer_power(src: Source) -> UOp:
     negative = base.eq(1).where(constant(base, 1), constant(base, 0))
     negative = base.eq(-1).where(odd.where(constant(base, -1), constant(base, 1)), negative)
     return (exponent < 0).where(negative, result)
+
+
+def _dot4(src: Source) -> UOp:
+    """The products of the bytes of two words, one by one."""
+    a, b, *more = src
+    for shift in (0, 8, 16, 24):
+        signed = instruction(Ops.SHL, b, constant(b, 24 - shift)) if shift < 24 else b
+        unsigned = instruction(Ops.SHR, a, constant(a, shift)) if shift else a
+        more.append((unsigned & 255) * instruction(Ops.SHR, signed, constant(b, 24)))
+    return functools.reduce(lambda x, y: x + y, more)
+
+
+def _cut_dot4(u: UOp, src: Source, most: int) -> UOp | None:
+    """A DOT4 in pieces of a width that it is an instruction for: 1, 4, 8 or 16 lanes."""
+    lanes = u.dtype.lanes
+    size = lanes if lanes < 4 else next(n for n in (16, 8, 4, 1) if n <= most and lanes % n == 0)
+    if size == lanes:
+        return None
+    t = u.dtype.scalar.vec(size)
+    parts = [
+        intern(Ops.DOT4, t, tuple([_lanes_of(s, tuple(range(i, i + size)), t) for s in src]))
+        for i in range(0, lanes, size)
+    ]
+    return intern(Ops.STACK, u.dtype, tuple(parts))
+
+
+def _lanes_of(s: UOp, order: tuple[int, ...], t: DType) -> UOp:
+    if s.dtype.lanes == 1:
+        return s
+    if len(order) == 1:
+        return intern(Ops.LANE, t, (s,), order[0])
+    return intern(Ops.SHUFFLE, t, (s, s), order)
 
 
 def _threefry(src: Source) -> UOp:
@@ -212,6 +245,8 @@ def _decomposed(u: UOp, src: Source, native: Native) -> UOp | None:
         return _shift(u, src)
     if op is Ops.THREEFRY:
         return _threefry(src)
+    if op is Ops.DOT4:
+        return _cut_dot4(u, src, native.dot4_lanes) if native.dot4_lanes else _dot4(src)
     if op is Ops.MULACC and not t.is_float:
         return src[0] * src[1] + src[2]
     if op in (Ops.MAX, Ops.MIN) and t.kind == "bool":
@@ -224,6 +259,7 @@ def _decomposed(u: UOp, src: Source, native: Native) -> UOp | None:
 # Ops with decompositions; others have some for bool and narrow floats only.
 _WITH_OTHERS = frozenset((
     *DECOMPOSITIONS, *_DIVISIONS, Ops.SHL, Ops.SHR, Ops.THREEFRY, Ops.MULACC, Ops.CAST,
+    Ops.DOT4,
 ))  # fmt: skip
 
 
@@ -249,7 +285,10 @@ def decompose(kernel: UOp, context: Context) -> UOp:
     target = context.target
     floats = (dtypes.float32, dtypes.float64)
     fuses = frozenset([t for t in floats if target.fuses(t) or target.is_software(t)])
-    native = Native(target.native_floats, target.has_scale, target.has_functions, fuses)
+    native = Native(
+        target.native_floats, target.has_scale, target.has_functions,
+        target.lanes(32) if target.has_dot4 else 0, fuses,
+    )  # fmt: skip
     only = {u for u in walk.order(kernel) if _may_change(u)}
     made = rebuild.rewritten(kernel, functools.partial(_change, native), renew=_renewed, only=only)
     if slow := {t for t in floats if not (target.has_fma(t) or target.is_software(t))}:

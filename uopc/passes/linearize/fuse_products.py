@@ -17,7 +17,8 @@ Before (linear)                    After (linear)
 Machine code and the interpreter then give the same bits, and so does code in any language whose
 compiler fuses nothing. A product is fused if the sum is its only use, and stands in the same turn
 of the same loop or branch; of two, the first one is. A product that two values read is rounded:
-both read one number. A machine without the instruction rounds each product.
+both read one number. A machine without the instruction rounds each product. A DOT4 takes the sum
+that it is added to in the same way.
 """
 
 from __future__ import annotations
@@ -25,14 +26,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from uopc.ir.core import dtypes
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.levels import LINEAR
-from uopc.ir.core.ops import Ops
+from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.passes.contract import Context, Pass
 from uopc.target import Target
 
-_PRODUCTS = (Ops.MUL, Ops.NEG)
+_PRODUCTS = (Ops.MUL, Ops.NEG, Ops.DOT4)
 _OPENS, _CLOSES = (Ops.RANGE, Ops.IF), (Ops.END, Ops.ENDIF)
 
 
@@ -48,19 +50,22 @@ class _Fusion:
         for u in statements:
             if u.op is Ops.ADD or u.op is Ops.SUB:
                 if u.dtype not in fuses:
-                    fuses[u.dtype] = target.fuses(u.dtype.scalar)
+                    words = u.dtype.scalar is dtypes.int32
+                    fuses[u.dtype] = words or target.fuses(u.dtype.scalar)
                 if fuses[u.dtype]:
-                    self._choose(u)
+                    self._choose(u, Ops.DOT4 if u.dtype.scalar is dtypes.int32 else Ops.MUL)
         self.made: dict[UOp, UOp] = {}
         self.out: list[UOp] = []
         self.open: list[int] = [0]
         self.emitted: dict[UOp, int] = {}  # the block of each statement
 
-    def _choose(self, u: UOp) -> None:
-        """Fuse the first operand of a sum that may be."""
+    def _choose(self, u: UOp, op: Op) -> None:
+        """Fuse the first operand of a sum that may be, a product by the op."""
         for i, s in enumerate(u.src):
             product = s.src[0] if s.op is Ops.NEG else s
-            if product.op is not Ops.MUL:
+            if product.op is not op or len(product.src) > 2:
+                continue
+            if op is Ops.DOT4 and (product is not s or u.op is Ops.SUB):
                 continue
             if self._is_inner(s, u) and self._is_inner(product, u):
                 self.sums[u] = i
@@ -91,9 +96,11 @@ class _Fusion:
         return tuple([self.made.get(s, s) for s in src])
 
     def _fused(self, u: UOp) -> UOp:
-        """A sum with its product as a MULACC."""
+        """A sum with its product as a MULACC, or as a DOT4 of three operands."""
         at = self.sums[u]
         product, other = u.src[at], self._new([u.src[1 - at]])[0]
+        if product.op is Ops.DOT4:
+            return intern(Ops.DOT4, u.dtype, (*self._new(product.src), other), None, u.tag)
         negative = product.op is Ops.NEG
         a, b = self._new(product.src[0].src if negative else product.src)
         if u.op is Ops.SUB and at == 0:

@@ -19,6 +19,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.serialize import content
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine, compare
+from uopc.passes.analysis.contraction import PRODUCTS
 from uopc.passes.analysis.loops import kernel_nodes, make_range
 from uopc.passes.analysis.shared_tiles import can_be_swizzled
 from uopc.passes.optimize.opts.legality import Refused, check_ahead
@@ -49,7 +50,7 @@ def operands(kernel: UOp) -> list[tuple[UOp, UOp]]:
     found: dict[UOp, UOp] = {}
     for u in kernel_nodes(kernel).reduces:
         body = u.src[0]
-        for factor in body.src[:2] if body.op in (Ops.MUL, Ops.SHAPED_WMMA) else (body,):
+        for factor in body.src[:2] if body.op in (*PRODUCTS, Ops.SHAPED_WMMA) else (body,):
             found.setdefault(factor, u)
     return list(found.items())
 

@@ -10,6 +10,7 @@ from uopc.ir.core import ranges
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine, compare
+from uopc.passes.analysis.contraction import PRODUCTS
 from uopc.passes.analysis.loops import identity, make_range
 from uopc.passes.optimize.opts.legality import Refused, check_amount, check_free, check_unordered
 from uopc.passes.optimize.opts.strip_mining import quotient_up
@@ -50,8 +51,8 @@ def guarded(u: UOp, src: tuple[UOp, ...], guard: UOp) -> UOp:
 def _inside(reduce: UOp, body: UOp, r: UOp, guard: UOp) -> UOp:
     """The term of a reduce where the guard holds, its identity elsewhere. In a sum of products both
     factors become 0, so that it stays a sum of products."""
-    if reduce.arg.op == "add" and body.op is Ops.MUL:
-        return intern(Ops.MUL, body.dtype, tuple([_or_zero(f, r, guard) for f in body.src]))
+    if reduce.arg.op == "add" and body.op in PRODUCTS:
+        return intern(body.op, body.dtype, tuple([_or_zero(f, r, guard) for f in body.src]))
     return alu.where(guard, body, identity(reduce))
 
 

@@ -1,0 +1,308 @@
+"""Products of bytes by the processor's dot products: the bits are those of integers.
+
+A machine without the instructions runs other code; there, the graph that is made for a machine that
+has them is interpreted, and its code is read as assembly.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from machines import MACHINES, described, only_lowered
+from test_kernel_c import by_gcc, needs_gcc
+
+import uopc
+from uopc import driver, dtypes
+from uopc.backends import detect
+from uopc.backends.llvm import jit, split_function
+from uopc.config import current
+from uopc.driver import lower_only
+from uopc.errors import InvalidIR
+from uopc.ir.core import walk
+from uopc.ir.core.ops import Ops
+from uopc.ir.interpret import interpreter
+from uopc.program import constants
+from uopc.program.request import prepare
+
+
+@pytest.fixture(autouse=True)
+def _dot_products():
+    with uopc.options(dot_products=True):
+        yield
+
+
+RNG = np.random.default_rng(21)
+BOTH = pytest.mark.parametrize("machine", ["dots", "client"])
+TYPES = {"u1": dtypes.uint8, "i1": dtypes.int8, "?": dtypes.bool_}
+KINDS = ["u1 i1", "i1 u1", "i1 i1", "u1 u1", "? i1"]
+
+
+def extremes(kind, *dims):
+    """Numbers that are often the least and the greatest of their type."""
+    if kind == "?":
+        return RNG.random(dims) < 0.9
+    limits = np.iinfo(kind)
+    any_ = RNG.integers(limits.min, limits.max + 1, dims)
+    chosen = RNG.integers(0, 3, dims)
+    return np.where(chosen == 0, limits.min, np.where(chosen == 1, limits.max, any_)).astype(kind)
+
+
+def integers(kind, name, *dims):
+    array = extremes(kind, *dims)
+    return array, uopc.param(name, dims, TYPES[kind]).cast(dtypes.int32)
+
+
+def lowered_for(machine, graph, threads=1):
+    """The stages of a graph on a machine, whatever this one is."""
+    with only_lowered(machine):
+        return lower_only(graph, threads=threads)
+
+
+def uses_dots(machine, graph):
+    """Whether the products of a graph are DOT4s on a machine."""
+    runs = lowered_for(machine, graph).runs
+    canonical = next(r for r in runs if r.name == "canonicalize")
+    return Ops.DOT4 in walk.ops(canonical.after[0])
+
+
+def check(machine, graph, wanted, dots=True, sizes=None, **arrays):
+    """The program, and the interpreter on the graph before and after the pass, agree."""
+    assert uses_dots(machine, graph) == dots
+    sizes = sizes or {}
+    with described(machine):
+        program = uopc.compile(graph, verify=True)
+    np.testing.assert_array_equal(program(**arrays, **sizes), wanted)
+    np.testing.assert_array_equal(interpreter.evaluate(graph, {**arrays, **sizes}), wanted)
+    canonical = next(r for r in lowered_for(machine, graph).runs if r.name == "canonicalize")
+    made = interpreter.evaluate(canonical.after[0].src[0], {**arrays, **sizes})
+    np.testing.assert_array_equal(made, wanted)
+
+
+# ---------------------------------------------------------------- the op
+def dot4(a, b):
+    """NumPy's own sum of products of bytes."""
+    u, s = (v.reshape(-1, 1).view(t).astype("i8") for v, t in ((a, "u1"), (b, "i1")))
+    return (u * s).sum(1).astype("i4").reshape(a.shape)
+
+
+@pytest.mark.parametrize("machine", ["laptop", "dots", "client"])
+@pytest.mark.parametrize("n", [1, 3, 13, 64, 100])
+def test_the_op_on_any_length(machine, n):
+    a, b, c = (extremes("i4", n) for _ in range(3))
+    x, y, z = (uopc.param(name, (n,), dtypes.int32) for name in "xyz")
+    products = x.alu(Ops.DOT4, y)
+    graph = products, z + products, z - products, x.alu(Ops.DOT4, y, z)
+    with np.errstate(over="ignore"):
+        one = dot4(a, b)
+        wanted = one, c + one, c - one, c + one
+    with described(machine):
+        for optimize in (True, False):
+            got = uopc.compile(graph, optimize=optimize, verify=True)(x=a, y=b, z=c)
+            for made, exact in zip(got, wanted):
+                np.testing.assert_array_equal(made, exact)
+    for one_graph, exact in zip(graph, wanted):
+        made = interpreter.evaluate(one_graph, {"x": a, "y": b, "z": c})
+        np.testing.assert_array_equal(made, exact)
+
+
+def test_other_operands_are_an_error():
+    x = uopc.param("x", (4,), dtypes.uint32)
+    with pytest.raises(InvalidIR, match="expected int32"):
+        uopc.compile(x.alu(Ops.DOT4, x))
+
+
+# ---------------------------------------------------------------- products
+@pytest.mark.parametrize("kinds", KINDS)
+@pytest.mark.parametrize(("m", "k", "n"), [(1, 8, 1), (5, 9, 19), (17, 67, 3), (2, 1031, 16)])
+def test_products_of_any_size(kinds, m, k, n):
+    machine = "client" if m == 5 else "dots"
+    one, other = kinds.split()
+    (a, x), (b, y) = integers(one, "x", m, k), integers(other, "y", k, n)
+    shared = min(m, n) > 1  # else a factor is used once
+    check(machine, x @ y, a.astype("i4") @ b.astype("i4"), shared, x=a, y=b)
+
+
+@pytest.mark.parametrize("of", ["i8", "u4", "u8"])
+def test_results_of_other_types(of):
+    a, b = extremes("u1", 7, 40), extremes("i1", 40, 9)
+    t = {"i8": dtypes.int64, "u4": dtypes.uint32, "u8": dtypes.uint64}[of]
+    x, y = (uopc.param(n, v.shape, TYPES[k]) for n, v, k in (("x", a, "u1"), ("y", b, "i1")))
+    dots = of == "i8"  # a negative byte as an unsigned number is none of 8 bits
+    check("dots", x.cast(t) @ y.cast(t), a.astype(of) @ b.astype(of), dots, x=a, y=b)
+
+
+def test_sums_that_overflow():
+    """2**16 products of -128 and 255 are not an int32: they wrap there, and int64 has them."""
+    a, b = np.full((2, 1 << 17), 255, "u1"), np.full((1 << 17, 2), -128, "i1")
+    x, y = uopc.param("x", a.shape, dtypes.uint8), uopc.param("y", b.shape, dtypes.int8)
+    for of, exact, dots in ((dtypes.int32, "i4", True), (dtypes.int64, "i8", False)):
+        wanted = np.full((2, 2), (1 << 17) * -128 * 255).astype(exact)
+        check("dots", x.cast(of) @ y.cast(of), wanted, dots, x=a, y=b)
+
+
+def test_zero_points():
+    """Constant ones that keep 8 bits, and ones that the program computes, of rows and columns."""
+    machine = "dots"
+    (a, x), (b, y) = integers("u1", "x", 6, 21), integers("i1", "y", 21, 35)
+    wide_a, wide_b = a.astype("i4"), b.astype("i4")
+    check(machine, (x - 3) @ (y + 128), (wide_a - 3) @ (wide_b + 128), x=a, y=b)
+    p, zero = integers("u1", "p", 6, 1)
+    q, column = integers("i1", "q", 35)
+    wanted = (wide_a - p) @ (wide_b - q)
+    check(machine, (x - zero) @ (y - column), wanted, x=a, y=b, p=p, q=q)
+    inner, along = integers("u1", "p", 21)  # moves along the sum
+    check(machine, (x - along) @ y, (wide_a - inner) @ wide_b, dots=False, x=a, y=b, p=inner)
+
+
+@pytest.mark.parametrize(
+    ("channels", "stride", "padding", "zero"), [(3, 1, 1, 113), (8, 2, 0, 7), (6, 1, 2, 0)]
+)
+def test_convolutions(channels, stride, padding, zero):
+    """Borders are zeros of the numbers without their zero point."""
+    (a, x), (b, w) = integers("u1", "x", 2, channels, 5, 6), integers("i1", "w", 6, channels, 3, 3)
+    pads = ((0, 0), (0, 0), (padding, padding), (padding, padding))
+    seen = np.pad(a.astype("i4") - zero, pads)
+    windows = np.lib.stride_tricks.sliding_window_view(seen, (3, 3), (2, 3))
+    windows = windows[:, :, ::stride, ::stride]
+    wanted = np.einsum("ncijkl,ockl->noij", windows, b.astype("i4"))
+    check("dots", (x - zero).conv2d(w, None, stride, padding), wanted, x=a, w=b)
+
+
+@pytest.mark.parametrize("padding", [0, 1])
+def test_dequantised_numbers(padding):
+    """(x - zero) * scale on both sides, a scale for each channel of the weights."""
+    a, b = extremes("u1", 1, 8, 6, 5), extremes("i1", 4, 8, 3, 3)
+    s = RNG.uniform(1e-3, 2e-3, (4, 1, 1, 1)).astype("f4")
+    x, w = uopc.param("x", a.shape, dtypes.uint8), uopc.param("w", b.shape, dtypes.int8)
+    wide_x, wide_w = x.cast(dtypes.float32), w.cast(dtypes.float32)
+    graph = ((wide_x - 113.0) * 0.02).conv2d(wide_w * uopc.constant(s), None, 1, padding)
+    assert uses_dots("dots", graph)
+    pads = ((0, 0), (0, 0), (padding, padding), (padding, padding))
+    seen = np.pad((a.astype("f8") - 113) * 0.02, pads)
+    windows = np.lib.stride_tricks.sliding_window_view(seen, (3, 3), (2, 3))
+    wanted = np.einsum("ncijkl,ockl->noij", windows, b.astype("f8") * s)
+    with described("dots"):
+        program = uopc.compile(graph, verify=True)
+    np.testing.assert_allclose(program(a, b), wanted, rtol=1e-6, atol=1e-5)
+    canonical = next(r for r in lowered_for("dots", graph).runs if r.name == "canonicalize")
+    made = interpreter.evaluate(canonical.after[0].src[0], {"x": a, "w": b})
+    np.testing.assert_allclose(made, wanted, rtol=1e-6, atol=1e-5)
+    # Scales that may be infinite, and numbers that are no bytes, are multiplied as floats.
+    scale = uopc.param("s", ())
+    assert not uses_dots("dots", (wide_x * scale).conv2d(wide_w, None, 1, padding))
+    assert not uses_dots("dots", (wide_x - 0.5).conv2d(wide_w, None, 1, padding))
+    infinite = (wide_x * uopc.constant(np.array([np.inf], "f4"))).conv2d(wide_w, None, 1, padding)
+    assert not uses_dots("dots", infinite)
+
+
+def test_turned_and_batched_operands():
+    (a, x), (b, y) = integers("i1", "x", 3, 33, 5), integers("i1", "y", 3, 7, 33)
+    wanted = a.astype("i4").transpose(0, 2, 1) @ b.astype("i4").transpose(0, 2, 1)
+    check("client", x.permute(0, 2, 1) @ y.permute(0, 2, 1), wanted, x=a, y=b)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 6, 40])
+def test_symbolic_rows(rows):
+    n = uopc.variable("n", 0, 40)
+    a, b = extremes("i1", rows, 30), extremes("u1", 30, 17)
+    x, y = uopc.param("x", (n, 30), dtypes.int8), uopc.param("y", b.shape, dtypes.uint8)
+    graph = x.cast(dtypes.int32) @ y.cast(dtypes.int32)
+    assert uses_dots("dots", graph)
+    wanted = a.astype("i4") @ b.astype("i4")
+    np.testing.assert_array_equal(uopc.compile(graph, verify=True)(a, b), wanted)
+
+
+def test_threads_and_sizes_that_are_packed():
+    """A product with panels, blocks and two threads, on the machine's own units."""
+    (a, x), (b, y) = integers("u1", "x", 130, 517), integers("i1", "y", 517, 261)
+    for threads in (1, 2):
+        program = uopc.compile(x @ y, threads=threads)
+        np.testing.assert_array_equal(program(a, b), a.astype("i4") @ b.astype("i4"))
+
+
+def test_what_stays_without():
+    """Sums that share nothing, wide integers, symbolic lengths, Opts, and other machines."""
+    x, y = (uopc.param(n, (64, 64), dtypes.int8).cast(dtypes.int32) for n in "xy")
+    n = uopc.variable("n", 1, 64)
+    z = uopc.param("z", (n, 8), dtypes.int8).cast(dtypes.int32)
+    assert not uses_dots("dots", (x * y).sum(axis=1))
+    assert not uses_dots("dots", x @ uopc.param("w", (64, 4), dtypes.int16).cast(dtypes.int32))
+    assert not uses_dots("dots", uopc.param("w", (4, n), dtypes.int8).cast(dtypes.int32) @ z)
+    assert not uses_dots("dots", (x @ y).contiguous(()))
+    for machine in ("laptop", "workstation", "old"):
+        assert not uses_dots(machine, x @ y)
+
+
+# ---------------------------------------------------------------- code
+@BOTH
+def test_the_instruction_adds_to_its_accumulators(machine):
+    """A tile of sums in registers, one instruction for each vector of them."""
+    (_, x), (_, y) = integers("u1", "x", 64, 256), integers("i1", "y", 256, 128)
+    lowered = lowered_for(machine, x @ y)
+    (kernel,) = lowered.kernels
+    assert all(len(u.src) == 3 for u in kernel.src if u.op is Ops.DOT4)
+    target = MACHINES[machine]
+    function, declared = split_function.render("product", kernel)
+    if not detect.this_machine().has("sse2"):
+        pytest.skip("LLVM makes code for the processors of another kind here")
+    code = jit.assembly("\n".join((function, *declared)), target.cpu, target.features)
+    register = "zmm" if machine == "dots" else "ymm"
+    assert len(re.findall(rf"vpdpbusd\s.*%{register}", code)) >= 8
+    assert "vpmulld" not in code
+
+
+@needs_gcc
+def test_the_kernel_in_c(tmp_path):
+    """Spelled out, as C has no such op: gcc's code gives the same bits."""
+    x, y, z = (uopc.param(n, (37,), dtypes.int32) for n in "xyz")
+    program = uopc.compile(z + x.alu(Ops.DOT4, y))
+    a, b, c = (extremes("i4", 37) for _ in range(3))
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(by_gcc(program, tmp_path)(a, b, c), c + dot4(a, b))
+
+
+# ---------------------------------------------------------------- constants
+def test_words_of_constants_are_made_once():
+    """A constant factor is in words, with its sums, before the program is compiled."""
+    a, b = extremes("i1", 9, 30), extremes("i1", 30, 21)
+    x, w = uopc.param("x", a.shape, dtypes.int8), uopc.constant(b)
+    graph = x.cast(dtypes.int32) @ w.cast(dtypes.int32)
+    request = prepare(graph, None, True, 1, None, current())
+    asked = []
+
+    def run(later):
+        asked.append(later)
+        return driver.make_program(later)()
+
+    made = constants.computed_once(request, run, lambda: MACHINES["dots"].target)
+    assert not asked
+    words = np.zeros((32, 21), "i1")
+    words[:30] = b
+    held = [u.arg.array for u in walk.nodes(made.graph) if u.op is Ops.DATA]
+    expected = np.ascontiguousarray(words.reshape(8, 4, 21).transpose(0, 2, 1)).view("i4")[..., 0]
+    sums, packed = sorted(held, key=np.size)
+    np.testing.assert_array_equal(packed.reshape(-1), np.moveaxis(expected, 1, 0).reshape(-1))
+    np.testing.assert_array_equal(sums.reshape(-1), b.astype("i4").sum(0))
+    wanted = a.astype("i4") @ b.astype("i4")
+    np.testing.assert_array_equal(interpreter.evaluate(made.graph.src[0], {"x": a}), wanted)
+    with described("dots"):
+        np.testing.assert_array_equal(uopc.compile(graph, verify=True)(a), wanted)
+    other = constants.computed_once(request, run, lambda: MACHINES["laptop"].target)
+    assert other.graph is request.graph
+
+
+def test_a_few_dequantised_numbers_are_computed_once():
+    """The weights of a convolution of each channel on its own, which no word holds."""
+    a, b = extremes("u1", 1, 6, 5, 5), extremes("i1", 6, 1, 3, 3)
+    x, w = uopc.param("x", a.shape, dtypes.uint8), uopc.constant(b)
+    weights = w.cast(dtypes.float32) * uopc.constant(np.full((6, 1, 1, 1), 0.5, "f4"))
+    graph = x.cast(dtypes.float32).conv2d(weights, None, 1, 0, groups=6)
+    request = prepare(graph, None, True, 1, None, current())
+    made = constants.computed_once(request, lambda r: None, lambda: MACHINES["dots"].target)
+    (held,) = [u.arg.array for u in walk.nodes(made.graph) if u.op is Ops.DATA]
+    np.testing.assert_array_equal(held, b.astype("f4") * np.float32(0.5))
+    windows = np.lib.stride_tricks.sliding_window_view(a.astype("f4"), (3, 3), (2, 3))
+    wanted = np.einsum("ncijkl,ckl->ncij", windows, held[:, 0])
+    np.testing.assert_allclose(uopc.compile(graph)(a), wanted, rtol=1e-6)

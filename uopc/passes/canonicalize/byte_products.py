@@ -1,0 +1,329 @@
+"""Sums of products of 8-bit integers are sums of DOT4s, where the machine has it.
+
+    reduce.add (a * b): int32   →   reduce.add (dot4 (words of a) (words of b))
+
+A word holds four neighbours along an axis of the sum, which grows to a multiple of four. One factor
+is read as unsigned bytes u and the other as signed bytes s. Where a factor has other bounds, or a
+zero point that the program computes, it is a byte plus a number that is the same along the sum, and
+what these numbers add are sums of one factor alone:
+
+    Σ (u + p)·(s + q) = Σ u·s + p·Σ s + q·Σ u + p·q·n
+
+Products of dequantised numbers, of bytes times constant scales, are such sums times the scales.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from uopc.ir.builder import alu, fold, index_maps, leaves, movement, rebuild
+from uopc.ir.core import bounds, dtypes, ranges, shapes, walk
+from uopc.ir.core.dtypes import DType
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.shapes import Shape
+from uopc.ir.core.uop import UOp, intern
+from uopc.ir.index import affine
+from uopc.passes.analysis.contraction import repeats_factors
+from uopc.passes.analysis.user_opts import free_reduces
+
+BYTES = 4  # in a word
+LEAST_TERMS = 8  # of a sum: shorter ones gain less than the words cost
+# An axis that is filled to this share with real terms is good enough: the first such one is used.
+FILLED = 0.75
+# The most elements of a constant array that are read to know its bounds.
+MOST_READ = 1 << 12
+Axes = frozenset[int]
+
+
+@dataclass(frozen=True)
+class _View:
+    """What `views` show of a value, the last one outermost, as an operand of shape `dims` that
+    moves along the axes `moves` alone."""
+
+    views: tuple[UOp, ...]
+    dims: Shape
+    moves: Axes
+
+    def of(self, value: UOp, taken: int = 0) -> UOp:
+        """The view of a value; axes along which all is the same have size 1. `taken` is subtracted
+        below the views, but above a PAD, whose zeros are values too."""
+        padded = max([i for i, v in enumerate(self.views, 1) if v.op is Ops.PAD], default=0)
+        t = value.dtype
+        for i, v in enumerate((None, *self.views)):
+            if v is not None:
+                value = intern(v.op, t, (value, *v.src[1:]), v.arg)
+            if i == padded and taken:
+                wrapped = taken % 256
+                least = wrapped if t is dtypes.uint8 or wrapped < 128 else wrapped - 256
+                value = alu.alu(value, Ops.SUB, leaves.const(t, least))
+        own = shapes.shape(value)
+        value = movement.reshape(value, (*[1] * (len(self.dims) - len(own)), *own))
+        kept = [(0, d if i in self.moves else 1) for i, d in enumerate(shapes.shape(value))]
+        return movement.shrink(value, kept)
+
+
+@dataclass(frozen=True)
+class _Factor:
+    """A factor of products: (a view of `base`, with values in low … high, minus a view of `zero`)
+    times a view of `scale`."""
+
+    base: UOp
+    view: _View
+    low: int
+    high: int
+    zero: tuple[UOp, _View] | None = None
+    scale: tuple[UOp, _View] | None = None
+
+    def offset(self, t: DType) -> int:
+        """What is taken from values so that they are bytes of a dtype."""
+        low, high = (0, 255) if t is dtypes.uint8 else (-128, 127)
+        return 0 if low <= self.low and self.high <= high else self.low - low
+
+    def bytes(self, t: DType) -> UOp:
+        """The values without their offset."""
+        inner = self.base
+        if inner.op is Ops.CAST and inner.src[0].dtype.is_int:
+            inner = inner.src[0]
+        return self.view.of(fold.cast(inner, t), self.offset(t))
+
+    def added(self, t: DType, axes: Axes) -> UOp | None:
+        """What is added to bytes, as an operand of the sum over some axes; None for nothing."""
+        number = leaves.const(dtypes.int32, self.offset(t))
+        if self.zero is None:
+            return number if self.offset(t) else None
+        zero, view = self.zero
+        return alu.alu(number, Ops.SUB, _without(view.of(fold.cast(zero, dtypes.int32)), axes))
+
+    @property
+    def is_constant(self) -> bool:
+        return _is_constant(self.base)
+
+
+def in_words(u: UOp, value: UOp) -> UOp | None:
+    """A sum of products as one of DOT4s; None for one that is no contraction of bytes."""
+    dims, axes = shapes.shape(value), frozenset(u.arg.axes)
+    wide = u.dtype.kind in ("int", "uint") and u.dtype.bits >= 32
+    if u.arg.op != "add" or not (wide or u.dtype is dtypes.float32) or value.op is not Ops.MUL:
+        return None
+    if not all([isinstance(dims[a], int) for a in axes]) or not repeats_factors(value):
+        return None
+    terms = math.prod([dims[a] for a in axes])
+    if terms < LEAST_TERMS:
+        return None
+    factors = [_factor(s, dims, axes) for s in value.src]
+    if None in factors:
+        return None
+    a, b = [f for f in factors if f is not None]
+    exact = u.dtype.bits == 32 and wide
+    if not exact and terms * _largest(a) * _largest(b) >= 1 << 31:
+        return None
+    axis = _axis([k for k in u.arg.axes if k in a.view.moves and k in b.view.moves], dims)
+    if axis is None:
+        return None
+    total = fold.cast(_whole_sum(u, dims, axis, a, b, terms), u.dtype)
+    for f in (a, b):
+        if f.scale is not None:
+            scale = _without(f.scale[1].of(f.scale[0]), axes)
+            total = alu.alu(total, Ops.MUL, movement.expand(scale, shapes.shape(total)))
+    return total
+
+
+def with_words_of_constants(graph: UOp) -> UOp:
+    """The graph with products of bytes in words where a factor is constant, so that its words and
+    its sums are constants too."""
+    free = free_reduces(graph)
+
+    def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if u not in free or src[0].op is not Ops.MUL or not any(map(_is_constant, src[0].src)):
+            return None
+        return in_words(u, src[0])
+
+    return rebuild.rewritten(graph, change, outside_kernels=True)
+
+
+def _is_constant(u: UOp) -> bool:
+    return all([v.op is Ops.DATA or not v.op.is_storage for v in walk.toposort(u)])
+
+
+# ---------------------------------------------------------------- factors
+def _factor(factor: UOp, dims: Shape, axes: Axes) -> _Factor | None:
+    """A factor whose values are bytes plus, and times, what is the same along the sum; None for
+    another."""
+    index, _ = index_maps.loop_index(dims)
+    at = index_maps.broadcast_index(index, shapes.shape(factor))
+    views, guards = [], list[UOp]()
+    while factor.op.movement or factor.op is Ops.INDEX:
+        views.append(factor)
+        if factor.op is Ops.INDEX:
+            at = _gathered(factor, at)
+        else:
+            at, guard = index_maps.source_index(factor, at)
+            guards += [] if guard is None else [guard]
+        factor = factor.src[0]
+    around = tuple(reversed(views))
+
+    def view(value: UOp) -> _View:
+        """The view of an operand of `factor`, which may be smaller; of one number, the number."""
+        if value is not factor and shapes.size(shapes.shape(value)) == 1:
+            return _View((), dims, frozenset())
+        own = index_maps.broadcast_index(at, shapes.shape(value))
+        inside = frozenset[UOp]().union(*[ranges.ranges(x) for x in (*guards, *own)])
+        moves = frozenset([i for i, x in enumerate(index) if x in inside])
+        spread = movement.expand(value, shapes.shape(factor))
+        more = () if spread is value else (spread,)
+        return _View((*more, *around), dims, moves)
+
+    scale = zero = None
+    if factor.dtype.is_float:
+        integer, scale = _unscaled(factor)
+        if integer is None:
+            return None
+        factor = integer
+    filled = [v for v in around if v.op in (Ops.PAD, Ops.INDEX)]
+    low, high = _bounds(factor)
+    if high - low > 255 and factor.op is Ops.SUB and not [v for v in filled if v.op is Ops.PAD]:
+        factor, zero = factor.src
+        low, high = _bounds(factor)
+    if filled:  # with zeros
+        low, high = min(low, 0), max(high, 0)
+    if high - low > 255:
+        return None
+    seen = [None if v is None else (v, view(v)) for v in (zero, scale)]
+    if any([s is not None and s[1].moves & axes for s in seen]):
+        return None
+    return _Factor(factor, view(factor), low, high, *seen)
+
+
+def _gathered(u: UOp, at: index_maps.Index) -> index_maps.Index:
+    """An index into the source of an INDEX with the ranges of the right one; no more is asked."""
+    found, rest = index_maps.gather_index(u, at)
+    chosen = []
+    for s in u.src[1:]:
+        inside = index_maps.broadcast_index(found, shapes.shape(s))
+        moving = frozenset[UOp]().union(*[ranges.ranges(x) for x in inside])
+        chosen.append(affine.build(0, dict.fromkeys(moving, 1)))
+    return (*chosen, *rest)
+
+
+def _unscaled(u: UOp) -> tuple[UOp | None, UOp | None]:
+    """A dequantised number as an integer, and its scale, if it has one: a finite constant."""
+    scale = None
+    if u.op is Ops.MUL:
+        pairs = [(a, b) for a, b in (u.src, u.src[::-1]) if _is_finite_constant(b)]
+        if not pairs:
+            return None, None
+        u, scale = pairs[0]
+    return _integer(u), scale
+
+
+def _integer(u: UOp) -> UOp | None:
+    """A float32 that is an integer, of 8 bits or the difference of two, as an int32."""
+    if u.op is Ops.CAST and u.src[0].dtype.is_int and u.src[0].dtype.bits == 8:
+        return fold.cast(u.src[0], dtypes.int32)
+    if u.op is Ops.SUB:
+        a, b = [_integer(s) for s in u.src]
+        return None if a is None or b is None else alu.alu(a, Ops.SUB, b)
+    if u.op is Ops.CONST and u.dtype.is_float and u.arg == int(u.arg) and abs(u.arg) < 1 << 24:
+        return leaves.const(dtypes.int32, int(u.arg))
+    return None
+
+
+def _is_finite_constant(u: UOp) -> bool:
+    while u.op.movement:
+        u = u.src[0]
+    if u.op is Ops.DATA:
+        array = u.arg.array
+        return array.size <= MOST_READ and bool(np.isfinite(array).all())
+    return u.op is Ops.CONST and math.isfinite(u.arg)
+
+
+def _bounds(u: UOp) -> tuple[int, int]:
+    low, high = bounds.bounds(u)
+    return int(low), int(high)
+
+
+def _largest(factor: _Factor) -> int:
+    return max(abs(factor.low), abs(factor.high)) + (255 if factor.zero is not None else 0)
+
+
+# ---------------------------------------------------------------- sums
+def _axis(axes: list[int], dims: Shape) -> int | None:
+    """The axis whose neighbours share a word."""
+
+    def filled(k: int) -> float:
+        n: int = dims[k]
+        return n / (BYTES * -(-n // BYTES))
+
+    good = [k for k in axes if filled(k) >= FILLED]
+    best = good[0] if good else max(axes, key=filled, default=None)
+    return best if best is not None and dims[best] > 1 else None
+
+
+def _whole_sum(u: UOp, dims: Shape, axis: int, a: _Factor, b: _Factor, terms: int) -> UOp:
+    """The sum of the products of two factors without their scales, as int32."""
+    axes = frozenset(u.arg.axes)
+    first, second = min([(a, b), (b, a)], key=lambda pair: _cost(*pair))
+    unsigned, signed = first.bytes(dtypes.uint8), second.bytes(dtypes.int8)
+    total = _sum_of_words(u, dims, axis, unsigned, signed)
+    p, q = first.added(dtypes.uint8, axes), second.added(dtypes.int8, axes)
+    if p is not None:
+        total = _plus(total, p, _sum(u, dims, signed))
+    if q is not None:
+        total = _plus(total, q, _sum(u, dims, unsigned))
+    if p is not None and q is not None:
+        total = _plus(total, alu.alu(p, Ops.MUL, q), leaves.const(dtypes.int32, terms))
+    return total
+
+
+def _cost(unsigned: _Factor, signed: _Factor) -> int:
+    """The bytes that are added up when the program runs."""
+    sums = [(unsigned, dtypes.uint8, signed), (signed, dtypes.int8, unsigned)]
+    needed = [f for own, t, f in sums if own.offset(t) or own.zero is not None]
+    return sum([_size(f) for f in needed if not f.is_constant])
+
+
+def _size(f: _Factor) -> int:
+    dims = enumerate(f.view.dims)
+    return math.prod([bounds.max_dim(d) for i, d in dims if i in f.view.moves])
+
+
+def _sum_of_words(u: UOp, dims: Shape, axis: int, unsigned: UOp, signed: UOp) -> UOp:
+    shape = tuple([-(-d // BYTES) if i == axis else d for i, d in enumerate(dims)])
+    words = [movement.expand(_words(v, axis), shape) for v in (unsigned, signed)]
+    product = intern(Ops.DOT4, dtypes.int32, tuple(words))
+    return intern(Ops.REDUCE, dtypes.int32, (product,), u.arg)
+
+
+def _words(v: UOp, axis: int) -> UOp:
+    """Each four neighbours of bytes along an axis as an int32."""
+    dims = shapes.shape(v)
+    count = -(-dims[axis] // BYTES)
+    if missing := count * BYTES - dims[axis]:
+        v = movement.pad(v, [(0, missing if i == axis else 0) for i in range(len(dims))])
+    v = movement.reshape(v, (*dims[:axis], count, BYTES, *dims[axis + 1 :]))
+    order = [i for i in range(len(dims) + 1) if i != axis + 1]
+    word = fold.bitcast(movement.permute(v, (*order, axis + 1)), dtypes.int32)
+    return movement.reshape(word, shapes.shape(word)[:-1])
+
+
+def _sum(u: UOp, dims: Shape, v: UOp) -> UOp:
+    """The sum of one factor alone, where the other is 1."""
+    own = shapes.shape(v)
+    repeats = math.prod([dims[a] for a in u.arg.axes if own[a] == 1])
+    total = intern(Ops.REDUCE, dtypes.int32, (fold.cast(v, dtypes.int32),), u.arg)
+    return alu.alu(total, Ops.MUL, leaves.const(dtypes.int32, repeats))
+
+
+def _plus(total: UOp, times: UOp, other: UOp) -> UOp:
+    made = alu.alu(other, Ops.MUL, times)
+    return alu.alu(total, Ops.ADD, movement.expand(made, shapes.shape(total)))
+
+
+def _without(value: UOp, axes: Axes) -> UOp:
+    """A value without the axes of the sum, along which it has size 1."""
+    return movement.reshape(
+        value, tuple([d for i, d in enumerate(shapes.shape(value)) if i not in axes])
+    )
