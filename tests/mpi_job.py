@@ -98,6 +98,21 @@ def by_part():
     raise AssertionError
 
 
+def once():
+    """The first rank of a machine compiles, the others load."""
+    folder = os.environ["JOB_CACHE"]
+    with uopc.options(cache_dir=folder, programs=0):
+        _, f, arrays = block(uopc.make_mesh((distributed.process_count(),), ("m",)))
+        f(*arrays)
+    wanted = "" if distributed.process_index() == 0 else "disk"
+    assert f.stats["cache"] == wanted, f.stats["cache"]
+    try:  # an error of a compile is one of all ranks
+        uopc.compile(uopc.param("x", (4,)), mesh=f._request.mesh.mesh, in_shardings=P("no"))
+    except uopc.UserError:
+        return "once"
+    raise AssertionError
+
+
 def by_hand():
     """Functions on parts give on all ranks what one device gives."""
     n = distributed.process_count()
@@ -163,6 +178,6 @@ def failing(how):
 if __name__ == "__main__":
     distributed.initialize(timeout=float(os.environ.get("JOB_TIMEOUT", "60")))
     case = sys.argv[1]
-    cases = {"right": right, "fuzz": fuzz, "by_hand": by_hand, "by_part": by_part}
+    cases = {"right": right, "fuzz": fuzz, "by_hand": by_hand, "by_part": by_part, "once": once}
     text = cases[case]() if case in cases else failing(case)
     print(f"rank {distributed.process_index()} done: {text}", flush=True)

@@ -36,7 +36,7 @@ LIBRARIES = ["mpiexec", pytest.param("openmpi", marks=pytest.mark.skipif(
 ))]  # fmt: skip
 
 
-def job(ranks, case, timeout=60.0, limit=240, library="mpiexec"):
+def job(ranks, case, timeout=60.0, limit=240, library="mpiexec", **more):
     """The exit code, the output, and the seconds of a job."""
     begin, launcher = time.monotonic(), MPIEXEC
     settings = {
@@ -52,7 +52,7 @@ def job(ranks, case, timeout=60.0, limit=240, library="mpiexec"):
         settings |= {"PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     run = subprocess.run(
         [launcher, "-n", str(ranks), sys.executable, str(TESTS / "mpi_job.py"), case],
-        env={**os.environ, **settings}, capture_output=True, text=True, timeout=limit,
+        env={**os.environ, **settings, **more}, capture_output=True, text=True, timeout=limit,
     )  # fmt: skip
     return run.returncode, run.stdout + run.stderr, time.monotonic() - begin
 
@@ -69,6 +69,11 @@ def test_ranks_give_what_one_device_gives(ranks):
 def test_functions_and_arrays_by_part(case, ranks):
     code, text, _ = job(ranks, case)
     assert code == 0 and text.count(f"done: {case.replace('_', ' ')}") == ranks, text
+
+
+def test_one_rank_compiles_and_the_others_load(tmp_path):
+    code, text, _ = job(2, "once", JOB_CACHE=str(tmp_path))
+    assert code == 0 and text.count("done: once") == 2, text
 
 
 @pytest.mark.slow

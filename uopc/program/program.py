@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import html
 import inspect
 import keyword
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from uopc import config
 from uopc.backends.cpu.callables import ProgramBase
+from uopc.backends.exchange import mesh_runner
 from uopc.backends.plan import Exchange, Plan
 from uopc.cache import statistics
 from uopc.errors import Unsupported
@@ -337,6 +339,14 @@ def _bound_again(program: Program, values: Mapping[str, Any]) -> BoundProgram:
     return program.bind(**values)
 
 
+def _in_turn(request: Request, cached: bool) -> contextlib.AbstractContextManager[None]:
+    """On ranks, the first one of a machine compiles and the others load what it stored."""
+    job = mesh_runner.ranks
+    if request.mesh is None or job is None:
+        return contextlib.nullcontext()
+    return job.in_turn(cached)
+
+
 def program_for(
     request: Request, verify: Verify | None, backend: Backend,
     make_program: Callable[[Request], Program],
@@ -366,10 +376,11 @@ def program_for(
     if verify or options.match_stats or config.page_folder(options):
         found, where = make(verify, anew=True), ""
     else:
-        found, where = reuse.obtain(
-            request, stages.machine, printed, backend.artifact, make, disk,
-            lambda found: session.holds(request, stages.machine, found.schedules),
-        )  # fmt: skip
+        with _in_turn(request, disk is not None):
+            found, where = reuse.obtain(
+                request, stages.machine, printed, backend.artifact, make, disk,
+                lambda found: session.holds(request, stages.machine, found.schedules),
+            )  # fmt: skip
     stages.searched = session.again(request, stages.machine, found.schedules)
     wanted = verify or options.debug or options.match_stats or config.page_folder(options)
     if fresh and wanted and len(fresh[0].kernels) == len(found.names):  # no kernel was skipped

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -51,6 +52,12 @@ class GlooRanks(Ranks):
     def _split(self, groups: list[list[int]], place: int) -> Any:
         made = [(g, dist.new_group(g)) for g in groups]
         return next((members, group) for members, group in made if self.rank in members)
+
+    def _of_machine(self) -> tuple[int, Callable[[], None]]:
+        names = self._every(socket.gethostname())
+        groups = [[r for r, n in enumerate(names) if n == name] for name in dict.fromkeys(names)]
+        members, handle = self._split(groups, 0)
+        return members.index(self.rank), lambda: dist.barrier(handle)
 
     def _gather(self, sent: AnyArray, got: AnyArray) -> None:
         self._named("the parts of a result", lambda: _all_gather(sent, got, None))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from mpi4py import MPI
@@ -30,6 +31,10 @@ class MpiRanks(Ranks):
     def _split(self, groups: list[list[int]], place: int) -> Any:
         color = next(i for i, g in enumerate(groups) if self.rank in g)
         return self.comm.Split(color, place)
+
+    def _of_machine(self) -> tuple[int, Callable[[], None]]:
+        here = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
+        return int(here.rank), here.Barrier
 
     def _gather(self, sent: AnyArray, got: AnyArray) -> None:
         self.comm.Allgather(sent, got)

@@ -19,6 +19,7 @@ from uopc.errors import UserError
 from uopc.ir.devices.mesh import Mesh
 
 STUCK = 75  # the exit code of a job that the watchdog ends
+COMPILE = 600.0  # seconds that a compile may take besides the timeout
 
 
 class Watchdog(threading.Thread):
@@ -51,6 +52,7 @@ class Ranks:
     def __init__(self, rank: int, size: int, timeout: float) -> None:
         self.rank, self.size = rank, size
         self.dog = Watchdog(rank, timeout, self._abort)
+        self._machine: tuple[int, Callable[[], None]] | None = None
         self._groups: dict[tuple[Mesh, tuple[str, ...]], Any] = {}
         self._end_on_errors()
 
@@ -70,6 +72,10 @@ class Ranks:
         """Do an exchange; `got` may be `sent` itself."""
         raise NotImplementedError
 
+    def _of_machine(self) -> tuple[int, Callable[[], None]]:
+        """Which of the ranks of this machine this one is, and what waits for all of them."""
+        raise NotImplementedError
+
     def _gather(self, sent: AnyArray, got: AnyArray) -> None:
         """The bytes of all ranks."""
         raise NotImplementedError
@@ -80,6 +86,26 @@ class Ranks:
         """The watchdog sees how long this takes."""
         self.dog.waiting = time.monotonic(), what
         yield
+        self.dog.waiting = None
+
+    @contextmanager
+    def in_turn(self, one_first: bool) -> Iterator[None]:
+        """The first rank of each machine does what is inside before the others there; with
+        `one_first` False all do it at once. Each rank comes here as often as the others."""
+        if self._machine is None:
+            self._machine = self._of_machine()
+        place, wait = self._machine
+        if place and one_first:
+            self._after_compile(wait)
+        try:
+            yield
+        finally:
+            if not (place and one_first):
+                self._after_compile(wait)
+
+    def _after_compile(self, wait: Callable[[], None]) -> None:
+        self.dog.waiting = time.monotonic() + COMPILE, "the compile of the first rank"
+        wait()
         self.dog.waiting = None
 
     def check_size(self, mesh: Mesh) -> None:
