@@ -13,7 +13,7 @@ from tests.export_corpus import GOOD
 from tests.test_export import CASES, network, run, streamed
 from tests.test_export_c import named
 from uopc.errors import Unsupported
-from uopc.exporting import elf
+from uopc.exporting import elf, shared_library
 
 KINDS = {
     "static": ("f_test.c", "f.a", "-static"),
@@ -38,8 +38,6 @@ def test_the_bits_of_this_machine(make: Any, target: str, tmp_path: Path) -> Non
     compiler, emulator = tools(target)
     case = make()
     for kind, files in KINDS.items():
-        if kind == "shared" and target == "riscv64":
-            continue
         uopc.export(case.graph, tmp_path / "f", kind=kind, target=target, examples=named(case))
         run(compiler, "-std=c11", "-O1", *files, "-o", "test", folder=tmp_path)
         made = run(emulator, "-L", f"/usr/{target}-linux-gnu", "./test", folder=tmp_path)
@@ -64,9 +62,52 @@ def test_stores_past_the_caches_have_no_fence_of_another_processor(
     assert elf.read(made.files[-1].read_bytes()).undefined == []
 
 
-def test_a_shared_library_for_risc_v_needs_a_linker(tmp_path: Path) -> None:
-    with pytest.raises(Unsupported, match="x86-64 and AArch64: link the object file"):
-        uopc.export(network().graph, tmp_path / "f", kind="shared", target="riscv64")
+# Another compiler's code: calls, and a table read and copied by distances in parts.
+CALLS = """
+static const long table[8] __attribute__((aligned(64))) = {3, 1, 4, 1, 5, 9, 2, 6};
+const char own_id[4] = "abc";
+static __attribute__((noinline)) long sum(const long *x)
+{
+    return x[0] * table[0] + x[1] * table[1] + x[2] * table[2] + x[3] * table[3];
+}
+long weighted(const long *x, long n) { return sum(x) + table[n]; }
+"""
+LOADS = r"""
+#include <dlfcn.h>
+#include <stdio.h>
+int main(void)
+{
+    void *library = dlopen("./f.so", RTLD_NOW);
+    if (library == NULL) { puts(dlerror()); return 1; }
+    long (*weighted)(const long *, long) = (long (*)(const long *, long))dlsym(library, "weighted");
+    const char *id = dlsym(library, "own_id");
+    const long x[4] = {10, 20, 30, 40};
+    printf("%ld %s\n", weighted(x, 4), id);
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("target, flags", [("aarch64", ()), ("riscv64", ("-mno-relax",))])
+def test_a_library_of_an_object_that_another_compiler_made(
+    target: str, flags: tuple[str, ...], tmp_path: Path
+) -> None:
+    compiler, emulator = tools(target)
+    (tmp_path / "f.c").write_text(CALLS, "utf-8")
+    (tmp_path / "main.c").write_text(LOADS, "utf-8")
+    hidden = ("-O1", "-fPIC", "-fno-asynchronous-unwind-tables")
+    run(compiler, *hidden, *flags, "-c", "f.c", "-o", "f.o", folder=tmp_path)
+    made = shared_library.shared((tmp_path / "f.o").read_bytes(), "f.so")
+    (tmp_path / "f.so").write_bytes(made)
+    run(compiler, "main.c", "-o", "main", "-ldl", folder=tmp_path)
+    said = run(emulator, "-L", f"/usr/{target}-linux-gnu", "./main", folder=tmp_path)
+    assert said == f"{10 * 3 + 20 + 30 * 4 + 40 + 5} abc\n"
+
+
+def test_what_no_library_is_made_for(tmp_path: Path) -> None:
+    made = uopc.export(network().graph, tmp_path / "f", target="cortex-m7")
+    with pytest.raises(Unsupported, match="no shared libraries for this machine"):
+        shared_library.shared(made.files[-1].read_bytes(), "f.so")
 
 
 def test_a_library_of_another_machine_is_not_loaded(tmp_path: Path) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from tests.test_export import CASES, Case, assert_same, called, floats, narrow_f
 from tests.test_export_c import vectors
 from tests.test_recorded import recorded_sample
 from uopc import dtypes
+from uopc.backends.c.prelude import Prelude
 from uopc.backends.cpu.callables import ProgramBase, make_callable
 from uopc.backends.cpu.elf_loader import Image
 from uopc.backends.llvm import scratch
@@ -83,8 +86,6 @@ def levels() -> Iterator[Any]:
     """Each case for a level of x86-64; those of v3 run by default, and what is another way in C."""
     for target in ("x86-64", V3, "x86-64-v4"):
         for make in (*CASES, vectors):
-            if make is narrow_floats and target != "x86-64":
-                continue  # by an instruction: see IN_HARDWARE
             is_slow = target != V3 and (make not in (narrow_floats, vectors) or "v4" in target)
             marks = [pytest.mark.skipif(not machines.runnable(target), reason=f"no {target} here")]
             marks += [pytest.mark.slow] * is_slow
@@ -138,22 +139,135 @@ def test_parts_tiles_and_constants(make: Any, tmp_path: Path) -> None:
     assert_same(called(by_gcc(program, tmp_path, f"-march={V3}"), case), called(program, case))
 
 
-X, WHOLE = uopc.param("x", (16,), dtypes.float16), uopc.param("i", (16,), dtypes.int8)
-IN_HARDWARE = (X * 2, X.cast(dtypes.float32), X < 0, X.cast(dtypes.bool_), X.sum(), X.maximum(0),
-               WHOLE.cast(dtypes.float16), X[:3].cast(dtypes.int8))  # fmt: skip
+def halves(n: int) -> dict[str, Any]:
+    """Results of float16 of a length."""
+    x, y = uopc.param("x", (n,), dtypes.float16), uopc.param("y", (n,), dtypes.float16)
+    i, j = uopc.param("i", (n,), dtypes.int8), uopc.param("j", (n,), dtypes.int64)
+    z, d = uopc.param("z", (n,)), uopc.param("d", (n,), dtypes.float64)
+    return {
+        "sum": x + y, "quotient": x / y, "steps": x * y + 3.1 - x, "fused": x.mulacc(y, x),
+        "sine": x.sin(), "negative": -x, "size": x.abs(), "most": x.maximum(y),
+        "least": x.minimum(0.1), "true": x.cast(dtypes.bool_), "chosen": (x > 0.5).where(x, y),
+        "total": x.sum(), "greatest": x.max(), "double": x.cast(dtypes.float64),
+        "byte": x.cast(dtypes.int8), "long": x.cast(dtypes.int64), "brain": x.cast(dtypes.bfloat16),
+        "from_byte": i.cast(dtypes.float16), "from_long": j.cast(dtypes.float16),
+        "from_single": z.cast(dtypes.float16), "from_double": d.cast(dtypes.float16),
+        "from_bool": (x < y).cast(dtypes.float16), "flipped": x[::-1] * 2,
+    }  # fmt: skip
 
 
+def narrow(n: int) -> dict[str, Any]:
+    """Arguments: numbers of all sizes, and what is no number."""
+    odd = [0.0, -0.0, np.inf, -np.inf, np.nan, 65504, 65519, 65520, 6e-8, 3e-8, 6.1e-5, 1e-40]
+    rng = np.random.default_rng(n)
+    with np.errstate(over="ignore"):
+        z = (rng.normal(size=n) * 10.0 ** rng.integers(-8, 6, n)).astype("f4")
+        z[: len(odd)] = odd[:n]
+        x = rng.permutation(z).astype("f2")
+        x.view("u2")[np.isnan(x)] = 0x7D01  # a signalling one
+        return {"x": x, "y": rng.permutation(z).astype("f2"),
+                "i": rng.integers(-128, 128, n).astype("i1"), "z": z,
+                "j": rng.integers(-99999, 99999, n), "d": z.astype("f8") * 1.0001}  # fmt: skip
+
+
+LENGTHS = [(7, "-march=x86-64-v2"), (16, "-march=x86-64-v3")]  # no vector, whole vectors
+OTHERS = [(n, f"-march=x86-64-{v}") for n in (1, 4, 7, 16, 40) for v in ("v2", "v3")]
+OTHERS = [pytest.param(*row, marks=pytest.mark.slow) for row in OTHERS if row not in LENGTHS]
+
+
+@needs_gcc
 @needs_v3
-@pytest.mark.parametrize("graph", IN_HARDWARE, ids=range(len(IN_HARDWARE)))
-def test_floats_of_16_bits_in_hardware_are_refused(graph: Any) -> None:
-    kernel = compiled(graph, V3).kernels[0]
-    with pytest.raises(Unsupported, match=f"{kernel.name}: c: .* C11 has no floats of less"):
-        _ = kernel.c
+@pytest.mark.parametrize("n, flags", [*LENGTHS, *OTHERS])
+def test_floats_of_16_bits(n: int, flags: str, tmp_path: Path) -> None:
+    """By the processor's conversions, and spelt out for a compiler that may not use them."""
+    graph, given = halves(n), narrow(n)
+    program = compiled(graph, V3, threads=1)
+    case = Case(graph, [given[p.name] for p in program.inputs])
+    assert_same(called(by_gcc(program, tmp_path, flags), case), called(program, case))
+
+
+CONVERSIONS = r"""
+#include <stdint.h>
+#include <stdbool.h>
+void all(uint32_t *wide, uint16_t *half, const float *x, const uint16_t *rows, int64_t n);
+void all(uint32_t *wide, uint16_t *half, const float *x, const uint16_t *rows, int64_t n)
+{
+    for (uint32_t i = 0; i < 65536u; ++i) {
+        union { float number; uint32_t bits; } both;
+        both.number = uopc_wide((uint16_t)i);
+        wide[i] = both.bits;
+    }
+    for (int64_t i = 0; i < n; ++i) { half[i] = uopc_half(x[i]); }
+    for (int64_t i = 0; i < n / 3; ++i) {
+        half[n + i] = uopc_fmah(rows[3 * i], rows[3 * i + 1], rows[3 * i + 2]);
+    }
+}
+"""
+
+
+@needs_gcc
+@pytest.mark.parametrize("flags", ["-march=x86-64", "-march=x86-64-v3"])
+def test_conversions_of_all_16_bits(flags: str, tmp_path: Path) -> None:
+    """Against NumPy's conversions, and exact products and sums of fractions."""
+    if flags.endswith("v3") and not machines.runnable(V3):
+        pytest.skip(f"no {V3} here")
+    prelude = Prelude()
+    prelude.fused_halves()
+    (tmp_path / "f.c").write_text("#include <stdint.h>\n#include <stdbool.h>\n" + prelude.text()
+                                  + CONVERSIONS, "utf-8")  # fmt: skip
+    command = [str(GCC), *FLAGS, flags, "-Wno-psabi", "f.c", "-o", "f.so"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    rng = np.random.default_rng(5)
+    every = np.arange(65536, dtype="u2")
+    exact = every.view("f2").astype("f4")
+    ties = (exact[:31743] + exact[1:31744]) / 2  # between neighbours, the greatest too
+    with np.errstate(invalid="ignore"):
+        x = np.concatenate([exact, ties, -ties, np.nextafter(ties, np.float32(0)),
+                            np.nextafter(ties, np.float32(np.inf)),
+                            rng.integers(0, 1 << 32, 99999, dtype="u4").view("f4")])  # fmt: skip
+        x = x[: len(x) // 3 * 3]
+    rows = rng.integers(0, 65536, (len(x) // 3, 3)).astype("u2")
+    rows[::2] = (rng.normal(size=rows[::2].shape) * 2.0 ** rng.integers(-9, 3, rows[::2].shape)
+                 ).astype("f2").view("u2")  # fmt: skip
+    wide, half = np.zeros(65536, "u4"), np.zeros(len(x) + len(rows), "u2")
+    pointers = [ctypes.c_void_p(a.ctypes.data) for a in (wide, half, x, rows)]
+    ctypes.CDLL(str(tmp_path / "f.so")).all(*pointers, ctypes.c_int64(len(x)))
+    nan = np.isnan(exact)
+    wanted = every[nan].astype("u4")
+    assert (wide[~nan] == exact[~nan].view("u4")).all()
+    assert (wide[nan] == ((wanted & 0x8000) << 16 | 0x7FC00000 | (wanted & 0x3FF) << 13)).all()
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        nan, wanted = np.isnan(x), x.astype("f2").view("u2")
+    bits = x.view("u4")[nan]
+    assert (half[: len(x)][~nan] == wanted[~nan]).all()
+    assert (half[: len(x)][nan] == (bits >> 16 & 0x8000 | 0x7E00 | bits >> 13 & 0x3FF)).all()
+    a, b, c = rows.view("f2").T.astype("f8")
+    with np.errstate(all="ignore"):  # longdouble holds any such product and sum but a few
+        total = a.astype("g") * b + c
+        got = half[len(x) :].view("f2")
+        for k in np.flatnonzero(np.isfinite(total))[:3000]:
+            assert got[k] == nearest(Fraction(a[k]) * Fraction(b[k]) + Fraction(c[k])), rows[k]
+        other = ~np.isfinite(total)
+        np.testing.assert_array_equal(got[other].astype("f8"), total[other].astype("f8"))
+
+
+def nearest(exact: Fraction) -> Any:
+    """The float16 of a fraction, ties to even."""
+    size = abs(exact)
+    if not size:
+        return np.float16(0)
+    power = max(math.frexp(float(size))[1] - 11, -24)
+    rounded = round(size / Fraction(2) ** power) * Fraction(2) ** power
+    if rounded >= 65536:
+        rounded = Fraction(10**9)
+    with np.errstate(over="ignore"):
+        return np.float16(math.copysign(float(rounded), exact))
 
 
 @needs_v3
 def test_floats_of_16_bits_that_are_moved_have_code() -> None:
-    assert "uint16_t *restrict out" in compiled(X[::-1].contiguous(), V3).kernels[0].c
+    x = uopc.param("x", (16,), dtypes.float16)
+    assert "uint16_t *restrict out" in compiled(x[::-1].contiguous(), V3).kernels[0].c
 
 
 def test_a_kernel_of_a_gpu_is_refused() -> None:
@@ -180,10 +294,7 @@ def test_recorded_graphs(place: corpus.Place, tmp_path: Path) -> None:
     given = Case(None, [inputs[a.name] for a in program.inputs], sizes)
     if not program.kernels:
         pytest.skip("its results are its arguments")
-    try:
-        made = by_gcc(program, tmp_path, f"-march={target}")
-    except Unsupported as error:
-        pytest.skip(str(error))
+    made = by_gcc(program, tmp_path, f"-march={target}")
     results = zip(called(made, given), called(program, given), strict=True)
     valid = [arrays.get(f"valid{k}", True) for k in range(len(program.outputs))]
     for (got, wanted), known in zip(results, valid, strict=True):  # others are undefined

@@ -11,7 +11,7 @@ from uopc.errors import InvalidIR
 
 PROGBITS, SYMTAB, STRTAB, RELA, HASH, DYNAMIC, NOBITS, DYNSYM = 1, 2, 3, 4, 5, 6, 8, 11
 WRITE, ALLOC, EXECUTE = 1, 2, 4
-X86_64, AARCH64, ARM = 62, 183, 40
+X86_64, AARCH64, ARM, RISCV = 62, 183, 40, 243
 _RELOCATION = struct.Struct("<QQq")
 _GLOBAL, _OBJECT, _HIDDEN = 1, 1, 2
 _ATTRIBUTES = 0x70000003  # a section that says how the code of an ARM processor calls
@@ -89,9 +89,11 @@ class Relocation(NamedTuple):
 
 @dataclass(frozen=True)
 class ObjectFile:
-    """The content of an object file. `relocations`: those of 64 bits."""
+    """The content of an object file. `relocations`: those of 64 bits. `flags`: what a machine's
+    linker compares."""
 
     machine: int
+    flags: int
     sections: tuple[Section, ...]
     symbols: tuple[Symbol, ...]
     relocations: tuple[Relocation, ...]
@@ -120,7 +122,7 @@ def _form(data: bytes) -> _Form:
 def _read(data: bytes) -> ObjectFile:
     form = _form(data)
     header = form.header.unpack_from(data)
-    machine, start, count, names = header[2], header[6], header[12], header[13]
+    machine, start, own, count, names = (header[i] for i in (2, 6, 7, 12, 13))
     rows = [form.section.unpack_from(data, start + form.section.size * i) for i in range(count)]
     sections = []
     for name, kind, flags, _, offset, size, link, info, align, _ in rows:
@@ -133,7 +135,7 @@ def _read(data: bytes) -> ObjectFile:
         Symbol(_text(strings, name), section, value, size, info, other & 3 != 0)
         for name, info, other, section, value, size in form.symbols(table.data)
     ]
-    return ObjectFile(machine, tuple(sections), tuple(symbols), tuple(_relocations(sections)))
+    return ObjectFile(machine, own, tuple(sections), tuple(symbols), tuple(_relocations(sections)))
 
 
 def _relocations(sections: list[Section]) -> Iterator[Relocation]:

@@ -111,12 +111,12 @@ class Machine:
         return replace(own, target=self.target, cpu=own.target.cpu, features=own.target.features)
 
     def for_source(self) -> Machine:
-        """The machine for code in C, which has no floats of 16 bits: `target` then has a list of
-        what it lacks in place of a processor."""
+        """The machine for code in C: `target` then has a list of what it lacks in place of a
+        processor."""
         whole = self.target
         known = (
             ("fma", whole.has_fma(dtypes.float32)), ("fma64", whole.has_fma(dtypes.float64)),
-            ("sse4.1", whole.has_rounding), ("f16c", False),
+            ("sse4.1", whole.has_rounding), ("f16c", dtypes.float16 in whole.native_floats),
             *[(t.name, not whole.is_software(t)) for t in (dtypes.float32, dtypes.float64)],
         )  # fmt: skip
         features = ",".join([f"-{name}" for name, has in known if not has])
@@ -159,6 +159,6 @@ def _any_c() -> Machine:
     """Any compiler of C11: floats as IEEE 754 has them. Only functions need products and sums that
     round once, which not every machine has an instruction for."""
     own = machine(HOST)
-    none = Target(ANY_C, "cpu", ONE_LANE, 16, "c", "-sse4.1", fuses_sums=False)
+    none = Target(ANY_C, "cpu", ONE_LANE, 16, "c", _ALONE, fuses_sums=False)
     found = replace(own, name=ANY_C, target=none).for_source()
     return replace(found, cpu=own.target.cpu, features=own.target.features)

@@ -15,7 +15,7 @@ from uopc.errors import Unsupported
 from uopc.exporting import elf
 from uopc.exporting.elf import ALLOC, DYNAMIC, DYNSYM, EXECUTE, HASH, PROGBITS, STRTAB, WRITE
 
-_PAGES = {elf.X86_64: 4096, elf.AARCH64: 65536}
+_PAGES = {elf.X86_64: 4096, elf.AARCH64: 65536, elf.RISCV: 4096}
 _SHARED = 3
 _HEADER, _SEGMENT, _ROW = 64, 56, elf.SECTION.size
 # Segments: what is loaded, the loader's list, the stack.
@@ -67,7 +67,7 @@ def shared(data: bytes, soname: str) -> bytes:
     found = elf.read(data)
     page = _PAGES.get(found.machine)
     if page is None:
-        raise Unsupported("shared libraries are made for x86-64 and AArch64: link the object file")
+        raise Unsupported("no shared libraries for this machine: link the object file")
     if found.undefined:
         raise Unsupported(f"the code needs {', '.join(found.undefined)}: link the object file")
     kept = [i for i, s in enumerate(found.sections) if _is_loaded(s)]
@@ -97,7 +97,7 @@ def shared(data: bytes, soname: str) -> bytes:
         (_LOAD, _READ_WRITE, ends[3], layout.end - ends[3], page),
         (_LIST, _READ_WRITE, ends[3], layout.end - ends[3], 8), (_STACK, _READ_WRITE, 0, 0, 16),
     ]  # fmt: skip
-    return _finish(out, layout, found.machine, segments)
+    return _finish(out, layout, found, segments)
 
 
 def _is_loaded(s: elf.Section) -> bool:
@@ -164,18 +164,31 @@ def _image(layout: _Layout, found: elf.ObjectFile, places: dict[int, int]) -> by
     for t in layout.tables:
         out[t.at : t.at + len(t.data)] = t.data
     relocate = _RELOCATE[found.machine]
+    for at, kind, target in _relocations(found, places):
+        relocate(out, at, kind, target)
+    return out
+
+
+def _relocations(found: elf.ObjectFile, places: dict[int, int]) -> list[tuple[int, int, int]]:
+    """The places that depend on an address: where each is, its kind, and the address."""
+    made = []
     for r in found.relocations:
         if r.section in places:
             s = found.symbols[r.symbol]
             if s.section not in places:
                 raise Unsupported(f"the code refers to {s.name!r}, which is not loaded")
-            at, target = places[r.section] + r.offset, places[s.section] + s.value + r.addend
-            relocate(out, at, r.kind, target)
-    return out
+            target = places[s.section] + s.value + r.addend
+            made.append((places[r.section] + r.offset, r.kind, target))
+    if found.machine != elf.RISCV:
+        return made
+    # The lower part of a distance names the instruction with the upper part, where it begins.
+    distances = {at: target - at for at, kind, target in made if kind == _UPPER}
+    return [(at, kind, at + distances[target] if kind in _LOWER else target)
+            for at, kind, target in made]  # fmt: skip
 
 
 def _finish(
-    out: bytearray, layout: _Layout, machine: int, segments: Sequence[tuple[int, ...]]
+    out: bytearray, layout: _Layout, found: elf.ObjectFile, segments: Sequence[tuple[int, ...]]
 ) -> bytes:
     """The file: with its header, its segments, and a table of sections for linkers."""
     names, strings = _strings([*dict.fromkeys([t.name for t in layout.tables]), ".shstrtab"])
@@ -189,8 +202,9 @@ def _finish(
                                      t.info, t.align, t.entry))  # fmt: skip
     rows.append(elf.SECTION.pack(names[".shstrtab"], STRTAB, 0, 0, at, len(strings), 0, 0, 1, 0))
     out += b"".join(rows)
-    fields = (_HEADER, start, 0, _HEADER, _SEGMENT, len(segments), _ROW, len(rows), len(rows) - 1)
-    out[:_HEADER] = elf.header(_SHARED, machine, fields)
+    fields = (_HEADER, start, found.flags, _HEADER, _SEGMENT, len(segments), _ROW, len(rows),
+              len(rows) - 1)  # fmt: skip
+    out[:_HEADER] = elf.header(_SHARED, found.machine, fields)
     for i, (kind, flags, offset, size, align) in enumerate(segments):
         struct.pack_into("<IIQQQQQQ", out, _HEADER + _SEGMENT * i, kind, flags, offset, offset,
                          offset, size, size, align)  # fmt: skip
@@ -233,6 +247,34 @@ def _aarch64(out: bytearray, at: int, kind: int, target: int) -> None:
     struct.pack_into("<I", out, at, word)
 
 
+_CALLS, _UPPER, _LOWER = (18, 19), 23, (24, 25)
+
+
+def _riscv(out: bytearray, at: int, kind: int, target: int) -> None:
+    """R_RISCV_CALL, CALL_PLT, PCREL_HI20, PCREL_LO12_I and PCREL_LO12_S: the upper 20 bits of a
+    distance, rounded, and the lower 12, which are signed."""
+    distance = target - at
+    if not -(1 << 31) <= distance + 0x800 < 1 << 31:
+        raise Unsupported("data of over 2 GiB: link the object file")
+    upper, lower = distance + 0x800 & 0xFFFFF000, distance & 0xFFF
+    if kind in _CALLS:
+        _add_bits(out, at, upper)
+        _add_bits(out, at + 4, lower << 20)
+    elif kind == _UPPER:
+        _add_bits(out, at, upper)
+    elif kind == _LOWER[0]:
+        _add_bits(out, at, lower << 20)
+    elif kind == _LOWER[1]:
+        _add_bits(out, at, (lower >> 5) << 25 | (lower & 31) << 7)
+    else:
+        raise Unsupported(f"ELF relocation type {kind} of RISC-V: link the object file")
+
+
+def _add_bits(out: bytearray, at: int, bits: int) -> None:
+    """Fill in bits of an instruction that are 0."""
+    struct.pack_into("<I", out, at, struct.unpack_from("<I", out, at)[0] | bits)
+
+
 _RELOCATE: dict[int, Callable[[bytearray, int, int, int], None]] = {
-    elf.X86_64: _x86_64, elf.AARCH64: _aarch64,
+    elf.X86_64: _x86_64, elf.AARCH64: _aarch64, elf.RISCV: _riscv,
 }  # fmt: skip

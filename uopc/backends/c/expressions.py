@@ -5,12 +5,13 @@ Integers wrap by way of unsigned types, and what C computes in int is cut to its
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Sequence
 
 from uopc.backends.c.prelude import Prelude
-from uopc.backends.c.types import c_type, is_narrow, unsigned
+from uopc.backends.c.types import c_type, computed, is_narrow, rounded, unsigned
 from uopc.errors import Unsupported
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
@@ -37,6 +38,8 @@ _ATOM = re.compile(r"[\w.]+(e[+-]\d+f?)?|\w+\[[^\[\]]*\]|\w*\([^()]*\)|\(\w+\)\{
 OF_LIBRARY = frozenset((
     Ops.EXP, Ops.EXP2, Ops.LOG, Ops.LOG2, Ops.SIN, Ops.COS, Ops.TAN, Ops.TANH, Ops.ERF, Ops.POW,
 ))  # fmt: skip
+# Of floats that are their 16 bits.
+SIGN_BITS = {Ops.NEG: "(uint16_t)({} ^ 0x8000u)", Ops.ABS: "(uint16_t)({} & 0x7fffu)"}
 TWICE = frozenset((Ops.MAX, Ops.MIN, Ops.ABS))  # their operands occur more than once
 
 
@@ -50,6 +53,8 @@ def arithmetic(
 ) -> str:
     """The expression of an op on operands of type `t`; `src`, if they are known. Unsupported for
     an op that C has none for."""
+    if t is not computed(t) and op is not Ops.WHERE:
+        return _narrow_float(op, t, texts, prelude, src)
     if t.is_float and op is not Ops.WHERE and (call := _call(op, t, texts, prelude)) is not None:
         return call
     names = [inside(text) for text in texts]
@@ -68,6 +73,28 @@ def arithmetic(
             " pass may make it"
         )
     return made
+
+
+def _narrow_float(
+    op: Op, t: DType, texts: Sequence[str], prelude: Prelude, src: Sequence[UOp]
+) -> str:
+    """An op on floats that are their bits. Signs are bits, and an operand that is chosen stays as
+    it is; all else is computed in a wider type and rounded once more, which for a sum, a product or
+    a quotient is as good as once."""
+    if op in SIGN_BITS:
+        return SIGN_BITS[op].format(inside(texts[0]))
+    if op is Ops.MULACC:
+        return f"{prelude.fused_halves()}({', '.join(texts)})"
+    wide = computed(t)
+    given = [
+        prelude.constant(wide, rounded(t, u.arg)) if u is not None and u.op is Ops.CONST
+        else prelude.wide(t, text)
+        for text, u in itertools.zip_longest(texts, src)
+    ]  # fmt: skip
+    if op in (Ops.MAX, Ops.MIN):
+        return f"(uint16_t)({_extreme(op, list(map(inside, texts)), src, given)})"
+    made = arithmetic(op, wide, given, prelude, src)
+    return made if op in COMPARISONS else prelude.half(t, made)
 
 
 def _call(op: Op, t: DType, texts: Sequence[str], prelude: Prelude) -> str | None:
@@ -113,13 +140,16 @@ def _values(constant: UOp) -> Sequence[float]:
     return constant.arg if type(constant.arg) is tuple else (constant.arg,)
 
 
-def _extreme(op: Op, names: Sequence[str], src: Sequence[UOp]) -> str:
-    """The greater or the lesser, NaN if either is. A comparison gives the second operand if either
-    is NaN."""
+def _extreme(
+    op: Op, names: Sequence[str], src: Sequence[UOp], numbers: Sequence[str] = ()
+) -> str:
+    """The greater or the lesser, NaN if either is. A comparison, of `numbers` if given, is false
+    if either is NaN."""
     swapped, sign, checked = order(op, src)
     a, b = reversed(names) if swapped else names
-    best = f"{a} {sign} {b} ? {a} : {b}"
-    return f"{a} != {a} ? {a} : ({best})" if checked else best
+    x, y = reversed(numbers or names) if swapped else numbers or names
+    best = f"{x} {sign} {y} ? {a} : {b}"
+    return f"{x} != {x} ? {a} : ({best})" if checked else best
 
 
 def _integer(op: Op, t: DType, names: Sequence[str]) -> str | None:
@@ -166,8 +196,14 @@ def _cut(t: DType, text: str) -> str:
 
 def cast(source: DType, target: DType, text: str, prelude: Prelude) -> str:
     """A CAST."""
+    if computed(source) is not source:
+        return cast(computed(source), target, prelude.wide(source, text), prelude)
     if target.kind == "bool":
         return f"{inside(text)} != {prelude.constant(source, 0)}"
+    if computed(target) is not target:
+        return prelude.half(target, cast(source, computed(target), text, prelude))
+    if source is target:
+        return text
     if source.is_float and not target.is_float:
         return f"{prelude.to_integer(source, target)}({text})"
     return f"({c_type(target)}){inside(text)}"

@@ -190,7 +190,6 @@ class CKernel:
     def _statement(self, u: UOp) -> None:
         if (u.op in _PURE or u.op.is_alu or u.op is Ops.INDEX) and not self.uses.get(u):
             return
-        _check_floats(u)
         wide = lanes.is_wide(u)
         rule = (lanes.RULES.get(u.op) if wide else None) or _RULES.get(u.op)
         if rule is not None:
@@ -283,17 +282,6 @@ def _readers(statements: Sequence[UOp]) -> tuple[dict[UOp, int], set[UOp]]:
             reader[s] = u
     once = [u for u, n in uses.items() if n == 1 and block.get(u) == block[reader[u]]]
     return uses, {u for u in once if reader[u].op not in (Ops.AFTER, Ops.BRANCH)}
-
-
-def _check_floats(u: UOp) -> None:
-    """Unsupported for what a processor computes with floats of less than 32 bits."""
-    if u.op in (Ops.CAST, Ops.HREDUCE) or (u.op.is_alu and u.op is not Ops.WHERE):
-        for t in (u.dtype.scalar, u.src[-1].dtype.scalar):
-            if t.is_float and t.bits < 32:
-                raise Unsupported(
-                    f"c: no code for {u.op!r} ({t.name}): C11 has no floats of less than 32 bits;"
-                    " uopc.export(kind='c') spells them out"
-                )
 
 
 # ---------------------------------------------------------------- the ops

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from uopc.backends.c import vectors
 from uopc.backends.c.expressions import inside
-from uopc.backends.c.types import held, mask_of
+from uopc.backends.c.types import computed, held, mask_of
 from uopc.backends.c.vector_prelude import VectorPrelude, shuffled
 from uopc.ir.core import dtypes
 from uopc.ir.core.dtypes import DType
@@ -102,7 +102,7 @@ def alu(e: Kernel, u: UOp) -> None:
         e.value(u, vectors.arithmetic(op, t, [lanes.mask(s, mask) for s in u.src], e.prelude))
         return
     if u.dtype.kind == "bool":
-        lanes.masks[u] = mask_of(t)
+        lanes.masks[u] = mask_of(computed(t))
     if vectors.takes_scalars(op, t):
         texts = [e.text(s) if s.dtype.lanes == 1 else lanes.whole(s, t) for s in u.src]
         if all([s.dtype.lanes == 1 for s in u.src]):
@@ -134,9 +134,11 @@ def _cast(e: Kernel, u: UOp) -> None:
     (a,), t, lanes = u.src, u.dtype, e.lanes
     source = a.dtype
     if t.kind == "bool":
-        lanes.masks[u] = mask_of(source)
-        zero = e.prelude.constant(source.scalar, 0)
-        e.value(u, f"({lanes.shape(u)})({inside(lanes.whole(a, source))} != {zero})")
+        wide = computed(source)
+        lanes.masks[u] = mask_of(wide)
+        zero = e.prelude.constant(wide.scalar, 0)
+        given = inside(e.prelude.wide(source, lanes.whole(a, source)))
+        e.value(u, f"({lanes.shape(u)})({given} != {zero})")
     elif source.kind != "bool":
         e.value(u, vectors.cast(source, t, lanes.whole(a, source), e.prelude))
     elif t.is_float:

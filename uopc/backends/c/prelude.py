@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from uopc.backends.c.types import c_type, literal
+from uopc.backends.c.types import c_type, computed, literal
 from uopc.ir.core import dtypes, intervals
 from uopc.ir.core.dtypes import DType
 
@@ -206,6 +206,78 @@ static double uopc_fma(double a, double b, double c)
 }
 #define UOPC_FMA(a, b, c) uopc_fma(a, b, c)
 #endif""",
+    "WIDE": """\
+/* The number that 16 bits stand for: an instruction, or the same bits. NaN gets quiet. */
+static float uopc_wide(uint16_t x)
+{
+#if defined(__F16C__) && defined(__GNUC__)
+    typedef short bits __attribute__((vector_size(16)));
+    return __builtin_ia32_vcvtph2ps((bits){(short)x})[0];
+#elif defined(__ARM_FP16_FORMAT_IEEE)
+    union { uint16_t bits; __fp16 number; } half;
+    half.bits = x;
+    return (float)half.number;
+#else
+    const uint32_t size = x & 0x7fffu;
+    union { uint32_t bits; float number; } both;
+    if (size < 0x400u) {
+        both.number = (float)size * 0x1p-24f;
+    } else if (size < 0x7c00u) {
+        both.bits = (size << 13) + 0x38000000u;
+    } else {
+        both.bits = (size << 13) | 0x7f800000u | (size > 0x7c00u ? 0x400000u : 0u);
+    }
+    both.bits |= (uint32_t)(x & 0x8000u) << 16;
+    return both.number;
+#endif
+}""",
+    "HALF": """\
+/* A number in 16 bits, to nearest, ties to even. NaN keeps its upper bits. */
+static uint16_t uopc_half(float x)
+{
+#if defined(__F16C__) && defined(__GNUC__)
+    typedef float lanes __attribute__((vector_size(16)));
+    return (uint16_t)__builtin_ia32_vcvtps2ph((lanes){x}, 0)[0];
+#elif defined(__ARM_FP16_FORMAT_IEEE)
+    union { uint16_t bits; __fp16 number; } half;
+    half.number = (__fp16)x;
+    return half.bits;
+#else
+    union { uint32_t bits; float number; } both;
+    both.number = x;
+    const uint32_t sign = (both.bits >> 16) & 0x8000u;
+    const uint32_t size = both.bits & 0x7fffffffu;
+    if (size > 0x7f800000u) {
+        return (uint16_t)(sign | 0x7e00u | ((size >> 13) & 0x3ffu));
+    }
+    if (size >= 0x47800000u) {
+        return (uint16_t)(sign | 0x7c00u);
+    }
+    if (size < 0x38800000u) {
+        both.bits = size;
+        both.number += 0.5f;
+        return (uint16_t)(sign | (both.bits - 0x3f000000u));
+    }
+    return (uint16_t)(sign | ((size - 0x38000000u + 0xfffu + ((size >> 13) & 1u)) >> 13));
+#endif
+}""",
+    "FMAH": """\
+/* a*b + c of 16 bits, rounded once: the product is exact, the last bit of the sum is 1 if that is
+   not. */
+static uint16_t uopc_fmah(uint16_t a, uint16_t b, uint16_t c)
+{
+    const float product = uopc_wide(a) * uopc_wide(b);
+    const float last = uopc_wide(c);
+    const float total = product + last;
+    const float moved = total - product;
+    const float lost = (product - (total - moved)) + (last - moved);
+    union { float number; uint32_t bits; } both;
+    both.number = total;
+    if ((lost < 0.0f || lost > 0.0f) && (both.bits & 1u) == 0u) {
+        both.bits = ((lost < 0.0f) == (total < 0.0f)) ? both.bits + 1u : both.bits - 1u;
+    }
+    return uopc_half(both.number);
+}""",
     "FMAF": """\
 #if defined(__FMA__) || defined(__aarch64__) || defined(__ARM_FEATURE_FMA) || defined(__riscv_flen)
 #define UOPC_FMAF(a, b, c) __builtin_fmaf(a, b, c)
@@ -285,6 +357,26 @@ class Prelude:
             f"#include <math.h>\n#define {macro}(x) {name}(x)\n#endif"
         ))  # fmt: skip
         return macro
+
+    def wide(self, t: DType, text: str) -> str:
+        """A value in the type that C computes its type in."""
+        if computed(t) is t:
+            return text
+        self.known("WIDE")
+        return f"uopc_wide({text})"
+
+    def half(self, t: DType, text: str) -> str:
+        """A value of a type from one in the type that C computes that in."""
+        if computed(t) is t:
+            return text
+        self.known("HALF")
+        return f"uopc_half({text})"
+
+    def fused_halves(self) -> str:
+        """The name of a function: a*b + c of float16, rounded once."""
+        for name in ("WIDE", "HALF", "FMAH"):
+            self.known(name)
+        return "uopc_fmah"
 
     def library(self, name: str, t: DType) -> str:
         """The name of a function of the C library."""

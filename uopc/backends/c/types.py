@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from uopc.errors import Unsupported
 from uopc.ir.core import dtypes
 from uopc.ir.core.dtypes import DType
 
@@ -55,6 +56,22 @@ _UNSIGNED = {8: dtypes.uint8, 16: dtypes.uint16, 32: dtypes.uint32, 64: dtypes.u
 def unsigned(t: DType) -> str:
     """The type in which arithmetic of an integer type wraps: none that C would widen to int."""
     return f"uint{max(_INT_BITS, t.bits)}_t"
+
+
+def computed(t: DType) -> DType:
+    """The type in which C computes values of a type: float32 for float16, which is its bits.
+    Unsupported for other floats of less than 32 bits, which no CPU converts."""
+    if not t.is_float or t.bits >= 32:
+        return t
+    if t.scalar is not dtypes.float16:
+        raise Unsupported(f"c: no code for floats of type {t.scalar.name}: decompose replaces them")
+    return dtypes.float32.vec(t.lanes)
+
+
+def rounded(t: DType, value: Any) -> Any:
+    """A constant of floats, one or a tuple, as numbers that its type has."""
+    array = np.asarray(value, t.scalar.numpy).astype(np.float64)
+    return tuple(array.tolist()) if array.ndim else float(array)
 
 
 def is_narrow(t: DType) -> bool:

@@ -11,8 +11,9 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Sequence
 
+from uopc.backends.c.expressions import inside
 from uopc.backends.c.prelude import Prelude
-from uopc.backends.c.types import c_type, held, literal, mask_of, memory_type
+from uopc.backends.c.types import c_type, computed, held, literal, mask_of, memory_type
 from uopc.ir.core import dtypes, intervals
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
@@ -92,6 +93,62 @@ class VectorPrelude(Prelude):
             lambda: f"    return ({shape}){{{', '.join(['x'] * n)}}};",
         )  # fmt: skip
 
+    def wide(self, t: DType, text: str) -> str:
+        """A value in the type that C computes its type in."""
+        if t.lanes == 1 or computed(t) is t:
+            return super().wide(t, text)
+        return f"{self._changed(t, computed(t), 'uopc_wide')}({text})"
+
+    def half(self, t: DType, text: str) -> str:
+        """A value of a type from one in the type that C computes that in."""
+        if t.lanes == 1 or computed(t) is t:
+            return super().half(t, text)
+        return f"{self._changed(computed(t), t, 'uopc_half')}({text})"
+
+    def _changed(self, source: DType, target: DType, one: str) -> str:
+        """The name of a function that is `one` on each lane, from or to float16. More than eight
+        lanes are two halves; x86 has instructions for eight and for four."""
+        n, s, t = source.lanes, self.vector(source), self.vector(target)
+        word = one.removeprefix("uopc_").upper()
+        self.known(word)
+        types = ("float", "uint16_t") if word == "WIDE" else ("uint16_t", "float")
+        declared = f"static {types[0]} {one}({types[1]}) __attribute__((unused));"
+        self.items.setdefault(f"{word} unused", declared)
+        ways: list[tuple[str, str]] = []
+        if n > 8 and n == held(source):
+            half, made = (x.scalar.vec(n // 2) for x in (source, target))
+            part = self._changed(half, made, one)
+            low, high = [
+                f"{part}({shuffled(self, source, half, 'x', 'x', range(i, i + n // 2))})"
+                for i in (0, n // 2)
+            ]
+            plain = shuffled(self, made, target, low, high, range(n))
+        else:
+            lanes = [f"{one}(x[{i}])" for i in range(n)] + ["0"] * (held(source) - n)
+            plain = f"({t}){{{', '.join(lanes)}}}"
+        if n in (4, 8):
+            eight = self.vector(dtypes.int16.vec(8))
+            four = (0, 1, 2, 3) * (n == 4)
+            if one == "uopc_wide":
+                name = f"__builtin_ia32_vcvtph2ps{'256' if n == 8 else ''}"
+                given = f"__builtin_shufflevector(x, x, {_listed(four * 2)})" if four else "x"
+                call = f"{name}(({eight}){given})"
+            else:
+                name = f"__builtin_ia32_vcvtps2ph{'256' if n == 8 else ''}"
+                call = f"{name}(x, 0)"
+                if four:
+                    call = f"__builtin_shufflevector({call}, {call}, {_listed(four)})"
+            ways.append((f"defined(__F16C__) && __has_builtin({name})", call))
+        return self._function(f"{one}_{t}_{n}", t, f"{s} x", lambda: _chosen(t, ways, plain))
+
+    def compared(self, t: DType, a: str, sign: str, b: str) -> str:
+        """The mask, as wide as a type, of where a comparison holds."""
+        wide, mask = computed(t), self.vector(mask_of(t))
+        if wide is t:
+            return f"({mask})({inside(a)} {sign} {inside(b)})"
+        test = f"{self.wide(t, a)} {sign} {self.wide(t, b)}"
+        return f"__builtin_convertvector(({self.vector(mask_of(wide))})({test}), {mask})"
+
     def select(self, t: DType) -> str:
         """The name of a function: lanes of `a` where a mask holds, else of `b`."""
         shape, mask = self.vector(t), self.vector(mask_of(t))
@@ -153,18 +210,19 @@ class VectorPrelude(Prelude):
         """The name of a function: `a > b ? a : b` on each lane, or with `<`. `checked`: NaN where
         the first one is."""
         shape, word = self.vector(t), "max" if sign == ">" else "min"
-        chosen, mask = self.select(t), self.vector(mask_of(t))
+        chosen = self.select(t)
         if checked:
             plain = self.extreme(t, sign, checked=False)
-            body = f"    return {chosen}(({mask})(a != a), a, {plain}(a, b));"
+            test = self.compared(t, "a", "!=", "a")
+            body = f"    return {chosen}({test}, a, {plain}(a, b));"
             name = f"uopc_{word}imum_{shape}"
             return self._function(name, shape, f"{shape} a, {shape} b", lambda: body)
         ways = []
-        if t.scalar.is_float:
+        if t.scalar.is_float and t is computed(t):
             name = f"__builtin_ia32_{word}p{{letter}}{{wide}}"
             ways += _ways(t, name, _AVX, "(a, b)", (128, 256))
             ways += _ways(t, f"{name}_mask", _AVX, "(a, b, a, {all}, 4)", (512,))
-        plain = f"{chosen}(({mask})(a {sign} b), a, b)"
+        plain = f"{chosen}({self.compared(t, 'a', sign, 'b')}, a, b)"
         return self._function(
             f"uopc_{word}_{shape}", shape, f"{shape} a, {shape} b",
             lambda: _chosen(shape, [(f"!defined(__clang__) && {t}", c) for t, c in ways], plain),
@@ -340,9 +398,13 @@ def shuffled(
     shape = prelude.vector(made)
     whole = held(source) == source.lanes and held(made) == made.lanes
     if whole:
-        return f"__builtin_shufflevector({a}, {b}, {', '.join(map(str, order))})"
+        return f"__builtin_shufflevector({a}, {b}, {_listed(order)})"
     n = source.lanes
     return f"({shape}){{{', '.join([f'{a}[{i}]' if i < n else f'{b}[{i - n}]' for i in order])}}}"
+
+
+def _listed(order: Sequence[int]) -> str:
+    return ", ".join(map(str, order))
 
 
 def _wrapped(line: str) -> str:

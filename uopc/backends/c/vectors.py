@@ -5,11 +5,12 @@ A vector of bools is a mask: a vector of signed integers, 0 or -1, as wide as wh
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from uopc.backends.c import expressions
 from uopc.backends.c.expressions import inside
-from uopc.backends.c.types import held, is_narrow, literal, mask_of, words_of
+from uopc.backends.c.types import computed, held, is_narrow, literal, mask_of, rounded, words_of
 from uopc.backends.c.vector_prelude import VectorPrelude
 from uopc.errors import Unsupported
 from uopc.ir.core.dtypes import DType
@@ -46,14 +47,34 @@ def arithmetic(
     an op that C has none for."""
     if t.kind == "bool":
         return _MASKS[op].format(*map(inside, texts))
-    if op in expressions.COMPARISONS:
-        return f"({prelude.vector(mask_of(t))})({_operator(op, texts)})"
     if op in (Ops.MAX, Ops.MIN):
         return _extreme(op, t, texts, prelude, src)
+    if t is not computed(t):
+        return _narrow_float(op, t, texts, prelude, src)
+    if op in expressions.COMPARISONS:
+        return f"({prelude.vector(mask_of(t))})({_operator(op, texts)})"
     made = _float(op, t, texts, prelude) if t.is_float else _integer(op, t, texts, prelude)
     if made is None:
         raise Unsupported(f"c: no code for {op!r} ({t.name})")
     return made
+
+
+def _narrow_float(
+    op: Op, t: DType, texts: Sequence[str], prelude: VectorPrelude, src: Sequence[UOp]
+) -> str:
+    """An op on floats that are their bits, as of single elements."""
+    if op is Ops.NEG or op is Ops.ABS:
+        sign, bit = ("^", 0x8000) if op is Ops.NEG else ("&", 0x7FFF)
+        return f"{inside(texts[0])} {sign} {number(words_of(t), bit, prelude)}"
+    if op is Ops.MULACC:
+        return f"{prelude.on_each_lane(prelude.fused_halves(), t, 3)}({', '.join(texts)})"
+    given = [
+        number(computed(t), rounded(t, u.arg), prelude) if u is not None and u.op is Ops.CONST
+        else prelude.wide(t, text)
+        for text, u in itertools.zip_longest(texts, src)
+    ]  # fmt: skip
+    made = arithmetic(op, computed(t), given, prelude, src)
+    return made if op in expressions.COMPARISONS else prelude.half(t, made)
 
 
 def _operator(op: Op, texts: Sequence[str]) -> str:
@@ -121,12 +142,16 @@ def _extreme(
     a, b = reversed(texts) if swapped else texts
     if len(sign) == 1:
         return f"{prelude.extreme(t, sign, checked)}({a}, {b})"
-    mask = f"({prelude.vector(mask_of(t))})({inside(a)} {sign} {inside(b)})"  # a is a constant
+    mask = prelude.compared(t, a, sign, b)  # a is a constant
     return f"{prelude.select(t)}({mask}, {a}, {b})"
 
 
 def cast(source: DType, target: DType, text: str, prelude: VectorPrelude) -> str:
     """A CAST of a vector to numbers; of bools, `source` is the type of the mask."""
+    if computed(source) is not source and source is not target:
+        return cast(computed(source), target, prelude.wide(source, text), prelude)
+    if computed(target) is not target and source is not target:
+        return prelude.half(target, cast(source, computed(target), text, prelude))
     if source.is_float and not target.is_float:
         return f"{prelude.whole_numbers(source, target)}({text})"
     return converted(source, target, text, prelude)
