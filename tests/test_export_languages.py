@@ -64,6 +64,10 @@ def test_octave(folder: Path) -> None:
     assert run(octave, *options, EXAMPLES / "main.m", folder=folder).strip() == SAID
 
 
+def test_javascript(folder: Path) -> None:
+    assert run(tool("node"), EXAMPLES / "main.mjs", ".", folder=folder).strip() == SAID
+
+
 def test_numpy(folder: Path) -> None:
     assert os.access(folder / "libdistances.so", os.R_OK)
     assert run(sys.executable, EXAMPLES / "main.py", ".", folder=folder).strip() == SAID

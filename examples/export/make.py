@@ -14,4 +14,5 @@ graph = {"lengths": (x * x).sum(axis=1).sqrt(), "total": x.sum()}
 folder = sys.argv[1]
 for kind in ("static", "shared"):
     uopc.export(graph, f"{folder}/libdistances", kind=kind, name="distances")
+uopc.export(graph, f"{folder}/distances", kind="shared", target="wasm32")
 print("exported", "distances")

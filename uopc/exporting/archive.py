@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 
-from uopc.exporting import elf
+from uopc.exporting import elf, wasm
 
 _MAGIC = b"!<arch>\n"
 _HEAD = 60  # bytes before the content of a member
@@ -20,7 +20,7 @@ def archive(members: Mapping[str, bytes]) -> bytes:
     index = [
         (s.name, i)
         for i, data in enumerate(members.values())
-        for s in elf.read(data).symbols
+        for s in (wasm if data.startswith(wasm.MAGIC) else elf).read(data).symbols
         if s.is_global
     ]
     text = b"".join([name.encode() + b"\0" for name, _ in index])

@@ -12,7 +12,16 @@ from uopc.backends import detect
 from uopc.backends.cpu import elf_loader
 from uopc.dump.files import write_bytes
 from uopc.errors import Unsupported, UserError, UserTypeError
-from uopc.exporting import column_major, data_files, levels, machines, manifest, names, self_test
+from uopc.exporting import (
+    column_major,
+    data_files,
+    levels,
+    machines,
+    manifest,
+    names,
+    self_test,
+    wasm,
+)
 from uopc.exporting.archive import archive
 from uopc.exporting.exported import Exported, lowered_for, request_for
 from uopc.exporting.header import header
@@ -34,6 +43,7 @@ KINDS: dict[str, tuple[str, Callable[[Exported, str], bytes]]] = {
     "static": (".a", lambda f, stem: archive({f"{stem}.o": object_file(f)})),
     "shared": (".so", lambda f, stem: shared(object_file(f), f"{stem}.so")),
 }
+_MODULE = ".wasm", lambda f, stem: wasm.module(object_file(f))  # WebAssembly's shared library
 ABIS = ("uopc", "casadi")
 MATH = ("own", "libm")
 
@@ -65,22 +75,23 @@ def export(
     """Write a graph as code that needs neither uopc nor Python: no other library either.
 
     graph: as for `compile`, or a Program. path: of the files, without an ending; missing folders
-    are made. kind: `object` (.o), `static` (.a), `shared` (.so) or `c` (source code in C11); a
-    header and a manifest (.json) stand beside it. target: `host`, a level of x86-64 such as
-    `x86-64-v3`, or `c11`, the default of C, which assumes nothing of the machine; a list of levels:
-    code for each, and a call takes the best that the processor has. inputs, optimize: as for
-    `compile`. name: of the function; by default that of the file. vectors: False computes one
-    element at a time, and C needs no vectors of gcc and clang; by default the machine decides, and
-    `c11` has none. examples: arguments of one call, as a list or a dict; a self-test in C,
-    NAME_test.c, has the bits that must come out. abi: `casadi` adds the functions that CasADi's
-    `external` and acados call, by the name of the function; the function itself is then NAME_uopc,
-    and takes matrices in column-major order. math: `libm`, in C, calls `sin`, `exp` and others of
-    the C library; their bits are the library's. threads: above 1, large kernels are split for so
-    many, and the function takes a callback that runs the parts. weights: where C has its constant
-    arrays, `inline` as text, `file` as NAME_data.S, for an assembler, with a .bin file of each;
-    `auto`: those of 64 KiB and more in files. stack_bytes: the most memory on the stack for what
-    one kernel keeps; more is part of `work`. By default 1 KiB on Cortex-M, else 32 KiB for each
-    array. index_bits: of loops and indices, where bounds allow 32; 32 on Cortex-M, 64 elsewhere.
+    are made. kind: `object` (.o), `static` (.a), `shared` (.so; a module, .wasm, for `wasm32`) or
+    `c` (source code in C11); a header and a manifest (.json) stand beside it. target: `host`, a
+    level of x86-64 such as `x86-64-v3`, or `c11`, the default of C, which assumes nothing of the
+    machine; a list of levels: code for each, and a call takes the best that the processor has.
+    inputs, optimize: as for `compile`. name: of the function; by default that of the file. vectors:
+    False computes one element at a time, and C needs no vectors of gcc and clang; by default the
+    machine decides, and `c11` has none. examples: arguments of one call, as a list or a dict; a
+    self-test in C, NAME_test.c, has the bits that must come out. abi: `casadi` adds the functions
+    that CasADi's `external` and acados call, by the name of the function; the function itself is
+    then NAME_uopc, and takes matrices in column-major order. math: `libm`, in C, calls `sin`, `exp`
+    and others of the C library; their bits are the library's. threads: above 1, large kernels are
+    split for so many, and the function takes a callback that runs the parts. weights: where C has
+    its constant arrays, `inline` as text, `file` as NAME_data.S, for an assembler, with a .bin file
+    of each; `auto`: those of 64 KiB and more in files. stack_bytes: the most memory on the stack
+    for what one kernel keeps; more is part of `work`. By default 1 KiB on Cortex-M, else 32 KiB for
+    each array. index_bits: of loops and indices, where bounds allow 32; 32 on Cortex-M, 64
+    elsewhere.
 
     The function takes the arrays, those of results last, then the sizes, then memory for
     intermediate values. Results have the bits of a program with as many threads for the same
@@ -112,7 +123,7 @@ def export(
         content = _content(f, stem, kind, examples)
     text = manifest.manifest(f, kind, content)
     content[f"{stem}.json"] = text.encode()
-    code = f"{stem}{KINDS[kind][0]}"
+    code = f"{stem}{_form(f, kind)[0]}"
     content[code] = content.pop(code)
     return Export(_written(made_in, content), manifest.parsed(text))
 
@@ -131,9 +142,14 @@ def _with_limits(
     return found
 
 
+def _form(f: Exported, kind: str) -> tuple[str, Callable[[Exported, str], bytes]]:
+    """The row of a kind, for a machine."""
+    return _MODULE if f.machine.is_wasm and kind == "shared" else KINDS[kind]
+
+
 def _content(f: Exported, stem: str, kind: str, examples: Any) -> dict[str, bytes]:
     """The files of an export by name, but for the manifest."""
-    ending, make = KINDS[kind]
+    ending, make = _form(f, kind)
     content = {f"{stem}.h": header(f).encode(), f"{stem}{ending}": make(f, stem)}
     content |= data_files.files(f, stem)
     if examples is not None:
@@ -157,7 +173,7 @@ def _for_casadi(
 ) -> Exported:  # fmt: skip
     """The function with CasADi's interface."""
     if found[0].size_bits == 32:
-        raise Unsupported("export: CasADi's functions pass floats: choose kind='c' for Cortex-M")
+        raise Unsupported("export: CasADi's functions are for 64 bits: choose kind='c'")
     own = f"{column_major.checked_name(name)}_uopc"
     request = column_major.transposed(request_for(graph, inputs, optimize, own, 1))
     structures = column_major.structures(graph)

@@ -1,7 +1,7 @@
 """The machines that code is exported for, by name: a Target, and LLVM's names for it.
 
-Object files have the ELF format on each of them, so the machine that exports need not be the one
-that runs the code.
+Object files have the format of the machine that runs the code, which need not be the one that
+exports: ELF, or that of WebAssembly.
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ _LINUX = {
 # No system: code at a fixed address. Functions for others take no floats, see `object_code`.
 _BARE = {"cortex-m3": "thumbv7m-unknown-none-eabi", "cortex-m4f": "thumbv7em-unknown-none-eabi",
          "cortex-m7": "thumbv7em-unknown-none-eabi"}  # fmt: skip
+_WASM = {"wasm32": "wasm32-unknown-unknown"}
 _ALIASES = {"AMD64": "x86_64", "arm64": "aarch64"}
 HOST, ANY_C = "host", "c11"
 # Other processors. RISC-V has no vectors, floats of 16 bits and rounding to integers without
 # extensions; Cortex-M has no vectors; of its floats, M3 computes none, M4F those of 32 bits.
+# WebAssembly has vectors, without products and sums that round once.
 _ALONE = "-f16c,-sse4.1"
 _CORTEX = {"cortex-m3": f"{_ALONE},-fma,-float32,-float64",
            "cortex-m4f": f"{_ALONE},-fma64,-float64", "cortex-m7": _ALONE}  # fmt: skip
@@ -35,6 +37,7 @@ _SMALL_STACK = 1 << 10  # of a kernel's buffers: microcontrollers have 2 to 8 Ki
 _OTHERS = {
     "aarch64": Target("aarch64", "cpu", 128, 32, "generic", "+neon"),
     "riscv64": Target("riscv64", "cpu", 8, 32, "generic-rv64", f"+m,+a,+f,+d,+c,{_ALONE}"),
+    "wasm32": Target("wasm32", "cpu", 128, 16, "generic", "+simd128,-f16c,-fma,-fma64"),
     **{
         name: Target(name, "cpu", 8, 16, name.removesuffix("f"), lacks,
                      stack_bytes=_SMALL_STACK, index_bits=32)
@@ -69,9 +72,14 @@ class Machine:
         return self.triple.startswith("thumb")
 
     @property
+    def is_wasm(self) -> bool:
+        """True for WebAssembly."""
+        return self.triple.startswith("wasm")
+
+    @property
     def size_bits(self) -> int:
         """The bits of a size that a function takes: those of a pointer; 64 in source code."""
-        return 32 if self.is_arm and not self.is_source else 64
+        return 32 if (self.is_arm or self.is_wasm) and not self.is_source else 64
 
     @property
     def is_x86(self) -> bool:
@@ -134,7 +142,7 @@ def _llvm_machine(triple: str, cpu: str, features: str) -> Any:
     llvm.initialize_all_asmprinters()
     return llvm.Target.from_triple(triple).create_target_machine(
         cpu=cpu, features=features, opt=2, codemodel="small",
-        reloc="static" if triple in _BARE.values() else "pic",
+        reloc="pic" if triple in _LINUX.values() else "static",
         abiname=_CALLS.get(triple.partition("-")[0], ""),
     )  # fmt: skip
 
@@ -146,7 +154,7 @@ def machine(name: str) -> Machine:
     if name in CPUS:
         return Machine(name, targets.cpu_target(name), _LINUX["x86_64"])
     if name in _OTHERS:
-        return Machine(name, _OTHERS[name], (_LINUX | _BARE)[name])
+        return Machine(name, _OTHERS[name], (_LINUX | _BARE | _WASM)[name])
     if name != HOST:
         raise UserError(f"export: unknown target {name!r}; choose {', '.join(NAMES)}")
     own = _ALIASES.get(platform.machine(), platform.machine())

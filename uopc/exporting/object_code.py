@@ -8,7 +8,7 @@ from typing import Any
 from uopc.backends.llvm import jit
 from uopc.backends.memory_plan import ALIGNMENT
 from uopc.errors import Unsupported
-from uopc.exporting import elf, module_ir
+from uopc.exporting import elf, module_ir, wasm
 from uopc.exporting.exported import Exported, bits
 
 # Arithmetic that a processor lacks: every compiler for ARM links a library with these.
@@ -20,7 +20,7 @@ def object_file(f: Exported) -> bytes:
     that of the compiler, which computes floats of 64 bits on a Cortex-M4F, is always there."""
     machine = f.machine.llvm()
     with jit.parsed(module_ir.module(f)) as module:
-        if f.machine.is_arm:  # with other pointers and other names than LLVM takes for granted
+        if f.machine.size_bits == 32:  # with pointers and names that LLVM does not expect
             module.triple = f.machine.triple
             module.data_layout = str(machine.target_data)
         if module_ir.is_small(f):
@@ -29,8 +29,12 @@ def object_file(f: Exported) -> bytes:
     arrays = {
         v.constant(i): bits(a) or b"\0" for v in f.versions for i, a in enumerate(v.constants)
     }
-    made = elf.with_data(code, arrays, ALIGNMENT)
-    missing = elf.read(made).undefined
+    if f.machine.is_wasm:
+        made = wasm.with_data(code, arrays, ALIGNMENT)
+        missing = wasm.read(made).undefined
+    else:
+        made = elf.with_data(code, arrays, ALIGNMENT)
+        missing = elf.read(made).undefined
     if f.machine.is_arm:
         made = elf.for_both_conventions(made)
         missing = [name for name in missing if not _COMPILERS_OWN.fullmatch(name)]
