@@ -8,19 +8,30 @@ processes run on all of them. It needs an extra: `uopc[mpi]`, and an MPI library
 
 from __future__ import annotations
 
+import functools
 import re
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from uopc.backends.exchange import mesh_runner
+from uopc.backends.exchange.cost import Link, Machine
+from uopc.backends.exchange.device_run import Step
 from uopc.backends.exchange.sharded_array import NamedSharding, ShardedArray, from_callback
-from uopc.errors import Unsupported, UserError
+from uopc.backends.plan import Exchange
+from uopc.driver import compile
+from uopc.errors import Unsupported, UserError, UserTypeError
+from uopc.ir.devices.mesh import Mesh
+from uopc.tensor.creation import param
 
 if TYPE_CHECKING:
     from uopc.backends.exchange.ranks import Ranks
 
 __all__ = [
-    "initialize", "is_initialized", "make_array_from_callback", "process_count", "process_index",
+    "Link", "Machine", "initialize", "is_initialized", "make_array_from_callback", "measure",
+    "process_count", "process_index",
 ]  # fmt: skip
 
 
@@ -144,3 +155,69 @@ def make_array_from_callback(
     if isinstance(sharding, NamedSharding):
         job.check_size(sharding.mesh)
     return from_callback(shape, sharding, data_callback, [job.rank], job.gathered)
+
+
+def measure(mesh: Mesh | None = None) -> Machine:
+    """The rates of this process, and of what connects it to the others of its job along each axis
+    of a mesh. It takes half a second, in which all ranks must call it.
+
+    Operations are those of a product of 512 x 512 matrices, the bandwidth is that of doubling 64
+    MiB. In one process memory connects the devices.
+
+    UserError unless the mesh has a device per rank.
+
+    Examples:
+        >>> machine = uopc.distributed.measure()
+        >>> machine.operations > 1e8 and machine.bandwidth > 1e8
+        True
+    """
+    if mesh is not None and not isinstance(mesh, Mesh):
+        raise UserTypeError(f"measure: expected a uopc.Mesh, got {mesh!r}")
+    a, x = np.ones((512, 512), "f4"), np.ones(1 << 23, "f4")
+    product = compile(param("a", a.shape) @ param("b", a.shape))
+    double = compile(param("x", x.shape) * 2)
+    out, twice, one = np.empty_like(a), np.empty_like(x), np.ones(1, "f4")
+    tiny, result = compile(param("x", (1,)) * 2), np.empty(1, "f4")
+    operations = 2 * 512**3 / _best(lambda: product(a, a, out=out))
+    bandwidth = 2 * x.nbytes / _best(lambda: double(x, out=twice))
+    launch = _best(lambda: tiny(one, out=result))
+    links = {} if mesh is None else {axis: _link(mesh, axis) for axis in mesh.axis_names}
+    slowest = [
+        min([v.bandwidth for v in links.values()], default=bandwidth),
+        max([v.latency for v in links.values()], default=1e-6),
+    ]
+    return Machine(operations, bandwidth, Link(slowest[1], slowest[0]), links, launch)
+
+
+def _link(mesh: Mesh, axis: str) -> Link:
+    """What connects the ranks along a mesh axis: how long sums of few and of many numbers take."""
+    ranks, p = mesh_runner.ranks, mesh.shape[axis]
+    if ranks is None or p == 1:
+        return Link(1e-6, 1e12)
+    if mesh.size != ranks.size:
+        raise UserError(f"the mesh has {mesh.size} devices, the MPI job {ranks.size} ranks")
+    exchange = Exchange("allreduce", (), axes=(axis,), parts=p, op="add", dtype=np.dtype("f4"))
+    one, large = np.zeros(1, "f4"), np.zeros(1 << 20, "f4")
+    took = [
+        _best(functools.partial(ranks.exchanged, mesh, Step(exchange, a, a)), count)
+        for a, count in ((one, 200), (large, 4))
+    ]  # fmt: skip
+    few, many = np.max(ranks.gathered(np.array(took)), axis=0)  # of the slowest rank
+    rounds = (p - 1).bit_length()
+    rate = 2 * large.nbytes * (p - 1) / p / max(many - 2 * few, many / 2)
+    return Link(float(few / rounds), float(rate))
+
+
+def _best(run: Callable[[], object], count: int = 0) -> float:
+    """The seconds of a call: the best of some rows of so many calls, or of 2 ms."""
+    run()
+    begin = time.perf_counter()
+    run()
+    count = count or max(1, min(1000, int(2e-3 / (time.perf_counter() - begin))))
+    found = []
+    for _ in range(12):
+        begin = time.perf_counter()
+        for _ in range(count):
+            run()
+        found.append((time.perf_counter() - begin) / count)
+    return min(found)

@@ -36,8 +36,10 @@ from uopc.program.search import session
 from uopc.target import Target
 
 if TYPE_CHECKING:  # a program from a cache needs no pass
+    from uopc.backends.exchange.cost import Machine
     from uopc.dump.stages import Dump
     from uopc.passes.pass_manager import Lowered, Verify
+    from uopc.program.search.predict import Prediction
 
 
 @dataclass(frozen=True)
@@ -210,6 +212,24 @@ class Program(ProgramBase):
             [('allreduce', ('data',), 6, 'output')]
         """
         return self._runner.plan.exchanges
+
+    def predict(self, machine: Machine, **variables: int) -> Prediction:
+        """The seconds that a call takes on a `uopc.distributed.Machine`: of each launch the longer
+        one of its operations and its memory traffic, of each exchange its latency and its bytes.
+
+        Variables have their largest value, unless one is given. UserTypeError for no Machine.
+
+        Examples:
+            >>> from uopc.distributed import Link, Machine
+            >>> machine = Machine(operations=1e9, bandwidth=1e9, link=Link(1e-6, 1e9))
+            >>> n = uopc.variable("n", 1, 4096)
+            >>> program = uopc.compile(uopc.param("x", (n,)) * 2)
+            >>> [f"{program.predict(machine, n=size).seconds:.1e}" for size in (1000, 4000)]
+            ['8.1e-06', '3.2e-05']
+        """
+        from uopc.program.search.predict import predict
+
+        return predict(self._stages.lowered, self._runner.plan, machine, variables)
 
     @cached_property
     def kernels(self) -> list[Kernel]:

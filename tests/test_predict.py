@@ -1,0 +1,112 @@
+"""Predicted times: the cost of exchanges by formulas, and of kernels by rates."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import uopc
+from uopc import P, make_mesh
+from uopc.backends.exchange import cost
+from uopc.distributed import Link, Machine, measure
+
+LINK = Link(1e-6, 1e9)
+NODE = Machine(operations=1e10, bandwidth=1e9, link=LINK, launch=1e-9, exchange=1e-9)
+
+
+@pytest.mark.parametrize("p", [2, 3, 8, 1024])
+@pytest.mark.parametrize("nbytes", [4, 1 << 16, 1 << 28])
+def test_exchanges_by_the_best_algorithm(p, nbytes):
+    """As in Thakur, Rabenseifner and Gropp, 2005: rounds of the latency, and bytes by the rate."""
+    rounds, each = math.ceil(math.log2(p)), nbytes / 1e9
+    halves = 2 * rounds * 1e-6 + 2 * (p - 1) / p * each
+    wanted = {
+        "allreduce": min(rounds * (1e-6 + each), halves),
+        "broadcast": min(rounds * (1e-6 + each), halves),
+        "reduce_scatter": rounds * 1e-6 + (p - 1) / p * each,
+        "allgather": rounds * 1e-6 + (p - 1) * each,
+        "alltoall": min((p - 1) * (1e-6 + each / p), rounds * (1e-6 + each / 2)),
+        "permute_ranks": 1e-6 + each,
+    }
+    for kind, seconds in wanted.items():
+        assert cost.of_kind(kind, nbytes, p, LINK) == pytest.approx(seconds)
+        assert cost.of_kind(kind, nbytes, 1, LINK) == 0
+
+
+def test_kernels_by_operations_or_by_memory():
+    x, a, b = uopc.param("x", (1000,)), uopc.param("a", (64, 64)), uopc.param("b", (64, 64))
+    found = uopc.compile(x * 2).predict(NODE)
+    assert found.seconds == pytest.approx(8e-6 + 1e-9) and found.exchanges == 0
+    slow = Machine(operations=1e6, bandwidth=1e12, link=LINK)
+    product = uopc.compile(a @ b).predict(slow)
+    assert product.kernels == pytest.approx(2 * 64**3 / 1e6, rel=0.02)
+    assert len(product.launches) == 1
+
+
+def test_a_device_of_a_mesh_has_its_part_of_the_work():
+    x = uopc.param("x", (1 << 16,))
+    for p in (2, 8, 64):
+        mesh = make_mesh((p,), ("m",))
+        f = uopc.compile((x * x).sum(), mesh=mesh, in_shardings=P("m"))
+        found = f.predict(NODE)
+        assert found.kernels == pytest.approx(4 * (1 << 16) / p / 1e9, rel=0.05)
+        assert found.exchanges == pytest.approx(math.log2(p) * (1e-6 + 4e-9) + 1e-9)
+        assert [name for name, _ in found.launches][-1] == "allreduce"
+
+
+def test_links_by_mesh_axis():
+    mesh, x = make_mesh((2, 2), ("node", "core")), uopc.param("x", (64, 64))
+    near = Machine(1e10, 1e9, LINK, {"core": Link(1e-9, 1e12)})
+    times = [
+        uopc.compile(x.sum(axis=0), mesh=mesh, in_shardings=P(axes)).predict(near).exchanges
+        for axes in ("node", "core", ("node", "core"))
+    ]
+    assert times[1] < times[0] < times[2]
+
+
+def test_symbolic_sizes_and_loops():
+    n = uopc.variable("n", 1, 4000)
+    f = uopc.compile(uopc.param("x", (n,)) * 2)
+    assert f.predict(NODE, n=1000).seconds == pytest.approx(8e-6, rel=0.01)
+    assert f.predict(NODE).seconds == pytest.approx(32e-6, rel=0.01)
+    with pytest.raises(uopc.UserError, match="no variable 'm'; there are n"):
+        f.predict(NODE, m=3)
+    with pytest.raises(uopc.UserError, match="n must be an integer"):
+        f.predict(NODE, n=2.5)
+
+
+def test_a_program_from_the_cache_is_predicted():
+    f = uopc.compile(uopc.param("x", (1000,)) * 2)
+    again = uopc.compile(uopc.param("x", (1000,)) * 2)
+    assert again.predict(NODE) == f.predict(NODE)
+
+
+def test_rates_of_a_program_that_was_measured():
+    f = uopc.compile(uopc.param("x", (1000,)) * 2)
+    fitted = NODE.fitted(f, 4e-5)
+    assert f.predict(fitted).seconds == pytest.approx(4e-5)
+    assert fitted.link == NODE.link
+
+
+def test_what_is_refused():
+    f = uopc.compile(uopc.param("x", (8,)) * 2)
+    for call, words in (
+        (lambda: f.predict(3), "expected a uopc.distributed.Machine"),
+        (lambda: Link(0, 1e9), "latency must be a positive number"),
+        (lambda: Link(1e-6, math.inf), "bandwidth must be a positive number"),
+        (lambda: Machine(-1, 1e9, LINK), "operations must be a positive number"),
+        (lambda: Machine(1e9, "fast", LINK), "bandwidth must be a positive number"),
+        (lambda: NODE.fitted(f, 0), "seconds must be a positive number"),
+        (lambda: measure(3), "expected a uopc.Mesh"),
+    ):
+        with pytest.raises(uopc.UserError, match=words):
+            call()
+
+
+def test_measured_rates_are_of_this_machine():
+    machine = measure(make_mesh((2,), ("m",)))
+    f = uopc.compile(uopc.param("x", (1 << 16,)) * 2)
+    assert f.predict(machine).seconds > 0
+    assert np.isfinite(f.predict(machine).seconds)
