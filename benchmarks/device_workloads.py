@@ -102,3 +102,56 @@ SMALL: dict[str, dict[str, Any]] = {
     "stencil": {"n": 40, "m": 24, "steps": 3},
     "sum": {"n": 4096},
 }
+
+
+# ---------------------------------------------------------------- the same in JAX
+def _jax_mlp(jax: Any, batch: int = 512, sizes: tuple[int, ...] = (512, 1024, 1024, 256)) -> Any:
+    jnp, count = jax.numpy, len(sizes) - 1
+
+    def loss(weights: Any, x: Any, t: Any) -> Any:
+        for i in range(count):
+            x = x @ weights[f"w{i}"] + weights[f"b{i}"]
+            x = jnp.maximum(x, 0) if i < count - 1 else x
+        return ((x - t) ** 2).sum() / batch
+
+    return lambda x, t, **weights: jax.value_and_grad(loss)(weights, x, t)
+
+
+def _jax_block(
+    jax: Any, batch: int = 4, tokens: int = 256, dim: int = 512, heads: int = 8, hidden: int = 2048
+) -> Any:
+    jnp = jax.numpy
+
+    def norm(x: Any, g: Any) -> Any:
+        return x * jax.lax.rsqrt((x * x).mean(-1, keepdims=True) + 1e-6) * g
+
+    def split(x: Any) -> Any:
+        return x.reshape(batch, tokens, heads, dim // heads).transpose(0, 2, 1, 3)
+
+    def f(x: Any, g1: Any, g2: Any, wq: Any, wk: Any, wv: Any, wo: Any, w1: Any, w2: Any) -> Any:
+        n = norm(x, g1)
+        scores = split(n @ wq) @ split(n @ wk).swapaxes(-2, -1) * (dim // heads) ** -0.5
+        scores = jnp.where(jnp.tril(jnp.ones((tokens, tokens), bool)), scores, -1e9)
+        o = (jax.nn.softmax(scores, -1) @ split(n @ wv)).transpose(0, 2, 1, 3)
+        h = x + o.reshape(batch, tokens, dim) @ wo
+        return h + jax.nn.gelu(norm(h, g2) @ w1, approximate=True) @ w2
+
+    return f
+
+
+def _jax_stencil(jax: Any, n: int = 2048, m: int = 2048, steps: int = 4) -> Any:
+    def f(u: Any) -> Any:
+        for _ in range(steps):
+            q = jax.numpy.pad(u, 1)
+            around = q[:-2, 1:-1] + q[2:, 1:-1] + q[1:-1, :-2] + q[1:-1, 2:]
+            u = u + 0.1 * (around - 4 * u)
+        return u
+
+    return f
+
+
+def _jax_total(jax: Any, n: int = 1 << 25) -> Any:
+    return lambda x: (x * x).sum()
+
+
+JAX = {"mlp": _jax_mlp, "block": _jax_block, "stencil": _jax_stencil, "sum": _jax_total}

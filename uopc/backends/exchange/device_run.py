@@ -39,6 +39,7 @@ class DeviceRun:
         fixed = {} if self.plan.variables else self.coordinates
         self.runner = Runner(bound_plan(self.plan, fixed), image)
         self._tables: dict[tuple[int, ...], list[AnyArray | Exchange]] = {}
+        self._last: tuple[object, list[AnyArray | Step | _Bucket]] = None, []
 
     def _segments(self, values: Mapping[str, int]) -> list[AnyArray | Exchange]:
         """The tables of launches between exchanges, and these, for values of the variables."""
@@ -63,6 +64,28 @@ class DeviceRun:
         self._tables[key] = found
         return found
 
+    def _prepared(
+        self, bases: packed[int], values: Mapping[str, int], outs: Sequence[AnyArray]
+    ) -> list[AnyArray | Step | _Bucket]:
+        """What to do, in order: tables of launches, and exchanges with their memory. A call with
+        the memory of the last one does the same."""
+        key = bases.tobytes(), tuple(values.values())
+        last, found = self._last
+        if last == key:
+            return found
+        found, room = [], False
+        for part in self._segments(values):
+            if not isinstance(part, Exchange):
+                found.append(part)
+            elif part.offsets:
+                memory = _room(part, self.runner.plan, outs)
+                room |= memory is not None
+                found.append(_bucket(part, bases, values, memory))
+            else:
+                found.append(_step(part, bases, values))
+        self._last = (None, []) if room else (key, found)
+        return found
+
     def steps(
         self, arrays: Sequence[AnyArray], outs: Sequence[AnyArray], values: Mapping[str, int]
     ) -> Generator[Step, None, None]:
@@ -78,11 +101,11 @@ class DeviceRun:
             addresses = [data_address(a) if a.size else NOTHING for a in (*arrays, *outs)]
             bases = packed("q", [*addresses, arena, *runner.fixed_bases()])
             bases_address, _ = bases.buffer_info()
-            for part in self._segments(values):
-                if isinstance(part, Exchange) and part.offsets:
-                    yield from _bucket(part, bases, values, _room(part, runner.plan, outs))
-                elif isinstance(part, Exchange):
-                    yield _step(part, bases, values)
+            for part in self._prepared(bases, values, outs):
+                if isinstance(part, Step):
+                    yield part
+                elif isinstance(part, tuple):
+                    yield from _through_room(*part)
                 else:
                     run(data_address(part), bases_address)
         finally:
@@ -99,9 +122,13 @@ def _step(exchange: Exchange, bases: packed[int], values: Mapping[str, int]) -> 
     return Step(exchange, sent, got)
 
 
+# A step, and what is copied to its memory before, and back: address, place in it, bytes.
+_Bucket = tuple[Step, list[tuple[int, int, int]]]
+
+
 def _bucket(
     exchange: Exchange, bases: packed[int], values: Mapping[str, int], room: AnyArray | None
-) -> Generator[Step, None, None]:
+) -> Step | _Bucket:
     """One step for what lies side by side; what lies elsewhere is copied to its room and back.
     `room`: the memory for all of it, if it is not in the arena."""
     every, dims = _addresses(exchange, bases, values), [value_of(d, values) for d in exchange.sent]
@@ -112,9 +139,16 @@ def _bucket(
         for address, at, nbytes in zip(every, exchange.offsets, exchange.nbytes)
         if address != first + at
     ]  # fmt: skip
+    step = Step(exchange, memory, memory)
+    return (step, moved) if moved else step
+
+
+def _through_room(
+    step: Step, moved: list[tuple[int, int, int]]
+) -> Generator[Step, None, None]:
     for there, here, nbytes in moved:
         ctypes.memmove(here, there, nbytes)
-    yield Step(exchange, memory, memory)
+    yield step
     for there, here, nbytes in moved:
         ctypes.memmove(there, here, nbytes)
 
