@@ -14,6 +14,7 @@ import sys
 import time
 from pathlib import Path
 
+import mpi_job
 import pytest
 
 import uopc
@@ -74,6 +75,13 @@ def test_functions_and_arrays_by_part(case, ranks):
 def test_one_rank_compiles_and_the_others_load(tmp_path):
     code, text, _ = job(2, "once", JOB_CACHE=str(tmp_path))
     assert code == 0 and text.count("done: once") == 2, text
+
+
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_blocks_have_the_same_bits_on_all_numbers_of_ranks(ranks):
+    wanted = mpi_job.blocks(uopc.make_mesh((1,), ("m",)))
+    code, text, _ = job(ranks, "same")
+    assert code == 0 and text.count(f"done: bits {wanted}") == ranks, text
 
 
 @pytest.mark.slow

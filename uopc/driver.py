@@ -44,6 +44,7 @@ def compile(
     optimize: bool = True, beam: int = 0, threads: int | None = None, verify: bool | None = None,
     name: str | None = None, rules: Any = None, mesh: Mesh | None = None,
     in_shardings: Any = None, out_shardings: Any = None, explicit: bool = False,
+    deterministic: bool | int = False,
 ) -> Program:  # fmt: skip
     """Machine code for a graph, ready to be called.
 
@@ -62,7 +63,9 @@ def compile(
     mesh: a `uopc.Mesh`: all its devices run the program, each on its part of the arrays; calls take
     and give whole arrays. in_shardings: a `uopc.P` for all arguments, or a dict of them by name;
     out_shardings: a `uopc.P` for all results, or a list of them. explicit: an exchange of operands
-    whose layouts do not fit is an error. See `docs/distributed.md`.
+    whose layouts do not fit is an error. deterministic: results are equal bit for bit on all meshes
+    with the same axes, of a size that divides the number of blocks (True: 8) along each axis.
+    See `docs/distributed.md`.
 
     Raises UserError (graph or arguments are wrong), InvalidIR (it breaks a rule of its level),
     Unsupported.
@@ -81,7 +84,7 @@ def compile(
     if verify is not None:
         verify = checks.flag("compile", "verify", verify)
     with arena():
-        sharding = mesh_request(mesh, in_shardings, out_shardings, explicit)
+        sharding = mesh_request(mesh, in_shardings, out_shardings, explicit, deterministic)
         request = prepare(graph, inputs, optimize, threads, name, options, rules, device, sharding)
         _check_copies(request.graph)
         stages = options.spec > 0 if verify is None else verify

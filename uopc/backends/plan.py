@@ -188,11 +188,13 @@ class Exchange(Launch):
 @dataclass(frozen=True, slots=True)
 class PlanMesh:
     """The mesh of a plan for several devices, whose arguments and results are whole arrays, and how
-    each of these is cut."""
+    each of these is cut. `hosts`: where devices are blocks, the mesh of the processes that have
+    as many of them each."""
 
     mesh: Mesh
     arguments: tuple[Spec, ...]
     results: tuple[Spec, ...]
+    hosts: Mesh | None = None
 
     def part(self, dims: Shape, spec: Spec) -> Shape:
         """The shape of a device's part."""

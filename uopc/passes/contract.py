@@ -47,6 +47,7 @@ class Sharding:
     explicit: bool = False  # an exchange that moves much is an error
     params: Mapping[str, Spec] = field(default_factory=dict)
     results: tuple[Spec, ...] = ()
+    hosts: Mesh | None = None  # as for `PlanMesh`: no pass reads it
 
     def given(self, param: UOp) -> Spec:
         """The layout that the user gives an argument, or that of a whole one."""

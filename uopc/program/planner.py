@@ -218,7 +218,7 @@ class Planner:
         if s is None:
             return None
         cuts = [s.params.get(p.arg.name) or s.given(p) for p in self.request.params]
-        return PlanMesh(s.mesh, tuple(cuts), s.results)
+        return PlanMesh(s.mesh, tuple(cuts), s.results, s.hosts)
 
     def _list_results(self) -> None:
         asked = [v for v in self.request.graph.src if v.dtype.kind != "void"]

@@ -20,7 +20,7 @@ from uopc.ir.core.levels import TENSOR
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, as_made, intern
-from uopc.ir.devices.mesh import Mesh, PartitionSpec, coordinate
+from uopc.ir.devices.mesh import Mesh, PartitionSpec, coordinate, make_mesh
 from uopc.target import Target
 from uopc.tensor.elementwise import unbind
 
@@ -31,6 +31,9 @@ if TYPE_CHECKING:  # `import uopc.driver` loads no pass: a program from a cache 
     Searched = Callable[[UOp, Context], UOp]
 
 
+BLOCKS = 8  # along each mesh axis, of a program whose sums do not depend on the mesh
+
+
 @dataclass(frozen=True)
 class MeshRequest:
     """The mesh of a compile, and how its arguments (by name) and results are to be laid out."""
@@ -39,6 +42,7 @@ class MeshRequest:
     in_specs: tuple[tuple[str, PartitionSpec], ...] = ()
     out_specs: tuple[PartitionSpec | None, ...] | None = None
     explicit: bool = False
+    hosts: Mesh | None = None  # the mesh of the processes, where that of the program is of blocks
 
 
 @dataclass(frozen=True)
@@ -61,16 +65,20 @@ class Request:
 
 
 def mesh_request(
-    mesh: Mesh | None, in_shardings: Any, out_shardings: Any, explicit: bool
-) -> MeshRequest | None:
+    mesh: Mesh | None, in_shardings: Any, out_shardings: Any, explicit: bool,
+    deterministic: bool | int,
+) -> MeshRequest | None:  # fmt: skip
     """The shardings of a compile in one form; UserTypeError for those of a wrong kind."""
     explicit = checks.flag("compile", "explicit", explicit)
     if mesh is None:
-        if in_shardings is not None or out_shardings is not None or explicit:
-            raise UserError("compile: in_shardings, out_shardings and explicit need a mesh")
+        if in_shardings is not None or out_shardings is not None or explicit or deterministic:
+            raise UserError(
+                "compile: in_shardings, out_shardings, explicit and deterministic need a mesh"
+            )
         return None
     if not isinstance(mesh, Mesh):
         raise UserTypeError(f"compile: mesh must be a uopc.Mesh, got {mesh!r}")
+    mesh, hosts = _in_blocks(mesh, deterministic)
     given: dict[str, PartitionSpec] = {}
     if isinstance(in_shardings, Mapping):
         given = {_name_of(k): _spec("in_shardings", v) for k, v in in_shardings.items()}
@@ -81,7 +89,26 @@ def mesh_request(
         results = tuple([v if v is None else _spec("out_shardings", v) for v in out_shardings])
     elif out_shardings is not None:
         results = (_spec("out_shardings", out_shardings),)
-    return MeshRequest(mesh, tuple(given.items()), results, explicit)
+    return MeshRequest(mesh, tuple(given.items()), results, explicit, hosts)
+
+
+def _in_blocks(mesh: Mesh, blocks: bool | int) -> tuple[Mesh, Mesh | None]:
+    """The mesh that the program is for, and if that is one of so many blocks along each axis, the
+    given one, whose devices have as many blocks each."""
+    if blocks is False:
+        return mesh, None
+    count = BLOCKS if blocks is True else blocks
+    if type(count) is not int or count < 1:
+        raise UserTypeError(
+            f"compile: deterministic must be True, False or a number of blocks, got {blocks!r}"
+        )
+    for name, n in mesh.shape.items():
+        if count % n:
+            raise UserError(
+                f"compile: deterministic: {count} blocks are not shared evenly by the {n} devices"
+                f" along {name!r}: give a multiple, deterministic={-(-count // n) * n}"
+            )
+    return make_mesh([count] * len(mesh.axis_names), mesh.axis_names), mesh
 
 
 def _name_of(param: Any) -> str:
@@ -190,7 +217,8 @@ def make_context(request: Request, machine: Target) -> Context:
         context.schedule = function_schedule(context)
     else:
         m = request.mesh
-        context.sharding = Sharding(m.mesh, dict(m.in_specs), m.out_specs, m.explicit)
+        specs = dict(m.in_specs)
+        context.sharding = Sharding(m.mesh, specs, m.out_specs, m.explicit, hosts=m.hosts)
     context.replayed = None if request.opts is None else iter(request.opts)
     return context
 

@@ -56,8 +56,8 @@ class Machine:
         >>> node = Machine(operations=2e12, bandwidth=200e9, link=Link(2e-6, 12.5e9))
         >>> x, mesh = uopc.param("x", (1 << 20,)), uopc.make_mesh((4,), ("data",))
         >>> program = uopc.compile((x * x).sum(), mesh=mesh, in_shardings=uopc.P("data"))
-        >>> program.predict(node).exchanges
-        4e-06
+        >>> f"{program.predict(node).exchanges:.1e}"
+        '4.0e-06'
     """
 
     operations: float

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from uopc.backends.exchange.device_run import Step
+from uopc.backends.plan import AnyArray, Exchange
 from uopc.ir.core import dtypes
 from uopc.ir.devices.mesh import Mesh
 from uopc.ir.interpret import exchanges
@@ -12,9 +13,11 @@ from uopc.ir.interpret import exchanges
 
 def exchanged(mesh: Mesh, steps: Sequence[Step]) -> None:
     """Do one exchange, given the memory of all devices by rank."""
-    exchange = steps[0].exchange
-    given = [s.sent.copy() for s in steps]
-    dtype = dtypes.from_numpy(exchange.dtype)
-    got = exchanges.over_mesh(exchange.kernel, exchange, dtype, mesh, given)
-    for s, array in zip(steps, got):
+    for s, array in zip(steps, made(mesh, steps[0].exchange, [s.sent.copy() for s in steps])):
         s.got[...] = array
+
+
+def made(mesh: Mesh, exchange: Exchange, given: Sequence[AnyArray]) -> list[AnyArray]:
+    """What each device gets, by what each gives."""
+    dtype = dtypes.from_numpy(exchange.dtype)
+    return exchanges.over_mesh(exchange.kernel, exchange, dtype, mesh, given)

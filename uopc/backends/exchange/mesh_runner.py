@@ -7,7 +7,8 @@ rank of a job (`uopc.distributed.initialize`).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+import itertools
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from uopc.backends.cpu.arguments import (
 from uopc.backends.cpu.bounded_cache import BoundedMap
 from uopc.backends.cpu.elf_loader import Image
 from uopc.backends.exchange import lockstep
-from uopc.backends.exchange.device_run import DeviceRun, result_memory
+from uopc.backends.exchange.device_run import DeviceRun, Step, result_memory
 from uopc.backends.exchange.sharded_array import ShardedArray
 from uopc.backends.plan import AnyArray, Plan
 from uopc.errors import UserError
@@ -43,9 +44,10 @@ class MeshRunner:
     def __init__(self, plan: Plan, image: Image) -> None:
         assert plan.mesh is not None
         self.plan, self.image, self.mesh, self.ranks = plan, image, plan.mesh.mesh, ranks
+        self.hosts = plan.mesh.hosts or self.mesh
         if self.ranks is not None:
-            self.ranks.check_same(self.mesh, fingerprint(plan, image))
-        own: Iterable[int] = range(self.mesh.size) if self.ranks is None else [self.ranks.rank]
+            self.ranks.check_same(self.hosts, fingerprint(plan, image))
+        own = range(self.mesh.size) if self.ranks is None else self._devices_of(self.ranks.rank)
         self.devices = {rank: DeviceRun(plan, image, rank) for rank in own}
         self._known: KnownSizes = BoundedMap()
 
@@ -58,11 +60,7 @@ class MeshRunner:
         running = [d.steps(given[r], made[r], bound.values) for r, d in self.devices.items()]
         try:
             while None not in (steps := [next(r, None) for r in running]):
-                if self.ranks is None:
-                    lockstep.exchanged(self.mesh, [s for s in steps if s is not None])
-                else:
-                    assert steps[0] is not None
-                    self.ranks.exchanged(self.mesh, steps[0])
+                self._exchanged([s for s in steps if s is not None])
         finally:
             for r in running:
                 r.close()
@@ -107,8 +105,38 @@ class MeshRunner:
 
     def _of_all(self, parts_of: Mapping[int, list[AnyArray]], number: int) -> list[AnyArray]:
         """The parts of an array that all devices have, by rank."""
-        own = [arrays[number] for arrays in parts_of.values()]
-        return own if self.ranks is None else self.ranks.gathered(own[0])
+        return self._everywhere([arrays[number] for arrays in parts_of.values()])
+
+    def _devices_of(self, process: int) -> list[int]:
+        """The devices that a rank of the job has: one, or the blocks of its part of the mesh."""
+        each = [n // h for n, h in zip(self.mesh.axis_sizes, self.hosts.axis_sizes)]
+        begin = self.hosts.coordinates(process)
+        places = itertools.product(*[
+            range(begin[a] * n, (begin[a] + 1) * n) for a, n in zip(self.mesh.axis_names, each)
+        ])  # fmt: skip
+        return [self.mesh.rank(dict(zip(self.mesh.axis_names, at))) for at in places]
+
+    def _everywhere(self, own: list[AnyArray]) -> list[AnyArray]:
+        """What all devices have, by their number, given what those of this process have."""
+        if self.ranks is None:
+            return own
+        found: dict[int, AnyArray] = {}
+        for process, arrays in enumerate(self.ranks.gathered(np.stack(own))):
+            found.update(zip(self._devices_of(process), arrays))
+        return [found[rank] for rank in range(self.mesh.size)]
+
+    def _exchanged(self, steps: list[Step]) -> None:
+        """Do one exchange of the devices of this process. Blocks are combined in their order, so
+        that the result does not depend on which process has them."""
+        if self.ranks is None:
+            lockstep.exchanged(self.mesh, steps)
+        elif self.hosts is self.mesh:
+            self.ranks.exchanged(self.mesh, steps[0])
+        else:
+            given = self._everywhere([s.sent for s in steps])
+            got = lockstep.made(self.mesh, steps[0].exchange, given)
+            for rank, step in zip(self.devices, steps):
+                step.got[...] = got[rank]
 
     def _joined(
         self, bound: Bound, given: Mapping[int, list[AnyArray]], made: Mapping[int, list[AnyArray]]
@@ -125,7 +153,8 @@ class MeshRunner:
             if result.source is not None:
                 continue
             own = {rank: arrays[len(fresh)] for rank, arrays in made.items()}
-            if any(spec) and self.ranks is not None and out is None:
+            by_part = self.ranks is not None and self.hosts is self.mesh
+            if any(spec) and by_part and out is None:
                 gathered = self.ranks.gathered
                 fresh.append(ShardedArray(shapes[-1], self.mesh, spec, own, gathered))
                 continue
