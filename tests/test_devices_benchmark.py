@@ -13,6 +13,7 @@ import uopc
 sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))
 import device_workloads
 import devices
+import predict_devices
 
 
 @pytest.mark.few(2)
@@ -33,6 +34,15 @@ def test_jax_computes_the_same(name):
 
 def test_partition_of_1024_devices_is_timed():
     assert 0 < devices.partition_ms() < 1e4
+
+
+def test_predictions_for_many_devices():
+    text = predict_devices.table(
+        "a stencil", lambda p: device_workloads.stencil(n=256, m=32, steps=2),
+        predict_devices.NODE, True, 64,
+    )  # fmt: skip
+    assert [row.split(" | ")[0] for row in text.splitlines()[4:]] == ["| 1", "| 8", "| 64"]
+    assert [row.split(" | ")[4] for row in text.splitlines()[4:]] == ["0", "4", "4"]
 
 
 @pytest.mark.slow

@@ -117,3 +117,23 @@ def test_a_partial_sum_waits_for_what_makes_it_larger():
     assert f(a) == [0.0]
     mean = uopc.compile(x.mean(), mesh=mesh, in_shardings=P("m"))
     assert [e.reason for e in mean.exchanges] == ["output"]
+
+
+def test_what_takes_whole_arrays_gathers_and_says_why():
+    """Sorts, loops of launches, and kernels written by hand."""
+    mesh, x = make_mesh((4,), ("m",)), uopc.param("x", (8, 6))
+    i, o, k = uopc.UOp.range(48), uopc.kernel_param(0, (48,)), uopc.kernel_param(1, (48,))
+    kernel = o[i].store(k[i] * 2).end(i).sink(name="twice")
+    (twice,) = kernel.call(uopc.buffer((48,), dtypes.float32), (x + 1).reshape(48))
+    last, rows = uopc.scan(lambda c, row: (c * 0.5 + row, c.sum()), x[0] * 0, x)
+    a = rng.standard_normal((8, 6)).astype("f4")
+    for outputs in ([x.sort(axis=0)], [twice], [last, rows]):
+        f = uopc.compile(outputs, mesh=mesh, in_shardings=P("m"), verify=True)
+        gathers = [e for e in f.exchanges if e.kernel == "allgather"]
+        assert [e.reason for e in gathers] == ["argument of a kernel"]
+        assert all("test_mesh_exchanges.py" in e.line for e in gathers)
+        for got, wanted in zip(f(a), uopc.compile(outputs)(a), strict=True):
+            np.testing.assert_allclose(got, wanted, 1e-5, 1e-5)
+    total = uopc.compile(x.cumsum(axis=0), mesh=mesh, in_shardings=P("m"))
+    assert [e.kernel for e in total.exchanges] == ["allreduce"]
+    np.testing.assert_allclose(total(a), a.cumsum(axis=0), 1e-4, 1e-4)

@@ -213,6 +213,10 @@ def test_symbolic_sizes_that_are_whole():
     np.testing.assert_allclose(second, a["x"].sum(1), 1e-4, 1e-5)
     with pytest.raises(uopc.Unsupported, match="x is cut along a symbolic dimension"):
         partitioned([x * 2], mesh, {"x": P("m")})
+    with pytest.raises(uopc.Unsupported, match="a value is cut along a symbolic dimension"):
+        partitioned([(x * 2).shard(P("m"))], mesh)
+    with pytest.raises(uopc.Unsupported, match="a result is cut along a symbolic dimension"):
+        partitioned([x * 2], mesh, None, [P("m")])
 
 
 def test_explicit_refuses_what_moves_much():

@@ -6,6 +6,7 @@ rank of a job (`uopc.distributed.initialize`).
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 from collections.abc import Mapping
@@ -47,9 +48,13 @@ class MeshRunner:
         self.hosts = plan.mesh.hosts or self.mesh
         if self.ranks is not None:
             self.ranks.check_same(self.hosts, fingerprint(plan, image))
-        own = range(self.mesh.size) if self.ranks is None else self._devices_of(self.ranks.rank)
-        self.devices = {rank: DeviceRun(plan, image, rank) for rank in own}
         self._known: KnownSizes = BoundedMap()
+
+    @functools.cached_property
+    def devices(self) -> dict[int, DeviceRun]:
+        """The programs of the devices of this process, made for the first call."""
+        own = range(self.mesh.size) if self.ranks is None else self._devices_of(self.ranks.rank)
+        return {rank: DeviceRun(self.plan, self.image, rank) for rank in own}
 
     def call(self, positional: tuple[object, ...], named: dict[str, object]) -> object:
         """A call with arrays, whole or cut as the program takes them. Returns whole arrays; on a
@@ -153,8 +158,8 @@ class MeshRunner:
             if result.source is not None:
                 continue
             own = {rank: arrays[len(fresh)] for rank, arrays in made.items()}
-            by_part = self.ranks is not None and self.hosts is self.mesh
-            if any(spec) and by_part and out is None:
+            plain = self.hosts is self.mesh
+            if any(spec) and self.ranks is not None and plain and out is None:
                 gathered = self.ranks.gathered
                 fresh.append(ShardedArray(shapes[-1], self.mesh, spec, own, gathered))
                 continue

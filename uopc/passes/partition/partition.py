@@ -24,16 +24,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from uopc.errors import Unsupported
 from uopc.ir.core import dtypes, shapes, walk
 from uopc.ir.core.levels import TENSOR
 from uopc.ir.core.ops import GroupOp, Ops
-from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.devices import traffic
 from uopc.ir.devices.mesh import Spec
 from uopc.passes.contract import Context, Pass, Sharding
 from uopc.passes.partition.exchanges import COSTLY, OUTPUT, Exchanges
+from uopc.passes.partition.layout import check_fixed
 from uopc.passes.partition.readers import taken_in_parts
 from uopc.passes.partition.rules import Rules
 
@@ -80,6 +79,7 @@ def _partitioned(
         v = rules.value(u)
         spec = next(given, None)
         target = v.spec if spec is None else mesh.spec(spec, v.dims, "out_shardings")
+        check_fixed("a result", v.dims, target, u)
         layouts.append(target)
         outputs.append(rules.exchanges.reshard(v, target, OUTPUT).local)
     made = intern(Ops.SINK, dtypes.void, tuple(outputs), graph.arg, graph.tag)
@@ -107,11 +107,7 @@ def _param_specs(
         if given is None and readers[u] == 1:
             given = pinned.get(u)
         spec = sharding.mesh.spec(given, shapes.shape(u), f"sharding of {u.arg.name}")
-        for d, axes in zip(shapes.shape(u), spec):
-            if axes and not isinstance(d, int):
-                raise Unsupported(
-                    f"compile: {u.arg.name} is cut along a symbolic dimension{made_at(u)}"
-                )
+        check_fixed(u.arg.name, shapes.shape(u), spec, u)
         found[u.arg.name] = spec
     return found
 

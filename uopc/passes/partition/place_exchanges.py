@@ -73,7 +73,7 @@ def _buckets(order: Sequence[UOp]) -> list[tuple[list[UOp], bool]]:
     found: dict[Hashable, list[UOp]] = {}
     places: dict[UOp, bool] = {}
     for u in order:
-        below = max([depth[s] for s in u.src], default=0)
+        below = max([depth.get(s, 0) for s in u.src], default=0)  # a kernel's own are not listed
         is_exchange = u.op in GroupOp.Exchange
         depth[u] = below + is_exchange
         if u.op is Ops.AFTER or not effects.isdisjoint(u.src):

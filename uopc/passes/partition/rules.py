@@ -25,6 +25,7 @@ from uopc.passes.partition.layout import (
     Value,
     aligned,
     changed,
+    check_fixed,
     of_operand,
     whole,
     without_cut,
@@ -92,6 +93,7 @@ class Rules:
     def _first(self, u: UOp) -> Value | Window:
         if u.op is Ops.SHARD:
             spec = self.mesh.spec(u.arg.spec, shapes.shape(u), "shard")
+            check_fixed("a value", shapes.shape(u), spec, u)
             return self.exchanges.reshard(self.value(u.src[0]), spec, PINNED)
         if u.op in (Ops.CAST, Ops.CONTIGUOUS, Ops.COPY):
             v = self.combined(u.src[0], f"operand of {u.op.name}")
