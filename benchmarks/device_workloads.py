@@ -11,8 +11,7 @@ from uopc import P
 
 
 class Work(NamedTuple):
-    """A graph on a mesh with one axis: `least` is the fewest bytes that a device of p must send,
-    as a function of p."""
+    """A graph on a mesh with one axis, its arguments, and how these are cut."""
 
     outputs: list[uopc.UOp]
     shapes: dict[str, tuple[int, ...]]
@@ -25,6 +24,10 @@ class Work(NamedTuple):
     def least(self, p: int) -> int:
         """The fewest bytes that a device of p must send."""
         return 2 * self.moved * (p - 1) // p if self.combined else self.moved
+
+    def wired(self, p: int) -> int:
+        """The fewest bytes that all devices send together: the outer ones have one neighbour."""
+        return p * self.least(p) if self.combined else (p - 1) * self.moved
 
     def arrays(self, seed: int = 0) -> dict[str, np.ndarray]:
         """Arguments, the weights of the size that keeps values near 1."""

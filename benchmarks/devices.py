@@ -106,7 +106,7 @@ def on_ranks(small: bool) -> None:
         rates = [link.latency, link.bandwidth]
         say_once(
             world, engine="2 ranks", work=name, seconds=seconds, link=rates, sent=sent,
-            least=world.size * work.least(world.size), exchanges=len(f.exchanges),
+            least=work.wired(world.size), exchanges=len(f.exchanges),
         )  # fmt: skip
     one = np.ones(1, "f4")
     raw = best(lambda: world.Allreduce(MPI.IN_PLACE, one), 8, world.Barrier, 500)
@@ -263,7 +263,8 @@ def measured(rounds: int, small: bool) -> tuple[dict[tuple[str, str], Row], list
                 key = row["engine"], row["work"]
                 if key not in found or row["seconds"] < found[key]["seconds"]:
                     found[key] = row
-    wired = run(ranks, MPIR_CVAR_NOLOCAL="1", FI_PROVIDER="tcp", OMPI_MCA_btl="tcp,self")
+    over_tcp = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp", "OMPI_MCA_btl": "tcp,self"}
+    wired = run(ranks, MPIR_CVAR_NOLOCAL="1", **over_tcp)
     found |= {("wire", row["work"]): row for row in wired}
     return found, missing
 
