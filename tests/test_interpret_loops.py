@@ -479,5 +479,6 @@ def _operand_types(op: Op) -> Callable[[int], dtypes.DType]:
         return lambda k: dtypes.bool_ if k == 0 else F32
     if op is Ops.THREEFRY:
         return lambda k: dtypes.uint64
-    integral = (Ops.AND, Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR, Ops.FLOORDIV, Ops.CDIV, Ops.CMOD)
+    bits = (Ops.AND, Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR)
+    integral = (*bits, Ops.FLOORDIV, Ops.CDIV, Ops.CMOD, Ops.DOT4)
     return lambda k: I32 if op in integral else F32
