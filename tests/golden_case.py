@@ -64,6 +64,7 @@ class Setting:
     rules: str = ""  # a name in `_rules`
     low: int = 0  # integer inputs are low ≤ v < high; low = high: any integers
     high: int = 0
+    devices: str = ""  # of this process, as cpu+cpu:1
     mesh: str = ""  # the axes of a mesh of devices, as data:4+model:2
     ulps: int = 0  # a function and its polynomial may differ by so many units in the last place
 
@@ -84,10 +85,11 @@ class Setting:
             machine = dataclasses.replace(machine, features=f"+{self.features}")
         made = Context(machine, self.optimize, self.threads, rules=_rules(self.rules))
         made.options = Options(dot_products=self.dots)
-        made.sharding = Sharding(self.devices()) if self.mesh else None
+        made.sharding = Sharding(self.made_mesh()) if self.mesh else None
+        made.devices = tuple(self.devices.split("+")) if self.devices else made.devices
         return made
 
-    def devices(self):
+    def made_mesh(self):
         """The mesh."""
         axes = [axis.split(":") for axis in self.mesh.split("+")]
         return make_mesh([int(n) for _, n in axes], [name for name, _ in axes])
@@ -319,7 +321,7 @@ def interpret_parts(graph, sharding, whole, storage, variables):
 def interpret_devices(graph, setting, seed):
     """The values of a graph with exchanges on devices with arguments of their own, and these."""
     nodes = [u for u in graph.toposort() if u.op is Ops.PARAM and u.arg.name]
-    mesh, inputs, found = setting.devices(), [], []
+    mesh, inputs, found = setting.made_mesh(), [], []
     for rank in range(mesh.size):
         storage, variables = draw_inputs(nodes, setting, 2 * (10 * seed + rank))
         inputs.append({u.arg.name: a for u, a in storage.items() if u.op is Ops.PARAM})

@@ -23,6 +23,7 @@ from uopc.ir.core.level_of import level_of
 from uopc.ir.core.levels import LINEAR, PROGRAM, Level
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
+from uopc.ir.devices import device as devices
 from uopc.ir.devices.mesh import Mesh
 from uopc.program.constants import computed_once
 from uopc.program.program import Backend, Program, program_for
@@ -34,9 +35,12 @@ if TYPE_CHECKING:
 
 # Names of a backend's devices, examples, and the module with its BACKEND: imported when needed.
 BACKENDS = (
-    (r"cpu(:0)?", "cpu", "uopc.program.cpu"),
-    (r"cuda(:(\d+|sm_\w+))?", "cuda, cuda:1, cuda:sm_90 (PTX text only)", "uopc.program.cuda"),
-)
+    (devices.is_cpu, f"cpu, cpu:1 to cpu:{devices.CPU_DEVICES - 1}", "uopc.program.cpu"),
+    (
+        re.compile(r"cuda(:(\d+|sm_\w+))?").fullmatch,
+        "cuda, cuda:1, cuda:sm_90 (PTX text only)", "uopc.program.cuda",
+    ),
+)  # fmt: skip
 
 
 def compile(
@@ -60,12 +64,12 @@ def compile(
     rule, or a list) run right before each kernel is final, or a dict of these by pass: they rewrite
     its result, which is verified.
 
-    mesh: a `uopc.Mesh`: all its devices run the program, each on its part of the arrays; calls take
-    and give whole arrays. in_shardings: a `uopc.P` for all arguments, or a dict of them by name;
-    out_shardings: a `uopc.P` for all results, or a list of them. explicit: an exchange of operands
-    whose layouts do not fit is an error. deterministic: results are equal bit for bit on all meshes
-    with the same axes, of a size that divides the number of blocks (True: 8) along each axis.
-    See `docs/distributed.md`.
+    mesh: a `uopc.Mesh`: all its devices run the program, each on its part of the arrays, those that
+    it names at the same time; calls take and give whole arrays. in_shardings: a `uopc.P` for all
+    arguments, or a dict of them by name; out_shardings: a `uopc.P` for all results, or a list of
+    them. explicit: an exchange of operands whose layouts do not fit is an error. deterministic:
+    results are equal bit for bit on all meshes with the same axes, of a size that divides the
+    number of blocks (True: 8) along each axis. See `docs/distributed.md`.
 
     Raises UserError (graph or arguments are wrong), InvalidIR (it breaks a rule of its level),
     Unsupported.
@@ -100,7 +104,7 @@ def _check_copies(graph: UOp) -> None:
     if Ops.COPY in walk.ops(graph):
         for u in walk.nodes(graph):
             if u.op is Ops.COPY:
-                backend_of(u.arg, "copy")
+                backend_of(u.arg.lower(), "copy")
 
 
 def _reported(program: Program, options: config.Options) -> Program:
@@ -216,8 +220,8 @@ def serve_search(descriptor: int) -> None:
 
 def backend_of(device: str, who: str = "option device (UOPC_DEVICE)") -> Backend:
     """The backend of a device name that `who` gave. UserError if there is no such device."""
-    for names, _, module in BACKENDS:
-        if re.fullmatch(names, device):
+    for has, _, module in BACKENDS:
+        if has(device):
             return import_module(module).BACKEND  # type: ignore[no-any-return]
     shown = ", ".join([examples for _, examples, _ in BACKENDS])
     raise UserError(f"{who}: unknown device {device!r}; choose {shown}")

@@ -278,11 +278,29 @@ class Plan:
     conditions: tuple[Condition, ...] = ()
     repeats: tuple[Repeat, ...] = ()  # outer ones first
     mesh: PlanMesh | None = None  # of a program for several devices
+    devices: tuple[int, ...] = (0,)  # the numbers of the CPU devices of this process
+    # Of each of several devices the launches that it runs, in order, and -1 where all of them wait
+    # for each other.
+    rows: tuple[tuple[int, ...], ...] = ()
+    copied: tuple[Exchange, ...] = ()  # exchanges that are copies among the launches
 
     @property
     def exchanges(self) -> tuple[Exchange, ...]:
-        """The exchanges among the launches, in order."""
+        """The exchanges, in order."""
+        if self.copied:
+            return self.copied
         return tuple([launch for launch in self.launches if isinstance(launch, Exchange)])
+
+    @property
+    def device_threads(self) -> int:
+        """How many threads each device has, if all run at the same time; else the one that runs."""
+        own = self.threads // len(self.devices)
+        return own if own and self.rows else self.threads
+
+    @property
+    def together(self) -> bool:
+        """True if the devices may run at the same time: there is a thread for each."""
+        return len(self.rows) > 1 and self.threads >= len(self.rows)
 
     def runs(self, values: Mapping[str, int]) -> Iterator[int]:
         """The numbers of the launches in the order in which a call runs them."""

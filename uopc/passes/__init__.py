@@ -13,10 +13,10 @@ from uopc.passes.contract import Pass
 from uopc.passes.decompose import decompose
 from uopc.passes.devectorize import devectorize
 from uopc.passes.expand import expand
-from uopc.passes.kernels import join_kernels, share_kernels, split_kernels
+from uopc.passes.kernels import join_kernels, order_launches, share_kernels, split_kernels
 from uopc.passes.linearize import fuse_products, linearize
 from uopc.passes.optimize import optimize
-from uopc.passes.partition import partition, place_exchanges
+from uopc.passes.partition import partition, place_exchanges, unroll_devices
 from uopc.passes.place_stages import place_stages
 from uopc.passes.place_threads import place_threads
 from uopc.passes.rangeify import rangeify
@@ -26,7 +26,8 @@ from uopc.passes.simplify_values import simplify_values
 
 PIPELINE: tuple[tuple[int, Pass], ...] = (
     (10, canonicalize.PASS),
-    (12, partition.PASS),
+    (11, partition.PASS),
+    (12, unroll_devices.PASS),
     (13, split_reduces.PASS),
     (14, place_exchanges.PASS),
     (15, reroll.PASS),
@@ -36,6 +37,7 @@ PIPELINE: tuple[tuple[int, Pass], ...] = (
     (40, split_kernels.PASS),
     (42, join_kernels.PASS),
     (45, share_kernels.PASS),
+    (47, order_launches.PASS),
     (50, flatten_indices.PASS),
     (55, collapse_reduces.PASS),
     (60, simplify_ranges.PASS),
@@ -52,6 +54,8 @@ PIPELINE: tuple[tuple[int, Pass], ...] = (
 
 ORDER: tuple[tuple[str, str, str], ...] = (
     ("canonicalize", "partition", "functions are inlined, and every op has a layout"),
+    ("partition", "unroll-devices", "the graph of one device is unrolled for all of them"),
+    ("unroll-devices", "place-exchanges", "exchanges in one process are copies and sums"),
     ("partition", "split-reduces", "a reduce is split by the length that one device has"),
     ("partition", "place-exchanges", "exchanges are values before they have storage"),
     ("canonicalize", "reroll", "expressions are compared in one form"),
@@ -64,6 +68,7 @@ ORDER: tuple[tuple[str, str, str], ...] = (
     ("split-kernels", "join-kernels", "the arrays that kernels share are known after the split"),
     ("join-kernels", "share-kernels", "joined kernels are final, so they can be compared"),
     ("split-kernels", "share-kernels", "kernels are compared once they are kernels"),
+    ("join-kernels", "order-launches", "a launch waits for what each of its stores reads"),
     ("share-kernels", "flatten-indices", "equal kernels are merged before each is lowered"),
     ("split-kernels", "flatten-indices", "storage is an argument before its index is one number"),
     ("flatten-indices", "collapse-reduces", "ranges are compared directly once indices are flat"),

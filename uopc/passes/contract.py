@@ -11,6 +11,7 @@ from uopc.config import Options
 from uopc.ir.core import shapes
 from uopc.ir.core.args import KernelArg, Opt
 from uopc.ir.core.levels import Level
+from uopc.ir.core.shapes import Shape
 from uopc.ir.core.uop import UOp
 from uopc.ir.devices.mesh import Mesh, Spec
 from uopc.target import Target
@@ -47,6 +48,9 @@ class Sharding:
     explicit: bool = False  # an exchange that moves much is an error
     params: Mapping[str, Spec] = field(default_factory=dict)
     results: tuple[Spec, ...] = ()
+    arguments: Mapping[str, UOp] = field(default_factory=dict)  # the whole PARAMs
+    dims: tuple[Shape, ...] = ()  # of the whole results
+    copied: tuple[UOp, ...] = ()  # the exchanges that became copies
     hosts: Mesh | None = None  # as for `PlanMesh`: no pass reads it
 
     def given(self, param: UOp) -> Spec:
@@ -67,6 +71,7 @@ class Context:
     replayed: Iterator[KernelArg] | None = None  # name and Opts of each kernel of a saved schedule
     rules: Mapping[str, PatternMatcher] = field(default_factory=dict)  # after each pass, by name
     sharding: Sharding | None = None  # of a graph for several devices
+    devices: tuple[str, ...] = ("cpu",)  # those of this process that run the program
     assuming: tuple[UOp, ...] = ()  # conditions on sizes that hold in every run
     schedule: Schedule | None = None  # of FUNCTIONs that are scheduled on their own
     # Gives kernels of a program, a LINEAR of CALLs, the Opts that a search found for them.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from uopc.program.planner import Planner
 from uopc.program.request import Request
 
 Array = npt.NDArray[Any]
+AnyLaunch = TypeVar("AnyLaunch", bound=Launch)
 
 
 @dataclass(frozen=True)
@@ -96,19 +97,20 @@ class Artifact:
             keys=request.keys,
             variables=tuple(variables),
             conditions=_located(self.plan.conditions, request),
-            launches=_exchanges_located(self.plan, request),
+            launches=_exchanges_located(self.plan.launches, request),
+            copied=_exchanges_located(self.plan.copied, request),
         )
 
 
-def _exchanges_located(plan: Plan, request: Request) -> tuple[Launch, ...]:
+def _exchanges_located(launches: tuple[AnyLaunch, ...], request: Request) -> tuple[AnyLaunch, ...]:
     """The launches, in which exchanges have the lines of this request's graph."""
-    if not plan.exchanges:
-        return plan.launches
+    if not any([isinstance(launch, Exchange) for launch in launches]):
+        return launches
     nodes = relying(request.graph)
     return tuple([
         replace(launch, line=made_at(nodes[launch.node]))
         if isinstance(launch, Exchange) and launch.node >= 0 else launch
-        for launch in plan.launches
+        for launch in launches
     ])  # fmt: skip
 
 

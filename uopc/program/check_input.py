@@ -21,16 +21,16 @@ from uopc.ir.verify import in_bounds, verifier
 from uopc.tensor.indexing import between, in_range
 
 
-def checked(graph: UOp, device: str) -> UOp:
-    """The graph of a program for a device. Each index of its hand-written kernels that may leave
-    its storage gets a guard.
+def checked(graph: UOp, device: str, mesh: bool = False) -> UOp:
+    """The graph of a program for a device, or for those of a mesh. Each index of its hand-written
+    kernels that may leave its storage gets a guard.
 
     InvalidIR for a graph that breaks an invariant of its level, and for an access that is outside;
     UserError for values on several devices; Unsupported for an op that is not lowered.
     """
     level = level_of(graph)
     verifier.verify(graph, level, "input", outside=True)
-    _check_devices(graph, device)
+    _check_devices(graph, device, alone=level is not TENSOR or mesh)
     if level is not TENSOR:
         for u in walk.order(graph) if Ops.NUMBER in walk.ops(graph) else ():
             if u.op is Ops.NUMBER:
@@ -39,7 +39,7 @@ def checked(graph: UOp, device: str) -> UOp:
                     f"\n  {verifier.describe(u, graph)}{made_at(u)}"
                 )
         return _guarded(graph)
-    _check_lowered(graph)
+    _check_lowered(graph, devices.is_cpu(devices.named(device)) and not mesh)
     if Ops.INDEX in walk.ops(graph):
         graph = rebuild.rewritten(graph, _gathered, outside_kernels=True)
     if Ops.CALL not in walk.ops(graph):
@@ -54,27 +54,30 @@ def checked(graph: UOp, device: str) -> UOp:
 
 
 # Rows of level tensor that no pass lowers.
-_NOT_LOWERED = frozenset((Ops.MSTACK, Ops.MSELECT, Ops.SLICE)) | GroupOp.Exchange
+_ON_SEVERAL = frozenset((Ops.MSTACK, Ops.MSELECT)) | GroupOp.Exchange
 
 
-def _check_lowered(graph: UOp) -> None:
-    """Unsupported for a tensor op that no pass lowers."""
-    if _NOT_LOWERED.isdisjoint(walk.ops(graph)):
+def _check_lowered(graph: UOp, cpu: bool) -> None:
+    """Unsupported for a tensor op that no pass lowers: values on several devices are of CPUs."""
+    refused = {Ops.SLICE} if cpu else {Ops.SLICE} | _ON_SEVERAL
+    if refused.isdisjoint(walk.ops(graph)):
         return
     for u in walk.nodes(graph):
-        if u.op in _NOT_LOWERED:
+        if u.op in refused:
             raise Unsupported(f"compile: no pass lowers {u.op.name.upper()}{made_at(u)}")
 
 
-def _check_devices(graph: UOp, device: str) -> None:
-    """UserError where operands are on several devices, or an argument is not on the program's;
-    Unsupported for a COPY to another device."""
-    naming = [u for u in walk.nodes(graph) if _names_a_device(u)]
-    places = devices.devices(graph) if naming else {}
+def _check_devices(graph: UOp, device: str, alone: bool) -> None:
+    """UserError where operands are on several devices, or an argument is on a device that there is
+    not, or that is no CPU as the program's is; Unsupported for a COPY to one. `alone`: the program
+    is for its own device."""
+    naming = [u for u in walk.nodes(graph) if devices.names_one(u)]
+    several = not _ON_SEVERAL.isdisjoint(walk.ops(graph))
+    places = devices.devices(graph) if naming or several else {}
     own = devices.named(device)
     for u in naming:
         place = places[u]
-        if place == own:
+        if place == own or (not alone and devices.is_cpu(own) and devices.is_cpu(str(place))):
             continue
         if u.op is Ops.COPY:
             raise Unsupported(
@@ -85,10 +88,6 @@ def _check_devices(graph: UOp, device: str) -> None:
         raise UserError(
             f"compile: {name} is on {devices.show(place)}, the program is for {own}{made_at(u)}"
         )
-
-
-def _names_a_device(u: UOp) -> bool:
-    return u.op is Ops.COPY or (u.op in (Ops.PARAM, Ops.BUFFER) and u.arg.device != "")
 
 
 def _guarded(kernel: UOp) -> UOp:

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from uopc.ir.core.serialize import Fingerprint
+from uopc.ir.devices.device import named
 from uopc.program.request import Request, rules_of
 from uopc.target import Target
 
@@ -49,6 +50,7 @@ def request_components(
         ("graph", printed.digest),
         ("inputs", repr(params)),
         ("name", repr(request.name)),
+        *([("place", named(request.device))] if machine.gpu is None else []),
         *code_components(request, machine, rules),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from uopc.backends.device_rows import ONE_DEVICE, DeviceRows
 from uopc.ir.core.calls import exchanges_of
 from uopc.ir.core.serialize import Fingerprint
 from uopc.ir.core.uop import UOp
@@ -12,7 +13,7 @@ from uopc.ir.index.size_conditions import relying
 from uopc.program.artifact import Artifact
 from uopc.program.compiled_kernel import Code, CompiledKernel, symbol_of
 from uopc.program.kernel_cache import KernelCache
-from uopc.program.planner import ExchangeCall, Planner, buckets, repeats
+from uopc.program.planner import ExchangeCall, Planner, buckets, exchange, repeats
 from uopc.program.request import Request, lower
 from uopc.program.search.schedules import Schedules
 
@@ -45,9 +46,16 @@ def make_artifact(
     used = {k.key: k for k, _ in calls if isinstance(k, CompiledKernel)}
     names = dict(zip(used, numbered([k.name for k in used.values()])))
     for_gpu = known.machine.gpu is not None
+    sharding, rows = lowered.context.sharding, ONE_DEVICE
+    if not for_gpu:
+        copied = () if sharding is None else sharding.copied
+        moves = tuple([exchange([u], u, nodes) for u in copied])
+        rows = DeviceRows.of(lowered.program, lowered.context.devices, moves)
+    if sharding is not None and sharding.mesh.devices:  # the program takes whole arrays
+        sharding = None
     planner = Planner(
         request, lowered.outputs, calls, names, lowered.conditions, for_gpu,
-        repeats(lowered.program), buckets(lowered.program), lowered.context.sharding,
+        repeats(lowered.program), buckets(lowered.program), sharding, rows,
     )  # fmt: skip
     chosen = {} if schedules is None else schedules.chosen
     made = known.kind.of(planner, printed, {names[own]: k for own, k in used.items()}, chosen)

@@ -8,6 +8,7 @@ from itertools import count
 from pathlib import Path
 
 from uopc import config
+from uopc.backends.device_rows import DeviceRows
 from uopc.backends.llvm import scratch
 from uopc.dump.report import page
 from uopc.dump.report.page import Facts
@@ -39,7 +40,8 @@ def facts(lowered: Lowered) -> Facts:
     fresh = {storage_root(v) for v in lowered.outputs if v.src}
     calls = [(tiles.get(kernel, 0), args) for kernel, args in lowered.calls]  # 0: an exchange
     repeats, buckets = planner.repeats(lowered.program), planner.buckets(lowered.program)
-    blocks, found.arena_bytes = planner.arena(calls, fresh, repeats, buckets)
+    places = DeviceRows.of(lowered.program, lowered.context.devices).places
+    blocks, found.arena_bytes = planner.arena(calls, fresh, repeats, buckets, places)
     found.blocks = [(b.storage, b.alive, b.offset) for b in blocks]
     return found
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from uopc.backends import memory_plan
+from uopc.backends import device_rows, memory_plan
+from uopc.backends.device_rows import ONE_DEVICE, DeviceRows
 from uopc.backends.plan import (
     Argument,
     Condition,
@@ -36,6 +37,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import outer_ranges, storage_root, written_slots
 from uopc.ir.core.uop import UOp
 from uopc.ir.devices import traffic
+from uopc.ir.devices.launches import Place
 from uopc.ir.index.size_conditions import SizeCondition, relying, text
 from uopc.program.compiled_kernel import CompiledKernel
 from uopc.program.request import Request
@@ -81,13 +83,15 @@ def buckets(program: UOp) -> dict[int, tuple[UOp, ...]]:
 def arena(
     calls: Iterable[tuple[int, Iterable[UOp]]], elsewhere: Container[UOp],
     repeated: Iterable[Repeat] = (), buckets: Mapping[int, tuple[UOp, ...]] | None = None,
+    placed: Sequence[Place] = (),
 ) -> tuple[list[Block], int]:  # fmt: skip
     """The blocks of the arena, and its size. `calls`: in order, the bytes of the tiles of each, and
     its storage; `elsewhere` is the storage that has memory of its own. What a repeated row shares
     with calls outside of it stays while the row runs. The storage of a bucket is side by side, with
-    room for what is elsewhere, unless most of it is."""
+    room for what is elsewhere, unless most of it is. `placed`: the calls of several devices."""
     buckets = buckets or {}
     spans: dict[UOp, list[int]] = {}
+    users: dict[UOp, set[int]] = {}  # the devices that use a storage
     tiles: list[memory_plan.Lifetime] = []
     for i, (nbytes, args) in enumerate(calls):
         if nbytes:
@@ -96,6 +100,8 @@ def arena(
             root = storage_root(a)
             if root.op is Ops.BUFFER and root not in elsewhere:
                 spans.setdefault(root, [i, i])[1] = i
+                if placed:
+                    users.setdefault(root, set()).add(placed[i].device)
     for row in sorted(repeated, key=lambda r: r.end - r.first):  # inner ones first
         for span in spans.values():
             begins, ends = span[0] < row.first, span[1] >= row.end
@@ -114,8 +120,15 @@ def arena(
         memory_plan.Lifetime(_room(joined[u]) if u in joined else _nbytes(u), a, b)
         for u, (a, b) in spans.items() if u not in led
     ] + tiles  # fmt: skip
-    offsets, total = memory_plan.plan(alive)
     storage = [*[u for u in spans if u not in led], *[None] * len(tiles)]
+    if placed:
+        owners = [
+            device_rows.owner(users[u]) if u is not None else placed[life.first].device
+            for u, life in zip(storage, alive)
+        ]
+        offsets, total = device_rows.offsets(alive, owners, placed)
+    else:
+        offsets, total = memory_plan.plan(alive)
     blocks = []
     for u, life, offset in zip(storage, alive, offsets):
         within = joined.get(u, {}) if u is not None else {}
@@ -161,14 +174,20 @@ class ExchangeCall:
     def of(stores: Sequence[UOp], call: UOp, nodes: Sequence[UOp]) -> ExchangeCall:
         """The call of a kernel of these exchanges; `nodes`: of the user's graph."""
         every = [s.src[1] for s in stores]
-        u = every[0]
-        a, sent = u.arg, u.src[0]
-        node = next((i for i, n in enumerate(nodes) if n.origin and n.origin == call.origin), -1)
-        shape, got = [tuple(map(dim, shapes.shape(v))) for v in (sent, u)]
-        return ExchangeCall(Exchange(
-            u.op.name, (), 1, False, a.axes, a.parts, a.op, a.shift, a.mirror, a.root,
-            u.dtype.numpy, shape, got, traffic.moved(*every), traffic.reason(every), node,
-        ), sent.arg.slot, tuple(range(len(every))))  # fmt: skip
+        written = tuple(range(len(every)))
+        return ExchangeCall(exchange(every, call, nodes), every[0].src[0].arg.slot, written)
+
+
+def exchange(every: Sequence[UOp], made: UOp, nodes: Sequence[UOp]) -> Exchange:
+    """Exchanges that are one, without words; `made` has the user's line of one of the nodes."""
+    u = every[0]
+    a = u.arg
+    node = next((i for i, n in enumerate(nodes) if n.origin and n.origin == made.origin), -1)
+    shape, got = [tuple(map(dim, shapes.shape(v))) for v in (u.src[0], u)]
+    return Exchange(
+        u.op.name, (), 1, False, a.axes, a.parts, a.op, a.shift, a.mirror, a.root,
+        u.dtype.numpy, shape, got, traffic.moved(*every), traffic.reason(every), node,
+    )  # fmt: skip
 
 
 class Planner:
@@ -187,7 +206,9 @@ class Planner:
         conditions: Sequence[SizeCondition] = (), for_gpu: bool = False,
         repeated: tuple[Repeat, ...] = (), buckets: Mapping[int, tuple[UOp, ...]] | None = None,
         sharding: Sharding | None = None,
+        rows: DeviceRows = ONE_DEVICE,
     ) -> None:  # fmt: skip
+        self.rows = rows
         self.request, self.calls, self.names, self.for_gpu = request, calls, names, for_gpu
         self.stored, self.conditions, self.repeats = outputs, conditions, repeated
         self.sharding, self.buckets = sharding, buckets or {}
@@ -234,7 +255,7 @@ class Planner:
         """Give intermediates their offsets in the arena. Returns its size."""
         blocks, total = arena(
             [(k.scratch * k.chunks, args) for k, args in self.calls], self.fresh, self.repeats,
-            self.buckets,
+            self.buckets, self.rows.places,
         )  # fmt: skip
         self.offsets = {b.storage: b.offset for b in blocks if b.storage is not None}
         self.scratch = {b.alive.first: b.offset for b in blocks if b.storage is None}
@@ -307,6 +328,9 @@ class Planner:
             conditions=self._conditions(),
             repeats=self.repeats,
             mesh=self._mesh(),
+            devices=self.rows.devices,
+            rows=self.rows.rows,
+            copied=self.rows.copied,
         )
 
     def _conditions(self) -> tuple[Condition, ...]:

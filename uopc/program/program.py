@@ -258,7 +258,7 @@ class Program(ProgramBase):
             ['out', 'x']
         """
         backend, request, found = self._backend, self._request, self._artifact
-        if request.mesh is not None:
+        if self._runner.plan.mesh is not None:
             raise Unsupported("launches of a program for several devices: see `exchanges`")
 
         def runner(plan: Plan) -> Any:

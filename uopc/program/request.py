@@ -20,6 +20,7 @@ from uopc.ir.core.levels import TENSOR
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, as_made, intern
+from uopc.ir.devices.device import named, names_one
 from uopc.ir.devices.mesh import Mesh, PartitionSpec, coordinate, make_mesh
 from uopc.target import Target
 from uopc.tensor.elementwise import unbind
@@ -212,7 +213,10 @@ def make_context(request: Request, machine: Target) -> Context:
     from uopc.passes.pass_manager import function_schedule
 
     rules = rules_of(request, machine)
-    context = Context(machine, request.optimize, request.threads, request.options, rules=rules)
+    devices = _devices(request)
+    threads = request.threads // len(devices) or request.threads
+    context = Context(machine, request.optimize, threads, request.options, rules=rules)
+    context.devices = devices
     if request.mesh is None:
         context.schedule = function_schedule(context)
     else:
@@ -221,6 +225,15 @@ def make_context(request: Request, machine: Target) -> Context:
         context.sharding = Sharding(m.mesh, specs, m.out_specs, m.explicit, hosts=m.hosts)
     context.replayed = None if request.opts is None else iter(request.opts)
     return context
+
+
+def _devices(request: Request) -> tuple[str, ...]:
+    """The devices of this process that run a program, as its graph or mesh names them."""
+    if request.mesh is not None and request.mesh.mesh.devices:
+        return request.mesh.mesh.devices
+    naming = filter(names_one, walk.nodes(request.graph))
+    found = {named(u.arg if u.op is Ops.COPY else u.arg.device) for u in naming}
+    return tuple(sorted(found, key=lambda n: (len(n), n))) or (request.device,)
 
 
 def lower(
@@ -235,7 +248,7 @@ def lower(
     from uopc.program.check_input import checked
 
     with arena():
-        graph = checked(request.graph, request.device)
+        graph = checked(request.graph, request.device, request.mesh is not None)
         context = make_context(request, machine)
         context.opts, context.searched = opts, searched if opts is None else None
         traced = trace or config.page_folder(request.options) is not None

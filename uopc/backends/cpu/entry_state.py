@@ -70,7 +70,7 @@ class State:
             "nogil": int(plan.nogil),
             "bases": len(bases),
             "room": len(bases) + 5 * plan.arena_base,
-            "table": self._words(runner.table_words(plan.launches, plan.repeats)),
+            "table": self._words(runner.call_words()),
             "base_template": self._words(bases),
             "flag": arena.words_address if needs_flag else 0,
             "arena": arena.words_address,

@@ -14,6 +14,9 @@ LAUNCH = """
 ; A record that jumps: 0, times, counter, bytes. The counter says how often it was passed; after
 ; so many times it jumps so many bytes from its end, and counts anew. One at the begin of a repeated
 ; row leaves the row; one at its end, with 0 times, goes back to the one at the begin.
+; A record of tables that run together has the counter {together}: 0, tables, {together}, 0, pool,
+; then where the table is that does all in order, and each of the others, in bytes from the record
+; on. It is the only one of its table.
 define void @run(ptr %table, ptr %bases) {
 start:
   %bytes = field i64 %table 0
@@ -41,6 +44,11 @@ look:
   if eq ptr %kernel, null then %jump else %launch
 jump:
   %number = field i64 %record 16
+  if eq i64 %number, {together} then %tables else %jumping
+tables:
+  call void @together(ptr %record, ptr %bases)
+  ret void
+jumping:
   %distance = field i64 %record 24
   %after_jump = getelementptr i8, ptr %record, i64 {jump_bytes}
   %done = item i64 %counters %number
@@ -77,6 +85,73 @@ spread:
 serial:
   call void @in_order(ptr %kernel, ptr %words, i64 %chunks)
   br label %next
+end:
+  ret void
+}
+
+; Run each table on a thread of its own, or the one that does all in order: one thread that ran
+; two of them would wait for itself.
+define internal void @together(ptr %record, ptr %bases) {
+start:
+  %context = alloca [2 x ptr], align 8
+  %tables = field i64 %record 8
+  %pool = field ptr %record {jump_bytes}
+  %offsets = getelementptr i8, ptr %record, i64 {together_offsets}
+  %helpers = sub i64 %tables, 1
+  %most = atomic i64 %pool {p.most} monotonic
+  if sge i64 %most, %helpers then %enter else %serial
+enter:
+  %busy_at = getelementptr i8, ptr %pool, i64 {p.busy}
+  acquire %busy_at then %all else %serial
+all:
+  set i64 0 %pool {p.met} monotonic
+  put ptr %record %context 0
+  put ptr %bases %context 1
+  call void @publish(ptr %pool, ptr @one_table, ptr %context, i64 %tables, i64 %helpers)
+  ret void
+serial:
+  %offset = field i64 %offsets 0
+  %table = getelementptr i8, ptr %record, i64 %offset
+  call void @run(ptr %table, ptr %bases)
+  ret void
+}
+
+define internal void @one_table(ptr %context, i64 %i) {
+start:
+  %record = field ptr %context 0
+  %bases = field ptr %context 8
+  %offsets = getelementptr i8, ptr %record, i64 {together_offsets}
+  %own = add i64 %i, 1
+  %offset = item i64 %offsets %own
+  %table = getelementptr i8, ptr %record, i64 %offset
+  call void @run(ptr %table, ptr %bases)
+  ret void
+}
+
+; words: the pool, the number of tables. Each table has the same number of these launches.
+define void @meet(ptr %words, i64 %chunk) {
+start:
+  %pool = field ptr %words 0
+  %tables = field i64 %words 8
+  %met_at = getelementptr i8, ptr %pool, i64 {p.met}
+  %ticket = atomicrmw add ptr %met_at, i64 1 acq_rel
+  %before = udiv i64 %ticket, %tables
+  %after = add i64 %before, 1
+  %wanted = mul i64 %after, %tables
+  %limit = field i64 %pool {p.spin}
+  br label %wait
+wait:
+  %spun = phi i64 [0, %start], [%spun_next, %rest], [0, %yield]
+  %met = atomic i64 %met_at 0 acquire
+  if uge i64 %met, %wanted then %end else %rest
+rest:
+  {pause}
+  %spun_next = add i64 %spun, 1
+  if ult i64 %spun_next, %limit then %wait else %yield
+yield:
+  %give_way = field ptr %pool {p.yield}
+  %ignored = call i32 %give_way()
+  br label %wait
 end:
   ret void
 }
@@ -153,7 +228,19 @@ start:
   if sgt i64 %useful, 0 and slt i64 %chunks, {closed} then %enter else %serial
 enter:
   %busy_at = getelementptr i8, ptr %pool, i64 {p.busy}
-  acquire %busy_at then %publish else %serial
+  acquire %busy_at then %share else %serial
+share:
+  call void @publish(ptr %pool, ptr %function, ptr %context, i64 %chunks, i64 %useful)
+  ret void
+serial:
+  call void @in_order(ptr %function, ptr %context, i64 %chunks)
+  ret void
+}
+
+; One job of a pool whose flag the caller has set; the flag is clear at the end.
+define internal void @publish(
+  ptr %pool, ptr %function, ptr %context, i64 %chunks, i64 %useful
+) {
 publish:
   set ptr %function %pool {p.function} monotonic
   set ptr %context %pool {p.context} monotonic
@@ -203,9 +290,6 @@ close:
   %closed = or i64 %open_word, {closed}
   set i64 %closed %pool {p.word} release
   set i64 0 %pool {p.busy} release
-  ret void
-serial:
-  call void @in_order(ptr %function, ptr %context, i64 %chunks)
   ret void
 }
 

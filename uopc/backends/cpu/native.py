@@ -6,6 +6,7 @@
     worker        the loop of one worker thread
     try_acquire   set a flag if it is clear
     relax         spin a number of times, to measure how long that takes
+    meet          a launch of each device that waits for those of the others
 
 The code holds no address of this process. Objects and functions of the interpreter come from
 `@globals`, filled at load; struct offsets are in the text, so the text tells versions apart.
@@ -80,13 +81,14 @@ STRUCTURES = {"single": 0, "tuple": 1, "list": 2, "dict": 3}
 POOL = {
     "word": 0, "done": 64, "function": 128, "context": 136, "chunks": 144, "helpers": 152,
     "busy": 192, "spin": 256, "acquire": 264, "release": 272, "yield": 280, "most": 288,
-    "workers": 320,
+    "met": 320, "workers": 384,
 }  # fmt: skip
 POOL_LINE = 64
 # `next chunk` of a closed job, above every chunk number: a late worker cannot claim.
 CLOSED = 0x7FFFFFFF
 
 JUMP_WORDS = 4  # of a record that jumps, in a table of launches
+TOGETHER = -1  # the counter of a record that jumps, if it is one of tables that run together
 
 # The instruction that tells the processor this is a waiting loop.
 _X86_PAUSE, _ARM_PAUSE = "call void @llvm.x86.sse2.pause()", "call void @llvm.aarch64.hint(i32 1)"
@@ -98,7 +100,8 @@ _PAUSES = {
 def _names() -> dict[str, object]:
     """The values of `{name}` in the text."""
     names: dict[str, object] = {"pause": _PAUSES.get(platform.machine(), ""), **OFFSETS}
-    names |= {"jump_bytes": 8 * JUMP_WORDS}
+    names |= {"jump_bytes": 8 * JUMP_WORDS, "together": TOGETHER}
+    names |= {"together_offsets": 8 * (JUMP_WORDS + 1)}
     names |= {"line": POOL_LINE, "closed": CLOSED, "record_words": len(RECORD)}
     names |= {name: STRUCTURES[name] for name in ("list", "dict")} | NUMBERS
     names |= {"unknown": UNKNOWN, "writeable": WRITEABLE, "again": "inttoptr (i64 1 to ptr)"}
@@ -167,7 +170,7 @@ def source() -> str:
     return re.sub(r"\{([a-z_.]+)\}", lambda match: str(names[match[1]]), text)
 
 
-EXPORTS = ("globals", "entry", "run", "spread", "worker", "try_acquire", "relax")
+EXPORTS = ("globals", "entry", "run", "spread", "worker", "try_acquire", "relax", "meet")
 
 
 class Runtime:

@@ -69,9 +69,11 @@ class Pool:
         return ctypes.c_int64.from_address(self.address + POOL[field] + extra)
 
     def take_limit(self) -> None:
-        """Let launches from now on take no more threads than the process may."""
+        """Let launches from now on take no more threads than the process may, and than there are.
+        """
         limit = thread_limit.limit
-        self._word("most").value = MAX_WORKERS if limit is None else limit - 1
+        allowed = MAX_WORKERS if limit is None else limit - 1
+        self._word("most").value = min(allowed, self.workers)
 
     def grow(self, workers: int) -> int:
         """Start workers until `workers` run or the system refuses one. Returns their number."""
@@ -79,6 +81,7 @@ class Pool:
             self._wanted = max(self._wanted, min(workers, MAX_WORKERS))
             while self.workers < self._wanted and self._start_worker(self.workers):
                 self.workers += 1
+            self.take_limit()
             return self.workers
 
     def _start_worker(self, index: int) -> bool:
@@ -101,21 +104,24 @@ class Pool:
         """Reset the pool in the child after a fork, which has no other threads."""
         self._growing = threading.Lock()
         self.workers = 0
+        self.take_limit()
         self._word("busy").value = 0
         self._word("word").value |= CLOSED
 
 
-_shared: list[Pool] = []
+DEVICES = -1  # the pool whose workers each run one device
+_pools: dict[int, Pool] = {}
 _sharing = threading.Lock()
 
 
-def shared_pool(workers: int) -> Pool:
-    """The process's pool, with at least `workers` threads if the system allows them."""
+def shared_pool(workers: int, device: int = 0) -> Pool:
+    """The process's pool for a device, by its number, with at least `workers` threads if the system
+    allows them."""
     with _sharing:
-        if not _shared:
-            _shared.append(Pool(install()))
-    _shared[0].grow(workers)
-    return _shared[0]
+        if device not in _pools:
+            _pools[device] = Pool(install())
+    _pools[device].grow(workers)
+    return _pools[device]
 
 
 stale = False  # a fork has lost the workers
@@ -130,13 +136,14 @@ def _set_stale(value: bool) -> None:
 def revive() -> None:
     """Start as many workers as there were before a fork; at the first use after it."""
     _set_stale(False)
-    _shared[0].grow(0)
+    for pool in _pools.values():
+        pool.grow(0)
 
 
 def _after_fork_in_child() -> None:
     global _sharing
     _sharing = threading.Lock()
-    for pool in _shared:
+    for pool in _pools.values():
         if pool.workers:
             pool.forget_workers()
             _set_stale(True)

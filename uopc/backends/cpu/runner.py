@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import os
 import time
@@ -18,9 +19,20 @@ from uopc.backends.cpu.arguments import Bound, KnownSizes, bind, shape_of
 from uopc.backends.cpu.bounded_cache import BoundedMap
 from uopc.backends.cpu.elf_loader import Image, address_of, map_private
 from uopc.backends.cpu.layout import data_address
-from uopc.backends.cpu.native import JUMP_WORDS, install
+from uopc.backends.cpu.native import JUMP_WORDS, TOGETHER, install
 from uopc.backends.cpu.tracing import PREFIX, Log, Slice
-from uopc.backends.plan import Dim, Exchange, Launch, Plan, Pointer, Repeat, Row, nested, value_of
+from uopc.backends.plan import (
+    Dim,
+    Exchange,
+    Launch,
+    Plan,
+    Pointer,
+    Repeat,
+    Row,
+    Scalar,
+    nested,
+    value_of,
+)  # fmt: skip
 from uopc.errors import DeviceMemoryError, InvalidIR, UserError
 
 
@@ -57,6 +69,7 @@ def _in_loops(row: Row, records: list[list[Dim]], depth: int, spare: int) -> lis
     return words
 
 
+MEET = "meet"  # a launch whose code is the runtime's
 # Runs the launches of a call: the address of the bases, and the values of the variables.
 Observer = Callable[[int, Mapping[str, int]], None]
 # A row of runs of a short launch takes about this long: a hundred times what reading a clock does.
@@ -159,8 +172,12 @@ class Runner:
         _check_plan(plan, image)
         self.plan = plan
         self.image = image
-        parallel = plan.threads > 1 and any(launch.parallel for launch in plan.launches)
-        self._pool = pool.shared_pool(plan.threads - 1) if parallel else None
+        helpers = plan.device_threads - 1
+        parallel = helpers > 0 and any(launch.parallel for launch in plan.launches)
+        self._pools = [pool.shared_pool(helpers, d) for d in plan.devices] if parallel else []
+        self._devices: pool.Pool | None = None  # the workers that run devices
+        if plan.together:
+            self._devices = pool.shared_pool(len(plan.rows) - 1, pool.DEVICES)
         self.arena = Arena(0 if plan.variables else value_of(plan.arena_bytes, {}))
         self._constants = [data_address(c) if c.size else NOTHING for c in plan.constants]
         self._known: KnownSizes = BoundedMap()
@@ -172,7 +189,7 @@ class Runner:
 
     def _make_sizes(self, values: Mapping[str, int]) -> Sizes:
         plan = self.plan
-        table = self.encode(plan.launches, values, plan.repeats)
+        table = np.array([value_of(w, values) for w in self.call_words()], np.int64)
         shapes = tuple([shape_of(result.shape, values) for result in plan.results])
         return Sizes(table, data_address(table), value_of(plan.arena_bytes, values), shapes)
 
@@ -185,24 +202,50 @@ class Runner:
         words = self.table_words(launches, repeats, log)
         return np.array([value_of(w, values) for w in words], np.int64)
 
+    def call_words(self) -> list[Dim]:
+        """The words of the table of a call: with several devices, of one for each that has a thread
+        of its own, and one that runs all launches in order."""
+        plan = self.plan
+        serial = self.table_words(plan.launches, plan.repeats)
+        if self._devices is None:
+            return serial
+        tables = [serial]
+        for device, row in enumerate(plan.rows):
+            launches = tuple([self._meeting if i < 0 else plan.launches[i] for i in row])
+            tables.append(self.table_words(launches, device=device))
+        head = JUMP_WORDS + 1 + len(tables)
+        offsets = itertools.accumulate(map(len, tables[:-1]), initial=head)
+        record = [0, len(plan.rows), TOGETHER, 0, self._devices.address, *[8 * o for o in offsets]]
+        return [8 * JUMP_WORDS, 0, 0, 0, 0, *record, *[w for words in tables for w in words]]
+
+    @property
+    def _meeting(self) -> Launch:
+        """The launch of each device that waits for those of the others."""
+        assert self._devices is not None
+        words = Scalar(self._devices.address), Scalar(len(self.plan.rows))
+        return Launch(MEET, words)
+
     def table_words(
-        self, launches: tuple[Launch, ...], repeats: tuple[Repeat, ...] = (), log: Log | None = None
-    ) -> list[Dim]:
-        """The words of that table."""
-        workers = self._pool
+        self, launches: tuple[Launch, ...], repeats: tuple[Repeat, ...] = (),
+        log: Log | None = None, device: int = 0,
+    ) -> list[Dim]:  # fmt: skip
+        """The words of a table of launches, on a device of the program."""
+        workers = self._pools[device] if self._pools else None
         extra = len(PREFIX) if log else 0
         widest = extra + max((len(launch.words) for launch in launches), default=0)
         counters = len(repeats) + 1 if repeats else 0
         address = workers.address if workers else 0
         records = [self._record(number, launch, log) for number, launch in enumerate(launches)]
         words = _in_loops(nested(len(launches), repeats), records, 0, counters - 1)
-        return [8 * len(words), widest, counters, address, self.plan.threads - 1, *words]
+        return [8 * len(words), widest, counters, address, self.plan.device_threads - 1, *words]
 
     def _record(self, number: int, launch: Launch, log: Log | None) -> list[Dim]:
         """The words of a launch."""
         zero = self.plan.arena_base + 1 + len(self.plan.constants)
-        spread = launch.parallel and self._pool is not None
-        kernel = self.image.symbols[launch.kernel]
+        spread = launch.parallel and len(self._pools) > 0
+        is_meeting = launch.kernel == MEET
+        image = install().image if is_meeting else self.image
+        kernel = image.symbols[launch.kernel]
         count = (len(PREFIX) if log else 0) + len(launch.words)
         words: list[Dim] = [log.traced if log else kernel, launch.chunks, int(spread), count]
         for own in log.prefix(number, kernel) if log else ():

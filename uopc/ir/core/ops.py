@@ -39,7 +39,7 @@ ShapeRule = Literal[
     "stage", "product", "alike", "scattered", "gathered", "exchanged",
 ]  # fmt: skip
 # Where a value is, see `verify/devices.py`.
-DeviceRule = Literal["operands", "storage", "given", "each", "part", "none"]
+DeviceRule = Literal["operands", "first", "storage", "given", "each", "part", "none"]
 # The kind of arg: how the verifier checks it, and how the text form shows it and the operands.
 ArgKind = Literal[
     "none", "value", "const", "storage", "data", "iota", "dims", "window", "integers", "opts",
@@ -259,19 +259,19 @@ class Ops:
     EXCHANGE = Op("exchange", "a", "The value of a in the thread of the warp whose number is this thread's number xor arg. All threads of a warp take part.", arg=(int,), shape="scalar", levels=KERNEL | VECTOR | LINEAR)
     LOAD = Op("load", "address *gate", "Reads memory; 0 where the gate is false.", dtype="load", shape="first", arity=(1, 2), levels=SCALAR, latency=5, is_access=True)
     STORE = Op("store", "target value *gate", "Writes the value where the gate holds; INVALID is not written. arg `async`: done at the latest at a BARRIER that waits for its COMMIT. arg `stream`: bypasses the caches if the machine can.", arg=(_NONE, str), dtype="store", shape="store", effect=True, arity=(2, 3), levels=EVERYWHERE, field="mode", is_access=True)
-    AFTER = Op("after", "a *effects", "a, after the effects. A RANGE as an effect: inside that loop.", shape="first", levels=EVERYWHERE, latency=0, bounds=intervals.same, takes_storage=inf)
+    AFTER = Op("after", "a *effects", "a, after the effects. A RANGE as an effect: inside that loop.", shape="first", device="first", levels=EVERYWHERE, latency=0, bounds=intervals.same, takes_storage=inf)
 
     # Storage and scheduling
     CONTIGUOUS = Op("contiguous", "a", "a, in storage of its own; the arg may hold Opts for its kernel.", arg=(_NONE, tuple), shape="first", levels=SHAPED, bounds=intervals.same, kind="opts", field="opts")
     CONTIGUOUS_BACKWARD = Op("contiguous_backward", "a", "The same value.", shape="first", levels=SHAPED)
     DETACH = Op("detach", "a", "The same value.", shape="first", levels=SHAPED, bounds=intervals.same)
     PRIMITIVE = Op("primitive", "a *operands", "The value a. For derivatives it is the function in the arg, of the operands.", arg=(args.PrimitiveArg,), shape="first", levels=SHAPED, arity=(1, None), bounds=intervals.same)
-    COPY = Op("copy", "a", "a, on the device in the arg.", arg=(str,), shape="first", device="given", levels=TENSOR, field="device")
+    COPY = Op("copy", "a", "a, on the device in the arg; of a value on several devices, the first part.", arg=(str,), shape="first", device="given", levels=TENSOR, field="device")
     SLICE = Op("slice", "a", "arg = offset, size: a flat view of a buffer.", arg=(tuple,), shape="slice", levels=TENSOR | PROGRAM, takes_storage=1, kind="integers")
     STAGE = Op("stage", "a *ranges", "a is computed once and stored; its readers load it. In a kernel: for each value of the ranges given as sources, which are the first dimensions of the result.", arg=(args.StageArg,), shape="stage", levels=SHAPED, bounds=intervals.same)
     BIND = Op("bind", "variable value", "The variable, with a value for this run.", shape="scalar", levels=TENSOR, bounds=intervals.same)
-    MSTACK = Op("mstack", "*a", "One value on several devices.", shape="alike", device="each", levels=TENSOR, arity=(1, None))
-    MSELECT = Op("mselect", "a", "The part on one device.", arg=(int,), shape="first", device="part", levels=TENSOR, field="part")
+    MSTACK = Op("mstack", "*a", "A value on several devices: each has one of the operands.", shape="alike", device="each", levels=TENSOR, arity=(1, None))
+    MSELECT = Op("mselect", "a", "The part of a on one of its devices.", arg=(int,), shape="first", device="part", levels=TENSOR, field="part")
     SHARD = Op("shard", "a", "a, laid out over the mesh of the compile as the arg says. Without a mesh, a.", arg=(args.ShardArg,), shape="first", levels=TENSOR, bounds=intervals.same)
     ALLREDUCE = Op("allreduce", "a", "The values of a on all devices of a group, combined by the arg's op.", arg=(args.ExchangeArg,), shape="first", levels=SHAPED)
     REDUCE_SCATTER = Op("reduce_scatter", "a", "The first dimension of a has a part for each device of the group: its own, combined over all.", arg=(args.ExchangeArg,), shape="scattered", levels=SHAPED)

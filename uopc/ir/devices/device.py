@@ -10,6 +10,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp
 
+CPU_DEVICES = 64  # of a process: each has workers, an order of calls and storage of its own
 # A name; a tuple of names for one value on several devices; None: the device of the compile.
 Device = str | tuple[str | None, ...] | None
 _Known = dict[UOp, Device]
@@ -25,6 +26,32 @@ def named(name: str) -> str:
     """
     name = name.lower()
     return {"cpu:0": "cpu", "cuda": "cuda:0"}.get(name, name)
+
+
+def is_cpu(name: str) -> bool:
+    """True for a CPU device: `cpu`, `cpu:1`, … up to the last one.
+
+    Examples:
+        >>> from uopc.ir.devices import device
+        >>> device.is_cpu("cpu:3"), device.is_cpu("cpu:99")
+        (True, False)
+    """
+    kind, colon, number = name.partition(":")
+    if kind != "cpu" or not colon:
+        return name == "cpu"
+    plain = number.isascii() and number.isdigit() and str(int(number)) == number
+    return plain and int(number) < CPU_DEVICES
+
+
+def number(name: str) -> int:
+    """The number of a CPU device.
+
+    Examples:
+        >>> from uopc.ir.devices import device
+        >>> device.number("cpu"), device.number("cpu:3")
+        (0, 3)
+    """
+    return int(name.partition(":")[2] or 0)
 
 
 def device(u: UOp) -> Device:
@@ -50,6 +77,19 @@ def devices(root: UOp) -> _Known:
     for s in walk.nodes(root):
         known[s] = RULES[s.op.device](s, known)
     return known
+
+
+def names_one(u: UOp) -> bool:
+    """True for a node that says where its value is."""
+    return u.op is Ops.COPY or (u.op in (Ops.PARAM, Ops.BUFFER) and u.arg.device != "")
+
+
+def on_several(root: UOp) -> _Known:
+    """The device of each node of a graph on several devices; nothing for a graph on one."""
+    if not any(map(names_one, walk.nodes(root))):
+        return {}
+    known = devices(root)
+    return known if len({v for v in known.values() if isinstance(v, str)}) > 1 else {}
 
 
 def _common(u: UOp, known: _Known) -> Device:
@@ -100,6 +140,7 @@ def _each(u: UOp, known: _Known) -> Device:
 
 RULES: dict[str, Callable[[UOp, _Known], Device]] = {
     "operands": _common,
+    "first": lambda u, known: known.get(u.src[0]),
     "storage": lambda u, known: named(u.arg.device) if u.arg.device else None,
     "given": lambda u, known: named(u.arg),
     "each": _each,

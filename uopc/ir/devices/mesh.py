@@ -15,6 +15,7 @@ from typing import Any
 
 from uopc.errors import UserError, UserTypeError
 from uopc.ir.core.shapes import Dim
+from uopc.ir.devices import device
 
 Axes = tuple[str, ...]  # of a mesh, major first
 Spec = tuple[Axes, ...]  # of each dimension, the mesh axes that cut it
@@ -102,6 +103,7 @@ class Mesh:
 
     axis_names: Axes
     axis_sizes: tuple[int, ...]
+    devices: tuple[str, ...] = ()  # those of this process that run the program, if it names them
 
     @property
     def size(self) -> int:
@@ -222,14 +224,23 @@ def _groups(mesh: Mesh, axes: Axes) -> list[list[int]]:
     return found
 
 
-def make_mesh(axis_shapes: Sequence[int], axis_names: Sequence[str]) -> Mesh:
+def make_mesh(
+    axis_shapes: Sequence[int], axis_names: Sequence[str], *,
+    devices: Sequence[str] | None = None,
+) -> Mesh:  # fmt: skip
     """A mesh of devices: the size and the name of each axis.
 
-    UserError unless the sizes are positive, and the names different identifiers.
+    devices: CPU devices of this process, by rank: each has threads of its own, and all run at the
+    same time. Without them each device is on an MPI rank, or all are run by one thread in turns.
+
+    UserError unless the sizes are positive, the names different identifiers, and the devices
+    different ones, as many as the mesh has.
 
     Examples:
         >>> uopc.make_mesh((2, 4), ("data", "model")).size
         8
+        >>> uopc.make_mesh((2,), ("data",), devices=("cpu:0", "cpu:1")).devices
+        ('cpu', 'cpu:1')
     """
     sizes, names = tuple(axis_shapes), tuple(axis_names)
     if len(sizes) != len(names) or len(set(names)) != len(names):
@@ -242,7 +253,22 @@ def make_mesh(axis_shapes: Sequence[int], axis_names: Sequence[str]) -> Mesh:
             raise UserError(f"make_mesh: a name must be an identifier, got {name!r}")
     if math.prod(sizes) > MOST_DEVICES:
         raise UserError(f"make_mesh: {math.prod(sizes)} devices, expected at most {MOST_DEVICES}")
-    return Mesh(names, sizes)
+    return Mesh(names, sizes, _checked_devices(devices, math.prod(sizes)))
+
+
+def _checked_devices(given: Sequence[str] | None, size: int) -> tuple[str, ...]:
+    if given is None:
+        return ()
+    if isinstance(given, str) or not all([isinstance(d, str) for d in given]):
+        raise UserTypeError(f"make_mesh: devices must be names of devices, got {given!r}")
+    found = tuple(map(device.named, given))
+    unknown = [d for d in found if not device.is_cpu(d)]
+    if unknown:
+        last = device.CPU_DEVICES - 1
+        raise UserError(f"make_mesh: no CPU device {unknown[0]!r}; there are cpu:0 to cpu:{last}")
+    if len(set(found)) != len(found) or len(found) != size:
+        raise UserError(f"make_mesh: expected {size} different devices, got {tuple(given)}")
+    return found
 
 
 def coordinate(axis: str) -> str:

@@ -8,8 +8,13 @@ from typing import Protocol
 import numpy as np
 
 from uopc.errors import InvalidIR
+from uopc.ir.builder import leaves, movement
+from uopc.ir.core import shapes
+from uopc.ir.core.args import ReduceArg
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.evaluate import Array, fold
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp, intern
 from uopc.ir.devices.mesh import Mesh
 
 
@@ -63,3 +68,40 @@ def in_group(kind: str, arg: Exchanged, dtype: DType, given: Sequence[Array]) ->
             nothing, s = np.zeros_like(given[0]), arg.shift
             return [given[i - s] if 0 <= i - s < p else nothing for i in range(p)]
     raise InvalidIR(f"{kind!r} is no exchange")
+
+
+def as_values(exchange: UOp, sent: Sequence[UOp], places: Sequence[str | None]) -> list[UOp]:
+    """The same as values of a graph."""
+    p, every = len(sent), movement.stack(*sent)
+    match exchange.op.name:
+        case "allreduce":
+            return [_reduced(exchange, every)] * p
+        case "reduce_scatter":
+            total = _reduced(exchange, every)
+            return [_row(total, 0, i) for i in range(p)]
+        case "allgather":
+            return [every] * p
+        case "alltoall":
+            return [_row(every, 1, i) for i in range(p)]
+        case "broadcast":
+            return [sent[exchange.arg.root]] * p
+        case "permute_ranks" if exchange.arg.mirror:
+            return list(sent[::-1])
+        case "permute_ranks":
+            s = exchange.arg.shift
+            nothing = leaves.full(leaves.const(exchange.dtype, 0), shapes.shape(exchange))
+            return [sent[i - s] if 0 <= i - s < p else nothing for i in range(p)]
+    raise InvalidIR(f"{exchange.op!r} is no exchange")
+
+
+def _reduced(exchange: UOp, every: UOp) -> UOp:
+    return intern(Ops.REDUCE, every.dtype, (every,), ReduceArg(exchange.arg.op, (0,)))
+
+
+def _row(value: UOp, axis: int, i: int) -> UOp:
+    """Element i along an axis."""
+    dims = shapes.shape(value)
+    begins = [i if d == axis else 0 for d in range(len(dims))]
+    sizes = [1 if d == axis else n for d, n in enumerate(dims)]
+    part = movement.window(value, begins, sizes)
+    return movement.reshape(part, (*dims[:axis], *dims[axis + 1 :]))

@@ -43,7 +43,7 @@ _COMPUTED = _JOINS | {Ops.CONST, Ops.DATA, Ops.CAST}  # and all elementwise ops
 _COPIES = frozenset((Ops.CONTIGUOUS, Ops.COPY, Ops.STAGE))
 _EFFECTS = frozenset((Ops.STORE, Ops.CALL))
 _NOTHING = frozenset((Ops.SINK, Ops.GROUP, Ops.NOOP, Ops.FUNCTION))
-_LATER = frozenset((Ops.MSTACK, Ops.MSELECT, Ops.SHAPED_WMMA, Ops.WMMA))
+_LATER = frozenset((Ops.SHAPED_WMMA, Ops.WMMA))
 
 
 def _called_exchanges(u: UOp) -> list[UOp]:

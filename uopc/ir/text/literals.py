@@ -65,6 +65,9 @@ def write_value(value: Any) -> str:
     return f"opaque({write_string(repr(value))})"  # for people; the reader refuses it
 
 
+_ENDS_A_NODE = re.compile("(?<= ):(?= )")
+
+
 def _is_word(text: str) -> bool:
     return _WORD.fullmatch(text) is not None and text not in RESERVED
 
@@ -73,7 +76,7 @@ def write_string(text: str) -> str:
     """Bare where it is an ordinary word; else quoted, without ` : ` and ` //`, which end things."""
     if _is_word(text):
         return text
-    return json.dumps(text).replace("/", "\\/").replace(":", "\\u003a")
+    return _ENDS_A_NODE.sub(r"\\u003a", json.dumps(text).replace("/", "\\/"))
 
 
 def written_fields(record: Any) -> list[tuple[str, Any]]:

@@ -50,6 +50,7 @@ from uopc.ir.core.storage import (
     written_slots,
 )  # fmt: skip
 from uopc.ir.core.uop import UOp, intern
+from uopc.ir.devices import launches
 from uopc.passes.analysis.argument_limits import Limit
 from uopc.passes.contract import Context, Pass
 
@@ -68,7 +69,8 @@ Walk = tuple[tuple["UOp", ...], int, tuple["UOp", ...]]  # loops, the slot of so
 class _Joiner:
     """The calls so far, and the last call that used each storage."""
 
-    def __init__(self, least: int, limit: Limit) -> None:
+    def __init__(self, least: int, limit: Limit, several: bool) -> None:
+        self.several = several  # devices, each of which runs its own kernels
         self.least = least  # bytes that both must read
         self.limit = limit
         self.calls: list[UOp] = []
@@ -115,9 +117,17 @@ class _Joiner:
             earlier = self.calls[at].src[0]
             few = len(earlier.src) < MOST_STORES and size + len(walk.order(earlier)) <= MOST_NODES
             together = ready < at and outer_ranges(self.calls[at]) == outer_ranges(call)
+            together = together and self._on_one_device(self.calls[at], call)
             if together and few and self.limit.buffers >= _buffers(self.calls[at], call):
                 return at
         return None
+
+
+    def _on_one_device(self, one: UOp, two: UOp) -> bool:
+        if not self.several:
+            return True
+        first = launches.own_device(one)
+        return first != "" and first == launches.own_device(two)
 
 
 def _buffers(*calls: UOp) -> int:
@@ -180,7 +190,8 @@ def join_kernels(program: UOp, context: Context) -> UOp:
     """The program with kernels that read the same array in the same loops joined."""
     if not context.optimize or context.target.gpu is not None or len(program.src) < 2:
         return program
-    joiner = _Joiner(context.target.l1_bytes // 2, Limit.of(context))
+    several = len(context.devices) > 1
+    joiner = _Joiner(context.target.l1_bytes // 2, Limit.of(context), several)
     for call in program.src:
         joiner.add(call)
     return intern(Ops.LINEAR, program.dtype, tuple(joiner.calls), program.arg)

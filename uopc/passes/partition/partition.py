@@ -55,6 +55,8 @@ def partition(graph: UOp, context: Context) -> UOp:
         if _moved(other) <= _moved(made):
             made, results = other, layouts
     sharding.results = results
+    sharding.arguments = {u.arg.name: u for u in order if u.op is Ops.PARAM}
+    sharding.dims = tuple([shapes.shape(u) for u in outputs])
     return made
 
 

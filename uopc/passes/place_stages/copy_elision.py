@@ -1,6 +1,6 @@
 """Copy elision: CONTIGUOUS and COPY that change nothing, and values that are only overwritten.
 
-All devices of a program share memory, so a COPY is its source unless something is written to it. A
+A COPY on the only device of a program is its source unless something is written to it. A
 CONTIGUOUS of neighbouring elements of storage is a view of them, if nothing overwrites them later
 and it has no Opts. A computed value that one STORE overwrites as a whole is replaced by the stored
 value: nothing else knows its storage.
@@ -15,6 +15,7 @@ from uopc.ir.core import shapes, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import whole_root
 from uopc.ir.core.uop import UOp
+from uopc.ir.devices import device as devices
 from uopc.ir.index import affine
 from uopc.passes.analysis.user_opts import has_opts
 from uopc.passes.analysis.versions import EffectsBelow
@@ -30,7 +31,8 @@ def without_needless_copies(graph: UOp) -> UOp:
     effects = effects_by_root(order, roots)
     written = effects_by_root(order, roots, written_only=True)
     below = EffectsBelow(order)
-    needless = {u for u in order if _is_needless(u, effects, written, below)}
+    places = devices.on_several(graph)
+    needless = {u for u in order if _is_needless(u, effects, written, below, places)}
     plain = Ops.INVALID not in ops  # else some elements may stay as they are
     replaced = {u for u in order if plain and _is_replaced(u, effects, roots)}
     if not needless and not replaced:
@@ -56,14 +58,18 @@ def _is_replaced(u: UOp, effects: Effects, roots: Mapping[UOp, UOp]) -> bool:
     return only and whole_root(target) is root
 
 
-def _is_needless(u: UOp, effects: Effects, written: Effects, below: EffectsBelow) -> bool:
-    """True if a COPY or CONTIGUOUS is its source. `written`: the effects that write each root."""
+def _is_needless(
+    u: UOp, effects: Effects, written: Effects, below: EffectsBelow,
+    places: Mapping[UOp, devices.Device],
+) -> bool:  # fmt: skip
+    """True if a COPY or CONTIGUOUS is its source. `written`: the effects that write each root.
+    `places`: in a program for several devices."""
     if u in written or u.op not in (Ops.COPY, Ops.CONTIGUOUS) or has_opts(u):
         return False
     if u in effects and whole_root(u.src[0]).op.movement:
         return False
     if u.op is Ops.COPY:
-        return True
+        return places.get(u) == places.get(u.src[0])
     view = u.src[0]
     root = _subview(view)
     while root is not None and root.op is Ops.BITCAST and root not in effects:

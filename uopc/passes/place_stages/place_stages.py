@@ -337,21 +337,35 @@ class _Placement:
             if reason is not None:
                 forced = u.op in FORCED
                 value = src[0] if forced else rebuild.remake(u, src)
-                if forced and value.op is Ops.STAGE and u.src[0] in self.facts.effects:
-                    return intern(Ops.STAGE, value.dtype, (value,), StageArg(reason, False))
-                return _stage(value, reason, not forced, opts.get(u), by_part=u in self.by_part)
+                place = self._place(u)
+                moves = u.op is Ops.COPY and place != ""
+                if forced and value.op is Ops.STAGE and (moves or u.src[0] in self.facts.effects):
+                    arg = StageArg(reason, False, place)
+                    return intern(Ops.STAGE, value.dtype, (value,), arg)
+                by_part = u in self.by_part
+                return _stage(value, reason, not forced, opts.get(u), by_part=by_part, place=place)
+            if u.op is Ops.COPY:  # read where it is
+                return src[0]
             if u.op is Ops.CALL and u.src[0].op in walk.CALLED:
                 return _called(u, src)
             if u in self.copied:
                 reason = self.copied[u]
                 spaces = [_space(reason, s) for s in src[1:]]
-                copies = [_stage(s, reason, False, None, to) for s, to in zip(src[1:], spaces)]
+                copies = [
+                    _stage(s, reason, False, None, to, place=self._place(u.src[1 + i]))
+                    for i, (s, to) in enumerate(zip(src[1:], spaces))
+                ]
                 return intern(u.op, u.dtype, (src[0], *copies), u.arg, u.tag)
             if u is self.graph:
                 return intern(u.op, u.dtype, self._outputs(src), u.arg, u.tag)
             return None
 
         return rebuild.rewritten(self.graph, change, outside_kernels=True)
+
+    def _place(self, u: UOp) -> str:
+        """The name of the device of a stored value, in a program for several."""
+        place = self.facts.places.get(u)
+        return place if isinstance(place, str) else ""
 
     def _outputs(self, values: tuple[UOp, ...]) -> tuple[UOp, ...]:
         """The outputs, with a STAGE where storage of their own is needed. The result of an
@@ -362,7 +376,8 @@ class _Placement:
             root = whole_root(v)
             if v.dtype is not dtypes.void:
                 if root in taken or not self._is_final(before):
-                    v = intern(Ops.STAGE, v.dtype, (v,), StageArg(f"output {i}", False))
+                    arg = StageArg(f"output {i}", False, self._place(before))
+                    v = intern(Ops.STAGE, v.dtype, (v,), arg)
                 elif root.op is not Ops.PARAM:
                     taken.add(root)
             out.append(v)
@@ -385,13 +400,13 @@ def _called(u: UOp, src: tuple[UOp, ...]) -> UOp:
 
 def _stage(
     value: UOp, reason: str, removable: bool, opts: Opts = None, space: Space = "global",
-    by_part: bool = False,
+    by_part: bool = False, place: str = "",
 ) -> UOp:  # fmt: skip
     if value.op is Ops.STAGE:
         if opts in (None, value.arg.opts):
             return value
         value = value.src[0] if value.arg.removable else value  # once more, by these Opts
-    arg = StageArg(reason, removable, "", space, opts, by_part)
+    arg = StageArg(reason, removable, place, space, opts, by_part)
     return intern(Ops.STAGE, value.dtype, (value,), arg)
 
 

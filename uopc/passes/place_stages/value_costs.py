@@ -13,6 +13,7 @@ from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.arena import memo
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
+from uopc.ir.devices import device as devices
 from uopc.passes.analysis.contraction import repeats_factors
 from uopc.passes.analysis.parts import is_stored_by_part
 from uopc.passes.analysis.versions import EffectsBelow
@@ -22,6 +23,7 @@ from uopc.passes.place_stages.demand import count
 from uopc.passes.place_stages.fusion_cost import ValueCost
 
 FORCED = {Ops.CONTIGUOUS: "contiguous", Ops.COPY: "copy to a device"}
+_GIVEN = frozenset((Ops.PARAM, Ops.DATA, Ops.CONST, Ops.IOTA))
 # If more operands than this are used several times below a value, its users count the cost of the
 # value as a whole.
 MOST_SHARED = 32
@@ -36,6 +38,7 @@ class Measures:
     def __init__(self, graph: UOp, order: list[UOp], stored: Mapping[UOp, str]) -> None:
         self.order = order
         self._roots = roots_of_views(order)
+        self.places = devices.on_several(graph)  # the device of each value, if there are several
         self.fixed: dict[UOp, str] = dict(stored)  # stored in any case, and why
         # root -> the STOREs and CALLs that write to it
         self.effects = effects_by_root(order, self._roots, written_only=True)
@@ -65,11 +68,18 @@ class Measures:
                     self._fix_root(a, "argument of a kernel")
             elif is_stored_by_part(u):
                 self.fixed.setdefault(u, f"put together from {len(u.src)} parts")
-        self.fixed |= {u: FORCED[u.op] for u in self.order if u.op in FORCED and u not in given}
+        forced = [u for u in self.order if u.op in FORCED and not self._is_read_in_place(u)]
+        self.fixed |= {u: FORCED[u.op] for u in forced if u not in given}
         for i, v in enumerate(graph.src):
             base = reshaped_base(v)
             if v.dtype is not dtypes.void and not is_view(base):
                 self.fixed.setdefault(base, f"output {i}")
+
+    def _is_read_in_place(self, u: UOp) -> bool:
+        """True for a COPY of the caller's memory, which all devices read."""
+        if u.op is not Ops.COPY or self.places.get(u.src[0]) is not None or not self.places:
+            return False
+        return is_view(u.src[0]) and self._roots.get(u.src[0], u.src[0]).op in _GIVEN
 
     def _fix_root(self, view: UOp, reason: str) -> None:
         """A value that is written to, or handed to a kernel, has storage of its own."""

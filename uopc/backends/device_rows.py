@@ -1,0 +1,81 @@
+"""What each of several devices of a process runs, and where in the arena its storage is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from uopc.backends import memory_plan
+from uopc.backends.memory_plan import Lifetime
+from uopc.backends.plan import Exchange
+from uopc.ir.core.uop import UOp
+from uopc.ir.devices import device, launches
+from uopc.ir.devices.launches import Place
+
+# Parts of the arena of different devices share no page.
+PAGE = 4096
+SHARED = -1  # the owner of storage that several devices use
+
+
+@dataclass(frozen=True)
+class DeviceRows:
+    """The devices of a program by number, the places of its launches, and the row of each device:
+    the fields of `Plan`. Without places all run in order."""
+
+    devices: tuple[int, ...] = (0,)
+    places: tuple[Place, ...] = ()
+    rows: tuple[tuple[int, ...], ...] = ()
+    copied: tuple[Exchange, ...] = ()
+
+    @staticmethod
+    def of(
+        program: UOp, names: Sequence[str], copied: tuple[Exchange, ...] = ()
+    ) -> DeviceRows:
+        """The rows of a program, a LINEAR of CALLs, on CPU devices."""
+        devices = tuple(map(device.number, names))
+        places = tuple(launches.placed(program, names))
+        if not places or not launches.in_order(places):
+            return DeviceRows(devices, (), (), copied)
+        rows: list[list[int]] = [[] for _ in devices]
+        for number, place in enumerate(places):
+            row = rows[place.device]
+            row += [-1] * (place.round - row.count(-1))
+            row.append(number)
+        last = places[-1].round
+        for row in rows:
+            row += [-1] * (last - row.count(-1))
+        return DeviceRows(devices, places, tuple(map(tuple, rows)), copied)
+
+
+ONE_DEVICE = DeviceRows()
+
+
+def owner(users: set[int]) -> int:
+    """The device that has a storage to itself, or SHARED."""
+    return next(iter(users)) if len(users) == 1 else SHARED
+
+
+def offsets(
+    blocks: Sequence[Lifetime], owners: Sequence[int], places: Sequence[Place]
+) -> tuple[list[int], int]:
+    """The offset of each block, and the size of the arena: a part for each owner. What several
+    devices use is alive for whole rounds, because devices are at different places of a round."""
+    found, total = [0] * len(blocks), 0
+    first: dict[int, int] = {}  # by round
+    last: dict[int, int] = {}
+    for number, place in enumerate(places):
+        first.setdefault(place.round, number)
+        last[place.round] = number
+    for own in sorted(set(owners)):
+        chosen = [i for i, o in enumerate(owners) if o == own]
+        alive = [blocks[i] for i in chosen]
+        if own == SHARED:
+            alive = [
+                replace(b, first=first[places[b.first].round], last=last[places[b.last].round])
+                for b in alive
+            ]
+        inside, size = memory_plan.plan(alive)
+        for i, offset in zip(chosen, inside):
+            found[i] = total + offset
+        total += -(-size // PAGE) * PAGE
+    return found, total

@@ -1,0 +1,78 @@
+"""Values on several devices of this process become a value for each device.
+
+Before (tensor)                         After (tensor)
+  %1 = param a : f32[4]                   %1 = param b : f32[4]
+  %2 = copy %1 device=cpu : f32[4]        %2 = copy %1 device="cpu:1" : f32[4]
+  %3 = param b : f32[4]                   %3 = neg %2 : f32[4]
+  %4 = copy %3 device="cpu:1" : f32[4]    sink %3
+  %5 = mstack %2, %4 : f32[4]
+  %6 = neg %5 : f32[4]
+  %7 = mselect %6 part=1 : f32[4]
+  sink %7
+
+An MSTACK is its parts, and what reads it is done once for each; an MSELECT is one part; a COPY of
+such a value to one device takes the first part. An exchange is copies between devices, and sums.
+
+On a mesh that names its devices the graph of one device is such a value. Each device has its parts
+of the arguments, and a coordinate where the graph has a variable; what it writes to is copied to
+storage of its own, and back at the end. The parts of a result are stored into one array.
+"""
+
+from __future__ import annotations
+
+from uopc.ir.builder.unrolled import SEVERAL, Unrolled, unrolled
+from uopc.ir.core import dtypes, walk
+from uopc.ir.core.args import BufferArg
+from uopc.ir.core.levels import TENSOR
+from uopc.ir.core.ops import GroupOp, Ops
+from uopc.ir.core.uop import UOp, intern
+from uopc.passes.contract import Context, Pass
+from uopc.passes.partition.copied_parts import in_group
+from uopc.passes.partition.whole_arrays import WholeArrays
+
+
+def _on_mesh(graph: UOp, context: Context) -> UOp:
+    """The graph of one device of a mesh with named devices, for all of them."""
+    sharding = context.sharding
+    assert sharding is not None
+    mesh, order = sharding.mesh, walk.nodes(graph)
+    sharding.copied = tuple([u for u in order if u.op in GroupOp.Exchange])
+    whole = WholeArrays(graph, order, sharding)
+    found = Unrolled(in_group, mesh)
+    for u in order:
+        if u is graph:
+            continue
+        if u.op is Ops.PARAM and u.arg.name in whole.arguments:
+            found.several[u] = [whole.part(u, rank) for rank in range(mesh.size)]
+        elif u.op is Ops.VARIABLE and u.arg.name in whole.coordinates:
+            found.several[u] = whole.coordinates[u.arg.name]
+        elif u.op is Ops.BUFFER:
+            found.several[u] = [_own(u, whole.slots(), name) for name in mesh.devices]
+        elif u.op is Ops.COPY:  # the devices are those of the mesh
+            found.give(u, u.src[0])
+        else:
+            found.add(u)
+    roots: list[UOp] = []
+    for u in graph.src:
+        if u.dtype is dtypes.void:
+            roots += found.parts(u)
+        else:
+            roots.append(whole.result(found, u))
+    roots += whole.written_back(found)
+    return intern(Ops.SINK, dtypes.void, tuple(roots), graph.arg, graph.tag)
+
+
+def _own(buffer: UOp, slot: int, device: str) -> UOp:
+    """A device's own storage in the place of one device's."""
+    arg = BufferArg(slot, buffer.arg.dims, device, buffer.arg.space)
+    return intern(Ops.BUFFER, buffer.dtype, buffer.src, arg)
+
+
+def unroll_devices(graph: UOp, context: Context) -> UOp:
+    """The graph with each value on one device."""
+    if context.sharding is not None:
+        return _on_mesh(graph, context) if context.sharding.mesh.devices else graph
+    return graph if SEVERAL.isdisjoint(walk.ops(graph)) else unrolled(graph, in_group)
+
+
+PASS = Pass("unroll-devices", TENSOR, TENSOR, unroll_devices, "graph", reassociates=True)

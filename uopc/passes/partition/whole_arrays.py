@@ -1,0 +1,124 @@
+"""Whole arrays, of which each device of a mesh in this process has its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from uopc.ir.builder import kernel, leaves, movement
+from uopc.ir.builder.unrolled import Unrolled, part_window
+from uopc.ir.core import shapes
+from uopc.ir.core.args import BufferArg
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.storage import whole_root
+from uopc.ir.core.uop import UOp, intern
+from uopc.ir.devices.mesh import Spec, coordinate, part_size
+from uopc.ir.index import affine
+from uopc.passes.analysis.slots import Slots
+from uopc.passes.analysis.versions import EffectsBelow
+from uopc.passes.analysis.views import (
+    effects_by_root,
+    is_final_storage,
+    reshaped_base,
+    roots_of_views,
+)
+from uopc.passes.contract import Sharding
+
+Box = tuple[tuple[shapes.Dim, ...], tuple[shapes.Dim, ...]]  # begins and sizes
+
+
+class WholeArrays:
+    """The arguments and results of a graph of one device of a mesh, by what all devices have."""
+
+    def __init__(self, graph: UOp, order: list[UOp], sharding: Sharding) -> None:
+        self.sharding, self.mesh, self.slots = sharding, sharding.mesh, Slots(graph)
+        self.arguments = sharding.arguments
+        self.coordinates = {
+            coordinate(a): [
+                affine.const(self.mesh.coordinates(r)[a]) for r in range(self.mesh.size)
+            ]
+            for a in self.mesh.axis_names
+        }
+        self._layouts = iter(zip(sharding.results, sharding.dims))
+        self._effects = effects_by_root(order, roots_of_views(order), written_only=True)
+        self._below = EffectsBelow(order)
+        self._params = {u.arg.name: u for u in order if u.op is Ops.PARAM}
+        self._results: dict[tuple[UOp, Spec], UOp] = {}
+        self._written: dict[str, UOp] = {}
+
+    def part(self, param: UOp, rank: int) -> UOp:
+        """A device's part of an argument: read where it is, or a copy if the device writes to it.
+        Zeros are where an uneven part ends."""
+        whole, spec = self.arguments[param.arg.name], self.sharding.params[param.arg.name]
+        dims = shapes.shape(whole)
+        begins, _ = self._box(dims, spec, rank)
+        sizes = self.mesh.part_dims(dims, spec)
+        value = part_window(whole, begins, sizes)
+        return intern(Ops.COPY, value.dtype, (value,), self.mesh.devices[rank])
+
+    def result(self, found: Unrolled, value: UOp) -> UOp:
+        """A result, whole: the argument it is, the value of a device that has all of it, or an
+        array to which the devices store their parts."""
+        spec, dims = next(self._layouts)
+        root = whole_root(value)
+        if root.op is Ops.PARAM and is_final_storage(value, self._effects, self._below):
+            written = self._after_writes(found, root)
+            return written if reshaped_base(value) is value else movement.reshape(written, dims)
+        if not any(spec) or 0 in dims:
+            return part_window(found.parts(value)[0], (0,) * len(dims), dims)
+        key = value, spec
+        if key not in self._results:
+            arg, symbolic = leaves.split_dims(dims)
+            storage = intern(Ops.BUFFER, value.dtype, symbolic, BufferArg(self.slots(), arg))
+            stores = self._stores(storage, spec, found.parts(value))
+            self._results[key] = kernel.after(storage, *stores)
+        return self._results[key]
+
+    def written_back(self, found: Unrolled) -> list[UOp]:
+        """The arguments after what the devices have written to their parts."""
+        for p in self._params.values():
+            if p in self._effects:
+                self._after_writes(found, p)
+        return [e for after in self._written.values() for e in after.src[1:]]
+
+    def _after_writes(self, found: Unrolled, param: UOp) -> UOp:
+        name = param.arg.name
+        if param not in self._effects:
+            return self.arguments[name]
+        if name not in self._written:
+            parts = []
+            for rank, own in enumerate(found.parts(param)):
+                effects = [found.part(e, rank) for e in self._ordered(param)]
+                parts.append(kernel.after(own, *effects))
+            whole, spec = self.arguments[name], self.sharding.params[name]
+            self._written[name] = kernel.after(whole, *self._stores(whole, spec, parts))
+        return self._written[name]
+
+    def _ordered(self, param: UOp) -> list[UOp]:
+        """The effects that write to an argument, in one order."""
+        return [e for e in self._below.effects if e in self._effects[param]]
+
+    def _stores(self, whole: UOp, spec: Spec, parts: Sequence[UOp]) -> list[UOp]:
+        """The stores of the parts of all devices; of equal parts the first one."""
+        made: dict[Box, UOp] = {}
+        dims = shapes.shape(whole)
+        for rank, own in enumerate(parts):
+            box = begins, sizes = self._box(dims, spec, rank)
+            if box in made or 0 in sizes:
+                continue
+            inside = part_window(own, (0,) * len(dims), sizes)
+            made[box] = kernel.store(movement.window(whole, begins, sizes), inside)
+        return list(made.values())
+
+    def _box(self, dims: shapes.Shape, spec: Spec, rank: int) -> Box:
+        """Where the part of a device is, without padding."""
+        begins, sizes = [], []
+        for n, axes in zip(dims, spec):
+            if not axes:
+                begins.append(0)
+                sizes.append(n)
+                continue
+            size = part_size(n, self.mesh.parts(axes))
+            begin = min(n, self.mesh.place(rank, axes) * size)
+            begins.append(begin)
+            sizes.append(min(size, n - begin))
+        return tuple(begins), tuple(sizes)
