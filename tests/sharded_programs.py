@@ -73,7 +73,8 @@ program("tanh", [Y], lambda x: x.tanh(), np.tanh)
 program("sigmoid", [X], lambda x: x.sigmoid(), sigmoid)
 program("relu", [X], lambda x: x.relu(), lambda x: np.maximum(x, 0))
 program("maximum", [X, W], lambda x, y: x.maximum(y), np.maximum)
-program("less", [X, X], lambda x, y: (x < y).where(x, y * 2), lambda x, y: np.where(x < y, x, y * 2))
+program("less", [X, X], lambda x, y: (x < y).where(x, y * 2),
+        lambda x, y: np.where(x < y, x, y * 2))
 program("clip", [Y], lambda x: x.clip(-0.5, 0.5), lambda x: np.clip(x, -0.5, 0.5))
 program("row", [X, ((12,), None)], lambda x, b: x + b)
 program("cut row", [Y, ((12,), 0)], lambda x, b: x + b)
@@ -93,7 +94,8 @@ program("mean of all", [Y], lambda x: x.mean())
 program("variance", [X], lambda x: ((x - x.mean(axis=0)) * (x - x.mean(axis=0))).mean(axis=0))
 program("softmax rows", [X], lambda x: x.softmax(axis=1), lambda x: softmax(x, 1))
 program("softmax cut axis", [X], lambda x: x.softmax(axis=0), lambda x: softmax(x, 0))
-program("log of a sum", [Y], lambda x: x.exp().sum(axis=1).log(), lambda x: np.log(np.exp(x).sum(1)))
+program("log of a sum", [Y], lambda x: x.exp().sum(axis=1).log(),
+        lambda x: np.log(np.exp(x).sum(1)))
 program("sum of sums", [X, X], lambda x, y: x.sum(axis=0) + y.sum(axis=0))
 program("normed", [X], lambda x: x / (x * x).sum(axis=1, keepdim=True).sqrt()
         if hasattr(x, "realize") else x / (x * x).sum(axis=1, keepdims=True).sqrt(),
@@ -134,7 +136,8 @@ program("reshape both", [((8, 2, 6), 0)], lambda x: x.reshape(16, 6) * 2)
 program("permute", [X], lambda x: x.permute(1, 0) + 1, lambda x: x.T + 1)
 program("permute three", [((4, 6, 8), 2)], lambda x: x.permute(2, 0, 1).exp(),
         lambda x: np.exp(x.transpose(2, 0, 1)))
-program("expand", [((8, 1), 0)], lambda x: x.expand(8, 5) * 2, lambda x: np.broadcast_to(x, (8, 5)) * 2)
+program("expand", [((8, 1), 0)], lambda x: x.expand(8, 5) * 2,
+        lambda x: np.broadcast_to(x, (8, 5)) * 2)
 program("pad another axis", [X], lambda x: x.pad(((0, 0), (1, 2))),
         lambda x: np.pad(x, ((0, 0), (1, 2))))
 program("shrink another axis", [X], lambda x: x.shrink(((0, 8), (2, 9))), lambda x: x[:, 2:9])
@@ -144,7 +147,8 @@ program("concatenate", [X, X], lambda x, y: x.cat(y, dim=1)
         if hasattr(x, "realize") else x.cat(y, axis=1), lambda x, y: np.concatenate([x, y], 1))
 # ---------------------------------------------------------------- assignment
 program("assign", [X, X], lambda x, y: x.assign(x + y), lambda x, y: x + y)
-program("assign a product", [((8, 8), 0), ((8, 8), None)], lambda x, w: x.assign((x @ w).contiguous()),
+program("assign a product", [((8, 8), 0), ((8, 8), None)],
+        lambda x, w: x.assign((x @ w).contiguous()),
         lambda x, w: x @ w)
 program("gradient step", [((12,), None), X], lambda w, x: w.assign(w - x.sum(axis=0) * 0.1),
         lambda w, x: w - x.sum(0) * np.float32(0.1))
@@ -158,7 +162,8 @@ program("uneven partial sums", [V, ((7, 4), 0)], lambda x, w: x @ w, uneven=True
 program("uneven softmax", [U], lambda x: x.softmax(axis=0), lambda x: softmax(x, 0), uneven=True)
 program("uneven images", [((3, 3, 8, 8), 0), KERNELS], lambda x, w: x.conv2d(w), conv, uneven=True)
 program("uneven assignment", [U], lambda x: x.assign(x * 2), lambda x: x * 2, uneven=True)
-program("fewer rows than devices", [((1, 5), 0)], lambda x: x.exp().sum(), lambda x: np.exp(x).sum(),
+program("fewer rows than devices", [((1, 5), 0)], lambda x: x.exp().sum(),
+        lambda x: np.exp(x).sum(),
         uneven=True)
 
 
