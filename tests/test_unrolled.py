@@ -234,6 +234,12 @@ def test_a_mesh_of_devices_that_there_are_not():
             make_mesh((2,), ("m",), devices=given)
 
 
+def test_blocks_are_not_shared_by_devices_with_names():
+    x, mesh = uopc.param("x", (8,)), make_mesh((2,), ("m",), devices=devices(2))
+    with pytest.raises(uopc.Unsupported, match="deterministic on a mesh that names"):
+        uopc.compile(x.sum(), mesh=mesh, deterministic=True)
+
+
 # ---------------------------------------------------------------- the runtime
 def test_calls_from_several_threads_at_once():
     """One call has the devices' workers; another one at the same time runs alone."""

@@ -98,6 +98,8 @@ def _in_blocks(mesh: Mesh, blocks: bool | int) -> tuple[Mesh, Mesh | None]:
     given one, whose devices have as many blocks each."""
     if blocks is False:
         return mesh, None
+    if mesh.devices:
+        raise Unsupported("compile: deterministic on a mesh that names its devices")
     count = BLOCKS if blocks is True else blocks
     if type(count) is not int or count < 1:
         raise UserTypeError(
