@@ -224,6 +224,17 @@ def test_random_graphs(seed):
             np.testing.assert_allclose(g, w, 1e-4, 1e-4)
 
 
+@pytest.mark.parametrize("specs", [None, [P("m"), P(), P("m")]], ids=str)
+def test_a_value_that_is_a_result_more_than_once(specs):
+    mesh, x = make_mesh((2,), ("m",), devices=devices(2)), uopc.param("x", (7,))
+    for y in (x, x * 2, x.assign(x + 1)):
+        f = uopc.compile([y, x - 3, y], mesh=mesh, in_shardings=P("m"), out_shardings=specs)
+        a = r(7)
+        wanted = uopc.compile([y, x - 3, y])(a.copy())
+        for g, w in zip(f(a), wanted, strict=True):
+            np.testing.assert_array_equal(g, w)
+
+
 def test_a_mesh_of_devices_that_there_are_not():
     for given, words in (
         (["cpu:0"], "expected 2 different devices"), (["cpu:0", "cpu"], "2 different devices"),

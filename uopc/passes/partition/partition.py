@@ -48,8 +48,9 @@ def partition(graph: UOp, context: Context) -> UOp:
     readers = Counter([s for u in order for s in u.src])
     sharding.params = _param_specs(graph, order, readers, context)
     made, rules, results = _partitioned(graph, order, readers, sharding, {})
-    outputs = dict(zip([u for u in graph.src if u.dtype is not dtypes.void], results))
-    taken = taken_in_parts(order, readers, rules.values, outputs, sharding.mesh)
+    outputs = [u for u in graph.src if u.dtype is not dtypes.void]
+    last = dict(zip(outputs, results))  # the layout of a value that is a result more than once
+    taken = taken_in_parts(order, readers, rules.values, last, sharding.mesh)
     if taken:
         other, _, layouts = _partitioned(graph, order, readers, sharding, taken)
         if _moved(other) <= _moved(made):
