@@ -198,7 +198,9 @@ def test_what_a_mesh_refuses():
         profile.profile(f, (np.zeros(8, "f4"),))
 
 
-def test_dump_lists_the_exchanges(tmp_path, capsys):
+@pytest.mark.parametrize("named", [False, True])
+def test_commands(tmp_path, capsys, named):
+    """`dump` lists the exchanges; what the others do not do is an error."""
     from uopc.cli import main
 
     file = tmp_path / "sum.py"
@@ -206,13 +208,20 @@ def test_dump_lists_the_exchanges(tmp_path, capsys):
         "import uopc\n"
         "x = uopc.param('x', (8, 4))\n"
         "total = x.sum(axis=0)\n"
-        "mesh = uopc.make_mesh((2,), ('m',))\n"
+        f"mesh = uopc.make_mesh((2,), ('m',), devices={['cpu:0', 'cpu:1'] if named else None})\n"
         "program = uopc.compile(total, mesh=mesh, in_shardings=uopc.P('m'))\n",
         "utf-8",
     )
     assert main.main(["dump", f"{file}:program"]) == 0
     text = capsys.readouterr().out
     assert "allreduce add over m  16 bytes  output" in text and "sum.py:3" in text
+    with pytest.raises(SystemExit):
+        main.main(["run", f"{file}:program"])
+    assert "a program for several devices: `uopc dump` lists" in capsys.readouterr().err
+    if not named:
+        with uopc.options(cache_dir=str(tmp_path)):
+            assert main.main(["tune", f"{file}:program"]) != 0
+        assert "devices that run one after the other are not timed" in capsys.readouterr().err
 
 
 _SOME = (dtypes.float16, dtypes.bfloat16, dtypes.float64, dtypes.int8, dtypes.bool_)

@@ -93,6 +93,7 @@ def test_what_is_refused():
     sharding = NamedSharding(MESH, P("a"))
     two = uopc.param("y", (8,), "f8")
     both = uopc.compile(p.assign(p + two), mesh=MESH, in_shardings=P("a"))
+    named = uopc.compile(p * 2, mesh=make_mesh((2,), ("a",), devices=("cpu:0", "cpu:1")))
     two_devices, fixed = make_mesh((2,), ("a",)), a.copy()
     in_two = uopc.compile(p.assign(p + 1), mesh=two_devices, in_shardings=P("a"))
     fixed.flags.writeable = False
@@ -101,6 +102,7 @@ def test_what_is_refused():
         (lambda: both(cut(a, P("a")), cut(a[:4], P("a"))), r"expected float64\[8\]"),
         (lambda: uopc.compile(p * 2)(x), "cut over a mesh: compile with mesh="),
         (lambda: uopc.compile(p * 2)(a, out=x), "cut over a mesh"),
+        (lambda: named(x), "cut over a mesh: compile with mesh=, one that names no devices"),
         (lambda: on_mesh(x), r"cut as P\('a'\) over .*, the program takes it as P\('b'\)"),
         (lambda: on_mesh(cut(a, P("a"), other)), "over {'a': 4}, the program takes"),
         (lambda: on_mesh(cut(a.astype("f4"), P("b"))), "expected float64"),

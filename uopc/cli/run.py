@@ -67,7 +67,7 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
     found = load.load(args.source)
     program = compiled(found, args.device)
     plan = program._runner.plan
-    if plan.mesh is not None:
+    if program._request.mesh is not None:
         refuse("a program for several devices: `uopc dump` lists its exchanges")
     values = random_inputs.sizes(plan, dict(args.set))
     arrays = list(random_inputs.random_arrays(plan, values))

@@ -36,7 +36,7 @@ from uopc.cli.output import Output, Refuse
 from uopc.cli.run import checked_request
 from uopc.dump import files
 from uopc.dump.columns import plural
-from uopc.errors import UserError
+from uopc.errors import Unsupported, UserError
 from uopc.ir.core.arena import arena
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
@@ -130,6 +130,10 @@ class _Job:
         )
         session.check_device(machine)
         self.before = driver.make_program(request)
+        if self.before._runner.plan.mesh is not None:
+            raise Unsupported(
+                "tune: devices that run one after the other are not timed: give the mesh devices="
+            )
         self.values = random_inputs.sizes(self.before._runner.plan, dict(args.set))
         self.request, self.machine = replace(request, bound=self.values), machine
         self.store: Store = session.store(request, machine)

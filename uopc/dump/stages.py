@@ -113,15 +113,16 @@ class Dump:
         """A line for each exchange between devices: what moves, why, and the user's line."""
         program = self.run.program
         calls = () if program is None or program.op is not Ops.LINEAR else program.src
-        found = []
-        for c in calls:
-            every = [s.src[1] for s in exchanges_of(c.src[0])] if c.op is Ops.CALL else []
-            if every:
-                u = every[0]
-                own = f"{u.op.name} {u.arg.op}".strip() + f" over {', '.join(u.arg.axes)}"
-                where = "".join([f"  {line}" for line in source_lines([c])])
-                nbytes, reason = traffic.moved(*every), traffic.reason(every)
-                found.append(f"{own}  {nbytes} bytes  {reason}{where}")
+        stores = [(c, exchanges_of(c.src[0])) for c in calls if c.op is Ops.CALL]
+        made = [(c, [s.src[1] for s in every]) for c, every in stores if every]
+        sharding, found = self.context.sharding, []
+        made += [(u, [u]) for u in (() if sharding is None else sharding.copied)]
+        for origin, every in made:
+            u = every[0]
+            own = f"{u.op.name} {u.arg.op}".strip() + f" over {', '.join(u.arg.axes)}"
+            where = "".join([f"  {line}" for line in source_lines([origin])])
+            nbytes, reason = traffic.moved(*every), traffic.reason(every)
+            found.append(f"{own}  {nbytes} bytes  {reason}{where}")
         return found
 
     def position(self, name: str) -> int:

@@ -166,8 +166,8 @@ def _as_array(label: str, value: object) -> AnyArray:
         return value.view(np.ndarray)
     if isinstance(value, ShardedArray):
         raise UserTypeError(
-            f"{label}: expected an array, got one that is cut over a mesh: compile with mesh=, or"
-            " pass np.asarray(x), which gathers it"
+            f"{label}: expected an array, got one that is cut over a mesh: compile with mesh=, one"
+            " that names no devices, or pass np.asarray(x), which gathers it"
         )
     try:
         if hasattr(value, "__array_interface__"):

@@ -150,8 +150,9 @@ class ShardedArray:
         return self._padded[rank]
 
     def is_cut(self, mesh: Mesh, spec: Spec) -> bool:
-        """True if it is cut over this mesh as the spec says."""
-        return mesh == self._mesh and spec == self._spec
+        """True if it is cut over such a mesh, whichever devices it names, as the spec says."""
+        own = self._mesh.axis_names, self._mesh.axis_sizes
+        return own == (mesh.axis_names, mesh.axis_sizes) and spec == self._spec
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         if copy is False:
