@@ -35,6 +35,10 @@ LEAST_TERMS = 8  # of a sum: shorter ones gain less than the words cost
 FILLED = 0.75
 # The most elements of a constant array that are read to know its bounds.
 MOST_READ = 1 << 12
+# The largest scale: the products of sums of int32 and two scales are finite. They do not vanish
+# either where no scale is less than its inverse.
+MOST_SCALE = 2.0**48
+FILLS = (Ops.PAD, Ops.INDEX)  # with zeros, outside their source
 Axes = frozenset[int]
 
 
@@ -49,13 +53,13 @@ class _View:
 
     def of(self, value: UOp, taken: int = 0) -> UOp:
         """The view of a value; axes along which all is the same have size 1. `taken` is subtracted
-        below the views, but above a PAD, whose zeros are values too."""
-        padded = max([i for i, v in enumerate(self.views, 1) if v.op is Ops.PAD], default=0)
+        below the views, but above those whose zeros are values too."""
+        filled = max([i for i, v in enumerate(self.views, 1) if v.op in FILLS], default=0)
         t = value.dtype
         for i, v in enumerate((None, *self.views)):
             if v is not None:
                 value = intern(v.op, t, (value, *v.src[1:]), v.arg)
-            if i == padded and taken:
+            if i == filled and taken:
                 wrapped = taken % 256
                 least = wrapped if t is dtypes.uint8 or wrapped < 128 else wrapped - 256
                 value = alu.alu(value, Ops.SUB, leaves.const(t, least))
@@ -128,6 +132,8 @@ def in_words(u: UOp, value: UOp) -> UOp | None:
         if f.scale is not None:
             scale = _without(f.scale[1].of(f.scale[0]), axes)
             total = alu.alu(total, Ops.MUL, movement.expand(scale, shapes.shape(total)))
+    if any([f.scale is not None and _least(f.scale[0]) < 1 / MOST_SCALE for f in (a, b)]):
+        total = alu.alu(total, Ops.ADD, leaves.const(u.dtype, 0.0))  # a sum is never -0.0
     return total
 
 
@@ -158,21 +164,25 @@ def _factor(factor: UOp, dims: Shape, axes: Axes) -> _Factor | None:
     while factor.op.movement or factor.op is Ops.INDEX:
         views.append(factor)
         if factor.op is Ops.INDEX:
-            at = _gathered(factor, at)
+            at, chosen = _gathered(factor, at)
+            guards += chosen
         else:
             at, guard = index_maps.source_index(factor, at)
             guards += [] if guard is None else [guard]
         factor = factor.src[0]
-    around = tuple(reversed(views))
+    around, whole = tuple(reversed(views)), shapes.shape(factor)
+    filled = [v.op for v in views if v.op in FILLS]
 
     def view(value: UOp) -> _View:
-        """The view of an operand of `factor`, which may be smaller; of one number, the number."""
-        if value is not factor and shapes.size(shapes.shape(value)) == 1:
+        """The view of an operand of `factor`, which may be smaller; of one number that no zeros
+        replace, the number."""
+        replaced = value is factor or (value is zero and filled)
+        if not replaced and shapes.size(shapes.shape(value)) == 1:
             return _View((), dims, frozenset())
         own = index_maps.broadcast_index(at, shapes.shape(value))
         inside = frozenset[UOp]().union(*[ranges.ranges(x) for x in (*guards, *own)])
         moves = frozenset([i for i, x in enumerate(index) if x in inside])
-        spread = movement.expand(value, shapes.shape(factor))
+        spread = movement.expand(value, whole)
         more = () if spread is value else (spread,)
         return _View((*more, *around), dims, moves)
 
@@ -182,12 +192,11 @@ def _factor(factor: UOp, dims: Shape, axes: Axes) -> _Factor | None:
         if integer is None:
             return None
         factor = integer
-    filled = [v for v in around if v.op in (Ops.PAD, Ops.INDEX)]
     low, high = _bounds(factor)
-    if high - low > 255 and factor.op is Ops.SUB and not [v for v in filled if v.op is Ops.PAD]:
+    if high - low > 255 and factor.op is Ops.SUB and Ops.PAD not in filled:
         factor, zero = factor.src
         low, high = _bounds(factor)
-    if filled:  # with zeros
+    if filled:
         low, high = min(low, 0), max(high, 0)
     if high - low > 255:
         return None
@@ -197,22 +206,24 @@ def _factor(factor: UOp, dims: Shape, axes: Axes) -> _Factor | None:
     return _Factor(factor, view(factor), low, high, *seen)
 
 
-def _gathered(u: UOp, at: index_maps.Index) -> index_maps.Index:
-    """An index into the source of an INDEX with the ranges of the right one; no more is asked."""
+def _gathered(u: UOp, at: index_maps.Index) -> tuple[index_maps.Index, list[UOp]]:
+    """An index into the source of an INDEX with the ranges of the right one, no more is asked, and
+    what of it the program chooses, which may be out of range."""
     found, rest = index_maps.gather_index(u, at)
     chosen = []
     for s in u.src[1:]:
         inside = index_maps.broadcast_index(found, shapes.shape(s))
         moving = frozenset[UOp]().union(*[ranges.ranges(x) for x in inside])
         chosen.append(affine.build(0, dict.fromkeys(moving, 1)))
-    return (*chosen, *rest)
+    return (*chosen, *rest), chosen
 
 
 def _unscaled(u: UOp) -> tuple[UOp | None, UOp | None]:
-    """A dequantised number as an integer, and its scale, if it has one: a finite constant."""
+    """A dequantised number as an integer, and its scale, if it has one: a constant with which the
+    sum stays finite."""
     scale = None
     if u.op is Ops.MUL:
-        pairs = [(a, b) for a, b in (u.src, u.src[::-1]) if _is_finite_constant(b)]
+        pairs = [(a, b) for a, b in (u.src, u.src[::-1]) if _is_scale(b)]
         if not pairs:
             return None, None
         u, scale = pairs[0]
@@ -226,18 +237,28 @@ def _integer(u: UOp) -> UOp | None:
     if u.op is Ops.SUB:
         a, b = [_integer(s) for s in u.src]
         return None if a is None or b is None else alu.alu(a, Ops.SUB, b)
-    if u.op is Ops.CONST and u.dtype.is_float and u.arg == int(u.arg) and abs(u.arg) < 1 << 24:
+    if u.op is Ops.CONST and u.dtype.is_float and abs(u.arg) < 1 << 24 and u.arg == int(u.arg):
         return leaves.const(dtypes.int32, int(u.arg))
     return None
 
 
-def _is_finite_constant(u: UOp) -> bool:
+def _is_scale(u: UOp) -> bool:
+    array = _array(u)
+    return array is not None and bool((np.abs(array) <= MOST_SCALE).all())
+
+
+def _least(scale: UOp) -> float:
+    array = _array(scale)
+    return float(array.min(initial=1.0)) if array is not None else 0.0
+
+
+def _array(u: UOp) -> np.ndarray | None:
+    """The numbers of a constant that is small enough to be read."""
     while u.op.movement:
         u = u.src[0]
     if u.op is Ops.DATA:
-        array = u.arg.array
-        return array.size <= MOST_READ and bool(np.isfinite(array).all())
-    return u.op is Ops.CONST and math.isfinite(u.arg)
+        return u.arg.array if u.arg.array.size <= MOST_READ else None
+    return np.asarray(u.arg) if u.op is Ops.CONST else None
 
 
 def _bounds(u: UOp) -> tuple[int, int]:
@@ -246,7 +267,9 @@ def _bounds(u: UOp) -> tuple[int, int]:
 
 
 def _largest(factor: _Factor) -> int:
-    return max(abs(factor.low), abs(factor.high)) + (255 if factor.zero is not None else 0)
+    """The largest magnitude of the values."""
+    zero = (0, 0) if factor.zero is None else _bounds(factor.zero[0])
+    return max(map(abs, (factor.low, factor.high))) + max(map(abs, zero))
 
 
 # ---------------------------------------------------------------- sums
