@@ -156,6 +156,102 @@ def test_zero_points():
     check(machine, (x - along) @ y, (wide_a - inner) @ wide_b, dots=False, x=a, y=b, p=inner)
 
 
+def test_zero_points_of_more_bits():
+    """An int64 one, and a float made of two numbers, reach past the int32 of the words."""
+    a, b = extremes("i1", 5, 32), extremes("i1", 32, 7)
+    x, y = uopc.param("x", a.shape, dtypes.int8), uopc.param("y", b.shape, dtypes.int8)
+    zero = uopc.param("z", (), dtypes.int64)
+    graph = (x.cast(dtypes.int64) - zero) @ y.cast(dtypes.int64)
+    wanted = (a.astype("i8") - (1 << 33)) @ b.astype("i8")
+    check("dots", graph, wanted, dots=False, x=a, y=b, z=np.int64(1 << 33))
+    zero = uopc.param("z", (), dtypes.int8).cast(dtypes.float32) - 16_000_000.0
+    graph = (x.cast(dtypes.float32) - zero) @ y.cast(dtypes.float32)
+    ones = np.ones_like(b)
+    wanted = np.full((5, 7), 32 * 16_000_000.0, "f4")
+    check("dots", graph, wanted, dots=False, x=a * 0, y=ones, z=np.int8(0))
+
+
+def test_a_zero_point_with_more_numbers_than_the_bytes():
+    """A row of bytes minus a number for each row of the result, and one byte minus a matrix."""
+    (a, x), (p, zero), (b, y) = [
+        integers(kind, name, *dims)
+        for kind, name, dims in (("i1", "x", (1, 21)), ("u1", "p", (6, 1)), ("i1", "y", (21, 35)))
+    ]
+    wanted = (a.astype("i4") - p) @ b.astype("i4")
+    check("dots", (x - zero) @ y, wanted, x=a, p=p, y=b)
+    c, z = integers("u1", "z", 6, 21)
+    one = np.array([[-128]], "i1")
+    wanted = (one - c.astype("i4")) @ b.astype("i4")
+    graph = (uopc.param("x", (1, 1), dtypes.int8).cast(dtypes.int32) - z) @ y
+    np.testing.assert_array_equal(uopc.compile(graph, verify=True)(x=one, z=c, y=b), wanted)
+
+
+@pytest.mark.parametrize("kinds", ["i1 u1", "u1 i1", "u1 u1"])
+def test_gathers_outside_of_their_source(kinds):
+    """Their zeros are numbers without a zero point, along the rows and along the sum, also of
+    bytes that are the same in all rows."""
+    one, other = kinds.split()
+    (a, x), (b, y) = integers(one, "x", 6, 24), integers(other, "y", 24, 9)
+    rows = np.array([5, -1, 0, 6, 3, 3, 9], "i4")
+    inside = ((rows >= 0) & (rows < 6))[:, None]
+    index = uopc.constant(rows)
+    zero = uopc.param("z", (), TYPES[one])
+    sized = uopc.param("z", (1, 1), TYPES[one])
+    z = extremes(one) if one == "u1" else np.int8(-128)
+    for number, given in ((zero, np.asarray(z)), (sized, np.full((1, 1), z))):
+        seen = (a.astype("i4") - given.astype("i4"))[np.where(inside[:, 0], rows, 0)] * inside
+        graph = (x - number.cast(dtypes.int32)).index(index) @ y
+        check("dots", graph, seen @ b.astype("i4"), x=a, y=b, z=given)
+    same = uopc.param("x", (1, 24), TYPES[one]).cast(dtypes.int32).expand(6, 24)
+    wanted = (np.broadcast_to(a[:1], (7, 24)) * inside).astype("i4") @ b.astype("i4")
+    got = uopc.compile(same.index(index) @ y, verify=True)(x=a[:1], y=b)
+    np.testing.assert_array_equal(got, wanted)
+    along = np.arange(-2, 22, dtype="i4")
+    seen = (b.astype("i4") - 7)[np.where(along >= 0, along, 0)] * (along >= 0)[:, None]
+    graph = x @ (y - uopc.param("z", (), TYPES[one]).cast(dtypes.int32)).index(
+        uopc.constant(along)
+    )
+    check("dots", graph, a.astype("i4") @ seen, dots=False, x=a, y=b, z=np.asarray(7, one))
+
+
+@pytest.mark.parametrize("scales", [(1e38, 1e-38), (1e38, 1e-42)])
+def test_scales_with_which_sums_are_infinite(scales):
+    """The products of floats are finite where a sum of bytes times one scale is not."""
+    one, other = np.float32(scales[0]), np.float32(scales[1])
+    a, b = np.full((3, 32), 1, "i1"), extremes("u1", 32, 7)
+    x, y = uopc.param("x", a.shape, dtypes.int8), uopc.param("y", b.shape, dtypes.uint8)
+    graph = (x.cast(dtypes.float32) * float(one)) @ (y.cast(dtypes.float32) * float(other))
+    wanted = (a.astype("f4") * one) @ (b.astype("f4") * other)
+    assert np.isfinite(wanted).all()
+    with described("dots"):
+        got = uopc.compile(graph, verify=True)(x=a, y=b)
+    np.testing.assert_allclose(got, wanted, rtol=1e-5)
+    assert not uses_dots("dots", graph)
+
+
+@pytest.mark.parametrize("scale", [-0.5, 0.0, -0.0, 1e-40])
+def test_a_sum_that_is_zero_has_no_sign(scale):
+    a, b = np.tile(np.array([1, -1], "i1"), (3, 16)), np.ones((32, 7), "i1")
+    a[0], a[1] = 0, -1
+    x, y = uopc.param("x", a.shape, dtypes.int8), uopc.param("y", b.shape, dtypes.int8)
+    graph = (x.cast(dtypes.float32) * scale) @ (y.cast(dtypes.float32) * 1.0)
+    if scale:
+        assert uses_dots("dots", graph)
+    with described("dots"):
+        got = uopc.compile(graph, verify=True)(x=a, y=b)
+    np.testing.assert_allclose(got, (a.astype("f8") @ b) * np.float32(scale))
+    assert not np.signbit(got[[0, 2]]).any()
+    assert np.signbit(got[1]).all() == (scale > 0)
+
+
+@pytest.mark.parametrize("number", [np.inf, -np.inf, np.nan])
+def test_numbers_that_are_not_finite(number):
+    a, b = extremes("i1", 5, 32), np.ones((32, 7), "i1")
+    x, y = uopc.param("x", a.shape, dtypes.int8), uopc.param("y", b.shape, dtypes.int8)
+    graph = (x.cast(dtypes.float32) - number) @ y.cast(dtypes.float32)
+    check("dots", graph, np.full((5, 7), -number, "f4"), dots=False, x=a, y=b)
+
+
 @pytest.mark.parametrize(
     ("channels", "stride", "padding", "zero"), [(3, 1, 1, 113), (8, 2, 0, 7), (6, 1, 2, 0)]
 )

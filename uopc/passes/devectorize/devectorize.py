@@ -66,6 +66,9 @@ class _Memory:
         if any([s.op is Ops.INDEX for s in src]):
             loaded = tuple([self.load(s) if s.op is Ops.INDEX else s for s in src])
             return loaded[1] if _is_gate(u, loaded) else rebuild.remake(u, loaded)
+        if u.op in (Ops.REDUCE, Ops.HREDUCE) and src[0].dtype.lanes < u.src[0].dtype.lanes:
+            # Its value folded to one number, which is that of each lane.
+            return intern(u.op, u.dtype, (splat(src[0], u.src[0].dtype.lanes), *src[1:]), u.arg)
         return src[1] if u.op is Ops.WHERE and _is_gate(u, src) else None
 
     def load(self, u: UOp) -> UOp:
