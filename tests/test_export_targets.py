@@ -112,5 +112,8 @@ def test_what_no_library_is_made_for(tmp_path: Path) -> None:
 
 def test_a_library_of_another_machine_is_not_loaded(tmp_path: Path) -> None:
     uopc.export(network().graph, tmp_path / "f", kind="shared", target="aarch64")
-    with pytest.raises(uopc.errors.UserError):
+    with pytest.raises(uopc.errors.UserError, match=r"f\.so: code for aarch64, and this machine"):
         uopc.load_exported(tmp_path / "f.so")
+    module = uopc.export(network().graph, tmp_path / "g", kind="shared", target="wasm32")
+    with pytest.raises(uopc.errors.UserError, match=r"g\.wasm: code for wasm32, and this machine"):
+        uopc.load_exported(module.files[-1])

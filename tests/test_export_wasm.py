@@ -134,13 +134,13 @@ def test_constants_are_in_the_module_once(tmp_path: Path) -> None:
 
 def test_what_no_module_is_made_for(tmp_path: Path) -> None:
     x = uopc.param("x", (512, 512))
-    with pytest.raises(Unsupported, match="the code passes functions: link the object file"):
+    with pytest.raises(Unsupported, match="a module cannot pass functions"):
         uopc.export(x @ x, tmp_path / "f", kind="shared", target="wasm32", threads=2)
     made = uopc.export(x @ x, tmp_path / "f", target="wasm32", threads=2)
     assert wasm.read(made.files[-1].read_bytes()).undefined == []
     with pytest.raises(Unsupported, match="choose kind='c'"):
         uopc.export(x + 1, tmp_path / "f", target="wasm32", abi="casadi")
-    with pytest.raises(UserError, match=r"f\.so"):
+    with pytest.raises(UserError, match="code for wasm32"):
         uopc.load_exported(tmp_path / "f")
 
 

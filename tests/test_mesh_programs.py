@@ -185,6 +185,8 @@ def test_what_a_mesh_refuses():
     ):
         with pytest.raises(uopc.UserError, match=words):
             call()
+    with pytest.raises(uopc.errors.UserTypeError, match="expected sequences of sizes and of names"):
+        uopc.make_mesh(2, "m")
     with pytest.raises(uopc.Unsupported, match="device cpu"):
         uopc.compile(x, mesh=mesh, device="cuda:sm_90")
     with pytest.raises(uopc.Unsupported, match="beam on a mesh"):

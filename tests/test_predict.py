@@ -75,6 +75,8 @@ def test_symbolic_sizes_and_loops():
         f.predict(NODE, m=3)
     with pytest.raises(uopc.UserError, match="n must be an integer"):
         f.predict(NODE, n=2.5)
+    with pytest.raises(uopc.UserError, match=r"n is 5000: 1\.\.4000 is allowed"):
+        f.predict(NODE, n=5000)
 
 
 def test_a_program_from_the_cache_is_predicted():
@@ -98,11 +100,17 @@ def test_what_is_refused():
         (lambda: Link(1e-6, math.inf), "bandwidth must be a positive number"),
         (lambda: Machine(-1, 1e9, LINK), "operations must be a positive number"),
         (lambda: Machine(1e9, "fast", LINK), "bandwidth must be a positive number"),
+        (lambda: Machine(1e9, 1e9, 1e-6), "expected a uopc.distributed.Link, got 1e-06"),
         (lambda: NODE.fitted(f, 0), "seconds must be a positive number"),
         (lambda: measure(3), "expected a uopc.Mesh"),
     ):
         with pytest.raises(uopc.UserError, match=words):
             call()
+    x, named = uopc.param("x", (8,)), make_mesh((2,), ("m",), devices=("cpu:0", "cpu:1"))
+    for mesh, blocks in ((named, False), (make_mesh((2,), ("m",)), True)):
+        g = uopc.compile(x.sum(), mesh=mesh, in_shardings=P("m"), deterministic=blocks)
+        with pytest.raises(uopc.Unsupported, match="compile for a mesh without them"):
+            g.predict(NODE)
 
 
 def test_measured_rates_are_of_this_machine():

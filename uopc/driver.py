@@ -65,11 +65,12 @@ def compile(
     its result, which is verified.
 
     mesh: a `uopc.Mesh`: all its devices run the program, each on its part of the arrays, those that
-    it names at the same time; calls take and give whole arrays. in_shardings: a `uopc.P` for all
-    arguments, or a dict of them by name; out_shardings: a `uopc.P` for all results, or a list of
-    them. explicit: an exchange of operands whose layouts do not fit is an error. deterministic:
-    results are equal bit for bit on all meshes with the same axes, of a size that divides the
-    number of blocks (True: 8) along each axis. See `docs/distributed.md`.
+    it names at the same time; calls take and give whole arrays, on ranks a `uopc.ShardedArray` for
+    a result that stays cut. in_shardings: a `uopc.P` for all arguments, or a dict of them by name;
+    out_shardings: a `uopc.P` for all results, or a list of them. explicit: an exchange of operands
+    whose layouts do not fit is an error. deterministic: results are equal bit for bit on all meshes
+    with the same axes, of a size that divides the number of blocks (True: 8) along each axis. See
+    `docs/distributed.md`.
 
     Raises UserError (graph or arguments are wrong), InvalidIR (it breaks a rule of its level),
     Unsupported.

@@ -76,7 +76,9 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
         refuse("expected SOURCE, or one of --report, --export, --import, --machine and --clear")
     folder = config.cache_folder(config.current())
     if folder is None:
-        raise UserError("UOPC_CACHE_DIR is empty or 0: searches are kept beside the cache on disk")
+        raise UserError(
+            "UOPC_CACHE_DIR is empty or 0: set it to a folder, where results are kept"
+        )
     database = Database(folder)
     try:
         if args.report:

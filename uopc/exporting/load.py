@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+import platform
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -192,7 +193,9 @@ def load_exported(path: str | os.PathLike[str]) -> ExportedFunction:
     """
     library = Path(path).with_suffix(".so")
     promised = _read(library.with_suffix(".json"))
-    name = promised["name"]
+    name, machine = promised["name"], promised["target"]["triple"].partition("-")[0]
+    if machine != platform.machine():
+        raise UserError(f"{path}: code for {machine}, and this machine is {platform.machine()}")
     if hashlib.sha256(read_bytes(library)).hexdigest() != promised["files"].get(library.name):
         raise UserError(f"{library}: it is not the library that {library.stem}.json describes")
     try:
@@ -227,6 +230,7 @@ def _read(file: Path) -> dict[str, Any]:
         found = manifest.parsed(read_bytes(file).decode())
         version = found["format"], found["abi"]
         known = isinstance(found["name"], str) and isinstance(found["files"], dict)
+        known = known and isinstance(found["target"]["triple"], str)
     except (ValueError, LookupError, TypeError) as error:
         raise UserError(f"{file}: no manifest of an exported function: {error!r}") from None
     if version != (manifest.FORMAT, manifest.ABI) or not known:

@@ -372,7 +372,7 @@ def module(data: bytes) -> bytes:
 def _relocated(found: ObjectFile, number: int, data: bytes, places: Sequence[int]) -> bytes:
     """The content of a section with its relocations filled in."""
     if [i.kind for i in found.imports if i.kind not in (_MEMORIES, _GLOBALS)]:
-        raise Unsupported("the code passes functions: link the object file")
+        raise Unsupported("export: a module cannot pass functions (threads=): link an object file")
     if len([i for i in found.imports if i.kind == _GLOBALS]) > 1:
         raise Unsupported("the code needs globals of another file: link the object file")
     out = bytearray(data)

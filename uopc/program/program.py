@@ -217,7 +217,9 @@ class Program(ProgramBase):
         """The seconds that a call takes on a `uopc.distributed.Machine`: of each launch the longer
         one of its operations and its memory traffic, of each exchange its latency and its bytes.
 
-        Variables have their largest value, unless one is given. UserTypeError for no Machine.
+        Variables have their largest value, unless one is given. UserTypeError for no Machine,
+        UserError for a value out of bounds, Unsupported for a mesh that names its devices, and for
+        `deterministic` programs.
 
         Examples:
             >>> from uopc.distributed import Link, Machine
@@ -229,6 +231,12 @@ class Program(ProgramBase):
         """
         from uopc.program.search.predict import predict
 
+        mesh = self._request.mesh
+        if mesh is not None and (mesh.mesh.devices or mesh.hosts):
+            raise Unsupported(
+                "predict: a mesh that names its devices, or blocks of deterministic: compile for a"
+                " mesh without them"
+            )
         return predict(self._stages.lowered, self._runner.plan, machine, variables)
 
     @cached_property
@@ -351,7 +359,7 @@ class BoundProgram(ProgramBase):
         return _bound_again, (self.program, self.values)
 
     def __repr__(self) -> str:
-        return f"<{self.program!r} with {', '.join(self.values)} bound>"
+        return f"<{self.program!r} with {', '.join(self.values) or 'nothing'} bound>"
 
 
 def _bound_again(program: Program, values: Mapping[str, Any]) -> BoundProgram:

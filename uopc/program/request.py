@@ -99,7 +99,9 @@ def _in_blocks(mesh: Mesh, blocks: bool | int) -> tuple[Mesh, Mesh | None]:
     if blocks is False:
         return mesh, None
     if mesh.devices:
-        raise Unsupported("compile: deterministic on a mesh that names its devices")
+        raise Unsupported(
+            "compile: deterministic on a mesh that names its devices: make it without devices="
+        )
     count = BLOCKS if blocks is True else blocks
     if type(count) is not int or count < 1:
         raise UserTypeError(

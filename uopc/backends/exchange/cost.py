@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from uopc.backends.plan import Exchange, value_of
-from uopc.errors import UserError
+from uopc.errors import UserError, UserTypeError
 
 
 class Predicted(Protocol):
@@ -49,7 +49,7 @@ class Machine:
     operations: of floats per second; bandwidth: bytes per second of memory; link: along every mesh
     axis that `links` does not name; launch, exchange: the seconds that each costs in any case.
 
-    UserError for values that are not positive numbers.
+    UserError for values that are not positive numbers, UserTypeError for what is no Link.
 
     Examples:
         >>> from uopc.distributed import Link, Machine
@@ -70,6 +70,9 @@ class Machine:
     def __post_init__(self) -> None:
         names = ("operations", "bandwidth", "launch", "exchange")
         _check("Machine", {name: getattr(self, name) for name in names})
+        for link in (self.link, *self.links.values()):
+            if not isinstance(link, Link):
+                raise UserTypeError(f"Machine: expected a uopc.distributed.Link, got {link!r}")
 
     def fitted(self, program: Predicted, seconds: float) -> Machine:
         """The machine with the rates at which a program, called with arrays, took so many seconds:

@@ -242,7 +242,13 @@ def make_mesh(
         >>> uopc.make_mesh((2,), ("data",), devices=("cpu:0", "cpu:1")).devices
         ('cpu', 'cpu:1')
     """
-    sizes, names = tuple(axis_shapes), tuple(axis_names)
+    try:
+        sizes, names = tuple(axis_shapes), tuple(axis_names)
+    except TypeError:
+        raise UserTypeError(
+            "make_mesh: expected sequences of sizes and of names, such as (2,) and ('data',), got"
+            f" {axis_shapes!r} and {axis_names!r}"
+        ) from None
     if len(sizes) != len(names) or len(set(names)) != len(names):
         raise UserError(f"make_mesh: expected a size and a name per axis, got {sizes} and {names}")
     for n in sizes:

@@ -77,4 +77,7 @@ def _values(plan: Plan, given: Mapping[str, int]) -> dict[str, int]:
             raise UserError(f"predict: no variable {name!r}; there are {', '.join(highest)}")
         if isinstance(value, bool) or not isinstance(value, int):
             raise UserTypeError(f"predict: {name} must be an integer, got {value!r}")
+    for v in plan.variables:
+        if not v.lo <= given.get(v.name, v.hi) <= v.hi:
+            raise UserError(f"predict: {v.name} is {given[v.name]}: {v.lo}..{v.hi} is allowed")
     return {**highest, **given, **places}
