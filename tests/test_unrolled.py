@@ -235,6 +235,17 @@ def test_a_value_that_is_a_result_more_than_once(specs):
             np.testing.assert_array_equal(g, w)
 
 
+@pytest.mark.parametrize("n", [1, 7, 8])
+def test_a_result_that_all_devices_compute_alike_is_stored_by_each(n):
+    mesh, k = make_mesh((2,), ("m",), devices=devices(2)), uopc.variable("k", 0, 9)
+    outs = [uopc.full((n, 2), 3.0), (k + 1).cast("float32").expand(n), uopc.arange(2 * n)[:n]]
+    f = uopc.compile(outs, mesh=mesh, out_shardings=[P("m")] * 3, verify=True)
+    wanted = uopc.compile(outs)(k=4)
+    memory = [np.full_like(w, 77) for w in wanted]
+    for g, w in zip(f(k=4, out=memory), wanted, strict=True):
+        np.testing.assert_array_equal(g, w)
+
+
 def test_a_mesh_of_devices_that_there_are_not():
     for given, words in (
         (["cpu:0"], "expected 2 different devices"), (["cpu:0", "cpu"], "2 different devices"),

@@ -69,7 +69,8 @@ class WholeArrays:
         if key not in self._results:
             arg, symbolic = leaves.split_dims(dims)
             storage = intern(Ops.BUFFER, value.dtype, symbolic, BufferArg(self.slots(), arg))
-            stores = self._stores(storage, spec, found.parts(value))
+            own = [found.part(value, rank) for rank in range(self.mesh.size)]
+            stores = self._stores(storage, spec, own)
             self._results[key] = kernel.after(storage, *stores)
         return self._results[key]
 
