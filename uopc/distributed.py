@@ -137,7 +137,7 @@ def make_array_from_callback(
     data_callback: given the slices of a part, one per dimension, it returns that part, which is
     used where it lies if it can be (a part of a memory map, say). UserError for a part of another
     shape, an axis that the mesh does not have, or a mesh without a device per rank; UserTypeError
-    for parts of several dtypes.
+    for parts of several dtypes, no shape, or no function.
 
     Examples:
         >>> mesh = uopc.make_mesh((2,), ("m",))

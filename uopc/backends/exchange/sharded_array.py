@@ -181,6 +181,8 @@ def from_callback(
     who = "make_array_from_callback"
     if not isinstance(sharding, NamedSharding):
         raise UserTypeError(f"{who}: expected a uopc.NamedSharding, got {sharding!r}")
+    if not isinstance(shape, Sequence) or not callable(callback):
+        raise UserTypeError(f"{who}: expected a shape and a function, got {shape!r}, {callback!r}")
     dims = tuple(shape)
     if not all([isinstance(d, int) and d >= 0 for d in dims]):
         raise UserError(f"{who}: a shape has integers from 0 on, got {dims!r}")
