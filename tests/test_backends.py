@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import sys
 from dataclasses import replace
 from types import ModuleType
@@ -14,6 +15,7 @@ import uopc
 from uopc import cache, driver
 from uopc.backends import detect
 from uopc.cli.main import main
+from uopc.errors import Unsupported
 from uopc.ir.interpret import interpreter
 from uopc.program.artifact import Artifact
 from uopc.program.compiled_kernel import Code, pack
@@ -63,6 +65,10 @@ def runner(request, found, plan):
     return Runner(request)
 
 
+def bind(program, values):
+    raise Unsupported("bind: a program that is interpreted")
+
+
 @pytest.fixture
 def listing(monkeypatch, tmp_path):
     """A device of this name, in a cache of the test's own."""
@@ -71,9 +77,9 @@ def listing(monkeypatch, tmp_path):
     def target(device, cpu):
         return replace(detect.host(cpu), device=device)
 
-    module.BACKEND = Backend(target, render, assemble, Listing, compiled, load, runner)
+    module.BACKEND = Backend(target, render, assemble, Listing, compiled, load, runner, bind)
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    row = (r"listing(:\d+)?", "listing", module.__name__)
+    row = (re.compile(r"listing(:\d+)?").fullmatch, "listing", module.__name__)
     monkeypatch.setattr(driver, "BACKENDS", (*driver.BACKENDS, row))
     cache.clear()
     with uopc.options(cache_dir=str(tmp_path / "cache")):

@@ -106,7 +106,7 @@ def test_libraries_are_static(target: str, tmp_path: Path) -> None:
 def test_casadi_has_no_object_code_here(tmp_path: Path) -> None:
     """Its functions return floats, for which there are two conventions."""
     x = uopc.param("x", (3,), dtypes.float64)
-    with pytest.raises(Unsupported, match="kind='c' for Cortex-M"):
+    with pytest.raises(Unsupported, match="64 bits: choose kind='c'"):
         uopc.export(x * 2, tmp_path / "f", target="cortex-m7", abi="casadi")
 
 

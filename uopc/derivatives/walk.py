@@ -18,7 +18,8 @@ from uopc.ir.core.uop import UOp
 ZERO = frozenset((
     Ops.DETACH, Ops.BITCAST, Ops.THREEFRY, Ops.TRUNC, Ops.FLOOR, Ops.CEIL, Ops.ROUND, Ops.FLOORDIV,
     Ops.CDIV, Ops.SHL, Ops.SHR, Ops.AND, Ops.OR, Ops.XOR, Ops.CMPLT, Ops.CMPLE, Ops.CMPEQ,
-    Ops.CMPNE, Ops.CONST, Ops.INVALID, Ops.VARIABLE, Ops.PARAM, Ops.BUFFER, Ops.DATA, Ops.IOTA,
+    Ops.CMPNE, Ops.DOT4, Ops.CONST, Ops.INVALID, Ops.VARIABLE, Ops.PARAM, Ops.BUFFER, Ops.DATA,
+    Ops.IOTA,
 ))  # fmt: skip
 RULES: dict[Op, Rule] = {
     **partials.PARTIALS, **movement_rules.RULES, **dict.fromkeys(ZERO, Rule()),
