@@ -224,6 +224,25 @@ def test_damaged_figures_are_none(text):
     assert known.parsed(text) is None
 
 
+@pytest.mark.parametrize("least", [True, False])
+def test_the_thresholds_of_any_figures_are_found(least):
+    """Figures that no machine has are refused; with the least and the greatest of the others, each
+    loop over them ends."""
+    figure = known.LEAST if least else known.MOST
+    names = [f.name for f in fields(Figures)]
+    for one in (figure / 2 if least else figure * 2, 10**400, 1e300, 1e-300):
+        for name in names:
+            content = {"caches": [1, 1, 1], **asdict(Figures()), name: one}
+            assert known.parsed(json.dumps(content)) is None
+    content = {"caches": [1, 1, 1], **dict.fromkeys(names, figure)}
+    values = known.parsed(json.dumps(content))
+    assert values is not None
+    found = replace(machines.MACHINES["server"].target, **values)
+    assert 1 <= speeds.accumulators(found) <= speeds.MOST_ACCUMULATORS
+    share = speeds.thread_work(found) / thresholds.THREAD_WORK
+    assert speeds.LEAST_SHARE <= share <= speeds.MOST_SHARE
+
+
 def test_a_changed_row_and_another_machine_do_not_apply(folder):
     keep(folder)
     other = Measured("another", json.dumps({"caches": [1, 1, 1], **asdict(FAST)}), 1.0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from uopc.target import Figures, Target
 if TYPE_CHECKING:  # a program from a cache measures nothing
     from uopc.program.search.measure import Measurement
 
+LEAST, MOST = 1e-12, 1e12  # of a figure that some machine may have, in its unit
 # What a file had in a state; machines that could not be measured, or kept.
 _read: dict[Path, tuple[tuple[int, int, int], dict[str, Measured]]] = {}
 _own: dict[str, Measured | None] = {}
@@ -52,7 +52,7 @@ def parsed(text: str) -> dict[str, Any] | None:
         l1, l2, last = content.pop("caches")
         figures = Figures(**content)
         numbers = [l1, l2, last, *asdict(figures).values()]
-        good = all([type(v) in (int, float) and 0 < v < math.inf for v in numbers])
+        good = all([type(v) in (int, float) and LEAST <= v <= MOST for v in numbers])
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None
     caches = {"l1_bytes": l1, "l2_bytes": l2, "last_cache_bytes": last}
