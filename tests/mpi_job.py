@@ -6,6 +6,7 @@ import hashlib
 import os
 import signal
 import sys
+import threading
 import time
 
 import mesh_fuzz
@@ -134,6 +135,25 @@ def by_hand():
     return "by hand"
 
 
+def threads():
+    """Threads of a rank that call at once get what they get one after the other."""
+    mesh = uopc.make_mesh((distributed.process_count(),), ("m",))
+    _, f, arrays = block(mesh)
+    wanted, found = f(*arrays).tobytes(), []
+
+    def calls():
+        for _ in range(30):
+            found.append(f(*arrays).tobytes() == wanted)
+
+    started = [threading.Thread(target=calls) for _ in range(3)]
+    for t in started:
+        t.start()
+    for t in started:
+        t.join()
+    assert len(found) == 90 and all(found)
+    return "threads"
+
+
 def blocks(mesh):
     """The bits of results that do not depend on the number of ranks; the block of `block`, sums,
     a stencil and an array that is written."""
@@ -197,7 +217,7 @@ def failing(how):
 
 _CASES = {
     "right": right, "same": same, "fuzz": fuzz, "by_hand": by_hand, "by_part": by_part,
-    "once": once,
+    "once": once, "threads": threads,
 }  # fmt: skip
 
 if __name__ == "__main__":

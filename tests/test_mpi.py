@@ -66,7 +66,7 @@ def test_ranks_give_what_one_device_gives(ranks):
 
 
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("case", ["by_hand", "by_part"])
+@pytest.mark.parametrize("case", ["by_hand", "by_part", "threads"])
 def test_functions_and_arrays_by_part(case, ranks):
     code, text, _ = job(ranks, case)
     assert code == 0 and text.count(f"done: {case.replace('_', ' ')}") == ranks, text

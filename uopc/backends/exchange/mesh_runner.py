@@ -6,6 +6,7 @@ rank of a job (`uopc.distributed.initialize`).
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import itertools
@@ -58,7 +59,11 @@ class MeshRunner:
 
     def call(self, positional: tuple[object, ...], named: dict[str, object]) -> object:
         """A call with arrays, whole or cut as the program takes them. Returns whole arrays; on a
-        rank, its part of those that are cut."""
+        rank, its part of those that are cut. Threads of a rank call one after the other."""
+        with contextlib.nullcontext() if self.ranks is None else self.ranks.turn:
+            return self._call(positional, named)
+
+    def _call(self, positional: tuple[object, ...], named: dict[str, object]) -> object:
         bound = match(self.plan, positional, named, self._known, self._as_input)
         given = {rank: self._parts(bound, rank) for rank in self.devices}
         made = {rank: result_memory(d.plan, bound.values) for rank, d in self.devices.items()}

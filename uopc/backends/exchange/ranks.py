@@ -52,6 +52,7 @@ class Ranks:
     def __init__(self, rank: int, size: int, timeout: float) -> None:
         self.rank, self.size = rank, size
         self.dog = Watchdog(rank, timeout, self._abort)
+        self.turn = threading.RLock()  # of the threads: all ranks exchange in one order
         self._machine: tuple[int, Callable[[], None]] | None = None
         self._groups: dict[tuple[Mesh, tuple[str, ...]], Any] = {}
         self._end_on_errors()
@@ -140,7 +141,7 @@ class Ranks:
     def gathered(self, part: AnyArray) -> list[AnyArray]:
         """The parts that all ranks have of an array."""
         every = np.empty((self.size, *part.shape), part.dtype)
-        with self.watched("the parts of a result"):
+        with self.turn, self.watched("the parts of a result"):
             self._gather(as_bytes(np.ascontiguousarray(part)), as_bytes(every))
         return list(every)
 
