@@ -75,7 +75,10 @@ def test_for_levels_of_the_machine(make: Any, vectors: bool, target: str, tmp_pa
     case = make()
     uopc.export(case.graph, tmp_path / "f", kind="c", target=target, vectors=vectors,
                 examples=named(case))  # fmt: skip
-    assert ("vector_size" in (tmp_path / "f.c").read_text("utf-8")) <= vectors
+    text = (tmp_path / "f.c").read_text("utf-8")
+    # An instruction for float16 takes a vector, where the compiler says that it has it.
+    text = re.sub(r"#if defined\(__F16C__\) && defined\(__GNUC__\).*?#elif", "", text, flags=re.S)
+    assert ("vector_size" in text) <= vectors
     checked(tmp_path, "-O2", f"-march={target}")
 
 
