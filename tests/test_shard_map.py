@@ -174,6 +174,7 @@ def test_what_it_refuses():
         (on(lambda x: uopc.ppermute(x, "m", [(0, 4)])), "the devices 0 to 3"),
         (on(lambda x: uopc.ppermute(x, "m", [(0, 1), (2, 1)])), "twice"),
         (on(lambda x: uopc.ppermute(x, "m", [3])), "expected pairs"),
+        (on(lambda x: uopc.ppermute(x, "m", 3)), "expected pairs"),
         (on(lambda x: uopc.pmean(x, "m"), P(), P(), np.arange(4)), "pmean: expected floats"),
         (lambda: uopc.psum(np.ones(2), "m"), "outside of a function given to shard_map"),
         (lambda: uopc.shard_map(same, 3, P(), P()), "mesh must be a uopc.Mesh"),

@@ -311,6 +311,8 @@ def ppermute(x: Any, axis_name: AxisName, perm: Iterable[tuple[int, int]]) -> An
 
 
 def _pairs(who: str, perm: Iterable[tuple[int, int]], n: int) -> list[tuple[int, int]]:
+    if not isinstance(perm, Iterable):
+        raise UserTypeError(f"{who}: expected pairs (source, target), got {perm!r}")
     pairs = []
     for pair in perm:
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
