@@ -138,12 +138,19 @@ start:
   %before = udiv i64 %ticket, %tables
   %after = add i64 %before, 1
   %wanted = mul i64 %after, %tables
+  call void @wait_until(ptr %pool, ptr %met_at, i64 %wanted)
+  ret void
+}
+
+; Other threads count up to at least so many: spin for a while, then let others have the processor.
+define internal void @wait_until(ptr %pool, ptr %counter, i64 %least) {
+start:
   %limit = field i64 %pool {p.spin}
   br label %wait
 wait:
   %spun = phi i64 [0, %start], [%spun_next, %rest], [0, %yield]
-  %met = atomic i64 %met_at 0 acquire
-  if uge i64 %met, %wanted then %end else %rest
+  %count = atomic i64 %counter 0 acquire
+  if uge i64 %count, %least then %end else %rest
 rest:
   {pause}
   %spun_next = add i64 %spun, 1
@@ -272,21 +279,8 @@ wake:
   br label %waking
 help:
   call void @claim(ptr %pool, i64 %epoch)
-  %limit = field i64 %pool {p.spin}
-  br label %join
-join:
-  %spun = phi i64 [0, %help], [%spun_next, %rest], [0, %yield]
-  %done = atomic i64 %pool {p.done} acquire
-  if eq i64 %done, %chunks then %close else %rest
-rest:
-  {pause}
-  %spun_next = add i64 %spun, 1
-  if ult i64 %spun_next, %limit then %join else %yield
-yield:
-  %give_way = field ptr %pool {p.yield}
-  %ignored = call i32 %give_way()
-  br label %join
-close:
+  %done_at = getelementptr i8, ptr %pool, i64 {p.done}
+  call void @wait_until(ptr %pool, ptr %done_at, i64 %chunks)
   %closed = or i64 %open_word, {closed}
   set i64 %closed %pool {p.word} release
   set i64 0 %pool {p.busy} release
