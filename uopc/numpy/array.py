@@ -8,10 +8,8 @@ for its value (`float(x)`, `np.asarray(x)`, `if x`).
 from __future__ import annotations
 
 import contextvars
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import reduce
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -48,8 +46,6 @@ class Trace:
     def __init__(self, name: str) -> None:
         self.name, self.open = name, True
         self.meets: dict[UOp, set[DType]] = {}
-        if "einops" in sys.modules:
-            import_module("uopc.numpy.einops_backend")
 
 
 # The run that is under way in this thread.

@@ -12,9 +12,11 @@ import inspect
 import keyword
 import re
 import reprlib
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, NamedTuple, TypedDict, Unpack, overload
 
 import numpy as np
@@ -367,7 +369,7 @@ class Jitted:
         params = [
             param(n, self._symbols(dims), t) for n, (t, dims, _) in zip(names, kind.specs)
         ]
-        trace = Trace(self._name)
+        trace = begun_trace(self._name)
         arrays = [Array(p, trace, weak) for p, (_, _, weak) in zip(params, kind.specs)]
         token = current_trace.set(trace)
         try:
@@ -517,6 +519,13 @@ def jit(
     if not callable(function):
         raise UserTypeError(f"jit: expected a function, got {function!r}")
     return Jitted(function, static, donated, dims or {}, how)
+
+
+def begun_trace(name: str) -> Trace:
+    """A run of a function. einops learns of Arrays if it has been imported: see einops_backend."""
+    if "einops" in sys.modules:
+        import_module("uopc.numpy.einops_backend")
+    return Trace(name)
 
 
 def _classes(t: dtypes.DType, weak: bool) -> tuple[type, ...]:

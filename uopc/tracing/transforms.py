@@ -26,8 +26,8 @@ from uopc.ir.core.shapes import show
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.devices.mesh import Mesh
-from uopc.numpy.array import Array, Trace, current_trace, trace_of, uop_of
-from uopc.tracing.jit import jit
+from uopc.numpy.array import Array, current_trace, trace_of, uop_of
+from uopc.tracing.jit import begun_trace, jit
 from uopc.tracing.pytrees import LEAF, flatten, register_pytree, split, unflatten
 
 register_pytree(
@@ -469,7 +469,7 @@ def sparsity(f: Any, argnums: Any = 0, format: Format = "csc") -> Any:
     matrices.check("sparsity", format)
 
     def found(*args: Any, **named: Any) -> Sparsity:
-        trace = current_trace.get() or Trace("sparsity")
+        trace = current_trace.get() or begun_trace("sparsity")
         token = current_trace.set(trace)  # loops and derivatives in f are part of the graph
         try:
             given = _Arguments("sparsity", f, argnums, args, named)
