@@ -186,7 +186,7 @@ def serve():
         try:
             np.save(file, on_tinygrad(programs[name], int(count)))
             answer = "done"
-        except Exception as error:
+        except Exception as error:  # what a program raises is its answer
             answer = f"{type(error).__name__}: {error}".replace("\n", " ")
         print(answer, flush=True)
 

@@ -171,7 +171,7 @@ class Case:
             got = f(**self.arrays)
         except UserError:
             return ""
-        except Exception:
+        except Exception:  # any other error is a finding
             return traceback.format_exc(limit=-4)
         if not np.allclose(got, self.wanted, 4e-6, 4e-6, equal_nan=True):
             return f"got {got!r}, expected {self.wanted!r}"

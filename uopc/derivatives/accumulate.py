@@ -10,7 +10,7 @@ from uopc.derivatives.rule import Rule
 from uopc.derivatives.values import Value, fit, stored
 from uopc.ir.builder import alu, fold, leaves, movement
 from uopc.ir.core import shapes
-from uopc.ir.core.args import ReduceArg
+from uopc.ir.core.args import ReduceArg, ReduceOp
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.tensor import indexing
@@ -50,9 +50,9 @@ class Accumulate(Rule):
         return [transposed(read, cotangent)]
 
 
-def running(a: UOp, op: str, axis: int) -> UOp:
+def running(a: UOp, op: ReduceOp, axis: int) -> UOp:
     """The elements up to each one combined."""
-    made = intern(Ops.ACCUMULATE, a.dtype, (a,), ReduceArg(op, (axis,)))  # type: ignore[arg-type]
+    made = intern(Ops.ACCUMULATE, a.dtype, (a,), ReduceArg(op, (axis,)))
     return leaves.located(made)
 
 

@@ -17,7 +17,7 @@ from uopc.derivatives.rule import operands
 from uopc.derivatives.values import Value
 from uopc.ir.builder import alu, leaves, movement, rebuild
 from uopc.ir.core import calls, shapes
-from uopc.ir.core.args import ReduceArg, ShardArg
+from uopc.ir.core.args import ReduceArg, ReduceOp, ShardArg
 from uopc.ir.core.ops import GroupOp, Op, Ops
 from uopc.ir.core.uop import UOp, intern
 
@@ -104,8 +104,8 @@ def _swapped(x: UOp) -> UOp:
 
 
 # ---------------------------------------------------------------- exchanges
-def _reduced(x: UOp, op: str) -> UOp:
-    return intern(Ops.REDUCE, x.dtype, (x,), ReduceArg(op, (0,)))  # type: ignore[arg-type]
+def _reduced(x: UOp, op: ReduceOp) -> UOp:
+    return intern(Ops.REDUCE, x.dtype, (x,), ReduceArg(op, (0,)))
 
 
 def repeated(x: UOp, n: int) -> UOp:

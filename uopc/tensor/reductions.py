@@ -13,9 +13,9 @@ from typing import Any
 from uopc.errors import UserError
 from uopc.ir.builder import alu, checks, leaves, movement
 from uopc.ir.builder.fold import cast
-from uopc.ir.builder.movement import ReduceOp, normal_axes, normal_axis
+from uopc.ir.builder.movement import normal_axes, normal_axis
 from uopc.ir.core import bounds, dtypes, shapes
-from uopc.ir.core.args import ReduceArg
+from uopc.ir.core.args import ReduceArg, ReduceOp
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Shape, show

@@ -12,6 +12,7 @@ from uopc.ir.builder import alu, checks, leaves, movement, operands
 from uopc.ir.builder.fold import cast
 from uopc.ir.builder.operands import Operand
 from uopc.ir.core import bounds, dtypes, shapes
+from uopc.ir.core.args import ReduceOp
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
@@ -279,7 +280,7 @@ def nanmin(a: UOp, axis: Any = None, keepdims: bool = False) -> UOp:
     return _extreme("min", a, axis, keepdims)
 
 
-def _extreme(op: movement.ReduceOp, a: UOp, axis: Any, keepdims: bool) -> UOp:
+def _extreme(op: ReduceOp, a: UOp, axis: Any, keepdims: bool) -> UOp:
     best = reductions.METHODS[op](filled(a, _WORST[op]), axis, keepdims)
     if not a.dtype.is_float:
         return best
@@ -301,7 +302,7 @@ def nanargmin(a: UOp, axis: int | None = None, keepdims: bool = False) -> UOp:
 
 
 def _extreme_place(
-    op: movement.ReduceOp, a: UOp, axis: int | None, keepdims: bool
+    op: ReduceOp, a: UOp, axis: int | None, keepdims: bool
 ) -> UOp:
     place = reductions.argmax if op == "max" else reductions.argmin
     return place(filled(a, _WORST[op]), axis, keepdims)

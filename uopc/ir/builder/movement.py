@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from uopc.errors import UserError, UserIndexError, UserTypeError
 from uopc.ir.builder import alu, checks, fold, leaves, operands
 from uopc.ir.builder.leaves import located, split_dims
 from uopc.ir.builder.operands import as_dim
 from uopc.ir.core import dtypes, shapes
-from uopc.ir.core.args import ReduceArg
+from uopc.ir.core.args import ReduceArg, ReduceOp
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.shapes import Dim, Shape, show
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine, size_conditions
-
-ReduceOp = Literal["add", "mul", "max", "min"]
 
 
 def flat_args(args: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -15,6 +15,7 @@ AxisKind = Literal[
 # The kinds by their upper-case names: `AxisType.REDUCE` is "reduce".
 AxisType: Final = SimpleNamespace(**{kind.upper(): kind for kind in get_args(AxisKind)})
 Space = Literal["global", "local", "reg"]
+ReduceOp = Literal["add", "mul", "max", "min"]
 
 # A shape in an arg: None stands for a dimension that is a source of the node, in order.
 Dims = tuple[int | None, ...]
@@ -82,7 +83,7 @@ class RangeArg:
 class ReduceArg:
     """`op` is add, mul, max or min; `axes` are tensor axes, empty where ranges are sources."""
 
-    op: Literal["add", "mul", "max", "min"]
+    op: ReduceOp
     axes: tuple[int, ...] = ()
 
 
@@ -103,7 +104,7 @@ class ExchangeArg:
 
     axes: tuple[str, ...]
     parts: int
-    op: Literal["", "add", "mul", "max", "min"] = ""
+    op: Literal[""] | ReduceOp = ""
     shift: int = 0
     mirror: bool = False
     root: int = 0

@@ -3,10 +3,9 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, NoReturn
 
-from uopc.ir.builder.movement import ReduceOp
 from uopc.ir.builder.operands import Operand
 from uopc.ir.core import shapes
-from uopc.ir.core.args import AxisKind, KernelArg, Opt, Space
+from uopc.ir.core.args import AxisKind, KernelArg, Opt, ReduceOp, Space
 from uopc.ir.core.dtypes import DType, DTypeLike
 from uopc.ir.core.ops import Op
 from uopc.ir.core.serialize import Row
