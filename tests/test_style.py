@@ -351,7 +351,8 @@ def test_import_is_lazy(module):
 
 
 def test_a_program_from_a_cache_needs_no_pass():
-    """The driver imports the passes once a graph has to be lowered."""
-    code = "import sys, uopc.driver; print([m for m in sys.modules if m.startswith('uopc.passes')])"
+    """The driver imports the passes, the interpreter and the checks once they are needed."""
+    later = ("uopc.passes", "uopc.ir.interpret", "uopc.ir.symbolic", "uopc.ir.verify")
+    code = f"import sys, uopc.driver; print([m for m in sys.modules if m.startswith({later})])"
     found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert found.stdout.strip() == "[]", found.stdout + found.stderr

@@ -22,11 +22,10 @@ from uopc.ir.builder import operands, rebuild
 from uopc.ir.core import dtypes, shapes, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
-from uopc.ir.interpret import interpreter
-from uopc.target import Target
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a program from a cache needs no pass
     from uopc.program.request import Request
+    from uopc.target import Target
 
 # The least work of values that are computed once, in the unit of `Op.cost`: 50 µs of a call.
 LEAST_WORK = 1e6
@@ -58,10 +57,12 @@ def computed_once(
     values = _worth_it(request.graph, units)
     if not values:
         return request
+    for v in values:
+        if v not in _made and units and _is_packed(v):
+            from uopc.ir.interpret import interpreter
+
+            _made[v] = operands.constant(np.asarray(interpreter.evaluate(v, {})))
     new = [v for v in values if v not in _made]
-    for v in [v for v in new if units and _is_packed(v)]:
-        _made[v] = operands.constant(np.asarray(interpreter.evaluate(v, {})))
-    new = [v for v in new if v not in _made]
     if new:
         alone = replace(request, structure="list", keys=(), params=(), bound={}, mesh=None)
         for v, array in zip(new, run(replace(alone, graph=new[0].sink(*new[1:])))):

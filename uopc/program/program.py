@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from uopc import config
 from uopc.backends.cpu.callables import ProgramBase
-from uopc.backends.exchange import mesh_runner
 from uopc.backends.plan import Exchange, Plan
 from uopc.cache import statistics
 from uopc.errors import Unsupported
@@ -369,10 +368,12 @@ def _bound_again(program: Program, values: Mapping[str, Any]) -> BoundProgram:
 
 def _in_turn(request: Request, cached: bool) -> contextlib.AbstractContextManager[None]:
     """On ranks, the first one of a machine compiles and the others load what it stored."""
-    job = mesh_runner.ranks
-    if request.mesh is None or job is None:
+    if request.mesh is None:
         return contextlib.nullcontext()
-    return job.in_turn(cached)
+    from uopc.backends.exchange import mesh_runner
+
+    job = mesh_runner.ranks
+    return contextlib.nullcontext() if job is None else job.in_turn(cached)
 
 
 def program_for(
