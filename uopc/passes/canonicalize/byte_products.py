@@ -15,12 +15,15 @@ Products of dequantised numbers, of bytes times constant scales, are such sums t
 from __future__ import annotations
 
 import math
+import weakref
+from collections.abc import Generator
 from dataclasses import dataclass
 
 import numpy as np
 
 from uopc.ir.builder import alu, fold, index_maps, leaves, movement, rebuild
 from uopc.ir.core import bounds, dtypes, ranges, shapes, walk
+from uopc.ir.core.arena import compile_scoped
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Shape
@@ -40,6 +43,10 @@ MOST_READ = 1 << 12
 MOST_SCALE = 2.0**48
 FILLS = (Ops.PAD, Ops.INDEX)  # with zeros, outside their source
 Axes = frozenset[int]
+_constants: dict[UOp, bool] = compile_scoped({})
+# What products of constants are in words, each beside the product, as long as somebody has the
+# REDUCE: later compiles of a graph find the same constants.
+_made: weakref.WeakKeyDictionary[UOp, tuple[UOp, UOp | None]] = weakref.WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -145,13 +152,23 @@ def with_words_of_constants(graph: UOp) -> UOp:
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if u not in free or src[0].op is not Ops.MUL or not any(map(_is_constant, src[0].src)):
             return None
-        return in_words(u, src[0])
+        product, made = _made.get(u, (None, None))
+        if product is not src[0]:
+            made = in_words(u, src[0])
+            _made[u] = src[0], made
+        return made
 
     return rebuild.rewritten(graph, change, outside_kernels=True)
 
 
 def _is_constant(u: UOp) -> bool:
-    return all([v.op is Ops.DATA or not v.op.is_storage for v in walk.toposort(u)])
+    return walk.computed(u, _reads_no_argument, _constants)
+
+
+def _reads_no_argument(u: UOp) -> Generator[list[UOp], list[bool], bool]:
+    if u.op.is_storage:
+        return u.op is Ops.DATA
+    return all((yield list(u.src)))
 
 
 # ---------------------------------------------------------------- factors
