@@ -117,11 +117,10 @@ class _Joiner:
             earlier = self.calls[at].src[0]
             few = len(earlier.src) < MOST_STORES and size + len(walk.order(earlier)) <= MOST_NODES
             together = ready < at and outer_ranges(self.calls[at]) == outer_ranges(call)
-            together = together and self._on_one_device(self.calls[at], call)
-            if together and few and self.limit.buffers >= _buffers(self.calls[at], call):
+            fits = few and self.limit.buffers >= _buffers(self.calls[at], call)
+            if together and fits and self._on_one_device(self.calls[at], call):
                 return at
         return None
-
 
     def _on_one_device(self, one: UOp, two: UOp) -> bool:
         if not self.several:
