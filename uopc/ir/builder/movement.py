@@ -238,6 +238,14 @@ def window(a: UOp, begins: Sequence[Dim], sizes: Sequence[Dim]) -> UOp:
     return made
 
 
+def row(a: UOp, i: int, axis: int = 0) -> UOp:
+    """The part of `a` at place i of an axis, without that axis."""
+    dims = shapes.shape(a)
+    begins = [i if d == axis else 0 for d in range(len(dims))]
+    part = window(a, begins, (*dims[:axis], 1, *dims[axis + 1 :]))
+    return reshape(part, (*dims[:axis], *dims[axis + 1 :]))
+
+
 def part_of(
     a: UOp, begins: Sequence[Dim], sizes: Sequence[Dim], computed: bool = False
 ) -> UOp | None:

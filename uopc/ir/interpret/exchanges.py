@@ -78,11 +78,11 @@ def as_values(exchange: UOp, sent: Sequence[UOp], places: Sequence[str | None]) 
             return [_reduced(exchange, every)] * p
         case "reduce_scatter":
             total = _reduced(exchange, every)
-            return [_row(total, 0, i) for i in range(p)]
+            return [movement.row(total, i) for i in range(p)]
         case "allgather":
             return [every] * p
         case "alltoall":
-            return [_row(every, 1, i) for i in range(p)]
+            return [movement.row(every, i, axis=1) for i in range(p)]
         case "broadcast":
             return [sent[exchange.arg.root]] * p
         case "permute_ranks" if exchange.arg.mirror:
@@ -96,12 +96,3 @@ def as_values(exchange: UOp, sent: Sequence[UOp], places: Sequence[str | None]) 
 
 def _reduced(exchange: UOp, every: UOp) -> UOp:
     return intern(Ops.REDUCE, every.dtype, (every,), ReduceArg(exchange.arg.op, (0,)))
-
-
-def _row(value: UOp, axis: int, i: int) -> UOp:
-    """Element i along an axis."""
-    dims = shapes.shape(value)
-    begins = [i if d == axis else 0 for d in range(len(dims))]
-    sizes = [1 if d == axis else n for d, n in enumerate(dims)]
-    part = movement.window(value, begins, sizes)
-    return movement.reshape(part, (*dims[:axis], *dims[axis + 1 :]))

@@ -31,7 +31,7 @@ def in_group(exchange: UOp, sent: Sequence[UOp], places: Sequence[str | None]) -
 
     def rows(i: int) -> list[UOp]:
         """Row i of what each device sends, on device i."""
-        return [to(i, j, _row(v, i)) for j, v in enumerate(given)]
+        return [to(i, j, movement.row(v, i)) for j, v in enumerate(given)]
 
     match exchange.op.name:
         case "allreduce":
@@ -81,12 +81,3 @@ def _stored(value: UOp) -> UOp:
     if root.op.is_storage or root.op is Ops.COPY:
         return value
     return intern(Ops.CONTIGUOUS, value.dtype, (value,))
-
-
-def _row(value: UOp, i: int) -> UOp:
-    """Element i along the first dimension."""
-    dims = shapes.shape(value)
-    part = movement.window(value, (i, *[0] * (len(dims) - 1)), (1, *dims[1:]))
-    return movement.reshape(part, dims[1:])
-
-
