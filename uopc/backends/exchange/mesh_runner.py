@@ -108,8 +108,8 @@ class MeshRunner:
             own = np.ascontiguousarray(parts.part(a, self.mesh, spec, rank))
             found.append(own.copy() if argument.writable and np.shares_memory(own, a) else own)
         for i, argument in enumerate(plan.arguments):
-            shared = [a for j, a in enumerate(found) if j != i and np.may_share_memory(found[i], a)]
-            if argument.writable and shared:
+            others = (a for j, a in enumerate(found) if j != i)
+            if argument.writable and any(np.may_share_memory(found[i], a) for a in others):
                 raise UserError(f"{label_of(argument)} is written, and another argument shares it")
         return found
 
