@@ -194,8 +194,7 @@ def _link(mesh: Mesh, axis: str) -> Link:
     ranks, p = mesh_runner.ranks, mesh.shape[axis]
     if ranks is None or p == 1:
         return Link(1e-6, 1e12)
-    if mesh.size != ranks.size:
-        raise UserError(f"the mesh has {mesh.size} devices, the MPI job {ranks.size} ranks")
+    ranks.check_size(mesh)
     exchange = Exchange("allreduce", (), axes=(axis,), parts=p, op="add", dtype=np.dtype("f4"))
     one, large = np.zeros(1, "f4"), np.zeros(1 << 20, "f4")
     took = [
