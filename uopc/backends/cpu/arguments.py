@@ -23,6 +23,7 @@ from uopc.backends.plan import (
     Plan,
     Result,
     Shape,
+    Variable,
     value_of,
 )  # fmt: skip
 from uopc.errors import UserError, UserTypeError
@@ -267,16 +268,21 @@ def _bind_variables(
             raise UserError(
                 f"variable {name!r} is {given} by name, but {value} from {origins[name]}"
             )
-        if not variable.lo <= value <= variable.hi:
-            raise UserError(
-                f"variable {name!r} is {value} (from {origins[name]}), "
-                f"expected {variable.lo}..{variable.hi}"
-            )
+        check_bounds(variable, value, origins[name])
     for argument, array in zip(plan.arguments, arrays, strict=True):
         check_shape(label_of(argument), argument, array, values, origins)
     for condition in plan.conditions:
         check_condition(condition, values, origins)
     return values
+
+
+def check_bounds(variable: Variable, value: int, origin: str) -> None:
+    """UserError unless a variable may have a value."""
+    if not variable.lo <= value <= variable.hi:
+        raise UserError(
+            f"variable {variable.name!r} is {value} (from {origin}), "
+            f"expected {variable.lo}..{variable.hi}"
+        )
 
 
 def check_condition(

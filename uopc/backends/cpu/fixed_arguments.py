@@ -10,6 +10,7 @@ import numpy as np
 
 from uopc.backends.cpu.arguments import (
     as_integer,
+    check_bounds,
     check_condition,
     check_shape,
     input_array,
@@ -69,11 +70,8 @@ def _without_variables(plan: Plan, arrays: Mapping[int, AnyArray], given: dict[s
             if name is not None and values.setdefault(name, size) == size:
                 origins.setdefault(name, f"dimension {axis} of {label_of(plan.arguments[i])}")
     for v in plan.variables:
-        if not v.lo <= values.get(v.name, v.lo) <= v.hi:
-            raise UserError(
-                f"variable {v.name!r} is {values[v.name]} (from {origins[v.name]}), "
-                f"expected {v.lo}..{v.hi}"
-            )
+        if v.name in values:
+            check_bounds(v, values[v.name], origins[v.name])
     for i, array in arrays.items():
         argument = plan.arguments[i]
         needed = {n for d in argument.shape if not isinstance(d, int) for n in d.variables}
