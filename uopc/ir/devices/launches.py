@@ -37,6 +37,19 @@ class Place(NamedTuple):
     round: int
 
 
+class _Kernel(NamedTuple):
+    """The slots that a kernel reads, and those that it writes: the elements, where they are known.
+    """
+
+    reads: list[int]
+    writes: dict[int, Form | None]
+
+    @staticmethod
+    def of(kernel: UOp) -> _Kernel:
+        reads, writes = read_slots(kernel), written_slots(kernel)
+        return _Kernel(reads, {slot: _stored(kernel, slot, reads) for slot in writes})
+
+
 class _Access(NamedTuple):
     """What a launch does with a part of some storage, and where it is."""
 
@@ -57,8 +70,11 @@ def _named(argument: UOp) -> list[str]:
 def own_device(call: UOp) -> str:
     """The device that runs a launch: that of all it reads, else of what it writes. Empty where all
     of its storage is the caller's, which any device reaches, or is on several devices."""
-    kernel, args = call.src[0], arguments(call)
-    read, written = read_slots(kernel), set(written_slots(kernel))
+    kernel = call.src[0]
+    return _own_device(arguments(call), read_slots(kernel), written_slots(kernel))
+
+
+def _own_device(args: Sequence[UOp], read: Iterable[int], written: Iterable[int]) -> str:
     reads = {name for slot in read for name in _named(args[slot])}
     if len(reads) == 1:
         return reads.pop()
@@ -77,10 +93,11 @@ def placed(program: UOp, devices: Sequence[str]) -> list[Place]:
     made: list[Place] = []
     load: Counter[int] = Counter()
     accesses: dict[UOp, list[_Access]] = {}
-    forms: dict[UOp, dict[int, Form | None]] = {}
+    kernels = {kernel: _Kernel.of(kernel) for kernel in {call.src[0] for call in program.src}}
     for call in program.src:
-        needed = _accesses(call, forms)
-        own = own_device(call)
+        kernel, args = kernels[call.src[0]], arguments(call)
+        needed = _accesses(kernel, args)
+        own = _own_device(args, kernel.reads, kernel.writes)
         candidates = [devices.index(own)] if own else range(len(devices))
         choices = [(_round(d, needed, accesses), load[d], d) for d in candidates]
         first, _, chosen = min(choices)
@@ -105,26 +122,21 @@ def _round(
     return first
 
 
-def _accesses(
-    call: UOp, forms: dict[UOp, dict[int, Form | None]]
-) -> list[tuple[UOp, _Access]]:
-    kernel = call.src[0]
-    written = set(written_slots(kernel))
-    if kernel not in forms:
-        forms[kernel] = {slot: _stored(kernel, slot) for slot in written}
+def _accesses(kernel: _Kernel, args: Sequence[UOp]) -> list[tuple[UOp, _Access]]:
+    """What a launch does with each storage among its arguments."""
     found = []
-    for slot, a in enumerate(arguments(call)):
+    for slot, a in enumerate(args):
         root = storage_root(a)
         if not root.op.is_storage:
             continue
         begin, size = a.arg if a.op is Ops.SLICE else (0, inf)
-        stored = forms[kernel].get(slot)
+        stored = kernel.writes.get(slot)
         if not isinstance(size, (int, float)) or not isinstance(begin, int):
             begin, size, stored = 0, inf, None
         if stored is not None:
             stored = stored[0] + begin, stored[1]
         place = Place(0, 0)
-        found.append((root, _Access(begin, begin + size, slot in written, stored, place)))
+        found.append((root, _Access(begin, begin + size, slot in kernel.writes, stored, place)))
     return found
 
 
@@ -137,11 +149,11 @@ def _meet(a: _Access, b: _Access) -> bool:
     return True
 
 
-def _stored(kernel: UOp, slot: int) -> Form | None:
+def _stored(kernel: UOp, slot: int, reads: Sequence[int]) -> Form | None:
     """The elements that a kernel stores to an argument that it does not read, if one sum of loop
     counters gives them all."""
     stores = [u for u in walk.toposort(kernel) if u.op is Ops.STORE and _slot(u.src[0]) == slot]
-    if kernel.op is not Ops.SINK or len(stores) != 1 or slot in read_slots(kernel):
+    if kernel.op is not Ops.SINK or len(stores) != 1 or slot in reads:
         return None
     target = stores[0].src[0]
     if target.op is not Ops.INDEX or len(target.src) != 2:
