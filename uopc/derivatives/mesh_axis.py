@@ -108,12 +108,6 @@ def _reduced(x: UOp, op: ReduceOp) -> UOp:
     return intern(Ops.REDUCE, x.dtype, (x,), ReduceArg(op, (0,)))
 
 
-def repeated(x: UOp, n: int) -> UOp:
-    """A value for all of n devices, which have the same."""
-    dims = shapes.shape(x)
-    return movement.expand(movement.reshape(x, (1, *dims)), (n, *dims))
-
-
 def _of_equal(x: UOp, op: str, n: int) -> UOp:
     """What n equal values combine to."""
     return alu.binary(Ops.MUL, x, leaves.const_like(x, n)) if op == "add" else x
@@ -126,7 +120,7 @@ def _allreduce(u: UOp, axis: Axis, x: Value) -> Found:
 
 
 def _allgather(u: UOp, axis: Axis, x: Value) -> Found:
-    return Found(repeated(u.src[0], axis.size) if x is None else x, False)
+    return Found(batch.repeated(u.src[0], axis.size) if x is None else x, False)
 
 
 def _reduce_scatter(u: UOp, axis: Axis, x: Value) -> Found:
@@ -138,12 +132,12 @@ def _reduce_scatter(u: UOp, axis: Axis, x: Value) -> Found:
 
 def _alltoall(u: UOp, axis: Axis, x: Value) -> Found:
     """(devices, parts, …): devices and parts change places."""
-    every = repeated(u.src[0], axis.size) if x is None else x
+    every = batch.repeated(u.src[0], axis.size) if x is None else x
     return Found(_swapped(every), True)
 
 
 def _permute_ranks(u: UOp, axis: Axis, x: Value) -> Found:
-    every = repeated(u.src[0], axis.size) if x is None else x
+    every = batch.repeated(u.src[0], axis.size) if x is None else x
     n, s = axis.size, u.arg.shift
     rest = shapes.shape(every)[1:]
     kept = movement.shrink(every, [(max(0, -s), min(n, n - s)), *[(0, d) for d in rest]])
