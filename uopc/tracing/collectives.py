@@ -13,6 +13,7 @@ from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.args import ExchangeArg, ShardArg
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
+from uopc.ir.devices.mesh import Mesh
 from uopc.numpy.array import Array, uop_of
 from uopc.tracing.pytrees import flatten, unflatten
 
@@ -20,10 +21,10 @@ AxisName = str | tuple[str, ...]
 
 
 class Inside(NamedTuple):
-    """The mesh of the `shard_map` whose function runs: of each axis its size, and the value that
-    stands for the place of a device on it; and what makes a result of a node."""
+    """The mesh of the `shard_map` whose function runs; of each axis the value that stands for the
+    place of a device on it; and what makes a result of a node."""
 
-    sizes: Mapping[str, int]
+    mesh: Mesh
     places: Mapping[str, UOp]
     value: Callable[[UOp], Any]
 
@@ -39,16 +40,17 @@ def _axes(who: str, axis_name: Any) -> tuple[Inside, tuple[str, ...]]:
         raise UserError(f"{who}: there are no mesh axes outside of a function given to shard_map")
     axes = axis_name if isinstance(axis_name, tuple) else (axis_name,)
     for a in axes:
-        if a not in found.sizes:
-            names = ", ".join(map(repr, found.sizes))
+        if a not in found.mesh.axis_names:
+            names = ", ".join(map(repr, found.mesh.axis_names))
             raise UserError(f"{who}: no mesh axis {a!r}; there are {names}")
     if len(set(axes)) < len(axes):
         raise UserError(f"{who}: {axis_name!r} names an axis twice")
     return found, axes
 
 
-def _exchange(row: Op, x: UOp, axis: str, size: int, **fields: Any) -> UOp:
-    return leaves.located(intern(row, x.dtype, (x,), ExchangeArg((axis,), size, **fields)))
+def _exchange(row: Op, x: UOp, axis: str, mesh: Mesh, **fields: Any) -> UOp:
+    arg = ExchangeArg((axis,), mesh.shape[axis], **fields)
+    return leaves.located(intern(row, x.dtype, (x,), arg))
 
 
 def _here(x: UOp) -> UOp:
@@ -112,7 +114,7 @@ def _combined(who: str, op: str, x: Any, axis_name: Any) -> Any:
         if u.dtype.kind == "bool" and op == "add":
             u = fold.cast(u, dtypes.int32)
         for a in reversed(axes):
-            u = _exchange(Ops.ALLREDUCE, u, a, found.sizes[a], op=op)
+            u = _exchange(Ops.ALLREDUCE, u, a, found.mesh, op=op)
         return _here(u)
 
     return _each(who, x, made)
@@ -132,7 +134,7 @@ def psum(x: Any, axis_name: AxisName) -> Any:
     """
     if isinstance(x, (int, float)) and not isinstance(x, bool):
         found, axes = _axes("psum", axis_name)
-        return x * math.prod([found.sizes[a] for a in axes])
+        return x * found.mesh.parts(axes)
     return _combined("psum", "add", x, axis_name)
 
 
@@ -168,12 +170,11 @@ def pmean(x: Any, axis_name: AxisName) -> Any:
         array([3., 4.])
     """
     found, axes = _axes("pmean", axis_name)
-    count = math.prod([found.sizes[a] for a in axes])
 
     def made(u: UOp) -> UOp:
         if not u.dtype.is_float:
             raise UserTypeError(f"pmean: expected floats, got {u.dtype.name}")
-        return alu.binary(Ops.FDIV, u, leaves.const_like(u, count))
+        return alu.binary(Ops.FDIV, u, leaves.const_like(u, found.mesh.parts(axes)))
 
     return _each("pmean", _combined("pmean", "add", x, axis_name), made)
 
@@ -196,9 +197,9 @@ def all_gather(x: Any, axis_name: AxisName, *, axis: int = 0, tiled: bool = Fals
         dims = shapes.shape(u)
         d = _axis_of("all_gather", u, axis, 0 if tiled else 1)
         for a in reversed(axes):
-            u = _exchange(Ops.ALLGATHER, u, a, found.sizes[a])
-        count = math.prod([found.sizes[a] for a in axes])
-        return _joined(movement.reshape(_here(u), (count, *dims)), d, tiled)
+            u = _exchange(Ops.ALLGATHER, u, a, found.mesh)
+        parts = movement.reshape(_here(u), (found.mesh.parts(axes), *dims))
+        return _joined(parts, d, tiled)
 
     return _each("all_gather", x, made)
 
@@ -220,7 +221,7 @@ def psum_scatter(
     """
     who = "psum_scatter"
     found, axes = _axes(who, axis_name)
-    sizes = [found.sizes[a] for a in axes]
+    sizes = [found.mesh.shape[a] for a in axes]
 
     def made(u: UOp) -> UOp:
         d = _axis_of(who, u, scatter_dimension)
@@ -228,7 +229,7 @@ def psum_scatter(
         rest = shapes.shape(u)[1:]
         u = movement.reshape(u, (*sizes, *rest))
         for a in axes:
-            u = _here(_exchange(Ops.REDUCE_SCATTER, u, a, found.sizes[a], op="add"))
+            u = _here(_exchange(Ops.REDUCE_SCATTER, u, a, found.mesh, op="add"))
         return u
 
     return _each(who, x, made)
@@ -254,7 +255,7 @@ def all_to_all(
     """
     who = "all_to_all"
     found, axes = _axes(who, axis_name)
-    sizes = [found.sizes[a] for a in axes]
+    sizes = [found.mesh.shape[a] for a in axes]
 
     def made(u: UOp) -> UOp:
         s = _axis_of(who, u, split_axis)
@@ -264,7 +265,7 @@ def all_to_all(
         u = movement.reshape(u, (*sizes, *rest))
         for k, a in enumerate(axes):
             order = (k, *[i for i in range(len(sizes) + len(rest)) if i != k])
-            u = _here(_exchange(Ops.ALLTOALL, movement.permute(u, order), a, found.sizes[a]))
+            u = _here(_exchange(Ops.ALLTOALL, movement.permute(u, order), a, found.mesh))
             u = movement.permute(u, tuple([order.index(i) for i in range(len(order))]))
         u = movement.reshape(u, (math.prod(sizes), *rest))
         return _joined(u, c, tiled)
@@ -290,7 +291,7 @@ def ppermute(x: Any, axis_name: AxisName, perm: Iterable[tuple[int, int]]) -> An
     found, axes = _axes(who, axis_name)
     if len(axes) != 1:
         raise Unsupported("ppermute: over one mesh axis at a time")
-    n = found.sizes[axes[0]]
+    n = found.mesh.parts(axes)
     pairs = _pairs(who, perm, n)
 
     def made(u: UOp) -> UOp:
@@ -300,7 +301,7 @@ def ppermute(x: Any, axis_name: AxisName, perm: Iterable[tuple[int, int]]) -> An
             targets = sorted([t for s, t in pairs if t - s == shift])
             got = u
             if shift:
-                got = _here(_exchange(Ops.PERMUTE_RANKS, u, axes[0], n, shift=shift))
+                got = _here(_exchange(Ops.PERMUTE_RANKS, u, axes[0], found.mesh, shift=shift))
             if len(shifts) == 1 and len(targets) == n - abs(shift):
                 return got  # zeros come where there is no source
             keep = _is_one_of(found.places[axes[0]], targets)
@@ -357,7 +358,7 @@ def axis_index(axis_name: AxisName) -> Any:
     found, axes = _axes("axis_index", axis_name)
     place = leaves.const(dtypes.int32, 0)
     for a in axes:
-        size = leaves.const(dtypes.int32, found.sizes[a])
+        size = leaves.const(dtypes.int32, found.mesh.shape[a])
         place = alu.binary(Ops.ADD, alu.binary(Ops.MUL, place, size), found.places[a])
     return found.value(place)
 
@@ -372,4 +373,4 @@ def axis_size(axis_name: AxisName) -> int:
         array([0.25, 0.25, 0.25, 0.25])
     """
     found, axes = _axes("axis_size", axis_name)
-    return math.prod([found.sizes[a] for a in axes])
+    return found.mesh.parts(axes)

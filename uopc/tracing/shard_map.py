@@ -118,22 +118,22 @@ class _Body:
         u = uop_of(leaf, who)
         dims = shapes.shape(u)
         spec = self._spec(given, dims, who)
-        axes = tuple([a for a in self.mesh.axis_names if a in used_axes(spec)])
-        seed = seeds.seed_of(u.dtype, self._local(dims, spec))
+        axes = self._named(spec)
+        seed = seeds.seed_of(u.dtype, self.mesh.part_dims(dims, spec))
         self._parts.append(_Part(seed, axes))
         self._wholes.append(self._apart(u, spec, axes))
         return self.call.value(seed, isinstance(leaf, Array) and leaf.weak)
 
-    def _local(self, dims: shapes.Shape, spec: Spec) -> shapes.Shape:
-        return tuple([
-            d // self.mesh.parts(axes) if axes else d for d, axes in zip(dims, spec)
-        ])  # fmt: skip
+    def _named(self, spec: Spec) -> tuple[str, ...]:
+        """The mesh axes that cut some dimension, in the order of the mesh."""
+        used = used_axes(spec)
+        return tuple([a for a in self.mesh.axis_names if a in used])
 
     def _apart(self, u: UOp, spec: Spec, axes: tuple[str, ...]) -> UOp:
         """The parts of an array: with the mesh axes in front."""
         u = shard(u, PartitionSpec(*spec))
         sizes, split_dims, names = self.mesh.shape, [], []
-        for d, cut in zip(self._local(shapes.shape(u), spec), spec):
+        for d, cut in zip(self.mesh.part_dims(shapes.shape(u), spec), spec):
             split_dims += [*[sizes[a] for a in cut], d]
             names += [*cut, ""]
         u = movement.reshape(u, tuple(split_dims))
@@ -152,7 +152,7 @@ class _Body:
 
     def traced(self, f: Function, args: Any) -> tuple[list[UOp], Any]:
         """The results of a device, and their structure."""
-        token = inside.set(Inside(self.mesh.shape, self._places, self.call.value))
+        token = inside.set(Inside(self.mesh, self._places, self.call.value))
         try:
             nodes, form = self.call.results(f(*args))
         finally:
@@ -181,10 +181,7 @@ class _Body:
                 raise Unsupported(
                     f"shard_map: {u.op.name} inside of a loop or a function of its own{made_at(u)}"
                 )
-        return [
-            self._together(u, s, tuple([a for a in self.mesh.axis_names if a in used_axes(s)]))
-            for u, s in zip(nodes, specs)
-        ]
+        return [self._together(u, s, self._named(s)) for u, s in zip(nodes, specs)]
 
     def _over(self, axis: str, nodes: Sequence[UOp], specs: Sequence[Spec]) -> list[UOp]:
         """The results with a mesh axis as first dimension, where their specs name it."""
