@@ -21,9 +21,6 @@ class Uopc:
         self.P, self.lib = uopc.P, uopc
         self.mesh = {"m": uopc.make_mesh((4,), ("m",)), "ab": uopc.make_mesh((2, 2), ("a", "b"))}
 
-    def float(self, x):
-        return x.astype(np.float32)
-
     def shard_map(self, f, mesh, ins, outs):
         return self.lib.shard_map(f, self.mesh[mesh], ins, outs)
 
@@ -42,9 +39,6 @@ class Jax:
             "m": jax.sharding.Mesh(devices, ("m",)),
             "ab": jax.sharding.Mesh(devices.reshape(2, 2), ("a", "b")),
         }
-
-    def float(self, x):
-        return x.astype(np.float32)
 
     def shard_map(self, f, mesh, ins, outs):
         return self.jax.shard_map(
@@ -108,7 +102,7 @@ def cases(o):
             lambda x: lib.ppermute(x, "a", [(1, 0)]), "ab", p("a", "b"), p("a", "b"), ["4,4 f4"],
         ),
         "place": (
-            lambda x: o.float(lib.axis_index("b")) + x, "ab", p(both), p(both), ["8 f4"],
+            lambda x: lib.axis_index("b").astype(np.float32) + x, "ab", p(both), p(both), ["8 f4"],
         ),
         "place on two": (
             lambda x: lib.axis_index(both) + x, "ab", p(("b", "a")), p(("b", "a")), ["8 i4"],

@@ -15,7 +15,6 @@ from meshes import check
 
 import uopc
 from uopc import P, dtypes, make_mesh
-from uopc.ir.core import dtypes as kinds_of
 from uopc.tracing.pytrees import flatten, unflatten
 
 MESH = make_mesh((4,), ("m",))
@@ -53,9 +52,7 @@ def test_on_a_mesh_as_on_one_device(name):
     mesh = work.Uopc().mesh[mesh]
     leaves, structure = flatten(tuple(specs))
     arrays = [work.made(s, np.random.default_rng(i)) for i, (_, s) in enumerate(leaves)]
-    params = [
-        uopc.param(f"p{i}", a.shape, kinds_of.from_numpy(a.dtype)) for i, a in enumerate(arrays)
-    ]
+    params = [uopc.param(f"p{i}", a.shape, a.dtype) for i, a in enumerate(arrays)]
     made = uopc.shard_map(f, mesh, ins, outs)(*unflatten(structure, params))
     results = [u for _, u in flatten(made)[0]]
     check(results, {f"p{i}": a for i, a in enumerate(arrays)}, mesh)
