@@ -8,11 +8,11 @@ bit says whether anything was lost. Their sum or difference is then rounded, onc
 from __future__ import annotations
 
 from uopc.backends import detect
+from uopc.backends.llvm.types import llvm_type, suffix
 from uopc.exporting.machines import Machine
 from uopc.ir.core import dtypes
 from uopc.ir.core.dtypes import DType
 
-_NAMES = {dtypes.float32: ("f32", "float"), dtypes.float64: ("f64", "double")}
 _HEAD = """
 define internal {t} @{name}_fma_{suffix}({t} %a, {t} %b, {t} %c) nounwind noinline {{
 entry:
@@ -157,14 +157,13 @@ _ROUND = """
 
 def in_integers(name: str, t: DType) -> str:
     """The definition of the function, and declarations that it needs."""
-    suffix, llvm = _NAMES[t]
     bits, p = t.bits, t.whole_bits
     stored = p - 1
     one, bias = 1 << stored, (1 << bits - p - 1) - 1
     wide = 2 * bits
     product_up, third_up = wide - 2 - 2 * p, wide - 2 - p
     numbers = {
-        "name": name, "suffix": suffix, "t": llvm, "i": f"i{bits}", "w": f"i{wide}",
+        "name": name, "suffix": suffix(t), "t": llvm_type(t), "i": f"i{bits}", "w": f"i{wide}",
         "bits": bits, "magnitude": (1 << bits - 1) - 1, "sign": -1 << bits - 1, "one": one,
         "infinity": (2 * bias + 1) << stored, "below": one - 1, "stored": stored,
         "spare": bits - p, "product_up": product_up, "third_up": third_up, "last": wide - 1,
@@ -181,12 +180,12 @@ def without_instruction(text: str, name: str, machine: Machine) -> str:
     runs_here = not machine.is_arm
     made: list[str] = []
     needed: dict[str, None] = {}
-    for t, (suffix, llvm) in _NAMES.items():
-        intrinsic = f"@llvm.fma.{suffix}("
+    for t in (dtypes.float32, dtypes.float64):
+        intrinsic, llvm = f"@llvm.fma.{suffix(t)}(", llvm_type(t)
         known = runs_here and detect.host().has_fma(t)
         if intrinsic in text and machine.target.is_software(t) and not known:
             text = text.replace(f"declare {llvm} {intrinsic}{llvm}, {llvm}, {llvm})\n", "")
-            text = text.replace(intrinsic, f"@{name}_fma_{suffix}(")
+            text = text.replace(intrinsic, f"@{name}_fma_{suffix(t)}(")
             made.append(in_integers(name, t))
             for n in (t.bits, 2 * t.bits):
                 needed[f"declare i{n} @llvm.ctlz.i{n}(i{n}, i1)"] = None

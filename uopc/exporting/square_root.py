@@ -7,10 +7,10 @@ half-way between two floats, so that bit rounds it.
 
 from __future__ import annotations
 
+from uopc.backends.llvm.types import llvm_type, suffix
 from uopc.exporting.machines import Machine
 from uopc.ir.core import dtypes
 
-_NAMES = {dtypes.float32: ("f32", "float"), dtypes.float64: ("f64", "double")}
 _ONE = 1 << 52  # the bit of a mantissa that is not stored
 _DOUBLE = """
 define internal double @{name}_sqrt_f64(double %x) nounwind {{
@@ -82,17 +82,17 @@ def without_instruction(text: str, name: str, machine: Machine) -> str:
     """A module with functions of its own for the square roots that the processor lacks: an FPU of
     Cortex-M that has products and sums of a float type has its square root."""
     called = []
-    for t, (suffix, llvm) in _NAMES.items():
-        intrinsic = f"@llvm.sqrt.{suffix}("
+    for t in (dtypes.float32, dtypes.float64):
+        intrinsic, llvm = f"@llvm.sqrt.{suffix(t)}(", llvm_type(t)
         if intrinsic in text and not machine.target.has_fma(t):
-            called.append(suffix)
+            called.append(t)
             text = text.replace(f"declare {llvm} {intrinsic}{llvm})\n", "")
-            text = text.replace(intrinsic, f"@{name}_sqrt_{suffix}(")
+            text = text.replace(intrinsic, f"@{name}_sqrt_{suffix(t)}(")
     if not called:
         return text
     double = _DOUBLE.format(
         name=name, one=_ONE, below=_ONE - 1, top=_ONE << 1, infinity=0x7FF << 52,
         nan="0x7FF8000000000000", scale=float(1 << 54), bias_tiny=1023 + 54,
     )  # fmt: skip
-    single = _SINGLE.format(name=name) if "f32" in called else ""
+    single = _SINGLE.format(name=name) if dtypes.float32 in called else ""
     return "\n".join([text, double, single])
