@@ -46,14 +46,13 @@ class _Fusion:
         self.block = _blocks(statements)
         self.sums: dict[UOp, int] = {}  # the operand of a sum that is a product
         self.gone: set[UOp] = set()
-        fuses: dict[DType, bool] = {}
+        products: dict[DType, Op | None] = {}
         for u in statements:
             if u.op is Ops.ADD or u.op is Ops.SUB:
-                if u.dtype not in fuses:
-                    words = u.dtype.scalar is dtypes.int32
-                    fuses[u.dtype] = words or target.fuses(u.dtype.scalar)
-                if fuses[u.dtype]:
-                    self._choose(u, Ops.DOT4 if u.dtype.scalar is dtypes.int32 else Ops.MUL)
+                if u.dtype not in products:
+                    products[u.dtype] = _product_of(u.dtype.scalar, target)
+                if (op := products[u.dtype]) is not None:
+                    self._choose(u, op)
         self.made: dict[UOp, UOp] = {}
         self.out: list[UOp] = []
         self.open: list[int] = [0]
@@ -137,6 +136,13 @@ class _Fusion:
         self.out.append(again)
         self.emitted[again] = self.open[-1]
         return again
+
+
+def _product_of(t: DType, target: Target) -> Op | None:
+    """The product that sums of a type take, if any."""
+    if t is dtypes.int32:
+        return Ops.DOT4
+    return Ops.MUL if target.fuses(t) else None
 
 
 def _blocks(statements: Sequence[UOp]) -> dict[UOp, int]:
