@@ -20,10 +20,8 @@ _INSTRUCTIONS: dict[Op, str] = {
     Ops.XOR: "xor", Ops.CDIV: "udiv", Ops.CMOD: "urem",
     Ops.CMPLT: "icmp slt", Ops.CMPLE: "icmp sle", Ops.CMPEQ: "icmp eq", Ops.CMPNE: "icmp ne",
 }  # fmt: skip
-
-
 _OTHERS = frozenset((Ops.NEG, Ops.MAX, Ops.MIN, Ops.SHL, Ops.SHR))
-MOST = (1 << 31) - 1
+LEAST, MOST = dtypes.int32.bounds
 
 
 def is_narrow(u: UOp) -> bool:
@@ -36,8 +34,9 @@ def is_narrow(u: UOp) -> bool:
         return False
     if any([s.dtype is not dtypes.index for s in operands]):
         return False
-    divides = u.op in (Ops.CDIV, Ops.CMOD)
-    return all([fits(s, divides) for s in operands]) and (u.op in COMPARISONS or fits(u))
+    if u.op in (Ops.CDIV, Ops.CMOD) and any([bounds.bounds(s)[0] < 0 for s in operands]):
+        return False
+    return all([fits(s) for s in operands]) and (u.op in COMPARISONS or fits(u))
 
 
 def _narrow_cast(source: UOp, u: UOp) -> bool:
@@ -50,10 +49,9 @@ def _narrow_cast(source: UOp, u: UOp) -> bool:
     )
 
 
-def fits(u: UOp, positive: bool = False) -> bool:
+def fits(u: UOp) -> bool:
     """True if 32 bits hold the values of a node."""
-    low, high = bounds.bounds(u)
-    return bool((0 if positive else -MOST - 1) <= low and high <= MOST)
+    return bounds.holds(dtypes.int32, u)
 
 
 def emit(e: Emitter, u: UOp) -> str:
@@ -110,7 +108,7 @@ def _sum(e: Emitter, terms: list[UOp], short: bool) -> str:
     """`i32 %name` or `i64 %name` of a sum of indices."""
     spans = [bounds.bounds(u) for u in terms]
     low, high = min(0, sum(b[0] for b in spans)), max(0, sum(b[1] for b in spans))
-    narrow = low >= -MOST - 1 and high <= MOST and all([fits(u) for u in terms])
+    narrow = low >= LEAST and high <= MOST and all([fits(u) for u in terms])
     width = "i32" if narrow else "i64"
     names = [low_half(e, u) if narrow else e.of(u) for u in terms]
     total = names[0]

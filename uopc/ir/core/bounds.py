@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from uopc.ir.core import intervals
+from uopc.ir.core.dtypes import DType
 from uopc.ir.core.intervals import Interval
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Dim
@@ -26,6 +27,12 @@ def bounds(u: UOp) -> Interval:
 def max_dim(d: Dim) -> int:
     """The greatest value of a dimension."""
     return d if isinstance(d, int) else int(bounds(d)[1])
+
+
+def holds(t: DType, u: UOp) -> bool:
+    """True if a type has all values of a node."""
+    (least, most), (low, high) = intervals.of_type(t), bounds(u)
+    return bool(least <= low and high <= most)
 
 
 def bounds_from(u: UOp, operands: Sequence[Interval]) -> Interval:

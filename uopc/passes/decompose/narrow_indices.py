@@ -30,8 +30,7 @@ def _is_wide(u: UOp) -> bool:
 
 
 def _fits(u: UOp) -> bool:
-    low, high = bounds.bounds(u)
-    return bool(low >= -(1 << 31) and high < 1 << 31)
+    return bounds.holds(dtypes.int32, u)
 
 
 def _change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
