@@ -97,27 +97,26 @@ class VectorPrelude(Prelude):
         """A value in the type that C computes its type in."""
         if t.lanes == 1 or computed(t) is t:
             return super().wide(t, text)
-        return f"{self._changed(t, computed(t), 'uopc_wide')}({text})"
+        return f"{self._changed(t, computed(t), 'wide')}({text})"
 
     def half(self, t: DType, text: str) -> str:
         """A value of a type from one in the type that C computes that in."""
         if t.lanes == 1 or computed(t) is t:
             return super().half(t, text)
-        return f"{self._changed(computed(t), t, 'uopc_half')}({text})"
+        return f"{self._changed(computed(t), t, 'half')}({text})"
 
-    def _changed(self, source: DType, target: DType, one: str) -> str:
-        """The name of a function that is `one` on each lane, from or to float16. More than eight
-        lanes are two halves; x86 has instructions for eight and for four."""
-        n, s, t = source.lanes, self.vector(source), self.vector(target)
-        word = one.removeprefix("uopc_").upper()
-        self.known(word)
-        types = ("float", "uint16_t") if word == "WIDE" else ("uint16_t", "float")
+    def _changed(self, source: DType, target: DType, word: str) -> str:
+        """The name of a function that is `uopc_{word}` on each lane, from or to float16. More than
+        eight lanes are two halves; x86 has instructions for eight and for four."""
+        n, s, t, one = source.lanes, self.vector(source), self.vector(target), f"uopc_{word}"
+        self.known(word.upper())
+        types = c_type(target.scalar), c_type(source.scalar)
         declared = f"static {types[0]} {one}({types[1]}) __attribute__((unused));"
         self.items.setdefault(f"{word} unused", declared)
         ways: list[tuple[str, str]] = []
         if n > 8 and n == held(source):
             half, made = (x.scalar.vec(n // 2) for x in (source, target))
-            part = self._changed(half, made, one)
+            part = self._changed(half, made, word)
             low, high = [
                 f"{part}({shuffled(self, source, half, 'x', 'x', range(i, i + n // 2))})"
                 for i in (0, n // 2)
@@ -127,17 +126,16 @@ class VectorPrelude(Prelude):
             lanes = [f"{one}(x[{i}])" for i in range(n)] + ["0"] * (held(source) - n)
             plain = f"({t}){{{', '.join(lanes)}}}"
         if n in (4, 8):
-            eight = self.vector(dtypes.int16.vec(8))
-            four = (0, 1, 2, 3) * (n == 4)
-            if one == "uopc_wide":
-                name = f"__builtin_ia32_vcvtph2ps{'256' if n == 8 else ''}"
-                given = f"__builtin_shufflevector(x, x, {_listed(four * 2)})" if four else "x"
+            size = "256" if n == 8 else ""
+            if word == "wide":
+                name, eight = f"__builtin_ia32_vcvtph2ps{size}", self.vector(dtypes.int16.vec(8))
+                given = "x" if n == 8 else "__builtin_shufflevector(x, x, 0, 1, 2, 3, 0, 1, 2, 3)"
                 call = f"{name}(({eight}){given})"
             else:
-                name = f"__builtin_ia32_vcvtps2ph{'256' if n == 8 else ''}"
+                name = f"__builtin_ia32_vcvtps2ph{size}"
                 call = f"{name}(x, 0)"
-                if four:
-                    call = f"__builtin_shufflevector({call}, {call}, {_listed(four)})"
+                if n == 4:
+                    call = f"__builtin_shufflevector({call}, {call}, 0, 1, 2, 3)"
             ways.append((f"defined(__F16C__) && __has_builtin({name})", call))
         return self._function(f"{one}_{t}_{n}", t, f"{s} x", lambda: _chosen(t, ways, plain))
 
@@ -398,13 +396,9 @@ def shuffled(
     shape = prelude.vector(made)
     whole = held(source) == source.lanes and held(made) == made.lanes
     if whole:
-        return f"__builtin_shufflevector({a}, {b}, {_listed(order)})"
+        return f"__builtin_shufflevector({a}, {b}, {', '.join(map(str, order))})"
     n = source.lanes
     return f"({shape}){{{', '.join([f'{a}[{i}]' if i < n else f'{b}[{i - n}]' for i in order])}}}"
-
-
-def _listed(order: Sequence[int]) -> str:
-    return ", ".join(map(str, order))
 
 
 def _wrapped(line: str) -> str:
