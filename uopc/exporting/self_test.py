@@ -156,19 +156,20 @@ def _runs(
     """The functions that call: with an array for each argument, and with one for those alike."""
     sizes = [values[s.given] for s in f.sizes]
     call = _call(f, sizes, "rubbish == 0x5Au ? NULL : backwards")
-    made = [_run(f, rows, "static size_t run(", call, "want")]
+    made = [_run(f, rows, "run", call, "want")]
     if shared:
         alone = [(a, before, after) for i, ((a, before, _), after) in enumerate(zip(rows, together))
                  if i not in shared]  # fmt: skip
         call = _call(f, sizes, shared=shared)
-        made.append(_run(f, alone, "static size_t run_shared(", call, "both"))
+        made.append(_run(f, alone, "run_shared", call, "both"))
     return made
 
 
 def _run(
-    f: Exported, rows: Sequence[tuple[Array, Any, Any]], head: str, call: str, wanted: str
+    f: Exported, rows: Sequence[tuple[Array, Any, Any]], name: str, call: str, wanted: str
 ) -> str:
-    lines = [f"{head}unsigned char rubbish)", "{", "    size_t found = 0;", *_fills(f, rows)]
+    lines = [f"static size_t {name}(unsigned char rubbish)", "{", "    size_t found = 0;"]
+    lines += _fills(f, rows)
     lines += [f"    if ({call} != 0) {{", "        return 1;", "    }"]
     for a, before, after in rows:
         want = f"{wanted}_{a.name}" if a.written else f"in_{a.name}"
