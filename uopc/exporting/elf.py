@@ -78,7 +78,8 @@ class Symbol(NamedTuple):
 
 
 class Relocation(NamedTuple):
-    """A place in a section that depends on the address of a symbol."""
+    """A place in a section that depends on a symbol; in WebAssembly also on a type, whose number
+    `symbol` then is."""
 
     section: int
     offset: int

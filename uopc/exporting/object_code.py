@@ -29,12 +29,9 @@ def object_file(f: Exported) -> bytes:
     arrays = {
         v.constant(i): bits(a) or b"\0" for v in f.versions for i, a in enumerate(v.constants)
     }
-    if f.machine.is_wasm:
-        made = wasm.with_data(code, arrays, ALIGNMENT)
-        missing = wasm.read(made).undefined
-    else:
-        made = elf.with_data(code, arrays, ALIGNMENT)
-        missing = elf.read(made).undefined
+    form = wasm if f.machine.is_wasm else elf
+    made: bytes = form.with_data(code, arrays, ALIGNMENT)
+    missing: list[str] = form.read(made).undefined
     if f.machine.is_arm:
         made = elf.for_both_conventions(made)
         missing = [name for name in missing if not _COMPILERS_OWN.fullmatch(name)]

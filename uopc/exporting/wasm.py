@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from uopc.errors import InvalidIR, Unsupported
+from uopc.exporting.elf import Relocation
 
 MAGIC = b"\0asm"
 _HEAD = MAGIC + struct.pack("<I", 1)
@@ -24,7 +25,8 @@ _LOCAL, _HIDDEN, _UNDEFINED, _OWN_NAME = 2, 4, 16, 64  # flags of a symbol
 _SEGMENTS, _SYMBOLS = 5, 8  # parts of the section `linking`
 _I32, _I32_CONST, _END = 0x7F, 0x41, 0x0B
 _PAGE, _STACK, _ALIGNED = 1 << 16, 1 << 20, 64
-_INDICES, _ADDRESSES, _ADDRESS_WORD = (0, 6, 7), (3, 4), 5  # relocations: of 5 bytes, of 4
+_TYPE_INDEX = 6
+_INDICES, _ADDRESSES, _ADDRESS_WORD = (0, _TYPE_INDEX, 7), (3, 4), 5  # relocations: 5 bytes, 4
 _WITH_ADDEND = frozenset((3, 4, 5, 8, 9, 11))
 
 
@@ -82,16 +84,6 @@ class Segment(NamedTuple):
     name: str
     align: int
     flags: int = 0
-
-
-class Relocation(NamedTuple):
-    """A place in a section that depends on a symbol; of kind 6, on a type."""
-
-    section: int
-    offset: int
-    kind: int
-    symbol: int
-    addend: int
 
 
 class Imported(NamedTuple):
@@ -334,8 +326,7 @@ def module(data: bytes) -> bytes:
     Unsupported for an object that needs other files, or passes functions.
     """
     found = read(data)
-    if found.undefined:
-        raise Unsupported(f"the code needs {', '.join(found.undefined)}: link the object file")
+    _check_alone(found)
     places, end = [], _STACK
     for s in found.segments:
         end = -(-end // s.align) * s.align
@@ -343,12 +334,8 @@ def module(data: bytes) -> bytes:
         end += len(s.data)
     heap = -(-end // _ALIGNED) * _ALIGNED
     made = {s.number: s.data for s in found.sections if s.number in (_TYPE, _FUNCTION)}
-    code = next(i for i, s in enumerate(found.sections) if s.number == _CODE)
-    made[_CODE] = _relocated(found, code, found.sections[code].data, places)
-    contents = [_active(at, s.data) for at, s in zip(places, found.segments)]
-    if any([found.sections[r.section].number == _DATA for r in found.relocations]):
-        raise Unsupported("data with addresses: link the object file")
-    made[_DATA] = _listed(contents)
+    made[_CODE] = _relocated_code(found, places)
+    made[_DATA] = _listed([_active(at, s.data) for at, s in zip(places, found.segments)])
     made[_MEMORY] = _listed([b"\0" + _unsigned(-(-heap // _PAGE))])
     exports = [("memory", _MEMORIES, 0)]
     numbers = [(_STACK, True)]  # what the object imports as its stack pointer
@@ -369,18 +356,28 @@ def module(data: bytes) -> bytes:
     return _HEAD + b"".join([Section(n, "", made[n]).packed() for n in sorted(made)])
 
 
-def _relocated(found: ObjectFile, number: int, data: bytes, places: Sequence[int]) -> bytes:
-    """The content of a section with its relocations filled in."""
-    if [i.kind for i in found.imports if i.kind not in (_MEMORIES, _GLOBALS)]:
+def _check_alone(found: ObjectFile) -> None:
+    """Unsupported for an object that is more than a module can be without others."""
+    if found.undefined:
+        raise Unsupported(f"the code needs {', '.join(found.undefined)}: link the object file")
+    kinds = [i.kind for i in found.imports]
+    if not {_MEMORIES, _GLOBALS}.issuperset(kinds):
         raise Unsupported("export: a module cannot pass functions (threads=): link an object file")
-    if len([i for i in found.imports if i.kind == _GLOBALS]) > 1:
+    if kinds.count(_GLOBALS) > 1:
         raise Unsupported("the code needs globals of another file: link the object file")
-    out = bytearray(data)
+    if any([found.sections[r.section].number == _DATA for r in found.relocations]):
+        raise Unsupported("data with addresses: link the object file")
+
+
+def _relocated_code(found: ObjectFile, places: Sequence[int]) -> bytes:
+    """The section of code with its relocations filled in."""
+    number = next(i for i, s in enumerate(found.sections) if s.number == _CODE)
+    out = bytearray(found.sections[number].data)
     for r in found.relocations:
         if r.section != number:
             continue
         if r.kind in _INDICES:
-            value = r.symbol if r.kind == 6 else found.symbols[r.symbol].place
+            value = r.symbol if r.kind == _TYPE_INDEX else found.symbols[r.symbol].place
         elif r.kind in _ADDRESSES or r.kind == _ADDRESS_WORD:
             s = found.symbols[r.symbol]
             value = places[s.place] + s.offset + r.addend
