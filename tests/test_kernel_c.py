@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import math
 import re
 import shutil
 import subprocess
@@ -20,6 +19,7 @@ from tests import export_corpus, machines
 from tests.conformance import corpus
 from tests.test_export import CASES, Case, assert_same, called, floats, narrow_floats
 from tests.test_export_c import vectors
+from tests.test_ptx_opcodes import rounded
 from tests.test_recorded import recorded_sample
 from uopc import dtypes
 from uopc.backends.c.prelude import Prelude
@@ -246,22 +246,10 @@ def test_conversions_of_all_16_bits(flags: str, tmp_path: Path) -> None:
         total = a.astype("g") * b + c
         got = half[len(x) :].view("f2")
         for k in np.flatnonzero(np.isfinite(total))[:3000]:
-            assert got[k] == nearest(Fraction(a[k]) * Fraction(b[k]) + Fraction(c[k])), rows[k]
+            exact = Fraction(a[k]) * Fraction(b[k]) + Fraction(c[k])
+            assert got[k] == np.float16(rounded(exact, "f16")), rows[k]
         other = ~np.isfinite(total)
         np.testing.assert_array_equal(got[other].astype("f8"), total[other].astype("f8"))
-
-
-def nearest(exact: Fraction) -> Any:
-    """The float16 of a fraction, ties to even."""
-    size = abs(exact)
-    if not size:
-        return np.float16(0)
-    power = max(math.frexp(float(size))[1] - 11, -24)
-    rounded = round(size / Fraction(2) ** power) * Fraction(2) ** power
-    if rounded >= 65536:
-        rounded = Fraction(10**9)
-    with np.errstate(over="ignore"):
-        return np.float16(math.copysign(float(rounded), exact))
 
 
 @needs_v3
