@@ -14,7 +14,7 @@ import pytest
 import uopc
 from tests.test_export import CC, assert_same, needs_c, run
 from tests.test_export_c import WARNINGS
-from tests.test_export_cortex import CORTEX, functions
+from tests.test_export_cortex import CORTEX, assert_same_bits, by_this_machine, functions
 from uopc import dtypes
 from uopc import target as targets
 from uopc.backends import detect
@@ -59,27 +59,14 @@ def wanted(t: Any, arrays: Any) -> Any:
     return np.array([function(*v) for v in zip(*[a.tolist() for a in arrays])], t.numpy)
 
 
-def assert_same_bits(got: Any, want: Any) -> None:
-    word = f"u{want.itemsize}"
-    same = (got.view(word) == want.view(word)) | (np.isnan(got) & np.isnan(want))
-    assert same.all(), int((~same).sum())
-
-
 @needs_library
 @each_type
 def test_in_integers_by_llvm(t: Any) -> None:
-    import llvmlite.binding as llvm
-
     text = mulacc.in_integers("k", t).replace("define internal", "define")
     text += "\n".join([f"declare i{n} @llvm.ctlz.i{n}(i{n}, i1)" for n in (t.bits, 2 * t.bits)])
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    machine = llvm.Target.from_default_triple().create_target_machine()
     arrays, c = operands(t.numpy), TYPES[t][1]
-    with llvm.create_mcjit_compiler(llvm.parse_assembly(text), machine) as engine:
-        engine.finalize_object()
-        address = engine.get_function_address(f"k_fma_f{t.bits}")
-        function = ctypes.CFUNCTYPE(c, c, c, c)(address)
+    with by_this_machine(text) as found:
+        function = found(f"k_fma_f{t.bits}", c, c, c, c)
         got = np.array([function(*v) for v in zip(*[a.tolist() for a in arrays])], t.numpy)
     assert_same_bits(got, wanted(t, arrays))
 
