@@ -50,12 +50,12 @@ def predict(
     values = _values(plan, given)
     known: dict[object, float] = {}
     launches: list[tuple[str, float]] = []
-    total = [0.0, 0.0]
+    kernels = exchanges = 0.0
     for number in plan.runs(values):
         launch = plan.launches[number]
-        is_exchange = isinstance(launch, Exchange)
         if isinstance(launch, Exchange):
             took = cost.seconds(launch, machine, values)
+            exchanges += took
         else:
             split, final = lowered.program.src[number].src[0], lowered.calls[number][0]
             if split not in known:
@@ -63,9 +63,9 @@ def predict(
                 work = max(operations / machine.operations, nbytes / machine.bandwidth)
                 known[split] = machine.launch + work
             took = known[split]
+            kernels += took
         launches.append((launch.kernel, took))
-        total[is_exchange] += took
-    return Prediction(tuple(launches), *total)
+    return Prediction(tuple(launches), kernels, exchanges)
 
 
 def _values(plan: Plan, given: Mapping[str, int]) -> dict[str, int]:
