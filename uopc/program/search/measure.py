@@ -94,14 +94,6 @@ def conclude(machine: Target, times: dict[str, list[float]]) -> Measurement:
     return Measurement(figures, caches, spread)
 
 
-def applied(machine: Target, found: Measurement) -> Target:
-    """A machine with what was measured of it."""
-    l1, l2, last = found.caches
-    return replace(
-        machine, figures=found.figures, l1_bytes=l1, l2_bytes=l2, last_cache_bytes=last
-    )
-
-
 def rows(found: Measurement) -> list[tuple[str, str]]:
     """The measurement as text: names and values."""
     l1, l2, last = [f"{n >> 10} KiB" for n in found.caches]
