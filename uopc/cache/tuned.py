@@ -29,8 +29,22 @@ MOST_ROWS = 50_000
 WAIT = 20.0  # seconds for other processes that write
 
 
+class _Sealed:
+    """A row of a table, whose columns are the fields, and a seal."""
+
+    @property
+    def values(self) -> tuple[str | float | None, ...]:
+        """The content, in the order of the fields."""
+        return tuple(vars(self).values())
+
+    @property
+    def seal(self) -> str:
+        """A digest of the content: a row without it is damaged."""
+        return hashlib.blake2b(repr(self.values).encode(), digest_size=8).hexdigest()
+
+
 @dataclass(frozen=True)
-class Row:
+class Row(_Sealed):
     """The result of one search.
 
     `key`, `machine` and `version` are digests. `opts` is None where the schedule's own list stays.
@@ -47,31 +61,15 @@ class Row:
     said: str
     made: float  # seconds since 1970
 
-    @property
-    def values(self) -> tuple[str | float | None, ...]:
-        """The content, in the order of the fields."""
-        return tuple(vars(self).values())
-
-    @property
-    def seal(self) -> str:
-        """A digest of the content: a row without it is damaged."""
-        return hashlib.blake2b(repr(self.values).encode(), digest_size=8).hexdigest()
-
 
 @dataclass(frozen=True)
-class Measured:
+class Measured(_Sealed):
     """What was measured of a machine, as text. `machine`: the digest of what the system says of
     it; `made`: seconds since 1970."""
 
     machine: str
     figures: str
     made: float
-
-    @property
-    def seal(self) -> str:
-        """A digest of the content: a row without it is damaged."""
-        text = repr((self.machine, self.figures, self.made))
-        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 _COLUMNS = ", ".join(f.name for f in fields(Row))
@@ -142,9 +140,7 @@ class Database:
 
     def put_machines(self, rows: Sequence[Measured]) -> None:
         """Store machines, each in place of what was known of it."""
-        self._repaired(lambda c: c.executemany(
-            _PUT_MACHINE, [(m.machine, m.figures, m.made, m.seal) for m in rows]
-        ))  # fmt: skip
+        self._repaired(lambda c: c.executemany(_PUT_MACHINE, [(*m.values, m.seal) for m in rows]))
 
     def clear(self) -> None:
         """Remove all rows."""
