@@ -82,9 +82,15 @@ def rules_identity(request: Request, machine: Target) -> str | None:
     return identity(rules)
 
 
+@cache
 def machine_component(machine: Target) -> tuple[str, str]:
     """The machine that code is for."""
     return "machine", f"{sys.platform} {platform.machine()} {machine!r}"
+
+
+def machine_digest(machine: Target) -> str:
+    """A short name of a machine, for what a database has of it."""
+    return digest(machine_component(machine)[1])
 
 
 @cache

@@ -20,9 +20,10 @@ if TYPE_CHECKING:  # a program from a cache measures nothing
     from uopc.program.search.measure import Measurement
 
 LEAST, MOST = 1e-12, 1e12  # of a figure that some machine may have, in its unit
-# What a file had in a state; machines that could not be measured, or kept.
-_read: dict[Path, tuple[tuple[int, int, int], dict[str, Measured]]] = {}
-_own: dict[str, Measured | None] = {}
+Values = dict[str, Any]  # the fields of a `Target` that a measurement sets
+# What a file had in a state, by machine; machines that this process measured, or could not.
+_read: dict[Path, tuple[tuple[int, int, int], dict[str, Values | None]]] = {}
+_own: dict[str, Values | None] = {}
 
 
 def with_figures(machine: Target, backend: Any) -> Target:
@@ -31,22 +32,22 @@ def with_figures(machine: Target, backend: Any) -> Target:
     options = config.current()
     folder = config.cache_folder(options)
     database = None if folder is None else Database(folder)
-    name = _name(machine)
-    found = _own.get(name) if database is None else _stored(database).get(name, _own.get(name))
-    if found is None and options.measure and name not in _own:
-        found = _own[name] = _measured_now(machine, backend, database)
-    values = None if found is None else parsed(found.figures)
+    stored = {} if database is None else _stored(database)
+    name = key.machine_digest(machine)
+    if options.measure and name not in stored and name not in _own:
+        _own[name] = _measured_now(machine, backend, database)
+    values = stored.get(name, _own.get(name))
     return machine if values is None else replace(machine, **values)
 
 
 def measured(machine: Target, found: Measurement) -> Measured:
     """A measurement of a machine, as the database keeps it."""
     content = {"caches": found.caches, **asdict(found.figures)}
-    return Measured(_name(machine), json.dumps(content), time.time())
+    return Measured(key.machine_digest(machine), json.dumps(content), time.time())
 
 
-def parsed(text: str) -> dict[str, Any] | None:
-    """The fields of a `Target` that a measurement sets; None where the text is damaged."""
+def parsed(text: str) -> Values | None:
+    """The values of a measurement; None where the text is damaged."""
     try:
         content = json.loads(text)
         l1, l2, last = content.pop("caches")
@@ -65,11 +66,7 @@ def forget() -> None:
     _own.clear()
 
 
-def _name(machine: Target) -> str:
-    return key.digest(key.machine_component(machine)[1])
-
-
-def _stored(database: Database) -> dict[str, Measured]:
+def _stored(database: Database) -> dict[str, Values | None]:
     state = database.state
     if state is None:
         return {}
@@ -80,11 +77,11 @@ def _stored(database: Database) -> dict[str, Measured]:
             rows = database.machines()
         except Unusable as problem:
             statistics.note("disk_rejected", problem)
-        found = _read[database.file] = state, {m.machine: m for m in rows}
+        found = _read[database.file] = state, {m.machine: parsed(m.figures) for m in rows}
     return found[1]
 
 
-def _measured_now(machine: Target, backend: Any, database: Database | None) -> Measured | None:
+def _measured_now(machine: Target, backend: Any, database: Database | None) -> Values | None:
     from uopc.program.search import measure
 
     try:
@@ -97,4 +94,4 @@ def _measured_now(machine: Target, backend: Any, database: Database | None) -> M
             database.put_machines([made])
         except Unusable as problem:
             statistics.note("disk_failed", problem)
-    return made
+    return parsed(made.figures)

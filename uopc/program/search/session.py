@@ -21,8 +21,7 @@ if TYPE_CHECKING:  # a program from a cache needs no pass
 
 def names(machine: Target) -> tuple[str, str]:
     """What rows are of: the digests of a machine, and of this version with its LLVM."""
-    machine_digest = key.digest(key.machine_component(machine)[1])
-    return machine_digest, key.digest(repr(key.process_components()))
+    return key.machine_digest(machine), key.digest(repr(key.process_components()))
 
 
 def store(request: Request, machine: Target) -> tuned.Store:
