@@ -7,6 +7,7 @@ has them is interpreted, and its code is read as assembly.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from uopc.backends.llvm import jit, split_function
 from uopc.config import current
 from uopc.driver import lower_only
 from uopc.errors import InvalidIR
+from uopc.exporting import elf, machines
 from uopc.ir.core import walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.interpret import interpreter
@@ -332,6 +334,16 @@ def test_what_stays_without():
 
 
 # ---------------------------------------------------------------- code
+def test_processors_of_arm_have_other_code(monkeypatch, tmp_path):
+    """LLVM ends the process at an instruction of another processor."""
+    known = machines.machine("aarch64").target
+    monkeypatch.setitem(machines._OTHERS, "aarch64", replace(known, features="+neon,+i8mm"))
+    assert not machines.machine("aarch64").target.has_dot4
+    (_, a), (_, b) = integers("u1", "a", 8, 64), integers("i1", "b", 64, 16)
+    made = uopc.export(a @ b, tmp_path / "f", target="aarch64")
+    assert elf.read(made.files[-1].read_bytes()).machine == elf.AARCH64
+
+
 @BOTH
 def test_the_instruction_adds_to_its_accumulators(machine):
     """A tile of sums in registers, one instruction for each vector of them."""

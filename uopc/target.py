@@ -121,9 +121,9 @@ class Target:
 
     @property
     def has_dot4(self) -> bool:
-        """DOT4 is an instruction: AVX512-VNNI, AVX-VNNI, or ARM's I8MM."""
+        """DOT4 is an instruction that code is made with: AVX512-VNNI or AVX-VNNI."""
         wide = self.has("avx512vnni") and self.has("avx512vl")
-        return self.gpu is None and (wide or self.has("avxvnni") or self.has("i8mm"))
+        return self.gpu is None and (wide or self.has("avxvnni"))
 
     @property
     def has_mask_registers(self) -> bool:
