@@ -109,6 +109,34 @@ def test_the_op_on_any_length(machine, n):
         np.testing.assert_array_equal(made, exact)
 
 
+@pytest.mark.parametrize("machine", ["laptop", "dots", "client"])
+@pytest.mark.parametrize(("m", "k", "n"), [(5, 2, 7), (6, 9, 33)])
+def test_sums_of_the_op(machine, m, k, n):
+    """Its operands are words, also where they hold few bits: their products as numbers are others.
+    A third operand is a term of the sum."""
+    a, b, c = extremes("u2", m, k, 1), extremes("i1", 1, k, n), extremes("i4", m, k, n)
+    x, y = uopc.param("x", a.shape, dtypes.uint16), uopc.param("y", b.shape, dtypes.int8)
+    z = uopc.param("z", c.shape, dtypes.int32)
+    x, y = (v.cast(dtypes.int32).expand(m, k, n) for v in (x, y))
+    one = dot4(*(np.ascontiguousarray(np.broadcast_to(v, c.shape), "i4") for v in (a, b)))
+    for graph, terms in ((x.alu(Ops.DOT4, y), one), (x.alu(Ops.DOT4, y, z), one + c)):
+        wanted, given = terms.sum(1, dtype="i4"), {"x": a, "y": b, "z": c}
+        total = graph.sum(1)
+        given = {p.arg.name: given[p.arg.name] for p in total.toposort() if p.op is Ops.PARAM}
+        with described(machine):
+            got = uopc.compile(total, verify=True)(**given)
+        np.testing.assert_array_equal(got, wanted)
+        np.testing.assert_array_equal(interpreter.evaluate(total, given), wanted)
+
+
+def test_tensor_cores_add_up_no_words():
+    x, y = (uopc.param(n, d, dtypes.int8).cast(dtypes.int32).expand(128, 128, 128)
+            for n, d in (("x", (128, 128, 1)), ("y", (1, 128, 128))))  # fmt: skip
+    for graph, wanted in ((x * y, True), (x.alu(Ops.DOT4, y), False)):
+        (kernel,) = lower_only(graph.sum(1), device="cuda:sm_80").kernels
+        assert ("TC" in [o.op for o in kernel.arg.opts]) == wanted
+
+
 def test_other_operands_are_an_error():
     x = uopc.param("x", (4,), dtypes.uint32)
     with pytest.raises(InvalidIR, match="expected int32"):

@@ -32,10 +32,15 @@ class Contraction:
         return Contraction(self.reduce, self.b, self.a, self.columns, self.rows)
 
 
+def _is_product(u: UOp) -> bool:
+    """True for a product of two operands. A DOT4 of three adds a number to each."""
+    return u.op in PRODUCTS and len(u.src) == 2
+
+
 def find_contraction(reduce: UOp) -> Contraction | None:
     """The sum of products that a REDUCE of a kernel is; None if it is another reduction."""
     product = reduce.src[0]
-    if reduce.op is not Ops.REDUCE or reduce.arg.op != "add" or product.op not in PRODUCTS:
+    if reduce.op is not Ops.REDUCE or reduce.arg.op != "add" or not _is_product(product):
         return None
     a, b = product.src
     of_a, of_b = ranges.ranges(a), ranges.ranges(b)
@@ -49,7 +54,7 @@ def _loops(ranges: frozenset[UOp]) -> list[UOp]:
 def repeats_factors(product: UOp) -> bool:
     """True if what a REDUCE of shapes combines are products whose factors are each used more than
     once."""
-    return product.op in PRODUCTS and all([_is_repeated(s, product) for s in product.src])
+    return _is_product(product) and all([_is_repeated(s, product) for s in product.src])
 
 
 def _is_repeated(factor: UOp, product: UOp) -> bool:

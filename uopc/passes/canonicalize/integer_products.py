@@ -26,6 +26,8 @@ def in_floats(u: UOp, value: UOp) -> UOp | None:
     is no contraction, or whose terms may be too large."""
     if u.arg.op != "add" or u.dtype.kind not in ("int", "uint") or u.dtype.bits < 32:
         return None
+    if value.op is not Ops.MUL:
+        return None
     dims = shapes.shape(value)
     if not all([isinstance(dims[a], int) for a in u.arg.axes]) or not repeats_factors(value):
         return None

@@ -52,7 +52,7 @@ def tile_loops(kernel: UOp, r: UOp, n: int) -> tuple[Tile, UOp, UOp, UOp]:
     if len(closing) != 1 or closing[0].op is not Ops.REDUCE:
         raise Refused("tensor cores add up one reduce")
     product = find_contraction(closing[0])
-    if product is None:
+    if product is None or closing[0].src[0].op is not Ops.MUL:
         raise Refused("the reduce is no sum of products")
     tile = _tile(product, n)
     indices = [before_effects(u.src[0]).src[1] for u in kernel_nodes(kernel).stores]
