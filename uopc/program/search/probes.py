@@ -20,6 +20,7 @@ from uopc.target import Target
 
 CHAINS = 12  # of multiply-adds side by side: more than latency times rate, fewer than registers
 STEPS = 8  # of a chain in each iteration
+MANY_STEPS = 4  # of each of several chains
 VECTORS = 8  # that a read takes in each iteration
 LINE = 64  # bytes
 
@@ -59,23 +60,18 @@ def _clock() -> str:
     return _loop("clock", "i64", "", ["1"], body, [last])
 
 
-def _multiply_adds(name: str, chains: int, steps: int, vector: str) -> str:
-    body = ""
+def _multiply_adds(name: str, chains: int, steps: int, lanes: int) -> str:
+    vector, body = f"<{lanes} x float>", ""
     last = [f"%c{i}" for i in range(chains)]
     for step in range(steps):
         for i in range(chains):
             body += (
-                f"  %v{step}_{i} = call {vector} @llvm.fmuladd.{_suffix(vector)}"
+                f"  %v{step}_{i} = call {vector} @llvm.fmuladd.v{lanes}f32"
                 f"({vector} {last[i]}, {vector} %k, {vector} %k)\n"
             )
             last[i] = f"%v{step}_{i}"
     start = f"  %k = load {vector}, ptr %memory, align 4\n"
     return _loop(name, vector, start, ["%k"] * chains, body, last)
-
-
-def _suffix(vector: str) -> str:
-    count = vector[1:-1].partition(" ")[0]
-    return f"v{count}f32"
 
 
 def _read(vector: str, nbytes: int) -> str:
@@ -96,11 +92,12 @@ def _read(vector: str, nbytes: int) -> str:
 def source(machine: Target) -> str:
     """The IR of all probes for a machine."""
     nbytes = machine.vector_bits // 8
-    floats, words = f"<{nbytes // 4} x float>", f"<{nbytes // 8} x i64>"
+    lanes = nbytes // 4
+    floats, words = f"<{lanes} x float>", f"<{nbytes // 8} x i64>"
     return "".join([
-        f"declare {floats} @llvm.fmuladd.{_suffix(floats)}({floats}, {floats}, {floats})\n",
-        _clock(), _multiply_adds("chain", 1, STEPS, floats),
-        _multiply_adds("many", CHAINS, 4, floats), _read(words, nbytes),
+        f"declare {floats} @llvm.fmuladd.v{lanes}f32({floats}, {floats}, {floats})\n",
+        _clock(), _multiply_adds("chain", 1, STEPS, lanes),
+        _multiply_adds("many", CHAINS, MANY_STEPS, lanes), _read(words, nbytes),
     ])  # fmt: skip
 
 
@@ -148,7 +145,7 @@ class Probes:
 
     def many(self) -> Probe:
         """Multiply-adds that do not wait."""
-        return self._probe("many", self._ones, 0, 4 * CHAINS)
+        return self._probe("many", self._ones, 0, MANY_STEPS * CHAINS)
 
     def read(self, memory: Any) -> Probe:
         """Bytes of memory, whose size is a power of two, line after line."""
