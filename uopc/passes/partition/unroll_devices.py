@@ -20,9 +20,10 @@ storage of its own, and back at the end. The parts of a result are stored into o
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from uopc.ir.builder.unrolled import SEVERAL, Unrolled, unrolled
 from uopc.ir.core import dtypes, walk
-from uopc.ir.core.args import BufferArg
 from uopc.ir.core.levels import TENSOR
 from uopc.ir.core.ops import GroupOp, Ops
 from uopc.ir.core.uop import UOp, intern
@@ -64,7 +65,7 @@ def _on_mesh(graph: UOp, context: Context) -> UOp:
 
 def _own(buffer: UOp, slot: int, device: str) -> UOp:
     """A device's own storage in the place of one device's."""
-    arg = BufferArg(slot, buffer.arg.dims, device, buffer.arg.space)
+    arg = replace(buffer.arg, slot=slot, device=device)
     return intern(Ops.BUFFER, buffer.dtype, buffer.src, arg)
 
 

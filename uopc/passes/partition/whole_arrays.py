@@ -86,17 +86,14 @@ class WholeArrays:
         if param not in self._effects:
             return self.arguments[name]
         if name not in self._written:
-            parts = []
-            for rank, own in enumerate(found.parts(param)):
-                effects = [found.part(e, rank) for e in self._ordered(param)]
-                parts.append(kernel.after(own, *effects))
+            ordered = sorted(self._effects[param], key=self._below.numbers.__getitem__)
+            parts = [
+                kernel.after(own, *[found.part(e, rank) for e in ordered])
+                for rank, own in enumerate(found.parts(param))
+            ]
             whole, spec = self.arguments[name], self.sharding.params[name]
             self._written[name] = kernel.after(whole, *self._stores(whole, spec, parts))
         return self._written[name]
-
-    def _ordered(self, param: UOp) -> list[UOp]:
-        """The effects that write to an argument, in one order."""
-        return [e for e in self._below.effects if e in self._effects[param]]
 
     def _stores(self, whole: UOp, spec: Spec, parts: Sequence[UOp]) -> list[UOp]:
         """The stores of the parts of all devices; of equal parts the first one."""
