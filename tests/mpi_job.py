@@ -128,7 +128,7 @@ def by_hand():
 
     specs = P("m"), P(None, "m"), P("m"), P(), P()
     rng = np.random.default_rng(0)
-    arrays = rng.standard_normal((4 * n, 2 * n)).astype("f4"), np.ones((2 * n, 3), "f4")
+    arrays = rng.standard_normal((12 * n, 2 * n)).astype("f4"), np.ones((2 * n, 3), "f4")
     on_parts = uopc.shard_map(f, mesh, (P("m"), P()), specs)
     for got, wanted in zip(on_parts(*arrays), uopc.jit(on_parts)(*arrays), strict=True):
         np.testing.assert_allclose(got, wanted, 1e-5, 1e-5)
