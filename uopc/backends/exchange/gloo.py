@@ -67,7 +67,6 @@ class GlooRanks(Ranks):
         try:
             do()
         except RuntimeError as error:
-            self.dog.waiting = None
             raise Error(f"rank {self.rank} in: {what}\n  another rank is gone: {error}") from error
 
     def _do(self, group: Any, exchange: Exchange, sent: AnyArray, got: AnyArray) -> None:
