@@ -105,9 +105,16 @@ class Case:
         return self.product(v)
 
     def in_specs_used(self):
+        return self._used(self.in_specs)
+
+    def arrays_used(self):
+        return self._used(self.arrays)
+
+    def _used(self, given):
+        """Those of the arguments that the outputs read."""
         nodes = [u for o in self.outputs for u in o.toposort()]
         names = {u.arg.name for u in nodes if u.op is uopc.Ops.PARAM}
-        return {n: s for n, s in self.in_specs.items() if n in names}
+        return {n: v for n, v in given.items() if n in names}
 
     def reshaped(self, v):
         dims = list(v.shape)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import uopc
-from uopc import Ops, P, dtypes, make_mesh
+from uopc import P, dtypes, make_mesh
 
 sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))
 import device_workloads
@@ -61,8 +61,7 @@ def test_two_axes():
 @pytest.mark.parametrize("seed", range(300, 306))
 def test_random_graphs(seed):
     case = mesh_fuzz.Case(seed)
-    names = {u.arg.name for o in case.outputs for u in o.toposort() if u.op is Ops.PARAM}
-    arrays = {n: v for n, v in case.arrays.items() if n in names}
+    arrays = case.arrays_used()
     cut, axes = {"in_shardings": case.in_specs_used()}, case.mesh.axis_names
     found = {bits(case.outputs, arrays, (p,) * len(axes), axes, 4, **cut) for p in (1, 2, 4)}
     assert len(found) == 1

@@ -144,19 +144,14 @@ def test_more_random_graphs_in_lockstep(first):
 @pytest.mark.parametrize("seed", range(100, 130))
 def test_random_graphs_compiled(seed):
     case = mesh_fuzz.Case(seed)
-    wanted = uopc.compile(case.outputs)(**_given(case))
+    wanted = uopc.compile(case.outputs)(**case.arrays_used())
     specs = case.out_specs
     f = uopc.compile(
         case.outputs, mesh=case.mesh, in_shardings=case.in_specs_used(), out_shardings=specs,
         verify=True,
     )  # fmt: skip
-    for g, w in zip(f(**_given(case)), wanted):
+    for g, w in zip(f(**case.arrays_used()), wanted):
         np.testing.assert_allclose(g, w, 1e-4, 1e-4)
-
-
-def _given(case):
-    names = {u.arg.name for o in case.outputs for u in o.toposort() if u.op is Ops.PARAM}
-    return {n: a for n, a in case.arrays.items() if n in names}
 
 
 def test_1024_devices():

@@ -212,8 +212,7 @@ def test_random_graphs(seed):
     case = mesh_fuzz.Case(seed)
     sizes, names = case.mesh.axis_sizes, case.mesh.axis_names
     mesh = make_mesh(sizes, names, devices=devices(case.mesh.size))
-    used = {u.arg.name for o in case.outputs for u in o.toposort() if u.op is Ops.PARAM}
-    arrays = {n: a for n, a in case.arrays.items() if n in used}
+    arrays = case.arrays_used()
     f = uopc.compile(
         case.outputs, mesh=mesh, in_shardings=case.in_specs_used(), out_shardings=case.out_specs,
         verify=True, threads=mesh.size,
