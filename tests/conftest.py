@@ -53,8 +53,9 @@ def pytest_addoption(parser):
     parser.addoption("--rest", action="store_true",
                      help="what --all adds to the last run without it, and what that run skipped")
     parser.addoption(
-        "--machine", choices=[*machines.MACHINES, machines.THIS], default=machines.DEFAULT,
-        help="the machine of the tests that name none",
+        "--machine", choices=[*machines.MACHINES, machines.THIS, machines.OTHERS],
+        default=machines.DEFAULT,
+        help=f"the machine of the tests that name none; {machines.OTHERS}: one for each test",
     )  # fmt: skip
 
 
@@ -135,20 +136,21 @@ def pytest_collection_finish():
 
 def pytest_report_header(config):
     name = config.getoption("--machine")
-    with machines.described(name) as target:
+    with machines.described(machines.of_test(name)) as target:
         return f"machine: {name}, runs code for {target.cpu}"
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item):
     marker = item.get_closest_marker("machine")
-    with machines.described(marker.args[0] if marker else item.config.getoption("--machine")):
+    name = marker.args[0] if marker else item.config.getoption("--machine")
+    with machines.described(machines.of_test(name, item.nodeid)):
         return (yield)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session):
-    with machines.described(session.config.getoption("--machine")):
+    with machines.described(machines.of_test(session.config.getoption("--machine"))):
         return (yield)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ from uopc.target import CPUS, Target
 KIB, MIB = 1 << 10, 1 << 20
 DEFAULT = "laptop"
 THIS = "this"  # the machine that runs the tests
+OTHERS = "others"  # one of the machines below for each test, by its name
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ MACHINES = {
     "client": Machine("x86-64-v3", (48 * KIB, 1 * MIB, 12 * MIB), 2, "+avxvnni"),
     "old": Machine("x86-64-v2", (32 * KIB, 512 * KIB, 2 * MIB), 1),
 }
+_OF_OTHERS = ("desktop", "workstation", "server", "old")
 _OWN, _OWN_CORES = detect.this_machine, detect.cores
 
 
@@ -59,6 +62,13 @@ def executable(machine: Machine) -> Target:
     return dataclasses.replace(
         own, l1_bytes=l1, l2_bytes=l2, last_cache_bytes=last, figures=wanted.figures
     )
+
+
+def of_test(name: str, test: str = "") -> str:
+    """The machine `name`, or for OTHERS the one that falls to a test; no test: the default one."""
+    if name != OTHERS:
+        return name
+    return _OF_OTHERS[zlib.crc32(test.encode()) % len(_OF_OTHERS)] if test else DEFAULT
 
 
 def runnable(*cpus: str) -> tuple[str, ...]:
