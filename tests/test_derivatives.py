@@ -338,6 +338,29 @@ def test_no_sine_is_computed_that_is_multiplied_by_zero() -> None:
     np.testing.assert_allclose(reads(np.ones(200)), np.r_[np.full(100, np.cos(1)), np.zeros(100)])
 
 
+def test_a_mask_is_applied_once_an_element_before_a_product_of_matrices() -> None:
+    """Not once for each term of the product."""
+    a, b, c = [uopc.param(n, (i, k), F8) for n, i, k in (("a", 5, 7), ("b", 7, 11), ("c", 11, 3))]
+    roots = uopc.grad(((a @ b).relu() @ c).sum(), [a, b])
+    chosen = [u for g in roots for u in g.toposort() if u.op is Ops.WHERE]
+    assert chosen and all(math.prod(u.shape) == 5 * 11 for u in chosen)
+    rng = np.random.default_rng(0)
+    x, y, z = [rng.standard_normal(u.shape) for u in (a, b, c)]
+    back = np.ones((5, 3)) @ z.T * (x @ y > 0)
+    for got, want in zip(uopc.compile(roots, inputs=[a, b, c])(x, y, z), (back @ y.T, x.T @ back)):
+        np.testing.assert_allclose(got, want, rtol=1e-12)
+
+
+def test_rows_that_a_mask_hides_are_not_looked_at() -> None:
+    """Neither behind a sum over rows: there the factor is as large as its product."""
+    a, w = uopc.param("a", (2, 3), F8), uopc.param("w", (2, 3), F8)
+    logs = (a.log() * w).sum(1)
+    g = uopc.grad(uopc.where(a.sum(1) > 0, logs, 0.0).sum(), a)
+    at = np.array([[0.0, 0, 0], [1, 2, 4]])
+    got = uopc.compile(g, inputs=[a, w])(at, np.ones((2, 3)))
+    np.testing.assert_array_equal(got, [[0, 0, 0], [1, 0.5, 0.25]])
+
+
 @given(st.integers(1, 40))
 @settings(deadline=None, max_examples=8)
 def test_the_gradient_of_a_chain_is_linear_in_its_length(n: int) -> None:

@@ -94,7 +94,8 @@ def times(value: Value, factor: Factor) -> Value:
     """A tangent times a factor.
 
     Where a WHERE has made the tangent zero it stays zero, whatever the factor is there: the product
-    goes into the branch that is not zero.
+    goes into the branch that is not zero. A product that repeats both, as those of matrices do,
+    does not: each of its terms would choose, where the tangent chooses once an element.
     """
     if value is None or factor is None:
         return None
@@ -109,7 +110,7 @@ def times(value: Value, factor: Factor) -> Value:
         made = value if number == 1 else negative(value)
         return fit(made, shapes.broadcast([shapes.shape(value), dims]))
     other = factor if isinstance(factor, UOp) else leaves.const(value.dtype, factor)
-    found = _where(value)
+    found = None if _repeats_both(value, other) else _where(value)
     if found is not None:
         kept, mask = found
         scaled = times(kept, other)
@@ -119,6 +120,18 @@ def times(value: Value, factor: Factor) -> Value:
         made = other if known == 1 else negative(other)
         return fit(made, shapes.broadcast([shapes.shape(value), shapes.shape(other)]))
     return alu.alu(value, Ops.MUL, other)
+
+
+def _repeats_both(a: UOp, b: UOp) -> bool:
+    """True if the product has more elements than either value that it is made of."""
+    dims = shapes.broadcast([shapes.shape(a), shapes.shape(b)])
+    return all([dims != shapes.shape(u) or _repeated(u) for u in (a, b)])
+
+
+def _repeated(u: UOp) -> bool:
+    while u.op in _MOVED and u.op is not Ops.EXPAND:
+        u = u.src[0]
+    return u.op is Ops.EXPAND
 
 
 def _where(value: UOp) -> tuple[UOp, Mask] | None:
