@@ -200,7 +200,7 @@ def _store(u: UOp) -> Shape:
 
 def _bitcast(u: UOp) -> Shape:
     dims = shape(u.src[0])
-    before, after = u.src[0].dtype.itemsize, u.dtype.itemsize
+    before, after = [t.itemsize * t.lanes for t in (u.src[0].dtype, u.dtype)]
     if before == after:
         return dims
     if not dims or (isinstance(dims[-1], int) and dims[-1] * before % after):

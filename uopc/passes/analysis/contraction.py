@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from uopc.ir.core import ranges, shapes
+from uopc.ir.core import dtypes, ranges, shapes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 
 PRODUCTS = (Ops.MUL, Ops.DOT4)
+_BYTES = (dtypes.uint8, dtypes.int8)
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,14 @@ def find_contraction(reduce: UOp) -> Contraction | None:
     a, b = product.src
     of_a, of_b = ranges.ranges(a), ranges.ranges(b)
     return Contraction(reduce, a, b, _loops(of_a - of_b), _loops(of_b - of_a))
+
+
+def byte_factors(product: UOp) -> tuple[UOp, UOp] | None:
+    """The two integers of 8 bits whose product as int32 a node is; None for another node."""
+    if product.op is not Ops.MUL or product.dtype.scalar is not dtypes.int32:
+        return None
+    a, b = [s.src[0] if s.op is Ops.CAST else s for s in product.src]
+    return (a, b) if a.dtype.scalar in _BYTES and b.dtype.scalar in _BYTES else None
 
 
 def _loops(ranges: frozenset[UOp]) -> list[UOp]:

@@ -36,6 +36,7 @@ from uopc.passes.analysis.lanes import splat
 from uopc.passes.analysis.loops import combined, ended
 from uopc.passes.analysis.shared_tiles import filled_together
 from uopc.passes.contract import Context, Pass
+from uopc.passes.expand.byte_dots import Dots, dots
 from uopc.passes.expand.fragments import Fragments, fragments
 
 _COPIED = ("upcast", "unroll")
@@ -46,8 +47,8 @@ class _Expansion:
     """The copies of every node, made sources first: one per combination of iterations of the
     unrolled ranges around it, the last range fastest."""
 
-    def __init__(self, kernel: UOp, tensor_cores: bool) -> None:
-        self.kernel = kernel
+    def __init__(self, kernel: UOp, tensor_cores: bool, byte_dots: bool) -> None:
+        self.kernel, self.byte_dots = kernel, byte_dots
         self.made: dict[UOp, list[UOp]] = {}
         self._sorted: dict[frozenset[UOp], Ranges] = {}
         self._picked: dict[tuple[Ranges, Ranges], list[int]] = {}
@@ -144,12 +145,33 @@ class _Expansion:
         if u.op is Ops.END:
             body = bodies[0] if len(bodies) == 1 else intern(Ops.GROUP, dtypes.void, tuple(bodies))
             return ended(body, *closed_copies)
-        if lanes:
-            bodies = [splat(b, _length(lanes[0])) for b in bodies]
-        if closed_copies:
-            bodies = [intern(Ops.REDUCE, b.dtype, (b, *closed_copies), u.arg) for b in bodies]
-        total = combined(Op.by_name(u.arg.op), bodies)
-        return intern(Ops.HREDUCE, u.dtype, (total,), u.arg.op) if lanes else total
+        if not lanes:
+            return self._combined(u, bodies, closed_copies)
+        n = _length(lanes[0])
+        pairs = self._byte_dots(u, bodies, n)
+        if not all(pairs):
+            total = self._combined(u, [splat(b, n) for b in bodies], closed_copies)
+            return intern(Ops.HREDUCE, u.dtype, (total,), u.arg.op)
+        total = self._combined(u, [p[0] for p in pairs if p], closed_copies)
+        extra = [p[1] for p in pairs if p and p[1] is not None]
+        if extra:
+            total = alu.alu(total, Ops.SUB, self._combined(u, extra, closed_copies))
+        return intern(Ops.HREDUCE, u.dtype, (total,), u.arg.op)
+
+    @staticmethod
+    def _combined(u: UOp, bodies: list[UOp], loops: Ranges) -> UOp:
+        """What a REDUCE makes of the copies of its body, each with its own accumulator."""
+        if loops:
+            bodies = [intern(Ops.REDUCE, b.dtype, (b, *loops), u.arg) for b in bodies]
+        return combined(Op.by_name(u.arg.op), bodies)
+
+    def _byte_dots(self, u: UOp, bodies: list[UOp], lanes: int) -> list[Dots | None]:
+        """The bodies of a sum along lanes as DOT4s; None for those that are no products of bytes.
+        The factor that fewer loops are around is shared."""
+        if not self.byte_dots or u.arg.op != "add" or u.src[0].op is not Ops.MUL:
+            return [None]
+        around = [len(ranges.ranges(s)) for s in u.src[0].src]
+        return [dots(b, lanes, around.index(min(around))) for b in bodies]
 
     def _tensor_sum(self, u: UOp, where: dict[UOp, int]) -> UOp:
         """A copy of a sum of SHAPED_WMMAs: all copies of a tile's depth share one accumulator."""
@@ -216,7 +238,10 @@ def _remade(u: UOp, src: tuple[UOp, ...]) -> UOp:
 
 
 def expand(kernel: UOp, context: Context) -> UOp:
-    return _Expansion(kernel, context.target.gpu is not None).expand()
+    """The kernel with a copy of each node per iteration of the unrolled ranges around it."""
+    target = context.target
+    byte_dots = target.has_dot4 and context.options.dot_products
+    return _Expansion(kernel, target.gpu is not None, byte_dots).expand()
 
 
 PASS = Pass("expand", KERNEL, VECTOR, expand, "kernel", reassociates=True)

@@ -386,14 +386,14 @@ def _tile_rows(s: Scheduler, row: UOp, height: int) -> None:
 
 def dot_rows(k: KernelFacts, reduces: list[UOp]) -> UOp | None:
     """The output loop whose iterations share an operand of products summed along the lanes."""
-    for u in k.reduces:
-        p = find_contraction(u)
-        if p is not None and len(reduces) == 1 and reduces[0] in u.src[1:]:
-            found = _longer(p.rows) or _longer(p.columns)
-            plain = _is_plain(p.a) and _is_plain(p.b) and len(k.reduces) == 1
-            if plain and found and (length_of(found[-1]) or 1 << 20) >= thresholds.DOT_ROWS:
-                return found[-1]
-    return None
+    small = thresholds.DOT_ROWS * k.expanded_size() <= thresholds.MOST_COPIES
+    if len(k.reduces) != 1 or len(reduces) != 1 or not small:
+        return None
+    p = find_contraction(k.reduces[0])
+    found = [] if p is None else _longer(p.rows) or _longer(p.columns)
+    if not found or (length_of(found[-1]) or 1 << 20) < thresholds.DOT_ROWS:
+        return None
+    return found[-1]
 
 
 def reuse_terms(s: Scheduler, reduces: list[UOp]) -> list[UOp]:

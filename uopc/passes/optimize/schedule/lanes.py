@@ -6,6 +6,7 @@ from uopc.ir.core import ranges
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
+from uopc.passes.analysis.contraction import byte_factors
 from uopc.passes.optimize.schedule import speeds, thresholds
 from uopc.passes.optimize.schedule.guards import follow_bounds
 from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, fitting, lane_cost, length_of
@@ -72,6 +73,17 @@ def vectorise_nests(s: Scheduler, lanes: int) -> None:
             r = output_lanes(s, list(u.src[1:]), lanes)
             if r is not None:
                 vectorise_output(s, r, lanes, 1)
+
+
+def byte_lanes(s: Scheduler, r: UOp, lanes: int) -> int:
+    """The lanes of a reduce: those of bytes for products of bytes that are added up as words."""
+    k, wide = s.facts, s.target.lanes(8)
+    sums = [u for u in k.reduces if r in u.src[1:]]
+    if not (s.target.has_dot4 and s.context.options.dot_products) or len(sums) != 1:
+        return lanes
+    bytes_ = sums[0].arg.op == "add" and byte_factors(sums[0].src[0]) is not None
+    near = all([a.stride(r) in (0, 1) for a in k.inside(r)])
+    return wide if bytes_ and near and (length_of(r) or wide) >= wide else lanes
 
 
 def vectorise_reduce(s: Scheduler, r: UOp, lanes: int, accumulators: int) -> None:

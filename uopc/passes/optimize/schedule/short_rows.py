@@ -11,7 +11,13 @@ from uopc.passes.analysis.lanes import MOST_STEP
 from uopc.passes.optimize.opts import reuse
 from uopc.passes.optimize.opts.legality import Refused
 from uopc.passes.optimize.schedule import thresholds
-from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, is_arithmetic, length_of, trips
+from uopc.passes.optimize.schedule.kernel_facts import (
+    KernelFacts,
+    is_arithmetic,
+    lane_cost,
+    length_of,
+    trips,
+)
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 
 
@@ -28,9 +34,22 @@ def unroll_short_reduces(s: Scheduler, lanes: int) -> None:
         length = length_of(r) or 1
         if length >= lanes and s.facts.is_dear(r) and _is_reused(s.kernel, r):
             continue
+        if length >= lanes and _is_read_alone(s.facts, r, lanes):
+            continue
         small = length * k.expanded_size(r, whole) <= thresholds.MOST_COPIES
         if small and s.attempt("UNROLL", r, 0):
             whole.add(r)
+
+
+def _is_read_alone(k: KernelFacts, r: UOp, lanes: int) -> bool:
+    """True if lanes along a short loop of a longer sum read neighbours, where those of any output
+    loop would gather: one vector then collects the sums of all its rows."""
+    around = [q for u in k.reduces if r in u.src[1:] for q in u.src[1:] if q is not r]
+    if max([length_of(q) or sys.maxsize for q in around], default=0) <= thresholds.WHOLE_UNROLL:
+        return False
+    inside = k.inside(r)
+    least = min([lane_cost(inside, q, lanes) for q in k.outputs], default=float("inf"))
+    return lane_cost(inside, r, lanes) <= len(inside) < least
 
 
 def _is_reused(kernel: UOp, r: UOp) -> bool:

@@ -1,0 +1,190 @@
+"""Weights of 8 and 4 bits times a vector: one kernel, exact where the sums are of integers."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from machines import MACHINES, described
+from test_byte_products import TYPES, extremes, lowered_for
+
+import uopc
+from uopc import dtypes
+from uopc.backends import detect
+from uopc.backends.llvm import jit, split_function
+from uopc.ir.core import walk
+from uopc.ir.core.ops import Ops
+from uopc.ir.interpret import interpreter
+
+RNG = np.random.default_rng(153)
+SIZES = [(1, 1), (9, 16), (11, 261)]
+GROUPS = [(1, 1, 8), (9, 3, 16), (17, 20, 32)]  # rows, groups, weights of a group
+KINDS = ["u1 i1", "i1 u1", "i1 i1", "u1 u1"]
+
+
+@pytest.fixture(autouse=True)
+def _dot_products():
+    with uopc.options(dot_products=True):
+        yield
+
+
+def bytes_times_bytes(kinds, rows, columns):
+    """Arrays, and their product as int32."""
+    a, b = (extremes(t, *d) for t, d in zip(kinds.split(), ((rows, columns), (columns,))))
+    w, x = (uopc.param(n, v.shape, TYPES[t]) for n, v, t in zip("wx", (a, b), kinds.split()))
+    return {"w": a, "x": b}, w.cast(dtypes.int32) @ x.cast(dtypes.int32)
+
+
+def packed(rows, groups, of_a_group):
+    """Bytes with two weights each, as `weights` reads them, and the weights."""
+    w = RNG.integers(0, 256, (rows, groups, of_a_group // 2), np.uint8)
+    return w, np.stack((w & 15, w >> 4), 2).astype("i1") - np.int8(8)
+
+
+def weights(w):
+    """Weights of -8 to 7 in halves of bytes: the first half of a group is in the low ones."""
+    return uopc.stack(w & 15, w >> 4, axis=2).cast(dtypes.int8) - 8
+
+
+def kernel_code(machine, graph):
+    """The assembly of a graph's one kernel on a described machine."""
+    (kernel,) = lowered_for(machine, graph).kernels
+    target = MACHINES[machine].target
+    function, declared = split_function.render("product", kernel)
+    if not detect.this_machine().has("sse2"):
+        pytest.skip("LLVM makes code for the processors of another kind here")
+    return jit.assembly("\n".join((function, *declared)), target.cpu, target.features)
+
+
+# ---------------------------------------------------------------- bytes times bytes
+@pytest.mark.parametrize("machine", ["dots", "client"])
+@pytest.mark.parametrize("kinds", KINDS)
+@pytest.mark.parametrize(("rows", "columns"), SIZES)
+def test_sums_of_bytes_along_rows(machine, kinds, rows, columns):
+    given, graph = bytes_times_bytes(kinds, rows, columns)
+    wanted = given["w"].astype("i8") @ given["x"].astype("i8")
+    with described(machine):
+        program = uopc.compile(graph, verify=True)
+    np.testing.assert_array_equal(program(**given), wanted)
+    np.testing.assert_array_equal(interpreter.evaluate(graph, given), wanted)
+
+
+@pytest.mark.parametrize("machine", ["dots", "client"])
+@pytest.mark.parametrize("kinds", KINDS)
+def test_each_stage_means_the_same(machine, kinds):
+    """The interpreter on what each pass leaves, also where this machine has no such instruction."""
+    given, graph = bytes_times_bytes(kinds, 10, 138)
+    wanted = given["w"].astype("i8") @ given["x"].astype("i8")
+    ran = set()
+    for run in lowered_for(machine, graph).runs:
+        if run.name in ("optimize", "expand", "devectorize", "decompose", "linearize"):
+            (kernel,), out = run.after, np.zeros(10, "i4")
+            ran |= walk.ops(kernel)
+            interpreter.run_kernel(kernel, [out, given["w"], given["x"]])
+            np.testing.assert_array_equal(out, wanted)
+    assert Ops.DOT4 in ran
+
+
+def test_symbolic_lengths():
+    n, k = uopc.variable("n", 1, 50), uopc.variable("k", 1, 300)
+    w, x = uopc.param("w", (n, k), dtypes.int8), uopc.param("x", (k,), dtypes.uint8)
+    program = uopc.compile(w.cast(dtypes.int32) @ x.cast(dtypes.int32), verify=True)
+    for rows, columns in ((1, 1), (7, 64), (50, 299)):
+        a, b = extremes("i1", rows, columns), extremes("u1", columns)
+        np.testing.assert_array_equal(program(a, b), a.astype("i8") @ b.astype("i8"))
+
+
+@pytest.mark.parametrize(("machine", "register"), [("dots", "zmm"), ("client", "ymm")])
+@pytest.mark.parametrize("kinds", KINDS)
+def test_code_of_bytes_along_rows(machine, register, kinds):
+    """Eight rows at a time, whose bytes are loaded as they lie in memory."""
+    _, graph = bytes_times_bytes(kinds, 64, 1024)
+    code = kernel_code(machine, graph)
+    assert len(re.findall(rf"vpdpbusd\s.*%{register}", code)) >= 8
+    assert not re.search(r"vpmulld|vpinsrb|vpmov[sz]xb", code)
+
+
+def test_without_dot_products():
+    given, graph = bytes_times_bytes("i1 i1", 9, 128)
+    with uopc.options(dot_products=False):
+        assert Ops.DOT4 not in walk.ops(lowered_for("dots", graph).kernels[0])
+        np.testing.assert_array_equal(
+            uopc.compile(graph)(**given), given["w"].astype("i8") @ given["x"].astype("i8")
+        )
+
+
+# ---------------------------------------------------------------- float32 activations
+@pytest.mark.parametrize("machine", ["laptop", "workstation"])
+@pytest.mark.parametrize(("rows", "columns"), SIZES)
+def test_a_scale_for_each_row(machine, rows, columns):
+    a, x = extremes("i1", rows, columns), RNG.standard_normal(columns).astype("f4")
+    s = RNG.uniform(0.01, 0.02, rows).astype("f4")
+    w = uopc.param("w", a.shape, dtypes.int8)
+    graph = (w.cast(dtypes.float32) @ uopc.param("x", x.shape)) * uopc.param("s", s.shape)
+    with described(machine):
+        program = uopc.compile(graph, verify=True)
+    assert len(program.kernels) == 1
+    wanted = (a.astype("f8") @ x.astype("f8")) * s
+    bound = 1e-6 * (np.abs(a.astype("f8")) @ np.abs(x)) * s + 1e-30
+    assert (np.abs(program(w=a, x=x, s=s) - wanted) <= bound).all()
+
+
+@pytest.mark.parametrize("machine", ["laptop", "workstation"])
+@pytest.mark.parametrize(("rows", "groups", "size"), GROUPS)
+def test_two_weights_a_byte_with_scales_of_groups(machine, rows, groups, size):
+    w, q = packed(rows, groups, size)
+    x = RNG.standard_normal((groups, 2, size // 2)).astype("f4")
+    s = RNG.uniform(0.01, 0.02, (rows, groups, 1, 1)).astype("f4")
+    numbers = weights(uopc.param("w", w.shape, dtypes.uint8)).cast(dtypes.float32)
+    graph = (numbers * uopc.param("s", s.shape) * uopc.param("x", x.shape)).sum((1, 2, 3))
+    with described(machine):
+        program = uopc.compile(graph, verify=True)
+    assert len(program.kernels) == 1
+    terms = q.astype("f8") * s * x
+    bound = 1e-6 * np.abs(terms).sum((1, 2, 3)) + 1e-30
+    assert (np.abs(program(w=w, s=s, x=x) - terms.sum((1, 2, 3))) <= bound).all()
+
+
+@pytest.mark.parametrize("machine", ["laptop", "dots", "client"])
+@pytest.mark.parametrize(("rows", "groups", "size"), GROUPS)
+def test_two_weights_a_byte_times_bytes(machine, rows, groups, size):
+    w, q = packed(rows, groups, size)
+    x = extremes("i1", groups, 2, size // 2)
+    numbers = weights(uopc.param("w", w.shape, dtypes.uint8)).cast(dtypes.int32)
+    graph = (numbers * uopc.param("x", x.shape, dtypes.int8).cast(dtypes.int32)).sum((1, 2, 3))
+    with described(machine):
+        program = uopc.compile(graph, verify=True)
+    assert len(program.kernels) == 1
+    np.testing.assert_array_equal(program(w=w, x=x), (q.astype("i8") * x).sum((1, 2, 3)))
+
+
+# ---------------------------------------------------------------- the schedule
+def chosen(machine, graph):
+    """The Opts of a graph's one kernel."""
+    (kernel,) = lowered_for(machine, graph).kernels
+    return [(o.op, o.arg) for o in kernel.arg.opts]
+
+
+@pytest.mark.parametrize("of_a_group", [16, 32, 64])
+def test_lanes_are_along_short_groups_too(of_a_group):
+    """Lanes of rows would gather bytes. Eight rows share the vectors of x."""
+    w, _ = packed(64, 2048 // of_a_group, of_a_group)
+    numbers = weights(uopc.param("w", w.shape, dtypes.uint8)).cast(dtypes.float32)
+    scaled = numbers * uopc.param("s", (*w.shape[:2], 1, 1))
+    graph = (scaled * uopc.param("x", (w.shape[1], 2, w.shape[2]))).sum((1, 2, 3))
+    opts = chosen("laptop", graph)
+    assert ("VECTOR", 8) in opts and ("UPCAST", 8) in opts
+
+
+def test_rows_of_computed_weights_share_a_vector():
+    w, x = uopc.param("w", (64, 512), dtypes.int8), uopc.param("x", (512,))
+    assert chosen("laptop", w.cast(dtypes.float32) @ x) == [("VECTOR", 8), ("UPCAST", 8)]
+    few = uopc.param("w", (4, 512), dtypes.int8)
+    assert ("UPCAST", 8) not in chosen("laptop", few.cast(dtypes.float32) @ x)
+
+
+def test_short_sums_alone_become_straight_code():
+    """Sums of 16 neighbours without a longer sum around them: lanes are rows."""
+    x = uopc.param("x", (4096, 16))
+    assert ("UNROLL", 0) in chosen("laptop", x.sum(1))
