@@ -1,5 +1,6 @@
 """Machines without FMA: one rounding all the same, and the functions built on it stay accurate."""
 
+import itertools
 from fractions import Fraction
 
 import numpy as np
@@ -7,6 +8,8 @@ import pytest
 import ulp
 
 import uopc
+from uopc.ir.core.ops import Ops
+from uopc.passes.decompose.trig_without_fma import LARGE_ANGLE_64, PI_EXACT_64
 
 OLD = ("x86-64", "x86-64-v2")
 FUNCTIONS = tuple(f for f in ulp.FUNCTIONS if f not in ulp.PAIRS)
@@ -99,6 +102,44 @@ def test_functions_are_within_the_limits_of_the_table(name, dtype):
     assert error.max() <= limit, (values[error.argmax()], error.max())
 
 
+def test_products_with_the_parts_of_pi_are_exact():
+    """For quotients of angles that are not large by pi / 2, and for halves of those by pi."""
+    most = int(LARGE_ANGLE_64 / 1.5)
+    quotients = {1, most, most - 1, 29, 464, *[(most >> k) | 1 for k in range(16)]}
+    for part, n, unit in itertools.product(PI_EXACT_64[:2], quotients, (0.5, 1.0)):
+        assert Fraction(n * unit * part) == Fraction(n * unit) * Fraction(part)
+
+
+def _hard_angles():
+    """Angles that cancel with multiples of pi / 2 to all degrees, such as differ by about the unit
+    of the part that is exact, and those at both ends of the range of the short reduction."""
+    rng = np.random.default_rng(11)
+    turns = rng.integers(1, int(LARGE_ANGLE_64 / 1.6), 40_000) * (np.pi / 2)
+    sides = rng.choice([-1.0, 1.0], turns.size)
+    units = sides * 2.0**-15 * rng.integers(1, 4, turns.size)
+    spread = 2.0 ** rng.integers(-30, -3, turns.size)
+    ends = LARGE_ANGLE_64 * (1 + rng.uniform(-1, 1, 4000) * 2.0 ** rng.integers(-52, -1, 4000))
+    parts = [
+        turns, turns * (1 + sides * 2.0 ** rng.integers(-45, -10, turns.size)),
+        turns + units * (1 + rng.uniform(-1, 1, turns.size) * spread), ends, [LARGE_ANGLE_64],
+        np.arange(1, 4) * (np.pi / 2), rng.uniform(1, 2, 4000) * 2.0 ** rng.integers(-60, 0, 4000),
+    ]  # fmt: skip
+    values = np.concatenate(parts)
+    return values * rng.choice([-1.0, 1.0], values.size)
+
+
+@pytest.mark.parametrize("name", ["sin", "cos", "tan"])
+def test_angles_that_cancel(name):
+    quick = np.finfo(np.longdouble).nmant > 52
+    values = _hard_angles()[:: 1 if quick else 50]
+    x = uopc.param("x", values.shape, uopc.dtypes.float64)
+    with uopc.options(target_cpu="x86-64-v2"):
+        got = uopc.compile(getattr(x, name)())(values)
+    exact = ulp.reference if quick else ulp.reference_mpmath
+    error = ulp.ulp_error(got, exact(name, values))
+    assert error.max() <= ulp.LIMITS["float64"][name], (values[error.argmax()], error.max())
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_powers_are_within_the_limit(dtype):
     rng = np.random.default_rng(3)
@@ -112,12 +153,26 @@ def test_powers_are_within_the_limit(dtype):
     assert error.max() <= 3, (a[error.argmax()], b[error.argmax()])
 
 
+def _operations(graph, cpu):
+    """The operations on numbers outside of branches."""
+    with uopc.options(target_cpu=cpu):
+        (kernel,) = uopc.compile(graph).kernels
+    depth, count = 0, 0
+    for u in kernel.uops.src:
+        depth += (u.op is Ops.IF) - (u.op is Ops.ENDIF)
+        count += u.op.is_alu and not depth
+    return count
+
+
 def test_functions_consist_of_few_operations():
     """Some four for one with FMA; 60 for each product and sum would be twenty."""
     x = uopc.param("x", (8,), uopc.dtypes.float64)
-    counts = {}
-    for cpu in ("x86-64-v2", "x86-64-v3"):
-        with uopc.options(target_cpu=cpu):
-            kernel = uopc.compile(x.exp().tanh().erf()).kernels[0]
-        counts[cpu] = len([u for u in kernel.uops.src if u.op.is_alu])
-    assert counts["x86-64-v2"] < 5 * counts["x86-64-v3"]
+    chain = x.exp().tanh().erf()
+    assert _operations(chain, "x86-64-v2") < 5 * _operations(chain, "x86-64-v3")
+
+
+@pytest.mark.parametrize("name", ["sin", "cos", "tan"])
+def test_angles_take_few_operations(name):
+    """Vectors of two lanes, as wide as the machine without FMA has them."""
+    y = getattr(uopc.param("x", (2,), uopc.dtypes.float64), name)()
+    assert _operations(y, "x86-64-v2") < 3 * _operations(y, "x86-64-v3")

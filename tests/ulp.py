@@ -3,9 +3,9 @@
 `python -m tests.ulp` measures compiled functions (`--all`: every float32 input, where there is
 one argument; float16 always); it exits with 1 when one is beyond its limit. `--markdown` prints
 the table of `docs/accuracy.md`, `--coefficients` the constants of `transcendental.py`,
-`trig_float32.py` and `huge_angles.py` in `uopc/passes/decompose`, and of `float_functions.py` in
-`uopc/tensor`. References: float64 for narrower functions; 80-bit floats and, on fewer points,
-mpmath with 40 digits for float64 functions.
+`trig_float32.py`, `trig_without_fma.py` and `huge_angles.py` in `uopc/passes/decompose`, and of
+`float_functions.py` in `uopc/tensor`. References: float64 for narrower functions; 80-bit floats
+and, on fewer points, mpmath with 40 digits for float64 functions.
 """
 
 from __future__ import annotations
@@ -320,6 +320,18 @@ def split_down(value: Any, parts: int) -> tuple[float, ...]:
     return tuple(out)
 
 
+def exact_parts(value: Any, widths: Sequence[int]) -> tuple[float, ...]:
+    """A number as a sum of floats of so many bits, counted from its first one, and a last float."""
+    import mpmath as mp
+
+    out, place = [], int(mp.floor(mp.log(value, 2))) + 1
+    for width in widths:
+        place -= width
+        out.append(float(mp.ldexp(mp.nint(mp.ldexp(value, -place)), place)))
+        value -= mp.mpf(out[-1])
+    return (*out, float(value))
+
+
 def windows(value: Any, starts: Sequence[float]) -> list[tuple[float, ...]]:
     """The value in two parts, and for each start 2^b the value without what vanishes modulo 2.
 
@@ -400,7 +412,7 @@ def coefficients() -> dict[str, Any]:
 
     log2e_32 = split(1 / ln2, 1, 32)[0]
     starts = [2.0**49, 2.0**76, 2.0**102]  # keep the second part times a below 0.026
-    lead, count = 16, 19
+    lead, count = 40, 19
     fraction = int(mp.floor(mp.ldexp(1, 0)))
     with mp.workprec(count * 64 + 64):
         fraction = int(mp.floor(mp.ldexp(1 / (2 * mp.pi), count * 64 - lead)))
@@ -444,6 +456,8 @@ def coefficients() -> dict[str, Any]:
         "TAN_COS_32": fit(lambda z: mp.cos(pi / 2 * mp.sqrt(z)), tiny, turn, 4, 64, one),
         "REDUCE_LIMIT": 2.0**40,
         "PI_64": split_down(pi, 3),
+        "PI_EXACT_64": exact_parts(pi, (35, 34)),
+        "LARGE_ANGLE_64": 2.0**16,
         "INVERSE_PI_64": split(1 / pi, 1)[0],
         "SIN_64": fit(lambda z: (sinc(z) - 1) / z, tiny, z_sin * margin, 7, 64,
                       lambda z: z / sinc(z)),

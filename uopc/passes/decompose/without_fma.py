@@ -7,7 +7,8 @@ consist of them. In functions, of which we know the numbers, fewer do:
     a * b + (c - a * b)     the error of the product, by halves of its factors, and that of the sum
                             are added to their sum: 24 operations, as accurate as one rounding
 
-float32 is computed as float64, where products are exact.
+float32 is computed as float64, where products are exact. Angles of float64 have functions of their
+own (`trig_without_fma.py`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from uopc.ir.builder import rebuild
 from uopc.ir.core import dtypes, walk
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp
+from uopc.passes.decompose import trig_without_fma
 from uopc.passes.decompose.soft_arithmetic import accurate
 from uopc.passes.decompose.transcendental import DECOMPOSITIONS
 
@@ -37,7 +39,8 @@ def function(op: Op) -> Callable[..., UOp]:
     """The decomposition of a function, with few products and sums that round once."""
 
     def made(*src: UOp, **options: bool) -> UOp:
-        whole = DECOMPOSITIONS[op](*src, **options)
+        own = trig_without_fma.FUNCTIONS if src[0].dtype.bits == 64 else {}
+        whole = own.get(op, DECOMPOSITIONS[op])(*src, **options)
         given = {u for s in src for u in walk.toposort(s)}
         rounds = op in _ROUND.get(src[0].dtype.bits, ())
         only = {u for u in walk.toposort(whole) if u.op is Ops.MULACC and u not in given}
