@@ -6,6 +6,7 @@ has them is interpreted, and its code is read as assembly.
 
 from __future__ import annotations
 
+import pickle
 import re
 from dataclasses import replace
 
@@ -21,7 +22,7 @@ from uopc.backends.llvm import jit, split_function
 from uopc.config import current
 from uopc.driver import lower_only
 from uopc.errors import InvalidIR
-from uopc.exporting import elf, machines
+from uopc.exporting import elf, exported, machines
 from uopc.ir.core import walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.interpret import interpreter
@@ -445,3 +446,55 @@ def test_a_few_dequantised_numbers_are_computed_once():
     windows = np.lib.stride_tricks.sliding_window_view(a.astype("f4"), (3, 3), (2, 3))
     wanted = np.einsum("ncijkl,ckl->ncij", windows, held[:, 0])
     np.testing.assert_allclose(uopc.compile(graph)(a), wanted, rtol=1e-6)
+
+
+def _byte_products():
+    """A graph with a constant factor of bytes, an argument for it, and the result."""
+    a, b = extremes("i1", 9, 64), extremes("i1", 64, 48)
+    x = uopc.param("x", a.shape, dtypes.int8)
+    graph = x.cast(dtypes.int32) @ uopc.constant(b).cast(dtypes.int32)
+    return graph, a, a.astype("i4") @ b.astype("i4")
+
+
+@BOTH
+def test_a_program_is_exported_for_other_machines_without_words(machine, tmp_path):
+    """The words in a program are for the machine that compiled it alone."""
+    graph, a, wanted = _byte_products()
+    with described(machine) as target:
+        program = uopc.compile(graph)
+        assert (Ops.DOT4 in walk.ops(program._request.graph)) == target.has_dot4
+        for name, given in (("program", program), ("graph", graph)):
+            uopc.export(given, tmp_path / name / "f", kind="c", target="x86-64-v3")
+            uopc.export(given, tmp_path / name / "f", kind="shared", target="x86-64-v3")
+    for file in ("f.c", "f.so"):
+        made = [(tmp_path / name / file).read_bytes() for name in ("program", "graph")]
+        assert made[0] == made[1]
+    assert "dot4" not in (tmp_path / "program" / "f.c").read_text("utf-8").lower()
+    np.testing.assert_array_equal(uopc.load_exported(tmp_path / "program" / "f.so")(a), wanted)
+
+
+def test_a_pickled_program_is_compiled_for_the_machine_that_loads_it():
+    graph, a, wanted = _byte_products()
+    with described("dots"):
+        data = pickle.dumps(uopc.compile(graph))
+    with described("laptop"):
+        other = pickle.loads(data)
+        assert Ops.DOT4 not in walk.ops(other._request.graph)
+        np.testing.assert_array_equal(other(a), wanted)
+    with described("dots") as target:
+        again = pickle.loads(pickle.dumps(other))
+        assert (Ops.DOT4 in walk.ops(again._request.graph)) == target.has_dot4
+        np.testing.assert_array_equal(again(a), wanted)
+
+
+def test_an_export_for_a_machine_with_dot_products_has_the_words(tmp_path):
+    """They are constants of the file, as they are of a program, and not made in each call."""
+    graph, a, wanted = _byte_products()
+    with only_lowered("dots"):
+        request = exported.request_for(graph, None, True, "f", 1, machines.machine("host"))
+        made = exported.lowered_for(request, machines.machine("host"), "f")
+    (kernel,) = made.kernels.values()
+    assert Ops.DOT4 in {u.op for u in kernel.linear.src}
+    with described("dots"):
+        uopc.export(graph, tmp_path / "f", kind="shared")
+        np.testing.assert_array_equal(uopc.load_exported(tmp_path / "f.so")(a), wanted)

@@ -625,6 +625,23 @@ def command(monkeypatch, folder, capsys):
     return run
 
 
+CONSTANTS = """
+import numpy as np
+import uopc
+w = uopc.constant(np.ones((256, 256), "f4"))
+graph = uopc.param("x", (2, 256)) @ (w @ w).exp().contiguous()
+"""
+
+
+def test_why_of_a_graph_with_constants_that_are_computed_once(command, tmp_path):
+    file = tmp_path / "model.py"
+    file.write_text(CONSTANTS, "utf-8")
+    names = {}
+    exec(CONSTANTS, names)
+    assert len(uopc.compile(names["graph"]).kernels) == 1
+    assert ": hit, entry" in command("why", str(file))
+
+
 def test_ls_why_clear(command, tmp_path, folder):
     file = tmp_path / "model.py"
     file.write_text(SOURCE, "utf-8")

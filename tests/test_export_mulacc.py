@@ -125,7 +125,7 @@ def test_the_function_gives_the_bits_of_the_instruction(target: str, monkeypatch
     for host in (detect.host(), targets.cpu_target("x86-64")):
         monkeypatch.setattr(mulacc.detect, "host", lambda h=host: h)
         with arena():
-            request = request_for(case.graph, None, True, "f", 1)
-            f = lowered_for(request, machines.machine(target), "f")
+            machine = machines.machine(target)
+            f = lowered_for(request_for(case.graph, None, True, "f", 1, machine), machine, "f")
             made.append(export_module.in_process(f)(*case.arrays))
     assert_same(made[1], made[0])

@@ -234,6 +234,15 @@ def test_tune_report_and_why(source, given, capsys, monkeypatch):
     assert "Opts of a search: VECTOR(1, 4)" in capsys.readouterr().out
 
 
+def test_a_graph_with_constants_that_are_computed_once(tmp_path, given, capsys):
+    file = tmp_path / "model.py"
+    text = "w = uopc.constant(np.ones((256, 256), 'f4'))\n"
+    text += "both = uopc.param('z', (2, 256)) @ (w @ w).exp().contiguous()\n"
+    file.write_text("import numpy as np\n" + SOURCE + text, "utf-8")
+    assert main(["tune", f"{file}:both", "--budget", "0s"]) == 0
+    assert "1 kernels left" in capsys.readouterr().out
+
+
 def test_no_budget_leaves_all_kernels(source, given, capsys):
     assert main(["tune", source, "--budget", "0s"]) == 0
     assert "1 kernels left" in capsys.readouterr().out and not given

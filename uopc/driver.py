@@ -144,12 +144,18 @@ def make_program(request: Request, verify: Verify | None = None) -> Program:
     """The program for a request. A pickled Program calls this when it is loaded."""
     if request.structure != "kernel":
         request = dataclasses.replace(request, graph=file_parts.viewed(request.graph))
-    backend = backend_of(request.device)
-    request = computed_once(
+    backend, whole = backend_of(request.device), with_constants_computed(request, verify)
+    program = program_for(whole, verify, backend, make_program, _write_report)
+    program._given = request
+    return program
+
+
+def with_constants_computed(request: Request, verify: Verify | None = None) -> Request:
+    """The request that is compiled for its machine, and for no other."""
+    return computed_once(
         request, lambda r: make_program(r, verify)(),
-        lambda: backend.target(request.device, request.options.target_cpu),
+        lambda: backend_of(request.device).target(request.device, request.options.target_cpu),
     )  # fmt: skip
-    return program_for(request, verify, backend, make_program, _write_report)
 
 
 def _write_report(program: Program, file: Path, run: bool) -> None:

@@ -106,6 +106,7 @@ def _why(disk: DiskCache, source: str, out: Output) -> None:
     request = found.request or prepare(
         found.graph, None, not options.noopt, None, None, options, device=options.device
     )
+    request = driver.with_constants_computed(request)
     backend = driver.backend_of(request.device)
     machine = backend.target(request.device, request.options.target_cpu)
     rules = key.rules_identity(request, machine)

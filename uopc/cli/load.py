@@ -76,7 +76,7 @@ def load(source: str) -> Source:
         raise UserError(f"{path} defines no {chosen!r}")
     value = _graph_of(path, chosen, getattr(module, chosen))
     if isinstance(value, Program):
-        request = value._request
+        request = value._given
         return Source(f"{path}:{chosen}", request.graph, request=request)
     return Source(f"{path}:{chosen}", value)
 

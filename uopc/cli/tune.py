@@ -137,7 +137,7 @@ class _Job:
                 "tune: devices that run one after the other are not timed: give the mesh devices="
             )
         self.values = random_inputs.sizes(self.before._runner.plan, dict(args.set))
-        self.request, self.machine = replace(request, bound=self.values), machine
+        self.request, self.machine = replace(self.before._request, bound=self.values), machine
         self.store: Store = session.store(request, machine)
         self.seconds = self._times(self.before)
         self.found: list[Row] = []

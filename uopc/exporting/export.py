@@ -117,7 +117,8 @@ def export(
         if abi == "casadi":
             f = _for_casadi(graph, inputs, optimize, function, found)
         else:
-            f = _lowered(request_for(graph, inputs, optimize, function, threads), found, function)
+            request = request_for(graph, inputs, optimize, function, threads, found[0])
+            f = _lowered(request, found, function)
         f = data_files.separated(f, weights if kind == "c" else "inline")
         content = _content(f, stem, kind, examples)
     text = manifest.manifest(f, kind, content)
@@ -174,7 +175,8 @@ def _for_casadi(
     if found[0].size_bits == 32:
         raise Unsupported("export: CasADi's functions are for 64 bits: choose kind='c'")
     own = f"{column_major.checked_name(name)}_uopc"
-    request = column_major.transposed(request_for(graph, inputs, optimize, own, 1))
+    request = request_for(graph, inputs, optimize, own, 1, found[0])
+    request = column_major.transposed(request)
     structures = column_major.structures(graph)
     return column_major.with_interface(_lowered(request, found, own), name, structures)
 

@@ -119,14 +119,16 @@ class Exported:
 
 
 def request_for(
-    graph: Any, inputs: Sequence[UOp | str] | None, optimize: bool, name: str, threads: int
-) -> Request:
-    """The request for a graph, that of a Program, or a request. UserError for a bad number."""
+    graph: Any, inputs: Sequence[UOp | str] | None, optimize: bool, name: str, threads: int,
+    machine: Machine,
+) -> Request:  # fmt: skip
+    """The request for a graph, that of a Program, or a request, with values of constants computed
+    for a machine. UserError for a bad number."""
     if type(threads) is not int or not 1 <= threads <= config.MOST_THREADS:
         limit = config.MOST_THREADS
         raise UserError(f"export: threads must be a number of 1 to {limit}, got {threads!r}")
     options = replace(config.current(), target_cpu="", threads=threads)
-    given = graph._request if isinstance(graph, Program) else graph
+    given = graph._given if isinstance(graph, Program) else graph
     if isinstance(given, Request):
         if inputs is not None:
             raise UserTypeError("export: a Program has its order of inputs: leave inputs out")
@@ -137,7 +139,7 @@ def request_for(
         )
     else:
         request = prepare(graph, inputs, optimize, threads, name, options, None, "cpu")
-    return computed_once(request, lambda r: driver.make_program(r)())
+    return computed_once(request, lambda r: driver.make_program(r)(), lambda: machine.target)
 
 
 def lowered_for(request: Request, machine: Machine, name: str) -> Exported:

@@ -137,7 +137,8 @@ class Program(ProgramBase):
 
     stats: dict[str, Any]
     _kernel: type[Kernel] = Kernel
-    _request: Request
+    _request: Request  # with the values of constants that were computed for its machine
+    _given: Request  # the same before that: for pickles and exports, which other machines run
     _artifact: Artifact
     _stages: LazyLowered
     _backend: Backend
@@ -336,7 +337,7 @@ class Program(ProgramBase):
         return nests_html(repr(self), self._backend.dump(stages.lowered, cpu))
 
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
-        return self._make, (self._request,)
+        return self._make, (self._given,)
 
 
 class BoundProgram(ProgramBase):

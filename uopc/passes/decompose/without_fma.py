@@ -39,8 +39,8 @@ def function(op: Op) -> Callable[..., UOp]:
     """The decomposition of a function, with few products and sums that round once."""
 
     def made(*src: UOp, **options: bool) -> UOp:
-        own = trig_without_fma.FUNCTIONS if src[0].dtype.bits == 64 else {}
-        whole = own.get(op, DECOMPOSITIONS[op])(*src, **options)
+        own = trig_without_fma.FUNCTIONS.get(op) if src[0].dtype.bits == 64 else None
+        whole = DECOMPOSITIONS[op](*src, **options) if own is None else own(*src)
         given = {u for s in src for u in walk.toposort(s)}
         rounds = op in _ROUND.get(src[0].dtype.bits, ())
         only = {u for u in walk.toposort(whole) if u.op is Ops.MULACC and u not in given}
