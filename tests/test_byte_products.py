@@ -491,7 +491,7 @@ def test_an_export_for_a_machine_with_dot_products_has_the_words(tmp_path):
     """They are constants of the file, as they are of a program, and not made in each call."""
     graph, a, wanted = _byte_products()
     with only_lowered("dots"):
-        request = exported.request_for(graph, None, True, "f", 1, machines.machine("host"))
+        request = exported.request_for(graph, None, True, "f", 1, detect.host())
         made = exported.lowered_for(request, machines.machine("host"), "f")
     (kernel,) = made.kernels.values()
     assert Ops.DOT4 in {u.op for u in kernel.linear.src}

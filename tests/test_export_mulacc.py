@@ -126,6 +126,7 @@ def test_the_function_gives_the_bits_of_the_instruction(target: str, monkeypatch
         monkeypatch.setattr(mulacc.detect, "host", lambda h=host: h)
         with arena():
             machine = machines.machine(target)
-            f = lowered_for(request_for(case.graph, None, True, "f", 1, machine), machine, "f")
+            request = request_for(case.graph, None, True, "f", 1, machine.target)
+            f = lowered_for(request, machine, "f")
             made.append(export_module.in_process(f)(*case.arrays))
     assert_same(made[1], made[0])

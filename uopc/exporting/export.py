@@ -117,8 +117,7 @@ def export(
         if abi == "casadi":
             f = _for_casadi(graph, inputs, optimize, function, found)
         else:
-            request = request_for(graph, inputs, optimize, function, threads, found[0])
-            f = _lowered(request, found, function)
+            f = _lowered(graph, inputs, optimize, function, threads, found)
         f = data_files.separated(f, weights if kind == "c" else "inline")
         content = _content(f, stem, kind, examples)
     text = manifest.manifest(f, kind, content)
@@ -175,14 +174,16 @@ def _for_casadi(
     if found[0].size_bits == 32:
         raise Unsupported("export: CasADi's functions are for 64 bits: choose kind='c'")
     own = f"{column_major.checked_name(name)}_uopc"
-    request = request_for(graph, inputs, optimize, own, 1, found[0])
-    request = column_major.transposed(request)
-    structures = column_major.structures(graph)
-    return column_major.with_interface(_lowered(request, found, own), name, structures)
+    f = _lowered(graph, inputs, optimize, own, 1, found, column_major.transposed)
+    return column_major.with_interface(f, name, column_major.structures(graph))
 
 
-def _lowered(request: Request, found: Sequence[machines.Machine], name: str) -> Exported:
-    """The request, lowered for a machine, or for each of several levels of x86-64."""
+def _lowered(
+    graph: Any, inputs: Sequence[UOp | str] | None, optimize: bool, name: str, threads: int,
+    found: Sequence[machines.Machine], change: Callable[[Request], Request] = lambda r: r,
+) -> Exported:  # fmt: skip
+    """The graph, lowered for a machine, or for each of several levels of x86-64."""
+    request = change(request_for(graph, inputs, optimize, name, threads, found[0].target))
     if len(found) == 1:
         return lowered_for(request, found[0], name)
     made = [

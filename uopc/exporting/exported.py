@@ -29,6 +29,7 @@ from uopc.program.kernel_cache import KernelCache
 from uopc.program.make_artifact import make_artifact
 from uopc.program.program import Program
 from uopc.program.request import Request, prepare
+from uopc.target import Target
 
 if TYPE_CHECKING:
     from uopc.passes.pass_manager import Lowered
@@ -120,7 +121,7 @@ class Exported:
 
 def request_for(
     graph: Any, inputs: Sequence[UOp | str] | None, optimize: bool, name: str, threads: int,
-    machine: Machine,
+    machine: Target,
 ) -> Request:  # fmt: skip
     """The request for a graph, that of a Program, or a request, with values of constants computed
     for a machine. UserError for a bad number."""
@@ -139,7 +140,7 @@ def request_for(
         )
     else:
         request = prepare(graph, inputs, optimize, threads, name, options, None, "cpu")
-    return computed_once(request, lambda r: driver.make_program(r)(), lambda: machine.target)
+    return computed_once(request, lambda r: driver.make_program(r)(), lambda: machine)
 
 
 def lowered_for(request: Request, machine: Machine, name: str) -> Exported:
