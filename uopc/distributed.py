@@ -8,7 +8,6 @@ processes run on all of them. It needs an extra: `uopc[mpi]`, and an MPI library
 
 from __future__ import annotations
 
-import functools
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -198,7 +197,7 @@ def _link(mesh: Mesh, axis: str) -> Link:
     exchange = Exchange("allreduce", (), axes=(axis,), parts=p, op="add", dtype=np.dtype("f4"))
     one, large = np.zeros(1, "f4"), np.zeros(1 << 20, "f4")
     took = [
-        _best(functools.partial(ranks.exchanged, mesh, Step(exchange, a, a)), count)
+        _best(ranks.exchanged(mesh, Step(exchange, a, a)), count)
         for a, count in ((one, 200), (large, 4))
     ]  # fmt: skip
     few, many = np.max(ranks.gathered(np.array(took)), axis=0)  # of the slowest rank

@@ -5,13 +5,16 @@ from __future__ import annotations
 import ctypes
 import itertools
 from array import array as packed
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from uopc.backends.cpu import pool
 from uopc.backends.cpu.arguments import shape_of
+from uopc.backends.cpu.bounded_cache import BoundedMap
 from uopc.backends.cpu.elf_loader import Image
 from uopc.backends.cpu.layout import data_address
 from uopc.backends.cpu.native import install
@@ -28,6 +31,43 @@ class Step(NamedTuple):
     got: AnyArray
 
 
+Action = Callable[[], object]
+
+
+class Phase(NamedTuple):
+    """What a device does before an exchange, after the last one, and the exchange; None at the end
+    of the program."""
+
+    actions: list[Action]
+    step: Step | None
+
+    def run(self) -> Step | None:
+        """Do it; the exchange is left to the caller."""
+        for act in self.actions:
+            act()
+        return self.step
+
+
+@dataclass(eq=False)
+class DeviceCall:
+    """A call of one device's program in given memory."""
+
+    phases: list[Phase]
+    memory: tuple[object, ...]  # of addresses, and of the tables of launches
+    _actions: list[Action] | None = None
+
+    def actions(self, exchanged: Callable[[Step], Action]) -> list[Action]:
+        """All of the call in order; `exchanged` makes the action of an exchange, once."""
+        if self._actions is None:
+            found: list[Action] = []
+            for phase in self.phases:
+                found += phase.actions
+                if phase.step is not None:
+                    found.append(exchanged(phase.step))
+            self._actions = found
+        return self._actions
+
+
 class DeviceRun:
     """The program of one device: its launch table, cut at exchanges."""
 
@@ -38,20 +78,23 @@ class DeviceRun:
         self.coordinates = mesh.variables(rank)
         fixed = {} if self.plan.variables else self.coordinates
         self.runner = Runner(bound_plan(self.plan, fixed), image)
-        self._tables: dict[tuple[int, ...], list[AnyArray | Exchange]] = {}
-        self._last: tuple[object, list[AnyArray | Step | _Bucket]] = None, []
+        self._tables: BoundedMap[tuple[int, ...], list[AnyArray | Exchange]] = BoundedMap()
+        self._last: tuple[object, DeviceCall | None] = None, None
+        # The buckets that do not lie in the arena.
+        self._apart = [
+            e for e in plan.exchanges if e.offsets and _number(plan, e.words[0]) is not None
+        ]
+
+    def _all_values(self, values: Mapping[str, int]) -> Mapping[str, int]:
+        return {**values, **self.coordinates} if values else self.coordinates
 
     def _segments(self, values: Mapping[str, int]) -> list[AnyArray | Exchange]:
         """The tables of launches between exchanges, and these, for values of the variables."""
-        key = tuple(values.values())
-        found = self._tables.get(key)
-        if found is not None:
-            return found
         plan, found = self.runner.plan, []
         bounds = [i for i, launch in enumerate(plan.launches) if isinstance(launch, Exchange)]
         for begin, end in itertools.pairwise([-1, *bounds, len(plan.launches)]):
             if begin >= 0:
-                found.append(plan.launches[begin])  # type: ignore[arg-type]
+                found.append(plan.launches[begin])
             own = [r for r in plan.repeats if begin < r.first and r.end <= end]
             moved = tuple([
                 type(r)(r.first - begin - 1, r.end - begin - 1, r.times) for r in own
@@ -59,57 +102,62 @@ class DeviceRun:
             launches = plan.launches[begin + 1 : end]
             if launches:
                 found.append(self.runner.encode(launches, values, moved))
-        if len(self._tables) >= 64:
-            self._tables.clear()
-        self._tables[key] = found
-        return found
+        return found  # type: ignore[return-value]
 
-    def _prepared(
-        self, bases: packed[int], values: Mapping[str, int], outs: Sequence[AnyArray]
-    ) -> list[AnyArray | Step | _Bucket]:
-        """What to do, in order: tables of launches, and exchanges with their memory. A call with
-        the memory of the last one does the same."""
-        key = bases.tobytes(), tuple(values.values())
-        last, found = self._last
-        if last == key:
-            return found
-        found, room = [], False
-        for part in self._segments(values):
-            if not isinstance(part, Exchange):
-                found.append(part)
-            elif part.offsets:
-                memory = _room(part, self.runner.plan, outs)
-                room |= memory is not None
-                found.append(_bucket(part, bases, values, memory))
-            else:
-                found.append(_step(part, bases, values))
-        self._last = (None, []) if room else (key, found)
-        return found
+    def acquire(self, values: Mapping[str, int]) -> tuple[int, object]:
+        """The address of intermediates for one call, and what `release` takes."""
+        plan = self.runner.plan
+        needed = plan.arena_bytes
+        return self.runner.arena.acquire(
+            needed if isinstance(needed, int) else value_of(needed, self._all_values(values))
+        )
 
-    def steps(
-        self, arrays: Sequence[AnyArray], outs: Sequence[AnyArray], values: Mapping[str, int]
-    ) -> Generator[Step, None, None]:
-        """Run on this device's parts of the arguments and of the results. Stops at each exchange,
-        which is done when it goes on."""
+    def release(self, owner: object) -> None:
+        """End the use of memory that `acquire` gave."""
+        self.runner.arena.release(owner)
+
+    def call(
+        self, arrays: Sequence[AnyArray], outs: Sequence[AnyArray], values: Mapping[str, int],
+        arena: int,
+    ) -> DeviceCall:  # fmt: skip
+        """The call with this device's parts of the arguments and of the results. With the memory of
+        the last call it is that one again."""
         if pool.stale:
             pool.revive()
-        runner, run = self.runner, install().run
-        values = {**values, **self.coordinates}
-        needed = value_of(runner.plan.arena_bytes, values)
-        arena, owner = runner.arena.acquire(needed)
-        try:
-            addresses = [data_address(a) if a.size else NOTHING for a in (*arrays, *outs)]
-            bases = packed("q", [*addresses, arena, *runner.fixed_bases()])
-            bases_address, _ = bases.buffer_info()
-            for part in self._prepared(bases, values, outs):
-                if isinstance(part, Step):
-                    yield part
-                elif isinstance(part, tuple):
-                    yield from _through_room(*part)
-                else:
-                    run(data_address(part), bases_address)
-        finally:
-            runner.arena.release(owner)
+        addresses = [data_address(a) if a.size else NOTHING for a in (*arrays, *outs)]
+        fits = [_room(e, self.runner.plan, outs) for e in self._apart]
+        key = [arena, *addresses, *values.values(), *fits]
+        last, found = self._last
+        if last == key and found is not None:
+            return found
+        every = self._all_values(values)
+        parts = self._tables.obtain(tuple(every.values()), lambda: self._segments(every))
+        bases = packed("q", [*addresses, arena, *self.runner.fixed_bases()])
+        found = DeviceCall(self._phases(parts, bases, every, fits), (bases, parts))
+        self._last = (key, found) if all(fits) else (None, None)
+        return found
+
+    def _phases(
+        self, parts: Sequence[AnyArray | Exchange], bases: packed[int], values: Mapping[str, int],
+        fits: Sequence[bool],
+    ) -> list[Phase]:  # fmt: skip
+        """The phases, given the tables and exchanges, and which buckets apart have room."""
+        run, (address, _) = install().run, bases.buffer_info()
+        found, actions, rooms = [], list[Action](), iter(fits)
+        for part in parts:
+            if not isinstance(part, Exchange):
+                actions.append(partial(run, data_address(part), address))
+                continue
+            moved: list[tuple[int, int, int]] = []
+            if part.offsets:
+                has_room = _number(self.plan, part.words[0]) is None or next(rooms)
+                step, moved = _bucket(part, bases, values, has_room)
+            else:
+                step = _step(part, bases, values)
+            actions += [partial(ctypes.memmove, here, there, n) for there, here, n in moved]
+            found.append(Phase(actions, step))
+            actions = [partial(ctypes.memmove, there, here, n) for there, here, n in moved]
+        return [*found, Phase(actions, None)]
 
 
 def _step(exchange: Exchange, bases: packed[int], values: Mapping[str, int]) -> Step:
@@ -122,35 +170,22 @@ def _step(exchange: Exchange, bases: packed[int], values: Mapping[str, int]) -> 
     return Step(exchange, sent, got)
 
 
-# A step, and what is copied to its memory before, and back: address, place in it, bytes.
-_Bucket = tuple[Step, list[tuple[int, int, int]]]
-
-
 def _bucket(
-    exchange: Exchange, bases: packed[int], values: Mapping[str, int], room: AnyArray | None
-) -> Step | _Bucket:
-    """One step for what lies side by side; what lies elsewhere is copied to its room and back.
-    `room`: the memory for all of it, if it is not in the arena."""
+    exchange: Exchange, bases: packed[int], values: Mapping[str, int], has_room: bool
+) -> tuple[Step, list[tuple[int, int, int]]]:
+    """One step for what lies side by side, and what is copied to its memory before, and back:
+    address, place in it, bytes. Without room where the first one is, it has memory of its own."""
     every, dims = _addresses(exchange, bases, values), [value_of(d, values) for d in exchange.sent]
-    memory = _memory(every[0], dims, exchange.dtype) if room is None else room
+    memory = (
+        _memory(every[0], dims, exchange.dtype) if has_room else np.empty(dims, exchange.dtype)
+    )
     first = data_address(memory)
     moved = [
         (address, first + at, nbytes)
         for address, at, nbytes in zip(every, exchange.offsets, exchange.nbytes)
         if address != first + at
     ]  # fmt: skip
-    step = Step(exchange, memory, memory)
-    return (step, moved) if moved else step
-
-
-def _through_room(
-    step: Step, moved: list[tuple[int, int, int]]
-) -> Generator[Step, None, None]:
-    for there, here, nbytes in moved:
-        ctypes.memmove(here, there, nbytes)
-    yield step
-    for there, here, nbytes in moved:
-        ctypes.memmove(there, here, nbytes)
+    return Step(exchange, memory, memory), moved
 
 
 def result_memory(plan: Plan, values: Mapping[str, int]) -> list[AnyArray]:
@@ -186,15 +221,15 @@ def _count(bucket: Exchange) -> int:
     return value_of(bucket.sent[0], {})
 
 
-def _room(bucket: Exchange, plan: Plan, outs: Sequence[AnyArray]) -> AnyArray | None:
-    """The memory of a bucket: None if it is in the arena; that of its first result, which has room
-    if `result_memory` made it; else new memory."""
+def _room(bucket: Exchange, plan: Plan, outs: Sequence[AnyArray]) -> bool:
+    """True if the memory of a bucket's first result has room for all of it: `result_memory` made it
+    so."""
     number = _number(plan, bucket.words[0])
-    if number is None:
-        return None
+    assert number is not None
     memory = outs[number].base
-    fits = memory is not None and memory.shape == (_count(bucket),) and memory.dtype == bucket.dtype
-    return memory if fits else np.empty(_count(bucket), bucket.dtype)
+    return (
+        memory is not None and memory.shape == (_count(bucket),) and memory.dtype == bucket.dtype
+    )
 
 
 def _addresses(exchange: Exchange, bases: packed[int], values: Mapping[str, int]) -> list[int]:

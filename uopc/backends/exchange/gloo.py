@@ -6,12 +6,14 @@ import os
 import socket
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
 
+from uopc.backends.exchange.device_run import Action, Step
 from uopc.backends.exchange.ranks import Ranks, as_bytes
 from uopc.backends.plan import AnyArray, AnyDtype, Exchange
 from uopc.errors import Error, UserError
@@ -62,17 +64,17 @@ class GlooRanks(Ranks):
     def _gather(self, sent: AnyArray, got: AnyArray) -> None:
         self._named("the parts of a result", lambda: _all_gather(sent, got, None))
 
-    def _named(self, what: object, do: Callable[[], None]) -> None:
+    def _named(self, what: object, do: Action) -> None:
         """Run an exchange. Error with its name if another process is gone."""
         try:
             do()
         except RuntimeError as error:
             raise Error(f"rank {self.rank} in: {what}\n  another rank is gone: {error}") from error
 
-    def _do(self, group: Any, exchange: Exchange, sent: AnyArray, got: AnyArray) -> None:
+    def _prepared(self, group: Any, step: Step) -> Action:
         members, handle = group
-        place = members.index(self.rank)
-        self._named(exchange, lambda: _exchange(handle, members, place, exchange, sent, got))
+        do = partial(_exchange, handle, members, members.index(self.rank), *step)
+        return partial(self._named, step.exchange, do)
 
 
 def _exchange(

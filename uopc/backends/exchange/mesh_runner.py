@@ -6,7 +6,6 @@ rank of a job (`uopc.distributed.initialize`).
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import itertools
@@ -27,7 +26,7 @@ from uopc.backends.cpu.arguments import (
 from uopc.backends.cpu.bounded_cache import BoundedMap
 from uopc.backends.cpu.elf_loader import Image
 from uopc.backends.exchange import lockstep
-from uopc.backends.exchange.device_run import DeviceRun, Step, result_memory
+from uopc.backends.exchange.device_run import Action, DeviceRun, Step, result_memory
 from uopc.backends.exchange.sharded_array import ShardedArray
 from uopc.backends.plan import AnyArray, Plan
 from uopc.errors import UserError
@@ -60,21 +59,44 @@ class MeshRunner:
     def call(self, positional: tuple[object, ...], named: dict[str, object]) -> object:
         """A call with arrays, whole or cut as the program takes them. Returns whole arrays; on a
         rank, its part of those that are cut. Threads of a rank call one after the other."""
-        with contextlib.nullcontext() if self.ranks is None else self.ranks.turn:
+        if self.ranks is None:
+            return self._call(positional, named)
+        with self.ranks.turn:
             return self._call(positional, named)
 
     def _call(self, positional: tuple[object, ...], named: dict[str, object]) -> object:
         bound = match(self.plan, positional, named, self._known, self._as_input)
         given = {rank: self._parts(bound, rank) for rank in self.devices}
         made = {rank: result_memory(d.plan, bound.values) for rank, d in self.devices.items()}
-        running = [d.steps(given[r], made[r], bound.values) for r, d in self.devices.items()]
-        try:
-            while None not in (steps := [next(r, None) for r in running]):
-                self._exchanged([s for s in steps if s is not None])
-        finally:
-            for r in running:
-                r.close()
+        self.run(given, made, bound.values)
         return self._joined(bound, given, made)
+
+    def run(
+        self, given: Mapping[int, list[AnyArray]], made: Mapping[int, list[AnyArray]],
+        values: Mapping[str, int],
+    ) -> None:  # fmt: skip
+        """Run the devices of this process on their parts of the arguments and of the results."""
+        owners, calls = [], []
+        try:
+            for rank, device in self.devices.items():
+                arena, owner = device.acquire(values)
+                owners.append((device, owner))
+                calls.append(device.call(given[rank], made[rank], values, arena))
+            if self.ranks is not None and self.hosts is self.mesh:
+                for act in calls[0].actions(self._on_ranks):
+                    act()
+                return
+            for phases in zip(*[c.phases for c in calls], strict=True):
+                steps = [p.run() for p in phases]
+                if phases[0].step is not None:
+                    self._exchanged([s for s in steps if s is not None])
+        finally:
+            for device, owner in owners:
+                device.release(owner)
+
+    def _on_ranks(self, step: Step) -> Action:
+        assert self.ranks is not None
+        return self.ranks.exchanged(self.mesh, step)
 
     def _as_input(self, number: int, value: object) -> AnyArray:
         """The array of an argument; for one that is cut, zeros of its kind that take no memory."""
@@ -140,13 +162,11 @@ class MeshRunner:
         that the result does not depend on which process has them."""
         if self.ranks is None:
             lockstep.exchanged(self.mesh, steps)
-        elif self.hosts is self.mesh:
-            self.ranks.exchanged(self.mesh, steps[0])
-        else:
-            given = self._everywhere([s.sent for s in steps])
-            got = lockstep.made(self.mesh, steps[0].exchange, given)
-            for rank, step in zip(self.devices, steps):
-                step.got[...] = got[rank]
+            return
+        given = self._everywhere([s.sent for s in steps])
+        got = lockstep.made(self.mesh, steps[0].exchange, given)
+        for rank, step in zip(self.devices, steps):
+            step.got[...] = got[rank]
 
     def _joined(
         self, bound: Bound, given: Mapping[int, list[AnyArray]], made: Mapping[int, list[AnyArray]]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+import numpy as np
 from mpi4py import MPI
 
+from uopc.backends.exchange.device_run import Action, Step
 from uopc.backends.exchange.ranks import Ranks, as_bytes
-from uopc.backends.plan import AnyArray, Exchange
+from uopc.backends.plan import AnyArray
 from uopc.errors import UserError
 
 _OPS = {"add": MPI.SUM, "mul": MPI.PROD, "max": MPI.MAX, "min": MPI.MIN}
@@ -39,28 +42,44 @@ class MpiRanks(Ranks):
     def _gather(self, sent: AnyArray, got: AnyArray) -> None:
         self.comm.Allgather(sent, got)
 
-    def _do(self, group: Any, exchange: Exchange, sent: AnyArray, got: AnyArray) -> None:
+    def _prepared(self, group: Any, step: Step) -> Action:
+        exchange, sent, got = step
         in_place = sent.ctypes.data == got.ctypes.data
         match exchange.kernel:
             case "allreduce":
-                group.Allreduce(MPI.IN_PLACE if in_place else sent, got, _OPS[exchange.op])
+                given = MPI.IN_PLACE if in_place else sent
+                return partial(group.Allreduce, given, got, _OPS[exchange.op])
             case "reduce_scatter":
-                group.Reduce_scatter_block(sent, got, _OPS[exchange.op])
+                return partial(group.Reduce_scatter_block, sent, got, _OPS[exchange.op])
             case "allgather":
-                group.Allgather(as_bytes(sent), as_bytes(got))
+                return partial(group.Allgather, as_bytes(sent), as_bytes(got))
             case "alltoall":
-                group.Alltoall(as_bytes(sent), as_bytes(got))
+                return partial(group.Alltoall, as_bytes(sent), as_bytes(got))
             case "broadcast":
-                if group.rank == exchange.root and not in_place:
-                    got[...] = sent
-                group.Bcast(as_bytes(got), exchange.root)
+                send = partial(group.Bcast, as_bytes(got), exchange.root)
+                is_root = group.rank == exchange.root and not in_place
+                return _after(partial(np.copyto, got, sent), send) if is_root else send
             case "permute_ranks":
-                to, source = group.rank + exchange.shift, group.rank - exchange.shift
-                if exchange.mirror:
-                    to = source = group.size - 1 - group.rank
-                to = to if 0 <= to < group.size else MPI.PROC_NULL
-                if not 0 <= source < group.size:
-                    source, got[...] = MPI.PROC_NULL, 0
-                group.Sendrecv(as_bytes(sent), to, 0, as_bytes(got), source, 0)
+                return _sent_on(group, step)
             case kind:
                 raise UserError(f"no exchange {kind}")
+
+
+def _sent_on(group: Any, step: Step) -> Action:
+    exchange, sent, got = step
+    to, source = group.rank + exchange.shift, group.rank - exchange.shift
+    if exchange.mirror:
+        to = source = group.size - 1 - group.rank
+    to = to if 0 <= to < group.size else MPI.PROC_NULL
+    comes = 0 <= source < group.size
+    source = source if comes else MPI.PROC_NULL
+    move = partial(group.Sendrecv, as_bytes(sent), to, 0, as_bytes(got), source, 0)
+    return move if comes else _after(partial(got.fill, 0), move)
+
+
+def _after(first: Action, then: Action) -> Action:
+    def both() -> None:
+        first()
+        then()
+
+    return both

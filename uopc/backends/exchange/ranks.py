@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from uopc.backends.exchange.device_run import Step
-from uopc.backends.plan import AnyArray, Exchange
+from uopc.backends.exchange.device_run import Action, Step
+from uopc.backends.plan import AnyArray
 from uopc.errors import UserError
 from uopc.ir.devices.mesh import Mesh
 
@@ -69,8 +69,8 @@ class Ranks:
         """This rank's group, of which it has this place. All ranks call it with all groups."""
         raise NotImplementedError
 
-    def _do(self, group: Any, exchange: Exchange, sent: AnyArray, got: AnyArray) -> None:
-        """Do an exchange; `got` may be `sent` itself."""
+    def _prepared(self, group: Any, step: Step) -> Action:
+        """What does an exchange of this rank, any number of times."""
         raise NotImplementedError
 
     def _of_machine(self) -> tuple[int, Callable[[], None]]:
@@ -124,14 +124,20 @@ class Ranks:
         if odd:
             raise UserError(f"ranks {odd} compiled another program than rank 0")
 
-    def exchanged(self, mesh: Mesh, step: Step) -> None:
-        """Do one exchange of this rank."""
-        exchange, sent, got = step
-        self.dog.waiting = time.monotonic(), exchange  # a context takes 0.5 µs more
-        try:
-            self._do(self._group(mesh, exchange.axes), exchange, sent, got)
-        finally:
-            self.dog.waiting = None
+    def exchanged(self, mesh: Mesh, step: Step) -> Action:
+        """What does an exchange of this rank, in a call that is made again and again."""
+        exchange, dog, clock = step.exchange, self.dog, time.monotonic
+        with self.watched(exchange):
+            do = self._prepared(self._group(mesh, exchange.axes), step)
+
+        def act() -> None:
+            dog.waiting = clock(), exchange  # a context takes 0.5 µs more
+            try:
+                do()
+            finally:
+                dog.waiting = None
+
+        return act
 
     def _group(self, mesh: Mesh, axes: tuple[str, ...]) -> Any:
         """The ranks that differ along these axes only."""
