@@ -84,7 +84,6 @@ def on_ranks(small: bool) -> None:
     from mpi4py import MPI
 
     from uopc.backends.exchange import mesh_runner
-    from uopc.backends.exchange.device_run import result_memory
 
     distributed.initialize()
     ranks, world = mesh_runner.ranks, MPI.COMM_WORLD
@@ -99,7 +98,7 @@ def on_ranks(small: bool) -> None:
             threads=1,
         )  # fmt: skip
         arrays = work.arrays()
-        step = rank_step(f, [arrays[v.name] for v in f.inputs], mesh, result_memory)
+        step = rank_step(f, [arrays[v.name] for v in f.inputs], mesh)
         before = loopback_bytes()
         seconds = world.allreduce(best(step, 8, world.Barrier, calls(small)), MPI.MAX)
         sent = (loopback_bytes() - before) / (8 * calls(small) + 3)
@@ -112,7 +111,7 @@ def on_ranks(small: bool) -> None:
     raw = best(lambda: world.Allreduce(MPI.IN_PLACE, one), 8, world.Barrier, 500)
     x, mesh = uopc.param("x", (world.size,)), uopc.make_mesh((world.size,), ("m",))
     f = uopc.compile(x.sum(), mesh=mesh, in_shardings=P("m"), threads=1)
-    step = rank_step(f, [np.ones(world.size, "f4")], mesh, result_memory)
+    step = rank_step(f, [np.ones(world.size, "f4")], mesh)
     ours = best(step, 8, world.Barrier, 500)
     say_once(world, engine="2 ranks", work="scalar", seconds=ours, raw=raw)
 
@@ -123,15 +122,15 @@ def say_once(world: Any, **row: Any) -> None:
         say(**row)
 
 
-def rank_step(f: Any, arrays: list[Any], mesh: Any, memory: Any) -> Callable[[], object]:
+def rank_step(f: Any, arrays: list[Any], mesh: Any) -> Callable[[], object]:
     """A step of the program of this rank, on its parts of the arrays."""
     from uopc.ir.devices import parts
 
     runner = f._runner
-    ((rank, device),) = runner.devices.items()
+    (rank,) = runner.devices
     specs = runner.plan.mesh.arguments
     given = [np.ascontiguousarray(parts.part(a, mesh, s, rank)) for a, s in zip(arrays, specs)]
-    outs = memory(device.plan, {})
+    outs = runner.sizes({}).memory.make()
     return functools.partial(runner.run, {rank: given}, {rank: outs}, {})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
 import threading
 
@@ -121,6 +122,19 @@ def test_on_a_mesh():
         f.bind(x=a)
 
 
+def test_the_signature_is_that_of_what_is_left():
+    n, k = uopc.variable("n", 1, 64), uopc.variable("k", 0, 9)
+    x, w = uopc.param("x", (n,)), uopc.param("w", (n,))
+    f = uopc.compile(x * w * k.cast("f4"))
+    assert str(inspect.signature(f)) == "(x, w, *, k, n=None, out=None)"
+    assert str(inspect.signature(f.bind(k=3))) == "(x, w, *, k=3, n=None, out=None)"
+    assert str(inspect.signature(f.bind(w=r(5), k=3))) == "(x, *, out=None)"
+    on_mesh = uopc.compile(
+        uopc.param("x", (8,)) * k.cast("f4"), mesh=uopc.make_mesh((2,), ("m",))
+    ).bind(k=1)
+    assert str(inspect.signature(on_mesh)) == "(x, *, out=None)"
+
+
 def test_what_is_refused():
     n, m = uopc.variable("n", 1, 8), uopc.variable("m", 1, 8)
     x, y = uopc.param("x", (n,)), uopc.param("y", (n + m,))
@@ -137,6 +151,8 @@ def test_what_is_refused():
     ):
         with pytest.raises(uopc.UserError, match=words):
             f.bind(**values)
+    with pytest.raises(uopc.UserError, match="by name, got 1 by position"):
+        f.bind(1)
     g = uopc.compile(uopc.param("u", (4,)), device="cuda:sm_90")
     with pytest.raises(uopc.Unsupported, match="bind: a program for a GPU"):
         g.bind(u=np.ones(4, "f4"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 
 import mesh_fuzz
@@ -84,6 +85,17 @@ def test_the_same_program_from_caches_has_the_lines_of_its_graph(tmp_path):
         assert [str(e) for e in third.exchanges] == [str(e) for e in first.exchanges]
         other = uopc.compile(y, mesh=make_mesh((4,), ("m",)))
         assert other.exchanges[0].parts == 4
+
+
+@pytest.mark.parametrize("spec", [P(), P("m"), P(None, ("m",))], ids=str)
+def test_specs_and_programs_that_hold_them_are_picklable(spec):
+    assert pickle.loads(pickle.dumps(spec)) == copy.deepcopy(spec) == spec
+    assert type(copy.copy(spec)) is type(spec)
+    a = np.arange(12, dtype="f4").reshape(4, 3)
+    f = uopc.compile(
+        uopc.param("x", (4, 3)).sum(), mesh=make_mesh((2,), ("m",)), in_shardings=spec
+    )  # fmt: skip
+    assert pickle.loads(pickle.dumps(f))(a) == f(a) == 66
 
 
 def test_symbolic_sizes_and_variables():

@@ -102,6 +102,7 @@ def test_what_is_refused():
         (lambda: Machine(1e9, "fast", LINK), "bandwidth must be a positive number"),
         (lambda: Machine(1e9, 1e9, 1e-6), "expected a uopc.distributed.Link, got 1e-06"),
         (lambda: NODE.fitted(f, 0), "seconds must be a positive number"),
+        (lambda: NODE.fitted(3, 1), "expected a uopc.Program, got 3"),
         (lambda: measure(3), "expected a uopc.Mesh"),
     ):
         with pytest.raises(uopc.UserError, match=words):

@@ -27,10 +27,11 @@ from uopc.tensor.creation import param
 
 if TYPE_CHECKING:
     from uopc.backends.exchange.ranks import Ranks
+    from uopc.program.program import BoundProgram, Program
 
 __all__ = [
     "Link", "Machine", "initialize", "is_initialized", "make_array_from_callback", "measure",
-    "process_count", "process_index",
+    "on_dask", "process_count", "process_index",
 ]  # fmt: skip
 
 
@@ -154,6 +155,32 @@ def make_array_from_callback(
     if isinstance(sharding, NamedSharding):
         job.check_size(sharding.mesh)
     return from_callback(shape, sharding, data_callback, [job.rank], job.gathered)
+
+
+def on_dask(program: Program | BoundProgram, /, *arrays: Any, **named: Any) -> Any:
+    """The results of a call of a program for a mesh as Dask arrays, of which nothing is computed
+    yet: what a device does between exchanges is a task, and an exchange another.
+
+    Arguments are NumPy's arrays, or Dask's, of which a task reads the part of its device. A result
+    has a chunk for each part. No array is changed: what the program writes is a new array. Needs
+    the extra `uopc[dask]`; any scheduler will do.
+
+    UserError for a program without a mesh, or one that names its devices, and for arrays that do
+    not fit; Unsupported for a program that writes an argument and does not return it.
+
+    Examples:
+        >>> import dask.array
+        >>> x, mesh = uopc.param("x", (6, 2)), uopc.make_mesh((3,), ("rows",))
+        >>> program = uopc.compile(x - x.mean(axis=0), mesh=mesh, in_shardings=uopc.P("rows"))
+        >>> y = uopc.distributed.on_dask(program, dask.array.ones((6, 2), dtype="f4"))
+        >>> y.chunks, float(y.sum().compute(scheduler="threads"))
+        (((2, 2, 2), (2,)), 0.0)
+    """
+    try:
+        from uopc.backends.exchange import dask_tasks
+    except ImportError as error:
+        raise Unsupported(f"on_dask: install uopc[dask]: {error}") from error
+    return dask_tasks.call(program, arrays, named)
 
 
 def measure(mesh: Mesh | None = None) -> Machine:

@@ -19,7 +19,7 @@ from uopc import config
 from uopc.backends.cpu.callables import ProgramBase
 from uopc.backends.plan import Exchange, Plan
 from uopc.cache import statistics
-from uopc.errors import Unsupported
+from uopc.errors import Unsupported, UserTypeError
 from uopc.ir.core import shapes
 from uopc.ir.core.arena import arena
 from uopc.ir.core.serialize import fingerprint
@@ -116,6 +116,32 @@ def _like(name: str, taken: set[str]) -> str:
     return made
 
 
+def _signature(plan: Plan) -> inspect.Signature:
+    """The arrays by position or name; by name alone the variables and `out`, if there are results.
+
+    A variable that a shape gives, or that the graph bound, need not be passed. Arrays up to the
+    last one whose name cannot be a parameter's come by position.
+    """
+    shaped = [d for a in plan.arguments for d in a.shape if not isinstance(d, int)]
+    known = {d.variable: None for d in shaped} | {
+        v.name: v.default for v in plan.variables if v.default is not None
+    }
+    arrays, names = [a.name for a in plan.arguments], [v.name for v in plan.variables]
+    first = 1 + max([i for i, n in enumerate(arrays) if not _is_parameter(n)], default=-1)
+    taken = set(arrays + names)
+    made = [_POSITION(_like(n, taken)) for n in arrays[:first]]
+    made += [_EITHER(n) for n in arrays[first:]]
+    made += [
+        _NAME(n, default=known.get(n, inspect.Parameter.empty))
+        for n in names if _is_parameter(n)
+    ]  # fmt: skip
+    if plan.results:
+        made.append(_NAME("out", default=None))
+    if not all(map(_is_parameter, names)):
+        made.append(inspect.Parameter("variables", inspect.Parameter.VAR_KEYWORD))
+    return inspect.Signature(made)
+
+
 class Program(ProgramBase):
     """A compiled graph. Call it with arrays by position or name; `out=` gives the results' memory.
 
@@ -175,30 +201,7 @@ class Program(ProgramBase):
 
     @property
     def __signature__(self) -> inspect.Signature:
-        """The arrays by position or name; by name alone the variables and `out`, if it has results.
-
-        A variable that a shape gives, or that the graph bound, need not be passed. Arrays up to the
-        last one whose name cannot be a parameter's come by position.
-        """
-        plan = self._runner.plan
-        shaped = [d for a in plan.arguments for d in a.shape if not isinstance(d, int)]
-        known = {d.variable: None for d in shaped} | {
-            v.name: v.default for v in plan.variables if v.default is not None
-        }
-        arrays, names = [a.name for a in plan.arguments], [v.name for v in plan.variables]
-        first = 1 + max([i for i, n in enumerate(arrays) if not _is_parameter(n)], default=-1)
-        taken = set(arrays + names)
-        made = [_POSITION(_like(n, taken)) for n in arrays[:first]]
-        made += [_EITHER(n) for n in arrays[first:]]
-        made += [
-            _NAME(n, default=known.get(n, inspect.Parameter.empty))
-            for n in names if _is_parameter(n)
-        ]  # fmt: skip
-        if self.outputs:
-            made.append(_NAME("out", default=None))
-        if not all(map(_is_parameter, names)):
-            made.append(inspect.Parameter("variables", inspect.Parameter.VAR_KEYWORD))
-        return inspect.Signature(made)
+        return _signature(self._runner.plan)
 
     @property
     def exchanges(self) -> tuple[Exchange, ...]:
@@ -288,14 +291,14 @@ class Program(ProgramBase):
         texts = dump.Dump(self._stages.lowered).texts()
         return texts | {dump.LLVM: "\n".join([k.source for k in self.kernels])}
 
-    def bind(self, /, **values: Any) -> BoundProgram:
+    def bind(self, /, *arrays: Any, **values: Any) -> BoundProgram:
         """The program with these arguments and variables fixed: a call takes the others alone, and
         nothing about these is checked or computed again.
 
         Arrays are copied, unless they own their memory and are read-only: what changes in them
         later is not seen. On MPI ranks all must call it. UserError for an argument that the program
-        writes, or that does not fit, and for names that it does not have. Unsupported for arrays of
-        a program for several devices, and for a GPU.
+        writes, or that does not fit, for names that it does not have, and for one without a name.
+        Unsupported for arrays of a program for several devices, and for a GPU.
 
         Examples:
             >>> x, w = uopc.param("x", (2,)), uopc.param("w", (2,))
@@ -303,6 +306,10 @@ class Program(ProgramBase):
             >>> weighted(np.ones(2, "f4"))
             array([2., 3.], dtype=float32)
         """
+        if arrays:
+            raise UserTypeError(
+                f"bind: expected arguments and variables by name, got {len(arrays)} by position"
+            )
         return self._backend.bind(self, values)
 
     def report(self, file: str | os.PathLike[str], run: bool = False) -> None:
@@ -354,6 +361,10 @@ class BoundProgram(ProgramBase):
 
     program: Program
     values: dict[str, Any]
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        return _signature(self._runner.plan)
 
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
         return _bound_again, (self.program, self.values)

@@ -9,12 +9,11 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from uopc.backends.cpu.bounded_cache import BoundedMap
-from uopc.backends.exchange.sharded_array import ShardedArray
 from uopc.backends.plan import (
     AnyArray,
     AnyDtype,
@@ -165,11 +164,9 @@ def _as_array(label: str, value: object) -> AnyArray:
     if isinstance(value, np.ndarray):
         checks.usual_array(label, value)
         return value.view(np.ndarray)
-    if isinstance(value, ShardedArray):
-        raise UserTypeError(
-            f"{label}: expected an array, got one that is cut over a mesh: compile with mesh=, one"
-            " that names no devices, or pass np.asarray(x), which gathers it"
-        )
+    refused = getattr(type(value), "NO_ARRAY", None)
+    if refused is not None:
+        raise UserTypeError(f"{label}: expected an array, got {refused}")
     try:
         if hasattr(value, "__array_interface__"):
             return np.asarray(value)
@@ -216,9 +213,16 @@ def input_array(argument: Argument, value: object) -> AnyArray:
     return array
 
 
-def check_dtype(
-    label: str, expected: Argument | Result, array: AnyArray | ShardedArray
-) -> None:
+class Typed(Protocol):
+    """What has a dtype and a shape, as arrays do."""
+
+    @property
+    def dtype(self) -> AnyDtype: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+
+def check_dtype(label: str, expected: Argument | Result, array: Typed) -> None:
     """Check the dtype and the number of dimensions."""
     if array.dtype == expected.dtype and len(array.shape) == len(expected.shape):
         return
@@ -230,7 +234,7 @@ def check_dtype(
     raise UserTypeError(f"{message}{order}")
 
 
-def _mismatch(label: str, expected: Argument | Result, array: AnyArray | ShardedArray) -> str:
+def _mismatch(label: str, expected: Argument | Result, array: Typed) -> str:
     got = describe(array.dtype, array.shape)
     return f"{label}: expected {describe(expected.dtype, expected.shape)}, got {got}"
 

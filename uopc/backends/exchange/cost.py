@@ -78,7 +78,7 @@ class Machine:
         """The machine with the rates at which a program, called with arrays, took so many seconds:
         as kernels reach other parts of what a device can do.
 
-        UserError for seconds that are not a positive number.
+        UserError for seconds that are not a positive number, UserTypeError for no program.
 
         Examples:
             >>> from uopc.distributed import Link, Machine
@@ -87,6 +87,8 @@ class Machine:
             >>> f"{machine.fitted(program, 2e-5).bandwidth:.1e}"
             '4.0e+08'
         """
+        if not callable(getattr(program, "predict", None)):
+            raise UserTypeError(f"fitted: expected a uopc.Program, got {program!r}")
         _check("fitted", {"seconds": seconds})
         faster = program.predict(self).kernels / seconds
         operations, bandwidth = self.operations * faster, self.bandwidth * faster

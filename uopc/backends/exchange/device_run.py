@@ -90,11 +90,12 @@ class DeviceRun:
 
     def _segments(self, values: Mapping[str, int]) -> list[AnyArray | Exchange]:
         """The tables of launches between exchanges, and these, for values of the variables."""
-        plan, found = self.runner.plan, []
+        plan = self.runner.plan
+        found: list[AnyArray | Exchange] = []
         bounds = [i for i, launch in enumerate(plan.launches) if isinstance(launch, Exchange)]
         for begin, end in itertools.pairwise([-1, *bounds, len(plan.launches)]):
             if begin >= 0:
-                found.append(plan.launches[begin])
+                found.append(plan.launches[begin])  # type: ignore[arg-type]
             own = [r for r in plan.repeats if begin < r.first and r.end <= end]
             moved = tuple([
                 type(r)(r.first - begin - 1, r.end - begin - 1, r.times) for r in own
@@ -102,15 +103,16 @@ class DeviceRun:
             launches = plan.launches[begin + 1 : end]
             if launches:
                 found.append(self.runner.encode(launches, values, moved))
-        return found  # type: ignore[return-value]
+        return found
 
     def acquire(self, values: Mapping[str, int]) -> tuple[int, object]:
         """The address of intermediates for one call, and what `release` takes."""
-        plan = self.runner.plan
-        needed = plan.arena_bytes
-        return self.runner.arena.acquire(
-            needed if isinstance(needed, int) else value_of(needed, self._all_values(values))
-        )
+        return self.runner.arena.acquire(self.arena_bytes(values))
+
+    def arena_bytes(self, values: Mapping[str, int]) -> int:
+        """The bytes of intermediates."""
+        needed = self.runner.plan.arena_bytes
+        return needed if isinstance(needed, int) else needed.evaluate(self._all_values(values))
 
     def release(self, owner: object) -> None:
         """End the use of memory that `acquire` gave."""
@@ -188,25 +190,41 @@ def _bucket(
     return Step(exchange, memory, memory), moved
 
 
-def result_memory(plan: Plan, values: Mapping[str, int]) -> list[AnyArray]:
-    """Memory for a device's parts of the fresh results: those of a bucket side by side."""
-    made = [np.empty(0)] * len(plan.fresh)
-    shapes = [shape_of(r.shape, values) for r in plan.fresh]
-    within: set[int] = set()
-    for e in plan.exchanges:
-        numbers = [_number(plan, w) for w in e.words]
-        if not e.offsets or numbers[0] is None:
-            continue
-        memory = np.empty(_count(e), e.dtype)
-        for i, at, nbytes in zip(numbers, e.offsets, e.nbytes):
-            if i is not None:
-                begin, end = at // memory.itemsize, (at + nbytes) // memory.itemsize
-                made[i] = memory[begin:end].reshape(shapes[i])
-                within.add(i)
-    for i, r in enumerate(plan.fresh):
-        if i not in within:
-            made[i] = np.empty(shapes[i], r.dtype)
-    return made
+class ResultMemory(NamedTuple):
+    """How the memory of a device's parts of the fresh results is made: those of a bucket side by
+    side."""
+
+    apart: tuple[tuple[int, tuple[int, ...], AnyDtype], ...]  # number, shape and dtype of each
+    # Of each bucket the count and dtype of its elements, and the number, shape, begin and end of
+    # each of its results.
+    buckets: tuple[tuple[int, AnyDtype, list[tuple[int, tuple[int, ...], int, int]]], ...]
+
+    @staticmethod
+    def of(plan: Plan, values: Mapping[str, int]) -> ResultMemory:
+        """That of a device's plan, for values of the variables."""
+        shapes = [shape_of(r.shape, values) for r in plan.fresh]
+        buckets = []
+        for e in plan.exchanges:
+            numbers = [_number(plan, w) for w in e.words]
+            if not e.offsets or numbers[0] is None:
+                continue
+            size, each = e.dtype.itemsize, zip(numbers, e.offsets, e.nbytes)
+            own = [
+                (i, shapes[i], at // size, (at + n) // size) for i, at, n in each if i is not None
+            ]
+            buckets.append((_count(e), e.dtype, own))
+        within = {i for _, _, own in buckets for i, *_ in own}
+        apart = [(i, shapes[i], r.dtype) for i, r in enumerate(plan.fresh) if i not in within]
+        return ResultMemory(tuple(apart), tuple(buckets))
+
+    def make(self) -> list[AnyArray]:
+        """New memory, by number of the result."""
+        found = {i: np.empty(shape, dtype) for i, shape, dtype in self.apart}
+        for count, dtype, own in self.buckets:
+            memory = np.empty(count, dtype)
+            for i, shape, begin, end in own:
+                found[i] = memory[begin:end].reshape(shape)
+        return [found[i] for i in range(len(found))]
 
 
 def _number(plan: Plan, word: object) -> int | None:
@@ -222,7 +240,7 @@ def _count(bucket: Exchange) -> int:
 
 
 def _room(bucket: Exchange, plan: Plan, outs: Sequence[AnyArray]) -> bool:
-    """True if the memory of a bucket's first result has room for all of it: `result_memory` made it
+    """True if the memory of a bucket's first result has room for all of it: `ResultMemory` made it
     so."""
     number = _number(plan, bucket.words[0])
     assert number is not None

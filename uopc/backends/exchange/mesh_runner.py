@@ -9,8 +9,8 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -26,7 +26,8 @@ from uopc.backends.cpu.arguments import (
 from uopc.backends.cpu.bounded_cache import BoundedMap
 from uopc.backends.cpu.elf_loader import Image
 from uopc.backends.exchange import lockstep
-from uopc.backends.exchange.device_run import Action, DeviceRun, Step, result_memory
+from uopc.backends.exchange.bound_plan import device_plan
+from uopc.backends.exchange.device_run import Action, DeviceRun, ResultMemory, Step
 from uopc.backends.exchange.sharded_array import ShardedArray
 from uopc.backends.plan import AnyArray, Plan
 from uopc.errors import UserError
@@ -39,6 +40,15 @@ if TYPE_CHECKING:  # mpi4py starts MPI when it is imported
 ranks: Ranks | None = None  # of the job that this process has joined
 
 
+class _Sizes(NamedTuple):
+    """What the sizes of a call decide: by device its parts of the arguments, the shapes of the
+    whole results, and the memory of its parts of those."""
+
+    windows: dict[int, list[parts.Window]]
+    shapes: list[tuple[int, ...]]
+    memory: ResultMemory
+
+
 class MeshRunner:
     """The devices of a mesh that this process has."""
 
@@ -49,6 +59,8 @@ class MeshRunner:
         if self.ranks is not None:
             self.ranks.check_same(self.hosts, fingerprint(plan, image))
         self._known: KnownSizes = BoundedMap()
+        self._sizes: BoundedMap[tuple[int, ...], _Sizes] = BoundedMap()
+        self._written = [i for i, a in enumerate(plan.arguments) if a.writable]
 
     @functools.cached_property
     def devices(self) -> dict[int, DeviceRun]:
@@ -65,27 +77,54 @@ class MeshRunner:
             return self._call(positional, named)
 
     def _call(self, positional: tuple[object, ...], named: dict[str, object]) -> object:
-        bound = match(self.plan, positional, named, self._known, self._as_input)
-        given = {rank: self._parts(bound, rank) for rank in self.devices}
-        made = {rank: result_memory(d.plan, bound.values) for rank, d in self.devices.items()}
+        bound = match(self.plan, positional, named, self._known, self.as_input)
+        sizes = self.sizes(bound.values)
+        given = {rank: self._parts(bound, sizes, rank) for rank in self.devices}
+        made = {rank: sizes.memory.make() for rank in self.devices}
         self.run(given, made, bound.values)
-        return self._joined(bound, given, made)
+        return self._joined(bound, sizes.shapes, given, made)
+
+    def sizes(self, values: Mapping[str, int]) -> _Sizes:
+        """All sizes for these values of the variables."""
+        return self._sizes.obtain(tuple(values.values()), lambda: self._make_sizes(values))
+
+    def _make_sizes(self, values: Mapping[str, int]) -> _Sizes:
+        shapes = [shape_of(r.shape, values) for r in self.plan.results]
+        memory = ResultMemory.of(device_plan(self.plan), values)
+        return _Sizes(self.windows(values, self.devices), shapes, memory)
+
+    def windows(
+        self, values: Mapping[str, int], ranks: Iterable[int]
+    ) -> dict[int, list[parts.Window]]:
+        """By device its parts of the arguments."""
+        plan, mesh = self.plan, self.plan.mesh
+        assert mesh is not None
+        shaped = [(s, shape_of(a.shape, values)) for a, s in zip(plan.arguments, mesh.arguments)]
+        return {
+            rank: [parts.window(self.mesh, s, dims, rank) for s, dims in shaped] for rank in ranks
+        }
 
     def run(
         self, given: Mapping[int, list[AnyArray]], made: Mapping[int, list[AnyArray]],
         values: Mapping[str, int],
     ) -> None:  # fmt: skip
         """Run the devices of this process on their parts of the arguments and of the results."""
+        if self.ranks is not None and self.hosts is self.mesh:
+            ((rank, device),) = self.devices.items()
+            arena, owner = device.acquire(values)
+            try:
+                call = device.call(given[rank], made[rank], values, arena)
+                for act in call.actions(self._on_ranks):
+                    act()
+            finally:
+                device.release(owner)
+            return
         owners, calls = [], []
         try:
             for rank, device in self.devices.items():
                 arena, owner = device.acquire(values)
                 owners.append((device, owner))
                 calls.append(device.call(given[rank], made[rank], values, arena))
-            if self.ranks is not None and self.hosts is self.mesh:
-                for act in calls[0].actions(self._on_ranks):
-                    act()
-                return
             for phases in zip(*[c.phases for c in calls], strict=True):
                 steps = [p.run() for p in phases]
                 if phases[0].step is not None:
@@ -98,7 +137,7 @@ class MeshRunner:
         assert self.ranks is not None
         return self.ranks.exchanged(self.mesh, step)
 
-    def _as_input(self, number: int, value: object) -> AnyArray:
+    def as_input(self, number: int, value: object) -> AnyArray:
         """The array of an argument; for one that is cut, zeros of its kind that take no memory."""
         argument, mesh = self.plan.arguments[number], self.plan.mesh
         assert mesh is not None
@@ -114,25 +153,25 @@ class MeshRunner:
             )
         if argument.writable and not all([value.local(r).flags.writeable for r in self.devices]):
             raise UserError(f"{label} is written, but the array is read-only")
-        nothing: AnyArray = np.broadcast_to(np.zeros((), value.dtype), value.shape)
-        return nothing
+        return value.shadow
 
-    def _parts(self, bound: Bound, rank: int) -> list[AnyArray]:
+    def _parts(self, bound: Bound, sizes: _Sizes, rank: int) -> list[AnyArray]:
         """A device's parts of the arguments. What the program writes is a copy of the part of a
         whole array, or the part itself of one that is cut."""
-        plan, found = self.plan, []
-        assert plan.mesh is not None
-        given = zip(bound.objects, bound.arrays, plan.mesh.arguments, plan.arguments)
-        for value, a, spec, argument in given:
+        found: list[AnyArray] = []
+        for value, a, window in zip(bound.objects, bound.arrays, sizes.windows[rank]):
             if isinstance(value, ShardedArray):
                 found.append(value.local(rank))
-                continue
-            own = np.ascontiguousarray(parts.part(a, self.mesh, spec, rank))
-            found.append(own.copy() if argument.writable and np.shares_memory(own, a) else own)
-        for i, argument in enumerate(plan.arguments):
+            else:
+                found.append(np.ascontiguousarray(window.of(a)))
+        for i in self._written:
+            if not isinstance(bound.objects[i], ShardedArray):
+                shared = np.shares_memory(found[i], bound.arrays[i])
+                found[i] = found[i].copy() if shared else found[i]
             others = (a for j, a in enumerate(found) if j != i)
-            if argument.writable and any(np.may_share_memory(found[i], a) for a in others):
-                raise UserError(f"{label_of(argument)} is written, and another argument shares it")
+            if any(np.may_share_memory(found[i], a) for a in others):
+                label = label_of(self.plan.arguments[i])
+                raise UserError(f"{label} is written, and another argument shares it")
         return found
 
     def _of_all(self, parts_of: Mapping[int, list[AnyArray]], number: int) -> list[AnyArray]:
@@ -169,27 +208,27 @@ class MeshRunner:
             step.got[...] = got[rank]
 
     def _joined(
-        self, bound: Bound, given: Mapping[int, list[AnyArray]], made: Mapping[int, list[AnyArray]]
-    ) -> object:
+        self, bound: Bound, shapes: list[tuple[int, ...]], given: Mapping[int, list[AnyArray]],
+        made: Mapping[int, list[AnyArray]],
+    ) -> object:  # fmt: skip
         plan, mesh = self.plan, self.plan.mesh
         assert mesh is not None
-        for i, (argument, spec) in enumerate(zip(plan.arguments, mesh.arguments)):
-            if argument.writable and not isinstance(bound.objects[i], ShardedArray):
-                parts.put(bound.arrays[i], self._of_all(given, i), self.mesh, spec)
+        for i in self._written:
+            if not isinstance(bound.objects[i], ShardedArray):
+                every = self._of_all(given, i)
+                parts.put(bound.arrays[i], every, self.mesh, mesh.arguments[i])
         fresh: list[object] = []
-        shapes: list[tuple[int, ...]] = []
-        for result, spec, out in zip(plan.results, mesh.results, bound.outs):
-            shapes.append(shape_of(result.shape, bound.values))
+        stays_cut = self.ranks is not None and self.hosts is self.mesh
+        for result, shape, spec, out in zip(plan.results, shapes, mesh.results, bound.outs):
             if result.source is not None:
                 continue
             own = {rank: arrays[len(fresh)] for rank, arrays in made.items()}
-            plain = self.hosts is self.mesh
-            if any(spec) and self.ranks is not None and plain and out is None:
-                gathered = self.ranks.gathered
-                fresh.append(ShardedArray(shapes[-1], self.mesh, spec, own, gathered))
+            if stays_cut and out is None and any(spec):
+                assert self.ranks is not None
+                fresh.append(ShardedArray(shape, self.mesh, spec, own, self.ranks.gathered))
                 continue
             every = self._of_all(made, len(fresh)) if any(spec) else list(own.values())
-            whole = parts.whole(every, self.mesh, spec, shapes[-1])
+            whole = parts.whole(every, self.mesh, spec, shape)
             if out is not None:
                 out[...] = whole
             fresh.append(whole)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -49,6 +50,12 @@ class ShardedArray:
         >>> x.shape, x.dtype, x.spec, x.whole()
         ((4,), dtype('float64'), P('m'), array([0., 1., 2., 3.]))
     """
+
+    # Why a program for one device does not take it, though it gives its part through DLPack.
+    NO_ARRAY = (
+        "one that is cut over a mesh: compile with mesh=, one that names no devices, or pass"
+        " np.asarray(x), which gathers it"
+    )
 
     def __init__(
         self, shape: Sequence[int], mesh: Mesh, spec: Spec, padded: Mapping[int, Array],
@@ -144,6 +151,11 @@ class ShardedArray:
         inside = parts.slices(self._mesh, self._spec, self._shape, rank)
         view: Array = self._padded[rank][tuple([slice(0, s.stop - s.start) for s in inside])]
         return view
+
+    @functools.cached_property
+    def shadow(self) -> Array:
+        """Zeros of the whole shape that take no memory, for checks."""
+        return np.broadcast_to(np.zeros((), self.dtype), self._shape)
 
     def local(self, rank: int) -> Array:
         """The part of a device as programs take it, with padding."""

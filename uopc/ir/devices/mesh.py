@@ -42,6 +42,9 @@ class PartitionSpec(tuple[Any, ...]):
                 )
         return super().__new__(cls, entries)
 
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return tuple(self)  # for copies and pickles
+
     def __repr__(self) -> str:
         return f"P({', '.join(map(repr, self))})"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,15 +23,30 @@ def slices(mesh: Mesh, spec: Spec, dims: Sequence[int], rank: int) -> tuple[slic
     return tuple(found)
 
 
+class Window(NamedTuple):
+    """Which elements of an array a device has, and the shape of its part with padding."""
+
+    inside: tuple[slice, ...]
+    dims: tuple[int, ...]
+
+    def of(self, array: Array) -> Array:
+        """The part: a view, or where it needs padding a copy, with zeros at its end."""
+        inside = array[self.inside]
+        if inside.shape == self.dims:
+            return inside
+        padded = np.zeros(self.dims, array.dtype)
+        padded[tuple([slice(0, n) for n in inside.shape])] = inside
+        return padded
+
+
+def window(mesh: Mesh, spec: Spec, dims: Sequence[int], rank: int) -> Window:
+    """The part of a device of an array of this shape."""
+    return Window(slices(mesh, spec, dims, rank), mesh.part_dims(dims, spec))
+
+
 def part(array: Array, mesh: Mesh, spec: Spec, rank: int) -> Array:
     """The part of a device: a view, or where it needs padding a copy, with zeros at its end."""
-    inside = array[slices(mesh, spec, array.shape, rank)]
-    dims = mesh.part_dims(array.shape, spec)
-    if inside.shape == dims:
-        return inside
-    padded = np.zeros(dims, array.dtype)
-    padded[tuple([slice(0, n) for n in inside.shape])] = inside
-    return padded
+    return window(mesh, spec, array.shape, rank).of(array)
 
 
 def whole(parts: Sequence[Array], mesh: Mesh, spec: Spec, dims: Sequence[int]) -> Array:

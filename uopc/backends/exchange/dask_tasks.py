@@ -1,0 +1,277 @@
+"""A call of a program for a mesh as tasks of Dask: a phase of a device is one, an exchange another.
+
+A task is a pure function: it takes and gives the memory of its device, so that Dask may place it
+anywhere, and run it again where it was lost. Nothing runs before the results are computed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import itertools
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from dask import array as blocks
+from dask.delayed import delayed
+
+from uopc.backends.cpu.arguments import check_dtype, label_of, match
+from uopc.backends.cpu.bounded_cache import BoundedMap
+from uopc.backends.cpu.layout import data_address
+from uopc.backends.exchange.device_run import DeviceRun, ResultMemory
+from uopc.backends.exchange.mesh_runner import MeshRunner
+from uopc.backends.exchange.sharded_array import ShardedArray
+from uopc.backends.plan import AnyArray, Exchange, value_of
+from uopc.errors import Unsupported, UserError, UserTypeError
+from uopc.ir.core import dtypes
+from uopc.ir.devices import parts
+from uopc.ir.devices.mesh import Spec
+from uopc.ir.interpret import exchanges
+
+Values = Mapping[str, int]
+_FROM_DELAYED: Any = blocks.from_delayed  # which have no types
+_CONCATENATE: Any = blocks.concatenate
+
+
+class Memory(NamedTuple):
+    """What a device has written up to an exchange: its parts of the results, the arguments that it
+    writes by number, and its intermediates."""
+
+    results: list[AnyArray]
+    written: dict[int, AnyArray]
+    intermediates: AnyArray
+
+
+class Devices:
+    """The programs of the devices, made where a task runs. `make` gives the program for the mesh:
+    in the first task of a worker, so that an error is one of the task."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+        self._made: dict[int, DeviceRun] = {}
+
+    @functools.cached_property
+    def _program(self) -> Any:
+        return self._make()
+
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        return _devices, (pickle.dumps(self._program),)
+
+    def device(self, rank: int) -> DeviceRun:
+        """The program of a device."""
+        made = self._made.get(rank)
+        if made is None:  # two threads may make one each
+            runner = self._program._runner
+            made = self._made[rank] = DeviceRun(runner.plan, runner.image, rank)
+        return made
+
+
+_known: BoundedMap[bytes, Devices] = BoundedMap()  # by the digest of the pickle
+
+
+def _devices(content: bytes) -> Devices:
+    key = hashlib.blake2b(content).digest()
+    return _known.obtain(key, lambda: Devices(functools.partial(pickle.loads, content)))
+
+
+# ---------------------------------------------------------------- what a task does
+def phase(
+    devices: Devices, rank: int, number: int, values: Values, given: Sequence[AnyArray],
+    memory: Memory | None, got: Any,
+) -> tuple[AnyArray | None, Memory]:  # fmt: skip
+    """Phase `number` of a device, on its parts of the arguments, with its memory of the phase
+    before, and what the exchange between gave it. Returns what the next one sends, and the memory.
+    """
+    device = devices.device(rank)
+    plan = device.plan
+    given = [
+        np.array(a, order="C") if argument.writable else np.ascontiguousarray(a)
+        for a, argument in zip(given, plan.arguments)
+    ]
+    results = ResultMemory.of(plan, values).make()
+    arena, owner = device.acquire(values)
+    try:
+        if memory is not None:
+            _restore(memory, given, results, arena)
+        call = device.call(given, results, values, arena)
+        if number:
+            before = call.phases[number - 1].step
+            assert before is not None
+            before.got[...] = got
+        step = call.phases[number].run()
+        sent = None if step is None else step.sent.copy()
+        kept = np.empty(0 if step is None else device.arena_bytes(values), np.uint8)
+        ctypes.memmove(data_address(kept), arena, kept.nbytes)
+    finally:
+        device.release(owner)
+    written = {i: given[i] for i, argument in enumerate(plan.arguments) if argument.writable}
+    return sent, Memory(results, written, kept)
+
+
+def _restore(
+    memory: Memory, given: list[AnyArray], results: list[AnyArray], arena: int
+) -> None:
+    for a, kept in zip(results, memory.results):
+        a[...] = kept
+    for i, kept in memory.written.items():
+        given[i][...] = kept
+    ctypes.memmove(arena, data_address(memory.intermediates), memory.intermediates.nbytes)
+
+
+def combined(exchange: Exchange, given: Sequence[AnyArray]) -> list[AnyArray]:
+    """What each device of a group gets."""
+    dtype = dtypes.from_numpy(exchange.dtype)
+    return exchanges.in_group(exchange.kernel, exchange, dtype, given)
+
+
+def _part(array: AnyArray, dims: tuple[int, ...]) -> AnyArray:
+    """A part of an argument with padding."""
+    return parts.Window((), dims).of(np.asarray(array))
+
+
+def _without_padding(array: AnyArray, sizes: Sequence[int]) -> AnyArray:
+    return array[tuple([slice(0, n) for n in sizes])]
+
+
+def _last(made: tuple[None, Memory], sources: Sequence[tuple[bool, int]]) -> list[AnyArray]:
+    """The parts of some arrays: of results, or of arguments that are written."""
+    _, memory = made
+    return [memory.written[i] if written else memory.results[i] for written, i in sources]
+
+
+# ---------------------------------------------------------------- the tasks
+def call(program: Any, positional: tuple[object, ...], named: dict[str, object]) -> Any:
+    """See `uopc.distributed.on_dask`."""
+    runner = getattr(program, "_runner", None)
+    if not isinstance(runner, MeshRunner):
+        raise UserError(
+            "on_dask: expected a program for a mesh that names no devices; for another one, pass it"
+            " to dask.array.map_blocks"
+        )
+    if "out" in named:
+        raise UserTypeError("on_dask: results are new Dask arrays; there is no out=")
+    return _Call(program, runner, positional, dict(named)).results()
+
+
+class _Call:
+    def __init__(
+        self, program: Any, runner: MeshRunner, positional: tuple[object, ...],
+        named: dict[str, object],
+    ) -> None:  # fmt: skip
+        self.runner, self.plan, self.mesh = runner, runner.plan, runner.mesh
+        assert self.plan.mesh is not None
+        self.cuts = self.plan.mesh
+        own = {r.source for r in self.plan.results}
+        for i, argument in enumerate(self.plan.arguments):
+            if argument.writable and i not in own:
+                raise Unsupported(
+                    f"on_dask: {label_of(argument)} is written, and is no result: tasks change no"
+                    " arrays of the caller, so return it"
+                )
+        self.bound = match(self.plan, positional, named, BoundedMap(), self._as_input)
+        self.devices = delayed(Devices(lambda: program), pure=False, traverse=False)
+        self.windows = runner.windows(self.bound.values, range(self.mesh.size))
+
+    def _as_input(self, number: int, value: object) -> AnyArray:
+        """The array of an argument; for a Dask array, zeros of its kind."""
+        argument = self.plan.arguments[number]
+        label = label_of(argument)
+        if isinstance(value, ShardedArray) and len(value.parts) < self.mesh.size:
+            raise UserError(f"{label}: other processes have parts of the array: pass a Dask array")
+        if not isinstance(value, blocks.Array):
+            return self.runner.as_input(number, value)
+        if any([not isinstance(n, (int, np.integer)) for n in value.shape]):
+            raise UserError(f"{label}: the sizes of the Dask array are unknown: {value.shape}")
+        check_dtype(label, argument, value)
+        nothing: AnyArray = np.broadcast_to(np.zeros((), value.dtype), value.shape)
+        return nothing
+
+    def _given(self, rank: int) -> list[Any]:
+        """A device's parts of the arguments, as tasks where they are parts of Dask arrays."""
+        found: list[Any] = []
+        for value, a, window in zip(self.bound.objects, self.bound.arrays, self.windows[rank]):
+            if isinstance(value, blocks.Array):
+                found.append(delayed(_part, pure=False)(value[window.inside], window.dims))
+                continue
+            own = value.local(rank) if isinstance(value, ShardedArray) else window.of(a)
+            found.append(delayed(own, pure=False))
+        return found
+
+    def _tasks(self) -> list[Any]:
+        """By device, the task of its last phase."""
+        run = delayed(phase, pure=False, nout=2)
+        ranks, values = range(self.mesh.size), dict(self.bound.values)
+        given = [self._given(r) for r in ranks]
+        made = [run(self.devices, r, 0, values, given[r], None, None) for r in ranks]
+        for number, exchange in enumerate(self.plan.exchanges, 1):
+            got = self._exchanged(exchange, [sent for sent, _ in made])
+            made = [
+                run(self.devices, r, number, values, given[r], memory, got[r])
+                for r, (_, memory) in enumerate(made)
+            ]
+        return made
+
+    def _exchanged(self, exchange: Exchange, sent: Sequence[Any]) -> list[Any]:
+        """By device, the task that gives what it gets. What only moves needs none."""
+        got: list[Any] = [None] * len(sent)
+        for group in self.mesh.groups(exchange.axes):
+            own = [sent[r] for r in group]
+            match exchange.kernel:
+                case "broadcast":
+                    each = [own[exchange.root]] * len(own)
+                case "permute_ranks" if exchange.mirror:
+                    each = own[::-1]
+                case "permute_ranks":
+                    places = [i - exchange.shift for i in range(len(own))]
+                    each = [own[i] if 0 <= i < len(own) else 0 for i in places]
+                case _:
+                    each = list(delayed(combined, pure=False, nout=len(own))(exchange, own))
+            for r, task in zip(group, each):
+                got[r] = task
+        return got
+
+    def results(self) -> Any:
+        """The results as Dask arrays, in the structure that the program returns."""
+        plan, fresh = self.plan, itertools.count()
+        sources = [
+            (False, next(fresh)) if r.source is None else (True, r.source) for r in plan.results
+        ]
+        last = delayed(_last, pure=False, nout=len(sources))
+        made = [last(task, sources) for task in self._tasks()]
+        found = []
+        for i, (result, spec) in enumerate(zip(plan.results, self.cuts.results)):
+            shape = dims = tuple([value_of(d, self.bound.values) for d in result.shape])
+            if result.source is not None:
+                spec = self.cuts.arguments[result.source]
+                dims = self.bound.arrays[result.source].shape
+            whole = self._whole([m[i] for m in made], spec, dims, result.dtype)
+            found.append(whole if dims == shape else whole.reshape(shape))
+        return plan.contained(found)
+
+    def _whole(self, own: list[Any], spec: Spec, dims: tuple[int, ...], dtype: Any) -> Any:
+        """The Dask array of the parts that the devices have, one chunk each."""
+        found: dict[tuple[tuple[int, int], ...], Any] = {}
+        for rank, task in enumerate(own):
+            inside = parts.slices(self.mesh, spec, dims, rank)
+            place = tuple([(s.start, s.stop) for s in inside])
+            if place in found:
+                continue
+            sizes = tuple([b - a for a, b in place])
+            cut = delayed(_without_padding, pure=False)(task, sizes)
+            found[place] = _FROM_DELAYED(cut, sizes, dtype)
+        return _joined(found, 0, len(dims))
+
+
+def _joined(found: Mapping[tuple[tuple[int, int], ...], Any], axis: int, rank: int) -> Any:
+    """Parts by their begins and ends, side by side."""
+    if axis == rank:
+        return next(iter(found.values()))
+    rows: dict[tuple[int, int], dict[Any, Any]] = {}
+    for place, part in found.items():
+        rows.setdefault(place[axis], {})[place] = part
+    some = {span: row for span, row in rows.items() if span[0] < span[1]} or rows
+    made = [_joined(some[span], axis + 1, rank) for span in sorted(some)]
+    return made[0] if len(made) == 1 else _CONCATENATE(made, axis)
