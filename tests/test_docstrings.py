@@ -24,7 +24,7 @@ FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 NAMES = {"np": np, "uopc": uopc, "unp": unp, "dtypes": uopc.dtypes}
 # One ends the process, one needs einops, one begins a job of MPI; none has examples.
 NOT_IMPORTED = ("uopc.__main__", "uopc.numpy.einops_backend", "uopc.backends.exchange.mpi",
-                "uopc.backends.exchange.gloo")  # fmt: skip
+                "uopc.backends.exchange.gloo", "uopc.backends.exchange.dask_tasks")  # fmt: skip
 # Parts of the package, so that processes share the work; the last: all the rest.
 PARTS = ("uopc.ir", "uopc.numpy", "uopc.program", "uopc.tensor", "uopc")
 

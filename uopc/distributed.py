@@ -168,14 +168,18 @@ def on_dask(program: Program | BoundProgram, /, *arrays: Any, **named: Any) -> A
     UserError for a program without a mesh, or one that names its devices, and for arrays that do
     not fit; Unsupported for a program that writes an argument and does not return it.
 
+    `docs/distributed.md` has an example with Dask arrays.
+
     Examples:
-        >>> import dask.array
-        >>> x, mesh = uopc.param("x", (6, 2)), uopc.make_mesh((3,), ("rows",))
-        >>> program = uopc.compile(x - x.mean(axis=0), mesh=mesh, in_shardings=uopc.P("rows"))
-        >>> y = uopc.distributed.on_dask(program, dask.array.ones((6, 2), dtype="f4"))
-        >>> y.chunks, float(y.sum().compute(scheduler="threads"))
-        (((2, 2, 2), (2,)), 0.0)
+        >>> uopc.distributed.on_dask(uopc.compile(uopc.param("x", (3,)) * 2), np.ones(3, "f4"))
+        Traceback (most recent call last):
+        uopc.errors.UserError: on_dask: expected a program for a mesh that names no devices; ...
     """
+    if not isinstance(getattr(program, "_runner", None), mesh_runner.MeshRunner):
+        raise UserError(
+            "on_dask: expected a program for a mesh that names no devices; pass another one to"
+            " dask.array.map_blocks"
+        )
     try:
         from uopc.backends.exchange import dask_tasks
     except ImportError as error:

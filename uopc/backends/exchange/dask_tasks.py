@@ -47,10 +47,10 @@ class Memory(NamedTuple):
 
 class Devices:
     """The programs of the devices, made where a task runs. `make` gives the program for the mesh:
-    in the first task of a worker, so that an error is one of the task."""
+    in the first task of a worker, so that an error is one of the task. `content`: its pickle."""
 
-    def __init__(self, make: Callable[[], Any]) -> None:
-        self._make = make
+    def __init__(self, make: Callable[[], Any], content: bytes = b"") -> None:
+        self._make, self._content = make, content
         self._made: dict[int, DeviceRun] = {}
 
     @functools.cached_property
@@ -58,7 +58,7 @@ class Devices:
         return self._make()
 
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
-        return _devices, (pickle.dumps(self._program),)
+        return _devices, (self._content or pickle.dumps(self._program),)
 
     def device(self, rank: int) -> DeviceRun:
         """The program of a device."""
@@ -74,7 +74,7 @@ _known: BoundedMap[bytes, Devices] = BoundedMap()  # by the digest of the pickle
 
 def _devices(content: bytes) -> Devices:
     key = hashlib.blake2b(content).digest()
-    return _known.obtain(key, lambda: Devices(functools.partial(pickle.loads, content)))
+    return _known.obtain(key, lambda: Devices(functools.partial(pickle.loads, content), content))
 
 
 # ---------------------------------------------------------------- what a task does
@@ -145,23 +145,17 @@ def _last(made: tuple[None, Memory], sources: Sequence[tuple[bool, int]]) -> lis
 # ---------------------------------------------------------------- the tasks
 def call(program: Any, positional: tuple[object, ...], named: dict[str, object]) -> Any:
     """See `uopc.distributed.on_dask`."""
-    runner = getattr(program, "_runner", None)
-    if not isinstance(runner, MeshRunner):
-        raise UserError(
-            "on_dask: expected a program for a mesh that names no devices; for another one, pass it"
-            " to dask.array.map_blocks"
-        )
     if "out" in named:
         raise UserTypeError("on_dask: results are new Dask arrays; there is no out=")
-    return _Call(program, runner, positional, dict(named)).results()
+    return _Call(program, positional, dict(named)).results()
 
 
 class _Call:
     def __init__(
-        self, program: Any, runner: MeshRunner, positional: tuple[object, ...],
-        named: dict[str, object],
-    ) -> None:  # fmt: skip
-        self.runner, self.plan, self.mesh = runner, runner.plan, runner.mesh
+        self, program: Any, positional: tuple[object, ...], named: dict[str, object]
+    ) -> None:
+        self.runner: MeshRunner = program._runner
+        self.plan, self.mesh = self.runner.plan, self.runner.mesh
         assert self.plan.mesh is not None
         self.cuts = self.plan.mesh
         own = {r.source for r in self.plan.results}
@@ -173,7 +167,7 @@ class _Call:
                 )
         self.bound = match(self.plan, positional, named, BoundedMap(), self._as_input)
         self.devices = delayed(Devices(lambda: program), pure=False, traverse=False)
-        self.windows = runner.windows(self.bound.values, range(self.mesh.size))
+        self.windows = self.runner.windows(self.bound.values, range(self.mesh.size))
 
     def _as_input(self, number: int, value: object) -> AnyArray:
         """The array of an argument; for a Dask array, zeros of its kind."""
