@@ -218,6 +218,49 @@ def test_an_index_from_an_array_with_several_dimensions() -> None:
         np.testing.assert_array_equal(out, expected)
 
 
+@pytest.mark.parametrize("opts", [None, ()])
+@pytest.mark.parametrize(("rows", "count", "wide"), [(1, 2, 5), (3, 4, 7), (2, 19, 64)])
+def test_a_store_at_places_of_an_array(
+    opts: Any, rows: int, count: int, wide: int
+) -> None:
+    """Places of two dimensions, some of them twice and some outside: the last of equal ones stays,
+    in the order of the loops, with Opts that the compiler chooses and without any."""
+    out = kernel_param(0, (rows, wide), dtypes.float32, "out")
+    places = kernel_param(1, (rows, count), dtypes.int64, "places")
+    values = kernel_param(2, (rows, count), dtypes.float32, "values")
+    a, r = UOp.range(rows), UOp.range(count)
+    at = places.index(a, r).load().cast(dtypes.index)
+    with uopc.options(spec=2):
+        store = out.index(a, at).store(values.index(a, r).load())
+        program = uopc.compile(store.end(a, r).sink(name="k", opts=opts))
+    rng = np.random.default_rng(count)
+    chosen = rng.integers(-2, wide + 2, (rows, count))
+    given = rng.standard_normal((rows, count)).astype("f4")
+    expected = np.zeros((rows, wide), "f4")
+    for i, row in enumerate(chosen):
+        for k, place in enumerate(row):
+            if 0 <= place < wide:
+                expected[i, place] = given[i, k]
+    made = np.zeros_like(expected)
+    program(made, chosen, given)
+    np.testing.assert_array_equal(made, expected)
+
+
+@pytest.mark.parametrize("dims", [(0,), (1, 0), (0, 3), (2, 0), (0, 0), (2, 0, 3)])
+def test_loops_without_iterations(dims: tuple[int, ...]) -> None:
+    """What is in the loops does not happen, also where two of them would be one."""
+    out = kernel_param(0, (3,), dtypes.float32, "out")
+    places = kernel_param(1, dims, dtypes.int64, "places")
+    loops = [UOp.range(d) for d in dims]
+    store = out.index(places.index(*loops).load().cast(dtypes.index)).store(1.0)
+    kernel = store.end(*loops).sink(name="k")
+    for optimize in (True, False):
+        program = uopc.compile(kernel, optimize=optimize, verify=True)
+        made = np.zeros(3, "f4")
+        program(made, np.zeros(dims, np.int64))
+        np.testing.assert_array_equal(made, 0)
+
+
 def test_several_outputs() -> None:
     low = kernel_param(2, (4,), F64, "low")
     kernel = UOp.sink(o.store(x * 2), low.store(x.min(1)), name="k")

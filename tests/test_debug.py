@@ -371,6 +371,20 @@ def test_a_whole_compile_passes_the_node_checks():
     np.testing.assert_array_equal(f(a)["c"], np.sin(a).argmax(1))
 
 
+def test_gathers_and_attention_pass_the_node_checks():
+    """Constant places that repeat, and a product whose rows and columns are loops of a reduce."""
+    places = np.array([2, 0, 1, 1, 0, 2, 2, 1])
+    x, q, k = (uopc.param(n, d) for n, d in zip("xqk", ((4, 8), (2, 3, 4, 8), (2, 3, 6, 8))))
+    with uopc.options(spec=2):
+        taken = uopc.compile(x.take(places, 1))
+        scores = uopc.compile((q @ k.transpose(2, 3)).softmax())
+    rng = np.random.default_rng(2)
+    a, b, c = (rng.random(d, "f4") for d in ((4, 8), (2, 3, 4, 8), (2, 3, 6, 8)))
+    np.testing.assert_array_equal(taken(a), a[:, places])
+    e = np.exp(b.astype("f8") @ c.astype("f8").swapaxes(2, 3))
+    np.testing.assert_allclose(scores(b, c), e / e.sum(-1, keepdims=True), rtol=2e-6)
+
+
 def test_the_logger_gets_compiles(caplog: pytest.LogCaptureFixture) -> None:
     x = uopc.param("x", (17,))
     with caplog.at_level("DEBUG", logger="uopc"), uopc.options(cache_dir=""):

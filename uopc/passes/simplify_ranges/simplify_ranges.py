@@ -22,7 +22,7 @@ import itertools
 from collections.abc import Iterable
 
 from uopc.ir.builder import rebuild
-from uopc.ir.core import dtypes, ranges, walk
+from uopc.ir.core import bounds, dtypes, ranges, walk
 from uopc.ir.core.levels import KERNEL
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
@@ -62,12 +62,15 @@ def _neighbours(kernel: UOp) -> list[tuple[UOp, UOp]]:
 
 
 def _merge(kernel: UOp, outer: UOp, inner: UOp) -> UOp | None:
-    """The kernel with one range for two, or None where an index would get harder."""
+    """The kernel with one range for two, or None where an index would get harder, or where no
+    iteration runs: each quotient would be 0, and what is in the loop would no longer be."""
     closers = {u for u in walk.order(kernel) if _is_closer(u) and inner in u.src}
     if any(_is_closer(u) and (outer in u.src) != (u in closers) for u in walk.order(kernel)):
         return None
     n = inner.src[0]
     whole = make_range(affine.mul(outer.src[0], n), outer.arg.axis, outer.arg.kind)
+    if bounds.bounds(whole.src[0])[1] <= 0:
+        return None
     quotient, remainder = affine.divmod_(whole, n)
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
