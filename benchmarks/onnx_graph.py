@@ -27,6 +27,12 @@ class Recorder:
 
     def node(self, op: str, dtype: Any, *inputs: Any, **attributes: Any) -> Value:
         """A new value. Inputs that are numbers have its dtype; lists are of integers."""
+        return self.nodes_of(op, (dtype,), *inputs, **attributes)[0]
+
+    def nodes_of(
+        self, op: str, dtypes: tuple[Any, ...], *inputs: Any, **attributes: Any
+    ) -> list[Value]:
+        """The values of a node that makes several. Numbers have the dtype of the first."""
         names = []
         for given in inputs:
             if isinstance(given, Value):
@@ -36,10 +42,11 @@ class Recorder:
             elif isinstance(given, np.ndarray):
                 names.append(self.constant(given, given.dtype))
             else:
-                names.append(self.constant(given, np.int64 if isinstance(given, list) else dtype))
-        name = f"v{len(self.nodes)}"
-        self.nodes.append(helper.make_node(op, names, [name], **attributes))
-        return Value(self, name, dtype)
+                kind = np.int64 if isinstance(given, list) else dtypes[0]
+                names.append(self.constant(given, kind))
+        made = [Value(self, f"v{len(self.nodes)}_{i}", t) for i, t in enumerate(dtypes)]
+        self.nodes.append(helper.make_node(op, names, [v.name for v in made], **attributes))
+        return made
 
 
 class Value:
@@ -90,10 +97,30 @@ class Value:
 
 
 def _conv2d(
-    x: Value, w: Value, stride: int, pad: int, dilation: int = 1, groups: int = 1
+    x: Value, w: Any, stride: int, pad: int, dilation: int = 1, groups: int = 1, bias: Any = None
 ) -> Value:
-    return x.then("Conv", w, strides=[stride] * 2, pads=[pad] * 4, dilations=[dilation] * 2,
-                  group=groups)  # fmt: skip
+    operands = (w,) if bias is None else (w, bias)
+    return x.then("Conv", *operands, strides=[stride] * 2, pads=[pad] * 4,
+                  dilations=[dilation] * 2, group=groups)  # fmt: skip
+
+
+def _quantised(x: Value, scale: np.float32, zero: np.uint8) -> Value:
+    """Bytes and the numbers that they are, by one scale."""
+    how = [np.asarray(scale), np.asarray(zero)]
+    made = x.recorder.node("QuantizeLinear", np.uint8, x, *how)
+    return x.recorder.node("DequantizeLinear", x.dtype, made, *how)
+
+
+def _numbers(x: Value, w: Any) -> Value:
+    return x.recorder.node("DequantizeLinear", x.dtype, w.values, w.scale, axis=w.axis)
+
+
+def _dynamic_product(x: Value, w: Any) -> Value:
+    given, scale, zero = x.recorder.nodes_of("DynamicQuantizeLinear", (np.uint8, x.dtype, np.uint8),
+                                             x)  # fmt: skip
+    zeros = np.zeros(w.scale.shape, w.values.dtype)
+    product = x.recorder.node("MatMulInteger", np.int32, given, w.values, zero, zeros)
+    return _cast(product, str(x.dtype)) * (scale * w.scale)
 
 
 def _cast(x: Value, dtype: str) -> Value:
@@ -129,6 +156,7 @@ OPERATORS = SimpleNamespace(
     max=lambda x, axis: x.then("ReduceMax", [axis], keepdims=0),
     gather_sum=lambda table, index: _sum(table.then("Gather", index, axis=0), 1),
     sum=_sum, cast=_cast, where=_where, conv2d=_conv2d,
+    quantised=_quantised, numbers=_numbers, dynamic_product=_dynamic_product,
 )  # fmt: skip
 
 

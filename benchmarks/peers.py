@@ -30,7 +30,7 @@ def _numpy_layer_norm(x: Any, w: Any, b: Any) -> Any:
 
 
 def _numpy_conv2d(
-    x: Any, w: Any, stride: int, pad: int, dilation: int = 1, groups: int = 1
+    x: Any, w: Any, stride: int, pad: int, dilation: int = 1, groups: int = 1, bias: Any = None
 ) -> Any:
     x = np.pad(x, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
     window = tuple(dilation * (size - 1) + 1 for size in w.shape[2:])
@@ -39,7 +39,8 @@ def _numpy_conv2d(
     n, c, rows, columns, kh, kw = windows.shape
     each = c // groups * kh * kw
     flat = windows.transpose(0, 1, 4, 5, 2, 3).reshape(n, groups, each, rows * columns)
-    return (w.reshape(groups, -1, each) @ flat).reshape(n, len(w), rows, columns)
+    made = (w.reshape(groups, -1, each) @ flat).reshape(n, len(w), rows, columns)
+    return made if bias is None else made + bias.reshape(-1, 1, 1)
 
 
 def _numpy_max_pool(x: Any, window: int, stride: int, pad: int) -> Any:
@@ -58,6 +59,19 @@ def _numpy_scatter_add(table: Any, index: Any, value: Any) -> Any:
     return out
 
 
+def _numpy_bytes(x: Any, scale: Any, zero: Any) -> Any:
+    """The nearest bytes of x / scale, without the zero point that is added to them."""
+    return np.clip(np.rint(x / scale) + zero, 0, 255) - zero
+
+
+def _numpy_dynamic_product(x: Any, w: Any) -> Any:
+    """Times bytes, of bytes with the scale and the zero point of the range of x."""
+    low, high = min(x.min(), 0.0), max(x.max(), 0.0)
+    scale = (high - low) / 255
+    given = _numpy_bytes(x, scale, np.rint(-low / scale))
+    return given @ w.values.astype(x.dtype) * (scale * w.scale)
+
+
 NUMPY = SimpleNamespace(
     exp=np.exp, log=np.log, sin=np.sin, tanh=np.tanh, floor=np.floor, where=np.where,
     matmul=np.matmul, clip=np.clip, reshape=np.reshape, sum=np.sum, max=np.max,
@@ -74,6 +88,9 @@ NUMPY = SimpleNamespace(
     histogram=lambda x, bins, ends: np.histogram(x, bins, ends)[0],
     bincount=lambda x, n: np.bincount(x, minlength=n), scatter_add=_numpy_scatter_add,
     cholesky=np.linalg.cholesky, solve=np.linalg.solve,
+    quantised=lambda x, scale, zero: _numpy_bytes(x, scale, zero) * scale,
+    dynamic_product=_numpy_dynamic_product,
+    numbers=lambda x, w: (w.values * w.spread).astype(x.dtype),
 )  # fmt: skip
 
 
@@ -109,6 +126,35 @@ def _uopc_upsample2(x: Any) -> Any:
     return x.reshape(n, c, h, 1, w, 1).expand(n, c, h, 2, w, 2).reshape(n, c, 2 * h, 2 * w)
 
 
+def _uopc_bytes(x: Any, scale: Any, zero: Any) -> Any:
+    from uopc import dtypes
+
+    return ((x / scale).round() + zero).clip(0.0, 255.0).cast(dtypes.uint8)
+
+
+def _uopc_quantised(x: Any, scale: Any, zero: Any) -> Any:
+    given = _uopc_bytes(x, float(scale), float(zero))
+    return (given.cast(x.dtype) - float(zero)) * float(scale)
+
+
+def _uopc_numbers(x: Any, w: Any) -> Any:
+    import uopc
+
+    return uopc.constant(w.values).cast(x.dtype) * uopc.constant(w.spread)
+
+
+def _uopc_dynamic_product(x: Any, w: Any) -> Any:
+    import uopc
+    from uopc import dtypes
+
+    low, high = x.min().minimum(0.0), x.max().maximum(0.0)
+    scale = (high - low) / 255.0
+    zero = (-low / scale).round().clip(0.0, 255.0).cast(dtypes.uint8)
+    given = _uopc_bytes(x, scale, zero.cast(x.dtype)).cast(dtypes.int32) - zero.cast(dtypes.int32)
+    product = given @ uopc.constant(w.values).cast(dtypes.int32)
+    return product.cast(x.dtype) * (scale * uopc.constant(w.scale))
+
+
 class Uopc(Peer):
     package = "uopc"
     environment = {"UOPC_THREADS": "{threads}", "UOPC_CACHE_DIR": ""}  # every compile is one
@@ -128,7 +174,10 @@ class Uopc(Peer):
             gather_sum=lambda table, index: table.take(index, axis=0).sum(axis=1),
             softmax=lambda x: x.softmax(axis=-1),
             layer_norm=lambda x, w, b: x.layer_norm(w, b, eps=1e-5),
-            conv2d=lambda x, w, *given: x.conv2d(w, None, *given),
+            conv2d=lambda x, w, stride, pad, dilation=1, groups=1, bias=None: x.conv2d(
+                w, bias, stride, pad, dilation, groups),
+            quantised=_uopc_quantised, numbers=_uopc_numbers,
+            dynamic_product=_uopc_dynamic_product,
             max_pool2=lambda x: x.max_pool2d(2), max_pool=UOp.max_pool2d,
             upsample2=_uopc_upsample2,
             cat=lambda parts, axis: uopc.cat(*parts, axis=axis),

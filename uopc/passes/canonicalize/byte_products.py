@@ -41,7 +41,6 @@ MOST_READ = 1 << 12
 # The largest scale: the products of sums of int32 and two scales are finite. They do not vanish
 # either where no scale is less than its inverse.
 MOST_SCALE = 2.0**48
-FILLS = (Ops.PAD, Ops.INDEX)  # with zeros, outside their source
 Axes = frozenset[int]
 _constants: dict[UOp, bool] = compile_scoped({})
 # What products of constants are in words, each beside the product, as long as somebody has the
@@ -58,16 +57,16 @@ class _View:
     dims: Shape
     moves: Axes
 
-    def of(self, value: UOp, taken: int = 0) -> UOp:
-        """The view of a value; axes along which all is the same have size 1. `taken` is subtracted
-        below the views, but above those whose zeros are values too."""
-        filled = max([i for i, v in enumerate(self.views, 1) if v.op in FILLS], default=0)
+    def of(self, value: UOp, taken: int = 0, inner: int = 0) -> UOp:
+        """The view of a value; axes along which all is the same have size 1. `inner` is subtracted
+        below the views, and so is `taken`, but above those whose zeros are values too."""
+        filled = max([i for i, v in enumerate(self.views, 1) if _fills(v)], default=0)
         t = value.dtype
         for i, v in enumerate((None, *self.views)):
             if v is not None:
                 value = intern(v.op, t, (value, *v.src[1:]), v.arg)
-            if i == filled and taken:
-                wrapped = taken % 256
+            wrapped = ((taken if i == filled else 0) + (0 if i else inner)) % 256
+            if wrapped:
                 least = wrapped if t is dtypes.uint8 or wrapped < 128 else wrapped - 256
                 value = alu.alu(value, Ops.SUB, leaves.const(t, least))
         own = shapes.shape(value)
@@ -94,11 +93,14 @@ class _Factor:
         return 0 if low <= self.low and self.high <= high else self.low - low
 
     def bytes(self, t: DType) -> UOp:
-        """The values without their offset."""
-        inner = self.base
+        """The values without their offset. Of bytes with a constant zero point they may be what is
+        in memory: both numbers are taken at once."""
+        inner, zero = self.base, 0
+        if inner.op is Ops.SUB and inner.src[1].op is Ops.CONST:
+            inner, zero = inner.src[0], inner.src[1].arg
         if inner.op is Ops.CAST and inner.src[0].dtype.is_int:
             inner = inner.src[0]
-        return self.view.of(fold.cast(inner, t), self.offset(t))
+        return self.view.of(fold.cast(inner, t), self.offset(t), zero)
 
     def added(self, t: DType, axes: Axes) -> UOp | None:
         """What is added to bytes, as an operand of the sum over some axes; None for nothing."""
@@ -188,7 +190,7 @@ def _factor(factor: UOp, dims: Shape, axes: Axes) -> _Factor | None:
             guards += [] if guard is None else [guard]
         factor = factor.src[0]
     around, whole = tuple(reversed(views)), shapes.shape(factor)
-    filled = [v.op for v in views if v.op in FILLS]
+    filled = [v.op for v in views if _fills(v)]
 
     def view(value: UOp) -> _View:
         """The view of an operand of `factor`, which may be smaller; of one number that no zeros
@@ -221,6 +223,19 @@ def _factor(factor: UOp, dims: Shape, axes: Axes) -> _Factor | None:
     if any([s is not None and s[1].moves & axes for s in seen]):
         return None
     return _Factor(factor, view(factor), low, high, *seen)
+
+
+def _fills(v: UOp) -> bool:
+    """True for a view that may have zeros, outside of its source."""
+    if v.op is not Ops.INDEX:
+        return v.op is Ops.PAD
+    read = zip(v.src[1:], shapes.shape(v.src[0]))
+    return not all([isinstance(n, int) and _is_below(place, n) for place, n in read])
+
+
+def _is_below(place: UOp, size: int) -> bool:
+    low, high = bounds.bounds(place)
+    return low >= 0 and high < size
 
 
 def _gathered(u: UOp, at: index_maps.Index) -> tuple[index_maps.Index, list[UOp]]:
