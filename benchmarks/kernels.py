@@ -2,6 +2,7 @@
 
     python benchmarks/kernels.py [--threads 2,1] [--workloads a,b] [--peers a,b] [--rounds 5]
                                  [--out FOLDER] [--cpu]
+    python benchmarks/kernels.py --cold --workloads models
 
 A workload is a name, or a group: anchors, odd, more, places, matrices, models, own. Without it:
 all but models.
@@ -9,13 +10,16 @@ One warm process for each peer; they take turns, and whoever's turn it is not is
 idle threads that spin take nothing from the others. With --cpu a time is the CPU time of the
 process, on one thread: the way on a busy machine. A row is judged by the least of its rounds'
 medians; one whose rounds differ by more than 30% is measured again. With --out: `kernels.json`,
-`kernels.md` and (where matplotlib is installed) `kernels.png` go to the folder.
+`kernels.md` and (where matplotlib is installed) `kernels.png` go to the folder. With --cold:
+seconds from a model's file to a callable and the memory of fresh processes, of uopc and ONNX
+Runtime alone.
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
+import functools
 import json
 import math
 import os
@@ -36,6 +40,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 from kernel_report import markdown, plot
+import model_files
 from limits import limit_seconds
 from matrix_workloads import MATRICES
 from model_workloads import MODELS
@@ -259,6 +264,21 @@ def run(
             worker.stop()
 
 
+def run_cold(names: list[str], threads: int, rounds: int) -> int:
+    """A row for each model, each peer in fresh processes; 1 if a result is wrong."""
+    import onnx_graph
+
+    wrong = 0
+    print(model_files.HEAD, flush=True)
+    for name in names:
+        w = WORKLOADS[name]()
+        error = functools.partial(error_of, w, reference(w))
+        found = model_files.measure(onnx_graph.model(w), w.inputs, threads, rounds, error)
+        print(model_files.line(name, found), flush=True)
+        wrong += any(row["difference"] > w.tolerance for row in found.values())
+    return 1 if wrong else 0
+
+
 def one_line(name: str, row: dict[str, Any]) -> str:
     parts = [f"{name:20}"]
     for peer, r in row["peers"].items():
@@ -283,18 +303,21 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--cpu", action="store_true", help="CPU time, on one thread")
+    parser.add_argument("--cold", action="store_true", help="models in fresh processes")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.serve:
         serve(options.serve, int(options.threads[0]), options.cpu)
         return 0
-    if options.cpu:
+    if options.cpu or options.cold:
         options.threads = ["1"]
     options.workloads = [n for g in options.workloads for n in GROUPS.get(g, [g])]
     for given, known in ((options.workloads, WORKLOADS), (options.peers, PEERS)):
         unknown = [n for n in given if n not in known]
         if unknown:
             parser.error(f"no {', '.join(unknown)}; there are {', '.join(known)}")
+    if options.cold:
+        return run_cold(options.workloads, int(options.threads[0]), options.rounds)
     return _report(options)
 
 

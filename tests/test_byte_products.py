@@ -245,6 +245,41 @@ def test_gathers_outside_of_their_source(kinds):
     check("dots", graph, a.astype("i4") @ seen, dots=False, x=a, y=b, z=np.asarray(7, one))
 
 
+def taken(graph):
+    """The numbers that are subtracted from bytes."""
+    lowered = lowered_for("dots", graph)
+    canonical = next(r for r in lowered.runs if r.name == "canonicalize")
+    nodes = walk.toposort(canonical.after[0])
+    return [u.src[1].arg for u in nodes if u.op is Ops.SUB and u.dtype.itemsize == 1]
+
+
+@pytest.mark.parametrize("zero", [0, 3, 118, 255, -128])
+@pytest.mark.parametrize("kind", ["u1", "i1"])
+@pytest.mark.parametrize("view", ["turned", "inside", "outside", "padded"])
+def test_a_constant_zero_point_below_views(kind, zero, view):
+    """Bytes are words as they are in memory, if no zeros of a view are among them: those are
+    numbers without the zero point. The first and the last row that there is are inside."""
+    (a, x), (b, y) = integers(kind, "x", 6, 24), integers("i1", "y", 24, 9)
+    centred, seen = x - zero, a.astype("i4") - zero
+    rows = np.array([5, 0, 3, 3, 1] if view == "inside" else [5, -1, 0, 6, 3], "i4")
+    if view == "turned":
+        centred, seen = centred.permute(1, 0).reshape(2, 12, 6).permute(0, 2, 1), seen.T
+        centred, seen = centred.reshape(12, 12), seen.reshape(2, 12, 6).transpose(0, 2, 1)
+        seen, (b, y) = seen.reshape(12, 12), integers("i1", "y", 12, 9)
+    elif view == "padded":
+        centred, seen = centred.pad(((1, 0), (0, 3))), np.pad(seen, ((1, 0), (0, 3)))
+        b, y = integers("i1", "y", 27, 9)
+    else:
+        within = ((rows >= 0) & (rows < 6))[:, None]
+        centred, seen = centred.index(uopc.constant(rows)), seen[rows.clip(0, 5)] * within
+    low, high = (0 - zero, 255 - zero) if kind == "u1" else (-128 - zero, 127 - zero)
+    fits = max(high, 0) - min(low, 0) <= 255  # zeros of a view are bytes too
+    moved = view in ("turned", "inside")
+    check("dots", centred @ y, seen @ b.astype("i4"), moved or fits, x=a, y=b)
+    if moved:
+        assert not [n for n in taken(centred @ y) if n % 128]
+
+
 @pytest.mark.parametrize("scales", [(1e38, 1e-38), (1e38, 1e-42)])
 def test_scales_with_which_sums_are_infinite(scales):
     """The products of floats are finite where a sum of bytes times one scale is not."""

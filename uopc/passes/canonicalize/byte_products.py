@@ -230,11 +230,14 @@ def _fills(v: UOp) -> bool:
     if v.op is not Ops.INDEX:
         return v.op is Ops.PAD
     read = zip(v.src[1:], shapes.shape(v.src[0]))
-    return not all([isinstance(n, int) and _is_below(place, n) for place, n in read])
+    return not all([isinstance(n, int) and _is_below(places, n) for places, n in read])
 
 
-def _is_below(place: UOp, size: int) -> bool:
-    low, high = bounds.bounds(place)
+def _is_below(places: UOp, size: int) -> bool:
+    array = _array(places.src[0] if places.op is Ops.CAST else places)
+    if array is not None:
+        return bool(((array >= 0) & (array < size)).all())
+    low, high = bounds.bounds(places)
     return low >= 0 and high < size
 
 
