@@ -39,8 +39,8 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-from kernel_report import markdown, plot
 import model_files
+from kernel_report import markdown, plot
 from limits import limit_seconds
 from matrix_workloads import MATRICES
 from model_workloads import MODELS

@@ -237,7 +237,7 @@ def _is_below(places: UOp, size: int) -> bool:
     array = _array(places.src[0] if places.op is Ops.CAST else places)
     if array is not None:
         return bool(((array >= 0) & (array < size)).all())
-    low, high = bounds.bounds(places)
+    low, high = _bounds(places)
     return low >= 0 and high < size
 
 
