@@ -56,6 +56,20 @@ def drawn(number: int) -> list[UOp]:
     return pool[-1:] if rng.random() < 0.7 else [pool[-1], rng.choice(pool[3:])]
 
 
+def recurrent(number: int, stored: bool = False) -> tuple[UOp, list[UOp]]:
+    """The last state of h = max(0, (x w)[step] + h v), whose steps take some rows of a product, and
+    the inputs x, w, v and h. `stored`: with that product stored."""
+    rng = random.Random(number)
+    steps, rows, n = rng.randint(2, 40), rng.choice((1, 1, 2, 4, 16)), rng.choice((16, 40, 64))
+    x, w = uopc.param("x", (steps * rows, d := rng.choice((1, 4, 8)) * n)), uopc.param("w", (d, n))
+    v, h = uopc.param("v", (n, n)), uopc.param("h", (rows, n))
+    inputs, given = [x, w, v, h], x @ w
+    given = given.contiguous() if stored else given
+    for i in range(steps):
+        h = (given[rows * i : rows * (i + 1)] + h @ v).relu()
+    return h, inputs
+
+
 def stored_elsewhere(outputs: list[UOp], number: int, times: int) -> Iterator[list[UOp]]:
     """The graph with some of its values stored, again and again."""
     rng = random.Random(number)
@@ -88,8 +102,10 @@ def predicted(outputs: list[UOp]) -> float:
         asked: list[Demand] = list(demands.get(u, {}).values())
         elements = count(shapes.shape(u))
         if u in stored or u.op.is_storage:
-            reads = sum([d.evaluations for d in asked])
-            total += LOAD * (min(reads, elements) + max(0.0, reads - elements) / fusion_cost.REUSE)
+            each: dict[UOp, float] = {}
+            for d in asked:
+                each[d.reader] = each.get(d.reader, 0.0) + d.evaluations
+            total += LOAD * sum([_reads(reads, elements) for reads in each.values()])
         if u in stored:
             total += elements * (STORE + _own(u, True))
         elif u.op is Ops.REDUCE:
@@ -98,6 +114,11 @@ def predicted(outputs: list[UOp]) -> float:
         elif not u.op.is_storage and not u.op.movement and asked:
             total += _own(u, True) * evaluations_apart(asked, elements, cheap=True)
     return total
+
+
+def _reads(reads: float, elements: float) -> float:
+    """What a kernel loads: each element once, and again where no tile holds it."""
+    return min(reads, elements) + max(0.0, reads - elements) / fusion_cost.REUSE
 
 
 def _own(u: UOp, tiled: bool) -> float:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 import uopc
-from tests.placements import drawn, predicted, stored_elsewhere
+from tests.placements import drawn, predicted, recurrent, stored_elsewhere
 from uopc import UOp
 from uopc.driver import lower_only
 from uopc.ir.core import walk
@@ -46,6 +47,31 @@ def test_placements_compute_the_same(number: int) -> None:
         got = uopc.compile(other, inputs=inputs)(*arrays)
         for a, b in zip(got, want):
             np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("number", range(60))
+@pytest.mark.few(15)
+def test_a_product_read_in_steps_is_as_cheap_as_stored(number: int) -> None:
+    """Each step would read the weights again, which costs little if the first-level cache has
+    them."""
+    own, stored = [predicted([recurrent(number, s)[0]]) for s in (False, True)]
+    weights = recurrent(number)[1][1]
+    is_large = math.prod(weights.shape) * weights.dtype.itemsize > 1 << 14
+    assert own <= stored * (1.2 if is_large else MOST_RATIO)
+
+
+@pytest.mark.parametrize("number", range(20))
+@pytest.mark.few(4)
+def test_products_read_in_steps(number: int) -> None:
+    """The recurrence in float64 by NumPy."""
+    graph, inputs = recurrent(number)
+    rng = np.random.default_rng(number)
+    x, w, v, h = arrays = [rng.standard_normal(u.shape).astype(np.float32) * 0.1 for u in inputs]
+    rows, wide = len(h), [a.astype(np.float64) for a in arrays]
+    h, given = wide[3], wide[0] @ wide[1]
+    for i in range(len(x) // rows):
+        h = np.maximum(0, given[rows * i : rows * (i + 1)] + h @ wide[2])
+    np.testing.assert_allclose(uopc.compile(graph, inputs=inputs)(*arrays), h, rtol=1e-4, atol=1e-5)
 
 
 # ---------------------------------------------------------------- cases
@@ -94,9 +120,26 @@ def dear_values_in_windows() -> tuple[UOp, list[str]]:
     return x.conv2d(param("w", 1, 1, 3, 3), padding=1), ["E_9216", "r_96_96_3_3"]
 
 
+def rows_in_steps() -> tuple[UOp, list[str]]:
+    """The product of all inputs is stored: each step would read w again."""
+    given, h, v = param("x", 8, 96) @ param("w", 96, 64), param("h", 1, 64), param("v", 64, 64)
+    for i in range(8):
+        h = (given[i : i + 1] + h @ v).relu()
+    return h, ["r_8_64_96", "r_64_64"]
+
+
+def rows_in_steps_of_few_weights() -> tuple[UOp, list[str]]:
+    """The first-level cache has w: each step computes its rows."""
+    given, h, v = param("x", 8, 32) @ param("w", 32, 16), param("h", 1, 16), param("v", 16, 16)
+    for i in range(8):
+        h = (given[i : i + 1] + h @ v).relu()
+    return h, ["r_16_32_16"]
+
+
 CASES: list[Callable[[], tuple[UOp, list[str]]]] = [
     conv_then_conv, conv_in_a_cat, conv_in_a_cat_that_is_computed, heads_in_another_order,
-    normalised_row_times_matrix, half_of_a_product, dear_values_in_windows,
+    normalised_row_times_matrix, half_of_a_product, dear_values_in_windows, rows_in_steps,
+    rows_in_steps_of_few_weights,
 ]  # fmt: skip
 
 

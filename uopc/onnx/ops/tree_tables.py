@@ -25,8 +25,6 @@ from uopc.onnx.values import Array
 
 MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ",
          "BRANCH_MEMBER")  # fmt: skip
-# A trained tree is no deeper than this; each level is a part of the program.
-MOST_DEEP = 256
 
 
 @dataclass(frozen=True)
@@ -134,8 +132,6 @@ class _Maker:
 
     def _node(self, feature: int, value: Any, no: End, yes: End, nan: bool) -> End:
         depth = 1 + max([self.depths[k] for is_leaf, k, _ in (no, yes) if not is_leaf], default=0)
-        if depth > MOST_DEEP:
-            raise UserError(f"a tree is more than {MOST_DEEP} deep")
         self.rows.append((feature, value, no, yes, nan))
         self.depths.append(depth)
         return False, len(self.rows) - 1, no[2] | yes[2]

@@ -5,11 +5,13 @@
     scores = sum over trees of weight[place]
 
 Every comparison becomes `<=` (`tree_tables.py`). A leaf leads to itself. The tables are constants,
-which are computed while the model is read.
+which are computed while the model is read. The code of a few levels is written out; deeper trees
+repeat it, with the places in memory.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,7 +27,9 @@ from uopc.onnx.ops.scores import both, transformed
 from uopc.onnx.ops.tree_tables import MODES, Branch, Tables, tables
 from uopc.onnx.registry import op
 from uopc.onnx.values import Array
+from uopc.tensor.loops.launches import iterated
 
+_LEVELS = 8  # whose code is written out
 _TOGETHER = ("AVERAGE", "SUM", "MIN", "MAX")
 _TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 # Leaf -> what it adds to which target.
@@ -40,13 +44,23 @@ def _leaves(x: UOp, t: Tables, roots: Array) -> UOp:
         raise UserError(f"trees ask for feature {t.features.max()} of {dims(x)[1]}")
     thresholds, asked = uopc.constant(t.thresholds), uopc.constant(t.features)
     after, missing = uopc.constant(t.after), uopc.constant(t.missing)
-    place = uopc.constant(roots).reshape(1, count).expand(rows, count)
-    for _ in range(t.depth):
+
+    def level(place: UOp) -> UOp:
         value = x.gather(1, asked.take(place))
         holds = value <= thresholds.take(place)
         if t.missing.any():
             holds = holds | (value.ne(value) & missing.take(place))
-        place = after.take(place * 2 + holds.cast(place.dtype))
+        return after.take(place * 2 + holds.cast(place.dtype))
+
+    def step(place: UOp) -> UOp:
+        for _ in range(levels):
+            place = level(place)
+        return place
+
+    steps = max(1, math.ceil(t.depth / _LEVELS))
+    levels = math.ceil(t.depth / steps)  # a few more in all than the deepest tree has
+    place = uopc.constant(roots).reshape(1, count).expand(rows, count)
+    place = step(place) if steps == 1 else iterated(step, place, steps)
     return place - t.first_leaf
 
 

@@ -48,6 +48,7 @@ from uopc.passes.place_stages import code_limits, fusion_cost
 from uopc.passes.place_stages.buffer_limits import BufferLimit
 from uopc.passes.place_stages.copy_elision import without_needless_copies
 from uopc.passes.place_stages.demand import Demand, evaluations_apart, share_of
+from uopc.passes.place_stages.factor_reuse import FactorReuse
 from uopc.passes.place_stages.gpu_operands import computed_operands
 from uopc.passes.place_stages.old_values import OldValues
 from uopc.passes.place_stages.store_cycles import Launches, Placed, may_overlap, opened
@@ -79,6 +80,7 @@ class _Placement:
         self.by_part: set[UOp] = set()  # stored values whose parts have loops of their own
         self.tuned = set(opts_of_stored(self.order, self.order))  # values with the user's Opts
         self.axes = itertools.count(1)
+        self.reuse = FactorReuse(facts.of, self.axes)
         self.elements = Elements()  # lowers indices that read no storage
         for v in self.copied_outputs():
             self._start(v, v)
@@ -233,6 +235,8 @@ class _Placement:
         apart = value.has_reduce and len(demands) > len({d.reader for d in demands})
         if apart or (value.contracts and any([d.in_reduce or not d.keeps_loops for d in demands])):
             choice = fusion_cost.choose_tiling(value, evaluations, choice)
+        if value.contracts and any([d.evaluations < value.elements for d in demands[1:]]):
+            choice = self._choose_product(u, demands, choice)
         if again and value.over_reduce:
             repeated = [d for d in demands if d.evaluations > value.elements]
             saved = max([d.tile for d in repeated if not d.moves_with_loops], default=0.0)
@@ -243,6 +247,20 @@ class _Placement:
             # It reads a reduce that has other readers: storing the reduce serves them all.
             return fusion_cost.Choice(False, "cheap once the reduce that it reads is stored")
         return choice
+
+    def _choose_product(
+        self, u: UOp, demands: list[Demand], choice: fusion_cost.Choice
+    ) -> fusion_cost.Choice:
+        """The choice for a contraction with several readers, each of some elements."""
+        if choice.stored:
+            return choice
+        value, (whole, _) = self.facts.of[u], index_maps.loop_index(shapes.shape(u))
+        apart = sum([d.evaluations * self.reuse.rereads(u, d.index) for d in demands])
+        together = value.elements * self.reuse.rereads(u, whole)
+        evaluations = sum([d.evaluations for d in demands])
+        return fusion_cost.choose_product(
+            value, evaluations, len(demands), apart, together, choice
+        )
 
     def _choose_parts(
         self, u: UOp, demands: list[Demand], choice: fusion_cost.Choice

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from uopc.ir.builder import alu, kernel, leaves, movement
 from uopc.ir.core import dtypes, shapes
@@ -19,6 +19,14 @@ from uopc.ir.core.shapes import Dim
 from uopc.ir.core.uop import UOp, intern
 from uopc.tensor import creation, functions
 from uopc.tensor.loops import bodies
+
+
+def iterated(step: Callable[[UOp], UOp], first: UOp, times: int) -> UOp:
+    """`step` of `first`, and of what it gives, so many times in all. A step keeps the shape and the
+    dtype, and has no derivative: use `scan` for one."""
+    carried = leaves.located(functions.param(0, first))
+    body, constants = bodies.closed([step(carried)], [carried])
+    return repeated(body, [first], [], constants, times, reverse=False)[0]
 
 
 def repeated(
