@@ -397,20 +397,50 @@ def test_trees_that_are_none(name: str) -> None:
         uopc.onnx.load(model("TreeEnsembleRegressor", n_targets=1, **(f | change)))
 
 
-def test_a_tree_that_is_too_deep() -> None:
-    depth = 300
+def chain(depth: int) -> dict[str, Any]:
+    """A tree whose branches lead to one more branch or to a leaf: it tells x < k / 8 for k < depth,
+    and two trees of one and no branches."""
     ids = list(range(2 * depth + 1))
-    f = {
-        "nodes_treeids": [0] * len(ids), "nodes_nodeids": ids, "nodes_featureids": [0] * len(ids),
-        "nodes_modes": ["BRANCH_LEQ"] * depth + ["LEAF"] * (depth + 1),
-        "nodes_values": [0.5] * len(ids),
-        "nodes_truenodeids": [*range(1, depth + 1), *[0] * (depth + 1)],
-        "nodes_falsenodeids": [*range(depth + 1, 2 * depth + 1), *[0] * (depth + 1)],
-        "target_treeids": [0], "target_nodeids": [depth], "target_ids": [0],
-        "target_weights": [1.0],
+    ways = [*range(1, depth + 1), *[0] * (depth + 1)]
+    return {
+        "nodes_treeids": [0] * len(ids) + [1, 1, 1, 2], "nodes_nodeids": [*ids, 0, 1, 2, 0],
+        "nodes_featureids": [0] * len(ids) + [1, 0, 0, 0],
+        "nodes_modes": ["BRANCH_GT"] * depth + ["LEAF"] * (depth + 1)
+        + ["BRANCH_LEQ", "LEAF", "LEAF", "LEAF"],
+        "nodes_values": [k / 8 for k in ids] + [0.5, 0.0, 0.0, 0.0],
+        "nodes_truenodeids": [*ways, 1, 0, 0, 0],
+        "nodes_falsenodeids": [*[w + depth for w in ways[:depth]], *[0] * (depth + 1), 2, 0, 0, 0],
+        "target_treeids": [0] * (depth + 1) + [1, 1, 2],
+        "target_nodeids": [*range(depth, 2 * depth + 1), 1, 2, 0],
+        "target_ids": [0] * (depth + 4),
+        "target_weights": [float(depth), *map(float, range(depth)), 0.5, 0.25, 1000.0],
     }  # fmt: skip
-    with pytest.raises(UserError, match="more than 256 deep"):
-        uopc.onnx.load(model("TreeEnsembleRegressor", n_targets=1, **f))
+
+
+@pytest.mark.parametrize("depth", [8, 9, 17, 300, 5000])
+def test_deep_trees(depth: int) -> None:
+    """Beyond eight levels they are a loop; a shallow tree stays at its leaf meanwhile."""
+    m = model("TreeEnsembleRegressor", n_targets=1, **chain(depth))
+    x = np.zeros((41, 3), np.float32)
+    x[:, 0] = np.append(np.linspace(-1, depth / 8 + 1, 40), np.nan)
+    x[::2, 1] = 1
+    passed = np.ceil(np.clip(np.nan_to_num(x[:, 0], nan=0), 0, depth) * 8).clip(0, depth)
+    wanted = passed + np.where(x[:, 1] <= 0.5, 0.5, 0.25) + 1000
+    f = uopc.onnx.load(m, threads=1)
+    np.testing.assert_array_equal(f(x)[:, 0], wanted.astype(np.float32))
+    assert len(f.program.kernels) <= 3
+    np.testing.assert_array_equal(f(x[:1])[:, 0], wanted[:1].astype(np.float32))
+
+
+def test_a_deep_tree_without_rows_or_derivative() -> None:
+    """No examples give no scores; what a forest adds to a loss does not change with x."""
+    m = model("TreeEnsembleRegressor", n_targets=1, **chain(20))
+    g = uopc.onnx.graph(m, dims={"n": (0, 8)})
+    (x,), (y,) = g.inputs.values(), g.outputs.values()
+    assert uopc.compile(y, inputs=[x])(np.zeros((0, 3), np.float32)).shape == (0, 1)
+    loss, given = (y * x[:, :1]).sum(), np.ones((4, 3), np.float32)
+    slope, scores = uopc.compile([uopc.grad(loss, x), y], inputs=[x])(given)
+    np.testing.assert_array_equal(slope, scores * [[1, 0, 0]])
 
 
 # ---------------------------------------------------------------- n-grams

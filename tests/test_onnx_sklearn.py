@@ -68,6 +68,7 @@ REGRESSORS: dict[str, Maker] = {
     "linear": LinearRegression, "vectors": lambda: make_pipeline(StandardScaler(), SVR()),
     "boosted trees": lambda: GradientBoostingRegressor(n_estimators=20),
     "a forest": lambda: RandomForestRegressor(10, max_depth=6),
+    "a deep forest": lambda: RandomForestRegressor(10, random_state=0),
 }  # fmt: skip
 
 

@@ -82,7 +82,8 @@ def _scores(x: UOp, t: Tables, votes: Votes, targets: int, together: str = "SUM"
         alone = np.append(weights.sum(1), kind.type(0))
         leaf = _leaves(x, t, t.roots[np.maximum(order, 0)])
         leaf = uopc.where(uopc.constant(order < 0), len(t.leaf_keys), leaf)
-        parts, axis = uopc.constant(alone).take(leaf).reshape(dims(x)[0], targets, -1), 2
+        own = dims(x)[0], targets, len(order) // targets
+        parts, axis = uopc.constant(alone).take(leaf).reshape(own), 2
     if together == "MIN":
         made = parts.min(axis)
     elif together == "MAX":
