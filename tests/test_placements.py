@@ -66,10 +66,10 @@ def test_products_read_in_steps(number: int) -> None:
     """The recurrence in float64 by NumPy."""
     graph, inputs = recurrent(number)
     rng = np.random.default_rng(number)
-    x, w, v, h = arrays = [rng.standard_normal(u.shape).astype(np.float32) * 0.1 for u in inputs]
-    rows, wide = len(h), [a.astype(np.float64) for a in arrays]
-    h, given = wide[3], wide[0] @ wide[1]
-    for i in range(len(x) // rows):
+    arrays = [rng.standard_normal(u.shape).astype(np.float32) * 0.1 for u in inputs]
+    wide = [a.astype(np.float64) for a in arrays]
+    given, h, rows = wide[0] @ wide[1], wide[3], len(wide[3])
+    for i in range(len(given) // rows):
         h = np.maximum(0, given[rows * i : rows * (i + 1)] + h @ wide[2])
     np.testing.assert_allclose(uopc.compile(graph, inputs=inputs)(*arrays), h, rtol=1e-4, atol=1e-5)
 
