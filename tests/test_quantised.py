@@ -6,13 +6,14 @@ import re
 
 import numpy as np
 import pytest
-from machines import MACHINES, described
+from machines import MACHINES, described, only_lowered
 from test_byte_products import TYPES, extremes, lowered_for
 
 import uopc
 from uopc import dtypes
 from uopc.backends import detect
 from uopc.backends.llvm import jit, split_function
+from uopc.driver import lower_only
 from uopc.ir.core import walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.interpret import interpreter
@@ -188,3 +189,31 @@ def test_short_sums_alone_become_straight_code():
     """Sums of 16 neighbours without a longer sum around them: lanes are rows."""
     x = uopc.param("x", (4096, 16))
     assert ("UNROLL", 0) in chosen("laptop", x.sum(1))
+
+
+# ---------------------------------------------------------------- what is fetched ahead
+def fetched(machine, rows, columns, optimize=True):
+    """The elements ahead of each load of the weights."""
+    w, x = uopc.param("w", (rows, columns), dtypes.int8), uopc.param("x", (columns,))
+    with only_lowered(machine):
+        kernels = lower_only(w.cast(dtypes.float32) @ x, optimize=optimize).kernels
+    loads = [u for kernel in kernels for u in kernel.src if u.op is Ops.LOAD]
+    return {u.arg for u in loads if u.dtype.scalar is dtypes.int8}
+
+
+def test_rows_of_a_large_array_are_fetched_ahead():
+    """Those of the next turn of the loop over eight rows, if the second-level cache does not hold
+    the array, and a quarter of it holds what is fetched."""
+    assert fetched("dots", 1024, 4096) == {8 * 4096}
+    assert fetched("dots", 512, 4096) == {None}
+    assert fetched("dots", 64, 1 << 17) == {None}
+    assert fetched("laptop", 1024, 4096) == {8 * 4096}
+    assert fetched("dots", 1024, 4096, optimize=False) == {None}
+    assert fetched("dots", uopc.variable("n", 1, 1 << 20), 4096) == {8 * 4096, 4096}
+
+
+def test_code_that_fetches_ahead():
+    """One line for each load, at the distance of eight rows."""
+    w, x = uopc.param("w", (1024, 4096), dtypes.int8), uopc.param("x", (4096,), dtypes.uint8)
+    code = kernel_code("dots", w.cast(dtypes.int32) @ x.cast(dtypes.int32))
+    assert len(re.findall(r"prefetcht1\s", code)) == len(re.findall(r"vpdpbusd\s", code)) == 8

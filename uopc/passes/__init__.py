@@ -5,6 +5,7 @@ import itertools
 from uopc.passes import (
     apply_rules,
     collapse_reduces,
+    fetch_ahead,
     flatten_indices,
     tabulate,
 )
@@ -46,6 +47,7 @@ PIPELINE: tuple[tuple[int, Pass], ...] = (
     (80, expand.PASS),
     (90, devectorize.PASS),
     (95, place_threads.PASS),
+    (97, fetch_ahead.PASS),
     (100, decompose.PASS),
     (110, apply_rules.PASS),
     (120, linearize.PASS),
@@ -79,6 +81,8 @@ ORDER: tuple[tuple[str, str, str], ...] = (
     ("optimize", "expand", "lanes and copies are chosen before they are spelled out"),
     ("expand", "devectorize", "only vector indices show which accesses are neighbours"),
     ("devectorize", "place-threads", "a store becomes a vector access before it gets a gate"),
+    ("devectorize", "fetch-ahead", "what is fetched ahead is a vector of neighbours"),
+    ("fetch-ahead", "decompose", "indices are sums of loops before functions are taken apart"),
     ("place-threads", "decompose", "thread positions use // and %, which decompose expands"),
     ("devectorize", "decompose", "index arithmetic folds best before divisions are taken apart"),
     ("decompose", "apply-rules", "the user's rules see the kernel as it will be"),

@@ -14,6 +14,8 @@ from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp
 
+_LINE = 64  # bytes of a cache line
+
 
 class CpuEmitter(Emitter):
     """The text of one kernel for a CPU. `is_narrow`: indices have 32 bits where they fit."""
@@ -117,6 +119,8 @@ def read(e: Emitter, u: UOp, address: str, note: str = "") -> str:
 def _load(e: Emitter, u: UOp) -> str | None:
     """A LOAD. With a gate that does not hold, a scalar is element 0: that needs no branch."""
     address = e.address(u.src[0])
+    if u.arg is not None:
+        _fetch(e, u, address)
     if len(u.src) == 1:
         return from_memory(e, u, read(e, u, address))
     t, gate, lanes = memory_type(u.dtype), e.of(u.src[1], u.dtype.lanes), u.dtype.lanes
@@ -132,6 +136,15 @@ def _load(e: Emitter, u: UOp) -> str | None:
     place = f"ptr align {u.dtype.itemsize} {address.removeprefix('ptr ')}"
     got = e.value(f"call {t} @{name}({place}, {mask} {gate}, {t} zeroinitializer)")
     return from_memory(e, u, got)
+
+
+def _fetch(e: Emitter, u: UOp, address: str) -> None:
+    """Bring the lines that a LOAD reads soon to the second-level cache. No address is outside."""
+    e.declared["declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"] = None
+    for begin in range(0, u.dtype.itemsize * u.dtype.lanes, _LINE):
+        offset = u.arg * u.dtype.itemsize + begin
+        place = e.value(f"getelementptr i8, {address}, i64 {offset}")
+        e.effect(f"call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 2, i32 1)")
 
 
 def _all(e: Emitter, lanes: int) -> str:
