@@ -182,6 +182,25 @@ def test_images_smaller_than_a_vector(data):
     check((graph * 2.0 + 1.0).relu(), [x, w], np.maximum(wanted * 2 + 1, 0), threads, target)
 
 
+@pytest.mark.machine("workstation")
+@pytest.mark.parametrize(
+    ("outputs", "inputs", "taps", "joins"), [(64, 32, 3, 2), (64, 32, 5, 1), (16, 8, 2, 1)]
+)
+def test_taps_and_channels_of_the_gradient_of_weights_are_joined(outputs, inputs, taps, joins):
+    """As long as that fills lanes: 9 taps leave 7 of 16 empty, 25 leave 7 of 32."""
+    x, w = uopc.param("x", (2, inputs, 6, 6)), uopc.param("w", (outputs, inputs, taps, taps))
+    y = x.conv2d(w, padding=taps // 2)
+    back = uopc.param("back", y.shape)
+    program = uopc.compile(uopc.vjp(y, w, back), inputs=[x, back], threads=1)
+    assert [o.op for o in program.kernels[-1].opts].count("COALESCE") == joins
+    rng = np.random.default_rng(taps)
+    a, g = rng.standard_normal(x.shape), rng.standard_normal(y.shape)
+    wide = np.pad(a, ((0, 0), (0, 0), *[(taps // 2,) * 2] * 2))
+    seen = np.lib.stride_tricks.sliding_window_view(wide, y.shape[2:], (2, 3))
+    want = np.einsum("ncijyx,nkyx->kcij", seen, g)
+    np.testing.assert_allclose(program(a.astype("f4"), g.astype("f4")), want, rtol=1e-3, atol=1e-4)
+
+
 @pytest.mark.parametrize(
     ("channels", "size", "joined"),
     [(128, 4, True), (128, 28, True), (64, 24, False), (8, 30, False)],

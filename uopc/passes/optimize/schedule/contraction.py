@@ -47,7 +47,7 @@ def choose(s: Scheduler) -> bool:
     """Schedule a contraction. False, with nothing applied, where the kernel is none."""
     k = s.facts
     c = _only(k)
-    if c is not None and _join_rows(s, k, c):
+    while c is not None and _join_rows(s, k, c):
         k = s.facts
         c = _only(k)
     if c is None:
