@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import uopc.onnx
@@ -374,7 +374,7 @@ def test_tree_classifier(classes: int, post: str) -> None:
 
 BROKEN = {
     "a circle": ({"nodes_truenodeids": [0, 0, 0]}, "2 nodes of trees that no root leads to"),
-    "a missing node": ({"nodes_truenodeids": [7, 0, 0]}, "no root leads to|which it has not"),
+    "a missing node": ({"nodes_truenodeids": [7, 0, 0]}, r"from the node \(0, 0\) to one that it"),
     "a feature that is none": ({"nodes_featureids": [9, 0, 0]}, "feature 9 of 3"),
     "a target that is none": ({"target_ids": [0, 5]}, "votes for target 5 of 1"),
     "lists of other lengths": ({"nodes_nodeids": [0, 1]}, "nodes_nodeids has 2 numbers for 3"),
@@ -395,6 +395,51 @@ def test_trees_that_are_none(name: str) -> None:
     }  # fmt: skip
     with pytest.raises(UserError, match=message):
         uopc.onnx.load(model("TreeEnsembleRegressor", n_targets=1, **(f | change)))
+
+
+def ensemble(seed: int, dtype: Any) -> onnx.ModelProto:
+    """Trees of version 5, with sets of members, none of which has 0: ONNX's evaluator ends there."""
+    rng = np.random.default_rng(seed)
+    nodes: list[list[Any]] = []  # feature, split, mode, yes, no: numbers, and whether of leaves
+    leaves: list[tuple[float, int]] = []
+    sets: dict[int, list[float]] = {}
+
+    def grow(level: int) -> tuple[int, int]:
+        if level == 4 or (level and rng.random() < 0.2):
+            leaves.append((float(rng.integers(-8, 9)) / 8, int(rng.integers(3))))
+            return len(leaves) - 1, 1
+        at = len(nodes)
+        nodes.append([int(rng.integers(3)), float(rng.integers(-4, 5)) / 4, int(rng.integers(7))])
+        if nodes[at][2] == 6:
+            sets[at] = [float(v) / 4 for v in rng.choice([-4, -3, -2, -1, 1, 2, 3, 4], 3)]
+        nodes[at] += [grow(level + 1), grow(level + 1)]
+        return at, 0
+
+    roots = [grow(0)[0] for _ in range(4)]
+    values = [v for at in sorted(sets) for v in (*sets[at], np.nan)]
+    made = {
+        "nodes_featureids": [r[0] for r in nodes],
+        "nodes_splits": numpy_helper.from_array(np.array([r[1] for r in nodes], dtype)),
+        "nodes_modes": numpy_helper.from_array(np.array([r[2] for r in nodes], np.uint8)),
+        "nodes_truenodeids": [yes[0] for *_, yes, _ in nodes],
+        "nodes_trueleafs": [yes[1] for *_, yes, _ in nodes],
+        "nodes_falsenodeids": [no[0] for *_, no in nodes],
+        "nodes_falseleafs": [no[1] for *_, no in nodes],
+        "membership_values": numpy_helper.from_array(np.array(values, dtype)),
+        "leaf_weights": numpy_helper.from_array(np.array([w for w, _ in leaves], dtype)),
+        "leaf_targetids": [k for _, k in leaves], "tree_roots": roots, "n_targets": 3,
+    }  # fmt: skip
+    kind = "d" if dtype is np.float64 else "f"
+    return model("TreeEnsemble", kind, version=5, **made)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("seed", range(6))
+def test_ensembles_with_sets(seed: int, dtype: Any) -> None:
+    """As ONNX's evaluator has them."""
+    m, x = ensemble(seed, dtype), grid(dtype)
+    x = x[~np.isnan(x).any(1)]
+    check(m, x)
 
 
 def chain(depth: int) -> dict[str, Any]:

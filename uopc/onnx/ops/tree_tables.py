@@ -12,9 +12,8 @@ NaN goes where a branch sends what is missing: `missing` says that it is the way
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -25,24 +24,32 @@ from uopc.onnx.values import Array
 
 MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ",
          "BRANCH_MEMBER")  # fmt: skip
+LEAF = -1  # the mode of a leaf
+_LT, _GTE, _GT, _EQ, _NEQ, _MEMBER = range(1, 7)
 
 
 @dataclass(frozen=True)
-class Branch:
-    """A node that asks: the keys of the next nodes if not and if so, and whether NaN is so."""
+class Nodes:
+    """The nodes of all trees, in columns: the number of a mode, what a branch asks, the numbers of
+    the next nodes if not and if so (-1: there is none), and whether NaN is so. `name`: a node in
+    messages."""
 
-    mode: str
-    feature: int
-    value: Any
-    no: Any
-    yes: Any
-    missing: bool
-    members: Array
+    mode: Array
+    feature: Array
+    value: Array
+    no: Array
+    yes: Array
+    missing: Array
+    roots: Array
+    members: Mapping[int, Array]  # of the branches that ask for one
+    name: Callable[[int], object] = int
 
 
 @dataclass(frozen=True)
 class Tables:
-    """`after` has two places for each node. Leaves are the last nodes, from `first_leaf` on."""
+    """`after` has two places for each node. Leaves are the last nodes, from `first_leaf` on.
+    `leaf`: the number of each node among these. `tree`: the number of a root that leads to it, -1
+    if none does; None if two lead to one node."""
 
     thresholds: Array
     features: Array
@@ -50,110 +57,143 @@ class Tables:
     missing: Array
     roots: Array
     first_leaf: int
-    leaf_keys: list[Any]
-    targets: list[frozenset[int]]  # of each tree: what its leaves vote for
+    leaves: int
+    leaf: Array
+    tree: Array | None
     depth: int
-    made_of: int  # nodes of the model
+    reached: Array
     dtype: DType
 
 
-def tables(
-    branches: Mapping[Any, Branch], leaves: Mapping[Any, frozenset[int]], roots: list[Any],
-    dtype: DType,
-) -> Tables:  # fmt: skip
-    """The tables of all trees. `leaves`: keys, and what each votes for. `dtype`: that of the
-    examples. UserError for what is no tree."""
-    if not roots:
+def tables(nodes: Nodes, dtype: DType) -> Tables:
+    """The tables of all trees. `dtype`: that of the examples. UserError for what is no tree."""
+    if not len(nodes.roots):
         raise UserError("an ensemble without trees")
-    kinds = {b.value.dtype for b in branches.values()} or {np.dtype(np.float32)}
-    wide = dtypes.promote(dtype, dtypes.from_numpy(max(kinds, key=lambda k: k.itemsize)))
-    made = _Maker(branches, leaves, wide)
-    return made.tables([made.built(root) for root in roots])
+    kind = nodes.value.dtype if (nodes.mode != LEAF).any() else np.dtype(np.float32)
+    wide = dtypes.promote(dtype, dtypes.from_numpy(kind))
+    grown = _only_leq(nodes, wide)
+    found, tree = _reached(grown)
+    is_leaf = grown.mode == LEAF
+    first = int((~is_leaf).sum())
+    place = np.where(is_leaf, first + np.cumsum(is_leaf), np.cumsum(~is_leaf)).astype(np.int32) - 1
+    order = np.argsort(place)
+    ways = np.stack([grown.no, grown.yes], 1)[order]
+    ways[first:] = order[first:, None]
+    ways[ways < 0] = 0  # of branches that no root leads to
+    size, feature = len(nodes.mode), np.where(found, grown.feature, 0).astype(np.int32)
+    return Tables(
+        grown.value[order], feature[order], place[ways].reshape(-1),
+        grown.missing[order], place[grown.roots], first, len(order) - first,
+        place[:size] - first, None if tree is None else tree[:size], _depth(grown, found),
+        found[:size], wide,
+    )  # fmt: skip
 
 
-# A node while tables are made: whether it is a leaf, its number among such, its targets.
-End = tuple[bool, int, frozenset[int]]
+# ---------------------------------------------------------------- comparisons
+def _only_leq(nodes: Nodes, wide: DType) -> Nodes:
+    """The nodes, with more of them behind, whose branches all ask `<=`."""
+    mode = nodes.mode
+    value = np.where(mode == LEAF, 0, nodes.value).astype(wide.numpy)
+    feature = np.where(mode == LEAF, 0, nodes.feature)
+    turned = (mode == _GTE) | (mode == _GT) | (mode == _NEQ)  # the opposite of another
+    no, yes = np.where(turned, nodes.yes, nodes.no), np.where(turned, nodes.no, nodes.yes)
+    missing = (nodes.missing != turned) & (mode != LEAF)
+    below = (mode == _LT) | (mode == _GTE)
+    value[below] = _before(value[below])
+    rows = [(np.where(mode == LEAF, LEAF, 0), feature, value, no, yes, missing)]
+    equal = np.flatnonzero((mode == _EQ) | (mode == _NEQ))
+    first = len(mode)
+    rows.append(_less(feature[equal], value[equal], no[equal], yes[equal]))
+    yes[equal] = first + np.arange(len(equal))
+    first += len(equal)
+    for i in np.flatnonzero(mode == _MEMBER):
+        members = nodes.members.get(int(i), value[:0])
+        members = members[~np.isnan(members)].astype(wide.numpy)
+        rows += _one_of(rows[0], int(i), members, first)
+        first += max(0, 2 * len(members) - 1)
+    mode, feature, value, no, yes, missing = map(np.concatenate, zip(*rows))
+    return Nodes(mode, feature, value, no, yes, missing, nodes.roots, {}, nodes.name)
 
 
-class _Maker:
-    """Branches get numbers as they are made, leaves numbers of their own until all are there."""
-
-    def __init__(
-        self, branches: Mapping[Any, Branch], leaves: Mapping[Any, frozenset[int]], dtype: DType
-    ) -> None:
-        self.branches, self.leaves, self.dtype = branches, leaves, dtype
-        self.rows: list[tuple[int, Any, End, End, bool]] = []  # feature, value, no, yes, missing
-        self.depths: list[int] = []
-        self.done: dict[Any, End] = {}
-        self.leaf_keys: list[Any] = []
-
-    def built(self, root: Any) -> End:
-        """The node of a root: children first, without recursion."""
-        stack, above = [(root, False)], set()
-        while stack:
-            key, seen = stack.pop()
-            if key in self.done:
-                continue
-            if key in self.leaves:
-                self.done[key] = (True, len(self.leaf_keys), self.leaves[key])
-                self.leaf_keys.append(key)
-            elif key not in self.branches:
-                raise UserError(f"a tree leads to the node {key}, which it has not")
-            elif seen:
-                above.discard(key)
-                self.done[key] = self._branch(self.branches[key])
-            elif key in above:
-                raise UserError(f"a tree leads back to the node {key}")
-            else:
-                b = self.branches[key]
-                above.add(key)
-                stack += [(key, True), (b.no, False), (b.yes, False)]
-        return self.done[root]
-
-    def _branch(self, b: Branch) -> End:
-        no, yes, nan = self.done[b.no], self.done[b.yes], b.missing
-        value = self.dtype.numpy.type(b.value)
-        if b.mode == "BRANCH_MEMBER":
-            at = no
-            for m in b.members[~np.isnan(b.members)]:
-                at = self._equal(b.feature, self.dtype.numpy.type(m), at, yes, nan)
-            return at
-        if b.mode in ("BRANCH_NEQ", "BRANCH_GTE", "BRANCH_GT"):  # the opposite of another
-            no, yes, nan = yes, no, not nan
-        if b.mode in ("BRANCH_EQ", "BRANCH_NEQ"):
-            return self._equal(b.feature, value, no, yes, nan)
-        if b.mode in ("BRANCH_LT", "BRANCH_GTE"):
-            value = _before(value)
-        return self._node(b.feature, value, no, yes, nan)
-
-    def _equal(self, feature: int, value: Any, no: End, yes: End, nan: bool) -> End:
-        less = self._node(feature, _before(value), yes, no, False)
-        return self._node(feature, value, no, less, nan)
-
-    def _node(self, feature: int, value: Any, no: End, yes: End, nan: bool) -> End:
-        depth = 1 + max([self.depths[k] for is_leaf, k, _ in (no, yes) if not is_leaf], default=0)
-        self.rows.append((feature, value, no, yes, nan))
-        self.depths.append(depth)
-        return False, len(self.rows) - 1, no[2] | yes[2]
-
-    def tables(self, ends: list[End]) -> Tables:
-        first, count = len(self.rows), len(self.leaf_keys)
-        numpy = self.dtype.numpy
-        after = np.repeat(np.arange(first + count, dtype=np.int32), 2)
-        ways = [way for row in self.rows for way in row[2:4]]
-        after[: 2 * first] = [k + first * is_leaf for is_leaf, k, _ in ways]
-        deep = [self.depths[k] for is_leaf, k, _ in ends if not is_leaf]
-        return Tables(
-            np.asarray([row[1] for row in self.rows] + [0] * count, numpy),
-            np.asarray([row[0] for row in self.rows] + [0] * count, np.int32), after,
-            np.asarray([row[4] for row in self.rows] + [False] * count, np.bool_),
-            np.asarray([k + first * is_leaf for is_leaf, k, _ in ends], np.int32), first,
-            self.leaf_keys, [own for _, _, own in ends], max(deep, default=0),
-            len(self.done), self.dtype,
-        )  # fmt: skip
+Rows = tuple[Array, Array, Array, Array, Array, Array]  # mode, feature, value, no, yes, missing
 
 
-def _before(value: Any) -> Any:
-    """The greatest number less than a value; NaN, which nothing is less than, before -inf."""
+def _less(feature: Array, value: Array, no: Array, yes: Array) -> Rows:
+    """Branches that take x <= value apart: x == value leads to `yes`, a number below it to `no`."""
+    none = np.zeros(len(value), np.bool_)
+    return np.zeros(len(value), int), feature, _before(value), yes, no, none
+
+
+def _one_of(rows: Rows, i: int, members: Array, first: int) -> list[Rows]:
+    """Make branch i ask for the first of some members; the rows from `first` on that ask for the
+    others, each after the one before."""
+    _, feature, value, no, yes, missing = rows
+    away, wanted, so = int(no[i]), int(yes[i]), bool(missing[i])
+    if not len(members):  # nothing is one of them
+        value[i], yes[i], missing[i] = np.nan, away, False
+        return []
+    count = len(members)
+    asked = np.full(count, feature[i])
+    less = first + np.arange(count)  # of each member the branch that takes it from those below
+    others = first + count + np.arange(count - 1)  # the branches of all members but the first
+    left = np.append(others, away)
+    value[i], no[i], yes[i] = members[0], left[0], less[0]
+    more = count - 1
+    so_all = np.full(more, so)
+    return [
+        _less(asked, members, left, np.full(count, wanted)),
+        (np.zeros(more, int), asked[1:], members[1:], left[1:], less[1:], so_all),
+    ]
+
+
+def _before(value: Array) -> Array:
+    """The greatest numbers less than some; NaN, which nothing is less than, before -inf."""
     low = value.dtype.type(-np.inf)
-    return value.dtype.type(np.nan) if value == low else np.nextafter(value, low)
+    below: Array = np.nextafter(value, low)
+    below[value == low] = np.nan
+    return below
+
+
+# ---------------------------------------------------------------- levels
+def _reached(nodes: Nodes) -> tuple[Array, Array | None]:
+    """Which nodes a root leads to, and the number of that root; None if several lead to one."""
+    tree, alone = np.full(len(nodes.mode), -1, np.int32), True
+    level, own = nodes.roots, np.arange(len(nodes.roots), dtype=np.int32)
+    while len(level):
+        bad = (level < 0) | (level >= len(tree))
+        if bad.any():
+            raise UserError(f"the root {int(level[bad][0])} of a tree is no node")
+        new = tree[level] < 0
+        alone = alone and bool((tree[level][~new] == own[~new]).all())
+        level, own = level[new], own[new]
+        tree[level] = own
+        alone = alone and bool((tree[level] == own).all())
+        level = np.unique(level)
+        level = level[nodes.mode[level] != LEAF]
+        own = np.concatenate([tree[level]] * 2)
+        below = np.concatenate([nodes.no[level], nodes.yes[level]])
+        if (below < 0).any():
+            at = int(level[np.flatnonzero(below < 0)[0] % len(level)])
+            raise UserError(f"a tree leads from the node {nodes.name(at)} to one that it has not")
+        level = below
+    return tree >= 0, tree if alone else None
+
+
+def _depth(nodes: Nodes, reached: Array) -> int:
+    """The most branches on a way; UserError for a circle."""
+    inner = reached & (nodes.mode != LEAF)
+    ways = np.concatenate([nodes.no[inner], nodes.yes[inner]])
+    before = np.bincount(ways, minlength=len(inner))  # branches that lead to a node and wait
+    level = np.flatnonzero(inner & (before == 0))
+    depth, left = 0, int(inner.sum())
+    while len(level):
+        depth, left = depth + 1, left - len(level)
+        below, times = np.unique(
+            np.concatenate([nodes.no[level], nodes.yes[level]]), return_counts=True
+        )
+        before[below] -= times
+        level = below[(before[below] == 0) & inner[below]]
+    if left:
+        at = int(np.flatnonzero(inner & (before > 0))[0])
+        raise UserError(f"a tree leads back to the node {nodes.name(at)}")
+    return depth

@@ -12,8 +12,7 @@ repeat it, with the places in memory.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,7 +23,7 @@ from uopc.onnx.node import Node, dims
 from uopc.onnx.ops.labels import ML, count_of_labels, labelled
 from uopc.onnx.ops.linear import features
 from uopc.onnx.ops.scores import both, transformed
-from uopc.onnx.ops.tree_tables import MODES, Branch, Tables, tables
+from uopc.onnx.ops.tree_tables import LEAF, MODES, Nodes, Tables, tables
 from uopc.onnx.registry import op
 from uopc.onnx.values import Array
 from uopc.tensor.loops.launches import iterated
@@ -32,8 +31,14 @@ from uopc.tensor.loops.launches import iterated
 _LEVELS = 8  # whose code is written out
 _TOGETHER = ("AVERAGE", "SUM", "MIN", "MAX")
 _TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
-# Leaf -> what it adds to which target.
-Votes = Mapping[Any, list[tuple[int, float]]]
+
+
+class Votes(NamedTuple):
+    """What the leaves of trees add to which target."""
+
+    node: Array
+    target: Array
+    weight: Array
 
 
 # ---------------------------------------------------------------- the walk
@@ -66,22 +71,26 @@ def _leaves(x: UOp, t: Tables, roots: Array) -> UOp:
 
 def _scores(x: UOp, t: Tables, votes: Votes, targets: int, together: str = "SUM") -> UOp:
     """(examples, targets): the votes of all trees together."""
-    bad = [k for own in votes.values() for k, _ in own if not 0 <= k < targets]
-    if bad:
+    if targets < 1:
+        raise UserError(f"an ensemble of {targets} targets")
+    bad = votes.target[(votes.target < 0) | (votes.target >= targets)]
+    if len(bad):
         raise UserError(f"a leaf votes for target {bad[0]} of {targets}")
     kind = t.thresholds.dtype
-    least = {"MIN": np.inf, "MAX": -np.inf}.get(together, 0.0)
-    weights = np.full((len(t.leaf_keys), targets), least, kind)
-    for row, key in enumerate(t.leaf_keys):
-        for k, w in votes.get(key, ()):
-            weights[row, k] = w + (weights[row, k] if np.isfinite(weights[row, k]) else 0)
-    order = _by_target(t.targets, targets)
+    weights = np.zeros((t.leaves, targets), kind)
+    at = t.leaf[votes.node], votes.target
+    np.add.at(weights, at, votes.weight.astype(kind))
+    order = _by_target(t, votes, targets)
     if order is None or together in ("MIN", "MAX"):
+        if together in ("MIN", "MAX"):
+            silent = np.ones(weights.shape, np.bool_)
+            silent[at] = False
+            weights[silent] = np.inf if together == "MIN" else -np.inf
         parts, axis = uopc.constant(weights).take(_leaves(x, t, t.roots), 0), 1
     else:  # each tree votes for one target: the trees of a target side by side, some of no votes
         alone = np.append(weights.sum(1), kind.type(0))
         leaf = _leaves(x, t, t.roots[np.maximum(order, 0)])
-        leaf = uopc.where(uopc.constant(order < 0), len(t.leaf_keys), leaf)
+        leaf = uopc.where(uopc.constant(order < 0), t.leaves, leaf)
         own = dims(x)[0], targets, len(order) // targets
         parts, axis = uopc.constant(alone).take(leaf).reshape(own), 2
     if together == "MIN":
@@ -94,18 +103,26 @@ def _scores(x: UOp, t: Tables, votes: Votes, targets: int, together: str = "SUM"
     return uopc.where(made.isinf(), 0.0, made) if together in ("MIN", "MAX") else made
 
 
-def _by_target(own: list[frozenset[int]], targets: int) -> Array | None:
+def _by_target(t: Tables, votes: Votes, targets: int) -> Array | None:
     """The trees in the order of their targets, as many for each, filled up with -1; None if a tree
     has several targets, or if that would be many more trees."""
-    if any([len(o) > 1 for o in own]):
+    if t.tree is None:
         return None
-    groups: list[list[int]] = [[] for _ in range(targets)]
-    for number, o in enumerate(own):
-        groups[min(o, default=0)].append(number)
-    most = max(map(len, groups))
-    if most * targets > 2 * len(own):
+    heard = t.reached[votes.node]
+    tree, wanted, count = t.tree[votes.node][heard], votes.target[heard], len(t.roots)
+    own = np.zeros(count, np.int64)
+    own[tree] = wanted
+    if (own[tree] != wanted).any():
         return None
-    return np.asarray([k for g in groups for k in [*g, *[-1] * (most - len(g))]], np.int32)
+    each = np.bincount(own, minlength=targets)
+    most = int(each.max())
+    if most * targets > 2 * count:
+        return None
+    trees = np.argsort(own, kind="stable")
+    row = own[trees]
+    order = np.full((targets, most), -1, np.int32)
+    order[row, np.arange(count) - (np.cumsum(each) - each)[row]] = trees
+    return order.reshape(-1)
 
 
 # ---------------------------------------------------------------- TreeEnsemble
@@ -120,17 +137,25 @@ def tree_ensemble(n: Node) -> UOp:
         ("nodes_featureids", "nodes_falsenodeids", "nodes_falseleafs", "nodes_truenodeids",
          "nodes_trueleafs")
     ]  # fmt: skip
-    missing = n.attr("nodes_missing_value_tracks_true", None) or [0] * len(splits)
-    branches = {}
-    for i, (feature, no, no_leaf, yes, yes_leaf) in enumerate(zip(*columns, strict=True)):
-        mode = _named(int(modes[i]), MODES)
-        members = sets.pop(0) if mode == "BRANCH_MEMBER" and sets else np.zeros(0, splits.dtype)
-        ends = ("leaf" if no_leaf else "node", no), ("leaf" if yes_leaf else "node", yes)
-        branches["node", i] = Branch(mode, feature, splits[i], *ends, bool(missing[i]), members)
-    weights, ids = n.attr("leaf_weights", np.zeros(0)), n.attr("leaf_targetids", [])
-    votes = {("leaf", i): [(k, w)] for i, (k, w) in enumerate(zip(ids, weights, strict=True))}
-    leaves = {key: frozenset({k for k, _ in own}) for key, own in votes.items()}
-    t = tables(branches, leaves, [("node", r) for r in n.attr("tree_roots", [])], x.dtype)
+    feature, no, no_leaf, yes, yes_leaf = columns
+    weights, ids = np.asarray(n.attr("leaf_weights", [])), n.attr("leaf_targetids", [])
+    size, leaves = len(splits), len(ids)
+    if len(modes) != size or len(weights) != leaves:
+        raise UserError(f"{len(modes)} modes of {size} nodes, {len(weights)} weights of {leaves}")
+    mode = np.asarray(modes, np.int64)
+    for m in mode[(mode < 0) | (mode >= len(MODES))]:
+        raise UserError(f"the mode {m} of a node")
+    members = dict(zip(np.flatnonzero(mode == MODES.index("BRANCH_MEMBER")).tolist(), sets))
+    none = np.zeros(leaves, np.int64)
+    nodes = Nodes(
+        np.append(mode, none + LEAF), np.append(feature, none), np.append(splits, none),
+        np.append(_numbered(no, no_leaf, size, leaves), none),
+        np.append(_numbered(yes, yes_leaf, size, leaves), none),
+        np.append(_missing(n, size), none != 0),
+        np.asarray(n.attr("tree_roots", []), np.int64), members,
+    )  # fmt: skip
+    votes = Votes(size + np.arange(leaves), np.asarray(ids, np.int64), weights)
+    t = tables(nodes, x.dtype)
     together = _named(n.attr("aggregate_function", 1), _TOGETHER)
     scores = _scores(x.cast(t.dtype), t, votes, n.attr("n_targets", 1), together)
     how = _named(n.attr("post_transform", 0), _TRANSFORMS)
@@ -143,17 +168,29 @@ def _named(k: int, names: tuple[str, ...]) -> str:
     return names[k]
 
 
+def _numbered(way: Array, to_leaf: Array, size: int, leaves: int) -> Array:
+    """The numbers of nodes, with leaves behind the others; -1 for one that there is not."""
+    most = np.where(to_leaf != 0, leaves, size)
+    return np.where((way >= 0) & (way < most), way + size * (to_leaf != 0), -1)
+
+
 def _sets(values: Array) -> list[Array]:
     """Sets of members, each of which ends with NaN."""
     ends = np.flatnonzero(np.isnan(values))
     return np.split(values, ends + 1) if len(ends) else [values]
 
 
-def _column(n: Node, name: str, size: int) -> list[int]:
-    found = list(n.attr(name, []))
+def _column(n: Node, name: str, size: int) -> Array:
+    found = np.asarray(n.attr(name, []), np.int64)
     if len(found) != size:
         raise UserError(f"{name} has {len(found)} numbers for {size} nodes")
     return found
+
+
+def _missing(n: Node, size: int) -> Array:
+    """Whether NaN is what a branch asks for; none is without that list."""
+    name = "nodes_missing_value_tracks_true"
+    return _column(n, name, size) != 0 if n.attr(name, None) else np.zeros(size, np.bool_)
 
 
 # ---------------------------------------------------------------- older versions
@@ -165,6 +202,30 @@ def _floats(n: Node, name: str) -> Array:
     return n.floats(name)
 
 
+class _Keys:
+    """Numbers for pairs of a tree and a node."""
+
+    def __init__(self, trees: Array, nodes: Array) -> None:
+        self._trees, self._nodes = np.unique(trees), np.unique(nodes)
+        keys = self._key(trees, nodes)
+        self._order = np.argsort(keys, kind="stable")
+        self._sorted = keys[self._order]
+        self.different = len(np.unique(keys))
+
+    def numbers(self, trees: Array, nodes: Array) -> Array:
+        """The number of each pair; -1 if it is none."""
+        keys = self._key(trees, nodes)
+        at = np.minimum(np.searchsorted(self._sorted, keys), len(self._sorted) - 1)
+        return np.where((self._sorted[at] == keys) & (keys >= 0), self._order[at], -1)
+
+    def _key(self, trees: Array, nodes: Array) -> Array:
+        key = np.zeros(len(trees), np.int64)
+        for known, asked in ((self._trees, trees), (self._nodes, nodes)):
+            at = np.minimum(np.searchsorted(known, asked), len(known) - 1)
+            key = np.where((known[at] == asked) & (key >= 0), key * len(known) + at, -1)
+        return key
+
+
 def _old(n: Node, kind: str, x: UOp) -> tuple[Tables, Votes]:
     """The trees and votes of a regressor (`kind`: target) or a classifier (class)."""
     values = _floats(n, "nodes_values")
@@ -173,35 +234,37 @@ def _old(n: Node, kind: str, x: UOp) -> tuple[Tables, Votes]:
         _column(n, f"nodes_{name}", size)
         for name in ("treeids", "nodeids", "featureids", "truenodeids", "falsenodeids")
     )
-    modes: list[Any] = n.attr("nodes_modes", [])
-    missing = n.attr("nodes_missing_value_tracks_true", None) or [0] * size
-    keys = list(zip(trees, ids))
-    if not len(modes) == len(missing) == size or len(set(keys)) < size:
-        raise UserError(f"nodes_* do not belong together: {size} values, {len(set(keys))} nodes")
-    branches, leaves = {}, []
-    for i, (tree, key) in enumerate(zip(trees, keys)):
-        if modes[i] == "LEAF":
-            leaves.append(key)
-        elif modes[i] not in MODES:
-            raise UserError(f"the mode {modes[i]!r} of a node")
-        else:
-            ways = (tree, no[i]), (tree, yes[i])
-            none = np.zeros(0, values.dtype)
-            branches[key] = Branch(modes[i], asked[i], values[i], *ways, bool(missing[i]), none)
-    reached = {k for b in branches.values() for k in (b.no, b.yes)}
-    roots = {tree: key for tree, key in zip(trees, keys) if key not in reached}
-    if reached <= set(keys) and not len(roots) == len(set(trees)) == len(set(keys) - reached):
+    modes, missing = n.attr("nodes_modes", []), _missing(n, size)
+    if not size:
+        raise UserError("an ensemble without trees")
+    keys = _Keys(trees, ids)
+    if len(modes) != size or keys.different < size:
+        raise UserError(f"nodes_* do not belong together: {size} values, {keys.different} nodes")
+    known = {"LEAF": LEAF} | {m: k for k, m in enumerate(MODES)}
+    for name in dict.fromkeys(modes):
+        if name not in known:
+            raise UserError(f"the mode {name!r} of a node")
+    mode = np.asarray([known[m] for m in modes], np.int64)
+    branch = mode != LEAF
+    no, yes = (np.where(branch, keys.numbers(trees, way), -1) for way in (no, yes))
+    led_to = np.zeros(size, np.bool_)
+    ways = np.concatenate([no[branch], yes[branch]])
+    led_to[ways[ways >= 0]] = True
+    roots = np.flatnonzero(~led_to)
+    if (ways >= 0).all() and not np.array_equal(np.sort(trees[roots]), np.unique(trees)):
         raise UserError("each tree must have one node that no other leads to")
-    votes: dict[Any, list[tuple[int, float]]] = {}
+    nodes = Nodes(
+        mode, asked, values, no, yes, missing, roots, {},
+        lambda i: (int(trees[i]), int(ids[i])),
+    )  # fmt: skip
+    t = tables(nodes, x.dtype)
+    if not t.reached.all():
+        raise UserError(f"{int((~t.reached).sum())} nodes of trees that no root leads to")
     weights = _floats(n, f"{kind}_weights")
     columns = [_column(n, f"{kind}_{name}", len(weights)) for name in ("treeids", "nodeids", "ids")]
-    for tree, node, k, w in zip(*columns, weights, strict=True):
-        votes.setdefault((tree, node), []).append((k, w))
-    targets = {key: frozenset({k for k, _ in votes.get(key, ())}) for key in leaves}
-    t = tables(branches, targets, list(roots.values()), x.dtype)
-    if t.made_of < size:
-        raise UserError(f"{size - t.made_of} nodes of trees that no root leads to")
-    return t, votes
+    node = keys.numbers(*columns[:2])
+    heard = (node >= 0) & ~branch[node]  # others are of no leaf
+    return t, Votes(node[heard], columns[2][heard], weights[heard])
 
 
 @op("TreeEnsembleRegressor", domain=ML)
@@ -225,16 +288,16 @@ def tree_ensemble_classifier(n: Node) -> Any:
     x, how, count = features(n), n.attr("post_transform", "NONE"), count_of_labels(n)
     t, votes = _old(n, "class", x)
     x, base = x.cast(t.dtype), _floats(n, "base_values")
-    named = {k for own in votes.values() for k, _ in own}
+    named = np.unique(votes.target)
     if count > 2 or len(named) > 1:
         scores = _scores(x, t, votes, count, "SUM")
         scores = scores + uopc.constant(base) if len(base) else scores
         best = labelled(scores.argmax(1), n)
         return best, transformed(scores, how).cast(dtypes.float32)
-    alone = {key: [(0, w) for _, w in own] for key, own in votes.items()}
+    alone = votes._replace(target=np.zeros_like(votes.target))
     score = _scores(x, t, alone, 1, "SUM")
     score = score + float(base[-1]) if len(base) else score
-    share = all([w >= 0 for own in votes.values() for _, w in own])
+    share = bool((votes.weight >= 0).all())
     is_second = (score[:, 0] > (0.5 if share else 0)).cast(dtypes.int32)
     if share and how in ("NONE", "PROBIT"):
         scores = uopc.cat(1 - score, score, axis=1)
