@@ -398,7 +398,7 @@ def test_trees_that_are_none(name: str) -> None:
 
 
 def ensemble(seed: int, dtype: Any) -> onnx.ModelProto:
-    """Trees of version 5, with sets of members, none of which has 0: ONNX's evaluator ends there."""
+    """Trees of version 5, with sets of members other than 0, at which ONNX's evaluator ends."""
     rng = np.random.default_rng(seed)
     nodes: list[list[Any]] = []  # feature, split, mode, yes, no: numbers, and whether of leaves
     leaves: list[tuple[float, int]] = []
