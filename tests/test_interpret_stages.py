@@ -24,6 +24,7 @@ N = uopc.variable("n", 1, 9)
 ROWS = uopc.param("rows", (N, 4))
 KEYS = uopc.param("i", (7,), dtypes.int32)
 LONG = uopc.param("long", (N, 70))
+LEFT, RIGHT = uopc.param("left", (9, 40)), uopc.param("right", (40,))
 IMAGE, FILTER = uopc.param("image", (1, 2, 6, 6)), uopc.param("filter", (3, 2, 3, 3))
 
 
@@ -59,6 +60,7 @@ GRAPHS: dict[str, Callable[[], list[UOp]]] = {
     "elementwise": lambda: [(X * 2 + 1).exp() / (X + 9)],
     "matmul": lambda: [X @ W],
     "two matmuls": lambda: [((X @ W).relu() @ uopc.param("v", (5, 3))).tanh()],
+    "functions of sums": lambda: [(LEFT @ RIGHT).tanh()],
     "softmax": lambda: [X.softmax(axis=-1)],
     "normalised": lambda: [X.layer_norm(), X.var(axis=1)],
     "padded": lambda: [(X.pad(((1, 0), (0, 3)), value=2) * 2).sum(axis=0)],

@@ -26,7 +26,6 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 
 from uopc.ir.builder import alu, fold
-from uopc.ir.builder.rebuild import remake
 from uopc.ir.core import dtypes, ranges, walk
 from uopc.ir.core.levels import KERNEL, VECTOR
 from uopc.ir.core.ops import Op, Ops
@@ -38,6 +37,8 @@ from uopc.passes.analysis.shared_tiles import filled_together
 from uopc.passes.contract import Context, Pass
 from uopc.passes.expand.byte_dots import Dots, dots
 from uopc.passes.expand.fragments import Fragments, fragments
+from uopc.passes.expand.stores_together import remade, together
+from uopc.target import Target
 
 _COPIED = ("upcast", "unroll")
 Ranges = tuple["UOp", ...]
@@ -47,8 +48,10 @@ class _Expansion:
     """The copies of every node, made sources first: one per combination of iterations of the
     unrolled ranges around it, the last range fastest."""
 
-    def __init__(self, kernel: UOp, tensor_cores: bool, byte_dots: bool) -> None:
+    def __init__(self, kernel: UOp, target: Target, byte_dots: bool) -> None:
         self.kernel, self.byte_dots = kernel, byte_dots
+        tensor_cores = target.gpu is not None
+        self.register = 0 if tensor_cores else target.vector_bits  # for stores of vectors
         self.made: dict[UOp, list[UOp]] = {}
         self._sorted: dict[frozenset[UOp], Ranges] = {}
         self._picked: dict[tuple[Ranges, Ranges], list[int]] = {}
@@ -130,7 +133,7 @@ class _Expansion:
         if u.op is Ops.SHAPED_WMMA:
             a, b = [[fold.cast(s, u.dtype) for s in column] for column in columns[:2]]
             return [alu.alu(s, Ops.MUL, t) for s, t in zip(a, b)]
-        return [_remade(u, src) for src in zip(*columns)]
+        return [remade(u, src) for src in zip(*columns)]
 
     def _close(self, u: UOp, where: dict[UOp, int]) -> UOp:
         """The copy of a REDUCE or END at an iteration of the unrolled ranges around it. The copies
@@ -143,6 +146,7 @@ class _Expansion:
         loops = list(dict.fromkeys([self.lane.get(r, r) for r in loops]))
         closed_copies = tuple([self.copy(r, where) for r in loops])
         if u.op is Ops.END:
+            bodies = together(bodies, self.register)
             body = bodies[0] if len(bodies) == 1 else intern(Ops.GROUP, dtypes.void, tuple(bodies))
             return ended(body, *closed_copies)
         if not lanes:
@@ -223,25 +227,11 @@ def _copies_in_order(wide: list[UOp], lanes: list[UOp]) -> list[UOp]:
     return sorted(wide, key=lambda r: (shared(r), r.arg.axis))
 
 
-def _remade(u: UOp, src: tuple[UOp, ...]) -> UOp:
-    """The node on its expanded sources, with as many lanes as the widest of them."""
-    if src == u.src:
-        return u
-    if u.op is Ops.INDEX:
-        wide = max([s.dtype.lanes for s in src[1:]])
-        return intern(Ops.INDEX, u.dtype.scalar.vec(wide), src)
-    if u.op is Ops.LOAD:
-        return intern(Ops.LOAD, src[0].dtype, src, u.arg, u.tag)
-    if u.op in (Ops.CAST, Ops.BITCAST):
-        return remake(intern(u.op, u.dtype.scalar.vec(src[0].dtype.lanes), src), src)
-    return remake(u, src)
-
-
 def expand(kernel: UOp, context: Context) -> UOp:
     """The kernel with a copy of each node per iteration of the unrolled ranges around it."""
     target = context.target
     byte_dots = target.has_dot4 and context.options.dot_products
-    return _Expansion(kernel, target.gpu is not None, byte_dots).expand()
+    return _Expansion(kernel, target, byte_dots).expand()
 
 
 PASS = Pass("expand", KERNEL, VECTOR, expand, "kernel", reassociates=True)
