@@ -26,6 +26,7 @@ import numpy as np
 from uopc.backends import detect
 from uopc.config import Options
 from uopc.ir.core import dtypes, shapes
+from uopc.ir.core.data import arrays
 from uopc.ir.core.ops import Ops
 from uopc.ir.devices import parts
 from uopc.ir.devices.mesh import make_mesh
@@ -36,6 +37,8 @@ from uopc.passes.contract import Context, Sharding
 from uopc.passes.pass_manager import run_pass
 
 GOLDEN = Path(__file__).parent / "golden"
+# The constant arrays that goldens name by content hash.
+CONSTANTS = [arrays.register(np.arange(n, dtype=np.float32).reshape(-1, 64)) for n in (4096, 512)]
 
 
 def _rules(name):

@@ -14,7 +14,13 @@ from uopc.passes.contract import Pass
 from uopc.passes.decompose import decompose
 from uopc.passes.devectorize import devectorize
 from uopc.passes.expand import expand
-from uopc.passes.kernels import join_kernels, order_launches, share_kernels, split_kernels
+from uopc.passes.kernels import (
+    join_kernels,
+    mark_constants,
+    order_launches,
+    share_kernels,
+    split_kernels,
+)
 from uopc.passes.linearize import fuse_products, linearize
 from uopc.passes.optimize import optimize
 from uopc.passes.partition import partition, place_exchanges, unroll_devices
@@ -39,6 +45,7 @@ PIPELINE: tuple[tuple[int, Pass], ...] = (
     (42, join_kernels.PASS),
     (45, share_kernels.PASS),
     (47, order_launches.PASS),
+    (48, mark_constants.PASS),
     (50, flatten_indices.PASS),
     (55, collapse_reduces.PASS),
     (60, simplify_ranges.PASS),
@@ -71,6 +78,8 @@ ORDER: tuple[tuple[str, str, str], ...] = (
     ("join-kernels", "share-kernels", "joined kernels are final, so they can be compared"),
     ("split-kernels", "share-kernels", "kernels are compared once they are kernels"),
     ("join-kernels", "order-launches", "a launch waits for what each of its stores reads"),
+    ("share-kernels", "mark-constants", "all launches of a kernel say which arrays are constant"),
+    ("mark-constants", "optimize", "the schedule chooses the order of constants"),
     ("share-kernels", "flatten-indices", "equal kernels are merged before each is lowered"),
     ("split-kernels", "flatten-indices", "storage is an argument before its index is one number"),
     ("flatten-indices", "collapse-reduces", "ranges are compared directly once indices are flat"),

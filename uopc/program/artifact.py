@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self, TypeVar
@@ -10,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from uopc.backends.plan import Condition, Exchange, Launch, Plan
-from uopc.ir.core.data import files
+from uopc.ir.core.data import blocks, files
 from uopc.ir.core.serialize import Fingerprint
 from uopc.ir.core.trace import made_at
 from uopc.ir.index.size_conditions import relying
@@ -20,14 +21,19 @@ from uopc.program.request import Request
 
 Array = npt.NDArray[Any]
 AnyLaunch = TypeVar("AnyLaunch", bound=Launch)
+# The arrays in another order that programs hold, by content hash and order.
+_in_orders: weakref.WeakValueDictionary[tuple[str, tuple[int, ...]], Array]
+_in_orders = weakref.WeakValueDictionary()
 
 
 @dataclass(frozen=True)
 class Constant:
-    """An array that kernels read, by content hash. `array` is None when the graph holds it."""
+    """An array that kernels read, by content hash. `array` is None when the graph holds it. Kernels
+    read it in an order, see `ir/core/data/blocks.py`, unless that is empty."""
 
     key: str
     array: Array | None = None
+    order: tuple[int, ...] = ()
 
 
 @dataclass
@@ -54,8 +60,10 @@ class Artifact:
         """The artifact of a planned program. printed: the graph's content. kernels: by name.
         chosen: see `Schedules`."""
         plan, known = planner.plan(), printed.arrays
-        args = [u.arg for u in planner.constants]
-        constants = tuple([Constant(a.key, None if a.key in known else a.array) for a in args])
+        constants = tuple([
+            Constant(u.arg.key, None if u.arg.key in known else u.arg.array, order)
+            for u, order in planner.constants
+        ])
         named = tuple(kernels), tuple(kernels.values())
         return cls(plan, constants, *named, printed.nodes, tuple(chosen.items()))
 
@@ -88,6 +96,7 @@ class Artifact:
         for an array in a file that was changed since it was opened."""
         constants = [c.array if c.array is not None else arrays[c.key] for c in self.constants]
         files.check_unchanged(constants)
+        constants = [_in_order(c, array) for c, array in zip(self.constants, constants)]
         variables = [replace(v, default=request.bound.get(v.name)) for v in self.plan.variables]
         structure: Any = "tuple" if request.structure == "kernel" else request.structure
         return replace(
@@ -100,6 +109,17 @@ class Artifact:
             launches=_exchanges_located(self.plan.launches, request),
             copied=_exchanges_located(self.plan.copied, request),
         )
+
+
+def _in_order(c: Constant, array: Array) -> Array:
+    """A constant array in the order of its kernels: one array for all programs."""
+    if not c.order:
+        return array
+    found = _in_orders.get((c.key, c.order))
+    if found is None:
+        found = _in_orders[c.key, c.order] = blocks.blocked(array, c.order)
+        found.flags.writeable = False
+    return found
 
 
 def _exchanges_located(launches: tuple[AnyLaunch, ...], request: Request) -> tuple[AnyLaunch, ...]:

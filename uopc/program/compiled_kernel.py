@@ -50,6 +50,7 @@ class CompiledKernel:
     written: tuple[int, ...]  # slots
     chunks: int
     scratch: int
+    orders: tuple[tuple[int, ...], ...]  # by slot, of constant arrays: `ir/core/data/blocks.py`
     work: int  # roughly the operations of a run
     grid: Dims3
     block: tuple[int, int, int]
@@ -65,7 +66,7 @@ class CompiledKernel:
             1 + max(by_slot, default=-1),
             tuple([u.arg.name for u in places if u.op is Ops.VARIABLE]),
             tuple(storage.written_slots(kernel)),
-            chunks(kernel), scratch.offsets(kernel)[1], _work(kernel),
+            chunks(kernel), scratch.offsets(kernel)[1], orders(kernel), _work(kernel),
             *code.grids.get(kernel, NO_GRID),
         )  # fmt: skip
 
@@ -80,9 +81,9 @@ class CompiledKernel:
         return unpack(self.packed_source)
 
     @property
-    def identity(self) -> tuple[str, str, str]:
+    def identity(self) -> tuple[object, ...]:
         """Equal for kernels that differ in their keys only."""
-        return self.name, self.opts, self.source.replace(self.symbol, "")
+        return self.name, self.opts, self.orders, self.source.replace(self.symbol, "")
 
     @property
     def nbytes(self) -> int:
@@ -114,6 +115,12 @@ def chunks(kernel: UOp) -> int:
     """The number of parts of a linear kernel that threads may run at once."""
     sizes = [u.src[0] for u in kernel.src if u.op is Ops.RANGE and u.arg.kind == "thread"]
     return int(sizes[0].arg) if sizes else 1
+
+
+def orders(kernel: UOp) -> tuple[tuple[int, ...], ...]:
+    """By slot, the order of the constant array that a linear kernel reads there; () for others."""
+    found = {int(u.arg.slot): u.arg.order for u in kernel.src if u.op is Ops.PARAM and u.arg.order}
+    return tuple([found.get(slot, ()) for slot in range(1 + max(found, default=-1))])
 
 
 def _work(kernel: UOp) -> int:

@@ -15,6 +15,7 @@ from uopc.dump.columns import columns
 from uopc.errors import UserTypeError
 from uopc.ir.core import shapes, storage
 from uopc.ir.core.args import Opt
+from uopc.ir.core.data import blocks
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
@@ -219,7 +220,8 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Buffer:
-    """An array that a kernel receives.
+    """An array that a kernel receives. A constant that it reads in blocks, by the Opt PREPACK, is
+    flat and in that order.
 
     name: of the input or output; else `constant0`, …, or `arena`, the memory of intermediate
     values. shape: ints, or expressions over variables. offset: bytes from the begin of what `name`
@@ -425,7 +427,8 @@ def _buffers(
         word, arg = planned.words[slot], args[slot]
         assert isinstance(word, Pointer) and isinstance(word.offset, int)
         kind, name = names[word.base]
-        shape = shapes.shape(arg)
+        order = slots[slot].arg.order
+        shape = (blocks.size(order),) if order else shapes.shape(arg)
         nbytes = shapes.size(shape) * arg.dtype.itemsize
         does = slot in reads, slot in writes
         found[slot] = Buffer(name, kind, shape, arg.dtype, word.offset, nbytes, *does)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -33,6 +34,7 @@ from uopc.backends.plan import (
 from uopc.ir.builder import leaves
 from uopc.ir.core import bounds, shapes, walk
 from uopc.ir.core.calls import exchanges_of
+from uopc.ir.core.data.blocks import Order
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import outer_ranges, storage_root, written_slots
 from uopc.ir.core.uop import UOp
@@ -195,8 +197,8 @@ class Planner:
 
     outputs: storage after its effects. calls: each kernel with the storage, numbers and variables
     that it takes. names: of the kernels in this program. conditions: on sizes. repeated: the
-    rows of calls that are repeated. After `plan`, `constants` holds the DATA that launches read, in
-    the order of their bases.
+    rows of calls that are repeated. After `plan`, `constants` holds the DATA that launches read and
+    the order of the elements (`ir/core/data/blocks.py`), by their bases.
     """
 
     def __init__(
@@ -221,7 +223,7 @@ class Planner:
             self.written = {p for p in request.params if p.arg.slot in own}
         self._list_results()
         self.arena_base = len(self.params) + len(self.fresh)
-        self.constants: dict[UOp, int] = {}
+        self.constants: dict[tuple[UOp, Order], int] = {}
         self.offsets: dict[UOp, int] = {}
         self.scratch: dict[int, int] = {}  # by launch: the offset of its kernel's tiles
         self.arena_bytes = self._plan_arena()
@@ -261,7 +263,7 @@ class Planner:
         self.scratch = {b.alive.first: b.offset for b in blocks if b.storage is None}
         return total
 
-    def word(self, u: UOp) -> Word:
+    def word(self, u: UOp, order: Order = ()) -> Word:
         if u.op is Ops.VARIABLE:
             return Scalar(DimValue.of(u))
         if u.op is Ops.CONST:
@@ -272,7 +274,8 @@ class Planner:
             return Pointer(self.arena_base, self.offsets[root] + offset)
         base = self.params.get(root, self.fresh.get(root))
         if base is None:
-            base = self.constants.setdefault(root, self.arena_base + 1 + len(self.constants))
+            new = self.arena_base + 1 + len(self.constants)
+            base = self.constants.setdefault((root, order), new)
         return Pointer(base, offset)
 
     def launches(self) -> tuple[Launch, ...]:
@@ -281,10 +284,12 @@ class Planner:
             if i in self.buckets and isinstance(kernel, ExchangeCall):
                 made.append(self._bucket(kernel.launch, in_bucket(self.buckets[i], self.fresh)))
                 continue
-            words = [self.word(a) for a in args]
             if isinstance(kernel, ExchangeCall):
-                made.append(replace(kernel.launch, words=(words[0], words[kernel.sent])))
+                sent = self.word(args[0]), self.word(args[kernel.sent])
+                made.append(replace(kernel.launch, words=sent))
                 continue
+            orders = itertools.chain(kernel.orders, itertools.repeat(()))
+            words = list(map(self.word, args, orders))
             name, chunks = self.names[kernel.key], kernel.chunks
             if self.for_gpu:
                 grid = kernel.grid, kernel.block, kernel.dynamic_shared

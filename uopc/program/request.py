@@ -304,12 +304,13 @@ def _unbound(sink: UOp) -> tuple[UOp, dict[str, int]]:
 
 
 def _named_params(kernel: UOp) -> UOp:
-    """The kernel; a param without a name is called by its slot."""
+    """The kernel; a param without a name is called by its slot, and none is a constant."""
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        if u.op is not Ops.PARAM or u.arg.name:
+        if u.op is not Ops.PARAM or (u.arg.name and u.arg.order is None):
             return None
-        return intern(u.op, u.dtype, src, replace(u.arg, name=f"arg{u.arg.slot}"), u.tag)
+        arg = replace(u.arg, name=u.arg.name or f"arg{u.arg.slot}", order=None)
+        return intern(u.op, u.dtype, src, arg, u.tag)
 
     return rebuild.rewritten(kernel, change)
 

@@ -23,13 +23,18 @@ Dims = tuple[int | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class ParamArg:
-    """An argument: of the program (tensor level) or, by slot, of a kernel."""
+    """An argument: of the program (tensor level) or, by slot, of a kernel.
+
+    `order`: None unless all launches of a kernel give a constant array. The kernel then says in
+    which order it reads its elements: as they are, (), or in blocks, see `ir/core/data/blocks.py`.
+    """
 
     name: str
     dims: Dims
     slot: int = -1
     device: str = ""
     space: Space = "global"
+    order: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from uopc.errors import InvalidIR, UserError
+from uopc.ir.core.data import blocks
 from uopc.ir.core.evaluate import Array
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import with_dims
@@ -81,7 +82,7 @@ class State:
             return undefined(base.dtype, dims)
         array = self.argument(base)
         check_array(base, array)
-        return array
+        return blocks.blocked(array, base.arg.order) if base.arg.order else array
 
     def dims(self, base: UOp) -> list[int]:
         symbolic = [int(self.value(s).max()) for s in base.src]

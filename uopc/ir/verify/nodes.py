@@ -11,6 +11,7 @@ import numpy as np
 from uopc.errors import InvalidIR, UserError
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.args import Opt
+from uopc.ir.core.data import blocks
 from uopc.ir.core.dtype_rules import derived, is_invalid, tuple_elements
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import ArgKind, Ops
@@ -346,6 +347,8 @@ def _storage_spaces(u: UOp) -> str | None:
         return f"an argument is in the space {u.arg.space}, expected global"
     if u.op is Ops.BUFFER and u.arg.space != "global" and None in u.arg.dims:
         return f"the size of storage in the space {u.arg.space} is not a number"
+    if u.op is Ops.PARAM and u.arg.order and not blocks.fits(u.arg.order, u.arg.dims):
+        return f"an argument of dimensions {u.arg.dims} has no order {u.arg.order}"
     return None
 
 

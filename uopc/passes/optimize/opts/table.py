@@ -22,6 +22,7 @@ from uopc.passes.optimize.opts.legality import Refused
 from uopc.passes.optimize.opts.nontemporal import nontemporal
 from uopc.passes.optimize.opts.packing import pack
 from uopc.passes.optimize.opts.pad import pad_to
+from uopc.passes.optimize.opts.prepack import prepack
 from uopc.passes.optimize.opts.reduce_outward import reduce_out
 from uopc.passes.optimize.opts.reuse import reuse
 from uopc.passes.optimize.opts.split import peel, split
@@ -70,6 +71,8 @@ OPTS = {
         "for i < 4: for j < 4: f(i, j) → for m < 16: f(m // 4, m % 4)"),
     "PACK": Row(pack, "operand n of the reduces in the loop is computed into a tile before it",
         "for i: s += x[j, k] → for k: t[k] = x[j, k]; for i: s += t[k]"),
+    "PREPACK": Row(prepack, "constant arrays that the loop reads are stored in blocks of n of it",
+        "for i: for k: s += w[i, k] → for i: for k: s += w[i // n, k, i % n]"),
     "COMPUTE_AT": Row(compute_at, "value n, which the loops inside compute at several places, is "
         "computed into a tile before them",
         "for i < 4: f(e(i), e(i + 1)) → for i < 5: t[i] = e(i); for i < 4: f(t[i], t[i + 1])"),

@@ -93,6 +93,12 @@ def _tile(s: Scheduler, k: KernelFacts, c: _Contraction) -> None:
     seen = packing.windows(c.b) if packs else []
     windows = [r for r in k.outputs if r in seen]
     lane, row = _order_loops(s, c, windows)
+    each = (c, *c.beside)
+    if packs and all([_is_constant(p.b) for p in each]):
+        packs = not s.attempt("PREPACK", lane, lanes * vectors)
+    short = all([0 < _bytes_apart(k, p.a, c.row) < thresholds.STREAM_BYTES for p in each])
+    if height > 1 and short and all([_is_constant(p.a) for p in each]):
+        s.attempt("PREPACK", row, height)
     for _ in computed:
         _pack_producer(s, lane, row, lanes)
     sizes = [cache_blocking.bytes_a_step(c.reduce, operand) for operand in (c.a, c.b)]
@@ -224,6 +230,11 @@ def _is_along_the_sum(k: KernelFacts, c: _Contraction) -> bool:
 def _is_plain(value: UOp) -> bool:
     """True if a value is an element of an array, read without a guard."""
     return value.op is Ops.INDEX and index_maps.ungated(value.src[1])[1] is None
+
+
+def _is_constant(value: UOp) -> bool:
+    """True for an element of an array whose order the program may choose."""
+    return _is_plain(value) and value.src[0].op is Ops.PARAM and value.src[0].arg.order == ()
 
 
 def _row_block(s: Scheduler, c: _Contraction, computed: list[UOp]) -> UOp:

@@ -87,6 +87,7 @@ LEAST_ROWS_OF_PAGES     = row(16,      "rows",           "fewest rows for which 
 BLOCK_SHARE             = row(8,       "last cache / n", "block of rows, and of columns' bytes, if rows exceed twice that",                 "large matmul")
 FEW_ROWS                = row(256,     "rows",           "most rows for which several panels are packed at once",                           "few rows")
 FAR_COLUMNS             = row(2,       "L2 * n",         "least columns that few rows pack in blocks, or that threads share",               "few rows")
+STREAM_BYTES            = row(4096,    "bytes",          "least row of a constant that is a stream of its own; shorter ones are prepacked", "constant rows")
 JOINED_FILL             = row(0.7,     "cycles",         "to bring an element in the order of a joined loop, neighbours",                   "small images")
 JOINED_GATHER           = row(1.7,     "cycles",         "the same where they are no neighbours",                                           "small images")
 LEAST_TAPS              = row(25,      "taps",           "smallest window of a depthwise convolution that gets a register tile",            "depthwise")

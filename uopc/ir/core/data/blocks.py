@@ -1,0 +1,48 @@
+"""Constant arrays in blocks: the order in which the tile of a kernel reads them.
+
+    w[o, r, i]   →   w[r // n, o, i, r % n]
+
+An order is (outer, length, inner, n): of an array seen as outer x length x inner, n neighbours
+along the length stand side by side, and the elements of a block in the order of the rest. Those
+that the last block lacks are zero.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Order = tuple[int, ...]
+LINE = 64  # bytes
+
+
+def size(order: Order) -> int:
+    """The elements of an array in this order."""
+    outer, length, inner, n = order
+    return -(-length // n) * outer * inner * n
+
+
+def fits(order: Order, dims: tuple[int | None, ...]) -> bool:
+    """True for an order of storage of these dimensions."""
+    return len(order) == 4 and min(order) > 0 and dims == (size(order),)
+
+
+def blocked(array: npt.NDArray[Any], order: Order) -> npt.NDArray[Any]:
+    """The array in this order, flat, at the begin of a cache line: vectors of it lie in one line.
+    It has at least as many elements as the order says."""
+    outer, length, inner, n = order
+    rows = array.reshape(-1)[: math.prod(order[:3])].reshape(outer, length, inner)
+    whole, rest = divmod(length, n)
+    nbytes = size(order) * array.itemsize
+    memory = np.zeros(nbytes + LINE, np.uint8)
+    begin = -memory.ctypes.data % LINE
+    flat = memory[begin : begin + nbytes].view(array.dtype)
+    made = flat.reshape(-(-length // n), outer, inner, n)
+    first = rows[:, : whole * n].reshape(outer, whole, n, inner)
+    made[:whole] = first.transpose(1, 0, 3, 2)
+    if rest:
+        made[whole, ..., :rest] = rows[:, whole * n :].transpose(0, 2, 1)
+    return flat

@@ -1,0 +1,65 @@
+"""PREPACK: constant arrays that a loop reads are stored in blocks of its iterations.
+
+    for i: for k: s += w[i, k]   →   for i: for k: s += w[i // n, k, i % n]
+
+The program makes the new array once. A tile of n iterations then reads one stream of neighbours in
+place of n streams, or a panel of columns without a copy of it. The loop alone must count a
+dimension of the array.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from uopc.ir.builder import index_maps, rebuild
+from uopc.ir.core import walk
+from uopc.ir.core.data import blocks
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp, intern
+from uopc.ir.index import affine
+from uopc.passes.optimize.opts.legality import Refused, check_amount, known_length
+
+
+def prepack(kernel: UOp, r: UOp, n: int) -> UOp:
+    """The kernel whose constants that r reads are in blocks of n of its iterations."""
+    check_amount(n, 2)
+    length = known_length(r)
+    reads: dict[UOp, list[UOp]] = {}
+    for u in walk.order(kernel):
+        if u.op is Ops.INDEX and u.src[0].op is Ops.PARAM and u.src[0].arg.order == ():
+            reads.setdefault(u.src[0], []).append(u)
+    mapping: dict[UOp, UOp] = {}
+    for param, indices in reads.items():
+        mapping |= _blocked(param, indices, r, length, n)
+    if not mapping:
+        raise Refused("the loop alone counts no dimension of a constant array")
+    return rebuild.rebuild(kernel, mapping)
+
+
+def _blocked(param: UOp, reads: list[UOp], r: UOp, length: int, n: int) -> dict[UOp, UOp]:
+    """The reads of an array in blocks; none where it stays as it is."""
+    accesses = [index_maps.ungated(u.src[1]) for u in reads]
+    inner = affine.form(accesses[0][0])[1].get(r, 0)
+    (count,) = param.arg.dims
+    outer = count // (length * inner) if inner > 0 else 0
+    order = (outer, length, inner, n)
+    as_it_is = inner == 1 and (outer == 1 or length <= n)
+    if as_it_is or math.prod(order[:3]) != count:
+        return {}
+    arg = dataclasses.replace(param.arg, dims=(blocks.size(order),), order=order)
+    stored = intern(Ops.PARAM, param.dtype, (), arg, param.tag)
+    block, rest = affine.divmod_(r, affine.const(n))
+    made = {}
+    for u, (flat, guard) in zip(reads, accesses):
+        high, within = affine.divmod_(flat, affine.const(inner))
+        around, alone = affine.divmod_(high, affine.const(length))
+        if alone is not r:
+            return {}
+        row = affine.add(affine.scaled(block, outer), around)
+        step = affine.add(affine.scaled(row, inner), within)
+        index = index_maps.gated(
+            (affine.add(affine.scaled(step, n), rest),), guard or index_maps.true()
+        )
+        made[u] = intern(Ops.INDEX, u.dtype, (stored, *index), u.arg, u.tag)
+    return made
