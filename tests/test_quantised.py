@@ -21,6 +21,7 @@ from uopc.ir.interpret import interpreter
 RNG = np.random.default_rng(153)
 SIZES = [(1, 1), (9, 16), (11, 261)]
 GROUPS = [(1, 1, 8), (9, 3, 16), (17, 20, 32)]  # rows, groups, weights of a group
+INTEGERS = TYPES | {"i2": dtypes.int16}
 KINDS = ["u1 i1", "i1 u1", "i1 i1", "u1 u1"]
 
 
@@ -33,7 +34,7 @@ def _dot_products():
 def bytes_times_bytes(kinds, rows, columns):
     """Arrays, and their product as int32."""
     a, b = (extremes(t, *d) for t, d in zip(kinds.split(), ((rows, columns), (columns,))))
-    w, x = (uopc.param(n, v.shape, TYPES[t]) for n, v, t in zip("wx", (a, b), kinds.split()))
+    w, x = (uopc.param(n, v.shape, INTEGERS[t]) for n, v, t in zip("wx", (a, b), kinds.split()))
     return {"w": a, "x": b}, w.cast(dtypes.int32) @ x.cast(dtypes.int32)
 
 
@@ -94,6 +95,34 @@ def test_symbolic_lengths():
     for rows, columns in ((1, 1), (7, 64), (50, 299)):
         a, b = extremes("i1", rows, columns), extremes("u1", columns)
         np.testing.assert_array_equal(program(a, b), a.astype("i8") @ b.astype("i8"))
+
+
+@pytest.mark.parametrize("machine", ["laptop", "dots", "old"])
+@pytest.mark.parametrize("kinds", ["i2 i2", "i2 u1", "i1 i2", "i1 u1"])
+def test_pairs_of_16_bits_along_rows(machine, kinds):
+    """They are added up in pairs; what leaves int32 wraps, also that of one pair."""
+    for rows, columns in ((1, 1), (9, 38), (11, 261)):
+        given, graph = bytes_times_bytes(kinds, rows, columns)
+        given["w"][0] = np.iinfo(given["w"].dtype).min
+        wanted = (given["w"].astype("i8") @ given["x"].astype("i8")).astype("i4")
+        with described(machine), uopc.options(dot_products=False):
+            program = uopc.compile(graph, verify=True)
+        np.testing.assert_array_equal(program(**given), wanted)
+        np.testing.assert_array_equal(interpreter.evaluate(graph, given), wanted)
+
+
+@pytest.mark.parametrize(
+    ("machine", "kinds", "instruction"),
+    [("dots", "i2 i2", r"vpdpwssd\s.*%zmm"), ("workstation", "i2 i2", r"vpmaddwd\s.*%zmm"),
+     ("laptop", "i2 i2", r"vpmaddwd\s.*%ymm"), ("laptop", "i1 u1", r"vpmaddwd\s.*%ymm"),
+     ("old", "i2 i2", r"pmaddwd\s.*%xmm")],
+)  # fmt: skip
+def test_code_of_pairs_along_rows(machine, kinds, instruction):
+    """LLVM finds them in products whose neighbours are added first."""
+    _, graph = bytes_times_bytes(kinds, 64, 1024)
+    code = kernel_code(machine, graph)
+    assert len(re.findall(instruction, code)) >= 8
+    assert "pmulld" not in code
 
 
 @pytest.mark.parametrize(("machine", "register"), [("dots", "zmm"), ("client", "ymm")])

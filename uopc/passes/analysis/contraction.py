@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from uopc.ir.core import dtypes, ranges, shapes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
+from uopc.passes.contract import Context
 
 PRODUCTS = (Ops.MUL, Ops.DOT4)
-_BYTES = (dtypes.uint8, dtypes.int8)
+_NARROW = (dtypes.uint8, dtypes.int8, dtypes.int16)  # those that int16 has
 
 
 @dataclass(frozen=True)
@@ -48,12 +49,23 @@ def find_contraction(reduce: UOp) -> Contraction | None:
     return Contraction(reduce, a, b, _loops(of_a - of_b), _loops(of_b - of_a))
 
 
-def byte_factors(product: UOp) -> tuple[UOp, UOp] | None:
-    """The two integers of 8 bits whose product as int32 a node is; None for another node."""
+def narrow_factors(product: UOp) -> tuple[UOp, UOp] | None:
+    """The two integers of at most 16 bits whose product as int32 a node is; None for another."""
     if product.op is not Ops.MUL or product.dtype.scalar is not dtypes.int32:
         return None
     a, b = [s.src[0] if s.op is Ops.CAST else s for s in product.src]
-    return (a, b) if a.dtype.scalar in _BYTES and b.dtype.scalar in _BYTES else None
+    return (a, b) if a.dtype.scalar in _NARROW and b.dtype.scalar in _NARROW else None
+
+
+def terms_of_a_word(product: UOp, context: Context) -> int:
+    """The neighbours along a sum of products that an instruction adds up in 32 bits: 4 bytes by
+    DOT4; 2 numbers of 16 bits, as x86 has it for signed ones; else 1."""
+    factors, target = narrow_factors(product), context.target
+    if factors is None or target.gpu is not None:
+        return 1
+    if max([f.dtype.bits for f in factors]) == 8 and target.has_dot4:
+        return 4 if context.options.dot_products else 2
+    return 2 if target.has("sse2") else 1
 
 
 def _loops(ranges: frozenset[UOp]) -> list[UOp]:

@@ -35,10 +35,9 @@ from uopc.passes.analysis.lanes import splat
 from uopc.passes.analysis.loops import combined, ended
 from uopc.passes.analysis.shared_tiles import filled_together
 from uopc.passes.contract import Context, Pass
-from uopc.passes.expand.byte_dots import Dots, dots
 from uopc.passes.expand.fragments import Fragments, fragments
 from uopc.passes.expand.stores_together import remade, together
-from uopc.target import Target
+from uopc.passes.expand.words import Sums, in_words
 
 _COPIED = ("upcast", "unroll")
 Ranges = tuple["UOp", ...]
@@ -48,10 +47,10 @@ class _Expansion:
     """The copies of every node, made sources first: one per combination of iterations of the
     unrolled ranges around it, the last range fastest."""
 
-    def __init__(self, kernel: UOp, target: Target, byte_dots: bool) -> None:
-        self.kernel, self.byte_dots = kernel, byte_dots
-        tensor_cores = target.gpu is not None
-        self.register = 0 if tensor_cores else target.vector_bits  # for stores of vectors
+    def __init__(self, kernel: UOp, context: Context) -> None:
+        self.kernel, self.context = kernel, context
+        tensor_cores = context.target.gpu is not None
+        self.register = 0 if tensor_cores else context.target.vector_bits  # for stores of vectors
         self.made: dict[UOp, list[UOp]] = {}
         self._sorted: dict[frozenset[UOp], Ranges] = {}
         self._picked: dict[tuple[Ranges, Ranges], list[int]] = {}
@@ -152,7 +151,7 @@ class _Expansion:
         if not lanes:
             return self._combined(u, bodies, closed_copies)
         n = _length(lanes[0])
-        pairs = self._byte_dots(u, bodies, n)
+        pairs = self._in_words(u, bodies, n)
         if not all(pairs):
             total = self._combined(u, [splat(b, n) for b in bodies], closed_copies)
             return intern(Ops.HREDUCE, u.dtype, (total,), u.arg.op)
@@ -169,13 +168,14 @@ class _Expansion:
             bodies = [intern(Ops.REDUCE, b.dtype, (b, *loops), u.arg) for b in bodies]
         return combined(Op.by_name(u.arg.op), bodies)
 
-    def _byte_dots(self, u: UOp, bodies: list[UOp], lanes: int) -> list[Dots | None]:
-        """The bodies of a sum along lanes as DOT4s; None for those that are no products of bytes.
-        The factor that fewer loops are around is shared."""
-        if not self.byte_dots or u.arg.op != "add" or u.src[0].op is not Ops.MUL:
+    def _in_words(self, u: UOp, bodies: list[UOp], lanes: int) -> list[Sums | None]:
+        """The bodies of a sum along lanes with neighbours added up; None for those that are no
+        products of narrow integers. The factor that fewer loops are around is shared."""
+        if u.arg.op != "add" or u.src[0].op is not Ops.MUL:
             return [None]
         around = [len(ranges.ranges(s)) for s in u.src[0].src]
-        return [dots(b, lanes, around.index(min(around))) for b in bodies]
+        shared = around.index(min(around))
+        return [in_words(b, lanes, shared, self.context) for b in bodies]
 
     def _tensor_sum(self, u: UOp, where: dict[UOp, int]) -> UOp:
         """A copy of a sum of SHAPED_WMMAs: all copies of a tile's depth share one accumulator."""
@@ -229,9 +229,7 @@ def _copies_in_order(wide: list[UOp], lanes: list[UOp]) -> list[UOp]:
 
 def expand(kernel: UOp, context: Context) -> UOp:
     """The kernel with a copy of each node per iteration of the unrolled ranges around it."""
-    target = context.target
-    byte_dots = target.has_dot4 and context.options.dot_products
-    return _Expansion(kernel, target, byte_dots).expand()
+    return _Expansion(kernel, context).expand()
 
 
 PASS = Pass("expand", KERNEL, VECTOR, expand, "kernel", reassociates=True)

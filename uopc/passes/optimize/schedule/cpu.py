@@ -131,7 +131,7 @@ def _vectorise_reduces(s: CpuScheduler) -> None:
     s.dot = contraction.dot_rows(s.before, s.reduces)
     for r in s.reduces:
         single = s.dot is not None or r in s.reused
-        wide = lanes.byte_lanes(s, r, s.lanes)
+        wide = lanes.narrow_lanes(s, r, s.lanes)
         lanes.vectorise_reduce(s, r, wide, 1 if single else speeds.accumulators(s.target))
 
 

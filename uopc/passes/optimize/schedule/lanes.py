@@ -6,7 +6,7 @@ from uopc.ir.core import ranges
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
-from uopc.passes.analysis.contraction import byte_factors
+from uopc.passes.analysis.contraction import terms_of_a_word
 from uopc.passes.optimize.schedule import speeds, thresholds
 from uopc.passes.optimize.schedule.guards import follow_bounds
 from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, fitting, lane_cost, length_of
@@ -75,15 +75,16 @@ def vectorise_nests(s: Scheduler, lanes: int) -> None:
                 vectorise_output(s, r, lanes, 1)
 
 
-def byte_lanes(s: Scheduler, r: UOp, lanes: int) -> int:
-    """The lanes of a reduce: those of bytes for products of bytes that are added up as words."""
-    k, wide = s.facts, s.target.lanes(8)
+def narrow_lanes(s: Scheduler, r: UOp, lanes: int) -> int:
+    """The lanes of a reduce: as many as there are narrow integers in a vector, for products whose
+    neighbours are added up in words."""
+    k = s.facts
     sums = [u for u in k.reduces if r in u.src[1:]]
-    if not (s.target.has_dot4 and s.context.options.dot_products) or len(sums) != 1:
+    if len(sums) != 1 or sums[0].arg.op != "add":
         return lanes
-    bytes_ = sums[0].arg.op == "add" and byte_factors(sums[0].src[0]) is not None
+    wide = s.target.lanes(32) * terms_of_a_word(sums[0].src[0], s.context)
     near = all([a.stride(r) in (0, 1) for a in k.inside(r)])
-    return wide if bytes_ and near and (length_of(r) or wide) >= wide else lanes
+    return wide if near and wide > lanes and (length_of(r) or wide) >= wide else lanes
 
 
 def vectorise_reduce(s: Scheduler, r: UOp, lanes: int, accumulators: int) -> None:
