@@ -233,7 +233,10 @@ def draw_inputs(nodes, setting: Setting, seed: int):
     for u in nodes:
         if u.op is Ops.VARIABLE:
             low, high = u.arg.low, u.arg.high
-            variables[u.arg.name] = [low, high, int(rng.integers(low, high + 1))][seed % 3]
+            drawn = [low, high, int(rng.integers(low, high + 1))][seed % 3]
+            if setting.mesh:  # what is cut along a variable has even parts
+                drawn = max(low, drawn - drawn % setting.made_mesh().size)
+            variables[u.arg.name] = drawn
     storage = {}
     for u in nodes:
         if u.op is Ops.PARAM or (u.op is Ops.BUFFER and u.arg.space == "global"):
@@ -305,6 +308,7 @@ def run_indexed(graph, storage, variables):
 def interpret_parts(graph, sharding, whole, storage, variables):
     """The values of the graph of one device on the parts of whole arguments, put together."""
     mesh, params = sharding.mesh, sharding.params
+    variables = variables | {d.part: variables[d.whole] // d.parts for d in sharding.divided}
     given = {u.arg.name: a for u, a in storage.items() if u.op is Ops.PARAM}
     inputs = [
         {n: parts.part(a, mesh, params[n], rank).copy() for n, a in given.items()}

@@ -45,12 +45,13 @@ def partitioned(outputs, mesh, in_specs=None, out_specs=None, explicit=False, la
 def run(graph, sharding, arrays, dims, variables=None):
     """The whole results of the devices; stores to arguments change `arrays`."""
     mesh = sharding.mesh
-    specs = sharding.params
+    specs, variables = sharding.params, dict(variables or {})
+    variables |= {d.part: variables[d.whole] // d.parts for d in sharding.divided}
     inputs = [
         {n: padded_part(arrays[n], mesh, s, rank) for n, s in specs.items()}
         for rank in range(mesh.size)
     ]
-    found = lockstep.evaluate(graph, mesh, inputs, variables or {})
+    found = lockstep.evaluate(graph, mesh, inputs, variables)
     for name, spec in specs.items():
         parts.put(arrays[name], [given[name] for given in inputs], mesh, spec)
     return [

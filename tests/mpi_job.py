@@ -56,6 +56,13 @@ def right():
     assert len(bucket.exchanges) == 1 and bucket.exchanges[0].offsets
     for got, wanted in zip(bucket(b), uopc.compile(sums)(b)):
         np.testing.assert_allclose(got, wanted, 1e-5, 1e-5)
+    n = uopc.variable("n", 0, 64)
+    z = uopc.param("z", (n, 3))
+    symbolic = uopc.compile([z.sum(axis=0), z * 2], mesh=mesh, in_shardings=P("m"))
+    for rows in (0, 4, 60):
+        c = np.random.default_rng(rows).standard_normal((rows, 3)).astype("f4")
+        for got, wanted in zip(symbolic(c), (c.sum(axis=0), c * 2)):
+            np.testing.assert_allclose(np.asarray(got), wanted, 1e-5, 1e-5)
     kinds = {e.kernel for p in (f, g, s) for e in p.exchanges}
     return f"{len(kinds)} kinds"
 

@@ -10,6 +10,8 @@ from meshes import check, kinds, partitioned, run
 
 import uopc
 from uopc import Ops, P, dtypes, make_mesh
+from uopc.ir.core.levels import TENSOR
+from uopc.ir.verify.verifier import verify
 
 rng = np.random.default_rng(0)
 
@@ -211,12 +213,40 @@ def test_symbolic_sizes_that_are_whole():
     first, second = run(graph, sharding, a, [(8,), (5,)], {"n": 5})
     np.testing.assert_allclose(first, (a["x"] * 2).sum(0), 1e-5)
     np.testing.assert_allclose(second, a["x"].sum(1), 1e-4, 1e-5)
-    with pytest.raises(uopc.Unsupported, match="x is cut along a symbolic dimension"):
-        partitioned([x * 2], mesh, {"x": P("m")})
-    with pytest.raises(uopc.Unsupported, match="a value is cut along a symbolic dimension"):
-        partitioned([(x * 2).shard(P("m"))], mesh)
-    with pytest.raises(uopc.Unsupported, match="a result is cut along a symbolic dimension"):
-        partitioned([x * 2], mesh, None, [P("m")])
+
+
+@pytest.mark.parametrize("size", [0, 4, 12, 16])
+def test_symbolic_sizes_that_are_cut(size):
+    n = uopc.variable("n", 0, 16)
+    x, y = uopc.param("x", (n, 8)), uopc.param("y", (2 * n,))
+    mesh = make_mesh((2, 2), ("m", "k"))
+    outs = [x.sum(axis=0), x * 2 + n.cast("f4"), x.transpose(0, 1) @ x, y.sum()]
+    outs.append(x[::-1].shard(P()))
+    graph, sharding = partitioned(outs, mesh, {"x": P("m"), "y": P(("m", "k"))})
+    assert [(d.whole, d.parts) for d in sharding.divided] == [("n", 4)]
+    verify(graph, TENSOR, "partition")
+    a, b = r(size, 8), r(2 * size)
+    wanted = [a.sum(0), a * 2 + size, a.T @ a, b.sum(), a[::-1]]
+    got = run(graph, sharding, {"x": a, "y": b}, [w.shape for w in wanted], {"n": size})
+    for g, w in zip(got, wanted, strict=True):
+        assert g.shape == w.shape
+        np.testing.assert_allclose(g, w, 1e-4, 1e-5)
+
+
+def test_symbolic_sizes_without_even_parts():
+    n, few = uopc.variable("n", 1, 16), uopc.variable("few", 1, 3)
+    x, mesh = uopc.param("x", (n + 1, 8)), make_mesh((4,), ("m",))
+    named = make_mesh((2,), ("m",), devices=("cpu:0", "cpu:1"))
+    y = uopc.param("y", (few, 8))
+    for outs, where, specs, out, words in (
+        ([x * 2], mesh, {"x": P("m")}, None, "x is cut along a symbolic dimension whose parts"),
+        ([(x * 2).shard(P("m"))], mesh, None, None, "a value is cut along a symbolic dimension"),
+        ([x * 2], mesh, None, [P("m")], "a result is cut along a symbolic dimension"),
+        ([y * 2], mesh, {"y": P("m")}, None, "no multiple of 4 is in 1..3"),
+        ([y * 2], named, {"y": P("m")}, None, "on a mesh that names its devices"),
+    ):
+        with pytest.raises(uopc.Unsupported, match=words):
+            partitioned(outs, where, specs, out)
 
 
 def test_explicit_refuses_what_moves_much():

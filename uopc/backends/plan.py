@@ -14,9 +14,10 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from uopc.errors import UserError
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
-from uopc.ir.devices.mesh import Mesh, Spec, coordinate
+from uopc.ir.devices.mesh import Divided, Mesh, Spec, coordinate
 from uopc.ir.index import closed
 from uopc.ir.index.closed import Instruction
 
@@ -195,10 +196,28 @@ class PlanMesh:
     arguments: tuple[Spec, ...]
     results: tuple[Spec, ...]
     hosts: Mesh | None = None
+    divided: tuple[Divided, ...] = ()
 
-    def part(self, dims: Shape, spec: Spec) -> Shape:
+    def part(self, dims: Sequence[int], spec: Spec) -> tuple[int, ...]:
         """The shape of a device's part."""
         return self.mesh.part_dims(dims, spec)
+
+    def with_parts(self, values: Mapping[str, int]) -> Mapping[str, int]:
+        """The values of the variables, and of their parts. UserError where one is uneven."""
+        if not self.divided:
+            return values
+        found = dict(values)
+        for d in self.divided:
+            n = values.get(d.whole)
+            if n is None:
+                continue
+            if n % d.parts:
+                raise UserError(
+                    f"variable {d.whole!r} is {n}, expected a multiple of {d.parts}, into which"
+                    f" parts it is cut: {d.what}"
+                )
+            found[d.part] = n // d.parts
+        return found
 
     def variables(self, rank: int) -> dict[str, int]:
         """The values of the variables that say where a device is."""

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from uopc.config import Options
+from uopc.ir.builder import rebuild
 from uopc.ir.core import shapes
 from uopc.ir.core.args import KernelArg, Opt
 from uopc.ir.core.levels import Level
-from uopc.ir.core.shapes import Shape
+from uopc.ir.core.shapes import Dim, Shape
 from uopc.ir.core.uop import UOp
-from uopc.ir.devices.mesh import Mesh, Spec
+from uopc.ir.devices.mesh import Divided, Mesh, Spec
 from uopc.target import Target
 
 if TYPE_CHECKING:
@@ -52,6 +53,13 @@ class Sharding:
     dims: tuple[Shape, ...] = ()  # of the whole results
     copied: tuple[UOp, ...] = ()  # the exchanges that became copies
     hosts: Mesh | None = None  # as for `PlanMesh`: no pass reads it
+    # Of variables along which something is cut, the multiples of others that they are.
+    sizes: Mapping[UOp, UOp] = field(default_factory=dict)
+    divided: tuple[Divided, ...] = ()
+
+    def in_parts(self, d: Dim) -> Dim:
+        """A dimension, with these multiples in the place of variables."""
+        return d if isinstance(d, int) else rebuild.rebuild_more(d, dict(self.sizes))
 
     def given(self, param: UOp) -> Spec:
         """The layout that the user gives an argument, or that of a whole one."""

@@ -230,10 +230,12 @@ class Planner:
 
     def _of_device(self, p: UOp) -> UOp:
         """The PARAM that kernels read: on a mesh, that of a device's part."""
-        spec = None if self.sharding is None else self.sharding.params.get(p.arg.name)
-        if spec is None or self.sharding is None:
+        sharding = self.sharding
+        spec = None if sharding is None else sharding.params.get(p.arg.name)
+        if spec is None or sharding is None:
             return p
-        return leaves.param_of_dims(p, self.sharding.mesh.part_dims(shapes.shape(p), spec))
+        dims = tuple(map(sharding.in_parts, shapes.shape(p)))
+        return leaves.param_of_dims(p, sharding.mesh.part_dims(dims, spec))
 
     def _mesh(self) -> PlanMesh | None:
         """The mesh, and the cuts of arguments and results."""
@@ -241,7 +243,7 @@ class Planner:
         if s is None:
             return None
         cuts = [s.params.get(p.arg.name) or s.given(p) for p in self.request.params]
-        return PlanMesh(s.mesh, tuple(cuts), s.results, s.hosts)
+        return PlanMesh(s.mesh, tuple(cuts), s.results, s.hosts, s.divided)
 
     def _list_results(self) -> None:
         asked = [v for v in self.request.graph.src if v.dtype.kind != "void"]

@@ -1,4 +1,4 @@
-"""A plan with values in the place of variables, and the plan of one device of a mesh."""
+"""A plan with values in the place of variables."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ def bound_plan(plan: Plan, values: Mapping[str, int]) -> Plan:
     gone; sizes that need another one stay."""
     if not values:
         return plan
+    if plan.mesh is not None:
+        values = plan.mesh.with_parts(values)
 
     def number(d: Dim) -> Dim:
         if isinstance(d, int) or not d.variables <= values.keys():
@@ -55,18 +57,4 @@ def bound_plan(plan: Plan, values: Mapping[str, int]) -> Plan:
         variables=tuple([v for v in plan.variables if v.name not in values]),
         arena_bytes=number(plan.arena_bytes),
         repeats=tuple([replace(r, times=number(r.times)) for r in plan.repeats]),
-    )
-
-
-def device_plan(plan: Plan) -> Plan:
-    """The plan of one device, whose arguments and results are parts."""
-    mesh = plan.mesh
-    assert mesh is not None
-    arguments = zip(plan.arguments, mesh.arguments)
-    results = zip(plan.results, mesh.results)
-    return replace(
-        plan,
-        arguments=tuple([replace(a, shape=mesh.part(a.shape, s)) for a, s in arguments]),
-        results=tuple([replace(r, shape=mesh.part(r.shape, s)) for r, s in results]),
-        mesh=None,
     )

@@ -19,7 +19,7 @@ from uopc.backends.cpu.elf_loader import Image
 from uopc.backends.cpu.layout import data_address
 from uopc.backends.cpu.native import install
 from uopc.backends.cpu.runner import NOTHING, Runner
-from uopc.backends.exchange.bound_plan import bound_plan, device_plan
+from uopc.backends.exchange.bound_plan import bound_plan
 from uopc.backends.plan import AnyArray, AnyDtype, Exchange, Plan, Pointer, value_of
 
 
@@ -74,10 +74,10 @@ class DeviceRun:
     def __init__(self, plan: Plan, image: Image, rank: int) -> None:
         mesh = plan.mesh
         assert mesh is not None
-        self.plan = device_plan(plan)
+        self.plan, self.mesh = plan, mesh
         self.coordinates = mesh.variables(rank)
-        fixed = {} if self.plan.variables else self.coordinates
-        self.runner = Runner(bound_plan(self.plan, fixed), image)
+        fixed = {} if plan.variables else self.coordinates
+        self.runner = Runner(bound_plan(plan, fixed), image)
         self._tables: BoundedMap[tuple[int, ...], list[AnyArray | Exchange]] = BoundedMap()
         self._last: tuple[object, DeviceCall | None] = None, None
         # The buckets that do not lie in the arena.
@@ -86,7 +86,7 @@ class DeviceRun:
         ]
 
     def _all_values(self, values: Mapping[str, int]) -> Mapping[str, int]:
-        return {**values, **self.coordinates} if values else self.coordinates
+        return {**self.mesh.with_parts(values), **self.coordinates} if values else self.coordinates
 
     def _segments(self, values: Mapping[str, int]) -> list[AnyArray | Exchange]:
         """The tables of launches between exchanges, and these, for values of the variables."""
@@ -201,8 +201,10 @@ class ResultMemory(NamedTuple):
 
     @staticmethod
     def of(plan: Plan, values: Mapping[str, int]) -> ResultMemory:
-        """That of a device's plan, for values of the variables."""
-        shapes = [shape_of(r.shape, values) for r in plan.fresh]
+        """That of a device's parts, for values of the variables."""
+        assert plan.mesh is not None
+        made = [(r, s) for r, s in zip(plan.results, plan.mesh.results) if r.source is None]
+        shapes = [plan.mesh.part(shape_of(r.shape, values), spec) for r, spec in made]
         buckets = []
         for e in plan.exchanges:
             numbers = [_number(plan, w) for w in e.words]

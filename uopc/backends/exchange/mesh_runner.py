@@ -26,7 +26,6 @@ from uopc.backends.cpu.arguments import (
 from uopc.backends.cpu.bounded_cache import BoundedMap
 from uopc.backends.cpu.elf_loader import Image
 from uopc.backends.exchange import lockstep
-from uopc.backends.exchange.bound_plan import device_plan
 from uopc.backends.exchange.device_run import Action, DeviceRun, ResultMemory, Step
 from uopc.backends.exchange.sharded_array import ShardedArray
 from uopc.backends.plan import AnyArray, Plan
@@ -89,16 +88,18 @@ class MeshRunner:
         return self._sizes.obtain(tuple(values.values()), lambda: self._make_sizes(values))
 
     def _make_sizes(self, values: Mapping[str, int]) -> _Sizes:
+        windows = self.windows(values, self.devices)
         shapes = [shape_of(r.shape, values) for r in self.plan.results]
-        memory = ResultMemory.of(device_plan(self.plan), values)
-        return _Sizes(self.windows(values, self.devices), shapes, memory)
+        memory = ResultMemory.of(self.plan, values)
+        return _Sizes(windows, shapes, memory)
 
     def windows(
         self, values: Mapping[str, int], ranks: Iterable[int]
     ) -> dict[int, list[parts.Window]]:
-        """By device its parts of the arguments."""
+        """By device its parts of the arguments. UserError where a size has no even parts."""
         plan, mesh = self.plan, self.plan.mesh
         assert mesh is not None
+        mesh.with_parts(values)  # UserError where parts are uneven
         shaped = [(s, shape_of(a.shape, values)) for a, s in zip(plan.arguments, mesh.arguments)]
         return {
             rank: [parts.window(self.mesh, s, dims, rank) for s, dims in shaped] for rank in ranks

@@ -16,6 +16,7 @@ from typing import Any
 from uopc.errors import UserError, UserTypeError
 from uopc.ir.core.shapes import Dim
 from uopc.ir.devices import device
+from uopc.ir.index import affine
 
 Axes = tuple[str, ...]  # of a mesh, major first
 Spec = tuple[Axes, ...]  # of each dimension, the mesh axes that cut it
@@ -95,6 +96,22 @@ def part_size(n: Any, parts: int) -> Dim:
 
 
 @dataclass(frozen=True)
+class Divided:
+    """A variable of which a program for a mesh knows the part of a device: `part` has the value of
+    `whole` divided by `parts`. `what` is cut along it, with the user's line."""
+
+    whole: str
+    part: str
+    parts: int
+    what: str
+
+
+def is_divided(n: Dim, parts: int) -> bool:
+    """True if so many parts of a dimension of n are even."""
+    return n % parts == 0 if isinstance(n, int) else affine.is_multiple(n, parts)
+
+
+@dataclass(frozen=True)
 class Mesh:
     """A grid of devices with named axes. Device r has the coordinates of r in row-major order.
 
@@ -137,6 +154,16 @@ class Mesh:
         """
         sizes = self.shape
         return math.prod([sizes[a] for a in axes])
+
+    def divides(self, n: Dim, axes: Axes) -> bool:
+        """True if parts along these axes of a dimension of n are even.
+
+        Examples:
+            >>> mesh = uopc.make_mesh((4,), ("data",))
+            >>> mesh.divides(8, ("data",)), mesh.divides(uopc.variable("n", 0, 8) * 2, ("data",))
+            (True, False)
+        """
+        return is_divided(n, self.parts(axes))
 
     def coordinates(self, rank: int) -> dict[str, int]:
         """The place of a device along each axis.

@@ -8,13 +8,22 @@ from typing import Any
 
 from uopc.errors import UserError
 from uopc.ir.builder import alu, fold, leaves, movement
-from uopc.ir.core import dtypes, shapes
+from uopc.ir.core import bounds, dtypes, shapes
 from uopc.ir.core.args import ExchangeArg, VariableArg
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.devices import traffic
-from uopc.ir.devices.mesh import Axes, Mesh, Spec, coordinate, part_size, show, used_axes
+from uopc.ir.devices.mesh import (
+    Axes,
+    Mesh,
+    Spec,
+    coordinate,
+    is_divided,
+    part_size,
+    show,
+    used_axes,
+)  # fmt: skip
 from uopc.ir.index import affine
 from uopc.passes.partition.layout import Value, changed, whole
 from uopc.passes.partition.ordered import ordered
@@ -42,9 +51,9 @@ class Exchanges:
             found = affine.add(affine.mul(found, affine.const(n)), at)
         return found
 
-    def begin(self, axes: Axes, size: int) -> UOp:
+    def begin(self, axes: Axes, size: shapes.Dim) -> UOp:
         """Where the part of this device begins, of parts of one size."""
-        return affine.mul(self.place(axes), affine.const(size))
+        return affine.mul(self.place(axes), leaves.dim_uop(size))
 
     def rows(self, n: int, axes: Axes) -> UOp:
         """The places in a whole dimension of the elements that this device has of it."""
@@ -92,7 +101,7 @@ class Exchanges:
         v = self._moved_cuts(v, spec, reason)
         for d, (have, want) in enumerate(zip(v.spec, spec)):
             if have and have != want:
-                keep = have[: len(want)] == want and v.dims[d] % self.mesh.parts(have) == 0
+                keep = have[: len(want)] == want and self.mesh.divides(v.dims[d], have)
                 v = self._gathered(v, d, want if keep else (), reason)
         v = self._cut(v, spec)
         if v.spec != spec:
@@ -111,7 +120,7 @@ class Exchanges:
                 continue
             if used_axes(changed(v.spec, d, ())) & set(more):
                 continue
-            if have and v.dims[d] % self.mesh.parts(want):
+            if have and not self.mesh.divides(v.dims[d], want):
                 continue
             dims = shapes.shape(v.local)
             size = part_size(dims[d], self.mesh.parts(more))
@@ -129,7 +138,7 @@ class Exchanges:
         for d, (have, want) in enumerate(zip(v.spec, spec)):
             if want[len(have) :] != axes or want[: len(have)] != have:
                 continue
-            if have and v.dims[d] % self.mesh.parts(want):
+            if have and not self.mesh.divides(v.dims[d], want):
                 continue
             size = part_size(shapes.shape(v.local)[d], parts)
             packed = split_first(send, d, parts, size)
@@ -163,7 +172,8 @@ class Exchanges:
 
     def cost(self, v: Value, spec: Spec) -> float:
         """The bytes that each device sends to bring a value to a layout."""
-        nbytes: float = math.prod(self.mesh.part_dims(v.dims, v.spec)) * v.local.dtype.itemsize
+        own = map(bounds.max_dim, self.mesh.part_dims(v.dims, v.spec))
+        nbytes: float = math.prod(own) * v.local.dtype.itemsize
         total, have = 0.0, v.spec
         for op in {op for _, op in v.partial}:
             axes = self._combined_over(v, op)
@@ -184,11 +194,12 @@ class Exchanges:
         return total
 
 
-def split_first(x: UOp, d: int, parts: int, size: int) -> UOp:
+def split_first(x: UOp, d: int, parts: int, size: shapes.Dim) -> UOp:
     """Dimension d in parts of one size (zeros fill the last one): the new first dimension."""
     dims = shapes.shape(x)
-    over = parts * size - dims[d]
-    x = movement.pad(x, [(0, over if i == d else 0) for i in range(len(dims))])
+    if not is_divided(dims[d], parts):
+        over = parts * size - dims[d]
+        x = movement.pad(x, [(0, over if i == d else 0) for i in range(len(dims))])
     x = movement.reshape(x, (*dims[:d], parts, size, *dims[d + 1 :]))
     return movement.permute(x, (d, *[i for i in range(len(dims) + 1) if i != d]))
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from uopc.errors import Unsupported
 from uopc.ir.core import shapes
-from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp
 from uopc.ir.devices.mesh import Axes, Spec
 
@@ -45,12 +43,6 @@ def without_cut(u: UOp) -> Value:
     """A value that every device has."""
     dims = shapes.shape(u)
     return Value(u, dims, (WHOLE,) * len(dims))
-
-
-def check_fixed(what: str, dims: shapes.Shape, spec: Spec, u: UOp) -> None:
-    """Unsupported where a dimension is cut whose size is a symbol; u is the user's node."""
-    if any([axes and not isinstance(d, int) for d, axes in zip(dims, spec)]):
-        raise Unsupported(f"compile: {what} is cut along a symbolic dimension{made_at(u)}")
 
 
 def aligned(spec: Spec, dims: shapes.Shape, whole_dims: shapes.Shape) -> Spec:

@@ -32,9 +32,9 @@ from uopc.ir.devices import traffic
 from uopc.ir.devices.mesh import Spec
 from uopc.passes.contract import Context, Pass, Sharding
 from uopc.passes.partition.exchanges import COSTLY, OUTPUT, Exchanges
-from uopc.passes.partition.layout import check_fixed
 from uopc.passes.partition.readers import taken_in_parts
 from uopc.passes.partition.rules import Rules
+from uopc.passes.partition.symbolic import with_even_parts
 
 _EXCHANGES = GroupOp.Exchange
 
@@ -47,6 +47,11 @@ def partition(graph: UOp, context: Context) -> UOp:
     order = walk.nodes(graph)
     readers = Counter([s for u in order for s in u.src])
     sharding.params = _param_specs(graph, order, readers, context)
+    graph = with_even_parts(graph, order, sharding.params, sharding)
+    if sharding.sizes:
+        order = walk.nodes(graph)
+        readers = Counter([s for u in order for s in u.src])
+        context.assuming = tuple([sharding.in_parts(c) for c in context.assuming])
     made, rules, results = _partitioned(graph, order, readers, sharding, {})
     outputs = [u for u in graph.src if u.dtype is not dtypes.void]
     last = dict(zip(outputs, results))  # the layout of a value that is a result more than once
@@ -82,7 +87,6 @@ def _partitioned(
         v = rules.value(u)
         spec = next(given, None)
         target = v.spec if spec is None else mesh.spec(spec, v.dims, "out_shardings")
-        check_fixed("a result", v.dims, target, u)
         layouts.append(target)
         outputs.append(rules.exchanges.reshard(v, target, OUTPUT).local)
     made = intern(Ops.SINK, dtypes.void, tuple(outputs), graph.arg, graph.tag)
@@ -110,7 +114,6 @@ def _param_specs(
         if given is None and readers[u] == 1:
             given = pinned.get(u)
         spec = sharding.mesh.spec(given, shapes.shape(u), f"sharding of {u.arg.name}")
-        check_fixed(u.arg.name, shapes.shape(u), spec, u)
         found[u.arg.name] = spec
     return found
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 
 from uopc.errors import Unsupported, UserError
 from uopc.ir.builder import alu, fold, leaves, movement, rebuild
-from uopc.ir.core import dtypes, semantics, shapes
+from uopc.ir.core import bounds, dtypes, semantics, shapes
 from uopc.ir.core.args import ReduceArg
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import base, storage_root
@@ -25,7 +25,6 @@ from uopc.passes.partition.layout import (
     Value,
     aligned,
     changed,
-    check_fixed,
     of_operand,
     whole,
     without_cut,
@@ -93,7 +92,6 @@ class Rules:
     def _first(self, u: UOp) -> Value | Window:
         if u.op is Ops.SHARD:
             spec = self.mesh.spec(u.arg.spec, shapes.shape(u), "shard")
-            check_fixed("a value", shapes.shape(u), spec, u)
             return self.exchanges.reshard(self.value(u.src[0]), spec, PINNED)
         if u.op in (Ops.CAST, Ops.CONTIGUOUS, Ops.COPY):
             v = self.combined(u.src[0], f"operand of {u.op.name}")
@@ -167,7 +165,7 @@ class Rules:
             costs = [
                 self.exchanges.cost(v, of_operand(spec, v.dims, dims)) for v in operands
             ]  # fmt: skip
-            return sum(costs), math.prod(self.mesh.part_dims(dims, spec))
+            return sum(costs), math.prod(map(bounds.max_dim, self.mesh.part_dims(dims, spec)))
 
         return min(candidates, key=moved)
 
@@ -240,7 +238,7 @@ class Rules:
         return None
 
     def _divides(self, n: shapes.Dim, axes: tuple[str, ...]) -> bool:
-        return isinstance(n, int) and n % self.mesh.parts(axes) == 0
+        return self.mesh.divides(n, axes)
 
     def _permute(self, u: UOp) -> Value:
         v = self._moved(u)

@@ -71,7 +71,8 @@ def predict(
 def _values(plan: Plan, given: Mapping[str, int]) -> dict[str, int]:
     """The value of each variable: the given ones, and the largest that it may have."""
     highest = {v.name: v.hi for v in plan.variables}
-    places = {} if plan.mesh is None else plan.mesh.variables(0)
+    for d in () if plan.mesh is None else plan.mesh.divided:
+        highest[d.whole] -= highest[d.whole] % d.parts
     for name, value in given.items():
         if name not in highest:
             raise UserError(f"predict: no variable {name!r}; there are {', '.join(highest)}")
@@ -80,4 +81,7 @@ def _values(plan: Plan, given: Mapping[str, int]) -> dict[str, int]:
     for v in plan.variables:
         if not v.lo <= given.get(v.name, v.hi) <= v.hi:
             raise UserError(f"predict: {v.name} is {given[v.name]}: {v.lo}..{v.hi} is allowed")
-    return {**highest, **given, **places}
+    values = {**highest, **given}
+    if plan.mesh is None:
+        return values
+    return {**plan.mesh.with_parts(values), **plan.mesh.variables(0)}

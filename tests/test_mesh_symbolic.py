@@ -1,0 +1,134 @@
+"""Dimensions of a symbolic size that are cut over a mesh: even parts, and results as NumPy's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import uopc
+from uopc import P, make_mesh
+from uopc.distributed import Link, Machine
+
+rng = np.random.default_rng(0)
+N = uopc.variable("n", 0, 64)
+X, W = uopc.param("x", (N, 8), "f8"), uopc.param("w", (8, 6), "f8")
+ROWS = X.pad(((1, 1), (0, 0)))
+
+
+def shifted(x):
+    return np.pad(x, ((1, 1), (0, 0)))
+
+
+# By name: outputs, their layouts, NumPy's results, the kinds of the exchanges.
+CASES = {
+    "elementwise": ([X * 2 + 1], None, lambda x, w: [x * 2 + 1], []),
+    "the size as a value": ([X * N.cast("f8")], None, lambda x, w: [x * len(x)], []),
+    "sums": ([X.sum(axis=0), X.sum(), X.sum(axis=1)], None,
+             lambda x, w: [x.sum(0), x.sum(), x.sum(1)], ["allreduce"]),
+    "product of rows": ([(X @ W).relu()], None, lambda x, w: [np.maximum(x @ w, 0)], []),
+    "product over the cut": ([X.transpose(0, 1) @ X], None, lambda x, w: [x.T @ x], ["allreduce"]),
+    "both sides": ([X @ X.transpose(0, 1)], None, lambda x, w: [x @ x.T], ["allgather"]),
+    "gradient": ([uopc.grad(((X @ W) ** 2).sum(), W)], None,
+                 lambda x, w: [2 * x.T @ (x @ w)], ["allreduce"]),
+    "gathered": ([X * 2], [P()], lambda x, w: [x * 2], ["allgather"]),
+    "reshaped": ([(X * 2).reshape(N * 8), (X + 1).reshape(N, 2, 4), X.reshape(N, 1, 8) * 3], None,
+                 lambda x, w: [(x * 2).ravel(), (x + 1).reshape(-1, 2, 4), x[:, None] * 3], []),
+    "cut elsewhere": ([X.shard(P(None, "m")) * 2], None, lambda x, w: [x * 2], ["alltoall"]),
+    "turned": ([X[::-1] * 2], None, lambda x, w: [x[::-1] * 2], ["permute_ranks"]),
+    "neighbours": ([ROWS[:-2] + ROWS[2:]], None,
+                   lambda x, w: [shifted(x)[:-2] + shifted(x)[2:]], ["allgather"]),
+    "joined": ([uopc.cat(X, X * 2, axis=1)], None,
+               lambda x, w: [np.concatenate([x, x * 2], 1)], []),
+    "written": ([X.assign(X + 1)], None, lambda x, w: [x + 1], []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("p", [2, 4])
+def test_results_are_those_of_numpy(name, p):
+    outs, layouts, wanted, kinds = CASES[name]
+    f = uopc.compile(
+        outs, mesh=make_mesh((p,), ("m",)), in_shardings={"x": P("m")}, out_shardings=layouts,
+        verify=True,
+    )  # fmt: skip
+    assert [e.kernel for e in f.exchanges] == kinds
+    names = [v.name for v in f.inputs]
+    for rows in (0, 4, 12, 64):
+        given = {"x": rng.standard_normal((rows, 8)), "w": rng.standard_normal((8, 6))}
+        expected = wanted(**given)
+        got = f(**{n: given[n].copy() for n in names})
+        for g, w in zip(got, expected, strict=True):
+            assert g.shape == w.shape
+            np.testing.assert_allclose(g, w, 1e-10, 1e-10)
+
+
+def test_a_result_is_scattered_along_it():
+    outs = [X.sum(axis=1), X * 1]
+    f = uopc.compile(
+        outs, mesh=make_mesh((4,), ("m",)), in_shardings={"x": P(None, "m")},
+        out_shardings=[P("m"), P("m")],
+    )  # fmt: skip
+    assert sorted(e.kernel for e in f.exchanges) == ["alltoall", "reduce_scatter"]
+    a = rng.standard_normal((20, 8))
+    for g, w in zip(f(a), [a.sum(1), a], strict=True):
+        np.testing.assert_allclose(g, w, 1e-12)
+
+
+def test_a_size_without_even_parts_is_refused_before_anything_runs():
+    f = uopc.compile(X.assign(X + 1), mesh=make_mesh((4,), ("m",)), in_shardings=P("m"))
+    a = np.ones((6, 8))
+    words = r"'n' is 6, expected a multiple of 4, into which parts it is cut: x(.|\n)*symbolic.py:"
+    for call in (lambda: f(a), lambda: f.bind(n=6)):
+        with pytest.raises(uopc.UserError, match=words):
+            call()
+    assert (a == 1).all()
+    with pytest.raises(uopc.UserError, match="'n' is 68"):
+        f(np.ones((68, 8)))
+
+
+def test_two_variables_and_several_axes():
+    n, m = uopc.variable("n", 1, 40), uopc.variable("m", 1, 40)
+    x, y = uopc.param("x", (n, m), "f8"), uopc.param("y", (2 * m, n), "f8")
+    mesh = make_mesh((2, 3), ("a", "b"))
+    f = uopc.compile(
+        [x.sum(axis=1), y.sum(axis=0) + x.max(axis=1)], mesh=mesh,
+        in_shardings={"x": P("a", "b"), "y": P("b")},
+    )  # fmt: skip
+    for rows, columns in ((2, 3), (40, 39), (6, 6)):
+        a, b = rng.standard_normal((rows, columns)), rng.standard_normal((2 * columns, rows))
+        for g, w in zip(f(a, b), [a.sum(1), b.sum(0) + a.max(1)], strict=True):
+            np.testing.assert_allclose(g, w, 1e-10)
+    with pytest.raises(uopc.UserError, match="'m' is 4, expected a multiple of 3"):
+        f(np.ones((2, 4)), np.ones((8, 2)))
+
+
+def test_bound_cached_and_deterministic_programs(tmp_path):
+    mesh, a = make_mesh((2,), ("m",)), rng.standard_normal((16, 8))
+    with uopc.options(cache_dir=str(tmp_path), programs=0):
+        made = [uopc.compile(X.sum(axis=0), mesh=mesh, in_shardings=P("m")) for _ in range(2)]
+    assert [f.stats["cache"] for f in made] == ["", "disk"]
+    first = made[0](a)
+    assert made[1](a).tobytes() == first.tobytes() == made[1].bind(n=16)(a).tobytes()
+    blocks = uopc.compile(X.sum(axis=0), mesh=mesh, in_shardings=P("m"), deterministic=True)
+    np.testing.assert_allclose(blocks(a), a.sum(0), 1e-12)
+    with pytest.raises(uopc.UserError, match="a multiple of 8"):
+        blocks(a[:12])
+
+
+def test_predictions_take_the_size():
+    machine = Machine(operations=1e9, bandwidth=1e9, link=Link(1e-6, 1e9), launch=1e-12)
+    f = uopc.compile(X * 2, mesh=make_mesh((4,), ("m",)), in_shardings=P("m"))
+    half, most = f.predict(machine, n=32).kernels, f.predict(machine).kernels
+    assert most == pytest.approx(2 * half, rel=0.01)
+    assert most == pytest.approx(2 * 64 * 8 * 8 / 4 / 1e9, rel=0.05)
+
+
+def test_as_tasks_of_dask():
+    da = pytest.importorskip("dask.array", reason="dask is not installed")
+    f = uopc.compile(X - X.mean(axis=0), mesh=make_mesh((4,), ("m",)), in_shardings=P("m"))
+    a = rng.standard_normal((24, 8))
+    lazy = uopc.distributed.on_dask(f, da.from_array(a, chunks=(5, 8)))
+    assert lazy.chunks[0] == (6,) * 4
+    np.testing.assert_allclose(lazy.compute(scheduler="synchronous"), a - a.mean(0), 1e-10)
+    with pytest.raises(uopc.UserError, match="a multiple of 4"):
+        uopc.distributed.on_dask(f, a[:22])
