@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import mmap
+import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ from uopc.errors import UserError
 from uopc.ir.core.data import files
 from uopc.onnx.narrow import NARROW
 from uopc.onnx.values import Array, dtype_of, texts
+from uopc.onnx.weights import without_weights
 
 
 class Model:
@@ -22,19 +26,17 @@ class Model:
     def __init__(self, source: Any) -> None:
         """`source`: a path, bytes, or a ModelProto."""
         self.folder: Path | None = None
+        self.file: Path | None = None
         self.name = "model"  # in messages
         if isinstance(source, onnx.ModelProto):
             self.proto = source
         else:
             data = source
             if not isinstance(source, (bytes, bytearray)):
-                path = Path(source)
-                self.name = str(path)
-                self.folder = path.resolve().parent
-                try:
-                    data = path.read_bytes()
-                except OSError as error:
-                    raise UserError(f"cannot read {path}: {error.strerror}") from None
+                self.name = str(source)
+                self.file = Path(source).resolve()
+                self.folder = self.file.parent
+                data = self._without_weights(self.file)
             self.proto = onnx.ModelProto()
             try:
                 self.proto.ParseFromString(bytes(data))
@@ -45,6 +47,17 @@ class Model:
         self.opsets = {_domain(o.domain): o.version for o in self.proto.opset_import}
         self.functions = {(_domain(f.domain), f.name): f for f in self.proto.functions}
         self._files: dict[Path, Array] = {}
+
+    def _without_weights(self, file: Path) -> bytes:
+        try:
+            with open(file, "rb") as opened:
+                found = os.fstat(opened.fileno())
+                if not stat.S_ISREG(found.st_mode) or not found.st_size:
+                    return opened.read()
+                data = memoryview(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ))
+        except OSError as error:
+            raise UserError(f"cannot read {self.name}: {error.strerror}") from None
+        return without_weights(data, file.name)
 
     def array(self, t: Any) -> Array:
         """The array of a tensor; large ones are views of the file or of the model."""
@@ -102,7 +115,20 @@ class Model:
         if not 0 <= begin <= begin + size <= whole.size:
             end = begin + size
             raise UserError(f"tensor {t.name!r}: bytes {begin} to {end} of {whole.size} in {path}")
-        return whole[begin : begin + size]
+        part = whole[begin : begin + size]
+        return part if path != self.file else _read(path, begin, part)
+
+
+def _read(path: Path, begin: int, part: Array) -> Array:
+    """A copy of a part of the model's own file: whoever writes the file does not change it. The
+    pages of a mapping would be in memory beside it."""
+    try:
+        made = np.fromfile(path, np.uint8, part.size, offset=begin)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from None
+    files.check_unchanged([part])
+    made.flags.writeable = False
+    return made
 
 
 def _shaped(t: Any, found: Array, dims: tuple[int, ...]) -> Array:

@@ -150,7 +150,8 @@ def lifted(v: Any) -> UOp:
 def _is_one_number(v: Array) -> bool:
     if v.size > MOST_KNOWN:
         return False
-    return len({x.tobytes() for x in v.reshape(-1)}) == 1 and not (v != v).any()
+    each = np.ascontiguousarray(v).reshape(v.size, 1).view(np.uint8)
+    return bool((each == each[0]).all()) and not (v != v).any()
 
 
 def settled(v: Any) -> Any:

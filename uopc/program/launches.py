@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -92,6 +91,8 @@ class Timing:
             >>> Timing((2e-6, 1e-6, 4e-6)).median
             2e-06
         """
+        import statistics  # programs are compiled without it
+
         return statistics.median(self.runs)
 
     def __repr__(self) -> str:

@@ -1,0 +1,112 @@
+"""Weights that a model's own file holds are read from there, each once, where they are needed.
+
+`without_weights` walks over the tags of a serialized model, as far as the initializers of its
+graph, and leaves their bytes out. In their place a tensor says where in the file they are, in the
+form that ONNX has for data in other files. (protobuf would copy the file, then each of them.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from onnx import StringStringEntryProto, TensorProto
+
+# Fewer bytes stay in the message: reading them on their own gains nothing.
+LEAST_BYTES = 1 << 12
+# Numbers of fields, and the kinds of values in the file, of onnx.proto and protobuf.
+_GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9
+_PLACES = (13, 14)  # of a tensor whose data is in a file already
+_VARINT, _EIGHT_BYTES, _BYTES, _FOUR_BYTES = 0, 1, 2, 5
+_SIZES = {_EIGHT_BYTES: 8, _FOUR_BYTES: 4}
+
+
+class _Damaged(Exception):
+    """The message is none; protobuf says why."""
+
+
+def without_weights(data: memoryview, file: str) -> bytes:
+    """The message without the large weights of its graph, which lie in `file` of its folder, with
+    their places. A message that is damaged, or has none of them, as it is."""
+    try:
+        parts = list(_model(data, file))
+    except _Damaged:
+        return bytes(data)
+    return b"".join(parts)
+
+
+def _model(data: memoryview, file: str) -> Iterator[bytes | memoryview]:
+    for begin, number, inner, end in _fields(data, 0, len(data)):
+        if number == _GRAPH and inner is not None:
+            yield from _message(_GRAPH, list(_graph(data, inner, end, file)))
+        else:
+            yield data[begin:end]
+
+
+def _graph(data: memoryview, first: int, last: int, file: str) -> Iterator[bytes | memoryview]:
+    for begin, number, inner, end in _fields(data, first, last):
+        if number == _INITIALIZER and inner is not None:
+            yield from _message(_INITIALIZER, list(_tensor(data, inner, end, file)))
+        else:
+            yield data[begin:end]
+
+
+def _tensor(data: memoryview, first: int, last: int, file: str) -> Iterator[bytes | memoryview]:
+    fields = list(_fields(data, first, last))
+    numbers = [number for _, number, _, _ in fields]
+    alone = numbers.count(_RAW_DATA) == 1 and not set(numbers).intersection(_PLACES)
+    for begin, number, inner, end in fields:
+        if inner is None or number != _RAW_DATA or end - inner < LEAST_BYTES or not alone:
+            yield data[begin:end]
+            continue
+        place = {"location": file, "offset": str(inner), "length": str(end - inner)}
+        entries = [StringStringEntryProto(key=k, value=v) for k, v in place.items()]
+        where = TensorProto(external_data=entries, data_location=TensorProto.EXTERNAL)
+        yield where.SerializeToString()
+
+
+def _message(number: int, parts: list[bytes | memoryview]) -> list[bytes | memoryview]:
+    size = sum(map(len, parts))
+    return [_varint_of(number << 3 | _BYTES) + _varint_of(size), *parts]
+
+
+def _fields(
+    data: memoryview, at: int, end: int
+) -> Iterator[tuple[int, int, int | None, int]]:  # fmt: skip
+    """(begin, number, begin of the bytes of a field that has some, end) of each field."""
+    while at < end:
+        begin = at
+        tag, at = _varint(data, at, end)
+        kind, inner = tag & 7, None
+        if kind == _VARINT:
+            _, at = _varint(data, at, end)
+        elif kind == _BYTES:
+            size, inner = _varint(data, at, end)
+            at = inner + size
+        elif kind in _SIZES:
+            at += _SIZES[kind]
+        else:
+            raise _Damaged
+        if at > end:
+            raise _Damaged
+        yield begin, tag >> 3, inner, at
+
+
+def _varint(data: memoryview, at: int, end: int) -> tuple[int, int]:
+    """A number of seven bits a byte, the lowest first, and the place behind it."""
+    value = shift = 0
+    while at < end and shift < 64:
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, at
+        shift += 7
+    raise _Damaged
+
+
+def _varint_of(value: int) -> bytes:
+    made = bytearray()
+    while value > 127:
+        made.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*made, value])
