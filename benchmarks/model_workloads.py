@@ -29,8 +29,8 @@ class Weights:
         return self.rng.standard_normal(shape).astype(np.float32) * np.float32(scale)
 
 
-# The greatest difference of an int8 model: float32 rounds numbers next to a tie to another byte than
-# the reference does, and all that follows differs.
+# The greatest difference of an int8 model: float32 rounds numbers next to a tie to another byte
+# than the reference does, and all that follows differs.
 BYTES_TOLERANCE = 3e-2
 
 
