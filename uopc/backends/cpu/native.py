@@ -143,6 +143,7 @@ _ABBREVIATIONS = {
   %# = getelementptr \1, ptr \3, i64 \4
   store \1 \2, ptr %#""",
 }
+_GROUP = re.compile(r"\\(\d)")
 _LOOP = re.compile(r"^  loop (%\w+) = (\S+) to (\S+) from (%\w+), (.+) do (.+)$", re.MULTILINE)
 
 
@@ -163,7 +164,9 @@ def source() -> str:
     for pattern, lines in _ABBREVIATIONS.items():
 
         def expanded(match: re.Match[str], lines: str = lines) -> str:
-            return match.expand(lines[1:]).replace("%#", f"%at.{next(numbers)}")
+            # Match.expand reads its template anew each time.
+            made = _GROUP.sub(lambda group: match[int(group[1])], lines[1:])
+            return made.replace("%#", f"%at.{next(numbers)}")
 
         text = re.sub(f"^  {pattern}$", expanded, text, flags=re.MULTILINE)
     names = _names()
