@@ -31,6 +31,7 @@ from uopc import P, distributed
 
 HERE = Path(__file__).resolve()
 RANKS = 2
+RATES = ("operations", "bandwidth", "launch")
 Row = dict[str, Any]
 
 
@@ -75,8 +76,8 @@ def one_core(small: bool) -> None:
         step = functools.partial(f, *given, out=outs)
         seconds = best(step, 8, lambda: None, calls(small))
         fitted = machine.fitted(f, seconds)
-        rates = {n: getattr(fitted, n) for n in ("operations", "bandwidth", "launch")}
-        say(engine="one core", work=name, seconds=seconds, rates=rates)
+        own = {n: getattr(fitted, n) / getattr(machine, n) for n in RATES}
+        say(engine="one core", work=name, seconds=seconds, own=own)
 
 
 def on_ranks(small: bool) -> None:
@@ -89,7 +90,8 @@ def on_ranks(small: bool) -> None:
     ranks, world = mesh_runner.ranks, MPI.COMM_WORLD
     assert ranks is not None
     os.sched_setaffinity(0, {world.rank % (os.cpu_count() or 1)})
-    link = distributed.measure(uopc.make_mesh((world.size,), ("m",))).link
+    machine = distributed.measure(uopc.make_mesh((world.size,), ("m",)))
+    link, rates = machine.link, {n: getattr(machine, n) for n in RATES}
     for name, make in device_workloads.ALL.items():
         work = make(**sizes(name, small))
         mesh = uopc.make_mesh((world.size,), (work.axis,))
@@ -102,10 +104,10 @@ def on_ranks(small: bool) -> None:
         before = loopback_bytes()
         seconds = world.allreduce(best(step, 8, world.Barrier, calls(small)), MPI.MAX)
         sent = (loopback_bytes() - before) / (8 * calls(small) + 3)
-        rates = [link.latency, link.bandwidth]
         say_once(
-            world, engine="2 ranks", work=name, seconds=seconds, link=rates, sent=sent,
-            least=work.wired(world.size), exchanges=len(f.exchanges),
+            world, engine="2 ranks", work=name, seconds=seconds, rates=rates, sent=sent,
+            link=[link.latency, link.bandwidth], least=work.wired(world.size),
+            exchanges=len(f.exchanges),
         )  # fmt: skip
     one = np.ones(1, "f4")
     raw = best(lambda: world.Allreduce(MPI.IN_PLACE, one), 8, world.Barrier, 500)
@@ -263,14 +265,16 @@ def measured(rounds: int, small: bool) -> tuple[dict[tuple[str, str], Row], list
     return found, missing
 
 
-def predicted(name: str, small: bool, row: Row, rates: Row) -> float:
-    """The seconds that the model gives for a workload on two ranks, at the rates of one core."""
+def predicted(name: str, small: bool, row: Row, own: Row) -> float:
+    """The seconds that the model gives for a workload on two ranks, at the rates that these measure
+    while both work. `own`: how much of them the workload reaches on one core."""
     work = device_workloads.ALL[name](**sizes(name, small))
     mesh = uopc.make_mesh((RANKS,), (work.axis,))
     f = uopc.compile(
         work.outputs, mesh=mesh, in_shardings=work.in_specs, out_shardings=work.out_spec,
         threads=1,
     )  # fmt: skip
+    rates = {n: row["rates"][n] * own[n] for n in RATES}
     machine = distributed.Machine(link=distributed.Link(*row["link"]), **rates)
     return float(f.predict(machine).seconds)
 
@@ -286,7 +290,7 @@ def table(found: dict[tuple[str, str], Row], missing: list[str], small: bool) ->
         one, two, wire = [found[e, name] for e in ("one core", "2 ranks", "wire")]
         jax = found.get(("jax", name))
         beside = f"{two['seconds'] / jax['seconds']:.2f}" if jax else ""
-        guess = predicted(name, small, two, one["rates"])
+        guess = predicted(name, small, two, one["own"])
         lines.append(
             f"| {name} | {one['seconds'] * 1e3:.3g} | {two['seconds'] * 1e3:.3g} |"
             f" {one['seconds'] / two['seconds']:.2f} | {beside} | {guess / two['seconds']:.2f} |"

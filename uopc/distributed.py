@@ -192,7 +192,8 @@ def measure(mesh: Mesh | None = None) -> Machine:
     of a mesh. It takes half a second, in which all ranks must call it.
 
     Operations are those of a product of 512 x 512 matrices, the bandwidth is that of doubling 64
-    MiB. In one process memory connects the devices.
+    MiB while all ranks do so, as those of one machine share its memory. In one process memory
+    connects the devices.
 
     UserError unless the mesh has a device per rank.
 
@@ -209,7 +210,7 @@ def measure(mesh: Mesh | None = None) -> Machine:
     out, twice, one = np.empty_like(a), np.empty_like(x), np.ones(1, "f4")
     tiny, result = compile(param("x", (1,)) * 2), np.empty(1, "f4")
     operations = 2 * 512**3 / _best(lambda: product(a, a, out=out))
-    bandwidth = 2 * x.nbytes / _best(lambda: double(x, out=twice))
+    bandwidth = 2 * x.nbytes / _slowest(lambda: double(x, out=twice))
     launch = _best(lambda: tiny(one, out=result))
     links = {} if mesh is None else {axis: _link(mesh, axis) for axis in mesh.axis_names}
     slowest = [
@@ -217,6 +218,15 @@ def measure(mesh: Mesh | None = None) -> Machine:
         max([v.latency for v in links.values()], default=1e-6),
     ]
     return Machine(operations, bandwidth, Link(slowest[1], slowest[0]), links, launch)
+
+
+def _slowest(run: Callable[[], object]) -> float:
+    """The seconds of a call that all ranks make at the same time, on the slowest of them."""
+    ranks = mesh_runner.ranks
+    if ranks is None:
+        return _best(run)
+    ranks.gathered(np.zeros(1))  # they begin together
+    return float(np.max(ranks.gathered(np.array([_best(run)]))))
 
 
 def _link(mesh: Mesh, axis: str) -> Link:

@@ -62,10 +62,13 @@ def is_layout_known() -> bool:
     )
 
 
+_word_at, _DATA = ctypes.c_int64.from_address, OFFSETS["data"]
+
+
 def data_address(array: AnyArray) -> int:
     """The address of an array's data. NumPy's own functions for it take a microsecond."""
     if is_layout_known():
-        return ctypes.c_int64.from_address(id(array) + OFFSETS["data"]).value
+        return _word_at(id(array) + _DATA).value
     address: int = array.__array_interface__["data"][0]
     return address
 
