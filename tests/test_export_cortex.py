@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import re
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,31 @@ def test_objects_need_the_arithmetic_of_compilers_alone(
         assert not (t in own and called)
     if make is roots and not own:
         assert {"__aeabi_fadd", "__aeabi_dmul"} <= set(found.undefined)
+
+
+@pytest.mark.parametrize(
+    ("target", "fused"),
+    [("cortex-m3", ()), ("cortex-m4f", ("f4",)), ("cortex-m7", ("f4", "f8"))],
+)
+def test_products_are_fused_in_the_floats_that_the_processor_computes(
+    target: str, fused: tuple[str, ...], tmp_path: Path
+) -> None:
+    """A Cortex-M4F has an instruction for a product and a sum of 32 bits alone: `vfma.f32`."""
+    for t in ("f4", "f8"):
+        x, y, z = [uopc.param(n, (7,), dtypes.from_numpy(np.dtype(t))) for n in "xyz"]
+        uopc.export(x * y + z, tmp_path / "f", kind="c", target=target)
+        text = (tmp_path / "f.c").read_text("utf-8")
+        assert bool(re.search(r"\bUOPC_FMAF?\(\w", text.split("int f(")[0])) == (t in fused), t
+
+
+@pytest.mark.skipif(shutil.which("readelf") is None, reason="readelf is not installed")
+@each_processor
+def test_objects_link_with_both_conventions_for_floats(target: str, tmp_path: Path) -> None:
+    """The linker refuses to mix those that say they are for one; binutils reads the attribute."""
+    made = uopc.export(functions().graph, tmp_path / "f", target=target)
+    command = ["readelf", "--arch-specific", str(made.files[-1])]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "Tag_ABI_VFP_args: compatible" in said
 
 
 @each_processor
