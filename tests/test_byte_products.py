@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import pickle
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -398,14 +397,23 @@ def test_what_stays_without():
 
 
 # ---------------------------------------------------------------- code
-def test_processors_of_arm_have_other_code(monkeypatch, tmp_path):
+def usdots(made):
+    """The instructions USDOT, on vectors of four words, in an object file."""
+    found = elf.read(made.files[-1].read_bytes())
+    assert found.machine == elf.AARCH64
+    code = b"".join([section.data for section in found.sections if section.name == ".text"])
+    return int(((np.frombuffer(code, "<u4") & 0xFFE0FC00) == 0x4E809C00).sum())
+
+
+@pytest.mark.parametrize(("rows", "columns", "least"), [(8, 16, 16), (64, 1, 8)])
+def test_processors_of_arm_have_other_code(rows, columns, least, tmp_path):
     """LLVM ends the process at an instruction of another processor."""
-    known = machines.machine("aarch64").target
-    monkeypatch.setitem(machines._OTHERS, "aarch64", replace(known, features="+neon,+i8mm"))
-    assert not machines.machine("aarch64").target.has_dot4
-    (_, a), (_, b) = integers("u1", "a", 8, 64), integers("i1", "b", 64, 16)
-    made = uopc.export(a @ b, tmp_path / "f", target="aarch64")
-    assert elf.read(made.files[-1].read_bytes()).machine == elf.AARCH64
+    (_, a), (_, b) = integers("u1", "a", rows, 64), integers("i1", "b", 64, columns)
+    for target, has in (("aarch64-i8mm", True), ("aarch64", False)):
+        made = uopc.export(a @ b, tmp_path / "f", target=target)
+        assert usdots(made) >= least if has else usdots(made) == 0
+    with uopc.options(dot_products=False):
+        assert usdots(uopc.export(a @ b, tmp_path / "f", target="aarch64-i8mm")) == 0
 
 
 @BOTH
@@ -497,7 +505,7 @@ def test_a_program_is_exported_for_other_machines_without_words(machine, tmp_pat
     graph, a, wanted = _byte_products()
     with described(machine) as target:
         program = uopc.compile(graph)
-        assert (Ops.DOT4 in walk.ops(program._request.graph)) == target.has_dot4
+        assert (Ops.DOT4 in walk.ops(program._request.graph)) == bool(target.dot4)
         for name, given in (("program", program), ("graph", graph)):
             uopc.export(given, tmp_path / name / "f", kind="c", target="x86-64-v3")
             uopc.export(given, tmp_path / name / "f", kind="shared", target="x86-64-v3")
@@ -518,7 +526,7 @@ def test_a_pickled_program_is_compiled_for_the_machine_that_loads_it():
         np.testing.assert_array_equal(other(a), wanted)
     with described("dots") as target:
         again = pickle.loads(pickle.dumps(other))
-        assert (Ops.DOT4 in walk.ops(again._request.graph)) == target.has_dot4
+        assert (Ops.DOT4 in walk.ops(again._request.graph)) == bool(target.dot4)
         np.testing.assert_array_equal(again(a), wanted)
 
 

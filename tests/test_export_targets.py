@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import uopc
@@ -42,6 +43,26 @@ def test_the_bits_of_this_machine(make: Any, target: str, tmp_path: Path) -> Non
         run(compiler, "-std=c11", "-O1", *files, "-o", "test", folder=tmp_path)
         made = run(emulator, "-L", f"/usr/{target}-linux-gnu", "./test", folder=tmp_path)
         assert GOOD in made
+
+
+@pytest.mark.parametrize("signs", ["uint8 int8", "int8 int8", "uint8 uint8"])
+def test_dot_products_of_bytes_on_arm(signs: str, tmp_path: Path) -> None:
+    """Of matrices, and along rows; the greatest products among them."""
+    compiler, emulator = tools("aarch64")
+    random = np.random.default_rng(21)
+    types = signs.split()
+    arrays = {
+        name: random.choice([np.iinfo(t).min, np.iinfo(t).max, 3], dims).astype(t)
+        for name, t, dims in zip("ab", types, ((13, 70), (70, 21)))
+    }
+    a, b = [uopc.param(n, v.shape, v.dtype).cast("int32") for n, v in arrays.items()]
+    graph = a @ b, a @ b[:, 0]
+    with uopc.options(dot_products=True):
+        uopc.export(graph, tmp_path / "f", target="aarch64-i8mm", examples=arrays)
+    run(compiler, "-std=c11", "-O1", *KINDS["static"][:1], "f.o", "-static", "-o", "test",
+        folder=tmp_path)  # fmt: skip
+    made = run(emulator, "-cpu", "max", "./test", folder=tmp_path)
+    assert GOOD in made
 
 
 @each_target

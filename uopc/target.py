@@ -120,10 +120,12 @@ class Target:
         return self.gpu is None and self.vector_bits == 512
 
     @property
-    def has_dot4(self) -> bool:
-        """DOT4 is an instruction that code is made with: AVX512-VNNI or AVX-VNNI."""
+    def dot4(self) -> str:
+        """The instruction that DOT4 is: of AVX512-VNNI or AVX-VNNI, of ARM's I8MM, or none."""
+        if self.gpu is not None:
+            return ""
         wide = self.has("avx512vnni") and self.has("avx512vl")
-        return self.gpu is None and (wide or self.has("avxvnni"))
+        return "vpdpbusd" if wide or self.has("avxvnni") else "usdot" if self.has("i8mm") else ""
 
     @property
     def has_mask_registers(self) -> bool:
@@ -138,7 +140,7 @@ class Target:
         return frozenset(found if self._lacks("f16c") else found | {dtypes.float16})
 
     def has(self, feature: str) -> bool:
-        """True for an x86 processor with a feature, by LLVM's name for it."""
+        """True for a processor with a feature, by LLVM's name for it."""
         listed = self.cpu in CPUS and feature in CPUS[self.cpu][2]
         return listed or f"+{feature}" in self.features.split(",")
 

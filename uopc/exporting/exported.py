@@ -97,6 +97,18 @@ class Exported:
         """Those whose kernels are in the file: one for each level."""
         return self.levels or (self,)
 
+    def here(self) -> Exported:
+        """The same function for this process: of another machine's code, without instructions that
+        this one may lack."""
+        machine = self.machine.here()
+        if machine is self.machine:
+            return self
+        kernels = {
+            name: replace(k, linear=k.linear.replace(arg=replace(k.linear.arg, dot4="")))
+            for name, k in self.kernels.items()
+        }
+        return replace(self, machine=machine, kernels=kernels)
+
     @property
     def work_bytes(self) -> int:
         """The memory for intermediate values: what the level needs that needs most."""

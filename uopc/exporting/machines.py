@@ -36,6 +36,7 @@ _CORTEX = {"cortex-m3": f"{_ALONE},-fma,-float32,-float64",
 _SMALL_STACK = 1 << 10  # of a kernel's buffers: microcontrollers have 2 to 8 KiB of stack in all
 _OTHERS = {
     "aarch64": Target("aarch64", "cpu", 128, 32, "generic", "+neon"),
+    "aarch64-i8mm": Target("aarch64-i8mm", "cpu", 128, 32, "generic", "+neon,+dotprod,+i8mm"),
     "riscv64": Target("riscv64", "cpu", 8, 32, "generic-rv64", f"+m,+a,+f,+d,+c,{_ALONE}"),
     "wasm32": Target("wasm32", "cpu", 128, 16, "generic", "+simd128,-f16c,-fma,-fma64"),
     **{
@@ -154,7 +155,8 @@ def machine(name: str) -> Machine:
     if name in CPUS:
         return Machine(name, targets.cpu_target(name), _LINUX["x86_64"])
     if name in _OTHERS:
-        return Machine(name, _OTHERS[name], (_LINUX | _BARE | _WASM)[name])
+        triple = (_LINUX | _BARE | _WASM)[name.removesuffix("-i8mm")]
+        return Machine(name, _OTHERS[name], triple)
     if name != HOST:
         raise UserError(f"export: unknown target {name!r}; choose {', '.join(NAMES)}")
     own = _ALIASES.get(platform.machine(), platform.machine())

@@ -50,7 +50,7 @@ def computed_once(
     if not on_cpu or request.structure == "kernel" or Ops.DATA not in walk.ops(request.graph):
         return request
     units = request.optimize and request.options.dot_products and _has_bytes(request.graph)
-    if units and machine is not None and machine().has_dot4:
+    if units and machine is not None and machine().dot4:
         from uopc.passes.canonicalize.byte_products import with_words_of_constants
 
         request = replace(request, graph=with_words_of_constants(request.graph))

@@ -60,18 +60,41 @@ def _mulacc(e: Emitter, t: DType, names: list[str]) -> str:
 
 
 def _dot4(e: Emitter, t: DType, names: list[str]) -> str:
-    """x86 has it for 4, 8 and 16 lanes. Pass decompose makes no others, besides less than 4."""
+    """x86 has it for 4, 8 and 16 lanes, ARM for 4. Pass decompose makes no others, besides less
+    than 4."""
     whole = t.scalar.vec(max(4, t.lanes))
     a, b, c = (*names, constant(whole, 0)) if len(names) == 2 else names
     if t.lanes < 4:
         a, b, *more = [_widened(e, t, v, 4) for v in names]
         c = more[0] if more else c
-    ty = llvm_type(whole)
-    name = f"llvm.x86.avx512.vpdpbusd.{32 * whole.lanes}"
-    made = e.intrinsic(ty, name, [(ty, c), (ty, a), (ty, b)])
+    ty, of_bytes = llvm_type(whole), f"<{4 * whole.lanes} x i8>"
+    if e.kernel.arg.dot4 == "vpdpbusd":
+        name = f"llvm.x86.avx512.vpdpbusd.{32 * whole.lanes}"
+        made = e.intrinsic(ty, name, [(ty, c), (ty, a), (ty, b)])
+    else:
+        a, b = [e.value(f"bitcast {ty} {v} to {of_bytes}") for v in (a, b)]
+        if e.kernel.arg.dot4 == "usdot":
+            name = "llvm.aarch64.neon.usdot.v4i32.v16i8"
+            made = e.intrinsic(ty, name, [(ty, c), (of_bytes, a), (of_bytes, b)])
+        else:
+            made = _spelled_dot4(e, whole, of_bytes, (a, b, c))
     if t.lanes == 1:
         return e.value(f"extractelement {ty} {made}, i64 0")
     return made if t is whole else two_vectors(e, whole, made, "poison", range(t.lanes))
+
+
+def _spelled_dot4(e: Emitter, t: DType, of_bytes: str, names: tuple[str, str, str]) -> str:
+    """The products of bytes one by one, for a processor without the instruction."""
+    a, b, total = names
+    wide = dtypes.int32.vec(4 * t.lanes)
+    ty = llvm_type(wide)
+    unsigned = e.value(f"zext {of_bytes} {a} to {ty}")
+    signed = e.value(f"sext {of_bytes} {b} to {ty}")
+    products = e.value(f"mul {ty} {unsigned}, {signed}")
+    for i in range(4):
+        terms = two_vectors(e, wide, products, "poison", range(i, wide.lanes, 4))
+        total = e.value(f"add {llvm_type(t)} {total}, {terms}")
+    return total
 
 
 def _widened(e: Emitter, t: DType, a: str, lanes: int) -> str:

@@ -165,8 +165,8 @@ class StageArg:
 @dataclass(frozen=True, slots=True)
 class KernelArg:
     """The name of a kernel, the Opts applied or asked for, the most bytes of its buffers on the
-    stack (None: any number of buffers, each of up to 32 KiB), and the bits of its indices: with 32,
-    those that bounds do not let fit have 64.
+    stack (None: any number of buffers, each of up to 32 KiB), the bits of its indices: with 32,
+    those that bounds do not let fit have 64; and the instruction that DOT4 is, if it is one.
 
     Examples:
         >>> o = uopc.kernel_param(0, (2,))
@@ -178,6 +178,7 @@ class KernelArg:
     opts: tuple[Opt, ...] | None = None
     stack_bytes: int | None = None
     index_bits: int = 64
+    dot4: str = ""
 
 
 @dataclass(frozen=True, slots=True)

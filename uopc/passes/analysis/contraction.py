@@ -63,7 +63,7 @@ def terms_of_a_word(product: UOp, context: Context) -> int:
     factors, target = narrow_factors(product), context.target
     if factors is None or target.gpu is not None:
         return 1
-    if max([f.dtype.bits for f in factors]) == 8 and target.has_dot4:
+    if max([f.dtype.bits for f in factors]) == 8 and target.dot4:
         return 4 if context.options.dot_products else 2
     return 2 if target.has("sse2") else 1
 

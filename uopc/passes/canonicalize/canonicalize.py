@@ -44,7 +44,7 @@ def canonicalize(graph: UOp, context: Context) -> UOp:
     calls = FunctionCalls(context.schedule, slots)
     totals = RunningTotals(context, slots)
     free = free_reduces(graph) if context.optimize and context.target.gpu is None else ()
-    has_words = context.target.has_dot4 and context.options.dot_products
+    has_words = context.target.dot4 and context.options.dot_products
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if u.op in (Ops.DETACH, Ops.CONTIGUOUS_BACKWARD, Ops.BIND):

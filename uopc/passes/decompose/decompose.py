@@ -287,7 +287,7 @@ def decompose(kernel: UOp, context: Context) -> UOp:
     fuses = frozenset([t for t in floats if target.fuses(t) or target.is_software(t)])
     native = Native(
         target.native_floats, target.has_scale, target.has_functions,
-        target.lanes(32) if target.has_dot4 else 0, fuses,
+        target.lanes(32) if target.dot4 else 0, fuses,
     )  # fmt: skip
     only = {u for u in walk.order(kernel) if _may_change(u)}
     made = rebuild.rewritten(kernel, functools.partial(_change, native), renew=_renewed, only=only)

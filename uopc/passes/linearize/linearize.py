@@ -263,7 +263,9 @@ def linearize(kernel: UOp, context: Context) -> UOp:
     """The lines of a kernel in an order that can run."""
     blocks = Blocks(kernel, context.target.gpu is not None)
     target = context.target
-    arg = replace(kernel.arg, stack_bytes=target.stack_bytes, index_bits=target.index_bits)
+    arg = replace(
+        kernel.arg, stack_bytes=target.stack_bytes, index_bits=target.index_bits, dot4=target.dot4
+    )
     return intern(Ops.LINEAR, dtypes.void, tuple(_Emitter(blocks).run()), arg)
 
 
