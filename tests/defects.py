@@ -44,6 +44,15 @@ DEFECTS: Final = (
         "guard = both(guard, compare.less(affine.const(-1), moved))", "pass",
     ),
     Defect(
+        "blocks of a constant without those around them", "uopc/passes/optimize/opts/prepack.py",
+        "affine.add(affine.scaled(block, outer), around)", "affine.add(block, around)",
+        ("test_prepack.py",),
+    ),
+    Defect(
+        "an array that its program does not put in order", "uopc/program/artifact.py",
+        "    if not c.order:\n", "    if True:\n", ("test_prepack.py",),
+    ),
+    Defect(
         "a pad without its upper guard", "uopc/ir/builder/index_maps.py",
         "guard = both(guard, compare.less(moved, leaves.dim_uop(d)))", "pass",
     ),

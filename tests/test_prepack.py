@@ -248,6 +248,16 @@ def test_small_arrays_stay_as_they_are(size: int) -> None:
     assert orders(program) == []
 
 
+@pytest.mark.parametrize(("depth", "blocked"), [(1000, True), (1023, True), (1024, False)])
+def test_rows_of_a_page_are_streams_of_their_own(depth: int, blocked: bool) -> None:
+    """Rows of 4 KiB and more stay as they are."""
+    graph, w, other = product(64, depth, 96, left=True, turned=False)
+    program = uopc.compile(graph, threads=1)
+    assert bool(orders(program)) is blocked
+    given = numbers(*other)
+    np.testing.assert_array_equal(program(given), w @ given)
+
+
 def test_unoptimised_programs_read_the_file_order() -> None:
     graph, w, other = product(128, 128, 128, left=True, turned=False)
     program = uopc.compile(graph, optimize=False)
