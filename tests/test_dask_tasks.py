@@ -177,3 +177,28 @@ def test_devices_are_unpickled_once():
     first, second = pickle.loads(content), pickle.loads(content)
     assert first is second and first.device(1) is second.device(1)
     assert pickle.loads(pickle.dumps(first)) is first
+
+
+def test_a_phase_needs_nothing_but_what_it_is_given():
+    """Phases of two calls, one after the other on the same devices: both have values that are
+    stored before the exchange and read after it."""
+    from uopc.backends.exchange import dask_tasks
+
+    x, w = uopc.param("x", (8, 4), "f8"), uopc.param("w", (4, 5), "f8")
+    y = (x @ w).contiguous()
+    f = uopc.compile(y - y.mean(axis=0), mesh=MESHES[0], in_shardings={"x": P("m")})
+    (exchange,) = f.exchanges
+    devices, b = dask_tasks.Devices(lambda: f), rng.standard_normal((4, 5))
+    arrays = [rng.standard_normal((8, 4)) for _ in range(2)]
+    parts = [[(a[:4], b), (a[4:], b)] for a in arrays]
+    first = [
+        [dask_tasks.phase(devices, r, 0, {}, own[r], None, None) for r in range(2)] for own in parts
+    ]
+    assert all(memory.intermediates.size for _, memory in first[0])
+    for a, own, made in zip(arrays, parts, first):
+        got = dask_tasks.combined(exchange, [sent for sent, _ in made])
+        last = [
+            dask_tasks.phase(devices, r, 1, {}, own[r], made[r][1], got[r]) for r in range(2)
+        ]  # fmt: skip
+        found = np.concatenate([memory.results[0] for _, memory in last])
+        np.testing.assert_allclose(found, a @ b - (a @ b).mean(0), 1e-12, 1e-12)
