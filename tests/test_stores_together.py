@@ -1,4 +1,8 @@
-"""Functions of sums that stand side by side are computed in vectors, with the bits of numbers."""
+"""Functions of sums that stand side by side are computed in vectors, with the bits of numbers.
+
+A single term of a sum that is left beside its lanes is another matter: `fuse-products` sees one
+product of a vector in place of several, and fuses it or not.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ from uopc.ir.core.ops import Ops
 from uopc.passes.expand import expand
 
 RNG = np.random.default_rng(4)
-LENGTH = 37  # of a sum: no vector divides it
+LENGTH = 37  # of a sum: no vector divides it, and five terms are left
 
 
 def _inputs(rows: int, t: dtypes.DType) -> dict[str, np.ndarray]:
