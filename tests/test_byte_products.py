@@ -6,6 +6,7 @@ has them is interpreted, and its code is read as assembly.
 
 from __future__ import annotations
 
+import importlib
 import pickle
 import re
 
@@ -414,6 +415,19 @@ def test_processors_of_arm_have_other_code(rows, columns, least, tmp_path):
         assert usdots(made) >= least if has else usdots(made) == 0
     with uopc.options(dot_products=False):
         assert usdots(uopc.export(a @ b, tmp_path / "f", target="aarch64-i8mm")) == 0
+
+
+@pytest.mark.parametrize("kinds", ["u1 i1", "i1 i1", "u1 u1"])
+@pytest.mark.parametrize("columns", [1, 3, 21])
+def test_kernels_of_arm_run_here(kinds, columns, monkeypatch, tmp_path):
+    """For the numbers of a self-test: without the instruction, and with its bits."""
+    module, ran = importlib.import_module("uopc.exporting.export"), []
+    own = module.in_process
+    monkeypatch.setattr(module, "in_process", lambda f: ran.append(own(f)) or ran[-1])
+    first, second = kinds.split()
+    (a, x), (b, y) = integers(first, "a", 9, 70), integers(second, "b", 70, columns)
+    uopc.export(x @ y, tmp_path / "f", target="aarch64-i8mm", examples={"a": a, "b": b})
+    np.testing.assert_array_equal(ran[0](a=a, b=b), a.astype("i8") @ b.astype("i8"))
 
 
 @BOTH

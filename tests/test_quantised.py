@@ -246,3 +246,12 @@ def test_code_that_fetches_ahead():
     w, x = uopc.param("w", (1024, 4096), dtypes.int8), uopc.param("x", (4096,), dtypes.uint8)
     code = kernel_code("dots", w.cast(dtypes.int32) @ x.cast(dtypes.int32))
     assert len(re.findall(r"prefetcht1\s", code)) == len(re.findall(r"vpdpbusd\s", code)) == 8
+
+
+def test_the_distance_is_in_bytes_of_machine_code():
+    """Eight rows of 16 KiB."""
+    graph = uopc.param("w", (1024, 4096)) @ uopc.param("x", (4096,))
+    (kernel,) = lowered_for("dots", graph).kernels
+    text, _ = split_function.render("product", kernel)
+    ahead = re.findall(r"= getelementptr i8, ptr %v\d+, i64 (\d+)$", text, re.M)
+    assert ahead == [str(8 * 16384)] * 8
