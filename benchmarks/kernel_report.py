@@ -147,10 +147,11 @@ def _summary(results: dict[str, Any]) -> Iterator[str]:
         )
     slow = [n for n, b in found.items() if b["compile"] > MOST_COMPILE]
     times = [b["compile"] for b in found.values()]
-    yield (
-        f"| seconds to compile at most {MOST_COMPILE} | {len(times)}"
-        f" | {statistics.fmean(times):.3f} | {max(times):.3f} | {', '.join(slow) or 'none'} |"
-    )
+    if times:  # none without uopc among the peers
+        yield (
+            f"| seconds to compile at most {MOST_COMPILE} | {len(times)}"
+            f" | {statistics.fmean(times):.3f} | {max(times):.3f} | {', '.join(slow) or 'none'} |"
+        )
 
 
 def _lines(results: dict[str, Any]) -> Iterator[str]:
