@@ -20,6 +20,7 @@ n, m, k = (uopc.variable(name, 0, 40) for name in "nmk")
 s, t = uopc.param("s", (n,)), uopc.param("t", (m,))
 bytes_ = uopc.param("b", (n,), dtypes.uint8)
 x = uopc.param("x", (8,))
+places = uopc.param("i", (n,), dtypes.int64)
 
 
 def of_text(graph: UOp) -> UOp:
@@ -44,6 +45,7 @@ RELIES = [
     (x[k] + 0, {"k": 0}, {"k": 9}, "k is 9, expected below 8"),
     (x[-k - 1] + 0, {"k": 7}, {"k": 8}, "is -1, expected at least 0"),
     (s.index(k) + 0, {"n": 3, "k": 2}, {"n": 3, "k": 3}, "k is 3, expected below n = 3"),
+    (x.index(places).reshape(5) + 0, {"n": 5}, {"n": 3}, "n is 3, expected 5"),
     (s[-1] + 0, {"n": 1}, {"n": 0}, "is -1, expected at least 0"),
     (s.reshape(6).assign(uopc.full((6,), 7.0)), {"n": 6}, {"n": 3}, "n is 3, expected 6"),
 ]  # fmt: skip

@@ -105,16 +105,17 @@ class Lowering:
         self.program: UOp | None = None  # the LINEAR of CALLs, once there is one
         self.conditions: list[SizeCondition] = []
 
-    def lower(self, graph: UOp, start: str = INPUT) -> Lowered:
+    def lower(self, graph: UOp, start: str = INPUT, given: UOp | None = None) -> Lowered:
         """Run every pass on a SINK of tensor values, or on one kernel written by hand.
 
         With `start`, the graph is the result of the pass of that name, and only later passes run.
+        `given`: the graph before its accesses got guards; the conditions name nodes of it.
         """
         first, rest = _remaining(graph, start)
         self.runs.append(first)
         self._check(first)
         if first.number == 0 and first.level is not PROGRAM and first.level is not LINEAR:
-            self.conditions = size_conditions.of_graph(graph)
+            self.conditions = size_conditions.of_graph(graph if given is None else given)
             self.context.assuming = tuple([c.as_bool for c in self.conditions])
         outputs: tuple[UOp, ...] = ()
         program = graph

@@ -256,7 +256,8 @@ def lower(
         context = make_context(request, machine)
         context.opts, context.searched = opts, searched if opts is None else None
         traced = trace or config.page_folder(request.options) is not None
-        return pass_manager.Lowering(context, verify, traced, skip).lower(graph)
+        lowering = pass_manager.Lowering(context, verify, traced, skip)
+        return lowering.lower(graph, given=request.graph)
 
 
 def _structure(graph: Any) -> tuple[tuple[UOp, ...], str, tuple[Any, ...]]:
