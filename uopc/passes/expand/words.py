@@ -36,7 +36,7 @@ def in_words(product: UOp, lanes: int, shared: int, context: Context) -> Sums | 
     """The sums of the neighbouring lanes of a product that share a word; None where none do.
     `shared` is the factor that other products have, too."""
     factors, count = narrow_factors(product), terms_of_a_word(product, context)
-    if factors is None or count == 1 or lanes % count:
+    if factors is None or count == 1 or lanes % count or lanes == 2:  # two are added up at the end
         return None
     if count == 4:
         return _dots(factors[1 - shared], factors[shared], lanes)
