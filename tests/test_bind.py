@@ -118,8 +118,11 @@ def test_on_a_mesh():
     f = uopc.compile((x * k.cast("f4")).sum(), mesh=mesh, in_shardings=P("m"))
     a = r(8, 3)
     assert f.bind(k=3)(a) == f(a, k=3)
-    with pytest.raises(uopc.Unsupported, match="pass ShardedArrays"):
-        f.bind(x=a)
+    cut = uopc.make_array_from_callback((8, 3), uopc.NamedSharding(mesh, P("m")), a.__getitem__)
+    for given in (a, cut):
+        with pytest.raises(uopc.Unsupported, match="in each call"):
+            f.bind(x=given)
+    assert f.bind(k=3)(cut) == f(a, k=3)
 
 
 def test_the_signature_is_that_of_what_is_left():

@@ -15,7 +15,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import uopc.onnx
-from uopc.errors import Unsupported, UserError
+from uopc.errors import Unsupported, UserError, UserTypeError
 from uopc.onnx.model import Model
 from uopc.onnx.weights import LEAST_BYTES, without_weights
 
@@ -143,6 +143,19 @@ def test_a_file_without_a_model(tmp_path: Path, content: bytes | None) -> None:
         uopc.onnx.load(file)
     with pytest.raises(UserError, match="cannot read"):
         uopc.onnx.load(tmp_path)
+
+
+def test_the_name_of_a_file_that_is_no_text(tmp_path: Path) -> None:
+    file, data = tmp_path / os.fsdecode(b"m\xff.onnx"), message()
+    file.write_bytes(data)
+    assert read(file) == read(str(file)) == read(data) != "UserError"
+
+
+def test_what_names_no_file() -> None:
+    with pytest.raises(UserTypeError, match="path of an ONNX model, its bytes"):
+        uopc.onnx.load(3)
+    with pytest.raises(UserError, match="cannot read 'a.x00b': embedded null"):
+        uopc.onnx.load("a\0b")
 
 
 def test_a_model_from_a_pipe(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from uopc.errors import UserError
+from uopc.errors import UserError, UserTypeError
 from uopc.ir.core.data import files
 from uopc.onnx.narrow import NARROW
 from uopc.onnx.values import Array, dtype_of, texts
@@ -33,8 +33,7 @@ class Model:
         else:
             data = source
             if not isinstance(source, (bytes, bytearray)):
-                self.name = str(source)
-                self.file = Path(source).resolve()
+                self.name, self.file = _file(source)
                 self.folder = self.file.parent
                 data = self._without_weights(self.file)
             self.proto = onnx.ModelProto()
@@ -52,7 +51,8 @@ class Model:
         try:
             with open(file, "rb") as opened:
                 found = os.fstat(opened.fileno())
-                if not stat.S_ISREG(found.st_mode) or not found.st_size:
+                regular = stat.S_ISREG(found.st_mode) and found.st_size
+                if not regular or not _is_text(file.name):  # a message names files by text
                     return opened.read()
                 data = memoryview(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ))
         except OSError as error:
@@ -117,6 +117,24 @@ class Model:
             raise UserError(f"tensor {t.name!r}: bytes {begin} to {end} of {whole.size} in {path}")
         part = whole[begin : begin + size]
         return part if path != self.file else _read(path, begin, part)
+
+
+def _file(source: Any) -> tuple[str, Path]:
+    """The name of a file in messages, and its path."""
+    if not isinstance(source, (str, os.PathLike)):
+        raise UserTypeError(
+            "expected the path of an ONNX model, its bytes, or a ModelProto, got"
+            f" {type(source).__name__}"
+        )
+    try:
+        return str(source), Path(source).resolve()
+    except ValueError as error:  # a character that no path has
+        raise UserError(f"cannot read {str(source)!r}: {error}") from None
+
+
+def _is_text(name: str) -> bool:
+    """False for the name of a file that is no UTF-8."""
+    return not any(["\ud800" <= c <= "\udfff" for c in name])
 
 
 def _read(path: Path, begin: int, part: Array) -> Array:

@@ -23,9 +23,12 @@ from uopc.errors import Unsupported, UserError, UserTypeError
 
 def without(plan: Plan, values: Mapping[str, Any]) -> Plan:
     """The plan with these arguments and variables fixed: see `Program.bind`."""
+    if plan.mesh is not None and any([a.name in values for a in plan.arguments]):
+        raise Unsupported(
+            "bind: a program for a mesh takes its arrays in each call; those of"
+            " make_array_from_callback are cut once"
+        )
     arrays, numbers = _arrays(plan, values), _numbers(plan, values)
-    if arrays and plan.mesh is not None:
-        raise Unsupported("bind: arrays of a program for several devices: pass ShardedArrays")
     plan = _without_variables(plan, arrays, numbers)
     return _without_arguments(plan, arrays)
 
