@@ -122,6 +122,7 @@ def test_products_have_the_bits_of_the_order_of_the_file(
     np.testing.assert_array_equal(program(given), plain(given))
 
 
+@pytest.mark.machine("laptop")
 def test_the_shapes_above_are_in_blocks() -> None:
     """Rows of the left operand, and columns of the right one where they were packed."""
     graph, _, _ = product(96, 64, 96, left=True, turned=False)
@@ -196,6 +197,7 @@ def test_no_division_is_left_in_a_tile(
 
 
 # ---------------------------------------------------------------- who holds the arrays
+@pytest.mark.machine("laptop")
 def test_kernels_that_read_one_array_in_different_orders() -> None:
     w = numbers(192, 192)
     c, x, y = uopc.constant(w), uopc.param("x", (192, 192)), uopc.param("y", (256, 192))
@@ -206,6 +208,7 @@ def test_kernels_that_read_one_array_in_different_orders() -> None:
         np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.machine("laptop")
 def test_programs_share_an_array_while_one_of_them_lives() -> None:
     w = numbers(224, 224)
     before = set(artifact._in_orders.keys())
@@ -247,6 +250,7 @@ def test_small_arrays_stay_as_they_are(size: int) -> None:
     assert orders(program) == []
 
 
+@pytest.mark.machine("laptop")
 @pytest.mark.parametrize(("depth", "blocked"), [(1000, True), (1023, True), (1024, False)])
 def test_rows_of_a_page_are_streams_of_their_own(depth: int, blocked: bool) -> None:
     """Rows of 4 KiB and more stay as they are."""
@@ -265,6 +269,7 @@ def test_unoptimised_programs_read_the_file_order() -> None:
     np.testing.assert_array_equal(program(given), w @ given)
 
 
+@pytest.mark.machine("laptop")
 def test_pickles_and_files_of_programs() -> None:
     graph, w, other = product(200, 200, 200, left=False, turned=False)
     program = uopc.compile(graph)
@@ -293,6 +298,7 @@ def test_another_process_takes_the_program_from_the_disk(tmp_path: Path) -> None
     assert entries and max([p.stat().st_size for p in entries]) < 200 * 200 * 4
 
 
+@pytest.mark.machine("laptop")
 @pytest.mark.parametrize("left", [True, False])
 def test_exports(left: bool, tmp_path: Path) -> None:
     graph, _, other = product(130, 120, 150, left, turned=False)
@@ -310,6 +316,7 @@ def test_c_code_has_the_array_in_blocks(tmp_path: Path) -> None:
     checked(tmp_path)
 
 
+@pytest.mark.machine("laptop")
 def test_a_launch_takes_the_array_in_the_order_of_its_kernel() -> None:
     graph, w, other = product(100, 90, 110, left=True, turned=False)
     (launch,) = uopc.compile(graph).launches

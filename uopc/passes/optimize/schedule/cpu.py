@@ -129,9 +129,10 @@ def _reuse_terms(s: CpuScheduler) -> None:
 
 def _vectorise_reduces(s: CpuScheduler) -> None:
     s.dot = contraction.dot_rows(s.before, s.reduces)
+    k = s.facts  # of all reduces: finding them takes a walk of the kernel
     for r in s.reduces:
         single = s.dot is not None or r in s.reused
-        wide = lanes.narrow_lanes(s, r, s.lanes)
+        wide = lanes.narrow_lanes(s, k, r, s.lanes)
         lanes.vectorise_reduce(s, r, wide, 1 if single else speeds.accumulators(s.target))
 
 

@@ -75,10 +75,9 @@ def vectorise_nests(s: Scheduler, lanes: int) -> None:
                 vectorise_output(s, r, lanes, 1)
 
 
-def narrow_lanes(s: Scheduler, r: UOp, lanes: int) -> int:
+def narrow_lanes(s: Scheduler, k: KernelFacts, r: UOp, lanes: int) -> int:
     """The lanes of a reduce: as many as there are narrow integers in a vector, for products whose
     neighbours are added up in words."""
-    k = s.facts
     sums = [u for u in k.reduces if r in u.src[1:]]
     if len(sums) != 1 or sums[0].arg.op != "add":
         return lanes
