@@ -54,7 +54,7 @@ def test_bytes_are_the_nearest_of_each_channel() -> None:
 def test_uopc_and_onnxruntime_agree(make: Any) -> None:
     w = make()
     expected = reference(w)
-    operators = PEERS["uopc"](1).operators  # type: ignore[attr-defined]
+    operators = PEERS["uopc"](1).operators
     inputs = [uopc.param(f"x{i}", a.shape, dtypes.float32) for i, a in enumerate(w.inputs)]
     made = uopc.compile(w.body(operators, *inputs), threads=1)
     assert error_of(w, expected, made(*w.inputs)) <= w.tolerance

@@ -18,6 +18,7 @@ from uopc.dump.files import read_bytes
 from uopc.errors import UserError, UserTypeError
 from uopc.exporting import manifest
 from uopc.ir.core import dtypes
+from uopc.ir.core.data.blocks import aligned
 from uopc.ir.index import closed
 
 _Array = npt.NDArray[Any]
@@ -73,13 +74,12 @@ class ExportedFunction:
 
     def _run(self, passed: Sequence[_Array], values: Mapping[str, int]) -> None:
         """Call the function. UserError if it refuses a size."""
-        work = np.empty(self.manifest["work"]["bytes"] + 64, np.uint8)
-        at = -work.ctypes.data % 64
+        work = aligned(self.manifest["work"]["bytes"])
         pointers = [a.ctypes.data for a in passed]
         sizes = [values[name] for name in self._sizes]
         code = self._function(
             *map(ctypes.c_void_p, pointers), *map(ctypes.c_int64, sizes),
-            ctypes.c_void_p(work.ctypes.data + at), *self._serial,
+            ctypes.c_void_p(work.ctypes.data), *self._serial,
         )  # fmt: skip
         if code:
             raise UserError(self._refused(code, values))

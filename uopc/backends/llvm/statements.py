@@ -10,11 +10,10 @@ from uopc.backends.llvm.emitter import Emitter, Loop, Rule
 from uopc.backends.llvm.instructions import ALU, conversion, lane, two_vectors
 from uopc.backends.llvm.types import constant, llvm_type, memory_type, suffix
 from uopc.ir.core import bounds, dtypes
+from uopc.ir.core.data.blocks import LINE
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp
-
-_LINE = 64  # bytes of a cache line
 
 
 class CpuEmitter(Emitter):
@@ -141,7 +140,7 @@ def _load(e: Emitter, u: UOp) -> str | None:
 def _fetch(e: Emitter, u: UOp, address: str) -> None:
     """Bring the lines that a LOAD reads soon to the second-level cache. No address is outside."""
     e.declared["declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"] = None
-    for begin in range(0, u.dtype.itemsize * u.dtype.lanes, _LINE):
+    for begin in range(0, u.dtype.itemsize * u.dtype.lanes, LINE):
         offset = u.arg * u.dtype.itemsize + begin
         place = e.value(f"getelementptr i8, {address}, i64 {offset}")
         e.effect(f"call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 2, i32 1)")

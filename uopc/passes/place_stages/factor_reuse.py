@@ -46,7 +46,7 @@ class FactorReuse:
 
     def _of_sum(self, u: UOp, index: Index) -> float:
         """The same for a sum of products."""
-        outside: frozenset[UOp] = frozenset().union(*[ranges.ranges(x) for x in index])
+        outside = _loops(index)
         at, inside = index_maps.reduce_index(u, index, self._axes)
         terms, total = _iterations(inside), 0.0
         for factor in u.src[0].src:
@@ -67,7 +67,11 @@ def _used(factor: UOp, index: Index) -> frozenset[UOp]:
         if factor.op.movement:
             index, _ = index_maps.source_index(factor, index)
         factor = factor.src[0]
-    return frozenset().union(*[ranges.ranges(x) for x in index])
+    return _loops(index)
+
+
+def _loops(index: Index) -> frozenset[UOp]:
+    return frozenset[UOp]().union(*[ranges.ranges(x) for x in index])
 
 
 def _iterations(loops: tuple[UOp, ...] | frozenset[UOp]) -> float:

@@ -183,11 +183,11 @@ def reread(read: float, uses: float) -> float:
 def choose_product(
     value: ValueCost, evaluations: float, parts: int, apart: float, together: float, choice: Choice
 ) -> Choice:
-    """The choice for a contraction that is read in parts. What these read of its factors costs
-    `apart` for all of them, and `together` in a kernel of all elements."""
+    """The choice for a contraction that is read in parts, and not stored so far. What these read of
+    its factors costs `apart` for all of them, and `together` in a kernel of all elements."""
     tiled = value.cost * (1.0 - TILED)
     again, once = evaluations * tiled + apart, _stored(value, tiled, evaluations) + together
-    if choice.stored or again <= once:
+    if again <= once:
         return choice
     return Choice(True, "each of {} readers would read a factor of it", (parts,), again, once)
 

@@ -20,7 +20,7 @@ from uopc.backends import detect
 from uopc.errors import UserError
 from uopc.ir.core.args import Opt
 from uopc.program.request import prepare
-from uopc.program.search.probes import Probe, Probes, aligned
+from uopc.program.search.probes import Probe, Probes, zeros
 from uopc.program.search.worker import prepared
 from uopc.target import Figures, Target
 from uopc.tensor.creation import param
@@ -105,7 +105,7 @@ def rows(found: Measurement) -> list[tuple[str, str]]:
 def _runs(machine: Target, backend: Any) -> dict[str, Callable[[], float]]:
     """By name what runs once, and gives the seconds of one operation (of a byte that is read)."""
     probes = Probes(machine)
-    memory = aligned(LARGEST)
+    memory = zeros(LARGEST)
     runs: dict[str, Callable[[], float]] = {
         "clock": _of(probes.clock(), 4000), "chain": _of(probes.chain(), 2000),
         "many": _of(probes.many(), 4000),

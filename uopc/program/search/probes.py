@@ -16,13 +16,13 @@ import numpy as np
 
 from uopc.backends.cpu import elf_loader
 from uopc.backends.llvm import jit
+from uopc.ir.core.data.blocks import aligned
 from uopc.target import Target
 
 CHAINS = 12  # of multiply-adds side by side: more than latency times rate, fewer than registers
 STEPS = 8  # of a chain in each iteration
 MANY_STEPS = 4  # of each of several chains
 VECTORS = 8  # that a read takes in each iteration
-LINE = 64  # bytes
 
 _LOOP = """
 define i64 @{name}(ptr %memory, i64 %count, i64 %mask) {{
@@ -129,7 +129,7 @@ class Probes:
         self._image = elf_loader.load(jit.compile_object(source(machine)), names)
         kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
         self._functions = {name: kind(self._image.symbols[name]) for name in names}
-        self._ones = aligned(4096)
+        self._ones = zeros(4096)
         self._ones.view(np.float32)[:] = 0.5
 
     def _probe(self, name: str, memory: Any, mask: int, operations: int) -> Probe:
@@ -152,10 +152,8 @@ class Probes:
         return self._probe("read", memory, memory.nbytes - 1, VECTORS * self.nbytes)
 
 
-def aligned(nbytes: int) -> Any:
+def zeros(nbytes: int) -> Any:
     """Zeros that begin at a line, each page of them touched."""
-    whole = np.empty(nbytes + LINE, np.uint8)
-    begin = -whole.ctypes.data % LINE
-    part = whole[begin : begin + nbytes]
+    part = aligned(nbytes)
     part[:] = 0
     return part

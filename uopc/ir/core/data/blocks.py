@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 Order = tuple[int, ...]
-LINE = 64  # bytes
+LINE = 64  # bytes of a cache line
 
 
 def size(order: Order) -> int:
@@ -30,19 +30,24 @@ def fits(order: Order, dims: tuple[int | None, ...]) -> bool:
     return len(order) == 4 and min(order) > 0 and dims == (size(order),)
 
 
+def aligned(nbytes: int) -> npt.NDArray[np.uint8]:
+    """Memory that begins at a line, with any content."""
+    whole = np.empty(nbytes + LINE, np.uint8)
+    begin = -whole.ctypes.data % LINE
+    return whole[begin : begin + nbytes]
+
+
 def blocked(array: npt.NDArray[Any], order: Order) -> npt.NDArray[Any]:
     """The array in this order, flat, at the begin of a cache line: vectors of it lie in one line.
     It has at least as many elements as the order says."""
     outer, length, inner, n = order
     rows = array.reshape(-1)[: math.prod(order[:3])].reshape(outer, length, inner)
     whole, rest = divmod(length, n)
-    nbytes = size(order) * array.itemsize
-    memory = np.zeros(nbytes + LINE, np.uint8)
-    begin = -memory.ctypes.data % LINE
-    flat = memory[begin : begin + nbytes].view(array.dtype)
+    flat = aligned(size(order) * array.itemsize).view(array.dtype)
     made = flat.reshape(-(-length // n), outer, inner, n)
     first = rows[:, : whole * n].reshape(outer, whole, n, inner)
     made[:whole] = first.transpose(1, 0, 3, 2)
     if rest:
+        made[whole, ..., rest:] = 0
         made[whole, ..., :rest] = rows[:, whole * n :].transpose(0, 2, 1)
     return flat
