@@ -153,7 +153,7 @@ class Kernel:
         Files and lines, in the order of the code.
 
         Examples:
-            >>> kernel = uopc.compile(uopc.param("origin", (3,)) * 2).kernels[0]
+            >>> kernel = uopc.compile(uopc.param("origin", (3,)) * 1.5625).kernels[0]
             >>> kernel.origin.endswith(":1")
             True
         """
