@@ -86,6 +86,11 @@ class Context:
     searched: Callable[[UOp, Context], UOp] | None = None
     notes: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def has_dot4(self) -> bool:
+        """True if products of bytes become DOT4, an instruction of the target."""
+        return bool(self.target.dot4) and self.options.dot_products
+
 
 @dataclass(frozen=True)
 class RuleContext:

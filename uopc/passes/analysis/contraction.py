@@ -63,8 +63,8 @@ def terms_of_a_word(product: UOp, context: Context) -> int:
     factors, target = narrow_factors(product), context.target
     if factors is None or target.gpu is not None:
         return 1
-    if max([f.dtype.bits for f in factors]) == 8 and target.dot4:
-        return 4 if context.options.dot_products else 2
+    if max([f.dtype.bits for f in factors]) == 8 and context.has_dot4:
+        return 4
     return 2 if target.has("sse2") else 1
 
 

@@ -44,7 +44,6 @@ def canonicalize(graph: UOp, context: Context) -> UOp:
     calls = FunctionCalls(context.schedule, slots)
     totals = RunningTotals(context, slots)
     free = free_reduces(graph) if context.optimize and context.target.gpu is None else ()
-    has_words = context.target.dot4 and context.options.dot_products
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if u.op in (Ops.DETACH, Ops.CONTIGUOUS_BACKWARD, Ops.BIND):
@@ -52,7 +51,7 @@ def canonicalize(graph: UOp, context: Context) -> UOp:
         if u.op is Ops.REDUCE:
             exact = None
             if u in free:
-                exact = in_words(u, src[0]) if has_words else None
+                exact = in_words(u, src[0]) if context.has_dot4 else None
                 exact = in_floats(u, src[0]) if exact is None else exact
             return _reduce(u, src[0]) if exact is None else exact
         if u.op is Ops.ACCUMULATE:

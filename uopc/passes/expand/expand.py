@@ -36,7 +36,8 @@ from uopc.passes.analysis.loops import combined, ended
 from uopc.passes.analysis.shared_tiles import filled_together
 from uopc.passes.contract import Context, Pass
 from uopc.passes.expand.fragments import Fragments, fragments
-from uopc.passes.expand.stores_together import remade, together
+from uopc.passes.expand.stores_together import together
+from uopc.passes.expand.widen import widened
 from uopc.passes.expand.words import Sums, in_words
 
 _COPIED = ("upcast", "unroll")
@@ -132,7 +133,7 @@ class _Expansion:
         if u.op is Ops.SHAPED_WMMA:
             a, b = [[fold.cast(s, u.dtype) for s in column] for column in columns[:2]]
             return [alu.alu(s, Ops.MUL, t) for s, t in zip(a, b)]
-        return [remade(u, src) for src in zip(*columns)]
+        return [widened(u, src) for src in zip(*columns)]
 
     def _close(self, u: UOp, where: dict[UOp, int]) -> UOp:
         """The copy of a REDUCE or END at an iteration of the unrolled ranges around it. The copies

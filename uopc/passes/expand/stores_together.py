@@ -12,11 +12,11 @@ number after the other.
 from __future__ import annotations
 
 from uopc.ir.builder import leaves
-from uopc.ir.builder.rebuild import remake
 from uopc.ir.core import dtypes, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
+from uopc.passes.expand.widen import widened
 
 Copies = tuple["UOp", ...]
 
@@ -101,7 +101,7 @@ def _operands(copies: Copies) -> list[Copies]:
 def _made(copies: Copies, src: Copies) -> UOp:
     first = copies[0]
     if src:
-        return remade(first, src)
+        return widened(first, src)
     if all([u is first for u in copies]):
         return first
     if all([u.op is Ops.CONST for u in copies]):
@@ -109,17 +109,3 @@ def _made(copies: Copies, src: Copies) -> UOp:
     if _are_neighbours(list(copies), len(copies)):
         return _vector(copies)
     return intern(Ops.STACK, first.dtype.vec(len(copies)), copies)
-
-
-def remade(u: UOp, src: Copies) -> UOp:
-    """The node on its expanded sources, with as many lanes as the widest of them."""
-    if src == u.src:
-        return u
-    if u.op is Ops.INDEX:
-        wide = max([s.dtype.lanes for s in src[1:]])
-        return intern(Ops.INDEX, u.dtype.scalar.vec(wide), src)
-    if u.op is Ops.LOAD:
-        return intern(Ops.LOAD, src[0].dtype, src, u.arg, u.tag)
-    if u.op in (Ops.CAST, Ops.BITCAST):
-        return remake(intern(u.op, u.dtype.scalar.vec(src[0].dtype.lanes), src), src)
-    return remake(u, src)
