@@ -69,6 +69,7 @@ class Setting:
     high: int = 0
     devices: str = ""  # of this process, as cpu+cpu:1
     mesh: str = ""  # the axes of a mesh of devices, as data:4+model:2
+    bucket: int = 0  # the bytes of a bucket, where exchanges run beside launches
     ulps: int = 0  # a function and its polynomial may differ by so many units in the last place
 
     @staticmethod
@@ -88,7 +89,7 @@ class Setting:
             machine = dataclasses.replace(machine, features=f"+{self.features}")
         made = Context(machine, self.optimize, self.threads, rules=_rules(self.rules))
         made.options = Options(dot_products=self.dots)
-        made.sharding = Sharding(self.made_mesh()) if self.mesh else None
+        made.sharding = Sharding(self.made_mesh(), bucket=self.bucket) if self.mesh else None
         made.devices = tuple(self.devices.split("+")) if self.devices else made.devices
         return made
 
@@ -329,6 +330,11 @@ def interpret_devices(graph, setting, seed):
     """The values of a graph with exchanges on devices with arguments of their own, and these."""
     nodes = [u for u in graph.toposort() if u.op is Ops.PARAM and u.arg.name]
     mesh, inputs, found = setting.made_mesh(), [], []
+    if graph.op is Ops.LINEAR:
+        nodes = sorted({u for c in graph.src for u in c.src[1:]}, key=lambda u: str((u.op, u.arg)))
+        drawn = [draw_inputs(nodes, setting, 2 * (10 * seed + r)) for r in range(mesh.size)]
+        made = lockstep.run_program(graph, mesh, [storage for storage, _ in drawn], drawn[0][1])
+        return [own[u] for own in made for u in nodes]
     for rank in range(mesh.size):
         storage, variables = draw_inputs(nodes, setting, 2 * (10 * seed + rank))
         inputs.append({u.arg.name: a for u, a in storage.items() if u.op is Ops.PARAM})

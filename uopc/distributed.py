@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -192,8 +193,9 @@ def measure(mesh: Mesh | None = None) -> Machine:
     of a mesh. It takes half a second, in which all ranks must call it.
 
     Operations are those of a product of 512 x 512 matrices, the bandwidth is that of doubling 64
-    MiB while all ranks do so, as those of one machine share its memory. In one process memory
-    connects the devices.
+    MiB while all ranks do so, as those of one machine share its memory. A link's `beside` is the
+    share of a large sum's seconds that such products run beside it. In one process memory connects
+    the devices.
 
     UserError unless the mesh has a device per rank.
 
@@ -205,23 +207,25 @@ def measure(mesh: Mesh | None = None) -> Machine:
     if mesh is not None and not isinstance(mesh, Mesh):
         raise UserTypeError(f"measure: expected a uopc.Mesh, got {mesh!r}")
     a, x = np.ones((512, 512), "f4"), np.ones(1 << 23, "f4")
-    product = compile(param("a", a.shape) @ param("b", a.shape))
+    multiply = compile(param("a", a.shape) @ param("b", a.shape))
     double = compile(param("x", x.shape) * 2)
     out, twice, one = np.empty_like(a), np.empty_like(x), np.ones(1, "f4")
     tiny, result = compile(param("x", (1,)) * 2), np.empty(1, "f4")
-    operations = 2 * 512**3 / _best(lambda: product(a, a, out=out))
+
+    def product() -> None:
+        multiply(a, a, out=out)
+
+    each = _slowest(product)
     bandwidth = 2 * x.nbytes / _slowest(lambda: double(x, out=twice))
-    launch = _best(lambda: tiny(one, out=result))
-    links = {} if mesh is None else {axis: _link(mesh, axis) for axis in mesh.axis_names}
-    slowest = [
-        min([v.bandwidth for v in links.values()], default=bandwidth),
-        max([v.latency for v in links.values()], default=1e-6),
-    ]
-    return Machine(operations, bandwidth, Link(slowest[1], slowest[0]), links, launch)
+    launch = _slowest(lambda: tiny(one, out=result))
+    links = {} if mesh is None else {m: _link(mesh, m, product, each) for m in mesh.axis_names}
+    found = Machine(2 * 512**3 / each, bandwidth, Link(1e-6, bandwidth), links, launch)
+    return replace(found, link=found.between(tuple(links))) if links else found
 
 
 def _slowest(run: Callable[[], object]) -> float:
-    """The seconds of a call that all ranks make at the same time, on the slowest of them."""
+    """The seconds of a call that all ranks make at the same time, on the slowest of them: so that
+    all of them know the same."""
     ranks = mesh_runner.ranks
     if ranks is None:
         return _best(run)
@@ -229,8 +233,9 @@ def _slowest(run: Callable[[], object]) -> float:
     return float(np.max(ranks.gathered(np.array([_best(run)]))))
 
 
-def _link(mesh: Mesh, axis: str) -> Link:
-    """What connects the ranks along a mesh axis: how long sums of few and of many numbers take."""
+def _link(mesh: Mesh, axis: str, product: Callable[[], object], each: float) -> Link:
+    """What connects the ranks along a mesh axis: how long sums of few and of many numbers take, and
+    beside products, each of so many seconds."""
     ranks, p = mesh_runner.ranks, mesh.shape[axis]
     if ranks is None or p == 1:
         return Link(1e-6, 1e12)
@@ -242,9 +247,22 @@ def _link(mesh: Mesh, axis: str) -> Link:
         for a, count in ((one, 200), (large, 4))
     ]  # fmt: skip
     few, many = np.max(ranks.gathered(np.array(took)), axis=0)  # of the slowest rank
+    start, repeats = ranks.started(mesh, Step(exchange, large, large)), round(many / each) + 1
+
+    def products() -> None:
+        for _ in range(repeats):
+            product()
+
+    def beside() -> None:
+        wait = start()
+        products()
+        wait()
+
+    alone, both = np.max(ranks.gathered(np.array([_best(products, 2), _best(beside, 2)])), axis=0)
+    share = float(np.clip((many + alone - both) / min(many, alone), 0, 1))
     rounds = (p - 1).bit_length()
     rate = 2 * large.nbytes * (p - 1) / p / max(many - 2 * few, many / 2)
-    return Link(float(few / rounds), float(rate))
+    return Link(float(few / rounds), float(rate), share)
 
 
 def _best(run: Callable[[], object], count: int = 0) -> float:

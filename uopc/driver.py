@@ -31,6 +31,7 @@ from uopc.program.request import Request, lower, mesh_request, prepare
 from uopc.program.search import session
 
 if TYPE_CHECKING:
+    from uopc.backends.exchange.cost import Machine
     from uopc.passes.pass_manager import Lowered, Verify
 
 # Names of a backend's devices, examples, and the module with its BACKEND: imported when needed.
@@ -48,7 +49,7 @@ def compile(
     optimize: bool = True, beam: int = 0, threads: int | None = None, verify: bool | None = None,
     name: str | None = None, rules: Any = None, mesh: Mesh | None = None,
     in_shardings: Any = None, out_shardings: Any = None, explicit: bool = False,
-    deterministic: bool | int = False,
+    deterministic: bool | int = False, overlap: bool | Machine = False,
 ) -> Program:  # fmt: skip
     """Machine code for a graph, ready to be called.
 
@@ -69,8 +70,9 @@ def compile(
     a result that stays cut. in_shardings: a `uopc.P` for all arguments, or a dict of them by name;
     out_shardings: a `uopc.P` for all results, or a list of them. explicit: an exchange of operands
     whose layouts do not fit is an error. deterministic: results are equal bit for bit on all meshes
-    with the same axes, of a size that divides the number of blocks (True: 8) along each axis. See
-    `docs/distributed.md`.
+    with the same axes, of a size that divides the number of blocks (True: 8) along each axis.
+    overlap: exchanges are started, and awaited where their memory is needed, with launches in
+    between: True, or where it pays on a `uopc.distributed.Machine`. See `docs/distributed.md`.
 
     Raises UserError (graph or arguments are wrong), InvalidIR (it breaks a rule of its level),
     Unsupported.
@@ -89,7 +91,9 @@ def compile(
     if verify is not None:
         verify = checks.flag("compile", "verify", verify)
     with arena():
-        sharding = mesh_request(mesh, in_shardings, out_shardings, explicit, deterministic)
+        sharding = mesh_request(
+            mesh, in_shardings, out_shardings, explicit, deterministic, overlap
+        )  # fmt: skip
         request = prepare(graph, inputs, optimize, threads, name, options, rules, device, sharding)
         _check_copies(request.graph)
         stages = options.spec > 0 if verify is None else verify

@@ -158,6 +158,7 @@ class Exchange(Launch):
     belongs `offsets[i]` bytes after the first one, and has `nbytes[i]`. The arena has room for all
     where the first one is in it; else the memory of that result has, if `result_memory` makes it.
 
+    `beside`: how many launches run between its start and where it is awaited; 0 if it is one call.
     `bytes`: the least that each device sends. `node`: the number of the user's node that it is
     for, in `relying` of the graph, or -1; `line`: where that was made, as the end of a message.
     """
@@ -177,12 +178,14 @@ class Exchange(Launch):
     line: str = ""
     offsets: tuple[int, ...] = ()
     nbytes: tuple[int, ...] = ()
+    beside: int = 0
 
     def __str__(self) -> str:
         combined = f" {self.op}" if self.op else ""
+        beside = f", beside {self.beside} launches" if self.beside else ""
         return (
             f"{self.kernel}{combined} over {', '.join(self.axes)}, {self.bytes} bytes a device:"
-            f" {self.reason}{self.line}"
+            f" {self.reason}{beside}{self.line}"
         )
 
 

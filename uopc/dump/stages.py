@@ -114,15 +114,17 @@ class Dump:
         program = self.run.program
         calls = () if program is None or program.op is not Ops.LINEAR else program.src
         stores = [(c, exchanges_of(c.src[0])) for c in calls if c.op is Ops.CALL]
-        made = [(c, [s.src[1] for s in every]) for c, every in stores if every]
         sharding, found = self.context.sharding, []
-        made += [(u, [u]) for u in (() if sharding is None else sharding.copied)]
-        for origin, every in made:
+        beside = sharding.beside(program) if sharding and program and calls else {}
+        made = [(c, [s.src[1] for s in every], i) for i, (c, every) in enumerate(stores) if every]
+        made += [(u, [u], -1) for u in (() if sharding is None else sharding.copied)]
+        for origin, every, number in made:
             u = every[0]
             own = f"{u.op.name} {u.arg.op}".strip() + f" over {', '.join(u.arg.axes)}"
             where = "".join([f"  {line}" for line in source_lines([origin])])
             nbytes, reason = traffic.moved(*every), traffic.reason(every)
-            found.append(f"{own}  {nbytes} bytes  {reason}{where}")
+            among = f"  beside {beside[number]} launches" if number in beside else ""
+            found.append(f"{own}  {nbytes} bytes  {reason}{among}{where}")
         return found
 
     def position(self, name: str) -> int:

@@ -11,10 +11,12 @@ from uopc.config import Options
 from uopc.ir.builder import rebuild
 from uopc.ir.core import shapes
 from uopc.ir.core.args import KernelArg, Opt
+from uopc.ir.core.calls import exchanges_of
 from uopc.ir.core.levels import Level
 from uopc.ir.core.shapes import Dim, Shape
 from uopc.ir.core.uop import UOp
-from uopc.ir.devices.mesh import Divided, Mesh, Spec
+from uopc.ir.devices import overlap, traffic
+from uopc.ir.devices.mesh import Axes, Divided, Mesh, Spec
 from uopc.target import Target
 
 if TYPE_CHECKING:
@@ -56,10 +58,24 @@ class Sharding:
     # Of variables along which something is cut, the multiples of others that they are.
     sizes: Mapping[UOp, UOp] = field(default_factory=dict)
     divided: tuple[Divided, ...] = ()
+    # Exchanges run beside launches, and a bucket is done from so many bytes on; 0: one at a time.
+    bucket: int = 0
+    pays: Callable[[Axes, int], bool] = lambda axes, nbytes: True  # to run beside launches
 
     def in_parts(self, d: Dim) -> Dim:
         """A dimension, with these multiples in the place of variables."""
         return d if isinstance(d, int) else rebuild.rebuild_more(d, dict(self.sizes))
+
+    def beside(self, program: UOp) -> dict[int, int]:
+        """By the number of the call of an exchange, how many calls run beside it."""
+        if not self.bucket:
+            return {}
+        found = {}
+        for number, end in overlap.awaited(program).items():
+            every = [s.src[1] for s in exchanges_of(program.src[number].src[0])]
+            if end > number + 1 and self.pays(every[0].arg.axes, traffic.moved(*every)):
+                found[number] = end - number - 1
+        return found
 
     def given(self, param: UOp) -> Spec:
         """The layout that the user gives an argument, or that of a whole one."""

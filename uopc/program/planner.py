@@ -85,13 +85,14 @@ def buckets(program: UOp) -> dict[int, tuple[UOp, ...]]:
 def arena(
     calls: Iterable[tuple[int, Iterable[UOp]]], elsewhere: Container[UOp],
     repeated: Iterable[Repeat] = (), buckets: Mapping[int, tuple[UOp, ...]] | None = None,
-    placed: Sequence[Place] = (),
+    placed: Sequence[Place] = (), busy: Mapping[int, int] | None = None,
 ) -> tuple[list[Block], int]:  # fmt: skip
     """The blocks of the arena, and its size. `calls`: in order, the bytes of the tiles of each, and
     its storage; `elsewhere` is the storage that has memory of its own. What a repeated row shares
     with calls outside of it stays while the row runs. The storage of a bucket is side by side, with
-    room for what is elsewhere, unless most of it is. `placed`: the calls of several devices."""
-    buckets = buckets or {}
+    room for what is elsewhere, unless most of it is. `placed`: the calls of several devices.
+    `busy`: by the number of an exchange, the last call beside which it runs."""
+    buckets, busy = buckets or {}, busy or {}
     spans: dict[UOp, list[int]] = {}
     users: dict[UOp, set[int]] = {}  # the devices that use a storage
     tiles: list[memory_plan.Lifetime] = []
@@ -101,7 +102,8 @@ def arena(
         for a in args:
             root = storage_root(a)
             if root.op is Ops.BUFFER and root not in elsewhere:
-                spans.setdefault(root, [i, i])[1] = i
+                span = spans.setdefault(root, [i, i])
+                span[1] = max(span[1], busy.get(i, i))
                 if placed:
                     users.setdefault(root, set()).add(placed[i].device)
     for row in sorted(repeated, key=lambda r: r.end - r.first):  # inner ones first
@@ -197,8 +199,9 @@ class Planner:
 
     outputs: storage after its effects. calls: each kernel with the storage, numbers and variables
     that it takes. names: of the kernels in this program. conditions: on sizes. repeated: the
-    rows of calls that are repeated. After `plan`, `constants` holds the DATA that launches read and
-    the order of the elements (`ir/core/data/blocks.py`), by their bases.
+    rows of calls that are repeated. beside: by the number of an exchange, how many launches run
+    beside it. After `plan`, `constants` holds the DATA that launches read and the order of the
+    elements (`ir/core/data/blocks.py`), by their bases.
     """
 
     def __init__(
@@ -208,7 +211,7 @@ class Planner:
         conditions: Sequence[SizeCondition] = (), for_gpu: bool = False,
         repeated: tuple[Repeat, ...] = (), buckets: Mapping[int, tuple[UOp, ...]] | None = None,
         sharding: Sharding | None = None,
-        rows: DeviceRows = ONE_DEVICE,
+        rows: DeviceRows = ONE_DEVICE, beside: Mapping[int, int] | None = None,
     ) -> None:  # fmt: skip
         self.rows = rows
         self.request, self.calls, self.names, self.for_gpu = request, calls, names, for_gpu
@@ -223,6 +226,7 @@ class Planner:
             self.written = {p for p in request.params if p.arg.slot in own}
         self._list_results()
         self.arena_base = len(self.params) + len(self.fresh)
+        self.beside = beside or {}
         self.constants: dict[tuple[UOp, Order], int] = {}
         self.offsets: dict[UOp, int] = {}
         self.scratch: dict[int, int] = {}  # by launch: the offset of its kernel's tiles
@@ -257,9 +261,10 @@ class Planner:
 
     def _plan_arena(self) -> int:
         """Give intermediates their offsets in the arena. Returns its size."""
+        busy = {number: number + count for number, count in self.beside.items()}
         blocks, total = arena(
             [(k.scratch * k.chunks, args) for k, args in self.calls], self.fresh, self.repeats,
-            self.buckets, self.rows.places,
+            self.buckets, self.rows.places, busy,
         )  # fmt: skip
         self.offsets = {b.storage: b.offset for b in blocks if b.storage is not None}
         self.scratch = {b.alive.first: b.offset for b in blocks if b.storage is None}
@@ -283,12 +288,13 @@ class Planner:
     def launches(self) -> tuple[Launch, ...]:
         made: list[Launch] = []
         for i, (kernel, args) in enumerate(self.calls):
-            if i in self.buckets and isinstance(kernel, ExchangeCall):
-                made.append(self._bucket(kernel.launch, in_bucket(self.buckets[i], self.fresh)))
-                continue
             if isinstance(kernel, ExchangeCall):
-                sent = self.word(args[0]), self.word(args[kernel.sent])
-                made.append(replace(kernel.launch, words=sent))
+                launch = replace(kernel.launch, beside=self.beside.get(i, 0))
+                if i in self.buckets:
+                    made.append(self._bucket(launch, in_bucket(self.buckets[i], self.fresh)))
+                else:
+                    sent = self.word(args[0]), self.word(args[kernel.sent])
+                    made.append(replace(launch, words=sent))
                 continue
             orders = itertools.chain(kernel.orders, itertools.repeat(()))
             words = list(map(self.word, args, orders))

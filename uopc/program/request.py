@@ -5,10 +5,12 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from uopc import config
 from uopc.backends import detect
+from uopc.backends.exchange.cost import Machine, bucket_bytes, pays_beside
 from uopc.derivatives.sparse.sparsity import Sparse
 from uopc.errors import Unsupported, UserError, UserTypeError
 from uopc.ir.builder import checks, rebuild
@@ -44,6 +46,7 @@ class MeshRequest:
     out_specs: tuple[PartitionSpec | None, ...] | None = None
     explicit: bool = False
     hosts: Mesh | None = None  # the mesh of the processes, where that of the program is of blocks
+    overlap: bool | Machine = False  # where exchanges run beside launches
 
 
 @dataclass(frozen=True)
@@ -67,18 +70,21 @@ class Request:
 
 def mesh_request(
     mesh: Mesh | None, in_shardings: Any, out_shardings: Any, explicit: bool,
-    deterministic: bool | int,
+    deterministic: bool | int, overlap: bool | Machine,
 ) -> MeshRequest | None:  # fmt: skip
     """The shardings of a compile in one form; UserTypeError for those of a wrong kind."""
     explicit = checks.flag("compile", "explicit", explicit)
     if mesh is None:
-        if in_shardings is not None or out_shardings is not None or explicit or deterministic:
+        asked = explicit or deterministic or overlap
+        if in_shardings is not None or out_shardings is not None or asked:
             raise UserError(
-                "compile: in_shardings, out_shardings, explicit and deterministic need a mesh"
+                "compile: in_shardings, out_shardings, explicit, deterministic and overlap need a"
+                " mesh"
             )
         return None
     if not isinstance(mesh, Mesh):
         raise UserTypeError(f"compile: mesh must be a uopc.Mesh, got {mesh!r}")
+    _check_overlap(overlap, mesh, deterministic)
     mesh, hosts = _in_blocks(mesh, deterministic)
     given: dict[str, PartitionSpec] = {}
     if isinstance(in_shardings, Mapping):
@@ -90,7 +96,21 @@ def mesh_request(
         results = tuple([v if v is None else _spec("out_shardings", v) for v in out_shardings])
     elif out_shardings is not None:
         results = (_spec("out_shardings", out_shardings),)
-    return MeshRequest(mesh, tuple(given.items()), results, explicit, hosts)
+    return MeshRequest(mesh, tuple(given.items()), results, explicit, hosts, overlap)
+
+
+def _check_overlap(overlap: object, mesh: Mesh, deterministic: object) -> None:
+    """UserTypeError for another kind; Unsupported where exchanges are copies, or done by blocks."""
+    if not isinstance(overlap, (bool, Machine)):
+        raise UserTypeError(
+            "compile: overlap must be True, False or a uopc.distributed.Machine, got"
+            f" {overlap!r}"
+        )
+    if overlap and (mesh.devices or deterministic is not False):
+        raise Unsupported(
+            "compile: overlap on a mesh that names its devices, or with deterministic: their"
+            " exchanges are copies"
+        )
 
 
 def _in_blocks(mesh: Mesh, blocks: bool | int) -> tuple[Mesh, Mesh | None]:
@@ -226,7 +246,11 @@ def make_context(request: Request, machine: Target) -> Context:
     else:
         m = request.mesh
         specs = dict(m.in_specs)
-        context.sharding = Sharding(m.mesh, specs, m.out_specs, m.explicit, hosts=m.hosts)
+        context.sharding = Sharding(
+            m.mesh, specs, m.out_specs, m.explicit, hosts=m.hosts,
+            bucket=bucket_bytes(m.overlap, m.mesh.axis_names),
+            pays=partial(pays_beside, m.overlap),
+        )  # fmt: skip
     context.replayed = None if request.opts is None else iter(request.opts)
     return context
 

@@ -27,19 +27,25 @@ class Link:
     """What connects the devices along a mesh axis: the seconds of a message without content, and
     the bytes per second that a device sends while it receives as many.
 
-    UserError for values that are not positive numbers.
+    beside: the share of an exchange's seconds in which the device can run kernels; 0 where its
+    cores move the bytes. UserError for a latency or bandwidth that is not a positive number, and a
+    share that is not from 0 to 1.
 
     Examples:
         >>> from uopc.distributed import Link
         >>> Link(latency=2e-6, bandwidth=12.5e9)
-        Link(latency=2e-06, bandwidth=12500000000.0)
+        Link(latency=2e-06, bandwidth=12500000000.0, beside=0.0)
     """
 
     latency: float
     bandwidth: float
+    beside: float = 0.0
 
     def __post_init__(self) -> None:
-        _check("Link", vars(self))
+        _check("Link", {"latency": self.latency, "bandwidth": self.bandwidth})
+        share = self.beside
+        if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1:
+            raise UserError(f"Link: beside must be a number from 0 to 1, got {share!r}")
 
 
 @dataclass(frozen=True)
@@ -101,16 +107,43 @@ class Machine:
         Examples:
             >>> from uopc.distributed import Link, Machine
             >>> Machine(1e9, 1e9, Link(1e-6, 1e9), {"model": Link(1e-7, 9e9)}).between(("model",))
-            Link(latency=1e-07, bandwidth=9000000000.0)
+            Link(latency=1e-07, bandwidth=9000000000.0, beside=0.0)
         """
         found = [self.links.get(a, self.link) for a in axes]
-        return Link(max([v.latency for v in found]), min([v.bandwidth for v in found]))
+        return Link(
+            max([v.latency for v in found]), min([v.bandwidth for v in found]),
+            min([v.beside for v in found]),
+        )  # fmt: skip
 
 
 def _check(who: str, values: Mapping[str, object]) -> None:
     for name, v in values.items():
         if isinstance(v, bool) or not isinstance(v, (int, float)) or not 0 < v < math.inf:
             raise UserError(f"{who}: {name} must be a positive number, got {v!r}")
+
+
+# Where exchanges run beside launches: the bytes of a bucket, or how many latencies they take.
+BUCKET = 1 << 20
+LATENCIES = 16
+
+
+def bucket_bytes(overlap: bool | Machine, axes: tuple[str, ...]) -> int:
+    """From how many bytes on a bucket is done, 0 where exchanges do not run beside launches.
+    `overlap`: as for `compile`; `axes`: all of the mesh."""
+    if isinstance(overlap, bool):
+        return BUCKET if overlap else 0
+    link = overlap.between(axes)
+    return max(1, int(LATENCIES * link.latency * link.bandwidth)) if link.beside else 0
+
+
+def pays_beside(overlap: bool | Machine, axes: tuple[str, ...], nbytes: int) -> bool:
+    """True if an exchange in which a device sends so many bytes should run beside launches: if
+    that hides more than another exchange takes in any case."""
+    if isinstance(overlap, bool):
+        return overlap
+    link = overlap.between(axes)
+    hidden = link.beside * (link.latency + nbytes / link.bandwidth)
+    return hidden > link.latency + overlap.exchange
 
 
 def seconds(exchange: Exchange, machine: Machine, values: Mapping[str, int]) -> float:

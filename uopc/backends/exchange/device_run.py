@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import itertools
 from array import array as packed
 from collections.abc import Callable, Mapping, Sequence
@@ -22,16 +23,24 @@ from uopc.backends.cpu.runner import NOTHING, Runner
 from uopc.backends.exchange.bound_plan import bound_plan
 from uopc.backends.plan import AnyArray, AnyDtype, Exchange, Plan, Pointer, value_of
 
+Action = Callable[[], object]
+Started = Callable[[], Action]  # starts an exchange, and gives what waits for it
+
 
 class Step(NamedTuple):
-    """An exchange with this device's memory: `got` may be `sent` itself."""
+    """An exchange with this device's memory: `got` may be `sent` itself. `after`: what is done
+    once it is over."""
 
     exchange: Exchange
     sent: AnyArray
     got: AnyArray
+    after: Sequence[Action] = ()
 
 
-Action = Callable[[], object]
+class Await(NamedTuple):
+    """Where an exchange, by its number in the program, has to be over."""
+
+    number: int
 
 
 class Phase(NamedTuple):
@@ -52,20 +61,71 @@ class Phase(NamedTuple):
 class DeviceCall:
     """A call of one device's program in given memory."""
 
-    phases: list[Phase]
+    parts: list[Action | Step | Await]  # in order
     memory: tuple[object, ...]  # of addresses, and of the tables of launches
     _actions: list[Action] | None = None
 
-    def actions(self, exchanged: Callable[[Step], Action]) -> list[Action]:
-        """All of the call in order; `exchanged` makes the action of an exchange, once."""
+    @functools.cached_property
+    def phases(self) -> list[Phase]:
+        """The call, each exchange of which is over before the next launch."""
+        found, actions = [], list[Action]()
+        for part in self.parts:
+            if isinstance(part, Step):
+                found.append(Phase(actions, part))
+                actions = [*part.after]
+            elif not isinstance(part, Await):
+                actions.append(part)
+        return [*found, Phase(actions, None)]
+
+    def actions(
+        self, exchanged: Callable[[Step], Action], started: Callable[[Step], Started]
+    ) -> list[Action]:
+        """All of the call in order. `exchanged` makes the action of an exchange, once, and
+        `started` that of one that runs beside launches."""
         if self._actions is None:
             found: list[Action] = []
-            for phase in self.phases:
-                found += phase.actions
-                if phase.step is not None:
-                    found.append(exchanged(phase.step))
+            running: dict[int, _Running] = {}
+            steps = 0
+            for part in self.parts:
+                if isinstance(part, Step) and part.exchange.beside:
+                    running[steps] = _Running(started(part))
+                    found.append(running[steps].start)
+                elif isinstance(part, Step):
+                    found += [exchanged(part), *part.after]
+                elif isinstance(part, Await):
+                    step = self.steps[part.number]
+                    found += [running.pop(part.number).wait, *step.after]
+                else:
+                    found.append(part)
+                steps += isinstance(part, Step)
             self._actions = found
         return self._actions
+
+    @functools.cached_property
+    def steps(self) -> list[Step]:
+        """The exchanges."""
+        return [part for part in self.parts if isinstance(part, Step)]
+
+
+class _Running:
+    """An exchange that has been started, until it is awaited."""
+
+    __slots__ = ("_begin", "_wait")
+
+    def __init__(self, begin: Started) -> None:
+        self._begin = begin
+        self._wait: Action | None = None
+
+    def start(self) -> None:
+        self._wait = self._begin()
+
+    def wait(self) -> None:
+        assert self._wait is not None
+        self._wait()
+        self._wait = None
+
+
+_Part = AnyArray | Exchange | Await  # a table of launches, an exchange, or where one is awaited
 
 
 class DeviceRun:
@@ -78,7 +138,7 @@ class DeviceRun:
         self.coordinates = mesh.variables(rank)
         fixed = {} if plan.variables else self.coordinates
         self.runner = Runner(bound_plan(plan, fixed), image)
-        self._tables: BoundedMap[tuple[int, ...], list[AnyArray | Exchange]] = BoundedMap()
+        self._tables: BoundedMap[tuple[int, ...], list[_Part]] = BoundedMap()
         self._last: tuple[object, DeviceCall | None] = None, None
         # The buckets that do not lie in the arena.
         self._apart = [
@@ -88,22 +148,28 @@ class DeviceRun:
     def _all_values(self, values: Mapping[str, int]) -> Mapping[str, int]:
         return {**self.mesh.with_parts(values), **self.coordinates} if values else self.coordinates
 
-    def _segments(self, values: Mapping[str, int]) -> list[AnyArray | Exchange]:
-        """The tables of launches between exchanges, and these, for values of the variables."""
+    def _segments(self, values: Mapping[str, int]) -> list[_Part]:
+        """The tables of launches between exchanges, these, and where they are awaited, for values
+        of the variables."""
         plan = self.runner.plan
-        found: list[AnyArray | Exchange] = []
-        bounds = [i for i, launch in enumerate(plan.launches) if isinstance(launch, Exchange)]
-        for begin, end in itertools.pairwise([-1, *bounds, len(plan.launches)]):
-            if begin >= 0:
-                found.append(plan.launches[begin])  # type: ignore[arg-type]
-            own = [r for r in plan.repeats if begin < r.first and r.end <= end]
-            moved = tuple([
-                type(r)(r.first - begin - 1, r.end - begin - 1, r.times) for r in own
-            ])  # fmt: skip
-            launches = plan.launches[begin + 1 : end]
-            if launches:
-                found.append(self.runner.encode(launches, values, moved))
-        return found
+        found: list[_Part] = []
+        exchanges = {i: e for i, e in enumerate(plan.launches) if isinstance(e, Exchange)}
+        awaited: dict[int, list[Await]] = {}
+        for number, (i, e) in enumerate(exchanges.items()):
+            if e.beside:
+                awaited.setdefault(i + 1 + e.beside, []).append(Await(number))
+        begins = [i + 1 for i in exchanges]
+        cuts = sorted({0, *exchanges, *begins, *awaited, len(plan.launches)})
+        for begin, end in itertools.pairwise(cuts):
+            found += awaited.get(begin, [])
+            if begin in exchanges:
+                found.append(exchanges[begin])
+                continue
+            own = [r for r in plan.repeats if begin <= r.first and r.end <= end]
+            moved = tuple([type(r)(r.first - begin, r.end - begin, r.times) for r in own])
+            launches = plan.launches[begin:end]
+            found.append(self.runner.encode(launches, values, moved))
+        return found + awaited.get(len(plan.launches), [])
 
     def acquire(self, values: Mapping[str, int]) -> tuple[int, object]:
         """The address of intermediates for one call, and what `release` takes."""
@@ -135,20 +201,23 @@ class DeviceRun:
         every = self._all_values(values)
         parts = self._tables.obtain(tuple(every.values()), lambda: self._segments(every))
         bases = packed("q", [*addresses, arena, *self.runner.fixed_bases()])
-        found = DeviceCall(self._phases(parts, bases, every, fits), (bases, parts))
+        found = DeviceCall(self._bound(parts, bases, every, fits), (bases, parts))
         self._last = (key, found) if all(fits) else (None, None)
         return found
 
-    def _phases(
-        self, parts: Sequence[AnyArray | Exchange], bases: packed[int], values: Mapping[str, int],
+    def _bound(
+        self, parts: Sequence[_Part], bases: packed[int], values: Mapping[str, int],
         fits: Sequence[bool],
-    ) -> list[Phase]:  # fmt: skip
-        """The phases, given the tables and exchanges, and which buckets apart have room."""
+    ) -> list[Action | Step | Await]:  # fmt: skip
+        """The parts of a call in given memory; `fits`: which buckets apart have room."""
         run, (address, _) = install().run, bases.buffer_info()
-        found, actions, rooms = [], list[Action](), iter(fits)
+        found, rooms = list[Action | Step | Await](), iter(fits)
         for part in parts:
+            if isinstance(part, Await):
+                found.append(part)
+                continue
             if not isinstance(part, Exchange):
-                actions.append(partial(run, data_address(part), address))
+                found.append(partial(run, data_address(part), address))
                 continue
             moved: list[tuple[int, int, int]] = []
             if part.offsets:
@@ -156,10 +225,10 @@ class DeviceRun:
                 step, moved = _bucket(part, bases, values, has_room)
             else:
                 step = _step(part, bases, values)
-            actions += [partial(ctypes.memmove, here, there, n) for there, here, n in moved]
-            found.append(Phase(actions, step))
-            actions = [partial(ctypes.memmove, there, here, n) for there, here, n in moved]
-        return [*found, Phase(actions, None)]
+            found += [partial(ctypes.memmove, here, there, n) for there, here, n in moved]
+            back = [partial(ctypes.memmove, there, here, n) for there, here, n in moved]
+            found.append(step._replace(after=back))
+        return found
 
 
 def _step(exchange: Exchange, bases: packed[int], values: Mapping[str, int]) -> Step:

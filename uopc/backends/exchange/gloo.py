@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 import torch.distributed as dist
 
-from uopc.backends.exchange.device_run import Action, Step
+from uopc.backends.exchange.device_run import Action, Started, Step
 from uopc.backends.exchange.ranks import Ranks, as_bytes
 from uopc.backends.plan import AnyArray, AnyDtype, Exchange
 from uopc.errors import Error, UserError
@@ -29,6 +29,7 @@ _SIGNED: _Dtypes = {np.dtype("u4"): np.dtype("i4"), np.dtype("u8"): np.dtype("i8
 _WIDE: _Dtypes = {np.dtype("i2"): np.dtype("i4"), np.dtype("u2"): np.dtype("i4")}
 _WIDE_ORDERED: _Dtypes = {**_WIDE, np.dtype("u4"): np.dtype("i8")}
 _TOP = np.uint64(1 << 63)
+_T = TypeVar("_T")
 
 
 class GlooRanks(Ranks):
@@ -62,42 +63,59 @@ class GlooRanks(Ranks):
         return members.index(self.rank), lambda: dist.barrier(handle)
 
     def _gather(self, sent: AnyArray, got: AnyArray) -> None:
-        self._named("the parts of a result", lambda: _all_gather(sent, got, None))
+        begin = partial(_all_gather, sent, got, None)
+        self._named("the parts of a result", lambda: begin()())
 
-    def _named(self, what: object, do: Action) -> None:
-        """Run an exchange. Error with its name if another process is gone."""
+    def _named(self, what: object, do: Callable[[], _T]) -> _T:
+        """Run a part of an exchange. Error with its name if another process is gone."""
         try:
-            do()
+            return do()
         except RuntimeError as error:
             raise Error(f"rank {self.rank} in: {what}\n  another rank is gone: {error}") from error
 
     def _prepared(self, group: Any, step: Step) -> Action:
+        begin = self._begun(group, step)
+        return lambda: begin()()
+
+    def _begun(self, group: Any, step: Step) -> Started:
         members, handle = group
-        do = partial(_exchange, handle, members, members.index(self.rank), *step)
-        return partial(self._named, step.exchange, do)
+        exchange, sent, got = step[:3]
+        place = members.index(self.rank)
+        begin = partial(_exchange, handle, members, place, exchange, sent, got)
+
+        def start() -> Action:
+            wait = self._named(exchange, begin)
+            return partial(self._named, exchange, wait)
+
+        return start
 
 
 def _exchange(
     group: Any, members: list[int], place: int, exchange: Exchange, sent: AnyArray, got: AnyArray
-) -> None:
+) -> Action:
+    """Start an exchange. Returns what waits for it."""
     match exchange.kernel:
         case "allreduce":
-            got[...] = _combined(sent, exchange.op, group)
+            return _combined(sent, got, exchange.op, group)
         case "reduce_scatter":  # which Gloo does not have for all dtypes
-            got[...] = _combined(sent, exchange.op, group)[place]
+            whole = np.empty_like(sent)
+            wait = _combined(sent, whole, exchange.op, group)
+            return _all_of([wait, lambda: np.copyto(got, whole[place])])
         case "allgather":
-            _all_gather(as_bytes(sent), as_bytes(got), group)
+            return _all_gather(as_bytes(sent), as_bytes(got), group)
         case "alltoall":
-            dist.all_to_all_single(_tensor(as_bytes(got)), _tensor(as_bytes(sent)), group=group)
+            given, room = _tensor(as_bytes(sent)), _tensor(as_bytes(got))
+            return _wait(dist.all_to_all_single(room, given, group=group, async_op=True))
         case "broadcast":
             if place == exchange.root:
                 got[...] = sent
-            dist.broadcast(_tensor(as_bytes(got)), members[exchange.root], group)
+            room = _tensor(as_bytes(got))
+            return _wait(dist.broadcast(room, members[exchange.root], group, async_op=True))
         case "permute_ranks":
             to, source = place + exchange.shift, place - exchange.shift
             if exchange.mirror:
                 to = source = len(members) - 1 - place
-            _sent_on(group, members, place, (to, source), sent, got)
+            return _sent_on(group, members, place, (to, source), sent, got)
         case kind:
             raise UserError(f"no exchange {kind}")
 
@@ -105,11 +123,11 @@ def _exchange(
 def _sent_on(
     group: Any, members: list[int], place: int, ends: tuple[int, int], sent: AnyArray,
     got: AnyArray,
-) -> None:  # fmt: skip
+) -> Action:  # fmt: skip
     to, source = ends
     if to == source == place:
         got[...] = sent
-        return
+        return _all_of([])
     works = []
     if 0 <= to < len(members) and sent.size:
         works.append(dist.isend(_tensor(as_bytes(sent.copy())), members[to], group))
@@ -117,29 +135,43 @@ def _sent_on(
         got[...] = 0
     elif got.size:
         works.append(dist.irecv(_tensor(as_bytes(got)), members[source], group))
-    for w in works:
-        w.wait()
+    return _all_of(list(map(_wait, works)))
 
 
-def _all_gather(sent: AnyArray, got: AnyArray, group: Any) -> None:
-    if sent.size:
-        dist.all_gather_into_tensor(_tensor(got), _tensor(sent), group)
+def _wait(work: Any) -> Action:
+    wait: Action = work.wait
+    return wait
 
 
-def _combined(sent: AnyArray, op: str, group: Any) -> AnyArray:
-    """The values of all processes combined, in new memory."""
+def _all_of(actions: Sequence[Action]) -> Action:
+    def do() -> None:
+        for act in actions:
+            act()
+
+    return do
+
+
+def _all_gather(sent: AnyArray, got: AnyArray, group: Any) -> Action:
+    if not sent.size:
+        return _all_of([])
+    room, given = _tensor(got), _tensor(sent)
+    return _wait(dist.all_gather_into_tensor(room, given, group, async_op=True))
+
+
+def _combined(sent: AnyArray, got: AnyArray, op: str, group: Any) -> Action:
+    """Start to combine the values of all processes."""
     t, ordered = sent.dtype, op in ("max", "min")
     if not sent.size:
-        return sent
+        return _all_of([])
     if ordered and t == np.uint64:
         found = (sent ^ _TOP).view(np.int64)
-        dist.all_reduce(_tensor(found), _OPS[op], group)
-        return found.view(np.uint64) ^ _TOP
+        wait = _wait(dist.all_reduce(_tensor(found), _OPS[op], group, async_op=True))
+        return _all_of([wait, lambda: np.copyto(got, found.view(np.uint64) ^ _TOP)])
     wide = (_WIDE_ORDERED if ordered else _WIDE).get(t, t)
     made = sent.astype(wide) if wide != t else sent.copy()
     view = made if ordered else made.view(_SIGNED.get(made.dtype, made.dtype))
-    dist.all_reduce(_tensor(view), _OPS[op], group)
-    return made.astype(t, copy=False)
+    wait = _wait(dist.all_reduce(_tensor(view), _OPS[op], group, async_op=True))
+    return _all_of([wait, lambda: np.copyto(got, made.astype(t, copy=False))])
 
 
 def _tensor(a: AnyArray) -> Any:

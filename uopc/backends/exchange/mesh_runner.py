@@ -26,7 +26,13 @@ from uopc.backends.cpu.arguments import (
 from uopc.backends.cpu.bounded_cache import BoundedMap
 from uopc.backends.cpu.elf_loader import Image
 from uopc.backends.exchange import lockstep
-from uopc.backends.exchange.device_run import Action, DeviceRun, ResultMemory, Step
+from uopc.backends.exchange.device_run import (
+    Action,
+    DeviceRun,
+    ResultMemory,
+    Started,
+    Step,
+)  # fmt: skip
 from uopc.backends.exchange.sharded_array import ShardedArray
 from uopc.backends.plan import AnyArray, Plan
 from uopc.errors import UserError
@@ -115,7 +121,7 @@ class MeshRunner:
             arena, owner = device.acquire(values)
             try:
                 call = device.call(given[rank], made[rank], values, arena)
-                for act in call.actions(self._on_ranks):
+                for act in call.actions(self._on_ranks, self._started):
                     act()
             finally:
                 device.release(owner)
@@ -137,6 +143,10 @@ class MeshRunner:
     def _on_ranks(self, step: Step) -> Action:
         assert self.ranks is not None
         return self.ranks.exchanged(self.mesh, step)
+
+    def _started(self, step: Step) -> Started:
+        assert self.ranks is not None
+        return self.ranks.started(self.mesh, step)
 
     def as_input(self, number: int, value: object) -> AnyArray:
         """The array of an argument; for one that is cut, zeros of its kind that take no memory."""
@@ -242,7 +252,7 @@ def fingerprint(plan: Plan, image: Image) -> str:
     for launch in plan.launches:
         text += repr(launch.kernel) + repr(launch.words)
     for e in plan.exchanges:
-        text += repr((e.axes, e.op, e.shift, e.mirror, e.root, e.dtype, e.sent, e.got))
+        text += repr((e.axes, e.op, e.shift, e.mirror, e.root, e.dtype, e.sent, e.got, e.beside))
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 

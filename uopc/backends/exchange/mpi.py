@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from uopc.backends.exchange.device_run import Action, Step
+from uopc.backends.exchange.device_run import Action, Started, Step
 from uopc.backends.exchange.ranks import Ranks, as_bytes
-from uopc.backends.plan import AnyArray
+from uopc.backends.plan import AnyArray, Exchange
 from uopc.errors import UserError
 
 _OPS = {"add": MPI.SUM, "mul": MPI.PROD, "max": MPI.MAX, "min": MPI.MIN}
@@ -43,7 +43,7 @@ class MpiRanks(Ranks):
         self.comm.Allgather(sent, got)
 
     def _prepared(self, group: Any, step: Step) -> Action:
-        exchange, sent, got = step
+        exchange, sent, got = step[:3]
         in_place = sent.ctypes.data == got.ctypes.data
         match exchange.kernel:
             case "allreduce":
@@ -64,15 +64,73 @@ class MpiRanks(Ranks):
             case kind:
                 raise UserError(f"no exchange {kind}")
 
+    def _begun(self, group: Any, step: Step) -> Started:
+        exchange, sent, got = step[:3]
+        in_place = sent.ctypes.data == got.ctypes.data
+        match exchange.kernel:
+            case "allreduce":
+                given = MPI.IN_PLACE if in_place else sent
+                return _request(group.Iallreduce, given, got, _OPS[exchange.op])
+            case "reduce_scatter":
+                return _request(group.Ireduce_scatter_block, sent, got, _OPS[exchange.op])
+            case "allgather":
+                return _request(group.Iallgather, as_bytes(sent), as_bytes(got))
+            case "alltoall":
+                return _request(group.Ialltoall, as_bytes(sent), as_bytes(got))
+            case "broadcast":
+                start = _request(group.Ibcast, as_bytes(got), exchange.root)
+                is_root = group.rank == exchange.root and not in_place
+                return _before(partial(np.copyto, got, sent), start) if is_root else start
+            case "permute_ranks":
+                return _sending(group, step)
+            case kind:
+                raise UserError(f"no exchange {kind}")
 
-def _sent_on(group: Any, step: Step) -> Action:
-    exchange, sent, got = step
+
+def _request(call: Any, *given: Any) -> Started:
+    """What makes a call that returns at once, and gives what waits for its request."""
+
+    def start() -> Action:
+        wait: Action = call(*given).Wait
+        return wait
+
+    return start
+
+
+def _sending(group: Any, step: Step) -> Started:
+    """The same of what is sent on."""
+    exchange, sent, got = step[:3]
+    to, source, comes = _ends(group, exchange)
+    given, room = as_bytes(sent), as_bytes(got)
+
+    def start() -> Action:
+        works = group.Irecv(room, source, 0), group.Isend(given, to, 0)
+        return partial(MPI.Request.Waitall, list(works))
+
+    return start if comes else _before(partial(got.fill, 0), start)
+
+
+def _before(first: Action, start: Started) -> Started:
+    def both() -> Action:
+        first()
+        return start()
+
+    return both
+
+
+def _ends(group: Any, exchange: Exchange) -> tuple[int, int, bool]:
+    """Where a rank sends to, where it gets from, and whether that is a rank."""
     to, source = group.rank + exchange.shift, group.rank - exchange.shift
     if exchange.mirror:
         to = source = group.size - 1 - group.rank
     to = to if 0 <= to < group.size else MPI.PROC_NULL
     comes = 0 <= source < group.size
-    source = source if comes else MPI.PROC_NULL
+    return to, source if comes else MPI.PROC_NULL, comes
+
+
+def _sent_on(group: Any, step: Step) -> Action:
+    exchange, sent, got = step[:3]
+    to, source, comes = _ends(group, exchange)
     move = partial(group.Sendrecv, as_bytes(sent), to, 0, as_bytes(got), source, 0)
     return move if comes else _after(partial(got.fill, 0), move)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from uopc.backends.exchange.device_run import Action, Step
+from uopc.backends.exchange.device_run import Action, Started, Step
 from uopc.backends.plan import AnyArray
 from uopc.errors import UserError
 from uopc.ir.devices.mesh import Mesh
@@ -71,6 +71,11 @@ class Ranks:
 
     def _prepared(self, group: Any, step: Step) -> Action:
         """What does an exchange of this rank, any number of times."""
+        raise NotImplementedError
+
+    def _begun(self, group: Any, step: Step) -> Started:
+        """What starts an exchange of this rank, any number of times, and gives what waits for
+        it."""
         raise NotImplementedError
 
     def _of_machine(self) -> tuple[int, Callable[[], None]]:
@@ -138,6 +143,25 @@ class Ranks:
                 dog.waiting = None
 
         return act
+
+    def started(self, mesh: Mesh, step: Step) -> Started:
+        """What starts an exchange of this rank, in a call that is made again and again, and gives
+        what waits for it. The watchdog counts the seconds in which the rank waits."""
+        exchange = step.exchange
+        with self.watched(exchange):
+            begin = self._begun(self._group(mesh, exchange.axes), step)
+
+        def start() -> Action:
+            with self.watched(exchange):
+                wait = begin()
+
+            def awaited() -> None:
+                with self.watched(exchange):
+                    wait()
+
+            return awaited
+
+        return start
 
     def _group(self, mesh: Mesh, axes: tuple[str, ...]) -> Any:
         """The ranks that differ along these axes only."""

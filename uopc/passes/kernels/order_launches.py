@@ -21,15 +21,18 @@ Before (program), devices=cpu+cpu:1            After (program)
   }                                              }
 
 A launch is in a later round than launches of other devices whose storage it needs. What devices do
-in one round stands together, so that as few rounds as possible are waited for. A program for one
-device stays as it is.
+in one round stands together, so that as few rounds as possible are waited for. Where exchanges run
+beside launches, each stands as early as it can, and what waits for it late. Any other program for
+one device stays as it is.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from uopc.ir.core.levels import PROGRAM
 from uopc.ir.core.uop import UOp, intern
-from uopc.ir.devices import launches
+from uopc.ir.devices import launches, overlap
 from uopc.passes.contract import Context, Pass
 
 # A launch that any device may run may change its device, and round, when the order changes.
@@ -37,15 +40,21 @@ MOST_CHANGES = 4
 
 
 def order_launches(program: UOp, context: Context) -> UOp:
-    """The program with its launches by round."""
+    """The program with its launches by round, or around exchanges."""
+    if context.sharding is not None and context.sharding.bucket:
+        return _ordered(program, overlap.apart(program))
     for _ in range(MOST_CHANGES):
         places = launches.placed(program, context.devices)
         if launches.in_order(places):
             break
-        order = sorted(range(len(places)), key=lambda i: places[i].round)
-        calls = tuple([program.src[i] for i in order])
-        program = intern(program.op, program.dtype, calls, program.arg, program.tag)
+        program = _ordered(program, sorted(range(len(places)), key=lambda i: places[i].round))
     return program
+
+
+def _ordered(program: UOp, order: Sequence[int]) -> UOp:
+    """The program with its calls in an order of their numbers."""
+    calls = tuple([program.src[i] for i in order])
+    return intern(program.op, program.dtype, calls, program.arg, program.tag)
 
 
 PASS = Pass("order-launches", PROGRAM, PROGRAM, order_launches, "graph")

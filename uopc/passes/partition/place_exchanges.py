@@ -23,16 +23,18 @@ After (tensor)
 
 What is sent is stored. If nobody else reads it, an ALLREDUCE or BROADCAST is in place. ALLREDUCEs
 in place that combine in one way, and of which none waits for another, are one call: a bucket, whose
-buffers the planner puts side by side.
+buffers the planner puts side by side. Where exchanges run beside launches, a bucket is done once it
+has some bytes, those first that wait for the fewest steps: it starts before the next one is ready.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 from uopc.ir.builder import kernel, leaves, rebuild
-from uopc.ir.core import dtypes, shapes, walk
+from uopc.ir.core import bounds, dtypes, shapes, walk
 from uopc.ir.core.args import BufferArg, ParamArg
 from uopc.ir.core.levels import TENSOR
 from uopc.ir.core.ops import GroupOp, Ops
@@ -48,7 +50,8 @@ def place_exchanges(graph: UOp, context: Context) -> UOp:
     if GroupOp.Exchange.isdisjoint(walk.ops(graph)):
         return graph
     slots, done = Slots(graph), dict[UOp, UOp]()
-    for bucket, in_place in _buckets(walk.nodes(graph)):
+    limit = 0 if context.sharding is None else context.sharding.bucket
+    for bucket, in_place in _buckets(walk.nodes(graph), limit):
         storages = [_buffer(u, slots()) for u in bucket]
         given = [rebuild.rebuild_more(u.src[0], done) for u in bucket]
         if in_place:
@@ -64,9 +67,10 @@ def place_exchanges(graph: UOp, context: Context) -> UOp:
     return rebuild.rebuild_more(graph, done)
 
 
-def _buckets(order: Sequence[UOp]) -> list[tuple[list[UOp], bool]]:
+def _buckets(order: Sequence[UOp], limit: int) -> list[tuple[list[UOp], bool]]:
     """The exchanges that happen at once, and whether they are in place, each after those that it
-    waits for. One that waits for a write to an argument is alone: another may be read before."""
+    waits for. One that waits for a write to an argument is alone: another may be read before.
+    `limit`: the bytes from which on a bucket is done, or 0."""
     readers = Counter([s for u in order for s in u.src])
     depth: dict[UOp, int] = {}
     effects: set[UOp] = set()
@@ -88,8 +92,33 @@ def _buckets(order: Sequence[UOp]) -> list[tuple[list[UOp], bool]]:
         if places[u] and fixed and u.op is Ops.ALLREDUCE and u not in effects:
             own = u.arg.axes, u.arg.op, u.dtype
         found.setdefault((depth[u], own), []).append(u)
-    buckets = sorted(found.values(), key=lambda b: depth[b[0]])
+    buckets = list(found.values())
+    if limit:
+        steps = _steps(order)
+        buckets = [part for b in buckets for part in _done_in_parts(b, limit, steps)]
+    buckets.sort(key=lambda b: depth[b[0]])
     return [(b, places[b[0]]) for b in buckets]
+
+
+def _steps(order: Sequence[UOp]) -> dict[UOp, int]:
+    """How many nodes stand below each, one under the other."""
+    found: dict[UOp, int] = {}
+    for u in order:
+        found[u] = 1 + max([found.get(s, 0) for s in u.src], default=0)
+    return found
+
+
+def _done_in_parts(bucket: list[UOp], limit: int, steps: Mapping[UOp, int]) -> list[list[UOp]]:
+    """The bucket as several, each of the fewest that have so many bytes."""
+    parts: list[list[UOp]] = []
+    nbytes = limit
+    for u in sorted(bucket, key=lambda u: steps[u]):
+        if nbytes >= limit:
+            parts.append([])
+            nbytes = 0
+        parts[-1].append(u)
+        nbytes += math.prod(map(bounds.max_dim, shapes.shape(u)), start=u.dtype.itemsize)
+    return parts
 
 
 def _buffer(u: UOp, slot: int) -> UOp:

@@ -31,7 +31,7 @@ class Prediction:
 
     @property
     def seconds(self) -> float:
-        """The seconds of a call: kernels and exchanges one after the other.
+        """The seconds of a call: kernels, and of exchanges what is not hidden beside kernels.
 
         Examples:
             >>> from uopc.program.search.predict import Prediction
@@ -49,20 +49,27 @@ def predict(
         raise UserTypeError(f"predict: expected a uopc.distributed.Machine, got {machine!r}")
     values = _values(plan, given)
     known: dict[object, float] = {}
+
+    def of_kernel(number: int) -> float:
+        split, final = lowered.program.src[number].src[0], lowered.calls[number][0]
+        if split not in known:
+            operations, nbytes = measure(split, lowered.located(final)).counts(values)
+            work = max(operations / machine.operations, nbytes / machine.bandwidth)
+            known[split] = machine.launch + work
+        return known[split]
+
     launches: list[tuple[str, float]] = []
     kernels = exchanges = 0.0
     for number in plan.runs(values):
         launch = plan.launches[number]
         if isinstance(launch, Exchange):
             took = cost.seconds(launch, machine, values)
+            between = range(number + 1, number + 1 + launch.beside)
+            beside = [of_kernel(i) for i in between if not isinstance(plan.launches[i], Exchange)]
+            took -= machine.between(launch.axes).beside * min(took, sum(beside))
             exchanges += took
         else:
-            split, final = lowered.program.src[number].src[0], lowered.calls[number][0]
-            if split not in known:
-                operations, nbytes = measure(split, lowered.located(final)).counts(values)
-                work = max(operations / machine.operations, nbytes / machine.bandwidth)
-                known[split] = machine.launch + work
-            took = known[split]
+            took = of_kernel(number)
             kernels += took
         launches.append((launch.kernel, took))
     return Prediction(tuple(launches), kernels, exchanges)
