@@ -280,8 +280,17 @@ DEFECTS: Final = (
     Defect(
         "mesh: what a bucket's memory of its own holds is not copied back",
         "uopc/backends/exchange/device_run.py",
-        "actions = [partial(ctypes.memmove, there, here, n) for there, here, n in moved]",
-        "actions = []", ("test_mesh_exchanges.py",),
+        "back = [partial(ctypes.memmove, there, here, n) for there, here, n in moved]",
+        "back = []", ("test_mesh_exchanges.py",),
+    ),
+    Defect(
+        "mesh: memory is used again while an exchange runs", "uopc/program/planner.py",
+        "span[1] = max(span[1], busy.get(i, i))", "span[1] = i", ("test_overlap.py",),
+    ),
+    Defect(
+        "mesh: an exchange is awaited after the launch that needs it", "uopc/passes/contract.py",
+        "found[number] = end - number - 1", "found[number] = end - number",
+        ("test_overlap.py",),
     ),
     Defect(
         "mesh: a call runs with the memory of the last one", "uopc/backends/exchange/device_run.py",

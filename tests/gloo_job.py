@@ -33,7 +33,7 @@ def dtypes():
 def run(case):
     """The text that a case gives."""
     named = {"dtypes": dtypes, "right": mpi_job.right, "by_hand": mpi_job.by_hand}
-    named["by_part"] = mpi_job.by_part
+    named |= {"by_part": mpi_job.by_part, "overlap": mpi_job.overlap}
     return named[case]() if case in named else mpi_job.failing(case)
 
 

@@ -14,20 +14,21 @@ import numpy as np
 
 import uopc
 from uopc import P, distributed
+from uopc.backends.exchange import mesh_runner
 
 
-def block(mesh):
+def block(mesh, overlap=False):
     x, w, v = uopc.param("x", (8, 12)), uopc.param("w", (12, 16)), uopc.param("v", (16, 12))
     y = x + (x @ w.shard(P(None, "m"))).gelu() @ v.shard(P("m"))
     rng = np.random.default_rng(1)
     arrays = [rng.standard_normal(d).astype("f4") for d in ((8, 12), (12, 16), (16, 12))]
-    return y, uopc.compile(y, mesh=mesh), arrays
+    return y, uopc.compile(y, mesh=mesh, overlap=overlap), arrays
 
 
-def right():
+def right(overlap=False):
     """Programs of every exchange give what one device gives; runs are equal bit for bit."""
     mesh = uopc.make_mesh((distributed.process_count(),), ("m",))
-    y, f, arrays = block(mesh)
+    y, f, arrays = block(mesh, overlap)
     first = f(*arrays)
     np.testing.assert_allclose(first, uopc.compile(y)(*arrays), 1e-5, 1e-5)
     assert all(f(*arrays).tobytes() == first.tobytes() for _ in range(20))
@@ -37,14 +38,15 @@ def right():
         q[:-2] + q[2:], x.max(), x.min(axis=0), x[::-1] * 2, x[3:4] + 1, x.shard(P(None, "m")) * 3,
         x.sum(axis=1), (x > 0).all(axis=0),
     ]  # fmt: skip
-    g = uopc.compile(outs, mesh=mesh, in_shardings=P("m"))
+    g = uopc.compile(outs, mesh=mesh, in_shardings=P("m"), overlap=overlap)
     for at in (0, 4, 8):
         a = np.random.default_rng(at).standard_normal((9, 4)).astype("f4")
         a[at, 1] = np.nan
         for got, wanted in zip(g(a), uopc.compile(outs)(a)):
             np.testing.assert_array_equal(got, wanted)
     step = x.assign(0.5 * q[:-2] + 0.5 * q[2:])
-    s, one = uopc.compile(step, mesh=mesh, in_shardings=P("m")), uopc.compile(step)
+    s = uopc.compile(step, mesh=mesh, in_shardings=P("m"), overlap=overlap)
+    one = uopc.compile(step)
     a = np.random.default_rng(7).standard_normal((9, 4)).astype("f4")
     b = a.copy()
     for _ in range(3):
@@ -52,19 +54,46 @@ def right():
         one(b)
     np.testing.assert_allclose(a, b, 1e-6)
     sums = [x.sum(), (x * x).sum(axis=0), x.mean() + 1]
-    bucket = uopc.compile(sums, mesh=mesh, in_shardings=P("m"))
+    bucket = uopc.compile(sums, mesh=mesh, in_shardings=P("m"), overlap=overlap)
     assert len(bucket.exchanges) == 1 and bucket.exchanges[0].offsets
     for got, wanted in zip(bucket(b), uopc.compile(sums)(b)):
         np.testing.assert_allclose(got, wanted, 1e-5, 1e-5)
     n = uopc.variable("n", 0, 64)
     z = uopc.param("z", (n, 3))
-    symbolic = uopc.compile([z.sum(axis=0), z * 2], mesh=mesh, in_shardings=P("m"))
+    outs = [z.sum(axis=0), z * 2]
+    symbolic = uopc.compile(outs, mesh=mesh, in_shardings=P("m"), overlap=overlap)
     for rows in (0, 4, 60):
         c = np.random.default_rng(rows).standard_normal((rows, 3)).astype("f4")
         for got, wanted in zip(symbolic(c), (c.sum(axis=0), c * 2)):
             np.testing.assert_allclose(np.asarray(got), wanted, 1e-5, 1e-5)
-    kinds = {e.kernel for p in (f, g, s) for e in p.exchanges}
-    return f"{len(kinds)} kinds"
+    every = [e for p in (f, g, s) for e in p.exchanges]
+    assert any(e.beside for e in every) is overlap
+    return f"{len({e.kernel for e in every})} kinds"
+
+
+def overlap():
+    """The same with exchanges that run beside launches, of which kinds that one device makes."""
+    mesh, n = uopc.make_mesh((distributed.process_count(),), ("m",)), distributed.process_count()
+
+    def f(x, w):
+        turned = uopc.all_to_all(x, "m", 1, 0, tiled=True)
+        part = uopc.psum_scatter(uopc.all_gather(x, "m").sum(0) @ w, "m", tiled=True)
+        return turned, part, uopc.psum(x, "m"), x * 2 + uopc.axis_index("m").astype(np.float32)
+
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((12 * n, 2 * n)).astype("f4"), np.ones((2 * n, 3), "f4")
+    whole = uopc.shard_map(f, mesh, (P("m"), P()), (P(None, "m"), P("m"), P(), P("m")))
+    x, w = uopc.param("x", a.shape), uopc.param("w", b.shape)
+    outs = list(whole(x, w))
+    beside = uopc.compile(outs, mesh=mesh, overlap=True)
+    assert {e.kernel for e in beside.exchanges if e.beside} >= {"alltoall", "allgather"}
+    for _ in range(3):
+        for got, wanted in zip(beside(a, b), uopc.compile(outs)(a, b), strict=True):
+            np.testing.assert_allclose(np.asarray(got), wanted, 1e-5, 1e-5)
+    machine = distributed.measure(mesh)
+    assert 0 <= machine.link.beside <= 1 and machine.between(("m",)) == machine.link
+    uopc.compile(outs, mesh=mesh, overlap=machine)(a, b)
+    return right(True)
 
 
 def by_part():
@@ -203,6 +232,9 @@ def failing(how):
         x = uopc.param("x", (8,))
         uopc.compile(x.sum(), mesh=mesh, in_shardings=P("m"))
         return "never"
+    how, _, between = how.partition("_")
+    if between:
+        return dies_between(mesh, how, last)
     _, f, arrays = block(mesh)
     f(*arrays)
     if last:
@@ -221,9 +253,36 @@ def failing(how):
         f(*arrays)
 
 
+def dies_between(mesh, how, last):
+    """The last rank is lost between the start of an exchange and where it is awaited."""
+    x, w = uopc.param("x", (64, 32)), uopc.param("w", (32, 32))
+    outputs = [(x * x).sum(axis=0).contiguous() + 1, x @ w]
+    f = uopc.compile(outputs, mesh=mesh, in_shardings={"x": P("m")}, overlap=True)
+    assert [e.beside for e in f.exchanges] == [1]
+    ranks = mesh_runner.ranks
+    begun = ranks._begun
+
+    def begin(group, step):
+        start = begun(group, step)
+
+        def lost():
+            wait = start()
+            if how == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(60)
+            return wait
+
+        return lost
+
+    if last:
+        ranks._begun = begin
+    while True:
+        f(np.ones((64, 32), "f4"), np.ones((32, 32), "f4"))
+
+
 _CASES = {
     "right": right, "same": same, "fuzz": fuzz, "by_hand": by_hand, "by_part": by_part,
-    "once": once, "threads": threads,
+    "once": once, "threads": threads, "overlap": overlap,
 }  # fmt: skip
 
 if __name__ == "__main__":

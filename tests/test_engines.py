@@ -59,7 +59,7 @@ def gloo(ranks, case, timeout=60.0, limit=200):
 @needs("torch")
 @pytest.mark.slow
 @pytest.mark.parametrize(("case", "ranks"), [
-    ("dtypes", 2), ("right", 2), ("by_hand", 3), ("by_part", 2),
+    ("dtypes", 2), ("right", 2), ("overlap", 2), ("by_hand", 3), ("by_part", 2),
 ])  # fmt: skip
 def test_gloo_gives_what_one_device_gives(case, ranks):
     codes, texts, _ = gloo(ranks, case)
@@ -70,6 +70,8 @@ def test_gloo_gives_what_one_device_gives(case, ranks):
 @pytest.mark.slow
 @pytest.mark.parametrize(("how", "words"), [
     ("kill", "another rank is gone"), ("sleep", "waited 3 s in: allreduce add over m"),
+    ("kill_between", "another rank is gone"),
+    ("sleep_between", "waited 3 s in: allreduce add over m"),
 ])  # fmt: skip
 def test_a_process_that_fails_ends_all_others(how, words):
     codes, texts, _ = gloo(2, how, timeout=3.0)

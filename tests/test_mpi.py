@@ -66,6 +66,13 @@ def test_ranks_give_what_one_device_gives(ranks):
 
 
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_exchanges_beside_launches_give_it_too(ranks):
+    code, text, _ = job(ranks, "overlap")
+    assert code == 0, text
+    assert text.count("done: 5 kinds") == ranks, text
+
+
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("case", ["by_hand", "by_part", "threads"])
 def test_functions_and_arrays_by_part(case, ranks):
     code, text, _ = job(ranks, case)
@@ -98,11 +105,12 @@ def test_random_graphs(ranks):
     ("other", "compiled another program than rank 0"),
     ("sleep", "waited 3 s in: allreduce add over m"),
     ("stop", "waited 3 s in: allreduce add over m"),
+    ("kill_between", ""), ("sleep_between", "waited 3 s in: allreduce add over m"),
 ])  # fmt: skip
 def test_a_rank_that_fails_ends_the_job(how, words, library):
     code, text, _ = job(2, how, timeout=3.0, library=library)
     assert code != 0 and words in text and "never" not in text, text
-    if how in ("sleep", "stop"):
+    if how.startswith(("sleep", "stop")):
         assert "mpi_job.py:" in text, text
 
 
@@ -116,7 +124,7 @@ def test_a_rank_that_leaves_ends_the_job(library):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("library", LIBRARIES[1:])
-@pytest.mark.parametrize("case", ["right", "by_hand", "by_part"])
+@pytest.mark.parametrize("case", ["right", "overlap", "by_hand", "by_part"])
 def test_results_on_the_other_library(case, library):
     code, text, _ = job(2, case, library=library)
     assert code == 0 and text.count("done: ") == 2, text

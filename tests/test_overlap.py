@@ -1,4 +1,4 @@
-"""Exchanges that are started, and awaited after other launches: memory, order, and where it pays."""
+"""Exchanges that are started, and awaited after other launches: memory, order, where it pays."""
 
 from __future__ import annotations
 
