@@ -115,7 +115,9 @@ class Dump:
         calls = () if program is None or program.op is not Ops.LINEAR else program.src
         stores = [(c, exchanges_of(c.src[0])) for c in calls if c.op is Ops.CALL]
         sharding, found = self.context.sharding, []
-        beside = sharding.beside(program) if sharding and program and calls else {}
+        beside: dict[int, int] = {}
+        if program is not None and calls and sharding is not None:
+            beside = sharding.beside(program)
         made = [(c, [s.src[1] for s in every], i) for i, (c, every) in enumerate(stores) if every]
         made += [(u, [u], -1) for u in (() if sharding is None else sharding.copied)]
         for origin, every, number in made:
