@@ -27,7 +27,7 @@ from uopc.errors import UserError
 from uopc.ir.core import arena
 from uopc.ir.text.printer import Namer
 from uopc.passes.pass_manager import Lowering
-from uopc.program import page as program_page
+from uopc.program.reports import page as program_page
 from uopc.program.request import make_context, prepare
 
 ROOT = Path(__file__).parent.parent

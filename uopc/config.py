@@ -47,7 +47,7 @@ class Options:
     match_stats: bool = False
     threads: int = 0  # 0: one per CPU that this process may use
     cache_dir: str = AUTO  # the folder of compiled programs; empty or 0: none
-    cache_mib: int = 512  # size limit of that folder
+    cache_mib: int = 2048  # size limit of that folder
     programs: int = 256  # most programs in memory; 0: none is read or kept
     target_cpu: str = ""  # empty: this machine
     tf32: bool = False  # tensor cores may round float32 operands of products to 10 bits

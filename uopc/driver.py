@@ -14,19 +14,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from uopc import config
+from uopc.backends import detect
 from uopc.errors import UserError, UserTypeError
 from uopc.ir.builder import checks, file_parts
-from uopc.ir.core import walk
+from uopc.ir.core import dtypes, walk
 from uopc.ir.core.arena import arena
 from uopc.ir.core.args import Opt
 from uopc.ir.core.level_of import level_of
 from uopc.ir.core.levels import LINEAR, PROGRAM, Level
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.uop import UOp
+from uopc.ir.core.serialize import Fingerprint
+from uopc.ir.core.uop import UOp, intern
 from uopc.ir.devices import device as devices
 from uopc.ir.devices.mesh import Mesh
+from uopc.program import reuse
+from uopc.program.artifact import Artifact
 from uopc.program.constants import computed_once
-from uopc.program.program import Backend, Program, program_for
+from uopc.program.described import Described, Description, Found, Made, Stored
+from uopc.program.program import Backend, Keep, Program, program_for
 from uopc.program.request import Request, lower, mesh_request, prepare
 from uopc.program.search import session
 
@@ -115,15 +120,15 @@ def _check_copies(graph: UOp) -> None:
 def _reported(program: Program, options: config.Options) -> Program:
     """The program, once those who asked for it know of the compile."""
     if config.page_folder(options):
-        from uopc.program import page
+        from uopc.program.reports import page
 
         page.write(program)
     if _is_logged():
-        from uopc.program import debug
+        from uopc.program.reports import debug
 
         debug.log_compile(program)
     if options.debug:
-        from uopc.program import debug
+        from uopc.program.reports import debug
 
         return debug.report_compile(program, options.debug)
     return program
@@ -144,14 +149,85 @@ def _is_logged() -> bool:
     return logging is not None and logging.getLogger("uopc").isEnabledFor(logging.INFO)
 
 
-def make_program(request: Request, verify: Verify | None = None) -> Program:
-    """The program for a request. A pickled Program calls this when it is loaded."""
+def make_program(
+    request: Request, verify: Verify | None = None, keep: Keep | None = None
+) -> Program:
+    """The program for a request. A pickled Program calls this when it is loaded. `keep`: see
+    `program_for`."""
     if request.structure != "kernel":
         request = dataclasses.replace(request, graph=file_parts.viewed(request.graph))
     backend, whole = backend_of(request.device), with_constants_computed(request, verify)
-    program = program_for(whole, verify, backend, make_program, _write_report)
-    program._given = request
+    program = program_for(whole, verify, backend, make_program, _write_report, keep)
+    if not hasattr(program, "_compile"):
+        program._given = request
     return program
+
+
+def compile_described(
+    description: Description, *, device: str | None = None, optimize: bool = True,
+    threads: int | None = None, name: str | None = None, **others: Any,
+) -> Found | None:  # fmt: skip
+    """The program of what files describe: `compile` of it, which makes the graph only where no
+    earlier process stored both. None for a graph without outputs. Errors are those of `compile`,
+    and of `description.make`."""
+    options = config.current()
+    arguments = {"device": device, "optimize": optimize, "threads": threads, "name": name} | others
+
+    def compiled(made: Made) -> Program:
+        with config.options(**vars(options)):
+            return compile(made.outputs, inputs=made.inputs, **arguments)
+
+    def without_graph(program: Program, stored: Stored) -> Found:
+        program._make, program._write_report = make_program, _write_report
+        program._compile = lambda: compiled(description.make())
+        return Found(program, stored.notes, stored.files)
+
+    described = _described(description, options, arguments)
+    if described is None:
+        made = description.make()
+        return None if made.outputs is None else Found(compiled(made), made.notes)
+    found = described.find()
+    if found is not None:
+        return without_graph(*found)
+    kept: list[tuple[Program, Stored]] = []
+
+    def keep(request: Request, artifact: Artifact, printed: Fingerprint) -> Program | None:
+        found = described.keep(made, request, artifact, printed)
+        kept.extend([] if found is None else [found])
+        return None if found is None else found[0]
+
+    made = description.make()  # nodes that an arena makes have no lines
+    if made.outputs is None:
+        return None
+    blank = described.request
+    with arena():
+        request = prepare(
+            made.outputs, made.inputs, blank.optimize, threads, name, options, None, blank.device
+        )
+        with _watched(request):
+            program = make_program(request, None, keep if made.notes is not None else None)
+    return without_graph(*kept[0]) if kept else Found(program, made.notes)
+
+
+def _described(
+    description: Description, options: config.Options, arguments: dict[str, Any]
+) -> Described | None:
+    """A description in the cache; None where a compile is to be seen, or no cache can hold it."""
+    kinds = {"device": str, "optimize": bool, "threads": int, "name": str}
+    plain = all([v is None or type(v) is kinds.get(k) for k, v in arguments.items()])
+    seen = options.debug or options.spec or options.match_stats or config.page_folder(options)
+    disk = reuse.disk_cache(options)
+    if disk is None or not plain or seen or _is_logged() or not description.components:
+        return None
+    device = (arguments["device"] or options.device).lower()
+    if not devices.is_cpu(device) or arguments["optimize"] is None:
+        return None
+    nothing = intern(Ops.SINK, dtypes.void, ())
+    optimize, name = arguments["optimize"] and not options.noopt, arguments["name"] or ""
+    threads = arguments["threads"]
+    threads = (options.threads if threads is None else threads) or detect.cores()
+    blank = Request(nothing, "tuple", (), (), optimize, threads, name, options, device=device)
+    return Described(description, blank, backend_of(device), disk)
 
 
 def with_constants_computed(request: Request, verify: Verify | None = None) -> Request:
@@ -163,7 +239,7 @@ def with_constants_computed(request: Request, verify: Verify | None = None) -> R
 
 
 def _write_report(program: Program, file: Path, run: bool) -> None:
-    from uopc.program import page
+    from uopc.program.reports import page
 
     page.write_file(program, file, run)
 

@@ -3,6 +3,8 @@
 Only this user can read and write the files. A file begins with a fixed line and the digest of its
 content. It appears under its name in one step (a rename), so no reader sees half of it. The store
 refuses a folder or file that belongs to someone else, that others may change, or that is a link.
+Beside them are files of arrays, which are mapped and not read: an entry that refers to one holds
+its identity, so that one that was written since is not used.
 Nothing here raises OSError: Unusable says why the cache, or an entry of it, cannot be used.
 """
 
@@ -18,17 +20,18 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 from uopc.cache import statistics
-from uopc.errors import InvalidIR
+from uopc.errors import InvalidIR, UserError
+from uopc.ir.core.data import files
 
 T = TypeVar("T")
 
 MAGIC = b"uopc cache\n"
 # The subfolder of the entries. `config.cache_folder` gives the cache's folder.
 FOLDER = "programs"
-_SUFFIX = ".entry"
+_SUFFIX, _ARRAYS = ".entry", ".arrays"
 # Lines of a kernel's key and the name of the entry that has its code. A line may be wrong: whoever
 # follows it checks the entry.
 _INDEX = "kernels.index"
@@ -185,6 +188,15 @@ class DiskCache:
             with os.fdopen(file, "wb") as opened:  # the last line may be cut off
                 opened.write("".join([f"\n{key} {entry}" for key, entry in lines.items()]).encode())
 
+    def has(self, name: str) -> bool:
+        """True if there is an entry of this name, whatever is in it."""
+        try:
+            with self._opened(make=False) as folder, _reasons(name):
+                os.stat(name + _SUFFIX, dir_fd=folder, follow_symlinks=False)
+        except Unusable:
+            return False
+        return True
+
     def read(self, name: str, touch: bool = True) -> bytes | None:
         """The content of an entry, or None; Unusable when damaged. `touch`: it counts as used."""
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -208,17 +220,47 @@ class DiskCache:
         if len(data) > self.limit:
             raise Unusable(f"{name}: {len(data)} bytes are more than the cache may hold")
         with self._opened(make=True) as folder, _reasons(name):
-            unfinished = f"{name}.{os.getpid()}.{secrets.token_hex(8)}{_UNFINISHED}"
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            file = os.open(unfinished, flags, 0o600, dir_fd=folder)
-            try:
-                with os.fdopen(file, "wb") as opened:
-                    opened.write(data)
-                os.rename(unfinished, name + _SUFFIX, src_dir_fd=folder, dst_dir_fd=folder)
-            except BaseException:
-                os.unlink(unfinished, dir_fd=folder)
-                raise
+            with _appearing(folder, name + _SUFFIX) as made:
+                made.write(data)
             self._shrink(folder)
+
+    # ------------------------------------------------------------ files of arrays
+    def write_arrays(self, name: str, nbytes: int, parts: Iterable[memoryview]) -> files.Identity:
+        """Store the parts of a file of arrays, `nbytes` in all, one after the other."""
+        if nbytes > self.limit:
+            raise Unusable(f"{name}: {nbytes} bytes of arrays are more than the cache may hold")
+        file = name + _ARRAYS
+        with self._opened(make=True) as folder, _reasons(name):
+            with _appearing(folder, file) as made:
+                for part in parts:
+                    made.write(part)
+                made.flush()
+                found = os.fstat(made.fileno())
+            self._shrink(folder)
+        return files.Identity.of(os.path.realpath(self.folder / file), found)
+
+    def arrays(self, name: str) -> files.Mapping | None:
+        """A file of arrays, mapped; None if there is none. It counts as used, by the time of the
+        last access: that of the last change is a part of its identity."""
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        file = name + _ARRAYS
+        try:
+            with self._opened(make=False) as folder, _reasons(file):
+                handle = os.open(file, flags, dir_fd=folder)
+                try:
+                    found = os.fstat(handle)
+                    check_file(found, file)
+                    mapped = files.mapping(handle, str(self.folder / file))
+                finally:
+                    os.close(handle)
+                with contextlib.suppress(OSError):  # on a read-only disk
+                    times = time.time_ns(), found.st_mtime_ns
+                    os.utime(file, ns=times, dir_fd=folder)
+                return mapped
+        except Missing:
+            return None
+        except UserError as error:  # it is empty, or memory is short
+            raise Unusable(str(error)) from None
 
     def _shrink(self, folder: int) -> None:
         """Drop the least recently used entries beyond the limit and leftovers of dead processes."""
@@ -232,16 +274,23 @@ class DiskCache:
 
     def entries(self) -> list[Entry]:
         """The entries, last used first."""
+        return self._named(_SUFFIX)
+
+    def array_files(self) -> list[Entry]:
+        """The files of arrays, last used first."""
+        return self._named(_ARRAYS)
+
+    def _named(self, suffix: str) -> list[Entry]:
         try:
             with self._opened(make=False) as folder, _reasons(str(self.folder)):
-                found = [e for e in _listed(folder) if e.name.endswith(_SUFFIX)]
+                found = [e for e in _listed(folder) if e.name.endswith(suffix)]
         except Missing:
             return []
-        entries = [Entry(e.name.removesuffix(_SUFFIX), e.nbytes, e.used) for e in found]
+        entries = [Entry(e.name.removesuffix(suffix), e.nbytes, e.used) for e in found]
         return sorted(entries, key=lambda e: (-e.used, e.name))
 
     def clear(self) -> tuple[int, int]:
-        """Remove all entries and unfinished files: the number of files, and their bytes."""
+        """Remove all entries, arrays and unfinished files: the number of files, and their bytes."""
         count = nbytes = 0
         where = str(self.folder)
         with contextlib.suppress(Missing), self._opened(make=False) as folder, _reasons(where):
@@ -254,15 +303,32 @@ class DiskCache:
         return count, nbytes
 
 
+@contextlib.contextmanager
+def _appearing(folder: int, name: str) -> Iterator[BinaryIO]:
+    """A new file of a folder, which appears under its name when it is written."""
+    unfinished = f"{name}.{os.getpid()}.{secrets.token_hex(8)}{_UNFINISHED}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    file = os.open(unfinished, flags, 0o600, dir_fd=folder)
+    try:
+        with os.fdopen(file, "wb") as opened:
+            yield opened
+        os.rename(unfinished, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        os.unlink(unfinished, dir_fd=folder)
+        raise
+
+
 def _listed(folder: int) -> list[Entry]:
-    """The entries and unfinished files in a folder."""
+    """The entries, arrays and unfinished files in a folder."""
     found = []
     with os.scandir(folder) as items:
         for item in items:
-            if item.name.endswith((_SUFFIX, _UNFINISHED)):
+            if item.name.endswith((_SUFFIX, _ARRAYS, _UNFINISHED)):
                 with contextlib.suppress(FileNotFoundError):  # dropped meanwhile
                     about = item.stat(follow_symlinks=False)
-                    found.append(Entry(item.name, about.st_size, about.st_mtime))
+                    mapped = item.name.endswith(_ARRAYS)
+                    used = about.st_atime if mapped else about.st_mtime
+                    found.append(Entry(item.name, about.st_size, used))
     return found
 
 

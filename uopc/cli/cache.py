@@ -84,13 +84,17 @@ def _known(disk: DiskCache) -> list[Known]:
 
 
 def _list(disk: DiskCache, out: Output) -> None:
-    entries = _known(disk)
-    total, most = sum(e.nbytes for e, _ in entries), _size(disk.limit)
+    entries, arrays = _known(disk), disk.array_files()
+    total, most = sum(e.nbytes for e in (*[e for e, _ in entries], *arrays)), _size(disk.limit)
     out.line(f"{disk.root}: {len(entries)} entries, {_size(total)} of {most}", "bold")
-    for e, head in entries:
+    for e, head in sorted([*entries, *[(a, None) for a in arrays]], key=lambda row: -row[0].used):
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(e.used))
-        if isinstance(head, str):
+        if head is None:
+            what = "arrays of models"
+        elif isinstance(head, str):
             what = f"unusable: {head}"
+        elif "model" in head.key:
+            what = f"model: {head.key['model']}"
         else:
             names = [name for name, _, _ in head.kernels]
             more = f" and {len(names) - 4} more" if len(names) > 4 else ""

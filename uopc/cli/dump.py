@@ -36,7 +36,7 @@ from uopc.errors import Error
 from uopc.ir.core import arena
 from uopc.ir.verify.verifier import verify
 from uopc.passes.pass_manager import INPUT, Lowering
-from uopc.program import page
+from uopc.program.reports import page
 from uopc.program.request import make_context
 
 

@@ -47,6 +47,12 @@ class Model:
         self.functions = {(_domain(f.domain), f.name): f for f in self.proto.functions}
         self._files: dict[Path, Array] = {}
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The real paths of the files that were read so far."""
+        own = [] if self.file is None else [self.file]
+        return tuple([str(p) for p in dict.fromkeys([*own, *self._files])])
+
     def _without_weights(self, file: Path) -> bytes:
         try:
             with open(file, "rb") as opened:

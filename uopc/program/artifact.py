@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self, TypeVar
 
@@ -96,7 +96,7 @@ class Artifact:
         for an array in a file that was changed since it was opened."""
         constants = [c.array if c.array is not None else arrays[c.key] for c in self.constants]
         files.check_unchanged(constants)
-        constants = [_in_order(c, array) for c, array in zip(self.constants, constants)]
+        constants = [in_order(c, array) for c, array in zip(self.constants, constants)]
         variables = [replace(v, default=request.bound.get(v.name)) for v in self.plan.variables]
         structure: Any = "tuple" if request.structure == "kernel" else request.structure
         return replace(
@@ -105,13 +105,19 @@ class Artifact:
             constants=tuple([np.ascontiguousarray(a) for a in constants]),
             keys=request.keys,
             variables=tuple(variables),
-            conditions=_located(self.plan.conditions, request),
+            conditions=located(self.plan.conditions, self.lines(request)),
             launches=_exchanges_located(self.plan.launches, request),
             copied=_exchanges_located(self.plan.copied, request),
         )
 
+    def lines(self, request: Request) -> tuple[str, ...]:
+        """For each condition of the plan, the line of this request's graph that relies on it."""
+        conditions = self.plan.conditions
+        nodes = relying(request.graph) if conditions else []
+        return tuple([made_at(nodes[c.node]) for c in conditions])
 
-def _in_order(c: Constant, array: Array) -> Array:
+
+def in_order(c: Constant, array: Array) -> Array:
     """A constant array in the order of its kernels: one array for all programs."""
     if not c.order:
         return array
@@ -134,7 +140,6 @@ def _exchanges_located(launches: tuple[AnyLaunch, ...], request: Request) -> tup
     ])  # fmt: skip
 
 
-def _located(conditions: tuple[Condition, ...], request: Request) -> tuple[Condition, ...]:
-    """The conditions with the lines of this request's graph."""
-    nodes = relying(request.graph) if conditions else []
-    return tuple([replace(c, line=made_at(nodes[c.node])) for c in conditions])
+def located(conditions: tuple[Condition, ...], lines: Sequence[str]) -> tuple[Condition, ...]:
+    """The conditions with the lines of a graph."""
+    return tuple([replace(c, line=line) for c, line in zip(conditions, lines, strict=True)])

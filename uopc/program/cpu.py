@@ -18,7 +18,7 @@ from uopc.cache.disk import DiskCache
 from uopc.errors import InvalidIR
 from uopc.ir.core.uop import UOp
 from uopc.program import key, record, reuse
-from uopc.program.artifact import Array, Artifact
+from uopc.program.artifact import Artifact
 from uopc.program.compiled_kernel import Code
 from uopc.program.program import Backend, BoundProgram, Program
 from uopc.program.request import Request
@@ -80,13 +80,13 @@ def _compile_kernels(request: Request, lowered: Lowered, symbols: Mapping[UOp, s
     return Code(sources, dict.fromkeys(functions, code), seconds)
 
 
-def _load(request: Request, found: ObjectCode, arrays: Mapping[str, Array]) -> Program:
+def _load(request: Request, found: ObjectCode, plan: Plan) -> Program:
     options = request.options
     if options.target_cpu:
         detect.check_runs(options.target_cpu)
     if not native.is_installed():
         _install_runtime(reuse.disk_cache(options))
-    return _callable(request, found.plan_for(request, arrays), found.image, Program)
+    return _callable(request, plan, found.image, Program)
 
 
 def _callable(

@@ -14,7 +14,7 @@ from uopc.backends.nvptx.calls import calls_of
 from uopc.backends.plan import Plan
 from uopc.errors import InvalidIR, Unsupported
 from uopc.ir.core.uop import UOp
-from uopc.program.artifact import Array, Artifact
+from uopc.program.artifact import Artifact
 from uopc.program.compiled_kernel import Code, pack
 from uopc.program.launches import Kernel
 from uopc.program.planner import dim
@@ -112,10 +112,10 @@ def _compile_kernels(request: Request, lowered: Lowered, symbols: Mapping[UOp, s
     return Code(sources, code, seconds, grids)
 
 
-def _load(request: Request, found: PtxCode, arrays: Mapping[str, Array]) -> GpuProgram:
+def _load(request: Request, found: PtxCode, plan: Plan) -> GpuProgram:
     program: GpuProgram = object.__new__(GpuProgram)
-    program.plan = found.plan_for(request, arrays)
-    program._runner = _runner(request, found, program.plan)
+    program.plan = plan
+    program._runner = _runner(request, found, plan)
     return program
 
 

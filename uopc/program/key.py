@@ -8,6 +8,7 @@ import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TypeAlias
 
 from uopc.ir.core.serialize import Fingerprint
 from uopc.ir.devices.device import named
@@ -23,11 +24,15 @@ def digest(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
+# Each by its name.
+Components: TypeAlias = tuple[tuple[str, str], ...]
+
+
 @dataclass(frozen=True)
 class Key:
     """The components by name. `digest` names the entry; the components are compared in full."""
 
-    components: tuple[tuple[str, str], ...]
+    components: Components
 
     @property
     def digest(self) -> str:
@@ -41,7 +46,7 @@ class Key:
 
 def request_components(
     request: Request, machine: Target, printed: Fingerprint, rules: str = ""
-) -> tuple[tuple[str, str], ...]:
+) -> Components:
     """The components of a request, whose graph has no bound values any more; `rules`: the
     identity of its rules."""
     # The graph need not read them all, so their types are not always in its digest.
@@ -55,9 +60,7 @@ def request_components(
     )
 
 
-def code_components(
-    request: Request, machine: Target, rules: str = ""
-) -> tuple[tuple[str, str], ...]:
+def code_components(request: Request, machine: Target, rules: str = "") -> Components:
     """The components of a request that the code of each kernel depends on."""
     return (
         ("device", machine.device),
@@ -94,7 +97,7 @@ def machine_digest(machine: Target) -> str:
 
 
 @cache
-def process_components() -> tuple[tuple[str, str], ...]:
+def process_components() -> Components:
     """The components that all requests of this process share, but not all processes."""
     import llvmlite
     import llvmlite.binding as llvm

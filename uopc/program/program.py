@@ -22,10 +22,10 @@ from uopc.cache import statistics
 from uopc.errors import Unsupported, UserTypeError
 from uopc.ir.core import shapes
 from uopc.ir.core.arena import arena
-from uopc.ir.core.serialize import fingerprint
+from uopc.ir.core.serialize import Fingerprint, fingerprint
 from uopc.ir.core.uop import UOp
 from uopc.program import reuse
-from uopc.program.artifact import Array, Artifact
+from uopc.program.artifact import Artifact
 from uopc.program.compiled_kernel import Code
 from uopc.program.kernel_cache import KernelCache
 from uopc.program.launches import Kernel, Launches, LazyLowered, listed
@@ -55,9 +55,8 @@ class Backend:
     artifact: type[Artifact]
     # The code of the kernels of a lowered request, given the names of their functions.
     compile_kernels: Callable[[Request, Lowered, Mapping[UOp, str]], Code]
-    # The program, ready to run, of an artifact (compiled, or found in a cache), given the graph's
-    # constant arrays by content hash.
-    load: Callable[[Request, Any, Mapping[str, Array]], Program]
+    # The program, ready to run, of an artifact (compiled, or found in a cache) and its plan.
+    load: Callable[[Request, Any, Plan], Program]
     # What runs a plan with the code of an artifact.
     runner: Callable[[Request, Any, Plan], Any]
     # A program with arguments and variables fixed: see `Program.bind`.
@@ -163,13 +162,30 @@ class Program(ProgramBase):
 
     stats: dict[str, Any]
     _kernel: type[Kernel] = Kernel
-    _request: Request  # with the values of constants that were computed for its machine
-    _given: Request  # the same before that: for pickles and exports, which other machines run
     _artifact: Artifact
-    _stages: LazyLowered
     _backend: Backend
     _make: Callable[[Request], Program]  # makes the program of a pickle
     _write_report: Callable[[Program, Path, bool], None]
+    _compile: Callable[[], Program]  # of one that was found without its graph: makes that
+
+    @cached_property
+    def _whole(self) -> Program:
+        """The same program with its graph."""
+        return self._compile()
+
+    @cached_property
+    def _request(self) -> Request:
+        """With the values of constants that were computed for its machine."""
+        return self._whole._request
+
+    @cached_property
+    def _given(self) -> Request:
+        """The same before that: for pickles and exports, which other machines run."""
+        return self._whole._given
+
+    @cached_property
+    def _stages(self) -> LazyLowered:
+        return self._whole._stages
 
     @cached_property
     def inputs(self) -> tuple[ArraySpec, ...]:
@@ -388,14 +404,19 @@ def _in_turn(request: Request, cached: bool) -> contextlib.AbstractContextManage
     return contextlib.nullcontext() if job is None else job.in_turn(cached)
 
 
+# What makes a program of an artifact without its graph; None where it cannot.
+Keep = Callable[[Request, Artifact, Fingerprint], "Program | None"]
+
+
 def program_for(
     request: Request, verify: Verify | None, backend: Backend,
     make_program: Callable[[Request], Program],
-    write_report: Callable[[Program, Path, bool], None],
+    write_report: Callable[[Program, Path, bool], None], keep: Keep | None = None,
 ) -> Program:  # fmt: skip
     """The program for a request, from a cache or compiled. A pickle calls `make_program`.
 
-    With `verify`, options.viz or match_stats every stage is made, so no cache is asked.
+    With `verify`, options.viz or match_stats every stage is made, so no cache is asked. The program
+    that `keep` makes, if any, holds no graph.
     """
     start = time.perf_counter()
     stages = LazyLowered(request, backend)
@@ -426,20 +447,31 @@ def program_for(
     wanted = verify or options.debug or options.match_stats or config.page_folder(options)
     if fresh and wanted and len(fresh[0].kernels) == len(found.names):  # no kernel was skipped
         stages.lowered = fresh[0]
-    program = backend.load(request, found, printed.arrays)
-    program._request, program._artifact, program._make = request, found, make_program
-    program._stages, program._backend = stages, backend
-    program._write_report = write_report
+    program = None if keep is None else keep(request, found, printed)
+    if program is None:
+        program = backend.load(request, found, found.plan_for(request, printed.arrays))
+        program._request, program._stages = request, stages
+    finish(program, found, where, backend, start, fresh[0] if fresh else None)
+    program._make, program._write_report = make_program, write_report
+    return program
+
+
+def finish(
+    program: Program, found: Artifact, where: str, backend: Backend, start: float,
+    fresh: Lowered | None = None,
+) -> None:  # fmt: skip
+    """Note what a program was made of. `where`: the cache with its artifact. `start`: the time
+    when that began. `fresh`: the graph as it was lowered, if it was compiled."""
+    program._artifact, program._backend = found, backend
     program.stats = {
-        "passes": {r.name: r.seconds for r in fresh[0].runs} if fresh else {},
+        "passes": {r.name: r.seconds for r in fresh.runs} if fresh else {},
         **({"render": 0.0, "llvm": 0.0} | (found.seconds if fresh else {})),
         "total": time.perf_counter() - start,
-        "nodes": printed.nodes,
+        "nodes": found.nodes,
         "launches": len(found.plan.launches),
         "arena": found.plan.arena_bytes,
         "cache": where,
-        "scheduled": len(fresh),
-        "functions": fresh[0].context.notes.get("functions", 0) if fresh else 0,
-        "compiled": len(fresh[0].kernels) if fresh else 0,
+        "scheduled": int(fresh is not None),
+        "functions": fresh.context.notes.get("functions", 0) if fresh else 0,
+        "compiled": len(fresh.kernels) if fresh else 0,
     }
-    return program

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from uopc import config
+from uopc.cache import statistics
 from uopc.cache.disk import DiskCache
 from uopc.cache.memory import MemoryCache
 from uopc.ir.core.serialize import Fingerprint
@@ -45,23 +46,55 @@ def obtain(
         if disk is None:
             return make()
         whole = key.Key((*key.process_components(), *components))
-
-        def read(data: bytes) -> A:
-            artifact = record.decode(data, whole, kind)
-            artifact.check()
-            return artifact
-
-        found = disk.load(whole.digest, read)
+        found = _on_disk(whole, kind, disk)
         if found is not None and holds(found):
             where = "disk"
             return found
         made = make()
-        keys = [k.key for k in made.kernels]
-        named = zip(made.names, made.sources(), keys)
-        disk.save(whole.digest, record.encode(whole, named, made), keys)
+        _save(whole, made, disk)
         return made
 
     most = request.options.programs
     if not most:
         return find(), where
     return programs.obtain(components, find, most, holds), where
+
+
+def known(
+    components: key.Components, kind: type[A], disk: DiskCache, options: config.Options,
+    holds: Callable[[Artifact], bool],
+) -> tuple[Artifact, str] | None:  # fmt: skip
+    """The artifact that a request with this key has, and where it was; None if it is in no cache,
+    or its kernels would get other Opts now."""
+    found: Artifact | None = programs.find(components) if options.programs else None
+    if found is not None and holds(found):
+        statistics.count(memory_hits=1)
+        return found, "memory"
+    found = _on_disk(key.Key((*key.process_components(), *components)), kind, disk)
+    if found is None or not holds(found):
+        return None
+    if options.programs:
+        programs.put(components, found, options.programs)
+    return found, "disk"
+
+
+def keep(components: key.Components, made: Artifact, disk: DiskCache) -> None:
+    """Store an artifact that came from memory, unless the disk has it."""
+    whole = key.Key((*key.process_components(), *components))
+    if not disk.has(whole.digest):
+        _save(whole, made, disk)
+
+
+def _on_disk(whole: key.Key, kind: type[A], disk: DiskCache) -> A | None:
+    def read(data: bytes) -> A:
+        artifact = record.decode(data, whole, kind)
+        artifact.check()
+        return artifact
+
+    return disk.load(whole.digest, read)
+
+
+def _save(whole: key.Key, made: Artifact, disk: DiskCache) -> None:
+    keys = [k.key for k in made.kernels]
+    named = zip(made.names, made.sources(), keys)
+    disk.save(whole.digest, record.encode(whole, named, made), keys)

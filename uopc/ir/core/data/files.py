@@ -27,6 +27,7 @@ from uopc.ir.core import dtypes
 Array = npt.NDArray[Any]
 Mode = Literal["r", "r+"]
 _MAPS = "/proc/self/maps"
+_TICK_NS = 2 * 10**9  # the coarsest clock of a file system: that of FAT
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,26 @@ class Identity:
     def of(path: str, found: os.stat_result) -> Identity:
         """The identity of an open file."""
         return Identity(path, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """The identity of a file and when its content or attributes last changed, which no program can
+    set: two stamps are equal only where nobody wrote the file in between."""
+
+    identity: Identity
+    changed_ns: int
+
+    @staticmethod
+    def of(path: str) -> Stamp:
+        """The stamp of a path that `os.path.realpath` gave. OSError if there is no such file."""
+        found = os.stat(path)
+        return Stamp(Identity.of(path, found), found.st_ctime_ns)
+
+    def is_settled(self, now_ns: int) -> bool:
+        """True if the file had not been written shortly before `now_ns`: another write at the same
+        tick of the system's clock would not change the stamp."""
+        return max(self.identity.mtime_ns, self.changed_ns) + _TICK_NS < now_ns
 
 
 @dataclass(frozen=True)
@@ -135,6 +156,14 @@ def opened(path: str, mode: Mode = "r") -> Mapping:
     except ValueError as error:  # a null byte
         raise UserError(f"cannot open {path!r}: {error}") from None
     try:
+        return mapping(handle, path, mode)
+    finally:
+        os.close(handle)
+
+
+def mapping(handle: int, path: str, mode: Mode = "r") -> Mapping:
+    """A mapping of an open file of at least one byte. UserError if it cannot be mapped."""
+    try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise UserError(f"cannot map {path}: it is not a regular file")
         identity = Identity.of(os.path.realpath(path), os.fstat(handle))
@@ -144,8 +173,6 @@ def opened(path: str, mode: Mode = "r") -> Mapping:
         return found or _map(handle, identity, mode)
     except OSError as error:
         raise UserError(f"cannot map {path}: {error.strerror or error}") from None
-    finally:
-        os.close(handle)
 
 
 @contextlib.contextmanager
@@ -258,14 +285,19 @@ def check_unchanged(arrays: Iterable[Array]) -> None:
     for mapping in dict.fromkeys(map(mapping_of, arrays)):
         if mapping is None:
             continue
-        path = mapping.identity.path
-        try:
-            now = Identity.of(path, os.stat(path))
-        except OSError as error:
-            raise UserError(f"{path}: {error.strerror}, since it was opened") from None
-        if mapping.writable:  # its own writes change the time
-            now = dataclasses.replace(now, mtime_ns=mapping.identity.mtime_ns)
-        _check_same(mapping.identity, now)
+        check_unchanged_since(mapping.identity, mapping.writable)
+
+
+def check_unchanged_since(before: Identity, writable: bool = False) -> None:
+    """UserError if a file was written, replaced or removed since it had an identity."""
+    path = before.path
+    try:
+        now = Identity.of(path, os.stat(path))
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}, since it was opened") from None
+    if writable:  # its own writes change the time
+        now = dataclasses.replace(now, mtime_ns=before.mtime_ns)
+    _check_same(before, now)
 
 
 def _check_same(before: Identity, now: Identity) -> None:

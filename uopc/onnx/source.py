@@ -1,0 +1,176 @@
+"""Where the graph of a model comes from, and all that it depends on, known without reading it."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+import stat
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from uopc.ir.core.data import files
+from uopc.ir.core.data.files import Stamp
+from uopc.program.described import Description, Made
+
+if TYPE_CHECKING:  # a model that an earlier process loaded is not read
+    from uopc.ir.core.uop import UOp
+    from uopc.onnx.reading import Graph
+
+# Operators of these domains have the bodies of the package onnx; others may have a user's.
+_DOMAINS = frozenset(("", "ai.onnx.ml", "ai.onnx.preview.training"))
+
+
+class Source:
+    """A model with its sizes; `graph` is made when it is asked for, once. `stamps`: of the files
+    that it must be made of, where a program without it was found."""
+
+    def __init__(
+        self, model: Any, dims: Mapping[str, Any] | None, constants: Mapping[str, Any] | None
+    ) -> None:
+        self._given = model, dims, constants
+        self._files: tuple[str, ...] = ()
+        self.stamps: tuple[Stamp, ...] = ()
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The graph. UserError if it would be that of other files."""
+        from uopc.onnx.model import Model
+        from uopc.onnx.reading import graph_of
+
+        model, dims, constants = self._given
+        found = Model(model)
+        made = graph_of(found, dims, constants)
+        self._files = found.files
+        for s in self.stamps:
+            files.check_unchanged_since(s.identity)
+        return made
+
+    def forget(self) -> None:
+        """Let the graph go: who asks for it again makes it again."""
+        self.__dict__.pop("graph", None)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _of_graph, (self.graph,)
+
+    @property
+    def description(self) -> Description:
+        """What the graph depends on besides the content of files."""
+        return Description(self._components(), self.made)
+
+    def _components(self) -> tuple[tuple[str, str], ...]:
+        """Nothing where that is not known: for objects, and for arguments of unusual kinds."""
+        model, dims, constants = self._given
+        path = _path(model)
+        sizes, known = _sizes(dims or {}), _digest(constants or {})
+        if path is None or sizes is None or known is None or _has_own_operators():
+            return ()
+        return (
+            ("model", f"{path} {os.fspath(model)}"), ("dims", sizes), ("constants", known),
+            ("numpy", np.__version__), ("onnx", repr(_package_stamp())),
+        )  # fmt: skip
+
+    def made(self) -> Made:
+        """The graph for `compile`, whose notes say how inputs and outputs are called."""
+        from uopc.onnx import results
+
+        graph = self.graph
+        outputs: Any = graph.nodes or None
+        plain = results.are_tensors(graph.outputs)
+        if outputs and len(graph.outputs) == 1 and plain:
+            (outputs,) = outputs.values()
+        own = [d for (d, _), how in graph.operators.items() if how == "function of ONNX"]
+        notes = Names.of(graph).as_text() if plain and _DOMAINS.issuperset(own) else None
+        inputs: list[UOp] = list(graph.inputs.values())
+        return Made(outputs, inputs, self._files, notes)
+
+
+@dataclass(frozen=True)
+class Names:
+    """Names of a model: by those of its inputs the names of the program's params, and those of its
+    outputs. Names that are no text are bytes."""
+
+    params: dict[str, str]
+    outputs: list[str]
+
+    @staticmethod
+    def of(graph: Graph) -> Names:
+        """The names of a graph."""
+        params = {name: u.arg.name for name, u in graph.inputs.items()}
+        return Names(params, list(graph.outputs))
+
+    def as_text(self) -> str | None:
+        """The names as JSON; None for bytes."""
+        text = all([isinstance(name, str) for name in (*self.params, *self.outputs)])
+        return json.dumps([self.params, self.outputs]) if text else None
+
+    @staticmethod
+    def of_text(text: str) -> Names:
+        """The names in JSON."""
+        return Names(*json.loads(text))
+
+
+def _of_graph(graph: Graph) -> Source:
+    """The source of a pickle, which has its graph."""
+    made = Source(None, None, None)
+    made.__dict__["graph"] = graph
+    return made
+
+
+def _path(model: Any) -> str | None:
+    """The real path of a model's file; None for what is no name of a file, or no text."""
+    if not isinstance(model, (str, os.PathLike)):
+        return None
+    try:
+        given = os.fspath(model)
+        path = os.path.realpath(given)
+        f"{given}{path}".encode()
+        return path if stat.S_ISREG(os.stat(path).st_mode) else None
+    except (OSError, ValueError, TypeError):  # `Model` says what is wrong
+        return None
+
+
+def _sizes(dims: Mapping[str, Any]) -> str | None:
+    """Sizes as a text; None where one is neither a number nor two of them."""
+    found = []
+    for name, size in dims.items():
+        size = tuple(size) if type(size) is list else size
+        numbers = size if type(size) is tuple else (size,)
+        if type(name) is not str or not all([type(n) is int for n in numbers]):
+            return None
+        found.append((name, size))
+    return repr(sorted(found))
+
+
+def _digest(constants: Mapping[str, Any]) -> str | None:
+    """The content of arrays as a text; None for what is no array of numbers."""
+    made = hashlib.blake2b(digest_size=16)
+    for name, value in constants.items():
+        known = isinstance(name, str) and isinstance(value, (int, float, np.ndarray, np.generic))
+        array = np.asarray(value) if known else None
+        if array is None or array.dtype.kind not in "biuf":
+            return None
+        made.update(f"{name!r} {array.dtype.str} {array.shape}\n".encode() + array.tobytes())
+    return made.hexdigest()
+
+
+def _has_own_operators() -> bool:
+    """True if somebody registered functions of operators beside those of this package."""
+    registry = sys.modules.get("uopc.onnx.registry")
+    rows = [] if registry is None else registry.TABLE.values()
+    return not all([f.__module__.startswith("uopc.") for row in rows for _, f in row])
+
+
+def _package_stamp() -> tuple[str, int, int]:
+    """What tells versions of the package onnx apart: its file, and when that was written."""
+    spec = importlib.util.find_spec("onnx")
+    if spec is None or spec.origin is None:
+        return "", 0, 0
+    found = os.stat(spec.origin)
+    return spec.origin, found.st_size, found.st_mtime_ns

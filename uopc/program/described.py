@@ -1,0 +1,265 @@
+"""Programs of graphs that files describe, such as models: found by the files, before the graph is
+made, and without it.
+
+    description: files, options, machine   →   Stored: key of the program, where its constants are
+
+A file counts as the same while its stamp is (`ir/core/data/files.py`), so no content is read. The
+constants lie in a file of the cache, in the order in which kernels read them, and are mapped: the
+order of the graph is in no memory. What is stored here follows from the graph, so a description
+that is not found costs time and nothing else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from uopc.backends.plan import Plan
+from uopc.cache import statistics
+from uopc.cache.disk import DiskCache, Unusable
+from uopc.errors import InvalidIR, UserError
+from uopc.ir.core import dtypes
+from uopc.ir.core.data import blocks, files
+from uopc.ir.core.data.files import Identity, Place, Stamp
+from uopc.ir.core.serialize import Fingerprint
+from uopc.ir.core.uop import UOp
+from uopc.program import key, record, reuse
+from uopc.program.artifact import Array, Artifact, Constant, in_order, located
+from uopc.program.program import Backend, Program, finish
+from uopc.program.request import Request
+from uopc.program.search import session
+
+
+@dataclass(frozen=True)
+class Made:
+    """A graph: outputs (None for none) and inputs as `compile` takes them, the files that it was
+    made of, by their real paths, and what its maker will want to know without it: None if it must
+    not be stored."""
+
+    outputs: Any
+    inputs: Sequence[UOp]
+    files: tuple[str, ...]
+    notes: str | None
+
+
+@dataclass(frozen=True)
+class Description:
+    """All that a graph depends on besides the content of files, and the function that makes it."""
+
+    components: key.Components
+    make: Callable[[], Made]
+
+
+class Found(NamedTuple):
+    """A program, its maker's notes, and the stamps of the files if it does without the graph."""
+
+    program: Program
+    notes: str | None
+    files: tuple[Stamp, ...] = ()
+
+
+@dataclass(frozen=True)
+class Part:
+    """An array in a file of arrays."""
+
+    offset: int
+    dtype: str
+    dims: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What a program needs besides its artifact, and would else take from its graph.
+
+    `constants`: where each one of the artifact is; None for one that the artifact holds. `arrays`:
+    the name of the file of arrays, and what it was when it was written. `lines`: of the plan's
+    conditions.
+    """
+
+    program: key.Components
+    files: tuple[Stamp, ...]
+    constants: tuple[Part | Place | None, ...]
+    arrays: str
+    identity: Identity | None
+    structure: str
+    keys: tuple[str, ...]
+    lines: tuple[str, ...]
+    notes: str
+
+
+class Described:
+    """A description for one machine. `request`: that of the compile, without a graph."""
+
+    def __init__(
+        self, description: Description, request: Request, backend: Backend, disk: DiskCache
+    ) -> None:
+        self.description, self.request = description, request
+        self.backend, self.disk = backend, disk
+        self.machine = backend.target(request.device, request.options.target_cpu)
+        self._begin = time.time_ns()
+        options = request.options
+        self.key = key.Key((
+            *key.process_components(), *description.components,
+            *key.code_components(request, self.machine), ("name", repr(request.name)),
+            ("graph options", repr((options.fast_zeros, options.origins))),
+        ))  # fmt: skip
+
+    def find(self) -> tuple[Program, Stored] | None:
+        """The program, if a process stored it and all files are as they were."""
+        start = time.perf_counter()
+        stored = self.disk.load(
+            self.key.digest, lambda data: record.decode(data, self.key, Stored), counted=False
+        )
+        if stored is None or not all(map(_is_same, stored.files)):
+            return None
+        found = reuse.known(
+            stored.program, self.backend.artifact, self.disk, self.request.options, self._holds
+        )
+        if found is None:
+            return None
+        try:
+            program = self._loaded(found[0], stored)
+        except (Unusable, UserError, InvalidIR) as problem:
+            statistics.note("disk_rejected", problem)
+            return None
+        finish(program, *found, self.backend, start)
+        return program, stored
+
+    def _holds(self, found: Artifact) -> bool:
+        return session.holds(self.request, self.machine, found.schedules)
+
+    def _loaded(self, found: Artifact, stored: Stored) -> Program:
+        """The program of an artifact. Unusable, UserError or InvalidIR if a constant is not what
+        it was."""
+        return self.backend.load(self.request, found, self._plan(found, stored))
+
+    def _plan(self, found: Artifact, stored: Stored) -> Plan:
+        mapped = None
+        if stored.identity is not None:
+            mapped = self.disk.arrays(stored.arrays)
+            if mapped is None or mapped.identity != stored.identity:
+                gone = "is gone" if mapped is None else "was written since"
+                raise Unusable(f"{stored.arrays}: the file of arrays {gone}")
+        if len(stored.constants) != len(found.constants):
+            raise Unusable(f"{len(stored.constants)} arrays for {len(found.constants)} constants")
+        structure: Any = stored.structure
+        return dataclasses.replace(
+            found.plan, structure=structure, keys=stored.keys,
+            constants=tuple([
+                _array(c, at, mapped) for c, at in zip(found.constants, stored.constants)
+            ]),
+            conditions=located(found.plan.conditions, stored.lines),
+        )  # fmt: skip
+
+    # ------------------------------------------------------------ storing
+    def keep(
+        self, made: Made, request: Request, found: Artifact, printed: Fingerprint
+    ) -> tuple[Program, Stored] | None:
+        """Store a program that was compiled, and give it back without its graph; None where that
+        is not possible."""
+        if made.notes is None or request.bound or request.rules or self.machine.rules is not None:
+            return None
+        try:
+            stamps = tuple(map(Stamp.of, made.files))
+        except OSError:  # a file is gone: the graph is of no use to another process
+            return None
+        if not all([s.is_settled(self._begin) for s in stamps]):
+            return None
+        components = key.request_components(request, self.machine, printed, "")
+        try:
+            name, identity, places = self._arrays(found.constants, printed)
+            stored = Stored(
+                components, stamps, places, name, identity, request.structure,
+                tuple(map(str, request.keys)), found.lines(request), made.notes,
+            )  # fmt: skip
+            reuse.keep(components, found, self.disk)
+            self.disk.write(self.key.digest, record.encode(self.key, [], stored))
+            return self._loaded(found, stored), stored
+        except Unusable as problem:
+            statistics.note("disk_failed", problem)
+            return None
+
+    def _arrays(
+        self, constants: Sequence[Constant], printed: Fingerprint
+    ) -> tuple[str, Identity | None, tuple[Part | Place | None, ...]]:
+        """The file of the constants, and where each is: those in mapped files stay there."""
+        places: list[Part | Place | None] = []
+        moved: list[tuple[Constant, Array, int]] = []
+        end = 0
+        for c in constants:
+            array = printed.arrays[c.key] if c.array is None else c.array
+            placed = None if c.order else files.placed(array)
+            if c.array is not None and not c.order:
+                places.append(None)
+            elif placed is not None:
+                places.append(placed[0])
+            else:
+                dims = (blocks.size(c.order),) if c.order else array.shape
+                begin = -(-end // blocks.LINE) * blocks.LINE
+                places.append(Part(begin, dtypes.from_numpy(array.dtype).name, dims))
+                moved.append((c, array, begin))
+                end = begin + math.prod(dims) * array.itemsize
+        if not end:
+            return "", None, tuple(places)
+        name = key.digest(repr([(c.key, c.order, a.dtype.str, a.shape) for c, a, _ in moved]))
+        return name, self._written(name, moved, end), tuple(places)
+
+    def _written(
+        self, name: str, moved: Sequence[tuple[Constant, Array, int]], nbytes: int
+    ) -> Identity:
+        """The file with these arrays: the one that is there, if it holds them."""
+
+        def parts() -> Iterator[memoryview]:
+            """What is written: one array in its order after the other, so that there is one at a
+            time in memory."""
+            at = 0
+            for c, array, begin in moved:
+                if begin > at:
+                    yield memoryview(bytes(begin - at))
+                whole = np.ascontiguousarray(in_order(c, array)).reshape(-1).view(np.uint8)
+                at = begin + whole.nbytes
+                yield whole.data
+
+        try:
+            there = self.disk.arrays(name)
+        except Unusable:  # it is replaced, if it can be
+            there = None
+        if there is not None and there.identity.size == nbytes:
+            held, at, same = np.frombuffer(there, np.uint8), 0, True
+            for part in parts():
+                same = same and np.array_equal(held[at : at + len(part)], np.frombuffer(part, "u1"))
+                at += len(part)
+            if same:
+                return there.identity
+        return self.disk.write_arrays(name, nbytes, parts())
+
+
+def _is_same(stamp: Stamp) -> bool:
+    """True if a file is as it was."""
+    try:
+        return Stamp.of(stamp.identity.path) == stamp
+    except OSError:
+        return False
+
+
+def _array(c: Constant, at: Part | Place | None, mapped: files.Mapping | None) -> Array:
+    """A constant at its place."""
+    if isinstance(at, Place):
+        return at.open()
+    if at is None:
+        if c.array is None or c.order:
+            raise Unusable("a constant without a place")
+        return c.array
+    dtype = dtypes.by_name(at.dtype).numpy
+    end = at.offset + math.prod(at.dims) * dtype.itemsize
+    if end == at.offset:
+        return np.zeros(at.dims, dtype)
+    if mapped is None or at.offset < 0 or at.offset % blocks.LINE or end > mapped.identity.size:
+        raise Unusable(f"bytes {at.offset} to {end} are no array")
+    return mapped.array(at.offset, dtype, at.dims)
