@@ -141,7 +141,7 @@ def machine() -> str:
     """What the code was for."""
     from uopc.backends import detect
 
-    host = detect.for_device("cpu", "")
+    host = detect.host()
     return f"One thread, {host.cpu}: {host.registers} registers of {host.vector_bits} bits."
 
 

@@ -35,6 +35,7 @@ from uopc.ir.interpret import interpreter, lockstep
 from uopc.ir.text.printer import parse, print_graph
 from uopc.passes.contract import Context, Sharding
 from uopc.passes.pass_manager import run_pass
+from uopc.target import gpu_target
 
 GOLDEN = Path(__file__).parent / "golden"
 # The constant arrays that goldens name by content hash.
@@ -84,7 +85,8 @@ class Setting:
 
     def context(self) -> Context:
         """A GPU, or the named CPU, by default of 256 bits, whatever this one has."""
-        machine = detect.for_device(self.device or "cpu", self.cpu)
+        gpu = self.device.partition("cuda:")[2]
+        machine = gpu_target(gpu) if gpu else detect.host(self.cpu)
         if self.features:
             machine = dataclasses.replace(machine, features=f"+{self.features}")
         made = Context(machine, self.optimize, self.threads, rules=_rules(self.rules))

@@ -32,7 +32,7 @@ def padded_part(array, mesh, spec, rank):
 
 def partitioned(outputs, mesh, in_specs=None, out_specs=None, explicit=False, last="partition"):
     """The graph of one device, and the layouts."""
-    context = Context(detect.for_device("cpu", "x86-64-v3"), optimize=True)
+    context = Context(detect.host("x86-64-v3"), optimize=True)
     context.sharding = Sharding(mesh, in_specs or {}, out_specs, explicit)
     graph = UOp(Ops.SINK, dtypes.void, tuple(outputs))
     for _, p in PIPELINE:

@@ -117,15 +117,3 @@ def check_runs(cpu: str) -> None:
             f"option target_cpu (UOPC_TARGET_CPU): code for {cpu} does not run on this machine, "
             f"which has no {', '.join(lacks)}; `uopc dump` shows it"
         )
-
-
-def for_device(device: str, cpu: str = "") -> Target:
-    """The target of a device name: a GPU (`cuda:sm_90`, `cuda:0`), or `host(cpu)`."""
-    kind, _, name = device.partition(":")
-    if kind != "cuda":
-        return host(cpu)
-    if not name.startswith("sm_"):
-        from uopc.backends.cuda import device as devices
-
-        name = target.gpu_name(devices.device(int(name or 0)).capability)
-    return target.gpu_target(name)

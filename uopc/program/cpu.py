@@ -129,7 +129,7 @@ def _runner(request: Request, found: ObjectCode, plan: Plan) -> Runner:
 
 def _target(device: str, cpu: str) -> Target:
     """This machine with what was measured of it, or the one that a name describes."""
-    found = detect.for_device(device, cpu)
+    found = detect.host(cpu)
     return found if cpu in CPUS else known.with_figures(found, BACKEND)
 
 

@@ -7,7 +7,6 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from uopc.backends import detect
 from uopc.backends.nvptx import kernel as nvptx
 from uopc.backends.nvptx import llvm_to_ptx
 from uopc.backends.nvptx.calls import calls_of
@@ -20,7 +19,7 @@ from uopc.program.launches import Kernel
 from uopc.program.planner import dim
 from uopc.program.program import Backend, BoundProgram, Program
 from uopc.program.request import Request
-from uopc.target import Target
+from uopc.target import Target, gpu_name, gpu_target
 
 if TYPE_CHECKING:  # a program from a cache needs no pass
     from uopc.passes.pass_manager import Lowered
@@ -134,6 +133,16 @@ def _bind(program: Program, values: Mapping[str, object]) -> BoundProgram:
     raise Unsupported("bind: a program for a GPU: keep its arrays on the device instead")
 
 
+def _target(device: str, cpu: str) -> Target:
+    """The GPU that a name describes (`cuda:sm_90`), or the one of this machine by number."""
+    name = device.partition(":")[2]
+    if not name.startswith("sm_"):
+        from uopc.backends.cuda import device as devices
+
+        name = gpu_name(devices.device(int(name or 0)).capability)
+    return gpu_target(name)
+
+
 BACKEND = Backend(
-    detect.for_device, _render, _assemble, PtxCode, _compile_kernels, _load, _runner, _bind
+    _target, _render, _assemble, PtxCode, _compile_kernels, _load, _runner, _bind
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from uopc.backends.device_rows import ONE_DEVICE, DeviceRows
 from uopc.ir.core.calls import exchanges_of
@@ -15,12 +15,20 @@ from uopc.program.compiled_kernel import Code, CompiledKernel, symbol_of
 from uopc.program.kernel_cache import KernelCache
 from uopc.program.planner import ExchangeCall, Planner, buckets, exchange, repeats
 from uopc.program.request import Request, lower
-from uopc.program.search.schedules import Schedules
 
 if TYPE_CHECKING:  # a program from a cache needs no pass
+    from uopc.passes.contract import Context
     from uopc.passes.pass_manager import Lowered, Verify
 
 CompileKernels = Callable[["Request", "Lowered", Mapping["UOp", str]], "Code"]
+
+
+class Schedules(Protocol):
+    """Gives the kernels of a program Opts, and says which by kernel: `search/schedules.py`."""
+
+    chosen: dict[str, str]
+
+    def apply(self, program: UOp, context: Context) -> UOp: ...
 
 
 def make_artifact(

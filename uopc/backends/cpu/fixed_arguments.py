@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from uopc.backends.bound_plan import bound_plan
 from uopc.backends.cpu.arguments import (
     as_integer,
     check_bounds,
@@ -16,7 +17,6 @@ from uopc.backends.cpu.arguments import (
     input_array,
     label_of,
 )  # fmt: skip
-from uopc.backends.exchange.bound_plan import bound_plan
 from uopc.backends.plan import AnyArray, Plan, Pointer, Word
 from uopc.errors import Unsupported, UserError, UserTypeError
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from uopc.backends.bound_plan import bound_plan
 from uopc.backends.cpu import pool
 from uopc.backends.cpu.arguments import shape_of
 from uopc.backends.cpu.bounded_cache import BoundedMap
@@ -20,7 +21,6 @@ from uopc.backends.cpu.elf_loader import Image
 from uopc.backends.cpu.layout import data_address
 from uopc.backends.cpu.native import install
 from uopc.backends.cpu.runner import NOTHING, Runner
-from uopc.backends.exchange.bound_plan import bound_plan
 from uopc.backends.plan import AnyArray, AnyDtype, Exchange, Plan, Pointer, value_of
 
 Action = Callable[[], object]
