@@ -92,55 +92,58 @@ def arena(
     with calls outside of it stays while the row runs. The storage of a bucket is side by side, with
     room for what is elsewhere, unless most of it is. `placed`: the calls of several devices.
     `busy`: by the number of an exchange, the last call beside which it runs."""
-    buckets, busy = buckets or {}, busy or {}
-    spans: dict[UOp, list[int]] = {}
-    users: dict[UOp, set[int]] = {}  # the devices that use a storage
+    users: dict[UOp, list[int]] = {}  # the calls that use a storage
     tiles: list[memory_plan.Lifetime] = []
     for i, (nbytes, args) in enumerate(calls):
         if nbytes:
             tiles.append(memory_plan.Lifetime(nbytes, i, i))
-        for a in args:
-            root = storage_root(a)
+        for root in map(storage_root, args):
             if root.op is Ops.BUFFER and root not in elsewhere:
-                span = spans.setdefault(root, [i, i])
-                span[1] = max(span[1], busy.get(i, i))
-                if placed:
-                    users.setdefault(root, set()).add(placed[i].device)
+                users.setdefault(root, []).append(i)
+    spans = _spans(users, busy or {}, repeated)
+    groups = _groups(spans, (buckets or {}).values(), elsewhere)
+    lives = [_lifetime(places, spans) for places in groups.values()] + tiles
+    if placed:
+        owners = [device_rows.owner({placed[i].device for i in users[u]}) for u in groups]
+        owners += [placed[life.first].device for life in tiles]
+        offsets, total = device_rows.offsets(lives, owners, placed)
+    else:
+        offsets, total = memory_plan.plan(lives)
+    blocks = [
+        Block(u, memory_plan.Lifetime(_nbytes(u), life.first, life.last), offset + at)
+        for places, life, offset in zip(groups.values(), lives, offsets)
+        for u, at in places.items() if u in spans
+    ]  # fmt: skip
+    blocks += [Block(None, life, at) for life, at in zip(tiles, offsets[len(groups) :])]
+    return blocks, total
+
+
+def _spans(
+    users: Mapping[UOp, list[int]], busy: Mapping[int, int], repeated: Iterable[Repeat]
+) -> dict[UOp, list[int]]:
+    """The first and the last call during which each storage is alive."""
+    spans = {u: [own[0], max([busy.get(i, i) for i in own])] for u, own in users.items()}
     for row in sorted(repeated, key=lambda r: r.end - r.first):  # inner ones first
         for span in spans.values():
             begins, ends = span[0] < row.first, span[1] >= row.end
             if (begins or ends) and span[0] < row.end and span[1] >= row.first:
                 span[:] = min(span[0], row.first), max(span[1], row.end - 1)
-    joined: dict[UOp, dict[UOp, int]] = {}  # of a bucket's first storage: where all of it lies
-    for args in buckets.values():
-        places = in_bucket(args, elsewhere)
-        own = [spans[u] for u in places if u in spans]
-        first = next(iter(places))
-        if first in spans:
-            joined[first] = places
-            spans[first][:] = min([a for a, _ in own]), max([b for _, b in own])
-    led = {u for places in joined.values() for u in places if u in spans and u not in joined}
-    alive = [
-        memory_plan.Lifetime(_room(joined[u]) if u in joined else _nbytes(u), a, b)
-        for u, (a, b) in spans.items() if u not in led
-    ] + tiles  # fmt: skip
-    storage = [*[u for u in spans if u not in led], *[None] * len(tiles)]
-    if placed:
-        owners = [
-            device_rows.owner(users[u]) if u is not None else placed[life.first].device
-            for u, life in zip(storage, alive)
-        ]
-        offsets, total = device_rows.offsets(alive, owners, placed)
-    else:
-        offsets, total = memory_plan.plan(alive)
-    blocks = []
-    for u, life, offset in zip(storage, alive, offsets):
-        within = joined.get(u, {}) if u is not None else {}
-        blocks += [
-            Block(s, memory_plan.Lifetime(_nbytes(s), life.first, life.last), offset + at)
-            for s, at in within.items() if s in spans
-        ] or [Block(u, life, offset)]  # fmt: skip
-    return blocks, total
+    return spans
+
+
+def _groups(
+    spans: Mapping[UOp, list[int]], buckets: Iterable[tuple[UOp, ...]], elsewhere: Container[UOp]
+) -> dict[UOp, dict[UOp, int]]:
+    """The storage that is side by side, by the first of it: where each begins, in bytes."""
+    joined = {next(iter(places)): places for places in [in_bucket(b, elsewhere) for b in buckets]}
+    led = {u for first, places in joined.items() if first in spans for u in places} - joined.keys()
+    return {u: joined.get(u, {u: 0}) for u in spans if u not in led}
+
+
+def _lifetime(places: Mapping[UOp, int], spans: Mapping[UOp, list[int]]) -> memory_plan.Lifetime:
+    """The bytes of storage that is side by side, and the calls during which some of it is alive."""
+    begins, ends = zip(*[spans[u] for u in places if u in spans])
+    return memory_plan.Lifetime(_room(places), min(begins), max(ends))
 
 
 def in_bucket(args: Sequence[UOp], elsewhere: Container[UOp]) -> dict[UOp, int]:
