@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable, Iterator, Mapping
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping
 from types import GeneratorType
 from typing import Any, TypeVar, cast
 
@@ -97,6 +97,19 @@ def sweep(
             setattr(u, slot, compute(u))
             stack.pop()
     return getattr(root, slot)
+
+
+def marks_below(
+    nodes: Iterable[UOp], marks: Mapping[UOp, int], sources: Callable[[UOp], Iterable[UOp]]
+) -> dict[UOp, int]:
+    """By node: its mark and those of the nodes below it, as bits. `nodes`: sources first."""
+    found: dict[UOp, int] = {}
+    for u in nodes:
+        bits = marks.get(u, 0)
+        for s in sources(u):
+            bits |= found.get(s, 0)
+        found[u] = bits
+    return found
 
 
 def variables(u: UOp) -> list[UOp]:

@@ -17,7 +17,7 @@ from typing import Union
 
 from uopc.errors import InvalidIR, Unsupported
 from uopc.ir.builder import index_maps
-from uopc.ir.core import ranges
+from uopc.ir.core import ranges, walk
 from uopc.ir.core.calls import graph_order, operands
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.serialize import content
@@ -262,34 +262,29 @@ def _hidden(nodes: list[UOp], accesses: dict[UOp, Accesses]) -> dict[tuple[UOp, 
 
     InvalidIR when a step reads storage both before and after a store.
     """
-    bit: dict[UOp, int] = {}
     writers: dict[UOp, list[UOp]] = {}  # storage → the steps that write it
     for u, (_, writes) in accesses.items():
         for base in writes:
-            bit.setdefault(u, 1 << len(bit))
             writers.setdefault(base, []).append(u)
-    below: dict[UOp, int] = {}  # the steps that write below a node, as bits
-
-    def union(known: int, sources: Sequence[UOp]) -> int:
-        return functools.reduce(operator.or_, [below.get(s, 0) for s in sources], known)
-
-    for u in nodes:
-        below[u] = union(bit.get(u, 0), sources(u))
+    marked = [u for u, (_, writes) in accesses.items() if writes]
+    bit = {u: 1 << i for i, u in enumerate(marked)}
+    below = walk.marks_below(nodes, bit, sources)
     out: dict[tuple[UOp, UOp], set[UOp]] = {}
     done: set[UOp] = set()
     for u, (reads, _) in accesses.items():
-        masks_of: dict[UOp, list[int]] = {}
+        seen: dict[UOp, list[set[UOp]]] = {}
         for views, base in reads:
-            masks_of.setdefault(base, []).append(union(0, views))
-        for base, masks in masks_of.items():
-            for w in writers.get(base, ()):
-                seen = {bool(mask & bit[w]) for mask in masks if w is not u}
-                if len(seen) == 2:
-                    raise InvalidIR(
-                        f"{describe(u)}: reads storage both before and after a store to it"
-                    )
-                if seen == {False} and w in done:
-                    out.setdefault((u, base), set()).add(w)
+            known = functools.reduce(operator.or_, [below.get(v, 0) for v in views], 0)
+            others = [w for w in writers.get(base, ()) if w is not u]
+            seen.setdefault(base, []).append({w for w in others if known & bit[w]})
+        for base, sets in seen.items():
+            if any([s != sets[0] for s in sets]):
+                raise InvalidIR(
+                    f"{describe(u)}: reads storage both before and after a store to it"
+                )
+            hidden = done.intersection(writers.get(base, ())) - sets[0]
+            if hidden:
+                out[u, base] = hidden
         done.add(u)
     return out
 

@@ -9,14 +9,13 @@ a read and a store in one iteration of their loops, so that the value would depe
 from __future__ import annotations
 
 import functools
-import operator
 from collections.abc import Iterator
 
 from uopc.errors import InvalidIR
 from uopc.ir.builder import index_maps
 from uopc.ir.builder.index_maps import Index
 from uopc.ir.builder.loops import with_loops
-from uopc.ir.core import ranges
+from uopc.ir.core import ranges, walk
 from uopc.ir.core.arena import memo_last
 from uopc.ir.core.calls import graph_order, operands
 from uopc.ir.core.ops import Ops
@@ -48,30 +47,33 @@ def _unordered(kernel: UOp) -> Iterator[tuple[UOp, str]]:
     for u in nodes:
         if u.op is Ops.STORE:
             stores.setdefault(storage_root(u.src[0]), []).append(u)
-    reads: dict[UOp, dict[Read, None]] = {}  # storage -> its reads
-    for u in nodes:
-        for place, s in enumerate(operands(u)):
-            plain = place == 0 and u.op in (Ops.STORE, Ops.INDEX, Ops.AFTER)
-            if not plain and before_effects(s).op is Ops.INDEX and storage_root(s) in stores:
-                reads.setdefault(storage_root(s), {})[u, s] = None
+    reads: dict[UOp, list[Read]] = {}  # storage -> its reads
+    for read in dict.fromkeys([(u, s) for u in nodes for s in _addresses_read(u)]):
+        if (storage := storage_root(read[1])) in stores:
+            reads.setdefault(storage, []).append(read)
     if not reads:
         return
     marked = [s for storage in reads for s in stores[storage]]
-    marked += [u for found in reads.values() for u, _ in found]
+    marked += [user for found in reads.values() for user, _ in found]
     bit = {u: 1 << i for i, u in enumerate(dict.fromkeys(marked))}
-    below: dict[UOp, int] = {}
-    for u in nodes:
-        below[u] = functools.reduce(operator.or_, [below[s] for s in operands(u)], bit.get(u, 0))
+    below = walk.marks_below(nodes, bit, operands)
     for storage, found in reads.items():
         for store in stores[storage]:
             seeing = [r for r in found if below[r[1]] & bit[store]]
             for read in found:
                 user, address = read
-                free = not below[address] & bit[store] and not below[store] & bit[user]
+                if below[address] & bit[store] or below[store] & bit[user]:
+                    continue  # the read is after the store, or before it
                 own = storage.op is Ops.BUFFER and _beside(user, store)
-                if free and not own and _may_meet(read, store):
-                    after = next((s for s in seeing if _may_meet(s, store)), None)
-                    yield _problem(address, None if after is None else after[1], store)
+                if not own and _may_meet(read, store):
+                    after = next((at for u, at in seeing if _may_meet((u, at), store)), None)
+                    yield _problem(address, after, store)
+
+
+def _addresses_read(u: UOp) -> list[UOp]:
+    """The addresses among the operands of a node whose elements it reads."""
+    first = u.op in (Ops.STORE, Ops.INDEX, Ops.AFTER)  # the first operand is an address, or storage
+    return [s for s in operands(u)[first:] if before_effects(s).op is Ops.INDEX]
 
 
 def _beside(a: UOp, b: UOp) -> bool:
