@@ -112,40 +112,39 @@ class Scan(OfBody):
         loop = Loop(u.arg.details, u.src[1:])
         if loop.way.every and isinstance(loop.length, int) and loop.length > loop.way.every:
             return self._in_segments(loop, cotangents, wanted)
-        n, asked = loop.count, wanted[2:]
         kept = self._history(loop)
         carried, elements = loop.seeds()
         outputs = loop.outputs(carried, elements, loop.constants)
+        n = loop.count
         floats = [i for i, c in enumerate(loop.first) if c.dtype.is_float]
-        xs = [i for i, x in enumerate(loop.xs) if asked[n + i] and x.dtype.is_float]
-        m = n + len(loop.xs)
-        ks = [i for i, k in enumerate(loop.constants) if asked[m + i] and k.dtype.is_float]
+        # By operand of the loop: the node of its body whose cotangent is asked for.
+        rows = {2 + i: carried[i] for i in floats}
+        shared = dict(enumerate(loop.constants, 2 + n + len(loop.xs)))
+        shared = {i: k for i, k in shared.items() if wanted[i] and k.dtype.is_float}
+        each = {i: x for i, x in enumerate(elements, 2 + n) if wanted[i] and x.dtype.is_float}
+        targets = rows | shared | each
         back = {i: functions.seed(loop.first[i]) for i in floats}
-        sums = {i: functions.seed(loop.constants[i]) for i in ks}
+        sums = {i: functions.seed(k) for i, k in shared.items()}
         known = [i for i, c in cotangents.items() if c is not None and i >= n]
         given = {i: functions.seed(outputs[i]) for i in known}
-        of = [[carried[i] for i in floats], [elements[i] for i in xs]]
-        inputs = [*of[0], *of[1], *[loop.constants[i] for i in ks]]
         values = [back.get(i, given.get(i)) for i in range(len(outputs))]
-        found = type(self).pull_all(outputs, inputs, values)
-        to_carried, to_xs = found[: len(floats)], found[len(floats) : len(floats) + len(xs)]
-        to_ks = found[len(floats) + len(xs) :]
-        results = [filled(c, carried[i]) for i, c in zip(floats, to_carried)]
-        results += [_sum(sums[i], c) for i, c in zip(ks, to_ks)]
-        results += [filled(c, elements[i]) for i, c in zip(xs, to_xs)]
+        found = type(self).pull_all(outputs, list(targets.values()), values)
+        results = [
+            _sum(sums[i], c) if i in sums else filled(c, u)
+            for (i, u), c in zip(targets.items(), found)
+        ]
         inputs = [*back.values(), *sums.values(), *carried, *elements, *given.values()]
         body, taken = bodies.closed(results, inputs)
         made = scan.scan(
             body,
             [*[filled(cotangents.get(i), loop.first[i]) for i in floats],
-             *[filled(None, loop.constants[i]) for i in ks]],
+             *[filled(None, k) for k in shared.values()]],
             [*kept, *loop.xs, *[filled(cotangents[i], u) for i in given]],
             taken, loop.length, loop.each._replace(reverse=not loop.way.reverse),
         )  # fmt: skip
         answer: list[Value] = [None] * len(u.src)
-        places = [*[2 + i for i in floats], *[2 + m + i for i in ks], *[2 + n + i for i in xs]]
-        for place, value in zip(places, made):
-            answer[place] = value
+        for i, value in zip(targets, made):
+            answer[i] = value
         return answer
 
     def _in_segments(

@@ -55,50 +55,48 @@ def _clipped(n: Node, x: UOp) -> UOp:
 def _recurrent(
     n: Node, gates: int, defaults: list[str], make: Callable[..., Step], states: int
 ) -> Any:
-    """All directions: `make(functions, weights, bias, peepholes)` gives the step of one."""
+    """All directions: `make(functions, weights, bias, peephole, size)` gives the step of one."""
     x, w, r = n.x(0), n.x(1), n.x(2)
-    if n.attr("layout", 0):
+    batch_first = n.attr("layout", 0)
+    if batch_first:
         x = x.permute(1, 0, 2)
     time, batch, _ = dims(x)
     size = n.attr("hidden_size", dims(r)[2])
     direction = n.attr("direction", "forward")
     directions = 2 if direction == "bidirectional" else 1
-    bias = n.maybe(3)
-    lengths, peep = n.maybe(4), n.maybe(7)
+    bias, lengths, peep = n.maybe(3), n.maybe(4), n.maybe(7)
     functions = _functions(n, defaults, directions)
+
+    def first(k: int, d: int) -> UOp:
+        start = n.maybe(5 + k)
+        if start is None:
+            return uopc.full((batch, size), 0.0, x.dtype)
+        return start[:, d] if batch_first else start[d]
+
     outputs, finals = [], []
     for d in range(directions):
         back = direction == "reverse" or d == 1
-        given = x.flip(0) if back and lengths is None else x
-        if back and lengths is not None:
-            given = _turned(x, lengths)
-        b = None if bias is None else bias[d, : gates * size] + bias[d, gates * size :]
-        first = []
-        for k in range(states):
-            start = n.maybe(5 + k)
-            if start is None:
-                first.append(uopc.full((batch, size), 0.0, x.dtype))
-            else:
-                first.append(start[:, d] if n.attr("layout", 0) else start[d])
-        parts = None if bias is None else (bias[d, : gates * size], bias[d, gates * size :])
-        step = make(functions[d], r[d], parts, None if peep is None else peep[d], size)
-        before = given.matmul(w[d].transpose())
-        if b is not None and parts is not None:
+        before = (_turned(x, lengths) if back else x).matmul(w[d].transpose())
+        parts = None  # what is added to a row of x, and to a row of h
+        if bias is not None:
+            parts = bias[d, : gates * size], bias[d, gates * size :]
             before = before + parts[0]
-        last, all_ = _run(before, tuple(first), step, lengths, time)
-        if back:
-            all_ = all_.flip(0) if lengths is None else _turned(all_, lengths)
-        outputs.append(all_)
+        step = make(functions[d], r[d], parts, None if peep is None else peep[d], size)
+        start = tuple([first(k, d) for k in range(states)])
+        last, rows = _run(before, start, step, lengths, time)
+        outputs.append(_turned(rows, lengths) if back else rows)
         finals.append(last)
     y = uopc.stack(*outputs, axis=1)
     ends = [uopc.stack(*[f[k] for f in finals], axis=0) for k in range(states)]
-    if n.attr("layout", 0):
+    if batch_first:
         y, ends = y.permute(2, 0, 1, 3), [e.permute(1, 0, 2) for e in ends]
     return y, *ends
 
 
-def _turned(x: UOp, lengths: UOp) -> UOp:
-    """Each batch backwards up to its length."""
+def _turned(x: UOp, lengths: UOp | None) -> UOp:
+    """Each batch backwards, up to its length if there are lengths."""
+    if lengths is None:
+        return x.flip(0)
     steps = uopc.arange(dims(x)[0], dtype=dtypes.int64).unsqueeze(1)
     until = lengths.cast(dtypes.int64).unsqueeze(0)
     at = uopc.where(steps < until, until - 1 - steps, steps)
