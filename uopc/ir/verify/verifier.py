@@ -80,6 +80,20 @@ def _problems(
     wanted = Ops.LINEAR if level & (LINEAR | PROGRAM) else Ops.SINK
     if level is not TENSOR and root.op is not wanted:
         yield root, "legal-op", f"the root is {root.op.name}, expected {wanted.name}"
+    yield from _problems_of_nodes(root, nodes, level, outside)
+    for name, check_graph in _GRAPH_CHECKS.items():
+        if _holds(name, level) and (given or name not in _OF_GIVEN_GRAPHS):
+            for u, problem in check_graph(root, nodes):
+                yield u, name, problem
+    for u in root.src if level is PROGRAM else ():
+        if u.op is not Ops.CALL:
+            yield u, "legal-op", f"{u.op.name} in the list of a program, expected a CALL"
+
+
+def _problems_of_nodes(
+    root: UOp, nodes: list[UOp], level: Level, outside: bool
+) -> Iterator[tuple[UOp, str, str]]:
+    """Those that a node and its operands show."""
     checks = [(name, check) for name, check in CHECKS.items() if _holds(name, level)]
     ops = {u.op for u in nodes}
     misplaced = {op for op in ops if not op.levels & level}
@@ -94,13 +108,6 @@ def _problems(
             problem = check(u)
             if problem is not None:
                 yield u, name, problem
-    for name, check_graph in _GRAPH_CHECKS.items():
-        if _holds(name, level) and (given or name not in _OF_GIVEN_GRAPHS):
-            for u, problem in check_graph(root, nodes):
-                yield u, name, problem
-    for u in root.src if level is PROGRAM else ():
-        if u.op is not Ops.CALL:
-            yield u, "legal-op", f"{u.op.name} in the list of a program, expected a CALL"
 
 
 # Checks look for these below the operands of a node; and an INDEX has as many indices as it may.

@@ -178,24 +178,18 @@ def _factor(factor: UOp, dims: Shape, axes: Axes) -> _Factor | None:
     """A factor whose values are bytes plus, and times, what is the same along the sum; None for
     another."""
     index, _ = index_maps.loop_index(dims)
-    at = index_maps.broadcast_index(index, shapes.shape(factor))
-    views, guards = [], list[UOp]()
-    while factor.op.movement or factor.op is Ops.INDEX:
-        views.append(factor)
-        if factor.op is Ops.INDEX:
-            at, chosen = _gathered(factor, at)
-            guards += chosen
-        else:
-            at, guard = index_maps.source_index(factor, at)
-            guards += [] if guard is None else [guard]
-        factor = factor.src[0]
-    around, whole = tuple(reversed(views)), shapes.shape(factor)
-    filled = [v.op for v in views if _fills(v)]
+    base, at, guards, around = _under_views(factor, index)
+    whole = shapes.shape(base)
+    filled = [v.op for v in around if _fills(v)]
+    parts = _integers(base, Ops.PAD not in filled)
+    if parts is None:
+        return None
+    values, zero, scale = parts
 
     def view(value: UOp) -> _View:
-        """The view of an operand of `factor`, which may be smaller; of one number that no zeros
+        """The view of an operand of `base`, which may be smaller; of one number that no zeros
         replace, the number."""
-        replaced = value is factor or (value is zero and filled)
+        replaced = value is values or (value is zero and filled)
         if not replaced and shapes.size(shapes.shape(value)) == 1:
             return _View((), dims, frozenset())
         own = index_maps.broadcast_index(at, shapes.shape(value))
@@ -205,16 +199,7 @@ def _factor(factor: UOp, dims: Shape, axes: Axes) -> _Factor | None:
         more = () if spread is value else (spread,)
         return _View((*more, *around), dims, moves)
 
-    scale = zero = None
-    if factor.dtype.is_float:
-        integer, scale = _unscaled(factor)
-        if integer is None:
-            return None
-        factor = integer
-    low, high = _bounds(factor)
-    if high - low > 255 and factor.op is Ops.SUB and Ops.PAD not in filled:
-        factor, zero = factor.src
-        low, high = _bounds(factor)
+    low, high = _bounds(values)
     if filled:
         low, high = min(low, 0), max(high, 0)
     if high - low > 255:
@@ -222,7 +207,41 @@ def _factor(factor: UOp, dims: Shape, axes: Axes) -> _Factor | None:
     seen = [None if v is None else (v, view(v)) for v in (zero, scale)]
     if any([s is not None and s[1].moves & axes for s in seen]):
         return None
-    return _Factor(factor, view(factor), low, high, *seen)
+    return _Factor(values, view(values), low, high, *seen)
+
+
+def _under_views(
+    u: UOp, index: index_maps.Index
+) -> tuple[UOp, index_maps.Index, list[UOp], list[UOp]]:
+    """The value under views and gathers, its index, where there is an access, and the views, the
+    last one outermost."""
+    at = index_maps.broadcast_index(index, shapes.shape(u))
+    views, guards = list[UOp](), list[UOp]()
+    while u.op.movement or u.op is Ops.INDEX:
+        views.insert(0, u)
+        if u.op is Ops.INDEX:
+            at, chosen = _gathered(u, at)
+            guards += chosen
+        else:
+            at, guard = index_maps.source_index(u, at)
+            guards += [] if guard is None else [guard]
+        u = u.src[0]
+    return u, at, guards, views
+
+
+def _integers(u: UOp, may_subtract: bool) -> tuple[UOp, UOp | None, UOp | None] | None:
+    """The value as (integers - zero) * scale. A zero is taken out where the value is too wide for
+    bytes. None for floats of another form."""
+    scale = zero = None
+    if u.dtype.is_float:
+        integer, scale = _unscaled(u)
+        if integer is None:
+            return None
+        u = integer
+    low, high = _bounds(u)
+    if high - low > 255 and u.op is Ops.SUB and may_subtract:
+        u, zero = u.src
+    return u, zero, scale
 
 
 def _fills(v: UOp) -> bool:

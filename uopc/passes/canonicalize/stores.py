@@ -13,7 +13,7 @@ Before (tensor)                         After (tensor)
 from __future__ import annotations
 
 import itertools
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from uopc.ir.builder import alu, fold, leaves, movement, rebuild
 from uopc.ir.core import dtypes, shapes, walk
@@ -120,12 +120,7 @@ def without_needless_stores(graph: UOp) -> UOp:
     if Ops.STORE not in walk.ops(graph):
         return graph
     order = walk.nodes(graph)
-    plain: dict[UOp, UOp] = {}  # a view without its AFTERs
-    for u in order:
-        if u.op is Ops.AFTER:
-            plain[u] = plain.get(u.src[0], u.src[0])
-        elif u.op.movement and u.src[0] in plain:
-            plain[u] = intern(u.op, u.dtype, (plain[u.src[0]], *u.src[1:]), u.arg, u.tag)
+    plain = _plain_views(order)
     suspects = [u for u in order if _is_same(u, plain)]
     needless = _needless(order, suspects) if suspects else set()
     if not needless:
@@ -133,20 +128,40 @@ def without_needless_stores(graph: UOp) -> UOp:
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if u in needless:
-            views = (*_views(src[0]), *_views(_copied(src[1])))
-            before = [e for w in views if w.op is Ops.AFTER for e in w.src[1:]]
+            before = [*_effects(src[0]), *_effects(_copied(src[1]))]
             return intern(Ops.GROUP, dtypes.void, tuple(before))
         if u.op is Ops.AFTER and any([s.op is Ops.GROUP for s in src[1:]]):
-            made = [e for s in src[1:] for e in (s.src if s.op is Ops.GROUP else (s,))]
-            known = {e for w in _views(src[0]) if w.op is Ops.AFTER for e in w.src[1:]}
-            effects = [e for e in dict.fromkeys(made) if e not in known]
-            if not effects and known:
-                return src[0]
-            none = intern(Ops.GROUP, dtypes.void, ())
-            return intern(Ops.AFTER, u.dtype, (src[0], *(effects or [none])), u.arg, u.tag)
+            return _after_groups(u, src)
         return None
 
     return rebuild.rewritten(graph, change, outside_kernels=True)
+
+
+def _plain_views(order: Iterable[UOp]) -> dict[UOp, UOp]:
+    """By view, the same view without its AFTERs, where it has some."""
+    plain: dict[UOp, UOp] = {}
+    for u in order:
+        if u.op is Ops.AFTER:
+            plain[u] = plain.get(u.src[0], u.src[0])
+        elif u.op.movement and u.src[0] in plain:
+            plain[u] = intern(u.op, u.dtype, (plain[u.src[0]], *u.src[1:]), u.arg, u.tag)
+    return plain
+
+
+def _effects(view: UOp) -> list[UOp]:
+    """The effects of the AFTERs of a view."""
+    return [e for w in _views(view) if w.op is Ops.AFTER for e in w.src[1:]]
+
+
+def _after_groups(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    """An AFTER of the effects in its GROUPs, without those that its value is after."""
+    made = [e for s in src[1:] for e in (s.src if s.op is Ops.GROUP else (s,))]
+    known = set(_effects(src[0]))
+    effects = [e for e in dict.fromkeys(made) if e not in known]
+    if not effects and known:
+        return src[0]
+    none = intern(Ops.GROUP, dtypes.void, ())
+    return intern(Ops.AFTER, u.dtype, (src[0], *(effects or [none])), u.arg, u.tag)
 
 
 def _is_same(u: UOp, plain: Mapping[UOp, UOp]) -> bool:

@@ -212,18 +212,24 @@ def gathered(value: UOp, begins: Array, sizes: Sequence[int]) -> UOp:
     order = sorted(range(rank), key=lambda i: same[i])  # axes that differ first
     value = movement.permute(value, tuple(order))
     differing = [i for i in order if not same[i]]
-    long = [i for i in differing if sizes[i] > 1]
-    indices = []
-    for i in differing:
-        along = fold.cast(_numbers(begins[:, i]), dtypes.index)
-        along = movement.reshape(along, (n, *(1,) * len(long)))
-        if i in long:
-            ramp = [sizes[i] if j == i else 1 for j in long]
-            along = alu.alu(along, Ops.ADD, movement.reshape(_iota(sizes[i]), (1, *ramp)))
-        indices.append(along)
+    indices = _window_indices(begins[:, differing], [sizes[i] for i in differing])
     got = movement.index(value, *indices)
     back = [0, *[1 + order.index(i) for i in range(rank)]]
     return movement.permute(movement.reshape(got, (n, *[sizes[i] for i in order])), tuple(back))
+
+
+def _window_indices(begins: Array, sizes: Sequence[int]) -> list[UOp]:
+    """The index along each axis: (n, rank) → rank of shape (n, *sizes), without sizes of 1."""
+    long = [i for i, size in enumerate(sizes) if size > 1]
+    indices = []
+    for i, size in enumerate(sizes):
+        along = fold.cast(_numbers(begins[:, i]), dtypes.index)
+        along = movement.reshape(along, (len(begins), *(1,) * len(long)))
+        if size > 1:
+            ramp = [size if j == i else 1 for j in long]
+            along = alu.alu(along, Ops.ADD, movement.reshape(_iota(size), (1, *ramp)))
+        indices.append(along)
+    return indices
 
 
 def _iota(n: int) -> UOp:
