@@ -104,13 +104,7 @@ def _list(disk: DiskCache, out: Output) -> None:
 
 def _why(disk: DiskCache, source: str, out: Output) -> None:
     found = load.load(source)
-    if found.start != INPUT:
-        raise UserError(f"{source}: only whole graphs are cached, and this is a later stage")
-    options = config.current()
-    request = found.request or prepare(
-        found.graph, None, not options.noopt, None, None, options, device=options.device
-    )
-    request = driver.with_constants_computed(request)
+    request = driver.with_constants_computed(_request(found, source))
     backend = driver.backend_of(request.device)
     machine = backend.target(request.device, request.options.target_cpu)
     rules = key.rules_identity(request, machine)
@@ -149,6 +143,16 @@ def _why(disk: DiskCache, source: str, out: Output) -> None:
         if schedules.chosen.get(kernel_key(of[k], request, machine), "-") not in ("", "-"):
             said += f"; Opts of a search: {' '.join(map(str, k.arg.opts))}"
         out.line(f"  {k.arg.name}: {said}")
+
+
+def _request(found: load.Source, source: str) -> Request:
+    """The request that a compile of a file makes."""
+    if found.start != INPUT:
+        raise UserError(f"{source}: only whole graphs are cached, and this is a later stage")
+    options = config.current()
+    return found.request or prepare(
+        found.graph, None, not options.noopt, None, None, options, device=options.device
+    )
 
 
 def _miss(

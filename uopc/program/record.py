@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import json
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
@@ -125,7 +125,11 @@ def _reader(hint: Any) -> Reader:
         )
     if get_origin(hint) is Literal:
         return lambda value, blobs: arguments[arguments.index(value)]
-    kinds = arguments if isinstance(hint, UnionType) else (hint,)
+    return _reader_of_one(arguments if isinstance(hint, UnionType) else (hint,))
+
+
+def _reader_of_one(kinds: Sequence[Any]) -> Reader:
+    """The function that reads a value of one of these types."""
     plain = [k for k in kinds if k in (int, str, bool, NoneType)]
     made: list[Any] = [k for k in kinds if is_dataclass(k)]
     made += [c for c in _SUBCLASSES if any(k in c.__mro__ for k in kinds)]

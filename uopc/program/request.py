@@ -182,16 +182,7 @@ def prepare(
     wanted = threads if threads is not None else options.threads
     if not isinstance(wanted, int) or not 0 <= wanted <= config.MOST_THREADS:
         raise UserError(f"threads must be 0 (all) to {config.MOST_THREADS}, got {wanted!r}")
-    outputs, structure, keys = _structure(graph)
-    single = outputs[0] if len(outputs) == 1 else None
-    if single is not None and single.op is Ops.SINK:
-        sink, structure = single, "kernel" if level_of(single) is not TENSOR else "tuple"
-    else:
-        nothing = [u for u in outputs if u.op is Ops.NOOP]
-        if nothing or (structure == "single" and outputs[0].dtype is dtypes.void):
-            name_of = [*nothing, *outputs][0].op.name
-            raise UserTypeError(f"compile: {name_of} has no value: pass values, or a SINK of it")
-        sink = intern(Ops.SINK, dtypes.void, outputs)
+    sink, structure, keys = _sink_of(graph)
     sink = rebuild.without_primitives(sink)
     if mesh is None:
         sink = rebuild.without_shards(sink)
@@ -214,6 +205,18 @@ def prepare(
         sink, structure, keys, params, optimize, wanted or detect.cores(), name or "", options,
         {} if rules is None else _by_stage(rules, "compile"), bound, device, None, mesh,
     )  # fmt: skip
+
+
+def _sink_of(graph: Any) -> tuple[UOp, str, tuple[Any, ...]]:
+    """One SINK of all outputs, how the result is put together, and its names or places."""
+    outputs, structure, keys = _structure(graph)
+    if len(outputs) == 1 and outputs[0].op is Ops.SINK:
+        return outputs[0], "kernel" if level_of(outputs[0]) is not TENSOR else "tuple", keys
+    nothing = [u for u in outputs if u.op is Ops.NOOP]
+    if nothing or (structure == "single" and outputs[0].dtype is dtypes.void):
+        name_of = [*nothing, *outputs][0].op.name
+        raise UserTypeError(f"compile: {name_of} has no value: pass values, or a SINK of it")
+    return intern(Ops.SINK, dtypes.void, outputs), structure, keys
 
 
 def _by_stage(rules: Any, who: str) -> Mapping[str, Any]:
