@@ -285,7 +285,7 @@ DEFECTS: Final = (
     ),
     Defect(
         "mesh: memory is used again while an exchange runs", "uopc/program/planner.py",
-        "span[1] = max(span[1], busy.get(i, i))", "span[1] = i", ("test_overlap.py",),
+        "[own[0], max([busy.get(i, i) for i in own])]", "[own[0], own[-1]]", ("test_overlap.py",),
     ),
     Defect(
         "mesh: an exchange is awaited after the launch that needs it", "uopc/passes/contract.py",
