@@ -26,29 +26,27 @@ a program becomes the calls in it; the last operands of each are the loops aroun
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Mapping
 from typing import NamedTuple
 
 from uopc.errors import UserError
 from uopc.ir.builder import index_maps, leaves, rebuild
-from uopc.ir.builder.index_maps import Index
 from uopc.ir.core import bounds, dtypes, shapes, walk
-from uopc.ir.core.arena import memo
 from uopc.ir.core.args import KernelArg, ParamArg
 from uopc.ir.core.calls import graph_order
 from uopc.ir.core.levels import INDEXED, PROGRAM
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.storage import before_effects, is_program, read_slots, written_slots
+from uopc.ir.core.storage import before_effects, is_program, storage_root
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.passes.analysis.programs import calls_with, loops_of
 from uopc.passes.analysis.stable_order import stable_order
-from uopc.passes.analysis.versions import NEW, Footprint, LaunchGraph, Span, Version, Versions
+from uopc.passes.analysis.versions import LaunchGraph
 from uopc.passes.analysis.views import stores_in
 from uopc.passes.contract import Context, Pass
+from uopc.passes.kernels.kernel_calls import KernelCall, KernelCalls, is_local
+from uopc.passes.kernels.statements import joined
 
 
 class _Slice(NamedTuple):
@@ -59,117 +57,7 @@ class _Slice(NamedTuple):
     length: shapes.Dim
 
 
-class _StorageUse(NamedTuple):
-    """An INDEX into storage as a flat index with a guard. `gathered`: the index itself is read."""
-
-    root: UOp
-    flat: UOp
-    guard: UOp
-    gathered: bool
-
-
-@dataclass
-class _KernelCall(Footprint):
-    """One closed store or call."""
-
-    effect: UOp
-    nodes: list[UOp] = field(default_factory=list)
-    accesses: dict[UOp, _StorageUse] = field(default_factory=dict)
-
-
-def is_local(storage: UOp) -> bool:
-    """True if storage is a tile of the kernel that reads it. An AFTER says that it is filled."""
-    tile = storage.src[0] if storage.op is Ops.AFTER else storage
-    return tile.op is Ops.BUFFER and tile.arg.space != "global"
-
-
-class _KernelCalls:
-    """Every closed store and call, each after those whose results it reads."""
-
-    def __init__(self, graph: UOp) -> None:
-        self.versions = Versions()
-        self._seen: dict[UOp, Version] = {}  # of an effect or AFTER
-        self.known: dict[UOp, UOp] = {}  # as for `before_effects`
-        effects: dict[UOp, None] = {}
-        for u in walk.nodes(graph):
-            after = u.op is Ops.AFTER and not is_local(u)
-            roots = u.src[1:] if after else u.src if u is graph else ()
-            effects |= {e: None for e in roots if e.op in (Ops.END, Ops.STORE, Ops.CALL)}
-        self.found: dict[UOp, _KernelCall] = {}
-        writers = Counter([r for e in effects for r in self._written(e)])
-        for effect in effects:
-            made = self._called(effect) if effect.op is Ops.CALL else self._stored(effect)
-            seen = self.versions.joined(effect, made.after)
-            alone = all([p.root.op is Ops.BUFFER and writers[p.root] == 1 for p in made.writes])
-            self._seen[effect] = self.versions.after(effect, seen, not alone)
-            self.found[effect] = made
-
-    def _written(self, effect: UOp) -> Iterable[UOp]:
-        """The storage that a closed store or call writes."""
-        if effect.op is Ops.CALL:
-            targets = [effect.src[1 + slot] for slot in written_slots(effect.src[0])]
-        else:
-            targets = [store.src[0].src[0] for store in stores_in(effect)]
-        return dict.fromkeys([before_effects(t, self.known) for t in targets])
-
-    def _called(self, effect: UOp) -> _KernelCall:
-        """A call of a hand-written kernel, which may read and write all of its arguments."""
-        written, read = written_slots(effect.src[0]), read_slots(effect.src[0])
-        args = [a for a in effect.src[1:] if a.op is not Ops.VARIABLE]
-        roots = [before_effects(a, self.known) for a in args]
-        spans = [Span(root, 0, float("inf"), self.seen(a)) for root, a in zip(roots, args)]
-        reads = [s for i, s in enumerate(spans) if i in read]
-        writes = [s for i, s in enumerate(spans) if i in written]
-        return _KernelCall(reads, writes, [s.seen for s in spans], effect)
-
-    def _stored(self, effect: UOp) -> _KernelCall:
-        # The storage that a kernel is called with is a leaf.
-        nodes = list(walk.toposort(effect, gate=lambda u: u.op is not Ops.AFTER or is_local(u)))
-        stores = stores_in(effect)
-        targets = dict.fromkeys([store.src[0] for store in stores])
-        closed = set(stores)
-        accesses: dict[UOp, _StorageUse] = {}
-        spans: dict[UOp, Span] = {}
-        read: set[UOp] = set()  # used other than as the target of a store
-        loaded: set[UOp] = set()  # depends on a value that is read
-        for u in nodes:
-            if u.op is Ops.INDEX:
-                storage, index = u.src[0], u.src[1:]
-                root = before_effects(storage, self.known)
-                flat, guard = _flat(shapes.shape(root), index)
-                accesses[u] = _StorageUse(root, flat, guard, not loaded.isdisjoint(index))
-                if not is_local(storage):
-                    low, high = bounds.bounds(flat)
-                    spans[u] = Span(root, low, high + 1, self.seen(storage))
-                loaded.add(u)
-            elif not loaded.isdisjoint(u.src):
-                loaded.add(u)
-            read.update(u.src[1:] if u in closed else u.src)
-        reads = [s for u, s in spans.items() if u not in targets or u in read]
-        after = [s.seen for s in spans.values()]
-        return _KernelCall(reads, [spans[t] for t in targets], after, effect, nodes, accesses)
-
-    def seen(self, storage: UOp) -> Version:
-        """The version of a storage."""
-        chain: list[UOp] = []
-        while storage.op is Ops.AFTER and storage not in self._seen:
-            chain.append(storage)
-            storage = storage.src[0]
-        out = self._seen.get(storage, NEW)
-        for after in reversed(chain):
-            found = [out, *[self._seen[e] for e in after.src[1:]]]
-            self._seen[after] = out = self.versions.joined(after, found)
-        return out
-
-
-@memo
-def _flat(dims: shapes.Shape, index: Index) -> tuple[UOp, UOp]:
-    """The flat form of an index into storage of these dimensions, and its guard."""
-    plain, guard = index_maps.plain_index(index, index_maps.true())
-    return index_maps.flat_index(dims, plain), guard
-
-
-def launch_order(launches: _KernelCalls) -> list[_KernelCall]:
+def launch_order(launches: KernelCalls) -> list[KernelCall]:
     """The launches in order: readers of a version before its overwriters, otherwise as found."""
     graph = LaunchGraph(launches.versions, launches.found)
     rank = {e: i for i, e in enumerate(launches.found)}
@@ -179,7 +67,7 @@ def launch_order(launches: _KernelCalls) -> list[_KernelCall]:
     return [launches.found[e] for e in order if e in rank]
 
 
-def _circle(stuck: list[_KernelCall], graph: LaunchGraph) -> str:
+def _circle(stuck: list[KernelCall], graph: LaunchGraph) -> str:
     """The message for launches that wait for each other."""
     left = {c.effect for c in stuck}
     pairs = [(c, w) for c in stuck for w in graph.overwriting[c.effect] if w in left]
@@ -202,7 +90,7 @@ class _Kernels:
         self.made: dict[int, UOp] = {}
         self.numbers: dict[Hashable, int] = {}
 
-    def of(self, launch: _KernelCall) -> tuple[UOp, list[UOp]]:
+    def of(self, launch: KernelCall) -> tuple[UOp, list[UOp]]:
         """The kernel SINK of a closed store, and the storage it is called with, by slot."""
         written = stores_in(launch.effect)[0].src[0]
         by_root: dict[UOp, list[UOp]] = {launch.accesses[written].root: []}
@@ -222,7 +110,7 @@ class _Kernels:
             self.made[form] = make_kernel(launch, slices)
         return self.made[form], args
 
-    def _form(self, launch: _KernelCall, slices: Mapping[UOp, _Slice]) -> int:
+    def _form(self, launch: KernelCall, slices: Mapping[UOp, _Slice]) -> int:
         """A number for a kernel; kernels that differ in their storage only have the same. A node
         without an access below it is one node in all equal kernels."""
         numbers = self.numbers
@@ -245,7 +133,7 @@ class _Kernels:
         return form[launch.effect]
 
 
-def make_kernel(launch: _KernelCall, slices: Mapping[UOp, _Slice]) -> UOp:
+def make_kernel(launch: KernelCall, slices: Mapping[UOp, _Slice]) -> UOp:
     """The kernel SINK of a closed store, given the slice of each storage that it is called with."""
     effect = launch.effect
     named: dict[UOp, UOp] = {}  # storage -> its PARAM in the kernel
@@ -292,8 +180,11 @@ def split_kernels(graph: UOp, context: Context) -> UOp:
     """The program: a LINEAR of CALLs of kernels, in launch order."""
     calls = []
     variables: dict[UOp, list[UOp]] = {}
-    launches, kernels, loops = _KernelCalls(graph), _Kernels(), 0
-    for launch in launch_order(launches):
+    launches, kernels, loops = KernelCalls(graph), _Kernels(), 0
+    order = launch_order(launches)
+    if context.optimize and len(context.devices) == 1:
+        order = joined(order, {storage_root(v) for v in graph.src}, context)
+    for launch in order:
         effect = launch.effect
         if effect.op is Ops.CALL:
             kernel = effect.src[0]
