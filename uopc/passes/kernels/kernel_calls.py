@@ -1,4 +1,4 @@
-"""The launches of a program: closed stores and calls, with the storage that each reads and writes."""
+"""The launches of a program: closed stores and calls, with the storage that each accesses."""
 
 from __future__ import annotations
 

@@ -16,7 +16,8 @@ Before (indexed)                           After (program)
                                                call %7, %8, %9  // ""
                                              }
 
-Each closed store is a kernel. Its storage becomes PARAMs by slot, the written one first; each index
+Each closed store is a kernel; stores of few elements that depend on each other are one
+(`statements.py`). Its storage becomes PARAMs by slot, the written one first; each index
 becomes one flat index. A constant offset that all indices of one storage share moves into the call
 as a SLICE, so kernels that differ only in that offset are one node. A kernel runs after those that
 write its inputs, and before those that overwrite its inputs; a circular wait is an error. A call of

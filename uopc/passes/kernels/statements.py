@@ -75,7 +75,9 @@ class _Statements:
         for read, use in found.reads.items():
             if use.root in self.roots_written:
                 value = self.written.get((use.root, use.flat))
-                if use.flat.op is not Ops.CONST or (value is not None and use.guard.op is not Ops.CONST):
+                if use.flat.op is not Ops.CONST:
+                    return None
+                if value is not None and use.guard.op is not Ops.CONST:
                     return None
                 if value is not None:
                     values[read] = value
@@ -162,7 +164,7 @@ class _Joiner:
         """The place of the launch that these elements were added to, if there is one."""
         ready = max([self.written.get(root, -1) for root in reads], default=-1)
         ready = max([ready, *[self.touched.get(root, -1) for root in writes]])
-        near = {ready, *[self.reader.get(root, -1) for root in reads]}
+        near = {last.get(root, -1) for last in (self.written, self.reader) for root in reads}
         for at in sorted(near):
             launch = self.launches[at] if at >= max(ready, 0) else None
             if isinstance(launch, _Statements):
@@ -176,9 +178,12 @@ class _Joiner:
     def _pays(self, launch: _Statements, found: Elements, made: Elements) -> bool:
         """True if these elements are cheaper as statements of that launch, and few enough."""
         roots = {use.root for use in made.reads.values()} | {root for root, _ in made.written}
-        if len(launch.roots | roots) > self.limit.buffers:
+        buffers = len(launch.roots | roots)
+        nodes = _nodes(made.written.values())
+        variables = {u for u in nodes | launch.nodes if u.op is Ops.VARIABLE}
+        if buffers > self.limit.buffers or buffers + len(variables) > self.limit.arguments:
             return False
-        added = _nodes(made.written.values()) - launch.nodes
+        added = nodes - launch.nodes
         if launch.code + sum([expansion(u) for u in added if u.op.is_alu]) > MOST_CODE:
             return False
         alone, more = _cost(_nodes(found.written.values())), _cost(added)
