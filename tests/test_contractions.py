@@ -355,9 +355,21 @@ def test_long_sums_of_few_results_are_cut(data):
 
 
 @of_a_desktop
+@pytest.mark.parametrize(("rows", "columns"), [(12, 10), (33, 49), (5, 31)])
+def test_ragged_columns_of_a_cut_sum_have_lanes(rows, columns):
+    """Guards keep the columns that were added apart from the next row of the sums in memory."""
+    a, b = numbers(rows, 20_001), numbers(20_001, columns)
+    program = check(uopc.param("a", a.shape) @ uopc.param("b", b.shape), [a, b], a @ b, 1)
+    names = [o.op for o in program.kernels[0].opts]
+    lanes = [names[i + 1] for i, name in enumerate(names) if name == "PADTO"]
+    assert "REDUCE_OUT" in names and lanes == ["VECTOR", "VECTOR"]
+
+
+@of_a_desktop
 def test_long_sums_of_many_results_are_not_cut():
-    """Their sums would be loaded and stored too often."""
-    for m, n, k in ((256, 256, 8192), (48, 48, 1000)):
+    """Their sums would be loaded and stored too often; or the columns of a register tile stay in L2
+    for its next rows, so that nothing is read again from farther away."""
+    for m, n, k in ((256, 256, 8192), (48, 48, 1000), (320, 49, 960)):
         program = uopc.compile(uopc.param("a", (m, k)) @ uopc.param("b", (k, n)), threads=1)
         assert all(o.op != "REDUCE_OUT" for kernel in program.kernels for o in kernel.opts)
 

@@ -9,7 +9,9 @@ import pytest
 
 import uopc
 from uopc import Opt, UOp, dtypes, kernel_param
+from uopc.ir.builder import index_maps
 from uopc.ir.interpret.interpreter import run_kernel
+from uopc.passes.analysis.iterations import is_ordered
 
 N = 64
 o, x = kernel_param(0, (N + 8,), name="o"), kernel_param(1, (N,), name="x")
@@ -126,6 +128,18 @@ def test_values_that_stay_in_the_block_of_an_iteration_are_independent() -> None
             else:
                 with pytest.raises(uopc.UserError, match="its iterations keep their order"):
                     uopc.compile(sink)
+
+
+def test_guards_keep_rows_apart() -> None:
+    """Columns outside of rows 6 apart meet unless a guard, of any scale, leaves 6 of them."""
+    for guard, apart in ((a < 6, True), (a * 2 < 11, True), (a < 7, False), (a * 2 < 13, False)):
+        (place,) = index_maps.gated((a + b * 6,), guard)
+        target = o.index(place)
+        sink = target.store(target * 0.5 + x[a * 8 + b]).end(a, b).sink(name="k")
+        assert is_ordered(sink, a) is not apart
+        free = o.index(a + b * 6)  # what is read has no guard
+        sink = target.store(free * 0.5 + x[a * 8 + b]).end(a, b).sink(name="k")
+        assert is_ordered(sink, a)
 
 
 def test_threads_of_a_gpu_do_not_run_code_beside_their_loop() -> None:

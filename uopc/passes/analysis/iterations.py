@@ -13,10 +13,12 @@ import math
 from uopc.ir.builder import index_maps
 from uopc.ir.core import bounds, ranges, walk
 from uopc.ir.core.arena import memo
+from uopc.ir.core.intervals import Interval
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import awaited, before_effects, storage_root
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
+from uopc.ir.symbolic.conditions import constraints_of, flatten
 from uopc.passes.analysis.loops import by_axis, is_overwritten, kernel_nodes
 
 
@@ -121,7 +123,12 @@ def _apart(target: UOp, access: UOp, r: UOp) -> bool:
         low, high = bounds.bounds(affine.build(first, small[0]))
         begin, end = bounds.bounds(affine.build(second, small[1]))
         most = max(high - begin, end - low)
-        if most < abs(k) and (not wide or abs(k) * bounds.bounds(r)[1] + most < wide):
+        span = abs(k) * bounds.bounds(r)[1] + most
+        if wide and span >= wide:  # as of a loop that grew, and has a guard
+            parts = [(first, {m: k, **small[0]}), (second, {m: k, **small[1]})]
+            (low, high), (begin, end) = map(_guarded, (target, access), parts)
+            span = max(high - begin, end - low)
+        if most < abs(k) and (not wide or span < wide):
             return True
     step = affine.scaled(affine.product(others) if others else affine.const(1), abs(k))
     rests = [affine.build(first, inside[0]), affine.build(second, inside[1])]
@@ -130,6 +137,23 @@ def _apart(target: UOp, access: UOp, r: UOp) -> bool:
         return False
     ends = [affine.plus(affine.upper(x), 1 - int(low)) for x in rests]
     return all(affine.at_most(end, step) for end in ends)
+
+
+def _guarded(access: UOp, part: affine.Form) -> Interval:
+    """The least and greatest value of a part of an index where the guard of the access holds."""
+    constant, terms = part
+    low, high = affine.interval(constant, terms)
+    guard = index_maps.ungated(access.src[1])[1]
+    conditions = [] if guard is None else flatten(guard)
+    for bounded, (_, most) in constraints_of(conditions).items():
+        added, seen = affine.form(bounded)
+        m, k = next(iter(seen.items()))
+        times = terms.get(m, 0) // k
+        if times > 0:
+            rest = dict(terms)
+            affine.accumulate(rest, seen, -times)
+            high = min(high, times * (most - added) + affine.interval(constant, rest)[1])
+    return low, high
 
 
 def _stands_still(m: UOp, r: UOp) -> bool:

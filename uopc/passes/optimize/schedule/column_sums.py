@@ -117,21 +117,25 @@ def _move(s: Scheduler, lane: UOp, rows: int, n: int) -> list[UOp]:
     return [made[1 if rows > 1 else 0], made[-1], lane]
 
 
-def cut_sum(s: Scheduler, k: KernelFacts, reduce: UOp, tile: tuple[UOp, UOp]) -> bool:
+def cut_sum(s: Scheduler, k: KernelFacts, reduce: UOp, row: UOp, lane: UOp) -> bool:
     """Cut the loop of a long sum of products into blocks, its results in memory, if the results are
-    so few that all operands of a block stay in L2. True if it was done."""
+    so few that all operands of a block stay in L2, and the columns of one register tile do not stay
+    there for its next rows. True if it was done."""
     r, l2_bytes = reduce.src[1], s.target.l2_bytes
-    outer = min(tile, key=lambda q: q.arg.axis)
+    outer = min(row, lane, key=lambda q: q.arg.axis)
     lengths = {q: length_of(q) or 0 for q in k.outputs if q.arg.axis >= outer.arg.axis}
     length = length_of(r)
     if len(reduce.src) != 2 or length is None or not all(lengths.values()):
         return False
-    step = 0  # bytes that all results read in one step of the sum
+    step = panel = 0  # bytes that all results, and the columns of a tile, read in a step of the sum
+    widest = s.target.lanes(reduce.dtype.bits) * thresholds.MOST_VECTORS
     for operand in reduce.src[0].src:
         read = [n for q, n in lengths.items() if q in ranges.ranges(operand)]
         step += math.prod(read) * operand.dtype.itemsize
+        if lane in ranges.ranges(operand):
+            panel += min(lengths[lane], widest) * operand.dtype.itemsize
     n = l2_bytes // thresholds.SUMMED_SHARE // step
-    if n < thresholds.LEAST_SUMS or length < 2 * n or length * step <= l2_bytes // 2:
+    if n < thresholds.LEAST_SUMS or length < 2 * n or length * panel <= l2_bytes // 2:
         return False
     return s.attempt("REDUCE_OUT", s.widen(r, "TILE", n), k.axes.index(outer))
 

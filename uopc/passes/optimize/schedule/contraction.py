@@ -53,7 +53,7 @@ def choose(s: Scheduler) -> bool:
     if c is None:
         return False
     plain = c.depth == 1 and not c.beside and _is_plain(c.a) and _is_plain(c.b)
-    if plain and column_sums.cut_sum(s, k, c.reduce, (c.row, c.lane)):
+    if plain and column_sums.cut_sum(s, k, c.reduce, c.row, c.lane):
         for _ in range(2):  # the blocks that are added to the sums in memory, and the rest
             k = s.facts
             for c in [_contraction_at(k, a) for a in k.written]:
