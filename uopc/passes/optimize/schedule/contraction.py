@@ -146,7 +146,9 @@ def _join_rows(s: Scheduler, k: KernelFacts, c: _Contraction) -> bool:
     apart = joined = 0.0
     for p in each:
         near = _bytes_apart(k, p.b, p.lane) == p.b.dtype.itemsize
-        fill = rows * columns * (thresholds.JOINED_FILL if near else thresholds.JOINED_GATHER)
+        vectors = rows * columns / s.target.lanes(p.b.dtype.bits)
+        gathered = rows * columns * thresholds.JOINED_GATHER
+        fill = vectors * thresholds.JOINED_FILL if near else gathered
         steps = trips(p.reduce.src[1:])
         joined += steps * (_register_tile(s, k, p, rows * columns)[2] + fill)
         apart += steps * rows * _register_tile(s, k, p, columns)[2]
