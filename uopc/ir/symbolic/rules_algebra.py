@@ -245,6 +245,22 @@ def _cast_twice(x: UOp, a: UOp, u: UOp) -> UOp | None:
 
 
 @rule_fn(
+    "integer-and-back",
+    x.cast(name="a").cast(name="u"),
+    tried_on=[x.f(_ROUNDING).cast(dtypes.uint8).cast(dtypes.float32)],
+)
+def _integer_and_back(x: UOp, a: UOp, u: UOp) -> UOp | None:
+    """float(uint8(round(x))) → min((0 < round(x)).where(round(x), 0), 255): no conversion; NaN and
+    -0.0 give 0"""
+    t = a.dtype.scalar
+    if x.dtype is not u.dtype or x.op not in _ROUNDING or t.kind != "uint":
+        return None
+    if t.bits > x.dtype.scalar.whole_bits or x.dtype.scalar.bits < 32:
+        return None
+    return make(Ops.WHERE, make(Ops.CMPLT, 0.0, x), x, 0.0).minimum(float(t.bounds[1]))
+
+
+@rule_fn(
     "bitcast-twice",
     x.bitcast().bitcast(name="u"),
     tried_on=[
@@ -318,6 +334,6 @@ def _narrowed(s: UOp, t: DType) -> UOp | None:
 
 
 CASTS = RuleSet("casts", over=ANY, rules=[
-    _cast_twice, _bitcast_twice, _bitcast_constant, _cast_to_bool, _compare_cast_bool,
-    _compare_casts,
+    _cast_twice, _integer_and_back, _bitcast_twice, _bitcast_constant, _cast_to_bool,
+    _compare_cast_bool, _compare_casts,
 ])  # fmt: skip

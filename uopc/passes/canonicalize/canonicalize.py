@@ -10,8 +10,8 @@ Before (tensor)                          After (tensor)
 
 DETACH and CONTIGUOUS_BACKWARD vanish, adjacent movement ops merge, a window in one part of a
 STACK, CAT or PAD is one of that part, a reduce over nothing is its identity, sums of products of
-small integers are computed in float32, and running totals become a loop or, on a GPU, sums in
-blocks.
+small integers are computed in float32, clips that a conversion makes anyway vanish, and running
+totals become a loop or, on a GPU, sums in blocks.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from uopc.passes.analysis.user_opts import free_reduces, has_opts
 from uopc.passes.canonicalize.byte_products import in_words
 from uopc.passes.canonicalize.inline_functions import FunctionCalls
 from uopc.passes.canonicalize.integer_products import in_floats
+from uopc.passes.canonicalize.needless_clips import without_needless_clips
 from uopc.passes.canonicalize.running_totals import RunningTotals
 from uopc.passes.canonicalize.stores import (
     after_below_bitcasts,
@@ -39,6 +40,7 @@ from uopc.passes.contract import Context, Pass
 def canonicalize(graph: UOp, context: Context) -> UOp:
     """One walk, sources first."""
 
+    graph = without_needless_clips(graph) if context.optimize else graph
     plain: set[UOp] = set()  # AFTERs without a BITCAST below
     slots = Slots(graph)
     calls = FunctionCalls(context.schedule, slots)

@@ -51,6 +51,7 @@ from uopc.passes.place_stages.demand import Demand, evaluations_apart, share_of
 from uopc.passes.place_stages.factor_reuse import FactorReuse
 from uopc.passes.place_stages.gpu_operands import computed_operands
 from uopc.passes.place_stages.old_values import OldValues
+from uopc.passes.place_stages.rounded_quotients import with_products
 from uopc.passes.place_stages.store_cycles import Launches, Placed, may_overlap, opened
 from uopc.passes.place_stages.value_costs import FORCED, Measures
 
@@ -480,7 +481,8 @@ def place_stages(graph: UOp, context: Context) -> UOp:
         changed = OldValues(graph, launches, copies, apart)
         graph = changed.rewritten()
         reasons |= dict.fromkeys(changed.made, _CIRCLE)
-    return placement.placed(context, reasons)
+    placed = placement.placed(context, reasons)
+    return with_products(placed, context.target) if context.optimize else placed
 
 
 PASS = Pass("place-stages", TENSOR, TENSOR, place_stages, "graph")
