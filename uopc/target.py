@@ -132,6 +132,11 @@ class Target:
         """Masks of lanes have registers of their own (AVX-512)."""
         return self.gpu is None and self.vector_bits == 512
 
+    def masks(self, bits: int) -> bool:
+        """A load or store of a vector leaves lanes out: AVX has it for 32 and 64 bits."""
+        wide = self.gpu is None and self.vector_bits == 256
+        return self.has_mask_registers or (wide and bits >= 32)
+
     @property
     def native_floats(self) -> frozenset[DType]:
         """Narrow floats with conversions of their own from and to float32."""

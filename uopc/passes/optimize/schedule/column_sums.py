@@ -149,8 +149,10 @@ def sum_side_by_side(s: Scheduler, output: UOp, lanes: int) -> int:
     down = dict.fromkeys(r for u in sums for r in u.src[1:] if r.arg.kind == "reduce")
     if not down:
         return 0
-    length = length_of(output)
-    side = thresholds.COLUMN_VECTORS if length is None else length // fitting(lanes, length)
+    length, near = length_of(output), are_neighbours(s, output)
+    side = thresholds.COLUMN_VECTORS
+    if length is not None:
+        side = -(-length // lanes) if near else length // fitting(lanes, length)
     rows = thresholds.COLUMN_ROWS
     if side == 1:
         rows = 1 if s.facts.is_dear(output) else thresholds.ACCUMULATORS
@@ -158,5 +160,17 @@ def sum_side_by_side(s: Scheduler, output: UOp, lanes: int) -> int:
         most = thresholds.MOST_COPIES // s.facts.expanded_size()
         if (length_of(r) or 0) >= rows and most >= rows > 1:
             s.widen(r, "UNROLL", rows)
-    most = thresholds.MOST_COPIES // s.facts.expanded_size()
-    return fitting(fitting(thresholds.COLUMN_VECTORS, max(1, most)), side)
+    most = max(1, thresholds.MOST_COPIES // s.facts.expanded_size())
+    if length is None or not near:
+        return fitting(fitting(thresholds.COLUMN_VECTORS, most), side)
+    turns = -(-side // min(thresholds.COLUMN_VECTORS, most))
+    return -(-side // turns)
+
+
+def are_neighbours(s: Scheduler, output: UOp) -> bool:
+    """True if the elements that a kernel accesses along its columns are neighbours, of which a
+    vector leaves out those beyond the last column."""
+    return all([
+        a.stride(output) in (0, 1) and a.gate is None and s.target.masks(a.node.dtype.bits)
+        for a in s.facts.inside(output)
+    ])  # fmt: skip

@@ -19,10 +19,10 @@ from uopc.passes.optimize.schedule import cache_blocking, column_sums, register_
 from uopc.passes.optimize.schedule.kernel_facts import (
     Access,
     KernelFacts,
-    covering,
     length_of,
     trips,
 )
+from uopc.passes.optimize.schedule.lanes import column_lanes
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 from uopc.target import Target
 
@@ -102,7 +102,7 @@ def _tile(s: Scheduler, k: KernelFacts, c: _Contraction) -> None:
     for _ in computed:
         _pack_producer(s, lane, row, lanes)
     sizes = [cache_blocking.bytes_a_step(c.reduce, operand) for operand in (c.a, c.b)]
-    parts = _lane_parts(s, lane, lanes, vectors)
+    parts = column_lanes(s, lane, lanes, vectors)
     rows = s.family(row)
     for part in parts if packs else []:
         nests = [ranges.ranges(u) for u in s.facts.reduces if part in ranges.ranges(u)]
@@ -356,32 +356,6 @@ def _block(s: Scheduler, c: _Contraction, window: UOp) -> UOp | None:
                 return s.part(window, 0)
             break
     return window
-
-
-def _lane_parts(s: Scheduler, lane: UOp, lanes: int, vectors: int) -> list[UOp]:
-    """The ranges with the lanes of a column loop, after lanes and copies of them. Columns that do
-    not fill the copies get a loop of their own, whose last vector may be masked."""
-    length, wide = length_of(lane), lanes * vectors
-    parts: tuple[UOp | None, ...] = (lane,)
-    if length is None or (length > wide and length % wide):
-        parts = s.split(lane, wide)
-        if parts[0] is lane:
-            return []
-    made = []
-    for part in parts:
-        length = None if part is None else length_of(part)
-        width = lanes if length is None else covering(lanes, length, 2)
-        ragged = length is None or length % width > 0
-        if part is not None and ragged and s.attempt("PADTO", part, width):
-            part = s.outer(part)
-            length = length_of(part)
-        if s.attempt("VECTOR", part, width):
-            whole = part is parts[0] and len(parts) > 1
-            copies = vectors if whole else min(vectors, (length or 1) // width)
-            if copies > 1:
-                s.attempt("UPCAST", s.part(part, 0), copies)
-            made.append(s.part(part, 1))
-    return [p for p in made if p is not None]
 
 
 def _tile_rows(s: Scheduler, row: UOp, height: int) -> None:

@@ -41,6 +41,7 @@ class CpuScheduler(Scheduler):
     sums = False  # the kernel is a sum in memory
     lanes = 1  # of a vector of the widest elements
     output: UOp | None = None  # the output loop that gets lanes
+    columns = False  # they are summed side by side, neighbours
     row: UOp | None = None  # the row loop of a register tile
     rows = vectors = 1  # of the tile; `vectors` of the output loop side by side without a tile
     dot: UOp | None = None  # the row loop of sums along the lanes that share an operand
@@ -150,6 +151,7 @@ def _copy_rows(s: CpuScheduler) -> None:
     s.output = s.output if crossed is None else crossed
     if s.output is not None:
         vectors = column_sums.sum_side_by_side(s, s.output, s.lanes)
+        s.columns = vectors > 0 and column_sums.are_neighbours(s, s.output)
         s.vectors = vectors or copy_rows_of_columns(s, s.output, s.lanes)
 
 
@@ -160,7 +162,10 @@ def _vectorise_output(s: CpuScheduler) -> None:
         for q in s.family(s.output):
             follow_bounds(s, q, s.lanes, s.vectors)
     for q in s.family(s.output):
-        lanes.vectorise_output(s, q, s.lanes, s.vectors)
+        if s.columns and length_of(q) is not None:  # a sum reads all rows again for each part
+            lanes.column_lanes(s, q, s.lanes, s.vectors)
+        else:
+            lanes.vectorise_output(s, q, s.lanes, s.vectors)
 
 
 def _vectorise_nests(s: CpuScheduler) -> None:

@@ -9,7 +9,13 @@ from uopc.ir.index import affine
 from uopc.passes.analysis.contraction import terms_of_a_word
 from uopc.passes.optimize.schedule import speeds, thresholds
 from uopc.passes.optimize.schedule.guards import follow_bounds
-from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, fitting, lane_cost, length_of
+from uopc.passes.optimize.schedule.kernel_facts import (
+    KernelFacts,
+    covering,
+    fitting,
+    lane_cost,
+    length_of,
+)
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 from uopc.passes.optimize.schedule.short_rows import fills_rows
 
@@ -64,6 +70,32 @@ def vectorise_output(s: Scheduler, r: UOp, lanes: int, vectors: int) -> None:
     outer = s.vectorise(r, width)
     if outer is not None and vectors > 1 and outer.arg.kind == "loop":
         s.widen(outer, "UPCAST", fitting(vectors, length_of(outer)))
+
+
+def column_lanes(s: Scheduler, lane: UOp, lanes: int, vectors: int) -> list[UOp]:
+    """The ranges with the lanes of a column loop, after lanes and copies of them. Columns that do
+    not fill the copies get a loop of their own, whose last vector may be masked."""
+    length, wide = length_of(lane), lanes * vectors
+    parts: tuple[UOp | None, ...] = (lane,)
+    if length is None or (length > wide and length % wide):
+        parts = s.split(lane, wide)
+        if parts[0] is lane:
+            return []
+    made = []
+    for part in parts:
+        length = None if part is None else length_of(part)
+        width = lanes if length is None else covering(lanes, length, 2)
+        ragged = length is None or length % width > 0
+        if part is not None and ragged and s.attempt("PADTO", part, width):
+            part = s.outer(part)
+            length = length_of(part)
+        if s.attempt("VECTOR", part, width):
+            whole = part is parts[0] and len(parts) > 1
+            copies = vectors if whole else min(vectors, (length or 1) // width)
+            if copies > 1:
+                s.attempt("UPCAST", s.part(part, 0), copies)
+            made.append(s.part(part, 1))
+    return [p for p in made if p is not None]
 
 
 def vectorise_nests(s: Scheduler, lanes: int) -> None:
