@@ -71,10 +71,23 @@ def test_each_row_is_computed_once_per_block() -> None:
     assert text.count("= exp ") == 1 and "range 6 axis=1.0" in text and "range 10 axis=1.1" in text
 
 
+def test_elements_read_across_memory() -> None:
+    """The tile has the order of the loops, and is filled in the order of memory."""
+    x = uopc.param("x", (12, 20, 8))
+    value = RANDOM.uniform(-3, 3, (12, 20, 8)).astype("f4")
+    program = on_request(x.permute(2, 1, 0) * 2.0, ("TILE", 0, 4), ("COMPUTE_AT", 0, 0))
+    text = program.stages["optimize"]
+    for loop in ("range 12 axis=1.0", "range 20 axis=1.1", "range 4 axis=1.2"):
+        assert loop in text
+    np.testing.assert_array_equal(program(value), value.transpose(2, 1, 0) * 2)
+
+
 @pytest.mark.parametrize(
     ("graph", "opts", "why"),
     [
         (lambda x: x.exp() + 1.0, (("COMPUTE_AT", 0, 0),), "compute 0 values at several places"),
+        (lambda x: x.permute(1, 0) * 2.0, (("COMPUTE_AT", 1, 0),), "compute 0 values at several"),
+        (lambda x: x.permute(1, 0) * 2.0, (("COMPUTE_AT", 0, 1),), "compute 0 values at several"),
         (lambda x: cross(x.exp()), (("COMPUTE_AT", 0, 99),), "values at several places"),
         (lambda x: cross(x.exp()), (("COMPUTE_AT", 0, -1),), "values at several places"),
         (lambda x: x.sum(axis=1), (("COMPUTE_AT", 1, 0),), "for output loops"),

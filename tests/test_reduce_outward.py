@@ -7,7 +7,7 @@ import pytest
 from by_hand import plain_kernel
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from machines import MACHINES, runnable
+from machines import MACHINES, only_lowered, runnable
 from test_opts import numbers, results
 
 import uopc
@@ -154,3 +154,38 @@ def test_columns_whose_number_is_not_known():
     a, b = numbers(2, 300), numbers(300, 2011)
     program = uopc.compile(uopc.param("a", (2, 300)) @ uopc.param("b", (300, n)), threads=2)
     np.testing.assert_array_equal(program(a, b), a @ b)
+
+
+# ---------------------------------------------------------------- sums of few results
+@pytest.mark.parametrize(("rows", "columns"), [(1, 10), (7, 3), (12, 10), (12, 17)])
+def test_a_long_sum_of_columns_that_fill_no_vector(rows, columns):
+    """Both its blocks and the rest have lanes along the columns: no sum along lanes is left."""
+    a, b = numbers(rows, 20_011, dtype="float64"), numbers(20_011, columns, dtype="float64")
+    x = uopc.param("a", a.shape, uopc.dtypes.float64)
+    program = uopc.compile(x @ uopc.param("b", b.shape, uopc.dtypes.float64), threads=1, verify=True)
+    if rows > 1:
+        assert any(o.op == "REDUCE_OUT" for o in program.kernels[0].opts)
+    assert not any(u.op is Ops.HREDUCE for k in program.kernels for u in k.uops.src)
+    np.testing.assert_array_equal(program(a, b), a @ b)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "uint8", "float16"])
+@pytest.mark.parametrize("columns", [1, 5, 16, 53, 140])
+@pytest.mark.parametrize("cpu", TARGETS)
+def test_columns_side_by_side(cpu, columns, dtype):
+    """A sum reads its rows once for each block of vectors, the last of which leaves lanes out."""
+    a = numbers(101, columns, dtype=dtype)
+    x = uopc.param("a", a.shape, getattr(uopc.dtypes, dtype))
+    with uopc.options(target_cpu=cpu):
+        program = uopc.compile((x.sum(axis=0), x.max(axis=0)), threads=1, verify=True)
+    total, most = program(a)
+    np.testing.assert_array_equal(total, a.sum(axis=0, dtype=total.dtype))
+    np.testing.assert_array_equal(most, a.max(axis=0))
+
+
+@pytest.mark.parametrize(("columns", "walks"), [(53, 1), (100, 1), (140, 2), (96, 1)])
+def test_a_sum_walks_down_few_times(columns, walks):
+    with only_lowered("workstation"):
+        kernel = lower_only(uopc.param("x", (701, columns)).sum(axis=0), threads=1).kernels[0]
+    loops = [u for u in kernel.src if u.op is Ops.RANGE and u.arg.kind == "reduce"]
+    assert len([u for u in loops if u.src[0].arg > 1]) == walks

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from machines import runnable
+from machines import only_lowered, runnable
 
 import uopc
 from uopc.backends import detect
@@ -79,8 +79,32 @@ def test_permutes(cpu, order, dims, dtype):
 def test_large_transposes_go_block_by_block():
     a, b = numbers(512, 384), numbers(384, 512)
     x, y = uopc.param("x", a.shape), uopc.param("y", b.shape)
-    assert opts_of(x.permute(1, 0) + y)[:3] == ["TILE", "TILE", "SWAP"]
+    with only_lowered("desktop"):  # whose second-level cache holds them
+        assert opts_of(x.permute(1, 0) + y)[:3] == ["TILE", "TILE", "SWAP"]
     np.testing.assert_array_equal(uopc.compile(x.permute(1, 0) + y)(a, b), a.T + b)
+
+
+@pytest.mark.machine("laptop")
+@pytest.mark.parametrize(
+    ("dtype", "dims", "threads"),
+    [("float32", (512, 640), 1), ("float64", (613, 541), 3), ("uint8", (33, 9001), 1),
+     ("float16", (9001, 33), 2), ("bool", (613, 541), 2), ("int16", (32, 4100), 1)],
+)
+def test_a_large_array_is_turned_over_into_tiles(dims, dtype, threads, cpu):
+    """L2 does not hold it: all loops outside of the tile then run along memory."""
+    a = numbers(*dims, dtype=dtype)
+    b, c = numbers(*dims[::-1], dtype=dtype), numbers(*dims, dtype=dtype)
+    t = getattr(uopc.dtypes, dtype)
+    x, y, z = uopc.param("x", a.shape, t), uopc.param("y", b.shape, t), uopc.param("z", c.shape, t)
+    program = uopc.compile(x.permute(1, 0) + y + z.permute(1, 0), threads=threads, verify=True)
+    np.testing.assert_array_equal(program(a, b, c), a.T + b + c.T)
+    chosen = [o.op for o in program.kernels[0].opts].count("COMPUTE_AT")
+    large = a.nbytes > detect.host(cpu).l2_bytes
+    assert chosen == 2 * large
+
+
+def test_a_small_array_is_turned_over_in_registers():
+    assert "COMPUTE_AT" not in opts_of(uopc.param("x", (64, 64)).permute(1, 0) * 2.0)
 
 
 def test_a_transposed_read_loads_rows_and_shuffles(cpu):

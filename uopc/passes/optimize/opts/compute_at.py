@@ -1,11 +1,16 @@
-"""COMPUTE_AT: a value that iterations of inner loops share is computed before them, into a tile.
+"""COMPUTE_AT: a value of inner loops is computed before them, into a tile.
 
     for o: for i < 4: y[4o + i] = f(e(4o + i), e(4o + i + 1))
     →  for o: for i < 5: t[i] = e(4o + i); for i < 4: y[4o + i] = f(t[i], t[i + 1])
 
-The value is the producer of a stencil: the kernel computes it at several places that differ by
-constants. With the loop over rows cut in blocks, each row of it is computed once per block. The
-name is that of Halide's directive (Ragan-Kelley et al., PLDI 2013).
+The value is the producer of a stencil, which the kernel computes at several places that differ by
+constants: with the loop over rows cut in blocks, each row of it is computed once per block. Or it
+is an element that the last loop reads across memory: the tile is filled in the order of memory.
+
+    for o: for i < 8: for j < 8: y[i, j] = f(x[j, i])
+    →  for o: for j < 8: for i < 8: t[i, j] = x[j, i]; for i < 8: for j < 8: y[i, j] = f(t[i, j])
+
+The name is that of Halide's directive (Ragan-Kelley et al., PLDI 2013).
 """
 
 from __future__ import annotations
@@ -17,9 +22,10 @@ from uopc.ir.builder import index_maps, rebuild
 from uopc.ir.core import bounds, dtypes, ranges, shapes, walk
 from uopc.ir.core.arena import memo
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.storage import before_effects
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
-from uopc.passes.analysis.loops import make_range
+from uopc.passes.analysis.loops import kernel_nodes, make_range
 from uopc.passes.optimize.opts import legality
 from uopc.passes.optimize.opts.legality import Refused
 from uopc.passes.optimize.opts.local_tile import local_tile, next_nest
@@ -31,11 +37,12 @@ Offsets = dict["UOp", int]  # by loop
 
 
 @dataclass(frozen=True)
-class Stencil:
+class Shared:
     """A value, and the equal ones at other places: `places` has the offset of each in the loops."""
 
     value: UOp
-    loops: tuple[UOp, ...]  # the greatest stride first
+    loops: tuple[UOp, ...]  # in the order of the tile
+    in_memory: tuple[UOp, ...]  # the same, the greatest stride of what is read first
     places: Mapping[UOp, Offsets]
 
     def span(self, q: UOp) -> tuple[int, int]:
@@ -45,23 +52,24 @@ class Stencil:
 
 
 def compute_at(kernel: UOp, r: UOp, n: int) -> UOp:
-    """Compute stencil number n of the loops inside of r into a tile, and read it there."""
-    found = stencils(kernel, r)
+    """Compute value number n of the loops inside of r into a tile, and read it there."""
+    found = values(kernel, r)
     if not 0 <= n < len(found):
-        raise Refused(f"the loops inside compute {len(found)} values at several places")
+        raise Refused(f"the loops inside compute {len(found)} values at several places or across")
     s = found[n]
     legality.check_ahead(kernel, s.value)
     nest = next_nest(kernel)
     spans = [s.span(q) for q in s.loops]
     fill = [
-        make_range(affine.plus(q.src[0], high - low), (nest, i), "loop")
-        for i, (q, (low, high)) in enumerate(zip(s.loops, spans))
+        make_range(affine.plus(q.src[0], high - low), (nest, s.in_memory.index(q)), "loop")
+        for q, (low, high) in zip(s.loops, spans)
     ]
     firsts = {q: affine.plus(f, low) for q, f, (low, _) in zip(s.loops, fill, spans)}
     content = rebuild.rebuild(s.value, firsts)
-    if not all(_is_inside(u) for u in walk.toposort(content) if u.op is Ops.INDEX):
+    moves = len(s.places) > 1
+    if moves and not all(_is_inside(u) for u in walk.toposort(content) if u.op is Ops.INDEX):
         raise Refused("the block around all places reaches outside of the storage that it reads")
-    dims = [legality.known_length(f) for f in fill]
+    dims = [int(bounds.bounds(f.src[0])[1]) for f in fill]
     tile = local_tile(kernel, s.value.dtype, dims, most=MOST_BYTES).fill(fill, content)
 
     def element(offsets: Offsets) -> UOp:
@@ -70,8 +78,38 @@ def compute_at(kernel: UOp, r: UOp, n: int) -> UOp:
     return rebuild.rebuild(kernel, {u: element(at) for u, at in s.places.items()})
 
 
+def values(kernel: UOp, r: UOp) -> list[Shared]:
+    """The values that COMPUTE_AT numbers: producers of stencils, then elements read across."""
+    return stencils(kernel, r) + crossed(kernel, r)
+
+
+def crossed(kernel: UOp, r: UOp) -> list[Shared]:
+    """The elements that the last loop inside of output loop r reads in steps, and another one as
+    neighbours."""
+    targets = {u.src[0] for u in kernel_nodes(kernel).stores}
+    found = [u for u in walk.order(kernel) if u.op is Ops.INDEX and u not in targets]
+    return [c for u in found for c in [_crossed(u, r)] if c is not None]
+
+
+def _crossed(u: UOp, r: UOp) -> Shared | None:
+    if len(u.src) != 2 or not before_effects(u.src[0]).op.is_storage:
+        return None
+    flat, gate = index_maps.ungated(u.src[1])
+    terms, around = affine.form(flat)[1], ranges.ranges(u)
+    loops = sorted([q for q in around if q.arg.axis > r.arg.axis], key=lambda q: q.arg.axis)
+    bare = all(q.arg.kind == "loop" and not ranges.ranges(q.src[0]) & {*loops} for q in loops)
+    single = not any(m not in loops and ranges.ranges(m) & {*loops} for m in terms)
+    if gate is not None or len(loops) < 2 or not bare or not single:
+        return None
+    steps = {q: terms.get(q, 0) for q in loops}
+    if min(steps.values()) < 1 or steps[loops[-1]] == 1 or 1 not in steps.values():
+        return None
+    in_memory = tuple(sorted(loops, key=lambda q: -steps[q]))
+    return Shared(u, tuple(loops), in_memory, {u: dict.fromkeys(loops, 0)})
+
+
 @memo
-def stencils(kernel: UOp, r: UOp) -> list[Stencil]:
+def stencils(kernel: UOp, r: UOp) -> list[Shared]:
     """The values that the loops inside of output loop r compute at several places, in the order of
     the kernel."""
     if r.arg.kind != "loop":
@@ -106,7 +144,7 @@ def _form(u: UOp, forms: Mapping[UOp, object]) -> object:
     return u.op, u.dtype, u.arg, tuple(below)
 
 
-def _stencil(values: list[UOp], inside: set[UOp]) -> Stencil | None:
+def _stencil(values: list[UOp], inside: set[UOp]) -> Shared | None:
     """The values that are the first one at other places."""
     first = values[0]
     constant, terms = _lead(first)
@@ -125,7 +163,7 @@ def _stencil(values: list[UOp], inside: set[UOp]) -> Stencil | None:
         moved = {q: affine.plus(q, n) for q, n in offsets.items() if n}
         if u is first or (moved and rebuild.rebuild(first, moved) is u):
             places[u] = offsets
-    return Stencil(first, loops, places) if len(places) > 1 else None
+    return Shared(first, loops, loops, places) if len(places) > 1 else None
 
 
 def _lead(u: UOp) -> tuple[int, Mapping[UOp, int]]:

@@ -31,7 +31,7 @@ from uopc.passes.optimize.schedule.stencils import (
     copy_rows_of_columns,
     copy_shared_rows,
 )
-from uopc.passes.optimize.schedule.transposes import copy_crossed
+from uopc.passes.optimize.schedule.transposes import copy_crossed, tile_crossed
 
 
 class CpuScheduler(Scheduler):
@@ -144,6 +144,10 @@ def _copy_rows(s: CpuScheduler) -> None:
         return
     if s.row is not None:
         s.copy(s.row, s.rows)
+        return
+    inside = tile_crossed(s, s.output, s.lanes)
+    if inside is not None:
+        s.output = inside
         return
     crossed = copy_crossed(s, s.output, s.lanes)
     if crossed is None:

@@ -104,6 +104,7 @@ SHARED_READS            = row(0.75,    "factor",         "most reads per row of 
 HOISTED                 = row(32,      "vectors",        "longest row that becomes copies, so that its constants are computed once",        "batch norm")
 HOISTED_ROWS            = row(4,       "rows",           "rows side by side where the row is longer",                                       "batch norm")
 CROSSED_BLOCK           = row(128,     "iterations",     "side of the blocks of a transposed read",                                         "transpose and add")
+CROSSED_SHARE           = row(8,       "L2 / n",         "the tile of such a block, of an array that L2 does not hold",                     "transpose and add")
 COLUMN_VECTORS          = row(8,       "vectors",        "columns summed side by side",                                                     "column sums")
 COLUMN_ROWS             = row(2,       "rows",           "rows at a time of these sums",                                                    "column sums")
 STREAMED_TOTAL          = row(1.5,     "last cache * n", "least traffic of a kernel that stores past the caches",                           "nontemporal stores")

@@ -1,16 +1,30 @@
-"""Transposed reads: square blocks, read along their rows and turned over in registers."""
+"""Transposed reads: blocks, read along their rows and turned over in registers.
+
+An array that the second-level cache does not hold is turned over into a tile, block by block; then
+all loops run along memory. A row or more of each operand side by side would be a stream each, and
+a processor follows few at a time.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
+from uopc.ir.core import bounds, shapes
+from uopc.ir.core.storage import before_effects
 from uopc.ir.core.uop import UOp
 from uopc.passes.analysis.lanes import chunk
+from uopc.passes.optimize.opts import compute_at
 from uopc.passes.optimize.schedule import thresholds
-from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, fitting, length_of
+from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, fitting, length_of, most_of
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 
 
-def crossed(k: KernelFacts, output: UOp | None) -> UOp | None:
-    """The output loop along which a read has neighbours that it lacks along `output`."""
+def crossed(
+    k: KernelFacts, output: UOp | None, length: Callable[[UOp], int | None] = length_of
+) -> UOp | None:
+    """The output loop along which a read has neighbours that it lacks along `output`; None where
+    either is too short."""
     if output is None:
         return None
     for a in k.read:
@@ -20,8 +34,55 @@ def crossed(k: KernelFacts, output: UOp | None) -> UOp | None:
         least = chunk(a.node.dtype)
         for q in k.outputs:
             if q is not output and q.arg.kind == "loop" and a.stride(q) == 1:
-                return q if (length_of(q) or 0) >= least <= (length_of(output) or 0) else None
+                return q if (length(q) or 0) >= least <= (length(output) or 0) else None
     return None
+
+
+def tile_crossed(s: Scheduler, output: UOp | None, lanes: int) -> UOp | None:
+    """Blocks of the loops of transposed reads of a large array, each turned over into a tile first;
+    the loop inside of a block in place of `output`. None, with nothing applied, where there is no
+    such read."""
+    k, before = s.facts, (s.tiled, s.opts)
+    other = crossed(k, output, most_of)
+    if output is None or other is None or k.reduces or len(k.written) != 1:
+        return None
+    far = [a for a in k.read if a.stride(other) == 1 and (a.stride(output) or 0) > 1]
+    size = max([_bytes(a.node) for a in far], default=0.0)
+    itemsize = max([a.node.dtype.itemsize for a in far], default=1)
+    n = 1 << int(math.log2(s.target.l2_bytes / thresholds.CROSSED_SHARE / itemsize) / 2)
+    if size <= s.target.l2_bytes or n < 2 * lanes:
+        return None
+    if output.arg.axis < other.arg.axis:
+        other, output = s.swapped(other, output)
+    blocked = [r for r in (other, output) if most_of(r) > n and s.attempt("BLOCK", r, n)]
+    at = s.outer(other)
+    if output in blocked:
+        at = s.swapped(s.inner(other), s.outer(output))[1]
+    tiles = 0
+    while blocked and (number := _next(s, at)) is not None:
+        fill = s.added("COMPUTE_AT", at, number)
+        if len(fill) != 2:
+            break
+        tiles += 1
+        s.vectorise(fill[0], lanes)
+        for q in s.family(fill[1]):
+            s.widen(q, "UPCAST", fitting(lanes, length_of(q)))
+    if tiles == 0:
+        s.tiled, s.opts = before
+        return None
+    return s.inner(output)
+
+
+def _bytes(access: UOp) -> float:
+    """The most bytes of the array of an element."""
+    dims = shapes.shape(before_effects(access.src[0]))
+    return float(access.dtype.itemsize * math.prod(map(bounds.max_dim, dims)))
+
+
+def _next(s: Scheduler, at: UOp) -> int | None:
+    """The number of the next element that COMPUTE_AT reads across in a loop."""
+    found, first = compute_at.crossed(s.kernel, at), len(compute_at.stencils(s.kernel, at))
+    return first if found else None
 
 
 def copy_crossed(s: Scheduler, output: UOp | None, lanes: int) -> UOp | None:
