@@ -163,11 +163,12 @@ def test_iterations_that_never_meet_have_lanes(name: str) -> None:
 
 @pytest.mark.parametrize("columns", [5, 7])
 def test_a_guard_keeps_rows_apart(columns: int) -> None:
-    """A loop over 5 of the 6 places of a row, padded to 8, has lanes: its guard keeps it in its row.
-    One over 7 reaches the next row."""
-    b = UOp.range(columns, 1)
-    effect = o[a * 6 + b].store(o[a * 6 + b] + x[a * 6 + b]).end(a, b)
-    program = effect.sink(name="k", opts=(Opt("PADTO", 1, 8), Opt("VECTOR", 1, 8)))
+    """A loop over 5 of the 6 places of a row, padded to 8, has lanes: its guard keeps it in its
+    row. One over 7 reaches the next row."""
+    place, row = UOp.range(columns, 0), UOp.range(8, 1)
+    at = row * 6 + place
+    effect = o[at].store(o[at] + x[at]).end(place, row)
+    program = effect.sink(name="k", opts=(Opt("PADTO", 0, 8), Opt("VECTOR", 0, 8)))
     if columns == 7:
         with pytest.raises(uopc.UserError, match="its iterations keep their order"):
             uopc.compile(program)

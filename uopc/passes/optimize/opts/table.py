@@ -73,8 +73,8 @@ OPTS = {
         "for i: s += x[j, k] → for k: t[k] = x[j, k]; for i: s += t[k]"),
     "PREPACK": Row(prepack, "constant arrays that the loop reads are stored in blocks of n of it",
         "for i: for k: s += w[i, k] → for i: for k: s += w[i // n, k, i % n]"),
-    "COMPUTE_AT": Row(compute_at, "value n, which the loops inside compute at several places or read "
-        "across memory, is computed into a tile before them",
+    "COMPUTE_AT": Row(compute_at, "value n, which the loops inside compute at several places, or "
+        "read across memory, is computed into a tile before them",
         "for i < 4: f(e(i), e(i + 1)) → for i < 5: t[i] = e(i); for i < 4: f(t[i], t[i + 1])"),
     "REUSE": Row(reuse, "the terms of the reduce are computed once, into a tile for other loops",
         "s += f(k); for j: f(j) / s → t[k] = f(k), s += t[k]; for j: t[j] / s"),
