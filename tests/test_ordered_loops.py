@@ -161,26 +161,6 @@ def test_iterations_that_never_meet_have_lanes(name: str) -> None:
     assert "VECTOR" in str(f.kernels[0].opts)
 
 
-@pytest.mark.parametrize("columns", [5, 7])
-def test_a_guard_keeps_rows_apart(columns: int) -> None:
-    """A loop over 5 of the 6 places of a row, padded to 8, has lanes: its guard keeps it in its
-    row. One over 7 reaches the next row."""
-    place, row = UOp.range(columns, 0), UOp.range(8, 1)
-    at = row * 6 + place
-    effect = o[at].store(o[at] + x[at]).end(place, row)
-    program = effect.sink(name="k", opts=(Opt("PADTO", 0, 8), Opt("VECTOR", 0, 8)))
-    if columns == 7:
-        with pytest.raises(uopc.UserError, match="its iterations keep their order"):
-            uopc.compile(program)
-        return
-    f = uopc.compile(program, verify=True)
-    value, added = np.arange(N + 8, dtype="f4"), np.linspace(0, 4, N, dtype="f4")
-    wanted = value.copy()
-    wanted[:48].reshape(8, 6)[:, :5] += added[:48].reshape(8, 6)[:, :5]
-    f(o=value, x=added)
-    np.testing.assert_array_equal(value, wanted)
-
-
 def test_opts_that_change_the_order_are_refused() -> None:
     b7 = UOp.range(7, 1)
     further = o[a * 8 + b7 + 8].store(o[a * 8 + b7 + 1] + 1).end(a, b7)

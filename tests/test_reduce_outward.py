@@ -156,19 +156,7 @@ def test_columns_whose_number_is_not_known():
     np.testing.assert_array_equal(program(a, b), a @ b)
 
 
-# ---------------------------------------------------------------- sums of few results
-@pytest.mark.parametrize(("rows", "columns"), [(1, 10), (7, 3), (12, 10), (12, 17)])
-def test_a_long_sum_of_columns_that_fill_no_vector(rows, columns):
-    """Both its blocks and the rest have lanes along the columns: no sum along lanes is left."""
-    a, b = numbers(rows, 20_011, dtype="float64"), numbers(20_011, columns, dtype="float64")
-    x, y = (uopc.param(n, v.shape, uopc.dtypes.float64) for n, v in (("a", a), ("b", b)))
-    program = uopc.compile(x @ y, threads=1, verify=True)
-    if rows > 1:
-        assert any(o.op == "REDUCE_OUT" for o in program.kernels[0].opts)
-    assert not any(u.op is Ops.HREDUCE for k in program.kernels for u in k.uops.src)
-    np.testing.assert_array_equal(program(a, b), a @ b)
-
-
+# ---------------------------------------------------------------- sums in registers
 @pytest.mark.parametrize("dtype", ["float32", "float64", "uint8", "float16"])
 @pytest.mark.parametrize("columns", [1, 5, 16, 53, 140])
 @pytest.mark.parametrize("cpu", TARGETS)
