@@ -36,6 +36,7 @@ from hypothesis import settings
 from hypothesis.internal.conjecture import engine
 
 from uopc.errors import UserError
+from uopc.program import key
 
 # The same examples everywhere; `--hypothesis-profile=random` draws others each time.
 settings.register_profile("same", deadline=None, derandomize=True, print_blob=True)
@@ -44,6 +45,9 @@ settings.load_profile("same")
 FEWEST_EXAMPLES = 5
 SKIPPED = "uopc/skipped"  # where the cache of pytest has the names of skipped tests
 engine.MAX_SHRINKING_SECONDS = 10  # five minutes by itself, and no setting for it
+
+
+key.installation()  # with the cache off, so that no test finds it among its own entries
 
 
 def pytest_addoption(parser):

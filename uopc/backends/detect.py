@@ -6,6 +6,7 @@ import functools
 import math
 import os
 from pathlib import Path
+from typing import NamedTuple
 
 from uopc import target
 from uopc.errors import UserError
@@ -13,24 +14,66 @@ from uopc.target import Target
 
 MOST_CORES = 256  # the most threads that share a launch
 _CACHES = "/sys/devices/system/cpu/cpu0/cache"
+_PROCESSORS = "/proc/cpuinfo"
+
+
+class Processor(NamedTuple):
+    """LLVM's name of a processor, and its features: `+avx2,-avx512f,…`."""
+
+    name: str
+    features: str
+
+
+# What an earlier process found out, so that this one need not load LLVM.
+_known: list[Processor] = []
+
+
+def note_processor(known: Processor) -> None:
+    """Take what an earlier process found on this processor as the answer of `processor`."""
+    _known[:] = [known]
+
+
+def processor() -> Processor:
+    """The processor that runs this process."""
+    if not _known:
+        import llvmlite.binding as llvm
+
+        features = llvm.get_host_cpu_features().flatten()
+        note_processor(Processor(llvm.get_host_cpu_name(), features))
+    return _known[0]
+
+
+def processor_stamp() -> str | None:
+    """What tells processors apart, as the system says without LLVM: vendor, model, features; None
+    where it does not."""
+    wanted = ("vendor_id", "cpu family", "model", "model name", "stepping", "microcode", "flags")
+    found = {}
+    try:
+        with open(_PROCESSORS, encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                name, separator, value = line.partition(":")
+                if not separator:  # the end of the first one
+                    break
+                found[name.strip()] = value.strip()
+    except OSError:
+        return None
+    return repr([found.get(name) for name in wanted]) if "flags" in found else None
 
 
 @functools.cache
 def this_machine() -> Target:
     """The processor that runs this process, with its vectors and caches."""
-    import llvmlite.binding as llvm
-
-    found = llvm.get_host_cpu_features()
+    name, features = processor()
+    found = set(features.split(","))
     bits, registers = 128, 16
-    if found.get("avx512f") and found.get("avx512vl"):
+    if {"+avx512f", "+avx512vl"} <= found:
         bits, registers = 512, 32
-    elif found.get("avx2"):
+    elif "+avx2" in found:
         bits, registers = 256, 16
-    elif found.get("neon"):
+    elif "+neon" in found:
         bits, registers = 128, 32
-    name = llvm.get_host_cpu_name()
     return Target(
-        "host", "cpu", bits, registers, name, found.flatten(),
+        "host", "cpu", bits, registers, name, features,
         cache_bytes(1, Target.l1_bytes), cache_bytes(2, Target.l2_bytes),
         cache_bytes(3, Target.last_cache_bytes),
         figures=target.FAMILIES.get(name, target.Figures()),

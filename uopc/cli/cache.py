@@ -93,6 +93,8 @@ def _list(disk: DiskCache, out: Output) -> None:
             what = "arrays of models"
         elif isinstance(head, str):
             what = f"unusable: {head}"
+        elif "installation" in head.key:
+            what = "this installation"
         elif "model" in head.key:
             what = f"model: {head.key['model']}"
         else:

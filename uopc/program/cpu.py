@@ -113,11 +113,11 @@ def _install_runtime(disk: DiskCache | None) -> None:
     """Load the process's runtime from the disk, or store it there once it is compiled."""
     if disk is None:
         return  # the first program compiles it
-    text = native.source()
-    components = ("runtime", record.digest_of(text)), key.machine_component(detect.host())
+    components = ("runtime", native.identity()), key.machine_component(detect.host())
     whole = key.Key((*key.process_components(), *components))
     disk.load(whole.digest, lambda data: native.install(record.decode(data, whole, _Runtime).code))
     if not native.is_installed():
+        text = native.source()
         code = jit.compile_object(text)
         native.install(code)
         disk.save(whole.digest, record.encode(whole, [("runtime", text, "")], _Runtime(code)))
@@ -129,6 +129,7 @@ def _runner(request: Request, found: ObjectCode, plan: Plan) -> Runner:
 
 def _target(device: str, cpu: str) -> Target:
     """This machine with what was measured of it, or the one that a name describes."""
+    key.installation()
     found = detect.host(cpu)
     return found if cpu in CPUS else known.with_figures(found, BACKEND)
 

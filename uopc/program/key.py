@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
+import os
 import platform
 import sys
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TypeAlias
 
+from uopc import config
+from uopc.backends import detect
+from uopc.cache.disk import DiskCache
+from uopc.ir.core.data.files import Stamp
 from uopc.ir.core.serialize import Fingerprint
 from uopc.ir.devices.device import named
 from uopc.program.request import Request, rules_of
 from uopc.target import Target
 
+PACKAGE = Path(__file__).parent.parent
 # The version of the files on disk: part of the key, so an old entry is never read as a new one.
 FORMAT = 2
 
@@ -99,23 +108,91 @@ def machine_digest(machine: Target) -> str:
 @cache
 def process_components() -> Components:
     """The components that all requests of this process share, but not all processes."""
-    import llvmlite
-    import llvmlite.binding as llvm
-
-    version = ".".join(map(str, llvm.llvm_version_info))
-    return (
-        ("format", str(FORMAT)),
-        ("uopc", source_digest()),
-        ("llvm", f"LLVM {version}, llvmlite {llvmlite.__version__}"),
-    )
+    found = installation()
+    return ("format", str(FORMAT)), ("uopc", found.source), ("llvm", found.llvm)
 
 
 @cache
 def source_digest() -> str:
     """A digest of this package's source files: any change may change the code they make."""
-    folder = Path(__file__).parent.parent
     made = hashlib.blake2b(digest_size=16)
-    for path in sorted(folder.rglob("*.py")):
+    for path in sorted(PACKAGE.rglob("*.py")):
         content = path.read_bytes()
-        made.update(f"{path.relative_to(folder)} {len(content)}\n".encode() + content)
+        made.update(f"{path.relative_to(PACKAGE)} {len(content)}\n".encode() + content)
     return made.hexdigest()
+
+
+# ---------------------------------------------------------------- the installation
+@dataclass(frozen=True)
+class Installation:
+    """What takes time to find out: the digest of uopc's sources, the version of LLVM, and how LLVM
+    calls the processor and its features.
+
+    It is kept on disk by the stamps of all these files, which a listing gives (3 ms; reading the
+    sources takes 20, loading LLVM 30), and by what the system says of the processor.
+    """
+
+    source: str
+    llvm: str
+    processor: str
+    features: str
+
+
+@cache
+def installation() -> Installation:
+    """That of this process, which `detect` knows then, too."""
+    from uopc.program import record  # which needs a Key
+
+    options, begin = config.current(), time.time_ns()
+    folder = config.cache_folder(options)
+    stamps, processor = _stamps(), detect.processor_stamp()
+    if folder is None or stamps is None or processor is None:
+        return _found()
+    disk = DiskCache(folder, options.cache_mib << 20)
+    listed = repr([(s.identity, s.changed_ns) for s in stamps])
+    whole = Key((
+        ("format", str(FORMAT)), ("installation", digest(listed)), ("processor", processor),
+    ))  # fmt: skip
+    found = disk.load(
+        whole.digest, lambda data: record.decode(data, whole, Installation), counted=False
+    )
+    if found is None:
+        found = _found()
+        if all([s.is_settled(begin) for s in stamps]):
+            disk.save(whole.digest, record.encode(whole, [], found))
+    detect.note_processor(detect.Processor(found.processor, found.features))
+    return found
+
+
+def _found() -> Installation:
+    import llvmlite
+    import llvmlite.binding as llvm
+
+    version = ".".join(map(str, llvm.llvm_version_info))
+    of_llvm = f"LLVM {version}, llvmlite {llvmlite.__version__}"
+    return Installation(source_digest(), of_llvm, *detect.processor())
+
+
+def _stamps() -> list[Stamp] | None:
+    """Those of the sources of uopc, and of the files of llvmlite; None if a package is in no
+    folder."""
+    spec = importlib.util.find_spec("llvmlite")
+    folder = None if spec is None or spec.origin is None else Path(spec.origin).parent
+    if folder is None or not PACKAGE.is_dir():
+        return None
+    try:
+        found = [*_listed(PACKAGE, True), *_listed(folder, False)]
+        return [*found, *_listed(folder / "binding", False)]
+    except OSError:
+        return None
+
+
+def _listed(folder: Path, sources: bool) -> Iterator[Stamp]:
+    """The stamps of files in a folder; of sources, those in the folders below as well."""
+    with os.scandir(folder) as items:
+        for item in sorted(items, key=lambda i: i.name):
+            if item.is_dir():
+                if sources and item.name != "__pycache__":
+                    yield from _listed(Path(item.path), True)
+            elif item.name.endswith(".py") or not sources:
+                yield Stamp.of(item.path)
