@@ -205,7 +205,7 @@ def test_an_entry_of_another_key_is_refused(stored, folder):
     store = DiskCache(folder, 1 << 20)
     request_key = the_key()
     content = store.read(request_key.digest)
-    other = key.Key(tuple((dict(request_key.components) | {"threads": "77"}).items()))
+    other = record.Key(tuple((dict(request_key.components) | {"threads": "77"}).items()))
     with pytest.raises(Unusable, match="threads differ"):
         record.decode(content, other, ObjectCode)
 
@@ -213,7 +213,7 @@ def test_an_entry_of_another_key_is_refused(stored, folder):
 def the_key():
     request = prepare(graph(), None, True, None, None, config.current())
     parts = key.request_components(request, detect.host(), fingerprint(request.graph))
-    return key.Key((*key.process_components(), *parts))
+    return record.Key((*key.process_components(), *parts))
 
 
 def test_rules_of_known_content_are_stored(folder):

@@ -70,7 +70,7 @@ CHANGES = {
     "a new file": lambda p: (p / "inner" / "three.py").write_text("", "utf-8"),
     "gone": lambda p: (p / "one.py").unlink(),
     "another name": lambda p: (p / "one.py").rename(p / "other.py"),
-    "replaced": lambda p: (p / "new").rename(p / "one.py") if (p / "new").write_text("uno") else 0,
+    "replaced": lambda p: [(p / "n").write_text("uno", "utf-8"), (p / "n").rename(p / "one.py")],
 }
 
 

@@ -113,7 +113,7 @@ def _why(disk: DiskCache, source: str, out: Output) -> None:
     if rules is None:
         raise UserError(f"{found.name}: no cache keeps it: its rules read objects that may change")
     components = key.request_components(request, machine, fingerprint(request.graph), rules)
-    whole = key.Key((*key.process_components(), *components))
+    whole = record.Key((*key.process_components(), *components))
     entries = _known(disk)
     exact = {e.name: head for e, head in entries}.get(whole.digest)
     hit = isinstance(exact, record.Head) and not whole.differs(exact.key)
@@ -158,7 +158,7 @@ def _request(found: load.Source, source: str) -> Request:
 
 
 def _miss(
-    whole: key.Key, name: str, source: str, others: list[tuple[Entry, record.Head]],
+    whole: record.Key, name: str, source: str, others: list[tuple[Entry, record.Head]],
     graph_of: Callable[[Entry], str],
 ) -> str:  # fmt: skip
     """Why a kernel is not cached: how its key differs from the nearest entry's."""

@@ -96,7 +96,7 @@ def _compiled(name: str, request: Request, backend_of: BackendOf) -> tuple[Versi
             for n, source in zip(made.names, made.sources(), strict=True)
         ])  # fmt: skip
     heads = [(k.name, k.source, "") for k in texts]
-    own = key.Key((("format", str(key.FORMAT)), key.machine_component(machine)))
+    own = record.Key((("format", str(key.FORMAT)), key.machine_component(machine)))
     return Version(name, request, texts, disk.sealed(record.encode(own, heads, made))), lowered
 
 
@@ -228,7 +228,7 @@ def _runner(version: Version, request: Request, backend: Backend) -> Any:
     try:
         code = disk.checked(version.code, "the recorded code")
         head = record.read_head(code)
-        own = key.Key((("format", str(key.FORMAT)), key.machine_component(machine)))
+        own = record.Key((("format", str(key.FORMAT)), key.machine_component(machine)))
         if differing := own.differs(head.key):
             raise NotTimed(f"recorded with another {' and '.join(differing)}")
         artifact: Artifact = record.decode(code, None, backend.artifact)

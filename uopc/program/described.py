@@ -52,7 +52,7 @@ class Made:
 class Description:
     """All that a graph depends on besides the content of files, and the function that makes it."""
 
-    components: key.Components
+    components: record.Components
     make: Callable[[], Made]
 
 
@@ -82,7 +82,7 @@ class Stored:
     conditions.
     """
 
-    program: key.Components
+    program: record.Components
     files: tuple[Stamp, ...]
     constants: tuple[Part | Place | None, ...]
     arrays: str
@@ -104,7 +104,7 @@ class Described:
         self.machine = backend.target(request.device, request.options.target_cpu)
         self._begin = time.time_ns()
         options = request.options
-        self.key = key.Key((
+        self.key = record.Key((
             *key.process_components(), *description.components,
             *key.code_components(request, self.machine), ("name", repr(request.name)),
             ("graph options", repr((options.fast_zeros, options.origins))),
@@ -207,7 +207,7 @@ class Described:
                 end = begin + math.prod(dims) * array.itemsize
         if not end:
             return "", None, tuple(places)
-        name = key.digest(repr([(c.key, c.order, a.dtype.str, a.shape) for c, a, _ in moved]))
+        name = record.digest(repr([(c.key, c.order, a.dtype.str, a.shape) for c, a, _ in moved]))
         return name, self._written(name, moved, end), tuple(places)
 
     def _written(

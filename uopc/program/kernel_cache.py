@@ -51,7 +51,7 @@ class KernelCache:
         facts = _launch_facts(program) if self.machine.gpu else {}
         for kernel in dict.fromkeys([c.src[0] for c in program.src]):
             text = f"{self._components} {facts.get(kernel)} {fingerprint(kernel).digest}"
-            self.keys[kernel] = key.digest(text)
+            self.keys[kernel] = record.digest(text)
         if not self.fresh:
             self._find_in_memory()
             self._find_on_disk()

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TypeAlias
 
 from uopc import config
 from uopc.backends import detect
@@ -20,37 +19,14 @@ from uopc.cache.disk import DiskCache
 from uopc.ir.core.data.files import Stamp
 from uopc.ir.core.serialize import Fingerprint
 from uopc.ir.devices.device import named
+from uopc.program import record
+from uopc.program.record import Components, Key
 from uopc.program.request import Request, rules_of
 from uopc.target import Target
 
 PACKAGE = Path(__file__).parent.parent
 # The version of the files on disk: part of the key, so an old entry is never read as a new one.
 FORMAT = 2
-
-
-def digest(text: str) -> str:
-    """A short name of a text."""
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-
-
-# Each by its name.
-Components: TypeAlias = tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True)
-class Key:
-    """The components by name. `digest` names the entry; the components are compared in full."""
-
-    components: Components
-
-    @property
-    def digest(self) -> str:
-        return digest("".join([f"{name}={value}\n" for name, value in self.components]))
-
-    def differs(self, other: dict[str, str]) -> list[str]:
-        """The components in which another key differs."""
-        mine = dict(self.components)
-        return [name for name in {**mine, **other} if mine.get(name) != other.get(name)]
 
 
 def request_components(
@@ -102,7 +78,7 @@ def machine_component(machine: Target) -> tuple[str, str]:
 
 def machine_digest(machine: Target) -> str:
     """A short name of a machine, for what a database has of it."""
-    return digest(machine_component(machine)[1])
+    return record.digest(machine_component(machine)[1])
 
 
 @cache
@@ -141,8 +117,6 @@ class Installation:
 @cache
 def installation() -> Installation:
     """That of this process, which `detect` knows then, too."""
-    from uopc.program import record  # which needs a Key
-
     options, begin = config.current(), time.time_ns()
     folder = config.cache_folder(options)
     stamps, processor = _stamps(), detect.processor_stamp()
@@ -151,7 +125,7 @@ def installation() -> Installation:
     disk = DiskCache(folder, options.cache_mib << 20)
     listed = repr([(s.identity, s.changed_ns) for s in stamps])
     whole = Key((
-        ("format", str(FORMAT)), ("installation", digest(listed)), ("processor", processor),
+        ("format", str(FORMAT)), ("installation", record.digest(listed)), ("processor", processor),
     ))  # fmt: skip
     found = disk.load(
         whole.digest, lambda data: record.decode(data, whole, Installation), counted=False

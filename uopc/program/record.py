@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -22,10 +22,34 @@ from uopc.backends import plan
 from uopc.backends.plan import AnyArray, AnyDtype
 from uopc.cache.disk import Unusable
 from uopc.ir.core import dtypes
-from uopc.program.key import Key
 
 T = TypeVar("T")
 Reader = Callable[[Any, list[bytes]], Any]  # of a value from JSON, and the blobs
+
+
+def digest(text: str) -> str:
+    """A short name of a text."""
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+# Each by its name.
+Components: TypeAlias = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Key:
+    """The components by name. `digest` names the entry; the components are compared in full."""
+
+    components: Components
+
+    @property
+    def digest(self) -> str:
+        return digest("".join([f"{name}={value}\n" for name, value in self.components]))
+
+    def differs(self, other: dict[str, str]) -> list[str]:
+        """The components in which another key differs."""
+        mine = dict(self.components)
+        return [name for name in {**mine, **other} if mine.get(name) != other.get(name)]
 
 
 @dataclass(frozen=True)

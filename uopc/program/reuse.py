@@ -45,7 +45,7 @@ def obtain(
         where = ""
         if disk is None:
             return make()
-        whole = key.Key((*key.process_components(), *components))
+        whole = record.Key((*key.process_components(), *components))
         found = _on_disk(whole, kind, disk)
         if found is not None and holds(found):
             where = "disk"
@@ -61,7 +61,7 @@ def obtain(
 
 
 def known(
-    components: key.Components, kind: type[A], disk: DiskCache, options: config.Options,
+    components: record.Components, kind: type[A], disk: DiskCache, options: config.Options,
     holds: Callable[[Artifact], bool],
 ) -> tuple[Artifact, str] | None:  # fmt: skip
     """The artifact that a request with this key has, and where it was; None if it is in no cache,
@@ -70,7 +70,7 @@ def known(
     if found is not None and holds(found):
         statistics.count(memory_hits=1)
         return found, "memory"
-    found = _on_disk(key.Key((*key.process_components(), *components)), kind, disk)
+    found = _on_disk(record.Key((*key.process_components(), *components)), kind, disk)
     if found is None or not holds(found):
         return None
     if options.programs:
@@ -78,14 +78,14 @@ def known(
     return found, "disk"
 
 
-def keep(components: key.Components, made: Artifact, disk: DiskCache) -> None:
+def keep(components: record.Components, made: Artifact, disk: DiskCache) -> None:
     """Store an artifact that came from memory, unless the disk has it."""
-    whole = key.Key((*key.process_components(), *components))
+    whole = record.Key((*key.process_components(), *components))
     if not disk.has(whole.digest):
         _save(whole, made, disk)
 
 
-def _on_disk(whole: key.Key, kind: type[A], disk: DiskCache) -> A | None:
+def _on_disk(whole: record.Key, kind: type[A], disk: DiskCache) -> A | None:
     def read(data: bytes) -> A:
         artifact = record.decode(data, whole, kind)
         artifact.check()
@@ -94,7 +94,7 @@ def _on_disk(whole: key.Key, kind: type[A], disk: DiskCache) -> A | None:
     return disk.load(whole.digest, read)
 
 
-def _save(whole: key.Key, made: Artifact, disk: DiskCache) -> None:
+def _save(whole: record.Key, made: Artifact, disk: DiskCache) -> None:
     keys = [k.key for k in made.kernels]
     named = zip(made.names, made.sources(), keys)
     disk.save(whole.digest, record.encode(whole, named, made), keys)

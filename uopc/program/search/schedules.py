@@ -16,7 +16,7 @@ from uopc.ir.core.args import KernelArg, Opt
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.serialize import fingerprint
 from uopc.ir.core.uop import UOp, intern
-from uopc.program import key
+from uopc.program import key, record
 from uopc.program.request import Request
 from uopc.target import Target
 
@@ -45,7 +45,7 @@ def kernel_key(kernel: UOp, request: Request, machine: Target) -> str:
     before its passes, and the options that shape its code."""
     plain = kernel.replace(arg=KernelArg())
     parts = [(n, v) for n, v in key.code_components(request, machine) if n != "machine"]
-    return key.digest(f"{fingerprint(plain).digest} {parts}")
+    return record.digest(f"{fingerprint(plain).digest} {parts}")
 
 
 class Schedules:

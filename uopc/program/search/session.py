@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from uopc import config
 from uopc.cache import tuned
 from uopc.errors import Unsupported
-from uopc.program import key
+from uopc.program import key, record
 from uopc.program.request import Request
 from uopc.program.search.asked import Session, running
 from uopc.program.search.schedules import Schedules
@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # a program from a cache needs no pass
 
 def names(machine: Target) -> tuple[str, str]:
     """What rows are of: the digests of a machine, and of this version with its LLVM."""
-    return key.machine_digest(machine), key.digest(repr(key.process_components()))
+    return key.machine_digest(machine), record.digest(repr(key.process_components()))
 
 
 def store(request: Request, machine: Target) -> tuned.Store:

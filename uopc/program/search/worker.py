@@ -23,7 +23,7 @@ from uopc.ir.core.uop import UOp
 from uopc.passes.optimize.opts.strip_mining import Tiled
 from uopc.passes.optimize.schedule import cpu, gpu, thresholds
 from uopc.passes.optimize.schedule.kernel_facts import facts
-from uopc.program import key
+from uopc.program import record
 from uopc.program.artifact import Artifact
 from uopc.program.kernel_cache import KernelCache
 from uopc.program.make_artifact import make_artifact
@@ -111,7 +111,7 @@ class Worker:
             self._ready[opts] = self._compile(opts)
         made = self._ready[opts]
         (kernel,) = made.artifact.kernels
-        code = key.digest(kernel.source.replace(kernel.symbol, ""))
+        code = record.digest(kernel.source.replace(kernel.symbol, ""))
         return Candidate(opts, code, made.cycles)
 
     def match(self, opts: Opts, samples: int) -> Match:
