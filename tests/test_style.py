@@ -108,6 +108,14 @@ def test_import_direction(path):
     assert not wrong, f"{me} imports {', '.join(wrong)}"
 
 
+def test_the_order_of_packages_is_the_documented_one():
+    page = " ".join((ROOT / "docs/architecture.md").read_text("utf-8").split())
+    for order in (HOUSE, IR):
+        areas = [" | ".join(name or "uopc" for name in names) for names in order]
+        written = " < ".join(a for a in areas if a != "__main__")
+        assert written in page, written
+
+
 def circles(below):
     """The nodes that import each other, directly or through others."""
     below = {me: others & below.keys() - {me} for me, others in below.items()}
