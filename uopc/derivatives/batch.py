@@ -32,7 +32,7 @@ def mapped(outputs: Sequence[UOp], batched: Batch) -> list[UOp]:
     have it. An output that depends on none of them is repeated."""
     n = shapes.shape(next(iter(batched.values())))[0]
     found = dependent(outputs, batched)
-    return [repeated(u, n) if v is None else v for u, v in zip(outputs, found)]
+    return [movement.repeated(u, n) if v is None else v for u, v in zip(outputs, found)]
 
 
 def dependent(outputs: Sequence[UOp], batched: Batch) -> list[Value]:
@@ -45,12 +45,6 @@ def dependent(outputs: Sequence[UOp], batched: Batch) -> list[Value]:
         if u not in done and any([s in done for s in operands(u)]):
             done[u] = batched_node(u, n, done)
     return [done.get(u) for u in outputs]
-
-
-def repeated(u: UOp, n: Dim) -> UOp:
-    """A value for all n of a batch, which have the same."""
-    dims = shapes.shape(u)
-    return movement.expand(movement.reshape(u, (1, *dims)), (n, *dims))
 
 
 def _aligned(u: UOp, done: Batch, rank: int) -> UOp:
@@ -107,7 +101,7 @@ def _pad(u: UOp, n: Dim, done: Batch) -> UOp:
 
 
 def _joined(u: UOp, n: Dim, done: Batch) -> UOp:
-    parts = [done[s] if s in done else repeated(s, n) for s in u.src]
+    parts = [done[s] if s in done else movement.repeated(s, n) for s in u.src]
     if u.op is Ops.STACK:
         return movement.stack(*parts, axis=1)
     return movement.cat(*parts, axis=u.arg + 1)
@@ -162,7 +156,7 @@ def _gettuple(u: UOp, n: Dim, done: Batch) -> UOp:
     source = u.src[0]
     if source.op is Ops.TUPLE:
         s = source.src[u.arg]
-        return done[s] if s in done else repeated(s, n)
+        return done[s] if s in done else movement.repeated(s, n)
     body, *args = source.src
     if body.op is not Ops.FUNCTION:
         raise Unsupported(f"vmap: a kernel written by hand has no batch{made_at(source)}")
@@ -173,7 +167,10 @@ def _gettuple(u: UOp, n: Dim, done: Batch) -> UOp:
         batched = {
             slots[i]: functions.param(i, done[args[i]]) for i in which if i in slots
         }
-        outputs = mapped(body.src, batched) if batched else [repeated(o, n) for o in body.src]
+        outputs = (
+            mapped(body.src, batched) if batched
+            else [movement.repeated(o, n) for o in body.src]
+        )  # fmt: skip
         known[which, n] = intern(Ops.FUNCTION, dtypes.void, tuple(outputs), body.arg)
     results = functions.call(known[which, n], *[done.get(a, a) for a in args])
     return results[int(u.arg)]

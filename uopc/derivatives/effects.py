@@ -90,22 +90,15 @@ class _Reader:
         """`a` with a value where a chain of views looks."""
         if not chain:
             return value
-        view, dims = chain[0], shapes.shape(a)
+        view = chain[0]
         inner = self._put(_seen(a, chain[:1]), chain[1:], value)
-        if view.op is Ops.DETACH:
-            return inner
-        if view.op is Ops.RESHAPE:
-            return movement.reshape(inner, dims)
-        if view.op is Ops.PERMUTE:
-            return movement.permute_back(inner, view.arg)
-        if view.op is Ops.FLIP:
-            return movement.flip(inner, view.arg)
-        if view.op is not Ops.SHRINK:
+        if view.op not in (Ops.DETACH, Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP, Ops.SHRINK):
             raise Unsupported(f"the derivative of a store through {view.op.name}{made_at(view)}")
-        begins, sizes = shapes.window(view)
-        widths = [(b, d - b - n) for b, n, d in zip(begins, sizes, dims)]
-        inside = movement.pad(leaves.full(leaves.const(dtypes.bool_, True), sizes), widths)
-        return alu.where(inside, movement.pad(inner, widths), a)
+        whole = movement.under(view, inner)
+        if view.op is not Ops.SHRINK:
+            return whole
+        shown = leaves.full(leaves.const(dtypes.bool_, True), shapes.shape(view))
+        return alu.where(movement.under(view, shown), whole, a)
 
 
 def _storage(u: UOp) -> UOp:

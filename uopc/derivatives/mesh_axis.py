@@ -94,13 +94,9 @@ def _on_all(u: UOp, axis: Axis, done: batch.Batch) -> UOp:
 def _over_another(u: UOp, x: UOp) -> UOp:
     """An exchange over another axis, of all devices along this one."""
     if u.op in (Ops.REDUCE_SCATTER, Ops.ALLTOALL):  # whose operand has the parts in front
-        x = _swapped(x)
+        x = movement.swapped(x)
     made = intern(u.op, u.dtype, (x,), u.arg)
-    return _swapped(made) if u.op in (Ops.ALLGATHER, Ops.ALLTOALL) else made
-
-
-def _swapped(x: UOp) -> UOp:
-    return movement.permute(x, (1, 0, *range(2, len(shapes.shape(x)))))
+    return movement.swapped(made) if u.op in (Ops.ALLGATHER, Ops.ALLTOALL) else made
 
 
 # ---------------------------------------------------------------- exchanges
@@ -120,7 +116,7 @@ def _allreduce(u: UOp, axis: Axis, x: Value) -> Found:
 
 
 def _allgather(u: UOp, axis: Axis, x: Value) -> Found:
-    return Found(batch.repeated(u.src[0], axis.size) if x is None else x, False)
+    return Found(movement.repeated(u.src[0], axis.size) if x is None else x, False)
 
 
 def _reduce_scatter(u: UOp, axis: Axis, x: Value) -> Found:
@@ -132,12 +128,12 @@ def _reduce_scatter(u: UOp, axis: Axis, x: Value) -> Found:
 
 def _alltoall(u: UOp, axis: Axis, x: Value) -> Found:
     """(devices, parts, …): devices and parts change places."""
-    every = batch.repeated(u.src[0], axis.size) if x is None else x
-    return Found(_swapped(every), True)
+    every = movement.repeated(u.src[0], axis.size) if x is None else x
+    return Found(movement.swapped(every), True)
 
 
 def _permute_ranks(u: UOp, axis: Axis, x: Value) -> Found:
-    every = batch.repeated(u.src[0], axis.size) if x is None else x
+    every = movement.repeated(u.src[0], axis.size) if x is None else x
     n, s = axis.size, u.arg.shift
     rest = shapes.shape(every)[1:]
     kept = movement.shrink(every, [(max(0, -s), min(n, n - s)), *[(0, d) for d in rest]])

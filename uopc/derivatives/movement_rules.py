@@ -34,10 +34,6 @@ def _reshape(u: UOp, value: UOp) -> UOp:
     return movement.reshape(value, shapes.shape(u))
 
 
-def _reshape_back(u: UOp, value: UOp) -> UOp:
-    return movement.reshape(value, shapes.shape(u.src[0]))
-
-
 def _expand(u: UOp, value: UOp) -> UOp:
     return movement.expand(value, shapes.shape(u))
 
@@ -50,22 +46,8 @@ def _permute(u: UOp, value: UOp) -> UOp:
     return movement.permute(value, u.arg)
 
 
-def _permute_back(u: UOp, value: UOp) -> UOp:
-    return movement.permute_back(value, u.arg)
-
-
-def _flip(u: UOp, value: UOp) -> UOp:
-    return movement.flip(value, u.arg)
-
-
 def _shrink(u: UOp, value: UOp) -> UOp:
     return part(value, *shapes.window(u))
-
-
-def _shrink_back(u: UOp, value: UOp) -> UOp:
-    begins, sizes = shapes.window(u)
-    inner = shapes.shape(u.src[0])
-    return movement.pad(value, [(b, d - b - n) for b, d, n in zip(begins, inner, sizes)])
 
 
 def _pad(u: UOp, value: UOp) -> UOp:
@@ -168,11 +150,11 @@ class _Index(Rule):
 
 _IDENTITY = Linear(_same, _same)
 RULES: dict[Op, Rule] = {
-    Ops.RESHAPE: Linear(_reshape, _reshape_back),
+    Ops.RESHAPE: Linear(_reshape, movement.under),
     Ops.EXPAND: Linear(_expand, _expand_back),
-    Ops.PERMUTE: Linear(_permute, _permute_back),
-    Ops.FLIP: Linear(_flip, _flip),
-    Ops.SHRINK: Linear(_shrink, _shrink_back),
+    Ops.PERMUTE: Linear(_permute, movement.under),
+    Ops.FLIP: Linear(movement.under, movement.under),
+    Ops.SHRINK: Linear(_shrink, movement.under),
     Ops.PAD: Linear(_pad, _pad_back),
     Ops.STACK: _Joined(),
     Ops.CAT: _Joined(),

@@ -204,9 +204,9 @@ def _of_batch(
     first = [
         fit(c, (n, *shapes.shape(o))) for c, o in zip(all_.first, one.first)
     ]
-    xs = [_swapped(x) if b else x for x, b in zip(all_.xs, of_xs)]
+    xs = [movement.swapped(x) if b else x for x, b in zip(all_.xs, of_xs)]
     made = scan.scan(body, first, xs, closed, one.length, one.way)
-    return [*made[: one.count], *map(_swapped, made[one.count :])]
+    return [*made[: one.count], *map(movement.swapped, made[one.count :])]
 
 
 def _sum(a: UOp, b: Value) -> UOp:
@@ -227,11 +227,6 @@ def _joined(a: UOp) -> UOp:
     """The first two dimensions as one."""
     n, m, *rest = shapes.shape(a)
     return movement.reshape(a, (n * m, *rest))
-
-
-def _swapped(a: UOp) -> UOp:
-    """The first two dimensions in the other order."""
-    return movement.permute(a, (1, 0, *range(2, len(shapes.shape(a)))))
 
 
 class While(OfBody):

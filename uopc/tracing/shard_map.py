@@ -13,7 +13,6 @@ from typing import Any
 
 from uopc.derivatives import functions as seeds
 from uopc.derivatives import mesh_axis
-from uopc.derivatives.batch import repeated
 from uopc.errors import Unsupported, UserError, UserTypeError
 from uopc.ir.builder import fold, leaves, movement
 from uopc.ir.core import dtypes, shapes, walk
@@ -200,5 +199,5 @@ class _Body:
                     f"shard_map of {self.call.name}: result {i} differs between devices along"
                     f" {axis!r}, which its spec {show(spec)} does not name: name it, or psum it"
                 )
-            made.append(repeated(f.value, n) if named and not f.varies else f.value)
+            made.append(movement.repeated(f.value, n) if named and not f.varies else f.value)
         return made

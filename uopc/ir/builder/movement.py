@@ -149,6 +149,36 @@ def permute_back(a: UOp, axes: Sequence[int]) -> UOp:
     return permute(a, tuple([axes.index(i) for i in range(len(axes))]))
 
 
+def swapped(a: UOp) -> UOp:
+    """The first two dimensions in the other order."""
+    return permute(a, (1, 0, *range(2, len(shapes.shape(a)))))
+
+
+def repeated(a: UOp, n: Dim) -> UOp:
+    """n times `a`, along a new first dimension."""
+    dims = shapes.shape(a)
+    return expand(reshape(a, (1, *dims)), (n, *dims))
+
+
+def under(view: UOp, value: UOp) -> UOp:
+    """What is at the elements of the source of a view, given what is at those of the view; zeros at
+    those that it does not show. Another node than a RESHAPE, PERMUTE, FLIP, SHRINK or PAD shows all
+    as it is."""
+    dims = shapes.shape(view.src[0])
+    if view.op is Ops.RESHAPE:
+        return reshape(value, dims)
+    if view.op is Ops.PERMUTE:
+        return permute_back(value, view.arg)
+    if view.op is Ops.FLIP:
+        return flip(value, view.arg)
+    if view.op is Ops.SHRINK:
+        begins, sizes = shapes.window(view)
+        return pad(value, [(b, d - b - n) for b, d, n in zip(begins, dims, sizes)])
+    if view.op is Ops.PAD:
+        return window(value, shapes.window(view)[0], dims)
+    return value
+
+
 def flip(a: UOp, *axes: Any) -> UOp:
     """Reverses the axes: a tuple, or several ints; `flip(())` reverses none.
 

@@ -91,24 +91,10 @@ def _resizes(v: UOp) -> bool:
 
 
 def _under(v: UOp, value: UOp) -> UOp:
-    """What is at the elements of the source of a view, given what is at those of the view."""
-    dims = shapes.shape(v.src[0])
-    if v.op is Ops.RESHAPE:
-        return movement.reshape(value, dims)
-    if v.op is Ops.PERMUTE:
-        return movement.permute_back(value, v.arg)
-    if v.op is Ops.FLIP:
-        return movement.flip(value, v.arg)
-    if v.op is Ops.SHRINK:
-        begins, sizes = shapes.window(v)
-        ends = [d - b - s for d, b, s in zip(dims, begins, sizes)]
-        return movement.pad(value, list(zip(begins, ends)))
-    if v.op is Ops.PAD:
-        begins, _ = shapes.window(v)
-        return movement.window(value, begins, dims)
+    """`movement.under`, also of a BITCAST."""
     if v.op is Ops.BITCAST and value.dtype is v.dtype:
         return fold.bitcast(value, v.src[0].dtype)
-    return value
+    return movement.under(v, value)
 
 
 # ---------------------------------------------------------------- stores that change nothing

@@ -81,7 +81,7 @@ class Roller:
     def rolled(self, parts: Parts) -> UOp | None:
         """The parts along a new leading axis; None when they are not built alike."""
         if all(p is parts[0] for p in parts):
-            return _spread(parts[0], len(parts))
+            return movement.repeated(parts[0], len(parts))
         if self._by_operands(parts) is None:
             return None
         got = walk.computed(parts, self._rolled, self.memo)
@@ -130,7 +130,7 @@ class Roller:
 def _batched(u: UOp, n: int, below: list[tuple[UOp, bool]]) -> UOp:
     dims = shapes.shape(u)
     if u.op in (Ops.STACK, Ops.CAT):
-        every = [s if has else _spread(s, n) for s, has in below]
+        every = [s if has else movement.repeated(s, n) for s, has in below]
         if u.op is Ops.CAT:
             return movement.cat(*every, axis=u.arg + 1)
         return movement.stack(*every, axis=1)
@@ -158,11 +158,6 @@ def _aligned(s: UOp, has: bool, rank: int) -> UOp:
     if not has or len(dims) == rank + 1:
         return s
     return movement.reshape(s, (dims[0], *(1,) * (rank + 1 - len(dims)), *dims[1:]))
-
-
-def _spread(s: UOp, n: int) -> UOp:
-    dims = shapes.shape(s)
-    return movement.expand(movement.reshape(s, (1, *dims)), (n, *dims))
 
 
 # ------------------------------------------------------------ windows at different places
