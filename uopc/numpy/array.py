@@ -339,6 +339,12 @@ def uop_of(value: Any, who: str = "", like: DType | None = None) -> UOp:
     return operands.as_uop(value, None, who)
 
 
+def float_of(value: Any, who: str) -> UOp:
+    """`uop_of`, in float64 where it is no float."""
+    u = uop_of(value, who)
+    return u if u.dtype.is_float else fold.cast(u, dtypes.float64)
+
+
 def _number(value: Scalar, like: DType) -> UOp:
     """A Python number beside Arrays, among whose numbers a bool is 0 or 1."""
     as_int = type(value) is bool and like is not dtypes.bool_

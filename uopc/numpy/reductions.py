@@ -12,7 +12,7 @@ from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
-from uopc.numpy.array import promoted, same_kind, uop_of
+from uopc.numpy.array import float_of, promoted, same_kind, uop_of
 from uopc.numpy.dtype_functions import as_dtype
 from uopc.tensor import examples, nn, reductions
 
@@ -73,11 +73,6 @@ any = _choice("any", "True if an element is not 0.")
 all = _choice("all", "True if no element is 0.")
 
 
-def _as_float(x: Any, who: str) -> UOp:
-    u = uop_of(x, who)
-    return u if u.dtype.is_float else fold.cast(u, dtypes.float64)
-
-
 def mean(x: Any, /, axis: Any = None, keepdims: bool = False) -> Any:
     """The arithmetic mean; of integers as float64.
 
@@ -87,7 +82,7 @@ def mean(x: Any, /, axis: Any = None, keepdims: bool = False) -> Any:
         >>> np.asarray(unp.mean(unp.asarray([[1, 2], [3, 6]]), axis=0))
         array([2., 4.])
     """
-    return same_kind(reductions.mean(_as_float(x, "mean"), axis, keepdims), (x,))
+    return same_kind(reductions.mean(float_of(x, "mean"), axis, keepdims), (x,))
 
 
 def var(x: Any, /, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Any:
@@ -100,7 +95,7 @@ def var(x: Any, /, axis: Any = None, correction: float = 0.0, keepdims: bool = F
         >>> float(unp.var(x)), round(float(unp.var(x, correction=1)), 6)
         (3.5, 4.666667)
     """
-    return same_kind(reductions.var(_as_float(x, "var"), axis, keepdims, correction), (x,))
+    return same_kind(reductions.var(float_of(x, "var"), axis, keepdims, correction), (x,))
 
 
 def std(x: Any, /, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Any:
@@ -112,7 +107,7 @@ def std(x: Any, /, axis: Any = None, correction: float = 0.0, keepdims: bool = F
         >>> float(unp.std(unp.asarray([2, 4, 4, 4, 5, 5, 7, 9])))
         2.0
     """
-    return same_kind(reductions.std(_as_float(x, "std"), axis, keepdims, correction), (x,))
+    return same_kind(reductions.std(float_of(x, "std"), axis, keepdims, correction), (x,))
 
 
 def count_nonzero(x: Any, /, axis: Any = None, keepdims: bool = False) -> Any:
@@ -197,7 +192,7 @@ def logsumexp(x: Any, /, axis: Any = None, keepdims: bool = False) -> Any:
         >>> np.asarray(unp.logsumexp(unp.asarray([1000.0, 1000.0])))
         array(1000.69314718)
     """
-    return same_kind(nn.logsumexp(_as_float(x, "logsumexp"), axis, keepdims), (x,))
+    return same_kind(nn.logsumexp(float_of(x, "logsumexp"), axis, keepdims), (x,))
 
 
 def diff(

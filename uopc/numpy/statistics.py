@@ -10,7 +10,7 @@ from uopc.ir.builder import checks, fold
 from uopc.ir.core import dtypes
 from uopc.ir.core.uop import UOp
 from uopc.numpy import reductions
-from uopc.numpy.array import Array, same_kind, uop_of
+from uopc.numpy.array import Array, float_of, same_kind, uop_of
 from uopc.tensor import examples, scatter, statistics
 
 __all__ = [
@@ -83,16 +83,11 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
 
 
 # ---------------------------------------------------------------- quantiles
-def _as_float(x: Any, who: str) -> UOp:
-    u = uop_of(x, who)
-    return u if u.dtype.is_float else fold.cast(u, dtypes.float64)
-
-
 def _quantile(name: str, doc: str, most: int = 1) -> Function:
     def function(
         a: Any, q: Any, /, axis: Any = None, *, method: str = "linear", keepdims: bool = False
     ) -> Any:
-        u, shares, skip = _as_float(a, name), _unwrapped(q, name), name.startswith("nan")
+        u, shares, skip = float_of(a, name), _unwrapped(q, name), name.startswith("nan")
         made = statistics.quantile_of(name, u, shares, axis, keepdims, method, skip, most)
         return same_kind(made, (a, q))
 
@@ -117,7 +112,7 @@ def _of_floats(name: str, doc: str) -> Function:
     method = getattr(statistics, name)
 
     def function(x: Any, /, axis: Any = None, keepdims: bool = False) -> Any:
-        return same_kind(method(_as_float(x, name), axis, keepdims), (x,))
+        return same_kind(method(float_of(x, name), axis, keepdims), (x,))
 
     return _named(function, name, doc)
 
@@ -134,7 +129,7 @@ def nanvar(x: Any, /, axis: Any = None, correction: float = 0.0, keepdims: bool 
         >>> float(unp.nanvar(unp.asarray([1.0, np.nan, 3.0])))
         1.0
     """
-    made = statistics.nanvar(_as_float(x, "nanvar"), axis, keepdims, correction)
+    made = statistics.nanvar(float_of(x, "nanvar"), axis, keepdims, correction)
     return same_kind(made, (x,))
 
 
@@ -145,7 +140,7 @@ def nanstd(x: Any, /, axis: Any = None, correction: float = 0.0, keepdims: bool 
         >>> float(unp.nanstd(unp.asarray([1.0, np.nan, 3.0])))
         1.0
     """
-    made = statistics.nanstd(_as_float(x, "nanstd"), axis, keepdims, correction)
+    made = statistics.nanstd(float_of(x, "nanstd"), axis, keepdims, correction)
     return same_kind(made, (x,))
 
 

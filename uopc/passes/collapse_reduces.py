@@ -150,18 +150,13 @@ def _as_index(u: UOp, depth: int = _DEPTH) -> UOp:
     if u.op is Ops.CONST:
         return affine.const(int(u.arg))
     integral = u.op is Ops.CAST and u.src[0].dtype.is_integral
-    if depth and integral and _is_within(u.src[0], *u.dtype.bounds):
+    if depth and integral and bounds.within(u.src[0], *u.dtype.bounds):
         return _as_index(u.src[0], depth - 1)
     if depth and u.op in _SUMS:
         made = _SUMS[u.op](*[_as_index(s, depth - 1) for s in u.src])
-        if _is_within(made, *u.dtype.bounds):
+        if bounds.within(made, *u.dtype.bounds):
             return made
     return fold.cast(u, dtypes.index)
-
-
-def _is_within(u: UOp, least: float, most: float) -> bool:
-    low, high = bounds.bounds(u)
-    return bool(least <= low and high <= most)
 
 
 _SUMS = {Ops.ADD: affine.add, Ops.SUB: affine.sub, Ops.MUL: affine.mul}
@@ -188,7 +183,7 @@ def _counted(value: UOp, conditions: list[UOp], r: UOp) -> UOp | None:
         gap = affine.sub(_as_index(c.src[0]), _as_index(c.src[1]))
         if c.op is not Ops.CMPLT:
             gap = affine.plus(gap, -1)  # a ≤ b  ⇔  a - b - 1 < 0
-        known = _stride(gap, r) if _is_within(gap, -_MOST_GAP, _MOST_GAP) else None
+        known = _stride(gap, r) if bounds.within(gap, -_MOST_GAP, _MOST_GAP) else None
         if known is None or (c.op is Ops.CMPEQ and abs(known[0]) != 1):
             return None
         stride, rest = known

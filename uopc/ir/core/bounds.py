@@ -29,10 +29,15 @@ def max_dim(d: Dim) -> int:
     return d if isinstance(d, int) else int(bounds(d)[1])
 
 
+def within(u: UOp, least: float, most: float) -> bool:
+    """True if bounds prove that all values of a node are in least … most."""
+    low, high = bounds(u)
+    return bool(least <= low and high <= most)
+
+
 def holds(t: DType, u: UOp) -> bool:
     """True if a type has all values of a node."""
-    (least, most), (low, high) = intervals.of_type(t), bounds(u)
-    return bool(least <= low and high <= most)
+    return within(u, *intervals.of_type(t))
 
 
 def bounds_from(u: UOp, operands: Sequence[Interval]) -> Interval:

@@ -54,11 +54,6 @@ def _has(u: UOp, low: int, high: int) -> bool:
     return bool(least <= high and low <= most)
 
 
-def _within(u: UOp, low: int, high: int) -> bool:
-    least, most = bounds.bounds(u)
-    return bool(low <= least and most <= high)
-
-
 def _is_nonnegative(u: UOp) -> bool:
     return bool(bounds.bounds(u)[0] >= 0)
 
@@ -69,7 +64,7 @@ def _type(t: DType) -> str:
 
 def _computed(u: UOp) -> str:
     """A cast for the first operand if the result leaves int and the operands may be ints."""
-    if _within(u, *_INT) or not all([_within(s, *_INT) for s in u.src]):
+    if bounds.within(u, *_INT) or not all([bounds.within(s, *_INT) for s in u.src]):
         return ""
     return f"({_type(u.dtype)})"
 
@@ -156,7 +151,7 @@ def _division(symbol: str, floors: bool) -> Callable[[UOp], Tokens]:
         if _has(b, -1, -1):  # the least number of a type is divided in a wider one
             if _has(a, -(1 << 63), -(1 << 63)) or _wraps(u):
                 raise _refuse(u, "the quotient may not fit")
-            cast = "(int64_t)" if not _within(a, 1 - (1 << 31), _INT[1]) else ""
+            cast = "(int64_t)" if not bounds.within(a, 1 - (1 << 31), _INT[1]) else ""
         made: Tokens = (cast, a, symbol, b)
         if floors and not (_is_nonnegative(a) and _is_nonnegative(b)):
             rest: Tokens = (cast, a, "%", b)
@@ -170,9 +165,9 @@ def _division(symbol: str, floors: bool) -> Callable[[UOp], Tokens]:
 
 def _shift(u: UOp) -> Tokens:
     a, by = u.src
-    if not _within(by, 0, u.dtype.bits - 1):
+    if not bounds.within(by, 0, u.dtype.bits - 1):
         raise _refuse(u, f"the count may be negative or {u.dtype.bits} and more")
-    cast = "" if _within(by, 0, 31) else f"({_type(u.dtype)})"
+    cast = "" if bounds.within(by, 0, 31) else f"({_type(u.dtype)})"
     if u.op is Ops.SHL:
         if _wraps(u) or not _is_nonnegative(a):
             return _wrapped(u)
