@@ -31,7 +31,6 @@ EXACT: Final = frozenset((
     Ops.ADD, Ops.SUB, Ops.FDIV, Ops.SQRT, Ops.RECIPROCAL, Ops.NEG, Ops.ABS, Ops.MAX, Ops.MIN,
     Ops.WHERE, *JUMPS,
 ))  # fmt: skip
-MOVEMENT: Final = tuple(op for op in Op.all() if op.movement)
 
 
 def elementwise(t: DType) -> tuple[Op, ...]:

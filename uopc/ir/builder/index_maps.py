@@ -9,14 +9,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 
-from uopc.errors import UserError
 from uopc.ir.builder import alu, leaves, lookup_tables
 from uopc.ir.core import bounds, dtypes, shapes
 from uopc.ir.core.arena import memo
 from uopc.ir.core.args import RangeArg
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.shapes import Dim, Shape
-from uopc.ir.core.storage import before_effects
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine, compare
 
@@ -237,30 +235,6 @@ def ungated(index: UOp) -> tuple[UOp, UOp | None]:
     if index.op is Ops.INVALID:  # a guard that never holds
         return affine.const(0), intern(Ops.CONST, dtypes.bool_, (), False)
     return index, guard
-
-
-def storage_index(u: UOp) -> tuple[UOp, Index, UOp]:
-    """The storage under an INDEX of views and rows of it, the index into the storage, and a guard.
-
-    A row is an INDEX with fewer components than dimensions; the rest are 0 at its first element.
-    There is an access where the guard holds. UserError where there is no storage under the views.
-    """
-    index: Index = ()
-    guard = true()
-    while not before_effects(u).op.is_storage:
-        if u.op is Ops.INDEX:
-            rank = len(shapes.shape(u.src[0]))
-            index = (*u.src[1:], *index)
-            if len(index) > rank:
-                raise UserError(f"index: {len(index)} indices for {rank} dimensions")
-            index += (affine.const(0),) * (rank - len(index))
-        elif u.op.movement or u.op in (Ops.AFTER, Ops.DETACH):
-            index, more = source_index(u, index)
-            guard = guard if more is None else both(guard, more)
-        else:
-            raise UserError(f"index: {u.op!r} is not storage")
-        u = u.src[0]
-    return before_effects(u), *plain_index(index, guard)
 
 
 def plain_index(index: Index, guard: UOp) -> tuple[Index, UOp]:
