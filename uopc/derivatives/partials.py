@@ -86,6 +86,7 @@ PARTIALS: dict[Op, Partials] = {
     Ops.MIN: Partials(_chosen(False, 0), _chosen(False, 1)),
     Ops.POW: Partials(_by_base, _by_exponent),
     Ops.MULACC: Partials(lambda y, a, b, c: b, lambda y, a, b, c: a, _same),
+    Ops.DOT2: Partials(None, None, _same),
     Ops.WHERE: Partials(
         None, lambda y, c, a, b: Mask(c), lambda y, c, a, b: Mask(c, False)
     ),

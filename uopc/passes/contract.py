@@ -107,6 +107,11 @@ class Context:
         """True if products of bytes become DOT4, an instruction of the target."""
         return bool(self.target.dot4) and self.options.dot_products
 
+    @property
+    def has_dot2(self) -> bool:
+        """True if products of bfloat16 become DOT2, an instruction of the target."""
+        return bool(self.target.dot2) and self.options.dot_products
+
 
 @dataclass(frozen=True)
 class RuleContext:

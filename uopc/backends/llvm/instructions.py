@@ -68,16 +68,50 @@ def _dot4(e: Emitter, t: DType, names: list[str]) -> str:
         a, b, *more = [_widened(e, t, v, 4) for v in names]
         c = more[0] if more else c
     ty, of_bytes = llvm_type(whole), f"<{4 * whole.lanes} x i8>"
-    if e.kernel.arg.dot4 == "vpdpbusd":
+    if "vpdpbusd" in e.kernel.arg.units:
         name = f"llvm.x86.avx512.vpdpbusd.{32 * whole.lanes}"
         made = e.intrinsic(ty, name, [(ty, c), (ty, a), (ty, b)])
     else:
-        a, b = [e.value(f"bitcast {ty} {v} to {of_bytes}") for v in (a, b)]
-        if e.kernel.arg.dot4 == "usdot":
+        a, b = [e.once(f"bitcast {ty} {v} to {of_bytes}") for v in (a, b)]
+        if "usdot" in e.kernel.arg.units:
             name = "llvm.aarch64.neon.usdot.v4i32.v16i8"
             made = e.intrinsic(ty, name, [(ty, c), (of_bytes, a), (of_bytes, b)])
+        elif "sdot" in e.kernel.arg.units:
+            made = _two_dots(e, whole, of_bytes, (a, b, c))
         else:
             made = _spelled_dot4(e, whole, of_bytes, (a, b, c))
+    if t.lanes == 1:
+        return e.value(f"extractelement {ty} {made}, i64 0")
+    return made if t is whole else two_vectors(e, whole, made, "poison", range(t.lanes))
+
+
+def _two_dots(e: Emitter, t: DType, of_bytes: str, names: tuple[str, str, str]) -> str:
+    """ARM before I8MM has products of two signed bytes: Σ u·s = Σ (u - 128)·s - Σ (-128)·s. All
+    rows of a tile share the last sum."""
+    a, b, total = names
+    ty, top, name = llvm_type(t), "splat (i8 -128)", "llvm.aarch64.neon.sdot.v4i32.v16i8"
+    signed = e.once(f"xor {of_bytes} {a}, {top}")
+    e.declared[f"declare {ty} @{name}({ty}, {of_bytes}, {of_bytes})"] = None
+    operands = f"{ty} zeroinitializer, {of_bytes} {top}, {of_bytes} {b}"
+    extra = e.once(f"call {ty} @{name}({operands})")
+    whole = e.intrinsic(ty, name, [(ty, total), (of_bytes, signed), (of_bytes, b)])
+    return e.value(f"sub {ty} {whole}, {extra}")
+
+
+def _dot2(e: Emitter, t: DType, names: list[str]) -> str:
+    """AVX512-BF16's for 4, 8 and 16 lanes. Pass decompose makes no others, besides less than 4, and
+    none for a machine without it."""
+    words, whole = dtypes.int32.vec(t.lanes), t.scalar.vec(max(4, t.lanes))
+    a, b = names[:2]
+    c = names[2] if len(names) == 3 else constant(whole, 0.0)
+    if t.lanes < 4:
+        a, b = [_widened(e, words, v, 4) for v in (a, b)]
+        c = _widened(e, t, c, 4) if len(names) == 3 else c
+    ty, pairs = llvm_type(whole), f"<{2 * whole.lanes} x bfloat>"
+    wide = llvm_type(dtypes.int32.vec(whole.lanes))
+    a, b = [e.value(f"bitcast {wide} {v} to {pairs}") for v in (a, b)]
+    name = f"llvm.x86.avx512bf16.dpbf16ps.{32 * whole.lanes}"
+    made = e.intrinsic(ty, name, [(ty, c), (pairs, a), (pairs, b)])
     if t.lanes == 1:
         return e.value(f"extractelement {ty} {made}, i64 0")
     return made if t is whole else two_vectors(e, whole, made, "poison", range(t.lanes))
@@ -239,5 +273,6 @@ ALU: dict[Op, Alu] = {
     Ops.ROUND: _float_call("roundeven"),
     Ops.MULACC: _mulacc,
     Ops.DOT4: _dot4,
+    Ops.DOT2: _dot2,
     Ops.SCALE: _scale,
 }

@@ -47,8 +47,12 @@ def combine(op: Op, src: tuple[UOp, ...]) -> UOp:
     if made is not None:
         return made
     lanes = max([s.dtype.lanes for s in src])
-    t = dtypes.bool_ if op.dtype == "bool" else src[0].dtype.scalar
-    return intern(op, t.vec(lanes), src)
+    return intern(op, result_of(op, src[0].dtype.scalar).vec(lanes), src)
+
+
+def result_of(op: Op, t: DType) -> DType:
+    """The scalar dtype of an elementwise op on operands of a scalar dtype."""
+    return dtypes.bool_ if op.dtype == "bool" else dtypes.float32 if op.dtype == "float32" else t
 
 
 def folded(op: Op, src: tuple[UOp, ...]) -> UOp | None:
@@ -138,7 +142,7 @@ def _evaluated(op: Op, src: tuple[UOp, ...]) -> UOp | None:
     t = src[0].dtype.scalar
     if any(type(s.arg) is tuple for s in src):
         return None
-    out = dtypes.bool_ if op.dtype == "bool" else t
+    out = result_of(op, t)
     if op.fold is not None and not t.is_float and t.kind != "bool":
         value = op.fold(*[s.arg for s in src])
         return intern(Ops.CONST, out, (), wrap(out, value) if out.is_int else value)
@@ -320,7 +324,7 @@ def is_partial(u: UOp) -> bool:
 def _partial(op: Op, src: tuple[UOp, ...], s: UOp) -> UOp:
     """INVALID + x → INVALID;  p.where(x, INVALID) + y → p.where(x + y, INVALID)"""
     typed = next((v for v in src if v.op is not Ops.INVALID), s)
-    t = dtypes.bool_ if op.dtype == "bool" else typed.dtype.scalar
+    t = result_of(op, typed.dtype.scalar)
     nothing = intern(Ops.INVALID, t.vec(max([v.dtype.lanes for v in src])))
     if s.op is Ops.INVALID:
         return nothing

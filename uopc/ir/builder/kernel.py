@@ -111,7 +111,8 @@ def shaped_wmma(a: UOp, b: UOp, row: UOp, column: UOp, depth: UOp, *others: UOp)
         >>> memory[0, 0].tolist()
         4.0
     """
-    tile = next((t for t in TILES if t.operand is a.dtype), None)
+    of_gpus = [t for t in TILES if not t.is_of_words]
+    tile = next((t for t in of_gpus if t.operand is a.dtype), None)
     if tile is None:
         raise UserError(f"shaped_wmma: there is no tile of {a.dtype.name}")
     src = (a, b, row, column, depth)

@@ -166,7 +166,7 @@ class StageArg:
 class KernelArg:
     """The name of a kernel, the Opts applied or asked for, the most bytes of its buffers on the
     stack (None: any number of buffers, each of up to 32 KiB), the bits of its indices: with 32,
-    those that bounds do not let fit have 64; and the instruction that DOT4 is, if it is one.
+    those that bounds do not let fit have 64; and instructions that not all machines have.
 
     Examples:
         >>> o = uopc.kernel_param(0, (2,))
@@ -178,7 +178,7 @@ class KernelArg:
     opts: tuple[Opt, ...] | None = None
     stack_bytes: int | None = None
     index_bits: int = 64
-    dot4: str = ""
+    units: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,6 +109,15 @@ def _compared(own: DType | None, src: Operands, arg: Any) -> DType:
     return _wide(dtypes.bool_, src)
 
 
+def _float32(own: DType | None, src: Operands, arg: Any) -> DType:
+    """Of two operands of one dtype. A third one has the dtype of the result."""
+    _scalar(src[:2])
+    for s in src[2:]:
+        if s.dtype.scalar is not dtypes.float32:
+            raise InvalidIR(f"operand 2 is {s.dtype.scalar.name}, expected float32")
+    return _wide(dtypes.float32, src)
+
+
 def _where(own: DType | None, src: Operands, arg: Any) -> DType:
     _check_bool("condition", src[:1])
     return _wide(_scalar(src[1:]), src)
@@ -211,6 +220,7 @@ RULES: dict[DTypeRule, Rule] = {
     "first": lambda own, src, arg: src[0].dtype,
     "common": _common,
     "bool": _compared,
+    "float32": _float32,
     "where": _where,
     "branch": _branch,
     "if": lambda own, src, arg: _one_bool(src[0]),

@@ -29,7 +29,7 @@ from uopc.ir.core.levels import (
 )
 
 DTypeRule = Literal[
-    "given", "any", "void", "index", "variable", "first", "common", "bool", "where", "branch", "if", "range",
+    "given", "any", "void", "index", "variable", "first", "common", "bool", "float32", "where", "branch", "if", "range",
     "cast", "bitcast", "stack", "cat", "element", "load", "loaded", "store", "lanes", "lane",
     "shuffle", "hreduce", "part",
 ]  # fmt: skip
@@ -237,6 +237,7 @@ class Ops:
     BRANCH = Op("branch", "a condition b", "b if the condition, one bool for all lanes, holds, else a. Nodes that only b needs are computed only then.", levels=VECTOR | LINEAR, latency=1, dtype="branch", pure=True, bounds=lambda u, x, p, y: intervals.either(x, y))
     MULACC = Op("mulacc", "a b c", "a*b + c; floats round once.", evaluate=semantics.mulacc, **_UNARY)
     DOT4 = Op("dot4", "a b *c", "The sum of the products of the four bytes of a, unsigned, with those of b, signed, and c. int32 only; wraps.", arity=(2, 3), evaluate=semantics.dot4, cost=1.0, **_UNARY)
+    DOT2 = Op("dot2", "a b *c", "The sum of the products of the two bfloat16 of a with those of b, and c, added up as float32. a and b are int32, c and the result float32. The order is free, and numbers below the least normal one may be 0.", arity=(2, 3), evaluate=semantics.dot2, dtype="float32", cost=1.0, **_UNARY)
     SCALE = Op("scale", "a n", "a times 2 to the n, rounded once; n is a float with an integral value.", evaluate=semantics.scale, levels=VECTOR | LINEAR)
 
     # Movement
@@ -302,6 +303,7 @@ class Ops:
 # fmt: on
 
 
+DOTS = (Ops.DOT4, Ops.DOT2)  # dot products of words
 COMPARISONS = tuple([op for op in Op.all() if op.dtype == "bool"])
 
 

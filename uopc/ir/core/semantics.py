@@ -151,6 +151,21 @@ def dot4(a: Array, b: Array, c: Array | int = 0) -> Array:
     return total
 
 
+def dot2(a: Array, b: Array, c: Array | float = 0.0) -> Array:
+    """The sum of c and the products of the two bfloat16 of int32 words, the low ones first."""
+    total = np.asarray(c, np.float32)
+    for first, second in zip(_pair(a), _pair(b)):
+        total = np.add(total, np.multiply(first, second))
+    return total
+
+
+def _pair(a: Array) -> tuple[Array, Array]:
+    """The two bfloat16 of each word, as float32."""
+    words = np.ascontiguousarray(a).view(np.uint32).reshape(a.shape)
+    low, high = words << np.uint32(16), words & np.uint32(0xFFFF0000)
+    return low.view(np.float32), high.view(np.float32)
+
+
 def mulacc(a: Array, b: Array, c: Array) -> Array:
     """a*b + c with one rounding (floats), wrapping (integers)."""
     if _is_integer(a):

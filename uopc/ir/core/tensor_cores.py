@@ -1,9 +1,13 @@
-"""The tiles that tensor cores multiply, and the element of each that each lane of a warp has.
+"""The tiles that matrix units multiply, and the element of each that each lane of a warp has.
 
-The 32 lanes of a warp together compute a tile of shape (m, n, k): c[m, n] += a[m, k] · b[k, n].
-With g = lane // 4 and t = lane % 4, a lane has the rows g and g + 8 of `a`, the column g of `b`,
-and the rows g and g + 8 and the columns 2t and 2t + 1 of `c`. Along k it has `word` neighbours (a
-register of 32 bits holds as many) from word·t on, and as many every 4·word.
+A tile has the shape (m, n, k): c[m, n] += a[m, k] · b[k, n]. On a GPU the 32 lanes of a warp
+compute it. With g = lane // 4 and t = lane % 4, a lane has the rows g and g + 8 of `a`, the column
+g of `b`, and the rows g and g + 8 and the columns 2t and 2t + 1 of `c`. Along k it has `word`
+neighbours (a register of 32 bits holds as many) from word·t on, and as many every 4·word.
+
+On a CPU one thread holds all of a tile, row by row: there is one lane. Its operands are words
+of 32 bits, each of several neighbours along k: two bfloat16, or four bytes, which are signed in an
+int32 and unsigned in a uint32.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from uopc.ir.core import dtypes
+from uopc.ir.core import dtypes, semantics
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.uop import UOp
 
@@ -25,11 +29,24 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Tile:
-    """The product of one instruction: its shape, the dtype of its operands and of its result."""
+    """The product of one instruction: its shape, the dtypes of a and of the result, and that of b
+    where it is another one; the number of lanes that hold it together."""
 
     shape: Shape
     operand: DType
     result: DType
+    second: DType | None = None
+    lanes: int = WARP
+
+    @property
+    def operands(self) -> tuple[DType, DType]:
+        """The dtypes of a and b."""
+        return self.operand, self.operand if self.second is None else self.second
+
+    @property
+    def is_of_words(self) -> bool:
+        """True for a tile of a CPU."""
+        return self.lanes == 1
 
     @property
     def word(self) -> int:
@@ -40,22 +57,28 @@ class Tile:
     def counts(self) -> tuple[int, int, int]:
         """The number of elements that a lane has of a, of b and of c."""
         m, n, k = self.shape
-        return m * k // WARP, k * n // WARP, m * n // WARP
+        return m * k // self.lanes, k * n // self.lanes, m * n // self.lanes
 
     # Each takes and gives integers, arrays of them, or UOps of dtype index.
     def of_a(self, lane: Any, element: Any) -> tuple[Any, Any]:
         """The row and the index along k of a lane's element of a."""
+        if self.is_of_words:
+            return element // self.shape[2], element % self.shape[2]
         word, high = self.word, self.shape[0] // 8
         row = lane // 4 + 8 * ((element // word) % high)
         return row, word * (lane % 4) + element % word + 4 * word * (element // (word * high))
 
     def of_b(self, lane: Any, element: Any) -> tuple[Any, Any]:
         """The index along k and the column of a lane's element of b."""
+        if self.is_of_words:
+            return element // self.shape[1], element % self.shape[1]
         word = self.word
         return word * (lane % 4) + element % word + 4 * word * (element // word), lane // 4
 
     def of_c(self, lane: Any, element: Any) -> tuple[Any, Any]:
         """The row and column of a lane's element of c."""
+        if self.is_of_words:
+            return element // self.shape[1], element % self.shape[1]
         return lane // 4 + 8 * (element // 2), 2 * (lane % 4) + element % 2
 
 
@@ -65,18 +88,38 @@ TILES: tuple[Tile, ...] = (
     Tile((16, 8, 8), dtypes.float32, dtypes.float32),
     Tile((16, 8, 32), dtypes.int8, dtypes.int32),
     Tile((8, 8, 4), dtypes.float64, dtypes.float64),
+    Tile((16, 16, 16), dtypes.int32, dtypes.float32, lanes=1),
+    Tile((16, 16, 16), dtypes.uint32, dtypes.int32, dtypes.int32, 1),
+    Tile((16, 16, 16), dtypes.int32, dtypes.int32, dtypes.uint32, 1),
 )
 
 
-def tile_for(operand: DType, result: DType) -> Tile | None:
-    """The tile for operands of one dtype and sums of another; None where there is none."""
-    return next((t for t in TILES if t.operand is operand and t.result is result), None)
+def is_tile(t: DType) -> bool:
+    """True for the dtype of a whole tile of words: no other value has as many bits."""
+    return t.lanes * t.bits == 32 * 256
+
+
+def tile_for(a: DType, b: DType, result: DType) -> Tile | None:
+    """The tile for operands of two dtypes and sums of another; None where there is none."""
+    return next((t for t in TILES if t.operands == (a, b) and t.result is result), None)
 
 
 def tile_of(u: UOp) -> Tile | None:
     """The tile that a SHAPED_WMMA or WMMA names; None where there is none like it."""
-    found = tile_for(u.src[0].dtype.scalar, u.dtype.scalar)
+    a, b = [s.dtype.scalar for s in u.src[:2]]
+    found = tile_for(a, b, u.dtype.scalar)
     return found if found is not None and found.shape == u.arg else None
+
+
+def terms(tile: Tile, a: Array, b: Array) -> Array:
+    """The products of elements of a with those of b; of words, the sums of their products."""
+    if not tile.is_of_words:
+        exact = tile.result.numpy
+        return np.asarray(rounded(tile, a).astype(exact) * rounded(tile, b).astype(exact))
+    a, b = [np.ascontiguousarray(x).view(np.int32).reshape(x.shape) for x in (a, b)]
+    if tile.result.is_float:
+        return semantics.dot2(a, b)
+    return semantics.dot4(*((b, a) if tile.second is dtypes.uint32 else (a, b)))
 
 
 def rounded(tile: Tile, a: Array) -> Array:
@@ -90,15 +133,14 @@ def rounded(tile: Tile, a: Array) -> Array:
 def multiplied(tile: Tile, a: Array, b: Array) -> Array:
     """The elements of a·b in each lane, from those of a and of b: arrays (32, elements, …)."""
     m, n, k = tile.shape
-    lanes = np.arange(WARP)[:, None]
+    lanes = np.arange(tile.lanes)[:, None]
     rest = np.broadcast_shapes(a.shape[2:], b.shape[2:])
     whole = np.zeros((m, k, *a.shape[2:]), a.dtype)
     other = np.zeros((k, n, *b.shape[2:]), b.dtype)
     counts = tile.counts
-    whole[tile.of_a(lanes, np.arange(counts[0])[None, :])] = rounded(tile, a)
-    other[tile.of_b(lanes, np.arange(counts[1])[None, :])] = rounded(tile, b)
-    exact = tile.result.numpy
-    products = np.zeros((m, n, *rest), exact)
+    whole[tile.of_a(lanes, np.arange(counts[0])[None, :])] = a
+    other[tile.of_b(lanes, np.arange(counts[1])[None, :])] = b
+    products = np.zeros((m, n, *rest), tile.result.numpy)
     for i in range(k):
-        products += whole[:, i, None].astype(exact) * other[None, i].astype(exact)
+        products += terms(tile, whole[:, i, None], other[None, i])
     return np.asarray(products[tile.of_c(lanes, np.arange(counts[2])[None, :])])

@@ -40,9 +40,9 @@ def _tile(u: UOp) -> tensor_cores.Tile:
 def _shaped_wmma(m: State, u: UOp) -> None:
     """The product of two elements, which a tensor core rounds first."""
     tile = _tile(u)
-    a, b = [tensor_cores.rounded(tile, m.value(s)).astype(u.dtype.numpy) for s in u.src[:2]]
+    a, b = [m.value(s) for s in u.src[:2]]
     ok = present(u, [m.masks.get(s) for s in u.src[:2]], [a, b])
-    m.set(u, a * b, ok)
+    m.set(u, tensor_cores.terms(tile, a, b), ok)
 
 
 def _wmma(m: State, u: UOp) -> None:
@@ -50,11 +50,22 @@ def _wmma(m: State, u: UOp) -> None:
     tile = _tile(u)
     if any(s in m.masks for s in u.src[:2]):
         raise InvalidIR(f"{describe(u)}: an operand is missing in some lanes")
+    if tile.is_of_words:  # one thread holds all of it
+        a, b = [np.moveaxis(m.value(s), -1, 0)[None] for s in u.src[:2]]
+        got = np.moveaxis(tensor_cores.multiplied(tile, *_of_one_rank(a, b))[0], 0, -1)
+        m.set(u, got if len(u.src) == 3 else got + m.value(u.src[3]))
+        return
     warps = _warps(m, u, u.src[2])
     depth = max(-warps[0], *[m.value(s).ndim for s in u.src[:2]])
     a, b = [_by_lane(m.value(s), n, warps, depth) for s, n in zip(u.src[:2], tile.counts)]
     got = _by_thread(tensor_cores.multiplied(tile, a, b), warps)
     m.set(u, got if len(u.src) == 3 else got + m.value(u.src[3]))
+
+
+def _of_one_rank(a: Array, b: Array) -> list[Array]:
+    """Two arrays (lanes, elements, …) with as many axes, those of the outer loops first."""
+    rank = max(a.ndim, b.ndim)
+    return [x.reshape(*x.shape[:2], *[1] * (rank - x.ndim), *x.shape[2:]) for x in (a, b)]
 
 
 def _tile_load(m: State, u: UOp) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from uopc.ir.builder import fold
 from uopc.ir.core import dtypes
 from uopc.ir.core.args import ParamArg, VariableArg
 from uopc.ir.core.constants import const_value
@@ -120,7 +121,7 @@ class _Maker:
         made = tuple([self.make(s, w) for s, w in zip(below, wants)])
         if p.unordered and len(made) == 2 and op.commutes and self.random.random() < 0.5:
             made = made[::-1]
-        return intern(op, dtypes.bool_ if op.dtype == "bool" else t, made)
+        return intern(op, fold.result_of(op, t), made)
 
     def _operands(self, op: Op, t: DType) -> list[DType]:
         if op is Ops.WHERE:
@@ -129,6 +130,8 @@ class _Maker:
             return [self.random.choice(list(_CONSTANTS))]
         if op is Ops.BITCAST:
             return [dtypes.uint8 if t is dtypes.int8 else dtypes.int8]
+        if op.dtype == "float32":
+            return [dtypes.int32] * op.arity[0]
         return [self.compared if op.dtype == "bool" else t] * op.arity[0]
 
     def leaf(self, t: DType) -> UOp:

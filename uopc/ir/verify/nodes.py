@@ -256,7 +256,7 @@ def _operand_kind(u: UOp) -> str | None:
         wanted = "integers or bool"
     elif u.op is Ops.THREEFRY and t is not dtypes.uint64:
         wanted = "uint64"
-    elif u.op is Ops.DOT4 and t is not dtypes.int32:
+    elif u.op in (Ops.DOT4, Ops.DOT2) and t is not dtypes.int32:
         wanted = "int32"
     return f"the operands are {t.name}, expected {wanted}" if wanted else None
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from uopc.ir.core import dtypes, ranges, shapes
-from uopc.ir.core.ops import Ops
+from uopc.ir.core.ops import DOTS, Ops
 from uopc.ir.core.uop import UOp
 from uopc.passes.contract import Context
 
-PRODUCTS = (Ops.MUL, Ops.DOT4)
+PRODUCTS = (Ops.MUL, *DOTS)
 _NARROW = (dtypes.uint8, dtypes.int8, dtypes.int16)  # those that int16 has
 
 
@@ -35,7 +35,7 @@ class Contraction:
 
 
 def _is_product(u: UOp) -> bool:
-    """True for a product of two operands. A DOT4 of three adds a number to each."""
+    """True for a product of two operands. A dot product of three adds a number to each."""
     return u.op in PRODUCTS and len(u.src) == 2
 
 
@@ -83,7 +83,7 @@ def _is_repeated(factor: UOp, product: UOp) -> bool:
     dims, wanted = shapes.shape(factor), shapes.shape(product)
     if not (dims == wanted or shapes.size(dims) == shapes.size(wanted)):
         return True
-    seen = (Ops.CAST, Ops.AFTER, *([Ops.BITCAST] if product.op is Ops.DOT4 else []))
+    seen = (Ops.CAST, Ops.AFTER, *([Ops.BITCAST] if product.op in DOTS else []))
     while factor.op.movement or factor.op in seen:
         if factor.op is Ops.EXPAND:
             return True

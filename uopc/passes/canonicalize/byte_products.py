@@ -31,11 +31,10 @@ from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.passes.analysis.contraction import repeats_factors
 from uopc.passes.analysis.user_opts import free_reduces
+from uopc.passes.canonicalize import words
 
 BYTES = 4  # in a word
 LEAST_TERMS = 8  # of a sum: shorter ones gain less than the words cost
-# An axis that is filled to this share with real terms is good enough: the first such one is used.
-FILLED = 0.75
 # The most elements of a constant array that are read to know its bounds.
 MOST_READ = 1 << 12
 # The largest scale: the products of sums of int32 and two scales are finite. They do not vanish
@@ -133,7 +132,8 @@ def in_words(u: UOp, value: UOp) -> UOp | None:
     exact = u.dtype.bits == 32 and wide
     if not exact and terms * _largest(a) * _largest(b) >= 1 << 31:
         return None
-    axis = _axis([k for k in u.arg.axes if k in a.view.moves and k in b.view.moves], dims)
+    shared = [k for k in u.arg.axes if k in a.view.moves and k in b.view.moves]
+    axis = words.axis_of(shared, dims, BYTES)
     if axis is None:
         return None
     total = fold.cast(_whole_sum(u, dims, axis, a, b, terms), u.dtype)
@@ -327,18 +327,6 @@ def _largest(factor: _Factor) -> int:
 
 
 # ---------------------------------------------------------------- sums
-def _axis(axes: list[int], dims: Shape) -> int | None:
-    """The axis whose neighbours share a word."""
-
-    def filled(k: int) -> float:
-        n: int = dims[k]
-        return n / (BYTES * -(-n // BYTES))
-
-    good = [k for k in axes if filled(k) >= FILLED]
-    best = good[0] if good else max(axes, key=filled, default=None)
-    return best if best is not None and dims[best] > 1 else None
-
-
 def _whole_sum(u: UOp, dims: Shape, axis: int, a: _Factor, b: _Factor, terms: int) -> UOp:
     """The sum of the products of two factors without their scales, as int32."""
     axes = frozenset(u.arg.axes)
@@ -369,21 +357,9 @@ def _size(f: _Factor) -> int:
 
 def _sum_of_words(u: UOp, dims: Shape, axis: int, unsigned: UOp, signed: UOp) -> UOp:
     shape = tuple([-(-d // BYTES) if i == axis else d for i, d in enumerate(dims)])
-    words = [movement.expand(_words(v, axis), shape) for v in (unsigned, signed)]
-    product = intern(Ops.DOT4, dtypes.int32, tuple(words))
+    both = [movement.expand(words.along(v, axis), shape) for v in (unsigned, signed)]
+    product = intern(Ops.DOT4, dtypes.int32, tuple(both))
     return intern(Ops.REDUCE, dtypes.int32, (product,), u.arg)
-
-
-def _words(v: UOp, axis: int) -> UOp:
-    """Each four neighbours of bytes along an axis as an int32."""
-    dims = shapes.shape(v)
-    count = -(-dims[axis] // BYTES)
-    if missing := count * BYTES - dims[axis]:
-        v = movement.pad(v, [(0, missing if i == axis else 0) for i in range(len(dims))])
-    v = movement.reshape(v, (*dims[:axis], count, BYTES, *dims[axis + 1 :]))
-    order = [i for i in range(len(dims) + 1) if i != axis + 1]
-    word = fold.bitcast(movement.permute(v, (*order, axis + 1)), dtypes.int32)
-    return movement.reshape(word, shapes.shape(word)[:-1])
 
 
 def _sum(u: UOp, dims: Shape, v: UOp) -> UOp:

@@ -28,6 +28,7 @@ from uopc.passes.canonicalize.byte_products import in_words
 from uopc.passes.canonicalize.inline_functions import FunctionCalls
 from uopc.passes.canonicalize.integer_products import in_floats
 from uopc.passes.canonicalize.needless_clips import without_needless_clips
+from uopc.passes.canonicalize.pair_products import in_pairs
 from uopc.passes.canonicalize.running_totals import RunningTotals
 from uopc.passes.canonicalize.stores import (
     after_below_bitcasts,
@@ -55,6 +56,7 @@ def canonicalize(graph: UOp, context: Context) -> UOp:
             if u in free:
                 exact = in_words(u, src[0]) if context.has_dot4 else None
                 exact = in_floats(u, src[0]) if exact is None else exact
+                exact = in_pairs(u, src[0]) if exact is None and context.has_dot2 else exact
             return _reduce(u, src[0]) if exact is None else exact
         if u.op is Ops.ACCUMULATE:
             return totals.lowered(u, src[0])

@@ -58,7 +58,7 @@ class Native(NamedTuple):
     floats: frozenset[DType]  # narrow floats with conversions from and to float32
     has_scale: bool
     has_functions: bool
-    dot4_lanes: int  # the most lanes of DOT4, 0 where it is no instruction
+    dot_lanes: dict[Op, int]  # the most lanes of DOT4 and DOT2 where they are instructions
     fuses: frozenset[DType]  # types whose MULACC functions use
 
     def function(self, op: Op, t: DType) -> Callable[..., UOp]:
@@ -112,23 +112,40 @@ def _dot4(src: Source) -> UOp:
     return functools.reduce(lambda x, y: x + y, more)
 
 
-def _cut_dot4(u: UOp, src: Source, most: int) -> UOp | None:
-    """A DOT4 in pieces of a width that it is an instruction for: 1, 4, 8 or 16 lanes."""
+def _dot2(src: Source) -> UOp:
+    """The products of the halves of two words, one by one."""
+    a, b, *more = src
+    for half in (_low_half, _high_half):
+        more.append(half(a) * half(b))
+    return functools.reduce(lambda x, y: x + y, more)
+
+
+def _low_half(a: UOp) -> UOp:
+    return instruction(Ops.SHL, a, constant(a, 16)).bitcast(dtypes.float32)
+
+
+def _high_half(a: UOp) -> UOp:
+    return (a & -0x10000).bitcast(dtypes.float32)
+
+
+def _cut_dots(u: UOp, src: Source, most: int) -> UOp | None:
+    """A DOT4 or DOT2 in pieces of a width that it is an instruction for: 1, 4, 8 or 16 lanes."""
     lanes = u.dtype.lanes
     size = lanes if lanes < 4 else next(n for n in (16, 8, 4, 1) if n <= most and lanes % n == 0)
     if size == lanes:
         return None
     t = u.dtype.scalar.vec(size)
     parts = [
-        intern(Ops.DOT4, t, tuple([_lanes_of(s, tuple(range(i, i + size)), t) for s in src]))
+        intern(u.op, t, tuple([_lanes_of(s, tuple(range(i, i + size))) for s in src]))
         for i in range(0, lanes, size)
     ]
     return intern(Ops.STACK, u.dtype, tuple(parts))
 
 
-def _lanes_of(s: UOp, order: tuple[int, ...], t: DType) -> UOp:
+def _lanes_of(s: UOp, order: tuple[int, ...]) -> UOp:
     if s.dtype.lanes == 1:
         return s
+    t = s.dtype.scalar.vec(len(order))
     if len(order) == 1:
         return intern(Ops.LANE, t, (s,), order[0])
     return intern(Ops.SHUFFLE, t, (s, s), order)
@@ -218,6 +235,7 @@ def _between(src: Source) -> UOp | None:
     return x.bitcast(dtypes.uint32) < leaves.const(dtypes.uint32, most.arg)
 
 
+_DOTS = {Ops.DOT4: _dot4, Ops.DOT2: _dot2}
 _SELECTS = (Ops.NEG, Ops.ABS, Ops.MAX, Ops.MIN)  # the result is an operand, up to its sign
 _DIVISIONS = (Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.CMOD)
 _IN_FLOAT32 = frozenset((  # for float16 too
@@ -245,8 +263,9 @@ def _decomposed(u: UOp, src: Source, native: Native) -> UOp | None:
         return _shift(u, src)
     if op is Ops.THREEFRY:
         return _threefry(src)
-    if op is Ops.DOT4:
-        return _cut_dot4(u, src, native.dot4_lanes) if native.dot4_lanes else _dot4(src)
+    if op in _DOTS:
+        most = native.dot_lanes.get(op)
+        return _cut_dots(u, src, most) if most else _DOTS[op](src)
     if op is Ops.MULACC and not t.is_float:
         return src[0] * src[1] + src[2]
     if op in (Ops.MAX, Ops.MIN) and t.kind == "bool":
@@ -259,7 +278,7 @@ def _decomposed(u: UOp, src: Source, native: Native) -> UOp | None:
 # Ops with decompositions; others have some for bool and narrow floats only.
 _WITH_OTHERS = frozenset((
     *DECOMPOSITIONS, *_DIVISIONS, Ops.SHL, Ops.SHR, Ops.THREEFRY, Ops.MULACC, Ops.CAST,
-    Ops.DOT4,
+    Ops.DOT4, Ops.DOT2,
 ))  # fmt: skip
 
 
@@ -285,9 +304,10 @@ def decompose(kernel: UOp, context: Context) -> UOp:
     target = context.target
     floats = (dtypes.float32, dtypes.float64)
     fuses = frozenset([t for t in floats if target.fuses(t) or target.is_software(t)])
+    dots = ((Ops.DOT4, target.dot4), (Ops.DOT2, target.dot2))
     native = Native(
         target.native_floats, target.has_scale, target.has_functions,
-        target.lanes(32) if target.dot4 else 0, fuses,
+        {op: target.lanes(32) for op, name in dots if name}, fuses,
     )  # fmt: skip
     only = {u for u in walk.order(kernel) if _may_change(u)}
     made = rebuild.rewritten(kernel, functools.partial(_change, native), renew=_renewed, only=only)

@@ -17,8 +17,8 @@ Before (linear)                    After (linear)
 Machine code and the interpreter then give the same bits, and so does code in any language whose
 compiler fuses nothing. A product is fused if the sum is its only use, and stands in the same turn
 of the same loop or branch; of two, the first one is. A product that two values read is rounded:
-both read one number. A machine without the instruction rounds each product. A DOT4 takes the sum
-that it is added to in the same way.
+both read one number. A machine without the instruction rounds each product. A dot product takes the
+sum that it is added to in the same way.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from collections.abc import Sequence
 from uopc.ir.core import dtypes
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.levels import LINEAR
-from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.ops import DOTS, Op, Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.passes.contract import Context, Pass
 from uopc.target import Target
 
-_PRODUCTS = (Ops.MUL, Ops.NEG, Ops.DOT4)
+_PRODUCTS = (Ops.MUL, Ops.NEG, *DOTS)
 _OPENS, _CLOSES = (Ops.RANGE, Ops.IF), (Ops.END, Ops.ENDIF)
 
 
@@ -46,25 +46,25 @@ class _Fusion:
         self.block = _blocks(statements)
         self.sums: dict[UOp, int] = {}  # the operand of a sum that is a product
         self.gone: set[UOp] = set()
-        products: dict[DType, Op | None] = {}
+        products: dict[DType, tuple[Op, ...]] = {}
         for u in statements:
             if u.op is Ops.ADD or u.op is Ops.SUB:
                 if u.dtype not in products:
-                    products[u.dtype] = _product_of(u.dtype.scalar, target)
-                if (op := products[u.dtype]) is not None:
-                    self._choose(u, op)
+                    products[u.dtype] = _products_of(u.dtype.scalar, target)
+                if ops := products[u.dtype]:
+                    self._choose(u, ops)
         self.made: dict[UOp, UOp] = {}
         self.out: list[UOp] = []
         self.open: list[int] = [0]
         self.emitted: dict[UOp, int] = {}  # the block of each statement
 
-    def _choose(self, u: UOp, op: Op) -> None:
-        """Fuse the first operand of a sum that may be, a product by the op."""
+    def _choose(self, u: UOp, ops: tuple[Op, ...]) -> None:
+        """Fuse the first operand of a sum that may be, a product by one of the ops."""
         for i, s in enumerate(u.src):
             product = s.src[0] if s.op is Ops.NEG else s
-            if product.op is not op or len(product.src) > 2:
+            if product.op not in ops or len(product.src) > 2:
                 continue
-            if op is Ops.DOT4 and (product is not s or u.op is Ops.SUB):
+            if product.op in DOTS and (product is not s or u.op is Ops.SUB):
                 continue
             if self._is_inner(s, u) and self._is_inner(product, u):
                 self.sums[u] = i
@@ -95,11 +95,11 @@ class _Fusion:
         return tuple([self.made.get(s, s) for s in src])
 
     def _fused(self, u: UOp) -> UOp:
-        """A sum with its product as a MULACC, or as a DOT4 of three operands."""
+        """A sum with its product as a MULACC, or as a dot product of three operands."""
         at = self.sums[u]
         product, other = u.src[at], self._new([u.src[1 - at]])[0]
-        if product.op is Ops.DOT4:
-            return intern(Ops.DOT4, u.dtype, (*self._new(product.src), other), None, u.tag)
+        if product.op in DOTS:
+            return intern(product.op, u.dtype, (*self._new(product.src), other), None, u.tag)
         negative = product.op is Ops.NEG
         a, b = self._new(product.src[0].src if negative else product.src)
         if u.op is Ops.SUB and at == 0:
@@ -138,11 +138,12 @@ class _Fusion:
         return again
 
 
-def _product_of(t: DType, target: Target) -> Op | None:
-    """The product that sums of a type take, if any."""
+def _products_of(t: DType, target: Target) -> tuple[Op, ...]:
+    """The products that sums of a type take."""
     if t is dtypes.int32:
-        return Ops.DOT4
-    return Ops.MUL if target.fuses(t) else None
+        return (Ops.DOT4,)
+    dots = (Ops.DOT2,) if t is dtypes.float32 else ()
+    return (Ops.MUL, *dots) if target.fuses(t) else dots
 
 
 def _blocks(statements: Sequence[UOp]) -> dict[UOp, int]:
