@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from uopc.errors import Unsupported, UserError
 from uopc.ir.core import dtypes
 from uopc.ir.core.dtypes import DType
+from uopc.ir.core.tensor_cores import Tile
 
 NO_LIMIT = 1 << 30  # of the arguments of a kernel
+# LLVM's names of what uopc uses of AMX; the others need these.
+_AMX = ("amx-bf16", "amx-int8", "amx-tile")
 # Narrow floats that GPUs can round float32 to, from which version on; the 8-bit ones saturate.
 _CONVERTED = ((dtypes.bfloat16, 80), (dtypes.fp8e4m3, 89), (dtypes.fp8e5m2, 89))
 
@@ -121,11 +124,41 @@ class Target:
 
     @property
     def dot4(self) -> str:
-        """The instruction that DOT4 is: of AVX512-VNNI or AVX-VNNI, of ARM's I8MM, or none."""
+        """The instruction that DOT4 is: of AVX512-VNNI or AVX-VNNI, of ARM's I8MM, or of its
+        DotProd, which takes two; or none."""
         if self.gpu is not None:
             return ""
         wide = self.has("avx512vnni") and self.has("avx512vl")
-        return "vpdpbusd" if wide or self.has("avxvnni") else "usdot" if self.has("i8mm") else ""
+        if wide or self.has("avxvnni"):
+            return "vpdpbusd"
+        return "usdot" if self.has("i8mm") else "sdot" if self.has("dotprod") else ""
+
+    @property
+    def dot2(self) -> str:
+        """The instruction that DOT2 is: of AVX512-BF16, or none."""
+        return "vpdpbf16ps" if self.has("avx512bf16") and self.has("avx512vl") else ""
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        """Instructions for the emitter: LLVM ends the process over one that a machine lacks."""
+        return tuple([name for name in (self.dot4, self.dot2) if name])
+
+    @property
+    def has_tiles(self) -> bool:
+        """The processor has registers of tiles: AMX."""
+        return self.has("amx-tile")
+
+    def without_tiles(self) -> Target:
+        """The same machine without AMX, for code that does not ask the kernel for it."""
+        if not self.has_tiles:
+            return self
+        kept = [f for f in self.features.split(",") if not f[1:].startswith("amx-")]
+        return replace(self, features=",".join([*kept, *[f"-{name}" for name in _AMX]]))
+
+    def has_tile(self, tile: Tile) -> bool:
+        """True for a tile of words that the machine multiplies: AMX."""
+        kind = "amx-bf16" if tile.result.is_float else "amx-int8"
+        return tile.is_of_words and self.has_tiles and self.has(kind)
 
     @property
     def has_mask_registers(self) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from uopc import target
+from uopc.backends.cpu import tile_permission
 from uopc.errors import UserError
 from uopc.target import Target
 
@@ -62,7 +63,8 @@ def processor_stamp() -> str | None:
 
 @functools.cache
 def this_machine() -> Target:
-    """The processor that runs this process, with its vectors and caches."""
+    """The processor that runs this process, with its vectors, its caches, and what of it the kernel
+    lets this process use."""
     name, features = processor()
     found = set(features.split(","))
     bits, registers = 128, 16
@@ -72,12 +74,13 @@ def this_machine() -> Target:
         bits, registers = 256, 16
     elif "+neon" in found:
         bits, registers = 128, 32
-    return Target(
+    own = Target(
         "host", "cpu", bits, registers, name, features,
         cache_bytes(1, Target.l1_bytes), cache_bytes(2, Target.l2_bytes),
         cache_bytes(3, Target.last_cache_bytes),
         figures=target.FAMILIES.get(name, target.Figures()),
     )  # fmt: skip
+    return own if not own.has_tiles or tile_permission.is_granted() else own.without_tiles()
 
 
 def cache_bytes(level: int, otherwise: int, root: str = _CACHES) -> int:

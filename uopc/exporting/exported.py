@@ -104,7 +104,7 @@ class Exported:
         if machine is self.machine:
             return self
         kernels = {
-            name: replace(k, linear=k.linear.replace(arg=replace(k.linear.arg, dot4="")))
+            name: replace(k, linear=k.linear.replace(arg=replace(k.linear.arg, units=())))
             for name, k in self.kernels.items()
         }
         return replace(self, machine=machine, kernels=kernels)

@@ -36,6 +36,7 @@ _CORTEX = {"cortex-m3": f"{_ALONE},-fma,-float32,-float64",
 _SMALL_STACK = 1 << 10  # of a kernel's buffers: microcontrollers have 2 to 8 KiB of stack in all
 _OTHERS = {
     "aarch64": Target("aarch64", "cpu", 128, 32, "generic", "+neon"),
+    "aarch64-dotprod": Target("aarch64-dotprod", "cpu", 128, 32, "generic", "+neon,+dotprod"),
     "aarch64-i8mm": Target("aarch64-i8mm", "cpu", 128, 32, "generic", "+neon,+dotprod,+i8mm"),
     "riscv64": Target("riscv64", "cpu", 8, 32, "generic-rv64", f"+m,+a,+f,+d,+c,{_ALONE}"),
     "wasm32": Target("wasm32", "cpu", 128, 16, "generic", "+simd128,-f16c,-fma,-fma64"),
@@ -155,14 +156,14 @@ def machine(name: str) -> Machine:
     if name in CPUS:
         return Machine(name, targets.cpu_target(name), _LINUX["x86_64"])
     if name in _OTHERS:
-        triple = (_LINUX | _BARE | _WASM)[name.removesuffix("-i8mm")]
+        triple = (_LINUX | _BARE | _WASM)[name.removesuffix("-i8mm").removesuffix("-dotprod")]
         return Machine(name, _OTHERS[name], triple)
     if name != HOST:
         raise UserError(f"export: unknown target {name!r}; choose {', '.join(NAMES)}")
     own = _ALIASES.get(platform.machine(), platform.machine())
     if own not in _LINUX:
         raise Unsupported(f"export: no object files for {own}; choose target={next(iter(CPUS))!r}")
-    return Machine(HOST, detect.host(), _LINUX[own])
+    return Machine(HOST, detect.host().without_tiles(), _LINUX[own])
 
 
 def _any_c() -> Machine:

@@ -94,8 +94,9 @@ def _misfit(u: UOp) -> str | None:
     """The reason why no tensor core computes a SHAPED_WMMA, or None."""
     a, b, *loops = u.src
     tile = tile_of(u)
-    if tile is None or a.dtype is not b.dtype:
-        known = ", ".join([f"{t.operand.name} {t.shape} to {t.result.name}" for t in TILES])
+    if tile is None:
+        of_gpus = [t for t in TILES if not t.is_of_words]
+        known = ", ".join([f"{t.operand.name} {t.shape} to {t.result.name}" for t in of_gpus])
         given = f"{a.dtype.name} and {b.dtype.name} {u.arg} to {u.dtype.name}"
         return f"there is no tile of {given}; there are {known}"
     for r, size in zip(loops, tile.shape):

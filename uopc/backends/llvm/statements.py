@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 
-from uopc.backends.llvm import index_width, scratch
+from uopc.backends.llvm import index_width, scratch, tiles
 from uopc.backends.llvm.emitter import Emitter, Loop, Rule
 from uopc.backends.llvm.instructions import ALU, conversion, lane, two_vectors
 from uopc.backends.llvm.types import constant, llvm_type, memory_type, suffix
@@ -13,6 +13,7 @@ from uopc.ir.core import bounds, dtypes
 from uopc.ir.core.data.blocks import LINE
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.tensor_cores import is_tile
 from uopc.ir.core.uop import UOp
 
 
@@ -67,8 +68,11 @@ def _end(e: Emitter, u: UOp) -> str | None:
     carries = pairs[::2]
     lasts = [e.of(after, carry.dtype.lanes) for carry, after in zip(carries, pairs[1::2])]
     for carry, last in zip(carries, lasts):
-        incoming = f"[ {e.of(carry.src[0])}, %{loop.before} ], [ {last}, %{latch} ]"
-        phis.append(f"{e.names[carry]} = phi {llvm_type(carry.dtype)} {incoming}")
+        initial = carry.src[0]
+        is_new = is_tile(carry.dtype) and initial.op is Ops.CONST
+        first = tiles.zero_before(e, loop) if is_new else e.of(initial)
+        incoming = f"[ {first}, %{loop.before} ], [ {last}, %{latch} ]"
+        phis.append(f"{e.names[carry]} = phi {tiles.register_type(carry.dtype)} {incoming}")
     if loop.at_least_once:  # after the loop; no value that one carries from another changes here
         e.names.update(zip(carries, lasts))
     e.lines[loop.phis] = "\n".join([f"  {phi}" for phi in phis])
@@ -95,7 +99,8 @@ def _endif(e: Emitter, u: UOp) -> str | None:
 def _branch(e: Emitter, u: UOp) -> str | None:
     a, opened, b = u.src
     before, last = e.branches[opened]
-    return e.value(f"phi {llvm_type(u.dtype)} [ {e.of(a)}, %{before} ], [ {e.of(b)}, %{last} ]")
+    t = tiles.register_type(u.dtype)
+    return e.value(f"phi {t} [ {e.of(a)}, %{before} ], [ {e.of(b)}, %{last} ]")
 
 
 # ------------------------------------------------------------ memory
@@ -117,6 +122,8 @@ def read(e: Emitter, u: UOp, address: str, note: str = "") -> str:
 
 def _load(e: Emitter, u: UOp) -> str | None:
     """A LOAD. With a gate that does not hold, a scalar is element 0: that needs no branch."""
+    if is_tile(u.dtype):
+        return tiles.load(e, u)
     address = e.address(u.src[0])
     if u.arg is not None:
         _fetch(e, u, address)
@@ -201,6 +208,9 @@ def store(e: Emitter, u: UOp) -> str | None:
 
 def _store(e: Emitter, u: UOp) -> str | None:
     """A STORE; the gate of a vector is a mask."""
+    if is_tile(u.src[1].dtype):
+        tiles.store(e, u)
+        return None
     if len(u.src) == 2 or max(u.src[0].dtype.lanes, u.src[1].dtype.lanes) == 1:
         return store(e, u)
     stored, given = _to_memory(e, u)
@@ -217,7 +227,8 @@ def _store(e: Emitter, u: UOp) -> str | None:
 def _arithmetic(e: Emitter, u: UOp) -> str | None:
     lanes = u.dtype.lanes
     names = [e.of(s, lanes) for s in u.src]
-    return ALU[u.op](e, u.src[-1].dtype.scalar.vec(lanes), names)
+    t = u.dtype if u.op is Ops.DOT2 else u.src[-1].dtype
+    return ALU[u.op](e, t.scalar.vec(lanes), names)
 
 
 def _where(e: Emitter, u: UOp) -> str | None:
@@ -300,6 +311,7 @@ RULES: dict[Op, Rule] = {
     Ops.WHERE: _where,
     Ops.CAST: convert,
     Ops.BITCAST: _bitcast,
+    Ops.WMMA: tiles.product,
     **dict.fromkeys(ALU, _arithmetic),
     **dict.fromkeys(
         (Ops.PARAM, Ops.VARIABLE, Ops.NUMBER, Ops.CONST, Ops.INDEX, Ops.NOOP), lambda e, u: None

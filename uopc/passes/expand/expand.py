@@ -15,7 +15,8 @@ Before (kernel)                              After (vector)
 A node has one copy per iteration of the unrolled ranges around it; a node that does not depend on a
 range is not copied. A reduce gets one accumulator per copy, combined after the loop; its lanes are
 combined last. On a GPU the sums of SHAPED_WMMAs become WMMAs on the fragments of their tiles that
-the lanes of a warp hold (`fragments.py`); elsewhere loops compute the product.
+the lanes of a warp hold (`fragments.py`), on a CPU with a matrix unit WMMAs on whole tiles
+(`analysis/matrix_tiles.py`); elsewhere loops compute the product.
 """
 
 from __future__ import annotations
@@ -26,13 +27,15 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 
 from uopc.ir.builder import alu, fold
-from uopc.ir.core import dtypes, ranges, walk
+from uopc.ir.core import dtypes, ranges, tensor_cores, walk
+from uopc.ir.core.dtypes import DType
 from uopc.ir.core.levels import KERNEL, VECTOR
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.passes.analysis.lanes import splat
 from uopc.passes.analysis.loops import combined, ended
+from uopc.passes.analysis.matrix_tiles import matrix_tiles
 from uopc.passes.analysis.shared_tiles import filled_together
 from uopc.passes.contract import Context, Pass
 from uopc.passes.expand.fragments import Fragments, fragments
@@ -50,20 +53,29 @@ class _Expansion:
 
     def __init__(self, kernel: UOp, context: Context) -> None:
         self.kernel, self.context = kernel, context
-        tensor_cores = context.target.gpu is not None
-        self.register = 0 if tensor_cores else context.target.vector_bits  # for stores of vectors
+        on_gpu = context.target.gpu is not None
+        self.register = 0 if on_gpu else context.target.vector_bits  # for stores of vectors
         self.made: dict[UOp, list[UOp]] = {}
         self._sorted: dict[frozenset[UOp], Ranges] = {}
         self._picked: dict[tuple[Ranges, Ranges], list[int]] = {}
         self.fragments: dict[UOp, Fragments] = {}
         self.positions: dict[UOp, UOp] = {}  # range of a tile's rows or columns -> that of a lane
         self.lane: dict[UOp, UOp] = {}  # range of a tile's rows or columns -> lanes of its warp
-        shared = filled_together(walk.order(kernel)) if tensor_cores else {}
-        for u in walk.order(kernel) if tensor_cores else ():
+        self.targets: dict[UOp, DType] = {}  # addresses of whole tiles
+        shared = filled_together(walk.order(kernel)) if on_gpu else {}
+        for u in walk.order(kernel) if on_gpu else ():
             if u.op is Ops.SHAPED_WMMA:
                 made = self.fragments[u] = fragments(u, shared)
                 self.positions |= made.positions
                 self.lane |= dict.fromkeys(made.positions, made.lane)
+        for t in [] if on_gpu else matrix_tiles(walk.order(kernel), context.target):
+            zero, (row, column) = affine.const(0), t.product.src[2:4]
+            self.positions |= {row: zero, column: zero}
+            self.lane |= {row: zero, column: zero}
+            self.targets[t.address] = t.result
+            self.fragments[t.product] = Fragments(
+                t.tile.shape, t.tile.counts, zero, t.a, t.b, {row: zero, column: zero}
+            )
 
     def expand(self) -> UOp:
         for u in self._sources_first():
@@ -131,8 +143,9 @@ class _Expansion:
             return [u]
         columns = [self._column(s, wide) for s in u.src]
         if u.op is Ops.SHAPED_WMMA:
-            a, b = [[fold.cast(s, u.dtype) for s in column] for column in columns[:2]]
-            return [alu.alu(s, Ops.MUL, t) for s, t in zip(a, b)]
+            return [_product(u, a, b) for a, b in zip(*columns[:2])]
+        if u in self.targets:
+            return [intern(Ops.INDEX, self.targets[u], src) for src in zip(*columns)]
         return [widened(u, src) for src in zip(*columns)]
 
     def _close(self, u: UOp, where: dict[UOp, int]) -> UOp:
@@ -144,6 +157,7 @@ class _Expansion:
         loops = [r for r in closed if r not in wide and r not in lanes and not _runs_once(r)]
         bodies = [self.copy(u.src[0], where | dict(zip(wide, at))) for at in _iterations(wide)]
         loops = list(dict.fromkeys([self.lane.get(r, r) for r in loops]))
+        loops = [r for r in loops if r.op is Ops.RANGE]
         closed_copies = tuple([self.copy(r, where) for r in loops])
         if u.op is Ops.END:
             bodies = together(bodies, self.register)
@@ -187,14 +201,29 @@ class _Expansion:
         lane = self.copy(tile.lane, {})
         of_a, of_b, count = tile.counts
         t = u.dtype.vec(count)
-        bodies = []
+        bodies: list[UOp] = []
+        alone = not closed_copies and lane.op is Ops.CONST  # no instruction adds two tiles
         for at in _iterations(wide):
             here = where | dict(zip(wide, at))
             a, b = self.copy(tile.a, here), self.copy(tile.b, here)
             src = (splat(a, of_a), splat(b, of_b), lane)
-            bodies.append(intern(Ops.WMMA, t, src, tile.shape))
+            chained = bodies[-1:] if alone else []
+            bodies.append(intern(Ops.WMMA, t, (*src, *chained), tile.shape))
+        if alone:
+            return bodies[-1]
         total = functools.reduce(lambda a, b: intern(Ops.ADD, t, (a, b)), bodies)
         return intern(Ops.REDUCE, t, (total, *closed_copies), u.arg) if closed_copies else total
+
+
+def _product(u: UOp, a: UOp, b: UOp) -> UOp:
+    """A SHAPED_WMMA of two elements without a matrix unit."""
+    tile = tensor_cores.tile_of(u)
+    if tile is None or not tile.is_of_words:
+        return alu.alu(fold.cast(a, u.dtype), Ops.MUL, fold.cast(b, u.dtype))
+    if tile.result.is_float:
+        return fold.combine(Ops.DOT2, (a, b))
+    src = (b, a) if tile.second is dtypes.uint32 else (a, b)
+    return fold.combine(Ops.DOT4, tuple([fold.bitcast(s, dtypes.int32) for s in src]))
 
 
 def _length(r: UOp) -> int:

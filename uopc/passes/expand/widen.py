@@ -16,7 +16,7 @@ def widened(u: UOp, src: tuple[UOp, ...]) -> UOp:
         return u
     if u.op is Ops.INDEX:
         wide = max([s.dtype.lanes for s in src[1:]])
-        return intern(Ops.INDEX, u.dtype.scalar.vec(wide), src)
+        return intern(Ops.INDEX, u.dtype.scalar.vec(wide) if wide > 1 else u.dtype, src)
     if u.op is Ops.LOAD:
         return intern(Ops.LOAD, src[0].dtype, src, u.arg, u.tag)
     if u.op in (Ops.CAST, Ops.BITCAST):

@@ -264,7 +264,7 @@ def linearize(kernel: UOp, context: Context) -> UOp:
     blocks = Blocks(kernel, context.target.gpu is not None)
     target = context.target
     arg = replace(
-        kernel.arg, stack_bytes=target.stack_bytes, index_bits=target.index_bits, dot4=target.dot4
+        kernel.arg, stack_bytes=target.stack_bytes, index_bits=target.index_bits, units=target.units
     )
     return intern(Ops.LINEAR, dtypes.void, tuple(_Emitter(blocks).run()), arg)
 

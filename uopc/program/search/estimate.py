@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from uopc.ir.core import bounds, dtypes, ranges, walk
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.tensor_cores import is_tile
 from uopc.ir.core.uop import UOp
 from uopc.passes.analysis.op_costs import latency
 from uopc.target import Target
@@ -79,6 +80,8 @@ def cycles(kernel: UOp, target: Target) -> float:
 
 
 def _vectors(u: UOp, target: Target) -> float:
+    if is_tile(u.dtype):  # in a register of its own
+        return 1.0
     return max(1.0, u.dtype.lanes * u.dtype.scalar.itemsize * 8 / target.vector_bits)
 
 

@@ -21,7 +21,7 @@ from uopc.passes.analysis.loops import ended, kernel_nodes, make_range, reduces_
 from uopc.passes.optimize.opts.legality import Refused, check_amount, only_reduce
 from uopc.passes.optimize.opts.local_tile import local_tile, next_nest
 
-_COPIED = ("upcast", "lane")
+_COPIED = ("upcast", "lane", "warp")
 
 
 def distribute(kernel: UOp, r: UOp, n: int) -> UOp:
@@ -38,7 +38,7 @@ def distribute(kernel: UOp, r: UOp, n: int) -> UOp:
     found = {u: own} | {v: _copied(v) for v in _beside(path[-1], u)}
     order = sorted(
         {q for copied in found.values() for q in copied},
-        key=lambda q: (q.arg.kind == "lane", q.arg.axis),
+        key=lambda q: _inner_last(u, q),
     )
     nest = next_nest(kernel)
     loops: dict[UOp, UOp] = {}
@@ -48,8 +48,9 @@ def distribute(kernel: UOp, r: UOp, n: int) -> UOp:
         for q in reversed(copied):  # up to n inner copies stay copies
             if q.arg.kind == "upcast":
                 left //= int(q.src[0].arg)
-            kind: AxisKind = q.arg.kind if q.arg.kind == "lane" or left else "loop"
-            loops.setdefault(q, make_range(q.src[0], (nest, order.index(q)), kind))
+            loops.setdefault(
+                q, make_range(q.src[0], (nest, order.index(q)), _kind_after(v, q, left))
+            )
         dims = [int(q.src[0].arg) for q in copied]
         tile = local_tile(kernel, v.dtype, dims, beside=len(tiles)).fill(copied, v)
         tiles[v] = tile.at([loops[q] for q in copied])
@@ -62,10 +63,24 @@ def _copied(u: UOp) -> list[UOp]:
     if any(q.arg.kind not in ("loop", "thread", *_COPIED) for q in around):
         raise Refused("the reduce is inside of another")
     copied = [q for q in around if q.arg.kind in _COPIED]
-    copied.sort(key=lambda q: (q.arg.kind == "lane", q.arg.axis))
-    if not any(q.arg.kind == "upcast" for q in copied):
+    copied.sort(key=lambda q: _inner_last(u, q))
+    if not any(q.arg.kind in ("upcast", "warp") for q in copied):
         raise Refused("the reduce has no copies side by side")
     return copied
+
+
+def _inner_last(u: UOp, q: UOp) -> tuple[bool, bool, tuple[int, ...]]:
+    """The order of dimensions: the lanes last, or the rows and the columns of a tile."""
+    body = u.src[0]
+    is_column = body.op is Ops.SHAPED_WMMA and q is body.src[3]
+    return q.arg.kind in ("lane", "warp"), is_column, q.arg.axis
+
+
+def _kind_after(u: UOp, q: UOp, left: int) -> AxisKind:
+    """The kind of the loop that replaces a range after the tile."""
+    if q.arg.kind == "warp":
+        return "lane" if u.src[0].op is Ops.SHAPED_WMMA and q is u.src[0].src[3] else "loop"
+    return q.arg.kind if q.arg.kind == "lane" or left else "loop"
 
 
 def _beside(effect: UOp, u: UOp) -> list[UOp]:

@@ -11,12 +11,14 @@ array: guards, casts and whole producers move out of the inner loops with it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from uopc.ir.builder import index_maps, rebuild
 from uopc.ir.core import bounds, dtypes, ranges, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.serialize import content
+from uopc.ir.core.tensor_cores import tile_of
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine, compare
 from uopc.passes.analysis.contraction import PRODUCTS
@@ -72,7 +74,17 @@ def pack(kernel: UOp, r: UOp, n: int) -> UOp:
     if not inside:
         raise Refused("the operand is the same in all iterations of the loop")
     check_ahead(kernel, value)
-    return _packed(kernel, value, digits(value, inside), r.arg.kind == "reduce")
+    order = digits(value, inside, _of_tile(value, reduce.src[0]))
+    return _packed(kernel, value, order, r.arg.kind == "reduce")
+
+
+def _of_tile(value: UOp, product: UOp) -> list[UOp]:
+    """The ranges of a CPU's tile that an operand has, in the order in which it is read."""
+    tile = tile_of(product) if product.op is Ops.SHAPED_WMMA else None
+    if tile is None or not tile.is_of_words:
+        return []
+    row, column, depth = product.src[2:]
+    return [row, depth] if value is product.src[0] else [depth, column]
 
 
 def _is_around(q: UOp, r: UOp) -> bool:
@@ -84,18 +96,21 @@ def _is_around(q: UOp, r: UOp) -> bool:
 
 
 # ---------------------------------------------------------------- digits
-def digits(value: UOp, inside: list[UOp]) -> list[Digit]:
+def digits(value: UOp, inside: list[UOp], of_tile: Sequence[UOp] = ()) -> list[Digit]:
     """The digits of a value: first those of loops around the reduces, so that the elements that a
-    reduce reads are close together; last that of the lanes; else the greatest stride first."""
+    reduce reads are close together; last that of the lanes, or those of a tile, which are apart;
+    else the greatest stride first."""
     strides = {q: _stride(value, q) for q in inside}
     found: list[Digit] = []
     for q in sorted(inside, key=lambda q: (strides[q] or _FAR, q.arg.axis)):
-        if not any(_joins(value, d, q, strides[q]) for d in found):
+        others = [d for d in found if d.unit not in of_tile and q not in of_tile]
+        if not any(_joins(value, d, q, strides[q]) for d in others):
             found.append(Digit(q, {q: 1}, bounds.bounds(q.src[0])[1], strides[q]))
 
-    def rank(d: Digit) -> tuple[bool, bool, int]:
+    def rank(d: Digit) -> tuple[int, bool, bool, int]:
         lanes = any(q.arg.kind == "lane" for q in d.factors)
-        return lanes, any(_role(q) != "around" for q in d.factors), -(d.stride or _FAR)
+        last = of_tile.index(d.unit) if d.unit in of_tile else -1
+        return last, lanes, any(_role(q) != "around" for q in d.factors), -(d.stride or _FAR)
 
     return sorted(found, key=rank)
 

@@ -1,20 +1,21 @@
-"""TC: a sum of products on tensor cores.
+"""TC: a sum of products on a matrix unit.
 
     reduce.add over k of cast(a[i, k]) · cast(b[k, j])
     →  reduce.add over k₀, depth of shaped_wmma(a, b, row, column, depth),
        i = 16·i₀ + row, j = 8·j₀ + column, k = 16·k₀ + depth
 
 The sizes are those of the tile for the operands' dtype (`ir/core/tensor_cores.py`). On a GPU the 32
-lanes of a warp hold the tile together; elsewhere its ranges are loops.
+lanes of a warp hold the tile together. A CPU multiplies words, as DOT2 and DOT4 do without: one
+thread holds the tile, if DISTRIBUTE stores it and PACK has put its operands in order. Elsewhere its
+ranges are loops.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from uopc.ir.builder import index_maps, rebuild
+from uopc.ir.builder import fold, index_maps, rebuild
 from uopc.ir.core import dtypes, ranges
-from uopc.ir.core.ops import Ops
+from uopc.ir.core.args import AxisKind
+from uopc.ir.core.ops import DOTS, Ops
 from uopc.ir.core.storage import before_effects
 from uopc.ir.core.tensor_cores import Tile, tile_for
 from uopc.ir.core.uop import UOp, intern
@@ -33,11 +34,12 @@ def tensor(kernel: UOp, r: UOp, n: int) -> UOp:
     tile, *loops = tile_loops(kernel, r, n)
     for q, size in zip(loops, tile.shape):
         _check(kernel, q, size)
-    strips = [strip(q, size, "unroll" if q is r else "warp")
+    summed: AxisKind = "reduce" if tile.is_of_words else "unroll"
+    strips = [strip(q, size, summed if q is r else "warp")
               for q, size in zip(loops, tile.shape)]  # fmt: skip
     kernel, inner = stripped(kernel, *strips), [s.loops[-1] for s in strips]
     (reduce,) = [u for u in kernel_nodes(kernel).reduces if inner[2] in u.src]
-    factors = _narrow(reduce.src[0].src)
+    factors = _factors(reduce.src[0])
     if inner[0] not in ranges.ranges(factors[0]):
         factors.reverse()
     body = intern(Ops.SHAPED_WMMA, tile.result, (*factors, *inner), tile.shape)
@@ -52,29 +54,34 @@ def tile_loops(kernel: UOp, r: UOp, n: int) -> tuple[Tile, UOp, UOp, UOp]:
     if len(closing) != 1 or closing[0].op is not Ops.REDUCE:
         raise Refused("tensor cores add up one reduce")
     product = find_contraction(closing[0])
-    if product is None or closing[0].src[0].op is not Ops.MUL:
+    if product is None:
         raise Refused("the reduce is no sum of products")
-    tile = _tile(product, n)
     indices = [before_effects(u.src[0]).src[1] for u in kernel_nodes(kernel).stores]
     strides = [affine.form(index_maps.ungated(i)[0])[1] for i in indices]
     for p in (product, product.transposed()):
         columns = [q for q in p.columns if any(terms.get(q) == 1 for terms in strides)]
         if p.rows and columns:
-            return tile, p.rows[-1], columns[-1], r
+            return _tile(p, n), p.rows[-1], columns[-1], r
     raise Refused("each operand needs an output loop of its own, and one writes neighbours")
 
 
-def _narrow(factors: Iterable[UOp]) -> list[UOp]:
-    """The factors before they were widened."""
-    return [x.src[0] if x.op is Ops.CAST else x for x in factors]
+def _factors(product: UOp) -> list[UOp]:
+    """The factors before they were widened. Words of unsigned bytes are uint32."""
+    if product.op is Ops.DOT4:
+        return [fold.bitcast(product.src[0], dtypes.uint32), product.src[1]]
+    if product.op is Ops.DOT2:
+        return list(product.src)
+    return [x.src[0] if x.op is Ops.CAST else x for x in product.src]
 
 
-def _tile(product: Contraction, n: int) -> Tile:
+def _tile(p: Contraction, n: int) -> Tile:
     """The tile for the factors of a product."""
-    a, b = [x.dtype for x in _narrow((product.a, product.b))]
-    result = product.reduce.dtype
-    tile = tile_for(a, result)
-    if tile is None or a is not b:
+    product, result = p.reduce.src[0], p.reduce.dtype
+    a, b = [x.dtype for x in _factors(product)]
+    if p.a is not product.src[0]:
+        a, b = b, a
+    tile = tile_for(a, b, result)
+    if tile is None or tile.is_of_words is not (product.op in DOTS):
         raise Refused(f"there is no tile for {a.name} and {b.name}, added up in {result.name}")
     if tile.operand is dtypes.float32 and n != ROUNDED:
         raise Refused("float32 would be rounded to tf32: the amount is 0, not 1")

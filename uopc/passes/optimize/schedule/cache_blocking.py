@@ -49,7 +49,7 @@ def block(
     return row
 
 
-def pack(s: Scheduler, lane: UOp, at: UOp, panels: bool) -> None:
+def pack(s: Scheduler, lane: UOp, at: UOp | None, panels: bool) -> None:
     """Pack the next operand of these lanes before a loop around them, one panel or several
     `panels`. The fill is in lanes, and its panels are inside of its rows, which are then read in
     long runs."""

@@ -14,6 +14,7 @@ from uopc.passes.contract import Context
 from uopc.passes.optimize.schedule import (
     column_sums,
     contraction,
+    cpu_tiles,
     lanes,
     loop_order,
     speeds,
@@ -92,6 +93,13 @@ def _sum_in_memory(s: CpuScheduler) -> bool:
     for q in [q for r in loops for q in s.family(r)]:
         lanes.vectorise_output(s, q, width, 1)
     return bool(loops)
+
+
+def _multiply_tiles(s: CpuScheduler) -> bool:
+    if not cpu_tiles.choose(s):
+        return False
+    lanes.vectorise_producers(s)
+    return True
 
 
 def _contract(s: CpuScheduler) -> bool:
@@ -182,6 +190,7 @@ STEPS: tuple[Step[CpuScheduler], ...] = (
     Step("put-columns-outside", _put_columns_outside, "threads share the outermost loop"),
     Step("share-among-threads", _share_among_threads, "later steps cut the chunk of one thread"),
     Step("sum-in-memory", _sum_in_memory, "completes the schedule; its columns are outside"),
+    Step("multiply-tiles", _multiply_tiles, "completes the schedule, on a matrix unit"),
     Step("contract", _contract, "completes the schedule; the steps below are for other kernels"),
     Step("compute-rows-once", _compute_rows_once, "the loops that fill a tile get lanes, too"),
     Step("unroll-short-reduces", _unroll_short_reduces, "lanes are for loops that stay loops"),

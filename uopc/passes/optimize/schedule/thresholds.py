@@ -93,6 +93,8 @@ JOINED_GATHER           = row(1.7,     "cycles",         "to bring an element th
 LEAST_TAPS              = row(25,      "taps",           "smallest window of a depthwise convolution that gets a register tile",            "depthwise")
 LEAST_READS             = row(5,       "reads",          "least reads per element of such a window",                                        "depthwise")
 LEAST_ROW_BLOCK         = row(16,      "rows",           "least block of rows that a producer fills, or that caches hold",                  "softmax times v")
+TILE_PADDING            = row(2.0,     "factor",         "most padding of a loop for the tiles of a matrix unit; not measured",             "matrix units")
+TILE_EDGE               = row(1.25,    "factor",         "most padding that two tiles side by side may add to that of one; not measured",   "matrix units")
 DOT_ROWS                = row(8,       "rows",           "sums along lanes side by side that share an operand",                             "matrix times vector")
 
 # Streams: reads that neighbouring iterations share

@@ -1,0 +1,139 @@
+"""Products on a CPU's matrix unit: tiles of 16 by 16 sums, operands in the order of its registers.
+
+    for j: pack 32 columns of b;  for i: 2 x 2 tiles of sums = Σ_k tiles of a · tiles of b;  rest
+
+All rows of a are packed before the columns, as tiles of 16 rows of 16 words, and so is a panel of b
+for all rows. The tiles of sums go to the nearest cache, from which what follows reads vectors.
+"""
+
+from __future__ import annotations
+
+from uopc.ir.core import ranges, walk
+from uopc.ir.core.ops import DOTS, Ops
+from uopc.ir.core.tensor_cores import Tile
+from uopc.ir.core.uop import UOp
+from uopc.ir.index import affine
+from uopc.passes.analysis.matrix_tiles import matrix_tiles
+from uopc.passes.optimize.opts import tensor_cores as tiling
+from uopc.passes.optimize.opts.legality import Refused
+from uopc.passes.optimize.opts.local_tile import MOST_BYTES
+from uopc.passes.optimize.schedule import cache_blocking, thresholds
+from uopc.passes.optimize.schedule.kernel_facts import length_of, most_of, trips
+from uopc.passes.optimize.schedule.scheduler import Scheduler
+
+# Tiles of sums, down and across: with two of each operand they fill the eight registers.
+SIDE_BY_SIDE = 2
+TILE_ROWS = 16
+
+
+def choose(s: Scheduler) -> bool:
+    """Schedule a product of words on tiles. False, with nothing applied, where it is none, or where
+    tiles would be mostly padding."""
+    found = _product(s)
+    if found is None:
+        return False
+    before = s.tiled, s.opts
+    if _tiled(s, *found):
+        return True
+    s.tiled, s.opts = before
+    return False
+
+
+def _product(s: Scheduler) -> tuple[Tile, UOp, UOp, UOp] | None:
+    """The tile for the kernel's only reduce, and the loops of its rows, columns and depth."""
+    k = s.facts
+    if len(k.reduces) != 1 or len(k.written) != 1 or k.reduces[0].src[0].op not in DOTS:
+        return None
+    closed = ranges.closed_ranges(k.reduces[0])
+    for r in sorted(closed, key=lambda r: length_of(r) or 0, reverse=True):
+        try:
+            tile, row, column, depth = tiling.tile_loops(s.kernel, r, 0)
+        except Refused:
+            continue
+        lengths = [most_of(row), most_of(column), length_of(depth)]
+        if s.target.has_tile(tile) and all([_fills(n, m) for n, m in zip(lengths, tile.shape)]):
+            return tile, row, column, depth
+    return None
+
+
+def _fills(length: int | None, size: int) -> bool:
+    """True if enough of the tiles' rows, columns or depth is no padding."""
+    if length is None:
+        return False
+    return length * thresholds.TILE_PADDING >= -(-length // size) * size
+
+
+def _tiled(s: Scheduler, tile: Tile, row: UOp, column: UOp, depth: UOp) -> bool:
+    if row.arg.axis < column.arg.axis:
+        row, column = s.swapped(row, column)
+        if row.arg.axis < column.arg.axis:
+            return False
+    sides = [_side(most_of(q), size) for q, size in zip((row, column), tile.shape)]
+    down, across, deep = tile.shape
+    for q, wide in ((row, down * sides[0]), (column, across * sides[1]), (depth, deep)):
+        if not affine.is_multiple(q.src[0], wide) and not s.attempt("PADTO", q, wide):
+            return False
+    if not s.attempt("TC", _last_part(s, depth), 0):
+        return False
+    (product,) = [u for u in walk.order(s.kernel) if u.op is Ops.SHAPED_WMMA]
+    for inner, n in zip(product.src[2:4], sides):
+        if n > 1 and not s.attempt("UPCAST", _outside(s, inner), n):
+            return False
+    return _in_memory(s, product)
+
+
+def _side(length: int, size: int) -> int:
+    """The tiles side by side along a loop: one where several are much more padding."""
+    one, several = [-(-length // n) * n for n in (size, size * SIDE_BY_SIDE)]
+    return SIDE_BY_SIDE if several <= thresholds.TILE_EDGE * one else 1
+
+
+def _last_part(s: Scheduler, r: UOp) -> UOp:
+    """A loop, or the one that PADTO put in its place."""
+    return r if r in s.axes else s.outer(r)
+
+
+def _outside(s: Scheduler, inner: UOp) -> UOp | None:
+    """The loop over tiles of the loop that `inner` was cut from."""
+    axis = inner.arg.axis[:-1]
+    found = [q for q in s.axes if q.arg.axis[: len(axis)] == axis and q is not inner]
+    return next((q for q in found if q.arg.kind in ("loop", "reduce")), None)
+
+
+def _in_memory(s: Scheduler, product: UOp) -> bool:
+    """The sums in tiles, and the operands: a before its columns and b before its rows, all of them
+    or a block."""
+    row, column, depth = product.src[2:]
+    rows, columns, slices = [_outside(s, q) for q in (row, column, depth)]
+    if rows is not None and columns is not None:
+        rows, columns = _blocks(s, rows, columns)
+    summed = max(s.facts.reduces[0].src[1:], key=lambda q: q.arg.axis)
+    if not s.attempt("DISTRIBUTE", summed, 1):
+        return False
+    panels = columns is not _outside(s, column)
+    for inner, at, far in ((row, columns, False), (column, rows, panels)):
+        cache_blocking.pack(s, inner, slices if at is None else at, far)
+    return len(matrix_tiles(walk.order(s.kernel), s.target)) > 0
+
+
+def _blocks(s: Scheduler, rows: UOp, columns: UOp) -> tuple[UOp, UOp]:
+    """The loops to pack before: those over blocks of rows that the second cache holds, and in them
+    over columns of a block that is a share of the last cache, if not all of a is held."""
+    reduce, target = s.facts.reduces[0], s.target
+    a, b = reduce.src[0].src[:2]
+    sizes = [
+        cache_blocking.bytes_a_step(reduce, v) * TILE_ROWS * trips(_copies(v)) for v in (a, b)
+    ]
+    near = min(target.last_cache_bytes // thresholds.BLOCK_SHARE // s.context.threads, MOST_BYTES)
+    down, across = target.l2_bytes // 2 // sizes[0], near // sizes[1]
+    if most_of(rows) <= down or not s.attempt("BLOCK", rows, max(1, down)):
+        return rows, columns
+    if most_of(columns) > across and s.attempt("BLOCK", columns, max(1, across)):
+        columns = s.inner(columns)
+    blocks, columns = s.swapped(s.outer(rows), columns)
+    return blocks, columns
+
+
+def _copies(value: UOp) -> list[UOp]:
+    """The loops that are copies of tiles side by side."""
+    return [q for q in ranges.ranges(value) if q.arg.kind == "upcast"]
