@@ -63,7 +63,7 @@ class Setting:
     threads: int = 1
     device: str = ""
     cpu: str = "x86-64-v3"
-    features: str = ""  # more than the named CPU has
+    features: str = ""  # more than the named CPU has, as amx-tile+amx-int8
     dots: bool = False  # the option dot_products
     rules: str = ""  # a name in `_rules`
     low: int = 0  # integer inputs are low ≤ v < high; low = high: any integers
@@ -88,7 +88,7 @@ class Setting:
         gpu = self.device.partition("cuda:")[2]
         machine = gpu_target(gpu) if gpu else detect.host(self.cpu)
         if self.features:
-            machine = dataclasses.replace(machine, features=f"+{self.features}")
+            machine = dataclasses.replace(machine, features=f"+{self.features.replace('+', ',+')}")
         made = Context(machine, self.optimize, self.threads, rules=_rules(self.rules))
         made.options = Options(dot_products=self.dots)
         made.sharding = Sharding(self.made_mesh(), bucket=self.bucket) if self.mesh else None

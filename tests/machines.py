@@ -46,6 +46,13 @@ MACHINES = {
     "server": Machine("x86-64-v4", (48 * KIB, 2 * MIB, 480 * MIB), 64, "+avx512fp16"),
     "dots": Machine("x86-64-v4", (48 * KIB, 2 * MIB, 32 * MIB), 2, "+avx512vnni"),
     "client": Machine("x86-64-v3", (48 * KIB, 1 * MIB, 12 * MIB), 2, "+avxvnni"),
+    "pairs": Machine(
+        "x86-64-v4", (48 * KIB, 2 * MIB, 32 * MIB), 2, "+avx512vnni,+avx512bf16"
+    ),
+    "matrix": Machine(
+        "x86-64-v4", (48 * KIB, 2 * MIB, 105 * MIB), 2,
+        "+avx512vnni,+avx512bf16,+amx-tile,+amx-bf16,+amx-int8",
+    ),
     "old": Machine("x86-64-v2", (32 * KIB, 512 * KIB, 2 * MIB), 1),
 }
 _OF_OTHERS = ("desktop", "workstation", "server", "old")

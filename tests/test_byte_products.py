@@ -398,12 +398,15 @@ def test_what_stays_without():
 
 
 # ---------------------------------------------------------------- code
-def usdots(made):
-    """The instructions USDOT, on vectors of four words, in an object file."""
+SDOT = 0x4E809400
+
+
+def dots_of_arm(made, code_of_it=0x4E809C00):
+    """The instructions USDOT, or others like it, on vectors of four words, in an object file."""
     found = elf.read(made.files[-1].read_bytes())
     assert found.machine == elf.AARCH64
     code = b"".join([section.data for section in found.sections if section.name == ".text"])
-    return int(((np.frombuffer(code, "<u4") & 0xFFE0FC00) == 0x4E809C00).sum())
+    return int(((np.frombuffer(code, "<u4") & 0xFFE0FC00) == code_of_it).sum())
 
 
 @pytest.mark.parametrize(("rows", "columns", "least"), [(8, 16, 16), (64, 1, 8)])
@@ -412,9 +415,11 @@ def test_processors_of_arm_have_other_code(rows, columns, least, tmp_path):
     (_, a), (_, b) = integers("u1", "a", rows, 64), integers("i1", "b", 64, columns)
     for target, has in (("aarch64-i8mm", True), ("aarch64", False)):
         made = uopc.export(a @ b, tmp_path / "f", target=target)
-        assert usdots(made) >= least if has else usdots(made) == 0
+        assert dots_of_arm(made) >= least if has else dots_of_arm(made) == 0
     with uopc.options(dot_products=False):
-        assert usdots(uopc.export(a @ b, tmp_path / "f", target="aarch64-i8mm")) == 0
+        assert dots_of_arm(uopc.export(a @ b, tmp_path / "f", target="aarch64-i8mm")) == 0
+    before = uopc.export(a @ b, tmp_path / "f", target="aarch64-dotprod")
+    assert dots_of_arm(before, SDOT) >= least and dots_of_arm(before) == 0
 
 
 @pytest.mark.parametrize("kinds", ["u1 i1", "i1 i1", "u1 u1"])

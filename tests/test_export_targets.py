@@ -46,7 +46,8 @@ def test_the_bits_of_this_machine(make: Any, target: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("signs", ["uint8 int8", "int8 int8", "uint8 uint8"])
-def test_dot_products_of_bytes_on_arm(signs: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("level", ["i8mm", "dotprod"])
+def test_dot_products_of_bytes_on_arm(level: str, signs: str, tmp_path: Path) -> None:
     """Of matrices, and along rows; the greatest products among them."""
     compiler, emulator = tools("aarch64")
     random = np.random.default_rng(21)
@@ -58,7 +59,7 @@ def test_dot_products_of_bytes_on_arm(signs: str, tmp_path: Path) -> None:
     a, b = [uopc.param(n, v.shape, v.dtype).cast("int32") for n, v in arrays.items()]
     graph = a @ b, a @ b[:, 0]
     with uopc.options(dot_products=True):
-        uopc.export(graph, tmp_path / "f", target="aarch64-i8mm", examples=arrays)
+        uopc.export(graph, tmp_path / "f", target=f"aarch64-{level}", examples=arrays)
     run(compiler, "-std=c11", "-O1", *KINDS["static"][:1], "f.o", "-static", "-o", "test",
         folder=tmp_path)  # fmt: skip
     made = run(emulator, "-cpu", "max", "./test", folder=tmp_path)

@@ -154,7 +154,7 @@ def test_registers_are_estimated(part, dtype):
     with uopc.options(tf32=True):
         (made,) = uopc.compile(a @ b, device=f"cuda:{part}").kernels
     (used,) = ptxas.assemble(made.asm, part).kernels.values()
-    tile = tile_for(dtype, F32 if dtype is dtypes.bfloat16 else wide)
+    tile = tile_for(dtype, dtype, F32 if dtype is dtypes.bfloat16 else wide)
     assert tile is not None and made.block == (256, 1, 1) and not used.spill_stores
     wanted = max(b.registers(tile) for b in BLOCKINGS if b.threads == 256)
     assert 0.75 * wanted <= used.registers <= 1.25 * wanted and wanted <= 255

@@ -62,7 +62,7 @@ def test_sets_of_ops() -> None:
     group = uopc.GroupOp
     assert {Ops.NEG, Ops.SIN} <= group.Unary and Ops.CAST in group.Elementwise - group.ALU
     assert group.Ternary == {Ops.WHERE, Ops.MULACC}
-    assert group.ALU - group.Unary - group.Binary - group.Ternary == {Ops.DOT4}  # of 2 or 3
+    assert group.ALU - group.Unary - group.Binary - group.Ternary == {Ops.DOT4, Ops.DOT2}  # 2 or 3
     assert group.Comparison == {Ops.CMPLT, Ops.CMPLE, Ops.CMPEQ, Ops.CMPNE}
     assert group.Buffer == {Ops.PARAM, Ops.BUFFER, Ops.DATA}
     assert {Ops.RESHAPE, Ops.PAD} <= group.Movement and not group.Movement & group.ALU
