@@ -23,6 +23,7 @@ from uopc.passes.kernels import (
 )
 from uopc.passes.linearize import fuse_products, linearize
 from uopc.passes.optimize import optimize
+from uopc.passes.optimize.storage_order import order_storage
 from uopc.passes.partition import partition, place_exchanges, unroll_devices
 from uopc.passes.place_stages import place_stages
 from uopc.passes.place_threads import place_threads
@@ -40,6 +41,7 @@ PIPELINE: tuple[tuple[int, Pass], ...] = (
     (15, reroll.PASS),
     (20, place_stages.PASS),
     (30, rangeify.PASS),
+    (32, order_storage.PASS),
     (35, tabulate.PASS),
     (40, split_kernels.PASS),
     (42, join_kernels.PASS),
@@ -71,6 +73,8 @@ ORDER: tuple[tuple[str, str, str], ...] = (
     ("reroll", "place-stages", "many single elements are one value before storage is chosen"),
     ("canonicalize", "place-stages", "a value that is removed must not be considered for storage"),
     ("place-stages", "rangeify", "loops are made for stored values only"),
+    ("rangeify", "order-storage", "loops show which elements are read beside each other"),
+    ("order-storage", "split-kernels", "storage has axes until each index is one number"),
     ("rangeify", "tabulate", "tables replace index expressions, which appear with the loops"),
     ("tabulate", "split-kernels", "a table is an argument of the kernel that reads it"),
     ("rangeify", "split-kernels", "a kernel is a closed store, and stores appear with the loops"),

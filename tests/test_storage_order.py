@@ -1,0 +1,254 @@
+"""The order in which stored values have their axes: any order is correct, and what is chosen."""
+
+from __future__ import annotations
+
+import importlib
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.lib.stride_tricks import sliding_window_view
+
+import uopc
+from tests.placements import drawn
+from uopc import UOp
+from uopc.driver import lower_only
+from uopc.ir.core import walk
+from uopc.ir.core.ops import Ops
+
+storage_order = importlib.import_module("uopc.passes.optimize.storage_order.order_storage")
+choice = importlib.import_module("uopc.passes.optimize.storage_order.order_choice")
+RNG = np.random.default_rng(18)
+
+
+def f4(*dims: int) -> np.ndarray:
+    return RNG.standard_normal(dims).astype(np.float32)
+
+
+def compiled(graph: Any, **named: Any) -> uopc.Program:
+    with uopc.options(programs=0, cache_dir=""):
+        return uopc.compile(graph, **named)
+
+
+def as_shaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every value has the order of its shape."""
+    monkeypatch.setattr(storage_order, "_free", lambda order, known: [])
+
+
+def at_random(monkeypatch: pytest.MonkeyPatch, seed: int) -> list[UOp]:
+    """Every value that may have another order has a random one; the values that did."""
+    rng, changed = random.Random(seed), list[UOp]()
+
+    def choices(nests: list[Any], free: list[UOp], target: Any) -> dict[UOp, list[Any]]:
+        written = [x.root for n in nests for x in n.written]
+        return {u: [choice.plain(u)] for u in free if u in written}
+
+    def chosen(self: Any) -> dict[UOp, Any]:
+        found = {}
+        for u in self.choices:
+            order = rng.sample(range(len(u.shape)), len(u.shape))
+            found[u] = choice.Choice(tuple(order), 0.0, 0.0)
+        changed.extend(found)
+        return found
+
+    monkeypatch.setattr(storage_order, "_choices", choices)
+    monkeypatch.setattr(choice.Chooser, "chosen", chosen)
+    return changed
+
+
+def orders(graph: Any, **named: Any) -> dict[tuple[Any, ...], tuple[int, ...]]:
+    """The shapes of the values in another order, and the order."""
+    found = lower_only(graph, threads=1, **named).context.notes.get("orders", {})
+    return {u.shape: c.order for u, c in found.items()}
+
+
+def names(graph: Any) -> list[str]:
+    return [k.arg.name for k in lower_only(graph, threads=1).kernels]
+
+
+def correlated(x: np.ndarray, w: np.ndarray, pad: int, groups: int = 1) -> np.ndarray:
+    """The convolution of images by NumPy, in float64."""
+    x = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (pad, pad), (pad, pad)))
+    windows = sliding_window_view(x, w.shape[2:], (2, 3))
+    if groups == 1:
+        return np.einsum("nchwij,ocij->nohw", windows, w.astype(np.float64))
+    return np.einsum("nchwij,cij->nchw", windows, w[:, 0].astype(np.float64))
+
+
+# ---------------------------------------------------------------- blocks of networks
+def bottleneck(x: Any, conv: Callable[..., Any], relu: Callable[[Any], Any], c: int) -> Any:
+    """1 x 1, 3 x 3 and 1 x 1, added to what comes in, as ResNets have it."""
+    y = relu(conv(x, weights[f"a{c}"], 0))
+    y = relu(conv(y, weights[f"b{c}"], 1))
+    return relu(conv(y, weights[f"c{c}"], 0) + x)
+
+
+def inverted(x: Any, conv: Callable[..., Any], relu: Callable[[Any], Any], c: int) -> Any:
+    """1 x 1, a window for each channel and 1 x 1, as MobileNets have it."""
+    y = relu(conv(x, weights[f"d{c}"], 0))
+    y = relu(conv(y, weights[f"e{c}"], 1, 6 * c))
+    return conv(y, weights[f"f{c}"], 0) + x
+
+
+weights: dict[str, np.ndarray] = {}
+for width in (16, 64):
+    weights[f"a{width}"], weights[f"b{width}"] = f4(width, width, 1, 1), f4(width, width, 3, 3)
+    weights[f"c{width}"], weights[f"d{width}"] = f4(width, width, 1, 1), f4(6 * width, width, 1, 1)
+    weights[f"e{width}"], weights[f"f{width}"] = f4(6 * width, 1, 3, 3), f4(width, 6 * width, 1, 1)
+for name in weights:
+    weights[name] *= np.float32(0.1)
+
+
+def twice(block: Callable[..., Any], x: Any, conv: Any, relu: Any, c: int) -> Any:
+    return block(block(x, conv, relu, c), conv, relu, c)
+
+
+def network(block: Callable[..., Any], c: int, n: int) -> tuple[UOp, UOp]:
+    """Two blocks and the mean over the image; and their argument."""
+    x = uopc.param("x", (1, c, n, n))
+
+    def conv(x: UOp, w: np.ndarray, pad: int, groups: int = 1) -> UOp:
+        return x.conv2d(w, padding=pad, groups=groups)
+
+    return twice(block, x, conv, UOp.relu, c).mean((2, 3)), x
+
+
+def expected(block: Callable[..., Any], c: int, x: np.ndarray) -> np.ndarray:
+    return twice(block, x, correlated, lambda a: np.maximum(a, 0), c).mean((2, 3))
+
+
+@pytest.mark.parametrize("block", [bottleneck, inverted])
+@pytest.mark.parametrize(("c", "n"), [(16, 7), (64, 7), (16, 5), (16, 1)])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_blocks_are_what_numpy_computes(block: Any, c: int, n: int, threads: int) -> None:
+    graph, _ = network(block, c, n)
+    x = f4(1, c, n, n)
+    want = expected(block, c, x)
+    scale = np.abs(want).max()
+    got = compiled(graph, threads=threads)(x)
+    np.testing.assert_allclose(got / scale, want / scale, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.machine("workstation")
+def test_a_block_of_a_mobilenet_has_channels_last() -> None:
+    """Images of 7 x 7: channels fill all vectors; those of windows alone, too."""
+    found = names(network(inverted, 64, 7)[0])
+    assert found[:3] == ["r_49_384_64", "r_7_7_384_3_3", "r_49_64_384"]
+
+
+@pytest.mark.machine("workstation")
+def test_a_block_of_a_resnet_has_channels_last() -> None:
+    found = names(network(bottleneck, 64, 7)[0])
+    assert found[:3] == ["r_49_64_64", "r_7_7_64_64_3_3", "r_49_64_64n1"]
+
+
+@pytest.mark.machine("workstation")
+def test_the_weights_of_windows_are_in_the_order_of_their_channels() -> None:
+    kernels = lower_only(network(inverted, 64, 7)[0], threads=1).kernels
+    windows = next(k for k in kernels if k.arg.name == "r_7_7_384_3_3")
+    assert "PREPACK" in [o.op for o in windows.arg.opts]
+
+
+def test_the_choice_is_the_same_each_time() -> None:
+    graph, _ = network(inverted, 64, 7)
+    assert orders(graph) == orders(graph) and orders(graph)
+
+
+# ---------------------------------------------------------------- what has a choice
+def product() -> UOp:
+    """A value that is cheaper transposed: nine columns, 64 rows."""
+    return (uopc.param("w", (32, 64)).T @ uopc.param("x", (32, 9))).contiguous()
+
+
+def test_a_value_that_only_kernels_read_has_a_choice() -> None:
+    assert orders(product().max(1)) == {(64, 9): (1, 0)}
+
+
+def test_an_output_has_the_order_of_its_shape() -> None:
+    y = product()
+    assert orders((y, y.max(1))) == {}
+
+
+def test_without_optimisation_or_on_a_gpu_there_is_no_choice() -> None:
+    assert orders(product().max(1), optimize=False) == {}
+    assert orders(product().max(1), device="cuda:sm_90") == {}
+
+
+def test_values_of_kernels_with_opts_have_no_choice() -> None:
+    y = (uopc.param("w", (32, 64)).T @ uopc.param("x", (32, 9))).contiguous(opts=())
+    assert orders(y.max(1)) == {}
+    assert orders(product().max(1).contiguous(opts=())) == {}
+
+
+def test_an_argument_that_is_written_keeps_its_order() -> None:
+    x = uopc.param("y", (64, 9))
+    made = x.assign((uopc.param("w", (32, 64)).T @ uopc.param("x", (32, 9))) + x)
+    w, v, y = f4(32, 64), f4(32, 9), f4(64, 9)
+    want = w.T @ v + y
+    program = compiled(made.max(1), inputs=[uopc.param("w", (32, 64)), uopc.param("x", (32, 9)), x])
+    np.testing.assert_allclose(program(w, v, y), want.max(1), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(y, want, rtol=1e-5, atol=1e-5)
+
+
+def test_readers_in_rows_are_dearer_than_the_writer_gets_cheaper() -> None:
+    y = (uopc.param("w", (4, 16)).T @ uopc.param("x", (4, 40))).contiguous()
+    z = uopc.param("z", (16, 40))
+    assert orders((y * z + y.exp()).contiguous() - z) == {}
+
+
+# ---------------------------------------------------------------- any order is correct
+@pytest.mark.parametrize("number", range(30))
+@pytest.mark.few(5)
+def test_any_order_gives_the_same_numbers(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = drawn(number)
+    inputs = [u for u in walk.nodes(graph[0].sink(*graph[1:])) if u.op is Ops.PARAM]
+    arrays = [RNG.random(u.shape, np.float32) for u in inputs]
+    with monkeypatch.context() as m:
+        as_shaped(m)
+        want = compiled(graph, inputs=inputs)(*arrays)
+    at_random(monkeypatch, number)
+    for a, b in zip(compiled(graph, inputs=inputs)(*arrays), want):
+        np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "int32", "int8", "uint16", "bool"])
+def test_any_order_of_each_dtype(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values of whole numbers, so that sums are exact in any order."""
+    x = uopc.param("x", (3, 5, 7), getattr(uopc.dtypes, dtype if dtype != "bool" else "bool_"))
+    y = (x ^ x.flip(0)) if dtype == "bool" else x + x.flip(0)
+    y = y.contiguous().permute(2, 0, 1).pad(((0, 0), (1, 1), (0, 0))).contiguous().flip(1)
+    a = RNG.integers(0, 2, (3, 5, 7)).astype(dtype)
+    b = a ^ a[::-1] if dtype == "bool" else a + a[::-1]
+    want = np.pad(b.transpose(2, 0, 1), ((0, 0), (1, 1), (0, 0)))[:, ::-1]
+    for seed in range(4):
+        with monkeypatch.context() as m:
+            changed = at_random(m, seed)
+            np.testing.assert_array_equal(compiled(y)(a), want)
+        assert changed
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 7, 9])
+def test_any_order_of_symbolic_sizes(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    size = uopc.variable("n", 0, 9)
+    x, w = uopc.param("x", (4, size, 3)), uopc.param("w", (3, 5))
+    y = (x @ w).contiguous().permute(1, 2, 0).exp().contiguous().sum(2)
+    a, b = f4(4, n, 3), f4(3, 5)
+    want = np.exp((a.astype("f8") @ b).transpose(1, 2, 0)).sum(2)
+    for seed in range(3):
+        with monkeypatch.context() as m:
+            changed = at_random(m, seed)
+            got = compiled(y, inputs=[x, w])(a, b)
+        np.testing.assert_allclose(got, want, rtol=1e-5)
+        assert changed
+
+
+def test_any_order_on_several_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    mesh = uopc.make_mesh((2,), ("d",))
+    x, w = uopc.param("x", (6, 4)), uopc.param("w", (4, 10))
+    y = ((x @ w).contiguous().T.contiguous() * 2).sum(0)
+    a, b = f4(6, 4), f4(4, 10)
+    at_random(monkeypatch, 3)
+    got = compiled(y, inputs=[x, w], mesh=mesh, in_shardings={"x": uopc.P("d", None)})(a, b)
+    np.testing.assert_allclose(got, 2 * (a @ b).sum(1), rtol=1e-4, atol=1e-4)

@@ -1,0 +1,259 @@
+"""The cycles of a loop nest whose arrays are stored in given orders.
+
+The lanes of a sum of products are the innermost axis of what is stored, and its tile is that of
+`register_tiles`, the one that the schedule takes. Any other nest has the lanes that access memory
+best. Only what differs between orders matters: a comparison of two orders of the same nest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
+from uopc.passes.analysis.contraction import Contraction
+from uopc.passes.analysis.lanes import MOST_STEP
+from uopc.passes.optimize.schedule import register_tiles, thresholds
+from uopc.passes.optimize.schedule.kernel_facts import fitting, most_of, trips
+from uopc.passes.optimize.storage_order.nests import Access, Nest, Order, Strides
+from uopc.target import Target
+
+Orders = Callable[[UOp], Order]
+FAR = 2.0  # accesses that one takes whose neighbours are elsewhere: it may leave the nearest cache
+# Cycles more that an element takes the first time, if its neighbours in the lanes are elsewhere,
+# and if they share the sets of the nearest cache; all cycles of one that is turned over in blocks.
+FAR_FILL, CROWDED_FILL, TURNED_FILL = 2.0, 16.0, 1.0
+_ACCESS = 0.5  # cycles of an access, or of an operation that costs 1: two begin in a cycle
+
+
+class NestCosts:
+    """The cycles of nests on a machine."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self._tiles: dict[tuple[int, int, int, int], tuple[int, float]] = {}
+
+    def cycles(self, nest: Nest, orders: Orders) -> float:
+        """The cycles of a nest whose arrays are in the order that `orders` gives each."""
+        return _Cycles(nest, orders, self).total()
+
+    def tile(self, rows: int, columns: int, bits: int, row_bytes: int) -> tuple[int, float]:
+        """The vectors of a tile of sums of so many bits; the cycles of a step over all tiles."""
+        key, target = (rows, columns, bits, row_bytes), self.target
+        if key not in self._tiles:
+            _, vectors, cycles = register_tiles.register_tile(
+                rows, columns, target.lanes(bits), target.vector_bits // 8, target.registers,
+                row_bytes, target.figures,
+            )  # fmt: skip
+            self._tiles[key] = vectors, cycles
+        return self._tiles[key]
+
+
+class _Cycles:
+    def __init__(self, nest: Nest, orders: Orders, costs: NestCosts) -> None:
+        self.nest, self.costs, self.target = nest, costs, costs.target
+        self.strides: dict[Access, Strides] = {
+            a: a.strides(orders(a.root)) for a in (*nest.read, *nest.written)
+        }
+        self.written = self.strides[nest.written[0]]
+
+    def total(self) -> float:
+        """The cycles of the nest."""
+        lane = next((r for r in self.nest.loops if self.written.get(r) == 1), None)
+        sums = [_turned(c, lane) for c in self.nest.sums]
+        if lane is None or not sums or any([c is None or not _rows(c) for c in sums]):
+            return self._plain()
+        return self._products([c for c in sums if c is not None], lane)
+
+    # ------------------------------------------------------------ loops that become one
+    def _joined(self, first: UOp) -> list[UOp]:
+        """The loop with those around it that count on where it ends, in all arrays."""
+        found, length = [first], most_of(first)
+        rest = [r for r in self.nest.loops if r is not first]
+        while True:
+            more = next((r for r in rest if self._counts_on(r, first, length)), None)
+            if more is None:
+                return found
+            found.append(more)
+            rest.remove(more)
+            length *= most_of(more)
+
+    def _counts_on(self, outer: UOp, inner: UOp, length: int) -> bool:
+        for x, strides in self.strides.items():
+            step = strides.get(inner, 0)
+            if step is None or strides.get(outer, 0) != length * step:
+                return False
+            if not x.is_plain and (inner in x.around or outer in x.around):
+                return False
+        return True
+
+    # ------------------------------------------------------------ sums of products
+    def _products(self, sums: list[Contraction], lane: UOp) -> float:
+        columns = self._joined(lane)
+        row = min(_rows(sums[0]), key=lambda r: self.written.get(r) or 0)
+        rows = self._joined(row)
+        around = [r for r in self.nest.loops if r not in columns and r not in rows]
+        operands = [(self._operand(c.a), self._operand(c.b)) for c in sums]
+        # One after the other: if the near caches do not hold all, they hold none of them.
+        size = sum([_bytes(x) for a, b in operands for x in (*a, *b)])
+        far = size > self.target.l2_bytes
+        total = self._after(lane)
+        for c, (a, b) in zip(sums, operands):
+            total += self._product(c, a, b, columns, rows, around, far)
+        return total
+
+    def _product(
+        self, c: Contraction, a: list[Access], b: list[Access], columns: list[UOp],
+        rows: list[UOp], around: list[UOp], far: bool,
+    ) -> float:  # fmt: skip
+        """The cycles of one sum: rows of the result apart, or joined with those around them."""
+        steps, wide, lane = trips(c.reduce.src[1:]), trips(columns), columns[0]
+        fill, far_fill = self._fill(c, b, lane, wide)
+        bits, row = c.reduce.dtype.bits, rows[0]
+        row_bytes = c.a.dtype.itemsize * max([self.strides[x].get(row, 0) or 0 for x in a] + [0])
+
+        def tiles(wide: int, others: list[UOp]) -> float:
+            vectors, cycles = self.costs.tile(trips(rows), wide, bits, row_bytes)
+            lanes = vectors * self.target.lanes(bits)
+            again = self._again(a, others, -(-wide // lanes)) + self._again(b, others, 1)
+            return steps * trips(others) * cycles + (again if far else 0.0)
+
+        apart = tiles(wide, around) + self._packed(c, a, b, fill + far_fill, trips(rows))
+        own = [r for r in around if r in c.columns and self.written.get(r) == wide]
+        if not own:
+            return apart
+        others = [r for r in around if r is not own[0]]
+        both = wide * most_of(own[0])
+        gathered = far_fill * max([x.elements for x in b], default=0)
+        return min(apart, tiles(both, others) + steps * trips(others) * both * fill + gathered)
+
+    def _operand(self, value: UOp) -> list[Access]:
+        """What a factor reads."""
+        below = _below(value)
+        return [x for x in self.nest.read if x.node in below]
+
+    def _fill(
+        self, c: Contraction, b: list[Access], lane: UOp, wide: int
+    ) -> tuple[float, float]:
+        """The cycles of a read that brings an element in the order of the lanes, and more of the
+        first read of each element."""
+        steps = [self.strides[x].get(lane, 0) for x in b]
+        if all([k == 1 for k in steps]):
+            return thresholds.JOINED_FILL, 0.0
+        if all([k is not None and abs(k) <= MOST_STEP for k in steps]):
+            return thresholds.JOINED_GATHER, 0.0
+        crowded = any([
+            k is None or register_tiles.is_crowded(wide, k * c.b.dtype.itemsize) for k in steps
+        ])  # fmt: skip
+        return thresholds.JOINED_GATHER, CROWDED_FILL if crowded else FAR_FILL
+
+    def _packed(
+        self, c: Contraction, a: list[Access], b: list[Access], fill: float, rows: int
+    ) -> float:
+        """The cycles that bring the factors in the order of the tile."""
+        total = 0.0
+        if not _is_element(c.a, a):
+            total += max([self._computed(x) for x in a], default=0.0)
+        if _is_element(c.b, b):
+            if b[0].is_constant:
+                return total
+            many = rows >= thresholds.LEAST_ROWS_OF_LINES
+            large = many and _bytes(b[0]) >= self.target.l2_bytes // thresholds.PACKED_SHARE
+            if fill == thresholds.JOINED_FILL and not large:
+                return total
+            if any([self.strides[b[0]].get(r) == 1 for r in c.reduce.src[1:]]):
+                fill = min(fill, TURNED_FILL)
+        return total + fill * max([x.elements for x in b], default=0)
+
+    def _computed(self, x: Access) -> float:
+        """The cycles of what a computed factor reads, which is packed; each time anew if the index
+        is no sum of loops."""
+        if None in self.strides[x].values():
+            return thresholds.JOINED_GATHER * trips(x.around)
+        return thresholds.JOINED_FILL * x.elements
+
+    def _again(self, operand: list[Access], around: list[UOp], panels: int) -> float:
+        """The cycles of reading an operand from a far cache, but for the first time."""
+        total = 0.0
+        for x in operand:
+            times = panels * trips([r for r in around if r not in x.around])
+            total += (times - 1) * _bytes(x) / self.target.figures.last_bytes
+        return total
+
+    def _after(self, lane: UOp) -> float:
+        """The cycles of what is read beside the sums."""
+        inside = {r for u in self.nest.reduces for r in u.src[1:]}
+        beside = [x for x in self.nest.read if inside.isdisjoint(x.around)]
+        lanes = self._lanes()
+        return _ACCESS * sum([
+            trips(x.around) / (lanes if self.strides[x].get(lane, 0) in (0, 1) else 1.0)
+            for x in beside
+        ])  # fmt: skip
+
+    # ------------------------------------------------------------ other nests
+    def _plain(self) -> float:
+        """The least cycles with any loop in lanes."""
+        summed = [r for u in self.nest.reduces for r in u.src[1:]]
+        loops = dict.fromkeys([*self.nest.loops, *summed])
+        found = [self._in_lanes(r) for r in loops if most_of(r) > 1]
+        return min(found, default=0.0)
+
+    def _in_lanes(self, lane: UOp) -> float:
+        joined = self._joined(lane) if lane in self.nest.loops else [lane]
+        length = trips(joined)
+        width = fitting(self._lanes(), length)
+        vectors = length // width + (length % width > 0)
+
+        def often(around: Collection[UOp]) -> float:
+            if lane not in around:
+                return trips(around)
+            return vectors * trips([r for r in around if r not in joined])
+
+        total = 0.0
+        for x, strides in self.strides.items():
+            times = 2 if x is self.nest.written[0] else 1
+            step = 1 if x.is_constant else strides.get(lane, 0)
+            total += often(x.around) * times * _loads(step, width)
+        total += sum([cost * often(around) for cost, around in self.nest.arithmetic])
+        return _ACCESS * total
+
+    def _lanes(self) -> int:
+        bits = [8 * x.node.dtype.itemsize for x in self.strides]
+        return self.target.lanes(max(bits))
+
+
+def _loads(step: int | None, lanes: int) -> float:
+    """The accesses that a vector takes whose lanes are so many elements apart."""
+    if step is not None and abs(step) <= MOST_STEP:
+        return max(1, abs(step))
+    return FAR * lanes
+
+
+def _turned(c: Contraction, lane: UOp | None) -> Contraction | None:
+    """The sum with the loop of the lanes among its columns; None if it is not in it."""
+    if lane is None or lane not in (*c.rows, *c.columns):
+        return None
+    return c.transposed() if lane in c.rows else c
+
+
+def _bytes(x: Access) -> int:
+    return x.elements * x.node.dtype.itemsize
+
+
+def _rows(c: Contraction) -> list[UOp]:
+    return [r for r in c.rows if most_of(r) > 1]
+
+
+def _is_element(value: UOp, reads: list[Access]) -> bool:
+    """True if a factor is an element of an array, read without a guard."""
+    return len(reads) == 1 and reads[0].node is value and reads[0].is_plain
+
+
+def _below(value: UOp) -> Collection[UOp]:
+    found, stack = {value}, [value]
+    while stack:
+        for s in stack.pop().src:
+            if s not in found and s.op is not Ops.AFTER and not s.op.is_storage:
+                found.add(s)
+                stack.append(s)
+    return found

@@ -1,0 +1,190 @@
+"""Choose the order in which stored values have their axes, over their writers and readers.
+
+Before (indexed)                                After (indexed)
+  %1 = buffer slot=1 : f32[64]                    %1 = buffer slot=1 : f32[64]
+  %2 = range 64 axis=0.0 kind=loop : index        %2 = range 64 axis=0.0 kind=loop : index
+  %3 = buffer slot=0 : f32[64, 9]                 %3 = buffer slot=0 : f32[9, 64]
+  %4 = range 9 axis=0.1 kind=loop : index         %4 = range 9 axis=0.0 kind=loop : index
+  %5 = param w : f32[32, 64]                      %5 = range 64 axis=0.1 kind=loop : index
+  %6 = range 32 axis=1 kind=reduce : index        %6 = param w : f32[32, 64]
+  %7 = param x : f32[32, 9]                       %7 = range 32 axis=1 kind=reduce : index
+  %8 = mul %5[%6, %2], %7[%6, %4] : f32           %8 = param x : f32[32, 9]
+  %9 = reduce.add %8 over %6 : f32                %9 = mul %6[%7, %5], %8[%7, %4] : f32
+  %10 = store %3[%2, %4], %9                      %10 = reduce.add %9 over %7 : f32
+  %11 = end %10, %2, %4                           %11 = store %3[%4, %5], %10
+  %12 = after %3, %11 : f32[64, 9]                %12 = end %11, %4, %5
+  %13 = range 9 axis=1 kind=reduce : index        %13 = after %3, %12 : f32[9, 64]
+  %14 = reduce.max %12[%2, %13] over %13 : f32    %14 = range 9 axis=1 kind=reduce : index
+  %15 = store %1[%2], %14                         %15 = reduce.max %13[%14, %2] over %14 : f32
+  %16 = end %15, %2                               %16 = store %1[%2], %15
+  %17 = after %1, %16 : f32[64]                   %17 = end %16, %2
+  sink %17                                        %18 = after %1, %17 : f32[64]
+                                                  sink %18
+
+A product has its lanes along the last axis of what it stores. If that is short, or ragged, another
+axis fills vectors better; but each reader then finds its neighbours elsewhere. `order_costs` counts
+the cycles of each nest in given orders, and `order_choice` finds the orders that cost least for all
+of them. Only what this pass may change has a choice: values that nests alone write and read, not
+arguments, outputs, or what a kernel by hand is given. On a GPU values stay in the order of their
+shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from uopc.ir.builder import index_maps, leaves, rebuild
+from uopc.ir.core import ranges, walk
+from uopc.ir.core.args import RangeArg
+from uopc.ir.core.levels import INDEXED
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.storage import before_effects
+from uopc.ir.core.uop import UOp, intern
+from uopc.passes.contract import Context, Pass
+from uopc.passes.optimize.storage_order.nests import Nest, Order, nodes_of
+from uopc.passes.optimize.storage_order.order_choice import Chooser, plain
+from uopc.passes.optimize.storage_order.order_costs import NestCosts
+from uopc.target import Target
+
+
+def order_storage(graph: UOp, context: Context) -> UOp:
+    """The graph with the axes of its buffers in the chosen orders; `context.notes` say why."""
+    if not context.optimize or context.opts is not None or context.target.gpu is not None:
+        return graph
+    order, known = walk.nodes(graph), dict[UOp, UOp]()
+    free = _free(order, known)
+    if not free:
+        return graph
+    nests = [Nest(u, known) for u in _effects(graph, order)]
+    choices = _choices(nests, free, context.target)
+    if not choices:
+        return graph
+    chosen = Chooser(nests, choices, NestCosts(context.target).cycles).chosen()
+    context.notes["orders"] = chosen
+    if not chosen:
+        return graph
+    return _Reordered({u: c.order for u, c in chosen.items()}, known).graph(graph, order)
+
+
+def _choices(nests: list[Nest], free: list[UOp], target: Target) -> dict[UOp, list[Order]]:
+    """The orders that each value may have, that of its shape first: an axis last that fills a
+    vector, and that sums treat differently from the one which is last. None of a value in a nest
+    whose costs are not known, or that has the user's Opts."""
+    axes: dict[UOp, set[int]] = {u: set() for u in free}
+    fixed: set[UOp] = set()
+    for n in nests:
+        accesses = [*n.read, *n.written]
+        if not n.is_simple or (n.effect.op is Ops.END and n.effect.arg is not None):
+            fixed.update([x.root for x in accesses])
+            continue
+        for x in accesses if n.sums else ():
+            if x.root in axes:
+                lanes = target.lanes(x.root.dtype.bits)
+                long = [i for i, d in enumerate(x.dims[:-1]) if d >= lanes]
+                axes[x.root].update([i for i in long if n.splits(x, i)])
+    return {
+        u: [plain(u), *[_with_last(u, axis) for axis in sorted(found)]]
+        for u, found in axes.items() if found and u not in fixed
+    }  # fmt: skip
+
+
+def _with_last(u: UOp, axis: int) -> Order:
+    return (*[i for i in plain(u) if i != axis], axis)
+
+
+def _effects(graph: UOp, order: list[UOp]) -> list[UOp]:
+    """The closed stores, each after those that write what it reads."""
+    found: dict[UOp, None] = {}
+    for u in order:
+        roots = u.src[1:] if u.op is Ops.AFTER else u.src if u is graph else ()
+        found |= {e: None for e in roots if e.op in (Ops.END, Ops.STORE)}
+    return list(found)
+
+
+def _free(order: list[UOp], known: dict[UOp, UOp]) -> list[UOp]:
+    """The buffers that nests alone read and write, element by element."""
+    free = [u for u in order if u.op is Ops.BUFFER and u.arg.space == "global"]
+    free = [u for u in free if len(u.shape) > 1]
+    fixed: set[UOp] = set()
+    for u in order:
+        if u.op is Ops.INDEX or u.op is Ops.AFTER:
+            continue
+        fixed.update([before_effects(s, known) for s in u.src if s.op in (Ops.BUFFER, Ops.AFTER)])
+    return [u for u in free if u not in fixed]
+
+
+class _Reordered:
+    """Rewrites a graph so that buffers have other orders."""
+
+    def __init__(self, orders: Mapping[UOp, Order], known: dict[UOp, UOp]) -> None:
+        self.orders, self.known = orders, known
+        self.done: dict[UOp, UOp] = {}  # outside of nests
+
+    def graph(self, graph: UOp, order: list[UOp]) -> UOp:
+        """The graph, whose nodes are given sources first."""
+        outside = (Ops.BUFFER, Ops.AFTER, Ops.CALL, Ops.SINK)
+        effects = {*_effects(graph, order)}
+        for u in order:
+            made = u
+            if u in self.orders:
+                made = self._buffer(u)
+            elif u in effects:
+                made = self._nest(u)
+            elif u.op in outside and (u is graph or u.op is not Ops.SINK):
+                src = tuple([self.done.get(s, s) for s in u.src])
+                made = u if src == u.src else rebuild.remake(u, src)
+            if made is not u:
+                made.origin = made.origin or u.origin
+                self.done[u] = made
+        return self.done.get(graph, graph)
+
+    def _buffer(self, u: UOp) -> UOp:
+        arg, symbolic = leaves.split_dims(tuple([u.shape[i] for i in self.orders[u]]))
+        return intern(Ops.BUFFER, u.dtype, symbolic, replace(u.arg, dims=arg), u.tag)
+
+    def _nest(self, effect: UOp) -> UOp:
+        """A closed store, its loops in the order of what it writes."""
+        done = dict(self._loops(effect))
+        for u in nodes_of(effect):
+            if u in done:
+                continue
+            if u in self.done and u.op in (Ops.AFTER, Ops.BUFFER):
+                done[u] = self.done[u]
+                continue
+            src = tuple([done.get(s, s) for s in u.src])
+            made = u if src == u.src else rebuild.remake(u, src)
+            if u.op is Ops.INDEX:
+                order = self.orders.get(before_effects(u.src[0], self.known))
+                if order is not None:
+                    index, guard = index_maps.plain_index(src[1:], index_maps.true())
+                    moved = index_maps.gated(tuple([index[i] for i in order]), guard)
+                    made = intern(u.op, u.dtype, (src[0], *moved), u.arg, u.tag)
+            elif u is effect and u.op is Ops.END:
+                loops = sorted(src[1:], key=lambda r: r.arg.axis)
+                made = intern(u.op, u.dtype, (src[0], *loops), u.arg, u.tag)
+            if made is not u:
+                made.origin = made.origin or u.origin
+                done[u] = made
+        return done.get(effect, effect)
+
+    def _loops(self, effect: UOp) -> dict[UOp, UOp]:
+        """The loops of a store with the numbers of the axes that they count in storage."""
+        stores = [u for u in nodes_of(effect) if u.op is Ops.STORE]
+        if effect.op is not Ops.END or len(stores) != 1:
+            return {}
+        order = self.orders.get(before_effects(stores[0].src[0].src[0], self.known))
+        if order is None:
+            return {}
+        index, _ = index_maps.plain_index(stores[0].src[0].src[1:], index_maps.true())
+        found: dict[UOp, UOp] = {}
+        for place, axis in enumerate(order):
+            for r in ranges.ranges(index[axis]):
+                if r in found or r not in effect.src[1:]:
+                    return {}
+                arg = RangeArg((*r.arg.axis[:-1], place), r.arg.kind)
+                found[r] = intern(Ops.RANGE, r.dtype, r.src, arg)
+        return found if len(found) == len(effect.src) - 1 else {}
+
+
+PASS = Pass("order-storage", INDEXED, INDEXED, order_storage, "graph", reassociates=True)
