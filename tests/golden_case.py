@@ -39,7 +39,7 @@ from uopc.target import gpu_target
 
 GOLDEN = Path(__file__).parent / "golden"
 # The constant arrays that goldens name by content hash.
-CONSTANTS = [arrays.register(np.arange(n, dtype=np.float32).reshape(-1, 64)) for n in (4096, 512)]
+CONSTANTS = [arrays.register(np.arange(n, dtype=np.float32).reshape(-1, 64)) for n in (4096, 128)]
 
 
 def _rules(name):

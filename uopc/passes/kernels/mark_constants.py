@@ -24,8 +24,8 @@ Before (program)                              After (program)
 
 A kernel may say of such an argument in which order it reads the elements (the Opt PREPACK), and its
 program holds the array in this order. What stays as it is: an array in a file, as nothing of a file
-is copied; a small one, which the nearest cache holds in any order; and one in a kernel without
-sums, which reads each element once.
+is copied; one of a few cache lines; and one in a kernel without sums, which reads each element
+once.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from uopc.ir.core.storage import arguments
 from uopc.ir.core.uop import UOp, intern
 from uopc.passes.contract import Context, Pass
 
-# The fewest bytes of an array whose order is worth a choice: half of a first-level cache.
-LEAST_BYTES = 1 << 14
+# The fewest bytes of an array whose order is worth a choice.
+LEAST_BYTES = 1 << 10
 
 
 def mark_constants(program: UOp, context: Context) -> UOp:

@@ -19,6 +19,7 @@ from uopc.passes.optimize.schedule import cache_blocking, column_sums, register_
 from uopc.passes.optimize.schedule.kernel_facts import (
     Access,
     KernelFacts,
+    is_ordered,
     length_of,
     trips,
 )
@@ -235,8 +236,12 @@ def _is_plain(value: UOp) -> bool:
 
 
 def _is_constant(value: UOp) -> bool:
-    """True for an element of an array whose order the program may choose."""
-    return _is_plain(value) and value.src[0].op is Ops.PARAM and value.src[0].arg.order == ()
+    """True for an element of an array whose order the program may choose, and which the nearest
+    cache does not hold in any order."""
+    if not _is_plain(value) or not is_ordered(value.src[0]):
+        return False
+    size: int = math.prod(value.src[0].arg.dims) * value.dtype.itemsize
+    return size >= thresholds.FAR_CONSTANT
 
 
 def _row_block(s: Scheduler, c: _Contraction, computed: list[UOp]) -> UOp:

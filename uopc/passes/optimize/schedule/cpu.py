@@ -122,8 +122,9 @@ def _unroll_short_reduces(s: CpuScheduler) -> None:
 
 
 def _choose_lanes(s: CpuScheduler) -> None:
+    s.output = lanes.output_lanes(s, s.facts.outputs, s.lanes)
+    lanes.constants_in_lanes(s, s.output, s.lanes)
     k = s.before = s.facts
-    s.output = lanes.output_lanes(s, k.outputs, s.lanes)
     s.reduces = lanes.reduce_lanes(k, s.lanes, s.output)
 
 

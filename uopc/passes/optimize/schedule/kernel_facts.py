@@ -123,6 +123,11 @@ def lane_cost(accesses: list[Access], r: UOp, lanes: int) -> float:
     return float(sum((1 + a.written) * (1 if a.stride(r) in (0, 1) else lanes) for a in accesses))
 
 
+def is_ordered(storage: UOp) -> bool:
+    """True for an array whose order the program may choose."""
+    return storage.op is Ops.PARAM and storage.arg.order == ()
+
+
 def fitting(most: int, length: int | None) -> int:
     """The greatest of most, most / 2, … that a loop of this length fills at least once."""
     while length is not None and most > max(length, 1):

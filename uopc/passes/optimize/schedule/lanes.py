@@ -10,9 +10,11 @@ from uopc.passes.analysis.contraction import terms_of_a_word
 from uopc.passes.optimize.schedule import speeds, thresholds
 from uopc.passes.optimize.schedule.guards import follow_bounds
 from uopc.passes.optimize.schedule.kernel_facts import (
+    Access,
     KernelFacts,
     covering,
     fitting,
+    is_ordered,
     lane_cost,
     length_of,
 )
@@ -29,12 +31,30 @@ def output_lanes(s: Scheduler, among: list[UOp], lanes: int) -> UOp | None:
         width = fitting(lanes, length_of(r))
         accesses = k.inside(r)
         if r.arg.kind == "loop" and length_of(r) != 1 and width >= 2 and accesses:
-            ranked.append((lane_cost(accesses, r, width) / width, -k.axes.index(r), r))
+            far = [a for a in accesses if not _follows(k, a, r)]
+            cost = len(accesses) - len(far) + lane_cost(far, r, width)
+            ranked.append((cost / width, -k.axes.index(r), r))
     if not ranked:
         return None
     cost, _, r = min(ranked, key=lambda rank: rank[:2])
     scalar = sum([1 + a.written for a in k.inside(r)])
     return r if cost < scalar or k.is_dear(r) or fills_rows(k, r) else None
+
+
+def _follows(k: KernelFacts, a: Access, r: UOp) -> bool:
+    """True for a constant that is stored in the order of a loop's lanes, as another array that is
+    read with it is: the weights of a depthwise convolution, say, whose channels are neighbours."""
+    if not is_ordered(a.node.src[0]) or a.stride(r) in (None, 0, 1):
+        return False
+    around = ranges.ranges(a.node)
+    return any([b.stride(r) == 1 and around <= ranges.ranges(b.node) for b in k.read if b is not a])
+
+
+def constants_in_lanes(s: Scheduler, r: UOp | None, lanes: int) -> None:
+    """PREPACK the constants that follow the lanes of a loop."""
+    k = s.facts
+    if r is not None and any([_follows(k, a, r) for a in k.read]):
+        s.attempt("PREPACK", r, fitting(lanes, length_of(r)))
 
 
 def reduce_lanes(k: KernelFacts, lanes: int, output: UOp | None) -> list[UOp]:

@@ -88,6 +88,7 @@ BLOCK_SHARE             = row(8,       "last cache / n", "block of rows, and of 
 FEW_ROWS                = row(256,     "rows",           "most rows for which several panels are packed at once",                           "few rows")
 FAR_COLUMNS             = row(2,       "L2 * n",         "least columns that few rows pack in blocks, or that threads share",               "few rows")
 STREAM_BYTES            = row(4096,    "bytes",          "least row of a constant that is a stream of its own; shorter ones are prepacked", "constant rows")
+FAR_CONSTANT            = row(1 << 14, "bytes",          "least constant whose order a tile chooses: half of a first-level cache",          "constant rows")
 JOINED_FILL             = row(5.6,     "cycles",         "to bring a vector of neighbours in the order of a joined loop",                   "small images")
 JOINED_GATHER           = row(1.7,     "cycles",         "to bring an element there that is no neighbour",                                  "small images")
 LEAST_TAPS              = row(25,      "taps",           "smallest window of a depthwise convolution that gets a register tile",            "depthwise")

@@ -139,13 +139,17 @@ class _Cycles:
         first read of each element."""
         steps = [self.strides[x].get(lane, 0) for x in b]
         if all([k == 1 for k in steps]):
-            return thresholds.JOINED_FILL, 0.0
+            return self._fill_of_neighbours(c.b), 0.0
         if all([k is not None and abs(k) <= MOST_STEP for k in steps]):
             return thresholds.JOINED_GATHER, 0.0
         crowded = any([
             k is None or register_tiles.is_crowded(wide, k * c.b.dtype.itemsize) for k in steps
         ])  # fmt: skip
         return thresholds.JOINED_GATHER, CROWDED_FILL if crowded else FAR_FILL
+
+    def _fill_of_neighbours(self, element: UOp) -> float:
+        """The cycles of an element whose neighbours in the lanes are its neighbours in memory."""
+        return thresholds.JOINED_FILL / self.target.lanes(element.dtype.bits)
 
     def _packed(
         self, c: Contraction, a: list[Access], b: list[Access], fill: float, rows: int
@@ -159,7 +163,7 @@ class _Cycles:
                 return total
             many = rows >= thresholds.LEAST_ROWS_OF_LINES
             large = many and _bytes(b[0]) >= self.target.l2_bytes // thresholds.PACKED_SHARE
-            if fill == thresholds.JOINED_FILL and not large:
+            if fill == self._fill_of_neighbours(c.b) and not large:
                 return total
             if any([self.strides[b[0]].get(r) == 1 for r in c.reduce.src[1:]]):
                 fill = min(fill, TURNED_FILL)
@@ -170,7 +174,7 @@ class _Cycles:
         is no sum of loops."""
         if None in self.strides[x].values():
             return thresholds.JOINED_GATHER * trips(x.around)
-        return thresholds.JOINED_FILL * x.elements
+        return self._fill_of_neighbours(x.node) * x.elements
 
     def _again(self, operand: list[Access], around: list[UOp], panels: int) -> float:
         """The cycles of reading an operand from a far cache, but for the first time."""
