@@ -126,6 +126,10 @@ def _runner(request: Request, found: PtxCode, plan: Plan) -> Any:
     from uopc.backends.cuda import device as devices
     from uopc.backends.cuda.runner import CudaRunner
 
+    if plan.mesh is not None:
+        from uopc.backends.exchange.cuda_mesh import CudaMeshRunner
+
+        return CudaMeshRunner(plan, found.assembly(), name)
     return CudaRunner(plan, found.assembly(), devices.device(int(name or 0)))
 
 

@@ -196,8 +196,12 @@ def prepare(
     if mesh is not None:
         if options.beam:
             raise Unsupported("compile: beam on a mesh of devices")
-        if structure == "kernel" or device.partition(":")[0] != "cpu":
-            raise Unsupported("compile: a mesh needs a graph of values, and device cpu")
+        if structure == "kernel":
+            raise Unsupported("compile: a mesh needs a graph of values")
+        if device.partition(":")[0] != "cpu" and (mesh.mesh.devices or mesh.hosts):
+            raise Unsupported(
+                "compile: deterministic, or a mesh that names its devices, needs device cpu"
+            )
         mesh = _for_graph(mesh, sink, params)
     if options.fast_zeros:
         sink = rebuild.marked_fast_zeros(sink)

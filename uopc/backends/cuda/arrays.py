@@ -82,6 +82,21 @@ class DeviceArray:
         made = self.numpy()
         return made if dtype is None else made.astype(dtype)
 
+    def __getitem__(self, part: slice | tuple[slice, ...]) -> DeviceArray:
+        """The same memory, of fewer elements along the first axis. UserError for another part."""
+        given = part if isinstance(part, tuple) else (part,)
+        fits = len(given) <= self.ndim and all([isinstance(s, slice) for s in given])
+        ends = [s.indices(n) for s, n in zip(given, self.shape)] if fits else []
+        whole = [(0, n, 1) for n in self.shape[1:]]
+        if not ends or ends[0][2] != 1 or ends[1:] != whole[: len(ends) - 1]:
+            raise UserError(
+                f"an array on a device has parts of its first axis alone, got {part!r}: use numpy()"
+            )
+        begin, end, _ = ends[0]
+        row = math.prod(self.shape[1:]) * self.dtype.itemsize
+        shape = (max(0, end - begin), *self.shape[1:])
+        return DeviceArray(self.address + begin * row, shape, self.dtype, self.device, self)
+
     def reshape(self, shape: tuple[int, ...]) -> DeviceArray:
         """The same memory under another shape of as many elements."""
         return DeviceArray(self.address, shape, self.dtype, self.device, self)

@@ -117,6 +117,11 @@ class Device:
             self.pool.trim()
 
 
+def count() -> int:
+    """How many devices there are."""
+    return int(driver().Device.count())
+
+
 _devices: dict[int, Device] = {}
 _devices_lock = threading.Lock()
 

@@ -47,7 +47,7 @@ def _shadow(array: DeviceArray) -> AnyArray:
 
 
 @dataclass(frozen=True, slots=True)
-class _BoundLaunch:
+class BoundLaunch:
     """One launch with known numbers: words are base numbers and offsets (-1: a plain number)."""
 
     name: str
@@ -58,12 +58,17 @@ class _BoundLaunch:
     pack: Any
     words: tuple[tuple[int, int], ...]
 
+    def ready(self, bases: Sequence[int]) -> Ready:
+        """The launch with its arguments, given the addresses of all bases."""
+        words = self.pack(*[bases[b] + offset for b, offset in self.words])
+        return self.launch, self.grid, self.block, words, self.shared, None
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Sizes:
     """Grids, words and sizes for one set of variable values."""
 
-    launches: tuple[_BoundLaunch, ...]  # as they run: repeated ones stand there again and again
+    launches: tuple[BoundLaunch, ...]  # as they run: repeated ones stand there again and again
     numbers: tuple[int, ...]  # of each of them in the plan
     arena_bytes: int
     shapes: tuple[tuple[int, ...], ...]
@@ -125,6 +130,8 @@ class CudaRunner:
                 if kernel is not None and isinstance(launch, GpuLaunch) and launch.dynamic_shared:
                     most = driver().function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
                     kernel.set_attribute(most, launch.dynamic_shared)
+        # The bases behind the arena; plain numbers are offsets from the last one.
+        self.last_bases = (*[c.address for c in self._constants], 0)
         self._known: KnownSizes = BoundedMap()
         self._sizes: BoundedMap[tuple[int, ...], _Sizes] = BoundedMap()
         self._ready: BoundedMap[tuple[_Sizes, tuple[int, ...]], _Queue] = BoundedMap(MOST_QUEUES)
@@ -133,7 +140,9 @@ class CudaRunner:
     def _make_fast_path(self) -> _FastPath | None:
         """The fast path, if calls with DeviceArrays need no further checks; else None."""
         plan = self.plan
-        if plan.variables or not plan.arguments or any(a.writable for a in plan.arguments):
+        if plan.mesh is not None or plan.variables or not plan.arguments:
+            return None
+        if any(a.writable for a in plan.arguments):
             return None
         sizes = self.sizes({})
         fresh = [
@@ -144,7 +153,7 @@ class CudaRunner:
             tuple((a.dtype, shape_of(a.shape, {})) for a in plan.arguments),
             tuple(fresh),
             size_class(sizes.arena_bytes) if sizes.arena_bytes else 0,
-            (*[c.address for c in self._constants], 0),
+            self.last_bases,
             sizes,
         )
 
@@ -251,11 +260,7 @@ class CudaRunner:
 
     def _prepared(self, sizes: _Sizes, bases: tuple[int, ...]) -> _Queue:
         """Every launch with its arguments; kept for the addresses of the last calls."""
-        made = [
-            (s.launch, s.grid, s.block, s.pack(*[bases[b] + offset for b, offset in s.words]),
-             s.shared, None)
-            for s in sizes.launches
-        ]
+        made = [s.ready(bases) for s in sizes.launches]
         return self._ready.add((sizes, bases), _Queue(made))
 
     def _fits(self, fast: _FastPath, positional: Sequence[object]) -> bool:
@@ -292,7 +297,7 @@ class CudaRunner:
 
     def _make_sizes(self, values: Mapping[str, int]) -> _Sizes:
         plan = self.plan
-        steps = [self._bind_launch(launch, values) for launch in plan.launches]
+        steps = [self.bind_launch(launch, values) for launch in plan.launches]
         numbers = [n for n in plan.runs(values) if steps[n] is not None]
         return _Sizes(
             tuple([s for n in numbers if (s := steps[n]) is not None]),
@@ -301,7 +306,8 @@ class CudaRunner:
             tuple(shape_of(result.shape, values) for result in plan.results),
         )
 
-    def _bind_launch(self, launch: Any, values: Mapping[str, int]) -> _BoundLaunch | None:
+    def bind_launch(self, launch: Any, values: Mapping[str, int]) -> BoundLaunch | None:
+        """A launch with its sizes; None for an empty grid."""
         assert isinstance(launch, GpuLaunch)
         kernel = self._kernels.get(launch.kernel)
         if kernel is None:
@@ -314,7 +320,7 @@ class CudaRunner:
             else (-1, value_of(w.value, values) & (2**64 - 1))
             for w in launch.words
         ])  # fmt: skip
-        return _BoundLaunch(
+        return BoundLaunch(
             launch.kernel, kernel._launch_kernel, (x, y, z), launch.block, launch.dynamic_shared,
             struct.Struct(f"<{len(words)}Q").pack, words,
         )  # fmt: skip
@@ -418,8 +424,7 @@ class CudaRunner:
         if call.sizes.arena_bytes:
             call.arena = self.device.pool.acquire(call.sizes.arena_bytes)
         bases.append(0 if call.arena is None else call.arena.address)
-        # Plain numbers are offsets from the last base, 0.
-        call.bases = (*bases, *[c.address for c in self._constants], 0)
+        call.bases = (*bases, *self.last_bases)
         return call
 
     # -------------------------------------------------------- after

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ctypes
 import functools
 import itertools
+from abc import ABC, abstractmethod
 from array import array as packed
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -21,19 +22,29 @@ from uopc.backends.cpu.elf_loader import Image
 from uopc.backends.cpu.layout import data_address
 from uopc.backends.cpu.native import install
 from uopc.backends.cpu.runner import NOTHING, Runner
-from uopc.backends.plan import AnyArray, AnyDtype, Exchange, Plan, Pointer, value_of
+from uopc.backends.plan import (
+    AnyArray,
+    AnyDtype,
+    Exchange,
+    Launch,
+    Plan,
+    Pointer,
+    Repeat,
+    value_of,
+)  # fmt: skip
 
 Action = Callable[[], object]
 Started = Callable[[], Action]  # starts an exchange, and gives what waits for it
 
 
 class Step(NamedTuple):
-    """An exchange with this device's memory: `got` may be `sent` itself. `after`: what is done
+    """An exchange with this device's memory, NumPy's arrays or those of a GPU: `got` may be `sent`
+    itself. `after`: what is done
     once it is over."""
 
     exchange: Exchange
-    sent: AnyArray
-    got: AnyArray
+    sent: Any
+    got: Any
     after: Sequence[Action] = ()
 
 
@@ -125,20 +136,64 @@ class _Running:
         self._wait = None
 
 
-_Part = AnyArray | Exchange | Await  # a table of launches, an exchange, or where one is awaited
+class Memory(Protocol):
+    """Memory of a device, as arrays: NumPy's, or those on a GPU."""
+
+    def new(self, dims: Sequence[int], dtype: AnyDtype) -> Any:
+        """New memory."""
+
+    def at(self, address: int, dims: Sequence[int], dtype: AnyDtype) -> Any:
+        """The array at an address."""
+
+    def address(self, array: Any) -> int:
+        """Where an array is; any address for one without elements."""
+
+    def within(self, array: Any) -> Any:
+        """The array of which one is a part, or None."""
+
+    def move(self, to: int, source: int, nbytes: int) -> object:
+        """Copy bytes."""
 
 
-class DeviceRun:
-    """The program of one device: its launch table, cut at exchanges."""
+class HostMemory:
+    """Memory of this process."""
 
-    def __init__(self, plan: Plan, image: Image, rank: int) -> None:
+    def new(self, dims: Sequence[int], dtype: AnyDtype) -> AnyArray:
+        return np.empty(dims, dtype)
+
+    def at(self, address: int, dims: Sequence[int], dtype: AnyDtype) -> AnyArray:
+        nbytes = int(np.prod(dims, dtype=np.int64)) * dtype.itemsize
+        if not nbytes:
+            return np.empty(dims, dtype)
+        memory = (ctypes.c_uint8 * nbytes).from_address(address)
+        found: AnyArray = np.ctypeslib.as_array(memory).view(dtype).reshape(dims)
+        return found
+
+    def address(self, array: AnyArray) -> int:
+        return data_address(array) if array.size else NOTHING
+
+    def within(self, array: AnyArray) -> Any:
+        return array.base
+
+    def move(self, to: int, source: int, nbytes: int) -> object:
+        return ctypes.memmove(to, source, nbytes)
+
+
+HOST = HostMemory()
+
+
+class PhasedRun(ABC):
+    """The program of one device, `own` with its coordinates in it: launches, cut at exchanges."""
+
+    memory: Memory
+
+    def __init__(self, plan: Plan, rank: int) -> None:
         mesh = plan.mesh
         assert mesh is not None
         self.plan, self.mesh = plan, mesh
         self.coordinates = mesh.variables(rank)
-        fixed = {} if plan.variables else self.coordinates
-        self.runner = Runner(bound_plan(plan, fixed), image)
-        self._tables: BoundedMap[tuple[int, ...], list[_Part]] = BoundedMap()
+        self.own = bound_plan(plan, {} if plan.variables else self.coordinates)
+        self._tables: BoundedMap[tuple[int, ...], list[Any]] = BoundedMap()
         self._last: tuple[object, DeviceCall | None] = None, None
         # The buckets that do not lie in the arena.
         self._apart = [
@@ -148,11 +203,35 @@ class DeviceRun:
     def _all_values(self, values: Mapping[str, int]) -> Mapping[str, int]:
         return {**self.mesh.with_parts(values), **self.coordinates} if values else self.coordinates
 
-    def _segments(self, values: Mapping[str, int]) -> list[_Part]:
+    # ------------------------------------------------------------ what a kind of device does
+    @abstractmethod
+    def acquire(self, values: Mapping[str, int]) -> tuple[int, object]:
+        """The address of intermediates for one call, and what `release` takes."""
+
+    @abstractmethod
+    def release(self, owner: object) -> None:
+        """End the use of memory that `acquire` gave."""
+
+    @abstractmethod
+    def _table(
+        self, launches: tuple[Launch, ...], values: Mapping[str, int], repeats: tuple[Repeat, ...]
+    ) -> Any:
+        """Launches in a row, for values of the variables."""
+
+    @abstractmethod
+    def _constants(self) -> Sequence[int]:
+        """The addresses of the bases behind the arena."""
+
+    @abstractmethod
+    def _runs(self, table: Any, bases: packed[int]) -> list[Action]:
+        """What runs a row of launches in given memory."""
+
+    # ------------------------------------------------------------ what all do
+    def _segments(self, values: Mapping[str, int]) -> list[Any]:
         """The tables of launches between exchanges, these, and where they are awaited, for values
         of the variables."""
-        plan = self.runner.plan
-        found: list[_Part] = []
+        plan = self.own
+        found: list[Any] = []
         exchanges = {i: e for i, e in enumerate(plan.launches) if isinstance(e, Exchange)}
         awaited: dict[int, list[Await]] = {}
         for number, (i, e) in enumerate(exchanges.items()):
@@ -168,95 +247,131 @@ class DeviceRun:
             own = [r for r in plan.repeats if begin <= r.first and r.end <= end]
             moved = tuple([type(r)(r.first - begin, r.end - begin, r.times) for r in own])
             launches = plan.launches[begin:end]
-            found.append(self.runner.encode(launches, values, moved))
+            found.append(self._table(launches, values, moved))
         return found + awaited.get(len(plan.launches), [])
-
-    def acquire(self, values: Mapping[str, int]) -> tuple[int, object]:
-        """The address of intermediates for one call, and what `release` takes."""
-        return self.runner.arena.acquire(self.arena_bytes(values))
 
     def arena_bytes(self, values: Mapping[str, int]) -> int:
         """The bytes of intermediates."""
-        needed = self.runner.plan.arena_bytes
+        needed = self.own.arena_bytes
         return needed if isinstance(needed, int) else needed.evaluate(self._all_values(values))
 
-    def release(self, owner: object) -> None:
-        """End the use of memory that `acquire` gave."""
-        self.runner.arena.release(owner)
-
     def call(
-        self, arrays: Sequence[AnyArray], outs: Sequence[AnyArray], values: Mapping[str, int],
-        arena: int,
-    ) -> DeviceCall:  # fmt: skip
+        self, arrays: Sequence[Any], outs: Sequence[Any], values: Mapping[str, int], arena: int
+    ) -> DeviceCall:
         """The call with this device's parts of the arguments and of the results. With the memory of
         the last call it is that one again."""
-        if pool.stale:
-            pool.revive()
-        addresses = [data_address(a) if a.size else NOTHING for a in (*arrays, *outs)]
-        fits = [_room(e, self.runner.plan, outs) for e in self._apart]
+        addresses = [self.memory.address(a) for a in (*arrays, *outs)]
+        fits = [self._room(e, outs) for e in self._apart]
         key = [arena, *addresses, *values.values(), *fits]
         last, found = self._last
         if last == key and found is not None:
             return found
         every = self._all_values(values)
         parts = self._tables.obtain(tuple(every.values()), lambda: self._segments(every))
-        bases = packed("q", [*addresses, arena, *self.runner.fixed_bases()])
+        bases = packed("q", [*addresses, arena, *self._constants()])
         found = DeviceCall(self._bound(parts, bases, every, fits), (bases, parts))
         self._last = (key, found) if all(fits) else (None, None)
         return found
 
     def _bound(
-        self, parts: Sequence[_Part], bases: packed[int], values: Mapping[str, int],
+        self, parts: Sequence[Any], bases: packed[int], values: Mapping[str, int],
         fits: Sequence[bool],
     ) -> list[Action | Step | Await]:  # fmt: skip
         """The parts of a call in given memory; `fits`: which buckets apart have room."""
-        run, (address, _) = install().run, bases.buffer_info()
-        found, rooms = list[Action | Step | Await](), iter(fits)
+        found, rooms, move = list[Action | Step | Await](), iter(fits), self.memory.move
         for part in parts:
             if isinstance(part, Await):
                 found.append(part)
                 continue
             if not isinstance(part, Exchange):
-                found.append(partial(run, data_address(part), address))
+                found += self._runs(part, bases)
                 continue
             moved: list[tuple[int, int, int]] = []
             if part.offsets:
                 has_room = _number(self.plan, part.words[0]) is None or next(rooms)
-                step, moved = _bucket(part, bases, values, has_room)
+                step, moved = self._bucket(part, bases, values, has_room)
             else:
-                step = _step(part, bases, values)
-            found += [partial(ctypes.memmove, here, there, n) for there, here, n in moved]
-            back = [partial(ctypes.memmove, there, here, n) for there, here, n in moved]
+                step = self._step(part, bases, values)
+            found += [partial(move, here, there, n) for there, here, n in moved]
+            back = [partial(move, there, here, n) for there, here, n in moved]
             found.append(step._replace(after=back))
         return found
 
+    def _step(
+        self, exchange: Exchange, bases: packed[int], values: Mapping[str, int]
+    ) -> Step:  # fmt: skip
+        got, sent = [
+            self.memory.at(address, [value_of(d, values) for d in dims], exchange.dtype)
+            for address, dims in zip(
+                _addresses(exchange, bases, values), (exchange.got, exchange.sent)
+            )
+        ]  # fmt: skip
+        return Step(exchange, sent, got)
 
-def _step(exchange: Exchange, bases: packed[int], values: Mapping[str, int]) -> Step:
-    got, sent = [
-        _memory(address, [value_of(d, values) for d in dims], exchange.dtype)
-        for address, dims in zip(
-            _addresses(exchange, bases, values), (exchange.got, exchange.sent)
-        )
-    ]  # fmt: skip
-    return Step(exchange, sent, got)
+    def _bucket(
+        self, exchange: Exchange, bases: packed[int], values: Mapping[str, int], has_room: bool
+    ) -> tuple[Step, list[tuple[int, int, int]]]:
+        """One step for what lies side by side, and what is copied to its memory before, and back:
+        address, place in it, bytes. Without room where the first one is, it has memory of its own.
+        """
+        every = _addresses(exchange, bases, values)
+        dims, memory = [value_of(d, values) for d in exchange.sent], self.memory
+        if has_room:
+            room = memory.at(every[0], dims, exchange.dtype)
+        else:
+            room = memory.new(dims, exchange.dtype)
+        first = memory.address(room)
+        moved = [
+            (address, first + at, nbytes)
+            for address, at, nbytes in zip(every, exchange.offsets, exchange.nbytes)
+            if address != first + at
+        ]  # fmt: skip
+        return Step(exchange, room, room), moved
+
+    def _room(self, bucket: Exchange, outs: Sequence[Any]) -> bool:
+        """True if the memory of a bucket's first result has room for all of it: `ResultMemory` made
+        it so."""
+        number = _number(self.own, bucket.words[0])
+        assert number is not None
+        memory = self.memory.within(outs[number])
+        return (
+            memory is not None and memory.shape == (_count(bucket),)
+            and memory.dtype == bucket.dtype
+        )  # fmt: skip
 
 
-def _bucket(
-    exchange: Exchange, bases: packed[int], values: Mapping[str, int], has_room: bool
-) -> tuple[Step, list[tuple[int, int, int]]]:
-    """One step for what lies side by side, and what is copied to its memory before, and back:
-    address, place in it, bytes. Without room where the first one is, it has memory of its own."""
-    every, dims = _addresses(exchange, bases, values), [value_of(d, values) for d in exchange.sent]
-    memory = (
-        _memory(every[0], dims, exchange.dtype) if has_room else np.empty(dims, exchange.dtype)
-    )
-    first = data_address(memory)
-    moved = [
-        (address, first + at, nbytes)
-        for address, at, nbytes in zip(every, exchange.offsets, exchange.nbytes)
-        if address != first + at
-    ]  # fmt: skip
-    return Step(exchange, memory, memory), moved
+class DeviceRun(PhasedRun):
+    """The same on this processor, by the native entry."""
+
+    memory = HOST
+
+    def __init__(self, plan: Plan, image: Image, rank: int) -> None:
+        super().__init__(plan, rank)
+        self.runner = Runner(self.own, image)
+
+    def acquire(self, values: Mapping[str, int]) -> tuple[int, object]:
+        return self.runner.arena.acquire(self.arena_bytes(values))
+
+    def release(self, owner: object) -> None:
+        self.runner.arena.release(owner)
+
+    def call(
+        self, arrays: Sequence[Any], outs: Sequence[Any], values: Mapping[str, int], arena: int
+    ) -> DeviceCall:
+        if pool.stale:
+            pool.revive()
+        return super().call(arrays, outs, values, arena)
+
+    def _table(
+        self, launches: tuple[Launch, ...], values: Mapping[str, int], repeats: tuple[Repeat, ...]
+    ) -> Any:
+        return self.runner.encode(launches, values, repeats)
+
+    def _constants(self) -> Sequence[int]:
+        return self.runner.fixed_bases()
+
+    def _runs(self, table: Any, bases: packed[int]) -> list[Action]:
+        return [partial(install().run, data_address(table), bases.buffer_info()[0])]
 
 
 class ResultMemory(NamedTuple):
@@ -288,13 +403,13 @@ class ResultMemory(NamedTuple):
         apart = [(i, shapes[i], r.dtype) for i, r in enumerate(plan.fresh) if i not in within]
         return ResultMemory(tuple(apart), tuple(buckets))
 
-    def make(self) -> list[AnyArray]:
+    def make(self, memory: Memory = HOST) -> list[Any]:
         """New memory, by number of the result."""
-        found = {i: np.empty(shape, dtype) for i, shape, dtype in self.apart}
+        found = {i: memory.new(shape, dtype) for i, shape, dtype in self.apart}
         for count, dtype, own in self.buckets:
-            memory = np.empty(count, dtype)
+            room = memory.new((count,), dtype)
             for i, shape, begin, end in own:
-                found[i] = memory[begin:end].reshape(shape)
+                found[i] = room[begin:end].reshape(shape)
         return [found[i] for i in range(len(found))]
 
 
@@ -310,30 +425,9 @@ def _count(bucket: Exchange) -> int:
     return value_of(bucket.sent[0], {})
 
 
-def _room(bucket: Exchange, plan: Plan, outs: Sequence[AnyArray]) -> bool:
-    """True if the memory of a bucket's first result has room for all of it: `ResultMemory` made it
-    so."""
-    number = _number(plan, bucket.words[0])
-    assert number is not None
-    memory = outs[number].base
-    return (
-        memory is not None and memory.shape == (_count(bucket),) and memory.dtype == bucket.dtype
-    )
-
-
 def _addresses(exchange: Exchange, bases: packed[int], values: Mapping[str, int]) -> list[int]:
     """The memory that the words of an exchange name."""
     return [
         bases[w.base] + value_of(w.offset, values)
         for w in exchange.words if isinstance(w, Pointer)
     ]  # fmt: skip
-
-
-def _memory(address: int, dims: Sequence[int], dtype: AnyDtype) -> AnyArray:
-    """The array at an address."""
-    nbytes = int(np.prod(dims, dtype=np.int64)) * dtype.itemsize
-    if not nbytes:
-        return np.empty(dims, dtype)
-    memory = (ctypes.c_uint8 * nbytes).from_address(address)
-    found: AnyArray = np.ctypeslib.as_array(memory).view(dtype).reshape(dims)
-    return found

@@ -6,6 +6,7 @@ rank of a job (`uopc.distributed.initialize`).
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import itertools
@@ -29,6 +30,7 @@ from uopc.backends.exchange import lockstep
 from uopc.backends.exchange.device_run import (
     Action,
     DeviceRun,
+    PhasedRun,
     ResultMemory,
     Started,
     Step,
@@ -45,7 +47,7 @@ if TYPE_CHECKING:  # mpi4py starts MPI when it is imported
 ranks: Ranks | None = None  # of the job that this process has joined
 
 
-class _Sizes(NamedTuple):
+class Sizes(NamedTuple):
     """What the sizes of a call decide: by device its parts of the arguments, the shapes of the
     whole results, and the memory of its parts of those."""
 
@@ -57,21 +59,28 @@ class _Sizes(NamedTuple):
 class MeshRunner:
     """The devices of a mesh that this process has."""
 
-    def __init__(self, plan: Plan, image: Image) -> None:
+    def __init__(self, plan: Plan, image: Any) -> None:
         assert plan.mesh is not None
         self.plan, self.image, self.mesh, self.ranks = plan, image, plan.mesh.mesh, ranks
         self.hosts = plan.mesh.hosts or self.mesh
         if self.ranks is not None:
-            self.ranks.check_same(self.hosts, fingerprint(plan, image))
+            self.ranks.check_same(self.hosts, fingerprint(plan, self._names()))
         self._known: KnownSizes = BoundedMap()
-        self._sizes: BoundedMap[tuple[int, ...], _Sizes] = BoundedMap()
+        self._sizes: BoundedMap[tuple[int, ...], Sizes] = BoundedMap()
         self._written = [i for i, a in enumerate(plan.arguments) if a.writable]
 
     @functools.cached_property
-    def devices(self) -> dict[int, DeviceRun]:
+    def devices(self) -> dict[int, PhasedRun]:
         """The programs of the devices of this process, made for the first call."""
         own = range(self.mesh.size) if self.ranks is None else self._devices_of(self.ranks.rank)
-        return {rank: DeviceRun(self.plan, self.image, rank) for rank in own}
+        return {rank: self._device(rank) for rank in own}
+
+    def _names(self) -> Iterable[str]:
+        """The names of the kernels."""
+        return list(self.image.symbols)
+
+    def _device(self, rank: int) -> PhasedRun:
+        return DeviceRun(self.plan, self.image, rank)
 
     def call(self, positional: tuple[object, ...], named: dict[str, object]) -> object:
         """A call with arrays, whole or cut as the program takes them. Returns whole arrays; on a
@@ -85,19 +94,23 @@ class MeshRunner:
         bound = match(self.plan, positional, named, self._known, self.as_input)
         sizes = self.sizes(bound.values)
         given = {rank: self._parts(bound, sizes, rank) for rank in self.devices}
-        made = {rank: sizes.memory.make() for rank in self.devices}
+        made = {rank: self._made(sizes) for rank in self.devices}
         self.run(given, made, bound.values)
         return self._joined(bound, sizes.shapes, given, made)
 
-    def sizes(self, values: Mapping[str, int]) -> _Sizes:
+    def _made(self, sizes: Sizes) -> list[Any]:
+        """Memory for a device's parts of the results."""
+        return sizes.memory.make()
+
+    def sizes(self, values: Mapping[str, int]) -> Sizes:
         """All sizes for these values of the variables."""
         return self._sizes.obtain(tuple(values.values()), lambda: self._make_sizes(values))
 
-    def _make_sizes(self, values: Mapping[str, int]) -> _Sizes:
+    def _make_sizes(self, values: Mapping[str, int]) -> Sizes:
         windows = self.windows(values, self.devices)
         shapes = [shape_of(r.shape, values) for r in self.plan.results]
         memory = ResultMemory.of(self.plan, values)
-        return _Sizes(windows, shapes, memory)
+        return Sizes(windows, shapes, memory)
 
     def windows(
         self, values: Mapping[str, int], ranks: Iterable[int]
@@ -162,11 +175,14 @@ class MeshRunner:
                 f" {show(spec)} over {self.mesh.shape}: compile with in_shardings, or pass"
                 " np.asarray(x), which gathers it"
             )
-        if argument.writable and not all([value.local(r).flags.writeable for r in self.devices]):
+        own = [value.local(r) for r in self.devices]
+        if not all([isinstance(a, np.ndarray) for a in own]):
+            raise UserError(f"{label} is on a GPU, and the program is for CPUs: pass np.asarray(x)")
+        if argument.writable and not all([a.flags.writeable for a in own]):
             raise UserError(f"{label} is written, but the array is read-only")
         return value.shadow
 
-    def _parts(self, bound: Bound, sizes: _Sizes, rank: int) -> list[AnyArray]:
+    def _parts(self, bound: Bound, sizes: Sizes, rank: int) -> list[AnyArray]:
         """A device's parts of the arguments. What the program writes is a copy of the part of a
         whole array, or the part itself of one that is cut."""
         found: list[AnyArray] = []
@@ -176,14 +192,22 @@ class MeshRunner:
             else:
                 found.append(np.ascontiguousarray(window.of(a)))
         for i in self._written:
-            if not isinstance(bound.objects[i], ShardedArray):
-                shared = np.shares_memory(found[i], bound.arrays[i])
-                found[i] = found[i].copy() if shared else found[i]
-            others = (a for j, a in enumerate(found) if j != i)
-            if any(np.may_share_memory(found[i], a) for a in others):
+            whole = not isinstance(bound.objects[i], ShardedArray)
+            if whole and np.shares_memory(found[i], bound.arrays[i]):
+                found[i] = found[i].copy()
+        self._check_apart(found)
+        return found
+
+    def _check_apart(self, given: list[Any]) -> None:
+        """UserError where the program writes an argument that shares memory with another one."""
+        for i in self._written:
+            others = (a for j, a in enumerate(given) if j != i)
+            if any(self._may_share(given[i], a) for a in others):
                 label = label_of(self.plan.arguments[i])
                 raise UserError(f"{label} is written, and another argument shares it")
-        return found
+
+    def _may_share(self, a: Any, b: Any) -> bool:
+        return bool(np.may_share_memory(a, b))
 
     def _of_all(self, parts_of: Mapping[int, list[AnyArray]], number: int) -> list[AnyArray]:
         """The parts of an array that all devices have, by rank."""
@@ -246,9 +270,14 @@ class MeshRunner:
         return bound.results(plan, shapes, fresh, bound.arrays.__getitem__)
 
 
-def fingerprint(plan: Plan, image: Image) -> str:
+def watched(job: Ranks | None, what: object) -> contextlib.AbstractContextManager[None]:
+    """The watchdog of a job, if there is one, sees how long this takes."""
+    return contextlib.nullcontext() if job is None else job.watched(what)
+
+
+def fingerprint(plan: Plan, names: Iterable[str]) -> str:
     """A digest of a plan and the names of its kernels: what all ranks must share."""
-    text = repr((plan.mesh, plan.arguments, plan.results, plan.arena_bytes, sorted(image.symbols)))
+    text = repr((plan.mesh, plan.arguments, plan.results, plan.arena_bytes, sorted(names)))
     for launch in plan.launches:
         text += repr(launch.kernel) + repr(launch.words)
     for e in plan.exchanges:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 import os
 import sys
 import threading
@@ -29,20 +31,26 @@ class Watchdog(threading.Thread):
         super().__init__(daemon=True, name="uopc watchdog")
         self.rank, self.timeout, self.abort = rank, timeout, abort
         self.waiting: tuple[float, object] | None = None  # since when, and for what
+        # What else may wait, on a GPU say.
+        self.asked: list[Callable[[], tuple[float, object] | None]] = []
         self.start()
 
     def run(self) -> None:
         while True:
             time.sleep(min(self.timeout / 4, 1.0))
-            waiting = self.waiting
-            if waiting is not None and time.monotonic() - waiting[0] > self.timeout:
-                print(
-                    f"uopc: rank {self.rank} waited {self.timeout:g} s in: {waiting[1]}\n"
-                    "  another rank is stuck, dead, or runs another program; the job ends",
-                    file=sys.stderr, flush=True,
-                )  # fmt: skip
-                self.abort(STUCK)
-                os._exit(STUCK)  # where the library does not come back
+            for waiting in (self.waiting, *[ask() for ask in self.asked]):
+                if waiting is not None and time.monotonic() - waiting[0] > self.timeout:
+                    self._end(*waiting)
+
+    def _end(self, since: float, what: object) -> None:
+        how = "failed" if since == -math.inf else f"waited {self.timeout:g} s"
+        print(
+            f"uopc: rank {self.rank} {how} in: {what}\n"
+            "  another rank is stuck, dead, or runs another program; the job ends",
+            file=sys.stderr, flush=True,
+        )  # fmt: skip
+        self.abort(STUCK)
+        os._exit(STUCK)  # where the library does not come back
 
 
 class Ranks:
@@ -53,7 +61,6 @@ class Ranks:
         self.rank, self.size = rank, size
         self.dog = Watchdog(rank, timeout, self._abort)
         self.turn = threading.RLock()  # of the threads: all ranks exchange in one order
-        self._machine: tuple[int, Callable[[], None]] | None = None
         self._groups: dict[tuple[Mesh, tuple[str, ...]], Any] = {}
         self._end_on_errors()
 
@@ -100,9 +107,7 @@ class Ranks:
     def in_turn(self, one_first: bool) -> Iterator[None]:
         """The first rank of each machine does what is inside before the others there; with
         `one_first` False all do it at once. Each rank comes here as often as the others."""
-        if self._machine is None:
-            self._machine = self._of_machine()
-        place, wait = self._machine
+        place, wait = self.of_machine
         if place and one_first:
             self._after_compile(wait)
         try:
@@ -110,6 +115,16 @@ class Ranks:
         finally:
             if not (place and one_first):
                 self._after_compile(wait)
+
+    @functools.cached_property
+    def of_machine(self) -> tuple[int, Callable[[], None]]:
+        """Which of the ranks of this machine this one is, and what waits for all of them."""
+        return self._of_machine()
+
+    def every(self, text: str) -> list[str]:
+        """A text of each rank."""
+        with self.watched("a text of all ranks"):
+            return self._every(text)
 
     def _after_compile(self, wait: Callable[[], None]) -> None:
         with self.watched("the compile of the first rank", COMPILE):

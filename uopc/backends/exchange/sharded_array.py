@@ -41,8 +41,9 @@ class ShardedArray:
     """An array cut over a mesh, of which this process has the parts of its devices.
 
     A call on MPI ranks gives one for each result that stays cut, and takes one without moving it
-    where the program wants it cut as it is. `np.asarray(x)` and `x.whole()` gather it on all ranks,
-    so all of them must ask. `np.from_dlpack(x)` and other libraries' see this process's part.
+    where the program wants it cut as it is; on GPUs its parts stay there. `np.asarray(x)` and
+    `x.whole()` gather it on all ranks, so all of them must ask. `np.from_dlpack(x)` and other
+    libraries' see this process's part.
 
     Examples:
         >>> sharding = uopc.NamedSharding(uopc.make_mesh((2,), ("m",)), uopc.P("m"))
@@ -143,9 +144,11 @@ class ShardedArray:
             array([0., 1., 2.])
         """
         own = list(self._padded.values())
-        every = own if self._gathered is None else self._gathered(own[0])
+        every = list(map(np.asarray, own))
+        if self._gathered is not None:
+            every = self._gathered(every[0])
         found = parts.whole(every, self._mesh, self._spec, self._shape)
-        return found.copy() if any([found is a for a in own]) else found
+        return found.copy() if any([found is a for a in every]) else found
 
     def _unpadded(self, rank: int) -> Array:
         inside = parts.slices(self._mesh, self._spec, self._shape, rank)

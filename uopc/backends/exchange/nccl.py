@@ -1,0 +1,172 @@
+"""Exchanges between the GPUs of the processes of a job, by NCCL through nccl4py.
+
+The processes have met by MPI or Gloo, which hands on the unique ids. Exchanges run on a stream of
+their own, between events: what they send is ready, and what waits for them waits. Never run on
+GPUs: written by the bindings of nccl4py 0.6.0 (NCCL 2.32), and run on a stand-in.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import ml_dtypes
+import numpy as np
+
+from uopc.backends.cuda.binding import driver
+from uopc.backends.cuda.device import Device
+from uopc.backends.exchange.device_run import Action, Started, Step
+from uopc.backends.exchange.ranks import Ranks
+from uopc.backends.plan import AnyDtype, Exchange
+from uopc.errors import DeviceError, Unsupported
+from uopc.ir.devices.mesh import Mesh
+
+# The numbers of nccl.h, which tests compare with nccl4py's.
+TYPES: dict[AnyDtype, int] = {
+    np.dtype("i1"): 0, np.dtype("u1"): 1, np.dtype("?"): 1, np.dtype("i4"): 2, np.dtype("u4"): 3,
+    np.dtype("i8"): 4, np.dtype("u8"): 5, np.dtype("f2"): 6, np.dtype("f4"): 7, np.dtype("f8"): 8,
+    np.dtype(ml_dtypes.bfloat16): 9, np.dtype(ml_dtypes.float8_e4m3fn): 10,
+    np.dtype(ml_dtypes.float8_e5m2): 11,
+}  # fmt: skip
+OPS = {"add": 0, "mul": 1, "max": 2, "min": 3}
+BYTES = TYPES[np.dtype("u1")]
+FINE = (0, 7)  # success, and in progress
+_NON_BLOCKING = 1  # a stream that does not wait for the default one
+
+
+class _Group(NamedTuple):
+    """A communicator of the ranks that differ along some mesh axes, and which of them this is."""
+
+    comm: Any
+    place: int
+    size: int
+
+
+class Nccl:
+    """The GPU of this process among those of its job."""
+
+    def __init__(self, ranks: Ranks, device: Device) -> None:
+        try:
+            from nccl.bindings import nccl
+        except (ImportError, RuntimeError) as error:  # RuntimeError: there is no libnccl
+            raise Unsupported(f"a mesh on cuda: install uopc[nccl]: {error}") from error
+        self.library: Any = nccl
+        self.ranks, self.device = ranks, device
+        self._groups: dict[tuple[Mesh, tuple[str, ...]], _Group] = {}
+        with device:
+            self._stream = driver().Stream(_NON_BLOCKING)
+            # The default stream waits for all work of streams like this one.
+            self._before_default = driver().Stream(0)
+        self._pending: deque[tuple[float, Exchange, Any, Any]] = deque()
+        ranks.dog.asked.append(self._oldest)
+
+    def exchanged(self, mesh: Mesh, step: Step) -> Action:
+        """What does an exchange, in a call that is made again and again."""
+        start = self.started(mesh, step)
+        return lambda: start()()
+
+    def started(self, mesh: Mesh, step: Step) -> Started:
+        """What starts an exchange, and gives what makes later launches wait for it."""
+        exchange = step.exchange
+        with self.ranks.watched(exchange):
+            group = self._group(mesh, exchange.axes)
+        queue = self._named(exchange, partial(_queued, self.library, group, step, self._stream))
+        drv, stream, pending = driver(), self._stream, self._pending
+
+        def start() -> Action:
+            while pending and pending[0][3].query():
+                pending.popleft()
+            ready, done = drv.Event(), drv.Event()
+            ready.record()
+            stream.wait_for_event(ready)
+            with self.ranks.watched(exchange):
+                queue()
+            done.record(stream)
+            pending.append((time.monotonic(), exchange, group.comm, done))
+            return partial(self._before_default.wait_for_event, done)
+
+        return start
+
+    def _named(self, exchange: Exchange, do: Callable[[], None]) -> Callable[[], None]:
+        """The same; DeviceError with the exchange for a failure of NCCL."""
+        failure = self.library.NCCLError
+
+        def act() -> None:
+            try:
+                do()
+            except failure as error:
+                raise DeviceError(f"rank {self.ranks.rank} in: {exchange}\n  {error}") from error
+
+        return act
+
+    def _group(self, mesh: Mesh, axes: tuple[str, ...]) -> _Group:
+        """The ranks that differ along these axes only; all ranks ask at once."""
+        found = self._groups.get((mesh, axes))
+        if found is None:
+            members = next(g for g in mesh.groups(axes) if self.ranks.rank in g)
+            place = members.index(self.ranks.rank)
+            own = b"" if place else bytes(self.library.get_unique_id())
+            unique = bytes.fromhex(self.ranks.every(own.hex())[members[0]])
+            with self.device:
+                comm = self.library.comm_init_rank_scalable(len(members), place, 1, unique, 0)
+            found = self._groups[mesh, axes] = _Group(comm, place, len(members))
+        return found
+
+    def _oldest(self) -> tuple[float, object] | None:
+        """Since when the oldest exchange is queued that is not over, for the watchdog; which ends
+        the job at once if NCCL says that it failed."""
+        for since, exchange, comm, done in self._pending.copy():
+            code = int(self.library.comm_get_async_error(comm))
+            if code not in FINE:
+                return -math.inf, f"{exchange}\n  NCCL: {self.library.get_error_string(code)}"
+            with self.device:
+                if not done.query():
+                    return since, exchange
+        return None
+
+
+def _queued(nccl: Any, group: _Group, step: Step, stream: Any) -> None:
+    """Queue an exchange on a stream."""
+    exchange, sent, got = step[:3]
+    comm, place, size = group
+    to, source, on = got.address, sent.address, stream.handle
+    count, nbytes = int(np.prod(sent.shape, dtype=np.int64)), sent.nbytes
+    if not nbytes:
+        return
+    match exchange.kernel:
+        case "allreduce":
+            nccl.all_reduce(source, to, count, _type(exchange), OPS[exchange.op], comm, on)
+        case "reduce_scatter":
+            each = count // size
+            nccl.reduce_scatter(source, to, each, _type(exchange), OPS[exchange.op], comm, on)
+        case "allgather":
+            nccl.all_gather(source, to, nbytes, BYTES, comm, on)
+        case "alltoall":
+            nccl.allto_all(source, to, nbytes // size, BYTES, comm, on)
+        case "broadcast":
+            nccl.broadcast(source, to, nbytes, BYTES, exchange.root, comm, on)
+        case "permute_ranks":
+            target, origin = place + exchange.shift, place - exchange.shift
+            if exchange.mirror:
+                target = origin = size - 1 - place
+            if not 0 <= origin < size:
+                driver().memset_d8_async(to, 0, nbytes, stream)
+            nccl.group_start()
+            if 0 <= target < size:
+                nccl.send(source, nbytes, BYTES, target, comm, on)
+            if 0 <= origin < size:
+                nccl.recv(to, nbytes, BYTES, origin, comm, on)
+            nccl.group_end()
+        case kind:
+            raise Unsupported(f"no exchange {kind}")
+
+
+def _type(exchange: Exchange) -> int:
+    found = TYPES.get(exchange.dtype)
+    if found is None:
+        raise Unsupported(f"NCCL combines no {exchange.dtype.name}: {exchange}")
+    return found
