@@ -21,8 +21,7 @@ from tests.machines import _OWN as own_machine
 from tests.machines import MACHINES, described, only_lowered
 from tests.matrix_units import executed
 from uopc import dtypes
-from uopc.backends import detect
-from uopc.backends.cpu import tile_permission
+from uopc.backends import detect, tile_permission
 from uopc.backends.llvm import jit
 from uopc.driver import lower_only
 from uopc.exporting import exported, machines
@@ -366,7 +365,7 @@ def test_the_kernel_is_asked(granted, monkeypatch):
 
 def test_the_request_is_one_system_call():
     """In a process of its own: the answer is that of a processor with or without tiles."""
-    code = "from uopc.backends.cpu.tile_permission import is_granted; print(is_granted())"
+    code = "from uopc.backends.tile_permission import is_granted; print(is_granted())"
     made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert made.stdout.strip() in ("True", "False")
     if own_machine().has_tiles:

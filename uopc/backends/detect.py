@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from uopc import target
-from uopc.backends.cpu import tile_permission
+from uopc.backends import tile_permission
 from uopc.errors import UserError
 from uopc.target import Target
 
