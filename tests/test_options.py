@@ -209,6 +209,29 @@ def test_split_reduces():
         assert len(uopc.compile(total).kernels) == 1
 
 
+@pytest.mark.parametrize(
+    ("dims", "axis"),
+    [((65537,), 0), ((32771, 37), 0), ((5, 40009), 1), ((40009, 3), (0, 1)), ((40009, 2, 5), 0)],
+)
+@pytest.mark.parametrize("op", ["sum", "max", "min", "prod"])
+def test_a_reduce_whose_length_has_no_divisor_is_cut_too(dims, axis, op):
+    """Threads share its rows, whatever their number; what is left is not lost."""
+    a = np.random.default_rng(0).integers(-3, 4, dims).astype("f8")
+    if op == "prod":  # a factor at each end, so that nothing overflows
+        a[...] = 1.0
+        a.flat[0], a.flat[-1] = 3.0, 5.0
+    x = uopc.param("x", dims, uopc.dtypes.float64)
+    program = uopc.compile(getattr(x, op)(axis), threads=2, verify=True)
+    assert len(program.kernels) == 2
+    np.testing.assert_array_equal(program(a), getattr(np, op)(a, axis=axis))
+
+
+def test_threads_share_the_rows_of_a_sum_of_any_length():
+    program = uopc.compile(uopc.param("x", (100_003, 37)).sum(0), threads=2)
+    first = program.kernels[0]
+    assert str(first.opts[0]) == "THREAD(0, 2)" and first.name == "r_42_37_2381"  # 42 pieces
+
+
 def test_split_ratio():
     total = uopc.param("x", (4096,)).sum()
     assert len(uopc.compile(total).kernels) == 1

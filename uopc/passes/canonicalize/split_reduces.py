@@ -8,22 +8,23 @@ Before (tensor)                       After (tensor)
                                         %5 = reduce.add %4 axes=(0,) : f32
                                         sink %5
 
-A reduce that reads nothing stays: it has a closed form. So does one that the user gave Opts. The
-options `split_reduces`, `split_ratio` and `split_size` are the switch and the thresholds.
+Where no number of pieces divides the axis, the second half also reduces the few elements after the
+last piece. A reduce that reads nothing stays: it has a closed form. So does one that the user gave
+Opts. The options `split_reduces`, `split_ratio` and `split_size` are the switch and the thresholds.
 """
 
 from __future__ import annotations
 
-from uopc.ir.builder import movement, rebuild
+from uopc.ir.builder import alu, movement, rebuild
 from uopc.ir.core import shapes, walk
 from uopc.ir.core.args import ReduceArg
 from uopc.ir.core.levels import TENSOR
-from uopc.ir.core.ops import Ops
+from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.passes.analysis.user_opts import free_reduces
 from uopc.passes.contract import Context, Pass
 
-# The number of pieces of each result: the first that divides the axis.
+# The number of pieces of each result: the first of those that leave the fewest elements.
 PIECES = range(256, 7, -1)
 
 
@@ -56,16 +57,20 @@ class _Splits:
         result = shapes.size(shapes.shape(u))
         if shapes.size(dims) // result < self.options.split_ratio:
             return None
-        for axis in u.arg.axes:
-            if value.op is Ops.EXPAND and _is_one(value.src[0], len(dims) - axis):
-                continue  # it only repeats one element
-            for pieces in PIECES:
-                if dims[axis] % pieces == 0 and result * pieces <= self.options.split_size:
-                    made = _in_pieces(u, value, dims, axis, pieces)
-                    text = f"reduce.{u.arg.op} of {shapes.show(dims)} is cut in {pieces} pieces"
-                    self.notes[made.src[0]] = text
-                    return made
-        return None
+        most = self.options.split_size // max(result, 1)
+        found = [
+            (dims[axis] % pieces * (shapes.size(dims) // dims[axis]), axis, pieces)
+            for axis in u.arg.axes for pieces in PIECES if pieces <= min(most, dims[axis])
+            # Not where it only repeats one element.
+            if value.op is not Ops.EXPAND or not _is_one(value.src[0], len(dims) - axis)
+        ]  # fmt: skip
+        if not found:
+            return None
+        _, axis, pieces = min(found, key=lambda f: f[0])
+        whole, stored = _in_pieces(u, value, axis, pieces)
+        text = f"reduce.{u.arg.op} of {shapes.show(dims)} is cut in {pieces} pieces"
+        self.notes[stored] = text
+        return whole
 
 
 def _is_one(value: UOp, last: int) -> bool:
@@ -74,21 +79,45 @@ def _is_one(value: UOp, last: int) -> bool:
     return last > len(dims) or dims[-last] == 1
 
 
-def _in_pieces(u: UOp, value: UOp, dims: shapes.Shape, axis: int, pieces: int) -> UOp:
-    """Two reduces for one. The axis of pieces is where the cut axis is, but outside of axes along
-    which an operand repeats: a part of a matrix product is then a small matrix of neighbours."""
-    cut = (*dims[:axis], pieces, dims[axis] // pieces, *dims[axis + 1 :])
+def _in_pieces(u: UOp, value: UOp, axis: int, pieces: int) -> tuple[UOp, UOp]:
+    """Two reduces for one, with a third for the elements after the last piece; and what the first
+    one stores. The axis of pieces is where the cut axis is, but outside of axes along which an
+    operand repeats: a part of a matrix product is then a small matrix of neighbours."""
+    dims, length = shapes.shape(value), shapes.shape(value)[axis] // pieces
+    even = _part(value, len(dims) - axis, 0, pieces * length)
+    cut = (*dims[:axis], pieces, length, *dims[axis + 1 :])
     operands = value.src if value.op.is_alu else ()
     repeated = [any([_is_one(s, len(dims) - i) for s in operands]) for i in range(axis)]
     outer = next((i for i in range(axis) if repeated[i] and dims[i] > 1), axis)
     order = [i for i in range(len(cut)) if i != axis]
-    moved = movement.reshape(value, cut)
+    moved = movement.reshape(even, cut)
     moved = movement.permute(moved, (*order[:outer], axis, *order[outer:]))
     axes = tuple([i + 1 if i >= outer else i for i in u.arg.axes])
     first = intern(Ops.REDUCE, u.dtype, (moved,), ReduceArg(u.arg.op, axes))
     stored = intern(Ops.CONTIGUOUS, u.dtype, (first,))
     left = outer - sum(i < outer for i in u.arg.axes)
-    return intern(Ops.REDUCE, u.dtype, (stored,), ReduceArg(u.arg.op, (left,)))
+    whole = intern(Ops.REDUCE, u.dtype, (stored,), ReduceArg(u.arg.op, (left,)))
+    if pieces * length < dims[axis]:
+        rest = _part(value, len(dims) - axis, pieces * length, dims[axis])
+        rest = intern(Ops.REDUCE, u.dtype, (rest,), u.arg)
+        whole = alu.alu(whole, Op.by_name(u.arg.op), rest)
+    return whole, stored
+
+
+def _part(value: UOp, last: int, begin: int, end: int) -> UOp:
+    """The elements from `begin` to `end` along its last axis, its last but one, …; of operands, so
+    that one that repeats stays as it is."""
+
+    def cut(v: UOp) -> UOp:
+        bounds = [(0, d) for d in shapes.shape(v)]
+        bounds[-last] = (begin, end)
+        return movement.shrink(v, bounds)
+
+    if end - begin == shapes.shape(value)[-last]:
+        return value
+    if not value.op.is_alu:
+        return cut(value)
+    return rebuild.remake(value, tuple([s if _is_one(s, last) else cut(s) for s in value.src]))
 
 
 PASS = Pass("split-reduces", TENSOR, TENSOR, split_reduces, "graph", reassociates=True)
