@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from machines import runnable
+from machines import only_lowered, runnable
 
 import uopc
 from uopc.backends import detect
@@ -352,6 +352,18 @@ def test_long_sums_of_few_results_are_cut(data):
     program = check(x.permute(order) @ y * 2.0 + 1.0, arrays, a @ b * 2 + 1, 1, target)
     names = [o.op for o in program.kernels[0].opts]
     assert names.count("REDUCE_OUT") == 1 and "UPCAST" in names[names.index("REDUCE_OUT") :]
+
+
+@pytest.mark.parametrize(("dilation", "apart"), [(1, False), (2, True)])
+def test_windows_that_a_panel_does_not_join_are_packed_by_panel(dilation, apart):
+    """Rows of 40 in one loop: taps 80 columns apart are in other panels of 64, and a tile of all
+    windows would hold each element nine times."""
+    w = uopc.constant(numbers(64, 48, 3, 3))
+    x = uopc.param("x", (1, 48, 40, 40))
+    with only_lowered("server"):
+        lowered = lower_only(x.conv2d(w, padding=dilation, dilation=dilation), threads=1)
+    names = [o.op for o in lowered.runs[-1].after[0].arg.opts]
+    assert "COALESCE" in names and ("SWAP" in names) is apart
 
 
 @of_a_desktop

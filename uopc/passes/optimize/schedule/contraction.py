@@ -93,7 +93,7 @@ def _tile(s: Scheduler, k: KernelFacts, c: _Contraction) -> None:
         c = replace(c, row=_row_block(s, c, computed))
     seen = packing.windows(c.b) if packs else []
     windows = [r for r in k.outputs if r in seen]
-    lane, row = _order_loops(s, c, windows)
+    lane, row = _order_loops(s, c, windows, lanes * vectors)
     each = (c, *c.beside)
     if packs and all([_is_constant(p.b) for p in each]):
         packs = not s.attempt("PREPACK", lane, lanes * vectors)
@@ -316,11 +316,13 @@ def _is_packed(k: KernelFacts, c: _Contraction, target: Target) -> bool:
     return crowded or size >= target.l2_bytes // thresholds.PACKED_SHARE
 
 
-def _order_loops(s: Scheduler, c: _Contraction, windows: list[UOp]) -> tuple[UOp, UOp]:
-    """The lane and row loops, with rows inside of columns, so that a panel of b serves all rows; or
-    inside of blocks of another loop along which windows of b overlap, each for half of L2. Columns
-    whose windows overlap are outside where those of all columns do not fit there: each panel then
-    packs its own."""
+def _order_loops(
+    s: Scheduler, c: _Contraction, windows: list[UOp], wide: int
+) -> tuple[UOp, UOp]:  # fmt: skip
+    """The lane and row loops, with rows inside of columns, so that a panel of b, `wide` columns,
+    serves all rows; or inside of blocks of another loop along which windows of b overlap, each for
+    half of L2. Columns whose windows overlap are outside where those of all columns do not fit
+    there: each panel then packs its own."""
     row, lane = c.row, c.lane
     around = [r for r in windows if r is not lane]
     if around:
@@ -330,12 +332,19 @@ def _order_loops(s: Scheduler, c: _Contraction, windows: list[UOp]) -> tuple[UOp
         if block is not None and row.arg.axis < block.arg.axis:
             row = s.swapped(row, block)[0]
         return lane, row
-    tile = math.prod([d.extent for d in packing.digits(c.b, _packed_loops(c))])
+    tile = math.prod([_packed_extent(d, c, wide) for d in packing.digits(c.b, _packed_loops(c))])
     fits = tile * c.b.dtype.itemsize <= s.target.l2_bytes // 2
     shared = row in ranges.ranges(c.b) or (lane in windows and fits)
     if row.arg.axis < lane.arg.axis and not shared:
         row, lane = s.swapped(row, lane)
     return lane, row
+
+
+def _packed_extent(d: packing.Digit, c: _Contraction, wide: int) -> int:
+    """The extent of a digit once the columns are in panels: windows that are farther apart than a
+    panel is wide share nothing."""
+    far = [q for q, f in d.factors.items() if q is not c.lane and c.lane in d.factors and f > wide]
+    return trips([*far, c.lane]) if far else d.extent
 
 
 def _packed_loops(c: _Contraction, *windows: UOp) -> list[UOp]:
