@@ -85,8 +85,7 @@ class CallingEmitter(CpuEmitter):
 
     def __init__(self, name: str, kernel: UOp) -> None:
         super().__init__(name, kernel)
-        self.outlined: dict[UOp, Branch] = {}  # by IF
-        self.functions: dict[object, str] = {}  # by key
+        self.outlined: dict[UOp, tuple[Branch, str]] = {}  # by IF, with the function's name
 
     def emit(self, statements: Iterable[UOp]) -> None:
         here = tuple(statements)
@@ -94,10 +93,10 @@ class CallingEmitter(CpuEmitter):
         for opened, branch in branches(here).items():
             found.setdefault(branch.key(), {})[opened] = branch
         elsewhere: set[UOp] = set()
-        for key, same in found.items():
+        for same in found.values():
             if len(same) >= FEWEST:
-                self.functions[key] = _define(self, next(iter(same.values())))
-                self.outlined.update(same)
+                name = _define(self, next(iter(same.values())))
+                self.outlined |= {u: (branch, name) for u, branch in same.items()}
                 elsewhere.update([u for b in same.values() for u in b.body])
         super().emit([u for u in here if u not in elsewhere])
 
@@ -111,10 +110,10 @@ def _open_and_call(e: Emitter, u: UOp) -> str | None:
     opening = CpuEmitter.rule(e, u)
     assert opening is not None
     opening(e, u)
-    branch = e.outlined[u]
+    branch, name = e.outlined[u]
     result = _result(branch)
     operands = ", ".join([f"{llvm_type(s.dtype)} {e.of(s)}" for s in branch.operands])
-    got = e.value(f"call {result} @{e.functions[branch.key()]}({operands}) cold")
+    got = e.value(f"call {result} @{name}({operands}) cold")
     for i, r in enumerate(branch.results):
         e.names[r] = e.value(f"extractvalue {result} {got}, {i}")
     return None

@@ -92,8 +92,8 @@ class _Part(CallingEmitter):
         self.names = _Names(self._fetch)
 
     def head(self) -> str:
-        aligned = stack_alignment(self.kernel.src)
-        return f"define internal void @{self.name}(ptr %words, i64 %chunk, ptr %values){aligned}"
+        arguments = "(ptr %words, i64 %chunk, ptr %values)"
+        return f"define internal void @{self.name}{arguments}{self.whole.aligned}"
 
     def _fetch(self, u: UOp) -> str:
         if u.op is Ops.RANGE:  # of kind thread: no other is open around a part
@@ -125,6 +125,7 @@ class _Whole:
 
     def __init__(self, name: str, kernel: UOp) -> None:
         self.name, self.kernel = name, kernel
+        self.aligned = stack_alignment(kernel.src)
         self.words = storage.word_places(kernel)
         self.reserved: dict[UOp, tuple[int, int]] = {}  # of values that cross: offset, alignment
         self.nbytes = 0

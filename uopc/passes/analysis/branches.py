@@ -25,12 +25,25 @@ class Waits(NamedTuple):
 def waits(order: Iterable[UOp]) -> dict[UOp, Waits]:
     """The Waits of each node; `order` lists sources first."""
     found: dict[UOp, Waits] = {}
+    nothing = Waits(0, ranges.NO_RANGES)
     for u in order:
-        below = [found[s] for s in u.src]
-        loops = frozenset(ranges.closed_ranges(u))
-        for w in below:
-            if w.loops is not loops and not w.loops <= loops:  # equal sets are mostly one object
-                loops = w.loops if loops <= w.loops else loops | w.loops
-        chain = max([w.branches for w in below], default=0)
-        found[u] = Waits(chain + (u.op is Ops.BRANCH), loops)
+        below, closed = nothing, ranges.closed_ranges(u)
+        for s in u.src:
+            w = found[s]
+            if w is not below:
+                below = _joined(below, w)
+        if closed:
+            below = Waits(below.branches, below.loops.union(closed))
+        if u.op is Ops.BRANCH:
+            below = Waits(below.branches + 1, below.loops)
+        found[u] = below
     return found
+
+
+def _joined(a: Waits, b: Waits) -> Waits:
+    """The order before a value of two operands; mostly that of one of them."""
+    if a.branches < b.branches:
+        a, b = b, a
+    if a.loops is b.loops or b.loops <= a.loops:
+        return a
+    return Waits(a.branches, b.loops if a.loops <= b.loops else a.loops | b.loops)

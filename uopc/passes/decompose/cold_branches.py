@@ -44,15 +44,18 @@ def merged_branches(kernel: UOp) -> UOp:
     made: dict[UOp, UOp] = {}  # node -> its replacement
     any_of: dict[Conditions, UOp] = {}
     # The conditions of a group have fewer branches below them than its members.
+    unchanged = made.keys().isdisjoint
     for u in sorted(below, key=lambda u: below[u].branches):
-        src = tuple([made.get(s, s) for s in u.src])
         group = groups.get(u)
+        if group is None and unchanged(u.src):
+            continue
+        src = tuple([made.get(s, s) for s in u.src])
         if group is not None:
             if group not in any_of:
                 any_of[group] = _any([made.get(c, c) for c in group])
             inner = intern(Ops.BRANCH, u.dtype, src)
             made[u] = intern(Ops.BRANCH, u.dtype, (src[0], any_of[group], inner))
-        elif src != u.src:
+        else:
             made[u] = intern(u.op, u.dtype, src, u.arg, u.tag)
     return made[kernel]
 

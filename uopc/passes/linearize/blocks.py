@@ -113,16 +113,18 @@ class Blocks:
         for u in reversed(self.order):
             if u in used and u.op.pure:
                 self.home[u] = self._innermost_if(used[u], self.home[u])
-            inside = [self.inside_of(u)] * len(u.src)
+            block = self.inside_of(u)
+            for s in u.src[:2] if u.op is Ops.BRANCH else u.src:
+                if used.setdefault(s, block) is not block:
+                    used[s] = self._common(used[s], block)
             if u.op is Ops.BRANCH:
                 key = u.src[1], self.home[u], below.get(u)
                 if key not in opened:
                     opened[key] = self._opened(u, len(opened))
-                inside[2] = made = opened[key]
+                made, s = opened[key], u.src[2]
                 self.joined[made].insert(0, u)
                 self.closed[u] = (made,)
-            for s, block in zip(u.src, inside):
-                used[s] = self._common(used[s], block) if s in used else block
+                used[s] = self._common(used[s], made) if s in used else made
 
     def _opened(self, branch: UOp, number: int) -> UOp:
         """The IF of a BRANCH, in the block where it stands."""
