@@ -50,6 +50,20 @@ def test_a_cheap_producer_is_computed_at_each_place() -> None:
     assert "COMPUTE_AT" not in names(uopc.compile(cross(x * 2.0)))
 
 
+def test_a_row_may_choose_what_is_computed() -> None:
+    """The first operand of such a value is a comparison, which reads nothing: that was a crash."""
+
+    def of(x: Any, is_even: Any, where: Any, sin: Any, exp: Any) -> Any:
+        made = where(is_even.reshape(64, 1), sin(x), exp(x))
+        return made[:, :-2] + made[:, 1:-1] + made[:, 2:]
+
+    x, value = uopc.param("x", (64, 66)), RANDOM.uniform(-3, 3, (64, 66)).astype("f4")
+    graph = of(x, (uopc.arange(64) % 2).eq(0), UOp.where, UOp.sin, UOp.exp)
+    wanted = of(value, np.arange(64) % 2 == 0, np.where, np.sin, np.exp)
+    program = uopc.compile(graph, verify=True)
+    np.testing.assert_allclose(program(value), wanted, rtol=1e-5, atol=1e-6)
+
+
 def on_request(graph: UOp, *opts: tuple[str, int, int]) -> uopc.Program:
     return uopc.compile(graph.contiguous(tuple([Opt(*o) for o in opts])), verify=True)
 

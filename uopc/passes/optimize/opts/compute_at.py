@@ -119,14 +119,19 @@ def stencils(kernel: UOp, r: UOp) -> list[Shared]:
               and q.arg.axis > r.arg.axis and q.src[0].op is Ops.CONST}  # fmt: skip
     forms: dict[UOp, object] = {}
     alike: dict[object, list[UOp]] = {}
+    reads: set[UOp] = set()  # values of storage, at an index that changes
     for u in order:
         around = ranges.ranges(u)
+        if around and (u.op is Ops.INDEX or not reads.isdisjoint(u.src)):
+            reads.add(u)
         if inside.isdisjoint(around):
             continue
         forms[u] = form = _form(u, forms)
-        if form is not None and u.op.is_alu and all(q.arg.kind != "reduce" for q in around):
+        if form is None or u not in reads or not u.op.is_alu:
+            continue
+        if all(q.arg.kind != "reduce" for q in around):
             alike.setdefault(form, []).append(u)
-    found = [_stencil(values, inside) for values in alike.values() if len(values) > 1]
+    found = [_stencil(values, inside, reads) for values in alike.values() if len(values) > 1]
     return [s for s in found if s is not None]
 
 
@@ -144,17 +149,17 @@ def _form(u: UOp, forms: Mapping[UOp, object]) -> object:
     return u.op, u.dtype, u.arg, tuple(below)
 
 
-def _stencil(values: list[UOp], inside: set[UOp]) -> Shared | None:
+def _stencil(values: list[UOp], inside: set[UOp], reads: set[UOp]) -> Shared | None:
     """The values that are the first one at other places."""
     first = values[0]
-    constant, terms = _lead(first)
+    constant, terms = _lead(first, reads)
     strides = {q: terms.get(q, 0) for q in ranges.ranges(first) & inside}
     if any(stride <= 0 for stride in strides.values()):
         return None
     loops = tuple(sorted(strides, key=lambda q: -strides[q]))
     places: dict[UOp, Offsets] = {}
     for u in values:
-        left, offsets = _lead(u)[0] - constant, {}
+        left, offsets = _lead(u, reads)[0] - constant, {}
         for q in loops:  # the rest is nearer to 0 than to a whole step
             offsets[q] = (left + strides[q] // 2) // strides[q]
             left -= offsets[q] * strides[q]
@@ -166,10 +171,10 @@ def _stencil(values: list[UOp], inside: set[UOp]) -> Shared | None:
     return Shared(first, loops, loops, places) if len(places) > 1 else None
 
 
-def _lead(u: UOp) -> tuple[int, Mapping[UOp, int]]:
-    """The constant and the terms of the first index below a value."""
+def _lead(u: UOp, reads: set[UOp]) -> tuple[int, Mapping[UOp, int]]:
+    """The constant and the terms of the first index below a value that reads."""
     while u.op is not Ops.INDEX:
-        u = next(s for s in u.src if ranges.ranges(s))
+        u = next(s for s in u.src if s in reads)
     return affine.form(index_maps.ungated(u.src[-1])[0])
 
 
