@@ -61,9 +61,11 @@ def elements_of(launch: KernelCall) -> Elements | None:
                 return None
             written[place] = spelled.at(store.src[1], env)
     roots = {root for root, _ in written}
-    if any([use.root in roots for use in spelled.reads.values()]):
-        return None
-    return Elements(written, spelled.reads)
+    nodes: dict[UOp, None] = {}
+    for value in written.values():
+        walk.toposort(value, done=nodes)
+    reads = {u: use for u, use in spelled.reads.items() if u in nodes}
+    return None if any([use.root in roots for use in reads.values()]) else Elements(written, reads)
 
 
 def _is_short(launch: KernelCall) -> bool:
@@ -118,11 +120,22 @@ class _Spelled:
             return self._read(u, env)
         if u.op is Ops.REDUCE:
             return self._combined(u, env)
+        if u.op is Ops.WHERE:
+            return self._chosen(u, env)
         return self._remade(u, env) if u.src else u
 
     def _remade(self, u: UOp, env: _Env) -> Generator[list[_Key], list[UOp], UOp]:
         src = yield [_key(s, env) for s in u.src]
         return rebuild.remake(u, tuple(src))
+
+    def _chosen(self, u: UOp, env: _Env) -> Generator[list[_Key], list[UOp], UOp]:
+        """One of two values if it is known which, so that the other one is not spelled out."""
+        (condition,) = yield [_key(u.src[0], env)]
+        if condition.op is Ops.CONST:
+            (value,) = yield [_key(u.src[1 if condition.arg else 2], env)]
+            return value
+        values = yield [_key(s, env) for s in u.src[1:]]
+        return rebuild.remake(u, (condition, *values))
 
     def _read(self, u: UOp, env: _Env) -> Generator[list[_Key], list[UOp], UOp]:
         use = self.accesses[u]

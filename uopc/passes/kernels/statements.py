@@ -15,7 +15,7 @@ in one kernel do that is called for each.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from uopc.ir.builder import index_maps, rebuild
 from uopc.ir.core import dtypes, walk
@@ -48,6 +48,7 @@ class _Statements:
         self.roots_written: set[UOp] = set()
         self.read_anywhere: set[UOp] = set()  # at places that are not known
         self.nodes: set[UOp] = set()
+        self.variables: set[UOp] = set()
         self.code = 0
 
     def add(self, found: Elements) -> None:
@@ -60,9 +61,10 @@ class _Statements:
                 self.read_anywhere.add(use.root)
         self.roots_written |= {root for root, _ in found.written}
         self.roots |= self.roots_written | {use.root for use in found.reads.values()}
-        new = _nodes(found.written.values()) - self.nodes
+        new = _below(found.written.values(), self.nodes)
         self.nodes |= new
-        self.code += sum([expansion(u) for u in new if u.op.is_alu])
+        self.variables |= {u for u in new if u.op is Ops.VARIABLE}
+        self.code += _code(new)
 
     def with_values(self, found: Elements) -> Elements | None:
         """Elements, with values of these launches in place of reads. None if they do not follow
@@ -84,9 +86,9 @@ class _Statements:
         moved = [u for u in found.reads.values() if u.gathered]
         if values and any([values.keys() & walk.toposort(u.flat).keys() for u in moved]):
             return None  # an address that another launch stores
+        left = {r: use for r, use in found.reads.items() if r not in values}
         written = {p: rebuild.rebuild_more(v, values) for p, v in found.written.items()}
-        left = _nodes(written.values())
-        return Elements(written, {r: use for r, use in found.reads.items() if r in left})
+        return Elements(written, left)
 
     def launch(self, kept: set[UOp]) -> KernelCall | None:
         """The launch that stores what is to be kept, by storage; None if there is nothing."""
@@ -110,12 +112,20 @@ class _Statements:
         return KernelCall([], [], [], effect, nodes, accesses)
 
 
-def _nodes(values: Iterable[UOp]) -> set[UOp]:
-    """The nodes of values."""
-    done: dict[UOp, None] = {}
-    for v in values:
-        walk.toposort(v, done=done)
-    return set(done)
+def _below(values: Iterable[UOp], known: Container[UOp]) -> set[UOp]:
+    """The nodes of values that are not known, nor below known ones."""
+    stack = [v for v in values if v not in known]
+    found = set(stack)
+    while stack:
+        new = [s for s in stack.pop().src if s not in found and s not in known]
+        found.update(new)
+        stack += new
+    return found
+
+
+def _code(nodes: Iterable[UOp]) -> int:
+    """The number of operations that nodes become."""
+    return sum([expansion(u) for u in nodes if u.op.is_alu])
 
 
 def _cost(nodes: Iterable[UOp]) -> float:
@@ -179,14 +189,13 @@ class _Joiner:
         """True if these elements are cheaper as statements of that launch, and few enough."""
         roots = {use.root for use in made.reads.values()} | {root for root, _ in made.written}
         buffers = len(launch.roots | roots)
-        nodes = _nodes(made.written.values())
-        variables = {u for u in nodes | launch.nodes if u.op is Ops.VARIABLE}
-        if buffers > self.limit.buffers or buffers + len(variables) > self.limit.arguments:
+        added = _below(made.written.values(), launch.nodes)
+        variables = len(launch.variables) + sum([u.op is Ops.VARIABLE for u in added])
+        if buffers > self.limit.buffers or buffers + variables > self.limit.arguments:
             return False
-        added = nodes - launch.nodes
-        if launch.code + sum([expansion(u) for u in added if u.op.is_alu]) > MOST_CODE:
+        if launch.code + _code(added) > MOST_CODE:
             return False
-        alone, more = _cost(_nodes(found.written.values())), _cost(added)
+        alone, more = _cost(_below(found.written.values(), ())), _cost(added)
         return self.saved + alone - more >= LEAST_SAVED * more
 
 
