@@ -26,6 +26,24 @@ def run(function, *arrays):
     return out
 
 
+def everywhere(value):
+    """The value, which is the same for every number of threads, unoptimized, and interpreted."""
+    first = uopc.compile(value)()
+    for threads in (1, 2):
+        with uopc.options(threads=threads):
+            assert uopc.compile(value)().tobytes() == first.tobytes()
+    assert uopc.compile(value, optimize=False)().tobytes() == first.tobytes()
+    assert interpreter.evaluate(value, {}).tobytes() == first.tobytes()
+    return first
+
+
+def flat(results):
+    """The results of a program, in order, whatever their container."""
+    if isinstance(results, dict):
+        return list(results.values())
+    return list(results) if isinstance(results, (tuple, list)) else [results]
+
+
 def values(shape, dtype="float32", low=-3.0, high=3.0):
     dtype = np.dtype(dtype)
     if dtype.kind == "b":

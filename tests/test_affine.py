@@ -12,16 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.effort import grows_less
+from uopc.ir.builder.operands import variable
 from uopc.ir.core import bounds, dtypes
-from uopc.ir.core.args import RangeArg, VariableArg
+from uopc.ir.core.args import RangeArg
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine, compare
 from uopc.ir.text.printer import render
-
-
-def variable(name: str, low: int, high: int) -> UOp:
-    return intern(Ops.VARIABLE, dtypes.index, (), VariableArg(name, low, high))
 
 
 def loop(axis: int, end: UOp | int) -> UOp:

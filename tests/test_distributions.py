@@ -10,6 +10,7 @@ from scipy import special, stats
 
 import uopc
 import uopc.numpy as unp
+from tests.reference import everywhere
 from uopc import UOp, dtypes, random
 from uopc.ir.interpret.interpreter import evaluate
 from uopc.tensor.distributions import _normal_place
@@ -21,17 +22,6 @@ P = np.array([0.5, 0.0, 0.2, 0.3])
 
 def run(value: UOp, **arrays: Any) -> Array:
     return uopc.compile(value)(**arrays)
-
-
-def everywhere(value: UOp) -> Array:
-    """The value, which is the same for every number of threads, unoptimized, and interpreted."""
-    first = run(value)
-    for threads in (1, 2):
-        with uopc.options(threads=threads):
-            assert run(value).tobytes() == first.tobytes()
-    assert uopc.compile(value, optimize=False)().tobytes() == first.tobytes()
-    assert evaluate(value, {}).tobytes() == first.tobytes()
-    return first
 
 
 def likely(counts: Array, wanted: Array) -> None:

@@ -18,6 +18,7 @@ import pytest
 
 import uopc
 import uopc.numpy as unp
+from tests.reference import flat
 from tests.test_size_conditions import RELIES, arguments
 from uopc import dtypes
 from uopc.backends.c.names import identifier
@@ -150,12 +151,6 @@ def odd_names() -> Case:
 CASES = (elementwise, network, convolution, narrow_floats, integers, symbolic, in_place, loops,
          launches_in_loops, sparse, long_kernel, nothing, odd_names)  # fmt: skip
 each_case = pytest.mark.parametrize("make", CASES, ids=lambda c: c.__name__)
-
-
-def flat(results: Any) -> list[Any]:
-    if isinstance(results, dict):
-        return list(results.values())
-    return list(results) if isinstance(results, (tuple, list)) else [results]
 
 
 def assert_same(got: Any, wanted: Any) -> None:

@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 import uopc
+from tests.reference import everywhere
 from uopc import UOp, dtypes, random
 from uopc.ir.core import semantics
 from uopc.ir.interpret.interpreter import evaluate
@@ -20,17 +21,6 @@ KEY = random.key(1234)
 
 def run(value: UOp, **arrays: Any) -> Array:
     return uopc.compile(value)(**arrays)
-
-
-def everywhere(value: UOp) -> Array:
-    """The value, which is the same for every number of threads, unoptimized, and interpreted."""
-    first = run(value)
-    for threads in (1, 2):
-        with uopc.options(threads=threads):
-            assert run(value).tobytes() == first.tobytes()
-    assert uopc.compile(value, optimize=False)().tobytes() == first.tobytes()
-    assert evaluate(value, {}).tobytes() == first.tobytes()
-    return first
 
 
 # ---------------------------------------------------------------- streams

@@ -10,6 +10,7 @@ import pytest
 
 from uopc.errors import InvalidIR
 from uopc.ir.builder.fold import combine, convert
+from uopc.ir.builder.operands import variable
 from uopc.ir.core import dtypes
 from uopc.ir.core.args import ParamArg, VariableArg
 from uopc.ir.core.constants import const_value
@@ -114,10 +115,6 @@ def _cast(t: DType) -> Callable[[Expr], Expr]:
     return cast
 
 
-def _variable(name: str, low: int, high: int) -> UOp:
-    return intern(Ops.VARIABLE, dtypes.index, (), VariableArg(name, low, high))
-
-
 def _names(folds: bool) -> dict[str, Any]:
     """x y z: int32; u v: uint8; f g h: float32; p q r: bool; i j k: index 0…9; n 1…9; s -9…9;
     t: an int32 in 0…9."""
@@ -125,8 +122,8 @@ def _names(folds: bool) -> dict[str, Any]:
     leaves |= {v: intern(Ops.PARAM, dtypes.uint8, (), ParamArg(v, ())) for v in "uv"}
     leaves |= {v: intern(Ops.PARAM, dtypes.float32, (), ParamArg(v, ())) for v in "fgh"}
     leaves |= {v: intern(Ops.PARAM, dtypes.bool_, (), ParamArg(v, ())) for v in "pqr"}
-    leaves |= {v: _variable(v, 0, 9) for v in "ijk"}
-    leaves |= {"n": _variable("n", 1, 9), "s": _variable("s", -9, 9)}
+    leaves |= {v: variable(v, 0, 9) for v in "ijk"}
+    leaves |= {"n": variable("n", 1, 9), "s": variable("s", -9, 9)}
     leaves["t"] = intern(Ops.CAST, dtypes.int32, (leaves["i"],))
     names: dict[str, Any] = {k: Expr(v, folds) for k, v in leaves.items()}
     return names | {

@@ -110,6 +110,15 @@ def image() -> Image:
     return load(compile_object(KERNELS))
 
 
+def outcome(f: ProgramBase, args: list[Any], named: dict[str, Any]) -> tuple[Any, ...]:
+    """The result of a call, or its error."""
+    try:
+        result = f(*args, **named)
+    except Exception as error:
+        return type(error), str(error)
+    return type(result), result is named.get("out"), np.asarray(result).tobytes()
+
+
 def program(plan: Plan, plain: bool = False, cls: type[ProgramBase] = ProgramBase) -> ProgramBase:
     return make_callable(plan, image(), cls, plain)
 
@@ -396,13 +405,6 @@ def test_fuzz_against_plain_call() -> None:
         *(None, 1.0, "x", [1.0], floats(8).astype(">f4"), np.float32(1), floats()),
         *(np.zeros(8, "i4"), np.zeros(0, "f4"), np.zeros(8, ml_dtypes.bfloat16), Dlpack(floats(8))),
     ]
-
-    def outcome(f: ProgramBase, args: list[Any], named: dict[str, Any]) -> tuple[Any, ...]:
-        try:
-            result = f(*args, **named)
-        except Exception as error:
-            return type(error), str(error)
-        return type(result), result is named.get("out"), np.asarray(result).tobytes()
 
     seen = set()
     for _ in range(6000):
@@ -863,13 +865,6 @@ def test_fuzz_sizes_against_plain_call() -> None:
     flat = floats(8)
     odd = [flat, flat.reshape(4, 2), flat.reshape(2, 4), floats(2, 4).astype("f8"), None]
     integers = [0, 1, 2, 3, 4, -1, True, np.int64(1), 1.0, 1 << 70, "1", None]
-
-    def outcome(f: ProgramBase, args: list[Any], named: dict[str, Any]) -> tuple[Any, ...]:
-        try:
-            result = f(*args, **named)
-        except Exception as error:
-            return type(error), str(error)
-        return type(result), result is named.get("out"), np.asarray(result).tobytes()
 
     seen = set()
     for _ in range(3000):

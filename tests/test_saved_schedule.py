@@ -8,16 +8,11 @@ import numpy as np
 import pytest
 
 import uopc
+from tests.reference import flat
 from tests.test_schedule_data import PROGRAMS, arguments
 from uopc import dtypes
 from uopc.cli import main as cli
 from uopc.errors import InvalidIR, Unsupported, UserError
-
-
-def flat(value):
-    if isinstance(value, dict):
-        return list(value.values())
-    return list(value) if isinstance(value, (tuple, list)) else [value]
 
 
 @pytest.mark.parametrize("optimize", [True, False])

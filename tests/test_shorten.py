@@ -8,17 +8,12 @@ from hypothesis import strategies as st
 
 from tests.conformance import expression
 from tests.effort import calls
+from uopc.ir.builder.operands import variable
 from uopc.ir.core import dtypes
-from uopc.ir.core.args import VariableArg
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import intern
 from uopc.ir.index import affine
 from uopc.ir.symbolic import shorten, simplify
-
-
-def variable(name: str, low: int, high: int):
-    return intern(Ops.VARIABLE, dtypes.index, (), VariableArg(name, low, high))
-
 
 A, B, C = variable("a", 0, 30), variable("b", -5, 12), variable("c", 0, 7)
 

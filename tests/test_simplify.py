@@ -10,8 +10,9 @@ import pytest
 
 from uopc.ir.builder import leaves
 from uopc.ir.builder.fold import select
+from uopc.ir.builder.operands import variable
 from uopc.ir.core import bounds, dtypes
-from uopc.ir.core.args import ParamArg, RangeArg, VariableArg
+from uopc.ir.core.args import ParamArg, RangeArg
 from uopc.ir.core.constants import const_value
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.evaluate import evaluate
@@ -29,10 +30,6 @@ def _number(value: Any, t: DType) -> UOp:
     return intern(Ops.CONST, t, (), const_value(t, value))
 
 
-def _variable(name: str, low: int, high: int) -> UOp:
-    return intern(Ops.VARIABLE, dtypes.index, (), VariableArg(name, low, high))
-
-
 def test_tensors_keep_their_shape() -> None:
     a = intern(Ops.PARAM, dtypes.int32, (), ParamArg("a", (4, 1)))
     b = intern(Ops.PARAM, dtypes.int32, (), ParamArg("b", (1, 3)))
@@ -45,7 +42,7 @@ def test_tensors_keep_their_shape() -> None:
 def test_a_loop_of_at_most_one_iteration_keeps_its_index() -> None:
     """Its bounds are those of its iterations; folded to 0, a store would happen in any case."""
     for low, folded in ((0, False), (1, True)):
-        end = _variable("few", low, 1)
+        end = variable("few", low, 1)
         r = intern(Ops.RANGE, dtypes.index, (end,), RangeArg((0,)))
         assert bounds.bounds(r) == bounds.bounds(r % 4) == bounds.bounds(r * 4) == (0, 0)
         assert (simplify.simplify(r * 4).op is Ops.CONST) is folded
@@ -73,7 +70,7 @@ def test_deep_and_shared_graphs() -> None:
     for k in range(30_000):
         u = intern(Ops.XOR if k % 2 else Ops.ADD, dtypes.int32, (u, _number(k, dtypes.int32)))
     assert len(u.simplify().toposort()) > 30_000
-    doubled = _variable("i", 0, 9)
+    doubled = variable("i", 0, 9)
     for _ in range(200):
         doubled = intern(Ops.ADD, dtypes.index, (doubled, doubled))
     made = doubled.simplify()
@@ -119,7 +116,7 @@ class _Graphs:
         name = f"v{len(self.leaves)}"
         if t is dtypes.index:
             low, high = self.random.choice([(0, 3), (0, 7), (-4, 4), (0, 1), (2, 9), (0, 30)])
-            leaf = _variable(name, low, high)
+            leaf = variable(name, low, high)
             self.leaves[leaf] = np.arange(low, high + 1)
         else:
             leaf = intern(Ops.PARAM, t, (), ParamArg(name, ()))

@@ -11,8 +11,9 @@ import uopc
 from uopc.driver import lower_only
 from uopc.errors import InvalidIR
 from uopc.ir.builder import index_maps, kernel, leaves
+from uopc.ir.builder.operands import variable
 from uopc.ir.core import dtypes
-from uopc.ir.core.args import RangeArg, VariableArg
+from uopc.ir.core.args import RangeArg
 from uopc.ir.core.levels import KERNEL, SCALAR
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import intern
@@ -25,10 +26,6 @@ INSIDE, OUTSIDE, NOT_PROVED = Verdict.INSIDE, Verdict.OUTSIDE, Verdict.NOT_PROVE
 
 def loop(n, axis=0):
     return intern(Ops.RANGE, dtypes.index, (leaves.dim_uop(n),), RangeArg((axis,)))
-
-
-def variable(name, low, high):
-    return intern(Ops.VARIABLE, dtypes.index, (), VariableArg(name, low, high))
 
 
 def op(op_, *src):
