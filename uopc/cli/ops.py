@@ -23,13 +23,7 @@ def arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace, out: Output, refuse: Refuse) -> int:
     """Print the op table, or one row of it."""
     if args.name is None:
-        letters = {level: level.text[0].upper() for level in Level}
-        rows = []
-        for o in Op.all():
-            levels = "".join([a if level & o.levels else "." for level, a in letters.items()])
-            rows.append((o.name, " ".join(o.operands), levels, o.doc))
-        out.table(("op", "operands", "levels", "meaning"), rows)
-        out.line("levels: " + ", ".join([f"{a} {level.text}" for level, a in letters.items()]))
+        _print_table(out)
         return 0
     names = {o.name: o for o in Op.all()}
     op = names.get(args.name.lower())
@@ -52,3 +46,13 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
         if value:
             out.line(f"  {name:<11}{value}")
     return 0
+
+
+def _print_table(out: Output) -> None:
+    letters = {level: level.text[0].upper() for level in Level}
+    rows = []
+    for o in Op.all():
+        levels = "".join([a if level & o.levels else "." for level, a in letters.items()])
+        rows.append((o.name, " ".join(o.operands), levels, o.doc))
+    out.table(("op", "operands", "levels", "meaning"), rows)
+    out.line("levels: " + ", ".join([f"{a} {level.text}" for level, a in letters.items()]))

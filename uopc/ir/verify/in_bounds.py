@@ -126,14 +126,16 @@ def _uses(nodes: list[UOp]) -> Iterator[tuple[UOp, UOp, UOp | None]]:
             if not before_effects(s.src[0]).op.is_storage:
                 continue
             if u.op.is_access and i == 0:
-                first = {Ops.LOAD: 1, Ops.STORE: 2}.get(u.op, len(u.src))
-                gates = [*around, *u.src[first:]]
-                if u.op is Ops.STORE:  # a value that is INVALID is not written
-                    valid = index_maps.ungated(u.src[1])[1]
-                    gates += [] if valid is None else [valid]
-                yield u, s, conditions.join(Ops.AND, gates)
+                yield u, s, conditions.join(Ops.AND, [*around, *_gates(u)])
             elif u.op is not Ops.LINEAR and u.op is not Ops.AFTER:  # these read nothing
                 yield s, s, None
+
+
+def _gates(access: UOp) -> list[UOp]:
+    """The conditions of a LOAD or STORE; a value that is INVALID is not written."""
+    first = {Ops.LOAD: 1, Ops.STORE: 2}.get(access.op, len(access.src))
+    valid = index_maps.ungated(access.src[1])[1] if access.op is Ops.STORE else None
+    return [*access.src[first:], *([] if valid is None else [valid])]
 
 
 def _checked(user: UOp, address: UOp, gate: UOp | None) -> Iterator[CheckedAccess]:

@@ -1,4 +1,9 @@
-"""Quotients and remainders of integers, by instructions that truncate and may trap."""
+"""Quotients and remainders of integers, by instructions that truncate and may trap.
+
+    a // 8   →   a >> 3
+    a // 3   →   (a·m) >> s, in vectors of indices
+    a // b   →   q = cdiv a, b; q - 1 where cmod a, b is not 0 and differs from b in sign
+"""
 
 from __future__ import annotations
 

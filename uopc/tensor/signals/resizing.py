@@ -21,7 +21,7 @@ from uopc.ir.builder import alu, checks, leaves, movement, operands
 from uopc.ir.builder.fold import cast
 from uopc.ir.builder.movement import normal_axis
 from uopc.ir.core import dtypes, shapes
-from uopc.ir.core.shapes import show
+from uopc.ir.core.shapes import Shape, show
 from uopc.ir.core.uop import UOp
 from uopc.tensor import indexing
 
@@ -144,16 +144,26 @@ def _axes(
             raise UserError(f"resize: {what} must be more than 0, got {given}")
     found = []
     for k, axis in enumerate(which):
-        size = dims[axis]
-        if not isinstance(size, int) or size == 0:
-            raise UserError(f"resize: axis {axis} of {show(dims)} must have a size above 0")
-        count = math.floor(size * factors[k]) if counts is None and factors else (counts or ())[k]
-        if count < 1:
-            raise UserError(f"resize: axis {axis} of {show(dims)} has no element by {factors}")
-        scale = count / size if factors is None else float(factors[k])
+        count = None if counts is None else counts[k]
+        scale = None if factors is None else float(factors[k])
         begin, end = (checks.number("resize: crop", v) for v in boxes[k])
-        found.append(_Axis(size, count, scale, (begin, end)))
+        found.append(_axis(dims, axis, count, scale, (begin, end)))
     return found, which
+
+
+def _axis(
+    dims: Shape, i: int, count: int | None, scale: float | None, crop: tuple[float, float]
+) -> _Axis:
+    """Axis i, with so many elements, or as many as the scale gives."""
+    size = dims[i]
+    if not isinstance(size, int) or size == 0:
+        raise UserError(f"resize: axis {i} of {show(dims)} must have a size above 0")
+    if count is None:
+        assert scale is not None
+        count = math.floor(size * scale)
+        if count < 1:
+            raise UserError(f"resize: axis {i} of {show(dims)} has no element by {scale}")
+    return _Axis(size, count, count / size if scale is None else scale, crop)
 
 
 # ---------------------------------------------------------------- places and weights
