@@ -89,6 +89,7 @@ def measure(
         folder = Path(top) / "model"
         folder.mkdir()
         (folder / "model.onnx").write_bytes(model)
+        time.sleep(2)  # a program of a file that was just written is not stored
         for i, array in enumerate(inputs):
             np.save(folder / f"x{i:03}.npy", array)
         _run("uopc", folder, threads, Path(top) / "none")  # Python's bytecode is on disk then

@@ -6,6 +6,7 @@ ONNX's reference evaluator says what the numbers are.
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import pickle
 import subprocess
@@ -25,7 +26,7 @@ from uopc import cache
 from uopc.backends.cpu import native
 from uopc.cache import disk
 from uopc.errors import UserError
-from uopc.ir.core.data import files
+from uopc.ir.core.data import arrays, files
 from uopc.onnx import reading, registry
 from uopc.program.search import session
 
@@ -138,6 +139,18 @@ def test_found_without_its_graph(file: Path, folder: Path, form: Callable[[Any],
     assert {k: first.program.stats[k] for k in ("nodes", "launches", "arena")} == {
         k: stats[k] for k in ("nodes", "launches", "arena")
     }
+
+
+def test_the_first_process_lets_the_graph_go(file: Path) -> None:
+    """Also the arrays of its constants, whose other order is mapped."""
+    gc.collect()
+    before = set(arrays._alive)
+    f = load(file)
+    gc.collect()
+    assert set(arrays._alive) <= before
+    check(f, wanted(model()))
+    assert set(arrays._alive) <= before
+    assert f.graph and not set(arrays._alive) <= before
 
 
 def test_in_one_process_too(file: Path) -> None:
@@ -480,7 +493,7 @@ def test_a_disk_that_is_read_only(file: Path, call: str, monkeypatch: pytest.Mon
 
 _PROCESS = """
 import sys, numpy as np, uopc.onnx
-from uopc.ir.core.data import files
+from uopc.ir.core.data import arrays, files
 files._TICK_NS = 0
 f = uopc.onnx.load(sys.argv[1], threads=1)
 x = np.load(sys.argv[2])
@@ -509,7 +522,7 @@ def test_two_processes_at_once(file: Path, folder: Path, tmp_path: Path) -> None
 
 _MEMORY = """
 import sys, numpy as np, uopc.onnx
-from uopc.ir.core.data import files
+from uopc.ir.core.data import arrays, files
 files._TICK_NS = 0
 def memory(kind):
     rows = open("/proc/self/status")

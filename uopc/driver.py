@@ -158,7 +158,7 @@ def make_program(
         request = dataclasses.replace(request, graph=file_parts.viewed(request.graph))
     backend, whole = backend_of(request.device), with_constants_computed(request, verify)
     program = program_for(whole, verify, backend, make_program, _write_report, keep)
-    if not hasattr(program, "_compile"):
+    if "_request" in vars(program):  # else it holds no graph
         program._given = request
     return program
 
