@@ -23,6 +23,7 @@ from typing import Any
 from tests.machines import MACHINES
 from uopc.backends import detect
 from uopc.backends.llvm import jit
+from uopc.ir.core import dtypes
 
 UNITS = r"(?:tile|tdp|avx512bf16\.|avx512\.vpdpbusd\.)"
 ROW = "<16 x i32>"
@@ -39,7 +40,7 @@ def executed(name: str, **changes: Any) -> Iterator[list[str]]:
 
     def parsed(text: str):
         seen.append(text)
-        return before[3](spelled_out(text))
+        return before[3](spelled_out(text, own.has_fma(dtypes.float32)))
 
     def machine(cpu: str | None, features: str | None, opt: int):
         return jit._new_machine(own.cpu, own.features, opt)
@@ -52,12 +53,16 @@ def executed(name: str, **changes: Any) -> Iterator[list[str]]:
         detect.this_machine, detect.cores, jit._target_machine, jit.parsed = before
 
 
-def spelled_out(text: str) -> str:
-    """A module with functions in place of the intrinsics of matrix units."""
+def spelled_out(text: str, has_fma: bool = True) -> str:
+    """A module with functions in place of the intrinsics of matrix units, and of products and sums
+    that round once where the machine has none."""
     names = sorted(set(re.findall(rf"@llvm\.x86\.({UNITS}[\w.]*)", text)))
+    if not has_fma:
+        names += sorted(set(re.findall(r"@llvm\.(fma\.v?\d*f32)", text)))
     for name in names:
-        text = re.sub(rf"declare [^\n]*@llvm\.x86\.{re.escape(name)}\([^\n]*\n", "", text)
-        text = text.replace(f"@llvm.x86.{name}(", f"@spelled.{name}(")
+        whole = f"@llvm.{'' if name.startswith('fma') else 'x86.'}{name}("
+        text = re.sub(rf"declare [^\n]*{re.escape(whole)}[^\n]*\n", "", text)
+        text = text.replace(whole, f"@spelled.{name}(")
     text = text.replace("bfloat", "i16")
     made = r"(%\w+) = call x86_amx (@[\w.]+)\((.*)\)"
     text = "\n}".join([_in_memory(f, made) for f in text.split("\n}")]).replace("x86_amx", "ptr")
@@ -79,6 +84,8 @@ def _function(name: str) -> str:
         return pairs(name, int(name.rpartition(".")[2]) // 32)
     if name.startswith("avx512.vpdpbusd."):
         return bytes_of_words(name, int(name.rpartition(".")[2]) // 32)
+    if name.startswith("fma."):
+        return product_and_sum(name, int(re.sub(r"\D", "", name[4:-3]) or 0))
     if name in ACCESSES:
         return rows(f"spelled.{name}", *ACCESSES[name])
     if name == "tdpbf16ps.internal":
@@ -242,6 +249,20 @@ def pairs(name: str, n: int) -> str:
     body = "\n".join(lines)
     head = f"define internal {v} @spelled.{name}({v} %c, {p} %a, {p} %b)"
     return f"{head} {{\n{body}\n  ret {v} %two\n}}"
+
+
+def product_and_sum(name: str, n: int) -> str:
+    """A product and a sum of n floats, by doubles."""
+    v, d = (f"<{n} x float>", f"<{n} x double>") if n else ("float", "double")
+    wide = "\n".join([f"  %{s}.d = fpext {v} %{s} to {d}" for s in "abc"])
+    return f"""
+define internal {v} @spelled.{name}({v} %a, {v} %b, {v} %c) {{
+{wide}
+  %p = fmul {d} %a.d, %b.d
+  %s = fadd {d} %p, %c.d
+  %r = fptrunc {d} %s to {v}
+  ret {v} %r
+}}"""
 
 
 def bytes_of_words(name: str, n: int) -> str:

@@ -191,6 +191,7 @@ def test_tiles_at_every_edge(m, n, k):
     check(x @ y, a, b)
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("types", ["u1 i1", "i1 i1", "i1 u1", "u1 u1"])
 @pytest.mark.parametrize(("m", "n", "k"), [(64, 48, 128), (35, 70, 260)])
 def test_tiles_of_bytes(types, m, n, k):
@@ -259,6 +260,19 @@ def test_what_stands_around_a_product():
     got = run(clipped @ y, a=a, b=b)
     np.testing.assert_allclose(got, np.maximum(a.astype("f8"), 0) @ b.astype("f8"), atol=1e-4)
     assert Ops.WMMA in ops_of("matrix", clipped @ y)
+
+
+def test_rows_that_are_computed():
+    """What all of a row needs is computed once, before its tiles: the norm of a layer."""
+    (a, x), (b, y) = halves(0, 40, 96), halves(1, 96, 50)
+    moved = x - x.mean(1).reshape((40, 1))
+    scaled = moved / ((moved * moved).mean(1).reshape((40, 1)) + 1e-5).sqrt()
+    product = scaled.cast(dtypes.bfloat16).cast(F32) @ y
+    assert Ops.WMMA in ops_of("matrix", product)
+    rows = a.astype("f4") - a.astype("f4").mean(1, keepdims=True)
+    rows = rows / np.sqrt((rows * rows).mean(1, keepdims=True) + np.float32(1e-5))
+    exact = rows.astype(BF16).astype("f8") @ b.astype("f8")
+    np.testing.assert_allclose(run(product, a=a, b=b), exact, atol=2.0**-7)
 
 
 def test_a_symbolic_number_of_rows():

@@ -33,6 +33,7 @@ from uopc.ir.core import bounds, dtypes, semantics
 from uopc.ir.core.levels import LINEAR, VECTOR
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.storage import before_effects
+from uopc.ir.core.tensor_cores import is_tile
 from uopc.ir.core.uop import UOp, intern
 from uopc.passes.contract import Context, Pass
 from uopc.passes.linearize.blocks import Blocks
@@ -151,7 +152,8 @@ class _Emitter:
         """The value of a REDUCE's register before its loops."""
         value = leaves.const(u.dtype.scalar, semantics.reduce_identity(u.arg.op, u.dtype.scalar))
         if u.dtype.lanes > 1:
-            value = intern(Ops.CONST, u.dtype, (), (value.arg,) * u.dtype.lanes)
+            arg = value.arg if is_tile(u.dtype) else (value.arg,) * u.dtype.lanes
+            value = intern(Ops.CONST, u.dtype, (), arg)
         return self._constant(value)
 
     def _close(self, r: UOp) -> None:

@@ -49,16 +49,20 @@ def block(
     return row
 
 
-def pack(s: Scheduler, lane: UOp, at: UOp | None, panels: bool) -> None:
+def pack(s: Scheduler, lane: UOp, at: UOp, panels: bool) -> None:
     """Pack the next operand of these lanes before a loop around them, one panel or several
     `panels`. The fill is in lanes, and its panels are inside of its rows, which are then read in
     long runs."""
     reads = [lane in ranges.ranges(v) and not _is_tile(v) for v, _ in packing.operands(s.kernel)]
     n = next((n for n, wanted in enumerate(reads) if wanted), None)
     fill = [] if n is None else s.added("PACK", at, n)
-    if not fill:
-        return
-    k, lanes = s.facts, most_of(lane)
+    if fill:
+        fill_in_lanes(s, fill, most_of(lane), panels)
+
+
+def fill_in_lanes(s: Scheduler, fill: list[UOp], lanes: int, panels: bool) -> None:
+    """The last loop that fills a tile in lanes; several panels row by row."""
+    k = s.facts
     along = transposes.crossed(k, fill[-1])
     transposed = along in fill and not any(a.gate is not None for a in k.inside(fill[-1]))
     if not transposed and panels and len(fill) > 2:

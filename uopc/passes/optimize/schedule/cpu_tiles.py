@@ -14,10 +14,11 @@ from uopc.ir.core.tensor_cores import Tile
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 from uopc.passes.analysis.matrix_tiles import matrix_tiles
+from uopc.passes.optimize.opts import packing
 from uopc.passes.optimize.opts import tensor_cores as tiling
 from uopc.passes.optimize.opts.legality import Refused
 from uopc.passes.optimize.opts.local_tile import MOST_BYTES
-from uopc.passes.optimize.schedule import cache_blocking, thresholds
+from uopc.passes.optimize.schedule import cache_blocking, contraction, thresholds
 from uopc.passes.optimize.schedule.kernel_facts import length_of, most_of, trips
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 
@@ -40,11 +41,16 @@ def choose(s: Scheduler) -> bool:
 
 
 def _product(s: Scheduler) -> tuple[Tile, UOp, UOp, UOp] | None:
-    """The tile for the kernel's only reduce, and the loops of its rows, columns and depth."""
+    """The tile for the kernel's only product, and the loops of its rows, columns and depth. Other
+    reduces are parts of its operands, which are packed."""
     k = s.facts
-    if len(k.reduces) != 1 or len(k.written) != 1 or k.reduces[0].src[0].op not in DOTS:
+    products = [u for u in k.reduces if u.src[0].op in DOTS]
+    if len(products) != 1 or len(k.written) != 1:
         return None
-    closed = ranges.closed_ranges(k.reduces[0])
+    below = walk.toposort(products[0])
+    if not all([u in below for u in k.reduces]):
+        return None
+    closed = ranges.closed_ranges(products[0])
     for r in sorted(closed, key=lambda r: length_of(r) or 0, reverse=True):
         try:
             tile, row, column, depth = tiling.tile_loops(s.kernel, r, 0)
@@ -107,19 +113,34 @@ def _in_memory(s: Scheduler, product: UOp) -> bool:
     rows, columns, slices = [_outside(s, q) for q in (row, column, depth)]
     if rows is not None and columns is not None:
         rows, columns = _blocks(s, rows, columns)
-    summed = max(s.facts.reduces[0].src[1:], key=lambda q: q.arg.axis)
+    reduces = [q for q in s.axes if q.arg.kind == "reduce"]
+    summed = max(_sum(s).src[1:], key=lambda q: q.arg.axis)
     if not s.attempt("DISTRIBUTE", summed, 1):
         return False
     panels = columns is not _outside(s, column)
-    for inner, at, far in ((row, columns, False), (column, rows, panels)):
-        cache_blocking.pack(s, inner, slices if at is None else at, far)
+    for operand, at, far in ((0, columns, False), (1, rows, panels)):
+        _pack(s, operand, slices if at is None else at, far)
+    contraction.reuse_terms(s, [q for q in reduces if q in s.axes])
     return len(matrix_tiles(walk.order(s.kernel), s.target)) > 0
+
+
+def _pack(s: Scheduler, operand: int, at: UOp | None, panels: bool) -> None:
+    """An operand of the product in tiles. Rows of a are filled to their ends, so that what all of a
+    row needs is computed once."""
+    value = _sum(s).src[0].src[operand]
+    n = next(i for i, (v, _) in enumerate(packing.operands(s.kernel)) if v is value)
+    fill = s.added("PACK", at, n)
+    if operand == 0 and len(fill) > 2:
+        swapped = s.swapped(fill[-3], fill[-2])
+        fill = [*fill[:-3], *swapped, fill[-1]]
+    if fill:
+        cache_blocking.fill_in_lanes(s, fill, TILE_ROWS, panels)
 
 
 def _blocks(s: Scheduler, rows: UOp, columns: UOp) -> tuple[UOp, UOp]:
     """The loops to pack before: those over blocks of rows that the second cache holds, and in them
     over columns of a block that is a share of the last cache, if not all of a is held."""
-    reduce, target = s.facts.reduces[0], s.target
+    reduce, target = _sum(s), s.target
     a, b = reduce.src[0].src[:2]
     sizes = [
         cache_blocking.bytes_a_step(reduce, v) * TILE_ROWS * trips(_copies(v)) for v in (a, b)
@@ -132,6 +153,11 @@ def _blocks(s: Scheduler, rows: UOp, columns: UOp) -> tuple[UOp, UOp]:
         columns = s.inner(columns)
     blocks, columns = s.swapped(s.outer(rows), columns)
     return blocks, columns
+
+
+def _sum(s: Scheduler) -> UOp:
+    """The REDUCE of the product."""
+    return next(u for u in s.facts.reduces if u.src[0].op is Ops.SHAPED_WMMA)
 
 
 def _copies(value: UOp) -> list[UOp]:
