@@ -85,17 +85,25 @@ class Nest:
                 (self.written if u in targets else self.read).append(access)
         self.reduces = [u for u in self.nodes if u.op is Ops.REDUCE]
         self.sums = _contractions(self.reduces)
+        self._factors: dict[UOp, list[Access]] = {}
 
     @property
     def is_simple(self) -> bool:
         """True if costs are known: one store of whole elements, and no reduce in another one."""
         whole = all([len(a.steps) == len(a.dims) for a in (*self.read, *self.written)])
-        return whole and len(self.stores) == 1 and not _is_nested(self.reduces)
+        return whole and len(self.stores) == 1 and not _is_nested(self.nodes)
 
     @property
     def roots(self) -> list[UOp]:
         """The arrays that are read, each once."""
         return list(dict.fromkeys([a.root for a in self.read]))
+
+    def read_by(self, factor: UOp) -> list[Access]:
+        """What a factor of a sum reads."""
+        if factor not in self._factors:
+            below = walk.toposort(factor, gate=lambda u: u is factor or not _is_version(u))
+            self._factors[factor] = [x for x in self.read if x.node in below]
+        return self._factors[factor]
 
     def splits(self, x: Access, axis: int) -> bool:
         """True if the loops that count an axis have another part in a sum than those of the last
@@ -137,10 +145,14 @@ def _parts(c: Contraction, loops: Iterable[UOp]) -> set[tuple[bool, ...]]:
     return {(r in c.rows, r in c.columns, r in c.reduce.src[1:]) for r in loops}
 
 
-def _is_nested(reduces: list[UOp]) -> bool:
-    """True if some reduce is computed from another one."""
-    return any([not set(reduces).isdisjoint(walk.toposort(u.src[0], _inside)) for u in reduces])
-
-
-def _inside(u: UOp) -> bool:
-    return u.op not in (Ops.AFTER, Ops.REDUCE) and not u.op.is_storage
+def _is_nested(nodes: Iterable[UOp]) -> bool:
+    """True if some reduce is computed from another one; nodes are given sources first."""
+    above: set[UOp] = set()
+    for u in nodes:
+        if not above.isdisjoint(u.src):
+            if u.op is Ops.REDUCE:
+                return True
+            above.add(u)
+        elif u.op is Ops.REDUCE:
+            above.add(u)
+    return False

@@ -132,8 +132,11 @@ class Chooser:
     def _improve(self, orders: dict[UOp, Order]) -> None:
         """Change orders one by one while that saves something."""
 
-        def cost(u: UOp, o: Order) -> float:
-            return self._around(u, {**orders, u: o}) + self._bias(u, o)
+        def cost(u: UOp, order: Order) -> float:
+            before, orders[u] = orders[u], order
+            total = self._around(u, orders) + self._bias(u, order)
+            orders[u] = before
+            return total
 
         for _ in range(MOST_ROUNDS):
             changed = False

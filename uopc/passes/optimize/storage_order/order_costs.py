@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.passes.analysis.contraction import Contraction
 from uopc.passes.analysis.lanes import MOST_STEP
@@ -93,7 +92,7 @@ class _Cycles:
         row = min(_rows(sums[0]), key=lambda r: self.written.get(r) or 0)
         rows = self._joined(row)
         around = [r for r in self.nest.loops if r not in columns and r not in rows]
-        operands = [(self._operand(c.a), self._operand(c.b)) for c in sums]
+        operands = [(self.nest.read_by(c.a), self.nest.read_by(c.b)) for c in sums]
         # One after the other: if the near caches do not hold all, they hold none of them.
         size = sum([_bytes(x) for a, b in operands for x in (*a, *b)])
         far = size > self.target.l2_bytes
@@ -126,11 +125,6 @@ class _Cycles:
         both = wide * most_of(own[0])
         gathered = far_fill * max([x.elements for x in b], default=0)
         return min(apart, tiles(both, others) + steps * trips(others) * both * fill + gathered)
-
-    def _operand(self, value: UOp) -> list[Access]:
-        """What a factor reads."""
-        below = _below(value)
-        return [x for x in self.nest.read if x.node in below]
 
     def _fill(
         self, c: Contraction, b: list[Access], lane: UOp, wide: int
@@ -251,13 +245,3 @@ def _rows(c: Contraction) -> list[UOp]:
 def _is_element(value: UOp, reads: list[Access]) -> bool:
     """True if a factor is an element of an array, read without a guard."""
     return len(reads) == 1 and reads[0].node is value and reads[0].is_plain
-
-
-def _below(value: UOp) -> Collection[UOp]:
-    found, stack = {value}, [value]
-    while stack:
-        for s in stack.pop().src:
-            if s not in found and s.op is not Ops.AFTER and not s.op.is_storage:
-                found.add(s)
-                stack.append(s)
-    return found
