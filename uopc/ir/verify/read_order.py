@@ -43,14 +43,7 @@ def unordered_reads(kernel: UOp) -> list[tuple[UOp, str]]:
 
 def _unordered(kernel: UOp) -> Iterator[tuple[UOp, str]]:
     nodes = graph_order([kernel])
-    stores: dict[UOp, list[UOp]] = {}  # storage -> STOREs
-    for u in nodes:
-        if u.op is Ops.STORE:
-            stores.setdefault(storage_root(u.src[0]), []).append(u)
-    reads: dict[UOp, list[Read]] = {}  # storage -> its reads
-    for read in dict.fromkeys([(u, s) for u in nodes for s in _addresses_read(u)]):
-        if (storage := storage_root(read[1])) in stores:
-            reads.setdefault(storage, []).append(read)
+    stores, reads = _accesses(nodes)
     if not reads:
         return
     marked = [s for storage in reads for s in stores[storage]]
@@ -68,6 +61,19 @@ def _unordered(kernel: UOp) -> Iterator[tuple[UOp, str]]:
                 if not own and _may_meet(read, store):
                     after = next((at for u, at in seeing if _may_meet((u, at), store)), None)
                     yield _problem(address, after, store)
+
+
+def _accesses(nodes: list[UOp]) -> tuple[dict[UOp, list[UOp]], dict[UOp, list[Read]]]:
+    """By storage: its STOREs, and the reads of what has some."""
+    stores: dict[UOp, list[UOp]] = {}
+    for u in nodes:
+        if u.op is Ops.STORE:
+            stores.setdefault(storage_root(u.src[0]), []).append(u)
+    reads: dict[UOp, list[Read]] = {}
+    for read in dict.fromkeys([(u, s) for u in nodes for s in _addresses_read(u)]):
+        if (storage := storage_root(read[1])) in stores:
+            reads.setdefault(storage, []).append(read)
+    return stores, reads
 
 
 def _addresses_read(u: UOp) -> list[UOp]:

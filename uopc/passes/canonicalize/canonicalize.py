@@ -52,12 +52,8 @@ def canonicalize(graph: UOp, context: Context) -> UOp:
         if u.op in (Ops.DETACH, Ops.CONTIGUOUS_BACKWARD, Ops.BIND):
             return src[0]
         if u.op is Ops.REDUCE:
-            exact = None
-            if u in free:
-                exact = in_words(u, src[0]) if context.has_dot4 else None
-                exact = in_floats(u, src[0]) if exact is None else exact
-                exact = in_pairs(u, src[0]) if exact is None and context.has_dot2 else exact
-            return _reduce(u, src[0]) if exact is None else exact
+            made = _narrow_products(u, src[0], context) if u in free else None
+            return _reduce(u, src[0]) if made is None else made
         if u.op is Ops.ACCUMULATE:
             return totals.lowered(u, src[0])
         if u.op is Ops.GETTUPLE:
@@ -67,19 +63,29 @@ def canonicalize(graph: UOp, context: Context) -> UOp:
             return store_below_bitcasts(u, src, plain)
         if u.op is Ops.AFTER:
             return after_below_bitcasts(u, src, plain)
-        if u.op is Ops.RESHAPE and src[0].op is Ops.RESHAPE:
-            return movement.reshape(src[0].src[0], shapes.shape(u))
-        if u.op in (Ops.COPY, Ops.CONTIGUOUS) and src[0].op is Ops.CONST and not has_opts(u):
-            return src[0]
-        if u.op is Ops.CAT:
-            return _without_empty_parts(u, src)
-        if u.op is Ops.SHRINK and 0 not in shapes.shape(u):
-            return movement.part_of(src[0], *shapes.window(u))
-        if u.op.movement or u.op.is_alu:
-            return _emptied(u, src)
-        return None
+        return _simpler(u, src)
 
     return without_needless_stores(rebuild.rewritten(graph, change, outside_kernels=True))
+
+
+def _simpler(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+    """What the operands of a value alone make shorter."""
+    if u.op is Ops.RESHAPE and src[0].op is Ops.RESHAPE:
+        return movement.reshape(src[0].src[0], shapes.shape(u))
+    if u.op in (Ops.COPY, Ops.CONTIGUOUS) and src[0].op is Ops.CONST and not has_opts(u):
+        return src[0]
+    if u.op is Ops.CAT:
+        return _without_empty_parts(u, src)
+    if u.op is Ops.SHRINK and 0 not in shapes.shape(u):
+        return movement.part_of(src[0], *shapes.window(u))
+    return _emptied(u, src) if u.op.movement or u.op.is_alu else None
+
+
+def _narrow_products(u: UOp, value: UOp, context: Context) -> UOp | None:
+    """A sum of products of narrow numbers, in words or in float32; None for another sum."""
+    made = in_words(u, value) if context.has_dot4 else None
+    made = in_floats(u, value) if made is None else made
+    return in_pairs(u, value) if made is None and context.has_dot2 else made
 
 
 def _known_value(v: UOp) -> UOp:
