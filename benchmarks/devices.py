@@ -31,7 +31,7 @@ from uopc import P, distributed
 
 HERE = Path(__file__).resolve()
 RANKS = 2
-RATES = ("operations", "bandwidth", "launch")
+RATES = ("operations", "bandwidth", "writing", "launch")
 Row = dict[str, Any]
 
 

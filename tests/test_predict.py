@@ -119,3 +119,16 @@ def test_measured_rates_are_of_this_machine():
     f = uopc.compile(uopc.param("x", (1 << 16,)) * 2)
     assert f.predict(machine).seconds > 0
     assert np.isfinite(f.predict(machine).seconds)
+
+
+def test_what_is_written_has_a_rate_of_its_own():
+    node = Machine(operations=1e15, bandwidth=1e9, link=LINK, launch=1e-9, writing=5e8)
+    x = uopc.param("x", (1000,))
+    assert uopc.compile(x * 2).predict(node).seconds == pytest.approx(4e-6 + 8e-6 + 1e-9)
+    assert uopc.compile((x * x).sum()).predict(node).seconds == pytest.approx(4e-6, rel=0.01)
+    assert uopc.compile(x.assign(x + 1)).predict(node).seconds == pytest.approx(8e-6, rel=0.01)
+    faster = node.fitted(uopc.compile(x * 2), 6e-6)
+    assert faster.writing == pytest.approx(1e9, rel=1e-3)
+    for wrong in (0, "fast", True):
+        with pytest.raises(uopc.UserError, match="writing must be a positive number"):
+            Machine(1e9, 1e9, LINK, writing=wrong)

@@ -192,10 +192,10 @@ def measure(mesh: Mesh | None = None) -> Machine:
     """The rates of this process, and of what connects it to the others of its job along each axis
     of a mesh. It takes half a second, in which all ranks must call it.
 
-    Operations are those of a product of 512 x 512 matrices, the bandwidth is that of doubling 64
-    MiB while all ranks do so, as those of one machine share its memory. A link's `beside` is the
-    share of a large sum's seconds that such products run beside it. In one process memory connects
-    the devices.
+    Operations are those of a product of 512 x 512 matrices, bandwidths those of adding up and of
+    doubling 32 MiB while all ranks do so, as those of one machine share its memory. A link's
+    `beside` is the share of a large sum's seconds that such products run beside it. In one process
+    memory connects the devices.
 
     UserError unless the mesh has a device per rank.
 
@@ -208,7 +208,7 @@ def measure(mesh: Mesh | None = None) -> Machine:
         raise UserTypeError(f"measure: expected a uopc.Mesh, got {mesh!r}")
     a, x = np.ones((512, 512), "f4"), np.ones(1 << 23, "f4")
     multiply = compile(param("a", a.shape) @ param("b", a.shape))
-    double = compile(param("x", x.shape) * 2)
+    double, total = [compile(v) for v in (param("x", x.shape) * 2, param("x", x.shape).sum())]
     out, twice, one = np.empty_like(a), np.empty_like(x), np.ones(1, "f4")
     tiny, result = compile(param("x", (1,)) * 2), np.empty(1, "f4")
 
@@ -216,10 +216,15 @@ def measure(mesh: Mesh | None = None) -> Machine:
         multiply(a, a, out=out)
 
     each = _slowest(product)
-    bandwidth = 2 * x.nbytes / _slowest(lambda: double(x, out=twice))
+    reads = _slowest(lambda: total(x))
+    both = _slowest(lambda: double(x, out=twice))
+    writes = max(both - reads, both / 8)  # where reads were slower than this by chance
+    bandwidth, writing = x.nbytes / reads, x.nbytes / writes
     launch = _slowest(lambda: tiny(one, out=result))
     links = {} if mesh is None else {m: _link(mesh, m, product, each) for m in mesh.axis_names}
-    found = Machine(2 * 512**3 / each, bandwidth, Link(1e-6, bandwidth), links, launch)
+    found = Machine(
+        2 * 512**3 / each, bandwidth, Link(1e-6, bandwidth), links, launch, writing=writing
+    )
     return replace(found, link=found.between(tuple(links))) if links else found
 
 

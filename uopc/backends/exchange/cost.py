@@ -52,8 +52,9 @@ class Link:
 class Machine:
     """The rates of one device, and what connects it to others.
 
-    operations: of floats per second; bandwidth: bytes per second of memory; link: along every mesh
-    axis that `links` does not name; launch, exchange: the seconds that each costs in any case.
+    operations: of floats per second; bandwidth: bytes of memory per second that are read, and
+    written unless `writing` says how many; link: along every mesh axis that `links` does not name;
+    launch, exchange: the seconds that each costs in any case.
 
     UserError for values that are not positive numbers, UserTypeError for what is no Link.
 
@@ -72,9 +73,11 @@ class Machine:
     links: Mapping[str, Link] = field(default_factory=dict)
     launch: float = 1e-7
     exchange: float = 1e-9
+    writing: float | None = None
 
     def __post_init__(self) -> None:
-        names = ("operations", "bandwidth", "launch", "exchange")
+        names = ["operations", "bandwidth", "launch", "exchange"]
+        names += [] if self.writing is None else ["writing"]
         _check("Machine", {name: getattr(self, name) for name in names})
         for link in (self.link, *self.links.values()):
             if not isinstance(link, Link):
@@ -98,8 +101,21 @@ class Machine:
         _check("fitted", {"seconds": seconds})
         faster = program.predict(self).kernels / seconds
         operations, bandwidth = self.operations * faster, self.bandwidth * faster
-        launch = self.launch / faster
-        return replace(self, operations=operations, bandwidth=bandwidth, launch=launch)
+        writing = None if self.writing is None else self.writing * faster
+        return replace(
+            self, operations=operations, bandwidth=bandwidth, launch=self.launch / faster,
+            writing=writing,
+        )  # fmt: skip
+
+    def moving(self, nbytes: int, written: int) -> float:
+        """The seconds of memory traffic, of which some is written.
+
+        Examples:
+            >>> from uopc.distributed import Link, Machine
+            >>> Machine(1e9, 1e9, Link(1e-6, 1e9), writing=5e8).moving(3000, 1000)
+            4e-06
+        """
+        return (nbytes - written) / self.bandwidth + written / (self.writing or self.bandwidth)
 
     def between(self, axes: tuple[str, ...]) -> Link:
         """The slowest of the links along these mesh axes.

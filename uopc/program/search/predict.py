@@ -53,9 +53,10 @@ def predict(
     def of_kernel(number: int) -> float:
         split, final = lowered.program.src[number].src[0], lowered.calls[number][0]
         if split not in known:
-            operations, nbytes = measure(split, lowered.located(final)).counts(values)
-            work = max(operations / machine.operations, nbytes / machine.bandwidth)
-            known[split] = machine.launch + work
+            found = measure(split, lowered.located(final))
+            operations, nbytes = found.counts(values)
+            moved = machine.moving(nbytes, found.written.evaluate(values))
+            known[split] = machine.launch + max(operations / machine.operations, moved)
         return known[split]
 
     launches: list[tuple[str, float]] = []

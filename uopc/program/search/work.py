@@ -27,8 +27,8 @@ from uopc.ir.core.uop import UOp
 class Work:
     """The work of one launch. Sizes may be symbolic.
 
-    `operations` and `nbytes` are ints, or expressions over variables; `dtype` is that of most
-    operations, `ops` and `lines` are text for people.
+    `operations`, `nbytes` and `written` are ints, or expressions over variables; `dtype` is that of
+    most operations, `ops` and `lines` are text for people.
 
     Examples:
         >>> launch = uopc.compile(uopc.param("x", (64,)) * 2).launches[0]
@@ -41,6 +41,7 @@ class Work:
     dtype: DType | None  # of most operations: of floats, where there are any
     ops: str
     lines: str
+    written: DimValue  # of these bytes, those of the storage that it writes
 
     @property
     def floats(self) -> bool:
@@ -76,10 +77,13 @@ def measure(kernel: UOp, nodes: list[UOp]) -> Work:
 
     operations = zero = UOp.const(dtypes.index, 0)
     reached: dict[UOp, UOp] = {}  # by storage: accesses to it
+    stored: set[UOp] = set()
     names: dict[str, None] = {}
     often: Counter[DType] = Counter()
     for u in walk.toposort(kernel):
-        if u.op is Ops.INDEX:
+        if u.op is Ops.STORE:
+            stored.add(storage_root(u.src[0]))
+        elif u.op is Ops.INDEX:
             root = storage_root(u)
             if root.op is Ops.BUFFER and root.arg.space != "global":
                 continue  # a tile, or a register
@@ -91,11 +95,13 @@ def measure(kernel: UOp, nodes: list[UOp]) -> Work:
             often[u.src[0].dtype.scalar] += 1
             inside = ranges.ranges(u.src[0]) | set(u.src[1:]) if u.op is Ops.REDUCE else ()
             operations += times(inside or ranges.ranges(u)) * (2 if u.op is Ops.MULACC else 1)
-    nbytes = zero
+    nbytes = written = zero
     for p, accesses in reached.items():
-        size = dim_uop(shapes.size(shapes.shape(p)))
-        nbytes += accesses.minimum(size) * p.dtype.itemsize
+        own = accesses.minimum(dim_uop(shapes.size(shapes.shape(p)))) * p.dtype.itemsize
+        nbytes += own
+        written += own if p in stored else 0
     work = DimValue.of(operations), DimValue.of(nbytes)
     floats = {t: n for t, n in often.items() if t.is_float} or often
     most = max(floats, key=lambda t: (floats[t], t.itemsize), default=None)
-    return Work(*work, most, " ".join(names), ", ".join(source_lines(nodes)))
+    texts = " ".join(names), ", ".join(source_lines(nodes))
+    return Work(*work, most, *texts, DimValue.of(written))
