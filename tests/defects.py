@@ -40,6 +40,15 @@ class Defect:
 
 DEFECTS: Final = (
     Defect(
+        "a launch that moves before what it waits for", "uopc/passes/kernels/statements.py",
+        "if at >= max(ready, 0) else None", "if at >= 0 else None", ("test_element_launches.py",),
+    ),
+    Defect(
+        "an element that another launch reads is not stored", "uopc/passes/kernels/statements.py",
+        "        kept |= {use.root for use in spans}\n", "        pass\n",
+        ("test_element_launches.py",),
+    ),
+    Defect(
         "a pad without its lower guard", "uopc/ir/builder/index_maps.py",
         "guard = both(guard, compare.less(affine.const(-1), moved))", "pass",
     ),

@@ -109,6 +109,24 @@ def test_what_only_statements_read_is_not_stored():
     assert len(call[1]) == 2  # the result and x
 
 
+@pytest.mark.parametrize("how", ["a long sum", "an update in place"])
+def test_a_launch_stays_behind_what_it_waits_for(how):
+    """The first and the last output read one array, and the last one a launch between them, too."""
+    x, far = uopc.param("x", (2,)), uopc.param("far", (999,))
+    first = x[0] + x[1]
+    if how == "a long sum":
+        graph = (first, (far * far).sum().contiguous() * x[0])
+    else:
+        longer = far.assign(far * first)
+        graph = (first, longer, longer[0] * x[0])
+    program = uopc.compile(graph, verify=True)
+    assert program.stats["launches"] == len(graph) + (how == "a long sum")
+    given_x, given_far = np.array([3, 4], "f4"), np.full(999, 2, "f4")
+    wanted = 999 * 4 * 3 if how == "a long sum" else 2 * 7 * 3
+    found = program(x=given_x, far=given_far)
+    assert float(found[0]) == 7.0 and float(found[-1]) == wanted
+
+
 def test_the_opts_of_a_user_keep_their_kernel():
     x = uopc.param("x", (4,))
     first = (x * 2.0).contiguous(())
