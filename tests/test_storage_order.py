@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import random
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ import uopc
 from tests.placements import drawn
 from uopc import UOp
 from uopc.driver import lower_only
+from uopc.dump.stages import Dump
 from uopc.ir.core import walk
 from uopc.ir.core.ops import Ops
 
@@ -196,6 +198,16 @@ def test_readers_in_rows_are_dearer_than_the_writer_gets_cheaper() -> None:
     y = (uopc.param("w", (4, 16)).T @ uopc.param("x", (4, 40))).contiguous()
     z = uopc.param("z", (16, 40))
     assert orders((y * z + y.exp()).contiguous() - z) == {}
+
+
+def test_the_dump_tells_which_values_have_another_order() -> None:
+    text = Dump(lower_only(product().max(1), threads=1)).text("rangeify")
+    told = text[text.index("// values that order-storage") :].splitlines()
+    value, shape, axes, _ = re.split(r"  +", told[2][3:])
+    assert (shape, axes) == ("(64, 9)", "(1, 0)")
+    assert f"{value} = buffer slot=0 : f32[64, 9]" in text
+    plain = Dump(lower_only(product(), threads=1)).text("rangeify")
+    assert "order-storage" not in plain
 
 
 # ---------------------------------------------------------------- any order is correct

@@ -86,6 +86,19 @@ def report(found: Sequence[Decision]) -> list[str]:
     return [title, *columns(rows)]
 
 
+def orders(notes: Mapping[str, Any], names: Namer) -> list[str]:
+    """The values that `order-storage` stores in another order than that of their shape, as a table
+    of text; none if there are none."""
+    found = notes.get("orders", {})
+    if not found:
+        return []
+    rows = [("value", "shape", "axes in storage", "cycles of its writers and readers")]
+    for u, choice in found.items():
+        cycles = f"{choice.before:.3g} in the order of its shape, {choice.after:.3g} in this one"
+        rows.append((names.name(u), shapes.show(u.shape), str(choice.order), cycles))
+    return ["values that order-storage stores in another order:", *columns(rows)]
+
+
 def _listed(items: list[str]) -> str:
     more = len(items) - _MOST_SHOWN
     return " ".join(items[:_MOST_SHOWN]) + (f" +{more}" if more > 0 else "")

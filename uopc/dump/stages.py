@@ -186,7 +186,8 @@ class Dump:
         return "".join([f"// {name}: {value}\n" for name, value in noted.items() if value])
 
     def text(self, name: str) -> str:
-        """The file of a stage; at rangeify with the reasons why each value is stored or not."""
+        """The file of a stage; at rangeify with the reasons why each value is stored or not,
+        and what is stored in another order."""
         if name == C:
             assert isinstance(self.run, Lowered)
             return CSource(self.run).listing(self.kernels)
@@ -195,8 +196,10 @@ class Dump:
         at = self.position(name)
         body = self.header(at) + self.body(at) + "\n"
         if name == _PLACED and self.decisions:
-            lines = fusion_report.report(self.decisions)
-            body += "\n" + "\n".join([f"// {line}".rstrip() for line in lines]) + "\n"
+            stored = fusion_report.report(self.decisions)
+            for lines in (stored, fusion_report.orders(self.context.notes, self.names)):
+                if lines:
+                    body += "\n" + "\n".join([f"// {line}".rstrip() for line in lines]) + "\n"
         return body
 
     def texts(self) -> dict[str, str]:
