@@ -100,6 +100,20 @@ DEFECTS: Final = (
         ("test_affine.py",),
     ),
     Defect(
+        "operands that are not packed in tiles", "uopc/passes/optimize/opts/packing.py",
+        "last = of_tile.index(d.unit) if d.unit in of_tile else -1", "last = -1",
+        ("test_matrix_units.py",),
+    ),
+    Defect(
+        "signs of bytes in the other order", "uopc/backends/llvm/tiles.py",
+        "for t in tile.operands]", "for t in tile.operands[::-1]]", ("test_matrix_units.py",),
+    ),
+    Defect(
+        "tiles though the kernel refuses them", "uopc/backends/detect.py",
+        "return own if not own.has_tiles or tile_permission.is_granted() else own.without_tiles()",
+        "return own", ("test_matrix_units.py",),
+    ),
+    Defect(
         "readers do not wait for what they read", "uopc/passes/analysis/versions.py",
         "{u for v in launch.after for u in v.last if u is not e}", "set()",
     ),

@@ -182,6 +182,29 @@ def test_tiles_of_bfloat16(m, n, k):
     check(x @ y, a, b)
 
 
+def by_the_manual(a, b, name):
+    """A product of 16 rows by 16 columns, step by step as the instruction has it, in NumPy."""
+    x, y = (v.astype("f4") for v in (a, b))
+    total = np.zeros((16, 16), np.float32)
+    for k in range(0, x.shape[1], 32):
+        even, odd = np.zeros_like(total), np.zeros_like(total)
+        for i in range(k, k + 32, 2):
+            low, high = (x[:, i + h, None] * y[None, i + h] for h in (0, 1))
+            if name == "tdpbf16ps":
+                even, odd = even + low, odd + high
+            else:
+                total = total + high + low
+        total = total + (even + odd)
+    return total
+
+
+@pytest.mark.parametrize(("machine", "name"), [("matrix", "tdpbf16ps"), ("pairs", "vdpbf16ps")])
+def test_the_order_of_sums_is_that_of_the_manual(machine, name):
+    """Bit for bit: the functions that stand for instructions, and the steps of the kernels."""
+    (a, x), (b, y) = halves(0, 16, 96), halves(1, 96, 16)
+    np.testing.assert_array_equal(run(x @ y, machine=machine, a=a, b=b), by_the_manual(a, b, name))
+
+
 @pytest.mark.few(8)
 @pytest.mark.parametrize("m", [15, 16, 31, 32, 48, 49, 65])
 @pytest.mark.parametrize("n", [16, 31, 33, 64])
