@@ -42,8 +42,8 @@ def right(overlap=False):
     for at in (0, 4, 8):
         a = np.random.default_rng(at).standard_normal((9, 4)).astype("f4")
         a[at, 1] = np.nan
-        for got, wanted in zip(g(a), uopc.compile(outs)(a)):
-            np.testing.assert_array_equal(got, wanted)
+        for got, wanted in zip(g(a), uopc.compile(outs)(a)):  # sums of rows in another order
+            np.testing.assert_allclose(got, wanted, 1e-6, 1e-6)
     step = x.assign(0.5 * q[:-2] + 0.5 * q[2:])
     s = uopc.compile(step, mesh=mesh, in_shardings=P("m"), overlap=overlap)
     one = uopc.compile(step)
