@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from uopc.ir.core.data import files
 from uopc.ir.core.data.files import Stamp
 from uopc.program.described import Description, Made
 
@@ -49,7 +48,7 @@ class Source:
         made = graph_of(found, dims, constants)
         self._files = found.files
         for s in self.stamps:
-            files.check_unchanged_since(s.identity)
+            s.check()
         return made
 
     def forget(self) -> None:

@@ -60,6 +60,12 @@ class Stamp:
         found = os.stat(path)
         return Stamp(Identity.of(path, found), found.st_ctime_ns)
 
+    def check(self) -> None:
+        """UserError if the file, or an attribute of it, was changed since, or it is gone."""
+        check_unchanged_since(self.identity)
+        if Stamp.of(self.identity.path) != self:
+            raise UserError(f"{self.identity.path} was changed since it was opened: open it again")
+
     def is_settled(self, now_ns: int) -> bool:
         """True if the file had not been written shortly before `now_ns`: another write at the same
         tick of the system's clock would not change the stamp."""
