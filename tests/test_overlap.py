@@ -15,7 +15,10 @@ from uopc import P, make_mesh
 from uopc.backends.exchange import cost, lockstep
 from uopc.backends.exchange.device_run import Await, DeviceRun, ResultMemory, Step
 from uopc.distributed import Link, Machine
+from uopc.ir.core import dtypes
 from uopc.ir.devices import parts
+from uopc.program import planner
+from uopc.tensor import creation
 
 sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))
 import device_workloads
@@ -96,6 +99,15 @@ def test_memory_stays_until_an_exchange_is_over(name, p, monkeypatch):
     whole = [np.asarray(v) for v in f(**arrays)]
     for g, w in zip(whole, uopc.compile(work.outputs)(**arrays), strict=True):
         np.testing.assert_allclose(g, w, 1e-4, 1e-4)
+
+
+def test_the_planner_keeps_memory_until_an_exchange_is_over():
+    """The exchange, call 1, runs beside calls 2 and 3."""
+    a, b, c = [creation.buffer((100,), dtypes.float32) for _ in range(3)]
+    calls = [(0, [a]), (0, [b, a]), (0, [c]), (0, [c]), (0, [c])]
+    blocks, _ = planner.arena(calls, (), busy={1: 3})
+    alive = {block.storage: (block.alive.first, block.alive.last) for block in blocks}
+    assert alive == {a: (0, 3), b: (1, 3), c: (2, 4)}
 
 
 def test_gradients_start_before_the_last_one_is_ready(monkeypatch):
