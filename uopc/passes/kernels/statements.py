@@ -30,7 +30,7 @@ from uopc.passes.kernels.kernel_calls import KernelCall, StorageUse
 # The cost of a launch, in operations of one element: 6 ns on a CPU, 2 µs on a GPU.
 LAUNCH, LAUNCH_OF_GPU = 8.0, 512.0
 # A launch is joined where this saves at least this share of the time of what it adds.
-LEAST_SAVED = 1 / 8
+LEAST_SAVED = 1 / 4
 # More operations than this, functions expanded, take longer to compile than launches are worth.
 MOST_CODE = 8192
 
