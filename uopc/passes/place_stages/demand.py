@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from uopc.ir.builder.index_maps import Index
 from uopc.ir.core import bounds, ranges, shapes
@@ -40,7 +40,7 @@ class Demand:
     @property
     def evaluations(self) -> float:
         """The number of times that this read computes an element, at most."""
-        return self.share * _iterations(self.around)
+        return self.share * iterations(self.around)
 
     @property
     def evaluations_once_nested(self) -> float:
@@ -57,7 +57,7 @@ class Demand:
         """The evaluations that no register tile shares: a tile has the elements of loops that the
         index does not use at hand, but not those of a window that moves with its loops."""
         used = set().union(*[ranges.ranges(x) for x in self.index])
-        return self.share * _iterations(tuple([r for r in self.around if r in used]))
+        return self.share * iterations([r for r in self.around if r in used])
 
     @property
     def in_reduce(self) -> bool:
@@ -127,7 +127,7 @@ def evaluations_apart(demands: Sequence[Demand], elements: float, cheap: bool) -
     return total([max([total(n.values()) for n in alike.values()]) for alike in readers.values()])
 
 
-def _iterations(loops: tuple[UOp, ...]) -> float:
+def iterations(loops: Collection[UOp]) -> float:
     """The number of iterations of nested loops, at most."""
     return math.prod([bounds.max_dim(r.src[0]) for r in loops], start=1.0)
 

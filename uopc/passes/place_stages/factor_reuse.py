@@ -5,16 +5,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 
 from uopc.ir.builder import index_maps
 from uopc.ir.builder.index_maps import Index
-from uopc.ir.core import bounds, ranges, shapes
+from uopc.ir.core import ranges, shapes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.passes.analysis.contraction import repeats_factors
 from uopc.passes.place_stages import fusion_cost
+from uopc.passes.place_stages.demand import iterations
 from uopc.passes.place_stages.fusion_cost import ValueCost
 
 
@@ -48,11 +48,11 @@ class FactorReuse:
         """The same for a sum of products."""
         outside = _loops(index)
         at, inside = index_maps.reduce_index(u, index, self._axes)
-        terms, total = _iterations(inside), 0.0
+        terms, total = iterations(inside), 0.0
         for factor in u.src[0].src:
             used = _used(factor, index_maps.broadcast_index(at, shapes.shape(factor)))
-            read = _iterations(used & {*outside, *inside}) * factor.dtype.itemsize
-            total += terms * fusion_cost.reread(read, _iterations(outside - used))
+            read = iterations(used & {*outside, *inside}) * factor.dtype.itemsize
+            total += terms * fusion_cost.reread(read, iterations(outside - used))
         return total
 
 
@@ -72,7 +72,3 @@ def _used(factor: UOp, index: Index) -> frozenset[UOp]:
 
 def _loops(index: Index) -> frozenset[UOp]:
     return frozenset[UOp]().union(*[ranges.ranges(x) for x in index])
-
-
-def _iterations(loops: tuple[UOp, ...] | frozenset[UOp]) -> float:
-    return math.prod([bounds.max_dim(r.src[0]) for r in loops], start=1.0)
