@@ -183,6 +183,8 @@ def derivatives():
 
 
 def onnx_operators():
+    import uopc.onnx.importer  # noqa: F401  the functions of all operators are in the registry then
+
     rows: dict[str, list[str]] = {}
     for domain, name, versions in operators():
         since = "" if versions == [1] else f" ({', '.join(map(str, versions))})"

@@ -283,7 +283,7 @@ def test_the_border_of_a_sum_is_no_scalar_loop():
 
 @pytest.mark.parametrize(
     ("rows", "columns", "tile"),
-    [(65536, 16, (16, 1)), (1024, 1024, (4, 4)), (333, 777, (9, 3)), (1, 300, (1, 4))],
+    [(65536, 16, (16, 1)), (1024, 1024, (4, 4)), (333, 777, (9, 3)), (1, 300, (1, 7))],
 )
 def test_register_tiles(rows, columns, tile):
     found = register_tiles.register_tile(rows, columns, 16, 64, 32, 4 * 777, Figures())

@@ -57,10 +57,10 @@ def test_a_program_without_kernels() -> None:
 
 def test_most_kernels_and_lines() -> None:
     x = uopc.param("x", (100,))
-    program = uopc.compile([(x[: 3 + i] * 2.0).contiguous() for i in range(20)])
+    program = uopc.compile([(x[: 5 + i] * 2.0).contiguous() for i in range(20)])
     assert len(program.kernels) == 20
     assert f"and {20 - MOST_KERNELS} more kernels" in text_of(program)
-    many = uopc.compile([(x[: 3 + i] * 2.0).contiguous() for i in range(70)])
+    many = uopc.compile([(x[: 5 + i] * 2.0).contiguous() for i in range(70)])
     assert text_of(many).endswith("70 kernels>: see program.report(file)")
     long = x
     for _ in range(90):

@@ -123,7 +123,7 @@ class _Cycles:
             return apart
         others = [r for r in around if r is not own[0]]
         both = wide * most_of(own[0])
-        gathered = far_fill * max([x.elements for x in b], default=0)
+        gathered = far_fill * self._values(b)
         return min(apart, tiles(both, others) + steps * trips(others) * both * fill + gathered)
 
     def _fill(
@@ -161,7 +161,17 @@ class _Cycles:
                 return total
             if any([self.strides[b[0]].get(r) == 1 for r in c.reduce.src[1:]]):
                 fill = min(fill, TURNED_FILL)
-        return total + fill * max([x.elements for x in b], default=0)
+        return total + fill * self._values(b)
+
+    def _values(self, b: list[Access]) -> int:
+        """The values that are brought in order: the elements of an array that is read in all loops
+        around, at a sum of them, such as an image; else one in each iteration."""
+        loops = dict.fromkeys([r for x in b for r in x.around])
+        whole = [
+            x.elements for x in b
+            if loops.keys() <= set(x.around) and None not in self.strides[x].values()
+        ]  # fmt: skip
+        return min(whole) if whole else trips(loops) if loops else 0
 
     def _computed(self, x: Access) -> float:
         """The cycles of what a computed factor reads, which is packed; each time anew if the index
