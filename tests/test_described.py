@@ -319,6 +319,52 @@ def test_weights_in_other_files(tmp_path: Path) -> None:
         load(tmp_path / "m.onnx")
 
 
+def test_a_link_that_leads_to_other_weights(tmp_path: Path) -> None:
+    """Neither file is written."""
+    link = tmp_path / "w.bin"
+    onnx.save(model(1, external="w.bin"), tmp_path / "other.onnx")
+    link.rename(tmp_path / "1.bin")
+    onnx.save(model(external="w.bin"), tmp_path / "m.onnx")
+    link.rename(tmp_path / "0.bin")
+    link.symlink_to("0.bin")
+    load(tmp_path / "m.onnx")
+    f = load(tmp_path / "m.onnx")
+    assert is_found(f)
+    link.unlink()
+    link.symlink_to("1.bin")
+    other = load(tmp_path / "m.onnx")
+    assert not is_found(other)
+    want = np.maximum(X @ numpy_helper.to_array(model(1).graph.initializer[0]), 0)
+    b = numpy_helper.to_array(model(0).graph.initializer[1])
+    np.testing.assert_array_equal(other(X)["y"], want + b)
+    with pytest.raises(UserError, match="since it was opened"):
+        _ = f.graph
+
+
+@pytest.mark.parametrize("how", ["folder", "link"])
+def test_a_graph_that_is_asked_for_where_the_path_leads_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """It is that of the file that was loaded, also in the first process."""
+    for name, seed in (("a", 0), ("b", 1)):
+        (tmp_path / name).mkdir()
+        onnx.save(model(seed), tmp_path / name / "m.onnx")
+    link = tmp_path / "link"
+    link.symlink_to("a")
+    monkeypatch.chdir(tmp_path / "a")
+    path = "m.onnx" if how == "folder" else link / "m.onnx"
+    loaded = [load(path), load(path)]
+    assert is_found(loaded[1])
+    monkeypatch.chdir(tmp_path / "b")
+    link.unlink()
+    link.symlink_to("b")
+    for f in loaded:
+        graph = f.graph
+        got = uopc.compile(graph.outputs["y"], inputs=list(graph.inputs.values()))(X)
+        np.testing.assert_array_equal(got, wanted(model())["y"])
+        check(pickle.loads(pickle.dumps(f)), wanted(model()))
+
+
 def test_what_else_changes_the_graph(file: Path) -> None:
     """Each is a miss the first time, and a hit the second time; the first one stays."""
     choices: list[dict[str, Any]] = [

@@ -92,8 +92,7 @@ def load(
     source = Source(model, dims, constants)
     found = driver.compile_described(source.description, **options)
     if found is not None and found.files:
-        source.stamps = found.files
-        source.forget()
+        source.forget(found.files)
         return Loaded(found.program, source, Names.of_text(found.notes or ""))
     return Loaded(None if found is None else found.program, source, Names.of(source.graph))
 

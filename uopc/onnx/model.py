@@ -45,13 +45,15 @@ class Model:
             raise UserError("no ONNX model: it has no graph")
         self.opsets = {_domain(o.domain): o.version for o in self.proto.opset_import}
         self.functions = {(_domain(f.domain), f.name): f for f in self.proto.functions}
-        self._files: dict[Path, Array] = {}
+        self._files: dict[Path, Array] = {}  # by their real paths
+        self._names: dict[Path, None] = {}  # as the model says where they are
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The real paths of the files that were read so far."""
+        """The paths of the files that were read so far: the model's own, which has no links, and
+        those of weights, where links may lead to other files later."""
         own = [] if self.file is None else [self.file]
-        return tuple([str(p) for p in dict.fromkeys([*own, *self._files])])
+        return tuple([str(p) for p in dict.fromkeys([*own, *self._names])])
 
     def _without_weights(self, file: Path) -> bytes:
         try:
@@ -102,7 +104,8 @@ class Model:
         given = {e.key: e.value for e in t.external_data}
         if self.folder is None:
             raise UserError(f"tensor {t.name!r} lies in a file: load the model from its path")
-        path = (self.folder / given.get("location", "")).resolve()
+        named = self.folder / given.get("location", "")
+        path = named.resolve()
         if not path.is_relative_to(self.folder):
             raise UserError(f"tensor {t.name!r} lies outside of the model's folder: {path}")
         if path not in self._files:
@@ -112,6 +115,7 @@ class Model:
                 raise UserError(f"cannot read the weights of {t.name!r}: {error}") from None
             whole = mapping.array(0, np.dtype(np.uint8), (mapping.identity.size,))
             self._files[path] = whole
+        self._names[named] = None
         whole = self._files[path]
         try:
             begin = int(given.get("offset", 0))

@@ -51,8 +51,11 @@ class Source:
             s.check()
         return made
 
-    def forget(self) -> None:
-        """Let the graph go: who asks for it again makes it again."""
+    def forget(self, stamps: tuple[Stamp, ...]) -> None:
+        """Let the graph go: who asks for it again makes it again, of the files with these stamps,
+        the model's own first, whatever a relative path or a link leads to by then."""
+        self.stamps = stamps
+        self._given = (stamps[0].identity.path, *self._given[1:])
         self.__dict__.pop("graph", None)
 
     def __reduce__(self) -> tuple[Any, ...]:

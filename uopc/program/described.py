@@ -39,8 +39,8 @@ from uopc.program.search import session
 @dataclass(frozen=True)
 class Made:
     """A graph: outputs (None for none) and inputs as `compile` takes them, the files that it was
-    made of, by their real paths, and what its maker will want to know without it: None if it must
-    not be stored."""
+    made of, by paths from the root, and what its maker will want to know without it: None if it
+    must not be stored."""
 
     outputs: Any
     inputs: Sequence[UOp]

@@ -56,7 +56,8 @@ class Stamp:
 
     @staticmethod
     def of(path: str) -> Stamp:
-        """The stamp of a path that `os.path.realpath` gave. OSError if there is no such file."""
+        """The stamp of a path from the root: of the file that links in it lead to. OSError if there
+        is no such file."""
         found = os.stat(path)
         return Stamp(Identity.of(path, found), found.st_ctime_ns)
 
