@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array as packed
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -30,8 +30,8 @@ class DeviceMemory:
     def at(self, address: int, dims: Sequence[int], dtype: AnyDtype) -> DeviceArray:
         return DeviceArray(address, tuple(dims), dtype, self.device, None)
 
-    def address(self, array: DeviceArray) -> int:
-        return array.address
+    def addresses(self, arrays: Iterable[DeviceArray]) -> list[int]:
+        return [a.address for a in arrays]
 
     def within(self, array: DeviceArray) -> Any:
         """The outermost array of which this one is a part."""

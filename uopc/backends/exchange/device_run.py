@@ -7,7 +7,7 @@ import functools
 import itertools
 from abc import ABC, abstractmethod
 from array import array as packed
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -74,7 +74,7 @@ class DeviceCall:
 
     parts: list[Action | Step | Await]  # in order
     memory: tuple[object, ...]  # of addresses, and of the tables of launches
-    _actions: list[Action] | None = None
+    ready: list[Action] | None = None  # what `actions` made
 
     @functools.cached_property
     def phases(self) -> list[Phase]:
@@ -91,26 +91,25 @@ class DeviceCall:
     def actions(
         self, exchanged: Callable[[Step], Action], started: Callable[[Step], Started]
     ) -> list[Action]:
-        """All of the call in order. `exchanged` makes the action of an exchange, once, and
+        """Make all of the call ready, in order. `exchanged` makes the action of an exchange, and
         `started` that of one that runs beside launches."""
-        if self._actions is None:
-            found: list[Action] = []
-            running: dict[int, _Running] = {}
-            steps = 0
-            for part in self.parts:
-                if isinstance(part, Step) and part.exchange.beside:
-                    running[steps] = _Running(started(part))
-                    found.append(running[steps].start)
-                elif isinstance(part, Step):
-                    found += [exchanged(part), *part.after]
-                elif isinstance(part, Await):
-                    step = self.steps[part.number]
-                    found += [running.pop(part.number).wait, *step.after]
-                else:
-                    found.append(part)
-                steps += isinstance(part, Step)
-            self._actions = found
-        return self._actions
+        found: list[Action] = []
+        running: dict[int, _Running] = {}
+        steps = 0
+        for part in self.parts:
+            if isinstance(part, Step) and part.exchange.beside:
+                running[steps] = _Running(started(part))
+                found.append(running[steps].start)
+            elif isinstance(part, Step):
+                found += [exchanged(part), *part.after]
+            elif isinstance(part, Await):
+                step = self.steps[part.number]
+                found += [running.pop(part.number).wait, *step.after]
+            else:
+                found.append(part)
+            steps += isinstance(part, Step)
+        self.ready = found
+        return found
 
     @functools.cached_property
     def steps(self) -> list[Step]:
@@ -145,8 +144,8 @@ class Memory(Protocol):
     def at(self, address: int, dims: Sequence[int], dtype: AnyDtype) -> Any:
         """The array at an address."""
 
-    def address(self, array: Any) -> int:
-        """Where an array is; any address for one without elements."""
+    def addresses(self, arrays: Iterable[Any]) -> list[int]:
+        """Where arrays are; any address for one without elements."""
 
     def within(self, array: Any) -> Any:
         """The array of which one is a part, or None."""
@@ -169,8 +168,8 @@ class HostMemory:
         found: AnyArray = np.ctypeslib.as_array(memory).view(dtype).reshape(dims)
         return found
 
-    def address(self, array: AnyArray) -> int:
-        return data_address(array) if array.size else NOTHING
+    def addresses(self, arrays: Iterable[AnyArray]) -> list[int]:
+        return [data_address(a) if a.size else NOTHING for a in arrays]
 
     def within(self, array: AnyArray) -> Any:
         return array.base
@@ -260,7 +259,7 @@ class PhasedRun(ABC):
     ) -> DeviceCall:
         """The call with this device's parts of the arguments and of the results. With the memory of
         the last call it is that one again."""
-        addresses = [self.memory.address(a) for a in (*arrays, *outs)]
+        addresses = self.memory.addresses((*arrays, *outs))
         fits = [self._room(e, outs) for e in self._apart]
         key = [arena, *addresses, *values.values(), *fits]
         last, found = self._last
@@ -320,7 +319,7 @@ class PhasedRun(ABC):
             room = memory.at(every[0], dims, exchange.dtype)
         else:
             room = memory.new(dims, exchange.dtype)
-        first = memory.address(room)
+        (first,) = memory.addresses([room])
         moved = [
             (address, first + at, nbytes)
             for address, at, nbytes in zip(every, exchange.offsets, exchange.nbytes)
@@ -350,17 +349,12 @@ class DeviceRun(PhasedRun):
         self.runner = Runner(self.own, image)
 
     def acquire(self, values: Mapping[str, int]) -> tuple[int, object]:
+        if pool.stale:
+            pool.revive()
         return self.runner.arena.acquire(self.arena_bytes(values))
 
     def release(self, owner: object) -> None:
         self.runner.arena.release(owner)
-
-    def call(
-        self, arrays: Sequence[Any], outs: Sequence[Any], values: Mapping[str, int], arena: int
-    ) -> DeviceCall:
-        if pool.stale:
-            pool.revive()
-        return super().call(arrays, outs, values, arena)
 
     def _table(
         self, launches: tuple[Launch, ...], values: Mapping[str, int], repeats: tuple[Repeat, ...]

@@ -134,7 +134,7 @@ class MeshRunner:
             arena, owner = device.acquire(values)
             try:
                 call = device.call(given[rank], made[rank], values, arena)
-                for act in call.actions(self._on_ranks, self._started):
+                for act in call.ready or call.actions(self._on_ranks, self._started):
                     act()
             finally:
                 device.release(owner)
