@@ -210,6 +210,32 @@ def test_the_dump_tells_which_values_have_another_order() -> None:
     assert "order-storage" not in plain
 
 
+# ---------------------------------------------------------------- factors in steps of many pages
+def gradients(rows: int) -> tuple[UOp, ...]:
+    """Those of two layers. The value between them may be stored transposed if its writer reads
+    columns of weights: 512 steps of 4 KiB."""
+    w, v = uopc.param("w", (512, 1024)), uopc.param("v", (1024, 512))
+    h = (uopc.param("x", (rows, 512)) @ w).relu()
+    return tuple(uopc.grad(((h @ v).relu() ** 2).sum(), [w, v]))
+
+
+@pytest.mark.machine("workstation")
+@pytest.mark.parametrize("rows", [64, 128])
+def test_a_writer_that_takes_a_page_in_each_step_keeps_the_order_of_the_shape(rows: int) -> None:
+    assert orders(gradients(rows)) == {}
+
+
+@pytest.mark.machine("workstation")
+@pytest.mark.parametrize(("k", "expected"), [(256, {(256, 1024): (1, 0)}), (16, {})])
+def test_a_reader_that_takes_a_page_in_each_step_has_its_factor_turned(
+    k: int, expected: dict[Any, Any]
+) -> None:
+    """256 rows of 4 KiB, which the product reads column by column; in 16 rows it does not pay."""
+    h = (uopc.param("x", (k, 128)) @ uopc.param("w", (128, 1024))).contiguous()
+    got = orders(h.T @ uopc.param("t", (k, 512)))
+    assert got == expected
+
+
 # ---------------------------------------------------------------- any order is correct
 @pytest.mark.parametrize("number", range(30))
 @pytest.mark.few(5)

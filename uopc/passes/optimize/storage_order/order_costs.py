@@ -7,6 +7,7 @@ best. Only what differs between orders matters: a comparison of two orders of th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection
 
 from uopc.ir.core.uop import UOp
@@ -22,6 +23,11 @@ FAR = 2.0  # accesses that one takes whose neighbours are elsewhere: it may leav
 # Cycles more that an element takes the first time, if its neighbours in the lanes are elsewhere,
 # and if they share the sets of the nearest cache; all cycles of one that is turned over in blocks.
 FAR_FILL, CROWDED_FILL, TURNED_FILL = 2.0, 16.0, 1.0
+# Cycles more of a step of a tile whose rows' factor is read in place on another page than before,
+# if the steps leave the pages that the nearest table of them holds, and if they share the sets of
+# L2: 2 to 4 and 5 to 11 in products of 128 to 1024 steps with rows of 256 to 2048 floats.
+FAR_STEP, CROWDED_STEP = 3.0, 9.0
+PAGE, NEAR_PAGES, L2_WAYS = 4096, 192, 16
 _ACCESS = 0.5  # cycles of an access, or of an operation that costs 1: two begin in a cycle
 
 
@@ -30,21 +36,21 @@ class NestCosts:
 
     def __init__(self, target: Target) -> None:
         self.target = target
-        self._tiles: dict[tuple[int, int, int, int], tuple[int, float]] = {}
+        self._tiles: dict[tuple[int, int, int, int], tuple[int, int, float]] = {}
 
     def cycles(self, nest: Nest, orders: Orders) -> float:
         """The cycles of a nest whose arrays are in the order that `orders` gives each."""
         return _Cycles(nest, orders, self).total()
 
-    def tile(self, rows: int, columns: int, bits: int, row_bytes: int) -> tuple[int, float]:
-        """The vectors of a tile of sums of so many bits; the cycles of a step over all tiles."""
+    def tile(self, rows: int, columns: int, bits: int, row_bytes: int) -> tuple[int, int, float]:
+        """The rows and vectors of a tile of sums of so many bits; the cycles of a step over all
+        tiles."""
         key, target = (rows, columns, bits, row_bytes), self.target
         if key not in self._tiles:
-            _, vectors, cycles = register_tiles.register_tile(
+            self._tiles[key] = register_tiles.register_tile(
                 rows, columns, target.lanes(bits), target.vector_bits // 8, target.registers,
                 row_bytes, target.figures,
             )  # fmt: skip
-            self._tiles[key] = vectors, cycles
         return self._tiles[key]
 
 
@@ -112,9 +118,10 @@ class _Cycles:
         row_bytes = c.a.dtype.itemsize * max([self.strides[x].get(row, 0) or 0 for x in a] + [0])
 
         def tiles(wide: int, others: list[UOp]) -> float:
-            vectors, cycles = self.costs.tile(trips(rows), wide, bits, row_bytes)
-            lanes = vectors * self.target.lanes(bits)
-            again = self._again(a, others, -(-wide // lanes)) + self._again(b, others, 1)
+            high, vectors, cycles = self.costs.tile(trips(rows), wide, bits, row_bytes)
+            panels = -(-wide // (vectors * self.target.lanes(bits)))
+            again = self._again(a, others, panels) + self._again(b, others, 1)
+            cycles += -(-trips(rows) // high) * panels * self._far_step(c, a)
             return steps * trips(others) * cycles + (again if far else 0.0)
 
         apart = tiles(wide, around) + self._packed(c, a, b, fill + far_fill, trips(rows))
@@ -125,6 +132,25 @@ class _Cycles:
         both = wide * most_of(own[0])
         gathered = far_fill * self._values(b)
         return min(apart, tiles(both, others) + steps * trips(others) * both * fill + gathered)
+
+    def _far_step(self, c: Contraction, a: list[Access]) -> float:
+        """More cycles of a step of a tile whose rows' factor is read in place, and far from that of
+        the step before."""
+        if not _is_element(c.a, a):
+            return 0.0  # it is packed
+        strides = self.strides[a[0]]
+        loops = [r for r in c.reduce.src[1:] if strides.get(r, 0) != 0]
+        steps = [k for r in loops if (k := strides[r]) is not None]
+        if not loops or len(steps) < len(loops):
+            return 0.0
+        count, step = trips(loops), min(map(abs, steps)) * c.a.dtype.itemsize
+        each = min(1.0, step / PAGE)  # pages of a step
+        if count * each <= NEAR_PAGES:
+            return 0.0
+        period = self.target.l2_bytes // L2_WAYS
+        # A row's lines are next to another one's, so a step may take two.
+        crowded = 2 * count > L2_WAYS * (period // math.gcd(step, period))
+        return each * (CROWDED_STEP if crowded else FAR_STEP)
 
     def _fill(
         self, c: Contraction, b: list[Access], lane: UOp, wide: int
