@@ -238,6 +238,25 @@ def test_arrays_from_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     with pytest.raises(SystemExit):
         main(["run", str(file), "--input", "z=x.npy"])
     assert "no input 'z'; there are x" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["run", str(file), "--input", "x"])
+    assert "expected NAME=FILE, got 'x'" in capsys.readouterr().err
+
+
+def test_an_array_from_a_file_gives_the_sizes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from uopc.cli.main import main
+
+    file, x = tmp_path / "net.onnx", np.arange(-3, 3, dtype=np.float32).reshape(3, 2)
+    onnx.save(model("g (float[batch, 2] x) => (float[batch, 2] y) { y = Abs(x) }"), file)
+    np.save(tmp_path / "x.npy", x)
+    given = ["run", str(file), "--repeat", "1", "--input", f"x={tmp_path / 'x.npy'}"]
+    assert main([*given, "--output", str(tmp_path / "out")]) == 0
+    assert "batch = 3" in capsys.readouterr().out
+    np.testing.assert_array_equal(np.load(tmp_path / "out" / "0.npy"), np.abs(x))
+    assert main([*given, "--set", "batch=4"]) == 1
+    assert "'batch' is 4 by name, but 3" in capsys.readouterr().err
 
 
 # ---------------------------------------------------------------- regions

@@ -1,11 +1,11 @@
 """uopc run: compile a graph, run it on random arrays, and time each kernel.
 
-SOURCE is as for `uopc dump`: file.py, file.py:name, or a .uop file. A Program keeps its own
-arguments of `compile`.
+SOURCE is as for `uopc dump`: file.py, file.py:name, a .uop file or a .onnx model. A Program keeps
+its own arguments of `compile`.
 
 The arrays are the same in each run: floats in 0.5..1.5, integers in 0..3. A variable gets the value
-that --set gives, that the graph binds it to, or about 256. Each launch runs many times in a row in
-the memory of a call; the best sample counts, and caches are warm.
+that --set gives, that the shape of an --input gives, that the graph binds it to, or about 256. Each
+launch runs many times in a row in the memory of a call; the best sample counts, and caches are warm.
 
 The columns: time, its share of all kernels, operations and bytes per second. An operation is one of
 the graph on one element; bytes count each element of the storage once. `roofline` is the least time
@@ -69,14 +69,11 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
     plan = program._runner.plan
     if program._request.mesh is not None:
         refuse("a program for several devices: `uopc dump` lists its exchanges")
-    values = random_inputs.sizes(plan, dict(args.set))
+    given = _given(args.input, [u.arg.name for u in program._request.params], refuse)
+    values = random_inputs.sizes(plan, random_inputs.sizes_of(plan, given) | dict(args.set))
     arrays = list(random_inputs.random_arrays(plan, values))
-    names = [u.arg.name for u in program._request.params]
-    for text in args.input:
-        name, _, file = text.partition("=")
-        if name not in names:
-            refuse(f"--input: no input {name!r}; there are {', '.join(names)}")
-        arrays[names.index(name)] = _read(Path(file))
+    for number, array in given.items():
+        arrays[number] = array
     results = _outputs(program(*[a.copy() for a in arrays], **values))
     if args.output:
         _write(Path(args.output), results)
@@ -90,6 +87,19 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
     else:
         _print(out, found.name, program, measured, shown, nan)
     return 0
+
+
+def _given(texts: list[str], names: list[str], refuse: Refuse) -> dict[int, Any]:
+    """The arrays of `--input`, by number of the argument."""
+    found = {}
+    for text in texts:
+        name, equals, file = text.partition("=")
+        if not equals:
+            refuse(f"--input: expected NAME=FILE, got {text!r}")
+        if name not in names:
+            refuse(f"--input: no input {name!r}; there are {', '.join(names) or 'none'}")
+        found[names.index(name)] = _read(Path(file))
+    return found
 
 
 def _read(file: Path) -> Any:

@@ -39,6 +39,16 @@ def sizes(plan: Plan, given: Mapping[str, int]) -> dict[str, int]:
     return values
 
 
+def sizes_of(plan: Plan, arrays: Mapping[int, AnyArray]) -> dict[str, int]:
+    """The values that the shapes of some arguments, given by number, have for variables."""
+    return {
+        dim.variable: size
+        for number, array in arrays.items()
+        for dim, size in zip(plan.arguments[number].shape, array.shape)
+        if not isinstance(dim, int) and dim.variable is not None
+    }
+
+
 def random_arrays(plan: Plan, values: Mapping[str, int], seed: int = 0) -> list[AnyArray]:
     """An array for each argument: floats in 0.5..1.5 (their logarithm and root exist), integers
     in 0..3 (small enough for indices), booleans."""
