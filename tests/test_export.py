@@ -415,6 +415,9 @@ def test_a_changed_manifest_or_library_is_refused(tmp_path):
     library.unlink()
     with pytest.raises(UserError, match=r"f\.so"):
         uopc.load_exported(library)
+    file.unlink()
+    with pytest.raises(UserError, match=r"^\S*f\.json: No such file or directory$"):
+        uopc.load_exported(library)
 
 
 # ---------------------------------------------------------------- arguments of export

@@ -231,8 +231,8 @@ def _machines(
         raise UserTypeError(f"export: target must be a name or a list of names, got {target!r}")
     if unknown := [t for t in target if not isinstance(t, str) or t not in CPUS]:
         raise UserError(
-            f"export: one file holds code for several levels of x86-64, {', '.join(CPUS)}; "
-            f"{unknown[0]!r} is none"
+            f"export: one file may hold code for several levels of x86-64 ({', '.join(CPUS)}), "
+            f"but {unknown[0]!r} is none of them: export it alone"
         )
     if len(set(target)) == 1:
         return [_machine(kind, target[0], vectors)]

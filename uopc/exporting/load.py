@@ -226,8 +226,9 @@ def _new_spelling(library: Path) -> str:
 
 def _read(file: Path) -> dict[str, Any]:
     """A manifest of this version."""
+    content = read_bytes(file)
     try:
-        found = manifest.parsed(read_bytes(file).decode())
+        found = manifest.parsed(content.decode())
         version = found["format"], found["abi"]
         known = isinstance(found["name"], str) and isinstance(found["files"], dict)
         known = known and isinstance(found["target"]["triple"], str)
