@@ -423,3 +423,14 @@ def test_exports_have_no_tiles():
         made = exported.lowered_for(request, machines.machine("host"), "f")
     used = {u.op for k in made.kernels.values() for u in k.linear.src}
     assert Ops.DOT2 in used and Ops.WMMA not in used
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "i1"])
+def test_vectors_as_long_as_a_tile_are_vectors(dtype):
+    """1 KiB of other values, as a user's Opts may ask for."""
+    t = np.dtype(dtype)
+    lanes = 1024 // t.itemsize
+    values = np.arange(6 * lanes).astype(t).reshape(3, 2 * lanes) % 5
+    x = uopc.param("x", values.shape, t)
+    most = (x + x).max(axis=0).contiguous((uopc.Opt("VECTOR", 0, lanes),))
+    np.testing.assert_array_equal(uopc.compile(most)(values), (values + values).max(0))

@@ -63,6 +63,11 @@ class Emitter:
         """True if the kernel chooses between vectors by masks."""
         return any([u.op is Ops.WHERE and u.src[0].dtype.lanes > 1 for u in self.kernel.src])
 
+    @functools.cached_property
+    def multiplies_tiles(self) -> bool:
+        """True if vectors as long as a tile are tiles, in registers of a matrix unit."""
+        return any([u.op is Ops.WMMA for u in self.kernel.src])
+
     # -------------------------------------------------------- text
     def fresh(self) -> str:
         self.count += 1

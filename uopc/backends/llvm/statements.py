@@ -13,7 +13,6 @@ from uopc.ir.core import bounds, dtypes
 from uopc.ir.core.data.blocks import LINE
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
-from uopc.ir.core.tensor_cores import is_tile
 from uopc.ir.core.uop import UOp
 
 
@@ -69,10 +68,10 @@ def _end(e: Emitter, u: UOp) -> str | None:
     lasts = [e.of(after, carry.dtype.lanes) for carry, after in zip(carries, pairs[1::2])]
     for carry, last in zip(carries, lasts):
         initial = carry.src[0]
-        is_new = is_tile(carry.dtype) and initial.op is Ops.CONST
+        is_new = tiles.is_tile(e, carry.dtype) and initial.op is Ops.CONST
         first = tiles.zero_before(e, loop) if is_new else e.of(initial)
         incoming = f"[ {first}, %{loop.before} ], [ {last}, %{latch} ]"
-        phis.append(f"{e.names[carry]} = phi {tiles.register_type(carry.dtype)} {incoming}")
+        phis.append(f"{e.names[carry]} = phi {tiles.register_type(e, carry.dtype)} {incoming}")
     if loop.at_least_once:  # after the loop; no value that one carries from another changes here
         e.names.update(zip(carries, lasts))
     e.lines[loop.phis] = "\n".join([f"  {phi}" for phi in phis])
@@ -99,7 +98,7 @@ def _endif(e: Emitter, u: UOp) -> str | None:
 def _branch(e: Emitter, u: UOp) -> str | None:
     a, opened, b = u.src
     before, last = e.branches[opened]
-    t = tiles.register_type(u.dtype)
+    t = tiles.register_type(e, u.dtype)
     return e.value(f"phi {t} [ {e.of(a)}, %{before} ], [ {e.of(b)}, %{last} ]")
 
 
@@ -122,7 +121,7 @@ def read(e: Emitter, u: UOp, address: str, note: str = "") -> str:
 
 def _load(e: Emitter, u: UOp) -> str | None:
     """A LOAD. With a gate that does not hold, a scalar is element 0: that needs no branch."""
-    if is_tile(u.dtype):
+    if tiles.is_tile(e, u.dtype):
         return tiles.load(e, u)
     address = e.address(u.src[0])
     if u.arg is not None:
@@ -208,7 +207,7 @@ def store(e: Emitter, u: UOp) -> str | None:
 
 def _store(e: Emitter, u: UOp) -> str | None:
     """A STORE; the gate of a vector is a mask."""
-    if is_tile(u.src[1].dtype):
+    if tiles.is_tile(e, u.src[1].dtype):
         tiles.store(e, u)
         return None
     if len(u.src) == 2 or max(u.src[0].dtype.lanes, u.src[1].dtype.lanes) == 1:

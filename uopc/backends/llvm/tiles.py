@@ -21,9 +21,14 @@ _STRIDE = ("i64", str(_ROW_BYTES))
 _ZERO = f"call {TYPE} @llvm.x86.tilezero.internal(i16 {_ROWS}, i16 {_ROW_BYTES})"
 
 
-def register_type(t: DType) -> str:
+def is_tile(e: Emitter, t: DType) -> bool:
+    """True for a tile; a kernel without a product of tiles may have vectors as long."""
+    return tensor_cores.is_tile(t) and e.multiplies_tiles
+
+
+def register_type(e: Emitter, t: DType) -> str:
     """The type of a value in registers."""
-    return TYPE if tensor_cores.is_tile(t) else llvm_type(t)
+    return TYPE if is_tile(e, t) else llvm_type(t)
 
 
 def load(e: Emitter, u: UOp) -> str:

@@ -152,7 +152,8 @@ class _Emitter:
         """The value of a REDUCE's register before its loops."""
         value = leaves.const(u.dtype.scalar, semantics.reduce_identity(u.arg.op, u.dtype.scalar))
         if u.dtype.lanes > 1:
-            arg = value.arg if is_tile(u.dtype) else (value.arg,) * u.dtype.lanes
+            tile = is_tile(u.dtype) and u.src[0].op is Ops.WMMA
+            arg = value.arg if tile else (value.arg,) * u.dtype.lanes
             value = intern(Ops.CONST, u.dtype, (), arg)
         return self._constant(value)
 
