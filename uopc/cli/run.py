@@ -4,8 +4,8 @@ SOURCE is as for `uopc dump`: file.py, file.py:name, a .uop file or a .onnx mode
 its own arguments of `compile`.
 
 The arrays are the same in each run: floats in 0.5..1.5, integers in 0..3. A variable gets the value
-that --set gives, that the shape of an --input gives, that the graph binds it to, or about 256. Each
-launch runs many times in a row in the memory of a call; the best sample counts, and caches are warm.
+that --set gives, that the shape of an --input gives, that the graph binds it to, or about 256. A
+launch runs many times in a row in the memory of a call; the best sample counts, caches are warm.
 
 The columns: time, its share of all kernels, operations and bytes per second. An operation is one of
 the graph on one element; bytes count each element of the storage once. `roofline` is the least time
