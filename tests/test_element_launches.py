@@ -181,7 +181,7 @@ class InNumPy:
         return np.concatenate([np.zeros(1, a.dtype), a[: self.n - 1]]) + b
 
     def gathered(self, a, b, k):
-        return a[b & 1]
+        return a[b & min(1, self.n - 1)]
 
     def long(self, a, b, k):
         return (self.far * a[k % self.n]).sum() + b
