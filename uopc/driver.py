@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from uopc import config
-from uopc.backends import detect
 from uopc.errors import UserError, UserTypeError
 from uopc.ir.builder import checks, file_parts
 from uopc.ir.core import dtypes, walk
@@ -32,7 +31,7 @@ from uopc.program.artifact import Artifact
 from uopc.program.constants import computed_once
 from uopc.program.described import Described, Description, Found, Made, Stored
 from uopc.program.program import Backend, Keep, Program, program_for
-from uopc.program.request import Request, lower, mesh_request, prepare
+from uopc.program.request import Request, lower, mesh_request, prepare, thread_count
 from uopc.program.search import session
 
 if TYPE_CHECKING:
@@ -224,8 +223,7 @@ def _described(
         return None
     nothing = intern(Ops.SINK, dtypes.void, ())
     optimize, name = arguments["optimize"] and not options.noopt, arguments["name"] or ""
-    threads = arguments["threads"]
-    threads = (options.threads if threads is None else threads) or detect.cores()
+    threads = thread_count(arguments["threads"], options)
     blank = Request(nothing, "tuple", (), (), optimize, threads, name, options, device=device)
     return Described(description, blank, backend_of(device), disk)
 

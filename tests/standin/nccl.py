@@ -42,12 +42,13 @@ class Result(enum.IntEnum):
     RemoteError = 6
 
 
-class Bindings:
+class Bindings(types.ModuleType):
     """`calls`: the names of calls in order. `failing`: the code that a communicator reports."""
 
     NCCLError = NCCLError
 
     def __init__(self, driver: Driver) -> None:
+        super().__init__("nccl.bindings.nccl")
         self.driver = driver
         self.calls: list[str] = []
         self.failing = 0
@@ -56,9 +57,8 @@ class Bindings:
     def install(self) -> None:
         """Put the stand-in where `from nccl.bindings import nccl` finds it."""
         package, bindings = types.ModuleType("nccl"), types.ModuleType("nccl.bindings")
-        package.bindings, bindings.nccl = bindings, self  # type: ignore[attr-defined]
-        sys.modules |= {"nccl": package, "nccl.bindings": bindings}
-        sys.modules["nccl.bindings.nccl"] = self  # type: ignore[assignment]
+        vars(package)["bindings"], vars(bindings)["nccl"] = bindings, self
+        sys.modules |= {m.__name__: m for m in (package, bindings, self)}
 
     def get_unique_id(self) -> bytes:
         self.calls.append("get_unique_id")

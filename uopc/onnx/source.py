@@ -74,7 +74,7 @@ class Source:
         if path is None or sizes is None or known is None or _has_own_operators():
             return ()
         return (
-            ("model", f"{path} {os.fspath(model)}"), ("dims", sizes), ("constants", known),
+            ("model", path), ("as given", os.fspath(model)), ("dims", sizes), ("constants", known),
             ("numpy", np.__version__), ("onnx", repr(_package_stamp())),
         )  # fmt: skip
 
@@ -169,10 +169,7 @@ def _has_own_operators() -> bool:
     return not all([f.__module__.startswith("uopc.") for row in rows for _, f in row])
 
 
-def _package_stamp() -> tuple[str, int, int]:
-    """What tells versions of the package onnx apart: its file, and when that was written."""
+def _package_stamp() -> Stamp | None:
+    """What tells versions of the package onnx apart."""
     spec = importlib.util.find_spec("onnx")
-    if spec is None or spec.origin is None:
-        return "", 0, 0
-    found = os.stat(spec.origin)
-    return spec.origin, found.st_size, found.st_mtime_ns
+    return None if spec is None or spec.origin is None else Stamp.of(spec.origin)

@@ -173,15 +173,22 @@ def _for_graph(m: MeshRequest, sink: UOp, params: Sequence[UOp]) -> MeshRequest:
     return replace(m, in_specs=tuple(sorted(given.items())), out_specs=results)
 
 
+def thread_count(threads: int | None, options: config.Options) -> int:
+    """The threads of a program: those asked for, else of the options; 0 stands for all. UserError
+    for any other number."""
+    wanted = threads if threads is not None else options.threads
+    if not isinstance(wanted, int) or not 0 <= wanted <= config.MOST_THREADS:
+        raise UserError(f"threads must be 0 (all) to {config.MOST_THREADS}, got {wanted!r}")
+    return wanted or detect.cores()
+
+
 def prepare(
     graph: Any, inputs: Sequence[UOp | str] | None, optimize: bool, threads: int | None,
     name: str | None, options: config.Options, rules: Any = None, device: str = "cpu",
     mesh: MeshRequest | None = None,
 ) -> Request:  # fmt: skip
     """The request for a graph, or a container of graphs. UserError when it is not well formed."""
-    wanted = threads if threads is not None else options.threads
-    if not isinstance(wanted, int) or not 0 <= wanted <= config.MOST_THREADS:
-        raise UserError(f"threads must be 0 (all) to {config.MOST_THREADS}, got {wanted!r}")
+    count = thread_count(threads, options)
     sink, structure, keys = _sink_of(graph)
     sink = rebuild.without_primitives(sink)
     if mesh is None:
@@ -206,7 +213,7 @@ def prepare(
     if options.fast_zeros:
         sink = rebuild.marked_fast_zeros(sink)
     return Request(
-        sink, structure, keys, params, optimize, wanted or detect.cores(), name or "", options,
+        sink, structure, keys, params, optimize, count, name or "", options,
         {} if rules is None else _by_stage(rules, "compile"), bound, device, None, mesh,
     )  # fmt: skip
 

@@ -39,8 +39,7 @@ Started = Callable[[], Action]  # starts an exchange, and gives what waits for i
 
 class Step(NamedTuple):
     """An exchange with this device's memory, NumPy's arrays or those of a GPU: `got` may be `sent`
-    itself. `after`: what is done
-    once it is over."""
+    itself. `after`: what is done once it is over."""
 
     exchange: Exchange
     sent: Any

@@ -15,7 +15,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 
 TYPE = "x86_amx"
-_ROWS, _ROW_BYTES = 16, 64
+_ROWS, _ROW_BYTES = tensor_cores.SIDE, 4 * tensor_cores.SIDE
 _SHAPE = [("i16", str(_ROWS)), ("i16", str(_ROW_BYTES))]
 _STRIDE = ("i64", str(_ROW_BYTES))
 _ZERO = f"call {TYPE} @llvm.x86.tilezero.internal(i16 {_ROWS}, i16 {_ROW_BYTES})"

@@ -23,6 +23,7 @@ from uopc.ir.core.dtypes import DType
 from uopc.ir.core.uop import UOp
 
 WARP = 32
+SIDE = 16  # rows, columns and words along k of a tile of a CPU
 Shape = tuple[int, int, int]
 Array = npt.NDArray[Any]
 
@@ -88,15 +89,16 @@ TILES: tuple[Tile, ...] = (
     Tile((16, 8, 8), dtypes.float32, dtypes.float32),
     Tile((16, 8, 32), dtypes.int8, dtypes.int32),
     Tile((8, 8, 4), dtypes.float64, dtypes.float64),
-    Tile((16, 16, 16), dtypes.int32, dtypes.float32, lanes=1),
-    Tile((16, 16, 16), dtypes.uint32, dtypes.int32, dtypes.int32, 1),
-    Tile((16, 16, 16), dtypes.int32, dtypes.int32, dtypes.uint32, 1),
+    Tile((SIDE, SIDE, SIDE), dtypes.int32, dtypes.float32, lanes=1),
+    Tile((SIDE, SIDE, SIDE), dtypes.uint32, dtypes.int32, dtypes.int32, 1),
+    Tile((SIDE, SIDE, SIDE), dtypes.int32, dtypes.int32, dtypes.uint32, 1),
 )
 
 
 def is_tile(t: DType) -> bool:
-    """True for the dtype of a whole tile of words: no other value has as many bits."""
-    return t.lanes * t.bits == 32 * 256
+    """True for a dtype as long as a tile of words; a kernel without a product of tiles may have
+    vectors as long."""
+    return t.lanes * t.bits == 32 * SIDE * SIDE
 
 
 def tile_for(a: DType, b: DType, result: DType) -> Tile | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from uopc.ir.core import ranges, walk
 from uopc.ir.core.ops import DOTS, Ops
-from uopc.ir.core.tensor_cores import Tile
+from uopc.ir.core.tensor_cores import SIDE, Tile
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 from uopc.passes.analysis.matrix_tiles import matrix_tiles
@@ -24,7 +24,6 @@ from uopc.passes.optimize.schedule.scheduler import Scheduler
 
 # Tiles of sums, down and across: with two of each operand they fill the eight registers.
 SIDE_BY_SIDE = 2
-TILE_ROWS = 16
 
 
 def choose(s: Scheduler) -> bool:
@@ -134,7 +133,7 @@ def _pack(s: Scheduler, operand: int, at: UOp | None, panels: bool) -> None:
         swapped = s.swapped(fill[-3], fill[-2])
         fill = [*fill[:-3], *swapped, fill[-1]]
     if fill:
-        cache_blocking.fill_in_lanes(s, fill, TILE_ROWS, panels)
+        cache_blocking.fill_in_lanes(s, fill, SIDE, panels)
 
 
 def _blocks(s: Scheduler, rows: UOp, columns: UOp) -> tuple[UOp, UOp]:
@@ -143,7 +142,7 @@ def _blocks(s: Scheduler, rows: UOp, columns: UOp) -> tuple[UOp, UOp]:
     reduce, target = _sum(s), s.target
     a, b = reduce.src[0].src[:2]
     sizes = [
-        cache_blocking.bytes_a_step(reduce, v) * TILE_ROWS * trips(_copies(v)) for v in (a, b)
+        cache_blocking.bytes_a_step(reduce, v) * SIDE * trips(_copies(v)) for v in (a, b)
     ]
     near = min(target.last_cache_bytes // thresholds.BLOCK_SHARE // s.context.threads, MOST_BYTES)
     down, across = target.l2_bytes // 2 // sizes[0], near // sizes[1]
