@@ -22,14 +22,12 @@ from uopc.ir.core.args import Opt
 from uopc.ir.core.level_of import level_of
 from uopc.ir.core.levels import LINEAR, PROGRAM, Level
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.serialize import Fingerprint
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.devices import device as devices
 from uopc.ir.devices.mesh import Mesh
 from uopc.program import reuse
-from uopc.program.artifact import Artifact
 from uopc.program.constants import computed_once
-from uopc.program.described import Described, Description, Found, Made, Stored
+from uopc.program.described import Described, Description, Found, Made
 from uopc.program.program import Backend, Keep, Program, program_for
 from uopc.program.request import Request, lower, mesh_request, prepare, thread_count
 from uopc.program.search import session
@@ -176,36 +174,29 @@ def compile_described(
         with config.options(**vars(options)):
             return compile(made.outputs, inputs=made.inputs, **arguments)
 
-    def without_graph(program: Program, stored: Stored) -> Found:
-        program._make, program._write_report = make_program, _write_report
-        program._compile = lambda: compiled(description.make())
-        return Found(program, stored.notes, stored.files)
-
     described = _described(description, options, arguments)
-    if described is None:
-        made = description.make()
-        return None if made.outputs is None else Found(compiled(made), made.notes)
-    found = described.find()
-    if found is not None:
-        return without_graph(*found)
-    kept: list[tuple[Program, Stored]] = []
-
-    def keep(request: Request, artifact: Artifact, printed: Fingerprint) -> Program | None:
-        found = described.keep(made, request, artifact, printed)
-        kept.extend([] if found is None else [found])
-        return None if found is None else found[0]
-
-    made = description.make()  # nodes that an arena makes have no lines
-    if made.outputs is None:
-        return None
-    blank = described.request
-    with arena():
-        request = prepare(
-            made.outputs, made.inputs, blank.optimize, threads, name, options, None, blank.device
-        )
-        with _watched(request):
-            program = make_program(request, None, keep if made.notes is not None else None)
-    return without_graph(*kept[0]) if kept else Found(program, made.notes)
+    found = None if described is None else described.find()
+    if found is None:
+        made = description.make()  # nodes that an arena makes have no lines
+        if made.outputs is None:
+            return None
+        if described is None:
+            return Found(compiled(made), made.notes)
+        blank = described.request
+        with arena():
+            request = prepare(
+                made.outputs, made.inputs, blank.optimize, threads, name, options,
+                device=blank.device,
+            )  # fmt: skip
+            with _watched(request):
+                program = make_program(request, None, functools.partial(described.keep, made))
+        found = described.kept
+        if found is None:
+            return Found(program, made.notes)
+    program = found.program
+    program._make, program._write_report = make_program, _write_report
+    program._compile = lambda: compiled(description.make())
+    return found
 
 
 def _described(

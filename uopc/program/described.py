@@ -94,13 +94,15 @@ class Stored:
 
 
 class Described:
-    """A description for one machine. `request`: that of the compile, without a graph."""
+    """A description for one machine. `request`: that of the compile, without a graph. `kept`: what
+    `keep` stored."""
 
     def __init__(
         self, description: Description, request: Request, backend: Backend, disk: DiskCache
     ) -> None:
         self.description, self.request = description, request
         self.backend, self.disk = backend, disk
+        self.kept: Found | None = None
         self.machine = backend.target(request.device, request.options.target_cpu)
         self._begin = time.time_ns()
         options = request.options
@@ -110,7 +112,7 @@ class Described:
             ("graph options", repr((options.fast_zeros, options.origins))),
         ))  # fmt: skip
 
-    def find(self) -> tuple[Program, Stored] | None:
+    def find(self) -> Found | None:
         """The program, if a process stored it and all files are as they were."""
         start = time.perf_counter()
         stored = self.disk.load(
@@ -129,7 +131,7 @@ class Described:
             statistics.note("disk_rejected", problem)
             return None
         finish(program, *found, self.backend, start)
-        return program, stored
+        return Found(program, stored.notes, stored.files)
 
     def _holds(self, found: Artifact) -> bool:
         return session.holds(self.request, self.machine, found.schedules)
@@ -160,7 +162,7 @@ class Described:
     # ------------------------------------------------------------ storing
     def keep(
         self, made: Made, request: Request, found: Artifact, printed: Fingerprint
-    ) -> tuple[Program, Stored] | None:
+    ) -> Program | None:
         """Store a program that was compiled, and give it back without its graph; None where that
         is not possible."""
         if made.notes is None or request.bound or request.rules or self.machine.rules is not None:
@@ -180,10 +182,12 @@ class Described:
             )  # fmt: skip
             reuse.keep(components, found, self.disk)
             self.disk.write(self.key.digest, record.encode(self.key, [], stored))
-            return self._loaded(found, stored), stored
+            program = self._loaded(found, stored)
         except Unusable as problem:
             statistics.note("disk_failed", problem)
             return None
+        self.kept = Found(program, made.notes, stamps)
+        return program
 
     def _arrays(
         self, constants: Sequence[Constant], printed: Fingerprint
