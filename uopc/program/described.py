@@ -234,14 +234,19 @@ class Described:
             there = self.disk.arrays(name)
         except Unusable:  # it is replaced, if it can be
             there = None
-        if there is not None and there.identity.size == nbytes:
-            held, at, same = np.frombuffer(there, np.uint8), 0, True
-            for part in parts():
-                same = same and np.array_equal(held[at : at + len(part)], np.frombuffer(part, "u1"))
-                at += len(part)
-            if same:
-                return there.identity
+        if there is not None and there.identity.size == nbytes and _holds(there, parts()):
+            return there.identity
         return self.disk.write_arrays(name, nbytes, parts())
+
+
+def _holds(mapped: files.Mapping, parts: Iterator[memoryview]) -> bool:
+    """True if a file has these bytes from its begin on."""
+    held, at = np.frombuffer(mapped, np.uint8), 0
+    for part in parts:
+        if not np.array_equal(held[at : at + len(part)], np.frombuffer(part, np.uint8)):
+            return False
+        at += len(part)
+    return True
 
 
 def _is_same(stamp: Stamp) -> bool:
