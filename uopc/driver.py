@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from uopc import config
+from uopc.cache.disk import DiskCache
 from uopc.errors import UserError, UserTypeError
 from uopc.ir.builder import checks, file_parts
 from uopc.ir.core import dtypes, walk
@@ -25,7 +26,6 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.devices import device as devices
 from uopc.ir.devices.mesh import Mesh
-from uopc.program import reuse
 from uopc.program.constants import computed_once
 from uopc.program.described import Described, Description, Found, Made
 from uopc.program.program import Backend, Keep, Program, program_for
@@ -206,7 +206,7 @@ def _described(
     kinds = {"device": str, "optimize": bool, "threads": int, "name": str}
     plain = all([v is None or type(v) is kinds.get(k) for k, v in arguments.items()])
     seen = options.debug or options.spec or options.match_stats or config.page_folder(options)
-    disk = reuse.disk_cache(options)
+    disk = DiskCache.of(options)
     if disk is None or not plain or seen or _is_logged() or not description.components:
         return None
     device = (arguments["device"] or options.device).lower()

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
+from uopc import config
 from uopc.cache import statistics
 from uopc.errors import InvalidIR, UserError
 from uopc.ir.core.data import files
@@ -130,6 +131,12 @@ class DiskCache:
         self.folder = folder / FOLDER
         self._rejected: set[str] = set()
 
+    @staticmethod
+    def of(options: config.Options) -> DiskCache | None:
+        """The cache that options name, or None when it is turned off."""
+        folder = config.cache_folder(options)
+        return None if folder is None else DiskCache(folder, options.cache_mib << 20)
+
     def _opened(self, make: bool) -> contextlib.AbstractContextManager[int]:
         """A descriptor of the folder with the entries, checked; with `make`, it is created."""
         return opened(self.root, FOLDER, make)
@@ -199,10 +206,9 @@ class DiskCache:
 
     def read(self, name: str, touch: bool = True) -> bytes | None:
         """The content of an entry, or None; Unusable when damaged. `touch`: it counts as used."""
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
             with self._opened(make=False) as folder, _reasons(name):
-                file = os.open(name + _SUFFIX, flags, dir_fd=folder)
+                file = _open(name + _SUFFIX, folder)
                 with os.fdopen(file, "rb") as opened:
                     found = os.fstat(file)
                     check_file(found, name)
@@ -242,11 +248,10 @@ class DiskCache:
     def arrays(self, name: str) -> files.Mapping | None:
         """A file of arrays, mapped; None if there is none. It counts as used, by the time of the
         last access: that of the last change is a part of its identity."""
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         file = name + _ARRAYS
         try:
             with self._opened(make=False) as folder, _reasons(file):
-                handle = os.open(file, flags, dir_fd=folder)
+                handle = _open(file, folder)
                 try:
                     found = os.fstat(handle)
                     check_file(found, file)
@@ -303,6 +308,12 @@ class DiskCache:
         return count, nbytes
 
 
+def _open(name: str, folder: int) -> int:
+    """A descriptor of a file to read. A link is an error, and a pipe is not waited for."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    return os.open(name, flags, dir_fd=folder)
+
+
 @contextlib.contextmanager
 def _appearing(folder: int, name: str) -> Iterator[BinaryIO]:
     """A new file of a folder, which appears under its name when it is written."""
@@ -334,10 +345,9 @@ def _listed(folder: int) -> list[Entry]:
 
 def _read_index(folder: int) -> dict[str, str]:
     """The entry by key of a kernel. The last line about a key counts."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         with _reasons(_INDEX):
-            file = os.open(_INDEX, flags, dir_fd=folder)
+            file = _open(_INDEX, folder)
             with os.fdopen(file, "rb") as opened:
                 _check_owner(os.fstat(file), _INDEX, 0o022)
                 content = opened.read(2 * _MOST_INDEX)

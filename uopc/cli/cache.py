@@ -23,7 +23,7 @@ from uopc.errors import UserError
 from uopc.ir.core import shapes, walk
 from uopc.ir.core.serialize import fingerprint
 from uopc.passes.pass_manager import INPUT
-from uopc.program import key, planner, record, reuse
+from uopc.program import key, planner, record
 from uopc.program.artifact import Artifact
 from uopc.program.kernel_cache import KernelCache
 from uopc.program.request import Request, lower, prepare
@@ -46,7 +46,7 @@ def arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace, out: Output, refuse: Refuse) -> int:
     """Run the action."""
-    disk = reuse.disk_cache(config.current())
+    disk = DiskCache.of(config.current())
     if disk is None:
         out.line("the cache on disk is off: UOPC_CACHE_DIR is empty or 0")
         return 0

@@ -17,7 +17,7 @@ from uopc.backends.plan import Plan
 from uopc.cache.disk import DiskCache
 from uopc.errors import InvalidIR
 from uopc.ir.core.uop import UOp
-from uopc.program import key, record, reuse
+from uopc.program import key, record
 from uopc.program.artifact import Artifact
 from uopc.program.compiled_kernel import Code
 from uopc.program.program import Backend, BoundProgram, Program
@@ -85,7 +85,7 @@ def _load(request: Request, found: ObjectCode, plan: Plan) -> Program:
     if options.target_cpu:
         detect.check_runs(options.target_cpu)
     if not native.is_installed():
-        _install_runtime(reuse.disk_cache(options))
+        _install_runtime(DiskCache.of(options))
     return _callable(request, plan, found.image, Program)
 
 

@@ -117,16 +117,14 @@ class Installation:
 @cache
 def installation() -> Installation:
     """That of this process, which `detect` knows then, too."""
-    options, begin = config.current(), time.time_ns()
-    folder = config.cache_folder(options)
-    stamps, processor = _stamps(), detect.processor_stamp()
-    if folder is None or stamps is None or processor is None:
+    disk, begin = DiskCache.of(config.current()), time.time_ns()
+    if disk is None:
         return _found()
-    disk = DiskCache(folder, options.cache_mib << 20)
-    listed = repr([(s.identity, s.changed_ns) for s in stamps])
-    whole = Key((
-        ("format", str(FORMAT)), ("installation", record.digest(listed)), ("processor", processor),
-    ))  # fmt: skip
+    stamps, processor = _stamps(), detect.processor_stamp()
+    if stamps is None or processor is None:
+        return _found()
+    listed = record.digest(repr(stamps))
+    whole = Key((("format", str(FORMAT)), ("installation", listed), ("processor", processor)))
     found = disk.load(
         whole.digest, lambda data: record.decode(data, whole, Installation), counted=False
     )

@@ -19,6 +19,7 @@ from uopc import config
 from uopc.backends.cpu.callables import ProgramBase
 from uopc.backends.plan import Exchange, Plan
 from uopc.cache import statistics
+from uopc.cache.disk import DiskCache
 from uopc.errors import Unsupported, UserTypeError
 from uopc.ir.core import shapes
 from uopc.ir.core.arena import arena
@@ -421,7 +422,7 @@ def program_for(
     start = time.perf_counter()
     stages = LazyLowered(request, backend)
     printed = fingerprint(request.graph)
-    disk = reuse.disk_cache(request.options)
+    disk = DiskCache.of(request.options)
     fresh: list[Lowered] = []
 
     def make(verify: Verify | None = None, anew: bool = False) -> Artifact:

@@ -19,12 +19,6 @@ A = TypeVar("A", bound=Artifact)
 programs: MemoryCache[Artifact] = MemoryCache()
 
 
-def disk_cache(options: config.Options) -> DiskCache | None:
-    """The cache on disk, or None when it is turned off."""
-    folder = config.cache_folder(options)
-    return None if folder is None else DiskCache(folder, options.cache_mib << 20)
-
-
 def obtain(
     request: Request, machine: Target, printed: Fingerprint, kind: type[A],
     make: Callable[[], Artifact], disk: DiskCache | None, holds: Callable[[Artifact], bool],
