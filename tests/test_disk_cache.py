@@ -213,7 +213,7 @@ def test_an_entry_of_another_key_is_refused(stored, folder):
 def the_key():
     request = prepare(graph(), None, True, None, None, config.current())
     parts = key.request_components(request, detect.host(), fingerprint(request.graph))
-    return record.Key((*key.process_components(), *parts))
+    return key.with_process(parts)
 
 
 def test_rules_of_known_content_are_stored(folder):

@@ -113,7 +113,7 @@ def _why(disk: DiskCache, source: str, out: Output) -> None:
     if rules is None:
         raise UserError(f"{found.name}: no cache keeps it: its rules read objects that may change")
     components = key.request_components(request, machine, fingerprint(request.graph), rules)
-    whole = record.Key((*key.process_components(), *components))
+    whole = key.with_process(components)
     entries = _known(disk)
     exact = {e.name: head for e, head in entries}.get(whole.digest)
     hit = isinstance(exact, record.Head) and not whole.differs(exact.key)

@@ -114,7 +114,7 @@ def _install_runtime(disk: DiskCache | None) -> None:
     if disk is None:
         return  # the first program compiles it
     components = ("runtime", native.identity()), key.machine_component(detect.host())
-    whole = record.Key((*key.process_components(), *components))
+    whole = key.with_process(components)
     disk.load(whole.digest, lambda data: native.install(record.decode(data, whole, _Runtime).code))
     if not native.is_installed():
         text = native.source()

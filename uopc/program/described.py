@@ -106,8 +106,8 @@ class Described:
         self.machine = backend.target(request.device, request.options.target_cpu)
         self._begin = time.time_ns()
         options = request.options
-        self.key = record.Key((
-            *key.process_components(), *description.components,
+        self.key = key.with_process((
+            *description.components,
             *key.code_components(request, self.machine), ("name", repr(request.name)),
             ("graph options", repr((options.fast_zeros, options.origins))),
         ))  # fmt: skip

@@ -88,6 +88,11 @@ def process_components() -> Components:
     return ("format", str(FORMAT)), ("uopc", found.source), ("llvm", found.llvm)
 
 
+def with_process(components: Components) -> Key:
+    """The key on disk of what depends on these components and on those of this process."""
+    return Key((*process_components(), *components))
+
+
 @cache
 def source_digest() -> str:
     """A digest of this package's source files: any change may change the code they make."""

@@ -39,7 +39,7 @@ def obtain(
         where = ""
         if disk is None:
             return make()
-        whole = record.Key((*key.process_components(), *components))
+        whole = key.with_process(components)
         found = _on_disk(whole, kind, disk)
         if found is not None and holds(found):
             where = "disk"
@@ -64,7 +64,7 @@ def known(
     if found is not None and holds(found):
         statistics.count(memory_hits=1)
         return found, "memory"
-    found = _on_disk(record.Key((*key.process_components(), *components)), kind, disk)
+    found = _on_disk(key.with_process(components), kind, disk)
     if found is None or not holds(found):
         return None
     if options.programs:
@@ -74,7 +74,7 @@ def known(
 
 def keep(components: record.Components, made: Artifact, disk: DiskCache) -> None:
     """Store an artifact that came from memory, unless the disk has it."""
-    whole = record.Key((*key.process_components(), *components))
+    whole = key.with_process(components)
     if not disk.has(whole.digest):
         _save(whole, made, disk)
 
