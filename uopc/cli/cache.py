@@ -84,10 +84,11 @@ def _known(disk: DiskCache) -> list[Known]:
 
 
 def _list(disk: DiskCache, out: Output) -> None:
-    entries, arrays = _known(disk), disk.array_files()
-    total, most = sum(e.nbytes for e in (*[e for e, _ in entries], *arrays)), _size(disk.limit)
+    entries = _known(disk)
+    rows = [*entries, *[(a, None) for a in disk.array_files()]]
+    total, most = sum(e.nbytes for e, _ in rows), _size(disk.limit)
     out.line(f"{disk.root}: {len(entries)} entries, {_size(total)} of {most}", "bold")
-    for e, head in sorted([*entries, *[(a, None) for a in arrays]], key=lambda row: -row[0].used):
+    for e, head in sorted(rows, key=lambda row: -row[0].used):
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(e.used))
         if head is None:
             what = "arrays of models"
