@@ -65,11 +65,8 @@ class Scatter(Rule):
         if not scalar:
             value = value if batched[2] else movement.expand(value, (n, count, *rest))
         if not batched[1]:  # the batch is part of the rows
-            front = movement.permute(a, (1, 0, *range(2, len(rest) + 2)))
-            if not scalar:
-                value = movement.permute(value, (1, 0, *range(2, len(rest) + 2)))
-            found = scatter(front, places, value, self.op)
-            return movement.permute(found, (1, 0, *range(2, len(rest) + 2)))
+            value = value if scalar else movement.swapped(value)
+            return movement.swapped(scatter(movement.swapped(a), places, value, self.op))
         place = fold.cast(places, dtypes.index)
         first = movement.reshape(leaves.iota(n) * rows, (n, 1))
         place = alu.where(inside(place, rows), place + first, leaves.dim_uop(n * rows))
