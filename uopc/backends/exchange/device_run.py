@@ -73,7 +73,7 @@ class DeviceCall:
 
     parts: list[Action | Step | Await]  # in order
     memory: tuple[object, ...]  # of addresses, and of the tables of launches
-    ready: list[Action] | None = None  # what `actions` made
+    ready: list[Action] | None = None  # `actions`, where they are kept for the next call
 
     @functools.cached_property
     def phases(self) -> list[Phase]:
@@ -90,8 +90,8 @@ class DeviceCall:
     def actions(
         self, exchanged: Callable[[Step], Action], started: Callable[[Step], Started]
     ) -> list[Action]:
-        """Make all of the call ready, in order. `exchanged` makes the action of an exchange, and
-        `started` that of one that runs beside launches."""
+        """All of the call, in order. `exchanged` makes the action of an exchange, and `started`
+        what starts one that runs beside launches."""
         found: list[Action] = []
         running: dict[int, _Running] = {}
         steps = 0
@@ -107,7 +107,6 @@ class DeviceCall:
             else:
                 found.append(part)
             steps += isinstance(part, Step)
-        self.ready = found
         return found
 
     @functools.cached_property

@@ -134,7 +134,9 @@ class MeshRunner:
             arena, owner = device.acquire(values)
             try:
                 call = device.call(given[rank], made[rank], values, arena)
-                for act in call.ready or call.actions(self._on_ranks, self._started):
+                if call.ready is None:
+                    call.ready = call.actions(self._on_ranks, self._started)
+                for act in call.ready:
                     act()
             finally:
                 device.release(owner)
