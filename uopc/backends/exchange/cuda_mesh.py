@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from typing import Any
 
-from uopc.backends.cpu.arguments import Bound, check_dtype, label_of
+from uopc.backends.cpu.arguments import Bound
 from uopc.backends.cuda import device as devices
 from uopc.backends.cuda.arrays import DeviceArray
 from uopc.backends.cuda.binding import failures
-from uopc.backends.exchange import mesh_runner
 from uopc.backends.exchange.cuda_device_run import CudaDeviceRun, DeviceMemory
 from uopc.backends.exchange.device_run import Action, PhasedRun, Started, Step
 from uopc.backends.exchange.mesh_runner import MeshRunner, Sizes
@@ -24,6 +24,8 @@ _known: dict[tuple[int, int], Nccl] = {}  # by the job and the GPU
 class CudaMeshRunner(MeshRunner):
     """The GPU of a mesh that this process has. Whole arguments are copied to it in each call, and
     whole results from it; what is cut stays there, as a ShardedArray."""
+
+    memory: DeviceMemory
 
     def __init__(self, plan: Plan, ptx: Mapping[str, str], number: str) -> None:
         """`number`: of the GPU; empty for the one with the place of this rank on its machine."""
@@ -64,24 +66,9 @@ class CudaMeshRunner(MeshRunner):
         with self.device, failures(f"running {self.plan.name!r}"):
             return super().call(positional, named)
 
-    def _made(self, sizes: Sizes) -> list[Any]:
-        return sizes.memory.make(self.memory)
-
-    def as_input(self, number: int, value: object) -> AnyArray:
-        mesh = self.plan.mesh
-        assert mesh is not None
-        if not isinstance(value, ShardedArray) or not value.is_cut(
-            self.mesh, mesh.arguments[number]
-        ):
-            return super().as_input(number, value)
-        argument = self.plan.arguments[number]
-        check_dtype(label_of(argument), argument, value)
-        own = [value.local(r) for r in self.devices]
-        if argument.writable and not all([isinstance(a, DeviceArray) for a in own]):
-            raise UserError(
-                f"{label_of(argument)} is written, and its parts are not on a GPU: pass a result"
-            )
-        return value.shadow
+    def _check_parts(self, label: str, writable: bool, own: list[Any]) -> None:
+        if writable and not all([isinstance(a, DeviceArray) for a in own]):
+            raise UserError(f"{label} is written, and its parts are not on a GPU: pass a result")
 
     def _parts(self, bound: Bound, sizes: Sizes, rank: int) -> list[Any]:
         return [
@@ -115,7 +102,7 @@ class CudaMeshRunner(MeshRunner):
         ]  # fmt: skip
         stays = [self.ranks is not None and out is None and any(spec) for spec, out in fresh]
         last = self.plan.exchanges[-1] if self.plan.exchanges else "the results of a GPU"
-        with mesh_runner.watched(self.ranks, last):
+        with nullcontext() if self.ranks is None else self.ranks.watched(last):
             made = {
                 rank: [a if keep else a.numpy() for a, keep in zip(own, stays)]
                 for rank, own in made.items()

@@ -6,7 +6,6 @@ rank of a job (`uopc.distributed.initialize`).
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import itertools
@@ -28,8 +27,10 @@ from uopc.backends.cpu.bounded_cache import BoundedMap
 from uopc.backends.cpu.elf_loader import Image
 from uopc.backends.exchange import lockstep
 from uopc.backends.exchange.device_run import (
+    HOST,
     Action,
     DeviceRun,
+    Memory,
     PhasedRun,
     ResultMemory,
     Started,
@@ -58,6 +59,8 @@ class Sizes(NamedTuple):
 
 class MeshRunner:
     """The devices of a mesh that this process has."""
+
+    memory: Memory = HOST  # that of the results
 
     def __init__(self, plan: Plan, image: Any) -> None:
         assert plan.mesh is not None
@@ -94,13 +97,9 @@ class MeshRunner:
         bound = match(self.plan, positional, named, self._known, self.as_input)
         sizes = self.sizes(bound.values)
         given = {rank: self._parts(bound, sizes, rank) for rank in self.devices}
-        made = {rank: self._made(sizes) for rank in self.devices}
+        made = {rank: sizes.memory.make(self.memory) for rank in self.devices}
         self.run(given, made, bound.values)
         return self._joined(bound, sizes.shapes, given, made)
-
-    def _made(self, sizes: Sizes) -> list[Any]:
-        """Memory for a device's parts of the results."""
-        return sizes.memory.make()
 
     def sizes(self, values: Mapping[str, int]) -> Sizes:
         """All sizes for these values of the variables."""
@@ -177,12 +176,15 @@ class MeshRunner:
                 f" {show(spec)} over {self.mesh.shape}: compile with in_shardings, or pass"
                 " np.asarray(x), which gathers it"
             )
-        own = [value.local(r) for r in self.devices]
+        self._check_parts(label, argument.writable, [value.local(r) for r in self.devices])
+        return value.shadow
+
+    def _check_parts(self, label: str, writable: bool, own: list[Any]) -> None:
+        """UserError unless the program can use these parts of an argument where they are."""
         if not all([isinstance(a, np.ndarray) for a in own]):
             raise UserError(f"{label} is on a GPU, and the program is for CPUs: pass np.asarray(x)")
-        if argument.writable and not all([a.flags.writeable for a in own]):
+        if writable and not all([a.flags.writeable for a in own]):
             raise UserError(f"{label} is written, but the array is read-only")
-        return value.shadow
 
     def _parts(self, bound: Bound, sizes: Sizes, rank: int) -> list[AnyArray]:
         """A device's parts of the arguments. What the program writes is a copy of the part of a
@@ -270,11 +272,6 @@ class MeshRunner:
                 out[...] = whole
             fresh.append(whole)
         return bound.results(plan, shapes, fresh, bound.arrays.__getitem__)
-
-
-def watched(job: Ranks | None, what: object) -> contextlib.AbstractContextManager[None]:
-    """The watchdog of a job, if there is one, sees how long this takes."""
-    return contextlib.nullcontext() if job is None else job.watched(what)
 
 
 def fingerprint(plan: Plan, names: Iterable[str]) -> str:
