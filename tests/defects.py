@@ -307,9 +307,9 @@ DEFECTS: Final = (
         "back = []", ("test_mesh_exchanges.py",),
     ),
     Defect(
-        "NCCL: rows go to the other neighbour", "uopc/backends/exchange/nccl.py",
-        "target, origin = place + exchange.shift, place - exchange.shift",
-        "target, origin = place - exchange.shift, place + exchange.shift", ("test_nccl.py",),
+        "ranks: rows go to the other neighbour", "uopc/backends/plan.py",
+        "to, source = place + self.shift, place - self.shift",
+        "to, source = place - self.shift, place + self.shift", ("test_nccl.py",),
     ),
     Defect(
         "mesh: memory is used again while an exchange runs", "uopc/program/planner.py",

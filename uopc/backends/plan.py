@@ -180,6 +180,15 @@ class Exchange(Launch):
     nbytes: tuple[int, ...] = ()
     beside: int = 0
 
+    def ends(self, place: int) -> tuple[int | None, int | None]:
+        """Where the device at a place of its group sends on to, and where it gets from; None where
+        there is no device."""
+        to, source = place + self.shift, place - self.shift
+        if self.mirror:
+            to = source = self.parts - 1 - place
+        inside = range(self.parts)
+        return to if to in inside else None, source if source in inside else None
+
     def __str__(self) -> str:
         combined = f" {self.op}" if self.op else ""
         beside = f", beside {self.beside} launches" if self.beside else ""

@@ -112,26 +112,23 @@ def _exchange(
             room = _tensor(as_bytes(got))
             return _wait(dist.broadcast(room, members[exchange.root], group, async_op=True))
         case "permute_ranks":
-            to, source = place + exchange.shift, place - exchange.shift
-            if exchange.mirror:
-                to = source = len(members) - 1 - place
-            return _sent_on(group, members, place, (to, source), sent, got)
+            return _sent_on(group, members, place, exchange.ends(place), sent, got)
         case kind:
             raise UserError(f"no exchange {kind}")
 
 
 def _sent_on(
-    group: Any, members: list[int], place: int, ends: tuple[int, int], sent: AnyArray,
-    got: AnyArray,
+    group: Any, members: list[int], place: int, ends: tuple[int | None, int | None],
+    sent: AnyArray, got: AnyArray,
 ) -> Action:  # fmt: skip
     to, source = ends
     if to == source == place:
         got[...] = sent
         return _all_of([])
     works = []
-    if 0 <= to < len(members) and sent.size:
+    if to is not None and sent.size:
         works.append(dist.isend(_tensor(as_bytes(sent.copy())), members[to], group))
-    if not 0 <= source < len(members):
+    if source is None:
         got[...] = 0
     elif got.size:
         works.append(dist.irecv(_tensor(as_bytes(got)), members[source], group))

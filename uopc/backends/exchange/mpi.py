@@ -127,12 +127,9 @@ def _before(first: Action, start: Started) -> Started:
 
 def _ends(group: Any, exchange: Exchange) -> tuple[int, int, bool]:
     """Where a rank sends to, where it gets from, and whether that is a rank."""
-    to, source = group.rank + exchange.shift, group.rank - exchange.shift
-    if exchange.mirror:
-        to = source = group.size - 1 - group.rank
-    to = to if 0 <= to < group.size else MPI.PROC_NULL
-    comes = 0 <= source < group.size
-    return to, source if comes else MPI.PROC_NULL, comes
+    ends = exchange.ends(group.rank)
+    to, source = [MPI.PROC_NULL if end is None else end for end in ends]
+    return to, source, ends[1] is not None
 
 
 def _sent_on(group: Any, step: Step) -> Action:

@@ -150,15 +150,13 @@ def _queued(nccl: Any, group: _Group, step: Step, stream: Any) -> None:
         case "broadcast":
             nccl.broadcast(source, to, nbytes, BYTES, exchange.root, comm, on)
         case "permute_ranks":
-            target, origin = place + exchange.shift, place - exchange.shift
-            if exchange.mirror:
-                target = origin = size - 1 - place
-            if not 0 <= origin < size:
+            target, origin = exchange.ends(place)
+            if origin is None:
                 driver().memset_d8_async(to, 0, nbytes, stream)
             nccl.group_start()
-            if 0 <= target < size:
+            if target is not None:
                 nccl.send(source, nbytes, BYTES, target, comm, on)
-            if 0 <= origin < size:
+            if origin is not None:
                 nccl.recv(to, nbytes, BYTES, origin, comm, on)
             nccl.group_end()
         case kind:
