@@ -50,48 +50,41 @@ class MpiRanks(Ranks):
         self.comm.Allgather(sent, got)
 
     def _prepared(self, group: Any, step: Step) -> Action:
-        exchange, sent, got = step[:3]
-        in_place = sent.ctypes.data == got.ctypes.data
-        match exchange.kernel:
-            case "allreduce":
-                given = MPI.IN_PLACE if in_place else sent
-                return partial(group.Allreduce, given, got, _OPS[exchange.op])
-            case "reduce_scatter":
-                return partial(group.Reduce_scatter_block, sent, got, _OPS[exchange.op])
-            case "allgather":
-                return partial(group.Allgather, as_bytes(sent), as_bytes(got))
-            case "alltoall":
-                return partial(group.Alltoall, as_bytes(sent), as_bytes(got))
-            case "broadcast":
-                send = partial(group.Bcast, as_bytes(got), exchange.root)
-                is_root = group.rank == exchange.root and not in_place
-                return _after(partial(np.copyto, got, sent), send) if is_root else send
-            case "permute_ranks":
-                return _sent_on(group, step)
-            case kind:
-                raise UserError(f"no exchange {kind}")
+        if step.exchange.kernel == "permute_ranks":
+            return _sent_on(group, step)
+        name, given, first = _call(group, step)
+        do = partial(getattr(group, name), *given)
+        return do if first is None else _after(first, do)
 
     def _begun(self, group: Any, step: Step) -> Started:
-        exchange, sent, got = step[:3]
-        in_place = sent.ctypes.data == got.ctypes.data
-        match exchange.kernel:
-            case "allreduce":
-                given = MPI.IN_PLACE if in_place else sent
-                return _request(group.Iallreduce, given, got, _OPS[exchange.op])
-            case "reduce_scatter":
-                return _request(group.Ireduce_scatter_block, sent, got, _OPS[exchange.op])
-            case "allgather":
-                return _request(group.Iallgather, as_bytes(sent), as_bytes(got))
-            case "alltoall":
-                return _request(group.Ialltoall, as_bytes(sent), as_bytes(got))
-            case "broadcast":
-                start = _request(group.Ibcast, as_bytes(got), exchange.root)
-                is_root = group.rank == exchange.root and not in_place
-                return _before(partial(np.copyto, got, sent), start) if is_root else start
-            case "permute_ranks":
-                return _sending(group, step)
-            case kind:
-                raise UserError(f"no exchange {kind}")
+        if step.exchange.kernel == "permute_ranks":
+            return _sending(group, step)
+        name, given, first = _call(group, step)
+        start = _request(getattr(group, f"I{name.lower()}"), *given)
+        return start if first is None else _before(first, start)
+
+
+def _call(group: Any, step: Step) -> tuple[str, tuple[Any, ...], Action | None]:
+    """The call of the library for an exchange that waits, its arguments, and what comes before it.
+    The one that returns at once has an I before its name."""
+    exchange, sent, got = step[:3]
+    in_place = sent.ctypes.data == got.ctypes.data
+    match exchange.kernel:
+        case "allreduce":
+            given = MPI.IN_PLACE if in_place else sent
+            return "Allreduce", (given, got, _OPS[exchange.op]), None
+        case "reduce_scatter":
+            return "Reduce_scatter_block", (sent, got, _OPS[exchange.op]), None
+        case "allgather":
+            return "Allgather", (as_bytes(sent), as_bytes(got)), None
+        case "alltoall":
+            return "Alltoall", (as_bytes(sent), as_bytes(got)), None
+        case "broadcast":
+            is_root = group.rank == exchange.root and not in_place
+            copy = partial(np.copyto, got, sent) if is_root else None
+            return "Bcast", (as_bytes(got), exchange.root), copy
+        case kind:
+            raise UserError(f"no exchange {kind}")
 
 
 def _request(call: Any, *given: Any) -> Started:
