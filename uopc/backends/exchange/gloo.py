@@ -73,10 +73,6 @@ class GlooRanks(Ranks):
         except RuntimeError as error:
             raise Error(f"rank {self.rank} in: {what}\n  another rank is gone: {error}") from error
 
-    def _prepared(self, group: Any, step: Step) -> Action:
-        begin = self._begun(group, step)
-        return lambda: begin()()
-
     def _begun(self, group: Any, step: Step) -> Started:
         members, handle = group
         exchange, sent, got = step[:3]
