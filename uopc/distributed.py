@@ -228,14 +228,14 @@ def measure(mesh: Mesh | None = None) -> Machine:
     return replace(found, link=found.between(tuple(links))) if links else found
 
 
-def _slowest(run: Callable[[], object]) -> float:
+def _slowest(run: Callable[[], object], count: int = 0) -> float:
     """The seconds of a call that all ranks make at the same time, on the slowest of them: so that
-    all of them know the same."""
+    all of them know the same. `count`: as for `_best`."""
     ranks = mesh_runner.ranks
     if ranks is None:
-        return _best(run)
+        return _best(run, count)
     ranks.gathered(np.zeros(1))  # they begin together
-    return float(np.max(ranks.gathered(np.array([_best(run)]))))
+    return float(np.max(ranks.gathered(np.array([_best(run, count)]))))
 
 
 def _link(mesh: Mesh, axis: str, product: Callable[[], object], each: float) -> Link:
@@ -247,11 +247,10 @@ def _link(mesh: Mesh, axis: str, product: Callable[[], object], each: float) -> 
     ranks.check_size(mesh)
     exchange = Exchange("allreduce", (), axes=(axis,), parts=p, op="add", dtype=np.dtype("f4"))
     one, large = np.zeros(1, "f4"), np.zeros(1 << 20, "f4")
-    took = [
-        _best(ranks.exchanged(mesh, Step(exchange, a, a)), count)
+    few, many = [
+        _slowest(ranks.exchanged(mesh, Step(exchange, a, a)), count)
         for a, count in ((one, 200), (large, 4))
     ]  # fmt: skip
-    few, many = np.max(ranks.gathered(np.array(took)), axis=0)  # of the slowest rank
     start, repeats = ranks.started(mesh, Step(exchange, large, large)), round(many / each) + 1
 
     def products() -> None:
@@ -263,19 +262,20 @@ def _link(mesh: Mesh, axis: str, product: Callable[[], object], each: float) -> 
         products()
         wait()
 
-    alone, both = np.max(ranks.gathered(np.array([_best(products, 2), _best(beside, 2)])), axis=0)
+    alone, both = _slowest(products, 2), _slowest(beside, 2)
     share = float(np.clip((many + alone - both) / min(many, alone), 0, 1))
     rounds = (p - 1).bit_length()
     rate = 2 * large.nbytes * (p - 1) / p / max(many - 2 * few, many / 2)
-    return Link(float(few / rounds), float(rate), share)
+    return Link(few / rounds, rate, share)
 
 
 def _best(run: Callable[[], object], count: int = 0) -> float:
     """The seconds of a call: the best of some rows of so many calls, or of 2 ms."""
     run()
-    begin = time.perf_counter()
-    run()
-    count = count or max(1, min(1000, int(2e-3 / (time.perf_counter() - begin))))
+    if not count:
+        begin = time.perf_counter()
+        run()
+        count = max(1, min(1000, int(2e-3 / (time.perf_counter() - begin))))
     found = []
     for _ in range(12):
         begin = time.perf_counter()
