@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import sys
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,7 +31,7 @@ from uopc.backends.plan import (
     Word,
 )  # fmt: skip
 from uopc.ir.builder import leaves
-from uopc.ir.core import bounds, shapes, walk
+from uopc.ir.core import shapes, walk
 from uopc.ir.core.calls import exchanges_of
 from uopc.ir.core.data.blocks import Order
 from uopc.ir.core.ops import Ops
@@ -110,7 +109,7 @@ def arena(
     else:
         offsets, total = memory_plan.plan(lives)
     blocks = [
-        Block(u, memory_plan.Lifetime(_nbytes(u), life.first, life.last), offset + at)
+        Block(u, memory_plan.Lifetime(traffic.nbytes(u), life.first, life.last), offset + at)
         for places, life, offset in zip(groups.values(), lives, offsets)
         for u, at in places.items() if u in spans
     ]  # fmt: skip
@@ -152,17 +151,17 @@ def in_bucket(args: Sequence[UOp], elsewhere: Container[UOp]) -> dict[UOp, int]:
     found, at = {}, 0
     size = [0, 0]
     for u in args:
-        size[u in elsewhere] += _nbytes(u)
+        size[u in elsewhere] += traffic.nbytes(u)
     later = size[0] >= size[1]
-    for u in sorted(args, key=lambda u: ((u in elsewhere) is later, -_nbytes(u))):
+    for u in sorted(args, key=lambda u: ((u in elsewhere) is later, -traffic.nbytes(u))):
         found[u] = at
-        at += memory_plan.aligned(_nbytes(u))
+        at += memory_plan.aligned(traffic.nbytes(u))
     return found
 
 
 def _room(places: Mapping[UOp, int]) -> int:
     """The bytes from the first to the last storage of a bucket."""
-    return max([at + _nbytes(u) for u, at in places.items()])
+    return max([at + traffic.nbytes(u) for u, at in places.items()])
 
 
 @dataclass(frozen=True)
@@ -315,7 +314,7 @@ class Planner:
         """The launch of exchanges whose storage lies so: one of all bytes between."""
         count = (-(-_room(places) // launch.dtype.itemsize),)
         words, offsets = tuple(map(self.word, places)), tuple(places.values())
-        sizes = tuple(map(_nbytes, places))
+        sizes = tuple(map(traffic.nbytes, places))
         return replace(
             launch, words=words, sent=count, got=count, offsets=offsets, nbytes=sizes
         )  # fmt: skip
@@ -365,7 +364,3 @@ def _bits(number: UOp) -> int:
     """A word with the bits of a constant in its low bits."""
     bits = np.asarray(number.arg, number.dtype.numpy).tobytes()
     return int.from_bytes(bits.ljust(8, b"\0"), sys.byteorder, signed=True)
-
-
-def _nbytes(u: UOp) -> int:
-    return math.prod(map(bounds.max_dim, shapes.shape(u)), start=u.dtype.itemsize)

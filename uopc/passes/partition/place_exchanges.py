@@ -29,16 +29,16 @@ has some bytes, those first that wait for the fewest steps: it starts before the
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 
 from uopc.ir.builder import kernel, leaves, rebuild
-from uopc.ir.core import bounds, dtypes, shapes, walk
+from uopc.ir.core import dtypes, shapes, walk
 from uopc.ir.core.args import BufferArg, ParamArg
 from uopc.ir.core.levels import TENSOR
 from uopc.ir.core.ops import GroupOp, Ops
 from uopc.ir.core.uop import UOp, intern
+from uopc.ir.devices import traffic
 from uopc.passes.analysis.slots import Slots
 from uopc.passes.contract import Context, Pass
 
@@ -117,7 +117,7 @@ def _done_in_parts(bucket: list[UOp], limit: int, steps: Mapping[UOp, int]) -> l
             parts.append([])
             nbytes = 0
         parts[-1].append(u)
-        nbytes += math.prod(map(bounds.max_dim, shapes.shape(u)), start=u.dtype.itemsize)
+        nbytes += traffic.nbytes(u)
     return parts
 
 
