@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from uopc.ir.builder import index_maps
 from uopc.ir.builder.index_maps import Index
+from uopc.ir.core import walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import before_effects, whole_root, written_slots
 from uopc.ir.core.uop import UOp
@@ -18,6 +19,23 @@ def stores_in(effect: UOp) -> tuple[UOp, ...]:
     """The STOREs that a closed store stands for: an END may be around a GROUP of them."""
     body = effect.src[0] if effect.op is Ops.END else effect
     return body.src if body.op is Ops.GROUP else (body,)
+
+
+def is_local(storage: UOp) -> bool:
+    """True if storage is a tile of the kernel that reads it. An AFTER says that it is filled."""
+    tile = storage.src[0] if storage.op is Ops.AFTER else storage
+    return tile.op is Ops.BUFFER and tile.arg.space != "global"
+
+
+def closed_effects(graph: UOp) -> list[UOp]:
+    """The closed stores and calls of a graph with loops, each after those that write what it
+    reads."""
+    effects: dict[UOp, None] = {}
+    for u in walk.nodes(graph):
+        after = u.op is Ops.AFTER and not is_local(u)
+        roots = u.src[1:] if after else u.src if u is graph else ()
+        effects |= {e: None for e in roots if e.op in (Ops.END, Ops.STORE, Ops.CALL)}
+    return list(effects)
 
 
 def is_view(v: UOp) -> bool:

@@ -15,7 +15,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import before_effects, read_slots, written_slots
 from uopc.ir.core.uop import UOp
 from uopc.passes.analysis.versions import NEW, Footprint, Span, Version, Versions
-from uopc.passes.analysis.views import stores_in
+from uopc.passes.analysis.views import closed_effects, is_local, stores_in
 
 
 class StorageUse(NamedTuple):
@@ -36,12 +36,6 @@ class KernelCall(Footprint):
     accesses: dict[UOp, StorageUse] = field(default_factory=dict)
 
 
-def is_local(storage: UOp) -> bool:
-    """True if storage is a tile of the kernel that reads it. An AFTER says that it is filled."""
-    tile = storage.src[0] if storage.op is Ops.AFTER else storage
-    return tile.op is Ops.BUFFER and tile.arg.space != "global"
-
-
 class KernelCalls:
     """Every closed store and call, each after those whose results it reads."""
 
@@ -49,11 +43,7 @@ class KernelCalls:
         self.versions = Versions()
         self._seen: dict[UOp, Version] = {}  # of an effect or AFTER
         self.known: dict[UOp, UOp] = {}  # as for `before_effects`
-        effects: dict[UOp, None] = {}
-        for u in walk.nodes(graph):
-            after = u.op is Ops.AFTER and not is_local(u)
-            roots = u.src[1:] if after else u.src if u is graph else ()
-            effects |= {e: None for e in roots if e.op in (Ops.END, Ops.STORE, Ops.CALL)}
+        effects = closed_effects(graph)
         self.found: dict[UOp, KernelCall] = {}
         writers = Counter([r for e in effects for r in self._written(e)])
         for effect in effects:

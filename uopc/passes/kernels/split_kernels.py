@@ -44,9 +44,9 @@ from uopc.ir.index import affine
 from uopc.passes.analysis.programs import calls_with, loops_of
 from uopc.passes.analysis.stable_order import stable_order
 from uopc.passes.analysis.versions import LaunchGraph
-from uopc.passes.analysis.views import stores_in
+from uopc.passes.analysis.views import is_local, stores_in
 from uopc.passes.contract import Context, Pass
-from uopc.passes.kernels.kernel_calls import KernelCall, KernelCalls, is_local
+from uopc.passes.kernels.kernel_calls import KernelCall, KernelCalls
 from uopc.passes.kernels.statements import joined
 
 

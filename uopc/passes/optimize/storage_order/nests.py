@@ -73,7 +73,7 @@ class Nest:
     def __init__(self, effect: UOp, known: dict[UOp, UOp]) -> None:
         """`known`: as for `before_effects`."""
         self.effect = effect
-        self.nodes = nodes_of(effect)
+        self.nodes = _nodes_of(effect)
         self.loops = [r for r in ranges.closed_ranges(effect) if most_of(r) > 1]
         self.stores = [u for u in self.nodes if u.op is Ops.STORE]
         targets = {u.src[0] for u in self.stores}
@@ -101,7 +101,7 @@ class Nest:
     def read_by(self, factor: UOp) -> list[Access]:
         """What a factor of a sum reads."""
         if factor not in self._factors:
-            below = walk.toposort(factor, gate=lambda u: u is factor or not _is_version(u))
+            below = _nodes_of(factor)
             self._factors[factor] = [x for x in self.read if x.node in below]
         return self._factors[factor]
 
@@ -122,9 +122,9 @@ class Nest:
         return [(cost, around) for around, cost in found.items()]
 
 
-def nodes_of(effect: UOp) -> dict[UOp, None]:
-    """The nodes of a closed store, sources first, down to the storage that it reads."""
-    return walk.toposort(effect, gate=lambda u: u is effect or not _is_version(u))
+def _nodes_of(root: UOp) -> dict[UOp, None]:
+    """The nodes of a closed store or a value, sources first, down to the storage that it reads."""
+    return walk.toposort(root, gate=lambda u: u is root or not _is_version(u))
 
 
 def _is_version(u: UOp) -> bool:

@@ -41,8 +41,9 @@ from uopc.ir.core.levels import INDEXED
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import before_effects
 from uopc.ir.core.uop import UOp, intern
+from uopc.passes.analysis.views import closed_effects
 from uopc.passes.contract import Context, Pass
-from uopc.passes.optimize.storage_order.nests import Nest, Order, nodes_of
+from uopc.passes.optimize.storage_order.nests import Nest, Order
 from uopc.passes.optimize.storage_order.order_choice import Chooser, plain
 from uopc.passes.optimize.storage_order.order_costs import NestCosts
 from uopc.target import Target
@@ -56,7 +57,7 @@ def order_storage(graph: UOp, context: Context) -> UOp:
     free = _free(order, known)
     if not free:
         return graph
-    nests = [Nest(u, known) for u in _effects(graph, order)]
+    nests = [Nest(u, known) for u in closed_effects(graph) if u.op is not Ops.CALL]
     choices = _choices(nests, free, context.target)
     if not choices:
         return graph
@@ -64,7 +65,7 @@ def order_storage(graph: UOp, context: Context) -> UOp:
     context.notes["orders"] = chosen
     if not chosen:
         return graph
-    return _Reordered({u: c.order for u, c in chosen.items()}, known).graph(graph, order)
+    return _Reordered({u: c.order for u, c in chosen.items()}, nests, known).graph(graph, order)
 
 
 def _choices(nests: list[Nest], free: list[UOp], target: Target) -> dict[UOp, list[Order]]:
@@ -93,15 +94,6 @@ def _with_last(u: UOp, axis: int) -> Order:
     return (*[i for i in plain(u) if i != axis], axis)
 
 
-def _effects(graph: UOp, order: list[UOp]) -> list[UOp]:
-    """The closed stores, each after those that write what it reads."""
-    found: dict[UOp, None] = {}
-    for u in order:
-        roots = u.src[1:] if u.op is Ops.AFTER else u.src if u is graph else ()
-        found |= {e: None for e in roots if e.op in (Ops.END, Ops.STORE)}
-    return list(found)
-
-
 def _free(order: list[UOp], known: dict[UOp, UOp]) -> list[UOp]:
     """The buffers that nests alone read and write, element by element."""
     free = [u for u in order if u.op is Ops.BUFFER and u.arg.space == "global"]
@@ -117,20 +109,22 @@ def _free(order: list[UOp], known: dict[UOp, UOp]) -> list[UOp]:
 class _Reordered:
     """Rewrites a graph so that buffers have other orders."""
 
-    def __init__(self, orders: Mapping[UOp, Order], known: dict[UOp, UOp]) -> None:
+    def __init__(
+        self, orders: Mapping[UOp, Order], nests: list[Nest], known: dict[UOp, UOp]
+    ) -> None:
         self.orders, self.known = orders, known
+        self.nests = {n.effect: n for n in nests}
         self.done: dict[UOp, UOp] = {}  # outside of nests
 
     def graph(self, graph: UOp, order: list[UOp]) -> UOp:
         """The graph, whose nodes are given sources first."""
         outside = (Ops.BUFFER, Ops.AFTER, Ops.CALL, Ops.SINK)
-        effects = {*_effects(graph, order)}
         for u in order:
             made = u
             if u in self.orders:
                 made = self._buffer(u)
-            elif u in effects:
-                made = self._nest(u)
+            elif u in self.nests:
+                made = self._nest(self.nests[u])
             elif u.op in outside and (u is graph or u.op is not Ops.SINK):
                 src = tuple([self.done.get(s, s) for s in u.src])
                 made = u if src == u.src else rebuild.remake(u, src)
@@ -143,10 +137,10 @@ class _Reordered:
         arg, symbolic = leaves.split_dims(tuple([u.shape[i] for i in self.orders[u]]))
         return intern(Ops.BUFFER, u.dtype, symbolic, replace(u.arg, dims=arg), u.tag)
 
-    def _nest(self, effect: UOp) -> UOp:
+    def _nest(self, nest: Nest) -> UOp:
         """A closed store, its loops in the order of what it writes."""
-        done = dict(self._loops(effect))
-        for u in nodes_of(effect):
+        done, effect = self._loops(nest), nest.effect
+        for u in nest.nodes:
             if u in done:
                 continue
             if u in self.done and u.op in (Ops.AFTER, Ops.BUFFER):
@@ -168,9 +162,9 @@ class _Reordered:
                 done[u] = made
         return done.get(effect, effect)
 
-    def _loops(self, effect: UOp) -> dict[UOp, UOp]:
+    def _loops(self, nest: Nest) -> dict[UOp, UOp]:
         """The loops of a store with the numbers of the axes that they count in storage."""
-        stores = [u for u in nodes_of(effect) if u.op is Ops.STORE]
+        effect, stores = nest.effect, nest.stores
         if effect.op is not Ops.END or len(stores) != 1:
             return {}
         order = self.orders.get(before_effects(stores[0].src[0].src[0], self.known))
