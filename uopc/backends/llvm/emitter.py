@@ -32,7 +32,7 @@ class Loop:
         self.head, self.body, self.exit = f"head{number}", f"body{number}", f"exit{number}"
         self.before, self.end, self.at_least_once = before, end, at_least_once
         self.counter = ""
-        self.phis = 0  # the line where they stand
+        self.enter = self.phis = 0  # the lines of the branch into it, and of its phis
 
 
 class Emitter:
@@ -77,6 +77,12 @@ class Emitter:
         """Append an instruction; returns the new name of its value."""
         name = self.fresh()
         self.lines.append(f"  {name} = {text}")
+        return name
+
+    def value_before(self, loop: Loop, text: str) -> str:
+        """Put an instruction in front of a loop, whose body is there already; the new name."""
+        name = self.fresh()
+        self.lines[loop.enter] = f"  {name} = {text}\n{self.lines[loop.enter]}"
         return name
 
     def effect(self, text: str) -> None:

@@ -43,6 +43,7 @@ def _range(e: Emitter, u: UOp) -> str | None:
         return "%chunk"
     at_least_once = bounds.bounds(u.src[0])[0] >= 1
     loop = e.loops[u] = Loop(len(e.loops), e.block, *e.counted(u.src[0]), at_least_once)
+    loop.enter = len(e.lines)
     e.effect(f"br label %{loop.head}")
     e.label(loop.head)
     loop.phis = len(e.lines)

@@ -70,10 +70,7 @@ def zero_before(e: Emitter, loop: Loop) -> str:
     """A tile of zeros before a loop, for one of the registers that it carries: copies of a tile go
     through memory."""
     _declare_zero(e)
-    name = e.fresh()
-    enter = loop.phis - 2  # the branch, the label, the place of the phis
-    e.lines[enter] = f"  {name} = {_ZERO}\n{e.lines[enter]}"
-    return name
+    return e.value_before(loop, _ZERO)
 
 
 def _declare_zero(e: Emitter) -> None:
