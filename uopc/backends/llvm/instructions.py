@@ -62,11 +62,7 @@ def _mulacc(e: Emitter, t: DType, names: list[str]) -> str:
 def _dot4(e: Emitter, t: DType, names: list[str]) -> str:
     """x86 has it for 4, 8 and 16 lanes, ARM for 4. Pass decompose makes no others, besides less
     than 4."""
-    whole = t.scalar.vec(max(4, t.lanes))
-    a, b, c = (*names, constant(whole, 0)) if len(names) == 2 else names
-    if t.lanes < 4:
-        a, b, *more = [_widened(e, t, v, 4) for v in names]
-        c = more[0] if more else c
+    whole, (a, b, c) = _of_dot(e, t, names)
     ty, of_bytes = llvm_type(whole), f"<{4 * whole.lanes} x i8>"
     if "vpdpbusd" in e.kernel.arg.units:
         name = f"llvm.x86.avx512.vpdpbusd.{32 * whole.lanes}"
@@ -80,8 +76,20 @@ def _dot4(e: Emitter, t: DType, names: list[str]) -> str:
             made = _two_dots(e, whole, of_bytes, (a, b, c))
         else:
             made = _spelled_dot4(e, whole, of_bytes, (a, b, c))
+    return _first_lanes(e, whole, made, t)
+
+
+def _of_dot(e: Emitter, t: DType, names: list[str]) -> tuple[DType, list[str]]:
+    """The type of a dot product's sum, and its words and sum so far, in 4 lanes at least."""
+    words, whole = dtypes.int32.vec(t.lanes), t.scalar.vec(max(4, t.lanes))
+    if t.lanes < 4:
+        names = [_widened(e, own, v, 4) for own, v in zip((words, words, t), names)]
+    return whole, names if len(names) == 3 else [*names, constant(whole, 0)]
+
+
+def _first_lanes(e: Emitter, whole: DType, made: str, t: DType) -> str:
     if t.lanes == 1:
-        return e.value(f"extractelement {ty} {made}, i64 0")
+        return e.value(f"extractelement {llvm_type(whole)} {made}, i64 0")
     return made if t is whole else two_vectors(e, whole, made, "poison", range(t.lanes))
 
 
@@ -101,20 +109,13 @@ def _two_dots(e: Emitter, t: DType, of_bytes: str, names: tuple[str, str, str]) 
 def _dot2(e: Emitter, t: DType, names: list[str]) -> str:
     """AVX512-BF16's for 4, 8 and 16 lanes. Pass decompose makes no others, besides less than 4, and
     none for a machine without it."""
-    words, whole = dtypes.int32.vec(t.lanes), t.scalar.vec(max(4, t.lanes))
-    a, b = names[:2]
-    c = names[2] if len(names) == 3 else constant(whole, 0.0)
-    if t.lanes < 4:
-        a, b = [_widened(e, words, v, 4) for v in (a, b)]
-        c = _widened(e, t, c, 4) if len(names) == 3 else c
+    whole, (a, b, c) = _of_dot(e, t, names)
     ty, pairs = llvm_type(whole), f"<{2 * whole.lanes} x bfloat>"
     wide = llvm_type(dtypes.int32.vec(whole.lanes))
     a, b = [e.value(f"bitcast {wide} {v} to {pairs}") for v in (a, b)]
     name = f"llvm.x86.avx512bf16.dpbf16ps.{32 * whole.lanes}"
     made = e.intrinsic(ty, name, [(ty, c), (pairs, a), (pairs, b)])
-    if t.lanes == 1:
-        return e.value(f"extractelement {ty} {made}, i64 0")
-    return made if t is whole else two_vectors(e, whole, made, "poison", range(t.lanes))
+    return _first_lanes(e, whole, made, t)
 
 
 def _spelled_dot4(e: Emitter, t: DType, of_bytes: str, names: tuple[str, str, str]) -> str:
