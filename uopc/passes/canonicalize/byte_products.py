@@ -34,7 +34,6 @@ from uopc.passes.analysis.user_opts import free_reduces
 from uopc.passes.canonicalize import words
 
 BYTES = 4  # in a word
-LEAST_TERMS = 8  # of a sum: shorter ones gain less than the words cost
 # The most elements of a constant array that are read to know its bounds.
 MOST_READ = 1 << 12
 # The largest scale: the products of sums of int32 and two scales are finite. They do not vanish
@@ -123,7 +122,7 @@ def in_words(u: UOp, value: UOp) -> UOp | None:
     if not all([isinstance(dims[a], int) for a in axes]) or not repeats_factors(value):
         return None
     terms = math.prod([dims[a] for a in axes])
-    if terms < LEAST_TERMS:
+    if terms < words.LEAST_TERMS:
         return None
     factors = [_factor(s, dims, axes) for s in value.src]
     if None in factors:
@@ -332,7 +331,7 @@ def _whole_sum(u: UOp, dims: Shape, axis: int, a: _Factor, b: _Factor, terms: in
     axes = frozenset(u.arg.axes)
     first, second = min([(a, b), (b, a)], key=lambda pair: _cost(*pair))
     unsigned, signed = first.bytes(dtypes.uint8), second.bytes(dtypes.int8)
-    total = _sum_of_words(u, dims, axis, unsigned, signed)
+    total = words.summed(u, Ops.DOT4, dims, axis, unsigned, signed)
     p, q = first.added(dtypes.uint8, axes), second.added(dtypes.int8, axes)
     if p is not None:
         total = _plus(total, p, _sum(u, dims, signed))
@@ -353,13 +352,6 @@ def _cost(unsigned: _Factor, signed: _Factor) -> int:
 def _size(f: _Factor) -> int:
     dims = enumerate(f.view.dims)
     return math.prod([bounds.max_dim(d) for i, d in dims if i in f.view.moves])
-
-
-def _sum_of_words(u: UOp, dims: Shape, axis: int, unsigned: UOp, signed: UOp) -> UOp:
-    shape = tuple([-(-d // BYTES) if i == axis else d for i, d in enumerate(dims)])
-    both = [movement.expand(words.along(v, axis), shape) for v in (unsigned, signed)]
-    product = intern(Ops.DOT4, dtypes.int32, tuple(both))
-    return intern(Ops.REDUCE, dtypes.int32, (product,), u.arg)
 
 
 def _sum(u: UOp, dims: Shape, v: UOp) -> UOp:

@@ -14,13 +14,11 @@ import math
 from uopc.ir.builder import movement
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.shapes import Shape
 from uopc.ir.core.uop import UOp, intern
 from uopc.passes.analysis.contraction import repeats_factors
 from uopc.passes.canonicalize import words
 
 PAIR = 2
-LEAST_TERMS = 8  # of a sum: shorter ones gain less than the words cost
 
 
 def in_pairs(u: UOp, value: UOp) -> UOp | None:
@@ -36,9 +34,9 @@ def in_pairs(u: UOp, value: UOp) -> UOp | None:
     a, b = [f for f in factors if f is not None]
     shared = [k for k in u.arg.axes if shapes.shape(a)[k] == shapes.shape(b)[k]]
     axis = words.axis_of(shared, dims, PAIR)
-    if axis is None or math.prod([dims[k] for k in u.arg.axes]) < LEAST_TERMS:
+    if axis is None or math.prod([dims[k] for k in u.arg.axes]) < words.LEAST_TERMS:
         return None
-    return _sum_of_words(u, dims, axis, a, b)
+    return words.summed(u, Ops.DOT2, dims, axis, a, b)
 
 
 def _narrow(factor: UOp, rank: int) -> UOp | None:
@@ -54,10 +52,3 @@ def _narrow(factor: UOp, rank: int) -> UOp | None:
         value = intern(v.op, value.dtype, (value, *v.src[1:]), v.arg)
     own = shapes.shape(value)
     return movement.reshape(value, (*[1] * (rank - len(own)), *own))
-
-
-def _sum_of_words(u: UOp, dims: Shape, axis: int, a: UOp, b: UOp) -> UOp:
-    shape = tuple([-(-d // PAIR) if i == axis else d for i, d in enumerate(dims)])
-    both = [movement.expand(words.along(v, axis), shape) for v in (a, b)]
-    product = intern(Ops.DOT2, dtypes.float32, tuple(both))
-    return intern(Ops.REDUCE, dtypes.float32, (product,), u.arg)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from uopc.ir.builder import fold, movement
 from uopc.ir.core import dtypes, shapes
+from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.shapes import Shape
-from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp, intern
 
+LEAST_TERMS = 8  # of a sum: shorter ones gain less than the words cost
 # An axis that is filled to this share with real terms is good enough: the first such one is used.
 FILLED = 0.75
 
@@ -33,3 +35,12 @@ def along(v: UOp, axis: int) -> UOp:
     order = [i for i in range(len(dims) + 1) if i != axis + 1]
     word = fold.bitcast(movement.permute(v, (*order, axis + 1)), dtypes.int32)
     return movement.reshape(word, shapes.shape(word)[:-1])
+
+
+def summed(u: UOp, op: Op, dims: Shape, axis: int, a: UOp, b: UOp) -> UOp:
+    """The sum `u` of products of two factors as one of dot products, of words along an axis."""
+    each = 4 // a.dtype.itemsize
+    shape = tuple([-(-d // each) if i == axis else d for i, d in enumerate(dims)])
+    both = [movement.expand(along(v, axis), shape) for v in (a, b)]
+    t = fold.result_of(op, dtypes.int32)
+    return intern(Ops.REDUCE, t, (intern(op, t, tuple(both)),), u.arg)
