@@ -23,11 +23,10 @@ that moves with all loops; what is fetched is a small part of that cache.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 
 from uopc.ir.builder import rebuild
-from uopc.ir.core import bounds, shapes, walk
+from uopc.ir.core import bounds, walk
 from uopc.ir.core.levels import VECTOR
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
@@ -43,7 +42,7 @@ def fetch_ahead(kernel: UOp, context: Context) -> UOp:
     target, order = context.target, walk.order(kernel)
     if target.gpu is not None or not context.optimize:
         return kernel
-    large = [u for u in order if u.op is Ops.PARAM and _size(u) > target.l2_bytes]
+    large = [u for u in order if u.op is Ops.PARAM and bounds.most_bytes(u) > target.l2_bytes]
     if not large or all([u.op is not Ops.REDUCE for u in order]):
         return kernel
     made = {}
@@ -60,12 +59,6 @@ def fetch_ahead(kernel: UOp, context: Context) -> UOp:
         return intern(Ops.LOAD, u.dtype, src, made[u], u.tag)
 
     return rebuild.rewritten(kernel, change, only=set(made)) if made else kernel
-
-
-def _size(param: UOp) -> float:
-    """The most bytes of an argument."""
-    most = [d if isinstance(d, int) else bounds.bounds(d)[1] for d in shapes.shape(param)]
-    return float(param.dtype.itemsize * math.prod(most))
 
 
 def _ahead(load: UOp, loops: Collection[UOp]) -> int:

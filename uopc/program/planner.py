@@ -31,7 +31,7 @@ from uopc.backends.plan import (
     Word,
 )  # fmt: skip
 from uopc.ir.builder import leaves
-from uopc.ir.core import shapes, walk
+from uopc.ir.core import bounds, shapes, walk
 from uopc.ir.core.calls import exchanges_of
 from uopc.ir.core.data.blocks import Order
 from uopc.ir.core.ops import Ops
@@ -109,7 +109,7 @@ def arena(
     else:
         offsets, total = memory_plan.plan(lives)
     blocks = [
-        Block(u, memory_plan.Lifetime(traffic.nbytes(u), life.first, life.last), offset + at)
+        Block(u, memory_plan.Lifetime(bounds.most_bytes(u), life.first, life.last), offset + at)
         for places, life, offset in zip(groups.values(), lives, offsets)
         for u, at in places.items() if u in spans
     ]  # fmt: skip
@@ -151,17 +151,17 @@ def in_bucket(args: Sequence[UOp], elsewhere: Container[UOp]) -> dict[UOp, int]:
     found, at = {}, 0
     size = [0, 0]
     for u in args:
-        size[u in elsewhere] += traffic.nbytes(u)
+        size[u in elsewhere] += bounds.most_bytes(u)
     later = size[0] >= size[1]
-    for u in sorted(args, key=lambda u: ((u in elsewhere) is later, -traffic.nbytes(u))):
+    for u in sorted(args, key=lambda u: ((u in elsewhere) is later, -bounds.most_bytes(u))):
         found[u] = at
-        at += memory_plan.aligned(traffic.nbytes(u))
+        at += memory_plan.aligned(bounds.most_bytes(u))
     return found
 
 
 def _room(places: Mapping[UOp, int]) -> int:
     """The bytes from the first to the last storage of a bucket."""
-    return max([at + traffic.nbytes(u) for u, at in places.items()])
+    return max([at + bounds.most_bytes(u) for u, at in places.items()])
 
 
 @dataclass(frozen=True)
@@ -314,7 +314,7 @@ class Planner:
         """The launch of exchanges whose storage lies so: one of all bytes between."""
         count = (-(-_room(places) // launch.dtype.itemsize),)
         words, offsets = tuple(map(self.word, places)), tuple(places.values())
-        sizes = tuple(map(traffic.nbytes, places))
+        sizes = tuple(map(bounds.most_bytes, places))
         return replace(
             launch, words=words, sent=count, got=count, offsets=offsets, nbytes=sizes
         )  # fmt: skip

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
-from uopc.ir.core import intervals
+from uopc.ir.core import intervals, shapes
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.intervals import Interval
 from uopc.ir.core.ops import Ops
@@ -27,6 +28,11 @@ def bounds(u: UOp) -> Interval:
 def max_dim(d: Dim) -> int:
     """The greatest value of a dimension."""
     return d if isinstance(d, int) else int(bounds(d)[1])
+
+
+def most_bytes(u: UOp) -> int:
+    """The bytes of a value with the greatest dimensions that it may have."""
+    return math.prod(map(max_dim, shapes.shape(u)), start=u.dtype.itemsize)
 
 
 def within(u: UOp, least: float, most: float) -> bool:

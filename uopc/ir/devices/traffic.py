@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
-from uopc.ir.core import bounds, shapes
+from uopc.ir.core import bounds
 from uopc.ir.core.uop import UOp
 
 
@@ -15,15 +14,10 @@ def reason(bucket: Sequence[UOp]) -> str:
     return "; ".join(dict.fromkeys([u.arg.reason for u in bucket])) + several
 
 
-def nbytes(value: UOp) -> int:
-    """The most bytes of a value."""
-    return math.prod(map(bounds.max_dim, shapes.shape(value)), start=value.dtype.itemsize)
-
-
 def moved(exchange: UOp, *others: UOp) -> int:
     """The least bytes that a device sends, by any algorithm that balances the load, in exchanges
     of one kind that happen at once."""
-    n, p = sum([nbytes(u.src[0]) for u in (exchange, *others)]), int(exchange.arg.parts)
+    n, p = sum([bounds.most_bytes(u.src[0]) for u in (exchange, *others)]), int(exchange.arg.parts)
     match exchange.op.name:
         case "allreduce":
             return 2 * n * (p - 1) // p

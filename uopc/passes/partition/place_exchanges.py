@@ -33,12 +33,11 @@ from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 
 from uopc.ir.builder import kernel, leaves, rebuild
-from uopc.ir.core import dtypes, shapes, walk
+from uopc.ir.core import bounds, dtypes, shapes, walk
 from uopc.ir.core.args import BufferArg, ParamArg
 from uopc.ir.core.levels import TENSOR
 from uopc.ir.core.ops import GroupOp, Ops
 from uopc.ir.core.uop import UOp, intern
-from uopc.ir.devices import traffic
 from uopc.passes.analysis.slots import Slots
 from uopc.passes.contract import Context, Pass
 
@@ -117,7 +116,7 @@ def _done_in_parts(bucket: list[UOp], limit: int, steps: Mapping[UOp, int]) -> l
             parts.append([])
             nbytes = 0
         parts[-1].append(u)
-        nbytes += traffic.nbytes(u)
+        nbytes += bounds.most_bytes(u)
     return parts
 
 

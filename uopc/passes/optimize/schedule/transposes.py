@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from uopc.ir.core import bounds, shapes
+from uopc.ir.core import bounds
 from uopc.ir.core.storage import before_effects
 from uopc.ir.core.uop import UOp
 from uopc.passes.analysis.lanes import chunk
@@ -47,7 +47,7 @@ def tile_crossed(s: Scheduler, output: UOp | None, lanes: int) -> UOp | None:
     if output is None or other is None or k.reduces or len(k.written) != 1:
         return None
     far = [a for a in k.read if a.stride(other) == 1 and (a.stride(output) or 0) > 1]
-    size = max([_bytes(a.node) for a in far], default=0.0)
+    size = max([bounds.most_bytes(before_effects(a.node.src[0])) for a in far], default=0)
     itemsize = max([a.node.dtype.itemsize for a in far], default=1)
     n = 1 << int(math.log2(s.target.l2_bytes / thresholds.CROSSED_SHARE / itemsize) / 2)
     if size <= s.target.l2_bytes or n < 2 * lanes:
@@ -71,12 +71,6 @@ def tile_crossed(s: Scheduler, output: UOp | None, lanes: int) -> UOp | None:
         s.tiled, s.opts = before
         return None
     return s.inner(output)
-
-
-def _bytes(access: UOp) -> float:
-    """The most bytes of the array of an element."""
-    dims = shapes.shape(before_effects(access.src[0]))
-    return float(access.dtype.itemsize * math.prod(map(bounds.max_dim, dims)))
 
 
 def _next(s: Scheduler, at: UOp) -> int | None:
