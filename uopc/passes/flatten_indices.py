@@ -30,7 +30,7 @@ from uopc.ir.core.level_of import is_shaped
 from uopc.ir.core.levels import HANDWRITTEN, KERNEL
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import before_effects
-from uopc.ir.core.tensor_cores import TILES, tile_of
+from uopc.ir.core.tensor_cores import OF_GPUS, tile_of
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, intern
 from uopc.passes.contract import Context, Pass
@@ -95,8 +95,7 @@ def _misfit(u: UOp) -> str | None:
     a, b, *loops = u.src
     tile = tile_of(u)
     if tile is None:
-        of_gpus = [t for t in TILES if not t.is_of_words]
-        known = ", ".join([f"{t.operand.name} {t.shape} to {t.result.name}" for t in of_gpus])
+        known = ", ".join([f"{t.operand.name} {t.shape} to {t.result.name}" for t in OF_GPUS])
         given = f"{a.dtype.name} and {b.dtype.name} {u.arg} to {u.dtype.name}"
         return f"there is no tile of {given}; there are {known}"
     for r, size in zip(loops, tile.shape):

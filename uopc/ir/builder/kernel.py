@@ -11,7 +11,7 @@ from uopc.ir.builder.leaves import located
 from uopc.ir.core import dtypes
 from uopc.ir.core.args import AxisKind, KernelArg, Opt, RangeArg, ReduceArg, Space, StageArg
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.tensor_cores import TILES
+from uopc.ir.core.tensor_cores import OF_GPUS
 from uopc.ir.core.uop import UOp, intern
 
 _axes = itertools.count()
@@ -111,8 +111,7 @@ def shaped_wmma(a: UOp, b: UOp, row: UOp, column: UOp, depth: UOp, *others: UOp)
         >>> memory[0, 0].tolist()
         4.0
     """
-    of_gpus = [t for t in TILES if not t.is_of_words]
-    tile = next((t for t in of_gpus if t.operand is a.dtype), None)
+    tile = next((t for t in OF_GPUS if t.operand is a.dtype), None)
     if tile is None:
         raise UserError(f"shaped_wmma: there is no tile of {a.dtype.name}")
     src = (a, b, row, column, depth)

@@ -93,6 +93,7 @@ TILES: tuple[Tile, ...] = (
     Tile((SIDE, SIDE, SIDE), dtypes.uint32, dtypes.int32, dtypes.int32, 1),
     Tile((SIDE, SIDE, SIDE), dtypes.int32, dtypes.int32, dtypes.uint32, 1),
 )
+OF_GPUS = tuple([t for t in TILES if not t.is_of_words])
 
 
 def is_tile(t: DType) -> bool:

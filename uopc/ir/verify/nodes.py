@@ -14,7 +14,7 @@ from uopc.ir.core.args import Opt
 from uopc.ir.core.data import blocks
 from uopc.ir.core.dtype_rules import derived, is_invalid, tuple_elements
 from uopc.ir.core.dtypes import DType
-from uopc.ir.core.ops import ArgKind, Ops
+from uopc.ir.core.ops import DOTS, ArgKind, Ops
 from uopc.ir.core.storage import before_effects
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp
@@ -256,7 +256,7 @@ def _operand_kind(u: UOp) -> str | None:
         wanted = "integers or bool"
     elif u.op is Ops.THREEFRY and t is not dtypes.uint64:
         wanted = "uint64"
-    elif u.op in (Ops.DOT4, Ops.DOT2) and t is not dtypes.int32:
+    elif u.op in DOTS and t is not dtypes.int32:
         wanted = "int32"
     return f"the operands are {t.name}, expected {wanted}" if wanted else None
 

@@ -278,7 +278,7 @@ def _decomposed(u: UOp, src: Source, native: Native) -> UOp | None:
 # Ops with decompositions; others have some for bool and narrow floats only.
 _WITH_OTHERS = frozenset((
     *DECOMPOSITIONS, *_DIVISIONS, Ops.SHL, Ops.SHR, Ops.THREEFRY, Ops.MULACC, Ops.CAST,
-    Ops.DOT4, Ops.DOT2,
+    *_DOTS,
 ))  # fmt: skip
 
 
