@@ -71,15 +71,19 @@ def _copied(u: UOp) -> list[UOp]:
 
 def _inner_last(u: UOp, q: UOp) -> tuple[bool, bool, tuple[int, ...]]:
     """The order of dimensions: the lanes last, or the rows and the columns of a tile."""
+    return q.arg.kind in ("lane", "warp"), _is_column(u, q), q.arg.axis
+
+
+def _is_column(u: UOp, q: UOp) -> bool:
+    """True for the range of the columns of a tile."""
     body = u.src[0]
-    is_column = body.op is Ops.SHAPED_WMMA and q is body.src[3]
-    return q.arg.kind in ("lane", "warp"), is_column, q.arg.axis
+    return body.op is Ops.SHAPED_WMMA and q is body.src[3]
 
 
 def _kind_after(u: UOp, q: UOp, left: int) -> AxisKind:
     """The kind of the loop that replaces a range after the tile."""
     if q.arg.kind == "warp":
-        return "lane" if u.src[0].op is Ops.SHAPED_WMMA and q is u.src[0].src[3] else "loop"
+        return "lane" if _is_column(u, q) else "loop"
     return q.arg.kind if q.arg.kind == "lane" or left else "loop"
 
 
