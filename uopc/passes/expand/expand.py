@@ -28,14 +28,13 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from uopc.ir.builder import alu, fold
 from uopc.ir.core import dtypes, ranges, tensor_cores, walk
-from uopc.ir.core.dtypes import DType
 from uopc.ir.core.levels import KERNEL, VECTOR
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.passes.analysis.lanes import splat
 from uopc.passes.analysis.loops import combined, ended
-from uopc.passes.analysis.matrix_tiles import matrix_tiles
+from uopc.passes.analysis.matrix_tiles import MatrixTile, matrix_tiles
 from uopc.passes.analysis.shared_tiles import filled_together
 from uopc.passes.contract import Context, Pass
 from uopc.passes.expand.fragments import Fragments, fragments
@@ -58,24 +57,14 @@ class _Expansion:
         self.made: dict[UOp, list[UOp]] = {}
         self._sorted: dict[frozenset[UOp], Ranges] = {}
         self._picked: dict[tuple[Ranges, Ranges], list[int]] = {}
-        self.fragments: dict[UOp, Fragments] = {}
+        tiles = [] if on_gpu else matrix_tiles(walk.order(kernel), context.target)
+        self.targets = {t.address: t.result for t in tiles}  # addresses of whole tiles
+        self.fragments = _of_warps(kernel) if on_gpu else {t.product: _whole(t) for t in tiles}
         self.positions: dict[UOp, UOp] = {}  # range of a tile's rows or columns -> that of a lane
         self.lane: dict[UOp, UOp] = {}  # range of a tile's rows or columns -> lanes of its warp
-        self.targets: dict[UOp, DType] = {}  # addresses of whole tiles
-        shared = filled_together(walk.order(kernel)) if on_gpu else {}
-        for u in walk.order(kernel) if on_gpu else ():
-            if u.op is Ops.SHAPED_WMMA:
-                made = self.fragments[u] = fragments(u, shared)
-                self.positions |= made.positions
-                self.lane |= dict.fromkeys(made.positions, made.lane)
-        for t in [] if on_gpu else matrix_tiles(walk.order(kernel), context.target):
-            zero, (row, column) = affine.const(0), t.product.src[2:4]
-            self.positions |= {row: zero, column: zero}
-            self.lane |= {row: zero, column: zero}
-            self.targets[t.address] = t.result
-            self.fragments[t.product] = Fragments(
-                t.tile.shape, t.tile.counts, zero, t.a, t.b, {row: zero, column: zero}
-            )
+        for made in self.fragments.values():
+            self.positions |= made.positions
+            self.lane |= dict.fromkeys(made.positions, made.lane)
 
     def expand(self) -> UOp:
         for u in self._sources_first():
@@ -213,6 +202,20 @@ class _Expansion:
             return bodies[-1]
         total = functools.reduce(lambda a, b: intern(Ops.ADD, t, (a, b)), bodies)
         return intern(Ops.REDUCE, t, (total, *closed_copies), u.arg) if closed_copies else total
+
+
+def _of_warps(kernel: UOp) -> dict[UOp, Fragments]:
+    """What the lanes of a GPU's warps hold of each tile."""
+    order = walk.order(kernel)
+    shared = filled_together(order)
+    return {u: fragments(u, shared) for u in order if u.op is Ops.SHAPED_WMMA}
+
+
+def _whole(t: MatrixTile) -> Fragments:
+    """The one lane of a CPU's tile holds all of it."""
+    zero = affine.const(0)
+    positions = dict.fromkeys(t.product.src[2:4], zero)
+    return Fragments(t.tile.shape, t.tile.counts, zero, t.a, t.b, positions)
 
 
 def _product(u: UOp, a: UOp, b: UOp) -> UOp:
