@@ -15,7 +15,7 @@ from typing import Any
 from uopc.backends.llvm import scratch
 from uopc.backends.llvm.types import constant, llvm_type, memory_type
 from uopc.errors import Unsupported
-from uopc.ir.core import storage
+from uopc.ir.core import storage, tensor_cores
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
@@ -66,7 +66,7 @@ class Emitter:
     @functools.cached_property
     def multiplies_tiles(self) -> bool:
         """True if vectors as long as a tile are tiles, in registers of a matrix unit."""
-        return any([u.op is Ops.WMMA for u in self.kernel.src])
+        return tensor_cores.multiplies_tiles(self.kernel)
 
     # -------------------------------------------------------- text
     def fresh(self) -> str:

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from uopc.ir.core import dtypes, semantics
 from uopc.ir.core.dtypes import DType
+from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 
 WARP = 32
@@ -100,6 +101,11 @@ def is_tile(t: DType) -> bool:
     """True for a dtype as long as a tile of words; a kernel without a product of tiles may have
     vectors as long."""
     return t.lanes * t.bits == 32 * SIDE * SIDE
+
+
+def multiplies_tiles(kernel: UOp) -> bool:
+    """True for a linear kernel of a CPU with products of tiles: its vectors as long are tiles."""
+    return any([u.op is Ops.WMMA for u in kernel.src])
 
 
 def tile_for(a: DType, b: DType, result: DType) -> Tile | None:

@@ -11,14 +11,15 @@ a factor, and nothing less: see `WORTH`.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from uopc.ir.core import bounds, dtypes, ranges, walk
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.tensor_cores import is_tile
+from uopc.ir.core.tensor_cores import is_tile, multiplies_tiles
 from uopc.ir.core.uop import UOp
 from uopc.passes.analysis.op_costs import latency
 from uopc.target import Target
@@ -32,6 +33,9 @@ _SPILL = 2.0  # statements for a value that has no register: a store, and a load
 _FREE = frozenset((Ops.PARAM, Ops.BUFFER, Ops.CONST, Ops.VARIABLE, Ops.NUMBER, Ops.CARRY, Ops.DATA))
 
 
+Vectors = Callable[[UOp], float]  # the registers that a value takes
+
+
 @dataclass
 class _Loop:
     """A loop that is open, or the code outside of all: what one iteration takes."""
@@ -42,9 +46,9 @@ class _Loop:
     body: list[UOp] = field(default_factory=list)
     inner: float = 0.0  # cycles of the loops inside
 
-    def cycles(self, carried: Iterable[UOp], registers: int, target: Target) -> float:
+    def cycles(self, carried: Iterable[UOp], registers: int, vectors: Vectors) -> float:
         """The cycles of all iterations; `carried`: the updates of its registers."""
-        spilled = max(0.0, _live(self.body, target) - registers)
+        spilled = max(0.0, _live(self.body, vectors) - registers)
         self.units["statements"] += _SPILL * spilled
         self.units["loads"] += spilled
         self.units["stores"] += spilled
@@ -61,6 +65,7 @@ class _Access(NamedTuple):
 
 def cycles(kernel: UOp, target: Target) -> float:
     """The estimated cycles of one run of a linear kernel, on one thread."""
+    vectors = functools.partial(_vectors, multiplies_tiles(kernel), target.vector_bits)
     stack = [_Loop(None, 1.0)]
     accesses: list[_Access] = []
     for u in kernel.src:
@@ -69,46 +74,45 @@ def cycles(kernel: UOp, target: Target) -> float:
             stack.append(_Loop(u, trips))
         elif u.op is Ops.END and stack[-1].range is u.src[0]:
             loop = stack.pop()
-            stack[-1].inner += loop.cycles(u.src[1:], target.registers, target)
+            stack[-1].inner += loop.cycles(u.src[1:], target.registers, vectors)
         elif u.op not in _FREE:
-            _count(stack[-1], u, target)
+            _count(stack[-1], u, vectors)
             if u.op in (Ops.LOAD, Ops.STORE):
                 loops = tuple([s.range for s in stack[1:] if s.range is not None])
                 accesses.append(_access(u, loops))
-    computed = stack[0].cycles((), target.registers, target)
+    computed = stack[0].cycles((), target.registers, vectors)
     return max(computed, _traffic(accesses, target))
 
 
-def _vectors(u: UOp, target: Target) -> float:
-    if is_tile(u.dtype):  # in a register of its own
+def _vectors(has_tiles: bool, bits: int, u: UOp) -> float:
+    if has_tiles and is_tile(u.dtype):  # in a register of its own
         return 1.0
-    return max(1.0, u.dtype.lanes * u.dtype.scalar.itemsize * 8 / target.vector_bits)
+    return max(1.0, u.dtype.lanes * u.dtype.scalar.itemsize * 8 / bits)
 
 
-def _count(loop: _Loop, u: UOp, target: Target) -> None:
-    value = u.src[1] if u.op is Ops.STORE else u
-    vectors = _vectors(value, target)
-    loop.units["statements"] += vectors
+def _count(loop: _Loop, u: UOp, vectors: Vectors) -> None:
+    count = vectors(u.src[1] if u.op is Ops.STORE else u)
+    loop.units["statements"] += count
     loop.body.append(u)
     if u.op is Ops.LOAD:
-        loop.units["loads"] += vectors
+        loop.units["loads"] += count
     elif u.op is Ops.STORE:
-        loop.units["stores"] += vectors
+        loop.units["stores"] += count
     elif u.op.is_alu and u.dtype.scalar is not dtypes.index:
-        loop.units["arithmetic"] += vectors * max(1.0, u.op.cost)
+        loop.units["arithmetic"] += count * max(1.0, u.op.cost)
 
 
-def _live(body: Sequence[UOp], target: Target) -> float:
+def _live(body: Sequence[UOp], vectors: Vectors) -> float:
     """The most values that the statements of a loop have in registers at once."""
     last = {s: i for i, u in enumerate(body) for s in u.src}
     known = set(body)
     ends: dict[int, float] = {}
     # What comes from outside of the loop is there all the time.
     held = {s for s in last if s not in known and s.dtype.is_float and s.op is not Ops.CONST}
-    now = most = sum([_vectors(s, target) for s in held], start=0.0)
+    now = most = sum([vectors(s) for s in held], start=0.0)
     for i, u in enumerate(body):
         if u.dtype.kind != "void" and u.dtype.scalar is not dtypes.index and u in last:
-            now += (size := _vectors(u, target))
+            now += (size := vectors(u))
             ends[last[u]] = ends.get(last[u], 0.0) + size
         most = max(most, now)
         now -= ends.get(i, 0.0)
