@@ -75,8 +75,8 @@ def tile_crossed(s: Scheduler, output: UOp | None, lanes: int) -> UOp | None:
 
 def _next(s: Scheduler, at: UOp) -> int | None:
     """The number of the next element that COMPUTE_AT reads across in a loop."""
-    found, first = compute_at.crossed(s.kernel, at), len(compute_at.stencils(s.kernel, at))
-    return first if found else None
+    found = compute_at.crossed(s.kernel, at)
+    return len(compute_at.stencils(s.kernel, at)) if found else None
 
 
 def copy_crossed(s: Scheduler, output: UOp | None, lanes: int) -> UOp | None:
