@@ -31,7 +31,10 @@ MOST_ALIKE = 4
 Place: TypeAlias = "tuple[UOp, UOp]"  # an element of a storage: the root, and a flat index
 _Env: TypeAlias = "tuple[tuple[UOp, int], ...]"  # the iteration: a number for each range around
 _Key: TypeAlias = "tuple[UOp, _Env]"
-_PLAIN = frozenset((Ops.CAST, Ops.BITCAST))
+_KNOWN = frozenset((
+    Ops.CAST, Ops.BITCAST, Ops.INDEX, Ops.AFTER, Ops.CONST, Ops.VARIABLE, Ops.INVALID, Ops.STORE,
+    Ops.GROUP,
+))  # fmt: skip
 
 
 class Elements(NamedTuple):
@@ -93,11 +96,7 @@ def _is_short(launch: KernelCall) -> bool:
 
 def _is_known(u: UOp, effect: UOp) -> bool:
     """True for nodes of values and addresses, and of the stores themselves."""
-    return (
-        u.op.is_alu or u.op.is_storage or u.op in _PLAIN or u is effect
-        or u.op in (Ops.INDEX, Ops.AFTER, Ops.CONST, Ops.VARIABLE, Ops.INVALID)
-        or u.op in (Ops.STORE, Ops.GROUP)
-    )  # fmt: skip
+    return u.op.is_alu or u.op.is_storage or u.op in _KNOWN or u is effect
 
 
 class _Spelled:
