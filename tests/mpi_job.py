@@ -252,7 +252,7 @@ def failing(how):
             os._exit(0)
         if how == "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
-        time.sleep(60)
+        time.sleep(20)
     while True:
         f(*arrays)
 
@@ -273,7 +273,7 @@ def dies_between(mesh, how, last):
             wait = start()
             if how == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
-            time.sleep(60)
+            time.sleep(20)
             return wait
 
         return lost

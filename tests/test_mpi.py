@@ -138,10 +138,12 @@ def test_a_rank_that_leaves_ends_the_job(how, words, library):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("library", LIBRARIES[1:])
-@pytest.mark.parametrize("case", ["right", "overlap", "by_hand", "by_part"])
-def test_results_on_the_other_library(case, library):
-    code, text, _ = job(2, case, library=library)
-    assert code == 0 and text.count("done: ") == 2, text
+@pytest.mark.parametrize(
+    ("case", "ranks"), [("right", 4), ("overlap", 2), ("by_hand", 4), ("by_part", 2)]
+)
+def test_results_on_the_other_library(case, ranks, library):
+    code, text, _ = job(ranks, case, library=library)
+    assert code == 0 and text.count("done: ") == ranks, text
 
 
 def test_a_mesh_has_a_device_per_process():
