@@ -16,7 +16,7 @@ Before (program)                              After (program)
     %12 = sink %11 name=""                        %12 = sink %11 name=""
   // program                                    // program
   %13 = buffer slot=0 : f32[64]                 %13 = buffer slot=0 : f32[64]
-  %14 = data @b716a2af4df7f823 : f32[64, 64]    %14 = data @b716a2af4df7f823 : f32[64, 64]
+  %14 = data @bd222cc423e216f0 : f32[64, 64]    %14 = data @bd222cc423e216f0 : f32[64, 64]
   %15 = param x : f32[64]                       %15 = param x : f32[64]
   linear {                                      linear {
     call %12, %13, %14, %15  // ""                call %12, %13, %14, %15  // ""

@@ -33,10 +33,11 @@ def register(array: npt.NDArray[Any]) -> DataArg:
         files.check_unchanged([shown])
         return _alive.setdefault(place.key, DataArg(place.key, place.dims, shown))
     kept = np.ascontiguousarray(array).reshape(array.shape)
-    digest = hashlib.blake2b(digest_size=8)
+    # Processors have instructions for SHA-1: it is 2.4 times as fast as BLAKE2, 1.1 without them.
+    digest = hashlib.sha1(usedforsecurity=False)
     digest.update(f"{kept.dtype.name}{kept.shape}".encode())
     digest.update(kept.tobytes() if kept.ndim == 0 else kept.reshape(-1).view(np.uint8).data)
-    key = digest.hexdigest()
+    key = digest.hexdigest()[:16]
     known = _alive.get(key)
     if known is None:
         if _may_change(kept) or not kept.flags.aligned:
