@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from uopc.backends.exchange import mesh_runner
-from uopc.backends.exchange.cost import Link, Machine
+from uopc.backends.exchange.cost import Cache, Link, Machine
 from uopc.backends.exchange.device_run import Step
 from uopc.backends.exchange.sharded_array import NamedSharding, ShardedArray, from_callback
 from uopc.backends.plan import Exchange
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from uopc.program.program import BoundProgram, Program
 
 __all__ = [
-    "Link", "Machine", "initialize", "is_initialized", "make_array_from_callback", "measure",
-    "on_dask", "process_count", "process_index",
+    "Cache", "Link", "Machine", "initialize", "is_initialized", "make_array_from_callback",
+    "measure", "on_dask", "process_count", "process_index",
 ]  # fmt: skip
 
 
@@ -190,12 +190,13 @@ def on_dask(program: Program | BoundProgram, /, *arrays: Any, **named: Any) -> A
 
 def measure(mesh: Mesh | None = None) -> Machine:
     """The rates of this process, and of what connects it to the others of its job along each axis
-    of a mesh. It takes half a second, in which all ranks must call it.
+    of a mesh. It takes two seconds, in which all ranks must call it.
 
     Operations are those of a product of 512 x 512 matrices, bandwidths those of adding up and of
-    doubling 32 MiB while all ranks do so, as those of one machine share its memory. A link's
-    `beside` is the share of a large sum's seconds that such products run beside it. In one process
-    memory connects the devices.
+    doubling arrays while all ranks do so, as those of one machine share its caches and its memory:
+    of 128 MiB for memory, and of 1 to 64 MiB for `caches`. A link's `beside` is the share of a
+    large sum's seconds that such products run beside it. In one process memory connects the
+    devices.
 
     UserError unless the mesh has a device per rank.
 
@@ -206,26 +207,37 @@ def measure(mesh: Mesh | None = None) -> Machine:
     """
     if mesh is not None and not isinstance(mesh, Mesh):
         raise UserTypeError(f"measure: expected a uopc.Mesh, got {mesh!r}")
-    a, x = np.ones((512, 512), "f4"), np.ones(1 << 23, "f4")
-    multiply = compile(param("a", a.shape) @ param("b", a.shape))
-    double, total = [compile(v) for v in (param("x", x.shape) * 2, param("x", x.shape).sum())]
-    out, twice, one = np.empty_like(a), np.empty_like(x), np.ones(1, "f4")
+    a, one = np.ones((512, 512), "f4"), np.ones(1, "f4")
+    multiply, out = compile(param("a", a.shape) @ param("b", a.shape)), np.empty_like(a)
     tiny, result = compile(param("x", (1,)) * 2), np.empty(1, "f4")
 
     def product() -> None:
         multiply(a, a, out=out)
 
     each = _slowest(product)
-    reads = _slowest(lambda: total(x))
-    both = _slowest(lambda: double(x, out=twice))
-    writes = max(both - reads, both / 8)  # where reads were slower than this by chance
-    bandwidth, writing = x.nbytes / reads, x.nbytes / writes
+    *caches, memory = [_memory(nbytes) for nbytes in (*_CACHES, _MEMORY)]
     launch = _slowest(lambda: tiny(one, out=result))
     links = {} if mesh is None else {m: _link(mesh, m, product, each) for m in mesh.axis_names}
     found = Machine(
-        2 * 512**3 / each, bandwidth, Link(1e-6, bandwidth), links, launch, writing=writing
-    )
+        2 * 512**3 / each, memory.bandwidth, Link(1e-6, memory.bandwidth), links, launch,
+        writing=memory.writing, caches=tuple(caches),
+    )  # fmt: skip
     return replace(found, link=found.between(tuple(links))) if links else found
+
+
+_CACHES = tuple([1 << n for n in (20, 22, 24, 25, 26)])
+_MEMORY = 1 << 27
+
+
+def _memory(nbytes: int) -> Cache:
+    """The rates of memory of which so many bytes are touched again and again."""
+    x, p = np.ones(nbytes // 4, "f4"), param("x", (nbytes // 4,))
+    half, q = x[: x.size // 2], param("x", (x.size // 2,))
+    twice, total, double = np.empty_like(half), compile(p.sum()), compile(q * 2)
+    reads = _slowest(lambda: total(x)) / 2  # of half
+    both = _slowest(lambda: double(half, out=twice))
+    writes = max(both - reads, both / 8)  # where reads were slower than this by chance
+    return Cache(nbytes, half.nbytes / reads, half.nbytes / writes)
 
 
 def _slowest(run: Callable[[], object], count: int = 0) -> float:

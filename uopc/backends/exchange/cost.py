@@ -49,14 +49,37 @@ class Link:
 
 
 @dataclass(frozen=True)
+class Cache:
+    """Bytes per second that a device reads and writes of memory that it last touched `nbytes` ago:
+    so many bytes were touched in between.
+
+    UserError for values that are not positive numbers.
+
+    Examples:
+        >>> from uopc.distributed import Cache
+        >>> Cache(nbytes=1 << 20, bandwidth=60e9, writing=30e9)
+        Cache(nbytes=1048576, bandwidth=60000000000.0, writing=30000000000.0)
+    """
+
+    nbytes: float
+    bandwidth: float
+    writing: float
+
+    def __post_init__(self) -> None:
+        _check("Cache", vars(self))
+
+
+@dataclass(frozen=True)
 class Machine:
     """The rates of one device, and what connects it to others.
 
     operations: of floats per second; bandwidth: bytes of memory per second that are read, and
-    written unless `writing` says how many; link: along every mesh axis that `links` does not name;
-    launch, exchange: the seconds that each costs in any case.
+    written unless `writing` says how many; caches: the same of what was touched a while ago, from
+    near to far; link: along every mesh axis that `links` does not name; launch, exchange: the
+    seconds that each costs in any case.
 
-    UserError for values that are not positive numbers, UserTypeError for what is no Link.
+    UserError for values that are not positive numbers, and caches that are not from near to far;
+    UserTypeError for what is no Link or Cache.
 
     Examples:
         >>> from uopc.distributed import Link, Machine
@@ -74,6 +97,7 @@ class Machine:
     launch: float = 1e-7
     exchange: float = 1e-9
     writing: float | None = None
+    caches: tuple[Cache, ...] = ()
 
     def __post_init__(self) -> None:
         names = ["operations", "bandwidth", "launch", "exchange"]
@@ -82,6 +106,12 @@ class Machine:
         for link in (self.link, *self.links.values()):
             if not isinstance(link, Link):
                 raise UserTypeError(f"Machine: expected a uopc.distributed.Link, got {link!r}")
+        for c in self.caches:
+            if not isinstance(c, Cache):
+                raise UserTypeError(f"Machine: expected a uopc.distributed.Cache, got {c!r}")
+        sizes = [c.nbytes for c in self.caches]
+        if any(a >= b for a, b in zip(sizes, sizes[1:])):
+            raise UserError(f"Machine: caches must be from near to far, got {sizes} bytes")
 
     def fitted(self, program: Predicted, seconds: float) -> Machine:
         """The machine with the rates at which a program, called with arrays, took so many seconds:
@@ -99,23 +129,45 @@ class Machine:
         if not callable(getattr(program, "predict", None)):
             raise UserTypeError(f"fitted: expected a uopc.Program, got {program!r}")
         _check("fitted", {"seconds": seconds})
-        faster = program.predict(self).kernels / seconds
-        operations, bandwidth = self.operations * faster, self.bandwidth * faster
-        writing = None if self.writing is None else self.writing * faster
-        return replace(
-            self, operations=operations, bandwidth=bandwidth, launch=self.launch / faster,
-            writing=writing,
-        )  # fmt: skip
+        return self.faster(program.predict(self).kernels / seconds)
 
-    def moving(self, nbytes: int, written: int) -> float:
-        """The seconds of memory traffic, of which some is written.
+    def faster(self, times: float) -> Machine:
+        """The machine whose kernels are so many times as fast; its links are the same.
 
         Examples:
             >>> from uopc.distributed import Link, Machine
-            >>> Machine(1e9, 1e9, Link(1e-6, 1e9), writing=5e8).moving(3000, 1000)
-            4e-06
+            >>> machine = Machine(operations=1e9, bandwidth=1e9, link=Link(1e-6, 1e9))
+            >>> machine.faster(2).operations
+            2000000000.0
         """
-        return (nbytes - written) / self.bandwidth + written / (self.writing or self.bandwidth)
+        _check("faster", {"times": times})
+        writing = None if self.writing is None else self.writing * times
+        caches = [Cache(c.nbytes, c.bandwidth * times, c.writing * times) for c in self.caches]
+        return replace(
+            self, operations=self.operations * times, bandwidth=self.bandwidth * times,
+            launch=self.launch / times, writing=writing, caches=tuple(caches),
+        )  # fmt: skip
+
+    def moving(self, nbytes: int, written: bool, distance: float = math.inf) -> float:
+        """The seconds in which so many bytes are read, or written, that were last touched so many
+        bytes ago. Between the sizes of two caches seconds are in proportion to the logarithm; from
+        twice the last size on, it is memory.
+
+        Examples:
+            >>> from uopc.distributed import Cache, Link, Machine
+            >>> near = Cache(1 << 20, bandwidth=4e9, writing=2e9)
+            >>> machine = Machine(1e9, 1e9, Link(1e-6, 1e9), writing=5e8, caches=(near,))
+            >>> [machine.moving(1000, written=False, distance=d) for d in (1000, 1 << 21)]
+            [2.5e-07, 1e-06]
+            >>> machine.moving(1000, written=True)
+            2e-06
+        """
+        points = [(c.nbytes, c.writing if written else c.bandwidth) for c in self.caches]
+        memory = self.writing or self.bandwidth if written else self.bandwidth
+        points.append((2 * points[-1][0] if points else 1, memory))
+        sizes, rates = zip(*points)
+        away = math.log2(min(max(distance, sizes[0]), sizes[-1]))
+        return nbytes * float(np.interp(away, np.log2(sizes), 1 / np.array(rates)))
 
     def between(self, axes: tuple[str, ...]) -> Link:
         """The slowest of the links along these mesh axes.

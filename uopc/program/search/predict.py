@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from uopc.backends.exchange import cost
 from uopc.backends.exchange.cost import Machine
-from uopc.backends.plan import Exchange, Plan
+from uopc.backends.plan import Exchange, Launch, Plan, Pointer, value_of
 from uopc.errors import UserError, UserTypeError
 from uopc.passes.pass_manager import Lowered
-from uopc.program.search.work import measure
+from uopc.program.search.reuse_distance import Region, Reused, distances
+from uopc.program.search.work import Work, measure
 
 
 @dataclass(frozen=True)
@@ -44,36 +46,65 @@ class Prediction:
 def predict(
     lowered: Lowered, plan: Plan, machine: Machine, given: Mapping[str, int]
 ) -> Prediction:
-    """The seconds that a program takes, as its graph was lowered."""
+    """The seconds that a program takes, as its graph was lowered, where it is called again and
+    again with the same arrays."""
     if not isinstance(machine, Machine):
         raise UserTypeError(f"predict: expected a uopc.distributed.Machine, got {machine!r}")
     values = _values(plan, given)
-    known: dict[object, float] = {}
-
-    def of_kernel(number: int) -> float:
-        split, final = lowered.program.src[number].src[0], lowered.calls[number][0]
-        if split not in known:
-            found = measure(split, lowered.located(final))
-            operations, nbytes = found.counts(values)
-            moved = machine.moving(nbytes, found.written.evaluate(values))
-            known[split] = machine.launch + max(operations / machine.operations, moved)
-        return known[split]
-
+    order = list(plan.runs(values))
+    work: dict[int, Work] = {}
+    for number in dict.fromkeys(order):
+        if not isinstance(plan.launches[number], Exchange):
+            split, final = lowered.program.src[number].src[0], lowered.calls[number][0]
+            work[number] = measure(split, lowered.located(final))
+    regions = {n: _regions(plan.launches[n], work.get(n), values) for n in dict.fromkeys(order)}
+    seconds = [
+        _of_kernel(work[number], touched, machine, values) if number in work else 0.0
+        for number, touched in zip(order, distances(regions, order))
+    ]
     launches: list[tuple[str, float]] = []
     kernels = exchanges = 0.0
-    for number in plan.runs(values):
-        launch = plan.launches[number]
+    for place, number in enumerate(order):
+        launch, took = plan.launches[number], seconds[place]
         if isinstance(launch, Exchange):
             took = cost.seconds(launch, machine, values)
-            between = range(number + 1, number + 1 + launch.beside)
-            beside = [of_kernel(i) for i in between if not isinstance(plan.launches[i], Exchange)]
-            took -= machine.between(launch.axes).beside * min(took, sum(beside))
+            beside = sum(seconds[place + 1 : place + 1 + launch.beside])
+            took -= machine.between(launch.axes).beside * min(took, beside)
             exchanges += took
         else:
-            took = of_kernel(number)
             kernels += took
         launches.append((launch.kernel, took))
     return Prediction(tuple(launches), kernels, exchanges)
+
+
+def _of_kernel(
+    work: Work, touched: Sequence[Reused], machine: Machine, values: Mapping[str, int]
+) -> float:
+    """The seconds of a launch: the longer one of its operations and its memory traffic."""
+    moved = sum([machine.moving(t.nbytes, t.written, t.distance) for t in touched])
+    return machine.launch + max(work.operations.evaluate(values) / machine.operations, moved)
+
+
+def _regions(launch: Launch, work: Work | None, values: Mapping[str, int]) -> list[Region]:
+    """The memory that a launch touches; that of an exchange has no work."""
+    if work is not None:
+        sizes = [(t.slot, t.nbytes.evaluate(values), t.written) for t in work.touched]
+    elif isinstance(launch, Exchange) and launch.nbytes:
+        sizes = [(slot, n, True) for slot, n in enumerate(launch.nbytes)]
+    elif isinstance(launch, Exchange):
+        counts = [math.prod([value_of(d, values) for d in s]) for s in (launch.got, launch.sent)]
+        sizes = [(i, n * launch.dtype.itemsize, i == 0) for i, n in enumerate(counts)]
+    else:
+        sizes = []
+    found = []
+    for slot, nbytes, written in sizes:
+        word = launch.words[slot] if slot >= 0 else None
+        if isinstance(word, Pointer):
+            first = value_of(word.offset, values)
+            found.append(Region(word.base, first, first + nbytes, written))
+        else:  # memory of this kernel alone
+            found.append(Region((launch.kernel, slot), 0, nbytes, written))
+    return found
 
 
 def _values(plan: Plan, given: Mapping[str, int]) -> dict[str, int]:

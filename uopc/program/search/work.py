@@ -1,7 +1,7 @@
 """The work of a kernel: the operations that it does, and the bytes of the storage it touches.
 
 An operation is one arithmetic operation of the graph on one element, an add as well as an exp.
-Bytes count each element of the storage that a kernel touches once.
+Bytes count each element of the storage that a kernel touches once, by its buffers.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from uopc.backends.plan import DimValue
 from uopc.dump.table import source_lines
@@ -23,12 +23,28 @@ from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp
 
 
+class Touched(NamedTuple):
+    """What a kernel touches of one buffer: its bytes, and whether it writes them.
+
+    `slot`: the number of the buffer among the kernel's parameters; -1 for memory of its own.
+
+    Examples:
+        >>> launch = uopc.compile(uopc.param("x", (64,)) * 2).launches[0]
+        >>> [(t.slot, str(t.nbytes), t.written) for t in launch.work.touched]
+        [(0, '256', True), (1, '256', False)]
+    """
+
+    slot: int
+    nbytes: DimValue
+    written: bool
+
+
 @dataclass(frozen=True)
 class Work:
     """The work of one launch. Sizes may be symbolic.
 
-    `operations`, `nbytes` and `written` are ints, or expressions over variables; `dtype` is that of
-    most operations, `ops` and `lines` are text for people.
+    `operations` and `nbytes` are ints, or expressions over variables; `dtype` is that of most
+    operations, `ops` and `lines` are text for people.
 
     Examples:
         >>> launch = uopc.compile(uopc.param("x", (64,)) * 2).launches[0]
@@ -41,7 +57,7 @@ class Work:
     dtype: DType | None  # of most operations: of floats, where there are any
     ops: str
     lines: str
-    written: DimValue  # of these bytes, those of the storage that it writes
+    touched: tuple[Touched, ...]  # of which buffers these bytes are
 
     @property
     def floats(self) -> bool:
@@ -95,13 +111,14 @@ def measure(kernel: UOp, nodes: list[UOp]) -> Work:
             often[u.src[0].dtype.scalar] += 1
             inside = ranges.ranges(u.src[0]) | set(u.src[1:]) if u.op is Ops.REDUCE else ()
             operations += times(inside or ranges.ranges(u)) * (2 if u.op is Ops.MULACC else 1)
-    nbytes = written = zero
+    nbytes, touched = zero, []
     for p, accesses in reached.items():
         own = accesses.minimum(dim_uop(shapes.size(shapes.shape(p)))) * p.dtype.itemsize
         nbytes += own
-        written += own if p in stored else 0
+        slot = p.arg.slot if p.op is Ops.PARAM else -1
+        touched.append(Touched(slot, DimValue.of(own), p in stored))
     work = DimValue.of(operations), DimValue.of(nbytes)
     floats = {t: n for t, n in often.items() if t.is_float} or often
     most = max(floats, key=lambda t: (floats[t], t.itemsize), default=None)
     texts = " ".join(names), ", ".join(source_lines(nodes))
-    return Work(*work, most, *texts, DimValue.of(written))
+    return Work(*work, most, *texts, tuple(sorted(touched, key=lambda t: t.slot)))

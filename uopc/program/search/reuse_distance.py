@@ -1,0 +1,110 @@
+"""How long ago a launch's memory was last touched: the bytes that were touched in between.
+
+A cache keeps what was touched last, so what comes from a cache of n bytes is, about, what was
+touched less than n bytes ago (the distance in a stack of which the least recently used goes first;
+Mattson, Gecsei, Slutz and Traiger, 1970). Launches are taken to go through their memory from one
+end to the other: of two with a buffer in between them, the first one is half over, on average, when
+it touches a byte of the buffer, and so is the second one when it touches that byte again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Region(NamedTuple):
+    """Bytes from `first` to before `end` of a base, and whether a launch writes them."""
+
+    base: Hashable
+    first: int
+    end: int
+    written: bool
+
+
+@dataclass(frozen=True)
+class Reused:
+    """Bytes that a launch touches, and the bytes that were touched since they last were."""
+
+    nbytes: int
+    written: bool
+    distance: float
+
+
+def distances(
+    launches: Mapping[int, Sequence[Region]], order: Sequence[int]
+) -> Iterator[list[Reused]]:
+    """What each launch of a call touches, where another call on the same memory came before.
+
+    `launches`: the regions of each, by number; `order`: the numbers in the order of a call.
+    """
+    pieces = _pieces([r for number in dict.fromkeys(order) for r in launches[number]])
+    touched = {number: _touched(launches[number], pieces) for number in dict.fromkeys(order)}
+    last: dict[_Piece, int] = {}  # in the order of the last touch: the place of the launch
+    for place, number in enumerate(order):
+        _touch(last, touched[number], place - len(order))
+    for place, number in enumerate(order):
+        now = touched[number]
+        away = _distances(last, now)
+        yield [Reused(p.nbytes, now[p], away[last[p]]) for p in now]
+        _touch(last, now, place)
+
+
+class _Piece(NamedTuple):
+    """Memory that every launch touches whole or not at all."""
+
+    base: Hashable
+    first: int
+    nbytes: int
+
+
+def _pieces(regions: Iterable[Region]) -> dict[Hashable, list[_Piece]]:
+    """The pieces of each base."""
+    ends: dict[Hashable, set[int]] = {}
+    for r in regions:
+        ends.setdefault(r.base, set()).update((r.first, r.end))
+    return {
+        base: [_Piece(base, a, b - a) for a, b in zip(sorted(own), sorted(own)[1:])]
+        for base, own in ends.items()
+    }
+
+
+def _touched(
+    regions: Iterable[Region], pieces: Mapping[Hashable, Sequence[_Piece]]
+) -> dict[_Piece, bool]:
+    """The pieces of regions: whether each is written."""
+    found: dict[_Piece, bool] = {}
+    for r in regions:
+        for p in pieces[r.base]:
+            if r.first <= p.first < r.end:
+                found[p] = found.get(p, False) or r.written
+    return found
+
+
+def _touch(last: dict[_Piece, int], now: Iterable[_Piece], place: int) -> None:
+    for p in now:
+        last.pop(p, None)
+        last[p] = place
+
+
+def _distances(last: Mapping[_Piece, int], now: Mapping[_Piece, bool]) -> dict[int, float]:
+    """How far away what the launch at each place touched last is for one that touches `now`."""
+    wanted = {last[p] for p in now}
+    oldest = min(wanted, default=0)
+    mine = sum([p.nbytes for p in now])
+    found: dict[int, float] = {}
+    later = shared = 0  # the bytes touched after a place, and those of them that are in `now`
+    at: dict[int, list[_Piece]] = {}
+    for p, place in reversed(last.items()):
+        if place < oldest:
+            break
+        at.setdefault(place, []).append(p)
+    for place, own in at.items():  # the last one first
+        both = sum([p.nbytes for p in own if p in now])
+        alone = sum([p.nbytes for p in own]) - both
+        if place in wanted:
+            found[place] = later + both + alone / 2 + (mine - shared - both) / 2
+        later += both + alone
+        shared += both
+    return found
