@@ -1,4 +1,5 @@
-"""Programs on two MPI ranks beside one core, and beside JAX on two processes with Gloo.
+"""Programs on two MPI ranks, also with exchanges beside launches, and on two devices of one
+process, beside one core, and beside JAX on two processes with Gloo.
 
     python benchmarks/devices.py [--small] [--rounds 3] [--out FILE]
 
@@ -10,8 +11,10 @@ Dask their rows are left out, and the table says so.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import functools
 import importlib.util
+import itertools
 import json
 import os
 import shutil
@@ -31,7 +34,8 @@ from uopc import P, distributed
 
 HERE = Path(__file__).resolve()
 RANKS = 2
-RATES = ("operations", "bandwidth", "writing", "launch")
+# The ways to run a workload on two cores: the engine of its rows, and how its row is named.
+WAYS = {"2 ranks": "", "overlap": ", overlap=True", "threads": ", threads"}
 Row = dict[str, Any]
 
 
@@ -68,16 +72,32 @@ def say(**row: Any) -> None:
 def one_core(small: bool) -> None:
     """All workloads on one core."""
     os.sched_setaffinity(0, {0})
-    machine = distributed.measure()
+    say_rates("one core", distributed.measure())
     for name, make in device_workloads.ALL.items():
         work = make(**sizes(name, small))
         f, arrays = uopc.compile(work.outputs, threads=1), work.arrays()
         given, outs = [arrays[v.name] for v in f.inputs], f(**arrays)
         step = functools.partial(f, *given, out=outs)
-        seconds = best(step, 8, lambda: None, calls(small))
-        fitted = machine.fitted(f, seconds)
-        own = {n: getattr(fitted, n) / getattr(machine, n) for n in RATES}
-        say(engine="one core", work=name, seconds=seconds, own=own)
+        say(engine="one core", work=name, seconds=best(step, 8, lambda: None, calls(small)))
+
+
+def on_threads(small: bool) -> None:
+    """All workloads on two devices of this process, each of which is a thread."""
+    for name, make in device_workloads.ALL.items():
+        work = make(**sizes(name, small))
+        f, arrays = compiled(work, devices=("cpu:0", "cpu:1")), work.arrays()
+        given, outs = [arrays[v.name] for v in f.inputs], f(**arrays)
+        step = functools.partial(f, *given, out=outs)
+        say(engine="threads", work=name, seconds=best(step, 8, lambda: None, calls(small)))
+
+
+def compiled(work: device_workloads.Work, overlap: bool = False, devices: Any = None) -> Any:
+    """The program of a workload on a mesh of as many devices as there are ranks."""
+    return uopc.compile(
+        work.outputs, mesh=uopc.make_mesh((RANKS,), (work.axis,), devices=devices),
+        in_shardings=work.in_specs, out_shardings=work.out_spec,
+        threads=RANKS if devices else 1, overlap=overlap,
+    )  # fmt: skip
 
 
 def on_ranks(small: bool) -> None:
@@ -91,29 +111,26 @@ def on_ranks(small: bool) -> None:
     assert ranks is not None
     os.sched_setaffinity(0, {world.rank % (os.cpu_count() or 1)})
     machine = distributed.measure(uopc.make_mesh((world.size,), ("m",)))
-    link, rates = machine.link, {n: getattr(machine, n) for n in RATES}
+    if world.rank == 0:
+        say_rates("2 ranks", machine)
     for name, make in device_workloads.ALL.items():
         work = make(**sizes(name, small))
-        mesh = uopc.make_mesh((world.size,), (work.axis,))
-        f = uopc.compile(
-            work.outputs, mesh=mesh, in_shardings=work.in_specs, out_shardings=work.out_spec,
-            threads=1,
-        )  # fmt: skip
         arrays = work.arrays()
-        step = rank_step(f, [arrays[v.name] for v in f.inputs], mesh)
-        before = loopback_bytes()
-        seconds = world.allreduce(best(step, 8, world.Barrier, calls(small)), MPI.MAX)
-        sent = (loopback_bytes() - before) / (8 * calls(small) + 3)
-        say_once(
-            world, engine="2 ranks", work=name, seconds=seconds, rates=rates, sent=sent,
-            link=[link.latency, link.bandwidth], least=work.wired(world.size),
-            exchanges=len(f.exchanges),
-        )  # fmt: skip
+        for engine in ("2 ranks", "overlap"):
+            f = compiled(work, overlap=engine == "overlap")
+            step = rank_step(f, [arrays[v.name] for v in f.inputs])
+            before = loopback_bytes()
+            seconds = world.allreduce(best(step, 8, world.Barrier, calls(small)), MPI.MAX)
+            sent = (loopback_bytes() - before) / (8 * calls(small) + 3)
+            say_once(
+                world, engine=engine, work=name, seconds=seconds, sent=sent,
+                least=work.wired(world.size), exchanges=len(f.exchanges),
+            )  # fmt: skip
     one = np.ones(1, "f4")
     raw = best(lambda: world.Allreduce(MPI.IN_PLACE, one), 8, world.Barrier, 500)
     x, mesh = uopc.param("x", (world.size,)), uopc.make_mesh((world.size,), ("m",))
     f = uopc.compile(x.sum(), mesh=mesh, in_shardings=P("m"), threads=1)
-    step = rank_step(f, [np.ones(world.size, "f4")], mesh)
+    step = rank_step(f, [np.ones(world.size, "f4")])
     ours = best(step, 8, world.Barrier, 500)
     say_once(world, engine="2 ranks", work="scalar", seconds=ours, raw=raw)
 
@@ -124,13 +141,18 @@ def say_once(world: Any, **row: Any) -> None:
         say(**row)
 
 
-def rank_step(f: Any, arrays: list[Any], mesh: Any) -> Callable[[], object]:
+def say_rates(engine: str, machine: distributed.Machine) -> None:
+    """Tell what was measured of the machine."""
+    say(engine=engine, work="rates", seconds=0.0, machine=dataclasses.asdict(machine))
+
+
+def rank_step(f: Any, arrays: list[Any]) -> Callable[[], object]:
     """A step of the program of this rank, on its parts of the arrays."""
     from uopc.ir.devices import parts
 
     runner = f._runner
     (rank,) = runner.devices
-    specs = runner.plan.mesh.arguments
+    mesh, specs = runner.plan.mesh.mesh, runner.plan.mesh.arguments
     given = [np.ascontiguousarray(parts.part(a, mesh, s, rank)) for a, s in zip(arrays, specs)]
     outs = runner.sizes({}).memory.make()
     return functools.partial(runner.run, {rank: given}, {rank: outs}, {})
@@ -242,7 +264,9 @@ def measured(rounds: int, small: bool) -> tuple[dict[tuple[str, str], Row], list
     """The best row of each engine and workload, and what was left out."""
     me, flags = [sys.executable, str(HERE)], ["--small"] if small else []
     ranks = [mpiexec(), "-n", str(RANKS), *me, "ranks", *flags]
-    jobs = [lambda: run([*me, "one", *flags]), lambda: run(ranks)]
+    jobs = [
+        lambda: run([*me, "one", *flags]), lambda: run(ranks), lambda: run([*me, "threads", *flags])
+    ]  # fmt: skip
     missing = []
     if importlib.util.find_spec("jax"):
         jobs.append(lambda: jax_rows(flags))
@@ -257,44 +281,75 @@ def measured(rounds: int, small: bool) -> tuple[dict[tuple[str, str], Row], list
         for job in jobs:
             for row in job():
                 key = row["engine"], row["work"]
-                if key not in found or row["seconds"] < found[key]["seconds"]:
+                if row["work"] == "rates" and key in found:
+                    row["machine"] = best_of(found[key]["machine"], row["machine"])
+                    found[key] = row
+                elif key not in found or row["seconds"] < found[key]["seconds"]:
                     found[key] = row
     over_tcp = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp", "OMPI_MCA_btl": "tcp,self"}
     wired = run(ranks, MPIR_CVAR_NOLOCAL="1", **over_tcp)
-    found |= {("wire", row["work"]): row for row in wired}
+    found |= {("wire " + row["engine"], row["work"]): row for row in wired}
     return found, missing
 
 
-def predicted(name: str, small: bool, row: Row, own: Row) -> float:
+def best_of(a: Row, b: Row) -> Row:
+    """A machine that was measured twice: of each figure the one in which least was in its way."""
+    made = {**a, "links": {}}
+    for name, better in (("operations", max), ("launch", min)):
+        made[name] = better(a[name], b[name])
+    made |= _memory_of(a, b)
+    made["caches"] = [
+        {**_memory_of(c, d), "nbytes": c["nbytes"]} for c, d in zip(a["caches"], b["caches"])
+    ]
+    for name, better in (("latency", min), ("bandwidth", max), ("beside", max)):
+        made["link"] = {**made["link"], name: better(a["link"][name], b["link"][name])}
+    return made
+
+
+def _memory_of(a: Row, b: Row) -> Row:
+    """The rates of memory that was measured twice: reads, and reads with writes, were timed."""
+    reads = min(1 / a["bandwidth"], 1 / b["bandwidth"])
+    both = min([1 / m["bandwidth"] + 1 / m["writing"] for m in (a, b)])
+    return {"bandwidth": 1 / reads, "writing": 1 / max(both - reads, both / 8)}
+
+
+def machine_of(row: Row) -> distributed.Machine:
+    """The machine that a row tells of."""
+    given = row["machine"]
+    caches = tuple([distributed.Cache(**c) for c in given["caches"]])
+    link = distributed.Link(**given["link"])
+    return distributed.Machine(**{**given, "link": link, "links": {}, "caches": caches})
+
+
+def predicted(name: str, small: bool, overlap: bool, found: dict[tuple[str, str], Row]) -> float:
     """The seconds that the model gives for a workload on two ranks, at the rates that these measure
-    while both work. `own`: how much of them the workload reaches on one core."""
+    while both work, of which it reaches as much as on one core."""
     work = device_workloads.ALL[name](**sizes(name, small))
-    mesh = uopc.make_mesh((RANKS,), (work.axis,))
-    f = uopc.compile(
-        work.outputs, mesh=mesh, in_shardings=work.in_specs, out_shardings=work.out_spec,
-        threads=1,
-    )  # fmt: skip
-    rates = {n: row["rates"][n] * own[n] for n in RATES}
-    machine = distributed.Machine(link=distributed.Link(*row["link"]), **rates)
-    return float(f.predict(machine).seconds)
+    one, two = [machine_of(found[engine, "rates"]) for engine in ("one core", "2 ranks")]
+    alone = uopc.compile(work.outputs, threads=1).predict(one).seconds
+    machine = two.faster(alone / found["one core", name]["seconds"])
+    return float(compiled(work, overlap).predict(machine).seconds)
 
 
 def table(found: dict[tuple[str, str], Row], missing: list[str], small: bool) -> str:
     """The rows of the report."""
     lines = [
-        "| work | one core, ms | 2 ranks, ms | one core to 2 ranks | 2 ranks to JAX + Gloo |"
+        "| work | one core, ms | two, ms | one core to two | two to JAX + Gloo |"
         " predicted to measured | bytes on the wire to the least |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for name in device_workloads.ALL:
-        one, two, wire = [found[e, name] for e in ("one core", "2 ranks", "wire")]
-        jax = found.get(("jax", name))
+    for name, (engine, label) in itertools.product(device_workloads.ALL, WAYS.items()):
+        one, two = found["one core", name], found[engine, name]
+        jax, wire = found.get(("jax", name)), found.get((f"wire {engine}", name))
         beside = f"{two['seconds'] / jax['seconds']:.2f}" if jax else ""
-        guess = predicted(name, small, two, one["own"])
+        guess = sent = ""
+        if wire:  # processes: what devices of one process take is not predicted
+            seconds = predicted(name, small, engine == "overlap", found)
+            guess = f"{seconds / two['seconds']:.2f}"
+            sent = f"{wire['sent'] / wire['least']:.3f} ({wire['least']})"
         lines.append(
-            f"| {name} | {one['seconds'] * 1e3:.3g} | {two['seconds'] * 1e3:.3g} |"
-            f" {one['seconds'] / two['seconds']:.2f} | {beside} | {guess / two['seconds']:.2f} |"
-            f" {wire['sent'] / wire['least']:.3f} ({wire['least']}) |"
+            f"| {name}{label} | {one['seconds'] * 1e3:.3g} | {two['seconds'] * 1e3:.3g} |"
+            f" {one['seconds'] / two['seconds']:.2f} | {beside} | {guess} | {sent} |"
         )
     scalar = found["2 ranks", "scalar"]
     lines += ["", f"A step of one number to MPI_Allreduce: {scalar['seconds'] / scalar['raw']:.2f}"]
@@ -323,7 +378,7 @@ def partition_ms() -> float:
 
 def main(given: list[str]) -> None:
     small = "--small" in given
-    jobs = {"one": one_core, "ranks": on_ranks, "dask": blocks_of_dask}
+    jobs = {"one": one_core, "ranks": on_ranks, "threads": on_threads, "dask": blocks_of_dask}
     if given and given[0] in jobs:
         jobs[given[0]](small)
         return

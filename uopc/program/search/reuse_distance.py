@@ -88,7 +88,7 @@ def _touch(last: dict[_Piece, int], now: Iterable[_Piece], place: int) -> None:
         last[p] = place
 
 
-def _distances(last: Mapping[_Piece, int], now: Mapping[_Piece, bool]) -> dict[int, float]:
+def _distances(last: dict[_Piece, int], now: Mapping[_Piece, bool]) -> dict[int, float]:
     """How far away what the launch at each place touched last is for one that touches `now`."""
     wanted = {last[p] for p in now}
     oldest = min(wanted, default=0)
