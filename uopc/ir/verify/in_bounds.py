@@ -21,6 +21,7 @@ from uopc.errors import InvalidIR
 from uopc.ir.builder import index_maps, leaves
 from uopc.ir.builder.rebuild import remake
 from uopc.ir.core import bounds, dtypes, ranges, shapes, walk
+from uopc.ir.core.arena import arena, compile_scoped, memo
 from uopc.ir.core.calls import graph_order, operands
 from uopc.ir.core.evaluate import Array, evaluate
 from uopc.ir.core.intervals import EVERYTHING, Interval, intersect
@@ -100,16 +101,16 @@ def verify_bounds(graph: UOp, stage: str = "", assuming: Sequence[UOp] = ()) -> 
     return left
 
 
-def accesses(graph: UOp, assuming: Sequence[UOp] = ()) -> Iterator[CheckedAccess]:
+def accesses(graph: UOp, assuming: Sequence[UOp] = ()) -> list[CheckedAccess]:
     """Every index of every access to a PARAM, BUFFER or DATA, with its verdict."""
-    nodes = graph_order([graph])
     known: dict[tuple[UOp, UOp | None], list[CheckedAccess]] = {}
-    for user, address, gate in _uses(nodes):
-        key = address, gate
-        if key not in known:
-            given = conditions.join(Ops.AND, [*assuming, *([] if gate is None else [gate])])
-            known[key] = list(_checked(user, address, given))
-            yield from known[key]
+    with arena():
+        for user, address, gate in _uses(graph_order([graph])):
+            key = address, gate
+            if key not in known:
+                given = conditions.join(Ops.AND, [*assuming, *([] if gate is None else [gate])])
+                known[key] = list(_checked(user, address, given))
+    return [access for of_one in known.values() for access in of_one]
 
 
 def _uses(nodes: list[UOp]) -> Iterator[tuple[UOp, UOp, UOp | None]]:
@@ -149,28 +150,30 @@ def _checked(user: UOp, address: UOp, gate: UOp | None) -> Iterator[CheckedAcces
     condition = conditions.join(Ops.AND, guards)
     if condition is not None:
         condition = simplify.simplify(_as_arithmetic(condition))
+    loops = tuple(sorted(ranges.ranges(user), key=affine.term_order))
     lanes = address.dtype.lanes
     for (x, _), size in zip(index, dims):
         if len(index) == 1 and lanes > address.src[1].dtype.lanes:  # neighbours from x on
             lane = intern(Ops.LANES, dtypes.index.vec(lanes), (), lanes)
             x = affine.add(simplify.simplify(x), lane)
-        yield CheckedAccess(user, address, x, size, *_check(user, x, size, condition))
+        yield CheckedAccess(user, address, x, size, *_check(x, size, condition, loops))
 
 
+@memo  # most accesses are the same after the next pass
 def _check(
-    user: UOp, x: UOp, size: Dim, condition: UOp | None
+    x: UOp, size: Dim, condition: UOp | None, loops: tuple[UOp, ...]
 ) -> tuple[Any, Any, Verdict, dict[str, int]]:
     """The bounds of an index, the verdict, and values at which it is outside."""
     x = simplify.simplify(_as_arithmetic(x))
     if condition is not None and condition.op is Ops.CONST and not np.any(condition.arg):
         return 0, -1, Verdict.INSIDE, {}
     constraints = _constraints_of(condition)
-    loops = sorted(ranges.ranges(user), key=affine.term_order)
     for r in loops:
         constraints = _in_loop(r, constraints)
-    for u in graph_order([x]):
-        if u.op is Ops.CAST and u.dtype.kind == "index" and u.src[0] in constraints:
-            constraints[u] = constraints[u.src[0]]  # no integer is too large for dtype index
+    if any([u.dtype.kind != "index" for u in constraints]):
+        for u in graph_order([x]):
+            if u.op is Ops.CAST and u.dtype.kind == "index" and u.src[0] in constraints:
+                constraints[u] = constraints[u.src[0]]  # no integer is too large for dtype index
     low, high = _bounds_under(x, constraints)
     never = any([bounds.bounds(r.src[0])[1] <= 0 for r in loops])
     if never or (low >= 0 and _below(x, high, size, constraints)):
@@ -247,13 +250,18 @@ def _variable(u: UOp, constraint: Interval) -> UOp:
     return assume.variable(u, low, max(low, high))  # low > high where the guard never holds
 
 
+_arithmetic_of: dict[UOp, UOp] = compile_scoped({})  # indices have parts in common
+
+
 def _as_arithmetic(root: UOp) -> UOp:
-    """Shifts and masks of indices as products, quotients and remainders."""
-    done: dict[UOp, UOp] = {}
-    for u in walk.toposort(root):
-        src = tuple([done[s] for s in u.src])
-        made = _arithmetic(u, src)
-        done[u] = remake(u, src) if made is None else made
+    """Shifts and masks of indices as products, quotients and remainders. Inside of an arena."""
+    done = _arithmetic_of
+    if root not in done:
+        for u in walk.toposort(root, lambda u: u not in done):
+            if u not in done:
+                src = tuple([done[s] for s in u.src])
+                made = _arithmetic(u, src)
+                done[u] = remake(u, src) if made is None else made
     return done[root]
 
 
