@@ -43,6 +43,7 @@ settings.register_profile("same", deadline=None, derandomize=True, print_blob=Tr
 settings.register_profile("random", deadline=None, print_blob=True)
 settings.load_profile("same")
 FEWEST_EXAMPLES = 5
+CASES_OF_OTHERS = 2  # of each test: all of them ran for the default machine
 SKIPPED = "uopc/skipped"  # where the cache of pytest has the names of skipped tests
 engine.MAX_SHRINKING_SECONDS = 10  # five minutes by itself, and no setting for it
 
@@ -68,15 +69,20 @@ def pytest_configure(config):
         raise pytest.UsageError("--bless is refused on CI: bless on your machine and read the diff")
 
 
-def _beyond_few(items):
-    """Of the cases of each test marked `few(n)`, all but n that are spread evenly."""
+def _marked_few(item):
+    marker = item.get_closest_marker("few")
+    return marker.args[0] if marker and not item.get_closest_marker("slow") else None
+
+
+def _beyond(items, most):
+    """Of the cases of each test, all but `most(item)` that are spread evenly; None: no limit."""
     cases = {}
     for item in items:
-        if item.get_closest_marker("few") and not item.get_closest_marker("slow"):
+        if most(item) is not None:
             cases.setdefault(item.function, []).append(item)
     left_out = set()
     for of_one in cases.values():
-        (n,) = of_one[0].get_closest_marker("few").args
+        n = most(of_one[0])
         kept = {i * (len(of_one) - 1) // max(n - 1, 1) for i in range(n)}
         left_out |= {item for i, item in enumerate(of_one) if i not in kept}
     return left_out
@@ -104,7 +110,9 @@ def pytest_sessionfinish(session):
 
 def _beyond_default(items):
     """The tests that run with `--all` only."""
-    return {item for item in items if item.get_closest_marker("slow")} | _beyond_few(items)
+    return {item for item in items if item.get_closest_marker("slow")} | _beyond(
+        items, _marked_few
+    )
 
 
 def _deselect(config, items, left_out):
@@ -130,6 +138,8 @@ def pytest_collection_modifyitems(config, items):
         test._hypothesis_internal_use_settings = settings(whole, max_examples=few)
     if not config.option.markexpr and not any("::" in argument for argument in config.args):
         _deselect(config, items, _beyond_default(items))
+        if config.getoption("--machine") == machines.OTHERS:
+            _deselect(config, items, _beyond(items, lambda item: CASES_OF_OTHERS))
 
 
 def pytest_collection_finish():

@@ -287,7 +287,7 @@ Points = tuple[dict["UOp", Array], Array]  # values of leaves; the points at whi
 
 
 def _search_counterexample(
-    x: UOp, size: Dim, condition: UOp | None, loops: list[UOp]
+    x: UOp, size: Dim, condition: UOp | None, loops: Sequence[UOp]
 ) -> tuple[Verdict, dict[str, int]]:
     """The verdict from values of loops and variables, and values at which the access is outside."""
     end = leaves.dim_uop(size)
