@@ -102,6 +102,7 @@ def stages(lowered: Lowered, inputs: Arrays) -> list[tuple[str, list[Any]]]:
     """The outputs, computed by the interpreter from the graph that each pass gives."""
     out, program = [], lowered.runs[0].after[0]
     kernels: dict[UOp, UOp] = {}  # as the program calls it → as it is now
+    known: dict[UOp, dict[UOp, Any]] = {}  # many passes leave all kernels as they are
     for run in lowered.runs:
         arrays, graph = copies(inputs), run.after[0]
         if run.level is TENSOR:
@@ -116,7 +117,9 @@ def stages(lowered: Lowered, inputs: Arrays) -> list[tuple[str, list[Any]]]:
                 changed = dict(zip(run.before, run.after))
                 kernels = {k: changed[now] for k, now in kernels.items()}
             calls = with_kernels(program, kernels)
-            found = run_program(calls, by_node((calls, *lowered.outputs), arrays))
+            if calls not in known:
+                known[calls] = run_program(calls, by_node((calls, *lowered.outputs), arrays))
+            found = known[calls]
         out.append((run.name, [found[storage(o)] for o in lowered.outputs]))
     return out
 
