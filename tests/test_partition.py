@@ -236,14 +236,12 @@ def test_symbolic_sizes_that_are_cut(size):
 def test_symbolic_sizes_without_even_parts():
     n, few = uopc.variable("n", 1, 16), uopc.variable("few", 1, 3)
     x, mesh = uopc.param("x", (n + 1, 8)), make_mesh((4,), ("m",))
-    named = make_mesh((2,), ("m",), devices=("cpu:0", "cpu:1"))
     y = uopc.param("y", (few, 8))
     for outs, where, specs, out, words in (
         ([x * 2], mesh, {"x": P("m")}, None, "x is cut along a symbolic dimension whose parts"),
         ([(x * 2).shard(P("m"))], mesh, None, None, "a value is cut along a symbolic dimension"),
         ([x * 2], mesh, None, [P("m")], "a result is cut along a symbolic dimension"),
         ([y * 2], mesh, {"y": P("m")}, None, "no multiple of 4 is in 1..3"),
-        ([y * 2], named, {"y": P("m")}, None, "on a mesh that names its devices"),
     ):
         with pytest.raises(uopc.Unsupported, match=words):
             partitioned(outs, where, specs, out)

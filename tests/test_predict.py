@@ -107,11 +107,38 @@ def test_what_is_refused():
     ):
         with pytest.raises(uopc.UserError, match=words):
             call()
-    x, named = uopc.param("x", (8,)), make_mesh((2,), ("m",), devices=("cpu:0", "cpu:1"))
-    for mesh, blocks in ((named, False), (make_mesh((2,), ("m",)), True)):
-        g = uopc.compile(x.sum(), mesh=mesh, in_shardings=P("m"), deterministic=blocks)
-        with pytest.raises(uopc.Unsupported, match="compile for a mesh without them"):
-            g.predict(NODE)
+
+
+@pytest.mark.parametrize("p", [2, 4])
+def test_devices_of_this_process_run_at_once_and_wait(p):
+    n, names = uopc.variable("n", 0, 1 << 16), [f"cpu:{i}" for i in range(p)]
+    x, mesh = uopc.param("x", (n,)), make_mesh((p,), ("m",), devices=names)
+    whole = 8 * (1 << 16) / 1e9
+    found = {}
+    for threads in (1, p):
+        f = uopc.compile(x * 2, mesh=mesh, in_shardings=P("m"), threads=threads)
+        found[threads] = f.predict(NODE)
+        assert len(found[threads].launches) == p and found[threads].exchanges == 0
+        with pytest.raises(uopc.UserError, match=rf"'n' is 3, expected a multiple of {p}"):
+            f.predict(NODE, n=3)
+        assert f.predict(NODE, n=1 << 15).kernels < 0.51 * found[threads].kernels
+    assert found[p].seconds == pytest.approx(whole / p, rel=0.01)
+    assert found[1].seconds == pytest.approx(whole, rel=0.01)
+    total = uopc.compile(x.sum(), mesh=mesh, in_shardings=P("m"), threads=p).predict(NODE)
+    assert total.exchanges == pytest.approx(1e-6)  # all wait once, for the parts of the sum
+    assert total.kernels == pytest.approx(whole / 2 / p, rel=0.01)
+
+
+@pytest.mark.parametrize("p", [1, 2, 8])
+def test_blocks_are_computed_one_after_the_other_and_gathered(p):
+    x, mesh = uopc.param("x", (1 << 16,)), make_mesh((p,), ("m",))
+    found = uopc.compile(x * 2, mesh=mesh, in_shardings=P("m"), deterministic=True).predict(NODE)
+    assert found.kernels == pytest.approx(8 * (1 << 16) / p / 1e9, rel=0.01)
+    f = uopc.compile(x.sum(), mesh=mesh, in_shardings=P("m"), deterministic=True)
+    got = f.predict(NODE).exchanges
+    sent = math.log2(p) * 1e-6 + (p - 1) * (8 // p) * 4e-9  # each has 8 / p of 8 floats
+    made = 1e-9 + (8 // p) * (8 + 1) * 4e-9
+    assert got == pytest.approx(sent + made)
 
 
 def test_measured_rates_are_of_this_machine():

@@ -14,10 +14,9 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from uopc.errors import UserError
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
-from uopc.ir.devices.mesh import Divided, Mesh, Spec, coordinate
+from uopc.ir.devices.mesh import Divided, Mesh, Spec, coordinate, with_parts
 from uopc.ir.index import closed
 from uopc.ir.index.closed import Instruction
 
@@ -85,8 +84,8 @@ class Variable:
 class Condition:
     """A relation of two sizes that the graph relies on, and each side as text.
 
-    `node`: the number of the node that relies on it, in `walk.nodes` of the graph. `line`: where
-    the user made it, as the end of a message.
+    `node`: the number of the node that relies on it, in `walk.nodes` of the graph, or -1. `line`:
+    where the user made it, as the end of a message.
     """
 
     what: str
@@ -214,22 +213,14 @@ class PlanMesh:
         """The shape of a device's part."""
         return self.mesh.part_dims(dims, spec)
 
+    @property
+    def blocks(self) -> int:
+        """How many devices each process has."""
+        return 1 if self.hosts is None else self.mesh.size // self.hosts.size
+
     def with_parts(self, values: Mapping[str, int]) -> Mapping[str, int]:
         """The values of the variables, and of their parts. UserError where one is uneven."""
-        if not self.divided:
-            return values
-        found = dict(values)
-        for d in self.divided:
-            n = values.get(d.whole)
-            if n is None:
-                continue
-            if n % d.parts:
-                raise UserError(
-                    f"variable {d.whole!r} is {n}, expected a multiple of {d.parts}, into which"
-                    f" parts it is cut: {d.what}"
-                )
-            found[d.part] = n // d.parts
-        return found
+        return with_parts(self.divided, values)
 
     def variables(self, rank: int) -> dict[str, int]:
         """The values of the variables that say where a device is."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from uopc.config import Options
 from uopc.ir.builder import rebuild
-from uopc.ir.core import shapes
+from uopc.ir.core import shapes, walk
 from uopc.ir.core.args import KernelArg, Opt
 from uopc.ir.core.calls import exchanges_of
 from uopc.ir.core.levels import Level
@@ -17,6 +17,7 @@ from uopc.ir.core.shapes import Dim, Shape
 from uopc.ir.core.uop import UOp
 from uopc.ir.devices import overlap, traffic
 from uopc.ir.devices.mesh import Axes, Divided, Mesh, Spec
+from uopc.ir.index import affine
 from uopc.target import Target
 
 if TYPE_CHECKING:
@@ -65,6 +66,14 @@ class Sharding:
     def in_parts(self, d: Dim) -> Dim:
         """A dimension, with these multiples in the place of variables."""
         return d if isinstance(d, int) else rebuild.rebuild_more(d, dict(self.sizes))
+
+    @property
+    def quotients(self) -> dict[UOp, UOp]:
+        """The parts of variables, by these: what they are multiples of."""
+        return {
+            next(iter(walk.variables(multiple))): affine.floordiv(v, affine.const(d.parts))
+            for (v, multiple), d in zip(self.sizes.items(), self.divided, strict=True)
+        }
 
     def beside(self, program: UOp) -> dict[int, int]:
         """By the number of the call of an exchange, how many calls run beside it."""

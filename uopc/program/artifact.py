@@ -114,7 +114,7 @@ class Artifact:
         """For each condition of the plan, the line of this request's graph that relies on it."""
         conditions = self.plan.conditions
         nodes = relying(request.graph) if conditions else []
-        return tuple([made_at(nodes[c.node]) for c in conditions])
+        return tuple([made_at(nodes[c.node]) if c.node >= 0 else "" for c in conditions])
 
 
 def in_order(c: Constant, array: Array) -> Array:

@@ -59,12 +59,10 @@ def make_artifact(
         copied = () if sharding is None else sharding.copied
         moves = tuple([exchange([u], u, nodes) for u in copied])
         rows = DeviceRows.of(lowered.program, lowered.context.devices, moves)
-    if sharding is not None and sharding.mesh.devices:  # the program takes whole arrays
-        sharding = None
     beside = {} if sharding is None else sharding.beside(lowered.program)
     planner = Planner(
         request, lowered.outputs, calls, names, lowered.conditions, for_gpu,
-        repeats(lowered.program), buckets(lowered.program), sharding, rows,
+        repeats(lowered.program, sharding), buckets(lowered.program), sharding, rows,
         beside,
     )  # fmt: skip
     chosen = {} if schedules is None else schedules.chosen

@@ -30,15 +30,17 @@ from uopc.backends.plan import (
     Variable,
     Word,
 )  # fmt: skip
-from uopc.ir.builder import leaves
+from uopc.ir.builder import leaves, rebuild
 from uopc.ir.core import bounds, shapes, walk
 from uopc.ir.core.calls import exchanges_of
 from uopc.ir.core.data.blocks import Order
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import outer_ranges, storage_root, written_slots
+from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp
 from uopc.ir.devices import traffic
 from uopc.ir.devices.launches import Place
+from uopc.ir.index import affine
 from uopc.ir.index.size_conditions import SizeCondition, relying, text
 from uopc.program.compiled_kernel import CompiledKernel
 from uopc.program.request import Request
@@ -65,13 +67,23 @@ class Block(NamedTuple):
     offset: int
 
 
-def repeats(program: UOp) -> tuple[Repeat, ...]:
+def repeats(program: UOp, sharding: Sharding | None = None) -> tuple[Repeat, ...]:
     """The rows of calls that the loops around them repeat, outer ones first."""
+    known = _of_whole(sharding)
     spans: dict[UOp, list[int]] = {}
     for i, call in enumerate(program.src):
         for loop in outer_ranges(call):
             spans.setdefault(loop, [i, i])[1] = i
-    return tuple([Repeat(a, b + 1, dim(loop.src[0])) for loop, (a, b) in spans.items()])
+    return tuple([
+        Repeat(a, b + 1, dim(rebuild.rebuild_more(loop.src[0], known)))
+        for loop, (a, b) in spans.items()
+    ])  # fmt: skip
+
+
+def _of_whole(sharding: Sharding | None) -> dict[UOp, UOp]:
+    """What variables of kernels are of those that the program takes, on a mesh that names devices.
+    """
+    return sharding.quotients if sharding is not None and sharding.mesh.devices else {}
 
 
 def buckets(program: UOp) -> dict[int, tuple[UOp, ...]]:
@@ -219,6 +231,7 @@ class Planner:
         self.request, self.calls, self.names, self.for_gpu = request, calls, names, for_gpu
         self.stored, self.conditions, self.repeats = outputs, conditions, repeated
         self.sharding, self.buckets = sharding, buckets or {}
+        self.of_whole = _of_whole(sharding)
         self.params = {self._of_device(p): i for i, p in enumerate(request.params)}
         self.fresh: dict[UOp, int] = {}
         self.results: list[Result] = []
@@ -235,18 +248,20 @@ class Planner:
         self.arena_bytes = self._plan_arena()
 
     def _of_device(self, p: UOp) -> UOp:
-        """The PARAM that kernels read: on a mesh, that of a device's part."""
+        """The PARAM that kernels read: on a mesh, that of a device's part, or of the whole if the
+        devices are of this process."""
         sharding = self.sharding
         spec = None if sharding is None else sharding.params.get(p.arg.name)
         if spec is None or sharding is None:
             return p
         dims = tuple(map(sharding.in_parts, shapes.shape(p)))
-        return leaves.param_of_dims(p, sharding.mesh.part_dims(dims, spec))
+        own = dims if sharding.mesh.devices else sharding.mesh.part_dims(dims, spec)
+        return leaves.param_of_dims(p, own)
 
     def _mesh(self) -> PlanMesh | None:
-        """The mesh, and the cuts of arguments and results."""
+        """The mesh, and the cuts of arguments and results, of a program that takes parts."""
         s = self.sharding
-        if s is None:
+        if s is None or s.mesh.devices:
             return None
         cuts = [s.params.get(p.arg.name) or s.given(p) for p in self.request.params]
         return PlanMesh(s.mesh, tuple(cuts), s.results, s.hosts, s.divided)
@@ -274,7 +289,7 @@ class Planner:
 
     def word(self, u: UOp, order: Order = ()) -> Word:
         if u.op is Ops.VARIABLE:
-            return Scalar(DimValue.of(u))
+            return Scalar(DimValue.of(self.of_whole.get(u, u)))
         if u.op is Ops.CONST:
             return Scalar(_bits(u))
         offset = u.arg[0] * u.dtype.itemsize if u.op is Ops.SLICE else 0
@@ -350,9 +365,22 @@ class Planner:
 
     def _conditions(self) -> tuple[Condition, ...]:
         """The conditions on sizes; each says by number which node of the graph relies on it."""
-        nodes = relying(self.request.graph) if self.conditions else []
+        nodes = relying(self.request.graph) if self.conditions or self.of_whole else []
         number_of = {u: i for i, u in enumerate(nodes)}
-        return tuple([_condition(c, number_of[c.node]) for c in self.conditions])
+        made = [_condition(c, number_of[c.node]) for c in self.conditions]
+        return (*made, *self._even(nodes))
+
+    def _even(self, nodes: Sequence[UOp]) -> list[Condition]:
+        """Parts of what several devices of this process have are even."""
+        if self.sharding is None or not self.of_whole:
+            return []
+        made = []
+        for v, d in zip(self.sharding.sizes, self.sharding.divided, strict=True):
+            rest = affine.floormod(v, affine.const(d.parts))
+            what, sides = f"{d.what} is cut {d.parts} ways", (f"{d.whole} % {d.parts}", "0")
+            node = next((i for i, u in enumerate(nodes) if made_at(u) == d.line), -1)
+            made.append(Condition(what, "equal", dim(rest), 0, sides, node))
+        return made
 
 
 def _condition(c: SizeCondition, node: int) -> Condition:

@@ -237,9 +237,10 @@ class Program(ProgramBase):
         """The seconds that a call takes on a `uopc.distributed.Machine`: of each launch the longer
         one of its operations and its memory traffic, of each exchange its latency and its bytes.
 
-        Variables have their largest value, unless one is given. UserTypeError for no Machine,
-        UserError for a value out of bounds, Unsupported for a mesh that names its devices, and for
-        `deterministic` programs.
+        Variables have their largest value, unless one is given. Devices of this process take the
+        longest time of one of them until they wait for each other, or all of theirs with fewer
+        threads than devices; each wait takes the link's latency. UserTypeError for no Machine,
+        UserError for a value out of bounds.
 
         Examples:
             >>> from uopc.distributed import Link, Machine
@@ -251,12 +252,6 @@ class Program(ProgramBase):
         """
         from uopc.program.search.predict import predict
 
-        mesh = self._request.mesh
-        if mesh is not None and (mesh.mesh.devices or mesh.hosts):
-            raise Unsupported(
-                "predict: a mesh that names its devices, or blocks of deterministic: compile for a"
-                " mesh without them"
-            )
         return predict(self._stages.lowered, self._runner.plan, machine, variables)
 
     @cached_property

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from uopc.backends.plan import Exchange, value_of
+from uopc.backends.plan import Exchange, PlanMesh, value_of
 from uopc.errors import UserError, UserTypeError
 
 
@@ -215,10 +215,21 @@ def pays_beside(overlap: bool | Machine, axes: tuple[str, ...], nbytes: int) -> 
     return hidden > link.latency + overlap.exchange
 
 
-def seconds(exchange: Exchange, machine: Machine, values: Mapping[str, int]) -> float:
-    """How long an exchange takes, for these values of the variables."""
+def seconds(
+    exchange: Exchange, machine: Machine, values: Mapping[str, int], mesh: PlanMesh | None = None
+) -> float:
+    """How long an exchange takes, for these values of the variables. Of blocks each process gathers
+    what all of them send, and makes of it what its own ones get."""
     count = np.prod([value_of(d, values) for d in exchange.sent], dtype=np.int64)
     n = int(count) * exchange.dtype.itemsize
+    if mesh is not None and mesh.hosts is not None:
+        link, own = machine.between(mesh.hosts.axis_names), n * mesh.blocks
+        gathered = of_kind("allgather", own, mesh.hosts.size, link)
+        got = math.prod([value_of(d, values) for d in exchange.got]) * exchange.dtype.itemsize
+        written = got * mesh.blocks
+        read = n * exchange.parts * mesh.blocks
+        made = machine.moving(read, written=False) + machine.moving(written, written=True)
+        return machine.exchange + gathered + made
     return machine.exchange + of_kind(
         exchange.kernel, n, exchange.parts, machine.between(exchange.axes)
     )

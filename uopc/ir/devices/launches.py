@@ -23,10 +23,10 @@ from uopc.ir.core.storage import (
 )  # fmt: skip
 from uopc.ir.core.uop import UOp
 from uopc.ir.devices import device
-from uopc.ir.index import affine
+from uopc.ir.index import affine, closed
 
-# Strides and lengths of loops, and where they begin: the elements that a kernel writes.
-Form = tuple[int, tuple[tuple[int, int], ...]]
+# Where the elements that a kernel writes begin, and of its loops the strides and lengths.
+Form = tuple[UOp, tuple[tuple[int, UOp], ...]]
 MOST_TRIED = 64  # combinations of loop counters, before two stores are taken to overlap
 
 
@@ -134,7 +134,7 @@ def _accesses(kernel: _Kernel, args: Sequence[UOp]) -> list[tuple[UOp, _Access]]
         if not isinstance(size, (int, float)) or not isinstance(begin, int):
             begin, size, stored = 0, inf, None
         if stored is not None:
-            stored = stored[0] + begin, stored[1]
+            stored = affine.plus(stored[0], begin), stored[1]
         place = Place(0, 0)
         found.append((root, _Access(begin, begin + size, slot in kernel.writes, stored, place)))
     return found
@@ -162,12 +162,15 @@ def _stored(kernel: UOp, slot: int, reads: Sequence[int]) -> Form | None:
     if index.op is Ops.WHERE and index.src[2].op is Ops.INVALID:  # where it is stored at all
         index = index.src[1]
     constant, terms = affine.form(index)
-    loops = []
+    begin, loops = affine.const(constant), []
     for r, stride in terms.items():
-        if r.op is not Ops.RANGE or r.src[0].op is not Ops.CONST:
+        if r.op is Ops.RANGE and closed.is_closed(r.src[0]):
+            loops.append((stride, r.src[0]))
+        elif closed.is_closed(r):
+            begin = affine.add(begin, affine.scaled(r, stride))
+        else:
             return None
-        loops.append((stride, int(r.src[0].arg)))
-    return constant, tuple(loops)
+    return begin, tuple(loops)
 
 
 def _slot(address: UOp) -> int:
@@ -176,16 +179,41 @@ def _slot(address: UOp) -> int:
 
 
 def _are_apart(a: Form, b: Form) -> bool:
-    """True if two sets of elements have none in common: no counters give the same element."""
+    """True if two sets of elements have none in common: one ends before the other begins, or no
+    counters give the same element."""
+    wanted = affine.sub(a[0], b[0])
+    lengths = [n for _, n in (*a[1], *b[1])]
+    if not all(map(affine.is_const, (wanted, *lengths))):
+        (begin, end), (first, last) = _span(a), _span(b)
+        return affine.at_most(end, first) or affine.at_most(last, begin)
+    return _are_apart_by(
+        int(wanted.arg), *[[(stride, int(n.arg)) for stride, n in loops] for _, loops in (a, b)]
+    )
+
+
+def _span(stored: Form) -> tuple[UOp, UOp]:
+    """Where elements begin and end."""
+    begin = last = stored[0]
+    for stride, n in stored[1]:
+        reach = affine.scaled(affine.plus(n, -1), stride)
+        if stride > 0:
+            last = affine.add(last, reach)
+        else:
+            begin = affine.add(begin, reach)
+    return begin, affine.plus(last, 1)
+
+
+def _are_apart_by(gap: int, *loops: list[tuple[int, int]]) -> bool:
+    """True if no counters of these two nests, of strides and lengths, are a gap apart."""
     span: dict[int, tuple[int, int]] = {}  # by stride: the least and greatest sum of counters
-    for sign, (_, loops) in ((-1, a), (1, b)):
-        for stride, length in loops:
+    for sign, own in zip((-1, 1), loops):
+        for stride, length in own:
             low, high = span.get(abs(stride), (0, 0))
             both = 0, (length - 1) * (sign if stride > 0 else -sign)
             span[abs(stride)] = low + min(both), high + max(both)
     strides = sorted(span.items(), reverse=True)
     tried = 0
-    left = [(0, a[0] - b[0])]  # strides from this one on have to give this sum
+    left = [(0, gap)]  # strides from this one on have to give this sum
     while left:
         at, wanted = left.pop()
         if at == len(strides):

@@ -35,21 +35,16 @@ def with_even_parts(
 ) -> UOp:
     """The graph in which variables are multiples of others, as many as there are parts. It notes
     them in the sharding. `given`: the layouts of PARAMs. Unsupported where this makes no even parts
-    of a dimension, or the mesh names its devices."""
-    mesh, axes, what = sharding.mesh, dict[UOp, set[str]](), dict[UOp, str]()
+    of a dimension."""
+    mesh, axes, what = sharding.mesh, dict[UOp, set[str]](), dict[UOp, tuple[str, str]]()
     cuts = [c for c in _cuts(graph, order, given, sharding) if not _is_fixed(c)]
     for name, dims, spec, u in cuts:
         for d, own in zip(dims, spec):
             if not own or isinstance(d, int):
                 continue
-            if mesh.devices:
-                raise Unsupported(
-                    f"compile: {name} is cut along a symbolic dimension, on a mesh that names its"
-                    f" devices{made_at(u)}"
-                )
             for v in walk.variables(d):
                 axes.setdefault(v, set()).update(own)
-                what.setdefault(v, f"{name}{made_at(u)}")
+                what.setdefault(v, (name, made_at(u)))
     taken = {v.arg.name for v in walk.variables(graph)}
     sizes: dict[UOp, UOp] = {}
     divided: list[Divided] = []
@@ -59,12 +54,12 @@ def with_even_parts(
         low, high = -(-v.arg.low // count), v.arg.high // count
         if low > high:
             raise Unsupported(
-                f"compile: {what[v]} is cut {count} ways along {v.arg.name}, and no multiple of"
-                f" {count} is in {v.arg.low}..{v.arg.high}"
+                f"compile: {what[v][0]} is cut {count} ways along {v.arg.name}, and no multiple of"
+                f" {count} is in {v.arg.low}..{v.arg.high}{what[v][1]}"
             )
         part = intern(Ops.VARIABLE, dtypes.index, (), VariableArg(name, low, high))
         sizes[v] = affine.scaled(part, count)
-        divided.append(Divided(v.arg.name, name, count, what[v]))
+        divided.append(Divided(v.arg.name, name, count, *what[v]))
     sharding.sizes, sharding.divided = sizes, tuple(divided)
     for name, dims, spec, u in cuts:
         _check_even(name, [sharding.in_parts(d) for d in dims], spec, u, sharding)

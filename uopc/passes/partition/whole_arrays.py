@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from uopc.ir.builder import kernel, leaves, movement
+from uopc.ir.builder.operands import as_dim
 from uopc.ir.builder.unrolled import Unrolled, part_window
 from uopc.ir.core import shapes
 from uopc.ir.core.args import BufferArg
@@ -109,14 +110,20 @@ class WholeArrays:
 
     def _box(self, dims: shapes.Shape, spec: Spec, rank: int) -> Box:
         """Where the part of a device is, without padding."""
-        begins, sizes = [], []
+        begins: list[shapes.Dim] = []
+        sizes: list[shapes.Dim] = []
         for n, axes in zip(dims, spec):
             if not axes:
                 begins.append(0)
                 sizes.append(n)
                 continue
             size = part_size(n, self.mesh.parts(axes))
-            begin = min(n, self.mesh.place(rank, axes) * size)
-            begins.append(begin)
-            sizes.append(min(size, n - begin))
+            place = self.mesh.place(rank, axes)
+            if isinstance(n, int) and isinstance(size, int):
+                begin = min(n, place * size)
+                begins.append(begin)
+                sizes.append(min(size, n - begin))
+            else:  # of a symbol, parts are even
+                begins.append(as_dim(affine.scaled(leaves.dim_uop(size), place)))
+                sizes.append(size)
         return tuple(begins), tuple(sizes)

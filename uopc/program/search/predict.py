@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from uopc.backends.exchange import cost
 from uopc.backends.exchange.cost import Machine
 from uopc.backends.plan import Exchange, Launch, Plan, Pointer, value_of
 from uopc.errors import UserError, UserTypeError
+from uopc.ir.devices.mesh import with_parts
 from uopc.passes.pass_manager import Lowered
 from uopc.program.search.reuse_distance import Region, Reused, distances
 from uopc.program.search.work import Work, measure
@@ -17,7 +19,8 @@ from uopc.program.search.work import Work, measure
 
 @dataclass(frozen=True)
 class Prediction:
-    """The seconds of each launch of one device, in the order in which they run, by name.
+    """The seconds of each launch of one device, or of all devices of this process, in the order in
+    which they run, by name; and of a call those of kernels and of exchanges.
 
     Examples:
         >>> from uopc.distributed import Link, Machine
@@ -50,24 +53,37 @@ def predict(
     again with the same arrays."""
     if not isinstance(machine, Machine):
         raise UserTypeError(f"predict: expected a uopc.distributed.Machine, got {machine!r}")
-    values = _values(plan, given)
-    order = list(plan.runs(values))
+    values = _values(plan, lowered, given)
     work: dict[int, Work] = {}
-    for number in dict.fromkeys(order):
-        if not isinstance(plan.launches[number], Exchange):
+    for number, launch in enumerate(plan.launches):
+        if not isinstance(launch, Exchange):
             split, final = lowered.program.src[number].src[0], lowered.calls[number][0]
             work[number] = measure(split, lowered.located(final))
-    regions = {n: _regions(plan.launches[n], work.get(n), values) for n in dict.fromkeys(order)}
-    seconds = [
-        _of_kernel(work[number], touched, machine, values) if number in work else 0.0
-        for number, touched in zip(order, distances(regions, order))
-    ]
+    count = len(plan.launches)
+
+    def seconds_of(order: Sequence[int]) -> list[float]:
+        """Of a device: the seconds of kernels, by their numbers, and in other blocks `count` on."""
+        regions = {
+            n: _regions(plan.launches[n % count], work.get(n % count), values, n // count)
+            for n in dict.fromkeys(order)
+        }
+        return [
+            _of_kernel(work[n % count], touched, machine, values) if n % count in work else 0.0
+            for n, touched in zip(order, distances(regions, order))
+        ]
+
+    if plan.rows:
+        return _by_rounds(plan, machine, seconds_of)
+    order = _block_by_block(plan, list(plan.runs(values)))
+    seconds = seconds_of(order)
     launches: list[tuple[str, float]] = []
     kernels = exchanges = 0.0
     for place, number in enumerate(order):
-        launch, took = plan.launches[number], seconds[place]
+        launch, took = plan.launches[number % count], seconds[place]
         if isinstance(launch, Exchange):
-            took = cost.seconds(launch, machine, values)
+            if number >= count:  # once for all blocks
+                continue
+            took = cost.seconds(launch, machine, values, plan.mesh)
             beside = sum(seconds[place + 1 : place + 1 + launch.beside])
             took -= machine.between(launch.axes).beside * min(took, beside)
             exchanges += took
@@ -75,6 +91,42 @@ def predict(
             kernels += took
         launches.append((launch.kernel, took))
     return Prediction(tuple(launches), kernels, exchanges)
+
+
+def _block_by_block(plan: Plan, order: Sequence[int]) -> list[int]:
+    """The launches of all blocks of a process: one block after the other from exchange to exchange.
+    """
+    blocks, count = 1 if plan.mesh is None else plan.mesh.blocks, len(plan.launches)
+    found: list[int] = []
+    phases = itertools.groupby(order, lambda n: isinstance(plan.launches[n], Exchange))
+    for own in [list(phase) for _, phase in phases]:
+        found += [n + count * block for block in range(blocks) for n in own]
+    return found
+
+
+def _by_rounds(
+    plan: Plan, machine: Machine, seconds_of: Callable[[Sequence[int]], list[float]]
+) -> Prediction:
+    """Devices of this process run their launches of a round at once, if there are threads for all,
+    and wait for each other."""
+    took = [0.0] * len(plan.launches)
+    rounds: list[list[float]] = []  # by device
+    for row in plan.rows:
+        order = [n for n in row if n >= 0]
+        for n, seconds in zip(order, seconds_of(order)):
+            took[n] = seconds
+        own = [0.0]
+        for n in row:
+            if n < 0:
+                own.append(0.0)
+            else:
+                own[-1] += took[n]
+        rounds.append(own)
+    at_once = plan.threads >= len(plan.devices)
+    kernels = sum([max(r) if at_once else sum(r) for r in zip(*rounds, strict=True)])
+    names = [launch.kernel for launch in plan.launches]
+    waits = len(rounds[0]) - 1
+    return Prediction(tuple(zip(names, took)), kernels, waits * machine.link.latency)
 
 
 def _of_kernel(
@@ -85,7 +137,9 @@ def _of_kernel(
     return machine.launch + max(work.operations.evaluate(values) / machine.operations, moved)
 
 
-def _regions(launch: Launch, work: Work | None, values: Mapping[str, int]) -> list[Region]:
+def _regions(
+    launch: Launch, work: Work | None, values: Mapping[str, int], block: int
+) -> list[Region]:
     """The memory that a launch touches; that of an exchange has no work."""
     if work is not None:
         sizes = [(t.slot, t.nbytes.evaluate(values), t.written) for t in work.touched]
@@ -101,16 +155,18 @@ def _regions(launch: Launch, work: Work | None, values: Mapping[str, int]) -> li
         word = launch.words[slot] if slot >= 0 else None
         if isinstance(word, Pointer):
             first = value_of(word.offset, values)
-            found.append(Region(word.base, first, first + nbytes, written))
+            found.append(Region((block, word.base), first, first + nbytes, written))
         else:  # memory of this kernel alone
-            found.append(Region((launch.kernel, slot), 0, nbytes, written))
+            found.append(Region((block, launch.kernel, slot), 0, nbytes, written))
     return found
 
 
-def _values(plan: Plan, given: Mapping[str, int]) -> dict[str, int]:
+def _values(plan: Plan, lowered: Lowered, given: Mapping[str, int]) -> dict[str, int]:
     """The value of each variable: the given ones, and the largest that it may have."""
     highest = {v.name: v.hi for v in plan.variables}
-    for d in () if plan.mesh is None else plan.mesh.divided:
+    sharding = lowered.context.sharding
+    divided = () if sharding is None else sharding.divided
+    for d in divided:
         highest[d.whole] -= highest[d.whole] % d.parts
     for name, value in given.items():
         if name not in highest:
@@ -120,7 +176,5 @@ def _values(plan: Plan, given: Mapping[str, int]) -> dict[str, int]:
     for v in plan.variables:
         if not v.lo <= given.get(v.name, v.hi) <= v.hi:
             raise UserError(f"predict: {v.name} is {given[v.name]}: {v.lo}..{v.hi} is allowed")
-    values = {**highest, **given}
-    if plan.mesh is None:
-        return values
-    return {**plan.mesh.with_parts(values), **plan.mesh.variables(0)}
+    values = with_parts(divided, {**highest, **given})
+    return {**values, **({} if plan.mesh is None else plan.mesh.variables(0))}
