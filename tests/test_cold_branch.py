@@ -11,6 +11,7 @@ import uopc
 from uopc.driver import lower_only
 from uopc.errors import InvalidIR
 from uopc.ir.core import dtypes
+from uopc.ir.core.calls import function_body
 from uopc.ir.core.levels import LINEAR
 from uopc.ir.core.ops import Ops
 from uopc.ir.interpret import interpreter
@@ -32,7 +33,7 @@ def blocks(kernel):
     depth, found = 0, {0: [], 1: []}
     for u in kernel.src:
         depth -= u.op is Ops.ENDIF
-        found[depth].append(u)
+        found[depth] += function_body(u.src[0]) if u.op is Ops.APPLY else [u]
         depth += u.op is Ops.IF
     return found
 

@@ -1,15 +1,28 @@
 """Long branches are functions: one for all places that have the same, and the same numbers."""
 
+import pickle
+
 import numpy as np
 import pytest
 
 import uopc
 from uopc.backends import detect
+from uopc.backends.inline import inlined
 from uopc.backends.llvm import emitter as llvm
 from uopc.backends.llvm import split_function
-from uopc.backends.llvm.outline import branches
+from uopc.backends.llvm.outline import SHORTEST, outlined
+from uopc.errors import InvalidIR
+from uopc.ir.builder import leaves
 from uopc.ir.core import dtypes
+from uopc.ir.core.args import FunctionArg
+from uopc.ir.core.calls import function_body
+from uopc.ir.core.dtype_rules import derived
+from uopc.ir.core.levels import LINEAR
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
+from uopc.ir.interpret.machine import run_kernel
+from uopc.ir.text.printer import parse, print_graph
+from uopc.ir.verify.verifier import verify
 
 ANGLES = np.concatenate([
     np.random.default_rng(0).standard_normal(50) * 10,
@@ -49,35 +62,39 @@ def test_numbers_on_both_sides_of_the_branch(name, dtype):
 def test_many_places_share_a_function_and_few_do_not(dtype):
     few, many = (uopc.compile(sum(functions("cos", n, dtype))) for n in (3, 8))
     assert count(few, "define internal") == 0
-    assert count(many, "define internal") == 1 and count(many, "call {") == 8
+    assert count(many, "define internal") == 1 and count(many, " cold") == 8
 
 
 def test_kernels_of_a_module_share_the_function():
     graphs = [sum(functions("cos", 6, dtypes.float64, (n,))) for n in (64, 80)]
     lists = [uopc.compile(g).kernels[0].uops for g in graphs]
     text = llvm.module([split_function.render(f"k{i}", k) for i, k in enumerate(lists)])
-    assert text.count("define internal") == 1 and text.count("call {") == 12
+    assert text.count("define internal") == 1 and text.count(" cold") == 12
 
 
-def test_a_branch_is_arithmetic_alone():
-    x = uopc.param("x", (64, 64), dtype=dtypes.float32)
-    for graph in (x.log(), x.exp().sum(1), x.cos()):
-        for k in uopc.compile(graph).kernels:
-            found = branches(k.uops.src).values()
-            assert all(u.op is not Ops.LOAD for b in found for u in b.body)
+def test_functions_stand_in_place_where_they_are_few():
+    """The list of a kernel has a function once; code has it for each of few uses."""
+    for n, applied in ((3, 0), (8, 8)):
+        kernel = uopc.compile(sum(functions("sin", n, dtypes.float64))).kernels[0].uops
+        made = outlined(kernel)
+        verify(made, LINEAR)
+        assert sum(u.op is Ops.FUNCTION for u in kernel.src) == 1
+        assert sum(u.op is Ops.APPLY for u in made.src) == applied
+        (body,) = {u.src[0] for u in kernel.src if u.op is Ops.APPLY}
+        assert len(function_body(body)) > SHORTEST
 
 
 @pytest.mark.machine("desktop")
 def test_a_kernel_of_several_functions_calls_it():
     x = uopc.param("x", (), dtype=dtypes.float64)
     y = x
-    for i in range(150):
+    for i in range(400):
         y = (y + float(i)).sin()
     program = uopc.compile(y)
     assert count(program, "define internal void") > 1
-    assert count(program, "define internal {") == 1
+    assert count(program, "define internal double @huge_sin_") == 1
     expected = np.float64(0.3)
-    for i in range(150):
+    for i in range(400):
         expected = np.sin(expected + float(i))
     np.testing.assert_allclose(program(np.float64(0.3)), expected, rtol=1e-9)
 
@@ -89,3 +106,30 @@ def test_vectors_that_registers_do_not_hold_are_aligned():
     assert count(program, f"alignstack({width})") == (width > llvm.CALLERS_ALIGNMENT)
     x = uopc.param("x", (4096,))
     assert count(uopc.compile(x * 2 + 1), "alignstack") == 0
+
+
+@pytest.mark.parametrize("name", ["sin", "cos", "tan", "log"])
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64])
+def test_code_and_interpreter_give_the_same_bits(name, dtype):
+    """Of the list of a kernel, with functions and with their nodes in place."""
+    graph = uopc.stack(*functions(name, 5, dtype))
+    kernel = uopc.compile(graph).kernels[0].uops
+    assert parse(print_graph(kernel)) is kernel
+    assert pickle.loads(pickle.dumps(kernel)) is kernel
+    with np.errstate(over="ignore"):
+        given = ANGLES.astype(dtype.numpy)
+    expected = uopc.compile(graph)(given)
+    for made in (kernel, outlined(kernel), inlined(kernel)):
+        verify(made, LINEAR)
+        got = np.zeros_like(expected)
+        run_kernel(made, [got, given])
+        np.testing.assert_array_equal(got, expected)
+        np.testing.assert_array_equal(np.signbit(got), np.signbit(expected))
+
+
+def test_a_function_has_one_value():
+    x = leaves.const(dtypes.float32, 1.0)
+    body = UOp(Ops.FUNCTION, dtypes.void, (x, x), FunctionArg("two"))
+    for function in (body, x):
+        with pytest.raises(InvalidIR, match="expected a FUNCTION of one output"):
+            derived(Ops.APPLY, dtypes.float32, (function, x), None)

@@ -15,7 +15,8 @@ from collections.abc import Iterator
 
 from uopc.backends.llvm import emitter, nontemporal, split_function
 from uopc.backends.llvm.emitter import stack_alignment
-from uopc.backends.llvm.outline import CallingEmitter
+from uopc.backends.llvm.outline import outlined
+from uopc.backends.llvm.statements import CpuEmitter
 from uopc.backends.memory_plan import ALIGNMENT
 from uopc.backends.plan import Dim, Launch, Plan, Pointer, Row, Scalar, Word, nested
 from uopc.exporting import casadi, levels, manifest, mulacc, square_root
@@ -31,11 +32,11 @@ _SMALL = 200  # statements of all launches: they take some 50 ns
 _RELATIONS = {"equal": Ops.CMPEQ, "at most": Ops.CMPLE, "below": Ops.CMPLT}
 
 
-class _Typed(CallingEmitter):
+class _Typed(CpuEmitter):
     """A kernel whose words are parameters."""
 
     def __init__(self, kernel: Kernel) -> None:
-        super().__init__(kernel.name, kernel.linear)
+        super().__init__(kernel.name, outlined(kernel.linear))
         self.types: dict[int, str] = {}  # by word
 
     def word(self, t: str, i: int) -> str:

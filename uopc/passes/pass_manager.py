@@ -243,7 +243,7 @@ def _listed(linear: UOp) -> UOp:
     """A LINEAR whose list has every operand, each before its user."""
     done: dict[UOp, None] = {}
     for u in linear.src:
-        walk.toposort(u, done=done)
+        walk.toposort(u, lambda v: v.op is not Ops.FUNCTION, done)
     return intern(Ops.LINEAR, linear.dtype, tuple(done), linear.arg)
 
 

@@ -19,6 +19,7 @@ from uopc.backends.c.expressions import COMPARISONS, TWICE, arithmetic, bitcast,
 from uopc.backends.c.names import code
 from uopc.backends.c.types import c_type, memory_type
 from uopc.backends.c.vector_prelude import VectorPrelude
+from uopc.backends.inline import inlined
 from uopc.backends.llvm import index_width, scratch
 from uopc.errors import Unsupported
 from uopc.ir.core import dtypes, storage
@@ -49,6 +50,7 @@ class CKernel:
         self, name: str, kernel: UOp, prelude: VectorPrelude, names: Mapping[UOp, str],
         distinct: bool,
     ) -> None:  # fmt: skip
+        kernel = inlined(kernel)
         self.name, self.kernel, self.prelude, self.distinct = name, kernel, prelude, distinct
         self.names: dict[UOp, str] = dict(names)
         self.counters = [c for c in _COUNTERS if c not in names.values()]

@@ -50,6 +50,7 @@ class Emitter:
         self.count = 0
         self.block = "entry"
         self.declared: dict[str, None] = {}
+        self.functions: dict[UOp, str] = {}  # the names of those that are called
         self.loops: dict[UOp, Loop] = {}
         # IF -> the block before it and the one after; once it has ended, the one that it ends in
         self.branches: dict[UOp, tuple[str, str]] = {}

@@ -12,7 +12,8 @@ from collections.abc import Callable
 
 from uopc.backends.llvm import nontemporal
 from uopc.backends.llvm.emitter import Emitter, stack_alignment
-from uopc.backends.llvm.outline import CallingEmitter
+from uopc.backends.llvm.outline import outlined
+from uopc.backends.llvm.statements import CpuEmitter
 from uopc.backends.llvm.types import llvm_type
 from uopc.ir.core import storage
 from uopc.ir.core.ops import Ops
@@ -24,6 +25,7 @@ MOST_STATEMENTS, PART = 5_000, 2_048
 MOST_BYTES = 1 << 16  # of values that cross: the stack of a thread may be small
 _WITHOUT_CODE = frozenset((
     Ops.CONST, Ops.PARAM, Ops.VARIABLE, Ops.NUMBER, Ops.BUFFER, Ops.INDEX, Ops.AFTER, Ops.RANGE,
+    Ops.FUNCTION,
 ))  # fmt: skip
 
 
@@ -83,7 +85,7 @@ class _Names(dict["UOp", str]):
         return name
 
 
-class _Part(CallingEmitter):
+class _Part(CpuEmitter):
     """One of the functions. It loads the values of other functions at its beginning."""
 
     def __init__(self, whole: _Whole, number: int) -> None:
@@ -144,7 +146,7 @@ class _Whole:
     def run(self, cuts: list[int]) -> tuple[str, list[str]] | None:
         """The functions and the declarations they need; None where too much would cross."""
         statements = self.kernel.src
-        main = CallingEmitter(self.name, self.kernel)
+        main = CpuEmitter(self.name, self.kernel)
         main.load_words()
         main.emit([u for u in statements if u.op is Ops.BUFFER])
         maker: dict[UOp, Emitter] = dict.fromkeys(main.names, main)
@@ -169,11 +171,12 @@ class _Whole:
 def render(name: str, kernel: UOp, is_x86: bool | None = None) -> tuple[str, list[str]]:
     """The functions of a linear kernel, the kernel's own last, and the declarations they need.
     is_x86: whether the code is for x86; by default, whether this machine is."""
+    kernel = outlined(kernel)
     if len(kernel.src) > MOST_STATEMENTS and (cuts := cheapest_cuts(kernel.src)):
         found = _Whole(name, kernel).run(cuts)
         if found is not None:
             return found
     if stores := nontemporal.streamed(kernel):
         return nontemporal.render(name, kernel, stores, is_x86)
-    emitter = CallingEmitter(name, kernel)
+    emitter = CpuEmitter(name, kernel)
     return emitter.run(), list(emitter.declared)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import itertools
 
 from uopc.backends.llvm import index_width, scratch, tiles
@@ -10,6 +11,7 @@ from uopc.backends.llvm.emitter import Emitter, Loop, Rule
 from uopc.backends.llvm.instructions import ALU, conversion, lane, two_vectors
 from uopc.backends.llvm.types import constant, llvm_type, memory_type, suffix
 from uopc.ir.core import bounds, dtypes
+from uopc.ir.core.calls import function_body
 from uopc.ir.core.data.blocks import LINE
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
@@ -118,6 +120,33 @@ def read(e: Emitter, u: UOp, address: str, note: str = "") -> str:
     """The value in memory of a LOAD."""
     align = e.alignment(u.src[0], u.dtype)
     return e.value(f"load {memory_type(u.dtype)}, {address}, align {align}{note}")
+
+
+def _apply(e: Emitter, u: UOp) -> str | None:
+    """A call of a function, which the module has once."""
+    function, *operands = u.src
+    if function not in e.functions:
+        e.functions[function] = _define(e, function)
+    given = ", ".join([f"{llvm_type(s.dtype)} {e.of(s)}" for s in operands])
+    return e.value(f"call {llvm_type(u.dtype)} @{e.functions[function]}({given}) cold")
+
+
+def _define(e: Emitter, function: UOp) -> str:
+    """Define a FUNCTION, as a declaration that the kernel needs; returns its name."""
+    inner = CpuEmitter("", e.kernel)
+    body = function_body(function)
+    numbers = sorted([u for u in body if u.op is Ops.NUMBER], key=lambda u: u.arg.slot)
+    inner.names = {u: f"%a{u.arg.slot}" for u in numbers}
+    inner.emit(body)
+    value = function.src[0]
+    result = llvm_type(value.dtype)
+    given = ", ".join([f"{llvm_type(u.dtype)} {inner.names[u]}" for u in numbers])
+    lines = ["entry:", *inner.entry, *inner.lines, f"  ret {result} {inner.of(value)}"]
+    text = "\n".join([f"({given}) {{", *lines, "}"])
+    name = f"{function.arg.name}_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    e.declared.update(inner.declared)
+    e.declared[f"define internal {result} @{name}{text}"] = None
+    return name
 
 
 def _load(e: Emitter, u: UOp) -> str | None:
@@ -298,6 +327,7 @@ RULES: dict[Op, Rule] = {
     Ops.IF: _if,
     Ops.ENDIF: _endif,
     Ops.BRANCH: _branch,
+    Ops.APPLY: _apply,
     Ops.LOAD: _load,
     Ops.STORE: _store,
     Ops.LANES: lambda e, u: constant(u.dtype, tuple(range(u.arg))),
@@ -314,6 +344,7 @@ RULES: dict[Op, Rule] = {
     Ops.WMMA: tiles.product,
     **dict.fromkeys(ALU, _arithmetic),
     **dict.fromkeys(
-        (Ops.PARAM, Ops.VARIABLE, Ops.NUMBER, Ops.CONST, Ops.INDEX, Ops.NOOP), lambda e, u: None
+        (Ops.PARAM, Ops.VARIABLE, Ops.NUMBER, Ops.CONST, Ops.INDEX, Ops.NOOP, Ops.FUNCTION),
+        lambda e, u: None,
     ),
 }

@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Iterable
 
+from uopc.backends.inline import inlined
 from uopc.backends.llvm import index_width
 from uopc.backends.llvm.emitter import Emitter, Rule
 from uopc.backends.llvm.statements import RULES, from_memory, read, store
@@ -314,7 +315,7 @@ _RULES: dict[Op, Rule] = RULES | {
 
 def render(name: str, kernel: UOp, target: Target, calls: Calls) -> tuple[str, list[str]]:
     """The function of a linear kernel, and the declarations it needs."""
-    emitter = GpuEmitter(name, kernel, target, calls)
+    emitter = GpuEmitter(name, inlined(kernel), target, calls)
     return emitter.run(), list(emitter.declared)
 
 

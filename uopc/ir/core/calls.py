@@ -4,18 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from uopc.ir.core import walk
 from uopc.ir.core.ops import GroupOp, Ops
 from uopc.ir.core.uop import UOp
 
 
 def operands(u: UOp) -> tuple[UOp, ...]:
-    """The sources in the same graph: all but the body of a CALL."""
-    return u.src[1:] if u.op is Ops.CALL else u.src
+    """The sources in the same graph: all but the body of a CALL or an APPLY."""
+    return u.src[1:] if u.op is Ops.CALL or u.op is Ops.APPLY else u.src
 
 
 def outside_bodies(u: UOp) -> list[UOp]:
     """The sources outside of all bodies: those of the loops of PRIMITIVEs are closed, too."""
     return [s for s in operands(u) if s.op is not Ops.FUNCTION]
+
+
+def applied(kernel: UOp) -> list[UOp]:
+    """The FUNCTIONs that APPLYs of a kernel use, in order."""
+    if Ops.APPLY not in walk.ops(kernel):
+        return []
+    return list(dict.fromkeys([u.src[0] for u in walk.order(kernel) if u.op is Ops.APPLY]))
+
+
+def function_body(function: UOp) -> list[UOp]:
+    """The nodes of the value of a kernel's FUNCTION, sources first: arithmetic alone."""
+    return list(walk.toposort(function.src[0]))
 
 
 def params(body: UOp) -> list[UOp]:

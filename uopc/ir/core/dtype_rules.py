@@ -204,6 +204,13 @@ def _part(own: DType | None, src: Operands, arg: Any) -> DType:
     return found
 
 
+def _applied(own: DType | None, src: Operands, arg: Any) -> DType:
+    function = src[0]
+    if function.op is not Ops.FUNCTION or len(function.src) != 1:
+        raise InvalidIR(f"operand 0 is {function.op.name}, expected a FUNCTION of one output")
+    return _common(function.src[0].dtype, function.src, None)
+
+
 def tuple_elements(u: Typed) -> tuple[Any, ...]:
     """The values of a TUPLE, or those of the FUNCTION that a CALL calls."""
     if u.op is Ops.CALL:
@@ -238,5 +245,6 @@ RULES: dict[DTypeRule, Rule] = {
     "shuffle": lambda own, src, arg: _scalar(src).vec(len(arg)),
     "hreduce": _hreduce,
     "part": _part,
+    "applied": _applied,
 }
 _ROWS: dict[Op, tuple[Rule, int]] = {op: (RULES[op.dtype], op.arity[0]) for op in Op.all()}

@@ -31,7 +31,7 @@ from uopc.ir.core.levels import (
 DTypeRule = Literal[
     "given", "any", "void", "index", "variable", "first", "common", "bool", "float32", "where", "branch", "if", "range",
     "cast", "bitcast", "stack", "cat", "element", "load", "loaded", "store", "lanes", "lane",
-    "shuffle", "hreduce", "part",
+    "shuffle", "hreduce", "part", "applied",
 ]  # fmt: skip
 ShapeRule = Literal[
     "scalar", "none", "first", "broadcast", "iota", "storage", "reshape", "expand", "permute",
@@ -234,6 +234,7 @@ class Ops:
 
     # Ternary
     WHERE = Op("where", "condition a b", "a where the condition holds, else b; the operand not chosen is ignored, even if it is NaN.", evaluate=np.where, dtype="where", bounds=intervals.where)
+    APPLY = Op("apply", "function *a", "The value of a FUNCTION whose NUMBERs are the operands. Code has the function once, if it is used often.", levels=VECTOR | LINEAR, latency=1, dtype="applied", shape="scalar", pure=True)
     BRANCH = Op("branch", "a condition b", "b if the condition, one bool for all lanes, holds, else a. Nodes that only b needs are computed only then.", levels=VECTOR | LINEAR, latency=1, dtype="branch", pure=True, bounds=lambda u, x, p, y: intervals.either(x, y))
     MULACC = Op("mulacc", "a b c", "a*b + c; floats round once.", evaluate=semantics.mulacc, **_UNARY)
     DOT4 = Op("dot4", "a b *c", "The sum of the products of the four bytes of a, unsigned, with those of b, signed, and c. int32 only; wraps.", arity=(2, 3), evaluate=semantics.dot4, cost=1.0, **_UNARY)
@@ -280,7 +281,7 @@ class Ops:
     ALLTOALL = Op("alltoall", "a", "Row i of the result is this device's row of a on device i of the group.", arg=(args.ExchangeArg,), shape="exchanged", levels=SHAPED)
     PERMUTE_RANKS = Op("permute_ranks", "a", "The a of the device that is arg.shift places before in the group, or of the opposite one (mirror); zeros where there is none.", arg=(args.ExchangeArg,), shape="first", levels=SHAPED)
     BROADCAST = Op("broadcast", "a", "The a of device arg.root of the group.", arg=(args.ExchangeArg,), shape="first", levels=SHAPED)
-    FUNCTION = Op("function", "*outputs", "A graph of PARAMs by slot, called by CALL.", arg=(args.FunctionArg,), dtype="void", shape="none", device="none", levels=TENSOR)
+    FUNCTION = Op("function", "*outputs", "A graph of PARAMs by slot, called by CALL. In a kernel: one value of NUMBERs by slot, used by APPLY.", arg=(args.FunctionArg,), dtype="void", shape="none", device="none", levels=TENSOR | VECTOR | LINEAR)
     CALL = Op("call", "body *args", "A FUNCTION, kernel or program applied to arguments in slot order; in a program, the loops around it come last.", dtype="void", shape="none", effect=True, levels=TENSOR | INDEXED | PROGRAM, takes_storage=inf)
     TUPLE = Op("tuple", "*a", "Several values.", dtype="void", shape="none", device="none", levels=TENSOR, arity=(0, None))
     GETTUPLE = Op("gettuple", "a", "One value of a TUPLE or CALL.", arg=(int,), dtype="part", shape="part", levels=TENSOR, kind="part", field="item")

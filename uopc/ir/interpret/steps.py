@@ -11,7 +11,8 @@ import numpy as np
 
 from uopc.errors import InvalidIR
 from uopc.ir.core import tensor_cores
-from uopc.ir.core.evaluate import Array, fold, present
+from uopc.ir.core.calls import function_body
+from uopc.ir.core.evaluate import Array, evaluate, fold, present
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.interpret.state import State
@@ -150,6 +151,14 @@ def _branch(m: State, u: UOp) -> None:
     m.set(u, np.where(condition, b, a), ok)
 
 
+def _apply(m: State, u: UOp) -> None:
+    function, *operands = u.src
+    sources = [m.value(s) for s in operands]
+    given = {s: sources[s.arg.slot] for s in function_body(function) if s.op is Ops.NUMBER}
+    value, _ = evaluate(function.src[0], given)
+    m.set(u, value, present(u, [m.masks.get(s) for s in operands], sources))
+
+
 def _if(m: State, u: UOp) -> None:
     """Until the ENDIF, memory is accessed where the condition holds; the rest is harmless."""
     m.set(u, m.value(u.src[0]))
@@ -176,6 +185,7 @@ STEPS: dict[Op, Callable[[State, UOp], object]] = {
     Ops.HREDUCE:  _hreduce,
     Ops.REDUCE:   lambda m, u: m.set(u, m.value(u.src[0]), m.masks.get(u.src[0])),  # over no ranges
     Ops.BRANCH:   _branch,
+    Ops.APPLY:    _apply,
     Ops.IF:       _if,
     Ops.ENDIF:    lambda m, u: m.guards.pop(),
     Ops.BARRIER:  _barrier,
@@ -184,7 +194,7 @@ STEPS: dict[Op, Callable[[State, UOp], object]] = {
     Ops.TILE_LOAD: _tile_load,
     Ops.WMMA:     _wmma,
     **dict.fromkeys((
-        Ops.INDEX, Ops.CARRY, Ops.SLICE, Ops.COMMIT, Ops.GROUP, Ops.SINK, Ops.NOOP,
+        Ops.INDEX, Ops.CARRY, Ops.SLICE, Ops.COMMIT, Ops.GROUP, Ops.SINK, Ops.NOOP, Ops.FUNCTION,
     ), lambda m, u: None),  # effects, addresses, and registers that their loop sets
 }
 # fmt: on

@@ -216,7 +216,7 @@ def _result_dtype(u: UOp) -> str | None:
 # Ops that take effects, which have no value.
 _TAKES_EFFECTS = frozenset((
     Ops.SINK, Ops.GROUP, Ops.END, Ops.AFTER, Ops.CALL, Ops.GETTUPLE, Ops.LINEAR, Ops.BARRIER,
-    Ops.COMMIT, Ops.ENDIF, Ops.FUNCTION, Ops.TUPLE, Ops.RANGE, Ops.NOOP, Ops.PRIMITIVE,
+    Ops.COMMIT, Ops.ENDIF, Ops.FUNCTION, Ops.APPLY, Ops.TUPLE, Ops.RANGE, Ops.NOOP, Ops.PRIMITIVE,
 ))  # fmt: skip
 
 

@@ -222,7 +222,7 @@ def _defined_before_use(root: UOp, nodes: list[UOp]) -> Problems:
     home: dict[UOp, int] = {}  # node → the loop it stands in; 0 is outside of all
     running, loops = [0], 0
     for u in root.src:
-        for i, s in enumerate(u.src):
+        for i, s in enumerate(u.src if u.op is not Ops.FUNCTION else ()):
             joined = u.op is Ops.BRANCH and i > 0 and u.src[1].op is Ops.IF  # from inside
             if s not in home:
                 yield u, f"operand {i}, {s.op.name}, does not stand before"

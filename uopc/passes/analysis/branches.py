@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from uopc.ir.core import ranges
+from uopc.ir.core.calls import operands
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 
@@ -28,7 +29,7 @@ def waits(order: Iterable[UOp]) -> dict[UOp, Waits]:
     nothing = Waits(0, ranges.NO_RANGES)
     for u in order:
         below, closed = nothing, ranges.closed_ranges(u)
-        for s in u.src:
+        for s in operands(u):
             w = found[s]
             if w is not below:
                 below = _joined(below, w)

@@ -11,9 +11,10 @@ of a Jacobian have two tests instead of 15.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from uopc.ir.core import dtypes, ranges, walk
+from uopc.ir.core.args import FunctionArg, NumberArg
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.passes.analysis.branches import Waits, waits
@@ -30,6 +31,15 @@ def cold_branch(condition: UOp, usual: UOp, corrected: UOp) -> UOp:
     if condition.dtype.lanes > 1:
         some = intern(Ops.HREDUCE, dtypes.bool_, (condition,), "add")
     return intern(Ops.BRANCH, usual.dtype, (usual, some, corrected))
+
+
+def applied(name: str, function: Callable[..., UOp], *operands: UOp) -> UOp:
+    """`function(*operands)` as an APPLY: a kernel has the nodes of the function once."""
+    numbers = [intern(Ops.NUMBER, s.dtype, (), NumberArg(i)) for i, s in enumerate(operands)]
+    body = intern(Ops.FUNCTION, dtypes.void, (function(*numbers),), FunctionArg(name))
+    made = intern(Ops.APPLY, body.src[0].dtype, (body, *operands))
+    made._shape = ()
+    return made
 
 
 def merged_branches(kernel: UOp) -> UOp:

@@ -7,12 +7,12 @@ Some fifty integer operations per element, under a branch that small angles do n
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from uopc.ir.core import dtypes
 from uopc.ir.core.uop import UOp
-from uopc.passes.decompose.cold_branches import cold_branch
+from uopc.passes.decompose.cold_branches import applied, cold_branch
 
 # fmt: off
 REDUCE_LIMIT: Final = 2.0**40
@@ -25,11 +25,14 @@ INVERSE_TWO_PI_BITS: Final = (0x000000000028BE60, 0xDB9391054A7F09D5, 0xF47D4D37
 # fmt: on
 
 
-def where_huge(x: UOp, long: UOp, short: UOp, limit: float = REDUCE_LIMIT) -> UOp:
-    """`long` where |x| is finite and beyond the range of the short reduction, else `short`: at
-    infinities that is NaN."""
+def where_huge(
+    name: str, x: UOp, long: Callable[[UOp], UOp], short: UOp, limit: float = REDUCE_LIMIT
+) -> UOp:
+    """`long(x)` where |x| is finite and beyond the range of the short reduction, else `short`: at
+    infinities that is NaN. `name`: of the function that kernels have for `long`."""
     huge = abs(x) > limit
-    return cold_branch(huge, short, (huge & (abs(x) < math.inf)).where(long, short))
+    beyond = applied(name, long, x)
+    return cold_branch(huge, short, (huge & (abs(x) < math.inf)).where(beyond, short))
 
 
 def _times_window(m: UOp, w: Sequence[UOp]) -> tuple[UOp, UOp, UOp]:

@@ -36,7 +36,7 @@ from uopc.ir.core import dtypes
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
-from uopc.passes.decompose.cold_branches import cold_branch
+from uopc.passes.decompose.cold_branches import applied, cold_branch
 from uopc.passes.decompose.huge_angles import payne_hanek, where_huge
 from uopc.passes.decompose.trig_float32 import reduced_32, sine_32
 
@@ -207,14 +207,16 @@ def _log1p_tail(f: UOp) -> UOp:
     return s * z.mulacc(polynomial(z, LOG_64), f * 0.5 * f)
 
 
-def _with_edges(logarithm: Callable[[UOp, bool], UOp], x: UOp) -> UOp:
+def _with_edges(logarithm: Callable[..., UOp], x: UOp) -> UOp:
     """The logarithm of any x, from one of positive numbers that takes a flag for subnormals. All
     numbers but the positive normal ones, told apart by a comparison of bits, take a branch."""
     f = _format(x)
     least, infinite = 1 << f.mantissa, (2 * f.bias + 1) << f.mantissa
     unusual = (bits_of(x) - least) >= infinite - least
     edge = x.eq(0.0).where(-math.inf, x.const_like(math.nan))
-    complete = (x <= 0.0).where(edge, (x < math.inf).where(logarithm(x, True), x))
+    subnormals = functools.partial(logarithm, subnormals=True)
+    positive = applied(f"full_{logarithm.__name__}", subnormals, x)
+    complete = (x <= 0.0).where(edge, (x < math.inf).where(positive, x))
     return cold_branch(unusual, logarithm(x, False), complete)
 
 
@@ -258,8 +260,12 @@ def sin(x: UOp) -> UOp:
         return with_sign(sine_32(x, False), sign_of(x))
     rounded = x.mulacc(INVERSE_PI_64, _F64.round)
     r = with_sign(_reduced_64(x, rounded - _F64.round, PI_64), bits_of(rounded) << 63)
-    huge, _, odd = payne_hanek(x, 0, 0, PI_64)
-    return _sine_64(where_huge(x, with_sign(huge, bits_of(odd) ^ sign_of(x)), r), SIN_64)
+    return where_huge("huge_sin", x, _huge_sin_64, _sine_64(r, SIN_64))
+
+
+def _huge_sin_64(x: UOp) -> UOp:
+    r, _, odd = payne_hanek(x, 0, 0, PI_64)
+    return _sine_64(with_sign(r, bits_of(odd) ^ sign_of(x)), SIN_64)
 
 
 def cos(x: UOp) -> UOp:
@@ -274,8 +280,12 @@ def cos(x: UOp) -> UOp:
     rounded = x.mulacc(INVERSE_PI_64, -0.5) + (_F64.round + 1.0)
     n = rounded - (_F64.round + 1.0)
     r = with_sign(_reduced_64(x, n + 0.5, PI_64), bits_of(rounded) << 63)
-    huge, _, odd = payne_hanek(x, 0, 1 << 62, PI_64)
-    return _sine_64(where_huge(x, with_sign(huge, bits_of(odd)), r), COS_64)
+    return where_huge("huge_cos", x, _huge_cos_64, _sine_64(r, COS_64))
+
+
+def _huge_cos_64(x: UOp) -> UOp:
+    r, _, odd = payne_hanek(x, 0, 1 << 62, PI_64)
+    return _sine_64(with_sign(r, bits_of(odd)), COS_64)
 
 
 def _sine_64(r: UOp, terms: Sequence[float]) -> UOp:
@@ -310,9 +320,17 @@ def _tan_64(x: UOp) -> UOp:
     # |x| - n half_pi[0] is exact, near at most 2^-14 off it: `lost` is right unless both are small.
     lost = n.mulacc(-half_pi[1], n.mulacc(-half_pi[0], abs(x)) - near)
     lost = (abs(near) > 2.0**-8).where(lost, 0.0)
-    usual = near, lost, float_of(bits_of(rounded) << 63)
-    r, c, sign = map(functools.partial(where_huge, x), payne_hanek(x, 1, 0, half_pi), usual)
-    odd = bits_of(sign)
+    usual = _quotient_64(x, near, lost, bits_of(rounded) << 63)
+    return where_huge("huge_tan", x, _huge_tan_64, usual)
+
+
+def _huge_tan_64(x: UOp) -> UOp:
+    r, c, sign = payne_hanek(x, 1, 0, [part / 2 for part in PI_64])
+    return _quotient_64(x, r, c, bits_of(sign))
+
+
+def _quotient_64(x: UOp, r: UOp, c: UOp, odd: UOp) -> UOp:
+    """The tangent of x from the rest r + c and the parity of its reduction."""
     z = r * r
     above = r + c.mulacc(1.4, r * (z * polynomial(z, TAN_64[0])))
     below = polynomial(z, TAN_64[1])

@@ -7,13 +7,14 @@ than a unit in the last place though nothing is wider than float32. A branch red
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Final
 
 from uopc.ir.builder.float_bits import bits_of, polynomial, with_sign
 from uopc.ir.core import dtypes
 from uopc.ir.core.uop import UOp
-from uopc.passes.decompose.cold_branches import cold_branch
+from uopc.passes.decompose.cold_branches import applied, cold_branch
 
 # fmt: off
 WINDOW_STARTS: Final = (2.0**49, 2.0**76, 2.0**102)
@@ -36,7 +37,9 @@ _ROUND_64: Final = 1.5 * 2.0**52
 def sine_32(x: UOp, cosine: bool) -> UOp:
     """sin |x|, or cos x."""
     is_large, small = abs(x) >= LARGE_ANGLE_32, _small_angle(abs(x), cosine)
-    return cold_branch(is_large, small, is_large.where(_large_angle(x, cosine), small))
+    name = "large_cos" if cosine else "large_sin"
+    large = applied(name, functools.partial(_large_angle, cosine=cosine), x)
+    return cold_branch(is_large, small, is_large.where(large, small))
 
 
 def _small_angle(a: UOp, cosine: bool) -> UOp:

@@ -7,11 +7,10 @@ These are the large terms of the sine; the others are small, and their products 
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Final
 
-from uopc.ir.builder.float_bits import bits_of, float_of, polynomial, sign_of, with_sign
+from uopc.ir.builder.float_bits import bits_of, polynomial, sign_of, with_sign
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp
 from uopc.passes.decompose.huge_angles import payne_hanek, where_huge
@@ -27,45 +26,57 @@ _ROUND_HIGH: Final = 1.5 * 2.0**38  # adding it rounds to a multiple of 2^-14
 def sin(x: UOp) -> UOp:
     """Sine: |x| = n pi + r, sin |x| = (-1)^n sin r, and the sign of x."""
     rounded = abs(x) * INVERSE_PI_64 + _ROUND
-    sine, sign = _signed_sine(x, rounded - _ROUND, rounded, 0)
-    return with_sign(sine, sign ^ sign_of(x))
+    sine = _sine(*_parts(abs(x), rounded - _ROUND, 1.0))
+    usual = with_sign(sine, (bits_of(rounded) << 63) ^ sign_of(x))
+    return where_huge("huge_sin", x, _huge_sin, usual, LARGE_ANGLE_64)
+
+
+def _huge_sin(x: UOp) -> UOp:
+    sine, odd = _huge_sine(x, 0)
+    return with_sign(sine, odd ^ sign_of(x))
 
 
 def cos(x: UOp) -> UOp:
     """Cosine: |x| = (n + 1/2) pi + r, cos x = -(-1)^n sin r."""
     rounded = (abs(x) * INVERSE_PI_64 - 0.5) + (_ROUND + 1.0)
-    return with_sign(*_signed_sine(x, (rounded - (_ROUND + 1.0)) + 0.5, rounded, 1 << 62))
+    sine = _sine(*_parts(abs(x), (rounded - (_ROUND + 1.0)) + 0.5, 1.0))
+    usual = with_sign(sine, bits_of(rounded) << 63)
+    return where_huge("huge_cos", x, _huge_cos, usual, LARGE_ANGLE_64)
+
+
+def _huge_cos(x: UOp) -> UOp:
+    return with_sign(*_huge_sine(x, 1 << 62))
+
+
+def _huge_sine(x: UOp, quarter: int) -> tuple[UOp, UOp]:
+    """The sine of the rest of |x| modulo pi, and the sign bit of what was taken off."""
+    r, error, odd = payne_hanek(x, 0, quarter, PI_64)
+    high = _high(r)
+    return _sine(r, high, (r - high) + error), bits_of(odd)
 
 
 def tan(x: UOp) -> UOp:
     """Tangent: 2|x| = n pi + 2r; a quotient of polynomials, or for odd n minus its reciprocal; the
     sign of x. The numerator gets 1.4 times the rounding error of r, as with FMA."""
-    half_pi = [part / 2 for part in PI_64]
     rounded = abs(x) * (2 * INVERSE_PI_64) + _ROUND
     _, high, low = _parts(abs(x), rounded - _ROUND, 0.5)
     near = high + low
-    usual = near, low - (near - high), float_of(bits_of(rounded) << 63)
-    r, c, sign = map(_where_huge(x), payne_hanek(x, 1, 0, half_pi), usual)
+    usual = _quotient(x, near, low - (near - high), bits_of(rounded) << 63)
+    return where_huge("huge_tan", x, _huge_tan, usual, LARGE_ANGLE_64)
+
+
+def _huge_tan(x: UOp) -> UOp:
+    r, c, sign = payne_hanek(x, 1, 0, [part / 2 for part in PI_64])
+    return _quotient(x, r, c, bits_of(sign))
+
+
+def _quotient(x: UOp, r: UOp, c: UOp, odd: UOp) -> UOp:
     z = r * r
     above = r + (c * 1.4 + r * (z * polynomial(z, TAN_64[0])))
     below = polynomial(z, TAN_64[1])
-    swap = bits_of(sign).ne(0)
+    swap = odd.ne(0)
     quotient = swap.where(below, above) / swap.where(above, below)
-    return with_sign(quotient, sign_of(x) ^ bits_of(sign))
-
-
-def _signed_sine(x: UOp, n: UOp, rounded: UOp, quarter: int) -> tuple[UOp, UOp]:
-    """The sine of |x| - n pi, and its sign, which is that of an odd `rounded`."""
-    usual = *_parts(abs(x), n, 1.0), float_of(bits_of(rounded) << 63)
-    r, error, odd = payne_hanek(x, 0, quarter, PI_64)
-    high = _high(r)
-    huge = r, high, (r - high) + error, odd
-    near, high, low, sign = map(_where_huge(x), huge, usual)
-    return _sine(near, high, low), bits_of(sign)
-
-
-def _where_huge(x: UOp) -> Callable[[UOp, UOp], UOp]:
-    return functools.partial(where_huge, x, limit=LARGE_ANGLE_64)
+    return with_sign(quotient, sign_of(x) ^ odd)
 
 
 def _high(r: UOp) -> UOp:

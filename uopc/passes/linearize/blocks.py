@@ -10,6 +10,7 @@ from __future__ import annotations
 from uopc.errors import InvalidIR
 from uopc.ir.builder.rebuild import rebuild, renamed_ranges
 from uopc.ir.core import dtypes, ranges, walk
+from uopc.ir.core.calls import applied, operands
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.passes.analysis.branches import waits
@@ -84,6 +85,10 @@ class Blocks:
         self.gpu = gpu  # a GPU's assembler orders statements itself
         sink, self.loops = separated(sink)
         self.order = list(walk.order(sink))
+        self.functions = applied(sink)
+        if self.functions:
+            outside = walk.toposort(sink, lambda u: u.op is not Ops.FUNCTION)
+            self.order = [u for u in outside if u.op is not Ops.FUNCTION]
         self.closed = {
             u: c for u in self.order if u.op in _CLOSERS and (c := ranges.closed_ranges(u))
         }
@@ -114,7 +119,7 @@ class Blocks:
             if u in used and u.op.pure:
                 self.home[u] = self._innermost_if(used[u], self.home[u])
             block = self.inside_of(u)
-            for s in u.src[:2] if u.op is Ops.BRANCH else u.src:
+            for s in u.src[:2] if u.op is Ops.BRANCH else operands(u):
                 if used.setdefault(s, block) is not block:
                     used[s] = self._common(used[s], block)
             if u.op is Ops.BRANCH:
@@ -151,7 +156,7 @@ class Blocks:
         home = self.home
         for u in self.order:
             closed, inside = self.closed.get(u), self.inside_of(u)
-            for s in u.src:
+            for s in operands(u):
                 if closed is None and home[s] is inside and s.op is not Ops.RANGE:
                     continue
                 block = self._common(inside, home[s])

@@ -27,6 +27,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from uopc.ir.core import dtypes
+from uopc.ir.core.calls import applied, function_body
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.levels import LINEAR
 from uopc.ir.core.ops import DOTS, Op, Ops
@@ -82,7 +83,9 @@ class _Fusion:
         for u in statements:
             if u.op in _CLOSES:
                 self.open.pop()
-            if u in self.sums:
+            if u in self.made:  # a function
+                self._append(self.made[u])
+            elif u in self.sums:
                 self._emit(u, self._fused(u))
             elif u not in self.gone:
                 src = self._new(u.src)
@@ -155,10 +158,21 @@ def _blocks(statements: Sequence[UOp]) -> dict[UOp, int]:
     return block
 
 
+def _fused_function(function: UOp, target: Target) -> UOp:
+    """A FUNCTION with the products of its body fused."""
+    body = function_body(function)
+    fusion = _Fusion(body, target)
+    fusion.run(body)
+    (value,) = fusion._new(function.src)
+    return intern(function.op, function.dtype, (value,), function.arg)
+
+
 def fuse_products(kernel: UOp, context: Context) -> UOp:
     """The pass, on a LINEAR."""
     fusion = _Fusion(kernel.src, context.target)
-    if not fusion.sums:
+    fused = {u: _fused_function(u, context.target) for u in applied(kernel)}
+    fusion.made |= {u: made for u, made in fused.items() if made is not u}
+    if not fusion.sums and not fusion.made:
         return kernel
     return intern(kernel.op, kernel.dtype, tuple(fusion.run(kernel.src)), kernel.arg)
 

@@ -51,8 +51,8 @@ class _Emitter:
     def __init__(self, blocks: Blocks) -> None:
         self.blocks = blocks
         self.before = blocks.edges()
-        self.made: dict[UOp, UOp] = {}
-        self.out: list[UOp] = []
+        self.out: list[UOp] = [*blocks.functions]
+        self.made: dict[UOp, UOp] = {u: u for u in blocks.functions}
         self.reduces: defaultdict[UOp, list[UOp]] = defaultdict(list)  # by the loops they close
         self.number = 0  # of the latest CARRY, IF, or statement that is done again
         for u, closed in blocks.closed.items():

@@ -30,7 +30,9 @@ WORTH = 4.0
 
 _PER_CYCLE = {"arithmetic": 2.0, "loads": 2.0, "stores": 1.0, "statements": 4.0}
 _SPILL = 2.0  # statements for a value that has no register: a store, and a load
-_FREE = frozenset((Ops.PARAM, Ops.BUFFER, Ops.CONST, Ops.VARIABLE, Ops.NUMBER, Ops.CARRY, Ops.DATA))
+_FREE = frozenset((
+    Ops.PARAM, Ops.BUFFER, Ops.CONST, Ops.VARIABLE, Ops.NUMBER, Ops.CARRY, Ops.DATA, Ops.FUNCTION,
+))  # fmt: skip
 
 
 Vectors = Callable[[UOp], float]  # the registers that a value takes
