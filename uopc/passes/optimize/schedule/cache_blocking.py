@@ -4,8 +4,10 @@
                                                     for block of rows: for panel: for row: tile
 
 A panel of columns is multiplied by all rows of a. Rows that exceed the last cache are taken in
-blocks; each is multiplied by all panels of a packed block of columns. For few rows packing takes a
-noticeable share of the time, so several panels are packed at once, from longer runs of b's rows.
+blocks; each is multiplied by all panels of a packed block of columns. So are rows that leave the
+second cache, where that holds all columns: a and the result then pass through it once, not once for
+each panel. For few rows packing takes a noticeable share of the time, so several panels are packed
+at once, from longer runs of b's rows.
 """
 
 from __future__ import annotations
@@ -47,6 +49,39 @@ def block(
     if few and far and count > 1 and s.attempt("BLOCK", panel, count):
         return s.inner(panel)
     return row
+
+
+def rows_around(
+    s: Scheduler, lane: UOp, row: UOp, width: int, height: int
+) -> tuple[UOp | None, UOp, UOp]:
+    """The loop over blocks of rows around several panels, if that pays; the loops of the lanes and
+    of the rows inside. A tile has `width` columns and `height` rows."""
+    near, l2 = (None, lane, row), s.target.l2_bytes
+    columns, rows = length_of(lane), length_of(row)
+    if columns is None or columns <= width or rows is None or lane.arg.axis > row.arg.axis:
+        return near
+    both = [x.node for x in s.facts.accesses if {row, lane} <= ranges.ranges(x.node)]
+    each = _bytes_apart(s, row, lane) + columns * sum([u.dtype.itemsize for u in both])
+    ragged = any([columns * u.dtype.bits % s.target.vector_bits for u in both])
+    far = columns * _bytes_apart(s, lane, row) > l2 // thresholds.NEAR_COLUMNS
+    if ragged or far or rows * each <= l2:
+        return near
+    most = l2 // thresholds.PASSING_ROWS // each
+    even = [n for n in range(most, most // 2, -1) if rows % n == 0 and -n % height <= height // 2]
+    opt, n = ("TILE", even[0]) if even else ("BLOCK", most // height * height)
+    if n < thresholds.LEAST_ROW_BLOCK or not s.attempt(opt, row, n):
+        return near
+    lane, blocks = s.swapped(lane, s.outer(row))
+    return blocks, lane, s.inner(row)
+
+
+def _bytes_apart(s: Scheduler, r: UOp, other: UOp) -> int:
+    """The bytes that an iteration of one of two loops reads and those of the other do not."""
+    found = [(x.node, ranges.ranges(x.node)) for x in s.facts.read]
+    return sum([
+        u.dtype.itemsize * trips([q for q in around if q.arg.kind == "reduce"])
+        for u, around in found if r in around and other not in around
+    ])  # fmt: skip
 
 
 def pack(s: Scheduler, lane: UOp, at: UOp, panels: bool) -> None:

@@ -103,12 +103,17 @@ def _tile(s: Scheduler, k: KernelFacts, c: _Contraction) -> None:
     for _ in computed:
         _pack_producer(s, lane, row, lanes)
     sizes = [cache_blocking.bytes_a_step(c.reduce, operand) for operand in (c.a, c.b)]
+    around = None
+    if not computed and not windows:
+        around, lane, row = cache_blocking.rows_around(s, lane, row, lanes * vectors, height)
     parts = column_lanes(s, lane, lanes, vectors)
     rows = s.family(row)
     for part in parts if packs else []:
         nests = [ranges.ranges(u) for u in s.facts.reduces if part in ranges.ranges(u)]
         at = first = next((r for r in rows if any(r in nest for nest in nests)), None)
-        if at is not None and not computed and not windows:
+        if around is not None:
+            at = around
+        elif at is not None and not computed and not windows:
             at = cache_blocking.block(s, part, at, height, *sizes)
         if at is not None:
             for _ in (c, *c.beside):
