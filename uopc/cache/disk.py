@@ -33,6 +33,7 @@ MAGIC = b"uopc cache\n"
 # The subfolder of the entries. `config.cache_folder` gives the cache's folder.
 FOLDER = "programs"
 _SUFFIX, _ARRAYS = ".entry", ".arrays"
+_PIECE = 1 << 20  # bytes of one write: for a longer one Linux looks for large pages, far longer
 # Lines of a kernel's key and the name of the entry that has its code. A line may be wrong: whoever
 # follows it checks the entry.
 _INDEX = "kernels.index"
@@ -239,7 +240,8 @@ class DiskCache:
         with self._opened(make=True) as folder, _reasons(name):
             with _appearing(folder, file) as made:
                 for part in parts:
-                    made.write(part)
+                    for begin in range(0, len(part), _PIECE):
+                        made.write(part[begin : begin + _PIECE])
                 made.flush()
                 found = os.fstat(made.fileno())
             self._shrink(folder)
