@@ -702,3 +702,14 @@ def test_looking_is_no_use(command, stored):
     assert stored.stat().st_mtime == 1000
     compiled()
     assert stored.stat().st_mtime > 1000
+
+
+def test_arrays_longer_than_one_write(folder):
+    """Every byte of each part is in the file, in order, whatever the part's length."""
+    store = DiskCache(folder, 1 << 24)
+    lengths = [0, 1, disk._PIECE - 1, disk._PIECE, disk._PIECE + 1, 2 * disk._PIECE, 7]
+    numbers = np.random.default_rng(0)
+    parts = [numbers.integers(0, 256, n, np.uint8) for n in lengths]
+    identity = store.write_arrays("x" * 32, sum(lengths), (p.data for p in parts))
+    assert identity.size == sum(lengths)
+    assert Path(identity.path).read_bytes() == b"".join([p.tobytes() for p in parts])
