@@ -10,6 +10,7 @@ import numpy as np
 
 from uopc.errors import InvalidIR, UserError
 from uopc.ir.core import dtypes, shapes
+from uopc.ir.core.arena import memo
 from uopc.ir.core.args import Opt
 from uopc.ir.core.data import blocks
 from uopc.ir.core.dtype_rules import derived, is_invalid, tuple_elements
@@ -26,10 +27,22 @@ _WIDE: Final = ("upcast", "unroll", "lane")
 
 def verify_node(u: UOp) -> None:
     """InvalidIR when a node alone, at whatever level, does not fit the row of its op."""
-    for name in ("operand-count", "arg-type", "result-dtype"):
+    broken = misfit(u)
+    if broken is not None:
+        raise InvalidIR(f"invariant {broken[0]}: {broken[1]}\n  {describe(u)}{made_at(u)}")
+
+
+OF_ROW: Final = ("operand-count", "arg-type", "result-dtype")
+
+
+@memo  # a pass leaves most nodes as they are
+def misfit(u: UOp) -> tuple[str, str] | None:
+    """The first invariant of OF_ROW that a node breaks, at whatever level, and the fault."""
+    for name in OF_ROW:
         problem = CHECKS[name](u)
         if problem is not None:
-            raise InvalidIR(f"invariant {name}: {problem}\n  {describe(u)}{made_at(u)}")
+            return name, problem
+    return None
 
 
 def describe(u: UOp, root: UOp | None = None) -> str:

@@ -34,7 +34,7 @@ from uopc.ir.core.storage import (
 )  # fmt: skip
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp
-from uopc.ir.verify.nodes import CHECKS, describe, verify_node
+from uopc.ir.verify.nodes import CHECKS, OF_ROW, describe, misfit, verify_node
 from uopc.ir.verify.read_order import unordered_reads
 
 __all__ = ["describe", "verify", "verify_node"]
@@ -99,12 +99,16 @@ def _problems_of_nodes(
     misplaced = {op for op in ops if not op.levels & level}
     equal = outside and level is TENSOR and ops.isdisjoint(_SEEN_THROUGH)
     known = _Known() if equal else None
+    of_level = [c for c in checks if c[0] not in OF_ROW]
     for u in nodes:
         if u.op in misplaced:
             yield u, "legal-op", f"{u.op.name} is not an op of this level"
         if u.op is Ops.SINK and u is not root:
             yield u, "legal-op", "a SINK is the root of a graph, or the body of a CALL"
-        for name, check in checks if known is None else known.left(u, checks):
+        broken = misfit(u) if known is None else None
+        if broken is not None:
+            yield u, *broken
+        for name, check in of_level if known is None else known.left(u, checks):
             problem = check(u)
             if problem is not None:
                 yield u, name, problem
