@@ -124,6 +124,12 @@ def by_part():
     out = np.zeros((10, 3), "f4")
     assert double(z, out=out) is out
     np.testing.assert_array_equal(out, 8 * whole)
+    w = uopc.param("w", (10, 3))
+    weighted = uopc.compile([(p * w).sum(), p * w], mesh=mesh, in_shardings=P("m"))
+    for given in (x, whole):
+        got = weighted.bind(w=given)(y)
+        np.testing.assert_allclose(got[0], (2 * whole * whole).sum(), 1e-5)
+        np.testing.assert_array_equal(np.asarray(got[1]), 2 * whole * whole)
     step = uopc.compile(p.assign(p + 1), mesh=mesh, in_shardings=P("m"))
     assert step(z) is z
     np.testing.assert_array_equal(z.whole(), 4 * whole + 1)

@@ -119,10 +119,64 @@ def test_on_a_mesh():
     a = r(8, 3)
     assert f.bind(k=3)(a) == f(a, k=3)
     cut = uopc.make_array_from_callback((8, 3), uopc.NamedSharding(mesh, P("m")), a.__getitem__)
-    for given in (a, cut):
-        with pytest.raises(uopc.Unsupported, match="in each call"):
-            f.bind(x=given)
     assert f.bind(k=3)(cut) == f(a, k=3)
+    wanted = f(a, k=3)
+    bound = [f.bind(x=a), f.bind(x=cut)]
+    for b in bound:
+        assert b(k=3) == wanted and str(inspect.signature(b)) == "(*, k, out=None)"
+    assert f.bind(x=a, k=3)() == pickle.loads(pickle.dumps(f.bind(x=a, k=3)))() == wanted
+    cut.parts[1][:] = 7
+    a[:] = 9
+    assert all(b(k=3) == wanted for b in bound)  # what changes later is not seen
+
+
+@pytest.mark.parametrize("spec", [P(), P("m"), P(None, "m")])
+@pytest.mark.parametrize("rows", [7, 8])
+def test_arrays_on_a_mesh_are_cut_once(spec, rows):
+    x, w = uopc.param("x", (rows, 5), "f8"), uopc.param("w", (rows, 5), "f8")
+    mesh = uopc.make_mesh((4,), ("m",))
+    f = uopc.compile(
+        {"y": x.assign(x + w), "sum": (x * w).sum(axis=0)}, mesh=mesh, in_shardings={"w": spec}
+    )
+    a, b, out = rng.random((rows, 5)), rng.random((rows, 5)), rng.random((rows, 5))
+    bound = f.bind(w=b)
+    for given in (a.copy(), out):
+        before = given.copy()
+        got = bound(given) if given is out else bound(x=given)
+        assert got["y"] is given
+        np.testing.assert_allclose(given, before + b)
+        np.testing.assert_allclose(got["sum"], (before * b).sum(0))
+    with pytest.raises(uopc.UserError, match="bind: argument 'x' is written"):
+        f.bind(x=a)
+    with pytest.raises(uopc.UserError, match=r"'w': expected float64\[., 5\], got float64\[3, 5\]"):
+        f.bind(w=a[:3])
+    with pytest.raises(uopc.UserError, match="missing 1 argument: 'x'"):
+        bound()
+    with pytest.raises(uopc.UserError, match=r"takes 1 array .x., 2 were given"):
+        bound(a, b)
+    with pytest.raises(uopc.UserError, match="has no argument 'w'; it has x"):
+        bound(a, w=b)
+    other = uopc.NamedSharding(mesh, P("m") if spec != P("m") else P())
+    cut = uopc.make_array_from_callback((rows, 5), other, b.__getitem__)
+    with pytest.raises(uopc.UserError, match=r"is cut as .* the program takes it as"):
+        f.bind(w=cut)
+
+
+def test_sizes_of_arrays_on_a_mesh():
+    n = uopc.variable("n", 1, 64)
+    x, w = uopc.param("x", (n, 3)), uopc.param("w", (n,))
+    f = uopc.compile(
+        [x.T @ w, x * 2], mesh=uopc.make_mesh((4,), ("m",)), in_shardings=P("m")
+    )
+    a, b = r(8, 3), r(8)
+    bound, out = f.bind(w=b), [np.zeros(3, "f4"), np.zeros((8, 3), "f4")]
+    for got, wanted, memory in zip(bound(a, out=out), f(a, b), out):
+        assert got is memory
+        np.testing.assert_array_equal(got, wanted)
+    with pytest.raises(uopc.UserError, match="expected a multiple of 4"):
+        f.bind(w=b[:6])
+    with pytest.raises(uopc.UserError, match=r"'x': expected float32\[8, 3\], got float32\[4, 3\]"):
+        bound(a[:4])
 
 
 def test_the_signature_is_that_of_what_is_left():

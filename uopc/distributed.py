@@ -179,7 +179,7 @@ def on_dask(program: Program | BoundProgram, /, *arrays: Any, **named: Any) -> A
     if not isinstance(getattr(program, "_runner", None), mesh_runner.MeshRunner):
         raise UserError(
             "on_dask: expected a program for a mesh that names no devices; pass another one to"
-            " dask.array.map_blocks"
+            " dask.array.map_blocks, and arrays here, not to bind"
         )
     try:
         from uopc.backends.exchange import dask_tasks

@@ -104,9 +104,16 @@ def _bind(program: Program, values: Mapping[str, Any]) -> BoundProgram:
     from uopc.backends.cpu.fixed_arguments import without
 
     runner = program._runner
-    made = _callable(program._request, without(runner.plan, values), runner.image, BoundProgram)
+    if runner.plan.mesh is not None:
+        from uopc.backends.exchange.bound_mesh import bound
+
+        made: Any = object.__new__(BoundProgram)
+        made._runner = bound(runner, values)
+    else:
+        plan = without(runner.plan, values)
+        made = _callable(program._request, plan, runner.image, BoundProgram)
     made.program, made.values = program, dict(values)
-    return made
+    return made  # type: ignore[no-any-return]
 
 
 def _install_runtime(disk: DiskCache | None) -> None:

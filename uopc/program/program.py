@@ -310,7 +310,7 @@ class Program(ProgramBase):
         Arrays are copied, unless they own their memory and are read-only: what changes in them
         later is not seen. On MPI ranks all must call it. UserError for an argument that the program
         writes, or that does not fit, for names that it does not have, and for one without a name.
-        Unsupported for arrays of a program for a mesh that names no devices, and for a GPU.
+        On a mesh arrays are cut once. Unsupported for a GPU.
 
         Examples:
             >>> x, w = uopc.param("x", (2,)), uopc.param("w", (2,))

@@ -108,7 +108,7 @@ def match(
     """Match and check one call's arguments, in any memory order. Empties `named`. `as_input` makes
     the array of argument i from an object, where given."""
     out = named.pop("out", None)
-    objects = _match_names(plan, positional, named)
+    objects = match_names(plan, positional, named)
     made = as_input or (lambda i, value: input_array(plan.arguments[i], value))
     arrays = [made(i, value) for i, value in enumerate(objects)]
     integers = {name: as_integer(name, value) for name, value in named.items()}
@@ -122,9 +122,11 @@ def match(
     return bound
 
 
-def _match_names(
+def match_names(
     plan: Plan, positional: Sequence[object], named: dict[str, object]
 ) -> list[object]:
+    """The objects of the arguments, in order: UserTypeError unless the names fit. Takes them out of
+    `named`."""
     parameters = plan.arguments
     if not named and len(positional) == len(parameters):
         return list(positional)

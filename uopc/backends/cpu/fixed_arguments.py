@@ -18,34 +18,33 @@ from uopc.backends.cpu.arguments import (
     label_of,
 )  # fmt: skip
 from uopc.backends.plan import AnyArray, Plan, Pointer, Word
-from uopc.errors import Unsupported, UserError, UserTypeError
+from uopc.errors import UserError, UserTypeError
 
 
 def without(plan: Plan, values: Mapping[str, Any]) -> Plan:
     """The plan with these arguments and variables fixed: see `Program.bind`."""
-    if plan.mesh is not None and any([a.name in values for a in plan.arguments]):
-        raise Unsupported(
-            "bind: a program for a mesh takes its arrays in each call; those of"
-            " make_array_from_callback are cut once"
-        )
-    arrays, numbers = _arrays(plan, values), _numbers(plan, values)
-    plan = _without_variables(plan, arrays, numbers)
-    return _without_arguments(plan, arrays)
+    arrays = {
+        i: as_constant(input_array(a, values[a.name]))
+        for i, a in enumerate(plan.arguments) if a.name in values
+    }  # fmt: skip
+    return _without_arguments(with_values(plan, arrays, values), arrays)
 
 
-def _arrays(plan: Plan, values: Mapping[str, Any]) -> dict[int, AnyArray]:
-    """The arrays of the arguments that are fixed, by number, which nobody else writes to."""
-    found: dict[int, AnyArray] = {}
-    for i, argument in enumerate(plan.arguments):
-        if argument.name not in values:
-            continue
-        if argument.writable:
-            raise UserError(f"bind: {label_of(argument)} is written: pass it in each call")
-        given = input_array(argument, values[argument.name])
-        fixed = not given.flags.writeable and (given.flags.owndata or given.base is None)
-        usable = given.flags.c_contiguous and given.flags.aligned
-        found[i] = given if fixed and usable else np.array(given, order="C")
-    return found
+def with_values(plan: Plan, arrays: Mapping[int, AnyArray], values: Mapping[str, Any]) -> Plan:
+    """The plan with variables fixed: those given, and the sizes of these arrays, by number, which
+    are arguments still. UserError for one that is written or does not fit."""
+    for i in arrays:
+        if plan.arguments[i].writable:
+            label = label_of(plan.arguments[i])
+            raise UserError(f"bind: {label} is written: pass it in each call")
+    return _without_variables(plan, arrays, _numbers(plan, values))
+
+
+def as_constant(given: AnyArray) -> AnyArray:
+    """The elements of an array in memory to which nobody else writes."""
+    fixed = not given.flags.writeable and (given.flags.owndata or given.base is None)
+    usable = given.flags.c_contiguous and given.flags.aligned
+    return given if fixed and usable else np.array(given, order="C")
 
 
 def _numbers(plan: Plan, values: Mapping[str, Any]) -> dict[str, int]:

@@ -1,0 +1,63 @@
+"""A program for a mesh with some arguments and variables fixed: its arrays are cut once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from uopc.backends.cpu.arguments import match_names
+from uopc.backends.cpu.fixed_arguments import as_constant, with_values
+from uopc.backends.exchange.mesh_runner import MeshRunner
+from uopc.backends.exchange.sharded_array import ShardedArray
+from uopc.backends.plan import AnyArray
+from uopc.ir.devices import parts
+
+
+class BoundMesh:
+    """The devices of a mesh, and the parts of what is fixed that those of this process have.
+
+    `plan`: that of the program, with the arguments alone that a call takes.
+    """
+
+    def __init__(self, runner: MeshRunner, values: Mapping[str, Any]) -> None:
+        plan = runner.plan
+        found = {
+            i: (values[a.name], runner.as_input(i, values[a.name]))
+            for i, a in enumerate(plan.arguments) if a.name in values
+        }  # fmt: skip
+        whole = with_values(plan, {i: array for i, (_, array) in found.items()}, values)
+        self.runner = MeshRunner(whole, runner.image)
+        self.arrays = {i: self._cut(i, *both) for i, both in found.items()}
+        taken = [a for i, a in enumerate(whole.arguments) if i not in self.arrays]
+        self.plan, self.image = replace(whole, arguments=tuple(taken)), runner.image
+
+    def _cut(self, number: int, given: object, array: AnyArray) -> ShardedArray:
+        """The parts of an argument, which nobody else writes to."""
+        mesh, cuts = self.runner.mesh, self.runner.plan.mesh
+        assert cuts is not None
+        spec = cuts.arguments[number]
+        if isinstance(given, ShardedArray):
+            own = {rank: as_constant(given.local(rank)) for rank in self.runner.devices}
+        elif not any(spec):
+            own = dict.fromkeys(self.runner.devices, as_constant(array))
+        else:
+            own = {
+                rank: as_constant(parts.part(array, mesh, spec, rank))
+                for rank in self.runner.devices
+            }
+        return ShardedArray(array.shape, mesh, spec, own)
+
+    def call(self, positional: tuple[object, ...], named: dict[str, object]) -> object:
+        """A call with the other arguments."""
+        out = {"out": named.pop("out")} if "out" in named else {}
+        objects = iter(match_names(self.plan, positional, named))
+        every = range(len(self.runner.plan.arguments))
+        given = tuple([self.arrays[i] if i in self.arrays else next(objects) for i in every])
+        return self.runner.call(given, {**named, **out})
+
+
+def bound(runner: MeshRunner, values: Mapping[str, Any]) -> MeshRunner | BoundMesh:
+    """What runs a program of which these arguments and variables are fixed."""
+    made = BoundMesh(runner, values)
+    return made if made.arrays else made.runner
