@@ -103,7 +103,7 @@ def _callable(
 def _bind(program: Program, values: Mapping[str, Any]) -> BoundProgram:
     from uopc.backends.cpu.fixed_arguments import without
 
-    runner = program._runner
+    runner: Any = program._runner
     if runner.plan.mesh is not None:
         from uopc.backends.exchange.bound_mesh import bound
 
