@@ -14,10 +14,10 @@ from uopc.backends.llvm.outline import SHORTEST, outlined
 from uopc.errors import InvalidIR
 from uopc.ir.builder import leaves
 from uopc.ir.core import dtypes
-from uopc.ir.core.args import FunctionArg
+from uopc.ir.core.args import FunctionArg, NumberArg
 from uopc.ir.core.calls import function_body
 from uopc.ir.core.dtype_rules import derived
-from uopc.ir.core.levels import LINEAR
+from uopc.ir.core.levels import LINEAR, VECTOR
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.interpret.machine import run_kernel
@@ -133,3 +133,25 @@ def test_a_function_has_one_value():
     for function in (body, x):
         with pytest.raises(InvalidIR, match="expected a FUNCTION of one output"):
             derived(Ops.APPLY, dtypes.float32, (function, x), None)
+
+
+def test_operands_fit_the_function():
+    """The verifier names what does not fit, and what is no arithmetic."""
+    number = UOp(Ops.NUMBER, dtypes.float32, (), NumberArg(0))
+    one, storage = leaves.const(dtypes.float32, 1.0), uopc.kernel_param(0, (4,))
+    address = UOp(Ops.INDEX, dtypes.float32, (storage, leaves.const(dtypes.index, 0)))
+    load = UOp(Ops.LOAD, dtypes.float32, (address,))
+
+    def verified(value, *operands):
+        body = UOp(Ops.FUNCTION, dtypes.void, (value,), FunctionArg("f"))
+        apply = UOp(Ops.APPLY, dtypes.float32, (body, *operands))
+        store = UOp(Ops.STORE, dtypes.void, (address, apply))
+        verify(UOp(Ops.SINK, dtypes.void, (store,), uopc.KernelInfo("k", opts=())), VECTOR)
+
+    verified(abs(number), one)
+    with pytest.raises(InvalidIR, match="a number in slot 0, of 0 operands"):
+        verified(abs(number))
+    with pytest.raises(InvalidIR, match="operand 1 is float64, the function's float32"):
+        verified(abs(number), leaves.const(dtypes.float64, 1.0))
+    with pytest.raises(InvalidIR, match="param in a function, expected arithmetic"):
+        verified(load, one)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from uopc.errors import InvalidIR
 from uopc.ir.core import ranges, walk
-from uopc.ir.core.calls import graph_order, outside_bodies
+from uopc.ir.core.calls import function_body, graph_order, outside_bodies
 from uopc.ir.core.level_of import is_shaped, level_of
 from uopc.ir.core.levels import (
     HANDWRITTEN,
@@ -274,6 +274,28 @@ def _arguments_fit(root: UOp, nodes: list[UOp]) -> Problems:
                 yield u, problem
 
 
+def _operands_fit(root: UOp, nodes: list[UOp]) -> Problems:
+    """The FUNCTION of an APPLY is arithmetic on NUMBERs, and the operands fit these."""
+    bodies: dict[UOp, list[UOp]] = {}
+    for u in nodes:
+        if u.op is not Ops.APPLY or u.src[0].op is not Ops.FUNCTION:
+            continue
+        function, *given = u.src
+        if function not in bodies:
+            bodies[function] = function_body(function)
+            for s in bodies[function]:
+                if not (s.op.pure or s.op is Ops.CONST or s.op is Ops.NUMBER):
+                    yield s, f"{s.op.name} in a function, expected arithmetic on NUMBERs"
+        for s in bodies[function]:
+            if s.op is not Ops.NUMBER:
+                continue
+            if not 0 <= s.arg.slot < len(given):
+                yield u, f"the function has a number in slot {s.arg.slot}, of {len(given)} operands"
+            elif given[s.arg.slot].dtype is not s.dtype:
+                found = given[s.arg.slot].dtype.name
+                yield u, f"operand {1 + s.arg.slot} is {found}, the function's {s.dtype.name}"
+
+
 def _argument(param: UOp, args: tuple[UOp, ...], stored: bool) -> str | None:
     """The reason why an argument does not fit; `stored`: only storage fits a PARAM."""
     slot = param.arg.slot
@@ -286,6 +308,11 @@ def _argument(param: UOp, args: tuple[UOp, ...], stored: bool) -> str | None:
     if args[slot].dtype is not param.dtype:
         return f"argument {slot} is {args[slot].dtype.name}, the kernel's {param.dtype.name}"
     return None
+
+
+def _all_fit(root: UOp, nodes: list[UOp]) -> Problems:
+    yield from _arguments_fit(root, nodes)
+    yield from _operands_fit(root, nodes)
 
 
 def _loops_enclose(root: UOp, nodes: list[UOp]) -> Problems:
@@ -359,7 +386,7 @@ _GRAPH_CHECKS: dict[str, Callable[[UOp, list[UOp]], Problems]] = {
     "balanced-loops": _balanced,
     "defined-before-use": _defined_before_use,
     "threads-meet": _threads_meet,
-    "operand-count": _arguments_fit,
+    "operand-count": _all_fit,
     "outer-loops": _loops_enclose,
     "result-dtype": _one_integer,
 }
