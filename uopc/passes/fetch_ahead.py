@@ -1,4 +1,4 @@
-"""Sums along the rows of a large array fetch the rows of the next iteration.
+"""What the next turn of a loop reads of a large array is fetched in this turn.
 
 Before (vector)                              After (vector)
   %1 = param "" slot=0 : f32[256]              %1 = param "" slot=0 : f32[256]
@@ -8,22 +8,27 @@ Before (vector)                              After (vector)
   %5 = range 2 axis=0.1 kind=reduce : index    %5 = range 2 axis=0.1 kind=reduce : index
   %6 = mul %5, 8 : index                       %6 = mul %5, 8 : index
   %7 = add %4, %6 : index                      %7 = add %4, %6 : index
-  %8 = load %3[%7]:f32x8 : f32x8               %8 = load %3[%7]:f32x8 ahead=2048 : f32x8
-  %9 = reduce.add %8 over %5 : f32x8           %9 = reduce.add %8 over %5 : f32x8
-  %10 = hreduce.add %9 : f32                   %10 = hreduce.add %9 : f32
-  %11 = store %1[%2], %10                      %11 = store %1[%2], %10
-  %12 = end %11, %2                            %12 = end %11, %2
-  sink %12 name=r_256_2048                     sink %12 name=r_256_2048
+  %8 = load %3[%7]:f32x8 : f32x8               %8 = load %3[%7]:f32x8 : f32x8
+  %9 = reduce.add %8 over %5 : f32x8           %9 = fetch %8, 2048 size=8 : f32x8
+  %10 = hreduce.add %9 : f32                   %10 = reduce.add %9 over %5 : f32x8
+  %11 = store %1[%2], %10                      %11 = hreduce.add %10 : f32
+  %12 = end %11, %2                            %12 = store %1[%2], %11
+  sink %12 name=r_256_2048                     %13 = end %12, %2
+                                               sink %13 name=r_256_2048
 
 A processor fetches what follows in a row, but begins anew at each page and each row. Here it is
-told what a LOAD needs one turn of the loop over rows later: `ahead`, in elements. This pays for
-arrays that the second-level cache does not hold and whose elements are each read once, by a load
-that moves with all loops; what is fetched is a small part of that cache.
+told what a sum reads one turn of a loop later: the next rows, where each element is read once.
+Where loops inside read the elements of a turn again, as the rows of a product read a panel of
+weights, the first of them would wait for memory and the others not. Each of their n turns then
+fetches an nth of the next panel, whose elements must lie side by side. This pays for arrays that
+the second-level cache does not hold; what is fetched is a small part of that cache.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from uopc.ir.builder import rebuild
 from uopc.ir.core import bounds, walk
@@ -37,39 +42,86 @@ _LEAST = 8  # bytes of a load: a line takes at most eight
 _SHARE = 4  # most that is fetched: the second-level cache / n
 
 
+class _Fetch(NamedTuple):
+    """So many elements, so far ahead of what a LOAD reads."""
+
+    ahead: UOp
+    size: int
+
+
 def fetch_ahead(kernel: UOp, context: Context) -> UOp:
-    """The kernel with `ahead` on the loads of large arrays that sums along rows read."""
+    """The kernel whose loads of large arrays fetch what the next turn of a loop reads."""
     target, order = context.target, walk.order(kernel)
     if target.gpu is not None or not context.optimize:
         return kernel
     large = [u for u in order if u.op is Ops.PARAM and bounds.most_bytes(u) > target.l2_bytes]
     if not large or all([u.op is not Ops.REDUCE for u in order]):
         return kernel
-    made = {}
+    made: dict[UOp, _Fetch] = {}
     for nest in [u for u in order if u.op is Ops.END]:
         inside = walk.toposort(nest.src[0], gate=lambda u: u.op is not Ops.END)
         loops = [r for r in inside if r.op is Ops.RANGE and r.arg.kind == "loop"]
+        loops.sort(key=lambda r: r.arg.axis)
         for u in inside:
             if u.op is Ops.LOAD and len(u.src) == 1 and u.src[0].src[0] in large:
-                ahead = _ahead(u, loops)
-                if 0 < ahead * u.dtype.itemsize <= target.l2_bytes // _SHARE:
-                    made[u] = ahead
+                fetch = _fetch(u, loops, target.l2_bytes // _SHARE)
+                if fetch is not None:
+                    made[u] = fetch
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp:
-        return intern(Ops.LOAD, u.dtype, src, made[u], u.tag)
+        load = intern(Ops.LOAD, u.dtype, src, u.arg, u.tag)
+        return intern(Ops.FETCH, u.dtype, (load, made[u].ahead), made[u].size)
 
     return rebuild.rewritten(kernel, change, only=set(made)) if made else kernel
 
 
-def _ahead(load: UOp, loops: Collection[UOp]) -> int:
-    """The elements from what a load reads to what it reads one iteration of its last loop later; 0
-    if it reads few bytes, not along a sum, or the same again."""
+def _fetch(load: UOp, loops: Sequence[UOp], most: int) -> _Fetch | None:
+    """What a load fetches for the next turn of the last loop, outer first, that it moves with: at
+    most so many bytes. None if it reads few bytes, not along a sum, or the same in all turns."""
     steps = affine.form(load.src[0].src[1])[1]
-    kinds = [r.arg.kind for r in steps if r.op is Ops.RANGE]
-    wide = load.dtype.itemsize * load.dtype.lanes >= _LEAST
-    if not wide or not loops or "reduce" not in kinds or not set(loops) <= steps.keys():
-        return 0
-    return steps[max(loops, key=lambda r: r.arg.axis)]
+    sums = [r for r in steps if r.op is Ops.RANGE and r.arg.kind == "reduce"]
+    moving = [r for r in loops if r in steps]
+    size = load.dtype.scalar.itemsize
+    if not sums or not moving or size * load.dtype.lanes < _LEAST:
+        return None
+    again, block = loops[loops.index(moving[-1]) + 1 :], steps[moving[-1]]
+    if not 0 < block * size <= most:
+        return None
+    if again:
+        return _part_of_block(load, sums, again, block)
+    once = len(moving) == len(loops)
+    return _Fetch(affine.const(block), load.dtype.lanes) if once else None
+
+
+def _part_of_block(
+    load: UOp, sums: Sequence[UOp], again: Sequence[UOp], block: int
+) -> _Fetch | None:
+    """An equal part of the next block in each turn of the loops that read this one `again`. Its
+    elements lie side by side, and the load that reads the first ones of a step of the sums fetches
+    for all. None where an element a step is more than two blocks: the first turn is a short one."""
+    begin, steps = affine.form(load.src[0].src[1])
+    if not all([affine.is_const(r.src[0]) for r in (*again, *sums)]):
+        return None
+    turns = math.prod([r.src[0].arg for r in again])
+    count = math.prod([r.src[0].arg for r in sums])
+    width = block // count
+    size = -(-width // turns)
+    if turns < 2 or turns * size > 2 * width or begin % max(1, width):
+        return None
+    step, inside = affine.const(0), 1  # the number of a step, and the steps of the loops so far
+    for r in sorted(sums, key=steps.__getitem__):
+        if steps[r] != inside * width:
+            return None
+        step = affine.add(step, affine.scaled(r, inside))
+        inside *= r.src[0].arg
+    if inside * width != block:
+        return None
+    here = affine.scaled(step, width)
+    for r in reversed(again):
+        step = affine.add(step, affine.scaled(r, inside))
+        inside *= r.src[0].arg
+    there = affine.plus(affine.scaled(step, size), block)
+    return _Fetch(affine.sub(there, here), size)
 
 
 PASS = Pass("fetch-ahead", VECTOR, VECTOR, fetch_ahead, "kernel")

@@ -257,7 +257,7 @@ def _kept(statements: Sequence[UOp]) -> set[UOp]:
         if u.op is Ops.END:
             todo.append(u.src[0])
         elif u.op is not Ops.BUFFER and u.op is not Ops.PARAM:  # their dimensions
-            todo += u.src
+            todo += u.src[:1] if u.op is Ops.FETCH else u.src
         if u in following:
             todo.append(following[u])
     return found
@@ -277,13 +277,15 @@ def _readers(statements: Sequence[UOp]) -> tuple[dict[UOp, int], set[UOp]]:
         if u not in kept or u.op in (Ops.PARAM, Ops.BUFFER):
             continue
         src = u.src
-        if u.op is Ops.END:
+        if u.op is Ops.FETCH:  # nothing is fetched
+            src = src[:1]
+        elif u.op is Ops.END:
             src = tuple([after for c, after in zip(u.src[1::2], u.src[2::2]) if c in kept])
         for s in src:
             uses[s] = uses.get(s, 0) + 1
             reader[s] = u
     once = [u for u, n in uses.items() if n == 1 and block.get(u) == block[reader[u]]]
-    return uses, {u for u in once if reader[u].op not in (Ops.AFTER, Ops.BRANCH)}
+    return uses, {u for u in once if reader[u].op not in (Ops.AFTER, Ops.FETCH, Ops.BRANCH)}
 
 
 # ---------------------------------------------------------------- the ops
@@ -418,6 +420,7 @@ _RULES: dict[Op, Callable[[CKernel, UOp], None]] = {
     Ops.CAST: _cast,
     Ops.BITCAST: _bitcast,
     Ops.AFTER: _after,
+    Ops.FETCH: _after,
 }
 _SILENT = frozenset((
     Ops.PARAM, Ops.VARIABLE, Ops.NUMBER, Ops.CONST, Ops.CARRY, Ops.BRANCH, Ops.NOOP,

@@ -16,6 +16,7 @@ from uopc.ir.core.data.blocks import LINE
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp
+from uopc.ir.index import affine
 
 
 class CpuEmitter(Emitter):
@@ -154,8 +155,6 @@ def _load(e: Emitter, u: UOp) -> str | None:
     if tiles.is_tile(e, u.dtype):
         return tiles.load(e, u)
     address = e.address(u.src[0])
-    if u.arg is not None:
-        _fetch(e, u, address)
     if len(u.src) == 1:
         return from_memory(e, u, read(e, u, address))
     t, gate, lanes = memory_type(u.dtype), e.of(u.src[1], u.dtype.lanes), u.dtype.lanes
@@ -173,13 +172,15 @@ def _load(e: Emitter, u: UOp) -> str | None:
     return from_memory(e, u, got)
 
 
-def _fetch(e: Emitter, u: UOp, address: str) -> None:
-    """Bring the lines that a LOAD reads soon to the second-level cache. No address is outside."""
+def _fetch(e: Emitter, u: UOp) -> str | None:
+    """Bring the lines that are read soon to the second-level cache. No address is outside."""
     e.declared["declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"] = None
-    for begin in range(0, u.dtype.itemsize * u.dtype.lanes, LINE):
-        offset = u.arg * u.dtype.itemsize + begin
-        place = e.value(f"getelementptr i8, {address}, i64 {offset}")
+    load, ahead = u.src
+    t, here = memory_type(u.dtype.scalar), e.address(load.src[0]).removeprefix("ptr ")
+    for line in range(0, u.arg, max(1, LINE // u.dtype.scalar.itemsize)):
+        place = e.element(here, t, affine.plus(ahead, line))
         e.effect(f"call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 2, i32 1)")
+    return e.of(load)
 
 
 def _all(e: Emitter, lanes: int) -> str:
@@ -329,6 +330,7 @@ RULES: dict[Op, Rule] = {
     Ops.BRANCH: _branch,
     Ops.APPLY: _apply,
     Ops.LOAD: _load,
+    Ops.FETCH: _fetch,
     Ops.STORE: _store,
     Ops.LANES: lambda e, u: constant(u.dtype, tuple(range(u.arg))),
     Ops.STACK: _stack,

@@ -184,6 +184,7 @@ STEPS: dict[Op, Callable[[State, UOp], object]] = {
     Ops.SHUFFLE:  lambda m, u: _pick(m, u, list(u.arg)),
     Ops.HREDUCE:  _hreduce,
     Ops.REDUCE:   lambda m, u: m.set(u, m.value(u.src[0]), m.masks.get(u.src[0])),  # over no ranges
+    Ops.FETCH:    lambda m, u: m.set(u, m.value(u.src[0]), m.masks.get(u.src[0])),
     Ops.BRANCH:   _branch,
     Ops.APPLY:    _apply,
     Ops.IF:       _if,

@@ -1,0 +1,133 @@
+"""Panels of weights that come from memory are fetched while the panel before is used."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_byte_products import lowered_for
+
+import uopc
+from uopc import UOp
+from uopc.backends.llvm import split_function
+from uopc.ir.builder.leaves import const
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import intern
+from uopc.ir.index import affine
+from uopc.ir.verify import nodes
+
+RNG = np.random.default_rng(173)
+DEPTH, COLUMNS = 128, 1024  # more than the second-level cache of the machine "laptop"
+
+
+def product(rows: int, dtype: str = "float32", columns: int = COLUMNS) -> tuple[UOp, np.ndarray]:
+    w = RNG.integers(-3, 4, (DEPTH, columns)).astype(dtype)
+    return uopc.param("x", (rows, DEPTH), getattr(uopc.dtypes, dtype)) @ w, w
+
+
+def compiled(graph: UOp, threads: int = 1) -> uopc.Program:
+    with uopc.options(programs=0, cache_dir=""):
+        return uopc.compile(graph, threads=threads)
+
+
+def fetches(program: uopc.Program) -> list[UOp]:
+    return [u for k in program.kernels for u in k.uops.src if u.op is Ops.FETCH]
+
+
+def values(u: UOp, at: dict[UOp, int]) -> int:
+    constant, terms = affine.form(u)
+    return constant + sum(n * at[r] for r, n in terms.items())
+
+
+def loops_of(fetch: UOp) -> list[UOp]:
+    found = [r for u in (fetch.src[0].src[0].src[1], fetch.src[1]) for r in affine.form(u)[1]]
+    return sorted(dict.fromkeys(found), key=lambda r: r.arg.axis)
+
+
+# ---------------------------------------------------------------- what is fetched
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
+@pytest.mark.parametrize("rows", [16, 24, 64])
+def test_all_of_the_next_panel_is_fetched_in_equal_parts(rows: int, dtype: str) -> None:
+    """In order, an element or more each step; what rounding up adds is of the panel behind it."""
+    (fetch,) = fetches(compiled(product(rows, dtype)[0]))
+    load, ahead = fetch.src
+    panel, again, step = loops_of(fetch)
+    block = affine.form(load.src[0].src[1])[1][panel]
+    turns, steps = again.src[0].arg, step.src[0].arg
+    assert block // steps <= turns * fetch.arg < block // steps + turns
+    assert (ahead.dtype, load.op) == (uopc.dtypes.index, Ops.LOAD)
+    for p in (0, 1):
+        places = [
+            values(load.src[0].src[1], at) + values(ahead, at) + i
+            for j, k in itertools.product(range(turns), range(steps))
+            for at in [{panel: p, again: j, step: k}]
+            for i in range(fetch.arg)
+        ]
+        begin = (p + 1) * block
+        assert places == list(range(begin, begin + turns * steps * fetch.arg))
+
+
+def test_weights_that_the_cache_holds_are_not_fetched() -> None:
+    assert fetches(compiled(product(64)[0]))
+    assert not fetches(compiled(product(64, columns=256)[0]))
+    assert not fetches(compiled(product(1024)[0]))  # the first of so many rows is a small part
+
+
+def test_a_symbolic_number_of_rows_fetches_nothing_in_parts() -> None:
+    n = uopc.variable("n", 16, 64)
+    w = RNG.standard_normal((DEPTH, COLUMNS)).astype("f4")
+    x = RNG.standard_normal((37, DEPTH)).astype("f4")
+    f = compiled(uopc.param("x", (n, DEPTH)) @ w)
+    np.testing.assert_allclose(f(x), x.astype("f8") @ w, atol=1e-3)
+
+
+# ---------------------------------------------------------------- the result
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("columns", [COLUMNS, COLUMNS + 1, 1021])
+@pytest.mark.parametrize("rows", [1, 9, 16, 61, 64])
+def test_products_are_numpys(rows: int, columns: int, threads: int) -> None:
+    """Small integers: exact in any order. What is fetched behind the last panel harms nothing."""
+    graph, w = product(rows, columns=columns)
+    x = RNG.integers(-3, 4, (rows, DEPTH)).astype("f4")
+    np.testing.assert_array_equal(compiled(graph, threads)(x), x @ w)
+
+
+# ---------------------------------------------------------------- the code
+def test_one_instruction_a_step() -> None:
+    program = compiled(product(64)[0])
+    assert len(re.findall(r"prefetcht1\s", program.kernels[0].asm)) == len(fetches(program)) == 1
+
+
+def test_many_elements_are_several_lines() -> None:
+    """A third of a panel, or half of one, in each step is more than a line of 16 floats."""
+    (kernel,) = lowered_for("dots", product(12, columns=8192)[0]).kernels
+    (fetch,) = [u for u in kernel.src if u.op is Ops.FETCH]
+    text, _ = split_function.render("product", kernel)
+    assert 16 < fetch.arg <= 32 and text.count("call void @llvm.prefetch") == 2
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
+def test_c_is_the_same_without_fetching(tmp_path: Path) -> None:
+    """Nothing of the distance is left in C, which has no warnings."""
+    source = compiled(product(64)[0]).kernels[0].c
+    assert "prefetch" not in source
+    (tmp_path / "kernel.c").write_text(source)
+    flags = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-mavx2", "-mfma", "-c"]
+    made = subprocess.run(
+        ["gcc", *flags, "kernel.c", "-o", "kernel.o"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert made.returncode == 0, made.stderr
+
+
+# ---------------------------------------------------------------- the verifier
+def test_only_a_load_is_fetched_for() -> None:
+    made = intern(
+        Ops.FETCH, uopc.dtypes.float32, (const(uopc.dtypes.float32, 1), affine.const(4)), 2
+    )
+    message = nodes.CHECKS["explicit-loads"](made)
+    assert message == "operand 0 is const, expected a LOAD"
