@@ -260,8 +260,9 @@ DEFECTS: Final = (
         "_TOP = -0x7F7F7F80", "_TOP = -0x7F7F7F00", ("test_quantised.py",),
     ),
     Defect(
-        "lines fetched at a distance in bytes", "uopc/backends/llvm/statements.py",
-        "offset = u.arg * u.dtype.itemsize + begin", "offset = u.arg + begin",
+        "lines fetched at their distance", "uopc/backends/llvm/statements.py",
+        "place = e.element(here, t, affine.plus(ahead, line))",
+        "place = e.element(here, t, affine.const(line))",
         ("test_quantised.py",),
     ),
     Defect(
