@@ -116,7 +116,7 @@ def test_c_is_the_same_without_fetching(tmp_path: Path) -> None:
     """Nothing of the distance is left in C, which has no warnings."""
     source = compiled(product(64)[0]).kernels[0].c
     assert "prefetch" not in source
-    (tmp_path / "kernel.c").write_text(source)
+    (tmp_path / "kernel.c").write_text(source, "utf-8")
     flags = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-mavx2", "-mfma", "-c"]
     made = subprocess.run(
         ["gcc", *flags, "kernel.c", "-o", "kernel.o"], cwd=tmp_path, capture_output=True, text=True
