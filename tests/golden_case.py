@@ -90,7 +90,7 @@ class Setting:
         if self.features:
             machine = dataclasses.replace(machine, features=f"+{self.features.replace('+', ',+')}")
         made = Context(machine, self.optimize, self.threads, rules=_rules(self.rules))
-        made.options = Options(dot_products=self.dots)
+        made.options = Options(dot_products=self.dots, trim_stores=True)
         made.sharding = Sharding(self.made_mesh(), bucket=self.bucket) if self.mesh else None
         made.devices = tuple(self.devices.split("+")) if self.devices else made.devices
         return made

@@ -186,6 +186,16 @@ def test_tf32():
         assert "mma" in uopc.compile(product, device="cuda:sm_90").kernels[0].asm
 
 
+def test_trim_stores():
+    i = uopc.arange(600)
+    x = uopc.param("x", (600, 64)) @ uopc.param("y", (64, 600))
+    y = uopc.where(i <= i.reshape(600, 1), x.contiguous(), 0.0).sum(axis=0)
+    for asked in (False, True):
+        with uopc.options(trim_stores=asked):
+            (run,) = [r for r in lower_only(y).runs if r.name == "trim-stores"]
+        assert (run.after[0] is not run.before[0]) == asked
+
+
 def test_dot_products():
     x, y = (uopc.param(n, (16, 16), dtypes.int8).cast(dtypes.int32) for n in "xy")
     for asked in (False, True):

@@ -53,6 +53,7 @@ class Options:
     tf32: bool = False  # tensor cores may round float32 operands of products to 10 bits
     dot_products: bool = True  # products of bytes use the dot products of the processor
     fast_zeros: bool = False  # 0 * x is 0 and x + 0 is x for all floats: see `uopc.fast_zeros`
+    trim_stores: bool = False  # elements of stored sums that no reader uses are not computed
     split_reduces: bool = True  # cut a large reduce to few elements in two
     split_ratio: int = 32768  # elements per result from which on a reduce is cut in two
     split_size: int = 1 << 22  # most elements that the first half of such a reduce stores
@@ -89,7 +90,8 @@ class Options:
 
 
 CHANGE_CODE = (
-    "tf32", "dot_products", "split_reduces", "split_ratio", "split_size", "max_kernel_buffers",
+    "tf32", "dot_products", "trim_stores", "split_reduces", "split_ratio", "split_size",
+    "max_kernel_buffers",
 )  # fmt: skip
 _KINDS: dict[str, type] = {f.name: type(f.default) for f in dataclasses.fields(Options)}
 _MOST = {"debug": 7, "spec": 2, "threads": MOST_THREADS}

@@ -27,7 +27,7 @@ from uopc.passes.optimize.storage_order import order_storage
 from uopc.passes.partition import partition, place_exchanges, unroll_devices
 from uopc.passes.place_stages import place_stages
 from uopc.passes.place_threads import place_threads
-from uopc.passes.rangeify import rangeify
+from uopc.passes.rangeify import rangeify, trim_stores
 from uopc.passes.reroll import reroll
 from uopc.passes.simplify_ranges import simplify_ranges
 from uopc.passes.simplify_values import simplify_values
@@ -41,6 +41,7 @@ PIPELINE: tuple[tuple[int, Pass], ...] = (
     (15, reroll.PASS),
     (20, place_stages.PASS),
     (30, rangeify.PASS),
+    (31, trim_stores.PASS),
     (32, order_storage.PASS),
     (35, tabulate.PASS),
     (40, split_kernels.PASS),
@@ -73,6 +74,8 @@ ORDER: tuple[tuple[str, str, str], ...] = (
     ("reroll", "place-stages", "many single elements are one value before storage is chosen"),
     ("canonicalize", "place-stages", "a value that is removed must not be considered for storage"),
     ("place-stages", "rangeify", "loops are made for stored values only"),
+    ("rangeify", "trim-stores", "masks are comparisons of the loops that stores and reads have"),
+    ("trim-stores", "order-storage", "a mask moves to a read by the axes that storage has yet"),
     ("rangeify", "order-storage", "loops show which elements are read beside each other"),
     ("order-storage", "split-kernels", "storage has axes until each index is one number"),
     ("rangeify", "tabulate", "tables replace index expressions, which appear with the loops"),

@@ -14,6 +14,7 @@ from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.passes.analysis.loops import closers, ended, identity, kernel_axes, make_range
+from uopc.passes.analysis.views import stores_in
 from uopc.passes.optimize.opts.legality import Refused, check_amount, check_free
 
 # Suffixes of the axes of a loop's parts, and of a renamed copy of a loop.
@@ -71,11 +72,19 @@ def in_parts(kernel: UOp, r: UOp, parts: list[LoopPart]) -> UOp:
             made.append((b, (loop, *[names.get(q, q) for q in inner])))
         if u.op is Ops.REDUCE:
             return functools.reduce(functools.partial(_both, u), [_reduced(u, *m) for m in made])
-        group = intern(Ops.GROUP, dtypes.void, tuple([ended(b, *around) for b, around in made]))
+        stored = [m for m in made if not _stores_nothing(m[0])] or made[:1]
+        group = intern(Ops.GROUP, dtypes.void, tuple([ended(b, *around) for b, around in stored]))
         outer = [q for q in closed if q is not r and q not in inner]
         return ended(group, *outer)
 
     return rebuild.rewritten(kernel, change, only=closers(kernel, r))
+
+
+def _stores_nothing(body: UOp) -> bool:
+    """True for stores under a guard that never holds."""
+    if body.op is Ops.STORE:
+        return any([x.op is Ops.INVALID for x in body.src[0].src[1:]])
+    return body.op in (Ops.GROUP, Ops.END) and all(map(_stores_nothing, stores_in(body)))
 
 
 def _reduced(u: UOp, body: UOp, closed: tuple[UOp, ...]) -> UOp:

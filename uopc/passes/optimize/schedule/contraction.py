@@ -16,6 +16,7 @@ from uopc.passes.optimize.opts import packing
 from uopc.passes.optimize.opts.chunks import CHUNK_MULTIPLE
 from uopc.passes.optimize.opts.local_tile import MOST_BYTES
 from uopc.passes.optimize.schedule import cache_blocking, column_sums, register_tiles, thresholds
+from uopc.passes.optimize.schedule.guards import follow_bounds
 from uopc.passes.optimize.schedule.kernel_facts import (
     Access,
     KernelFacts,
@@ -380,14 +381,28 @@ def _block(s: Scheduler, c: _Contraction, window: UOp) -> UOp | None:
 def _tile_rows(s: Scheduler, row: UOp, height: int) -> None:
     """Rows in copies; the rest is a block of its own, or a loop if its length varies."""
     length = length_of(row)
-    if length is not None and (length <= height or length % height == 0):
-        s.attempt("UPCAST", row, min(length, height))
+    if length is not None and length <= height:
+        s.attempt("UPCAST", row, length)
         return
-    first, rest = s.split(row, height)
-    if length is not None:
-        s.attempt("UPCAST", rest, length % height)
-    if first is not row:
-        s.attempt("UPCAST", first, height)
+    first: UOp | None = row
+    if length is None or length % height:
+        first, rest = s.split(row, height)
+        if length is not None:
+            s.attempt("UPCAST", rest, length % height)
+        if first is row:
+            return
+    for q in _followed(s, first, height):
+        s.attempt("UPCAST", q, height)
+
+
+def _followed(s: Scheduler, row: UOp | None, height: int) -> list[UOp]:
+    """The loops over blocks of rows, cut where guards of stores begin to hold in columns around."""
+    if row is None:
+        return []
+    trimmed = s.context.options.trim_stores
+    if trimmed and any([a.gate is not None for a in s.facts.written]):
+        follow_bounds(s, row, height, 1)
+    return s.family(row)
 
 
 def dot_rows(k: KernelFacts, reduces: list[UOp]) -> UOp | None:

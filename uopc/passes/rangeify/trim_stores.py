@@ -1,0 +1,320 @@
+"""Stored elements that no reader uses are not computed: a guard of the store leaves them out.
+
+Before (indexed)                                After (indexed)
+  %1 = buffer slot=1 : f32[8]                     %1 = buffer slot=1 : f32[8]
+  %2 = range 8 axis=0.0 kind=loop : index         %2 = range 8 axis=0.0 kind=loop : index
+  %3 = buffer slot=0 : f32[8, 8]                  %3 = range 8 axis=1 kind=reduce : index
+  %4 = range 8 axis=0.1 kind=loop : index         %4 = add %2, 1 : index
+  %5 = cast %4 : i32                              %5 = cmplt %3, %4 : bool
+  %6 = cast %2 : i32                              %6 = buffer slot=0 : f32[8, 8]
+  %7 = cmple %5, %6 : bool                        %7 = range 8 axis=0.1 kind=loop : index
+  %8 = param x : f32[8, 4]                        %8 = cmplt %7, %4 : bool
+  %9 = range 4 axis=1 kind=reduce : index         %9 = where %8, %2, invalid : index
+  %10 = param y : f32[4, 8]                       %10 = param x : f32[8, 4]
+  %11 = mul %8[%2, %9], %10[%9, %4] : f32         %11 = range 4 axis=1 kind=reduce : index
+  %12 = reduce.add %11 over %9 : f32              %12 = param y : f32[4, 8]
+  %13 = where %7, %12, -inf:f32 : f32             %13 = mul %10[%2, %11], %12[%11, %7] : f32
+  %14 = store %3[%2, %4], %13                     %14 = reduce.add %13 over %11 : f32
+  %15 = end %14, %2, %4                           %15 = store %6[%9, %7], %14
+  %16 = after %3, %15 : f32[8, 8]                 %16 = end %15, %2, %7
+  %17 = range 8 axis=1 kind=reduce : index        %17 = after %6, %16 : f32[8, 8]
+  %18 = reduce.max %16[%2, %17] over %17 : f32    %18 = where %5, %17[%2, %3], -inf:f32 : f32
+  %19 = store %1[%2], %18                         %19 = reduce.max %18 over %3 : f32
+  %20 = end %19, %2                               %20 = store %1[%2], %19
+  %21 = after %1, %20 : f32[8]                    %21 = end %20, %2
+  sink %21                                        %22 = after %1, %21 : f32[8]
+                                                  sink %22
+
+A mask that comparisons of loops decide, in a stored value, moves to where the value is read: the
+store then needs its guard alone, and each reader selects. In general the guard is what holds for
+all reads: of each node, the pass knows comparisons that hold wherever its value matters, as a WHERE
+selects it, and writes them with the loops of the store. `optimize` cuts loops where such a guard
+begins to hold, so that tiles outside of it are neither computed nor stored. Only sums are worth a
+guard, if it leaves out enough. Outputs, arguments, and what kernels by hand take are stored whole,
+as are integers, which may be indices. Reads have no guards: memory that nobody wrote is read where
+a selection drops it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from uopc.ir.builder import alu, index_maps, rebuild
+from uopc.ir.core import bounds, dtypes, ranges, walk
+from uopc.ir.core.levels import INDEXED
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.storage import before_effects
+from uopc.ir.core.uop import UOp, intern
+from uopc.ir.index import affine, compare
+from uopc.passes.analysis import counted
+from uopc.passes.contract import Context, Pass
+
+# Sums Σ as terms, each with a constant: Σ + constant < 0 for all of them.
+Conditions = dict[frozenset[tuple[UOp, int]], int]
+
+SAMPLES = 16  # per loop, to estimate how many elements a condition leaves out
+LEAST_SHARE = 1 / 8  # of the elements, left out: else a guard costs more than it saves
+
+
+def trim_stores(graph: UOp, context: Context) -> UOp:
+    """The graph with guards on stores whose other elements nobody reads."""
+    chosen = context.options.trim_stores and context.optimize and context.opts is None
+    if not chosen or context.target.gpu is not None:
+        return graph
+    if Ops.WHERE not in walk.ops(graph) or Ops.REDUCE not in walk.ops(graph):
+        return graph
+    graph = _masks_at_reads(graph)
+    found = _stores(graph)
+    if not found:
+        return graph
+    guards: dict[UOp, UOp] = {}
+    for s, conditions in _read(graph, found).items():
+        guard = s.guard(conditions)
+        if guard is not None:
+            guards[s.store] = guard
+
+    def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        target = src[0]
+        index = index_maps.gated(target.src[1:], guards[u])
+        target = intern(Ops.INDEX, target.dtype, (target.src[0], *index))
+        return intern(Ops.STORE, u.dtype, (target, *src[1:]), u.arg)
+
+    return rebuild.rewritten(graph, change, outside_kernels=True, only=guards) if guards else graph
+
+
+# ---------------------------------------------------------------- stored values
+@dataclass(frozen=True)
+class _Stored:
+    """A buffer that one loop nest fills, each element once: `after` is what readers index."""
+
+    after: UOp
+    store: UOp
+    loops: tuple[UOp | None, ...]  # of each dimension; None for one of a single element
+
+    @property
+    def value(self) -> UOp:
+        return self.store.src[1]
+
+    def at(self, condition: UOp, index: tuple[UOp, ...]) -> UOp:
+        """A condition on the loops of the store, for the element that an index reads."""
+        loops = {r: x for r, x in zip(self.loops, index) if r is not None}
+        return rebuild.rebuild(condition, loops)
+
+    def guard(self, conditions: Conditions) -> UOp | None:
+        """The conditions as a guard, if it leaves out enough of the elements."""
+        if not conditions or not _leaves_out_much(conditions):
+            return None
+        return _joined(_as_comparison(terms, c) for terms, c in conditions.items())
+
+
+def _stores(graph: UOp) -> dict[UOp, _Stored]:
+    """The stored values by their AFTER: of floats, which no index can be, and of a reduce, which is
+    worth a guard; elements read them, and nothing else."""
+    order, known = walk.nodes(graph), dict[UOp, UOp]()
+    found: dict[UOp, _Stored] = {}
+    fixed: set[UOp] = set()
+    for u in order:
+        if u.op is Ops.AFTER:
+            base, stored = u.src[0], _stored(u)
+            if stored is None or base in found:
+                fixed.add(before_effects(u, known))
+            else:
+                found[base] = stored
+        elif u.op is not Ops.INDEX:
+            used = [s for s in u.src if s.op in (Ops.BUFFER, Ops.AFTER)]
+            fixed.update([before_effects(s, known) for s in used])
+    return {s.after: s for base, s in found.items() if base not in fixed}
+
+
+def _stored(after: UOp) -> _Stored | None:
+    """The one loop nest behind an AFTER, if it stores whole elements of a new buffer."""
+    buffer, *effects = after.src
+    if buffer.op is not Ops.BUFFER or buffer.arg.space != "global" or not buffer.dtype.is_float:
+        return None
+    if len(effects) != 1 or effects[0].op is not Ops.END or effects[0].arg is not None:
+        return None
+    store, *closed = effects[0].src
+    if store.op is not Ops.STORE or store.src[0].src[0] is not buffer or len(store.src) != 2:
+        return None
+    index = store.src[0].src[1:]
+    loops = [x if x.op is Ops.RANGE else None for x in index]
+    plain = all(r is not None or affine.is_const(x) for r, x in zip(loops, index))
+    if not plain or {r for r in loops if r is not None} != set(closed):
+        return None
+    own = ranges.ranges(store.src[0])
+    below = walk.toposort(store.src[1], gate=lambda u: u.op not in (Ops.AFTER, Ops.BUFFER))
+    dear = any([u.op is Ops.REDUCE and own <= ranges.ranges(u) for u in below])
+    return _Stored(after, store, tuple(loops)) if dear else None
+
+
+# ---------------------------------------------------------------- masks of stored values
+def _masks_at_reads(graph: UOp) -> UOp:
+    """Values stored without a mask that a comparison of their loops is; each reader has it."""
+    masks: dict[UOp, tuple[_Stored, UOp, UOp, UOp]] = {}  # by AFTER: mask, inside, outside
+    for after, s in _stores(graph).items():
+        taken = _taken_apart(s)
+        if taken is not None:
+            masks[after] = (s, *taken)
+    if not masks:
+        return graph
+    inside = {s.store: value for s, _, value, _ in masks.values()}
+
+    def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if u in inside:
+            return intern(Ops.STORE, u.dtype, (src[0], inside[u]), u.arg)
+        if u.op is not Ops.INDEX or u.src[0] not in masks:
+            return None
+        s, mask, _, outside = masks[u.src[0]]
+        index, _ = index_maps.plain_index(src[1:], index_maps.true())
+        return alu.where(s.at(mask, index), rebuild.remake(u, src), outside)
+
+    return rebuild.rewritten(graph, change, outside_kernels=True)
+
+
+def _taken_apart(s: _Stored) -> tuple[UOp, UOp, UOp] | None:
+    """The mask of a value, the value inside of it, and the number outside; None without a mask."""
+    u = s.value
+    if u.op is not Ops.WHERE or not any(v.op is Ops.CONST for v in u.src[1:]):
+        return None
+    holds = u.src[2].op is Ops.CONST
+    inside, outside = u.src[1:] if holds else u.src[:0:-1]
+    own = {r for r in s.loops if r is not None}
+    conditions = {
+        terms: c for terms, c in _conditions(u.src[0], holds).items()
+        if all([m in own or not ranges.ranges(m) for m, _ in terms])
+    }  # fmt: skip
+    mask = s.guard(conditions)
+    return None if mask is None or inside.op is Ops.CONST else (mask, inside, outside)
+
+
+# ---------------------------------------------------------------- conditions
+def _conditions(c: UOp, holds: bool) -> Conditions:
+    """The comparisons of indices that must hold where a bool does (or does not)."""
+    found: Conditions = {}
+    memo: dict[UOp, UOp | None] = {}
+    stack = [(c, holds)]
+    while stack:
+        u, wanted = stack.pop()
+        if u.op is (Ops.AND if wanted else Ops.OR):
+            stack += [(s, wanted) for s in u.src]
+        elif u.op is Ops.NEG:
+            stack.append((u.src[0], not wanted))
+        elif u.op is Ops.CMPNE and u.src[0].dtype.kind == "bool" and u.src[1].op is Ops.CONST:
+            stack.append((u.src[0], wanted != bool(u.src[1].arg)))
+        elif counted.is_comparison(u):
+            less = counted.comparison(u, u.src, memo)
+            if less is not None and less.op is Ops.CMPLT:
+                constant, terms = affine.form(affine.sub(*less.src))
+                if not wanted:
+                    constant, terms = -constant - 1, {m: -k for m, k in terms.items()}
+                key = frozenset(terms.items())
+                found[key] = max(constant, found.get(key, constant))
+    return found
+
+
+def _both(a: Conditions, b: Conditions) -> Conditions:
+    """The conditions of both."""
+    if not a or not b:
+        return a or b
+    return {key: max(x.get(key, y[key]) for x, y in ((a, b), (b, a)) if key in y) for key in a | b}
+
+
+def _either(a: Conditions, b: Conditions) -> Conditions:
+    """What holds where one of them does."""
+    return {key: min(constant, b[key]) for key, constant in a.items() if key in b}
+
+
+def _as_comparison(terms: Iterable[tuple[UOp, int]], constant: int) -> UOp:
+    return compare.less(affine.build(constant, dict(terms)), affine.const(0))
+
+
+def _joined(guards: Iterable[UOp]) -> UOp:
+    joined = index_maps.true()
+    for g in guards:
+        joined = index_maps.both(joined, g)
+    return joined
+
+
+def _leaves_out_much(conditions: Conditions) -> bool:
+    """True if a share of the elements is outside: by samples of the loops, in the middle of each.
+    What depends on a variable may leave out much."""
+    atoms = list({m: None for terms in conditions for m, _ in terms})
+    if any(m.op is not Ops.RANGE for m in atoms) or len(atoms) > 3:
+        return True
+    places = []
+    for r in atoms:
+        length = max(1, int(bounds.bounds(r.src[0])[1]))
+        count = min(length, SAMPLES)
+        places.append([(2 * i + 1) * length // (2 * count) for i in range(count)])
+    outside = total = 0
+    for point in itertools.product(*places):
+        at = dict(zip(atoms, point))
+        total += 1
+        outside += any(c + sum(k * at[m] for m, k in t) >= 0 for t, c in conditions.items())
+    return outside >= LEAST_SHARE * total
+
+
+# ---------------------------------------------------------------- what is read
+def _read(graph: UOp, stored: Mapping[UOp, _Stored]) -> dict[_Stored, Conditions]:
+    """Of each stored value, conditions that hold for all elements that a result depends on."""
+    wanted: dict[UOp, Conditions] = {}  # of each node: where its value matters
+    found: dict[_Stored, Conditions] = {}
+
+    def want(u: UOp, conditions: Conditions) -> None:
+        wanted[u] = _either(wanted[u], conditions) if u in wanted else conditions
+
+    by_store = {s.store: s for s in stored.values()}
+    for u in reversed(walk.nodes(graph)):
+        own = wanted.pop(u, {})
+        if u.op is Ops.WHERE and u.dtype.scalar is not dtypes.index:
+            want(u.src[0], own)
+            for s, holds in zip(u.src[1:], (True, False)):
+                want(s, _both(own, _conditions(u.src[0], holds)) if s.op is not Ops.CONST else {})
+        elif u.op is Ops.INDEX:
+            value = stored.get(u.src[0])
+            if value is not None:
+                read = _at_store(value, u.src[1:], own)
+                found[value] = _either(found[value], read) if value in found else read
+            for x in u.src[1:]:
+                want(x, {})
+        elif u in by_store:
+            want(u.src[0], {})
+            want(u.src[1], found.get(by_store[u], {}))
+        else:
+            keeps = u.op.is_alu or u.op in (Ops.CAST, Ops.BITCAST, Ops.REDUCE)
+            for x in u.src:
+                want(x, own if keeps and x.op is not Ops.RANGE else {})
+    return found
+
+
+def _at_store(s: _Stored, index: tuple[UOp, ...], conditions: Conditions) -> Conditions:
+    """Conditions on the loops of a read, as ones on the loops of the store; none that depend on
+    another loop."""
+    plain, guard = index_maps.plain_index(index, index_maps.true())
+    conditions = _both(conditions, _conditions(guard, True))
+    loops: dict[UOp, affine.Form] = {}
+    for w, x in zip(s.loops, plain):
+        constant, terms = affine.form(x)
+        moving = [m for m in terms if ranges.ranges(m)]
+        r = moving[0] if len(moving) == 1 else None
+        if w is not None and r is not None and r.op is Ops.RANGE and terms[r] == 1:
+            rest = {m: -k for m, k in terms.items() if m is not r}
+            loops.setdefault(r, (-constant, {**rest, w: 1}))
+    found: Conditions = {}
+    own = {r for r in s.loops if r is not None}
+    for key, constant in conditions.items():
+        out: dict[UOp, int] = {}
+        for m, k in key:
+            shift, inner = loops.get(m, (0, {m: 1}))
+            constant += k * shift
+            affine.accumulate(out, inner, k)
+        known = all([m in own or not ranges.ranges(m) for m in out])
+        if known and not own.isdisjoint(out):
+            moved = frozenset(out.items())
+            found[moved] = max(constant, found.get(moved, constant))
+    return found
+
+
+PASS = Pass("trim-stores", INDEXED, INDEXED, trim_stores, "graph")
