@@ -147,6 +147,18 @@ def test_a_block_of_a_resnet_has_channels_last() -> None:
 
 
 @pytest.mark.machine("workstation")
+@pytest.mark.parametrize(("c", "k", "n"), [(32, 16, 32), (64, 32, 16), (128, 64, 16)])
+def test_the_window_of_an_enlarged_image_keeps_the_order_of_the_shape(
+    c: int, k: int, n: int
+) -> None:
+    """Its reads have quotients as indices; neighbours share what they read."""
+    x = uopc.param("x", (1, c, n, n)).conv2d(f4(c, c, 3, 3), padding=1).relu()
+    x = x.reshape((1, c, n, 1, n, 1)).expand((1, c, n, 2, n, 2)).reshape((1, c, 2 * n, 2 * n))
+    y = x.conv2d(f4(k, c, 3, 3), padding=1).relu()
+    assert (1, k, 2 * n, 2 * n) not in orders(y.conv2d(f4(k, k, 3, 3), padding=1).mean((2, 3)))
+
+
+@pytest.mark.machine("workstation")
 def test_the_weights_of_windows_are_in_the_order_of_their_channels() -> None:
     kernels = lower_only(network(inverted, 64, 7)[0], threads=1).kernels
     windows = next(k for k in kernels if k.arg.name == "r_7_7_384_3_3")

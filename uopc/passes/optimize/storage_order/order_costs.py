@@ -160,11 +160,11 @@ class _Cycles:
         steps = [self.strides[x].get(lane, 0) for x in b]
         if all([k == 1 for k in steps]):
             return self._fill_of_neighbours(c.b), 0.0
-        if all([k is not None and abs(k) <= MOST_STEP for k in steps]):
+        # The step of a quotient is not known; its neighbours share what they read.
+        known = [k for k in steps if k is not None]
+        if all([abs(k) <= MOST_STEP for k in known]):
             return thresholds.JOINED_GATHER, 0.0
-        crowded = any([
-            k is None or register_tiles.is_crowded(wide, k * c.b.dtype.itemsize) for k in steps
-        ])  # fmt: skip
+        crowded = any([register_tiles.is_crowded(wide, k * c.b.dtype.itemsize) for k in known])
         return thresholds.JOINED_GATHER, CROWDED_FILL if crowded else FAR_FILL
 
     def _fill_of_neighbours(self, element: UOp) -> float:
