@@ -14,11 +14,12 @@ from uopc.ir.builder import index_maps, kernel, leaves
 from uopc.ir.builder.operands import variable
 from uopc.ir.core import dtypes
 from uopc.ir.core.args import RangeArg
-from uopc.ir.core.levels import KERNEL, SCALAR
+from uopc.ir.core.levels import KERNEL, LINEAR, SCALAR
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import intern
 from uopc.ir.index import affine
 from uopc.ir.verify.in_bounds import Verdict, accesses, verify_bounds
+from uopc.ir.verify.verifier import verify
 from uopc.tensor import creation
 
 INSIDE, OUTSIDE, NOT_PROVED = Verdict.INSIDE, Verdict.OUTSIDE, Verdict.NOT_PROVED
@@ -128,6 +129,57 @@ def test_a_gate_counts_and_a_store_needs_one_too():
         store = intern(Ops.STORE, dtypes.void, (address, value, *gates))
         (found,) = accesses(kernel.sink(kernel.end(store, R)))
         assert found.verdict is want
+
+
+def test_a_loop_is_around_its_own_accesses_alone():
+    """Two stores to one place, of which the first is in a loop that may have no turn."""
+    n, row = variable("n", 0, 9), loop(4, 9)
+    target = creation.kernel_param(0, (16,), dtypes.int32)
+    never, some = loop(0, 10), loop((n + 3) // 4, 10)
+    for empty, at in (never, row + 99), (some, (n - 1) * (row + 1) // 4):
+        address = intern(Ops.INDEX, dtypes.int32, (target, at))
+        inner = intern(Ops.STORE, dtypes.void, (address, read(empty)))
+        outer = intern(Ops.STORE, dtypes.void, (address, leaves.const(dtypes.int32, 1)))
+        stores = kernel.end(inner, empty, row), kernel.end(outer, row)
+        assert {a.verdict for a in accesses(kernel.sink(stores[0]))} == {INSIDE}
+        for order in stores, stores[::-1]:
+            both = kernel.sink(*order)
+            assert {a.user: a.verdict for a in accesses(both)}[outer] is OUTSIDE
+            with pytest.raises(InvalidIR, match="in-bounds"):
+                uopc.compile(both)
+
+
+def test_a_statement_of_a_list_is_looked_at_where_it_stands():
+    """A register is read after its loop; the same store stands in a branch, and after it."""
+    listed = uopc.parse("""
+        linear name=total opts=() {
+          %1 = param "" slot=0 : f32[16]
+          %2 = const 16 : index
+          %3 = index %1, %2 : f32
+          %4 = const 0 : index
+          %5 = range %4 axis=1 kind=reduce : index
+            %6 = const 0.0 : f32
+            %7 = carry %6, %5 id=1 : f32
+            store %3, %7
+          end %5, %7, %7
+          store %3, %7
+        }""")
+    branch = uopc.parse("""
+        linear name=branch opts=() {
+          %1 = param "" slot=0 : f32[16]
+          %2 = variable n low=0 high=99 : index
+          %3 = index %1, %2 : f32
+          %4 = const 16 : index
+          %5 = cmplt %2, %4 : bool
+          %6 = const 0.0 : f32
+          %7 = if %5 id=1
+            store %3, %6
+          endif %7
+          store %3, %6
+        }""")
+    for graph in listed, branch:
+        verify(graph, LINEAR)
+        assert [a.verdict for a in accesses(graph)] == [INSIDE, OUTSIDE]
 
 
 def test_the_error_names_the_access():

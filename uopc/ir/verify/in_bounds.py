@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,33 +103,39 @@ def verify_bounds(graph: UOp, stage: str = "", assuming: Sequence[UOp] = ()) -> 
 
 def accesses(graph: UOp, assuming: Sequence[UOp] = ()) -> list[CheckedAccess]:
     """Every index of every access to a PARAM, BUFFER or DATA, with its verdict."""
-    known: dict[tuple[UOp, UOp | None], list[CheckedAccess]] = {}
+    known: dict[tuple[object, ...], list[CheckedAccess]] = {}
+    # A list may have a statement twice, in other branches.
+    nodes = graph.src if graph.op is Ops.LINEAR else graph_order([graph])
     with arena():
-        for user, address, gate in _uses(graph_order([graph])):
-            key = address, gate
+        for user, address, gate, loops in _uses(nodes):
+            key = address, gate, loops
             if key not in known:
                 given = conditions.join(Ops.AND, [*assuming, *([] if gate is None else [gate])])
-                known[key] = list(_checked(user, address, given))
+                known[key] = list(_checked(user, address, given, loops))
     return [access for of_one in known.values() for access in of_one]
 
 
-def _uses(nodes: list[UOp]) -> Iterator[tuple[UOp, UOp, UOp | None]]:
-    """(user, INDEX of storage, gate) for every access."""
+def _uses(nodes: Iterable[UOp]) -> Iterator[tuple[UOp, UOp, UOp | None, frozenset[UOp]]]:
+    """(user, INDEX of storage, gate, loops around the user) for every access."""
     around: list[UOp] = []  # conditions of the IFs around a statement of a list
+    ended: set[UOp] = set()  # loops of a list; their CARRYs are read after them too
     for u in nodes:
         if u.op is Ops.IF:
             around.append(u.src[0])
         elif u.op is Ops.ENDIF:
             around.pop()
+        elif u.op is Ops.END and u.src[0].op is Ops.RANGE:
+            ended.add(u.src[0])
         for i, s in enumerate(operands(u)):
             if s.op is not Ops.INDEX or shapes.shape(s) != ():
                 continue
             if not before_effects(s.src[0]).op.is_storage:
                 continue
             if u.op.is_access and i == 0:
-                yield u, s, conditions.join(Ops.AND, [*around, *_gates(u)])
+                gate = conditions.join(Ops.AND, [*around, *_gates(u)])
+                yield u, s, gate, ranges.ranges(u) - ended
             elif u.op is not Ops.LINEAR and u.op is not Ops.AFTER:  # these read nothing
-                yield s, s, None
+                yield s, s, None, ranges.ranges(s)
 
 
 def _gates(access: UOp) -> list[UOp]:
@@ -139,7 +145,9 @@ def _gates(access: UOp) -> list[UOp]:
     return [*access.src[first:], *([] if valid is None else [valid])]
 
 
-def _checked(user: UOp, address: UOp, gate: UOp | None) -> Iterator[CheckedAccess]:
+def _checked(
+    user: UOp, address: UOp, gate: UOp | None, around: frozenset[UOp]
+) -> Iterator[CheckedAccess]:
     dims = shapes.shape(before_effects(address.src[0]))
     index = [index_maps.ungated(x) for x in address.src[1:]]
     if len(index) == 1 and len(dims) > 1:  # flat
@@ -150,7 +158,7 @@ def _checked(user: UOp, address: UOp, gate: UOp | None) -> Iterator[CheckedAcces
     condition = conditions.join(Ops.AND, guards)
     if condition is not None:
         condition = simplify.simplify(_as_arithmetic(condition))
-    loops = tuple(sorted(ranges.ranges(user), key=affine.term_order))
+    loops = tuple(sorted(around, key=affine.term_order))
     lanes = address.dtype.lanes
     for (x, _), size in zip(index, dims):
         if len(index) == 1 and lanes > address.src[1].dtype.lanes:  # neighbours from x on
