@@ -72,6 +72,17 @@ def test_all_of_the_next_panel_is_fetched_in_equal_parts(rows: int, dtype: str) 
         assert places == list(range(begin, begin + turns * steps * fetch.arg))
 
 
+def test_what_a_row_computes_once_does_not_fetch_for_the_loop_inside() -> None:
+    """The greatest scores and their sums are of a row; its quotients come in a loop behind."""
+    s, v = uopc.param("s", (8, 512, 512)), uopc.param("v", (8, 512, 64))
+    program = compiled(s.softmax(-1) @ v)
+    assert all([affine.is_const(u.src[1]) for u in fetches(program)])
+    a, b = RNG.standard_normal((2, 8, 512, 512), np.float32)
+    e = np.exp(a - a.max(-1, keepdims=True))
+    want = e / e.sum(-1, keepdims=True) @ b[..., :64]
+    np.testing.assert_allclose(program(a, b[..., :64].copy()), want, rtol=1e-5, atol=1e-6)
+
+
 def test_weights_that_the_cache_holds_are_not_fetched() -> None:
     assert fetches(compiled(product(64)[0]))
     assert not fetches(compiled(product(64, columns=256)[0]))

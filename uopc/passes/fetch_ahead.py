@@ -27,11 +27,11 @@ the second-level cache does not hold; what is fetched is a small part of that ca
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from uopc.ir.builder import rebuild
-from uopc.ir.core import bounds, walk
+from uopc.ir.core import bounds, ranges, walk
 from uopc.ir.core.levels import VECTOR
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
@@ -62,9 +62,9 @@ def fetch_ahead(kernel: UOp, context: Context) -> UOp:
         inside = walk.toposort(nest.src[0], gate=lambda u: u.op is not Ops.END)
         loops = [r for r in inside if r.op is Ops.RANGE and r.arg.kind == "loop"]
         loops.sort(key=lambda r: r.arg.axis)
-        for u in inside:
-            if u.op is Ops.LOAD and len(u.src) == 1 and u.src[0].src[0] in large:
-                fetch = _fetch(u, loops, target.l2_bytes // _SHARE)
+        for u, around in _loops_of_sums(inside).items():
+            if len(u.src) == 1 and u.src[0].src[0] in large:
+                fetch = _fetch(u, loops, around, target.l2_bytes // _SHARE)
                 if fetch is not None:
                     made[u] = fetch
 
@@ -75,9 +75,30 @@ def fetch_ahead(kernel: UOp, context: Context) -> UOp:
     return rebuild.rewritten(kernel, change, only=set(made)) if made else kernel
 
 
-def _fetch(load: UOp, loops: Sequence[UOp], most: int) -> _Fetch | None:
+def _loops_of_sums(inside: Iterable[UOp]) -> dict[UOp, frozenset[UOp]]:
+    """The loops around all sums that read a LOAD along their own ranges."""
+    found: dict[UOp, frozenset[UOp]] = {}
+    for reduce in [u for u in inside if u.op is Ops.REDUCE]:
+        around = ranges.ranges(reduce)
+        for u in _along(frozenset(reduce.src[1:]), reduce.src[0]):
+            if u.op is Ops.LOAD:
+                found[u] = found.get(u, around) & around
+    return found
+
+
+def _along(loops: frozenset[UOp], value: UOp) -> list[UOp]:
+    """The nodes of a value that vary with one of the loops."""
+
+    def varies(u: UOp) -> bool:
+        return not loops.isdisjoint(ranges.ranges(u))
+
+    return [u for u in walk.toposort(value, gate=varies) if varies(u)]
+
+
+def _fetch(load: UOp, loops: Sequence[UOp], around: frozenset[UOp], most: int) -> _Fetch | None:
     """What a load fetches for the next turn of the last loop, outer first, that it moves with: at
-    most so many bytes. None if it reads few bytes, not along a sum, or the same in all turns."""
+    most so many bytes. None if it reads few bytes, not along a sum, the same in all turns, or once
+    before a loop that its sums are not `around`."""
     steps = affine.form(load.src[0].src[1])[1]
     sums = [r for r in steps if r.op is Ops.RANGE and r.arg.kind == "reduce"]
     moving = [r for r in loops if r in steps]
@@ -87,7 +108,7 @@ def _fetch(load: UOp, loops: Sequence[UOp], most: int) -> _Fetch | None:
     again, block = loops[loops.index(moving[-1]) + 1 :], steps[moving[-1]]
     if not 0 < block * size <= most:
         return None
-    if again:
+    if again and around.issuperset(again):
         return _part_of_block(load, sums, again, block)
     once = len(moving) == len(loops)
     return _Fetch(affine.const(block), load.dtype.lanes) if once else None
