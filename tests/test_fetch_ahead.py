@@ -21,6 +21,7 @@ from uopc.ir.core.uop import intern
 from uopc.ir.index import affine
 from uopc.ir.verify import nodes
 
+pytestmark = pytest.mark.machine("laptop")
 RNG = np.random.default_rng(173)
 DEPTH, COLUMNS = 128, 1024  # more than the second-level cache of the machine "laptop"
 

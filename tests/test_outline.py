@@ -92,7 +92,7 @@ def test_a_kernel_of_several_functions_calls_it():
         y = (y + float(i)).sin()
     program = uopc.compile(y)
     assert count(program, "define internal void") > 1
-    assert count(program, "define internal double @huge_sin_") == 1
+    assert count(program, "define internal double @apply_huge_sin_") == 1
     expected = np.float64(0.3)
     for i in range(400):
         expected = np.sin(expected + float(i))

@@ -15,6 +15,7 @@ import uopc
 from uopc import Ops, P, UOp, dtypes, make_mesh
 from uopc.ir.core.args import ExchangeArg
 from uopc.ir.devices import launches
+from uopc.ir.index import affine
 from uopc.ir.interpret import interpreter
 
 rng = np.random.default_rng(0)
@@ -301,6 +302,10 @@ def test_stores_that_cannot_meet():
             found = {v + stride * i for v in found for i in range(length)}
         return found
 
+    def nodes(form):
+        start, loops = form
+        return affine.const(start), tuple([(s, affine.const(n)) for s, n in loops])
+
     for _ in range(2000):
         forms = []
         for _ in range(2):
@@ -308,6 +313,7 @@ def test_stores_that_cannot_meet():
             loops = tuple([(s, int(rng.integers(1, 5))) for s in strides])
             forms.append((int(rng.integers(-20, 21)), loops))
         apart = listed(forms[0]).isdisjoint(listed(forms[1]))
-        assert not launches._are_apart(*forms) or apart
-    columns = [(6 * d, ((12, 8), (1, 6))) for d in range(2)]  # halves of the columns of an array
+        assert not launches._are_apart(*map(nodes, forms)) or apart
+    # Halves of the columns of an array.
+    columns = [nodes((6 * d, ((12, 8), (1, 6)))) for d in range(2)]
     assert launches._are_apart(*columns) and not launches._are_apart(columns[0], columns[0])

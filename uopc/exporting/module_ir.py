@@ -280,5 +280,5 @@ def _attributed(f: Exported, text: str, linkage: str, attributes: str = "") -> s
     and so names of their own."""
     if f.is_level:
         attributes += f" {levels.attributes(f.machine.name)}"
-        text = text.replace("@branch_", f"@{f.name}_branch_")
+        text = text.replace("@apply_", f"@{f.name}_apply_")
     return _DEFINITION.sub(rf"define {linkage}\1 nounwind{attributes} {{", text)

@@ -1,6 +1,6 @@
 """Which FUNCTIONs of a kernel are functions of its code, and which stand in place.
 
-    APPLY of 110 statements on %x, four times    →    four times %r = call @huge_sin_5f3a…(%x)
+    APPLY of 110 statements on %x, four times    →    four times %r = call @apply_huge_sin_5f3a…(%x)
 
 All float64 sines of one width have the same branch, for huge angles. A function for it makes
 compilation faster but loops slower, even where the branch is not taken, because no vector register

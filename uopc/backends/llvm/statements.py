@@ -144,7 +144,7 @@ def _define(e: Emitter, function: UOp) -> str:
     given = ", ".join([f"{llvm_type(u.dtype)} {inner.names[u]}" for u in numbers])
     lines = ["entry:", *inner.entry, *inner.lines, f"  ret {result} {inner.of(value)}"]
     text = "\n".join([f"({given}) {{", *lines, "}"])
-    name = f"{function.arg.name}_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    name = f"apply_{function.arg.name}_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     e.declared.update(inner.declared)
     e.declared[f"define internal {result} @{name}{text}"] = None
     return name

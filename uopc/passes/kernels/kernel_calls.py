@@ -96,7 +96,8 @@ class KernelCalls:
             read.update(u.src[1:] if u in closed else u.src)
         reads = [s for u, s in spans.items() if u not in targets or u in read]
         after = [s.seen for s in spans.values()]
-        return KernelCall(reads, [spans[t] for t in targets], after, effect, nodes, accesses)
+        writes = [spans[t] for t in targets if t in spans]  # what is local is of one launch
+        return KernelCall(reads, writes, after, effect, nodes, accesses)
 
     def seen(self, storage: UOp) -> Version:
         """The version of a storage."""
