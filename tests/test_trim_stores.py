@@ -208,3 +208,62 @@ def test_symbolic_lengths():
         a, b = numbers(rows, 8), numbers(rows, 8)
         want = np.where(np.tril(np.ones((rows, rows), bool)), a @ b.T, -np.inf).max(1)
         np.testing.assert_array_equal(f(a, b), want)
+
+
+def checked(graph, want, *inputs):
+    program = uopc.compile(graph, inputs=["x", "y"], verify=True)
+    np.testing.assert_array_equal(program(*inputs), want)
+
+
+def test_a_mask_with_a_part_that_is_no_comparison_of_loops_stays_in_the_store():
+    n, fill = 40, -99.0
+    a, b, there = numbers(n, 4), numbers(4, n), RNG.integers(0, 2, n).astype(bool)
+    i, j = uopc.arange(n).reshape(n, 1), uopc.arange(n).reshape(1, n)
+    row, column = np.arange(n)[:, None], np.arange(n)
+    others = [
+        (uopc.constant(there).reshape(1, n), there),
+        ((j % 2).eq(0), column % 2 == 0),
+        ((j < 9) | (i < 20), (column < 9) | (row < 20)),
+    ]
+    for other, known in others:
+        p, want = scores(n, 4, n), np.where((column <= row) & known, a @ b, fill).max(1)
+        assert guards([uopc.where((j <= i) & other, p, fill).contiguous().max(axis=1)])
+        checked(uopc.where((j <= i) & other, p, fill).contiguous().max(axis=1), want, a, b)
+
+
+def test_conditions_on_loops_that_do_not_choose_the_element():
+    """The rows of a reader and of a store may be the same node."""
+    n = 40
+    a, b = numbers(n, 4), numbers(4, n)
+    p, q = scores(n, 4, n), a @ b
+    i, j = uopc.arange(n).reshape(n, 1, 1), uopc.arange(n).reshape(1, 1, n)
+    inside = np.tril(np.ones((n, n), bool))
+    every = uopc.where(j <= i, p.reshape(1, n, n), 0.0).sum(axis=2)
+    assert guards([every]) == []
+    checked(every, np.where(inside[:, None], q, 0).sum(2), a, b)
+    one = uopc.where(mask(n, n), p[3].reshape(1, n), 0.0).sum(axis=1)
+    checked(one, np.where(inside, q[3], 0).sum(1), a, b)
+    turned = uopc.where(mask(n, n), p[::-1], 0.0).sum(axis=1)
+    checked(turned, np.where(inside, q[::-1], 0).sum(1), a, b)
+
+
+def test_a_masked_value_of_a_masked_value():
+    n = 40
+    a, b = numbers(n, 4), numbers(4, n)
+    first = uopc.where(mask(n, n), scores(n, 4, n), 0.0).contiguous()
+    second = uopc.where(mask(n, n), first @ first, -5.0).contiguous()
+    inside = np.tril(np.ones((n, n), bool))
+    p = np.where(inside, a @ b, 0)
+    q = np.where(inside, p @ p, -5)
+    assert len(guards([second.max(axis=1)])) == 2
+    checked(second.max(axis=1), q.max(1), a, b)
+    checked(second.max(axis=1) + first.sum(axis=0), q.max(1) + p.sum(0), a, b)
+
+
+def test_rows_of_which_hardly_an_element_is_used():
+    """Copies of rows whose guard never holds are stores of nothing."""
+    a, b = numbers(64, 4), numbers(4, 7)
+    i, j = uopc.arange(64).reshape(64, 1), uopc.arange(7)
+    there = np.arange(64)[:, None] + np.arange(7) >= 69
+    graph = uopc.where(i + j >= 69, scores(64, 4, 7), 1.0).contiguous().max(axis=1)
+    checked(graph, np.where(there, a @ b, 1).max(1), a, b)

@@ -19,6 +19,9 @@ def widened(u: UOp, src: tuple[UOp, ...]) -> UOp:
         return intern(Ops.INDEX, u.dtype.scalar.vec(wide) if wide > 1 else u.dtype, src)
     if u.op is Ops.LOAD:
         return intern(Ops.LOAD, src[0].dtype, src, u.arg, u.tag)
+    if u.op is Ops.STORE and any([x.op is Ops.INVALID for x in src[0].src[1:]]):  # never written
+        nothing = intern(Ops.INVALID, src[1].dtype.scalar)
+        return intern(Ops.STORE, u.dtype, (src[0], nothing, *src[2:]), u.arg, u.tag)
     if u.op in (Ops.CAST, Ops.BITCAST):
         return remake(intern(u.op, u.dtype.scalar.vec(src[0].dtype.lanes), src), src)
     return remake(u, src)

@@ -152,47 +152,59 @@ def _stored(after: UOp) -> _Stored | None:
 # ---------------------------------------------------------------- masks of stored values
 def _masks_at_reads(graph: UOp) -> UOp:
     """Values stored without a mask that a comparison of their loops is; each reader has it."""
-    masks: dict[UOp, tuple[_Stored, UOp, UOp, UOp]] = {}  # by AFTER: mask, inside, outside
+    masks: dict[UOp, tuple[_Stored, UOp, UOp]] = {}  # by AFTER: mask, number outside
+    inside: dict[UOp, int] = {}  # by STORE: the operand of its WHERE that is left
     for after, s in _stores(graph).items():
         taken = _taken_apart(s)
         if taken is not None:
-            masks[after] = (s, *taken)
+            mask, outside, left = taken
+            masks[after] = (s, mask, outside)
+            if left is not None:
+                inside[s.store] = left
     if not masks:
         return graph
-    inside = {s.store: value for s, _, value, _ in masks.values()}
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if u in inside:
-            return intern(Ops.STORE, u.dtype, (src[0], inside[u]), u.arg)
+            value = src[1]  # on masks that moved before
+            if value.op is not Ops.WHERE or value.src[0] is not u.src[1].src[0]:
+                return None
+            return intern(Ops.STORE, u.dtype, (src[0], value.src[inside[u]]), u.arg)
         if u.op is not Ops.INDEX or u.src[0] not in masks:
             return None
-        s, mask, _, outside = masks[u.src[0]]
+        s, mask, outside = masks[u.src[0]]
         index, _ = index_maps.plain_index(src[1:], index_maps.true())
         return alu.where(s.at(mask, index), rebuild.remake(u, src), outside)
 
     return rebuild.rewritten(graph, change, outside_kernels=True)
 
 
-def _taken_apart(s: _Stored) -> tuple[UOp, UOp, UOp] | None:
-    """The mask of a value, the value inside of it, and the number outside; None without a mask."""
+def _taken_apart(s: _Stored) -> tuple[UOp, UOp, int | None] | None:
+    """The mask of a value, the number outside, and which operand of its WHERE is left: None for
+    the WHERE itself, where the mask is only part of its condition. None without a mask."""
     u = s.value
     if u.op is not Ops.WHERE or not any(v.op is Ops.CONST for v in u.src[1:]):
         return None
-    holds = u.src[2].op is Ops.CONST
-    inside, outside = u.src[1:] if holds else u.src[:0:-1]
+    inside, outside = (1, 2) if u.src[2].op is Ops.CONST else (2, 1)
     own = {r for r in s.loops if r is not None}
+    others: list[UOp] = []
+    found = _conditions(u.src[0], inside == 1, others)
     conditions = {
-        terms: c for terms, c in _conditions(u.src[0], holds).items()
+        terms: c for terms, c in found.items()
         if all([m in own or not ranges.ranges(m) for m, _ in terms])
     }  # fmt: skip
     mask = s.guard(conditions)
-    return None if mask is None or inside.op is Ops.CONST else (mask, inside, outside)
+    if mask is None or u.src[inside].op is Ops.CONST:
+        return None
+    return mask, u.src[outside], None if others or conditions != found else inside
 
 
 # ---------------------------------------------------------------- conditions
-def _conditions(c: UOp, holds: bool) -> Conditions:
-    """The comparisons of indices that must hold where a bool does (or does not)."""
+def _conditions(c: UOp, holds: bool, others: list[UOp] | None = None) -> Conditions:
+    """The comparisons of indices that must hold where a bool does (or does not); `others` gets
+    what else decides."""
     found: Conditions = {}
+    others = [] if others is None else others
     memo: dict[UOp, UOp | None] = {}
     stack = [(c, holds)]
     while stack:
@@ -203,14 +215,16 @@ def _conditions(c: UOp, holds: bool) -> Conditions:
             stack.append((u.src[0], not wanted))
         elif u.op is Ops.CMPNE and u.src[0].dtype.kind == "bool" and u.src[1].op is Ops.CONST:
             stack.append((u.src[0], wanted != bool(u.src[1].arg)))
-        elif counted.is_comparison(u):
-            less = counted.comparison(u, u.src, memo)
-            if less is not None and less.op is Ops.CMPLT:
-                constant, terms = affine.form(affine.sub(*less.src))
-                if not wanted:
-                    constant, terms = -constant - 1, {m: -k for m, k in terms.items()}
-                key = frozenset(terms.items())
-                found[key] = max(constant, found.get(key, constant))
+        else:
+            less = counted.comparison(u, u.src, memo) if counted.is_comparison(u) else None
+            if less is None or less.op is not Ops.CMPLT:
+                others.append(u)
+                continue
+            constant, terms = affine.form(affine.sub(*less.src))
+            if not wanted:
+                constant, terms = -constant - 1, {m: -k for m, k in terms.items()}
+            key = frozenset(terms.items())
+            found[key] = max(constant, found.get(key, constant))
     return found
 
 
@@ -291,7 +305,7 @@ def _read(graph: UOp, stored: Mapping[UOp, _Stored]) -> dict[_Stored, Conditions
 
 def _at_store(s: _Stored, index: tuple[UOp, ...], conditions: Conditions) -> Conditions:
     """Conditions on the loops of a read, as ones on the loops of the store; none that depend on
-    another loop."""
+    another loop, which may be the same node as a loop of the store."""
     plain, guard = index_maps.plain_index(index, index_maps.true())
     conditions = _both(conditions, _conditions(guard, True))
     loops: dict[UOp, affine.Form] = {}
@@ -310,7 +324,7 @@ def _at_store(s: _Stored, index: tuple[UOp, ...], conditions: Conditions) -> Con
             shift, inner = loops.get(m, (0, {m: 1}))
             constant += k * shift
             affine.accumulate(out, inner, k)
-        known = all([m in own or not ranges.ranges(m) for m in out])
+        known = all([m in loops or not ranges.ranges(m) for m, _ in key])
         if known and not own.isdisjoint(out):
             moved = frozenset(out.items())
             found[moved] = max(constant, found.get(moved, constant))
