@@ -43,7 +43,7 @@ settings.register_profile("same", deadline=None, derandomize=True, print_blob=Tr
 settings.register_profile("random", deadline=None, print_blob=True)
 settings.load_profile("same")
 FEWEST_EXAMPLES = 5
-CASES_OF_OTHERS = 2  # of each test: all of them ran for the default machine
+CASES_OF_OTHERS = 2  # of a test that is not marked `others`: all ran for the default machine
 SKIPPED = "uopc/skipped"  # where the cache of pytest has the names of skipped tests
 engine.MAX_SHRINKING_SECONDS = 10  # five minutes by itself, and no setting for it
 
@@ -72,6 +72,11 @@ def pytest_configure(config):
 def _marked_few(item):
     marker = item.get_closest_marker("few")
     return marker.args[0] if marker and not item.get_closest_marker("slow") else None
+
+
+def _of_others(item):
+    marker = item.get_closest_marker("others")
+    return marker.args[0] if marker else CASES_OF_OTHERS
 
 
 def _beyond(items, most):
@@ -139,7 +144,7 @@ def pytest_collection_modifyitems(config, items):
     if not config.option.markexpr and not any("::" in argument for argument in config.args):
         _deselect(config, items, _beyond_default(items))
         if config.getoption("--machine") == machines.OTHERS:
-            _deselect(config, items, _beyond(items, lambda item: CASES_OF_OTHERS))
+            _deselect(config, items, _beyond(items, _of_others))
 
 
 def pytest_collection_finish():

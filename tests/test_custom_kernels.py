@@ -152,6 +152,7 @@ def outputs(kernel: UOp, arrays: list[Array], **variables: int) -> list[Array]:
     return [*results, copies[0]]
 
 
+@pytest.mark.others(16)
 @pytest.mark.parametrize("name", KERNELS)
 def test_values_with_shapes(name: str) -> None:
     effect, expected = KERNELS[name]

@@ -157,6 +157,7 @@ def vectors(shape: Any) -> Any:
 
 
 # ---------------------------------------------------------------- rules
+@pytest.mark.others(24)
 @EACH
 def test_both_modes(name: str) -> None:
     """Forward mode is the difference, and reverse mode its transpose: <w, J v> = <J' w, v>."""

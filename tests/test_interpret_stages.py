@@ -129,6 +129,7 @@ def with_kernels(program: UOp, kernels: dict[UOp, UOp]) -> UOp:
     return intern(Ops.LINEAR, program.dtype, tuple(calls))
 
 
+@pytest.mark.others(38)
 @pytest.mark.parametrize("optimize", [True, False], ids=["optimized", "plain"])
 @pytest.mark.parametrize("name", GRAPHS)
 def test_no_node_is_refused_as_it_is_made(name: str, optimize: bool) -> None:
@@ -137,6 +138,7 @@ def test_no_node_is_refused_as_it_is_made(name: str, optimize: bool) -> None:
         assert uopc.compile(GRAPHS[name](), optimize=optimize).kernels
 
 
+@pytest.mark.others(38)
 @pytest.mark.parametrize("optimize", [True, False], ids=["optimized", "plain"])
 @pytest.mark.parametrize("name", GRAPHS)
 def test_every_stage_means_the_same(name: str, optimize: bool) -> None:

@@ -174,6 +174,7 @@ def test_each_opt_is_refused_with_a_reason_or_keeps_the_numbers(name):
     assert applied >= 4 and refused >= 4, (applied, refused)
 
 
+@pytest.mark.others(14)
 @pytest.mark.parametrize("name", GRAPHS)
 @pytest.mark.parametrize("seed", range(6))
 def test_opts_one_after_another_keep_the_numbers(name, seed):
