@@ -32,7 +32,28 @@ def reads_its_norm():
     return (x - x.max(axis=1, keepdims=True)).exp() * x.sum(axis=1, keepdims=True)
 
 
+def loop_of_reduces():
+    """A block adds up 32 columns after 32 others, in the same shared memory."""
+    return uopc.parse("""
+        %1 = param sums slot=0 : f32[96]
+        %2 = param x slot=1 : f32[384]
+        %3 = range 32 axis=0 kind=local : index
+        %4 = range 3 axis=1 kind=loop : index
+        %5 = range 4 axis=2 kind=grouptop : index
+        %6 = mul %4, 32 : index
+        %7 = add %3, %6 : index
+        %8 = mul %5, 96 : index
+        %9 = add %7, %8 : index
+        %10 = index %2, %9 : f32
+        %11 = reduce.add %10 over %5 : f32
+        %12 = index %1, %7 : f32
+        %13 = store %12, %11
+        %14 = end %13, %3, %4
+        sink %14 name=sums opts=()""")
+
+
 KERNELS = {
+    "loop of reduces": loop_of_reduces,
     "rows of a block": lambda: param("x", 3, 5000).softmax(axis=-1),
     "two reduces": reads_its_norm,
     "columns": lambda: param("x", 512, 64).sum(axis=0),

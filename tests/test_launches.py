@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import uopc
 from uopc import config
-from uopc.backends import detect
+from uopc.driver import backend_of
 from uopc.errors import InvalidIR
 from uopc.ir.builder import kernel, leaves
 from uopc.ir.core import dtypes
@@ -101,7 +101,7 @@ def test_exchange_is_within_a_warp():
 def lowered(graph, opts):
     request = prepare(graph, None, True, 1, None, config.current())
     request = dataclasses.replace(request, device="cuda:sm_80")
-    context = make_context(request, detect.host())
+    context = make_context(request, backend_of(request.device).target(request.device, ""))
     context.opts = opts
     return Lowering(context, verify).lower(request.graph)
 
