@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,10 +16,15 @@ from test_byte_products import lowered_for
 import uopc
 from uopc import UOp
 from uopc.backends.llvm import split_function
+from uopc.errors import InvalidIR
 from uopc.ir.builder.leaves import const
+from uopc.ir.core import ranges, walk
+from uopc.ir.core.args import BufferArg
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import intern
 from uopc.ir.index import affine
+from uopc.ir.interpret.machine import run_kernel
+from uopc.ir.text.printer import parse, print_graph
 from uopc.ir.verify import nodes
 
 pytestmark = pytest.mark.machine("laptop")
@@ -90,6 +96,24 @@ def test_weights_that_the_cache_holds_are_not_fetched() -> None:
     assert not fetches(compiled(product(1024)[0]))  # the first of so many rows is a small part
 
 
+def test_what_nobody_reads_is_not_fetched() -> None:
+    """16 of 256 columns: no turn fetches its part of all of them (twice the time). Another thread
+    may read the others."""
+    x, w = uopc.param("x", (1, 8, 64, 1)), uopc.param("w", (256, 1, 64, 256))
+    graph = (x * w[..., :16]).sum(2)
+    found = [u for k in lowered_for("laptop", graph).kernels for u in k.src if u.op is Ops.FETCH]
+    assert [u for u in found if u.arg > u.dtype.lanes] == []
+    graph = uopc.param("x", (64, 768)) @ np.zeros((768, 3072), "f4")
+    (kernel,) = lowered_for("dots", graph, threads=2).kernels
+    (fetch,) = [u for u in kernel.src if u.op is Ops.FETCH]
+    (thread,) = [r for r in ranges_of(fetch) if r.arg.kind == "thread"]
+    assert affine.form(fetch.src[0].src[0].src[1])[1][thread] < fetch.arg * 8
+
+
+def ranges_of(fetch: UOp) -> list[UOp]:
+    return [r for r in affine.form(fetch.src[0].src[0].src[1])[1] if r.op is Ops.RANGE]
+
+
 def test_a_symbolic_number_of_rows_fetches_nothing_in_parts() -> None:
     n = uopc.variable("n", 16, 64)
     w = RNG.standard_normal((DEPTH, COLUMNS)).astype("f4")
@@ -107,6 +131,71 @@ def test_products_are_numpys(rows: int, columns: int, threads: int) -> None:
     graph, w = product(rows, columns=columns)
     x = RNG.integers(-3, 4, (rows, DEPTH)).astype("f4")
     np.testing.assert_array_equal(compiled(graph, threads)(x), x @ w)
+
+
+@pytest.mark.parametrize("rows", [9, 16, 64])
+def test_the_interpreter_has_the_result_of_numpy(rows: int) -> None:
+    """It takes the weights in the order of the file, and puts them in blocks itself."""
+    graph, w = product(rows)
+    program = compiled(graph)
+    kernel = program.kernels[0].uops
+    x, out = RNG.integers(-3, 4, (rows, DEPTH)).astype("f4"), np.zeros((rows, COLUMNS), "f4")
+    (packed,) = [u.arg.slot for u in kernel.src if u.op is Ops.PARAM and u.arg.order]
+    run_kernel(kernel, [out, *((x, w) if packed == 2 else (w, x))])
+    assert fetches(program)
+    np.testing.assert_array_equal(out, x @ w)
+    np.testing.assert_array_equal(program(x), out)
+    assert parse(print_graph(kernel)) is kernel
+
+
+def test_an_exported_product_is_numpys(tmp_path: Path) -> None:
+    graph, w = product(16)
+    x, out = RNG.integers(-3, 4, (16, DEPTH)).astype("f4"), np.zeros((16, COLUMNS), "f4")
+    assert fetches(compiled(graph))
+    made = uopc.export(graph, tmp_path / "f", kind="shared", index_bits=32)
+    np.testing.assert_array_equal(uopc.load_exported(made.files[-1])(x, out=out), x @ w)
+
+
+# ---------------------------------------------------------------- rules that fetch
+def fetching(size: int, *extra: UOp) -> Any:
+    """A rule that fetches for the operands of sums, at a distance that moves with everything."""
+
+    def rule(u: UOp) -> UOp | None:
+        if u.op is not Ops.ADD or u.dtype.is_integral or u.src[0].op is not Ops.LOAD:
+            return None
+        ahead = affine.const(-5)
+        moving = [*sorted(ranges.ranges(u.src[0]), key=lambda r: r.arg.axis), *extra]
+        for factor, r in zip((1 << 40, 8, -3, 2), moving):
+            ahead = affine.add(ahead, affine.scaled(r, factor))
+        fetch = UOp(Ops.FETCH, None, (u.src[0], ahead), size)
+        return u.replace(src=(fetch, *u.src[1:]))
+
+    return {"fetch-ahead": rule}
+
+
+@pytest.mark.parametrize("size", [1, 40, 1000])
+def test_a_distance_may_be_any_index(size: int) -> None:
+    """Far outside of the arrays, of sizes that are symbols."""
+    n = uopc.variable("n", 1, 90)
+    x, y = uopc.param("x", (n, 7)), uopc.param("y", (7,))
+    with uopc.options(programs=0, cache_dir=""):
+        f = uopc.compile(x + y, rules=fetching(size, n), verify=True, threads=1)
+    (fetch,) = fetches(f)
+    assert [v for v in walk.order(fetch.src[1]) if v.op is Ops.VARIABLE] == [n]
+    for rows in (1, 11, 90):
+        a, b = RNG.standard_normal((rows, 7)).astype("f4"), RNG.standard_normal(7).astype("f4")
+        np.testing.assert_array_equal(f(a, b), a + b)
+
+
+def test_a_gpu_fetches_nothing() -> None:
+    x, y = uopc.param("x", (100, 7)), uopc.param("y", (7,))
+    with uopc.options(programs=0, cache_dir=""):
+        plain, ruled = [
+            uopc.compile(x + y, rules=rules, device="cuda:sm_90", verify=True)
+            for rules in ({}, fetching(40))
+        ]
+    assert fetches(ruled) and not fetches(plain)
+    assert ruled.kernels[0].asm == plain.kernels[0].asm
 
 
 # ---------------------------------------------------------------- the code
@@ -137,9 +226,31 @@ def test_c_is_the_same_without_fetching(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------- the verifier
-def test_only_a_load_is_fetched_for() -> None:
-    made = intern(
-        Ops.FETCH, uopc.dtypes.float32, (const(uopc.dtypes.float32, 1), affine.const(4)), 2
-    )
-    message = nodes.CHECKS["explicit-loads"](made)
-    assert message == "operand 0 is const, expected a LOAD"
+F32, FOUR = uopc.dtypes.float32, affine.const(4)
+
+
+def loaded(space: str = "global") -> UOp:
+    storage = intern(Ops.BUFFER, F32, (), BufferArg(0, (8,), "", space))
+    return intern(Ops.LOAD, F32, (intern(Ops.INDEX, F32, (storage, FOUR)),))
+
+
+@pytest.mark.parametrize(
+    ("operands", "size", "reason"),
+    [
+        ((const(F32, 1), FOUR), 2, "operand 0 is const, expected a LOAD"),
+        ((loaded("reg"), FOUR), 2, "operand 0 is a LOAD of a register, expected one of memory"),
+        ((loaded(), const(F32, 4)), 2, "the distance is float32, expected index"),
+        ((loaded(), const(uopc.dtypes.int32, 4)), 2, "the distance is int32, expected index"),
+        ((loaded(), intern(Ops.LANES, affine.const(0).dtype.vec(4), (), 4)), 2,
+         "the distance is indexx4, expected index"),
+        ((loaded(), FOUR), 0, "the size is 0, expected 1 to 1048576 elements"),
+        ((loaded(), FOUR), -1, "the size is -1, expected 1 to 1048576 elements"),
+        ((loaded(), FOUR), 1 << 40, "the size is 1099511627776, expected 1 to 1048576 elements"),
+    ],
+)  # fmt: skip
+def test_what_is_no_fetch(operands: tuple[UOp, ...], size: int, reason: str) -> None:
+    """The constructor and the verifier say the same."""
+    assert nodes.CHECKS["result-dtype"](intern(Ops.FETCH, F32, operands, size)) == reason
+    with pytest.raises(InvalidIR, match=re.escape(reason)):
+        UOp(Ops.FETCH, None, operands, size)
+    assert UOp(Ops.FETCH, None, (loaded(), FOUR), 2).dtype is F32

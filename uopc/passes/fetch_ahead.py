@@ -27,7 +27,7 @@ the second-level cache does not hold; what is fetched is a small part of that ca
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from uopc.ir.builder import rebuild
@@ -62,11 +62,15 @@ def fetch_ahead(kernel: UOp, context: Context) -> UOp:
         inside = walk.toposort(nest.src[0], gate=lambda u: u.op is not Ops.END)
         loops = [r for r in inside if r.op is Ops.RANGE and r.arg.kind == "loop"]
         loops.sort(key=lambda r: r.arg.axis)
-        for u, around in _loops_of_sums(inside).items():
-            if len(u.src) == 1 and u.src[0].src[0] in large:
-                fetch = _fetch(u, loops, around, target.l2_bytes // _SHARE)
-                if fetch is not None:
-                    made[u] = fetch
+        loads = {
+            u: around
+            for u, around in _loops_of_sums(inside).items()
+            if len(u.src) == 1 and u.src[0].src[0] in large
+        }
+        for u in loads:
+            fetch = _fetch(u, loads, loops, target.l2_bytes // _SHARE)
+            if fetch is not None:
+                made[u] = fetch
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp:
         load = intern(Ops.LOAD, u.dtype, src, u.arg, u.tag)
@@ -95,10 +99,12 @@ def _along(loops: frozenset[UOp], value: UOp) -> list[UOp]:
     return [u for u in walk.toposort(value, gate=varies) if varies(u)]
 
 
-def _fetch(load: UOp, loops: Sequence[UOp], around: frozenset[UOp], most: int) -> _Fetch | None:
+def _fetch(
+    load: UOp, loads: Mapping[UOp, frozenset[UOp]], loops: Sequence[UOp], most: int
+) -> _Fetch | None:
     """What a load fetches for the next turn of the last loop, outer first, that it moves with: at
     most so many bytes. None if it reads few bytes, not along a sum, the same in all turns, or once
-    before a loop that its sums are not `around`."""
+    before a loop that is not around its sums. `loads`: all of them, with the loops around these."""
     steps = affine.form(load.src[0].src[1])[1]
     sums = [r for r in steps if r.op is Ops.RANGE and r.arg.kind == "reduce"]
     moving = [r for r in loops if r in steps]
@@ -108,18 +114,22 @@ def _fetch(load: UOp, loops: Sequence[UOp], around: frozenset[UOp], most: int) -
     again, block = loops[loops.index(moving[-1]) + 1 :], steps[moving[-1]]
     if not 0 < block * size <= most:
         return None
-    if again and around.issuperset(again):
-        return _part_of_block(load, sums, again, block)
+    if again and loads[load].issuperset(again):
+        array = load.src[0].src[0]
+        beside = [u.src[0] for u in loads if u.src[0].src[0] is array]
+        read = sum([u.dtype.lanes for u in beside if affine.form(u.src[1])[1] == steps])
+        return _part_of_block(load, sums, again, block, read)
     once = len(moving) == len(loops)
     return _Fetch(affine.const(block), load.dtype.lanes) if once else None
 
 
 def _part_of_block(
-    load: UOp, sums: Sequence[UOp], again: Sequence[UOp], block: int
+    load: UOp, sums: Sequence[UOp], again: Sequence[UOp], block: int, read: int
 ) -> _Fetch | None:
     """An equal part of the next block in each turn of the loops that read this one `again`. Its
-    elements lie side by side, and the load that reads the first ones of a step of the sums fetches
-    for all. None where an element a step is more than two blocks: the first turn is a short one."""
+    elements lie side by side, all are `read` in a step of the sums, by some thread, and the load of
+    the first ones fetches for all. None where an element a step is more than two blocks: the first
+    turn is a short one."""
     begin, steps = affine.form(load.src[0].src[1])
     if not all([affine.is_const(r.src[0]) for r in (*again, *sums)]):
         return None
@@ -128,6 +138,9 @@ def _part_of_block(
     width = block // count
     size = -(-width // turns)
     if turns < 2 or turns * size > 2 * width or begin % max(1, width):
+        return None
+    threads = [r for r in steps if r.op is Ops.RANGE and r.arg.kind == "thread"]
+    if width > read * math.prod([bounds.bounds(r)[1] + 1 for r in threads if steps[r] < width]):
         return None
     step, inside = affine.const(0), 1  # the number of a step, and the steps of the loops so far
     for r in sorted(sums, key=steps.__getitem__):

@@ -177,8 +177,9 @@ def _fetch(e: Emitter, u: UOp) -> str | None:
     e.declared["declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"] = None
     load, ahead = u.src
     t, here = memory_type(u.dtype.scalar), e.address(load.src[0]).removeprefix("ptr ")
+    there = e.element(here, t, ahead)
     for line in range(0, u.arg, max(1, LINE // u.dtype.scalar.itemsize)):
-        place = e.element(here, t, affine.plus(ahead, line))
+        place = e.element(there, t, affine.const(line)) if line else there
         e.effect(f"call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 2, i32 1)")
     return e.of(load)
 

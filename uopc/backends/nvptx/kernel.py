@@ -309,6 +309,7 @@ _RULES: dict[Op, Rule] = RULES | {
     Ops.BUFFER: _buffer,
     Ops.CAST: float_conversions.convert,
     Ops.LOAD: _load,
+    Ops.FETCH: lambda e, u: e.of(u.src[0]),  # nothing is fetched
     Ops.STORE: _store,
 }
 

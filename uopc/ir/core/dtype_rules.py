@@ -25,6 +25,7 @@ class Typed(Protocol):
 
 Operands = tuple[Typed, ...]
 Rule = Callable[[DType | None, Operands, Any], DType]
+_MOST_FETCHED = 1 << 20  # elements of a FETCH: more than a cache shall hold besides what is used
 
 
 def derived(op: Op, own: DType | None, src: Operands, arg: Any) -> DType:
@@ -211,6 +212,22 @@ def _applied(own: DType | None, src: Operands, arg: Any) -> DType:
     return _common(function.src[0].dtype, function.src, None)
 
 
+def _fetched(own: DType | None, src: Operands, arg: Any) -> DType:
+    load, ahead = src
+    if load.op is not Ops.LOAD:
+        raise InvalidIR(f"operand 0 is {load.op.name}, expected a LOAD")
+    base = load.src[0]
+    while base.src and not base.op.is_storage:
+        base = base.src[0]
+    if base.op is Ops.BUFFER and base.arg.space == "reg":
+        raise InvalidIR("operand 0 is a LOAD of a register, expected one of memory")
+    if ahead.dtype is not dtypes.index:
+        raise InvalidIR(f"the distance is {ahead.dtype.name}, expected index")
+    if not 1 <= arg <= _MOST_FETCHED:
+        raise InvalidIR(f"the size is {arg}, expected 1 to {_MOST_FETCHED} elements")
+    return load.dtype
+
+
 def tuple_elements(u: Typed) -> tuple[Any, ...]:
     """The values of a TUPLE, or those of the FUNCTION that a CALL calls."""
     if u.op is Ops.CALL:
@@ -246,5 +263,6 @@ RULES: dict[DTypeRule, Rule] = {
     "hreduce": _hreduce,
     "part": _part,
     "applied": _applied,
+    "fetched": _fetched,
 }
 _ROWS: dict[Op, tuple[Rule, int]] = {op: (RULES[op.dtype], op.arity[0]) for op in Op.all()}

@@ -31,7 +31,7 @@ from uopc.ir.core.levels import (
 DTypeRule = Literal[
     "given", "any", "void", "index", "variable", "first", "common", "bool", "float32", "where", "branch", "if", "range",
     "cast", "bitcast", "stack", "cat", "element", "load", "loaded", "store", "lanes", "lane",
-    "shuffle", "hreduce", "part", "applied",
+    "shuffle", "hreduce", "part", "applied", "fetched",
 ]  # fmt: skip
 ShapeRule = Literal[
     "scalar", "none", "first", "broadcast", "iota", "storage", "reshape", "expand", "permute",
@@ -260,7 +260,7 @@ class Ops:
     INDEX = Op("index", "a *indices", "The element of a at the indices, which broadcast together (tensor level: gather). Fewer indices than dimensions select a row. On storage: an address, and as an operand the value there. An INVALID index: no access, reads 0.", dtype="element", shape="index", levels=TENSOR | SCALAR, cost=2.0, latency=0, takes_storage=1, bounds=intervals.element)
     EXCHANGE = Op("exchange", "a", "The value of a in the thread of the warp whose number is this thread's number xor arg. All threads of a warp take part.", arg=(int,), shape="scalar", levels=KERNEL | VECTOR | LINEAR)
     LOAD = Op("load", "address *gate", "Reads memory; 0 where the gate is false.", dtype="load", shape="first", arity=(1, 2), levels=SCALAR, latency=5, is_access=True)
-    FETCH = Op("fetch", "load ahead", "The value of a LOAD. As many elements as the arg says, so far ahead of its address, are read soon and may be fetched; they may lie outside of the storage.", arg=(int,), levels=VECTOR | LINEAR, latency=0, field="size", pure=True)
+    FETCH = Op("fetch", "load ahead", "The value of a LOAD. As many elements as the arg says, so far ahead of its address, are read soon and may be fetched; they may lie outside of the storage.", arg=(int,), dtype="fetched", levels=VECTOR | LINEAR, latency=0, field="size", pure=True)
     STORE = Op("store", "target value *gate", "Writes the value where the gate holds; INVALID is not written. arg `async`: done at the latest at a BARRIER that waits for its COMMIT. arg `stream`: bypasses the caches if the machine can.", arg=(_NONE, str), dtype="store", shape="store", effect=True, arity=(2, 3), levels=EVERYWHERE, field="mode", is_access=True)
     AFTER = Op("after", "a *effects", "a, after the effects. A RANGE as an effect: inside that loop.", shape="first", device="first", levels=EVERYWHERE, latency=0, bounds=intervals.same, takes_storage=inf)
 

@@ -261,8 +261,9 @@ def run_kernel(
     place.
 
     `buffers[slot]` is the array of the PARAM with that slot: contiguous, of its dtype, of any shape
-    with at least as many elements. InvalidIR when the kernel accesses an element outside of it, or
-    does not say whether it reads an element before or after a store.
+    with at least as many elements. It is row-major also where the PARAM has an `order`: the
+    machine puts it in blocks itself. InvalidIR when the kernel accesses an element outside of it,
+    or does not say whether it reads an element before or after a store.
     """
     verify_read_order(kernel)
 

@@ -347,8 +347,6 @@ def _explicit_loads(u: UOp) -> str | None:
             return f"operand {i} is an address, expected a LOAD of it"
     if u.op.is_access and u.src[0].op not in (Ops.INDEX, Ops.AFTER):
         return f"the address is {u.src[0].op.name}, expected an INDEX"
-    if u.op is Ops.FETCH and u.src[0].op is not Ops.LOAD:
-        return f"operand 0 is {u.src[0].op.name}, expected a LOAD"
     return None
 
 
