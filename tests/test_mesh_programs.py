@@ -12,6 +12,7 @@ from meshes import check, kinds, partitioned
 
 import uopc
 from uopc import P, dtypes, make_mesh
+from uopc.backends.exchange import mesh_runner
 from uopc.ir.core import shapes
 from uopc.ir.core.calls import graph_order
 from uopc.ir.core.ops import Ops
@@ -245,3 +246,25 @@ def test_dtypes(t):
     f = uopc.compile(outs, mesh=make_mesh((2,), ("m",)), in_shardings=P("m"))
     for g, w in zip(f(a), uopc.compile(outs)(a)):
         np.testing.assert_array_equal(g, w)
+
+
+def test_what_ranks_compare_tells_apart_what_programs_compute(tmp_path):
+    x, mesh = uopc.param("x", (8, 6)), make_mesh((2,), ("m",))
+
+    def compared(y):
+        runner = uopc.compile(y, mesh=mesh, in_shardings=P("m"))._runner
+        return mesh_runner.fingerprint(runner.plan, runner._names())
+
+    def of_file(name):
+        np.ones((8, 6), "f4").tofile(tmp_path / name)
+        return compared(x + uopc.constant(uopc.file(tmp_path / name, np.float32, (8, 6))))
+
+    assert len({compared(x.sum(axis=0) * k) for k in (2.0, 3.0)}) == 2
+    a = np.ones((8, 6), "f4")
+    assert len({compared(x + uopc.constant(a * k)) for k in (1, 2)}) == 2
+    assert of_file("one") == of_file("other")  # a machine may have a copy of its own
+    n = uopc.variable("n", 1, 64)
+    with uopc.options(cache_dir="", programs=0):
+        one = compared(uopc.param("rows", (n, 3)) * 2)
+        other = compared(uopc.param("rows", (n, 3)) * 2)
+    assert one == other  # made at different lines

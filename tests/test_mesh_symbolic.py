@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import re
+
 import numpy as np
 import pytest
 
@@ -92,6 +95,20 @@ def test_a_size_without_even_parts_is_refused_before_anything_runs():
     assert (a == 1).all()
     with pytest.raises(uopc.UserError, match="'n' is 68"):
         f(np.ones((68, 8)))
+
+
+def test_a_program_from_the_disk_names_the_lines_of_its_own_graph(tmp_path):
+    def line(x):
+        f = uopc.compile(x * 2, mesh=make_mesh((2,), ("m",)), in_shardings=P("m"))
+        with pytest.raises(uopc.UserError) as error:
+            f(np.ones((3, 3), "f4"))
+        return f.stats["cache"], int(re.search(r"symbolic.py:(\d+)", str(error.value))[1])
+
+    with uopc.options(cache_dir=str(tmp_path), programs=0):
+        _, first = line(uopc.param("own_line", (N, 3)))
+        gc.collect()  # while a node is alive, an equal one is the same object
+        where, second = line(uopc.param("own_line", (N, 3)))
+    assert (where, second) == ("disk", first + 2)
 
 
 def test_a_size_without_even_parts_is_refused_by_threads_too(tmp_path):

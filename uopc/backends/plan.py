@@ -201,13 +201,14 @@ class Exchange(Launch):
 class PlanMesh:
     """The mesh of a plan for several devices, whose arguments and results are whole arrays, and how
     each of these is cut. `hosts`: where devices are blocks, the mesh of the processes that have
-    as many of them each."""
+    as many of them each. `graph`: a digest of the user's graph, which all ranks must share."""
 
     mesh: Mesh
     arguments: tuple[Spec, ...]
     results: tuple[Spec, ...]
     hosts: Mesh | None = None
     divided: tuple[Divided, ...] = ()
+    graph: str = ""
 
     def part(self, dims: Sequence[int], spec: Spec) -> tuple[int, ...]:
         """The shape of a device's part."""

@@ -35,11 +35,13 @@ from uopc.ir.core import bounds, shapes, walk
 from uopc.ir.core.calls import exchanges_of
 from uopc.ir.core.data.blocks import Order
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.serialize import fingerprint
 from uopc.ir.core.storage import outer_ranges, storage_root, written_slots
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp
 from uopc.ir.devices import traffic
 from uopc.ir.devices.launches import Place
+from uopc.ir.devices.mesh import Divided
 from uopc.ir.index import affine
 from uopc.ir.index.size_conditions import SizeCondition, relying, text
 from uopc.program.compiled_kernel import CompiledKernel
@@ -264,7 +266,10 @@ class Planner:
         if s is None or s.mesh.devices:
             return None
         cuts = [s.params.get(p.arg.name) or s.given(p) for p in self.request.params]
-        return PlanMesh(s.mesh, tuple(cuts), s.results, s.hosts, s.divided)
+        graph = self.request.graph
+        divided = [replace(d, node=_numbered(d, relying(graph))) for d in s.divided]
+        digest = fingerprint(graph, of_files=False).digest
+        return PlanMesh(s.mesh, tuple(cuts), s.results, s.hosts, tuple(divided), digest)
 
     def _list_results(self) -> None:
         asked = [v for v in self.request.graph.src if v.dtype.kind != "void"]
@@ -378,9 +383,13 @@ class Planner:
         for v, d in zip(self.sharding.sizes, self.sharding.divided, strict=True):
             rest = affine.floormod(v, affine.const(d.parts))
             what, sides = f"{d.what} is cut {d.parts} ways", (f"{d.whole} % {d.parts}", "0")
-            node = next((i for i, u in enumerate(nodes) if made_at(u) == d.line), -1)
-            made.append(Condition(what, "equal", dim(rest), 0, sides, node))
+            made.append(Condition(what, "equal", dim(rest), 0, sides, _numbered(d, nodes)))
         return made
+
+
+def _numbered(d: Divided, nodes: Sequence[UOp]) -> int:
+    """The number of the node that is cut."""
+    return next((i for i, u in enumerate(nodes) if made_at(u) == d.line), -1)
 
 
 def _condition(c: SizeCondition, node: int) -> Condition:

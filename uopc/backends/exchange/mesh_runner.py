@@ -10,6 +10,7 @@ import functools
 import hashlib
 import itertools
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -275,8 +276,10 @@ class MeshRunner:
 
 
 def fingerprint(plan: Plan, names: Iterable[str]) -> str:
-    """A digest of a plan and the names of its kernels: what all ranks must share."""
-    text = repr((plan.mesh, plan.arguments, plan.results, plan.arena_bytes, sorted(names)))
+    """A digest of a plan and the names of its kernels: what all ranks must share. Where a rank has
+    compiled it, a line that messages name, may differ."""
+    mesh = None if plan.mesh is None else replace(plan.mesh, divided=())
+    text = repr((mesh, plan.arguments, plan.results, plan.arena_bytes, sorted(names)))
     for launch in plan.launches:
         text += repr(launch.kernel) + repr(launch.words)
     for e in plan.exchanges:

@@ -78,10 +78,11 @@ class Fingerprint:
     arrays: dict[str, npt.NDArray[Any]]
 
 
-def fingerprint(root: UOp) -> Fingerprint:
+def fingerprint(root: UOp, of_files: bool = True) -> Fingerprint:
     """One walk: a line for each node, with its operands as numbers of lines.
 
-    Arrays count by content. Where a node was made (`origin`) does not.
+    Arrays count by content, those in files by their place; without `of_files` these count by shape,
+    as each machine may have a copy. Where a node was made (`origin`) does not count.
     """
     place: dict[UOp, int] = {}
     arrays: dict[str, npt.NDArray[Any]] = {}
@@ -91,7 +92,8 @@ def fingerprint(root: UOp) -> Fingerprint:
         arg = u.arg
         if u.op is Ops.DATA and type(arg) is DataArg:
             arrays[arg.key] = arg.array
-            arg = arg.key
+            known = of_files or files.placed(arg.array) is None
+            arg = arg.key if known else arg.dims
         tag = "" if u.tag is None else f" {u.tag!r}"
         src = [place[s] for s in u.src]
         lines.append(f"{u.op.name} {u.dtype.name} {src} {arg!r}{tag}\n")

@@ -98,13 +98,15 @@ def part_size(n: Any, parts: int) -> Dim:
 @dataclass(frozen=True)
 class Divided:
     """A variable of which a program for a mesh knows the part of a device: `part` has the value of
-    `whole` divided by `parts`. `what` is cut along it, which `line`, the end of a message, says."""
+    `whole` divided by `parts`. `what` is cut along it, which `line`, the end of a message, says.
+    `node`: the number of that node in the user's graph, from which a cached plan gets its line."""
 
     whole: str
     part: str
     parts: int
     what: str
     line: str
+    node: int = -1
 
 
 def with_parts(divided: Sequence[Divided], values: Mapping[str, int]) -> Mapping[str, int]:
