@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import platform
 import re
 import shutil
 import subprocess
@@ -108,6 +109,18 @@ def test_vectors_without_the_flags_of_the_target(tmp_path: Path) -> None:
     case = vectors()
     uopc.export(case.graph, tmp_path / "f", kind="c", target="x86-64-v3", examples=named(case))
     checked(tmp_path, "-O1")
+
+
+@pytest.mark.parametrize("cc", [cc for cc in (GCC, CLANG) if cc])
+def test_vectors_of_512_bits_have_no_warnings(cc: str, tmp_path: Path) -> None:
+    """Their instructions take a mask of all lanes, whose sign differs between compilers."""
+    if platform.machine() not in ("x86_64", "AMD64"):
+        pytest.skip("these compilers make code for another processor")
+    given = [uopc.param("x", (64,)), uopc.param("y", (64,), dtypes.float64)]
+    graph = [f for x in given for f in (x.exp(), x.sqrt(), x.floor(), x.maximum(0))]
+    uopc.export(graph, tmp_path / "f", kind="c", target="x86-64-v4")
+    assert "_mask(" in (tmp_path / "f.c").read_text("utf-8")
+    run(cc, *WARNINGS, "-march=x86-64-v4", "-c", "f.c", folder=tmp_path)
 
 
 def vectors() -> Case:

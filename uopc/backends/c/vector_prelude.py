@@ -36,13 +36,15 @@ _LETTER = {32: "s", 64: "d"}
 # Needed by an instruction on so many bits.
 _FMA = {128: "__FMA__", 256: "__FMA__", 512: "__AVX512F__"}
 _AVX = {128: "__SSE4_1__", 256: "__AVX__", 512: "__AVX512F__"}
+# Those whose mask of eight lanes has a sign in gcc.
+_SIGNED = ("__builtin_ia32_sqrtpd512_mask", "__builtin_ia32_rndscalepd_mask")
 _NEAREST, _DOWN, _UP, _ZERO = 8, 9, 10, 11  # roundings, without exceptions
 _ROUNDINGS = {"rint": _NEAREST, "floor": _DOWN, "ceil": _UP, "trunc": _ZERO}
 _SCALE = """\
 static __attribute__((unused)) {t} uopc_scale_{s}({t} x, {t} n)
 {{
-    double y = x;
-    double left = n;
+    double y = (double)x;
+    double left = (double)n;
     if (!(left <= 4200.0 && left >= -4200.0)) {{
         left = left > 0.0 ? 4200.0 : -4200.0;
     }}
@@ -427,8 +429,14 @@ def _ways(
 ) -> list[tuple[str, str]]:
     """A way to compute a function by an instruction: the test, and the call."""
     found = _instruction(t, name, flags, sizes)
+    if found is None:
+        return []
+    test, call = found
     every = (1 << max(8, t.lanes)) - 1  # a mask of all lanes
-    return [] if found is None else [(found[0], found[1] + given.replace("{all}", str(every)))]
+    masks = {test: every}
+    if t.lanes == 16 or call in _SIGNED:
+        masks = {f"defined(__clang__) && {test}": every, test: -1}
+    return [(one, call + given.replace("{all}", str(mask))) for one, mask in masks.items()]
 
 
 def _chosen(shape: str, ways: Sequence[tuple[str, str]], plain: str) -> str:
