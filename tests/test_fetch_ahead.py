@@ -133,7 +133,7 @@ def test_products_are_numpys(rows: int, columns: int, threads: int) -> None:
     np.testing.assert_array_equal(compiled(graph, threads)(x), x @ w)
 
 
-@pytest.mark.parametrize("rows", [9, 16, 64])
+@pytest.mark.parametrize("rows", [9, pytest.param(16, marks=pytest.mark.slow)])
 def test_the_interpreter_has_the_result_of_numpy(rows: int) -> None:
     """It takes the weights in the order of the file, and puts them in blocks itself."""
     graph, w = product(rows)
@@ -150,10 +150,10 @@ def test_the_interpreter_has_the_result_of_numpy(rows: int) -> None:
 
 def test_an_exported_product_is_numpys(tmp_path: Path) -> None:
     graph, w = product(16)
-    x, out = RNG.integers(-3, 4, (16, DEPTH)).astype("f4"), np.zeros((16, COLUMNS), "f4")
+    x = RNG.integers(-3, 4, (16, DEPTH)).astype("f4")
     assert fetches(compiled(graph))
     made = uopc.export(graph, tmp_path / "f", kind="shared", index_bits=32)
-    np.testing.assert_array_equal(uopc.load_exported(made.files[-1])(x, out=out), x @ w)
+    np.testing.assert_array_equal(uopc.load_exported(made.files[-1])(x), x @ w)
 
 
 # ---------------------------------------------------------------- rules that fetch
@@ -180,8 +180,8 @@ def test_a_distance_may_be_any_index(size: int) -> None:
     x, y = uopc.param("x", (n, 7)), uopc.param("y", (7,))
     with uopc.options(programs=0, cache_dir=""):
         f = uopc.compile(x + y, rules=fetching(size, n), verify=True, threads=1)
-    (fetch,) = fetches(f)
-    assert [v for v in walk.order(fetch.src[1]) if v.op is Ops.VARIABLE] == [n]
+    found = fetches(f)
+    assert found and all([n in walk.order(u.src[1]) for u in found])
     for rows in (1, 11, 90):
         a, b = RNG.standard_normal((rows, 7)).astype("f4"), RNG.standard_normal(7).astype("f4")
         np.testing.assert_array_equal(f(a, b), a + b)
