@@ -107,13 +107,14 @@ def _bind(program: Program, values: Mapping[str, Any]) -> BoundProgram:
     if runner.plan.mesh is not None:
         from uopc.backends.exchange.bound_mesh import bound
 
-        made: Any = object.__new__(BoundProgram)
-        made._runner = bound(runner, values)
+        made = object.__new__(BoundProgram)
+        bound_runner: Any = bound(runner, values)
+        made._runner = bound_runner
     else:
         plan = without(runner.plan, values)
         made = _callable(program._request, plan, runner.image, BoundProgram)
     made.program, made.values = program, dict(values)
-    return made  # type: ignore[no-any-return]
+    return made
 
 
 def _install_runtime(disk: DiskCache | None) -> None:
