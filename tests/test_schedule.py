@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from uopc.passes.optimize.schedule import cpu, gpu, gpu_thresholds, thresholds
+from uopc.passes.optimize.storage_order import order_thresholds
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = {p: p.read_text("utf-8") for p in (ROOT / "uopc").rglob("*.py")}
 ROWS = [  # a module, the name of one of its numbers, and the number's row
     (m, name)
-    for m in (thresholds, gpu_thresholds)
+    for m in (thresholds, gpu_thresholds, order_thresholds)
     for name, value in vars(m).items()
     if type(value) in (int, float)
 ]

@@ -27,7 +27,8 @@ PACKAGE = ROOT / "uopc"
 FILES = sorted(PACKAGE.rglob("*.py"))
 SCHEDULE = "uopc/passes/optimize/schedule"
 TABLES = {  # flat on purpose: one row per line
-    "uopc/ir/core/ops.py", f"{SCHEDULE}/thresholds.py", f"{SCHEDULE}/gpu_thresholds.py"
+    "uopc/ir/core/ops.py", f"{SCHEDULE}/thresholds.py", f"{SCHEDULE}/gpu_thresholds.py",
+    "uopc/passes/optimize/storage_order/order_thresholds.py",
 }
 _PRAGMA = re.compile(r"\s*# (type: ignore|fmt: |noqa).*")
 MOST_LINES, MOST_FUNCTION, MOST_WIDTH = 700, 60, 100

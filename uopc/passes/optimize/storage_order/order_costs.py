@@ -15,20 +15,11 @@ from uopc.passes.analysis.contraction import Contraction
 from uopc.passes.analysis.lanes import MOST_STEP
 from uopc.passes.optimize.schedule import register_tiles, thresholds
 from uopc.passes.optimize.schedule.kernel_facts import fitting, most_of, trips
+from uopc.passes.optimize.storage_order import order_thresholds as order
 from uopc.passes.optimize.storage_order.nests import Access, Nest, Order, Strides
 from uopc.target import Target
 
 Orders = Callable[[UOp], Order]
-FAR = 2.0  # accesses that one takes whose neighbours are elsewhere: it may leave the nearest cache
-# Cycles more that an element takes the first time, if its neighbours in the lanes are elsewhere,
-# and if they share the sets of the nearest cache; all cycles of one that is turned over in blocks.
-FAR_FILL, CROWDED_FILL, TURNED_FILL = 2.0, 16.0, 1.0
-# Cycles more of a step of a tile whose rows' factor is read in place on another page than before,
-# if the steps leave the pages that the nearest table of them holds, and if they share the sets of
-# L2: 2 to 4 and 5 to 11 in products of 128 to 1024 steps with rows of 256 to 2048 floats.
-FAR_STEP, CROWDED_STEP = 3.0, 9.0
-PAGE, NEAR_PAGES, L2_WAYS = 4096, 192, 16
-_ACCESS = 0.5  # cycles of an access, or of an operation that costs 1: two begin in a cycle
 
 
 class NestCosts:
@@ -144,13 +135,13 @@ class _Cycles:
         if not loops or len(steps) < len(loops):
             return 0.0
         count, step = trips(loops), min(map(abs, steps)) * c.a.dtype.itemsize
-        each = min(1.0, step / PAGE)  # pages of a step
-        if count * each <= NEAR_PAGES:
+        each = min(1.0, step / order.PAGE)  # pages of a step
+        if count * each <= order.NEAR_PAGES:
             return 0.0
-        period = self.target.l2_bytes // L2_WAYS
+        period = self.target.l2_bytes // order.L2_WAYS
         # A row's lines are next to another one's, so a step may take two.
-        crowded = 2 * count > L2_WAYS * (period // math.gcd(step, period))
-        return each * (CROWDED_STEP if crowded else FAR_STEP)
+        crowded = 2 * count > order.L2_WAYS * (period // math.gcd(step, period))
+        return each * (order.CROWDED_STEP if crowded else order.FAR_STEP)
 
     def _fill(
         self, c: Contraction, b: list[Access], lane: UOp, wide: int
@@ -165,7 +156,7 @@ class _Cycles:
         if all([abs(k) <= MOST_STEP for k in known]):
             return thresholds.JOINED_GATHER, 0.0
         crowded = any([register_tiles.is_crowded(wide, k * c.b.dtype.itemsize) for k in known])
-        return thresholds.JOINED_GATHER, CROWDED_FILL if crowded else FAR_FILL
+        return thresholds.JOINED_GATHER, order.CROWDED_FILL if crowded else order.FAR_FILL
 
     def _fill_of_neighbours(self, element: UOp) -> float:
         """The cycles of an element whose neighbours in the lanes are its neighbours in memory."""
@@ -186,7 +177,7 @@ class _Cycles:
             if fill == self._fill_of_neighbours(c.b) and not large:
                 return total
             if any([self.strides[b[0]].get(r) == 1 for r in c.reduce.src[1:]]):
-                fill = min(fill, TURNED_FILL)
+                fill = min(fill, order.TURNED_FILL)
         return total + fill * self._values(b)
 
     def _values(self, b: list[Access]) -> int:
@@ -219,7 +210,7 @@ class _Cycles:
         inside = {r for u in self.nest.reduces for r in u.src[1:]}
         beside = [x for x in self.nest.read if inside.isdisjoint(x.around)]
         lanes = self._lanes()
-        return _ACCESS * sum([
+        return order.ACCESS * sum([
             trips(x.around) / (lanes if self.strides[x].get(lane, 0) in (0, 1) else 1.0)
             for x in beside
         ])  # fmt: skip
@@ -249,7 +240,7 @@ class _Cycles:
             step = 1 if x.is_constant else strides.get(lane, 0)
             total += often(x.around) * times * _loads(step, width)
         total += sum([cost * often(around) for cost, around in self.nest.arithmetic])
-        return _ACCESS * total
+        return order.ACCESS * total
 
     def _lanes(self) -> int:
         bits = [8 * x.node.dtype.itemsize for x in self.strides]
@@ -260,7 +251,7 @@ def _loads(step: int | None, lanes: int) -> float:
     """The accesses that a vector takes whose lanes are so many elements apart."""
     if step is not None and abs(step) <= MOST_STEP:
         return max(1, abs(step))
-    return FAR * lanes
+    return order.FAR_ACCESS * lanes
 
 
 def _turned(c: Contraction, lane: UOp | None) -> Contraction | None:
