@@ -48,6 +48,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import before_effects
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine, compare
+from uopc.ir.symbolic.conditions import join
 from uopc.passes.analysis import counted
 from uopc.passes.contract import Context, Pass
 
@@ -106,7 +107,7 @@ class _Stored:
         """The conditions as a guard, if it leaves out enough of the elements."""
         if not conditions or not _leaves_out_much(conditions):
             return None
-        return _joined(_as_comparison(terms, c) for terms, c in conditions.items())
+        return join(Ops.AND, [_as_comparison(terms, c) for terms, c in conditions.items()])
 
 
 def _stores(graph: UOp) -> dict[UOp, _Stored]:
@@ -242,13 +243,6 @@ def _either(a: Conditions, b: Conditions) -> Conditions:
 
 def _as_comparison(terms: Iterable[tuple[UOp, int]], constant: int) -> UOp:
     return compare.less(affine.build(constant, dict(terms)), affine.const(0))
-
-
-def _joined(guards: Iterable[UOp]) -> UOp:
-    joined = index_maps.true()
-    for g in guards:
-        joined = index_maps.both(joined, g)
-    return joined
 
 
 def _leaves_out_much(conditions: Conditions) -> bool:
