@@ -24,11 +24,11 @@ from uopc.backends.plan import Exchange
 from uopc.driver import compile
 from uopc.errors import Unsupported, UserError, UserTypeError
 from uopc.ir.devices.mesh import Mesh
+from uopc.program.program import BoundProgram, Program
 from uopc.tensor.creation import param
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # mpi4py starts MPI when it is imported
     from uopc.backends.exchange.ranks import Ranks
-    from uopc.program.program import BoundProgram, Program
 
 __all__ = [
     "Cache", "Link", "Machine", "initialize", "is_initialized", "make_array_from_callback",

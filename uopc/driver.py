@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from uopc import config
+from uopc.backends.exchange.cost import Machine
 from uopc.cache.disk import DiskCache
 from uopc.errors import UserError, UserTypeError
 from uopc.ir.builder import checks, file_parts
@@ -32,8 +33,7 @@ from uopc.program.program import Backend, Keep, Program, program_for
 from uopc.program.request import Request, lower, mesh_request, prepare, thread_count
 from uopc.program.search import session
 
-if TYPE_CHECKING:
-    from uopc.backends.exchange.cost import Machine
+if TYPE_CHECKING:  # a program from a cache needs no pass
     from uopc.passes.pass_manager import Lowered, Verify
 
 # Names of a backend's devices, examples, and the module with its BACKEND: imported when needed.

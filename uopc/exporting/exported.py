@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.serialize import fingerprint
 from uopc.ir.core.uop import UOp
+from uopc.passes.pass_manager import Lowered
 from uopc.program.artifact import Artifact
 from uopc.program.compiled_kernel import Code
 from uopc.program.constants import computed_once
@@ -30,10 +31,6 @@ from uopc.program.make_artifact import make_artifact
 from uopc.program.program import Program
 from uopc.program.request import Request, prepare
 from uopc.target import Target
-
-if TYPE_CHECKING:
-    from uopc.passes.pass_manager import Lowered
-
 
 RUN = ("run", "context")  # parameters of a function whose parts the caller runs
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from uopc.errors import UserError, UserTypeError
 from uopc.ir.core.data import files
 from uopc.ir.core.data.files import Array
-
-if TYPE_CHECKING:
-    from uopc.program.program import Program
+from uopc.program.program import Program
 
 
 def stream(program: Program, *arrays: Any, rows: int, **others: Any) -> Iterator[Any]:

@@ -14,6 +14,7 @@ from uopc.ir.core.dtypes import DType
 from uopc.ir.core.uop import UOp
 from uopc.numpy.array import Array, applied, same_kind, trace_of, uop_of
 from uopc.numpy.dtype_functions import as_dtype
+from uopc.numpy.manipulation import stack
 from uopc.tensor import creation, examples, indexing
 
 __all__ = [
@@ -47,8 +48,6 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
         u = uop_of(obj)
         return same_kind(fold.cast(u, as_dtype(dtype, u.dtype)), (obj,))
     if _holds_arrays(obj):
-        from uopc.numpy.manipulation import stack
-
         return asarray(stack([asarray(v) for v in obj]), dtype=dtype)
     found = checks.array("asarray", obj)
     if found.dtype.kind not in "biuf" and "float" not in found.dtype.name:

@@ -15,6 +15,7 @@ from uopc.ir.core import dtypes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.numpy.array import is_operand, promoted, same_kind
+from uopc.numpy.creation import asarray
 from uopc.tensor import elementwise, examples, float_functions
 from uopc.tensor.methods import Methods
 
@@ -238,8 +239,6 @@ def clip(x: Any, min: Any = None, max: Any = None) -> Any:
 def _operand(value: Any) -> Any:
     """An operand of an operator: a list is an array, as in NumPy. NotImplemented for others."""
     if isinstance(value, (list, tuple)):
-        from uopc.numpy.creation import asarray
-
         return asarray(value)
     return value if is_operand(value) else NotImplemented
 

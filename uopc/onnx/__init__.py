@@ -20,10 +20,10 @@ if importlib.util.find_spec("onnx") is None:
 
 from uopc import driver
 from uopc.onnx.source import Names, Source
+from uopc.program.program import Program
 
 if TYPE_CHECKING:
     from uopc.onnx.reading import Graph, graph
-    from uopc.program.program import Program
 
 
 @dataclass(frozen=True)

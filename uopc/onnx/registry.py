@@ -10,10 +10,9 @@ The function with the greatest `since` that is not above the model's opset makes
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from uopc.onnx.node import Node
+from uopc.onnx.node import Node
 
 Handler = Callable[["Node"], Any]
 TABLE: dict[tuple[str, str], list[tuple[int, Handler]]] = {}

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from uopc.ir.core.data.files import Stamp
+from uopc.ir.core.uop import UOp
 from uopc.program.described import Description, Made
 
 if TYPE_CHECKING:  # a model that an earlier process loaded is not read
-    from uopc.ir.core.uop import UOp
     from uopc.onnx.reading import Graph
 
 # Operators of these domains have the bodies of the package onnx; others may have a user's.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from uopc.config import Options
 from uopc.ir.builder import rebuild
@@ -18,11 +18,8 @@ from uopc.ir.core.uop import UOp
 from uopc.ir.devices import overlap, traffic
 from uopc.ir.devices.mesh import Axes, Divided, Mesh, Spec
 from uopc.ir.index import affine
+from uopc.ir.rewrite.matcher import PatternMatcher
 from uopc.target import Target
-
-if TYPE_CHECKING:
-    from uopc.ir.rewrite.matcher import PatternMatcher
-
 
 # Who is told of each step of a compile, with the share of all that is done.
 Watch = Callable[[str, float], None]

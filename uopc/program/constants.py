@@ -14,7 +14,7 @@ import math
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -22,10 +22,8 @@ from uopc.ir.builder import operands, rebuild
 from uopc.ir.core import dtypes, shapes, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
-
-if TYPE_CHECKING:  # a program from a cache needs no pass
-    from uopc.program.request import Request
-    from uopc.target import Target
+from uopc.program.request import Request
+from uopc.target import Target
 
 # The least work of values that are computed once, in the unit of `Op.cost`: 50 µs of a call.
 LEAST_WORK = 1e6

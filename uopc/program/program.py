@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from uopc import config
 from uopc.backends.cpu.callables import ProgramBase
+from uopc.backends.exchange.cost import Machine
 from uopc.backends.plan import Exchange, Plan
 from uopc.cache import statistics
 from uopc.cache.disk import DiskCache
@@ -36,7 +37,6 @@ from uopc.program.search import session
 from uopc.target import Target
 
 if TYPE_CHECKING:  # a program from a cache needs no pass
-    from uopc.backends.exchange.cost import Machine
     from uopc.dump.stages import Dump
     from uopc.passes.pass_manager import Lowered, Verify
     from uopc.program.search.predict import Prediction

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +16,8 @@ from uopc.ir.builder import leaves, movement
 from uopc.ir.core import shapes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
+from uopc.program.program import Program
 from uopc.tensor import creation
-
-if TYPE_CHECKING:
-    from uopc.program.program import Program
 
 _KEYS = ("x", "p", "f", "g")
 Array = npt.NDArray[Any]

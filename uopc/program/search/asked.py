@@ -7,8 +7,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from uopc.program.request import Request
+
 if TYPE_CHECKING:  # a program from a cache needs no pass
-    from uopc.program.request import Request
     from uopc.program.search.beam import Bench
 
 
