@@ -13,8 +13,10 @@ from uopc.ir.core.args import ParamArg, RangeArg
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import intern
 from uopc.ir.index import affine
-from uopc.passes.decompose.expansion_cache import applied
+from uopc.passes.decompose.expansion_cache import Use, applied
 from uopc.passes.decompose.transcendental import DECOMPOSITIONS
+
+ONCE = Use("once", 1)
 
 
 def operand(t, lanes, i, depth):
@@ -38,9 +40,9 @@ def test_the_same_nodes(op, t, lanes):
     with arena():
         for depth in (0, 1, 3):
             src = tuple([operand(t, lanes, i, depth) for i in range(several)])
-            assert applied(function, src) is function(*src)
+            assert applied(function, src, ONCE) is function(*src)
         one = leaves.const(t, 1.0)
-        assert applied(function, (one,) * several) is function(*(one,) * several)
+        assert applied(function, (one,) * several, ONCE) is function(*(one,) * several)
 
 
 def test_many_sines_of_different_values():

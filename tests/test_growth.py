@@ -22,6 +22,7 @@ from uopc.driver import lower_only
 from uopc.ir.core import arena, bounds, shapes, uop, walk
 from uopc.ir.core.levels import TENSOR
 from uopc.ir.verify import verifier
+from uopc.passes.decompose import expansion_cache
 from uopc.passes.optimize import optimize
 
 sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))
@@ -200,3 +201,19 @@ def test_movement_of_many_elements_is_stored_now_and_then():
     a = np.arange(48_000, dtype="f4").reshape(1500, 32)
     assert np.array_equal(program(a), shuffled(a, 1500, 8))
 
+
+
+@pytest.mark.parametrize("dtype", [uopc.dtypes.float32, uopc.dtypes.float64])
+def test_very_many_functions_cost_little_each(dtype, monkeypatch):
+    """In place 240 sines took 8 to 14 times as long; half of it is the limit."""
+    x = uopc.param("x", (64,), dtype)
+    times = []
+    for most in (expansion_cache.MOST_COPIED, 10**6):
+        monkeypatch.setattr(expansion_cache, "MOST_COPIED", most)
+        graph = sum([(x * (1.0 + i / 8)).sin() for i in range(1, 240)], x.sin())
+        start = time.process_time()
+        with uopc.options(cache_dir="", programs=0):
+            uopc.compile(graph, verify=False)
+        times.append(time.process_time() - start)
+        del graph
+    assert times[0] <= times[1] / 2, times

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container
 
-from uopc.ir.core.calls import applied, function_body
+from uopc.ir.core.calls import applied, function_statements
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 
@@ -18,7 +18,7 @@ def often_applied(kernel: UOp, least: int) -> frozenset[UOp]:
 
 def inlined(kernel: UOp, kept: Container[UOp] = ()) -> UOp:
     """A linear kernel with the nodes of each FUNCTION in place of its APPLYs; the `kept` stay."""
-    bodies = {u: function_body(u) for u in applied(kernel) if u not in kept}
+    bodies = {u: function_statements(u) for u in applied(kernel) if u not in kept}
     if not bodies:
         return kernel
     made: dict[UOp, UOp] = {}
@@ -38,7 +38,7 @@ def inlined(kernel: UOp, kept: Container[UOp] = ()) -> UOp:
                 tag = None if s.op is Ops.CONST else number
                 copies[s] = intern(s.op, s.dtype, new, s.arg, tag)
                 out[copies[s]] = None
-            made[u] = copies[u.src[0].src[0]]
+            made[u] = copies[bodies[u.src[0]][-1]]
         else:
             made[u] = u if src == u.src else intern(u.op, u.dtype, src, u.arg, u.tag)
             out[made[u]] = None

@@ -54,6 +54,7 @@ class Emitter:
         self.loops: dict[UOp, Loop] = {}
         # IF -> the block before it and the one after; once it has ended, the one that it ends in
         self.branches: dict[UOp, tuple[str, str]] = {}
+        self.depth = 0  # of the IFs that are open
         self.local: dict[str, str] = {}  # instruction -> its value, in this block
         self.scratch: dict[UOp, int] = {}
         self.scratch_base = ""

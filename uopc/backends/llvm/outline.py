@@ -14,7 +14,7 @@ from uopc.backends.inline import inlined, often_applied
 from uopc.ir.core.calls import function_body
 from uopc.ir.core.uop import UOp
 
-SHORTEST = 28  # nodes of a function; a call adds about 10 statements
+SHORTEST = 12  # nodes of a function; a call adds about 10 statements
 FEWEST = 4  # calls of a function
 
 

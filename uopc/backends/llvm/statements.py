@@ -11,7 +11,7 @@ from uopc.backends.llvm.emitter import Emitter, Loop, Rule
 from uopc.backends.llvm.instructions import ALU, conversion, lane, two_vectors
 from uopc.backends.llvm.types import constant, llvm_type, memory_type, suffix
 from uopc.ir.core import bounds, dtypes
-from uopc.ir.core.calls import function_body
+from uopc.ir.core.calls import function_statements
 from uopc.ir.core.data.blocks import LINE
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
@@ -90,10 +90,12 @@ def _end(e: Emitter, u: UOp) -> str | None:
 
 def _if(e: Emitter, u: UOp) -> str | None:
     e.branches[u] = e.branch(e.of(u.src[0]))
+    e.depth += 1
     return None
 
 
 def _endif(e: Emitter, u: UOp) -> str | None:
+    e.depth -= 1
     before, done = e.branches[u.src[0]]
     e.branches[u.src[0]] = before, e.join(done)
     return None
@@ -124,22 +126,23 @@ def read(e: Emitter, u: UOp, address: str, note: str = "") -> str:
 
 
 def _apply(e: Emitter, u: UOp) -> str | None:
-    """A call of a function, which the module has once."""
+    """A call of a function, which the module has once; under a branch it is rare."""
     function, *operands = u.src
     if function not in e.functions:
         e.functions[function] = _define(e, function)
     given = ", ".join([f"{llvm_type(s.dtype)} {e.of(s)}" for s in operands])
-    return e.value(f"call {llvm_type(u.dtype)} @{e.functions[function]}({given}) cold")
+    rare = " cold" if e.depth else ""
+    return e.value(f"call {llvm_type(u.dtype)} @{e.functions[function]}({given}){rare}")
 
 
 def _define(e: Emitter, function: UOp) -> str:
     """Define a FUNCTION, as a declaration that the kernel needs; returns its name."""
     inner = CpuEmitter("", e.kernel)
-    body = function_body(function)
+    body = function_statements(function)
     numbers = sorted([u for u in body if u.op is Ops.NUMBER], key=lambda u: u.arg.slot)
     inner.names = {u: f"%a{u.arg.slot}" for u in numbers}
     inner.emit(body)
-    value = function.src[0]
+    value = body[-1]
     result = llvm_type(value.dtype)
     given = ", ".join([f"{llvm_type(u.dtype)} {inner.names[u]}" for u in numbers])
     lines = ["entry:", *inner.entry, *inner.lines, f"  ret {result} {inner.of(value)}"]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 
-from uopc.ir.core import walk
+from uopc.ir.core import dtypes, walk
 from uopc.ir.core.ops import GroupOp, Ops
-from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp, intern
 
 
 def operands(u: UOp) -> tuple[UOp, ...]:
@@ -26,9 +27,66 @@ def applied(kernel: UOp) -> list[UOp]:
     return list(dict.fromkeys([u.src[0] for u in walk.order(kernel) if u.op is Ops.APPLY]))
 
 
+def outside_functions(kernel: UOp) -> list[UOp]:
+    """The nodes of a kernel, sources first, without FUNCTIONs and their bodies."""
+    if Ops.APPLY not in walk.ops(kernel):
+        return list(walk.order(kernel))
+    found = walk.toposort(kernel, lambda u: u.op is not Ops.FUNCTION)
+    return [u for u in found if u.op is not Ops.FUNCTION]
+
+
 def function_body(function: UOp) -> list[UOp]:
     """The nodes of the value of a kernel's FUNCTION, sources first: arithmetic alone."""
     return list(walk.toposort(function.src[0]))
+
+
+def function_statements(function: UOp) -> list[UOp]:
+    """The nodes of a kernel's FUNCTION as a list that runs: what only the last operand of a BRANCH
+    needs stands between an IF and its ENDIF, before the BRANCH. The last one is the value."""
+    body = function_body(function)
+    if all([u.op is not Ops.BRANCH for u in body]):
+        return body
+    blocks: dict[UOp | None, list[UOp]] = {}
+    for u, around in _branches_around(body).items():
+        blocks.setdefault(around[-1] if around else None, []).append(u)
+    made: dict[UOp, UOp] = {}
+    out: list[UOp] = []
+
+    def append(u: UOp, src: tuple[UOp, ...]) -> None:
+        made[u] = u if src == u.src else intern(u.op, u.dtype, src, u.arg, u.tag)
+        out.append(made[u])
+
+    stack = [(body[-1], body[-1], reversed(blocks[None]))]  # BRANCH, its IF, and what stands inside
+    while stack:
+        branch, opened, block = stack[-1]
+        for u in block:
+            src = tuple([made.get(s, s) for s in u.src])
+            if u.op is Ops.BRANCH:
+                out.append(intern(Ops.IF, src[1].dtype, src[1:2], len(out)))
+                stack.append((u, out[-1], reversed(blocks.get(u, []))))
+                break
+            append(u, src)
+        else:
+            stack.pop()
+            if stack:
+                out.append(intern(Ops.ENDIF, dtypes.void, (opened,)))
+                a, _, b = [made.get(s, s) for s in branch.src]
+                append(branch, (a, opened, b))
+    return out
+
+
+def _branches_around(body: Sequence[UOp]) -> dict[UOp, tuple[UOp, ...]]:
+    """The nodes of a value, users first: the BRANCHes whose last operands alone need each, outer
+    first."""
+    needed: dict[UOp, tuple[UOp, ...]] = {body[-1]: ()}
+    for u in reversed(body):
+        for i, s in enumerate(u.src):
+            around = (*needed[u], u) if u.op is Ops.BRANCH and i == 2 else needed[u]
+            if s in needed:
+                pairs = itertools.takewhile(lambda p: p[0] is p[1], zip(needed[s], around))
+                around = tuple([a for a, _ in pairs])
+            needed[s] = around
+    return {u: needed[u] for u in reversed(body)}
 
 
 def params(body: UOp) -> list[UOp]:

@@ -18,7 +18,7 @@ from uopc.errors import InvalidIR, UserError
 from uopc.ir.builder.loops import with_loops
 from uopc.ir.core import walk
 from uopc.ir.core.calls import graph_order
-from uopc.ir.core.evaluate import Array, combine, elementwise, fold, identity, present
+from uopc.ir.core.evaluate import Array, combine, fold, identity
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import arguments, is_program, outer_ranges
 from uopc.ir.core.uop import UOp
@@ -32,7 +32,7 @@ from uopc.ir.interpret.step_order import (
     linear,
     targets,
 )  # fmt: skip
-from uopc.ir.interpret.steps import STEPS
+from uopc.ir.interpret.steps import STEPS, arithmetic
 from uopc.ir.interpret.threads import Grid, is_private
 from uopc.ir.verify.nodes import describe
 from uopc.ir.verify.read_order import verify_read_order
@@ -114,9 +114,7 @@ class Machine:
         if isinstance(u, Loop):
             self.loop(u)
         elif u.op.is_alu or u.op is Ops.CAST or u.op is Ops.BITCAST:
-            sources = [s.value(x) for x in u.src]
-            ok = present(u, [s.masks.get(x) for x in u.src], sources) if s.masks else None
-            s.set(u, elementwise(u, sources), ok)
+            arithmetic(s, u)
         elif u in self.as_values:
             s.set(u, s.read(u, u, None, u.dtype.lanes))
         elif u.op is Ops.CALL:

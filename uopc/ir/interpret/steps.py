@@ -12,7 +12,7 @@ import numpy as np
 from uopc.errors import InvalidIR
 from uopc.ir.core import tensor_cores
 from uopc.ir.core.calls import function_body
-from uopc.ir.core.evaluate import Array, evaluate, fold, present
+from uopc.ir.core.evaluate import Array, elementwise, fold, present
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.interpret.state import State
@@ -151,12 +151,27 @@ def _branch(m: State, u: UOp) -> None:
     m.set(u, np.where(condition, b, a), ok)
 
 
+def arithmetic(m: State, u: UOp) -> None:
+    """An elementwise node, a CAST or a BITCAST."""
+    sources = [m.value(s) for s in u.src]
+    ok = present(u, [m.masks.get(s) for s in u.src], sources) if m.masks else None
+    m.set(u, elementwise(u, sources), ok)
+
+
 def _apply(m: State, u: UOp) -> None:
+    """The value of the function, whose nodes have other values in each APPLY."""
     function, *operands = u.src
-    sources = [m.value(s) for s in operands]
-    given = {s: sources[s.arg.slot] for s in function_body(function) if s.op is Ops.NUMBER}
-    value, _ = evaluate(function.src[0], given)
-    m.set(u, value, present(u, [m.masks.get(s) for s in operands], sources))
+    given = [(m.value(s), m.masks.get(s)) for s in operands]
+    outside = m.values, m.masks
+    m.values, m.masks = {}, {}
+    for s in function_body(function):
+        if s.op is Ops.NUMBER:
+            m.set(s, *given[s.arg.slot])
+        else:
+            STEPS.get(s.op, arithmetic)(m, s)
+    made = m.value(function.src[0]), m.masks.get(function.src[0])
+    m.values, m.masks = outside
+    m.set(u, *made)
 
 
 def _if(m: State, u: UOp) -> None:

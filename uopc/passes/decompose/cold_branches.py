@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from uopc.ir.core import dtypes, ranges, walk
+from uopc.ir.core import dtypes, ranges
 from uopc.ir.core.args import FunctionArg, NumberArg
+from uopc.ir.core.calls import outside_functions
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.passes.analysis.branches import Waits, waits
@@ -44,10 +45,11 @@ def applied(name: str, function: Callable[..., UOp], *operands: UOp) -> UOp:
 
 def merged_branches(kernel: UOp) -> UOp:
     """A kernel of the vector level with its branches merged in groups."""
-    branches = [u for u in walk.order(kernel) if u.op is Ops.BRANCH]
+    order = outside_functions(kernel)
+    branches = [u for u in order if u.op is Ops.BRANCH]
     if len({u.src[1] for u in branches}) < 2:
         return kernel
-    below = waits(walk.order(kernel))
+    below = waits(order)
     groups = _groups(branches, below)
     if not groups:
         return kernel

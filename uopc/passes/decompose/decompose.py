@@ -24,6 +24,7 @@ floats are spelled out where the machine has none.
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -38,7 +39,7 @@ from uopc.passes.analysis.lanes import splat
 from uopc.passes.contract import Context, Pass
 from uopc.passes.decompose import without_fma
 from uopc.passes.decompose.cold_branches import merged_branches
-from uopc.passes.decompose.expansion_cache import applied
+from uopc.passes.decompose.expansion_cache import Use, applied
 from uopc.passes.decompose.float_division import float_division
 from uopc.passes.decompose.integer_division import constant, instruction, integer_division
 from uopc.passes.decompose.narrow_indices import narrowed
@@ -60,10 +61,15 @@ class Native(NamedTuple):
     has_functions: bool
     dot_lanes: dict[Op, int]  # the most lanes of DOT4 and DOT2 where they are instructions
     fuses: frozenset[DType]  # types whose MULACC functions use
+    uses: Counter[tuple[Op, DType]]  # of functions of the kernel, by the type they compute in
 
     def function(self, op: Op, t: DType) -> Callable[..., UOp]:
         """The decomposition of a function of a type."""
         return DECOMPOSITIONS[op] if t in self.fuses else without_fma.function(op)
+
+    def use(self, u: UOp) -> Use:
+        """How often the kernel has such a function."""
+        return Use(u.op.name, self.uses[u.op, u.dtype])
 
     def computes(self, t: DType) -> bool:
         """True if the machine has arithmetic for a type, and not conversions alone."""
@@ -167,6 +173,11 @@ def _threefry(src: Source) -> UOp:
     return (high.cast(dtypes.uint64) << 32) | low.cast(dtypes.uint64)
 
 
+def _computing(t: DType) -> DType:
+    """The type that a function of a type is computed in."""
+    return dtypes.float32.vec(t.lanes) if t.is_float and t.bits < 32 else t
+
+
 def _narrow_float(u: UOp, src: Source, native: Native) -> UOp:
     """An op of a narrow float type in float32, rounded once where it rounds."""
     target, wide = u.dtype.scalar, tuple([_widened(s, native) for s in src])
@@ -254,11 +265,11 @@ def _decomposed(u: UOp, src: Source, native: Native) -> UOp | None:
     if op is Ops.POW and not t.is_float:
         return _integer_power(src)
     if op in _SCALED and native.has_scale and u.dtype.bits * u.dtype.lanes in _SCALE_BITS:
-        return applied(native.function(op, t), src, scales=True)
+        return applied(native.function(op, t), src, native.use(u), scales=True)
     if op in DECOMPOSITIONS:
         if native.has_functions and t.bits >= 32:
             return None
-        return applied(native.function(op, t), src)
+        return applied(native.function(op, t), src, native.use(u))
     if op in (Ops.SHL, Ops.SHR):
         return _shift(u, src)
     if op is Ops.THREEFRY:
@@ -307,9 +318,12 @@ def decompose(kernel: UOp, context: Context) -> UOp:
     dots = ((Ops.DOT4, target.dot4), (Ops.DOT2, target.dot2))
     native = Native(
         target.native_floats, target.has_scale, target.has_functions,
-        {op: target.lanes(32) for op, name in dots if name}, fuses,
+        {op: target.lanes(32) for op, name in dots if name}, fuses, Counter(),
     )  # fmt: skip
     only = {u for u in walk.order(kernel) if _may_change(u)}
+    if target.gpu is None:  # its threads would spill all that they hold
+        functions = [u for u in only if u.op in DECOMPOSITIONS]
+        native.uses.update([(u.op, _computing(u.dtype)) for u in functions])
     made = rebuild.rewritten(kernel, functools.partial(_change, native), renew=_renewed, only=only)
     if slow := {t for t in floats if not (target.has_fma(t) or target.is_software(t))}:
         only = {u for u in walk.order(made) if u.op is Ops.MULACC and u.dtype.scalar in slow}

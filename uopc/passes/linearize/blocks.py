@@ -10,7 +10,7 @@ from __future__ import annotations
 from uopc.errors import InvalidIR
 from uopc.ir.builder.rebuild import rebuild, renamed_ranges
 from uopc.ir.core import dtypes, ranges, walk
-from uopc.ir.core.calls import applied, operands
+from uopc.ir.core.calls import applied, operands, outside_functions
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.passes.analysis.branches import waits
@@ -84,11 +84,8 @@ class Blocks:
     def __init__(self, sink: UOp, gpu: bool) -> None:
         self.gpu = gpu  # a GPU's assembler orders statements itself
         sink, self.loops = separated(sink)
-        self.order = list(walk.order(sink))
+        self.order = outside_functions(sink)
         self.functions = applied(sink)
-        if self.functions:
-            outside = walk.toposort(sink, lambda u: u.op is not Ops.FUNCTION)
-            self.order = [u for u in outside if u.op is not Ops.FUNCTION]
         self.closed = {
             u: c for u in self.order if u.op in _CLOSERS and (c := ranges.closed_ranges(u))
         }
