@@ -82,6 +82,17 @@ def cases(o):
             lambda x: lib.psum_scatter(x, both, tiled=True), "ab", p(None, "b"), p(both),
             ["8,4 f8"],
         ),
+        "around": (
+            lambda x: lib.ppermute(x, "m", [(t, s) for s, t in RING]), "m", p("m"), p("m"),
+            ["8,3 f4"],
+        ),
+        "some of a ring": (
+            lambda x: lib.ppermute(x, "m", [(3, 0), (1, 2)]), "m", p("m"), p("m"), ["8,3 f4"],
+        ),
+        "two turns": (
+            lambda x: lib.ppermute(x, "m", [(0, 2), (2, 0), (3, 1)]), "m",
+            p("m"), p("m"), ["8,3 i4"],
+        ),
         "turn": (
             lambda x: lib.all_to_all(x, "m", 1, 0), "m", p("m"), p("m"), ["8,4,3 f4"],
         ),

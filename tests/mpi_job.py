@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -14,7 +15,7 @@ import numpy as np
 
 import uopc
 from uopc import P, distributed
-from uopc.backends.exchange import mesh_runner
+from uopc.backends.exchange import mesh_runner, sharded_array
 
 
 def block(mesh, overlap=False):
@@ -119,6 +120,15 @@ def by_part():
     assert not own.stop - own.start or np.shares_memory(np.from_dlpack(y), y.part)
     z = double(y)
     np.testing.assert_array_equal(np.asarray(z), 4 * whole)
+    again = pickle.loads(pickle.dumps(y))
+    np.testing.assert_array_equal(again.part, y.part)
+    np.testing.assert_array_equal(double(again).whole(), 4 * whole)
+    other_rank = (y.shape, y.mesh, (("m",), ()), {me + 1: y.part}, True)
+    try:
+        sharded_array._loaded(*other_rank)
+        raise AssertionError
+    except uopc.UserError as error:
+        assert f"the part of rank {me + 1} of {n}: load it there" in str(error)
     total, kept = uopc.compile([p.sum(), p + 1], mesh=mesh, out_shardings=[P(), P()])(whole)
     assert type(total) is type(kept) is np.ndarray and total == whole.sum()
     out = np.zeros((10, 3), "f4")

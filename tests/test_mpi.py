@@ -87,6 +87,11 @@ def test_functions_and_arrays_by_part(case, ranks):
     assert code == 0 and text.count(f"done: {case.replace('_', ' ')}") == ranks, text
 
 
+def test_one_rank_has_arrays_of_the_same_kinds():
+    code, text, _ = job(1, "by_part")
+    assert code == 0 and text.count("done: by part") == 1, text
+
+
 def test_one_rank_compiles_and_the_others_load(tmp_path):
     code, text, _ = job(2, "once", JOB_CACHE=str(tmp_path))
     assert code == 0 and text.count("done: once") == 2, text

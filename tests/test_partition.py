@@ -9,6 +9,7 @@ import pytest
 from meshes import check, kinds, partitioned, run
 
 import uopc
+import uopc.numpy as unp
 from uopc import Ops, P, dtypes, make_mesh
 from uopc.ir.core.levels import TENSOR
 from uopc.ir.verify.verifier import verify
@@ -69,6 +70,27 @@ def test_windows(p, n, spec):
     check(x[1:].pad(((1, 0), (0, 0))), a, mesh, {"x": spec})  # the first row is hidden
     check(x[2:].cat(x[:2], axis=0), a, mesh, {"x": spec})
     check([x[::-1], x[::2], x[:, ::-1]], a, mesh, {"x": spec})
+
+
+@pytest.mark.parametrize("p", [1, 2, 3, 4])
+def test_rows_that_go_around_the_end(p):
+    """A periodic stencil asks each neighbour for a row; longer turns move parts at once."""
+    mesh, a = make_mesh((p,), ("m",)), r(12, 3)
+    x = uopc.param("x", (12, 3))
+    for turn in (1, 4, 5, 11, -1):
+        y = unp.roll(x, turn, 0)
+        found = check(y, {"x": a}, mesh, {"x": P("m")})
+        np.testing.assert_array_equal(uopc.compile(y, mesh=mesh)(a), np.roll(a, turn, 0))
+        assert set(kinds(found)) <= {"permute_ranks"} and sum([u.shape[0] for u in found]) <= 12 // p
+    both = unp.roll(x, 1, 0) + unp.roll(x, -1, 0) - 2 * x
+    found = check(both, {"x": a}, mesh, {"x": P("m")})
+    assert [u.shape for u in found] == ([(1, 3)] * 2 if p > 1 else [])
+    # Not a turn: a gap, an overlap, another order, uneven parts, a value that is still a sum.
+    parts = (x[2:].cat(x[:1], axis=0), x[1:].cat(x[:2], axis=0), x[:5].cat(x[5:], axis=0))
+    check([q * 2 for q in parts], {"x": a}, mesh, {"x": P("m")})
+    check(unp.roll(x[1:], 3, 0), {"x": a}, mesh, {"x": P("m")})
+    summed = uopc.param("w", (12, 12)) @ x
+    check(unp.roll(summed, 3, 0), {"x": a, "w": r(12, 12)}, mesh, {"x": P("m")})
 
 
 @pytest.mark.parametrize("spec", [P("m"), P(None, "m"), P(None, None, "m")])

@@ -10,9 +10,9 @@ import pytest
 import uopc
 from uopc import P, make_mesh
 from uopc.backends.exchange import cost
-from uopc.distributed import Link, Machine, measure
+from uopc.distributed import Cache, Link, Machine, measure
 
-LINK = Link(1e-6, 1e9)
+LINK, CACHE = Link(1e-6, 1e9), Cache(1 << 20, 6e10, 3e10)
 NODE = Machine(operations=1e10, bandwidth=1e9, link=LINK, launch=1e-9, exchange=1e-9)
 
 
@@ -101,6 +101,9 @@ def test_what_is_refused():
         (lambda: Machine(-1, 1e9, LINK), "operations must be a positive number"),
         (lambda: Machine(1e9, "fast", LINK), "bandwidth must be a positive number"),
         (lambda: Machine(1e9, 1e9, 1e-6), "expected a uopc.distributed.Link, got 1e-06"),
+        (lambda: Machine(1e9, 1e9, LINK, caches=CACHE), "caches as a tuple of Caches, got .*Cache"),
+        (lambda: Machine(1e9, 1e9, LINK, links=LINK), "links as a mapping of mesh axes to Links"),
+        (lambda: Machine(1e9, 1e9, LINK, caches=(3,)), "expected a uopc.distributed.Cache, got 3"),
         (lambda: NODE.fitted(f, 0), "seconds must be a positive number"),
         (lambda: NODE.fitted(3, 1), "expected a uopc.Program, got 3"),
         (lambda: measure(3), "expected a uopc.Mesh"),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
@@ -82,6 +85,15 @@ def test_jitted_functions_take_them():
     x = cut(np.arange(8.0), P("a"))
     f = uopc.shard_map(lambda x: uopc.psum(x.sum(), "a"), MESH, P("a"), P())
     assert f(x) == 28
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+def test_pickles_and_copies_have_the_parts(spec):
+    a = np.arange(35.0).reshape(7, 5)
+    x = cut(a, spec)
+    for y in (pickle.loads(pickle.dumps(x)), copy.copy(x), copy.deepcopy(x)):
+        assert y.spec == x.spec and y.mesh == x.mesh and y.parts.keys() == x.parts.keys()
+        np.testing.assert_array_equal(y.whole(), a)
 
 
 def test_what_is_refused():

@@ -87,6 +87,10 @@ def test_the_other_exchanges(count):
         made = exchange(row, value, count, **fields)
         for g, w in zip(run([select(made, i) for i in range(count)], arrays), wanted):
             np.testing.assert_allclose(g, w, 1e-5, 1e-6)
+    around = exchange(Ops.PERMUTE_RANKS, value, count, shift=1, wrap=True)
+    got = run([select(around, i) for i in range(count)], arrays)
+    for g, w in zip(got, [given[-1], *given[:-1]]):
+        np.testing.assert_allclose(g, w, 1e-5, 1e-6)
     mirrored = exchange(Ops.PERMUTE_RANKS, value + 1, count, mirror=True)
     got = run([select(mirrored, i) for i in range(count)], arrays)
     for g, w in zip(got, given[::-1]):

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
+from uopc.ir.devices import traffic
 from uopc.ir.devices.mesh import Divided, Mesh, Spec, coordinate, with_parts
 from uopc.ir.index import closed
 from uopc.ir.index.closed import Instruction
@@ -167,6 +168,7 @@ class Exchange(Launch):
     op: str = ""
     shift: int = 0
     mirror: bool = False
+    wrap: bool = False
     root: int = 0
     dtype: AnyDtype = _BYTE
     sent: Shape = ()
@@ -182,11 +184,7 @@ class Exchange(Launch):
     def ends(self, place: int) -> tuple[int | None, int | None]:
         """Where the device at a place of its group sends on to, and where it gets from; None where
         there is no device."""
-        to, source = place + self.shift, place - self.shift
-        if self.mirror:
-            to = source = self.parts - 1 - place
-        inside = range(self.parts)
-        return to if to in inside else None, source if source in inside else None
+        return traffic.target(self, place), traffic.source(self, place)
 
     def __str__(self) -> str:
         combined = f" {self.op}" if self.op else ""

@@ -136,8 +136,14 @@ def _permute_ranks(u: UOp, axis: Axis, x: Value) -> Found:
     every = movement.repeated(u.src[0], axis.size) if x is None else x
     n, s = axis.size, u.arg.shift
     rest = shapes.shape(every)[1:]
-    kept = movement.shrink(every, [(max(0, -s), min(n, n - s)), *[(0, d) for d in rest]])
+    if u.arg.wrap:
+        return Found(movement.cat(_rows(every, n - s % n, n), _rows(every, 0, n - s % n)), True)
+    kept = _rows(every, max(0, -s), min(n, n - s))
     return Found(movement.pad(kept, [(max(0, s), max(0, -s)), *[(0, 0) for _ in rest]]), True)
+
+
+def _rows(x: UOp, begin: int, end: int) -> UOp:
+    return movement.shrink(x, [(begin, end), *[(0, d) for d in shapes.shape(x)[1:]]])
 
 
 RULES: dict[Op, Callable[[UOp, Axis, Value], Found]] = {

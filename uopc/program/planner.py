@@ -205,7 +205,7 @@ def exchange(every: Sequence[UOp], made: UOp, nodes: Sequence[UOp]) -> Exchange:
     node = next((i for i, n in enumerate(nodes) if n.origin and n.origin == made.origin), -1)
     shape, got = [tuple(map(dim, shapes.shape(v))) for v in (u.src[0], u)]
     return Exchange(
-        u.op.name, (), 1, False, a.axes, a.parts, a.op, a.shift, a.mirror, a.root,
+        u.op.name, (), 1, False, a.axes, a.parts, a.op, a.shift, a.mirror, a.wrap, a.root,
         u.dtype.numpy, shape, got, traffic.moved(*every), traffic.reason(every), node,
     )  # fmt: skip
 

@@ -296,15 +296,17 @@ def ppermute(x: Any, axis_name: AxisName, perm: Iterable[tuple[int, int]]) -> An
 
     def made(u: UOp) -> UOp:
         out = leaves.const_like(u, 0)
-        shifts = sorted({t - s for s, t in pairs})
-        for shift in shifts:
-            targets = sorted([t for s, t in pairs if t - s == shift])
-            got = u
-            if shift:
-                got = _here(_exchange(Ops.PERMUTE_RANKS, u, axes[0], found.mesh, shift=shift))
-            if len(shifts) == 1 and len(targets) == n - abs(shift):
+        turns = {(t - s) % n for s, t in pairs}
+        for turn in sorted(turns):
+            own = [(s, t) for s, t in pairs if (t - s) % n == turn]
+            shift, *others = {t - s for s, t in own}
+            wrap, got = bool(others), u
+            if turn:
+                fields = {"shift": turn if wrap else shift, "wrap": wrap}
+                got = _here(_exchange(Ops.PERMUTE_RANKS, u, axes[0], found.mesh, **fields))
+            if len(turns) == 1 and len(own) == (n if wrap else n - abs(shift)):
                 return got  # zeros come where there is no source
-            keep = _is_one_of(found.places[axes[0]], targets)
+            keep = _is_one_of(found.places[axes[0]], sorted([t for _, t in own]))
             out = fold.select(leaves.full(keep, shapes.shape(u)), got, out)
         return out
 

@@ -79,7 +79,7 @@ class Machine:
     seconds that each costs in any case.
 
     UserError for values that are not positive numbers, and caches that are not from near to far;
-    UserTypeError for what is no Link or Cache.
+    UserTypeError for what is no Link, no Cache, or no container of them.
 
     Examples:
         >>> from uopc.distributed import Link, Machine
@@ -103,6 +103,11 @@ class Machine:
         names = ["operations", "bandwidth", "launch", "exchange"]
         names += [] if self.writing is None else ["writing"]
         _check("Machine", {name: getattr(self, name) for name in names})
+        if not isinstance(self.links, Mapping) or not isinstance(self.caches, tuple):
+            raise UserTypeError(
+                "Machine: expected links as a mapping of mesh axes to Links, and caches as a tuple"
+                f" of Caches, got {self.links!r} and {self.caches!r}"
+            )
         for link in (self.link, *self.links.values()):
             if not isinstance(link, Link):
                 raise UserTypeError(f"Machine: expected a uopc.distributed.Link, got {link!r}")

@@ -27,7 +27,7 @@ from uopc.backends.exchange.sharded_array import ShardedArray
 from uopc.backends.plan import AnyArray, Exchange, value_of
 from uopc.errors import Unsupported, UserError, UserTypeError
 from uopc.ir.core import dtypes
-from uopc.ir.devices import parts
+from uopc.ir.devices import parts, traffic
 from uopc.ir.devices.mesh import Spec
 from uopc.ir.interpret import exchanges
 
@@ -216,11 +216,9 @@ class _Call:
             match exchange.kernel:
                 case "broadcast":
                     each = [own[exchange.root]] * len(own)
-                case "permute_ranks" if exchange.mirror:
-                    each = own[::-1]
                 case "permute_ranks":
-                    places = [i - exchange.shift for i in range(len(own))]
-                    each = [own[i] if 0 <= i < len(own) else 0 for i in places]
+                    sources = [traffic.source(exchange, i) for i in range(len(own))]
+                    each = [0 if i is None else own[i] for i in sources]
                 case _:
                     each = list(delayed(combined, pure=False, nout=len(own))(exchange, own))
             for r, task in zip(group, each):

@@ -283,7 +283,8 @@ def fingerprint(plan: Plan, names: Iterable[str]) -> str:
     for launch in plan.launches:
         text += repr(launch.kernel) + repr(launch.words)
     for e in plan.exchanges:
-        text += repr((e.axes, e.op, e.shift, e.mirror, e.root, e.dtype, e.sent, e.got, e.beside))
+        text += repr((e.axes, e.op, e.shift, e.mirror, e.wrap, e.root))
+        text += repr((e.dtype, e.sent, e.got, e.beside))
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 

@@ -180,12 +180,37 @@ class ShardedArray:
     def __dlpack_device__(self) -> Any:
         return self.part.__dlpack_device__()
 
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        """Copies and pickles have the parts of this process, which alone may load them."""
+        if not all([isinstance(a, np.ndarray) for a in self._padded.values()]):
+            raise UserTypeError("a ShardedArray on GPUs has no pickle: pickle np.asarray(x.part)")
+        is_of_job = self._gathered is not None
+        return _loaded, (self._shape, self._mesh, self._spec, self._padded, is_of_job)
+
     def __repr__(self) -> str:
         ranks = ", ".join(map(str, self._padded))
         return (
             f"<uopc.ShardedArray {self.dtype.name}{list(self._shape)} cut as {show(self._spec)}"
             f" over {self._mesh.shape}: parts of devices {ranks}>"
         )
+
+
+def _loaded(
+    shape: tuple[int, ...], mesh: Mesh, spec: Spec, padded: Mapping[int, Array], is_of_job: bool
+) -> ShardedArray:
+    """The array of a pickle. UserError unless this process has the same devices."""
+    from uopc.backends.exchange import mesh_runner
+
+    job = mesh_runner.ranks
+    if not is_of_job:
+        return ShardedArray(shape, mesh, spec, padded)
+    if job is None or job.size != mesh.size or [job.rank] != list(padded):
+        (rank,) = padded
+        raise UserError(
+            f"a pickle of a ShardedArray has the part of rank {rank} of {mesh.size}: load it there,"
+            " after uopc.distributed.initialize()"
+        )
+    return ShardedArray(shape, mesh, spec, padded, job.gathered)
 
 
 def from_callback(

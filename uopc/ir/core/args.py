@@ -103,8 +103,8 @@ class ShardArg:
 class ExchangeArg:
     """An exchange among the devices that differ along mesh `axes` only, `parts` of them.
 
-    `op` combines; `shift`, or `mirror` (device i and parts - 1 - i), says who gives to whom; `root`
-    gives to all. `reason`: why it happens, for people.
+    `op` combines; `shift`, or `mirror` (device i and parts - 1 - i), says who gives to whom, with
+    `wrap` around the end of the group; `root` gives to all. `reason`: why it happens, for people.
     """
 
     axes: tuple[str, ...]
@@ -112,6 +112,7 @@ class ExchangeArg:
     op: Literal[""] | ReduceOp = ""
     shift: int = 0
     mirror: bool = False
+    wrap: bool = False
     root: int = 0
     reason: str = ""
 

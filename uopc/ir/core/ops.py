@@ -280,7 +280,7 @@ class Ops:
     REDUCE_SCATTER = Op("reduce_scatter", "a", "The first dimension of a has a part for each device of the group: its own, combined over all.", arg=(args.ExchangeArg,), shape="scattered", levels=SHAPED)
     ALLGATHER = Op("allgather", "a", "The values of a on all devices of a group, along a new first dimension.", arg=(args.ExchangeArg,), shape="gathered", levels=SHAPED)
     ALLTOALL = Op("alltoall", "a", "Row i of the result is this device's row of a on device i of the group.", arg=(args.ExchangeArg,), shape="exchanged", levels=SHAPED)
-    PERMUTE_RANKS = Op("permute_ranks", "a", "The a of the device that is arg.shift places before in the group, or of the opposite one (mirror); zeros where there is none.", arg=(args.ExchangeArg,), shape="first", levels=SHAPED)
+    PERMUTE_RANKS = Op("permute_ranks", "a", "The a of the device that is arg.shift places before in the group, around its end (wrap), or of the opposite one (mirror); zeros where there is none.", arg=(args.ExchangeArg,), shape="first", levels=SHAPED)
     BROADCAST = Op("broadcast", "a", "The a of device arg.root of the group.", arg=(args.ExchangeArg,), shape="first", levels=SHAPED)
     FUNCTION = Op("function", "*outputs", "A graph of PARAMs by slot, called by CALL. In a kernel: one value of NUMBERs by slot, used by APPLY.", arg=(args.FunctionArg,), dtype="void", shape="none", device="none", levels=TENSOR | VECTOR | LINEAR)
     CALL = Op("call", "body *args", "A FUNCTION, kernel or program applied to arguments in slot order; in a program, the loops around it come last.", dtype="void", shape="none", effect=True, levels=TENSOR | INDEXED | PROGRAM, takes_storage=inf)

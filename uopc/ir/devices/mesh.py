@@ -232,14 +232,14 @@ class Mesh:
         return _groups(self, axes)
 
     def spec(self, given: Any, dims: Sequence[Dim], who: str) -> Spec:
-        """A PartitionSpec in its normal form: no axis of one device, no cut of one element.
+        """A PartitionSpec in its normal form: no cut of one element.
 
         UserError for an axis that the mesh does not have.
 
         Examples:
             >>> mesh = uopc.make_mesh((2, 1), ("data", "model"))
             >>> mesh.spec(uopc.P("data", "model"), (8, 8), "example")
-            (('data',), ())
+            (('data',), ('model',))
         """
         sizes = self.shape
         spec = normal(given, len(dims), who)
@@ -247,10 +247,7 @@ class Mesh:
             if a not in sizes:
                 names = ", ".join(map(repr, sizes))
                 raise UserError(f"{who}: {show(spec)}: no mesh axis {a!r}; there are {names}")
-        return tuple([
-            () if d == 1 else tuple([a for a in axes if sizes[a] > 1])
-            for d, axes in zip(dims, spec)
-        ])  # fmt: skip
+        return tuple([() if d == 1 else axes for d, axes in zip(dims, spec)])
 
     def part_dims(self, dims: Sequence[Dim], spec: Spec) -> tuple[Dim, ...]:
         """The shape of the part that each device has.

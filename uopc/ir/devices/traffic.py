@@ -1,11 +1,43 @@
-"""The bytes that an exchange moves."""
+"""What an exchange moves: who gives to whom, and how many bytes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from uopc.ir.core import bounds
 from uopc.ir.core.uop import UOp
+
+
+class Moves(Protocol):
+    """The fields of `ExchangeArg` that say who gives to whom."""
+
+    @property
+    def parts(self) -> int: ...
+    @property
+    def shift(self) -> int: ...
+    @property
+    def mirror(self) -> bool: ...
+    @property
+    def wrap(self) -> bool: ...
+
+
+def source(moves: Moves, place: int) -> int | None:
+    """The place in its group of the device from which the one at a place gets what a PERMUTE_RANKS
+    moves; None where there is no device."""
+    return _at(moves, place, -moves.shift)
+
+
+def target(moves: Moves, place: int) -> int | None:
+    """The place of the device to which the one at a place gives it."""
+    return _at(moves, place, moves.shift)
+
+
+def _at(moves: Moves, place: int, shift: int) -> int | None:
+    found = moves.parts - 1 - place if moves.mirror else place + shift
+    if moves.wrap:
+        return found % moves.parts
+    return found if 0 <= found < moves.parts else None
 
 
 def reason(bucket: Sequence[UOp]) -> str:

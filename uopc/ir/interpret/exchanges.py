@@ -15,22 +15,17 @@ from uopc.ir.core.dtypes import DType
 from uopc.ir.core.evaluate import Array, fold
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
+from uopc.ir.devices import traffic
 from uopc.ir.devices.mesh import Mesh
 
 
-class Exchanged(Protocol):
+class Exchanged(traffic.Moves, Protocol):
     """The fields of `ExchangeArg` that say what happens."""
 
     @property
     def axes(self) -> tuple[str, ...]: ...
     @property
-    def parts(self) -> int: ...
-    @property
     def op(self) -> str: ...
-    @property
-    def shift(self) -> int: ...
-    @property
-    def mirror(self) -> bool: ...
     @property
     def root(self) -> int: ...
 
@@ -62,11 +57,10 @@ def in_group(kind: str, arg: Exchanged, dtype: DType, given: Sequence[Array]) ->
             return [np.stack([g[i] for g in given]) for i in range(p)]
         case "broadcast":
             return [given[arg.root]] * p
-        case "permute_ranks" if arg.mirror:
-            return list(given[::-1])
         case "permute_ranks":
-            nothing, s = np.zeros_like(given[0]), arg.shift
-            return [given[i - s] if 0 <= i - s < p else nothing for i in range(p)]
+            nothing = np.zeros_like(given[0])
+            sources = [traffic.source(arg, i) for i in range(p)]
+            return [nothing if i is None else given[i] for i in sources]
     raise InvalidIR(f"{kind!r} is no exchange")
 
 
@@ -85,12 +79,10 @@ def as_values(exchange: UOp, sent: Sequence[UOp], places: Sequence[str | None]) 
             return [movement.row(every, i, axis=1) for i in range(p)]
         case "broadcast":
             return [sent[exchange.arg.root]] * p
-        case "permute_ranks" if exchange.arg.mirror:
-            return list(sent[::-1])
         case "permute_ranks":
-            s = exchange.arg.shift
             nothing = leaves.full(leaves.const(exchange.dtype, 0), shapes.shape(exchange))
-            return [sent[i - s] if 0 <= i - s < p else nothing for i in range(p)]
+            sources = [traffic.source(exchange.arg, i) for i in range(p)]
+            return [nothing if i is None else sent[i] for i in sources]
     raise InvalidIR(f"{exchange.op!r} is no exchange")
 
 

@@ -10,6 +10,7 @@ from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp, intern
+from uopc.ir.devices import traffic
 
 _COMBINE = {"add": Ops.ADD, "mul": Ops.MUL, "max": Ops.MAX, "min": Ops.MIN}
 # From so many bytes on, each of three or more devices combines a share, and gets the others' ones:
@@ -44,9 +45,9 @@ def in_group(exchange: UOp, sent: Sequence[UOp], places: Sequence[str | None]) -
             return [movement.stack(*rows(i)) for i in range(p)]
         case "broadcast":
             return [to(i, arg.root, given[arg.root]) for i in range(p)]
-    sources = [p - 1 - i if arg.mirror else i - arg.shift for i in range(p)]
+    sources = [traffic.source(arg, i) for i in range(p)]
     nothing = leaves.full(leaves.const(exchange.dtype, 0), shapes.shape(exchange))
-    return [to(i, j, given[j]) if 0 <= j < p else nothing for i, j in enumerate(sources)]
+    return [nothing if j is None else to(i, j, given[j]) for i, j in enumerate(sources)]
 
 
 def combined(op: str, values: Sequence[UOp]) -> UOp:

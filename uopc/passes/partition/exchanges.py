@@ -47,6 +47,8 @@ class Exchanges:
         found = affine.const(0)
         for a in axes:
             n = self.mesh.shape[a]
+            if n == 1:
+                continue
             at = intern(Ops.VARIABLE, dtypes.index, (), VariableArg(coordinate(a), 0, n - 1))
             found = affine.add(affine.mul(found, affine.const(n)), at)
         return found
@@ -64,6 +66,8 @@ class Exchanges:
     def exchange(self, row: Op, axes: Axes, send: UOp, reason: str, **fields: Any) -> UOp:
         """What this device gets. UserError if it moves much, and `explicit` asks for that."""
         arg = ExchangeArg(axes, self.mesh.parts(axes), reason=reason, **fields)
+        if arg.parts == 1:
+            return _alone(row, send, arg)
         made = intern(row, send.dtype, (send,), arg)
         if made.origin is None and self.now is not None:
             made.origin = self.now.origin
@@ -134,6 +138,8 @@ class Exchanges:
         """Parts of a result combined: scattered where the target is cut along these axes."""
         rest = tuple([x for x in v.partial if x[0] not in axes])
         parts = self.mesh.parts(axes)
+        if parts == 1:
+            return dataclasses.replace(v, partial=rest)
         send, op, decoded = ordered(v.local, op)
         for d, (have, want) in enumerate(zip(v.spec, spec)):
             if want[len(have) :] != axes or want[: len(have)] != have:
@@ -192,6 +198,14 @@ class Exchanges:
                 total += nbytes * (parts - 1)
                 nbytes *= parts
         return total
+
+
+def _alone(row: Op, send: UOp, arg: ExchangeArg) -> UOp:
+    """What an exchange with nobody gives."""
+    dims = shapes.shape(send)
+    if row is Ops.ALLGATHER:
+        return movement.reshape(send, (1, *dims))
+    return zero(send, dims) if row is Ops.PERMUTE_RANKS and traffic.source(arg, 0) is None else send
 
 
 def split_first(x: UOp, d: int, parts: int, size: shapes.Dim) -> UOp:

@@ -30,7 +30,7 @@ from uopc.passes.partition.layout import (
     without_cut,
 )  # fmt: skip
 from uopc.passes.partition.readers import before_reduce
-from uopc.passes.partition.windows import Window, Windows, composed, full_slots
+from uopc.passes.partition.windows import Slot, Window, Windows, composed, full_slots
 
 # Sums of sums and maxima of maxima are combined once, later.
 _KEPT = {
@@ -295,8 +295,28 @@ class Rules:
         return Value(rebuild.remake(u, parts), shapes.shape(u), ((), *spec))
 
     def _cat(self, u: UOp) -> Value:
+        turned = self._turned(u)
+        if turned is not None:
+            return turned
         parts, spec = self._joined(u, shapes.shape(u), u.arg)
         return Value(rebuild.remake(u, parts), shapes.shape(u), spec)
+
+    def _turned(self, u: UOp) -> Value | None:
+        """cat x[k:], x[:k] along a dimension that is cut in even parts: rows of other devices."""
+        found, d = [self.values[s] for s in u.src], u.arg
+        if len(found) != 2 or not all([isinstance(w, Window) for w in found]):
+            return None
+        begin, base = found[0].slots[d].begin, found[0].base
+        dims = shapes.shape(base)
+        full, n = full_slots(dims), dims[d]
+        wanted = [
+            Window(base, (*full[:d], slot, *full[d + 1 :]))
+            for slot in (Slot(begin, n - begin, 0, n), Slot(0, begin, 0, n))
+        ]  # fmt: skip
+        axes = self.value(base).spec[d]
+        if found != wanted or not axes or not self._divides(n, axes):
+            return None
+        return self.windows.turned(self.combined(base, "read through a window"), d, begin)
 
     def _joined(
         self, u: UOp, dims: shapes.Shape, axis: int = -1
@@ -373,7 +393,7 @@ class Rules:
     def _local_index(self, index: Value, table: Value, d: int) -> UOp:
         """The index into this device's part of the table; INVALID for an element elsewhere."""
         axes = table.spec[d]
-        if not axes:
+        if self.mesh.parts(axes) == 1:
             return index.local
         size = shapes.shape(table.local)[d]
         i = alu.binary(Ops.SUB, index.local, self.exchanges.begin(axes, size))

@@ -64,17 +64,18 @@ class Windows:
 
     def made(self, v: Value, slots: tuple[Slot, ...]) -> Value:
         """The window of a value: neighbours' rows, zeros, and plain movement where it is whole."""
-        done: set[int] = set()
+        cut = [self.mesh.parts(axes) > 1 for axes in v.spec]
         for d, s in enumerate(slots):
-            if v.spec[d] and (s.begin, s.size) != (0, v.dims[d]):
+            if cut[d] and (s.begin, s.size) != (0, v.dims[d]):
                 v = self._of_cut(v, d, s)
-                done.add(d)
-            elif v.spec[d] and (s.low > 0 or s.high < s.size):
+            elif cut[d] and (s.low > 0 or s.high < s.size):
                 v = self._masked(v, d, s.low, s.high)
+            elif s.size == 1:
+                v = v.with_axis(d, (), v.local)
         local_dims = shapes.shape(v.local)
         bounds, pads = [], []
         for d, s in enumerate(slots):
-            if v.spec[d] or d in done:
+            if cut[d]:
                 bounds.append((0, local_dims[d]))
                 pads.append((0, 0))
                 continue
@@ -122,23 +123,36 @@ class Windows:
         return dataclasses.replace(made, dims=(*v.dims[:d], 1, *v.dims[d + 1 :]))
 
     def _shifted(self, v: Value, d: int, s: Slot) -> Value:
-        """Parts of the same size: rows come from the device `hop` places on, and the next one."""
-        size = shapes.shape(v.local)[d]
-        hop, rest = divmod(s.begin, size)
-        local = self._from(v, d, hop, rest, size)
-        if rest:
-            local = movement.cat(local, self._from(v, d, hop + 1, 0, rest), axis=d)
+        local = self._later(v, d, s.begin)
         return dataclasses.replace(v, local=local, dims=(*v.dims[:d], s.size, *v.dims[d + 1 :]))
 
-    def _from(self, v: Value, d: int, hop: int, begin: int, end: int) -> UOp:
-        """Rows of the device so many places on; zeros where there is none."""
-        part = self._rows(v.local, d, begin, end)
-        if hop == 0:
+    def turned(self, v: Value, d: int, begin: int) -> Value:
+        """The rows from `begin` on, then those before, of a dimension in even parts."""
+        return dataclasses.replace(v, local=self._later(v, d, begin, wrap=True))
+
+    def _later(self, v: Value, d: int, begin: int, wrap: bool = False) -> UOp:
+        """Parts of the same size, `begin` rows later: rows come from the device `hop` places on, and
+        the next one."""
+        size = shapes.shape(v.local)[d]
+        hop, rest = divmod(begin, size)
+        local = self._from(v, d, hop, rest, size, wrap)
+        if rest:
+            local = movement.cat(local, self._from(v, d, hop + 1, 0, rest, wrap), axis=d)
+        return local
+
+    def _from(
+        self, v: Value, d: int, hop: int, begin: int, end: int, wrap: bool = False
+    ) -> UOp:  # fmt: skip
+        """Rows of the device so many places on; zeros where there is none, unless with `wrap` the
+        first one comes after the last."""
+        part, count = self._rows(v.local, d, begin, end), self.mesh.parts(v.spec[d])
+        shift = -hop % count if wrap else -hop
+        if shift == 0:
             return part
-        if abs(hop) >= self.mesh.parts(v.spec[d]):
+        if abs(shift) >= count:
             return zero(part, shapes.shape(part))
         return self.exchanges.exchange(
-            Ops.PERMUTE_RANKS, v.spec[d], part, "rows of a neighbour", shift=-hop
+            Ops.PERMUTE_RANKS, v.spec[d], part, "rows of a neighbour", shift=shift, wrap=wrap
         )
 
     def _rows(self, x: UOp, d: int, begin: int, end: int) -> UOp:
