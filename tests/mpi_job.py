@@ -33,6 +33,10 @@ def right(overlap=False):
     first = f(*arrays)
     np.testing.assert_allclose(first, uopc.compile(y)(*arrays), 1e-5, 1e-5)
     assert all(f(*arrays).tobytes() == first.tobytes() for _ in range(20))
+    kept = [f(scale * arrays[0], *arrays[1:]) for scale in (1, 2, 3)]  # each in memory of its own
+    for scale, got in enumerate(kept, 1):
+        wanted = uopc.compile(y)(scale * arrays[0], *arrays[1:])
+        np.testing.assert_allclose(got, wanted, 1e-4, 1e-4)
     x = uopc.param("x", (9, 4))
     q = x.pad(((1, 1), (0, 0)))
     outs = [

@@ -84,7 +84,7 @@ def test_each_name_is_one_exchange():
     right = [(0, 1), (1, 2), (2, 3)]
     assert exchanged(lambda x: uopc.ppermute(x, "m", right)) == [("permute_ranks", m, part)]
     for perm in (RING, [(t, s) for s, t in RING], [(0, 2), (2, 0)], [(0, 3)]):
-        assert exchanged(lambda x: uopc.ppermute(x, "m", perm)) == [("permute_ranks", m, part)]
+        assert exchanged(lambda x, p=perm: uopc.ppermute(x, "m", p)) == [("permute_ranks", m, part)]
     assert exchanged(lambda x: x + uopc.axis_index("m").cast(dtypes.float32)) == []
 
 

@@ -565,6 +565,23 @@ slow:
   ret ptr {again}
 }
 
+; The addresses of the data of a list of arrays.
+define void @read_addresses(ptr %list, ptr %to) {
+start:
+  %count = field i64 %list {head}
+  %items = field ptr %list {list_items}
+  br label %each
+each:
+  loop %i = 0 to %count from %start, %array do %array else %end
+array:
+  %thing = item ptr %items %i
+  %address = field i64 %thing {data}
+  put i64 %address %to %i
+  br label %each
+end:
+  ret void
+}
+
 ; The items of a list or a tuple.
 define internal ptr @items(ptr %sequence, i1 %is_list) {
   %of_list = field ptr %sequence {list_items}

@@ -7,6 +7,7 @@
     try_acquire   set a flag if it is clear
     relax         spin a number of times, to measure how long that takes
     meet          a launch of each device that waits for those of the others
+    read_addresses  where the data of a list of arrays is
 
 The code holds no address of this process. Objects and functions of the interpreter come from
 `@globals`, filled at load; struct offsets are in the text, so the text tells versions apart.
@@ -179,7 +180,9 @@ def source() -> str:
     return re.sub(r"\{([a-z_.]+)\}", lambda match: str(names[match[1]]), text)
 
 
-EXPORTS = ("globals", "entry", "run", "spread", "worker", "try_acquire", "relax", "meet")
+EXPORTS = (
+    "globals", "entry", "run", "spread", "worker", "try_acquire", "relax", "meet", "read_addresses",
+)  # fmt: skip
 
 
 class Runtime:
@@ -193,6 +196,7 @@ class Runtime:
         self.worker = self._function("worker", 3)
         self.try_acquire = self._function("try_acquire", 1, ctypes.PYFUNCTYPE, ctypes.c_int64)
         self.relax = self._function("relax", 1)
+        self.read_addresses = self._function("read_addresses", 2, ctypes.PYFUNCTYPE)
 
     def _function(
         self, name: str, words: int, make: Any = ctypes.CFUNCTYPE, result: Any = None

@@ -9,7 +9,7 @@ from typing import Any
 from uopc.backends.cpu.arguments import match_names
 from uopc.backends.cpu.fixed_arguments import as_constant, with_values
 from uopc.backends.exchange.mesh_runner import MeshRunner
-from uopc.backends.exchange.sharded_array import ShardedArray
+from uopc.backends.exchange.sharded_array import ShardedArray, layout
 from uopc.backends.plan import AnyArray
 from uopc.ir.devices import parts
 
@@ -46,7 +46,7 @@ class BoundMesh:
                 rank: as_constant(parts.part(array, mesh, spec, rank))
                 for rank in self.runner.devices
             }
-        return ShardedArray(array.shape, mesh, spec, own)
+        return ShardedArray(layout(array.shape, mesh, spec, array.dtype), own)
 
     def call(self, positional: tuple[object, ...], named: dict[str, object]) -> object:
         """A call with the other arguments."""

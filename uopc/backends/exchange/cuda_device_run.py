@@ -33,6 +33,9 @@ class DeviceMemory:
     def addresses(self, arrays: Iterable[DeviceArray]) -> list[int]:
         return [a.address for a in arrays]
 
+    def put_addresses(self, arrays: list[DeviceArray], bases: packed[int], first: int) -> None:
+        bases[: len(arrays)] = packed("q", self.addresses(arrays))
+
     def within(self, array: DeviceArray) -> Any:
         """The outermost array of which this one is a part."""
         found: Any = array.owner
@@ -47,14 +50,16 @@ class DeviceMemory:
 class CudaDeviceRun(PhasedRun):
     """The program of a GPU. Its context must be current."""
 
+    reads_late = False
+
     def __init__(self, plan: Plan, ptx: Mapping[str, str], device: Device, rank: int) -> None:
         super().__init__(plan, rank)
         self.memory = DeviceMemory(device)
         self.device = device
         self.runner = CudaRunner(self.own, ptx, device)
 
-    def acquire(self, values: Mapping[str, int]) -> tuple[int, object]:
-        memory = self.device.pool.acquire(self.arena_bytes(values))
+    def acquire(self, nbytes: int) -> tuple[int, object]:
+        memory = self.device.pool.acquire(nbytes)
         return memory.address, memory
 
     def release(self, owner: object) -> None:
@@ -70,6 +75,6 @@ class CudaDeviceRun(PhasedRun):
     def _constants(self) -> Sequence[int]:
         return self.runner.last_bases
 
-    def _runs(self, table: list[BoundLaunch], bases: packed[int]) -> list[Action]:
+    def runs(self, table: list[BoundLaunch], bases: packed[int]) -> list[Action]:
         ready = [b.ready(bases) for b in table]
         return [partial(launch, *given) for launch, *given in ready]

@@ -26,6 +26,7 @@ class CudaMeshRunner(MeshRunner):
     whole results from it; what is cut stays there, as a ShardedArray."""
 
     memory: DeviceMemory
+    on_host = False
 
     def __init__(self, plan: Plan, ptx: Mapping[str, str], number: str) -> None:
         """`number`: of the GPU; empty for the one with the place of this rank on its machine."""
@@ -51,7 +52,7 @@ class CudaMeshRunner(MeshRunner):
             _known[key] = Nccl(self.ranks, self.device)
         return _known[key]
 
-    def _on_ranks(self, step: Step) -> Action:
+    def _exchange_of_rank(self, step: Step) -> Action:
         return self._nccl().exchanged(self.mesh, step)
 
     def _started(self, step: Step) -> Started:
@@ -91,7 +92,7 @@ class CudaMeshRunner(MeshRunner):
         return new
 
     def _joined(
-        self, bound: Bound, shapes: list[tuple[int, ...]], given: Mapping[int, list[Any]],
+        self, bound: Bound, sizes: Sizes, given: Mapping[int, list[Any]],
         made: Mapping[int, list[Any]],
     ) -> object:  # fmt: skip
         mesh = self.plan.mesh
@@ -114,4 +115,4 @@ class CudaMeshRunner(MeshRunner):
                 rank: [a.numpy() if i in back else a for i, a in enumerate(own)]
                 for rank, own in given.items()
             }
-        return super()._joined(bound, shapes, given, made)
+        return super()._joined(bound, sizes, given, made)

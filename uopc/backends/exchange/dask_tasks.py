@@ -92,16 +92,16 @@ def phase(
         for a, argument in zip(given, plan.arguments)
     ]
     results = ResultMemory.of(plan, values).make()
-    arena, owner = device.acquire(values)
+    arena, owner = device.acquire(device.arena_bytes(values))
     try:
         if memory is not None:
             _restore(memory, given, results, arena)
-        call = device.call(given, results, values, arena)
+        phases = device.call(given, results, values, arena).phases()
         if number:
-            before = call.phases[number - 1].step
+            before = next(itertools.islice(phases, number - 1, None)).step
             assert before is not None
             before.got[...] = got
-        step = call.phases[number].run()
+        step = next(phases).run()
         sent = None if step is None else step.sent.copy()
         kept = np.empty(0 if step is None else device.arena_bytes(values), np.uint8)
         ctypes.memmove(data_address(kept), arena, kept.nbytes)
@@ -200,7 +200,9 @@ class _Call:
         ranks, values = range(self.mesh.size), dict(self.bound.values)
         given = [self._given(r) for r in ranks]
         made = [run(self.devices, r, 0, values, given[r], None, None) for r in ranks]
-        for number, exchange in enumerate(self.plan.exchanges, 1):
+        launches = [self.plan.launches[n] for n in self.plan.runs(values)]
+        steps = [launch for launch in launches if isinstance(launch, Exchange)]
+        for number, exchange in enumerate(steps, 1):
             got = self._exchanged(exchange, [sent for sent, _ in made])
             made = [
                 run(self.devices, r, number, values, given[r], memory, got[r])

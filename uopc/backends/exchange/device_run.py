@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-import functools
-import itertools
+import math
 from abc import ABC, abstractmethod
 from array import array as packed
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -19,7 +18,7 @@ from uopc.backends.cpu import pool
 from uopc.backends.cpu.arguments import shape_of
 from uopc.backends.cpu.bounded_cache import BoundedMap
 from uopc.backends.cpu.elf_loader import Image
-from uopc.backends.cpu.layout import data_address
+from uopc.backends.cpu.layout import data_address, is_layout_known
 from uopc.backends.cpu.native import install
 from uopc.backends.cpu.runner import NOTHING, Runner
 from uopc.backends.plan import (
@@ -67,70 +66,40 @@ class Phase(NamedTuple):
         return self.step
 
 
+class Loop(NamedTuple):
+    """Parts of a call that run so many times, with exchanges among them."""
+
+    times: int
+    parts: list[Any]
+
+
 @dataclass(eq=False)
 class DeviceCall:
     """A call of one device's program in given memory."""
 
-    parts: list[Action | Step | Await]  # in order
+    parts: list[Action | Step | Await | Loop]  # in order
     memory: tuple[object, ...]  # of addresses, and of the tables of launches
-    ready: list[Action] | None = None  # `actions`, where they are kept for the next call
 
-    @functools.cached_property
-    def phases(self) -> list[Phase]:
+    def phases(self) -> Iterator[Phase]:
         """The call, each exchange of which is over before the next launch."""
-        found, actions = [], list[Action]()
-        for part in self.parts:
+        actions = list[Action]()
+        for part in _in_turn(self.parts):
             if isinstance(part, Step):
-                found.append(Phase(actions, part))
+                yield Phase(actions, part)
                 actions = [*part.after]
             elif not isinstance(part, Await):
                 actions.append(part)
-        return [*found, Phase(actions, None)]
-
-    def actions(
-        self, exchanged: Callable[[Step], Action], started: Callable[[Step], Started]
-    ) -> list[Action]:
-        """All of the call, in order. `exchanged` makes the action of an exchange, and `started`
-        what starts one that runs beside launches."""
-        found: list[Action] = []
-        running: dict[int, _Running] = {}
-        steps = 0
-        for part in self.parts:
-            if isinstance(part, Step) and part.exchange.beside:
-                running[steps] = _Running(started(part))
-                found.append(running[steps].start)
-            elif isinstance(part, Step):
-                found += [exchanged(part), *part.after]
-            elif isinstance(part, Await):
-                step = self.steps[part.number]
-                found += [running.pop(part.number).wait, *step.after]
-            else:
-                found.append(part)
-            steps += isinstance(part, Step)
-        return found
-
-    @functools.cached_property
-    def steps(self) -> list[Step]:
-        """The exchanges."""
-        return [part for part in self.parts if isinstance(part, Step)]
+        yield Phase(actions, None)
 
 
-class _Running:
-    """An exchange that has been started, until it is awaited."""
-
-    __slots__ = ("_begin", "_wait")
-
-    def __init__(self, begin: Started) -> None:
-        self._begin = begin
-        self._wait: Action | None = None
-
-    def start(self) -> None:
-        self._wait = self._begin()
-
-    def wait(self) -> None:
-        assert self._wait is not None
-        self._wait()
-        self._wait = None
+def _in_turn(parts: Iterable[Any]) -> Iterator[Any]:
+    """Parts in the order in which they run."""
+    for part in parts:
+        if isinstance(part, Loop):
+            for _ in range(part.times):
+                yield from _in_turn(part.parts)
+        else:
+            yield part
 
 
 class Memory(Protocol):
@@ -144,6 +113,9 @@ class Memory(Protocol):
 
     def addresses(self, arrays: Iterable[Any]) -> list[int]:
         """Where arrays are; any address for one without elements."""
+
+    def put_addresses(self, arrays: list[Any], bases: packed[int], first: int) -> None:
+        """Write where arrays are into the first bases, which are at the address `first`."""
 
     def within(self, array: Any) -> Any:
         """The array of which one is a part, or None."""
@@ -159,15 +131,20 @@ class HostMemory:
         return np.empty(dims, dtype)
 
     def at(self, address: int, dims: Sequence[int], dtype: AnyDtype) -> AnyArray:
-        nbytes = int(np.prod(dims, dtype=np.int64)) * dtype.itemsize
+        nbytes = math.prod(dims) * dtype.itemsize
         if not nbytes:
             return np.empty(dims, dtype)
-        memory = (ctypes.c_uint8 * nbytes).from_address(address)
-        found: AnyArray = np.ctypeslib.as_array(memory).view(dtype).reshape(dims)
-        return found
+        memory: Any = (ctypes.c_uint8 * nbytes).from_address(address)
+        return np.ndarray(dims, dtype, memory)
 
     def addresses(self, arrays: Iterable[AnyArray]) -> list[int]:
         return [data_address(a) if a.size else NOTHING for a in arrays]
+
+    def put_addresses(self, arrays: list[AnyArray], bases: packed[int], first: int) -> None:
+        if is_layout_known():
+            install().read_addresses(id(arrays), first)
+        else:
+            bases[: len(arrays)] = packed("q", self.addresses(arrays))
 
     def within(self, array: AnyArray) -> Any:
         return array.base
@@ -183,6 +160,7 @@ class PhasedRun(ABC):
     """The program of one device, `own` with its coordinates in it: launches, cut at exchanges."""
 
     memory: Memory
+    reads_late = True  # launches read the addresses of bases when they run
 
     def __init__(self, plan: Plan, rank: int) -> None:
         mesh = plan.mesh
@@ -197,13 +175,14 @@ class PhasedRun(ABC):
             e for e in plan.exchanges if e.offsets and _number(plan, e.words[0]) is not None
         ]
 
-    def _all_values(self, values: Mapping[str, int]) -> Mapping[str, int]:
+    def all_values(self, values: Mapping[str, int]) -> Mapping[str, int]:
         return {**self.mesh.with_parts(values), **self.coordinates} if values else self.coordinates
 
     # ------------------------------------------------------------ what a kind of device does
     @abstractmethod
-    def acquire(self, values: Mapping[str, int]) -> tuple[int, object]:
-        """The address of intermediates for one call, and what `release` takes."""
+    def acquire(self, nbytes: int) -> tuple[int, object]:
+        """The address of so many bytes of intermediates for a call, and what `release` takes: None
+        if nothing is to be done."""
 
     @abstractmethod
     def release(self, owner: object) -> None:
@@ -220,37 +199,69 @@ class PhasedRun(ABC):
         """The addresses of the bases behind the arena."""
 
     @abstractmethod
-    def _runs(self, table: Any, bases: packed[int]) -> list[Action]:
+    def runs(self, table: Any, bases: packed[int]) -> list[Action]:
         """What runs a row of launches in given memory."""
 
     # ------------------------------------------------------------ what all do
-    def _segments(self, values: Mapping[str, int]) -> list[Any]:
-        """The tables of launches between exchanges, these, and where they are awaited, for values
-        of the variables."""
-        plan = self.own
-        found: list[Any] = []
-        exchanges = {i: e for i, e in enumerate(plan.launches) if isinstance(e, Exchange)}
+    def segments(self, values: Mapping[str, int]) -> list[Any]:
+        """The tables of launches between exchanges, these, where they are awaited, and loops around
+        some of these, for values of the variables."""
         awaited: dict[int, list[Await]] = {}
-        for number, (i, e) in enumerate(exchanges.items()):
+        exchanges = [(i, e) for i, e in enumerate(self.own.launches) if isinstance(e, Exchange)]
+        for number, (i, e) in enumerate(exchanges):
             if e.beside:
                 awaited.setdefault(i + 1 + e.beside, []).append(Await(number))
-        begins = [i + 1 for i in exchanges]
-        cuts = sorted({0, *exchanges, *begins, *awaited, len(plan.launches)})
-        for begin, end in itertools.pairwise(cuts):
-            found += awaited.get(begin, [])
-            if begin in exchanges:
-                found.append(exchanges[begin])
+        whole = Repeat(0, len(self.own.launches), 1)
+        return self._between(whole, self.own.repeats, values, awaited)
+
+    def _between(
+        self, row: Repeat, repeats: Sequence[Repeat], values: Mapping[str, int],
+        awaited: Mapping[int, list[Await]],
+    ) -> list[Any]:  # fmt: skip
+        """The same of a row of launches, in which these rows are repeated."""
+        launches = self.own.launches
+        is_exchange = [isinstance(launches[i], Exchange) for i in range(row.first, row.end)]
+        cut: dict[int, Repeat] = {}  # the outermost loops around exchanges
+        for r in repeats:
+            inside = is_exchange[r.first - row.first : r.end - row.first]
+            if any(inside) and not any([c.first <= r.first < c.end for c in cut.values()]):
+                cut[r.first] = r
+        found: list[Any] = []
+        first = at = row.first
+
+        def add_launches() -> None:
+            if first == at:
+                return
+            own = [r for r in repeats if first <= r.first and r.end <= at]
+            moved = tuple([type(r)(r.first - first, r.end - first, r.times) for r in own])
+            found.append(self._table(launches[first:at], values, moved))
+
+        while at < row.end:
+            if at not in cut and at not in awaited and not is_exchange[at - row.first]:
+                at += 1
                 continue
-            own = [r for r in plan.repeats if begin <= r.first and r.end <= end]
-            moved = tuple([type(r)(r.first - begin, r.end - begin, r.times) for r in own])
-            launches = plan.launches[begin:end]
-            found.append(self._table(launches, values, moved))
-        return found + awaited.get(len(plan.launches), [])
+            add_launches()
+            first = at
+            found += awaited.get(at, [])
+            if at in cut:
+                loop = cut[at]
+                inner = [r for r in repeats if r is not loop]
+                inner = [r for r in inner if loop.first <= r.first and r.end <= loop.end]
+                own = self._between(loop, inner, values, awaited)
+                found.append(Loop(value_of(loop.times, values), own))
+                first = at = loop.end
+            elif is_exchange[at - row.first]:
+                found.append(launches[at])
+                first = at = at + 1
+            else:
+                at += 1
+        add_launches()
+        return found + awaited.get(row.end, [])
 
     def arena_bytes(self, values: Mapping[str, int]) -> int:
         """The bytes of intermediates."""
         needed = self.own.arena_bytes
-        return needed if isinstance(needed, int) else needed.evaluate(self._all_values(values))
+        return needed if isinstance(needed, int) else needed.evaluate(self.all_values(values))
 
     def call(
         self, arrays: Sequence[Any], outs: Sequence[Any], values: Mapping[str, int], arena: int
@@ -258,51 +269,78 @@ class PhasedRun(ABC):
         """The call with this device's parts of the arguments and of the results. With the memory of
         the last call it is that one again."""
         addresses = self.memory.addresses((*arrays, *outs))
-        fits = [self._room(e, outs) for e in self._apart]
+        fits = self.fits(outs)
         key = [arena, *addresses, *values.values(), *fits]
         last, found = self._last
         if last == key and found is not None:
             return found
-        every = self._all_values(values)
-        parts = self._tables.obtain(tuple(every.values()), lambda: self._segments(every))
-        bases = packed("q", [*addresses, arena, *self._constants()])
-        found = DeviceCall(self._bound(parts, bases, every, fits), (bases, parts))
+        every = self.all_values(values)
+        parts = self._tables.obtain(tuple(every.values()), lambda: self.segments(every))
+        bases = self.bases([*addresses, arena])
+        found = DeviceCall(self._bound(parts, bases, every, iter(fits)), (bases, parts))
         self._last = (key, found) if all(fits) else (None, None)
         return found
 
+    def without_elements(self, values: Mapping[str, int]) -> list[int]:
+        """The bases of arguments and results of which a device has no elements."""
+        mesh, plan = self.plan.mesh, self.plan
+        assert mesh is not None
+        every = [(a.shape, spec) for a, spec in zip(plan.arguments, mesh.arguments)]
+        results = zip(plan.results, mesh.results)
+        every += [(r.shape, spec) for r, spec in results if r.source is None]
+        dims = [mesh.part(shape_of(shape, values), spec) for shape, spec in every]
+        return [b for b, own in enumerate(dims) if 0 in own]
+
+    def bases(self, addresses: Sequence[int]) -> packed[int]:
+        """All bases, given the addresses of those before the constants."""
+        return packed("q", [*addresses, *self._constants()])
+
+    def fits(self, outs: Sequence[Any]) -> list[bool]:
+        """Of the buckets that are not in the arena, which have room where their first one is."""
+        return [self._room(e, outs) for e in self._apart] if self._apart else []
+
     def _bound(
         self, parts: Sequence[Any], bases: packed[int], values: Mapping[str, int],
-        fits: Sequence[bool],
-    ) -> list[Action | Step | Await]:  # fmt: skip
+        fits: Iterator[bool],
+    ) -> list[Action | Step | Await | Loop]:  # fmt: skip
         """The parts of a call in given memory; `fits`: which buckets apart have room."""
-        found, rooms, move = list[Action | Step | Await](), iter(fits), self.memory.move
+        found = list[Action | Step | Await | Loop]()
         for part in parts:
             if isinstance(part, Await):
                 found.append(part)
-                continue
-            if not isinstance(part, Exchange):
-                found += self._runs(part, bases)
-                continue
-            moved: list[tuple[int, int, int]] = []
-            if part.offsets:
-                has_room = _number(self.plan, part.words[0]) is None or next(rooms)
-                step, moved = self._bucket(part, bases, values, has_room)
+            elif isinstance(part, Loop):
+                found.append(part._replace(parts=self._bound(part.parts, bases, values, fits)))
+            elif isinstance(part, Exchange):
+                before, step = self.step(part, bases, values, fits)
+                found += [*before, step]
             else:
-                step = self._step(part, bases, values)
-            found += [partial(move, here, there, n) for there, here, n in moved]
-            back = [partial(move, there, here, n) for there, here, n in moved]
-            found.append(step._replace(after=back))
+                found += self.runs(part, bases)
         return found
+
+    def step(
+        self, exchange: Exchange, bases: packed[int], values: Mapping[str, int],
+        fits: Iterator[bool],
+    ) -> tuple[list[Action], Step]:  # fmt: skip
+        """What is done before an exchange, and the exchange."""
+        if not exchange.offsets:
+            return [], self._step(exchange, bases, values)
+        apart = _number(self.plan, exchange.words[0]) is not None
+        has_room = next(fits) if apart else True
+        step, moved = self._bucket(exchange, bases, values, has_room)
+        move = self.memory.move
+        into = [partial(move, here, there, n) for there, here, n in moved]
+        back = [partial(move, there, here, n) for there, here, n in moved]
+        return into, step._replace(after=back)
 
     def _step(
         self, exchange: Exchange, bases: packed[int], values: Mapping[str, int]
     ) -> Step:  # fmt: skip
-        got, sent = [
-            self.memory.at(address, [value_of(d, values) for d in dims], exchange.dtype)
-            for address, dims in zip(
-                _addresses(exchange, bases, values), (exchange.got, exchange.sent)
-            )
-        ]  # fmt: skip
+        to, source = _addresses(exchange, bases, values)
+        dims = [value_of(d, values) for d in exchange.got]
+        got = sent = self.memory.at(to, dims, exchange.dtype)
+        if to != source or exchange.sent != exchange.got:
+            dims = [value_of(d, values) for d in exchange.sent]
+            sent = self.memory.at(source, dims, exchange.dtype)
         return Step(exchange, sent, got)
 
     def _bucket(
@@ -346,10 +384,10 @@ class DeviceRun(PhasedRun):
         super().__init__(plan, rank)
         self.runner = Runner(self.own, image)
 
-    def acquire(self, values: Mapping[str, int]) -> tuple[int, object]:
+    def acquire(self, nbytes: int) -> tuple[int, object]:
         if pool.stale:
             pool.revive()
-        return self.runner.arena.acquire(self.arena_bytes(values))
+        return self.runner.arena.acquire(nbytes)
 
     def release(self, owner: object) -> None:
         self.runner.arena.release(owner)
@@ -362,7 +400,7 @@ class DeviceRun(PhasedRun):
     def _constants(self) -> Sequence[int]:
         return self.runner.fixed_bases()
 
-    def _runs(self, table: Any, bases: packed[int]) -> list[Action]:
+    def runs(self, table: Any, bases: packed[int]) -> list[Action]:
         return [partial(install().run, data_address(table), bases.buffer_info()[0])]
 
 
@@ -397,6 +435,8 @@ class ResultMemory(NamedTuple):
 
     def make(self, memory: Memory = HOST) -> list[Any]:
         """New memory, by number of the result."""
+        if not self.buckets:
+            return [memory.new(shape, dtype) for _, shape, dtype in self.apart]
         found = {i: memory.new(shape, dtype) for i, shape, dtype in self.apart}
         for count, dtype, own in self.buckets:
             room = memory.new((count,), dtype)

@@ -37,7 +37,8 @@ from uopc.backends.exchange.device_run import (
     Started,
     Step,
 )  # fmt: skip
-from uopc.backends.exchange.sharded_array import ShardedArray
+from uopc.backends.exchange.rank_call import RankCall
+from uopc.backends.exchange.sharded_array import Layout, ShardedArray, layout
 from uopc.backends.plan import AnyArray, Plan
 from uopc.errors import UserError
 from uopc.ir.devices import parts
@@ -51,17 +52,28 @@ ranks: Ranks | None = None  # of the job that this process has joined
 
 class Sizes(NamedTuple):
     """What the sizes of a call decide: by device its parts of the arguments, the shapes of the
-    whole results, and the memory of its parts of those."""
+    whole results, the memory of its parts of those, and how each is cut if it stays so."""
 
     windows: dict[int, list[parts.Window]]
     shapes: list[tuple[int, ...]]
     memory: ResultMemory
+    layouts: list[Layout | None]
+
+
+class Kind(NamedTuple):
+    """What calls of a rank with arguments of the same kinds have in common: the sizes, and of each
+    argument that is whole, though the program takes a part, this rank's window."""
+
+    values: Mapping[str, int]
+    sizes: Sizes
+    windows: list[parts.Window | None]
 
 
 class MeshRunner:
     """The devices of a mesh that this process has."""
 
     memory: Memory = HOST  # that of the results
+    on_host = True
 
     def __init__(self, plan: Plan, image: Any) -> None:
         assert plan.mesh is not None
@@ -72,6 +84,12 @@ class MeshRunner:
         self._known: KnownSizes = BoundedMap()
         self._sizes: BoundedMap[tuple[int, ...], Sizes] = BoundedMap()
         self._written = [i for i, a in enumerate(plan.arguments) if a.writable]
+        self._on_rank = self.ranks is not None and self.hosts is self.mesh
+        # Calls of this process's one device whose results are all new, by kinds of arguments.
+        self._kinds: BoundedMap[tuple[object, ...], Kind] = BoundedMap()
+        self._calls: BoundedMap[tuple[int, ...], RankCall] = BoundedMap()
+        all_new = not self._written and all([r.source is None for r in plan.results])
+        self._has_kinds = self._on_rank and all_new and self.on_host
 
     @functools.cached_property
     def devices(self) -> dict[int, PhasedRun]:
@@ -92,7 +110,16 @@ class MeshRunner:
         if self.ranks is None:
             return self._call(positional, named)
         with self.ranks.turn:
-            return self._call(positional, named)
+            if not self._has_kinds or named:
+                return self._call(positional, named)
+            kinds = tuple(map(_kind_of, positional))
+            known = self._kinds.get(kinds)
+            if known is None:
+                found = self._call(positional, named)
+                if None not in kinds:
+                    self._kinds.add(kinds, self._kind(positional))
+                return found
+            return self._again(known, positional)
 
     def _call(self, positional: tuple[object, ...], named: dict[str, object]) -> object:
         bound = match(self.plan, positional, named, self._known, self.as_input)
@@ -100,7 +127,44 @@ class MeshRunner:
         given = {rank: self._parts(bound, sizes, rank) for rank in self.devices}
         made = {rank: sizes.memory.make(self.memory) for rank in self.devices}
         self.run(given, made, bound.values)
-        return self._joined(bound, sizes.shapes, given, made)
+        return self._joined(bound, sizes, given, made)
+
+    def _kind(self, positional: tuple[Any, ...]) -> Kind:
+        """What a call that was made shares with others of its kind."""
+        values = match(self.plan, positional, {}, self._known, self.as_input).values
+        sizes, (rank,) = self.sizes(values), self.devices
+        windows = [
+            None if isinstance(a, ShardedArray) or w.is_all_of(a.shape) else w
+            for a, w in zip(positional, sizes.windows[rank])
+        ]  # fmt: skip
+        return Kind(values, sizes, windows)
+
+    def _again(self, kind: Kind, positional: tuple[Any, ...]) -> object:
+        """A call with arguments of a known kind."""
+        assert self.ranks is not None
+        rank, sizes = self.ranks.rank, kind.sizes
+        given = []
+        for value, window in zip(positional, kind.windows):
+            own = value.local(rank) if type(value) is ShardedArray else value
+            own = own if window is None else window.of(own)
+            given.append(own if own.flags.c_contiguous else np.ascontiguousarray(own))
+        made = sizes.memory.make()
+        self._rank_call(kind.values).run(given, made)
+        gathered = self.ranks.gathered
+        return self.plan.contained([
+            own if cut is None else ShardedArray(cut, {rank: own}, gathered)
+            for own, cut in zip(made, sizes.layouts)
+        ])  # fmt: skip
+
+    def _rank_call(self, values: Mapping[str, int]) -> RankCall:
+        """The calls of this rank's device for these values of the variables."""
+        key = tuple(values.values())
+        found = self._calls.get(key)
+        if found is None:
+            (device,) = self.devices.values()
+            found = RankCall(device, values, self._exchange_of_rank, self._started)
+            self._calls.add(key, found)
+        return found
 
     def sizes(self, values: Mapping[str, int]) -> Sizes:
         """All sizes for these values of the variables."""
@@ -109,8 +173,13 @@ class MeshRunner:
     def _make_sizes(self, values: Mapping[str, int]) -> Sizes:
         windows = self.windows(values, self.devices)
         shapes = [shape_of(r.shape, values) for r in self.plan.results]
-        memory = ResultMemory.of(self.plan, values)
-        return Sizes(windows, shapes, memory)
+        memory, mesh = ResultMemory.of(self.plan, values), self.plan.mesh
+        assert mesh is not None
+        layouts = [
+            layout(dims, self.mesh, spec, r.dtype) if self._on_rank and any(spec) else None
+            for r, dims, spec in zip(self.plan.results, shapes, mesh.results)
+        ]  # fmt: skip
+        return Sizes(windows, shapes, memory, layouts)
 
     def windows(
         self, values: Mapping[str, int], ranks: Iterable[int]
@@ -129,25 +198,16 @@ class MeshRunner:
         values: Mapping[str, int],
     ) -> None:  # fmt: skip
         """Run the devices of this process on their parts of the arguments and of the results."""
-        if self.ranks is not None and self.hosts is self.mesh:
-            ((rank, device),) = self.devices.items()
-            arena, owner = device.acquire(values)
-            try:
-                call = device.call(given[rank], made[rank], values, arena)
-                if call.ready is None:
-                    call.ready = call.actions(self._on_ranks, self._started)
-                for act in call.ready:
-                    act()
-            finally:
-                device.release(owner)
+        if self._on_rank:
+            self._rank_call(values).run(*given.values(), *made.values())
             return
         owners, calls = [], []
         try:
             for rank, device in self.devices.items():
-                arena, owner = device.acquire(values)
+                arena, owner = device.acquire(device.arena_bytes(values))
                 owners.append((device, owner))
                 calls.append(device.call(given[rank], made[rank], values, arena))
-            for phases in zip(*[c.phases for c in calls], strict=True):
+            for phases in zip(*[c.phases() for c in calls], strict=True):
                 steps = [p.run() for p in phases]
                 if phases[0].step is not None:
                     self._exchanged([s for s in steps if s is not None])
@@ -155,7 +215,7 @@ class MeshRunner:
             for device, owner in owners:
                 device.release(owner)
 
-    def _on_ranks(self, step: Step) -> Action:
+    def _exchange_of_rank(self, step: Step) -> Action:
         assert self.ranks is not None
         return self.ranks.exchanged(self.mesh, step)
 
@@ -248,7 +308,7 @@ class MeshRunner:
             step.got[...] = got[rank]
 
     def _joined(
-        self, bound: Bound, shapes: list[tuple[int, ...]], given: Mapping[int, list[AnyArray]],
+        self, bound: Bound, sizes: Sizes, given: Mapping[int, list[AnyArray]],
         made: Mapping[int, list[AnyArray]],
     ) -> object:  # fmt: skip
         plan, mesh = self.plan, self.plan.mesh
@@ -258,21 +318,29 @@ class MeshRunner:
                 every = self._of_all(given, i)
                 parts.put(bound.arrays[i], every, self.mesh, mesh.arguments[i])
         fresh: list[object] = []
-        stays_cut = self.ranks is not None and self.hosts is self.mesh
-        for result, shape, spec, out in zip(plan.results, shapes, mesh.results, bound.outs):
+        results = zip(plan.results, sizes.shapes, mesh.results, bound.outs, sizes.layouts)
+        for result, shape, spec, out, cut in results:
             if result.source is not None:
                 continue
             own = {rank: arrays[len(fresh)] for rank, arrays in made.items()}
-            if stays_cut and out is None and any(spec):
+            if cut is not None and out is None:
                 assert self.ranks is not None
-                fresh.append(ShardedArray(shape, self.mesh, spec, own, self.ranks.gathered))
+                fresh.append(ShardedArray(cut, own, self.ranks.gathered))
                 continue
             every = self._of_all(made, len(fresh)) if any(spec) else list(own.values())
             whole = parts.whole(every, self.mesh, spec, shape)
             if out is not None:
                 out[...] = whole
             fresh.append(whole)
-        return bound.results(plan, shapes, fresh, bound.arrays.__getitem__)
+        return bound.results(plan, sizes.shapes, fresh, bound.arrays.__getitem__)
+
+
+def _kind_of(value: Any) -> object:
+    """What an argument must have in common with another one to be taken in the same way; None for
+    what is looked at in each call."""
+    if type(value) is np.ndarray:
+        return value.dtype, value.shape
+    return value.layout if type(value) is ShardedArray and value.is_on_host else None
 
 
 def fingerprint(plan: Plan, names: Iterable[str]) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+from uopc.backends.cpu.layout import data_address
 from uopc.backends.exchange.device_run import Action, Started, Step
 from uopc.backends.exchange.ranks import Ranks, as_bytes
 from uopc.backends.plan import AnyArray, Exchange
@@ -68,7 +69,7 @@ def _call(group: Any, step: Step) -> tuple[str, tuple[Any, ...], Action | None]:
     """The call of the library for an exchange that waits, its arguments, and what comes before it.
     The one that returns at once has an I before its name."""
     exchange, sent, got = step[:3]
-    in_place = sent.ctypes.data == got.ctypes.data
+    in_place = sent is got or data_address(sent) == data_address(got)
     match exchange.kernel:
         case "allreduce":
             given = MPI.IN_PLACE if in_place else sent

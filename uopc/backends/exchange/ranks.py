@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from uopc.backends.exchange.device_run import Action, Started, Step
-from uopc.backends.plan import AnyArray
+from uopc.backends.plan import AnyArray, Exchange
 from uopc.errors import UserError
 from uopc.ir.devices.mesh import Mesh
 
@@ -148,8 +148,7 @@ class Ranks:
     def exchanged(self, mesh: Mesh, step: Step) -> Action:
         """What does an exchange of this rank, in a call that is made again and again."""
         exchange, dog, clock = step.exchange, self.dog, time.monotonic
-        with self.watched(exchange):
-            do = self._prepared(self._group(mesh, exchange.axes), step)
+        do = self._prepared(self._group(mesh, exchange), step)
 
         def act() -> None:
             dog.waiting = clock(), exchange  # a context takes 0.5 µs more
@@ -164,8 +163,7 @@ class Ranks:
         """What starts an exchange of this rank, in a call that is made again and again, and gives
         what waits for it. The watchdog counts the seconds in which the rank waits."""
         exchange = step.exchange
-        with self.watched(exchange):
-            begin = self._begun(self._group(mesh, exchange.axes), step)
+        begin = self._begun(self._group(mesh, exchange), step)
 
         def start() -> Action:
             with self.watched(exchange):
@@ -179,11 +177,13 @@ class Ranks:
 
         return start
 
-    def _group(self, mesh: Mesh, axes: tuple[str, ...]) -> Any:
-        """The ranks that differ along these axes only."""
+    def _group(self, mesh: Mesh, exchange: Exchange) -> Any:
+        """The ranks that differ along the axes of an exchange only."""
+        axes = exchange.axes
         found = self._groups.get((mesh, axes))
         if found is None:
-            found = self._split(mesh.groups(axes), mesh.place(self.rank, axes))
+            with self.watched(exchange):
+                found = self._split(mesh.groups(axes), mesh.place(self.rank, axes))
             self._groups[mesh, axes] = found
         return found
 

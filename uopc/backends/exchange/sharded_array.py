@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +37,22 @@ class NamedSharding:
             )
 
 
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """What arrays that are cut have in common."""
+
+    shape: tuple[int, ...]
+    mesh: Mesh
+    spec: Spec
+    dtype: np.dtype[Any]
+
+
+@functools.lru_cache(maxsize=1024)
+def layout(shape: tuple[int, ...], mesh: Mesh, spec: Spec, dtype: np.dtype[Any]) -> Layout:
+    """The same object for the same fields, as long as few others are asked for."""
+    return Layout(shape, mesh, spec, dtype)
+
+
 class ShardedArray:
     """An array cut over a mesh, of which this process has the parts of its devices.
 
@@ -58,13 +74,14 @@ class ShardedArray:
         " np.asarray(x), which gathers it"
     )
 
+    __slots__ = ("__dict__", "__weakref__", "_gathered", "_padded", "layout")
+
     def __init__(
-        self, shape: Sequence[int], mesh: Mesh, spec: Spec, padded: Mapping[int, Array],
+        self, layout: Layout, padded: dict[int, Array],
         gathered: Callable[[Array], list[Array]] | None = None,
     ) -> None:  # fmt: skip
         """`padded`: by rank, the parts as programs take them; `gathered` gives those of all."""
-        self._shape, self._mesh, self._spec = tuple(shape), mesh, spec
-        self._padded, self._gathered = dict(padded), gathered
+        self.layout, self._padded, self._gathered = layout, padded, gathered
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -75,7 +92,7 @@ class ShardedArray:
             >>> uopc.make_array_from_callback((4,), sharding, lambda i: np.ones(4)[i]).shape
             (4,)
         """
-        return self._shape
+        return self.layout.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -86,8 +103,7 @@ class ShardedArray:
             >>> uopc.make_array_from_callback((4,), sharding, lambda i: np.ones(4)[i]).dtype
             dtype('float64')
         """
-        found: np.dtype[Any] = next(iter(self._padded.values())).dtype
-        return found
+        return self.layout.dtype
 
     @property
     def mesh(self) -> Mesh:
@@ -98,7 +114,7 @@ class ShardedArray:
             >>> uopc.make_array_from_callback((4,), sharding, lambda i: np.ones(4)[i]).mesh.size
             2
         """
-        return self._mesh
+        return self.layout.mesh
 
     @property
     def spec(self) -> PartitionSpec:
@@ -109,7 +125,7 @@ class ShardedArray:
             >>> uopc.make_array_from_callback((4,), sharding, lambda i: np.ones(4)[i]).spec
             P('m')
         """
-        return written(self._spec)
+        return written(self.layout.spec)
 
     @property
     def parts(self) -> dict[int, Array]:
@@ -147,18 +163,23 @@ class ShardedArray:
         every = list(map(np.asarray, own))
         if self._gathered is not None:
             every = self._gathered(every[0])
-        found = parts.whole(every, self._mesh, self._spec, self._shape)
+        found = parts.whole(every, self.mesh, self.layout.spec, self.shape)
         return found.copy() if any([found is a for a in every]) else found
 
     def _unpadded(self, rank: int) -> Array:
-        inside = parts.slices(self._mesh, self._spec, self._shape, rank)
+        inside = parts.slices(self.mesh, self.layout.spec, self.shape, rank)
         view: Array = self._padded[rank][tuple([slice(0, s.stop - s.start) for s in inside])]
         return view
 
     @functools.cached_property
     def shadow(self) -> Array:
         """Zeros of the whole shape that take no memory, for checks."""
-        return np.broadcast_to(np.zeros((), self.dtype), self._shape)
+        return np.broadcast_to(np.zeros((), self.dtype), self.shape)
+
+    @property
+    def is_on_host(self) -> bool:
+        """True if its parts are arrays of NumPy."""
+        return all([type(a) is np.ndarray for a in self._padded.values()])
 
     def local(self, rank: int) -> Array:
         """The part of a device as programs take it, with padding."""
@@ -166,8 +187,8 @@ class ShardedArray:
 
     def is_cut(self, mesh: Mesh, spec: Spec) -> bool:
         """True if it is cut over such a mesh, whichever devices it names, as the spec says."""
-        own = self._mesh.axis_names, self._mesh.axis_sizes
-        return own == (mesh.axis_names, mesh.axis_sizes) and spec == self._spec
+        own = self.mesh.axis_names, self.mesh.axis_sizes
+        return own == (mesh.axis_names, mesh.axis_sizes) and spec == self.layout.spec
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         if copy is False:
@@ -182,35 +203,35 @@ class ShardedArray:
 
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
         """Copies and pickles have the parts of this process, which alone may load them."""
-        if not all([isinstance(a, np.ndarray) for a in self._padded.values()]):
+        if not self.is_on_host:
             raise UserTypeError("a ShardedArray on GPUs has no pickle: pickle np.asarray(x.part)")
         is_of_job = self._gathered is not None
-        return _loaded, (self._shape, self._mesh, self._spec, self._padded, is_of_job)
+        return _loaded, (self.shape, self.mesh, self.layout.spec, self._padded, is_of_job)
 
     def __repr__(self) -> str:
         ranks = ", ".join(map(str, self._padded))
         return (
-            f"<uopc.ShardedArray {self.dtype.name}{list(self._shape)} cut as {show(self._spec)}"
-            f" over {self._mesh.shape}: parts of devices {ranks}>"
+            f"<uopc.ShardedArray {self.dtype.name}{list(self.shape)} cut as"
+            f" {show(self.layout.spec)} over {self.mesh.shape}: parts of devices {ranks}>"
         )
 
 
 def _loaded(
-    shape: tuple[int, ...], mesh: Mesh, spec: Spec, padded: Mapping[int, Array], is_of_job: bool
+    shape: tuple[int, ...], mesh: Mesh, spec: Spec, padded: dict[int, Array], is_of_job: bool
 ) -> ShardedArray:
     """The array of a pickle. UserError unless this process has the same devices."""
     from uopc.backends.exchange import mesh_runner
 
-    job = mesh_runner.ranks
+    job, own = mesh_runner.ranks, layout(shape, mesh, spec, next(iter(padded.values())).dtype)
     if not is_of_job:
-        return ShardedArray(shape, mesh, spec, padded)
+        return ShardedArray(own, padded)
     if job is None or job.size != mesh.size or [job.rank] != list(padded):
         (rank,) = padded
         raise UserError(
             f"a pickle of a ShardedArray has the part of rank {rank} of {mesh.size}: load it there,"
             " after uopc.distributed.initialize()"
         )
-    return ShardedArray(shape, mesh, spec, padded, job.gathered)
+    return ShardedArray(own, padded, job.gathered)
 
 
 def from_callback(
@@ -246,4 +267,4 @@ def from_callback(
     kinds = {a.dtype for a in padded.values()}
     if len(kinds) > 1:
         raise UserTypeError(f"{who}: parts of several dtypes: {', '.join(map(str, kinds))}")
-    return ShardedArray(dims, mesh, spec, padded, gathered)
+    return ShardedArray(layout(dims, mesh, spec, kinds.pop()), padded, gathered)

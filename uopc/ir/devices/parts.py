@@ -29,6 +29,10 @@ class Window(NamedTuple):
     inside: tuple[slice, ...]
     dims: tuple[int, ...]
 
+    def is_all_of(self, dims: Sequence[int]) -> bool:
+        """True if it shows all of an array of this shape."""
+        return self.dims == dims and all([s == slice(0, n) for s, n in zip(self.inside, dims)])
+
     def of(self, array: Array) -> Array:
         """The part: a view, or where it needs padding a copy, with zeros at its end."""
         inside = array[self.inside]

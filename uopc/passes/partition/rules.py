@@ -304,9 +304,10 @@ class Rules:
     def _turned(self, u: UOp) -> Value | None:
         """cat x[k:], x[:k] along a dimension that is cut in even parts: rows of other devices."""
         found, d = [self.values[s] for s in u.src], u.arg
-        if len(found) != 2 or not all([isinstance(w, Window) for w in found]):
+        first = found[0]
+        if not isinstance(first, Window):
             return None
-        begin, base = found[0].slots[d].begin, found[0].base
+        begin, base = first.slots[d].begin, first.base
         dims = shapes.shape(base)
         full, n = full_slots(dims), dims[d]
         wanted = [

@@ -131,8 +131,8 @@ class Windows:
         return dataclasses.replace(v, local=self._later(v, d, begin, wrap=True))
 
     def _later(self, v: Value, d: int, begin: int, wrap: bool = False) -> UOp:
-        """Parts of the same size, `begin` rows later: rows come from the device `hop` places on, and
-        the next one."""
+        """Parts of the same size, so many rows later: those of the device `hop` places on, and the
+        next one."""
         size = shapes.shape(v.local)[d]
         hop, rest = divmod(begin, size)
         local = self._from(v, d, hop, rest, size, wrap)
