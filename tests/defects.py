@@ -317,7 +317,7 @@ DEFECTS: Final = (
     ),
     Defect(
         "ranks: a call exchanges the memory of the last one", "uopc/backends/exchange/rank_call.py",
-        "if ready is None or not changed.isdisjoint(words):", "if ready is None:",
+        "if ready is None or not changed.isdisjoint(_bases_of([part])):", "if ready is None:",
         ("test_mpi.py",),
     ),
     Defect(
@@ -362,7 +362,7 @@ DEFECTS: Final = (
     ),
     Defect(
         "Dask: rows go to the other neighbour", "uopc/backends/exchange/dask_tasks.py",
-        "places = [i - exchange.shift", "places = [i + exchange.shift", ("test_dask_tasks.py",),
+        "[traffic.source(exchange, i)", "[traffic.target(exchange, i)", ("test_dask_tasks.py",),
     ),
 )
 

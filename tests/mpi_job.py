@@ -15,7 +15,7 @@ import numpy as np
 
 import uopc
 from uopc import P, distributed
-from uopc.backends.exchange import mesh_runner, sharded_array
+from uopc.backends.exchange import mesh_runner, ranks
 
 
 def block(mesh, overlap=False):
@@ -127,12 +127,11 @@ def by_part():
     again = pickle.loads(pickle.dumps(y))
     np.testing.assert_array_equal(again.part, y.part)
     np.testing.assert_array_equal(double(again).whole(), 4 * whole)
-    other_rank = (y.shape, y.mesh, (("m",), ()), {me + 1: y.part}, True)
     try:
-        sharded_array._loaded(*other_rank)
+        ranks.of_pickle(me + 1, n)
         raise AssertionError
     except uopc.UserError as error:
-        assert f"the part of rank {me + 1} of {n}: load it there" in str(error)
+        assert f"a pickle of rank {me + 1} of {n}" in str(error)
     total, kept = uopc.compile([p.sum(), p + 1], mesh=mesh, out_shardings=[P(), P()])(whole)
     assert type(total) is type(kept) is np.ndarray and total == whole.sum()
     out = np.zeros((10, 3), "f4")

@@ -328,7 +328,7 @@ class PhasedRun(ABC):
         has_room = next(fits) if apart else True
         step, moved = self._bucket(exchange, bases, values, has_room)
         move = self.memory.move
-        into = [partial(move, here, there, n) for there, here, n in moved]
+        into: list[Action] = [partial(move, here, there, n) for there, here, n in moved]
         back = [partial(move, there, here, n) for there, here, n in moved]
         return into, step._replace(after=back)
 

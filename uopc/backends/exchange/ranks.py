@@ -53,16 +53,33 @@ class Watchdog(threading.Thread):
         os._exit(STUCK)  # where the library does not come back
 
 
+_joined: list[Ranks] = []  # the job of this process
+
+
+def of_pickle(rank: int, size: int) -> Ranks:
+    """The job of this process for what a rank has pickled. UserError unless it is that rank."""
+    if not _joined or (_joined[-1].rank, _joined[-1].size) != (rank, size):
+        raise UserError(
+            f"this is a pickle of rank {rank} of {size}, with its part of an array: load it there,"
+            " after uopc.distributed.initialize()"
+        )
+    return _joined[-1]
+
+
 class Ranks:
     """The processes of a job. A subclass exchanges by a library, whose group of processes is any
     object."""
 
     def __init__(self, rank: int, size: int, timeout: float) -> None:
         self.rank, self.size = rank, size
+        _joined.append(self)
         self.dog = Watchdog(rank, timeout, self._abort)
         self.turn = threading.RLock()  # of the threads: all ranks exchange in one order
         self._groups: dict[tuple[Mesh, tuple[str, ...]], Any] = {}
         self._end_on_errors()
+
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        return of_pickle, (self.rank, self.size)
 
     # ------------------------------------------------------------ what a library does
     def _abort(self, code: int) -> None:

@@ -46,6 +46,9 @@ class Layout:
     spec: Spec
     dtype: np.dtype[Any]
 
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        return layout, (self.shape, self.mesh, self.spec, self.dtype)
+
 
 @functools.lru_cache(maxsize=1024)
 def layout(shape: tuple[int, ...], mesh: Mesh, spec: Spec, dtype: np.dtype[Any]) -> Layout:
@@ -205,8 +208,7 @@ class ShardedArray:
         """Copies and pickles have the parts of this process, which alone may load them."""
         if not self.is_on_host:
             raise UserTypeError("a ShardedArray on GPUs has no pickle: pickle np.asarray(x.part)")
-        is_of_job = self._gathered is not None
-        return _loaded, (self.shape, self.mesh, self.layout.spec, self._padded, is_of_job)
+        return ShardedArray, (self.layout, self._padded, self._gathered)
 
     def __repr__(self) -> str:
         ranks = ", ".join(map(str, self._padded))
@@ -214,24 +216,6 @@ class ShardedArray:
             f"<uopc.ShardedArray {self.dtype.name}{list(self.shape)} cut as"
             f" {show(self.layout.spec)} over {self.mesh.shape}: parts of devices {ranks}>"
         )
-
-
-def _loaded(
-    shape: tuple[int, ...], mesh: Mesh, spec: Spec, padded: dict[int, Array], is_of_job: bool
-) -> ShardedArray:
-    """The array of a pickle. UserError unless this process has the same devices."""
-    from uopc.backends.exchange import mesh_runner
-
-    job, own = mesh_runner.ranks, layout(shape, mesh, spec, next(iter(padded.values())).dtype)
-    if not is_of_job:
-        return ShardedArray(own, padded)
-    if job is None or job.size != mesh.size or [job.rank] != list(padded):
-        (rank,) = padded
-        raise UserError(
-            f"a pickle of a ShardedArray has the part of rank {rank} of {mesh.size}: load it there,"
-            " after uopc.distributed.initialize()"
-        )
-    return ShardedArray(own, padded, job.gathered)
 
 
 def from_callback(
