@@ -18,7 +18,7 @@ from uopc.cli.main import main
 from uopc.errors import Unsupported
 from uopc.ir.interpret import interpreter
 from uopc.program.artifact import Artifact
-from uopc.program.compiled_kernel import Code, pack
+from uopc.program.compiled_kernel import Afterwards, Code, pack
 from uopc.program.program import Backend, Program
 
 DATA = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -50,7 +50,7 @@ def assemble(modules, machine, cpu):
     return {name: text.upper() for name, text in modules.items()}
 
 
-def compiled(request, lowered, symbols):
+def compiled(lowered, symbols):
     sources = {k: f"; {symbols[k]} of {len(k.src)} statements" for k in lowered.kernels}
     return Code(sources, {k: pack(text) for k, text in sources.items()}, {"render": 0, "llvm": 0})
 
@@ -77,7 +77,9 @@ def listing(monkeypatch, tmp_path):
     def target(device, cpu):
         return replace(detect.host(cpu), device=device)
 
-    module.BACKEND = Backend(target, render, assemble, Listing, compiled, load, runner, bind)
+    module.BACKEND = Backend(
+        target, render, assemble, Listing, lambda request: Afterwards(compiled), load, runner, bind
+    )
     monkeypatch.setitem(sys.modules, module.__name__, module)
     row = (re.compile(r"listing(:\d+)?").fullmatch, "listing", module.__name__)
     monkeypatch.setattr(driver, "BACKENDS", (*driver.BACKENDS, row))

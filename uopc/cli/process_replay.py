@@ -89,7 +89,7 @@ def _compiled(name: str, request: Request, backend_of: BackendOf) -> tuple[Versi
     with arena():
         known = KernelCache(request, machine, None, backend.artifact, fresh=True)
         printed = fingerprint(request.graph)
-        made, lowered = make_artifact(request, known, printed, backend.compile_kernels)
+        made, lowered = make_artifact(request, known, printed, backend.compiler, keep=True)
         uops = {k.arg.name: k for k in lowered.kernels}
         texts = tuple([
             KernelText(n, " ".join(map(str, uops[n].arg.opts or ())), print_graph(uops[n]), source)

@@ -24,7 +24,7 @@ from uopc.ir.core.serialize import fingerprint
 from uopc.ir.core.uop import UOp
 from uopc.passes.pass_manager import Lowered
 from uopc.program.artifact import Artifact
-from uopc.program.compiled_kernel import Code
+from uopc.program.compiled_kernel import Afterwards, Code
 from uopc.program.constants import computed_once
 from uopc.program.kernel_cache import KernelCache
 from uopc.program.make_artifact import make_artifact
@@ -156,14 +156,16 @@ def lowered_for(request: Request, machine: Machine, name: str) -> Exported:
     """The request, lowered for a machine. The caller holds an arena."""
     kept: list[tuple[Lowered, Mapping[UOp, str]]] = []
 
-    def keep(request: Request, lowered: Lowered, symbols: Mapping[UOp, str]) -> Code:
+    def keep(lowered: Lowered, symbols: Mapping[UOp, str]) -> Code:
         kept.append((lowered, symbols))
         nothing = dict.fromkeys(lowered.kernels, "")
         return Code(nothing, dict.fromkeys(lowered.kernels, b""), {})
 
     printed = fingerprint(request.graph)
     known = KernelCache(request, machine.target, None, Artifact, fresh=True)
-    artifact, lowered = make_artifact(request, known, printed, keep)
+    artifact, lowered = make_artifact(
+        request, known, printed, lambda request: Afterwards(keep)
+    )
     plan = artifact.plan_for(request, printed.arrays)
     symbols = {symbol: linear for linear, symbol in kept[0][1].items()}
     taken = {name}

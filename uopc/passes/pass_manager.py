@@ -13,10 +13,11 @@ from dataclasses import dataclass
 
 from uopc.errors import Error, InvalidIR, UserError
 from uopc.ir.core import dtypes, shapes, storage, walk
+from uopc.ir.core.arena import passing
 from uopc.ir.core.args import KernelArg
 from uopc.ir.core.calls import exchanges_of
 from uopc.ir.core.level_of import level_of
-from uopc.ir.core.levels import INDEXED, LINEAR, PROGRAM, TENSOR, Level
+from uopc.ir.core.levels import INDEXED, KERNEL, LINEAR, PROGRAM, TENSOR, Level
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.trace import Fired, tracing
 from uopc.ir.core.uop import UOp, intern
@@ -86,6 +87,8 @@ def _line(u: UOp) -> tuple[str, int] | None:
 
 
 Verify = Callable[[UOp, Level, str], None]
+# Takes a kernel as it was before its passes, and the linear kernel that it became, with its name.
+Done = Callable[[UOp, UOp, str], None]
 
 
 class Lowering:
@@ -93,14 +96,17 @@ class Lowering:
 
     `verify(graph, level, stage)` checks the result of each pass; `trace` keeps every rewrite.
     `skip(program)`: the kernels of a program, a LINEAR of CALLs, that no pass for kernels runs on.
+    With `done`, kernels are spelled out one by one: `done` is told of each new one, what was made
+    on the way to it goes before the next, and `runs` hold no graph but the first.
     """
 
     def __init__(
         self, context: Context, verify: Verify | None = None, trace: bool = False,
-        skip: Callable[[UOp], Container[UOp]] | None = None,
+        skip: Callable[[UOp], Container[UOp]] | None = None, done: Done | None = None,
     ) -> None:  # fmt: skip
         self.context, self.verify, self.trace = context, verify, trace
-        self.skip = skip
+        self.skip, self.done = skip, done
+        self.steps = 0.0  # passes that are done, of those in PIPELINE
         self.runs: list[StageRun] = []
         self.program: UOp | None = None  # the LINEAR of CALLs, once there is one
         self.conditions: list[SizeCondition] = []
@@ -112,6 +118,7 @@ class Lowering:
         `given`: the graph before its accesses got guards; the conditions name nodes of it.
         """
         first, rest = _remaining(graph, start)
+        self.steps = len(PIPELINE) - len(rest)
         self.runs.append(first)
         self._check(first)
         if first.number == 0 and first.level is not PROGRAM and first.level is not LINEAR:
@@ -140,13 +147,16 @@ class Lowering:
             c.src[0]: c.src[0] for c in program.src
             if c.src[0] not in skipped and not exchanges_of(c.src[0])
         }  # fmt: skip
-        for number, p in passes:
+        together = [s for s in passes if self.done is None or s[1].promises is KERNEL]
+        for number, p in together:
             before = list(dict.fromkeys(now.values()))
             became = dict(zip(before, self._run(p, number, before)))
             now = {k: became[n] for k, n in now.items()}
+        if self.done is not None:
+            now = self._one_by_one(now, passes[len(together) :], self.done)
         unnamed = list(dict.fromkeys(now.values()))
         final = _named(unnamed)
-        if passes:
+        if passes and self.done is None:
             self.runs[-1].after = final
         names = {n: _name(k) for k, n in zip(unnamed, final)}
         became = dict(zip(unnamed, final))
@@ -165,22 +175,57 @@ class Lowering:
             self.conditions,
         )  # fmt: skip
 
-    def _run(self, p: Pass, number: int, graphs: list[UOp]) -> list[UOp]:
-        """Run a pass on every graph it applies to."""
+    def _one_by_one(
+        self, kernels: dict[UOp, UOp], passes: list[Numbered], done: Done
+    ) -> dict[UOp, UOp]:
+        """What kernels become by the passes that spell out copies and lanes."""
+        first = {now: k for k, now in reversed(kernels.items())}
+        made: dict[UOp, UOp] = {}
+        known: set[UOp] = set()
+        for now in dict.fromkeys(kernels.values()):
+            with passing():
+                linear = now
+                for number, p in passes:
+                    (linear,) = self._run(p, number, [linear], len(first))
+                made[now] = linear
+                if linear not in known:
+                    done(first[now], linear, _name(linear))
+                known.add(linear)
+        return {k: made[now] for k, now in kernels.items()}
+
+    def _run(self, p: Pass, number: int, graphs: list[UOp], of: int = 0) -> list[UOp]:
+        """Run a pass on graphs that it applies to: all, or some of as many as there are."""
         fired: list[Fired] = []
         listening = tracing(fired.append) if self.trace else contextlib.nullcontext()
         start = time.perf_counter()
         try:
             with listening:
-                after = [run_pass(p, g, self.context) for g in _told(p, graphs)]
+                after = [run_pass(p, g, self.context) for g in self._told(p, graphs, of)]
         except Error as error:
             error.add_note(f"in pass {p.name}")
             raise
         seconds = time.perf_counter() - start
         run = StageRun(number, p.name, p.promises, graphs, after, start, seconds, fired)
-        self.runs.append(run)
+        self._note(run)
         self._check(run)
         return after
+
+    def _note(self, run: StageRun) -> None:
+        if self.done is None:
+            self.runs.append(run)
+        elif known := [r for r in self.runs if r.number == run.number]:
+            known[0].seconds += run.seconds
+        else:
+            self.runs.append(dataclasses.replace(run, before=[], after=[]))
+
+    def _told(self, p: Pass, graphs: list[UOp], of: int) -> Iterable[UOp]:
+        """The graphs of a pass. Who watches the compile is told before each."""
+        told = watch.get()
+        for graph in graphs:
+            if told is not None:
+                told(p.name, PASSES_SHARE * self.steps / len(PIPELINE))
+            yield graph
+            self.steps += 1 / (of or len(graphs))
 
     def _check(self, run: StageRun) -> None:
         if self.verify is None:
@@ -191,18 +236,6 @@ class Lowering:
                 self.verify(g, PROGRAM, run.name)
             for k in {c.src[0]: None for c in g.src} if inside else (g,):
                 self.verify(k, run.level, run.name)
-
-
-def _told(p: Pass, graphs: list[UOp]) -> Iterable[UOp]:
-    """The graphs of a pass. Who watches the compile is told before each."""
-    told = watch.get()
-    if told is None:
-        yield from graphs
-        return
-    at = [q for _, q in PIPELINE].index(p)
-    for i, graph in enumerate(graphs):
-        told(p.name, PASSES_SHARE * (at + i / len(graphs)) / len(PIPELINE))
-        yield graph
 
 
 def run_pass(p: Pass, graph: UOp, context: Context) -> UOp:

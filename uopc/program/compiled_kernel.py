@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
 
 from uopc.backends.llvm import scratch
 from uopc.backends.plan import Dims3
 from uopc.ir.core import bounds, storage
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
+
+if TYPE_CHECKING:  # a program from a cache needs no pass
+    from uopc.passes.pass_manager import Lowered
 
 _IN_SYMBOL = 12  # characters of a kernel's key in the symbol of its code
 _MOST_WORK = 1 << 62
@@ -29,6 +33,26 @@ class Code:
     binaries: Mapping[UOp, bytes]
     seconds: dict[str, float]  # of rendering, and of LLVM
     grids: Mapping[UOp, Grid] = field(default_factory=dict)
+
+
+class Compiler(Protocol):
+    """Makes the code of the kernels of one request."""
+
+    def add(self, symbol: str, kernel: UOp) -> None:
+        """A linear kernel, as soon as there is one, with the name of its function."""
+
+    def finish(self, lowered: Lowered, symbols: Mapping[UOp, str]) -> Code:
+        """The code of all kernels of the lowered request, which were added by these symbols."""
+
+
+@dataclass(frozen=True)
+class Afterwards:
+    """A compiler that begins when the whole request is lowered."""
+
+    finish: Callable[[Lowered, Mapping[UOp, str]], Code]
+
+    def add(self, symbol: str, kernel: UOp) -> None:
+        """It waits for the others."""
 
 
 @dataclass(frozen=True)

@@ -67,17 +67,32 @@ def _assemble(modules: Mapping[str, str], machine: Target, cpu: str) -> dict[str
     return {name: jit.assembly(text, cpu or None) for name, text in modules.items()}
 
 
-def _compile_kernels(request: Request, lowered: Lowered, symbols: Mapping[UOp, str]) -> Code:
-    from uopc.backends.llvm import emitter, split_function
+class _Compiler:
+    """Writes each kernel as LLVM IR when it comes, and has LLVM compile them beside the passes."""
 
-    begin = time.perf_counter()
-    functions = {k: split_function.render(symbols[k], k) for k in lowered.kernels}
-    text = emitter.module(functions.values())
-    rendered = time.perf_counter()
-    code = jit.compile_object(text, request.options.target_cpu or None) if functions else b""
-    seconds = {"render": rendered - begin, "llvm": time.perf_counter() - rendered}
-    sources = {k: emitter.module([function]) for k, function in functions.items()}
-    return Code(sources, dict.fromkeys(functions, code), seconds)
+    def __init__(self, request: Request) -> None:
+        from uopc.backends.llvm.modules import Modules
+
+        self.modules = Modules(request.options.target_cpu or None)
+        self.sources: dict[str, str] = {}
+        self.rendering = 0.0
+
+    def add(self, symbol: str, kernel: UOp) -> None:
+        from uopc.backends.llvm import emitter, split_function
+
+        begin = time.perf_counter()
+        function = split_function.render(symbol, kernel)
+        self.modules.add(symbol, function)
+        self.sources[symbol] = emitter.module([function])
+        self.rendering += time.perf_counter() - begin
+
+    def finish(self, lowered: Lowered, symbols: Mapping[UOp, str]) -> Code:
+        code, seconds = self.modules.finish()
+        return Code(
+            {k: self.sources[symbol] for k, symbol in symbols.items()},
+            {k: code[symbol] for k, symbol in symbols.items()},
+            {"render": self.rendering, "llvm": seconds},
+        )
 
 
 def _load(request: Request, found: ObjectCode, plan: Plan) -> Program:
@@ -143,5 +158,5 @@ def _target(device: str, cpu: str) -> Target:
 
 
 BACKEND = Backend(
-    _target, _render, _assemble, ObjectCode, _compile_kernels, _load, _runner, _bind
+    _target, _render, _assemble, ObjectCode, _Compiler, _load, _runner, _bind
 )

@@ -14,7 +14,7 @@ from uopc.backends.plan import Plan
 from uopc.errors import InvalidIR, Unsupported
 from uopc.ir.core.uop import UOp
 from uopc.program.artifact import Artifact
-from uopc.program.compiled_kernel import Code, pack
+from uopc.program.compiled_kernel import Afterwards, Code, pack
 from uopc.program.launches import Kernel
 from uopc.program.planner import dim
 from uopc.program.program import Backend, BoundProgram, Program
@@ -96,7 +96,7 @@ def _assemble(modules: Mapping[str, str], machine: Target, cpu: str = "") -> dic
     return {name: llvm_to_ptx.assemble(text, machine) for name, text in modules.items()}
 
 
-def _compile_kernels(request: Request, lowered: Lowered, symbols: Mapping[UOp, str]) -> Code:
+def _code(lowered: Lowered, symbols: Mapping[UOp, str]) -> Code:
     machine, calls = lowered.context.target, calls_of(lowered.calls)
     assert machine.gpu is not None
     begin = time.perf_counter()
@@ -148,5 +148,5 @@ def _target(device: str, cpu: str) -> Target:
 
 
 BACKEND = Backend(
-    _target, _render, _assemble, PtxCode, _compile_kernels, _load, _runner, _bind
+    _target, _render, _assemble, PtxCode, lambda request: Afterwards(_code), _load, _runner, _bind
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from uopc.backends.device_rows import ONE_DEVICE, DeviceRows
@@ -11,7 +11,7 @@ from uopc.ir.core.serialize import Fingerprint
 from uopc.ir.core.uop import UOp
 from uopc.ir.index.size_conditions import relying
 from uopc.program.artifact import Artifact
-from uopc.program.compiled_kernel import Code, CompiledKernel, symbol_of
+from uopc.program.compiled_kernel import CompiledKernel, Compiler, symbol_of
 from uopc.program.kernel_cache import KernelCache
 from uopc.program.planner import ExchangeCall, Planner, buckets, exchange, repeats
 from uopc.program.request import Request, lower
@@ -19,9 +19,6 @@ from uopc.program.request import Request, lower
 if TYPE_CHECKING:  # a program from a cache needs no pass
     from uopc.passes.contract import Context
     from uopc.passes.pass_manager import Lowered, Verify
-
-CompileKernels = Callable[["Request", "Lowered", Mapping["UOp", str]], "Code"]
-
 
 class Schedules(Protocol):
     """Gives the kernels of a program Opts, and says which by kernel: `search/schedules.py`."""
@@ -32,16 +29,26 @@ class Schedules(Protocol):
 
 
 def make_artifact(
-    request: Request, known: KernelCache, printed: Fingerprint, compile_kernels: CompileKernels,
-    verify: Verify | None = None, schedules: Schedules | None = None,
+    request: Request, known: KernelCache, printed: Fingerprint,
+    compiler: Callable[[Request], Compiler], verify: Verify | None = None,
+    schedules: Schedules | None = None, keep: bool = False,
 ) -> tuple[Artifact, Lowered]:  # fmt: skip
     """The artifact, and the graph as it was lowered: without the kernels that are `known`.
-    `schedules` gives kernels the Opts that a search found."""
+    `schedules` gives kernels the Opts that a search found. `keep`: the graphs of all stages, so no
+    kernel is compiled while others are lowered."""
     from uopc.passes.pass_manager import numbered
 
+    made_by = compiler(request)
+
+    def done(kernel: UOp, linear: UOp, name: str) -> None:
+        made_by.add(symbol_of(name, known.keys[kernel]), linear)
+
     searched = None if schedules is None else schedules.apply
-    lowered = lower(request, known.machine, verify, skip=known.find, searched=searched)
-    compiled, seconds = _compiled(request, lowered, known, compile_kernels)
+    lowered = lower(
+        request, known.machine, verify, skip=known.find, searched=searched,
+        done=None if keep else done,
+    )  # fmt: skip
+    compiled, seconds = _compiled(lowered, known, made_by, keep)
     calls: list[tuple[CompiledKernel | ExchangeCall, tuple[UOp, ...]]] = []
     nodes = relying(request.graph)
     for call, (kernel, args) in zip(lowered.program.src, lowered.calls):
@@ -72,7 +79,7 @@ def make_artifact(
 
 
 def _compiled(
-    request: Request, lowered: Lowered, known: KernelCache, compile_kernels: CompileKernels
+    lowered: Lowered, known: KernelCache, compiler: Compiler, keep: bool
 ) -> tuple[dict[UOp, CompiledKernel], dict[str, float]]:
     """Each kernel that is called, with its code, and the seconds that new code took. Of kernels
     with the same code there is one, as if all had been lowered."""
@@ -85,7 +92,9 @@ def _compiled(
     told = watch.get()
     if told is not None:
         told("machine code", PASSES_SHARE)
-    code = compile_kernels(request, lowered, symbols)
+    for k, symbol in symbols.items() if keep else ():
+        compiler.add(symbol, k)
+    code = compiler.finish(lowered, symbols)
     compiled = dict(known.found)
     for k in lowered.kernels:
         compiled[k] = CompiledKernel.of(k, key_of[k], lowered.names[k], code)

@@ -28,7 +28,7 @@ from uopc.ir.core.serialize import Fingerprint, fingerprint
 from uopc.ir.core.uop import UOp
 from uopc.program import reuse
 from uopc.program.artifact import Artifact
-from uopc.program.compiled_kernel import Code
+from uopc.program.compiled_kernel import Compiler
 from uopc.program.kernel_cache import KernelCache
 from uopc.program.launches import Kernel, Launches, LazyLowered, listed
 from uopc.program.make_artifact import make_artifact
@@ -54,8 +54,8 @@ class Backend:
     assemble: Callable[[Mapping[str, str], Target, str], dict[str, str]]
     # The class of the compiled code, and of a record on disk.
     artifact: type[Artifact]
-    # The code of the kernels of a lowered request, given the names of their functions.
-    compile_kernels: Callable[[Request, Lowered, Mapping[UOp, str]], Code]
+    # What makes the code of the kernels of a request while it is lowered.
+    compiler: Callable[[Request], Compiler]
     # The program, ready to run, of an artifact (compiled, or found in a cache) and its plan.
     load: Callable[[Request, Any, Plan], Program]
     # What runs a plan with the code of an artifact.
@@ -418,20 +418,22 @@ def program_for(
     stages = LazyLowered(request, backend)
     printed = fingerprint(request.graph)
     disk = DiskCache.of(request.options)
+    options = request.options
+    alone = verify or options.match_stats or config.page_folder(options)  # what no cache has
+    wanted = bool(alone or options.debug)
     fresh: list[Lowered] = []
 
     def make(verify: Verify | None = None, anew: bool = False) -> Artifact:
         with arena(), session.schedules(request, stages.machine) as schedules:
             known = KernelCache(request, stages.machine, disk, backend.artifact, anew)
             made, lowered = make_artifact(
-                request, known, printed, backend.compile_kernels, verify, schedules
+                request, known, printed, backend.compiler, verify, schedules, wanted
             )
         fresh.append(lowered)
         statistics.count(scheduled=1, compiled=len(lowered.kernels))
         return made
 
-    options = request.options
-    if verify or options.match_stats or config.page_folder(options):
+    if alone:
         found, where = make(verify, anew=True), ""
     else:
         with _in_turn(request, disk is not None):
@@ -440,7 +442,6 @@ def program_for(
                 lambda found: session.holds(request, stages.machine, found.schedules),
             )  # fmt: skip
     stages.searched = session.again(request, stages.machine, found.schedules)
-    wanted = verify or options.debug or options.match_stats or config.page_folder(options)
     if fresh and wanted and len(fresh[0].kernels) == len(found.names):  # no kernel was skipped
         stages.lowered = fresh[0]
     program = None if keep is None else keep(request, found, printed)

@@ -29,7 +29,7 @@ from uopc.tensor.elementwise import unbind
 
 if TYPE_CHECKING:  # `import uopc.driver` loads no pass: a program from a cache needs none
     from uopc.passes.contract import Context
-    from uopc.passes.pass_manager import Lowered, Verify
+    from uopc.passes.pass_manager import Done, Lowered, Verify
 
     Searched = Callable[[UOp, Context], UOp]
 
@@ -281,11 +281,12 @@ def _devices(request: Request) -> tuple[str, ...]:
 def lower(
     request: Request, machine: Target, verify: Verify | None = None,
     opts: tuple[Opt, ...] | None = None, skip: Callable[[UOp], Container[UOp]] | None = None,
-    trace: bool = False, searched: Searched | None = None,
+    trace: bool = False, searched: Searched | None = None, done: Done | None = None,
 ) -> Lowered:  # fmt: skip
     """The stages of a request, whose graph is checked. `verify` checks each stage; `opts` replace
     the ones that are chosen; `skip` names the kernels of a program that stay as they are; `trace`
-    keeps every rewrite; `searched` gives kernels the Opts that a search found."""
+    keeps every rewrite; `searched` gives kernels the Opts that a search found; `done` is told of
+    each linear kernel, and graphs of stages are not kept."""
     from uopc.passes import pass_manager
     from uopc.program.check_input import checked
 
@@ -294,7 +295,7 @@ def lower(
         context = make_context(request, machine)
         context.opts, context.searched = opts, searched if opts is None else None
         traced = trace or config.page_folder(request.options) is not None
-        lowering = pass_manager.Lowering(context, verify, traced, skip)
+        lowering = pass_manager.Lowering(context, verify, traced, skip, done)
         return lowering.lower(graph, given=request.graph)
 
 

@@ -64,6 +64,7 @@ Node = TypeVar("Node")
 Answer = TypeVar("Answer")
 Container = TypeVar("Container", bound="list[Any] | dict[Any, Any]")
 _held: list[list[Any] | dict[Any, Any]] = []
+_memos: list[dict[Any, Any]] = []
 
 
 def compile_scoped(container: Container) -> Container:
@@ -76,6 +77,7 @@ def memo(read: Callable[..., Answer], most: int = 1 << 16) -> Callable[..., Answ
     """A decorator: during a compile, the function keeps its last answers, `most` at most. Nobody
     may change them."""
     known: dict[tuple[Any, ...], Answer] = compile_scoped({})
+    _memos.append(known)
 
     @functools.wraps(read)
     def ask(*of: Any) -> Answer:
@@ -121,11 +123,23 @@ def arena() -> Iterator[None]:
             gc.enable()
 
 
-def _let_go(entries: dict[Any, Any], keys: list[Any], unused: int) -> int:
-    """Weaken the nodes of an arena, users before sources; drop those with at most `unused`
-    references at once. Returns the number of references to the last one."""
+@contextlib.contextmanager
+def passing() -> Iterator[None]:
+    """Of the nodes that a compile makes in here, it keeps only those that are referred to outside.
+    Memos are emptied at the end."""
+    mark = len(_arena_keys)
+    yield
+    with _arena_lock:
+        for memo in _memos:
+            memo.clear()
+        _release(mark)
+
+
+def _let_go(entries: dict[Any, Any], keys: list[Any], unused: int, first: int = 0) -> int:
+    """Weaken the nodes of an arena from its `first` one on, users before sources; drop those with
+    at most `unused` references at once. Returns the number of references to the last one."""
     references = 0
-    while keys:
+    while len(keys) > first:
         key = keys.pop()
         node = entries.get(key)
         if node is None or type(node) is Ref:
@@ -149,14 +163,14 @@ class NativeThread(threading.Thread):
     """A thread that runs machine code only: it never takes a node from the table."""
 
 
-def _release() -> None:
+def _release(first: int = 0) -> None:
     """Weaken what the arena made: users before sources, so that dead graphs go at once.
 
     Another thread may take a node from the table at any time: then only the weak reference, which
     knows the users of a node, removes it.
     """
     others = [t for t in threading.enumerate() if not isinstance(t, NativeThread)]
-    _let_go(table, _arena_keys, _UNUSED if len(others) == 1 else 0)
+    _let_go(table, _arena_keys, _UNUSED if len(others) == 1 else 0, first)
 
 
 def in_arena() -> bool:

@@ -175,7 +175,7 @@ def prepared(request: Request, machine: Target, backend: Any) -> _Ready:
     with arena():
         known = KernelCache(request, machine, None, backend.artifact, fresh=True)
         printed = fingerprint(request.graph)
-        made, lowered = make_artifact(request, known, printed, backend.compile_kernels)
+        made, lowered = make_artifact(request, known, printed, backend.compiler)
         runner = backend.runner(request, made, made.plan_for(request, printed.arrays))
         (linear,) = lowered.kernels
         return _Ready(made, runner, linear, cycles(linear, machine))
