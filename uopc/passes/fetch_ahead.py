@@ -21,7 +21,8 @@ told what a sum reads one turn of a loop later: the next rows, where each elemen
 Where loops inside read the elements of a turn again, as the rows of a product read a panel of
 weights, the first of them would wait for memory and the others not. Each of their n turns then
 fetches an nth of the next panel, whose elements must lie side by side. This pays for arrays that
-the second-level cache does not hold; what is fetched is a small part of that cache.
+the second-level cache does not hold, and for panels of smaller constants, which the other arrays of
+a program have displaced; what is fetched is half of that cache at most.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ from uopc.ir.index import affine
 from uopc.passes.contract import Context, Pass
 
 _LEAST = 8  # bytes of a load: a line takes at most eight
-_SHARE = 4  # most that is fetched: the second-level cache / n
+_PANEL, _ROW = 2, 4  # most that is fetched of a panel, and of rows: the second-level cache / n
+_MODEL = 16  # constants from this part of that cache on are taken for weights of a large model
 
 
 class _Fetch(NamedTuple):
@@ -51,10 +53,10 @@ class _Fetch(NamedTuple):
 
 def fetch_ahead(kernel: UOp, context: Context) -> UOp:
     """The kernel whose loads of large arrays fetch what the next turn of a loop reads."""
-    target, order = context.target, walk.order(kernel)
+    target, order, l2 = context.target, walk.order(kernel), context.target.l2_bytes
     if target.gpu is not None or not context.optimize:
         return kernel
-    large = [u for u in order if u.op is Ops.PARAM and bounds.most_bytes(u) > target.l2_bytes]
+    large = [u for u in order if u.op is Ops.PARAM and bounds.most_bytes(u) > _held(u, l2)]
     if not large or all([u.op is not Ops.REDUCE for u in order]):
         return kernel
     made: dict[UOp, _Fetch] = {}
@@ -68,7 +70,7 @@ def fetch_ahead(kernel: UOp, context: Context) -> UOp:
             if len(u.src) == 1 and u.src[0].src[0] in large
         }
         for u in loads:
-            fetch = _fetch(u, loads, loops, target.l2_bytes // _SHARE)
+            fetch = _fetch(u, loads, loops, l2)
             if fetch is not None:
                 made[u] = fetch
 
@@ -77,6 +79,11 @@ def fetch_ahead(kernel: UOp, context: Context) -> UOp:
         return intern(Ops.FETCH, u.dtype, (load, made[u].ahead), made[u].size)
 
     return rebuild.rewritten(kernel, change, only=set(made)) if made else kernel
+
+
+def _held(array: UOp, l2: int) -> int:
+    """The most bytes of an array that are still in the second-level cache when a kernel begins."""
+    return l2 if array.arg.order is None else l2 // _MODEL
 
 
 def _loops_of_sums(inside: Iterable[UOp]) -> dict[UOp, frozenset[UOp]]:
@@ -100,27 +107,28 @@ def _along(loops: frozenset[UOp], value: UOp) -> list[UOp]:
 
 
 def _fetch(
-    load: UOp, loads: Mapping[UOp, frozenset[UOp]], loops: Sequence[UOp], most: int
+    load: UOp, loads: Mapping[UOp, frozenset[UOp]], loops: Sequence[UOp], l2: int
 ) -> _Fetch | None:
-    """What a load fetches for the next turn of the last loop, outer first, that it moves with: at
-    most so many bytes. None if it reads few bytes, not along a sum, the same in all turns, or once
-    before a loop that is not around its sums. `loads`: all of them, with the loops around these."""
+    """What a load fetches for the next turn of the last loop, outer first, that it moves with. None
+    if it reads few bytes, not along a sum, the same in all turns, or once before a loop that is not
+    around its sums. `loads`: all of them, with the loops around these."""
     steps = affine.form(load.src[0].src[1])[1]
     sums = [r for r in steps if r.op is Ops.RANGE and r.arg.kind == "reduce"]
     moving = [r for r in loops if r in steps]
     size = load.dtype.scalar.itemsize
     if not sums or not moving or size * load.dtype.lanes < _LEAST:
         return None
+    array = load.src[0].src[0]
     again, block = loops[loops.index(moving[-1]) + 1 :], steps[moving[-1]]
-    if not 0 < block * size <= most:
+    if not 0 < block * size <= l2 // _PANEL:
         return None
     if again and loads[load].issuperset(again):
-        array = load.src[0].src[0]
         beside = [u.src[0] for u in loads if u.src[0].src[0] is array]
         read = sum([u.dtype.lanes for u in beside if affine.form(u.src[1])[1] == steps])
         return _part_of_block(load, sums, again, block, read)
-    once = len(moving) == len(loops)
-    return _Fetch(affine.const(block), load.dtype.lanes) if once else None
+    if len(moving) < len(loops) or bounds.most_bytes(array) <= l2 or block * size > l2 // _ROW:
+        return None
+    return _Fetch(affine.const(block), load.dtype.lanes)
 
 
 def _part_of_block(

@@ -88,13 +88,16 @@ def _tile(s: Scheduler, k: KernelFacts, c: _Contraction) -> None:
     target = s.target
     lanes = target.lanes(c.reduce.dtype.bits)
     packs = any([_is_packed(k, each, target) for each in (c, *c.beside)])
-    height, vectors, _ = _register_tile(s, k, c, length_of(c.lane), packs)
+    image, widest = _image(s, c)
+    height, vectors, _ = _register_tile(s, k, c, length_of(c.lane), packs, widest)
     computed = [each.a for each in (c, *c.beside) if not _is_plain(each.a)]
     if computed:
         c = replace(c, row=_row_block(s, c, computed))
     seen = packing.windows(c.b) if packs else []
     windows = [r for r in k.outputs if r in seen]
     lane, row = _order_loops(s, c, windows, lanes * vectors)
+    if image is not None and image.arg.axis < lane.arg.axis:
+        lane, _ = s.swapped(lane, image)
     each = (c, *c.beside)
     if packs and all([_is_constant(p.b) for p in each]):
         packs = not s.attempt("PREPACK", lane, lanes * vectors)
@@ -124,15 +127,16 @@ def _tile(s: Scheduler, k: KernelFacts, c: _Contraction) -> None:
 
 
 def _register_tile(
-    s: Scheduler, k: KernelFacts, c: _Contraction, columns: int | None, packs: bool = True
-) -> tuple[int, int, float]:
+    s: Scheduler, k: KernelFacts, c: _Contraction, columns: int | None, packs: bool = True,
+    widest: int | None = None,
+) -> tuple[int, int, float]:  # fmt: skip
     """The rows and vectors of a tile for this number of columns, and the cycles of a step."""
     target = s.target
     return register_tiles.register_tile(
         length_of(c.row) or thresholds.TYPICAL_LENGTH, columns or thresholds.TYPICAL_LENGTH,
         target.lanes(c.reduce.dtype.bits), target.vector_bits // 8, target.registers // c.depth,
         _bytes_apart(k, c.a, c.row), target.figures,
-        masked=not packs and not target.has_mask_registers,
+        masked=not packs and not target.has_mask_registers, widest=widest,
     )  # fmt: skip
 
 
@@ -344,6 +348,29 @@ def _order_loops(
     if row.arg.axis < lane.arg.axis and not shared:
         row, lane = s.swapped(row, lane)
     return lane, row
+
+
+def _image(s: Scheduler, c: _Contraction) -> tuple[UOp | None, int | None]:
+    """The loop around the rows that goes inside of the columns, as the rows of an image, whose
+    other factor half of L2 holds and not the columns: each panel of these then comes from afar once
+    for all rows. The most vectors of a panel: L2 holds it with the next one, which is fetched."""
+    each, l2 = (c, *c.beside), s.target.l2_bytes
+    rows = [r for r in s.facts.outputs if r is not c.row and r is not c.lane]
+    rows = [r for r in rows if all([r in ranges.ranges(p.a) for p in each])]
+    rows = [r for r in rows if not any([r in ranges.ranges(p.b) for p in each])]
+    if not rows or any([c.row in ranges.ranges(p.b) for p in each]):
+        return None, None
+    near = 0
+    for p in each:
+        loops = [r for r in ranges.ranges(p.a) if r.arg.kind == "reduce" or r in (rows[-1], c.row)]
+        if any([length_of(r) is None for r in (*loops, c.lane)]):
+            return None, None
+        near += p.a.dtype.itemsize * math.prod([d.extent for d in packing.digits(p.a, loops)])
+    column = sum([cache_blocking.bytes_a_step(p.reduce, p.b) for p in each])
+    if near > l2 // 2 or column * trips([c.lane]) <= l2 // 2:
+        return None, None
+    vector = column * s.target.lanes(c.reduce.dtype.bits)
+    return rows[-1], max(1, (l2 - near) // (2 * vector))
 
 
 def _packed_extent(d: packing.Digit, c: _Contraction, wide: int) -> int:

@@ -30,19 +30,20 @@ def step_cycles(rows: int, vectors: int, vector_bytes: int, figures: Figures) ->
 
 def register_tile(
     rows: int, columns: int, lanes: int, vector_bytes: int, registers: int, row_step: int,
-    figures: Figures, masked: bool = False,
+    figures: Figures, masked: bool = False, widest: int | None = None,
 ) -> tuple[int, int, float]:  # fmt: skip
     """The cheapest tile for a result of `rows` (`row_step` bytes apart) by `columns`: its rows, its
-    vectors of accumulators, and the cycles of one step over all tiles. `masked`: vectors that are
-    not full are read under a mask, which takes a register. A tile of all rows may be as wide as the
-    columns of a sum side by side: it alone reads its panel, which longer runs of rows bring faster.
+    vectors of accumulators (`widest` at most), and the cycles of one step over all tiles. `masked`:
+    vectors that are not full are read under a mask, which takes a register. A tile of all rows may
+    be as wide as the columns of a sum side by side: it alone reads its panel, which longer runs of
+    rows bring faster.
 
     333 x 555 in 16 lanes: 6 x 4 takes 56 · 9 tiles (with 3 rows and 43 columns at the edges).
     """
     best = (float("inf"), 1, 1)
     aliased = row_step % thresholds.ALIAS_BYTES == 0
     most = min(rows, thresholds.MOST_ALIASED_ROWS if aliased else thresholds.MOST_ROWS)
-    widest = max(thresholds.MOST_VECTORS, thresholds.COLUMN_VECTORS)
+    widest = widest or max(thresholds.MOST_VECTORS, thresholds.COLUMN_VECTORS)
     for vectors in range(1, min(widest, -(-columns // lanes)) + 1):
         rest = columns % (vectors * lanes)
         ragged = masked and rest % covering(lanes, rest, 2) > 0 and -(-rest // lanes) == vectors

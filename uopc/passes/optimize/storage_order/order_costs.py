@@ -107,11 +107,16 @@ class _Cycles:
         fill, far_fill = self._fill(c, b, lane, wide)
         bits, row = c.reduce.dtype.bits, rows[0]
         row_bytes = c.a.dtype.itemsize * max([self.strides[x].get(row, 0) or 0 for x in a] + [0])
+        half = self.target.l2_bytes // 2
+        near_rows = sum(map(_bytes, a)) <= half < sum(map(_bytes, b))
 
         def tiles(wide: int, others: list[UOp]) -> float:
             high, vectors, cycles = self.costs.tile(trips(rows), wide, bits, row_bytes)
             panels = -(-wide // (vectors * self.target.lanes(bits)))
-            again = self._again(a, others, panels) + self._again(b, others, 1)
+            if others and near_rows:  # `contraction` puts all rows inside of the panels
+                again = self._again(a, others[:-1], 1) + self._again(b, others[:-1], 1)
+            else:
+                again = self._again(a, others, panels) + self._again(b, others, 1)
             cycles += -(-trips(rows) // high) * panels * self._far_step(c, a)
             return steps * trips(others) * cycles + (again if far else 0.0)
 
