@@ -83,7 +83,7 @@ def test_products_that_are_added(threads: int) -> None:
     a, b, c = numbers(1, 8, 8, 128), numbers(1, 15, 15, 192), numbers(1, 8, 8, 256)
     x, y, z = (uopc.param(name, g.shape) for name, g in zip("xyz", (a, b, c)))
     program = compiled(layer(x, v) + layer(y, w, 2) + z, threads)
-    (kernel,) = program.kernels
+    assert len(program.kernels) == 1
     want = convolved(a, v, 1) + convolved(b, w, 2) + c
     np.testing.assert_array_equal(program(a, b, c), want)
     assert threads > 1 or panels_first(program)
@@ -123,8 +123,8 @@ def test_a_panel_leaves_room_for_the_next_one() -> None:
     one vector wide; those of 64 channels are as wide as the tile asks."""
     (narrow,) = opts(layer(uopc.param("x", (1, 4, 4, 512)), numbers(64, 512, 3, 3)))
     (wide,) = opts(layer(uopc.param("x", (1, 7, 7, 64)), numbers(64, 64, 3, 3)))
-    assert [o.arg for o in narrow if o.op == "PREPACK"][0] == 8
-    assert [o.arg for o in wide if o.op == "PREPACK"][0] > 8
+    assert next(o.arg for o in narrow if o.op == "PREPACK") == 8
+    assert next(o.arg for o in wide if o.op == "PREPACK") > 8
 
 
 def test_constants_are_fetched_before_they_fill_the_cache() -> None:
