@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from machines import only_lowered, runnable
+from machines import MACHINES, only_lowered, runnable
 
 import uopc
 from uopc.backends import detect
@@ -293,6 +294,37 @@ def test_register_tiles(rows, columns, tile):
 def test_register_tiles_of_a_small_machine():
     rows, vectors, _ = register_tiles.register_tile(960, 960, 8, 32, 16, 4096, Figures())
     assert rows * vectors + vectors + 1 <= 16 and rows * vectors >= 8
+
+
+def test_rows_in_the_second_cache_are_read_once():
+    """A processor that begins two multiply-adds in a cycle waits for vectors of L2, so a tile of
+    all rows beats two that read its panel."""
+    fast = replace(Figures(), multiply_bytes=128.0, load_bytes=128.0)
+
+    def tile(rows, held, figures=fast):
+        return register_tiles.register_tile(
+            rows, 512, 16, 64, 32, 4 * 77, figures, held=held
+        )[:2]  # fmt: skip
+
+    assert tile(8, 0) == (8, 3) and tile(8, 32) == tile(8, math.inf) == (4, 4)
+    assert tile(16, 0) == (8, 3) == tile(8, 8), "the first tile brings a panel that L1 then holds"
+    assert tile(64, 8) == tile(64, math.inf), "most of 64 rows find it there"
+    assert tile(8, 0, Figures()) == (4, 4), "one unit: L2 brings a vector while it multiplies"
+
+
+@pytest.mark.parametrize(
+    ("depth", "columns", "rows"),
+    [(256, 512, 8), (100, 512, 8), (16, 512, 4), (200, 320, 8), (16, 320, 4)],
+    ids=["long and crowded", "crowded sets", "all of b", "a long panel", "all of b, again"],
+)
+def test_columns_that_the_first_cache_does_not_hold(depth, columns, rows, monkeypatch):
+    """Eight rows are one tile where a second one would wait for L2, else two."""
+    server = MACHINES["server"].target
+    fast = replace(server.figures, multiply_bytes=128.0, load_bytes=128.0)
+    monkeypatch.setattr(detect, "this_machine", lambda: replace(server, figures=fast))
+    graph = uopc.param("a", (8, depth)) @ uopc.param("b", (depth, columns))
+    (kernel,) = lower_only(graph, threads=1).kernels
+    assert [o.arg for o in kernel.arg.opts if o.op == "UPCAST"][-1] == rows
 
 
 def test_a_mask_takes_a_register():

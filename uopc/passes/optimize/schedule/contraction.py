@@ -137,7 +137,16 @@ def _register_tile(
         target.lanes(c.reduce.dtype.bits), target.vector_bits // 8, target.registers // c.depth,
         _bytes_apart(k, c.a, c.row), target.figures,
         masked=not packs and not target.has_mask_registers, widest=widest,
+        held=math.inf if packs else _held(k, c, target),
     )  # fmt: skip
+
+
+def _held(k: KernelFacts, c: _Contraction, target: Target) -> float:
+    """The vectors across a panel of b, read in place, that the nearest cache holds."""
+    if any([register_tiles.is_crowded(*rows) for rows in _rows_of(k, c)]):
+        return 0
+    column = cache_blocking.bytes_a_step(c.reduce, c.b)
+    return target.l1_bytes // (column * target.lanes(c.b.dtype.bits))
 
 
 def _join_rows(s: Scheduler, k: KernelFacts, c: _Contraction) -> bool:
@@ -313,17 +322,24 @@ def _is_packed(k: KernelFacts, c: _Contraction, target: Target) -> bool:
     rows, size = length_of(c.row) or thresholds.TYPICAL_LENGTH, c.b.dtype.itemsize
     wide = target.vector_bits // 8 >= thresholds.WIDE_BYTES
     least = thresholds.LEAST_ROWS_OF_LINES if wide else thresholds.LEAST_ROWS_TO_PACK
+    size *= length_of(c.lane) or thresholds.TYPICAL_LENGTH
     crowded = pages = False
-    for r in ranges.ranges(c.b):
-        if r is c.lane or r.arg.kind == "reduce":
-            length, step = length_of(r) or thresholds.TYPICAL_LENGTH, _bytes_apart(k, c.b, r)
-            size *= length
-            crowded |= r is not c.lane and register_tiles.is_crowded(length, step)
-            pages |= step % thresholds.SET_PERIOD == 0
+    for length, step in _rows_of(k, c):
+        size *= length
+        crowded |= register_tiles.is_crowded(length, step)
+        pages |= step % thresholds.SET_PERIOD == 0
     if rows < least:
         pages &= rows >= thresholds.LEAST_ROWS_OF_PAGES
         return size > target.l2_bytes or (crowded and pages)
     return crowded or size >= target.l2_bytes // thresholds.PACKED_SHARE
+
+
+def _rows_of(k: KernelFacts, c: _Contraction) -> list[tuple[int, int]]:
+    """Of each loop of the sum along which b moves: its length, and the bytes from row to row."""
+    loops = [r for r in ranges.ranges(c.b) if r.arg.kind == "reduce"]
+    return [
+        (length_of(r) or thresholds.TYPICAL_LENGTH, _bytes_apart(k, c.b, r)) for r in loops
+    ]
 
 
 def _order_loops(

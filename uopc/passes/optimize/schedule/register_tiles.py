@@ -19,24 +19,29 @@ from uopc.target import Figures
 
 
 # ---------------------------------------------------------------- the tile of a contraction
-def step_cycles(rows: int, vectors: int, vector_bytes: int, figures: Figures) -> float:
-    """Cycles of one step of a reduce over a tile of `rows` by `vectors` accumulators."""
+def step_cycles(
+    rows: int, vectors: int, vector_bytes: int, figures: Figures, far: bool = False
+) -> float:
+    """Cycles of one step of a reduce over a tile of `rows` by `vectors` accumulators. `far`: the
+    vectors come from rows in the second-level cache, beside the arithmetic."""
     rate = speeds.multiply_adds(figures, vector_bytes)
     arithmetic = max(rows * vectors / rate, speeds.latency(figures))
     loads = rows / speeds.MOST_PER_CYCLE + vectors / speeds.loads(figures, vector_bytes)
+    loads = max(loads, speeds.far_rows(figures, vectors * vector_bytes)) if far else loads
     overhead = thresholds.STEP_OVERHEAD + speeds.vector_overhead(figures) * vectors
     return max(arithmetic, loads) + (overhead + thresholds.ROW_OVERHEAD * rows)
 
 
 def register_tile(
     rows: int, columns: int, lanes: int, vector_bytes: int, registers: int, row_step: int,
-    figures: Figures, masked: bool = False, widest: int | None = None,
+    figures: Figures, masked: bool = False, widest: int | None = None, held: float = math.inf,
 ) -> tuple[int, int, float]:  # fmt: skip
     """The cheapest tile for a result of `rows` (`row_step` bytes apart) by `columns`: its rows, its
     vectors of accumulators (`widest` at most), and the cycles of one step over all tiles. `masked`:
     vectors that are not full are read under a mask, which takes a register. A tile of all rows may
     be as wide as the columns of a sum side by side: it alone reads its panel, which longer runs of
-    rows bring faster.
+    rows bring faster. `held`: the vectors across a panel that the nearest cache holds while its
+    tiles read it again.
 
     333 x 555 in 16 lanes: 6 x 4 takes 56 · 9 tiles (with 3 rows and 43 columns at the edges).
     """
@@ -51,24 +56,28 @@ def register_tile(
             if high * vectors + vectors + 1 + ragged > registers:
                 break
             edges = 1 + thresholds.EDGE * ((rows % high > 0) + (rest > 0))
-            cost = _cover(rows, columns, high, vectors, lanes, vector_bytes, figures) * edges
+            cost = _cover(rows, columns, high, vectors, lanes, vector_bytes, figures, held) * edges
             best = min(best, (cost, high * vectors, high))
     cycles, size, high = best
     return high, size // high, cycles
 
 
 def _cover(
-    rows: int, columns: int, high: int, vectors: int, lanes: int, width: int, figures: Figures
+    rows: int, columns: int, high: int, vectors: int, lanes: int, width: int, figures: Figures,
+    held: float,
 ) -> float:  # fmt: skip
-    """Cycles of one step over all tiles, including those at the edges."""
+    """Cycles of one step over all tiles, including those at the edges. The first tile of a panel
+    brings it, unless all columns are held."""
     whole, rest = divmod(columns, vectors * lanes)
     narrow = covering(lanes, rest, 2)
     parts = [(whole, vectors, width), (1, -(-rest // narrow), width * narrow // lanes)]
     total = 0.0
-    for count, h in ((rows // high, high), (1, rows % high)):
-        for many, v, size in parts:
-            if h and v:
-                total += count * many * step_cycles(h, v, size, figures)
+    for many, v, size in parts:
+        again = v > held
+        tiles = ((1, high, columns > held * lanes), (rows // high - 1, high, again))
+        for count, h, far in (*tiles, (1, rows % high, again)):
+            if many and v and count and h:
+                total += count * many * step_cycles(h, v, size, figures, far)
     return total
 
 

@@ -35,6 +35,12 @@ def vector_overhead(figures: Figures) -> float:
     return thresholds.VECTOR_OVERHEAD * (_REFERENCE.l2_bytes / figures.l2_bytes)
 
 
+def far_rows(figures: Figures, row_bytes: int) -> float:
+    """Cycles until short runs of rows have come from the second-level cache, which begins to bring
+    each when it is asked for."""
+    return thresholds.FAR_ROWS * row_bytes / figures.l2_bytes
+
+
 def accumulators(target: Target) -> int:
     """Accumulators of a reduce along lanes: as many as additions are under way, a power of two."""
     f = target.figures

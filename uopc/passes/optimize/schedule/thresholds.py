@@ -73,6 +73,7 @@ MOST_VECTORS            = row(4,       "vectors",        "widest tile",         
 STEP_OVERHEAD           = row(0.3,     "cycles",         "part of a step that does not overlap: the loop",                                  "matmul")
 VECTOR_OVERHEAD         = row(0.1,     "cycles",         "the same per vector: L2 instead of L1",                                           "matmul")
 ROW_OVERHEAD            = row(0.1,     "cycles",         "the same per row: its element",                                                   "matmul")
+FAR_ROWS                = row(2.4,     "factor",         "time of a vector of a row in L2, over its time in a stream from there",            "rows in place")
 EDGE                    = row(0.02,    "factor",         "time worth a kind of tile at an edge, which is code to compile",                  "code size")
 TYPICAL_LENGTH          = row(960,     "iterations",     "length assumed of a loop of unknown length",                                      "matmul")
 
