@@ -129,6 +129,35 @@ def test_the_option_is_for_the_whole_graph():
         assert uopc.compile(x * 0.0)(a).tolist() == [0.0] * 512  # x stays an argument
 
 
+@pytest.mark.parametrize("t", FLOATS)
+def test_minus_infinity_stays(t):
+    """A number plus -inf is -inf, and a selection of 0 or -inf that is added selects the number."""
+    x, inf = uopc.param("x", (3, 4), t), uopc.full((3, 4), float("inf"), dtype=t)
+    there = uopc.arange(4) <= uopc.arange(3).reshape(3, 1)
+    mask, other = [uopc.where(there, x.const_like(v), -inf) for v in (0.0, 1.0)]
+    with uopc.fast_zeros():
+        for y in (x + -inf, -inf + x, -inf - x, x - inf):
+            assert y.shape == (3, 4) and constant_in(y).arg == -float("inf")
+        assert (x + inf).op is Ops.ADD and (x - -inf).op is Ops.SUB
+        assert (inf - x).op is Ops.SUB
+        assert x + mask is mask + x and (x + mask).op is Ops.WHERE and (x + mask).src[1] is x
+        assert (x + other).op is Ops.ADD and (x - mask).op is Ops.SUB
+    assert (x + -inf).op is Ops.ADD and (x + mask).op is Ops.ADD
+
+
+@pytest.mark.parametrize("optimize", (True, False))
+def test_an_added_mask(optimize):
+    x = uopc.param("x", (8,))
+    y = x + uopc.where(uopc.arange(8) < 5, 0.0, -float("inf"))
+    with uopc.options(fast_zeros=True):
+        f = uopc.compile([y, (y - 1.0).exp()], optimize=optimize, verify=True)
+    got, powers = f(SPECIAL)
+    np.testing.assert_array_equal(got[:5], SPECIAL[:5])
+    assert (got[5:] == -np.inf).all() and (powers[5:] == 0).all()
+    infinite = np.full(8, np.nan, "f4")
+    assert (f(infinite)[0][5:] == -np.inf).all()
+
+
 def test_dual_numbers_skip_what_does_not_depend():
     """A column of a Jacobian: the tangent is 1 in one segment, and zero elsewhere."""
     x = uopc.param("x", (512,))

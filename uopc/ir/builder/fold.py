@@ -10,6 +10,7 @@ p.where(x, INVALID): it moves outward before anything else folds, so that no gua
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -197,8 +198,8 @@ def _integer_identity(op: Op, x: UOp, c: UOp, right: bool) -> UOp | None:
 
 
 # ---------------------------------------------------------------- fast zeros
-# The arg of a sum, difference or product of floats with exact zeros: 0 * x is 0 and x + 0 is x for
-# every x, also where IEEE 754 gives NaN or the other zero.
+# The arg of a sum, difference or product of floats with exact zeros: 0 * x is 0, x + 0 is x and
+# x + -inf is -inf for every x, also where IEEE 754 gives NaN or the other zero.
 FAST = 1
 _WITH_ZEROS = frozenset((Ops.ADD, Ops.SUB, Ops.MUL))
 
@@ -230,6 +231,11 @@ def fast_folded(op: Op, src: tuple[UOp, ...]) -> UOp | None:
         made = a
     elif _is_zero(a):
         made = b if op is Ops.ADD else combine(Ops.NEG, (b,))
+    elif op is Ops.ADD:
+        made = _fast_sum(a, b)
+        made = _fast_sum(b, a) if made is None else made
+    elif _is_infinite(a, -1) or _is_infinite(b, 1):
+        made = const(a.dtype, -math.inf)
     return None if made is None else spread(made, shapes.broadcast(map(shapes.shape, src)))
 
 
@@ -243,6 +249,23 @@ def _fast_product(x: UOp, w: UOp) -> UOp | None:
         return select(w.src[0], x, const(x.dtype, 0))
     branches = [v if _is_zero(v) else with_fast_zeros(Ops.MUL, (x, v)) for v in w.src[1:]]
     return select(w.src[0], *branches)
+
+
+def _fast_sum(x: UOp, w: UOp) -> UOp | None:
+    """x + -inf → -inf;  x + p.where(0, -inf) → p.where(x, -inf)"""
+    if _is_infinite(w, -1):
+        return w
+    if w.op is not Ops.WHERE or not any([_is_infinite(v, -1) for v in w.src[1:]]):
+        return None
+    inside = [v for v in w.src[1:] if not _is_infinite(v, -1)]
+    if not all([_is_zero(v) for v in inside]):
+        return None
+    return select(w.src[0], *[x if _is_zero(v) else v for v in w.src[1:]])
+
+
+def _is_infinite(u: UOp, sign: int) -> bool:
+    value = constant_in(u)
+    return value is not None and value.arg == sign * math.inf
 
 
 def _is_zero(u: UOp) -> bool:

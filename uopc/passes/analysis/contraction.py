@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from uopc.ir.core import dtypes, ranges, shapes
+from uopc.ir.core import dtypes, ranges, shapes, walk
 from uopc.ir.core.ops import DOTS, Ops
 from uopc.ir.core.uop import UOp
 from uopc.passes.contract import Context
@@ -39,9 +39,20 @@ def _is_product(u: UOp) -> bool:
     return u.op in PRODUCTS and len(u.src) == 2
 
 
-def find_contraction(reduce: UOp) -> Contraction | None:
-    """The sum of products that a REDUCE of a kernel is; None if it is another reduction."""
-    product = reduce.src[0]
+def term(reduce: UOp) -> UOp:
+    """What a REDUCE combines where its guard holds: a comparison of loops, outside of which a term
+    of a sum is 0."""
+    u = reduce.src[0]
+    if u.op is not Ops.WHERE or u.src[2].op is not Ops.CONST or u.src[2].arg != 0:
+        return u
+    loads = any([v.op is Ops.INDEX for v in walk.toposort(u.src[0])])
+    return u if loads or reduce.arg.op != "add" else u.src[1]
+
+
+def find_contraction(reduce: UOp, guarded: bool = False) -> Contraction | None:
+    """The sum of products that a REDUCE of a kernel is, or of products under a guard if `guarded`;
+    None if it is another reduction."""
+    product = term(reduce) if guarded else reduce.src[0]
     if reduce.op is not Ops.REDUCE or reduce.arg.op != "add" or not _is_product(product):
         return None
     a, b = product.src

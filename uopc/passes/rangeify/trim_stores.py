@@ -37,42 +37,40 @@ a selection drops it.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from uopc.ir.builder import alu, index_maps, rebuild
-from uopc.ir.core import bounds, dtypes, ranges, walk
+from uopc.ir.core import dtypes, ranges, walk
 from uopc.ir.core.levels import INDEXED
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import before_effects
 from uopc.ir.core.uop import UOp, intern
-from uopc.ir.index import affine, compare
-from uopc.ir.symbolic.conditions import join
-from uopc.passes.analysis import counted
+from uopc.ir.index import affine
 from uopc.passes.contract import Context, Pass
-
-# Sums Σ as terms, each with a constant: Σ + constant < 0 for all of them.
-Conditions = dict[frozenset[tuple[UOp, int]], int]
-
-SAMPLES = 16  # per loop, to estimate how many elements a condition leaves out
-LEAST_SHARE = 1 / 8  # of the elements, left out: else a guard costs more than it saves
+from uopc.passes.rangeify import constant_masks, trim_sums
+from uopc.passes.rangeify.conditions import Conditions, both, either, guard_of, required
 
 
 def trim_stores(graph: UOp, context: Context) -> UOp:
-    """The graph with guards on stores whose other elements nobody reads."""
+    """The graph with guards on stores whose other elements nobody reads, and on terms of sums."""
     chosen = context.options.trim_stores and context.optimize and context.opts is None
     if not chosen or context.target.gpu is not None:
         return graph
-    if Ops.WHERE not in walk.ops(graph) or Ops.REDUCE not in walk.ops(graph):
+    if Ops.REDUCE not in walk.ops(graph):
         return graph
-    graph = _masks_at_reads(graph)
+    graph = constant_masks.as_comparisons(graph)
+    if Ops.WHERE not in walk.ops(graph):
+        return graph
+    return trim_sums.trim_sums(_guarded(_masks_at_reads(graph)))
+
+
+def _guarded(graph: UOp) -> UOp:
+    """The graph with the guards."""
     found = _stores(graph)
-    if not found:
-        return graph
     guards: dict[UOp, UOp] = {}
     for s, conditions in _read(graph, found).items():
-        guard = s.guard(conditions)
+        guard = guard_of(conditions)
         if guard is not None:
             guards[s.store] = guard
 
@@ -102,13 +100,6 @@ class _Stored:
         """A condition on the loops of the store, for the element that an index reads."""
         loops = {r: x for r, x in zip(self.loops, index) if r is not None}
         return rebuild.rebuild(condition, loops)
-
-    def guard(self, conditions: Conditions) -> UOp | None:
-        """The conditions as a guard, if it leaves out enough of the elements."""
-        if not conditions or not _leaves_out_much(conditions):
-            return None
-        return join(Ops.AND, [_as_comparison(terms, c) for terms, c in conditions.items()])
-
 
 def _stores(graph: UOp) -> dict[UOp, _Stored]:
     """The stored values by their AFTER: of floats, which no index can be, and of a reduce, which is
@@ -189,79 +180,15 @@ def _taken_apart(s: _Stored) -> tuple[UOp, UOp, int | None] | None:
     inside, outside = (1, 2) if u.src[2].op is Ops.CONST else (2, 1)
     own = {r for r in s.loops if r is not None}
     others: list[UOp] = []
-    found = _conditions(u.src[0], inside == 1, others)
+    found = required(u.src[0], inside == 1, others)
     conditions = {
         terms: c for terms, c in found.items()
         if all([m in own or not ranges.ranges(m) for m, _ in terms])
     }  # fmt: skip
-    mask = s.guard(conditions)
+    mask = guard_of(conditions)
     if mask is None or u.src[inside].op is Ops.CONST:
         return None
     return mask, u.src[outside], None if others or conditions != found else inside
-
-
-# ---------------------------------------------------------------- conditions
-def _conditions(c: UOp, holds: bool, others: list[UOp] | None = None) -> Conditions:
-    """The comparisons of indices that must hold where a bool does (or does not); `others` gets
-    what else decides."""
-    found: Conditions = {}
-    others = [] if others is None else others
-    memo: dict[UOp, UOp | None] = {}
-    stack = [(c, holds)]
-    while stack:
-        u, wanted = stack.pop()
-        if u.op is (Ops.AND if wanted else Ops.OR):
-            stack += [(s, wanted) for s in u.src]
-        elif u.op is Ops.NEG:
-            stack.append((u.src[0], not wanted))
-        elif u.op is Ops.CMPNE and u.src[0].dtype.kind == "bool" and u.src[1].op is Ops.CONST:
-            stack.append((u.src[0], wanted != bool(u.src[1].arg)))
-        else:
-            less = counted.comparison(u, u.src, memo) if counted.is_comparison(u) else None
-            if less is None or less.op is not Ops.CMPLT:
-                others.append(u)
-                continue
-            constant, terms = affine.form(affine.sub(*less.src))
-            if not wanted:
-                constant, terms = -constant - 1, {m: -k for m, k in terms.items()}
-            key = frozenset(terms.items())
-            found[key] = max(constant, found.get(key, constant))
-    return found
-
-
-def _both(a: Conditions, b: Conditions) -> Conditions:
-    """The conditions of both."""
-    if not a or not b:
-        return a or b
-    return {key: max(x.get(key, y[key]) for x, y in ((a, b), (b, a)) if key in y) for key in a | b}
-
-
-def _either(a: Conditions, b: Conditions) -> Conditions:
-    """What holds where one of them does."""
-    return {key: min(constant, b[key]) for key, constant in a.items() if key in b}
-
-
-def _as_comparison(terms: Iterable[tuple[UOp, int]], constant: int) -> UOp:
-    return compare.less(affine.build(constant, dict(terms)), affine.const(0))
-
-
-def _leaves_out_much(conditions: Conditions) -> bool:
-    """True if a share of the elements is outside: by samples of the loops, in the middle of each.
-    What depends on a variable may leave out much."""
-    atoms = list({m: None for terms in conditions for m, _ in terms})
-    if any(m.op is not Ops.RANGE for m in atoms) or len(atoms) > 3:
-        return True
-    places = []
-    for r in atoms:
-        length = max(1, int(bounds.bounds(r.src[0])[1]))
-        count = min(length, SAMPLES)
-        places.append([(2 * i + 1) * length // (2 * count) for i in range(count)])
-    outside = total = 0
-    for point in itertools.product(*places):
-        at = dict(zip(atoms, point))
-        total += 1
-        outside += any(c + sum(k * at[m] for m, k in t) >= 0 for t, c in conditions.items())
-    return outside >= LEAST_SHARE * total
 
 
 # ---------------------------------------------------------------- what is read
@@ -271,7 +198,7 @@ def _read(graph: UOp, stored: Mapping[UOp, _Stored]) -> dict[_Stored, Conditions
     found: dict[_Stored, Conditions] = {}
 
     def want(u: UOp, conditions: Conditions) -> None:
-        wanted[u] = _either(wanted[u], conditions) if u in wanted else conditions
+        wanted[u] = either(wanted[u], conditions) if u in wanted else conditions
 
     by_store = {s.store: s for s in stored.values()}
     for u in reversed(walk.nodes(graph)):
@@ -279,12 +206,12 @@ def _read(graph: UOp, stored: Mapping[UOp, _Stored]) -> dict[_Stored, Conditions
         if u.op is Ops.WHERE and u.dtype.scalar is not dtypes.index:
             want(u.src[0], own)
             for s, holds in zip(u.src[1:], (True, False)):
-                want(s, _both(own, _conditions(u.src[0], holds)) if s.op is not Ops.CONST else {})
+                want(s, both(own, required(u.src[0], holds)) if s.op is not Ops.CONST else {})
         elif u.op is Ops.INDEX:
             value = stored.get(u.src[0])
             if value is not None:
                 read = _at_store(value, u.src[1:], own)
-                found[value] = _either(found[value], read) if value in found else read
+                found[value] = either(found[value], read) if value in found else read
             for x in u.src[1:]:
                 want(x, {})
         elif u in by_store:
@@ -301,7 +228,7 @@ def _at_store(s: _Stored, index: tuple[UOp, ...], conditions: Conditions) -> Con
     """Conditions on the loops of a read, as ones on the loops of the store; none that depend on
     another loop, which may be the same node as a loop of the store."""
     plain, guard = index_maps.plain_index(index, index_maps.true())
-    conditions = _both(conditions, _conditions(guard, True))
+    conditions = both(conditions, required(guard, True))
     loops: dict[UOp, affine.Form] = {}
     for w, x in zip(s.loops, plain):
         constant, terms = affine.form(x)

@@ -22,7 +22,7 @@ from uopc.ir.core.serialize import content
 from uopc.ir.core.tensor_cores import tile_of
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine, compare
-from uopc.passes.analysis.contraction import PRODUCTS
+from uopc.passes.analysis.contraction import PRODUCTS, term
 from uopc.passes.analysis.loops import kernel_nodes, make_range
 from uopc.passes.analysis.shared_tiles import can_be_swizzled
 from uopc.passes.optimize.opts.legality import Refused, check_ahead
@@ -53,7 +53,7 @@ def operands(kernel: UOp) -> list[tuple[UOp, UOp]]:
     """The values that PACK can pack: each factor of each reduce's terms, with the reduce."""
     found: dict[UOp, UOp] = {}
     for u in kernel_nodes(kernel).reduces:
-        body = u.src[0]
+        body = term(u)
         for factor in body.src[:2] if body.op in (*PRODUCTS, Ops.SHAPED_WMMA) else (body,):
             found.setdefault(factor, u)
     return list(found.items())
@@ -76,7 +76,7 @@ def pack(kernel: UOp, r: UOp, n: int) -> UOp:
     if not inside:
         raise Refused("the operand is the same in all iterations of the loop")
     check_ahead(kernel, value)
-    order = digits(value, inside, _of_tile(value, reduce.src[0]))
+    order = digits(value, inside, _of_tile(value, term(reduce)))
     return _packed(kernel, value, order, r.arg.kind == "reduce")
 
 

@@ -10,13 +10,13 @@ from uopc.ir.core import ranges, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
-from uopc.passes.analysis.contraction import find_contraction
+from uopc.passes.analysis.contraction import find_contraction, term
 from uopc.passes.analysis.op_costs import expansion
 from uopc.passes.optimize.opts import packing
 from uopc.passes.optimize.opts.chunks import CHUNK_MULTIPLE
 from uopc.passes.optimize.opts.local_tile import MOST_BYTES
 from uopc.passes.optimize.schedule import cache_blocking, column_sums, register_tiles, thresholds
-from uopc.passes.optimize.schedule.guards import follow_bounds
+from uopc.passes.optimize.schedule.guards import cut_sum, follow_bounds
 from uopc.passes.optimize.schedule.kernel_facts import (
     Access,
     KernelFacts,
@@ -124,6 +124,9 @@ def _tile(s: Scheduler, k: KernelFacts, c: _Contraction) -> None:
                 cache_blocking.pack(s, part, at, panels=at is not first)
     for q in rows:
         _tile_rows(s, s.inner(q), height)
+    for p in each:
+        for r in p.reduce.src[1:] if p.reduce.src[0] is not term(p.reduce) else ():
+            cut_sum(s, r)
 
 
 def _register_tile(
@@ -209,7 +212,7 @@ def _side_by_side(k: KernelFacts, reduces: list[UOp], lane: UOp) -> _Contraction
 
 def _contraction_of(k: KernelFacts, u: UOp, lane: UOp, depth: int) -> _Contraction | None:
     """The contraction that a reduce is, whose lanes are those of the loop `lane`."""
-    p = find_contraction(u)
+    p = find_contraction(u, guarded=True)
     if p is None or lane not in (*p.rows, *p.columns):
         return None
     p = p.transposed() if lane in p.rows else p

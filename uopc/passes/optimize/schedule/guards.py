@@ -122,6 +122,14 @@ def follow_bounds(s: Scheduler, r: UOp, lanes: int, copies: int) -> None:
         s.widen(r, "SPLIT_AT", n)
 
 
+def cut_sum(s: Scheduler, r: UOp) -> None:
+    """Cut the loop of a sum, or of its copies, where the guard of its terms begins to hold."""
+    for q in s.family(r):
+        follows = bool(breakpoints(s.kernel, q))
+        if not (follows and _stays_small(s, functools.partial(s.attempt, "SPLIT_AT", q, 1))):
+            _stays_small(s, functools.partial(_cut, s, [q], _guard_cuts(s.facts, q)))
+
+
 def _cut_chunks(s: Scheduler, r: UOp, whole: int) -> None:
     """Cut loops over a thread's `whole` chunk at bounds inside of it, except for short parts."""
     for q in s.family(r):

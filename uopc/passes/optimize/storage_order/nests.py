@@ -136,7 +136,7 @@ def _is_version(u: UOp) -> bool:
 
 def _contractions(reduces: Iterable[UOp]) -> list[Contraction]:
     """The sums of products, if all reduces are that."""
-    found = [find_contraction(u) for u in reduces]
+    found = [find_contraction(u, guarded=True) for u in reduces]
     return [c for c in found if c is not None] if None not in found else []
 
 
