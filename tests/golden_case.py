@@ -20,6 +20,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+import meshes
 import ml_dtypes
 import numpy as np
 
@@ -28,7 +29,6 @@ from uopc.config import Options
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.data import arrays
 from uopc.ir.core.ops import Ops
-from uopc.ir.devices import parts
 from uopc.ir.devices.mesh import make_mesh
 from uopc.ir.index import affine
 from uopc.ir.interpret import interpreter, lockstep
@@ -237,8 +237,6 @@ def draw_inputs(nodes, setting: Setting, seed: int):
         if u.op is Ops.VARIABLE:
             low, high = u.arg.low, u.arg.high
             drawn = [low, high, int(rng.integers(low, high + 1))][seed % 3]
-            if setting.mesh:  # what is cut along a variable has even parts
-                drawn = max(low, drawn - drawn % setting.made_mesh().size)
             variables[u.arg.name] = drawn
     storage = {}
     for u in nodes:
@@ -310,21 +308,8 @@ def run_indexed(graph, storage, variables):
 # ---------------------------------------------------------------- several devices
 def interpret_parts(graph, sharding, whole, storage, variables):
     """The values of the graph of one device on the parts of whole arguments, put together."""
-    mesh, params = sharding.mesh, sharding.params
-    variables = variables | {d.part: variables[d.whole] // d.parts for d in sharding.divided}
-    given = {u.arg.name: a for u, a in storage.items() if u.op is Ops.PARAM}
-    inputs = [
-        {n: parts.part(a, mesh, params[n], rank).copy() for n, a in given.items()}
-        for rank in range(mesh.size)
-    ]
-    found = lockstep.evaluate(graph, mesh, inputs, variables)
-    values = [
-        parts.whole([f[i] for f in found], mesh, spec, whole[i].shape)
-        for i, spec in enumerate(sharding.results)
-    ]
-    for name, a in given.items():
-        given[name] = a.copy()
-        parts.put(given[name], [own[name] for own in inputs], mesh, params[name])
+    given = {u.arg.name: a.copy() for u, a in storage.items() if u.op is Ops.PARAM}
+    values = meshes.run(graph, sharding, given, [w.shape for w in whole], variables)
     return [*values, *[given[n] for n in sorted(given)]]
 
 

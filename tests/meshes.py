@@ -12,15 +12,35 @@ from uopc.backends import detect
 from uopc.ir.core.levels import TENSOR
 from uopc.ir.core.ops import GroupOp
 from uopc.ir.devices import parts
+from uopc.ir.index import closed
 from uopc.ir.interpret import interpreter, lockstep
+from uopc.ir.interpret.lockstep import variables_of
 from uopc.ir.verify.verifier import verify
 from uopc.passes import PIPELINE
 from uopc.passes.contract import Context, Sharding
 
 
-def padded_part(array, mesh, spec, rank):
-    made = parts.part(array, mesh, spec, rank).copy()
-    inside = parts.slices(mesh, spec, array.shape, rank)
+def layouts(graph, sharding, variables):
+    """By argument the spec and the shape of the first part, by device its own shape."""
+    mesh, sizes = sharding.mesh, sharding.sizes
+    values = [variables_of(mesh, rank, variables, sizes.values) for rank in range(mesh.size)]
+
+    def number(d, of_rank):
+        return d if isinstance(d, int) else closed.value(closed.instructions(d), of_rank)
+
+    def laid(dims, spec):
+        first = [number(sizes.most(d, axes), values[0]) for d, axes in zip(dims, spec)]
+        own = [[number(d, of_rank) for d in sizes.dims(dims, spec)] for of_rank in values]
+        return spec, first, own
+
+    arguments = {n: laid(u.shape, sharding.params[n]) for n, u in sharding.arguments.items()}
+    return arguments, [laid(d, s) for d, s in zip(sharding.dims, sharding.results)]
+
+
+def padded_part(array, mesh, layout, rank):
+    spec, first, own = layout
+    made = parts.window(mesh, spec, array.shape, rank, first, own[rank]).of(array).copy()
+    inside = parts.slices(mesh, spec, array.shape, rank, first)
     seen = np.zeros(made.shape, bool)
     seen[tuple(slice(0, s.stop - s.start) for s in inside)] = True
     garbage = {"f": np.nan, "b": True}.get(made.dtype.kind)
@@ -44,32 +64,36 @@ def partitioned(outputs, mesh, in_specs=None, out_specs=None, explicit=False, la
 
 def run(graph, sharding, arrays, dims, variables=None):
     """The whole results of the devices; stores to arguments change `arrays`."""
-    mesh = sharding.mesh
-    specs, variables = sharding.params, dict(variables or {})
-    variables |= {d.part: variables[d.whole] // d.parts for d in sharding.divided}
+    mesh, variables = sharding.mesh, dict(variables or {})
+    arguments, results = layouts(graph, sharding, variables)
     inputs = [
-        {n: padded_part(arrays[n], mesh, s, rank) for n, s in specs.items()}
+        {n: padded_part(arrays[n], mesh, layout, rank) for n, layout in arguments.items()}
         for rank in range(mesh.size)
     ]
-    found = lockstep.evaluate(graph, mesh, inputs, variables)
-    for name, spec in specs.items():
-        parts.put(arrays[name], [given[name] for given in inputs], mesh, spec)
+    found = lockstep.evaluate(graph, mesh, inputs, variables, sharding.sizes.values)
+    for name, (spec, first, _) in arguments.items():
+        parts.put(arrays[name], [given[name] for given in inputs], mesh, spec, first)
+    for i, (_, _, own) in enumerate(results):
+        assert [f[i].shape for f in found] == [tuple(shape) for shape in own]
     return [
-        parts.whole([f[i] for f in found], mesh, spec, d)
-        for i, (spec, d) in enumerate(zip(sharding.results, dims))
+        parts.whole([f[i] for f in found], mesh, spec, d, first)
+        for i, ((spec, first, _), d) in enumerate(zip(results, dims))
     ]
 
 
-def check(outputs, arrays, mesh, in_specs=None, out_specs=None, tolerance=2e-5, explicit=False):
+def check(
+    outputs, arrays, mesh, in_specs=None, out_specs=None, tolerance=2e-5, explicit=False,
+    variables=None,
+):  # fmt: skip
     """The graph on a mesh gives what it gives on one device. Returns the exchanges."""
     outputs = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
     names = {u.arg.name for o in outputs for u in o.toposort() if u.op is Ops.PARAM and u.arg.name}
     arrays = {n: arrays[n] for n in names}
     plain = {n: a.copy() for n, a in arrays.items()}
-    wanted = interpreter.evaluate(outputs, plain)
+    wanted = interpreter.evaluate(outputs, plain, variables or {})
     graph, sharding = partitioned(outputs, mesh, in_specs, out_specs, explicit)
     verify(graph, TENSOR, "partition")
-    got = run(graph, sharding, arrays, [w.shape for w in wanted])
+    got = run(graph, sharding, arrays, [w.shape for w in wanted], variables)
     got += [arrays[n] for n in sorted(names)]  # which the graph may have changed
     for g, w in zip(got, [*wanted, *[plain[n] for n in sorted(names)]], strict=True):
         assert g.shape == w.shape and g.dtype == w.dtype

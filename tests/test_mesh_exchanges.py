@@ -51,7 +51,7 @@ def test_results_of_a_bucket_lie_side_by_side():
     work = device_workloads.ALL["mlp"](**device_workloads.SMALL["mlp"])
     f, arrays = compiled(work, 2), work.arrays()
     (bucket,) = f.exchanges
-    memory = ResultMemory.of(f._runner.plan, {}).make()
+    memory = ResultMemory.of(f._runner.plan, {}, 0).make()
     begin = {a.ctypes.data - at for a, at in zip(_in_order(f, bucket, memory), bucket.offsets)}
     assert len(begin) == 1
     assert sum(bucket.nbytes) * 1.1 > bucket.sent[0] * 4

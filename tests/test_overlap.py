@@ -37,10 +37,10 @@ def late(f, arrays):
     for rank in range(mesh.size):
         device = DeviceRun(plan, f._runner.image, rank)
         own = [
-            np.ascontiguousarray(parts.part(arrays[n], mesh, s, rank)).copy()
-            for n, s in zip(names, plan.mesh.arguments)
+            np.ascontiguousarray(parts.part(arrays[n], mesh, cut.spec, rank)).copy()
+            for n, cut in zip(names, plan.mesh.arguments)
         ]
-        outs = ResultMemory.of(plan, {}).make()
+        outs = ResultMemory.of(plan, {}, rank).make()
         for a in outs:
             a.reshape(-1).view(np.uint8)[...] = 0xFF
         arena = np.full(device.arena_bytes({}) + 64, 0xFF, np.uint8)
@@ -167,7 +167,7 @@ def test_random_graphs(seed, monkeypatch):
     )
     found = late(f, given)
     for i, wanted in enumerate(uopc.compile(case.outputs)(**given)):
-        spec = f._runner.plan.mesh.results[i]
+        spec = f._runner.plan.mesh.results[i].spec
         number = [r.source for r in f._runner.plan.results[:i]].count(None)
         if f._runner.plan.results[i].source is None:
             every = [own[number] for own in found]

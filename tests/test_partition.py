@@ -11,7 +11,9 @@ from meshes import check, kinds, partitioned, run
 import uopc
 import uopc.numpy as unp
 from uopc import Ops, P, dtypes, make_mesh
+from uopc.ir.core import walk
 from uopc.ir.core.levels import TENSOR
+from uopc.ir.core.ops import GroupOp
 from uopc.ir.verify.verifier import verify
 
 rng = np.random.default_rng(0)
@@ -238,7 +240,7 @@ def test_symbolic_sizes_that_are_whole():
     np.testing.assert_allclose(second, a["x"].sum(1), 1e-4, 1e-5)
 
 
-@pytest.mark.parametrize("size", [0, 4, 12, 16])
+@pytest.mark.parametrize("size", [0, 1, 3, 4, 5, 12, 13, 16])
 def test_symbolic_sizes_that_are_cut(size):
     n = uopc.variable("n", 0, 16)
     x, y = uopc.param("x", (n, 8)), uopc.param("y", (2 * n,))
@@ -246,7 +248,8 @@ def test_symbolic_sizes_that_are_cut(size):
     outs = [x.sum(axis=0), x * 2 + n.cast("f4"), x.transpose(0, 1) @ x, y.sum()]
     outs.append(x[::-1].shard(P()))
     graph, sharding = partitioned(outs, mesh, {"x": P("m"), "y": P(("m", "k"))})
-    assert [(d.whole, d.parts) for d in sharding.divided] == [("n", 4)]
+    names = {v.arg.name for v in walk.variables(graph)}
+    assert {"n", "n_over_2", "n_on_m"} <= names
     verify(graph, TENSOR, "partition")
     a, b = r(size, 8), r(2 * size)
     wanted = [a.sum(0), a * 2 + size, a.T @ a, b.sum(), a[::-1]]
@@ -256,18 +259,83 @@ def test_symbolic_sizes_that_are_cut(size):
         np.testing.assert_allclose(g, w, 1e-4, 1e-5)
 
 
-def test_symbolic_sizes_without_even_parts():
+@pytest.mark.parametrize("size", [1, 2, 3, 9, 16])
+def test_sums_and_multiples_of_symbols_that_are_cut(size):
     n, few = uopc.variable("n", 1, 16), uopc.variable("few", 1, 3)
-    x, mesh = uopc.param("x", (n + 1, 8)), make_mesh((4,), ("m",))
-    y = uopc.param("y", (few, 8))
-    for outs, where, specs, out, words in (
-        ([x * 2], mesh, {"x": P("m")}, None, "x is cut along a symbolic dimension whose parts"),
-        ([(x * 2).shard(P("m"))], mesh, None, None, "a value is cut along a symbolic dimension"),
-        ([x * 2], mesh, None, [P("m")], "a result is cut along a symbolic dimension"),
-        ([y * 2], mesh, {"y": P("m")}, None, "no multiple of 4 is in 1..3"),
-    ):
-        with pytest.raises(uopc.Unsupported, match=words):
-            partitioned(outs, where, specs, out)
+    x, y, z = uopc.param("x", (n + 1, 8)), uopc.param("y", (few, 8)), uopc.param("z", (4 * n, 2))
+    mesh = make_mesh((4,), ("m",))
+    outs = [x * 2, y.sum(axis=0), z.reshape(8 * n) + 1, z.sum(axis=1)]
+    graph, sharding = partitioned(outs, mesh, {"x": P("m"), "y": P("m"), "z": P("m")})
+    verify(graph, TENSOR, "partition")
+    rows = min(size, 3)
+    a, b, c = r(size + 1, 8), r(rows, 8), r(4 * size, 2)
+    wanted = [a * 2, b.sum(0), c.ravel() + 1, c.sum(1)]
+    given = {"x": a, "y": b, "z": c}
+    got = run(graph, sharding, given, [w.shape for w in wanted], {"n": size, "few": rows})
+    for g, w in zip(got, wanted, strict=True):
+        np.testing.assert_allclose(g, w, 1e-5)
+    assert "n_over_4" not in {v.arg.name for v in walk.variables(graph)}  # 4 * n is even
+
+
+def padded(a, before, after):
+    return np.pad(a, ((before, after), (0, 0)))
+
+
+W3 = np.arange(15.0).reshape(5, 3)
+# By name: a window of x, and NumPy's.
+WINDOWS = {
+    "three rows": (lambda x: sum(x.pad(((1, 1), (0, 0)))[i : x.shape[0] + i] for i in range(3)),
+                   lambda a: sum(padded(a, 1, 1)[i : len(a) + i] for i in range(3))),
+    "five rows": (lambda x: sum(x.pad(((2, 2), (0, 0)))[i : x.shape[0] + i] for i in range(5)),
+                  lambda a: sum(padded(a, 2, 2)[i : len(a) + i] for i in range(5))),
+    "before": (lambda x: x.pad(((3, 0), (0, 0)))[: x.shape[0]], lambda a: padded(a, 3, 0)[: len(a)]),
+    "after": (lambda x: x.pad(((0, 3), (0, 0)))[3:], lambda a: padded(a, 0, 3)[3:]),
+    "longer": (lambda x: x.pad(((1, 2), (0, 0))) * 2, lambda a: padded(a, 1, 2) * 2),
+    "shorter": (lambda x: x[1:] * 2, lambda a: a[1:] * 2),
+    "inner": (lambda x: x[1:].pad(((1, 0), (0, 0))) * 2,
+              lambda a: padded(a[1:], 1, 0) * 2),
+    "differences": (lambda x: x[1:] - x[:-1], lambda a: a[1:] - a[:-1]),
+    "one row": (lambda x: x[0] + x[:1].sum(axis=0), lambda a: a[0] * 2),
+    "far": (lambda x: x.pad(((40, 0), (0, 0)))[: x.shape[0]],
+            lambda a: padded(a, 40, 0)[: len(a)]),
+    "two dimensions": (lambda x: x.pad(((1, 0), (0, 1)))[: x.shape[0], 1:],
+                       lambda a: np.pad(a, ((1, 0), (0, 1)))[: len(a), 1:]),
+    "summed": (lambda x: (x.pad(((1, 1), (0, 0)))[2:] * x).sum(axis=0),
+               lambda a: (padded(a, 1, 1)[2:] * a).sum(0)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+@pytest.mark.parametrize("p", [2, 5])
+def test_windows_along_a_symbolic_size(name, p):
+    made, wanted = WINDOWS[name]
+    n = uopc.variable("n", 1, 40)
+    x = uopc.param("x", (n, 3), "f8")
+    graph, sharding = partitioned([made(x)], make_mesh((p,), ("m",)), {"x": P("m")})
+    verify(graph, TENSOR, "partition")
+    for size in (1, 2, 3, 4, 6, 7, 8, 23, 40):
+        a = np.random.default_rng(size).standard_normal((size, 3))
+        w = wanted(a)
+        (g,) = run(graph, sharding, {"x": a}, [w.shape], {"n": size})
+        np.testing.assert_allclose(g, w, 1e-12, 1e-12, err_msg=str(size))
+
+
+def test_rows_that_a_symbolic_window_moves():
+    n, long = uopc.variable("n", 1, 4096), uopc.variable("long", 16, 4096)
+    mesh = make_mesh((4,), ("m",))
+
+    def moved(size, width):
+        x = uopc.param("x", (size, 3))
+        rows = x.pad(((width, width), (0, 0)))
+        out = rows[: size] + rows[2 * width :]
+        graph, _ = partitioned([out], mesh, {"x": P("m")})
+        found = [u for u in graph.toposort() if u.op in GroupOp.Exchange]
+        return [(u.op.name, u.shape[0]) for u in found]
+
+    assert moved(n, 1) == moved(long, 1) == moved(4 * n, 1) == [("permute_ranks", 1)] * 2
+    assert moved(long, 4) == [("permute_ranks", 4)] * 2  # each part has as many
+    assert moved(n, 2) == [("permute_ranks", 2)] * 4  # a part may have one row alone
+    assert [kind for kind, _ in moved(long, 40)] == ["permute_ranks"] * 6
 
 
 def test_explicit_refuses_what_moves_much():

@@ -23,8 +23,10 @@ def bound_plan(plan: Plan, values: Mapping[str, int]) -> Plan:
     gone; sizes that need another one stay."""
     if not values:
         return plan
-    if plan.mesh is not None:
-        values = plan.mesh.with_parts(values)
+    mesh = plan.mesh
+    if mesh is not None:
+        mesh = replace(mesh, fixed=(*mesh.fixed, *values.items()))
+        values = mesh.with_parts({})
 
     def number(d: Dim) -> Dim:
         if isinstance(d, int) or not d.variables <= values.keys():
@@ -57,4 +59,5 @@ def bound_plan(plan: Plan, values: Mapping[str, int]) -> Plan:
         variables=tuple([v for v in plan.variables if v.name not in values]),
         arena_bytes=number(plan.arena_bytes),
         repeats=tuple([replace(r, times=number(r.times)) for r in plan.repeats]),
+        mesh=mesh,
     )

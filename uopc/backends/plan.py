@@ -17,7 +17,7 @@ import numpy.typing as npt
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.devices import traffic
-from uopc.ir.devices.mesh import Divided, Mesh, Spec, coordinate, with_parts
+from uopc.ir.devices.mesh import Mesh, Spec, coordinate
 from uopc.ir.index import closed
 from uopc.ir.index.closed import Instruction
 
@@ -196,30 +196,44 @@ class Exchange(Launch):
 
 
 @dataclass(frozen=True, slots=True)
+class Cut:
+    """How an array is cut: the shape of the first part, and that of what a device takes, which
+    depends on where it is."""
+
+    spec: Spec
+    first: Shape
+    own: Shape
+
+
+@dataclass(frozen=True, slots=True)
 class PlanMesh:
     """The mesh of a plan for several devices, whose arguments and results are whole arrays, and how
     each of these is cut. `hosts`: where devices are blocks, the mesh of the processes that have
-    as many of them each. `graph`: a digest of the user's graph, which all ranks must share."""
+    as many of them each. `made`: what variables of a device's program are, by the plan's variables
+    and the coordinates, of which `fixed` have their values. `graph`: a digest of the user's graph,
+    which all ranks must share."""
 
     mesh: Mesh
-    arguments: tuple[Spec, ...]
-    results: tuple[Spec, ...]
+    arguments: tuple[Cut, ...]
+    results: tuple[Cut, ...]
     hosts: Mesh | None = None
-    divided: tuple[Divided, ...] = ()
+    made: tuple[tuple[str, DimValue], ...] = ()
     graph: str = ""
-
-    def part(self, dims: Sequence[int], spec: Spec) -> tuple[int, ...]:
-        """The shape of a device's part."""
-        return self.mesh.part_dims(dims, spec)
+    fixed: tuple[tuple[str, int], ...] = ()
 
     @property
     def blocks(self) -> int:
         """How many devices each process has."""
         return 1 if self.hosts is None else self.mesh.size // self.hosts.size
 
-    def with_parts(self, values: Mapping[str, int]) -> Mapping[str, int]:
-        """The values of the variables, and of their parts. UserError where one is uneven."""
-        return with_parts(self.divided, values)
+    def with_parts(self, values: Mapping[str, int]) -> dict[str, int]:
+        """Values of variables, and of those that they decide."""
+        known = {**dict(self.fixed), **values}
+        return known | {n: d.evaluate(known) for n, d in self.made if d.variables <= known.keys()}
+
+    def on(self, rank: int, values: Mapping[str, int]) -> dict[str, int]:
+        """The values of all variables on one device."""
+        return self.with_parts({**values, **self.variables(rank)})
 
     def variables(self, rank: int) -> dict[str, int]:
         """The values of the variables that say where a device is."""

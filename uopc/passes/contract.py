@@ -9,15 +9,15 @@ from typing import Any, Literal
 
 from uopc.config import Options
 from uopc.ir.builder import rebuild
-from uopc.ir.core import shapes, walk
+from uopc.ir.core import shapes
 from uopc.ir.core.args import KernelArg, Opt
 from uopc.ir.core.calls import exchanges_of
 from uopc.ir.core.levels import Level
-from uopc.ir.core.shapes import Dim, Shape
+from uopc.ir.core.shapes import Shape
 from uopc.ir.core.uop import UOp
 from uopc.ir.devices import overlap, traffic
-from uopc.ir.devices.mesh import Axes, Divided, Mesh, Spec
-from uopc.ir.index import affine
+from uopc.ir.devices.mesh import Axes, Mesh, Spec
+from uopc.ir.devices.part_sizes import PartSizes
 from uopc.ir.rewrite.matcher import PatternMatcher
 from uopc.target import Target
 
@@ -53,24 +53,20 @@ class Sharding:
     dims: tuple[Shape, ...] = ()  # of the whole results
     copied: tuple[UOp, ...] = ()  # the exchanges that became copies
     hosts: Mesh | None = None  # as for `PlanMesh`: no pass reads it
-    # Of variables along which something is cut, the multiples of others that they are.
-    sizes: Mapping[UOp, UOp] = field(default_factory=dict)
-    divided: tuple[Divided, ...] = ()
+    sizes: PartSizes = field(init=False)
+    sums: Mapping[UOp, UOp] = field(default_factory=dict)  # as `PartSizes.whole` gives them
     # Exchanges run beside launches, and a bucket is done from so many bytes on; 0: one at a time.
     bucket: int = 0
     pays: Callable[[Axes, int], bool] = lambda axes, nbytes: True  # to run beside launches
 
-    def in_parts(self, d: Dim) -> Dim:
-        """A dimension, with these multiples in the place of variables."""
-        return d if isinstance(d, int) else rebuild.rebuild_more(d, dict(self.sizes))
+    def __post_init__(self) -> None:
+        self.sizes = PartSizes(self.mesh)
 
-    @property
-    def quotients(self) -> dict[UOp, UOp]:
-        """The parts of variables, by these: what they are multiples of."""
-        return {
-            next(iter(walk.variables(multiple))): affine.floordiv(v, affine.const(d.parts))
-            for (v, multiple), d in zip(self.sizes.items(), self.divided, strict=True)
-        }
+    def in_sums(self, dims: Shape) -> Shape:
+        """Dimensions, with these sums in the place of variables."""
+        return tuple([
+            d if isinstance(d, int) else rebuild.rebuild_more(d, dict(self.sums)) for d in dims
+        ])  # fmt: skip
 
     def beside(self, program: UOp) -> dict[int, int]:
         """By the number of the call of an exchange, how many calls run beside it."""

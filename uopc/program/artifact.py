@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from uopc.backends.plan import Condition, Exchange, Launch, Plan, PlanMesh
+from uopc.backends.plan import Condition, Exchange, Launch, Plan
 from uopc.ir.core.data import blocks, files
 from uopc.ir.core.serialize import Fingerprint
 from uopc.ir.core.trace import made_at
@@ -106,7 +106,6 @@ class Artifact:
             keys=request.keys,
             variables=tuple(variables),
             conditions=located(self.plan.conditions, self.lines(request)),
-            mesh=_mesh_located(self.plan.mesh, request),
             launches=_exchanges_located(self.plan.launches, request),
             copied=_exchanges_located(self.plan.copied, request),
         )
@@ -127,16 +126,6 @@ def in_order(c: Constant, array: Array) -> Array:
         found = _in_orders[c.key, c.order] = blocks.blocked(array, c.order)
         found.flags.writeable = False
     return found
-
-
-def _mesh_located(mesh: PlanMesh | None, request: Request) -> PlanMesh | None:
-    """The mesh, of which what is cut at symbolic sizes has the lines of this request's graph."""
-    if mesh is None or not mesh.divided:
-        return mesh
-    nodes = relying(request.graph)
-    return replace(mesh, divided=tuple([
-        replace(d, line=made_at(nodes[d.node])) if d.node >= 0 else d for d in mesh.divided
-    ]))  # fmt: skip
 
 
 def _exchanges_located(launches: tuple[AnyLaunch, ...], request: Request) -> tuple[AnyLaunch, ...]:

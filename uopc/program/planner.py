@@ -15,6 +15,7 @@ from uopc.backends.device_rows import ONE_DEVICE, DeviceRows
 from uopc.backends.plan import (
     Argument,
     Condition,
+    Cut,
     Dim,
     DimValue,
     Exchange,
@@ -37,12 +38,10 @@ from uopc.ir.core.data.blocks import Order
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.serialize import fingerprint
 from uopc.ir.core.storage import outer_ranges, storage_root, written_slots
-from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp
 from uopc.ir.devices import traffic
 from uopc.ir.devices.launches import Place
-from uopc.ir.devices.mesh import Divided
-from uopc.ir.index import affine
+from uopc.ir.devices.mesh import Spec
 from uopc.ir.index.size_conditions import SizeCondition, relying, text
 from uopc.program.compiled_kernel import CompiledKernel
 from uopc.program.request import Request
@@ -85,7 +84,7 @@ def repeats(program: UOp, sharding: Sharding | None = None) -> tuple[Repeat, ...
 def _of_whole(sharding: Sharding | None) -> dict[UOp, UOp]:
     """What variables of kernels are of those that the program takes, on a mesh that names devices.
     """
-    return sharding.quotients if sharding is not None and sharding.mesh.devices else {}
+    return dict(sharding.sizes.values) if sharding is not None and sharding.mesh.devices else {}
 
 
 def buckets(program: UOp) -> dict[int, tuple[UOp, ...]]:
@@ -256,20 +255,29 @@ class Planner:
         spec = None if sharding is None else sharding.params.get(p.arg.name)
         if spec is None or sharding is None:
             return p
-        dims = tuple(map(sharding.in_parts, shapes.shape(p)))
-        own = dims if sharding.mesh.devices else sharding.mesh.part_dims(dims, spec)
-        return leaves.param_of_dims(p, own)
+        dims = shapes.shape(p)
+        if sharding.mesh.devices:
+            return leaves.param_of_dims(p, sharding.in_sums(dims))
+        return leaves.param_of_dims(p, sharding.sizes.dims(dims, spec))
 
     def _mesh(self) -> PlanMesh | None:
         """The mesh, and the cuts of arguments and results, of a program that takes parts."""
         s = self.sharding
         if s is None or s.mesh.devices:
             return None
-        cuts = [s.params.get(p.arg.name) or s.given(p) for p in self.request.params]
-        graph = self.request.graph
-        divided = [replace(d, node=_numbered(d, relying(graph))) for d in s.divided]
-        digest = fingerprint(graph, of_files=False).digest
-        return PlanMesh(s.mesh, tuple(cuts), s.results, s.hosts, tuple(divided), digest)
+        params = self.request.params
+        specs = [s.params.get(p.arg.name) or s.given(p) for p in params]
+        arguments = [self._cut(shapes.shape(p), spec) for p, spec in zip(params, specs)]
+        results = [self._cut(dims, spec) for dims, spec in zip(s.dims, s.results, strict=True)]
+        made = tuple([(v.arg.name, DimValue.of(value)) for v, value in s.sizes.values.items()])
+        digest = fingerprint(self.request.graph, of_files=False).digest
+        return PlanMesh(s.mesh, tuple(arguments), tuple(results), s.hosts, made, digest)
+
+    def _cut(self, dims: shapes.Shape, spec: Spec) -> Cut:
+        assert self.sharding is not None
+        sizes = self.sharding.sizes
+        first = [dim(sizes.most(d, axes)) for d, axes in zip(dims, spec)]
+        return Cut(spec, tuple(first), tuple(map(dim, sizes.dims(dims, spec))))
 
     def _list_results(self) -> None:
         asked = [v for v in self.request.graph.src if v.dtype.kind != "void"]
@@ -370,26 +378,9 @@ class Planner:
 
     def _conditions(self) -> tuple[Condition, ...]:
         """The conditions on sizes; each says by number which node of the graph relies on it."""
-        nodes = relying(self.request.graph) if self.conditions or self.of_whole else []
+        nodes = relying(self.request.graph) if self.conditions else []
         number_of = {u: i for i, u in enumerate(nodes)}
-        made = [_condition(c, number_of[c.node]) for c in self.conditions]
-        return (*made, *self._even(nodes))
-
-    def _even(self, nodes: Sequence[UOp]) -> list[Condition]:
-        """Parts of what several devices of this process have are even."""
-        if self.sharding is None or not self.of_whole:
-            return []
-        made = []
-        for v, d in zip(self.sharding.sizes, self.sharding.divided, strict=True):
-            rest = affine.floormod(v, affine.const(d.parts))
-            what, sides = f"{d.what} is cut {d.parts} ways", (f"{d.whole} % {d.parts}", "0")
-            made.append(Condition(what, "equal", dim(rest), 0, sides, _numbered(d, nodes)))
-        return made
-
-
-def _numbered(d: Divided, nodes: Sequence[UOp]) -> int:
-    """The number of the node that is cut."""
-    return next((i for i, u in enumerate(nodes) if made_at(u) == d.line), -1)
+        return tuple([_condition(c, number_of[c.node]) for c in self.conditions])
 
 
 def _condition(c: SizeCondition, node: int) -> Condition:

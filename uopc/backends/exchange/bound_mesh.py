@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from uopc.backends.cpu.arguments import match_names
+from uopc.backends.cpu.arguments import match_names, shape_of
 from uopc.backends.cpu.fixed_arguments import as_constant, with_values
 from uopc.backends.exchange.mesh_runner import MeshRunner
 from uopc.backends.exchange.sharded_array import ShardedArray, layout
@@ -36,17 +36,20 @@ class BoundMesh:
         """The parts of an argument, which nobody else writes to."""
         mesh, cuts = self.runner.mesh, self.runner.plan.mesh
         assert cuts is not None
-        spec = cuts.arguments[number]
-        if isinstance(given, ShardedArray):
-            own = {rank: as_constant(given.local(rank)) for rank in self.runner.devices}
-        elif not any(spec):
-            own = dict.fromkeys(self.runner.devices, as_constant(array))
-        else:
-            own = {
-                rank: as_constant(parts.part(array, mesh, spec, rank))
-                for rank in self.runner.devices
-            }
-        return ShardedArray(layout(array.shape, mesh, spec, array.dtype), own)
+        cut = cuts.arguments[number]
+        own: dict[int, AnyArray] = {}
+        first = shape_of(cut.first, cuts.with_parts({}))
+        for rank in self.runner.devices:
+            dims = shape_of(cut.own, cuts.on(rank, {}))
+            if isinstance(given, ShardedArray):
+                self.runner.check_first(number, given, first)
+                own[rank] = as_constant(given.local(rank, dims))
+            elif any(cut.spec):
+                window = parts.window(mesh, cut.spec, array.shape, rank, first, dims)
+                own[rank] = as_constant(window.of(array))
+            else:
+                own[rank] = array = as_constant(array)
+        return ShardedArray(layout(array.shape, mesh, cut.spec, array.dtype, first), own)
 
     def call(self, positional: tuple[object, ...], named: dict[str, object]) -> object:
         """A call with the other arguments."""

@@ -98,7 +98,7 @@ class CudaMeshRunner(MeshRunner):
         mesh = self.plan.mesh
         assert mesh is not None
         fresh = [
-            (spec, out) for result, spec, out in zip(self.plan.results, mesh.results, bound.outs)
+            (cut.spec, out) for result, cut, out in zip(self.plan.results, mesh.results, bound.outs)
             if result.source is None
         ]  # fmt: skip
         stays = [self.ranks is not None and out is None and any(spec) for spec, out in fresh]

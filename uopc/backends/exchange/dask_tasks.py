@@ -18,17 +18,16 @@ import numpy as np
 from dask import array as blocks
 from dask.delayed import delayed
 
-from uopc.backends.cpu.arguments import check_dtype, label_of, match
+from uopc.backends.cpu.arguments import check_dtype, label_of, match, shape_of
 from uopc.backends.cpu.bounded_cache import BoundedMap
 from uopc.backends.cpu.layout import data_address
 from uopc.backends.exchange.device_run import DeviceRun, ResultMemory
 from uopc.backends.exchange.mesh_runner import MeshRunner
 from uopc.backends.exchange.sharded_array import ShardedArray
-from uopc.backends.plan import AnyArray, Exchange, value_of
+from uopc.backends.plan import AnyArray, Cut, Exchange, value_of
 from uopc.errors import Unsupported, UserError, UserTypeError
 from uopc.ir.core import dtypes
 from uopc.ir.devices import parts, traffic
-from uopc.ir.devices.mesh import Spec
 from uopc.ir.interpret import exchanges
 
 Values = Mapping[str, int]
@@ -91,7 +90,7 @@ def phase(
         np.array(a, order="C") if argument.writable else np.ascontiguousarray(a)
         for a, argument in zip(given, plan.arguments)
     ]
-    results = ResultMemory.of(plan, values).make()
+    results = ResultMemory.of(plan, values, rank).make()
     arena, owner = device.acquire(device.arena_bytes(values))
     try:
         if memory is not None:
@@ -190,7 +189,9 @@ class _Call:
             if isinstance(value, blocks.Array):
                 found.append(delayed(_part, pure=False)(value[window.inside], window.dims))
                 continue
-            own = value.local(rank) if isinstance(value, ShardedArray) else window.of(a)
+            own = window.of(a)
+            if isinstance(value, ShardedArray):
+                own = value.local(rank, window.dims)
             found.append(delayed(own, pure=False))
         return found
 
@@ -236,26 +237,27 @@ class _Call:
         last = delayed(_last, pure=False, nout=len(sources))
         made = [last(task, sources) for task in self._tasks()]
         found = []
-        for i, (result, spec) in enumerate(zip(plan.results, self.cuts.results)):
+        for i, (result, cut) in enumerate(zip(plan.results, self.cuts.results)):
             shape = dims = tuple([value_of(d, self.bound.values) for d in result.shape])
             if result.source is not None:
-                spec = self.cuts.arguments[result.source]
+                cut = self.cuts.arguments[result.source]
                 dims = self.bound.arrays[result.source].shape
-            whole = self._whole([m[i] for m in made], spec, dims, result.dtype)
+            whole = self._whole([m[i] for m in made], cut, dims, result.dtype)
             found.append(whole if dims == shape else whole.reshape(shape))
         return plan.contained(found)
 
-    def _whole(self, own: list[Any], spec: Spec, dims: tuple[int, ...], dtype: Any) -> Any:
+    def _whole(self, own: list[Any], cut: Cut, dims: tuple[int, ...], dtype: Any) -> Any:
         """The Dask array of the parts that the devices have, one chunk each."""
         found: dict[tuple[tuple[int, int], ...], Any] = {}
+        first = shape_of(cut.first, self.cuts.with_parts(self.bound.values))
         for rank, task in enumerate(own):
-            inside = parts.slices(self.mesh, spec, dims, rank)
+            inside = parts.slices(self.mesh, cut.spec, dims, rank, first)
             place = tuple([(s.start, s.stop) for s in inside])
             if place in found:
                 continue
             sizes = tuple([b - a for a, b in place])
-            cut = delayed(_without_padding, pure=False)(task, sizes)
-            found[place] = _FROM_DELAYED(cut, sizes, dtype)
+            own = delayed(_without_padding, pure=False)(task, sizes)
+            found[place] = _FROM_DELAYED(own, sizes, dtype)
         return _joined(found, 0, len(dims))
 
 

@@ -165,9 +165,8 @@ class PhasedRun(ABC):
     def __init__(self, plan: Plan, rank: int) -> None:
         mesh = plan.mesh
         assert mesh is not None
-        self.plan, self.mesh = plan, mesh
-        self.coordinates = mesh.variables(rank)
-        self.own = bound_plan(plan, {} if plan.variables else self.coordinates)
+        self.plan, self.mesh, self.rank = plan, mesh, rank
+        self.own = bound_plan(plan, {} if plan.variables else mesh.variables(rank))
         self._tables: BoundedMap[tuple[int, ...], list[Any]] = BoundedMap()
         self._last: tuple[object, DeviceCall | None] = None, None
         # The buckets that do not lie in the arena.
@@ -176,7 +175,7 @@ class PhasedRun(ABC):
         ]
 
     def all_values(self, values: Mapping[str, int]) -> Mapping[str, int]:
-        return {**self.mesh.with_parts(values), **self.coordinates} if values else self.coordinates
+        return self.mesh.on(self.rank, values)
 
     # ------------------------------------------------------------ what a kind of device does
     @abstractmethod
@@ -283,13 +282,10 @@ class PhasedRun(ABC):
 
     def without_elements(self, values: Mapping[str, int]) -> list[int]:
         """The bases of arguments and results of which a device has no elements."""
-        mesh, plan = self.plan.mesh, self.plan
-        assert mesh is not None
-        every = [(a.shape, spec) for a, spec in zip(plan.arguments, mesh.arguments)]
-        results = zip(plan.results, mesh.results)
-        every += [(r.shape, spec) for r, spec in results if r.source is None]
-        dims = [mesh.part(shape_of(shape, values), spec) for shape, spec in every]
-        return [b for b, own in enumerate(dims) if 0 in own]
+        mesh, every = self.mesh, self.all_values(values)
+        results = zip(self.plan.results, mesh.results)
+        cuts = [*mesh.arguments, *[cut for r, cut in results if r.source is None]]
+        return [b for b, cut in enumerate(cuts) if 0 in shape_of(cut.own, every)]
 
     def bases(self, addresses: Sequence[int]) -> packed[int]:
         """All bases, given the addresses of those before the constants."""
@@ -414,11 +410,12 @@ class ResultMemory(NamedTuple):
     buckets: tuple[tuple[int, AnyDtype, list[tuple[int, tuple[int, ...], int, int]]], ...]
 
     @staticmethod
-    def of(plan: Plan, values: Mapping[str, int]) -> ResultMemory:
+    def of(plan: Plan, values: Mapping[str, int], rank: int) -> ResultMemory:
         """That of a device's parts, for values of the variables."""
         assert plan.mesh is not None
-        made = [(r, s) for r, s in zip(plan.results, plan.mesh.results) if r.source is None]
-        shapes = [plan.mesh.part(shape_of(r.shape, values), spec) for r, spec in made]
+        values = plan.mesh.on(rank, values)
+        made = [(r, cut) for r, cut in zip(plan.results, plan.mesh.results) if r.source is None]
+        shapes = [shape_of(cut.own, values) for _, cut in made]
         buckets = []
         for e in plan.exchanges:
             numbers = [_number(plan, w) for w in e.words]

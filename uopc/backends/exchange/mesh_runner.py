@@ -9,8 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -52,12 +51,15 @@ ranks: Ranks | None = None  # of the job that this process has joined
 
 class Sizes(NamedTuple):
     """What the sizes of a call decide: by device its parts of the arguments, the shapes of the
-    whole results, the memory of its parts of those, and how each is cut if it stays so."""
+    whole results, by device the memory of its parts of those, how each is cut if it stays so, and
+    the shapes of first parts."""
 
     windows: dict[int, list[parts.Window]]
     shapes: list[tuple[int, ...]]
-    memory: ResultMemory
+    memory: dict[int, ResultMemory]
     layouts: list[Layout | None]
+    arguments: list[tuple[int, ...]]
+    results: list[tuple[int, ...]]
 
 
 class Kind(NamedTuple):
@@ -125,7 +127,7 @@ class MeshRunner:
         bound = match(self.plan, positional, named, self._known, self.as_input)
         sizes = self.sizes(bound.values)
         given = {rank: self._parts(bound, sizes, rank) for rank in self.devices}
-        made = {rank: sizes.memory.make(self.memory) for rank in self.devices}
+        made = {rank: sizes.memory[rank].make(self.memory) for rank in self.devices}
         self.run(given, made, bound.values)
         return self._joined(bound, sizes, given, made)
 
@@ -144,11 +146,11 @@ class MeshRunner:
         assert self.ranks is not None
         rank, sizes = self.ranks.rank, kind.sizes
         given = []
-        for value, window in zip(positional, kind.windows):
-            own = value.local(rank) if type(value) is ShardedArray else value
+        for value, window, part in zip(positional, kind.windows, sizes.windows[rank]):
+            own = value.local(rank, part.dims) if type(value) is ShardedArray else value
             own = own if window is None else window.of(own)
             given.append(own if own.flags.c_contiguous else np.ascontiguousarray(own))
-        made = sizes.memory.make()
+        made = sizes.memory[rank].make()
         self._rank_call(kind.values).run(given, made)
         gathered = self.ranks.gathered
         return self.plan.contained([
@@ -173,25 +175,37 @@ class MeshRunner:
     def _make_sizes(self, values: Mapping[str, int]) -> Sizes:
         windows = self.windows(values, self.devices)
         shapes = [shape_of(r.shape, values) for r in self.plan.results]
-        memory, mesh = ResultMemory.of(self.plan, values), self.plan.mesh
+        memory = {rank: ResultMemory.of(self.plan, values, rank) for rank in self.devices}
+        mesh = self.plan.mesh
         assert mesh is not None
-        layouts = [
-            layout(dims, self.mesh, spec, r.dtype) if self._on_rank and any(spec) else None
-            for r, dims, spec in zip(self.plan.results, shapes, mesh.results)
+        every = mesh.with_parts(values)
+        arguments, results = [
+            [shape_of(cut.first, every) for cut in cuts] for cuts in (mesh.arguments, mesh.results)
         ]  # fmt: skip
-        return Sizes(windows, shapes, memory, layouts)
+        layouts = [
+            layout(dims, self.mesh, cut.spec, r.dtype, first)
+            if self._on_rank and any(cut.spec) else None
+            for r, dims, cut, first in zip(self.plan.results, shapes, mesh.results, results)
+        ]  # fmt: skip
+        return Sizes(windows, shapes, memory, layouts, arguments, results)
 
     def windows(
         self, values: Mapping[str, int], ranks: Iterable[int]
     ) -> dict[int, list[parts.Window]]:
-        """By device its parts of the arguments. UserError where a size has no even parts."""
+        """By device its parts of the arguments."""
         plan, mesh = self.plan, self.plan.mesh
         assert mesh is not None
-        mesh.with_parts(values)  # UserError where parts are uneven
-        shaped = [(s, shape_of(a.shape, values)) for a, s in zip(plan.arguments, mesh.arguments)]
-        return {
-            rank: [parts.window(self.mesh, s, dims, rank) for s, dims in shaped] for rank in ranks
-        }
+        found = {}
+        for rank in ranks:
+            every = mesh.on(rank, values)
+            found[rank] = [
+                parts.window(
+                    self.mesh, cut.spec, shape_of(a.shape, every), rank,
+                    shape_of(cut.first, every), shape_of(cut.own, every),
+                )
+                for a, cut in zip(plan.arguments, mesh.arguments)
+            ]  # fmt: skip
+        return found
 
     def run(
         self, given: Mapping[int, list[AnyArray]], made: Mapping[int, list[AnyArray]],
@@ -229,7 +243,7 @@ class MeshRunner:
         assert mesh is not None
         if not isinstance(value, ShardedArray):
             return input_array(argument, value)
-        label, spec = label_of(argument), mesh.arguments[number]
+        label, spec = label_of(argument), mesh.arguments[number].spec
         check_dtype(label, argument, value)
         if not value.is_cut(self.mesh, spec):
             raise UserError(
@@ -237,8 +251,16 @@ class MeshRunner:
                 f" {show(spec)} over {self.mesh.shape}: compile with in_shardings, or pass"
                 " np.asarray(x), which gathers it"
             )
-        self._check_parts(label, argument.writable, [value.local(r) for r in self.devices])
+        self._check_parts(label, argument.writable, [value.held(r) for r in self.devices])
         return value.shadow
+
+    def check_first(self, number: int, value: ShardedArray, first: tuple[int, ...]) -> None:
+        """UserError unless the parts of an argument are those that the program cuts."""
+        if value.first != first:
+            raise UserError(
+                f"{label_of(self.plan.arguments[number])}: the first part is {value.first}, the"
+                f" program cuts it into parts of {first}: pass np.asarray(x), which gathers it"
+            )
 
     def _check_parts(self, label: str, writable: bool, own: list[Any]) -> None:
         """UserError unless the program can use these parts of an argument where they are."""
@@ -251,9 +273,12 @@ class MeshRunner:
         """A device's parts of the arguments. What the program writes is a copy of the part of a
         whole array, or the part itself of one that is cut."""
         found: list[AnyArray] = []
-        for value, a, window in zip(bound.objects, bound.arrays, sizes.windows[rank]):
+        for i, (value, a, window) in enumerate(
+            zip(bound.objects, bound.arrays, sizes.windows[rank])
+        ):
             if isinstance(value, ShardedArray):
-                found.append(value.local(rank))
+                self.check_first(i, value, sizes.arguments[i])
+                found.append(value.local(rank, window.dims))
             else:
                 found.append(np.ascontiguousarray(window.of(a)))
         for i in self._written:
@@ -274,9 +299,14 @@ class MeshRunner:
     def _may_share(self, a: Any, b: Any) -> bool:
         return bool(np.may_share_memory(a, b))
 
-    def _of_all(self, parts_of: Mapping[int, list[AnyArray]], number: int) -> list[AnyArray]:
-        """The parts of an array that all devices have, by rank."""
-        return self._everywhere([arrays[number] for arrays in parts_of.values()])
+    def _of_all(
+        self, parts_of: Mapping[int, list[AnyArray]], number: int, first: Sequence[int]
+    ) -> list[AnyArray]:
+        """The parts of an array that all devices have, by rank, filled up to the first one."""
+        own = [arrays[number] for arrays in parts_of.values()]
+        if self.ranks is not None:
+            own = [parts.resized(a, first) for a in own]
+        return self._everywhere(own)
 
     def _devices_of(self, process: int) -> list[int]:
         """The devices that a rank of the job has: one, or the blocks of its part of the mesh."""
@@ -314,21 +344,26 @@ class MeshRunner:
         plan, mesh = self.plan, self.plan.mesh
         assert mesh is not None
         for i in self._written:
-            if not isinstance(bound.objects[i], ShardedArray):
-                every = self._of_all(given, i)
-                parts.put(bound.arrays[i], every, self.mesh, mesh.arguments[i])
+            value, first = bound.objects[i], sizes.arguments[i]
+            if isinstance(value, ShardedArray):
+                for rank, arrays in given.items():
+                    value.put(rank, arrays[i])
+            else:
+                every = self._of_all(given, i, first)
+                parts.put(bound.arrays[i], every, self.mesh, mesh.arguments[i].spec, first)
         fresh: list[object] = []
-        results = zip(plan.results, sizes.shapes, mesh.results, bound.outs, sizes.layouts)
-        for result, shape, spec, out, cut in results:
+        results = zip(plan.results, mesh.results, bound.outs, sizes.layouts)
+        for i, (result, cut, out, stays) in enumerate(results):
             if result.source is not None:
                 continue
+            spec, shape, first = cut.spec, sizes.shapes[i], sizes.results[i]
             own = {rank: arrays[len(fresh)] for rank, arrays in made.items()}
-            if cut is not None and out is None:
+            if stays is not None and out is None:
                 assert self.ranks is not None
-                fresh.append(ShardedArray(cut, own, self.ranks.gathered))
+                fresh.append(ShardedArray(stays, own, self.ranks.gathered))
                 continue
-            every = self._of_all(made, len(fresh)) if any(spec) else list(own.values())
-            whole = parts.whole(every, self.mesh, spec, shape)
+            every = self._of_all(made, len(fresh), first) if any(spec) else [*own.values()]
+            whole = parts.whole(every, self.mesh, spec, shape, first)
             if out is not None:
                 out[...] = whole
             fresh.append(whole)
@@ -344,10 +379,8 @@ def _kind_of(value: Any) -> object:
 
 
 def fingerprint(plan: Plan, names: Iterable[str]) -> str:
-    """A digest of a plan and the names of its kernels: what all ranks must share. Where a rank has
-    compiled it, a line that messages name, may differ."""
-    mesh = None if plan.mesh is None else replace(plan.mesh, divided=())
-    text = repr((mesh, plan.arguments, plan.results, plan.arena_bytes, sorted(names)))
+    """A digest of a plan and the names of its kernels: what all ranks must share."""
+    text = repr((plan.mesh, plan.arguments, plan.results, plan.arena_bytes, sorted(names)))
     for launch in plan.launches:
         text += repr(launch.kernel) + repr(launch.words)
     for e in plan.exchanges:

@@ -45,15 +45,19 @@ class Layout:
     mesh: Mesh
     spec: Spec
     dtype: np.dtype[Any]
+    first: tuple[int, ...]  # the shape of the first part
 
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
-        return layout, (self.shape, self.mesh, self.spec, self.dtype)
+        return layout, (self.shape, self.mesh, self.spec, self.dtype, self.first)
 
 
 @functools.lru_cache(maxsize=1024)
-def layout(shape: tuple[int, ...], mesh: Mesh, spec: Spec, dtype: np.dtype[Any]) -> Layout:
+def layout(
+    shape: tuple[int, ...], mesh: Mesh, spec: Spec, dtype: np.dtype[Any],
+    first: tuple[int, ...],
+) -> Layout:  # fmt: skip
     """The same object for the same fields, as long as few others are asked for."""
-    return Layout(shape, mesh, spec, dtype)
+    return Layout(shape, mesh, spec, dtype, first)
 
 
 class ShardedArray:
@@ -165,12 +169,12 @@ class ShardedArray:
         own = list(self._padded.values())
         every = list(map(np.asarray, own))
         if self._gathered is not None:
-            every = self._gathered(every[0])
-        found = parts.whole(every, self.mesh, self.layout.spec, self.shape)
+            every = self._gathered(parts.resized(every[0], self.first))
+        found = parts.whole(every, self.mesh, self.layout.spec, self.shape, self.first)
         return found.copy() if any([found is a for a in every]) else found
 
     def _unpadded(self, rank: int) -> Array:
-        inside = parts.slices(self.mesh, self.layout.spec, self.shape, rank)
+        inside = parts.slices(self.mesh, self.layout.spec, self.shape, rank, self.first)
         view: Array = self._padded[rank][tuple([slice(0, s.stop - s.start) for s in inside])]
         return view
 
@@ -184,14 +188,44 @@ class ShardedArray:
         """True if its parts are arrays of NumPy."""
         return all([type(a) is np.ndarray for a in self._padded.values()])
 
-    def local(self, rank: int) -> Array:
-        """The part of a device as programs take it, with padding."""
+    def held(self, rank: int) -> Array:
+        """The part of a device, with the padding that it has."""
         return self._padded[rank]
+
+    def local(self, rank: int, dims: Sequence[int]) -> Array:
+        """The part of a device as a program takes it: where it is, or a copy with another padding,
+        or without."""
+        own = self._padded[rank]
+        if own.shape == tuple(dims):
+            return own
+        if not isinstance(own, np.ndarray):
+            raise UserError(
+                f"a part of shape {own.shape} on a GPU, expected {tuple(dims)}: pass np.asarray(x)"
+            )
+        return np.ascontiguousarray(parts.resized(own, dims))
+
+    def put(self, rank: int, written: Array) -> None:
+        """Take the part of a device from what a program has written, unless it is that one."""
+        own = self._padded[rank]
+        if own is not written:
+            part = self._unpadded(rank)
+            part[...] = parts.resized(written, part.shape)
 
     def is_cut(self, mesh: Mesh, spec: Spec) -> bool:
         """True if it is cut over such a mesh, whichever devices it names, as the spec says."""
         own = self.mesh.axis_names, self.mesh.axis_sizes
         return own == (mesh.axis_names, mesh.axis_sizes) and spec == self.layout.spec
+
+    @property
+    def first(self) -> tuple[int, ...]:
+        """The shape of the first part.
+
+        Examples:
+            >>> sharding = uopc.NamedSharding(uopc.make_mesh((2,), ("m",)), uopc.P("m"))
+            >>> uopc.make_array_from_callback((3,), sharding, lambda i: np.arange(3.0)[i]).first
+            (2,)
+        """
+        return self.layout.first
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         if copy is False:
@@ -251,4 +285,5 @@ def from_callback(
     kinds = {a.dtype for a in padded.values()}
     if len(kinds) > 1:
         raise UserTypeError(f"{who}: parts of several dtypes: {', '.join(map(str, kinds))}")
-    return ShardedArray(layout(dims, mesh, spec, kinds.pop()), padded, gathered)
+    least = mesh.part_dims(dims, spec)
+    return ShardedArray(layout(dims, mesh, spec, kinds.pop(), least), padded, gathered)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,38 +93,6 @@ def used_axes(spec: Spec) -> set[str]:
 def part_size(n: Any, parts: int) -> Dim:
     """The elements of a dimension of n that each of so many devices has."""
     return n if parts == 1 else -(-n // parts)
-
-
-@dataclass(frozen=True)
-class Divided:
-    """A variable of which a program for a mesh knows the part of a device: `part` has the value of
-    `whole` divided by `parts`. `what` is cut along it, which `line`, the end of a message, says.
-    `node`: the number of that node in the user's graph, from which a cached plan gets its line."""
-
-    whole: str
-    part: str
-    parts: int
-    what: str
-    line: str
-    node: int = -1
-
-
-def with_parts(divided: Sequence[Divided], values: Mapping[str, int]) -> Mapping[str, int]:
-    """The values of the variables, and of their parts. UserError where one is uneven."""
-    if not divided:
-        return values
-    found = dict(values)
-    for d in divided:
-        n = values.get(d.whole)
-        if n is None:
-            continue
-        if n % d.parts:
-            raise UserError(
-                f"variable {d.whole!r} is {n}, expected a multiple of {d.parts}, into which"
-                f" parts it is cut: {d.what}{d.line}"
-            )
-        found[d.part] = n // d.parts
-    return found
 
 
 def is_divided(n: Dim, parts: int) -> bool:

@@ -8,17 +8,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from uopc.ir.devices.mesh import Mesh, Spec, part_size
+from uopc.ir.devices.mesh import Mesh, Spec
 
 Array = npt.NDArray[Any]
 
 
-def slices(mesh: Mesh, spec: Spec, dims: Sequence[int], rank: int) -> tuple[slice, ...]:
-    """Which elements of an array a device has, without padding."""
+def slices(
+    mesh: Mesh, spec: Spec, dims: Sequence[int], rank: int, first: Sequence[int] | None = None
+) -> tuple[slice, ...]:
+    """Which elements of an array a device has, without padding. `first`: the shape of the first
+    part, unless it is the least one."""
     found = []
-    for n, axes in zip(dims, spec):
-        size = part_size(n, mesh.parts(axes))
-        begin = min(n, mesh.place(rank, axes) * size)
+    for n, axes, size in zip(dims, spec, first or mesh.part_dims(dims, spec)):
+        begin = min(n, mesh.place(rank, axes) * size) if axes else 0
         found.append(slice(begin, min(n, begin + size)))
     return tuple(found)
 
@@ -35,17 +37,28 @@ class Window(NamedTuple):
 
     def of(self, array: Array) -> Array:
         """The part: a view, or where it needs padding a copy, with zeros at its end."""
-        inside = array[self.inside]
-        if inside.shape == self.dims:
-            return inside
-        padded = np.zeros(self.dims, array.dtype)
-        padded[tuple([slice(0, n) for n in inside.shape])] = inside
-        return padded
+        return resized(array[self.inside], self.dims)
 
 
-def window(mesh: Mesh, spec: Spec, dims: Sequence[int], rank: int) -> Window:
-    """The part of a device of an array of this shape."""
-    return Window(slices(mesh, spec, dims, rank), mesh.part_dims(dims, spec))
+def window(
+    mesh: Mesh, spec: Spec, dims: Sequence[int], rank: int, first: Sequence[int] | None = None,
+    own: Sequence[int] | None = None,
+) -> Window:  # fmt: skip
+    """The part of a device of an array of this shape. `own`: the shape of the part as the device
+    takes it, unless that is the shape of the first part."""
+    size = own or first or mesh.part_dims(dims, spec)
+    return Window(slices(mesh, spec, dims, rank, first), tuple(size))
+
+
+def resized(array: Array, dims: Sequence[int]) -> Array:
+    """The first elements along each dimension: a view, or where there are fewer a copy with zeros
+    at its end."""
+    kept = array[tuple([slice(0, n) for n in dims])]
+    if kept.shape == tuple(dims):
+        return kept
+    padded = np.zeros(dims, array.dtype)
+    padded[tuple([slice(0, n) for n in kept.shape])] = kept
+    return padded
 
 
 def part(array: Array, mesh: Mesh, spec: Spec, rank: int) -> Array:
@@ -53,20 +66,25 @@ def part(array: Array, mesh: Mesh, spec: Spec, rank: int) -> Array:
     return window(mesh, spec, array.shape, rank).of(array)
 
 
-def whole(parts: Sequence[Array], mesh: Mesh, spec: Spec, dims: Sequence[int]) -> Array:
+def whole(
+    parts: Sequence[Array], mesh: Mesh, spec: Spec, dims: Sequence[int],
+    first: Sequence[int] | None = None,
+) -> Array:  # fmt: skip
     """The array whose parts the devices have, by rank."""
     if not any(spec):
         return parts[0]
     made = np.empty(tuple(dims), parts[0].dtype)
-    put(made, parts, mesh, spec)
+    put(made, parts, mesh, spec, first)
     return made
 
 
-def put(array: Array, parts: Sequence[Array], mesh: Mesh, spec: Spec) -> None:
+def put(
+    array: Array, parts: Sequence[Array], mesh: Mesh, spec: Spec, first: Sequence[int] | None = None
+) -> None:
     """Write the parts of all devices into an array; of equal parts the first one."""
     done: set[tuple[tuple[int, int], ...]] = set()
     for rank, own in enumerate(parts):
-        where = slices(mesh, spec, array.shape, rank)
+        where = slices(mesh, spec, array.shape, rank, first)
         key = tuple([(s.start, s.stop) for s in where])
         if key in done:
             continue

@@ -11,27 +11,35 @@ from uopc.ir.core.calls import exchanges_of
 from uopc.ir.core.evaluate import Array
 from uopc.ir.core.uop import UOp
 from uopc.ir.devices.mesh import Mesh, coordinate
+from uopc.ir.index import closed
 from uopc.ir.interpret import exchanges
 from uopc.ir.interpret.interpreter import Evaluation, machine_for
 
 _NO_VARIABLES: Mapping[str, int] = {}
+_NOTHING: Mapping[UOp, UOp] = {}
 
 
-def variables_of(mesh: Mesh, rank: int, variables: Mapping[str, int]) -> dict[str, int]:
-    """The variables of one device: its coordinates, and those that all share."""
-    return {**variables, **{coordinate(a): i for a, i in mesh.coordinates(rank).items()}}
+def variables_of(
+    mesh: Mesh, rank: int, variables: Mapping[str, int], made: Mapping[UOp, UOp] = _NOTHING
+) -> dict[str, int]:
+    """The variables of one device: its coordinates, those that all share, and what these decide:
+    see `PartSizes.values`."""
+    known = {**variables, **{coordinate(a): i for a, i in mesh.coordinates(rank).items()}}
+    decided = {v.arg.name: closed.instructions(u) for v, u in made.items() if closed.is_closed(u)}
+    return known | {name: closed.value(u, known) for name, u in decided.items()}
 
 
 def evaluate(
     graph: UOp, mesh: Mesh, inputs: Sequence[Mapping[str, Array]],
-    variables: Mapping[str, int] = _NO_VARIABLES,
+    variables: Mapping[str, int] = _NO_VARIABLES, made: Mapping[UOp, UOp] = _NOTHING,
 ) -> list[list[Array]]:  # fmt: skip
-    """The values of a SINK of level tensor on each device, whose inputs are its parts.
+    """The values of a SINK of level tensor on each device, whose inputs are its parts. `made`: as
+    for `variables_of`.
 
     As for `interpreter.evaluate`, arrays that the graph stores to change in place.
     """
     runs = [
-        Evaluation(graph.src, given, variables_of(mesh, rank, variables))
+        Evaluation(graph.src, given, variables_of(mesh, rank, variables, made))
         for rank, given in enumerate(inputs)
     ]
     with np.errstate(all="ignore"):

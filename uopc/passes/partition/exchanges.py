@@ -8,22 +8,14 @@ from typing import Any
 
 from uopc.errors import UserError
 from uopc.ir.builder import alu, fold, leaves, movement
-from uopc.ir.core import bounds, dtypes, shapes
-from uopc.ir.core.args import ExchangeArg, VariableArg
+from uopc.ir.core import bounds, shapes
+from uopc.ir.core.args import ExchangeArg
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.devices import traffic
-from uopc.ir.devices.mesh import (
-    Axes,
-    Mesh,
-    Spec,
-    coordinate,
-    is_divided,
-    part_size,
-    show,
-    used_axes,
-)  # fmt: skip
+from uopc.ir.devices.mesh import Axes, Spec, show, used_axes
+from uopc.ir.devices.part_sizes import PartSizes
 from uopc.ir.index import affine
 from uopc.passes.partition.layout import Value, changed, whole
 from uopc.passes.partition.ordered import ordered
@@ -36,31 +28,16 @@ COSTLY = frozenset((Ops.ALLGATHER, Ops.ALLTOALL))
 class Exchanges:
     """Makes the exchanges of one graph. `now` is the user's node that is partitioned."""
 
-    def __init__(self, mesh: Mesh, explicit: bool) -> None:
-        self.mesh, self.explicit = mesh, explicit
+    def __init__(self, sizes: PartSizes, explicit: bool) -> None:
+        self.sizes, self.mesh, self.explicit = sizes, sizes.mesh, explicit
         self.now: UOp | None = None
         self._resharded: dict[tuple[Value, Spec], Value] = {}
 
     # ------------------------------------------------------------ places
-    def place(self, axes: Axes) -> UOp:
-        """Which of the parts along these axes this device has: an index of its coordinates."""
-        found = affine.const(0)
-        for a in axes:
-            n = self.mesh.shape[a]
-            if n == 1:
-                continue
-            at = intern(Ops.VARIABLE, dtypes.index, (), VariableArg(coordinate(a), 0, n - 1))
-            found = affine.add(affine.mul(found, affine.const(n)), at)
-        return found
-
-    def begin(self, axes: Axes, size: shapes.Dim) -> UOp:
-        """Where the part of this device begins, of parts of one size."""
-        return affine.mul(self.place(axes), leaves.dim_uop(size))
-
-    def rows(self, n: int, axes: Axes) -> UOp:
+    def rows(self, n: shapes.Dim, axes: Axes) -> UOp:
         """The places in a whole dimension of the elements that this device has of it."""
-        size = part_size(n, self.mesh.parts(axes))
-        return alu.binary(Ops.ADD, leaves.iota(size), self.begin(axes, size))
+        own = leaves.iota(self.sizes.size(n, axes))
+        return alu.binary(Ops.ADD, own, self.sizes.begin(n, axes))
 
     # ------------------------------------------------------------ exchanges
     def exchange(self, row: Op, axes: Axes, send: UOp, reason: str, **fields: Any) -> UOp:
@@ -105,7 +82,7 @@ class Exchanges:
         v = self._moved_cuts(v, spec, reason)
         for d, (have, want) in enumerate(zip(v.spec, spec)):
             if have and have != want:
-                keep = have[: len(want)] == want and self.mesh.divides(v.dims[d], have)
+                keep = have[: len(want)] == want and self._nests(v.dims[d], want, have)
                 v = self._gathered(v, d, want if keep else (), reason)
         v = self._cut(v, spec)
         if v.spec != spec:
@@ -124,12 +101,13 @@ class Exchanges:
                 continue
             if used_axes(changed(v.spec, d, ())) & set(more):
                 continue
-            if have and not self.mesh.divides(v.dims[d], want):
+            if not self._nests(v.dims[d], have, want):
                 continue
-            dims = shapes.shape(v.local)
-            size = part_size(dims[d], self.mesh.parts(more))
+            dims, size = shapes.shape(v.local), self.sizes.size(v.dims[d], want)
             begins: list[shapes.Dim] = [0] * len(dims)
-            begins[d] = self.begin(more, size)
+            begins[d] = self.sizes.begin(v.dims[d], want)
+            if have:
+                begins[d] = affine.mul(self.sizes.place(more), leaves.dim_uop(size))
             sizes = (*dims[:d], size, *dims[d + 1 :])
             v = v.with_axis(d, want, movement.window(v.local, begins, sizes))
         return v
@@ -144,11 +122,11 @@ class Exchanges:
         for d, (have, want) in enumerate(zip(v.spec, spec)):
             if want[len(have) :] != axes or want[: len(have)] != have:
                 continue
-            if have and not self.mesh.divides(v.dims[d], want):
+            if not self._nests(v.dims[d], have, want):
                 continue
-            size = part_size(shapes.shape(v.local)[d], parts)
-            packed = split_first(send, d, parts, size)
+            packed = split_first(send, d, parts, self.sizes.most(v.dims[d], want))
             got = decoded(self.exchange(Ops.REDUCE_SCATTER, axes, packed, reason, op=op))
+            got = first(got, d, self.sizes.size(v.dims[d], want))
             return dataclasses.replace(v.with_axis(d, want, got), partial=rest)
         got = decoded(self.exchange(Ops.ALLREDUCE, axes, send, reason, op=op))
         return dataclasses.replace(v, local=got, partial=rest)
@@ -156,9 +134,13 @@ class Exchanges:
     def _gathered(self, v: Value, d: int, keep: Axes, reason: str) -> Value:
         """Dimension d with fewer cuts: what the devices along the other axes have, too."""
         axes = v.spec[d][len(keep) :]
-        got = self.exchange(Ops.ALLGATHER, axes, v.local, reason)
-        size = part_size(v.dims[d], self.mesh.parts(keep))
-        return v.with_axis(d, keep, join_first(got, d, size))
+        send = filled(v.local, d, self.sizes.most(v.dims[d], v.spec[d]))
+        got = self.exchange(Ops.ALLGATHER, axes, send, reason)
+        return v.with_axis(d, keep, join_first(got, d, self.sizes.size(v.dims[d], keep)))
+
+    def _nests(self, n: shapes.Dim, few: Axes, more: Axes) -> bool:
+        """True if parts of a dimension along some axes are parts of those along fewer."""
+        return not few or (self.sizes.is_even(n, few) and self.sizes.is_even(n, more))
 
     def _moved_cuts(self, v: Value, spec: Spec, reason: str) -> Value:
         """Cuts that move from one dimension to another."""
@@ -168,17 +150,19 @@ class Exchanges:
             for e, (there, wanted) in enumerate(zip(v.spec, spec)):
                 if e == d or there or wanted != have:
                     continue
-                parts = self.mesh.parts(have)
-                send = split_first(v.local, e, parts, part_size(v.dims[e], parts))
+                send = filled(v.local, d, self.sizes.most(v.dims[d], have))
+                size = self.sizes.most(v.dims[e], have)
+                send = split_first(send, e, self.mesh.parts(have), size)
                 got = self.exchange(Ops.ALLTOALL, have, send, reason)
                 local = join_first(got, d, v.dims[d])
+                local = first(local, e, self.sizes.size(v.dims[e], have))
                 v = v.with_axis(d, (), local).with_axis(e, have, local)
                 break
         return v
 
     def cost(self, v: Value, spec: Spec) -> float:
         """The bytes that each device sends to bring a value to a layout."""
-        own = map(bounds.max_dim, self.mesh.part_dims(v.dims, v.spec))
+        own = map(bounds.max_dim, self.sizes.dims(v.dims, v.spec))
         nbytes: float = math.prod(own) * v.local.dtype.itemsize
         total, have = 0.0, v.spec
         for op in {op for _, op in v.partial}:
@@ -211,9 +195,7 @@ def _alone(row: Op, send: UOp, arg: ExchangeArg) -> UOp:
 def split_first(x: UOp, d: int, parts: int, size: shapes.Dim) -> UOp:
     """Dimension d in parts of one size (zeros fill the last one): the new first dimension."""
     dims = shapes.shape(x)
-    if not is_divided(dims[d], parts):
-        over = parts * size - dims[d]
-        x = movement.pad(x, [(0, over if i == d else 0) for i in range(len(dims))])
+    x = filled(x, d, parts * size)
     x = movement.reshape(x, (*dims[:d], parts, size, *dims[d + 1 :]))
     return movement.permute(x, (d, *[i for i in range(len(dims) + 1) if i != d]))
 
@@ -223,8 +205,21 @@ def join_first(x: UOp, d: int, n: Any) -> UOp:
     parts, *rest = shapes.shape(x)
     order = [*range(1, d + 1), 0, *range(d + 1, len(rest) + 1)]
     joined = (*rest[:d], parts * rest[d], *rest[d + 1 :])
-    x = movement.reshape(movement.permute(x, order), joined)
-    return movement.window(x, [0] * len(rest), (*joined[:d], n, *joined[d + 1 :]))
+    return first(movement.reshape(movement.permute(x, order), joined), d, n)
+
+
+def filled(x: UOp, d: int, n: Any) -> UOp:
+    """Zeros up to n elements along d."""
+    dims = shapes.shape(x)
+    if dims[d] == n:
+        return x
+    return movement.pad(x, [(0, n - dims[d] if i == d else 0) for i in range(len(dims))])
+
+
+def first(x: UOp, d: int, n: Any) -> UOp:
+    """The first n elements along d."""
+    dims = shapes.shape(x)
+    return movement.window(x, [0] * len(dims), (*dims[:d], n, *dims[d + 1 :]))
 
 
 def zero(x: UOp, dims: shapes.Shape) -> UOp:

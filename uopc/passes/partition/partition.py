@@ -22,19 +22,18 @@ devices are their coordinates, variables of the program. Without a mesh the grap
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from uopc.ir.core import dtypes, shapes, walk
 from uopc.ir.core.levels import TENSOR
 from uopc.ir.core.ops import GroupOp, Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.devices import traffic
-from uopc.ir.devices.mesh import Spec
+from uopc.ir.devices.mesh import Axes, Spec
 from uopc.passes.contract import Context, Pass, Sharding
 from uopc.passes.partition.exchanges import COSTLY, OUTPUT, Exchanges
 from uopc.passes.partition.readers import taken_in_parts
 from uopc.passes.partition.rules import Rules
-from uopc.passes.partition.symbolic import with_even_parts
 
 _EXCHANGES = GroupOp.Exchange
 
@@ -47,15 +46,11 @@ def partition(graph: UOp, context: Context) -> UOp:
     order = walk.nodes(graph)
     readers = Counter([s for u in order for s in u.src])
     sharding.params = _param_specs(graph, order, readers, context)
-    graph = with_even_parts(graph, order, sharding.params, sharding)
-    if sharding.sizes:
-        order = walk.nodes(graph)
-        readers = Counter([s for u in order for s in u.src])
-        context.assuming = tuple([sharding.in_parts(c) for c in context.assuming])
+    sharding.sizes.reserve(graph, _cuts(graph, order, sharding))
     made, rules, results = _partitioned(graph, order, readers, sharding, {})
     outputs = [u for u in graph.src if u.dtype is not dtypes.void]
     last = dict(zip(outputs, results))  # the layout of a value that is a result more than once
-    taken = taken_in_parts(order, readers, rules.values, last, sharding.mesh)
+    taken = taken_in_parts(order, readers, rules.values, last, sharding.sizes)
     if taken:
         other, _, layouts = _partitioned(graph, order, readers, sharding, taken)
         if _moved(other) <= _moved(made):
@@ -72,7 +67,8 @@ def _partitioned(
 ) -> tuple[UOp, Rules, tuple[Spec, ...]]:  # fmt: skip
     """The graph of one device, and the layout of each result. `taken`: as for `Rules`."""
     mesh = sharding.mesh
-    rules = Rules(Exchanges(mesh, sharding.explicit and not taken), readers, sharding.params, taken)
+    exchanges = Exchanges(sharding.sizes, sharding.explicit and not taken)
+    rules = Rules(exchanges, readers, sharding.params, taken)
     for u in order:
         if u is not graph and u.op not in walk.CALLED:
             rules.add(u)
@@ -91,6 +87,23 @@ def _partitioned(
         outputs.append(rules.exchanges.reshard(v, target, OUTPUT).local)
     made = intern(Ops.SINK, dtypes.void, tuple(outputs), graph.arg, graph.tag)
     return made, rules, tuple(layouts)
+
+
+def _cuts(
+    graph: UOp, order: Iterable[UOp], sharding: Sharding
+) -> Iterator[tuple[shapes.Dim, Axes]]:
+    """The dimensions that the user cuts."""
+    mesh = sharding.mesh
+    for u in order:
+        if u.op is Ops.PARAM and u.arg.name in sharding.params:
+            yield from zip(shapes.shape(u), sharding.params[u.arg.name])
+        elif u.op is Ops.SHARD:
+            dims = shapes.shape(u)
+            yield from zip(dims, mesh.spec(u.arg.spec, dims, "shard"))
+    outputs = [u for u in graph.src if u.dtype is not dtypes.void]
+    for u, spec in zip(outputs, sharding.out_specs or ()):
+        dims = shapes.shape(u)
+        yield from zip(dims, mesh.spec(spec, dims, "out_shardings"))
 
 
 def _moved(made: UOp) -> tuple[int, int]:

@@ -9,14 +9,15 @@ from collections.abc import Mapping, Sequence
 from uopc.ir.core import shapes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
-from uopc.ir.devices.mesh import Mesh, Spec, used_axes
+from uopc.ir.devices.mesh import Spec, used_axes
+from uopc.ir.devices.part_sizes import PartSizes
 from uopc.passes.partition.groups import groups
 from uopc.passes.partition.layout import Value, changed, of_operand
 
 
 def taken_in_parts(
     order: Sequence[UOp], readers: Counter[UOp], values: Mapping[UOp, object],
-    outputs: Mapping[UOp, Spec], mesh: Mesh,
+    outputs: Mapping[UOp, Spec], sizes: PartSizes,
 ) -> dict[UOp, Spec]:  # fmt: skip
     """The REDUCEs that are whole on every device, though their only reader takes a part: the layout
     that it takes. `values`: of a first partition, whose results have the layouts `outputs`."""
@@ -31,7 +32,7 @@ def taken_in_parts(
         for s in u.src:
             v = values.get(s)
             if readers[s] == 1 and isinstance(v, Value) and _is_whole(v):
-                found = _of_source(u, s, spec, mesh)
+                found = _of_source(u, s, spec, sizes)
                 if found is not None:
                     taken[s] = found
     return {
@@ -51,7 +52,7 @@ def before_reduce(u: UOp, spec: Spec) -> Spec:
     return spec
 
 
-def _of_source(u: UOp, s: UOp, spec: Spec, mesh: Mesh) -> Spec | None:
+def _of_source(u: UOp, s: UOp, spec: Spec, sizes: PartSizes) -> Spec | None:
     """How u takes its source, if u has this layout; None where that is not said."""
     old, new = shapes.shape(s), shapes.shape(u)
     match u.op.shape:
@@ -65,11 +66,11 @@ def _of_source(u: UOp, s: UOp, spec: Spec, mesh: Mesh) -> Spec | None:
         case "reduce":
             return before_reduce(u, spec)
         case "reshape":
-            return _reshaped(old, new, spec, mesh)
+            return _reshaped(old, new, spec, sizes)
     return None
 
 
-def _reshaped(old: shapes.Shape, new: shapes.Shape, spec: Spec, mesh: Mesh) -> Spec:
+def _reshaped(old: shapes.Shape, new: shapes.Shape, spec: Spec, sizes: PartSizes) -> Spec:
     """The cuts of major dimensions, where these are cut evenly on both sides."""
     found: Spec = ((),) * len(old)
     for olds, news in groups(old, new):
@@ -77,9 +78,7 @@ def _reshaped(old: shapes.Shape, new: shapes.Shape, spec: Spec, mesh: Mesh) -> S
         if not of or not to or not spec[to[0]]:
             continue
         axes, n, m = spec[to[0]], old[of[0]], new[to[0]]
-        even = isinstance(n, int) and isinstance(m, int) and not (
-            n % mesh.parts(axes) or m % mesh.parts(axes)
-        )  # fmt: skip
+        even = sizes.is_even(n, axes) and sizes.is_even(m, axes)
         if even or (len(of) == len(to) == 1):
             found = changed(found, of[0], axes)
     return found

@@ -19,6 +19,7 @@ from uopc.ir.core.storage import base, storage_root
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.devices.mesh import Spec, show, used_axes
+from uopc.ir.index import affine
 from uopc.passes.partition.exchanges import PINNED, Exchanges, masked
 from uopc.passes.partition.groups import groups, walked
 from uopc.passes.partition.layout import (
@@ -30,7 +31,8 @@ from uopc.passes.partition.layout import (
     without_cut,
 )  # fmt: skip
 from uopc.passes.partition.readers import before_reduce
-from uopc.passes.partition.windows import Slot, Window, Windows, composed, full_slots
+from uopc.passes.partition.slots import Slot, Window, composed, full_slots
+from uopc.passes.partition.windows import Windows
 
 # Sums of sums and maxima of maxima are combined once, later.
 _KEPT = {
@@ -47,6 +49,7 @@ class Rules:
         taken: Mapping[UOp, Spec],
     ) -> None:  # fmt: skip
         self.exchanges, self.mesh, self.windows = exchanges, exchanges.mesh, Windows(exchanges)
+        self.sizes = exchanges.sizes
         self.readers, self.in_specs, self.taken = readers, in_specs, taken
         self.values: dict[UOp, Value | Window] = {}
         self.effects: dict[UOp, UOp] = {}
@@ -87,7 +90,7 @@ class Rules:
         if u.op is not Ops.PARAM or u.arg.name not in self.in_specs:
             return without_cut(u)
         spec, dims = self.in_specs[u.arg.name], shapes.shape(u)
-        return Value(leaves.param_of_dims(u, self.mesh.part_dims(dims, spec)), dims, spec)
+        return Value(leaves.param_of_dims(u, self.sizes.dims(dims, spec)), dims, spec)
 
     def _first(self, u: UOp) -> Value | Window:
         if u.op is Ops.SHARD:
@@ -114,7 +117,7 @@ class Rules:
         made = rebuild.remake(u, src)
         if u.op is Ops.WHERE and fold.is_partial(made):
             return Value(made, dims, spec)
-        return Value(leaves.spread(made, self.mesh.part_dims(dims, spec)), dims, spec)
+        return Value(leaves.spread(made, self.sizes.dims(dims, spec)), dims, spec)
 
     def _kept(self, u: UOp, operands: list[Value], dims: shapes.Shape) -> Value | None:
         """Sums of partial sums stay partial."""
@@ -165,7 +168,7 @@ class Rules:
             costs = [
                 self.exchanges.cost(v, of_operand(spec, v.dims, dims)) for v in operands
             ]  # fmt: skip
-            return sum(costs), math.prod(map(bounds.max_dim, self.mesh.part_dims(dims, spec)))
+            return sum(costs), math.prod(map(bounds.max_dim, self.sizes.dims(dims, spec)))
 
         return min(candidates, key=moved)
 
@@ -190,7 +193,7 @@ class Rules:
         if used_axes(v.spec):
             for old_dims, new_dims in groups(v.dims, new):
                 v, spec = self._reshaped(v, new, old_dims, new_dims, spec)
-        local = movement.reshape(v.local, self.mesh.part_dims(new, spec))
+        local = movement.reshape(v.local, self.sizes.dims(new, spec))
         return Value(local, new, spec, v.partial)
 
     def _reshaped(
@@ -203,17 +206,24 @@ class Rules:
         kept = self._in_order(v, olds, new, news, spec)
         if kept is not None:
             return v, kept
-        first = next(d for d in olds if v.dims[d] != 1)
-        target = next(d for d in news if new[d] != 1)
-        axes = v.spec[cut[0]]
-        even = self._divides(v.dims[first], axes) and self._divides(new[target], axes)
-        reason = "reshape across the parts"
-        if len(cut) == 1 and cut[0] == first and v.dims[first] == new[target]:
-            return v, changed(spec, target, axes)
-        if len(cut) == 1 and cut[0] != first and even:  # cut along the major dimension instead
-            moved = changed(changed(v.spec, cut[0], ()), first, axes)
-            return self.exchanges.reshard(v, moved, reason), changed(spec, target, axes)
-        return self.exchanges.reshard(v, whole(v.spec, *olds), reason), spec
+        axes, reason = v.spec[cut[0]], "reshape across the parts"
+        wide, to = [d for d in olds if v.dims[d] != 1], [d for d in news if new[d] != 1]
+        runs = [self._run([v.dims[d] for d in wide], axes), self._run([new[d] for d in to], axes)]
+        if len(cut) > 1 or not to or runs[0] != runs[1]:
+            return self.exchanges.reshard(v, whole(v.spec, *olds), reason), spec
+        if cut[0] != wide[0]:  # cut along the major dimension instead
+            moved = changed(changed(v.spec, cut[0], ()), wide[0], axes)
+            v = self.exchanges.reshard(v, moved, reason)
+        return v, changed(spec, to[0], axes)
+
+    def _run(self, dims: list[shapes.Dim], axes: tuple[str, ...]) -> list[UOp]:
+        """The elements of the first part, and of that of this device, of an array that is cut along
+        its first dimension: each is one run of elements."""
+        if not dims:
+            return []
+        inner = leaves.dim_uop(shapes.size(tuple(dims[1:])))
+        sizes = self.sizes.most(dims[0], axes), self.sizes.size(dims[0], axes)
+        return [affine.mul(leaves.dim_uop(n), inner) for n in sizes]
 
     def _in_order(
         self, v: Value, olds: list[int], new: shapes.Shape, news: list[int], spec: Spec
@@ -238,7 +248,7 @@ class Rules:
         return None
 
     def _divides(self, n: shapes.Dim, axes: tuple[str, ...]) -> bool:
-        return self.mesh.divides(n, axes)
+        return self.sizes.is_even(n, axes)
 
     def _permute(self, u: UOp) -> Value:
         v = self._moved(u)
@@ -268,15 +278,26 @@ class Rules:
         return dataclasses.replace(v, local=movement.flip(v.local, u.arg))
 
     def _window(self, u: UOp) -> Value | Window:
-        if any([type(d) is not int for d in (*sum(shapes.window(u), ()), *shapes.shape(u.src[0]))]):
-            return self._symbolic_window(u)
         v = self.values[u.src[0]]
         if isinstance(v, Window):
-            return composed(u, v.base, v.slots)
-        return composed(u, u.src[0], full_slots(v.dims))
+            made = composed(u, v.base, v.slots)
+        else:
+            made = composed(u, u.src[0], full_slots(v.dims))
+        if made is not None and self._is_composed(made):
+            return made
+        return self._symbolic_window(u)
+
+    def _is_composed(self, window: Window) -> bool:
+        """True if windows one after the other may become one: their sizes are numbers, or all of a
+        dimension is shown, or it is cut. (Of a symbol one may have no elements.)"""
+        v = self.value(window.base)
+        return all([
+            s.is_fixed(n) or s.is_full(n) or axes
+            for s, n, axes in zip(window.slots, v.dims, v.spec)
+        ])  # fmt: skip
 
     def _symbolic_window(self, u: UOp) -> Value:
-        """A window at a computed place, or of a symbolic size."""
+        """A window at a computed place, or of a symbolic size that is whole."""
         v = self._moved(u)
         begins, sizes = shapes.window(u)
         inner, outer = (v.dims, sizes) if u.op is Ops.PAD else (sizes, v.dims)
@@ -342,7 +363,7 @@ class Rules:
             axes = v.spec[d]
             if not axes:
                 continue
-            if not self._divides(v.dims[d], axes):
+            if self.sizes.has_padding(v.dims[d], axes):
                 rows = self.exchanges.rows(v.dims[d], axes)
                 keep = alu.binary(Ops.CMPLT, rows, v.dims[d])
                 nothing = semantics.reduce_identity(op, local.dtype)
@@ -397,7 +418,7 @@ class Rules:
         if self.mesh.parts(axes) == 1:
             return index.local
         size = shapes.shape(table.local)[d]
-        i = alu.binary(Ops.SUB, index.local, self.exchanges.begin(axes, size))
+        i = alu.binary(Ops.SUB, index.local, self.sizes.begin(table.dims[d], axes))
         inside = alu.binary(
             Ops.AND, alu.binary(Ops.CMPLE, 0, i), alu.binary(Ops.CMPLT, i, size)
         )  # fmt: skip

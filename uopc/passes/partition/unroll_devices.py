@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from uopc.ir.builder import rebuild
 from uopc.ir.builder.unrolled import SEVERAL, Unrolled, unrolled
 from uopc.ir.core import dtypes, walk
 from uopc.ir.core.levels import TENSOR
@@ -36,7 +37,11 @@ def _on_mesh(graph: UOp, context: Context) -> UOp:
     """The graph of one device of a mesh with named devices, for all of them."""
     sharding = context.sharding
     assert sharding is not None
-    mesh, order = sharding.mesh, walk.nodes(graph)
+    mesh, sizes = sharding.mesh, sharding.sizes
+    sharding.sums = sizes.whole()
+    graph = rebuild.rebuild_more(graph, dict(sharding.sums))
+    order = walk.nodes(graph)
+    variables = [sizes.variables(rank) for rank in range(mesh.size)]
     sharding.copied = tuple([u for u in order if u.op in GroupOp.Exchange])
     whole = WholeArrays(graph, order, sharding)
     found = Unrolled(in_group, mesh)
@@ -45,8 +50,8 @@ def _on_mesh(graph: UOp, context: Context) -> UOp:
             continue
         if u.op is Ops.PARAM and u.arg.name in whole.arguments:
             found.several[u] = [whole.part(u, rank) for rank in range(mesh.size)]
-        elif u.op is Ops.VARIABLE and u.arg.name in whole.coordinates:
-            found.several[u] = whole.coordinates[u.arg.name]
+        elif u.op is Ops.VARIABLE and u.arg.name in variables[0]:
+            found.several[u] = [of_rank[u.arg.name] for of_rank in variables]
         elif u.op is Ops.BUFFER:
             found.several[u] = [_own(u, whole.slots(), name) for name in mesh.devices]
         elif u.op is Ops.COPY:  # the devices are those of the mesh

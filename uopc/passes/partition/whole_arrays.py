@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from uopc.ir.builder import kernel, leaves, movement
-from uopc.ir.builder.operands import as_dim
 from uopc.ir.builder.unrolled import Unrolled, part_window
 from uopc.ir.core import shapes
 from uopc.ir.core.args import BufferArg
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import whole_root
 from uopc.ir.core.uop import UOp, intern
-from uopc.ir.devices.mesh import Spec, coordinate, part_size
-from uopc.ir.index import affine
+from uopc.ir.devices.mesh import Spec
 from uopc.passes.analysis.slots import Slots
 from uopc.passes.analysis.versions import EffectsBelow
 from uopc.passes.analysis.views import (
@@ -32,12 +30,9 @@ class WholeArrays:
 
     def __init__(self, graph: UOp, order: list[UOp], sharding: Sharding) -> None:
         self.sharding, self.mesh, self.slots = sharding, sharding.mesh, Slots(graph)
-        self.arguments = sharding.arguments
-        self.coordinates = {
-            coordinate(a): [
-                affine.const(self.mesh.coordinates(r)[a]) for r in range(self.mesh.size)
-            ]
-            for a in self.mesh.axis_names
+        self.arguments = {
+            name: leaves.param_of_dims(p, sharding.in_sums(shapes.shape(p)))
+            for name, p in sharding.arguments.items()
         }
         self._layouts = iter(zip(sharding.results, sharding.dims))
         self._effects = effects_by_root(order, roots_of_views(order), written_only=True)
@@ -49,11 +44,14 @@ class WholeArrays:
     def part(self, param: UOp, rank: int) -> UOp:
         """A device's part of an argument: read where it is, or a copy if the device writes to it.
         Zeros are where an uneven part ends."""
-        whole, spec = self.arguments[param.arg.name], self.sharding.params[param.arg.name]
-        dims = shapes.shape(whole)
-        begins, _ = self._box(dims, spec, rank)
-        sizes = self.mesh.part_dims(dims, spec)
-        value = part_window(whole, begins, sizes)
+        name = param.arg.name
+        dims, spec = self._dims(name), self.sharding.params[name]
+        begins, sizes = self._box(dims, spec, rank)
+        padded = tuple([
+            self.mesh.part_dims((n,), (axes,))[0] if isinstance(n, int) else size
+            for n, axes, size in zip(dims, spec, sizes)
+        ])  # fmt: skip
+        value = part_window(self.arguments[name], begins, padded)
         return intern(Ops.COPY, value.dtype, (value,), self.mesh.devices[rank])
 
     def result(self, found: Unrolled, value: UOp) -> UOp:
@@ -61,17 +59,18 @@ class WholeArrays:
         array to which the devices store their parts."""
         spec, dims = next(self._layouts)
         root = whole_root(value)
+        shape = self.sharding.in_sums(dims)
         if root.op is Ops.PARAM and is_final_storage(value, self._effects, self._below):
             written = self._after_writes(found, root)
-            return written if reshaped_base(value) is value else movement.reshape(written, dims)
+            return written if reshaped_base(value) is value else movement.reshape(written, shape)
         if not any(spec) or 0 in dims:
-            return part_window(found.parts(value)[0], (0,) * len(dims), dims)
+            return part_window(found.parts(value)[0], (0,) * len(dims), shape)
         key = value, spec
         if key not in self._results:
-            arg, symbolic = leaves.split_dims(dims)
+            arg, symbolic = leaves.split_dims(shape)
             storage = intern(Ops.BUFFER, value.dtype, symbolic, BufferArg(self.slots(), arg))
             own = [found.part(value, rank) for rank in range(self.mesh.size)]
-            stores = self._stores(storage, spec, own)
+            stores = self._stores(storage, dims, spec, own)
             self._results[key] = kernel.after(storage, *stores)
         return self._results[key]
 
@@ -93,13 +92,18 @@ class WholeArrays:
                 for rank, own in enumerate(found.parts(param))
             ]
             whole, spec = self.arguments[name], self.sharding.params[name]
-            self._written[name] = kernel.after(whole, *self._stores(whole, spec, parts))
+            stores = self._stores(whole, self._dims(name), spec, parts)
+            self._written[name] = kernel.after(whole, *stores)
         return self._written[name]
 
-    def _stores(self, whole: UOp, spec: Spec, parts: Sequence[UOp]) -> list[UOp]:
+    def _dims(self, name: str) -> shapes.Shape:
+        return shapes.shape(self.sharding.arguments[name])
+
+    def _stores(
+        self, whole: UOp, dims: shapes.Shape, spec: Spec, parts: Sequence[UOp]
+    ) -> list[UOp]:
         """The stores of the parts of all devices; of equal parts the first one."""
         made: dict[Box, UOp] = {}
-        dims = shapes.shape(whole)
         for rank, own in enumerate(parts):
             box = begins, sizes = self._box(dims, spec, rank)
             if box in made or 0 in sizes:
@@ -113,17 +117,9 @@ class WholeArrays:
         begins: list[shapes.Dim] = []
         sizes: list[shapes.Dim] = []
         for n, axes in zip(dims, spec):
-            if not axes:
-                begins.append(0)
-                sizes.append(n)
-                continue
-            size = part_size(n, self.mesh.parts(axes))
-            place = self.mesh.place(rank, axes)
-            if isinstance(n, int) and isinstance(size, int):
-                begin = min(n, place * size)
-                begins.append(begin)
-                sizes.append(min(size, n - begin))
-            else:  # of a symbol, parts are even
-                begins.append(as_dim(affine.scaled(leaves.dim_uop(size), place)))
-                sizes.append(size)
-        return tuple(begins), tuple(sizes)
+            begin, size = (0, n)
+            if axes:
+                begin, size = self.sharding.sizes.at(n, axes, self.mesh.place(rank, axes))
+            begins.append(begin)
+            sizes.append(size)
+        return self.sharding.in_sums(tuple(begins)), self.sharding.in_sums(tuple(sizes))

@@ -8,52 +8,19 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
-from typing import NamedTuple
 
 from uopc.ir.builder import movement
 from uopc.ir.builder.alu import binary
-from uopc.ir.builder.leaves import const
+from uopc.ir.builder.leaves import const, dim_uop
 from uopc.ir.core import shapes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
-from uopc.ir.devices.mesh import part_size
+from uopc.ir.devices.mesh import Axes, part_size
 from uopc.ir.index import affine
 from uopc.passes.partition.exchanges import Exchanges, masked, zero
+from uopc.passes.partition.halo import Halo
 from uopc.passes.partition.layout import Value, whole
-
-
-class Slot(NamedTuple):
-    """Of one dimension: element j of the window is element j + begin of the base, if that is in
-    low … high - 1, and else 0."""
-
-    begin: int
-    size: int
-    low: int
-    high: int
-
-
-@dataclass(frozen=True)
-class Window:
-    """A window of a value that is not made yet."""
-
-    base: UOp
-    slots: tuple[Slot, ...]
-
-
-def composed(u: UOp, base: UOp, slots: tuple[Slot, ...]) -> Window:
-    """The window that a PAD or SHRINK with numbers alone shows of a window."""
-    begins, sizes = shapes.window(u)
-    sign = -1 if u.op is Ops.PAD else 1
-    return Window(base, tuple([
-        Slot(s.begin + sign * b, n, max(s.low, s.begin), min(s.high, s.begin + s.size))
-        for s, b, n in zip(slots, begins, sizes)
-    ]))  # fmt: skip
-
-
-def full_slots(dims: shapes.Shape) -> tuple[Slot, ...]:
-    """The window that shows all of a value."""
-    return tuple([Slot(0, d, 0, d) for d in dims])
+from uopc.passes.partition.slots import Slot
 
 
 class Windows:
@@ -66,16 +33,14 @@ class Windows:
         """The window of a value: neighbours' rows, zeros, and plain movement where it is whole."""
         cut = [self.mesh.parts(axes) > 1 for axes in v.spec]
         for d, s in enumerate(slots):
-            if cut[d] and (s.begin, s.size) != (0, v.dims[d]):
-                v = self._of_cut(v, d, s)
-            elif cut[d] and (s.low > 0 or s.high < s.size):
-                v = self._masked(v, d, s.low, s.high)
+            if cut[d] and not s.is_full(v.dims[d]):
+                v = self._along_cut(v, d, s)
             elif s.size == 1:
                 v = v.with_axis(d, (), v.local)
         local_dims = shapes.shape(v.local)
         bounds, pads = [], []
         for d, s in enumerate(slots):
-            if cut[d]:
+            if cut[d] or s.is_full(local_dims[d]):
                 bounds.append((0, local_dims[d]))
                 pads.append((0, 0))
                 continue
@@ -89,7 +54,13 @@ class Windows:
         local = movement.pad(movement.shrink(v.local, bounds), pads)
         return dataclasses.replace(v, local=local, dims=tuple([s.size for s in slots]))
 
-    def _masked(self, v: Value, d: int, low: int, high: int) -> Value:
+    def _along_cut(self, v: Value, d: int, s: Slot) -> Value:
+        """The window along one dimension, which is cut."""
+        if (s.begin, s.size) == (0, v.dims[d]):
+            return self._masked(v, d, s.low, s.high)
+        return self._of_cut(v, d, s) if s.is_fixed(v.dims[d]) else self._of_symbolic(v, d, s)
+
+    def _masked(self, v: Value, d: int, low: shapes.Dim, high: shapes.Dim) -> Value:
         """Zeros outside of low … high - 1 of a dimension that is cut."""
         rows = self.exchanges.rows(v.dims[d], v.spec[d])
         keep = binary(Ops.AND, binary(Ops.CMPLE, low, rows), binary(Ops.CMPLT, rows, high))
@@ -97,8 +68,8 @@ class Windows:
 
     def _of_cut(self, v: Value, d: int, s: Slot) -> Value:
         axes, n = v.spec[d], v.dims[d]
-        parts = self.mesh.parts(axes)
-        size, new = part_size(n, parts), part_size(s.size, parts)
+        parts, sizes = self.mesh.parts(axes), self.exchanges.sizes
+        size, new = sizes.size(n, axes), sizes.size(s.size, axes)
         if s.size == 1:
             return self._one_row(v, d, s.begin if s.low <= s.begin < s.high else -1)
         if new != size:
@@ -108,6 +79,15 @@ class Windows:
         if hidden or n % parts:
             made = self._masked(made, d, max(s.low, 0) - s.begin, min(s.high, n) - s.begin)
         return made
+
+    def _of_symbolic(self, v: Value, d: int, s: Slot) -> Value:
+        """A window of a symbolic size, or along a dimension that has one."""
+        made = Halo(self.exchanges, v, d).window(s)
+        n, end = v.dims[d], s.begin + s.size
+        if s.low in (0, s.begin) and s.high in (n, end):
+            return made
+        low, high = [affine.plus(dim_uop(bound), -s.begin) for bound in (s.low, s.high)]
+        return self._masked(made, d, low, high)
 
     def _one_row(self, v: Value, d: int, at: int) -> Value:
         """A single row, on every device; -1: zeros."""
@@ -159,6 +139,10 @@ class Windows:
         dims = shapes.shape(x)
         return movement.shrink(x, [(begin, end) if i == d else (0, n) for i, n in enumerate(dims)])
 
+    def _place(self, axes: Axes, size: int) -> UOp:
+        """Where the part of this device begins, of parts of one size."""
+        return affine.scaled(self.exchanges.sizes.place(axes), size)
+
     def _through_whole(self, v: Value, d: int, s: Slot) -> Value:
         """Parts of another size: rows of one neighbour on each side where these suffice, else all
         of the dimension."""
@@ -174,7 +158,7 @@ class Windows:
             if high:
                 pieces.append(self._from(v, d, 1, 0, high))
             around = movement.cat(*pieces, axis=d) if len(pieces) > 1 else v.local
-            begin = affine.plus(self.exchanges.begin(axes, step), s.begin - low)
+            begin = affine.plus(self._place(axes, step), s.begin - low)
         else:
             every = self.exchanges.reshard(
                 dataclasses.replace(v, partial=()), whole(v.spec, d), "a window that reaches far"
@@ -182,7 +166,7 @@ class Windows:
             before, after = max(0, -s.begin), max(0, s.begin + new * parts - n)
             widths = [(before, after) if i == d else (0, 0) for i in range(len(v.dims))]
             around = movement.pad(every.local, widths)
-            begin = affine.plus(self.exchanges.begin(axes, new), s.begin + before)
+            begin = affine.plus(self._place(axes, new), s.begin + before)
         dims = shapes.shape(around)
         begins: list[shapes.Dim] = [0] * len(dims)
         begins[d] = begin

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 
 from uopc.backends.exchange import cost
 from uopc.backends.exchange.cost import Machine
-from uopc.backends.plan import Exchange, Launch, Plan, Pointer, value_of
+from uopc.backends.plan import DimValue, Exchange, Launch, Plan, Pointer, value_of
 from uopc.errors import UserError, UserTypeError
-from uopc.ir.devices.mesh import with_parts
 from uopc.passes.pass_manager import Lowered
 from uopc.program.search.reuse_distance import Region, Reused, distances
 from uopc.program.search.work import Work, measure
@@ -165,9 +164,6 @@ def _values(plan: Plan, lowered: Lowered, given: Mapping[str, int]) -> dict[str,
     """The value of each variable: the given ones, and the largest that it may have."""
     highest = {v.name: v.hi for v in plan.variables}
     sharding = lowered.context.sharding
-    divided = () if sharding is None else sharding.divided
-    for d in divided:
-        highest[d.whole] -= highest[d.whole] % d.parts
     for name, value in given.items():
         if name not in highest:
             raise UserError(f"predict: no variable {name!r}; there are {', '.join(highest)}")
@@ -176,5 +172,11 @@ def _values(plan: Plan, lowered: Lowered, given: Mapping[str, int]) -> dict[str,
     for v in plan.variables:
         if not v.lo <= given.get(v.name, v.hi) <= v.hi:
             raise UserError(f"predict: {v.name} is {given[v.name]}: {v.lo}..{v.hi} is allowed")
-    values = with_parts(divided, {**highest, **given})
-    return {**values, **({} if plan.mesh is None else plan.mesh.variables(0))}
+    values = {**highest, **given}
+    if plan.mesh is not None:
+        return plan.mesh.on(0, values)
+    made = {} if sharding is None else sharding.sizes.values
+    known = {v.arg.name: DimValue.of(value) for v, value in made.items()}
+    return values | {
+        name: d.evaluate(values) for name, d in known.items() if d.variables <= values.keys()
+    }

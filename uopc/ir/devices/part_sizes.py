@@ -1,0 +1,232 @@
+"""Sizes of the parts of dimensions that are cut over a mesh, as each device knows them.
+
+Of a dimension whose size is a number all devices have as many elements, of which the last are
+padding where the number is uneven. Of one of n elements, a variable, that is cut p ways, a device
+has just those that are its own. Variables of its program are `n_over_p`, the elements of the first
+part, `n_on_axis`, its own, and `n_before_axis`, those of the parts before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from uopc.ir.core import bounds, dtypes, walk
+from uopc.ir.core.args import VariableArg
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.shapes import Dim, Shape
+from uopc.ir.core.uop import UOp, intern
+from uopc.ir.devices.mesh import Axes, Mesh, Spec, coordinate, part_size
+from uopc.ir.index import affine
+
+
+class PartSizes:
+    """The sizes of parts over one mesh. `values`: what each variable is that it has made, by the
+    variables of the whole program and the coordinates of the device."""
+
+    def __init__(self, mesh: Mesh) -> None:
+        self.mesh = mesh
+        self.values: dict[UOp, UOp] = {}
+        # By a dimension and the number of its parts: what it is cut in multiples of; None: even.
+        self._roots: dict[tuple[UOp, int], _Multiple | None] = {}
+        self._most: dict[tuple[UOp, int], UOp] = {}
+        self._here: dict[tuple[UOp, Axes], tuple[UOp, UOp]] = {}  # own elements, and those before
+        self._there: dict[tuple[UOp, int, int], UOp] = {}  # own elements by place
+        self._taken = {coordinate(a) for a in mesh.axis_names}
+
+    def reserve(self, graph: UOp, cuts: Iterable[tuple[Dim, Axes]]) -> None:
+        """Give no variable a name that the graph has, and cut these dimensions in parts: multiples
+        of one that is a variable in multiples of its parts."""
+        self._taken |= {v.arg.name for v in walk.variables(graph)}
+        symbolic = [(n, axes) for n, axes in cuts if axes and not isinstance(n, int)]
+        for n, axes in sorted(symbolic, key=lambda cut: cut[0].op is not Ops.VARIABLE):
+            self._multiple(n, self.mesh.parts(axes))
+
+    # ------------------------------------------------------------ of this device
+    def size(self, n: Dim, axes: Axes) -> Dim:
+        """The elements that this device has of a dimension of n, cut along these axes."""
+        found = self._multiple(n, self.mesh.parts(axes))
+        if found is None:
+            return part_size(n, self.mesh.parts(axes))
+        return as_dim(affine.mul(found.times, self._of_device(found.root, axes)[0]))
+
+    def dims(self, dims: Shape, spec: Spec) -> Shape:
+        """The shape of what this device has of an array."""
+        return tuple([self.size(d, axes) for d, axes in zip(dims, spec)])
+
+    def most(self, n: Dim, axes: Axes) -> Dim:
+        """The elements of the first part: all devices send as many."""
+        found = self._multiple(n, self.mesh.parts(axes))
+        if found is None:
+            return part_size(n, self.mesh.parts(axes))
+        return as_dim(affine.mul(found.times, self._first(found.root, self.mesh.parts(axes))))
+
+    def times(self, n: Dim, axes: Axes) -> int | None:
+        """The multiple of which parts are one, if it is a number: they are longer than the least
+        equal parts by less than that."""
+        found = self._multiple(n, self.mesh.parts(axes))
+        return 1 if found is None else found.times.arg if affine.is_const(found.times) else None
+
+    def begin(self, n: Dim, axes: Axes) -> UOp:
+        """Where the part of this device begins."""
+        found = self._multiple(n, self.mesh.parts(axes))
+        if found is None:
+            return affine.mul(self.place(axes), as_uop(self.size(n, axes)))
+        return affine.mul(found.times, self._of_device(found.root, axes)[1])
+
+    def place(self, axes: Axes) -> UOp:
+        """Which of the parts along these axes this device has: an index of its coordinates."""
+        found = affine.const(0)
+        for a in axes:
+            n = self.mesh.shape[a]
+            if n == 1:
+                continue
+            at = intern(Ops.VARIABLE, dtypes.index, (), VariableArg(coordinate(a), 0, n - 1))
+            found = affine.add(affine.mul(found, affine.const(n)), at)
+        return found
+
+    def is_even(self, n: Dim, axes: Axes) -> bool:
+        """True if parts along these axes have one size, without padding."""
+        return self._multiple(n, self.mesh.parts(axes)) is None and self.mesh.divides(n, axes)
+
+    def has_padding(self, n: Dim, axes: Axes) -> bool:
+        """True if some part has padding at its end."""
+        return isinstance(n, int) and not self.mesh.divides(n, axes)
+
+    # ------------------------------------------------------------ of all devices of this process
+    def at(self, n: Dim, axes: Axes, place: int) -> tuple[Dim, Dim]:
+        """Where the part at a place begins, and its elements without padding."""
+        found = self._multiple(n, self.mesh.parts(axes))
+        if found is not None:
+            begin, size = self._part(found.root, axes, place)
+            return as_dim(affine.mul(found.times, begin)), as_dim(affine.mul(found.times, size))
+        size = part_size(n, self.mesh.parts(axes))
+        if not isinstance(n, int) or not isinstance(size, int):
+            return as_dim(affine.scaled(as_uop(size), place)), size
+        begin = min(n, place * size)
+        return begin, min(size, n - begin)
+
+    def variables(self, rank: int) -> dict[str, UOp]:
+        """What the variables of one device are on the device of this rank."""
+        found = {coordinate(a): affine.const(i) for a, i in self.mesh.coordinates(rank).items()}
+        for (root, axes), (own, before) in self._here.items():
+            begin, size = self._part(root, axes, self.mesh.place(rank, axes))
+            found |= {own.arg.name: size, before.arg.name: begin}
+        return found
+
+    def whole(self) -> dict[UOp, UOp]:
+        """Variables along which something is cut, as the sums of all parts: no part reaches beyond
+        it, and one ends where the next one begins."""
+        return {
+            root: affine.add(*self._part(root, axes, self.mesh.parts(axes) - 1))
+            for root, axes in reversed(self._here) if root.op is Ops.VARIABLE
+        }  # fmt: skip
+
+    def _part(self, root: UOp, axes: Axes, place: int) -> tuple[UOp, UOp]:
+        """Where the part of a root at a place begins, and its elements."""
+        parts = self.mesh.parts(axes)
+        begin, size = affine.const(0), self._first(root, parts)
+        for i in range(1, place + 1):
+            begin = affine.add(begin, size)
+            key = root, parts, i
+            if key not in self._there:
+                value = _own(root, parts, affine.const(i))
+                self._there[key] = self._made(f"{_name(root)}_over_{parts}_at_{i}", value)
+            size = self._there[key]
+        return begin, size
+
+    # ------------------------------------------------------------ variables
+    def _multiple(self, n: Dim, parts: int) -> _Multiple | None:
+        """What a dimension is cut in multiples of; None if all devices have as many elements."""
+        if isinstance(n, int) or parts == 1:
+            return None
+        key = n, parts
+        if key not in self._roots:
+            self._roots[key] = self._new_multiple(n, parts)
+        return self._roots[key]
+
+    def _new_multiple(self, n: UOp, parts: int) -> _Multiple | None:
+        for root, count in self._most:
+            times = _times(n, root) if count == parts else None
+            if times is not None:
+                return _Multiple(times, root)
+        if affine.is_multiple(n, parts):
+            return None
+        self._first(n, parts)
+        return _Multiple(affine.const(1), n)
+
+    def _first(self, root: UOp, parts: int) -> UOp:
+        key = root, parts
+        if key not in self._most:
+            value = _first(root, parts)
+            self._most[key] = self._made(f"{_name(root)}_over_{parts}", value)
+        return self._most[key]
+
+    def _of_device(self, root: UOp, axes: Axes) -> tuple[UOp, UOp]:
+        key = root, axes
+        if key not in self._here:
+            parts, place, name = self.mesh.parts(axes), self.place(axes), _name(root)
+            own = self._made(f"{name}_on_{'_'.join(axes)}", _own(root, parts, place))
+            begin = affine.mul(place, _first(root, parts))
+            begin = intern(Ops.MIN, dtypes.index, (begin, root))
+            before = self._made(f"{name}_before_{'_'.join(axes)}", begin)
+            self._here[key] = own, before
+        return self._here[key]
+
+    def _made(self, name: str, value: UOp) -> UOp:
+        """The variable that has this value."""
+        while name in self._taken:
+            name += "_"
+        self._taken.add(name)
+        low, high = bounds.bounds(value)
+        made = intern(Ops.VARIABLE, dtypes.index, (), VariableArg(name, int(low), int(high)))
+        self.values[made] = value
+        return made
+
+
+class _Multiple(NamedTuple):
+    """A dimension is so many times another one, and each part of it so many times a part."""
+
+    times: UOp
+    root: UOp
+
+
+def _first(root: UOp, parts: int) -> UOp:
+    return affine.floordiv(affine.plus(root, parts - 1), affine.const(parts))
+
+
+def _own(root: UOp, parts: int, place: UOp) -> UOp:
+    most = _first(root, parts)
+    left = affine.sub(root, affine.mul(place, most))
+    own = intern(Ops.MIN, dtypes.index, (most, left))
+    return intern(Ops.MAX, dtypes.index, (affine.const(0), own))
+
+
+def as_uop(n: Dim) -> UOp:
+    """A dimension as a UOp."""
+    return affine.const(n) if isinstance(n, int) else n
+
+
+def as_dim(u: UOp) -> Dim:
+    """A UOp as a dimension: a number where it is one."""
+    return u.arg if affine.is_const(u) else u
+
+
+def _times(n: UOp, root: UOp) -> UOp | None:
+    """What times a variable gives n, if each term of n has it as a factor once."""
+    constant, terms = affine.form(n)
+    if constant or not terms or root.op is not Ops.VARIABLE:
+        return None
+    found = affine.const(0)
+    for m, k in terms.items():
+        rest = affine.factors(m)
+        if rest.count(root) != 1:
+            return None
+        rest.remove(root)
+        one = affine.product(rest) if rest else affine.const(1)
+        found = affine.add(found, affine.scaled(one, k))
+    return found
+
+
+def _name(root: UOp) -> str:
+    return str(root.arg.name) if root.op is Ops.VARIABLE else "size"
