@@ -103,8 +103,8 @@ class PartSizes:
         size = part_size(n, self.mesh.parts(axes))
         if not isinstance(n, int) or not isinstance(size, int):
             return as_dim(affine.scaled(as_uop(size), place)), size
-        begin = min(n, place * size)
-        return begin, min(size, n - begin)
+        first = min(n, place * size)
+        return first, min(size, n - first)
 
     def variables(self, rank: int) -> dict[str, UOp]:
         """What the variables of one device are on the device of this rank."""
