@@ -326,7 +326,7 @@ class Rules:
         """cat x[k:], x[:k] along a dimension that is cut in even parts: rows of other devices."""
         found, d = [self.values[s] for s in u.src], u.arg
         first = found[0]
-        if not isinstance(first, Window) or not is_fixed(shapes.shape(first.base)):
+        if not isinstance(first, Window) or not all([s.is_fixed(0) for s in first.slots]):
             return None
         begin, base = first.slots[d].begin, first.base
         dims = shapes.shape(base)
