@@ -49,7 +49,7 @@ def kinds():
         f = compiled(outs, mesh, P("m"), overlap=overlap)
         got = same(f, outs, a)
         assert isinstance(got[-1], uopc.ShardedArray)
-        assert isinstance(got[-1].local(rank()), DeviceArray)
+        assert isinstance(got[-1].held(rank()), DeviceArray)
         bits = [np.asarray(g).tobytes() for g in got]
         assert plain in (None, bits)
         plain = bits
