@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from pathlib import Path
 
 import numpy as np
@@ -46,6 +47,32 @@ def test_powers_of_two_of_the_machine_are_ours(function, dtype, n, monkeypatch):
     monkeypatch.setenv("UOPC_TARGET_CPU", "x86-64-v3")
     want = uopc.compile(graph, verify=True)(x)
     np.testing.assert_array_equal(got.view(f"u{x.itemsize}"), want.view(f"u{x.itemsize}"))
+
+
+@pytest.mark.parametrize("cpu", ("", "x86-64-v3"))
+@pytest.mark.parametrize("function", ("exp", "exp2"))
+@pytest.mark.parametrize("dtype", ("float32", "float64"))
+def test_below_all_numbers(function, dtype, cpu, monkeypatch):
+    """Where the exact result is nearer to 0 than to a number it is 0, and takes as long as others:
+    products that underflow took 20 times as long."""
+    monkeypatch.setenv("UOPC_TARGET_CPU", cpu)
+    least = np.finfo(dtype).smallest_subnormal
+    of_two = np.log(np.longdouble(2)) if function == "exp" else 1
+    edge = np.log2(np.longdouble(least) / 2) * of_two
+    n = 4096
+    f = uopc.compile(getattr(uopc.param("x", (n,), getattr(uopc.dtypes, dtype)), function)())
+    x = np.linspace(float(edge) * 1.02, float(edge) * 0.98, n).astype(dtype)
+    exact = getattr(np, function)(x.astype(np.longdouble)).astype(dtype)
+    np.testing.assert_array_equal(f(x) == 0, exact == 0)
+    assert 0 < np.count_nonzero(exact) < n
+    arrays = {k: np.full(n, k * float(edge), dtype) for k in (0.5, 1.01, 1.3, 1.9, 2.5, 20.0)}
+    best = dict.fromkeys(arrays, np.inf)
+    for _ in range(9):
+        for k, array in arrays.items():
+            start = time.perf_counter()
+            f(array)
+            best[k] = min(best[k], time.perf_counter() - start)
+    assert max(best.values()) < 5 * best[0.5], best
 
 
 @pytest.mark.parametrize("cpu", ("", "x86-64-v3"))

@@ -104,19 +104,20 @@ class _Format(NamedTuple):
     round: float  # adding it rounds to an integer, which is then the low bits of the sum
     log2e: float
     ln2: tuple[float, float]
-    exp: tuple[float, float]  # below the first 2^n is twice 0, above the second infinite
-    exp2: tuple[float, float]
+    # Below the first the result is 0, above the second infinite; at the third 2^n is twice 0.
+    exp: tuple[float, float, float]
+    exp2: tuple[float, float, float]
     q: Sequence[float]  # e^r = 1 + r + r^2 q(r)
     g: Sequence[float]  # 2^r = 1 + r g(r)
 
 
 _F32: Final = _Format(
-    dtypes.uint32, 23, 127, 1.5 * 2.0**23, LOG2E_32, LN2_32, (-176.0, 89.0), (-254.0, 129.0),
-    EXP_32, EXP2_32,
+    dtypes.uint32, 23, 127, 1.5 * 2.0**23, LOG2E_32, LN2_32,
+    (-104.0, 89.0, -176.0), (-150.0, 129.0, -254.0), EXP_32, EXP2_32,
 )  # fmt: skip
 _F64: Final = _Format(
-    dtypes.uint64, 52, 1023, 1.5 * 2.0**52, LOG2E_64[0], LN2_64, (-1418.0, 710.0),
-    (-2046.0, 1025.0), EXP_64, EXP2_64,
+    dtypes.uint64, 52, 1023, 1.5 * 2.0**52, LOG2E_64[0], LN2_64,
+    (-745.25, 710.0, -1418.0), (-1075.0, 1025.0, -2046.0), EXP_64, EXP2_64,
 )  # fmt: skip
 
 
@@ -124,21 +125,22 @@ def _format(x: UOp) -> _Format:
     return _F64 if x.dtype.scalar is dtypes.float64 else _F32
 
 
-def _clamp(x: UOp, limits: tuple[float, float], scales: bool = False) -> UOp:
-    """x within the limits; NaN stays. A SCALE by the result needs no lower limit."""
-    low, high = limits
-    x = (x > high).where(high, x)
-    return x if scales else (x < low).where(low, x)
+def _clamp(x: UOp, limits: tuple[float, float, float], scales: bool = False) -> UOp:
+    """x, `at_most` above it and `far` below `low`; NaN stays. A SCALE by the result needs no lower
+    limit."""
+    low, at_most, far = limits
+    x = (x > at_most).where(at_most, x)
+    return x if scales else (x < low).where(far, x)
 
 
 def _scaled(value: UOp, rounded: UOp, n: UOp, scales: bool) -> UOp:
     """value * 2^n, where `rounded` is n + 2*bias + round: two factors, so that it rounds once.
 
-    A masked score, say -1e30, must be multiplied by 0 and not underflow, which costs 23 cycles per
-    vector on Zen 4: both factors of the least n are 0, or the value becomes 0."""
+    What is below all numbers, as a masked score, must be multiplied by 0 and not underflow, which
+    takes up to 20 times as long: both factors of the least n are 0, or the value becomes 0."""
     f = _format(value)
     if scales:
-        value = (n < -2.0 * f.bias).where(0.0, value)
+        value = (n < -(f.bias + f.mantissa + 0.0)).where(0.0, value)
         return intern(Ops.SCALE, value.dtype, (value, n))
     total = bits_of(rounded)
     half = total >> 1
@@ -347,7 +349,7 @@ def _power_32(a: UOp, y: UOp) -> UOp:
     logarithm = f.mulacc(polynomial(f, POW_LOG2_32), k)
     logarithm = (a < math.inf).where(logarithm, wide)
     logarithm = a.eq(0.0).where(-math.inf, logarithm)
-    e = _clamp(logarithm * y.cast(dtypes.float64), (-160.0, 130.0))
+    e = _clamp(logarithm * y.cast(dtypes.float64), (-160.0, 130.0, -160.0))
     shift = _F64.round + _F64.bias
     rounded = e + shift
     fraction = polynomial(e - (rounded - shift), POW_EXP2_32)
@@ -402,7 +404,7 @@ def _power_64(a: UOp, y: UOp, scales: bool) -> UOp:
 def power(x: UOp, y: UOp, scales: bool = False) -> UOp:
     """x to the y, with the special cases of C's pow (C17 F.10.4.4)."""
     limit = 2.0**100  # any x but 1 overflows or vanishes long before
-    exponent = _clamp(y, (-limit, limit))
+    exponent = _clamp(y, (-limit, limit, -limit))
     wide = _format(x) is _F64
     result = _power_64(abs(x), exponent, scales) if wide else _power_32(abs(x), exponent)
     half, fractional = y * 0.5, y.trunc().ne(y)
