@@ -37,12 +37,16 @@ def thread(kernel: UOp, r: UOp, chunks: int) -> UOp:
         raise Refused("the kernel is shared among threads already")
     check_outermost(kernel, r)
     check_parallel(kernel, loops_to(kernel, r), own_storage=True)
+    return _in_chunks(kernel, r, affine.const(chunks), chunk(r, chunks), "thread")
+
+
+def chunk(r: UOp, chunks: int) -> UOp:
+    """The iterations of a chunk; the last one may have fewer."""
     most = bounds.bounds(r.src[0])[1]
     multiple = CHUNK_MULTIPLE
     while multiple > 1 and multiple * chunks * MOST_UNEVEN > most:
         multiple //= 2
-    size = affine.scaled(quotient_up(quotient_up(r.src[0], chunks), multiple), multiple)
-    return _in_chunks(kernel, r, affine.const(chunks), size, "thread")
+    return affine.scaled(quotient_up(quotient_up(r.src[0], chunks), multiple), multiple)
 
 
 def block(kernel: UOp, r: UOp, n: int) -> UOp:

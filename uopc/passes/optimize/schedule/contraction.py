@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from uopc.ir.builder import index_maps
 from uopc.ir.core import ranges, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
-from uopc.ir.index import affine
 from uopc.passes.analysis.contraction import find_contraction, term
 from uopc.passes.analysis.op_costs import expansion
 from uopc.passes.optimize.opts import packing
-from uopc.passes.optimize.opts.chunks import CHUNK_MULTIPLE
 from uopc.passes.optimize.opts.local_tile import MOST_BYTES
 from uopc.passes.optimize.schedule import cache_blocking, column_sums, register_tiles, thresholds
 from uopc.passes.optimize.schedule.guards import cut_sum, follow_bounds
@@ -22,6 +21,7 @@ from uopc.passes.optimize.schedule.kernel_facts import (
     KernelFacts,
     is_ordered,
     length_of,
+    most_of,
     trips,
 )
 from uopc.passes.optimize.schedule.lanes import column_lanes
@@ -30,7 +30,7 @@ from uopc.target import Target
 
 
 @dataclass(frozen=True)
-class _Contraction:
+class LanedSum:
     """Σ a·b over reduce loops. `lane`, which only b reads, gets the lanes; b's vectors then serve
     several iterations of `row`, which only a reads, or along which b's windows overlap. `depth`
     reduces are alive at once: this one, and those that combine its sums. `beside`: contractions
@@ -42,19 +42,19 @@ class _Contraction:
     lane: UOp
     row: UOp
     depth: int
-    beside: tuple[_Contraction, ...] = ()
+    beside: tuple[LanedSum, ...] = ()
 
 
 def choose(s: Scheduler) -> bool:
     """Schedule a contraction. False, with nothing applied, where the kernel is none."""
     k = s.facts
-    c = _only(k)
+    c = only_sum(k)
     while c is not None and _join_rows(s, k, c):
         k = s.facts
-        c = _only(k)
+        c = only_sum(k)
     if c is None:
         return False
-    plain = c.depth == 1 and not c.beside and _is_plain(c.a) and _is_plain(c.b)
+    plain = c.depth == 1 and not c.beside and is_plain(c.a) and is_plain(c.b)
     if plain and column_sums.cut_sum(s, k, c.reduce, c.row, c.lane):
         for _ in range(2):  # the blocks that are added to the sums in memory, and the rest
             k = s.facts
@@ -69,40 +69,26 @@ def choose(s: Scheduler) -> bool:
     return True
 
 
-def columns_outside(s: Scheduler) -> None:
-    """Columns outside of few rows if threads share them: far columns are then packed once."""
-    k, threads = s.facts, s.context.threads
-    c = _only(k) if threads > 1 else None
-    if c is None or k.outputs[:2] != [c.row, c.lane] or not _is_plain(c.a):
-        return
-    even = affine.is_multiple(c.lane.src[0], threads * CHUNK_MULTIPLE)
-    few = threads <= (length_of(c.row) or 0) <= thresholds.FEW_ROWS
-    size = cache_blocking.bytes_a_step(c.reduce, c.b) * (length_of(c.lane) or 0)
-    dear = size > thresholds.FAR_COLUMNS * s.target.l2_bytes or not _is_neighbours(k, c)
-    if even and few and dear:
-        s.swapped(c.row, c.lane)
-
-
-def _tile(s: Scheduler, k: KernelFacts, c: _Contraction) -> None:
+def _tile(s: Scheduler, k: KernelFacts, c: LanedSum) -> None:
     """The register tile of one contraction, with its operands packed if that pays."""
     target = s.target
     lanes = target.lanes(c.reduce.dtype.bits)
-    packs = any([_is_packed(k, each, target) for each in (c, *c.beside)])
+    packs = any([is_packed(k, each, target) for each in (c, *c.beside)])
     image, widest = _image(s, c)
-    height, vectors, _ = _register_tile(s, k, c, length_of(c.lane), packs, widest)
-    computed = [each.a for each in (c, *c.beside) if not _is_plain(each.a)]
+    height, vectors, _ = sum_tile(s, k, c, length_of(c.row), length_of(c.lane), packs, widest)
+    computed = [each.a for each in (c, *c.beside) if not is_plain(each.a)]
     if computed:
         c = replace(c, row=_row_block(s, c, computed))
     seen = packing.windows(c.b) if packs else []
-    windows = [r for r in k.outputs if r in seen]
+    windows = [r for r in k.outputs if r in seen and r.arg.kind == "loop"]
     lane, row = _order_loops(s, c, windows, lanes * vectors)
     if image is not None and image.arg.axis < lane.arg.axis:
         lane, _ = s.swapped(lane, image)
     each = (c, *c.beside)
-    if packs and all([_is_constant(p.b) for p in each]):
+    if packs and all([is_constant(p.b) for p in each]):
         packs = not s.attempt("PREPACK", lane, lanes * vectors)
     short = all([0 < _bytes_apart(k, p.a, c.row) < thresholds.STREAM_BYTES for p in each])
-    if height > 1 and short and all([_is_constant(p.a) for p in each]):
+    if height > 1 and short and all([is_constant(p.a) for p in each]):
         s.attempt("PREPACK", row, height)
     for _ in computed:
         _pack_producer(s, lane, row, lanes)
@@ -129,14 +115,14 @@ def _tile(s: Scheduler, k: KernelFacts, c: _Contraction) -> None:
             cut_sum(s, r)
 
 
-def _register_tile(
-    s: Scheduler, k: KernelFacts, c: _Contraction, columns: int | None, packs: bool = True,
-    widest: int | None = None,
+def sum_tile(
+    s: Scheduler, k: KernelFacts, c: LanedSum, rows: int | None, columns: int | None,
+    packs: bool = True, widest: int | None = None,
 ) -> tuple[int, int, float]:  # fmt: skip
-    """The rows and vectors of a tile for this number of columns, and the cycles of a step."""
+    """The rows and vectors of a tile for a result of this size, and the cycles of a step."""
     target = s.target
     return register_tiles.register_tile(
-        length_of(c.row) or thresholds.TYPICAL_LENGTH, columns or thresholds.TYPICAL_LENGTH,
+        rows or thresholds.TYPICAL_LENGTH, columns or thresholds.TYPICAL_LENGTH,
         target.lanes(c.reduce.dtype.bits), target.vector_bits // 8, target.registers // c.depth,
         _bytes_apart(k, c.a, c.row), target.figures,
         masked=not packs and not target.has_mask_registers, widest=widest,
@@ -144,7 +130,7 @@ def _register_tile(
     )  # fmt: skip
 
 
-def _held(k: KernelFacts, c: _Contraction, target: Target) -> float:
+def _held(k: KernelFacts, c: LanedSum, target: Target) -> float:
     """The vectors across a panel of b, read in place, that the nearest cache holds."""
     if any([register_tiles.is_crowded(*rows) for rows in _rows_of(k, c)]):
         return 0
@@ -152,38 +138,53 @@ def _held(k: KernelFacts, c: _Contraction, target: Target) -> float:
     return target.l1_bytes // (column * target.lanes(c.b.dtype.bits))
 
 
-def _join_rows(s: Scheduler, k: KernelFacts, c: _Contraction) -> bool:
+def _join_rows(s: Scheduler, k: KernelFacts, c: LanedSum) -> bool:
     """COALESCE rows of the result that leave a part of their vectors empty with the loop around
     them, if that saves more than it costs to bring the operands in the order of both."""
-    each = (c, *c.beside)
-    only_b = [ranges.ranges(p.b) - ranges.ranges(p.a) for p in each]
+    outer = joined_with(k, c)
+    if outer is None:
+        return False
+    apart, joined = cycles_apart_and_joined(s, k, c, outer, most_of)
+    return joined < apart and s.attempt("COALESCE", outer, k.axes.index(c.lane))
+
+
+def joined_with(k: KernelFacts, c: LanedSum) -> UOp | None:
+    """The loop around rows of the result that can become one with their lanes."""
+    only_b = [ranges.ranges(p.b) - ranges.ranges(p.a) for p in (c, *c.beside)]
     outer = [
         r for r in k.outputs
         if all([r in own for own in only_b]) and k.written[0].stride(r) == length_of(c.lane)
     ]  # fmt: skip
-    rows, columns = length_of(outer[0]) if outer else None, length_of(c.lane)
-    if len(outer) != 1 or rows is None or columns is None or c.depth > 1:
-        return False
-    if any([c.row in own for own in only_b]):
-        return False
+    if len(outer) != 1 or length_of(outer[0]) is None or length_of(c.lane) is None or c.depth > 1:
+        return None
+    return None if any([c.row in own for own in only_b]) else outer[0]
+
+
+def cycles_apart_and_joined(
+    s: Scheduler, k: KernelFacts, c: LanedSum, outer: UOp, length: Callable[[UOp], int]
+) -> tuple[float, float]:
+    """The cycles of rows of the result that stay apart, and of rows that are joined along `outer`,
+    in loops of these lengths."""
     apart = joined = 0.0
-    for p in each:
+    rows, columns = length(outer), length(c.lane)
+    high = None if length_of(c.row) is None else length(c.row)
+    for p in (c, *c.beside):
         near = _bytes_apart(k, p.b, p.lane) == p.b.dtype.itemsize
         vectors = rows * columns / s.target.lanes(p.b.dtype.bits)
         gathered = rows * columns * thresholds.JOINED_GATHER
         fill = vectors * thresholds.JOINED_FILL if near else gathered
         steps = trips(p.reduce.src[1:])
-        joined += steps * (_register_tile(s, k, p, rows * columns)[2] + fill)
-        apart += steps * rows * _register_tile(s, k, p, columns)[2]
-    return joined < apart and s.attempt("COALESCE", outer[0], k.axes.index(c.lane))
+        joined += steps * (sum_tile(s, k, p, high, rows * columns)[2] + fill)
+        apart += steps * rows * sum_tile(s, k, p, high, columns)[2]
+    return apart, joined
 
 
-def _only(k: KernelFacts) -> _Contraction | None:
+def only_sum(k: KernelFacts) -> LanedSum | None:
     """The contraction of a kernel that stores at one place."""
     return _contraction_at(k, k.written[0]) if len(k.written) == 1 else None
 
 
-def _contraction_at(k: KernelFacts, written: Access) -> _Contraction | None:
+def _contraction_at(k: KernelFacts, written: Access) -> LanedSum | None:
     """The reduce that becomes sums of vectors if the result's neighbours get the lanes."""
     loops = [r for r in k.outputs if r.arg.kind == "loop" and r in ranges.ranges(written.node)]
     lane = next((r for r in loops if written.stride(r) == 1), None)
@@ -196,7 +197,7 @@ def _contraction_at(k: KernelFacts, written: Access) -> _Contraction | None:
     return _side_by_side(k, reduces, lane)
 
 
-def _side_by_side(k: KernelFacts, reduces: list[UOp], lane: UOp) -> _Contraction | None:
+def _side_by_side(k: KernelFacts, reduces: list[UOp], lane: UOp) -> LanedSum | None:
     """Products whose sums are added: the first, with the others `beside` it. None where a factor
     has windows, or is computed from another of the sums."""
     found = [c for c in [_contraction_of(k, u, lane, 1) for u in reduces] if c is not None]
@@ -210,14 +211,14 @@ def _side_by_side(k: KernelFacts, reduces: list[UOp], lane: UOp) -> _Contraction
     return replace(found[0], beside=tuple(found[1:]))
 
 
-def _contraction_of(k: KernelFacts, u: UOp, lane: UOp, depth: int) -> _Contraction | None:
+def _contraction_of(k: KernelFacts, u: UOp, lane: UOp, depth: int) -> LanedSum | None:
     """The contraction that a reduce is, whose lanes are those of the loop `lane`."""
     p = find_contraction(u, guarded=True)
     if p is None or lane not in (*p.rows, *p.columns):
         return None
     p = p.transposed() if lane in p.rows else p
     rows = _longer(p.rows) or _window_rows(k, u, p.a, p.b, lane)
-    found = _Contraction(u, p.a, p.b, lane, rows[-1], depth) if rows else None
+    found = LanedSum(u, p.a, p.b, lane, rows[-1], depth) if rows else None
     return None if found is None or _is_along_the_sum(k, found) else found
 
 
@@ -240,7 +241,7 @@ def _window_rows(k: KernelFacts, u: UOp, a: UOp, b: UOp, lane: UOp) -> list[UOp]
     return rows if often else []
 
 
-def _is_along_the_sum(k: KernelFacts, c: _Contraction) -> bool:
+def _is_along_the_sum(k: KernelFacts, c: LanedSum) -> bool:
     """True if lanes along the sum are faster: b is strided along the columns and serves few rows,
     the sum is long, and both operands are neighbours along it."""
     few = (length_of(c.row) or 1 << 20) < thresholds.LEAST_ROWS_TO_TRANSPOSE
@@ -252,21 +253,21 @@ def _is_along_the_sum(k: KernelFacts, c: _Contraction) -> bool:
     return all(a.stride(inner) == 1 for a in k.accesses if a.node in body)
 
 
-def _is_plain(value: UOp) -> bool:
+def is_plain(value: UOp) -> bool:
     """True if a value is an element of an array, read without a guard."""
     return value.op is Ops.INDEX and index_maps.ungated(value.src[1])[1] is None
 
 
-def _is_constant(value: UOp) -> bool:
+def is_constant(value: UOp) -> bool:
     """True for an element of an array whose order the program may choose, and which the nearest
     cache does not hold in any order."""
-    if not _is_plain(value) or not is_ordered(value.src[0]):
+    if not is_plain(value) or not is_ordered(value.src[0]):
         return False
     size: int = math.prod(value.src[0].arg.dims) * value.dtype.itemsize
     return size >= thresholds.FAR_CONSTANT
 
 
-def _row_block(s: Scheduler, c: _Contraction, computed: list[UOp]) -> UOp:
+def _row_block(s: Scheduler, c: LanedSum, computed: list[UOp]) -> UOp:
     """The row loop, or its blocks if the computed operands of all rows do not fit half of L2; or
     their share of the last cache, if b does not fit L2: each block reads all of b."""
     rows, size = length_of(c.row) or 1, 0
@@ -291,7 +292,7 @@ def _pack_producer(s: Scheduler, lane: UOp, row: UOp, lanes: int) -> None:
     of its rows, if their loop is around that one."""
     for n, (value, user) in enumerate(packing.operands(s.kernel)):
         own = ranges.ranges(value)
-        if lane not in ranges.ranges(user) or lane in own or _is_plain(value):
+        if lane not in ranges.ranges(user) or lane in own or is_plain(value):
             continue
         loops = [r for r in s.axes if r in ranges.ranges(user)]
         at = next(r for r in loops if r.arg.kind == "loop" and r not in own)
@@ -312,15 +313,15 @@ def _bytes_apart(k: KernelFacts, value: UOp, r: UOp) -> int:
     return 1
 
 
-def _is_neighbours(k: KernelFacts, c: _Contraction) -> bool:
+def _is_neighbours(k: KernelFacts, c: LanedSum) -> bool:
     """True if b is an element of an array, and neighbouring lanes read neighbours."""
     return any(a.node is c.b and a.stride(c.lane) == 1 for a in k.accesses)
 
 
-def _is_packed(k: KernelFacts, c: _Contraction, target: Target) -> bool:
+def is_packed(k: KernelFacts, c: LanedSum, target: Target) -> bool:
     """True if b is packed: a read takes more than one load, or b leaves the near caches between
     rows; many rows gain most."""
-    if not _is_neighbours(k, c) or not _is_plain(c.b):
+    if not _is_neighbours(k, c) or not is_plain(c.b):
         return True
     rows, size = length_of(c.row) or thresholds.TYPICAL_LENGTH, c.b.dtype.itemsize
     wide = target.vector_bits // 8 >= thresholds.WIDE_BYTES
@@ -337,7 +338,7 @@ def _is_packed(k: KernelFacts, c: _Contraction, target: Target) -> bool:
     return crowded or size >= target.l2_bytes // thresholds.PACKED_SHARE
 
 
-def _rows_of(k: KernelFacts, c: _Contraction) -> list[tuple[int, int]]:
+def _rows_of(k: KernelFacts, c: LanedSum) -> list[tuple[int, int]]:
     """Of each loop of the sum along which b moves: its length, and the bytes from row to row."""
     loops = [r for r in ranges.ranges(c.b) if r.arg.kind == "reduce"]
     return [
@@ -346,7 +347,7 @@ def _rows_of(k: KernelFacts, c: _Contraction) -> list[tuple[int, int]]:
 
 
 def _order_loops(
-    s: Scheduler, c: _Contraction, windows: list[UOp], wide: int
+    s: Scheduler, c: LanedSum, windows: list[UOp], wide: int
 ) -> tuple[UOp, UOp]:  # fmt: skip
     """The lane and row loops, with rows inside of columns, so that a panel of b, `wide` columns,
     serves all rows; or inside of blocks of another loop along which windows of b overlap, each for
@@ -369,7 +370,7 @@ def _order_loops(
     return lane, row
 
 
-def _image(s: Scheduler, c: _Contraction) -> tuple[UOp | None, int | None]:
+def _image(s: Scheduler, c: LanedSum) -> tuple[UOp | None, int | None]:
     """The loop around the rows that goes inside of the columns, as the rows of an image, whose
     other factor half of L2 holds and not the columns: each panel of these then comes from afar once
     for all rows. The most vectors of a panel: L2 holds it with the next one, which is fetched."""
@@ -392,20 +393,20 @@ def _image(s: Scheduler, c: _Contraction) -> tuple[UOp | None, int | None]:
     return rows[-1], max(1, (l2 - near) // (2 * vector))
 
 
-def _packed_extent(d: packing.Digit, c: _Contraction, wide: int) -> int:
+def _packed_extent(d: packing.Digit, c: LanedSum, wide: int) -> int:
     """The extent of a digit once the columns are in panels: windows that are farther apart than a
     panel is wide share nothing."""
     far = [q for q, f in d.factors.items() if q is not c.lane and c.lane in d.factors and f > wide]
     return trips([*far, c.lane]) if far else d.extent
 
 
-def _packed_loops(c: _Contraction, *windows: UOp) -> list[UOp]:
+def _packed_loops(c: LanedSum, *windows: UOp) -> list[UOp]:
     """The loops whose elements of b are in one tile: the reduces, the columns, and windows."""
     inside = (c.lane, *windows)
     return [r for r in ranges.ranges(c.b) if r.arg.kind == "reduce" or r in inside]
 
 
-def _block(s: Scheduler, c: _Contraction, window: UOp) -> UOp | None:
+def _block(s: Scheduler, c: LanedSum, window: UOp) -> UOp | None:
     """The loop over blocks of a window's loop; None if one block is all of it."""
     inside = _packed_loops(c, window)
     if any(length_of(r) is None for r in inside):

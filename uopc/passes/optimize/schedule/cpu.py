@@ -17,6 +17,7 @@ from uopc.passes.optimize.schedule import (
     cpu_tiles,
     lanes,
     loop_order,
+    sharing,
     speeds,
     thresholds,
 )  # fmt: skip
@@ -66,22 +67,19 @@ def _order_loops(s: CpuScheduler) -> None:
 
 def _put_columns_outside(s: CpuScheduler) -> None:
     s.sums = column_sums.columns_outside(s)
-    contraction.columns_outside(s)
 
 
 def _share_among_threads(s: CpuScheduler) -> None:
-    """The outermost output loop among threads, if there is enough work."""
-    threads = s.context.threads
-    if threads < 2:
+    """An output loop among threads, if there is enough work."""
+    if s.context.threads < 2:
         return
-    outer = next((r for r in s.facts.outputs if (length_of(r) or threads) >= threads), None)
     work = 0.0  # operations on elements, each as often as its own loops run
     for u in s.facts.order:
         if u.op in (Ops.STORE, Ops.REDUCE) or is_arithmetic(u):
             around = ranges.ranges(u.src[0] if u.op is Ops.REDUCE else u)
             work += (u.op.cost or 1.0) * trips(around)
-    if outer is not None and work >= speeds.thread_work(s.target):
-        s.attempt("THREAD", outer, threads)
+    if work >= speeds.thread_work(s.target):
+        sharing.share(s)
 
 
 # ---------------------------------------------------------------- schedules of their own

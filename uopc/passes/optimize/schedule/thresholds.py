@@ -45,6 +45,7 @@ def varied(name: str, value: float) -> Iterator[None]:
 
 # Threads, and copies of a body
 THREAD_WORK             = row(1 << 18, "operations",     "least work that threads share; about 20 µs of vector code",                       "threads")
+SHARED_GAIN             = row(0.99,    "factor",         "most time of a thread that shares another loop than the outermost one",           "shared loops")
 WHOLE_UNROLL            = row(16,      "iterations",     "longest reduce loop that becomes straight code",                                  "short reduces")
 MOST_COPIES             = row(2048,    "nodes",          "most nodes of straight-line copies; more cost compile time",                      "code size")
 LONG_BODY               = row(256,     "nodes",          "least body whose loops are ordered by their repeated work",                       "Jacobian")
@@ -87,7 +88,7 @@ SET_LINES               = row(8,       "lines",          "lines of an L1 set",  
 LEAST_ROWS_OF_PAGES     = row(16,      "rows",           "fewest rows for which columns of whole pages are packed",                         "aliased panels")
 BLOCK_SHARE             = row(8,       "last cache / n", "block of rows, and of columns' bytes, if rows exceed twice that",                 "large matmul")
 FEW_ROWS                = row(256,     "rows",           "most rows for which several panels are packed at once",                           "few rows")
-FAR_COLUMNS             = row(2,       "L2 * n",         "least columns that few rows pack in blocks, or that threads share",               "few rows")
+FAR_COLUMNS             = row(2,       "L2 * n",         "least columns that few rows pack in blocks",                                      "few rows")
 NEAR_COLUMNS            = row(4,       "L2 / n",         "columns that stay there while blocks of rows pass",                               "passing rows")
 PASSING_ROWS            = row(16,      "L2 / n",         "block of such rows, with what is read and written beside the sums",               "passing rows")
 STREAM_BYTES            = row(4096,    "bytes",          "least row of a constant that is a stream of its own; shorter ones are prepacked", "constant rows")

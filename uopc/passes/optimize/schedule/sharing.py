@@ -1,0 +1,133 @@
+"""The loop that threads share: the one with which each of them takes least.
+
+    for i < 8: for j < 64: …   →   thread c < 2: for i < 8: for j < 32: … 32·c + j …
+
+What the shared loop does not count each thread does as a whole: threads that share the rows of a
+product each read all of its columns, and those that share the channels of a convolution each bring
+the whole image in order. So another loop than the outermost one may leave a thread less to do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+
+from uopc.ir.core import ranges, walk
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
+from uopc.passes.analysis.op_costs import ISSUE_WIDTH, expansion
+from uopc.passes.optimize.opts import chunks, packing
+from uopc.passes.optimize.schedule import contraction, thresholds
+from uopc.passes.optimize.schedule.contraction import LanedSum
+from uopc.passes.optimize.schedule.kernel_facts import (
+    KernelFacts,
+    is_arithmetic,
+    length_of,
+    most_of,
+    trips,
+)
+from uopc.passes.optimize.schedule.scheduler import Scheduler
+
+Length = Callable[[UOp], int]
+
+
+def share(s: Scheduler) -> None:
+    """THREAD on the output loop with which a thread takes least; other loops keep their order."""
+    k, threads = s.facts, s.context.threads
+    first = next((r for r in k.outputs if (length_of(r) or threads) >= threads), None)
+    if first is None:
+        return
+    c = contraction.only_sum(k)
+    chosen = first if c is None else _cheapest(s, k, c, first)
+    if c is not None and chosen is not first:
+        before = s.tiled, s.opts
+        if _share_inner(s, k, c, chosen):
+            return
+        s.tiled, s.opts = before
+    s.attempt("THREAD", first, threads)
+
+
+def _share_inner(s: Scheduler, k: KernelFacts, c: LanedSum, loop: UOp) -> bool:
+    """THREAD on a loop that is brought outside and back. The lanes of a product stay outside of its
+    rows, where its tile wants them."""
+    r, around = loop, k.outputs[: k.outputs.index(loop)]
+    passed: list[UOp] = []
+    for q in reversed(around):
+        other, moved = s.swapped(q, r)
+        if moved is r:
+            return False
+        r, passed = moved, [other, *passed]
+    if not s.attempt("THREAD", r, s.context.threads):
+        return False
+    inner = s.inner(r)
+    for q, other in zip(around, passed):
+        if q is not c.row or loop is not c.lane:
+            inner = s.swapped(inner, other)[0]
+    return True
+
+
+def _cheapest(s: Scheduler, k: KernelFacts, c: LanedSum, first: UOp) -> UOp:
+    """The loop of a sum of products that threads share: the first one, unless another one, of which
+    all threads have as many iterations, takes clearly less."""
+    parts = {r: chunks.chunk(r, s.context.threads) for r in k.outputs if r.arg.kind == "loop"}
+    known = {r: int(size.arg) for r, size in parts.items() if size.op is Ops.CONST}
+    if first not in known:
+        return first
+    even = [r for r, n in known.items() if r is first or n * s.context.threads == length_of(r)]
+    if k.outputs[:2] != [c.row, c.lane]:  # a panel of lanes is filled for each turn of loops around
+        even = [r for r in even if r is first or r is not c.lane]
+
+    def cycles(r: UOp) -> float:
+        time = _cycles(s, k, c, lambda q: known[r] if q is r else most_of(q))
+        return time if r is first else time / thresholds.SHARED_GAIN
+
+    return min(even, key=cycles)
+
+
+def _cycles(s: Scheduler, k: KernelFacts, c: LanedSum, length: Length) -> float:
+    """The cycles of a thread whose loops have these lengths."""
+    each, outer = (c, *c.beside), contraction.joined_with(k, c)
+    others = _count([q for q in k.outputs if q not in (c.row, c.lane, outer)], length)
+    joined = False
+    if outer is None:
+        tiles = {p: contraction.sum_tile(s, k, p, length(c.row), length(c.lane)) for p in each}
+        sums = sum([trips(p.reduce.src[1:]) * tile[2] for p, tile in tiles.items()])
+    else:
+        apart, both = contraction.cycles_apart_and_joined(s, k, c, outer, length)
+        joined, sums = both < apart, min(apart, both)
+    total = others * sums
+    for p in each:
+        packed = contraction.is_packed(k, p, s.target) and not contraction.is_constant(p.b)
+        total += _read(s, k, p, p.a, length, not contraction.is_plain(p.a))
+        total += _read(s, k, p, p.b, length, packed and not joined)
+    return total
+
+
+def _read(
+    s: Scheduler, k: KernelFacts, p: LanedSum, factor: UOp, length: Length, is_packed: bool
+) -> float:  # fmt: skip
+    """The cycles that bring a factor from a far cache, and in the order of a tile if it is packed:
+    each element once, also where windows share it."""
+    loops = [r for r in ranges.ranges(factor) if r.arg.kind in ("loop", "reduce")]
+    whole, count = 1, 1
+    for d in packing.digits(factor, loops):
+        whole *= d.extent
+        count *= d.extent - sum([f * (most_of(r) - length(r)) for r, f in d.factors.items()])
+    size, total = factor.dtype.itemsize, 0.0
+    if contraction.is_constant(factor) or whole * size > s.target.l2_bytes:
+        total = count * size / s.target.figures.last_bytes
+    if not is_packed:
+        return total
+    lanes = s.target.lanes(8 * size)
+    order = walk.toposort(factor)
+    near = all([a.stride(p.lane) in (0, 1) for a in k.read if a.node in order])
+    total += count * (thresholds.JOINED_FILL / lanes if near else thresholds.JOINED_GATHER)
+    for u in filter(is_arithmetic, order):
+        around = ranges.ranges(u)
+        often = count if around <= ranges.ranges(factor) else _count(around, length)
+        total += expansion(u) * min(often, _count(around, length)) / (lanes * ISSUE_WIDTH)
+    return total
+
+
+def _count(loops: Iterable[UOp], length: Length) -> int:
+    return math.prod(map(length, loops))
