@@ -608,6 +608,27 @@ def test_transposed_columns_are_turned_over_in_registers(rows, target):
         check(graph, [a, b], a @ b.T, target=target)
 
 
+@pytest.mark.parametrize("shape", [(192, 200), (33, 70), (1, 5), (0, 4)])
+@pytest.mark.parametrize("target", [*TARGETS, "x86-64-v4"])
+def test_bools_are_turned_over_as_bytes_are(shape, target):
+    """With the shuffles of bytes and no element alone: there is no shuffle of single bits."""
+    a = np.random.default_rng(shape[1]).integers(0, 2, shape).astype(np.bool_)
+    alone = {}
+    for t in (uopc.dtypes.bool_, uopc.dtypes.uint8):
+        x = uopc.param("x", shape, t)
+        graph = x.permute(1, 0).contiguous()
+        with uopc.options(target_cpu=target, threads=1):
+            kernels = lower_only(graph).kernels
+        nodes = [u for k in kernels for u in k.src]
+        alone[t] = sum(u.op is Ops.LOAD and u.dtype.lanes == 1 for u in nodes)
+        assert not [u for u in nodes if u.op is Ops.SHUFFLE and u.dtype.kind == "bool"]
+        if target in TARGETS:
+            with uopc.options(target_cpu=target):
+                got = uopc.compile(graph, threads=1, verify=True)(a.astype(t.numpy))
+            np.testing.assert_array_equal(got, a.T.astype(t.numpy))
+    assert alone[uopc.dtypes.bool_] == alone[uopc.dtypes.uint8]
+
+
 @settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_each_channel_on_its_own(data):

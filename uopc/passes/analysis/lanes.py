@@ -16,8 +16,8 @@ MOST_STEP = 4
 
 
 def chunk(t: DType) -> int:
-    """The number of elements in a chunk."""
-    return max(2, CHUNK_BITS // t.scalar.bits)
+    """The number of elements in a chunk: a bool is a byte in memory."""
+    return max(2, CHUNK_BITS // (8 * t.scalar.itemsize))
 
 
 def lane_step(flat: UOp) -> int | None:

@@ -2,7 +2,8 @@
 
 A vector whose lanes are `step` elements apart takes one load per lane. Where unrolled copies read
 the adjacent vectors too, the same elements are rows of neighbours: one load fetches a chunk of
-several vectors, and shuffles put the pieces in place.
+several vectors, and shuffles put the pieces in place. Bools are shuffled as bytes: machines have no
+shuffles of single bits.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from uopc.ir.builder import index_maps
-from uopc.ir.core import walk
+from uopc.ir.core import dtypes, walk
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
@@ -54,6 +55,9 @@ def transposed(block: list[UOp], load_row: LoadRow) -> dict[UOp, UOp]:
     n, t = len(block), block[0].dtype
     narrow = t.scalar.vec(n)
     rows = [load_row(block[0], narrow, i) for i in range(t.lanes)]
+    if t.kind == "bool":
+        t = dtypes.uint8.vec(t.lanes)
+        rows = [intern(Ops.CAST, t.scalar.vec(n), (row,)) for row in rows]
     joined = []
     for i in range(n):
         parts = tuple(rows[i::n])
@@ -63,6 +67,8 @@ def transposed(block: list[UOp], load_row: LoadRow) -> dict[UOp, UOp]:
         pairs = zip(joined[: n // 2], joined[n // 2 :])
         joined = [s for a, b in pairs for s in (_interleaved(a, b, n, 0), _interleaved(a, b, n, 1))]
         width //= 2
+    if t is not block[0].dtype:
+        joined = [intern(Ops.CAST, block[0].dtype, (s,)) for s in joined]
     return dict(zip(block, joined))
 
 
