@@ -41,6 +41,13 @@ def product(*dims: int, columns: int) -> UOp:
     return uopc.param("x", dims) @ np.ones((dims[-1], columns), "f4")
 
 
+def channels_last(channels: int, size: int) -> UOp:
+    """A 3 x 3 convolution whose channels are the last axis of the image and of the result."""
+    x = uopc.param("x", (channels, size, size))
+    y = convolution(x.transpose(1, 2, 0).contiguous().transpose(2, 0, 1)[None], channels)
+    return y[0].transpose(1, 2, 0)
+
+
 CHOICES = {
     "rows of an image, which each thread would bring in order": (convolution(image(32, 64), 32), 1),
     "rows of an image that is made larger": (convolution(larger(image(64, 8)), 64), 1),
@@ -52,6 +59,7 @@ CHOICES = {
     "columns that no thread has as many of": (product(64, 768, columns=3071), 0),
     "as many rows as columns": (product(512, 512, columns=512), 0),
     "rows of three matrices": (uopc.param("x", (3, 64, 512)) @ np.ones((3, 512, 512), "f4"), 1),
+    "channels that are lanes, of an image of seven rows": (channels_last(512, 7), 2),
     "no product": (uopc.param("x", (512, 2048)).exp(), 0),
 }  # fmt: skip
 

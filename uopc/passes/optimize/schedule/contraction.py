@@ -74,7 +74,7 @@ def _tile(s: Scheduler, k: KernelFacts, c: LanedSum) -> None:
     target = s.target
     lanes = target.lanes(c.reduce.dtype.bits)
     packs = any([is_packed(k, each, target) for each in (c, *c.beside)])
-    image, widest = _image(s, c)
+    image, widest = image_inside(s, c)
     height, vectors, _ = sum_tile(s, k, c, length_of(c.row), length_of(c.lane), packs, widest)
     computed = [each.a for each in (c, *c.beside) if not is_plain(each.a)]
     if computed:
@@ -370,7 +370,7 @@ def _order_loops(
     return lane, row
 
 
-def _image(s: Scheduler, c: LanedSum) -> tuple[UOp | None, int | None]:
+def image_inside(s: Scheduler, c: LanedSum) -> tuple[UOp | None, int | None]:
     """The loop around the rows that goes inside of the columns, as the rows of an image, whose
     other factor half of L2 holds and not the columns: each panel of these then comes from afar once
     for all rows. The most vectors of a panel: L2 holds it with the next one, which is fetched."""

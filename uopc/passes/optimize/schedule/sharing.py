@@ -74,7 +74,8 @@ def _cheapest(s: Scheduler, k: KernelFacts, c: LanedSum, first: UOp) -> UOp:
     if first not in known:
         return first
     even = [r for r, n in known.items() if r is first or n * s.context.threads == length_of(r)]
-    if k.outputs[:2] != [c.row, c.lane]:  # a panel of lanes is filled for each turn of loops around
+    outside = k.outputs[:2] == [c.row, c.lane] or contraction.image_inside(s, c)[0] is not None
+    if not outside:  # a panel of lanes is brought in order in each turn of the loops around
         even = [r for r in even if r is first or r is not c.lane]
 
     def cycles(r: UOp) -> float:
