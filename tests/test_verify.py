@@ -8,6 +8,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from uopc import config
+from uopc.backends import detect
 from uopc.errors import InvalidIR
 from uopc.ir.builder import kernel, movement, operands
 from uopc.ir.core import dtype_rules, dtypes, shapes
@@ -24,6 +26,8 @@ from uopc.ir.core.ops import ArgKind, DTypeRule, Op, Ops, ShapeRule
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.interpret.interpreter import evaluate
 from uopc.ir.verify.verifier import verify, verify_node
+from uopc.passes.pass_manager import Lowering
+from uopc.program.request import make_context, prepare
 from uopc.tensor import creation
 
 F32, I32, INDEX, VOID = dtypes.float32, dtypes.int32, dtypes.index, dtypes.void
@@ -418,3 +422,21 @@ def test_recorded_forms_of_effects_are_accepted():
         verify(UOp(Ops.SINK, dtypes.void, (graph,)), TENSOR, "input")
     found = np.asarray(evaluate(second, {"x": np.ones(4, np.float32)}))
     assert found.reshape(-1).tolist() == [2.0] * 4
+
+
+def test_each_result_of_a_pass_is_verified_once_at_its_level() -> None:
+    """But not again where the next pass of the level leaves it as it is."""
+    verified: list[tuple[UOp, Level]] = []
+
+    def note(graph: UOp, level: Level, stage: str) -> None:
+        verify(graph, level, stage)
+        verified.append((graph, level))
+
+    x = creation.param("x", (3, 40))
+    graph = ((x * 2).softmax(1) @ x.transpose(0, 1)).sink(x.max(axis=0))
+    context = make_context(prepare(graph, None, True, 1, None, config.current()), detect.host())
+    lowered = Lowering(context, note).lower(graph)
+    results = [(g, r.level) for r in lowered.runs for g in r.after]
+    renamed = {(k, LINEAR) for k in lowered.kernels}  # after the last check
+    assert {*results} - renamed <= {*verified} and len({*verified}) == len(verified)
+    assert len(verified) < len(results)

@@ -8,6 +8,7 @@ import functools
 import itertools
 import re
 import time
+import weakref
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -110,6 +111,8 @@ class Lowering:
         self.runs: list[StageRun] = []
         self.program: UOp | None = None  # the LINEAR of CALLs, once there is one
         self.conditions: list[SizeCondition] = []
+        # The level at which a graph was verified last.
+        self._checked: weakref.WeakKeyDictionary[UOp, Level] = weakref.WeakKeyDictionary()
 
     def lower(self, graph: UOp, start: str = INPUT, given: UOp | None = None) -> Lowered:
         """Run every pass on a SINK of tensor values, or on one kernel written by hand.
@@ -228,9 +231,13 @@ class Lowering:
             self.steps += 1 / (of or len(graphs))
 
     def _check(self, run: StageRun) -> None:
+        """Verify what a pass changed, and what now is at another level."""
         if self.verify is None:
             return
         for g in run.after:
+            if self._checked.get(g) == run.level:
+                continue
+            self._checked[g] = run.level
             inside = run.level is not PROGRAM and level_of(g) is PROGRAM  # a stage file of kernels
             if inside:
                 self.verify(g, PROGRAM, run.name)
