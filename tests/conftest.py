@@ -64,6 +64,14 @@ def pytest_addoption(parser):
     )  # fmt: skip
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config):
+    """With `-n`, a file stays in one process as far as can be: what its tests share (programs,
+    servers, libraries) is made once."""
+    if getattr(config.option, "numprocesses", None) and config.option.dist == "no":
+        config.option.dist = "worksteal"
+
+
 def pytest_configure(config):
     if config.getoption("--bless") and os.environ.get("CI", "").lower() in ("1", "true"):
         raise pytest.UsageError("--bless is refused on CI: bless on your machine and read the diff")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import subprocess
@@ -20,8 +21,10 @@ SERVER = Path(__file__).with_name("sharded_programs.py")
 missing = importlib.util.find_spec("tinygrad") is None
 
 
-def compiled(program, count):
-    """The program on a mesh of devices, and its arguments."""
+@functools.cache
+def compiled(name, count):
+    """The program on a mesh of devices."""
+    program = BY_NAME[name]
     mesh = make_mesh((count,), ("m",), devices=[f"cpu:{i}" for i in range(count)])
     params = [uopc.param(f"p{i}", dims) for i, (dims, _) in enumerate(program.arguments)]
     specs = {
@@ -46,7 +49,7 @@ def test_there_are_enough_programs():
 @pytest.mark.parametrize("name", BY_NAME)
 def test_numpy(name, count):
     program = BY_NAME[name]
-    got = compiled(program, count)(*program.arrays())
+    got = compiled(name, count)(*program.arrays())
     close(got, np.asarray(program.numpy(*program.arrays())))
 
 
@@ -82,4 +85,4 @@ def test_tinygrad(tinygrad, name, count):
         assert isinstance(theirs, str), "tinygrad refuses what no number of devices divides"
         return
     assert not isinstance(theirs, str), theirs
-    close(compiled(program, count)(*program.arrays()), theirs)
+    close(compiled(name, count)(*program.arrays()), theirs)
