@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from by_hand import plain_kernel
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from machines import only_lowered
 from test_opts import numbers, results
 
 import uopc
@@ -139,3 +142,25 @@ REFUSED = [
 def test_refusals(make, opt, reason):
     with pytest.raises(UserError, match=reason):
         lower_only(make(), opts=(opt,))
+
+
+@pytest.mark.parametrize(("channels", "shared"), [(8, [4]), (5, [4, 1]), (1, [1, 1, 1])])
+def test_channels_are_packed_under_one_guard(channels, shared):
+    """Elements of joined rows have a guard that computes their column: one for four channels. A
+    single channel has neighbours in copies."""
+    graph = uopc.param("x", (1, channels, 24, 24)).conv2d(
+        uopc.param("w", (64, channels, 3, 3)), padding=1
+    )
+    with only_lowered("server"):
+        (kernel,) = lower_only(graph, threads=1).kernels
+    guards = [u.src[1] for u in kernel.src if u.op is Ops.LOAD and len(u.src) > 1]
+    assert list(Counter(guards).values()) == shared
+    random = np.random.default_rng(3)
+    x, w = [
+        random.integers(-3, 4, dims).astype("f4")
+        for dims in ((channels, 24, 24), (64, channels, 3, 3))
+    ]
+    padded = np.pad(x, ((0, 0), (1, 1), (1, 1)))
+    seen = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (1, 2))
+    got = uopc.compile(graph, inputs=["x", "w"], threads=1, verify=True)(x[None], w)
+    np.testing.assert_array_equal(got[0], np.einsum("cyxij,ocij->oyx", seen, w))

@@ -112,8 +112,22 @@ def fill_in_lanes(s: Scheduler, fill: list[UOp], lanes: int, panels: bool) -> No
     elif applied and vectors is not None and length_of(vectors) is not None:
         count = most_of(vectors)
         copies = max(n for n in range(1, thresholds.TILE_VECTORS + 1) if count % n == 0)
-        if copies > 1:
+        shared = _same_guards(s, fill) if copies < count else None
+        if shared is not None:
+            s.copy(shared, thresholds.TILE_VECTORS)
+        elif copies > 1:
             s.attempt("UPCAST", vectors, copies)
+
+
+def _same_guards(s: Scheduler, fill: list[UOp]) -> UOp | None:
+    """The innermost loop of a fill in whose iterations all guards are the same, though not in those
+    of the lanes: its copies compute them once."""
+    k = s.facts
+    loops = [q for r in fill for q in s.family(r) if (length_of(q) or 1) > 1]
+    gates = [ranges.ranges(a.gate) for q in loops for a in k.inside(q) if a.gate is not None]
+    if not any([r.arg.kind == "lane" for gate in gates for r in gate]):
+        return None
+    return next((q for q in reversed(loops) if not any([q in gate for gate in gates])), None)
 
 
 def _is_tile(value: UOp) -> bool:
