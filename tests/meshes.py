@@ -9,6 +9,8 @@ import numpy as np
 
 from uopc import Ops, UOp, dtypes
 from uopc.backends import detect
+from uopc.ir.builder.rebuild import without_primitives
+from uopc.ir.core.calls import graph_order
 from uopc.ir.core.levels import TENSOR
 from uopc.ir.core.ops import GroupOp
 from uopc.ir.devices import parts
@@ -18,6 +20,7 @@ from uopc.ir.interpret.lockstep import variables_of
 from uopc.ir.verify.verifier import verify
 from uopc.passes import PIPELINE
 from uopc.passes.contract import Context, Sharding
+from uopc.passes.pass_manager import function_schedule
 
 
 def layouts(graph, sharding, variables):
@@ -54,7 +57,8 @@ def partitioned(outputs, mesh, in_specs=None, out_specs=None, explicit=False, la
     """The graph of one device, and the layouts."""
     context = Context(detect.host("x86-64-v3"), optimize=True)
     context.sharding = Sharding(mesh, in_specs or {}, out_specs, explicit)
-    graph = UOp(Ops.SINK, dtypes.void, tuple(outputs))
+    context.schedule = function_schedule(context)
+    graph = without_primitives(UOp(Ops.SINK, dtypes.void, tuple(outputs)))
     for _, p in PIPELINE:
         graph = p.run(graph, context)
         if p.name == last:
@@ -87,7 +91,8 @@ def check(
 ):  # fmt: skip
     """The graph on a mesh gives what it gives on one device. Returns the exchanges."""
     outputs = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
-    names = {u.arg.name for o in outputs for u in o.toposort() if u.op is Ops.PARAM and u.arg.name}
+    used = graph_order(UOp(Ops.SINK, dtypes.void, tuple(outputs)).src)
+    names = {u.arg.name for u in used if u.op is Ops.PARAM and u.arg.name}
     arrays = {n: arrays[n] for n in names}
     plain = {n: a.copy() for n, a in arrays.items()}
     wanted = interpreter.evaluate(outputs, plain, variables or {})

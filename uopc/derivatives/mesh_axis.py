@@ -3,23 +3,28 @@
     psum(x) over m, x → xs (4, n):    allreduce x  →  the sum of xs along its first dimension
 
 What devices exchange becomes a reduce, a permutation or a window of that dimension: pass partition
-makes exchanges of these again where the dimension is cut, and one device computes the same.
+makes exchanges of these again where the dimension is cut, and one device computes the same. A loop
+whose body exchanges is one over the values of all devices.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from uopc.derivatives import batch, effects
+from uopc.derivatives import functions as seeds
 from uopc.derivatives.rule import operands
+from uopc.derivatives.scan_rule import Loop
 from uopc.derivatives.values import Value
 from uopc.ir.builder import alu, leaves, movement, rebuild
-from uopc.ir.core import calls, shapes
+from uopc.ir.core import calls, dtypes, shapes
 from uopc.ir.core.args import ReduceArg, ReduceOp, ShardArg
 from uopc.ir.core.ops import GroupOp, Op, Ops
 from uopc.ir.core.uop import UOp, intern
+from uopc.tensor.loops import bodies, scan
 
 
 class Found(NamedTuple):
@@ -44,7 +49,7 @@ def along(outputs: Sequence[UOp], batched: batch.Batch, axis: Axis) -> list[Foun
     outputs, inputs = effects.pure(outputs, list(batched))
     done: dict[UOp, UOp] = dict(zip(inputs, batched.values()))
     alone: dict[UOp, UOp] = {}  # by node, its new value where it does not vary
-    for u in calls.graph_order(outputs, operands, stop=done.__contains__):
+    for u in calls.graph_order(outputs, _outside_bodies, stop=done.__contains__):
         if u not in done:
             _add(u, axis, done, alone)
     return [
@@ -52,7 +57,16 @@ def along(outputs: Sequence[UOp], batched: batch.Batch, axis: Axis) -> list[Foun
     ]  # fmt: skip
 
 
+def _outside_bodies(u: UOp) -> list[UOp]:
+    """The operands outside of the bodies of loops."""
+    return [s for s in operands(u) if s.op is not Ops.FUNCTION]
+
+
 def _add(u: UOp, axis: Axis, done: dict[UOp, UOp], alone: dict[UOp, UOp]) -> None:
+    if u.op is Ops.PRIMITIVE and u.arg.name == "scan" and _exchanges(u.src[1]):
+        found = _looped(u, axis, done, alone)
+        (done if found.varies else alone)[u] = found.value
+        return
     own = _renewed(u, alone)
     if u.op in GroupOp.Exchange and u.arg.axes == (axis.name,):
         found = RULES[u.op](own, axis, done.get(own.src[0]))
@@ -97,6 +111,68 @@ def _over_another(u: UOp, x: UOp) -> UOp:
         x = movement.swapped(x)
     made = intern(u.op, u.dtype, (x,), u.arg)
     return movement.swapped(made) if u.op in (Ops.ALLGATHER, Ops.ALLTOALL) else made
+
+
+# ---------------------------------------------------------------- loops
+def _exchanges(body: UOp) -> bool:
+    """True if the body of a loop, or of one in it, has exchanges."""
+    return any([u.op in GroupOp.Exchange for u in calls.graph_order(body.src, calls.operands)])
+
+
+def _looped(u: UOp, axis: Axis, done: dict[UOp, UOp], alone: dict[UOp, UOp]) -> Found:
+    """A result of a loop whose body exchanges."""
+    given = tuple([done[s] if s in done else alone.get(s, s) for s in u.src[2:]])
+    varying = tuple([s in done for s in u.src[2:]])
+    found = _loop_along((0, *u.arg.details[1:]), u.src[1:], given, varying, axis)
+    return found[int(u.arg.details[0])]
+
+
+@functools.lru_cache(maxsize=4)  # the results of one loop are asked for one by one
+def _loop_along(
+    details: tuple[int, ...], own: tuple[UOp, ...], given: tuple[UOp, ...],
+    varying: tuple[bool, ...], axis: Axis,
+) -> list[Found]:  # fmt: skip
+    """The results of a loop for all devices. A carried value varies if its first one does, or the
+    body makes it of others that do."""
+    one, all_ = Loop(details, own), Loop(details, (own[0], *given))
+    n, m = one.count, one.count + len(one.xs)
+    end = m + len(one.constants)
+    carried, elements = one.seeds()
+    constants = [seeds.seed(k) for k in one.constants]
+    outputs = one.outputs(carried, elements, constants)
+    known = dict(zip(constants, all_.constants))
+    varies = {i for i in range(n) if varying[i]}
+    while True:
+        batched = {c: k for c, k, b in zip(constants, all_.constants, varying[m:end]) if b}
+        batched |= {
+            s: seeds.seed_of(s.dtype, (axis.size, *shapes.shape(s)))
+            for i, s in enumerate((*carried, *elements))
+            if (i in varies if i < n else varying[i])
+        }  # fmt: skip
+        found = along(outputs, batched, axis)
+        more = {i for i in range(n) if found[i].varies} - varies
+        if not more:
+            break
+        varies |= more
+    values = [
+        movement.repeated(f.value, axis.size) if i in varies and not f.varies else f.value
+        for i, f in enumerate(found)
+    ]
+    root = intern(Ops.TUPLE, dtypes.void, tuple(values))
+    values = list(rebuild.rebuild(root, known).src)  # constants that are the same on all devices
+    arguments = [batched.get(s, s) for s in (*carried, *elements)]
+    body, taken = bodies.closed(values, arguments)
+    first = [
+        movement.repeated(k, axis.size) if i in varies and not varying[i] else k
+        for i, k in enumerate(all_.first)
+    ]
+    xs = [movement.swapped(x) if b else x for x, b in zip(all_.xs, varying[n:m])]
+    made = scan.scan(body, first, xs, taken, one.length, one.way)
+    return [
+        *[Found(v, i in varies) for i, v in enumerate(made[:n])],
+        *[Found(movement.swapped(v) if f.varies else v, f.varies)
+          for v, f in zip(made[n:], found[n:])],
+    ]  # fmt: skip
 
 
 # ---------------------------------------------------------------- exchanges

@@ -57,6 +57,7 @@ class Sharding:
     sums: Mapping[UOp, UOp] = field(default_factory=dict)  # as `PartSizes.whole` gives them
     # Exchanges run beside launches, and a bucket is done from so many bytes on; 0: one at a time.
     bucket: int = 0
+    is_done: bool = False  # of the body of a loop: a graph of one device
     pays: Callable[[Axes, int], bool] = lambda axes, nbytes: True  # to run beside launches
 
     def __post_init__(self) -> None:
@@ -67,6 +68,12 @@ class Sharding:
         return tuple([
             d if isinstance(d, int) else rebuild.rebuild_more(d, dict(self.sums)) for d in dims
         ])  # fmt: skip
+
+    def of_bodies(self) -> Sharding | None:
+        """That of functions that are scheduled on their own, of one device."""
+        if self.mesh.devices:
+            return None
+        return Sharding(self.mesh, bucket=self.bucket, pays=self.pays, is_done=True)
 
     def beside(self, program: UOp) -> dict[int, int]:
         """By the number of the call of an exchange, how many calls run beside it."""

@@ -311,11 +311,13 @@ def function_schedule(context: Context) -> Schedule:
 
     def schedule(function: UOp) -> Scheduled:
         if function not in known:
+            of_bodies = context.sharding and context.sharding.of_bodies()
+            own = dataclasses.replace(context, sharding=of_bodies)
             program = intern(Ops.SINK, dtypes.void, function.src)
             outputs: tuple[UOp, ...] = ()
             for _, p in itertools.takewhile(lambda s: s[1].accepts is not PROGRAM, PIPELINE):
                 outputs = program.src if p.accepts is INDEXED else outputs
-                program = run_pass(p, program, context)
+                program = run_pass(p, program, own)
             known[function] = Scheduled(program, outputs)
             context.notes["functions"] = len(known)
         return known[function]

@@ -37,7 +37,7 @@ from uopc.ir.core.calls import exchanges_of
 from uopc.ir.core.data.blocks import Order
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.serialize import fingerprint
-from uopc.ir.core.storage import outer_ranges, storage_root, written_slots
+from uopc.ir.core.storage import arguments, outer_ranges, storage_root, written_slots
 from uopc.ir.core.uop import UOp
 from uopc.ir.devices import traffic
 from uopc.ir.devices.launches import Place
@@ -89,7 +89,7 @@ def _of_whole(sharding: Sharding | None) -> dict[UOp, UOp]:
 
 def buckets(program: UOp) -> dict[int, tuple[UOp, ...]]:
     """The storage of exchanges that happen at once, by the number of their call."""
-    found = {i: call.src[1:] for i, call in enumerate(program.src)
+    found = {i: arguments(call) for i, call in enumerate(program.src)
              if len(exchanges_of(call.src[0])) > 1}  # fmt: skip
     return {i: tuple(map(storage_root, args)) for i, args in found.items()}
 

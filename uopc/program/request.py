@@ -255,9 +255,8 @@ def make_context(request: Request, machine: Target) -> Context:
     threads = request.threads // len(devices) or request.threads
     context = Context(machine, request.optimize, threads, request.options, rules=rules)
     context.devices = devices
-    if request.mesh is None:
-        context.schedule = function_schedule(context)
-    else:
+    context.schedule = function_schedule(context)
+    if request.mesh is not None:
         m = request.mesh
         specs = dict(m.in_specs)
         context.sharding = Sharding(

@@ -35,7 +35,9 @@ class Unrolled:
 
     def add(self, u: UOp) -> None:
         """Unroll one node."""
-        if u.op is Ops.MSTACK:
+        if u.op is Ops.LINEAR:  # a program that is called, whose nodes are its own
+            self.one[u] = u
+        elif u.op is Ops.MSTACK:
             self.several[u] = self._stacked(u)
         elif u.op is Ops.MSELECT:
             self.one[u] = self.several[u.src[0]][u.arg] if self._is_several(u) else self._same(u)

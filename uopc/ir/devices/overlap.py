@@ -58,7 +58,8 @@ class _Touched:
 
 def awaited(program: UOp) -> dict[int, int]:
     """By the number of the call of an exchange, that of the call before which it is awaited: the
-    number of calls, if none needs its memory. What is in a loop of calls waits before the loop."""
+    number of calls, if none needs its memory. What is in a loop of calls waits before the loop,
+    and an exchange in a loop runs alone."""
     calls, touched = program.src, _Touched(program)
     found = {}
     for number in [i for i, c in enumerate(calls) if exchanges_of(c.src[0])]:
@@ -66,7 +67,7 @@ def awaited(program: UOp) -> dict[int, int]:
         first = next((j for j in later if touched.meet(number, j)), len(calls))
         while first < len(calls) and first > number + 1 and _in_one_loop(calls, first):
             first -= 1
-        found[number] = first
+        found[number] = number + 1 if outer_ranges(calls[number]) else first
     return found
 
 

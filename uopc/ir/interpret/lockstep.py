@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from uopc.ir.core.calls import exchanges_of
 from uopc.ir.core.evaluate import Array
 from uopc.ir.core.uop import UOp
 from uopc.ir.devices.mesh import Mesh, coordinate
 from uopc.ir.index import closed
 from uopc.ir.interpret import exchanges
 from uopc.ir.interpret.interpreter import Evaluation, machine_for
+from uopc.ir.interpret.machine import Steps
 
 _NO_VARIABLES: Mapping[str, int] = {}
 _NOTHING: Mapping[UOp, UOp] = {}
@@ -42,20 +41,22 @@ def evaluate(
         Evaluation(graph.src, given, variables_of(mesh, rank, variables, made))
         for rank, given in enumerate(inputs)
     ]
+    _together(mesh, [r.run.steps(r.roots) for r in runs])
+    return [r.finished()[0] for r in runs]
+
+
+def _together(mesh: Mesh, steps: Sequence[Steps]) -> None:
+    """Run all devices, each from exchange to exchange."""
     with np.errstate(all="ignore"):
-        steps = [r.run.steps(r.roots) for r in runs]
         waiting = [next(s, None) for s in steps]
         while waiting[0] is not None:
             u = waiting[0][0]
             sent = [w[1] for w in waiting if w is not None]
             got = exchanges.over_mesh(u.op.name, u.arg, u.dtype, mesh, sent)
             waiting = [_sent(s, a) for s, a in zip(steps, got)]
-    return [r.finished()[0] for r in runs]
 
 
-def _sent(
-    steps: Generator[tuple[UOp, Array], Array, None], array: Array
-) -> tuple[UOp, Array] | None:
+def _sent(steps: Steps, array: Array) -> tuple[UOp, Array] | None:
     try:
         return steps.send(array)
     except StopIteration:
@@ -71,24 +72,5 @@ def run_program(
         machine_for(program, given, variables_of(mesh, rank, variables))
         for rank, given in enumerate(storage)
     ]
-    with np.errstate(all="ignore"):
-        for m in machines:
-            m.before_calls(program)
-        for is_exchange, calls in itertools.groupby(program.src, _is_exchange):
-            group = list(calls)
-            if not is_exchange:
-                for m in machines:
-                    m.calls(group)
-                continue
-            for c in group:
-                for target, u in [s.src for s in exchanges_of(c.src[0])]:
-                    sent, written = [c.src[1 + s.arg.slot] for s in (u.src[0], target)]
-                    given = [m.viewed(sent).reshape(u.src[0].arg.dims).copy() for m in machines]
-                    made = exchanges.over_mesh(u.op.name, u.arg, u.dtype, mesh, given)
-                    for m, got in zip(machines, made):
-                        m.viewed(written).reshape(-1)[...] = got.reshape(-1)
+    _together(mesh, [m.steps(program) for m in machines])
     return [m.state.storages for m in machines]
-
-
-def _is_exchange(call: UOp) -> bool:
-    return bool(exchanges_of(call.src[0]))

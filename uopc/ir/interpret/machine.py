@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from types import MappingProxyType
 
 import numpy as np
 
-from uopc.errors import InvalidIR, UserError
+from uopc.errors import InvalidIR, Unsupported, UserError
 from uopc.ir.builder.loops import with_loops
 from uopc.ir.core import walk
-from uopc.ir.core.calls import graph_order
+from uopc.ir.core.calls import exchanges_of, graph_order
 from uopc.ir.core.evaluate import Array, combine, fold, identity
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import arguments, is_program, outer_ranges
@@ -42,6 +42,8 @@ _BUDGET = 1 << 22
 _FEW_STEPS = 64  # blocks with fewer steps share the budget as if they had this many
 _MOST_AXES = 30  # NumPy 1 has 32, and a reduction of lanes takes one more
 
+# At each exchange its node, and the value that is sent; what arrives is given back.
+Steps = Generator[tuple[UOp, Array], Array, None]
 # A value, and a mask of the elements that exist.
 _Masked = tuple[Array, Array]
 
@@ -204,25 +206,37 @@ class Machine:
     # ------------------------------------------------------------ calls
     def program(self, root: UOp) -> None:
         """Run a LINEAR of CALLs in order, each in the loops around it."""
-        self.before_calls(root)
-        self.calls(root.src)
+        for u, _ in self.steps(root):
+            raise Unsupported(f"{u.op!r} needs all devices: see interpret/lockstep.py")
 
-    def before_calls(self, root: UOp) -> None:
-        """Compute what the calls of a program take."""
-        for u in graph_order(root.src):
+    def steps(self, root: UOp) -> Steps:
+        """The same, step by step: at each exchange it gives that node and the value that is sent,
+        and is sent what arrives."""
+        for u in graph_order(root.src):  # what the calls take
             if u.op is not Ops.CALL and u.op is not Ops.RANGE:
                 self.step(u)
+        yield from self._calls(root.src)
 
-    def calls(self, calls: Sequence[UOp], depth: int = 0) -> None:
+    def _calls(self, calls: Sequence[UOp], depth: int = 0) -> Steps:
         """Run calls that are inside of the same `depth` loops."""
         for loop, found in itertools.groupby(calls, lambda c: (*outer_ranges(c), None)[depth:][:1]):
             group = list(found)
             if loop[0] is None:
                 for u in group:
-                    self.step(u)
+                    yield from self._exchanges(u) if exchanges_of(u.src[0]) else self._one(u)
             else:
                 for _ in range(int(self.state.value(loop[0].src[0]).max())):
-                    self.calls(group, depth + 1)
+                    yield from self._calls(group, depth + 1)
+
+    def _one(self, call: UOp) -> Steps:
+        self.step(call)
+        yield from ()
+
+    def _exchanges(self, call: UOp) -> Steps:
+        for target, u in [s.src for s in exchanges_of(call.src[0])]:
+            sent, written = [call.src[1 + s.arg.slot] for s in (u.src[0], target)]
+            got = yield u, self.viewed(sent).reshape(u.src[0].arg.dims).copy()
+            self.viewed(written).reshape(-1)[...] = got.reshape(-1)
 
     def call(self, u: UOp) -> None:
         """Run a kernel on storage, slices of storage, numbers and variables."""
@@ -276,3 +290,10 @@ def run_kernel(
         machine.program(kernel)
     else:
         machine.run(kernel)
+
+
+def program_steps(
+    program: UOp, buffers: Sequence[Array], variables: Mapping[str, int] = MappingProxyType({})
+) -> Steps:
+    """The same of a program with exchanges: see `Machine.steps`."""
+    return Machine(lambda p: buffers[p.arg.slot], Variables(variables), {}).steps(program)

@@ -8,7 +8,7 @@ depends on no order that the graph leaves open: a store makes a new array of the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -24,11 +24,11 @@ from uopc.ir.core.calls import (
 from uopc.ir.core.evaluate import Array
 from uopc.ir.core.ops import GroupOp, Ops
 from uopc.ir.core.shapes import with_dims
-from uopc.ir.core.storage import written_slots
+from uopc.ir.core.storage import is_program, written_slots
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import size_conditions
 from uopc.ir.interpret.arguments import Variables, check_array, undefined
-from uopc.ir.interpret.machine import run_kernel
+from uopc.ir.interpret.machine import Steps, program_steps, run_kernel
 
 # One write: the target view, the values, and a mask of those that exist (None: all).
 Write = tuple[UOp, Array, Array | None]
@@ -48,6 +48,13 @@ _LATER = frozenset((Ops.SHAPED_WMMA, Ops.WMMA))
 
 def _called_exchanges(u: UOp) -> list[UOp]:
     return exchanges_of(u.src[0]) if u.op is Ops.CALL else []
+
+
+def _has_exchanges(u: UOp) -> bool:
+    """True for a CALL of a program with exchanges."""
+    if u.op is not Ops.CALL or not is_program(u.src[0]):
+        return False
+    return any([exchanges_of(c.src[0]) for c in u.src[0].src])
 
 
 class TensorRun:
@@ -82,7 +89,7 @@ class TensorRun:
         for u, _ in self.steps(roots):
             raise Unsupported(f"{u.op!r} needs all devices: see interpret/lockstep.py")
 
-    def steps(self, roots: Sequence[UOp]) -> Generator[tuple[UOp, Array], Array, None]:
+    def steps(self, roots: Sequence[UOp]) -> Steps:
         """The same, step by step: at each exchange it gives that node and the value that is sent,
         and is sent what arrives."""
         nodes = graph_order(roots, self.reads)
@@ -105,6 +112,8 @@ class TensorRun:
                     written = u.src[1 + target.arg.slot]
                     writes[self.bases[written]] = [(written, got, None)]
                 self._note_writes(u, writes)
+            elif _has_exchanges(u):
+                yield from self._program(u)
             else:
                 self._evaluate(u)
             if effects:  # values of storage are read again
@@ -374,13 +383,28 @@ class TensorRun:
         stored = {b.arg.slot: a for b, a in written if b.op is Ops.PARAM and b.arg.slot >= 0}
         return results, stored
 
+    def _program(self, u: UOp) -> Steps:
+        """Run a program with exchanges on copies of its arguments."""
+        body, args = u.src[0], u.src[1:]
+        arrays, variables = self._taken(args)
+        yield from program_steps(body, arrays, variables)
+        writes: dict[UOp, list[Write]] = {}
+        for slot in written_slots(body):
+            writes.setdefault(self.bases[args[slot]], []).append((args[slot], arrays[slot], None))
+        self._note_writes(u, writes)
+
     def _call_kernel(self, body: UOp, args: Sequence[UOp]) -> dict[int, Array]:
         """Run a kernel on copies of its arguments. Returns those that it writes, by slot."""
+        arrays, variables = self._taken(args)
+        run_kernel(body, arrays, variables)
+        return {slot: arrays[slot] for slot in written_slots(body)}
+
+    def _taken(self, args: Sequence[UOp]) -> tuple[list[Array], dict[str, int]]:
+        """Copies of the arguments of a kernel, and the values of its variables."""
         variables = Variables(self.variables.values)
         arrays: list[Array] = []
         for a in args:
             arrays.append(np.array(self.values[a], order="C"))
             if a.op in (Ops.VARIABLE, Ops.BIND):
                 variables.bind((a.src[0] if a.src else a).arg.name, int(self.values[a]))
-        run_kernel(body, arrays, variables.values)
-        return {slot: arrays[slot] for slot in written_slots(body)}
+        return arrays, variables.values

@@ -1,14 +1,20 @@
-"""Programs in programs: the calls of one, with the storage of its caller."""
+"""Programs in programs: the calls of one, with the storage of its caller, and loops around them."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 
-from uopc.ir.builder import rebuild
-from uopc.ir.core import dtypes
+from uopc.errors import InvalidIR
+from uopc.ir.builder import leaves, rebuild
+from uopc.ir.core import dtypes, shapes
+from uopc.ir.core.args import BufferArg, ParamArg, RangeArg
+from uopc.ir.core.calls import written_slot
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.storage import arguments, outer_ranges
+from uopc.ir.core.storage import arguments, outer_ranges, storage_root
 from uopc.ir.core.uop import UOp, intern
+from uopc.passes.analysis.slots import Slots
+from uopc.passes.contract import Schedule
 
 
 def loops_of(program: UOp) -> list[UOp]:
@@ -29,3 +35,54 @@ def calls_with(
         made.append(intern(Ops.CALL, dtypes.void, (c.src[0], *given, *around, *loops)))
         made[-1].origin = c.origin
     return made
+
+
+def repeated(call: UOp, schedule: Schedule | None, slots: Slots) -> tuple[UOp, ...]:
+    """The outputs of a call that repeats its function, after one of the program of its kernels, in
+    a loop around them.
+
+    call (function …), storage…, n  →  call (linear (call kernel, params…, range n)…), storage…
+    """
+    function, *args, times = call.src
+    if schedule is None:
+        raise InvalidIR("a function that repeats, and no schedule of functions")
+    made = schedule(function)
+    written = [written_slot(value) for value in function.src]
+    own = {slot: _holding(args[slot], slots) for slot in written if slot is not None}
+    if len(own) < len(written):
+        raise InvalidIR("a function that repeats gives a value that is no param after writes")
+    params: dict[UOp, UOp] = {}  # storage of the function -> its PARAM in the program
+    given: list[UOp] = []
+    for root in [storage_root(a) for c in made.program.src for a in arguments(c)]:
+        if root.op is Ops.VARIABLE or root in params:
+            continue
+        dims, symbolic = leaves.split_dims(shapes.shape(root))
+        slot = ParamArg("", dims, len(params))
+        params[root] = intern(Ops.PARAM, root.dtype, symbolic, slot)
+        if root.op is Ops.PARAM and root.arg.slot >= 0:
+            given.append(own.get(root.arg.slot, args[root.arg.slot]))
+        else:
+            given.append(new_buffer(root, slots) if root.op is Ops.BUFFER else root)
+    around = intern(Ops.RANGE, times.dtype, (times,), RangeArg((0,), "outer"))
+    program = intern(
+        Ops.LINEAR, dtypes.void, tuple(calls_with(made.program, params, 1, (around,)))
+    )
+    effect = intern(Ops.CALL, dtypes.void, (program, *given))
+    effect.origin = call.origin
+    return tuple([intern(Ops.AFTER, r.dtype, (r, effect)) for r in own.values()])
+
+
+def _holding(value: UOp, slots: Slots) -> UOp:
+    """Storage of its own for a value; what nothing has filled needs no copy."""
+    if value.op is Ops.BUFFER:
+        return new_buffer(value, slots)
+    dims, symbolic = leaves.split_dims(shapes.shape(value))
+    storage = intern(Ops.BUFFER, value.dtype, symbolic, BufferArg(slots(), dims))
+    effect = intern(Ops.STORE, dtypes.void, (storage, value))
+    return intern(Ops.AFTER, value.dtype, (storage, effect))
+
+
+def new_buffer(buffer: UOp, slots: Slots) -> UOp:
+    """Other storage of the same kind."""
+    arg = dataclasses.replace(buffer.arg, slot=slots())
+    return intern(Ops.BUFFER, buffer.dtype, buffer.src, arg)

@@ -44,7 +44,7 @@ def canonicalize(graph: UOp, context: Context) -> UOp:
     graph = without_needless_clips(graph) if context.optimize else graph
     plain: set[UOp] = set()  # AFTERs without a BITCAST below
     slots = Slots(graph)
-    calls = FunctionCalls(context.schedule, slots)
+    calls = FunctionCalls(context.schedule, slots, context.sharding)
     totals = RunningTotals(context, slots)
     free = free_reduces(graph) if context.optimize and context.target.gpu is None else ()
 

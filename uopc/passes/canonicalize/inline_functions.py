@@ -9,37 +9,40 @@ kernels, each in an outer loop.
 
 from __future__ import annotations
 
-import dataclasses
-
 from uopc.errors import InvalidIR, UserError
-from uopc.ir.builder import index_maps, leaves, movement, rebuild
+from uopc.ir.builder import index_maps, movement, rebuild
 from uopc.ir.core import dtypes, shapes, walk
 from uopc.ir.core.arena import memo
-from uopc.ir.core.args import BufferArg, ParamArg, RangeArg
+from uopc.ir.core.args import ParamArg
 from uopc.ir.core.calls import written_slot
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.storage import arguments, storage_root, whole_root, written_slots
+from uopc.ir.core.storage import storage_root, whole_root, written_slots
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
-from uopc.passes.analysis.programs import calls_with, loops_of
+from uopc.passes.analysis.programs import loops_of, new_buffer, repeated
 from uopc.passes.analysis.slots import Slots
-from uopc.passes.contract import Schedule, Scheduled
+from uopc.passes.contract import Schedule, Scheduled, Sharding
 
 _NO_KERNEL_TAKES = frozenset((Ops.CONST, Ops.INVALID, Ops.VARIABLE, Ops.BIND, Ops.IOTA))
 
 
 class FunctionCalls:
-    """The calls in a graph; `schedule` gives the program of a function, or there is none."""
+    """The calls in a graph; `schedule` gives the program of a function, or there is none. On a
+    mesh functions are inlined, as values have layouts, and pass `partition` makes loops of those
+    that repeat, unless the devices are of this process: there they take whole arrays."""
 
-    def __init__(self, schedule: Schedule | None, slots: Slots) -> None:
-        self.schedule, self.slots = schedule, slots
+    def __init__(
+        self, schedule: Schedule | None, slots: Slots, sharding: Sharding | None
+    ) -> None:
+        self.schedule, self.slots, self.on_mesh = schedule, slots, sharding is not None
+        self.keeps_loops = sharding is not None and not sharding.mesh.devices
         self._params: dict[UOp, list[UOp]] = {}  # of a FUNCTION
         self._buffers: dict[UOp, dict[UOp, None]] = {}  # those in its body, in order
         self._outputs: dict[UOp, tuple[UOp, ...] | None] = {}  # of a CALL
         self._replaced: dict[UOp, dict[UOp, UOp]] = {}  # of an inlined CALL: what stands for what
 
-    def value(self, u: UOp, called: UOp) -> UOp:
-        """The value that a GETTUPLE of a call, or of a TUPLE, stands for.
+    def value(self, u: UOp, called: UOp) -> UOp | None:
+        """The value that a GETTUPLE of a call, or of a TUPLE, stands for; None for one that stays.
 
         UserError when an argument is missing or has another dtype or shape than its param.
         """
@@ -48,6 +51,8 @@ class FunctionCalls:
             return called.src[number]
         if called.op is not Ops.CALL or called.src[0].op is not Ops.FUNCTION:
             raise InvalidIR(f"gettuple: expected a tuple or a function's call, got {called.op!r}")
+        if self.keeps_loops and called.src[0].arg.repeats:
+            return None
         if called not in self._outputs:
             self._outputs[called] = self._scheduled(called)
         outputs = self._outputs[called]
@@ -101,9 +106,9 @@ class FunctionCalls:
         function, args = call.src[0], call.src[1:]
         params = self._parameters(call)
         if function.arg.repeats:
-            return self._repeated(call)
+            return repeated(call, self.schedule, self.slots)
         given = [args[p.arg.slot] for p in params]
-        if self.schedule is None or not function.arg.precompile:
+        if self.schedule is None or self.on_mesh or not function.arg.precompile:
             return None
         if any(p.src for p in params) or any(s.dtype is dtypes.void for s in function.src):
             return None
@@ -140,58 +145,11 @@ class FunctionCalls:
             out.append(shown)
         return tuple(out)
 
-    # ------------------------------------------------------------ repeated
-    def _repeated(self, call: UOp) -> tuple[UOp, ...]:
-        """The outputs after a call of the program of its kernels, in a loop around them.
-
-        call (function …), storage…, n  →  call (linear (call kernel, params…, range n)…), storage…
-        """
-        function, *args, times = call.src
-        if self.schedule is None:
-            raise InvalidIR("canonicalize: a function that repeats, and no schedule of functions")
-        made = self.schedule(function)
-        written = [written_slot(value) for value in function.src]
-        own = {slot: self._holding(args[slot]) for slot in written if slot is not None}
-        if len(own) < len(written):
-            raise InvalidIR("a function that repeats gives a value that is no param after writes")
-        params: dict[UOp, UOp] = {}  # storage of the function -> its PARAM in the program
-        given: list[UOp] = []
-        for root in [storage_root(a) for c in made.program.src for a in arguments(c)]:
-            if root.op is Ops.VARIABLE or root in params:
-                continue
-            dims, symbolic = leaves.split_dims(shapes.shape(root))
-            slot = ParamArg("", dims, len(params))
-            params[root] = intern(Ops.PARAM, root.dtype, symbolic, slot)
-            if root.op is Ops.PARAM and root.arg.slot >= 0:
-                given.append(own.get(root.arg.slot, args[root.arg.slot]))
-            else:
-                given.append(self._new_buffer(root) if root.op is Ops.BUFFER else root)
-        around = intern(Ops.RANGE, times.dtype, (times,), RangeArg((0,), "outer"))
-        program = intern(
-            Ops.LINEAR, dtypes.void, tuple(calls_with(made.program, params, 1, (around,)))
-        )
-        effect = intern(Ops.CALL, dtypes.void, (program, *given))
-        effect.origin = call.origin
-        return tuple([intern(Ops.AFTER, r.dtype, (r, effect)) for r in own.values()])
-
-    def _holding(self, value: UOp) -> UOp:
-        """Storage of its own for a value; what nothing has filled needs no copy."""
-        if value.op is Ops.BUFFER:
-            return self._new_buffer(value)
-        dims, symbolic = leaves.split_dims(shapes.shape(value))
-        storage = intern(Ops.BUFFER, value.dtype, symbolic, BufferArg(self.slots(), dims))
-        effect = intern(Ops.STORE, dtypes.void, (storage, value))
-        return intern(Ops.AFTER, value.dtype, (storage, effect))
-
     def _own_buffer(self, buffer: UOp, function: UOp) -> UOp:
         """Storage of this call in place of that of the function, unless it is the caller's."""
         if buffer in self.slots.outside and buffer in self._buffers[function]:
             return buffer
-        return self._new_buffer(buffer)
-
-    def _new_buffer(self, buffer: UOp) -> UOp:
-        arg = dataclasses.replace(buffer.arg, slot=self.slots())
-        return intern(Ops.BUFFER, buffer.dtype, buffer.src, arg)
+        return new_buffer(buffer, self.slots)
 
 
 @memo

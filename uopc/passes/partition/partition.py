@@ -25,13 +25,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from uopc.ir.core import dtypes, shapes, walk
+from uopc.ir.core.calls import graph_order
 from uopc.ir.core.levels import TENSOR
 from uopc.ir.core.ops import GroupOp, Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.devices import traffic
 from uopc.ir.devices.mesh import Axes, Spec
+from uopc.passes.analysis.slots import Slots
 from uopc.passes.contract import Context, Pass, Sharding
 from uopc.passes.partition.exchanges import COSTLY, OUTPUT, Exchanges
+from uopc.passes.partition.loops import Loops
 from uopc.passes.partition.readers import taken_in_parts
 from uopc.passes.partition.rules import Rules
 
@@ -41,18 +44,18 @@ _EXCHANGES = GroupOp.Exchange
 def partition(graph: UOp, context: Context) -> UOp:
     """The graph of one device. It notes the layouts of arguments and results in the context."""
     sharding = context.sharding
-    if sharding is None:
+    if sharding is None or sharding.is_done:
         return graph
-    order = walk.nodes(graph)
+    loops, order = Loops(context.schedule, Slots(graph)), _order(graph)
     readers = Counter([s for u in order for s in u.src])
     sharding.params = _param_specs(graph, order, readers, context)
     sharding.sizes.reserve(graph, _cuts(graph, order, sharding))
-    made, rules, results = _partitioned(graph, order, readers, sharding, {})
+    made, rules, results = _partitioned(graph, order, readers, sharding, {}, loops)
     outputs = [u for u in graph.src if u.dtype is not dtypes.void]
     last = dict(zip(outputs, results))  # the layout of a value that is a result more than once
     taken = taken_in_parts(order, readers, rules.values, last, sharding.sizes)
     if taken:
-        other, _, layouts = _partitioned(graph, order, readers, sharding, taken)
+        other, _, layouts = _partitioned(graph, order, readers, sharding, taken, loops)
         if _moved(other) <= _moved(made):
             made, results = other, layouts
     sharding.results = results
@@ -61,14 +64,21 @@ def partition(graph: UOp, context: Context) -> UOp:
     return made
 
 
+def _order(graph: UOp) -> list[UOp]:
+    """The nodes outside of kernels and of the bodies of loops, sources first."""
+    if Ops.FUNCTION not in walk.ops(graph):
+        return walk.nodes(graph)
+    return [*graph_order(graph.src), graph]
+
+
 def _partitioned(
     graph: UOp, order: list[UOp], readers: Counter[UOp], sharding: Sharding,
-    taken: Mapping[UOp, Spec],
+    taken: Mapping[UOp, Spec], loops: Loops,
 ) -> tuple[UOp, Rules, tuple[Spec, ...]]:  # fmt: skip
     """The graph of one device, and the layout of each result. `taken`: as for `Rules`."""
     mesh = sharding.mesh
     exchanges = Exchanges(sharding.sizes, sharding.explicit and not taken)
-    rules = Rules(exchanges, readers, sharding.params, taken)
+    rules = Rules(exchanges, readers, sharding.params, taken, loops)
     for u in order:
         if u is not graph and u.op not in walk.CALLED:
             rules.add(u)

@@ -30,6 +30,7 @@ from uopc.passes.partition.layout import (
     whole,
     without_cut,
 )  # fmt: skip
+from uopc.passes.partition.loops import Loops
 from uopc.passes.partition.readers import before_reduce
 from uopc.passes.partition.slots import Slot, Window, composed, full_slots
 from uopc.passes.partition.windows import Windows
@@ -42,12 +43,14 @@ _KEPT = {
 
 class Rules:
     """The values of a graph on one device, sources first. `effects`: of a STORE, CALL or bundle
-    of them, the same of this device. `taken`: the layouts that readers ask of REDUCEs."""
+    of them, the same of this device. `in_specs`: the layouts of PARAMs, by name, or by slot in the
+    body of a loop. `taken`: the layouts that readers ask of REDUCEs."""
 
     def __init__(
-        self, exchanges: Exchanges, readers: Counter[UOp], in_specs: Mapping[str, Spec],
-        taken: Mapping[UOp, Spec],
+        self, exchanges: Exchanges, readers: Counter[UOp], in_specs: Mapping[str | int, Spec],
+        taken: Mapping[UOp, Spec], loops: Loops,
     ) -> None:  # fmt: skip
+        self.loops, self.results = loops, dict[UOp, list[Value]]()  # of calls that repeat
         self.exchanges, self.mesh, self.windows = exchanges, exchanges.mesh, Windows(exchanges)
         self.sizes = exchanges.sizes
         self.readers, self.in_specs, self.taken = readers, in_specs, taken
@@ -58,7 +61,11 @@ class Rules:
     def add(self, u: UOp) -> None:
         """Partition one node. UserError or Unsupported if it cannot be."""
         self.exchanges.now = u
-        if u.dtype is dtypes.void:
+        if u.op is Ops.CALL and u.src[0].op is Ops.FUNCTION:
+            self.results[u] = self.loops.results(self, u)
+        elif u.op is Ops.GETTUPLE:
+            self.values[u] = self.results[u.src[0]][u.arg]
+        elif u.dtype is dtypes.void:
             self.effects[u] = self._effect(u)
         elif u.op is Ops.AFTER:
             self.values[u] = self._after(u)
@@ -87,9 +94,10 @@ class Rules:
 
     # ------------------------------------------------------------ leaves and marks
     def _leaf(self, u: UOp) -> Value:
-        if u.op is not Ops.PARAM or u.arg.name not in self.in_specs:
+        key = (u.arg.name or u.arg.slot) if u.op is Ops.PARAM else None
+        if key not in self.in_specs:
             return without_cut(u)
-        spec, dims = self.in_specs[u.arg.name], shapes.shape(u)
+        spec, dims = self.in_specs[key], shapes.shape(u)
         return Value(leaves.param_of_dims(u, self.sizes.dims(dims, spec)), dims, spec)
 
     def _first(self, u: UOp) -> Value | Window:
@@ -436,7 +444,7 @@ class Rules:
         if u.op is Ops.GROUP or u.op is Ops.NOOP:
             src = tuple([self.effects.get(s) or self.combined(s, "").local for s in u.src])
             return intern(u.op, u.dtype, src, u.arg, u.tag)
-        if u.op is Ops.CALL and u.src[0].op is not Ops.FUNCTION:
+        if u.op is Ops.CALL:
             return self._call(u)
         raise Unsupported(f"compile: {u.op.name} has no layout on a mesh{made_at(u)}")
 
@@ -466,9 +474,10 @@ class Rules:
             if s.dtype is dtypes.void:
                 raise Unsupported(f"compile: a call with {s.op.name} on a mesh{made_at(u)}")
             v = self.value(s)
-            if used_axes(v.spec) and storage_root(s).op is Ops.PARAM:
+            root = storage_root(s)
+            if used_axes(v.spec) and root.op is Ops.PARAM and root.arg.name:
                 raise UserError(
-                    f"a kernel takes whole arrays, {storage_root(s).arg.name} is cut as"
+                    f"a kernel takes whole arrays, {root.arg.name} is cut as"
                     f" {show(v.spec)}: pass .shard(uopc.P()){made_at(u)}"
                 )
             args.append(self.exchanges.whole(v, "argument of a kernel").local)

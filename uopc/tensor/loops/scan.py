@@ -80,16 +80,16 @@ def while_loop(body: UOp, first: Sequence[UOp], constants: Sequence[UOp]) -> lis
     `body`: a FUNCTION of the carried values and constants that gives the next carried values.
     """
     if _has_kernels(body):
-        raise Unsupported("a while_loop around a sort or a kernel")
+        raise Unsupported("a while_loop around a sort, a kernel or an exchange")
     made = _Loop(body, first, (), constants, None).results()
     given = (body, *first, *constants)
     return [primitive(u, "while", *given, details=(i, len(first))) for i, u in enumerate(made)]
 
 
 def _has_kernels(body: UOp) -> bool:
-    """True if other kernels than those of loops are in a body."""
+    """True if other kernels than those of loops are in a body, or what devices exchange."""
     nodes = _order(_plain(body).src)
-    kernels = (Ops.CALL, Ops.ACCUMULATE)
+    kernels = (Ops.CALL, Ops.ACCUMULATE, Ops.SHARD, *GroupOp.Exchange)
     return any([u.op in kernels or (_is_loop(u) and _has_kernels(u.src[1])) for u in nodes])
 
 
