@@ -129,6 +129,18 @@ def cases(o):
             lambda x: lib.all_gather(x, "m").sum(0) + lib.psum(x, "m"), "m", p("m"), p(),
             ["8,3 f8"],
         ),
+        "loop": (
+            lambda w, x: lib.fori_loop(
+                0, 4, lambda i, w: w - 0.1 * lib.psum(x.T @ (x @ w), "m"), w
+            ), "m", (p(), p("m")), p(), ["3 f8", "8,3 f8"],
+        ),
+        "scan": (
+            lambda c, x: lib.scan(
+                lambda c, r: (
+                    lib.ppermute(c, "m", RING) + lib.psum(r, "m"), lib.psum(c.sum(), "m"),
+                ), c, x,
+            ), "m", (p("m"), p(None, "m")), (p("m"), p()), ["8 f8", "5,8 f8"],
+        ),
         "halo": (
             lambda x: lib.ppermute(x[-1:], "m", RING) + x[:1], "m", p("m"), p("m"), ["8,3 f4"],
         ),

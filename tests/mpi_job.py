@@ -190,6 +190,36 @@ def by_hand():
     return "by hand"
 
 
+def loops():
+    """Loops whose steps exchange give on all ranks what one device gives."""
+    n = distributed.process_count()
+    mesh, ring = uopc.make_mesh((n,), ("m",)), [(i, (i + 1) % n) for i in range(n)]
+
+    def train(w, x, t):
+        def step(both, _):
+            w, moving = both
+            loss = uopc.psum(((x @ w - t) ** 2).sum(), "m")
+            own = uopc.grad(lambda w: ((x @ w - t) ** 2).sum())(w)
+            return (w - 0.01 * uopc.psum(own, "m"), uopc.ppermute(moving, "m", ring)), loss
+
+        return uopc.scan(step, (w, x), None, 5)
+
+    rng = np.random.default_rng(0)
+    arrays = [rng.random(3), rng.random((4 * n, 3)), rng.random(4 * n)]
+    specs = (P(), P("m"), P("m")), ((P(), P("m")), P())
+    params = [uopc.param(f"p{i}", a.shape, a.dtype) for i, a in enumerate(arrays)]
+    (w, moving), losses = uopc.shard_map(train, mesh, *specs)(*params)
+    f = uopc.compile([w, moving, losses], mesh=mesh)
+    assert f._runner.plan.repeats and f.exchanges
+    for _ in range(2):  # in memory of its own
+        kept = [f(*[scale * a for a in arrays]) for scale in (1, 0.5)]
+        for scale, found in zip((1, 0.5), kept):
+            wanted = uopc.compile([w, moving, losses])(*[scale * a for a in arrays])
+            for got, right in zip(found, wanted, strict=True):
+                np.testing.assert_allclose(np.asarray(got), right, 1e-10)
+    return "loops"
+
+
 def threads():
     """Threads of a rank that call at once get what they get one after the other."""
     mesh = uopc.make_mesh((distributed.process_count(),), ("m",))
@@ -305,7 +335,7 @@ def dies_between(mesh, how, last):
 
 _CASES = {
     "right": right, "same": same, "fuzz": fuzz, "by_hand": by_hand, "by_part": by_part,
-    "once": once, "threads": threads, "overlap": overlap,
+    "once": once, "threads": threads, "overlap": overlap, "loops": loops,
 }  # fmt: skip
 
 if __name__ == "__main__":

@@ -202,3 +202,18 @@ def test_a_phase_needs_nothing_but_what_it_is_given():
         ]  # fmt: skip
         found = np.concatenate([memory.results[0] for _, memory in last])
         np.testing.assert_allclose(found, a @ b - (a @ b).mean(0), 1e-12, 1e-12)
+
+
+def test_loops_that_exchange_are_tasks_step_by_step():
+    mesh, a = make_mesh((2,), ("m",)), np.arange(8.0)
+    x = uopc.param("x", (8,), "f8")
+
+    def f(x):
+        return uopc.fori_loop(0, 3, lambda i, c: c * 0.5 + uopc.psum(c, "m"), x)
+
+    made = uopc.shard_map(f, mesh, P("m"), P("m"))(x)
+    got = distributed.on_dask(uopc.compile(made, mesh=mesh), a).compute(scheduler="sync")
+    parts = a.reshape(2, 4)
+    for _ in range(3):
+        parts = 0.5 * parts + parts.sum(0)
+    np.testing.assert_allclose(got, parts.reshape(-1), 1e-12)

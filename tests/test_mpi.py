@@ -81,7 +81,7 @@ def test_exchanges_beside_launches_give_it_too(ranks):
 
 
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("case", ["by_hand", "by_part", "threads"])
+@pytest.mark.parametrize("case", ["by_hand", "by_part", "threads", "loops"])
 def test_functions_and_arrays_by_part(case, ranks):
     code, text, _ = job(ranks, case)
     assert code == 0 and text.count(f"done: {case.replace('_', ' ')}") == ranks, text

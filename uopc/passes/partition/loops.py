@@ -40,7 +40,7 @@ class Loops:
         function, *args, times = call.src
         exchanges = rules.exchanges
         values = [exchanges.combined(rules.value(a), _CARRIED) for a in args]
-        specs: dict[str | int, Spec] = {slot: v.spec for slot, v in enumerate(values)}
+        specs: dict[int, Spec] = {slot: v.spec for slot, v in enumerate(values)}
         body = self._body(rules, function, specs)
         made = _made(body, function)
         if any([specs[slot] != spec for slot, spec in made.items()]):
@@ -58,7 +58,7 @@ class Loops:
             for made_here, v in zip(results, function.src, strict=True)
         ]
 
-    def _body(self, rules: Rules, function: UOp, specs: dict[str | int, Spec]) -> Rules:
+    def _body(self, rules: Rules, function: UOp, specs: dict[int, Spec]) -> Rules:
         """A step with its arguments in these layouts."""
         order = graph_order(function.src)
         readers = Counter([s for u in order for s in u.src])
@@ -74,9 +74,9 @@ def _slot(value: UOp) -> int:
     return slot
 
 
-def _made(body: Rules, function: UOp) -> dict[str | int, Spec]:
+def _made(body: Rules, function: UOp) -> dict[int, Spec]:
     """In which layout a step makes what it hands on, by slot; what kernels write is left out."""
-    found: dict[str | int, Spec] = {}
+    found: dict[int, Spec] = {}
     for v in function.src:
         if v.op is Ops.AFTER and len(v.src) == 2 and v.src[1].op is Ops.STORE:
             found[_slot(v)] = body.value(v.src[1].src[1]).spec

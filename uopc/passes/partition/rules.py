@@ -9,6 +9,7 @@ import dataclasses
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from uopc.errors import Unsupported, UserError
 from uopc.ir.builder import alu, fold, leaves, movement, rebuild
@@ -47,7 +48,7 @@ class Rules:
     body of a loop. `taken`: the layouts that readers ask of REDUCEs."""
 
     def __init__(
-        self, exchanges: Exchanges, readers: Counter[UOp], in_specs: Mapping[str | int, Spec],
+        self, exchanges: Exchanges, readers: Counter[UOp], in_specs: Mapping[Any, Spec],
         taken: Mapping[UOp, Spec], loops: Loops,
     ) -> None:  # fmt: skip
         self.loops, self.results = loops, dict[UOp, list[Value]]()  # of calls that repeat
