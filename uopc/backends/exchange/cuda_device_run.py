@@ -33,9 +33,6 @@ class DeviceMemory:
     def addresses(self, arrays: Iterable[DeviceArray]) -> list[int]:
         return [a.address for a in arrays]
 
-    def put_addresses(self, arrays: list[DeviceArray], bases: packed[int], first: int) -> None:
-        bases[: len(arrays)] = packed("q", self.addresses(arrays))
-
     def within(self, array: DeviceArray) -> Any:
         """The outermost array of which this one is a part."""
         found: Any = array.owner

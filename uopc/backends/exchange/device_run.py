@@ -114,9 +114,6 @@ class Memory(Protocol):
     def addresses(self, arrays: Iterable[Any]) -> list[int]:
         """Where arrays are; any address for one without elements."""
 
-    def put_addresses(self, arrays: list[Any], bases: packed[int], first: int) -> None:
-        """Write where arrays are into the first bases, which are at the address `first`."""
-
     def within(self, array: Any) -> Any:
         """The array of which one is a part, or None."""
 
@@ -139,12 +136,6 @@ class HostMemory:
 
     def addresses(self, arrays: Iterable[AnyArray]) -> list[int]:
         return [data_address(a) if a.size else NOTHING for a in arrays]
-
-    def put_addresses(self, arrays: list[AnyArray], bases: packed[int], first: int) -> None:
-        if is_layout_known():
-            install().read_addresses(id(arrays), first)
-        else:
-            bases[: len(arrays)] = packed("q", self.addresses(arrays))
 
     def within(self, array: AnyArray) -> Any:
         return array.base
@@ -200,6 +191,10 @@ class PhasedRun(ABC):
     @abstractmethod
     def runs(self, table: Any, bases: packed[int]) -> list[Action]:
         """What runs a row of launches in given memory."""
+
+    def address_reader(self) -> Callable[[int, int], object] | None:
+        """The native function that writes the addresses of a list of arrays, where there is one."""
+        return None
 
     # ------------------------------------------------------------ what all do
     def segments(self, values: Mapping[str, int]) -> list[Any]:
@@ -291,9 +286,14 @@ class PhasedRun(ABC):
         """All bases, given the addresses of those before the constants."""
         return packed("q", [*addresses, *self._constants()])
 
+    @property
+    def has_buckets_apart(self) -> bool:
+        """True if there are buckets that do not lie in the arena."""
+        return bool(self._apart)
+
     def fits(self, outs: Sequence[Any]) -> list[bool]:
         """Of the buckets that are not in the arena, which have room where their first one is."""
-        return [self._room(e, outs) for e in self._apart] if self._apart else []
+        return [self._room(e, outs) for e in self._apart]
 
     def _bound(
         self, parts: Sequence[Any], bases: packed[int], values: Mapping[str, int],
@@ -387,6 +387,9 @@ class DeviceRun(PhasedRun):
 
     def release(self, owner: object) -> None:
         self.runner.arena.release(owner)
+
+    def address_reader(self) -> Callable[[int, int], object] | None:
+        return install().read_addresses if is_layout_known() else None
 
     def _table(
         self, launches: tuple[Launch, ...], values: Mapping[str, int], repeats: tuple[Repeat, ...]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from array import array as packed
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from uopc.backends.cpu import pool
 from uopc.backends.cpu.runner import NOTHING
 from uopc.backends.exchange.device_run import Action, Await, Loop, PhasedRun, Started, Step
 from uopc.backends.plan import Exchange, Pointer
@@ -31,9 +33,9 @@ class RankCall:
         self._segments, self._needed = device.segments(self._every), device.arena_bytes(values)
         # The arguments and results, the arena, and constants, which stay.
         self._count = device.own.arena_base
-        self._bases = device.bases([0] * (self._count + 1))
-        self._address = self._bases.buffer_info()[0]
-        self._empty = device.without_elements(values)
+        self._bases = device.bases([NOTHING] * (self._count + 1))
+        self._address, self._read = self._bases.buffer_info()[0], device.address_reader()
+        self._empty, self._apart = device.without_elements(values), device.has_buckets_apart
         every = set(range(self._count + 1))
         self._touched = list(_bases_of(self._segments) & every if device.reads_late else every)
         self._known: list[int] = []  # where these were in the last call
@@ -44,21 +46,27 @@ class RankCall:
 
     def run(self, arrays: Sequence[Any], outs: Sequence[Any]) -> None:
         """A call with this rank's parts of the arguments and of the results."""
-        device, bases = self._device, self._bases
-        arena, owner = device.acquire(self._needed)
+        every, bases, owner = [*arrays, *outs], self._bases, None
+        if pool.stale:
+            pool.revive()
+        if self._needed:
+            bases[self._count], owner = self._device.acquire(self._needed)
         try:
-            device.memory.put_addresses([*arrays, *outs], bases, self._address)
-            bases[self._count] = arena
+            if self._read is not None:
+                self._read(id(every), self._address)
+            else:
+                bases[: self._count] = packed("q", self._device.memory.addresses(every))
             for b in self._empty:
                 bases[b] = NOTHING
-            now, fits = [bases[b] for b in self._touched], device.fits(outs)
+            now = [bases[b] for b in self._touched]
+            fits = self._device.fits(outs) if self._apart else []
             if now != self._known or fits != self._fits or False in fits or not self._ready:
                 self._move(now, fits)
             for act in self._ready:
                 act()
         finally:
             if owner is not None:
-                device.release(owner)
+                self._device.release(owner)
 
     def _move(self, now: list[int], fits: list[bool]) -> None:
         """Prepare what depends on memory that is elsewhere than in the last call."""
