@@ -9,8 +9,9 @@ that of the first value.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.calls import graph_order, written_slot
@@ -20,12 +21,20 @@ from uopc.ir.devices.mesh import Spec
 from uopc.passes.analysis.programs import repeated
 from uopc.passes.analysis.slots import Slots
 from uopc.passes.contract import Schedule
+from uopc.passes.partition.exchanges import Exchanges
 from uopc.passes.partition.layout import Value
 
-if TYPE_CHECKING:
-    from uopc.passes.partition.rules import Rules
-
 _CARRIED = "carried by a loop"
+
+
+class Partition(Protocol):
+    """The values of a graph on one device: see `Rules`."""
+
+    exchanges: Exchanges
+
+    def add(self, u: UOp) -> None: ...
+    def value(self, u: UOp) -> Value: ...
+    def of_body(self, readers: Counter[UOp], in_specs: Mapping[int, Spec]) -> Partition: ...
 
 
 @dataclass(frozen=True)
@@ -35,7 +44,7 @@ class Loops:
     schedule: Schedule | None
     slots: Slots
 
-    def results(self, rules: Rules, call: UOp) -> list[Value]:
+    def results(self, rules: Partition, call: UOp) -> list[Value]:
         """The results of a CALL that repeats its FUNCTION, on one device."""
         function, *args, times = call.src
         exchanges = rules.exchanges
@@ -58,11 +67,11 @@ class Loops:
             for made_here, v in zip(results, function.src, strict=True)
         ]
 
-    def _body(self, rules: Rules, function: UOp, specs: dict[int, Spec]) -> Rules:
+    def _body(self, rules: Partition, function: UOp, specs: Mapping[int, Spec]) -> Partition:
         """A step with its arguments in these layouts."""
         order = graph_order(function.src)
         readers = Counter([s for u in order for s in u.src])
-        body = type(rules)(rules.exchanges, readers, specs, {}, self)
+        body = rules.of_body(readers, specs)
         for u in order:
             body.add(u)
         return body
@@ -74,7 +83,7 @@ def _slot(value: UOp) -> int:
     return slot
 
 
-def _made(body: Rules, function: UOp) -> dict[int, Spec]:
+def _made(body: Partition, function: UOp) -> dict[int, Spec]:
     """In which layout a step makes what it hands on, by slot; what kernels write is left out."""
     found: dict[int, Spec] = {}
     for v in function.src:

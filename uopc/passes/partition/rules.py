@@ -75,6 +75,10 @@ class Rules:
         else:
             raise Unsupported(f"compile: {u.op.name} has no layout on a mesh{made_at(u)}")
 
+    def of_body(self, readers: Counter[UOp], in_specs: Mapping[int, Spec]) -> Rules:
+        """The values of the body of a loop, none so far."""
+        return Rules(self.exchanges, readers, in_specs, {}, self.loops)
+
     def value(self, u: UOp) -> Value:
         """The value of a node, made if it is only a window so far."""
         v = self.values[u]
