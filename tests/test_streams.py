@@ -121,6 +121,17 @@ def test_a_transposed_read_loads_rows_and_shuffles(cpu):
     assert shuffles == 2 * n
 
 
+@pytest.mark.parametrize("dtype, columns", [("uint8", 20), ("int8", 20), ("float16", 13)])
+def test_the_rest_of_a_row_is_read_at_once(cpu, dtype, columns):
+    """Rows of bytes are read 16 at a time, and then four; a single element stays alone."""
+    graph = uopc.param("x", (64, columns), getattr(uopc.dtypes, dtype)).permute(1, 0).cast("f4")
+    loads = [u for u in lower_only(graph, threads=1).kernels[0].src if u.op is Ops.LOAD]
+    read = [sum(u.dtype.lanes == n for u in loads) * n for n in (1, 4)]
+    assert 4 * read[0] == (columns % 4) * read[1]
+    a = numbers(64, columns, dtype=dtype)
+    np.testing.assert_array_equal(uopc.compile(graph, threads=1, verify=True)(a), a.T)
+
+
 @pytest.mark.machine("desktop")
 def test_a_transposed_read_of_fewer_columns_than_a_piece_is_picked_from_vectors(cpu):
     a = numbers(16, 3)

@@ -22,9 +22,8 @@ def outside_bodies(u: UOp) -> list[UOp]:
 
 def applied(kernel: UOp) -> list[UOp]:
     """The FUNCTIONs that APPLYs of a kernel use, in order."""
-    if Ops.APPLY not in walk.ops(kernel):
-        return []
-    return list(dict.fromkeys([u.src[0] for u in walk.order(kernel) if u.op is Ops.APPLY]))
+    listed = kernel.src if kernel.op is Ops.LINEAR else walk.order(kernel)
+    return list(dict.fromkeys([u.src[0] for u in listed if u.op is Ops.APPLY]))
 
 
 def outside_functions(kernel: UOp) -> list[UOp]:

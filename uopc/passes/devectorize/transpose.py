@@ -3,7 +3,8 @@
 A vector whose lanes are `step` elements apart takes one load per lane. Where unrolled copies read
 the adjacent vectors too, the same elements are rows of neighbours: one load fetches a chunk of
 several vectors, and shuffles put the pieces in place. Bools are shuffled as bytes: machines have no
-shuffles of single bits.
+shuffles of single bits. Of narrow elements, such as bytes, a shorter row of four and more takes one
+load, too.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.passes.analysis.lanes import chunk, lane_step
 
+_LEAST = 4  # elements of a row
 LoadRow = Callable[["UOp", DType, int], "UOp"]  # neighbours from where a lane of a vector is
 
 
 def columns(kernel: UOp) -> list[list[UOp]]:
-    """Blocks of adjacent vectors, one per element of a chunk."""
+    """Blocks of adjacent vectors, one per element of a chunk or of a shorter row."""
     groups: dict[object, dict[int, UOp]] = {}
     for u in walk.order(kernel):
         if u.op is not Ops.INDEX or u.dtype.lanes == 1 or len(u.src) != 2:
@@ -38,16 +40,19 @@ def columns(kernel: UOp) -> list[list[UOp]]:
 
 
 def _blocks(group: dict[int, UOp]) -> Iterable[list[UOp]]:
-    """Runs of neighbours, cut to the size of a chunk."""
+    """Runs of neighbours, cut to the size of a chunk, and the rest of a run to powers of two."""
     run: list[UOp] = []
     for at in sorted(group):
-        u = group[at]
-        if run and at - 1 not in group:
-            run = []
-        run.append(u)
-        if len(run) == chunk(u.dtype) and u.dtype.lanes % len(run) == 0:
-            yield run
-            run = []
+        run.append(group[at])
+        t = run[0].dtype
+        if len(run) < chunk(t) and at + 1 in group:
+            continue
+        while len(run) >= min(chunk(t), _LEAST):
+            size = 1 << len(run).bit_length() - 1
+            if t.lanes % size == 0:
+                yield run[:size]
+            run = run[size:]
+        run = []
 
 
 def transposed(block: list[UOp], load_row: LoadRow) -> dict[UOp, UOp]:
