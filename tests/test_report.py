@@ -33,8 +33,8 @@ from uopc.program.request import make_context, prepare
 ROOT = Path(__file__).parent.parent
 MODEL = """import uopc
 x = uopc.param("x", (64, 400))
-w = uopc.param("w", (400, 128))
-b = uopc.param("b", (128,))
+w = uopc.param("w", (400, 96))
+b = uopc.param("b", (96,))
 
 hidden = (x @ w + b).maximum(0.0)
 centred = hidden - hidden.mean(axis=1, keepdims=True)
@@ -47,8 +47,8 @@ ODD_LINKS = (
     "#nothing", "#kernel/none", "#stages/none~99999", "#source/99/1", "#%zz", "#diff/input",
     "#memory/none", "#rewrites/x",
 )  # fmt: skip
-PRODUCT = re.compile(r"= mul .* : f32\[64, 128, 400\]")
-FIRST, SECOND = "r_64_128_400", "r_64_128_128_128_128"
+PRODUCT = re.compile(r"= mul .* : f32\[64, 96, 400\]")
+FIRST, SECOND = "r_64_96_400", "r_64_96_96_96_96"
 
 
 def page_data(text):
@@ -146,8 +146,8 @@ def test_kernels(data):
         assert kernel["name"] in kernel["llvm"] and kernel["asm"].count("\n") > 10
         assert kernel["seconds"]["asm"] > 0
         assert f"void {kernel['name']}(" in kernel["c"]
-    assert first["work"]["operations"] == 64 * 128 * (2 * 400 + 2) and first["work"]["floats"]
-    assert first["work"]["nbytes"] == 4 * (64 * 400 + 400 * 128 + 128 + 64 * 128)
+    assert first["work"]["operations"] == 64 * 96 * (2 * 400 + 2) and first["work"]["floats"]
+    assert first["work"]["nbytes"] == 4 * (64 * 400 + 400 * 96 + 96 + 64 * 96)
     lines_of = [[data["sources"]["places"][p - 1][1] for p in k["places"]] for k in data["kernels"]]
     assert lines_of == [[6], [7, 8]]
     storage = [[a[0] for a in args] for _, _, args in data["launches"]]
@@ -204,7 +204,7 @@ def test_rewrites(data):
 
 
 def test_memory(data):
-    assert data["memory"] == {"bytes": 64 * 128 * 4, "blocks": [["t0", 64 * 128 * 4, 0, 0, 1]]}
+    assert data["memory"] == {"bytes": 64 * 96 * 4, "blocks": [["t0", 64 * 96 * 4, 0, 0, 1]]}
 
 
 def report_of(graph, **context):
