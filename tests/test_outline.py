@@ -183,7 +183,8 @@ def test_branches_in_a_function():
     expected = np.zeros(8, "f4")
     for i in range(1, 5):
         x = a * np.float32(i)
-        many = np.where(x * 10 > 25, np.sqrt(x * 10 + x * 2), x * 10 + x * 2)
+        with np.errstate(invalid="ignore"):
+            many = np.where(x * 10 > 25, np.sqrt(x * 10 + x * 2), x * 10 + x * 2)
         expected += np.where(x > 1, many, x * 2) + x * 2
     in_place = inlined(kernel)
     assert sum(u.op is Ops.IF for u in in_place.src) == 8
@@ -231,7 +232,8 @@ def test_code_and_interpreter_give_the_same_bits(name, dtype):
         got = np.zeros_like(expected)
         run_kernel(made, [got, given])
         np.testing.assert_array_equal(got, expected)
-        np.testing.assert_array_equal(np.signbit(got), np.signbit(expected))
+        signed = ~np.isnan(expected)  # NaN has the sign that the machine gives it
+        np.testing.assert_array_equal(np.signbit(got[signed]), np.signbit(expected[signed]))
 
 
 def test_a_function_has_one_value():
