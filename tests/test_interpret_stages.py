@@ -11,6 +11,7 @@ import pytest
 import uopc
 from uopc import driver
 from uopc.ir.core import dtypes
+from uopc.ir.core.bounds import bounds
 from uopc.ir.core.levels import INDEXED, PROGRAM, TENSOR
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
@@ -23,7 +24,7 @@ X, W = uopc.param("x", (6, 8)), uopc.param("w", (8, 5))
 N = uopc.variable("n", 1, 9)
 ROWS = uopc.param("rows", (N, 4))
 KEYS = uopc.param("i", (7,), dtypes.int32)
-LONG = uopc.param("long", (N, 70))
+LONG = uopc.param("long", (uopc.variable("steps", 1, 2), 70))  # each takes the interpreter long
 LEFT, RIGHT = uopc.param("left", (9, 40)), uopc.param("right", (40,))
 IMAGE, FILTER = uopc.param("image", (1, 2, 6, 6)), uopc.param("filter", (3, 2, 3, 3))
 
@@ -83,7 +84,7 @@ def inputs_of(roots: list[UOp]) -> Arrays:
     rng = np.random.default_rng(1)
     out: Arrays = {}
     for p in [u for r in roots for u in r.toposort() if u.op is Ops.PARAM]:
-        dims = [d if isinstance(d, int) else 5 for d in p.shape]
+        dims = [d if isinstance(d, int) else min(5, bounds(d)[1]) for d in p.shape]
         a = rng.standard_normal(dims) if p.dtype.is_float else rng.integers(-9, 9, dims)
         out[p.arg.name] = a.astype(p.dtype.numpy)
     return out
