@@ -33,7 +33,7 @@ import uopc
 from uopc import P, distributed
 
 HERE = Path(__file__).resolve()
-RANKS = 2
+RANKS, DEVICES = 2, ("cpu:0", "cpu:1")
 # The ways to run a workload on two cores: the engine of its rows, and how its row is named.
 WAYS = {"2 ranks": "", "overlap": ", overlap=True", "threads": ", threads"}
 Row = dict[str, Any]
@@ -83,9 +83,10 @@ def one_core(small: bool) -> None:
 
 def on_threads(small: bool) -> None:
     """All workloads on two devices of this process, each of which is a thread."""
+    say_rates("threads", distributed.measure(uopc.make_mesh((RANKS,), ("m",), devices=DEVICES)))
     for name, make in device_workloads.ALL.items():
         work = make(**sizes(name, small))
-        f, arrays = compiled(work, devices=("cpu:0", "cpu:1")), work.arrays()
+        f, arrays = compiled(work, devices=DEVICES), work.arrays()
         given, outs = [arrays[v.name] for v in f.inputs], f(**arrays)
         step = functools.partial(f, *given, out=outs)
         say(engine="threads", work=name, seconds=best(step, 8, lambda: None, calls(small)))
@@ -321,14 +322,16 @@ def machine_of(row: Row) -> distributed.Machine:
     return distributed.Machine(**{**given, "link": link, "links": {}, "caches": caches})
 
 
-def predicted(name: str, small: bool, overlap: bool, found: dict[tuple[str, str], Row]) -> float:
-    """The seconds that the model gives for a workload on two ranks, at the rates that these measure
-    while both work, of which it reaches as much as on one core."""
+def predicted(name: str, small: bool, engine: str, found: dict[tuple[str, str], Row]) -> float:
+    """The seconds that the model gives for a workload on two ranks or threads, at the rates that
+    these measure while both work, of which it reaches as much as on one core."""
     work = device_workloads.ALL[name](**sizes(name, small))
-    one, two = [machine_of(found[engine, "rates"]) for engine in ("one core", "2 ranks")]
+    measured_on = "threads" if engine == "threads" else "2 ranks"
+    one, two = [machine_of(found[e, "rates"]) for e in ("one core", measured_on)]
     alone = uopc.compile(work.outputs, threads=1).predict(one).seconds
     machine = two.faster(alone / found["one core", name]["seconds"])
-    return float(compiled(work, overlap).predict(machine).seconds)
+    devices = DEVICES if engine == "threads" else None
+    return float(compiled(work, engine == "overlap", devices).predict(machine).seconds)
 
 
 def table(found: dict[tuple[str, str], Row], missing: list[str], small: bool) -> str:
@@ -342,10 +345,9 @@ def table(found: dict[tuple[str, str], Row], missing: list[str], small: bool) ->
         one, two = found["one core", name], found[engine, name]
         jax, wire = found.get(("jax", name)), found.get((f"wire {engine}", name))
         beside = f"{two['seconds'] / jax['seconds']:.2f}" if jax else ""
-        guess = sent = ""
-        if wire:  # processes: what devices of one process take is not predicted
-            seconds = predicted(name, small, engine == "overlap", found)
-            guess = f"{seconds / two['seconds']:.2f}"
+        sent = ""
+        guess = f"{predicted(name, small, engine, found) / two['seconds']:.2f}"
+        if wire:
             sent = f"{wire['sent'] / wire['least']:.3f} ({wire['least']})"
         lines.append(
             f"| {name}{label} | {one['seconds'] * 1e3:.3g} | {two['seconds'] * 1e3:.3g} |"

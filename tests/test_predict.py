@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import threading
 
 import numpy as np
 import pytest
 
 import uopc
-from uopc import P, make_mesh
+from uopc import P, distributed, make_mesh
 from uopc.backends.exchange import cost
 from uopc.distributed import Cache, Link, Machine, measure
 
@@ -161,3 +162,23 @@ def test_what_is_written_has_a_rate_of_its_own():
     for wrong in (0, "fast", True):
         with pytest.raises(uopc.UserError, match="writing must be a positive number"):
             Machine(1e9, 1e9, LINK, writing=wrong)
+
+
+def test_rates_of_devices_of_this_process_are_those_of_all_at_once(monkeypatch):
+    monkeypatch.setattr(distributed, "_CACHES", (1 << 18,))
+    monkeypatch.setattr(distributed, "_MEMORY", 1 << 20)
+    asked, best = [], distributed._best
+
+    def seen(run, count=0):
+        asked.append(threading.current_thread())
+        return best(run, count)
+
+    monkeypatch.setattr(distributed, "_best", seen)
+    mesh = make_mesh((2,), ("m",), devices=("cpu:0", "cpu:1"))
+    machine = measure(mesh)
+    others = [t for t in asked if t is not threading.main_thread()]
+    assert len(others) == 2 * 5 and len(asked) == len(others) + 2  # a product, two of two sizes
+    assert 0 < machine.link.latency < 1 and machine.between(("m",)) == machine.link
+    x = uopc.param("x", (1 << 16,))
+    f = uopc.compile(x.sum(), mesh=mesh, in_shardings=P("m"), threads=2)
+    assert f.predict(machine).exchanges == pytest.approx(machine.link.latency)

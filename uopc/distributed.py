@@ -9,13 +9,16 @@ processes run on all of them. It needs an extra: `uopc[mpi]`, and an MPI library
 from __future__ import annotations
 
 import re
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from uopc import config
 from uopc.backends.exchange import mesh_runner
 from uopc.backends.exchange.cost import Cache, Link, Machine
 from uopc.backends.exchange.device_run import Step
@@ -23,12 +26,15 @@ from uopc.backends.exchange.sharded_array import NamedSharding, ShardedArray, fr
 from uopc.backends.plan import Exchange
 from uopc.driver import compile
 from uopc.errors import Unsupported, UserError, UserTypeError
-from uopc.ir.devices.mesh import Mesh
+from uopc.ir.devices.mesh import Mesh, PartitionSpec
 from uopc.program.program import BoundProgram, Program
+from uopc.program.request import thread_count
 from uopc.tensor.creation import param
 
 if TYPE_CHECKING:  # mpi4py starts MPI when it is imported
     from uopc.backends.exchange.ranks import Ranks
+
+Run = Callable[[], object]
 
 __all__ = [
     "Cache", "Link", "Machine", "initialize", "is_initialized", "make_array_from_callback",
@@ -196,7 +202,8 @@ def measure(mesh: Mesh | None = None) -> Machine:
     doubling arrays while all ranks do so, as those of one machine share its caches and its memory:
     of 128 MiB for memory, and of 1 to 64 MiB for `caches`. A link's `beside` is the share of a
     large sum's seconds that such products run beside it. In one process memory connects the
-    devices.
+    devices; those that a mesh names work at the same time, as ranks do, and a link's latency is
+    how long they wait for each other.
 
     UserError unless the mesh has a device per rank.
 
@@ -207,17 +214,23 @@ def measure(mesh: Mesh | None = None) -> Machine:
     """
     if mesh is not None and not isinstance(mesh, Mesh):
         raise UserTypeError(f"measure: expected a uopc.Mesh, got {mesh!r}")
-    a, one = np.ones((512, 512), "f4"), np.ones(1, "f4")
-    multiply, out = compile(param("a", a.shape) @ param("b", a.shape)), np.empty_like(a)
-    tiny, result = compile(param("x", (1,)) * 2), np.empty(1, "f4")
+    count = 1 if mesh is None else max(1, len(mesh.devices))
+    threads = max(1, thread_count(None, config.current()) // count)
+    multiply = compile(param("a", (512, 512)) @ param("b", (512, 512)), threads=threads)
 
-    def product() -> None:
-        multiply(a, a, out=out)
+    def product() -> Run:
+        a, out = np.ones((512, 512), "f4"), np.empty((512, 512), "f4")
+        return lambda: multiply(a, a, out=out)
 
-    each = _slowest(product)
-    *caches, memory = [_memory(nbytes) for nbytes in (*_CACHES, _MEMORY)]
-    launch = _slowest(lambda: tiny(one, out=result))
-    links = {} if mesh is None else {m: _link(mesh, m, product, each) for m in mesh.axis_names}
+    each = _slowest(product, devices=count)
+    *caches, memory = [_memory(nbytes, threads, count) for nbytes in (*_CACHES, _MEMORY)]
+    tiny, one, result = compile(param("x", (1,)) * 2), np.ones(1, "f4"), np.empty(1, "f4")
+    launch = _slowest(lambda: lambda: tiny(one, out=result))
+    if mesh is not None and mesh.devices:
+        links = dict.fromkeys(mesh.axis_names, _wait(mesh, launch))
+    else:
+        names = () if mesh is None else mesh.axis_names
+        links = {m: _link(mesh, m, product(), each) for m in names if mesh is not None}
     found = Machine(
         2 * 512**3 / each, memory.bandwidth, Link(1e-6, memory.bandwidth), links, launch,
         writing=memory.writing, caches=tuple(caches),
@@ -229,25 +242,65 @@ _CACHES = tuple([1 << n for n in (20, 22, 24, 25, 26)])
 _MEMORY = 1 << 27
 
 
-def _memory(nbytes: int) -> Cache:
+def _memory(nbytes: int, threads: int, devices: int) -> Cache:
     """The rates of memory of which so many bytes are touched again and again."""
-    x, p = np.ones(nbytes // 4, "f4"), param("x", (nbytes // 4,))
-    half, q = x[: x.size // 2], param("x", (x.size // 2,))
-    twice, total, double = np.empty_like(half), compile(p.sum()), compile(q * 2)
-    reads = _slowest(lambda: total(x)) / 2  # of half
-    both = _slowest(lambda: double(half, out=twice))
+    size = nbytes // 4
+    total = compile(param("x", (size,)).sum(), threads=threads)
+    double = compile(param("x", (size // 2,)) * 2, threads=threads)
+
+    def reading() -> Run:
+        x = np.ones(size, "f4")
+        return lambda: total(x)
+
+    def writing() -> Run:
+        x, twice = np.ones(size // 2, "f4"), np.empty(size // 2, "f4")
+        return lambda: double(x, out=twice)
+
+    reads = _slowest(reading, devices=devices) / 2  # of half
+    both = _slowest(writing, devices=devices)
     writes = max(both - reads, both / 8)  # where reads were slower than this by chance
-    return Cache(nbytes, half.nbytes / reads, half.nbytes / writes)
+    return Cache(nbytes, nbytes / 2 / reads, nbytes / 2 / writes)
 
 
-def _slowest(run: Callable[[], object], count: int = 0) -> float:
-    """The seconds of a call that all ranks make at the same time, on the slowest of them: so that
-    all of them know the same. `count`: as for `_best`."""
+def _slowest(make: Callable[[], Run], count: int = 0, devices: int = 1) -> float:
+    """The seconds of a call that all ranks, or devices of this process, make at the same time, on
+    the slowest of them: so that all of them know the same. `make` gives a call with memory of its
+    own. `count`: as for `_best`."""
     ranks = mesh_runner.ranks
+    if devices > 1:
+        return _at_once([make() for _ in range(devices)], count)
+    run = make()
     if ranks is None:
         return _best(run, count)
     ranks.gathered(np.zeros(1))  # they begin together
     return float(np.max(ranks.gathered(np.array([_best(run, count)]))))
+
+
+def _at_once(runs: Sequence[Run], count: int) -> float:
+    """The seconds of calls that threads of this process make at the same time: of the slowest."""
+    found, start = [0.0] * len(runs), threading.Barrier(len(runs))
+
+    def one(i: int) -> None:
+        start.wait()
+        found[i] = _best(runs[i], count)
+
+    workers = [threading.Thread(target=one, args=(i,)) for i in range(len(runs))]
+    for w in workers:
+        w.start()
+    for w in workers:
+        w.join()
+    return max(found)
+
+
+def _wait(mesh: Mesh, launch: float) -> Link:
+    """What connects devices of this process: memory, and how long they wait for each other."""
+    x, spec = param("x", (mesh.size,)), PartitionSpec(mesh.axis_names)
+    total = compile(x.sum(), mesh=mesh, in_shardings=spec)
+    given, out = np.ones(mesh.size, "f4"), np.empty((), "f4")
+    took = _best(lambda: total(given, out=out))
+    counted = total.predict(Machine(1e18, 1e18, Link(1.0, 1e18), launch=launch))
+    waits = max(1.0, counted.exchanges)  # of a second each
+    return Link(max((took - counted.kernels) / waits, took / 8), 1e12)
 
 
 def _link(mesh: Mesh, axis: str, product: Callable[[], object], each: float) -> Link:
@@ -260,7 +313,7 @@ def _link(mesh: Mesh, axis: str, product: Callable[[], object], each: float) -> 
     exchange = Exchange("allreduce", (), axes=(axis,), parts=p, op="add", dtype=np.dtype("f4"))
     one, large = np.zeros(1, "f4"), np.zeros(1 << 20, "f4")
     few, many = [
-        _slowest(ranks.exchanged(mesh, Step(exchange, a, a)), count)
+        _slowest(partial(ranks.exchanged, mesh, Step(exchange, a, a)), count)
         for a, count in ((one, 200), (large, 4))
     ]  # fmt: skip
     start, repeats = ranks.started(mesh, Step(exchange, large, large)), round(many / each) + 1
@@ -274,7 +327,7 @@ def _link(mesh: Mesh, axis: str, product: Callable[[], object], each: float) -> 
         products()
         wait()
 
-    alone, both = _slowest(products, 2), _slowest(beside, 2)
+    alone, both = _slowest(lambda: products, 2), _slowest(lambda: beside, 2)
     share = float(np.clip((many + alone - both) / min(many, alone), 0, 1))
     rounds = (p - 1).bit_length()
     rate = 2 * large.nbytes * (p - 1) / p / max(many - 2 * few, many / 2)
