@@ -149,13 +149,11 @@ def say_rates(engine: str, machine: distributed.Machine) -> None:
 
 def rank_step(f: Any, arrays: list[Any]) -> Callable[[], object]:
     """A step of the program of this rank, on its parts of the arrays."""
-    from uopc.ir.devices import parts
-
     runner = f._runner
     (rank,) = runner.devices
-    mesh, specs = runner.plan.mesh.mesh, runner.plan.mesh.arguments
-    given = [np.ascontiguousarray(parts.part(a, mesh, s, rank)) for a, s in zip(arrays, specs)]
-    outs = runner.sizes({}).memory.make()
+    made = runner.sizes({})
+    given = [np.ascontiguousarray(w.of(a)) for a, w in zip(arrays, made.windows[rank])]
+    outs = made.memory[rank].make()
     return functools.partial(runner.run, {rank: given}, {rank: outs}, {})
 
 
