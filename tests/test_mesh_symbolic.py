@@ -46,6 +46,9 @@ CASES = {
     "neighbours": ([ROWS[:-2] + ROWS[2:]], None,
                    lambda x, w: [shifted(x)[:-2] + shifted(x)[2:]], ["permute_ranks"] * 2),
     "softmax": ([X.softmax(axis=0)], None, lambda x, w: [softmax(x)], ["allreduce"] * 2),
+    "running totals": ([X.cumsum(axis=0), X.cumsum(axis=1), X.cumprod(axis=0), (-X).cummax(axis=0)],
+                       None, lambda x, w: [x.cumsum(0), x.cumsum(1), x.cumprod(0),
+                                           np.maximum.accumulate(-x, 0)], ["allgather"] * 3),
     "joined": ([uopc.cat(X, X * 2, axis=1)], None,
                lambda x, w: [np.concatenate([x, x * 2], 1)], []),
     "written": ([X.assign(X + 1)], None, lambda x, w: [x + 1], []),
@@ -77,6 +80,15 @@ def test_results_are_those_of_numpy(name, p, devices):
         for g, w in zip(got, expected, strict=True):
             assert g.shape == w.shape
             np.testing.assert_allclose(g, w, 1e-10, 1e-10)
+
+
+@pytest.mark.parametrize("devices", [None, named(2)])
+def test_sorts_take_whole_arrays(devices):
+    mesh = make_mesh((2,), ("m",), devices=devices)
+    f = uopc.compile([X.sort(axis=0) * 2], mesh=mesh, in_shardings=P("m"))
+    for rows in SIZES:
+        a = rng.standard_normal((rows, 8))
+        np.testing.assert_array_equal(f(a)[0], np.sort(a, 0) * 2)
 
 
 def test_a_result_is_scattered_along_it():

@@ -259,6 +259,22 @@ def test_symbolic_sizes_that_are_cut(size):
         np.testing.assert_allclose(g, w, 1e-4, 1e-5)
 
 
+@pytest.mark.parametrize("p", [2, 3, 5])
+@pytest.mark.parametrize("spec", [P("m"), P(None, "m")])
+def test_running_totals(p, spec):
+    mesh, a = make_mesh((p,), ("m",)), r(13, 40)
+    x = uopc.param("x", (13, 40))
+    outs = [x.cumsum(axis=0), x.cumsum(axis=1), x.cumprod(axis=1), x.cummax(axis=0) + 1, x.cumsum()]
+    found = check(outs[:4], {"x": a}, mesh, {"x": spec})
+    assert {u.op.name for u in found} == {"allgather"}
+    assert max(u.size for u in found) <= p * 40  # totals of parts, no elements
+    check(outs, {"x": a}, mesh, {"x": spec})
+    narrow, bits = uopc.param("x", (37,), "f2"), np.arange(37).astype("f2")
+    check([narrow.cumsum(), narrow[::-1].cummin()], {"x": bits}, mesh, {"x": P("m")})
+    whole = uopc.param("x", (9,), "i2")
+    check([whole.cumsum(), whole.cumprod()], {"x": np.arange(9, dtype="i2")}, mesh, {"x": P("m")})
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 9, 16])
 def test_sums_and_multiples_of_symbols_that_are_cut(size):
     n, few = uopc.variable("n", 1, 16), uopc.variable("few", 1, 3)

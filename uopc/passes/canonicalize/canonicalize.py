@@ -22,6 +22,7 @@ from uopc.ir.core.args import ReduceArg
 from uopc.ir.core.levels import TENSOR
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
+from uopc.passes.analysis.running_totals import RunningTotals
 from uopc.passes.analysis.slots import Slots
 from uopc.passes.analysis.user_opts import free_reduces, has_opts
 from uopc.passes.canonicalize.byte_products import in_words
@@ -29,7 +30,6 @@ from uopc.passes.canonicalize.inline_functions import FunctionCalls
 from uopc.passes.canonicalize.integer_products import in_floats
 from uopc.passes.canonicalize.needless_clips import without_needless_clips
 from uopc.passes.canonicalize.pair_products import in_pairs
-from uopc.passes.canonicalize.running_totals import RunningTotals
 from uopc.passes.canonicalize.stores import (
     after_below_bitcasts,
     store_below_bitcasts,
@@ -46,6 +46,7 @@ def canonicalize(graph: UOp, context: Context) -> UOp:
     slots = Slots(graph)
     calls = FunctionCalls(context.schedule, slots, context.sharding)
     totals = RunningTotals(context, slots)
+    to_cut = context.sharding is not None and not context.sharding.is_done
     free = free_reduces(graph) if context.optimize and context.target.gpu is None else ()
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
@@ -54,7 +55,7 @@ def canonicalize(graph: UOp, context: Context) -> UOp:
         if u.op is Ops.REDUCE:
             made = _narrow_products(u, src[0], context) if u in free else None
             return _reduce(u, src[0]) if made is None else made
-        if u.op is Ops.ACCUMULATE:
+        if u.op is Ops.ACCUMULATE and not to_cut:
             return totals.lowered(u, src[0])
         if u.op is Ops.GETTUPLE:
             return calls.value(u, src[0])

@@ -15,12 +15,13 @@ from uopc.errors import Unsupported, UserError
 from uopc.ir.builder import alu, fold, leaves, movement, rebuild
 from uopc.ir.core import bounds, dtypes, semantics, shapes
 from uopc.ir.core.args import ReduceArg
-from uopc.ir.core.ops import Ops
+from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.storage import base, storage_root
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.devices.mesh import Spec, show, used_axes
 from uopc.ir.index import affine
+from uopc.passes.analysis.running_totals import RunningTotals
 from uopc.passes.partition.exchanges import PINNED, Exchanges, masked
 from uopc.passes.partition.groups import groups, walked
 from uopc.passes.partition.layout import (
@@ -49,11 +50,11 @@ class Rules:
 
     def __init__(
         self, exchanges: Exchanges, readers: Counter[UOp], in_specs: Mapping[Any, Spec],
-        taken: Mapping[UOp, Spec], loops: Loops,
+        taken: Mapping[UOp, Spec], loops: Loops, totals: RunningTotals,
     ) -> None:  # fmt: skip
         self.loops, self.results = loops, dict[UOp, list[Value]]()  # of calls that repeat
         self.exchanges, self.mesh, self.windows = exchanges, exchanges.mesh, Windows(exchanges)
-        self.sizes = exchanges.sizes
+        self.sizes, self.totals = exchanges.sizes, totals
         self.readers, self.in_specs, self.taken = readers, in_specs, taken
         self.values: dict[UOp, Value | Window] = {}
         self.effects: dict[UOp, UOp] = {}
@@ -77,7 +78,7 @@ class Rules:
 
     def of_body(self, readers: Counter[UOp], in_specs: Mapping[int, Spec]) -> Rules:
         """The values of the body of a loop, none so far."""
-        return Rules(self.exchanges, readers, in_specs, {}, self.loops)
+        return Rules(self.exchanges, readers, in_specs, {}, self.loops, self.totals)
 
     def value(self, u: UOp) -> Value:
         """The value of a node, made if it is only a window so far."""
@@ -305,7 +306,7 @@ class Rules:
         dimension is shown, or it is cut. (Of a symbol one may have no elements.)"""
         v = self.value(window.base)
         return all([
-            s.is_fixed(n) or s.is_full(n) or axes
+            s.is_fixed(n) or s.is_full(n) or self.mesh.parts(axes) > 1
             for s, n, axes in zip(window.slots, v.dims, v.spec)
         ])  # fmt: skip
 
@@ -385,6 +386,22 @@ class Rules:
         spec = tuple([a for d, a in enumerate(v.spec) if d not in u.arg.axes])
         made = intern(Ops.REDUCE, u.dtype, (local,), ReduceArg(op, u.arg.axes))
         return Value(made, shapes.shape(u), spec, tuple(sorted(partial.items())))
+
+    def _accumulate(self, u: UOp) -> Value:
+        """Totals along an axis that is cut are those of the device's part, and of all before it."""
+        v, op, (d,) = self.combined(u.src[0], "operand of running totals"), u.arg.op, u.arg.axes
+        found, axes = self.totals.lowered(u, v.local), v.spec[d]
+        parts, dims = self.mesh.parts(axes), shapes.shape(v.local)
+        if parts > 1:
+            own = intern(Ops.REDUCE, u.dtype, (v.local,), ReduceArg(op, (d,)))
+            every = self.exchanges.exchange(Ops.ALLGATHER, axes, own, "totals of the parts before")
+            before = alu.binary(Ops.CMPLT, leaves.iota(parts), self.sizes.place(axes))
+            nothing = leaves.const(u.dtype, semantics.reduce_identity(op, u.dtype))
+            every = masked(every, before, 0, nothing)
+            total = intern(Ops.REDUCE, u.dtype, (every,), ReduceArg(op, (0,)))
+            total = movement.reshape(total, (*dims[:d], 1, *dims[d + 1 :]))
+            found = alu.binary(Op.by_name(op), movement.expand(total, dims), found)
+        return Value(found, shapes.shape(u), v.spec)
 
     # ------------------------------------------------------------ gathers
     def _index(self, u: UOp) -> Value:
@@ -512,5 +529,6 @@ RULES: dict[str, Callable[[Rules, UOp], Value | Window]] = {
     "stack": Rules._stack,
     "cat": Rules._cat,
     "reduce": Rules._reduce,
+    "accumulate": Rules._accumulate,
     "index": Rules._index,
 }

@@ -20,6 +20,7 @@ storage of its own, and back at the end. The parts of a result are stored into o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from uopc.ir.builder import rebuild
@@ -52,8 +53,13 @@ def _on_mesh(graph: UOp, context: Context) -> UOp:
             found.several[u] = [whole.part(u, rank) for rank in range(mesh.size)]
         elif u.op is Ops.VARIABLE and u.arg.name in variables[0]:
             found.several[u] = [of_rank[u.arg.name] for of_rank in variables]
+        elif u.op in walk.CALLED:
+            found.several[u] = [_on_device(u, of_rank) for of_rank in variables]
         elif u.op is Ops.BUFFER:
-            found.several[u] = [_own(u, whole.slots(), name) for name in mesh.devices]
+            found.several[u] = [
+                _own(u, whole.slots(), name, tuple([found.part(d, rank) for d in u.src]))
+                for rank, name in enumerate(mesh.devices)
+            ]
         elif u.op is Ops.COPY:  # the devices are those of the mesh
             found.give(u, u.src[0])
         else:
@@ -68,10 +74,16 @@ def _on_mesh(graph: UOp, context: Context) -> UOp:
     return intern(Ops.SINK, dtypes.void, tuple(roots), graph.arg, graph.tag)
 
 
-def _own(buffer: UOp, slot: int, device: str) -> UOp:
-    """A device's own storage in the place of one device's."""
+def _on_device(kernel: UOp, variables: Mapping[str, UOp]) -> UOp:
+    """A kernel with what its variables are on one device."""
+    known = {v: variables[v.arg.name] for v in walk.variables(kernel) if v.arg.name in variables}
+    return rebuild.rebuild_more(kernel, known) if known else kernel
+
+
+def _own(buffer: UOp, slot: int, device: str, dims: tuple[UOp, ...]) -> UOp:
+    """A device's own storage, with these symbolic dimensions, in the place of one device's."""
     arg = replace(buffer.arg, slot=slot, device=device)
-    return intern(Ops.BUFFER, buffer.dtype, buffer.src, arg)
+    return intern(Ops.BUFFER, buffer.dtype, dims, arg)
 
 
 def unroll_devices(graph: UOp, context: Context) -> UOp:
