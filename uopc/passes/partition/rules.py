@@ -214,7 +214,7 @@ class Rules:
         self, v: Value, new: shapes.Shape, olds: list[int], news: list[int], spec: Spec
     ) -> tuple[Value, Spec]:
         """Dimensions that hold the same elements: the major ones keep their cut if all divide."""
-        cut = [d for d in olds if v.spec[d]]
+        cut = [d for d in olds if v.spec[d] and v.dims[d] != 1]  # of 1, by one device
         if not cut:
             return v, spec
         kept = self._in_order(v, olds, new, news, spec)
