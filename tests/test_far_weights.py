@@ -62,6 +62,16 @@ def test_windows_of_an_image(stride: int, c: int, k: int, n: int, threads: int) 
     assert threads > 1 or panels_first(program)
 
 
+def test_threads_share_the_panels() -> None:
+    """Each would read all weights, if they shared the rows of the image."""
+    w, a = numbers(128, 64, 3, 3), numbers(1, 7, 7, 64)
+    program = compiled(layer(uopc.param("x", a.shape), w), threads=2)
+    np.testing.assert_array_equal(program(a), convolved(a, w, 1))
+    assert panels_first(program)
+    moving = [affine.form(u.src[0].src[0].src[1])[1] for u in fetches(program)]
+    assert all([any([r.arg.kind == "thread" for r in m if r.op is Ops.RANGE]) for m in moving])
+
+
 def test_each_image_of_a_batch_is_packed_alone() -> None:
     w, a = numbers(64, 64, 3, 3), numbers(3, 7, 7, 64)
     program = compiled(layer(uopc.param("x", a.shape), w))

@@ -120,32 +120,31 @@ def _fetch(
         return None
     array = load.src[0].src[0]
     again, block = loops[loops.index(moving[-1]) + 1 :], steps[moving[-1]]
-    if not 0 < block * size <= l2 // _PANEL:
+    if block <= 0:
         return None
     if again and loads[load].issuperset(again):
         beside = [u.src[0] for u in loads if u.src[0].src[0] is array]
         read = sum([u.dtype.lanes for u in beside if affine.form(u.src[1])[1] == steps])
-        return _part_of_block(load, sums, again, block, read)
+        return _part_of_block(load, sums, again, block, read, l2 // _PANEL // size)
     if len(moving) < len(loops) or bounds.most_bytes(array) <= l2 or block * size > l2 // _ROW:
         return None
     return _Fetch(affine.const(block), load.dtype.lanes)
 
 
 def _part_of_block(
-    load: UOp, sums: Sequence[UOp], again: Sequence[UOp], block: int, read: int
+    load: UOp, sums: Sequence[UOp], again: Sequence[UOp], block: int, read: int, most: int
 ) -> _Fetch | None:
-    """An equal part of the next block in each turn of the loops that read this one `again`. Its
-    elements lie side by side, all are `read` in a step of the sums, by some thread, and the load of
-    the first ones fetches for all. None where an element a step is more than two blocks: the first
-    turn is a short one."""
+    """An equal part of the next block, so far from this one, in each turn of the loops that read
+    this one `again`. Its elements lie side by side, all are `read` in a step of the sums, by some
+    thread, and the load of the first ones fetches for all. None where an element a step is more
+    than two blocks (the first turn is a short one), or a block has more elements than `most`."""
     begin, steps = affine.form(load.src[0].src[1])
     if not all([affine.is_const(r.src[0]) for r in (*again, *sums)]):
         return None
     turns = math.prod([r.src[0].arg for r in again])
-    count = math.prod([r.src[0].arg for r in sums])
-    width = block // count
+    width = min([steps[r] for r in sums])  # blocks of other threads may lie between
     size = -(-width // turns)
-    if turns < 2 or turns * size > 2 * width or begin % max(1, width):
+    if turns < 2 or turns * size > 2 * width or width < 1 or begin % width:
         return None
     threads = [r for r in steps if r.op is Ops.RANGE and r.arg.kind == "thread"]
     if width > read * math.prod([bounds.bounds(r)[1] + 1 for r in threads if steps[r] < width]):
@@ -156,7 +155,7 @@ def _part_of_block(
             return None
         step = affine.add(step, affine.scaled(r, inside))
         inside *= r.src[0].arg
-    if inside * width != block:
+    if inside * width > min(block, most):
         return None
     here = affine.scaled(step, width)
     for r in reversed(again):

@@ -113,7 +113,8 @@ class _Cycles:
         def tiles(wide: int, others: list[UOp]) -> float:
             high, vectors, cycles = self.costs.tile(trips(rows), wide, bits, row_bytes)
             panels = -(-wide // (vectors * self.target.lanes(bits)))
-            if others and near_rows:  # `contraction` puts all rows inside of the panels
+            if near_rows and others and others[-1] in c.rows:
+                # `contraction` puts all rows of an image inside of the panels.
                 again = self._again(a, others[:-1], 1) + self._again(b, others[:-1], 1)
             else:
                 again = self._again(a, others, panels) + self._again(b, others, 1)
