@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import os
+import signal
 import threading
 
 import numpy as np
@@ -144,6 +146,28 @@ def test_an_error_of_a_thread_is_the_callers() -> None:
     made.add("good", (good, []))
     with pytest.raises(InvalidIR, match="LLVM cannot parse"):
         made.finish()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_child_compiles_although_threads_of_its_parent_did(monkeypatch) -> None:
+    """The parent's program failed, or another thread compiles it: nobody waits for its modules."""
+    monkeypatch.setattr(modules, "ENOUGH", 1)
+    made = modules.Modules()
+    for i in range(12):
+        body = f"define void @f{i}(ptr %words, i64 %chunk) {{\n"
+        body += "".join(f"  store volatile i64 {k}, ptr %words\n" for k in range(1000))
+        made.add(f"f{i}", (body + "  ret void\n}", []))
+    child = os.fork()
+    if child == 0:
+        signal.alarm(120)  # a child that waits for a lock forever ends by this signal
+        try:
+            empty = modules.Modules()
+            empty.add("f", ("define void @f(ptr %words, i64 %chunk) {\n  ret void\n}", []))
+            good = bool(empty.finish()[0]["f"])
+        finally:
+            os._exit(0 if good else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    made.finish()
 
 
 def test_no_functions_have_no_code() -> None:
