@@ -731,12 +731,13 @@ def test_bench_of_a_model(tmp_path):
 def test_bench_of_a_model_that_is_none(tmp_path):
     (tmp_path / "net.onnx").write_text("no model", "utf-8")
     for options, code, message in (
-        (("net.onnx",), 1, "uopc: UserError: no ONNX model"), (("no.onnx",), 1, "no such file"),
+        (("net.onnx",), 1, "uopc: no ONNX model"), (("no.onnx",), 1, "no such file"),
         (("net.onnx", "--set", "n"), 2, "expected NAME=VALUE"),
         (("net.onnx", "--threads", "0"), 2, "at least 1"),
     ):  # fmt: skip
         result = command("bench", str(tmp_path / options[0]), *options[1:])
         assert result.returncode == code and message in result.stderr
+        assert "uopc: uopc:" not in result.stderr
 
 
 def test_sizes_are_names_and_integers(capsys):

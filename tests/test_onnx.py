@@ -208,8 +208,9 @@ def test_dims_and_constants_are_checked() -> None:
         uopc.onnx.load(model(text), dims={"k": 3})
     with pytest.raises(UserError, match="no input and no dimension 'z'"):
         uopc.onnx.load(model(text), constants={"z": np.ones(3)})
-    with pytest.raises(UserError, match="'n' must be a number or"):
-        uopc.onnx.load(model(text), dims={"n": (1, 2, 3)})
+    for size in ((1, 2, 3), "many", None):
+        with pytest.raises(UserError, match="'n' must be a number or"):
+            uopc.onnx.load(model(text), dims={"n": size})
 
 
 def test_nodes_have_the_models_as_their_origin(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ MESH = make_mesh((4,), ("m",))
 CASES = work.cases(work.Uopc())
 RING = work.RING
 CUT, WHOLE = P("m"), P()
+SIZE = uopc.variable("n", 4, 8)
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +163,8 @@ def test_what_it_refuses():
         (on(same, P(None, None, "m")), "3 entries for 2 dimensions"),
         (on(same, P("n")), "no mesh axis 'n'; there are 'm'"),
         (on(same, P("m"), P("n")), "no mesh axis 'n'"),
-        (on(same, P("m"), P("m"), np.zeros(6)), "4 must divide the dimension"),
+        (on(same, P("m"), P("m"), np.zeros(6)), r"argument 0: \(6\) .* 4 must divide .*; marks"),
+        (on(same, P("m"), P("m"), uopc.param("s", (SIZE,))), "must be a number; marks"),
         (on(same, P("m"), P()), "differs between devices along 'm'"),
         (on(same, (P("m"), P())), "does not fit the containers"),
         (on(lambda x: x.shard(P("m")), P(), P(), uopc.param("x", (4,))), "values inside are parts"),

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from uopc.cli.output import Output
-from uopc.errors import UserError
+from uopc.errors import Error, UserError
 
 ENGINES = ("uopc", "onnxruntime")
 SECONDS = 0.2  # of one turn
@@ -116,7 +116,8 @@ class _Process:
             raise UserError(f"{self.engine} ended: exit code {self.child.wait()}")
         found = json.loads(line)
         if "error" in found:
-            raise UserError(f"{self.engine}: {found['error']}")
+            who = "" if self.engine == "uopc" else f"{self.engine}: "  # the command says uopc
+            raise UserError(f"{who}{found['error']}")
         return found
 
     def turn(self) -> None:
@@ -200,4 +201,5 @@ if __name__ == "__main__":
     try:
         serve(sys.argv[1], json.loads(sys.argv[2]))
     except Exception as error:  # of either engine: the process that asked gives it to the user
-        print(json.dumps({"error": f"{type(error).__name__}: {error}"}), flush=True)
+        kind = "" if isinstance(error, Error) else f"{type(error).__name__}: "
+        print(json.dumps({"error": f"{kind}{error}"}), flush=True)

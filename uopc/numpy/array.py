@@ -33,6 +33,10 @@ else:
 Scalar = bool | int | float
 _KINDS = {"bool": 0, "int": 1, "uint": 1, "index": 1, "float": 2}
 _DEFAULTS = (dtypes.bool_, dtypes.int64, dtypes.float64)  # of Python's bool, int, float
+# What to write where NumPy asks a traced array for its values, to keep them in an array of its own.
+_KEPT = "NumPy's arrays hold no traced values: join these by stack, write by x.at[i].set(v)"
+_WAYS_OUT = {"np.asarray()": _KEPT, "float()": f"Use where() for a choice by value. {_KEPT}"}
+_WAY_OUT = "Use where() for a choice by value"
 
 
 class Trace:
@@ -157,8 +161,8 @@ class Array(_Installed):
         if self.tracing is not None:
             trace_of((self,))
             raise UserTypeError(
-                f"{who} is not known: {self!r} depends on an argument. Use where() for a choice by"
-                " value, or name the argument in static_argnames"
+                f"{who} is not known: {self!r} depends on an argument."
+                f" {_WAYS_OUT.get(who, _WAY_OUT)}, or name the argument in static_argnames"
             )
         if self._value is None:
             self._value = _computed(self.uop, who)

@@ -449,7 +449,7 @@ if not TYPE_CHECKING:  # which would allow every name
     def __getattr__(name):
         if name in _BY_ITERATION:
             raise AttributeError(
-                f"uopc.numpy.linalg has no {name}: it iterates until values have converged, and"
-                f" graphs have no such loops; use numpy.linalg.{name} on computed arrays"
+                f"uopc.numpy.linalg has no {name}: it iterates until values have converged;"
+                f" use numpy.linalg.{name} on computed arrays"
             )
         raise AttributeError(f"module 'uopc.numpy.linalg' has no attribute {name!r}")

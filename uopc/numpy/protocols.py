@@ -137,9 +137,11 @@ def _found(name: str, where: ModuleType = namespace) -> Callable[..., Any]:
     function = _NUMPY_FORMS.get(name) if where is namespace else None
     function = function or getattr(where, name, None)
     if not callable(function):
+        module = where.__name__.removeprefix("uopc.") if where is linalg else "numpy"
+        like = [n for n in where.__all__ if name in n.split("_")]
         raise UserTypeError(
-            f"numpy.{name} of a UOp or Array is not traced: uopc.numpy has no {name}; compute it"
-            " outside, or of other functions"
+            f"{module}.{name} of a UOp or Array is not traced: uopc.{module} has no {name}; compute"
+            f" it outside, or of other functions{': ' * bool(like)}{', '.join(like)}"
         )
     return function
 
@@ -158,7 +160,10 @@ def array_function(
     """The value of another function of NumPy. UserTypeError where the namespace lacks it."""
     module, name = getattr(function, "__module__", ""), function.__name__
     if module == "numpy.fft":
-        raise UserTypeError(f"numpy.fft.{name} of a UOp or Array: complex types are not supported")
+        raise UserTypeError(
+            f"numpy.fft.{name} of a UOp or Array: there are no complex numbers; UOps have fft,"
+            " ifft, rfft and irfft, with pairs in the last axis"
+        )
     found = _found(name, linalg if module == "numpy.linalg" else namespace)
     named = _without_options(name, options)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -117,11 +118,15 @@ def _param(i: Any, given: Sizes, sizes: dict[str, Any], taken: set[str]) -> UOp:
 
 
 def _size(name: str, given: Any, taken: set[str]) -> Any:
+    wanted = f"dims: {name!r} must be a number or (least, greatest)"
     if isinstance(given, (tuple, list)):
         if len(given) != 2:
-            raise UserError(f"dims: {name!r} must be a number or (least, greatest), got {given!r}")
+            raise UserError(f"{wanted}, got {given!r}")
         return uopc.variable(_own(name, taken), *given)
-    return int(given)
+    try:
+        return operator.index(given)
+    except TypeError:
+        raise UserError(f"{wanted}, got {given!r}") from None
 
 
 def _own(name: str, taken: set[str]) -> str:

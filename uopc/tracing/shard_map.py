@@ -104,16 +104,20 @@ class _Body:
         self.mesh.spec(given, dims, who)  # its axes are of the mesh
         spec = normal(given, len(dims), who)
         for d, axes in zip(dims, spec):
-            if axes and (not isinstance(d, int) or d % self.mesh.parts(axes)):
-                raise UserError(
-                    f"{who}: {shapes.show(dims)} cut as {show(spec)}: {self.mesh.parts(axes)} must"
-                    " divide the dimension"
-                )
+            if not axes:
+                continue
+            cut = f"{who}: {shapes.show(dims)} cut as {show(spec)}"
+            other = "marks (`in_shardings`, `x.shard`) cut any size"
+            if not isinstance(d, int):
+                raise UserError(f"{cut}: the dimension must be a number; {other}")
+            parts = self.mesh.parts(axes)
+            if d % parts:
+                raise UserError(f"{cut}: {parts} must divide the dimension; {other}")
         return spec
 
     def argument(self, leaf: Any, given: Any, path: str) -> Any:
         """What stands for a device's part of an argument."""
-        who = f"shard_map of {self.call.name}: the argument{path}"
+        who = f"shard_map of {self.call.name}: argument {path[1:]}"
         u = uop_of(leaf, who)
         dims = shapes.shape(u)
         spec = self._spec(given, dims, who)
