@@ -138,7 +138,7 @@ def _found(name: str, where: ModuleType = namespace) -> Callable[..., Any]:
     function = function or getattr(where, name, None)
     if not callable(function):
         module = where.__name__.removeprefix("uopc.") if where is linalg else "numpy"
-        like = [n for n in where.__all__ if name in n.split("_")]
+        like = [n for n in where.__all__ if n.endswith(f"_{name}")]
         raise UserTypeError(
             f"{module}.{name} of a UOp or Array is not traced: uopc.{module} has no {name}; compute"
             f" it outside, or of other functions{': ' * bool(like)}{', '.join(like)}"
