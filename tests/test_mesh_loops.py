@@ -190,6 +190,30 @@ def test_layouts_of_carried_values_without_shard_map(spec):
         np.testing.assert_allclose(got[1], wanted, 1e-12)
 
 
+def test_loops_of_a_mesh_that_names_its_devices_take_whole_arrays():
+    """Marks, and what devices exchange, by hand: also in a loop in a loop."""
+    mesh = make_mesh((2,), ("m",), devices=("cpu:0", "cpu:1"))
+
+    def f(x):
+        def outer(i, c):
+            inner = uopc.fori_loop(0, 2, lambda j, v: 0.5 * v + uopc.psum(v, "m") * 0.1, c)
+            return inner + uopc.ppermute(inner, "m", [(0, 1), (1, 0)])
+
+        return uopc.fori_loop(0, 3, outer, x)
+
+    x = uopc.param("x", (8, 3), "f8")
+    marked, _ = uopc.scan(lambda c, _: ((c * 0.5 + 1).shard(P(None, "m")), None), x, None, 2)
+    by_hand = uopc.shard_map(f, mesh, P("m"), P("m"))(x)
+    got = uopc.compile([by_hand, marked], mesh=mesh, in_shardings=P("m"), verify=True)(X)
+    parts = X.reshape(2, 4, 3)
+    for _ in range(3):
+        for _ in range(2):
+            parts = 0.5 * parts + 0.1 * parts.sum(0)
+        parts = parts + parts[::-1]
+    np.testing.assert_allclose(got[0], parts.reshape(8, 3), 1e-12)
+    np.testing.assert_allclose(got[1], X / 4 + 1.5, 1e-12)
+
+
 def test_large_steps_on_a_mesh_are_launches():
     a, b = RNG.random((16, 512)).astype("f4"), RNG.random((512, 512)).astype("f4") / 300
     x, w = uopc.param("x", a.shape), uopc.param("w", b.shape)

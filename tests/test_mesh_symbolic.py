@@ -153,6 +153,16 @@ def test_two_variables_and_several_axes(devices):
             np.testing.assert_allclose(g, w, 1e-10)
 
 
+@pytest.mark.parametrize("devices", [None, named(2, 2)])
+def test_a_window_where_another_dimension_is_cut_along_another_axis(devices):
+    x = uopc.param("x", (N, 2 * N), "f8")
+    mesh = make_mesh((2, 2), ("a", "b"), devices=devices)
+    f = uopc.compile(x.pad(((1, 1), (0, 0)))[:-2], mesh=mesh, in_shardings=P("a", "b"))
+    for rows in SIZES:
+        a = rng.standard_normal((rows, 2 * rows))
+        np.testing.assert_array_equal(f(a), np.pad(a, ((1, 0), (0, 0)))[:rows])
+
+
 def test_bound_cached_and_deterministic_programs(tmp_path):
     mesh, a = make_mesh((2,), ("m",)), rng.standard_normal((16, 8))
     with uopc.options(cache_dir=str(tmp_path), programs=0):

@@ -13,6 +13,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 
 from uopc.errors import Error, InvalidIR, UserError
+from uopc.ir.builder import rebuild
 from uopc.ir.core import dtypes, shapes, storage, walk
 from uopc.ir.core.arena import passing
 from uopc.ir.core.args import KernelArg
@@ -314,6 +315,8 @@ def function_schedule(context: Context) -> Schedule:
             of_bodies = context.sharding and context.sharding.of_bodies()
             own = dataclasses.replace(context, sharding=of_bodies)
             program = intern(Ops.SINK, dtypes.void, function.src)
+            if of_bodies is None:  # it takes whole arrays
+                program = rebuild.without_shards(program)
             outputs: tuple[UOp, ...] = ()
             for _, p in itertools.takewhile(lambda s: s[1].accepts is not PROGRAM, PIPELINE):
                 outputs = program.src if p.accepts is INDEXED else outputs

@@ -46,8 +46,12 @@ def in_group(exchange: UOp, sent: Sequence[UOp], places: Sequence[str | None]) -
         case "broadcast":
             return [to(i, arg.root, given[arg.root]) for i in range(p)]
     sources = [traffic.source(arg, i) for i in range(p)]
-    nothing = leaves.full(leaves.const(exchange.dtype, 0), shapes.shape(exchange))
-    return [nothing if j is None else to(i, j, given[j]) for i, j in enumerate(sources)]
+    return [_nothing(given[i]) if j is None else to(i, j, given[j]) for i, j in enumerate(sources)]
+
+
+def _nothing(value: UOp) -> UOp:
+    """Zeros in the shape of what a device sends."""
+    return leaves.full(leaves.const(value.dtype, 0), shapes.shape(value))
 
 
 def combined(op: str, values: Sequence[UOp]) -> UOp:
