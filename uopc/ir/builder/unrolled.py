@@ -35,9 +35,7 @@ class Unrolled:
 
     def add(self, u: UOp) -> None:
         """Unroll one node."""
-        if u.op is Ops.LINEAR:  # a program that is called, whose nodes are its own
-            self.one[u] = u
-        elif u.op is Ops.MSTACK:
+        if u.op is Ops.MSTACK:
             self.several[u] = self._stacked(u)
         elif u.op is Ops.MSELECT:
             self.one[u] = self.several[u.src[0]][u.arg] if self._is_several(u) else self._same(u)
@@ -149,7 +147,10 @@ def unrolled(graph: UOp, lower: Lower) -> UOp:
     found = Unrolled(lower)
     found.places = devices.devices(graph)
     for u in order:
-        found.add(u)
+        if u.op in walk.CALLED and u is not graph:  # its nodes are its own
+            found.one[u] = u
+        else:
+            found.add(u)
     for i, v in enumerate(graph.src):
         if v in found.several and v.dtype is not dtypes.void:
             place = found.places[v]
