@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -157,7 +158,7 @@ def test_a_child_compiles_although_threads_of_its_parent_did(monkeypatch) -> Non
         body = f"define void @f{i}(ptr %words, i64 %chunk) {{\n"
         body += "".join(f"  store volatile i64 {k}, ptr %words\n" for k in range(1000))
         made.add(f"f{i}", (body + "  ret void\n}", []))
-    child = os.fork()
+    child, good = os.fork(), False
     if child == 0:
         signal.alarm(120)  # a child that waits for a lock forever ends by this signal
         try:
@@ -168,6 +169,17 @@ def test_a_child_compiles_although_threads_of_its_parent_did(monkeypatch) -> Non
             os._exit(0 if good else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     made.finish()
+
+
+def test_waiting_for_another_module_is_no_time_of_llvm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """llvmlite compiles one module at a time: threads wait for each other."""
+    monkeypatch.setattr(modules, "ENOUGH", 1)
+    monkeypatch.setattr(modules.jit, "compile_object", lambda text, cpu: time.sleep(0.1) or b"")
+    made = modules.Modules()
+    for name in "abc":
+        made.add(name, ("define void @f() {\n  ret void\n}", []))
+    code, seconds = made.finish()
+    assert code == dict.fromkeys("abc", b"") and seconds < 0.1
 
 
 def test_no_functions_have_no_code() -> None:

@@ -60,13 +60,13 @@ class _Module:
         self._thread.start()
 
     def run(self) -> None:
-        begin = time.perf_counter()
+        begin = time.thread_time()  # threads wait for each other in llvmlite
         try:
             with _compiling:
                 self._made = jit.compile_object(module(self.functions), self.cpu)
         except BaseException as error:
             self._made = error
-        self.seconds = time.perf_counter() - begin
+        self.seconds = time.thread_time() - begin
         self.functions.clear()
 
     def done(self) -> bytes:
@@ -94,7 +94,7 @@ class Modules:
         self._modules[-1].add(name, function)
 
     def finish(self) -> tuple[dict[str, bytes], float]:
-        """The object file of each function by its name, and the seconds that LLVM took."""
+        """The object file of each function by its name, and the CPU seconds that LLVM took."""
         for last in self._modules[-1:]:
             last.run()
         code = {name: m.done() for m in self._modules for name in m.names}
