@@ -256,8 +256,8 @@ class _Call:
             if place in found:
                 continue
             sizes = tuple([b - a for a, b in place])
-            own = delayed(_without_padding, pure=False)(task, sizes)
-            found[place] = _FROM_DELAYED(own, sizes, dtype)
+            made = delayed(_without_padding, pure=False)(task, sizes)
+            found[place] = _FROM_DELAYED(made, sizes, dtype)
         return _joined(found, 0, len(dims))
 
 
