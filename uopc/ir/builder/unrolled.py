@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from uopc.errors import UserError
 from uopc.ir.builder import leaves, movement, rebuild
-from uopc.ir.core import dtypes, shapes, walk
+from uopc.ir.core import dtypes, shapes, storage, walk
 from uopc.ir.core.ops import GroupOp, Ops
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, intern
@@ -49,6 +49,7 @@ class Unrolled:
             self.one[u] = self._again(u, tuple([p for s in u.src for p in self.parts(s)]))
         else:
             count = len(next(self.several[s] for s in u.src if s in self.several))
+            self._check_written(u, count)
             self.several[u] = [
                 self._again(u, tuple([self.part(s, i) for s in u.src])) for i in range(count)
             ]
@@ -67,6 +68,17 @@ class Unrolled:
     def parts(self, u: UOp) -> list[UOp]:
         """A value on each device that it is on."""
         return self.several.get(u) or [self.one[u]]
+
+    def _check_written(self, u: UOp, count: int) -> None:
+        """UserError where a kernel that several devices run writes what they share."""
+        if u.op is not Ops.CALL or u.src[0].op is not Ops.SINK:
+            return
+        for slot in storage.written_slots(u.src[0]):
+            if u.src[1 + slot] not in self.several:
+                raise UserError(
+                    f"call: {count_of(count)} would write one argument {slot}: call the kernel of"
+                    f" each part{made_at(u)}"
+                )
 
     def _is_several(self, u: UOp) -> bool:
         return u.src[0] in self.several
