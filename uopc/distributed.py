@@ -12,6 +12,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -278,18 +279,14 @@ def _slowest(make: Callable[[], Run], count: int = 0, devices: int = 1) -> float
 
 def _at_once(runs: Sequence[Run], count: int) -> float:
     """The seconds of calls that threads of this process make at the same time: of the slowest."""
-    found, start = [0.0] * len(runs), threading.Barrier(len(runs))
+    start = threading.Barrier(len(runs))
 
-    def one(i: int) -> None:
+    def one(run: Run) -> float:
         start.wait()
-        found[i] = _best(runs[i], count)
+        return _best(run, count)
 
-    workers = [threading.Thread(target=one, args=(i,)) for i in range(len(runs))]
-    for w in workers:
-        w.start()
-    for w in workers:
-        w.join()
-    return max(found)
+    with ThreadPoolExecutor(len(runs)) as workers:
+        return max(workers.map(one, runs))
 
 
 def _wait(mesh: Mesh, launch: float) -> Link:
