@@ -356,7 +356,8 @@ VALUES = {
 @pytest.mark.parametrize("name", VALUES)
 def test_a_value_that_is_not_known(name: str) -> None:
     f = VALUES[name]
-    with pytest.raises(uopc.UserError, match=r"depends on an argument\. (Use where\(\)|NumPy's arrays)") as caught:
+    words = r"depends on an argument\. (Use where\(\)|NumPy's arrays)"
+    with pytest.raises(uopc.UserError, match=words) as caught:
         uopc.jit(f)(X)
     assert line_of(caught, f)
 
