@@ -63,12 +63,12 @@ DEFECTS: Final = (
     ),
     Defect(
         "a pad without its upper guard", "uopc/ir/builder/index_maps.py",
-        "guard = both(guard, compare.less(moved, leaves.dim_uop(d)))", "pass",
+        "guard = both(guard, compare.less(moved, dim_uop(d)))", "pass",
     ),
     Defect(
         "a flip that is one element off", "uopc/ir/builder/index_maps.py",
-        "last = [affine.sub(affine.plus(leaves.dim_uop(d), -1), x)",
-        "last = [affine.sub(affine.plus(leaves.dim_uop(d), 0), x)",
+        "last = [affine.sub(affine.plus(dim_uop(d), -1), x)",
+        "last = [affine.sub(affine.plus(dim_uop(d), 0), x)",
     ),
     Defect(
         "a permute by the inverse", "uopc/ir/builder/index_maps.py",
@@ -76,7 +76,7 @@ DEFECTS: Final = (
     ),
     Defect(
         "a shrink that forgets where it begins", "uopc/ir/builder/index_maps.py",
-        "moved = tuple([affine.add(x, leaves.dim_uop(b)) for x, b in zip(index, begins)])",
+        "moved = tuple([affine.add(x, dim_uop(b)) for x, b in zip(index, begins)])",
         "moved = index",
     ),
     Defect(

@@ -16,10 +16,11 @@ from tests.ptx.corpus import join
 from tests.standin import module
 from uopc import UOp, dtypes
 from uopc.backends.nvptx import ptxas
-from uopc.ir.builder import kernel, leaves, movement
+from uopc.ir.builder import kernel, movement
 from uopc.ir.core.args import BufferArg, Opt
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import intern
+from uopc.ir.index.dims import dim_uop
 from uopc.tensor import creation
 
 GPUS = ("sm_80", "sm_90a")
@@ -234,7 +235,7 @@ def test_parts_of_one_element():
 # ---------------------------------------------------------------- shared memory of a size
 def through_shared(n, threads=128):
     """x reversed by two buffers of a block's shared memory, of n float32 each."""
-    me = intern(Ops.SPECIAL, dtypes.index, (leaves.dim_uop(threads),), "lidx0")
+    me = intern(Ops.SPECIAL, dtypes.index, (dim_uop(threads),), "lidx0")
     out, x = (creation.kernel_param(slot, (n,), dtypes.float32) for slot in (0, 1))
     value: UOp | None = None
     for axis in range(2):

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from tests.conformance import expression
 from uopc.errors import Unsupported
-from uopc.ir.builder.leaves import dim_uop
 from uopc.ir.core.args import VariableArg
 from uopc.ir.core.dtypes import index
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import intern
 from uopc.ir.index import affine
+from uopc.ir.index.dims import dim_uop
 from uopc.passes.place_threads.launch_grid import Grid, grid
 
 

@@ -15,6 +15,7 @@ from uopc.ir.core import dtypes
 from uopc.ir.core.args import FunctionArg
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
+from uopc.ir.index.dims import dim_uop
 from uopc.ir.interpret.interpreter import evaluate, evaluate_with_effects
 from uopc.tensor import creation
 
@@ -221,7 +222,7 @@ def test_sizes_that_do_not_fit_are_errors() -> None:
 
 def test_a_bound_variable_has_its_value_everywhere() -> None:
     n = operands.variable("n", 1, 8)
-    bound = intern(Ops.BIND, INDEX, (n, leaves.dim_uop(5)))
+    bound = intern(Ops.BIND, INDEX, (n, dim_uop(5)))
     assert np.asarray(evaluate(bound.cast(I32) + n.cast(I32), {})).item() == 10
 
 

@@ -15,6 +15,7 @@ from uopc.ir.core import dtypes
 from uopc.ir.core.args import ReduceArg
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
+from uopc.ir.index.dims import dim_uop
 from uopc.ir.interpret.interpreter import evaluate, run_indexed, run_kernel, run_program
 from uopc.ir.interpret.step_order import BlockBuilder, Loop
 from uopc.tensor import creation
@@ -263,11 +264,11 @@ def test_buffers_are_checked() -> None:
 
 
 def test_every_place_of_a_launch_runs() -> None:
-    lane = intern(Ops.SPECIAL, INDEX, (leaves.dim_uop(4),), "lidx0")
+    lane = intern(Ops.SPECIAL, INDEX, (dim_uop(4),), "lidx0")
     out = np.zeros(4, "f4")
     run_kernel(kernel.sink(store(at(param(0, 4), lane), 1.0)), [out])
     assert out.tolist() == [1, 1, 1, 1]
-    one = intern(Ops.SPECIAL, INDEX, (leaves.dim_uop(1),), "gidx0")
+    one = intern(Ops.SPECIAL, INDEX, (dim_uop(1),), "gidx0")
     out = np.zeros(4, "f4")
     run_kernel(kernel.sink(store(at(param(0, 4), one), 1.0)), [out])
     assert out.tolist() == [1, 0, 0, 0]
@@ -315,9 +316,9 @@ def test_gathers_masks_and_vector_accumulators() -> None:
 # ---------------------------------------------------------------- lists
 def sum_list(size: int) -> UOp:
     """out[t] = Σ over r of in[t, r] with a carried register; t is a thread."""
-    out, given_, width = param(0, 3), param(1, 24), leaves.dim_uop(8)
-    zero, one = leaves.const(F32, 0.0), leaves.dim_uop(3)
-    stop = leaves.dim_uop(size)
+    out, given_, width = param(0, 3), param(1, 24), dim_uop(8)
+    zero, one = leaves.const(F32, 0.0), dim_uop(3)
+    stop = dim_uop(size)
     t = kernel.range(3, 0, "thread")
     row = t * 8
     r = kernel.range(size, 1)
@@ -345,7 +346,7 @@ def test_a_list_with_loops_and_a_register() -> None:
 def test_registers_are_assigned_together() -> None:
     """Fibonacci: (a, b) → (b, a + b); the new b is made of the old a."""
     out, zero, one, count = param(0, 1, I32), leaves.const(I32, 0), leaves.const(I32, 1), 10
-    start, end = leaves.dim_uop(0), leaves.dim_uop(count)
+    start, end = dim_uop(0), dim_uop(count)
     r = kernel.range(count)
     a = intern(Ops.CARRY, I32, (zero, r), 1)
     b = intern(Ops.CARRY, I32, (one, r), 2)

@@ -13,12 +13,13 @@ import uopc
 from uopc import config
 from uopc.driver import backend_of
 from uopc.errors import InvalidIR
-from uopc.ir.builder import kernel, leaves
+from uopc.ir.builder import kernel
 from uopc.ir.core import dtypes
 from uopc.ir.core.args import BufferArg, Opt, ParamArg
 from uopc.ir.core.levels import KERNEL
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import intern
+from uopc.ir.index.dims import dim_uop
 from uopc.ir.interpret import interpreter
 from uopc.ir.verify.verifier import verify
 from uopc.passes.pass_manager import Lowering
@@ -28,7 +29,7 @@ F32 = dtypes.float32
 
 
 def special(name, n):
-    return intern(Ops.SPECIAL, dtypes.index, (leaves.dim_uop(n),), name)
+    return intern(Ops.SPECIAL, dtypes.index, (dim_uop(n),), name)
 
 
 def param(slot, n):

@@ -18,6 +18,7 @@ from uopc.ir.core.levels import KERNEL, LINEAR, SCALAR
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import intern
 from uopc.ir.index import affine
+from uopc.ir.index.dims import dim_uop
 from uopc.ir.verify.in_bounds import Verdict, accesses, verify_bounds
 from uopc.ir.verify.verifier import verify
 from uopc.tensor import creation
@@ -26,7 +27,7 @@ INSIDE, OUTSIDE, NOT_PROVED = Verdict.INSIDE, Verdict.OUTSIDE, Verdict.NOT_PROVE
 
 
 def loop(n, axis=0):
-    return intern(Ops.RANGE, dtypes.index, (leaves.dim_uop(n),), RangeArg((axis,)))
+    return intern(Ops.RANGE, dtypes.index, (dim_uop(n),), RangeArg((axis,)))
 
 
 def op(op_, *src):

@@ -13,6 +13,7 @@ from uopc.ir.core import shapes
 from uopc.ir.core.args import ReduceArg, ReduceOp
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
+from uopc.ir.index.dims import dim_uop
 from uopc.tensor import indexing
 from uopc.tensor.loops import bodies, scan
 from uopc.tensor.sorts.radix_sort import place_dtype
@@ -75,7 +76,7 @@ def recurrence(a: UOp, b: UOp, axis: int, reverse: bool = False) -> UOp:
     dims = shapes.shape(b)
     order = (axis, *[i for i in range(len(dims)) if i != axis])
     steps = leaves.iota(dims[axis])
-    begin = steps.eq(leaves.dim_uop(dims[axis]) - 1 if reverse else 0)
+    begin = steps.eq(dim_uop(dims[axis]) - 1 if reverse else 0)
     begin = movement.reshape(begin, (dims[axis], *(1,) * (len(dims) - 1)))
     rows = [movement.permute(fit(v, dims), order) for v in (a, b)]
     rows[0] = alu.where(begin, leaves.const(b.dtype, 0), rows[0])  # an infinity times 0 is NaN

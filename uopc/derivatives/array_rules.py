@@ -12,6 +12,7 @@ from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.shapes import Dim
 from uopc.ir.core.uop import UOp, intern
+from uopc.ir.index.dims import dim_uop
 from uopc.tensor import indexing
 from uopc.tensor.scatter import inside, scatter
 from uopc.tensor.sorts import sorting
@@ -69,7 +70,7 @@ class Scatter(Rule):
             return movement.swapped(scatter(movement.swapped(a), places, value, self.op))
         place = fold.cast(places, dtypes.index)
         first = movement.reshape(leaves.iota(n) * rows, (n, 1))
-        place = alu.where(inside(place, rows), place + first, leaves.dim_uop(n * rows))
+        place = alu.where(inside(place, rows), place + first, dim_uop(n * rows))
         front = movement.reshape(a, (n * rows, *rest))
         value = value if scalar else movement.reshape(value, (n * count, *rest))
         found = scatter(front, movement.reshape(place, (n * count,)), value, self.op)

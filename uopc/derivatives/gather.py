@@ -19,6 +19,7 @@ from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Dim, Shape
 from uopc.ir.core.uop import UOp, intern
+from uopc.ir.index.dims import dim_uop
 from uopc.tensor.scatter import inside, scatter
 
 Table = npt.NDArray[np.int64]
@@ -260,7 +261,7 @@ def _scattered(
     assert ok is not None
     rows, count = shapes.size(lead), shapes.size(block)
     rest = shapes.shape(cotangent)[len(block) :]
-    place = alu.where(ok, flat, leaves.dim_uop(rows))
+    place = alu.where(ok, flat, dim_uop(rows))
     places = movement.reshape(movement.expand(place, block), (count,))
     zeros = leaves.full(leaves.const(cotangent.dtype, 0), (rows, *rest))
     values = movement.reshape(cotangent, (count, *rest))

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from uopc.errors import UserError
 from uopc.ir.builder import fold, leaves
-from uopc.ir.builder.leaves import dim_uop
 from uopc.ir.builder.movement import normal_axes, normal_axis
 from uopc.ir.builder.operands import as_dim
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.uop import UOp
+from uopc.ir.index.dims import dim_uop
 from uopc.numpy.array import promoted, same_kind, uop_of
 from uopc.numpy.manipulation import matrix_transpose
 from uopc.numpy.reductions import sum as _sum

@@ -6,7 +6,7 @@ A program from a cache is not checked again, because an equal graph was.
 from __future__ import annotations
 
 from uopc.errors import InvalidIR, Unsupported, UserError
-from uopc.ir.builder import index_maps, leaves, rebuild
+from uopc.ir.builder import index_maps, rebuild
 from uopc.ir.builder.loops import with_loops
 from uopc.ir.builder.unrolled import SEVERAL
 from uopc.ir.core import dtypes, shapes, walk
@@ -18,6 +18,7 @@ from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.devices import device as devices
 from uopc.ir.index import affine, closed, compare, size_conditions
+from uopc.ir.index.dims import dim_uop
 from uopc.ir.verify import in_bounds, verifier
 from uopc.tensor.indexing import between, in_range
 
@@ -136,7 +137,7 @@ def _stays_inside(index: UOp, n: shapes.Dim) -> bool:
             array = value.src[0].arg.array
             return not array.size or bool(array.min() >= 0 and array.max() < n)
         if value.op is Ops.IOTA:
-            return affine.at_most(*map(leaves.dim_uop, (shapes.shape(value)[0], n)))
+            return affine.at_most(*map(dim_uop, (shapes.shape(value)[0], n)))
         return between(value, n) is value
     plain = [value, *value.src[2:], *value.src[:1]]  # i, or where(i < 0, i + n, i), or i + n
     return any([i.dtype is dtypes.index and in_range(i, n) is index for i in plain])
@@ -149,5 +150,5 @@ def _inside(dims: shapes.Shape, index: tuple[UOp, ...]) -> tuple[UOp, ...]:
     index, guard = index_maps.plain_index(index, index_maps.true())
     for x, size in zip(index, dims):
         guard = index_maps.both(guard, compare.less(affine.const(-1), x))
-        guard = index_maps.both(guard, compare.less(x, leaves.dim_uop(size)))
+        guard = index_maps.both(guard, compare.less(x, dim_uop(size)))
     return index_maps.gated(index, guard)

@@ -42,6 +42,7 @@ from uopc.ir.core.uop import UOp
 from uopc.ir.devices import traffic
 from uopc.ir.devices.launches import Place
 from uopc.ir.devices.mesh import Spec
+from uopc.ir.index.dims import uop_dim
 from uopc.ir.index.size_conditions import SizeCondition, relying, text
 from uopc.program.compiled_kernel import CompiledKernel
 from uopc.program.request import Request
@@ -55,9 +56,8 @@ GIL_WORK = 1 << 16
 
 def dim(d: Any) -> Dim:
     """A dimension of a shape, for the plan."""
-    if isinstance(d, int):
-        return d
-    return int(d.arg) if d.op is Ops.CONST else DimValue.of(d)
+    size = uop_dim(d)
+    return size if isinstance(size, int) else DimValue.of(size)
 
 
 class Block(NamedTuple):

@@ -17,6 +17,7 @@ from uopc.ir.core import bounds, dtypes, shapes
 from uopc.ir.core.dtypes import DType, DTypeLike
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
+from uopc.ir.index.dims import dim_uop
 from uopc.tensor import indexing, random, reductions
 from uopc.tensor.sorts import sorting
 
@@ -205,7 +206,7 @@ def choice(
     else:
         axis = movement.normal_axis(axis, len(shapes.shape(values)), "choice")
         n = shapes.shape(values)[axis]
-    count, least = shapes.size(dims), bounds.bounds(leaves.dim_uop(n))[0]
+    count, least = shapes.size(dims), bounds.bounds(dim_uop(n))[0]
     if bounds.max_dim(count) and (least < 1 if replace else bounds.max_dim(count) > least):
         kind = "of" if replace else "without replacement of"
         raise UserError(f"choice: {shapes.show(dims)} {kind} {shapes.show((n,))} elements")
@@ -226,7 +227,7 @@ def _drawn(key: UOp, dims: shapes.Shape, n: shapes.Dim, weights: UOp | None) -> 
     """Places below n, each drawn from all of them."""
     place = dtypes.int32 if bounds.max_dim(n) <= 1 << 31 else dtypes.int64
     if weights is None:
-        return cast(random.below("choice", key, dims, leaves.dim_uop(n)), place)
+        return cast(random.below("choice", key, dims, dim_uop(n)), place)
     # Sums round, here in blocks: the greatest so far never falls.
     totals = reductions.cummax(reductions.cumsum(weights, 0), 0)
     last = movement.reduce(totals, "max", 0)

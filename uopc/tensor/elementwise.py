@@ -23,6 +23,7 @@ from uopc.ir.core.dtypes import DType, DTypeLike
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.devices import mesh
+from uopc.ir.index.dims import dim_uop
 from uopc.tensor import examples
 
 P = ParamSpec("P")
@@ -474,7 +475,7 @@ def bind(a: UOp, value: Any) -> UOp:
     if isinstance(number, UOp) or not a.arg.low <= number <= a.arg.high:
         limits = f"{a.arg.low} to {a.arg.high}"
         raise UserError(f"bind: {a.arg.name} takes an integer from {limits}, got {value!r}")
-    return leaves.located(intern(Ops.BIND, a.dtype, (a, leaves.dim_uop(number))))
+    return leaves.located(intern(Ops.BIND, a.dtype, (a, dim_uop(number))))
 
 
 def unbind(a: UOp) -> tuple[UOp, int]:

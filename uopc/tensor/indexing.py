@@ -16,7 +16,6 @@ import numpy as np
 from uopc.errors import Unsupported, UserError, UserIndexError, UserTypeError
 from uopc.ir.builder import alu, checks, kernel, leaves, movement, operands
 from uopc.ir.builder.fold import cast
-from uopc.ir.builder.leaves import dim_uop
 from uopc.ir.builder.operands import as_dim
 from uopc.ir.core import bounds, dtypes, shapes
 from uopc.ir.core.dtypes import DType, DTypeLike
@@ -24,6 +23,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Dim, Shape, show
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
+from uopc.ir.index.dims import dim_uop
 from uopc.tensor.reductions import along
 
 NEW: Final = -1  # a new axis, in a layout

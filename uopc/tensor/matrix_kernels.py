@@ -16,13 +16,13 @@ from typing import Any
 
 from uopc.ir.builder import alu, kernel, leaves, movement
 from uopc.ir.builder.fold import bitcast
-from uopc.ir.builder.leaves import dim_uop
 from uopc.ir.builder.operands import as_dim
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Dim
 from uopc.ir.core.uop import UOp, intern
+from uopc.ir.index.dims import dim_uop
 from uopc.tensor import creation, elementwise
 
 _LINE = 64  # bytes of a block of lanes: a line of a cache, and the widest vector

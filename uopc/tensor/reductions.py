@@ -20,6 +20,7 @@ from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Shape, show
 from uopc.ir.core.uop import UOp, intern
+from uopc.ir.index.dims import dim_uop
 from uopc.tensor import examples
 
 
@@ -50,7 +51,7 @@ METHODS = {
 # ---------------------------------------------------------------- means
 def _group_size(dims: Shape, axes: tuple[int, ...], dtype: DType) -> UOp:
     """The number of elements that a reduction over the axes combines, in a float dtype."""
-    return cast(leaves.dim_uop(shapes.size(tuple([dims[i] for i in axes]))), dtype)
+    return cast(dim_uop(shapes.size(tuple([dims[i] for i in axes]))), dtype)
 
 
 def average(x: UOp, axes: tuple[int, ...], keepdims: bool) -> UOp:

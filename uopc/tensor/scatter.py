@@ -19,6 +19,7 @@ from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.shapes import show
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
+from uopc.ir.index.dims import dim_uop
 from uopc.tensor import creation, elementwise
 from uopc.tensor.primitive import primitive
 from uopc.tensor.sorts.radix_sort import place_dtype
@@ -65,13 +66,13 @@ def _row(place: UOp, rows: shapes.Dim) -> UOp:
         # As an unsigned number a negative one is behind the last row.
         return cast(bitcast(cast(place, dtypes.int32), dtypes.uint32), dtypes.index)
     number = bitcast(cast(place, dtypes.int64), dtypes.uint64)
-    return cast(number.minimum(cast(leaves.dim_uop(rows), dtypes.uint64)), dtypes.index)
+    return cast(number.minimum(cast(dim_uop(rows), dtypes.uint64)), dtypes.index)
 
 
 def inside(place: UOp, n: shapes.Dim) -> UOp:
     """Whether 0 <= place < n."""
     low = alu.binary(Ops.CMPLE, affine.const(0), place)
-    return alu.alu(low, Ops.AND, alu.binary(Ops.CMPLT, place, leaves.dim_uop(n)))
+    return alu.alu(low, Ops.AND, alu.binary(Ops.CMPLT, place, dim_uop(n)))
 
 
 def bincount(a: UOp, weights: Any = None, *, length: Any) -> UOp:

@@ -16,6 +16,7 @@ from uopc.ir.core.args import ReduceOp
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
+from uopc.ir.index.dims import dim_uop
 from uopc.tensor import elementwise, indexing, reductions, scatter
 from uopc.tensor.sorts import sorting
 from uopc.tensor.sorts.radix_sort import place_dtype
@@ -81,7 +82,7 @@ def bin_edges(a: UOp, bins: Any, range: Any = None) -> UOp:
 def _given_edges(given: Any) -> UOp:
     edges = given if isinstance(given, UOp) else operands.as_uop(checks.array("histogram", given))
     dims = shapes.shape(edges)
-    if len(dims) != 1 or bounds.bounds(leaves.dim_uop(dims[0]))[0] < 2:
+    if len(dims) != 1 or bounds.bounds(dim_uop(dims[0]))[0] < 2:
         raise UserError(f"histogram: needs a vector of two edges or more, got {shapes.show(dims)}")
     if edges.op is Ops.DATA:
         known = edges.arg.array
@@ -123,7 +124,7 @@ def _counted(a: UOp, edges: UOp, weights: Operand | None) -> UOp:
     x, e = operands.paired(a, edges, "histogram")
     (n,) = shapes.shape(e)
     inner = movement.shrink(e, [(1, n - 1)])
-    first, last = movement.index(e, 0), movement.index(e, leaves.dim_uop(n) - 1)
+    first, last = movement.index(e, 0), movement.index(e, dim_uop(n) - 1)
     place = sorting.searchsorted(inner, x, "right")
     place = alu.where((first <= x) & (x <= last), place, -1)
     counts = scatter.bincount(place, weights, length=n - 1)
@@ -219,7 +220,7 @@ def _share(who: str, q: Any, most: int) -> UOp:
 def _at_shares(x: UOp, share: UOp, method: str, skip: bool) -> UOp:
     """For each row the quantile of each share, in the dtype in which floats are computed."""
     rows, n = shapes.shape(x)
-    count = cast(leaves.dim_uop(n), dtypes.float64)
+    count = cast(dim_uop(n), dtypes.float64)
     ordered = sorting.sort(x, 1)
     if skip:
         numbers = cast(x.eq(x), place_dtype(n))

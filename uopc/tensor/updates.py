@@ -17,6 +17,7 @@ from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
+from uopc.ir.index.dims import dim_uop
 from uopc.tensor import scatter
 from uopc.tensor.indexing import BLOCK, NEW, Axis, advanced, parse, result_layout, windowed
 
@@ -217,7 +218,7 @@ def _scattered(
     place, valid = affine.const(0), leaves.const(dtypes.bool_, True)
     for i in picked:
         index = movement.reshape(_rows(axes[i], block), (rows,))
-        place = alu.binary(Ops.ADD, alu.binary(Ops.MUL, place, leaves.dim_uop(dims[i])), index)
+        place = alu.binary(Ops.ADD, alu.binary(Ops.MUL, place, dim_uop(dims[i])), index)
         valid = alu.alu(scatter.inside(index, dims[i]), Ops.AND, valid)
     place = alu.where(valid, place, affine.const(-1))
     op = None if how == "set" else _COMBINED[how]
@@ -229,7 +230,7 @@ def _scattered(
 def _rows(x: Axis, block: shapes.Shape) -> UOp:
     """The index of each update on an axis; one that is out of range equals no place."""
     if x.index is None:
-        return movement.expand(leaves.dim_uop(x.begin), block)
+        return movement.expand(dim_uop(x.begin), block)
     index = x.index
     if index.op is Ops.WHERE and index.src[2].op is Ops.INVALID:
         index = index.src[1]

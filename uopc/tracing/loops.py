@@ -9,10 +9,11 @@ from typing import Any, Literal
 
 from uopc.derivatives import functions as calls
 from uopc.errors import Unsupported, UserError, UserTypeError
-from uopc.ir.builder import leaves, operands
+from uopc.ir.builder import operands
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.shapes import Dim, show
 from uopc.ir.core.uop import UOp
+from uopc.ir.index.dims import dim_uop
 from uopc.numpy.array import Array, uop_of
 from uopc.tensor.loops import bodies
 from uopc.tensor.loops import scan as loop
@@ -155,7 +156,7 @@ def fori_loop(
     steps = operands.as_dim(upper) - operands.as_dim(lower)
     steps = operands.as_dim(steps) if isinstance(steps, UOp) else max(steps, 0)
     way = loop.Way(unroll=_unrolled("fori_loop", unroll))
-    start = leaves.dim_uop(operands.as_dim(lower)).cast(dtypes.int64)
+    start = dim_uop(operands.as_dim(lower)).cast(dtypes.int64)
 
     def build(init: Any) -> Any:
         def step(carry: Any, x: Any) -> Any:

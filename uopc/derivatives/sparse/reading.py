@@ -20,6 +20,7 @@ from uopc.ir.builder import alu, fold, leaves, movement, operands
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
+from uopc.ir.index.dims import dim_uop
 
 Mask = npt.NDArray[np.bool_]
 Dims = tuple[int, ...]
@@ -122,7 +123,7 @@ def _numbers(form: Form | Places, box: Dims) -> Places:
 
 
 def _even(form: Form, box: Dims) -> UOp:
-    found: UOp = leaves.dim_uop(form[0])
+    found: UOp = dim_uop(form[0])
     for axis, (n, step) in enumerate(zip(box, form[1])):
         if step:
             counter = movement.reshape(leaves.iota(n), (n, *(1,) * (len(box) - 1 - axis)))

@@ -20,6 +20,7 @@ from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine, compare
+from uopc.ir.index.dims import dim_uop
 
 Key = tuple["UOp", Index, "UOp"]
 Needs = Generator[list[Key], list["UOp"], "UOp"]
@@ -125,9 +126,9 @@ class Elements:
         at = index[axis]
         chosen: list[tuple[UOp, Key]] = []
         for s, begin, length in parts:
-            moved = affine.sub(at, leaves.dim_uop(begin))
+            moved = affine.sub(at, dim_uop(begin))
             after = compare.less(affine.const(-1), moved)
-            before = compare.less(at, leaves.dim_uop(begin + length))
+            before = compare.less(at, dim_uop(begin + length))
             inside = index_maps.both(after, before)
             if not (inside.op is Ops.CONST and not inside.arg):
                 if length == 1:  # its one element is there wherever the index is

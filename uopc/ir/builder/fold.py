@@ -21,7 +21,6 @@ from uopc.ir.builder.leaves import (
     const,
     const_like,
     constant_in,
-    dim_uop,
     fitting,
     full,
     located,
@@ -33,6 +32,7 @@ from uopc.ir.core.dtypes import DType, DTypeLike
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine, compare, size_conditions
+from uopc.ir.index.dims import dim_uop
 
 
 # ---------------------------------------------------------------- elementwise ops

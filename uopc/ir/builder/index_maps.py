@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 
-from uopc.ir.builder import alu, leaves, lookup_tables
+from uopc.ir.builder import alu, lookup_tables
 from uopc.ir.core import bounds, dtypes, shapes
 from uopc.ir.core.arena import memo
 from uopc.ir.core.args import RangeArg
@@ -17,6 +17,7 @@ from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.shapes import Dim, Shape
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine, compare
+from uopc.ir.index.dims import dim_uop
 
 Index = tuple["UOp", ...]
 
@@ -62,7 +63,7 @@ def loop_index(dims: Shape, first: int = 0) -> tuple[Index, tuple[UOp, ...]]:
     """
     index: list[UOp] = []
     for i, d in enumerate(dims, first):
-        loop = (Ops.RANGE, dtypes.index, (leaves.dim_uop(d),), RangeArg((0, i)))
+        loop = (Ops.RANGE, dtypes.index, (dim_uop(d),), RangeArg((0, i)))
         index.append(affine.const(0) if d == 1 else intern(*loop))
     return tuple(index), tuple([x for x in index if x.op is Ops.RANGE])
 
@@ -77,7 +78,7 @@ def reduce_index(u: UOp, index: Index, axes: Iterator[int]) -> tuple[Index, tupl
             out.append(next(rest))
             continue
         arg = RangeArg((next(axes),), "reduce")
-        made.append(intern(Ops.RANGE, dtypes.index, (leaves.dim_uop(d),), arg))
+        made.append(intern(Ops.RANGE, dtypes.index, (dim_uop(d),), arg))
         out.append(made[-1])
     return tuple(out), tuple(made)
 
@@ -161,33 +162,33 @@ def flat_index(dims: Shape, index: list[UOp] | Index) -> UOp:
     flat, stride = affine.const(0), affine.const(1)
     for d, x in zip(reversed(dims), reversed(index)):
         flat = affine.add(flat, x if stride.arg == 1 else affine.mul(x, stride))
-        stride = leaves.dim_uop(d) if stride.arg == 1 else affine.mul(stride, leaves.dim_uop(d))
+        stride = dim_uop(d) if stride.arg == 1 else affine.mul(stride, dim_uop(d))
     return flat
 
 
 def _unflatten(flat: UOp, dims: list[Dim]) -> list[UOp]:
     out: list[UOp] = []
     for d in reversed(dims[1:]):
-        flat, last = affine.divmod_(flat, leaves.dim_uop(d))
+        flat, last = affine.divmod_(flat, dim_uop(d))
         out.append(last)
     return ([flat] if dims else []) + out[::-1]
 
 
 def _flip(u: UOp, index: Index) -> tuple[Index, UOp | None]:
     dims = shapes.shape(u)
-    last = [affine.sub(affine.plus(leaves.dim_uop(d), -1), x) for d, x in zip(dims, index)]
+    last = [affine.sub(affine.plus(dim_uop(d), -1), x) for d, x in zip(dims, index)]
     return tuple([last[i] if i in u.arg else x for i, x in enumerate(index)]), None
 
 
 def _shrink(u: UOp, index: Index) -> tuple[Index, UOp | None]:
     begins, sizes = shapes.window(u)
     inner = shapes.shape(u.src[0])
-    moved = tuple([affine.add(x, leaves.dim_uop(b)) for x, b in zip(index, begins)])
+    moved = tuple([affine.add(x, dim_uop(b)) for x, b in zip(index, begins)])
     guard = true()
     for x, b, size, d in zip(moved, begins, sizes, inner):
         if not (type(b) is int and type(size) is int and type(d) is int):
             guard = both(guard, compare.less(affine.const(-1), x))
-            guard = both(guard, compare.less(x, leaves.dim_uop(d)))
+            guard = both(guard, compare.less(x, dim_uop(d)))
     return moved, None if guard is true() else guard
 
 
@@ -196,9 +197,9 @@ def _padded(begins: Shape, dims: Shape, index: Index) -> tuple[Index, UOp]:
     guard = true()
     source = []
     for x, b, d in zip(index, begins, dims):
-        moved = affine.sub(x, leaves.dim_uop(b))
+        moved = affine.sub(x, dim_uop(b))
         guard = both(guard, compare.less(affine.const(-1), moved))
-        guard = both(guard, compare.less(moved, leaves.dim_uop(d)))
+        guard = both(guard, compare.less(moved, dim_uop(d)))
         source.append(moved)
     return tuple(source), guard
 

@@ -13,6 +13,7 @@ from uopc.ir.core.args import AxisKind, KernelArg, Opt, RangeArg, ReduceArg, Spa
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.tensor_cores import OF_GPUS
 from uopc.ir.core.uop import UOp, intern
+from uopc.ir.index.dims import dim_uop
 
 _axes = itertools.count()
 
@@ -30,7 +31,7 @@ def range(end: Any, axis: int | tuple[int, ...] | None = None, kind: AxisKind = 
         array([3., 2., 1.], dtype=float32)
     """
     nest = (next(_axes),) if axis is None else axis if isinstance(axis, tuple) else (axis,)
-    stop = leaves.dim_uop(operands.as_dim(end))
+    stop = dim_uop(operands.as_dim(end))
     return located(intern(Ops.RANGE, dtypes.index, (stop,), RangeArg(nest, kind)))
 
 

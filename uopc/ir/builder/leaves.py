@@ -16,7 +16,6 @@ from uopc.ir.core.constants import const_value
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
-from uopc.ir.index import affine
 
 Scalar = bool | int | float
 _record_origins = True
@@ -144,11 +143,6 @@ def param_of_dims(p: UOp, dims: shapes.Shape) -> UOp:
     """A PARAM with other dimensions."""
     arg, symbolic = split_dims(dims)
     return intern(Ops.PARAM, p.dtype, symbolic, replace(p.arg, dims=arg), p.tag)
-
-
-def dim_uop(d: shapes.Dim) -> UOp:
-    """A dimension as a UOp."""
-    return affine.const(d) if isinstance(d, int) else d
 
 
 def iota(n: shapes.Dim) -> UOp:

@@ -24,6 +24,7 @@ from uopc.ir.core.storage import awaited, before_effects, storage_root
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
+from uopc.ir.index.dims import dim_uop
 
 _SAME = frozenset((Ops.DETACH, Ops.CONTIGUOUS, Ops.CONTIGUOUS_BACKWARD))
 _ORDER = frozenset((Ops.END, Ops.GROUP, Ops.BARRIER, Ops.COMMIT))  # of effects
@@ -128,7 +129,7 @@ class _Loops(Elements):
         index: list[UOp] = []
         for d in dims:
             arg = RangeArg((self.first, next(self.numbers)))
-            loop = intern(Ops.RANGE, dtypes.index, (leaves.dim_uop(d),), arg)
+            loop = intern(Ops.RANGE, dtypes.index, (dim_uop(d),), arg)
             index.append(affine.const(0) if d == 1 else loop)
         return tuple(index), tuple([x for x in index if x.op is Ops.RANGE])
 

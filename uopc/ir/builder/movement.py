@@ -15,6 +15,7 @@ from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.shapes import Dim, Shape, show
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine, size_conditions
+from uopc.ir.index.dims import dim_uop, uop_dim
 
 
 def flat_args(args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -92,8 +93,7 @@ def _missing(old: Shape, known: list[Dim]) -> Dim:
         if rest == 0 or total % rest:
             raise UserError(f"reshape: the {total} elements of {show(old)} do not divide by {rest}")
         return total // rest
-    whole = affine.floordiv(leaves.dim_uop(total), leaves.dim_uop(rest))
-    return whole.arg if whole.op is Ops.CONST else whole
+    return uop_dim(affine.floordiv(dim_uop(total), dim_uop(rest)))
 
 
 def expand(a: UOp, *new_shape: Any) -> UOp:

@@ -18,6 +18,7 @@ from uopc.ir.core.data import arrays
 from uopc.ir.core.dtypes import DType, DTypeLike
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
+from uopc.ir.index.dims import uop_dim
 
 Operand = Any  # UOp | Scalar | NumPy scalar or array
 
@@ -27,7 +28,7 @@ def as_dim(d: Any) -> shapes.Dim:
     if isinstance(d, UOp):
         if d.dtype is not dtypes.index:
             raise UserTypeError(f"a dimension must be an int or of dtype index, got {d.dtype}")
-        return d.arg if d.op is Ops.CONST else d
+        return uop_dim(d)
     try:
         return operator.index(d)
     except TypeError:

@@ -16,6 +16,7 @@ from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.devices import device as devices
 from uopc.ir.devices.mesh import Mesh
+from uopc.ir.index.dims import uop_dim
 
 # From an exchange, what the devices of a group send, and their names, to what each of them gets.
 Lower = Callable[[UOp, Sequence[UOp], Sequence[str | None]], Sequence[UOp]]
@@ -142,10 +143,7 @@ class Unrolled:
 
 def _moved(u: UOp, src: tuple[UOp, ...]) -> UOp:
     """A movement whose symbolic dimensions may have become numbers."""
-    dims = tuple([
-        d if isinstance(d, int) or d.op is not Ops.CONST else int(d.arg)
-        for d in shapes.with_dims(u.arg, src[1:])
-    ])  # fmt: skip
+    dims = tuple(map(uop_dim, shapes.with_dims(u.arg, src[1:])))
     if u.op is Ops.SHRINK:
         half = len(dims) // 2
         return part_window(src[0], dims[:half], dims[half:])

@@ -18,6 +18,7 @@ from uopc.ir.core.shapes import Dim, Shape
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.devices.mesh import Axes, Mesh, Spec, coordinate, part_size
 from uopc.ir.index import affine
+from uopc.ir.index.dims import dim_uop, uop_dim
 
 
 class PartSizes:
@@ -48,7 +49,7 @@ class PartSizes:
         found = self._multiple(n, self.mesh.parts(axes))
         if found is None:
             return part_size(n, self.mesh.parts(axes))
-        return as_dim(affine.mul(found.times, self._of_device(found.root, axes)[0]))
+        return uop_dim(affine.mul(found.times, self._of_device(found.root, axes)[0]))
 
     def dims(self, dims: Shape, spec: Spec) -> Shape:
         """The shape of what this device has of an array."""
@@ -59,7 +60,7 @@ class PartSizes:
         found = self._multiple(n, self.mesh.parts(axes))
         if found is None:
             return part_size(n, self.mesh.parts(axes))
-        return as_dim(affine.mul(found.times, self._first(found.root, self.mesh.parts(axes))))
+        return uop_dim(affine.mul(found.times, self._first(found.root, self.mesh.parts(axes))))
 
     def times(self, n: Dim, axes: Axes) -> int | None:
         """The multiple of which parts are one, if it is a number: they are longer than the least
@@ -71,7 +72,7 @@ class PartSizes:
         """Where the part of this device begins."""
         found = self._multiple(n, self.mesh.parts(axes))
         if found is None:
-            return affine.mul(self.place(axes), as_uop(self.size(n, axes)))
+            return affine.mul(self.place(axes), dim_uop(self.size(n, axes)))
         return affine.mul(found.times, self._of_device(found.root, axes)[1])
 
     def place(self, axes: Axes) -> UOp:
@@ -99,10 +100,10 @@ class PartSizes:
         found = self._multiple(n, self.mesh.parts(axes))
         if found is not None:
             begin, size = self._part(found.root, axes, place)
-            return as_dim(affine.mul(found.times, begin)), as_dim(affine.mul(found.times, size))
+            return uop_dim(affine.mul(found.times, begin)), uop_dim(affine.mul(found.times, size))
         size = part_size(n, self.mesh.parts(axes))
         if not isinstance(n, int) or not isinstance(size, int):
-            return as_dim(affine.scaled(as_uop(size), place)), size
+            return uop_dim(affine.scaled(dim_uop(size), place)), size
         first = min(n, place * size)
         return first, min(size, n - first)
 
@@ -200,16 +201,6 @@ def _own(root: UOp, parts: int, place: UOp) -> UOp:
     left = affine.sub(root, affine.mul(place, most))
     own = intern(Ops.MIN, dtypes.index, (most, left))
     return intern(Ops.MAX, dtypes.index, (affine.const(0), own))
-
-
-def as_uop(n: Dim) -> UOp:
-    """A dimension as a UOp."""
-    return affine.const(n) if isinstance(n, int) else n
-
-
-def as_dim(u: UOp) -> Dim:
-    """A UOp as a dimension: a number where it is one."""
-    return u.arg if affine.is_const(u) else u
 
 
 def _times(n: UOp, root: UOp) -> UOp | None:

@@ -19,6 +19,7 @@ from uopc.ir.core.shapes import Dim, Shape, show
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine, closed, compare
+from uopc.ir.index.dims import dim_uop
 
 Relation = Literal["equal", "at most", "below"]
 
@@ -140,16 +141,12 @@ def holds(relation: Relation, left: int, right: int) -> bool:
 Conditions = Iterator[SizeCondition]
 
 
-def _dim(d: Dim) -> UOp:
-    return affine.const(d) if isinstance(d, int) else d
-
-
 def _equal(u: UOp, what: str, left: Dim, right: Dim) -> SizeCondition:
-    return SizeCondition(u, what, "equal", _dim(left), _dim(right))
+    return SizeCondition(u, what, "equal", dim_uop(left), dim_uop(right))
 
 
 def _at_most(u: UOp, what: str, left: Dim, right: Dim) -> SizeCondition:
-    return SizeCondition(u, what, "at most", _dim(left), _dim(right))
+    return SizeCondition(u, what, "at most", dim_uop(left), dim_uop(right))
 
 
 def _is_fixed(dims: Shape) -> bool:
@@ -197,7 +194,7 @@ def _index(u: UOp) -> Conditions:
         if i.op is not Ops.INVALID and closed.is_closed(i):
             what = f"index {text(i)} of axis {axis} of {show(dims)}"
             yield _at_most(u, what, 0, i)
-            yield SizeCondition(u, what, "below", i, _dim(d))
+            yield SizeCondition(u, what, "below", i, dim_uop(d))
 
 
 def _slice(u: UOp) -> Conditions:

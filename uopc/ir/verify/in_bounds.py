@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from uopc.errors import InvalidIR
-from uopc.ir.builder import index_maps, leaves
+from uopc.ir.builder import index_maps
 from uopc.ir.builder.rebuild import remake
 from uopc.ir.core import bounds, dtypes, ranges, shapes, walk
 from uopc.ir.core.arena import arena, compile_scoped, memo
@@ -33,6 +33,7 @@ from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.ir.index.affine import Constraints
+from uopc.ir.index.dims import dim_uop
 from uopc.ir.symbolic import assume, conditions, simplify
 from uopc.ir.verify import verifier
 from uopc.ir.verify.nodes import describe
@@ -193,7 +194,7 @@ def _below(x: UOp, high: int, size: Dim, constraints: Constraints) -> bool:
     """x < size, where x ≤ high."""
     if isinstance(size, int):
         return high < size
-    last = affine.plus(leaves.dim_uop(size), -1)
+    last = affine.plus(dim_uop(size), -1)
     if high <= bounds.bounds(last)[0] or x.dtype.kind != "index":
         return bool(high <= bounds.bounds(last)[0])
     return affine.at_most(x, last) or _bounds_under(affine.sub(x, last), constraints)[1] <= 0
@@ -298,7 +299,7 @@ def _search_counterexample(
     x: UOp, size: Dim, condition: UOp | None, loops: Sequence[UOp]
 ) -> tuple[Verdict, dict[str, int]]:
     """The verdict from values of loops and variables, and values at which the access is outside."""
-    end = leaves.dim_uop(size)
+    end = dim_uop(size)
     below = graph_order([x, end, *([] if condition is None else [condition]), *loops])
     if not all([_is_known(u) for u in below]):
         return Verdict.NOT_PROVED, {}

@@ -11,15 +11,14 @@ from uopc.ir.core.args import AxisKind, RangeArg
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.storage import before_effects
 from uopc.ir.core.uop import UOp, intern
-from uopc.ir.index import affine
+from uopc.ir.index.dims import dim_uop
 
 _COMPARISONS = frozenset((Ops.CMPLT, Ops.CMPLE, Ops.CMPEQ, Ops.CMPNE))
 
 
 def make_range(end: UOp | int, axis: tuple[int, ...], kind: AxisKind) -> UOp:
     """A RANGE. Ranges that replace one with axis A have the axes (*A, 0), (*A, 1), …"""
-    length = affine.const(end) if isinstance(end, int) else end
-    return intern(Ops.RANGE, dtypes.index, (length,), RangeArg(axis, kind))
+    return intern(Ops.RANGE, dtypes.index, (dim_uop(end),), RangeArg(axis, kind))
 
 
 def ended(effect: UOp, *loops: UOp) -> UOp:

@@ -17,6 +17,7 @@ from uopc.ir.devices import traffic
 from uopc.ir.devices.mesh import Axes, Spec, show, used_axes
 from uopc.ir.devices.part_sizes import PartSizes
 from uopc.ir.index import affine
+from uopc.ir.index.dims import dim_uop
 from uopc.passes.partition.layout import Value, changed, whole
 from uopc.passes.partition.ordered import ordered
 
@@ -107,7 +108,7 @@ class Exchanges:
             begins: list[shapes.Dim] = [0] * len(dims)
             begins[d] = self.sizes.begin(v.dims[d], want)
             if have:
-                begins[d] = affine.mul(self.sizes.place(more), leaves.dim_uop(size))
+                begins[d] = affine.mul(self.sizes.place(more), dim_uop(size))
             sizes = (*dims[:d], size, *dims[d + 1 :])
             v = v.with_axis(d, want, movement.window(v.local, begins, sizes))
         return v

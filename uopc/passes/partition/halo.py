@@ -14,6 +14,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.devices.mesh import Axes
 from uopc.ir.index import affine
+from uopc.ir.index.dims import dim_uop, uop_dim
 from uopc.passes.partition.exchanges import Exchanges
 from uopc.passes.partition.layout import Value, whole
 from uopc.passes.partition.slots import Slot, gap
@@ -28,13 +29,13 @@ class Halo:
         self.exchanges, self.sizes, self.v, self.d = exchanges, exchanges.sizes, v, d
         self.axes: Axes = v.spec[d]
         self.n, self.parts = v.dims[d], exchanges.mesh.parts(v.spec[d])
-        self.first = leaves.dim_uop(self.sizes.most(self.n, self.axes))
+        self.first = dim_uop(self.sizes.most(self.n, self.axes))
 
     def window(self, s: Slot) -> Value:
         """The window, with zeros outside of the dimension."""
         v, d = self.v, self.d
         place = self.sizes.place(self.axes)
-        new = leaves.dim_uop(self.sizes.most(s.size, self.axes))
+        new = dim_uop(self.sizes.most(s.size, self.axes))
         begin = affine.plus(affine.mul(place, new), s.begin)
         reach = self._reach(s)
         if reach is not None and max(map(self._hops, reach)) <= MOST_HOPS:
@@ -106,5 +107,5 @@ class Halo:
     def _rows(self, x: UOp, begin: shapes.Dim, size: shapes.Dim) -> UOp:
         dims = shapes.shape(x)
         begins: list[shapes.Dim] = [0] * len(dims)
-        begins[self.d] = begin.arg if isinstance(begin, UOp) and affine.is_const(begin) else begin
+        begins[self.d] = uop_dim(begin)
         return movement.window(x, begins, (*dims[: self.d], size, *dims[self.d + 1 :]))

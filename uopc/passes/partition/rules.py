@@ -21,6 +21,7 @@ from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.devices.mesh import Spec, show, used_axes
 from uopc.ir.index import affine
+from uopc.ir.index.dims import dim_uop
 from uopc.passes.analysis.running_totals import RunningTotals
 from uopc.passes.partition.exchanges import PINNED, Exchanges, masked
 from uopc.passes.partition.groups import groups, walked
@@ -235,9 +236,9 @@ class Rules:
         its first dimension: each is one run of elements."""
         if not dims:
             return []
-        inner = leaves.dim_uop(shapes.size(tuple(dims[1:])))
+        inner = dim_uop(shapes.size(tuple(dims[1:])))
         sizes = self.sizes.most(dims[0], axes), self.sizes.size(dims[0], axes)
-        return [affine.mul(leaves.dim_uop(n), inner) for n in sizes]
+        return [affine.mul(dim_uop(n), inner) for n in sizes]
 
     def _in_order(
         self, v: Value, olds: list[int], new: shapes.Shape, news: list[int], spec: Spec

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from uopc.ir.builder.leaves import dim_uop
 from uopc.ir.core import bounds, shapes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
+from uopc.ir.index.dims import dim_uop
 
 
 class Slot(NamedTuple):

@@ -11,12 +11,13 @@ import dataclasses
 
 from uopc.ir.builder import movement
 from uopc.ir.builder.alu import binary
-from uopc.ir.builder.leaves import const, dim_uop
+from uopc.ir.builder.leaves import const
 from uopc.ir.core import shapes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.devices.mesh import Axes, part_size
 from uopc.ir.index import affine
+from uopc.ir.index.dims import dim_uop
 from uopc.passes.partition.exchanges import Exchanges, masked, zero
 from uopc.passes.partition.halo import Halo
 from uopc.passes.partition.layout import Value, whole

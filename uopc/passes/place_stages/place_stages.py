@@ -28,7 +28,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from uopc.errors import Unsupported
-from uopc.ir.builder import index_maps, leaves, lookup_tables, rebuild
+from uopc.ir.builder import index_maps, lookup_tables, rebuild
 from uopc.ir.builder.elements import Elements
 from uopc.ir.builder.index_maps import Index
 from uopc.ir.core import dtypes, ranges, shapes, trace, walk
@@ -38,6 +38,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import before_effects, whole_root, written_slots
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
+from uopc.ir.index.dims import dim_uop
 from uopc.passes.analysis.argument_limits import Limit
 from uopc.passes.analysis.op_costs import LOAD, whole_cost
 from uopc.passes.analysis.parts import MOST_PARTS, is_stored_by_part, shared_work
@@ -323,7 +324,7 @@ class _Placement:
         more = len(parts) - 1 if u.op is Ops.CAT else 0
         at = demand.index[axis]
         for s, begin, _ in parts:
-            inner = () if u.op is Ops.STACK else (affine.sub(at, leaves.dim_uop(begin)),)
+            inner = () if u.op is Ops.STACK else (affine.sub(at, dim_uop(begin)),)
             mapped = (*demand.index[:axis], *inner, *demand.index[axis + 1 :])
             made = demand.moved(mapped, loops, demand.chosen(at, share_of(s, u)), more)
             if not ranges.ranges(at) <= set(made.around):

@@ -16,12 +16,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from uopc.errors import Unsupported
-from uopc.ir.builder import index_maps, leaves, operands
+from uopc.ir.builder import index_maps
 from uopc.ir.core import bounds, dtypes, shapes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Dim, Shape
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
+from uopc.ir.index.dims import dim_uop, uop_dim
 
 
 @dataclass(frozen=True)
@@ -46,13 +47,13 @@ def grid(
     one dimension per extent. `innermost_first` puts the last extents on dimension 0, where
     neighbours run together. Unsupported if no sizes fit.
     """
-    extents = [operands.as_dim(d) for d in extents]
+    extents = list(map(uop_dim, extents))
     live = tuple([d for d in extents if d != 1])
     order = -1 if innermost_first else 1
     sizes = _sizes(live[::order], maxima)
     names = tuple([f"{prefix}{i}" for i in range(len(sizes))])
     special = [
-        intern(Ops.SPECIAL, dtypes.index, (leaves.dim_uop(size),), name)
+        intern(Ops.SPECIAL, dtypes.index, (dim_uop(size),), name)
         for name, size in zip(names, sizes)
     ]
     parts = iter(index_maps.reshape_index(sizes[::order], live, tuple(special[::order])))

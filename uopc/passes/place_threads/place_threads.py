@@ -28,13 +28,14 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
 
 from uopc.errors import InvalidIR, Unsupported
-from uopc.ir.builder import fold, index_maps, leaves, operands, rebuild
+from uopc.ir.builder import fold, index_maps, rebuild
 from uopc.ir.core import dtypes, ranges, shapes, walk
 from uopc.ir.core.levels import VECTOR
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine, compare
+from uopc.ir.index.dims import dim_uop, uop_dim
 from uopc.passes.analysis.loops import ended, make_range
 from uopc.passes.analysis.shared_tiles import THREADS, filled_together
 from uopc.passes.contract import Context, Pass
@@ -116,7 +117,7 @@ def _blocks(
     beside = [own for own in beside if own]
     if sum(map(len, beside)) > len(blocks) - len(shared):
         raise Unsupported("nests of loops that share blocks in part")
-    sizes = [leaves.dim_uop(shapes.size(tuple([r.src[0] for r in own]))) for own in beside]
+    sizes = [dim_uop(shapes.size(tuple([r.src[0] for r in own]))) for own in beside]
     total = functools.reduce(affine.add, sizes, affine.const(0))
     extents = [r.src[0] for r in shared] + [total] * bool(beside)
     places = grid("gidx", extents, gpu.grid, innermost_first=True).index
@@ -129,7 +130,7 @@ def _blocks(
         )
         axis = (*own[0].arg.axis, _ONLY)
         only[own[0]] = loop = make_range(fold.cast(runs, dtypes.index), axis, "loop")
-        lengths = tuple([operands.as_dim(r.src[0]) for r in own])
+        lengths = tuple([uop_dim(r.src[0]) for r in own])
         digits = index_maps.reshape_index((size,), lengths, (affine.sub(places[-1], start),))
         index |= {r: affine.add(i, loop) for r, i in zip(own, digits)}
         start = end

@@ -29,6 +29,7 @@ from uopc.ir.core.levels import INDEXED, TENSOR
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
+from uopc.ir.index.dims import dim_uop
 from uopc.passes.analysis.argument_limits import Limit
 from uopc.passes.analysis.parts import MOST_TOGETHER, share_work
 from uopc.passes.analysis.user_opts import Opts
@@ -136,7 +137,7 @@ def _index_of_whole(value: UOp, begin: shapes.Dim | None, index: Index) -> Index
     """The index into a value, given one into the part of it that begins there."""
     if begin is None:
         return index
-    first = leaves.dim_uop(begin)
+    first = dim_uop(begin)
     if value.op is Ops.STACK:
         return (first, *index)
     axis: int = value.arg

@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 
 from uopc.backends.plan import DimValue
 from uopc.dump.table import source_lines
-from uopc.ir.builder.leaves import dim_uop
 from uopc.ir.builder.loops import with_loops
 from uopc.ir.core import dtypes, ranges, shapes, walk
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp
+from uopc.ir.index.dims import dim_uop
 
 
 class Touched(NamedTuple):

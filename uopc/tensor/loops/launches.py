@@ -17,6 +17,7 @@ from uopc.ir.core.args import FunctionArg
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Dim
 from uopc.ir.core.uop import UOp, intern
+from uopc.ir.index.dims import dim_uop
 from uopc.tensor import creation, functions
 from uopc.tensor.loops import bodies
 
@@ -45,7 +46,7 @@ def repeated(
     params = iter([functions.param(i, a) for i, a in enumerate(given)])
     made = _step(body, params, len(first), len(xs), length, reverse)
     function = intern(Ops.FUNCTION, dtypes.void, made, FunctionArg("loop", True, True))
-    given += [leaves.dim_uop(length)]
+    given += [dim_uop(length)]
     call = leaves.located(intern(Ops.CALL, dtypes.void, (leaves.located(function), *given)))
     return [functions.gettuple(call, i) for i in range(len(body.src))]
 
@@ -59,7 +60,7 @@ def _step(
     finals = list(itertools.islice(params, carried))
     stacks = list(itertools.islice(params, results))
     xs, constants = list(itertools.islice(params, inputs)), list(params)
-    last = leaves.dim_uop(length) - 1
+    last = dim_uop(length) - 1
     at = [alu.alu(last.cast(dtypes.int64), Ops.SUB, done) if reverse else done for done in counter]
     made = bodies.results(body, [*finals, *[movement.index(x, *at) for x in xs], *constants])
     now = [kernel.after(f, kernel.store(f, v)) for f, v in zip(finals, made)]
@@ -75,7 +76,7 @@ def _with_row(stack: UOp, done: UOp, value: UOp, reverse: bool) -> UOp:
     ours = creation.kernel_param(0, dims, stack.dtype)
     steps = movement.index(creation.kernel_param(1, (), dtypes.int64)).cast(dtypes.index)
     row = creation.kernel_param(2, dims[1:], value.dtype)
-    at = leaves.dim_uop(dims[0]) - 1 - steps if reverse else steps
+    at = dim_uop(dims[0]) - 1 - steps if reverse else steps
     ranges = [kernel.range(d, i) for i, d in enumerate(dims[1:])]
     effect = kernel.store(movement.index(ours, at, *ranges), movement.index(row, *ranges))
     sink = kernel.sink(kernel.end(effect, *ranges) if ranges else effect)

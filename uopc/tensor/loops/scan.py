@@ -26,6 +26,7 @@ from uopc.ir.core.ops import GroupOp, Ops
 from uopc.ir.core.shapes import Dim, Shape
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, intern
+from uopc.ir.index.dims import dim_uop
 from uopc.tensor import creation, elementwise
 from uopc.tensor.loops import bodies, launches
 from uopc.tensor.primitive import primitive
@@ -209,11 +210,11 @@ def _ranges(
     """
     if length is not None:
         step = kernel.range(length, axis)
-        return (step,), leaves.dim_uop(length) - 1 - step if reverse else step
+        return (step,), dim_uop(length) - 1 - step if reverse else step
     power = kernel.range(_POWERS, (axis, 0))
     one = leaves.const(dtypes.int64, 1)
     count = alu.alu(one, Ops.SHL, power.cast(dtypes.int64)).cast(dtypes.index)
-    times = kernel.range(alu.where(going(power), count, leaves.dim_uop(0)), (axis, 1))
+    times = kernel.range(alu.where(going(power), count, dim_uop(0)), (axis, 1))
     once = kernel.range(going(power, times).cast(dtypes.index), (axis, 2))
     return (power, times, once), once
 
@@ -250,7 +251,7 @@ class _InRegisters(Elements):
         self._now = (*begun, *ranges)
         wanted = [[(u, p) for p in _places(shapes.shape(u))] for u in outputs]
         found = [
-            [self.lower((u, tuple(map(leaves.dim_uop, p)), true())) for u, p in row]
+            [self.lower((u, tuple(map(dim_uop, p)), true())) for u, p in row]
             for row in wanted
         ]
         kept = [
@@ -321,7 +322,7 @@ class _InRegisters(Elements):
         dims = shapes.shape(u.src[0])
         keys = []
         for place in _places(tuple([dims[i] for i in u.arg.axes])):
-            left, inner = iter(index), map(leaves.dim_uop, place)
+            left, inner = iter(index), map(dim_uop, place)
             whole = [next(inner if i in u.arg.axes else left) for i in range(len(dims))]
             keys.append((u.src[0], tuple(whole), guard))
         values = yield keys
@@ -357,7 +358,7 @@ class _InMemory(Elements):
         finals = [self._temporary(u) if shapes.shape(u) == () else u for u in loop.finals]
         for final, first in zip(finals, loop.first):
             self._copy(final, first)
-        scope = _Scope(finals, loop.xs, loop.constants, leaves.dim_uop(0))
+        scope = _Scope(finals, loop.xs, loop.constants, dim_uop(0))
         self._run(loop.body, scope, loop.stacks, (loop.length, 0, loop.way.reverse))
         for result, final in zip(loop.finals, finals):
             if result is not final:
@@ -408,7 +409,7 @@ class _InMemory(Elements):
             self._loop.new((length, *shapes.shape(v)), v.dtype)
             for v in body.src[count:] if length is not None
         ]  # fmt: skip
-        scope = _Scope(finals, given[:inputs], given[inputs:], leaves.dim_uop(0))
+        scope = _Scope(finals, given[:inputs], given[inputs:], dim_uop(0))
         self._run(_plain(body), scope, stacks, (length, next(self.axes), bool(reverse)))
         return [*finals, *stacks]
 

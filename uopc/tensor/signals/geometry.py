@@ -11,6 +11,7 @@ from uopc.ir.core import shapes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Dim, show
 from uopc.ir.core.uop import UOp
+from uopc.ir.index.dims import dim_uop
 from uopc.tensor.reductions import along
 
 Edges = list[tuple[int, int]]  # elements put before and after an axis; taken away if negative
@@ -121,7 +122,7 @@ class Windows:
         some, most = -(-room // step) + 1, -(-(self.sizes[i] + before) // step)
         if isinstance(some, int) and isinstance(most, int):
             return min(some, most)  # the last window begins before the elements end
-        return as_dim(leaves.dim_uop(some).minimum(leaves.dim_uop(most)))
+        return as_dim(dim_uop(some).minimum(dim_uop(most)))
 
     def _beyond(self, i: int) -> Dim:
         """How many elements the last window needs after the edges."""
@@ -129,7 +130,7 @@ class Windows:
         more = (self.counts[i] - 1) * self.stride[i] + self.span(i) - wide
         if isinstance(more, int):
             return max(more, 0)
-        return as_dim(leaves.dim_uop(more).maximum(0))
+        return as_dim(dim_uop(more).maximum(0))
 
     def padded(self, a: UOp, fill: Any = 0) -> UOp:
         """The array with its edges."""

@@ -10,6 +10,7 @@ from uopc.ir.core import bounds, dtypes, intervals, shapes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Dim
 from uopc.ir.core.uop import UOp
+from uopc.ir.index.dims import dim_uop
 from uopc.tensor.signals.geometry import Windows, counted, images, per_axis, strided
 
 
@@ -102,7 +103,7 @@ def max_pool_with_indices(
     if a.dtype.is_float:
         hit = hit | seen.ne(seen)  # there are none unless the greatest is NaN
     narrow = dtypes.int32 if bounds.max_dim(most) < 1 << 31 else dtypes.int64
-    last = cast(leaves.dim_uop(most), narrow)
+    last = cast(dim_uop(most), narrow)
     found = movement.reduce(alu.where(hit & inside, cast(place, narrow), last), "min", _under(g))
     return best, alu.where(found.eq(last), leaves.const(narrow, -1), found)
 

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 
 from uopc.ir.builder import alu, kernel, leaves
 from uopc.ir.builder.fold import cast
-from uopc.ir.builder.leaves import dim_uop
 from uopc.ir.builder.operands import as_dim
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.uop import UOp
+from uopc.ir.index.dims import dim_uop
 from uopc.tensor.matrix_kernels import MatrixKernel, below
 from uopc.tensor.sorts.radix_sort import place_dtype
 

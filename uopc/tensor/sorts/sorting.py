@@ -20,6 +20,7 @@ from uopc.ir.core import bounds, dtypes, shapes
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.shapes import show
 from uopc.ir.core.uop import UOp
+from uopc.ir.index.dims import dim_uop
 from uopc.tensor import elementwise, indexing
 from uopc.tensor.primitive import primitive
 from uopc.tensor.sorts.network_sort import Keys, network_sort, network_time
@@ -156,7 +157,7 @@ def top_k(a: UOp, k: int, axis: int = -1, largest: bool = True) -> tuple[UOp, UO
     axis, descending = _axis("top_k", a, axis), checks.flag("top_k", "largest", largest)
     if type(k) is not int:
         raise UserTypeError(f"top_k: k must be an int, got {k!r}")
-    if not 0 <= k <= bounds.bounds(leaves.dim_uop(dims[axis]))[0]:
+    if not 0 <= k <= bounds.bounds(dim_uop(dims[axis]))[0]:
         limit = f"at most the length of axis {axis} of {show(dims)}"
         raise UserError(f"top_k: k must be {limit}, got {k}")
     window = [(0, k if i == axis else d) for i, d in enumerate(dims)]
@@ -305,7 +306,7 @@ def searchsorted(a: UOp, values: Operand, side: str = "left", sorter: UOp | None
         reached = found + (1 << step)  # so many elements come before it, if the last of them does
         at = reached - 1 if sorter is None else movement.index(sorter, reached - 1)
         before = _comes_before(movement.index(x, at), v, side)
-        found = alu.where((reached <= cast(leaves.dim_uop(n), place)) & before, reached, found)
+        found = alu.where((reached <= cast(dim_uop(n), place)) & before, reached, found)
     return found
 
 

@@ -1,0 +1,18 @@
+"""Dimensions of shapes, which are ints or UOps of dtype index, as either of the two."""
+
+from __future__ import annotations
+
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.shapes import Dim
+from uopc.ir.core.uop import UOp
+from uopc.ir.index import affine
+
+
+def dim_uop(d: Dim) -> UOp:
+    """A dimension as a UOp."""
+    return affine.const(d) if isinstance(d, int) else d
+
+
+def uop_dim(d: Dim) -> Dim:
+    """A dimension that is an int where its UOp is a constant."""
+    return d.arg if isinstance(d, UOp) and d.op is Ops.CONST else d
