@@ -42,7 +42,7 @@ from uopc.program import key
 settings.register_profile("same", deadline=None, derandomize=True, print_blob=True)
 settings.register_profile("random", deadline=None, print_blob=True)
 settings.load_profile("same")
-FEWEST_EXAMPLES = 5
+FEWEST_EXAMPLES, SHARE_OF_EXAMPLES = 5, 8  # without --all: one of so many, but as many at least
 CASES_OF_OTHERS = 2  # of a test that is not marked `others`: all ran for the default machine
 SKIPPED = "uopc/skipped"  # where the cache of pytest has the names of skipped tests
 engine.MAX_SHRINKING_SECONDS = 10  # five minutes by itself, and no setting for it
@@ -123,9 +123,11 @@ def pytest_sessionfinish(session):
 
 def _beyond_default(items):
     """The tests that run with `--all` only."""
-    return {item for item in items if item.get_closest_marker("slow")} | _beyond(
-        items, _marked_few
-    )
+    return _slow(items) | _beyond(items, _marked_few)
+
+
+def _slow(items):
+    return {item for item in items if item.get_closest_marker("slow")}
 
 
 def _deselect(config, items, left_out):
@@ -134,7 +136,7 @@ def _deselect(config, items, left_out):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Without `--all`: no slow tests but those asked for, and a quarter of the drawn examples. With
+    """Without `--all`: no slow tests but those asked for, and an eighth of the drawn examples. With
     `--rest`: the slow tests, those that draw examples, with all of them, and those that the last
     run skipped, whose tools may be installed by now."""
     if config.getoption("--all"):
@@ -147,12 +149,14 @@ def pytest_collection_modifyitems(config, items):
         return
     for test in {item.obj for item in drawn}:
         whole = test._hypothesis_internal_use_settings
-        few = max(FEWEST_EXAMPLES, whole.max_examples // 4)
+        few = max(FEWEST_EXAMPLES, whole.max_examples // SHARE_OF_EXAMPLES)
         test._hypothesis_internal_use_settings = settings(whole, max_examples=few)
     if not config.option.markexpr and not any("::" in argument for argument in config.args):
-        _deselect(config, items, _beyond_default(items))
         if config.getoption("--machine") == machines.OTHERS:
+            _deselect(config, items, _slow(items))
             _deselect(config, items, _beyond(items, _of_others))
+        else:
+            _deselect(config, items, _beyond_default(items))
 
 
 def pytest_collection_finish():

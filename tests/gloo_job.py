@@ -1,4 +1,8 @@
-"""What each process of a job without MPI runs: `python gloo_job.py HOST:PORT SIZE RANK CASE`."""
+"""A job without MPI: `python gloo_job.py HOST:PORT SIZE FOLDER CASE[,CASE]`.
+
+Torch takes seconds to import: this process does it once, and the ranks are forked from it. Each
+writes to FOLDER/RANK; the exit codes are the last line of output.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import sys
 
 import mpi_job
 import numpy as np
+import torch.distributed  # noqa: F401
 
 import uopc
 from uopc import P, distributed
@@ -37,8 +42,26 @@ def run(case):
     return named[case]() if case in named else mpi_job.failing(case)
 
 
+def forked(size, folder):
+    """The rank, in each of the processes of a job; their exit codes, in the one that waits."""
+    ranks = []
+    for rank in range(size):
+        ranks.append(os.fork())
+        if not ranks[-1]:
+            file = os.open(os.path.join(folder, str(rank)), os.O_CREAT | os.O_WRONLY)
+            os.dup2(file, 1)
+            os.dup2(file, 2)
+            return rank, []
+    return None, [os.waitstatus_to_exitcode(os.waitpid(r, 0)[1]) for r in ranks]
+
+
 if __name__ == "__main__":
-    address, size, rank, case = sys.argv[1:]
-    timeout = float(os.environ.get("JOB_TIMEOUT", "60"))
-    distributed.initialize(address, int(size), int(rank), timeout=timeout)
-    print(f"rank {rank} done: {run(case)}", flush=True)
+    address, size, folder, cases = sys.argv[1:]
+    rank, codes = forked(int(size), folder)
+    if rank is None:
+        print(*codes)
+    else:
+        timeout = float(os.environ.get("JOB_TIMEOUT", "60"))
+        distributed.initialize(address, int(size), rank, timeout=timeout)
+        for case in cases.split(","):
+            print(f"rank {rank} done: {run(case)}", flush=True)

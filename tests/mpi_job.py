@@ -1,4 +1,4 @@
-"""What each rank of an MPI job runs: see test_mpi.py. `python mpi_job.py CASE`."""
+"""What each rank of an MPI job runs: see test_mpi.py. `python mpi_job.py CASE[,CASE]`."""
 
 from __future__ import annotations
 
@@ -340,6 +340,6 @@ _CASES = {
 
 if __name__ == "__main__":
     distributed.initialize(timeout=float(os.environ.get("JOB_TIMEOUT", "60")))
-    case = sys.argv[1]
-    text = _CASES[case]() if case in _CASES else failing(case)
-    print(f"rank {distributed.process_index()} done: {text}", flush=True)
+    for case in sys.argv[1].split(","):
+        text = _CASES[case]() if case in _CASES else failing(case)
+        print(f"rank {distributed.process_index()} done: {text}", flush=True)

@@ -21,6 +21,7 @@ DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "accuracy.md"
 
 
 @pytest.mark.parametrize("dtype, function", EACH)
+@pytest.mark.few(3)
 def test_within_the_limit(dtype, function):
     error, at = ulp.measure(function, dtype, 6000, every=False)
     assert error <= ulp.LIMITS[dtype][function], at

@@ -48,6 +48,7 @@ STANDARD = sorted(FUNCTIONS.keys() - NUMPY_NAMES.keys())
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", STANDARD)
+@pytest.mark.few(32)
 def test_elementwise_functions_agree_with_numpy(name: str, dtype: str) -> None:
     theirs = getattr(np, NUMPY_OF.get(name, name))
     arity = len(inspect.signature(FUNCTIONS[name]).parameters)
@@ -236,6 +237,7 @@ SOME = [pytest.param(t, marks=() if t in ("bool", "int32", "float32") else pytes
 @pytest.mark.parametrize("dtype", SOME)
 @pytest.mark.parametrize("name", ["sum", "prod", "max", "min", "any", "all", "mean", "argmax",
                                   "argmin", "count_nonzero", "std", "var"])  # fmt: skip
+@pytest.mark.few(3)
 def test_reductions(name: str, dtype: str) -> None:
     for shape in SHAPES:
         x = drawn(shape, dtype)

@@ -82,6 +82,7 @@ def execute(program, launch, text):
 
 @pytest.mark.parametrize("part", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.few(4)
 def test_every_wait_is_needed(name, part):
     program = uopc.compile(KERNELS[name](), device=f"cuda:{part}")
     texts = {k.name: k.asm for k in program.kernels}

@@ -95,6 +95,7 @@ def test_several_outputs(most: int) -> None:
 @pytest.mark.parametrize("parts", [5, 12, 40])
 @pytest.mark.parametrize("join", [uopc.stack, uopc.cat])
 @pytest.mark.parametrize("most", LIMITS)
+@pytest.mark.few(6)
 def test_parts(most: int, join: Any, parts: int) -> None:
     xs, given = params(parts, (8,)), arrays(parts, (8,))
     f = limited(join(*xs).exp(), most, inputs=xs)
@@ -116,6 +117,7 @@ def test_parts_that_share_their_work(most: int) -> None:
 
 @pytest.mark.parametrize("size", [1, 7, 64])
 @pytest.mark.parametrize("most", LIMITS)
+@pytest.mark.few(3)
 def test_symbolic_sizes(most: int, size: int) -> None:
     n = uopc.variable("n", 1, 64)
     xs, given = params(12, (n,)), arrays(12, (size,))
@@ -189,6 +191,7 @@ def test_ptxas_accepts_a_sum_of_many_arrays(arch: str, most: int, count: int) ->
 
 @needs_ptxas
 @pytest.mark.parametrize("count", [300, 541, 600])
+@pytest.mark.few(2)
 def test_variables_count_as_arguments(count: int) -> None:
     """Parts of arrays at places that variables give."""
     places = [uopc.variable(f"v{i}", 0, 9) for i in range(count)]

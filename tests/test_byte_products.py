@@ -92,6 +92,7 @@ def dot4(a, b):
 
 @pytest.mark.parametrize("machine", ["laptop", "dots", "client"])
 @pytest.mark.parametrize("n", [1, 3, 13, 64, 100])
+@pytest.mark.few(5)
 def test_the_op_on_any_length(machine, n):
     a, b, c = (extremes("i4", n) for _ in range(3))
     x, y, z = (uopc.param(name, (n,), dtypes.int32) for name in "xyz")
@@ -147,6 +148,7 @@ def test_other_operands_are_an_error():
 # ---------------------------------------------------------------- products
 @pytest.mark.parametrize("kinds", KINDS)
 @pytest.mark.parametrize(("m", "k", "n"), [(1, 8, 1), (5, 9, 19), (17, 67, 3), (2, 1031, 16)])
+@pytest.mark.few(3)
 def test_products_of_any_size(kinds, m, k, n):
     machine = "client" if m == 5 else "dots"
     one, other = kinds.split()
@@ -218,6 +220,7 @@ def test_a_zero_point_with_more_numbers_than_the_bytes():
 
 
 @pytest.mark.parametrize("kinds", ["i1 u1", "u1 i1", "u1 u1"])
+@pytest.mark.few(2)
 def test_gathers_outside_of_their_source(kinds):
     """Their zeros are numbers without a zero point, along the rows and along the sum, also of
     bytes that are the same in all rows."""
@@ -256,6 +259,7 @@ def taken(graph):
 @pytest.mark.parametrize("zero", [0, 3, 118, 255, -128])
 @pytest.mark.parametrize("kind", ["u1", "i1"])
 @pytest.mark.parametrize("view", ["turned", "inside", "outside", "padded"])
+@pytest.mark.few(3)
 def test_a_constant_zero_point_below_views(kind, zero, view):
     """Bytes are words as they are in memory, if no zeros of a view are among them: those are
     numbers without the zero point. The first and the last row that there is are inside."""
@@ -424,6 +428,7 @@ def test_processors_of_arm_have_other_code(rows, columns, least, tmp_path):
 
 @pytest.mark.parametrize("kinds", ["u1 i1", "i1 i1", "u1 u1"])
 @pytest.mark.parametrize("columns", [1, 3, 21])
+@pytest.mark.few(3)
 def test_kernels_of_arm_run_here(kinds, columns, monkeypatch, tmp_path):
     """For the numbers of a self-test: without the instruction, and with its bits."""
     module, ran = importlib.import_module("uopc.exporting.export"), []

@@ -323,6 +323,7 @@ def graphs():
 
 
 @pytest.mark.parametrize("name", list(graphs()))
+@pytest.mark.few(3)
 def test_lowering_goes_on_from_every_stage(name):
     context = Context(detect.host(), True, 2)
     request = prepare(graphs()[name], None, True, 2, None, uopc.config.current())
@@ -703,6 +704,7 @@ class InferenceSession:
 """
 
 
+@pytest.mark.slow
 def test_bench_of_a_model(tmp_path):
     """Beside another engine: here one of the same interface stands in for ONNX Runtime."""
     from onnx import parser

@@ -67,6 +67,7 @@ def test_a_branch_has_no_way_back():
 
 @pytest.mark.parametrize("optimize", [True, False])
 @pytest.mark.parametrize("every", [1, 7, 64, 10**9])
+@pytest.mark.few(3)
 def test_mixed_vectors(every, optimize):
     for n in (1, 7, 8, 61, 256):
         a = angles(n, every)

@@ -37,6 +37,7 @@ def names(program: uopc.Program) -> set[str]:
 
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("shape", [(258, 258), (100, 37), (50, 1030), (66, 19)])
+@pytest.mark.few(3)
 def test_chosen_by_cost(shape: tuple[int, int], threads: int) -> None:
     x = uopc.param("x", shape)
     value = RANDOM.uniform(-3, 3, shape).astype("f4")

@@ -142,6 +142,7 @@ def test_pooled_convolution(data):
 
 @pytest.mark.parametrize("threads", [2, 3])
 @pytest.mark.parametrize("dims", [(97, 65, 131), (64, 300, 64), (5, 200, 999), (333, 40, 17)])
+@pytest.mark.few(3)
 def test_shared_among_threads(dims, threads):
     m, k, n = dims
     a, b = numbers(m, k), numbers(k, n)
@@ -653,6 +654,7 @@ def test_each_channel_on_its_own(data):
     ("size", "window", "stride", "tiled"),
     [(56, 7, 1, True), (28, 5, 1, True), (56, 3, 1, False), (56, 5, 2, True), (14, 5, 2, False)],
 )
+@pytest.mark.few(3)
 def test_windows_that_share_their_weights(size, window, stride, tiled):
     """Tiles of sums, with a loop over taps, where these are many and elements are read often."""
     x, w = uopc.param("x", (1, 4, size, size)), uopc.param("w", (4, 1, window, window))
@@ -710,6 +712,7 @@ def test_a_sum_of_products_of_any_size(m, depths, n, threads, target):
 @of_a_desktop
 @pytest.mark.parametrize("terms", [1, 2, 3])
 @pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.few(3)
 def test_each_product_of_a_sum_has_a_tile(terms, turned):
     """Heads put side by side, times matrices: one kernel, which packs the matrix of each."""
     heads = [numbers(2, 4, 64, 32) for _ in range(terms)]

@@ -151,7 +151,7 @@ def arrays_of(value):
 
 @pytest.mark.parametrize("part", GPUS)
 @pytest.mark.parametrize("name", PROGRAMS)
-@pytest.mark.few(40)
+@pytest.mark.few(4)
 def test_programs(name, part):
     graph = PROGRAMS[name]()
     on_cpu = uopc.compile(graph)
@@ -259,6 +259,7 @@ MOST_SHARED = {"sm_80": 163, "sm_86": 99, "sm_89": 99, "sm_90a": 227}
 
 @pytest.mark.parametrize("part", MOST_SHARED)
 @pytest.mark.parametrize("kilobytes", [48, 49, "most"])
+@pytest.mark.few(3)
 def test_shared_memory_of_a_size(part, kilobytes):
     """Up to 48 KB the kernel declares it; above, the launch asks for it, to the part's limit."""
     total = (MOST_SHARED[part] if kilobytes == "most" else kilobytes) << 10

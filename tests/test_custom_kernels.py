@@ -154,6 +154,7 @@ def outputs(kernel: UOp, arrays: list[Array], **variables: int) -> list[Array]:
 
 @pytest.mark.others(16)
 @pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.few(4)
 def test_values_with_shapes(name: str) -> None:
     effect, expected = KERNELS[name]
     kernel = UOp.sink(effect(), name="k")
@@ -163,6 +164,7 @@ def test_values_with_shapes(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.few(9)
 def test_ptx_assembles(name: str) -> None:
     kernel = UOp.sink(KERNELS[name][0](), name="k")
     ptx = uopc.compile(kernel, device="cuda:sm_80", verify=True).kernels[0].asm
@@ -185,6 +187,7 @@ def test_every_class_of_dtypes(t: str) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 5, 9])
+@pytest.mark.few(2)
 def test_symbolic_sizes(size: int) -> None:
     n = uopc.variable("n", 0, 9)
     a, b = kernel_param(0, (n, 3), F64, "a"), kernel_param(1, (n, 3), F64, "b")
@@ -500,6 +503,7 @@ def tiled(t: str, deep: int, kind: Any = "loop") -> UOp:
 
 @pytest.mark.parametrize("kind", ["loop", "warp"])
 @pytest.mark.parametrize(("t", "deep"), TILES)
+@pytest.mark.few(3)
 def test_shaped_wmma_is_right_on_a_cpu(t: str, deep: int, kind: str) -> None:
     rng = np.random.default_rng(0)
     a, b = (
@@ -536,6 +540,7 @@ def test_shaped_wmma_of_operands_with_a_shape() -> None:
 @pytest.mark.parametrize("optimize", [True, False])
 @pytest.mark.parametrize("kind", ["loop", "warp"])
 @pytest.mark.parametrize(("t", "deep"), TILES)
+@pytest.mark.few(5)
 def test_shaped_wmma_is_an_instruction_of_a_gpu(
     t: str, deep: int, kind: str, optimize: bool
 ) -> None:

@@ -81,6 +81,7 @@ def test_nan_travels_and_bits_are_those_of_a_call():
 
 @pytest.mark.parametrize("t", ["bool", "int8", "uint64", "float16", "bfloat16", "float64"])
 @pytest.mark.parametrize("n", [1, 2, 3, 8])
+@pytest.mark.few(9)
 def test_dtypes_and_sizes(t, n):
     kind = getattr(dtypes, "bool_" if t == "bool" else t)
     x = uopc.param("x", (n, 2), kind)

@@ -73,6 +73,7 @@ def test_cached_programs_print_what_compiled_ones_do(capsys, level):
 
 
 @pytest.mark.parametrize("level", range(8))
+@pytest.mark.few(3)
 def test_debugging_does_not_change_caching(capsys, tmp_path, level):
     """The counters of a row of compiles are the same at each level."""
 

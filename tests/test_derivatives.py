@@ -159,6 +159,7 @@ def vectors(shape: Any) -> Any:
 # ---------------------------------------------------------------- rules
 @pytest.mark.others(24)
 @EACH
+@pytest.mark.few(10)
 def test_both_modes(name: str) -> None:
     """Forward mode is the difference, and reverse mode its transpose: <w, J v> = <J' w, v>."""
     y, v = SMOOTH[name](X), vectors(3)

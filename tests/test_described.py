@@ -461,6 +461,7 @@ def test_a_damaged_file_of_arrays(file: Path, folder: Path, how: str) -> None:
 
 @pytest.mark.parametrize("how", ["a byte", "short", "empty", "gone", "open", "a link"])
 @pytest.mark.parametrize("which", range(2))
+@pytest.mark.few(3)
 def test_a_damaged_entry(file: Path, folder: Path, how: str, which: int) -> None:
     """That of the description, or that of the program."""
     load(file)

@@ -280,6 +280,7 @@ def test_truncated(stored):
 
 
 @pytest.mark.parametrize("seed", range(40))
+@pytest.mark.few(16)
 def test_a_record_that_makes_no_sense(seed, stored, folder):
     """With a right digest, as a defect of ours would write it: refused, not run, not fatal."""
     rng = np.random.default_rng(seed)

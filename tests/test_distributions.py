@@ -50,7 +50,7 @@ DRAWN = {
 
 
 @pytest.mark.parametrize("name", DRAWN)
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 def test_floats(name: str) -> None:
     draw, wanted = DRAWN[name]
     for t in (dtypes.float32, dtypes.float64):
@@ -192,6 +192,7 @@ def test_dropout(t: str) -> None:
 
 # ---------------------------------------------------------------- shuffles
 @pytest.mark.parametrize("n", [1, 2, 10, 65, 1000])
+@pytest.mark.few(3)
 def test_permutation(n: int) -> None:
     found = everywhere(random.permutation(KEY, n)) if n < 100 else run(random.permutation(KEY, n))
     assert sorted(found.tolist()) == list(range(n))

@@ -49,6 +49,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("subscripts", CASES)
+@pytest.mark.few(15)
 def test_as_numpy(subscripts):
     rng = np.random.default_rng(0)
     check(subscripts.partition("#")[0], *[rng.normal(size=s) for s in CASES[subscripts]])

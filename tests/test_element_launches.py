@@ -60,6 +60,7 @@ RESULTS = {
 
 @pytest.mark.parametrize("what", RESULTS)
 @pytest.mark.parametrize("vectors", [False, True])
+@pytest.mark.few(2)
 def test_states_of_a_rollout_take_a_launch_a_step_at_most(what, vectors):
     make, most = RESULTS[what]
     n = 6

@@ -104,6 +104,7 @@ each_mode = pytest.mark.parametrize("optimize", [True, False], ids=["vector", "s
 
 @each_mode
 @pytest.mark.parametrize("dtype", EVERY)
+@pytest.mark.few(5)
 def test_unary(dtype, optimize):
     ops = [*UNARY_ANY, *(UNARY_FLOAT if dtype in FLOATS else ())]
     if dtype == "bool":
@@ -116,6 +117,7 @@ def test_unary(dtype, optimize):
 
 @each_mode
 @pytest.mark.parametrize("dtype", EVERY)
+@pytest.mark.few(3)
 def test_binary(dtype, optimize):
     """Every pair of corners."""
     pairs = list(itertools.product(corners(dtype), repeat=2))
@@ -129,7 +131,7 @@ def test_binary(dtype, optimize):
 
 @each_mode
 @pytest.mark.parametrize("dtype", INTS)
-@pytest.mark.few(6)
+@pytest.mark.few(2)
 def test_division_and_shift_by_constants(dtype, optimize):
     """Constants take other ways through simplification and lowering than values do."""
     a = corners(dtype)
@@ -142,7 +144,7 @@ def test_division_and_shift_by_constants(dtype, optimize):
 
 @each_mode
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 def test_arithmetic_with_constants(dtype, optimize):
     a = corners(dtype)
     ops = (*ARITHMETIC, Ops.FDIV, *COMPARISONS)
@@ -161,6 +163,7 @@ def test_arithmetic_with_constants(dtype, optimize):
 
 @each_mode
 @pytest.mark.parametrize("source", EVERY)
+@pytest.mark.few(5)
 def test_casts(source, optimize):
     a = corners(source)
     t = dtypes.from_numpy(a.dtype)
@@ -173,6 +176,7 @@ def test_casts(source, optimize):
 
 @each_mode
 @pytest.mark.parametrize("dtype", EVERY)
+@pytest.mark.few(10)
 def test_where_and_mulacc(dtype, optimize):
     a = corners(dtype)
     b, c = a[::-1].copy(), np.roll(a, 3)

@@ -94,6 +94,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.few(2)
 def test_a_difference_is_noticed(name, example, monkeypatch, tmp_path, capsys):
     skip_without_tools(name)
     module = example(name)
@@ -126,6 +127,7 @@ def test_one_network_takes_any_number_of_rows(example):
 
 
 @pytest.mark.parametrize("stages", [1, 2, 10, 17, 24])
+@pytest.mark.few(2)
 def test_control_on_any_horizon(example, stages):
     control = example("control")
     given = control.arrays(stages, seed=stages)

@@ -178,6 +178,7 @@ def run(*command: Any, folder: Path) -> str:
 
 
 @each_case
+@pytest.mark.few(3)
 def test_a_shared_library_gives_the_bits_of_the_jit(make, tmp_path):
     case = make()
     made = uopc.export(case.graph, tmp_path / "f", kind="shared")
@@ -195,6 +196,7 @@ def test_stores_past_the_caches_have_the_same_bits(tmp_path):
 
 @needs_c
 @each_case
+@pytest.mark.few(3)
 def test_the_self_test_passes_with_a_linked_object(make, tmp_path):
     """And the object needs no symbol of another file, and no library."""
     case = make()
@@ -262,6 +264,7 @@ def test_what_is_written_or_unlike_has_its_own_array(tmp_path):
 
 @needs_c
 @each_case
+@pytest.mark.few(4)
 def test_headers_are_c89_and_cpp(make, tmp_path):
     uopc.export(make().graph, tmp_path / "f")
     (tmp_path / "h.c").write_text('#include "f.h"\n#include "f.h"\nint x = F_ABI;\n', "utf-8")
@@ -273,6 +276,7 @@ def test_headers_are_c89_and_cpp(make, tmp_path):
 
 @pytest.mark.parametrize("target", ["x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4"])
 @pytest.mark.parametrize("make", [network, sparse, narrow_floats], ids=lambda c: c.__name__)
+@pytest.mark.few(3)
 def test_each_level_of_x86_has_the_bits_of_its_jit(make, target, tmp_path):
     case = make()
     made = uopc.export(case.graph, tmp_path / "f", kind="shared", target=target)

@@ -58,6 +58,7 @@ each_level = pytest.mark.parametrize("target", LEVELS)
 
 
 @each_case
+@pytest.mark.few(2)
 def test_the_bits_of_machine_code(make: Any, tmp_path: Path) -> None:
     """The test has the bits that LLVM's code of the same kernels gives in this process."""
     case = make()
@@ -149,6 +150,7 @@ def vectors() -> Case:
 
 @pytest.mark.skipif(CLANG is None, reason="there is no clang")
 @each_case
+@pytest.mark.few(3)
 def test_clang(make: Any, tmp_path: Path) -> None:
     case = make()
     uopc.export(case.graph, tmp_path / "f", kind="c", examples=named(case))
@@ -156,6 +158,7 @@ def test_clang(make: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", recorded_sample(400), ids=lambda p: f"{p.group}-{p.id[:12]}")
+@pytest.mark.few(3)
 def test_recorded_graphs(place: corpus.Place, tmp_path: Path) -> None:
     if why := export_corpus.exported(place, tmp_path, target="c11"):
         pytest.skip(why)
@@ -191,6 +194,7 @@ def test_products_and_sums_round_once_without_the_instruction(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("t", INTEGERS)
+@pytest.mark.few(3)
 def test_integers_at_their_limits(t: Any, tmp_path: Path) -> None:
     low, high = np.iinfo(t.numpy).min, np.iinfo(t.numpy).max
     values = [low, low + 1, high, high - 1, 0, 1, high // 2, 7, 3, 2]
@@ -206,6 +210,7 @@ def test_integers_at_their_limits(t: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("t", [dtypes.float16, dtypes.bfloat16, dtypes.fp8e4m3, dtypes.float32,
                                dtypes.float64])  # fmt: skip
+@pytest.mark.few(2)
 def test_floats_at_their_limits(t: Any, tmp_path: Path) -> None:
     values = [0.0, -0.0, 1.0, -1.5, 2.5, np.inf, -np.inf, np.nan, 300.0, -1e-3, 448.0, 0.49999]
     a, b = (np.array(v).astype(t.numpy) for v in zip(*[(x, y) for x in values for y in values]))

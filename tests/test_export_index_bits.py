@@ -51,6 +51,7 @@ MAKERS = (*[c for c in CASES if c.__name__ != "long_kernel"], indices)
 
 
 @pytest.mark.parametrize("make", MAKERS, ids=lambda c: c.__name__)
+@pytest.mark.few(5)
 def test_object_code_has_the_bits_of_64(make: Any, tmp_path: Path) -> None:
     case = make()
     made = uopc.export(case.graph, tmp_path / "f", kind="shared", index_bits=32)

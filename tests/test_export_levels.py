@@ -85,6 +85,7 @@ def test_this_processor_gets_its_best_level(make: Any, best: str, tmp_path: Path
 @needs_c
 @needs_qemu
 @each_case
+@pytest.mark.few(2)
 def test_other_processors_get_theirs(make: Any, best: str, tmp_path: Path) -> None:
     """The self-test of a level has its bits alone, and is linked with the file of all levels."""
     case = make()

@@ -35,6 +35,7 @@ def tools(target: str) -> tuple[str, str]:
 
 @each_target
 @pytest.mark.parametrize("make", CASES, ids=lambda c: c.__name__)
+@pytest.mark.few(2)
 def test_the_bits_of_this_machine(make: Any, target: str, tmp_path: Path) -> None:
     compiler, emulator = tools(target)
     case = make()
@@ -47,6 +48,7 @@ def test_the_bits_of_this_machine(make: Any, target: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("signs", ["uint8 int8", "int8 int8", "uint8 uint8"])
 @pytest.mark.parametrize("level", ["i8mm", "dotprod"])
+@pytest.mark.few(3)
 def test_dot_products_of_bytes_on_arm(level: str, signs: str, tmp_path: Path) -> None:
     """Of matrices, and along rows; the greatest products among them."""
     compiler, emulator = tools("aarch64")
@@ -68,6 +70,7 @@ def test_dot_products_of_bytes_on_arm(level: str, signs: str, tmp_path: Path) ->
 
 @each_target
 @pytest.mark.parametrize("make", CASES, ids=lambda c: c.__name__)
+@pytest.mark.few(7)
 def test_objects_need_no_other_file(make: Any, target: str, tmp_path: Path) -> None:
     made = uopc.export(make().graph, tmp_path / "f", target=target)
     found = elf.read(made.files[-1].read_bytes())

@@ -103,6 +103,7 @@ def with_threads(folder: Path) -> None:
 
 @needs_c
 @each_case
+@pytest.mark.few(2)
 def test_c_on_threads_has_no_race_and_the_bits_of_the_jit(make: Any, tmp_path: Path) -> None:
     exported(make, tmp_path, "c")
     assert "run(context, " in (tmp_path / "f.c").read_text("utf-8")
@@ -119,6 +120,7 @@ def test_c_on_threads_has_no_race_and_the_bits_of_the_jit(make: Any, tmp_path: P
 
 @needs_c
 @each_case
+@pytest.mark.few(2)
 def test_object_code_on_threads_has_the_bits_of_the_jit(make: Any, tmp_path: Path) -> None:
     exported(make, tmp_path, "static")
     run(CC, *WARNINGS, "f_test.c", "f.a", "-o", "test", folder=tmp_path)
@@ -131,6 +133,7 @@ def test_object_code_on_threads_has_the_bits_of_the_jit(make: Any, tmp_path: Pat
 
 @needs_c
 @pytest.mark.parametrize("make", CASES, ids=lambda c: c.__name__)
+@pytest.mark.few(3)
 def test_small_programs_take_the_callback_and_call_it_or_not(make: Any, tmp_path: Path) -> None:
     exported(make, tmp_path, "c")
     run(CC, *WARNINGS, "-O1", "f_test.c", "f.c", "-o", "test", folder=tmp_path)

@@ -82,6 +82,7 @@ def check(got, want, ulps):
 
 @pytest.mark.parametrize("t", FLOATS)
 @pytest.mark.parametrize("name", (*ONE, *CLASSES))
+@pytest.mark.few(11)
 def test_special_values(name, t):
     a = corners(t)
     (x,) = params(a)
@@ -103,6 +104,7 @@ def test_pairs_of_special_values(name, t):
 
 @pytest.mark.parametrize("name", ONE)
 @pytest.mark.parametrize("t", FLOATS)
+@pytest.mark.few(9)
 def test_the_interpreter_agrees(name, t):
     a = np.concatenate([corners(t), np.random.default_rng(0).normal(size=50).astype(t)])
     (x,) = params(a)
@@ -114,6 +116,7 @@ def test_the_interpreter_agrees(name, t):
 
 @pytest.mark.parametrize("name", (*ONE, *CLASSES))
 @pytest.mark.parametrize("t", INTS)
+@pytest.mark.few(24)
 def test_integers(name, t):
     a = np.array([0, 1, 2, 100], t) if t != "bool" else np.array([False, True])
     (x,) = params(a)
@@ -143,6 +146,7 @@ def test_pairs_promote_and_broadcast(name):
 
 
 @pytest.mark.parametrize("name", (*ONE, *TWO[:4], *CLASSES))
+@pytest.mark.few(8)
 def test_bfloat16_rounds_once(name):
     every = np.arange(1 << 16, dtype="u2").view(ml_dtypes.bfloat16)
     arrays = [every, every[::-1].copy()] if name in TWO else [every]
@@ -223,6 +227,7 @@ def test_any_number(name, a):
 
 @pytest.mark.parametrize("name", ONE)
 @pytest.mark.parametrize("n", (0, 1, 7, 1021))
+@pytest.mark.few(7)
 def test_symbolic_sizes(name, n):
     x = uopc.param("x", (uopc.variable("n", 0, 2000),))
     a = np.linspace(0.1, 0.9, n, dtype="f4")

@@ -116,6 +116,7 @@ def masked(a: Any, b: Any, c: Any) -> Any:
 @pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64])
 @pytest.mark.parametrize("graph", [dot, blended, softmax, polynomial, masked])
 @each_size
+@pytest.mark.few(12)
 def test_machine_code_and_interpreter_agree(graph: Any, size: int, dtype: Any, cpu: str) -> None:
     values = [uopc.param(name, (size,), dtype) for name in "abc"]
     arrays = [a.astype(dtype.numpy) for a in numbers(size)]

@@ -15,6 +15,7 @@ EDGES = [0, -1, 1, 2**31 - 1, -(2**31), 2**31 - 2, -(2**31) + 1]
 @pytest.mark.parametrize("places", ["int32", "int64", "uint8"])
 @pytest.mark.parametrize("values", ["float64", "float32", "int32", "int8"])
 @pytest.mark.parametrize("size, count", [(1, 5), (7, 64), (300, 1204), (1632, 31)])
+@pytest.mark.few(12)
 def test_every_place(size, count, places, values):
     info = np.iinfo(places)
     near = [n for k in (size, -size) for n in range(k - 2, k + 3)]

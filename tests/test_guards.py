@@ -101,6 +101,7 @@ def compares(u):
 @pytest.mark.parametrize("cpu", ["x86-64-v3", "x86-64-v4"])
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.few(12)
 def test_no_comparison_is_left_in_a_hot_loop(name, threads, cpu, monkeypatch):
     monkeypatch.setenv("UOPC_TARGET_CPU", cpu)
     for kernel in lower_only(GRAPHS[name], threads=threads).kernels:

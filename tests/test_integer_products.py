@@ -43,6 +43,7 @@ def in_floats(graph):
         ("i2 i1", 1, False), ("i2 i1", 4, True), ("i2 ?", 512, True),
     ],
 )  # fmt: skip
+@pytest.mark.few(3)
 def test_products_of_any_depth(kinds, depth, wanted):
     one, other = kinds.split()
     a, b = extremes(one, 5, depth), extremes(other, depth, 19)

@@ -133,15 +133,18 @@ def with_kernels(program: UOp, kernels: dict[UOp, UOp]) -> UOp:
 @pytest.mark.others(38)
 @pytest.mark.parametrize("optimize", [True, False], ids=["optimized", "plain"])
 @pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.few(8)
 def test_no_node_is_refused_as_it_is_made(name: str, optimize: bool) -> None:
     """Also those that stand in a pass for a moment."""
     with uopc.options(spec=2):
         assert uopc.compile(GRAPHS[name](), optimize=optimize).kernels
 
 
-@pytest.mark.others(38)
+@pytest.mark.others(36)
 @pytest.mark.parametrize("optimize", [True, False], ids=["optimized", "plain"])
-@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("name", [
+    pytest.param(n, marks=pytest.mark.slow if n == "loop of launches" else ()) for n in GRAPHS
+])  # fmt: skip
 def test_every_stage_means_the_same(name: str, optimize: bool) -> None:
     graph = GRAPHS[name]()
     inputs = inputs_of(graph)

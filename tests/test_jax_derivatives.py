@@ -65,7 +65,7 @@ def functions(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-@pytest.mark.few(10)
+@pytest.mark.few(2)
 def test_gradients_and_products(name: str) -> None:
     ours, theirs = functions(name)
     value, pull = uopc.vjp(ours, A, B)

@@ -94,6 +94,7 @@ def levels() -> Iterator[Any]:
 
 @needs_gcc
 @pytest.mark.parametrize(("make", "target"), list(levels()))
+@pytest.mark.few(3)
 def test_the_bits_of_machine_code(make: Any, target: str, tmp_path: Path) -> None:
     case = make()
     program = compiled(case.graph, target, threads=1)

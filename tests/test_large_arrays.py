@@ -42,6 +42,7 @@ def sparse():
                      [3, 0, 0, 0, 0, 0, 5], id="columns"),
     ],
 )  # fmt: skip
+@pytest.mark.few(3)
 def test_more_than_2_31_elements_are_read(sparse, graph, expected):
     f = uopc.compile(graph(uopc.param("x", (N,), dtypes.int8)))
     assert np.array_equal(f(sparse), expected)

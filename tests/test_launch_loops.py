@@ -90,6 +90,7 @@ def looped(name: str, **how: Any) -> Callable[..., Any]:
 @bodies
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("optimize", [True, False])
+@pytest.mark.few(3)
 def test_values(name: str, reverse: bool, optimize: bool) -> None:
     body, first = BODIES[name]
     f = uopc.jit(looped(name, reverse=reverse), optimize=optimize)
@@ -113,6 +114,7 @@ def test_dtypes(dtype: str) -> None:
 
 @bodies
 @pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.few(2)
 def test_a_symbolic_number_of_steps(name: str, reverse: bool) -> None:
     body, first = BODIES[name]
     n = uopc.variable("n", 0, 9)
@@ -249,6 +251,7 @@ def gathered_inside(xp: Any, c: Any, v: Any) -> Any:
 
 @pytest.mark.parametrize("body", [chosen_sort, shared_constant, gathered_inside])
 @pytest.mark.parametrize("sorts", [False, True], ids=["one kernel", "launches"])
+@pytest.mark.few(3)
 def test_bodies_in_bodies(body: Callable[..., Any], sorts: bool) -> None:
     def step(xp: Any, c: Any, v: Any) -> Any:
         made = body(xp, c, v)

@@ -177,6 +177,7 @@ EDGES = [(64, 64, 64), (16, 16, 64), (17, 33, 40), (70, 33, 100), (16, 100, 2048
 
 
 @pytest.mark.parametrize(("m", "n", "k"), EDGES)
+@pytest.mark.few(3)
 def test_tiles_of_bfloat16(m, n, k):
     (a, x), (b, y) = halves(0, m, k), halves(1, k, n)
     check(x @ y, a, b)
@@ -205,7 +206,7 @@ def test_the_order_of_sums_is_that_of_the_manual(machine, name):
     np.testing.assert_array_equal(run(x @ y, machine=machine, a=a, b=b), by_the_manual(a, b, name))
 
 
-@pytest.mark.few(8)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("m", [15, 16, 31, 32, 48, 49, 65])
 @pytest.mark.parametrize("n", [16, 31, 33, 64])
 @pytest.mark.parametrize("k", [33, 62, 64, 97])
@@ -214,7 +215,7 @@ def test_tiles_at_every_edge(m, n, k):
     check(x @ y, a, b)
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("types", ["u1 i1", "i1 i1", "i1 u1", "u1 u1"])
 @pytest.mark.parametrize(("m", "n", "k"), [(64, 48, 128), (35, 70, 260)])
 def test_tiles_of_bytes(types, m, n, k):

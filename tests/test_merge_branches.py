@@ -38,6 +38,7 @@ def branches(graph, **options):
 
 @pytest.mark.parametrize("optimize", [True, False])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.few(2)
 def test_together_as_alone(dtype, optimize):
     a = numbers(5, 13).astype(dtype)
     x = uopc.param("x", a.shape, getattr(dtypes, dtype))

@@ -35,6 +35,7 @@ _KINDS = {
 
 @pytest.mark.parametrize("name", device_workloads.ALL)
 @pytest.mark.parametrize("p", [2, 4])
+@pytest.mark.few(3)
 def test_kinds_bytes_and_results(name, p):
     work = device_workloads.ALL[name](**device_workloads.SMALL[name])
     f, arrays = compiled(work, p), work.arrays()

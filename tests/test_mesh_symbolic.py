@@ -64,6 +64,7 @@ def named(*sizes):
 @pytest.mark.parametrize(("p", "devices"), [
     (2, None), (4, None), (2, named(2)), pytest.param(4, named(4), marks=pytest.mark.slow),
 ])  # fmt: skip
+@pytest.mark.few(3)
 def test_results_are_those_of_numpy(name, p, devices):
     outs, layouts, wanted, kinds = CASES[name]
     f = uopc.compile(

@@ -65,7 +65,7 @@ def array_stack(*parts_and_axis):
 
 @EACH_FLOAT
 @pytest.mark.parametrize("n", range(10, 25))
-@pytest.mark.few(8)
+@pytest.mark.few(3)
 def test_every_number_of_stages(n, dtype):
     """Batched, stage by stage, and the entries of the cost's sparse Jacobian by gathers."""
     given = {k: a.astype(dtype) for k, a in arrays(n, z=(n, STAGE), p=(STATES,)).items()}

@@ -48,6 +48,7 @@ def jacobian(n, seeds, dtype, first=True):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("n", [1, 2, 7, 8, 13, 50])
+@pytest.mark.few(3)
 def test_numbers(n, dtype):
     kind = getattr(uopc.dtypes, dtype)
     z, t = RNG.uniform(-1, 1, 5 * n).astype(dtype), RNG.uniform(-1, 1, (6, 5 * n)).astype(dtype)

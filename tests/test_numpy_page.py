@@ -238,6 +238,7 @@ def test_every_row_is_here():
 @pytest.mark.parametrize(
     ("numpy", "ours", "arrays"), [c[2:] for c in CASES], ids=[f"{c[0]} {c[1]}" for c in CASES]
 )
+@pytest.mark.few(73)
 def test_the_two_spellings_agree(numpy, ours, arrays):
     params = [
         uopc.param(f"a{i}", a.shape, dtypes.from_numpy(a.dtype)) for i, a in enumerate(arrays)

@@ -29,7 +29,7 @@ def model(text: str) -> onnx.ModelProto:
 
 # ---------------------------------------------------------------- ONNX's tests
 @pytest.mark.parametrize("part", range(118))
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 def test_node_tests(part: int) -> None:
     known = excluded()
     wrong = {}
@@ -274,6 +274,7 @@ def test_regions_of_older_models() -> None:
 @pytest.mark.parametrize("mode", ["avg", "max"])
 @pytest.mark.parametrize("how", ["half_pixel", "output_half_pixel"])
 @pytest.mark.parametrize("samples", [2, 0])
+@pytest.mark.few(3)
 def test_regions(mode: str, how: str, samples: int) -> None:
     """Boxes that are partly or wholly outside, too, against ONNX's evaluator; with as many samples
     for all boxes, or as many as a box has pixels."""

@@ -326,6 +326,7 @@ def grid(dtype: Any) -> Any:
 
 @pytest.mark.parametrize("ids", ["one", "several", "by tree"])
 @pytest.mark.parametrize("modes", [*[(m,) for m in MODES], MODES], ids=lambda m: "+".join(m)[:12])
+@pytest.mark.few(3)
 def test_trees(modes: tuple[str, ...], ids: str) -> None:
     f = forest(modes, 7, 4, ids)
     x = grid(np.float32)
@@ -435,6 +436,7 @@ def ensemble(seed: int, dtype: Any) -> onnx.ModelProto:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.few(3)
 def test_ensembles_with_sets(seed: int, dtype: Any) -> None:
     """As ONNX's evaluator has them."""
     m, x = ensemble(seed, dtype), grid(dtype)
@@ -463,6 +465,7 @@ def chain(depth: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("depth", [8, 9, 17, 300, 5000])
+@pytest.mark.few(2)
 def test_deep_trees(depth: int) -> None:
     """Beyond eight levels they are a loop; a shallow tree stays at its leaf meanwhile."""
     m = model("TreeEnsembleRegressor", n_targets=1, **chain(depth))

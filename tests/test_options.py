@@ -224,6 +224,7 @@ def test_split_reduces():
     [((65537,), 0), ((32771, 37), 0), ((5, 40009), 1), ((40009, 3), (0, 1)), ((40009, 2, 5), 0)],
 )
 @pytest.mark.parametrize("op", ["sum", "max", "min", "prod"])
+@pytest.mark.few(4)
 def test_a_reduce_whose_length_has_no_divisor_is_cut_too(dims, axis, op):
     """Threads share its rows, whatever their number; what is left is not lost."""
     a = np.random.default_rng(0).integers(-3, 4, dims).astype("f8")

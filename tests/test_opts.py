@@ -52,6 +52,7 @@ def results(graph, arrays, opts):
 
 # ---------------------------------------------------------------- widths and lengths
 @pytest.mark.parametrize("width", [2, 4, 8, 16])
+@pytest.mark.few(2)
 def test_vectors_of_every_length(width):
     """Whole vectors where the width divides the length; else a cut, and the rest one by one."""
     for n in range(2, 41):
@@ -68,6 +69,7 @@ def test_vectors_of_every_length(width):
 
 
 @pytest.mark.parametrize("width", [2, 4, 8, 16])
+@pytest.mark.few(2)
 def test_vector_sums_of_every_length(width):
     for n in range(width, 41):
         a = numbers(n)
@@ -79,6 +81,7 @@ def test_vector_sums_of_every_length(width):
 
 @pytest.mark.parametrize("width", [2, 4, 8, 16, 32])
 @pytest.mark.parametrize("dtype", [dtypes.int8, dtypes.float16, dtypes.float32, dtypes.float64])
+@pytest.mark.few(4)
 def test_masked_vectors_of_every_width(dtype, width):
     """Wider than a register too, where some of the registers have no open lane."""
     for inside in sorted({1, width // 2, width - 1}):
@@ -106,6 +109,7 @@ def test_blocks_of_every_length(n, opts):
 
 
 @pytest.mark.parametrize("width", [2, 4, 8, 16])
+@pytest.mark.few(2)
 def test_overlapping_vectors_of_every_length(width):
     for n in range(2, 41):
         a, b = numbers(n), numbers(n)
@@ -155,6 +159,7 @@ EVERY_OPT = [
 
 
 @pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.few(2)
 def test_each_opt_is_refused_with_a_reason_or_keeps_the_numbers(name):
     make, dims = GRAPHS[name]
     graph, arrays = make(), [numbers(*d) for d in dims]
@@ -177,6 +182,7 @@ def test_each_opt_is_refused_with_a_reason_or_keeps_the_numbers(name):
 @pytest.mark.others(14)
 @pytest.mark.parametrize("name", GRAPHS)
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.few(5)
 def test_opts_one_after_another_keep_the_numbers(name, seed):
     """Random legal sequences: each sees the kernel as the ones before left it."""
     make, dims = GRAPHS[name]
@@ -410,6 +416,7 @@ REPLAYED = [
 
 @pytest.mark.parametrize("make", REPLAYED)
 @pytest.mark.parametrize("dims", [(4, 8), (17, 33), (64, 64), (513, 7)])
+@pytest.mark.few(9)
 def test_replayed_opts_give_the_same_kernel(make, dims):
     """The recorded list on the unoptimised kernel gives the same object."""
     graph = make(uopc.param("x", dims))
@@ -470,6 +477,7 @@ GROWN = {
 
 
 @pytest.mark.parametrize("name", GROWN)
+@pytest.mark.few(3)
 def test_reduces_grow(name):
     """What a reduce combines beyond its end changes nothing."""
     make = GROWN[name]

@@ -68,6 +68,7 @@ def test_iterations_keep_their_order(name: str) -> None:
 
 @pytest.mark.parametrize("name", ORDERED)
 @pytest.mark.parametrize("n", [2, 5, pytest.param(7, marks=pytest.mark.slow), 0])
+@pytest.mark.few(5)
 def test_iterations_follow_each_other_in_one_body(name: str, n: int) -> None:
     """UNROLL of the outer loop, whose length n may not divide; 0 writes all of it out."""
     store, loops, step = ORDERED[name]

@@ -81,7 +81,7 @@ RUNS = [(case, size) for case in CASES for size in ((0, 3) if case in SYMBOLIC e
 
 @pytest.mark.parametrize("optimize", [True, False])
 @pytest.mark.parametrize(("case", "size"), RUNS)
-@pytest.mark.few(12)
+@pytest.mark.few(3)
 def test_nothing_outside_of_an_array_is_read(case, size, optimize):
     graph, meaning = CASES[case]
     arrays = ARRAYS | {"s": np.arange(1, size + 1)}

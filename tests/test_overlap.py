@@ -86,6 +86,7 @@ def both(work, p, overlap=True):
 
 @pytest.mark.parametrize("p", [2, 3])
 @pytest.mark.parametrize("name", device_workloads.ALL)
+@pytest.mark.few(2)
 def test_memory_stays_until_an_exchange_is_over(name, p, monkeypatch):
     monkeypatch.setattr(cost, "BUCKET", 2000)
     work = device_workloads.ALL[name](**device_workloads.SMALL[name])

@@ -22,6 +22,7 @@ RUNNABLE = [
 
 @x86
 @pytest.mark.parametrize("page", RUNNABLE, ids=lambda p: p.stem)
+@pytest.mark.few(4)
 def test_every_snippet_runs(page, tmp_path, monkeypatch, blessed):
     monkeypatch.chdir(tmp_path)
     wrong = pages.run(page, tmp_path)

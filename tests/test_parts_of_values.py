@@ -146,6 +146,7 @@ class Graphs:
 
 
 @pytest.mark.parametrize("read", READS)
+@pytest.mark.few(3)
 def test_rows_that_share_work_are_computed_together(read):
     """However the rows are read, a call runs little more than for the rows alone."""
     x, y = [uopc.param(name, (LENGTH,), dtypes.float64) for name in "xy"]

@@ -140,6 +140,7 @@ def ours(f: Function) -> set[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.few(16)
 def test_no_entry_is_missing(name: str) -> None:
     """By numbers: what is not zero at some of three points is an entry."""
     f, _ = FUNCTIONS[name]

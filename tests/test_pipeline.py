@@ -79,6 +79,7 @@ def test_lowering_twice_gives_the_same_objects(case):
 
 # ---------------------------------------------------------------- sizes
 @pytest.mark.parametrize("n", SIZES)
+@pytest.mark.few(3)
 def test_matmul_of_every_size(n):
     rng = np.random.default_rng(n)
     for m, k in ((1, 5), (3, 17), (8, 16), (7, 0), (0, 3), (16, 8)):

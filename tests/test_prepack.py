@@ -108,6 +108,7 @@ SIZES = [
 @pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize("left", [True, False])
 @pytest.mark.parametrize("turned", [True, False])
+@pytest.mark.few(3)
 def test_products_have_the_bits_of_the_order_of_the_file(
     size: tuple[int, int, int], left: bool, turned: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

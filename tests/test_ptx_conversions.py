@@ -64,6 +64,7 @@ def on(part, graph, *arrays):
 
 @pytest.mark.parametrize("t", NARROW, ids=lambda t: t.name)
 @pytest.mark.parametrize("part", GPUS)
+@pytest.mark.few(10)
 def test_rounding_of_float32(part, t):
     x = hard_singles(t)
     graph = uopc.param("x", x.shape).cast(t)
@@ -83,6 +84,7 @@ def test_widening_of_all_values(part, t):
 
 @pytest.mark.parametrize("part", ("sm_80", "sm_90a"))
 @pytest.mark.parametrize("t", NARROW[1:], ids=lambda t: t.name)
+@pytest.mark.few(3)
 def test_what_keeps_a_value_keeps_infinity(part, t):
     """max, neg and abs give one of their operands: nothing saturates there."""
     x = all_values(t)
@@ -95,6 +97,7 @@ def test_what_keeps_a_value_keeps_infinity(part, t):
 
 @pytest.mark.parametrize("n", (1, 3, 7, 8, 9, 30))
 @pytest.mark.parametrize("t", NARROW[1:4], ids=lambda t: t.name)
+@pytest.mark.few(4)
 def test_any_number_of_lanes(n, t):
     """Conversions of pairs: an odd lane is not mixed up with its neighbour."""
     random = np.random.default_rng(n)

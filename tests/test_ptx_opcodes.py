@@ -235,6 +235,7 @@ INTEGER = [
 
 
 @pytest.mark.parametrize("body, types, out, want", INTEGER, ids=[c[0] for c in INTEGER])
+@pytest.mark.few(18)
 def test_integers(body, types, out, want):
     @settings(max_examples=8, deadline=None)
     @given(seeds(*types))
@@ -378,6 +379,7 @@ def toward_zero(a):
 
 
 @pytest.mark.parametrize("body, types, out, want", FLOAT, ids=[c[0] for c in FLOAT])
+@pytest.mark.few(16)
 def test_floats(body, types, out, want):
     @settings(max_examples=8, deadline=None)
     @given(seeds(*types))

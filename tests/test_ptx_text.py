@@ -57,7 +57,7 @@ OF_EVERY_PART = {
 @needs_ptxas
 @pytest.mark.parametrize("name", OF_EVERY_PART)
 @pytest.mark.parametrize("part", GPUS)
-@pytest.mark.few(12)
+@pytest.mark.few(3)
 def test_every_part_assembles(part, name):
     make, instruction = OF_EVERY_PART[name]
     _, ptx = ptx_of(make(), f"cuda:{part}")
@@ -90,6 +90,7 @@ def test_conversions_of_8_bits_are_the_parts_own(part, t):
         ("sm_80", "llvm.nvvm.e5m2x2.to.f16x2.rn", r"needs sm_89 and PTX 8\.1"),
     ],
 )  # fmt: skip
+@pytest.mark.few(5)
 def test_what_ends_the_process_inside_llvm_is_refused_before(part, name, words):
     """Intrinsics that LLVM cannot select abort: none reaches it that the table does not have."""
     program, _ = ptx_of(softmax(), f"cuda:{part}")
@@ -145,7 +146,7 @@ DTYPES = [
 @needs_ptxas
 @pytest.mark.parametrize("t", DTYPES, ids=lambda t: t.name)
 @pytest.mark.parametrize("part", (pytest.param("sm_80", marks=pytest.mark.slow), "sm_90a"))
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 def test_every_dtype_and_conversion(t, part):
     x, y = uopc.param("x", (99,), t), uopc.param("y", (99,), t)
     outputs = [x + y, x * y, x.maximum(y), x < y, x.sum(), *[x.cast(u) for u in DTYPES]]

@@ -63,6 +63,7 @@ def kernel_code(machine, graph):
 @pytest.mark.parametrize("machine", ["dots", "client"])
 @pytest.mark.parametrize("kinds", KINDS)
 @pytest.mark.parametrize(("rows", "columns"), SIZES)
+@pytest.mark.few(6)
 def test_sums_of_bytes_along_rows(machine, kinds, rows, columns):
     given, graph = bytes_times_bytes(kinds, rows, columns)
     wanted = given["w"].astype("i8") @ given["x"].astype("i8")
@@ -99,6 +100,7 @@ def test_symbolic_lengths():
 
 @pytest.mark.parametrize("machine", ["laptop", "dots", "old"])
 @pytest.mark.parametrize("kinds", ["i2 i2", "i2 u1", "i1 i2", "i1 u1"])
+@pytest.mark.few(3)
 def test_pairs_of_16_bits_along_rows(machine, kinds):
     """They are added up in pairs; what leaves int32 wraps, also that of one pair."""
     for rows, columns in ((1, 1), (9, 38), (9, 82), (11, 261)):
@@ -178,6 +180,7 @@ def test_two_weights_a_byte_with_scales_of_groups(machine, rows, groups, size):
 
 @pytest.mark.parametrize("machine", ["laptop", "dots", "client"])
 @pytest.mark.parametrize(("rows", "groups", "size"), GROUPS)
+@pytest.mark.few(4)
 def test_two_weights_a_byte_times_bytes(machine, rows, groups, size):
     w, q = packed(rows, groups, size)
     x = extremes("i1", groups, 2, size // 2)

@@ -146,6 +146,7 @@ def test_normal(t: str) -> None:
         ("int64", -(2**62), 2**63), ("uint64", 5, 2**33 + 4), ("uint32", 0, 2**32), ("int16", 3, 4),
     ],
 )  # fmt: skip
+@pytest.mark.few(3)
 def test_randint(t: str, low: int, high: int) -> None:
     dtype = getattr(dtypes, t)
     found = run(random.randint(KEY, (60_000,), low, high, dtype))

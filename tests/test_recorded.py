@@ -28,6 +28,7 @@ def recorded_sample(every: int) -> list[corpus.Place]:
 
 
 @pytest.mark.parametrize("place", recorded_sample(EVERY), ids=lambda p: f"{p.group}-{p.id[:12]}")
+@pytest.mark.few(6)
 def test_recorded_graph(place: corpus.Place) -> None:
     out = workers.run_one(place, None)
     assert out.verdict != FAILED, report.failure_line(out)

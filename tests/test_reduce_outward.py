@@ -141,6 +141,7 @@ def test_few_rows_times_a_large_matrix(data):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32"])
 @pytest.mark.parametrize("op", ["sum", "max"])
+@pytest.mark.few(3)
 def test_down_the_columns_of_a_large_array(op, dtype):
     a = numbers(501, 2003, dtype=dtype)
     graph = getattr(uopc.param("a", a.shape, getattr(uopc.dtypes, dtype)), op)(axis=0)
@@ -160,6 +161,7 @@ def test_columns_whose_number_is_not_known():
 @pytest.mark.parametrize("dtype", ["float32", "float64", "uint8", "float16"])
 @pytest.mark.parametrize("columns", [1, 5, 16, 53, 140])
 @pytest.mark.parametrize("cpu", TARGETS)
+@pytest.mark.few(6)
 def test_columns_side_by_side(cpu, columns, dtype):
     """A sum reads its rows once for each block of vectors, the last of which leaves lanes out."""
     a = numbers(101, columns, dtype=dtype)

@@ -173,6 +173,7 @@ def test_arithmetic_on_8_bit_floats_saturates_as_a_cast_does(optimize):
 @BOTH
 @pytest.mark.parametrize("op", ["add", "mul", "max", "min"])
 @pytest.mark.parametrize("dims", [(3, 1), (2, 0), (1 << 16,)])
+@pytest.mark.few(5)
 def test_narrow_reduces_over_axes_of_every_length(op, dims, optimize):
     """Beside an axis of size 1, or cut in two, a narrow reduce was left narrow, or failed."""
     for t in (dtypes.fp8e4m3, dtypes.fp8e4m3fnuz, dtypes.bfloat16, dtypes.float16):

@@ -156,6 +156,7 @@ def results(texts: Sequence[str], points: expression.Points, kind: str, folder: 
      (dtypes.uint32, 80), (dtypes.int64, 80), (dtypes.uint64, 80)],
     ids=lambda given: getattr(given, "name", ""),
 )  # fmt: skip
+@pytest.mark.few(2)
 def test_random_graphs_in_c(t: DType, count: int, tmp_path: Path) -> None:
     drawn = np.random.default_rng(count)
     bounds_of = {"a": (0, 30), "b": (-5, 12), "c": (0, 7), "d": (1, 4)}

@@ -28,6 +28,7 @@ def put_together(parts, how):
 
 @pytest.mark.parametrize("how", ["stack", "cat"])
 @pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64])
+@pytest.mark.few(3)
 def test_states_of_a_rollout(how, dtype):
     steps = 30
     controls = uopc.param("u", (steps,), dtype=dtype)
@@ -146,6 +147,7 @@ def test_a_small_solver_computes_each_value_once(n, batch):
 @pytest.mark.parametrize(
     "steps", [7, *(pytest.param(n, marks=pytest.mark.slow) for n in (16, 17, 40))]
 )
+@pytest.mark.few(2)
 def test_rows_that_stand_on_each_other(steps, how):
     """States are rows, and each is computed once however many there are."""
 

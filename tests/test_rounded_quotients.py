@@ -101,6 +101,7 @@ def test_products_are_the_quotient(data: Any) -> None:
 @pytest.mark.parametrize("name", list(BITS))
 @pytest.mark.parametrize("op", ["round", "trunc", "cast"])
 @pytest.mark.parametrize("divisor", [0.0153506631, 3.0, -0.3, 255.0, 1e-3])
+@pytest.mark.few(12)
 def test_rounded_quotients(name: str, op: str, divisor: float) -> None:
     t = np.dtype(name).type
     divisor = float(t(divisor))

@@ -325,6 +325,7 @@ def idle(rules: RuleSet) -> list[str]:
 
 
 @pytest.mark.parametrize("rules", simplify.SETS, ids=lambda s: s.name)
+@pytest.mark.few(2)
 def test_every_rule_keeps_the_value(rules: RuleSet) -> None:
     assert [str(r) for r in refuted(rules)] == []
 

@@ -29,6 +29,7 @@ def compiled(f, *arrays):
 
 @pytest.mark.parametrize("name", RUNNING)
 @pytest.mark.parametrize("n", SIZES)
+@pytest.mark.few(5)
 def test_running_along_each_axis(name, n):
     a = np.random.default_rng(n).uniform(0.5, 1.5, (n, 3))
     want = RUNNING[name](a, axis=0)
@@ -41,6 +42,7 @@ def test_running_along_each_axis(name, n):
 
 @pytest.mark.parametrize("name", RUNNING)
 @pytest.mark.parametrize("t", ("bool", "int8", "uint16", "int32", "uint64", "float16", "float32"))
+@pytest.mark.few(12)
 def test_running_dtypes(name, t):
     a = np.random.default_rng(0).integers(0, 2, 70).astype(t) + np.array(1, t)
     got = compiled(lambda x: getattr(x, name)(), a)
@@ -83,6 +85,7 @@ def test_running_along_an_inner_axis_of_variable_sizes(name):
 
 @pytest.mark.parametrize("shape, axis", (((300,), 0), ((5, 40), 1), ((40, 5), 0), ((3, 50, 4), 1)))
 @pytest.mark.parametrize("name", RUNNING)
+@pytest.mark.few(5)
 def test_one_kernel_in_order(name, shape, axis):
     """Sums are those of NumPy, bit for bit, compiled and interpreted."""
     x = uopc.param("x", shape)
@@ -149,6 +152,7 @@ def test_of_the_standard(name, function):
 @pytest.mark.parametrize("axis", (None, 0, -1, (0, 2)))
 @pytest.mark.parametrize("keepdims", (False, True))
 @pytest.mark.parametrize("t", ("float16", "float32", "float64"))
+@pytest.mark.few(6)
 def test_logsumexp(axis, keepdims, t):
     a = (np.random.default_rng(0).normal(size=(3, 4, 5)) * 100).astype(t)
     got = compiled(lambda x: x.logsumexp(axis, keepdims), a)
@@ -174,6 +178,7 @@ def test_logsumexp_of_what_is_not_finite():
 @pytest.mark.parametrize(
     "n, m", ((5, 3), (3, 5), (1, 1), (7, 7), (8, 4), (1, 4), (100, 17), (101, 2))
 )
+@pytest.mark.few(6)
 def test_convolve(mode, n, m):
     rng = np.random.default_rng(0)
     a, v = rng.normal(size=n), rng.normal(size=m)

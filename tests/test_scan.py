@@ -163,6 +163,7 @@ def test_code_does_not_grow_with_the_steps() -> None:
 
 @pytest.mark.parametrize("n", [1, 6, 7])
 @pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.few(2)
 def test_steps_that_follow_each_other_in_the_code(n: int, reverse: bool) -> None:
     """The same bits, in each mode, whether the factor divides the number of steps or not."""
 
@@ -270,6 +271,7 @@ def test_a_loop_that_is_there_twice(way: int) -> None:
 
 @ONE_WAY
 @pytest.mark.parametrize("name", BODIES)
+@pytest.mark.few(3)
 def test_forward_and_reverse_agree(way: int, name: str) -> None:
     f = BODIES[name][0]
     xs = RNG.uniform(0.1, 1, 4)

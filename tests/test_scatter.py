@@ -53,7 +53,7 @@ def param(name: str, array: Array) -> UOp:
     pytest.param(t, marks=() if t in ("i2", "u4", "f4", "f8") else pytest.mark.slow) for t in DTYPES
 ])  # fmt: skip
 @pytest.mark.parametrize("name", UPDATES)
-@pytest.mark.few(6)
+@pytest.mark.few(3)
 def test_duplicates_in_row_major_order(name: str, dtype: str) -> None:
     x, v = values((7, 5), dtype), values((3, 11, 5), dtype)
     i = np.random.default_rng(0).integers(-7, 7, (3, 11)).astype("i4")
@@ -77,7 +77,7 @@ KEYS: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", ["set", "add", "max"])
 @pytest.mark.parametrize("key", KEYS)
-@pytest.mark.few(12)
+@pytest.mark.few(3)
 def test_keys(key: str, name: str) -> None:
     x, k = values((3, 4, 5), "f4"), KEYS[key]
     v = values(x[k].shape[-1:], "f4")  # broadcast
@@ -167,6 +167,7 @@ def test_bincount() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["i1", "u1", "i2", "i4", "u4", "i8", "u8"])
+@pytest.mark.few(3)
 def test_bincount_of_the_least_and_greatest_integers(dtype: str) -> None:
     facts = np.iinfo(dtype)
     x = np.array([facts.min, facts.max, facts.max // 2 + 1, 0, 1, 4, 5, 5], dtype)

@@ -89,6 +89,7 @@ def arguments(program, n=5):
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("optimize", [True, False])
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.few(11)
 def test_launches_by_hand_are_the_program(name, optimize, threads):
     program = uopc.compile(PROGRAMS[name](), optimize=optimize, threads=threads)
     arrays, values = arguments(program)

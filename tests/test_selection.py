@@ -438,6 +438,7 @@ def test_wrong_assignments(make, message):
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
 @pytest.mark.parametrize("index", ["int32", "int64", "uint32"])
 @pytest.mark.parametrize("n", [4, 8, 37])
+@pytest.mark.few(5)
 def test_places_that_are_read_moved_or_masked(n, index, dtype):
     """Each lane's place is read as it is, comes out of a vector in a pair, or is under a mask."""
     rng = np.random.default_rng(n)

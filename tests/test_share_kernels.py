@@ -24,6 +24,7 @@ def constants(t):
 
 
 @pytest.mark.parametrize("t", NUMBERS, ids=lambda t: t.name)
+@pytest.mark.few(4)
 def test_every_dtype(t):
     """One kernel for all constants, the same bits as with a kernel each."""
     x = uopc.param("x", (19,), t)

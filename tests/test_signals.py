@@ -377,6 +377,7 @@ def numbers(z):
 
 
 @pytest.mark.parametrize("n", LENGTHS)
+@pytest.mark.few(3)
 def test_fourier_transforms(n):
     """The error grows as the square root of the logarithm of the length."""
     real, pairs = values((3, n), "f8"), values((2, n, 2), "f8")
@@ -426,6 +427,7 @@ def test_dtypes_of_transforms(t):
     lambda x, w: x.resize(13, mode="cubic") * w[0, 0, 1], lambda x, w: x.rfft() * w[0, 0, 0],
     lambda x, w: x.unsqueeze(-1).cat(x.unsqueeze(-1) * w[0, 0, 0], axis=-1).irfft(),
 ])  # fmt: skip
+@pytest.mark.few(3)
 def test_derivatives(call):
     """Against differences."""
     a, w = values((1, 2, 9), "f8"), values((2, 2, 3), "f8")

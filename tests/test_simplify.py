@@ -143,6 +143,7 @@ class _Graphs:
 
 
 @pytest.mark.parametrize("seed", range(4))
+@pytest.mark.few(2)
 def test_random_graphs_keep_their_values(seed: int) -> None:
     rng = random.Random(seed)
     smaller = 0

@@ -63,6 +63,7 @@ def arguments(graph: UOp, sizes: dict[str, int]) -> dict[str, object]:
 @pytest.mark.parametrize("read", [UOp.toposort, of_text], ids=["built", "parsed"])
 @pytest.mark.parametrize("optimize", [True, False])
 @pytest.mark.parametrize("graph, good, bad, message", RELIES)
+@pytest.mark.few(10)
 def test_a_condition_is_checked_at_the_call(graph, good, bad, message, optimize, read):
     if read is of_text:
         graph = of_text(UOp(Ops.SINK, dtypes.void, (graph,))).src[0]

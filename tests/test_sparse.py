@@ -39,7 +39,7 @@ def check(y: Any, x: UOp, at: Any, mode: Any = "direct", **more: Any) -> Sparse:
 
 # ---------------------------------------------------------------- every rule
 @pytest.mark.parametrize("name", SMOOTH)
-@pytest.mark.few(40)
+@pytest.mark.few(5)
 def test_every_rule(name: str) -> None:
     check(SMOOTH[name](X), X, AT)
 
@@ -116,7 +116,7 @@ EXACT: dict[str, tuple[Any, UOp, Any, int]] = {
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", EXACT)
-@pytest.mark.few(50)
+@pytest.mark.few(9)
 def test_structures(name: str, mode: str) -> None:
     f, x, at, entries = EXACT[name]
     y = f(x)

@@ -79,6 +79,7 @@ FUNCTIONS: dict[str, tuple[Function, Any]] = {
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.few(3)
 def test_entries(name: str) -> None:
     """Those written down by hand; their values are those of the dense Jacobian."""
     f, where = FUNCTIONS[name]

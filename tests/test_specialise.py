@@ -84,6 +84,7 @@ def on_gpu(graph: UOp, part: str, rtol: float) -> uopc.Program:
 
 @pytest.mark.parametrize("part", GPUS)
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.few(3)
 def test_parts_of_a_loop_have_blocks_of_their_own(name: str, part: str) -> None:
     program = on_gpu(CASES[name](), part, rtol=1e-6)
     assert any(o.op == "PEEL" for o in program.kernels[0].opts), program.kernels[0].opts
@@ -123,7 +124,7 @@ REDUCES: dict[str, Case] = {
 
 @pytest.mark.parametrize("part", GPUS)
 @pytest.mark.parametrize("name", REDUCES)
-@pytest.mark.few(8)
+@pytest.mark.few(3)
 def test_parts_of_a_reduce(name: str, part: str) -> None:
     program = on_gpu(REDUCES[name](), part, rtol=1e-5)
     assert any(o.op == "PEEL" for k in program.kernels for o in k.opts)
@@ -141,6 +142,7 @@ def work(graph: UOp) -> int:
     ((5, 20_000), 1, 1), ((4096, 37), 0, 0), ((700, 64), 1, 1), ((700, 40), 0, 1),
     ((64, 4096), 0, 1),
 ])  # fmt: skip
+@pytest.mark.few(3)
 def test_a_thread_computes_one_side(shape: tuple[int, ...], axis: int, reduced: int) -> None:
     """With half of the iterations each, two functions take little more than half of each."""
     x = uopc.param("x", shape)
@@ -157,6 +159,7 @@ def test_an_array_that_is_written_is_read_in_all_blocks() -> None:
 
 @pytest.mark.parametrize("threads", [1, 2, 7])
 @pytest.mark.parametrize("name", ["lt", "or", "sum", "max"])
+@pytest.mark.few(3)
 def test_cut_on_the_processor(name: str, threads: int) -> None:
     n = 100_000
     x, i = row(n)

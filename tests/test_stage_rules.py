@@ -39,6 +39,7 @@ def result(given: Any, **more: Any) -> Any:
 
 @pytest.mark.parametrize("optimize", [True, False])
 @pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.few(22)
 def test_rules_rewrite_the_result_of_every_pass(stage: str, optimize: bool) -> None:
     np.testing.assert_array_equal(result({stage: SEVENS}, optimize=optimize), X * 7)
 

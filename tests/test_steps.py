@@ -39,6 +39,7 @@ def sorted_by_networks(n: int) -> uopc.UOp:
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 37, 100, 1000, pytest.param(5001, marks=pytest.mark.slow)])
+@pytest.mark.few(3)
 def test_prefix_sums(n):
     array = RNG.random(n, dtype="f4")
     got = uopc.compile(prefix_sums(n), verify=True)(array)

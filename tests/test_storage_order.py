@@ -124,6 +124,7 @@ def expected(block: Callable[..., Any], c: int, x: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("block", [bottleneck, inverted])
 @pytest.mark.parametrize(("c", "n"), [(16, 7), (64, 7), (16, 5), (16, 1)])
 @pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.few(3)
 def test_blocks_are_what_numpy_computes(block: Any, c: int, n: int, threads: int) -> None:
     graph, _ = network(block, c, n)
     x = f4(1, c, n, n)
@@ -264,6 +265,7 @@ def test_any_order_gives_the_same_numbers(number: int, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float16", "int32", "int8", "uint16", "bool"])
+@pytest.mark.few(3)
 def test_any_order_of_each_dtype(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Values of whole numbers, so that sums are exact in any order."""
     x = uopc.param("x", (3, 5, 7), getattr(uopc.dtypes, dtype if dtype != "bool" else "bool_"))

@@ -63,6 +63,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "t", "machine", "rows"), CASES)
+@pytest.mark.few(4)
 def test_the_bits_are_those_of_numbers(
     name: str, t: str, machine: str, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -264,6 +264,7 @@ EDGES = [np.nan, np.inf, -np.inf, 0.0, -0.0, 0.99, -0.99, -1.0, 127.0, 127.9, 12
 
 @pytest.mark.parametrize("source", ["float32", "float64"])
 @pytest.mark.parametrize("to", [f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64)])
+@pytest.mark.few(7)
 def test_floats_to_integers_saturate(cpu, source, to):
     bounds = np.iinfo(to)
     values = np.array([*EDGES, bounds.min, bounds.max, *(x / 3 for x in range(-60, 60))], source)
@@ -292,6 +293,7 @@ def test_extremes_keep_nan(cpu, name, constant):
 
 
 @pytest.mark.parametrize("at", range(0, 70, 7))
+@pytest.mark.few(7)
 def test_the_maximum_of_a_row_with_a_nan_is_nan(cpu, at):
     a = numbers(2, 70)
     a[1, at] = np.nan

@@ -48,6 +48,7 @@ ROWS = [(row, itemsize) for itemsize in (1, 2, 4, 8) for row in (32, 64, 128, 25
 
 
 @pytest.mark.parametrize("nbytes,itemsize", ROWS)
+@pytest.mark.few(5)
 def test_the_layout(nbytes, itemsize):
     """Every element has a place of its own, in the line of its row; pieces stay whole; 8 rows of
     a piece, and 4 of a pair, are in different banks."""
@@ -92,6 +93,7 @@ def product(dtype, left=False, right=False, n=128):
 @pytest.mark.parametrize("left", [False, True])
 @pytest.mark.parametrize("right", [False, True])
 @pytest.mark.parametrize("dtype", [dtypes.bfloat16, dtypes.float64])
+@pytest.mark.few(3)
 def test_no_conflicts(dtype, left, right):
     report, launch = counted(product(dtype, left, right))
     assert report.turns and not report.conflicts

@@ -184,6 +184,7 @@ PROGRAMS = {
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.few(3)
 def test_programs_in_vectors_of_64_bytes(name, threads):
     graph, plain, shapes = PROGRAMS[name]
     arrays = [normal(*dims) for dims in shapes]

@@ -38,6 +38,7 @@ BITS = [operator.and_, operator.or_, operator.xor]
 @pytest.mark.parametrize("op", ARITHMETIC + COMPARISON, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("left", [*FLOATS, *INTS, "bool"])
 @pytest.mark.parametrize("right", ["float32", "float64", "int8", "uint8", "int64", "uint64"])
+@pytest.mark.few(161)
 def test_operators_promote_as_numpy(op, left, right):
     a, b = values((3, 1), left), values((4,), right)
     with np.errstate(all="ignore"):

@@ -53,6 +53,7 @@ def assembled(text, part):
 
 @pytest.mark.parametrize("part", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.few(3)
 def test_a_product(kind, part):
     """Chosen without being asked: in shared memory, on tensor cores, and right."""
     dtype, instruction = KINDS[kind]

@@ -25,6 +25,7 @@ SIZES = [(96, 64, 128), (100, 64, 128), (96, 72, 128), (96, 64, 100), (101, 75, 
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("part", ["sm_80", "sm_90a"])
+@pytest.mark.few(3)
 def test_sizes(size, part):
     m, k, n = size
     given = [numbers((m, k), dtypes.bfloat16), numbers((k, n), dtypes.bfloat16)]
@@ -97,6 +98,7 @@ FUSED = {
 
 @pytest.mark.parametrize("name", FUSED)
 @pytest.mark.parametrize("size", [(64, 64, 128), (70, 50, 60)])
+@pytest.mark.few(3)
 def test_fused(name, size):
     m, k, n = size
     make, expected = FUSED[name]
@@ -147,6 +149,7 @@ def test_tf32_where_an_option_allows_it(size, part):
 @pytest.mark.skipif(ptxas.find_ptxas() is None, reason="no ptxas: see the extra `test-full`")
 @pytest.mark.parametrize("dtype", [F32, dtypes.bfloat16, dtypes.float64, dtypes.int8])
 @pytest.mark.parametrize("part", ["sm_80", "sm_90a"])
+@pytest.mark.few(3)
 def test_registers_are_estimated(part, dtype):
     """Of the largest blocks, where it matters: neither spills nor half of the registers unused."""
     wide = dtypes.int32 if dtype is dtypes.int8 else dtype

@@ -617,6 +617,7 @@ def graphs(draw: Any, level: Level) -> UOp:
 @pytest.mark.parametrize("level", list(Level), ids=lambda level: level.text)
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
+@pytest.mark.few(2)
 def test_random_graphs_round_trip(level: Level, data: Any) -> None:
     u = data.draw(graphs(level))
     names = Namer()
@@ -630,6 +631,7 @@ def test_random_graphs_round_trip(level: Level, data: Any) -> None:
 @pytest.mark.parametrize("op", Op.all(), ids=lambda op: op.name)
 @settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
+@pytest.mark.few(10)
 def test_every_op_round_trips(op: Op, data: Any) -> None:
     x, n = creation.param("x", (4, 6)), UOp.variable("n", 1, 6)
     round_trip(data.draw(node_on([x, n, UOp.const(INDEX, 2), x.rtag("t")], op)))

@@ -215,6 +215,7 @@ OPS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", OPS)
+@pytest.mark.few(5)
 def test_a_batch_is_the_function_of_each(name: str) -> None:
     rows = np.array([[0.3, -0.5, 0.7], [2.0, -1.0, 0.1], [-0.2, -0.3, -1.0], [1.0, 1.0, 1.0]])
     f = OPS[name]

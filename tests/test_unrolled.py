@@ -57,6 +57,7 @@ def run(outs, arrays, threads=4):
 # ---------------------------------------------------------------- graphs that users write
 @pytest.mark.parametrize("count", [2, 3, 4])
 @pytest.mark.parametrize("dims", [(), (1,), (5, 3), (0, 4), (130, 130)], ids=str)
+@pytest.mark.few(5)
 def test_allreduce(count, dims):
     """Small values are combined on each device, large ones by shares."""
     value = stacked(count, dims)
@@ -157,6 +158,7 @@ def block():
 
 @pytest.mark.parametrize("count", [2, 3, 4])
 @pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.few(3)
 def test_a_block(count, threads):
     """Devices run at the same time where there are as many threads, else one after the other."""
     y, arrays = block()

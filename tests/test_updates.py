@@ -42,7 +42,7 @@ def expected(how: str, x: Any, key: Any, value: Any) -> Any:
 
 @pytest.mark.parametrize("how", ["set", *UFUNCS])
 @pytest.mark.parametrize("name", KEYS)
-@pytest.mark.few(40)
+@pytest.mark.few(10)
 def test_keys(name: str, how: str) -> None:
     shape, key = KEYS[name]
     rng = np.random.default_rng(3)
