@@ -102,7 +102,8 @@ def digits(value: UOp, inside: list[UOp], of_tile: Sequence[UOp] = ()) -> list[D
     """The digits of a value: first those of loops around the reduces, so that the elements that a
     reduce reads are close together; last that of the lanes, or those of a tile, which are apart;
     else the greatest stride first."""
-    strides = {q: _stride(value, q) for q in inside}
+    sums = _sums(value)
+    strides = {q: _stride(sums, q) for q in inside}
     found: list[Digit] = []
     for q in sorted(inside, key=lambda q: (strides[q] or _FAR, q.arg.axis)):
         others = [d for d in found if d.unit not in of_tile and q not in of_tile]
@@ -124,14 +125,18 @@ def windows(value: UOp) -> list[UOp]:
     return [q for f in found for q in f if any(m.arg.kind in _REDUCED for m in f)]
 
 
-def _stride(value: UOp, q: UOp) -> int:
+def _sums(value: UOp) -> list[affine.Terms]:
+    """The terms of each index of a value, then those of each sum inside of one."""
+    order = walk.toposort(value)
+    indices = [index_maps.ungated(u.src[1])[0] for u in order if u.op is Ops.INDEX]
+    sums = [u for u in order if u.op is Ops.ADD and u.dtype is dtypes.index]
+    return [affine.form(u)[1] for u in (*indices, *sums)]
+
+
+def _stride(sums: list[affine.Terms], q: UOp) -> int:
     """The growth of an index per iteration of a loop, in elements. If no index is affine in the
     loop, the growth of a sum inside of one. 0 if there is none."""
-    moving = [u for u in walk.toposort(value) if q in ranges.ranges(u)]
-    indices = [index_maps.ungated(u.src[1])[0] for u in moving if u.op is Ops.INDEX]
-    sums = [u for u in moving if u.op is Ops.ADD and u.dtype is dtypes.index]
-    strides = (affine.form(u)[1].get(q, 0) for u in (*indices, *sums))
-    return next((stride for stride in strides if stride > 0), 0)
+    return next((stride for terms in sums if (stride := terms.get(q, 0)) > 0), 0)
 
 
 def _joins(value: UOp, d: Digit, q: UOp, stride: int) -> bool:
@@ -145,12 +150,29 @@ def _joins(value: UOp, d: Digit, q: UOp, stride: int) -> bool:
     same_role = all(_role(m) == _role(q) for m in d.factors)
     if factor > d.extent or (factor == d.extent and not same_role):
         return False
-    joined = Digit(d.unit, {**d.factors, q: factor}, extent, d.stride)
-    sum_ = make_range(joined.extent, (*q.arg.axis, -1), "loop")
-    moved = rebuild.rebuild(value, {d.unit: joined.unit_at(sum_)})
-    if any(m in ranges.ranges(moved) for m in joined.factors):
+    factors = {**d.factors, q: factor}
+    if not _is_through_sum(value, d.unit, factors):
         return False
-    d.factors, d.extent = joined.factors, joined.extent
+    d.factors, d.extent = factors, extent
+    return True
+
+
+def _is_through_sum(value: UOp, unit: UOp, factors: dict[UOp, int]) -> bool:
+    """True if a value depends on some loops only through the sum Σ factor·loop; `unit` has factor
+    1."""
+    seen: set[UOp] = set()
+    stack = [value]
+    while stack:
+        u = stack.pop()
+        if u in seen or factors.keys().isdisjoint(ranges.ranges(u)):
+            continue
+        seen.add(u)
+        terms = affine.form(u)[1] if u.dtype.scalar is dtypes.index else {u: 1}
+        scale = terms.get(unit, 0)
+        if any([terms.get(m, 0) != scale * f for m, f in factors.items()]):
+            return False
+        for m in terms:
+            stack.extend(u.src if m is u else (m,))
     return True
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 from uopc.ir.core import ranges
@@ -19,6 +20,7 @@ from uopc.target import Figures
 
 
 # ---------------------------------------------------------------- the tile of a contraction
+@functools.lru_cache(maxsize=4096)  # few tiles fit the registers, and each contraction tries all
 def step_cycles(
     rows: int, vectors: int, vector_bytes: int, figures: Figures, far: bool = False
 ) -> float:
