@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 
 import numpy as np
@@ -17,11 +18,13 @@ from uopc.backends import detect
 from uopc.backends.llvm import scratch
 from uopc.driver import lower_only
 from uopc.errors import UserError
+from uopc.ir.builder import rebuild
 from uopc.ir.core import shapes
 from uopc.ir.core.args import Opt
 from uopc.ir.core.ops import Ops
+from uopc.ir.index import affine, compare
 from uopc.passes import PIPELINE
-from uopc.passes.analysis.loops import kernel_axes
+from uopc.passes.analysis.loops import kernel_axes, make_range
 from uopc.passes.contract import Context
 from uopc.passes.optimize.opts import packing, table
 from uopc.passes.optimize.opts.legality import Refused
@@ -102,6 +105,67 @@ def test_windows_of_an_enlarged_image_are_stored_once(joined):
     staged = table.apply_opt(kernel, Opt("PACK", 0, found[0]))
     (buffer,) = [u for u in staged.toposort() if u.op is Ops.BUFFER]
     assert shapes.shape(buffer) == (channels * (8 + 2) * (18 + 2),)
+
+
+LENGTHS = (3, 4, 5)
+LOOPS = tuple(make_range(n, (i,), "loop") for i, n in enumerate(LENGTHS))
+
+
+@st.composite
+def places(draw):
+    """An index of three loops: sums, products, quotients and remainders of sums."""
+    factor, n = st.integers(-3, 3), st.integers(2, 5)
+    found = affine.const(draw(st.integers(-4, 4)))
+    for r in LOOPS:
+        found = affine.add(found, affine.scaled(r, draw(factor)))
+    for op in draw(st.lists(st.sampled_from(("div", "mod", "mul", "add")), max_size=3)):
+        if op in ("div", "mod"):
+            found = affine.divmod_(found, affine.const(draw(n)))[op == "mod"]
+        else:
+            r = draw(st.sampled_from(LOOPS))
+            other = affine.scaled(r, draw(factor))
+            found = affine.mul(found, other) if op == "mul" else affine.add(found, other)
+    return found
+
+
+@settings(max_examples=300, deadline=None)
+@given(places(), st.integers(1, 4), st.booleans(), st.booleans())
+def test_a_value_that_is_said_to_depend_on_a_sum_only_does(place, factor, third, compared):
+    """All iterations are tried."""
+    unit, other, _ = LOOPS
+    factors = {unit: 1, other: factor} | ({LOOPS[2]: 2} if third else {})
+    value = compare.less(place, affine.const(2)) if compared else place
+    digit = packing.Digit(unit, factors, 40, 1)
+    if not packing._is_through_sum(value, digit) and not packing._cancels(value, digit):
+        return
+    seen = {}
+    for at in itertools.product(*map(range, LENGTHS)):
+        now = dict(zip(LOOPS, at))
+        rest = [k for r, k in now.items() if r not in factors]
+        key = (sum([f * now[r] for r, f in factors.items()]), *rest)
+        got = rebuild.rebuild(value, {r: affine.const(k) for r, k in now.items()})
+        assert got.op is Ops.CONST
+        assert seen.setdefault(key, got.arg) == got.arg, (value.render(), at)
+
+
+@pytest.mark.parametrize("divided", ["no", "quotient", "remainder", "two factors"])
+def test_windows_of_a_flat_image_share_their_elements(divided):
+    """What is read at row + tap, and at remainders and quotients of it, depends on the sum only;
+    the remainder of the row alone does where it divides the taps' factor."""
+    row, tap, _ = LOOPS
+    whole = affine.add(row, affine.scaled(tap, 16))
+    half = affine.divmod_(row, affine.const(2))[1]
+    value = {
+        "no": whole,
+        "quotient": affine.divmod_(whole, affine.const(5))[0],
+        "remainder": affine.add(whole, affine.scaled(half, 64)),
+        "two factors": affine.add(affine.scaled(row, 2), half),
+    }[divided]
+    expected = divided != "two factors"
+    digit = packing.Digit(row, {row: 1, tap: 16}, 51, 1)
+    through = packing._is_through_sum(value, digit)
+    assert (through or packing._cancels(value, digit)) is expected
+    assert through is (divided in ("no", "remainder"))
 
 
 def test_lanes_with_a_stride_read_neighbours():

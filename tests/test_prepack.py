@@ -9,6 +9,7 @@ import os
 import pickle
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -207,6 +208,33 @@ def test_kernels_that_read_one_array_in_different_orders() -> None:
     a, b = numbers(192, 192), numbers(256, 192)
     for got, want in zip(program(a, b), [w @ a, b @ w, w.sum(axis=0), w[:, 3]]):
         np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.machine("laptop")
+@pytest.mark.parametrize("threads", [1, 2])
+def test_threads_bring_the_weights_of_a_model_in_order(
+    threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Side by side if a program has several threads; the caller's own thread otherwise."""
+    by: set[str] = set()
+    plain = blocks.blocked
+
+    def noted(array: np.ndarray, order: tuple[int, ...]) -> np.ndarray:
+        by.add(threading.current_thread().name)
+        return plain(array, order)
+
+    monkeypatch.setattr(blocks, "blocked", noted)
+    layers = [numbers(520, 520) for _ in range(4)]
+    x = uopc.param("x", (64, 520))
+    graph = [x @ uopc.constant(w) for w in (*layers, layers[0])]
+    with uopc.options(programs=0, cache_dir=""):
+        program = uopc.compile(graph, threads=threads)
+    assert len(prepacked(program)) >= 1
+    own = threading.current_thread().name
+    assert by == {own} if threads == 1 else by and own not in by
+    a = numbers(64, 520)
+    for got, w in zip(program(a), (*layers, layers[0]), strict=True):
+        np.testing.assert_array_equal(got, a @ w)
 
 
 @pytest.mark.machine("laptop")

@@ -28,6 +28,7 @@ a program have displaced; what is fetched is half of that cache at most.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -88,22 +89,28 @@ def _held(array: UOp, l2: int) -> int:
 
 def _loops_of_sums(inside: Iterable[UOp]) -> dict[UOp, frozenset[UOp]]:
     """The loops around all sums that read a LOAD along their own ranges."""
+    alike: defaultdict[tuple[frozenset[UOp], frozenset[UOp]], list[UOp]] = defaultdict(list)
+    for u in inside:
+        if u.op is Ops.REDUCE:
+            alike[ranges.ranges(u), frozenset(u.src[1:])].append(u.src[0])
     found: dict[UOp, frozenset[UOp]] = {}
-    for reduce in [u for u in inside if u.op is Ops.REDUCE]:
-        around = ranges.ranges(reduce)
-        for u in _along(frozenset(reduce.src[1:]), reduce.src[0]):
-            if u.op is Ops.LOAD:
+    for (around, loops), values in alike.items():
+        for u in _along(loops, values):
+            if u.op is Ops.LOAD and not loops.isdisjoint(ranges.ranges(u)):
                 found[u] = found.get(u, around) & around
     return found
 
 
-def _along(loops: frozenset[UOp], value: UOp) -> list[UOp]:
-    """The nodes of a value that vary with one of the loops."""
+def _along(loops: frozenset[UOp], values: Iterable[UOp]) -> dict[UOp, None]:
+    """The nodes of some values that vary with one of the loops, and the sources of these."""
 
     def varies(u: UOp) -> bool:
         return not loops.isdisjoint(ranges.ranges(u))
 
-    return [u for u in walk.toposort(value, gate=varies) if varies(u)]
+    found: dict[UOp, None] = {}
+    for value in values:
+        walk.toposort(value, varies, found)
+    return found
 
 
 def _fetch(

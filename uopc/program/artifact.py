@@ -24,6 +24,7 @@ AnyLaunch = TypeVar("AnyLaunch", bound=Launch)
 # The arrays in another order that programs hold, by content hash and order.
 _in_orders: weakref.WeakValueDictionary[tuple[str, tuple[int, ...]], Array]
 _in_orders = weakref.WeakValueDictionary()
+_LEAST_SHARED = 1 << 20  # bytes that threads bring in order side by side
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class Artifact:
         for an array in a file that was changed since it was opened."""
         constants = [c.array if c.array is not None else arrays[c.key] for c in self.constants]
         files.check_unchanged(constants)
-        constants = [in_order(c, array) for c, array in zip(self.constants, constants)]
+        constants = _all_in_order(self.constants, constants, request.threads)
         variables = [replace(v, default=request.bound.get(v.name)) for v in self.plan.variables]
         structure: Any = "tuple" if request.structure == "kernel" else request.structure
         return replace(
@@ -126,6 +127,22 @@ def in_order(c: Constant, array: Array) -> Array:
         found = _in_orders[c.key, c.order] = blocks.blocked(array, c.order)
         found.flags.writeable = False
     return found
+
+
+def _all_in_order(
+    constants: Sequence[Constant], arrays: Sequence[Array], threads: int
+) -> list[Array]:
+    """`in_order` of each constant. Threads do it side by side: a copy of a model's weights takes
+    longer than all passes on its graph."""
+    turned = {(c.key, c.order): (c, a) for c, a in zip(constants, arrays) if c.order}
+    size = sum([a.nbytes for _, a in turned.values()])
+    if threads < 2 or len(turned) < 2 or size < _LEAST_SHARED:
+        return [in_order(c, a) for c, a in zip(constants, arrays)]
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(min(threads, len(turned))) as workers:
+        made = dict(zip(turned, workers.map(in_order, *zip(*turned.values()))))
+    return [made.get((c.key, c.order), a) for c, a in zip(constants, arrays)]
 
 
 def _exchanges_located(launches: tuple[AnyLaunch, ...], request: Request) -> tuple[AnyLaunch, ...]:

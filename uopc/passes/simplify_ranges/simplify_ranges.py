@@ -21,7 +21,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 
-from uopc.ir.builder import rebuild
+from uopc.ir.builder import index_maps, rebuild
 from uopc.ir.core import bounds, dtypes, ranges, walk
 from uopc.ir.core.levels import KERNEL
 from uopc.ir.core.ops import Ops
@@ -72,6 +72,10 @@ def _merge(kernel: UOp, outer: UOp, inner: UOp) -> UOp | None:
     if bounds.bounds(whole.src[0])[1] <= 0:
         return None
     quotient, remainder = affine.divmod_(whole, n)
+    before = _index_divisions(walk.order(kernel))
+    fresh = not before and quotient.op is Ops.FLOORDIV and remainder.op is Ops.FLOORMOD
+    if fresh and any([_stays_divided(u, outer, inner) for u in walk.order(kernel)]):
+        return None
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if u is outer:
@@ -83,9 +87,19 @@ def _merge(kernel: UOp, outer: UOp, inner: UOp) -> UOp | None:
             return intern(u.op, u.dtype, (*kept, whole), u.arg, u.tag)
         return None
 
-    merged = rebuild.rewritten(kernel, change)
-    before, after = map(_index_divisions, (walk.order(kernel), walk.toposort(merged)))
-    return merged if after <= before else None
+    merged = rebuild.rewritten(kernel, change, only={outer, inner, *closers})
+    return merged if _index_divisions(walk.toposort(merged)) <= before else None
+
+
+def _stays_divided(u: UOp, outer: UOp, inner: UOp) -> bool:
+    """True if an access certainly needs the quotient or the remainder of the range that replaces
+    two: it does not move by one step of the outer range in all steps of the inner one."""
+    if u.op is not Ops.INDEX or len(u.src) != 2:
+        return False
+    terms = affine.form(index_maps.ungated(u.src[1])[0])[1]
+    step = affine.scaled(inner.src[0], terms.get(inner, 0))
+    only = [m is inner or m is outer or ranges.ranges(m).isdisjoint((outer, inner)) for m in terms]
+    return all(only) and step is not affine.const(terms.get(outer, 0))
 
 
 def _index_divisions(nodes: Iterable[UOp]) -> int:

@@ -150,30 +150,44 @@ def _joins(value: UOp, d: Digit, q: UOp, stride: int) -> bool:
     same_role = all(_role(m) == _role(q) for m in d.factors)
     if factor > d.extent or (factor == d.extent and not same_role):
         return False
-    factors = {**d.factors, q: factor}
-    if not _is_through_sum(value, d.unit, factors):
+    joined = Digit(d.unit, {**d.factors, q: factor}, extent, d.stride)
+    if not _is_through_sum(value, joined) and not _cancels(value, joined):
         return False
-    d.factors, d.extent = factors, extent
+    d.factors, d.extent = joined.factors, joined.extent
     return True
 
 
-def _is_through_sum(value: UOp, unit: UOp, factors: dict[UOp, int]) -> bool:
-    """True if a value depends on some loops only through the sum Σ factor·loop; `unit` has factor
-    1."""
+def _is_through_sum(value: UOp, d: Digit) -> bool:
+    """True if a value has the loops of a digit only in multiples of their sum, or in remainders of
+    such sums."""
+    loops = d.factors.keys()
     seen: set[UOp] = set()
     stack = [value]
     while stack:
         u = stack.pop()
-        if u in seen or factors.keys().isdisjoint(ranges.ranges(u)):
+        if u in seen or loops.isdisjoint(ranges.ranges(u)):
             continue
         seen.add(u)
-        terms = affine.form(u)[1] if u.dtype.scalar is dtypes.index else {u: 1}
-        scale = terms.get(unit, 0)
-        if any([terms.get(m, 0) != scale * f for m, f in factors.items()]):
+        whole, period = u, 0
+        if u.op is Ops.FLOORMOD and affine.is_const(u.src[1]):
+            whole, period = u.src[0], abs(u.src[1].arg)
+        terms = affine.form(whole)[1] if u.dtype.scalar is dtypes.index else {u: 1}
+        scale = terms.get(d.unit, 0)
+        others = [terms.get(m, 0) - scale * f for m, f in d.factors.items()]
+        if any([k % period if period else k for k in others]):
             return False
-        for m in terms:
+        for m in terms.keys() - loops:
             stack.extend(u.src if m is u else (m,))
     return True
+
+
+def _cancels(value: UOp, d: Digit) -> bool:
+    """True if the loops of a digit vanish where its sum is put in: quotients may cancel."""
+    if not any([u.op is Ops.FLOORDIV for u in walk.toposort(value)]):
+        return False
+    sum_ = make_range(d.extent, (*d.unit.arg.axis, -1), "loop")
+    moved = rebuild.rebuild(value, {d.unit: d.unit_at(sum_)})
+    return d.factors.keys().isdisjoint(ranges.ranges(moved))
 
 
 def _role(q: UOp) -> str:
