@@ -8,12 +8,15 @@ import numpy as np
 import pytest
 from machines import MACHINES, described, only_lowered
 from test_byte_products import TYPES, extremes, lowered_for
+from test_kernel_c import by_gcc, needs_gcc
 
 import uopc
-from uopc import dtypes
+from uopc import UOp, UPat, dtypes, target
 from uopc.backends import detect
 from uopc.backends.llvm import jit, split_function
+from uopc.cache import memory
 from uopc.driver import lower_only
+from uopc.errors import InvalidIR
 from uopc.ir.core import walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.interpret import interpreter
@@ -190,6 +193,151 @@ def test_two_weights_a_byte_times_bytes(machine, rows, groups, size):
         program = uopc.compile(graph, verify=True)
     assert len(program.kernels) == 1
     np.testing.assert_array_equal(program(w=w, x=x), (q.astype("i8") * x).sum((1, 2, 3)))
+
+
+# ---------------------------------------------------------------- tables in registers
+def signed(w):
+    """Weights with a sign in halves of bytes."""
+    return uopc.stack((w << 4) >> 4, w >> 4, axis=2)
+
+
+def with_zeros(w):
+    """Weights with a zero point for each group, which is four bits, too."""
+    zero = uopc.param("z", (*w.shape[:2], 1, 1), dtypes.uint8)
+    return uopc.stack(w & 15, (w & 0xF0) >> 4, axis=2).cast(dtypes.float32) - zero
+
+
+CODES = {
+    "offset": (weights, "u1", lambda w, z: np.stack((w & 15, w >> 4), 2).astype("f8") - 8),
+    "signed": (signed, "i1", lambda w, z: np.stack(((w << 4).astype("i1") >> 4, w >> 4), 2)),
+    "zeros": (with_zeros, "u1", lambda w, z: np.stack((w & 15, w >> 4), 2) - z.astype("f8")),
+}
+SCALES = {"f4": dtypes.float32, "f2": dtypes.float16}
+
+
+def product_of_codes(kind, scale, rows, groups, size):
+    """A graph, its arguments, and the exact terms of its sums."""
+    numbers, t, exact = CODES[kind]
+    w = RNG.integers(0, 256, (rows, groups, size // 2), np.uint8).view(t)
+    z = RNG.integers(0, 16, (rows, groups, 1, 1), np.uint8)
+    x = RNG.standard_normal((groups, 2, size // 2)).astype("f4")
+    s = RNG.uniform(0.01, 0.02, (rows, groups, 1, 1)).astype(scale)
+    params = [uopc.param("w", w.shape, INTEGERS[t]), uopc.param("s", s.shape, SCALES[scale]),
+              uopc.param("x", x.shape)]  # fmt: skip
+    scaled = numbers(params[0]).cast(dtypes.float32) * params[1].cast(dtypes.float32)
+    given = {"w": w, "s": s, "x": x} | ({"z": z} if kind == "zeros" else {})
+    return (scaled * params[2]).sum((1, 2, 3)), given, exact(w, z) * s.astype("f8") * x
+
+
+def in_order(kernel, arrays):
+    """Arrays as the arguments of a kernel, which differ in dtype or size."""
+    kinds = {(a.dtype, a.size): a for a in arrays}
+    params = [u for u in walk.order(kernel) if u.op is Ops.PARAM and u.arg.slot]
+    params.sort(key=lambda u: u.arg.slot)
+    return [kinds[np.dtype(u.dtype.numpy), u.shape[0]] for u in params]
+
+
+@pytest.mark.parametrize("kind", CODES)
+@pytest.mark.parametrize(
+    ("scale", "groups", "size"), [("f4", 17, 32), ("f2", 3, 128), ("f4", 3, 66)]
+)
+def test_each_stage_with_tables_means_the_same(kind, scale, groups, size):
+    """Also where this machine has no such instruction; a group of 33 bytes leaves lanes over."""
+    graph, given, terms = product_of_codes(kind, scale, 9, groups, size)
+    bound = 2e-6 * np.abs(terms).sum((1, 2, 3)) + 1e-30
+    run = {r.name: r for r in lowered_for("workstation", graph).runs}
+    for stage in ("devectorize", "decompose", "linearize"):
+        (kernel,), out = run[stage].after, np.zeros(9, "f4")
+        assert (Ops.LOOKUP in walk.ops(kernel)) == (stage != "devectorize")
+        interpreter.run_kernel(kernel, [out, *in_order(kernel, given.values())])
+        assert (np.abs(out - terms.sum((1, 2, 3))) <= bound).all()
+    for machine in ("workstation", "laptop", "old"):
+        with described(machine):
+            program = uopc.compile(graph, verify=True)
+        assert (np.abs(program(**given) - terms.sum((1, 2, 3))) <= bound).all()
+
+
+@pytest.mark.parametrize("kind", CODES)
+def test_tables_have_the_bits_of_their_functions(kind, monkeypatch):
+    """The same sums with tables and without, where this machine has them."""
+    graph, given, _ = product_of_codes(kind, "f4", 16, 4, 128)
+    made = []
+    for lanes in (16, 0):
+        memory.clear()
+        monkeypatch.setattr(target.Target, "lookup_lanes", lanes)
+        with described("workstation"):
+            made.append(uopc.compile(graph)(**given))
+    memory.clear()
+    np.testing.assert_array_equal(*made)
+
+
+@pytest.mark.parametrize("kind", CODES)
+def test_code_of_tables(kind):
+    """One lookup for 16 weights, one shift for the upper half, and no conversion in the loop."""
+    graph, _, _ = product_of_codes(kind, "f4", 64, 32, 128)
+    code = kernel_code("workstation", graph)
+    loop = max(re.split(r"\.LBB\d+_\d+:", code), key=lambda part: part.count("vfmadd231ps"))
+    assert len(re.findall(r"vperm(d|ps)\s.*%zmm", loop)) == loop.count("vfmadd231ps") == 16
+    assert len(re.findall(r"vps(rl|ra)d\s.*%zmm", loop)) == 8
+    assert not re.search(r"vcvt|vmulps|vpadd|vpand", loop)
+
+
+def test_integers_of_four_bits_alone_stay_conversions():
+    """A table would take as many operations."""
+    w, x = uopc.param("w", (64, 512), dtypes.uint8), uopc.param("x", (512,))
+    graph = (w & 15).cast(dtypes.float32) @ x
+    assert Ops.LOOKUP not in walk.ops(lowered_for("workstation", graph).kernels[0])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "lanes", "index", "reason"),
+    [(dtypes.float32, 1, dtypes.int32, "the table has 1 lanes, expected a power of two above 1"),
+     (dtypes.float32, 6, dtypes.int32, "the table has 6 lanes, expected a power of two above 1"),
+     (dtypes.float32, 4, dtypes.float32, "the index is float32, expected integers")],
+)  # fmt: skip
+def test_tables_that_are_none(dtype, lanes, index, reason):
+    values = (1.0,) * lanes if lanes > 1 else 1.0
+    src = UOp(Ops.CONST, dtype.vec(lanes), (), values), UOp.const(index, 1)
+    with pytest.raises(InvalidIR, match=reason):
+        UOp(Ops.LOOKUP, None, src)
+
+
+def looking_up(table):
+    """Rules: the bits of x xor 77 become the bits of the lane of a table that x numbers."""
+    t = next(t for t in (dtypes.float32, dtypes.int32) if t.numpy == table.dtype)
+    values = UOp(Ops.CONST, t.vec(table.size), (), tuple(table.tolist()))
+
+    def change(x):
+        return UOp(Ops.LOOKUP, None, (values, x)).bitcast(dtypes.int32)
+
+    pattern = UPat(Ops.XOR, src=(UPat.var("x"), UPat.const(None, 77)))
+    return uopc.PatternMatcher([(pattern, change)])
+
+
+@pytest.mark.parametrize(("size", "machine"), [(1, "laptop"), (3, "laptop"), (64, "workstation")])
+@pytest.mark.parametrize("table", [np.linspace(-1, 1, 16, dtype="f4"), np.arange(4, dtype="i4")])
+def test_lookups_in_any_table(size, machine, table):
+    """By `vpermps` where there is one, else lane by lane; numbers of lanes wrap around."""
+    index = RNG.integers(-100, 100, size).astype("i4")
+    with described(machine):
+        graph = uopc.param("x", (size,), dtypes.int32) ^ 77
+        program = uopc.compile(graph, rules=looking_up(table), verify=True)
+    assert Ops.LOOKUP in walk.ops(program.kernels[0].uops)
+    wanted = table[index % table.size].view("i4")
+    np.testing.assert_array_equal(program(index), wanted)
+    out = np.zeros(size, "i4")
+    interpreter.run_kernel(program.kernels[0].uops, [out, index])
+    np.testing.assert_array_equal(out, wanted)
+
+
+@needs_gcc
+@pytest.mark.parametrize("size", [1, 3, 64])
+def test_lookups_in_c(size, tmp_path):
+    table, index = np.linspace(-1, 1, 16, dtype="f4"), RNG.integers(-100, 100, size).astype("i4")
+    graph = uopc.param("x", (size,), dtypes.int32) ^ 77
+    program = uopc.compile(graph, rules=looking_up(table))
+    made = by_gcc(program, tmp_path)(index)
+    np.testing.assert_array_equal(made, table[index % 16].view("i4"))
 
 
 # ---------------------------------------------------------------- the schedule

@@ -130,8 +130,9 @@ def wide():
     described = dataclasses.replace(own, vector_bits=512, registers=32)
     with pytest.MonkeyPatch.context() as patch, uopc.options(cache_dir=""):
         patch.setattr(detect, "this_machine", lambda: described)
-        # An instruction of AVX-512, and masks that are wider than a register, LLVM cannot cut.
+        # Instructions of AVX-512, and masks that are wider than a register, LLVM cannot cut.
         patch.setattr(target.Target, "has_scale", False)
+        patch.setattr(target.Target, "lookup_lanes", 0)
         begin = devectorize._Memory.__init__
         patch.setattr(devectorize._Memory, "__init__", lambda self, _: begin(self, own))
         yield

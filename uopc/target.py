@@ -123,6 +123,11 @@ class Target:
         return self.gpu is None and self.vector_bits == 512
 
     @property
+    def lookup_lanes(self) -> int:
+        """The lanes of the float32 tables that LOOKUP is an instruction for (AVX-512), or 0."""
+        return 16 if self.gpu is None and self.vector_bits == 512 else 0
+
+    @property
     def dot4(self) -> str:
         """The instruction that DOT4 is: of AVX512-VNNI or AVX-VNNI, of ARM's I8MM, or of its
         DotProd, which takes two; or none."""

@@ -29,7 +29,8 @@ from uopc.ir.core.uop import UOp
 
 _LONGEST = 60  # characters of an expression inside of another one
 _PURE = frozenset((
-    Ops.LOAD, Ops.CAST, Ops.BITCAST, Ops.STACK, Ops.SHUFFLE, Ops.LANE, Ops.HREDUCE, Ops.LANES,
+    Ops.LOAD, Ops.CAST, Ops.BITCAST, Ops.STACK, Ops.SHUFFLE, Ops.LOOKUP, Ops.LANE, Ops.HREDUCE,
+    Ops.LANES,
 ))  # fmt: skip
 _OPENS, _CLOSES = (Ops.RANGE, Ops.IF), (Ops.END, Ops.ENDIF)
 _COUNTERS = "ijklmn"

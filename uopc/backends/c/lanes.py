@@ -257,6 +257,16 @@ def _shuffle(e: Kernel, u: UOp) -> None:
     e.value(u, shuffled(e.prelude, part, t, names[0], names[1], u.arg))
 
 
+def _lookup(e: Kernel, u: UOp) -> None:
+    table, index = u.src
+    if index.dtype.lanes == 1:
+        place = f"{inside(e.text(index))} & {table.dtype.lanes - 1}"
+        e.value(u, f"{e.lanes.named(table, table.dtype)}[{place}]")
+        return
+    given = [e.lanes.whole(s, s.dtype) for s in u.src]
+    e.value(u, f"{e.prelude.looked_up(table.dtype, index.dtype)}({', '.join(given)})")
+
+
 def _lane(e: Kernel, u: UOp) -> None:
     text = f"{e.named(u.src[0])}[{u.arg}]"
     e.value(u, f"{text} != 0" if u.dtype.kind == "bool" else text)
@@ -284,6 +294,7 @@ RULES: dict[Op, Callable[[Kernel, UOp], None]] = {
     Ops.BITCAST: _bitcast,
     Ops.STACK: _stack,
     Ops.SHUFFLE: _shuffle,
+    Ops.LOOKUP: _lookup,
     Ops.LANE: _lane,
     Ops.HREDUCE: _hreduce,
     Ops.LANES: _lanes,

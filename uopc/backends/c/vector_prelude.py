@@ -206,6 +206,23 @@ class VectorPrelude(Prelude):
         ways += _ways(t, name, _AVX, "(x, n, x, {all}, 4)", (512,))
         return self._lanes(f"uopc_scale_{shape}", t, "xn", f"uopc_scale_{short}", ways)
 
+    def looked_up(self, table: DType, index: DType) -> str:
+        """The name of a function: for each lane of an index the lane of a table that it numbers."""
+        made = table.scalar.vec(index.lanes)
+        shape, of_table, of_index = map(self.vector, (made, table, index))
+        ways: list[tuple[str, str]] = []
+        if table is made and index.bits == 32:
+            given = f"x, ({self.vector(dtypes.int32.vec(index.lanes))})n"
+            name = "__builtin_ia32_permvar{letter}f512"
+            ways += _ways(table, name, _AVX, f"({given})", (512,))
+            ways += _ways(table, f"{name}_mask", _AVX, f"({given}, x, {{all}})", (512,))
+        lanes = [f"x[n[{i}] & {table.lanes - 1}]" for i in range(index.lanes)]
+        plain = f"({shape}){{{', '.join(lanes + ['0'] * (held(index) - index.lanes))}}}"
+        return self._function(
+            f"uopc_lookup_{of_table}_{of_index}", shape, f"{of_table} x, {of_index} n",
+            lambda: _chosen(shape, ways, plain),
+        )  # fmt: skip
+
     def extreme(self, t: DType, sign: str, checked: bool) -> str:
         """The name of a function: `a > b ? a : b` on each lane, or with `<`. `checked`: NaN where
         the first one is."""

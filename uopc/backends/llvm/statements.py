@@ -306,6 +306,19 @@ def _joined(e: Emitter, u: UOp) -> str:
     return got if t is u.dtype else two_vectors(e, t, got, "poison", range(u.dtype.lanes))
 
 
+def _lookup(e: Emitter, u: UOp) -> str:
+    """`vpermps`, which reads four bits of each lane of the index; lane by lane other than that."""
+    (t, i), operands = [s.dtype for s in u.src], [(llvm_type(s.dtype), e.of(s)) for s in u.src]
+    if t is dtypes.float32.vec(16) and i.bits == 32 and i.lanes == 16:
+        return e.intrinsic(llvm_type(t), "llvm.x86.avx512.permvar.sf.512", operands)
+    (of_table, table), (of_index, index) = operands
+    index = e.value(f"and {of_index} {index}, {constant(i, t.lanes - 1)}")
+    one = llvm_type(i.scalar)
+    places = e.lanes(one, index, i.lanes) if i.lanes > 1 else [index]
+    found = [e.value(f"extractelement {of_table} {table}, {one} {at}") for at in places]
+    return e.vector(llvm_type(t.scalar), found) if i.lanes > 1 else found[0]
+
+
 def _hreduce(e: Emitter, u: UOp) -> str | None:
     """Combine the two halves while the number of lanes is even, then the lanes one by one."""
     lanes, t, got = u.src[0].dtype.lanes, u.src[0].dtype.scalar, e.of(u.src[0])
@@ -342,6 +355,7 @@ RULES: dict[Op, Rule] = {
     Ops.SHUFFLE: lambda e, u: two_vectors(
         e, u.src[0].dtype, e.of(u.src[0]), e.of(u.src[1]), u.arg
     ),
+    Ops.LOOKUP: _lookup,
     Ops.HREDUCE: _hreduce,
     Ops.AFTER: lambda e, u: e.of(u.src[0]),
     Ops.WHERE: _where,

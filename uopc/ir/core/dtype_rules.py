@@ -228,6 +228,15 @@ def _fetched(own: DType | None, src: Operands, arg: Any) -> DType:
     return load.dtype
 
 
+def _looked_up(own: DType | None, src: Operands, arg: Any) -> DType:
+    table, index = [s.dtype for s in src]
+    if table.lanes < 2 or table.lanes & (table.lanes - 1):
+        raise InvalidIR(f"the table has {table.lanes} lanes, expected a power of two above 1")
+    if index.kind not in ("int", "uint"):
+        raise InvalidIR(f"the index is {index.name}, expected integers")
+    return table.scalar.vec(index.lanes)
+
+
 def tuple_elements(u: Typed) -> tuple[Any, ...]:
     """The values of a TUPLE, or those of the FUNCTION that a CALL calls."""
     if u.op is Ops.CALL:
@@ -260,6 +269,7 @@ RULES: dict[DTypeRule, Rule] = {
     "lanes": _numbered,
     "lane": lambda own, src, arg: src[0].dtype.scalar,
     "shuffle": lambda own, src, arg: _scalar(src).vec(len(arg)),
+    "looked_up": _looked_up,
     "hreduce": _hreduce,
     "part": _part,
     "applied": _applied,

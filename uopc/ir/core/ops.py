@@ -31,7 +31,7 @@ from uopc.ir.core.levels import (
 DTypeRule = Literal[
     "given", "any", "void", "index", "variable", "first", "common", "bool", "float32", "where", "branch", "if", "range",
     "cast", "bitcast", "stack", "cat", "element", "load", "loaded", "store", "lanes", "lane",
-    "shuffle", "hreduce", "part", "applied", "fetched",
+    "shuffle", "looked_up", "hreduce", "part", "applied", "fetched",
 ]  # fmt: skip
 ShapeRule = Literal[
     "scalar", "none", "first", "broadcast", "iota", "storage", "reshape", "expand", "permute",
@@ -257,6 +257,7 @@ class Ops:
     HREDUCE = Op("hreduce", "a", "Combines the lanes of a vector.", arg=(str,), dtype="hreduce", shape="scalar", levels=VECTOR | LINEAR, kind="hreduce", pure=True)
     LANE = Op("lane", "a", "One lane of a vector.", arg=(int,), dtype="lane", shape="scalar", levels=VECTOR | LINEAR, bounds=intervals.same, kind="lane", field="at", pure=True)
     SHUFFLE = Op("shuffle", "a b", "The lanes in the arg, in its order. The lanes of b are numbered after those of a.", arg=(tuple,), dtype="shuffle", shape="scalar", levels=VECTOR | LINEAR, kind="shuffle", field="lanes", pure=True)
+    LOOKUP = Op("lookup", "table index", "For each lane of the index, the lane of the table that it numbers, modulo their count: a power of two.", dtype="looked_up", shape="scalar", levels=VECTOR | LINEAR, pure=True, cost=1.0)
     INDEX = Op("index", "a *indices", "The element of a at the indices, which broadcast together (tensor level: gather). Fewer indices than dimensions select a row. On storage: an address, and as an operand the value there. An INVALID index: no access, reads 0.", dtype="element", shape="index", levels=TENSOR | SCALAR, cost=2.0, latency=0, takes_storage=1, bounds=intervals.element)
     EXCHANGE = Op("exchange", "a", "The value of a in the thread of the warp whose number is this thread's number xor arg. All threads of a warp take part.", arg=(int,), shape="scalar", levels=KERNEL | VECTOR | LINEAR)
     LOAD = Op("load", "address *gate", "Reads memory; 0 where the gate is false.", dtype="load", shape="first", arity=(1, 2), levels=SCALAR, latency=5, is_access=True)

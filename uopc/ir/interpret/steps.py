@@ -136,6 +136,21 @@ def _pick(m: State, u: UOp, lanes: slice | list[int]) -> None:
     m.set(u, picked(values), ok)
 
 
+def _lookup(m: State, u: UOp) -> None:
+    table, index = [m.value(s) for s in u.src]
+    grid = np.broadcast_shapes(table.shape[:-1], index.shape[:-1])
+    order = np.broadcast_to(index & (table.shape[-1] - 1), (*grid, index.shape[-1]))
+
+    def looked_up(array: Array) -> Array:
+        return np.take_along_axis(np.broadcast_to(array, (*grid, table.shape[-1])), order, -1)
+
+    ok = None
+    if any(s in m.masks for s in u.src):
+        masks = [m.masks.get(s, np.ones(1, np.bool_)) for s in u.src]
+        ok = np.asarray(looked_up(masks[0]) & masks[1])
+    m.set(u, looked_up(table), ok)
+
+
 def _hreduce(m: State, u: UOp) -> None:
     value = m.value(u.src[0])
     width = value.shape[-1] // u.dtype.lanes  # lanes i, i + n, i + 2n … combine to lane i of n
@@ -197,6 +212,7 @@ STEPS: dict[Op, Callable[[State, UOp], object]] = {
     Ops.STACK:    lambda m, u: _pick(m, u, slice(None)),
     Ops.LANE:     lambda m, u: _pick(m, u, slice(u.arg, u.arg + 1)),
     Ops.SHUFFLE:  lambda m, u: _pick(m, u, list(u.arg)),
+    Ops.LOOKUP:   _lookup,
     Ops.HREDUCE:  _hreduce,
     Ops.REDUCE:   lambda m, u: m.set(u, m.value(u.src[0]), m.masks.get(u.src[0])),  # over no ranges
     Ops.FETCH:    lambda m, u: m.set(u, m.value(u.src[0]), m.masks.get(u.src[0])),

@@ -42,6 +42,7 @@ from uopc.passes.decompose.cold_branches import merged_branches
 from uopc.passes.decompose.expansion_cache import Use, applied
 from uopc.passes.decompose.float_division import float_division
 from uopc.passes.decompose.integer_division import constant, instruction, integer_division
+from uopc.passes.decompose.lookups import looked_up
 from uopc.passes.decompose.narrow_indices import narrowed
 from uopc.passes.decompose.soft_arithmetic import rounded_by_sums, unfused
 from uopc.passes.decompose.soft_floats import SOFTWARE, narrow, widen
@@ -330,6 +331,8 @@ def decompose(kernel: UOp, context: Context) -> UOp:
         made = rebuild.rewritten(made, unfused, only=only)
     if not target.has_rounding:
         made = rebuild.rewritten(made, rounded_by_sums)
+    if lanes := target.lookup_lanes:
+        made = looked_up(made, lanes)
     return merged_branches(narrowed(made))
 
 

@@ -1,0 +1,172 @@
+"""Functions of four bits are lookups in a register: a vector with a lane for each of 16 values.
+
+    ((w & 15) - 8) * scale : f32x16   →   lookup ((0, 1, … 15) - 8) * scale, w
+
+Weights of four bits are widened, shifted by a zero point and scaled, by some operations for each
+vector; their scale is that of many. A table has the results of the same operations, bit for bit,
+and is made once for all lookups in the loops of the weights.
+"""
+
+from __future__ import annotations
+
+from uopc.ir.builder import rebuild
+from uopc.ir.core import bounds, dtypes, ranges, walk
+from uopc.ir.core.dtypes import DType
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp, intern
+
+
+def looked_up(kernel: UOp, lanes: int) -> UOp:
+    """The kernel with lookups in tables of so many lanes, where they are fewer operations."""
+    codes = _codes(kernel, lanes)
+    if not codes:
+        return kernel
+    tables = {  # of the results of each function, at all values of its code
+        u: rebuild.rebuild(u, {codes[u]: _values(codes[u], lanes)})
+        for u in _results(kernel, codes)
+    }
+    chosen = _cheaper(tables, codes)
+    done: dict[UOp, UOp] = {}
+    for u in walk.order(kernel):
+        if u in chosen:
+            made = intern(Ops.LOOKUP, u.dtype, (tables[u], _index(codes[u])))
+            done[u] = rebuild.rebuild_more(made, done)
+    return rebuild.rebuild_more(kernel, done) if done else kernel
+
+
+def _codes(kernel: UOp, lanes: int) -> dict[UOp, UOp]:
+    """Each vector that depends on one vector of few values and on numbers alone, with the former:
+    its code."""
+    codes: dict[UOp, UOp] = {}
+    for u in walk.order(kernel):
+        if u.dtype.lanes != lanes or not (u.op.is_alu or u.op in (Ops.CAST, Ops.BITCAST)):
+            continue
+        found = [codes.get(s) for s in u.src if not _is_uniform(s)]
+        code = found[0] if len(set(found)) == 1 else None
+        if code is not None:
+            codes[u] = code
+        elif _has_few_values(u, lanes):
+            codes[u] = u
+    return codes
+
+
+def _has_few_values(u: UOp, count: int) -> bool:
+    if u.dtype.kind not in ("int", "uint") or u.dtype.bits > 32:
+        return False
+    low, high = bounds.bounds(u)
+    return bool(high - low < count)
+
+
+def _is_uniform(u: UOp) -> bool:
+    """True for one number in all lanes."""
+    if u.dtype.lanes == 1:
+        return True
+    if u.op is Ops.CONST:
+        return type(u.arg) is not tuple or len(set(map(repr, u.arg))) == 1
+    return u.op is Ops.STACK and u.src[0].dtype.lanes == 1 and len(set(u.src)) == 1
+
+
+def _results(kernel: UOp, codes: dict[UOp, UOp]) -> list[UOp]:
+    """The functions of a code that something else reads."""
+    found: dict[UOp, None] = {}
+    for u in walk.order(kernel):
+        for s in u.src:
+            known = s in codes and codes[s] is not s and s.dtype.scalar is dtypes.float32
+            if known and codes.get(u) is not codes[s]:
+                found[s] = None
+    return list(found)
+
+
+def _values(code: UOp, count: int) -> UOp:
+    """The value of a code in each lane of its table: all that it can have, by their lowest bits."""
+    low, _ = bounds.bounds(code)
+    values = tuple([low + (i - low) % count for i in range(count)])
+    return intern(Ops.CONST, code.dtype, (), values)
+
+
+def _cheaper(tables: dict[UOp, UOp], codes: dict[UOp, UOp]) -> set[UOp]:
+    """The results that take fewer operations as lookups. A table counts where it is made as often
+    as it is used."""
+    readers: dict[UOp, list[UOp]] = {}
+    for u, table in tables.items():
+        readers.setdefault(table, []).append(u)
+    chosen: set[UOp] = set()
+    for table, of_table in readers.items():
+        before = {v for u in of_table for v in _between(u, codes)}
+        again = ranges.ranges(table) == ranges.ranges(of_table[0])
+        if len(of_table) + again * _work(table) < len(before):
+            chosen.update(of_table)
+    return chosen
+
+
+def _work(table: UOp) -> int:
+    """The operations on vectors that make a table, besides those on constants."""
+    constant: set[UOp] = set()
+    nodes = walk.toposort(table)
+    for v in nodes:
+        if v.op is Ops.CONST or (v.src and constant.issuperset(v.src)):
+            constant.add(v)
+    return len([v for v in nodes if v not in constant and not _is_uniform(v)])
+
+
+def _between(u: UOp, codes: dict[UOp, UOp]) -> list[UOp]:
+    """The operations that make a result of its code; a CAST that keeps the bits is none."""
+    code = codes[u]
+    nodes = walk.toposort(u, lambda v: v is not code and codes.get(v) is code)
+    inside = [v for v in nodes if v is not code and codes.get(v) is code]
+    return [v for v in inside if not _keeps_bits(v)]
+
+
+def _keeps_bits(u: UOp) -> bool:
+    t = u.src[0].dtype
+    return u.op in (Ops.CAST, Ops.BITCAST) and not u.dtype.is_float and t.bits == u.dtype.bits
+
+
+# ---------------------------------------------------------------- indices
+def _index(code: UOp) -> UOp:
+    """Words whose lowest four bits are those of a code, however they are widened."""
+    code = _low_bits(code)
+    if code.op is Ops.SHR and code.src[1].op is Ops.CONST:
+        a, count = code.src
+        wide = _in_words(_low_bits(a, _number(count)))
+        return intern(Ops.SHR, wide.dtype, (wide, _like(wide.dtype, count)))
+    return _in_words(code)
+
+
+def _low_bits(u: UOp, first: int = 0) -> UOp:
+    """What has the same four bits from `first` on, without masks and conversions."""
+    while True:
+        if u.op is Ops.AND and u.src[1].op is Ops.CONST and _is_uniform(u.src[1]):
+            if _number(u.src[1]) >> first & 15 != 15:
+                return u
+        elif u.op is Ops.SHR and not first and u.src[0].op is Ops.SHL:
+            back, count = u.src[1], u.src[0].src[1]
+            same = back.op is count.op is Ops.CONST and _number(back) == _number(count)
+            if not same or u.dtype.bits - _number(back) < 4:
+                return u
+            u = u.src[0]
+        elif u.op not in (Ops.CAST, Ops.BITCAST) or not _of_integers(u, first):
+            return u
+        u = u.src[0]
+
+
+def _of_integers(u: UOp, first: int) -> bool:
+    """True if a conversion keeps the four bits from `first` on."""
+    a, b = u.src[0].dtype, u.dtype
+    kinds = ("int", "uint")
+    fits = first + 4 <= min(a.bits, b.bits)
+    return a.kind in kinds and b.kind in kinds and a.lanes == b.lanes and fits
+
+
+def _number(u: UOp) -> int:
+    return int(u.arg[0] if type(u.arg) is tuple else u.arg)
+
+
+def _in_words(u: UOp) -> UOp:
+    t = dtypes.int32 if u.dtype.is_signed else dtypes.uint32
+    wide = t.vec(u.dtype.lanes)
+    return u if u.dtype is wide else intern(Ops.CAST, wide, (u,))
+
+
+def _like(t: DType, count: UOp) -> UOp:
+    return intern(Ops.CONST, t.scalar, (), _number(count))
