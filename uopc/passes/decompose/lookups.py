@@ -51,10 +51,11 @@ def _codes(kernel: UOp, lanes: int) -> dict[UOp, UOp]:
 
 
 def _has_few_values(u: UOp, count: int) -> bool:
+    """True for integers of at most so many values; two are chosen by a comparison."""
     if u.dtype.kind not in ("int", "uint") or u.dtype.bits > 32:
         return False
     low, high = bounds.bounds(u)
-    return bool(high - low < count)
+    return bool(1 < high - low < count)
 
 
 def _is_uniform(u: UOp) -> bool:
