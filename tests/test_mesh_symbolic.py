@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import uopc
+import uopc.numpy as unp
 from uopc import P, make_mesh
 from uopc.distributed import Link, Machine
 
@@ -43,6 +44,8 @@ CASES = {
                  lambda x, w: [(x * 2).ravel(), (x + 1).reshape(-1, 2, 4), x[:, None] * 3], []),
     "cut elsewhere": ([X.shard(P(None, "m")) * 2], None, lambda x, w: [x * 2], ["alltoall"]),
     "turned": ([X[::-1] * 2], None, lambda x, w: [x[::-1] * 2], ["allgather"]),
+    "turned around": ([unp.roll(X, 2, axis=0) + X], None,
+                      lambda x, w: [np.roll(x, 2, 0) + x], ["allgather"]),
     "neighbours": ([ROWS[:-2] + ROWS[2:]], None,
                    lambda x, w: [shifted(x)[:-2] + shifted(x)[2:]], ["permute_ranks"] * 2),
     "softmax": ([X.softmax(axis=0)], None, lambda x, w: [softmax(x)], ["allreduce"] * 2),

@@ -9,6 +9,7 @@ import pytest
 
 import uopc
 import uopc.numpy as unp
+from uopc.ir.interpret import interpreter
 
 A = np.random.default_rng(0).normal(size=(3, 4, 5))
 V = np.random.default_rng(1).normal(size=7)
@@ -45,6 +46,25 @@ def test_roll(shift, axis):
     same(lambda m, a: m.roll(a, shift, axis=axis), A)
     if axis in (0, -1):
         same(lambda m, a: m.roll(a, shift, axis=axis), EMPTY)
+
+
+@pytest.mark.parametrize(
+    ("shift", "axis"), [(0, 0), (7, None), (1, 0), (-13, 0), (-1, 1), (2, (0, 1))]
+)
+def test_roll_along_a_symbolic_size(shift, axis):
+    """The result has the shape of its operand, so the two can be added."""
+    n, m = uopc.variable("n", 0, 20), uopc.variable("m", 1, 20)
+    x = uopc.param("x", (n, m), "f8")
+    turned = unp.roll(x, shift, axis=axis)
+    assert turned.shape == x.shape
+    outputs = [turned + x, uopc.grad((turned * x).sum(), x)]
+    f = uopc.compile(outputs)
+    for sizes in ((0, 1), (1, 1), (2, 3), (7, 13), (20, 20)):
+        a = np.random.default_rng(0).normal(size=sizes)
+        there, back = np.roll(a, shift, axis), np.roll(a, np.negative(shift), axis)
+        for u, got, want in zip(outputs, f(a), (there + a, there + back), strict=True):
+            check(got, want)
+            check(interpreter.evaluate(u, {"x": a}), want)
 
 
 @pytest.mark.parametrize("times", (2, (2,), (2, 3), (1, 2, 3, 2), (0,), ()))

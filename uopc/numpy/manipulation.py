@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from uopc.errors import UserError, UserIndexError, UserTypeError
-from uopc.ir.builder import checks, fold, leaves
+from uopc.ir.builder import checks, fold, leaves, movement
 from uopc.ir.builder.movement import normal_axes, normal_axis
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.uop import UOp
@@ -196,9 +196,14 @@ def roll(x: Any, /, shift: Any, axis: Any = None) -> Any:
 def _rolled(u: UOp, shift: int, axis: int) -> UOp:
     if type(shift) is not int:
         raise UserTypeError(f"roll: expected an int or a tuple of them, got {shift!r}")
-    n = shapes.shape(u)[axis]
+    dims = shapes.shape(u)
+    n = dims[axis]
     if n == 0 or (back := shift % n) == 0:
         return u
+    if not isinstance(n, int):  # two parts of computed sizes would be a sum of these, not n
+        begins = [0] * len(dims)
+        begins[axis] = n - back
+        return movement.window(u.cat(u, axis=axis), begins, dims)
     before = (slice(None),) * axis
     return u[(*before, slice(n - back, None))].cat(u[(*before, slice(0, n - back))], axis=axis)
 
