@@ -33,7 +33,7 @@ def _of_first(y: UOp, x: UOp, sign_of: UOp) -> Factor:
     return x.sign() * leaves.const_like(sign_of, 1).copysign(sign_of)
 
 
-def _weight(y: UOp, x: UOp, other: UOp) -> Factor:
+def _weight(x: UOp, other: UOp) -> Factor:
     """e^x / (e^x + e^other)"""
     same = alu.alu(x, Ops.CMPEQ, other)
     return ((alu.where(same, 0.0, other - x)).exp() + 1.0).reciprocal()
@@ -79,7 +79,7 @@ RULES: dict[str, Rule] = {
     **scan_rule.RULES,
     "branches": branches_rule.Branches(),
     "logaddexp": _Elementwise(
-        lambda y, a, b: _weight(y, a, b), lambda y, a, b: _weight(y, b, a)
+        lambda y, a, b: _weight(a, b), lambda y, a, b: _weight(b, a)
     ),
 }  # fmt: skip
 

@@ -36,9 +36,7 @@ def _listed(who: str, value: Any, what: str) -> tuple[list[UOp], Callable[[Seque
 
 def _inputs(who: str, wrt: Any) -> tuple[list[UOp], Callable[[Sequence[Any]], Any]]:
     nodes, put = _listed(who, wrt, "what to differentiate by")
-    for u in nodes:
-        if not u.dtype.is_float:
-            raise UserTypeError(f"{who}: {u.dtype.name} has no derivatives{made_at(u)}")
+    _check_floats(who, nodes)
     if len(set(nodes)) < len(nodes):
         raise UserError(f"{who}: a node is given twice")
     return nodes, put

@@ -134,7 +134,9 @@ def _set_stale(value: bool) -> None:
 
 
 def revive() -> None:
-    """Start as many workers as there were before a fork; at the first use after it."""
+    """Start as many workers as there were before a fork, in the first call after it."""
+    if not stale:
+        return
     _set_stale(False)
     for pool in _pools.values():
         pool.grow(0)

@@ -281,8 +281,7 @@ class Runner:
 
     def run(self, bound: Bound, through: Observer | None = None) -> object:
         """The value of a call."""
-        if pool.stale:
-            pool.revive()
+        pool.revive()
         plan, runtime = self.plan, install()
         sizes = self.sizes(bound.values)
         outs = [

@@ -171,8 +171,8 @@ class PhasedRun(ABC):
     # ------------------------------------------------------------ what a kind of device does
     @abstractmethod
     def acquire(self, nbytes: int) -> tuple[int, object]:
-        """The address of so many bytes of intermediates for a call, and what `release` takes: None
-        if nothing is to be done."""
+        """The address of so many bytes of intermediates for a call, and what `release` takes. A
+        call begins with it."""
 
     @abstractmethod
     def release(self, owner: object) -> None:
@@ -381,8 +381,7 @@ class DeviceRun(PhasedRun):
         self.runner = Runner(self.own, image)
 
     def acquire(self, nbytes: int) -> tuple[int, object]:
-        if pool.stale:
-            pool.revive()
+        pool.revive()
         return self.runner.arena.acquire(nbytes)
 
     def release(self, owner: object) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from uopc.backends.cpu import pool
 from uopc.backends.cpu.runner import NOTHING
 from uopc.backends.exchange.device_run import Action, Await, Loop, PhasedRun, Started, Step
 from uopc.backends.plan import Exchange, Pointer
@@ -46,11 +45,8 @@ class RankCall:
 
     def run(self, arrays: Sequence[Any], outs: Sequence[Any]) -> None:
         """A call with this rank's parts of the arguments and of the results."""
-        every, bases, owner = [*arrays, *outs], self._bases, None
-        if pool.stale:
-            pool.revive()
-        if self._needed:
-            bases[self._count], owner = self._device.acquire(self._needed)
+        every, bases = [*arrays, *outs], self._bases
+        bases[self._count], owner = self._device.acquire(self._needed)
         try:
             if self._read is not None:
                 self._read(id(every), self._address)
@@ -65,8 +61,7 @@ class RankCall:
             for act in self._ready:
                 act()
         finally:
-            if owner is not None:
-                self._device.release(owner)
+            self._device.release(owner)
 
     def _move(self, now: list[int], fits: list[bool]) -> None:
         """Prepare what depends on memory that is elsewhere than in the last call."""

@@ -15,22 +15,22 @@ from uopc.backends import detect
 from uopc.errors import InvalidIR
 
 
-def _target_machine(cpu: str | None, features: str | None, opt: int) -> Any:
+def _target_machine(cpu: str | None, features: str | None = None) -> Any:
     own = detect.this_machine()
     if cpu is None or cpu == own.cpu:  # a machine may lack features that its name implies
         cpu, features = own.cpu, own.features if features is None else features
-    return _new_machine(cpu, features or "", opt)
+    return _new_machine(cpu, features or "")
 
 
 @cache
-def _new_machine(cpu: str, features: str, opt: int) -> Any:
+def _new_machine(cpu: str, features: str) -> Any:
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     # The small position-independent model is what elf_loader.py can lay out on its own.
     return llvm.Target.from_default_triple().create_target_machine(
-        cpu=cpu, features=features, opt=opt, jit=True, reloc="pic", codemodel="small"
+        cpu=cpu, features=features, opt=2, jit=True, reloc="pic", codemodel="small"
     )
 
 
@@ -56,23 +56,19 @@ def parsed(ir_text: str) -> Iterator[Any]:
         yield module
 
 
-def compile_object(
-    ir_text: str, cpu: str | None = None, features: str | None = None, opt: int = 2
-) -> bytes:
+def compile_object(ir_text: str, cpu: str | None = None) -> bytes:
     """Machine code for textual LLVM IR, as the bytes of a relocatable object file.
 
     Without `cpu` the code is for this machine. A name LLVM does not know ends the process inside
     LLVM, so callers pass names from a table, never from a user.
     """
-    machine = _target_machine(cpu, features, opt)
+    machine = _target_machine(cpu)
     with parsed(ir_text) as module:
         return bytes(machine.emit_object(module))
 
 
-def assembly(
-    ir_text: str, cpu: str | None = None, features: str | None = None, opt: int = 2
-) -> str:
+def assembly(ir_text: str, cpu: str | None = None, features: str | None = None) -> str:
     """The same machine code as assembly text."""
-    machine = _target_machine(cpu, features, opt)
+    machine = _target_machine(cpu, features)
     with parsed(ir_text) as module:
         return str(machine.emit_assembly(module))

@@ -274,7 +274,7 @@ def _arguments_fit(root: UOp, nodes: list[UOp]) -> Problems:
                 yield u, problem
 
 
-def _operands_fit(root: UOp, nodes: list[UOp]) -> Problems:
+def _operands_fit(nodes: list[UOp]) -> Problems:
     """The FUNCTION of an APPLY is arithmetic on NUMBERs, and the operands fit these."""
     bodies: dict[UOp, list[UOp]] = {}
     for u in nodes:
@@ -312,7 +312,7 @@ def _argument(param: UOp, args: tuple[UOp, ...], stored: bool) -> str | None:
 
 def _all_fit(root: UOp, nodes: list[UOp]) -> Problems:
     yield from _arguments_fit(root, nodes)
-    yield from _operands_fit(root, nodes)
+    yield from _operands_fit(nodes)
 
 
 def _loops_enclose(root: UOp, nodes: list[UOp]) -> Problems:

@@ -50,7 +50,7 @@ def partition(graph: UOp, context: Context) -> UOp:
     slots, order = Slots(graph), _order(graph)
     loops, totals = Loops(context.schedule, slots), RunningTotals(context, slots)
     readers = Counter([s for u in order for s in u.src])
-    sharding.params = _param_specs(graph, order, readers, context)
+    sharding.params = _param_specs(order, readers, sharding)
     sharding.sizes.reserve(graph, _cuts(graph, order, sharding))
     made, rules, results = _partitioned(graph, order, readers, sharding, {}, loops, totals)
     outputs = [u for u in graph.src if u.dtype is not dtypes.void]
@@ -125,11 +125,9 @@ def _moved(made: UOp) -> tuple[int, int]:
 
 
 def _param_specs(
-    graph: UOp, order: list[UOp], readers: Counter[UOp], context: Context
-) -> dict[str, Spec]:
+    order: list[UOp], readers: Counter[UOp], sharding: Sharding
+) -> dict[str, Spec]:  # fmt: skip
     """How each PARAM is cut: as the user says, or as its only reader, a SHARD, says."""
-    sharding = context.sharding
-    assert sharding is not None
     found: dict[str, Spec] = {}
     pinned = {u.src[0]: u.arg.spec for u in order if u.op is Ops.SHARD}
     for u in order:

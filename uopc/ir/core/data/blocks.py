@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 Order = tuple[int, ...]
 LINE = 64  # bytes of a cache line
+ALIASED = 1024  # bytes: rows a multiple of it apart share a few sets of the first-level cache
 
 
 def size(order: Order) -> int:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from uopc.ir.builder import index_maps, rebuild
 from uopc.ir.core import bounds, dtypes, ranges, walk
-from uopc.ir.core.data.blocks import LINE
+from uopc.ir.core.data.blocks import ALIASED, LINE
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.serialize import content
 from uopc.ir.core.tensor_cores import tile_of
@@ -31,7 +31,6 @@ from uopc.passes.optimize.opts.pad import guarded
 
 _REDUCED = ("reduce", "unroll")
 _FAR = 1 << 62  # the stride of a digit that is not affine
-_ALIASED = 1024  # bytes: rows of a multiple of it share a few sets of the nearest cache
 
 
 @dataclass
@@ -232,7 +231,7 @@ def _packed(kernel: UOp, value: UOp, order: list[Digit], in_banks: bool) -> UOp:
     if in_banks and not swizzled and row * itemsize % 32 == 0:
         # 8 rows are in different banks, 16 bytes of each, if rows have an odd number of 16 bytes.
         dims[-1] += 16 // itemsize
-    if not in_banks and len(dims) > 2 and row * itemsize % _ALIASED == 0:
+    if not in_banks and len(dims) > 2 and row * itemsize % ALIASED == 0:
         dims[-1] += LINE // itemsize  # neighbouring rows begin in different sets of the cache
     tile = local_tile(kernel, value.dtype, dims, swizzle=row if swizzled else 0)
     return rebuild.rebuild(kernel, {value: tile.fill(fill, content).at(read)})

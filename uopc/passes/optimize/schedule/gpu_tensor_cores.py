@@ -101,7 +101,7 @@ def _costs(s: Scheduler, tile: Tile, loops: list[UOp]) -> list[tuple[float, Bloc
     gpu = s.gpu
     lengths = [most_of(q) for q in loops]
     around = trips([q for q in s.facts.outputs if q not in loops])
-    columns = [length_of(q) or 1 for q in _other_columns(s.kernel, *loops[:2])]
+    columns = [length_of(q) or 1 for q in _other_columns(s.kernel, loops[1])]
     itemsize = tile.operand.itemsize
 
     def cost(b: Blocking, padded: list[int]) -> float:
@@ -134,7 +134,7 @@ def _fitted(b: Blocking, tiles: int, columns: list[int]) -> Blocking:
     return b
 
 
-def _other_columns(kernel: UOp, row: UOp, column: UOp) -> list[UOp]:
+def _other_columns(kernel: UOp, column: UOp) -> list[UOp]:
     """The other output loops of the operand with the columns alone, the innermost first."""
     (reduce,) = kernel_nodes(kernel).reduces
     a, b = [ranges.ranges(x) for x in reduce.src[0].src[:2]]
@@ -163,7 +163,7 @@ def _blocked(s: Scheduler, blocking: Blocking) -> bool:
         for op, n in (("UPCAST", copies), ("LOCAL", warps)):
             outer = _tile_loop(s, inner)
             if op == "LOCAL" and inner is column and blocking.apart:
-                loops = _other_columns(s.kernel, row, column)
+                loops = _other_columns(s.kernel, column)
                 outer = next((q for q in loops if (length_of(q) or 1) % n == 0), None)
             if n > 1 and not s.attempt(op, outer, n):
                 return False

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
 
+from uopc.ir.core.data import blocks
+
 Number = TypeVar("Number", int, float)
 
 
@@ -69,7 +71,7 @@ WIDE_BYTES              = row(64,      "bytes",          "of a vector that is a 
 LATENCY                 = row(4,       "cycles",         "until a multiply-add can be added to",                                            "matmul")
 MOST_ROWS               = row(16,      "rows",           "highest tile",                                                                    "matmul")
 MOST_ALIASED_ROWS       = row(8,       "rows",           "highest tile whose rows lie a multiple of ALIAS_BYTES apart",                     "aliased rows")
-ALIAS_BYTES             = row(1024,    "bytes",          "distance of rows that share the ways of an L1 set",                               "aliased rows")
+ALIAS_BYTES             = row(blocks.ALIASED, "bytes",     "distance of rows that share the ways of an L1 set",                               "aliased rows")
 MOST_VECTORS            = row(4,       "vectors",        "widest tile",                                                                     "matmul")
 STEP_OVERHEAD           = row(0.3,     "cycles",         "part of a step that does not overlap: the loop",                                  "matmul")
 VECTOR_OVERHEAD         = row(0.1,     "cycles",         "the same per vector: L2 instead of L1",                                           "matmul")
