@@ -58,6 +58,10 @@ CHOICES = {
     "rows that no thread has as many of": (product(49, 512, columns=2048), 1),
     "columns that no thread has as many of": (product(64, 768, columns=3071), 0),
     "as many rows as columns": (product(512, 512, columns=512), 0),
+    "columns that each thread would bring in order from a far cache":
+        (uopc.param("x", (1024, 1024)) @ uopc.param("y", (1024, 1024)), 1),
+    "as many rows as columns that lie near":
+        (uopc.param("x", (256, 256)) @ uopc.param("y", (256, 256)), 1),
     "rows of three matrices": (uopc.param("x", (3, 64, 512)) @ np.ones((3, 512, 512), "f4"), 1),
     "channels that are lanes, of an image of seven rows": (channels_last(512, 7), 2),
     "no product": (uopc.param("x", (512, 2048)).exp(), 0),

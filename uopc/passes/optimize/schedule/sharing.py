@@ -99,16 +99,20 @@ def _cycles(s: Scheduler, k: KernelFacts, c: LanedSum, length: Length) -> float:
     total = others * sums
     for p in each:
         packed = contraction.is_packed(k, p, s.target) and not contraction.is_constant(p.b)
+        packed = packed and not joined
+        width = contraction.sum_tile(s, k, p, length(c.row), length(c.lane))[1]
+        short = packed and length(p.lane) > width * s.target.lanes(p.b.dtype.bits)
         total += _read(s, k, p, p.a, length, not contraction.is_plain(p.a))
-        total += _read(s, k, p, p.b, length, packed and not joined)
+        total += _read(s, k, p, p.b, length, packed, thresholds.SHORT_RUNS if short else 1)
     return total
 
 
 def _read(
-    s: Scheduler, k: KernelFacts, p: LanedSum, factor: UOp, length: Length, is_packed: bool
+    s: Scheduler, k: KernelFacts, p: LanedSum, factor: UOp, length: Length, is_packed: bool,
+    wait: float = 1,
 ) -> float:  # fmt: skip
-    """The cycles that bring a factor from a far cache, and in the order of a tile if it is packed:
-    each element once, also where windows share it."""
+    """The cycles that bring a factor from a far cache, `wait` times as long as a stream from there,
+    and in the order of a tile if it is packed: each element once, also where windows share it."""
     loops = [r for r in ranges.ranges(factor) if r.arg.kind in ("loop", "reduce")]
     whole, count = 1, 1
     for d in packing.digits(factor, loops):
@@ -116,7 +120,7 @@ def _read(
         count *= d.extent - sum([f * (most_of(r) - length(r)) for r, f in d.factors.items()])
     size, total = factor.dtype.itemsize, 0.0
     if contraction.is_constant(factor) or whole * size > s.target.l2_bytes:
-        total = count * size / s.target.figures.last_bytes
+        total = wait * count * size / s.target.figures.last_bytes
     if not is_packed:
         return total
     lanes = s.target.lanes(8 * size)

@@ -48,6 +48,7 @@ def varied(name: str, value: float) -> Iterator[None]:
 # Threads, and copies of a body
 THREAD_WORK             = row(1 << 18, "operations",     "least work that threads share; about 20 µs of vector code",                       "threads")
 SHARED_GAIN             = row(0.99,    "factor",         "most time of a thread that shares another loop than the outermost one",           "shared loops")
+SHORT_RUNS              = row(4.0,     "factor",         "time of a far panel's rows, which nothing fetches ahead, over that of a stream",   "shared loops")
 WHOLE_UNROLL            = row(16,      "iterations",     "longest reduce loop that becomes straight code",                                  "short reduces")
 MOST_COPIES             = row(2048,    "nodes",          "most nodes of straight-line copies; more cost compile time",                      "code size")
 LONG_BODY               = row(256,     "nodes",          "least body whose loops are ordered by their repeated work",                       "Jacobian")
