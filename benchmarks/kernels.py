@@ -2,7 +2,7 @@
 
     python benchmarks/kernels.py [--threads 2,1] [--workloads a,b] [--peers a,b] [--rounds 5]
                                  [--out FOLDER] [--cpu]
-    python benchmarks/kernels.py --cold --workloads models
+    python benchmarks/kernels.py --cold --workloads models [--rounds 5] [--seconds 60]
 
 A workload is a name, or a group: anchors, odd, more, places, matrices, models, own. Without it:
 all but models.
@@ -12,7 +12,7 @@ process, on one thread: the way on a busy machine. A row is judged by the least 
 medians; one whose rounds differ by more than 30% is measured again. With --out: `kernels.json`,
 `kernels.md` and (where matplotlib is installed) `kernels.png` go to the folder. With --cold:
 seconds from a model's file to a callable and the memory of fresh processes, of uopc and ONNX
-Runtime alone.
+Runtime alone; a model that has taken `--seconds` gets no further round.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ SPREAD = 0.30  # (greatest - least) / median of the rounds above which a row is 
 TRIES = 3
 BURST = 0.05  # seconds of samples in a peer's turn
 SHORTEST = 2e-4  # calls are timed in batches of at least that many seconds
-PATIENCE = 60.0  # seconds a compile or a turn may take
+PATIENCE = 60.0  # seconds a start or a turn may take
 ONE_TURN = 0.5  # a call slower than this is sampled once a turn
 # Freed memory is kept, so that nobody pays page faults for a fresh output at each call.
 KEEP_MEMORY = {
@@ -141,16 +141,16 @@ class Worker:
             env=environment, start_new_session=True, bufsize=0,
         )  # fmt: skip
         self._rest = b""
-        self._answer()
+        self._answer(PATIENCE)
         os.killpg(self.process.pid, signal.SIGSTOP)
 
-    def _answer(self) -> dict[str, Any]:
+    def _answer(self, patience: float) -> dict[str, Any]:
         assert self.process.stdout is not None
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + patience
         while b"\n" not in self._rest:
             left = end - time.monotonic()
             if left <= 0 or not select.select([self.process.stdout], [], [], left)[0]:
-                raise TimeoutError(f"no answer within {PATIENCE:.0f} s")
+                raise TimeoutError(f"no answer within {patience:.0f} s")
             got = os.read(self.process.stdout.fileno(), 1 << 20)
             if not got:
                 raise EOFError(f"the process ended with {self.process.wait()}")
@@ -164,8 +164,9 @@ class Worker:
         assert self.process.stdin is not None
         os.killpg(self.process.pid, signal.SIGCONT)
         self.process.stdin.write(json.dumps(request).encode() + b"\n")
+        patience = PEERS[self.name].patience if "prepare" in request else PATIENCE
         try:
-            answer = self._answer()
+            answer = self._answer(patience)
         except (TimeoutError, EOFError) as error:
             self.stop()
             self._start()
@@ -224,9 +225,7 @@ def measure(workers: list[Worker], found: dict[str, dict[str, Any]], rounds: int
             time.sleep(1.0)  # whoever else ran may be done
 
 
-def run_workload(
-    name: str, workers: list[Worker], threads: int, rounds: int
-) -> dict[str, Any]:
+def run_workload(name: str, workers: list[Worker], threads: int, rounds: int) -> dict[str, Any]:
     """One row: times, errors and compile times of all peers, and the limit."""
     w = WORKLOADS[name]()
     expected = reference(w)
@@ -264,7 +263,7 @@ def run(
             worker.stop()
 
 
-def run_cold(names: list[str], threads: int, rounds: int) -> int:
+def run_cold(names: list[str], threads: int, rounds: int, seconds: float) -> int:
     """A row for each model, each peer in fresh processes; 1 if a result is wrong."""
     import onnx_graph
 
@@ -273,7 +272,8 @@ def run_cold(names: list[str], threads: int, rounds: int) -> int:
     for name in names:
         w = WORKLOADS[name]()
         error = functools.partial(error_of, w, reference(w))
-        found = model_files.measure(onnx_graph.model(w), w.inputs, threads, rounds, error)
+        model = onnx_graph.model(w)
+        found = model_files.measure(model, w.inputs, threads, rounds, seconds, error)
         print(model_files.line(name, found), flush=True)
         wrong += any(row["difference"] > w.tolerance for row in found.values())
     return 1 if wrong else 0
@@ -304,6 +304,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--cpu", action="store_true", help="CPU time, on one thread")
     parser.add_argument("--cold", action="store_true", help="models in fresh processes")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of a model, with --cold")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.serve:
@@ -317,7 +318,8 @@ def main(arguments: list[str]) -> int:
         if unknown:
             parser.error(f"no {', '.join(unknown)}; there are {', '.join(known)}")
     if options.cold:
-        return run_cold(options.workloads, int(options.threads[0]), options.rounds)
+        threads = int(options.threads[0])
+        return run_cold(options.workloads, threads, options.rounds, options.seconds)
     return _report(options)
 
 

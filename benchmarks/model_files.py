@@ -80,10 +80,11 @@ def _run(peer: str, folder: Path, threads: int, cache: Path) -> Row:
 
 
 def measure(
-    model: bytes, inputs: list[np.ndarray], threads: int, rounds: int,
+    model: bytes, inputs: list[np.ndarray], threads: int, rounds: int, seconds: float,
     error: Callable[[np.ndarray], float],
 ) -> dict[str, Row]:  # fmt: skip
-    """The least of each number over rounds of fresh processes, and the error of each result."""
+    """The least of each number over rounds of fresh processes, and the error of each result. No
+    round begins after so many seconds, but the first."""
     found: dict[str, Row] = {}
     with tempfile.TemporaryDirectory() as top:
         folder = Path(top) / "model"
@@ -92,8 +93,11 @@ def measure(
         time.sleep(2)  # a program of a file that was just written is not stored
         for i, array in enumerate(inputs):
             np.save(folder / f"x{i:03}.npy", array)
+        begin = time.monotonic()
         _run("uopc", folder, threads, Path(top) / "none")  # Python's bytecode is on disk then
         for turn in range(rounds):
+            if turn and time.monotonic() - begin > seconds:
+                break
             cache = Path(top) / f"cache{turn}"
             for name in COLUMNS:
                 row = _run(name.split()[0], folder, threads, cache)

@@ -69,7 +69,7 @@ class Images:
         groups: int = 1, act: str = "relu",
     ) -> Any:  # fmt: skip
         if name not in self.layers:
-            w, b = self.w(k, c // groups, window, window), self.w(k, 1, 1, scale=0.1)
+            w, b = self.w(k, c // groups, window, window), self.w(k, scale=0.1)
             self.layers[name] = self._held(x, w, b)
         y = self._convolved(o, x, *self.layers[name], stride, window // 2, 1, groups)
         if act == "relu":
@@ -99,7 +99,7 @@ class Images:
         return w, b
 
     def _convolved(self, o: Any, x: Any, w: Any, b: Any, *given: int) -> Any:
-        return o.conv2d(x, w, *given) + b
+        return o.conv2d(x, w, *given, b)
 
 
 class ByteImages(Images):
@@ -140,7 +140,7 @@ class ByteImages(Images):
     def _held(self, x: Any, w: np.ndarray, b: np.ndarray) -> tuple[Any, Any]:
         made = as_bytes(w, 0)
         scale = made.scale * self._scales[id(x)][1]
-        return made, Bytes(np.rint(b.reshape(-1) / scale).astype(np.int32), scale, 0)
+        return made, Bytes(np.rint(b / scale).astype(np.int32), scale, 0)
 
     def _convolved(self, o: Any, x: Any, w: Any, b: Any, *given: int) -> Any:
         return o.conv2d(x, o.numbers(x, w), *given, o.numbers(x, b))

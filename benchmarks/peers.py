@@ -100,6 +100,7 @@ class Peer:
     package = "numpy"
     compiles = True
     searches = False  # for minutes
+    patience = 60.0  # seconds that a compile may take
     program = ""  # what it needs besides its package
     environment: dict[str, str] = {}  # set before the process starts; {threads} is filled in
 
@@ -216,6 +217,12 @@ class Torch(Peer):
         import torch
         import torch.nn.functional as functions
 
+        def conv2d(
+            x: Any, w: Any, stride: int, pad: int, dilation: int = 1, groups: int = 1,
+            bias: Any = None,
+        ) -> Any:  # fmt: skip
+            return functions.conv2d(x, w, bias, stride, pad, dilation, groups)
+
         self.torch = torch
         torch.set_num_threads(threads)
         torch.set_grad_enabled(False)
@@ -229,8 +236,9 @@ class Torch(Peer):
             gather_sum=lambda table, index: functions.embedding_bag(index, table, mode="sum"),
             softmax=lambda x: functions.softmax(x, -1),
             layer_norm=lambda x, w, b: functions.layer_norm(x, (x.shape[-1],), w, b),
-            conv2d=lambda x, w, *given: functions.conv2d(x, w, None, *given),
+            conv2d=conv2d, max_pool=functions.max_pool2d,
             max_pool2=lambda x: functions.max_pool2d(x, 2),
+            upsample2=lambda x: functions.interpolate(x, scale_factor=2.0), cat=torch.cat,
             sort=lambda x: x.sort().values, argsort=torch.argsort,
             top_k=lambda x, k: x.topk(k).values, cumsum=lambda x: x.cumsum(-1),
             histogram=lambda x, bins, ends: torch.histc(x, bins, *ends),
@@ -241,20 +249,28 @@ class Torch(Peer):
 
     def prepare(self, w: Workload) -> Callable[[], Any]:
         inputs = [self.torch.from_numpy(a) for a in w.inputs]
-        return functools.partial(w.body, self.operators, *inputs)
+        return functools.partial(self._module(w).forward, *inputs)
+
+    def _module(self, w: Workload) -> Any:
+        import torch_graph
+
+        return torch_graph.module(w, self.operators)
 
     def array(self, result: Any) -> np.ndarray:
         return np.asarray(result.numpy())
 
 
 class TorchCompiled(Torch):
+    """Inductor; weights are constants, which it stores in oneDNN's order."""
+
     compiles = True
+    patience = 600.0
 
     def prepare(self, w: Workload) -> Callable[[], Any]:
         self.torch._dynamo.reset()
         self.operators.gather_sum = lambda table, index: table[index].sum(1)
-        body, operators = w.body, self.operators
-        compiled = self.torch.compile(lambda *a: body(operators, *a), dynamic=False)
+        how = {"freezing": True}
+        compiled = self.torch.compile(self._module(w), dynamic=False, options=how)
         inputs = [self.torch.from_numpy(a) for a in w.inputs]
         return lambda: compiled(*inputs)
 

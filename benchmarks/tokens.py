@@ -6,17 +6,17 @@ Random weights in a safetensors file, one token at a time, greedy. Each side is 
 own; they take turns, step by step, so that a busy machine slows all. `memory` is the time to sum up
 the bytes that a step must read: all weights but the table of places, and the keys and values of the
 tokens before. With one thread the time of the processor is given, too: it does not count what other
-programs take.
+programs take. `difference` is that of the first step's logits to uopc's, in units of the greatest.
 
 PyTorch runs the same model on the same file, with keys and values in place; ONNX Runtime runs
-`gpt2_step_256` of `model_workloads.py`, whose weights are as large; ctransformers (ggml, which
-llama.cpp is made of) runs the same weights, a token further at each step.
+`gpt2_step_256` of `model_workloads.py`, whose weights are other numbers, as many. llama.cpp
+(`pip install llama-cpp-python gguf`, both optional) and ctransformers (an earlier ggml, of which
+llama.cpp is made) run the same weights in files of theirs.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import statistics
 import struct
 import subprocess
@@ -24,6 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import BinaryIO
 
@@ -37,6 +38,7 @@ import generate
 import uopc
 
 GPT2 = generate.Config(layers=12, heads=12, width=768, context=1024, words=50257)
+TOKEN = 11  # at each place
 SMALL = generate.Config(layers=2, heads=4, width=64, context=512, words=1000)
 
 
@@ -59,7 +61,9 @@ def needed(config: generate.Config, position: int) -> int:
 # ---------------------------------------------------------------- a step of each side
 def step_of_uopc(path: Path, config: generate.Config, position: int, threads: int) -> Callable:
     decoder = generate.Decoder(config, generate.read_weights(path, config), threads)
-    token = np.array([11])
+    token = np.array([TOKEN])
+    for _ in range(position):
+        decoder(token)
 
     def step() -> np.ndarray:
         decoder.position = position
@@ -87,7 +91,7 @@ def step_of_torch(path: Path, config: generate.Config, position: int, threads: i
     width, heads = config.width, config.heads
     shape = 1, heads, config.context, width // heads
     memory = [(torch.zeros(shape), torch.zeros(shape)) for _ in range(config.layers)]
-    token = torch.tensor([11])
+    token = torch.tensor([TOKEN])
 
     def norm(x: torch.Tensor, name: str) -> torch.Tensor:
         return functional.layer_norm(x, (width,), w[f"{name}.weight"], w[f"{name}.bias"])
@@ -95,7 +99,7 @@ def step_of_torch(path: Path, config: generate.Config, position: int, threads: i
     def linear(x: torch.Tensor, name: str) -> torch.Tensor:
         return torch.addmm(w[f"{name}.bias"], x, w[f"{name}.weight"])
 
-    def step() -> np.ndarray:
+    def step(position: int = position) -> np.ndarray:
         x = w["wte.weight"][token] + w["wpe.weight"][position : position + 1]
         for n, (keys, values) in enumerate(memory):
             mixed = linear(norm(x, f"h.{n}.ln_1"), f"h.{n}.attn.c_attn")
@@ -110,6 +114,8 @@ def step_of_torch(path: Path, config: generate.Config, position: int, threads: i
         found: np.ndarray = (norm(x, "ln_f") @ w["wte.weight"].T)[0].numpy()
         return found
 
+    for i in range(position):
+        step(i)
     return step
 
 
@@ -162,24 +168,89 @@ def step_of_ctransformers(
     model = AutoModelForCausalLM.from_pretrained(
         str(made), model_type="gpt2", context_length=config.context
     )
-    model.eval([11] * position, threads=threads)
+    model.eval([TOKEN] * position, threads=threads)
 
-    def step() -> np.ndarray:
-        model.eval([11], threads=threads)
+    def step() -> np.ndarray:  # a token further each time
+        model.eval([TOKEN], threads=threads)
         return np.array(model.logits)
 
     return step
 
 
-SIDES = {"memory": step_of_memory, "uopc": step_of_uopc, "torch": step_of_torch,
-         "onnxruntime": step_of_onnxruntime, "ctransformers": step_of_ctransformers}  # fmt: skip
+def write_gguf(path: Path, config: generate.Config, weights: generate.Weights) -> None:
+    """The weights in llama.cpp's file: matrices transposed, words of no meaning."""
+    from gguf import GGUFWriter
+
+    file = GGUFWriter(path, "gpt2")
+    file.add_context_length(config.context)
+    file.add_embedding_length(config.width)
+    file.add_feed_forward_length(4 * config.width)
+    file.add_block_count(config.layers)
+    file.add_head_count(config.heads)
+    file.add_layer_norm_eps(config.epsilon)
+    file.add_tokenizer_model("gpt2")
+    words = [chr(161 + n) for n in range(config.words)]  # as GPT-2 writes bytes: a line end is Ċ
+    file.add_token_list(words)
+    file.add_token_merges([f"{words[0]} {words[1]}"])
+    names = {
+        "wte": "token_embd", "wpe": "position_embd", "ln_f": "output_norm", "ln_1": "attn_norm",
+        "ln_2": "ffn_norm", "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output",
+        "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down",
+    }  # fmt: skip
+    file.add_tensor("output.weight", np.ascontiguousarray(weights["wte.weight"]))
+    for name, array in weights.items():
+        *layer, rest = name.removeprefix("h.").split(".", 1) if name.startswith("h.") else [name]
+        part, _, kind = rest.rpartition(".")
+        made = ".".join([*[f"blk.{n}" for n in layer], names[part], kind])
+        file.add_tensor(made, np.ascontiguousarray(array.T if layer and array.ndim > 1 else array))
+    file.write_header_to_file()
+    file.write_kv_data_to_file()
+    file.write_tensors_to_file()
+    file.close()
+
+
+def step_of_llama_cpp(path: Path, config: generate.Config, position: int, threads: int) -> Callable:
+    from llama_cpp import Llama, llama_get_logits
+
+    made = path.with_suffix(".gguf")
+    if not made.exists():
+        write_gguf(made, config, generate.read_weights(path, config))
+    model = Llama(
+        str(made), n_ctx=config.context, n_threads=threads, n_threads_batch=threads, verbose=False
+    )
+    if position:
+        model.eval([TOKEN] * position)
+
+    def step() -> np.ndarray:
+        model.n_tokens = position
+        model.eval([TOKEN])
+        return np.ctypeslib.as_array(llama_get_logits(model.ctx), (config.words,)).copy()
+
+    return step
+
+
+Step = Callable[[Path, generate.Config, int, int], Callable]
+# What makes a step, and the packages that it needs.
+SIDES: dict[str, tuple[Step, tuple[str, ...]]] = {
+    "memory": (step_of_memory, ()), "uopc": (step_of_uopc, ()),
+    "torch": (step_of_torch, ("torch",)),
+    "onnxruntime": (step_of_onnxruntime, ("onnxruntime", "onnx")),
+    "llama.cpp": (step_of_llama_cpp, ("llama_cpp", "gguf")),
+    "ctransformers": (step_of_ctransformers, ("ctransformers",)),
+}  # fmt: skip
+OTHER_WEIGHTS = "memory", "onnxruntime"
+
+
+def installed() -> list[str]:
+    """The sides that can run here."""
+    return [s for s, (_, packages) in SIDES.items() if all(map(find_spec, packages))]
 
 
 # ---------------------------------------------------------------- processes that take turns
 def serve(side: str, path: Path, config: generate.Config, position: int, threads: int) -> None:
     """A step for each line of the input; prints its seconds by the clock, and of the processor."""
-    step = SIDES[side](path, config, position, threads)
-    step()
+    step = SIDES[side][0](path, config, position, threads)
+    np.save(path.with_name(f"{side}.npy"), step())
     print("ready", flush=True)
     for _ in sys.stdin:
         begin, worked = time.perf_counter(), time.process_time()
@@ -187,13 +258,17 @@ def serve(side: str, path: Path, config: generate.Config, position: int, threads
         print(time.perf_counter() - begin, time.process_time() - worked, flush=True)
 
 
+def difference(got: np.ndarray, expected: np.ndarray) -> float:
+    """The greatest, in units of the greatest value."""
+    return float(np.abs(got - expected).max() / np.abs(expected).max())
+
+
 def measure(arguments: argparse.Namespace, path: Path, threads: int) -> None:
     """A table of all sides with so many threads."""
-    shown = [s for s in SIDES if s in ("memory", "uopc") or importlib.util.find_spec(s)]
     command = [sys.executable, __file__, "--file", str(path), "--threads", str(threads),
                "--position", str(arguments.position), *["--small"] * arguments.small]  # fmt: skip
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    sides = {s: subprocess.Popen([*command, "--serve", s], **pipes) for s in shown}
+    sides = {s: subprocess.Popen([*command, "--serve", s], **pipes) for s in installed()}
     found: dict[str, list[tuple[float, float]]] = {s: [] for s in sides}
     try:
         for side in sides.values():
@@ -210,15 +285,18 @@ def measure(arguments: argparse.Namespace, path: Path, threads: int) -> None:
             side.kill()
             side.wait()
     columns = (f"threads: {threads}", "least ms", "median ms", "tokens/s", "to memory, median",
-               "processor")  # fmt: skip
+               "processor", "difference")  # fmt: skip
     print(f"\n| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
     least_work = min(w for _, w in found["memory"])
+    logits = {s: np.load(path.with_name(f"{s}.npy")) for s in sides if s not in OTHER_WEIGHTS}
     for name, times in found.items():
         clocks = [c for c, _ in times]
         ratios = [c / m for (c, _), (m, _) in zip(times, found["memory"])]
         work = f"{min(w for _, w in times) / least_work:.2f}" if threads == 1 else ""
-        print(f"| {name} | {min(clocks) * 1e3:.1f} | {statistics.median(clocks) * 1e3:.1f} | "
-              f"{1 / min(clocks):.1f} | {statistics.median(ratios):.2f} | {work} |")  # fmt: skip
+        far = f"{difference(logits[name], logits['uopc']):.0e}" if name in logits else ""
+        row = (name, f"{min(clocks) * 1e3:.1f}", f"{statistics.median(clocks) * 1e3:.1f}",
+               f"{1 / min(clocks):.1f}", f"{statistics.median(ratios):.2f}", work, far)  # fmt: skip
+        print(f"| {' | '.join(row)} |")
 
 
 def main() -> None:

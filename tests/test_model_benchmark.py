@@ -1,8 +1,9 @@
-"""The int8 models of `benchmarks/model_workloads.py`: NumPy, uopc and ONNX Runtime agree, and ONNX
-Runtime takes the products of the models as integers, so that the comparison is one of integers."""
+"""The models of `benchmarks/model_workloads.py`: NumPy and the peers agree, and ONNX Runtime takes
+the products of int8 ones as integers, so that the comparison is one of integers."""
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections import Counter
 from pathlib import Path
@@ -87,13 +88,54 @@ def test_onnxruntime_multiplies_integers(
     assert not {"Conv", "FusedConv", "Gemm", "MatMulInteger"} & ops.keys()
 
 
+SMALL_MODELS = {
+    "resnet50": lambda: models.resnet50(32), "mobilenet_v2": lambda: models.mobilenet_v2(32),
+    "unet": lambda: models.unet(16, 4, 2), "yolo": lambda: models.yolo(32),
+    "encoder": lambda: models.transformer(1, 8, 48, 4),
+    "prompt": lambda: models.transformer(2, 8, 48, 4, True, 0, 50),
+    "step": lambda: models.transformer(2, 1, 48, 4, True, 7, 50),
+    "lstm": lambda: models.lstm(3, 8, 12),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SMALL_MODELS)
+def test_pytorch_runs_the_models(name: str) -> None:
+    pytest.importorskip("torch")
+    w = SMALL_MODELS[name]()
+    peer = PEERS["torch"](1)
+    assert error_of(w, reference(w), peer.array(peer.prepare(w)())) <= 1e-5
+
+
+def test_arrays_of_a_body_are_weights_of_the_module() -> None:
+    torch = pytest.importorskip("torch")
+    import torch_graph
+
+    w = np.arange(12, dtype=np.float32).reshape(4, 3)
+    x = normal(0, 2, 4)
+    both = Workload([x], lambda o, x: o.cat([o.matmul(x, w), o.matmul(x, w) + w[0]], 1))
+    module = torch_graph.module(both, PEERS["torch"](1).operators)
+    assert [tuple(p.shape) for p in module.parameters()] == [(4, 3), (3,)]  # w is held once
+    expected = np.concatenate([x @ w, x @ w + w[0]], 1)
+    np.testing.assert_allclose(module(torch.from_numpy(x)).numpy(), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_inductor_runs_a_model() -> None:
+    pytest.importorskip("torch")
+    if not shutil.which("g++"):
+        pytest.skip("Inductor asks for a C++ compiler")
+    w = SMALL_MODELS["encoder"]()
+    peer = PEERS["torch compiled"](1)
+    assert error_of(w, reference(w), peer.array(peer.prepare(w)())) <= 1e-5
+
+
 @pytest.mark.slow
 def test_files_in_fresh_processes() -> None:
     pytest.importorskip("onnxruntime")
     w = few_words()
     expected = reference(w)
     model = onnx_graph.model(w)
-    found = model_files.measure(model, w.inputs, 1, 1, lambda got: error_of(w, expected, got))
+    found = model_files.measure(model, w.inputs, 1, 3, 0.0, lambda got: error_of(w, expected, got))
     assert found.keys() == model_files.COLUMNS.keys()
     for row in found.values():
         assert row["difference"] <= w.tolerance
