@@ -6,12 +6,13 @@ Random weights in a safetensors file, one token at a time, greedy. Each side is 
 own; they take turns, step by step, so that a busy machine slows all. `memory` is the time to sum up
 the bytes that a step must read: all weights but the table of places, and the keys and values of the
 tokens before. With one thread the time of the processor is given, too: it does not count what other
-programs take. `difference` is that of the first step's logits to uopc's, in units of the greatest.
+programs take. `difference` is that of the first step's logits to uopc's, in units of the greatest,
+but for a constant that is added to all.
 
 PyTorch runs the same model on the same file, with keys and values in place; ONNX Runtime runs
 `gpt2_step_256` of `model_workloads.py`, whose weights are other numbers, as many. llama.cpp
-(`pip install llama-cpp-python gguf`, both optional) and ctransformers (an earlier ggml, of which
-llama.cpp is made) run the same weights in files of theirs.
+(`pip install xllamacpp gguf`, both optional; a request for a token at a time) and ctransformers (an
+earlier ggml, of which llama.cpp is made) run the same weights in files of theirs.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import time
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -189,7 +190,7 @@ def write_gguf(path: Path, config: generate.Config, weights: generate.Weights) -
     file.add_head_count(config.heads)
     file.add_layer_norm_eps(config.epsilon)
     file.add_tokenizer_model("gpt2")
-    words = [chr(161 + n) for n in range(config.words)]  # as GPT-2 writes bytes: a line end is Ċ
+    words = [chr(161 + n) for n in range(config.words)]
     file.add_token_list(words)
     file.add_token_merges([f"{words[0]} {words[1]}"])
     names = {
@@ -197,7 +198,6 @@ def write_gguf(path: Path, config: generate.Config, weights: generate.Weights) -
         "ln_2": "ffn_norm", "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output",
         "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down",
     }  # fmt: skip
-    file.add_tensor("output.weight", np.ascontiguousarray(weights["wte.weight"]))
     for name, array in weights.items():
         *layer, rest = name.removeprefix("h.").split(".", 1) if name.startswith("h.") else [name]
         part, _, kind = rest.rpartition(".")
@@ -210,21 +210,31 @@ def write_gguf(path: Path, config: generate.Config, weights: generate.Weights) -
 
 
 def step_of_llama_cpp(path: Path, config: generate.Config, position: int, threads: int) -> Callable:
-    from llama_cpp import Llama, llama_get_logits
+    from xllamacpp import CommonParams, Server
 
     made = path.with_suffix(".gguf")
     if not made.exists():
         write_gguf(made, config, generate.read_weights(path, config))
-    model = Llama(
-        str(made), n_ctx=config.context, n_threads=threads, n_threads_batch=threads, verbose=False
-    )
-    if position:
-        model.eval([TOKEN] * position)
+    how = CommonParams()
+    how.model.path, how.n_ctx, how.n_parallel = str(made), config.context, 1
+    how.verbosity = 0
+    how.cpuparams.n_threads = how.cpuparams_batch.n_threads = threads
+    server = Server(how)
+    prompt = [TOKEN] * (position + 1)
+
+    def answer(shown: int) -> dict[str, Any]:
+        """It remembers the prompt, and takes the last token again."""
+        asked = {"prompt": prompt, "max_tokens": 1, "temperature": 0.0, "n_probs": shown}
+        found: dict[str, Any] = server.handle_completions(asked)["choices"][0]
+        return found
+
+    logits = np.full(config.words, np.nan)  # but for a constant
+    for word in answer(config.words)["logprobs"]["content"][0]["top_logprobs"]:
+        logits[word["id"]] = word["logprob"]
 
     def step() -> np.ndarray:
-        model.n_tokens = position
-        model.eval([TOKEN])
-        return np.ctypeslib.as_array(llama_get_logits(model.ctx), (config.words,)).copy()
+        answer(0)
+        return logits
 
     return step
 
@@ -235,7 +245,7 @@ SIDES: dict[str, tuple[Step, tuple[str, ...]]] = {
     "memory": (step_of_memory, ()), "uopc": (step_of_uopc, ()),
     "torch": (step_of_torch, ("torch",)),
     "onnxruntime": (step_of_onnxruntime, ("onnxruntime", "onnx")),
-    "llama.cpp": (step_of_llama_cpp, ("llama_cpp", "gguf")),
+    "llama.cpp": (step_of_llama_cpp, ("xllamacpp", "gguf")),
     "ctransformers": (step_of_ctransformers, ("ctransformers",)),
 }  # fmt: skip
 OTHER_WEIGHTS = "memory", "onnxruntime"
@@ -259,7 +269,8 @@ def serve(side: str, path: Path, config: generate.Config, position: int, threads
 
 
 def difference(got: np.ndarray, expected: np.ndarray) -> float:
-    """The greatest, in units of the greatest value."""
+    """The greatest, in units of the greatest value, of logits without their mean."""
+    got, expected = got - got.mean(), expected - expected.mean()
     return float(np.abs(got - expected).max() / np.abs(expected).max())
 
 

@@ -23,7 +23,7 @@ def test_sides_agree() -> None:
     limits = {"uopc": 0.0, "torch": 1e-5}
     if find_spec("ctransformers"):
         limits["ctransformers"] = 1e-3  # ggml reads its gelu from a table of float16
-    if find_spec("llama_cpp") and find_spec("gguf"):
+    if find_spec("xllamacpp") and find_spec("gguf"):
         limits["llama.cpp"] = 1e-3  # the same; keys and values are float16
     for side, limit in limits.items():
         assert float(found[side][-1]) <= limit, side
