@@ -207,10 +207,19 @@ def with_zeros(w):
     return uopc.stack(w & 15, (w & 0xF0) >> 4, axis=2).cast(dtypes.float32) - zero
 
 
+BOOK = np.sort(RNG.standard_normal(16)).astype("f4")
+
+
+def of_a_book(w):
+    """The numbers that the four bits stand for, as in NF4."""
+    return uopc.constant(BOOK)[uopc.stack(w & 15, w >> 4, axis=2)]
+
+
 CODES = {
     "offset": (weights, "u1", lambda w, z: np.stack((w & 15, w >> 4), 2).astype("f8") - 8),
     "signed": (signed, "i1", lambda w, z: np.stack(((w << 4).astype("i1") >> 4, w >> 4), 2)),
     "zeros": (with_zeros, "u1", lambda w, z: np.stack((w & 15, w >> 4), 2) - z.astype("f8")),
+    "book": (of_a_book, "u1", lambda w, z: BOOK.astype("f8")[np.stack((w & 15, w >> 4), 2)]),
 }
 SCALES = {"f4": dtypes.float32, "f2": dtypes.float16}
 
@@ -239,7 +248,7 @@ def in_order(kernel, arrays):
 
 @pytest.mark.parametrize("kind", CODES)
 @pytest.mark.parametrize(
-    ("scale", "groups", "size"), [("f4", 17, 32), ("f2", 3, 66)]
+    ("scale", "groups", "size"), [("f4", 9, 64), ("f2", 3, 66)]
 )
 def test_each_stage_with_tables_means_the_same(kind, scale, groups, size):
     """Also where this machine has no such instruction; a group of 33 bytes leaves lanes over."""
@@ -249,7 +258,7 @@ def test_each_stage_with_tables_means_the_same(kind, scale, groups, size):
     for stage in ("devectorize", "decompose", "linearize"):
         (kernel,), out = run[stage].after, np.zeros(9, "f4")
         assert (Ops.LOOKUP in walk.ops(kernel)) == (stage != "devectorize")
-        interpreter.run_kernel(kernel, [out, *in_order(kernel, given.values())])
+        interpreter.run_kernel(kernel, [out, *in_order(kernel, [*given.values(), BOOK])])
         assert (np.abs(out - terms.sum((1, 2, 3))) <= bound).all()
     for machine in ("workstation", "old"):
         with described(machine):
@@ -280,6 +289,45 @@ def test_code_of_tables(kind):
     assert len(re.findall(r"vperm(d|ps)\s.*%zmm", loop)) == loop.count("vfmadd231ps") == 16
     assert len(re.findall(r"vps(rl|ra)d\s.*%zmm", loop)) == 8
     assert not re.search(r"vcvt|vmulps|vpadd|vpand", loop)
+
+
+@pytest.mark.parametrize("t", ["u1", "i1", "i2"])
+@pytest.mark.parametrize("form", ["masked", "shifted", "masked before", "with a sign"])
+def test_four_bits_of_any_integers(t, form):
+    """Wherever they are, and whatever is beside them. All results are exact."""
+    w = extremes(t, 3, 64)
+    bits = 8 * w.itemsize
+    made = {
+        "masked": lambda w: (w >> (bits - 6)) & 15,
+        "shifted": lambda w: w >> (bits - 4),
+        "masked before": lambda w: (w & 0x3C) >> 2,
+        "with a sign": lambda w: (w << (bits - 4)) >> (bits - 4),
+    }[form]
+    x = uopc.param("w", w.shape, INTEGERS[t])
+    graph = (made(x).cast(dtypes.float32) - 5.0) * 3.0
+    (run,) = [r for r in lowered_for("workstation", graph).runs if r.name == "linearize"]
+    (kernel,), out = run.after, np.zeros(w.size, "f4")
+    assert Ops.LOOKUP in walk.ops(kernel)
+    interpreter.run_kernel(kernel, [out, w])
+    np.testing.assert_array_equal(out.reshape(w.shape), (made(w).astype("f4") - 5) * 3)
+
+
+@pytest.mark.parametrize(
+    ("size", "count", "wanted"), [(16, 16, True), (20, 16, True), (15, 15, False), (16, 17, False)]
+)
+def test_arrays_that_are_tables(size, count, wanted):
+    """They have an element for each lane of a register, and no index beyond these."""
+    book, w = RNG.standard_normal(size).astype("f4"), RNG.integers(0, 256, (4, 64), np.uint8)
+    index = uopc.param("w", w.shape, dtypes.uint8).minimum(count - 1)
+    graph = uopc.param("t", (size,))[index] * 2
+    (run,) = [r for r in lowered_for("workstation", graph).runs if r.name == "linearize"]
+    (kernel,), out = run.after, np.zeros(w.size, "f4")
+    assert (Ops.LOOKUP in walk.ops(kernel)) == wanted
+    interpreter.run_kernel(kernel, [out, *in_order(kernel, [w, book, book[:16]])])
+    indices = np.minimum(w, count - 1)
+    clipped = np.where(indices < size, book[np.minimum(indices, size - 1)], 0)
+    np.testing.assert_array_equal(out.reshape(w.shape), clipped * 2)
+    np.testing.assert_array_equal(uopc.compile(graph, verify=True)(w=w, t=book), clipped * 2)
 
 
 def test_integers_of_four_bits_alone_stay_conversions():

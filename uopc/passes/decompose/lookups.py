@@ -4,27 +4,28 @@
 
 Weights of four bits are widened, shifted by a zero point and scaled, by some operations for each
 vector; their scale is that of many. A table has the results of the same operations, bit for bit,
-and is made once for all lookups in the loops of the weights.
+and is made once for all lookups in the loops of the weights. An array of 16 numbers that is read at
+codes is a table, too.
 """
 
 from __future__ import annotations
 
 from uopc.ir.builder import rebuild
-from uopc.ir.core import bounds, dtypes, ranges, walk
+from uopc.ir.core import bounds, dtypes, ranges, shapes, walk
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
+from uopc.ir.index import affine
 
 
 def looked_up(kernel: UOp, lanes: int) -> UOp:
     """The kernel with lookups in tables of so many lanes, where they are fewer operations."""
-    codes = _codes(kernel, lanes)
+    codes, arrays = _codes(kernel, lanes)
     if not codes:
         return kernel
-    tables = {  # of the results of each function, at all values of its code
-        u: rebuild.rebuild(u, {codes[u]: _values(codes[u], lanes)})
-        for u in _results(kernel, codes)
-    }
+    known = {code: _values(code, lanes) for code in codes.values()} | arrays
+    # Of the results of each function, at all values of its code.
+    tables = {u: rebuild.rebuild(u, known) for u in _results(kernel, codes)}
     chosen = _cheaper(tables, codes)
     done: dict[UOp, UOp] = {}
     for u in walk.order(kernel):
@@ -34,12 +35,18 @@ def looked_up(kernel: UOp, lanes: int) -> UOp:
     return rebuild.rebuild_more(kernel, done) if done else kernel
 
 
-def _codes(kernel: UOp, lanes: int) -> dict[UOp, UOp]:
+def _codes(kernel: UOp, lanes: int) -> tuple[dict[UOp, UOp], dict[UOp, UOp]]:
     """Each vector that depends on one vector of few values and on numbers alone, with the former:
-    its code."""
+    its code. And each vector of elements of an array at codes, with the array's first elements."""
     codes: dict[UOp, UOp] = {}
+    arrays: dict[UOp, UOp] = {}
     for u in walk.order(kernel):
-        if u.dtype.lanes != lanes or not (u.op.is_alu or u.op in (Ops.CAST, Ops.BITCAST)):
+        if u.dtype.lanes != lanes:
+            continue
+        index = _index_of_lanes(u)
+        if index is not None and index in codes and _is_inside(u, index, codes[index]):
+            codes[u], arrays[u] = codes[index], _first_elements(u)
+        if not (u.op.is_alu or u.op in (Ops.CAST, Ops.BITCAST)):
             continue
         found = [codes.get(s) for s in u.src if not _is_uniform(s)]
         code = found[0] if len(set(found)) == 1 else None
@@ -47,7 +54,37 @@ def _codes(kernel: UOp, lanes: int) -> dict[UOp, UOp]:
             codes[u] = code
         elif _has_few_values(u, lanes):
             codes[u] = u
-    return codes
+    return codes, arrays
+
+
+def _index_of_lanes(u: UOp) -> UOp | None:
+    """The index of a vector of elements of one array, each loaded at a lane of it."""
+    first = u.src[0] if u.op is Ops.STACK else u
+    if first.op is not Ops.LOAD or first.src[0].src[-1].op is not Ops.LANE:
+        return None
+    address = first.src[0]
+    base, index = address.src[0], address.src[-1].src[0]
+    for i, s in enumerate(u.src):
+        lane = intern(Ops.LANE, index.dtype.scalar, (index,), i)
+        if s.op is not Ops.LOAD or s.src != (intern(Ops.INDEX, address.dtype, (base, lane)),):
+            return None
+    return index
+
+
+def _is_inside(u: UOp, index: UOp, code: UOp) -> bool:
+    """True if an index is a code, and the array has an element for each lane of a table."""
+    while index is not code:
+        if index.op is not Ops.CAST or not index.dtype.is_integral:
+            return False
+        index = index.src[0]
+    low, high = bounds.bounds(code)
+    size = shapes.size(shapes.shape(u.src[0].src[0].src[0]))
+    return isinstance(size, int) and low >= 0 and high < u.dtype.lanes <= size
+
+
+def _first_elements(u: UOp) -> UOp:
+    address = intern(Ops.INDEX, u.dtype, (u.src[0].src[0].src[0], affine.const(0)))
+    return intern(Ops.LOAD, u.dtype, (address,))
 
 
 def _has_few_values(u: UOp, count: int) -> bool:
@@ -94,8 +131,9 @@ def _cheaper(tables: dict[UOp, UOp], codes: dict[UOp, UOp]) -> set[UOp]:
     chosen: set[UOp] = set()
     for table, of_table in readers.items():
         before = {v for u in of_table for v in _between(u, codes)}
+        loads = sum([len(v.src) for v in before if v.op is Ops.STACK])
         again = ranges.ranges(table) == ranges.ranges(of_table[0])
-        if len(of_table) + again * _work(table) < len(before):
+        if len(of_table) + again * _work(table) < len(before) + loads:
             chosen.update(of_table)
     return chosen
 
