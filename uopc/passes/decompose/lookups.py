@@ -58,12 +58,14 @@ def _codes(kernel: UOp, lanes: int) -> tuple[dict[UOp, UOp], dict[UOp, UOp]]:
 
 
 def _index_of_lanes(u: UOp) -> UOp | None:
-    """The index of a vector of elements of one array, each loaded at a lane of it."""
+    """The index of a vector of elements of one argument, each loaded at a lane of it."""
     first = u.src[0] if u.op is Ops.STACK else u
     if first.op is not Ops.LOAD or first.src[0].src[-1].op is not Ops.LANE:
         return None
     address = first.src[0]
     base, index = address.src[0], address.src[-1].src[0]
+    if base.op not in (Ops.PARAM, Ops.DATA):  # no storage of the kernel, which may be registers
+        return None
     for i, s in enumerate(u.src):
         lane = intern(Ops.LANE, index.dtype.scalar, (index,), i)
         if s.op is not Ops.LOAD or s.src != (intern(Ops.INDEX, address.dtype, (base, lane)),):
