@@ -217,15 +217,16 @@ def report_of(graph, **context):
 
 
 def test_memory_over_time():
-    """Intermediates that are not alive together share memory."""
+    """Intermediates that are not alive together share memory, and those that one launch reads and
+    writes, element by element."""
     y = uopc.param("x", (1000,))
     for _ in range(5):
         y = (y * 2.0).contiguous()
     memory = report_of(y)["memory"]
-    assert len(memory["blocks"]) == 4 and memory["bytes"] < 4 * 4000
+    assert len(memory["blocks"]) == 4 and memory["bytes"] == 4032
     for a in memory["blocks"]:
         for b in memory["blocks"]:
-            apart = a[4] < b[3] or b[4] < a[3] or a[2] + a[1] <= b[2] or b[2] + b[1] <= a[2]
+            apart = a[4] <= b[3] or b[4] <= a[3]
             assert a is b or apart
 
 

@@ -13,6 +13,7 @@ from uopc.backends.plan import Dims3
 from uopc.ir.core import bounds, storage
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
+from uopc.program import in_place
 
 if TYPE_CHECKING:  # a program from a cache needs no pass
     from uopc.passes.pass_manager import Lowered
@@ -75,14 +76,16 @@ class CompiledKernel:
     chunks: int
     scratch: int
     orders: tuple[tuple[int, ...], ...]  # by slot, of constant arrays: `ir/core/data/blocks.py`
+    over: tuple[tuple[int, int], ...]  # a result, and the value whose memory it may take: slots
     work: int  # roughly the operations of a run
     grid: Dims3
     block: tuple[int, int, int]
     dynamic_shared: int
 
     @staticmethod
-    def of(kernel: UOp, key: str, name: str, code: Code) -> CompiledKernel:
-        """The facts of a linear kernel, and its code, in which it has the name `symbol`."""
+    def of(kernel: UOp, split: UOp, key: str, name: str, code: Code) -> CompiledKernel:
+        """The facts of a linear kernel, and its code, in which it has the name `symbol`. `split`:
+        as it was before its passes."""
         places = storage.word_places(kernel)
         by_slot = [i for u, i in places.items() if u.op is not Ops.VARIABLE]
         return CompiledKernel(
@@ -90,7 +93,8 @@ class CompiledKernel:
             1 + max(by_slot, default=-1),
             tuple([u.arg.name for u in places if u.op is Ops.VARIABLE]),
             tuple(storage.written_slots(kernel)),
-            chunks(kernel), scratch.offsets(kernel)[1], orders(kernel), _work(kernel),
+            chunks(kernel), scratch.offsets(kernel)[1], orders(kernel),
+            in_place.pairs(split, kernel), _work(kernel),
             *code.grids.get(kernel, NO_GRID),
         )  # fmt: skip
 

@@ -83,9 +83,10 @@ def _compiled(
 ) -> tuple[dict[UOp, CompiledKernel], dict[str, float]]:
     """Each kernel that is called, with its code, and the seconds that new code took. Of kernels
     with the same code there is one, as if all had been lowered."""
-    key_of: dict[UOp, str] = {}  # of a linear kernel: that of the first kernel that became it
+    split: dict[UOp, UOp] = {}  # of a linear kernel: the first kernel that became it
     for call, (kernel, _) in zip(lowered.program.src, lowered.calls):
-        key_of.setdefault(kernel, known.keys[call.src[0]])
+        split.setdefault(kernel, call.src[0])
+    key_of = {k: known.keys[split[k]] for k in lowered.kernels}
     symbols = {k: symbol_of(lowered.names[k], key_of[k]) for k in lowered.kernels}
     from uopc.passes.contract import PASSES_SHARE, watch
 
@@ -97,7 +98,7 @@ def _compiled(
     code = compiler.finish(lowered, symbols)
     compiled = dict(known.found)
     for k in lowered.kernels:
-        compiled[k] = CompiledKernel.of(k, key_of[k], lowered.names[k], code)
+        compiled[k] = CompiledKernel.of(k, split[k], key_of[k], lowered.names[k], code)
         known.keep(compiled[k])
     if known.found:
         first: dict[object, CompiledKernel] = {}

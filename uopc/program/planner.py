@@ -44,6 +44,7 @@ from uopc.ir.devices.launches import Place
 from uopc.ir.devices.mesh import Spec
 from uopc.ir.index.dims import uop_dim
 from uopc.ir.index.size_conditions import SizeCondition, relying, text
+from uopc.program import in_place
 from uopc.program.compiled_kernel import CompiledKernel
 from uopc.program.request import Request
 
@@ -98,12 +99,14 @@ def arena(
     calls: Iterable[tuple[int, Iterable[UOp]]], elsewhere: Container[UOp],
     repeated: Iterable[Repeat] = (), buckets: Mapping[int, tuple[UOp, ...]] | None = None,
     placed: Sequence[Place] = (), busy: Mapping[int, int] | None = None,
+    over: Mapping[int, Sequence[tuple[UOp, UOp]]] | None = None,
 ) -> tuple[list[Block], int]:  # fmt: skip
     """The blocks of the arena, and its size. `calls`: in order, the bytes of the tiles of each, and
     its storage; `elsewhere` is the storage that has memory of its own. What a repeated row shares
     with calls outside of it stays while the row runs. The storage of a bucket is side by side, with
     room for what is elsewhere, unless most of it is. `placed`: the calls of several devices.
-    `busy`: by the number of an exchange, the last call beside which it runs."""
+    `busy`: by the number of an exchange, the last call beside which it runs. `over`: by call, the
+    storage that it writes, and that whose memory this may take if nobody reads it afterwards."""
     users: dict[UOp, list[int]] = {}  # the calls that use a storage
     tiles: list[memory_plan.Lifetime] = []
     for i, (nbytes, args) in enumerate(calls):
@@ -112,8 +115,11 @@ def arena(
         for root in map(storage_root, args):
             if root.op is Ops.BUFFER and root not in elsewhere:
                 users.setdefault(root, []).append(i)
+    repeated = tuple(repeated)
     spans = _spans(users, busy or {}, repeated)
-    groups = _groups(spans, (buckets or {}).values(), elsewhere)
+    joined = [in_bucket(b, elsewhere) for b in (buckets or {}).values()]
+    joined += _written_over(over or {}, users, spans, repeated, placed, joined)
+    groups = _groups(spans, joined)
     lives = [_lifetime(places, spans) for places in groups.values()] + tiles
     if placed:
         owners = [device_rows.owner({placed[i].device for i in users[u]}) for u in groups]
@@ -122,8 +128,8 @@ def arena(
     else:
         offsets, total = memory_plan.plan(lives)
     blocks = [
-        Block(u, memory_plan.Lifetime(bounds.most_bytes(u), life.first, life.last), offset + at)
-        for places, life, offset in zip(groups.values(), lives, offsets)
+        Block(u, memory_plan.Lifetime(bounds.most_bytes(u), *spans[u]), offset + at)
+        for places, offset in zip(groups.values(), offsets)
         for u, at in places.items() if u in spans
     ]  # fmt: skip
     blocks += [Block(None, life, at) for life, at in zip(tiles, offsets[len(groups) :])]
@@ -143,13 +149,36 @@ def _spans(
     return spans
 
 
+def _written_over(
+    over: Mapping[int, Sequence[tuple[UOp, UOp]]], users: Mapping[UOp, list[int]],
+    spans: Mapping[UOp, list[int]], repeated: Sequence[Repeat], placed: Sequence[Place],
+    buckets: Sequence[Mapping[UOp, int]],
+) -> list[dict[UOp, int]]:  # fmt: skip
+    """The storage that has one memory in turn: each is written by the last call that reads the one
+    before, in the same rows, and if there are several devices, on the one that uses it."""
+    chains: dict[UOp, dict[UOp, int]] = {}  # by the last storage of each
+    apart = {u for b in buckets for u in b}
+    for i, pairs in sorted(over.items()):
+        for result, value in pairs:
+            if not {result, value} <= spans.keys() - apart or result in chains:
+                continue
+            begin, end = spans[value]
+            inside = all([r.first <= begin for r in repeated if r.first <= i < r.end])
+            devices = {placed[j].device for j in users[value]} if placed else {0}
+            if begin < end == i == spans[result][0] and inside and len(devices) == 1:
+                chains[result] = {**chains.pop(value, {value: 0}), result: 0}
+                apart.add(value)
+    return list(chains.values())
+
+
 def _groups(
-    spans: Mapping[UOp, list[int]], buckets: Iterable[tuple[UOp, ...]], elsewhere: Container[UOp]
+    spans: Mapping[UOp, list[int]], joined: Iterable[dict[UOp, int]]
 ) -> dict[UOp, dict[UOp, int]]:
-    """The storage that is side by side, by the first of it: where each begins, in bytes."""
-    joined = {next(iter(places)): places for places in [in_bucket(b, elsewhere) for b in buckets]}
-    led = {u for first, places in joined.items() if first in spans for u in places} - joined.keys()
-    return {u: joined.get(u, {u: 0}) for u in spans if u not in led}
+    """The storage that is placed together, by the first of it: where each begins, in bytes."""
+    by_first = {next(iter(places)): places for places in joined}
+    led = {u for first, places in by_first.items() if first in spans for u in places}
+    led -= by_first.keys()
+    return {u: by_first.get(u, {u: 0}) for u in spans if u not in led}
 
 
 def _lifetime(places: Mapping[UOp, int], spans: Mapping[UOp, list[int]]) -> memory_plan.Lifetime:
@@ -292,9 +321,13 @@ class Planner:
     def _plan_arena(self) -> int:
         """Give intermediates their offsets in the arena. Returns its size."""
         busy = {number: number + count for number, count in self.beside.items()}
+        over = {
+            i: in_place.overwriting(args, k.over) for i, (k, args) in enumerate(self.calls)
+            if isinstance(k, CompiledKernel) and not self.for_gpu
+        }  # fmt: skip
         blocks, total = arena(
             [(k.scratch * k.chunks, args) for k, args in self.calls], self.fresh, self.repeats,
-            self.buckets, self.rows.places, busy,
+            self.buckets, self.rows.places, busy, over,
         )  # fmt: skip
         self.offsets = {b.storage: b.offset for b in blocks if b.storage is not None}
         self.scratch = {b.alive.first: b.offset for b in blocks if b.storage is None}

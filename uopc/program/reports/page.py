@@ -18,7 +18,7 @@ from uopc.ir.core.arena import arena
 from uopc.ir.core.calls import exchanges_of
 from uopc.ir.core.storage import storage_root
 from uopc.passes.pass_manager import Lowered
-from uopc.program import planner, profile
+from uopc.program import in_place, planner, profile
 from uopc.program.compiled_kernel import chunks
 from uopc.program.program import Program
 from uopc.program.request import lower
@@ -41,7 +41,12 @@ def facts(lowered: Lowered) -> Facts:
     calls = [(tiles.get(kernel, 0), args) for kernel, args in lowered.calls]  # 0: an exchange
     repeats, buckets = planner.repeats(lowered.program), planner.buckets(lowered.program)
     places = DeviceRows.of(lowered.program, lowered.context.devices).places
-    blocks, found.arena_bytes = planner.arena(calls, fresh, repeats, buckets, places)
+    over = {
+        i: in_place.overwriting(args, in_place.pairs(call.src[0], final))
+        for i, (call, (final, args)) in enumerate(zip(lowered.program.src, lowered.calls))
+        if not exchanges_of(call.src[0])
+    }
+    blocks, found.arena_bytes = planner.arena(calls, fresh, repeats, buckets, places, over=over)
     found.blocks = [(b.storage, b.alive, b.offset) for b in blocks]
     return found
 
