@@ -167,6 +167,21 @@ DEFECTS: Final = (
         ("test_memory_plan.py",),
     ),
     Defect(
+        "in place: a tile does elements of its neighbour again", "uopc/program/in_place.py",
+        "        and _is_read_before(uses, result, value) and _is_written_once(uses, result)\n",
+        "        and _is_read_before(uses, result, value)\n", ("test_in_place.py",),
+    ),
+    Defect(
+        "in place: a value is read after its memory was taken", "uopc/program/planner.py",
+        "if begin < end == i == spans[result][0] and inside", "if begin < i and inside",
+        ("test_in_place.py",),
+    ),
+    Defect(
+        "in place: a loop reads again what it took the memory of", "uopc/program/planner.py",
+        "inside = all([r.first <= begin for r in repeated if r.first <= i < r.end])",
+        "inside = True", ("test_in_place.py",),
+    ),
+    Defect(
         "division by zero gives one", "uopc/ir/core/semantics.py",
         "floor_div = _rounding(np.floor_divide)",
         "floor_div = _rounding(lambda a, b: np.where(b == 0, 1, np.floor_divide(a, b)))",

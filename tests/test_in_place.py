@@ -279,7 +279,7 @@ def test_blocks_with_a_value_beside_them(threads, dtype):
     for w in weights:
         wanted = np.clip(np.clip(wanted @ w, -3, 3) @ w + wanted, -3, 3)
     np.testing.assert_array_equal(program(x, *weights), wanted.sum(0))
-    assert len(overwritten(program)) == 3
+    assert len(overwritten(program)) == (3 if t.is_float else 0)
 
 
 def test_a_value_that_is_read_again_stays():

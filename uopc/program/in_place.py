@@ -7,6 +7,9 @@ once, and each read of x stands before the store to the same element: with its i
 Opts may change the first (a tile at an edge does the elements of its neighbour again), so the
 stores are counted: where every element of the result is written, and there are as many writes as
 elements, each is written once.
+
+Only floats lie so: a launch that is timed runs many times, each time on what it wrote. That must
+not touch memory elsewhere, and no address relies on what a float may be.
 """
 
 from __future__ import annotations
@@ -44,8 +47,8 @@ def pairs(kernel: UOp, linear: UOp) -> tuple[Pair, ...]:
 
 
 def _read_where_written(kernel: UOp) -> list[Pair]:
-    """The results of which a kernel writes each element once, and the values of the same dtype that
-    it reads at the index of that store."""
+    """The results of which a kernel writes each element once, and the values of the same dtype, a
+    float, that it reads at the index of that store."""
     found: list[Pair] = []
     order = walk.order(kernel)
     stores = [u for u in order if u.op is Ops.STORE and storage_root(u.src[0]).op is Ops.PARAM]
@@ -53,7 +56,8 @@ def _read_where_written(kernel: UOp) -> list[Pair]:
         address = store.src[0]
         result = storage_root(address)
         same = [u for u in stores if storage_root(u.src[0]) is result]
-        if len(same) > 1 or len(store.src) > 2 or not _counts_all(address, result):
+        once = len(same) == 1 and len(store.src) == 2
+        if not once or not result.dtype.is_float or not _counts_all(address, result):
             continue
         found += [
             (result.arg.slot, u.src[0].arg.slot) for u in order

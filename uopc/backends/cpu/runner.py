@@ -341,6 +341,7 @@ class Runner:
         """The seconds of each launch, `samples` times, in the memory of a call.
 
         A sample of a short launch is the mean over a row of runs, without the time of an empty row.
+        A launch that writes over what it reads reads what its last run wrote.
         """
         found: list[list[float]] = []
 
