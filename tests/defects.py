@@ -167,7 +167,7 @@ DEFECTS: Final = (
         ("test_memory_plan.py",),
     ),
     Defect(
-        "in place: a tile does elements of its neighbour again", "uopc/program/in_place.py",
+        "in place: a tile does elements of its neighbour again", "uopc/backends/in_place.py",
         "        and _is_read_before(uses, result, value) and _is_written_once(uses, result)\n",
         "        and _is_read_before(uses, result, value)\n", ("test_in_place.py",),
     ),

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from machines import described
 
 import uopc
+from uopc.backends import in_place
 from uopc.backends.plan import Repeat
 from uopc.driver import lower_only
 from uopc.ir.core import dtypes
@@ -23,7 +24,7 @@ from uopc.ir.core.args import Opt
 from uopc.ir.core.evaluate import compute
 from uopc.ir.core.ops import Ops
 from uopc.ir.devices.launches import Place
-from uopc.program import in_place, planner
+from uopc.program import planner
 from uopc.tensor import creation
 
 RNG = np.random.default_rng(5)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from uopc.backends import device_rows, memory_plan
+from uopc.backends import device_rows, in_place, memory_plan
 from uopc.backends.device_rows import ONE_DEVICE, DeviceRows
 from uopc.backends.plan import (
     Argument,
@@ -44,7 +44,6 @@ from uopc.ir.devices.launches import Place
 from uopc.ir.devices.mesh import Spec
 from uopc.ir.index.dims import uop_dim
 from uopc.ir.index.size_conditions import SizeCondition, relying, text
-from uopc.program import in_place
 from uopc.program.compiled_kernel import CompiledKernel
 from uopc.program.request import Request
 

@@ -8,6 +8,7 @@ from itertools import count
 from pathlib import Path
 
 from uopc import config
+from uopc.backends import in_place
 from uopc.backends.device_rows import DeviceRows
 from uopc.backends.llvm import scratch
 from uopc.dump.report import page
@@ -18,7 +19,7 @@ from uopc.ir.core.arena import arena
 from uopc.ir.core.calls import exchanges_of
 from uopc.ir.core.storage import storage_root
 from uopc.passes.pass_manager import Lowered
-from uopc.program import in_place, planner, profile
+from uopc.program import planner, profile
 from uopc.program.compiled_kernel import chunks
 from uopc.program.program import Program
 from uopc.program.request import lower
