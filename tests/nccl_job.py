@@ -1,4 +1,4 @@
-"""What each rank runs of a job whose GPUs are stand-ins: see test_nccl.py. `nccl_job.py CASE`."""
+"""What each rank runs of a job whose GPUs are stand-ins: see test_nccl.py. `CASE[,CASE]`."""
 
 from __future__ import annotations
 
@@ -149,6 +149,6 @@ if __name__ == "__main__":
     module.install(DRIVER, pytest.MonkeyPatch())
     BINDINGS.install()
     distributed.initialize(timeout=float(os.environ.get("JOB_TIMEOUT", "60")))
-    case = sys.argv[1]
-    text = _CASES[case]() if case in _CASES else failing(case)
-    print(f"rank {rank()} done: {text}", flush=True)
+    for case in sys.argv[1].split(","):
+        text = _CASES[case]() if case in _CASES else failing(case)
+        print(f"rank {rank()} done: {text}", flush=True)

@@ -168,8 +168,8 @@ def test_recorded_graphs(place: corpus.Place, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not has_fma(), reason="this machine has no FMA")
 def test_recorded_graphs_with_vectors(capsys: Any) -> None:
-    """One of 40; `python -m tests.export_corpus` checks all of them."""
-    assert export_corpus.main(["--every", "40", "--cc", str(CC)]) == 0, capsys.readouterr().out
+    """One of 100; `python -m tests.export_corpus` checks all of them."""
+    assert export_corpus.main(["--every", "100", "--cc", str(CC)]) == 0, capsys.readouterr().out
 
 
 def test_products_and_sums_round_once_without_the_instruction(tmp_path: Path) -> None:

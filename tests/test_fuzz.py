@@ -26,6 +26,7 @@ def worker():
 
 
 @pytest.mark.parametrize("kind", [name for name, kind in KINDS.items() if kind.suite])
+@pytest.mark.few(4)
 def test_the_first_cases_of_a_kind(kind, worker):
     for number in range(KINDS[kind].suite):
         verdict = worker.run(KINDS[kind].module, 0, number, 120)

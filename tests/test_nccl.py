@@ -29,18 +29,12 @@ def run(ranks, case, **more):
 
 @needs_ranks
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
-def test_each_exchange(ranks):
-    code, text, _ = run(ranks, "kinds")
+def test_each_exchange_buckets_and_parts_that_stay_on_gpus(ranks):
+    code, text, _ = run(ranks, "kinds,buckets")
     assert code == 0, text
-    wanted = "allgather allreduce alltoall broadcast permute_ranks reduce_scatter"
-    assert text.count(f"done: {wanted}") == ranks, text
-
-
-@needs_ranks
-@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
-def test_buckets_and_parts_that_stay_on_gpus(ranks):
-    code, text, _ = run(ranks, "buckets")
-    assert code == 0 and text.count("done: buckets") == ranks, text
+    kinds = "allgather allreduce alltoall broadcast permute_ranks reduce_scatter"
+    for wanted in (kinds, "buckets"):
+        assert text.count(f"done: {wanted}") == ranks, text
 
 
 @needs_ranks

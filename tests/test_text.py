@@ -615,7 +615,7 @@ def graphs(draw: Any, level: Level) -> UOp:
 
 
 @pytest.mark.parametrize("level", list(Level), ids=lambda level: level.text)
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 @pytest.mark.few(2)
 def test_random_graphs_round_trip(level: Level, data: Any) -> None:
