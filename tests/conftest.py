@@ -11,6 +11,7 @@ tried one by one. Without tests/test_rules.py it says which rules no program nee
 
 from __future__ import annotations
 
+import collections
 import difflib
 import gc
 import locale
@@ -44,6 +45,7 @@ settings.register_profile("random", deadline=None, print_blob=True)
 settings.load_profile("same")
 FEWEST_EXAMPLES, SHARE_OF_EXAMPLES = 5, 8  # without --all: one of so many, but as many at least
 CASES_OF_OTHERS = 2  # of a test that is not marked `others`: all ran for the default machine
+MOST_REASONS = 25  # why tests were skipped, at the end of a run
 SKIPPED = "uopc/skipped"  # where the cache of pytest has the names of skipped tests
 engine.MAX_SHRINKING_SECONDS = 10  # five minutes by itself, and no setting for it
 
@@ -194,6 +196,17 @@ def pytest_runtest_call():
         if "does not run on this machine" in str(error):
             pytest.skip(str(error))
         raise
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Why tests were skipped, and how many for each reason: which tools are missing here."""
+    reports = terminalreporter.stats.get("skipped", ())
+    reasons = {r.nodeid: r.longrepr[2].removeprefix("Skipped: ") for r in reports}
+    counts = collections.Counter(reasons.values()).most_common()
+    for reason, count in counts[:MOST_REASONS]:
+        terminalreporter.write_line(f"{count} skipped: {reason}")
+    if rest := sum([count for _, count in counts[MOST_REASONS:]]):
+        terminalreporter.write_line(f"{rest} skipped for other reasons: -rs lists all")
 
 
 def pytest_sessionstart(session):
