@@ -154,7 +154,7 @@ def random_graph(seed: int) -> tuple[UOp, list[UOp], list[Array]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(8))
 def test_random_graphs(seed: int) -> None:
     graph, inputs, given = random_graph(seed)
     graph = graph + sum(x.sum() for x in inputs[:-1]) * 0.5 + inputs[-1].sum()
