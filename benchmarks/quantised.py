@@ -8,6 +8,7 @@ thread, of the least times of the processor.
 
     int8            a scale for each row, float32 activations
     int4            two weights a byte, a scale for each 128 of them, float32 activations
+    nf4             the same with weights that four bits choose from 16 numbers
     int8 x int8     bytes on both sides, int32 sums
     int4 x int8     the same with two weights a byte
 """
@@ -34,10 +35,15 @@ POOL = 768 << 20  # bytes of weights
 F32, I8 = dtypes.float32, dtypes.int8
 
 
-def halves(rows: int, columns: int) -> UOp:
-    """The weights of -8 to 7 in bytes: the first 64 of a group are in their low halves."""
+def codes(rows: int, columns: int) -> UOp:
+    """Numbers of four bits in bytes: the first 64 of a group are in their low halves."""
     w = uopc.param("w", (rows, columns // GROUP, GROUP // 2), dtypes.uint8)
-    return uopc.stack(w & 15, w >> 4, axis=2).cast(I8) - 8
+    return uopc.stack(w & 15, w >> 4, axis=2)
+
+
+def halves(rows: int, columns: int) -> UOp:
+    """The weights of -8 to 7 in bytes."""
+    return codes(rows, columns).cast(I8) - 8
 
 
 def int8(rows: int, columns: int) -> UOp:
@@ -45,9 +51,20 @@ def int8(rows: int, columns: int) -> UOp:
     return (w.cast(F32) @ x) * uopc.param("s", (rows,))
 
 
+def scaled(w: UOp) -> UOp:
+    """Weights with a scale for each group, times the vector."""
+    rows, groups, *of_a_group = w.shape
+    terms = w * uopc.param("s", (rows, groups, 1, 1)) * uopc.param("x", (groups, *of_a_group))
+    return terms.sum((1, 2, 3))
+
+
 def int4(rows: int, columns: int) -> UOp:
-    w = halves(rows, columns).cast(F32) * uopc.param("s", (rows, columns // GROUP, 1, 1))
-    return (w * uopc.param("x", (columns // GROUP, 2, GROUP // 2))).sum((1, 2, 3))
+    return scaled(halves(rows, columns).cast(F32))
+
+
+def nf4(rows: int, columns: int) -> UOp:
+    numbers = np.linspace(-1, 1, 16, dtype=np.float32) ** 3
+    return scaled(uopc.constant(numbers)[codes(rows, columns)])
 
 
 def int8_int8(rows: int, columns: int) -> UOp:
@@ -61,7 +78,7 @@ def int4_int8(rows: int, columns: int) -> UOp:
     return total.cast(F32) * uopc.param("s", (rows,))
 
 
-ROWS = {"int8": int8, "int4": int4, "int8 x int8": int8_int8, "int4 x int8": int4_int8}
+ROWS = {"int8": int8, "int4": int4, "nf4": nf4, "int8 x int8": int8_int8, "int4 x int8": int4_int8}
 
 
 def given(graph: UOp) -> tuple[UOp, dict[str, np.ndarray]]:
