@@ -1,18 +1,19 @@
 """The run time of uopc's kernels beside NumPy's and of every other peer that is installed.
 
     python benchmarks/kernels.py [--threads 2,1] [--workloads a,b] [--peers a,b] [--rounds 5]
-                                 [--out FOLDER] [--cpu]
+                                 [--out FOLDER] [--cpu | --realtime]
     python benchmarks/kernels.py --cold --workloads models [--rounds 5] [--seconds 60]
 
 A workload is a name, or a group: anchors, odd, more, places, matrices, models, own. Without it:
 all but models.
 One warm process for each peer; they take turns, and whoever's turn it is not is stopped, so that
 idle threads that spin take nothing from the others. With --cpu a time is the CPU time of the
-process, on one thread: the way on a busy machine. A row is judged by the least of its rounds'
-medians; one whose rounds differ by more than 30% is measured again. With --out: `kernels.json`,
-`kernels.md` and (where matplotlib is installed) `kernels.png` go to the folder. With --cold:
-seconds from a model's file to a callable and the memory of fresh processes, of uopc and ONNX
-Runtime alone; a model that has taken `--seconds` gets no further round.
+process, on one thread: the way on a busy machine. With --realtime whoever's turn it is runs before
+all other processes (Linux, as root), and then rests: the way with several threads there. A row is
+judged by the least of its rounds' medians; one whose rounds differ by more than 30% is measured
+again. With --out: `kernels.json`, `kernels.md` and (where matplotlib is installed) `kernels.png` go
+to the folder. With --cold: seconds from a model's file to a callable and the memory of fresh
+processes, of uopc and ONNX Runtime alone; a model that has taken `--seconds` gets no further round.
 """
 
 from __future__ import annotations
@@ -119,11 +120,31 @@ def serve(name: str, threads: int, cpu: bool) -> None:
         print(json.dumps(answer), file=answers)
 
 
+def run_first(process: int, first: bool) -> None:
+    """All threads of a process run before those of other processes, or as these do."""
+    policy = os.SCHED_FIFO if first else os.SCHED_OTHER
+    for thread in os.listdir(f"/proc/{process}/task"):
+        try:
+            os.sched_setscheduler(int(thread), policy, os.sched_param(int(first)))
+        except ProcessLookupError:  # it has ended
+            continue
+
+
+def may_run_first() -> bool:
+    """True if the system lets this process run before others, and so those that it starts."""
+    try:
+        run_first(os.getpid(), True)
+    except (AttributeError, OSError):  # no Linux, or no right to it
+        return False
+    run_first(os.getpid(), False)
+    return True
+
+
 class Worker:
     """The process of a peer: stopped except while it answers."""
 
-    def __init__(self, name: str, threads: int, cpu: bool) -> None:
-        self.name = name
+    def __init__(self, name: str, threads: int, cpu: bool, realtime: bool = False) -> None:
+        self.name, self.realtime = name, realtime
         self.arguments = (name, threads, cpu)
         self._start()
 
@@ -162,6 +183,9 @@ class Worker:
     def ask(self, **request: Any) -> dict[str, Any]:
         """The answer; one with `error` (and a fresh process) where there is none."""
         assert self.process.stdin is not None
+        first = self.realtime and "burst" in request
+        if first:
+            run_first(self.process.pid, True)
         os.killpg(self.process.pid, signal.SIGCONT)
         self.process.stdin.write(json.dumps(request).encode() + b"\n")
         patience = PEERS[self.name].patience if "prepare" in request else PATIENCE
@@ -172,6 +196,9 @@ class Worker:
             self._start()
             return {"error": str(error)}
         os.killpg(self.process.pid, signal.SIGSTOP)
+        if first:
+            run_first(self.process.pid, False)
+            time.sleep(2 * BURST)  # what waited runs
         return answer
 
     def stop(self) -> None:
@@ -251,11 +278,12 @@ def run_workload(name: str, workers: list[Worker], threads: int, rounds: int) ->
 
 
 def run(
-    names: list[str], peers: list[str], threads: int, rounds: int, cpu: bool = False
-) -> Iterator[tuple[str, dict[str, Any]]]:
+    names: list[str], peers: list[str], threads: int, rounds: int, cpu: bool = False,
+    realtime: bool = False,
+) -> Iterator[tuple[str, dict[str, Any]]]:  # fmt: skip
     workers: list[Worker] = []
     try:
-        workers += [Worker(p, threads, cpu) for p in peers]
+        workers += [Worker(p, threads, cpu, realtime) for p in peers]
         for name in names:
             yield name, run_workload(name, workers, threads, rounds)
     finally:
@@ -302,7 +330,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--peers", type=listed, default=installed())
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--cpu", action="store_true", help="CPU time, on one thread")
+    clock = parser.add_mutually_exclusive_group()
+    clock.add_argument("--cpu", action="store_true", help="CPU time, on one thread")
+    clock.add_argument("--realtime", action="store_true", help="turns run before other processes")
     parser.add_argument("--cold", action="store_true", help="models in fresh processes")
     parser.add_argument("--seconds", type=float, default=60.0, help="of a model, with --cold")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
@@ -310,6 +340,8 @@ def main(arguments: list[str]) -> int:
     if options.serve:
         serve(options.serve, int(options.threads[0]), options.cpu)
         return 0
+    if options.realtime and not may_run_first():
+        parser.error("--realtime: the system does not let this process run before others")
     if options.cpu or options.cold:
         options.threads = ["1"]
     options.workloads = [n for g in options.workloads for n in GROUPS.get(g, [g])]
@@ -325,14 +357,16 @@ def main(arguments: list[str]) -> int:
 
 def _report(options: argparse.Namespace) -> int:
     begin = time.monotonic()
-    results: dict[str, Any] = {"load": os.getloadavg()[0], "numpy": np.__version__, "runs": {}}
+    load = 0.0 if options.realtime else os.getloadavg()[0]  # of what may run beside a turn
+    results: dict[str, Any] = {"load": load, "numpy": np.__version__, "runs": {}}
     wrong = 0
     for threads in map(int, options.threads):
         rows = results["runs"][str(threads)] = {}
         print(f"threads: {threads}", flush=True)
         for name, row in run(
-            options.workloads, options.peers, threads, options.rounds, options.cpu
-        ):
+            options.workloads, options.peers, threads, options.rounds, options.cpu,
+            options.realtime,
+        ):  # fmt: skip
             rows[name] = row
             print(one_line(name, row), flush=True)
             wrong += bool({"wrong", "error"} & row["peers"].get("uopc", {}).keys())
