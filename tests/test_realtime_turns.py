@@ -1,4 +1,4 @@
-"""Turns of `benchmarks/kernels.py --realtime`: a peer runs before other processes, and only then."""
+"""Turns of `benchmarks/kernels.py --realtime`: a peer runs before all else, and only then."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def test_a_peer_runs_first_in_its_turn_alone(monkeypatch: pytest.MonkeyPatch) ->
     seen: list[set[int]] = []
     answer = kernels.Worker._answer
 
-    def watched(worker: kernels.Worker) -> dict[str, object]:
+    def watched(worker: kernels.Worker, *patience: float) -> dict[str, object]:
         if hasattr(worker, "process"):
             seen.append(policies(worker.process.pid))
-        return answer(worker)
+        return answer(worker, *patience)
 
     monkeypatch.setattr(kernels.Worker, "_answer", watched)
     worker = kernels.Worker("numpy", 2, cpu=False, realtime=True)
