@@ -7,6 +7,8 @@ written, nobody reads it afterwards, and it happens where it can.
 from __future__ import annotations
 
 import itertools
+import re
+import shutil
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from hypothesis import strategies as st
 from machines import described
 
 import uopc
+from tests import export_corpus
 from uopc.backends import in_place
 from uopc.backends.plan import Repeat
 from uopc.driver import lower_only
@@ -28,6 +31,7 @@ from uopc.program import planner
 from uopc.tensor import creation
 
 RNG = np.random.default_rng(5)
+CC = shutil.which("gcc") or shutil.which("clang")
 
 
 # ---------------------------------------------------------------- every read before its write
@@ -301,3 +305,21 @@ def test_the_value_is_read_in_two_ways_by_the_launch():
     a = np.arange(64, dtype="f4")
     np.testing.assert_array_equal(program(a), np.full(64, 252.0, "f4"))
     assert not overwritten(program)
+
+
+@pytest.mark.skipif(CC is None, reason="there is no C compiler")
+def test_c_does_not_promise_that_they_lie_apart(tmp_path):
+    """gcc has the numbers of machine code, with sanitizers and with all that -O3 may assume."""
+    x, w = uopc.param("x", (24, 32)), uopc.param("w", (32, 32))
+    y = (x * 3.0).contiguous()
+    inner = (y @ w).relu().contiguous()
+    graph = (inner @ w + y).contiguous().sum(0)
+    arrays = {"x": RNG.integers(-2, 3, x.shape), "w": RNG.integers(-1, 2, w.shape)}
+    given = {name: a.astype("f4") for name, a in arrays.items()}
+    uopc.export(graph, tmp_path / "f", kind="c", target="x86-64", examples=given)
+    text = (tmp_path / "f.c").read_text("utf-8")
+    heads = re.findall(r"^static void f_r_24_32_32\w*\(([^)]*)", text, re.M)
+    assert sorted("restrict" in head for head in heads) == [False, True]
+    for flags in (export_corpus.SANITIZED, ("-O3",)):
+        wrong = export_corpus.compiled_and_run(tmp_path, str(CC), *flags)
+        assert not wrong, wrong
