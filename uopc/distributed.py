@@ -290,7 +290,7 @@ def _at_once(runs: Sequence[Run], count: int) -> float:
 
 
 def _wait(mesh: Mesh, launch: float) -> Link:
-    """What connects devices of this process: memory, and how long they wait for each other."""
+    """The link between devices of this process: memory, and the time of waiting for each other."""
     x, spec = param("x", (mesh.size,)), PartitionSpec(mesh.axis_names)
     total = compile(x.sum(), mesh=mesh, in_shardings=spec)
     given, out = np.ones(mesh.size, "f4"), np.empty((), "f4")

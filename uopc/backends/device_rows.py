@@ -1,4 +1,4 @@
-"""What each of several devices of a process runs, and where in the arena its storage is."""
+"""The launches of each of several devices of a process, and where in the arena its storage is."""
 
 from __future__ import annotations
 

@@ -182,7 +182,7 @@ class Exchange(Launch):
     beside: int = 0
 
     def ends(self, place: int) -> tuple[int | None, int | None]:
-        """Where the device at a place of its group sends on to, and where it gets from; None where
+        """The places that the device at a place of its group sends on to, and gets from; None where
         there is no device."""
         return traffic.target(self, place), traffic.source(self, place)
 
@@ -197,7 +197,7 @@ class Exchange(Launch):
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """How an array is cut: the shape of the first part, and that of what a device takes, which
+    """The cut of an array: the shape of the first part, and that of what a device takes, which
     depends on where it is."""
 
     spec: Spec
@@ -223,7 +223,7 @@ class PlanMesh:
 
     @property
     def blocks(self) -> int:
-        """How many devices each process has."""
+        """The number of devices of each process."""
         return 1 if self.hosts is None else self.mesh.size // self.hosts.size
 
     def with_parts(self, values: Mapping[str, int]) -> dict[str, int]:
@@ -328,7 +328,8 @@ class Plan:
 
     @property
     def device_threads(self) -> int:
-        """How many threads each device has, if all run at the same time; else the one that runs."""
+        """The number of threads of each device, if all run at the same time; else of the one that
+        runs."""
         own = self.threads // len(self.devices)
         return own if own and self.rows else self.threads
 

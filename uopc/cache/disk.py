@@ -368,7 +368,7 @@ def sealed(content: bytes) -> bytes:
 
 
 def checked(data: bytes, name: str) -> bytes:
-    """What `sealed` was given. Unusable when a byte of it has changed."""
+    """The bytes that `sealed` was given. Unusable when one of them has changed."""
     size = len(_head(b""))
     head, content = data[:size], data[size:]
     if head != _head(content):

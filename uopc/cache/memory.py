@@ -97,7 +97,7 @@ class MemoryCache(Generic[T]):
             self._nbytes = 0
 
     def _after_fork(self) -> None:
-        """In the child: threads that held a lock do not exist here."""
+        """Make new locks in the child: threads that held one do not exist here."""
         self._lock, self._gates = threading.Lock(), {}
 
 

@@ -64,7 +64,7 @@ class Row(_Sealed):
 
 @dataclass(frozen=True)
 class Measured(_Sealed):
-    """What was measured of a machine, as text. `machine`: the digest of what the system says of
+    """A measurement of a machine, as text. `machine`: the digest of what the system says of
     it; `made`: seconds since 1970."""
 
     machine: str

@@ -188,7 +188,7 @@ def _miss(
 
 
 def _graph_differs(request: Request, found: Artifact) -> str:
-    """In which of its parts the graph of a request differs from that of an entry."""
+    """The parts in which the graph of a request differs from that of an entry."""
     plan = found.plan
     inputs = {p.arg.name: _shown(p.dtype.numpy, shapes.shape(p)) for p in request.params}
     outputs = {

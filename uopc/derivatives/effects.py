@@ -79,7 +79,7 @@ class _Reader:
         self.value[u] = self._stored(stores[0]) if alone else _seen(held, self.chain[x])
 
     def _stored(self, store: UOp) -> UOp:
-        """What a STORE leaves in its target."""
+        """The value of a STORE's target after it."""
         target, value, *gate = store.src
         new = movement.expand(self.value.get(value, value), shapes.shape(target))
         if not gate:
@@ -109,7 +109,7 @@ def _storage(u: UOp) -> UOp:
 
 
 def _seen(a: UOp, chain: _Chain) -> UOp:
-    """What a chain of views shows of a value."""
+    """The elements of a value that a chain of views shows."""
     for view in chain:
         if view.op is Ops.SHRINK:
             a = part(a, *shapes.window(view))

@@ -28,8 +28,8 @@ _FILLED = 4  # a table may have so many times the places that it needs
 
 @dataclass(frozen=True)
 class _Places:
-    """Where an index reads: constant + the sum of step * i over dimensions, or a table of places.
-    `axes`: the dimensions of the block of indices along which it moves."""
+    """The places that an index reads: constant + the sum of step * i over dimensions, or a table of
+    places. `axes`: the dimensions of the block of indices along which it moves."""
 
     axes: tuple[int, ...]
     steps: tuple[int, ...] = ()
@@ -68,7 +68,7 @@ def transposed(u: UOp, cotangent: UOp) -> UOp:
 
 # ---------------------------------------------------------------- places that are known
 def _places(index: UOp, rank: int) -> _Places | None:
-    """Where an index of a block of this rank reads; None if that is not known."""
+    """The places that an index of a block of this rank reads; None if they are not known."""
     form = _steps(index)
     dims = shapes.shape(index)
     first = rank - len(dims)

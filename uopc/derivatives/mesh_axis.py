@@ -181,7 +181,7 @@ def _reduced(x: UOp, op: ReduceOp) -> UOp:
 
 
 def _of_equal(x: UOp, op: str, n: int) -> UOp:
-    """What n equal values combine to."""
+    """The value that n equal values combine to."""
     return alu.binary(Ops.MUL, x, leaves.const_like(x, n)) if op == "add" else x
 
 

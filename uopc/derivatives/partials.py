@@ -27,7 +27,8 @@ def _opposite(y: UOp, *operands: UOp) -> Factor:
 
 
 def _chosen(greater: bool, mine: int) -> Partial:
-    """Of max (min): 1 where my operand is the greater (lesser), a half where they are equal."""
+    """The factor of max (min): 1 where the operand is the greater (lesser), ½ where both are
+    equal."""
 
     def partial(y: UOp, *operands: UOp) -> Factor:
         own, other = operands[mine], operands[1 - mine]

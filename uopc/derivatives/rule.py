@@ -86,7 +86,7 @@ class Partials(Rule):
         return fold.cast(back, operand.dtype)
 
     def factor(self, u: UOp, i: int) -> Factor:
-        """What multiplies the tangent of operand i."""
+        """The factor of the tangent of operand i."""
         partial = self._partials[i] if i < len(self._partials) else None
         return None if partial is None else partial(u, *u.src)
 

@@ -39,7 +39,7 @@ class Loop:
         self.constants = rest[self.count + inputs :]
 
     def seeds(self) -> tuple[Nodes, Nodes]:
-        """What stands for the carried values, and for the elements of xs, of one step."""
+        """Params for the carried values, and for the elements of xs, of one step."""
         elements = [functions.seed_of(x.dtype, shapes.shape(x)[1:]) for x in self.xs]
         return [functions.seed(c) for c in self.first], elements
 

@@ -19,7 +19,7 @@ _COMPILE = 1  # the row of the compile; threads follow
 
 @dataclass(frozen=True)
 class Ran:
-    """What a thread did in a run, on the clock of time.perf_counter."""
+    """A piece of work of a thread in a run, on the clock of time.perf_counter."""
 
     thread: str
     name: str

@@ -25,7 +25,7 @@ class Port:
 
 @dataclass(frozen=True)
 class Interface:
-    """What CasADi sees. `entry` is the exported function that computes it."""
+    """The interface that CasADi sees. `entry` is the exported function that computes it."""
 
     name: str
     entry: str
@@ -35,7 +35,7 @@ class Interface:
 
     @property
     def places(self) -> tuple[int, ...]:
-        """Where in the memory w each output is computed that the caller does not want."""
+        """The place in the memory w of each output that the caller does not want."""
         starts = [self.work]
         for port in self.outputs:
             starts.append(starts[-1] + port.count)

@@ -1,4 +1,4 @@
-"""What an exported function is, before it is written in any form: arguments, launches, kernels."""
+"""An exported function before it is written in any form: arguments, launches, kernels."""
 
 from __future__ import annotations
 

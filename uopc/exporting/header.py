@@ -102,7 +102,7 @@ def _work(f: Exported) -> str:
 
 
 def _results(f: Exported) -> list[str]:
-    """What the function returns."""
+    """The lines about what the function returns."""
     if not f.sizes and not f.plan.conditions and not f.levels:
         return ["Returns 0."]
     made = ["Returns 0; or, before anything is written, the number of what is wrong:"]

@@ -58,7 +58,7 @@ def ordered(names: Sequence[str]) -> list[str]:
 
 
 def suffix(level: str) -> str:
-    """What the name of a version ends with: v1 to v4."""
+    """The end of a version's name: v1 to v4."""
     return level.removeprefix("x86-64").removeprefix("-") or "v1"
 
 

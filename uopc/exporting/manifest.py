@@ -1,4 +1,4 @@
-"""What an exported function promises, as data: the manifest beside its files.
+"""The promises of an exported function, as data: the manifest beside its files.
 
 The contract is all that a caller relies on. Its digest is in the code, as `NAME_id`: a manifest
 that was changed, or is of other code, is noticed.

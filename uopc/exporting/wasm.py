@@ -87,7 +87,7 @@ class Segment(NamedTuple):
 
 
 class Imported(NamedTuple):
-    """What another file must define: of which kind, and by which name."""
+    """A definition that another file must have: its kind and its name."""
 
     kind: int
     name: str

@@ -1,4 +1,4 @@
-"""What a model gives back: tensors, and what is made of tensors when they are there.
+"""The results of a model: tensors, and values that are made of tensors after a call.
 
 | an output | its node | what a call gives |
 | --- | --- | --- |
@@ -56,7 +56,7 @@ def _nodes(name: str, v: Any) -> list[tuple[str, UOp]]:
 
 
 def filled(v: Any, arrays: Iterator[Any]) -> Any:
-    """What a call gives for an output; `arrays` are those of its nodes, in their order."""
+    """The value of an output of a call; `arrays` are those of its nodes, in their order."""
     if isinstance(v, list):
         return [filled(x, arrays) for x in v]
     if isinstance(v, Labels):

@@ -39,7 +39,7 @@ def _whole(a: Array) -> Array:
 
 
 def _object(value: Any) -> Array:
-    """What NumPy gives for objects: an array, or one of them."""
+    """An array of objects, or one of them, as NumPy gives it."""
     return value if isinstance(value, np.ndarray) else objects([value]).reshape(())
 
 

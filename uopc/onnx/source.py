@@ -1,4 +1,4 @@
-"""Where the graph of a model comes from, and all that it depends on, known without reading it."""
+"""The source of a model's graph, and all that the graph depends on, known without reading it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Source:
 
     @property
     def description(self) -> Description:
-        """What the graph depends on besides the content of files."""
+        """All that the graph depends on besides the content of files."""
         return Description(self._components(), self.made)
 
     def _components(self) -> tuple[tuple[str, str], ...]:
@@ -170,6 +170,6 @@ def _has_own_operators() -> bool:
 
 
 def _package_stamp() -> Stamp | None:
-    """What tells versions of the package onnx apart."""
+    """A text that differs between versions of the package onnx."""
     spec = importlib.util.find_spec("onnx")
     return None if spec is None or spec.origin is None else Stamp.of(spec.origin)

@@ -70,13 +70,13 @@ class Sharding:
         ])  # fmt: skip
 
     def of_bodies(self) -> Sharding | None:
-        """That of functions that are scheduled on their own, of one device."""
+        """The context of functions that are scheduled on their own, for one device."""
         if self.mesh.devices:
             return None
         return Sharding(self.mesh, bucket=self.bucket, pays=self.pays, is_done=True)
 
     def beside(self, program: UOp) -> dict[int, int]:
-        """By the number of the call of an exchange, how many calls run beside it."""
+        """How many calls run beside an exchange, by the number of its call."""
         if not self.bucket:
             return {}
         found = {}

@@ -40,6 +40,7 @@ from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.passes.contract import Context, Pass
 
+# docs/lab/llvm_effort.md has the figures behind these.
 _LEAST = 8  # bytes of a load: a line takes at most eight
 _PANEL, _ROW = 2, 4  # most that is fetched of a panel, and of rows: the second-level cache / n
 _MODEL = 16  # constants from this part of that cache on are taken for weights of a large model

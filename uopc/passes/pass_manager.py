@@ -182,7 +182,7 @@ class Lowering:
     def _one_by_one(
         self, kernels: dict[UOp, UOp], passes: list[Numbered], done: Done
     ) -> dict[UOp, UOp]:
-        """What kernels become by the passes that spell out copies and lanes."""
+        """Kernels after the passes that spell out copies and lanes, one by one."""
         first = {now: k for k, now in reversed(kernels.items())}
         made: dict[UOp, UOp] = {}
         known: set[UOp] = set()

@@ -18,7 +18,7 @@ from uopc.program.planner import dim
 
 
 class Buffer(Protocol):
-    """What the plan needs to know of a buffer."""
+    """The facts of a buffer that the plan needs."""
 
     @property
     def shape(self) -> Shape: ...

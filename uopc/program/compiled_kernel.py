@@ -146,7 +146,7 @@ def chunks(kernel: UOp) -> int:
 
 
 def orders(kernel: UOp) -> tuple[tuple[int, ...], ...]:
-    """By slot, the order of the constant array that a linear kernel reads there; () for others."""
+    """The order of the constant array that a linear kernel reads, by slot; () for others."""
     found = {int(u.arg.slot): u.arg.order for u in kernel.src if u.op is Ops.PARAM and u.arg.order}
     return tuple([found.get(slot, ()) for slot in range(1 + max(found, default=-1))])
 

@@ -1,4 +1,4 @@
-"""What depends on constants alone is computed once, when a program is made, and not in each call.
+"""Values that depend on constants alone are computed when a program is made, not in each call.
 
     ((data w) * (data s)).contiguous() @ x   →   (data ws) @ x
 

@@ -59,7 +59,7 @@ class GpuKernel(Kernel):
 
     @property
     def alignment(self) -> dict[int, int]:
-        """By slot, the bytes that a launch's pointers are multiples of, where that is not 16."""
+        """The bytes of which a launch's pointers are multiples, by slot, where that is not 16."""
         return dict(calls_of(self._stages.lowered.calls)[self.uops].alignment)
 
 

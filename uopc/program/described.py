@@ -75,7 +75,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Stored:
-    """What a program needs besides its artifact, and would else take from its graph.
+    """The facts that a program needs besides its artifact, and would else take from its graph.
 
     `constants`: where each one of the artifact is; None for one that the artifact holds. `arrays`:
     the name of the file of arrays, and what it was when it was written. `lines`: of the plan's

@@ -106,8 +106,8 @@ def source_digest() -> str:
 # ---------------------------------------------------------------- the installation
 @dataclass(frozen=True)
 class Installation:
-    """What takes time to find out: the digest of uopc's sources, the version of LLVM, and how LLVM
-    calls the processor and its features.
+    """Facts that take time to find out: the digest of uopc's sources, the version of LLVM, and how
+    LLVM calls the processor and its features.
 
     It is kept on disk by the stamps of all these files, which a listing gives (3 ms; reading the
     sources takes 20, loading LLVM 30), and by what the system says of the processor.
@@ -121,7 +121,7 @@ class Installation:
 
 @cache
 def installation() -> Installation:
-    """That of this process, which `detect` knows then, too."""
+    """The installation of this process, which `detect` knows then, too."""
     disk, begin = DiskCache.of(config.current()), time.time_ns()
     if disk is None:
         return _found()

@@ -31,7 +31,7 @@ Kind = Literal["input", "output", "constant", "arena"]
 
 
 class Toolchain(Protocol):
-    """What a kernel needs of its backend: see `program.Backend`."""
+    """The part of a backend that a kernel uses: see `program.Backend`."""
 
     @property
     def target(self) -> Callable[[str, str], Target]: ...

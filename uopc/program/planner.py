@@ -47,7 +47,7 @@ from uopc.ir.index.size_conditions import SizeCondition, relying, text
 from uopc.program.compiled_kernel import CompiledKernel
 from uopc.program.request import Request
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a program from a cache needs no pass
     from uopc.passes.contract import Sharding
 
 # Launches that do less than this many element operations keep the GIL: releasing it costs 30 ns.
@@ -82,8 +82,7 @@ def repeats(program: UOp, sharding: Sharding | None = None) -> tuple[Repeat, ...
 
 
 def _of_whole(sharding: Sharding | None) -> dict[UOp, UOp]:
-    """What variables of kernels are of those that the program takes, on a mesh that names devices.
-    """
+    """The variables of kernels by those that the program takes, on a mesh that names devices."""
     return dict(sharding.sizes.values) if sharding is not None and sharding.mesh.devices else {}
 
 
@@ -187,7 +186,7 @@ def _lifetime(places: Mapping[UOp, int], spans: Mapping[UOp, list[int]]) -> memo
 
 
 def in_bucket(args: Sequence[UOp], elsewhere: Container[UOp]) -> dict[UOp, int]:
-    """Where in a bucket each storage lies, in bytes: first those in the arena, or if these have
+    """The place of each storage in a bucket, in bytes: first those in the arena, or if these have
     fewer bytes, those elsewhere; large ones first."""
     found, at = {}, 0
     size = [0, 0]

@@ -112,7 +112,7 @@ def call(function: UOp, *args: Any) -> Values:
 
 
 def _launched(kernel: UOp, given: Values) -> Values:
-    """What is in the arguments that a kernel writes."""
+    """The arguments that a kernel writes, after it has run."""
     name = kernel.arg.name if isinstance(kernel.arg, KernelArg) else "kernel"
     params = {u.arg.slot: u for u in walk.nodes(kernel) if u.op is Ops.PARAM}
     below = [storage.before_effects(a).op for a in given]

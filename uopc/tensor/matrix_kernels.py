@@ -129,7 +129,7 @@ class MatrixKernel:
 
     # ------------------------------------------------------------ the call
     def called(self, name: str, *results: UOp) -> tuple[UOp, ...]:
-        """What is in storage after the kernel has run."""
+        """The storage, after the kernel has run."""
         short = f"{name}_{self.dtype.short}"
         sink = kernel.sink(kernel.end(self._now[0], self.b), name=short)
         call = leaves.located(intern(Ops.CALL, dtypes.void, (sink, *self.storage)))

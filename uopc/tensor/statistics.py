@@ -318,7 +318,7 @@ def nanmean(a: UOp, axis: Any = None, keepdims: bool = False) -> UOp:
 
 
 def _numbers(x: UOp, axis: Any, keepdims: bool) -> UOp:
-    """How many elements are not NaN, as floats."""
+    """The number of elements that are not NaN, as floats."""
     return reductions.METHODS["sum"](cast(x.eq(x), x.dtype), axis, keepdims)
 
 

@@ -276,7 +276,7 @@ class custom_jvp(_Custom):
         return _Forward(self, form, fixed)
 
     def pushed(self, fixed: tuple[Any, ...], primals: Any, tangents: Any) -> Any:
-        """What the rule gives for containers of values and tangents."""
+        """The results of the rule for containers of values and tangents."""
         assert self._rule is not None
         (args, named), (given, given_named) = primals, tangents
         if named or given_named:

@@ -80,7 +80,7 @@ def _scanned(
 
 
 def _unrolled(who: str, unroll: Any) -> int:
-    """How many steps follow each other in the code; more than there are for all."""
+    """The number of steps that follow each other in the code; more than there are for all."""
     if isinstance(unroll, bool):
         return sys.maxsize if unroll else 1
     if not isinstance(unroll, int) or unroll < 1:

@@ -120,7 +120,7 @@ def is_registered(kind: type) -> bool:
 
 
 def split(value: Any) -> tuple[Hashable, list[str], list[Any]] | None:
-    """What a container needs besides its parts, their names, and they; None for a leaf."""
+    """The rest of a container without its parts, their names, and the parts; None for a leaf."""
     kind = type(value)
     if value is None:
         return (), [], []

@@ -84,7 +84,7 @@ def _count(structure: Any) -> int:
 
 @dataclass
 class _Part:
-    """What stands for a part while the mesh axes become dimensions, and the axes that cut it."""
+    """The node for a part while mesh axes become dimensions, and the axes that cut it."""
 
     seed: UOp
     axes: tuple[str, ...]
@@ -116,7 +116,7 @@ class _Body:
         return spec
 
     def argument(self, leaf: Any, given: Any, path: str) -> Any:
-        """What stands for a device's part of an argument."""
+        """The node for a device's part of an argument."""
         who = f"shard_map of {self.call.name}: argument {path[1:]}"
         u = uop_of(leaf, who)
         dims = shapes.shape(u)

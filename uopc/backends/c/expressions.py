@@ -121,8 +121,9 @@ def _float(
 
 
 def order(op: Op, src: Sequence[UOp]) -> tuple[bool, str, bool]:
-    """How MAX and MIN compare: whether the operands change places, the comparison, and whether a
-    NaN of the first is put back. Code by LLVM chooses among equal zeros in the same way."""
+    """The comparison of MAX and MIN: whether the operands change places, the comparison, and
+    whether a NaN of the first is put back. Code by LLVM chooses among equal zeros in the same
+    way."""
     sign = ">" if op is Ops.MAX else "<"
     if not src:
         return False, sign, True

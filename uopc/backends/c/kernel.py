@@ -116,7 +116,7 @@ class CKernel:
         return self.fresh() if name in self.taken else name
 
     def value(self, u: UOp, text: str) -> None:
-        """What a node computes: kept until it is read, or with a name."""
+        """Give a node its text, which is kept until it is read, or its name."""
         reads, self.reads = self.reads or u.op is Ops.LOAD, False
         if u in self.once and len(text) <= _LONGEST:
             self.waiting[u] = Waiting(text, reads)

@@ -18,7 +18,7 @@ ANY_MASK = dtypes.int32  # of bools that were never compared
 
 
 class Kernel(Protocol):
-    """What vectors need of the text of a kernel."""
+    """The part of a kernel's text that vectors use."""
 
     prelude: VectorPrelude
     names: dict[UOp, str]

@@ -1,4 +1,4 @@
-"""What the text of a kernel needs before it: macros and small functions, each when it is used."""
+"""Macros and small functions before the text of a kernel, each where the kernel uses it."""
 
 from __future__ import annotations
 

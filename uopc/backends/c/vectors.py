@@ -134,7 +134,7 @@ def _integer(op: Op, t: DType, texts: Sequence[str], prelude: VectorPrelude) -> 
 def _extreme(
     op: Op, t: DType, texts: Sequence[str], prelude: VectorPrelude, src: Sequence[UOp]
 ) -> str:
-    """As of single elements."""
+    """The maximum or minimum of each lane, by the rule for single elements."""
     if not t.is_float:
         name = prelude.extreme(t, ">" if op is Ops.MAX else "<", checked=False)
         return f"{name}({', '.join(texts)})"

@@ -200,7 +200,7 @@ def _as_number(label: str, argument: Argument, value: Any) -> AnyArray:
 
 
 def label_of(argument: Argument) -> str:
-    """What messages call an argument."""
+    """The name of an argument in messages."""
     return f"argument {argument.name!r}"
 
 
@@ -216,7 +216,7 @@ def input_array(argument: Argument, value: object) -> AnyArray:
 
 
 class Typed(Protocol):
-    """What has a dtype and a shape, as arrays do."""
+    """An object with a dtype and a shape, such as an array."""
 
     @property
     def dtype(self) -> AnyDtype: ...

@@ -62,7 +62,7 @@ class State:
         return address
 
     def _call(self, runner: Runner) -> dict[str, int]:
-        """What a call runs, and the memory that it needs."""
+        """The launches of a call, and the memory that it needs."""
         plan, arena = runner.plan, runner.arena
         bases = [0] * (plan.arena_base + 1) + runner.fixed_bases()
         needs_flag = bool(plan.variables) or plan.arena_bytes != 0

@@ -159,7 +159,7 @@ def _loop(found: re.Match[str]) -> str:
 
 
 def identity() -> str:
-    """What tells the runtimes of one version of this package apart."""
+    """A text that differs between runtimes of one version of this package."""
     return hashlib.blake2b(repr(sorted(_names().items())).encode(), digest_size=8).hexdigest()
 
 

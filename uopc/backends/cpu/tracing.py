@@ -91,7 +91,7 @@ class Log:
         return kernel, log, clock, time.CLOCK_MONOTONIC, own, launch, 0, 0
 
     def slices(self) -> list[Slice]:
-        """What ran, in order of its begin."""
+        """The launches that ran, in the order in which they began."""
         names = {t.ident: t.name for t in threading.enumerate()}
         records = self._words[1:].reshape(-1, len(_RECORD))[: self._words[0]].tolist()
         found = []

@@ -118,7 +118,7 @@ class Device:
 
 
 def count() -> int:
-    """How many devices there are."""
+    """The number of devices."""
     return int(driver().Device.count())
 
 

@@ -61,6 +61,6 @@ class BoundMesh:
 
 
 def bound(runner: MeshRunner, values: Mapping[str, Any]) -> MeshRunner | BoundMesh:
-    """What runs a program of which these arguments and variables are fixed."""
+    """The runner of a program with these arguments and variables fixed."""
     made = BoundMesh(runner, values)
     return made if made.arrays else made.runner

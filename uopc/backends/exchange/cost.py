@@ -24,7 +24,7 @@ class Predicted(Protocol):
 
 @dataclass(frozen=True)
 class Link:
-    """What connects the devices along a mesh axis: the seconds of a message without content, and
+    """The connection of devices along a mesh axis: the seconds of a message without content, and
     the bytes per second that a device sends while it receives as many.
 
     beside: the share of an exchange's seconds in which the device can run kernels; 0 where its
@@ -223,8 +223,8 @@ def pays_beside(overlap: bool | Machine, axes: tuple[str, ...], nbytes: int) -> 
 def seconds(
     exchange: Exchange, machine: Machine, values: Mapping[str, int], mesh: PlanMesh | None = None
 ) -> float:
-    """How long an exchange takes, for these values of the variables. Of blocks each process gathers
-    what all of them send, and makes of it what its own ones get."""
+    """The seconds that an exchange takes, for these values of the variables. Of blocks each process
+    gathers what all of them send, and makes of it what its own ones get."""
     count = np.prod([value_of(d, values) for d in exchange.sent], dtype=np.int64)
     n = int(count) * exchange.dtype.itemsize
     if mesh is not None and mesh.hosts is not None:

@@ -36,8 +36,8 @@ _CONCATENATE: Any = blocks.concatenate
 
 
 class Memory(NamedTuple):
-    """What a device has written up to an exchange: its parts of the results, the arguments that it
-    writes by number, and its intermediates."""
+    """The memory that a device has written up to an exchange: its parts of the results, the
+    arguments that it writes by number, and its intermediates."""
 
     results: list[AnyArray]
     written: dict[int, AnyArray]
@@ -121,7 +121,7 @@ def _restore(
 
 
 def combined(exchange: Exchange, given: Sequence[AnyArray]) -> list[AnyArray]:
-    """What each device of a group gets."""
+    """The values that the devices of a group get, in order."""
     dtype = dtypes.from_numpy(exchange.dtype)
     return exchanges.in_group(exchange.kernel, exchange, dtype, given)
 
@@ -196,7 +196,7 @@ class _Call:
         return found
 
     def _tasks(self) -> list[Any]:
-        """By device, the task of its last phase."""
+        """The task of each device's last phase, by device."""
         run = delayed(phase, pure=False, nout=2)
         ranks, values = range(self.mesh.size), dict(self.bound.values)
         given = [self._given(r) for r in ranks]
@@ -212,7 +212,7 @@ class _Call:
         return made
 
     def _exchanged(self, exchange: Exchange, sent: Sequence[Any]) -> list[Any]:
-        """By device, the task that gives what it gets. What only moves needs none."""
+        """The tasks that give devices what they get, by device. Values that only move need none."""
         got: list[Any] = [None] * len(sent)
         for group in self.mesh.groups(exchange.axes):
             own = [sent[r] for r in group]

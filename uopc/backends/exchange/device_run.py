@@ -47,14 +47,14 @@ class Step(NamedTuple):
 
 
 class Await(NamedTuple):
-    """Where an exchange, by its number in the program, has to be over."""
+    """The place in a call at which an exchange, by its number in the program, has to be over."""
 
     number: int
 
 
 class Phase(NamedTuple):
-    """What a device does before an exchange, after the last one, and the exchange; None at the end
-    of the program."""
+    """The actions of a device between the last exchange and the next, and that exchange; None at
+    the end of the program."""
 
     actions: list[Action]
     step: Step | None
@@ -112,7 +112,7 @@ class Memory(Protocol):
         """The array at an address."""
 
     def addresses(self, arrays: Iterable[Any]) -> list[int]:
-        """Where arrays are; any address for one without elements."""
+        """The addresses of arrays; any address for one without elements."""
 
     def within(self, array: Any) -> Any:
         """The array of which one is a part, or None."""
@@ -190,7 +190,7 @@ class PhasedRun(ABC):
 
     @abstractmethod
     def runs(self, table: Any, bases: packed[int]) -> list[Action]:
-        """What runs a row of launches in given memory."""
+        """The actions that run a row of launches in given memory."""
 
     def address_reader(self) -> Callable[[int, int], object] | None:
         """The native function that writes the addresses of a list of arrays, where there is one."""
@@ -292,7 +292,8 @@ class PhasedRun(ABC):
         return bool(self._apart)
 
     def fits(self, outs: Sequence[Any]) -> list[bool]:
-        """Of the buckets that are not in the arena, which have room where their first one is."""
+        """For each bucket that is not in the arena, whether it has room where its first result
+        is."""
         return [self._room(e, outs) for e in self._apart]
 
     def _bound(
@@ -317,7 +318,7 @@ class PhasedRun(ABC):
         self, exchange: Exchange, bases: packed[int], values: Mapping[str, int],
         fits: Iterator[bool],
     ) -> tuple[list[Action], Step]:  # fmt: skip
-        """What is done before an exchange, and the exchange."""
+        """The actions before an exchange, and the exchange."""
         if not exchange.offsets:
             return [], self._step(exchange, bases, values)
         apart = _number(self.plan, exchange.words[0]) is not None
@@ -403,8 +404,8 @@ class DeviceRun(PhasedRun):
 
 
 class ResultMemory(NamedTuple):
-    """How the memory of a device's parts of the fresh results is made: those of a bucket side by
-    side."""
+    """The memory of a device's parts of the fresh results, still to be made: those of a bucket lie
+    side by side."""
 
     apart: tuple[tuple[int, tuple[int, ...], AnyDtype], ...]  # number, shape and dtype of each
     # Of each bucket the count and dtype of its elements, and the number, shape, begin and end of
@@ -413,7 +414,7 @@ class ResultMemory(NamedTuple):
 
     @staticmethod
     def of(plan: Plan, values: Mapping[str, int], rank: int) -> ResultMemory:
-        """That of a device's parts, for values of the variables."""
+        """The memory of a device's parts, for values of the variables."""
         assert plan.mesh is not None
         values = plan.mesh.on(rank, values)
         made = [(r, cut) for r, cut in zip(plan.results, plan.mesh.results) if r.source is None]

@@ -18,6 +18,6 @@ def exchanged(mesh: Mesh, steps: Sequence[Step]) -> None:
 
 
 def made(mesh: Mesh, exchange: Exchange, given: Sequence[AnyArray]) -> list[AnyArray]:
-    """What each device gets, by what each gives."""
+    """The value that each device gets, from the values that they give."""
     dtype = dtypes.from_numpy(exchange.dtype)
     return exchanges.over_mesh(exchange.kernel, exchange, dtype, mesh, given)

@@ -132,7 +132,7 @@ class MeshRunner:
         return self._joined(bound, sizes, given, made)
 
     def _kind(self, positional: tuple[Any, ...]) -> Kind:
-        """What a call that was made shares with others of its kind."""
+        """The facts that a call shares with others of its kind."""
         values = match(self.plan, positional, {}, self._known, self.as_input).values
         sizes, (rank,) = self.sizes(values), self.devices
         windows = [
@@ -192,7 +192,7 @@ class MeshRunner:
     def windows(
         self, values: Mapping[str, int], ranks: Iterable[int]
     ) -> dict[int, list[parts.Window]]:
-        """By device its parts of the arguments."""
+        """The parts of the arguments, by device."""
         plan, mesh = self.plan, self.plan.mesh
         assert mesh is not None
         found = {}
@@ -318,7 +318,7 @@ class MeshRunner:
         return [self.mesh.rank(dict(zip(self.mesh.axis_names, at))) for at in places]
 
     def _everywhere(self, own: list[AnyArray]) -> list[AnyArray]:
-        """What all devices have, by their number, given what those of this process have."""
+        """The values of all devices, by their number, from those of this process's devices."""
         if self.ranks is None:
             return own
         found: dict[int, AnyArray] = {}

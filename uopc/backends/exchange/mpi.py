@@ -89,7 +89,8 @@ def _call(group: Any, step: Step) -> tuple[str, tuple[Any, ...], Action | None]:
 
 
 def _request(call: Any, *given: Any) -> Started:
-    """What makes a call that returns at once, and gives what waits for its request."""
+    """The function that makes a call which returns at once, and gives what waits for its
+    request."""
 
     def start() -> Action:
         wait: Action = call(*given).Wait
@@ -120,7 +121,7 @@ def _before(first: Action, start: Started) -> Started:
 
 
 def _ends(group: Any, exchange: Exchange) -> tuple[int, int, bool]:
-    """Where a rank sends to, where it gets from, and whether that is a rank."""
+    """The ranks that a rank sends to and gets from, and whether the latter is a rank."""
     ends = exchange.ends(group.rank)
     to, source = [MPI.PROC_NULL if end is None else end for end in ends]
     return to, source, ends[1] is not None

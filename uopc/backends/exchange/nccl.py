@@ -65,12 +65,12 @@ class Nccl:
         ranks.dog.asked.append(self._oldest)
 
     def exchanged(self, mesh: Mesh, step: Step) -> Action:
-        """What does an exchange, in a call that is made again and again."""
+        """The action of an exchange, in a call that is made again and again."""
         start = self.started(mesh, step)
         return lambda: start()()
 
     def started(self, mesh: Mesh, step: Step) -> Started:
-        """What starts an exchange, and gives what makes later launches wait for it."""
+        """The function that starts an exchange, and gives what makes later launches wait for it."""
         exchange = step.exchange
         with self.ranks.watched(exchange):
             group = self._group(mesh, exchange.axes)

@@ -94,13 +94,13 @@ class Ranks:
         raise NotImplementedError
 
     def _prepared(self, group: Any, step: Step) -> Action:
-        """What does an exchange of this rank, any number of times."""
+        """The action of an exchange of this rank, which may run any number of times."""
         begin = self._begun(group, step)
         return lambda: begin()()
 
     def _begun(self, group: Any, step: Step) -> Started:
-        """What starts an exchange of this rank, any number of times, and gives what waits for
-        it."""
+        """The function that starts an exchange of this rank, any number of times, and gives what
+        waits for it."""
         raise NotImplementedError
 
     def _of_machine(self) -> tuple[int, Callable[[], None]]:
@@ -163,7 +163,7 @@ class Ranks:
             raise UserError(f"ranks {odd} compiled another program than rank 0")
 
     def exchanged(self, mesh: Mesh, step: Step) -> Action:
-        """What does an exchange of this rank, in a call that is made again and again."""
+        """The action of an exchange of this rank, in a call that is made again and again."""
         exchange, dog, clock = step.exchange, self.dog, time.monotonic
         do = self._prepared(self._group(mesh, exchange), step)
 
@@ -177,8 +177,8 @@ class Ranks:
         return act
 
     def started(self, mesh: Mesh, step: Step) -> Started:
-        """What starts an exchange of this rank, in a call that is made again and again, and gives
-        what waits for it. The watchdog counts the seconds in which the rank waits."""
+        """The function that starts an exchange of this rank, in calls made again and again, and
+        gives what waits for it. The watchdog counts the seconds in which the rank waits."""
         exchange = step.exchange
         begin = self._begun(self._group(mesh, exchange), step)
 

@@ -39,7 +39,7 @@ class NamedSharding:
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """What arrays that are cut have in common."""
+    """The facts that arrays cut in the same way share."""
 
     shape: tuple[int, ...]
     mesh: Mesh

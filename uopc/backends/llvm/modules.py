@@ -20,7 +20,7 @@ from uopc.ir.core.arena import NativeThread
 
 Function = tuple[str, list[str]]  # the text, and the declarations that it needs
 
-# Characters of LLVM IR in a module: a tenth of a second of LLVM.
+# Characters of LLVM IR in a module: a tenth of a second of LLVM (docs/lab/llvm_effort.md).
 ENOUGH = 200_000
 
 # A fork waits for the module that LLVM compiles, say of a program that failed since. The thread

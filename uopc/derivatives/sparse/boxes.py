@@ -298,5 +298,5 @@ def _is_number(factor: Factor) -> bool:
 
 
 def strides(dims: Dims) -> list[int]:
-    """How far apart the elements of an array lie along each axis."""
+    """The distance of neighbouring elements of an array along each axis."""
     return [math.prod(dims[i + 1 :]) for i in range(len(dims))]

@@ -75,7 +75,7 @@ def _colours(
 def _symmetric_places(
     row: Places, col: Places, colours: Places, n: int
 ) -> tuple[Places, npt.NDArray[np.float64]]:
-    """Where each entry stands in the products, its own or that across the diagonal."""
+    """The place of each entry in the products: its own, or that across the diagonal."""
     count = int(colours.max()) + 1
     keys, times = np.unique(row * count + colours[col], return_counts=True)
     alone = times[np.searchsorted(keys, row * count + colours[col])] == 1

@@ -343,7 +343,7 @@ class Propagation:
 
 
 def _loop(u: UOp) -> object:
-    """What is equal for the results of one loop alone."""
+    """A key that the results of one loop share, and no others."""
     return u.arg.name, u.arg.details[1:], u.src[1:]
 
 

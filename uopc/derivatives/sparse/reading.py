@@ -219,14 +219,14 @@ _ODD = frozenset((
 
 
 class Zeros:
-    """Where values are zero by their structure: outside of the windows of a PAD, say."""
+    """The elements of values that are zero by structure: outside of the windows of a PAD, say."""
 
     def __init__(self, known: Known) -> None:
         self._known = known
         self._masks: dict[UOp, Mask | None] = {}
 
     def other(self, u: UOp) -> Mask | None:
-        """Where a value may be other than 0; None if everywhere."""
+        """The elements of a value that may be other than 0; None for all."""
         stack = [u]
         while stack:
             v = stack[-1]

@@ -34,7 +34,7 @@ _SCRIPTS: Final = (
 
 @dataclass(frozen=True)
 class Work:
-    """What a launch of a kernel does, at most if it is not `exact`: sizes may be symbolic."""
+    """The work of a launch of a kernel, at most if it is not `exact`: sizes may be symbolic."""
 
     operations: int
     nbytes: int  # of the storage that it touches
@@ -55,7 +55,7 @@ class Times:
 
 @dataclass
 class Facts:
-    """What the passes do not know: the work of kernels, the memory plan, measured times."""
+    """Facts that the passes do not have: the work of kernels, the memory plan, measured times."""
 
     work: dict[str, Work] = field(default_factory=dict)  # by kernel
     # Of intermediates, and (None) of the tiles of a launch's kernel: their offsets in the arena.

@@ -32,7 +32,7 @@ def record_origins(on: bool) -> None:
 
 @dataclass(frozen=True)
 class Place:
-    """Where nodes come from that no line of Python made: a file, and a name in it. It has the
+    """The origin of nodes that no line of Python made: a file, and a name in it. It has the
     attributes of a code object that messages read."""
 
     co_filename: str

@@ -91,7 +91,8 @@ class _Loops(Elements):
 
     # ------------------------------------------------------------ effects
     def _effects(self, effects: Sequence[UOp]) -> list[UOp]:
-        """What replaces effects and ranges. An AFTER stands for the effects that it names."""
+        """The nodes that replace effects and ranges. An AFTER stands for the effects that it
+        names."""
         found: list[UOp] = []
         for e in effects:
             found += self._named(e) if e.op is Ops.AFTER else [self.done.get(e, e)]

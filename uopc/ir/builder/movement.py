@@ -145,7 +145,7 @@ def permute(a: UOp, *axes: Any) -> UOp:
 
 
 def permute_back(a: UOp, axes: Sequence[int]) -> UOp:
-    """What `permute` with these axes made `a` of."""
+    """The value of which `permute` with these axes makes `a`."""
     return permute(a, tuple([axes.index(i) for i in range(len(axes))]))
 
 

@@ -101,7 +101,7 @@ class Unrolled:
         return self.one[u.src[0]]
 
     def _exchanged(self, u: UOp) -> list[UOp]:
-        """What each device gets from an exchange."""
+        """The value that each device gets from an exchange."""
         if self.mesh is not None:
             places: Sequence[str | None] = self.mesh.devices
             groups = self.mesh.groups(u.arg.axes)

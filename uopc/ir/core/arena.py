@@ -125,7 +125,7 @@ def arena() -> Iterator[None]:
 
 @contextlib.contextmanager
 def passing() -> Iterator[None]:
-    """Of the nodes that a compile makes in here, it keeps only those that are referred to outside.
+    """A block in which a compile keeps of its new nodes only those that are referred to outside.
     Memos are emptied at the end."""
     mark = len(_arena_keys)
     yield

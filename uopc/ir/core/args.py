@@ -94,7 +94,7 @@ class ReduceArg:
 
 @dataclass(frozen=True, slots=True)
 class ShardArg:
-    """How a value is laid out over a mesh: of each dimension, the mesh axes that cut it."""
+    """The layout of a value over a mesh: the mesh axes that cut each dimension."""
 
     spec: tuple[tuple[str, ...], ...]
 

@@ -111,7 +111,7 @@ def _compared(own: DType | None, src: Operands, arg: Any) -> DType:
 
 
 def _float32(own: DType | None, src: Operands, arg: Any) -> DType:
-    """Of two operands of one dtype. A third one has the dtype of the result."""
+    """Two operands of one dtype. A third one has the dtype of the result."""
     _scalar(src[:2])
     for s in src[2:]:
         if s.dtype.scalar is not dtypes.float32:

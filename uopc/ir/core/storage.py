@@ -45,7 +45,7 @@ def before_effects(u: UOp, known: dict[UOp, UOp] | None = None) -> UOp:
 
 
 def awaited(u: UOp) -> Iterator[UOp]:
-    """What a row of AFTERs waits for, effects and loops: that of the outer AFTER first."""
+    """The effects and loops that a row of AFTERs waits for, those of the outer AFTER first."""
     while u.op is Ops.AFTER:
         yield from u.src[1:]
         u = u.src[0]

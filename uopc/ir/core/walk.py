@@ -102,7 +102,7 @@ def sweep(
 def marks_below(
     nodes: Iterable[UOp], marks: Mapping[UOp, int], sources: Callable[[UOp], Iterable[UOp]]
 ) -> dict[UOp, int]:
-    """By node: its mark and those of the nodes below it, as bits. `nodes`: sources first."""
+    """The marks of each node and of those below it, as bits. `nodes`: sources first."""
     found: dict[UOp, int] = {}
     for u in nodes:
         bits = marks.get(u, 0)

@@ -108,7 +108,7 @@ def _common(u: UOp, known: _Known) -> Device:
 
 
 def _words(u: UOp) -> str:
-    """What a message calls a value."""
+    """The name of a value in messages."""
     return str(u.arg.name) if u.op is Ops.PARAM else f"a {u.op.name}"
 
 
@@ -118,7 +118,7 @@ def show(place: Device) -> str:
 
 
 def _selected(u: UOp, known: _Known) -> Device:
-    """That of one part of a value on several devices."""
+    """The device of one part of a value on several devices."""
     whole = known[u.src[0]]
     if not isinstance(whole, tuple):
         return whole

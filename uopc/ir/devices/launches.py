@@ -51,7 +51,7 @@ class _Kernel(NamedTuple):
 
 
 class _Access(NamedTuple):
-    """What a launch does with a part of some storage, and where it is."""
+    """An access of a launch: the part of some storage, and what the launch does with it."""
 
     begin: float
     end: float
@@ -123,7 +123,7 @@ def _round(
 
 
 def _accesses(kernel: _Kernel, args: Sequence[UOp]) -> list[tuple[UOp, _Access]]:
-    """What a launch does with each storage among its arguments."""
+    """The accesses of a launch, for each storage among its arguments."""
     found = []
     for slot, a in enumerate(args):
         root = storage_root(a)
@@ -192,7 +192,7 @@ def _are_apart(a: Form, b: Form) -> bool:
 
 
 def _span(stored: Form) -> tuple[UOp, UOp]:
-    """Where elements begin and end."""
+    """The begin and end of elements."""
     begin = last = stored[0]
     for stride, n in stored[1]:
         reach = affine.scaled(affine.plus(n, -1), stride)

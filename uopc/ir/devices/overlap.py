@@ -40,7 +40,7 @@ class _Touched:
         )  # fmt: skip
 
     def needed(self) -> list[set[int]]:
-        """Of each call, the earlier ones that it must come after; those that these must come after
+        """The earlier calls that each call must come after; those that these must come after
         may be left out."""
         writer: dict[UOp, int] = {}
         readers: dict[UOp, set[int]] = {}

@@ -69,7 +69,7 @@ class PartSizes:
         return 1 if found is None else found.times.arg if affine.is_const(found.times) else None
 
     def begin(self, n: Dim, axes: Axes) -> UOp:
-        """Where the part of this device begins."""
+        """The begin of this device's part."""
         found = self._multiple(n, self.mesh.parts(axes))
         if found is None:
             return affine.mul(self.place(axes), dim_uop(self.size(n, axes)))
@@ -96,7 +96,7 @@ class PartSizes:
 
     # ------------------------------------------------------------ of all devices of this process
     def at(self, n: Dim, axes: Axes, place: int) -> tuple[Dim, Dim]:
-        """Where the part at a place begins, and its elements without padding."""
+        """The begin of the part at a place, and its elements without padding."""
         found = self._multiple(n, self.mesh.parts(axes))
         if found is not None:
             begin, size = self._part(found.root, axes, place)
@@ -108,7 +108,7 @@ class PartSizes:
         return first, min(size, n - first)
 
     def variables(self, rank: int) -> dict[str, UOp]:
-        """What the variables of one device are on the device of this rank."""
+        """The values of one device's variables on the device of this rank."""
         found = {coordinate(a): affine.const(i) for a, i in self.mesh.coordinates(rank).items()}
         for (root, axes), (own, before) in self._here.items():
             begin, size = self._part(root, axes, self.mesh.place(rank, axes))
@@ -124,7 +124,7 @@ class PartSizes:
         }  # fmt: skip
 
     def _part(self, root: UOp, axes: Axes, place: int) -> tuple[UOp, UOp]:
-        """Where the part of a root at a place begins, and its elements."""
+        """The begin of the part of a root at a place, and its elements."""
         parts = self.mesh.parts(axes)
         begin, size = affine.const(0), self._first(root, parts)
         for i in range(1, place + 1):
@@ -138,7 +138,8 @@ class PartSizes:
 
     # ------------------------------------------------------------ variables
     def _multiple(self, n: Dim, parts: int) -> _Multiple | None:
-        """What a dimension is cut in multiples of; None if all devices have as many elements."""
+        """The dimension of which n is cut in multiples; None if all devices have as many
+        elements."""
         if isinstance(n, int) or parts == 1:
             return None
         key = n, parts
@@ -204,7 +205,7 @@ def _own(root: UOp, parts: int, place: UOp) -> UOp:
 
 
 def _times(n: UOp, root: UOp) -> UOp | None:
-    """What times a variable gives n, if each term of n has it as a factor once."""
+    """The factor that times a variable gives n, if each term of n has the variable once."""
     constant, terms = affine.form(n)
     if constant or not terms or root.op is not Ops.VARIABLE:
         return None

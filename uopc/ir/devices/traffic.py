@@ -1,4 +1,4 @@
-"""What an exchange moves: who gives to whom, and how many bytes."""
+"""The traffic of an exchange: who gives to whom, and how many bytes."""
 
 from __future__ import annotations
 

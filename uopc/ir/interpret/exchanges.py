@@ -1,4 +1,4 @@
-"""What exchanges mean: from what the devices of a group give to what each of them gets."""
+"""The meaning of exchanges: from what the devices of a group give to what each of them gets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Exchanged(traffic.Moves, Protocol):
 def over_mesh(
     kind: str, arg: Exchanged, dtype: DType, mesh: Mesh, given: Sequence[Array]
 ) -> list[Array]:
-    """What each device of a mesh gets from an exchange, by what each gives. `kind`: of the op."""
+    """The value that each device of a mesh gets, from those that all give. `kind`: of the op."""
     if mesh.parts(arg.axes) != arg.parts:
         raise InvalidIR(f"{kind}: {arg.parts} parts on a mesh of {mesh.shape}")
     got: list[Array] = [np.empty(0)] * len(given)

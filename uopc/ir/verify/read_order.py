@@ -64,7 +64,7 @@ def _unordered(kernel: UOp) -> Iterator[tuple[UOp, str]]:
 
 
 def _accesses(nodes: list[UOp]) -> tuple[dict[UOp, list[UOp]], dict[UOp, list[Read]]]:
-    """By storage: its STOREs, and the reads of what has some."""
+    """The STOREs to each storage, and the reads of those that have some."""
     stores: dict[UOp, list[UOp]] = {}
     for u in nodes:
         if u.op is Ops.STORE:

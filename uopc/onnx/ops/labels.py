@@ -64,7 +64,7 @@ def rows(v: Any, keys: Array) -> Any:
 
 
 def _row_of_number(x: UOp, keys: Array) -> UOp:
-    """By a search in the sorted keys; NaN is equal to NaN."""
+    """Rows found by a search in the sorted keys; NaN is equal to NaN."""
     none, nan = len(keys), np.isnan(keys) if keys.dtype.kind == "f" else np.zeros(len(keys), bool)
     back = keys[::-1]
     order, first = np.unique(back[~nan[::-1]], return_index=True)
@@ -104,7 +104,7 @@ def labelled(row: UOp, n: Node) -> Any:
 
 
 def count_of_labels(n: Node) -> int:
-    """How many class labels there are."""
+    """The number of class labels."""
     return max([len(n.attributes.get(name) or []) for name in _CLASSES])
 
 

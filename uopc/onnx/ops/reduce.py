@@ -103,7 +103,7 @@ def cumprod(n: Node) -> UOp:
 
 # ---------------------------------------------------------------- along an axis
 def _flat(n: Node, f: Callable[[UOp, int], UOp]) -> UOp:
-    """Of old versions: the dimensions from the axis on as one."""
+    """The dimensions from the axis on as one, as old versions of the operator have it."""
     x = n.x(0)
     axis = n.axis(1, len(x.shape))
     lead = 1

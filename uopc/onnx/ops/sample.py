@@ -151,7 +151,7 @@ def roi_align(n: Node) -> UOp:
 
 
 def _sampled(x: UOp, at: list[UOp], greatest: bool) -> tuple[UOp, UOp]:
-    """What four pixels around each place give, and which places are in the image."""
+    """The values that four pixels around each place give, and which places are in the image."""
     sizes = fixed(x, "RoiAlign")[2:]
     inside = [(v >= -1.0) & (v <= float(size)) for v, size in zip(at, sizes)]
     near = [v.clip(0.0, float(size - 1)) for v, size in zip(at, sizes)]
@@ -262,7 +262,7 @@ def _corners(boxes: Any, centred: bool) -> Any:
 
 
 def _shared(a: Any, b: Any) -> float:
-    """What two boxes share, as a part of what both cover."""
+    """The area that two boxes share, as a part of the area that both cover."""
     low, high = np.maximum(a[:2], b[:2]), np.minimum(a[2:], b[2:])
     both = float(np.prod(np.maximum(high - low, 0)))
     whole = float(np.prod(a[2:] - a[:2]) + np.prod(b[2:] - b[:2])) - both

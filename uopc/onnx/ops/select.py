@@ -109,7 +109,7 @@ def nonzero(n: Node) -> Any:
 
 @op("Unique")
 def unique(n: Node) -> Any:
-    """Of an array that is known now."""
+    """Unique elements of an array that is known when the graph is made."""
     known = n.known(0)
     assert known is not None
     axis = n.attr("axis", None)

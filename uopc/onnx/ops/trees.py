@@ -34,7 +34,7 @@ _TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 
 
 class Votes(NamedTuple):
-    """What the leaves of trees add to which target."""
+    """The numbers that the leaves of trees add, and the target of each."""
 
     node: Array
     target: Array

@@ -86,7 +86,7 @@ class _Factor:
     scale: tuple[UOp, _View] | None = None
 
     def offset(self, t: DType) -> int:
-        """What is taken from values so that they are bytes of a dtype."""
+        """The number that is taken from values so that they are bytes of a dtype."""
         low, high = (0, 255) if t is dtypes.uint8 else (-128, 127)
         return 0 if low <= self.low and self.high <= high else self.low - low
 
@@ -101,7 +101,8 @@ class _Factor:
         return self.view.of(fold.cast(inner, t), self.offset(t), zero)
 
     def added(self, t: DType, axes: Axes) -> UOp | None:
-        """What is added to bytes, as an operand of the sum over some axes; None for nothing."""
+        """The value that is added to bytes, as an operand of the sum over some axes; None for
+        none."""
         number = leaves.const(dtypes.int32, self.offset(t))
         if self.zero is None:
             return number if self.offset(t) else None

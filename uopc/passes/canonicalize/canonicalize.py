@@ -70,7 +70,7 @@ def canonicalize(graph: UOp, context: Context) -> UOp:
 
 
 def _simpler(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
-    """What the operands of a value alone make shorter."""
+    """A shorter node for a value, which follows from its operands alone."""
     if u.op is Ops.RESHAPE and src[0].op is Ops.RESHAPE:
         return movement.reshape(src[0].src[0], shapes.shape(u))
     if u.op in (Ops.COPY, Ops.CONTIGUOUS) and src[0].op is Ops.CONST and not has_opts(u):

@@ -124,7 +124,7 @@ def without_needless_stores(graph: UOp) -> UOp:
 
 
 def _plain_views(order: Iterable[UOp]) -> dict[UOp, UOp]:
-    """By view, the same view without its AFTERs, where it has some."""
+    """Views without their AFTERs, by the view, where it has some."""
     plain: dict[UOp, UOp] = {}
     for u in order:
         if u.op is Ops.AFTER:

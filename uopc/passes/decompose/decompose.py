@@ -69,7 +69,7 @@ class Native(NamedTuple):
         return DECOMPOSITIONS[op] if t in self.fuses else without_fma.function(op)
 
     def use(self, u: UOp) -> Use:
-        """How often the kernel has such a function."""
+        """The number of times that the kernel has such a function."""
         return Use(u.op.name, self.uses[u.op, u.dtype])
 
     def computes(self, t: DType) -> bool:

@@ -24,12 +24,13 @@ from uopc.ir.core.uop import UOp, intern
 
 Function = Callable[..., "UOp"]
 Nodes = tuple["UOp", ...]
+# docs/lab/llvm_effort.md has the figures behind these two.
 MOST_COPIED = 4096  # nodes of all copies of a function in a kernel
 SHORTEST = 24  # nodes of a function that is called: a call takes as long as some seven
 
 
 class Use(NamedTuple):
-    """How often a kernel uses a function on operands of some type, and its name there."""
+    """The uses of a function on operands of some type in a kernel: its name there, and how many."""
 
     name: str
     often: int

@@ -57,7 +57,8 @@ def _remainder(x: UOp, s: UOp) -> UOp:
 
 
 def _large_remainder_32(x: UOp, s: UOp) -> UOp:
-    """In float64, where s 2^k does not overflow: subtract multiples of s 2^235, 2^188, … 2^0."""
+    """The remainder in float64, where s 2^k does not overflow: subtract multiples of s 2^235,
+    2^188, … 2^0."""
     rest, divisor = x.cast(dtypes.float64), s.cast(dtypes.float64)
     minus_inverse = -1.0 / divisor
     for i in reversed(range(_STEPS_32)):

@@ -175,7 +175,7 @@ def _index(code: UOp) -> UOp:
 
 
 def _low_bits(u: UOp, first: int = 0) -> UOp:
-    """What has the same four bits from `first` on, without masks and conversions."""
+    """A value with the same four bits from `first` on, without masks and conversions."""
     while True:
         if u.op is Ops.AND and u.src[1].op is Ops.CONST and _is_uniform(u.src[1]):
             if _number(u.src[1]) >> first & 15 != 15:

@@ -38,7 +38,7 @@ _KNOWN = frozenset((
 
 
 class Elements(NamedTuple):
-    """What a closed store writes, and its reads: INDEX nodes on storage itself."""
+    """The element that a closed store writes, and its reads: INDEX nodes on storage itself."""
 
     written: dict[Place, UOp]
     reads: dict[UOp, StorageUse]

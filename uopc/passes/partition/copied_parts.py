@@ -22,7 +22,7 @@ To = Callable[[int, int, UOp], UOp]  # (to, from, value): a value of one device 
 
 
 def in_group(exchange: UOp, sent: Sequence[UOp], places: Sequence[str | None]) -> list[UOp]:
-    """What each device of a group gets, by what each one sends. `places`: the devices."""
+    """The value that each device of a group gets, from those sent. `places`: the devices."""
     given, p, arg = [_stored(v) for v in sent], len(sent), exchange.arg
 
     def to(i: int, j: int, value: UOp) -> UOp:

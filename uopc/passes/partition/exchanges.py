@@ -42,7 +42,8 @@ class Exchanges:
 
     # ------------------------------------------------------------ exchanges
     def exchange(self, row: Op, axes: Axes, send: UOp, reason: str, **fields: Any) -> UOp:
-        """What this device gets. UserError if it moves much, and `explicit` asks for that."""
+        """The value that this device gets. UserError if it moves much, and `explicit` asks for
+        that."""
         arg = ExchangeArg(axes, self.mesh.parts(axes), reason=reason, **fields)
         if arg.parts == 1:
             return _alone(row, send, arg)
@@ -186,7 +187,7 @@ class Exchanges:
 
 
 def _alone(row: Op, send: UOp, arg: ExchangeArg) -> UOp:
-    """What an exchange with nobody gives."""
+    """The result of an exchange with nobody."""
     dims = shapes.shape(send)
     if row is Ops.ALLGATHER:
         return movement.reshape(send, (1, *dims))

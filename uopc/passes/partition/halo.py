@@ -19,7 +19,9 @@ from uopc.passes.partition.exchanges import Exchanges
 from uopc.passes.partition.layout import Value, whole
 from uopc.passes.partition.slots import Slot, gap
 
-MOST_HOPS = 4  # devices on each side that send rows, before the whole dimension is gathered
+# Devices on each side that send rows, before the whole dimension is gathered: see
+# docs/lab/llvm_effort.md.
+MOST_HOPS = 4
 
 
 class Halo:
@@ -51,7 +53,7 @@ class Halo:
         return dataclasses.replace(made, dims=(*v.dims[:d], s.size, *v.dims[d + 1 :]))
 
     def _reach(self, s: Slot) -> tuple[int, int] | None:
-        """How many rows before and after its own ones a device needs at most, if few suffice."""
+        """The most rows before and after its own ones that a device needs, if few suffice."""
         low, high = gap(self.n, s.size)
         times = [self.sizes.times(n, self.axes) for n in (self.n, s.size)]
         if low != high or s.size == 1 or None in times:
@@ -65,7 +67,7 @@ class Halo:
         return max(0, -s.begin - least * (self.parts - 1)), max(0, s.begin + most * self.parts)
 
     def _hops(self, rows: int) -> int:
-        """How many devices on one side have so many rows, at least."""
+        """The number of devices on one side that have so many rows, at least."""
         least = max(1, int(bounds.bounds(self.first)[0]))
         return min(self.parts - 1, -(-rows // least))
 

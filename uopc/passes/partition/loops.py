@@ -84,7 +84,7 @@ def _slot(value: UOp) -> int:
 
 
 def _made(body: Partition, function: UOp) -> dict[int, Spec]:
-    """In which layout a step makes what it hands on, by slot; what kernels write is left out."""
+    """The layout of what a step hands on, by slot; what kernels write is left out."""
     found: dict[int, Spec] = {}
     for v in function.src:
         if v.op is Ops.AFTER and len(v.src) == 2 and v.src[1].op is Ops.STORE:

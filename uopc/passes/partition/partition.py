@@ -127,7 +127,7 @@ def _moved(made: UOp) -> tuple[int, int]:
 def _param_specs(
     order: list[UOp], readers: Counter[UOp], sharding: Sharding
 ) -> dict[str, Spec]:  # fmt: skip
-    """How each PARAM is cut: as the user says, or as its only reader, a SHARD, says."""
+    """The cut of each PARAM: as the user says, or as its only reader, a SHARD, says."""
     found: dict[str, Spec] = {}
     pinned = {u.src[0]: u.arg.spec for u in order if u.op is Ops.SHARD}
     for u in order:

@@ -100,7 +100,7 @@ def _buckets(order: Sequence[UOp], limit: int) -> list[tuple[list[UOp], bool]]:
 
 
 def _steps(order: Sequence[UOp]) -> dict[UOp, int]:
-    """How many nodes stand below each, one under the other."""
+    """The length of the longest chain of nodes that ends in each."""
     found: dict[UOp, int] = {}
     for u in order:
         found[u] = 1 + max([found.get(s, 0) for s in u.src], default=0)

@@ -53,7 +53,7 @@ def before_reduce(u: UOp, spec: Spec) -> Spec:
 
 
 def _of_source(u: UOp, s: UOp, spec: Spec, sizes: PartSizes) -> Spec | None:
-    """How u takes its source, if u has this layout; None where that is not said."""
+    """The layout in which u takes its source, if u has this one; None where that is not said."""
     old, new = shapes.shape(s), shapes.shape(u)
     match u.op.shape:
         case "first":

@@ -13,7 +13,7 @@ from uopc.ir.index.dims import dim_uop
 
 
 class Slot(NamedTuple):
-    """Of one dimension: element j of the window is element j + begin of the base, if that is in
+    """A window of one dimension: element j of it is element j + begin of the base, if that is in
     low … high - 1, and else 0."""
 
     begin: int

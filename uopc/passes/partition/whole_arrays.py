@@ -113,7 +113,7 @@ class WholeArrays:
         return list(made.values())
 
     def _box(self, dims: shapes.Shape, spec: Spec, rank: int) -> Box:
-        """Where the part of a device is, without padding."""
+        """The box of a device's part, without padding."""
         begins: list[shapes.Dim] = []
         sizes: list[shapes.Dim] = []
         for n, axes in zip(dims, spec):

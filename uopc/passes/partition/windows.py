@@ -141,7 +141,7 @@ class Windows:
         return movement.shrink(x, [(begin, end) if i == d else (0, n) for i, n in enumerate(dims)])
 
     def _place(self, axes: Axes, size: int) -> UOp:
-        """Where the part of this device begins, of parts of one size."""
+        """The begin of this device's part, of parts of one size."""
         return affine.scaled(self.exchanges.sizes.place(axes), size)
 
     def _through_whole(self, v: Value, d: int, s: Slot) -> Value:

@@ -1,4 +1,4 @@
-"""How often a read of a contraction uses an element of a factor: a row at a time uses it once.
+"""The number of times that a read of a contraction uses an element of a factor: a row uses it once.
 
     (x @ w)[3] reads all of w for one row; x @ w reads it once for as many rows as a tile has
 """

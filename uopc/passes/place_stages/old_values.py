@@ -102,7 +102,7 @@ class OldValues:
         return tuple([s for i, s in enumerate(u.src) if i not in targets])
 
     def _cone(self, u: UOp) -> dict[UOp, None]:
-        """What is computed in a launch, sources first, with the storage that it reads."""
+        """The nodes that a launch computes, sources first, with the storage that it reads."""
         cone: dict[UOp, None] = {}
         stored = self.launches.stored
         for s in self._sources(u):

@@ -54,7 +54,7 @@ def both(a: Conditions, b: Conditions) -> Conditions:
 
 
 def either(a: Conditions, b: Conditions) -> Conditions:
-    """What holds where one of them does."""
+    """The conditions that hold where one of them does."""
     return {key: min(constant, b[key]) for key, constant in a.items() if key in b}
 
 

@@ -193,7 +193,7 @@ def _taken_apart(s: _Stored) -> tuple[UOp, UOp, int | None] | None:
 
 # ---------------------------------------------------------------- what is read
 def _read(graph: UOp, stored: Mapping[UOp, _Stored]) -> dict[_Stored, Conditions]:
-    """Of each stored value, conditions that hold for all elements that a result depends on."""
+    """The conditions of each stored value that hold for all elements that a result depends on."""
     wanted: dict[UOp, Conditions] = {}  # of each node: where its value matters
     found: dict[_Stored, Conditions] = {}
 

@@ -38,7 +38,7 @@ def trim_sums(graph: UOp) -> UOp:
 
 
 def _guard(reduce: UOp) -> UOp | None:
-    """What holds for the loops of a sum of products where its term may be another number than 0."""
+    """The condition on the loops of a sum of products where its term may be other than 0."""
     product = reduce.src[0]
     if product.op is not Ops.MUL or product.arg != fold.FAST:
         return None

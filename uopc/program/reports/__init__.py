@@ -1,1 +1,1 @@
-"""What a compile tells people: the lines of UOPC_DEBUG, and a page of HTML."""
+"""Reports of a compile for people: the lines of UOPC_DEBUG, and a page of HTML."""

@@ -1,4 +1,4 @@
-"""What was measured of this machine, from the database, given to its `Target`."""
+"""The measurement of this machine in the database, given to its `Target`."""
 
 from __future__ import annotations
 

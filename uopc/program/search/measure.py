@@ -37,7 +37,7 @@ KEPT = 2.0  # a cache whose size is measured within this factor of the system's 
 
 @dataclass(frozen=True)
 class Measurement:
-    """What was measured: the figures, the bytes of the three caches, and by probe how many times
+    """A measurement: the figures, the bytes of the three caches, and by probe how many times
     the best run the median one took."""
 
     figures: Figures
@@ -103,7 +103,7 @@ def rows(found: Measurement) -> list[tuple[str, str]]:
 
 # ---------------------------------------------------------------- what runs
 def _runs(machine: Target, backend: Any) -> dict[str, Callable[[], float]]:
-    """By name what runs once, and gives the seconds of one operation (of a byte that is read)."""
+    """Functions by name that run once, and give the seconds of an operation (of a byte read)."""
     probes = Probes(machine)
     memory = zeros(LARGEST)
     runs: dict[str, Callable[[], float]] = {

@@ -1,4 +1,4 @@
-"""How long a program will take on a machine: its work by rates, and its exchanges."""
+"""The time that a program will take on a machine: its work by rates, and its exchanges."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def predict(
     count = len(plan.launches)
 
     def seconds_of(order: Sequence[int]) -> list[float]:
-        """Of a device: the seconds of kernels, by their numbers, and in other blocks `count` on."""
+        """The seconds of a device's kernels, by their numbers, and in other blocks `count` on."""
         regions = {
             n: _regions(plan.launches[n % count], work.get(n % count), values, n // count)
             for n in dict.fromkeys(order)

@@ -1,4 +1,4 @@
-"""How long ago a launch's memory was last touched: the bytes that were touched in between.
+"""The age of a launch's memory: the bytes that were touched since it was touched last.
 
 A cache keeps what was touched last, so what comes from a cache of n bytes is, about, what was
 touched less than n bytes ago (the distance in a stack of which the least recently used goes first;

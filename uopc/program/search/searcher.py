@@ -93,5 +93,5 @@ def standalone(kernel: UOp, call: UOp, request: Request) -> Request:
 
 
 def processes() -> Workers:
-    """As many processes as can compile at once."""
+    """The number of processes that can compile at once."""
     return Workers(detect.cores())

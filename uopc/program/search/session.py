@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # a program from a cache needs no pass
 
 
 def names(machine: Target) -> tuple[str, str]:
-    """What rows are of: the digests of a machine, and of this version with its LLVM."""
+    """The digests that rows belong to: of a machine, and of this version with its LLVM."""
     return key.machine_digest(machine), record.digest(repr(key.process_components()))
 
 
@@ -39,7 +39,7 @@ def check_device(machine: Target) -> None:
 
 
 def current_schedules(request: Request, machine: Target) -> Schedules:
-    """What the database has for a request."""
+    """The schedules that the database has for a request."""
     return Schedules(request, machine, store(request, machine))
 
 
@@ -69,7 +69,8 @@ def holds(request: Request, machine: Target, chosen: Sequence[tuple[str, str]]) 
 
 
 def again(request: Request, machine: Target, chosen: Sequence[tuple[str, str]]) -> Searched | None:
-    """What gives the kernels of a program the Opts that they had; None if no search found any."""
+    """The function that gives kernels of a program the Opts that they had; None if none was
+    found."""
     known = {own: text for own, text in chosen if text not in ("", "-")}
     if not known:
         return None

@@ -77,7 +77,7 @@ def is_slot(param: UOp) -> bool:
 
 
 def level_of(param: UOp) -> int:
-    """How deep the bodies are that the body of a param has in it."""
+    """The depth of the bodies inside of the body of a param."""
     return int(param.arg.slot) // _SLOTS
 
 

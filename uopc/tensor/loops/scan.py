@@ -41,9 +41,10 @@ Values = tuple[UOp, ...]
 
 
 class Way(NamedTuple):
-    """How a loop runs. `reverse`: from the last step to the first one. `every`: reverse mode keeps
-    the carried values of every so many steps, and computes those between again; 0: of each step.
-    `unroll`: so many steps follow each other in the body of a kernel that keeps them in registers.
+    """The way that a loop runs. `reverse`: from the last step to the first one. `every`: reverse
+    mode keeps the carried values of every so many steps, and computes those between again; 0: of
+    each step. `unroll`: so many steps follow each other in the body of a kernel that keeps them in
+    registers.
     """
 
     reverse: bool = False
@@ -156,7 +157,7 @@ class _Loop:
         return creation.kernel_param(slot, shapes.shape(storage), storage.dtype)
 
     def results(self) -> list[UOp]:
-        """What is in the storage of the results when the kernel has run."""
+        """The storage of the results, after the kernel has run."""
         small = _registers(self.body, self.count)
         effects = _InRegisters(self).effects() if small else _InMemory(self).effects()
         sink = kernel.sink(*effects, name="scan", opts=self._opts() if small else None)
@@ -333,7 +334,7 @@ class _InRegisters(Elements):
 # ---------------------------------------------------------------- in memory
 @dataclass
 class _Scope:
-    """What the arguments of a body are: storage, or values of the body around it."""
+    """The arguments of a body: storage, or values of the body around it."""
 
     finals: list[UOp]
     xs: Sequence[UOp]

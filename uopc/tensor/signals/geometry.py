@@ -102,7 +102,7 @@ class Windows:
         return found
 
     def _shared(self, i: int) -> int:
-        """How many elements an axis needs for a window at every stride."""
+        """The number of elements that an axis needs for a window at every stride."""
         size, step = self.sizes[i], self.stride[i]
         last = -1 if step == 1 else (-(-size // step) - 1) * step - size
         total = last + self.span(i)  # `last`: the last place, counted from the end
@@ -125,7 +125,7 @@ class Windows:
         return as_dim(dim_uop(some).minimum(dim_uop(most)))
 
     def _beyond(self, i: int) -> Dim:
-        """How many elements the last window needs after the edges."""
+        """The number of elements that the last window needs after the edges."""
         wide = self.sizes[i] + sum(self.edges[i])
         more = (self.counts[i] - 1) * self.stride[i] + self.span(i) - wide
         if isinstance(more, int):

@@ -169,6 +169,6 @@ def _counted_inside(g: Windows, i: int, include: bool) -> UOp:
 
 
 def _steps(end: Dim, begin: UOp, apart: int) -> UOp:
-    """How many steps from `begin` stay below `end`."""
+    """The number of steps from `begin` that stay below `end`."""
     behind = alu.binary(Ops.FLOORDIV, alu.binary(Ops.SUB, begin, end), apart)
     return alu.binary(Ops.SUB, 0, behind)

@@ -96,7 +96,7 @@ class _Network:
         return [x.dtype] * self.values + [place_dtype(self.n)] * self.places
 
     def sorted(self) -> list[UOp]:
-        """What is in storage after the kernel has run."""
+        """The storage, after the kernel has run."""
         if self.n <= _BLOCK:
             with self.s.vector(self.lanes) as lane:
                 self._write(0, self._block(dim_uop(0), self.n, lane), lane)

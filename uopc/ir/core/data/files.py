@@ -32,7 +32,7 @@ _TICK_NS = 2 * 10**9  # the coarsest clock of a file system: that of FAT
 
 @dataclass(frozen=True)
 class Identity:
-    """What a file is, as far as the system tells without reading it."""
+    """The identity of a file, as far as the system tells without reading it."""
 
     path: str
     device: int

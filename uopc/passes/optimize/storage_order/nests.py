@@ -59,7 +59,7 @@ class Access:
 
 
 def _steps(index: UOp) -> Strides:
-    """How a component of an index grows with each loop."""
+    """The growth of a component of an index with each loop."""
     found: Strides = {}
     for m, k in affine.form(index)[1].items():
         for r in ranges.ranges(m):
@@ -99,7 +99,7 @@ class Nest:
         return list(dict.fromkeys([a.root for a in self.read]))
 
     def read_by(self, factor: UOp) -> list[Access]:
-        """What a factor of a sum reads."""
+        """The accesses of a factor of a sum."""
         if factor not in self._factors:
             below = _nodes_of(factor)
             self._factors[factor] = [x for x in self.read if x.node in below]
