@@ -61,7 +61,7 @@ def folded(op: Op, src: tuple[UOp, ...]) -> UOp | None:
     if op is Ops.WHERE:
         return select(*src)
     for s in src:
-        if s.op in _UNUSUAL:
+        if s.op in UNUSUAL:
             if is_partial(s):
                 return _partial(op, src, s)
             if s.op is Ops.EXPAND and s.src[0].op is Ops.CONST:
@@ -335,7 +335,7 @@ def _reduced_constant(value: UOp, op: str, dims: list[shapes.Dim]) -> UOp | None
 
 
 # ---------------------------------------------------------------- values that may be missing
-_UNUSUAL = frozenset((Ops.INVALID, Ops.WHERE, Ops.EXPAND))  # partial, or constants with a shape
+UNUSUAL = frozenset((Ops.INVALID, Ops.WHERE, Ops.EXPAND))  # partial, or constants with a shape
 
 
 def is_partial(u: UOp) -> bool:

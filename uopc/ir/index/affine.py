@@ -13,7 +13,7 @@ costs its length, not its square.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 from uopc.ir.core import bounds, dtypes, intervals, ranges, walk
@@ -212,6 +212,18 @@ def build(constant: int, terms: Terms) -> UOp:
     if out._form is None:
         out._form = (constant, terms)
     return out
+
+
+def combined(op: Op, operands: Sequence[Form]) -> Form:
+    """The form of an op of `LINEAR_OPS` on operands that have these."""
+    (c, s), (d, t) = operands[0], operands[-1]
+    if op is Ops.NEG:
+        return _scale((c, s), -1)
+    if op is Ops.MUL:
+        return _multiply((c, s), (d, t))
+    sign, terms = -1 if op is Ops.SUB else 1, dict(s)
+    accumulate(terms, t, sign)
+    return c + sign * d, terms
 
 
 def add(a: UOp, b: UOp) -> UOp:

@@ -25,6 +25,7 @@ import functools
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeVar
 
 from uopc.ir.builder import alu, fold
 from uopc.ir.core import dtypes, ranges, tensor_cores, walk
@@ -44,6 +45,7 @@ from uopc.passes.expand.words import Sums, in_words
 
 _COPIED = ("upcast", "unroll")
 Ranges = tuple["UOp", ...]
+Copy = TypeVar("Copy")
 
 
 class _Expansion:
@@ -55,6 +57,7 @@ class _Expansion:
         on_gpu = context.target.gpu is not None
         self.register = 0 if on_gpu else context.target.vector_bits  # for stores of vectors
         self.made: dict[UOp, list[UOp]] = {}
+        self.sums: dict[UOp, list[affine.Form]] = {}  # the copies of sums of indices, not yet made
         self._sorted: dict[frozenset[UOp], Ranges] = {}
         self._picked: dict[tuple[Ranges, Ranges], list[int]] = {}
         tiles = [] if on_gpu else matrix_tiles(walk.order(kernel), context.target)
@@ -68,9 +71,34 @@ class _Expansion:
 
     def expand(self) -> UOp:
         for u in self._sources_first():
-            if u not in self.fragments:  # its REDUCE is made of the fragments
+            if u in self.fragments:  # its REDUCE is made of the fragments
+                continue
+            if self._is_sum(u):
+                wide = self.copied_ranges(u)
+                columns = [self._picked_of(s, wide, self._forms(s)) for s in u.src]
+                self.sums[u] = [affine.combined(u.op, forms) for forms in zip(*columns)]
+            else:
                 self.made[u] = self._copies(u)
         return self.made[self.kernel][0]
+
+    # A sum of n terms is n - 1 nodes. Their normal form is made once, where something else reads
+    # the last one.
+    def _is_sum(self, u: UOp) -> bool:
+        """True for a sum of indices that changes, each of which has a normal form."""
+        if u.op not in affine.LINEAR_OPS or u.dtype.scalar is not dtypes.index:
+            return False
+        made = [self.made.get(s) for s in u.src]
+        if all([m is not None and m[0] is s for s, m in zip(u.src, made)]):
+            return False
+        return not any([v.op in fold.UNUSUAL for m in made if m is not None for v in m])
+
+    def _forms(self, u: UOp) -> list[affine.Form]:
+        return self.sums[u] if u in self.sums else [affine.form(v) for v in self.made[u]]
+
+    def _values(self, u: UOp) -> list[UOp]:
+        if u not in self.made:
+            self.made[u] = [affine.build(*form) for form in self.sums[u]]
+        return self.made[u]
 
     def _sources_first(self) -> Mapping[UOp, None]:
         """Sources first; the values that replace parts of tiles come before the tiles' readers."""
@@ -97,11 +125,15 @@ class _Expansion:
         at = 0
         for r in self.copied_ranges(u):
             at = at * _length(r) + where[r]
-        return self.made[u][at]
+        return self._values(u)[at]
 
     def _column(self, u: UOp, wide: Ranges) -> list[UOp]:
         """For each copy of a user inside the ranges `wide`, the copy of the node that it reads."""
-        own, made = self.copied_ranges(u), self.made[u]
+        return self._picked_of(u, wide, self._values(u))
+
+    def _picked_of(self, u: UOp, wide: Ranges, made: list[Copy]) -> list[Copy]:
+        """Of the copies of a node, that of each copy of a user inside the ranges `wide`."""
+        own = self.copied_ranges(u)
         if own == wide:
             return made
         picked = self._picked.get((own, wide))
