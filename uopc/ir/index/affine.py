@@ -13,7 +13,7 @@ costs its length, not its square.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from typing import Any
 
 from uopc.ir.core import bounds, dtypes, intervals, ranges, walk
@@ -44,8 +44,7 @@ def const(value: int) -> UOp:
     return found
 
 
-# Constants nearer to 0 than this are made once and kept.
-_SMALL = 1025
+_SMALL = 1025  # constants nearer to 0 than this are made once and kept
 
 
 def boolean(value: bool) -> UOp:
@@ -119,7 +118,7 @@ def _read(root: UOp) -> Form:
     order = list(walk.toposort(root, gate=_unread))
     for u in order:
         if u.op is Ops.MUL and u._form is None and not any(map(is_const, u.src)):
-            u._form = _multiply(_collect(u.src[0]), _collect(u.src[1]))
+            u._form = multiply(_collect(u.src[0]), _collect(u.src[1]))
     return _collect(root)
 
 
@@ -165,7 +164,8 @@ def _scale(f: Form, k: int) -> Form:
     return f[0] * k, {m: c * k for m, c in f[1].items()} if k else {}
 
 
-def _multiply(a: Form, b: Form) -> Form:
+def multiply(a: Form, b: Form) -> Form:
+    """The form of a product."""
     if not b[1]:
         return _scale(a, b[0])
     if not a[1]:
@@ -214,18 +214,6 @@ def build(constant: int, terms: Terms) -> UOp:
     return out
 
 
-def combined(op: Op, operands: Sequence[Form]) -> Form:
-    """The form of an op of `LINEAR_OPS` on operands that have these."""
-    (c, s), (d, t) = operands[0], operands[-1]
-    if op is Ops.NEG:
-        return _scale((c, s), -1)
-    if op is Ops.MUL:
-        return _multiply((c, s), (d, t))
-    sign, terms = -1 if op is Ops.SUB else 1, dict(s)
-    accumulate(terms, t, sign)
-    return c + sign * d, terms
-
-
 def add(a: UOp, b: UOp) -> UOp:
     """The canonical a + b."""
     (c, s), (d, t) = form(a), form(b)
@@ -247,7 +235,7 @@ def sub(a: UOp, b: UOp) -> UOp:
 
 
 def mul(a: UOp, b: UOp) -> UOp:
-    return build(*_multiply(form(a), form(b)))
+    return build(*multiply(form(a), form(b)))
 
 
 def scaled(a: UOp, k: int) -> UOp:

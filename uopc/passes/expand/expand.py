@@ -24,7 +24,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from uopc.ir.builder import alu, fold
@@ -76,7 +76,7 @@ class _Expansion:
             if self._is_sum(u):
                 wide = self.copied_ranges(u)
                 columns = [self._picked_of(s, wide, self._forms(s)) for s in u.src]
-                self.sums[u] = [affine.combined(u.op, forms) for forms in zip(*columns)]
+                self.sums[u] = [_combined(u.op, forms) for forms in zip(*columns)]
             else:
                 self.made[u] = self._copies(u)
         return self.made[self.kernel][0]
@@ -234,6 +234,16 @@ class _Expansion:
             return bodies[-1]
         total = functools.reduce(lambda a, b: intern(Ops.ADD, t, (a, b)), bodies)
         return intern(Ops.REDUCE, t, (total, *closed_copies), u.arg) if closed_copies else total
+
+
+def _combined(op: Op, operands: Sequence[affine.Form]) -> affine.Form:
+    """The form of a sum, a difference, a product or -x of operands that have these."""
+    (c, s), (d, t) = operands[0] if len(operands) == 2 else (0, {}), operands[-1]
+    if op is Ops.MUL:
+        return affine.multiply((c, s), (d, t))
+    sign, terms = 1 if op is Ops.ADD else -1, dict(s)
+    affine.accumulate(terms, t, sign)
+    return c + sign * d, terms
 
 
 def _of_warps(kernel: UOp) -> dict[UOp, Fragments]:
