@@ -1,6 +1,6 @@
 """The run time of uopc's kernels on an NVIDIA device beside PyTorch and the card's own limits.
 
-    python benchmarks/gpu.py [--workloads copy,gemm] [--rounds 20] [--out FILE.json] [--small]
+    python benchmarks/gpu.py [--workloads copy,gemm] [--peers torch,inductor] [--rounds 20] [--out FILE.json] [--small]
 
 Times are the device's: events around a batch of calls, the least of the rounds; arrays stay on the
 device, and between rounds more than the cache is written. Peers, where installed: `torch` (cuBLAS,
@@ -85,7 +85,7 @@ def ours(w: Workload, given: list[np.ndarray], place: Device) -> tuple[Callable[
     return lambda: program(*arrays), program
 
 
-def peers(w: Workload, given: list[np.ndarray]) -> dict[str, Callable[[], Any]]:
+def peers(w: Workload, given: list[np.ndarray], names: list[str]) -> dict[str, Callable[[], Any]]:
     """The same by PyTorch, where it is installed and sees a device."""
     try:
         import torch
@@ -102,7 +102,8 @@ def peers(w: Workload, given: list[np.ndarray]) -> dict[str, Callable[[], Any]]:
         return w.torch(functions, *values)
 
     compiled = torch.compile(run)
-    return {"torch": lambda: run(*tensors), "inductor": lambda: compiled(*tensors)}
+    calls = {"torch": lambda: run(*tensors), "inductor": lambda: compiled(*tensors)}
+    return {name: calls[name] for name in names}
 
 
 def launch_times(place: Device, rounds: int, calls: int = 200) -> dict[int, float]:
@@ -143,7 +144,9 @@ def limit(w: Workload, copy_rate: float, name: str) -> float:
     return max(w.bytes / copy_rate * 1e3, arithmetic)
 
 
-def measure(w: Workload, clock: Clock, place: Device, rounds: int) -> dict[str, Any]:
+def measure(
+    w: Workload, clock: Clock, place: Device, rounds: int, names: list[str]
+) -> dict[str, Any]:
     """Times of one workload, ours and the peers', and how far the results are apart."""
     given = inputs(w)
     row: dict[str, Any] = {"name": w.name, "bytes": w.bytes, "flops": w.flops}
@@ -154,7 +157,7 @@ def measure(w: Workload, clock: Clock, place: Device, rounds: int) -> dict[str, 
     except uopc.Error as error:
         row["error"] = " ".join(str(error).split())[:200]
         call = result = None
-    for name, peer in peers(w, given).items():
+    for name, peer in peers(w, given, names).items():
         if result is not None and name == "torch":
             row["difference"] = difference(result, peer())
         row[name] = clock(peer, rounds)
@@ -184,6 +187,7 @@ def table(rows: list[dict[str, Any]], head: str) -> str:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--workloads", default="", help="only those whose names begin so")
+    parser.add_argument("--peers", default="torch,inductor")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--out", type=Path, metavar="FILE.json")
     parser.add_argument("--small", action="store_true", help="sizes that only test the script")
@@ -195,7 +199,7 @@ def main(arguments: list[str] | None = None) -> int:
     for w in workloads(args.small):
         if w.name != "copy" and not w.name.startswith(chosen):
             continue
-        row = measure(w, clock, place, args.rounds)
+        row = measure(w, clock, place, args.rounds, args.peers.split(","))
         if w.name == "copy":  # the fastest copy seen is what the card can move
             rate = w.bytes / (min(row[k] for k in ("uopc", "torch") if k in row) * 1e-3)
         row["limit"] = limit(w, rate, place.name)

@@ -10,7 +10,7 @@ import pytest
 import uopc
 from tests.conformance import report, workers
 from tests.conformance.runner import FAILED
-from tests.test_cuda_programs import PROGRAMS, arrays, close, leaves
+from tests.test_cuda_programs import PROGRAMS, arrays, arrays_of, close
 from tests.test_recorded import EVERY, recorded_sample
 from uopc.errors import DeviceError
 
@@ -33,7 +33,7 @@ def test_programs(device, name):
     graph = PROGRAMS[name]()
     on_cpu, on_gpu = uopc.compile(graph), uopc.compile(graph, device="cuda")
     given = arrays(on_cpu)
-    for got, want in zip(leaves(on_gpu(*given)), leaves(on_cpu(*given)), strict=True):
+    for got, want in zip(arrays_of(on_gpu(*given)), arrays_of(on_cpu(*given)), strict=True):
         assert got.dtype == want.dtype and close(got, want)
 
 

@@ -23,7 +23,7 @@ KINDS = {
     "bf16": (dtypes.bfloat16, r"mma\.sync\.aligned\.m16n8k16\.row\.col\.f32\.bf16\.bf16\.f32"),
     "f16": (dtypes.float16, r"mma\.sync\.aligned\.m16n8k16\.row\.col\.f32\.f16\.f16\.f32"),
     "i8": (dtypes.int8, r"mma\.sync\.aligned\.m16n8k32\.row\.col\.s32\.s8\.s8\.s32"),
-    "f64": (dtypes.float64, r"mma\.sync\.aligned\.m8n8k4\.row\.col\.f64"),
+    "f64": (dtypes.float64, r"mma\.sync\.aligned\.m(8n8k4|16n8k4)\.row\.col\.f64"),
 }
 
 
@@ -63,6 +63,7 @@ def test_a_product(kind, part):
     _, text, got = run(graph, [a, b], part)
     assert re.search(instruction, text) and re.search(r"ldmatrix|ld\.shared", text)
     assert np.array_equal(got, exact(a, b).astype(graph.dtype.numpy).astype(np.float64))
+    assert kind != "f64" or ("m16n8k4" in text) is (part == "sm_90a")
     assembled(text, part)
 
 

@@ -58,7 +58,8 @@ def _where(error: BaseException) -> str:
 
 
 def _serve(pipe: _Pipe, device: str | None, memory: int) -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    if device is None or not device.startswith("cuda"):  # whose driver reserves addresses
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     while True:
         place = pipe.recv()
         pipe.send((_DONE, run_one(place, device, pipe)))

@@ -130,7 +130,7 @@ class _Job:
         machine = driver.backend_of(request.device).target(
             request.device, request.options.target_cpu
         )
-        session.check_device(machine)
+        session.check_device(request)
         self.before = driver.make_program(request)
         if self.before._runner.plan.mesh is not None:
             raise Unsupported(

@@ -51,6 +51,7 @@ _INTRINSICS: tuple[tuple[str, int, int], ...] = (
     (r"llvm\.nvvm\.mma\.m16n8k16\.row\.col\.(bf16|f32\.f32)", 80, 70),
     (r"llvm\.nvvm\.mma\.(m16n8k8\.row\.col\.tf32|m16n8k32\.row\.col\.s8)", 80, 70),
     (r"llvm\.nvvm\.mma\.m8n8k4\.row\.col\.f64", 80, 70),
+    (r"llvm\.nvvm\.mma\.m16n8k4\.row\.col\.f64", 90, 78),
     (r"llvm\.nvvm\.cp\.async\.(commit|wait)\.group", 80, 70),
     (r"llvm\.nvvm\.cp\.async\.(cg\.shared\.global\.16|ca\.shared\.global\.[48])(\.s)?", 80, 70),
     (r"llvm\.nvvm\.ldmatrix\.sync\.aligned\.m8n8\.x[124](\.trans)?\.b16\.p3", 80, 70),

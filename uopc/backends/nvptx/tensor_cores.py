@@ -43,6 +43,8 @@ def _words(e: Emitter, u: UOp, word: str) -> list[str]:
     """The elements of an operand as the registers that the instruction takes."""
     given, own = e.of(u), llvm_type(u.dtype)
     count = u.dtype.lanes * u.dtype.bits // _BITS[word]
+    if own == (word if count == 1 else f"<{count} x {word}>"):
+        return e.lanes(word, given, count) if count > 1 else [given]
     target = word if count == 1 else f"<{count} x i32>"
     if own != target:
         given = e.value(f"bitcast {own} {given} to {target}")

@@ -90,6 +90,7 @@ TILES: tuple[Tile, ...] = (
     Tile((16, 8, 8), dtypes.float32, dtypes.float32),
     Tile((16, 8, 32), dtypes.int8, dtypes.int32),
     Tile((8, 8, 4), dtypes.float64, dtypes.float64),
+    Tile((16, 8, 4), dtypes.float64, dtypes.float64),
     Tile((SIDE, SIDE, SIDE), dtypes.int32, dtypes.float32, lanes=1),
     Tile((SIDE, SIDE, SIDE), dtypes.uint32, dtypes.int32, dtypes.int32, 1),
     Tile((SIDE, SIDE, SIDE), dtypes.int32, dtypes.int32, dtypes.uint32, 1),
@@ -108,16 +109,16 @@ def multiplies_tiles(kernel: UOp) -> bool:
     return any([u.op is Ops.WMMA for u in kernel.src])
 
 
-def tile_for(a: DType, b: DType, result: DType) -> Tile | None:
-    """The tile for operands of two dtypes and sums of another; None where there is none."""
-    return next((t for t in TILES if t.operands == (a, b) and t.result is result), None)
+def tiles_for(a: DType, b: DType, result: DType) -> list[Tile]:
+    """The tiles for operands of two dtypes and sums of another: of several, the last one is the
+    largest, which only later GPUs multiply."""
+    return [t for t in TILES if t.operands == (a, b) and t.result is result]
 
 
 def tile_of(u: UOp) -> Tile | None:
     """The tile that a SHAPED_WMMA or WMMA names; None where there is none like it."""
     a, b = [s.dtype.scalar for s in u.src[:2]]
-    found = tile_for(a, b, u.dtype.scalar)
-    return found if found is not None and found.shape == u.arg else None
+    return next((t for t in tiles_for(a, b, u.dtype.scalar) if t.shape == u.arg), None)
 
 
 def terms(tile: Tile, a: Array, b: Array) -> Array:

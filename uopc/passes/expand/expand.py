@@ -37,6 +37,7 @@ from uopc.passes.analysis.lanes import splat
 from uopc.passes.analysis.loops import combined, ended
 from uopc.passes.analysis.matrix_tiles import MatrixTile, matrix_tiles
 from uopc.passes.analysis.shared_tiles import filled_together
+from uopc.passes.analysis.sum_chains import SIDE_BY_SIDE
 from uopc.passes.contract import Context, Pass
 from uopc.passes.expand.fragments import Fragments, fragments
 from uopc.passes.expand.stores_together import together
@@ -197,12 +198,21 @@ class _Expansion:
             total = alu.alu(total, Ops.SUB, self._combined(u, extra, closed_copies))
         return intern(Ops.HREDUCE, u.dtype, (total,), u.arg.op)
 
-    @staticmethod
-    def _combined(u: UOp, bodies: list[UOp], loops: Ranges) -> UOp:
-        """What a REDUCE makes of the copies of its body, each with its own accumulator."""
+    def _combined(self, u: UOp, bodies: list[UOp], loops: Ranges) -> UOp:
+        """What a REDUCE makes of the copies of its body, each with its own accumulator; in a tile
+        of sums on a GPU, which is enough work for a thread, with one for all."""
+        if loops and self._is_in_tile(u):
+            bodies = [functools.reduce(lambda a, b: intern(Ops.ADD, b.dtype, (a, b)), bodies)]
         if loops:
             bodies = [intern(Ops.REDUCE, b.dtype, (b, *loops), u.arg) for b in bodies]
         return combined(Op.by_name(u.arg.op), bodies)
+
+    def _is_in_tile(self, u: UOp) -> bool:
+        """True if many copies of a sum of products stand side by side in a GPU's thread."""
+        if self.context.target.gpu is None or u.arg.op != "add" or u.src[0].op is not Ops.MUL:
+            return False
+        copied = [r for r in ranges.ranges(u) if r.arg.kind in (*_COPIED, "lane")]
+        return math.prod([_length(r) for r in copied]) >= SIDE_BY_SIDE
 
     def _in_words(self, u: UOp, bodies: list[UOp], lanes: int) -> list[Sums | None]:
         """The bodies of a sum along lanes with neighbours added up; None for those that are no

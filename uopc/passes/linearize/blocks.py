@@ -15,6 +15,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.passes.analysis.branches import waits
 from uopc.passes.analysis.stable_order import stable_order
+from uopc.passes.analysis.sum_chains import accumulating, in_turns
 from uopc.passes.linearize.list_schedule import by_latency
 
 _MOVED = 3  # in the axis of a range: a copy for another place in the nest
@@ -84,7 +85,9 @@ class Blocks:
     def __init__(self, sink: UOp, gpu: bool) -> None:
         self.gpu = gpu  # a GPU's assembler orders statements itself
         sink, self.loops = separated(sink)
-        self.order = outside_functions(sink)
+        order = outside_functions(sink)
+        self.adding = accumulating(order, gpu)  # products, and sums of them -> their REDUCE
+        self.order = in_turns(order, self.adding)
         self.functions = applied(sink)
         self.closed = {
             u: c for u in self.order if u.op in _CLOSERS and (c := ranges.closed_ranges(u))

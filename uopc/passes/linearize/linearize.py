@@ -38,7 +38,6 @@ from uopc.ir.core.uop import UOp, intern
 from uopc.passes.contract import Context, Pass
 from uopc.passes.linearize.blocks import Blocks
 from uopc.passes.linearize.registers import Element, elements
-from uopc.passes.linearize.wmma_chains import accumulating
 
 _NO_STATEMENTS = frozenset((Ops.END, Ops.GROUP, Ops.SINK, Ops.BRANCH))  # of their own
 _BARRIERS = frozenset((Ops.BARRIER, Ops.COMMIT))
@@ -63,7 +62,6 @@ class _Emitter:
         self.held: dict[Element, UOp] = {}  # the value in each
         self.changed: defaultdict[UOp, dict[Element, UOp]] = defaultdict(dict)  # block -> at first
         self._find_changed()
-        self.adding = accumulating(blocks.order)  # WMMAs, and sums of them -> their REDUCE
         self.latest: dict[UOp, UOp] = {}  # such a REDUCE -> its sum so far
         self.opened: dict[UOp, UOp] = {}  # block that is a branch -> its IF
         self.scope: dict[UOp, UOp | None] = {}  # statement -> the loop it stands in
@@ -213,21 +211,18 @@ class _Emitter:
             if len(operands) == 1:
                 made_of[u] = made_of[operands[0]]
                 return
-        total = self.adding.get(u)
+        total = self.blocks.adding.get(u)
         if total is not None and op is Ops.ADD:  # its terms were added up one by one
             made_of[u] = self.latest[total]
             return
         src = tuple([made_of[s] for s in operands])
-        if total is not None:  # it adds to the sum so far: at first, the register of the loop
-            register = (total, self.blocks.inside_of(total))
-            src = (*src, self.latest[total] if total in self.latest else self.carried[register])
+        if total is not None and op is Ops.WMMA:
+            src = (*src, self._sum_so_far(total))
         made = u if src == u.src else intern(op, u.dtype, src, u.arg, u.tag)
         again = op in _DONE_AGAIN and made in made_of
         if again or self.scope.get(made) in self.ended:
             self.number += 1  # the same place, after another store or loop; another barrier
             made = intern(op, u.dtype, src, u.arg, self.number)
-        if total is not None:
-            self.latest[total] = made
         if made is u or made not in made_of:
             self.out.append(made)
             self.scope[made] = self.blocks.home[u]
@@ -235,6 +230,21 @@ class _Emitter:
             made.origin = u.origin
             made_of[made] = made
         made_of[u] = made
+        if total is not None:
+            self.latest[total] = made if op is Ops.WMMA else self._added(total, made)
+
+    def _added(self, total: UOp, product: UOp) -> UOp:
+        """The sum so far and one more product."""
+        src = (self._sum_so_far(total), product)
+        made = self._append(intern(Ops.ADD, product.dtype, src))
+        made.origin, self.scope[made] = total.origin, self.scope[product]
+        return made
+
+    def _sum_so_far(self, total: UOp) -> UOp:
+        """What a chain has added up: at first, the register of the loop."""
+        if total in self.latest:
+            return self.latest[total]
+        return self.carried[(total, self.blocks.inside_of(total))]
 
     def _access(self, u: UOp, element: Element | None) -> None:
         """Load from or store to an element that a register holds."""

@@ -30,12 +30,10 @@ def store(request: Request, machine: Target) -> tuned.Store:
     return tuned.Store(*names(machine), None if folder is None else tuned.Database(folder))
 
 
-def check_device(machine: Target) -> None:
-    """Unsupported where nothing can be measured."""
-    if machine.gpu is not None and machine.device.partition(":")[2].startswith("sm_"):
-        raise Unsupported(
-            f"beam (UOPC_BEAM): a search measures, and {machine.device} has PTX alone"
-        )
+def check_device(request: Request) -> None:
+    """Unsupported where nothing can be measured: on a GPU that the device only describes."""
+    if request.device.startswith("cuda:sm_"):
+        raise Unsupported(f"beam (UOPC_BEAM): a search measures, and {request.device} has PTX alone")
 
 
 def current_schedules(request: Request, machine: Target) -> Schedules:
@@ -51,7 +49,7 @@ def schedules(request: Request, machine: Target) -> Iterator[Schedules]:
     if not made.used or (session is None and not width):
         yield made
         return
-    check_device(machine)
+    check_device(request)
     from uopc.program.search import searcher
 
     with searcher.processes() as workers:

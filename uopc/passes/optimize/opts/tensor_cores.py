@@ -17,7 +17,7 @@ from uopc.ir.core import dtypes, ranges
 from uopc.ir.core.args import AxisKind
 from uopc.ir.core.ops import DOTS, Ops
 from uopc.ir.core.storage import before_effects
-from uopc.ir.core.tensor_cores import Tile, tile_for
+from uopc.ir.core.tensor_cores import Tile, tiles_for
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.passes.analysis.contraction import Contraction, find_contraction
@@ -25,12 +25,14 @@ from uopc.passes.analysis.loops import closers, kernel_nodes
 from uopc.passes.optimize.opts.legality import Refused, check_free, check_unordered
 from uopc.passes.optimize.opts.strip_mining import strip, stripped
 
-# The amount of a TC that lets float32 operands be rounded to the 10 bits of tf32.
-ROUNDED = 1
+# The amount of a TC that lets float32 operands be rounded to the 10 bits of tf32, and the one that
+# takes the largest tile of its dtypes.
+ROUNDED, LARGEST = 1, 2
 
 
 def tensor(kernel: UOp, r: UOp, n: int) -> UOp:
-    """The reduce over r on tensor cores; amount 1 lets float32 be rounded to tf32."""
+    """The reduce over r on tensor cores; amount 1 lets float32 be rounded to tf32, 2 takes the
+    largest tile, which only later GPUs multiply."""
     tile, *loops = tile_loops(kernel, r, n)
     for q, size in zip(loops, tile.shape):
         _check(kernel, q, size)
@@ -80,9 +82,10 @@ def _tile(p: Contraction, n: int) -> Tile:
     a, b = [x.dtype for x in _factors(product)]
     if p.a is not product.src[0]:
         a, b = b, a
-    tile = tile_for(a, b, result)
-    if tile is None or tile.is_of_words is not (product.op in DOTS):
+    tiles = [t for t in tiles_for(a, b, result) if t.is_of_words is (product.op in DOTS)]
+    if not tiles:
         raise Refused(f"there is no tile for {a.name} and {b.name}, added up in {result.name}")
+    tile = tiles[-1 if n == LARGEST else 0]
     if tile.operand is dtypes.float32 and n != ROUNDED:
         raise Refused("float32 would be rounded to tf32: the amount is 0, not 1")
     return tile

@@ -11,7 +11,6 @@ import math
 from dataclasses import dataclass, replace
 
 from uopc.ir.core import dtypes, ranges, walk
-from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.tensor_cores import Tile
 from uopc.ir.core.uop import UOp
@@ -24,6 +23,7 @@ from uopc.passes.optimize.opts.legality import Refused
 from uopc.passes.optimize.schedule import gpu_thresholds
 from uopc.passes.optimize.schedule.kernel_facts import length_of, most_of, trips
 from uopc.passes.optimize.schedule.scheduler import Scheduler
+from uopc.passes.optimize.schedule.shared_slices import share_fill
 
 
 @dataclass(frozen=True)
@@ -59,14 +59,15 @@ class Blocking:
 
 
 # 64 by 64 elements per warp: 128 accumulators per thread, and each value from shared memory is used
-# 4 or 8 times. Smaller blockings are for products that would not fill the device.
+# 4 or 8 times. Two blocks of 4 warps on a multiprocessor are faster than one of 8, which waits for
+# the slowest warp (docs/lab/gpu.md). Smaller blockings are for products that would not fill the
+# device.
 BLOCKINGS = (
-    Blocking(4, 8, 2, 4),
-    Blocking(4, 8, 4, 2),
     Blocking(4, 8, 2, 2),
     Blocking(2, 8, 2, 2),
     Blocking(4, 4, 2, 2),
     Blocking(2, 4, 2, 2),
+    Blocking(2, 2, 2, 2),
     Blocking(1, 2, 2, 2),
 )
 # Slices of the depth in shared memory at a time: one is read, the others are being loaded. The next
@@ -81,19 +82,27 @@ def choose(s: Scheduler) -> bool:
     k = s.facts
     if len(k.reduces) != 1 or find_contraction(k.reduces[0]) is None:
         return False
-    found: list[tuple[float, Blocking, tuple[Tile, list[UOp]]]] = []
+    found: list[tuple[float, Blocking, tuple[int, Tile, list[UOp]]]] = []
     for r in ranges.closed_ranges(k.reduces[0]):
-        try:
-            tile, *loops = tensor_tiling.tile_loops(s.kernel, r, int(s.context.options.tf32))
-        except Refused:
-            continue
-        found += [(cost, b, (tile, loops)) for cost, b in _costs(s, tile, loops)]
+        for amount in _amounts(s):
+            try:
+                tile, *loops = tensor_tiling.tile_loops(s.kernel, r, amount)
+            except Refused:
+                continue
+            found += [(cost, b, (amount, tile, loops)) for cost, b in _costs(s, tile, loops)]
+            break
     before = s.tiled, s.opts
     for _, blocking, product in sorted(found, key=lambda f: f[0]):
         if _padded(s, *product, blocking) and _blocked(s, blocking):
             return True
         s.tiled, s.opts = before
     return False
+
+
+def _amounts(s: Scheduler) -> list[int]:
+    """The amounts of TC to try: exact tiles, the largest if the GPU has them, before rounded ones."""
+    exact = tensor_tiling.LARGEST if s.gpu.version >= gpu_thresholds.LARGE_TILES else 0
+    return [exact, *[tensor_tiling.ROUNDED] * s.context.options.tf32]
 
 
 def _costs(s: Scheduler, tile: Tile, loops: list[UOp]) -> list[tuple[float, Blocking]]:
@@ -143,13 +152,12 @@ def _other_columns(kernel: UOp, column: UOp) -> list[UOp]:
     return sorted(found, key=lambda r: r.arg.axis, reverse=True)
 
 
-def _padded(s: Scheduler, tile: Tile, loops: list[UOp], blocking: Blocking) -> bool:
+def _padded(s: Scheduler, amount: int, tile: Tile, loops: list[UOp], blocking: Blocking) -> bool:
     """The product on tensor cores, its loops grown to multiples of the block's tile."""
     for q, size in zip(loops, blocking.sizes(tile)):
         if not affine.is_multiple(q.src[0], size) and not s.attempt("PADTO", q, size):
             return False
-    rounded = tile.operand is dtypes.float32
-    return s.attempt("TC", s.family(loops[-1])[0], tensor_tiling.ROUNDED if rounded else 0)
+    return s.attempt("TC", s.family(loops[-1])[0], amount)
 
 
 def _blocked(s: Scheduler, blocking: Blocking) -> bool:
@@ -175,7 +183,7 @@ def _blocked(s: Scheduler, blocking: Blocking) -> bool:
         s.attempt("UNROLL", _tile_loop(s, depth), slices)
     for operand in (0, 1):
         loops = s.added("PACK", _slice_loop(s, depth), operand)
-        if loops and not _share_fill(s, loops, product.src[operand].dtype, blocking.threads):
+        if loops and not share_fill(s, loops, product.src[operand].dtype, blocking.threads):
             return False  # without loops, all of the depth is taken at once: the lanes read memory
     tiles = filled_together(walk.order(s.kernel))
     used: int = sum(t.arg.dims[0] * t.dtype.itemsize for t in tiles)
@@ -211,23 +219,3 @@ def _slice_loop(s: Scheduler, depth: UOp) -> UOp | None:
     outer = _tile_loop(s, depth)
     others = [q for q in s.axes if q.arg.kind == "reduce"]
     return min(others, key=lambda q: q.arg.axis, default=None) if outer is None else outer
-
-
-def _share_fill(s: Scheduler, loops: list[UOp], dtype: DType, threads: int) -> bool:
-    """The loops of a fill, fastest last: vectors, then threads, then copies."""
-    left, rest = threads, []
-    for i, q in enumerate(reversed(loops)):
-        inner: UOp | None = q
-        if i == 0 and s.attempt("VECTOR", q, max(1, gpu_thresholds.ACCESS_BYTES // dtype.itemsize)):
-            inner = s.part(q, 0)
-        n = 1 if inner is None else math.gcd(left, length_of(inner) or 1)
-        n &= -n  # the greatest power of two
-        if n > 1:
-            if not s.attempt("LOCAL", inner, n):
-                return False
-            inner, left = s.part(inner, 0), left // n
-        rest.append(inner)
-    for part in rest:
-        if part is not None and (length_of(part) or 1) > 1:
-            s.attempt("UPCAST", part, length_of(part) or 1)
-    return True

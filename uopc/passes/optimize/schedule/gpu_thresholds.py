@@ -33,8 +33,14 @@ MOST_APART      = row(32,     "threads",            "most threads that share a s
 
 # Contractions
 TILE            = row(8,      "rows",               "accumulators of a thread down its tile: 64 leave registers for operands",      "GPU matmul")
+SLICE           = row(32,     "terms",              "most of a sum of products in a slice of shared memory",                        "GPU matmul")
+SLICE_PRODUCTS  = row(1024,   "products",           "most of a thread in the straight code of a slice: twice as many gain 5 %",     "GPU matmul")
+SLICES          = row(2,      "slices",             "of each factor in shared memory: one is read, the next is on its way",         "GPU matmul")
+BUSY            = row(128,    "threads",            "fewest on a multiprocessor that hide the latency of sums and shared memory",   "GPU matmul")
+FACTOR          = row(2.0,    "sums",               "that take as long as a factor from shared memory",                             "GPU matmul")
+LARGE_TILES     = row(90,     "architecture",       "first whose tensor cores multiply 16 rows of float64, twice as fast as 8",     "GPU matmul")
 TENSOR_RATE     = row(1290.0, "products per clock", "of 16-bit numbers by mma.sync in an SM, assumed",                              "GPU matmul")
-L2_RATE         = row(23.7,   "bytes per clock",    "that each SM gets of L2 where all read, assumed",                              "GPU matmul")
+L2_RATE         = row(50.0,   "bytes per clock",    "that each SM gets of L2 where all read",                                       "GPU matmul")
 MOST_PADDING    = row(4.0,    "factor",             "most growth of a product's loops to fill the tiles of a block",                "GPU matmul")
 OTHER_REGISTERS = row(48,     "registers",          "of a thread beside sums and factors: addresses, counters, loads",              "GPU matmul")
 BLOCK_SHARED    = row(1024,   "bytes",              "shared memory of a block beside its own",                                      "GPU matmul")

@@ -1,0 +1,135 @@
+"""Products of bfloat16 and of bytes, on the matrix units of a CPU, beside PyTorch (oneDNN).
+
+    python benchmarks/matrix_units.py [--threads 1,2] [--sizes 512,1024,2048,4096] [--rounds 5]
+
+Each row is a call by uopc and one by PyTorch in turns; times are the least of the rounds. `GMAC/s`
+are multiply-adds of uopc. `error` is the greatest distance from PyTorch's result, as a part of its
+greatest value: products of bytes are exact. The head names the units that uopc finds here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import torch
+
+import uopc
+from uopc import UOp, dtypes
+from uopc.backends import detect
+
+BF16, F32, I32 = dtypes.bfloat16, dtypes.float32, dtypes.int32
+UNITS = ("amx-tile", "amx-bf16", "amx-int8", "avx512bf16", "avx512fp16", "avx512vnni", "avxvnni")
+
+
+@dataclass(frozen=True)
+class Row:
+    """`graph` and `torch` do the same with arrays of these shapes."""
+
+    name: str
+    shapes: tuple[tuple[int, ...], ...]
+    dtype: Any
+    graph: Callable[..., UOp]
+    torch: Callable[..., Any]
+    work: int  # multiply-adds
+
+
+def _attention(q: UOp, k: UOp, v: UOp) -> UOp:
+    scores = (q @ k.transpose(-1, -2)).cast(F32) * q.shape[-1] ** -0.5
+    return scores.softmax(axis=-1).cast(BF16) @ v
+
+
+def _torch_attention(q: Any, k: Any, v: Any) -> Any:
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v)
+
+
+def _mlp(x: UOp, up: UOp, down: UOp) -> UOp:
+    return (x @ up).relu() @ down
+
+
+def _torch_mlp(x: Any, up: Any, down: Any) -> Any:
+    return torch.relu(x @ up) @ down
+
+
+def rows(sizes: tuple[int, ...]) -> Iterator[Row]:
+    """All of them, made one at a time."""
+    for n in sizes:
+        shapes = ((n, n), (n, n))
+        yield Row(f"bf16 {n}", shapes, BF16, lambda a, b: a @ b, lambda a, b: a @ b, n**3)
+        yield Row(f"int8 {n}", shapes, dtypes.int8, lambda a, b: a.cast(I32) @ b.cast(I32),
+                  torch._int_mm, n**3)  # fmt: skip
+    heads = ((8, 512, 64),) * 3
+    yield Row("attention bf16", heads, BF16, _attention, _torch_attention, 2 * 8 * 512**2 * 64)
+    layers = ((256, 1024), (1024, 4096), (4096, 1024))
+    yield Row("mlp bf16", layers, BF16, _mlp, _torch_mlp, 2 * 256 * 1024 * 4096)
+
+
+def arrays(row: Row) -> list[np.ndarray]:
+    random = np.random.default_rng(0)
+    if row.dtype == dtypes.int8:
+        return [random.integers(-128, 128, s, np.int8) for s in row.shapes]
+    return [(random.standard_normal(s, np.float32) * s[-2] ** -0.25).astype(ml_dtypes.bfloat16)
+            for s in row.shapes]  # fmt: skip
+
+
+def tensor(array: np.ndarray) -> Any:
+    if array.dtype == ml_dtypes.bfloat16:
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def seconds(call: Callable[[], Any]) -> float:
+    """Of one call, in a batch that takes 20 ms or more."""
+    count = 1
+    while True:
+        begin = time.perf_counter()
+        for _ in range(count):
+            call()
+        taken = time.perf_counter() - begin
+        if taken > 0.02:
+            return taken / count
+        count *= 4
+
+
+def measure(row: Row, threads: int, rounds: int) -> str:
+    given = arrays(row)
+    params = [uopc.param(f"a{i}", s, row.dtype) for i, s in enumerate(row.shapes)]
+    program = uopc.compile(row.graph(*params), threads=threads)
+    tensors = [tensor(a) for a in given]
+    torch.set_num_threads(threads)
+    got, want = np.asarray(program(*given), np.float64), row.torch(*tensors).double().numpy()
+    error = np.abs(got - want).max() / np.abs(want).max()
+    ours, theirs = [], []
+    for _ in range(rounds):
+        ours.append(seconds(lambda: program(*given)))
+        theirs.append(seconds(lambda: row.torch(*tensors)))
+    best, peer = min(ours), min(theirs)
+    return (f"| {row.name} | {threads} | {best * 1e3:.3f} | {peer * 1e3:.3f} | {best / peer:.2f} | "
+            f"{row.work / best * 1e-9:.0f} | {error:.1e} |")  # fmt: skip
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("--threads", default="1,2")
+    parser.add_argument("--sizes", default="512,1024,2048,4096")
+    parser.add_argument("--rounds", type=int, default=5)
+    args = parser.parse_args()
+    features = detect.host().features.split(",")
+    found = [u for u in UNITS if f"+{u}" in features]
+    print(f"Units: {', '.join(found) or 'none'}. PyTorch {torch.__version__}.\n")
+    print("| product | threads | uopc ms | PyTorch ms | ratio | GMAC/s | error |")
+    print("|---|---|---|---|---|---|---|")
+    for threads in (int(t) for t in args.threads.split(",")):
+        for row in rows(tuple(int(n) for n in args.sizes.split(","))):
+            print(measure(row, threads, args.rounds), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,141 @@
+"""The schedule of a sum of products without tensor cores on a GPU.
+
+As with them, the threads of a block share slices of both operands in shared memory, and the next
+slices are on their way. A thread holds a tile of sums in registers. Its rows are as far apart as
+the block has threads down, so that a warp's threads read different banks; its columns are vectors.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from uopc.ir.core import ranges
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
+from uopc.ir.index import affine
+from uopc.passes.analysis.contraction import Contraction, find_contraction
+from uopc.passes.optimize.schedule import gpu_thresholds
+from uopc.passes.optimize.schedule.kernel_facts import fitting, length_of, trips
+from uopc.passes.optimize.schedule.scheduler import Scheduler
+from uopc.passes.optimize.schedule.shared_slices import share_fill
+
+
+@dataclass(frozen=True)
+class Blocking:
+    """The sums of a thread, rows and vectors of columns, and the threads of a block."""
+
+    rows: int
+    vectors: int
+    threads_down: int
+    threads_across: int
+
+    @property
+    def threads(self) -> int:
+        return self.threads_down * self.threads_across
+
+    def sizes(self, lanes: int) -> tuple[int, int]:
+        """The rows and columns of a block."""
+        return self.rows * self.threads_down, self.vectors * lanes * self.threads_across
+
+
+BLOCKINGS = (
+    Blocking(8, 2, 16, 16),
+    Blocking(8, 2, 16, 8),
+    Blocking(8, 1, 8, 8),
+    Blocking(4, 1, 8, 8),
+)
+
+
+def choose(s: Scheduler) -> bool:
+    """Opts for tiles of registers and slices in shared memory; False if the kernel is not one sum
+    of products with sizes that are known."""
+    k = s.facts
+    product = find_contraction(k.reduces[0]) if len(k.reduces) == 1 else None
+    if product is not None and product.reduce.src[0].op is not Ops.MUL:
+        return False
+    loops = None if product is None else _loops(s, product)
+    if product is None or loops is None or any(length_of(q) is None for q in loops):
+        return False
+    before = s.tiled, s.opts
+    for blocking in sorted(_fitting(s, loops), key=lambda b: _cost(s, b, loops)):
+        if _blocked(s, product, loops, blocking):
+            return True
+        s.tiled, s.opts = before
+    return False
+
+
+def _loops(s: Scheduler, product: Contraction) -> tuple[UOp, UOp, UOp] | None:
+    """The innermost rows, the columns, along which neighbours are written, and the depth."""
+    depth = [q for q in ranges.closed_ranges(product.reduce) if q.arg.kind == "reduce"]
+    written = [r for r in reversed(s.facts.outputs) if any(a.stride(r) == 1 for a in s.facts.written)]
+    for p in (product, product.transposed()):
+        column = next((r for r in written if r in p.columns), None)
+        if len(depth) == 1 and p.rows and column is not None:
+            return p.rows[-1], column, depth[0]
+    return None
+
+
+def _fitting(s: Scheduler, loops: tuple[UOp, UOp, UOp]) -> list[Blocking]:
+    """The blockings that the loops fill without much padding."""
+    row, column = [length_of(q) or 1 for q in loops[:2]]
+    most = gpu_thresholds.MOST_PADDING * row * column
+    return [b for b in BLOCKINGS if math.prod(_padded(s, b, row, column)) <= most]
+
+
+def _padded(s: Scheduler, b: Blocking, row: int, column: int) -> tuple[int, int]:
+    down, across = b.sizes(s.lanes)
+    return -(-row // down) * down, -(-column // across) * across
+
+
+def _cost(s: Scheduler, b: Blocking, loops: tuple[UOp, UOp, UOp]) -> float:
+    """What the busiest multiprocessor does in a step of the depth: each thread reads the factors of
+    its tile and multiplies them. Too few threads wait as long as more would work."""
+    row, column = [length_of(q) or 1 for q in loops[:2]]
+    around = trips([q for q in s.facts.outputs if q not in loops])
+    rows, columns = _padded(s, b, row, column)
+    down, across = b.sizes(s.lanes)
+    blocks = around * (rows // down) * (columns // across)
+    on_one = -(-blocks // s.gpu.multiprocessors)
+    threads = max(on_one * b.threads, gpu_thresholds.BUSY)
+    factors = gpu_thresholds.FACTOR * (b.rows + b.vectors)
+    return float(threads * (b.rows * b.vectors * s.lanes + factors))
+
+
+def _blocked(
+    s: Scheduler, product: Contraction, loops: tuple[UOp, UOp, UOp], b: Blocking
+) -> bool:
+    """A blocking of the product's loops, with slices of the operands in shared memory."""
+    row, column, depth = loops
+    down, across = b.sizes(s.lanes)
+    steps = _slice(length_of(depth) or 1, b.rows * b.vectors * s.lanes)
+    for q, size in ((row, down), (column, across), (depth, steps)):
+        if not affine.is_multiple(q.src[0], size) and not s.attempt("PADTO", q, size):
+            return False
+    row, column, depth = [s.family(q)[0] for q in loops]
+    for q, opts in (
+        (column, (("VECTOR", s.lanes), ("LOCAL", b.threads_across), ("UPCAST", b.vectors))),
+        (row, (("LOCAL", b.threads_down), ("UPCAST", b.rows))),
+    ):
+        for op, n in opts:
+            if n > 1 and not s.attempt(op, q, n):
+                return False
+            q = s.outer(q)
+    for q in [q for q in s.facts.outputs if q.arg.kind == "loop"]:
+        s.attempt("GRID", q, 0)
+    if not s.attempt("UNROLL", depth, steps):
+        return False
+    for operand in (0, 1):
+        fill = s.added("PACK", s.outer(depth), operand)
+        if not fill or not share_fill(s, fill, product.reduce.dtype, b.threads):
+            return False
+    s.attempt("PIPELINE", s.outer(depth), gpu_thresholds.SLICES)  # if there are as many
+    return True
+
+
+def _slice(depth: int, sums: int) -> int:
+    """The steps of a slice of which there are several, which are straight code for all sums."""
+    steps = fitting(gpu_thresholds.SLICE, gpu_thresholds.SLICE_PRODUCTS // sums)
+    while steps > 1 and steps * gpu_thresholds.SLICES > depth:
+        steps //= 2
+    return steps
