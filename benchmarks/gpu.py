@@ -1,6 +1,7 @@
 """The run time of uopc's kernels on an NVIDIA device beside PyTorch and the card's own limits.
 
-    python benchmarks/gpu.py [--workloads copy,gemm] [--peers torch,inductor] [--rounds 20] [--out FILE.json] [--small]
+    python benchmarks/gpu.py [--workloads copy,gemm] [--peers torch,inductor] [--rounds 20]
+        [--out FILE.json] [--small]
 
 Times are the device's: events around a batch of calls, the least of the rounds; arrays stay on the
 device, and between rounds more than the cache is written. Peers, where installed: `torch` (cuBLAS,

@@ -235,12 +235,14 @@ def test_launches_in_a_row_are_one_graph(driver):
     assert all(np.array_equal(k.numpy(), y * y * 3 * 3 * 3) for k in kept)
 
 
-def test_two_launches_are_no_graph(driver):
-    run, (x, y) = runner(), inputs()
+def test_one_launch_is_no_graph(driver):
+    words = (Pointer(2), Pointer(0), Pointer(1), Scalar(100))
+    alone = (GpuLaunch("mul", words, 1, False, (2, 1, 1), (64, 1, 1)),)
+    run, (x, y) = runner(replace(product(), launches=alone)), inputs()
     a, b = on_device(x), on_device(y)
     for _ in range(3):
         run.call((a, b), {})
-    assert "cuGraphLaunch" not in driver.calls and driver.calls["cuLaunchKernel"] == 6
+    assert "cuGraphLaunch" not in driver.calls and driver.calls["cuLaunchKernel"] == 3
 
 
 @pytest.mark.parametrize("how", ["missing", "not supported"])
@@ -459,7 +461,8 @@ def test_a_launch_is_cheap(driver, monkeypatch, capsys):
     run, (x, y) = runner(), inputs()
     a, b = on_device(x), on_device(y)
     monkeypatch.setattr(Driver, "launch", lambda *_: None)
-    run.call((a, b), {})
+    for _ in range(2):  # the second call makes the graph
+        run.call((a, b), {})
     rounds, silent = [], ("cuLaunchKernel", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2")
     real = library.built
     with contextlib.nullcontext() if real is None else real.silent(*silent):

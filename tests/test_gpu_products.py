@@ -42,7 +42,7 @@ def test_sizes(name):
 
 @pytest.mark.parametrize("dtype", [I32, dtypes.uint8, dtypes.int64, dtypes.float16], ids=str)
 def test_dtypes(dtype):
-    """float16 that is added up in float32 after a rounding of its own has no tile of tensor cores."""
+    """float16 that is rounded, then widened, has no tile of tensor cores."""
     wide = F32 if dtype is dtypes.float16 else dtype
     given = [np.abs(numbers((40, 33), dtype)), np.abs(numbers((33, 48), dtype))]
     a, b = [uopc.param(n, x.shape, dtype) for n, x in zip("ab", given)]
@@ -93,7 +93,11 @@ def test_blocks_fill_the_device(rows, sizes):
 def test_a_search_needs_a_device():
     """A device of this machine can be measured; one that is described cannot."""
     graph, _ = product(8, 8, 8)
+
+    def request(device):
+        return prepare(graph, None, True, 1, "f", config.current(), device=device)
+
     for name in ("cuda", "cuda:1", "cpu"):
-        session.check_device(prepare(graph, None, True, 1, "f", config.current(), device=name))
+        session.check_device(request(name))
     with pytest.raises(Unsupported, match="has PTX alone"):
-        session.check_device(prepare(graph, None, True, 1, "f", config.current(), device="cuda:sm_90"))
+        session.check_device(request("cuda:sm_90"))

@@ -30,8 +30,9 @@ from uopc.errors import InvalidIR, UserError
 # Kernels may rely on this alignment of their arguments.
 ALIGNMENT = 16
 MOST_QUEUES = 16
-# From this number of launches on, a graph is worthwhile: one call of the driver starts them.
-LEAST_CAPTURED = 3
+# From this number of launches on, a graph is worthwhile: one call of the driver starts them, in
+# 7 µs where two launches took 13 (docs/lab/gpu.md).
+LEAST_CAPTURED = 2
 # Runs between two events: starting a kernel takes about as long as a short kernel.
 RUNS_IN_A_ROW = 10
 

@@ -33,7 +33,9 @@ def store(request: Request, machine: Target) -> tuned.Store:
 def check_device(request: Request) -> None:
     """Unsupported where nothing can be measured: on a GPU that the device only describes."""
     if request.device.startswith("cuda:sm_"):
-        raise Unsupported(f"beam (UOPC_BEAM): a search measures, and {request.device} has PTX alone")
+        raise Unsupported(
+            f"beam (UOPC_BEAM): a search measures, and {request.device} has PTX alone"
+        )
 
 
 def current_schedules(request: Request, machine: Target) -> Schedules:

@@ -94,7 +94,8 @@ OPTS = {
     "GROUPTOP": Row(partial(group, kind="grouptop"),
         "a reduce is shared among n threads that are far apart",
         "as GROUP; neighbouring threads belong to another loop"),
-    "TC": Row(tensor, "a sum of products on tensor cores; 1: float32 may be rounded to tf32; 2: the largest tile",
+    "TC": Row(tensor, "a sum of products on tensor cores; 1: float32 may be "
+        "rounded to tf32; 2: the largest tile",
         "s += a[i, k] * b[k, j] → s += shaped_wmma(a, b, 16 rows, 8 columns, 16 deep)"),
     "PIPELINE": Row(pipeline, "tiles filled in a loop of a reduce are filled n - 1 ahead",
         "for k: fill t; use t → fill t[0]; for k: fill t[(k + 1) % 2]; use t[k % 2]"),

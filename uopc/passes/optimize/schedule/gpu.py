@@ -20,7 +20,13 @@ from uopc.passes.analysis.contraction import find_contraction
 from uopc.passes.analysis.loops import kernel_nodes
 from uopc.passes.contract import Context
 from uopc.passes.optimize.opts import legality
-from uopc.passes.optimize.schedule import gpu_products, gpu_tensor_cores, gpu_thresholds, guards, thresholds
+from uopc.passes.optimize.schedule import (
+    gpu_products,
+    gpu_tensor_cores,
+    gpu_thresholds,
+    guards,
+    thresholds,
+)  # fmt: skip
 from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, covering, fitting, length_of
 from uopc.passes.optimize.schedule.scheduler import Scheduler, Step, run
 
@@ -104,6 +110,11 @@ def _unroll_short_reduces(s: GpuScheduler) -> None:
 
 
 # ---------------------------------------------------------------- contractions
+def _share_products(s: GpuScheduler) -> bool:
+    """Tiles of sums, and slices of the factors in shared memory."""
+    return gpu_products.choose(s, s.lanes)
+
+
 def _find_tile(s: GpuScheduler) -> None:
     """The row and column loops of a contraction that reads two arrays."""
     k = s.facts
@@ -453,7 +464,7 @@ def _grid(s: GpuScheduler) -> bool:
 
 STEPS: tuple[Step[GpuScheduler], ...] = (
     Step("use-tensor-cores", gpu_tensor_cores.choose, "completes the schedule"),
-    Step("share-products", gpu_products.choose, "completes the schedule"),
+    Step("share-products", _share_products, "completes the schedule"),
     Step("find-tile", _find_tile, "a product's reduce is unrolled less, beside its accumulators"),
     Step("unroll-short-reduces", _unroll_short_reduces, "threads share loops that stay loops"),
     Step("tile", _tile, "completes the schedule; the steps below are for other kernels"),

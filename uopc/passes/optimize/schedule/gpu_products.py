@@ -7,7 +7,6 @@ the block has threads down, so that a warp's threads read different banks; its c
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from uopc.ir.core import ranges
@@ -16,9 +15,9 @@ from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 from uopc.passes.analysis.contraction import Contraction, find_contraction
 from uopc.passes.optimize.schedule import gpu_thresholds
+from uopc.passes.optimize.schedule.gpu_tensor_cores import share_fill
 from uopc.passes.optimize.schedule.kernel_facts import fitting, length_of, trips
 from uopc.passes.optimize.schedule.scheduler import Scheduler
-from uopc.passes.optimize.schedule.shared_slices import share_fill
 
 
 @dataclass(frozen=True)
@@ -47,19 +46,19 @@ BLOCKINGS = (
 )
 
 
-def choose(s: Scheduler) -> bool:
-    """Opts for tiles of registers and slices in shared memory; False if the kernel is not one sum
-    of products with sizes that are known."""
-    k = s.facts
-    product = find_contraction(k.reduces[0]) if len(k.reduces) == 1 else None
-    if product is not None and product.reduce.src[0].op is not Ops.MUL:
+def choose(s: Scheduler, lanes: int) -> bool:
+    """Opts for tiles of registers, with vectors of `lanes`, and slices in shared memory; False if
+    the kernel is not one sum of products with sizes that are known."""
+    product = find_contraction(s.facts.reduces[0]) if len(s.facts.reduces) == 1 else None
+    if product is None or product.reduce.src[0].op is not Ops.MUL:
         return False
-    loops = None if product is None else _loops(s, product)
-    if product is None or loops is None or any(length_of(q) is None for q in loops):
+    loops = _loops(s, product)
+    if loops is None or any(length_of(q) is None for q in loops):
         return False
+    costs = [(cost, b) for b in BLOCKINGS if (cost := _cost(s, b, loops, lanes)) is not None]
     before = s.tiled, s.opts
-    for blocking in sorted(_fitting(s, loops), key=lambda b: _cost(s, b, loops)):
-        if _blocked(s, product, loops, blocking):
+    for _, blocking in sorted(costs, key=lambda c: c[0]):
+        if _blocked(s, product, loops, blocking, lanes):
             return True
         s.tiled, s.opts = before
     return False
@@ -68,7 +67,8 @@ def choose(s: Scheduler) -> bool:
 def _loops(s: Scheduler, product: Contraction) -> tuple[UOp, UOp, UOp] | None:
     """The innermost rows, the columns, along which neighbours are written, and the depth."""
     depth = [q for q in ranges.closed_ranges(product.reduce) if q.arg.kind == "reduce"]
-    written = [r for r in reversed(s.facts.outputs) if any(a.stride(r) == 1 for a in s.facts.written)]
+    k = s.facts
+    written = [r for r in reversed(k.outputs) if any(a.stride(r) == 1 for a in k.written)]
     for p in (product, product.transposed()):
         column = next((r for r in written if r in p.columns), None)
         if len(depth) == 1 and p.rows and column is not None:
@@ -76,47 +76,33 @@ def _loops(s: Scheduler, product: Contraction) -> tuple[UOp, UOp, UOp] | None:
     return None
 
 
-def _fitting(s: Scheduler, loops: tuple[UOp, UOp, UOp]) -> list[Blocking]:
-    """The blockings that the loops fill without much padding."""
-    row, column = [length_of(q) or 1 for q in loops[:2]]
-    most = gpu_thresholds.MOST_PADDING * row * column
-    return [b for b in BLOCKINGS if math.prod(_padded(s, b, row, column)) <= most]
-
-
-def _padded(s: Scheduler, b: Blocking, row: int, column: int) -> tuple[int, int]:
-    down, across = b.sizes(s.lanes)
-    return -(-row // down) * down, -(-column // across) * across
-
-
-def _cost(s: Scheduler, b: Blocking, loops: tuple[UOp, UOp, UOp]) -> float:
+def _cost(s: Scheduler, b: Blocking, loops: tuple[UOp, UOp, UOp], lanes: int) -> float | None:
     """What the busiest multiprocessor does in a step of the depth: each thread reads the factors of
-    its tile and multiplies them. Too few threads wait as long as more would work."""
+    its tile and multiplies them. Too few threads wait as long as more would work. None where most
+    of the tiles would be padding."""
     row, column = [length_of(q) or 1 for q in loops[:2]]
-    around = trips([q for q in s.facts.outputs if q not in loops])
-    rows, columns = _padded(s, b, row, column)
-    down, across = b.sizes(s.lanes)
-    blocks = around * (rows // down) * (columns // across)
-    on_one = -(-blocks // s.gpu.multiprocessors)
-    threads = max(on_one * b.threads, gpu_thresholds.BUSY)
+    down, across = b.sizes(lanes)
+    blocks = -(-row // down) * -(-column // across)
+    if blocks * down * across > gpu_thresholds.MOST_PADDING * row * column:
+        return None
+    blocks *= trips([q for q in s.facts.outputs if q not in loops])
+    threads = max(-(-blocks // s.gpu.multiprocessors) * b.threads, gpu_thresholds.BUSY)
     factors = gpu_thresholds.FACTOR * (b.rows + b.vectors)
-    return float(threads * (b.rows * b.vectors * s.lanes + factors))
+    return float(threads * (b.rows * b.vectors * lanes + factors))
 
 
 def _blocked(
-    s: Scheduler, product: Contraction, loops: tuple[UOp, UOp, UOp], b: Blocking
+    s: Scheduler, product: Contraction, loops: tuple[UOp, UOp, UOp], b: Blocking, lanes: int
 ) -> bool:
     """A blocking of the product's loops, with slices of the operands in shared memory."""
-    row, column, depth = loops
-    down, across = b.sizes(s.lanes)
-    steps = _slice(length_of(depth) or 1, b.rows * b.vectors * s.lanes)
-    for q, size in ((row, down), (column, across), (depth, steps)):
+    steps = _slice(length_of(loops[2]) or 1, b.rows * b.vectors * lanes)
+    for q, size in zip(loops, (*b.sizes(lanes), steps)):
         if not affine.is_multiple(q.src[0], size) and not s.attempt("PADTO", q, size):
             return False
     row, column, depth = [s.family(q)[0] for q in loops]
-    for q, opts in (
-        (column, (("VECTOR", s.lanes), ("LOCAL", b.threads_across), ("UPCAST", b.vectors))),
-        (row, (("LOCAL", b.threads_down), ("UPCAST", b.rows))),
-    ):
+    of_columns = ("VECTOR", lanes), ("LOCAL", b.threads_across), ("UPCAST", b.vectors)
+    of_rows = ("LOCAL", b.threads_down), ("UPCAST", b.rows)
+    for q, opts in ((column, of_columns), (row, of_rows)):
         for op, n in opts:
             if n > 1 and not s.attempt(op, q, n):
                 return False

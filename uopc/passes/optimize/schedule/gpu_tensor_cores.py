@@ -10,7 +10,8 @@ import itertools
 import math
 from dataclasses import dataclass, replace
 
-from uopc.ir.core import dtypes, ranges, walk
+from uopc.ir.core import ranges, walk
+from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.tensor_cores import Tile
 from uopc.ir.core.uop import UOp
@@ -23,7 +24,6 @@ from uopc.passes.optimize.opts.legality import Refused
 from uopc.passes.optimize.schedule import gpu_thresholds
 from uopc.passes.optimize.schedule.kernel_facts import length_of, most_of, trips
 from uopc.passes.optimize.schedule.scheduler import Scheduler
-from uopc.passes.optimize.schedule.shared_slices import share_fill
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def choose(s: Scheduler) -> bool:
 
 
 def _amounts(s: Scheduler) -> list[int]:
-    """The amounts of TC to try: exact tiles, the largest if the GPU has them, before rounded ones."""
+    """The amounts of TC to try: exact tiles, the largest if the GPU has them, then rounded ones."""
     exact = tensor_tiling.LARGEST if s.gpu.version >= gpu_thresholds.LARGE_TILES else 0
     return [exact, *[tensor_tiling.ROUNDED] * s.context.options.tf32]
 
@@ -219,3 +219,24 @@ def _slice_loop(s: Scheduler, depth: UOp) -> UOp | None:
     outer = _tile_loop(s, depth)
     others = [q for q in s.axes if q.arg.kind == "reduce"]
     return min(others, key=lambda q: q.arg.axis, default=None) if outer is None else outer
+
+
+def share_fill(s: Scheduler, loops: list[UOp], dtype: DType, threads: int) -> bool:
+    """The loops of a fill by all threads of a block, fastest last: vectors, then threads, then
+    copies."""
+    left, rest = threads, []
+    for i, q in enumerate(reversed(loops)):
+        inner: UOp | None = q
+        if i == 0 and s.attempt("VECTOR", q, max(1, gpu_thresholds.ACCESS_BYTES // dtype.itemsize)):
+            inner = s.part(q, 0)
+        n = 1 if inner is None else math.gcd(left, length_of(inner) or 1)
+        n &= -n  # the greatest power of two
+        if n > 1:
+            if not s.attempt("LOCAL", inner, n):
+                return False
+            inner, left = s.part(inner, 0), left // n
+        rest.append(inner)
+    for part in rest:
+        if part is not None and (length_of(part) or 1) > 1:
+            s.attempt("UPCAST", part, length_of(part) or 1)
+    return True

@@ -1,7 +1,8 @@
 """The thresholds of the GPU schedule, one row each: value, unit, meaning, justification.
 
-None was measured on a device: they follow from occupancy and from the counts of instructions and
-sectors that `benchmarks/predict_gpu.py` makes. The last column names a row of docs/lab/schedule.md.
+Those of contractions were measured on an H200 (docs/lab/gpu.md). The others follow from occupancy
+and from the counts of instructions and sectors that `benchmarks/predict_gpu.py` makes. The last
+column names a row of docs/lab/schedule.md.
 """
 
 from __future__ import annotations
