@@ -1,4 +1,4 @@
-"""The schedule of a sum of products without tensor cores on a GPU.
+"""Products without tensor cores on a GPU: tiles of sums in registers, slices of the factors shared.
 
 As with them, the threads of a block share slices of both operands in shared memory, and the next
 slices are on their way. A thread holds a tile of sums in registers. Its rows are as far apart as
