@@ -243,6 +243,33 @@ def test_threads_share_the_rows_of_a_sum_of_any_length():
     assert str(first.opts[0]) == "THREAD(0, 2)" and first.name == "r_42_37_2381"  # 42 pieces
 
 
+@pytest.mark.parametrize(
+    ("dtype", "threads"), [("float32", 3), ("float64", 2), ("int32", 2), ("float16", 2)]
+)
+def test_threads_share_the_rows_of_a_sum_down_few_columns(dtype, threads):
+    for dims, axis in [((20003, 29), 0), ((101, 199, 29), (0, 1))]:
+        a = np.random.default_rng(0).integers(-2, 3, dims).astype(dtype)
+        x = uopc.param("x", dims, getattr(uopc.dtypes, dtype))
+        shared, alone = (
+            uopc.compile((x.sum(axis), x.max(axis)), inputs=[x], threads=n) for n in (threads, 1)
+        )
+        for program in (shared, alone):
+            total, top = program(a)
+            np.testing.assert_array_equal(total, a.sum(axis, dtype=total.dtype))
+            np.testing.assert_array_equal(top, a.max(axis))
+        assert len(shared.kernels) > len(alone.kernels)
+        assert str(shared.kernels[0].opts[0]) == f"THREAD(0, {threads})"
+
+
+@pytest.mark.parametrize(("dims", "axis"), [
+    ((2051, 512), 0), ((64, 16384), 1), ((4099, 64), 0), ((4, 20003, 16), 1),
+])  # fmt: skip
+def test_threads_share_the_results_of_other_sums(dims, axis):
+    """Wide rows, sums along memory, few elements, and results that several loops count."""
+    x = uopc.param("x", dims)
+    assert len(uopc.compile(x.sum(axis), threads=2).kernels) == 1
+
+
 def test_split_ratio():
     total = uopc.param("x", (4096,)).sum()
     assert len(uopc.compile(total).kernels) == 1

@@ -8,12 +8,17 @@ Before (tensor)                       After (tensor)
                                         %5 = reduce.add %4 axes=(0,) : f32
                                         sink %5
 
+Where threads would share the columns of a sum down few of them, they share its rows: a thread that
+has some columns of each row reads most of the lines of all rows.
+
 Where no number of pieces divides the axis, the second half also reduces the few elements after the
 last piece. A reduce that reads nothing stays: it has a closed form. So does one that the user gave
 Opts. The options `split_reduces`, `split_ratio` and `split_size` are the switch and the thresholds.
 """
 
 from __future__ import annotations
+
+import math
 
 from uopc.ir.builder import alu, movement, rebuild
 from uopc.ir.core import shapes, walk
@@ -26,6 +31,10 @@ from uopc.passes.contract import Context, Pass
 
 # The number of pieces of each result: the first of those that leave the fewest elements.
 PIECES = range(256, 7, -1)
+
+# A sum down columns for several threads: the most bytes of a row, and the most pieces, for each
+# thread; the fewest elements. docs/lab/schedule.md: "What two threads share".
+ROW_BYTES, ROW_PIECES, LEAST_ELEMENTS = 256, 8, 1 << 19
 
 
 def split_reduces(graph: UOp, context: Context) -> UOp:
@@ -46,7 +55,8 @@ class _Splits:
     """The thresholds, and for the dump the values that first halves store."""
 
     def __init__(self, context: Context) -> None:
-        self.options = context.options
+        self.options, self.is_cpu = context.options, context.target.gpu is None
+        self.threads = context.threads
         self.notes: dict[UOp, str] = context.notes.setdefault("splits", {})
 
     def halves(self, u: UOp, value: UOp) -> UOp | None:
@@ -55,9 +65,11 @@ class _Splits:
         if not all(isinstance(d, int) for d in dims):
             return None
         result = shapes.size(shapes.shape(u))
-        if shapes.size(dims) // result < self.options.split_ratio:
-            return None
         most = self.options.split_size // max(result, 1)
+        if shapes.size(dims) // result < self.options.split_ratio:
+            if not self._has_thin_columns(u, dims, value.dtype.itemsize):
+                return None
+            most = min(most, ROW_PIECES * self.threads)
         found = [
             (dims[axis] % pieces * (shapes.size(dims) // dims[axis]), axis, pieces)
             for axis in u.arg.axes for pieces in PIECES if pieces <= min(most, dims[axis])
@@ -71,6 +83,14 @@ class _Splits:
         text = f"reduce.{u.arg.op} of {shapes.show(dims)} is cut in {pieces} pieces"
         self.notes[stored] = text
         return whole
+
+    def _has_thin_columns(self, u: UOp, dims: tuple[int, ...], itemsize: int) -> bool:
+        """True if the results are neighbours, and so few that threads should not share them."""
+        columns = 1 if len(dims) - 1 in u.arg.axes else dims[-1]
+        wide = columns * itemsize > ROW_BYTES * self.threads
+        if self.threads < 2 or not self.is_cpu or columns == 1 or wide:
+            return False
+        return columns == shapes.size(shapes.shape(u)) and math.prod(dims) >= LEAST_ELEMENTS
 
 
 def _is_one(value: UOp, last: int) -> bool:
