@@ -145,7 +145,8 @@ def _to_eight(build: Build, source: str, target: str) -> Action:
         if relu:
             pair = np.where(pair < 0, 0, pair).astype(np.float32)
         clipped = np.where(np.isnan(pair), pair, np.clip(pair, -limit, limit))
-        return np.ascontiguousarray(clipped.astype(dtype)).view(np.uint16).reshape(-1)
+        bits = np.ascontiguousarray(clipped.astype(dtype)).view(np.uint8)
+        return np.where(np.isnan(pair), np.uint8(127), bits).view(np.uint16).reshape(-1)
 
     if source == "f16x2":
         return elementwise(

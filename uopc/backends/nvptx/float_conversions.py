@@ -63,7 +63,12 @@ def _to_eight_bits(e: Emitter, u: UOp, form: str) -> str:
         e.intrinsic("i16", f"llvm.nvvm.ff.to.{form}.rn", [("float", high), ("float", low)])
         for low, high in zip(floats[::2], floats[1::2])
     ])  # fmt: skip
-    return _cut(e, u, e.value(f"bitcast <{n // 2} x i16> {pairs} to <{n} x i8>"), n)
+    made = e.value(f"bitcast <{n // 2} x i16> {pairs} to <{n} x i8>")
+    if u.dtype.scalar is dtypes.fp8e5m2:  # the instruction's NaN is 127; everywhere else it is 126
+        instead, nan = (f"<{', '.join([f'i8 {k}'] * n)}>" for k in (126, 127))
+        is_nan = e.value(f"icmp eq <{n} x i8> {made}, {nan}")
+        made = e.value(f"select <{n} x i1> {is_nan}, <{n} x i8> {instead}, <{n} x i8> {made}")
+    return _cut(e, u, made, n)
 
 
 def _from_eight_bits(e: Emitter, u: UOp, form: str) -> str:
