@@ -323,3 +323,22 @@ def test_c_does_not_promise_that_they_lie_apart(tmp_path):
     for flags in (export_corpus.SANITIZED, ("-O3",)):
         wrong = export_corpus.compiled_and_run(tmp_path, str(CC), *flags)
         assert not wrong, wrong
+
+
+def test_a_launch_by_hand_writes_over_what_it_reads():
+    """It takes the memory that it has in the program, and no other that overlaps."""
+    x, w = uopc.param("x", (16, 32)), uopc.param("w", (32, 32))
+    value = (x * 2).contiguous()
+    program = uopc.compile(((x @ w + value).contiguous() @ w).relu(), threads=1)
+    (launch,) = [n for n in program.launches if len({str(b) for b in n.buffers}) < len(n.buffers)]
+    given = [RNG.random(b.shape, np.float32) for b in launch.buffers]
+    result, same = [i for i, b in enumerate(launch.buffers) if str(b).startswith("arena")][:2]
+    apart = [a.copy() for a in given]
+    launch.run(*apart)
+    given[result] = given[same]
+    launch.run(*given)
+    np.testing.assert_array_equal(given[result], apart[result])
+    memory = np.zeros(16 * 32 + 32, np.float32)
+    given[same], given[result] = memory[: 16 * 32].reshape(16, 32), memory[32:].reshape(16, 32)
+    with pytest.raises(uopc.UserError, match="overlaps"):
+        launch.run(*given)

@@ -218,7 +218,7 @@ def test_a_product_is_tiled_in_registers(part):
     program, ptx = ptx_of(a @ b, f"cuda:{part}")
     (usage,) = assemble(ptx, part).kernels.values()
     assert usage.spill_stores == usage.spill_loads == 0 and usage.registers <= 128
-    assert ptx.count("fma.rn.f32") >= 32 and program.kernels[0].block[:2] == (16, 16)
+    assert ptx.count("fma.rn.f32") >= 32 and program.kernels[0].block[:2] == (8, 8)
 
 
 def test_places_beyond_two_to_the_31_are_reached():

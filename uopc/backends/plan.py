@@ -63,12 +63,14 @@ Shape: TypeAlias = tuple[Dim, ...]
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """An array the caller passes, by position or by name."""
+    """An array the caller passes, by position or by name. It may be the same memory as the argument
+    number `over`, where one launch runs on its own."""
 
     name: str
     dtype: AnyDtype
     shape: Shape
     writable: bool = False
+    over: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

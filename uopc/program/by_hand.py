@@ -37,12 +37,13 @@ def alone(
     """
     labels = {slot: str(b) for slot, b in buffers.items()}
     often = Counter(labels.values())
+    over = _written_over(list(labels.values()), [b.writes for b in buffers.values()])
     arguments = tuple([
         Argument(
             labels[slot] if often[labels[slot]] == 1 else f"{labels[slot]}#{slot}",
-            b.dtype.numpy, tuple([dim(d) for d in b.shape]), b.writes,
+            b.dtype.numpy, tuple([dim(d) for d in b.shape]), b.writes, over.get(i),
         )
-        for slot, b in buffers.items()
+        for i, (slot, b) in enumerate(buffers.items())
     ])  # fmt: skip
     base_of = {slot: base for base, slot in enumerate(buffers)}
     arena = len(arguments)
@@ -65,6 +66,12 @@ def alone(
         variables=tuple([v for v in plan.variables if v.name in used]), conditions=conditions,
         arena_bytes=plan.arena_bytes if scratch else 0,
     )  # fmt: skip
+
+
+def _written_over(labels: Sequence[str], writes: Sequence[bool]) -> dict[int, int]:
+    """The results that a program stores over what their launch reads: they have its label."""
+    read = {label: i for i, label in enumerate(labels) if not writes[i]}
+    return {i: read[label] for i, label in enumerate(labels) if writes[i] and label in read}
 
 
 def _related(conditions: Sequence[Condition], used: set[str]) -> tuple[Condition, ...]:

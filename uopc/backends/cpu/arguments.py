@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from uopc.backends.cpu.bounded_cache import BoundedMap
+from uopc.backends.cpu.layout import data_address
 from uopc.backends.plan import (
     AnyArray,
     AnyDtype,
@@ -378,8 +379,11 @@ def _check_overlaps(plan: Plan, bound: Bound) -> None:
     ]
     outs = zip(out_labels(plan), bound.outs, strict=True)
     everything += [(label, out, True) for label, out in outs if out is not None]
+    in_place = {frozenset((i, a.over)) for i, a in enumerate(plan.arguments) if a.over is not None}
     for i, (label, array, writes) in enumerate(everything):
-        for other_label, other, other_writes in everything[:i]:
+        for j, (other_label, other, other_writes) in enumerate(everything[:i]):
+            if frozenset((i, j)) in in_place and data_address(array) == data_address(other):
+                continue
             if (writes or other_writes) and _share_memory(array, other):
                 raise UserError(
                     f"{label} overlaps {other_label} in memory, and "
