@@ -216,6 +216,16 @@ def report_of(graph, **context):
         return json.loads(json.dumps(page.data("graph", dump.Dump(lowered, **context), facts)))
 
 
+@pytest.mark.parametrize("n", [2, 64])
+def test_a_gpu_that_is_described(n, tmp_path):
+    """Its report has the memory of the plan, where no result overwrites a value that is read."""
+    x, w = uopc.param("x", (n, n)), uopc.param("w", (n, n))
+    program = uopc.compile(((x @ w + x).contiguous() @ w - x).softmax(), device="cuda:sm_80")
+    program.report(tmp_path / "x.html")
+    found = page_data((tmp_path / "x.html").read_text("utf-8"))
+    assert found["memory"]["bytes"] == program.plan.arena_bytes
+
+
 def test_memory_over_time():
     """Intermediates that are not alive together share memory, and those that one launch reads and
     writes, element by element."""

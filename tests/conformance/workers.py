@@ -58,7 +58,7 @@ def _where(error: BaseException) -> str:
 
 
 def _serve(pipe: _Pipe, device: str | None, memory: int) -> None:
-    if device is None or not device.startswith("cuda"):  # whose driver reserves addresses
+    if device is None or not device.startswith("cuda"):  # CUDA's driver reserves addresses
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     while True:
         place = pipe.recv()

@@ -40,8 +40,8 @@ class _Touched:
         )  # fmt: skip
 
     def needed(self) -> list[set[int]]:
-        """The earlier calls that each call must come after; those that these must come after
-        may be left out."""
+        """The earlier calls that each call must come after, perhaps without those that these must
+        come after."""
         writer: dict[UOp, int] = {}
         readers: dict[UOp, set[int]] = {}
         found: list[set[int]] = []

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from uopc import config
 from uopc.backends import in_place
-from uopc.backends.device_rows import DeviceRows
+from uopc.backends.device_rows import ONE_DEVICE, DeviceRows
 from uopc.backends.llvm import scratch
 from uopc.dump.report import page
 from uopc.dump.report.page import Facts
@@ -41,12 +41,15 @@ def facts(lowered: Lowered) -> Facts:
     fresh = {storage_root(v) for v in lowered.outputs if v.src}
     calls = [(tiles.get(kernel, 0), args) for kernel, args in lowered.calls]  # 0: an exchange
     repeats, buckets = planner.repeats(lowered.program), planner.buckets(lowered.program)
-    places = DeviceRows.of(lowered.program, lowered.context.devices).places
-    over = {
-        i: in_place.overwriting(args, in_place.pairs(call.src[0], final))
-        for i, (call, (final, args)) in enumerate(zip(lowered.program.src, lowered.calls))
-        if not exchanges_of(call.src[0])
-    }
+    rows, over = ONE_DEVICE, {}
+    if lowered.context.target.gpu is None:  # as the plan of a program does
+        rows = DeviceRows.of(lowered.program, lowered.context.devices)
+        over = {
+            i: in_place.overwriting(args, in_place.pairs(call.src[0], final))
+            for i, (call, (final, args)) in enumerate(zip(lowered.program.src, lowered.calls))
+            if not exchanges_of(call.src[0])
+        }
+    places = rows.places
     blocks, found.arena_bytes = planner.arena(calls, fresh, repeats, buckets, places, over=over)
     found.blocks = [(b.storage, b.alive, b.offset) for b in blocks]
     return found
