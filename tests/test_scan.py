@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from machines import described
 
 import uopc
 import uopc.numpy as unp
@@ -133,6 +134,20 @@ def test_dtypes(way: int, t: Any) -> None:
     assert last.dtype == ys.dtype == t.numpy
     np.testing.assert_array_equal(last, 30)
     np.testing.assert_array_equal(ys, [0, 2, 6, 12, 20])
+
+
+@pytest.mark.parametrize("machine", ["laptop", "old"])
+@pytest.mark.parametrize("t", ["float16", "bfloat16", "fp8e5m2"])
+def test_extremes_of_narrow_floats(t: str, machine: str) -> None:
+    """Types without arithmetic, in the bodies of loops. All values are small integers."""
+    x = RNG.integers(-3, 4, (4, 24)).astype("f4")
+    given = uopc.param("x", x.shape).cast(dtypes.by_name(t))
+    graph = uopc.fori_loop(0, 3, lambda i, c: c.min(1, True) - c.max(0, True), given)
+    with described(machine):
+        found = uopc.compile(graph.cast(dtypes.float32))(x)
+    for _ in range(3):
+        x = x.min(1, keepdims=True) - x.max(0, keepdims=True)
+    np.testing.assert_array_equal(found, x)
 
 
 @WAYS

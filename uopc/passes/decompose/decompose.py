@@ -52,6 +52,7 @@ Source = tuple["UOp", ...]
 # Functions that end in a SCALE, where the machine has it.
 _SCALED = frozenset((Ops.EXP, Ops.EXP2, Ops.POW))
 _SCALE_BITS = (128, 256, 512)  # widths of vectors that SCALE is an instruction for
+_TOTALS = frozenset((Ops.REDUCE, Ops.HREDUCE))
 
 
 class Native(NamedTuple):
@@ -189,6 +190,14 @@ def _narrow_float(u: UOp, src: Source, native: Native) -> UOp:
     return _rounded(made, target, native, u.op in _SELECTS) if target.is_float else made
 
 
+def _narrow_total(u: UOp, src: Source, native: Native) -> UOp:
+    """A REDUCE, or an HREDUCE, of a narrow float type in float32, rounded once."""
+    t = dtypes.float32.vec(u.dtype.lanes)
+    made = intern(u.op, t, (_widened(src[0], native), *src[1:]), u.arg)
+    op = u.arg if u.op is Ops.HREDUCE else u.arg.op
+    return _rounded(made, u.dtype.scalar, native, op in ("max", "min"))
+
+
 def _widened(s: UOp, native: Native) -> UOp:
     """`s` as float32, if it is a narrow float."""
     t = s.dtype.scalar
@@ -257,6 +266,8 @@ _IN_FLOAT32 = frozenset((  # for float16 too
 
 def _decomposed(u: UOp, src: Source, native: Native) -> UOp | None:
     op, t = u.op, u.dtype.scalar
+    if op in _TOTALS:
+        return None if native.computes(t) else _narrow_total(u, src, native)
     if op.is_alu and op is not Ops.WHERE:
         operand = src[0].dtype.scalar
         if not native.computes(operand) or (t is dtypes.float16 and op in _IN_FLOAT32):
@@ -296,9 +307,10 @@ _WITH_OTHERS = frozenset((
 
 def _may_change(u: UOp) -> bool:
     t = u.src[0].dtype if u.src else u.dtype
-    return u.op in _WITH_OTHERS or (
-        u.op.is_alu and (t.kind == "bool" or (t.kind == "float" and t.bits <= 16))
-    )
+    narrow = t.kind == "float" and t.bits <= 16
+    if u.op in _TOTALS:
+        return narrow
+    return u.op in _WITH_OTHERS or (u.op.is_alu and (t.kind == "bool" or narrow))
 
 
 def _change(native: Native, u: UOp, src: Source) -> UOp:
