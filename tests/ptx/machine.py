@@ -1,7 +1,7 @@
 """Executes a kernel: threads as lanes of NumPy arrays, the lowest program counter first.
 
 All lanes at the lowest place run on together until they branch, meet a barrier or reach a place
-where others wait; so lanes that parted come together again where their ways meet.
+where others wait; so lanes that parted come together again where their ways meet (`flow.py`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from tests.ptx import banks
-from tests.ptx.build import Action, Build, Getter, Unknown
+from tests.ptx.build import Build, Unknown
+from tests.ptx.flow import Step, in_order
 from tests.ptx.memory import POISON, Array, AsyncCopies, Fault, Memory, Shared
 from tests.ptx.parse import (
     Immediate,
@@ -267,7 +268,7 @@ def run(kernel: Kernel, grid: Dim3, block: Dim3, args: bytes, memory: Memory,
     does.
     """
     launch = Launch(kernel, grid, block, args, memory, dynamic_shared)
-    program = [_build(launch, i) for i in kernel.instructions]
+    program = in_order([_build(launch, i) for i in kernel.instructions])
     threads, total = math.prod(block), math.prod(grid)
     memory.begin_launch(_narrowest(kernel, "global"), threads)
     if blocks is not None:
@@ -280,37 +281,28 @@ def run(kernel: Kernel, grid: Dim3, block: Dim3, args: bytes, memory: Memory,
     return launch.report
 
 
-@dataclass
-class _Step:
-    action: Action | None
-    guard: Getter | None
-    kind: str  # "", branch, table, barrier, exit
-    targets: tuple[int, ...]
-    text: str
-
-
-def _build(launch: Launch, i: Instruction) -> _Step:
+def _build(launch: Launch, i: Instruction) -> Step:
     from tests.ptx.opcodes import OPCODES
 
     build = Build(launch, i)
     launch.report.opcodes.add(i.root)
     guard = build.value(i.guard, "pred") if i.guard is not None else None
     if i.root in ("ret", "exit"):
-        return _Step(None, guard, "exit", (), i.text)
+        return Step(None, guard, "exit", (), i.text)
     if i.root == "bra":
         build.modifiers.take("uni")
         build.modifiers.done()
-        return _Step(None, guard, "branch", (_label(launch, i.operands[0]),), i.text)
+        return Step(None, guard, "branch", (_label(launch, i.operands[0]),), i.text)
     if i.root == "brx":
         table = launch.kernel.tables[i.operands[1].name]
         targets = tuple([launch.kernel.labels[t] for t in table])
-        return _Step(None, build.get(0, "u32"), "table", targets, i.text)
+        return Step(None, build.get(0, "u32"), "table", targets, i.text)
     if i.root in ("bar", "barrier") and "warp" not in i.modifiers:
         _check_barrier(build)
-        return _Step(None, guard, "barrier", (), i.text)
+        return Step(None, guard, "barrier", (), i.text)
     if i.root not in OPCODES:
         raise Unknown(f"{i.text}: the opcode {i.root} is not known")
-    return _Step(OPCODES[i.root](build), guard, "", (), i.text)
+    return Step(OPCODES[i.root](build), guard, "", (), i.text)
 
 
 def _check_barrier(build: Build) -> None:
@@ -331,7 +323,7 @@ def _label(launch: Launch, o: Operand) -> int:
 class _Walk:
     """Runs the lanes of a batch to their ends."""
 
-    def __init__(self, lanes: Lanes, program: list[_Step]) -> None:
+    def __init__(self, lanes: Lanes, program: list[Step]) -> None:
         self.lanes, self.program = lanes, program
         self.place = np.zeros(lanes.count, np.int64)  # _FAR: at its end
         self.held = np.zeros(lanes.count, np.bool_)  # at a barrier
@@ -378,7 +370,7 @@ class _Walk:
             raise PtxError(f"{lanes.kernel.name}: does not end")
         self.place[lanes.lanes] = at
 
-    def _act(self, step: _Step) -> None:
+    def _act(self, step: Step) -> None:
         lanes = self.lanes
         assert step.action is not None
         if step.guard is None:
@@ -391,7 +383,7 @@ class _Walk:
             step.action(lanes)
             lanes.active = whole
 
-    def _control(self, step: _Step, at: int) -> None:
+    def _control(self, step: Step, at: int) -> None:
         lanes = self.lanes
         if lanes.report.work > MOST_WORK:
             raise TooLarge(f"{lanes.kernel.name}: too large to execute")
