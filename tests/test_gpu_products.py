@@ -63,6 +63,14 @@ def test_layouts():
     assert np.array_equal(got, wanted)
 
 
+def test_a_symbolic_batch():
+    """Blocks along a size that is not known are inside of the arrays: `verify` looks at that."""
+    n = uopc.variable("n", 1, 4)
+    a, b = numbers((2, 40, 33), F32), numbers((2, 33, 36), F32)
+    graph = uopc.param("a", (n, 40, 33)) @ uopc.param("b", (n, 33, 36))
+    assert np.array_equal(run(graph, [a, b], "sm_80")[2], a.astype(float) @ b)
+
+
 def test_slices_are_copied_ahead():
     graph, given = product(64, 96, 64)
     _, text, _ = run(graph, given)

@@ -330,7 +330,8 @@ def _is_known(u: UOp) -> bool:
 
 def _all_points(free: list[UOp]) -> Points | None:
     """All combinations; None if they are too many, or a loop's length depends on others."""
-    known = all([u.op is not Ops.RANGE or affine.is_const(u.src[0]) for u in free])
+    loops = [u for u in free if u.op in (Ops.RANGE, Ops.SPECIAL)]
+    known = all([affine.is_const(u.src[0]) for u in loops])
     spans = [range(low, high + 1) for low, high in map(bounds.bounds, free)]
     count = math.prod([len(s) for s in spans])
     if not free or not known or count > _MOST_POINTS:
