@@ -13,12 +13,12 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import torch
+from gpu_workloads import Workload
 
 import uopc
 from uopc import UOp, dtypes
@@ -28,54 +28,43 @@ BF16, F32, I32 = dtypes.bfloat16, dtypes.float32, dtypes.int32
 UNITS = ("amx-tile", "amx-bf16", "amx-int8", "avx512bf16", "avx512fp16", "avx512vnni", "avxvnni")
 
 
-@dataclass(frozen=True)
-class Row:
-    """`graph` and `torch` do the same with arrays of these shapes."""
-
-    name: str
-    shapes: tuple[tuple[int, ...], ...]
-    dtype: Any
-    graph: Callable[..., UOp]
-    torch: Callable[..., Any]
-    work: int  # multiply-adds
-
-
 def _attention(q: UOp, k: UOp, v: UOp) -> UOp:
     scores = (q @ k.transpose(-1, -2)).cast(F32) * q.shape[-1] ** -0.5
     return scores.softmax(axis=-1).cast(BF16) @ v
 
 
-def _torch_attention(q: Any, k: Any, v: Any) -> Any:
-    return torch.nn.functional.scaled_dot_product_attention(q, k, v)
+def _torch_attention(f: Any, q: Any, k: Any, v: Any) -> Any:
+    return f.scaled_dot_product_attention(q, k, v)
 
 
 def _mlp(x: UOp, up: UOp, down: UOp) -> UOp:
     return (x @ up).relu() @ down
 
 
-def _torch_mlp(x: Any, up: Any, down: Any) -> Any:
-    return torch.relu(x @ up) @ down
+def _torch_mlp(f: Any, x: Any, up: Any, down: Any) -> Any:
+    return f.relu(x @ up) @ down
 
 
-def rows(sizes: tuple[int, ...]) -> Iterator[Row]:
+def rows(sizes: tuple[int, ...]) -> Iterator[Workload]:
     """All of them, made one at a time."""
     for n in sizes:
         shapes = ((n, n), (n, n))
-        yield Row(f"bf16 {n}", shapes, BF16, lambda a, b: a @ b, lambda a, b: a @ b, n**3)
-        yield Row(f"int8 {n}", shapes, dtypes.int8, lambda a, b: a.cast(I32) @ b.cast(I32),
-                  torch._int_mm, n**3)  # fmt: skip
+        yield Workload(f"bf16 {n}", shapes, BF16, lambda a, b: a @ b,
+                       lambda f, a, b: a @ b, 2 * n**3)  # fmt: skip
+        yield Workload(f"int8 {n}", shapes, dtypes.int8, lambda a, b: a.cast(I32) @ b.cast(I32),
+                       lambda f, a, b: torch._int_mm(a, b), 2 * n**3)  # fmt: skip
     heads = ((8, 512, 64),) * 3
-    yield Row("attention bf16", heads, BF16, _attention, _torch_attention, 2 * 8 * 512**2 * 64)
+    yield Workload("attention bf16", heads, BF16, _attention, _torch_attention, 4 * 8 * 512**2 * 64)
     layers = ((256, 1024), (1024, 4096), (4096, 1024))
-    yield Row("mlp bf16", layers, BF16, _mlp, _torch_mlp, 2 * 256 * 1024 * 4096)
+    yield Workload("mlp bf16", layers, BF16, _mlp, _torch_mlp, 4 * 256 * 1024 * 4096)
 
 
-def arrays(row: Row) -> list[np.ndarray]:
+def arrays(w: Workload) -> list[np.ndarray]:
     random = np.random.default_rng(0)
-    if row.dtype == dtypes.int8:
-        return [random.integers(-128, 128, s, np.int8) for s in row.shapes]
+    if w.dtype == dtypes.int8:
+        return [random.integers(-128, 128, s, np.int8) for s in w.shapes]
     return [(random.standard_normal(s, np.float32) * s[-2] ** -0.25).astype(ml_dtypes.bfloat16)
-            for s in row.shapes]  # fmt: skip
+            for s in w.shapes]  # fmt: skip
 
 
 def tensor(array: np.ndarray) -> Any:
@@ -97,21 +86,24 @@ def seconds(call: Callable[[], Any]) -> float:
         count *= 4
 
 
-def measure(row: Row, threads: int, rounds: int) -> str:
-    given = arrays(row)
-    params = [uopc.param(f"a{i}", s, row.dtype) for i, s in enumerate(row.shapes)]
-    program = uopc.compile(row.graph(*params), threads=threads)
+def measure(w: Workload, threads: int, rounds: int) -> str:
+    given = arrays(w)
+    program = uopc.compile(w.graph(*w.params()), threads=threads)
     tensors = [tensor(a) for a in given]
     torch.set_num_threads(threads)
-    got, want = np.asarray(program(*given), np.float64), row.torch(*tensors).double().numpy()
+
+    def peer() -> Any:
+        return w.torch(torch.nn.functional, *tensors)
+
+    got, want = np.asarray(program(*given), np.float64), peer().double().numpy()
     error = np.abs(got - want).max() / np.abs(want).max()
     ours, theirs = [], []
     for _ in range(rounds):
         ours.append(seconds(lambda: program(*given)))
-        theirs.append(seconds(lambda: row.torch(*tensors)))
-    best, peer = min(ours), min(theirs)
-    return (f"| {row.name} | {threads} | {best * 1e3:.3f} | {peer * 1e3:.3f} | {best / peer:.2f} | "
-            f"{row.work / best * 1e-9:.0f} | {error:.1e} |")  # fmt: skip
+        theirs.append(seconds(peer))
+    best, other = min(ours), min(theirs)
+    return (f"| {w.name} | {threads} | {best * 1e3:.3f} | {other * 1e3:.3f} | {best / other:.2f} | "
+            f"{w.flops / best * 5e-10:.0f} | {error:.1e} |")  # fmt: skip
 
 
 def main() -> int:

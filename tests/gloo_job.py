@@ -11,7 +11,7 @@ import sys
 
 import mpi_job
 import numpy as np
-import torch.distributed  # noqa: F401
+import torch.distributed  # noqa: F401 - for the ranks, which are forked
 
 import uopc
 from uopc import P, distributed

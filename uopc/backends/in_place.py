@@ -23,6 +23,7 @@ from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
+from uopc.ir.index.dims import dim_uop
 
 # The slots of a result and of the value whose memory it may take.
 Pair: TypeAlias = tuple[int, int]
@@ -96,8 +97,7 @@ def _loop_of(monomial: UOp, scale: int, step: UOp) -> UOp | None:
 
 def _size(storage: UOp) -> UOp:
     """The number of elements."""
-    size = shapes.size(shapes.shape(storage))
-    return affine.const(size) if isinstance(size, int) else affine.build(*affine.form(size))
+    return _number(dim_uop(shapes.size(shapes.shape(storage))))
 
 
 class _Uses:

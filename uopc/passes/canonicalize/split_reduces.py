@@ -18,8 +18,6 @@ Opts. The options `split_reduces`, `split_ratio` and `split_size` are the switch
 
 from __future__ import annotations
 
-import math
-
 from uopc.ir.builder import alu, movement, rebuild
 from uopc.ir.core import shapes, walk
 from uopc.ir.core.args import ReduceArg
@@ -67,7 +65,7 @@ class _Splits:
         result = shapes.size(shapes.shape(u))
         most = self.options.split_size // max(result, 1)
         if shapes.size(dims) // result < self.options.split_ratio:
-            if not self._has_thin_columns(u, dims, value.dtype.itemsize):
+            if not self._has_thin_columns(u, dims, result, value.dtype.itemsize):
                 return None
             most = min(most, ROW_PIECES * self.threads)
         found = [
@@ -84,13 +82,15 @@ class _Splits:
         self.notes[stored] = text
         return whole
 
-    def _has_thin_columns(self, u: UOp, dims: tuple[int, ...], itemsize: int) -> bool:
+    def _has_thin_columns(
+        self, u: UOp, dims: tuple[int, ...], result: int, itemsize: int
+    ) -> bool:
         """True if the results are neighbours, and so few that threads should not share them."""
         columns = 1 if len(dims) - 1 in u.arg.axes else dims[-1]
         wide = columns * itemsize > ROW_BYTES * self.threads
         if self.threads < 2 or not self.is_cpu or columns == 1 or wide:
             return False
-        return columns == shapes.size(shapes.shape(u)) and math.prod(dims) >= LEAST_ELEMENTS
+        return columns == result and shapes.size(dims) >= LEAST_ELEMENTS
 
 
 def _is_one(value: UOp, last: int) -> bool:

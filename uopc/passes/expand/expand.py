@@ -77,7 +77,7 @@ class _Expansion:
             if self._is_sum(u):
                 wide = self.copied_ranges(u)
                 columns = [self._picked_of(s, wide, self._forms(s)) for s in u.src]
-                self.sums[u] = [_combined(u.op, forms) for forms in zip(*columns)]
+                self.sums[u] = [_form_of(u.op, forms) for forms in zip(*columns)]
             else:
                 self.made[u] = self._copies(u)
         return self.made[self.kernel][0]
@@ -202,7 +202,7 @@ class _Expansion:
         """What a REDUCE makes of the copies of its body, each with its own accumulator; in a tile
         of sums on a GPU, which is enough work for a thread, with one for all."""
         if loops and self._is_in_tile(u):
-            bodies = [functools.reduce(lambda a, b: intern(Ops.ADD, b.dtype, (a, b)), bodies)]
+            bodies = [_added(bodies)]
         if loops:
             bodies = [intern(Ops.REDUCE, b.dtype, (b, *loops), u.arg) for b in bodies]
         return combined(Op.by_name(u.arg.op), bodies)
@@ -242,11 +242,16 @@ class _Expansion:
             bodies.append(intern(Ops.WMMA, t, (*src, *chained), tile.shape))
         if alone:
             return bodies[-1]
-        total = functools.reduce(lambda a, b: intern(Ops.ADD, t, (a, b)), bodies)
+        total = _added(bodies)
         return intern(Ops.REDUCE, t, (total, *closed_copies), u.arg) if closed_copies else total
 
 
-def _combined(op: Op, operands: Sequence[affine.Form]) -> affine.Form:
+def _added(values: list[UOp]) -> UOp:
+    """The sum of values, one after the other, as it stands: `linearize` makes a chain of it."""
+    return functools.reduce(lambda a, b: intern(Ops.ADD, b.dtype, (a, b)), values)
+
+
+def _form_of(op: Op, operands: Sequence[affine.Form]) -> affine.Form:
     """The form of a sum, a difference, a product or -x of operands that have these."""
     (c, s), (d, t) = operands[0] if len(operands) == 2 else (0, {}), operands[-1]
     if op is Ops.MUL:

@@ -50,11 +50,6 @@ def choose_opts(kernel: UOp, context: Context) -> tuple[tuple[Opt, ...], UOp]:
 
 
 # ---------------------------------------------------------------- facts
-def _written_along(k: KernelFacts) -> list[UOp]:
-    """The output loops whose neighbouring iterations write neighbours, the innermost first."""
-    return [r for r in reversed(k.outputs) if any(a.stride(r) == 1 for a in k.written)]
-
-
 def _is_plain(k: KernelFacts, r: UOp) -> bool:
     """True if every access moves by one element or none, and no guard depends on the loop."""
     return all(
@@ -122,7 +117,7 @@ def _find_tile(s: GpuScheduler) -> None:
     if p is None:
         return
     loops = [r for r in _loops(k) if (length_of(r) or 0) >= 2 * gpu_thresholds.TILE]
-    column = next((r for r in _written_along(k) if r in loops), None)
+    column = next((r for r in k.written_along() if r in loops), None)
     inside = set(ranges.closed_ranges(p.reduce))
     reads = [a for a in k.read if inside & ranges.ranges(a.node)]
     if len(reads) == 2 and column in (*p.rows, *p.columns):
@@ -383,7 +378,7 @@ def _widen_output(s: GpuScheduler, k: KernelFacts, among: list[UOp]) -> None:
     lanes = s.lanes
     while lanes > 1 and lanes * k.expanded_size() > gpu_thresholds.LANE_NODES:
         lanes //= 2
-    for r in _written_along(k):
+    for r in k.written_along():
         if r in among and r.arg.kind == "loop" and _is_plain(k, r) and length_of(r) is not None:
             if (length_of(r) or 1) % lanes == 0:
                 s.attempt("VECTOR", r, lanes)
@@ -405,7 +400,7 @@ def _local(s: Scheduler, r: UOp, most: int) -> int:
 
 def _cross(s: GpuScheduler, k: KernelFacts) -> bool:
     """A read across the writes: threads, and vectors if both have them, along both loops."""
-    column = next(iter(_written_along(k)), None)
+    column = next(iter(k.written_along()), None)
     if column is None or k.reduces:
         return False
     across = [a for a in k.read if a.stride(column) not in (0, 1, None)]
@@ -439,7 +434,7 @@ def _share_rows(s: GpuScheduler, k: KernelFacts) -> bool:
 
 def _rows_to_share(s: GpuScheduler, k: KernelFacts) -> tuple[UOp | None, int]:
     """The loop of a sum over rows, and the threads that it keeps busy; 0 in other kernels."""
-    column = next(iter(_written_along(k)), None)
+    column = next(iter(k.written_along()), None)
     if column is None or len(k.reduces) != 1 or not _is_plain(k, column):
         return None, 0
     rows = [r for r in ranges.closed_ranges(k.reduces[0]) if r.arg.kind == "reduce"]

@@ -67,8 +67,7 @@ def choose(s: Scheduler, lanes: int) -> bool:
 def _loops(s: Scheduler, product: Contraction) -> tuple[UOp, UOp, UOp] | None:
     """The innermost rows, the columns, along which neighbours are written, and the depth."""
     depth = [q for q in ranges.closed_ranges(product.reduce) if q.arg.kind == "reduce"]
-    k = s.facts
-    written = [r for r in reversed(k.outputs) if any(a.stride(r) == 1 for a in k.written)]
+    written = s.facts.written_along()
     for p in (product, product.transposed()):
         column = next((r for r in written if r in p.columns), None)
         if len(depth) == 1 and p.rows and column is not None:

@@ -95,6 +95,10 @@ class KernelFacts:
     def inside(self, r: UOp) -> list[Access]:
         return [a for a in self.accesses if r in ranges.ranges(a.node)]
 
+    def written_along(self) -> list[UOp]:
+        """The output loops whose neighbouring iterations write neighbours, the innermost first."""
+        return [r for r in reversed(self.outputs) if any(a.stride(r) == 1 for a in self.written)]
+
 
 @memo_last
 def facts(kernel: UOp) -> KernelFacts:
