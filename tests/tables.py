@@ -159,8 +159,9 @@ _REDUCE = (
 
 def derivatives():
     rows = []
+    zero = {op for op, rule in walk.RULES.items() if rule.kind == "zero"}
     for op, rule in walk.RULES.items():
-        if rule.kind == "zero":
+        if op in zero:
             continue
         if op is Ops.REDUCE:
             text = _REDUCE
@@ -168,6 +169,9 @@ def derivatives():
             text = f"the op on a'; backwards: {_LINEAR.get(op.name, 'the same')}"
         else:
             text = _partials_text(rule, op, None, op.arity[0], 0)
+        if text == "``":  # of each operand
+            zero.add(op)
+            continue
         rows.append((f"`{op.name}`", rule.kind, text))
     for name, rule in primitives.RULES.items():
         if rule.kind == "partials":
@@ -178,8 +182,8 @@ def derivatives():
         else:
             text = f"`{type(rule).__module__.split('.')[-1]}.{type(rule).__name__.lstrip('_')}`"
         rows.append((f"`{name}`", rule.kind, text))
-    zero = sorted([f"`{op.name}`" for op, rule in walk.RULES.items() if rule.kind == "zero"])
-    return _table(("op", "rule", "y'"), rows) + "\n\nZero: " + ", ".join(zero) + "."
+    names = sorted([f"`{op.name}`" for op in zero])
+    return _table(("op", "rule", "y'"), rows) + "\n\nZero: " + ", ".join(names) + "."
 
 
 def onnx_operators():
