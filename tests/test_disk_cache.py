@@ -605,6 +605,26 @@ def test_off(folder):
     assert not folder.exists() and cache.counters()["disk_misses"] == 0
 
 
+FIRST = """
+import sys, uopc
+from uopc.program import key
+uopc.compile(uopc.param("x", (3, 4)).exp().sum(axis=1))
+print(key.source_digest.cache_info().misses, *sys.modules)
+"""
+
+
+def test_what_a_first_compile_needs_no_cache_for(folder):
+    """Neither the digest of all sources, nor modules of what it does not do."""
+    for where, digests in (("", 0), (str(folder), 1)):
+        env = dict(os.environ, UOPC_CACHE_DIR=where)
+        run = subprocess.run(
+            [sys.executable, "-c", FIRST], env=env, capture_output=True, text=True, check=True
+        )
+        made, *names = run.stdout.split()
+        assert int(made) == digests
+        assert not {"html", "secrets"} & set(names)
+
+
 # ---------------------------------------------------------------- the command line
 SOURCE = """
 import uopc

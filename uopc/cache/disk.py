@@ -14,7 +14,6 @@ import contextlib
 import hashlib
 import os
 import re
-import secrets
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -319,7 +318,7 @@ def _open(name: str, folder: int) -> int:
 @contextlib.contextmanager
 def _appearing(folder: int, name: str) -> Iterator[BinaryIO]:
     """A new file of a folder, which appears under its name when it is written."""
-    unfinished = f"{name}.{os.getpid()}.{secrets.token_hex(8)}{_UNFINISHED}"
+    unfinished = f"{name}.{os.getpid()}.{os.urandom(8).hex()}{_UNFINISHED}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     file = os.open(unfinished, flags, 0o600, dir_fd=folder)
     try:

@@ -42,7 +42,9 @@ class KernelCache:
         rules = key.rules_identity(request, machine)
         self.fresh = fresh or rules is None or request.opts is not None
         own = key.code_components(request, machine, rules or "")
-        self._components = repr((*key.process_components(), *own))
+        # In this process all kernels are of one version, whose digest takes longer than a kernel.
+        shared = () if disk is None else key.process_components()
+        self._components = repr((*shared, *own))
         self.keys: dict[UOp, str] = {}
         self.found: dict[UOp, CompiledKernel] = {}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import html
 import inspect
 import keyword
 import os
@@ -349,6 +348,8 @@ class Program(ProgramBase):
         """For notebooks: the loop nests of the kernels, for which the graph of a program from a
         cache is lowered again. A program of many kernels shows its name alone."""
         if len(self.kernels) > _MOST_SHOWN:
+            import html
+
             return html.escape(f"{self!r}: see program.report(file)")
         from uopc.dump.report.notebook import nests_html
 

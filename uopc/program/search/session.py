@@ -25,9 +25,11 @@ def names(machine: Target) -> tuple[str, str]:
 
 
 def store(request: Request, machine: Target) -> tuned.Store:
-    """The rows for a machine and this version."""
+    """The rows for a machine and this version; without a cache on disk those of this process."""
     folder = config.cache_folder(request.options)
-    return tuned.Store(*names(machine), None if folder is None else tuned.Database(folder))
+    if folder is None:
+        return tuned.Store(key.machine_digest(machine), "")
+    return tuned.Store(*names(machine), tuned.Database(folder))
 
 
 def check_device(request: Request) -> None:
