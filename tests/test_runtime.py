@@ -31,7 +31,7 @@ from uopc.backends import detect
 from uopc.backends.cpu import callables, layout, native, pool
 from uopc.backends.cpu.callables import ProgramBase, make_callable
 from uopc.backends.cpu.elf_loader import Image, _load_with_orc, load
-from uopc.backends.llvm.jit import assembly, compile_object
+from uopc.backends.llvm.jit import assembly, compile_object, parsed
 from uopc.backends.plan import (
     Argument,
     DimValue,
@@ -210,7 +210,7 @@ def test_damaged_object() -> None:
 
 
 def test_orc_loads_the_same_code() -> None:
-    code = _load_with_orc(compile_object(KERNELS), ("muladd", "add"))
+    code = _load_with_orc(compile_object(KERNELS), ("muladd", "add"), {})
     a = floats(8)
     for plain in (False, True):
         f = make_callable(muladd_plan(), code, ProgramBase, plain)
@@ -219,9 +219,41 @@ def test_orc_loads_the_same_code() -> None:
 
 def test_runtime_code_is_free_of_addresses() -> None:
     """The same bytes may be stored and loaded by another process."""
-    data = compile_object(native.source())
-    assert data == compile_object(native.source())
-    assert set(native.EXPORTS) <= set(load(data).symbols)
+    code = native.compiled(native.source())
+    assert code == native.compiled(native.source())
+    names = {*native.EXPORTS.on_request, *native.EXPORTS.always}
+    assert names <= set(native.loaded(code).symbols)
+
+
+@pytest.mark.parametrize("loader", [load, _load_with_orc])
+def test_one_object_file_calls_another(loader: Any) -> None:
+    own = "@count = global i64 40\ndefine i64 @more(i64 %x) {\n %y = add i64 %x, 1\n ret i64 %y\n}"
+    user = """
+@count = external global i64
+declare i64 @more(i64)
+define i64 @next() {
+  %n = load i64, ptr @count
+  %m = call i64 @more(i64 %n)
+  store i64 %m, ptr @count
+  ret i64 %m
+}
+"""
+    first = load(compile_object(own, effort=0), ("count", "more"))
+    then = loader(compile_object(user), ("next",), first.symbols)
+    step = ctypes.CFUNCTYPE(ctypes.c_int64)(then.symbols["next"])
+    assert [step(), step()] == [41, 42]
+    assert ctypes.c_int64.from_address(first.symbols["count"]).value == 42
+
+
+def test_llvm_optimises_little_of_the_runtime() -> None:
+    """What the first compile of a process waits for: LLVM takes eight times as long for it."""
+    always, on_request = [instructions(text) for text in vars(native.source()).values()][::-1]
+    assert always < 450 < 700 < on_request
+
+
+def instructions(text: str) -> int:
+    with parsed(text) as module:
+        return sum(len(list(b.instructions)) for f in module.functions for b in f.blocks)
 
 
 def test_plans_that_name_what_is_not_there() -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from uopc import config
 from uopc.backends import detect
 from uopc.backends.cpu import elf_loader, native
 from uopc.backends.cpu.callables import AnyProgram, make_callable
@@ -51,9 +52,14 @@ class ObjectCode(Artifact):
 
 @dataclass
 class _Runtime:
-    """The object file with the code that calls programs; all programs share it."""
+    """The object files with the code that calls programs; all programs share them."""
 
-    code: bytes
+    on_request: bytes
+    always: bytes
+
+    @property
+    def code(self) -> native.Parts[bytes]:
+        return native.Parts(self.on_request, self.always)
 
 
 # A program from a cache needs no emitter.
@@ -141,9 +147,10 @@ def _install_runtime(disk: DiskCache | None) -> None:
     disk.load(whole.digest, lambda data: native.install(record.decode(data, whole, _Runtime).code))
     if not native.is_installed():
         text = native.source()
-        code = jit.compile_object(text)
-        native.install(code)
-        disk.save(whole.digest, record.encode(whole, [("runtime", text, "")], _Runtime(code)))
+        made = _Runtime(**vars(native.compiled(text)))
+        native.install(made.code)
+        named = ("runtime", text.on_request + text.always, "")
+        disk.save(whole.digest, record.encode(whole, [named], made))
 
 
 def _runner(request: Request, found: ObjectCode, plan: Plan) -> Runner:
@@ -152,7 +159,8 @@ def _runner(request: Request, found: ObjectCode, plan: Plan) -> Runner:
 
 def _target(device: str, cpu: str) -> Target:
     """This machine with what was measured of it, or the one that a name describes."""
-    key.installation()
+    if DiskCache.of(config.current()) is not None:
+        key.installation()  # of an earlier process: LLVM need not be asked
     found = detect.host(cpu)
     return found if cpu in CPUS else known.with_figures(found, BACKEND)
 

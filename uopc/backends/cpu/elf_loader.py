@@ -87,7 +87,8 @@ class _Symbol(NamedTuple):
 
 
 class _Object:
-    """An x86-64 ELF object and the image that its loaded sections make, from address 0.
+    """An x86-64 ELF object and the image that its loaded sections make, from address 0. `known`:
+    addresses of symbols that it may import, besides ALLOWED_IMPORTS.
 
     The image begins with code and read-only data. A stub per import follows, which jumps to the
     imported function: a call has 32 bits of displacement, and the function may be farther away. The
@@ -95,8 +96,8 @@ class _Object:
     symbol that code reaches through the global offset table, then the data.
     """
 
-    def __init__(self, data: bytes) -> None:
-        self._data = data
+    def __init__(self, data: bytes, known: Mapping[str, int]) -> None:
+        self._data, self._known = data, known
         (start,) = struct.unpack_from("<Q", data, 40)
         (count,) = struct.unpack_from("<H", data, 60)
         headers = struct.iter_unpack("<4xIQ8xQQIIQ8x", data[start : start + 64 * count])
@@ -146,7 +147,7 @@ class _Object:
         """Append the stubs and the slots. Raises Unsupported for an import that is not allowed."""
         used = {symbol: self._symbols[symbol] for _, _, _, symbol, _ in self._relocations}
         imports = {i: s.name for i, s in used.items() if s.section == _UNDEFINED}
-        if unknown := sorted(set(imports.values()).difference(ALLOWED_IMPORTS)):
+        if unknown := sorted(set(imports.values()).difference(ALLOWED_IMPORTS, self._known)):
             raise Unsupported(
                 f"the code calls {', '.join(unknown)}: the processor lacks an instruction that pass"
                 " decompose replaces, and no rule of a later pass may make it"
@@ -179,7 +180,9 @@ class _Object:
         for i, at in self._slots.items():
             name = self._symbols[i].name
             imported = i in self._stubs
-            address = function_address(_process(), name) if imported else base + self._offset(i)
+            address = base + self._offset(i)
+            if imported:
+                address = self._known.get(name) or function_address(_process(), name)
             struct.pack_into("<Q", image, at, address)
         for section, offset, kind, symbol, addend in self._relocations:
             if kind not in _FORMATS:
@@ -208,11 +211,12 @@ def _process() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
 
 
+_NOTHING_KNOWN: Mapping[str, int] = {}
 # ORC's handles free the code in `__del__` (see Image), so each stays for ever.
 _orc_handles: list[Any] = []
 
 
-def _load_with_orc(data: bytes, names: tuple[str, ...]) -> Image:
+def _load_with_orc(data: bytes, names: tuple[str, ...], known: Mapping[str, int]) -> Image:
     import llvmlite.binding as llvm
 
     if not _orc_handles:
@@ -220,20 +224,25 @@ def _load_with_orc(data: bytes, names: tuple[str, ...]) -> Image:
     builder = llvm.JITLibraryBuilder().add_object_img(data)
     for name in names:
         builder = builder.export_symbol(name)
+    for name, address in known.items():
+        builder = builder.import_symbol(name, address)
     library = builder.link(_orc_handles[0], f"image{len(_orc_handles)}")
     _orc_handles.append(library)
     return Image({name: library[name] for name in names}, library)
 
 
-def load(data: bytes, names: tuple[str, ...] = ()) -> Image:
+def load(
+    data: bytes, names: tuple[str, ...] = (), known: Mapping[str, int] = _NOTHING_KNOWN
+) -> Image:
     """Put the code of an object file into memory, ready to call.
 
     `names` are the symbols that ORC must export; for x86-64 ELF all global symbols are found.
+    `known`: addresses of symbols that the code may import.
     """
     own_format = data[:6] == b"\x7fELF\x02\x01" and data[18:20] == b"\x3e\x00"
     if own_format and sys.platform.startswith("linux") and platform.machine() == "x86_64":
         try:
-            image = _Object(data).load()
+            image = _Object(data, known).load()
         except (struct.error, LookupError, StopIteration, ValueError) as error:
             raise InvalidIR(f"damaged object file: {error!r}") from None
         except OSError:
@@ -242,4 +251,4 @@ def load(data: bytes, names: tuple[str, ...] = ()) -> Image:
             if config.current().perf_map:
                 perf_map.add(image.functions)
             return image
-    return _load_with_orc(data, names)
+    return _load_with_orc(data, names, known)

@@ -1,4 +1,4 @@
-"""Run launches and spread one over threads: the other functions of the runtime, as LLVM IR.
+"""Run launches and spread one over threads, as LLVM IR.
 
 The caller publishes a job: it stores the function, the context and the number of chunks, then a new
 `word` with the epoch in the upper half and the next chunk in the lower. The thread that advances
@@ -7,7 +7,7 @@ that workers have claimed. It closes the word before it changes the fields again
 worker, which may have read old and new fields, cannot claim a chunk.
 """
 
-LAUNCH = """
+RUN = """
 ; table: bytes of all records, widest, counters, pool, helpers; per launch: kernel, chunks,
 ; parallel, words, then per word a base number and an offset. A plain number is an offset from the
 ; last base, which is zero.
@@ -35,7 +35,7 @@ counter:
   put i64 0 %counters %c
   br label %clear
 next:
-  %record = phi ptr [%first, %clear], [%record_next, %spread], [%record_next, %serial],
+  %record = phi ptr [%first, %clear], [%record_next, %spread], [%record_next, %chunk],
     [%after_jump, %pass], [%target, %leave]
   if ult ptr %record, %last then %look else %end
 look:
@@ -46,7 +46,7 @@ jump:
   %number = field i64 %record 16
   if eq i64 %number, {together} then %tables else %jumping
 tables:
-  call void @together(ptr %record, ptr %bases)
+  call void @together(ptr %record, ptr %bases, ptr @run)
   ret void
 jumping:
   %distance = field i64 %record 24
@@ -83,17 +83,23 @@ spread:
   call void @spread(ptr %pool, ptr %kernel, ptr %words, i64 %chunks, i64 %helpers)
   br label %next
 serial:
-  call void @in_order(ptr %kernel, ptr %words, i64 %chunks)
-  br label %next
+  br label %chunk
+chunk:
+  loop %i = 0 to %chunks from %serial, %one do %one else %next
+one:
+  call void %kernel(ptr %words, i64 %i)
+  br label %chunk
 end:
   ret void
 }
+"""
 
+SPREAD = """
 ; Run each table on a thread of its own, or the one that does all in order: one thread that ran
 ; two of them would wait for itself.
-define internal void @together(ptr %record, ptr %bases) {
+define void @together(ptr %record, ptr %bases, ptr %run) {
 start:
-  %context = alloca [2 x ptr], align 8
+  %context = alloca [3 x ptr], align 8
   %tables = field i64 %record 8
   %pool = field ptr %record {jump_bytes}
   %offsets = getelementptr i8, ptr %record, i64 {together_offsets}
@@ -107,12 +113,13 @@ all:
   set i64 0 %pool {p.met} monotonic
   put ptr %record %context 0
   put ptr %bases %context 1
+  put ptr %run %context 2
   call void @publish(ptr %pool, ptr @one_table, ptr %context, i64 %tables, i64 %helpers)
   ret void
 serial:
   %offset = field i64 %offsets 0
   %table = getelementptr i8, ptr %record, i64 %offset
-  call void @run(ptr %table, ptr %bases)
+  call void %run(ptr %table, ptr %bases)
   ret void
 }
 
@@ -120,11 +127,12 @@ define internal void @one_table(ptr %context, i64 %i) {
 start:
   %record = field ptr %context 0
   %bases = field ptr %context 8
+  %run = field ptr %context 16
   %offsets = getelementptr i8, ptr %record, i64 {together_offsets}
   %own = add i64 %i, 1
   %offset = item i64 %offsets %own
   %table = getelementptr i8, ptr %record, i64 %offset
-  call void @run(ptr %table, ptr %bases)
+  call void %run(ptr %table, ptr %bases)
   ret void
 }
 

@@ -9,6 +9,9 @@
     meet          a launch of each device that waits for those of the others
     read_addresses  where the data of a list of arrays is
 
+`entry` and `run`, which each call of a program runs, are one object file. The rest is another, for
+which LLVM makes no effort: that takes an eighth of its time, and calls do not notice.
+
 The code holds no address of this process. Objects and functions of the interpreter come from
 `@globals`, filled at load; struct offsets are in the text, so the text tells versions apart.
 The text has abbreviations over LLVM IR:
@@ -33,12 +36,14 @@ import itertools
 import platform
 import re
 import threading
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from uopc.backends.cpu.elf_loader import Image, load
 from uopc.backends.cpu.entry_ir import ENTRY
-from uopc.backends.cpu.launch_ir import LAUNCH
+from uopc.backends.cpu.launch_ir import RUN, SPREAD
 from uopc.backends.cpu.layout import OFFSETS
+from uopc.backends.cpu.on_request_ir import ON_REQUEST
 from uopc.backends.cpu.size_code import CODE, UNKNOWN
 from uopc.backends.llvm.jit import compile_object
 
@@ -145,6 +150,8 @@ _ABBREVIATIONS = {
   %# = getelementptr \1, ptr \3, i64 \4
   store \1 \2, ptr %#""",
 }
+Part = TypeVar("Part")
+_DEFINED = re.compile(r"^define (\w+) @(\w+)\(([^)]*)\)", re.MULTILINE)
 _GROUP = re.compile(r"\\(\d)")
 _LOOP = re.compile(r"^  loop (%\w+) = (\S+) to (\S+) from (%\w+), (.+) do (.+)$", re.MULTILINE)
 
@@ -163,9 +170,33 @@ def identity() -> str:
     return hashlib.blake2b(repr(sorted(_names().items())).encode(), digest_size=8).hexdigest()
 
 
-def source() -> str:
+@dataclass(frozen=True)
+class Parts(Generic[Part]):
+    """Of the runtime: what only some calls need, and what every call runs."""
+
+    on_request: Part
+    always: Part
+
+
+def source() -> Parts[str]:
     """The runtime's LLVM IR, which depends only on the architecture and the struct layout."""
-    text = f"@globals = global [{len(GLOBALS)} x i64] zeroinitializer{ENTRY}{CODE}{LAUNCH}"
+    words = f"global [{len(GLOBALS)} x i64]"
+    on_request = f"{ON_REQUEST}{CODE}{SPREAD}"
+    heads = _DEFINED.findall(on_request)
+    declared = "".join([f"declare {result} @{name}({taken})\n" for result, name, taken in heads])
+    return Parts(
+        _expanded(f"@globals = {words} zeroinitializer{on_request}"),
+        _expanded(f"@globals = external {words}\n{declared}{ENTRY}{RUN}"),
+    )
+
+
+def compiled(text: Parts[str]) -> Parts[bytes]:
+    """The object files of the runtime."""
+    return Parts(compile_object(text.on_request, effort=0), compile_object(text.always))
+
+
+def _expanded(text: str) -> str:
+    """LLVM IR without abbreviations."""
     text = _LOOP.sub(_loop, text)
     numbers = itertools.count()
     for pattern, lines in _ABBREVIATIONS.items():
@@ -180,9 +211,20 @@ def source() -> str:
     return re.sub(r"\{([a-z_.]+)\}", lambda match: str(names[match[1]]), text)
 
 
-EXPORTS = (
-    "globals", "entry", "run", "spread", "worker", "try_acquire", "relax", "meet", "read_addresses",
+EXPORTS = Parts(
+    (
+        "globals", "by_name", "sized", "number", "duplicate", "handed", "drop", "read_addresses",
+        "together", "meet", "spread", "worker", "try_acquire", "relax",
+    ),
+    ("entry", "run"),
 )  # fmt: skip
+
+
+def loaded(code: Parts[bytes]) -> Image:
+    """The runtime's code in this process. InvalidIR if it is damaged."""
+    first = load(code.on_request, EXPORTS.on_request)
+    then = load(code.always, EXPORTS.always, first.symbols)
+    return Image({**first.symbols, **then.symbols}, (first.memory, then.memory))
 
 
 class Runtime:
@@ -219,11 +261,11 @@ def is_installed() -> bool:
     return bool(_installed)
 
 
-def install(data: bytes | None = None) -> Runtime:
-    """The process's runtime. The first call loads it from `data`, the object code of `source` from
-    the cache, or compiles it."""
+def install(code: Parts[bytes] | None = None) -> Runtime:
+    """The process's runtime. The first call loads it from `code`, which a cache has, or compiles
+    it."""
     if not _installed:
         with _installing:
             if not _installed:
-                _installed.append(Runtime(load(data or compile_object(source()), EXPORTS)))
+                _installed.append(Runtime(loaded(code or compiled(source()))))
     return _installed[0]

@@ -14,23 +14,26 @@ from typing import Any
 from uopc.backends import detect
 from uopc.errors import InvalidIR
 
+# LLVM's level of optimisation: what it costs and gains is in docs/lab/llvm_effort.md.
+EFFORT = 2
 
-def _target_machine(cpu: str | None, features: str | None = None) -> Any:
+
+def _target_machine(cpu: str | None, features: str | None = None, effort: int = EFFORT) -> Any:
     own = detect.this_machine()
     if cpu is None or cpu == own.cpu:  # a machine may lack features that its name implies
         cpu, features = own.cpu, own.features if features is None else features
-    return _new_machine(cpu, features or "")
+    return _new_machine(cpu, features or "", effort)
 
 
 @cache
-def _new_machine(cpu: str, features: str) -> Any:
+def _new_machine(cpu: str, features: str, effort: int) -> Any:
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     # The small position-independent model is what elf_loader.py can lay out on its own.
     return llvm.Target.from_default_triple().create_target_machine(
-        cpu=cpu, features=features, opt=2, jit=True, reloc="pic", codemodel="small"
+        cpu=cpu, features=features, opt=effort, jit=True, reloc="pic", codemodel="small"
     )
 
 
@@ -56,13 +59,13 @@ def parsed(ir_text: str) -> Iterator[Any]:
         yield module
 
 
-def compile_object(ir_text: str, cpu: str | None = None) -> bytes:
+def compile_object(ir_text: str, cpu: str | None = None, effort: int = EFFORT) -> bytes:
     """Machine code for textual LLVM IR, as the bytes of a relocatable object file.
 
     Without `cpu` the code is for this machine. A name LLVM does not know ends the process inside
     LLVM, so callers pass names from a table, never from a user.
     """
-    machine = _target_machine(cpu)
+    machine = _target_machine(cpu, effort=effort)
     with parsed(ir_text) as module:
         return bytes(machine.emit_object(module))
 
