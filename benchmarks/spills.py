@@ -127,9 +127,11 @@ def main() -> int:
 
 HEAD = """# Spills
 
-Made by `python benchmarks/spills.py --recorded DIR --out docs/lab`: values that machine code keeps
-on the stack, by the order of statements, over all kernels of a program. Our order is a depth-first
-walk from the stores; the topological order goes level by level.
+Our order of statements, a depth-first walk from the stores, spills fewer values than the
+topological order, which goes level by level, in every program. A spill is a value that machine code
+keeps on the stack; counts are over all kernels of a program.
+
+Made by `python benchmarks/spills.py --recorded DIR --out docs/lab`.
 
 Tried and dropped: the operand that needs most registers first (Sethi and Ullman's order). The
 transformer spills 53 and 49, resnet_1 956 and 1,108, but bicycle_jacobian_stack_N50_f64 576 and

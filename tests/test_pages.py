@@ -56,6 +56,22 @@ def test_a_wrong_page_is_noticed(tmp_path, monkeypatch):
         pages.run(page, tmp_path)
 
 
+def test_the_list_of_weaknesses_keeps_its_form():
+    """A contents list, then sections of entries: a weakness in bold, and when it is removed."""
+    text = (ROOT / "docs" / "lab" / "todo.md").read_text("utf-8")
+    top, *sections = re.split(r"^## ", text, flags=re.MULTILINE)
+    titles = [section.partition("\n")[0] for section in sections]
+    links = [(t, re.sub(r"[^\w ]", "", t).lower().replace(" ", "-")) for t in titles]
+    assert re.findall(r"^- \[(.*)\]\(#(.*)\)$", top, re.MULTILINE) == links
+    for title, section in zip(titles, sections, strict=True):
+        blank, *entries = re.split(r"^- ", section.removeprefix(title), flags=re.MULTILINE)
+        assert not blank.strip() and entries, title
+        for entry in entries:
+            form = r"\*\*.*?\*\*.*\n  \*Removed when:\* .*\.\n+"
+            assert re.fullmatch(form, entry, re.DOTALL), entry
+            assert entry.count("*Removed when:*") == 1 and len(entry) < 1400, entry
+
+
 def test_files_that_the_architecture_names_exist():
     text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
     named = set(re.findall(r"`((?:\w+/)*\w+(?:\.py|/))`", text))

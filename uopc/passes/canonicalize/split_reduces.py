@@ -31,7 +31,7 @@ from uopc.passes.contract import Context, Pass
 PIECES = range(256, 7, -1)
 
 # A sum down columns for several threads: the most bytes of a row, and the most pieces, for each
-# thread; the fewest elements. docs/lab/schedule.md: "What two threads share".
+# thread; the fewest elements. docs/lab/schedule.md: "Rows that two threads share".
 ROW_BYTES, ROW_PIECES, LEAST_ELEMENTS = 256, 8, 1 << 19
 
 
