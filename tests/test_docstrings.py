@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
 import functools
 import importlib
 import inspect
 import pkgutil
 import re
+import textwrap
 from collections.abc import Iterator
 from typing import Any
 
@@ -83,6 +85,31 @@ def test_each_public_name_has_an_example() -> None:
     names = dict(public())
     assert len(names) > 500
     assert [name for name, found in names.items() if not calls(name, found)] == []
+
+
+def raised(found: Any) -> set[str]:
+    """The classes of errors that a function raises itself."""
+    function = documented(found)
+    if inspect.isclass(function):
+        return set()
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, TypeError, SyntaxError):  # a value, or made where there is no file
+        return set()
+    kinds = [n.exc for n in ast.walk(tree) if isinstance(n, ast.Raise)]
+    calls = [kind.func if isinstance(kind, ast.Call) else kind for kind in kinds]
+    return {getattr(c, "id", getattr(c, "attr", "")) for c in calls} - {"", "AttributeError"}
+
+
+def test_each_public_name_says_which_errors_it_raises() -> None:
+    """Methods of Array name the function of `uopc.numpy` whose errors are theirs."""
+    wrong = {}
+    for name, found in public():
+        doc = inspect.getdoc(found) or ""
+        unnamed = {kind for kind in raised(found) if kind not in doc}
+        if unnamed and "The same as `uopc.numpy." not in doc:
+            wrong[name] = unnamed
+    assert wrong == {}
 
 
 @pytest.mark.parametrize("name", [n for n in examples.ROWS if hasattr(np, n)])

@@ -206,7 +206,7 @@ def measure(mesh: Mesh | None = None) -> Machine:
     devices; those that a mesh names work at the same time, as ranks do, and a link's latency is
     how long they wait for each other.
 
-    UserError unless the mesh has a device per rank.
+    UserError unless the mesh has a device per rank, UserTypeError unless it is a mesh.
 
     Examples:
         >>> machine = uopc.distributed.measure()

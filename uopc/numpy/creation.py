@@ -32,7 +32,7 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
     """An array of a number, a list (nested ones too), a NumPy array (copied) or another array.
 
     The dtype is that of the values, or `dtype`: a DType, or one of NumPy's. UserTypeError for
-    complex numbers, strings and objects.
+    complex numbers, strings and objects, UserError for `copy=False`.
 
     Examples:
         >>> unp.asarray([1.5, 2.5], dtype="f4").dtype
@@ -171,7 +171,7 @@ def linspace(
 ) -> Array:  # fmt: skip
     """`num` numbers from start to stop at equal distances; float64 by default.
 
-    `endpoint=False` leaves `stop` out.
+    A vector of length `num`; `endpoint=False` leaves `stop` out. UserError for a negative `num`.
 
     Examples:
         >>> np.asarray(unp.linspace(0, 1, 5))
@@ -238,8 +238,9 @@ def triu(x: Any, /, k: int = 0) -> Any:
 def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Any]:
     """Coordinate matrices of vectors.
 
-    One array for each vector: with `indexing="ij"` vector i varies along axis i, with "xy" the
-    first two axes are exchanged.
+    One array for each vector, in the dtype of the vector, with an axis for each: with
+    `indexing="ij"` vector i varies along axis i, with "xy" the first two axes are exchanged.
+    UserError for another `indexing`.
 
     Examples:
         >>> x, y = unp.meshgrid(unp.arange(3), unp.arange(2))

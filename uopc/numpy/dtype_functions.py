@@ -66,6 +66,8 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> A
 def result_type(*arrays_and_dtypes: Any) -> DType:
     """The dtype that arrays, dtypes and numbers promote to.
 
+    Python's numbers take the dtype of the others. UserTypeError unless one is an array or a dtype.
+
     Examples:
         >>> unp.result_type(unp.int8, unp.uint8), unp.result_type(unp.float32, 1.5)
         (dtypes.int16, dtypes.float32)

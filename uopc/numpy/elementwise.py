@@ -51,18 +51,28 @@ _TAKES = {
 }  # fmt: skip
 
 
+# Functions whose results are bool.
+_TRUTHS = {
+    "isfinite", "isinf", "isnan", "signbit", "logical_not", "logical_and", "logical_or",
+    "logical_xor", "equal", "not_equal", "less", "less_equal", "greater", "greater_equal",
+}  # fmt: skip
+
+
 def _unary(name: str, takes: str, doc: str, build: Callable[[UOp], UOp]) -> Function:
     def function(x: Any, /) -> Any:
         return _applied(name, takes, build, (x,))
 
-    return _named(function, name, doc + _TAKES[takes])
+    made = "a bool for each element of x" if name in _TRUTHS else "in the shape and dtype of x"
+    return _named(function, name, f"{doc}\n\nElementwise: {made}.{_TAKES[takes]}")
 
 
 def _binary(name: str, takes: str, doc: str, build: Callable[[UOp, UOp], UOp]) -> Function:
     def function(x1: Any, x2: Any, /) -> Any:
         return _applied(name, takes, build, (x1, x2))
 
-    return _named(function, name, f"{doc} The operands promote and broadcast.{_TAKES[takes]}")
+    made = " to bools" if name in _TRUTHS else ""
+    text = f"{doc}\n\nThe operands promote and broadcast{made}.{_TAKES[takes]}"
+    return _named(function, name, text)
 
 
 def _whole(method: Callable[[UOp], UOp]) -> Callable[[UOp], UOp]:
@@ -197,7 +207,8 @@ def where(condition: Any, x: Any, y: Any) -> Any:
 def select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
     """The first choice whose condition holds, of each element, else the default.
 
-    UserError unless there are as many choices as conditions, and at least one.
+    Conditions and choices broadcast, and the choices promote. UserError unless there are as many
+    choices as conditions, and at least one; UserTypeError for a condition that is not bool.
 
     Examples:
         >>> x = unp.asarray([-3, 4, 20])
@@ -220,7 +231,9 @@ def select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
 
 
 def clip(x: Any, min: Any = None, max: Any = None) -> Any:
-    """x, but at least `min` and at most `max`, in their common dtype.
+    """x, but at least `min` and at most `max`, which broadcast; in the dtype that they promote to.
+
+    NaN stays NaN.
 
     Examples:
         >>> np.asarray(unp.clip(unp.asarray([-5, 2, 9]), 0, 5))

@@ -31,7 +31,8 @@ __all__ = [
 def matmul(x1: Any, x2: Any, /) -> Any:
     """The matrix product of the last two dimensions.
 
-    Vectors, matrices, and batches of matrices that broadcast. UserError for a scalar, and where the
+    (..., n, k) times (..., k, m) gives (..., n, m), with batches that broadcast; a vector (k,) on a
+    side drops n or m. In the dtype that both promote to. UserError for a scalar, and where the
     lengths that are summed over differ.
 
     Examples:
@@ -69,6 +70,7 @@ def tensordot(x1: Any, x2: Any, /, axes: Any = 2) -> Any:
     """Sums of products over some axes of both: the last `axes` of x1 and first of x2, or a pair of
     sequences.
 
+    The result has the other axes of x1, then those of x2, in the dtype that both promote to.
     UserError where the axes are not as many, or not as long.
 
     Examples:
@@ -124,7 +126,8 @@ def einsum(subscripts: str, /, *operands: Any, optimize: Any = True) -> Any:
 def convolve(x1: Any, x2: Any, /, mode: Any = "full") -> Any:
     """NumPy's convolve of two vectors: "full", "same" or "valid".
 
-    UserError for another mode, and for anything but two vectors.
+    Lengths n and m give n + m - 1, max(n, m), or max(n, m) - min(n, m) + 1 numbers, in the dtype
+    that both promote to. UserError for another mode, and for anything but two vectors.
 
     Examples:
         >>> np.asarray(unp.convolve(unp.asarray([1, 2, 3]), unp.asarray([1, 10])))
@@ -137,8 +140,8 @@ def convolve(x1: Any, x2: Any, /, mode: Any = "full") -> Any:
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
     """The sum of products along one axis.
 
-    The other axes broadcast. `axis` counts from the last one, -1; UserError where the lengths
-    differ.
+    The other axes broadcast, and the dtypes promote. `axis` counts from the last one, -1; UserError
+    where the lengths differ.
 
     Examples:
         >>> a = unp.asarray([[1, 2], [3, 4]])
@@ -157,9 +160,8 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
 def outer(x1: Any, x2: Any, /) -> Any:
     """The product of each element of one vector with each of the other.
 
-    UserError unless both have one dimension.
-
-    The result has a row for each element of x1.
+    (n,) and (m,) give (n, m), in the dtype that both promote to. UserError unless both have one
+    dimension.
 
     Examples:
         >>> np.asarray(unp.outer(unp.asarray([1, 2]), unp.asarray([10, 1])))
@@ -175,7 +177,7 @@ def outer(x1: Any, x2: Any, /) -> Any:
 def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
     """The cross product of vectors of 3 elements along an axis.
 
-    The other axes broadcast. UserError where the axis has another length.
+    The other axes broadcast, and the dtypes promote. UserError where the axis has another length.
 
     Examples:
         >>> np.asarray(unp.linalg.cross(unp.asarray([1, 0, 0]), unp.asarray([0, 1, 0])))
@@ -225,6 +227,8 @@ def _least(a: shapes.Dim, b: shapes.Dim) -> shapes.Dim:
 def trace(x: Any, /, offset: int = 0, dtype: Any = None) -> Any:
     """The sum of a diagonal of the last two dimensions; of integers in 64 bits.
 
+    A shape (..., m, n) gives (...), in the dtype of x or `dtype`. UserError for fewer dimensions.
+
     Examples:
         >>> int(unp.linalg.trace(unp.asarray([[1, 2], [3, 4]])))
         5
@@ -237,7 +241,8 @@ def vector_norm(
 ) -> Any:
     """The norm of vectors: the root of order `ord` of the sum of powers; 0, inf and -inf too.
 
-    Over all axes, one or several (`axis`).
+    Over all axes, one or several (`axis`), which the result lacks, or has with size 1 (`keepdims`).
+    In the dtype of x; of integers in float64.
 
     Examples:
         >>> x = unp.asarray([3.0, -4.0])
@@ -270,9 +275,8 @@ def _floats(x: Any) -> UOp:
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
     """The norm of matrices, the last two dimensions: "fro", 1, -1, inf or -inf.
 
-    UserError for another order: it needs singular values.
-
-    x has shape (..., m, n), the result (...), or (..., 1, 1) with keepdims.
+    x has shape (..., m, n), the result (...), or (..., 1, 1) with keepdims, in the dtype of x (of
+    integers in float64). UserError for another order, which needs singular values.
 
     Examples:
         >>> x = unp.asarray([[1.0, -2.0], [2.0, 4.0]])
@@ -338,8 +342,9 @@ def cholesky(x: Any, /, *, upper: bool = False) -> Any:
 def qr(x: Any, /, *, mode: Literal["reduced", "complete"] = "reduced") -> QRResult:
     """q with orthonormal columns, and upper triangles r, of x = q·r.
 
-    x has shape (..., m, n): q has k = min(m, n) columns and r as many rows, or m with "complete".
-    UserError for another mode or fewer dimensions. See `UOp.qr` for the method.
+    x has shape (..., m, n): q has k = min(m, n) columns and r as many rows, or m with "complete",
+    in the dtype of x (float64 for integers). UserError for another mode or fewer dimensions. See
+    `UOp.qr` for the method.
 
     Examples:
         >>> q, r = unp.linalg.qr(unp.asarray([[3.0], [4.0]]))
@@ -354,8 +359,8 @@ def solve(x1: Any, x2: Any, /) -> Any:
     """x of x1·x = x2. x2 is one vector, or holds matrices; batches broadcast. A singular matrix
     gives infinities or NaN.
 
-    x1 has shape (..., n, n), x2 (n,) or (..., n, m). UserError for other shapes. See `UOp.solve`
-    for the method.
+    x1 has shape (..., n, n), x2 and the result (n,) or (..., n, m), in the dtype that both promote
+    to (float64 for integers). UserError for other shapes. See `UOp.solve` for the method.
 
     Examples:
         >>> a, b = unp.asarray([[0.0, 1.0], [1.0, 1.0]]), unp.asarray([2.0, 3.0])
@@ -372,8 +377,8 @@ def solve_triangular(
     """x of a·x = b for triangles a, as `jax.scipy.linalg.solve_triangular`: the other triangle is
     not read. `trans` (1 or "T") solves aᵀ·x = b; batches broadcast.
 
-    a has shape (..., n, n), b (n,) or (..., n, m); `unit_diagonal`: the diagonals count as 1.
-    UserError for other shapes.
+    a has shape (..., n, n), b and the result (n,) or (..., n, m), in the dtype that both promote to
+    (float64 for integers); `unit_diagonal`: the diagonals count as 1. UserError for other shapes.
 
     Examples:
         >>> a, b = unp.asarray([[2.0, 0.0], [1.0, 4.0]]), unp.asarray([2.0, 5.0])
@@ -388,7 +393,8 @@ def solve_triangular(
 def inv(x: Any, /) -> Any:
     """The inverse matrices. A singular matrix gives infinities or NaN.
 
-    x has shape (..., n, n). UserError for other shapes. See `UOp.inv` for the method.
+    x and the result have shape (..., n, n) and one dtype (float64 for integers). UserError for
+    other shapes. See `UOp.inv` for the method.
 
     Examples:
         >>> np.asarray(unp.linalg.inv(unp.asarray([[0.0, 2.0], [1.0, 0.0]])))
@@ -401,8 +407,8 @@ def inv(x: Any, /) -> Any:
 def det(x: Any, /) -> Any:
     """The determinants of matrices.
 
-    x has shape (..., n, n), the result (...). UserError for other shapes. See `UOp.det` for the
-    method.
+    x has shape (..., n, n), the result (...), in the dtype of x (float64 for integers). UserError
+    for other shapes. See `UOp.det` for the method.
 
     Examples:
         >>> float(unp.linalg.det(unp.asarray([[0.0, 2.0], [3.0, 1.0]])))
@@ -415,7 +421,8 @@ def slogdet(x: Any, /) -> SlogdetResult:
     """The signs of the determinants and the logarithms of their magnitudes: 0 and -inf for a
     singular matrix.
 
-    x has shape (..., n, n), both results (...). UserError for other shapes.
+    x has shape (..., n, n), both results (...), in the dtype of x (float64 for integers). UserError
+    for other shapes.
 
     Examples:
         >>> sign, logarithm = unp.linalg.slogdet(unp.asarray([[0.0, 1.0], [1.0, 0.0]]))
@@ -429,7 +436,8 @@ def slogdet(x: Any, /) -> SlogdetResult:
 def matrix_power(x: Any, n: int, /) -> Any:
     """The n-th power of matrices; of the inverse for a negative n.
 
-    x has shape (..., k, k). UserTypeError unless n is an int, UserError for other shapes.
+    x and the result have shape (..., k, k) and one dtype (floats for a negative n). UserTypeError
+    unless n is an int, UserError for other shapes.
 
     Examples:
         >>> np.asarray(unp.linalg.matrix_power(unp.asarray([[1, 1], [0, 1]]), 3))

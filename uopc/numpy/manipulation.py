@@ -129,6 +129,8 @@ def moveaxis(x: Any, source: Any, destination: Any, /) -> Any:
 def expand_dims(x: Any, /, axis: int | tuple[int, ...] = 0) -> Any:
     """A dimension of size 1 at each of these places of the result.
 
+    UserIndexError for a place that the result lacks.
+
     Examples:
         >>> unp.expand_dims(unp.zeros((2, 3)), axis=1).shape
         (2, 1, 3)
@@ -173,6 +175,9 @@ def flip(x: Any, /, axis: int | tuple[int, ...] | None = None) -> Any:
 
 def roll(x: Any, /, shift: Any, axis: Any = None) -> Any:
     """The elements moved by `shift` along an axis; those that leave one end enter the other.
+
+    In the shape and dtype of x; of the flattened array without an axis. UserError unless there is a
+    shift for each axis.
 
     Examples:
         >>> np.asarray(unp.roll(unp.arange(5), 2))
@@ -275,7 +280,9 @@ def broadcast_to(x: Any, /, shape: Sequence[int]) -> Any:
 
 
 def broadcast_arrays(*arrays: Any) -> list[Any]:
-    """Arrays in their common shape.
+    """Arrays in their common shape, each in its own dtype.
+
+    UserError where shapes do not broadcast.
 
     Examples:
         >>> [a.shape for a in unp.broadcast_arrays(unp.zeros((2, 1)), unp.zeros(3))]
@@ -287,6 +294,8 @@ def broadcast_arrays(*arrays: Any) -> list[Any]:
 
 def tile(x: Any, repetitions: int | Sequence[int], /) -> Any:
     """x, repeated along each axis; by one number, along the last.
+
+    UserError for negative numbers.
 
     Examples:
         >>> np.asarray(unp.tile(unp.asarray([1, 2]), 2))
@@ -339,7 +348,8 @@ def repeat(x: Any, repeats: Any, /, axis: int | None = None) -> Any:
 def take(x: Any, indices: Any, /, axis: int | None = None) -> Any:
     """The elements of x at `indices` along an axis.
 
-    Negative indices count from the end; one that is out of range reads 0.
+    The indices' shape takes the place of the axis. Negative indices count from the end; one that is
+    out of range reads 0. UserError without an axis for several dimensions.
 
     Examples:
         >>> np.asarray(unp.take(unp.asarray([[1, 2], [3, 4], [5, 6]]), unp.asarray([2, 0]), axis=0))
@@ -381,7 +391,8 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", *, constant_values: Any 
     """x with `(before, after)` more elements along each axis: a constant, or by NumPy's mode
     `edge`, `reflect` or `wrap`.
 
-    `pad_width` is one number, one pair, or a pair for each axis.
+    `pad_width` is one number, one pair, or a pair for each axis; the dtype is that of x. UserError
+    for another mode, for several constants, and for an axis without elements to repeat.
 
     Examples:
         >>> np.asarray(unp.pad(unp.asarray([1, 2, 3]), (2, 1), mode="reflect"))

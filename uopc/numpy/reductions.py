@@ -22,6 +22,10 @@ __all__ = [
 ]  # fmt: skip
 
 Function = Callable[..., Any]
+OVER = (
+    "\n\nOver `axis` (an int, a tuple, or None for all), which the result lacks, or has with size 1"
+    " (`keepdims`). UserIndexError for an axis that x lacks."
+)
 
 
 def whole_dtype(t: DType) -> DType:
@@ -40,7 +44,7 @@ def _total(name: str, doc: str) -> Function:
         return same_kind(fold.cast(method(fold.cast(u, t), axis, keepdims), t), (x,))
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = doc + examples.of_function(name)
+    function.__doc__ = doc + OVER + examples.of_function(name)
     return function
 
 
@@ -54,7 +58,7 @@ def _choice(name: str, doc: str) -> Function:
         return same_kind(method(u, axis, keepdims), (x,))
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = doc + examples.of_function(name)
+    function.__doc__ = doc + OVER + examples.of_function(name)
     return function
 
 
@@ -65,18 +69,19 @@ def check_some(u: UOp, axis: Any, who: str) -> None:
         raise UserError(f"{who} over no elements of {shapes.show(dims)}")
 
 
-sum = _total("sum", "The sum; of bool and integers in 64 bits.")
-prod = _total("prod", "The product; of bool and integers in 64 bits.")
+sum = _total("sum", "The sum, in the dtype of x; of bool and integers in 64 bits.")
+prod = _total("prod", "The product, in the dtype of x; of bool and integers in 64 bits.")
 max = _choice("max", "The greatest element; NaN if there is one. UserError over no elements.")
 min = _choice("min", "The least element; NaN if there is one. UserError over no elements.")
-any = _choice("any", "True if an element is not 0.")
-all = _choice("all", "True if no element is 0.")
+any = _choice("any", "A bool: True if an element is not 0.")
+all = _choice("all", "A bool: True if no element is 0.")
 
 
 def mean(x: Any, /, axis: Any = None, keepdims: bool = False) -> Any:
     """The arithmetic mean; of integers as float64.
 
-    NaN over no elements.
+    Over `axis` (an int, a tuple, or None for all), which the result lacks, or has with size 1
+    (`keepdims`). NaN over no elements.
 
     Examples:
         >>> np.asarray(unp.mean(unp.asarray([[1, 2], [3, 6]]), axis=0))
@@ -86,9 +91,10 @@ def mean(x: Any, /, axis: Any = None, keepdims: bool = False) -> Any:
 
 
 def var(x: Any, /, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Any:
-    """Squared distances from the mean over (count - correction).
+    """The variance: the sum of squared distances from the mean over (count - correction).
 
-    Of integers as float64.
+    In the dtype of x; of integers as float64. `axis` and `keepdims` are those of `mean`. NaN where
+    the count is not greater than the correction.
 
     Examples:
         >>> x = unp.asarray([1.0, 2.0, 3.0, 6.0])
@@ -101,7 +107,7 @@ def var(x: Any, /, axis: Any = None, correction: float = 0.0, keepdims: bool = F
 def std(x: Any, /, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Any:
     """The square root of the variance.
 
-    See `var`.
+    In the dtype of x; of integers as float64. See `var`.
 
     Examples:
         >>> float(unp.std(unp.asarray([2, 4, 4, 4, 5, 5, 7, 9])))
@@ -113,7 +119,7 @@ def std(x: Any, /, axis: Any = None, correction: float = 0.0, keepdims: bool = F
 def count_nonzero(x: Any, /, axis: Any = None, keepdims: bool = False) -> Any:
     """The number of elements that are not 0.
 
-    int64.
+    int64, over `axis` (an int, a tuple, or None for all).
 
     Examples:
         >>> int(unp.count_nonzero(unp.asarray([0, 3, 0, -1])))
@@ -158,7 +164,8 @@ def _cumulative(name: str, doc: str, method: Callable[..., UOp], first: int) -> 
 
     function.__name__ = function.__qualname__ = name
     within = "up to each one; of integers in 64 bits"
-    doc = f"{doc} {within}. `include_initial`: a {first} first."
+    doc = f"{doc} {within}. `include_initial`: a {first} first, one element more.\n\n"
+    doc += "UserError without an axis for several dimensions."
     function.__doc__ = doc + examples.of_function(name)
     return function
 
@@ -171,6 +178,7 @@ def _of_flattened(name: str, standard: Function) -> Function:
 
     function.__name__ = function.__qualname__ = name
     doc = f"NumPy's {standard.__name__}: of the flattened array without an axis."
+    doc += " In the dtype of x; of bool and integers in 64 bits."
     function.__doc__ = doc + examples.of_function(name)
     return function
 

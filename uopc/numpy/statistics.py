@@ -114,7 +114,7 @@ def _of_floats(name: str, doc: str) -> Function:
     def function(x: Any, /, axis: Any = None, keepdims: bool = False) -> Any:
         return same_kind(method(float_of(x, name), axis, keepdims), (x,))
 
-    return _named(function, name, doc)
+    return _named(function, name, f"{doc}{reductions.OVER} Integers give float64.")
 
 
 median = _of_floats("median", "The middle element, or the mean of the two in the middle.")
@@ -125,6 +125,8 @@ nanmean = _of_floats("nanmean", f"The mean {_NUMBERS}; NaN where there is none."
 def nanvar(x: Any, /, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Any:
     """The variance of the elements that are not NaN; NaN where none is free.
 
+    Over `axis` (an int, a tuple, or None for all); integers give float64. See `var`.
+
     Examples:
         >>> float(unp.nanvar(unp.asarray([1.0, np.nan, 3.0])))
         1.0
@@ -134,7 +136,7 @@ def nanvar(x: Any, /, axis: Any = None, correction: float = 0.0, keepdims: bool 
 
 
 def nanstd(x: Any, /, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Any:
-    """The square root of `nanvar`.
+    """The square root of `nanvar`: over `axis`, in floats.
 
     Examples:
         >>> float(unp.nanstd(unp.asarray([1.0, np.nan, 3.0])))
@@ -167,10 +169,10 @@ def _extreme(name: str, doc: str) -> Function:
         made = method(u, axis, keepdims)
         return same_kind(fold.cast(made, dtypes.int64) if "arg" in name else made, (x,))
 
-    return _named(function, name, doc)
+    return _named(function, name, f"{doc}{reductions.OVER} UserError over no elements.")
 
 
 nanmax = _extreme("nanmax", f"The greatest {_NUMBERS}; NaN where there is none.")
 nanmin = _extreme("nanmin", f"The least {_NUMBERS}; NaN where there is none.")
-nanargmax = _extreme("nanargmax", f"The first place of the greatest {_NUMBERS}, or 0.")
-nanargmin = _extreme("nanargmin", f"The first place of the least {_NUMBERS}, or 0.")
+nanargmax = _extreme("nanargmax", f"The first place of the greatest {_NUMBERS}, or 0; int64.")
+nanargmin = _extreme("nanargmin", f"The first place of the least {_NUMBERS}, or 0; int64.")

@@ -217,7 +217,7 @@ def profile(
 
     `arrays` and `named` are those of the call; `samples` is the number of times of each launch. The
     result has the launches with their work and their share of the roofline; `rows()` sums them up
-    by kernel.
+    by kernel. Unsupported for a program for several devices.
 
     Examples:
         >>> from uopc.program.profile import profile

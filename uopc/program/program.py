@@ -272,7 +272,8 @@ class Program(ProgramBase):
     def launches(self) -> Launches:
         """The launches in order: each with its kernel, buffers, variables, grid or chunks.
 
-        `print(program.launches)` shows them; `launch.run(*arrays)` runs one alone.
+        `print(program.launches)` shows them; `launch.run(*arrays)` runs one alone. Unsupported
+        for a program for several devices, which has `exchanges`.
 
         Examples:
             >>> program = uopc.compile(uopc.param("x", (3,)) * 2)
@@ -309,7 +310,8 @@ class Program(ProgramBase):
         Arrays are copied, unless they own their memory and are read-only: what changes in them
         later is not seen. On MPI ranks all must call it. UserError for an argument that the program
         writes, or that does not fit, for names that it does not have, and for one without a name.
-        On a mesh arrays are cut once. Unsupported for a GPU.
+        On a mesh arrays are cut once. UserTypeError for arguments by position; Unsupported for a
+        GPU.
 
         Examples:
             >>> x, w = uopc.param("x", (2,)), uopc.param("w", (2,))

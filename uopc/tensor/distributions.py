@@ -253,7 +253,8 @@ def categorical(key: UOp, logits: UOp, axis: int = -1, shape: Any = None) -> UOp
     """Random places along an axis, likely as e to the logit there (-inf for never).
 
     `shape` (that of the logits without the axis by default) may have more dimensions in front: so
-    many draws of each. int32, or int64 where the axis needs it. UserError for another shape.
+    many draws of each. int32, or int64 where the axis needs it. UserTypeError unless the logits are
+    floats, UserError for another shape.
 
     The place of the greatest sum of a logit and Gumbel noise is drawn (E. J. Gumbel, "Statistical
     Theory of Extreme Values", 1954).

@@ -385,7 +385,8 @@ def converted(a: UOp, dtype: DTypeLike, saturate: bool = True) -> UOp:
 def contiguous(a: UOp, opts: Any = None) -> UOp:
     """The same value, stored on its own. `opts` are those of the kernel that computes it: exactly
     these, also with optimize=False; () for none. They number the ranges as `simplify-ranges` leaves
-    them, which merges loops unless optimize=False. `compile` raises UserError where one is illegal.
+    them, which merges loops unless optimize=False. UserTypeError for other values; `compile` raises
+    UserError for an illegal Opt.
 
     Examples:
         >>> x = uopc.param("x", (64,))

@@ -90,7 +90,8 @@ def call(function: UOp, *args: Any) -> Values:
     written by hand (a SINK): the arguments that it writes, as they are then.
 
     UserError when arguments are missing, or have another dtype or shape than the params (for a
-    kernel: fewer elements). What a kernel writes must be a `uopc.buffer` or a param.
+    kernel: fewer elements); UserTypeError for another node. An argument that a kernel writes must
+    be a `uopc.buffer` or a param.
 
     Examples:
         >>> x = uopc.constant([1, 2])

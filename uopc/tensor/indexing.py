@@ -377,8 +377,9 @@ def take(a: UOp, indices: Any, axis: int | None = None) -> UOp:
 def gather(a: UOp, axis: int, index: Any) -> UOp:
     """out[i, j, k] = a[i, index[i, j, k], k] for axis 1: one index for each element of the result.
 
-    The result has the shape of the index, which has as many dimensions as `a`, none of them longer
-    off the axis. Negative indices count from the end, out of range gives 0.
+    The result has the shape of the index and the dtype of `a`. The index has as many dimensions as
+    `a` and, off the axis, none of them longer: else UserError. Negative indices count from the end;
+    one that is out of range gives 0.
 
     Examples:
         >>> x = uopc.constant([[1, 2], [3, 4]])
@@ -405,7 +406,7 @@ def gather(a: UOp, axis: int, index: Any) -> UOp:
 def one_hot(a: UOp, n: int, dtype: DTypeLike = dtypes.float32) -> UOp:
     """1 at the place each integer names on a new last axis of size n, else 0 (as `eye(n)[a]`).
 
-    An integer outside 0 … n-1 gives zeros only.
+    An integer outside 0 … n-1 gives zeros only. UserTypeError for floats.
 
     Examples:
         >>> x = uopc.constant([2, 0, 7])
@@ -465,7 +466,7 @@ def _triangle(a: UOp, k: int, lower: bool) -> UOp:
 # ---------------------------------------------------------------- axes
 def transpose(a: UOp, *axes: Any) -> UOp:
     """All axes reversed; with two ints those axes swapped; with a tuple, or more than two ints, the
-    axes in that order (as permute).
+    axes in that order (as permute). UserError unless each axis is there once.
 
     Examples:
         >>> x = uopc.zeros((2, 3, 4))
@@ -509,7 +510,8 @@ def flatten(a: UOp, start: int = 0, end: int = -1) -> UOp:
 
 
 def squeeze(a: UOp, axis: Any = None) -> UOp:
-    """Without the axes of size 1 (all of them, or those named, which must be of size 1).
+    """Without the axes of size 1: all of them, or those named. UserError where a named one has
+    another size.
 
     Examples:
         >>> uopc.zeros((1, 3, 1)).squeeze().shape, uopc.zeros((1, 3, 1)).squeeze(0).shape
@@ -549,7 +551,7 @@ _VIEWS = frozenset((
 def assign(a: UOp, value: Any) -> UOp:
     """Writes the value into a param or a view of one and returns the new value of that view.
 
-    The value broadcasts to the shape of `a`; UserTypeError when its dtype differs.
+    The value broadcasts to the shape of `a`: else UserError; UserTypeError when its dtype differs.
 
     Examples:
         >>> x = uopc.param("x", (4,), dtypes.float64)

@@ -22,10 +22,11 @@ Function = Callable[..., Any]
 def cond(pred: Any, true_fun: Function, false_fun: Function, *operands: Any) -> Any:
     """`true_fun(*operands)` where the predicate holds, else `false_fun(*operands)`.
 
-    The predicate is one bool. Both functions are traced and computed, each value of the result is
-    chosen; so both give arrays of the same shapes and dtypes, in the same containers. Of a bool of
-    Python or NumPy, only one is called. Derivatives are those of the function that is chosen: the
-    other one may be infinite there. UserError where results differ in more than values.
+    Both functions are traced and computed, and each value of the result is chosen from one; so both
+    must give arrays of the same shapes and dtypes, in the same containers. If the predicate is a
+    bool of Python or NumPy, only one is called. Derivatives are those of the chosen function: the
+    other one may be infinite there. UserTypeError unless the predicate is one bool, UserError where
+    the results differ in shapes, dtypes or containers.
 
     Examples:
         >>> f = uopc.jit(lambda x: uopc.cond(x.sum() > 0, lambda x: x, lambda x: -x, x))
@@ -44,7 +45,8 @@ def switch(index: Any, branches: Sequence[Function], *operands: Any) -> Any:
     """`branches[index](*operands)`: the first one if the index is negative, the last one if it is
     too great.
 
-    The index is one integer; for one of Python or NumPy, only that function is called. See `cond`.
+    An integer of Python or NumPy calls that function alone. See `cond`. UserTypeError unless the
+    index is one integer, UserError without branches.
 
     Examples:
         >>> f = uopc.jit(lambda i, x: uopc.switch(i, [lambda x: x, lambda x: x * x], x))

@@ -277,7 +277,8 @@ def ppermute(x: Any, axis_name: AxisName, perm: Iterable[tuple[int, int]]) -> An
     """What device `source` has, on device `target`, for each pair (source, target); zeros on
     devices that are no target.
 
-    UserError for a device that there is not, or that is a source or a target twice.
+    UserError for a device that does not exist, or that is a source or a target twice; Unsupported
+    over several mesh axes at a time.
 
     Examples:
         >>> mesh = uopc.make_mesh((4,), ("m",))

@@ -498,7 +498,7 @@ def jit(
     dims: symbolic sizes by argument: a name or a `uopc.variable` (any size), None (the size of the
     call) or a number for each dimension; parts of containers by path, `"state.x"`.
     mesh: that of a `shard_map` inside, which otherwise runs on one device.
-    The others are those of `compile`. Also a decorator.
+    The others are those of `compile`. Also a decorator. UserTypeError unless it is a function.
 
     Examples:
         >>> import numpy as np, uopc

@@ -35,7 +35,8 @@ def scan(
     the first one. `checkpoint`: what reverse mode keeps, "all" carries or those of every so many
     steps; those between are computed again, a segment at a time. `unroll`: so many steps (True:
     all) follow each other in the code, as Opt UNROLL of its kernel, if the carry is in registers.
-    UserError for lengths that differ and a carry that changes.
+    UserTypeError unless f is a function, UserError for lengths that differ, and for a carry whose
+    shapes or dtypes change.
 
         >>> total, sums = uopc.scan(lambda c, x: (c + x, c + x), 0.0, np.array([1.0, 2.0, 3.0]))
         >>> float(total), sums.tolist()
@@ -125,7 +126,7 @@ def _length(who: str, arrays: list[UOp], length: Any) -> Dim:
 def fold(step: Function, init: Any, xs: Any, reverse: bool = False) -> Any:
     """carry = step(carry, x) for each x of xs along its first dimension; the last carry.
 
-    See `scan`, which collects results, too.
+    See `scan`, which collects results, too. UserTypeError unless the step is a function.
 
         >>> uopc.fold(lambda c, x: 0.5 * c + x, 0.0, np.array([1.0, 2.0, 3.0]))
         array(4.25)
@@ -174,8 +175,8 @@ def while_loop(cond_fun: Function, body_fun: Function, init_val: Any) -> Any:
     """val = body_fun(val) as long as cond_fun(val) holds; the last value.
 
     Values are arrays or containers of them, and keep their dtypes and shapes. `cond_fun` gives one
-    bool. Derivatives are those of forward mode: reverse mode would need the values of each step,
-    and nobody knows how many there are. UserError for a carry that changes.
+    bool. Only forward mode has derivatives: reverse mode would need the values of an unknown number
+    of steps. UserTypeError unless both are functions, UserError for a carry that changes.
 
         >>> uopc.while_loop(lambda x: x < 100, lambda x: 2 * x, 3.0)
         array(192.)

@@ -39,7 +39,8 @@ def register_pytree(kind: type, flatten: Flatten, unflatten: Unflatten) -> None:
     """Let objects of a class be arguments and results of `jit`.
 
     flatten(value) gives its parts, in an order, and all else about it, which must be hashable;
-    unflatten(rest, parts) makes a value of these.
+    unflatten(rest, parts) makes a value of these. UserTypeError unless kind is a class and both are
+    functions.
 
     Examples:
         >>> class Ball:

@@ -38,8 +38,9 @@ def shard_map(f: Function, mesh: Mesh, in_specs: Any, out_specs: Any) -> Functio
     same (`psum` it, say). Inside, `psum`, `pmax`, `pmin`, `pmean`, `all_gather`, `psum_scatter`,
     `all_to_all` and `ppermute` exchange values along mesh axes, and `axis_index` is the place of a
     device. Called with arrays it runs on the mesh; in a graph that is compiled without a mesh, one
-    device computes the same. UserError where sizes do not divide, a spec does not fit, or a result
-    differs along an axis that its spec does not name.
+    device computes the same. UserTypeError for another mesh, and for arguments by name; UserError
+    where sizes do not divide, a spec does not fit, or a result differs along an axis that its spec
+    does not name; Unsupported inside of another `shard_map`.
 
     Examples:
         >>> mesh = uopc.make_mesh((4,), ("m",))

@@ -200,7 +200,8 @@ def grad(f: Any, argnums: Any = 0, has_aux: bool = False) -> Any:
     Of nodes: `wrt`, the second argument, is a node or a list or tuple of nodes, and so is the
     result. Of a function: a function of the same arguments, which gives the gradient by those of
     `argnums` (an int, or a tuple), in their containers; with `has_aux`, f gives a pair, and the
-    second value is given, too. UserError unless the scalar is one float.
+    second value is given, too. UserTypeError unless f is a node or a function, UserError unless
+    the scalar is one float.
 
         >>> uopc.grad(lambda x: (x * x).sum())(np.array([1.0, 2.0]))
         array([2., 4.])
@@ -220,6 +221,8 @@ def grad(f: Any, argnums: Any = 0, has_aux: bool = False) -> Any:
 
 def value_and_grad(f: Any, argnums: Any = 0, has_aux: bool = False) -> Any:
     """The scalar and its gradient, see `grad`: `(loss, gradient)`, or a function that gives them.
+
+    UserError unless the function gives one float.
 
         >>> uopc.value_and_grad(lambda x: (x * x).sum())(np.array([1.0, 2.0]))
         (array(5.), array([2., 4.]))
@@ -267,7 +270,8 @@ def jvp(f: Any, primals: Any, tangents: Any, has_aux: bool = False) -> Any:
     """The derivative in a direction, by forward mode: `jvp(outputs, wrt, tangents)` of nodes, and
     `jvp(f, primals, tangents)`, a pair of the value and its tangent, of a function.
 
-    Primals and tangents are tuples of the arguments, of the same containers, dtypes and shapes.
+    Primals and tangents are tuples of the arguments, of the same containers, dtypes and shapes:
+    else UserTypeError or UserError.
 
         >>> uopc.jvp(lambda x: x * x, (np.array([1.0, 3.0]),), (np.array([1.0, 1.0]),))
         (array([1., 9.]), array([2., 6.]))
@@ -417,6 +421,7 @@ def jacobian(
     mode: "direct" computes each entry once, "fwd", "rev" and "bidirectional" take a product for
     each colour of columns, rows or both; "auto" takes what has the fewest operations. With
     constants="split", entries that are numbers are not in its data but in its `constants`.
+    UserError for another mode or format.
 
         >>> uopc.jacobian(lambda x: x.sum())(np.array([1.0, 3.0]))
         array([1., 1.])
@@ -491,7 +496,8 @@ def hessian(
 
     With a format it is one Sparse by all elements of the arguments, see `jacobian`; part="lower"
     (or "upper") leaves out what is above (below) the diagonal. mode="star" takes a product for each
-    colour of a star colouring.
+    colour of a star colouring. UserError unless the function gives one float, and for mode, part or
+    constants without a format.
 
         >>> uopc.hessian(lambda x: (x**3).sum())(np.array([1.0, 2.0]))
         array([[ 6.,  0.],

@@ -22,7 +22,7 @@ from uopc.ir.core.uop import UOp
 def alu(a: UOp, op: Op, *others: Operand) -> UOp:
     """An elementwise op on operands of one dtype (WHERE: the condition first), folding constants.
 
-    Shapes broadcast as in NumPy; UserError when they do not.
+    Shapes broadcast as in NumPy; UserError when they do not, UserTypeError for another op.
 
     Examples:
         >>> x = uopc.constant([1, 2, 3])

@@ -100,7 +100,8 @@ def shaped_wmma(a: UOp, b: UOp, row: UOp, column: UOp, depth: UOp, *others: UOp)
     """The sum of a·b over the ranges `depth` and `others`: on a GPU by tensor cores, a tile of
     `row` by `column` at a time, elsewhere by loops. `a` depends on row and depth, `b` on depth and
     column. The lengths are 16, 8 and 16 for float16 and bfloat16, 16, 8 and 8 for float32 (which
-    tensor cores round to 10 bits), 16, 8 and 32 for int8, 8, 8 and 4 for float64.
+    tensor cores round to 10 bits), 16, 8 and 32 for int8, 8, 8 and 4 for float64. UserError for
+    other dtypes and lengths.
 
     Examples:
         >>> o, x = (uopc.kernel_param(i, (8, n), dtypes.float64) for i, n in ((0, 8), (1, 4)))
@@ -174,7 +175,7 @@ def sink(
     *roots: UOp, name: str = "", opts: tuple[Opt, ...] | None = None, arg: KernelArg | None = None
 ) -> UOp:
     """The roots as one graph. A hand-written kernel has a name, and may fix its Opts; `arg` is both
-    as a KernelInfo.
+    as a KernelInfo, else UserTypeError.
 
     Examples:
         >>> o = uopc.kernel_param(0, (2,))

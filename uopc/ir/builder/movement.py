@@ -372,7 +372,9 @@ def normal_axes(axis: Any, rank: int, who: str) -> tuple[int, ...]:
 
 def reduce(a: UOp, op: Op | ReduceOp, axes: Any = None, keepdims: bool = False) -> UOp:
     """Combines the elements along `axes` (default all) with add, mul, max or min. In a kernel
-    written by hand the axes may be RANGEs: `(a[i, k] * b[k, j]).reduce(Ops.ADD, k)`.
+    written by hand the axes may be RANGEs: `(a[i, k] * b[k, j]).reduce(Ops.ADD, k)`. The dtype
+    stays; the axes go, or have size 1 with keepdims. UserError for another op, and for ranges
+    beside axes.
 
     Examples:
         >>> x = uopc.constant([[1, 2], [3, 4]])
@@ -464,7 +466,8 @@ def _promoted(who: str, values: tuple[Any, ...]) -> list[UOp]:
 def index(a: UOp, *indices: Any) -> UOp:
     """The element of `a` at integer indices, one per dimension; fewer give a row. Arrays of indices
     broadcast and give an array, as NumPy's integer indexing. UserError for an index that is outside
-    (by the call, if it follows from variables). An index from data that is outside reads 0.
+    (by the call, if it follows from variables), UserTypeError for a float. An index from data that
+    is outside reads 0.
 
     Examples:
         >>> x = uopc.constant([[1, 2], [3, 4]])

@@ -249,8 +249,8 @@ def make_mesh(
     devices: CPU devices of this process, by rank: each has threads of its own, and all run at the
     same time. Without them each device is on an MPI rank, or all are run by one thread in turns.
 
-    UserError unless the sizes are positive, the names different identifiers, and the devices
-    different ones, as many as the mesh has.
+    UserTypeError unless both are sequences, UserError unless the sizes are positive, the names
+    different identifiers, and the devices different ones, as many as the mesh has.
 
     Examples:
         >>> uopc.make_mesh((2, 4), ("data", "model")).size

@@ -30,6 +30,7 @@ def parse(text: str, arrays: Arrays | None = None) -> UOp:
     """The root of the graph in the text: the node of the last line.
 
     `arrays` holds constant arrays by content hash; others must be alive in the process.
+    UserTypeError unless it is a text.
     InvalidIR, with the line and a caret, where the text is not in the grammar, where an operand is
     not defined above, or where a type does not agree with the operands.
 

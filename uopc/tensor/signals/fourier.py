@@ -81,7 +81,7 @@ def irfft(a: UOp, n: int | None = None, axis: int = -2) -> UOp:
     """The inverse of `rfft`, as `numpy.fft.irfft`: n real numbers (by default the even length
     2 * (m - 1)) from the m pairs along the axis.
 
-    Dtypes and errors are those of `fft`.
+    Dtypes and errors are those of `fft`; UserError for one pair without `n`.
 
     Examples:
         >>> x = uopc.constant([1.0, 5.0, 2.0, 3.0])

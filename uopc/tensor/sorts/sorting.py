@@ -145,7 +145,8 @@ def argsort(a: UOp, axis: int = -1, descending: bool = False, stable: bool = Tru
 def top_k(a: UOp, k: int, axis: int = -1, largest: bool = True) -> tuple[UOp, UOp]:
     """The k greatest elements along an axis, the greatest (NaN) first, and their places; without
     `largest` the k least, the least first. Of equal elements the first ones come first. UserError
-    unless 0 ≤ k ≤ the length of the axis.
+    unless 0 ≤ k ≤ the length of the axis, UserTypeError unless k is an int. Values keep the dtype
+    of `a`; places are int32, or int64 where the axis needs it.
 
     Examples:
         >>> x = uopc.constant([30, 10, 20, 30])
