@@ -243,6 +243,9 @@ def sign(a: UOp) -> UOp:
 
 
 # ---------------------------------------------------------------- float functions
+OF_INTEGERS = "Bool and integers of up to 16 bits give float32, wider ones float64."
+
+
 def _float_method(op: Op) -> Callable[[UOp], UOp]:
     rounds = op in fold.ROUNDING
 
@@ -250,8 +253,9 @@ def _float_method(op: Op) -> Callable[[UOp], UOp]:
         return a if rounds and not a.dtype.is_float else alu.alu(as_float(a), op)
 
     meaning = op.doc.removeprefix("Float only. NaN gives NaN. ")
-    integers = "stay as they are" if rounds else "are made floats first"
-    function.__doc__ = f"{meaning} Integers {integers}.{examples.of_method(op.name)}"
+    integers = "Integers stay as they are." if rounds else OF_INTEGERS
+    text = f"{meaning}\n\nElementwise, in the dtype of `a`. {integers}"
+    function.__doc__ = text + examples.of_method(op.name)
     return function
 
 

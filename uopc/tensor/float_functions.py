@@ -28,7 +28,7 @@ from uopc.ir.core import dtypes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.tensor import examples
-from uopc.tensor.elementwise import absolute, as_float, rounded_once
+from uopc.tensor.elementwise import OF_INTEGERS, absolute, as_float, rounded_once
 from uopc.tensor.primitive import primitive
 
 # fmt: off
@@ -273,7 +273,8 @@ def _method(name: str, formula: Callable[[UOp], UOp], doc: str) -> Callable[[UOp
         x = as_float(a)
         return primitive(rounded_once(formula)(x), name, x)
 
-    function.__doc__ = f"{doc} Integers are made floats first.{examples.of_method(name)}"
+    text = f"{doc}\n\nElementwise, in the dtype of `a`. {OF_INTEGERS}"
+    function.__doc__ = text + examples.of_method(name)
     return function
 
 
@@ -285,7 +286,8 @@ def _pair_method(
         wide = dtypes.accumulator(x.dtype.scalar)
         return primitive(cast(formula(cast(x, wide), cast(y, wide)), x.dtype), name, x, y)
 
-    function.__doc__ = f"{doc} Integers are made floats first.{examples.of_method(name)}"
+    text = f"{doc}\n\nThe operands promote and broadcast. {OF_INTEGERS}"
+    function.__doc__ = text + examples.of_method(name)
     return function
 
 

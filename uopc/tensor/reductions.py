@@ -23,6 +23,11 @@ from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index.dims import dim_uop
 from uopc.tensor import examples
 
+_OVER = (
+    "\n\nOver `axis` (an int, a tuple, or None for all), which the result lacks, or has with size 1"
+    " (`keepdims`). UserIndexError for an axis that `a` lacks."
+)
+
 
 def _reduction(
     who: str, op: ReduceOp, doc: str, computed_in: Callable[[DType], DType] = lambda t: t
@@ -33,18 +38,18 @@ def _reduction(
         total = movement.reduce(cast(a, computed_in(a.dtype)), op, axes, keepdims)
         return cast(total, a.dtype) if total.dtype.is_float else total
 
-    function.__doc__ = doc + examples.of_method(who)
+    function.__doc__ = doc + _OVER + examples.of_method(who)
     return function
 
 
-_TOTAL = "The {} of the elements; of bool and small integers as int32 or uint32."
+_TOTAL = "The {} of the elements, in their dtype; of bool and small integers in int32 or uint32."
 METHODS = {
     "sum": _reduction("sum", "add", _TOTAL.format("sum"), dtypes.accumulator),
     "prod": _reduction("prod", "mul", _TOTAL.format("product"), dtypes.accumulator),
-    "max": _reduction("max", "max", "The greatest element; NaN if there is one."),
-    "min": _reduction("min", "min", "The least element; NaN if there is one."),
-    "any": _reduction("any", "max", "True if an element is not 0.", lambda t: dtypes.bool_),
-    "all": _reduction("all", "min", "True if no element is 0.", lambda t: dtypes.bool_),
+    "max": _reduction("max", "max", "The greatest element, in its dtype; NaN if there is one."),
+    "min": _reduction("min", "min", "The least element, in its dtype; NaN if there is one."),
+    "any": _reduction("any", "max", "A bool: True if an element is not 0.", lambda t: dtypes.bool_),
+    "all": _reduction("all", "min", "A bool: True if no element is 0.", lambda t: dtypes.bool_),
 }
 
 
@@ -67,7 +72,10 @@ def _mean_types(t: DType) -> tuple[DType, DType]:
 
 
 def mean(a: UOp, axis: Any = None, keepdims: bool = False) -> UOp:
-    """The arithmetic mean; of integers and bool as float32. NaN over no elements.
+    """The arithmetic mean, in the dtype of `a`; of integers and bool in float32.
+
+    Over `axis` (an int, a tuple, or None for all), which the result lacks, or has with size 1
+    (`keepdims`). NaN over no elements.
 
     Examples:
         >>> x = uopc.constant([[1.0, 2.0], [3.0, 6.0]])
@@ -95,7 +103,8 @@ def _variance(who: str, x: UOp, axis: Any, keepdims: bool, correction: float) ->
 def var(a: UOp, axis: Any = None, keepdims: bool = False, correction: float = 0) -> UOp:
     """The variance: squared distances from the mean over (count - correction).
 
-    Of integers and bool as float32; NaN where the count is not above the correction.
+    In the dtype of `a`; of integers and bool in float32. `axis` and `keepdims` are those of `mean`.
+    NaN where the count is not above the correction.
 
     Examples:
         >>> x = uopc.constant([1.0, 2.0, 3.0, 6.0])
@@ -109,7 +118,7 @@ def var(a: UOp, axis: Any = None, keepdims: bool = False, correction: float = 0)
 def std(a: UOp, axis: Any = None, keepdims: bool = False, correction: float = 0) -> UOp:
     """The square root of the variance.
 
-    See `var`.
+    In the dtype of `a`; of integers and bool in float32. See `var`.
 
     Examples:
         >>> x = uopc.constant([2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0])
