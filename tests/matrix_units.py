@@ -8,8 +8,7 @@ their packing, addresses and edges. The functions follow the operations in Intel
     TDPB[US][US]D, VPDPBUSD    products of four bytes, signed (S) or not (U), added up as int32
     VDPBF16PS    the product of the high numbers, then that of the low ones, fused into the sum
 
-A product of two bfloat16 is exact in float32, so that a product and a sum are as good as fused. The
-value of a tile is the address of 1 KiB that belongs to the instruction that made it.
+The value of a tile is the address of 1 KiB that belongs to the instruction that made it.
 """
 
 from __future__ import annotations
@@ -66,8 +65,10 @@ def spelled_out(text: str, has_fma: bool = True) -> str:
     text = text.replace("bfloat", "i16")
     made = r"(%\w+) = call x86_amx (@[\w.]+)\((.*)\)"
     text = "\n}".join([_in_memory(f, made) for f in text.split("\n}")]).replace("x86_amx", "ptr")
-    helpers = [flushed(n) for n in (4, 8, 16)] if any("bf16" in n for n in names) else []
-    return "\n".join([text, *helpers, *map(_function, names)])
+    if any("bf16" in n for n in names):
+        helpers = [part for n in (4, 8, 16) for part in (flushed(n), fused(n, has_fma))]
+        text = "\n".join([text, *helpers])
+    return "\n".join([text, *map(_function, names)])
 
 
 def _in_memory(function: str, made: str) -> str:
@@ -195,6 +196,17 @@ define internal {v} @flushed{n}({v} %a) {{
 }}"""
 
 
+def fused(n: int, has_fma: bool) -> str:
+    """A product and a sum of n floats that rounds once; by doubles, almost always once."""
+    v, d = f"<{n} x float>", f"<{n} x double>"
+    head = f"define internal {v} @fused{n}({v} %a, {v} %b, {v} %c) {{"
+    if not has_fma:
+        return f"{head}\n{_by_doubles(v, d)}\n}}"
+    name = f"@llvm.fma.v{n}f32"
+    call = f"  %r = call {v} {name}({v} %a, {v} %b, {v} %c)\n  ret {v} %r"
+    return f"{head}\n{call}\n}}"
+
+
 def _half(name: str, word: str, high: bool, n: int = 16) -> str:
     v, w = f"<{n} x float>", f"<{n} x i32>"
     bits = f"and {w} {word}, splat (i32 -65536)" if high else f"shl {w} {word}, splat (i32 16)"
@@ -205,8 +217,7 @@ def _half(name: str, word: str, high: bool, n: int = 16) -> str:
 
 def _added(made: str, total: str, a: str, b: str, n: int = 16) -> str:
     v = f"<{n} x float>"
-    return f"""  %{made}.p = fmul {v} %{a}, %{b}
-  %{made}.s = fadd {v} {total}, %{made}.p
+    return f"""  %{made}.s = call {v} @fused{n}({v} %{a}, {v} %{b}, {v} {total})
   %{made} = call {v} @flushed{n}({v} %{made}.s)"""
 
 
@@ -254,15 +265,19 @@ def pairs(name: str, n: int) -> str:
 def product_and_sum(name: str, n: int) -> str:
     """A product and a sum of n floats, by doubles."""
     v, d = (f"<{n} x float>", f"<{n} x double>") if n else ("float", "double")
-    wide = "\n".join([f"  %{s}.d = fpext {v} %{s} to {d}" for s in "abc"])
     return f"""
 define internal {v} @spelled.{name}({v} %a, {v} %b, {v} %c) {{
-{wide}
+{_by_doubles(v, d)}
+}}"""
+
+
+def _by_doubles(v: str, d: str) -> str:
+    wide = "\n".join([f"  %{s}.d = fpext {v} %{s} to {d}" for s in "abc"])
+    return f"""{wide}
   %p = fmul {d} %a.d, %b.d
   %s = fadd {d} %p, %c.d
   %r = fptrunc {d} %s to {v}
-  ret {v} %r
-}}"""
+  ret {v} %r"""
 
 
 def bytes_of_words(name: str, n: int) -> str:

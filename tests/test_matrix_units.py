@@ -65,9 +65,19 @@ def run(graph, threads=1, machine="matrix", changes=None, **arrays):
     return program(**arrays)
 
 
+def has_pairs():
+    """Whether this processor has the instruction for pairs of bfloat16."""
+    return "vpdpbf16ps" in own_machine().units
+
+
 def check(graph, a, b, threads=1, machine="matrix", changes=None, tiles=True, **more):
-    """A product of bfloat16 against NumPy's of float64, and the sums' bound."""
+    """A product of bfloat16 against NumPy's of float64, and the sums' bound; by a processor that
+    has the instruction, the same bits."""
     got = run(graph, threads, machine, changes, a=a, b=b, **more)
+    if machine == "pairs" and has_pairs():
+        with described(machine):
+            program = uopc.compile(graph, threads=threads)
+        np.testing.assert_array_equal(program(a=a, b=b, **more), got)
     assert (Ops.WMMA in ops_of(machine, graph, threads)) == tiles
     x, y = a.astype("f8"), b.astype("f8")
     bound = (a.shape[-1] + 8) * 2.0**-24 * (np.abs(x) @ np.abs(y)) + 1e-30
@@ -125,6 +135,7 @@ def test_the_derivative_is_that_of_the_sum():
 
 # ---------------------------------------------------------------- pairs of bfloat16
 SMALL = [(1, 5, 7), (3, 2, 9), (5, 7, 33), (13, 20, 300), (33, 17, 8)]
+THIN = [(1, 64, 70), (5, 64, 64), (5, 130, 33), (17, 100, 129), (40, 65, 63), (9, 16, 8)]
 
 
 @pytest.mark.parametrize(("m", "n", "k"), SMALL)
@@ -133,6 +144,76 @@ def test_products_of_pairs(m, n, k):
     check(x @ y, a, b, machine="pairs", tiles=False)
     if k >= 8 and min(m, n) > 1:
         assert Ops.DOT2 in ops_of("pairs", x @ y)
+
+
+@pytest.mark.parametrize(("m", "n", "k"), THIN)
+@pytest.mark.few(3)
+def test_weights_of_each_output_in_a_row(m, n, k):
+    """Words lie in memory; odd rows end with half of one."""
+    (a, x), (b, y) = halves(0, m, k), halves(1, n, k)
+    turned = np.ascontiguousarray(b.T)
+    got = run(x @ y.permute((1, 0)), machine="pairs", a=a, b=b)
+    bound = (k + 8) * 2.0**-24 * (np.abs(a.astype("f8")) @ np.abs(turned.astype("f8")))
+    assert np.all(np.abs(got - a.astype("f8") @ turned.astype("f8")) <= bound)
+    if has_pairs():
+        with described("pairs"):
+            program = uopc.compile(x @ y.permute((1, 0)), threads=1)
+        np.testing.assert_array_equal(program(a=a, b=b), got)
+
+
+def random_words(seed, n):
+    """Bits of all kinds: any, small numbers and sums that leave the normal ones, extremes."""
+    random = np.random.default_rng(seed)
+    bits = random.integers(0, 1 << 32, n, np.uint32)
+    kind = random.integers(0, 4, n)
+    low, lower = bits & np.uint32(0x8FFF_9FFF), bits & np.uint32(0x80FF_80FF)
+    near = (bits & np.uint32(0x83FF_83FF)) | np.uint32(0x2000_2000)  # products near 2^-126
+    return np.choose(kind, [bits, low, lower, near])
+
+
+def added_once(a, b, c):
+    """a*b + c of float32, rounded once: to an odd float64 first."""
+    with np.errstate(all="ignore"):
+        product, c = a.astype("f8") * b.astype("f8"), c.astype("f8")
+        total = product + c
+        back = total - product
+        lost = (product - (total - back)) + (c - back)
+        bits = total.view("i8")
+        moved = np.where((lost > 0) == (total > 0), bits + 1, bits - 1)
+        inexact = np.isfinite(total) & np.isfinite(lost) & (lost != 0) & (bits % 2 == 0)
+        return np.where(inexact, moved, bits).view("f8").astype("f4")
+
+
+def without_subnormals(a):
+    return np.where(np.abs(a) < 2.0**-126, np.copysign(np.float32(0), a), a).astype("f4")
+
+
+def pairs_by_the_manual(a, b, c):
+    """VDPBF16PS in NumPy, of words as uint32: the high numbers, then the low ones."""
+    parts = [((v & np.uint32(0xFFFF0000)).view("f4"), (v << np.uint32(16)).view("f4"))
+             for v in (a, b)]  # fmt: skip
+    total = without_subnormals(c)
+    for x, y in zip(*parts):
+        total = without_subnormals(added_once(without_subnormals(x), without_subnormals(y), total))
+    return total
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_instruction_on_any_bits(seed):
+    """The function in its place, and the processor where it has it: operands and sums below the
+    least normal number are 0, each sum rounds once, infinities and NaN go through."""
+    n = 1 << 12
+    a, b = random_words(seed, n), random_words(seed + 10, n)
+    c = random_words(seed + 20, n).view("f4")
+    x, y, z = uopc.param("x", (n,), I32), uopc.param("y", (n,), I32), uopc.param("z", (n,))
+    graph, exact = x.alu(Ops.DOT2, y, z), pairs_by_the_manual(a, b, c)
+    for machine in [executed, described] if has_pairs() else [executed]:
+        with machine("pairs"):
+            program = uopc.compile(graph)
+        got = program(x=a.view("i4"), y=b.view("i4"), z=c)
+        np.testing.assert_array_equal(np.isnan(got), np.isnan(exact))
+        numbers = ~np.isnan(exact)
+        np.testing.assert_array_equal(got[numbers].view("u4"), exact[numbers].view("u4"))
 
 
 def test_what_has_no_pairs():
@@ -382,6 +463,16 @@ def test_the_code_of_a_product_in_pairs():
     (_, x), (_, y) = halves(0, 64, 64), halves(1, 64, 64)
     code = assembly_of(x @ y, "pairs")
     assert len(re.findall(r"vdpbf16ps\s.*%zmm", code)) >= 8 and "vfmadd" not in code
+
+
+@pytest.mark.parametrize("k", [64, 65])
+def test_words_of_weights_in_rows_are_read_whole(k):
+    """No element is loaded alone, but for the last of odd rows."""
+    (_, x), (_, y) = halves(0, 24, k), halves(1, 64, k)
+    with only_lowered("pairs"):
+        (kernel,) = lower_only(x @ y.permute((1, 0)), threads=1).kernels
+    alone = [u for u in kernel.src if u.op is Ops.LOAD and u.dtype is dtypes.bfloat16]
+    assert len(alone) <= 80 * (k % 2)
 
 
 # ---------------------------------------------------------------- permission, exports

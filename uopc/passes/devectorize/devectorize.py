@@ -33,6 +33,7 @@ from uopc.passes.analysis.lanes import MOST_STEP, lane_step, splat
 from uopc.passes.contract import Context, Pass
 from uopc.passes.devectorize.partial_stores import store_chunks
 from uopc.passes.devectorize.transpose import columns, transposed
+from uopc.passes.devectorize.words import with_words
 from uopc.target import Target
 
 _MASKED_BITS = 32  # machines without AVX-512 have no masks for elements narrower than this
@@ -50,7 +51,8 @@ class _Memory:
 
     def row(self, u: UOp, dtype: DType, i: int) -> UOp:
         """The neighbours in memory from lane i of a vector on."""
-        return _load(u, dtype, self.lane(u.src[1], i), None)
+        flat, gate = index_maps.ungated(u.src[1])
+        return _load(u, dtype, self.lane(flat, i), None if gate is None else self.lane(gate, i))
 
     def change(self, u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if u.op is Ops.STORE:
@@ -375,7 +377,9 @@ def _store(storage: UOp, flat: UOp, value: UOp, gate: UOp | None, mode: object) 
 def devectorize(kernel: UOp, context: Context) -> UOp:
     """The kernel with a LOAD or STORE for each access; blocks that are transposed go first."""
     memory = _Memory(context.target)
-    for block in columns(kernel):
+    if not memory.branches:
+        kernel = with_words(kernel, memory.lane)
+    for block in columns(kernel, guarded=not memory.branches):
         memory.transposed |= transposed(block, memory.row)
     return rebuild.rewritten(kernel, memory.change)
 

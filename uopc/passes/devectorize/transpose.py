@@ -23,23 +23,24 @@ _LEAST = 4  # elements of a row
 LoadRow = Callable[["UOp", DType, int], "UOp"]  # neighbours from where a lane of a vector is
 
 
-def columns(kernel: UOp) -> list[list[UOp]]:
-    """Blocks of adjacent vectors, one per element of a chunk or of a shorter row."""
+def columns(kernel: UOp, guarded: bool) -> list[list[UOp]]:
+    """Blocks of adjacent vectors, one per element of a chunk or of a shorter row. All vectors of a
+    block have the same guard, or none if not `guarded`."""
     groups: dict[object, dict[int, UOp]] = {}
     for u in walk.order(kernel):
         if u.op is not Ops.INDEX or u.dtype.lanes == 1 or len(u.src) != 2:
             continue
         flat, gate = index_maps.ungated(u.src[1])
         step = lane_step(flat)
-        if gate is not None or step is None or -1 <= step <= 1:
+        if (gate is not None and not guarded) or step is None or -1 <= step <= 1:
             continue
         constant, terms = affine.form(flat)
-        key = (u.src[0], u.dtype, frozenset(terms.items()))
+        key = (u.src[0], u.dtype, gate, frozenset(terms.items()))
         groups.setdefault(key, {})[constant] = u
-    return [block for g in groups.values() for block in _blocks(g)]
+    return [block for g in groups.values() for block in blocks(g)]
 
 
-def _blocks(group: dict[int, UOp]) -> Iterable[list[UOp]]:
+def blocks(group: dict[int, UOp]) -> Iterable[list[UOp]]:
     """Runs of neighbours, cut to the size of a chunk, and the rest of a run to powers of two."""
     run: list[UOp] = []
     for at in sorted(group):

@@ -17,6 +17,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.passes.optimize.opts import packing
 from uopc.passes.optimize.schedule import thresholds, transposes
+from uopc.passes.optimize.schedule.guards import cut_loop
 from uopc.passes.optimize.schedule.kernel_facts import length_of, most_of, trips
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 
@@ -97,12 +98,15 @@ def pack(s: Scheduler, lane: UOp, at: UOp, panels: bool) -> None:
 
 def fill_in_lanes(s: Scheduler, fill: list[UOp], lanes: int, panels: bool) -> None:
     """The last loop that fills a tile in lanes; several panels row by row."""
-    k = s.facts
-    along = transposes.crossed(k, fill[-1])
-    transposed = along in fill and not any(a.gate is not None for a in k.inside(fill[-1]))
+    along = transposes.crossed(s.facts, fill[-1])
+    along = along if along in fill else None
+    if along is not None and _is_guarded(s, along):
+        cut_loop(s, along)
+        along = s.outer(along)
+    transposed = along is not None and not _is_guarded(s, along)
     if not transposed and panels and len(fill) > 2:
         s.swapped(fill[0], fill[-2])
-    applied = s.attempt("VECTOR", fill[-1], lanes)
+    applied, *_ = [s.attempt("VECTOR", q, lanes) for q in s.family(fill[-1])]
     vectors = s.part(fill[-1], 0)
     if along is not None and transposed:  # read a few rows to their ends, a block at a time
         if vectors is not None and along.arg.axis < vectors.arg.axis:
@@ -117,6 +121,12 @@ def fill_in_lanes(s: Scheduler, fill: list[UOp], lanes: int, panels: bool) -> No
             s.copy(shared, thresholds.TILE_VECTORS)
         elif copies > 1:
             s.attempt("UPCAST", vectors, copies)
+
+
+def _is_guarded(s: Scheduler, r: UOp) -> bool:
+    """True if what is read in the iterations of a loop has guards that differ from one to the
+    next."""
+    return any([a.gate is not None and r in ranges.ranges(a.gate) for a in s.facts.inside(r)])
 
 
 def _same_guards(s: Scheduler, fill: list[UOp]) -> UOp | None:

@@ -15,7 +15,7 @@ from uopc.passes.analysis.op_costs import expansion
 from uopc.passes.optimize.opts import packing
 from uopc.passes.optimize.opts.local_tile import MOST_BYTES
 from uopc.passes.optimize.schedule import cache_blocking, column_sums, register_tiles, thresholds
-from uopc.passes.optimize.schedule.guards import cut_sum, follow_bounds
+from uopc.passes.optimize.schedule.guards import cut_loop, follow_bounds
 from uopc.passes.optimize.schedule.kernel_facts import (
     Access,
     KernelFacts,
@@ -112,7 +112,7 @@ def _tile(s: Scheduler, k: KernelFacts, c: LanedSum) -> None:
         _tile_rows(s, s.inner(q), height)
     for p in each:
         for r in p.reduce.src[1:] if p.reduce.src[0] is not term(p.reduce) else ():
-            cut_sum(s, r)
+            cut_loop(s, r)
 
 
 def sum_tile(

@@ -122,8 +122,8 @@ def follow_bounds(s: Scheduler, r: UOp, lanes: int, copies: int) -> None:
         s.widen(r, "SPLIT_AT", n)
 
 
-def cut_sum(s: Scheduler, r: UOp) -> None:
-    """Cut the loop of a sum, or of its copies, where the guard of its terms begins to hold."""
+def cut_loop(s: Scheduler, r: UOp) -> None:
+    """Cut a loop, or its copies, where a guard in it begins to hold."""
     for q in s.family(r):
         follows = bool(breakpoints(s.kernel, q))
         if not (follows and _stays_small(s, functools.partial(s.attempt, "SPLIT_AT", q, 1))):

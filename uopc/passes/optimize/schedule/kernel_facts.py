@@ -95,6 +95,18 @@ class KernelFacts:
     def inside(self, r: UOp) -> list[Access]:
         return [a for a in self.accesses if r in ranges.ranges(a.node)]
 
+    @functools.cached_property
+    def _reads(self) -> set[tuple[UOp, UOp]]:
+        """The storage and the index of each read."""
+        return {(a.node.src[0], a.flat) for a in self.read}
+
+    def side_by_side(self, a: Access) -> int:
+        """The elements that an iteration reads one beside the other from a read on: a word's."""
+        n = 1
+        while (a.node.src[0], affine.plus(a.flat, n)) in self._reads:
+            n += 1
+        return n
+
     def written_along(self) -> list[UOp]:
         """The output loops whose neighbouring iterations write neighbours, the innermost first."""
         return [r for r in reversed(self.outputs) if any(a.stride(r) == 1 for a in self.written)]

@@ -23,17 +23,18 @@ from uopc.passes.optimize.schedule.scheduler import Scheduler
 def crossed(
     k: KernelFacts, output: UOp | None, length: Callable[[UOp], int | None] = length_of
 ) -> UOp | None:
-    """The output loop along which a read has neighbours that it lacks along `output`; None where
-    either is too short."""
+    """The output loop along which a read, or a word of reads, has neighbours that it lacks along
+    `output`; None where either is too short."""
     if output is None:
         return None
     for a in k.read:
         step = a.stride(output)
         if step is None or -1 <= step <= 1:
             continue
-        least = chunk(a.node.dtype)
+        each = k.side_by_side(a)
+        least = max(1, chunk(a.node.dtype) // each)
         for q in k.outputs:
-            if q is not output and q.arg.kind == "loop" and a.stride(q) == 1:
+            if q is not output and q.arg.kind == "loop" and a.stride(q) == each:
                 return q if (length(q) or 0) >= least <= (length(output) or 0) else None
     return None
 
