@@ -54,6 +54,13 @@ class _Memory:
         flat, gate = index_maps.ungated(u.src[1])
         return _load(u, dtype, self.lane(flat, i), None if gate is None else self.lane(gate, i))
 
+    def has_rows(self, u: UOp) -> bool:
+        """True if the guards of single lanes are known without the vector of all guards."""
+        gate = index_maps.ungated(u.src[1])[1]
+        if gate is None or gate.dtype.lanes == 1:
+            return True
+        return not self.branches and self.lane(gate, 0).op is not Ops.LANE
+
     def change(self, u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if u.op is Ops.STORE:
             return self.store(u, src)
@@ -378,8 +385,8 @@ def devectorize(kernel: UOp, context: Context) -> UOp:
     """The kernel with a LOAD or STORE for each access; blocks that are transposed go first."""
     memory = _Memory(context.target)
     if not memory.branches:
-        kernel = with_words(kernel, memory.lane)
-    for block in columns(kernel, guarded=not memory.branches):
+        kernel = with_words(kernel, memory.lane, memory.has_rows)
+    for block in columns(kernel, memory.has_rows):
         memory.transposed |= transposed(block, memory.row)
     return rebuild.rewritten(kernel, memory.change)
 

@@ -23,16 +23,16 @@ _LEAST = 4  # elements of a row
 LoadRow = Callable[["UOp", DType, int], "UOp"]  # neighbours from where a lane of a vector is
 
 
-def columns(kernel: UOp, guarded: bool) -> list[list[UOp]]:
-    """Blocks of adjacent vectors, one per element of a chunk or of a shorter row. All vectors of a
-    block have the same guard, or none if not `guarded`."""
+def columns(kernel: UOp, has_rows: Callable[[UOp], bool]) -> list[list[UOp]]:
+    """Blocks of adjacent vectors under one guard, one per element of a chunk or of a shorter row,
+    where their rows can be read."""
     groups: dict[object, dict[int, UOp]] = {}
     for u in walk.order(kernel):
         if u.op is not Ops.INDEX or u.dtype.lanes == 1 or len(u.src) != 2:
             continue
         flat, gate = index_maps.ungated(u.src[1])
         step = lane_step(flat)
-        if (gate is not None and not guarded) or step is None or -1 <= step <= 1:
+        if step is None or -1 <= step <= 1 or not has_rows(u):
             continue
         constant, terms = affine.form(flat)
         key = (u.src[0], u.dtype, gate, frozenset(terms.items()))

@@ -22,9 +22,10 @@ from uopc.passes.devectorize.transpose import blocks, transposed
 Lane = Callable[["UOp", int], "UOp"]  # a lane of an index
 
 
-def with_words(kernel: UOp, lane: Lane) -> UOp:
-    """The kernel whose vectors of words are read as such."""
-    found = {u: parts for u in walk.order(kernel) if (parts := _parts(u)) is not None}
+def with_words(kernel: UOp, lane: Lane, has_rows: Callable[[UOp], bool]) -> UOp:
+    """The kernel whose vectors of words are read as such, where their rows can be read."""
+    every = {u: parts for u in walk.order(kernel) if (parts := _parts(u)) is not None}
+    found = {u: parts for u, parts in every.items() if has_rows(parts[0])}
     if not found:
         return kernel
     groups: dict[object, dict[int, UOp]] = {}
