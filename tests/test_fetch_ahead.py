@@ -92,13 +92,13 @@ def test_what_a_row_computes_once_does_not_fetch_for_the_loop_inside() -> None:
 
 def test_weights_that_the_cache_holds_are_not_fetched() -> None:
     assert fetches(compiled(product(64)[0]))
-    assert not fetches(compiled(product(64, columns=256)[0]))
+    assert not fetches(compiled(product(64, columns=24)[0]))
     assert not fetches(compiled(product(1024)[0]))  # the first of so many rows is a small part
 
 
 def test_what_nobody_reads_is_not_fetched() -> None:
-    """16 of 256 columns: no turn fetches its part of all of them (twice the time). Another thread
-    may read the others."""
+    """16 of 256 columns: no turn fetches its part of all of them (twice the time). The columns of
+    another thread lie apart."""
     x, w = uopc.param("x", (1, 8, 64, 1)), uopc.param("w", (256, 1, 64, 256))
     graph = (x * w[..., :16]).sum(2)
     found = [u for k in lowered_for("laptop", graph).kernels for u in k.src if u.op is Ops.FETCH]
@@ -107,7 +107,7 @@ def test_what_nobody_reads_is_not_fetched() -> None:
     (kernel,) = lowered_for("dots", graph, threads=2).kernels
     (fetch,) = [u for u in kernel.src if u.op is Ops.FETCH]
     (thread,) = [r for r in ranges_of(fetch) if r.arg.kind == "thread"]
-    assert affine.form(fetch.src[0].src[0].src[1])[1][thread] < fetch.arg * 8
+    assert affine.form(fetch.src[0].src[0].src[1])[1][thread] == 768 * 3072 // 2
 
 
 def ranges_of(fetch: UOp) -> list[UOp]:

@@ -32,6 +32,7 @@ from uopc.ir.core.args import Opt, ParamArg
 from uopc.ir.core.data import blocks
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import intern
+from uopc.ir.index import affine
 from uopc.ir.interpret import interpreter
 from uopc.ir.interpret.machine import run_kernel
 from uopc.ir.text.printer import parse, print_graph
@@ -69,20 +70,20 @@ def in_file_order(monkeypatch: pytest.MonkeyPatch, graph: UOp) -> uopc.Program:
 
 # ---------------------------------------------------------------- the order
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "bool", "float16"])
-@pytest.mark.parametrize("dims", [(1, 1, 1), (3, 7, 5), (2, 8, 1), (1, 13, 6)])
-def test_each_element_is_where_the_order_says(dims: tuple[int, int, int], dtype: str) -> None:
-    outer, length, inner = dims
-    array = RNG.integers(0, 100, (outer, length, inner)).astype(dtype)
+@pytest.mark.parametrize("dims", [(1, 1, 1, 1), (3, 1, 7, 5), (2, 3, 8, 1), (1, 2, 13, 6)])
+def test_each_element_is_where_the_order_says(dims: tuple[int, ...], dtype: str) -> None:
+    outer, chunks, length, inner = dims
+    array = RNG.integers(0, 100, dims).astype(dtype)
     for n in (1, 2, 3, 4, 8, 16):
-        order = (outer, length, inner, n)
+        order = (*dims, n)
         made = blocks.blocked(array, order)
         assert made.shape == (blocks.size(order),) and made.dtype == array.dtype
         assert made.ctypes.data % 64 == 0
         rows = range(-(-length // n) * n)
         want = [
-            array[o, b * n + lane, i] if b * n + lane < length else 0
-            for b, o, i, lane in itertools.product(
-                range(len(rows) // n), range(outer), range(inner), range(n)
+            array[o, c, b * n + lane, i] if b * n + lane < length else 0
+            for c, b, o, i, lane in itertools.product(
+                range(chunks), range(len(rows) // n), range(outer), range(inner), range(n)
             )
         ]
         np.testing.assert_array_equal(made, np.array(want, dtype))
@@ -204,7 +205,7 @@ def test_kernels_that_read_one_array_in_different_orders() -> None:
     w = numbers(192, 192)
     c, x, y = uopc.constant(w), uopc.param("x", (192, 192)), uopc.param("y", (256, 192))
     program = uopc.compile([c @ x, y @ c, c.sum(axis=0), c[:, 3]])
-    assert len(set(orders(program))) == 2
+    assert len(set(orders(program))) == 3
     a, b = numbers(192, 192), numbers(256, 192)
     for got, want in zip(program(a, b), [w @ a, b @ w, w.sum(axis=0), w[:, 3]]):
         np.testing.assert_array_equal(got, want)
@@ -435,18 +436,60 @@ def test_a_user_may_ask_for_another_block() -> None:
     opts = Opt("PREPACK", 0, 8), Opt("VECTOR", 0, 8)
     value = (uopc.constant(w) * x).sum(1).contiguous(opts=opts)
     program = uopc.compile(value)
-    assert orders(program) == [(1, 64, 80, 8)]
+    assert orders(program) == [(1, 1, 64, 80, 8)]
     given = numbers(80)
     np.testing.assert_array_equal(program(given), w @ given)
     np.testing.assert_array_equal(interpreter.evaluate(value, {"x": given}), w @ given)
 
 
-@pytest.mark.parametrize("order", [(1, 2, 3), (1, 12, 10, 0), (1, 12, 10, 5), (2, 12, 10, 4)])
+@pytest.mark.parametrize("order", [(1, 2, 3), (1, 12, 10, 4), (1, 1, 12, 10, 0), (1, 1, 12, 10, 5), (1, 2, 12, 10, 4)])
 def test_an_order_that_does_not_fit_is_no_ir(order: tuple[int, ...]) -> None:
     kernel = marked(sums(12, 10))
     text = print_graph(kernel).replace("order=()", f"order={order}")
-    if math.prod(order[:3]) == 120 and order[3:] == (5,):
+    if math.prod(order[:4]) == 120 and order[4:] == (5,):
         text = text.replace("[120]", "[119]")
     bad = parse(text)
     with pytest.raises(InvalidIR, match="has no order"):
         verify(bad, uopc.ir.core.levels.KERNEL, "here")
+
+
+# ---------------------------------------------------------------- threads
+@pytest.mark.machine("laptop")
+@pytest.mark.parametrize("rows", [1, 2, 5, 8])
+@pytest.mark.parametrize("columns", [512, 640, 1000])
+def test_a_thread_reads_one_stream(rows: int, columns: int) -> None:
+    """Its columns of a constant lie by themselves, and those of a tile in one panel after the
+    other, also where no panel ends with the chunk. Chunks of two lengths stay as they are."""
+    depth = 400
+    w, x = numbers(depth, columns), numbers(rows, depth)
+    program = uopc.compile(uopc.param("x", (rows, depth)) @ uopc.constant(w), threads=2)
+    np.testing.assert_array_equal(program(x), x @ w)
+    (kernel,) = program.kernels
+    if columns == 1000:
+        assert orders(program) == []
+        return
+    ((outer, chunks, length, inner, n),) = orders(program)
+    assert (outer, chunks, length, inner) == (depth, 2, columns // 2, 1)
+    reads = [u for u in kernel.uops.src if u.op is Ops.INDEX and u.src[0].arg.order]
+    for steps in [affine.form(u.src[1])[1] for u in reads]:
+        by = {r.arg.kind: steps[r] for r in steps if r.op is Ops.RANGE}
+        assert by["reduce"] == n and by["thread"] == -(-length // n) * depth * n
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.integers(2, 9), st.integers(64, 100), st.integers(2, 6), st.integers(2, 40),
+    st.integers(2, 9), st.sampled_from(["float32", "float64", "int32"]),
+)  # fmt: skip
+def test_chunks_of_any_length(
+    rows: int, depth: int, threads: int, chunk: int, block: int, dtype: str
+) -> None:
+    w, x = numbers(depth, threads * chunk, dtype=dtype), numbers(rows, depth, dtype=dtype)
+    value = uopc.param("x", x.shape, getattr(dtypes, dtype)) @ uopc.constant(w)
+    opts = Opt("SWAP", 0, 1), Opt("THREAD", 0, threads), Opt("PREPACK", 1, block)
+    graph = value.contiguous(opts=opts)
+    program = uopc.compile(graph, threads=threads)
+    ((outer, chunks, length, *_),) = orders(program)
+    assert (outer, chunks, length) == (depth, threads, chunk)
+    np.testing.assert_array_equal(interpreter.evaluate(graph, {"x": x}), x @ w)
+    np.testing.assert_array_equal(program(x), x @ w)

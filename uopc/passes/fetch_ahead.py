@@ -143,19 +143,18 @@ def _part_of_block(
     load: UOp, sums: Sequence[UOp], again: Sequence[UOp], block: int, read: int, most: int
 ) -> _Fetch | None:
     """An equal part of the next block, so far from this one, in each turn of the loops that read
-    this one `again`. Its elements lie side by side, all are `read` in a step of the sums, by some
-    thread, and the load of the first ones fetches for all. None where an element a step is more
-    than two blocks (the first turn is a short one), or a block has more elements than `most`."""
+    this one `again`. Its elements lie side by side, all are `read` in a step of the sums, and the
+    load of the first ones fetches for all. None where an element a step is more than two blocks
+    (the first turn is a short one), or a block has more elements than `most`."""
     begin, steps = affine.form(load.src[0].src[1])
     if not all([affine.is_const(r.src[0]) for r in (*again, *sums)]):
         return None
     turns = math.prod([r.src[0].arg for r in again])
-    width = min([steps[r] for r in sums])  # blocks of other threads may lie between
+    width = min([steps[r] for r in sums])
     size = -(-width // turns)
     if turns < 2 or turns * size > 2 * width or width < 1 or begin % width:
         return None
-    threads = [r for r in steps if r.op is Ops.RANGE and r.arg.kind == "thread"]
-    if width > read * math.prod([bounds.bounds(r)[1] + 1 for r in threads if steps[r] < width]):
+    if width > read:
         return None
     step, inside = affine.const(0), 1  # the number of a step, and the steps of the loops so far
     for r in sorted(sums, key=steps.__getitem__):

@@ -1,10 +1,10 @@
 """Constant arrays in blocks: the order in which the tile of a kernel reads them.
 
-    w[o, r, i]   →   w[r // n, o, i, r % n]
+    w[o, c, r, i]   →   w[c, r // n, o, i, r % n]
 
-An order is (outer, length, inner, n): of an array seen as outer x length x inner, n neighbours
-along the length stand side by side, and the elements of a block in the order of the rest. Those
-that the last block lacks are zero.
+An order is (outer, chunks, length, inner, n): of an array seen as outer x chunks x length x inner,
+each chunk lies by itself; in it n neighbours along the length stand side by side, and the elements
+of a block in the order of the rest. Those that the last block of a chunk lacks are zero.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ ALIASED = 1024  # bytes: rows a multiple of it apart share a few sets of the fir
 
 def size(order: Order) -> int:
     """The elements of an array in this order."""
-    outer, length, inner, n = order
-    return -(-length // n) * outer * inner * n
+    outer, chunks, length, inner, n = order
+    return chunks * -(-length // n) * outer * inner * n
 
 
 def fits(order: Order, dims: tuple[int | None, ...]) -> bool:
     """True for an order of storage of these dimensions."""
-    return len(order) == 4 and min(order) > 0 and dims == (size(order),)
+    return len(order) == 5 and min(order) > 0 and dims == (size(order),)
 
 
 def aligned(nbytes: int) -> npt.NDArray[np.uint8]:
@@ -41,14 +41,14 @@ def aligned(nbytes: int) -> npt.NDArray[np.uint8]:
 def blocked(array: npt.NDArray[Any], order: Order) -> npt.NDArray[Any]:
     """The array in this order, flat, at the begin of a cache line: vectors of it lie in one line.
     It has at least as many elements as the order says."""
-    outer, length, inner, n = order
-    rows = array.reshape(-1)[: math.prod(order[:3])].reshape(outer, length, inner)
+    outer, chunks, length, inner, n = order
+    rows = array.reshape(-1)[: math.prod(order[:4])].reshape(outer, chunks, length, inner)
     whole, rest = divmod(length, n)
     flat = aligned(size(order) * array.itemsize).view(array.dtype)
-    made = flat.reshape(-(-length // n), outer, inner, n)
-    first = rows[:, : whole * n].reshape(outer, whole, n, inner)
-    made[:whole] = first.transpose(1, 0, 3, 2)
+    made = flat.reshape(chunks, -(-length // n), outer, inner, n)
+    first = rows[:, :, : whole * n].reshape(outer, chunks, whole, n, inner)
+    made[:, :whole] = first.transpose(1, 2, 0, 4, 3)
     if rest:
-        made[whole, ..., rest:] = 0
-        made[whole, ..., :rest] = rows[:, whole * n :].transpose(0, 2, 1)
+        made[:, whole, ..., rest:] = 0
+        made[:, whole, ..., :rest] = rows[:, :, whole * n :].transpose(1, 0, 3, 2)
     return flat

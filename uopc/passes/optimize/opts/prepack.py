@@ -4,13 +4,14 @@
 
 The program makes the new array once. A tile of n iterations then reads one stream of neighbours in
 place of n streams, or a panel of columns without a copy of it. The loop alone must count a
-dimension of the array.
+dimension of the array, or be a thread's chunk of one: what each thread reads then lies by itself.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 
 from uopc.ir.builder import index_maps, rebuild
 from uopc.ir.core import walk
@@ -40,12 +41,15 @@ def prepack(kernel: UOp, r: UOp, n: int) -> UOp:
 def _blocked(param: UOp, reads: list[UOp], r: UOp, length: int, n: int) -> dict[UOp, UOp]:
     """The reads of an array in blocks; none where it stays as it is."""
     accesses = [index_maps.ungated(u.src[1]) for u in reads]
-    inner = affine.form(accesses[0][0])[1].get(r, 0)
+    steps = affine.form(accesses[0][0])[1]
+    inner = steps.get(r, 0)
+    beside = _chunks(steps, length * inner)
+    chunks = 1 if beside is None else known_length(beside)
     (count,) = param.arg.dims
-    outer = count // (length * inner) if inner > 0 else 0
-    order = (outer, length, inner, n)
-    as_it_is = inner == 1 and (outer == 1 or length <= n)
-    if as_it_is or math.prod(order[:3]) != count:
+    outer = count // (chunks * length * inner) if inner > 0 else 0
+    order = (outer, chunks, length, inner, n)
+    as_it_is = inner == 1 and (outer == 1 or chunks == 1 and length <= n)
+    if as_it_is or math.prod(order[:4]) != count:
         return {}
     arg = dataclasses.replace(param.arg, dims=(blocks.size(order),), order=order)
     stored = intern(Ops.PARAM, param.dtype, (), arg, param.tag)
@@ -54,12 +58,21 @@ def _blocked(param: UOp, reads: list[UOp], r: UOp, length: int, n: int) -> dict[
     for u, (flat, guard) in zip(reads, accesses):
         high, within = affine.divmod_(flat, affine.const(inner))
         around, alone = affine.divmod_(high, affine.const(length))
-        if alone is not r:
+        around, chunk = affine.divmod_(around, affine.const(chunks))
+        if alone is not r or chunks > 1 and chunk is not beside:
             return {}
-        row = affine.add(affine.scaled(block, outer), around)
+        place = affine.add(affine.scaled(chunk, -(-length // n)), block)
+        row = affine.add(affine.scaled(place, outer), around)
         step = affine.add(affine.scaled(row, inner), within)
         index = index_maps.gated(
             (affine.add(affine.scaled(step, n), rest),), guard or index_maps.true()
         )
         made[u] = intern(Ops.INDEX, u.dtype, (stored, *index), u.arg, u.tag)
     return made
+
+
+def _chunks(steps: Mapping[UOp, int], step: int) -> UOp | None:
+    """The loop over threads whose chunks of the packed loop, `step` elements each, lie side by
+    side: its chunk is then all that a thread reads."""
+    moved = [q for q, n in steps.items() if n == step and q.op is Ops.RANGE]
+    return moved[0] if len(moved) == 1 and moved[0].arg.kind == "thread" else None

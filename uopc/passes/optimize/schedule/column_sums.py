@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from uopc.ir.core import ranges
 from uopc.ir.core.uop import UOp
 from uopc.passes.optimize.schedule import thresholds
-from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, fitting, length_of, most_of
+from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, fitting, is_constant, length_of, most_of
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 
 
@@ -23,6 +23,7 @@ class _Columns:
     """Σ over `reduce` of an array whose neighbours are those of `lane`; each row uses it again.
     The sums of one of the `blocks` of columns stay in the nearest cache."""
 
+    array: UOp
     reduce: UOp
     lane: UOp
     row: UOp | None
@@ -41,9 +42,10 @@ def columns_outside(s: Scheduler) -> bool:
 
 
 def in_memory(s: Scheduler) -> list[UOp]:
-    """Move the sums into local tiles; the loops that then get lanes, none if nothing was done."""
+    """Move the sums into local tiles; the loops that then get lanes, none if nothing was done. A
+    constant is stored in panels, whose sums stay in registers."""
     c = _find_columns(s)
-    if c is None:
+    if c is None or is_constant(c.array) and length_of(c.lane) is not None:
         return []
     n = thresholds.SUMMED
     while n > 1 and n * c.rows * s.facts.expanded_size() > thresholds.MOST_COPIES:
@@ -78,7 +80,7 @@ def _find_columns(s: Scheduler) -> _Columns | None:
         return None
     count = most_of(rows[0]) if rows else 1
     blocks = max(1, -(-row_bytes * count // thresholds.SUM_BYTES))
-    return _Columns(u, lane, rows[0] if rows else None, count, blocks)
+    return _Columns(large[0].node, u, lane, rows[0] if rows else None, count, blocks)
 
 
 def _block_loops(s: Scheduler, c: _Columns) -> list[UOp]:
@@ -143,7 +145,8 @@ def cut_sum(s: Scheduler, k: KernelFacts, reduce: UOp, row: UOp, lane: UOp) -> b
 # ---------------------------------------------------------------- sums in registers
 def sum_side_by_side(s: Scheduler, output: UOp, lanes: int) -> int:
     """Take a few rows at a time of reduces down columns, more of them if there is one vector of
-    columns. The number of vectors of columns side by side, 0 without such reduces."""
+    columns, and one of a constant, whose columns are stored in panels: a stream in memory each.
+    The number of vectors of columns side by side, 0 without such reduces."""
     inside = [u for u in s.facts.reduces if output in ranges.ranges(u)]
     sums = [u for u in inside if not any(r.arg.kind == "lane" for r in u.src[1:])]
     down = dict.fromkeys(r for u in sums for r in u.src[1:] if r.arg.kind == "reduce")
@@ -153,7 +156,11 @@ def sum_side_by_side(s: Scheduler, output: UOp, lanes: int) -> int:
     side = thresholds.COLUMN_VECTORS
     if length is not None:
         side = -(-length // lanes) if near else length // fitting(lanes, length)
-    rows = thresholds.COLUMN_ROWS
+    panels = length is not None and any([
+        is_constant(a.node) and a.stride(output) == 1 and not ranges.ranges(a.node).isdisjoint(down)
+        for a in s.facts.read
+    ])  # fmt: skip
+    rows = 1 if panels else thresholds.COLUMN_ROWS
     if side == 1:
         rows = 1 if s.facts.is_dear(output) else thresholds.ACCUMULATORS
     for r in down:
@@ -164,7 +171,10 @@ def sum_side_by_side(s: Scheduler, output: UOp, lanes: int) -> int:
     if length is None or not near:
         return fitting(fitting(thresholds.COLUMN_VECTORS, most), side)
     turns = -(-side // min(thresholds.COLUMN_VECTORS, most))
-    return -(-side // turns)
+    vectors = -(-side // turns)
+    if panels:
+        s.attempt("PREPACK", output, lanes * vectors)
+    return vectors
 
 
 def are_neighbours(s: Scheduler, output: UOp) -> bool:

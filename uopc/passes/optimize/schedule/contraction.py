@@ -19,7 +19,8 @@ from uopc.passes.optimize.schedule.guards import cut_loop, follow_bounds
 from uopc.passes.optimize.schedule.kernel_facts import (
     Access,
     KernelFacts,
-    is_ordered,
+    is_constant,
+    is_plain,
     length_of,
     most_of,
     trips,
@@ -74,8 +75,11 @@ def _tile(s: Scheduler, k: KernelFacts, c: LanedSum) -> None:
     target = s.target
     lanes = target.lanes(c.reduce.dtype.bits)
     packs = any([is_packed(k, each, target) for each in (c, *c.beside)])
+    stored = all([is_constant(each.b) for each in (c, *c.beside)])  # in panels, as a rule
     image, widest = image_inside(s, c)
-    height, vectors, _ = sum_tile(s, k, c, length_of(c.row), length_of(c.lane), packs, widest)
+    height, vectors, _ = sum_tile(
+        s, k, c, length_of(c.row), length_of(c.lane), packs or stored, widest
+    )
     computed = [each.a for each in (c, *c.beside) if not is_plain(each.a)]
     if computed:
         c = replace(c, row=_row_block(s, c, computed))
@@ -85,8 +89,8 @@ def _tile(s: Scheduler, k: KernelFacts, c: LanedSum) -> None:
     if image is not None and image.arg.axis < lane.arg.axis:
         lane, _ = s.swapped(lane, image)
     each = (c, *c.beside)
-    if packs and all([is_constant(p.b) for p in each]):
-        packs = not s.attempt("PREPACK", lane, lanes * vectors)
+    if stored and s.attempt("PREPACK", lane, lanes * vectors):
+        packs = False
     short = all([0 < _bytes_apart(k, p.a, c.row) < thresholds.STREAM_BYTES for p in each])
     if height > 1 and short and all([is_constant(p.a) for p in each]):
         s.attempt("PREPACK", row, height)
@@ -251,20 +255,6 @@ def _is_along_the_sum(k: KernelFacts, c: LanedSum) -> bool:
         return False
     body = walk.toposort(c.reduce.src[0])
     return all(a.stride(inner) == 1 for a in k.accesses if a.node in body)
-
-
-def is_plain(value: UOp) -> bool:
-    """True if a value is an element of an array, read without a guard."""
-    return value.op is Ops.INDEX and index_maps.ungated(value.src[1])[1] is None
-
-
-def is_constant(value: UOp) -> bool:
-    """True for an element of an array whose order the program may choose, and which the nearest
-    cache does not hold in any order."""
-    if not is_plain(value) or not is_ordered(value.src[0]):
-        return False
-    size: int = math.prod(value.src[0].arg.dims) * value.dtype.itemsize
-    return size >= thresholds.FAR_CONSTANT
 
 
 def _row_block(s: Scheduler, c: LanedSum, computed: list[UOp]) -> UOp:

@@ -15,6 +15,7 @@ from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 from uopc.passes.analysis.loops import kernel_axes, kernel_nodes
 from uopc.passes.analysis.op_costs import LOAD, STORE, expansion
+from uopc.passes.optimize.schedule import thresholds
 
 
 class Access(NamedTuple):
@@ -142,6 +143,20 @@ def lane_cost(accesses: list[Access], r: UOp, lanes: int) -> float:
 def is_ordered(storage: UOp) -> bool:
     """True for an array whose order the program may choose."""
     return storage.op is Ops.PARAM and storage.arg.order == ()
+
+
+def is_plain(value: UOp) -> bool:
+    """True if a value is an element of an array, read without a guard."""
+    return value.op is Ops.INDEX and index_maps.ungated(value.src[1])[1] is None
+
+
+def is_constant(value: UOp) -> bool:
+    """True for an element of an array whose order the program may choose, and which the nearest
+    cache does not hold in any order."""
+    if not is_plain(value) or not is_ordered(value.src[0]):
+        return False
+    size: int = math.prod(value.src[0].arg.dims) * value.dtype.itemsize
+    return size >= thresholds.FAR_CONSTANT
 
 
 def fitting(most: int, length: int | None) -> int:

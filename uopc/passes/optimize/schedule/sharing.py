@@ -22,6 +22,8 @@ from uopc.passes.optimize.schedule.contraction import LanedSum
 from uopc.passes.optimize.schedule.kernel_facts import (
     KernelFacts,
     is_arithmetic,
+    is_constant,
+    is_plain,
     length_of,
     most_of,
     trips,
@@ -98,11 +100,11 @@ def _cycles(s: Scheduler, k: KernelFacts, c: LanedSum, length: Length) -> float:
         joined, sums = both < apart, min(apart, both)
     total = others * sums
     for p in each:
-        packed = contraction.is_packed(k, p, s.target) and not contraction.is_constant(p.b)
+        packed = contraction.is_packed(k, p, s.target) and not is_constant(p.b)
         packed = packed and not joined
         width = contraction.sum_tile(s, k, p, length(c.row), length(c.lane))[1]
         short = packed and length(p.lane) > width * s.target.lanes(p.b.dtype.bits)
-        total += _read(s, k, p, p.a, length, not contraction.is_plain(p.a))
+        total += _read(s, k, p, p.a, length, not is_plain(p.a))
         total += _read(s, k, p, p.b, length, packed, thresholds.SHORT_RUNS if short else 1)
     return total
 
@@ -119,7 +121,7 @@ def _read(
         whole *= d.extent
         count *= d.extent - sum([f * (most_of(r) - length(r)) for r, f in d.factors.items()])
     size, total = factor.dtype.itemsize, 0.0
-    if contraction.is_constant(factor) or whole * size > s.target.l2_bytes:
+    if is_constant(factor) or whole * size > s.target.l2_bytes:
         total = wait * count * size / s.target.figures.last_bytes
     if not is_packed:
         return total
