@@ -442,7 +442,11 @@ def test_a_user_may_ask_for_another_block() -> None:
     np.testing.assert_array_equal(interpreter.evaluate(value, {"x": given}), w @ given)
 
 
-@pytest.mark.parametrize("order", [(1, 2, 3), (1, 12, 10, 4), (1, 1, 12, 10, 0), (1, 1, 12, 10, 5), (1, 2, 12, 10, 4)])
+@pytest.mark.parametrize(
+    "order",
+    [(1, 2, 3), (1, 12, 10, 4), (1, 1, 12, 10, 0), (1, 1, 12, 10, 5), (1, 2, 12, 10, 4)],
+    ids=str,
+)
 def test_an_order_that_does_not_fit_is_no_ir(order: tuple[int, ...]) -> None:
     kernel = marked(sums(12, 10))
     text = print_graph(kernel).replace("order=()", f"order={order}")

@@ -48,7 +48,7 @@ def _blocked(param: UOp, reads: list[UOp], r: UOp, length: int, n: int) -> dict[
     (count,) = param.arg.dims
     outer = count // (chunks * length * inner) if inner > 0 else 0
     order = (outer, chunks, length, inner, n)
-    as_it_is = inner == 1 and (outer == 1 or chunks == 1 and length <= n)
+    as_it_is = inner == 1 and (outer == 1 or (chunks == 1 and length <= n))
     if as_it_is or math.prod(order[:4]) != count:
         return {}
     arg = dataclasses.replace(param.arg, dims=(blocks.size(order),), order=order)
@@ -59,7 +59,7 @@ def _blocked(param: UOp, reads: list[UOp], r: UOp, length: int, n: int) -> dict[
         high, within = affine.divmod_(flat, affine.const(inner))
         around, alone = affine.divmod_(high, affine.const(length))
         around, chunk = affine.divmod_(around, affine.const(chunks))
-        if alone is not r or chunks > 1 and chunk is not beside:
+        if alone is not r or (chunks > 1 and chunk is not beside):
             return {}
         place = affine.add(affine.scaled(chunk, -(-length // n)), block)
         row = affine.add(affine.scaled(place, outer), around)

@@ -14,7 +14,13 @@ from dataclasses import dataclass
 from uopc.ir.core import ranges
 from uopc.ir.core.uop import UOp
 from uopc.passes.optimize.schedule import thresholds
-from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, fitting, is_constant, length_of, most_of
+from uopc.passes.optimize.schedule.kernel_facts import (
+    KernelFacts,
+    fitting,
+    is_constant,
+    length_of,
+    most_of,
+)
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 
 
@@ -45,7 +51,7 @@ def in_memory(s: Scheduler) -> list[UOp]:
     """Move the sums into local tiles; the loops that then get lanes, none if nothing was done. A
     constant is stored in panels, whose sums stay in registers."""
     c = _find_columns(s)
-    if c is None or is_constant(c.array) and length_of(c.lane) is not None:
+    if c is None or (is_constant(c.array) and length_of(c.lane) is not None):
         return []
     n = thresholds.SUMMED
     while n > 1 and n * c.rows * s.facts.expanded_size() > thresholds.MOST_COPIES:

@@ -6,9 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from uopc.ir.builder import index_maps
 from uopc.ir.core import ranges, walk
-from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.passes.analysis.contraction import find_contraction, term
 from uopc.passes.analysis.op_costs import expansion
