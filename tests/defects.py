@@ -54,7 +54,7 @@ DEFECTS: Final = (
     ),
     Defect(
         "blocks of a constant without those around them", "uopc/passes/optimize/opts/prepack.py",
-        "affine.add(affine.scaled(block, outer), around)", "affine.add(block, around)",
+        "affine.add(affine.scaled(place, outer), around)", "affine.add(place, around)",
         ("test_prepack.py",),
     ),
     Defect(
