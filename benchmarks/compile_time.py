@@ -1,4 +1,4 @@
-"""How long graphs take to compile, and how that grows, beside every peer that is installed.
+"""The time to compile graphs, and its growth, beside every peer that is installed.
 
     python benchmarks/compile_time.py [--recorded FOLDER] [--cases a,b] [--peers uopc,jax,tinygrad]
                                       [--rounds 3] [--minutes 8] [--out FOLDER] [--million]

@@ -158,7 +158,7 @@ def rank_step(f: Any, arrays: list[Any]) -> Callable[[], object]:
 
 
 def loopback_bytes() -> int:
-    """What this machine has sent to itself."""
+    """The bytes that this machine has sent to itself."""
     for line in Path("/proc/net/dev").read_text("utf-8").splitlines():
         if line.strip().startswith("lo:"):
             return int(line.split(":")[1].split()[8])

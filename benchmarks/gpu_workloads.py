@@ -1,4 +1,5 @@
-"""What the benchmarks of NVIDIA devices run: graphs of ours, the same for PyTorch, their work.
+"""The workloads of the benchmarks of NVIDIA devices: graphs of ours, the same for PyTorch, their
+work.
 
 `bytes` are the least that must move (inputs once, outputs once), `flops` those of the definition.
 """

@@ -35,7 +35,7 @@ def best_peer(row: dict[str, Any]) -> tuple[str, float] | None:
 
 
 def faster_than(name: str, row: dict[str, Any], peer: str, threads: int) -> float | None:
-    """How many times as fast as a peer: one of this run, or else its recorded time."""
+    """The time of a peer over ours: of one of this run, or else its recorded time."""
     there = row["peers"].get(peer, {}).get("seconds") or recorded(name, threads).get(peer)
     return None if there is None else float(there / row["peers"]["uopc"]["seconds"])
 
@@ -120,7 +120,7 @@ def fastest(results: dict[str, Any]) -> dict[str, dict[str, float]]:
 
 
 def _summary(results: dict[str, Any]) -> Iterator[str]:
-    """What is asked for, and which workloads are not there yet."""
+    """The goals, and the workloads that miss them."""
     found = fastest(results)
     yield "## The fastest thread setting of each"
     yield ""

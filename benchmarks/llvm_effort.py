@@ -1,4 +1,4 @@
-"""What LLVM's effort costs and gains, by the size of the code: compile time and run time.
+"""The cost and gain of LLVM's effort, by the size of the code: compile time and run time.
 
     python benchmarks/llvm_effort.py [--workloads a,b] [--rounds 5] [--out FILE]
 

@@ -1,4 +1,4 @@
-"""What a model in a file costs a fresh process: `kernels.py --cold` asks here, for each peer.
+"""The cost of a model in a file for a fresh process: `kernels.py --cold` asks here, for each peer.
 
 A process imports its library, reads the file, calls the model once, and says how much CPU time it
 took from the file to a callable, how long the first call took, and its memory: the peak, of which

@@ -1,4 +1,4 @@
-"""What programs are predicted to take on up to 1,024 devices, of which there is none here.
+"""The predicted time of programs on up to 1,024 devices, none of which is at hand.
 
     python benchmarks/predict_devices.py [--out docs/lab/devices.md] [--most 1024]
 

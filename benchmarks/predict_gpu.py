@@ -1,4 +1,5 @@
-"""What the assembler says of the benchmark's kernels for a part, and the times that follow from it.
+"""The assembler's figures of the benchmark's kernels for a part, and the times that follow from
+them.
 
     python benchmarks/predict_gpu.py [--part sm_90a] [--workloads copy,softmax]
 
@@ -48,8 +49,10 @@ REGISTER_UNIT = 256
 
 @dataclass(frozen=True)
 class Counts:
-    """What a block does: instructions of warps, bytes asked of L1 and copied past it, turns of
-    banks and conflicts among them, multiplications of tensor cores; and how many blocks do it."""
+    """The work of a block: instructions of warps, bytes asked of L1 and copied past it, turns of
+    banks and conflicts among them, multiplications of tensor cores; and the number of such
+    blocks.
+    """
 
     instructions: float
     asked: float
@@ -122,7 +125,7 @@ def memory_bounds(kernel: UOp, made: Counts, near: float) -> dict[str, float]:
 
 
 def count(program: Any, launch: Any) -> Counts:
-    """What the first block of a launch does."""
+    """The work of the first block of a launch."""
     plan, memory = program.plan, Memory()
     sizes = [(v.shape, v.dtype) for v in (*plan.arguments, *plan.fresh)]
     places = [memory.place(np.zeros(shape, dtype)) for shape, dtype in sizes]

@@ -33,7 +33,7 @@ WORKLOADS = {
 
 
 def ratios() -> dict[str, dict[str, float]]:
-    """How many times as fast uopc is as each peer, by workload."""
+    """The time of each peer over ours, by workload."""
     rows = json.loads(RUN.read_text("utf-8"))["runs"][THREADS]
     peers = json.loads((Path(__file__).parent / "machine.json").read_text("utf-8"))["peers_ms"]
     found: dict[str, dict[str, float]] = {}

@@ -1,4 +1,4 @@
-"""What the examples cost: import, compile, a small call, and each run against NumPy's.
+"""The cost of the examples: import, compile, a small call, and each run against NumPy's.
 
     python benchmarks/run_examples.py [docs/lab/figures.md]
 

@@ -1,4 +1,4 @@
-"""How many values machine code keeps on the stack, by the order of a kernel's statements.
+"""The number of values that machine code keeps on the stack, by the order of a kernel's statements.
 
     python benchmarks/spills.py [--recorded FOLDER] [--cases a,b] [--out FOLDER]
 
@@ -140,7 +140,7 @@ transformer spills 53 and 49, resnet_1 956 and 1,108, but bicycle_jacobian_stack
 
 
 def machine() -> str:
-    """What the code was for."""
+    """The machine that the code was for."""
     from uopc.backends import detect
 
     host = detect.host()

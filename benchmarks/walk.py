@@ -1,4 +1,4 @@
-"""What each Opt of a kernel is worth: the chosen list replayed Opt by Opt, timed after each.
+"""The worth of each Opt of a kernel: the chosen list replayed Opt by Opt, timed after each.
 
     python benchmarks/walk.py            a matrix product and a padded convolution, one thread
     python benchmarks/walk.py 512        the product at another size

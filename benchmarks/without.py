@@ -1,4 +1,4 @@
-"""What an Opt or a threshold of the CPU schedule gains: workloads with and without it, in turns.
+"""The gain of an Opt or a threshold of the CPU schedule: workloads with and without it, in turns.
 
     python benchmarks/without.py OVERLAP SHARED_ROWS=4 [--workloads image_2048,image_509]
 

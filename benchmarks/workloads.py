@@ -1,4 +1,4 @@
-"""What `benchmarks/kernels.py` measures: each workload is written once, against operators `o`.
+"""The workloads of `benchmarks/kernels.py`: each is written once, against operators `o`.
 
 `ANCHORS` are those of which other peers' times are recorded; `ODD` are the same at sizes that fit
 nothing; `more_workloads.py` has networks and shapes that are in neither, `place_workloads.py`

@@ -1,4 +1,5 @@
-"""What a solver of optimal control asks for at each iteration, as one program: a car on a horizon.
+"""The functions that a solver of optimal control calls in each iteration, as one program: a car on
+a horizon.
 
     python examples/control.py [STAGES]
 
@@ -152,7 +153,7 @@ def shapes(stages: int) -> list[tuple[int, ...]]:
 
 
 def outputs(stages: int) -> tuple[uopc.UOp, ...]:
-    """What the solver asks for, of params in the order of NAMES."""
+    """The values that the solver asks for, of params in the order of NAMES."""
     params = [uopc.param(n, s, uopc.dtypes.float64) for n, s in zip(NAMES, shapes(stages))]
     return tuple(problem(Graphs, *params))
 
@@ -184,7 +185,7 @@ def jacobian_by_complex_steps(x: np.ndarray, u: np.ndarray) -> np.ndarray:
 
 
 def differences(found: Sequence[np.ndarray], given: Sequence[np.ndarray]) -> list[float]:
-    """How far each result is from NumPy's, and the Jacobian from complex steps."""
+    """The distance of each result from NumPy's, and of the Jacobian from complex steps."""
     errors = [float(np.abs(a - b).max()) for a, b in zip(found, problem(np, *given), strict=True)]
     x, _, _, u, *_ = given
     exact = jacobian_by_complex_steps(x, u)

@@ -1,4 +1,4 @@
-"""Where was the robot? Nonlinear least squares with an exact sparse Jacobian.
+"""The way of a robot: nonlinear least squares with an exact sparse Jacobian.
 
     python examples/least_squares.py [POSES]
 
@@ -42,7 +42,7 @@ def drive(poses: int) -> dict[str, Any]:
 
 
 def measured(unknowns: Any, seen: Any) -> Any:
-    """What would be measured, for a vector of poses (x, y, heading) and posts (x, y)."""
+    """The measurements that a vector of poses (x, y, heading) and posts (x, y) would give."""
     poses = unp.reshape(unknowns[: 3 * len(seen)], (len(seen), 3))
     posts = unp.reshape(unknowns[3 * len(seen) :], (POSTS, 2))
     gone = poses[1:, :2] - poses[:-1, :2]
@@ -90,7 +90,7 @@ def reference(drove: dict[str, Any], start: Any) -> Any:
 
 
 def graph() -> uopc.UOp:
-    """What `uopc dump` shows: the entries of the Jacobian."""
+    """The graph that `uopc dump` shows: the entries of the Jacobian."""
     drove = drive(POSES)
     u = uopc.param("u", drove["true"].shape, uopc.dtypes.float64)
     entries: uopc.UOp = uopc.jacobian(lambda v: residual(v, drove), format="csr")(u).data

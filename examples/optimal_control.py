@@ -212,7 +212,7 @@ def jacobian_by_complex_steps(z: Any, stages: int) -> Any:
 
 
 def differences(nlp: Any, found: Found, stages: int) -> dict[str, float]:
-    """How far a solution is from a minimum, and its Jacobian from that by complex steps."""
+    """The distance of a solution from a minimum, and of its Jacobian from that by complex steps."""
     exact = jacobian_by_complex_steps(found.z, stages)
     made = nlp.jac_g.todense(nlp.jacobian(found.z))
     return {
@@ -223,7 +223,7 @@ def differences(nlp: Any, found: Found, stages: int) -> dict[str, float]:
 
 
 def graph() -> uopc.UOp:
-    """What `uopc dump` shows: the entries of the Jacobian of the constraints."""
+    """The graph that `uopc dump` shows: the entries of the Jacobian of the constraints."""
     entries: uopc.UOp = problem(STAGES).jac_g.data
     return entries
 

@@ -43,7 +43,9 @@ def _times(found: Sequence[float]) -> Times:
 
 
 def ratio(ours: Times, theirs: Times) -> float:
-    """How many times faster we are, by the least times: other work on the machine only adds."""
+    """The factor by which we are faster, by the least times: other work on the machine only
+    adds.
+    """
     return theirs.least / ours.least
 
 

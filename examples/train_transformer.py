@@ -175,7 +175,7 @@ def torch_step() -> Callable[..., float] | None:
 
 
 def differences() -> float:
-    """How far a slope is from a difference of losses, along a random direction; float64."""
+    """The distance of a slope from a difference of losses, along a random direction; float64."""
     random, (read, following) = np.random.default_rng(3), texts(0)
     w = {n: a.astype("f8") for n, a in weights(0).items()}
     to = {n: random.standard_normal(a.shape) for n, a in w.items()}

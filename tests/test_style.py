@@ -227,6 +227,22 @@ def test_docstrings(path):
     assert not missing, f"without a docstring: {missing}"
 
 
+_NOUN_CLAUSE = re.compile(r"(What|Whether|Where|How|Who|Whatever)\b")
+
+
+def test_docstrings_begin_with_their_subject():
+    """"The bytes of a node", not "What a node costs"; "True if …", not "Whether …"."""
+    found = []
+    folders = (PACKAGE, ROOT / "benchmarks", ROOT / "examples")
+    for path in sorted(p for folder in folders for p in folder.rglob("*.py")):
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
+                doc = ast.get_docstring(node) or ""
+                if _NOUN_CLAUSE.match(doc):
+                    found.append(f"{path.relative_to(ROOT)}: {doc.splitlines()[0]}")
+    assert not found, "\n".join(found)
+
+
 def lines_of(node):
     return node.end_lineno - node.lineno + 1
 

@@ -301,8 +301,9 @@ def _wait(mesh: Mesh, launch: float) -> Link:
 
 
 def _link(mesh: Mesh, axis: str, product: Callable[[], object], each: float) -> Link:
-    """What connects the ranks along a mesh axis: how long sums of few and of many numbers take, and
-    beside products, each of so many seconds."""
+    """The connection of the ranks along a mesh axis: the time of sums of few and of many
+    numbers, and beside products, each of so many seconds.
+    """
     ranks, p = mesh_runner.ranks, mesh.shape[axis]
     if ranks is None or p == 1:
         return Link(1e-6, 1e12)

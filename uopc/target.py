@@ -47,8 +47,8 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Figures:
-    """How fast a CPU is. `uopc tune --machine` measures it; the defaults are those of the machine
-    that the thresholds of the schedule were measured on. See docs/lab/machine.md.
+    """The speeds of a CPU. `uopc tune --machine` measures them; the defaults are those of the
+    machine that the thresholds of the schedule were measured on. See docs/lab/machine.md.
 
     Bytes are per cycle, and of one thread, but for `shared_bytes`.
     """

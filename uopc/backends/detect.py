@@ -45,8 +45,9 @@ def processor() -> Processor:
 
 
 def processor_stamp() -> str | None:
-    """What tells processors apart, as the system says without LLVM: vendor, model, features; None
-    where it does not."""
+    """The facts that tell processors apart, as the system gives them without LLVM: vendor,
+    model, features; None where it does not.
+    """
     wanted = ("vendor_id", "cpu family", "model", "model name", "stepping", "microcode", "flags")
     found = {}
     try:

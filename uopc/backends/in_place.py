@@ -101,8 +101,10 @@ def _size(storage: UOp) -> UOp:
 
 
 class _Uses:
-    """How a linear kernel uses its PARAMs, by slot: those that it only stores to, and those that it
-    only loads, each with the statements; their places in the list and what is around them."""
+    """The uses of a linear kernel's PARAMs, by slot: those that it only stores to, and those
+    that it only loads, each with the statements; their places in the list and the loops around
+    them.
+    """
 
     def __init__(self, linear: UOp) -> None:
         self.params = {int(u.arg.slot): u for u in linear.src if u.op is Ops.PARAM}
@@ -181,7 +183,7 @@ def _is_written_once(uses: _Uses, result: int) -> bool:
 
 
 def _times(around: _Around) -> UOp | None:
-    """How often a statement runs, or None if that is not known."""
+    """The number of times that a statement runs, or None if it is not known."""
     if not around:
         return affine.const(1)
     (first, size), inner = around[0], around[1:]

@@ -136,8 +136,9 @@ class _Process:
 
 
 def measured(model: Path, threads: int, rounds: int, sizes: dict[str, int]) -> dict[str, Any]:
-    """What each engine that is installed needs: seconds and bytes. `again`: a second process of
-    uopc, which finds the code on disk. `difference`: of results, by the largest one."""
+    """The seconds and bytes that each installed engine takes. `again`: a second process of uopc,
+    which finds the code on disk. `difference`: of results, by the largest one.
+    """
     engines = [e for e in ENGINES if e == "uopc" or importlib.util.find_spec(e)]
     with tempfile.TemporaryDirectory() as folder:
         job = {"model": str(model), "threads": threads, "sizes": sizes,

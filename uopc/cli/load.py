@@ -195,8 +195,9 @@ def _graph_of(path: Path, name: str, value: Any) -> Any:
 
 
 def request_of(found: Source, device: str | None) -> Request:
-    """What to compile: that of a Program, or the graph with the settings of the environment, and
-    those that a stage file notes. `device` is that of the command line."""
+    """The request to compile: that of a Program, or the graph with the settings of the
+    environment, and those that a stage file notes. `device` is that of the command line.
+    """
     if found.request is not None:
         return dataclasses.replace(found.request, device=device or found.request.device)
     options, noted, graph = config.current(), found.settings, found.graph

@@ -147,8 +147,9 @@ class Greatest(Scatter):
         return [None, a, None, scaled if wanted[3] else None]
 
     def _shares(self, u: UOp) -> tuple[UOp, UOp, UOp]:
-        """Whether each element of the array is the result, whether each update is, and one over
-        the number of those."""
+        """For each element of the array a bool, True if it is the result; the same for each
+        update; and one over the number of those.
+        """
         places = u.src[2]
         a, value = stored(u.src[1]), stored(u.src[3])
         best = scatter(a, places, value, self.op)

@@ -115,7 +115,7 @@ def _qr(which: int) -> Callable[[UOp, Sequence[Value]], Value]:
 
 
 def _is_wide(rows: Dim, columns: Dim, complete: int) -> bool:
-    """Whether a matrix has more columns than rows; Unsupported for those without a derivative."""
+    """True if a matrix has more columns than rows; Unsupported for those without a derivative."""
     if rows is columns:
         return False
     if not isinstance(rows, int) or not isinstance(columns, int):

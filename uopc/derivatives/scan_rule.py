@@ -285,7 +285,7 @@ class While(OfBody):
 
 
 def _any(flags: UOp) -> UOp:
-    """Whether one of the bools holds."""
+    """True if one of the bools holds."""
     return movement.reduce(flags.cast(dtypes.int64), "add", (0,)) > 0
 
 

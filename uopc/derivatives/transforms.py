@@ -224,7 +224,9 @@ def sparse_jacobian(
 
 
 def sparsity(outputs: Nodes, wrt: Nodes, format: Format = "csc") -> Sparsity:
-    """Where the Jacobian of the outputs by `wrt` may not be zero; no value of it is built."""
+    """The entries of the Jacobian of the outputs by `wrt` that may not be zero; no value of it
+    is built.
+    """
     nodes, _ = _listed("sparsity", outputs, "the outputs")
     inputs, _ = _inputs("sparsity", wrt)
     matrices.check("sparsity", format)

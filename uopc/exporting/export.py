@@ -50,7 +50,8 @@ MATH = ("own", "libm")
 
 @dataclass(frozen=True)
 class Export:
-    """What an export wrote: `files`, the code last; `manifest` is the content of the `.json` file.
+    """The result of an export: `files`, the code last; `manifest` is the content of the `.json`
+    file.
 
     Examples:
         >>> import tempfile

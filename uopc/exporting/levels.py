@@ -18,7 +18,7 @@ LACKING = -1  # the function's result on a processor without any of its levels
 
 
 class _Bits(NamedTuple):
-    """What a level needs, beyond the one below it: bits of the words that a processor answers."""
+    """The needs of a level, beyond the one below it: bits of the words that a processor answers."""
 
     basic: int  # leaf 1, ECX
     extended: int  # leaf 7, EBX

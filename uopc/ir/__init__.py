@@ -1,4 +1,4 @@
-"""What a graph is: dtypes, the op table, nodes, their builders, patterns and rewriting."""
+"""Graphs: dtypes, the op table, nodes, their builders, patterns and rewriting."""
 
 from __future__ import annotations
 

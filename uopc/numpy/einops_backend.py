@@ -1,4 +1,4 @@
-"""What einops does with Arrays and UOps: its functions become those of `uopc.numpy`.
+"""Einops on Arrays and UOps: its functions become those of `uopc.numpy`.
 
 einops finds the classes that derive from its AbstractBackend. A trace imports this module when
 einops has been imported; for graphs without `jit`, import it yourself.

@@ -54,8 +54,8 @@ def top_k(x: Any, k: int, /, axis: int = -1) -> tuple[Any, Any]:
 
 
 def searchsorted(x1: Any, x2: Any, /, side: str = "left", sorter: Any = None) -> Any:
-    """Where each element of x2 fits into the sorted vector x1: before equal elements (`left`) or
-    behind them (`right`).
+    """The place where each element of x2 fits into the sorted vector x1: before equal elements
+    (`left`) or behind them (`right`).
 
     `sorter` holds the places that sort x1.
 

@@ -28,7 +28,8 @@ def _unwrapped(value: Any, who: str) -> Any:
 
 # ---------------------------------------------------------------- counts
 def bincount(x: Any, /, weights: Any = None, minlength: int = 0, *, length: Any = None) -> Any:
-    """How often each of 0 … length - 1 occurs, as int64; with weights, their sums as float64.
+    """The number of times that each of 0 … length - 1 occurs, as int64; with weights, their sums as
+    float64.
 
     UserTypeError without `length`: the length of the result must not depend on values.
 
@@ -47,7 +48,7 @@ def bincount(x: Any, /, weights: Any = None, minlength: int = 0, *, length: Any 
 def histogram(
     a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None
 ) -> tuple[Any, Any]:
-    """How many elements are in each bin, and the edges of the bins: see `UOp.histogram`.
+    """The number of elements in each bin, and the edges of the bins: see `UOp.histogram`.
 
     Weights of integers and bool are summed in 64 bits; densities are float64.
 

@@ -38,7 +38,7 @@ class Node:
         self.version, self.run = version, run
 
     def has(self, k: int) -> bool:
-        """Whether input k is given."""
+        """True if input k is given."""
         return k < len(self.inputs) and self.inputs[k] is not None
 
     def raw(self, k: int) -> Any:

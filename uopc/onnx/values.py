@@ -94,7 +94,7 @@ def texts(values: Sequence[str], shape: Sequence[int]) -> Array:
 
 
 def given(v: Any) -> Any:
-    """What the caller gives for an input: an array (strings as `texts` makes them), or a list."""
+    """The caller's value for an input: an array (strings as `texts` makes them), or a list."""
     if v is None:
         return None
     if isinstance(v, (list, tuple)):

@@ -76,7 +76,7 @@ class Sharding:
         return Sharding(self.mesh, bucket=self.bucket, pays=self.pays, is_done=True)
 
     def beside(self, program: UOp) -> dict[int, int]:
-        """How many calls run beside an exchange, by the number of its call."""
+        """The number of calls that run beside an exchange, by the number of its call."""
         if not self.bucket:
             return {}
         found = {}

@@ -1,4 +1,4 @@
-"""What the next turn of a loop reads of a large array is fetched in this turn.
+"""Fetch, in each turn of a loop, the elements of a large array that the next turn reads.
 
 Before (vector)                              After (vector)
   %1 = param "" slot=0 : f32[256]              %1 = param "" slot=0 : f32[256]
@@ -117,9 +117,10 @@ def _along(loops: frozenset[UOp], values: Iterable[UOp]) -> dict[UOp, None]:
 def _fetch(
     load: UOp, loads: Mapping[UOp, frozenset[UOp]], loops: Sequence[UOp], l2: int
 ) -> _Fetch | None:
-    """What a load fetches for the next turn of the last loop, outer first, that it moves with. None
-    if it reads few bytes, not along a sum, the same in all turns, or once before a loop that is not
-    around its sums. `loads`: all of them, with the loops around these."""
+    """The elements that a load fetches for the next turn of the last loop, outer first, that it
+    moves with. None if it reads few bytes, not along a sum, the same in all turns, or once
+    before a loop that is not around its sums. `loads`: all of them, with the loops around these.
+    """
     steps = affine.form(load.src[0].src[1])[1]
     sums = [r for r in steps if r.op is Ops.RANGE and r.arg.kind == "reduce"]
     moving = [r for r in loops if r in steps]

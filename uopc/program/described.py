@@ -220,8 +220,9 @@ class Described:
         """The file with these arrays: the one that is there, if it holds them."""
 
         def parts() -> Iterator[memoryview]:
-            """What is written: one array in its order after the other, so that there is one at a
-            time in memory."""
+            """The arrays to write, one in its order after the other, so that there is one at a
+            time in memory.
+            """
             at = 0
             for c, array, begin in moved:
                 if begin > at:

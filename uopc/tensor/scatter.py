@@ -70,15 +70,15 @@ def _row(place: UOp, rows: shapes.Dim) -> UOp:
 
 
 def inside(place: UOp, n: shapes.Dim) -> UOp:
-    """Whether 0 <= place < n."""
+    """True where 0 <= place < n."""
     low = alu.binary(Ops.CMPLE, affine.const(0), place)
     return alu.alu(low, Ops.AND, alu.binary(Ops.CMPLT, place, dim_uop(n)))
 
 
 def bincount(a: UOp, weights: Any = None, *, length: Any) -> UOp:
-    """How often each of 0 … length - 1 occurs in an array of integers, as int64; with weights of
-    the array's shape, their sums, in the dtype of the weights. Other integers are not counted.
-    UserTypeError unless `a` holds integers, UserError for weights of another shape.
+    """The number of times that each of 0 … length - 1 occurs in an array of integers, as int64;
+    with weights of the array's shape, their sums, in the dtype of the weights. Other integers are
+    not counted. UserTypeError unless `a` holds integers, UserError for weights of another shape.
 
     Examples:
         >>> x = uopc.param("x", (4,), dtypes.int32)

@@ -31,7 +31,7 @@ def histogram(
     a: UOp, bins: Any = 10, range: Any = None, weights: Operand | None = None,
     density: bool = False,
 ) -> tuple[UOp, UOp]:  # fmt: skip
-    """How many elements are in each bin, and the edges of the bins.
+    """The number of elements in each bin, and the edges of the bins.
 
     Bin i holds edges[i] <= v < edges[i + 1], the last one its upper edge too; other elements and
     NaN are in none. `bins` is the number of equal bins in `range`, a pair of numbers (by default

@@ -1,4 +1,4 @@
-"""What devices exchange inside of a function given to `shard_map`: JAX's names and meanings."""
+"""Exchanges of devices inside of a function given to `shard_map`: JAX's names and meanings."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def pmean(x: Any, axis_name: AxisName) -> Any:
 
 # ---------------------------------------------------------------- moved
 def all_gather(x: Any, axis_name: AxisName, *, axis: int = 0, tiled: bool = False) -> Any:
-    """What all devices along mesh axes have: along a new dimension `axis`, or with `tiled` one
+    """The values of all devices along mesh axes: along a new dimension `axis`, or with `tiled` one
     after the other along an existing one.
 
     Examples:
@@ -274,7 +274,7 @@ def all_to_all(
 
 
 def ppermute(x: Any, axis_name: AxisName, perm: Iterable[tuple[int, int]]) -> Any:
-    """What device `source` has, on device `target`, for each pair (source, target); zeros on
+    """The value of device `source`, on device `target`, for each pair (source, target); zeros on
     devices that are no target.
 
     UserError for a device that does not exist, or that is a source or a target twice; Unsupported
@@ -333,7 +333,7 @@ def _pairs(who: str, perm: Iterable[tuple[int, int]], n: int) -> list[tuple[int,
 
 
 def _is_one_of(place: UOp, targets: Sequence[int]) -> UOp:
-    """Whether a place is one of these, which are in order."""
+    """True if a place is one of these, which are in order."""
     first, last = targets[0], targets[-1]
     if len(targets) == last - first + 1:
         return alu.binary(

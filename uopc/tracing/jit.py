@@ -199,7 +199,7 @@ class Jitted:
         return self.program(*args, **named).stages
 
     def cache_info(self) -> CacheInfo:
-        """How many calls found a program, how many made one, and how many programs there are.
+        """The number of calls that found a program, of those that made one, and of programs.
 
         Examples:
             >>> f = uopc.jit(lambda x: x * 2)

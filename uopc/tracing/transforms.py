@@ -103,7 +103,7 @@ def _name(f: Function) -> str:
 
 
 def _is_traced(tree: Any) -> bool:
-    """Whether a call with these arguments is part of a graph that is being built."""
+    """True if a call with these arguments is part of a graph that is being built."""
     if current_trace.get() is not None:
         return True
     found = [leaf for _, leaf in flatten(tree)[0]]
@@ -461,8 +461,9 @@ def _matrix(
 
 
 def sparsity(f: Any, argnums: Any = 0, format: Format = "csc") -> Any:
-    """Where a Jacobian may not be zero: `sparsity(outputs, wrt)` of nodes, a Sparsity, and of a
-    function `sparsity(f)(x)`. Nothing is computed; of the arguments only shapes and dtypes count.
+    """The entries of a Jacobian that may not be zero: `sparsity(outputs, wrt)` of nodes, a
+    Sparsity, and of a function `sparsity(f)(x)`. Nothing is computed; of the arguments only shapes
+    and dtypes count.
 
         >>> uopc.sparsity(lambda x: x.cumsum(0))(np.ones(3)).todense().astype(int)
         array([[1, 0, 0],

@@ -265,8 +265,9 @@ def _kept(statements: Sequence[UOp]) -> set[UOp]:
 
 
 def _readers(statements: Sequence[UOp]) -> tuple[dict[UOp, int], set[UOp]]:
-    """How often each value is read by what is kept, and the values that stand where they are read:
-    once, in the block that computes them."""
+    """The number of reads of each value by the statements that are kept, and the values that
+    stand where they are read: once, in the block that computes them.
+    """
     kept = _kept(statements)
     uses: dict[UOp, int] = {}
     reader: dict[UOp, UOp] = {}

@@ -1,5 +1,5 @@
-"""What the native entry needs for some calls only, as LLVM IR: arguments by name, `out`, sizes that
-shapes give, numbers, arrays that are not dense, several results.
+"""The parts of the native entry that only some calls run, as LLVM IR: arguments by name, `out`,
+sizes that shapes give, numbers, arrays that are not dense, several results.
 
 `native.py` compiles these functions with less effort than `entry` and `run`, which every call runs.
 """

@@ -50,9 +50,10 @@ ranks: Ranks | None = None  # of the job that this process has joined
 
 
 class Sizes(NamedTuple):
-    """What the sizes of a call decide: by device its parts of the arguments, the shapes of the
-    whole results, by device the memory of its parts of those, how each is cut if it stays so, and
-    the shapes of first parts."""
+    """The facts that the sizes of a call decide: by device its parts of the arguments, the
+    shapes of the whole results, by device the memory of its parts of those, how each is cut if
+    it stays so, and the shapes of first parts.
+    """
 
     windows: dict[int, list[parts.Window]]
     shapes: list[tuple[int, ...]]
@@ -63,8 +64,9 @@ class Sizes(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """What calls of a rank with arguments of the same kinds have in common: the sizes, and of each
-    argument that is whole, though the program takes a part, this rank's window."""
+    """The facts that calls of a rank with arguments of the same kinds share: the sizes, and this
+    rank's window of each argument that is whole, though the program takes a part.
+    """
 
     values: Mapping[str, int]
     sizes: Sizes
@@ -371,8 +373,9 @@ class MeshRunner:
 
 
 def _kind_of(value: Any) -> object:
-    """What an argument must have in common with another one to be taken in the same way; None for
-    what is looked at in each call."""
+    """The facts that an argument must share with another one to be taken in the same way; None
+    for one that each call looks at.
+    """
     if type(value) is np.ndarray:
         return value.dtype, value.shape
     return value.layout if type(value) is ShardedArray and value.is_on_host else None

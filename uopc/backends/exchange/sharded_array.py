@@ -19,7 +19,7 @@ Array = parts.Array
 
 @dataclass(frozen=True)
 class NamedSharding:
-    """How an array is cut: a mesh, and a `uopc.P` of its axes.
+    """The layout of an array: a mesh, and a `uopc.P` of its axes.
 
     Examples:
         >>> uopc.NamedSharding(uopc.make_mesh((2,), ("m",)), uopc.P("m")).spec

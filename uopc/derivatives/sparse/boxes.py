@@ -44,8 +44,9 @@ class Box:
 
 
 class Boxes:
-    """What is done to boxes. `values`: whether these are built. `work` counts the products that
-    they take."""
+    """The operations on boxes. `values`: whether these are built. `work` counts the products
+    that they take.
+    """
 
     def __init__(self, values: bool) -> None:
         self.values = values
@@ -72,7 +73,7 @@ class Boxes:
 
     # ------------------------------------------------------------ axes
     def _along(self, value: Value, axis: int) -> bool:
-        """Whether a value changes along an axis."""
+        """True if a value changes along an axis."""
         dims = () if value is None else shapes.shape(value)
         return bool(dims) and dims[axis] != 1
 
@@ -288,7 +289,7 @@ def _grid(steps: Sequence[tuple[int, int]]) -> Places:
 
 
 def _is_still(places: Places, axis: int) -> bool:
-    """Whether places do not change along an axis; the first two tell most that do."""
+    """True if places do not change along an axis; the first two tell most that do."""
     ends = places.take([0, 1], axis).reshape(-1)
     return bool(ends[0] == ends[-1]) and bool((places == places.take([0], axis)).all())
 

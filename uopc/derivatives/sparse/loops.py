@@ -156,6 +156,6 @@ def _of_steps(u: UOp) -> int:
 
 
 def has_while(outputs: Sequence[UOp]) -> bool:
-    """Whether a `while_loop` is in the graph, which has no reverse mode."""
+    """True if a `while_loop` is in the graph, which has no reverse mode."""
     nodes = calls.graph_order(outputs, lambda u: u.src)
     return any([u.op is Ops.PRIMITIVE and u.arg.name == "while" for u in nodes])

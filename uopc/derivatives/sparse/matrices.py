@@ -109,7 +109,9 @@ def check(
 
 
 def sparsity(outputs: Sequence[UOp], inputs: Sequence[UOp], format: Format = "csc") -> Sparsity:
-    """Where the Jacobian of the outputs by the inputs may not be zero. No value is built."""
+    """The entries of the Jacobian of the outputs by the inputs that may not be zero. No value is
+    built.
+    """
     run, found, _ = boxes_of(outputs, inputs, values=False)
     return _structure(_Entries(outputs, found, run.columns), format)[0]
 

@@ -18,7 +18,7 @@ FORMATS = ("csc", "csr", "coo", "triplet")
 
 
 class Sparsity:
-    """Where a matrix may have other values than 0: entry k stands at (row[k], col[k]).
+    """The places where a matrix may have other values than 0: entry k stands at (row[k], col[k]).
 
     `row` and `col` are arrays of int64; `shape` is (rows, columns), `nnz` the number of entries.
     `format` says the order: "csc" by column and then by row, "csr" and "coo" by row and then by
@@ -52,7 +52,7 @@ class Sparsity:
 
     @classmethod
     def of(cls, matrix: Any, format: Format = "csc") -> Sparsity:
-        """Where a matrix has entries: one of SciPy, its explicit zeros too, or an array.
+        """The entries of a matrix: one of SciPy, its explicit zeros too, or an array.
 
         >>> uopc.Sparsity.of(np.eye(3)[:, :2])
         <Sparsity 3x2, 2 entries, csc>
@@ -212,7 +212,7 @@ class Sparse:
 
     @property
     def sparsity(self) -> Sparsity:
-        """Where the entries are."""
+        """The places of the entries."""
         return self.layout.sparsity
 
     @property
@@ -222,7 +222,9 @@ class Sparse:
 
     @property
     def statistics(self) -> Mapping[str, Any]:
-        """How the values are computed: the mode, the operations of each, boxes or colours."""
+        """The way in which the values are computed: the mode, the operations of each, boxes or
+        colours.
+        """
         return self.layout.statistics
 
     @property

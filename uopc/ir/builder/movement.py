@@ -161,9 +161,10 @@ def repeated(a: UOp, n: Dim) -> UOp:
 
 
 def under(view: UOp, value: UOp) -> UOp:
-    """What is at the elements of the source of a view, given what is at those of the view; zeros at
-    those that it does not show. Another node than a RESHAPE, PERMUTE, FLIP, SHRINK or PAD shows all
-    as it is."""
+    """The values at the elements of the source of a view, given those at the elements of the
+    view; zeros at those that it does not show. Another node than a RESHAPE, PERMUTE, FLIP,
+    SHRINK or PAD shows all as it is.
+    """
     dims = shapes.shape(view.src[0])
     if view.op is Ops.RESHAPE:
         return reshape(value, dims)

@@ -135,7 +135,7 @@ class Mesh:
         return dict(zip(self.axis_names, self.axis_sizes))
 
     def parts(self, axes: Axes) -> int:
-        """How many parts a dimension that is cut along these axes has.
+        """The number of parts of a dimension that is cut along these axes.
 
         Examples:
             >>> uopc.make_mesh((2, 4), ("data", "model")).parts(("data", "model"))

@@ -188,7 +188,7 @@ def _column(n: Node, name: str, size: int) -> Array:
 
 
 def _missing(n: Node, size: int) -> Array:
-    """Whether NaN is what a branch asks for; none is without that list."""
+    """True for each branch that asks for NaN; none does without that list."""
     name = "nodes_missing_value_tracks_true"
     return _column(n, name, size) != 0 if n.attr(name, None) else np.zeros(size, np.bool_)
 

@@ -40,8 +40,9 @@ def _is_product(u: UOp) -> bool:
 
 
 def term(reduce: UOp) -> UOp:
-    """What a REDUCE combines where its guard holds: a comparison of loops, outside of which a term
-    of a sum is 0."""
+    """The value that a REDUCE combines where its guard holds: a comparison of loops, outside of
+    which a term of a sum is 0.
+    """
     u = reduce.src[0]
     if u.op is not Ops.WHERE or u.src[2].op is not Ops.CONST or u.src[2].arg != 0:
         return u

@@ -48,8 +48,9 @@ _made: weakref.WeakKeyDictionary[UOp, tuple[UOp, UOp | None]] = weakref.WeakKeyD
 
 @dataclass(frozen=True)
 class _View:
-    """What `views` show of a value, the last one outermost, as an operand of shape `dims` that
-    moves along the axes `moves` alone."""
+    """The part of a value that `views` show, the last one outermost, as an operand of shape
+    `dims` that moves along the axes `moves` alone.
+    """
 
     views: tuple[UOp, ...]
     dims: Shape

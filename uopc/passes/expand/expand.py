@@ -199,8 +199,9 @@ class _Expansion:
         return intern(Ops.HREDUCE, u.dtype, (total,), u.arg.op)
 
     def _combined(self, u: UOp, bodies: list[UOp], loops: Ranges) -> UOp:
-        """What a REDUCE makes of the copies of its body, each with its own accumulator; in a tile
-        of sums on a GPU, which is enough work for a thread, with one for all."""
+        """The result of a REDUCE whose body has copies, each with its own accumulator; in a tile
+        of sums on a GPU, which is enough work for a thread, with one for all.
+        """
         if loops and self._is_in_tile(u):
             bodies = [_added(bodies)]
         if loops:
@@ -262,7 +263,7 @@ def _form_of(op: Op, operands: Sequence[affine.Form]) -> affine.Form:
 
 
 def _of_warps(kernel: UOp) -> dict[UOp, Fragments]:
-    """What the lanes of a GPU's warps hold of each tile."""
+    """The elements of each tile that the lanes of a GPU's warps hold."""
     order = walk.order(kernel)
     shared = filled_together(order)
     return {u: fragments(u, shared) for u in order if u.op is Ops.SHAPED_WMMA}

@@ -241,7 +241,7 @@ class _Emitter:
         return made
 
     def _sum_so_far(self, total: UOp) -> UOp:
-        """What a chain has added up: at first, the register of the loop."""
+        """The sum of a chain so far: at first, the register of the loop."""
         if total in self.latest:
             return self.latest[total]
         return self.carried[(total, self.blocks.inside_of(total))]

@@ -1,4 +1,4 @@
-"""How a value's layout follows from those of its operands: one function for each shape rule.
+"""The layout of a value from those of its operands: one function for each shape rule.
 
 Where operands disagree, the layout that moves the fewest bytes is taken.
 """

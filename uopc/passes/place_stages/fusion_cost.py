@@ -198,7 +198,7 @@ def tile_saves(cost: float, evaluations: float) -> float:
 
 
 def tiles_pay(parts: Sequence[ValueCost]) -> bool:
-    """Whether the tiles of parts that are contractions save more than a kernel for each part."""
+    """True if the tiles of parts that are contractions save more than a kernel for each part."""
     saved = sum([tile_saves(v.cost, v.elements) for v in parts if v.contracts])
     return saved > KERNEL * (len(parts) - 1)
 

@@ -266,8 +266,8 @@ def _span(root: UOp, index: Index) -> tuple[float, float]:
 
 
 def opened(launches: Launches) -> tuple[dict[UOp, set[Read]], set[Read]]:
-    """What must be copied so that no launches wait for each other in a circle: per launch, the
-    versions of which it reads copies; and the versions that memory never shows.
+    """The copies without which launches wait for each other in a circle: per launch, the versions
+    of which it reads copies; and the versions that memory never shows.
 
     A circle that nothing opens stays: split-kernels reports it.
     """

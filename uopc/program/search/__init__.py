@@ -1,4 +1,4 @@
-"""How long kernels take: their work, an estimate, and the search for the Opts that take least.
+"""The time of kernels: their work, an estimate, and the search for the Opts that take least.
 
 See docs/tuning.md.
 """

@@ -35,7 +35,7 @@ class Reused:
 def distances(
     launches: Mapping[int, Sequence[Region]], order: Sequence[int]
 ) -> Iterator[list[Reused]]:
-    """What each launch of a call touches, where another call on the same memory came before.
+    """The accesses of each launch of a call, where another call on the same memory came before.
 
     `launches`: the regions of each, by number; `order`: the numbers in the order of a call.
     """
@@ -89,7 +89,9 @@ def _touch(last: dict[_Piece, int], now: Iterable[_Piece], place: int) -> None:
 
 
 def _distances(last: dict[_Piece, int], now: Mapping[_Piece, bool]) -> dict[int, float]:
-    """How far away what the launch at each place touched last is for one that touches `now`."""
+    """For a launch that touches `now`, the distance of the last access of the launch at each
+    place.
+    """
     wanted = {last[p] for p in now}
     oldest = min(wanted, default=0)
     mine = sum([p.nbytes for p in now])

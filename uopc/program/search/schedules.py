@@ -41,8 +41,9 @@ def opts_of(text: str) -> Opts | None:
 
 
 def kernel_key(kernel: UOp, request: Request, machine: Target) -> str:
-    """What a search is known by, besides the machine and the version: the structure of a kernel
-    before its passes, and the options that shape its code."""
+    """The key of a search, besides the machine and the version: the structure of a kernel before
+    its passes, and the options that shape its code.
+    """
     plain = kernel.replace(arg=KernelArg())
     parts = [(n, v) for n, v in key.code_components(request, machine) if n != "machine"]
     return record.digest(f"{fingerprint(plain).digest} {parts}")

@@ -1,4 +1,6 @@
-"""Who searches: `compile(beam=N)` and `uopc tune`. All others take what the database has."""
+"""The session of a search: of `compile(beam=N)` and `uopc tune`. All others take what the
+database has.
+"""
 
 from __future__ import annotations
 

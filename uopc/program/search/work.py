@@ -24,7 +24,7 @@ from uopc.ir.index.dims import dim_uop
 
 
 class Touched(NamedTuple):
-    """What a kernel touches of one buffer: its bytes, and whether it writes them.
+    """The accesses of a kernel to one buffer: their bytes, and whether it writes them.
 
     `slot`: the number of the buffer among the kernel's parameters; -1 for memory of its own.
 

@@ -72,7 +72,7 @@ def slot_of(param: UOp) -> int:
 
 
 def is_slot(param: UOp) -> bool:
-    """Whether a param is one of a body."""
+    """True if a param is one of a body."""
     return int(param.arg.slot) >= _FIRST_SLOT
 
 

@@ -158,8 +158,10 @@ def _mean(g: Windows, a: UOp, include: bool) -> UOp:
 
 
 def _counted_inside(g: Windows, i: int, include: bool) -> UOp:
-    """How many elements of each window along an axis lie in the array (with its edges): those from
-    the first whole step that is not before it to the last that is not behind it."""
+    """The number of elements of each window along an axis that lie in the array (with its
+    edges): those from the first whole step that is not before it to the last that is not behind
+    it.
+    """
     before, after = g.edges[i]
     low, high = (0, g.sizes[i] + before + after) if include else (before, g.sizes[i] + before)
     begin = counted(g.counts[i], len(g.kernel) - 1 - i) * g.stride[i]

@@ -38,8 +38,9 @@ Pairs = list[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """How values are ordered: by unsigned integers of so many bits. `exact`: each key stands for
-    one value, which `value` gives back."""
+    """The order of values: that of unsigned integers of so many bits. `exact`: each key stands
+    for one value, which `value` gives back.
+    """
 
     bits: int
     exact: bool

@@ -233,7 +233,7 @@ def _sorted(
 
 
 def _network_pays(x: UOp, codes: _Codes, places: bool) -> bool:
-    """Whether a network sorts rows in half the time of pairs or digits: its code is longer."""
+    """True if a network sorts rows in half the time of pairs or digits: its code is longer."""
     rows, n = bounds.max_dim(shapes.shape(x)[0]), shapes.shape(x)[1]
     if not isinstance(n, int) or n > _NETWORK:
         return False
@@ -281,8 +281,9 @@ def _only(here: UOp, value: UOp) -> UOp:
 
 # ---------------------------------------------------------------- searchsorted
 def searchsorted(a: UOp, values: Operand, side: str = "left", sorter: UOp | None = None) -> UOp:
-    """Where each value fits into the sorted vector `a`: before the elements that are equal to it
-    (`left`), or behind them (`right`). `sorter` holds the places that sort `a`, as by argsort.
+    """The place where each value fits into the sorted vector `a`: before the elements that are
+    equal to it (`left`), or behind them (`right`). `sorter` holds the places that sort `a`, as by
+    argsort.
 
     int32, or int64 where the length needs it; the dtypes are promoted. UserError unless `a` has one
     dimension.

@@ -76,9 +76,10 @@ def _loops(s: Scheduler, product: Contraction) -> tuple[UOp, UOp, UOp] | None:
 
 
 def _cost(s: Scheduler, b: Blocking, loops: tuple[UOp, UOp, UOp], lanes: int) -> float | None:
-    """What the busiest multiprocessor does in a step of the depth: each thread reads the factors of
-    its tile and multiplies them. Too few threads wait as long as more would work. None where most
-    of the tiles would be padding."""
+    """The cost of a step of the depth on the busiest multiprocessor: each thread reads the
+    factors of its tile and multiplies them. Too few threads wait as long as more would work.
+    None where most of the tiles would be padding.
+    """
     row, column = [length_of(q) or 1 for q in loops[:2]]
     down, across = b.sizes(lanes)
     blocks = -(-row // down) * -(-column // across)
