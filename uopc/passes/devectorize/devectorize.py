@@ -386,8 +386,9 @@ def devectorize(kernel: UOp, context: Context) -> UOp:
     memory = _Memory(context.target)
     if not memory.branches:
         kernel = with_words(kernel, memory.lane, memory.has_rows)
+    register = 0 if memory.branches else context.target.vector_bits
     for block in columns(kernel, memory.has_rows):
-        memory.transposed |= transposed(block, memory.row)
+        memory.transposed |= transposed(block, memory.row, register)
     return rebuild.rewritten(kernel, memory.change)
 
 

@@ -4,7 +4,9 @@ A vector whose lanes are `step` elements apart takes one load per lane. Where un
 the adjacent vectors too, the same elements are rows of neighbours: one load fetches a chunk of
 several vectors, and shuffles put the pieces in place. Bools are shuffled as bytes: machines have no
 shuffles of single bits. Of narrow elements, such as bytes, a shorter row of four and more takes one
-load, too.
+load, too. Rows of four bytes that follow each other, as pixels do, are one vector:
+
+    x[4·i], x[4·i + 1], … for 16 lanes i  →  v = x[0 : 64]; the lanes 0, 4, 8, … of v, 1, 5, 9, …
 """
 
 from __future__ import annotations
@@ -56,9 +58,16 @@ def blocks(group: dict[int, UOp]) -> Iterable[list[UOp]]:
         run = []
 
 
-def transposed(block: list[UOp], load_row: LoadRow) -> dict[UOp, UOp]:
-    """The value of each vector of a block, from loads of its rows."""
+def transposed(block: list[UOp], load_row: LoadRow, register: int = 0) -> dict[UOp, UOp]:
+    """The value of each vector of a block, from loads of its rows, or from one load of words that
+    are no longer than a register: of so many bits."""
     n, t = len(block), block[0].dtype
+    if n * t.bits * t.lanes <= register and _are_words(block):
+        whole = load_row(block[0], t.scalar.vec(n * t.lanes), 0)
+        return {
+            u: intern(Ops.SHUFFLE, t, (whole, whole), tuple(range(i, n * t.lanes, n)))
+            for i, u in enumerate(block)
+        }
     narrow = t.scalar.vec(n)
     rows = [load_row(block[0], narrow, i) for i in range(t.lanes)]
     if t.kind == "bool":
@@ -76,6 +85,13 @@ def transposed(block: list[UOp], load_row: LoadRow) -> dict[UOp, UOp]:
     if t is not block[0].dtype:
         joined = [intern(Ops.CAST, block[0].dtype, (s,)) for s in joined]
     return dict(zip(block, joined))
+
+
+def _are_words(block: list[UOp]) -> bool:
+    """True for the four bytes of words that follow each other, without a guard."""
+    flat, gate = index_maps.ungated(block[0].src[1])
+    in_bytes = block[0].dtype.scalar in (dtypes.uint8, dtypes.int8)
+    return in_bytes and gate is None and len(block) == lane_step(flat) == 4
 
 
 def _interleaved(a: UOp, b: UOp, n: int, half: int) -> UOp:
