@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 
+import hypothesis
 import numpy as np
 import pytest
+from hypothesis import strategies as st
 from machines import MACHINES, described, only_lowered
 from test_byte_products import TYPES, extremes, lowered_for
 from test_kernel_c import by_gcc, needs_gcc
@@ -247,9 +249,7 @@ def in_order(kernel, arrays):
 
 
 @pytest.mark.parametrize("kind", CODES)
-@pytest.mark.parametrize(
-    ("scale", "groups", "size"), [("f4", 9, 64), ("f2", 3, 66)]
-)
+@pytest.mark.parametrize(("scale", "groups", "size"), [("f4", 9, 64), ("f2", 3, 66)])
 def test_each_stage_with_tables_means_the_same(kind, scale, groups, size):
     """Also where this machine has no such instruction; a group of 33 bytes leaves lanes over."""
     graph, given, terms = product_of_codes(kind, scale, 9, groups, size)
@@ -283,12 +283,17 @@ def test_tables_have_the_bits_of_their_functions(kind, monkeypatch):
 @pytest.mark.parametrize("kind", CODES)
 def test_code_of_tables(kind):
     """One lookup for 16 weights, one shift for the upper half, and no conversion in the loop."""
-    graph, _, _ = product_of_codes(kind, "f4", 64, 32, 128)
-    code = kernel_code("workstation", graph)
-    loop = max(re.split(r"\.LBB\d+_\d+:", code), key=lambda part: part.count("vfmadd231ps"))
-    assert len(re.findall(r"vperm(d|ps)\s.*%zmm", loop)) == loop.count("vfmadd231ps") == 16
+    graph, _, _ = product_of_codes(kind, "f4", 16, 32, 128)
+    loop = inner_loop(graph)
+    assert len(re.findall(r"vperm(d|ps)\s.*%zmm", loop)) == loop.count("vfmadd") == 16
     assert len(re.findall(r"vps(rl|ra)d\s.*%zmm", loop)) == 8
     assert not re.search(r"vcvt|vmulps|vpadd|vpand", loop)
+
+
+def inner_loop(graph):
+    """The part of a kernel that has most multiply-adds."""
+    code = kernel_code("workstation", graph)
+    return max(re.split(r"\.LBB\d+_\d+:", code), key=lambda part: part.count("vfmadd"))
 
 
 @pytest.mark.parametrize("t", ["u1", "i1", "i2"])
@@ -330,11 +335,12 @@ def test_arrays_that_are_tables(size, count, wanted):
     np.testing.assert_array_equal(uopc.compile(graph, verify=True)(w=w, t=book), clipped * 2)
 
 
-def test_integers_of_four_bits_alone_stay_conversions():
-    """A table would take as many operations."""
-    w, x = uopc.param("w", (64, 512), dtypes.uint8), uopc.param("x", (512,))
+@pytest.mark.parametrize(("rows", "wanted"), [(31, False), (32, True)])
+def test_integers_of_four_bits_alone(rows, wanted):
+    """A table would take as many operations as a conversion, but for bytes that are not widened."""
+    w, x = uopc.param("w", (rows, 512), dtypes.uint8), uopc.param("x", (512,))
     graph = (w & 15).cast(dtypes.float32) @ x
-    assert Ops.LOOKUP not in walk.ops(lowered_for("workstation", graph).kernels[0])
+    assert (Ops.LOOKUP in walk.ops(lowered_for("workstation", graph).kernels[0])) == wanted
 
 
 @pytest.mark.parametrize(
@@ -388,6 +394,75 @@ def test_lookups_in_c(size, tmp_path):
     np.testing.assert_array_equal(made, table[index % 16].view("i4"))
 
 
+def sums(machine, rows):
+    """The accumulators of a product of codes after `expand`."""
+    graph, _, _ = product_of_codes("offset", "f4", rows, 8, 64)
+    (run,) = [r for r in lowered_for(machine, graph).runs if r.name == "expand"]
+    return len([u for u in walk.order(run.after[0]) if u.op is Ops.REDUCE])
+
+
+def test_halves_share_an_accumulator_where_registers_run_short():
+    """Eight rows of two halves would take 16 of 32 or 16 registers; a row alone takes two."""
+    assert sums("workstation", 8) == sums("laptop", 8) == 8
+    assert sums("workstation", 1) == 2
+
+
+# ---------------------------------------------------------------- words as they lie in memory
+@pytest.mark.parametrize("kind", CODES)
+@pytest.mark.parametrize(("rows", "groups", "size"), [(64, 1, 128), (70, 3, 128), (64, 2, 256)])
+@pytest.mark.few(4)
+def test_codes_in_words(kind, rows, groups, size):
+    """Each stage means the same, also where this machine has no lookups."""
+    graph, given, terms = product_of_codes(kind, "f4", rows, groups, size)
+    wanted, bound = terms.sum((1, 2, 3)), 2e-6 * np.abs(terms).sum((1, 2, 3)) + 1e-30
+    run = {r.name: r for r in lowered_for("workstation", graph).runs}
+    assert "PACK" in [o.op for o in run["optimize"].after[0].arg.opts]
+    for stage in ("optimize", "expand", "devectorize", "decompose", "linearize"):
+        (kernel,), out = run[stage].after, np.zeros(rows, "f4")
+        interpreter.run_kernel(kernel, [out, *in_order(kernel, [*given.values(), BOOK])])
+        assert (np.abs(out - wanted) <= bound).all()
+    for threads in (1, 3):
+        with described("workstation"):
+            program = uopc.compile(graph, threads=threads, verify=True)
+        assert (np.abs(program(**given) - wanted) <= bound).all()
+
+
+@hypothesis.given(
+    st.sampled_from(list(CODES)), st.integers(1, 80), st.integers(1, 18),
+    st.sampled_from([2, 32, 64, 66, 96, 128, 192, 256]), st.sampled_from(["f4", "f2"]),
+)  # fmt: skip
+def test_codes_of_any_size(kind, rows, groups, size, scale):
+    graph, given, terms = product_of_codes(kind, scale, rows, groups, size)
+    with described("workstation"):
+        program = uopc.compile(graph)
+    bound = 2e-6 * np.abs(terms).sum((1, 2, 3)) + 1e-30
+    assert (np.abs(program(**given) - terms.sum((1, 2, 3))) <= bound).all()
+
+
+def test_symbolic_rows_of_codes():
+    n = uopc.variable("n", 1, 200)
+    w, x = uopc.param("w", (n, 3, 64), dtypes.uint8), uopc.param("x", (3, 2, 64))
+    graph = (weights(w).cast(dtypes.float32) * x).sum((1, 2, 3))
+    with described("workstation"):
+        program = uopc.compile(graph, verify=True)
+    assert "PACK" in [o.op for o in program.kernels[0].opts]
+    v = RNG.integers(-8, 8, (3, 2, 64)).astype("f4")  # all sums are exact
+    for rows in (1, 8, 77):
+        codes, numbers = packed(rows, 3, 128)
+        np.testing.assert_array_equal(program(codes, v), (numbers * v).sum((1, 2, 3)))
+
+
+@pytest.mark.parametrize("kind", CODES)
+def test_code_of_words(kind):
+    """A lookup and a multiply-add for 16 weights, a shift for all but the first of a word; nothing
+    is widened. The tables of eight rows are made once in a group."""
+    graph, _, _ = product_of_codes(kind, "f4", 64, 32, 128)
+    loop = inner_loop(graph)
+    assert len(re.findall(r"vperm(d|ps)\s.*%zmm", loop)) == loop.count("vfmadd") == 64
+    assert len(re.findall(r"vpsrld\s.*%zmm", loop)) == 56
+    assert loop.count("vmulps") == 8 and "vpmovzx" not in loop
+
+
 # ---------------------------------------------------------------- the schedule
 def chosen(machine, graph):
     """The Opts of a graph's one kernel."""
@@ -411,6 +486,27 @@ def test_rows_of_computed_weights_share_a_vector():
     assert chosen("laptop", w.cast(dtypes.float32) @ x) == [("VECTOR", 8), ("UPCAST", 8)]
     few = uopc.param("w", (4, 512), dtypes.int8)
     assert ("UPCAST", 8) not in chosen("laptop", few.cast(dtypes.float32) @ x)
+
+
+WORDS = [("UNROLL", 4), ("VECTOR", 16), ("PACK", 1), ("VECTOR", 16), ("UPCAST", 8)]
+
+
+@pytest.mark.parametrize(
+    ("machine", "kind", "rows", "groups", "size", "wanted"),
+    [("workstation", "offset", 64, 4, 128, True), ("workstation", "book", 32, 4, 128, True),
+     ("workstation", "offset", 31, 4, 128, False), ("workstation", "offset", 64, 4, 64, False),
+     ("laptop", "offset", 64, 4, 128, False), ("workstation", "offset", 64, 16, 128, True)],
+)  # fmt: skip
+def test_codes_are_read_as_words(machine, kind, rows, groups, size, wanted):
+    """Of enough rows, where a group is whole vectors of them. Groups stay a loop."""
+    graph, _, _ = product_of_codes(kind, "f4", rows, groups, size)
+    assert (chosen(machine, graph)[1:] == WORDS) == wanted
+
+
+def test_scales_of_single_weights_are_not_read_as_words():
+    w, s = uopc.param("w", (64, 512), dtypes.uint8), uopc.param("s", (64, 512))
+    opts = chosen("workstation", ((w & 15).cast(dtypes.float32) * s) @ uopc.param("x", (512,)))
+    assert ("VECTOR", 16) in opts and "PACK" not in [name for name, _ in opts]
 
 
 def test_short_sums_alone_become_straight_code():

@@ -1,7 +1,9 @@
-"""The lanes of vectors: steps of indices, one value in all lanes, limits on strided loads."""
+"""The lanes of vectors: steps of indices, one value in all lanes, few values in any of them, limits
+on strided loads."""
 
 from __future__ import annotations
 
+from uopc.ir.core import bounds
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
@@ -38,3 +40,11 @@ def splat(value: UOp, lanes: int) -> UOp:
     if value.dtype.lanes == lanes:
         return value
     return intern(Ops.STACK, value.dtype.vec(lanes), (value,) * lanes)
+
+
+def has_few_values(u: UOp, count: int) -> bool:
+    """True for integers of at most so many values; two are chosen by a comparison."""
+    if u.dtype.kind not in ("int", "uint") or u.dtype.bits > 32:
+        return False
+    low, high = bounds.bounds(u)
+    return bool(1 < high - low < count)

@@ -5,8 +5,8 @@ carry c: p = wmma(a, b); q = wmma(d, e); c + (p + q)
 
 carry c: c + (a·b + d·e)  →  carry c: (c + a·b) + d·e
 
-A chain has one rounding, and one instruction, for each product. A GPU's threads wait for each of
-them, so only the sums of a tile of registers, which stand beside each other, are such chains.
+A chain has one rounding, and one instruction, for each product. A processor waits for each of
+them, so only sums that stand beside each other are such chains.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ def accumulating(order: list[UOp], gpu: bool) -> dict[UOp, UOp]:
     users = Counter([s for u in order for s in u.src])
     beside: Counter[tuple[UOp, ...]] = Counter()
     for u in sums:
-        beside[u.src[1:]] += u.dtype.lanes
+        beside[u.src[1:]] += u.dtype.lanes if gpu else 1
     found: dict[UOp, UOp] = {}
     for u in sums:
         if u.src[0].op is Ops.ADD or u.src[0].op is Ops.WMMA:
-            is_tile = gpu and beside[u.src[1:]] >= SIDE_BY_SIDE
+            is_tile = beside[u.src[1:]] >= SIDE_BY_SIDE
             chain = _chain(u.src[0], users, is_tile)
             if all([ranges.ranges(t).issuperset(u.src[1:]) for t in chain]):
                 found |= dict.fromkeys(chain, u)

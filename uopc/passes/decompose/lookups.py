@@ -16,6 +16,7 @@ from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
+from uopc.passes.analysis.lanes import has_few_values
 
 
 def looked_up(kernel: UOp, lanes: int) -> UOp:
@@ -52,7 +53,7 @@ def _codes(kernel: UOp, lanes: int) -> tuple[dict[UOp, UOp], dict[UOp, UOp]]:
         code = found[0] if len(set(found)) == 1 else None
         if code is not None:
             codes[u] = code
-        elif _has_few_values(u, lanes):
+        elif has_few_values(u, lanes):
             codes[u] = u
     return codes, arrays
 
@@ -89,14 +90,6 @@ def _first_elements(u: UOp) -> UOp:
     return intern(Ops.LOAD, u.dtype, (address,))
 
 
-def _has_few_values(u: UOp, count: int) -> bool:
-    """True for integers of at most so many values; two are chosen by a comparison."""
-    if u.dtype.kind not in ("int", "uint") or u.dtype.bits > 32:
-        return False
-    low, high = bounds.bounds(u)
-    return bool(1 < high - low < count)
-
-
 def _is_uniform(u: UOp) -> bool:
     """True for one number in all lanes."""
     if u.dtype.lanes == 1:
@@ -126,7 +119,7 @@ def _values(code: UOp, count: int) -> UOp:
 
 def _cheaper(tables: dict[UOp, UOp], codes: dict[UOp, UOp]) -> set[UOp]:
     """The results that take fewer operations as lookups. A table counts where it is made as often
-    as it is used."""
+    as it is used; bytes of words are codes as they are, or are widened."""
     readers: dict[UOp, list[UOp]] = {}
     for u, table in tables.items():
         readers.setdefault(table, []).append(u)
@@ -135,7 +128,8 @@ def _cheaper(tables: dict[UOp, UOp], codes: dict[UOp, UOp]) -> set[UOp]:
         before = {v for u in of_table for v in _between(u, codes)}
         loads = sum([len(v.src) for v in before if v.op is Ops.STACK])
         again = ranges.ranges(table) == ranges.ranges(of_table[0])
-        if len(of_table) + again * _work(table) < len(before) + loads:
+        widened = len({codes[u] for u in of_table if _is_of_words(_source(codes[u])[0])})
+        if len(of_table) + again * _work(table) < len(before) + loads + widened:
             chosen.update(of_table)
     return chosen
 
@@ -166,12 +160,32 @@ def _keeps_bits(u: UOp) -> bool:
 # ---------------------------------------------------------------- indices
 def _index(code: UOp) -> UOp:
     """Words whose lowest four bits are those of a code, however they are widened."""
+    code, first = _source(code)
+    if _is_of_words(code):
+        t, whole = dtypes.uint32.vec(code.dtype.lanes), code.src[0]
+        code, first = intern(Ops.BITCAST, t, (whole,)), first + code.arg[0] * whole.dtype.bits
+    wide = _in_words(code)
+    return intern(Ops.SHR, wide.dtype, (wide, _like(wide.dtype, first))) if first else wide
+
+
+def _source(code: UOp) -> tuple[UOp, int]:
+    """The value that has a code's four bits, and the first of them in it."""
     code = _low_bits(code)
-    if code.op is Ops.SHR and code.src[1].op is Ops.CONST:
-        a, count = code.src
-        wide = _in_words(_low_bits(a, _number(count)))
-        return intern(Ops.SHR, wide.dtype, (wide, _like(wide.dtype, count)))
-    return _in_words(code)
+    if code.op is not Ops.SHR or code.src[1].op is not Ops.CONST:
+        return code, 0
+    first = _number(code.src[1])
+    return _low_bits(code.src[0], first), first
+
+
+def _is_of_words(u: UOp) -> bool:
+    """True for the same part of each word of a vector, as all of a vector lies in memory."""
+    if u.op is not Ops.SHUFFLE or u.src[0] is not u.src[1]:
+        return False
+    whole = u.src[0].dtype
+    parts = whole.lanes // u.dtype.lanes
+    if parts < 2 or whole.bits * parts != 32 or u.arg[0] >= parts:
+        return False
+    return bool(u.arg == tuple(range(u.arg[0], whole.lanes, parts)))
 
 
 def _low_bits(u: UOp, first: int = 0) -> UOp:
@@ -209,5 +223,5 @@ def _in_words(u: UOp) -> UOp:
     return u if u.dtype is wide else intern(Ops.CAST, wide, (u,))
 
 
-def _like(t: DType, count: UOp) -> UOp:
-    return intern(Ops.CONST, t.scalar, (), _number(count))
+def _like(t: DType, count: int) -> UOp:
+    return intern(Ops.CONST, t.scalar, (), count)

@@ -199,21 +199,26 @@ class _Expansion:
         return intern(Ops.HREDUCE, u.dtype, (total,), u.arg.op)
 
     def _combined(self, u: UOp, bodies: list[UOp], loops: Ranges) -> UOp:
-        """The result of a REDUCE whose body has copies, each with its own accumulator; in a tile
-        of sums on a GPU, which is enough work for a thread, with one for all.
+        """The result of a REDUCE whose body has copies, each with its own accumulator, or with one
+        for all.
         """
-        if loops and self._is_in_tile(u):
+        if loops and self._shares_accumulator(u, bodies):
             bodies = [_added(bodies)]
         if loops:
             bodies = [intern(Ops.REDUCE, b.dtype, (b, *loops), u.arg) for b in bodies]
         return combined(Op.by_name(u.arg.op), bodies)
 
-    def _is_in_tile(self, u: UOp) -> bool:
-        """True if many copies of a sum of products stand side by side in a GPU's thread."""
-        if self.context.target.gpu is None or u.arg.op != "add" or u.src[0].op is not Ops.MUL:
+    def _shares_accumulator(self, u: UOp, bodies: list[UOp]) -> bool:
+        """True if the copies of a sum of products are added to one accumulator: sums that stand
+        beside it are enough work for a GPU's thread, or leave a CPU too few registers.
+        """
+        if u.arg.op != "add" or any([b.op is not Ops.MUL for b in bodies]):
             return False
-        copied = [r for r in ranges.ranges(u) if r.arg.kind in (*_COPIED, "lane")]
-        return math.prod([_length(r) for r in copied]) >= SIDE_BY_SIDE
+        target = self.context.target
+        kinds = _COPIED if target.gpu is None else (*_COPIED, "lane")
+        beside = math.prod([_length(r) for r in ranges.ranges(u) if r.arg.kind in kinds])
+        crowded = target.gpu is not None or 2 * beside * len(bodies) >= target.registers
+        return beside >= SIDE_BY_SIDE and crowded
 
     def _in_words(self, u: UOp, bodies: list[UOp], lanes: int) -> list[Sums | None]:
         """The bodies of a sum along lanes with neighbours added up; None for those that are no

@@ -139,6 +139,8 @@ def _vectorise_reduces(s: CpuScheduler) -> None:
     s.dot = contraction.dot_rows(s.before, s.reduces)
     k = s.facts  # of all reduces: finding them takes a walk of the kernel
     for r in s.reduces:
+        if s.dot is not None and lanes.vectorise_words(s, r, s.dot, s.lanes):
+            continue
         single = s.dot is not None or r in s.reused
         wide = lanes.narrow_lanes(s, k, r, s.lanes)
         lanes.vectorise_reduce(s, r, wide, 1 if single else speeds.accumulators(s.target))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from uopc.ir.core import ranges
+from uopc.ir.core import dtypes, ranges
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 from uopc.passes.analysis.contraction import terms_of_a_word
+from uopc.passes.analysis.lanes import has_few_values
+from uopc.passes.optimize.opts import packing
 from uopc.passes.optimize.schedule import speeds, thresholds
 from uopc.passes.optimize.schedule.guards import follow_bounds
 from uopc.passes.optimize.schedule.kernel_facts import (
@@ -20,6 +22,8 @@ from uopc.passes.optimize.schedule.kernel_facts import (
 )
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 from uopc.passes.optimize.schedule.short_rows import fills_rows
+
+_BYTES_OF_A_WORD = 4
 
 
 # ---------------------------------------------------------------- the choice of loops
@@ -153,6 +157,42 @@ def vectorise_reduce(s: Scheduler, r: UOp, lanes: int, accumulators: int) -> Non
             s.widen(outer, "UNROLL", accumulators)
         if rest is not None:
             s.vectorise(rest, min(lanes, length_of(rest) or lanes))
+
+
+def vectorise_words(s: Scheduler, r: UOp, row: UOp, lanes: int) -> bool:
+    """Lanes on a reduce over codes in bytes, four of which are a word of memory: lookups read words
+    without widening. The other factor, which the iterations of `row` share, is packed in their
+    order. False, with nothing applied, for any other reduce."""
+    k, least = s.facts, thresholds.LEAST_ROWS_OF_WORDS
+    copies = thresholds.DOT_ROWS * _BYTES_OF_A_WORD * k.expanded_size(r)
+    if lanes != s.target.lookup_lanes or copies > thresholds.MOST_COPIES:
+        return False
+    length = length_of(r) or 1
+    if length % (lanes * _BYTES_OF_A_WORD) or (length_of(row) or least) < least:
+        return False
+    before = s.tiled, s.opts
+    if _is_over_codes(k, r, row, lanes) and s.attempt("UNROLL", r, _BYTES_OF_A_WORD):
+        s.attempt("VECTOR", s.part(r, 0), lanes)
+        factors = [value for value, _ in packing.operands(s.kernel)]
+        shared = [n for n, value in enumerate(factors) if row not in ranges.ranges(value)]
+        fill = s.added("PACK", row, shared[0]) if shared else []
+        if fill:
+            s.vectorise(fill[-1], lanes)
+            return True
+    s.tiled, s.opts = before
+    return False
+
+
+def _is_over_codes(k: KernelFacts, r: UOp, row: UOp, lanes: int) -> bool:
+    """True if a sum reads along r bytes, of which codes are made, what codes choose, and what the
+    iterations of `row` share, and nothing else."""
+    own = [a for a in k.inside(r) if row in ranges.ranges(a.node)]
+    in_bytes = [a for a in own if a.node.dtype in (dtypes.uint8, dtypes.int8) and a.stride(r) == 1]
+    chosen = [a for a in own if a not in in_bytes]
+    codes = [u for u in k.order if r in ranges.ranges(u) and has_few_values(u, lanes)]
+    sums = [u.dtype for u in k.reduces if r in u.src[1:]]
+    alike = all([a.stride(r) is None for a in chosen])
+    return bool(in_bytes and codes) and alike and sums == [dtypes.float32]
 
 
 def vectorise_producers(s: Scheduler) -> None:

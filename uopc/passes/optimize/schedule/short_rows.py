@@ -36,6 +36,8 @@ def unroll_short_reduces(s: Scheduler, lanes: int) -> None:
             continue
         if length >= lanes and _is_read_alone(s.facts, r, lanes):
             continue
+        if _copies_of_longer(s.facts, r) > thresholds.ACCUMULATORS:
+            continue
         small = length * k.expanded_size(r, whole) <= thresholds.MOST_COPIES
         if small and s.attempt("UNROLL", r, 0):
             whole.add(r)
@@ -50,6 +52,15 @@ def _is_read_alone(k: KernelFacts, r: UOp, lanes: int) -> bool:
     inside = k.inside(r)
     least = min([lane_cost(inside, q, lanes) for q in k.outputs], default=float("inf"))
     return lane_cost(inside, r, lanes) <= len(inside) < least
+
+
+def _copies_of_longer(k: KernelFacts, r: UOp) -> int:
+    """The copies, each with an accumulator, of a loop inside of r that stays a loop, if r is copied
+    beside the loops of the same sum that are; 1 where none is inside."""
+    beside = {q for u in k.reduces if r in u.src[1:] for q in u.src[1:]}
+    if not any([q.arg.kind == "reduce" and q.arg.axis > r.arg.axis for q in beside]):
+        return 1
+    return trips([r, *[q for q in beside if q.arg.kind == "unroll"]])
 
 
 def _is_reused(kernel: UOp, r: UOp) -> bool:

@@ -104,6 +104,7 @@ LEAST_ROW_BLOCK         = row(16,      "rows",           "least block of rows th
 TILE_PADDING            = row(2.0,     "factor",         "most padding of a loop for the tiles of a matrix unit; not measured",             "matrix units")
 TILE_EDGE               = row(1.25,    "factor",         "most padding that two tiles side by side may add to that of one; not measured",   "matrix units")
 DOT_ROWS                = row(8,       "rows",           "sums along lanes side by side that share an operand",                             "matrix times vector")
+LEAST_ROWS_OF_WORDS     = row(32,      "rows",           "fewest rows of such sums for which the operand is packed in the order of words",  "matrix times vector")
 
 # Streams: reads that neighbouring iterations share
 TILE_OF_ROWS            = row(8,       "rows",           "rows of a stencil that share a tile of its producer",                             "stencils of functions")
