@@ -31,13 +31,13 @@ SECONDS = 0.4  # a workload's rounds, all together; at least two of them
 LEAST = 1e-3  # a timing, of as many calls as that takes
 HEAD = """# With vectors of 32 bytes
 
+NumPy takes {mean:.2f} times as long as uopc's code for AVX2 (geometric mean; least {least:.2f},
+and below 1 in {behind} of {rows} workloads).
+
 Made by `python benchmarks/targets.py --out docs/lab/kernels`: code for AVX2 with
 `UOPC_TARGET_CPU=x86-64-v3`, 16 registers, against code for the machine itself ({cpu}, vectors of
 {nbytes} bytes, {registers} of them) and NumPy, which picks its own. One thread, CPU time,
 the least of interleaved rounds; load {load:.0f} before the run, on {cpus} CPUs.
-
-NumPy's time as a ratio to that of AVX2: geometric mean {mean:.2f}, least {least:.2f},
-{behind} of {rows} below 1.
 """
 
 
