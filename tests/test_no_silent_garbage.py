@@ -120,6 +120,33 @@ def test_an_attribute_of_arrays_names_the_way_out():
         x.nowhere  # noqa: B018
 
 
+def test_an_array_names_what_to_write_for_attributes_of_numpys():
+    x = unp.asarray([[1.5, 2.0]])
+    with pytest.raises(uopc.UserError, match=r"no fill: write uopc\.numpy\.full_like"):
+        x.fill(0)
+    with pytest.raises(uopc.UserError, match=r"no view: write x\.astype\(dtype\)"):
+        uopc.jit(lambda a: a.view("i4"))(X)
+    lacking = [n for n in dir(np.ndarray) if n[0] != "_" and not hasattr(x, n)]
+    assert {"view", "put", "nbytes", "real"} <= set(lacking)
+    with pytest.raises(AttributeError, match="nowhere"):
+        x.nowhere  # noqa: B018
+
+
+def test_an_array_is_formatted_by_its_value():
+    assert f"{unp.asarray(1.25):.1f}" == f"{1.25:.1f}" and f"{unp.asarray(3)}".startswith("Array(")
+    with pytest.raises(uopc.UserError, match=r"format\(\) needs an array without dimensions"):
+        format(unp.asarray([1.0]), ".2f")
+    with pytest.raises(uopc.UserError, match=r"Format results outside of the function"):
+        uopc.jit(lambda a: f"{a.sum():.2f}")(X)
+
+
+def test_reshape_takes_the_order_that_arrays_have():
+    x = unp.asarray([1.0, 2.0, 3.0, 4.0])
+    assert x.reshape((2, 2), order="C").tolist() == x.reshape(2, 2).tolist()
+    with pytest.raises(uopc.UserError, match="takes no order="):
+        x.reshape((2, 2), order="F")
+
+
 def test_a_refused_habit_of_numpy_code_names_the_way_out():
     for habit, words in (
         (lambda x: np.array([x[0], x[1]]), "join these by stack"),

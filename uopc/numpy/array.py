@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from uopc.errors import UserError, UserTypeError
+from uopc.errors import UserAttributeError, UserError, UserTypeError
 from uopc.ir.builder import fold, leaves, operands, rebuild
 from uopc.ir.core import dtypes, shapes, walk
 from uopc.ir.core.dtypes import DType
@@ -35,7 +35,21 @@ _KINDS = {"bool": 0, "int": 1, "uint": 1, "index": 1, "float": 2}
 _DEFAULTS = (dtypes.bool_, dtypes.int64, dtypes.float64)  # of Python's bool, int, float
 # What to write where NumPy asks a traced array for its values, to keep them in an array of its own.
 _KEPT = "NumPy's arrays hold no traced values: join these by stack, write by x.at[i].set(v)"
-_WAYS_OUT = {"np.asarray()": _KEPT, "float()": f"Use where() for a choice by value. {_KEPT}"}
+_WAYS_OUT = {
+    "np.asarray()": _KEPT, "float()": f"Use where() for a choice by value. {_KEPT}",
+    "format()": "Format results outside of the function, or print the array itself",
+}  # fmt: skip
+# Attributes of NumPy's arrays that an Array lacks, and what to write instead.
+_INSTEAD = {
+    "view": "x.astype(dtype), or x.uop.bitcast(dtype) for the same bits",
+    "fill": "uopc.numpy.full_like(x, value)", "put": "x.at[i].set(v)", "resize": "x.reshape(shape)",
+    "partition": "x.sort(), or uopc.numpy.top_k(x, k)", "argpartition": "uopc.numpy.top_k(x, k)",
+    "searchsorted": "uopc.numpy.searchsorted(x, v)", "choose": "uopc.numpy.select",
+    "flat": "x.ravel()", "compress": "uopc.numpy.where(mask, x, fill)",
+    "nonzero": "uopc.numpy.where(mask, x, fill)",
+    "nbytes": "x.size * x.dtype.itemsize", "itemsize": "x.dtype.itemsize",
+    "tobytes": "np.asarray(x).tobytes()",
+} | dict.fromkeys(("real", "conj", "conjugate"), "x: there are no complex numbers")  # fmt: skip
 _WAY_OUT = "Use where() for a choice by value"
 
 
@@ -197,6 +211,16 @@ class Array(_Installed):
         if _KINDS[self.dtype.kind] != 1:
             raise UserTypeError(f"an index must be an integer, got {self!r}")
         return int(self._only("the index"))
+
+    def __format__(self, spec: str) -> str:
+        return format(self._only("format()"), spec) if spec else str(self)
+
+    if not TYPE_CHECKING:  # which would allow every name
+
+        def __getattr__(self, name):
+            if name in _INSTEAD:
+                raise UserAttributeError(f"an Array has no {name}: write {_INSTEAD[name]}")
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def _only(self, who: str) -> Any:
         if self.ndim:

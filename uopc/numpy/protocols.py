@@ -189,10 +189,11 @@ def _shaped(name: str) -> Callable[..., Any]:
     """A function of a shape or of axes, which also come one by one: `x.reshape(2, 3)`."""
     function = getattr(namespace, name)
 
-    def method(a: Array, *dims: Any) -> Any:
+    def method(a: Array, *dims: Any, **options: Any) -> Any:
+        named = _without_options(name, options)
         if not dims:
-            return function(a)
-        return function(a, dims[0] if isinstance(dims[0], (tuple, list)) else dims)
+            return function(a, **named)
+        return function(a, dims[0] if isinstance(dims[0], (tuple, list)) else dims, **named)
 
     return _documented(method, name)
 
