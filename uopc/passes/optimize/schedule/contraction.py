@@ -12,7 +12,13 @@ from uopc.passes.analysis.contraction import find_contraction, term
 from uopc.passes.analysis.op_costs import expansion
 from uopc.passes.optimize.opts import packing
 from uopc.passes.optimize.opts.local_tile import MOST_BYTES
-from uopc.passes.optimize.schedule import cache_blocking, column_sums, register_tiles, thresholds
+from uopc.passes.optimize.schedule import (
+    cache_blocking,
+    column_sums,
+    register_tiles,
+    thresholds,
+    transposes,
+)  # fmt: skip
 from uopc.passes.optimize.schedule.guards import cut_loop, follow_bounds
 from uopc.passes.optimize.schedule.kernel_facts import (
     Access,
@@ -289,7 +295,10 @@ def _pack_producer(s: Scheduler, lane: UOp, row: UOp, lanes: int) -> None:
         fill = s.added("PACK", at, n)
         if fill:
             reuse_terms(s, reduces)
-            s.vectorise(fill[-1], lanes)
+            if transposes.crossed(s.facts, fill[-1]) in fill:
+                cache_blocking.fill_in_lanes(s, fill, lanes, panels=False)
+            else:
+                s.vectorise(fill[-1], lanes)
         return
 
 
