@@ -253,6 +253,39 @@ def test_subnormal_numbers_are_zeros():
         assert uopc.compile(x @ y)(a=a, b=b)[0, 0] == np.float32(2.0**-25)
 
 
+@pytest.mark.parametrize("n", [31, 32])
+def test_a_softmax_of_rows_of_odd_length(n):
+    """The zero that completes a word has no maximum and no sum of its own."""
+    (q, x), (k, y), (v, z) = halves(0, 20, 24), halves(1, n, 24), halves(2, n, 24)
+    z = uopc.param("v", v.shape, dtypes.bfloat16).cast(F32)
+    scores = (x @ y.permute((1, 0))).softmax(axis=-1).cast(dtypes.bfloat16).cast(F32)
+    graph = scores @ z
+    (stage,) = [r for r in lowered("pairs", graph).runs if r.name == "rangeify"]
+    reduces = [u.arg.op for u in walk.order(stage.after[0]) if u.op is Ops.REDUCE]
+    assert sorted(reduces) == ["add", "add", "add", "max"]
+    exact = np.exp(q.astype("f8") @ k.astype("f8").T)
+    exact = (exact / exact.sum(1, keepdims=True)) @ v.astype("f8")
+    with described("pairs"):
+        program = uopc.compile(graph, threads=1, verify=True)
+    np.testing.assert_allclose(program(a=q, b=k, v=v), exact, atol=0.02)
+
+
+@pytest.mark.parametrize("machine", ["laptop", "pairs"])
+@pytest.mark.parametrize(("m", "n", "k"), [(40, 50, 64), (33, 17, 70), (20, 64, 31)])
+def test_rows_that_lie_across(machine, m, n, k):
+    """The first factor has its rows in columns: blocks are turned over where they are packed."""
+    a, b = (np.random.default_rng(i).standard_normal(s).astype(BF16)
+            for i, s in enumerate([(k, m), (k, n)]))  # fmt: skip
+    x = uopc.param("a", a.shape, dtypes.bfloat16).cast(F32).permute((1, 0))
+    graph = x @ uopc.param("b", b.shape, dtypes.bfloat16).cast(F32)
+    with described(machine):
+        program = uopc.compile(graph, verify=True)
+    exact = a.astype("f8").T @ b.astype("f8")
+    np.testing.assert_allclose(program(a=a, b=b), exact, atol=1e-4)
+    if machine == "pairs":
+        np.testing.assert_allclose(run(graph, machine=machine, a=a, b=b), exact, atol=1e-4)
+
+
 # ---------------------------------------------------------------- tiles
 EDGES = [(64, 64, 64), (16, 16, 64), (17, 33, 40), (70, 33, 100), (16, 100, 2048), (100, 31, 65)]
 

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Iterator
 
 from uopc.ir.builder import alu, lookup_tables
-from uopc.ir.core import bounds, dtypes, shapes
+from uopc.ir.core import bounds, dtypes, ranges, shapes, walk
 from uopc.ir.core.arena import memo
 from uopc.ir.core.args import RangeArg
 from uopc.ir.core.ops import Op, Ops
@@ -30,6 +30,29 @@ def true() -> UOp:
 def both(a: UOp, b: UOp) -> UOp:
     """The conjunction of two guards, folded."""
     return a if a is b else alu.alu(a, Ops.AND, b)
+
+
+def guard_at(index: Index, guard: UOp) -> UOp:
+    """A guard without conditions on loops that an index does not have: the index is inside whether
+    they hold or not. So a sum of a row is the same value in all columns, padded ones too."""
+    conditions, stack = list[UOp](), [guard]
+    while stack:
+        u = stack.pop()
+        if u.op is Ops.AND:
+            stack += reversed(u.src)
+        else:
+            conditions.append(u)
+    moving = frozenset[UOp]().union(*[ranges.ranges(x) for x in index])
+    kept = [c for c in conditions if not _is_of_others(c, moving)]
+    return guard if len(kept) == len(conditions) else functools.reduce(both, kept, true())
+
+
+def _is_of_others(condition: UOp, loops: frozenset[UOp]) -> bool:
+    """True for a condition on loops, but on none of these and on no variable."""
+    own = ranges.ranges(condition)
+    if not own or not own.isdisjoint(loops):
+        return False
+    return all([u.op is not Ops.VARIABLE for u in walk.toposort(condition)])
 
 
 def broadcast_index(index: Index, dims: Shape) -> Index:

@@ -21,7 +21,7 @@ import itertools
 from typing import Any
 
 from uopc.ir.builder import index_maps, leaves
-from uopc.ir.builder.elements import Elements, valid_part
+from uopc.ir.builder.elements import Elements, Needs, valid_part
 from uopc.ir.builder.index_maps import Index
 from uopc.ir.core import dtypes, shapes, walk
 from uopc.ir.core.args import BufferArg
@@ -43,6 +43,13 @@ class _Lowering(Elements):
     def __init__(self, storage: LoweredStorage) -> None:
         super().__init__()
         self.storage = storage
+
+    def reduced(self, u: UOp, index: Index, guard: UOp) -> Needs:
+        """One REDUCE for all guards that say nothing of its index."""
+        needed = index_maps.guard_at(index, guard)
+        if needed is not guard:
+            return (yield [(u, index, needed)])[0]
+        return (yield from super().reduced(u, index, guard))
 
     def read(self, u: UOp, index: Index, guard: UOp) -> UOp:
         """An access to storage through the views that lead to it."""
