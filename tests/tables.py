@@ -205,23 +205,23 @@ AREAS = {
     "export": "Export", "search": "Search and the measured machine",
     "project": "Code, tests and documentation",
 }  # fmt: skip
-_DECISION = re.compile(r"## (\d+)\. (.+) \(\d{4}-\d\d-\d\d, ([\w ]+)(?:; (.+ by \d+))?\)")
+_DECISION = re.compile(r"## (\d+)\. (.+) \(\d{4}-\d\d-\d\d, ([\w ]+)(?:; (.+ by (\d+)))?\)")
 
 
 def decisions():
     """The decisions by area: number, title and the decision that replaces it."""
-    rows: dict[str, list[str]] = {area: [] for area in AREAS}
+    found = {}
     for line in (ROOT / "DECISIONS.md").read_text("utf-8").splitlines():
         if line.startswith("## "):
             m = _DECISION.fullmatch(line)
-            if m is None and int(line.split()[1].strip(".")) > 244:
-                continue
-            good = m is not None and m[3] in AREAS
+            good = m is not None and m[3] in AREAS and int(m[1]) not in found
             assert good, f"a decision is `## N. Title (date, area)`, area of {list(AREAS)}: {line}"
-            replaced = f" ({m[4]})" if m[4] else ""
-            rows[m[3]].append(f"- {m[1]}. {m[2]}{replaced}")
-    heads = [f"**{title}** (`{area}`)" for area, title in AREAS.items()]
-    return "\n\n".join(["\n".join([head, "", *rows[area]]) for head, area in zip(heads, AREAS)])
+            found[int(m[1])] = m
+    assert {int(m[5]) for m in found.values() if m[5]} <= found.keys()
+    lines = {area: [f"**{title}** (`{area}`)", ""] for area, title in AREAS.items()}
+    for n, m in sorted(found.items()):
+        lines[m[3]].append(f"- {n}. {m[2]}" + (f" ({m[4]})" if m[4] else ""))
+    return "\n\n".join(["\n".join(of) for of in lines.values()])
 
 
 TABLES = {
