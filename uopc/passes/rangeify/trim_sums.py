@@ -10,37 +10,57 @@ causal attention then add up the keys before them alone.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from uopc.ir.builder import fold, leaves, rebuild
-from uopc.ir.core import walk
+from uopc.ir.core import bounds, ranges, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
+from uopc.passes.analysis.slots import Slots
+from uopc.passes.rangeify import hidden_terms
 from uopc.passes.rangeify.conditions import Conditions, both, guard_of, required
 
 
 def trim_sums(graph: UOp) -> UOp:
     """The graph with guards on the terms of sums of products that are zero elsewhere."""
-    guards: dict[UOp, UOp] = {}
+    guards: dict[UOp, tuple[UOp, _Hidden | None]] = {}
     for u in walk.nodes(graph):
         if u.op is Ops.REDUCE and u.arg.op == "add" and u.dtype.is_float:
-            guard = _guard(u)
-            if guard is not None:
-                guards[u] = guard
+            found = _guard(u)
+            if found is not None:
+                guards[u] = found
     if not guards:
         return graph
+    slots = Slots(graph)
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp:
-        term = fold.select(guards[u], src[0], leaves.const(u.dtype, 0))
-        return intern(Ops.REDUCE, u.dtype, (term, *src[1:]), u.arg)
+        guard, hidden = guards[u]
+        term = fold.select(guard, src[0], leaves.const(u.dtype, 0))
+        made = intern(Ops.REDUCE, u.dtype, (term, *src[1:]), u.arg)
+        if hidden is not None:
+            factor = src[0].src[hidden.factor]
+            for bound in hidden.bounds:
+                lost = hidden_terms.is_hidden(factor, u.src[1], bound, slots())
+                made = fold.select(lost, leaves.const(u.dtype, math.nan), made)
+        return made
 
     return rebuild.rewritten(graph, change, outside_kernels=True, only=guards)
 
 
-def _guard(reduce: UOp) -> UOp | None:
-    """The condition on the loops of a sum of products where its term may be other than 0."""
+class _Hidden(NamedTuple):
+    """The terms that a guard leaves out are NaN where this factor of the product is no number."""
+
+    factor: int
+    bounds: list[hidden_terms.Bound]
+
+
+def _guard(reduce: UOp) -> tuple[UOp, _Hidden | None] | None:
+    """The condition on the loops of a sum of products where its term may be other than 0; and what
+    is left of the other terms where zeros are not exact."""
     product = reduce.src[0]
-    if product.op is not Ops.MUL or product.arg != fold.FAST:
+    if product.op is not Ops.MUL:
         return None
     found: Conditions = {}
     for mask, inside, outside in _masks(product):
@@ -48,9 +68,34 @@ def _guard(reduce: UOp) -> UOp | None:
             terms: c for terms, c in required(mask.src[0], inside).items()
             if any([m in reduce.src[1:] for m, _ in terms])
         }  # fmt: skip
-        if conditions and _is_zero(rebuild.rebuild(product, {mask: outside})):
+        if not conditions:
+            continue
+        if product.arg != fold.FAST:
+            hidden = _hidden(reduce, mask, outside, conditions)
+            guard = guard_of(conditions)
+            if hidden is not None and guard is not None:
+                return guard, hidden
+        elif _is_zero(rebuild.rebuild(product, {mask: outside})):
             found = both(found, conditions)
-    return guard_of(found)
+    guard = guard_of(found)
+    return None if guard is None else (guard, None)
+
+
+def _hidden(reduce: UOp, mask: UOp, outside: UOp, conditions: Conditions) -> _Hidden | None:
+    """The factor that the weights of a softmax, 0 behind the mask, are multiplied by."""
+    product, loops = reduce.src[0], reduce.src[1:]
+    if outside.arg != -math.inf or len(loops) != 1:
+        return None
+    for n in (0, 1):
+        weight, value = product.src[1 - n], product.src[n]
+        own = ranges.ranges(weight) - ranges.ranges(value)
+        rows = math.prod([bounds.bounds(q.src[0])[1] for q in own])
+        if rows < hidden_terms.LEAST_ROWS or not hidden_terms.has_places(value, loops[0]):
+            continue
+        if hidden_terms.are_weights(weight, mask, loops[0]):
+            found = hidden_terms.bounds_of(conditions, loops[0])
+            return None if found is None else _Hidden(n, found)
+    return None
 
 
 def _masks(product: UOp) -> Iterator[tuple[UOp, bool, UOp]]:

@@ -118,6 +118,8 @@ def _tile(s: Scheduler, k: KernelFacts, c: LanedSum) -> None:
                 cache_blocking.pack(s, part, at, panels=at is not first)
     for q in rows:
         _tile_rows(s, s.inner(q), height)
+    for q in s.family(lane) if around is not None else ():
+        _followed(s, q, 1)
     for p in each:
         for r in p.reduce.src[1:] if p.reduce.src[0] is not term(p.reduce) else ():
             cut_loop(s, r)
@@ -439,14 +441,14 @@ def _tile_rows(s: Scheduler, row: UOp, height: int) -> None:
         s.attempt("UPCAST", q, height)
 
 
-def _followed(s: Scheduler, row: UOp | None, height: int) -> list[UOp]:
-    """The loops over blocks of rows, cut where guards of stores begin to hold in columns around."""
-    if row is None:
+def _followed(s: Scheduler, r: UOp | None, n: int) -> list[UOp]:
+    """The parts of a loop over rows or columns, cut in blocks of n where guards of stores begin to
+    hold in the other loop, around."""
+    if r is None:
         return []
-    trimmed = s.context.options.trim_stores
-    if trimmed and any([a.gate is not None for a in s.facts.written]):
-        follow_bounds(s, row, height, 1)
-    return s.family(row)
+    if any([a.gate is not None for a in s.facts.written]):
+        follow_bounds(s, r, n, 1)
+    return s.family(r)
 
 
 def dot_rows(k: KernelFacts, reduces: list[UOp]) -> UOp | None:

@@ -119,7 +119,8 @@ def follow_bounds(s: Scheduler, r: UOp, lanes: int, copies: int) -> None:
     if not long or not s.tiled.is_compared(r) or not breakpoints(s.kernel, r):
         return
     if 3 * copies * s.facts.expanded_size(r) <= _most_code(s.facts):
-        s.widen(r, "SPLIT_AT", n)
+        if not s.attempt("SPLIT_AT", r, n):
+            s.widen(r, "SPLIT_AT", n)
 
 
 def cut_loop(s: Scheduler, r: UOp) -> None:
