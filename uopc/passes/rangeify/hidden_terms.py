@@ -77,8 +77,10 @@ def _combines(u: UOp, op: str, value: UOp, r: UOp) -> bool:
     """True for the reduce of a value over a loop like r."""
     if u.op is not Ops.REDUCE or u.arg.op != op or len(u.src) != 2:
         return False
+    stored = walk.toposort(value, gate=lambda v: v.op is not Ops.AFTER)  # has loops of its own
+    kept = {v: v for v in stored if v.op is Ops.AFTER}
     q = u.src[1]
-    return q.src[0] is r.src[0] and rebuild.rebuild(value, {r: q}) is u.src[0]
+    return q.src[0] is r.src[0] and rebuild.rebuild(value, {**kept, r: q}) is u.src[0]
 
 
 # ---------------------------------------------------------------- the values
