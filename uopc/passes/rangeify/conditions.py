@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import math
+from collections.abc import Mapping
 
 from uopc.ir.core import bounds
 from uopc.ir.core.ops import Ops
@@ -15,6 +17,7 @@ from uopc.passes.analysis import counted
 Conditions = dict[frozenset[tuple[UOp, int]], int]
 
 SAMPLES = 16  # per loop, to estimate how many elements a condition leaves out
+BLOCK_ROWS = 16  # of a register tile, which computes all of its elements or none
 LEAST_SHARE = 1 / 8  # of the elements, left out: else a guard costs more than it saves
 
 
@@ -58,9 +61,9 @@ def either(a: Conditions, b: Conditions) -> Conditions:
     return {key: min(constant, b[key]) for key, constant in a.items() if key in b}
 
 
-def guard_of(conditions: Conditions) -> UOp | None:
-    """The conditions as a guard, if it leaves out enough of the elements."""
-    if not conditions or not _leaves_out_much(conditions):
+def guard_of(conditions: Conditions, blocks: Mapping[UOp, int]) -> UOp | None:
+    """The conditions as a guard, if it leaves out enough: see `share_outside`."""
+    if not conditions or share_outside(conditions, blocks) < LEAST_SHARE:
         return None
     return join(Ops.AND, [
         compare.less(affine.build(constant, dict(terms)), affine.const(0))
@@ -68,20 +71,23 @@ def guard_of(conditions: Conditions) -> UOp | None:
     ])  # fmt: skip
 
 
-def _leaves_out_much(conditions: Conditions) -> bool:
-    """True if a share of the elements is outside: by samples of the loops, in the middle of each.
-    What depends on a variable may leave out much."""
+def share_outside(conditions: Conditions, blocks: Mapping[UOp, int]) -> float:
+    """The share of the elements in blocks of which none is inside: by samples of blocks, of so many
+    iterations of each loop. What depends on a variable may be most of them."""
     atoms = list({m: None for terms in conditions for m, _ in terms})
     if any(m.op is not Ops.RANGE for m in atoms) or len(atoms) > 3:
-        return True
+        return 1.0
     places = []
     for r in atoms:
-        length = max(1, int(bounds.bounds(r.src[0])[1]))
-        count = min(length, SAMPLES)
-        places.append([(2 * i + 1) * length // (2 * count) for i in range(count)])
+        length, size = max(1, int(bounds.bounds(r.src[0])[1])), blocks.get(r, 1)
+        whole = -(-length // size)
+        count = min(whole, SAMPLES)
+        starts = [(2 * i + 1) * whole // (2 * count) * size for i in range(count)]
+        places.append([(at, min(at + size, length) - 1) for at in starts])
     outside = total = 0
-    for point in itertools.product(*places):
-        at = dict(zip(atoms, point))
-        total += 1
-        outside += any(c + sum(k * at[m] for m, k in t) >= 0 for t, c in conditions.items())
-    return outside >= LEAST_SHARE * total
+    for block in itertools.product(*places):
+        at, elements = dict(zip(atoms, block)), math.prod([b - a + 1 for a, b in block])
+        least = [c + sum(k * at[m][k < 0] for m, k in terms) for terms, c in conditions.items()]
+        total += elements
+        outside += elements * any([n >= 0 for n in least])
+    return outside / total

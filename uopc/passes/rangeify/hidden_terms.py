@@ -23,9 +23,6 @@ from uopc.ir.index import affine
 from uopc.ir.index.dims import uop_dim
 from uopc.passes.rangeify.conditions import Conditions
 
-# The rows of a result from which on the search costs less than the terms that are left out.
-LEAST_ROWS = 16
-
 
 @dataclass(frozen=True)
 class Bound:

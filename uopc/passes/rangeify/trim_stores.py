@@ -1,28 +1,28 @@
 """Stored elements that no reader uses are not computed: a guard of the store leaves them out.
 
 Before (indexed)                                After (indexed)
-  %1 = buffer slot=1 : f32[8]                     %1 = buffer slot=1 : f32[8]
-  %2 = range 8 axis=0.0 kind=loop : index         %2 = range 8 axis=0.0 kind=loop : index
-  %3 = buffer slot=0 : f32[8, 8]                  %3 = range 8 axis=1 kind=reduce : index
-  %4 = range 8 axis=0.1 kind=loop : index         %4 = add %2, 1 : index
+  %1 = buffer slot=1 : f32[64]                    %1 = buffer slot=1 : f32[64]
+  %2 = range 64 axis=0.0 kind=loop : index        %2 = range 64 axis=0.0 kind=loop : index
+  %3 = buffer slot=0 : f32[64, 64]                %3 = range 64 axis=1 kind=reduce : index
+  %4 = range 64 axis=0.1 kind=loop : index        %4 = add %2, 1 : index
   %5 = cast %4 : i32                              %5 = cmplt %3, %4 : bool
-  %6 = cast %2 : i32                              %6 = buffer slot=0 : f32[8, 8]
-  %7 = cmple %5, %6 : bool                        %7 = range 8 axis=0.1 kind=loop : index
-  %8 = param x : f32[8, 4]                        %8 = cmplt %7, %4 : bool
+  %6 = cast %2 : i32                              %6 = buffer slot=0 : f32[64, 64]
+  %7 = cmple %5, %6 : bool                        %7 = range 64 axis=0.1 kind=loop : index
+  %8 = param x : f32[64, 4]                       %8 = cmplt %7, %4 : bool
   %9 = range 4 axis=1 kind=reduce : index         %9 = where %8, %2, invalid : index
-  %10 = param y : f32[4, 8]                       %10 = param x : f32[8, 4]
+  %10 = param y : f32[4, 64]                      %10 = param x : f32[64, 4]
   %11 = mul %8[%2, %9], %10[%9, %4] : f32         %11 = range 4 axis=1 kind=reduce : index
-  %12 = reduce.add %11 over %9 : f32              %12 = param y : f32[4, 8]
+  %12 = reduce.add %11 over %9 : f32              %12 = param y : f32[4, 64]
   %13 = where %7, %12, -inf:f32 : f32             %13 = mul %10[%2, %11], %12[%11, %7] : f32
   %14 = store %3[%2, %4], %13                     %14 = reduce.add %13 over %11 : f32
   %15 = end %14, %2, %4                           %15 = store %6[%9, %7], %14
-  %16 = after %3, %15 : f32[8, 8]                 %16 = end %15, %2, %7
-  %17 = range 8 axis=1 kind=reduce : index        %17 = after %6, %16 : f32[8, 8]
+  %16 = after %3, %15 : f32[64, 64]               %16 = end %15, %2, %7
+  %17 = range 64 axis=1 kind=reduce : index       %17 = after %6, %16 : f32[64, 64]
   %18 = reduce.max %16[%2, %17] over %17 : f32    %18 = where %5, %17[%2, %3], -inf:f32 : f32
   %19 = store %1[%2], %18                         %19 = reduce.max %18 over %3 : f32
   %20 = end %19, %2                               %20 = store %1[%2], %19
-  %21 = after %1, %20 : f32[8]                    %21 = end %20, %2
-  sink %21                                        %22 = after %1, %21 : f32[8]
+  %21 = after %1, %20 : f32[64]                   %21 = end %20, %2
+  sink %21                                        %22 = after %1, %21 : f32[64]
                                                   sink %22
 
 A mask that comparisons of loops decide, in a stored value, moves to where the value is read: the
@@ -37,6 +37,7 @@ a selection drops it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -49,7 +50,9 @@ from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.passes.contract import Context, Pass
 from uopc.passes.rangeify import constant_masks, trim_sums
-from uopc.passes.rangeify.conditions import Conditions, both, either, guard_of, required
+from uopc.passes.rangeify.conditions import BLOCK_ROWS, Conditions, both, either, guard_of, required
+
+TILE_VECTORS = 4  # across a register tile, which computes all of its elements or none
 
 
 def trim_stores(graph: UOp, context: Context) -> UOp:
@@ -62,15 +65,15 @@ def trim_stores(graph: UOp, context: Context) -> UOp:
     graph = constant_masks.as_comparisons(graph)
     if Ops.WHERE not in walk.ops(graph):
         return graph
-    return trim_sums.trim_sums(_guarded(_masks_at_reads(graph)))
+    return trim_sums.trim_sums(_guarded(_masks_at_reads(graph, context), context))
 
 
-def _guarded(graph: UOp) -> UOp:
+def _guarded(graph: UOp, context: Context) -> UOp:
     """The graph with the guards."""
     found = _stores(graph)
     guards: dict[UOp, UOp] = {}
     for s, conditions in _read(graph, found).items():
-        guard = guard_of(conditions)
+        guard = guard_of(conditions, _tile(s, context))
         if guard is not None:
             guards[s.store] = guard
 
@@ -96,10 +99,23 @@ class _Stored:
     def value(self) -> UOp:
         return self.store.src[1]
 
+    @property
+    def rows(self) -> list[UOp]:
+        """The loops but for the last one."""
+        return [r for r in self.loops if r is not None][:-1]
+
     def at(self, condition: UOp, index: tuple[UOp, ...]) -> UOp:
         """A condition on the loops of the store, for the element that an index reads."""
         loops = {r: x for r, x in zip(self.loops, index) if r is not None}
         return rebuild.rebuild(condition, loops)
+
+
+def _tile(s: _Stored, context: Context) -> dict[UOp, int]:
+    """The iterations of each loop in a register tile of a stored sum."""
+    loops = [r for r in s.loops if r is not None]
+    columns = TILE_VECTORS * context.target.lanes(s.value.dtype.bits)
+    return {**dict.fromkeys(s.rows, BLOCK_ROWS), loops[-1]: columns}
+
 
 def _stores(graph: UOp) -> dict[UOp, _Stored]:
     """The stored values by their AFTER: of floats, which no index can be, and of a reduce, which is
@@ -142,12 +158,13 @@ def _stored(after: UOp) -> _Stored | None:
 
 
 # ---------------------------------------------------------------- masks of stored values
-def _masks_at_reads(graph: UOp) -> UOp:
+def _masks_at_reads(graph: UOp, context: Context) -> UOp:
     """Values stored without a mask that a comparison of their loops is; each reader has it."""
     masks: dict[UOp, tuple[_Stored, UOp, UOp]] = {}  # by AFTER: mask, number outside
     inside: dict[UOp, int] = {}  # by STORE: the operand of its WHERE that is left
+    multiplied = _multiplied(graph)
     for after, s in _stores(graph).items():
-        taken = _taken_apart(s)
+        taken = _taken_apart(s, context, after in multiplied)
         if taken is not None:
             mask, outside, left = taken
             masks[after] = (s, mask, outside)
@@ -171,9 +188,20 @@ def _masks_at_reads(graph: UOp) -> UOp:
     return rebuild.rewritten(graph, change, outside_kernels=True)
 
 
-def _taken_apart(s: _Stored) -> tuple[UOp, UOp, int | None] | None:
+def _multiplied(graph: UOp) -> set[UOp]:
+    """The stored values of which sums of products are made, maybe of functions of them."""
+    products = [u.src[0] for u in walk.nodes(graph) if u.op is Ops.REDUCE and u.arg.op == "add"]
+    own = lambda u: u.op not in (Ops.REDUCE, Ops.AFTER)  # noqa: E731
+    below = [walk.toposort(u, gate=own) for u in products if u.op is Ops.MUL]
+    return {u.src[0] for order in below for u in order if u.op is Ops.INDEX}
+
+
+def _taken_apart(
+    s: _Stored, context: Context, multiplied: bool
+) -> tuple[UOp, UOp, int | None] | None:
     """The mask of a value, the number outside, and which operand of its WHERE is left: None for
-    the WHERE itself, where the mask is only part of its condition. None without a mask."""
+    the WHERE itself, where the mask is only part of its condition. None without a mask, and for one
+    that hides too little of the value, or of products of it where it is -inf."""
     u = s.value
     if u.op is not Ops.WHERE or not any(v.op is Ops.CONST for v in u.src[1:]):
         return None
@@ -185,7 +213,9 @@ def _taken_apart(s: _Stored) -> tuple[UOp, UOp, int | None] | None:
         terms: c for terms, c in found.items()
         if all([m in own or not ranges.ranges(m) for m, _ in terms])
     }  # fmt: skip
-    mask = guard_of(conditions)
+    mask = guard_of(conditions, _tile(s, context))
+    if mask is None and multiplied and u.src[outside].arg == -math.inf:
+        mask = trim_sums.guard_of_weights(conditions, s.rows)
     if mask is None or u.src[inside].op is Ops.CONST:
         return None
     return mask, u.src[outside], None if others or conditions != found else inside

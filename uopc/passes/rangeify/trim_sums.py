@@ -11,7 +11,7 @@ causal attention then add up the keys before them alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from uopc.ir.builder import fold, leaves, rebuild
@@ -20,7 +20,18 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.passes.analysis.slots import Slots
 from uopc.passes.rangeify import hidden_terms
-from uopc.passes.rangeify.conditions import Conditions, both, guard_of, required
+from uopc.passes.rangeify.conditions import (
+    BLOCK_ROWS,
+    Conditions,
+    both,
+    guard_of,
+    required,
+    share_outside,
+)
+
+# The terms left out, for each value, from which on the search for values that are no numbers costs
+# less (`hidden_terms.py`).
+LEAST_SAVED = 8
 
 
 def trim_sums(graph: UOp) -> UOp:
@@ -49,6 +60,19 @@ def trim_sums(graph: UOp) -> UOp:
     return rebuild.rewritten(graph, change, outside_kernels=True, only=guards)
 
 
+def guard_of_weights(conditions: Conditions, rows: list[UOp]) -> UOp | None:
+    """The conditions on weights as a guard, if products with them are worth one."""
+    blocks = dict.fromkeys(rows, BLOCK_ROWS)
+    moved = [m for m in rows if any([m in dict(terms) for terms in conditions])]
+    return guard_of(conditions, blocks) if _saves(moved, conditions, blocks) else None
+
+
+def _saves(rows: Iterable[UOp], conditions: Conditions, blocks: Mapping[UOp, int]) -> bool:
+    """True if terms of enough rows are left out."""
+    count = math.prod([bounds.bounds(q.src[0])[1] for q in rows])
+    return count * share_outside(conditions, blocks) >= LEAST_SAVED
+
+
 class _Hidden(NamedTuple):
     """The terms that a guard leaves out are NaN where this factor of the product is no number."""
 
@@ -71,14 +95,20 @@ def _guard(reduce: UOp) -> tuple[UOp, _Hidden | None] | None:
         if not conditions:
             continue
         if product.arg != fold.FAST:
-            hidden = _hidden(reduce, mask, outside, conditions)
-            guard = guard_of(conditions)
-            if hidden is not None and guard is not None:
+            guard = guard_of(conditions, _blocks(conditions, reduce))
+            hidden = None if guard is None else _hidden(reduce, mask, outside, conditions)
+            if guard is not None and hidden is not None:
                 return guard, hidden
         elif _is_zero(rebuild.rebuild(product, {mask: outside})):
             found = both(found, conditions)
-    guard = guard_of(found)
+    guard = guard_of(found, _blocks(found, reduce))
     return None if guard is None else (guard, None)
+
+
+def _blocks(conditions: Conditions, reduce: UOp) -> dict[UOp, int]:
+    """A tile of rows takes a term of a sum if one of its rows does."""
+    rows = [m for terms in conditions for m, _ in terms if m not in reduce.src[1:]]
+    return dict.fromkeys(rows, BLOCK_ROWS)
 
 
 def _hidden(reduce: UOp, mask: UOp, outside: UOp, conditions: Conditions) -> _Hidden | None:
@@ -88,9 +118,9 @@ def _hidden(reduce: UOp, mask: UOp, outside: UOp, conditions: Conditions) -> _Hi
         return None
     for n in (0, 1):
         weight, value = product.src[1 - n], product.src[n]
-        own = ranges.ranges(weight) - ranges.ranges(value)
-        rows = math.prod([bounds.bounds(q.src[0])[1] for q in own])
-        if rows < hidden_terms.LEAST_ROWS or not hidden_terms.has_places(value, loops[0]):
+        rows = ranges.ranges(weight) - ranges.ranges(value)
+        saves = _saves(rows, conditions, _blocks(conditions, reduce))
+        if not saves or not hidden_terms.has_places(value, loops[0]):
             continue
         if hidden_terms.are_weights(weight, mask, loops[0]):
             found = hidden_terms.bounds_of(conditions, loops[0])

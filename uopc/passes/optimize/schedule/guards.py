@@ -113,22 +113,37 @@ def _cut(s: Scheduler, loops: Sequence[UOp | None], places: list[int]) -> bool:
 # ---------------------------------------------------------------- comparisons with outer loops
 def follow_bounds(s: Scheduler, r: UOp, lanes: int, copies: int) -> None:
     """Cut a loop at the breakpoint of a comparison with the loops around it, as in the columns of a
-    triangle: in blocks of `copies` vectors, if the code of the three parts stays short."""
+    triangle; of a band, at both: in blocks of `copies` vectors, if the code stays short."""
     n = lanes * copies
     long = (length_of(r) or 0) >= thresholds.LEAST_BLOCKS * n
-    if not long or not s.tiled.is_compared(r) or not breakpoints(s.kernel, r):
-        return
-    if 3 * copies * s.facts.expanded_size(r) <= _most_code(s.facts):
-        if not s.attempt("SPLIT_AT", r, n):
-            s.widen(r, "SPLIT_AT", n)
+
+    def cut(q: UOp) -> bool:
+        short = 3 * copies * s.facts.expanded_size(q) <= _most_code(s.facts)
+        return short and (s.attempt("SPLIT_AT", q, n) or s.widen(q, "SPLIT_AT", n) not in (None, q))
+
+    if long and s.tiled.is_compared(r):
+        _cut_at_breakpoints(s, r, cut)
 
 
 def cut_loop(s: Scheduler, r: UOp) -> None:
-    """Cut a loop, or its copies, where a guard in it begins to hold."""
+    """Cut a loop, or its copies, where a guard in it begins to hold, and where it ends."""
+
+    def cut(q: UOp) -> bool:
+        return _stays_small(s, functools.partial(s.attempt, "SPLIT_AT", q, 1))
+
     for q in s.family(r):
-        follows = bool(breakpoints(s.kernel, q))
-        if not (follows and _stays_small(s, functools.partial(s.attempt, "SPLIT_AT", q, 1))):
+        if not _cut_at_breakpoints(s, q, cut):
             _stays_small(s, functools.partial(_cut, s, [q], _guard_cuts(s.facts, q)))
+
+
+def _cut_at_breakpoints(s: Scheduler, r: UOp, cut: Callable[[UOp], bool]) -> bool:
+    """Cut a loop at the breakpoint of a comparison, then its parts at that of another one."""
+    if not breakpoints(s.kernel, r) or not cut(r):
+        return False
+    for q in s.family(r):
+        if breakpoints(s.kernel, q):
+            cut(q)
+    return True
 
 
 def _cut_chunks(s: Scheduler, r: UOp, whole: int) -> None:
