@@ -93,15 +93,16 @@ def test_half_of_the_products(cpu, threads, monkeypatch):
 
 
 def test_the_weakest_condition_of_all_readers():
-    p, i, j = scores(40, 4, 40), uopc.arange(40).reshape(40, 1), uopc.arange(40)
+    n = 160
+    p, i, j = scores(n, 4, n), uopc.arange(n).reshape(n, 1), uopc.arange(n)
     inf = float("inf")
     first = uopc.where(j <= i, p, -inf).max(axis=1)
     more = uopc.where(j <= i + 2, p * 2.0, 0.0).sum(axis=1)
     assert len(guards([first, more])) == 1 and guards([first]) != guards([first, more])
     for others in ([p.sum(axis=1)], [uopc.where(j > i, p, inf).min(axis=1)], [p]):
         assert guards([first, *others]) == [], "all elements are read"
-    assert guards([uopc.where(j <= i + 38, p, -inf).max(axis=1)]) == [], "one element is left out"
-    assert guards([uopc.where(uopc.param("m", (40, 40)) > 0.0, p, -inf).max(axis=1)]) == []
+    assert guards([uopc.where(j <= i + 158, p, -inf).max(axis=1)]) == [], "one element is left out"
+    assert guards([uopc.where(uopc.param("m", (n, n)) > 0.0, p, -inf).max(axis=1)]) == []
 
 
 def test_integers_are_stored_whole():
