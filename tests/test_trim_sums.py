@@ -109,23 +109,29 @@ def test_infinite_values_that_are_not_summed():
 
 
 @pytest.mark.parametrize("position", [0, 5, 63])
-def test_a_cache_filled_up_to_a_variable(position):
-    n, chunk, d = 72, 8, 16
+@pytest.mark.parametrize(("fast", "chunk"), [(True, 8), (False, 8), (False, 32)])
+def test_a_cache_filled_up_to_a_variable(fast, chunk, position):
+    n, d = 64 + chunk, 16
     at = uopc.variable("at", 0, n - chunk)
     there = uopc.arange(n) <= uopc.arange(chunk).reshape(chunk, 1) + at
     graph = attention(there, chunk, d, n)
     q, k, v = numbers(chunk, d), numbers(d, n), numbers(n, 64)
     known = np.arange(n) <= np.arange(chunk)[:, None] + position
-    got = uopc.compile(graph, inputs=["q", "k", "v"], verify=True)(q, k, v, at=position)
+    with uopc.options(fast_zeros=fast):
+        assert len(summed(graph)) == (fast or chunk >= 8)
+        got = uopc.compile(graph, inputs=["q", "k", "v"], verify=True)(q, k, v, at=position)
     np.testing.assert_allclose(got, wanted(known, q, k, v), rtol=1e-5, atol=1e-5)
 
 
-def test_symbolic_lengths():
+@pytest.mark.parametrize("fast", [True, False])
+def test_symbolic_lengths(fast):
     n = uopc.variable("n", 1, 300)
     x, v = uopc.param("q", (n, 8)) @ uopc.param("k", (n, 8)).T, uopc.param("v", (n, 24))
     there = uopc.arange(n).reshape(1, n) <= uopc.arange(n).reshape(n, 1)
     graph = uopc.where(there, x, -INF).softmax(-1) @ v
-    f = uopc.compile(graph, inputs=["q", "k", "v"], verify=True)
+    with uopc.options(fast_zeros=fast):
+        assert len(summed(graph)) == 1
+        f = uopc.compile(graph, inputs=["q", "k", "v"], verify=True)
     for rows in (1, 7, 64, 131, 300):
         q, k, v = numbers(rows, 8), numbers(rows, 8), numbers(rows, 24)
         want = wanted(np.tri(rows, dtype=bool), q, k.T, v)

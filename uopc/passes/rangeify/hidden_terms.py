@@ -4,10 +4,10 @@
     →  for c: last[c] = max_j where(0 · v[j, c] is NaN, j, -1)
        for i: for c: y[i, c] = i < last[c] ? NaN : Σ_j where(j <= i, w[i, j] · v[j, c], 0)
 
-A product with 0 is NaN if the value is infinite or NaN, so a term that is left out may not be
-forgotten. Weights are those of a softmax, whose exponentials are e to the power of -inf behind the
-mask: 0, unless the greatest number of the row is infinite or NaN, and then all of its weights are
-NaN. The search for the last such value reads the values once.
+A product with 0 is NaN if the value is infinite or NaN, so a term that is left out must be looked
+at. Weights are those of a softmax: e to the power of -inf behind the mask, which is 0, or NaN if the
+greatest number of the row is infinite or NaN, and then all weights of the row are NaN. The search
+for the last value that is no number reads each value once.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from uopc.ir.builder import fold, leaves, rebuild
 from uopc.ir.core import bounds, dtypes, ranges, walk
 from uopc.ir.core.args import BufferArg, ReduceArg
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.ir.index.dims import uop_dim
@@ -99,11 +100,17 @@ def is_hidden(v: UOp, r: UOp, bound: Bound, slot: int) -> UOp:
     place = fold.select(lost, fold.cast(r, t), none)
     last = intern(Ops.REDUCE, t, (place, r), ReduceArg("max" if bound.from_end else "min"))
     loops = tuple(sorted(ranges.ranges(v) - {r}, key=lambda q: q.arg.axis))
-    arg, symbolic = leaves.split_dims(tuple([uop_dim(q.src[0]) for q in loops]))
-    buffer = intern(Ops.BUFFER, t, symbolic, BufferArg(slot, arg))
+    dims, symbolic = leaves.split_dims(tuple([uop_dim(q.src[0]) for q in loops]))
+    buffer = intern(Ops.BUFFER, t, symbolic, BufferArg(slot, dims, _device(v)))
     store = intern(Ops.STORE, dtypes.void, (intern(Ops.INDEX, t, (buffer, *loops)), last))
     filled = intern(Ops.AFTER, t, (buffer, intern(Ops.END, dtypes.void, (store, *loops))))
     known, end = intern(Ops.INDEX, t, (filled, *loops)), fold.cast(bound.end, t)
     if bound.from_end:
         return fold.combine(Ops.CMPLE, (end, known))
     return fold.combine(Ops.CMPLT, (known, end))
+
+
+def _device(v: UOp) -> str:
+    """The device of the storage that a value is read from."""
+    roots = [storage_root(u.src[0]) for u in walk.toposort(v) if u.op is Ops.INDEX]
+    return next((r.arg.device for r in roots if r.op is not Ops.DATA), "")

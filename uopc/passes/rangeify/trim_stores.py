@@ -30,7 +30,7 @@ store then needs its guard alone, and each reader selects. In general the guard 
 all reads: of each node, the pass knows comparisons that hold wherever its value matters, as a WHERE
 selects it, and writes them with the loops of the store. `optimize` cuts loops where such a guard
 begins to hold, so that tiles outside of it are neither computed nor stored. Only sums are worth a
-guard, if it leaves out enough. Outputs, arguments, and what kernels by hand take are stored whole,
+guard, if it leaves out enough tiles; a mask of -inf moves as well if products with it then are. Outputs, arguments, and what kernels by hand take are stored whole,
 as are integers, which may be indices. Reads have no guards: memory that nobody wrote is read where
 a selection drops it.
 """
@@ -191,8 +191,10 @@ def _masks_at_reads(graph: UOp, context: Context) -> UOp:
 def _multiplied(graph: UOp) -> set[UOp]:
     """The stored values of which sums of products are made, maybe of functions of them."""
     products = [u.src[0] for u in walk.nodes(graph) if u.op is Ops.REDUCE and u.arg.op == "add"]
-    own = lambda u: u.op not in (Ops.REDUCE, Ops.AFTER)  # noqa: E731
-    below = [walk.toposort(u, gate=own) for u in products if u.op is Ops.MUL]
+    inner = (Ops.REDUCE, Ops.AFTER)
+    below = [
+        walk.toposort(u, gate=lambda v: v.op not in inner) for u in products if u.op is Ops.MUL
+    ]
     return {u.src[0] for order in below for u in order if u.op is Ops.INDEX}
 
 

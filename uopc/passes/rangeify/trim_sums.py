@@ -4,7 +4,8 @@
     →                       y[i, c] = Σ_j where(j <= i, exp(…) · v[j, c], 0)
 
 With exact zeros (`fast_zeros`) a number plus -inf is -inf, e to the power of that 0, and so is a
-product with it. `optimize` cuts the loop of the sum where the guard begins to hold: rows of a
+product with it. Without, weights of a softmax are 0 behind the mask, and `hidden_terms.py` says
+which results are NaN. `optimize` cuts the loop of the sum where the guard begins to hold: rows of a
 causal attention then add up the keys before them alone.
 """
 

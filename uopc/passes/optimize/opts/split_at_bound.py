@@ -97,7 +97,9 @@ def _breakpoint(kernel: UOp, u: UOp, r: UOp) -> Breakpoint | None:
     others = {m: k for m, k in terms.items() if m is not r}
     around = {m: k for m, k in others.items() if _is_around(kernel, m, r)}
     inside = {m: k for m, k in others.items() if m not in around}
-    if not step or not around or any(r in ranges.ranges(m) for m in others):
+    # A part of a loop may be compared with a number: its length depends on the loops around.
+    decided = around or any(q.arg.kind == "loop" for q in ranges.ranges(r.src[0]))
+    if not step or not decided or any(r in ranges.ranges(m) for m in others):
         return None
     low, high = affine.interval(constant, inside)
     if step > 0:  # holds while step·r < -Σ, to the end for the least Σ
@@ -108,7 +110,9 @@ def _breakpoint(kernel: UOp, u: UOp, r: UOp) -> Breakpoint | None:
             affine.plus(affine.floordiv(affine.build(end, around), affine.const(-step)), 1)
             for end in (low, high)
         ]
-    width = bounds.bounds(affine.sub(last, first))[1] if low < high else 0
+    # ⌊(e + n) / k⌋ - ⌊e / k⌋ ≤ ⌈n / k⌉, of which bounds may know less where k does not divide e.
+    most = -((low - high) // abs(step))
+    width = min(bounds.bounds(affine.sub(last, first))[1], most) if low < high else 0
     return Breakpoint(u, step > 0, first, width)
 
 

@@ -118,8 +118,9 @@ def follow_bounds(s: Scheduler, r: UOp, lanes: int, copies: int) -> None:
     long = (length_of(r) or 0) >= thresholds.LEAST_BLOCKS * n
 
     def cut(q: UOp) -> bool:
-        short = 3 * copies * s.facts.expanded_size(q) <= _most_code(s.facts)
-        return short and (s.attempt("SPLIT_AT", q, n) or s.widen(q, "SPLIT_AT", n) not in (None, q))
+        if 3 * copies * s.facts.expanded_size(q) > _most_code(s.facts):
+            return False
+        return s.attempt("SPLIT_AT", q, n) or (n > 1 and s.widen(q, "SPLIT_AT", n) is not None)
 
     if long and s.tiled.is_compared(r):
         _cut_at_breakpoints(s, r, cut)
