@@ -4,10 +4,10 @@
     →  for c: last[c] = max_j where(0 · v[j, c] is NaN, j, -1)
        for i: for c: y[i, c] = i < last[c] ? NaN : Σ_j where(j <= i, w[i, j] · v[j, c], 0)
 
-A product with 0 is NaN if the value is infinite or NaN, so a term that is left out must be looked
-at. Weights are those of a softmax: e to the power of -inf behind the mask, which is 0, or NaN if the
-greatest number of the row is infinite or NaN, and then all weights of the row are NaN. The search
-for the last value that is no number reads each value once.
+A product with 0 is NaN if the value is infinite or NaN, so a search for the last such value, which
+reads each value once, says which results are NaN. Weights are those of a softmax: behind the mask e
+to the power of -inf, which is 0, or NaN if the greatest number of the row is infinite or NaN; then
+all weights of the row are NaN, those before the mask, too.
 """
 
 from __future__ import annotations

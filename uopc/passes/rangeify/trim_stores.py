@@ -30,9 +30,9 @@ store then needs its guard alone, and each reader selects. In general the guard 
 all reads: of each node, the pass knows comparisons that hold wherever its value matters, as a WHERE
 selects it, and writes them with the loops of the store. `optimize` cuts loops where such a guard
 begins to hold, so that tiles outside of it are neither computed nor stored. Only sums are worth a
-guard, if it leaves out enough tiles; a mask of -inf moves as well if products with it then are. Outputs, arguments, and what kernels by hand take are stored whole,
-as are integers, which may be indices. Reads have no guards: memory that nobody wrote is read where
-a selection drops it.
+guard, if it leaves out enough tiles; a mask of -inf moves as well if products with it then are.
+Outputs, arguments, and what kernels by hand take are stored whole, as are integers, which may be
+indices. Reads have no guards: memory that nobody wrote is read where a selection drops it.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def guard_of_weights(conditions: Conditions, rows: list[UOp]) -> UOp | None:
 def _saves(rows: Iterable[UOp], conditions: Conditions, blocks: Mapping[UOp, int]) -> bool:
     """True if terms of enough rows are left out."""
     count = math.prod([bounds.bounds(q.src[0])[1] for q in rows])
-    return count * share_outside(conditions, blocks) >= LEAST_SAVED
+    return float(count) * share_outside(conditions, blocks) >= LEAST_SAVED
 
 
 class _Hidden(NamedTuple):
