@@ -1,4 +1,4 @@
-"""What the terms behind a mask add to a sum of weights times values: 0, or NaN.
+"""Terms behind a mask add 0, or NaN, to a sum of weights times values: a search finds which.
 
     for i: for c: y[i, c] = Σ_j w[i, j] · v[j, c]                  where w[i, j] is 0 for j > i
     →  for c: last[c] = max_j where(0 · v[j, c] is NaN, j, -1)
