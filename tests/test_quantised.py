@@ -516,25 +516,42 @@ def test_short_sums_alone_become_straight_code():
 
 
 # ---------------------------------------------------------------- what is fetched ahead
-def fetched(machine, rows, columns, optimize=True):
-    """How far ahead what the weights' loads read is fetched; nothing where none is."""
-    w, x = uopc.param("w", (rows, columns), dtypes.int8), uopc.param("x", (columns,))
+def fetched(graph, machine="dots", optimize=True):
+    """How far ahead elements of w are fetched; nothing where none are."""
     with only_lowered(machine):
-        kernels = lower_only(w.cast(dtypes.float32) @ x, optimize=optimize).kernels
+        kernels = lower_only(graph, optimize=optimize).kernels
     found = [u for kernel in kernels for u in kernel.src if u.op is Ops.FETCH]
-    assert all(u.dtype.scalar is dtypes.int8 and u.arg == u.dtype.lanes for u in found)
+    assert all([u.arg == u.dtype.lanes for u in found])
     return {u.src[1].arg for u in found}
+
+
+def product(rows, columns, t=dtypes.int32):
+    """Bytes times numbers of a type: of floats they make floats."""
+    w, x = uopc.param("w", (rows, columns), dtypes.int8), uopc.param("x", (columns,), t)
+    return w.cast(t) @ x
 
 
 def test_rows_of_a_large_array_are_fetched_ahead():
     """Those of the next turn of the loop over eight rows, if the second-level cache does not hold
-    the array, and a quarter of it holds what is fetched."""
-    assert fetched("dots", 1024, 4096) == {8 * 4096}
-    assert fetched("dots", 512, 4096) == set()
-    assert fetched("dots", 64, 1 << 17) == set()
-    assert fetched("laptop", 1024, 4096) == {8 * 4096}
-    assert fetched("dots", 1024, 4096, optimize=False) == set()
-    assert fetched("dots", uopc.variable("n", 1, 1 << 20), 4096) == {8 * 4096, 4096}
+    the array, and a quarter of it holds them."""
+    assert fetched(product(1024, 4096)) == {8 * 4096}
+    assert fetched(product(512, 4096)) == set()
+    assert fetched(product(64, 1 << 17)) == set()
+    assert fetched(product(1024, 4096), "laptop") == {8 * 4096}
+    assert fetched(product(1024, 4096), optimize=False) == set()
+    assert fetched(product(uopc.variable("n", 1, 1 << 20), 4096)) == {8 * 4096, 4096}
+
+
+def test_rows_of_weights_are_fetched_ahead_from_a_16th_of_the_cache_on():
+    """Of integers that become floats or choose them, side by side."""
+    f = dtypes.float32
+    assert fetched(product(40, 4096, f)) == {8 * 4096}
+    assert fetched(product(32, 4096, f)) == set()  # 2 MiB / 16
+    for kind in CODES:
+        assert fetched(product_of_codes(kind, "f4", 128, 32, 128)[0], "workstation") == {8 * 2048}
+    assert fetched(uopc.param("w", (40, 4096), dtypes.int8).cast(f).sum(1)) == set()
+    assert fetched(uopc.param("w", (40, 4096)) @ uopc.param("x", (4096,))) == set()
+    assert fetched(uopc.param("w", (40, 4096), dtypes.float16).cast(f).sum(1)) == set()
 
 
 def test_code_that_fetches_ahead():

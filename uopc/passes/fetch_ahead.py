@@ -21,8 +21,9 @@ told what a sum reads one turn of a loop later: the next rows, where each elemen
 Where loops inside read the elements of a turn again, as the rows of a product read a panel of
 weights, the first of them would wait for memory and the others not. Each of their n turns then
 fetches an nth of the next panel, whose elements must lie side by side. This pays for arrays that
-the second-level cache does not hold, and for panels of smaller constants, which the other arrays of
-a program have displaced; what is fetched is half of that cache at most.
+the second-level cache does not hold, and for smaller ones that the other arrays of a program have
+displaced: panels of constants, and rows side by side of integers that are converted, as fetches
+take no time beside that. At most half of that cache is fetched.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from uopc.ir.builder import rebuild
-from uopc.ir.core import bounds, ranges, walk
+from uopc.ir.core import bounds, dtypes, ranges, walk
 from uopc.ir.core.levels import VECTOR
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
@@ -43,7 +44,7 @@ from uopc.passes.contract import Context, Pass
 # docs/lab/llvm_effort.md has the figures behind these.
 _LEAST = 8  # bytes of a load: a line takes at most eight
 _PANEL, _ROW = 2, 4  # most that is fetched of a panel, and of rows: the second-level cache / n
-_MODEL = 16  # constants from this part of that cache on are taken for weights of a large model
+_MODEL = 16  # such arrays from this part of that cache on are taken for weights of a large model
 
 
 class _Fetch(NamedTuple):
@@ -58,7 +59,7 @@ def fetch_ahead(kernel: UOp, context: Context) -> UOp:
     target, order, l2 = context.target, walk.order(kernel), context.target.l2_bytes
     if target.gpu is not None or not context.optimize:
         return kernel
-    large = [u for u in order if u.op is Ops.PARAM and bounds.most_bytes(u) > _held(u, l2)]
+    large = [u for u in order if u.op is Ops.PARAM and bounds.most_bytes(u) > l2 // _MODEL]
     if not large or all([u.op is not Ops.REDUCE for u in order]):
         return kernel
     made: dict[UOp, _Fetch] = {}
@@ -71,8 +72,9 @@ def fetch_ahead(kernel: UOp, context: Context) -> UOp:
             for u, around in _loops_of_sums(inside).items()
             if len(u.src) == 1 and u.src[0].src[0] in large
         }
+        widened = _widened(inside)
         for u in loads:
-            fetch = _fetch(u, loads, loops, l2)
+            fetch = _fetch(u, loads, loops, u in widened, l2)
             if fetch is not None:
                 made[u] = fetch
 
@@ -86,6 +88,16 @@ def fetch_ahead(kernel: UOp, context: Context) -> UOp:
 def _held(array: UOp, l2: int) -> int:
     """The most bytes of an array that are still in the second-level cache when a kernel begins."""
     return l2 if array.arg.order is None else l2 // _MODEL
+
+
+def _widened(inside: Iterable[UOp]) -> set[UOp]:
+    """The loads of integers that make or choose floats, beside which fetches take no time."""
+    found: dict[UOp, None] = {}
+    for u in inside:
+        wider = u.dtype.is_float or u.dtype.scalar is dtypes.index
+        if u.op is Ops.CAST and wider and u.src[0].dtype.kind in ("int", "uint"):
+            walk.toposort(u.src[0], lambda v: v.op is not Ops.LOAD, found)
+    return {u for u in found if u.op is Ops.LOAD}
 
 
 def _loops_of_sums(inside: Iterable[UOp]) -> dict[UOp, frozenset[UOp]]:
@@ -115,7 +127,7 @@ def _along(loops: frozenset[UOp], values: Iterable[UOp]) -> dict[UOp, None]:
 
 
 def _fetch(
-    load: UOp, loads: Mapping[UOp, frozenset[UOp]], loops: Sequence[UOp], l2: int
+    load: UOp, loads: Mapping[UOp, frozenset[UOp]], loops: Sequence[UOp], widened: bool, l2: int
 ) -> _Fetch | None:
     """The elements that a load fetches for the next turn of the last loop, outer first, that it
     moves with. None if it reads few bytes, not along a sum, the same in all turns, or once
@@ -131,11 +143,16 @@ def _fetch(
     again, block = loops[loops.index(moving[-1]) + 1 :], steps[moving[-1]]
     if block <= 0:
         return None
+    length = bounds.most_bytes(array)
     if again and loads[load].issuperset(again):
+        if length <= _held(array, l2):
+            return None
         beside = [u.src[0] for u in loads if u.src[0].src[0] is array]
         read = sum([u.dtype.lanes for u in beside if affine.form(u.src[1])[1] == steps])
         return _part_of_block(load, sums, again, block, read, l2 // _PANEL // size)
-    if len(moving) < len(loops) or bounds.most_bytes(array) <= l2 or block * size > l2 // _ROW:
+    row = sum([steps[r] * bounds.bounds(r)[1] for r in sums]) + load.dtype.lanes
+    held = l2 // _MODEL if widened and block >= 2 * row else l2
+    if len(moving) < len(loops) or length <= held or block * size > l2 // _ROW:
         return None
     return _Fetch(affine.const(block), load.dtype.lanes)
 
