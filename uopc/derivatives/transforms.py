@@ -17,7 +17,7 @@ from uopc.derivatives.values import Value, filled
 from uopc.errors import UserError, UserTypeError
 from uopc.ir.builder import leaves, movement, operands
 from uopc.ir.core import shapes
-from uopc.ir.core.shapes import show
+from uopc.ir.core.shapes import show, show_value
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp
 
@@ -48,7 +48,7 @@ def like(who: str, name: str, value: Any, node: UOp) -> Value:
         return None
     made = operands.as_uop(value, node.dtype, who)
     if made.dtype is not node.dtype or shapes.shape(made) != shapes.shape(node):
-        kinds = [f"{u.dtype.name}{show(shapes.shape(u))}" for u in (made, node)]
+        kinds = [show_value(u) for u in (made, node)]
         raise UserError(f"{who}: the {name} {kinds[0]} does not fit {kinds[1]}")
     return made
 
@@ -129,9 +129,8 @@ def check_loss(who: str, loss: Any) -> None:
     if not isinstance(loss, UOp):
         raise UserTypeError(f"{who}: expected a UOp or a function, got {loss!r}")
     if shapes.shape(loss) != () or not loss.dtype.is_float:
-        kind = f"{loss.dtype.name}{show(shapes.shape(loss))}"
         out = "take its sum(), or jacrev"
-        raise UserError(f"{who}: needs one float, got {kind}; {out}{made_at(loss)}")
+        raise UserError(f"{who}: needs one float, got {show_value(loss)}; {out}{made_at(loss)}")
 
 
 def hvp(loss: UOp, wrt: UOp, vector: Any) -> UOp:
@@ -286,7 +285,7 @@ def vmap(outputs: Nodes, batched: Mapping[UOp, Any]) -> Any:
     for u, values in batched.items():
         made = operands.as_uop(values, u.dtype, "vmap")
         if made.dtype is not u.dtype or shapes.shape(made)[1:] != shapes.shape(u):
-            kinds = [f"{v.dtype.name}{show(shapes.shape(v))}" for v in (made, u)]
+            kinds = [show_value(v) for v in (made, u)]
             raise UserError(f"vmap: {kinds[0]} is no batch of {kinds[1]}")
         given[u] = made
     lengths = {shapes.shape(v)[0] for v in given.values()}

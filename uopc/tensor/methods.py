@@ -106,7 +106,7 @@ def _evaluate(u: UOp) -> Scalar:
 def _described(u: UOp) -> str:
     if u.op is Ops.PARAM:
         return str(u.arg.name)
-    return _render(u) if u.dtype is dtypes.index else f"{u.dtype.name}{shapes.show(u.shape)}"
+    return _render(u) if u.dtype is dtypes.index else shapes.show_value(u)
 
 
 def _int(u: UOp) -> int:

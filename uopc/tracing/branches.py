@@ -9,7 +9,7 @@ import numpy as np
 
 from uopc.errors import UserError, UserTypeError
 from uopc.ir.core import dtypes, shapes
-from uopc.ir.core.shapes import show
+from uopc.ir.core.shapes import show_value
 from uopc.ir.core.uop import UOp
 from uopc.numpy.array import uop_of
 from uopc.tensor.loops.branches import chosen
@@ -37,7 +37,7 @@ def cond(pred: Any, true_fun: Function, false_fun: Function, *operands: Any) -> 
         return (true_fun if pred else false_fun)(*operands)
     which = uop_of(pred, "cond")
     if which.dtype is not dtypes.bool_ or shapes.shape(which) != ():
-        raise UserTypeError(f"cond: the condition must be one bool, got {_kind(which)}")
+        raise UserTypeError(f"cond: the condition must be one bool, got {show_value(which)}")
     return _traced("cond", pred, which, (true_fun, false_fun), operands)
 
 
@@ -60,7 +60,7 @@ def switch(index: Any, branches: Sequence[Function], *operands: Any) -> Any:
         return functions[min(max(int(index), 0), len(functions) - 1)](*operands)
     which = uop_of(index, "switch")
     if not which.dtype.is_int or shapes.shape(which) != ():
-        raise UserTypeError(f"switch: the index must be one integer, got {_kind(which)}")
+        raise UserTypeError(f"switch: the index must be one integer, got {show_value(which)}")
     if len(functions) == 1:
         return functions[0](*operands)
     return _traced("switch", index, which, functions, operands)
@@ -86,13 +86,9 @@ def _traced(
         rows.append(row)
         for (path, _), a, b in zip(flatten(tree)[0], rows[0], row):
             if (a.dtype, shapes.shape(a)) != (b.dtype, shapes.shape(b)):
-                kinds = " and ".join({_kind(a): None, _kind(b): None})
+                kinds = " and ".join({show_value(a): None, show_value(b): None})
                 raise UserError(f"{who}: the functions give {kinds} at {path or 'the result'}")
     if which.dtype is dtypes.bool_:
         rows.reverse()
     made = chosen(which, rows, call.given) if rows[0] else []
     return unflatten(first, map(call.value, made))
-
-
-def _kind(u: UOp) -> str:
-    return f"{u.dtype.name}{show(shapes.shape(u))}"

@@ -22,11 +22,11 @@ from uopc.ir.builder import leaves, movement
 from uopc.ir.core import shapes
 from uopc.ir.core.args import PrimitiveArg
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.shapes import Dim, show
+from uopc.ir.core.shapes import Dim, show_value
 from uopc.ir.core.uop import UOp, intern
 from uopc.numpy.array import Array, current_trace, trace_of, uop_of
 from uopc.tensor.functions import function
-from uopc.tracing.pytrees import LEAF, flatten, split, unflatten
+from uopc.tracing.pytrees import LEAF, flatten, leaf_count, split, unflatten
 
 Function = Callable[..., Any]
 _numbers = itertools.count(1)
@@ -62,9 +62,8 @@ def _nodes(who: str, tree: Any, like: Sequence[UOp], structure: Any) -> list[UOp
     for (path, leaf), u in zip(found, like):
         v = uop_of(leaf, who, u.dtype)
         if v.dtype is not u.dtype or shapes.shape(v) != shapes.shape(u):
-            kinds = [f"{x.dtype.name}{show(shapes.shape(x))}" for x in (v, u)]
             where = f" at {path}" if path else ""
-            raise UserError(f"{who}: the rule gives {kinds[0]} for {kinds[1]}{where}")
+            raise UserError(f"{who}: the rule gives {show_value(v)} for {show_value(u)}{where}")
         made.append(v)
     return made
 
@@ -79,7 +78,7 @@ def _cotangents(who: str, tree: Any, like: Sequence[UOp], structure: Any) -> lis
     left = iter(like)
     made: list[Value] = []
     for part, inner in zip(found[2], structure.parts):
-        made += _cotangents(who, part, list(itertools.islice(left, _leaves(inner))), inner)
+        made += _cotangents(who, part, list(itertools.islice(left, leaf_count(inner))), inner)
     return made
 
 
@@ -316,16 +315,12 @@ class _Backward(_UserRule):
         left = iter(u.src[1:])
         made: list[Value] = []
         for value, structure in zip(found, args.parts):
-            like = list(itertools.islice(left, _leaves(structure)))
+            like = list(itertools.islice(left, leaf_count(structure)))
             made += _cotangents(who, value, like, structure)
         return made
 
     def of_batch(self, batched: tuple[bool, ...]) -> Rule:
         return _BackwardBatch(self, batched)
-
-
-def _leaves(structure: Any) -> int:
-    return 1 if structure == LEAF else sum(map(_leaves, structure.parts))
 
 
 class _BackwardBatch(Rule):

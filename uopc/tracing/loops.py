@@ -11,7 +11,7 @@ from uopc.derivatives import functions as calls
 from uopc.errors import Unsupported, UserError, UserTypeError
 from uopc.ir.builder import operands
 from uopc.ir.core import dtypes, shapes
-from uopc.ir.core.shapes import Dim, show
+from uopc.ir.core.shapes import Dim, show, show_value
 from uopc.ir.core.uop import UOp
 from uopc.ir.index.dims import dim_uop
 from uopc.numpy.array import Array, uop_of
@@ -98,13 +98,9 @@ def _carried(call: Call, tree: Any, before: list[UOp], form: Any) -> list[UOp]:
         raise UserError(f"{who}: {call.name} gives a carry in other containers than the first one")
     for u, v in zip(before, after):
         if u.dtype is not v.dtype or shapes.shape(u) != shapes.shape(v):
-            kinds = [_kind(u), _kind(v)]
-            raise UserError(f"{who}: the carry is {kinds[0]}, and {call.name} makes it {kinds[1]}")
+            was, made = show_value(u), show_value(v)
+            raise UserError(f"{who}: the carry is {was}, and {call.name} makes it {made}")
     return after
-
-
-def _kind(u: UOp) -> str:
-    return f"{u.dtype.name}{show(shapes.shape(u))}"
 
 
 def _length(who: str, arrays: list[UOp], length: Any) -> Dim:
@@ -204,7 +200,7 @@ def _condition(call: Call, result: Any) -> UOp:
     """The bool of a loop."""
     found, _ = call.results(result)
     if len(found) != 1 or found[0].dtype is not dtypes.bool_ or shapes.shape(found[0]) != ():
-        got = " and ".join([_kind(u) for u in found]) or "nothing"
+        got = " and ".join([show_value(u) for u in found]) or "nothing"
         raise UserTypeError(f"{call.who}: the condition must be one bool, got {got}")
     return found[0]
 

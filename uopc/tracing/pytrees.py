@@ -35,6 +35,27 @@ LEAF = "*"
 _DEEPEST = 200  # containers in containers
 
 
+def leaf_count(structure: Any) -> int:
+    """The number of leaves that a structure, or LEAF, has."""
+    return 1 if structure == LEAF else sum(map(leaf_count, structure.parts))
+
+
+def spread(given: Any, structure: Any, kind: type, what: str) -> list[Any]:
+    """An entry for each leaf: one of a kind, or None, stands for all leaves of a container.
+
+    UserError, about `what` was given, where other containers do not match those of the structure.
+    """
+    if given is None or isinstance(given, kind):
+        return [given] * leaf_count(structure)
+    if structure == LEAF:
+        raise UserError(f"{what} has {given!r} for an array")
+    found = split(given)
+    if found is None or len(found[2]) != len(structure.parts):
+        raise UserError(f"{what} {given!r} does not fit the containers")
+    parts = zip(found[2], structure.parts)
+    return [entry for part, inner in parts for entry in spread(part, inner, kind, what)]
+
+
 def register_pytree(kind: type, flatten: Flatten, unflatten: Unflatten) -> None:
     """Let objects of a class be arguments and results of `jit`.
 

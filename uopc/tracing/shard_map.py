@@ -23,7 +23,7 @@ from uopc.ir.devices.mesh import Mesh, PartitionSpec, Spec, normal, show, used_a
 from uopc.numpy.array import Array, uop_of
 from uopc.tensor.elementwise import shard
 from uopc.tracing.collectives import Inside, inside
-from uopc.tracing.pytrees import LEAF, flatten, split, unflatten
+from uopc.tracing.pytrees import flatten, spread, unflatten
 from uopc.tracing.transforms import Call, derived
 
 Function = Callable[..., Any]
@@ -59,28 +59,14 @@ def shard_map(f: Function, mesh: Mesh, in_specs: Any, out_specs: Any) -> Functio
         if inside.get() is not None:
             raise Unsupported("shard_map inside of a function given to shard_map")
         found, structure = flatten(tuple(args))
-        specs = _prefix(in_specs, structure, "in_specs")
+        specs = spread(in_specs, structure, PartitionSpec, "shard_map: in_specs")
         body = _Body(mesh, call)
         values = [body.argument(leaf, s, path) for (path, leaf), s in zip(found, specs)]
         nodes, form = body.traced(f, unflatten(structure, values))
-        wanted = _prefix(out_specs, form, "out_specs")
+        wanted = spread(out_specs, form, PartitionSpec, "shard_map: out_specs")
         return unflatten(form, call.closed(body.whole(nodes, wanted), body.given))
 
     return derived("shard_map", f, build, mesh)
-
-
-def _prefix(specs: Any, structure: Any, name: str) -> list[Any]:
-    """The spec of each leaf: one for a container is that of all its parts."""
-    if specs is None or isinstance(specs, PartitionSpec):
-        return [specs] * _count(structure)
-    found = split(specs)
-    if structure == LEAF or found is None or len(found[2]) != len(structure.parts):
-        raise UserError(f"shard_map: {name} {specs!r} does not fit the containers")
-    return [a for part, s in zip(found[2], structure.parts) for a in _prefix(part, s, name)]
-
-
-def _count(structure: Any) -> int:
-    return 1 if structure == LEAF else sum(map(_count, structure.parts))
 
 
 @dataclass

@@ -22,13 +22,13 @@ from uopc.errors import UserError, UserTypeError
 from uopc.ir.builder import leaves, movement, rebuild
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.shapes import show
+from uopc.ir.core.shapes import show_value
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.devices.mesh import Mesh
 from uopc.numpy.array import Array, current_trace, trace_of, uop_of
 from uopc.tracing.jit import begun_trace, jit
-from uopc.tracing.pytrees import LEAF, flatten, register_pytree, split, unflatten
+from uopc.tracing.pytrees import flatten, register_pytree, spread, unflatten
 
 register_pytree(
     Sparse, lambda s: ((s.data,), s.layout), lambda layout, parts: Sparse(parts[0], layout)
@@ -235,10 +235,9 @@ def value_and_grad(f: Any, argnums: Any = 0, has_aux: bool = False) -> Any:
         value, aux = given.with_aux(has_aux)
         loss = given.call._result("", value)
         if shapes.shape(loss) != () or not loss.dtype.is_float:
-            kind = f"{loss.dtype.name}{show(shapes.shape(loss))}"
             raise UserError(
-                f"grad: {_name(f)} must give one float, got {kind}; take its sum(), or jacrev"
-                f"{made_at(loss)}"
+                f"grad: {_name(f)} must give one float, got {show_value(loss)}; take its sum(), or"
+                f" jacrev{made_at(loss)}"
             )
         found = walk.pulled([loss], given.seeds, [leaves.const(loss.dtype, 1)])
         full = [filled(c, s) for c, s in zip(found, given.seeds)]
@@ -560,7 +559,7 @@ def vmap(f: Any, in_axes: Axes = 0, out_axes: Axes = 0, axis_size: int | None = 
         call = Call("vmap", f, (args, named))
         values, by_name, batched = _batched(call, args, named, axes, axis_size)
         nodes, form = call.results(f(*values, **by_name))
-        placed = _placed(nodes, batched, _prefix(out_axes, form, "out_axes"))
+        placed = _placed(nodes, batched, spread(out_axes, form, int, "vmap: out_axes"))
         return unflatten(form, call.closed(placed))
 
     return derived("vmap", f, build)
@@ -572,7 +571,7 @@ def _batched(
     """The arguments for one example, and the batch that each seed stands for."""
     found, structure = flatten(tuple(args))
     more, by_name = flatten(named)
-    chosen = [*_prefix(tuple(axes), structure, "in_axes"), *[0] * len(more)]
+    chosen = [*spread(tuple(axes), structure, int, "vmap: in_axes"), *[0] * len(more)]
     batched: dict[UOp, UOp] = {}
     values: list[Any] = []
     sizes: dict[Any, str] = {} if size is None else {size: " axis_size"}
@@ -603,22 +602,6 @@ def _batched(
         )
     count = len(found)
     return unflatten(structure, values[:count]), unflatten(by_name, values[count:]), batched
-
-
-def _prefix(axes: Axes, structure: Any, name: str) -> list[Any]:
-    """The axis of each leaf: one for a container is that of all its parts."""
-    if structure == LEAF or axes is None or isinstance(axes, int):
-        if not (axes is None or isinstance(axes, int)):
-            raise UserError(f"vmap: {name} has {axes!r} for an array")
-        return [axes] * (1 if structure == LEAF else _count(structure))
-    found = split(axes)
-    if found is None or len(found[2]) != len(structure.parts):
-        raise UserError(f"vmap: {name} {axes!r} does not fit the containers")
-    return [a for part, s in zip(found[2], structure.parts) for a in _prefix(part, s, name)]
-
-
-def _count(structure: Any) -> int:
-    return 1 if structure == LEAF else sum(map(_count, structure.parts))
 
 
 def _placed(nodes: Sequence[UOp], batched: dict[UOp, UOp], axes: Sequence[Any]) -> list[UOp]:

@@ -70,6 +70,11 @@ def show(dims: Shape) -> str:
     return "(" + ", ".join(str(d) if isinstance(d, int) else d.render() for d in dims) + ")"
 
 
+def show_value(u: UOp) -> str:
+    """The dtype and the shape of a value as text, e.g. float32(4, n)."""
+    return f"{u.dtype.name}{show(shape(u))}"
+
+
 # ---------------------------------------------------------------- a rule per kind of op
 def check_fits(dims: Shape, whole: Shape, who: str = "") -> None:
     """UserError where `dims` does not broadcast to `whole`."""

@@ -18,7 +18,7 @@ from uopc.ir.builder.movement import normal_axis
 from uopc.ir.builder.operands import Operand
 from uopc.ir.core import bounds, dtypes, shapes
 from uopc.ir.core.dtypes import DType
-from uopc.ir.core.shapes import show
+from uopc.ir.core.shapes import show, show_value
 from uopc.ir.core.uop import UOp
 from uopc.ir.index.dims import dim_uop
 from uopc.tensor import elementwise, indexing
@@ -299,8 +299,8 @@ def searchsorted(a: UOp, values: Operand, side: str = "left", sorter: UOp | None
     if len(dims) != 1:
         raise UserError(f"searchsorted: needs a vector to search in, got {show(dims)}")
     if sorter is not None and (shapes.shape(sorter) != dims or not sorter.dtype.is_integral):
-        got = f"{sorter.dtype.name}{show(shapes.shape(sorter))}"
-        raise UserError(f"searchsorted: sorter must have the places of {show(dims)}, got {got}")
+        want, got = show(dims), show_value(sorter)
+        raise UserError(f"searchsorted: sorter must have the places of {want}, got {got}")
     x, v = operands.paired(a, values, "searchsorted")
     n, place = dims[0], place_dtype(dims[0])
     found = leaves.full(leaves.const(place, 0), shapes.shape(v))
