@@ -293,14 +293,13 @@ def _written(graph: UOp) -> set[UOp]:
     if level_of(graph) is not PROGRAM:
         stores = [u for u in walk.toposort(graph) if u.op is Ops.STORE]
         return {storage.storage_root(u.src[0]) for u in stores}
-    calls = [(c, storage.written_slots(c.src[0])) for c in graph.src]
-    return {storage.storage_root(c.src[1 + slot]) for c, slots in calls for slot in slots}
+    return {storage.storage_root(a) for c in graph.src for a in storage.written_arguments(c)}
 
 
 def _outputs(graph: UOp) -> list[str]:
     """The dtype and shape of each value that a graph gives."""
     values = [u for u in graph.src if u.dtype.kind != "void"] if graph.op is Ops.SINK else []
-    return [f"{u.dtype.name}{shapes.show(shapes.shape(u))}" for u in values]
+    return list(map(shapes.show_value, values))
 
 
 def function_schedule(context: Context) -> Schedule:

@@ -89,6 +89,11 @@ def written_slots(kernel: UOp) -> list[int]:
     return [p.arg.slot for p in roots if p.op is Ops.PARAM]
 
 
+def written_arguments(call: UOp) -> list[UOp]:
+    """The arguments of a CALL that its body stores to, in the order of stores."""
+    return [call.src[1 + slot] for slot in written_slots(call.src[0])]
+
+
 def read_slots(kernel: UOp) -> list[int]:
     """The slots of the PARAMs whose elements a kernel, or a program, reads: used for more than an
     address to store to."""

@@ -21,7 +21,7 @@ from uopc.ir.core import ranges, walk
 from uopc.ir.core.calls import graph_order, operands
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.serialize import content
-from uopc.ir.core.storage import before_effects, storage_root, written_slots
+from uopc.ir.core.storage import before_effects, storage_root, written_arguments
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 from uopc.ir.verify.nodes import describe
@@ -88,7 +88,7 @@ def indices(u: UOp) -> tuple[UOp, ...]:
 
 def targets(call: UOp) -> set[UOp]:
     """The storage that a CALL of a kernel writes."""
-    return {storage(call.src[1 + slot]) for slot in written_slots(call.src[0])}
+    return set(map(storage, written_arguments(call)))
 
 
 # ---------------------------------------------------------------- effects

@@ -16,7 +16,7 @@ from uopc.ir.core.arena import memo
 from uopc.ir.core.args import ParamArg
 from uopc.ir.core.calls import written_slot
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.storage import storage_root, whole_root, written_slots
+from uopc.ir.core.storage import storage_root, whole_root, written_arguments
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.passes.analysis.programs import loops_of, new_buffer, repeated
@@ -178,4 +178,4 @@ def _widened(kernel: UOp, args: tuple[UOp, ...]) -> UOp:
 
 def _written(call: UOp) -> list[UOp]:
     """The storage that a launch writes."""
-    return [storage_root(call.src[1 + slot]) for slot in written_slots(call.src[0])]
+    return list(map(storage_root, written_arguments(call)))

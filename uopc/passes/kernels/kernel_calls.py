@@ -12,7 +12,12 @@ from uopc.ir.builder.index_maps import Index
 from uopc.ir.core import bounds, shapes, walk
 from uopc.ir.core.arena import memo
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.storage import before_effects, read_slots, written_slots
+from uopc.ir.core.storage import (
+    before_effects,
+    read_slots,
+    written_arguments,
+    written_slots,
+)  # fmt: skip
 from uopc.ir.core.uop import UOp
 from uopc.passes.analysis.versions import NEW, Footprint, Span, Version, Versions
 from uopc.passes.analysis.views import closed_effects, is_local, stores_in
@@ -56,7 +61,7 @@ class KernelCalls:
     def _written(self, effect: UOp) -> Iterable[UOp]:
         """The storage that a closed store or call writes."""
         if effect.op is Ops.CALL:
-            targets = [effect.src[1 + slot] for slot in written_slots(effect.src[0])]
+            targets = written_arguments(effect)
         else:
             targets = [store.src[0].src[0] for store in stores_in(effect)]
         return dict.fromkeys([before_effects(t, self.known) for t in targets])
