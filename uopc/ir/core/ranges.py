@@ -20,6 +20,11 @@ def ranges(u: UOp) -> frozenset[UOp]:
     return u._ranges  # type: ignore[no-any-return]
 
 
+def length(r: UOp) -> int:
+    """The iterations of a range whose length is a constant."""
+    return int(r.src[0].arg)
+
+
 def in_empty_loop(u: UOp) -> bool:
     """True if the value is inside of a loop of at most one iteration that may have none.
 

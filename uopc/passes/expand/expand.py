@@ -125,7 +125,7 @@ class _Expansion:
         """The copy of a node at an iteration of each range around it."""
         at = 0
         for r in self.copied_ranges(u):
-            at = at * _length(r) + where[r]
+            at = at * ranges.length(r) + where[r]
         return self._values(u)[at]
 
     def _column(self, u: UOp, wide: Ranges) -> list[UOp]:
@@ -141,8 +141,9 @@ class _Expansion:
         if picked is None:
             picked = [0]
             for r in wide:
-                step = math.prod([_length(q) for q in own[own.index(r) + 1 :]]) if r in own else 0
-                picked = [i + step * k for i in picked for k in range(_length(r))]
+                faster = own[own.index(r) + 1 :] if r in own else ()
+                step = math.prod(map(ranges.length, faster)) if r in own else 0
+                picked = [i + step * k for i in picked for k in range(ranges.length(r))]
             self._picked[(own, wide)] = picked
         return [made[i] for i in picked]
 
@@ -152,7 +153,7 @@ class _Expansion:
             at = wide.index(u)
             return [affine.const(counts[at]) for counts in _iterations(wide)]
         if u.op is Ops.RANGE and u.arg.kind == "lane":
-            n = _length(u)
+            n = ranges.length(u)
             return [intern(Ops.LANES, dtypes.index.vec(n), (), n)]
         if _runs_once(u):
             return [affine.const(0)]
@@ -187,7 +188,7 @@ class _Expansion:
             return ended(body, *closed_copies)
         if not lanes:
             return self._combined(u, bodies, closed_copies)
-        n = _length(lanes[0])
+        n = ranges.length(lanes[0])
         pairs = self._in_words(u, bodies, n)
         if not all(pairs):
             total = self._combined(u, [splat(b, n) for b in bodies], closed_copies)
@@ -216,7 +217,7 @@ class _Expansion:
             return False
         target = self.context.target
         kinds = _COPIED if target.gpu is None else (*_COPIED, "lane")
-        beside = math.prod([_length(r) for r in ranges.ranges(u) if r.arg.kind in kinds])
+        beside = math.prod([ranges.length(r) for r in ranges.ranges(u) if r.arg.kind in kinds])
         crowded = target.gpu is not None or 2 * beside * len(bodies) >= target.registers
         return beside >= SIDE_BY_SIDE and crowded
 
@@ -292,10 +293,6 @@ def _product(u: UOp, a: UOp, b: UOp) -> UOp:
     return fold.combine(Ops.DOT4, tuple([fold.bitcast(s, dtypes.int32) for s in src]))
 
 
-def _length(r: UOp) -> int:
-    return int(r.src[0].arg)
-
-
 def _runs_once(u: UOp) -> bool:
     """True if a node is a loop of one iteration: it needs no loop."""
     if u.op is not Ops.RANGE or u.arg.kind not in ("loop", "reduce"):
@@ -305,7 +302,7 @@ def _runs_once(u: UOp) -> bool:
 
 def _iterations(wide: Iterable[UOp]) -> Iterator[tuple[int, ...]]:
     """All iterations of some unrolled ranges, the last one fastest."""
-    return itertools.product(*[range(_length(r)) for r in wide])
+    return itertools.product(*[range(ranges.length(r)) for r in wide])
 
 
 def _copies_in_order(wide: list[UOp], lanes: list[UOp]) -> list[UOp]:

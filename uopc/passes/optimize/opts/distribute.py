@@ -47,11 +47,11 @@ def distribute(kernel: UOp, r: UOp, n: int) -> UOp:
         left = n
         for q in reversed(copied):  # up to n inner copies stay copies
             if q.arg.kind == "upcast":
-                left //= int(q.src[0].arg)
+                left //= ranges.length(q)
             loops.setdefault(
                 q, make_range(q.src[0], (nest, order.index(q)), _kind_after(v, q, left))
             )
-        dims = [int(q.src[0].arg) for q in copied]
+        dims = [ranges.length(q) for q in copied]
         tile = local_tile(kernel, v.dtype, dims, beside=len(tiles)).fill(copied, v)
         tiles[v] = tile.at([loops[q] for q in copied])
     return _looped(path, loops, rebuild.rebuild(path[-1], {**tiles, **loops}))

@@ -103,7 +103,7 @@ def known_length(r: UOp) -> int:
     """The length of the range; Refused if it is not a constant."""
     if r.src[0].op is not Ops.CONST:
         raise Refused("the length of the range is not known")
-    return int(r.src[0].arg)
+    return ranges.length(r)
 
 
 def only_reduce(kernel: UOp, r: UOp) -> UOp:

@@ -207,7 +207,7 @@ def _packed(kernel: UOp, value: UOp, order: list[Digit], in_banks: bool) -> UOp:
     guard = index_maps.true()
     moved: dict[UOp, UOp] = {}
     for d in order:
-        lanes = [(f, int(q.src[0].arg)) for q, f in d.factors.items() if q.arg.kind == "lane"]
+        lanes = [(f, ranges.length(q)) for q, f in d.factors.items() if q.arg.kind == "lane"]
         apart, width = lanes[0] if lanes else (1, 1)
         count = -(-d.extent // (apart * width)) * width
         known = d.unit.src[0].op is Ops.CONST
