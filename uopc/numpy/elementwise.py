@@ -99,10 +99,6 @@ def _op(op: Any) -> Callable[[UOp, UOp], UOp]:
     return lambda x, y: alu.alu(x, op, y)
 
 
-def _swapped(build: Callable[[UOp, UOp], UOp]) -> Callable[[UOp, UOp], UOp]:
-    return lambda x, y: build(y, x)
-
-
 _OPERATOR = {n: getattr(Methods, f"__{n}__") for n in (
     "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift",
     "rshift",
@@ -148,8 +144,8 @@ _BINARY = {
     "divide": ("float", "x1 / x2.", _OPERATOR["truediv"]),
     "equal": ("any", "x1 == x2 by value.", _op(Ops.CMPEQ)),
     "floor_divide": ("number", "The greatest integer up to x1 / x2.", _floor_divided),
-    "greater": ("any", "x1 > x2.", _swapped(_op(Ops.CMPLT))),
-    "greater_equal": ("any", "x1 >= x2.", _swapped(_op(Ops.CMPLE))),
+    "greater": ("any", "x1 > x2.", Methods.__gt__),
+    "greater_equal": ("any", "x1 >= x2.", Methods.__ge__),
     "less": ("any", "x1 < x2.", _op(Ops.CMPLT)),
     "less_equal": ("any", "x1 <= x2.", _op(Ops.CMPLE)),
     "logical_and": ("bool", "x1 and x2.", _OPERATOR["and"]),

@@ -278,16 +278,6 @@ def split_to_sequence(n: Node) -> Any:
     return (parts,)
 
 
-@op("Optional")
-def optional(n: Node) -> Any:
-    return (n.raw(0),)
-
-
 @op("OptionalHasElement")
 def optional_has_element(n: Node) -> Any:
     return np.asarray(n.has(0))
-
-
-@op("OptionalGetElement")
-def optional_get_element(n: Node) -> Any:
-    return (n.raw(0),)

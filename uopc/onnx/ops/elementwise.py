@@ -47,7 +47,7 @@ for _name, _unary in {
     unary(_name, _unary)
 
 
-@op("Identity")
+@op("Identity Optional OptionalGetElement")
 def identity(n: Node) -> Any:
     return (n.raw(0),)
 
