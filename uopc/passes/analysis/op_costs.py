@@ -39,13 +39,11 @@ def expansion(u: UOp) -> int:
     return u.op.expansion[bits == 64] if bits in (32, 64) else 1
 
 
-def whole_cost(
-    u: UOp, stored: Container[UOp], loops: Container[UOp], most: float = LONG_VALUE
-) -> float:
+def whole_cost(u: UOp, stored: Container[UOp], loops: Container[UOp]) -> float:
     """The cost of one element computed alone, of everything below it up to what is `stored`. Stops
-    beyond `most`. Values in `loops` cost nothing: they have loops of their own."""
+    beyond `LONG_VALUE`. Values in `loops` cost nothing: they have loops of their own."""
     total, seen, stack = 0.0, {u}, [u]
-    while stack and total <= most:
+    while stack and total <= LONG_VALUE:
         v = stack.pop()
         total += v.op.cost
         new = [s for s in v.src if s not in seen and s not in stored and s not in loops]

@@ -295,12 +295,8 @@ class _InRegisters(Elements):
         if u.op in GroupOp.Exchange:
             raise Unsupported(f"scan: {u.op.name} inside of a loop{made_at(u)}")
         if u.op in (Ops.CONTIGUOUS, Ops.SHARD):  # each device runs the whole loop
-            return self._alike(u.src[0], index, guard)
+            return _computed(u.src[0], index, guard)
         return super().step(key)
-
-    def _alike(self, value: UOp, index: Index, guard: UOp) -> Needs:
-        """The element of a value that is not stored: all are in registers."""
-        return (yield [(value, index, guard)])[0]
 
     def _element(self, i: int, flat: int, *effects: UOp) -> UOp:
         """An element of a carried value after effects."""
@@ -471,11 +467,13 @@ class _InMemory(Elements):
             return _element(kernel.after(finals[slot], *self._now), index, guard)
         slot -= len(finals)
         if slot < len(xs):
-            return self._given(xs[slot], (scope.at, *index), guard)
-        return self._given(scope.constants[slot - len(xs)], index, guard)
+            return _computed(xs[slot], (scope.at, *index), guard)
+        return _computed(scope.constants[slot - len(xs)], index, guard)
 
-    def _given(self, value: UOp, index: Index, guard: UOp) -> Needs:
-        return (yield [(value, index, guard)])[0]
+
+def _computed(value: UOp, index: Index, guard: UOp) -> Needs:
+    """The element of a value that is not stored."""
+    return (yield [(value, index, guard)])[0]
 
 
 def _element(storage: UOp, index: Index, guard: UOp) -> UOp:

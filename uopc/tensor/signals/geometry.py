@@ -55,13 +55,13 @@ def edges(value: Any, rank: int, what: str) -> Edges:
     return [(before, after) for before, after in pairs]
 
 
-def moved_edges(a: UOp, by: Edges, fill: Any = 0) -> UOp:
-    """With more elements, or fewer, at the ends of the axes behind (batch, channels)."""
+def moved_edges(a: UOp, by: Edges) -> UOp:
+    """With more elements, zeros, or fewer, at the ends of the axes behind (batch, channels)."""
     dims = shapes.shape(a)
     kept = [(max(-p, 0), n - max(-q, 0)) for n, (p, q) in zip(dims[2:], by)]
     a = movement.shrink(a, ((0, dims[0]), (0, dims[1]), *kept))
     more = [(max(p, 0), max(q, 0)) for p, q in by]
-    return movement.pad(a, ((0, 0), (0, 0), *more), fill)
+    return movement.pad(a, ((0, 0), (0, 0), *more))
 
 
 # ---------------------------------------------------------------- windows
@@ -132,11 +132,6 @@ class Windows:
             return max(more, 0)
         return as_dim(dim_uop(more).maximum(0))
 
-    def padded(self, a: UOp, fill: Any = 0) -> UOp:
-        """The array with its edges."""
-        more = [(before, after + far) for (before, after), far in zip(self.edges, self.beyond)]
-        return movement.pad(a, ((0, 0), (0, 0), *more), fill)
-
     def axis(self, i: int, behind: int) -> UOp:
         """Which element of an axis each place and each element of its window is: shape (count, 1…,
         kernel, 1…), with `behind` axes between those of the places and those of the kernel."""
@@ -146,11 +141,13 @@ class Windows:
         return strided(place, self.stride[i], element)
 
     def seen(self, a: UOp, fill: Any) -> UOp:
-        """(batch, channels, places…, kernel…): the elements under each window."""
+        """(batch, channels, places…, kernel…): the elements under each window; the edges are
+        `fill`."""
         rank, dims = len(self.sizes), shapes.shape(a)
         lead = counted(dims[0], 2 * rank + 1), counted(dims[1], 2 * rank)
         axes = [self.axis(i, 0) for i in range(rank)]
-        return movement.index(self.padded(a, fill), *lead, *axes)
+        more = [(before, after + far) for (before, after), far in zip(self.edges, self.beyond)]
+        return movement.index(movement.pad(a, ((0, 0), (0, 0), *more), fill), *lead, *axes)
 
 
 def counted(n: Dim, after: int) -> UOp:
