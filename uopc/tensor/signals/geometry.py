@@ -132,6 +132,11 @@ class Windows:
             return max(more, 0)
         return as_dim(dim_uop(more).maximum(0))
 
+    def padded(self, a: UOp, fill: Any = 0) -> UOp:
+        """The array with its edges."""
+        more = [(before, after + far) for (before, after), far in zip(self.edges, self.beyond)]
+        return movement.pad(a, ((0, 0), (0, 0), *more), fill)
+
     def axis(self, i: int, behind: int) -> UOp:
         """Which element of an axis each place and each element of its window is: shape (count, 1…,
         kernel, 1…), with `behind` axes between those of the places and those of the kernel."""
@@ -141,13 +146,11 @@ class Windows:
         return strided(place, self.stride[i], element)
 
     def seen(self, a: UOp, fill: Any) -> UOp:
-        """(batch, channels, places…, kernel…): the elements under each window; the edges are
-        `fill`."""
+        """(batch, channels, places…, kernel…): the elements under each window."""
         rank, dims = len(self.sizes), shapes.shape(a)
         lead = counted(dims[0], 2 * rank + 1), counted(dims[1], 2 * rank)
         axes = [self.axis(i, 0) for i in range(rank)]
-        more = [(before, after + far) for (before, after), far in zip(self.edges, self.beyond)]
-        return movement.index(movement.pad(a, ((0, 0), (0, 0), *more), fill), *lead, *axes)
+        return movement.index(self.padded(a, fill), *lead, *axes)
 
 
 def counted(n: Dim, after: int) -> UOp:
