@@ -1,4 +1,15 @@
-"""Exchanges between devices, and how a value comes from one layout to another by the cheapest."""
+"""Exchanges between devices, and how a value comes from one layout to another by the cheapest.
+
+    layout of the value              wanted                       what moves
+    whole                            cut                          nothing: each takes its part
+    sums of parts, to be added up    whole                        ALLREDUCE
+    sums of parts, to be added up    cut along the same axes      REDUCE_SCATTER
+    cut along dimension d            cut along dimension e        ALLTOALL
+    cut                              whole, or cut less           ALLGATHER
+
+`reshard` takes these steps in the order combine, cut, move, gather, cut: what is smaller by then
+moves less.
+"""
 
 from __future__ import annotations
 

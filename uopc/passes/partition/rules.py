@@ -1,5 +1,12 @@
 """The layout of a value from those of its operands: one function for each shape rule.
 
+On a mesh x:2 · y:4, with `a` cut as (x, –) and `b` as (–, y), – for a dimension that is whole:
+
+    a + b                    (x, y)       both parts are cut further, and nothing moves
+    a.sum(0)                 (–), partial: the sums over x are combined by the first reader
+    a.permute(1, 0)          (–, x)
+    a.pad(…), a[1:]          a Window, made when it is read: rows of neighbours
+
 Where operands disagree, the layout that moves the fewest bytes is taken.
 """
 
@@ -20,11 +27,9 @@ from uopc.ir.core.storage import base, storage_root
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.devices.mesh import Spec, show, used_axes
-from uopc.ir.index import affine
-from uopc.ir.index.dims import dim_uop
 from uopc.passes.analysis.running_totals import RunningTotals
 from uopc.passes.partition.exchanges import PINNED, Exchanges, masked
-from uopc.passes.partition.groups import groups, walked
+from uopc.passes.partition.groups import walked
 from uopc.passes.partition.layout import (
     Value,
     aligned,
@@ -35,6 +40,7 @@ from uopc.passes.partition.layout import (
 )  # fmt: skip
 from uopc.passes.partition.loops import Loops
 from uopc.passes.partition.readers import before_reduce
+from uopc.passes.partition.reshapes import Reshapes
 from uopc.passes.partition.slots import Slot, Window, composed, full_slots
 from uopc.passes.partition.windows import Windows
 
@@ -54,8 +60,8 @@ class Rules:
         taken: Mapping[UOp, Spec], loops: Loops, totals: RunningTotals,
     ) -> None:  # fmt: skip
         self.loops, self.results = loops, dict[UOp, list[Value]]()  # of calls that repeat
-        self.exchanges, self.mesh, self.windows = exchanges, exchanges.mesh, Windows(exchanges)
-        self.sizes, self.totals = exchanges.sizes, totals
+        self.exchanges, self.mesh, self.sizes = exchanges, exchanges.mesh, exchanges.sizes
+        self.windows, self.reshapes, self.totals = Windows(exchanges), Reshapes(exchanges), totals
         self.readers, self.in_specs, self.taken = readers, in_specs, taken
         self.values: dict[UOp, Value | Window] = {}
         self.effects: dict[UOp, UOp] = {}
@@ -203,67 +209,7 @@ class Rules:
         return v
 
     def _reshape(self, u: UOp) -> Value:
-        v, new = self._moved(u), shapes.shape(u)
-        spec: Spec = ((),) * len(new)
-        if used_axes(v.spec):
-            for old_dims, new_dims in groups(v.dims, new):
-                v, spec = self._reshaped(v, new, old_dims, new_dims, spec)
-        local = movement.reshape(v.local, self.sizes.dims(new, spec))
-        return Value(local, new, spec, v.partial)
-
-    def _reshaped(
-        self, v: Value, new: shapes.Shape, olds: list[int], news: list[int], spec: Spec
-    ) -> tuple[Value, Spec]:
-        """Dimensions that hold the same elements: the major ones keep their cut if all divide."""
-        cut = [d for d in olds if v.spec[d] and v.dims[d] != 1]  # of 1, by one device
-        if not cut:
-            return v, spec
-        kept = self._in_order(v, olds, new, news, spec)
-        if kept is not None:
-            return v, kept
-        axes, reason = v.spec[cut[0]], "reshape across the parts"
-        wide, to = [d for d in olds if v.dims[d] != 1], [d for d in news if new[d] != 1]
-        runs = [self._run([v.dims[d] for d in wide], axes), self._run([new[d] for d in to], axes)]
-        if len(cut) > 1 or not to or runs[0] != runs[1]:
-            return self.exchanges.reshard(v, whole(v.spec, *olds), reason), spec
-        if cut[0] != wide[0]:  # cut along the major dimension instead
-            moved = changed(changed(v.spec, cut[0], ()), wide[0], axes)
-            v = self.exchanges.reshard(v, moved, reason)
-        return v, changed(spec, to[0], axes)
-
-    def _run(self, dims: list[shapes.Dim], axes: tuple[str, ...]) -> list[UOp]:
-        """The elements of the first part, and of that of this device, of an array that is cut along
-        its first dimension: each is one run of elements."""
-        if not dims:
-            return []
-        inner = dim_uop(shapes.size(tuple(dims[1:])))
-        sizes = self.sizes.most(dims[0], axes), self.sizes.size(dims[0], axes)
-        return [affine.mul(dim_uop(n), inner) for n in sizes]
-
-    def _in_order(
-        self, v: Value, olds: list[int], new: shapes.Shape, news: list[int], spec: Spec
-    ) -> Spec | None:
-        """The spec if each part is one run of elements, in the order of the mesh axes, before and
-        after: all dimensions before the last one that is cut have one element in a part."""
-        wide = [d for d in olds if v.dims[d] != 1]
-        last = max([i for i, d in enumerate(wide) if v.spec[d]])
-        for d in wide[:last]:
-            if v.dims[d] != self.mesh.parts(v.spec[d]):
-                return None
-        if not self._divides(v.dims[wide[last]], v.spec[wide[last]]):
-            return None
-        left = tuple([a for d in wide for a in v.spec[d]])
-        for d in news:
-            if self._divides(new[d], left):
-                return changed(spec, d, left)
-            some = [k for k in range(len(left)) if new[d] == self.mesh.parts(left[:k])]
-            if not some:
-                return None
-            spec, left = changed(spec, d, left[: some[-1]]), left[some[-1] :]
-        return None
-
-    def _divides(self, n: shapes.Dim, axes: tuple[str, ...]) -> bool:
-        return self.sizes.is_even(n, axes)
+        return self.reshapes.made(self._moved(u), shapes.shape(u))
 
     def _permute(self, u: UOp) -> Value:
         v = self._moved(u)
@@ -283,7 +229,7 @@ class Rules:
         v = self._moved(u)
         for d in u.arg:
             axes = v.spec[d]
-            if axes and self._divides(v.dims[d], axes):
+            if axes and self.sizes.is_even(v.dims[d], axes):
                 got = self.exchanges.exchange(
                     Ops.PERMUTE_RANKS, axes, v.local, "flip", mirror=True
                 )  # fmt: skip
@@ -351,7 +297,7 @@ class Rules:
             for slot in (Slot(begin, n - begin, 0, n), Slot(0, begin, 0, n))
         ]  # fmt: skip
         axes = self.value(base).spec[d]
-        if found != wanted or not axes or not self._divides(n, axes):
+        if found != wanted or not axes or not self.sizes.is_even(n, axes):
             return None
         return self.windows.turned(self.combined(base, "read through a window"), d, begin)
 
