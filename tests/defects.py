@@ -352,7 +352,7 @@ DEFECTS: Final = (
         "for _ in range(times):", "for _ in range(1):", ("test_mpi.py",),
     ),
     Defect(
-        "mesh: a loop with exchanges runs once", "uopc/backends/exchange/device_run.py",
+        "mesh: a loop with exchanges runs once", "uopc/backends/exchange/device_call.py",
         "for _ in range(part.times):", "for _ in range(1):", ("test_mesh_loops.py",),
     ),
     Defect(

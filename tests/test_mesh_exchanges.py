@@ -10,7 +10,7 @@ import pytest
 
 import uopc
 from uopc import P, dtypes, make_mesh
-from uopc.backends.exchange.device_run import ResultMemory
+from uopc.backends.exchange.device_memory import ResultMemory
 
 sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))
 import device_workloads

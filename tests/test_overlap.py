@@ -13,7 +13,9 @@ import pytest
 import uopc
 from uopc import P, make_mesh
 from uopc.backends.exchange import cost, lockstep
-from uopc.backends.exchange.device_run import Await, DeviceRun, ResultMemory, Step
+from uopc.backends.exchange.device_call import Await, Step
+from uopc.backends.exchange.device_memory import ResultMemory
+from uopc.backends.exchange.device_run import DeviceRun
 from uopc.distributed import Link, Machine
 from uopc.ir.core import dtypes
 from uopc.ir.devices import parts

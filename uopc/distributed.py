@@ -22,7 +22,7 @@ import numpy as np
 from uopc import config
 from uopc.backends.exchange import mesh_runner
 from uopc.backends.exchange.cost import Cache, Link, Machine
-from uopc.backends.exchange.device_run import Step
+from uopc.backends.exchange.device_call import Step
 from uopc.backends.exchange.sharded_array import NamedSharding, ShardedArray, from_callback
 from uopc.backends.plan import Exchange
 from uopc.driver import compile

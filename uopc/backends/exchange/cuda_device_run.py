@@ -13,7 +13,8 @@ from uopc.backends.cuda.arrays import DeviceArray
 from uopc.backends.cuda.binding import driver
 from uopc.backends.cuda.device import Device
 from uopc.backends.cuda.runner import BoundLaunch, CudaRunner
-from uopc.backends.exchange.device_run import Action, PhasedRun
+from uopc.backends.exchange.device_call import Action
+from uopc.backends.exchange.device_run import PhasedRun
 from uopc.backends.plan import AnyDtype, Launch, Plan, Repeat
 
 

@@ -11,7 +11,8 @@ from uopc.backends.cuda import device as devices
 from uopc.backends.cuda.arrays import DeviceArray
 from uopc.backends.cuda.binding import failures
 from uopc.backends.exchange.cuda_device_run import CudaDeviceRun, DeviceMemory
-from uopc.backends.exchange.device_run import Action, PhasedRun, Started, Step
+from uopc.backends.exchange.device_call import Action, Started, Step
+from uopc.backends.exchange.device_run import PhasedRun
 from uopc.backends.exchange.mesh_runner import MeshRunner, Sizes
 from uopc.backends.exchange.nccl import Nccl
 from uopc.backends.exchange.sharded_array import ShardedArray

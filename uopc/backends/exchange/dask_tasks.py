@@ -21,7 +21,8 @@ from dask.delayed import delayed
 from uopc.backends.cpu.arguments import check_dtype, label_of, match, shape_of
 from uopc.backends.cpu.bounded_cache import BoundedMap
 from uopc.backends.cpu.layout import data_address
-from uopc.backends.exchange.device_run import DeviceRun, ResultMemory
+from uopc.backends.exchange.device_memory import ResultMemory
+from uopc.backends.exchange.device_run import DeviceRun
 from uopc.backends.exchange.mesh_runner import MeshRunner
 from uopc.backends.exchange.sharded_array import ShardedArray
 from uopc.backends.plan import AnyArray, Cut, Exchange, value_of

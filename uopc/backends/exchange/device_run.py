@@ -1,17 +1,15 @@
-"""The launches of one device, from one exchange to the next."""
+"""The program of one device in its memory: tables of launches, cut at exchanges.
+
+`segments` cuts the plan once for given sizes; `call` puts the addresses of one call into it.
+"""
 
 from __future__ import annotations
 
-import ctypes
-import math
 from abc import ABC, abstractmethod
 from array import array as packed
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol
-
-import numpy as np
+from typing import Any
 
 from uopc.backends.bound_plan import bound_plan
 from uopc.backends.cpu import pool
@@ -20,131 +18,10 @@ from uopc.backends.cpu.bounded_cache import BoundedMap
 from uopc.backends.cpu.elf_loader import Image
 from uopc.backends.cpu.layout import data_address, is_layout_known
 from uopc.backends.cpu.native import install
-from uopc.backends.cpu.runner import NOTHING, Runner
-from uopc.backends.plan import (
-    AnyArray,
-    AnyDtype,
-    Exchange,
-    Launch,
-    Plan,
-    Pointer,
-    Repeat,
-    value_of,
-)  # fmt: skip
-
-Action = Callable[[], object]
-Started = Callable[[], Action]  # starts an exchange, and gives what waits for it
-
-
-class Step(NamedTuple):
-    """An exchange with this device's memory, NumPy's arrays or those of a GPU: `got` may be `sent`
-    itself. `after`: what is done once it is over."""
-
-    exchange: Exchange
-    sent: Any
-    got: Any
-    after: Sequence[Action] = ()
-
-
-class Await(NamedTuple):
-    """The place in a call at which an exchange, by its number in the program, has to be over."""
-
-    number: int
-
-
-class Phase(NamedTuple):
-    """The actions of a device between the last exchange and the next, and that exchange; None at
-    the end of the program."""
-
-    actions: list[Action]
-    step: Step | None
-
-    def run(self) -> Step | None:
-        """Do it; the exchange is left to the caller."""
-        for act in self.actions:
-            act()
-        return self.step
-
-
-class Loop(NamedTuple):
-    """Parts of a call that run so many times, with exchanges among them."""
-
-    times: int
-    parts: list[Any]
-
-
-@dataclass(eq=False)
-class DeviceCall:
-    """A call of one device's program in given memory."""
-
-    parts: list[Action | Step | Await | Loop]  # in order
-    memory: tuple[object, ...]  # of addresses, and of the tables of launches
-
-    def phases(self) -> Iterator[Phase]:
-        """The call, each exchange of which is over before the next launch."""
-        actions = list[Action]()
-        for part in _in_turn(self.parts):
-            if isinstance(part, Step):
-                yield Phase(actions, part)
-                actions = [*part.after]
-            elif not isinstance(part, Await):
-                actions.append(part)
-        yield Phase(actions, None)
-
-
-def _in_turn(parts: Iterable[Any]) -> Iterator[Any]:
-    """Parts in the order in which they run."""
-    for part in parts:
-        if isinstance(part, Loop):
-            for _ in range(part.times):
-                yield from _in_turn(part.parts)
-        else:
-            yield part
-
-
-class Memory(Protocol):
-    """Memory of a device, as arrays: NumPy's, or those on a GPU."""
-
-    def new(self, dims: Sequence[int], dtype: AnyDtype) -> Any:
-        """New memory."""
-
-    def at(self, address: int, dims: Sequence[int], dtype: AnyDtype) -> Any:
-        """The array at an address."""
-
-    def addresses(self, arrays: Iterable[Any]) -> list[int]:
-        """The addresses of arrays; any address for one without elements."""
-
-    def within(self, array: Any) -> Any:
-        """The array of which one is a part, or None."""
-
-    def move(self, to: int, source: int, nbytes: int) -> object:
-        """Copy bytes."""
-
-
-class HostMemory:
-    """Memory of this process."""
-
-    def new(self, dims: Sequence[int], dtype: AnyDtype) -> AnyArray:
-        return np.empty(dims, dtype)
-
-    def at(self, address: int, dims: Sequence[int], dtype: AnyDtype) -> AnyArray:
-        nbytes = math.prod(dims) * dtype.itemsize
-        if not nbytes:
-            return np.empty(dims, dtype)
-        memory: Any = (ctypes.c_uint8 * nbytes).from_address(address)
-        return np.ndarray(dims, dtype, memory)
-
-    def addresses(self, arrays: Iterable[AnyArray]) -> list[int]:
-        return [data_address(a) if a.size else NOTHING for a in arrays]
-
-    def within(self, array: AnyArray) -> Any:
-        return array.base
-
-    def move(self, to: int, source: int, nbytes: int) -> object:
-        return ctypes.memmove(to, source, nbytes)
-
-
-HOST = HostMemory()
+from uopc.backends.cpu.runner import Runner
+from uopc.backends.exchange.device_call import Action, Await, DeviceCall, Loop, Step
+from uopc.backends.exchange.device_memory import HOST, Memory, bucket_elements, result_number
+from uopc.backends.plan import Exchange, Launch, Plan, Pointer, Repeat, value_of
 
 
 class PhasedRun(ABC):
@@ -162,7 +39,7 @@ class PhasedRun(ABC):
         self._last: tuple[object, DeviceCall | None] = None, None
         # The buckets that do not lie in the arena.
         self._apart = [
-            e for e in plan.exchanges if e.offsets and _number(plan, e.words[0]) is not None
+            e for e in plan.exchanges if e.offsets and result_number(plan, e.words[0]) is not None
         ]
 
     def all_values(self, values: Mapping[str, int]) -> Mapping[str, int]:
@@ -321,7 +198,7 @@ class PhasedRun(ABC):
         """The actions before an exchange, and the exchange."""
         if not exchange.offsets:
             return [], self._step(exchange, bases, values)
-        apart = _number(self.plan, exchange.words[0]) is not None
+        apart = result_number(self.plan, exchange.words[0]) is not None
         has_room = next(fits) if apart else True
         step, moved = self._bucket(exchange, bases, values, has_room)
         move = self.memory.move
@@ -363,11 +240,11 @@ class PhasedRun(ABC):
     def _room(self, bucket: Exchange, outs: Sequence[Any]) -> bool:
         """True if the memory of a bucket's first result has room for all of it: `ResultMemory` made
         it so."""
-        number = _number(self.own, bucket.words[0])
+        number = result_number(self.own, bucket.words[0])
         assert number is not None
         memory = self.memory.within(outs[number])
         return (
-            memory is not None and memory.shape == (_count(bucket),)
+            memory is not None and memory.shape == (bucket_elements(bucket),)
             and memory.dtype == bucket.dtype
         )  # fmt: skip
 
@@ -401,60 +278,6 @@ class DeviceRun(PhasedRun):
 
     def runs(self, table: Any, bases: packed[int]) -> list[Action]:
         return [partial(install().run, data_address(table), bases.buffer_info()[0])]
-
-
-class ResultMemory(NamedTuple):
-    """The memory of a device's parts of the fresh results, still to be made: those of a bucket lie
-    side by side."""
-
-    apart: tuple[tuple[int, tuple[int, ...], AnyDtype], ...]  # number, shape and dtype of each
-    # Of each bucket the count and dtype of its elements, and the number, shape, begin and end of
-    # each of its results.
-    buckets: tuple[tuple[int, AnyDtype, list[tuple[int, tuple[int, ...], int, int]]], ...]
-
-    @staticmethod
-    def of(plan: Plan, values: Mapping[str, int], rank: int) -> ResultMemory:
-        """The memory of a device's parts, for values of the variables."""
-        assert plan.mesh is not None
-        values = plan.mesh.on(rank, values)
-        made = [(r, cut) for r, cut in zip(plan.results, plan.mesh.results) if r.source is None]
-        shapes = [shape_of(cut.own, values) for _, cut in made]
-        buckets = []
-        for e in plan.exchanges:
-            numbers = [_number(plan, w) for w in e.words]
-            if not e.offsets or numbers[0] is None:
-                continue
-            size, each = e.dtype.itemsize, zip(numbers, e.offsets, e.nbytes)
-            own = [
-                (i, shapes[i], at // size, (at + n) // size) for i, at, n in each if i is not None
-            ]
-            buckets.append((_count(e), e.dtype, own))
-        within = {i for _, _, own in buckets for i, *_ in own}
-        apart = [(i, shapes[i], r.dtype) for i, r in enumerate(plan.fresh) if i not in within]
-        return ResultMemory(tuple(apart), tuple(buckets))
-
-    def make(self, memory: Memory = HOST) -> list[Any]:
-        """New memory, by number of the result."""
-        if not self.buckets:
-            return [memory.new(shape, dtype) for _, shape, dtype in self.apart]
-        found = {i: memory.new(shape, dtype) for i, shape, dtype in self.apart}
-        for count, dtype, own in self.buckets:
-            room = memory.new((count,), dtype)
-            for i, shape, begin, end in own:
-                found[i] = room[begin:end].reshape(shape)
-        return [found[i] for i in range(len(found))]
-
-
-def _number(plan: Plan, word: object) -> int | None:
-    """Which of the fresh results a word names."""
-    assert isinstance(word, Pointer)
-    number = word.base - len(plan.arguments)
-    return number if 0 <= number < len(plan.fresh) else None
-
-
-def _count(bucket: Exchange) -> int:
-    """The elements of a bucket."""
-    return value_of(bucket.sent[0], {})
 
 
 def _addresses(exchange: Exchange, bases: packed[int], values: Mapping[str, int]) -> list[int]:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from uopc.backends.exchange.device_run import Action, Started, Step
+from uopc.backends.exchange.device_call import Action, Started, Step
 from uopc.backends.exchange.ranks import Ranks, as_bytes
 from uopc.backends.plan import AnyArray, AnyDtype, Exchange
 from uopc.errors import Error, UserError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from uopc.backends.exchange.device_run import Step
+from uopc.backends.exchange.device_call import Step
 from uopc.backends.plan import AnyArray, Exchange
 from uopc.ir.core import dtypes
 from uopc.ir.devices.mesh import Mesh

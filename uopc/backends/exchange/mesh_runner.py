@@ -26,16 +26,9 @@ from uopc.backends.cpu.arguments import (
 from uopc.backends.cpu.bounded_cache import BoundedMap
 from uopc.backends.cpu.elf_loader import Image
 from uopc.backends.exchange import lockstep
-from uopc.backends.exchange.device_run import (
-    HOST,
-    Action,
-    DeviceRun,
-    Memory,
-    PhasedRun,
-    ResultMemory,
-    Started,
-    Step,
-)  # fmt: skip
+from uopc.backends.exchange.device_call import Action, Started, Step
+from uopc.backends.exchange.device_memory import HOST, Memory, ResultMemory
+from uopc.backends.exchange.device_run import DeviceRun, PhasedRun
 from uopc.backends.exchange.rank_call import RankCall
 from uopc.backends.exchange.sharded_array import Layout, ShardedArray, layout
 from uopc.backends.plan import AnyArray, Plan

@@ -11,7 +11,7 @@ import numpy as np
 from mpi4py import MPI
 
 from uopc.backends.cpu.layout import data_address
-from uopc.backends.exchange.device_run import Action, Started, Step
+from uopc.backends.exchange.device_call import Action, Started, Step
 from uopc.backends.exchange.ranks import Ranks, as_bytes
 from uopc.backends.plan import AnyArray, Exchange
 from uopc.errors import UserError

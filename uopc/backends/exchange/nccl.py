@@ -19,7 +19,7 @@ import numpy as np
 
 from uopc.backends.cuda.binding import driver
 from uopc.backends.cuda.device import Device
-from uopc.backends.exchange.device_run import Action, Started, Step
+from uopc.backends.exchange.device_call import Action, Started, Step
 from uopc.backends.exchange.ranks import Ranks
 from uopc.backends.plan import AnyDtype, Exchange
 from uopc.errors import DeviceError, Unsupported

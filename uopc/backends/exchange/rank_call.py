@@ -8,7 +8,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from uopc.backends.cpu.runner import NOTHING
-from uopc.backends.exchange.device_run import Action, Await, Loop, PhasedRun, Started, Step
+from uopc.backends.exchange.device_call import Action, Await, Loop, Started, Step
+from uopc.backends.exchange.device_run import PhasedRun
 from uopc.backends.plan import Exchange, Pointer
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from uopc.backends.exchange.device_run import Action, Started, Step
+from uopc.backends.exchange.device_call import Action, Started, Step
 from uopc.backends.plan import AnyArray, Exchange
 from uopc.errors import UserError
 from uopc.ir.devices.mesh import Mesh

@@ -1,0 +1,86 @@
+"""A call of one device, in order: actions, and the exchanges between them.
+
+    launches 0-2 │ ALLREDUCE │ launch 3 │ ALLGATHER │ launches 4-7        one DeviceCall
+    └─ Phase 1 ─────────────┘└─ Phase 2 ────────────┘└─ Phase 3 ──┘       what its `phases` give
+
+A phase runs up to an exchange and leaves that to the caller, who has the same step of the other
+devices, too. Loops around exchanges stay loops; an `Await` says where one that was started early
+has to be over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from uopc.backends.plan import Exchange
+
+Action = Callable[[], object]
+Started = Callable[[], Action]  # starts an exchange, and gives what waits for it
+
+
+class Step(NamedTuple):
+    """An exchange with this device's memory, NumPy's arrays or those of a GPU: `got` may be `sent`
+    itself. `after`: what is done once it is over."""
+
+    exchange: Exchange
+    sent: Any
+    got: Any
+    after: Sequence[Action] = ()
+
+
+class Await(NamedTuple):
+    """The place in a call at which an exchange, by its number in the program, has to be over."""
+
+    number: int
+
+
+class Loop(NamedTuple):
+    """Parts of a call that run so many times, with exchanges among them."""
+
+    times: int
+    parts: list[Any]
+
+
+class Phase(NamedTuple):
+    """The actions of a device between the last exchange and the next, and that exchange; None at
+    the end of the program."""
+
+    actions: list[Action]
+    step: Step | None
+
+    def run(self) -> Step | None:
+        """Do it; the exchange is left to the caller."""
+        for act in self.actions:
+            act()
+        return self.step
+
+
+@dataclass(eq=False)
+class DeviceCall:
+    """A call of one device's program in given memory."""
+
+    parts: list[Action | Step | Await | Loop]  # in order
+    memory: tuple[object, ...]  # of addresses, and of the tables of launches
+
+    def phases(self) -> Iterator[Phase]:
+        """The call, each exchange of which is over before the next launch."""
+        actions = list[Action]()
+        for part in _in_turn(self.parts):
+            if isinstance(part, Step):
+                yield Phase(actions, part)
+                actions = [*part.after]
+            elif not isinstance(part, Await):
+                actions.append(part)
+        yield Phase(actions, None)
+
+
+def _in_turn(parts: Iterable[Any]) -> Iterator[Any]:
+    """Parts in the order in which they run."""
+    for part in parts:
+        if isinstance(part, Loop):
+            for _ in range(part.times):
+                yield from _in_turn(part.parts)
+        else:
+            yield part
