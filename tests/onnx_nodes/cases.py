@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import os
+import pickle
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 from onnx import numpy_helper
 
 import uopc.onnx
@@ -15,18 +20,26 @@ from uopc.onnx import results
 from uopc.onnx.node import Decides
 
 EXCLUDED = Path(__file__).parent / "excluded.txt"
+KEPT = Path(__file__).parent / "__pycache__" / f"cases-{onnx.__version__}-{np.__version__}.pickle"
 
 
 @functools.cache
 def cases() -> dict[str, Any]:
-    """The node tests by name."""
-    import warnings
-
+    """The node tests by name. They take 5 s to make, so that the first process keeps them."""
+    with contextlib.suppress(OSError):
+        kept: dict[str, Any] = pickle.loads(KEPT.read_bytes())
+        return kept
     from onnx.backend.test.loader import load_model_tests
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return {c.name: c for c in sorted(load_model_tests(kind="node"), key=lambda c: c.name)}
+        made = {c.name: c for c in sorted(load_model_tests(kind="node"), key=lambda c: c.name)}
+    with contextlib.suppress(OSError):  # a checkout that nobody may write to
+        KEPT.parent.mkdir(exist_ok=True)
+        part = KEPT.with_suffix(f".{os.getpid()}")
+        part.write_bytes(pickle.dumps(made))
+        part.replace(KEPT)
+    return made
 
 
 def excluded() -> dict[str, str]:
