@@ -17,7 +17,8 @@ from uopc.ir.builder import leaves, movement
 from uopc.ir.core import shapes
 from uopc.ir.core.shapes import Dim
 from uopc.ir.core.uop import UOp
-from uopc.tensor import creation, indexing, linear_algebra, nn
+from uopc.tensor import creation, linear_algebra, nn
+from uopc.tensor.linear_algebra import mirrored
 from uopc.tensor.loops import bodies, scan
 
 Kernel = Callable[[UOp, Sequence[UOp]], UOp]
@@ -52,10 +53,6 @@ class _Factor(_Batched, Pushed):
         return self._tangent(u, tangents[1:])
 
 
-def _mirrored(a: UOp) -> UOp:
-    return indexing.transpose(a, -1, -2)
-
-
 def _product(a: UOp, b: UOp) -> UOp:
     return nn.matmul(a, b).cast(a.dtype)
 
@@ -75,8 +72,8 @@ def _cholesky(u: UOp, tangents: Sequence[Value]) -> Value:
     (t,) = tangents
     if t is None:
         return None
-    inner = _forward(u, (t + _mirrored(t)) * 0.5)
-    both = _mirrored(_forward(u, _mirrored(inner)))
+    inner = _forward(u, (t + mirrored(t)) * 0.5)
+    both = mirrored(_forward(u, mirrored(inner)))
     return _product(u, _below(both, 0.5))
 
 
@@ -97,10 +94,10 @@ def _qr(which: int) -> Callable[[UOp, Sequence[Value]], Value]:
         wide = _is_wide(rows, columns, complete)
         q, r = _factors(u, a)
         own, mine = (r[:, :, :rows], t[:, :, :rows]) if wide else (r, t)
-        right = _mirrored(_forward(_mirrored(own), _mirrored(mine)))  # A' R^-1
-        inner = _product(_mirrored(q), right)
+        right = mirrored(_forward(mirrored(own), mirrored(mine)))  # A' R^-1
+        inner = _product(mirrored(q), right)
         low = _below(inner, 0.0)
-        turned = low - _mirrored(low)
+        turned = low - mirrored(low)
         q_change = _product(q, turned - inner) + right
         if which == 0:
             return q_change
@@ -108,7 +105,7 @@ def _qr(which: int) -> Callable[[UOp, Sequence[Value]], Value]:
         if not wide:
             return found
         rest, change = a[:, :, rows:], t[:, :, rows:]
-        more = _product(_mirrored(q_change), rest) + _product(_mirrored(q), change)
+        more = _product(mirrored(q_change), rest) + _product(mirrored(q), change)
         return movement.cat(found, more, axis=2)
 
     return tangent
@@ -147,14 +144,14 @@ class _Equations(_Batched):
 
     def pull(self, u: UOp, cotangent: UOp, wanted: Sequence[bool]) -> list[Value]:
         b = self._mirrored(u, cotangent)
-        a = -self._read(u, _product(b, _mirrored(u))) if wanted[1] else None
+        a = -self._read(u, _product(b, mirrored(u))) if wanted[1] else None
         return [None, a, b if wanted[2] else None]
 
     def kernel(self, u: UOp, operands: Sequence[UOp]) -> UOp:
         return linear_algebra.solve(*operands)
 
     def _mirrored(self, u: UOp, b: UOp) -> UOp:
-        return linear_algebra.solve(_mirrored(u.src[1]), b)
+        return linear_algebra.solve(mirrored(u.src[1]), b)
 
     def _read(self, u: UOp, a: UOp) -> UOp:
         """The part of A that is read."""
@@ -184,7 +181,7 @@ def _log_det(u: UOp, tangents: Sequence[Value]) -> Value:
     if t is None:
         return None
     rank = len(shapes.shape(t))
-    inverse = _mirrored(linear_algebra.inv(u.src[1]))
+    inverse = mirrored(linear_algebra.inv(u.src[1]))
     return movement.reduce(inverse * t, "add", (rank - 2, rank - 1))
 
 
@@ -196,9 +193,9 @@ def _det(u: UOp, tangents: Sequence[Value]) -> Value:
         return None
     q, r = linear_algebra.qr(u.src[1])
     sign = linear_algebra.det(q).round().detach()  # 1 or -1: no function of A
-    adjugate = _product(_adjugate(r), _mirrored(q))
+    adjugate = _product(_adjugate(r), mirrored(q))
     rank = len(shapes.shape(t))
-    return sign * movement.reduce(_mirrored(adjugate) * t, "add", (rank - 2, rank - 1))
+    return sign * movement.reduce(mirrored(adjugate) * t, "add", (rank - 2, rank - 1))
 
 
 def _adjugate(r: UOp) -> UOp:

@@ -185,6 +185,11 @@ def _of_equal(x: UOp, op: str, n: int) -> UOp:
     return alu.binary(Ops.MUL, x, leaves.const_like(x, n)) if op == "add" else x
 
 
+def _of_all(u: UOp, axis: Axis, x: Value) -> UOp:
+    """What all devices send, also if it is the same."""
+    return movement.repeated(u.src[0], axis.size) if x is None else x
+
+
 def _allreduce(u: UOp, axis: Axis, x: Value) -> Found:
     if x is None:
         return Found(_of_equal(u.src[0], u.arg.op, axis.size), False)
@@ -192,7 +197,7 @@ def _allreduce(u: UOp, axis: Axis, x: Value) -> Found:
 
 
 def _allgather(u: UOp, axis: Axis, x: Value) -> Found:
-    return Found(movement.repeated(u.src[0], axis.size) if x is None else x, False)
+    return Found(_of_all(u, axis, x), False)
 
 
 def _reduce_scatter(u: UOp, axis: Axis, x: Value) -> Found:
@@ -204,12 +209,11 @@ def _reduce_scatter(u: UOp, axis: Axis, x: Value) -> Found:
 
 def _alltoall(u: UOp, axis: Axis, x: Value) -> Found:
     """(devices, parts, …): devices and parts change places."""
-    every = movement.repeated(u.src[0], axis.size) if x is None else x
-    return Found(movement.swapped(every), True)
+    return Found(movement.swapped(_of_all(u, axis, x)), True)
 
 
 def _permute_ranks(u: UOp, axis: Axis, x: Value) -> Found:
-    every = movement.repeated(u.src[0], axis.size) if x is None else x
+    every = _of_all(u, axis, x)
     n, s = axis.size, u.arg.shift
     rest = shapes.shape(every)[1:]
     if u.arg.wrap:

@@ -42,7 +42,7 @@ def _flat(a: UOp, rank: int = 2) -> UOp:
     return movement.reshape(a, (shapes.size(dims[:kept]), *dims[kept:]))
 
 
-def _mirrored(a: UOp) -> UOp:
+def mirrored(a: UOp) -> UOp:
     """The transposed matrices."""
     return indexing.transpose(a, -1, -2)
 
@@ -89,10 +89,10 @@ def cholesky(a: UOp, upper: bool = False) -> UOp:
     dims = shapes.shape(x)
     if _is_empty(dims):
         return cast(x, t)
-    flat = _flat(_mirrored(x) if upper else x)
+    flat = _flat(mirrored(x) if upper else x)
     lower = primitive(matrix_kernels.cholesky(flat), "cholesky", flat)
     made = movement.reshape(lower, dims)
-    return cast(_mirrored(made) if upper else made, t)
+    return cast(mirrored(made) if upper else made, t)
 
 
 def qr(a: UOp, mode: Literal["reduced", "complete"] = "reduced") -> tuple[UOp, UOp]:
@@ -151,7 +151,7 @@ def solve_triangular(
     right = operands.as_uop(b, a.dtype)
     left, right, dims, t = _system(who, a, right, len(shapes.shape(right)) == 1)
     if trans not in (0, "N"):
-        left, is_lower = _mirrored(left), not is_lower
+        left, is_lower = mirrored(left), not is_lower
     if _is_empty(dims):
         return creation.zeros(dims, t)
     if not is_lower:  # rows and columns backwards are a lower triangle

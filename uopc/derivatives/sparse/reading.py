@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,7 +17,7 @@ from uopc.derivatives import gather
 from uopc.derivatives.sparse.sparsity import Places
 from uopc.derivatives.values import fit, number_in, part
 from uopc.ir.builder import alu, fold, leaves, movement, operands
-from uopc.ir.core import dtypes, shapes
+from uopc.ir.core import dtypes, shapes, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index.dims import dim_uop
@@ -158,6 +158,11 @@ _LEAVES = frozenset((Ops.CONST, Ops.DATA, Ops.IOTA, Ops.INVALID))
 _MOST_KNOWN = 1 << 22  # elements of a value that is computed here
 
 
+def _unread(u: UOp, read: Container[UOp]) -> list[UOp]:
+    """A value and those below it that are not read yet, sources first."""
+    return [v for v in walk.toposort(u, gate=lambda v: v not in read) if v not in read]
+
+
 class Known:
     """Values that the arrays of a graph alone determine, as arrays."""
 
@@ -166,15 +171,8 @@ class Known:
         self._arrays: dict[UOp, npt.NDArray[np.generic]] = {}
 
     def __contains__(self, u: UOp) -> bool:
-        if u not in self._is:
-            stack = [u]
-            while stack:
-                v = stack[-1]
-                missing = [s for s in v.src if s not in self._is]
-                stack += missing
-                if not missing:
-                    stack.pop()
-                    self._is[v] = self._is_known(v)
+        for v in _unread(u, self._is):
+            self._is[v] = self._is_known(v)
         return self._is[u]
 
     def _is_known(self, u: UOp) -> bool:
@@ -227,16 +225,9 @@ class Zeros:
 
     def other(self, u: UOp) -> Mask | None:
         """The elements of a value that may be other than 0; None for all."""
-        stack = [u]
-        while stack:
-            v = stack[-1]
-            missing = [s for s in v.src if s not in self._masks]
-            stack += missing
-            if not missing:
-                stack.pop()
-                if v not in self._masks:
-                    found = self._other(v)
-                    self._masks[v] = None if found is None or found.all() else found
+        for v in _unread(u, self._masks):
+            found = self._other(v)
+            self._masks[v] = None if found is None or found.all() else found
         return self._masks[u]
 
     def _other(self, u: UOp) -> Mask | None:
