@@ -24,10 +24,8 @@ Function = Callable[..., Any]
 
 
 def _named(function: Function, name: str, doc: str) -> Function:
-    function.__name__ = function.__qualname__ = name
     function.__module__ = "uopc.numpy"  # where it is found by name
-    function.__doc__ = doc + examples.of_function(name)
-    return function
+    return examples.documented(function, name, doc)
 
 
 def _applied(name: str, takes: str, build: Callable[..., UOp], values: tuple[Any, ...]) -> Any:

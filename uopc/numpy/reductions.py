@@ -43,9 +43,7 @@ def _total(name: str, doc: str) -> Function:
         t = as_dtype(dtype, whole_dtype(u.dtype))
         return same_kind(fold.cast(method(fold.cast(u, t), axis, keepdims), t), (x,))
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = doc + OVER + examples.of_function(name)
-    return function
+    return examples.documented(function, name, doc + OVER)
 
 
 def _choice(name: str, doc: str) -> Function:
@@ -57,9 +55,7 @@ def _choice(name: str, doc: str) -> Function:
             check_some(u, axis, name)
         return same_kind(method(u, axis, keepdims), (x,))
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = doc + OVER + examples.of_function(name)
-    return function
+    return examples.documented(function, name, doc + OVER)
 
 
 def check_some(u: UOp, axis: Any, who: str) -> None:
@@ -135,11 +131,9 @@ def _place(name: str, which: str) -> Function:
     def function(x: Any, /, axis: int | None = None, keepdims: bool = False) -> Any:
         return same_kind(fold.cast(method(uop_of(x, name), axis, keepdims), dtypes.int64), (x,))
 
-    function.__name__ = function.__qualname__ = name
     doc = f"The place of the first {which} element (of the first NaN), as int64; of the flattened"
     doc += " array without an axis. UserError over no elements."
-    function.__doc__ = doc + examples.of_function(name)
-    return function
+    return examples.documented(function, name, doc)
 
 
 argmax, argmin = _place("argmax", "greatest"), _place("argmin", "least")
@@ -162,12 +156,10 @@ def _cumulative(name: str, doc: str, method: Callable[..., UOp], first: int) -> 
             made = made.pad([(int(i == axis), 0) for i in range(len(dims))], first)
         return same_kind(made, (x,))
 
-    function.__name__ = function.__qualname__ = name
     within = "up to each one; of integers in 64 bits"
     doc = f"{doc} {within}. `include_initial`: a {first} first, one element more.\n\n"
     doc += "UserError without an axis for several dimensions."
-    function.__doc__ = doc + examples.of_function(name)
-    return function
+    return examples.documented(function, name, doc)
 
 
 def _of_flattened(name: str, standard: Function) -> Function:
@@ -176,11 +168,9 @@ def _of_flattened(name: str, standard: Function) -> Function:
         whole = u.reshape(-1) if axis is None else u
         return same_kind(standard(whole, 0 if axis is None else axis, dtype), (x,))
 
-    function.__name__ = function.__qualname__ = name
     doc = f"NumPy's {standard.__name__}: of the flattened array without an axis."
     doc += " In the dtype of x; of bool and integers in 64 bits."
-    function.__doc__ = doc + examples.of_function(name)
-    return function
+    return examples.documented(function, name, doc)
 
 
 cumulative_sum = _cumulative("cumulative_sum", "Sums of the elements", reductions.cumsum, 0)

@@ -92,13 +92,7 @@ def _quantile(name: str, doc: str, most: int = 1) -> Function:
         made = statistics.quantile_of(name, u, shares, axis, keepdims, method, skip, most)
         return same_kind(made, (a, q))
 
-    return _named(function, name, f"{doc} See `UOp.quantile`; integers give float64.")
-
-
-def _named(function: Function, name: str, doc: str) -> Function:
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = doc + examples.of_function(name)
-    return function
+    return examples.documented(function, name, f"{doc} See `UOp.quantile`; integers give float64.")
 
 
 _NUMBERS = "of the elements that are not NaN"
@@ -115,7 +109,7 @@ def _of_floats(name: str, doc: str) -> Function:
     def function(x: Any, /, axis: Any = None, keepdims: bool = False) -> Any:
         return same_kind(method(float_of(x, name), axis, keepdims), (x,))
 
-    return _named(function, name, f"{doc}{reductions.OVER} Integers give float64.")
+    return examples.documented(function, name, f"{doc}{reductions.OVER} Integers give float64.")
 
 
 median = _of_floats("median", "The middle element, or the mean of the two in the middle.")
@@ -152,7 +146,7 @@ def _filled(name: str, doc: str, total: Function, value: float) -> Function:
         given = same_kind(statistics.filled(uop_of(x, name), value), (x,))
         return total(given, axis, dtype, **options)
 
-    return _named(function, name, f"{doc} {_NUMBERS}: see `{total.__name__}`.")
+    return examples.documented(function, name, f"{doc} {_NUMBERS}: see `{total.__name__}`.")
 
 
 nansum = _filled("nansum", "The sum", reductions.sum, 0.0)
@@ -170,7 +164,7 @@ def _extreme(name: str, doc: str) -> Function:
         made = method(u, axis, keepdims)
         return same_kind(fold.cast(made, dtypes.int64) if "arg" in name else made, (x,))
 
-    return _named(function, name, f"{doc}{reductions.OVER} UserError over no elements.")
+    return examples.documented(function, name, f"{doc}{reductions.OVER} UserError over no elements.")
 
 
 nanmax = _extreme("nanmax", f"The greatest {_NUMBERS}; NaN where there is none.")

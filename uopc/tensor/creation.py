@@ -20,12 +20,13 @@ from uopc.ir.core.uop import UOp, intern, note_made
 _buffer_slots = itertools.count()
 
 
-def _dims(shape: Any) -> shapes.Shape:
+def dims_of(shape: Any, who: str = "") -> shapes.Shape:
+    """The shape that a size or several are; UserError, of the function `who`, for a bad one."""
     given = shape if isinstance(shape, (tuple, list)) else (shape,)
     dims = tuple([as_dim(d) for d in given])
-    for d in dims:
-        if (d if isinstance(d, int) else bounds.bounds(d)[0]) < 0:
-            raise UserError(f"a dimension must not be negative: {shapes.show(dims)}")
+    if any([(d if isinstance(d, int) else bounds.bounds(d)[0]) < 0 for d in dims]):
+        of = f"{who}: " if who else ""
+        raise UserError(f"{of}a dimension must not be negative: {shapes.show(dims)}")
     shapes.check_size(dims)
     return dims
 
@@ -48,7 +49,7 @@ def param(name: str, shape: Any = (), dtype: DTypeLike = dtypes.float32) -> UOp:
     checks.argument_name("param", name)
     if name == "out":
         raise UserError(f"param: the name {name!r} is a keyword of the call")
-    arg, symbolic = split_dims(_dims(shape))
+    arg, symbolic = split_dims(dims_of(shape))
     made = intern(Ops.PARAM, element_dtype(dtype), symbolic, ParamArg(name, arg))
     return note_made(located(made))
 
@@ -74,7 +75,7 @@ def kernel_param(
         raise UserError(f"kernel_param: the slot must be an int of 0 or more, got {slot!r}")
     if not isinstance(name, str) or (name and not name.isidentifier()):
         raise UserError(f"kernel_param: the name must be an identifier, got {name!r}")
-    arg, symbolic = split_dims(_dims(shape))
+    arg, symbolic = split_dims(dims_of(shape))
     named = ParamArg(name or f"arg{slot}", arg, slot)
     return located(intern(Ops.PARAM, element_dtype(dtype), symbolic, named))
 
@@ -94,7 +95,7 @@ def buffer(
         >>> uopc.compile(twice - 1)(np.array([1, 2, 3], "f4"))
         array([3., 5., 7.], dtype=float32)
     """
-    arg, symbolic = split_dims(_dims(shape))
+    arg, symbolic = split_dims(dims_of(shape))
     slot = next(_buffer_slots)
     made = intern(Ops.BUFFER, element_dtype(dtype), symbolic, BufferArg(slot, arg, device, space))
     return located(made)
@@ -114,7 +115,7 @@ def full(shape: Any, value: Any, dtype: DTypeLike | None = None) -> UOp:
     scalar = operands.as_uop(value, None if dtype is None else element_dtype(dtype))
     if dtype is not None:
         scalar = fold.cast(scalar, dtype)
-    return leaves.full(scalar, _dims(shape))
+    return leaves.full(scalar, dims_of(shape))
 
 
 def zeros(shape: Any, dtype: DTypeLike = dtypes.float32) -> UOp:
@@ -182,6 +183,6 @@ def eye(n: Any, m: Any = None, dtype: DTypeLike = dtypes.float32) -> UOp:
         array([[1., 0., 0.],
                [0., 1., 0.]], dtype=float32)
     """
-    rows, columns = _dims((n, n if m is None else m))
+    rows, columns = dims_of((n, n if m is None else m))
     i = movement.reshape(iota(rows), (rows, 1))
     return fold.cast(alu.binary(Ops.CMPEQ, i, iota(columns)), dtype)

@@ -18,7 +18,7 @@ from uopc.ir.core.dtypes import DType, DTypeLike
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.index.dims import dim_uop
-from uopc.tensor import indexing, random, reductions
+from uopc.tensor import creation, indexing, random, reductions
 from uopc.tensor.sorts import sorting
 
 __all__ = [
@@ -39,7 +39,7 @@ def exponential(key: UOp, shape: Any = (), dtype: DTypeLike = dtypes.float32) ->
         (True, True)
     """
     dtype = checks.any_dtype("exponential", dtype)
-    u = _inside("exponential", key, random.dims_of("exponential", shape), dtype)
+    u = _inside("exponential", key, creation.dims_of(shape, "exponential"), dtype)
     return cast(-u.log(), dtype)
 
 
@@ -54,7 +54,7 @@ def gumbel(key: UOp, shape: Any = (), dtype: DTypeLike = dtypes.float32) -> UOp:
         True
     """
     dtype = checks.any_dtype("gumbel", dtype)
-    return cast(_gumbel("gumbel", key, random.dims_of("gumbel", shape), dtype), dtype)
+    return cast(_gumbel("gumbel", key, creation.dims_of(shape, "gumbel"), dtype), dtype)
 
 
 def _gumbel(who: str, key: UOp, dims: shapes.Shape, dtype: DType) -> UOp:
@@ -93,7 +93,7 @@ def truncated_normal(
         raise UserError(
             f"truncated_normal: [{lower!r}, {upper!r}] is too unlikely for {wide.name}"
         )
-    u = _inside("truncated_normal", key, random.dims_of("truncated_normal", shape), dtype)
+    u = _inside("truncated_normal", key, creation.dims_of(shape, "truncated_normal"), dtype)
     found = _normal_place(u.mulacc(width, below).maximum(least))
     ends = np.array([low, high]).astype(wide.numpy)
     found = (-found if mirrored else found).maximum(float(ends[0])).minimum(float(ends[1]))
@@ -198,11 +198,11 @@ def choice(
                [2, 2],
                [2, 2]])
     """
-    dims = random.dims_of("choice", shape)
+    dims = creation.dims_of(shape, "choice")
     checks.flag("choice", "replace", replace)
     values = _array("choice", a)
     if values is None:
-        (n,) = random.dims_of("choice", a)
+        (n,) = creation.dims_of(a, "choice")
     else:
         axis = movement.normal_axis(axis, len(shapes.shape(values)), "choice")
         n = shapes.shape(values)[axis]
@@ -272,7 +272,7 @@ def categorical(key: UOp, logits: UOp, axis: int = -1, shape: Any = None) -> UOp
     full = shapes.shape(given)
     axis = movement.normal_axis(axis, len(full), "categorical")
     batch = (*full[:axis], *full[axis + 1 :])
-    dims = batch if shape is None else random.dims_of("categorical", shape)
+    dims = batch if shape is None else creation.dims_of(shape, "categorical")
     more = len(dims) - len(batch)
     if more < 0 or shapes.broadcast([dims, batch], "categorical") != dims:
         wanted = f"end with {shapes.show(batch)}"
@@ -337,7 +337,7 @@ def permutation(key: UOp, x: Any, axis: int = 0, independent: bool = False) -> U
     checks.flag("permutation", "independent", independent)
     values = _array("permutation", x)
     if values is None:
-        return _order(key, random.dims_of("permutation", x), 0)
+        return _order(key, creation.dims_of(x, "permutation"), 0)
     dims = shapes.shape(values)
     axis = movement.normal_axis(axis, len(dims), "permutation")
     if independent:

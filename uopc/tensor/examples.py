@@ -6,7 +6,8 @@ with the method of UOp, the function of `uopc.numpy` and the method of Array.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 ROWS: Final[dict[str, tuple[str, str, str]]] = {
     # One operand. Functions of floats
@@ -143,6 +144,13 @@ def of_method(name: str) -> str:
     x, rest, result = ROWS[name]
     call = f"uopc.compile(x.{name}({rest}))()"
     return section(f">>> x = uopc.constant({x})", f">>> {call}", result)
+
+
+def documented(function: Callable[..., Any], name: str, doc: str) -> Callable[..., Any]:
+    """A function of `uopc.numpy` that a table makes, with its name, a text and its example."""
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc + of_function(name)
+    return function
 
 
 def of_function(name: str) -> str:

@@ -47,14 +47,15 @@ def mirrored(a: UOp) -> UOp:
     return indexing.transpose(a, -1, -2)
 
 
-def _system(who: str, a: UOp, b: Operand, vector: bool) -> tuple[UOp, UOp, Shape, DType]:
+def _system(who: str, a: UOp, b: Operand) -> tuple[UOp, UOp, Shape, DType]:
     """The matrices and right-hand sides of equations in one dtype, as batches of one dimension; the
     shape of the solution, and its dtype."""
-    left, right = operands.paired(a, b, who)
+    left, right = operands.paired(a, operands.as_uop(b, a.dtype), who)
     left, t = _matrices(who, left)
     right = cast(right, left.dtype)
     *batch, n, _ = dims = shapes.shape(left)
     given = shapes.shape(right)
+    vector = len(given) == 1
     if vector:
         right = movement.reshape(right, (*given, 1))
     *others, rows, m = shapes.shape(right) if len(given) else (0, 0)
@@ -148,8 +149,7 @@ def solve_triangular(
     unit = checks.flag(who, "unit_diagonal", unit_diagonal)
     if type(trans) not in (int, str) or trans not in (0, 1, 2, "N", "T", "C"):
         raise UserError(f"{who}: trans must be 0, 1, 2, N, T or C, got {trans!r}")
-    right = operands.as_uop(b, a.dtype)
-    left, right, dims, t = _system(who, a, right, len(shapes.shape(right)) == 1)
+    left, right, dims, t = _system(who, a, b)
     if trans not in (0, "N"):
         left, is_lower = mirrored(left), not is_lower
     if _is_empty(dims):
@@ -176,8 +176,7 @@ def solve(a: UOp, b: Operand) -> UOp:
         >>> uopc.compile(solved)(np.array([[0.0, 1.0], [1.0, 1.0]]))
         array([1., 2.])
     """
-    right = operands.as_uop(b, a.dtype)
-    left, right, dims, t = _system("solve", a, right, len(shapes.shape(right)) == 1)
+    left, right, dims, t = _system("solve", a, b)
     if _is_empty(dims):
         return creation.zeros(dims, t)
     made = primitive(matrix_kernels.solve(left, right), "solve", left, right)

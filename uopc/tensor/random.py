@@ -17,12 +17,11 @@ import numpy as np
 from uopc.errors import UserError, UserTypeError
 from uopc.ir.builder import alu, checks, leaves, movement
 from uopc.ir.builder.fold import cast
-from uopc.ir.builder.operands import as_dim
-from uopc.ir.core import bounds, dtypes, shapes
+from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.dtypes import DType, DTypeLike
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
-from uopc.tensor.creation import full
+from uopc.tensor.creation import dims_of, full
 
 __all__ = [
     "bernoulli", "bits", "fold_in", "key", "normal", "randint", "split", "uniform"
@@ -56,7 +55,7 @@ def split(key: UOp, num: Any = 2) -> UOp:
         >>> keys.shape, uopc.compile(keys)()[0].tolist()
         ((3, 2), [3625411723, 1954958720])
     """
-    (count,) = dims_of("split", num)
+    (count,) = dims_of(num, "split")
     return _halves(_blocks("split", key, (count,)), high_first=False)
 
 
@@ -90,7 +89,7 @@ def bits(key: UOp, shape: Any = (), dtype: DTypeLike = dtypes.uint32) -> UOp:
     word = checks.any_dtype("bits", dtype)
     if word not in _WORDS.values():
         raise UserTypeError(f"bits: the dtype must be an unsigned integer, got {word.name}")
-    return bits_of("bits", key, dims_of("bits", shape), word)
+    return bits_of("bits", key, dims_of(shape, "bits"), word)
 
 
 def uniform(
@@ -121,7 +120,7 @@ def uniform(
             f"uniform: expected low < high, and a finite distance in {dtype.name}, "
             f"got {low!r} and {high!r}"
         )
-    u = _unit("uniform", key, dims_of("uniform", shape), dtype)
+    u = _unit("uniform", key, dims_of(shape, "uniform"), dtype)
     if (first, last) == (0.0, 1.0):
         return u
     scaled = cast(cast(u, wide).mulacc(width, least), dtype)
@@ -144,7 +143,7 @@ def normal(key: UOp, shape: Any = (), dtype: DTypeLike = dtypes.float32) -> UOp:
         (True, True)
     """
     dtype = float_dtype("normal", dtype)
-    dims = dims_of("normal", shape)
+    dims = dims_of(shape, "normal")
     if dtype is dtypes.float64:
         pair = split(key)
         radius = 1.0 - _unit("normal", _row(pair, 0), dims, dtype)
@@ -170,7 +169,7 @@ def bernoulli(key: UOp, p: Any = 0.5, shape: Any = ()) -> UOp:
     """
     if not isinstance(p, UOp) and not 0 <= checks.number("bernoulli", p) <= 1:
         raise UserError(f"bernoulli: p must be from 0 to 1, got {p!r}")
-    drawn = _unit("bernoulli", key, dims_of("bernoulli", shape), dtypes.float32)
+    drawn = _unit("bernoulli", key, dims_of(shape, "bernoulli"), dtypes.float32)
     return alu.binary(Ops.CMPLT, drawn, p)
 
 
@@ -202,7 +201,7 @@ def randint(key: UOp, shape: Any, low: int, high: int, dtype: DTypeLike = dtypes
             f"randint: expected {least} <= low < high <= {most + 1} for {dtype.name}, "
             f"got {low} and {high}"
         )
-    dims, count = dims_of("randint", shape), last - first + 1
+    dims, count = dims_of(shape, "randint"), last - first + 1
     if count <= 1 << 32:
         offset = below("randint", key, dims, count)
     elif count == 1 << 64:
@@ -217,15 +216,6 @@ def randint(key: UOp, shape: Any, low: int, high: int, dtype: DTypeLike = dtypes
 
 
 # ---------------------------------------------------------------- words
-def dims_of(who: str, shape: Any) -> shapes.Shape:
-    """The shape that a size or several are."""
-    dims = tuple(as_dim(d) for d in (shape if isinstance(shape, (tuple, list)) else (shape,)))
-    if any((d if isinstance(d, int) else bounds.bounds(d)[0]) < 0 for d in dims):
-        raise UserError(f"{who}: a dimension must not be negative: {shapes.show(dims)}")
-    shapes.check_size(dims)
-    return dims
-
-
 def float_dtype(who: str, dtype: DTypeLike) -> DType:
     """The dtype; UserTypeError for one of which no random numbers are made."""
     found = checks.any_dtype(who, dtype)

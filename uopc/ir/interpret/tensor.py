@@ -347,10 +347,15 @@ class TensorRun:
             written = self._call_function(u, body, args)
         else:
             written = self._call_kernel(body, args)
+        self._note_written(u, written)
+
+    def _note_written(self, call: UOp, written: Mapping[int, Array]) -> None:
+        """Note the new contents of arguments of a CALL, by slot."""
         writes: dict[UOp, list[Write]] = {}
         for slot, array in written.items():
-            writes.setdefault(self.bases[args[slot]], []).append((args[slot], array, None))
-        self._note_writes(u, writes)
+            a = call.src[1 + slot]
+            writes.setdefault(self.bases[a], []).append((a, array, None))
+        self._note_writes(call, writes)
 
     def _call_function(self, u: UOp, body: UOp, args: Sequence[UOp]) -> dict[int, Array]:
         """Evaluate a FUNCTION. Returns the new contents of the arguments it stores to, by slot."""
@@ -385,13 +390,9 @@ class TensorRun:
 
     def _program(self, u: UOp) -> Steps:
         """Run a program with exchanges on copies of its arguments."""
-        body, args = u.src[0], u.src[1:]
-        arrays, variables = self._taken(args)
-        yield from program_steps(body, arrays, variables)
-        writes: dict[UOp, list[Write]] = {}
-        for slot in written_slots(body):
-            writes.setdefault(self.bases[args[slot]], []).append((args[slot], arrays[slot], None))
-        self._note_writes(u, writes)
+        arrays, variables = self._taken(u.src[1:])
+        yield from program_steps(u.src[0], arrays, variables)
+        self._note_written(u, {slot: arrays[slot] for slot in written_slots(u.src[0])})
 
     def _call_kernel(self, body: UOp, args: Sequence[UOp]) -> dict[int, Array]:
         """Run a kernel on copies of its arguments. Returns those that it writes, by slot."""
