@@ -13,10 +13,9 @@ from uopc.ir.core import shapes
 from uopc.ir.core.args import ReduceArg, ReduceOp
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
-from uopc.ir.index.dims import dim_uop
+from uopc.ir.index.dims import dim_uop, place_dtype
 from uopc.tensor import indexing
 from uopc.tensor.loops import bodies, scan
-from uopc.tensor.sorts.radix_sort import place_dtype
 
 
 class Accumulate(Rule):

@@ -12,11 +12,10 @@ from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.shapes import Dim
 from uopc.ir.core.uop import UOp, intern
-from uopc.ir.index.dims import dim_uop
+from uopc.ir.index.dims import dim_uop, place_dtype
 from uopc.tensor import indexing
 from uopc.tensor.scatter import inside, scatter
 from uopc.tensor.sorts import sorting
-from uopc.tensor.sorts.radix_sort import place_dtype
 
 
 class Sort(Rule):

@@ -135,19 +135,6 @@ def share(u: UOp) -> Factor:
     return Mask(best, scale=count.reciprocal())
 
 
-class _Index(Rule):
-    """A gather; its transpose adds at the places that it reads."""
-
-    kind = "linear"
-
-    def push(self, u: UOp, tangents: Sequence[Value]) -> Value:
-        return None if tangents[0] is None else nonzero(gather.read(u, tangents[0]))
-
-    def pull(self, u: UOp, cotangent: UOp, wanted: Sequence[bool]) -> list[Value]:
-        back = gather.transposed(u, cotangent) if wanted[0] else None
-        return [back, *[None] * (len(u.src) - 1)]
-
-
 _IDENTITY = Linear(_same, _same)
 RULES: dict[Op, Rule] = {
     Ops.RESHAPE: Linear(_reshape, movement.under),
@@ -160,7 +147,8 @@ RULES: dict[Op, Rule] = {
     Ops.CAT: _Joined(),
     Ops.REDUCE: _Reduce(),
     Ops.ACCUMULATE: accumulate.Accumulate(),
-    Ops.INDEX: _Index(),
+    # The transpose of a gather adds at the places that it reads.
+    Ops.INDEX: Linear(lambda u, t: nonzero(gather.read(u, t)), gather.transposed),
     Ops.CONTIGUOUS: _IDENTITY,
     Ops.COPY: _IDENTITY,
     Ops.STAGE: _IDENTITY,

@@ -97,7 +97,7 @@ class Linear(Rule):
     kind = "linear"
 
     def __init__(
-        self, push: Callable[[UOp, UOp], UOp], pull: Callable[[UOp, UOp], UOp]
+        self, push: Callable[[UOp, UOp], Value], pull: Callable[[UOp, UOp], UOp]
     ) -> None:
         self._push, self._pull = push, pull
 

@@ -17,7 +17,7 @@ from uopc.ir.core import bounds, dtypes, shapes
 from uopc.ir.core.dtypes import DType, DTypeLike
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
-from uopc.ir.index.dims import dim_uop
+from uopc.ir.index.dims import dim_uop, place_dtype
 from uopc.tensor import creation, indexing, random, reductions
 from uopc.tensor.sorts import sorting
 
@@ -225,9 +225,8 @@ def choice(
 
 def _drawn(key: UOp, dims: shapes.Shape, n: shapes.Dim, weights: UOp | None) -> UOp:
     """Places below n, each drawn from all of them."""
-    place = dtypes.int32 if bounds.max_dim(n) <= 1 << 31 else dtypes.int64
     if weights is None:
-        return cast(random.below("choice", key, dims, dim_uop(n)), place)
+        return cast(random.below("choice", key, dims, dim_uop(n)), place_dtype(n))
     # Sums round, here in blocks: the greatest so far never falls.
     totals = reductions.cummax(reductions.cumsum(weights, 0), 0)
     last = movement.reduce(totals, "max", 0)

@@ -14,13 +14,13 @@ from uopc.errors import UserError
 from uopc.ir.builder import alu, checks, leaves, movement
 from uopc.ir.builder.fold import cast
 from uopc.ir.builder.movement import normal_axes, normal_axis
-from uopc.ir.core import bounds, dtypes, shapes
+from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.args import ReduceArg, ReduceOp
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Shape, show
 from uopc.ir.core.uop import UOp, intern
-from uopc.ir.index.dims import dim_uop
+from uopc.ir.index.dims import dim_uop, place_dtype
 from uopc.tensor import examples
 
 _OVER = (
@@ -171,7 +171,7 @@ def _position(a: UOp, op: ReduceOp, axis: int | None, keepdims: bool) -> UOp:
     hit = alu.alu(a, Ops.CMPEQ, best)
     if a.dtype.is_float:  # the best is NaN if there is one, and equals nothing
         hit = alu.alu(hit, Ops.OR, alu.alu(a, Ops.CMPNE, a))
-    t = dtypes.int32 if bounds.max_dim(n) <= 1 << 31 else dtypes.int64
+    t = place_dtype(n)
     place = along(cast(leaves.iota(n), t), len(dims) - 1 - axis)
     candidate = alu.where(hit, place, leaves.const(t, t.bounds[1]))
     return movement.reduce(candidate, "min", axis, keepdims)

@@ -19,10 +19,9 @@ from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.shapes import show
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
-from uopc.ir.index.dims import dim_uop
+from uopc.ir.index.dims import dim_uop, place_dtype
 from uopc.tensor import creation, elementwise
 from uopc.tensor.primitive import primitive
-from uopc.tensor.sorts.radix_sort import place_dtype
 
 
 def scatter(a: UOp, places: UOp, value: UOp, op: Op | None) -> UOp:

@@ -16,10 +16,9 @@ from uopc.ir.core.args import ReduceOp
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
-from uopc.ir.index.dims import dim_uop
+from uopc.ir.index.dims import dim_uop, place_dtype
 from uopc.tensor import elementwise, indexing, reductions, scatter
 from uopc.tensor.sorts import sorting
-from uopc.tensor.sorts.radix_sort import place_dtype
 
 # Their edges are a constant of the graph.
 _MOST_BINS = 1 << 30

@@ -18,6 +18,7 @@ from uopc.ir.builder.rebuild import remake
 from uopc.ir.core import dtypes, shapes, walk
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.trace import standing_for
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine, compare
 from uopc.ir.index.dims import dim_uop
@@ -70,10 +71,7 @@ class Elements:
         keys = [(s, index_maps.broadcast_index(index, shapes.shape(s)), guard) for s in u.src]
         src = tuple((yield keys))
         bits = u.op is Ops.BITCAST
-        made = _bitcast(src[0], u.dtype) if bits else remake(u, src)
-        if made.origin is None:
-            made.origin = u.origin
-        return made
+        return standing_for(u, _bitcast(src[0], u.dtype) if bits else remake(u, src))
 
     def read(self, u: UOp, index: Index, guard: UOp) -> UOp | Needs:
         """The element of storage, or of a STAGE, or of either after effects."""

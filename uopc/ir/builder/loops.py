@@ -21,7 +21,7 @@ from uopc.ir.core.args import BufferArg, RangeArg
 from uopc.ir.core.level_of import is_shaped
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import awaited, before_effects, storage_root
-from uopc.ir.core.trace import made_at
+from uopc.ir.core.trace import made_at, standing_for
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.ir.index.dims import dim_uop
@@ -123,7 +123,7 @@ class _Loops(Elements):
                 return body
             inside = body.src[1:] if u.src[0].op is Ops.STORE and body.op is Ops.END else ()
             src = [body.src[0] if inside else body, *inside, *self._effects(u.src[1:])]
-        return _located(intern(u.op, u.dtype, tuple(src), u.arg, u.tag), u)
+        return standing_for(u, intern(u.op, u.dtype, tuple(src), u.arg, u.tag))
 
     def _loop_index(self, dims: shapes.Shape) -> tuple[Index, tuple[UOp, ...]]:
         """An index over a shape, and its ranges: inside the user's, one per axis longer than 1."""
@@ -156,8 +156,8 @@ class _Loops(Elements):
         place = index_maps.gated(address.src[1:], valid)
         address = intern(Ops.INDEX, address.dtype, (address.src[0], *place))
         store = intern(Ops.STORE, dtypes.void, (address, element, *conditions), u.arg, u.tag)
-        _located(store, u)
-        return _located(intern(Ops.END, dtypes.void, (store, *loops)), u) if loops else store
+        standing_for(u, store)
+        return standing_for(u, intern(Ops.END, dtypes.void, (store, *loops))) if loops else store
 
     def _stage(self, u: UOp) -> UOp:
         """A new buffer, filled where all ranges of the value are open: AFTER(BUFFER, END).
@@ -179,7 +179,7 @@ class _Loops(Elements):
             return buffer
         self.copies[u] = tuple(copies)
         address = intern(Ops.INDEX, u.dtype, (buffer, *copies, *named, *index))
-        effect = _located(intern(Ops.STORE, dtypes.void, (address, value)), u)
+        effect = standing_for(u, intern(Ops.STORE, dtypes.void, (address, value)))
         if loops:
             effect = intern(Ops.END, dtypes.void, (effect, *loops))
         return intern(Ops.AFTER, u.dtype, (buffer, effect))
@@ -221,20 +221,20 @@ class _Loops(Elements):
         keys: list[Key] = []
         for s in u.src[:2]:
             keys.append((s, index_maps.broadcast_index(index, shapes.shape(s)), guard))
-        return _located(remake(u, (*(yield keys), *self._effects(u.src[2:]))), u)
+        return standing_for(u, remake(u, (*(yield keys), *self._effects(u.src[2:]))))
 
     def _scalar(self, u: UOp, guard: UOp) -> Needs:
         """A node whose operands are scalars."""
         if any([shapes.shape(s) for s in u.src]):
             problem = f"{u.op.name}: its operands in a kernel must be scalars"
             raise UserError(problem + made_at(u))
-        return _located(remake(u, tuple((yield [(s, (), guard) for s in u.src]))), u)
+        return standing_for(u, remake(u, tuple((yield [(s, (), guard) for s in u.src]))))
 
     def _load(self, u: UOp, index: Index, guard: UOp) -> Needs:
         keys = [(s, index_maps.broadcast_index(index, shapes.shape(s)), guard) for s in u.src]
         value, *gates = yield keys
         if value.op is Ops.INDEX:
-            return _located(intern(Ops.LOAD, u.dtype, (value, *gates), u.arg, u.tag), u)
+            return standing_for(u, intern(Ops.LOAD, u.dtype, (value, *gates), u.arg, u.tag))
         return alu.where(gates[0], value, leaves.const(u.dtype, 0)) if gates else value
 
     def _address(self, u: UOp, index: Index, guard: UOp) -> Needs:
@@ -262,7 +262,7 @@ class _Loops(Elements):
         plain = index if shapes.shape(u) else ()  # a scalar may be indexed by 0
         plain = (*self.copies.get(u, ()), *plain)
         made = intern(Ops.INDEX, u.dtype, (storage, *index_maps.gated(plain, guard)))
-        return _located(made, view)
+        return standing_for(view, made)
 
     def reduced(self, u: UOp, index: Index, guard: UOp) -> Needs:
         """Over axes, each of which becomes a range, and over the user's ranges."""
@@ -271,14 +271,7 @@ class _Loops(Elements):
         value = valid_part(value)[0] if made else value
         closed = (*made, *self._effects(u.src[1:]))
         arg = type(u.arg)(u.arg.op)
-        return _located(intern(Ops.REDUCE, u.dtype, (value, *closed), arg), u)
-
-
-def _located(made: UOp, u: UOp) -> UOp:
-    """A new node, with the user's line of the node that it stands for."""
-    if made.origin is None:
-        made.origin = u.origin
-    return made
+        return standing_for(u, intern(Ops.REDUCE, u.dtype, (value, *closed), arg))
 
 
 def _as_index(x: UOp) -> UOp:

@@ -12,7 +12,7 @@ from uopc.errors import UserError
 from uopc.ir.builder import leaves, movement, rebuild
 from uopc.ir.core import dtypes, shapes, storage, walk
 from uopc.ir.core.ops import GroupOp, Ops
-from uopc.ir.core.trace import made_at
+from uopc.ir.core.trace import made_at, standing_for
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.devices import device as devices
 from uopc.ir.devices.mesh import Mesh
@@ -123,9 +123,7 @@ class Unrolled:
         for group in groups:
             sent = [self.part(u.src[0], r) for r in group]  # or what all devices have
             for r, value in zip(group, self.lower(u, sent, [places[r] for r in group])):
-                got[r] = value
-                if value.origin is None:
-                    value.origin = u.origin
+                got[r] = standing_for(u, value)
         return got
 
     def _again(self, u: UOp, src: tuple[UOp, ...]) -> UOp:
@@ -133,12 +131,8 @@ class Unrolled:
         if src == u.src:
             return u
         if u.op.kind in ("dims", "window") and len(src) > 1:
-            made = _moved(u, src)
-        else:
-            made = rebuild.remake(u, src)
-        if made.origin is None:
-            made.origin = u.origin
-        return made
+            return standing_for(u, _moved(u, src))
+        return standing_for(u, rebuild.remake(u, src))
 
 
 def _moved(u: UOp, src: tuple[UOp, ...]) -> UOp:

@@ -74,6 +74,13 @@ def current_listener() -> Listener | None:
     return _listener.get()
 
 
+def standing_for(u: UOp, made: UOp) -> UOp:
+    """A new node, with the user's line of the node that it stands for."""
+    if made.origin is None:
+        made.origin = u.origin
+    return made
+
+
 def made_at(u: UOp) -> str:
     """The line of user code that made a node, as the end of a message; "" if it is not known."""
     if u.origin is None:

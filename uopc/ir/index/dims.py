@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uopc.ir.core import bounds, dtypes
+from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Dim
 from uopc.ir.core.uop import UOp
@@ -16,3 +18,8 @@ def dim_uop(d: Dim) -> UOp:
 def uop_dim(d: Dim) -> Dim:
     """A dimension that is an int where its UOp is a constant."""
     return d.arg if isinstance(d, UOp) and d.op is Ops.CONST else d
+
+
+def place_dtype(n: Dim) -> DType:
+    """The dtype of places in an axis of length n."""
+    return dtypes.int32 if bounds.max_dim(n) <= 1 << 31 else dtypes.int64

@@ -18,7 +18,7 @@ from typing import Any, Final
 from uopc.errors import Error, InvalidIR
 from uopc.ir.core import dtype_rules, walk
 from uopc.ir.core.ops import Op
-from uopc.ir.core.trace import Fired, current_listener
+from uopc.ir.core.trace import Fired, current_listener, standing_for
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.rewrite import statistics
 from uopc.ir.rewrite.matcher import PatternMatcher
@@ -329,10 +329,7 @@ def rebuilt(u: UOp, src: tuple[UOp, ...]) -> UOp:
     dtype = u.dtype
     if [s.dtype for s in src] != [s.dtype for s in u.src]:
         dtype = dtype_rules.derived(u.op, u.dtype, src, u.arg)
-    made = intern(u.op, dtype, src, u.arg, u.tag)
-    if made.origin is None:
-        made.origin = u.origin
-    return made
+    return standing_for(u, intern(u.op, dtype, src, u.arg, u.tag))
 
 
 # ---------------------------------------------------------------- substitution

@@ -18,10 +18,10 @@ from uopc.ir.builder import kernel, leaves
 from uopc.ir.builder.fold import cast
 from uopc.ir.builder.movement import index
 from uopc.ir.core import bounds, dtypes, shapes
-from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Dim
 from uopc.ir.core.uop import UOp, intern
+from uopc.ir.index.dims import place_dtype
 from uopc.tensor import creation, elementwise
 
 _DIGIT = 8  # bits: the counters of all digits of 64 bits are 8 KiB, which the nearest cache holds
@@ -47,11 +47,6 @@ class Order:
     def digit(self, value: UOp, number: int) -> UOp:
         """A digit of the key of a value, the lowest first."""
         return cast((self.key(value) >> number * _DIGIT) & (self.width - 2), dtypes.index)
-
-
-def place_dtype(n: Dim) -> DType:
-    """The dtype of places in an axis of length n."""
-    return dtypes.int32 if bounds.max_dim(n) <= 1 << 31 else dtypes.int64
 
 
 def radix_sort(x: UOp, order: Order) -> tuple[UOp, UOp]:

@@ -20,13 +20,12 @@ from uopc.ir.core import bounds, dtypes, shapes
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.shapes import show, show_value
 from uopc.ir.core.uop import UOp
-from uopc.ir.index.dims import dim_uop
+from uopc.ir.index.dims import dim_uop, place_dtype
 from uopc.tensor import elementwise, indexing
 from uopc.tensor.primitive import primitive
 from uopc.tensor.sorts.network_sort import Keys, network_sort, network_time
 from uopc.tensor.sorts.radix_sort import (
     Order,
-    place_dtype,
     radix_sort,
     radix_sort_values,
     radix_time,
