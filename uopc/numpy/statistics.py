@@ -164,7 +164,8 @@ def _extreme(name: str, doc: str) -> Function:
         made = method(u, axis, keepdims)
         return same_kind(fold.cast(made, dtypes.int64) if "arg" in name else made, (x,))
 
-    return examples.documented(function, name, f"{doc}{reductions.OVER} UserError over no elements.")
+    doc = f"{doc}{reductions.OVER} UserError over no elements."
+    return examples.documented(function, name, doc)
 
 
 nanmax = _extreme("nanmax", f"The greatest {_NUMBERS}; NaN where there is none.")
