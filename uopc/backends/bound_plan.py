@@ -5,17 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from uopc.backends.plan import (
-    Dim,
-    Exchange,
-    GpuLaunch,
-    Launch,
-    Plan,
-    Pointer,
-    Scalar,
-    Shape,
-    Word,
-)  # fmt: skip
+from uopc.backends.plan import Dim, Exchange, GpuLaunch, Launch, Plan, Pointer, Scalar, Shape, Word
 
 
 def bound_plan(plan: Plan, values: Mapping[str, int]) -> Plan:

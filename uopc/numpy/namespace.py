@@ -13,16 +13,7 @@ from uopc.numpy.dtype_functions import BY_NAME as _BY_NAME
 from uopc.numpy.elementwise import *
 from uopc.numpy.elementwise import FUNCTIONS as _FUNCTIONS
 from uopc.numpy.info import __array_namespace_info__
-from uopc.numpy.linalg import (
-    convolve,
-    cross,
-    dot,
-    einsum,
-    matmul,
-    outer,
-    tensordot,
-    vecdot,
-)
+from uopc.numpy.linalg import convolve, cross, dot, einsum, matmul, outer, tensordot, vecdot
 from uopc.numpy.manipulation import *
 from uopc.numpy.reductions import *
 from uopc.numpy.reductions import data_dependent as _data_dependent

@@ -2,13 +2,7 @@
 
 import itertools
 
-from uopc.passes import (
-    apply_rules,
-    collapse_reduces,
-    fetch_ahead,
-    flatten_indices,
-    tabulate,
-)
+from uopc.passes import apply_rules, collapse_reduces, fetch_ahead, flatten_indices, tabulate
 from uopc.passes.canonicalize import canonicalize, split_reduces
 from uopc.passes.contract import Pass
 from uopc.passes.decompose import decompose

@@ -14,13 +14,7 @@ from typing import NamedTuple
 
 from uopc.ir.core import walk
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.storage import (
-    arguments,
-    outer_ranges,
-    read_slots,
-    storage_root,
-    written_slots,
-)  # fmt: skip
+from uopc.ir.core.storage import arguments, outer_ranges, read_slots, storage_root, written_slots
 from uopc.ir.core.uop import UOp
 from uopc.ir.devices import device
 from uopc.ir.index import affine, closed

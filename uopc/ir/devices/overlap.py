@@ -9,13 +9,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Sequence
 
 from uopc.ir.core.calls import exchanges_of
-from uopc.ir.core.storage import (
-    arguments,
-    outer_ranges,
-    read_slots,
-    storage_root,
-    written_slots,
-)  # fmt: skip
+from uopc.ir.core.storage import arguments, outer_ranges, read_slots, storage_root, written_slots
 from uopc.ir.core.uop import UOp
 
 

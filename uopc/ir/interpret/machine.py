@@ -24,14 +24,7 @@ from uopc.ir.core.storage import arguments, is_program, outer_ranges
 from uopc.ir.core.uop import UOp
 from uopc.ir.interpret.arguments import Variables
 from uopc.ir.interpret.state import Arrays, State
-from uopc.ir.interpret.step_order import (
-    NUMBERS,
-    BlockBuilder,
-    Loop,
-    StepBlock,
-    linear,
-    targets,
-)  # fmt: skip
+from uopc.ir.interpret.step_order import NUMBERS, BlockBuilder, Loop, StepBlock, linear, targets
 from uopc.ir.interpret.steps import STEPS, arithmetic
 from uopc.ir.interpret.threads import Grid, is_private
 from uopc.ir.verify.nodes import describe

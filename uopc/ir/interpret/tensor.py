@@ -14,13 +14,7 @@ import numpy as np
 
 from uopc.errors import InvalidIR, Unsupported
 from uopc.ir.core import evaluate
-from uopc.ir.core.calls import (
-    exchanges_of,
-    graph_order,
-    operands,
-    written_argument,
-    written_slot,
-)
+from uopc.ir.core.calls import exchanges_of, graph_order, operands, written_argument, written_slot
 from uopc.ir.core.evaluate import Array
 from uopc.ir.core.ops import GroupOp, Ops
 from uopc.ir.core.shapes import with_dims

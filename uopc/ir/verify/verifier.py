@@ -25,13 +25,7 @@ from uopc.ir.core.levels import (
 )
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.serialize import content
-from uopc.ir.core.storage import (
-    arguments,
-    before_effects,
-    is_program,
-    outer_ranges,
-    storage_root,
-)  # fmt: skip
+from uopc.ir.core.storage import arguments, before_effects, is_program, outer_ranges, storage_root
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp
 from uopc.ir.verify.nodes import CHECKS, OF_ROW, describe, misfit, verify_node

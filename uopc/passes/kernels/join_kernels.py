@@ -42,13 +42,7 @@ from uopc.ir.core import bounds, dtypes, ranges, walk
 from uopc.ir.core.args import KernelArg, ParamArg
 from uopc.ir.core.levels import PROGRAM
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.storage import (
-    arguments,
-    outer_ranges,
-    read_slots,
-    storage_root,
-    written_slots,
-)  # fmt: skip
+from uopc.ir.core.storage import arguments, outer_ranges, read_slots, storage_root, written_slots
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.devices import launches
 from uopc.passes.analysis.argument_limits import Limit

@@ -12,12 +12,7 @@ from uopc.ir.builder.index_maps import Index
 from uopc.ir.core import bounds, shapes, walk
 from uopc.ir.core.arena import memo
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.storage import (
-    before_effects,
-    read_slots,
-    written_arguments,
-    written_slots,
-)  # fmt: skip
+from uopc.ir.core.storage import before_effects, read_slots, written_arguments, written_slots
 from uopc.ir.core.uop import UOp
 from uopc.passes.analysis.versions import NEW, Footprint, Span, Version, Versions
 from uopc.passes.analysis.views import closed_effects, is_local, stores_in

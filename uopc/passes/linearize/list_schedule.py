@@ -13,12 +13,7 @@ from __future__ import annotations
 
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
-from uopc.passes.analysis.op_costs import (
-    ISSUE_WIDTH,
-    LONGEST_STRETCH,
-    SHORTEST_STRETCH,
-    latency,
-)  # fmt: skip
+from uopc.passes.analysis.op_costs import ISSUE_WIDTH, LONGEST_STRETCH, SHORTEST_STRETCH, latency
 
 
 def by_latency(items: list[UOp], block: UOp | None) -> list[UOp]:

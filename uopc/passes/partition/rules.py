@@ -30,14 +30,7 @@ from uopc.ir.devices.mesh import Spec, show, used_axes
 from uopc.passes.analysis.running_totals import RunningTotals
 from uopc.passes.partition.exchanges import PINNED, Exchanges, masked
 from uopc.passes.partition.groups import walked
-from uopc.passes.partition.layout import (
-    Value,
-    aligned,
-    changed,
-    of_operand,
-    whole,
-    without_cut,
-)  # fmt: skip
+from uopc.passes.partition.layout import Value, aligned, changed, of_operand, whole, without_cut
 from uopc.passes.partition.loops import Loops
 from uopc.passes.partition.readers import before_reduce
 from uopc.passes.partition.reshapes import Reshapes

@@ -24,12 +24,7 @@ from uopc.ir.index.dims import dim_uop, place_dtype
 from uopc.tensor import elementwise, indexing
 from uopc.tensor.primitive import primitive
 from uopc.tensor.sorts.network_sort import Keys, network_sort, network_time
-from uopc.tensor.sorts.radix_sort import (
-    Order,
-    radix_sort,
-    radix_sort_values,
-    radix_time,
-)
+from uopc.tensor.sorts.radix_sort import Order, radix_sort, radix_sort_values, radix_time
 
 # Rows up to _SHORT are sorted by comparing all pairs, in lanes; longer ones digit by digit; those
 # up to _NETWORK, whose groups a near cache holds, by a network where that takes the least time.
