@@ -149,19 +149,19 @@ def checked(checker: str, folder: Path, text: str) -> list[tuple[int, str, str]]
     """What a checker says of a file: line, severity and message."""
     file = folder / "user.py"
     file.write_text(text, "utf-8")
-    environment = os.environ | {"MYPYPATH": str(ROOT), "PYTHONPATH": str(ROOT)}
-    if checker == "mypy":
-        command = ["mypy", "--strict", "--cache-dir", str(folder.parent / "mypy"), "--config-file="]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    if checker == "mypy":  # in the checkout: what `mypy` knows of uopc there serves both
+        command = ["mypy", "--strict", str(file)]
     else:
         settings = {"typeCheckingMode": "standard", "extraPaths": [str(ROOT)]}
         (folder / "pyrightconfig.json").write_text(json.dumps(settings), "utf-8")
         command = ["pyright", "--pythonpath", sys.executable, "--outputjson", "--project", "."]
-    arguments = [sys.executable, "-m", *command, *(["user.py"] if checker == "mypy" else [])]
     run = subprocess.run(
-        arguments, cwd=folder, capture_output=True, text=True, env=environment, timeout=600
-    )
+        [sys.executable, "-m", *command], cwd=ROOT if checker == "mypy" else folder,
+        capture_output=True, text=True, env=environment, timeout=600,
+    )  # fmt: skip
     if checker == "mypy":
-        rows = re.findall(r"(?m)^user\.py:(\d+): (\w+): (.*)$", run.stdout)
+        rows = re.findall(r"(?m)^\S*\buser\.py:(\d+): (\w+): (.*)$", run.stdout)
         assert "user.py" in run.stdout or "no issues" in run.stdout, run.stdout + run.stderr
         return [(int(line), kind, message) for line, kind, message in rows]
     return [
