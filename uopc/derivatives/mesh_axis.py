@@ -186,7 +186,7 @@ def _of_equal(x: UOp, op: str, n: int) -> UOp:
 
 
 def _of_all(u: UOp, axis: Axis, x: Value) -> UOp:
-    """What all devices send, also if it is the same."""
+    """The values of all devices in one, also where they are the same."""
     return movement.repeated(u.src[0], axis.size) if x is None else x
 
 
