@@ -145,6 +145,17 @@ def test_other_operands_are_an_error():
         uopc.compile(x.alu(Ops.DOT4, x))
 
 
+@pytest.mark.parametrize(("kinds", "kernels"), [("u1 i1", 1), ("i1 i1", 2), ("u1 u1", 2)])
+def test_the_sum_of_one_factor_is_computed_once(kinds, kernels):
+    """Of factors of equal signs, before the product: its panels of columns share it."""
+    first, second = kinds.split()
+    (a, x), (b, y) = integers(first, "a", 20, 40), integers(second, "b", 40, 200)
+    with described("dots"):
+        program = uopc.compile(x @ y)
+    assert len(lowered_for("dots", x @ y).kernels) == kernels
+    np.testing.assert_array_equal(program(a=a, b=b), a.astype("i4") @ b.astype("i4"))
+
+
 # ---------------------------------------------------------------- products
 @pytest.mark.parametrize("kinds", KINDS)
 @pytest.mark.parametrize(("m", "k", "n"), [(1, 8, 1), (5, 9, 19), (17, 67, 3), (2, 1031, 16)])

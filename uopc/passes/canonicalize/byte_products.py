@@ -336,9 +336,9 @@ def _whole_sum(u: UOp, dims: Shape, axis: int, a: _Factor, b: _Factor, terms: in
     total = words.summed(u, Ops.DOT4, dims, axis, unsigned, signed)
     p, q = first.added(dtypes.uint8, axes), second.added(dtypes.int8, axes)
     if p is not None:
-        total = _plus(total, p, _sum(u, dims, signed))
+        total = _plus(total, p, _sum(u, dims, signed, second.is_constant))
     if q is not None:
-        total = _plus(total, q, _sum(u, dims, unsigned))
+        total = _plus(total, q, _sum(u, dims, unsigned, first.is_constant))
     if p is not None and q is not None:
         total = _plus(total, alu.alu(p, Ops.MUL, q), leaves.const(dtypes.int32, terms))
     return total
@@ -356,11 +356,14 @@ def _size(f: _Factor) -> int:
     return math.prod([bounds.max_dim(d) for i, d in dims if i in f.view.moves])
 
 
-def _sum(u: UOp, dims: Shape, v: UOp) -> UOp:
-    """The sum of one factor alone, where the other is 1."""
+def _sum(u: UOp, dims: Shape, v: UOp, is_constant: bool) -> UOp:
+    """The sum of one factor alone, where the other is 1. It is stored: the product's kernel takes
+    its columns in panels, and would compute the sums of all rows for each."""
     own = shapes.shape(v)
     repeats = math.prod([dims[a] for a in u.arg.axes if own[a] == 1])
     total = intern(Ops.REDUCE, dtypes.int32, (fold.cast(v, dtypes.int32),), u.arg)
+    if not is_constant:
+        total = intern(Ops.CONTIGUOUS, total.dtype, (total,))
     return alu.alu(total, Ops.MUL, leaves.const(dtypes.int32, repeats))
 
 
