@@ -609,3 +609,28 @@ def test_weights_are_in_memory_once(folder: Path, tmp_path: Path) -> None:
     first, second = [(b[0] - a[0], b[1] - a[1]) for a, b in zip(found[:2], found[2:])]
     assert first[0] < 1.3 * more and second[0] < 1.1 * more
     assert first[1] < 0.2 * more and second[1] < 0.1 * more
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_the_cycle_collector_rests_while_a_model_is_loaded(
+    file: Path, on: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And is as it was afterwards, also where the model is refused."""
+    seen: list[bool] = []
+    real = reading.graph_of
+
+    def graph_of(*given: Any) -> Any:
+        seen.append(gc.isenabled())
+        return real(*given)
+
+    monkeypatch.setattr(reading, "graph_of", graph_of)
+    if not on:
+        gc.disable()
+    try:
+        check(uopc.onnx.load(str(file)), wanted(model()))
+        assert seen == [False] and gc.isenabled() == on
+        with pytest.raises(UserError):
+            uopc.onnx.load(str(file), dims={"nobody": 3})
+        assert gc.isenabled() == on
+    finally:
+        gc.enable()

@@ -19,7 +19,7 @@ from uopc.cache.disk import DiskCache
 from uopc.errors import UserError, UserTypeError
 from uopc.ir.builder import checks, file_parts
 from uopc.ir.core import dtypes, walk
-from uopc.ir.core.arena import arena
+from uopc.ir.core.arena import arena, uncollected
 from uopc.ir.core.args import Opt
 from uopc.ir.core.level_of import level_of
 from uopc.ir.core.levels import LINEAR, PROGRAM, Level
@@ -160,6 +160,7 @@ def make_program(
     return program
 
 
+@uncollected()
 def compile_described(
     description: Description, *, device: str | None = None, optimize: bool = True,
     threads: int | None = None, name: str | None = None, **others: Any,

@@ -100,27 +100,36 @@ def memo_last(read: Callable[[Node], Answer]) -> Callable[[Node], Answer]:
 
 
 @contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """The cycle collector rests: it would look again and again at what stays until the end."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
+@contextlib.contextmanager
 def arena() -> Iterator[None]:
     """Hold every node made in here until the end; the cycle collector rests meanwhile.
 
     Nests, and may be entered by several threads: the last one out releases.
     """
     global _arena_depth
-    with _arena_lock:
-        _arena_depth += 1
-        collecting = gc.isenabled()
-        gc.disable()
-    try:
-        yield
-    finally:
+    with uncollected():
         with _arena_lock:
-            _arena_depth -= 1
-            if _arena_depth == 0:
-                for container in _held:
-                    container.clear()
-                _release()
-        if collecting:
-            gc.enable()
+            _arena_depth += 1
+        try:
+            yield
+        finally:
+            with _arena_lock:
+                _arena_depth -= 1
+                if _arena_depth == 0:
+                    for container in _held:
+                        container.clear()
+                    _release()
 
 
 @contextlib.contextmanager
