@@ -13,9 +13,14 @@ Before (vector)                              After (vector)
   %10 = end %9, %2                             %10 = end %9, %2
   sink %10 name=E_64 opts=(VECTOR(0, 8),)      sink %10 name=E_64 opts=(VECTOR(0, 8),)
 
-The flat index as a sum says what its lanes do: step 1 is one vector access, step -1 a reversed one,
-no step one scalar, a small step some vectors and shuffles, anything else one access per lane. A
-guard becomes the access's gate.
+The flat index as a sum says what its lanes do, and that decides the accesses of 8 lanes:
+
+    i + lane      one vector                   i                             one scalar, for all
+    i - lane      one vector, reversed         i + 9·(lane // 4) + lane % 4  two vectors of 4
+    i + 2·lane    two vectors and a shuffle    i + t[lane]                   8 scalars
+
+A guard becomes the access's gate: a mask on a CPU, a branch on a GPU. Indices and gates are taken
+apart lane by lane where that is simpler, see `lane`.
 """
 
 from __future__ import annotations
@@ -49,18 +54,6 @@ class _Memory:
         self.whole: set[UOp] = set()  # vectors that are no simpler lane by lane
         self.transposed: dict[UOp, UOp] = {}  # INDEX -> its value, loaded as part of a block
 
-    def row(self, u: UOp, dtype: DType, i: int) -> UOp:
-        """The neighbours in memory from lane i of a vector on."""
-        flat, gate = index_maps.ungated(u.src[1])
-        return _load(u, dtype, self.lane(flat, i), None if gate is None else self.lane(gate, i))
-
-    def has_rows(self, u: UOp) -> bool:
-        """True if the guards of single lanes are known without the vector of all guards."""
-        gate = index_maps.ungated(u.src[1])[1]
-        if gate is None or gate.dtype.lanes == 1:
-            return True
-        return not self.branches and self.lane(gate, 0).op is not Ops.LANE
-
     def change(self, u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if u.op is Ops.STORE:
             return self.store(u, src)
@@ -80,6 +73,7 @@ class _Memory:
             return intern(u.op, u.dtype, (splat(src[0], u.src[0].dtype.lanes), *src[1:]), u.arg)
         return src[1] if u.op is Ops.WHERE and _is_gate(u, src) else None
 
+    # ------------------------------------------------------------ loads
     def load(self, u: UOp) -> UOp:
         """The value of an INDEX, as LOADs."""
         if u in self.transposed:
@@ -164,6 +158,19 @@ class _Memory:
         chosen: UOp = gate.where(read, leaves.const(scalar, 0))
         return chosen
 
+    def row(self, u: UOp, dtype: DType, i: int) -> UOp:
+        """The neighbours in memory from lane i of a vector on."""
+        flat, gate = index_maps.ungated(u.src[1])
+        return _load(u, dtype, self.lane(flat, i), None if gate is None else self.lane(gate, i))
+
+    def has_rows(self, u: UOp) -> bool:
+        """True if the guards of single lanes are known without the vector of all guards."""
+        gate = index_maps.ungated(u.src[1])[1]
+        if gate is None or gate.dtype.lanes == 1:
+            return True
+        return not self.branches and self.lane(gate, 0).op is not Ops.LANE
+
+    # ------------------------------------------------------------ stores
     def store(self, u: UOp, src: tuple[UOp, ...]) -> UOp:
         target, value = src[0], src[1]
         if value.op is Ops.INDEX:
@@ -195,6 +202,7 @@ class _Memory:
         ]
         return intern(Ops.GROUP, dtypes.void, tuple(stores) or _awaited(storage))
 
+    # ------------------------------------------------------------ lanes
     def chunks(
         self, flat: UOp, gate: UOp | None, lanes: int
     ) -> tuple[int, list[tuple[UOp, UOp | None]]]:
