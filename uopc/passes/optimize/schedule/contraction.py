@@ -1,4 +1,18 @@
-"""Contractions: a tile of accumulators in registers, and operands packed in its order."""
+"""Contractions: a tile of accumulators in registers, and operands packed in its order.
+
+    for i: for j: for k: c[i, j] += a[i, k] * b[k, j]       a register tile of 2 rows, 16 columns:
+
+    for J by 16:                                            a panel of columns of b
+        p[k, :] = b[k, J : J + 16]                          packed once, if that pays
+        for I by 2:
+            for k: x0 += a[I, k] * p[k]; x1 += a[I + 1, k] * p[k]      sums in vectors of 16
+            c[I, J : J + 16], c[I + 1, J : J + 16] = x0, x1
+
+Each step reads a vector of b and numbers of a, so all rows of the tile share the vector. `choose`
+finds such a sum, joins rows that are too short for vectors, and asks for each decision in turn:
+the size of the tile, which operands are packed, the order of loops, and the blocks that caches
+hold. Every Opt on the way may be refused; the rest then goes without it.
+"""
 
 from __future__ import annotations
 
@@ -74,121 +88,7 @@ def choose(s: Scheduler) -> bool:
     return True
 
 
-def _tile(s: Scheduler, k: KernelFacts, c: LanedSum) -> None:
-    """The register tile of one contraction, with its operands packed if that pays."""
-    target = s.target
-    lanes = target.lanes(c.reduce.dtype.bits)
-    packs = any([is_packed(k, each, target) for each in (c, *c.beside)])
-    stored = all([is_constant(each.b) for each in (c, *c.beside)])  # in panels, as a rule
-    image, widest = image_inside(s, c)
-    height, vectors, _ = sum_tile(
-        s, k, c, length_of(c.row), length_of(c.lane), packs or stored, widest
-    )
-    computed = [each.a for each in (c, *c.beside) if not is_plain(each.a)]
-    if computed:
-        c = replace(c, row=_row_block(s, c, computed))
-    seen = packing.windows(c.b) if packs else []
-    windows = [r for r in k.outputs if r in seen and r.arg.kind == "loop"]
-    lane, row = _order_loops(s, c, windows, lanes * vectors)
-    if image is not None and image.arg.axis < lane.arg.axis:
-        lane, _ = s.swapped(lane, image)
-    each = (c, *c.beside)
-    if stored and s.attempt("PREPACK", lane, lanes * vectors):
-        packs = False
-    short = all([0 < _bytes_apart(k, p.a, c.row) < thresholds.STREAM_BYTES for p in each])
-    if height > 1 and short and all([is_constant(p.a) for p in each]):
-        s.attempt("PREPACK", row, height)
-    for _ in computed:
-        _pack_producer(s, lane, row, lanes)
-    sizes = [cache_blocking.bytes_a_step(c.reduce, operand) for operand in (c.a, c.b)]
-    around = None
-    if not computed and not windows:
-        around, lane, row = cache_blocking.rows_around(s, lane, row, lanes * vectors, height)
-    parts = column_lanes(s, lane, lanes, vectors)
-    rows = s.family(row)
-    for part in parts if packs else []:
-        nests = [ranges.ranges(u) for u in s.facts.reduces if part in ranges.ranges(u)]
-        at = first = next((r for r in rows if any(r in nest for nest in nests)), None)
-        if around is not None:
-            at = around
-        elif at is not None and not computed and not windows:
-            at = cache_blocking.block(s, part, at, height, *sizes)
-        if at is not None:
-            for _ in (c, *c.beside):
-                cache_blocking.pack(s, part, at, panels=at is not first)
-    for q in rows:
-        _tile_rows(s, s.inner(q), height)
-    for q in s.family(lane) if around is not None else ():
-        _followed(s, q, 1)
-    for p in each:
-        for r in p.reduce.src[1:] if p.reduce.src[0] is not term(p.reduce) else ():
-            cut_loop(s, r)
-
-
-def sum_tile(
-    s: Scheduler, k: KernelFacts, c: LanedSum, rows: int | None, columns: int | None,
-    packs: bool = True, widest: int | None = None,
-) -> tuple[int, int, float]:  # fmt: skip
-    """The rows and vectors of a tile for a result of this size, and the cycles of a step."""
-    target = s.target
-    return register_tiles.register_tile(
-        rows or thresholds.TYPICAL_LENGTH, columns or thresholds.TYPICAL_LENGTH,
-        target.lanes(c.reduce.dtype.bits), target.vector_bits // 8, target.registers // c.depth,
-        _bytes_apart(k, c.a, c.row), target.figures,
-        masked=not packs and not target.has_mask_registers, widest=widest,
-        held=math.inf if packs else _held(k, c, target),
-    )  # fmt: skip
-
-
-def _held(k: KernelFacts, c: LanedSum, target: Target) -> float:
-    """The vectors across a panel of b, read in place, that the nearest cache holds."""
-    if any([register_tiles.is_crowded(*rows) for rows in _rows_of(k, c)]):
-        return 0
-    column = cache_blocking.bytes_a_step(c.reduce, c.b)
-    return target.l1_bytes // (column * target.lanes(c.b.dtype.bits))
-
-
-def _join_rows(s: Scheduler, k: KernelFacts, c: LanedSum) -> bool:
-    """COALESCE rows of the result that leave a part of their vectors empty with the loop around
-    them, if that saves more than it costs to bring the operands in the order of both."""
-    outer = joined_with(k, c)
-    if outer is None:
-        return False
-    apart, joined = cycles_apart_and_joined(s, k, c, outer, most_of)
-    return joined < apart and s.attempt("COALESCE", outer, k.axes.index(c.lane))
-
-
-def joined_with(k: KernelFacts, c: LanedSum) -> UOp | None:
-    """The loop around rows of the result that can become one with their lanes."""
-    only_b = [ranges.ranges(p.b) - ranges.ranges(p.a) for p in (c, *c.beside)]
-    outer = [
-        r for r in k.outputs
-        if all([r in own for own in only_b]) and k.written[0].stride(r) == length_of(c.lane)
-    ]  # fmt: skip
-    if len(outer) != 1 or length_of(outer[0]) is None or length_of(c.lane) is None or c.depth > 1:
-        return None
-    return None if any([c.row in own for own in only_b]) else outer[0]
-
-
-def cycles_apart_and_joined(
-    s: Scheduler, k: KernelFacts, c: LanedSum, outer: UOp, length: Callable[[UOp], int]
-) -> tuple[float, float]:
-    """The cycles of rows of the result that stay apart, and of rows that are joined along `outer`,
-    in loops of these lengths."""
-    apart = joined = 0.0
-    rows, columns = length(outer), length(c.lane)
-    high = None if length_of(c.row) is None else length(c.row)
-    for p in (c, *c.beside):
-        near = _bytes_apart(k, p.b, p.lane) == p.b.dtype.itemsize
-        vectors = rows * columns / s.target.lanes(p.b.dtype.bits)
-        gathered = rows * columns * thresholds.JOINED_GATHER
-        fill = vectors * thresholds.JOINED_FILL if near else gathered
-        steps = trips(p.reduce.src[1:])
-        joined += steps * (sum_tile(s, k, p, high, rows * columns)[2] + fill)
-        apart += steps * rows * sum_tile(s, k, p, high, columns)[2]
-    return apart, joined
-
-
+# ---------------------------------------------------------------- which reduce is tiled
 def only_sum(k: KernelFacts) -> LanedSum | None:
     """The contraction of a kernel that stores at one place."""
     return _contraction_at(k, k.written[0]) if len(k.written) == 1 else None
@@ -263,24 +163,183 @@ def _is_along_the_sum(k: KernelFacts, c: LanedSum) -> bool:
     return all(a.stride(inner) == 1 for a in k.accesses if a.node in body)
 
 
-def _row_block(s: Scheduler, c: LanedSum, computed: list[UOp]) -> UOp:
-    """The row loop, or its blocks if the computed operands of all rows do not fit half of L2; or
-    their share of the last cache, if b does not fit L2: each block reads all of b."""
-    rows, size = length_of(c.row) or 1, 0
-    for a in computed:
-        reduces = [r for r in ranges.ranges(a) if r.arg.kind == "reduce"]
-        size += a.dtype.itemsize * math.prod(
-            length_of(r) or thresholds.TYPICAL_LENGTH for r in reduces
-        )
-    columns = length_of(c.lane) or thresholds.TYPICAL_LENGTH
-    far = cache_blocking.bytes_a_step(c.reduce, c.b) * columns > s.target.l2_bytes
-    near = s.target.last_cache_bytes // thresholds.BLOCK_SHARE // s.context.threads
-    fits = min(near, MOST_BYTES) if far else s.target.l2_bytes // 2
-    most = max(1, fits // size)
-    n = next(n for n in range(min(rows, most), 0, -1) if rows % n == 0)
-    if rows > most and n >= thresholds.LEAST_ROW_BLOCK and s.attempt("TILE", c.row, n):
-        return s.inner(c.row)
-    return c.row
+def dot_rows(k: KernelFacts, reduces: list[UOp]) -> UOp | None:
+    """The output loop whose iterations share an operand of products summed along the lanes."""
+    small = thresholds.DOT_ROWS * k.expanded_size() <= thresholds.MOST_COPIES
+    if len(k.reduces) != 1 or len(reduces) != 1 or not small:
+        return None
+    p = find_contraction(k.reduces[0])
+    found = [] if p is None else _longer(p.rows) or _longer(p.columns)
+    if not found or (length_of(found[-1]) or 1 << 20) < thresholds.DOT_ROWS:
+        return None
+    return found[-1]
+
+
+# ---------------------------------------------------------------- rows that are too short
+def _join_rows(s: Scheduler, k: KernelFacts, c: LanedSum) -> bool:
+    """COALESCE rows of the result that leave a part of their vectors empty with the loop around
+    them, if that saves more than it costs to bring the operands in the order of both."""
+    outer = joined_with(k, c)
+    if outer is None:
+        return False
+    apart, joined = cycles_apart_and_joined(s, k, c, outer, most_of)
+    return joined < apart and s.attempt("COALESCE", outer, k.axes.index(c.lane))
+
+
+def joined_with(k: KernelFacts, c: LanedSum) -> UOp | None:
+    """The loop around rows of the result that can become one with their lanes."""
+    only_b = [ranges.ranges(p.b) - ranges.ranges(p.a) for p in (c, *c.beside)]
+    outer = [
+        r for r in k.outputs
+        if all([r in own for own in only_b]) and k.written[0].stride(r) == length_of(c.lane)
+    ]  # fmt: skip
+    if len(outer) != 1 or length_of(outer[0]) is None or length_of(c.lane) is None or c.depth > 1:
+        return None
+    return None if any([c.row in own for own in only_b]) else outer[0]
+
+
+def cycles_apart_and_joined(
+    s: Scheduler, k: KernelFacts, c: LanedSum, outer: UOp, length: Callable[[UOp], int]
+) -> tuple[float, float]:
+    """The cycles of rows of the result that stay apart, and of rows that are joined along `outer`,
+    in loops of these lengths."""
+    apart = joined = 0.0
+    rows, columns = length(outer), length(c.lane)
+    high = None if length_of(c.row) is None else length(c.row)
+    for p in (c, *c.beside):
+        near = _bytes_apart(k, p.b, p.lane) == p.b.dtype.itemsize
+        vectors = rows * columns / s.target.lanes(p.b.dtype.bits)
+        gathered = rows * columns * thresholds.JOINED_GATHER
+        fill = vectors * thresholds.JOINED_FILL if near else gathered
+        steps = trips(p.reduce.src[1:])
+        joined += steps * (sum_tile(s, k, p, high, rows * columns)[2] + fill)
+        apart += steps * rows * sum_tile(s, k, p, high, columns)[2]
+    return apart, joined
+
+
+# ---------------------------------------------------------------- the tile
+def _tile(s: Scheduler, k: KernelFacts, c: LanedSum) -> None:
+    """The register tile of one contraction, with its operands packed if that pays."""
+    target = s.target
+    lanes = target.lanes(c.reduce.dtype.bits)
+    packs = any([is_packed(k, each, target) for each in (c, *c.beside)])
+    stored = all([is_constant(each.b) for each in (c, *c.beside)])  # in panels, as a rule
+    image, widest = image_inside(s, c)
+    height, vectors, _ = sum_tile(
+        s, k, c, length_of(c.row), length_of(c.lane), packs or stored, widest
+    )
+    computed = [each.a for each in (c, *c.beside) if not is_plain(each.a)]
+    if computed:
+        c = replace(c, row=_row_block(s, c, computed))
+    seen = packing.windows(c.b) if packs else []
+    windows = [r for r in k.outputs if r in seen and r.arg.kind == "loop"]
+    lane, row = _order_loops(s, c, windows, lanes * vectors)
+    if image is not None and image.arg.axis < lane.arg.axis:
+        lane, _ = s.swapped(lane, image)
+    each = (c, *c.beside)
+    if stored and s.attempt("PREPACK", lane, lanes * vectors):
+        packs = False
+    short = all([0 < _bytes_apart(k, p.a, c.row) < thresholds.STREAM_BYTES for p in each])
+    if height > 1 and short and all([is_constant(p.a) for p in each]):
+        s.attempt("PREPACK", row, height)
+    for _ in computed:
+        _pack_producer(s, lane, row, lanes)
+    around, blocked = None, not computed and not windows
+    if blocked:
+        around, lane, row = cache_blocking.rows_around(s, lane, row, lanes * vectors, height)
+    parts = column_lanes(s, lane, lanes, vectors)
+    rows = s.family(row)
+    for part in parts if packs else []:
+        _pack_panel(s, c, part, rows, around, height if blocked else None)
+    for q in rows:
+        _tile_rows(s, s.inner(q), height)
+    for q in s.family(lane) if around is not None else ():
+        _followed(s, q, 1)
+    for p in each:
+        for r in p.reduce.src[1:] if p.reduce.src[0] is not term(p.reduce) else ():
+            cut_loop(s, r)
+
+
+def sum_tile(
+    s: Scheduler, k: KernelFacts, c: LanedSum, rows: int | None, columns: int | None,
+    packs: bool = True, widest: int | None = None,
+) -> tuple[int, int, float]:  # fmt: skip
+    """The rows and vectors of a tile for a result of this size, and the cycles of a step."""
+    target = s.target
+    return register_tiles.register_tile(
+        rows or thresholds.TYPICAL_LENGTH, columns or thresholds.TYPICAL_LENGTH,
+        target.lanes(c.reduce.dtype.bits), target.vector_bits // 8, target.registers // c.depth,
+        _bytes_apart(k, c.a, c.row), target.figures,
+        masked=not packs and not target.has_mask_registers, widest=widest,
+        held=math.inf if packs else _held(k, c, target),
+    )  # fmt: skip
+
+
+def _held(k: KernelFacts, c: LanedSum, target: Target) -> float:
+    """The vectors across a panel of b, read in place, that the nearest cache holds."""
+    if any([register_tiles.is_crowded(*rows) for rows in _rows_of(k, c)]):
+        return 0
+    column = cache_blocking.bytes_a_step(c.reduce, c.b)
+    return target.l1_bytes // (column * target.lanes(c.b.dtype.bits))
+
+
+def _rows_of(k: KernelFacts, c: LanedSum) -> list[tuple[int, int]]:
+    """Of each loop of the sum along which b moves: its length, and the bytes from row to row."""
+    loops = [r for r in ranges.ranges(c.b) if r.arg.kind == "reduce"]
+    return [
+        (length_of(r) or thresholds.TYPICAL_LENGTH, _bytes_apart(k, c.b, r)) for r in loops
+    ]
+
+
+def _bytes_apart(k: KernelFacts, value: UOp, r: UOp) -> int:
+    """The bytes from an operand's element to that of the next iteration; 1 where they vary."""
+    for access in k.accesses:
+        if access.node in walk.toposort(value):
+            return (access.stride(r) or 0) * access.node.dtype.itemsize or 1
+    return 1
+
+
+# ---------------------------------------------------------------- operands in the order of the tile
+def is_packed(k: KernelFacts, c: LanedSum, target: Target) -> bool:
+    """True if b is packed: a read takes more than one load, or b leaves the near caches between
+    rows; many rows gain most."""
+    if not _is_neighbours(k, c) or not is_plain(c.b):
+        return True
+    rows, size = length_of(c.row) or thresholds.TYPICAL_LENGTH, c.b.dtype.itemsize
+    wide = target.vector_bits // 8 >= thresholds.WIDE_BYTES
+    least = thresholds.LEAST_ROWS_OF_LINES if wide else thresholds.LEAST_ROWS_TO_PACK
+    size *= length_of(c.lane) or thresholds.TYPICAL_LENGTH
+    crowded = pages = False
+    for length, step in _rows_of(k, c):
+        size *= length
+        crowded |= register_tiles.is_crowded(length, step)
+        pages |= step % thresholds.SET_PERIOD == 0
+    if rows < least:
+        pages &= rows >= thresholds.LEAST_ROWS_OF_PAGES
+        return size > target.l2_bytes or (crowded and pages)
+    return crowded or size >= target.l2_bytes // thresholds.PACKED_SHARE
+
+
+def _is_neighbours(k: KernelFacts, c: LanedSum) -> bool:
+    """True if b is an element of an array, and neighbouring lanes read neighbours."""
+    return any(a.node is c.b and a.stride(c.lane) == 1 for a in k.accesses)
+
+
+def _pack_panel(
+    s: Scheduler, c: LanedSum, part: UOp, rows: list[UOp], around: UOp | None, height: int | None
+) -> None:
+    """PACK the b of a panel of columns before its rows: those of a loop `around`, if there is one,
+    or blocks of them for the caches, with a `height` of the tile."""
+    nests = [ranges.ranges(u) for u in s.facts.reduces if part in ranges.ranges(u)]
+    at = first = next((r for r in rows if any(r in nest for nest in nests)), None)
+    if around is not None:
+        at = around
+    elif at is not None and height is not None:
+        sizes = [cache_blocking.bytes_a_step(c.reduce, operand) for operand in (c.a, c.b)]
+        at = cache_blocking.block(s, part, at, height, *sizes)
+    if at is not None:
+        for _ in (c, *c.beside):
+            cache_blocking.pack(s, part, at, panels=at is not first)
 
 
 def _pack_producer(s: Scheduler, lane: UOp, row: UOp, lanes: int) -> None:
@@ -304,47 +363,12 @@ def _pack_producer(s: Scheduler, lane: UOp, row: UOp, lanes: int) -> None:
         return
 
 
-def _bytes_apart(k: KernelFacts, value: UOp, r: UOp) -> int:
-    """The bytes from an operand's element to that of the next iteration; 1 where they vary."""
-    for access in k.accesses:
-        if access.node in walk.toposort(value):
-            return (access.stride(r) or 0) * access.node.dtype.itemsize or 1
-    return 1
+def reuse_terms(s: Scheduler, reduces: list[UOp]) -> list[UOp]:
+    """The reduces whose terms another loop reads from a tile: they are dearer to compute again."""
+    return [r for r in reduces if s.facts.is_dear(r) and s.attempt("REUSE", r, 0)]
 
 
-def _is_neighbours(k: KernelFacts, c: LanedSum) -> bool:
-    """True if b is an element of an array, and neighbouring lanes read neighbours."""
-    return any(a.node is c.b and a.stride(c.lane) == 1 for a in k.accesses)
-
-
-def is_packed(k: KernelFacts, c: LanedSum, target: Target) -> bool:
-    """True if b is packed: a read takes more than one load, or b leaves the near caches between
-    rows; many rows gain most."""
-    if not _is_neighbours(k, c) or not is_plain(c.b):
-        return True
-    rows, size = length_of(c.row) or thresholds.TYPICAL_LENGTH, c.b.dtype.itemsize
-    wide = target.vector_bits // 8 >= thresholds.WIDE_BYTES
-    least = thresholds.LEAST_ROWS_OF_LINES if wide else thresholds.LEAST_ROWS_TO_PACK
-    size *= length_of(c.lane) or thresholds.TYPICAL_LENGTH
-    crowded = pages = False
-    for length, step in _rows_of(k, c):
-        size *= length
-        crowded |= register_tiles.is_crowded(length, step)
-        pages |= step % thresholds.SET_PERIOD == 0
-    if rows < least:
-        pages &= rows >= thresholds.LEAST_ROWS_OF_PAGES
-        return size > target.l2_bytes or (crowded and pages)
-    return crowded or size >= target.l2_bytes // thresholds.PACKED_SHARE
-
-
-def _rows_of(k: KernelFacts, c: LanedSum) -> list[tuple[int, int]]:
-    """Of each loop of the sum along which b moves: its length, and the bytes from row to row."""
-    loops = [r for r in ranges.ranges(c.b) if r.arg.kind == "reduce"]
-    return [
-        (length_of(r) or thresholds.TYPICAL_LENGTH, _bytes_apart(k, c.b, r)) for r in loops
-    ]
-
-
+# ---------------------------------------------------------------- the order of loops
 def _order_loops(
     s: Scheduler, c: LanedSum, windows: list[UOp], wide: int
 ) -> tuple[UOp, UOp]:  # fmt: skip
@@ -367,29 +391,6 @@ def _order_loops(
     if row.arg.axis < lane.arg.axis and not shared:
         row, lane = s.swapped(row, lane)
     return lane, row
-
-
-def image_inside(s: Scheduler, c: LanedSum) -> tuple[UOp | None, int | None]:
-    """The loop around the rows that goes inside of the columns, as the rows of an image, whose
-    other factor half of L2 holds and not the columns: each panel of these then comes from afar once
-    for all rows. The most vectors of a panel: L2 holds it with the next one, which is fetched."""
-    each, l2 = (c, *c.beside), s.target.l2_bytes
-    rows = [r for r in s.facts.outputs if r is not c.row and r is not c.lane]
-    rows = [r for r in rows if all([r in ranges.ranges(p.a) for p in each])]
-    rows = [r for r in rows if not any([r in ranges.ranges(p.b) for p in each])]
-    if not rows or any([c.row in ranges.ranges(p.b) for p in each]):
-        return None, None
-    near = 0
-    for p in each:
-        loops = [r for r in ranges.ranges(p.a) if r.arg.kind == "reduce" or r in (rows[-1], c.row)]
-        if any([length_of(r) is None for r in (*loops, c.lane)]):
-            return None, None
-        near += p.a.dtype.itemsize * math.prod([d.extent for d in packing.digits(p.a, loops)])
-    column = sum([cache_blocking.bytes_a_step(p.reduce, p.b) for p in each])
-    if near > l2 // 2 or column * trips([c.lane]) <= l2 // 2:
-        return None, None
-    vector = column * s.target.lanes(c.reduce.dtype.bits)
-    return rows[-1], max(1, (l2 - near) // (2 * vector))
 
 
 def _packed_extent(d: packing.Digit, c: LanedSum, wide: int) -> int:
@@ -424,6 +425,50 @@ def _block(s: Scheduler, c: LanedSum, window: UOp) -> UOp | None:
     return window
 
 
+def _row_block(s: Scheduler, c: LanedSum, computed: list[UOp]) -> UOp:
+    """The row loop, or its blocks if the computed operands of all rows do not fit half of L2; or
+    their share of the last cache, if b does not fit L2: each block reads all of b."""
+    rows, size = length_of(c.row) or 1, 0
+    for a in computed:
+        reduces = [r for r in ranges.ranges(a) if r.arg.kind == "reduce"]
+        size += a.dtype.itemsize * math.prod(
+            length_of(r) or thresholds.TYPICAL_LENGTH for r in reduces
+        )
+    columns = length_of(c.lane) or thresholds.TYPICAL_LENGTH
+    far = cache_blocking.bytes_a_step(c.reduce, c.b) * columns > s.target.l2_bytes
+    near = s.target.last_cache_bytes // thresholds.BLOCK_SHARE // s.context.threads
+    fits = min(near, MOST_BYTES) if far else s.target.l2_bytes // 2
+    most = max(1, fits // size)
+    n = next(n for n in range(min(rows, most), 0, -1) if rows % n == 0)
+    if rows > most and n >= thresholds.LEAST_ROW_BLOCK and s.attempt("TILE", c.row, n):
+        return s.inner(c.row)
+    return c.row
+
+
+def image_inside(s: Scheduler, c: LanedSum) -> tuple[UOp | None, int | None]:
+    """The loop around the rows that goes inside of the columns, as the rows of an image, whose
+    other factor half of L2 holds and not the columns: each panel of these then comes from afar once
+    for all rows. The most vectors of a panel: L2 holds it with the next one, which is fetched."""
+    each, l2 = (c, *c.beside), s.target.l2_bytes
+    rows = [r for r in s.facts.outputs if r is not c.row and r is not c.lane]
+    rows = [r for r in rows if all([r in ranges.ranges(p.a) for p in each])]
+    rows = [r for r in rows if not any([r in ranges.ranges(p.b) for p in each])]
+    if not rows or any([c.row in ranges.ranges(p.b) for p in each]):
+        return None, None
+    near = 0
+    for p in each:
+        loops = [r for r in ranges.ranges(p.a) if r.arg.kind == "reduce" or r in (rows[-1], c.row)]
+        if any([length_of(r) is None for r in (*loops, c.lane)]):
+            return None, None
+        near += p.a.dtype.itemsize * math.prod([d.extent for d in packing.digits(p.a, loops)])
+    column = sum([cache_blocking.bytes_a_step(p.reduce, p.b) for p in each])
+    if near > l2 // 2 or column * trips([c.lane]) <= l2 // 2:
+        return None, None
+    vector = column * s.target.lanes(c.reduce.dtype.bits)
+    return rows[-1], max(1, (l2 - near) // (2 * vector))
+
+
+# ---------------------------------------------------------------- rows of the tile
 def _tile_rows(s: Scheduler, row: UOp, height: int) -> None:
     """Rows in copies; the rest is a block of its own, or a loop if its length varies."""
     length = length_of(row)
@@ -449,23 +494,6 @@ def _followed(s: Scheduler, r: UOp | None, n: int) -> list[UOp]:
     if any([a.gate is not None for a in s.facts.written]):
         follow_bounds(s, r, n, 1)
     return s.family(r)
-
-
-def dot_rows(k: KernelFacts, reduces: list[UOp]) -> UOp | None:
-    """The output loop whose iterations share an operand of products summed along the lanes."""
-    small = thresholds.DOT_ROWS * k.expanded_size() <= thresholds.MOST_COPIES
-    if len(k.reduces) != 1 or len(reduces) != 1 or not small:
-        return None
-    p = find_contraction(k.reduces[0])
-    found = [] if p is None else _longer(p.rows) or _longer(p.columns)
-    if not found or (length_of(found[-1]) or 1 << 20) < thresholds.DOT_ROWS:
-        return None
-    return found[-1]
-
-
-def reuse_terms(s: Scheduler, reduces: list[UOp]) -> list[UOp]:
-    """The reduces whose terms another loop reads from a tile: they are dearer to compute again."""
-    return [r for r in reduces if s.facts.is_dear(r) and s.attempt("REUSE", r, 0)]
 
 
 def _worth_distributing(k: KernelFacts) -> list[tuple[UOp, int]]:
