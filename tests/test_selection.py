@@ -137,7 +137,7 @@ def test_wrong_keys_from_uops():
     with pytest.raises(UserTypeError, match="of integers, got float32"):
         x[uopc.param("i", (2,))]
     for mask in (uopc.param("m", (4,), dtypes.bool), np.ones(4, bool), True, [True, False]):
-        with pytest.raises(Unsupported, match="a mask as index"):
+        with pytest.raises(Unsupported, match="a boolean mask as an index"):
             x[mask]
 
 

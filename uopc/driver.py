@@ -62,7 +62,7 @@ def compile(
     of a CPU; by default those of the options. verify: check every stage and access. name: of the
     function, in profiles and dumps.
 
-    beam: search for the Opts of each kernel by measured time, and keep so many lists of them in
+    beam: search for the Opts of each kernel by measured time, with that number of lists kept in
     each round; by default that of the options: see docs/tuning.md. rules: a PatternMatcher (or a
     rule, or a list) run right before each kernel is final, or a dict of these by pass: they rewrite
     its result, which is verified.

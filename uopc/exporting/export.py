@@ -87,7 +87,7 @@ def export(
     that CasADi's `external` and acados call, by the name of the function; the function itself is
     then NAME_uopc, and takes matrices in column-major order. math: `libm`, in C, calls `sin`, `exp`
     and others of the C library; their bits are the library's. threads: above 1, large kernels are
-    split for so many, and the function takes a callback that runs the parts. weights: where C has
+    split in that many parts, and the function takes a callback that runs them. weights: where C has
     its constant arrays, `inline` as text, `file` as NAME_data.S, for an assembler, with a .bin file
     of each; `auto`: those of 64 KiB and more in files. stack_bytes: the most memory on the stack
     for what one kernel keeps; more is part of `work`. By default 1 KiB on Cortex-M, else 32 KiB for

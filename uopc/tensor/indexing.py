@@ -29,7 +29,10 @@ from uopc.tensor.reductions import along
 NEW: Final = -1  # a new axis, in a layout
 _GAP: Final = -2  # an ellipsis that stands for no axis: it still separates index arrays
 BLOCK: Final = -3  # the axes of the index arrays, in a layout
-_NO_MASK = "a mask as index: use where; the result's size would depend on values"
+_NO_MASK = (
+    "a boolean mask as an index is not supported, because the result's size depends on the data;"
+    " use uopc.where(mask, x, fill)"
+)
 
 
 @dataclass(slots=True)

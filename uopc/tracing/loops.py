@@ -32,9 +32,10 @@ def scan(
 
     Carries, xs and ys are arrays or containers of them. A carry keeps its dtypes and shapes.
     `length`: the number of steps, which xs tells where there are any. `reverse`: from the last x to
-    the first one. `checkpoint`: what reverse mode keeps, "all" carries or those of every so many
-    steps; those between are computed again, a segment at a time. `unroll`: so many steps (True:
-    all) follow each other in the code, as Opt UNROLL of its kernel, if the carry is in registers.
+    the first one. `checkpoint`: the carries that reverse mode keeps, "all" or those of every n-th
+    step; those between are computed again, a segment at a time. `unroll`: the number of steps
+    (True: all) that follow each other in the code, as Opt UNROLL of its kernel, if the carry is in
+    registers.
     UserTypeError unless f is a function, UserError for lengths that differ, and for a carry whose
     shapes or dtypes change.
 

@@ -51,7 +51,7 @@ class PartitionSpec(tuple[Any, ...]):
 
 
 def normal(given: Any, rank: int, who: str) -> Spec:
-    """A PartitionSpec (or a tuple of its entries, or None) for an array of so many dimensions.
+    """A PartitionSpec (or a tuple of its entries, or None) for an array of `rank` dimensions.
 
     UserError where it has more entries, or an axis twice.
     """
