@@ -114,6 +114,80 @@ def ranges_of(fetch: UOp) -> list[UOp]:
     return [r for r in affine.form(fetch.src[0].src[0].src[1])[1] if r.op is Ops.RANGE]
 
 
+@pytest.mark.parametrize("columns", [1024, 1009, 67])
+def test_one_stream_needs_no_fetch(columns: int) -> None:
+    """Sums of rows, one row after the other; not where a row is read twice, in part, or beside
+    seven others."""
+    x, v = uopc.param("x", (1000, columns)), uopc.param("v", (columns,))
+    assert fetches(compiled(x.max(1))) == []
+    assert fetches(compiled(x @ v))
+    assert fetches(compiled(x.softmax(-1)))
+    assert fetches(compiled(x[:, : columns - 8].sum(1)))
+
+
+# ---------------------------------------------------------------- gathered rows
+def gathered(rows: int, columns: int, dtype: str = "float32") -> tuple[UOp, np.ndarray]:
+    table = RNG.integers(-3, 4, (rows, columns)).astype(dtype)
+    return uopc.param("table", (rows, columns), getattr(uopc.dtypes, dtype)), table
+
+
+@pytest.mark.parametrize("bags", [(40, 64), (3, 7), (1, 1), (5, 1), (0, 3)])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("columns", [64, 37])
+def test_sums_of_gathered_rows_are_numpys(columns: int, dtype: str, bags: tuple[int, int]) -> None:
+    """Places from the end, and outside, where there are zeros; the last places have none after."""
+    table, t = gathered(5000, columns, dtype)
+    places = uopc.param("places", bags, uopc.dtypes.int32)
+    n = RNG.integers(-5000, 5000, bags, "i4")
+    for graph, want in (
+        (table.take(places, axis=0).sum(1), t[n].sum(1)),
+        (table.take(places, axis=0), t[n]),
+    ):
+        program = compiled(graph)
+        np.testing.assert_array_equal(program(t, n), want)
+        assert fetches(program) or n.size < 20
+    far = compiled(table.take(places, axis=0))(t, np.full(bags, 1 << 30, "i4"))
+    np.testing.assert_array_equal(far, np.zeros((*bags, columns), dtype))
+
+
+def test_the_row_of_sixteen_places_later_is_fetched_to_the_nearest_cache() -> None:
+    """No place is read behind the last one."""
+    table, t = gathered(5000, 32)
+    places = uopc.param("places", (9, 50), uopc.dtypes.int32)
+    program = compiled(table.take(places, axis=0).sum(1))
+    kernel = program.kernels[0].uops
+    later = [u.src[0].src[1] for u in kernel.src if u.op is Ops.LOAD]
+    later = [u for u in later if u.op is Ops.MIN]
+    assert {u.src[1].arg for u in later} == {449}
+    assert sorted([affine.form(u.src[0])[0] for u in later]) == [16, 17]  # two rows a turn
+    asm = program.kernels[0].asm
+    assert "prefetcht0" in asm and "prefetcht1" not in asm
+    n = RNG.integers(-5000, 5000, (9, 50), "i4")
+    out = np.zeros((9, 32), "f4")
+    run_kernel(kernel, [out, n, t] if kernel_order(kernel) else [out, t, n])
+    np.testing.assert_array_equal(out, t[n].sum(1))
+
+
+def kernel_order(kernel: UOp) -> bool:
+    """True if the places are the second argument of a kernel."""
+    return any([u.op is Ops.PARAM and u.arg.slot == 1 and u.dtype.is_integral for u in kernel.src])
+
+
+def test_which_gathered_rows_are_not_fetched() -> None:
+    """Those of a table that the cache holds, short or very long ones, and at places of a list whose
+    length is a variable."""
+    few, long = (300, 64), (300, 2100)
+    listed = uopc.param("places", (40, 64), uopc.dtypes.int32)
+    n = uopc.variable("n", 1, 64)
+    symbolic = uopc.param("places", (40, n), uopc.dtypes.int32)
+    assert fetches(compiled(gathered(5000, 64)[0].take(listed, axis=0).sum(1)))
+    for (rows, columns), places in (
+        (few, listed), ((50_000, 8), listed), (long, listed), ((5000, 64), symbolic),
+    ):  # fmt: skip
+        table = uopc.param("table", (rows, columns))
+        assert fetches(compiled(table.take(places, axis=0).sum(1))) == []
+
+
 def test_a_symbolic_number_of_rows_fetches_nothing_in_parts() -> None:
     n = uopc.variable("n", 16, 64)
     w = RNG.standard_normal((DEPTH, COLUMNS)).astype("f4")

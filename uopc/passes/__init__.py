@@ -2,12 +2,13 @@
 
 import itertools
 
-from uopc.passes import apply_rules, collapse_reduces, fetch_ahead, flatten_indices, tabulate
+from uopc.passes import apply_rules, collapse_reduces, flatten_indices, tabulate
 from uopc.passes.canonicalize import canonicalize, split_reduces
 from uopc.passes.contract import Pass
 from uopc.passes.decompose import decompose
 from uopc.passes.devectorize import devectorize
 from uopc.passes.expand import expand
+from uopc.passes.fetch_ahead import fetch_ahead
 from uopc.passes.kernels import (
     join_kernels,
     mark_constants,

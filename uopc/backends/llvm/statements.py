@@ -10,7 +10,7 @@ from uopc.backends.llvm import index_width, scratch, tiles
 from uopc.backends.llvm.emitter import Emitter, Loop, Rule
 from uopc.backends.llvm.instructions import ALU, conversion, lane, two_vectors
 from uopc.backends.llvm.types import constant, llvm_type, memory_type, suffix
-from uopc.ir.core import bounds, dtypes
+from uopc.ir.core import bounds, dtypes, walk
 from uopc.ir.core.calls import function_statements
 from uopc.ir.core.data.blocks import LINE
 from uopc.ir.core.dtypes import DType
@@ -176,14 +176,16 @@ def _load(e: Emitter, u: UOp) -> str | None:
 
 
 def _fetch(e: Emitter, u: UOp) -> str | None:
-    """Bring the lines that are read soon to the second-level cache. No address is outside."""
+    """Bring the lines that are read soon to the second-level cache; those at a place that is read
+    from memory, which are read in a few turns, to the first-level cache. No address is outside."""
     e.declared["declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"] = None
     load, ahead = u.src
     t, here = memory_type(u.dtype.scalar), e.address(load.src[0]).removeprefix("ptr ")
     there = e.element(here, t, ahead)
+    near = 3 if any([v.op is Ops.LOAD for v in walk.toposort(ahead)]) else 2
     for line in range(0, u.arg, max(1, LINE // u.dtype.scalar.itemsize)):
         place = e.element(there, t, affine.const(line)) if line else there
-        e.effect(f"call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 2, i32 1)")
+        e.effect(f"call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 {near}, i32 1)")
     return e.of(load)
 
 

@@ -185,8 +185,9 @@ def sum_side_by_side(s: Scheduler, output: UOp, lanes: int) -> int:
 
 def are_neighbours(s: Scheduler, output: UOp) -> bool:
     """True if the elements that a kernel accesses along its columns are neighbours, of which a
-    vector leaves out those beyond the last column."""
+    vector leaves out those beyond the last column. All columns have the same guards."""
     return all([
-        a.stride(output) in (0, 1) and a.gate is None and s.target.masks(a.node.dtype.bits)
+        a.stride(output) in (0, 1) and s.target.masks(a.node.dtype.bits)
+        and (a.gate is None or output not in ranges.ranges(a.gate))
         for a in s.facts.inside(output)
     ])  # fmt: skip

@@ -17,7 +17,8 @@ Before (vector)                              After (vector)
                                                sink %13 name=r_256_2048
 
 A processor fetches what follows in a row, but begins anew at each page and each row. Here it is
-told what a sum reads one turn of a loop later: the next rows, where each element is read once.
+told what a sum reads one turn of a loop later: the next rows, where each element is read once. An
+array that is read once from its first element to its last needs nothing: the processor follows.
 Where loops inside read the elements of a turn again, as the rows of a product read a panel of
 weights, the first of them would wait for memory and the others not. Each of their n turns then
 fetches an nth of the next panel, whose elements must lie side by side. This pays for arrays that
@@ -40,6 +41,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.passes.contract import Context, Pass
+from uopc.passes.fetch_ahead import gathered_rows
 
 # docs/lab/llvm_effort.md has the figures behind these.
 _LEAST = 8  # bytes of a load: a line takes at most eight
@@ -60,29 +62,39 @@ def fetch_ahead(kernel: UOp, context: Context) -> UOp:
     if target.gpu is not None or not context.optimize:
         return kernel
     large = [u for u in order if u.op is Ops.PARAM and bounds.most_bytes(u) > l2 // _MODEL]
-    if not large or all([u.op is not Ops.REDUCE for u in order]):
+    if not large:
         return kernel
-    made: dict[UOp, _Fetch] = {}
-    for nest in [u for u in order if u.op is Ops.END]:
-        inside = walk.toposort(nest.src[0], gate=lambda u: u.op is not Ops.END)
-        loops = [r for r in inside if r.op is Ops.RANGE and r.arg.kind == "loop"]
-        loops.sort(key=lambda r: r.arg.axis)
-        loads = {
-            u: around
-            for u, around in _loops_of_sums(inside).items()
-            if len(u.src) == 1 and u.src[0].src[0] in large
-        }
-        widened = _widened(inside)
-        for u in loads:
-            fetch = _fetch(u, loads, loops, u in widened, l2)
-            if fetch is not None:
-                made[u] = fetch
+    reads = [u for u in order if u.op is Ops.LOAD and u.src[0].src[0] in large]
+    far = [u for u in reads if bounds.most_bytes(u.src[0].src[0]) > l2]
+    made = {u: _Fetch(d, u.dtype.lanes) for u, d in gathered_rows.distances(far).items()}
+    if any([u.op is Ops.REDUCE for u in order]):
+        made |= _of_sums(order, reads, l2)
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp:
         load = intern(Ops.LOAD, u.dtype, src, u.arg, u.tag)
         return intern(Ops.FETCH, u.dtype, (load, made[u].ahead), made[u].size)
 
     return rebuild.rewritten(kernel, change, only=set(made)) if made else kernel
+
+
+def _of_sums(order: Iterable[UOp], reads: Sequence[UOp], l2: int) -> dict[UOp, _Fetch]:
+    """The elements that LOADs of sums fetch for the next turn of a loop around. `reads`: all LOADs
+    of large arrays."""
+    made: dict[UOp, _Fetch] = {}
+    for nest in [u for u in order if u.op is Ops.END]:
+        inside = walk.toposort(nest.src[0], gate=lambda u: u.op is not Ops.END)
+        loops = [r for r in inside if r.op is Ops.RANGE and r.arg.kind == "loop"]
+        loops.sort(key=lambda r: r.arg.axis)
+        found = _loops_of_sums(inside)
+        loads = {u: found[u] for u in reads if u in found and len(u.src) == 1}
+        widened = _widened(inside)
+        for u in loads:
+            array = u.src[0].src[0]
+            beside = [v for v in reads if v.src[0].src[0] is array]
+            fetch = _fetch(u, loads, loops, beside, u in widened, l2)
+            if fetch is not None:
+                made[u] = fetch
+    return made
 
 
 def _held(array: UOp, l2: int) -> int:
@@ -127,11 +139,17 @@ def _along(loops: frozenset[UOp], values: Iterable[UOp]) -> dict[UOp, None]:
 
 
 def _fetch(
-    load: UOp, loads: Mapping[UOp, frozenset[UOp]], loops: Sequence[UOp], widened: bool, l2: int
+    load: UOp,
+    loads: Mapping[UOp, frozenset[UOp]],
+    loops: Sequence[UOp],
+    beside: Sequence[UOp],
+    widened: bool,
+    l2: int,
 ) -> _Fetch | None:
     """The elements that a load fetches for the next turn of the last loop, outer first, that it
     moves with. None if it reads few bytes, not along a sum, the same in all turns, or once
-    before a loop that is not around its sums. `loads`: all of them, with the loops around these.
+    before a loop that is not around its sums. `loads`: all of them, with the loops around these;
+    `beside`: the LOADs of the same array.
     """
     steps = affine.form(load.src[0].src[1])[1]
     sums = [r for r in steps if r.op is Ops.RANGE and r.arg.kind == "reduce"]
@@ -147,14 +165,34 @@ def _fetch(
     if again and loads[load].issuperset(again):
         if length <= _held(array, l2):
             return None
-        beside = [u.src[0] for u in loads if u.src[0].src[0] is array]
-        read = sum([u.dtype.lanes for u in beside if affine.form(u.src[1])[1] == steps])
+        places = [u.src[0] for u in beside if u in loads]
+        read = sum([u.dtype.lanes for u in places if affine.form(u.src[1])[1] == steps])
         return _part_of_block(load, sums, again, block, read, l2 // _PANEL // size)
     row = sum([steps[r] * bounds.bounds(r)[1] for r in sums]) + load.dtype.lanes
     held = l2 // _MODEL if widened and block >= 2 * row else l2
     if len(moving) < len(loops) or length <= held or block * size > l2 // _ROW:
         return None
+    if _is_one_stream(load, beside, moving, block):
+        return None
     return _Fetch(affine.const(block), load.dtype.lanes)
+
+
+def _is_one_stream(load: UOp, reads: Iterable[UOp], outside: Sequence[UOp], block: int) -> bool:
+    """True if all elements of an array are read once, in order: a processor follows that by itself.
+    Each turn of the loops `outside` reads `block` elements."""
+    forms = {u: affine.form(u.src[0].src[1])[1] for u in reads}
+    inside = [r for r in forms[load] if r.op is Ops.RANGE and r not in outside]
+    at_once = sum([u.dtype.lanes for u, terms in forms.items() if terms == forms[load]])
+    if at_once > min([forms[load][r] for r in inside]):
+        return False
+    counts = [u.dtype.lanes * _turns(forms[u], outside) for u in forms]
+    return sum(counts) == block
+
+
+def _turns(terms: Iterable[UOp], outside: Sequence[UOp]) -> int:
+    """The most iterations of the loops that move an index, but for those `outside`."""
+    loops = [r for r in terms if r.op is Ops.RANGE and r not in outside and r.arg.kind != "thread"]
+    return math.prod([bounds.bounds(r.src[0])[1] for r in loops])
 
 
 def _part_of_block(

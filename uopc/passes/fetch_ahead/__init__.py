@@ -1,0 +1,1 @@
+"""The pass fetch-ahead and its parts."""
