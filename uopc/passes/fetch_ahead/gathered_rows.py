@@ -32,7 +32,7 @@ class _Places(NamedTuple):
 
 
 def distances(loads: Sequence[UOp]) -> dict[UOp, UOp]:
-    """How far ahead of each LOAD of gathered rows the one lies that is read a few turns later."""
+    """The distance from each LOAD of gathered rows to the one that is read a few turns later."""
     rows: dict[_Places, list[UOp]] = {}
     for u in loads:
         found = _places(u)
@@ -70,7 +70,7 @@ def _places(load: UOp) -> _Places | None:
 
 
 def _turns_inside(load: UOp, places: _Places) -> int:
-    """How often the loops inside of the one that moves the places read a part of a row."""
+    """The LOADs of a part of a row by the loops inside of the one that moves the places."""
     inside = [r for r in ranges.ranges(load.src[0].src[1]) if r.arg.axis > places.loop.arg.axis]
     return math.prod([int(bounds.bounds(r.src[0])[1]) for r in inside])
 
@@ -85,7 +85,7 @@ def _later(read: UOp, loop: UOp, turns: int) -> UOp:
 
 
 def _distance(load: UOp, loop: UOp, turns: int, later: dict[UOp, UOp]) -> UOp:
-    """From the place of a LOAD to that of the same part of a row some turns later."""
+    """The distance from the place of a LOAD to that of the same part of a row turns later."""
     here = load.src[0].src[1]
     there = affine.plus(rebuild.rebuild(here, later), turns * affine.form(here)[1].get(loop, 0))
     return affine.sub(there, here)
