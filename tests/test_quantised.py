@@ -463,6 +463,19 @@ def test_code_of_words(kind):
     assert loop.count("vmulps") == 8 and "vpmovzx" not in loop
 
 
+@needs_gcc
+@pytest.mark.parametrize("kind", CODES)
+@pytest.mark.few(1)
+def test_words_in_c(kind, tmp_path):
+    graph, given, terms = product_of_codes(kind, "f4", 40, 3, 128)
+    with described("workstation"):
+        program = uopc.compile(graph, threads=1)
+    assert "PACK" in [o.op for o in program.kernels[0].opts]
+    made = by_gcc(program, tmp_path)(*[given[i.name] for i in program.inputs])
+    bound = 2e-6 * np.abs(terms).sum((1, 2, 3)) + 1e-30
+    assert (np.abs(made - terms.sum((1, 2, 3))) <= bound).all()
+
+
 # ---------------------------------------------------------------- the schedule
 def chosen(machine, graph):
     """The Opts of a graph's one kernel."""
