@@ -17,7 +17,7 @@ from uopc.ir.core import bounds, dtypes
 from uopc.ir.core.args import RangeArg
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
-from uopc.ir.index import affine, compare
+from uopc.ir.index import affine, compare, values
 from uopc.ir.text.printer import render
 
 
@@ -267,6 +267,18 @@ def _parse(text: str) -> UOp:
 def test_divmod_splits(before: str, after: str) -> None:
     made, wanted = _parse(before), _parse(after)
     assert made is wanted, f"{render(made)}, not {render(wanted)}"
+
+
+def test_quotients_of_two_values_are_known() -> None:
+    """constant + k·condition: the length of a thread's chunk."""
+    i = loop(0, 5)
+    condition = intern(Ops.CAST, dtypes.index, (compare.less(affine.const(3), i),))
+    for a, b, n in itertools.product((0, 1, 7, 16, 264), (0, 3, 5, 9, 253), (1, 2, 4, 7, 64)):
+        length = affine.plus(affine.scaled(condition, b - a), a)
+        assert values.cases(length) == (None if a == b else (condition, a, b))
+        for made, without, where in zip(affine.divmod_(length, affine.const(n)), divmod(a, n),
+                                        divmod(b, n)):  # fmt: skip
+            assert made is affine.plus(affine.scaled(condition, where - without), without)
 
 
 def test_division_by_what_may_be_zero_stays() -> None:

@@ -14,7 +14,7 @@ from uopc.backends.llvm.types import llvm_type
 from uopc.ir.core import storage
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
-from uopc.ir.index import affine
+from uopc.ir.index import values
 from uopc.target import Target
 
 ALIGNMENT = Target.stream_bytes
@@ -34,7 +34,7 @@ def streamed(kernel: UOp) -> dict[UOp, UOp]:
             continue
         (storage, index), stored = u.src[0].src, u.src[1].dtype
         size = stored.scalar.itemsize
-        offset = affine.divisor(index) * size
+        offset = values.divisor(index) * size
         whole = stored.lanes * size % ALIGNMENT == 0 and offset % ALIGNMENT == 0
         if whole and stored.kind != "bool" and storage.op is Ops.PARAM:
             found[u] = storage

@@ -25,7 +25,7 @@ from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp
-from uopc.ir.index import affine
+from uopc.ir.index import affine, values
 from uopc.target import Gpu, Target
 
 TRIPLE = "nvptx64-nvidia-cuda"
@@ -126,7 +126,7 @@ class GpuEmitter(Emitter):
 
     def alignment(self, u: UOp, t: DType) -> int:
         """The greatest power of two, at most the size of the access, that divides its address."""
-        base, step = storage_root(u), affine.divisor(u.src[1])
+        base, step = storage_root(u), values.divisor(u.src[1])
         known = SHARED_ALIGNMENT
         if base.op is Ops.PARAM:
             known = self.calls.alignment.get(base.arg.slot, ALIGNMENT)

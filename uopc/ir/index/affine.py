@@ -273,19 +273,15 @@ def interval(
     return low, high
 
 
+def is_condition(m: UOp) -> bool:
+    """True for a condition as a number: 1 where it holds, 0 elsewhere."""
+    return m.op is Ops.CAST and m.src[0].dtype is dtypes.bool_
+
+
 def is_multiple(a: UOp, n: int) -> bool:
     """True if n is known to divide every value of an index."""
     rest = floormod(a, const(n))
     return is_const(rest) and rest.arg == 0
-
-
-def divisor(a: UOp) -> int:
-    """The greatest number known to divide every value of an index; 0 for 0."""
-    constant, terms = form(a)
-    for m, k in terms.items():
-        scaled = m.op is Ops.MUL and m.src[1].op is Ops.CONST
-        constant = math.gcd(constant, k * m.src[1].arg if scaled else k)
-    return abs(constant)
 
 
 def upper(a: UOp) -> UOp:
@@ -406,6 +402,10 @@ def _rest(a: UOp, n: int) -> Pair:
     low, high = interval(constant, terms)
     if low // n == high // n:
         return const(low // n), plus(a, -(low // n) * n)
+    if len(terms) == 1 and is_condition(m := next(iter(terms))):
+        k, more = constant // n, (constant + terms[m]) // n - constant // n
+        q, r = [{m: f} if f else {} for f in (more, terms[m] - more * n)]
+        return build(k, q), build(constant - k * n, r)
     choice = _one_quotient(constant, terms, n)
     if choice is not None:
         k = interval(constant, choice)[0] // n
@@ -468,8 +468,8 @@ def is_decided(constant: int, terms: Terms, n: int) -> bool:
     low, high = interval(constant, rest)
     return (
         low // n == high // n
-        or _one_quotient(constant, rest, n) is not None
-        or _common_factor(constant, rest, n) > 1
+        or (len(rest) == 1 and is_condition(next(iter(rest))))
+        or _one_quotient(constant, rest, n) is not None or _common_factor(constant, rest, n) > 1
     )
 
 

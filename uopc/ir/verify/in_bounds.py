@@ -40,6 +40,7 @@ from uopc.ir.verify.nodes import describe
 
 _MOST_POINTS = 4096  # up to here all points are tried
 _SAMPLES = 512  # points that are tried else
+_MOST_CONDITIONS = 3  # that are numbers, of which each value is tried
 
 
 class Verdict(enum.Enum):
@@ -183,9 +184,10 @@ def _check(
         for u in graph_order([x]):
             if u.op is Ops.CAST and u.dtype.kind == "index" and u.src[0] in constraints:
                 constraints[u] = constraints[u.src[0]]  # no integer is too large for dtype index
-    low, high = _bounds_under(x, constraints)
-    never = any([bounds.bounds(r.src[0])[1] <= 0 for r in loops])
-    if never or (low >= 0 and _below(x, high, size, constraints)):
+    cases = _cases(x, loops, constraints)
+    found = [_bounds_under(x, known) for known in cases]
+    low, high = min([a for a, _ in found], default=0), max([b for _, b in found], default=-1)
+    if low >= 0 and all([_below(x, b, size, c) for (_, b), c in zip(found, cases)]):
         return low, high, Verdict.INSIDE, {}
     return low, high, *_search_counterexample(x, size, condition, loops)
 
@@ -234,6 +236,24 @@ def _in_loop(r: UOp, constraints: Constraints) -> Constraints:
             facts.append((most, affine.plus(m.src[0], 1)))  # r < e//n + c ⇔ n·(r − c + 1) ≤ e
     conjuncts = [intern(Ops.CMPLT, dtypes.bool_, pair) for pair in facts]
     return conditions.constraints_of(conjuncts, constraints)
+
+
+def _cases(x: UOp, loops: Sequence[UOp], constraints: Constraints) -> list[Constraints]:
+    """The constraints, once for each value of the conditions that are numbers in an index, a guard
+    or the length of a loop: those with which all loops run. The chunk of the last thread has
+    another length than those of the others."""
+    ends = [simplify.simplify(r.src[0]) for r in loops]
+    sums = [u for u in (x, *ends, *constraints) if u.dtype is dtypes.index]
+    numbers = {m for u in sums for m in affine.form(u)[1] if affine.is_condition(m)}
+    found = [constraints]
+    for m in sorted(numbers, key=affine.term_order)[:_MOST_CONDITIONS]:
+        conditions_of = (conditions.negation(m.src[0]), m.src[0])
+        found = [
+            {**conditions.constraints_of([condition], known), m: (value, value)}
+            for known in found for value, condition in enumerate(conditions_of)
+        ]  # fmt: skip
+    return [known for known in found
+            if all([affine.interval(*affine.form(end), known)[1] > 0 for end in ends])]  # fmt: skip
 
 
 def _bounds_under(x: UOp, constraints: Constraints) -> tuple[int, int]:

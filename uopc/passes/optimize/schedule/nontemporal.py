@@ -9,7 +9,7 @@ from uopc.ir.core import ranges
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp
-from uopc.ir.index import affine
+from uopc.ir.index import affine, values
 from uopc.passes.optimize.schedule import thresholds
 from uopc.passes.optimize.schedule.kernel_facts import Access, KernelFacts, length_of, trips
 from uopc.passes.optimize.schedule.scheduler import Scheduler
@@ -52,7 +52,7 @@ def _line_after_line(a: Access, least: int) -> UOp | None:
         return None
     constant, terms = affine.form(a.flat)
     first = affine.build(constant, {m: k for m, k in terms.items() if m not in inside})
-    if affine.divisor(first) * a.node.dtype.itemsize % least:
+    if values.divisor(first) * a.node.dtype.itemsize % least:
         return None
     reach = 1
     for step, r in sorted([(a.stride(r) or 0, r) for r in inside], key=lambda pair: pair[0]):

@@ -1,0 +1,30 @@
+"""The values of an index: the number that divides all of them, or the two that there are."""
+
+from __future__ import annotations
+
+import math
+
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
+from uopc.ir.index import affine
+
+
+def divisor(a: UOp) -> int:
+    """The greatest number known to divide every value of an index; 0 for 0."""
+    constant, terms = affine.form(a)
+    for m, k in terms.items():
+        scaled = m.op is Ops.MUL and m.src[1].op is Ops.CONST
+        constant = math.gcd(constant, k * m.src[1].arg if scaled else k)
+    return abs(constant)
+
+
+def cases(a: UOp) -> tuple[UOp, int, int] | None:
+    """The condition, as a number, that decides between two values of an index, the value without it
+    and the one where it holds; None for any other index.
+
+    12 - 5·(2 < i)  →  (2 < i), 12, 7
+    """
+    constant, terms = affine.form(a)
+    if len(terms) != 1 or not affine.is_condition(m := next(iter(terms))):
+        return None
+    return m, constant, constant + terms[m]
