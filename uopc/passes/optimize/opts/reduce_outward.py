@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from uopc.ir.builder import alu, rebuild
 from uopc.ir.core import bounds, ranges
+from uopc.ir.core.data.blocks import LINE
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.serialize import content
 from uopc.ir.core.uop import UOp, intern
@@ -43,7 +44,11 @@ def reduce_out(kernel: UOp, r: UOp, n: int) -> UOp:
 
 def _moved(kernel: UOp, reduce: UOp, r: UOp, inside: list[UOp]) -> UOp:
     """The element of the tile that replaces the reduce, after the loops that fill the tile."""
-    tile = local_tile(kernel, reduce.dtype, [bounds.bounds(q.src[0])[1] for q in inside])
+    dims = [int(bounds.bounds(q.src[0])[1]) for q in inside]
+    line = LINE // reduce.dtype.itemsize
+    if len(dims) > 1 and dims[-1] > line:  # each row begins at a cache line
+        dims[-1] = -(-dims[-1] // line) * line
+    tile = local_tile(kernel, reduce.dtype, dims)
     nest = next_nest(kernel)
 
     def loops(nest: int) -> list[UOp]:
