@@ -83,7 +83,17 @@ def repeated() -> Case:
     return Case(last, [floats(200, 64), floats(6, 64, 64)])
 
 
-PARALLEL = (layer, stored, sorts, repeated)
+def odd() -> Case:
+    """Loops of lengths that the parts do not divide: rows, columns and channels."""
+    x, w = uopc.param("x", (7, 333)), uopc.param("w", (333, 517))
+    y, image = uopc.param("y", (1001, 37)), uopc.param("image", (1, 5, 31, 29))
+    k = uopc.param("k", (7, 5, 3, 3))
+    results = [(x @ w).tanh(), y.softmax(axis=1), image.conv2d(k, padding=1)]
+    shapes = [(7, 333), (333, 517), (1001, 37), (1, 5, 31, 29), (7, 5, 3, 3)]
+    return Case(results, [floats(*shape) for shape in shapes])
+
+
+PARALLEL = (layer, stored, sorts, repeated, odd)
 each_case = pytest.mark.parametrize("make", PARALLEL, ids=lambda c: c.__name__)
 
 

@@ -135,7 +135,7 @@ def test_a_value_that_is_said_to_depend_on_a_sum_only_does(place, factor, third,
     unit, other, _ = LOOPS
     factors = {unit: 1, other: factor} | ({LOOPS[2]: 2} if third else {})
     value = compare.less(place, affine.const(2)) if compared else place
-    digit = packing.Digit(unit, factors, 40, 1)
+    digit = packing.Digit(unit, factors, affine.const(40), 1)
     if not packing._is_through_sum(value, digit) and not packing._cancels(value, digit):
         return
     seen = {}
@@ -162,7 +162,7 @@ def test_windows_of_a_flat_image_share_their_elements(divided):
         "two factors": affine.add(affine.scaled(row, 2), half),
     }[divided]
     expected = divided != "two factors"
-    digit = packing.Digit(row, {row: 1, tap: 16}, 51, 1)
+    digit = packing.Digit(row, {row: 1, tap: 16}, affine.const(51), 1)
     through = packing._is_through_sum(value, digit)
     assert (through or packing._cancels(value, digit)) is expected
     assert through is (divided in ("no", "remainder"))

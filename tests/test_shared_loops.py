@@ -56,7 +56,7 @@ CHOICES = {
     "columns for rows that are computed":
         (uopc.param("x", (64, 3072)).gelu() @ np.ones((3072, 768), "f4"), 1),
     "rows that no thread has as many of": (product(49, 512, columns=2048), 1),
-    "columns that no thread has as many of": (product(64, 768, columns=3071), 0),
+    "columns that no thread has as many of": (product(64, 768, columns=3071), 1),
     "as many rows as columns": (product(512, 512, columns=512), 0),
     "columns that each thread would bring in order from a far cache":
         (uopc.param("x", (1024, 1024)) @ uopc.param("y", (1024, 1024)), 1),

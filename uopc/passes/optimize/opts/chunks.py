@@ -1,15 +1,24 @@
 """THREAD and BLOCK: a loop becomes chunks of which the last may be shorter.
 
     for i < 10: f(i)   →   for o < 3: for i < min(4, 10 - 4·o): f(4·o + i)
+
+Of a loop of known length the chunks of threads have one of two known lengths, by a condition: the
+last one has 4 - 2·(1 < o) iterations. Quotients of such a length are known too (`values.cases`), so
+that a main loop of whole tiles is the same code in all chunks, and what is left of each of the two
+lengths has code of its own.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from uopc.config import MOST_THREADS
-from uopc.ir.core import bounds, ranges
+from uopc.ir.builder import fold
+from uopc.ir.core import bounds, dtypes, ranges
 from uopc.ir.core.args import AxisKind
+from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
-from uopc.ir.index import affine
+from uopc.ir.index import affine, compare
 from uopc.passes.analysis.loops import kernel_axes, make_range, reduces_over
 from uopc.passes.optimize.opts.legality import (
     Refused,
@@ -26,8 +35,28 @@ from uopc.passes.optimize.opts.strip_mining import Strip, clamped, quotient_up, 
 CHUNK_MULTIPLE, MOST_UNEVEN = 64, 32
 
 
+@dataclass(frozen=True, slots=True)
+class Chunks:
+    """The chunks of a loop of known length: `count` of them, of `size` iterations each but for the
+    last one."""
+
+    count: int
+    size: int
+    last: int
+
+    @property
+    def longest(self) -> int:
+        return max(self.size, self.last)
+
+    def suits(self, block: int) -> bool:
+        """True if constants can be stored in such blocks: each chunk begins at one, or all chunks
+        have their own."""
+        return self.size == self.last or self.size % block == 0
+
+
 def thread(kernel: UOp, r: UOp, chunks: int) -> UOp:
-    """r  →  chunk·size + i with i < min(size, length - chunk·size); the caller runs the chunks."""
+    """r  →  chunk·size + i, where the last of the chunks may be shorter or longer; the caller runs
+    the chunks. There are fewer chunks than asked for where fewer take as long."""
     if r.arg.kind != "loop" or ranges.ranges(r.src[0]):
         raise Refused("only an output loop can be shared among threads")
     check_amount(chunks)
@@ -37,16 +66,42 @@ def thread(kernel: UOp, r: UOp, chunks: int) -> UOp:
         raise Refused("the kernel is shared among threads already")
     check_outermost(kernel, r)
     check_parallel(kernel, loops_to(kernel, r), own_storage=True)
-    return _in_chunks(kernel, r, affine.const(chunks), chunk(r, chunks), "thread")
+    length = r.src[0]
+    if length.op is not Ops.CONST or not length.arg:
+        size, most = quotient_up(length, chunks), bounds.bounds(length)[1]
+        multiple = CHUNK_MULTIPLE
+        while multiple > 1 and multiple * chunks * MOST_UNEVEN > most:
+            multiple //= 2
+        size = affine.scaled(quotient_up(size, multiple), multiple)
+        return _in_chunks(kernel, r, affine.const(chunks), size, "thread")
+    cut = chunks_of(length.arg, chunks)
+    number = make_range(cut.count, (*r.arg.axis, 0), "thread")
+    is_last = fold.cast(compare.less(affine.const(cut.count - 2), number), dtypes.index)
+    size = affine.plus(affine.scaled(is_last, cut.last - cut.size), cut.size)
+    inner = make_range(size, (*r.arg.axis, 1), "loop")
+    value = affine.add(affine.scaled(number, cut.size), inner)
+    return stripped(kernel, Strip(r, value, (number, inner)))
 
 
-def chunk(r: UOp, chunks: int) -> UOp:
-    """The iterations of a chunk; the last one may have fewer."""
-    most = bounds.bounds(r.src[0])[1]
-    multiple = CHUNK_MULTIPLE
-    while multiple > 1 and multiple * chunks * MOST_UNEVEN > most:
+def chunks_of(length: int, chunks: int) -> Chunks:
+    """The chunks of a loop of this length, at least 1, for so many threads."""
+    share = -(-length // chunks)
+
+    def cut(size: int) -> Chunks:
+        count = min(chunks, -(-length // size))
+        return Chunks(count, size, length - size * (count - 1))
+
+    def nearest(multiple: int) -> Chunks:
+        near = share // multiple * multiple
+        found = [cut(size) for size in (near, near + multiple) if size]
+        return min(found, key=lambda c: (c.longest, -c.size))
+
+    multiple, found = CHUNK_MULTIPLE, nearest(CHUNK_MULTIPLE)
+    while multiple > 1 and (found.longest - share) * MOST_UNEVEN > share:
         multiple //= 2
-    return affine.scaled(quotient_up(quotient_up(r.src[0], chunks), multiple), multiple)
+        found = nearest(multiple)
+    panels = nearest(3 * CHUNK_MULTIPLE)  # of three vectors, or of four
+    return panels if panels.longest <= found.longest else found
 
 
 def block(kernel: UOp, r: UOp, n: int) -> UOp:

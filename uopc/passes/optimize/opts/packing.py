@@ -21,13 +21,14 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.serialize import content
 from uopc.ir.core.tensor_cores import tile_of
 from uopc.ir.core.uop import UOp
-from uopc.ir.index import affine, compare
+from uopc.ir.index import affine, compare, values
 from uopc.passes.analysis.contraction import PRODUCTS, term
 from uopc.passes.analysis.loops import kernel_nodes, make_range
 from uopc.passes.analysis.shared_tiles import can_be_swizzled
 from uopc.passes.optimize.opts.legality import Refused, check_ahead
 from uopc.passes.optimize.opts.local_tile import local_tile, next_nest
 from uopc.passes.optimize.opts.pad import guarded
+from uopc.passes.optimize.opts.strip_mining import quotient_up
 
 _REDUCED = ("reduce", "unroll")
 _FAR = 1 << 62  # the stride of a digit that is not affine
@@ -39,8 +40,12 @@ class Digit:
 
     unit: UOp
     factors: dict[UOp, int]
-    extent: int
+    length: UOp  # the sum is below it
     stride: int  # of the flat index, per step of the digit; 0 if it is not affine
+
+    @property
+    def extent(self) -> int:
+        return int(bounds.bounds(self.length)[1])
 
     def unit_at(self, digit: UOp) -> UOp:
         """The value of the unit loop, given that of the digit."""
@@ -107,7 +112,7 @@ def digits(value: UOp, inside: list[UOp], of_tile: Sequence[UOp] = ()) -> list[D
     for q in sorted(inside, key=lambda q: (strides[q] or _FAR, q.arg.axis)):
         others = [d for d in found if d.unit not in of_tile and q not in of_tile]
         if not any(_joins(value, d, q, strides[q]) for d in others):
-            found.append(Digit(q, {q: 1}, bounds.bounds(q.src[0])[1], strides[q]))
+            found.append(Digit(q, {q: 1}, q.src[0], strides[q]))
 
     def rank(d: Digit) -> tuple[int, bool, bool, int]:
         lanes = any(q.arg.kind == "lane" for q in d.factors)
@@ -119,7 +124,7 @@ def digits(value: UOp, inside: list[UOp], of_tile: Sequence[UOp] = ()) -> list[D
 
 def windows(value: UOp) -> list[UOp]:
     """The loops that a value depends on only through a sum with a reduce loop."""
-    known = [q for q in ranges.ranges(value) if q.src[0].op is Ops.CONST]
+    known = [q for q in ranges.ranges(value) if _is_known(q.src[0])]
     found = [d.factors for d in digits(value, known)]
     return [q for f in found for q in f if any(m.arg.kind in _REDUCED for m in f)]
 
@@ -142,18 +147,23 @@ def _joins(value: UOp, d: Digit, q: UOp, stride: int) -> bool:
     """Put a loop into a digit, if their values overlap and the value depends on the sum only."""
     if not d.stride or not stride or stride % d.stride:
         return False
-    if any(m.src[0].op is not Ops.CONST for m in (q, d.unit)):
+    if not all([_is_known(length) for length in (q.src[0], d.length)]):
         return False
     factor = stride // d.stride
-    extent = d.extent + factor * (q.src[0].arg - 1)
+    length = affine.add(d.length, affine.scaled(affine.plus(q.src[0], -1), factor))
     same_role = all(_role(m) == _role(q) for m in d.factors)
     if factor > d.extent or (factor == d.extent and not same_role):
         return False
-    joined = Digit(d.unit, {**d.factors, q: factor}, extent, d.stride)
+    joined = Digit(d.unit, {**d.factors, q: factor}, length, d.stride)
     if not _is_through_sum(value, joined) and not _cancels(value, joined):
         return False
-    d.factors, d.extent = joined.factors, joined.extent
+    d.factors, d.length = joined.factors, joined.length
     return True
+
+
+def _is_known(length: UOp) -> bool:
+    """True for a number, or one of two: the length of a thread's chunk."""
+    return length.op is Ops.CONST or values.cases(length) is not None
 
 
 def _is_through_sum(value: UOp, d: Digit) -> bool:
@@ -210,14 +220,15 @@ def _packed(kernel: UOp, value: UOp, order: list[Digit], in_banks: bool) -> UOp:
         lanes = [(f, ranges.length(q)) for q, f in d.factors.items() if q.arg.kind == "lane"]
         apart, width = lanes[0] if lanes else (1, 1)
         count = -(-d.extent // (apart * width)) * width
-        known = d.unit.src[0].op is Ops.CONST
         phase = _fill_loop(affine.const(apart), (nest, len(dims)))
-        length = affine.const(count) if known else d.unit.src[0]
+        length = d.length
+        if _is_known(length):
+            length = affine.scaled(quotient_up(length, apart * width), width)
         inner = _fill_loop(length, (nest, len(dims) + 1))
         dims += [apart, count]
         fill += [phase, inner]
         position = affine.add(affine.scaled(inner, apart), phase)
-        guard = index_maps.both(guard, compare.less(position, affine.const(d.extent)))
+        guard = index_maps.both(guard, compare.less(position, d.length))
         moved[d.unit] = d.unit_at(position)
         quotient, rest = affine.divmod_(affine.build(0, d.factors), affine.const(apart))
         read += [rest, quotient]

@@ -9,7 +9,7 @@ from uopc.ir.builder import alu, index_maps, leaves, rebuild
 from uopc.ir.core import ranges
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
-from uopc.ir.index import affine, compare
+from uopc.ir.index import affine, compare, values
 from uopc.passes.analysis.contraction import PRODUCTS
 from uopc.passes.analysis.loops import identity, make_range
 from uopc.passes.optimize.opts.legality import Refused, check_amount, check_free, check_unordered
@@ -27,7 +27,8 @@ def pad_to(kernel: UOp, r: UOp, n: int) -> UOp:
     check_free(kernel, r)
     check_unordered(kernel, r)
     wide = make_range(padded, (*r.arg.axis, 0), r.arg.kind)
-    guard = compare.less(wide, length)
+    found = values.cases(length)  # a loop that runs has its greatest length, if the other one is 0
+    guard = compare.less(wide, affine.const(max(found[1:])) if found and 0 in found[1:] else length)
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if u is r:

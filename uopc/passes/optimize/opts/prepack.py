@@ -5,6 +5,7 @@
 The program makes the new array once. A tile of n iterations then reads one stream of neighbours in
 place of n streams, or a panel of columns without a copy of it. The loop alone must count a
 dimension of the array, or be a thread's chunk of one: what each thread reads then lies by itself.
+Chunks of two lengths must begin at a block.
 """
 
 from __future__ import annotations
@@ -14,36 +15,48 @@ import math
 from collections.abc import Mapping
 
 from uopc.ir.builder import index_maps, rebuild
-from uopc.ir.core import walk
+from uopc.ir.core import ranges, walk
 from uopc.ir.core.data import blocks
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
-from uopc.ir.index import affine
+from uopc.ir.index import affine, values
+from uopc.passes.analysis.loops import make_range
 from uopc.passes.optimize.opts.legality import Refused, check_amount, known_length
 
 
 def prepack(kernel: UOp, r: UOp, n: int) -> UOp:
     """The kernel whose constants that r reads are in blocks of n of its iterations."""
     check_amount(n, 2)
-    length = known_length(r)
+    found = values.cases(r.src[0])
+    lengths = (known_length(r),) * 2 if found is None else found[1:]
     reads: dict[UOp, list[UOp]] = {}
     for u in walk.order(kernel):
         if u.op is Ops.INDEX and u.src[0].op is Ops.PARAM and u.src[0].arg.order == ():
             reads.setdefault(u.src[0], []).append(u)
     mapping: dict[UOp, UOp] = {}
     for param, indices in reads.items():
-        mapping |= _blocked(param, indices, r, length, n)
+        mapping |= _blocked(param, indices, r, lengths, n)
     if not mapping:
         raise Refused("the loop alone counts no dimension of a constant array")
     return rebuild.rebuild(kernel, mapping)
 
 
-def _blocked(param: UOp, reads: list[UOp], r: UOp, length: int, n: int) -> dict[UOp, UOp]:
-    """The reads of an array in blocks; none where it stays as it is."""
+def _blocked(
+    param: UOp, reads: list[UOp], r: UOp, lengths: tuple[int, int], n: int
+) -> dict[UOp, UOp]:  # fmt: skip
+    """The reads of an array in blocks; none where it stays as it is. `lengths` of the loop: in the
+    chunk of each thread but the last, and in that of the last one."""
     accesses = [index_maps.ungated(u.src[1]) for u in reads]
     steps = affine.form(accesses[0][0])[1]
-    inner = steps.get(r, 0)
-    beside = _chunks(steps, length * inner)
+    inner, (length, last) = steps.get(r, 0), lengths
+    beside, value = _chunks(steps, length * inner), r
+    if length != last:  # all chunks count one dimension, and each begins at a block
+        if beside is None or length % n:
+            return {}
+        value = affine.add(affine.scaled(beside, length), r)
+        length = length * (known_length(beside) - 1) + last
+        r, beside = make_range(length, r.arg.axis, "loop"), None
+        accesses = [(_counted(flat, value, r, inner), guard) for flat, guard in accesses]
     chunks = 1 if beside is None else known_length(beside)
     (count,) = param.arg.dims
     outer = count // (chunks * length * inner) if inner > 0 else 0
@@ -53,13 +66,15 @@ def _blocked(param: UOp, reads: list[UOp], r: UOp, length: int, n: int) -> dict[
         return {}
     arg = dataclasses.replace(param.arg, dims=(blocks.size(order),), order=order)
     stored = intern(Ops.PARAM, param.dtype, (), arg, param.tag)
-    block, rest = affine.divmod_(r, affine.const(n))
+    block, rest = affine.divmod_(value, affine.const(n))
     made = {}
     for u, (flat, guard) in zip(reads, accesses):
         high, within = affine.divmod_(flat, affine.const(inner))
         around, alone = affine.divmod_(high, affine.const(length))
         around, chunk = affine.divmod_(around, affine.const(chunks))
         if alone is not r or (chunks > 1 and chunk is not beside):
+            return {}
+        if value is not r and not ranges.ranges(value).isdisjoint(ranges.ranges(high)):
             return {}
         place = affine.add(affine.scaled(chunk, -(-length // n)), block)
         row = affine.add(affine.scaled(place, outer), around)
@@ -69,6 +84,11 @@ def _blocked(param: UOp, reads: list[UOp], r: UOp, length: int, n: int) -> dict[
         )
         made[u] = intern(Ops.INDEX, u.dtype, (stored, *index), u.arg, u.tag)
     return made
+
+
+def _counted(flat: UOp, value: UOp, r: UOp, step: int) -> UOp:
+    """An index that one range counts in place of a value, in steps of so many elements."""
+    return affine.add(affine.sub(flat, affine.scaled(value, step)), affine.scaled(r, step))
 
 
 def _chunks(steps: Mapping[UOp, int], step: int) -> UOp | None:

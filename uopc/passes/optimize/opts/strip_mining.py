@@ -186,16 +186,16 @@ def overlap(kernel: UOp, r: UOp, n: int) -> UOp:
     every length of at least n.
     """
     _without_lanes(Tiled(kernel), r)
-    length = legality.known_length(r)
-    if n < 2 or length < n or length % n == 0:
+    length = r.src[0]
+    if n < 2 or bounds.bounds(length)[0] < n or affine.is_multiple(length, n):
         raise Refused(f"{n} is below 2, exceeds the range or divides it: no vectors overlap")
     if r.arg.kind != "loop" or reduces_over(kernel, r):
         raise Refused("a reduce would add terms twice: OVERLAP is for output loops")
     legality.check_free(kernel, r)
     legality.check_unordered(kernel, r)
     legality.check_not_read(kernel, kernel_nodes(kernel).stores)
-    outer = make_range(-(-length // n), (*r.arg.axis, 0), "loop")
+    outer = make_range(quotient_up(length, n), (*r.arg.axis, 0), "loop")
     lane = make_range(n, (*r.arg.axis, 1), "lane")
-    last = affine.const(length - n)
+    last = affine.plus(length, -n)
     first = intern(Ops.MIN, dtypes.index, (affine.scaled(outer, n), last))
     return stripped(kernel, Strip(r, affine.add(first, lane), (outer, lane)))

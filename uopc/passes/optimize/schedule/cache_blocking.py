@@ -33,7 +33,7 @@ def block(
     """Blocks of the panels of these lanes, and of rows, if they pay; the loop to pack before."""
     target, axis = s.target, lane.arg.axis[:-1]
     inside = [r for r in s.axes if r.arg.axis[: len(axis)] == axis]
-    panel = next((r for r in inside if r.arg.kind == "loop"), None)
+    panel = next((r for r in inside if r.arg.kind == "loop" and length_of(r) != 1), None)
     if panel is None or panel.arg.axis > row.arg.axis:
         return row
     width = column_bytes * trips(r for r in inside if r is not panel)

@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 
 from uopc.ir.core import ranges, walk
 from uopc.ir.core.uop import UOp
+from uopc.ir.index import affine
 from uopc.passes.analysis.contraction import find_contraction, term
 from uopc.passes.analysis.op_costs import expansion
 from uopc.passes.optimize.opts import packing
@@ -40,7 +41,9 @@ from uopc.passes.optimize.schedule.kernel_facts import (
     is_constant,
     is_plain,
     length_of,
+    longest_of,
     most_of,
+    shorter_of,
     trips,
 )
 from uopc.passes.optimize.schedule.lanes import column_lanes
@@ -154,7 +157,7 @@ def _window_rows(k: KernelFacts, u: UOp, a: UOp, b: UOp, lane: UOp) -> list[UOp]
 def _is_along_the_sum(k: KernelFacts, c: LanedSum) -> bool:
     """True if lanes along the sum are faster: b is strided along the columns and serves few rows,
     the sum is long, and both operands are neighbours along it."""
-    few = (length_of(c.row) or 1 << 20) < thresholds.LEAST_ROWS_TO_TRANSPOSE
+    few = (longest_of(c.row) or 1 << 20) < thresholds.LEAST_ROWS_TO_TRANSPOSE
     inner = max(c.reduce.src[1:], key=lambda r: r.arg.axis)
     long = (length_of(inner) or 1 << 20) >= thresholds.WHOLE_UNROLL
     if not few or not long or _is_neighbours(k, c):
@@ -205,7 +208,7 @@ def cycles_apart_and_joined(
     in loops of these lengths."""
     apart = joined = 0.0
     rows, columns = length(outer), length(c.lane)
-    high = None if length_of(c.row) is None else length(c.row)
+    high = None if longest_of(c.row) is None else length(c.row)
     for p in (c, *c.beside):
         near = _bytes_apart(k, p.b, p.lane) == p.b.dtype.itemsize
         vectors = rows * columns / s.target.lanes(p.b.dtype.bits)
@@ -226,7 +229,7 @@ def _tile(s: Scheduler, k: KernelFacts, c: LanedSum) -> None:
     stored = all([is_constant(each.b) for each in (c, *c.beside)])  # in panels, as a rule
     image, widest = image_inside(s, c)
     height, vectors, _ = sum_tile(
-        s, k, c, length_of(c.row), length_of(c.lane), packs or stored, widest
+        s, k, c, longest_of(c.row), longest_of(c.lane), packs or stored, widest
     )
     computed = [each.a for each in (c, *c.beside) if not is_plain(each.a)]
     if computed:
@@ -272,6 +275,7 @@ def sum_tile(
         _bytes_apart(k, c.a, c.row), target.figures,
         masked=not packs and not target.has_mask_registers, widest=widest,
         held=math.inf if packs else _held(k, c, target),
+        shorter=(shorter_of(c.row), shorter_of(c.lane)),
     )  # fmt: skip
 
 
@@ -305,10 +309,10 @@ def is_packed(k: KernelFacts, c: LanedSum, target: Target) -> bool:
     rows; many rows gain most."""
     if not _is_neighbours(k, c) or not is_plain(c.b):
         return True
-    rows, size = length_of(c.row) or thresholds.TYPICAL_LENGTH, c.b.dtype.itemsize
+    rows, size = longest_of(c.row) or thresholds.TYPICAL_LENGTH, c.b.dtype.itemsize
     wide = target.vector_bits // 8 >= thresholds.WIDE_BYTES
     least = thresholds.LEAST_ROWS_OF_LINES if wide else thresholds.LEAST_ROWS_TO_PACK
-    size *= length_of(c.lane) or thresholds.TYPICAL_LENGTH
+    size *= longest_of(c.lane) or thresholds.TYPICAL_LENGTH
     crowded = pages = False
     for length, step in _rows_of(k, c):
         size *= length
@@ -409,10 +413,10 @@ def _packed_loops(c: LanedSum, *windows: UOp) -> list[UOp]:
 def _block(s: Scheduler, c: LanedSum, window: UOp) -> UOp | None:
     """The loop over blocks of a window's loop; None if one block is all of it."""
     inside = _packed_loops(c, window)
-    if any(length_of(r) is None for r in inside):
+    if any(longest_of(r) is None for r in inside):
         return window
     found = packing.digits(c.b, inside)
-    length = length_of(window) or 1
+    length = longest_of(window) or 1
     for n in range(length, 0, -1):
         extents = [d.extent - d.factors.get(window, 0) * (length - n) for d in found]
         size = c.b.dtype.itemsize * math.prod(extents)
@@ -428,13 +432,13 @@ def _block(s: Scheduler, c: LanedSum, window: UOp) -> UOp | None:
 def _row_block(s: Scheduler, c: LanedSum, computed: list[UOp]) -> UOp:
     """The row loop, or its blocks if the computed operands of all rows do not fit half of L2; or
     their share of the last cache, if b does not fit L2: each block reads all of b."""
-    rows, size = length_of(c.row) or 1, 0
+    rows, size = longest_of(c.row) or 1, 0
     for a in computed:
         reduces = [r for r in ranges.ranges(a) if r.arg.kind == "reduce"]
         size += a.dtype.itemsize * math.prod(
             length_of(r) or thresholds.TYPICAL_LENGTH for r in reduces
         )
-    columns = length_of(c.lane) or thresholds.TYPICAL_LENGTH
+    columns = longest_of(c.lane) or thresholds.TYPICAL_LENGTH
     far = cache_blocking.bytes_a_step(c.reduce, c.b) * columns > s.target.l2_bytes
     near = s.target.last_cache_bytes // thresholds.BLOCK_SHARE // s.context.threads
     fits = min(near, MOST_BYTES) if far else s.target.l2_bytes // 2
@@ -458,7 +462,7 @@ def image_inside(s: Scheduler, c: LanedSum) -> tuple[UOp | None, int | None]:
     near = 0
     for p in each:
         loops = [r for r in ranges.ranges(p.a) if r.arg.kind == "reduce" or r in (rows[-1], c.row)]
-        if any([length_of(r) is None for r in (*loops, c.lane)]):
+        if any([longest_of(r) is None for r in (*loops, c.lane)]):
             return None, None
         near += p.a.dtype.itemsize * math.prod([d.extent for d in packing.digits(p.a, loops)])
     column = sum([cache_blocking.bytes_a_step(p.reduce, p.b) for p in each])
@@ -476,14 +480,27 @@ def _tile_rows(s: Scheduler, row: UOp, height: int) -> None:
         s.attempt("UPCAST", row, length)
         return
     first: UOp | None = row
-    if length is None or length % height:
+    if not affine.is_multiple(row.src[0], height):
         first, rest = s.split(row, height)
-        if length is not None:
-            s.attempt("UPCAST", rest, length % height)
+        if rest is not None:
+            _tile_rest(s, rest)
         if first is row:
             return
     for q in _followed(s, first, height):
         s.attempt("UPCAST", q, height)
+
+
+def _tile_rest(s: Scheduler, rest: UOp) -> None:
+    """Copies of all rows that fill no tile: in chunks of two lengths, of the fewer ones, which all
+    have, and of those that the others have more."""
+    length: int | None = shorter_of(rest) or length_of(rest)
+    parts: tuple[UOp | None, ...] = (rest,)
+    if length is not None and length_of(rest) is None:
+        parts = s.split(rest, length)
+    for q, n in zip(parts, (length, None)):
+        n = n or (None if q is None else length_of(q))
+        if q is not None and n is not None:
+            s.attempt("UPCAST", q, n)
 
 
 def _followed(s: Scheduler, r: UOp | None, n: int) -> list[UOp]:

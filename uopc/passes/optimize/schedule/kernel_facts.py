@@ -12,7 +12,7 @@ from uopc.ir.core import bounds, dtypes, ranges, walk
 from uopc.ir.core.arena import memo_last
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
-from uopc.ir.index import affine
+from uopc.ir.index import affine, values
 from uopc.passes.analysis.loops import kernel_axes, kernel_nodes
 from uopc.passes.analysis.op_costs import LOAD, STORE, expansion
 from uopc.passes.optimize.schedule import thresholds
@@ -120,8 +120,24 @@ def facts(kernel: UOp) -> KernelFacts:
 
 
 def length_of(r: UOp) -> int | None:
+    """The number of iterations of a loop where it runs at all; None where it is not known."""
     end = r.src[0]
-    return end.arg if end.op is Ops.CONST else None
+    if end.op is Ops.CONST:
+        return int(end.arg)
+    found = values.cases(end)
+    return max(found[1:]) if found is not None and 0 in found[1:] else None
+
+
+def longest_of(r: UOp) -> int | None:
+    """`length_of`; of a thread's chunk, which has one of two lengths, the longer one."""
+    found = values.cases(r.src[0])
+    return length_of(r) if found is None else max(found[1:])
+
+
+def shorter_of(r: UOp) -> int:
+    """The shorter one of the two lengths of a thread's chunk; 0 for any other loop."""
+    found = values.cases(r.src[0])
+    return 0 if found is None else min(found[1:])
 
 
 def most_of(r: UOp) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from uopc.ir.core import dtypes, ranges
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
-from uopc.ir.index import affine
+from uopc.ir.index import affine, values
 from uopc.passes.analysis.contraction import terms_of_a_word
 from uopc.passes.analysis.lanes import has_few_values
 from uopc.passes.optimize.opts import packing
@@ -19,6 +19,7 @@ from uopc.passes.optimize.schedule.kernel_facts import (
     is_ordered,
     lane_cost,
     length_of,
+    longest_of,
 )
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 from uopc.passes.optimize.schedule.short_rows import fills_rows
@@ -87,7 +88,7 @@ def reduce_lanes(k: KernelFacts, lanes: int, output: UOp | None) -> list[UOp]:
 def vectorise_output(s: Scheduler, r: UOp, lanes: int, vectors: int) -> None:
     """Lanes on an output loop, in several vectors; the rest of a long body overlaps them."""
     width = fitting(lanes, length_of(r))
-    ragged = (length_of(r) or 0) % max(width, 1) > 0
+    ragged = longest_of(r) is not None and not affine.is_multiple(r.src[0], max(width, 1))
     long = ragged and s.facts.expanded_size() >= thresholds.OVERLAPPING_BODY
     if long and s.attempt("OVERLAP", r, width):
         return
@@ -99,27 +100,35 @@ def vectorise_output(s: Scheduler, r: UOp, lanes: int, vectors: int) -> None:
 def column_lanes(s: Scheduler, lane: UOp, lanes: int, vectors: int) -> list[UOp]:
     """The ranges with the lanes of a column loop, after lanes and copies of them. Columns that do
     not fill the copies get a loop of their own, whose last vector may be masked."""
-    length, wide = length_of(lane), lanes * vectors
-    parts: tuple[UOp | None, ...] = (lane,)
-    if length is None or (length > wide and length % wide):
-        parts = s.split(lane, wide)
-        if parts[0] is lane:
+    length, wide = longest_of(lane), lanes * vectors
+    whole, parts = None, [lane]
+    if length is None or (length > wide and not affine.is_multiple(lane.src[0], wide)):
+        whole, rest = s.split(lane, wide)
+        if whole is lane:
             return []
+        parts = [q for q in (whole, rest) if q is not None]
     made = []
-    for part in parts:
-        length = None if part is None else length_of(part)
+    for part in [q for p in parts for q in ([p] if p is whole else _apart(s, p, lanes))]:
+        is_whole = part is whole
+        length = longest_of(part)
         width = lanes if length is None else covering(lanes, length, 2)
-        ragged = length is None or length % width > 0
-        if part is not None and ragged and s.attempt("PADTO", part, width):
+        if not affine.is_multiple(part.src[0], width) and s.attempt("PADTO", part, width):
             part = s.outer(part)
             length = length_of(part)
         if s.attempt("VECTOR", part, width):
-            whole = part is parts[0] and len(parts) > 1
-            copies = vectors if whole else min(vectors, (length or 1) // width)
+            copies = vectors if is_whole else min(vectors, (length or 1) // width)
             if copies > 1:
                 s.attempt("UPCAST", s.part(part, 0), copies)
             made.append(s.part(part, 1))
     return [p for p in made if p is not None]
+
+
+def _apart(s: Scheduler, r: UOp, lanes: int) -> list[UOp]:
+    """The loops with the columns of a thread's chunk that fill no copies: one for each of two
+    lengths, if they do not take as many vectors."""
+    found = values.cases(r.src[0])
+    vectors = {-(-n // lanes) for n in found[1:]} if found else set()
+    return s.cases(r) if len(vectors) > 1 else [r]
 
 
 def vectorise_nests(s: Scheduler, lanes: int) -> None:

@@ -37,13 +37,15 @@ def step_cycles(
 def register_tile(
     rows: int, columns: int, lanes: int, vector_bytes: int, registers: int, row_step: int,
     figures: Figures, masked: bool = False, widest: int | None = None, held: float = math.inf,
+    shorter: tuple[int, int] = (0, 0),
 ) -> tuple[int, int, float]:  # fmt: skip
     """The cheapest tile for a result of `rows` (`row_step` bytes apart) by `columns`: its rows, its
     vectors of accumulators (`widest` at most), and the cycles of one step over all tiles. `masked`:
     vectors that are not full are read under a mask, which takes a register. A tile of all rows may
     be as wide as the columns of a sum side by side: it alone reads its panel, which longer runs of
     rows bring faster. `held`: the vectors across a panel that the nearest cache holds while its
-    tiles read it again.
+    tiles read it again. `shorter`: the rows and columns in the shorter chunks of threads, 0 where
+    all are as long: the same code has tiles for what these leave at the edges.
 
     333 x 555 in 16 lanes: 6 x 4 takes 56 · 9 tiles (with 3 rows and 43 columns at the edges).
     """
@@ -57,11 +59,18 @@ def register_tile(
         for high in range(1 if vectors <= thresholds.MOST_VECTORS else rows, most + 1):
             if high * vectors + vectors + 1 + ragged > registers:
                 break
-            edges = 1 + thresholds.EDGE * ((rows % high > 0) + (rest > 0))
+            kinds = _edges((rows, shorter[0]), high, 1)
+            kinds += _edges((columns, shorter[1]), vectors * lanes, lanes)
+            edges = 1 + thresholds.EDGE * kinds
             cost = _cover(rows, columns, high, vectors, lanes, vector_bytes, figures, held) * edges
             best = min(best, (cost, high * vectors, high))
     cycles, size, high = best
     return high, size // high, cycles
+
+
+def _edges(lengths: tuple[int, int], whole: int, unit: int) -> int:
+    """The kinds of tiles for what lengths leave behind whole ones: of so many units each."""
+    return len({-(-(n % whole) // unit) for n in lengths} - {0})
 
 
 def _cover(

@@ -6,13 +6,18 @@ from collections.abc import Callable, Iterable
 from typing import Generic, NamedTuple, TypeVar
 
 from uopc.ir.core.args import Opt
-from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.passes.contract import Context
 from uopc.passes.optimize.opts.legality import Refused
 from uopc.passes.optimize.opts.strip_mining import Tiled
 from uopc.passes.optimize.opts.table import apply
-from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, facts, fitting, length_of
+from uopc.passes.optimize.schedule.kernel_facts import (
+    KernelFacts,
+    facts,
+    fitting,
+    length_of,
+    longest_of,
+)
 from uopc.target import Gpu
 
 
@@ -118,9 +123,17 @@ class Scheduler:
         """Lanes on r, and one narrower vector for the rest; the range outside of the lanes."""
         outer = self.widen(r, "VECTOR", lanes)
         rest = self.part(r, 1)
-        if rest is not None and rest.arg.kind != "lane" and rest.src[0].op is Ops.CONST:
-            self.attempt("VECTOR", rest, rest.src[0].arg)
+        for q in [] if rest is None or rest.arg.kind == "lane" else self.cases(rest):
+            if (length := length_of(q)) is not None:
+                self.attempt("VECTOR", q, length)
         return outer
+
+    def cases(self, r: UOp) -> list[UOp]:
+        """The loops of known lengths that a loop over a thread's chunk becomes, which has one of
+        two lengths: one of them runs. Any other loop itself."""
+        if length_of(r) is None and (longest := longest_of(r)) is not None:
+            return [q for q in self.split(r, longest) if q is not None]
+        return [r]
 
 
 State = TypeVar("State", bound=Scheduler)

@@ -13,10 +13,10 @@ import math
 from collections.abc import Callable, Iterable
 
 from uopc.ir.core import ranges, walk
-from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.passes.analysis.op_costs import ISSUE_WIDTH, expansion
 from uopc.passes.optimize.opts import chunks, packing
+from uopc.passes.optimize.opts.chunks import Chunks
 from uopc.passes.optimize.schedule import contraction, thresholds
 from uopc.passes.optimize.schedule.contraction import LanedSum
 from uopc.passes.optimize.schedule.kernel_facts import (
@@ -69,26 +69,29 @@ def _share_inner(s: Scheduler, k: KernelFacts, c: LanedSum, loop: UOp) -> bool:
 
 
 def _cheapest(s: Scheduler, k: KernelFacts, c: LanedSum, first: UOp) -> UOp:
-    """The loop of a sum of products that threads share: the first one, unless another one, of which
-    all threads have as many iterations, takes clearly less."""
-    parts = {r: chunks.chunk(r, s.context.threads) for r in k.outputs if r.arg.kind == "loop"}
-    known = {r: int(size.arg) for r, size in parts.items() if size.op is Ops.CONST}
-    if first not in known:
+    """The loop of a sum of products that threads share: the first one, unless another one takes
+    clearly less."""
+    threads = s.context.threads
+    loops = [r for r in k.outputs if r.arg.kind == "loop" and (length_of(r) or 0) >= threads]
+    if first not in loops:
         return first
-    even = [r for r, n in known.items() if r is first or n * s.context.threads == length_of(r)]
     outside = k.outputs[:2] == [c.row, c.lane] or contraction.image_inside(s, c)[0] is not None
     if not outside:  # a panel of lanes is brought in order in each turn of the loops around
-        even = [r for r in even if r is first or r is not c.lane]
+        loops = [r for r in loops if r is first or r is not c.lane]
 
     def cycles(r: UOp) -> float:
-        time = _cycles(s, k, c, lambda q: known[r] if q is r else most_of(q))
+        time = _cycles(s, k, c, r, chunks.chunks_of(most_of(r), threads))
         return time if r is first else time / thresholds.SHARED_GAIN
 
-    return min(even, key=cycles)
+    return min(loops, key=cycles)
 
 
-def _cycles(s: Scheduler, k: KernelFacts, c: LanedSum, length: Length) -> float:
-    """The cycles of a thread whose loops have these lengths."""
+def _cycles(s: Scheduler, k: KernelFacts, c: LanedSum, shared: UOp, cut: Chunks) -> float:
+    """The cycles of the thread with the longest chunk of a shared loop."""
+
+    def length(q: UOp) -> int:
+        return cut.longest if q is shared else most_of(q)
+
     each, outer = (c, *c.beside), contraction.joined_with(k, c)
     others = _count([q for q in k.outputs if q not in (c.row, c.lane, outer)], length)
     joined = False
@@ -100,10 +103,11 @@ def _cycles(s: Scheduler, k: KernelFacts, c: LanedSum, length: Length) -> float:
         joined, sums = both < apart, min(apart, both)
     total = others * sums
     for p in each:
-        packed = contraction.is_packed(k, p, s.target) and not is_constant(p.b)
-        packed = packed and not joined
-        width = contraction.sum_tile(s, k, p, length(c.row), length(c.lane))[1]
-        short = packed and length(p.lane) > width * s.target.lanes(p.b.dtype.bits)
+        vectors = contraction.sum_tile(s, k, p, length(c.row), length(c.lane))[1]
+        width = vectors * s.target.lanes(p.b.dtype.bits)
+        in_panels = is_constant(p.b) and (shared is not p.lane or cut.suits(width))
+        packed = contraction.is_packed(k, p, s.target) and not in_panels and not joined
+        short = packed and length(p.lane) > width
         total += _read(s, k, p, p.a, length, not is_plain(p.a))
         total += _read(s, k, p, p.b, length, packed, thresholds.SHORT_RUNS if short else 1)
     return total
