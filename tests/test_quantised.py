@@ -439,6 +439,26 @@ def test_codes_of_any_size(kind, rows, groups, size, scale):
     assert (np.abs(program(**given) - terms.sum((1, 2, 3))) <= bound).all()
 
 
+@pytest.mark.parametrize("t", ["u1", "i1"])
+@pytest.mark.parametrize("bits", [2, 3])
+def test_codes_of_fewer_bits_in_words(t, bits):
+    """The last ones of a byte end before four bits do; the next byte is no part of them."""
+    w = RNG.integers(0, 256, (64, 4, 64), np.uint8).view(t)
+    x = RNG.integers(-8, 8, (4, 2, 64)).astype("f4")  # all sums are exact
+    low, high = (1 << bits) - 1, 8 - bits
+    param = uopc.param("w", w.shape, INTEGERS[t])
+    codes = uopc.stack(param & low, param >> high, axis=2).cast(dtypes.float32)
+    graph = ((codes - 1.5) * uopc.param("x", x.shape)).sum((1, 2, 3))
+    wanted = ((np.stack((w & low, w >> high), 2) - 1.5) * x).sum((1, 2, 3))
+    (kernel,), out = lowered_for("workstation", graph).kernels, np.zeros(64, "f4")
+    assert Ops.LOOKUP in walk.ops(kernel) and "PACK" in [o.op for o in kernel.arg.opts]
+    interpreter.run_kernel(kernel, [out, *in_order(kernel, [w, x])])
+    np.testing.assert_array_equal(out, wanted)
+    with described("workstation"):
+        program = uopc.compile(graph, verify=True)
+    np.testing.assert_array_equal(program(w=w, x=x), wanted)
+
+
 def test_symbolic_rows_of_codes():
     n = uopc.variable("n", 1, 200)
     w, x = uopc.param("w", (n, 3, 64), dtypes.uint8), uopc.param("x", (3, 2, 64))

@@ -13,7 +13,7 @@ from __future__ import annotations
 from uopc.ir.builder import rebuild
 from uopc.ir.core import bounds, dtypes, ranges, shapes, walk
 from uopc.ir.core.dtypes import DType
-from uopc.ir.core.ops import Ops
+from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.passes.analysis.lanes import has_few_values
@@ -162,10 +162,24 @@ def _index(code: UOp) -> UOp:
     """Words whose lowest four bits are those of a code, however they are widened."""
     code, first = _source(code)
     if _is_of_words(code):
-        t, whole = dtypes.uint32.vec(code.dtype.lanes), code.src[0]
-        code, first = intern(Ops.BITCAST, t, (whole,)), first + code.arg[0] * whole.dtype.bits
-    wide = _in_words(code)
-    return intern(Ops.SHR, wide.dtype, (wide, _like(wide.dtype, first))) if first else wide
+        return _index_of_words(code, first)
+    return _shifted(Ops.SHR, _in_words(code), first)
+
+
+def _index_of_words(part: UOp, first: int) -> UOp:
+    """The same of a part of words that lie in memory: from its bit `first` on. If it has no four
+    bits from there on, the part behind it is shifted out."""
+    bits, t = part.dtype.bits, dtypes.uint32
+    behind = 0
+    if first + 4 > bits:
+        behind = 32 - bits * (part.arg[0] + 1)
+        t = dtypes.int32 if part.dtype.is_signed else t
+    words = intern(Ops.BITCAST, t.vec(part.dtype.lanes), (part.src[0],))
+    return _shifted(Ops.SHR, _shifted(Ops.SHL, words, behind), behind + bits * part.arg[0] + first)
+
+
+def _shifted(op: Op, u: UOp, count: int) -> UOp:
+    return intern(op, u.dtype, (u, _like(u.dtype, count))) if count else u
 
 
 def _source(code: UOp) -> tuple[UOp, int]:
