@@ -282,6 +282,16 @@ def test_reductions_without_nan(name: str) -> None:
         assert ours(unp.asarray(some("f4", 3)), dtype=unp.float64).dtype is dtypes.float64
 
 
+def test_axes_are_those_that_the_text_names() -> None:
+    """A function whose text has `a tuple` takes several axes."""
+    x = unp.asarray(np.ones((2, 3)))
+    texts = {name: getattr(unp, name).__doc__ or "" for name in dir(unp)}
+    over = [name for name, text in texts.items() if "an int, a tuple, or None" in text]
+    assert {"sum", "max", "mean", "median", "nanmax"} <= set(over) and "nanargmax" not in over
+    for name in over:
+        assert getattr(unp, name)(x, axis=(0, 1)).shape == (), name
+
+
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_quantiles_and_places_without_nan() -> None:
     a, b = some("f8", 5, 40, nan=0.4), some("f8", 50, 40, nan=0.4)

@@ -24,6 +24,7 @@ from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp
 from uopc.tensor import updates
 from uopc.tensor.creation import param
+from uopc.tensor.numpy_protocols import OF_ARRAYS
 
 if TYPE_CHECKING:
     from uopc.numpy.array_methods import ArrayMethods as _Installed
@@ -47,9 +48,9 @@ _INSTEAD = {
     "searchsorted": "uopc.numpy.searchsorted(x, v)", "choose": "uopc.numpy.select",
     "flat": "x.ravel()", "compress": "uopc.numpy.where(mask, x, fill)",
     "nonzero": "uopc.numpy.where(mask, x, fill)",
-    "nbytes": "x.size * x.dtype.itemsize", "itemsize": "x.dtype.itemsize",
-    "tobytes": "np.asarray(x).tobytes()",
-} | dict.fromkeys(("real", "conj", "conjugate"), "x: there are no complex numbers")  # fmt: skip
+    "tobytes": "np.asarray(x).tobytes()", "conjugate": OF_ARRAYS["conj"],
+    "imag": "uopc.numpy.zeros_like(x): there are no complex numbers",
+} | {name: OF_ARRAYS[name] for name in ("real", "conj", "nbytes", "itemsize")}  # fmt: skip
 _WAY_OUT = "Use where() for a choice by value"
 
 

@@ -155,7 +155,7 @@ nancumsum = _filled("nancumsum", "Running sums", reductions.cumsum, 0.0)
 nancumprod = _filled("nancumprod", "Running products", reductions.cumprod, 1.0)
 
 
-def _extreme(name: str, doc: str) -> Function:
+def _extreme(name: str, doc: str, over: str) -> Function:
     method = getattr(statistics, name)
 
     def function(x: Any, /, axis: Any = None, keepdims: bool = False) -> Any:
@@ -164,11 +164,15 @@ def _extreme(name: str, doc: str) -> Function:
         made = method(u, axis, keepdims)
         return same_kind(fold.cast(made, dtypes.int64) if "arg" in name else made, (x,))
 
-    doc = f"{doc}{reductions.OVER} UserError over no elements."
-    return examples.documented(function, name, doc)
+    return examples.documented(function, name, f"{doc}{over} UserError over no elements.")
 
 
-nanmax = _extreme("nanmax", f"The greatest {_NUMBERS}; NaN where there is none.")
-nanmin = _extreme("nanmin", f"The least {_NUMBERS}; NaN where there is none.")
-nanargmax = _extreme("nanargmax", f"The first place of the greatest {_NUMBERS}, or 0; int64.")
-nanargmin = _extreme("nanargmin", f"The first place of the least {_NUMBERS}, or 0; int64.")
+_FIRST = "; of the flattened array without an axis."
+nanmax = _extreme("nanmax", f"The greatest {_NUMBERS}; NaN where there is none.", reductions.OVER)
+nanmin = _extreme("nanmin", f"The least {_NUMBERS}; NaN where there is none.", reductions.OVER)
+nanargmax = _extreme(
+    "nanargmax", f"The first place of the greatest {_NUMBERS}, or 0, as int64", _FIRST
+)
+nanargmin = _extreme(
+    "nanargmin", f"The first place of the least {_NUMBERS}, or 0, as int64", _FIRST
+)
