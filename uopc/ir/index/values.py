@@ -18,13 +18,13 @@ def divisor(a: UOp) -> int:
     return abs(constant)
 
 
-def cases(a: UOp) -> tuple[UOp, int, int] | None:
-    """The condition, as a number, that decides between two values of an index, the value without it
-    and the one where it holds; None for any other index.
+def cases(a: UOp) -> tuple[int, int] | None:
+    """The two values of an index that a condition decides between: the one without it, and the one
+    where it holds; None for any other index.
 
-    12 - 5·(2 < i)  →  (2 < i), 12, 7
+    12 - 5·(2 < i)  →  12, 7
     """
     constant, terms = affine.form(a)
     if len(terms) != 1 or not affine.is_condition(m := next(iter(terms))):
         return None
-    return m, constant, constant + terms[m]
+    return constant, constant + terms[m]

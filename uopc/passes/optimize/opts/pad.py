@@ -27,8 +27,10 @@ def pad_to(kernel: UOp, r: UOp, n: int) -> UOp:
     check_free(kernel, r)
     check_unordered(kernel, r)
     wide = make_range(padded, (*r.arg.axis, 0), r.arg.kind)
-    found = values.cases(length)  # a loop that runs has its greatest length, if the other one is 0
-    guard = compare.less(wide, affine.const(max(found[1:])) if found and 0 in found[1:] else length)
+    lengths = values.cases(length)
+    if lengths is not None and 0 in lengths:  # where the loop runs it has the other one
+        length = affine.const(max(lengths))
+    guard = compare.less(wide, length)
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if u is r:

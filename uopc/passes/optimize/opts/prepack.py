@@ -28,7 +28,7 @@ def prepack(kernel: UOp, r: UOp, n: int) -> UOp:
     """The kernel whose constants that r reads are in blocks of n of its iterations."""
     check_amount(n, 2)
     found = values.cases(r.src[0])
-    lengths = (known_length(r),) * 2 if found is None else found[1:]
+    lengths = (known_length(r),) * 2 if found is None else found
     reads: dict[UOp, list[UOp]] = {}
     for u in walk.order(kernel):
         if u.op is Ops.INDEX and u.src[0].op is Ops.PARAM and u.src[0].arg.order == ():

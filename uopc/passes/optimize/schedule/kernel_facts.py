@@ -125,19 +125,19 @@ def length_of(r: UOp) -> int | None:
     if end.op is Ops.CONST:
         return int(end.arg)
     found = values.cases(end)
-    return max(found[1:]) if found is not None and 0 in found[1:] else None
+    return max(found) if found is not None and 0 in found else None
 
 
 def longest_of(r: UOp) -> int | None:
     """`length_of`; of a thread's chunk, which has one of two lengths, the longer one."""
     found = values.cases(r.src[0])
-    return length_of(r) if found is None else max(found[1:])
+    return length_of(r) if found is None else max(found)
 
 
 def shorter_of(r: UOp) -> int:
     """The shorter one of the two lengths of a thread's chunk; 0 for any other loop."""
     found = values.cases(r.src[0])
-    return 0 if found is None else min(found[1:])
+    return 0 if found is None else min(found)
 
 
 def most_of(r: UOp) -> int:
