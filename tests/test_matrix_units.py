@@ -66,7 +66,7 @@ def run(graph, threads=1, machine="matrix", changes=None, **arrays):
 
 
 def has_pairs():
-    """Whether this processor has the instruction for pairs of bfloat16."""
+    """True if this processor has the instruction for pairs of bfloat16."""
     return "vpdpbf16ps" in own_machine().units
 
 

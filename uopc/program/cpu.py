@@ -160,7 +160,7 @@ def _runner(request: Request, found: ObjectCode, plan: Plan) -> Runner:
 def _target(device: str, cpu: str) -> Target:
     """This machine with what was measured of it, or the one that a name describes."""
     if DiskCache.of(config.current()) is not None:
-        key.installation()  # of an earlier process: LLVM need not be asked
+        key.installation()  # as an earlier process found it: LLVM need not be asked
     found = detect.host(cpu)
     return found if cpu in CPUS else known.with_figures(found, BACKEND)
 

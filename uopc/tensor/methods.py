@@ -138,7 +138,7 @@ def _render(u: UOp, simplify: bool = True, style: Literal["python", "c"] = "pyth
     With `style="c"`, an expression of C99 on integers and bools, such as `((n<3)?(n/12):0)`, with
     the value that the graph has. Each variable and range in it is an `int64_t`, or an `int` if its
     bounds fit; values of dtype index must fit in 64 bits. Unsupported when C has no expression,
-        UserError for another style.
+    UserError for another style.
 
     Examples:
         >>> n = uopc.variable("n", 1, 8)

@@ -43,7 +43,7 @@ def leaf_count(structure: Any) -> int:
 def spread(given: Any, structure: Any, kind: type, what: str) -> list[Any]:
     """An entry for each leaf: one of a kind, or None, stands for all leaves of a container.
 
-    UserError, about `what` was given, where other containers do not match those of the structure.
+    UserError, which begins with `what`, for containers that are not those of the structure.
     """
     if given is None or isinstance(given, kind):
         return [given] * leaf_count(structure)

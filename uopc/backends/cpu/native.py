@@ -9,8 +9,8 @@
     meet          a launch of each device that waits for those of the others
     read_addresses  where the data of a list of arrays is
 
-`entry` and `run`, which each call of a program runs, are one object file. The rest is another, for
-which LLVM makes no effort: that takes an eighth of its time, and calls do not notice.
+`entry` and `run`, which each call of a program runs, are one object file. The rest is another,
+compiled at LLVM's level 0 in an eighth of the time; calls take no longer.
 
 The code holds no address of this process. Objects and functions of the interpreter come from
 `@globals`, filled at load; struct offsets are in the text, so the text tells versions apart.

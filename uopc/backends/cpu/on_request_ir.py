@@ -128,7 +128,7 @@ slow:
   ret i64 -1
 }
 
-; True if the sizes of a call with these arrays are in place, and those in use have room for them.
+; True if the sizes of a call with these arrays are known, and the arena has room for them.
 define i1 @sized(ptr %state, ptr %given_arrays) {
 start:
   %variables = field i64 %state {s.variables}
@@ -190,7 +190,7 @@ slow:
   ret i1 false
 }
 
-; The address of the value of a number, which is not an array; of one of Python's, converted, `at`.
+; The address of a number: in its object, if that is one of NumPy's; else `at`, converted.
 ; 0 where Python has to look.
 define i64 @number(ptr %array, ptr %record, ptr %at) {
 start:
@@ -293,7 +293,7 @@ extended:
   ret i64 %address
 }
 
-; A dict, list or tuple of the results; null, and they are gone, if there is no memory.
+; A dict, list or tuple of the results; null if there is no memory: the results are freed then.
 define ptr @handed(ptr %state, ptr %arrays) {
 start:
   %n = field i64 %state {s.arguments}

@@ -177,7 +177,8 @@ def _load(e: Emitter, u: UOp) -> str | None:
 
 def _fetch(e: Emitter, u: UOp) -> str | None:
     """Bring the lines that are read soon to the second-level cache; those at a place that is read
-    from memory, which are read in a few turns, to the first-level cache. No address is outside."""
+    from memory, which are read in a few turns, to the first-level cache. An address outside of the
+    array does no harm."""
     e.declared["declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"] = None
     load, ahead = u.src
     t, here = memory_type(u.dtype.scalar), e.address(load.src[0]).removeprefix("ptr ")

@@ -119,7 +119,7 @@ def _values(code: UOp, count: int) -> UOp:
 
 def _cheaper(tables: dict[UOp, UOp], codes: dict[UOp, UOp]) -> set[UOp]:
     """The results that take fewer operations as lookups. A table counts where it is made as often
-    as it is used; bytes of words are codes as they are, or are widened."""
+    as it is used; without lookups, bytes of words are widened first."""
     readers: dict[UOp, list[UOp]] = {}
     for u, table in tables.items():
         readers.setdefault(table, []).append(u)
@@ -192,7 +192,7 @@ def _source(code: UOp) -> tuple[UOp, int]:
 
 
 def _is_of_words(u: UOp) -> bool:
-    """True for the same part of each word of a vector, as all of a vector lies in memory."""
+    """True for the same part of each word of a vector: of bytes in memory 1, 5, 9, …, say."""
     if u.op is not Ops.SHUFFLE or u.src[0] is not u.src[1]:
         return False
     whole = u.src[0].dtype

@@ -60,7 +60,7 @@ def blocks(group: dict[int, UOp]) -> Iterable[list[UOp]]:
 
 def transposed(block: list[UOp], load_row: LoadRow, register: int = 0) -> dict[UOp, UOp]:
     """The value of each vector of a block, from loads of its rows, or from one load of words that
-    are no longer than a register: of so many bits."""
+    are no longer than a `register`, in bits."""
     n, t = len(block), block[0].dtype
     if n * t.bits * t.lanes <= register and _are_words(block):
         whole = load_row(block[0], t.scalar.vec(n * t.lanes), 0)

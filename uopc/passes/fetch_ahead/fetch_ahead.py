@@ -46,7 +46,7 @@ from uopc.passes.fetch_ahead import gathered_rows
 # docs/lab/llvm_effort.md has the figures behind these.
 _LEAST = 8  # bytes of a load: a line takes at most eight
 _PANEL, _ROW = 2, 4  # most that is fetched of a panel, and of rows: the second-level cache / n
-_MODEL = 16  # such arrays from this part of that cache on are taken for weights of a large model
+_MODEL = 16  # constants, and rows of integers: L2 / n and more are weights of a large model
 
 
 class _Fetch(NamedTuple):
@@ -169,7 +169,8 @@ def _fetch(
         read = sum([u.dtype.lanes for u in places if affine.form(u.src[1])[1] == steps])
         return _part_of_block(load, sums, again, block, read, l2 // _PANEL // size)
     row = sum([steps[r] * bounds.bounds(r)[1] for r in sums]) + load.dtype.lanes
-    held = l2 // _MODEL if widened and block >= 2 * row else l2
+    side_by_side = block >= 2 * row
+    held = l2 // _MODEL if widened and side_by_side else l2
     if len(moving) < len(loops) or length <= held or block * size > l2 // _ROW:
         return None
     if _is_one_stream(load, beside, moving, block):

@@ -72,8 +72,8 @@ def guard_of(conditions: Conditions, blocks: Mapping[UOp, int]) -> UOp | None:
 
 
 def share_outside(conditions: Conditions, blocks: Mapping[UOp, int]) -> float:
-    """The share of the elements in blocks of which none is inside: by samples of blocks, of so many
-    iterations of each loop. What depends on a variable may be most of them."""
+    """The share of the elements that lie in blocks without an element inside, from samples of
+    blocks. `blocks`: the iterations of each loop in one. 1 where a variable decides it."""
     atoms = list({m: None for terms in conditions for m, _ in terms})
     if any(m.op is not Ops.RANGE for m in atoms) or len(atoms) > 3:
         return 1.0

@@ -83,7 +83,8 @@ def _combines(u: UOp, op: str, value: UOp, r: UOp) -> bool:
 
 # ---------------------------------------------------------------- the values
 def has_places(v: UOp, r: UOp) -> bool:
-    """True for a value of loops beside r alone, read from storage."""
+    """True for a value of storage, without a sum, that a buffer has a place for at each iteration
+    of the loops beside r: some, whose lengths no loop decides."""
     order = walk.toposort(v, gate=lambda u: u.op is not Ops.INDEX)
     around = ranges.ranges(v)
     plain = all([q.arg.kind == "loop" or q is r for q in around])
@@ -91,13 +92,14 @@ def has_places(v: UOp, r: UOp) -> bool:
     return plain and known and len(around) > 1 and not any([u.op is Ops.REDUCE for u in order])
 
 
-def is_hidden(v: UOp, r: UOp, bound: Bound, slot: int) -> UOp:
-    """True where a value behind the bound is infinite or NaN."""
+def is_lost(v: UOp, r: UOp, bound: Bound, slot: int) -> UOp:
+    """The node that is true where a value behind the bound is infinite or NaN, with the loops that
+    store the last such place of each column in a buffer of this slot."""
     t = dtypes.int32 if bounds.bounds(r.src[0])[1] < 1 << 31 else dtypes.int64
     none = leaves.const(t, -1) if bound.from_end else fold.cast(r.src[0], t)
     zero = leaves.const(v.dtype, 0)
-    lost = fold.combine(Ops.CMPNE, (fold.combine(Ops.MUL, (v, zero)), zero))
-    place = fold.select(lost, fold.cast(r, t), none)
+    no_number = fold.combine(Ops.CMPNE, (fold.combine(Ops.MUL, (v, zero)), zero))
+    place = fold.select(no_number, fold.cast(r, t), none)
     last = intern(Ops.REDUCE, t, (place, r), ReduceArg("max" if bound.from_end else "min"))
     loops = tuple(sorted(ranges.ranges(v) - {r}, key=lambda q: q.arg.axis))
     dims, symbolic = leaves.split_dims(tuple([uop_dim(q.src[0]) for q in loops]))

@@ -54,7 +54,7 @@ def trim_sums(graph: UOp) -> UOp:
         if hidden is not None:
             factor = src[0].src[hidden.factor]
             for bound in hidden.bounds:
-                lost = hidden_terms.is_hidden(factor, u.src[1], bound, slots())
+                lost = hidden_terms.is_lost(factor, u.src[1], bound, slots())
                 made = fold.select(lost, leaves.const(u.dtype, math.nan), made)
         return made
 

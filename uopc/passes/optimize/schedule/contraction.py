@@ -332,8 +332,8 @@ def _is_neighbours(k: KernelFacts, c: LanedSum) -> bool:
 def _pack_panel(
     s: Scheduler, c: LanedSum, part: UOp, rows: list[UOp], around: UOp | None, height: int | None
 ) -> None:
-    """PACK the b of a panel of columns before its rows: those of a loop `around`, if there is one,
-    or blocks of them for the caches, with a `height` of the tile."""
+    """PACK the b of a panel of columns before the loop `around` its rows, or before the rows: with
+    the `height` of the tile, in blocks of them for the caches."""
     nests = [ranges.ranges(u) for u in s.facts.reduces if part in ranges.ranges(u)]
     at = first = next((r for r in rows if any(r in nest for nest in nests)), None)
     if around is not None:

@@ -127,7 +127,7 @@ def _apart(s: Scheduler, r: UOp, lanes: int) -> list[UOp]:
     """The loops with the columns of a thread's chunk that fill no copies: one for each of two
     lengths, if they do not take as many vectors."""
     found = values.cases(r.src[0])
-    vectors = {-(-n // lanes) for n in found[1:]} if found else set()
+    vectors = {-(-n // lanes) for n in found} if found else set()
     return s.cases(r) if len(vectors) > 1 else [r]
 
 
@@ -180,8 +180,8 @@ def vectorise_words(s: Scheduler, r: UOp, row: UOp, lanes: int) -> bool:
     if length % (lanes * _BYTES_OF_A_WORD) or (length_of(row) or least) < least:
         return False
     before = s.tiled, s.opts
-    if _is_over_codes(k, r, row, lanes) and s.attempt("UNROLL", r, _BYTES_OF_A_WORD):
-        s.attempt("VECTOR", s.part(r, 0), lanes)
+    unrolled = _is_over_codes(k, r, row, lanes) and s.attempt("UNROLL", r, _BYTES_OF_A_WORD)
+    if unrolled and s.attempt("VECTOR", s.part(r, 0), lanes):
         factors = [value for value, _ in packing.operands(s.kernel)]
         shared = [n for n, value in enumerate(factors) if row not in ranges.ranges(value)]
         fill = s.added("PACK", row, shared[0]) if shared else []

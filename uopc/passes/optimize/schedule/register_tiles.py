@@ -69,7 +69,7 @@ def register_tile(
 
 
 def _edges(lengths: tuple[int, int], whole: int, unit: int) -> int:
-    """The kinds of tiles for what lengths leave behind whole ones: of so many units each."""
+    """The kinds of tiles at an edge: the sizes, in units, of what each length leaves over."""
     return len({-(-(n % whole) // unit) for n in lengths} - {0})
 
 

@@ -129,8 +129,8 @@ class Scheduler:
         return outer
 
     def cases(self, r: UOp) -> list[UOp]:
-        """The loops of known lengths that a loop over a thread's chunk becomes, which has one of
-        two lengths: one of them runs. Any other loop itself."""
+        """The loops of known lengths that a thread's chunk of two lengths is cut into, of which one
+        runs; any other loop as it is."""
         if length_of(r) is None and (longest := longest_of(r)) is not None:
             return [q for q in self.split(r, longest) if q is not None]
         return [r]

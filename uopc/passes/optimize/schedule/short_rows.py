@@ -55,8 +55,8 @@ def _is_read_alone(k: KernelFacts, r: UOp, lanes: int) -> bool:
 
 
 def _copies_of_longer(k: KernelFacts, r: UOp) -> int:
-    """The copies, each with an accumulator, of a loop inside of r that stays a loop, if r is copied
-    beside the loops of the same sum that are; 1 where none is inside."""
+    """The copies, each with an accumulator, that a loop of the same sum inside of r would have if r
+    was unrolled, beside the loops that are already; 1 where no loop is inside."""
     beside = {q for u in k.reduces if r in u.src[1:] for q in u.src[1:]}
     if not any([q.arg.kind == "reduce" and q.arg.axis > r.arg.axis for q in beside]):
         return 1
