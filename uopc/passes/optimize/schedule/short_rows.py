@@ -36,7 +36,7 @@ def unroll_short_reduces(s: Scheduler, lanes: int) -> None:
             continue
         if length >= lanes and _is_read_alone(s.facts, r, lanes):
             continue
-        if _copies_of_longer(s.facts, r) > thresholds.ACCUMULATORS:
+        if _copies_of_longer(k, r, whole) > thresholds.ACCUMULATORS:
             continue
         small = length * k.expanded_size(r, whole) <= thresholds.MOST_COPIES
         if small and s.attempt("UNROLL", r, 0):
@@ -54,13 +54,14 @@ def _is_read_alone(k: KernelFacts, r: UOp, lanes: int) -> bool:
     return lane_cost(inside, r, lanes) <= len(inside) < least
 
 
-def _copies_of_longer(k: KernelFacts, r: UOp) -> int:
+def _copies_of_longer(k: KernelFacts, r: UOp, whole: set[UOp]) -> int:
     """The copies, each with an accumulator, that a loop of the same sum inside of r would have if r
-    was unrolled, beside the loops that are already; 1 where no loop is inside."""
+    was unrolled beside the loops that are already, or will be, as those of `whole`; 1 where no loop
+    is inside."""
     beside = {q for u in k.reduces if r in u.src[1:] for q in u.src[1:]}
     if not any([q.arg.kind == "reduce" and q.arg.axis > r.arg.axis for q in beside]):
         return 1
-    return trips([r, *[q for q in beside if q.arg.kind == "unroll"]])
+    return trips([r, *[q for q in beside if q in whole or q.arg.kind == "unroll"]])
 
 
 def _is_reused(kernel: UOp, r: UOp) -> bool:
