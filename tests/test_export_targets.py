@@ -26,10 +26,12 @@ each_target = pytest.mark.parametrize("target", MACHINES)
 
 
 def tools(target: str) -> tuple[str, str]:
-    """The compiler and the emulator. The test is skipped where one is missing."""
+    """The compiler and the emulator. The test is skipped where one is missing, or the C library."""
     compiler, emulator = f"{target}-linux-gnu-gcc", f"qemu-{target}"
     if shutil.which(compiler) is None or shutil.which(emulator) is None:
         pytest.skip(f"{compiler} or {emulator} is not installed")
+    if not Path(f"/usr/{target}-linux-gnu/include/stdio.h").exists():
+        pytest.skip(f"{compiler} has no C library: libc6-dev-*-cross")
     return compiler, emulator
 
 

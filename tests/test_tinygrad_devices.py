@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +19,7 @@ from uopc import P, make_mesh
 
 BY_NAME = {p.name: p for p in PROGRAMS}
 SERVER = Path(__file__).with_name("sharded_programs.py")
-missing = importlib.util.find_spec("tinygrad") is None
+missing = importlib.util.find_spec("tinygrad") is None or shutil.which("clang") is None
 
 
 @functools.cache
@@ -74,7 +75,7 @@ def tinygrad(tmp_path_factory):
     assert server.wait(60) == 0
 
 
-@pytest.mark.skipif(missing, reason="tinygrad is not installed: pip install uopc[tinygrad]")
+@pytest.mark.skipif(missing, reason="no tinygrad (uopc[tinygrad]), or no clang, its compiler")
 @pytest.mark.few(8)
 @pytest.mark.parametrize("count", [2, 4])
 @pytest.mark.parametrize("name", BY_NAME)
