@@ -17,7 +17,7 @@ from uopc.passes.optimize.schedule import thresholds
 from uopc.passes.optimize.schedule.kernel_facts import (
     KernelFacts,
     fitting,
-    is_constant,
+    is_far_constant,
     length_of,
     most_of,
 )
@@ -51,7 +51,7 @@ def in_memory(s: Scheduler) -> list[UOp]:
     """Move the sums into local tiles; the loops that then get lanes, none if nothing was done. A
     constant is stored in panels, whose sums stay in registers."""
     c = _find_columns(s)
-    if c is None or (is_constant(c.array) and length_of(c.lane) is not None):
+    if c is None or (is_far_constant(c.array) and length_of(c.lane) is not None):
         return []
     n = thresholds.SUMMED
     while n > 1 and n * c.rows * s.facts.expanded_size() > thresholds.MOST_COPIES:
@@ -163,7 +163,8 @@ def sum_side_by_side(s: Scheduler, output: UOp, lanes: int) -> int:
     if length is not None:
         side = -(-length // lanes) if near else length // fitting(lanes, length)
     panels = length is not None and any([
-        is_constant(a.node) and a.stride(output) == 1 and not ranges.ranges(a.node).isdisjoint(down)
+        is_far_constant(a.node) and a.stride(output) == 1
+        and not ranges.ranges(a.node).isdisjoint(down)
         for a in s.facts.read
     ])  # fmt: skip
     rows = 1 if panels else thresholds.COLUMN_ROWS

@@ -38,7 +38,7 @@ from uopc.passes.optimize.schedule.guards import cut_loop, follow_bounds
 from uopc.passes.optimize.schedule.kernel_facts import (
     Access,
     KernelFacts,
-    is_constant,
+    is_far_constant,
     is_plain,
     length_of,
     longest_of,
@@ -226,7 +226,7 @@ def _tile(s: Scheduler, k: KernelFacts, c: LanedSum) -> None:
     target = s.target
     lanes = target.lanes(c.reduce.dtype.bits)
     packs = any([is_packed(k, each, target) for each in (c, *c.beside)])
-    stored = all([is_constant(each.b) for each in (c, *c.beside)])  # in panels, as a rule
+    stored = all([is_far_constant(each.b) for each in (c, *c.beside)])  # in panels, as a rule
     image, widest = image_inside(s, c)
     height, vectors, _ = sum_tile(
         s, k, c, longest_of(c.row), longest_of(c.lane), packs or stored, widest
@@ -243,7 +243,7 @@ def _tile(s: Scheduler, k: KernelFacts, c: LanedSum) -> None:
     if stored and s.attempt("PREPACK", lane, lanes * vectors):
         packs = False
     short = all([0 < _bytes_apart(k, p.a, c.row) < thresholds.STREAM_BYTES for p in each])
-    if height > 1 and short and all([is_constant(p.a) for p in each]):
+    if height > 1 and short and all([is_far_constant(p.a) for p in each]):
         s.attempt("PREPACK", row, height)
     for _ in computed:
         _pack_producer(s, lane, row, lanes)

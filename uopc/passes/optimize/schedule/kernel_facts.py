@@ -166,9 +166,9 @@ def is_plain(value: UOp) -> bool:
     return value.op is Ops.INDEX and index_maps.ungated(value.src[1])[1] is None
 
 
-def is_constant(value: UOp) -> bool:
-    """True for an element of an array whose order the program may choose, and which the nearest
-    cache does not hold in any order."""
+def is_far_constant(value: UOp) -> bool:
+    """True for an element, read without a guard, of an array whose order the program may choose and
+    that takes half of the nearest cache or more."""
     if not is_plain(value) or not is_ordered(value.src[0]):
         return False
     size: int = math.prod(value.src[0].arg.dims) * value.dtype.itemsize

@@ -22,7 +22,7 @@ from uopc.passes.optimize.schedule.contraction import LanedSum
 from uopc.passes.optimize.schedule.kernel_facts import (
     KernelFacts,
     is_arithmetic,
-    is_constant,
+    is_far_constant,
     is_plain,
     length_of,
     most_of,
@@ -105,7 +105,7 @@ def _cycles(s: Scheduler, k: KernelFacts, c: LanedSum, shared: UOp, cut: Chunks)
     for p in each:
         vectors = contraction.sum_tile(s, k, p, length(c.row), length(c.lane))[1]
         width = vectors * s.target.lanes(p.b.dtype.bits)
-        in_panels = is_constant(p.b) and (shared is not p.lane or cut.suits(width))
+        in_panels = is_far_constant(p.b) and (shared is not p.lane or cut.suits(width))
         packed = contraction.is_packed(k, p, s.target) and not in_panels and not joined
         short = packed and length(p.lane) > width
         total += _read(s, k, p, p.a, length, not is_plain(p.a))
@@ -125,7 +125,7 @@ def _read(
         whole *= d.extent
         count *= d.extent - sum([f * (most_of(r) - length(r)) for r, f in d.factors.items()])
     size, total = factor.dtype.itemsize, 0.0
-    if is_constant(factor) or whole * size > s.target.l2_bytes:
+    if is_far_constant(factor) or whole * size > s.target.l2_bytes:
         total = wait * count * size / s.target.figures.last_bytes
     if not is_packed:
         return total
