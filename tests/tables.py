@@ -218,6 +218,7 @@ def decisions():
             assert good, f"a decision is `## N. Title (date, area)`, area of {list(AREAS)}: {line}"
             found[int(m[1])] = m
     assert {int(m[5]) for m in found.values() if m[5]} <= found.keys()
+    assert [*found] == sorted(found), "decisions are in the order of their numbers"
     lines = {area: [f"**{title}** (`{area}`)", ""] for area, title in AREAS.items()}
     for n, m in sorted(found.items()):
         lines[m[3]].append(f"- {n}. {m[2]}" + (f" ({m[4]})" if m[4] else ""))
