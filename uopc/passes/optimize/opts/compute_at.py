@@ -179,7 +179,15 @@ def _lead(u: UOp, reads: set[UOp]) -> tuple[int, Mapping[UOp, int]]:
 
 
 def _is_inside(access: UOp) -> bool:
-    """True if an index is certainly an element of its storage."""
-    low, high = bounds.bounds(access.src[-1])
+    """True if an index is certainly an element of its storage, in the last chunk of threads, which
+    may be shorter or longer, and in all others."""
     size = shapes.size(shapes.shape(access.src[0]))
-    return low >= 0 and isinstance(size, int) and bool(high < size)
+    index = access.src[-1]
+    found = [index]
+    for r in ranges.ranges(index):
+        if r.arg.kind == "thread" and affine.is_const(r.src[0]):
+            last = r.src[0].arg - 1
+            others = [make_range(last, r.arg.axis, "thread")] if last > 0 else []
+            found = [rebuild.rebuild(index, {r: at}) for at in (affine.const(last), *others)]
+    limits = [bounds.bounds(u) for u in found]
+    return isinstance(size, int) and all([low >= 0 and high < size for low, high in limits])
