@@ -391,6 +391,15 @@ def test_the_interpreter_reads_the_blocks(n: int) -> None:
     assert parse(print_graph(kernel)) is kernel
 
 
+def test_an_array_that_is_read_under_a_guard() -> None:
+    kernel = marked(sums(13))
+    for opt in (Opt("PADTO", 0, 8), Opt("PREPACK", 1, 4)):
+        kernel = table.apply_opt(kernel, opt)
+    w, x, out = numbers(13, 10), numbers(10), np.zeros(13, np.float32)
+    run_kernel(kernel, [out, w, x])
+    np.testing.assert_array_equal(out, w @ x)
+
+
 @pytest.mark.parametrize(
     ("graph", "opt", "reason"),
     [

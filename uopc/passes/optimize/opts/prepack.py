@@ -79,9 +79,8 @@ def _blocked(
         place = affine.add(affine.scaled(chunk, -(-length // n)), block)
         row = affine.add(affine.scaled(place, outer), around)
         step = affine.add(affine.scaled(row, inner), within)
-        index = index_maps.gated(
-            (affine.add(affine.scaled(step, n), rest),), guard or index_maps.true()
-        )
+        guard = index_maps.true() if guard is None else guard
+        index = index_maps.gated((affine.add(affine.scaled(step, n), rest),), guard)
         made[u] = intern(Ops.INDEX, u.dtype, (stored, *index), u.arg, u.tag)
     return made
 
