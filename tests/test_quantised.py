@@ -575,6 +575,7 @@ def test_rows_of_a_large_array_are_fetched_ahead():
     assert fetched(product(uopc.variable("n", 1, 1 << 20), 4096)) == {8 * 4096, 4096}
 
 
+@pytest.mark.machine("laptop")
 def test_rows_of_weights_are_fetched_ahead_from_a_16th_of_the_cache_on():
     """Of integers that become floats or choose them, side by side."""
     f = dtypes.float32

@@ -220,6 +220,7 @@ def checked(graph, want, *inputs):
     np.testing.assert_array_equal(program(*inputs), want)
 
 
+@pytest.mark.machine("laptop")
 def test_a_mask_with_a_part_that_is_no_comparison_of_loops_stays_in_the_store():
     n, fill = 40, -99.0
     a, b, there = numbers(n, 4), numbers(4, n), RNG.integers(0, 2, n).astype(bool)
@@ -252,6 +253,7 @@ def test_conditions_on_loops_that_do_not_choose_the_element():
     checked(turned, np.where(inside, q[::-1], 0).sum(1), a, b)
 
 
+@pytest.mark.machine("laptop")
 def test_a_masked_value_of_a_masked_value():
     n = 40
     a, b = numbers(n, 4), numbers(4, n)
