@@ -226,6 +226,8 @@ ARRAYS = {
     "other batches": (np.stack([np.tri(40, 40, c, dtype=bool) for c in (0, 1)]), False),
     "all": (np.ones((40, 40), bool), False),
     "not a number": (np.where(np.tri(40, 40), np.float32(0), np.float32(np.nan)), False),
+    "zeros of both signs": (np.where(np.tri(40, 40), np.float32([*[0.0] * 39, -0.0]),
+                                     np.float32(-INF)), False),
     "integers": (np.tri(40, 40, dtype="i4"), False),
     "one row": (np.tri(1, 40, 3, dtype=bool), True),
 }  # fmt: skip

@@ -63,8 +63,9 @@ def _triangle(array: npt.NDArray[Any]) -> tuple[int, Any, Any] | None:
     first = int(starts[0])
     offset = int(np.count_nonzero(every[0, first] == low)) - 1 - first
     wanted = np.where(np.tri(rows, columns, offset, dtype=bool), low, high)
+    bits = f"u{array.itemsize}"  # by their values, 0.0 and -0.0 are equal
     for rows_of in (every[:1, :1], every):  # the first row tells most arrays apart
-        part = wanted[: rows_of.shape[1]]
-        if not np.array_equal(np.broadcast_to(part, rows_of.shape), rows_of):
+        part = np.broadcast_to(wanted[: rows_of.shape[1]], rows_of.shape)
+        if not np.array_equal(part.view(bits), rows_of.view(bits)):
             return None
     return offset, low, high
