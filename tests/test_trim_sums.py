@@ -213,6 +213,19 @@ def test_values_that_are_no_numbers(
     np.testing.assert_allclose(program(**given), want, rtol=2e-5, atol=1e-5)
 
 
+def test_a_window_as_wide_as_a_variable_says():
+    """The places where masks end may be beyond 32 bits."""
+    n, t = 40, uopc.dtypes.int64
+    i, j = uopc.arange(n).cast(t).reshape(n, 1), uopc.arange(n).cast(t)
+    x = uopc.where(j > i - uopc.variable("w", 1, 1 << 40), scores(n, 4, n), -INF)
+    with uopc.options(fast_zeros=False):
+        f = uopc.compile(x.softmax(-1) @ uopc.param("v", (n, 9)), inputs=["x", "y", "v"])
+    a, b, v = numbers(n, 4), numbers(4, n), np.ones((n, 9), "f4")
+    v[5] = INF
+    for w in (100, 2**31 + 3, 2**32 - 10, 2**32 + 5):
+        assert (f(0 * a, 0 * b, v, w=w) == INF).all()
+
+
 # ---------------------------------------------------------------- constant arrays
 ARRAYS = {
     "tril": (np.tri(40, 40, dtype=bool), True),

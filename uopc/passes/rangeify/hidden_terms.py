@@ -95,7 +95,8 @@ def has_places(v: UOp, r: UOp) -> bool:
 def is_lost(v: UOp, r: UOp, bound: Bound, slot: int) -> UOp:
     """The node that is true where a value behind the bound is infinite or NaN, with the loops that
     store the last such place of each column in a buffer of this slot."""
-    t = dtypes.int32 if bounds.bounds(r.src[0])[1] < 1 << 31 else dtypes.int64
+    most = max([max(-low, high) for low, high in map(bounds.bounds, (r.src[0], bound.end))])
+    t = dtypes.int32 if most < 1 << 31 else dtypes.int64
     none = leaves.const(t, -1) if bound.from_end else fold.cast(r.src[0], t)
     zero = leaves.const(v.dtype, 0)
     no_number = fold.combine(Ops.CMPNE, (fold.combine(Ops.MUL, (v, zero)), zero))
