@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from fractions import Fraction
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -463,18 +465,123 @@ def test_products_of_a_symbolic_length() -> None:
         np.testing.assert_allclose(totals, np.reshape(wanted, (size, 2)), rtol=1e-10, atol=1e-14)
 
 
-@pytest.mark.parametrize("rank", [0, 1, 2, 3, 4])
-def test_determinants_of_matrices_without_an_inverse(rank: int) -> None:
-    """The gradient has the cofactors, by NumPy."""
-    at = vectors((4, rank)) @ vectors((rank, 4))
-    a = uopc.param("a", (2, 4, 4), F8)
-    both = np.stack([at, np.diag([1.0, 0.0, 2.0, 3.0])])
-    got = uopc.compile(uopc.grad(a.det().sum(), a))(both)
-    minors = [
-        [(-1) ** (i + j) * np.linalg.det(np.delete(np.delete(m, i, 0), j, 1)) for j in range(4)]
-        for m in both for i in range(4)
-    ]  # fmt: skip
-    np.testing.assert_allclose(got, np.reshape(minors, (2, 4, 4)), rtol=1e-9, atol=1e-12)
+# ---------------------------------------------------------------- determinants
+def _determinant(rows: list[list[Fraction]]) -> Fraction:
+    """By minors of the first row, exactly."""
+    if not rows:
+        return Fraction(1)
+    return sum([
+        (-1) ** j * v * _determinant([[*r[:j], *r[j + 1 :]] for r in rows[1:]])
+        for j, v in enumerate(rows[0]) if v
+    ], Fraction(0))  # fmt: skip
+
+
+def _minors(a: Any, order: int) -> Any:
+    """All derivatives of an order of the determinant, each a minor and a sign: the determinant
+    where the rows of the elements are rows of 0 and, at the element, 1."""
+    n, found = len(a), np.zeros(a.shape * order)
+    for places in np.ndindex(*found.shape):
+        rows, columns = places[::2], places[1::2]
+        if len({*rows}) == len({*columns}) == order:
+            exact = [[Fraction(float(v)) for v in r] for r in a]
+            for i, j in zip(rows, columns):
+                exact[i] = [Fraction(k == j) for k in range(n)]
+            found[places] = _determinant(exact)
+    return found
+
+
+def _of_rank(n: int, rank: int, dtype: Any = "f8") -> Any:
+    """Integers of which products are exact, so that the rank is."""
+    left, right = RNG.integers(-3, 4, (2, n, n))
+    return (left[:, :rank] @ right[:rank]).astype(dtype)
+
+
+@pytest.mark.parametrize("t", [pytest.param(dtypes.float32, marks=pytest.mark.slow), F8])
+@pytest.mark.parametrize("n", [1, 2, 3, 5, pytest.param(6, marks=pytest.mark.slow)])
+def test_determinants_of_matrices_without_an_inverse(n: int, t: Any) -> None:
+    """First and second derivatives, third ones of a few numbers, in the order of all modes."""
+    a, v = uopc.param("a", (n, n), t), uopc.param("v", (n, n), t)
+    det, direction = a.det(), RNG.standard_normal((n, n)).astype(t.numpy)
+    first = uopc.grad(det, a)
+    hessian = uopc.hessian(det, a)
+    made = [first, hessian, *[uopc.jacobian(first, a, mode=m) for m in ("fwd", "rev")]]
+    made += [uopc.hvp(det, a, v), uopc.jvp(uopc.jvp(det, a, v), a, v)]
+    if n <= 3:
+        made += [uopc.jacobian(hessian, a, mode=m) for m in ("fwd", "rev")]
+    f = uopc.compile(made, inputs=[a, v])
+    for rank in range(n + 1):
+        at = _of_rank(n, rank, t.numpy)
+        once, twice = _minors(at, 1), _minors(at, 2)
+        along = np.tensordot(twice, direction, 2)
+        wanted = [once, twice, twice, twice, along, (along * direction).sum()]
+        if n <= 3:
+            wanted += [_minors(at, 3)] * 2
+        size = 10 * n * np.finfo(t.numpy).eps * max(1, np.linalg.norm(at, 2)) ** (n - 1)
+        for got, exact in zip(f(at, direction), wanted):
+            np.testing.assert_allclose(got, exact, rtol=0, atol=size * n)
+
+
+def test_determinants_of_batches() -> None:
+    """Second derivatives of a batch, and of a vmap, whose matrices have all ranks."""
+    at = np.stack([_of_rank(4, rank) for rank in range(5)])
+    wanted = np.stack([_minors(m, 2) for m in at])
+    a, one = uopc.param("a", (5, 4, 4), F8), uopc.param("one", (4, 4), F8)
+    mapped = uopc.vmap(uopc.hessian(one.det(), one), {one: a})
+    np.testing.assert_allclose(computed(mapped, at, a), wanted, rtol=1e-11, atol=1e-11)
+    whole = computed(uopc.hessian(a.det().sum(), a), at, a)
+    for i, k in np.ndindex(5, 5):
+        block = wanted[i] if i == k else np.zeros_like(wanted[i])
+        np.testing.assert_allclose(whole[i, :, :, k], block, rtol=1e-11, atol=1e-11)
+
+
+def test_fourth_derivatives_of_determinants() -> None:
+    """Of 4 x 4 they are the same everywhere; of 3 x 3 they are 0."""
+    a, along = uopc.param("a", (4, 4), F8), RNG.standard_normal((4, 4, 4))
+    made = a.det()
+    for v in along:
+        made = uopc.jvp(made, a, uopc.constant(v))
+    wanted = sum([np.linalg.det(along[list(s), range(4)]) for s in permutations(range(4))])
+    for at in (np.zeros((4, 4)), np.ones((4, 4)), _of_rank(4, 4)):
+        np.testing.assert_allclose(computed(made, at, a), wanted, rtol=1e-10)
+    small = a[:3, :3].det()
+    for v in along:
+        small = uopc.jvp(small, a, uopc.constant(v))
+    assert computed(small, np.ones((4, 4)), a) == 0
+
+
+@pytest.mark.parametrize("scale", [1e-310, 1e-80, 1e80])
+def test_determinants_of_large_and_small_numbers(scale: float) -> None:
+    a = uopc.param("a", (3, 3), F8)
+    for rank in range(4):
+        at = _of_rank(3, rank) * scale
+        wanted = _minors(at, 2)
+        got = computed(uopc.hessian(a.det(), a), at, a)
+        np.testing.assert_allclose(got, wanted, rtol=1e-12, atol=1e-14 * abs(at).max())
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_determinants_of_matrices_with_a_nan(value: float) -> None:
+    """No derivative hides it."""
+    a, at = uopc.param("a", (3, 3), F8), _of_rank(3, 3)
+    at[1, 2] = value
+    for made in (uopc.grad(a.det(), a), uopc.hvp(a.det(), a, uopc.constant(np.ones((3, 3))))):
+        assert np.isnan(computed(made, at, a)).all()
+
+
+def test_determinants_without_elements() -> None:
+    for shape in ((0, 0), (2, 0, 0), (0, 3, 3)):
+        a = uopc.param("a", shape, F8)
+        made = [uopc.grad(a.det().sum(), a), uopc.hvp(a.det().sum(), a, a)]
+        assert [g.shape for g in uopc.compile(made)()] == [shape, shape]
+
+
+def test_determinants_of_a_symbolic_size() -> None:
+    n = uopc.variable("n", 0, 50)
+    a = uopc.param("a", (n, n), F8)
+    f = uopc.compile(uopc.grad(a.det(), a))
+    for size in (5, 1, 2, 0):
+        at = _of_rank(size, max(size - 1, 0))
+        np.testing.assert_allclose(f(at), _minors(at, 1), rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize(

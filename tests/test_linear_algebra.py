@@ -15,6 +15,7 @@ import uopc
 import uopc.numpy as unp
 from uopc import UOp, dtypes
 from uopc.ir.interpret.interpreter import evaluate_with_effects
+from uopc.tensor import matrix_kernels
 
 Array = Any
 SIZES = pytest.mark.parametrize("n, t", [
@@ -127,6 +128,21 @@ def test_solve_inv_det(n: int, t: str) -> None:
         np.testing.assert_array_equal(sign, np.sign(wide))
         assert (abs(size - np.log(abs(wide))) <= relative + 1e-5 * abs(size)).all()
         assert {r.dtype for r in (many, one, inverse, d, sign, size)} == {a.dtype}
+
+
+@DTYPES
+@pytest.mark.parametrize("n", [1, 2, 5, 17, pytest.param(40, marks=pytest.mark.slow)])
+@pytest.mark.few(2)
+def test_diagonalized(n: int, t: str) -> None:
+    """e a f = diag(d), of any rank; the magnitudes of d do not grow by much."""
+    a = np.stack([normal((n, k), t, k) @ normal((k, n), t, k + 1) for k in (n, n - 1, n // 2, 0)])
+    x = param("a", a)
+    for d, e, f in results(*matrix_kernels.diagonalized(x), interpreted=n <= 5, a=a):
+        assert (norm(e) <= 4 * n).all() and (norm(f) <= 4 * n).all()
+        near(e @ a @ f, d[:, None] * np.eye(n, dtype=t), norm(e) * norm(a) * norm(f), n, t)
+        dets = np.linalg.det(e.astype("f8")) * np.linalg.det(f.astype("f8"))
+        np.testing.assert_allclose(dets, 1, rtol=100 * n * np.finfo(t).eps)
+        assert (d[-1] == 0).all() and (e[-1] == np.eye(n)).all() and (f[-1] == np.eye(n)).all()
 
 
 @DTYPES
@@ -395,7 +411,8 @@ def test_wrong_use_is_an_error(message: str) -> None:
 
 
 def test_kernels_for_a_gpu_are_made() -> None:
-    for made in (S.cholesky(), S.solve(np.ones((3, 20), "f4")), *S.qr()):
+    diagonalized = matrix_kernels.diagonalized(S)
+    for made in (S.cholesky(), S.solve(np.ones((3, 20), "f4")), *S.qr(), *diagonalized):
         assert ".entry" in uopc.compile(made, device="cuda:sm_80").kernels[0].asm
 
 

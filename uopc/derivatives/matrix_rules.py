@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from uopc.derivatives import accumulate, functions
+from uopc.derivatives import cofactors
+from uopc.derivatives.cofactors import product
 from uopc.derivatives.rule import Pushed, Rule
 from uopc.derivatives.values import Value, fit, total
 from uopc.errors import Unsupported
@@ -17,9 +18,8 @@ from uopc.ir.builder import leaves, movement
 from uopc.ir.core import shapes
 from uopc.ir.core.shapes import Dim
 from uopc.ir.core.uop import UOp
-from uopc.tensor import creation, linear_algebra, nn
+from uopc.tensor import linear_algebra
 from uopc.tensor.linear_algebra import mirrored
-from uopc.tensor.loops import bodies, scan
 
 Kernel = Callable[[UOp, Sequence[UOp]], UOp]
 
@@ -53,10 +53,6 @@ class _Factor(_Batched, Pushed):
         return self._tangent(u, tangents[1:])
 
 
-def _product(a: UOp, b: UOp) -> UOp:
-    return nn.matmul(a, b).cast(a.dtype)
-
-
 def _below(a: UOp, diagonal: float) -> UOp:
     """The part below the diagonal, and the diagonal times a factor."""
     n, m = shapes.shape(a)[-2:]
@@ -74,7 +70,7 @@ def _cholesky(u: UOp, tangents: Sequence[Value]) -> Value:
         return None
     inner = _forward(u, (t + mirrored(t)) * 0.5)
     both = mirrored(_forward(u, mirrored(inner)))
-    return _product(u, _below(both, 0.5))
+    return product(u, _below(both, 0.5))
 
 
 def _forward(lower: UOp, b: UOp) -> UOp:
@@ -95,17 +91,17 @@ def _qr(which: int) -> Callable[[UOp, Sequence[Value]], Value]:
         q, r = _factors(u, a)
         own, mine = (r[:, :, :rows], t[:, :, :rows]) if wide else (r, t)
         right = mirrored(_forward(mirrored(own), mirrored(mine)))  # A' R^-1
-        inner = _product(mirrored(q), right)
+        inner = product(mirrored(q), right)
         low = _below(inner, 0.0)
         turned = low - mirrored(low)
-        q_change = _product(q, turned - inner) + right
+        q_change = product(q, turned - inner) + right
         if which == 0:
             return q_change
-        found = _product(inner - turned, own)
+        found = product(inner - turned, own)
         if not wide:
             return found
         rest, change = a[:, :, rows:], t[:, :, rows:]
-        more = _product(mirrored(q_change), rest) + _product(mirrored(q), change)
+        more = product(mirrored(q_change), rest) + product(mirrored(q), change)
         return movement.cat(found, more, axis=2)
 
     return tangent
@@ -139,12 +135,12 @@ class _Equations(_Batched):
 
     def push(self, u: UOp, tangents: Sequence[Value]) -> Value:
         _, a, b = tangents
-        right = total([b, None if a is None else -_product(self._read(u, a), u)])
+        right = total([b, None if a is None else -product(self._read(u, a), u)])
         return None if right is None else self.kernel(u, (u.src[1], right))
 
     def pull(self, u: UOp, cotangent: UOp, wanted: Sequence[bool]) -> list[Value]:
         b = self._mirrored(u, cotangent)
-        a = -self._read(u, _product(b, mirrored(u))) if wanted[1] else None
+        a = -self._read(u, product(b, mirrored(u))) if wanted[1] else None
         return [None, a, b if wanted[2] else None]
 
     def kernel(self, u: UOp, operands: Sequence[UOp]) -> UOp:
@@ -186,40 +182,12 @@ def _log_det(u: UOp, tangents: Sequence[Value]) -> Value:
 
 
 def _det(u: UOp, tangents: Sequence[Value]) -> Value:
-    """The trace of adj(A) A', where adj(A), the inverse times the determinant, is a polynomial of
-    the elements: it is finite where A has no inverse."""
+    """The sum of the cofactors times A'."""
     (t,) = tangents
     if t is None:
         return None
-    q, r = linear_algebra.qr(u.src[1])
-    sign = linear_algebra.det(q).round().detach()  # 1 or -1: no function of A
-    adjugate = _product(_adjugate(r), mirrored(q))
     rank = len(shapes.shape(t))
-    return sign * movement.reduce(mirrored(adjugate) * t, "add", (rank - 2, rank - 1))
-
-
-def _adjugate(r: UOp) -> UOp:
-    """The adjugate of upper triangles, without a division.
-
-    Its element (j, i) is x[j, i] times the diagonal before j and after i, where
-    x[j, i] = -sum over j <= k < i of x[j, k] r[k, i] times the diagonal between k and i.
-    """
-    *batch, n, _ = dims = shapes.shape(r)
-    lead = range(len(batch))
-    eye = creation.eye(n, dtype=r.dtype)
-    columns = movement.permute(r, (len(batch) + 1, *lead, len(batch)))
-    scaled = functions.seed_of(r.dtype, dims)  # x[j, k] times the diagonal between k and i
-    column, unit = functions.seed_of(r.dtype, (*batch, n)), functions.seed_of(r.dtype, (n,))
-    row = movement.reshape(column, (*batch, 1, n))
-    x = unit - movement.reduce(scaled * row, "add", (len(dims) - 1,))
-    own = movement.reduce(row * unit, "add", (len(dims) - 1,), keepdims=True)
-    following = scaled * own + movement.reshape(x, (*batch, n, 1)) * unit
-    body, _ = bodies.closed([following, x], [scaled, column, unit])
-    _, found = scan.scan(body, [leaves.const_like(r, 0)], [columns, eye], [], n)
-    diagonal = movement.reduce(r * eye, "add", (len(dims) - 1,))
-    first, last = accumulate.sides(diagonal, len(batch))
-    whole = movement.permute(found, (*[i + 1 for i in lead], len(batch) + 1, 0))
-    return movement.reshape(first, (*batch, n, 1)) * whole * movement.reshape(last, (*batch, 1, n))
+    return movement.reduce(cofactors.cofactors(u.src[1]) * t, "add", (rank - 2, rank - 1))
 
 
 class _Determinant(_Factor):
@@ -238,6 +206,7 @@ RULES: dict[str, Rule] = {
     "qr_r": _Factor(_qr(1), _qr_kernel(1)),
     "solve": _Equations(),
     "forward_substitution": _LowerEquations(),
+    "cofactors": cofactors.Cofactors(),
     "det": _Determinant(_det, lambda u, a: linear_algebra.det(a[0])),
     "log_det": _Determinant(_log_det, lambda u, a: linear_algebra.slogdet(a[0])[1]),
 }

@@ -206,9 +206,13 @@ def forward_substitution(a: UOp, b: UOp, unit: bool) -> UOp:
 
 
 # ---------------------------------------------------------------- elimination
+def _order_type(t: DType) -> DType:
+    return dtypes.int32 if t.itemsize == 4 else dtypes.int64
+
+
 def _order(x: UOp) -> UOp:
     """An integer that is greater for a greater magnitude, and the greatest for a NaN."""
-    t = dtypes.int32 if x.dtype.itemsize == 4 else dtypes.int64
+    t = _order_type(x.dtype)
     return bitcast(x, t) & ((1 << (t.itemsize * 8 - 1)) - 1)
 
 
@@ -348,3 +352,79 @@ def qr(a: UOp, complete: bool) -> tuple[UOp, UOp]:
         s.set(r_out, i, j, to=alu.where(i <= j, s.at(w, i, j), 0))
     made = s.called("qr", q_out, r_out)
     return made[0], made[1]
+
+
+# ---------------------------------------------------------------- to a diagonal
+def diagonalized(a: UOp) -> tuple[UOp, UOp, UOp]:
+    """Numbers d, and matrices e and f of determinants whose product is 1, with e·a·f = diag(d).
+
+    Gaussian elimination with complete pivoting (Golub and Van Loan, 3.4) of rows and of columns,
+    in [a | 1] and in 1 below a. No factor exceeds 1, so that e and f are as well conditioned as
+    triangles of such factors, also where a has no inverse: all pivots after its rank are 0.
+    """
+    batch, n, _ = shapes.shape(a)
+    s = MatrixKernel(batch, a.dtype)
+    d, e, f = s.new(n), s.new(n, n), s.new(n, n)
+    both = as_dim(dim_uop(n) + dim_uop(n))
+    w, line = s.new(both, s.padded(both)), s.new(s.padded(both))
+    ratios, held = s.new(s.padded(n)), s.new(1)
+    most, sign = s.new(n, dtype=_order_type(a.dtype)), s.new(n)  # by row, its greatest element
+    given, last = s.given(a), dim_uop(n) - 1
+    one = leaves.const(a.dtype, 1)
+    with s.each(n) as i:
+        with s.lanes(n) as j:
+            s.set(w, i, j, to=s.at(given, i, below(j, n)))
+        with s.each(n) as j:
+            s.set(w, i, j + n, to=alu.where(i.eq(j), one, 0))
+        with s.lanes(n) as j:
+            s.set(w, i + n, j, to=alu.where(i.eq(j), one, 0))
+        s.set(most, i, to=s.best(n, Ops.MAX, lambda j: _order(s.at(w, i, j))))
+    with s.each(n) as k:
+        left = last + 1 - k
+
+        def first(order: Callable[[UOp], UOp], k: UOp = k, left: UOp = left) -> UOp:
+            """The first place from k on of the greatest number."""
+            greatest = s.best(left, Ops.MAX, lambda i: order(i + k))
+            found = s.best(
+                left, Ops.MIN, lambda i: alu.where(order(i + k).eq(greatest), i + k, last)
+            )
+            return found.minimum(last)  # a bound that can be seen
+
+        p = first(lambda i: s.at(most, i))
+        with s.lanes(both) as j:
+            s.set(line, j, to=s.at(w, p, j))
+        q = first(lambda j: _order(s.at(line, j)))
+        with s.lanes(both) as j:
+            s.set(w, p, j, to=s.at(w, k, j))
+        with s.lanes(both) as j:
+            s.set(w, k, j, to=s.at(line, j))
+        s.set(sign, k, to=alu.where(p.eq(k).eq(q.eq(k)), one, -1))
+        s.set(d, k, to=s.at(line, q))
+        with s.each(both) as i:
+            s.set(held, 0, to=s.at(w, i, q))
+            s.set(w, i, q, to=s.at(w, i, k))
+            s.set(w, i, k, to=s.at(held, 0))
+        pivot = s.at(d, k)
+        with s.lanes(both) as j:
+            s.set(line, j, to=alu.where(j > k, s.at(w, k, j), 0))
+        with s.lanes(n) as j:
+            s.set(ratios, j, to=alu.where(pivot.eq(0), 0, s.at(line, j) / pivot))
+        with s.each(left - 1) as rest:
+            i = rest + k + 1
+            s.set(held, 0, to=alu.where(pivot.eq(0), 0, s.at(w, i, k) / pivot))
+            with s.lanes(both, k) as j:
+                s.set(w, i, j, to=s.at(w, i, j) - s.at(held, 0) * s.at(line, j))
+            s.set(most, i, to=s.best(left - 1, Ops.MAX, lambda j: _order(s.at(w, i, j + k + 1))))
+        with s.each(n) as rest:
+            i = rest + n
+            s.set(held, 0, to=s.at(w, i, k))
+            with s.lanes(n, k) as j:
+                s.set(w, i, j, to=s.at(w, i, j) - s.at(held, 0) * s.at(ratios, j))
+    with s.each(n) as i:
+        s.set(d, i, to=s.at(d, i) * s.at(sign, i))
+        with s.each(n) as j:
+            s.set(e, i, j, to=s.at(w, i, j + n) * s.at(sign, i))
+        with s.each(n) as j:
+            s.set(f, i, j, to=s.at(w, i + n, j))
+    made = s.called("diagonalized", d, e, f)
+    return made[0], made[1], made[2]
