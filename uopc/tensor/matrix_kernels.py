@@ -10,6 +10,7 @@ share it.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -355,6 +356,25 @@ def qr(a: UOp, complete: bool) -> tuple[UOp, UOp]:
 
 
 # ---------------------------------------------------------------- to a diagonal
+def _beside_ones(s: MatrixKernel, given: UOp, w: UOp, i: UOp, n: Dim) -> None:
+    """Row i of [a | 1], and row i of the 1 below a."""
+    with s.lanes(n) as j:
+        s.set(w, i, j, to=s.at(given, i, below(j, n)))
+    one = leaves.const(s.dtype, 1)
+    with s.each(n) as j:
+        s.set(w, i, j + n, to=alu.where(i.eq(j), one, 0))
+    with s.lanes(n) as j:
+        s.set(w, i + n, j, to=alu.where(i.eq(j), one, 0))
+
+
+def _first_greatest(s: MatrixKernel, k: UOp, last: UOp, order: Callable[[UOp], UOp]) -> UOp:
+    """The first place, from k to the last one, of the greatest number."""
+    left = last + 1 - k
+    greatest = s.best(left, Ops.MAX, lambda i: order(i + k))
+    found = s.best(left, Ops.MIN, lambda i: alu.where(order(i + k).eq(greatest), i + k, last))
+    return found.minimum(last)  # a bound that can be seen
+
+
 def diagonalized(a: UOp) -> tuple[UOp, UOp, UOp]:
     """Numbers d, and matrices e and f of determinants whose product is 1, with e·a·f = diag(d).
 
@@ -372,24 +392,11 @@ def diagonalized(a: UOp) -> tuple[UOp, UOp, UOp]:
     given, last = s.given(a), dim_uop(n) - 1
     one = leaves.const(a.dtype, 1)
     with s.each(n) as i:
-        with s.lanes(n) as j:
-            s.set(w, i, j, to=s.at(given, i, below(j, n)))
-        with s.each(n) as j:
-            s.set(w, i, j + n, to=alu.where(i.eq(j), one, 0))
-        with s.lanes(n) as j:
-            s.set(w, i + n, j, to=alu.where(i.eq(j), one, 0))
+        _beside_ones(s, given, w, i, n)
         s.set(most, i, to=s.best(n, Ops.MAX, lambda j: _order(s.at(w, i, j))))
     with s.each(n) as k:
         left = last + 1 - k
-
-        def first(order: Callable[[UOp], UOp], k: UOp = k, left: UOp = left) -> UOp:
-            """The first place from k on of the greatest number."""
-            greatest = s.best(left, Ops.MAX, lambda i: order(i + k))
-            found = s.best(
-                left, Ops.MIN, lambda i: alu.where(order(i + k).eq(greatest), i + k, last)
-            )
-            return found.minimum(last)  # a bound that can be seen
-
+        first = functools.partial(_first_greatest, s, k, last)
         p = first(lambda i: s.at(most, i))
         with s.lanes(both) as j:
             s.set(line, j, to=s.at(w, p, j))
