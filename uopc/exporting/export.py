@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +63,7 @@ class Export:
     """
 
     files: tuple[Path, ...]
-    manifest: Mapping[str, Any]
+    manifest: Mapping[str, Any] = field(repr=False)
 
 
 def export(

@@ -34,10 +34,12 @@ else:
 Scalar = bool | int | float
 _KINDS = {"bool": 0, "int": 1, "uint": 1, "index": 1, "float": 2}
 _DEFAULTS = (dtypes.bool_, dtypes.int64, dtypes.float64)  # of Python's bool, int, float
+_WAY_OUT = "Use where() for a choice by value"
 # What to write where NumPy asks a traced array for its values, to keep them in an array of its own.
 _KEPT = "NumPy's arrays hold no traced values: join these by stack, write by x.at[i].set(v)"
 _WAYS_OUT = {
-    "np.asarray()": _KEPT, "float()": f"Use where() for a choice by value. {_KEPT}",
+    "np.asarray()": _KEPT, "float()": f"{_WAY_OUT}. {_KEPT}",
+    "the integer": f"{_WAY_OUT}, uopc.fori_loop for a number of steps",
     "format()": "Format results outside of the function, or print the array itself",
 }  # fmt: skip
 # Attributes of NumPy's arrays that an Array lacks, and what to write instead.
@@ -51,7 +53,6 @@ _INSTEAD = {
     "tobytes": "np.asarray(x).tobytes()", "conjugate": OF_ARRAYS["conj"],
     "imag": "uopc.numpy.zeros_like(x): there are no complex numbers",
 } | {name: OF_ARRAYS[name] for name in ("real", "conj", "nbytes", "itemsize")}  # fmt: skip
-_WAY_OUT = "Use where() for a choice by value"
 
 
 class Trace:
@@ -211,7 +212,7 @@ class Array(_Installed):
     def __index__(self) -> int:
         if _KINDS[self.dtype.kind] != 1:
             raise UserTypeError(f"an index must be an integer, got {self!r}")
-        return int(self._only("the index"))
+        return int(self._only("the integer"))
 
     def __format__(self, spec: str) -> str:
         return format(self._only("format()"), spec) if spec else str(self)
@@ -314,7 +315,7 @@ def _index(key: Any) -> Any:
     if not isinstance(key, Array):
         return key
     if key.tracing is None and not key.ndim:
-        return key.value("the index").item()
+        return key.value("the integer").item()
     return key.uop
 
 
@@ -365,6 +366,8 @@ def uop_of(value: Any, who: str = "", like: DType | None = None) -> UOp:
         return _number(value, _DEFAULTS[kind] if like is None else like)
     if isinstance(value, complex):
         raise UserTypeError(f"{who and who + ': '}complex numbers are not supported")
+    if isinstance(value, (list, tuple)):
+        value = np.asarray(value)
     return operands.as_uop(value, None, who)
 
 
@@ -397,7 +400,8 @@ def applied(function: Callable[..., Any], *values: Any) -> Any:
     return same_kind(function(*[uop_of(v) for v in values]), values)
 
 
-def _is_weak(v: Any) -> bool:
+def is_weak(v: Any) -> bool:
+    """A Python number, or an Array that was one."""
     return v.weak if isinstance(v, Array) else type(v) in (bool, int, float)
 
 
@@ -405,9 +409,9 @@ def common_dtype(values: Iterable[Any]) -> DType:
     """The dtype that values promote to. Numbers, and Arrays that were numbers, do not widen an
     array's dtype; a float among integers gives float64."""
     given = list(values)
-    strong = [uop_of(v).dtype.scalar for v in given if not _is_weak(v)]
+    strong = [uop_of(v).dtype.scalar for v in given if not is_weak(v)]
     strong.sort(key=lambda t: -_KINDS[t.kind])  # int8, uint16 and float32 are float32, as in NumPy
-    weak = [_KINDS[uop_of(v).dtype.kind] for v in given if _is_weak(v)]
+    weak = [_KINDS[uop_of(v).dtype.kind] for v in given if is_weak(v)]
     if not strong:
         return _DEFAULTS[max(weak)]
     found = reduce(dtypes.promote, strong)
@@ -431,12 +435,12 @@ def promoted(who: str, *values: Any, floats: bool = False) -> tuple[list[UOp], b
         else:
             made.append(_met(v, uop_of(v, who), common))
     arrays = [v for v in values if type(v) not in (bool, int, float)]
-    return made, bool(arrays) and all(map(_is_weak, arrays)) and len(arrays) > 0
+    return made, bool(arrays) and all(map(is_weak, arrays)) and len(arrays) > 0
 
 
 def _met(value: Any, u: UOp, t: DType) -> UOp:
     """The UOp of a value in the dtype of the arrays that it meets."""
-    if t.is_int and u.op is Ops.PARAM and _is_weak(value) and value.tracing is not None:
+    if t.is_int and u.op is Ops.PARAM and is_weak(value) and value.tracing is not None:
         value.tracing.meets.setdefault(u, set()).add(t)
     return fold.cast(u, t)
 

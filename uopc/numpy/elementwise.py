@@ -14,7 +14,7 @@ from uopc.ir.builder import alu, fold, leaves, operands
 from uopc.ir.core import dtypes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
-from uopc.numpy.array import is_operand, promoted, same_kind
+from uopc.numpy.array import is_operand, is_weak, promoted, same_kind, uop_of
 from uopc.numpy.creation import asarray
 from uopc.tensor import elementwise, examples, float_functions
 from uopc.tensor.methods import Methods
@@ -260,6 +260,17 @@ def operator(function: Function) -> Function:
     return method
 
 
+def _power(x: Any, k: Any) -> Any:
+    """x ** k. UserTypeError for a power of Python's integers that may be a float."""
+    integers = all([is_weak(v) and uop_of(v).dtype.is_int for v in (x, k)])
+    if integers and not (type(k) is int and k >= 0):
+        raise UserTypeError(
+            f"{x!r} ** {k!r}: of Python's integers it is a float where the exponent is negative:"
+            " make one a float (`10.0 ** k`), or name the argument in static_argnames"
+        )
+    return FUNCTIONS["pow"](x, k)
+
+
 def reflected(function: Function) -> Function:
     """The operator with the Array on the right."""
     return operator(lambda a, b: function(b, a))
@@ -281,7 +292,7 @@ def _equality(function: Function, sign: str) -> Function:
 
 _BOTH_SIDES = {
     "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide",
-    "floordiv": "floor_divide", "mod": "remainder", "pow": "pow", "and": "bitwise_and",
+    "floordiv": "floor_divide", "mod": "remainder", "and": "bitwise_and",
     "or": "bitwise_or", "xor": "bitwise_xor", "lshift": "bitwise_left_shift",
     "rshift": "bitwise_right_shift",
 }  # fmt: skip
@@ -291,6 +302,7 @@ _COMPARISONS = {
 OPERATORS: dict[str, Function] = {
     **{f"__{n}__": operator(FUNCTIONS[f]) for n, f in (_BOTH_SIDES | _COMPARISONS).items()},
     **{f"__r{n}__": reflected(FUNCTIONS[f]) for n, f in _BOTH_SIDES.items()},
+    "__pow__": operator(_power), "__rpow__": reflected(_power),
     "__eq__": _equality(FUNCTIONS["equal"], "=="),
     "__ne__": _equality(FUNCTIONS["not_equal"], "!="),
     "__neg__": FUNCTIONS["negative"], "__pos__": FUNCTIONS["positive"],

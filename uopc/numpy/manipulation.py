@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -199,6 +200,8 @@ def roll(x: Any, /, shift: Any, axis: Any = None) -> Any:
 
 
 def _rolled(u: UOp, shift: int, axis: int) -> UOp:
+    if isinstance(shift, Array | np.integer):
+        shift = operator.index(shift)
     if type(shift) is not int:
         raise UserTypeError(f"roll: expected an int or a tuple of them, got {shift!r}")
     dims = shapes.shape(u)

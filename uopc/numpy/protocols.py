@@ -146,12 +146,49 @@ def _found(name: str, where: ModuleType = namespace) -> Callable[..., Any]:
     return function
 
 
+# The functions that ufuncs are along an axis: over all elements, or up to each one.
+_REDUCED = {
+    "add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min", "logical_and": "all",
+    "logical_or": "any",
+}  # fmt: skip
+_ACCUMULATED: dict[str, Callable[..., Any]] = {
+    "add": namespace.cumsum, "multiply": namespace.cumprod,
+    "maximum": lambda a, axis: applied(lambda u: u.cummax(axis), a),
+    "minimum": lambda a, axis: applied(lambda u: u.cummin(axis), a),
+}  # fmt: skip
+
+
+def _outer_ufunc(function: Callable[..., Any], a: Any, b: Any) -> Any:
+    """The function of each element of a with each of b."""
+    column = (*uop_of(a).shape, *[1] * uop_of(b).ndim)
+    return function(namespace.reshape(namespace.asarray(a), column), b)
+
+
+def _ufunc_method(name: str, method: str) -> Callable[..., Any]:
+    """`np.add.reduce` and the like. UserTypeError for those that write, or that are not here."""
+    if method == "reduce" and name in _REDUCED:
+        function = getattr(namespace, _REDUCED[name])
+        return lambda a, axis=0, **named: function(a, axis=axis, **named)
+    if method == "accumulate" and name in _ACCUMULATED:
+        return lambda a, axis=0, **named: _ACCUMULATED[name](a, axis=axis, **named)
+    if method == "outer":
+        return lambda a, b: _outer_ufunc(_found(name), a, b)
+    instead = "x = x.at[i].add(v), mul, min, max or set" if method == "at" else "other functions"
+    raise UserTypeError(f"numpy.{name}.{method} of a UOp or Array is not traced: use {instead}")
+
+
 def array_ufunc(a: Any, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-    """The value of a NumPy ufunc. UserTypeError for its methods (`np.add.reduce`) and `out=`."""
+    """The value of a NumPy ufunc, or of its method. UserTypeError for `np.add.at` and `out=`."""
     name = ufunc.__name__
-    if method != "__call__":
-        raise UserTypeError(f"numpy.{name}.{method} of a UOp or Array is not traced: use sum, max")
-    return _found(name)(*inputs, **_without_options(name, options))
+    if method == "__call__":
+        return _found(name)(*inputs, **_without_options(name, options))
+    name = f"{name}.{method}"
+    function = _ufunc_method(ufunc.__name__, method)
+    named = _without_options(name, options)
+    try:
+        return function(*inputs, **named)
+    except TypeError as error:
+        raise UserTypeError(f"numpy.{name} of a UOp or Array: {error}") from None
 
 
 def array_function(
@@ -218,13 +255,16 @@ def copy(a: Array) -> Array:
     return a
 
 
-def flatten(a: Array) -> Any:
+def flatten(a: Array, order: str = "C") -> Any:
     """The elements in row-major order, as a vector. `ravel` is the same.
+
+    UserTypeError for another order.
 
     Examples:
         >>> np.asarray(unp.asarray([[1, 2], [3, 4]]).flatten())
         array([1, 2, 3, 4])
     """
+    _without_options("flatten", {"order": order})
     return namespace.reshape(a, (-1,))
 
 
@@ -258,6 +298,18 @@ def matrices_transposed(a: Array) -> Any:
     return namespace.matrix_transpose(a)
 
 
+def divmod_of(a: Array, b: Any) -> Any:
+    return a // b, a % b
+
+
+def divmod_by(a: Array, b: Any) -> Any:
+    return b // a, b % a
+
+
+def rounded_to(a: Array, digits: int = 0) -> Any:
+    return _round(a, digits)
+
+
 def array_namespace(a: Any, /, *, api_version: str | None = None) -> ModuleType:
     """The functions for an array: `uopc.numpy`. UserTypeError for a version that is not known.
 
@@ -280,6 +332,9 @@ INSTALLED |= elementwise.OPERATORS | {
     "__array_ufunc__": array_ufunc,
     "__array_function__": array_function,
     "__array_namespace__": array_namespace,
+    "__divmod__": divmod_of,
+    "__rdivmod__": divmod_by,
+    "__round__": rounded_to,
     "__matmul__": elementwise.operator(linalg.matmul),
     "__rmatmul__": elementwise.reflected(linalg.matmul),
     "copy": copy,

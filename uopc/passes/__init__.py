@@ -104,13 +104,19 @@ ORDER: tuple[tuple[str, str, str], ...] = (
 
 def _check() -> None:
     names = [p.name for _, p in PIPELINE]
+    for (i, a), (k, b) in itertools.pairwise(PIPELINE):
+        if i >= k:
+            raise ImportError(f"passes: {k} {b.name} stands below {i} {a.name}: numbers rise")
     for first, second, reason in ORDER:
+        if unknown := {first, second} - set(names):
+            raise ImportError(f"passes: ORDER names {', '.join(unknown)}, which is no pass")
         if names.index(first) > names.index(second):
             raise ImportError(f"passes: {first} must come before {second}: {reason}")
     for (_, a), (_, b) in itertools.pairwise(PIPELINE):
         fits = a.promises is b.accepts or (a.scope == "graph" and b.scope == "kernel")
         if not fits:
-            raise ImportError(f"passes: {a.name} gives {a.promises}, {b.name} takes {b.accepts}")
+            gives, takes = a.promises.text, b.accepts.text
+            raise ImportError(f"passes: {a.name} gives {gives}, {b.name} takes {takes}")
 
 
 _check()

@@ -253,6 +253,8 @@ def run_pass(p: Pass, graph: UOp, context: Context) -> UOp:
     or the outputs of the graph.
     """
     made = p.run(graph, context)
+    if made is None:
+        raise InvalidIR(f"the pass {p.name} gave None, not a graph")
     if p.name not in context.rules:
         return made
     from uopc.ir.rewrite.engine import graph_rewrite

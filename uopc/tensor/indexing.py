@@ -188,6 +188,8 @@ def _sliced_now(s: slice, n: int, step: int) -> Axis:
     """A slice with known bounds of an axis of known size, by Python's own rules."""
     try:
         start, stop, _ = s.indices(n)
+    except UserTypeError:  # a traced number: it says so
+        raise
     except TypeError:
         raise UserTypeError(f"a bound of a slice must be an int or a variable: {s}") from None
     count = len(range(start, stop, step))

@@ -32,7 +32,7 @@ from uopc.ir.devices.mesh import Mesh
 from uopc.numpy.array import Array, Trace, current_trace
 from uopc.program.program import Program
 from uopc.tensor.creation import param
-from uopc.tracing import tree_code
+from uopc.tracing import draws, tree_code
 from uopc.tracing.pytrees import LEAF, details, exactly, flatten, unflatten
 
 _chosen = config.chosen
@@ -395,7 +395,15 @@ class Jitted:
             known = kind.static | dict(values)
             ordered = {n: known[n] for n in self._signature.parameters if n in known}
             bound = inspect.BoundArguments(self._signature, OrderedDict(ordered))
-            return self._function(*bound.args, **bound.kwargs)
+            states = draws.states(self._function, kind.static)
+            found = self._function(*bound.args, **bound.kwargs)
+            if draws.states(self._function, kind.static) != states:
+                raise UserError(
+                    f"{self._name} draws random numbers while it is traced, so every call would"
+                    " have these: draw them outside and pass them, or use uopc.random with a key"
+                    " that is an argument"
+                )
+            return found
         except RecursionError as error:
             self._check_recursion(sum(f is self for f, _ in running), kind, error)
             raise

@@ -19,6 +19,7 @@ from uopc.ir.core.uop import UOp, intern
 
 Scalar = bool | int | float
 _record_origins = True
+_INNER = ("uopc.", "functools")  # modules whose lines are no user's
 _MOST_LINES = 10_000  # each keeps a code object alive
 _lines: dict[tuple[CodeType, int], tuple[CodeType, int]] = {}
 _place: ContextVar[tuple[Place, int] | None] = ContextVar("uopc_place", default=None)
@@ -57,7 +58,7 @@ def located(u: UOp) -> UOp:
             u.origin = given
             return u
         frame = sys._getframe(1)
-        while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("uopc."):
+        while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_INNER):
             frame = frame.f_back
         source_line = (frame.f_code, frame.f_lineno)
         if len(_lines) > _MOST_LINES:

@@ -31,6 +31,8 @@ def as_dim(d: Any) -> shapes.Dim:
         return uop_dim(d)
     try:
         return operator.index(d)
+    except UserTypeError:  # a traced number: it says so
+        raise
     except TypeError:
         raise UserTypeError(f"a dimension must be an int or a variable, got {d!r}") from None
 

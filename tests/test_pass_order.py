@@ -1,0 +1,37 @@
+"""A pipeline that is out of order is an error that names the passes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import uopc
+from uopc import passes
+from uopc.passes.contract import Pass
+from uopc.passes.pass_manager import run_pass
+
+(FIRST, A), (SECOND, B), *REST = passes.PIPELINE
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("PIPELINE", ((FIRST, A), (FIRST, B), *REST), f"{FIRST} {B.name} stands below"),
+        ("ORDER", (("linearise", "expand", ""),), "ORDER names linearise"),
+        ("PIPELINE", ((1, passes.PIPELINE[-1][1]), (2, A)), "gives linear, .* takes tensor"),
+    ],
+)
+def test_what_is_out_of_order(monkeypatch: Any, name: str, value: Any, words: str) -> None:
+    if len(value) == 2:
+        monkeypatch.setattr(passes, "ORDER", ())
+    monkeypatch.setattr(passes, name, value)
+    with pytest.raises(ImportError, match=words):
+        passes._check()
+
+
+def test_a_pass_that_forgets_its_return() -> None:
+    nothing: Any = None
+    lost = Pass("lost", A.accepts, A.promises, lambda graph, context: nothing, A.scope)
+    with pytest.raises(uopc.InvalidIR, match="the pass lost gave None"):
+        run_pass(lost, nothing, nothing)

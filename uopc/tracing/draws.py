@@ -1,0 +1,43 @@
+"""Random numbers that a traced function draws: every call of its program would have them."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+import random
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+
+def states(function: Callable[..., Any], static: Mapping[str, Any]) -> list[Any]:
+    """What the next numbers depend on: of the modules, and of the generators that a function names
+    or has as static arguments."""
+    plain = inspect.unwrap(function)
+    found: list[Any] = [random.getstate()]
+    code = getattr(plain, "__code__", None)
+    if "numpy.random" not in sys.modules and (code is None or "random" not in code.co_names):
+        return found  # nobody has loaded it
+    found.append(pickle.dumps(np.random.get_state(legacy=False)))
+    for value in (*static.values(), *_named(plain)):
+        if isinstance(value, np.random.Generator):
+            found.append(pickle.dumps(value.bit_generator.state))
+        elif isinstance(value, np.random.RandomState):
+            found.append(pickle.dumps(value.get_state(legacy=False)))
+    return found
+
+
+def _named(plain: Callable[..., Any]) -> Iterator[Any]:
+    """The values of a function's closure, of its global names, and of the object it belongs to."""
+    yield from getattr(getattr(plain, "__self__", None), "__dict__", {}).values()
+    for cell in getattr(plain, "__closure__", None) or ():
+        try:
+            yield cell.cell_contents
+        except ValueError:  # it has no value yet
+            continue
+    code = getattr(plain, "__code__", None)
+    if code is not None:
+        known = getattr(plain, "__globals__", {})
+        yield from [known[name] for name in code.co_names if name in known]
