@@ -13,15 +13,16 @@ import numpy as np
 
 
 def states(function: Callable[..., Any], static: Mapping[str, Any]) -> list[Any]:
-    """What the next numbers depend on: of the modules, and of the generators that a function names
-    or has as static arguments."""
+    """The states that decide the next numbers: of the modules, if the function names one (another
+    thread may draw from them), and of the generators that it names or has as static arguments."""
     plain = inspect.unwrap(function)
-    found: list[Any] = [random.getstate()]
     code = getattr(plain, "__code__", None)
-    if "numpy.random" not in sys.modules and (code is None or "random" not in code.co_names):
-        return found  # nobody has loaded it
-    found.append(pickle.dumps(np.random.get_state(legacy=False)))
-    for value in (*static.values(), *_named(plain)):
+    loaded = "numpy.random" in sys.modules
+    found: list[Any] = []
+    if code is not None and "random" in code.co_names:
+        found.append(random.getstate())
+        found.append(pickle.dumps(np.random.get_state(legacy=False)))
+    for value in (*static.values(), *_named(plain)) if loaded else ():
         if isinstance(value, np.random.Generator):
             found.append(pickle.dumps(value.bit_generator.state))
         elif isinstance(value, np.random.RandomState):
