@@ -117,7 +117,7 @@ def test_an_attribute_of_arrays_names_the_way_out():
     for name in ("dot", "item", "tolist", "view", "ravel", "mT", "real"):
         assert not hasattr(x, name)
     with pytest.raises(AttributeError, match="nowhere"):
-        x.nowhere  # noqa: B018
+        x.nowhere  # noqa: B018 - reading it raises
 
 
 def test_an_array_names_what_to_write_for_attributes_of_numpys():
@@ -131,7 +131,7 @@ def test_an_array_names_what_to_write_for_attributes_of_numpys():
         with pytest.raises(uopc.UserError, match=f"an Array has no {name}: write "):
             getattr(x, name)
     with pytest.raises(AttributeError, match="nowhere"):
-        x.nowhere  # noqa: B018
+        x.nowhere  # noqa: B018 - reading it raises
 
 
 def test_an_array_is_formatted_by_its_value():

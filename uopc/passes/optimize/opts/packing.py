@@ -124,7 +124,7 @@ def digits(value: UOp, inside: list[UOp], of_tile: Sequence[UOp] = ()) -> list[D
 
 def windows(value: UOp) -> list[UOp]:
     """The loops that a value depends on only through a sum with a reduce loop."""
-    known = [q for q in ranges.ranges(value) if _is_known(q.src[0])]
+    known = [q for q in ranges.ranges(value) if values.greatest(q.src[0]) is not None]
     found = [d.factors for d in digits(value, known)]
     return [q for f in found for q in f if any(m.arg.kind in _REDUCED for m in f)]
 
@@ -147,7 +147,7 @@ def _joins(value: UOp, d: Digit, q: UOp, stride: int) -> bool:
     """Put a loop into a digit, if their values overlap and the value depends on the sum only."""
     if not d.stride or not stride or stride % d.stride:
         return False
-    if not all([_is_known(length) for length in (q.src[0], d.length)]):
+    if not all([values.greatest(length) is not None for length in (q.src[0], d.length)]):
         return False
     factor = stride // d.stride
     length = affine.add(d.length, affine.scaled(affine.plus(q.src[0], -1), factor))
@@ -159,11 +159,6 @@ def _joins(value: UOp, d: Digit, q: UOp, stride: int) -> bool:
         return False
     d.factors, d.length = joined.factors, joined.length
     return True
-
-
-def _is_known(length: UOp) -> bool:
-    """True for a number, or one of two: the length of a thread's chunk."""
-    return length.op is Ops.CONST or values.cases(length) is not None
 
 
 def _is_through_sum(value: UOp, d: Digit) -> bool:
@@ -222,7 +217,7 @@ def _packed(kernel: UOp, value: UOp, order: list[Digit], in_banks: bool) -> UOp:
         count = -(-d.extent // (apart * width)) * width
         phase = _fill_loop(affine.const(apart), (nest, len(dims)))
         length = d.length
-        if _is_known(length):
+        if values.greatest(length) is not None:
             length = affine.scaled(quotient_up(length, apart * width), width)
         inner = _fill_loop(length, (nest, len(dims) + 1))
         dims += [apart, count]

@@ -27,10 +27,8 @@ def pad_to(kernel: UOp, r: UOp, n: int) -> UOp:
     check_free(kernel, r)
     check_unordered(kernel, r)
     wide = make_range(padded, (*r.arg.axis, 0), r.arg.kind)
-    lengths = values.cases(length)
-    if lengths is not None and 0 in lengths:  # where the loop runs it has the other one
-        length = affine.const(max(lengths))
-    guard = compare.less(wide, length)
+    known = values.length(length)  # where the loop runs
+    guard = compare.less(wide, length if known is None else affine.const(known))
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if u is r:

@@ -32,10 +32,10 @@ def choose(s: Scheduler) -> bool:
     found = _product(s)
     if found is None:
         return False
-    before = s.tiled, s.opts
+    before = s.state
     if _tiled(s, *found):
         return True
-    s.tiled, s.opts = before
+    s.state = before
     return False
 
 

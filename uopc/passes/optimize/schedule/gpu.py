@@ -158,7 +158,7 @@ def _share_reduces(s: GpuScheduler) -> None:
     wide = s.lanes if all(_is_plain(k, r) and n % s.lanes == 0 for r, n in chosen.items()) else 1
     longest = [length_of(r) or 1 for r, u in found if _around(k, u) == around]
     threads = _block_size(s, k, longest, around, wide)
-    before = s.tiled, s.opts
+    before = s.state
     for r in chosen:
         q = s.cut(r, "VECTOR", wide)
         if s.attempt("GROUP", q, threads):
@@ -166,7 +166,7 @@ def _share_reduces(s: GpuScheduler) -> None:
             _unroll_share(s, q, "UNROLL", wide)
             _overlap_loads(s, s.outer(q), wide)
     if not s.threads:
-        s.tiled, s.opts = before
+        s.state = before
 
 
 def _unroll_share(s: Scheduler, r: UOp, op: str, wide: int) -> None:
@@ -274,7 +274,7 @@ def _specialise(s: GpuScheduler) -> bool:
     )
     if s.threads or not is_alone or not _may_part(s):
         return False
-    before = s.tiled, s.opts
+    before = s.state
     loops = list(reversed(_loops(k)))
     each = [[r] for r in loops] if k.reduces else [loops]
     if not any(guards.specialise(s, some) for some in each):
@@ -292,7 +292,7 @@ def _specialise(s: GpuScheduler) -> bool:
     _specialise_reduces(s)
     _grid(s)
     if k.reduces and not _have_own_blocks(s.facts):
-        s.tiled, s.opts = before
+        s.state = before
         return False
     return True
 
@@ -300,11 +300,11 @@ def _specialise(s: GpuScheduler) -> bool:
 def _specialise_blocks(s: GpuScheduler) -> None:
     """A loop of blocks is cut where its values are computed in another way: each part has blocks of
     its own, with the same threads."""
-    before = s.tiled, s.opts
+    before = s.state
     for r in reversed(_blocks(s.facts)) if _may_part(s) else ():
         if guards.specialise(s, [r]) and _grid(s) and _have_own_blocks(s.facts):
             return
-        s.tiled, s.opts = before
+        s.state = before
 
 
 def _specialise_reduces(s: GpuScheduler) -> None:

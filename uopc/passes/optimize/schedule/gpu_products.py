@@ -56,11 +56,11 @@ def choose(s: Scheduler, lanes: int) -> bool:
     if loops is None or any(length_of(q) is None for q in loops):
         return False
     costs = [(cost, b) for b in BLOCKINGS if (cost := _cost(s, b, loops, lanes)) is not None]
-    before = s.tiled, s.opts
+    before = s.state
     for _, blocking in sorted(costs, key=lambda c: c[0]):
         if _blocked(s, product, loops, blocking, lanes):
             return True
-        s.tiled, s.opts = before
+        s.state = before
     return False
 
 

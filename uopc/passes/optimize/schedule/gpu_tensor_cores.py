@@ -91,11 +91,11 @@ def choose(s: Scheduler) -> bool:
                 continue
             found += [(cost, b, (amount, tile, loops)) for cost, b in _costs(s, tile, loops)]
             break
-    before = s.tiled, s.opts
+    before = s.state
     for _, blocking, product in sorted(found, key=lambda f: f[0]):
         if _padded(s, *product, blocking) and _blocked(s, blocking):
             return True
-        s.tiled, s.opts = before
+        s.state = before
     return False
 
 

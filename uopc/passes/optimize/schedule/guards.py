@@ -54,7 +54,7 @@ def specialise(s: Scheduler, loops: Iterable[UOp]) -> bool:
 
 def _gains(s: Scheduler, r: UOp, places: list[int]) -> bool:
     """Cut a loop at these iterations, and take it back if that saves little."""
-    state, whole = (s.tiled, s.opts), s.facts.expanded_size(r)
+    state, whole = s.state, s.facts.expanded_size(r)
     most = _most_code(s.facts)
     _cut(s, s.family(r), places)
     after = sum([most_of(q) / most_of(r) * s.facts.expanded_size(q) for q in s.family(r)])
@@ -62,7 +62,7 @@ def _gains(s: Scheduler, r: UOp, places: list[int]) -> bool:
     nests = len(places) + 1 if s.facts.reduces and r.arg.kind == "loop" else 1
     if whole - after >= nests * thresholds.SPECIALISED and s.facts.expanded_size() <= most:
         return True
-    s.tiled, s.opts = state
+    s.state = state
     return False
 
 
@@ -162,11 +162,11 @@ def _cut_chunks(s: Scheduler, r: UOp, whole: int) -> None:
 def _stays_small(s: Scheduler, cut: Callable[[], bool]) -> bool:
     """Make a cut, and take it back if the code gets too long. Parts of a CAT, each in a loop of its
     own, are no longer than all of them in one."""
-    k, before = s.facts, (s.tiled, s.opts)
+    k, before = s.facts, s.state
     most = max(_most_code(k), thresholds.CUT_GROWTH * k.expanded_size())
     if cut() and s.facts.expanded_size() <= most:
         return True
-    s.tiled, s.opts = before
+    s.state = before
     return False
 
 

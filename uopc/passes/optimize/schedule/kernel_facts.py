@@ -121,17 +121,12 @@ def facts(kernel: UOp) -> KernelFacts:
 
 def length_of(r: UOp) -> int | None:
     """The number of iterations of a loop where it runs at all; None where it is not known."""
-    end = r.src[0]
-    if end.op is Ops.CONST:
-        return int(end.arg)
-    found = values.cases(end)
-    return max(found) if found is not None and 0 in found else None
+    return values.length(r.src[0])
 
 
 def longest_of(r: UOp) -> int | None:
     """`length_of`; of a thread's chunk, which has one of two lengths, the longer one."""
-    found = values.cases(r.src[0])
-    return length_of(r) if found is None else max(found)
+    return values.greatest(r.src[0])
 
 
 def shorter_of(r: UOp) -> int:

@@ -179,7 +179,7 @@ def vectorise_words(s: Scheduler, r: UOp, row: UOp, lanes: int) -> bool:
     length = length_of(r) or 1
     if length % (lanes * _BYTES_OF_A_WORD) or (length_of(row) or least) < least:
         return False
-    before = s.tiled, s.opts
+    before = s.state
     unrolled = _is_over_codes(k, r, row, lanes) and s.attempt("UNROLL", r, _BYTES_OF_A_WORD)
     if unrolled and s.attempt("VECTOR", s.part(r, 0), lanes):
         factors = [value for value, _ in packing.operands(s.kernel)]
@@ -188,7 +188,7 @@ def vectorise_words(s: Scheduler, r: UOp, row: UOp, lanes: int) -> bool:
         if fill:
             s.vectorise(fill[-1], lanes)
             return True
-    s.tiled, s.opts = before
+    s.state = before
     return False
 
 

@@ -29,6 +29,15 @@ class Scheduler:
         self.opts: tuple[Opt, ...] = ()
 
     @property
+    def state(self) -> tuple[Tiled, tuple[Opt, ...]]:
+        """The Opts so far with their kernel: assign an earlier state to go back to it."""
+        return self.tiled, self.opts
+
+    @state.setter
+    def state(self, before: tuple[Tiled, tuple[Opt, ...]]) -> None:
+        self.tiled, self.opts = before
+
+    @property
     def kernel(self) -> UOp:
         """The current kernel. Reading it makes all noted strips, in one walk."""
         return self.tiled.kernel
@@ -108,10 +117,10 @@ class Scheduler:
             return r
         if self.attempt(op, r, n):
             return self.part(r, 0)
-        before = self.tiled, self.opts
+        before = self.state
         if self.attempt("SPLIT", r, n) and self.attempt(op, first := self.part(r, 0), n):
             return self.part(first, 0)
-        self.tiled, self.opts = before
+        self.state = before
         return None
 
     def copy(self, r: UOp, n: int) -> None:

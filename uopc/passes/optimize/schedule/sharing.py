@@ -42,10 +42,10 @@ def share(s: Scheduler) -> None:
     c = contraction.only_sum(k)
     chosen = first if c is None else _cheapest(s, k, c, first)
     if c is not None and chosen is not first:
-        before = s.tiled, s.opts
+        before = s.state
         if _share_inner(s, k, c, chosen):
             return
-        s.tiled, s.opts = before
+        s.state = before
     s.attempt("THREAD", first, threads)
 
 

@@ -44,18 +44,18 @@ def _sharing(k: KernelFacts, q: UOp, size: int) -> tuple[float, int]:
 def compute_rows_once(s: Scheduler) -> bool:
     """The producer of a stencil in a tile for some rows, where that halves the cost of the kernel.
     Return True if there is one."""
-    k, before = s.facts, (s.tiled, s.opts)
+    k, before = s.facts, s.state
     rows = [r for r in k.outputs if r.arg.kind == "loop"][:-1]
     if not rows or k.reduces or len(k.written) != 1 or not stencils(s.kernel, rows[-1]):
         return False
     least, best = _cost(k) / 2, before
     block = s.widen(rows[-1], "TILE", thresholds.TILE_OF_ROWS)
-    cut = s.tiled, s.opts
+    cut = s.state
     for n in range(len(stencils(s.kernel, block)) if block is not None else 0):
         if s.attempt("COMPUTE_AT", block, n) and (cost := _cost(s.facts)) < least:
-            least, best = cost, (s.tiled, s.opts)
-        s.tiled, s.opts = cut
-    s.tiled, s.opts = best
+            least, best = cost, s.state
+        s.state = cut
+    s.state = best
     if best is before or block is None:
         return False
     axis = (*block.arg.axis[:-1], 1)

@@ -43,7 +43,7 @@ def tile_crossed(s: Scheduler, output: UOp | None, lanes: int) -> UOp | None:
     """Blocks of the loops of transposed reads of a large array, each turned over into a tile first;
     the loop inside of a block in place of `output`. None, with nothing applied, where there is no
     such read."""
-    k, before = s.facts, (s.tiled, s.opts)
+    k, before = s.facts, s.state
     other = crossed(k, output, most_of)
     if output is None or other is None or k.reduces or len(k.written) != 1:
         return None
@@ -69,7 +69,7 @@ def tile_crossed(s: Scheduler, output: UOp | None, lanes: int) -> UOp | None:
         for q in s.family(fill[1]):
             s.widen(q, "UPCAST", fitting(lanes, length_of(q)))
     if tiles == 0:
-        s.tiled, s.opts = before
+        s.state = before
         return None
     return s.inner(output)
 
