@@ -18,7 +18,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine, compare
 from uopc.ir.symbolic.assume import Context, _below, assuming, put_in
-from uopc.ir.symbolic.conditions import constraints_of, flatten, negation
+from uopc.ir.symbolic.conditions import constraints_of, negation
 from uopc.ir.symbolic.simplify import simplify
 
 SIZES = (7, 12, 30)
@@ -92,7 +92,7 @@ def test_values_under_conditions(value: UOp, condition: UOp, holds: bool) -> Non
 def test_what_intervals_leave_open_no_rule_decides(u: UOp, condition: UOp, holds: bool) -> None:
     with arena():
         u, condition = simplify(u), simplify(condition)
-        conjuncts = flatten(condition, Ops.AND if holds else Ops.OR)
+        conjuncts = walk.flatten(condition, Ops.AND if holds else Ops.OR)
         below = _below(u)
         if below is None or any(c in below for c in conjuncts):
             return

@@ -35,13 +35,7 @@ def both(a: UOp, b: UOp) -> UOp:
 def guard_at(index: Index, guard: UOp) -> UOp:
     """A guard without conditions on loops that an index does not have: the index is inside whether
     they hold or not. So a sum of a row is the same value in all columns, padded ones too."""
-    conditions, stack = list[UOp](), [guard]
-    while stack:
-        u = stack.pop()
-        if u.op is Ops.AND:
-            stack += reversed(u.src)
-        else:
-            conditions.append(u)
+    conditions = walk.flatten(guard)
     moving = frozenset[UOp]().union(*[ranges.ranges(x) for x in index])
     kept = [c for c in conditions if not _is_of_others(c, moving)]
     return guard if len(kept) == len(conditions) else functools.reduce(both, kept, true())

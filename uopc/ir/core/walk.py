@@ -175,3 +175,16 @@ def nodes(root: UOp) -> list[UOp]:
 def ops(root: UOp) -> frozenset[Op]:
     """The ops of the graph: a pass whose ops are not among them has nothing to do."""
     return frozenset([u.op for u in nodes(root)])
+
+
+def flatten(u: UOp, op: Op = Ops.AND) -> list[UOp]:
+    """The operands of a tree of one op, left to right: the conjuncts of an AND."""
+    out: list[UOp] = []
+    stack = [u]
+    while stack:
+        v = stack.pop()
+        if v.op is op:
+            stack += [v.src[1], v.src[0]]
+        else:
+            out.append(v)
+    return out

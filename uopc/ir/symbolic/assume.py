@@ -23,7 +23,7 @@ from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine, compare
 from uopc.ir.index.affine import Constraints, Form, Terms
 from uopc.ir.symbolic import fixpoint
-from uopc.ir.symbolic.conditions import constraints_of, flatten, negation
+from uopc.ir.symbolic.conditions import constraints_of, negation
 
 _MOST_NODES = 100  # larger values are not simplified under assumptions
 _MOST_CONTEXTS = 100  # inside one value: an operand of a condition has one, under all others
@@ -37,7 +37,7 @@ _COMPARISONS = frozenset(COMPARISONS)
 def assuming(u: UOp, condition: UOp, holds: bool = True) -> UOp | None:
     """`u` simplified under the assumption that the condition holds (or not); None if it gets no
     smaller."""
-    return under(u, flatten(condition, Ops.AND if holds else Ops.OR), holds)
+    return under(u, walk.flatten(condition, Ops.AND if holds else Ops.OR), holds)
 
 
 def under(u: UOp, conditions: list[UOp], holds: bool = True) -> UOp | None:
@@ -192,10 +192,10 @@ class Context:
             p, x, y = u.src
             return (
                 any([self.decides(v) for v in u.src])
-                or self._with(flatten(p), True, x).decides(x)
-                or self._with(flatten(p, Ops.OR), False, y).decides(y)
+                or self._with(walk.flatten(p), True, x).decides(x)
+                or self._with(walk.flatten(p, Ops.OR), False, y).decides(y)
             )
-        operands = flatten(u, u.op)
+        operands = walk.flatten(u, u.op)
         return any([self.decides(v) for v in operands]) or any(
             self._with([w for w in operands if w is not v], u.op is Ops.AND, v).decides(v)
             for v in operands

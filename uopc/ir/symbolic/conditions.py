@@ -19,19 +19,6 @@ from uopc.ir.index import affine, compare
 from uopc.ir.index.affine import Constraints
 
 
-def flatten(u: UOp, op: Op = Ops.AND) -> list[UOp]:
-    """The operands of a tree of one op, left to right: the conjuncts of an AND."""
-    out: list[UOp] = []
-    stack = [u]
-    while stack:
-        v = stack.pop()
-        if v.op is op:
-            stack += [v.src[1], v.src[0]]
-        else:
-            out.append(v)
-    return out
-
-
 def join(op: Op, operands: list[UOp]) -> UOp | None:
     """A tree of one op on the operands; None if there are none."""
     return functools.reduce(lambda a, b: combine(op, (a, b)), operands) if operands else None

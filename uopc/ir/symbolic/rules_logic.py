@@ -6,7 +6,7 @@ import math
 
 from uopc.ir.builder import leaves
 from uopc.ir.builder.fold import make, same_kind
-from uopc.ir.core import dtypes
+from uopc.ir.core import dtypes, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
@@ -14,7 +14,7 @@ from uopc.ir.index.affine import Constraints
 from uopc.ir.rewrite.pattern import UPat
 from uopc.ir.rewrite.rules import BOOL, INTEGERS, RuleSet, c, d, no, rule, rule_fn, x, y
 from uopc.ir.symbolic.assume import under
-from uopc.ir.symbolic.conditions import constraint_of, constraints_of, flatten, join, negation
+from uopc.ir.symbolic.conditions import constraint_of, constraints_of, join, negation
 
 # Longer conditions are not merged: merging compares operands with each other.
 _MOST_OPERANDS = 64
@@ -111,7 +111,7 @@ def merged(u: UOp) -> UOp | None:
     (x < 5) | (x < 7) → x < 7;  (x < 5) | (3 < x) → True;  p | not p → True.
     """
     op = u.op
-    every = flatten(u, op)
+    every = walk.flatten(u, op)
     operands = list(dict.fromkeys(every))
     if len(operands) > _MOST_OPERANDS:
         return None

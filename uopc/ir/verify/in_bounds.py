@@ -205,7 +205,7 @@ def _below(x: UOp, high: int, size: Dim, constraints: Constraints) -> bool:
 # ---------------------------------------------------------------- guards
 def _constraints_of(condition: UOp | None) -> Constraints:
     """The constraints that a condition, also one with = and ≠, sets on the integers in it."""
-    conjuncts = [] if condition is None else conditions.flatten(condition)
+    conjuncts = [] if condition is None else walk.flatten(condition)
     constraints = conditions.constraints_of(conjuncts)
     for v in conjuncts:
         if v.op not in (Ops.CMPEQ, Ops.CMPNE) or not affine.is_const(v.src[1]):
@@ -224,7 +224,7 @@ def _constraints_of(condition: UOp | None) -> Constraints:
 def _in_loop(r: UOp, constraints: Constraints) -> Constraints:
     """Add r < end, for each operand of the end that is a minimum. Numbers are known already."""
     facts = []
-    for end in conditions.flatten(simplify.simplify(r.src[0]), Ops.MIN):
+    for end in walk.flatten(simplify.simplify(r.src[0]), Ops.MIN):
         if affine.is_const(end):
             continue
         facts.append((r, end))

@@ -18,7 +18,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import awaited, before_effects, storage_root
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
-from uopc.ir.symbolic.conditions import constraints_of, flatten
+from uopc.ir.symbolic.conditions import constraints_of
 from uopc.passes.analysis.loops import by_axis, is_overwritten, kernel_nodes
 
 
@@ -144,7 +144,7 @@ def _guarded(access: UOp, part: affine.Form) -> Interval:
     constant, terms = part
     low, high = affine.interval(constant, terms)
     guard = index_maps.ungated(access.src[1])[1]
-    conditions = [] if guard is None else flatten(guard)
+    conditions = [] if guard is None else walk.flatten(guard)
     for bounded, (_, most) in constraints_of(conditions).items():
         added, seen = affine.form(bounded)
         m, k = next(iter(seen.items()))

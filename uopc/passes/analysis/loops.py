@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from uopc.ir.builder import alu, leaves
-from uopc.ir.core import dtypes, ranges, semantics, walk
+from uopc.ir.core import bounds, dtypes, ranges, semantics, walk
 from uopc.ir.core.arena import memo_last
 from uopc.ir.core.args import AxisKind, RangeArg
 from uopc.ir.core.ops import Op, Ops
@@ -70,6 +72,17 @@ def kernel_axes(kernel: UOp) -> list[UOp]:
 def by_axis(r: UOp) -> tuple[bool, tuple[int, ...]]:
     """The sort key of ranges: output loops first, then reduce loops, each by axis."""
     return r.arg.kind in ("reduce", "unroll", "group", "grouptop"), r.arg.axis
+
+
+def most_of(r: UOp) -> int:
+    """The greatest length of a loop, at least 1."""
+    longest: int = bounds.bounds(r.src[0])[1]
+    return max(1, longest)
+
+
+def trips(loops: Iterable[UOp]) -> int:
+    """The most often that a body runs in these loops."""
+    return math.prod(map(most_of, loops))
 
 
 def closers(kernel: UOp, r: UOp) -> list[UOp]:

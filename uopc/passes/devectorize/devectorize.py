@@ -33,7 +33,6 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import awaited
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
-from uopc.ir.symbolic.conditions import flatten
 from uopc.passes.analysis.lanes import MOST_STEP, lane_step, splat
 from uopc.passes.contract import Context, Pass
 from uopc.passes.devectorize.partial_stores import store_chunks
@@ -309,7 +308,7 @@ def _is_gate(u: UOp, src: tuple[UOp, ...]) -> bool:
         gate = loaded.src[0]
     else:
         return False
-    return src[0] is gate or set(flatten(src[0])) <= set(flatten(gate))
+    return src[0] is gate or set(walk.flatten(src[0])) <= set(walk.flatten(gate))
 
 
 def _is_zero(u: UOp) -> bool:

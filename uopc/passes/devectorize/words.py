@@ -49,12 +49,7 @@ def _parts(u: UOp) -> list[UOp] | None:
     if u.op is not Ops.OR or t.kind != "uint" or t.lanes == 1:
         return None
     terms: dict[int, UOp] = {}
-    stack = list(u.src)
-    while stack:
-        v = stack.pop()
-        if v.op is Ops.OR:
-            stack += v.src
-            continue
+    for v in walk.flatten(u, Ops.OR):
         shift = 0
         if v.op is Ops.SHL and v.src[1].op is Ops.CONST:
             v, shift = v.src[0], v.src[1].arg

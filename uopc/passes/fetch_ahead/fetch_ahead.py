@@ -40,6 +40,7 @@ from uopc.ir.core.levels import VECTOR
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
+from uopc.passes.analysis.loops import trips
 from uopc.passes.contract import Context, Pass
 from uopc.passes.fetch_ahead import gathered_rows
 
@@ -193,7 +194,7 @@ def _is_one_stream(load: UOp, reads: Iterable[UOp], outside: Sequence[UOp], bloc
 def _turns(terms: Iterable[UOp], outside: Sequence[UOp]) -> int:
     """The most iterations of the loops that move an index, but for those `outside`."""
     loops = [r for r in terms if r.op is Ops.RANGE and r not in outside and r.arg.kind != "thread"]
-    return math.prod([bounds.bounds(r.src[0])[1] for r in loops])
+    return trips(loops)
 
 
 def _part_of_block(

@@ -9,15 +9,15 @@ its last element again where it ends. The rows go to the nearest cache.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from uopc.ir.builder import rebuild
-from uopc.ir.core import bounds, dtypes, ranges, shapes, walk
+from uopc.ir.core import dtypes, ranges, shapes, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
+from uopc.passes.analysis.loops import trips
 
 # docs/lab/llvm_effort.md has the figures behind these.
 _ROWS, _NEAR = 16, 1 << 13  # most rows, and bytes of rows, between a fetch and its use
@@ -72,7 +72,7 @@ def _places(load: UOp) -> _Places | None:
 def _turns_inside(load: UOp, places: _Places) -> int:
     """The LOADs of a part of a row by the loops inside of the one that moves the places."""
     inside = [r for r in ranges.ranges(load.src[0].src[1]) if r.arg.axis > places.loop.arg.axis]
-    return math.prod([int(bounds.bounds(r.src[0])[1]) for r in inside])
+    return trips(inside)
 
 
 def _later(read: UOp, loop: UOp, turns: int) -> UOp:

@@ -16,9 +16,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from uopc.ir.builder import fold, leaves, rebuild
-from uopc.ir.core import bounds, ranges, walk
+from uopc.ir.core import ranges, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
+from uopc.passes.analysis.loops import trips
 from uopc.passes.analysis.slots import Slots
 from uopc.passes.rangeify import hidden_terms
 from uopc.passes.rangeify.conditions import (
@@ -70,8 +71,7 @@ def guard_of_weights(conditions: Conditions, rows: list[UOp]) -> UOp | None:
 
 def _saves(rows: Iterable[UOp], conditions: Conditions, blocks: Mapping[UOp, int]) -> bool:
     """True if terms of enough rows are left out."""
-    count = math.prod([bounds.bounds(q.src[0])[1] for q in rows])
-    return float(count) * share_outside(conditions, blocks) >= LEAST_SAVED
+    return float(trips(rows)) * share_outside(conditions, blocks) >= LEAST_SAVED
 
 
 class _Hidden(NamedTuple):

@@ -12,15 +12,15 @@ a factor, and nothing less: see `WORTH`.
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from uopc.ir.core import bounds, dtypes, ranges, walk
+from uopc.ir.core import dtypes, ranges, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.tensor_cores import is_tile, multiplies_tiles
 from uopc.ir.core.uop import UOp
+from uopc.passes.analysis.loops import most_of, trips
 from uopc.passes.analysis.op_costs import latency
 from uopc.target import Target
 
@@ -72,8 +72,8 @@ def cycles(kernel: UOp, target: Target) -> float:
     accesses: list[_Access] = []
     for u in kernel.src:
         if u.op is Ops.RANGE:
-            trips = 1.0 if u.arg.kind == "thread" else float(max(1, bounds.bounds(u.src[0])[1]))
-            stack.append(_Loop(u, trips))
+            turns = 1.0 if u.arg.kind == "thread" else float(most_of(u))
+            stack.append(_Loop(u, turns))
         elif u.op is Ops.END and stack[-1].range is u.src[0]:
             loop = stack.pop()
             stack[-1].inner += loop.cycles(u.src[1:], target.registers, vectors)
@@ -170,6 +170,6 @@ def _footprint(a: _Access, depth: int) -> float:
 
 def _trips(loops: Iterable[UOp]) -> float:
     of_one = [r for r in loops if r.arg.kind != "thread"]
-    return float(math.prod([max(1, bounds.bounds(r.src[0])[1]) for r in of_one]))
+    return float(trips(of_one))
 
 

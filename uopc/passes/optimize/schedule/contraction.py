@@ -24,6 +24,7 @@ from uopc.ir.core import ranges, walk
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 from uopc.passes.analysis.contraction import find_contraction, term
+from uopc.passes.analysis.loops import most_of, trips
 from uopc.passes.analysis.op_costs import expansion
 from uopc.passes.optimize.opts import packing
 from uopc.passes.optimize.opts.local_tile import MOST_BYTES
@@ -42,9 +43,7 @@ from uopc.passes.optimize.schedule.kernel_facts import (
     is_plain,
     length_of,
     longest_of,
-    most_of,
     shorter_of,
-    trips,
 )
 from uopc.passes.optimize.schedule.lanes import column_lanes
 from uopc.passes.optimize.schedule.scheduler import Scheduler

@@ -17,12 +17,12 @@ from uopc.ir.core.tensor_cores import Tile
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 from uopc.passes.analysis.contraction import find_contraction
-from uopc.passes.analysis.loops import kernel_nodes
+from uopc.passes.analysis.loops import kernel_nodes, most_of, trips
 from uopc.passes.analysis.shared_tiles import filled_together
 from uopc.passes.optimize.opts import tensor_cores as tensor_tiling
 from uopc.passes.optimize.opts.legality import Refused
 from uopc.passes.optimize.schedule import gpu_thresholds
-from uopc.passes.optimize.schedule.kernel_facts import length_of, most_of, trips
+from uopc.passes.optimize.schedule.kernel_facts import length_of
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 
 

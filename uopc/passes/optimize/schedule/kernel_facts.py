@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Container, Iterable
+from collections.abc import Container
 from typing import NamedTuple
 
 from uopc.ir.builder import index_maps
-from uopc.ir.core import bounds, dtypes, ranges, walk
+from uopc.ir.core import dtypes, ranges, walk
 from uopc.ir.core.arena import memo_last
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
@@ -133,17 +133,6 @@ def shorter_of(r: UOp) -> int:
     """The shorter one of the two lengths of a thread's chunk; 0 for any other loop."""
     found = values.cases(r.src[0])
     return 0 if found is None else min(found)
-
-
-def most_of(r: UOp) -> int:
-    """The greatest length of a loop, at least 1."""
-    longest: int = bounds.bounds(r.src[0])[1]
-    return max(1, longest)
-
-
-def trips(loops: Iterable[UOp]) -> int:
-    """The most often that a body runs in these loops."""
-    return math.prod(map(most_of, loops))
 
 
 def lane_cost(accesses: list[Access], r: UOp, lanes: int) -> float:

@@ -19,8 +19,9 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 from uopc.passes.analysis import op_costs
+from uopc.passes.analysis.loops import trips
 from uopc.passes.optimize.schedule import thresholds
-from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, is_arithmetic, length_of, trips
+from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, is_arithmetic, length_of
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 
 

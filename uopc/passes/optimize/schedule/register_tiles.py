@@ -7,14 +7,9 @@ import math
 
 from uopc.ir.core import ranges
 from uopc.ir.core.uop import UOp
+from uopc.passes.analysis.loops import trips
 from uopc.passes.optimize.schedule import speeds, thresholds
-from uopc.passes.optimize.schedule.kernel_facts import (
-    KernelFacts,
-    covering,
-    fitting,
-    length_of,
-    trips,
-)
+from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, covering, fitting, length_of
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 from uopc.target import Figures
 

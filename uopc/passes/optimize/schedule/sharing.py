@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 
 from uopc.ir.core import ranges, walk
 from uopc.ir.core.uop import UOp
+from uopc.passes.analysis.loops import most_of, trips
 from uopc.passes.analysis.op_costs import ISSUE_WIDTH, expansion
 from uopc.passes.optimize.opts import chunks, packing
 from uopc.passes.optimize.opts.chunks import Chunks
@@ -25,8 +26,6 @@ from uopc.passes.optimize.schedule.kernel_facts import (
     is_far_constant,
     is_plain,
     length_of,
-    most_of,
-    trips,
 )
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 

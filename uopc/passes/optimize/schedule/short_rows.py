@@ -8,6 +8,7 @@ from uopc.ir.core import ranges
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.passes.analysis.lanes import MOST_STEP
+from uopc.passes.analysis.loops import trips
 from uopc.passes.optimize.opts import reuse
 from uopc.passes.optimize.opts.legality import Refused
 from uopc.passes.optimize.schedule import thresholds
@@ -16,7 +17,6 @@ from uopc.passes.optimize.schedule.kernel_facts import (
     is_arithmetic,
     lane_cost,
     length_of,
-    trips,
 )
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 
