@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import functools
 import subprocess
 import sys
 import tempfile
@@ -28,9 +29,21 @@ SELECTION = Path(__file__).parent / "conformance" / "selection"
 WARNINGS = ("-std=c11", "-pedantic", "-Wall", "-Wextra", "-Werror", "-Wconversion",
             "-Wsign-conversion", "-Wshadow", "-Wcast-qual", "-Wdouble-promotion",
             "-Wstrict-prototypes")  # fmt: skip
-SANITIZED = ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 GOOD = "f: 0 wrong bytes or elements, sizes checked"
 MOST_BYTES = 1 << 18  # of arguments: the self-test has its arrays as text
+
+
+@functools.cache
+def sanitized(cc: str, kinds: str = "address,undefined") -> tuple[str, ...]:
+    """Flags of a program that checks itself; () where the libraries of cc for it are missing.
+
+    Debian, for one, has clang's in a package of their own.
+    """
+    flags = ("-O1", f"-fsanitize={kinds}", "-fno-sanitize-recover=all")
+    with tempfile.TemporaryDirectory() as folder:
+        command = [cc, *flags, "-x", "c", "-", "-o", f"{folder}/test"]
+        done = subprocess.run(command, input=b"int main(void) { return 0; }", capture_output=True)
+    return () if done.returncode else flags
 
 
 def recorded(
@@ -86,7 +99,7 @@ def checked(places: Iterable[corpus.Place], options: dict[str, Any], cc: str) ->
                 if isinstance(error, UserError) and "examples of over" not in why:
                     why = "bad"
             if not wrong:
-                wrong = compiled_and_run(folder, cc, *SANITIZED, *march)
+                wrong = compiled_and_run(folder, cc, *sanitized(cc), *march)
                 why = "bad" if wrong else "good"
             counts[why] += 1
             if why == "bad":

@@ -14,7 +14,7 @@ import pytest
 
 import uopc
 import uopc.numpy as unp
-from tests.export_corpus import GOOD
+from tests.export_corpus import GOOD, sanitized
 from tests.test_export import CASES, CC, Case, assert_same, called, floats, needs_c, run
 from tests.test_export_c import WARNINGS, named
 from uopc import dtypes
@@ -51,7 +51,6 @@ static void by_threads(void *context, uopc_part part, void *words, int64_t count
     }
 }
 static size_t run("""
-SANITIZERS = ("-fsanitize=thread", "-g")
 
 
 def layer() -> Case:
@@ -121,10 +120,8 @@ def test_c_on_threads_has_no_race_and_the_bits_of_the_jit(make: Any, tmp_path: P
     run(CC, *WARNINGS, "f_test.c", "f.o", "-o", "test", folder=tmp_path)
     assert GOOD in run("./test", folder=tmp_path)
     with_threads(tmp_path)
-    flags = ("-std=gnu11", "-O1", "-pthread")
-    command = [CC, *flags, *SANITIZERS, "f_test.c", "f.c", "-o", "test"]
-    if subprocess.run(command, cwd=tmp_path, capture_output=True, check=False).returncode:
-        run(CC, *flags, "f_test.c", "f.c", "-o", "test", folder=tmp_path)  # no sanitizer here
+    flags = ("-std=gnu11", "-O1", "-g", "-pthread", *sanitized(str(CC), "thread"))
+    run(CC, *flags, "f_test.c", "f.c", "-o", "test", folder=tmp_path)
     assert GOOD in run("./test", folder=tmp_path)
 
 
