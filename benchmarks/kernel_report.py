@@ -13,6 +13,7 @@ from typing import Any
 
 from limits import MACHINE, envelope, recorded
 
+OURS = ("uopc", "uopc searched")
 HEADS = (
     "workload", "uopc ms", "best peer", "ms", "time / best", "time / envelope", "tinygrad",
     "with BEAM", "of the limit", "error", "compile s", "spread",
@@ -27,7 +28,7 @@ def geometric_mean(values: list[float]) -> float:
 
 def best_peer(row: dict[str, Any]) -> tuple[str, float] | None:
     """The fastest of the others in this run."""
-    times = {n: r["seconds"] for n, r in row["peers"].items() if "seconds" in r and n != "uopc"}
+    times = {n: r["seconds"] for n, r in row["peers"].items() if "seconds" in r and n not in OURS}
     if not times:
         return None
     name = min(times, key=times.__getitem__)
@@ -41,7 +42,8 @@ def faster_than(name: str, row: dict[str, Any], peer: str, threads: int) -> floa
 
 
 def ratios(rows: dict[str, Any], threads: int) -> dict[str, dict[str, float]]:
-    """uopc's time as a ratio: `peer` to the best in this run, `envelope` to the recorded one."""
+    """uopc's time as a ratio: `peer` to the best in this run, `envelope` to the recorded one;
+    `searched`: the time after a search as a ratio to the best in this run."""
     found: dict[str, dict[str, float]] = {}
     for name, row in rows.items():
         seconds = row["peers"].get("uopc", {}).get("seconds")
@@ -51,6 +53,9 @@ def ratios(rows: dict[str, Any], threads: int) -> dict[str, dict[str, float]]:
         best, known = best_peer(row), envelope(name, threads)
         if best is not None:
             found[name]["peer"] = seconds / best[1]
+            searched = row["peers"].get("uopc searched", {}).get("seconds")
+            if searched is not None:
+                found[name]["searched"] = searched / best[1]
         if known is not None:
             found[name]["envelope"] = seconds / known[1]
     return found
@@ -86,11 +91,14 @@ def _table(rows: dict[str, Any], threads: int) -> Iterator[str]:
             error = row["peers"].get("uopc", {}).get("error", "not run")
             yield f"| {name} | {error} |" + " |" * (len(HEADS) - 2)
     yield ""
-    for key, what in (("peer", "the best peer here"), ("envelope", "the envelope")):
+    kinds = {"peer": "Time as a ratio to the best peer here",
+             "envelope": "Time as a ratio to the envelope",
+             "searched": "Time after a search as a ratio to the best peer here"}  # fmt: skip
+    for key, what in kinds.items():
         values = [r[key] for r in found.values() if key in r]
         if values:
             yield (
-                f"Time as a ratio to {what}: geometric mean {geometric_mean(values):.2f}, "
+                f"{what}: geometric mean {geometric_mean(values):.2f}, "
                 f"greatest {max(values):.2f}, {sum(v > 1.15 for v in values)} of {len(values)} "
                 f"above 1.15."
             )

@@ -41,7 +41,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 import model_files
-from kernel_report import markdown, plot
+from kernel_report import OURS, markdown, plot
 from limits import limit_seconds
 from matrix_workloads import MATRICES
 from model_workloads import MODELS
@@ -243,7 +243,7 @@ def measure(workers: list[Worker], found: dict[str, dict[str, Any]], rounds: int
                 else:
                     row.setdefault("rounds", []).append(statistics.median(answer["samples"]))
         good = {n: r["rounds"] for n, r in found.items() if "error" not in r}
-        others = [r for n, r in good.items() if n != "uopc"]
+        others = [r for n, r in good.items() if n not in OURS]
         judged = [r for n, r in good.items() if n == "uopc"] + sorted(others, key=min)[:1]
         latest = [r[-rounds:] for r in judged]
         if not any(spread(r) > SPREAD for r in latest):

@@ -158,6 +158,7 @@ def _uopc_dynamic_product(x: Any, w: Any) -> Any:
 
 class Uopc(Peer):
     package = "uopc"
+    beam = 0
     environment = {"UOPC_THREADS": "{threads}", "UOPC_CACHE_DIR": ""}  # every compile is one
 
     def __init__(self, threads: int) -> None:
@@ -201,11 +202,19 @@ class Uopc(Peer):
 
         def call() -> Any:
             if not made:
-                with self.uopc.options(cache_dir="", programs=0):
+                with self.uopc.options(cache_dir="", programs=0, beam=self.beam):
                     made.append(self.uopc.compile(graph, inputs=inputs))
             return made[0](*w.inputs)
 
         return call
+
+
+class UopcSearched(Uopc):
+    """The best schedules that a search finds, up to 10 s a kernel."""
+
+    beam = 2
+    searches = True
+    patience = 300.0
 
 
 class Torch(Peer):
@@ -394,7 +403,8 @@ class OnnxRuntime(Peer):
 
 
 PEERS: dict[str, type[Peer]] = {
-    "uopc": Uopc, "numpy": Numpy, "torch": Torch, "torch compiled": TorchCompiled, "jax": Jax,
+    "uopc": Uopc, "uopc searched": UopcSearched, "numpy": Numpy, "torch": Torch,
+    "torch compiled": TorchCompiled, "jax": Jax,
     "tinygrad": Tinygrad, "tinygrad BEAM": TinygradBeam, "onnxruntime": OnnxRuntime,
 }  # fmt: skip
 

@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from uopc.backends.memory_plan import ALIGNMENT, Lifetime, _Timeline, plan
+from uopc.backends.memory_plan import ALIGNMENT, LARGE, PAGE, Lifetime, _Timeline, plan
 
 
 @st.composite
@@ -15,7 +15,7 @@ def blocks(draw):
     made = []
     for _ in range(draw(st.integers(0, 12))):
         first = draw(st.integers(0, 8))
-        nbytes = draw(st.sampled_from((1, 63, 64, 65, 200, 1000, 4096)))
+        nbytes = draw(st.sampled_from((1, 63, 64, 65, 200, 4096, LARGE - 64, LARGE, LARGE + 1)))
         made.append(Lifetime(nbytes, first, first + draw(st.integers(0, 4))))
     return made
 
@@ -34,7 +34,8 @@ def test_blocks_of_one_launch_do_not_overlap(blocks):
         for i, j in itertools.combinations(alive(blocks, launch), 2):
             a, b = sorted(((offsets[i], blocks[i]), (offsets[j], blocks[j])), key=lambda x: x[0])
             assert a[0] + a[1].nbytes <= b[0]
-    assert all(at % ALIGNMENT == 0 for at in offsets)
+    assert all(at % (PAGE if b.nbytes >= LARGE else ALIGNMENT) == 0
+               for at, b in zip(offsets, blocks))  # fmt: skip
     assert all(at + b.nbytes <= total for at, b in zip(offsets, blocks))
 
 
@@ -42,7 +43,8 @@ def test_blocks_of_one_launch_do_not_overlap(blocks):
 @given(blocks=blocks())
 def test_the_arena_is_no_larger_than_all_of_them(blocks):
     _, total = plan(blocks)
-    assert total <= sum(-(-b.nbytes // ALIGNMENT) * ALIGNMENT for b in blocks)
+    page = [PAGE for b in blocks if b.nbytes >= LARGE]
+    assert total <= sum(-(-b.nbytes // ALIGNMENT) * ALIGNMENT for b in blocks) + sum(page)
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)

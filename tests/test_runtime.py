@@ -27,7 +27,7 @@ import pytest
 
 import uopc
 from uopc import config, dtypes
-from uopc.backends import detect
+from uopc.backends import detect, memory_plan
 from uopc.backends.cpu import callables, layout, native, pool
 from uopc.backends.cpu.callables import ProgramBase, make_callable
 from uopc.backends.cpu.elf_loader import Image, _load_with_orc, load
@@ -694,6 +694,38 @@ def test_no_memory_for_a_result(plain: bool) -> None:
             f(x)
     assert count == (sys.getrefcount(x), sys.getrefcount(F4))
     assert f._runner.arena.acquire(64)[1] is f._runner.arena
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_large_result_does_not_lie_a_little_ahead_of_what_is_read(plain: bool) -> None:
+    """Wherever an argument begins in its page, NumPy's memory for the result would at some."""
+    n = memory_plan.LARGE // 4
+    f = program(muladd_plan(n, arguments=tuple(Argument(k, F4, (n,)) for k in "abc")), plain)
+    memory, c = np.ones(n + 1024, "f4"), floats(n)
+    byte = np.dtype(np.uint8)
+    counts, chosen = (sys.getrefcount(F4), sys.getrefcount(byte)), 0
+    for begin in range(0, 1024, 16):
+        a = memory[begin : begin + n]
+        result = f(a, memory[:n], c)
+        starts = [layout.data_address(x) for x in (a, memory, c)]
+        assert not memory_plan.is_ahead(layout.data_address(result), starts)
+        assert result.flags.carray and result.dtype is F4 and result.shape == (n,)
+        np.testing.assert_array_equal(result, c + 1)
+        chosen += result.base is not None
+        del result, a
+    assert chosen
+    assert counts == (sys.getrefcount(F4), sys.getrefcount(byte))
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_large_result_where_each_place_is_ahead_of_an_argument(plain: bool) -> None:
+    n = memory_plan.LARGE // 4
+    arguments = tuple(Argument(f"x{i}", F4, (n,)) for i in range(24))
+    f = program(muladd_plan(n, arguments=arguments, launches=(
+        Launch("muladd", words(0, 1, 2, 24, count=n)),)), plain)  # fmt: skip
+    memory = np.ones(n + 1024, "f4")
+    given = [memory[begin : begin + n] for begin in range(0, 24 * 44, 44)]
+    np.testing.assert_array_equal(f(*given), np.full(n, 2, "f4"))
 
 
 def test_layout_check_decides(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 ALIGNMENT = 64  # a cache line, and the widest vector
+# A processor compares a load with the stores before it by the last 12 bits of their addresses. If
+# an array that is written lies up to AHEAD bytes ahead of one that is read, by those bits, loads
+# wait for stores to other places: up to four times the time (docs/lab/schedule.md). So arrays of
+# LARGE bytes begin at pages of the arena, and the place of a large result is chosen.
+PAGE = 4096
+AHEAD = 256
+LARGE = 1 << 16
 
 
-def aligned(nbytes: int) -> int:
+def aligned(nbytes: int, alignment: int = ALIGNMENT) -> int:
     """The least multiple of the alignment from so many bytes on."""
-    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+    return -(-nbytes // alignment) * alignment
+
+
+def is_ahead(address: int, others: Iterable[int]) -> bool:
+    """True if stores from an address on delay loads from one of the others on."""
+    return any([0 < (address - other) % PAGE < AHEAD for other in others])
 
 
 @dataclass(frozen=True)
@@ -73,12 +85,13 @@ def plan(blocks: Sequence[Lifetime]) -> tuple[list[int], int]:
     for i in sorted(range(len(blocks)), key=lambda i: (-blocks[i].nbytes, blocks[i].first, i)):
         block = blocks[i]
         size = aligned(block.nbytes)
+        alignment = PAGE if size >= LARGE else ALIGNMENT
         alive = sorted([(offsets[j], blocks[j].nbytes) for j in placed.overlapping(i)])
         at = 0
         for start, nbytes in alive:
             if at + size <= start:
                 break
-            at = max(at, aligned(start + nbytes))
+            at = max(at, aligned(start + nbytes, alignment))
         offsets[i] = at
         placed.add(i)
         total = max(total, at + size)

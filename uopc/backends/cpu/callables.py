@@ -109,7 +109,7 @@ def _numpy_function(index: int) -> int:
     return int(address)
 
 
-_NEW_FROM_DESCR, _NEW_COPY = 94, 85
+_NEW_FROM_DESCR, _NEW_COPY, _SET_BASE = 94, 85, 282
 _OUT = sys.intern("out")
 
 
@@ -123,11 +123,13 @@ def native_calls_work() -> bool:
         runtime.set_global(name, function_address(ctypes.pythonapi, function))
     runtime.set_global("new_array", _numpy_function(_NEW_FROM_DESCR))
     runtime.set_global("new_copy", _numpy_function(_NEW_COPY))
+    runtime.set_global("set_base", _numpy_function(_SET_BASE))
     runtime.set_global("nothing", NOTHING)
     runtime.set_global("instance", ProgramBase.__basicsize__)
     known = {
         "ndarray": np.ndarray, "tuple": tuple, "list": list, "int": int, "float": float,
         "numpy_int": scalar_class(np.dtype(np.int64)), "out": _OUT,
+        "byte": np.dtype(np.uint8),
     }  # fmt: skip
     for name, value in known.items():
         runtime.set_global(name, id(value))

@@ -220,14 +220,29 @@ make:
   %f_dtype = field ptr %f_record {r.dtype}
   %f_ndim = field i32 %f_record {r.ndim}
   %f_dims = field ptr %f_record {r.dims}
+  %new_bytes = field i64 %f_record {r.nbytes}
   call void %incref(ptr %f_dtype)
-  %new = api ptr new_array(ptr %ndarray, ptr %f_dtype, i32 %f_ndim, ptr %f_dims,
-                             ptr null, ptr null, i32 0, ptr null)
+  %made_new = api ptr new_array(ptr %ndarray, ptr %f_dtype, i32 %f_ndim, ptr %f_dims,
+                                ptr null, ptr null, i32 0, ptr null)
+  if ult i64 %new_bytes, {large} then %check_new else %large
+large:
+  ; A kernel that writes the result may read the arena. No array is given for a result, so the
+  ; extent of the first has room for the arena's.
+  %read_arena = field ptr %state {s.arena}
+  %read_begin = field i64 %read_arena 8
+  %read_bytes = field i64 %read_arena 16
+  %read_end = add i64 %read_begin, %read_bytes
+  put i64 %read_begin %begins %n
+  put i64 %read_end %ends %n
+  %read_count = add i64 %n, 1
+  %apart = call ptr @apart(ptr %made_new, ptr %f_record, ptr %begins, ptr %ends, i64 %read_count)
+  br label %check_new
+check_new:
+  %new = phi ptr [%made_new, %make], [%apart, %large]
   if eq ptr %new, null then %drop else %made
 made:
   put ptr %new %arrays %f
   %new_data = field i64 %new {data}
-  %new_bytes = field i64 %f_record {r.nbytes}
   %new_is_empty = icmp eq i64 %new_bytes, 0
   %new_address = select i1 %new_is_empty, i64 %nothing, i64 %new_data
   put i64 %new_address %bases %f

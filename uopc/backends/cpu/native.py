@@ -39,6 +39,7 @@ import threading
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from uopc.backends import memory_plan
 from uopc.backends.cpu.elf_loader import Image, load
 from uopc.backends.cpu.entry_ir import ENTRY
 from uopc.backends.cpu.launch_ir import RUN, SPREAD
@@ -60,7 +61,7 @@ FUNCTIONS = {
 # arrays without elements, where a kernel may read in vain.
 GLOBALS = (
     "stale", "instance", "nothing", "ndarray", "tuple", "list", "int", "float", "numpy_int", "out",
-    "new_array", "new_copy", *FUNCTIONS,
+    "byte", "new_array", "new_copy", "set_base", *FUNCTIONS,
 )  # fmt: skip
 
 # Words of a program's state, as the entry reads it. `records` has one record per argument, then one
@@ -81,6 +82,7 @@ RECORD = (
 )  # fmt: skip
 NUMBERS = {"wide_float": 1, "narrow_float": 2, "wide_int": 3, "narrow_int": 4}
 WRITEABLE = 0x400
+_PLAIN = 0x1 | 0x100 | WRITEABLE  # in C order, aligned
 STRUCTURES = {"single": 0, "tuple": 1, "list": 2, "dict": 3}
 
 # Offsets in a pool's memory. Fields that are written often have cache lines of their own; each
@@ -109,6 +111,9 @@ def _names() -> dict[str, object]:
     names: dict[str, object] = {"pause": _PAUSES.get(platform.machine(), ""), **OFFSETS}
     names |= {"jump_bytes": 8 * JUMP_WORDS, "together": TOGETHER}
     names |= {"together_offsets": 8 * (JUMP_WORDS + 1)}
+    large, page, ahead = memory_plan.LARGE, memory_plan.PAGE, memory_plan.AHEAD
+    names |= {"large": large, "least_large": large - 1, "page": page, "page_mask": page - 1}
+    names |= {"ahead": ahead - 1, "plain_flags": _PLAIN}
     names |= {"line": POOL_LINE, "closed": CLOSED, "record_words": len(RECORD)}
     names |= {name: STRUCTURES[name] for name in ("list", "dict")} | NUMBERS
     names |= {"unknown": UNKNOWN, "writeable": WRITEABLE, "again": "inttoptr (i64 1 to ptr)"}
@@ -213,8 +218,8 @@ def _expanded(text: str) -> str:
 
 EXPORTS = Parts(
     (
-        "globals", "by_name", "sized", "number", "duplicate", "handed", "drop", "read_addresses",
-        "together", "meet", "spread", "worker", "try_acquire", "relax",
+        "globals", "by_name", "sized", "number", "duplicate", "handed", "drop", "apart",
+        "read_addresses", "together", "meet", "spread", "worker", "try_acquire", "relax",
     ),
     ("entry", "run"),
 )  # fmt: skip

@@ -293,6 +293,90 @@ extended:
   ret i64 %address
 }
 
+; A new array for a large result, or in its place one of other memory, if stores to it would delay
+; loads from `n` others that are large (see `memory_plan.py`). Null if there is no memory.
+define ptr @apart(ptr %new, ptr %record, ptr %begins, ptr %ends, i64 %n) {
+start:
+  %room = alloca i64
+  if eq ptr %new, null then %none else %look
+none:
+  ret ptr null
+look:
+  %first = field i64 %new {data}
+  %is_ahead = call i1 @is_ahead(i64 %first, ptr %begins, ptr %ends, i64 %n)
+  br i1 %is_ahead, label %replace, label %keep
+keep:
+  ret ptr %new
+replace:
+  api void decref(ptr %new)
+  %nbytes = field i64 %record {r.nbytes}
+  %with_room = add i64 %nbytes, {page}
+  store i64 %with_room, ptr %room
+  %ndarray = field ptr @globals {g.ndarray}
+  %byte = field ptr @globals {g.byte}
+  api void incref(ptr %byte)
+  %owner = api ptr new_array(ptr %ndarray, ptr %byte, i32 1, ptr %room, ptr null, ptr null, i32 0,
+                             ptr null)
+  if eq ptr %owner, null then %none else %place
+place:
+  %owned = field i64 %owner {data}
+  %rounded = add i64 %owned, 63
+  %line = and i64 %rounded, -64
+  br label %try
+try:
+  loop %k = 0 to 63 from %place, %try_next do %try_one else %found
+try_one:
+  %offset = mul i64 %k, 64
+  %here = add i64 %line, %offset
+  %bad = call i1 @is_ahead(i64 %here, ptr %begins, ptr %ends, i64 %n)
+  br i1 %bad, label %try_next, label %found
+try_next:
+  br label %try
+found:
+  ; Where there are so many arguments that each place is ahead of one, any place is as good.
+  %chosen = phi i64 [%line, %try], [%here, %try_one]
+  %address = inttoptr i64 %chosen to ptr
+  %dtype = field ptr %record {r.dtype}
+  %rank = field i32 %record {r.ndim}
+  %dims = field ptr %record {r.dims}
+  api void incref(ptr %dtype)
+  %view = api ptr new_array(ptr %ndarray, ptr %dtype, i32 %rank, ptr %dims, ptr null, ptr %address,
+                            i32 {plain_flags}, ptr null)
+  if eq ptr %view, null then %lost else %own
+lost:
+  api void decref(ptr %owner)
+  ret ptr null
+own:
+  ; It takes the reference to the owner, also where it fails.
+  %failed = api i32 set_base(ptr %view, ptr %owner)
+  if eq i32 %failed, 0 then %placed else %unowned
+unowned:
+  api void decref(ptr %view)
+  ret ptr null
+placed:
+  ret ptr %view
+}
+
+; True if an address lies a little ahead of one of `n` large arrays, in their pages.
+define internal i1 @is_ahead(i64 %address, ptr %begins, ptr %ends, i64 %n) {
+start:
+  br label %argument
+argument:
+  loop %i = 0 to %n from %start, %compare do %compare else %no
+compare:
+  %begin = item i64 %begins %i
+  %end = item i64 %ends %i
+  %nbytes = sub i64 %end, %begin
+  %distance = sub i64 %address, %begin
+  %in_page = and i64 %distance, {page_mask}
+  %beyond = sub i64 %in_page, 1
+  if ugt i64 %nbytes, {least_large} and ult i64 %beyond, {ahead} then %yes else %argument
+yes:
+  ret i1 true
+no:
+  ret i1 false
+}
+
 ; A dict, list or tuple of the results; null if there is no memory: the results are freed then.
 define ptr @handed(ptr %state, ptr %arrays) {
 start:

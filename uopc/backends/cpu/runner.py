@@ -8,12 +8,13 @@ import os
 import time
 import weakref
 from array import array as packed
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from uopc.backends import memory_plan
 from uopc.backends.cpu import pool
 from uopc.backends.cpu.arguments import Bound, KnownSizes, bind, shape_of
 from uopc.backends.cpu.bounded_cache import BoundedMap
@@ -79,12 +80,24 @@ MOST_IN_A_ROW = 64
 _SAMPLES_OF_NOTHING = 10
 
 
-def _new_array(plan: Plan, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Memory for a result."""
+def _new_array(
+    plan: Plan, shape: tuple[int, ...], dtype: npt.DTypeLike, read: Sequence[int]
+) -> npt.NDArray[Any]:
+    """Memory for a result, where stores do not delay loads from these addresses on, if it is large.
+
+    `apart` in `on_request_ir.py` does the same for calls that Python does not see.
+    """
     try:
-        return np.empty(shape, dtype)
+        array = np.empty(shape, dtype)
     except ValueError as error:
         raise UserError(f"{plan.name}: no array has the shape {shape}: {error}") from None
+    if array.nbytes < memory_plan.LARGE or not memory_plan.is_ahead(data_address(array), read):
+        return array
+    memory = np.empty(array.nbytes + memory_plan.PAGE, np.uint8)
+    begin = memory_plan.aligned(data_address(memory))
+    places = range(begin, begin + memory_plan.PAGE - memory_plan.ALIGNMENT, memory_plan.ALIGNMENT)
+    place = next((p for p in places if not memory_plan.is_ahead(p, read)), begin)
+    return np.ndarray(shape, dtype, memory, place - data_address(memory))
 
 
 def _scratch(nbytes: int) -> mmap.mmap:
@@ -284,13 +297,16 @@ class Runner:
         pool.revive()
         plan, runtime = self.plan, install()
         sizes = self.sizes(bound.values)
-        outs = [
-            _new_array(plan, shape, result.dtype) if out is None else out
-            for result, shape, out in zip(plan.results, sizes.shapes, bound.outs, strict=True)
-            if result.source is None
-        ]
+        read = [data_address(a) for a in bound.arrays if a.nbytes >= memory_plan.LARGE]
         arena_address, owner = self.arena.acquire(sizes.arena_bytes)
+        if sizes.arena_bytes >= memory_plan.LARGE:
+            read.append(arena_address)
         try:
+            outs = [
+                _new_array(plan, shape, result.dtype, read) if out is None else out
+                for result, shape, out in zip(plan.results, sizes.shapes, bound.outs, strict=True)
+                if result.source is None
+            ]
             addresses = [
                 data_address(array) if array.size else NOTHING
                 for array in (*bound.arrays, *outs)
