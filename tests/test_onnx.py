@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import zlib
@@ -222,6 +223,21 @@ def test_nodes_have_the_models_as_their_origin(tmp_path: Path) -> None:
     assert f.program.kernels[0].origin == f"{file}:1, {file}:2"
     code, line = f.graph.outputs["y"].src[0].origin
     assert (code.co_name, line) == ("Sin '/wave/Sin'", 1)
+
+
+def test_inputs_sizes_and_outputs_without_a_node_have_no_origin(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from uopc.cli.main import main
+
+    file = tmp_path / "net.onnx"
+    text = "g (float[n, 3] x) => (float[n, 3] y, float[2] w) <float[2] w = {1, 2}> { y = Exp(x) }"
+    onnx.save(model(text), file)
+    assert main(["dump", str(file), "--json"]) == 0
+    kernels = json.loads(capsys.readouterr().out)["kernels"]
+    assert [k["origin"] for k in kernels] == [["net.onnx:1"], []]
+    x = uopc.param("x", (uopc.variable("n", 1, 4096), 3)) + 1  # a line takes what has none
+    assert x.src[0].origin[0].co_filename == __file__
 
 
 def test_arrays_from_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import uopc
 from uopc import UOp
 from uopc.errors import Unsupported, UserError
+from uopc.ir.builder import leaves
 from uopc.onnx import results
 from uopc.onnx.importer import Importer
 from uopc.onnx.model import Model
@@ -62,8 +63,10 @@ def graph(
     return graph_of(Model(model), dims, constants)
 
 
+@leaves.made_for(None)
 def graph_of(found: Model, dims: Sizes | None, constants: Mapping[str, Any] | None) -> Graph:
-    """The graph of a model that was read. Errors are those of `graph`."""
+    """The graph of a model that was read. Errors are those of `graph`. Nodes that no node of the
+    model made, such as inputs and their sizes, have no origin."""
     chosen, known = dict(dims or {}), dict(constants or {})
     weights = {t.name for t in found.proto.graph.initializer}
     sizes: dict[str, Any] = {}

@@ -22,7 +22,8 @@ _record_origins = True
 _INNER = ("uopc.", "functools")  # modules whose lines are no user's
 _MOST_LINES = 10_000  # each keeps a code object alive
 _lines: dict[tuple[CodeType, int], tuple[CodeType, int]] = {}
-_place: ContextVar[tuple[Place, int] | None] = ContextVar("uopc_place", default=None)
+# The origin of new nodes; `()` where they have none, None where it is the user's line.
+_place: ContextVar[tuple[Place, int] | tuple[()] | None] = ContextVar("uopc_place", default=None)
 
 
 def record_origins(on: bool) -> None:
@@ -41,9 +42,9 @@ class Place:
 
 
 @contextlib.contextmanager
-def made_for(place: Place, line: int) -> Iterator[None]:
-    """New nodes of this thread have a place and a number in it as their origin."""
-    token = _place.set((place, line))
+def made_for(place: Place | None, line: int = 0) -> Iterator[None]:
+    """New nodes of this thread have a place and a number in it as their origin, or no origin."""
+    token = _place.set(() if place is None else (place, line))
     try:
         yield
     finally:
@@ -55,7 +56,7 @@ def located(u: UOp) -> UOp:
     if u.origin is None and _record_origins and not arena.in_arena():
         given = _place.get()
         if given is not None:
-            u.origin = given
+            u.origin = given or None
             return u
         frame = sys._getframe(1)
         while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_INNER):
