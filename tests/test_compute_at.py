@@ -120,6 +120,21 @@ def test_the_block_around_all_places_must_be_inside() -> None:
         on_request(cross(x.exp()), ("TILE", 0, 4), ("COMPUTE_AT", 0, 0))
 
 
+@pytest.mark.parametrize(("height", "threads", "rows"), [(19, 5, 4), (35, 4, 8), (67, 8, 8)])
+def test_threads_whose_chunks_have_other_numbers_of_blocks(
+    height: int, threads: int, rows: int
+) -> None:
+    """Some chunks have a row more than others, and only these a whole block."""
+    opts = ("THREAD", 0, threads), ("SPLIT", 1, rows), ("TILE", 1, rows), ("COMPUTE_AT", 1, 0)
+    value = RANDOM.uniform(-3, 3, (height, 20)).astype("f4")
+
+    def of(x: Any) -> Any:
+        return (x[:-1] + x[1:])[:, :-1] + (x[:-1] + x[1:])[:, 1:]
+
+    program = on_request(of(uopc.param("x", value.shape).sin()), *opts)
+    np.testing.assert_allclose(program(value), of(np.sin(value)), rtol=1e-4, atol=1e-6)
+
+
 def test_symbolic_rows() -> None:
     n = uopc.variable("n", 3, 300)
     x = uopc.param("x", (n, 40))

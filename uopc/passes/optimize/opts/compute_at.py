@@ -19,12 +19,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from uopc.ir.builder import index_maps, rebuild
-from uopc.ir.core import bounds, dtypes, ranges, shapes, walk
+from uopc.ir.core import bounds, dtypes, ranges, walk
 from uopc.ir.core.arena import memo
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import before_effects
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
+from uopc.ir.verify.in_bounds import Verdict, accesses
 from uopc.passes.analysis.loops import kernel_nodes, make_range
 from uopc.passes.optimize.opts import legality
 from uopc.passes.optimize.opts.legality import Refused
@@ -66,8 +67,7 @@ def compute_at(kernel: UOp, r: UOp, n: int) -> UOp:
     ]
     firsts = {q: affine.plus(f, low) for q, f, (low, _) in zip(s.loops, fill, spans)}
     content = rebuild.rebuild(s.value, firsts)
-    moves = len(s.places) > 1
-    if moves and not all(_is_inside(u) for u in walk.toposort(content) if u.op is Ops.INDEX):
+    if len(s.places) > 1 and not _is_inside(content):
         raise Refused("the block around all places reaches outside of the storage that it reads")
     dims = [int(bounds.bounds(f.src[0])[1]) for f in fill]
     tile = local_tile(kernel, s.value.dtype, dims, most=MOST_BYTES).fill(fill, content)
@@ -178,16 +178,6 @@ def _lead(u: UOp, reads: set[UOp]) -> tuple[int, Mapping[UOp, int]]:
     return affine.form(index_maps.ungated(u.src[-1])[0])
 
 
-def _is_inside(access: UOp) -> bool:
-    """True if an index is certainly an element of its storage, in the last chunk of threads, which
-    may be shorter or longer, and in all others."""
-    size = shapes.size(shapes.shape(access.src[0]))
-    index = access.src[-1]
-    found = [index]
-    for r in ranges.ranges(index):
-        if r.arg.kind == "thread" and affine.is_const(r.src[0]):
-            last = r.src[0].arg - 1
-            others = [make_range(last, r.arg.axis, "thread")] if last > 0 else []
-            found = [rebuild.rebuild(index, {r: at}) for at in (affine.const(last), *others)]
-    limits = [bounds.bounds(u) for u in found]
-    return isinstance(size, int) and all([low >= 0 and high < size for low, high in limits])
+def _is_inside(value: UOp) -> bool:
+    """True if all that a value reads is certainly inside of its storage."""
+    return all(a.verdict is Verdict.INSIDE for a in accesses(value))
