@@ -15,6 +15,8 @@ from uopc.ir.core.uop import UOp
 from uopc.passes.contract import Context
 
 PRODUCTS = (Ops.MUL, *DOTS)
+# The largest register tile of a contraction, which computes all of its elements or none.
+MOST_ROWS, MOST_VECTORS = 16, 4
 _NARROW = (dtypes.uint8, dtypes.int8, dtypes.int16)  # those that int16 has
 
 

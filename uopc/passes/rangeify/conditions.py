@@ -17,7 +17,6 @@ from uopc.passes.analysis import counted
 Conditions = dict[frozenset[tuple[UOp, int]], int]
 
 SAMPLES = 16  # per loop, to estimate how many elements a condition leaves out
-BLOCK_ROWS = 16  # of a register tile, which computes all of its elements or none
 LEAST_SHARE = 1 / 8  # of the elements, left out: else a guard costs more than it saves
 
 

@@ -48,11 +48,10 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import before_effects
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
+from uopc.passes.analysis.contraction import MOST_ROWS, MOST_VECTORS
 from uopc.passes.contract import Context, Pass
 from uopc.passes.rangeify import constant_masks, trim_sums
-from uopc.passes.rangeify.conditions import BLOCK_ROWS, Conditions, both, either, guard_of, required
-
-TILE_VECTORS = 4  # across a register tile, which computes all of its elements or none
+from uopc.passes.rangeify.conditions import Conditions, both, either, guard_of, required
 
 
 def trim_stores(graph: UOp, context: Context) -> UOp:
@@ -113,8 +112,8 @@ class _Stored:
 def _tile(s: _Stored, context: Context) -> dict[UOp, int]:
     """The iterations of each loop in a register tile of a stored sum."""
     loops = [r for r in s.loops if r is not None]
-    columns = TILE_VECTORS * context.target.lanes(s.value.dtype.bits)
-    return {**dict.fromkeys(s.rows, BLOCK_ROWS), loops[-1]: columns}
+    columns = MOST_VECTORS * context.target.lanes(s.value.dtype.bits)
+    return {**dict.fromkeys(s.rows, MOST_ROWS), loops[-1]: columns}
 
 
 def _stores(graph: UOp) -> dict[UOp, _Stored]:

@@ -19,17 +19,11 @@ from uopc.ir.builder import fold, leaves, rebuild
 from uopc.ir.core import ranges, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
+from uopc.passes.analysis.contraction import MOST_ROWS
 from uopc.passes.analysis.loops import trips
 from uopc.passes.analysis.slots import Slots
 from uopc.passes.rangeify import hidden_terms
-from uopc.passes.rangeify.conditions import (
-    BLOCK_ROWS,
-    Conditions,
-    both,
-    guard_of,
-    required,
-    share_outside,
-)
+from uopc.passes.rangeify.conditions import Conditions, both, guard_of, required, share_outside
 
 # The terms left out, for each value, from which on the search for values that are no numbers costs
 # less (`hidden_terms.py`).
@@ -64,7 +58,7 @@ def trim_sums(graph: UOp) -> UOp:
 
 def guard_of_weights(conditions: Conditions, rows: list[UOp]) -> UOp | None:
     """The conditions on weights as a guard, if products with them are worth one."""
-    blocks = dict.fromkeys(rows, BLOCK_ROWS)
+    blocks = dict.fromkeys(rows, MOST_ROWS)
     moved = [m for m in rows if any([m in dict(terms) for terms in conditions])]
     return guard_of(conditions, blocks) if _saves(moved, conditions, blocks) else None
 
@@ -109,7 +103,7 @@ def _guard(reduce: UOp) -> tuple[UOp, _Hidden | None] | None:
 def _blocks(conditions: Conditions, reduce: UOp) -> dict[UOp, int]:
     """A tile of rows takes a term of a sum if one of its rows does."""
     rows = [m for terms in conditions for m, _ in terms if m not in reduce.src[1:]]
-    return dict.fromkeys(rows, BLOCK_ROWS)
+    return dict.fromkeys(rows, MOST_ROWS)
 
 
 def _hidden(reduce: UOp, mask: UOp, outside: UOp, conditions: Conditions) -> _Hidden | None:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
 
 from uopc.ir.core.data import blocks
+from uopc.passes.analysis import contraction
 
 Number = TypeVar("Number", int, float)
 
@@ -70,10 +71,10 @@ TILE_VECTORS            = row(4,       "vectors",        "accumulators across su
 ACCUMULATORS            = row(4,       "vectors",        "independent accumulators of a reduce along lanes: latency 4, 1 add per cycle",    "sums")
 WIDE_BYTES              = row(64,      "bytes",          "of a vector that is a cache line",                                                "matmul")
 LATENCY                 = row(4,       "cycles",         "until a multiply-add can be added to",                                            "matmul")
-MOST_ROWS               = row(16,      "rows",           "highest tile",                                                                    "matmul")
+MOST_ROWS               = row(contraction.MOST_ROWS, "rows", "highest tile",                                                                "matmul")
 MOST_ALIASED_ROWS       = row(8,       "rows",           "highest tile whose rows lie a multiple of ALIAS_BYTES apart",                     "aliased rows")
 ALIAS_BYTES             = row(blocks.ALIASED, "bytes",     "distance of rows that share the ways of an L1 set",                               "aliased rows")
-MOST_VECTORS            = row(4,       "vectors",        "widest tile",                                                                     "matmul")
+MOST_VECTORS            = row(contraction.MOST_VECTORS, "vectors", "widest tile",                                                           "matmul")
 STEP_OVERHEAD           = row(0.3,     "cycles",         "part of a step that does not overlap: the loop",                                  "matmul")
 VECTOR_OVERHEAD         = row(0.1,     "cycles",         "the same per vector: L2 instead of L1",                                           "matmul")
 ROW_OVERHEAD            = row(0.1,     "cycles",         "the same per row: its element",                                                   "matmul")
