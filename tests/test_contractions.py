@@ -292,6 +292,32 @@ def test_register_tiles(rows, columns, tile):
     assert found[:2] == tile and found[0] * found[1] + found[1] < 32
 
 
+@pytest.mark.parametrize(
+    ("rows", "steps", "columns", "target", "held"),
+    [(4001, 27, 7, "x86-64-v4", True), (4001, 28, 7, "x86-64-v4", True),
+     (4001, 29, 7, "x86-64-v4", False), (4001, 3, 17, "x86-64-v4", False),
+     (255, 3, 7, "x86-64-v4", False), (256, 3, 7, "x86-64-v4", True),
+     (4001, 11, 8, "x86-64-v3", True), (4001, 12, 8, "x86-64-v3", False)],
+)  # fmt: skip
+def test_registers_hold_a_short_and_narrow_factor(rows, steps, columns, target, held):
+    graph = uopc.param("a", (rows, steps)) @ uopc.param("b", (steps, columns))
+    with uopc.options(target_cpu=target):
+        (kernel,) = lower_only(graph, threads=1).kernels
+        (function,) = lower_only(graph.sin(), threads=1).kernels
+    assert ("UNROLL" in [o.op for o in kernel.arg.opts]) is held
+    assert "UNROLL" not in [o.op for o in function.arg.opts]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(250, 600), st.integers(1, 29), st.integers(1, 16),
+       st.sampled_from(["float32", "float64", "int32"]), st.sampled_from([1, 2]),
+       st.sampled_from(TARGETS))  # fmt: skip
+def test_products_of_a_short_and_narrow_factor(m, k, n, dtype, threads, target):
+    a, b, c = numbers(m, k, dtype=dtype), numbers(k, n, dtype=dtype), numbers(n, dtype=dtype)
+    x, y, z = (uopc.param(s, v.shape, dtype) for s, v in zip("xyz", (a, b, c)))
+    check((x @ y + z).relu(), [a, b, c], np.maximum(a @ b + c, 0), threads, target)
+
+
 def test_register_tiles_of_a_small_machine():
     rows, vectors, _ = register_tiles.register_tile(960, 960, 8, 32, 16, 4096, Figures())
     assert rows * vectors + vectors + 1 <= 16 and rows * vectors >= 8

@@ -39,6 +39,7 @@ from uopc.passes.optimize.schedule.guards import cut_loop, follow_bounds
 from uopc.passes.optimize.schedule.kernel_facts import (
     Access,
     KernelFacts,
+    is_arithmetic,
     is_far_constant,
     is_plain,
     length_of,
@@ -230,6 +231,8 @@ def _tile(s: Scheduler, k: KernelFacts, c: LanedSum) -> None:
     height, vectors, _ = sum_tile(
         s, k, c, longest_of(c.row), longest_of(c.lane), packs or stored, widest
     )
+    held = not packs and _is_held(s, k, c)
+    height = thresholds.HELD_ROWS if held else height
     computed = [each.a for each in (c, *c.beside) if not is_plain(each.a)]
     if computed:
         c = replace(c, row=_row_block(s, c, computed))
@@ -255,11 +258,33 @@ def _tile(s: Scheduler, k: KernelFacts, c: LanedSum) -> None:
         _pack_panel(s, c, part, rows, around, height if blocked else None)
     for q in rows:
         _tile_rows(s, s.inner(q), height)
+    for r in c.reduce.src[1:] if held else ():
+        for q in s.family(r):
+            s.attempt("UNROLL", q, 0)
     for q in s.family(lane) if around is not None else ():
         _followed(s, q, 1)
     for p in each:
         for r in p.reduce.src[1:] if p.reduce.src[0] is not term(p.reduce) else ():
             cut_loop(s, r)
+
+
+def _is_held(s: Scheduler, k: KernelFacts, c: LanedSum) -> bool:
+    """True if registers hold all of b, a vector wide, from tile to tile of many rows, where the
+    steps of the sum are straight code and its readers call no function: each step then loads
+    numbers of a alone."""
+    target, rows, steps = s.target, thresholds.HELD_ROWS, c.reduce.src[1:]
+    if any([is_arithmetic(u) and expansion(u) > 1 for u in k.order]):
+        return False
+    plain = is_plain(c.a) and is_plain(c.b) and c.reduce.src[0] is term(c.reduce)
+    if c.beside or c.depth > 1 or not plain or c.row in ranges.ranges(c.b):
+        return False
+    columns = length_of(c.lane)
+    if columns is None or columns > target.lanes(c.reduce.dtype.bits):
+        return False
+    many = (length_of(c.row) or thresholds.TYPICAL_LENGTH) >= thresholds.LEAST_TILES_HELD * rows
+    # Without mask registers a multiply-add cannot read one number for all of its lanes.
+    spare = target.registers - rows - (not target.has_mask_registers)
+    return many and all([length_of(r) is not None for r in steps]) and trips(steps) <= spare
 
 
 def sum_tile(
