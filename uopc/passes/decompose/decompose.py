@@ -18,7 +18,7 @@ Before (vector)                            After (vector)
 
 Quotients become the machine's truncating ones with operands that cannot trap; shifts by an unknown
 count are guarded; float16 functions are computed in float32 and rounded once. Conversions of narrow
-floats are spelled out where the machine has none.
+floats are spelled out where the machine has none. Bools change lanes as bytes.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from uopc.passes.decompose.expansion_cache import Use, applied
 from uopc.passes.decompose.float_division import float_division
 from uopc.passes.decompose.integer_division import constant, instruction, integer_division
 from uopc.passes.decompose.lookups import looked_up
+from uopc.passes.decompose.moved_bools import MOVES, moved
 from uopc.passes.decompose.narrow_indices import narrowed
 from uopc.passes.decompose.soft_arithmetic import rounded_by_sums, unfused
 from uopc.passes.decompose.soft_floats import SOFTWARE, narrow, widen
@@ -266,6 +267,8 @@ _IN_FLOAT32 = frozenset((  # for float16 too
 
 def _decomposed(u: UOp, src: Source, native: Native) -> UOp | None:
     op, t = u.op, u.dtype.scalar
+    if op in MOVES:
+        return moved(u, src)
     if op in _TOTALS:
         return None if native.computes(t) else _narrow_total(u, src, native)
     if op.is_alu and op is not Ops.WHERE:
@@ -310,6 +313,8 @@ def _may_change(u: UOp) -> bool:
     narrow = t.kind == "float" and t.bits <= 16
     if u.op in _TOTALS:
         return narrow
+    if u.op in MOVES:
+        return t.kind == "bool"
     return u.op in _WITH_OTHERS or (u.op.is_alu and (t.kind == "bool" or narrow))
 
 

@@ -2,9 +2,9 @@
 
 A vector whose lanes are `step` elements apart takes one load per lane. Where unrolled copies read
 the adjacent vectors too, the same elements are rows of neighbours: one load fetches a chunk of
-several vectors, and shuffles put the pieces in place. Bools are shuffled as bytes: machines have no
-shuffles of single bits. Of narrow elements, such as bytes, a shorter row of four and more takes one
-load, too. Rows of four bytes that follow each other, as pixels do, are one vector:
+several vectors, and shuffles put the pieces in place. Of narrow elements, such as bytes, a shorter
+row of four and more takes one load, too. Rows of four bytes that follow each other, as pixels do,
+are one vector:
 
     x[4·i], x[4·i + 1], … for 16 lanes i  →  v = x[0 : 64]; the lanes 0, 4, 8, … of v, 1, 5, 9, …
 """
@@ -70,9 +70,6 @@ def transposed(block: list[UOp], load_row: LoadRow, register: int = 0) -> dict[U
         }
     narrow = t.scalar.vec(n)
     rows = [load_row(block[0], narrow, i) for i in range(t.lanes)]
-    if t.kind == "bool":
-        t = dtypes.uint8.vec(t.lanes)
-        rows = [intern(Ops.CAST, t.scalar.vec(n), (row,)) for row in rows]
     joined = []
     for i in range(n):
         parts = tuple(rows[i::n])
@@ -82,8 +79,6 @@ def transposed(block: list[UOp], load_row: LoadRow, register: int = 0) -> dict[U
         pairs = zip(joined[: n // 2], joined[n // 2 :])
         joined = [s for a, b in pairs for s in (_interleaved(a, b, n, 0), _interleaved(a, b, n, 1))]
         width //= 2
-    if t is not block[0].dtype:
-        joined = [intern(Ops.CAST, block[0].dtype, (s,)) for s in joined]
     return dict(zip(block, joined))
 
 
