@@ -112,8 +112,9 @@ def test_dots_and_elements_are_numpys():
 
 def test_an_attribute_of_arrays_names_the_way_out():
     x = param()
-    with pytest.raises(uopc.UserError, match=r"has no view: write x\.bitcast\(dtype\)"):
+    with pytest.raises(uopc.UserError, match=r"has no view: write x\.bitcast\(dtype\)") as caught:
         x.view("f4")
+    assert (caught.value.name, caught.value.obj) == ("view", None)  # Python suggests nothing else
     for name in ("dot", "item", "tolist", "view", "ravel", "mT", "real"):
         assert not hasattr(x, name)
     with pytest.raises(AttributeError, match="nowhere"):
@@ -130,6 +131,9 @@ def test_an_array_names_what_to_write_for_attributes_of_numpys():
         assert hasattr(np.ndarray, name) and not hasattr(x, name)
         with pytest.raises(uopc.UserError, match=f"an Array has no {name}: write "):
             getattr(x, name)
+    with pytest.raises(AttributeError) as caught:
+        x.fill(0)
+    assert (caught.value.name, caught.value.obj) == ("fill", None)
     with pytest.raises(AttributeError, match="nowhere"):
         x.nowhere  # noqa: B018 - reading it raises
 

@@ -154,7 +154,7 @@ def test_the_name_of_a_file_that_is_no_text(tmp_path: Path) -> None:
 def test_what_names_no_file() -> None:
     with pytest.raises(UserTypeError, match="path of an ONNX model, its bytes"):
         uopc.onnx.load(3)
-    with pytest.raises(UserError, match=r"cannot read 'a.x00b': embedded null"):
+    with pytest.raises(UserError, match=r"cannot read 'a.x00b': .*embedded null"):
         uopc.onnx.load("a\0b")
 
 

@@ -62,6 +62,11 @@ class UserAttributeError(UserError, AttributeError):
         uopc.errors.UserAttributeError: a UOp has no item: write float(program(...))
     """
 
+    def __init__(self, message: str, name: str = "") -> None:
+        super().__init__(message)
+        self.name = name
+        self.obj = None  # Python would search it for a similar name, and suggest that as well
+
 
 class InvalidIR(Error):
     """A graph breaks an invariant of its level, or text does not parse.

@@ -221,7 +221,8 @@ class Array(_Installed):
 
         def __getattr__(self, name):
             if name in _INSTEAD:
-                raise UserAttributeError(f"an Array has no {name}: write {_INSTEAD[name]}")
+                message = f"an Array has no {name}: write {_INSTEAD[name]}"
+                raise UserAttributeError(message, name)
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def _only(self, who: str) -> Any:

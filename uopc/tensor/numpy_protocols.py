@@ -58,7 +58,8 @@ def missing(name: str, instead: str) -> property:
     """An attribute that a UOp lacks: UserAttributeError, so that `hasattr` is False."""
 
     def refuse(a: UOp) -> NoReturn:
-        raise UserAttributeError(f"a UOp has no {name}: write {instead}")
+        message = f"a UOp has no {name}: write {instead}"
+        raise UserAttributeError(message, name)
 
     doc = f"Refused: write {instead}." + examples.section(
         f">>> uopc.zeros((2, 3)).{name}",
