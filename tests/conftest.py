@@ -199,7 +199,7 @@ def pytest_runtest_call():
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Why tests were skipped, and how many for each reason: which tools are missing here."""
+    """Print each reason for skipped tests, such as a missing tool, and their number."""
     reports = terminalreporter.stats.get("skipped", ())
     reasons = {r.nodeid: r.longrepr[2].removeprefix("Skipped: ") for r in reports}
     counts = collections.Counter(reasons.values()).most_common()
@@ -215,7 +215,7 @@ def pytest_sessionstart(session):
 
 
 class RuleUse:
-    """Which rules matched, over the tests of this process and of its workers (pytest-xdist)."""
+    """The rules that matched in the tests of this process and of its workers (pytest-xdist)."""
 
     def __init__(self):
         self.matched: set[str] = set()

@@ -412,7 +412,7 @@ DEFECTS: Final = (
 
 
 def occurrences(defect: Defect) -> int:
-    """How often the right text stands in the file: once, or the list is out of date."""
+    """The number of times that the right text stands in the file: 1, or the list is out of date."""
     return (ROOT / defect.file).read_text("utf-8").count(defect.right)
 
 

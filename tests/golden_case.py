@@ -57,7 +57,7 @@ def _rules(name):
 
 @dataclass(frozen=True)
 class Setting:
-    """What the pass may know beside its graph, and how its inputs are drawn and compared."""
+    """The facts that a pass may use beside its graph; the way to draw its inputs and to compare."""
 
     optimize: bool = True
     threads: int = 1
@@ -260,7 +260,7 @@ def root_of(storage):
 
 
 def interpret_graph(graph, level, storage, variables):
-    """What a graph leaves behind: its values, then the contents of what it wrote, in place."""
+    """The results of a graph: its values, then the contents of storage that it wrote in place."""
     storage = {u: a.copy() for u, a in storage.items()}
     if level == "tensor":
         given = {u.arg.name: a for u, a in storage.items() if u.op is Ops.PARAM}
@@ -286,7 +286,7 @@ def interpret_program(graph, storage, variables):
 
 
 def same(a, b, reassociates: bool, ulps: int) -> bool:
-    """Whether two arrays hold the same numbers; NaN is NaN, and -0.0 is not 0.0."""
+    """True if two arrays hold the same numbers; NaN is NaN, and -0.0 is not 0.0."""
     if a.dtype != b.dtype or a.shape != b.shape:
         return False
     if a.dtype.kind in "iub":

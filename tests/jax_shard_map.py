@@ -1,4 +1,4 @@
-"""What JAX's `shard_map` gives on several CPU devices of one process: see test_shard_map.py.
+"""Results of JAX's `shard_map` on several CPU devices of one process: see test_shard_map.py.
 
 `python jax_shard_map.py FILE` runs each case and writes the results, by name, to FILE.npz.
 """

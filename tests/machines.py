@@ -33,7 +33,7 @@ class Machine:
 
     @property
     def target(self) -> Target:
-        """What `detect.this_machine` answers on such a machine."""
+        """The target that `detect.this_machine` gives on such a machine."""
         bits, registers, _ = CPUS[self.cpu]
         return Target("host", "cpu", bits, registers, self.cpu, self.features, *self.caches)
 

@@ -1,4 +1,4 @@
-"""What cppcheck's addon for MISRA C:2012 finds in exported scalar C, and why it is so.
+"""Findings of cppcheck's addon for MISRA C:2012 in exported scalar C, with reasons.
 
     python -m tests.misra [--out docs/lab/misra.md]
 

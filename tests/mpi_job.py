@@ -1,4 +1,4 @@
-"""What each rank of an MPI job runs: see test_mpi.py. `python mpi_job.py CASE[,CASE]`."""
+"""The program of each rank of an MPI job: see test_mpi.py. `python mpi_job.py CASE[,CASE]`."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def overlap():
 
 
 def by_part():
-    """What stays cut is a ShardedArray, which goes into programs without moving."""
+    """A result that stays cut is a ShardedArray, which goes into programs without moving."""
     n, me = distributed.process_count(), distributed.process_index()
     mesh = uopc.make_mesh((n,), ("m",))
     read = []

@@ -1,4 +1,4 @@
-"""What each rank runs of a job whose GPUs are stand-ins: see test_nccl.py. `CASE[,CASE]`."""
+"""The program of each rank of a job whose GPUs are stand-ins: see test_nccl.py. `CASE[,CASE]`."""
 
 from __future__ import annotations
 

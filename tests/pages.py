@@ -67,7 +67,7 @@ def steady(text: str) -> str:
 
 
 def agrees(wanted: str, got: str) -> bool:
-    """Whether an output is the one that a page shows."""
+    """True if an output is the one that a page shows."""
     parts = [re.escape(part) for part in re.split(r"^\.\.\.$", steady(wanted), flags=re.MULTILINE)]
     return re.fullmatch(".*".join(parts), steady(got), re.DOTALL) is not None
 
@@ -80,7 +80,7 @@ def commands(block: Block) -> list[tuple[str, str]]:
 
 
 def shell(command: str, folder: Path) -> str:
-    """What a command prints in a folder: `uopc …` or `python …`, behind settings such as NAME=1."""
+    """The output of a command in a folder: `uopc …` or `python …`, after settings as NAME=1."""
     words = shlex.split(command)
     settings = dict(os.environ) | SETTINGS
     while "=" in words[0]:

@@ -117,7 +117,7 @@ def predicted(outputs: list[UOp]) -> float:
 
 
 def _reads(reads: float, elements: float) -> float:
-    """What a kernel loads: each element once, and again where no tile holds it."""
+    """The loads of a kernel: each element once, and again where no tile holds it."""
     return min(reads, elements) + max(0.0, reads - elements) / fusion_cost.REUSE
 
 

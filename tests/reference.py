@@ -1,4 +1,4 @@
-"""What the tests of tensor methods share: params from arrays, evaluation, equality."""
+"""Helpers of the tests of tensor methods: params from arrays, evaluation, equality."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def _names(annotation: str) -> set[str]:
 
 @functools.cache
 def _origins(module: types.ModuleType) -> dict[str, str]:
-    """Where a module has its names from, as import statements; its own names too."""
+    """The import statements of a module's names; those of its own names too."""
     tree = ast.parse(inspect.getsource(module))
     out = {}
     for node in tree.body:

@@ -122,7 +122,7 @@ def _expression(u, y):
 
 
 def _factor_text(factor, y):
-    """What the tangent of an operand is multiplied by, as text."""
+    """The factor of an operand's tangent, as text."""
     if factor is None or isinstance(factor, (int, float)):
         return "0" if factor is None else f"{factor:g}"
     if isinstance(factor, Mask):

@@ -1,4 +1,4 @@
-"""What a user can get wrong, and what is merely unusual: each error is uopc's and names the thing.
+"""Mistakes of users, and unusual input: each error is uopc's and names the thing.
 
 The sections follow the list of bad input that the project promises to handle; errors of single
 tensor methods, of text and of the verifier have more cases in test_tensor, test_text, test_verify.

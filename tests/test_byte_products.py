@@ -64,7 +64,7 @@ def lowered_for(machine, graph, threads=1):
 
 
 def uses_dots(machine, graph):
-    """Whether the products of a graph are DOT4s on a machine."""
+    """True if the products of a graph are DOT4s on a machine."""
     runs = lowered_for(machine, graph).runs
     canonical = next(r for r in runs if r.name == "canonicalize")
     return Ops.DOT4 in walk.ops(canonical.after[0])

@@ -51,7 +51,7 @@ twice = a.index(i, j).store(b.index(j, i) * 2).end(i, j).sink(name="twice")
 
 
 class Run:
-    """What one command gave."""
+    """The result of one command."""
 
     def __init__(self, code: int, out: str, err: str) -> None:
         self.code, self.out, self.err = code, out, err

@@ -449,7 +449,7 @@ def test_long_sums_of_many_results_are_not_cut():
 @of_a_desktop
 @pytest.mark.parametrize(("rows", "columns", "depth"), [(8, 256, 64), (13, 70, 5), (1, 64, 33)])
 def test_functions_of_a_tile_of_sums_are_a_loop(rows, columns, depth):
-    """What is dear to spell out for each of the sums is not: and the numbers stay."""
+    """Functions of much code are not spelled out for each of the sums: a loop computes them."""
     x, w = uopc.param("x", (rows, depth)), uopc.param("w", (depth, columns))
     graph = ((x @ w) + 1.0).tanh().exp()
     program = uopc.compile(graph, verify=True, threads=2)
@@ -574,7 +574,7 @@ def test_the_exponentials_of_a_computed_operand_are_kept():
 @settings(max_examples=15, deadline=None)
 @given(st.integers(1, 9), st.integers(2, 70), st.sampled_from(TARGETS))
 def test_rows_of_any_length_are_computed_in_vectors(m, k, target):
-    """What an operand is computed from leaves over is one narrower vector: nothing is masked, and
+    """The elements that whole vectors leave over are one narrower vector: nothing is masked, and
     one element at most goes alone."""
     s, v = uopc.param("s", (m, k)), uopc.param("v", (k, 32))
     with uopc.options(target_cpu=target):

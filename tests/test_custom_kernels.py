@@ -252,7 +252,7 @@ def test_a_store_at_places_of_an_array(
 
 @pytest.mark.parametrize("dims", [(0,), (1, 0), (0, 3), (2, 0), (0, 0), (2, 0, 3)])
 def test_loops_without_iterations(dims: tuple[int, ...]) -> None:
-    """What is in the loops does not happen, also where two of them would be one."""
+    """The body does not run, also where two of the loops would be one."""
     out = kernel_param(0, (3,), dtypes.float32, "out")
     places = kernel_param(1, dims, dtypes.int64, "places")
     loops = [UOp.range(d) for d in dims]
@@ -288,7 +288,7 @@ def test_a_kernel_in_a_graph_of_tensors() -> None:
     lambda a: a.reshape(8, 4).transpose().contiguous(), lambda a: uopc.constant(X),
 ])  # fmt: skip
 def test_calls_of_a_kernel(view: Any) -> None:
-    """What it reads may be any value; what it writes comes back."""
+    """A kernel may read any value; the arrays that it writes come back."""
     kernel = o.store(x * 2.0).sink(name="twice")
     a = uopc.param("a", (4, 8), F64)
     (made,) = kernel.call(uopc.buffer((4, 8), F64), view(a))

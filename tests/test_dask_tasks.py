@@ -108,7 +108,7 @@ def test_variables_and_what_is_bound():
 
 
 def test_a_task_sends_its_exchange_alone():
-    """What goes to another device is the array of the exchange, without its device's memory."""
+    """Only the array of the exchange goes to another device, without its device's memory."""
     x = uopc.param("x", (64, 32))
     f = uopc.compile(x - x.sum(axis=0), mesh=MESHES[1], in_shardings=P("m"))
     lazy = distributed.on_dask(f, np.ones((64, 32), "f4"))

@@ -30,7 +30,7 @@ def arrays() -> tuple[np.ndarray, np.ndarray]:
 
 
 def printed(capsys, level: int, graph: UOp | None = None) -> str:
-    """What a compile at a level prints; nothing of it goes to stdout."""
+    """The text that a compile at a level prints; nothing of it goes to stdout."""
     with uopc.options(debug=level):
         uopc.compile(product() if graph is None else graph, threads=1, name="product")
     out, err = capsys.readouterr()

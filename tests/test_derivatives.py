@@ -304,7 +304,7 @@ WRITES: dict[str, tuple[Callable[[UOp], UOp], Callable[[Any], Any]]] = {
 
 @pytest.mark.parametrize("name", WRITES)
 def test_values_after_writes(name: str) -> None:
-    """What is read after a store is what was stored; `x` before it is the argument."""
+    """A read after a store gives the stored value; `x` before it is the argument."""
     f, same = WRITES[name]
     y, v = f(X), vectors(3)
     np.testing.assert_allclose(computed(y, AT.copy()), same(AT))

@@ -1,4 +1,4 @@
-"""What is stored follows from what a block computes, not from where in the network it stands.
+"""Equal blocks store equal values, wherever they stand in the network.
 
 So equal blocks are equal kernels, compiled once, however deep the network is.
 """

@@ -199,7 +199,7 @@ def test_square_roots_in_integers_are_those_of_numpy() -> None:
 
 
 def built(target: str, folder: Path, *files: str) -> str:
-    """What a bare machine says."""
+    """The output of a program on a bare machine."""
     if shutil.which(GCC) is None or shutil.which(QEMU) is None:
         pytest.skip(f"{GCC} or {QEMU} is not installed")
     board, flags, _ = CORTEX[target]

@@ -158,7 +158,7 @@ def test_a_part_that_is_left_out_fails_the_self_test(tmp_path: Path) -> None:
 
 
 def test_a_callback_of_python(tmp_path: Path) -> None:
-    """Which gets its context back, and each part once; `load_exported` runs them in a row."""
+    """It gets its context back, and each part once; `load_exported` runs the parts in a row."""
     case = stored()
     made = exported(stored, tmp_path, "shared")
     assert made.manifest["threads"] == THREADS

@@ -63,7 +63,7 @@ class Host:
 
 
 def jit(case: Case) -> Any:
-    """What this machine computes with vectors as wide."""
+    """The results of this machine with vectors as wide."""
     if not machines.runnable(TWIN):
         pytest.skip(f"no {TWIN} here")
     with uopc.options(target_cpu=TWIN):

@@ -40,7 +40,7 @@ def address(array):
 
 
 def anonymous_memory(code, *args):
-    """What a process prints whose allocations are limited once it has imported and compiled."""
+    """The output of a process whose allocations are limited once it has imported and compiled."""
     run = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code), *map(str, args)], text=True,
         capture_output=True, env={**os.environ, "UOPC_CACHE_DIR": ""},

@@ -84,7 +84,7 @@ def test_every_combination_occurs_once(extents, maxima, innermost_first):
 
 
 def fits(total: int, maxima: list[int]) -> bool:
-    """Whether any sizes within the maxima have that product."""
+    """True if any sizes within the maxima have that product."""
     if not maxima:
         return total == 1
     first = range(1, maxima[0] + 1)

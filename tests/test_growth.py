@@ -88,7 +88,7 @@ def births():
 
 
 def nodes_made(n):
-    """How many nodes are made for each of them."""
+    """The number of nodes that are made for each of n maxima."""
     graph = chained_maxima(n)
     with uopc.options(cache_dir="", programs=0), births() as made:
         program = uopc.compile(graph, verify=False)
@@ -102,8 +102,8 @@ def test_opts_of_many_loops_do_not_make_the_kernel_for_each():
 
 
 def nodes_of_opts(n):
-    """How many nodes `optimize` makes for each part that was put behind the others, of one kernel
-    that reads them all."""
+    """The number of nodes that `optimize` makes for each part that was put behind the others, of
+    one kernel that reads them all."""
     x = uopc.param("x", (4, 16))
     for i in range(n):
         x = x.cat(uopc.param(f"x{i}", (4, 4)), axis=1)

@@ -92,7 +92,7 @@ def innermost(kernel):
 
 
 def compares(u):
-    """Whether a statement depends on where in a loop it is, by a comparison or a gate."""
+    """True if a statement depends on the iteration of a loop, by a comparison or a gate."""
     if u.op in (Ops.CMPLT, Ops.CMPEQ, Ops.CMPNE):
         return u.src[0].dtype.scalar in (dtypes.index, dtypes.int32)
     return (u.op is Ops.LOAD and len(u.src) > 1) or (u.op is Ops.STORE and len(u.src) > 2)

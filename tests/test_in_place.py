@@ -74,7 +74,7 @@ def trace(linear, variables):
 
 
 def problems(linear, pair, variables=None):
-    """Why a result must not take the memory of a value, if it must not."""
+    """The reason why a result must not take the memory of a value, if there is one."""
     written: dict[int, int] = {}
     accesses = trace(linear, variables or {})
     for thread, op, slot, element in accesses:
@@ -133,7 +133,7 @@ OPTS = [
 
 @pytest.mark.parametrize("opts", OPTS, ids=str)
 def test_opts_that_do_an_element_twice(opts):
-    """What overlaps its neighbour would read elements that it has written."""
+    """A vector that overlaps its neighbour would read elements that are written already."""
     x, y = uopc.param("x", (37,)), uopc.param("y", (37,))
     (found,) = kernels(x * y - 1.0, opts=tuple(opts))
     linear, pairs = found

@@ -1,4 +1,4 @@
-"""What a compile shows of itself besides its report: the trace, which rules worked."""
+"""A compile shows itself besides its report: the trace, and the rules that worked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept of an installation: by the stamps of its files and by its processor, never stale."""
+"""Facts of an installation are kept by the stamps of its files and its processor, never stale."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def extremes(kind, *dims):
 
 
 def in_floats(graph):
-    """Whether products of a graph are added up in float32."""
+    """True if products of a graph are added up in float32."""
     canonical = next(r for r in lower_only(graph, threads=1).runs if r.name == "canonicalize")
     nodes = walk.toposort(canonical.after[0])
     return any(u.op is Ops.REDUCE and u.dtype is dtypes.float32 for u in nodes)

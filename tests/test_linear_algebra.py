@@ -372,7 +372,7 @@ def test_the_namespace_has_the_names_of_numpy() -> None:
 
 
 def test_factors_are_part_of_a_graph() -> None:
-    """What comes before and behind a kernel is computed too, and one factor serves two uses."""
+    """A graph computes values before and behind such a kernel, and one factor serves two uses."""
     a, b = definite((), 6, "f8"), normal((6,), "f8")
     x = param("a", a)
     factor = (x * 2).cholesky()

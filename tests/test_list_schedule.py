@@ -72,7 +72,7 @@ def test_one_chain_wide_code_and_short_code_stay(count, length):
 
 
 def test_a_store_stands_where_its_value_is_there():
-    """What else is computed from the value need not be done."""
+    """It does not wait for other results of the value."""
     place = intern(Ops.INDEX, dtypes.float64, tuple(leaf_nodes(1)))
     items = [place]
     for first in leaf_nodes(8):

@@ -402,7 +402,7 @@ def test_what_stands_around_a_product():
 
 
 def test_rows_that_are_computed():
-    """What all of a row needs is computed once, before its tiles: the norm of a layer."""
+    """A value that a whole row needs, as the norm of a layer, is computed once before its tiles."""
     (a, x), (b, y) = halves(0, 40, 96), halves(1, 96, 50)
     moved = x - x.mean(1).reshape((40, 1))
     scaled = moved / ((moved * moved).mean(1).reshape((40, 1)) + 1e-5).sqrt()

@@ -1,4 +1,4 @@
-"""What a node costs: the bytes of a graph, and of all that a compile holds, per live node."""
+"""The cost of a node: bytes of a graph, and of all that a compile holds, per live node."""
 
 from __future__ import annotations
 

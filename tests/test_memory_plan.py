@@ -50,7 +50,7 @@ def test_the_arena_is_no_larger_than_all_of_them(blocks):
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(blocks=blocks(), block=blocks().filter(bool).map(lambda made: made[0]))
 def test_the_blocks_that_overlap_one(blocks, block):
-    """What the tree finds is what a comparison with each block finds."""
+    """The tree finds the same blocks as a comparison with each of them."""
     timeline = _Timeline([*blocks, block])
     for i in range(len(blocks)):
         timeline.add(i)

@@ -1,4 +1,4 @@
-"""What a mesh exchanges on the workloads of `benchmarks/devices.py`: kinds, numbers and bytes."""
+"""Exchanges of a mesh on the workloads of `benchmarks/devices.py`: kinds, numbers and bytes."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def job(
 
 
 def version(launcher):
-    """What a launcher says of itself."""
+    """The version that a launcher prints."""
     return subprocess.run([launcher, "--version"], capture_output=True, text=True).stdout
 
 

@@ -1,4 +1,4 @@
-"""What users of other compilers reported: sizes that asserted, graphs too large, masks."""
+"""Reports of users of other compilers: sizes that asserted, graphs too large, masks."""
 
 from __future__ import annotations
 

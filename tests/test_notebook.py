@@ -1,4 +1,4 @@
-"""What a notebook shows of a program."""
+"""The display of programs and values in a notebook."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def numbers(*dims, dtype="float32"):
 
 
 def results(graph, arrays, opts):
-    """What a one-kernel graph computes with exactly these Opts: by machine code."""
+    """The result of a one-kernel graph with exactly these Opts, by machine code."""
     asked = with_opts(plain_kernel(graph), opts)
     slots = {u.arg.slot: u for u in asked.toposort() if u.op is Ops.PARAM}
     program = uopc.compile(asked, verify=True)
@@ -216,7 +216,7 @@ def test_copied_loops_are_as_long_as_those_around_the_copy_say(opts):
 
 
 def outcome(change, *given):
-    """What an Opt gives, and why it is refused."""
+    """The result of an Opt, and the reason if it is refused."""
     try:
         return change(*given), None
     except Refused as why:
@@ -479,7 +479,7 @@ GROWN = {
 @pytest.mark.parametrize("name", GROWN)
 @pytest.mark.few(3)
 def test_reduces_grow(name):
-    """What a reduce combines beyond its end changes nothing."""
+    """Elements that a reduce combines beyond its end change nothing."""
     make = GROWN[name]
     for n in (5, 7, 9, 13):
         a = numbers(3, n)

@@ -181,7 +181,7 @@ def test_opts_that_change_the_order_are_refused() -> None:
 
 @pytest.mark.parametrize("optimize", [True, False])
 def test_two_stores_that_meet_in_different_iterations(optimize: bool) -> None:
-    """What the second store of iteration i leaves, the first one of iteration i + 3 overwrites."""
+    """The first store of iteration i + 3 overwrites the result of the second one of iteration i."""
     first = o[i].store(x[i])
     kernel = o.after(first)[i + 3].store(x[i] * 2).end(i).sink(name="k")
     source = np.arange(N, dtype="f4")

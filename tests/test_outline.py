@@ -177,7 +177,7 @@ def nested_branches():
 
 
 def test_branches_in_a_function():
-    """What only the last operand of a branch needs is computed under an IF of its own."""
+    """A value that only the last operand of a branch needs is computed under an IF of its own."""
     kernel = nested_branches()
     a = np.array([-1, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, np.nan], "f4")
     expected = np.zeros(8, "f4")

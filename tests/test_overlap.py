@@ -30,8 +30,9 @@ NODE = Machine(operations=1e10, bandwidth=1e9, link=FAST)
 
 
 def late(f, arrays):
-    """What each device makes where an exchange happens at its very end: what is sent is kept from
-    its start, and until it is over its memory holds garbage, as does all memory at first."""
+    """The results of each device, if exchanges happen as late as they may: the values that one
+    sends are kept from its start, and its memory holds garbage until its end, as all memory does
+    first."""
     plan = f._runner.plan
     mesh = plan.mesh.mesh
     names = [a.name for a in plan.arguments]
@@ -146,7 +147,7 @@ def test_what_waits_for_an_exchange_comes_after_what_does_not():
 
 
 def test_an_argument_that_is_written_waits():
-    """What is sent, and then overwritten, is sent as it was."""
+    """A value that is sent, and then overwritten, is sent as it was."""
     mesh, x = make_mesh((2,), ("m",)), uopc.param("x", (8, 4))
     q = x.pad(((1, 1), (0, 0)))
     outputs = [q[:-2] + q[2:], x.sum(), x.assign(x * 2)]

@@ -150,8 +150,8 @@ def test_a_value_that_is_said_to_depend_on_a_sum_only_does(place, factor, third,
 
 @pytest.mark.parametrize("divided", ["no", "quotient", "remainder", "two factors"])
 def test_windows_of_a_flat_image_share_their_elements(divided):
-    """What is read at row + tap, and at remainders and quotients of it, depends on the sum only;
-    the remainder of the row alone does where it divides the taps' factor."""
+    """An element at row + tap, or at remainders and quotients of it, depends on the sum only; so
+    does one at the remainder of the row alone, if it divides the taps' factor."""
     row, tap, _ = LOOPS
     whole = affine.add(row, affine.scaled(tap, 16))
     half = affine.divmod_(row, affine.const(2))[1]

@@ -39,7 +39,7 @@ def hard_singles(t):
 
 
 def rounded(x, t):
-    """What a CAST gives, by ml_dtypes; the 8-bit floats saturate."""
+    """The result of a CAST, by ml_dtypes; the 8-bit floats saturate."""
     if t.bits == 8:
         limit = np.float32(all_values(t).astype(np.float32)[np.isfinite(
             all_values(t).astype(np.float32))].max())  # fmt: skip

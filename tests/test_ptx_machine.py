@@ -376,7 +376,7 @@ def test_matrix_products(shape, acc, kind, dtype, k, at_a, at_b):
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_ldmatrix_and_stmatrix(turned):
-    """What ldmatrix gives each lane, and that stmatrix puts it back."""
+    """ldmatrix gives each lane its elements, and stmatrix puts them back."""
     random = np.random.default_rng(6)
     data = random.integers(0, 1 << 16, (4, 8, 8)).astype(np.uint16)
     out, back = np.zeros((32, 4), np.uint32), np.zeros((4, 8, 8), np.uint16)

@@ -1,4 +1,4 @@
-"""What `import uopc` gives, and what it costs."""
+"""The names that `import uopc` gives, and its cost."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ print(*[m for m in ("llvmlite", "rich", "ml_dtypes", "pycuda", "scipy") if m in 
 
 
 def test_importing_brings_nothing_heavy():
-    """What it costs in time is asked in `test_style.py`."""
+    """`test_style.py` asks for the time."""
     run = subprocess.run([sys.executable, "-c", HEAVY], capture_output=True, check=True, text=True)
     assert run.stdout.split() == []
 

@@ -550,7 +550,7 @@ def test_short_sums_alone_become_straight_code():
 
 # ---------------------------------------------------------------- what is fetched ahead
 def fetched(graph, machine="dots", optimize=True):
-    """How far ahead elements of w are fetched; nothing where none are."""
+    """The distances at which elements of w are fetched ahead; none where none are."""
     with only_lowered(machine):
         kernels = lower_only(graph, optimize=optimize).kernels
     found = [u for kernel in kernels for u in kernel.src if u.op is Ops.FETCH]

@@ -13,7 +13,7 @@ import kernels
 
 
 def policies(process: int) -> set[int]:
-    """How the system schedules the threads of a process."""
+    """The scheduling policies of the threads of a process."""
     return {os.sched_getscheduler(int(t)) for t in os.listdir(f"/proc/{process}/task")}
 
 

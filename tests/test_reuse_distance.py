@@ -1,4 +1,4 @@
-"""How long ago memory was touched: by the formula, and byte by byte in a stack of all bytes."""
+"""The bytes touched since an access: by the formula, and byte by byte in a stack of all bytes."""
 
 from __future__ import annotations
 

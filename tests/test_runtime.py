@@ -246,7 +246,8 @@ define i64 @next() {
 
 
 def test_llvm_optimises_little_of_the_runtime() -> None:
-    """What the first compile of a process waits for: LLVM takes eight times as long for it."""
+    """The first compile of a process waits for it: LLVM takes eight times as long for code that it
+    optimises."""
     always, on_request = [instructions(text) for text in vars(native.source()).values()][::-1]
     assert always < 450 < 700 < on_request
 

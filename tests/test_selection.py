@@ -32,7 +32,7 @@ def test_basic_keys(shape, data):
 
 
 def draw_item(draw, n, block):
-    """What a key may say about an axis of size n; arrays of one key broadcast."""
+    """A part of a key, for an axis of size n; arrays of one key broadcast."""
     kind = draw(st.sampled_from(["int", "slice", "array", "column"]))
     if kind == "int":
         return draw(st.integers(-n, n - 1))

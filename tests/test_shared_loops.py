@@ -84,7 +84,7 @@ def test_the_loops_around_keep_their_order() -> None:
 
 
 def test_no_two_threads_bring_the_same_rows_of_an_image() -> None:
-    """What fills a tile depends on the thread."""
+    """The loop that fills a tile depends on the thread."""
     (kernel,) = lowered_for("dots", convolution(image(32, 64), 32), threads=2).kernels
     order = walk.order(kernel)
     (thread,) = {r for u in order for r in ranges.ranges(u) if r.arg.kind == "thread"}

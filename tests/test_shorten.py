@@ -1,4 +1,4 @@
-"""What `simplify` shows: the normal form written with few nodes, equal everywhere."""
+"""`simplify` writes the normal form with few nodes, equal everywhere."""
 
 from __future__ import annotations
 

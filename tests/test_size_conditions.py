@@ -1,4 +1,4 @@
-"""What a graph relies on about symbolic sizes is checked before anything is read or written."""
+"""A program checks the relations of symbolic sizes before it reads or writes anything."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ N = 8
 
 
 def made(outputs):
-    """How many kernels split-kernels made, and what the program gives for numbered inputs."""
+    """The number of kernels that split-kernels made, and the program."""
     spy = mock.patch.object(split_kernels, "make_kernel", wraps=split_kernels.make_kernel)
     with spy as make, uopc.options(cache_dir="", programs=0):
         program = uopc.compile(outputs)

@@ -105,7 +105,7 @@ def part(module, at):
 
 
 def may_import(me, other):
-    """Whether the import rule lets one module import another."""
+    """True if the import rule lets one module import another."""
     mine, its = part(me, 1), part(other, 1)
     if mine != its:
         return rank(its, HOUSE) < rank(mine, HOUSE)

@@ -71,7 +71,7 @@ def test_rows_that_cannot():
 
 
 def counted(graph, part="sm_90a"):
-    """What the machine counts in the first block of a program's one launch, and the launch."""
+    """The counts of the machine in the first block of a program's one launch, and the launch."""
     program = uopc.compile(graph, device=f"cuda:{part}", verify=True)
     (kernel,), (launch,) = program.kernels, program.plan.launches
     parsed, memory = parse.parse(kernel.asm)[kernel.name], Memory()

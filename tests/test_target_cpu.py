@@ -209,7 +209,7 @@ def test_products_of_any_size_in_vectors_of_64_bytes(m, k, n):
 @pytest.mark.parametrize("name", ["exp", "exp2"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_powers_by_the_instruction_that_scales(name, dtype):
-    """What no machine here may have runs in the interpreter: the edges, and what is masked."""
+    """The interpreter runs code that no machine here may have: at the edges, and masked."""
     with uopc.options(target_cpu="x86-64-v4"):
         x = uopc.param("x", (32,), getattr(uopc.dtypes, dtype))
         (kernel,) = lower_only(getattr(x, name)(), threads=1).kernels

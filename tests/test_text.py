@@ -556,7 +556,7 @@ def arg_of(draw: Any, op: Op, operands: int) -> Any:
 
 
 def fits(op: Op, src: tuple[UOp, ...], arg: Any) -> bool:
-    """Whether the op's rule gives a dtype for these operands."""
+    """True if the op's rule gives a dtype for these operands."""
     try:
         derived(op, None, src, arg)
     except InvalidIR:

@@ -35,7 +35,7 @@ def no_limit(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def is_shared(program: uopc.Program) -> bool:
-    """Whether a call gives chunks to the workers, and not all to the caller."""
+    """True if a call gives chunks to the workers, and not all to the caller."""
     epoch = pool.shared_pool(2)._word("word")
     before = epoch.value
     program(A)
@@ -43,7 +43,7 @@ def is_shared(program: uopc.Program) -> bool:
 
 
 def threads_of(program: uopc.Program) -> int:
-    """How many threads ran chunks in ten calls."""
+    """The number of threads that ran chunks, the most of ten calls."""
     ran = [program._runner.slices((A,), {})[1] for _ in range(10)]
     return max(len({piece.thread for piece in pieces}) for pieces in ran)
 

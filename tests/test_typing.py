@@ -146,7 +146,7 @@ def f(a: unp.Array, u: UOp) -> None:
 
 
 def checked(checker: str, folder: Path, text: str) -> list[tuple[int, str, str]]:
-    """What a checker says of a file: line, severity and message."""
+    """The findings of a checker in a file: line, severity and message."""
     file = folder / "user.py"
     file.write_text(text, "utf-8")
     environment = os.environ | {"PYTHONPATH": str(ROOT)}

@@ -1,4 +1,4 @@
-"""Which tests run with which options of conftest.py, and what the end of a run says."""
+"""The tests that run with each option of conftest.py, and the last lines of a run."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ x, y, z = (uopc.param(n, (A.size,), dtypes.float64) for n in "xyz")
 
 
 def zeros_added(value: UOp) -> int:
-    """How many additions of 0.0 are left."""
+    """The number of additions of 0.0 that are left."""
     text = uopc.compile(value).stages["linearize"]
     return sum("add" in line and ", 0.0:f64" in line for line in text.splitlines())
 

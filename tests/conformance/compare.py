@@ -1,4 +1,4 @@
-"""What counts as equal to a recorded value: one rule for every case (the corpus' own).
+"""One rule for every case, the corpus' own, decides if a value equals a recorded one.
 
 Integers and bools are equal or not. Floats may differ by 4 units in the last place (1 for types
 narrower than float32), a few subnormal steps, and a multiple of the spread: how far the element
@@ -68,7 +68,7 @@ def difference(
 
 
 def _pieces(shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
-    """Where the parts of a large array lie, so that comparing it takes little beside it."""
+    """The places of the parts of a large array, so that comparing it takes little memory."""
     size = math.prod(shape)
     if size <= MOST_AT_ONCE:
         yield ()
@@ -80,7 +80,7 @@ def _pieces(shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
 
 @dataclass
 class _Found:
-    """How many elements were compared and differ, by how much, and the first that does."""
+    """The numbers of elements that were compared and that differ, the most, and the first one."""
 
     count: int = 0
     bad: int = 0

@@ -146,7 +146,7 @@ def sum_of_constant(u: UOp, integers: Integers) -> Array:
 
 
 def _counts(runs: Runs, summed: set[int]) -> Array:
-    """How many ones there are along the summed axes, for each index of the other ones."""
+    """The number of ones along the summed axes, for each index of the other axes."""
     if not runs.dims:
         return np.asarray(len(runs.begins))
     last = len(runs.dims) - 1

@@ -35,7 +35,7 @@ _DAMAGE: Final = (
 
 @dataclass(frozen=True)
 class Place:
-    """Where a case is: a file, and its line in there."""
+    """The place of a case: a file, and a line in it."""
 
     path: Path
     line: int

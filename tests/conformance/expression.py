@@ -202,14 +202,14 @@ def _side_by_side(columns: list[Array]) -> Array:
 
 
 def _change(u: UOp, values: list[Array]) -> Array:
-    """What tells effects apart: by how much a STORE changes what was there; 0 when not at all."""
+    """The difference that a STORE makes to the content of its place, which tells effects apart."""
     if u.op is Ops.SINK:
         return _side_by_side(values)
     return np.asarray(values[1] - values[0])
 
 
 def _contents(storage: UOp, place: Array) -> Array:
-    """What storage holds: numbers that look random, the same ones each time."""
+    """The content of storage: numbers that look random, the same ones each time."""
     mixed = (np.asarray(place) + 7 * (storage.arg.slot + 1)) * 2654435761 % 251
     signed = storage.dtype.kind in ("int", "float")
     contents: Array = np.asarray(mixed - 125 * signed).astype(storage.dtype.numpy)
@@ -217,7 +217,8 @@ def _contents(storage: UOp, place: Array) -> Array:
 
 
 def difference(before: UOp, after: UOp, at: Points | None = None) -> str | None:
-    """Where two expressions differ; where the first has no value the second may have any."""
+    """A point at which two expressions differ, as text. Where the first has no value, the second
+    may have any."""
     at = points([before, after]) if at is None else at
     (a, a_ok), (b, b_ok) = evaluate([before, after], at)
     wanted = np.ones(np.shape(a), np.bool_) if a_ok is None else a_ok

@@ -172,7 +172,7 @@ def _computed(v: UOp, sources: list[Part]) -> Part:
 
 # ---------------------------------------------------------------- contractions
 def _unpermuted(v: UOp) -> tuple[UOp, list[tuple[int, ...]]]:
-    """What a large PERMUTE, or several, is of; their axes, the outermost first."""
+    """The operand of a large PERMUTE, or of several, and their axes, the outermost first."""
     moves: list[tuple[int, ...]] = []
     while _is_inner(v) and v.op is Ops.PERMUTE:
         moves.append(v.arg)
@@ -216,7 +216,7 @@ def _contracted(
 
 
 def _is_nothing(v: UOp, values: Mapping[UOp, Array]) -> bool:
-    """Whether a leaf is 0 everywhere, as far as one can see without looking at each element."""
+    """True if a leaf is 0 everywhere, as far as one can see without looking at each element."""
     found = values.get(v)
     if found is None or not found.size:
         return False

@@ -231,7 +231,7 @@ KERNEL_NODES: Final[dict[str, Row]] = _VALUES | {
 
 
 def copies(case: Record) -> int:
-    """How many COPYs a case records, those in functions too."""
+    """The number of COPYs that a case records, those in functions too."""
     count, waiting = 0, [case["nodes"]]
     while waiting:
         for r in waiting.pop():

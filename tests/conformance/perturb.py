@@ -1,4 +1,4 @@
-"""How well conditioned a graph is: its values when every float operation is a little off.
+"""The condition of a graph: its values when every float operation is a little off.
 
 The reference interpreter runs the graph several times, each operation followed by a random error
 of about one rounding unit; the largest change of each element is its spread.

@@ -1,4 +1,4 @@
-"""What a run came to, as lines and as JSON."""
+"""The results of a run, as lines and as JSON."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ LAYER: Final = 1024  # elements of what is taken for weights
 
 @dataclass
 class Outcome:
-    """What became of a case."""
+    """The result of a case."""
 
     id: str
     test: str
@@ -108,7 +108,7 @@ def _call(work: _Run, program: uopc.Program, out: Outcome) -> None:
 
 
 def _memory_needed(program: uopc.Program, inputs: dict[str, Array]) -> str:
-    """What a case takes beside what a process may have."""
+    """The memory that a case takes, and the limit of the process, as text."""
     results = sum(
         math.prod([bounds.max_dim(d) for d in v.shape]) * v.dtype.itemsize
         for v in program.outputs
@@ -216,9 +216,9 @@ def _mismatches(
     work: _Run, want: dict[str, Array], masks: dict[str, Array],
     exact: dict[str, Array] | None = None,
 ) -> dict[str, str]:  # fmt: skip
-    """What differs, by name; the spread is measured only where the plain comparison fails.
+    """The differences, by name; the spread is measured only where the plain comparison fails.
 
-    exact: what the interpreter gives, where that is known.
+    exact: the results of the interpreter, where they are known.
     """
     want = {k: v for k, v in want.items() if k.startswith(_RESULTS)}
     plain = {k: _difference(work, k, v, masks) for k, v in want.items()}

@@ -1,4 +1,4 @@
-"""How many kernels a program launches, counted as the corpus counts them.
+"""The number of kernels that a program launches, counted as the corpus counts them.
 
 Two kinds of launches are copies, which the corpus counts as no kernels: those that move storage in
 order where the recorded graph has COPYs, and those that fill an output whose value is a view of
@@ -68,7 +68,7 @@ def _copied_views(placed: UOp, indexed: UOp) -> set[UOp]:
 
 
 def _is_shown(value: UOp) -> bool:
-    """Whether a value is storage, or a constant, as it is seen through views."""
+    """True if a value, seen through views, is storage or a constant."""
     while value.op.movement or value.op in (Ops.BITCAST, Ops.AFTER):
         value = value.src[0]
     if value.op is Ops.CAST and value.src[0].op is Ops.VARIABLE:  # recorded as an integer already
@@ -93,7 +93,7 @@ def _nests(kernel: UOp) -> int:
 
 
 def _effects(kernel: UOp) -> list[UOp]:
-    """What the kernel writes to memory of the program, what it reads back from it too."""
+    """The writes of the kernel to memory of the program, those that it reads back too."""
     found = dict.fromkeys(kernel.src)
     for u in walk.toposort(kernel):
         if u.op is Ops.AFTER and u.src[0].arg.space == "global":

@@ -121,7 +121,7 @@ def run_all(places: Sequence[Place], jobs: int, device: str | None) -> Iterator[
 
 
 def _progress(w: _Worker, ready: bool) -> Outcome | None:
-    """What a worker's case came to; None when it is still at it."""
+    """The result of a worker's case; None while it runs."""
     assert w.outcome is not None
     if ready:
         try:

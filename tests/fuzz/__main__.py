@@ -22,7 +22,7 @@ from tests.fuzz.workers import Worker
 
 
 class Tally:
-    """What was done, by kind; several threads note verdicts."""
+    """The counts of verdicts by kind; several threads note them."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed

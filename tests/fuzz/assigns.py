@@ -264,7 +264,7 @@ def guarded(array: Array) -> tuple[Array, Array]:
 
 
 def differences(p: Program, found: list[Value], run: Any) -> list[str]:
-    """What one way of running a program gives other than it means."""
+    """The differences between the results of one way of running a program and its meaning."""
     memory = {name: guarded(a) for name, a in p.inputs.items()}
     got = run({name: inside for name, (_, inside) in memory.items()})
     wrong = []

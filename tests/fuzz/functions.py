@@ -134,7 +134,7 @@ def _differences(
     nodes: list[UOp], way: dict[str, Any] | None, inputs: dict[str, Array], wanted: list[Array],
     final: Array,
 ) -> list[str]:  # fmt: skip
-    """What one way of running gives other than the plain functions; `way` None: interpreted."""
+    """The differences of one way of running from the plain functions; `way` None: interpreted."""
     given = {name: guarded(a) for name, a in inputs.items()}
     if way is None:
         got = interpreter.evaluate(nodes, given, {})

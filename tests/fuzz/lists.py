@@ -163,7 +163,7 @@ class Case:
         return (*opts[:at], Opt(op, *new), *opts[at + 1 :])
 
     def fails(self, opts: Opts) -> str:
-        """What is wrong with a list; "" if nothing is."""
+        """The failure of a list; "" if it is right."""
         try:
             if (self.nodes(opts) or 0) > MOST_CODE:
                 return ""

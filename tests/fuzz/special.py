@@ -152,7 +152,7 @@ def _exact(op: Op, inputs: Sequence[Array]) -> Array:
 
 
 def _narrow_error(got: Array, exact: Array) -> Array:
-    """Where a result of 8 bits or bfloat16 is not one of the two neighbours of the exact value."""
+    """The error of a result of 8 bits or bfloat16 that is no neighbour of the exact value."""
     slack = np.abs(exact) * 2.0**-20
     with np.errstate(all="ignore"):
         ends = [cast_to((exact + s).astype(np.float32), _dtype(got)) for s in (-slack, slack)]

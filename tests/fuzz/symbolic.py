@@ -654,7 +654,7 @@ def run(seed: int, number: int) -> Verdict:
 
 
 def _compiled(case: Case, way: dict[str, Any], rng: random.Random) -> tuple[list[str], str]:
-    """What is wrong, and the reason if the graph is refused."""
+    """The failures, and the reason if the graph is refused."""
     nodes = tuple([v.node for v in case.outputs])
     try:
         f = uopc.compile(nodes, **way)
@@ -725,7 +725,7 @@ def _interpreted(case: Case, i: int) -> list[str]:
 
 
 def difference(got: Array, want: Array | None) -> str:
-    """What differs; NaN is NaN."""
+    """The difference as text; NaN is NaN."""
     if want is None:
         return "a value where there is none"
     if got.shape != want.shape or got.dtype != want.dtype:

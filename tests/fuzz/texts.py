@@ -246,7 +246,7 @@ def _size(dim: Any, variables: dict[str, int]) -> int:
 
 def _kernel_differs(kernel: UOp, inputs: dict[str, Array], got: dict[str, Array],
                     variables: dict[str, int]) -> list[str]:  # fmt: skip
-    """What the kernel left in its arguments, against the interpreter's."""
+    """The differences between the arguments after the kernel and after the interpreter."""
     want = {name: a.copy() for name, a in inputs.items()}
     params = [u for u in kernel.toposort() if u.op is Ops.PARAM]
     named = {u: u.arg.name or f"arg{u.arg.slot}" for u in params}

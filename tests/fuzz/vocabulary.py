@@ -1,4 +1,4 @@
-"""Which ops a random graph may use on which dtypes: all that the op table allows."""
+"""The ops that a random graph may use, and their dtypes: all that the op table allows."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def judged(o: Outcome) -> Outcome:
 
 
 def is_too_large(o: Outcome) -> bool:
-    """Whether a case failed only because the machine does not take so large a one."""
+    """True if a case failed only because it is too large for the machine."""
     return o.verdict == FAILED and any(r in o.reason for r in _REASONS)
 
 

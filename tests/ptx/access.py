@@ -124,7 +124,7 @@ def read(lanes: Lanes, space: str, addresses: Array, dtype: Any, count: int,
 
 
 def _sectors(lanes: Lanes, who: Array, addresses: Array, size: int) -> int:
-    """How many pieces of 32 bytes the warps touch: what the caches are asked for."""
+    """The number of pieces of 32 bytes that the warps touch, for which they ask the caches."""
     if not lanes.launch.counting:
         return 0
     warp = lanes.who[who].astype(np.int64) // 32 << 40

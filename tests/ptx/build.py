@@ -33,7 +33,7 @@ class Modifiers:
         self.instruction, self.left = instruction, list(instruction.modifiers)
 
     def take(self, *words: str) -> bool:
-        """Whether one of the words is there."""
+        """True if one of the words is there; it is used up then."""
         for w in words:
             if w in self.left:
                 self.left.remove(w)

@@ -41,7 +41,7 @@ def _key(text: str) -> str:
 
 
 def _figures(texts: Sequence[str], arch: str) -> list[dict[str, int]]:
-    """What ptxas says of the kernels not seen before; one run for all of a program."""
+    """The figures of ptxas for kernels, those not seen before by one run for all of a program."""
     new = {k: t for t in texts if (k := (_key(t), arch)) not in _assembled}
     if new and ptxas.find_ptxas() is not None:
         whole = join(list(new.values()))

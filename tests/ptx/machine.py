@@ -41,7 +41,7 @@ class TooLarge(PtxError):
 
 @dataclass
 class Report:
-    """What a launch did besides its writes."""
+    """The counts of a launch."""
 
     instructions: int = 0  # steps of the machine, each over many lanes
     work: int = 0  # instructions of single threads
@@ -98,7 +98,7 @@ class Lanes:
         )
 
     def by(self, lanes: Array) -> tuple[Array, Array] | None:
-        """Who accesses global memory, where races there are looked for."""
+        """The threads that access global memory, if races there are looked for."""
         if not self.launch.watched:
             return None
         return self.who[lanes], self.met[self.block_of[lanes]]
@@ -235,7 +235,7 @@ class Launch:
         return found
 
     def address_of(self, name: str) -> int:
-        """Where a variable lies in its own space."""
+        """The address of a variable in its own space."""
         v = self.variable(name)
         if v.space in ("global", "const"):
             if name not in self._globals:

@@ -38,7 +38,7 @@ SEVERAL = -(1 << 31) + 1  # threads of several groups
 
 
 class Watch:
-    """Who read and who wrote each cell of a memory since they last met.
+    """The readers and writers of each cell of a memory since they last met.
 
     Threads are in groups (warps, or blocks) that meet at barriers of their own: two threads of one
     group may touch a cell, one of them writing, when the group has met in between; threads of
@@ -102,7 +102,7 @@ class Watch:
         return np.where(noted >= 0, noted // self.group, several)
 
     def _in_step(self, other: Array, mine: Array, then: Array, now: Array) -> Array:
-        """Whether their common group has met in between."""
+        """True where their common group has met in between."""
         result: Array = (self._group_of(other) == mine // self.group) & (then < now)
         return result
 

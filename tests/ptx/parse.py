@@ -103,7 +103,7 @@ class Kernel:
 
     @property
     def is_dynamic(self) -> bool:
-        """Whether it has shared memory whose size the launch says."""
+        """True if it has shared memory whose size the launch says."""
         return any(v.space == "shared" and not v.size for v in self.variables.values())
 
     @property

@@ -51,8 +51,8 @@ def fused(a: Array, b: Array, c: Array) -> Array:
 
 
 def _is_near_a_tie(total: Array) -> Array:
-    """Where a float64 is halfway between two float32s, or small enough to be rounded elsewhere:
-    only there it matters what was lost before."""
+    """True where a float64 is halfway between two float32s, or small enough to be rounded
+    elsewhere: only there an earlier loss matters."""
     low = total.view(np.int64) & 0x1FFFFFFF
     return (low == 0x10000000) | ((np.abs(total) < 2.0**-125) & (low != 0))
 

@@ -193,7 +193,7 @@ def active_mask(build: Build) -> Action:
 
 # ---------------------------------------------------------------- matrices
 def whole_warps(lanes: Lanes) -> int:
-    """How many warps act, all lanes of each in order."""
+    """The number of warps that act, all lanes of each in order."""
     who = lanes.lanes
     if len(who) % WARP or lanes.threads % WARP:
         raise Fault("a warp that is not whole")

@@ -1,4 +1,4 @@
-"""What both stand-ins share: memory, modules and launches, and failures on demand."""
+"""The base of both stand-ins: memory, modules and launches, and failures on demand."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Driver:
         return len(self.functions)
 
     def set_attribute(self, function: int, attribute: int, value: int) -> None:
-        """How much dynamic shared memory a kernel may be launched with."""
+        """Set the most dynamic shared memory of a kernel's launches."""
         declared = self.functions[function - 1].shared_bytes
         part = target.gpu_target(target.gpu_name(self.capability)).gpu
         assert part is not None

@@ -24,7 +24,7 @@ _Hook = ctypes.CFUNCTYPE(ctypes.c_long, *[ctypes.c_void_p] * _ARGUMENTS)
 
 
 def reason_not() -> str:
-    """Why this cannot be done here, or nothing."""
+    """The reason why this machine cannot do it, or nothing."""
     if importlib.util.find_spec("pycuda") is None:
         return "pycuda is not installed"
     if shutil.which("gcc") is None or shutil.which("nm") is None:

@@ -162,7 +162,7 @@ def _miss(
     whole: record.Key, name: str, source: str, others: list[tuple[Entry, record.Head]],
     graph_of: Callable[[Entry], str],
 ) -> str:  # fmt: skip
-    """Why a kernel is not cached: how its key differs from the nearest entry's."""
+    """The reason why a kernel is not cached: the difference of its key from the nearest entry's."""
     digest = record.digest_of(source)
 
     def distance(known: tuple[Entry, record.Head]) -> tuple[int, int, float]:

@@ -183,7 +183,7 @@ def changes(before: Version, after: Version) -> list[Change]:
 
 
 class NotTimed(Exception):
-    """Why two versions cannot be timed side by side."""
+    """Two versions cannot be timed side by side, for a reason."""
 
 
 @dataclass(frozen=True)

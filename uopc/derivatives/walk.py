@@ -134,7 +134,7 @@ def _first_of_joint(nodes: Sequence[UOp]) -> dict[UOp, UOp]:
 
 
 def _number(u: UOp) -> int:
-    """Which of several results a node is."""
+    """The number of a node among several results."""
     return int(u.arg if u.op is Ops.GETTUPLE else u.arg.details[0])
 
 

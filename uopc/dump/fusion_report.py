@@ -1,4 +1,4 @@
-"""Why each value of a tensor graph is stored or computed again: the notes of place-stages as text.
+"""The reasons why values are stored or computed again: the notes of place-stages as text.
 
 One line per node: its readers, its shape, the index of each read, the decision, and what it was
 made by: the cost of computing the value for each reader again, and that of storing it and reading

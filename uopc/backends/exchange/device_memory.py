@@ -107,7 +107,7 @@ class ResultMemory(NamedTuple):
 
 
 def result_number(plan: Plan, word: object) -> int | None:
-    """Which of the fresh results a word names."""
+    """The number of the fresh result that a word names; None if it names none."""
     assert isinstance(word, Pointer)
     number = word.base - len(plan.arguments)
     return number if 0 <= number < len(plan.fresh) else None

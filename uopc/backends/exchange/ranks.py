@@ -104,7 +104,7 @@ class Ranks:
         raise NotImplementedError
 
     def _of_machine(self) -> tuple[int, Callable[[], None]]:
-        """Which of the ranks of this machine this one is, and what waits for all of them."""
+        """The number of this rank on its machine, and a function that waits for all ranks of it."""
         raise NotImplementedError
 
     def _gather(self, sent: AnyArray, got: AnyArray) -> None:
@@ -136,7 +136,7 @@ class Ranks:
 
     @functools.cached_property
     def of_machine(self) -> tuple[int, Callable[[], None]]:
-        """Which of the ranks of this machine this one is, and what waits for all of them."""
+        """The number of this rank on its machine, and a function that waits for all ranks of it."""
         return self._of_machine()
 
     def every(self, text: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Which FUNCTIONs of a kernel are functions of its code, and which stand in place.
+"""Choose the FUNCTIONs of a kernel that are functions of its code; the others stand in place.
 
     APPLY of 110 statements on %x, four times    →    four times %r = call @apply_huge_sin_5f3a…(%x)
 

@@ -31,7 +31,7 @@ def columns(row: Places, col: Places, n: int) -> Places:
 
 
 def both(row: Places, col: Places, m: int, n: int) -> tuple[Places, Places, Places]:
-    """Which entries rows give (a mask), the colours of these rows, and those of the columns.
+    """A mask of the entries that rows give, the colours of these rows, and those of the columns.
 
     The densest rows are taken out while that makes the sum of colours less: an arrow of n needs
     three products, not n.

@@ -190,7 +190,7 @@ class Columns:
         return most, found
 
     def number(self, place: Places, cols: Places) -> Places:
-        """Which of the columns of its place each column is."""
+        """The number of each column among the columns of its place."""
         found = np.searchsorted(self._all, place * self._columns + cols) - self._first[place]
         return np.asarray(found, np.int64)
 

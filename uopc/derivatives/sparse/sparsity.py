@@ -92,7 +92,7 @@ class Sparsity:
         return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
 
     def order(self, format: Format) -> Places:
-        """Which entry is the first, the second, ... in the order of a format."""
+        """The numbers of the entries in the order of a format, the first entry's first."""
         if format not in FORMATS:
             raise UserError(f"Sparsity: format must be one of {', '.join(FORMATS)}, got {format!r}")
         if format == "triplet":
@@ -217,7 +217,8 @@ class Sparse:
 
     @property
     def constants(self) -> tuple[Places, npt.NDArray[Any]] | None:
-        """Which entries are numbers, and these, if they are not in `data`."""
+        """The numbers of the entries that are constants, and their values, if they are not in
+        `data`."""
         return self.layout.constants
 
     @property

@@ -179,7 +179,7 @@ class Mesh:
         return found
 
     def place(self, rank: int, axes: Axes) -> int:
-        """Which of the parts along these axes a device has.
+        """The number of a device's part among those along these axes.
 
         Examples:
             >>> uopc.make_mesh((2, 4), ("data", "model")).place(5, ("model",))

@@ -76,7 +76,7 @@ class PartSizes:
         return affine.mul(found.times, self._of_device(found.root, axes)[1])
 
     def place(self, axes: Axes) -> UOp:
-        """Which of the parts along these axes this device has: an index of its coordinates."""
+        """The number of this device's part among those along these axes, of its coordinates."""
         found = affine.const(0)
         for a in axes:
             n = self.mesh.shape[a]

@@ -16,7 +16,7 @@ Array = npt.NDArray[Any]
 def slices(
     mesh: Mesh, spec: Spec, dims: Sequence[int], rank: int, first: Sequence[int] | None = None
 ) -> tuple[slice, ...]:
-    """Which elements of an array a device has, without padding. `first`: the shape of the first
+    """The elements of an array that a device has, without padding. `first`: the shape of the first
     part, unless it is the least one."""
     found = []
     for n, axes, size in zip(dims, spec, first or mesh.part_dims(dims, spec)):
@@ -26,7 +26,7 @@ def slices(
 
 
 class Window(NamedTuple):
-    """Which elements of an array a device has, and the shape of its part with padding."""
+    """The elements of an array that a device has, and the shape of its part with padding."""
 
     inside: tuple[slice, ...]
     dims: tuple[int, ...]

@@ -41,7 +41,7 @@ def _at(moves: Moves, place: int, shift: int) -> int | None:
 
 
 def reason(bucket: Sequence[UOp]) -> str:
-    """Why exchanges happen that are one launch."""
+    """The reasons for exchanges that are one launch."""
     several = f", {len(bucket)} values" if len(bucket) > 1 else ""
     return "; ".join(dict.fromkeys([u.arg.reason for u in bucket])) + several
 

@@ -156,7 +156,8 @@ def _before(value: Array) -> Array:
 
 # ---------------------------------------------------------------- levels
 def _reached(nodes: Nodes) -> tuple[Array, Array | None]:
-    """Which nodes a root leads to, and the number of that root; None if several lead to one."""
+    """The nodes that roots lead to, and the number of the root of each; None if several lead to
+    one."""
     tree, alone = np.full(len(nodes.mode), -1, np.int32), True
     level, own = nodes.roots, np.arange(len(nodes.roots), dtype=np.int32)
     while len(level):

@@ -1,4 +1,4 @@
-"""Which dimensions a reshape keeps together, and along which one an index walks."""
+"""The dimensions that a reshape keeps together, and the one along which an index walks."""
 
 from __future__ import annotations
 

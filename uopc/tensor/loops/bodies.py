@@ -67,7 +67,7 @@ def params(body: UOp) -> list[UOp]:
 
 
 def slot_of(param: UOp) -> int:
-    """Which argument of a body a param is."""
+    """The number of a param among the arguments of a body."""
     return int(param.arg.slot) % _SLOTS
 
 

@@ -138,7 +138,7 @@ class Windows:
         return movement.pad(a, ((0, 0), (0, 0), *more), fill)
 
     def axis(self, i: int, behind: int) -> UOp:
-        """Which element of an axis each place and each element of its window is: shape (count, 1…,
+        """The element of an axis for each place and each element of its window: shape (count, 1…,
         kernel, 1…), with `behind` axes between those of the places and those of the kernel."""
         rest = len(self.sizes) - 1 - i
         element = alu.binary(Ops.MUL, counted(self.kernel[i], rest), self.dilation[i])
