@@ -100,3 +100,16 @@ def test_inside_of_jit() -> None:
         return a @ (weights.exp() * 2.0).contiguous()
 
     np.testing.assert_allclose(f(X), X @ (np.exp(W) * 2), rtol=2e-5)
+
+
+def test_parts_of_bytes_are_not_computed_once() -> None:
+    """Both halves of weights of four bits are together twice their bytes; dear functions of the
+    same array are computed once all the same."""
+    codes = uopc.constant(RNG.integers(0, 256, (2048, 1024), np.uint8))
+    y = uopc.param("y", (2048,))
+    halves = uopc.stack(codes & 15, codes >> 4, axis=2).cast(dtypes.float32)
+    program = uopc.compile((halves * y.reshape(1024, 2)).sum((1, 2)))
+    data = [u for u in walk.nodes(program._request.graph) if u.op is Ops.DATA]
+    assert [u.arg.array.nbytes for u in data] == [2048 * 1024]
+    both = x @ uopc.constant(W).exp() + x @ uopc.constant(W).sin()
+    assert not {Ops.EXP, Ops.SIN} & set(walk.ops(uopc.compile(both)._request.graph))

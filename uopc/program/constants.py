@@ -34,6 +34,7 @@ _COMPUTES = frozenset((
     Ops.CAST, Ops.BITCAST, Ops.REDUCE, Ops.ACCUMULATE, Ops.CAT, Ops.STACK, Ops.INDEX,
     Ops.CONTIGUOUS, Ops.DETACH, Ops.CONTIGUOUS_BACKWARD,
 ))  # fmt: skip
+_STORED = (Ops.CONTIGUOUS, Ops.REDUCE)
 # The arrays of values that were computed, as long as somebody has the graph.
 _made: weakref.WeakKeyDictionary[UOp, UOp] = weakref.WeakKeyDictionary()
 
@@ -100,20 +101,23 @@ def _worth_it(sink: UOp, units: bool) -> list[UOp]:
             known.add(u)
         elif u is not sink:
             asked |= dict.fromkeys([s for s in u.src if s in known])
-    found: list[UOp] = []
+    packed, found = list[UOp](), list[UOp]()
     seen = set(asked)
     stack = list(asked)
     while stack:
         v = stack.pop()
         if v.op in _LEAVES:
             continue
-        if not v.op.movement and ((units and _is_packed(v)) or _pays(v)):
+        if units and not v.op.movement and _is_packed(v):
+            packed.append(v)
+        elif not v.op.movement and _pays(v):
             found.append(v)
         else:
             new = [s for s in v.src if s not in seen]
             seen.update(new)
             stack += new
-    return found
+    more = _read_more(found)
+    return packed + [v for v in found if v not in more]
 
 
 def _is_known(u: UOp, known: set[UOp]) -> bool:
@@ -128,9 +132,29 @@ def _is_known(u: UOp, known: set[UOp]) -> bool:
 
 def _pays(v: UOp) -> bool:
     below = list(walk.toposort(v))
-    given = sum([_size(u) * u.dtype.itemsize for u in below if u.op is Ops.DATA])
-    smaller = v.op in (Ops.CONTIGUOUS, Ops.REDUCE) or _size(v) * v.dtype.itemsize <= given
+    given = sum([_bytes(u) for u in below if u.op is Ops.DATA])
+    smaller = v.op in _STORED or _bytes(v) <= given
     return bool(given) and smaller and _work(below) >= LEAST_WORK
+
+
+def _read_more(values: Sequence[UOp]) -> set[UOp]:
+    """The values of which several share arrays and are larger than these together (the low and the
+    high halves of bytes), if a call computes them in less time than it reads what they add."""
+    below = {v: list(walk.toposort(v)) for v in values if v.op not in _STORED}
+    readers: dict[UOp, list[UOp]] = {}
+    for v, nodes in below.items():
+        for u in nodes:
+            if u.op is Ops.DATA:
+                readers.setdefault(u, []).append(v)
+    found: set[UOp] = set()
+    for v, nodes in below.items():
+        sharing = {r for u in nodes if u.op is Ops.DATA for r in readers[u]}
+        joined = {u for r in sharing for u in below[r]}
+        more = sum(map(_bytes, sharing)) - sum([_bytes(u) for u in joined if u.op is Ops.DATA])
+        time = sum([_bytes(u) / 4 * u.op.cost for u in joined if u.op.is_alu])
+        if time < more:
+            found.add(v)
+    return found
 
 
 def _work(below: Sequence[UOp]) -> float:
@@ -140,3 +164,7 @@ def _work(below: Sequence[UOp]) -> float:
 
 def _size(u: UOp) -> int:
     return math.prod(shapes.shape(u))
+
+
+def _bytes(u: UOp) -> int:
+    return _size(u) * u.dtype.itemsize
