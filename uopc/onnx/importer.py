@@ -20,7 +20,9 @@ from uopc.onnx import registry, sizes
 from uopc.onnx.model import Model
 from uopc.onnx.node import Node
 from uopc.onnx.ops import (  # noqa: F401  their functions are in the registry then
+    blocks,
     control,
+    decoder,
     elementwise,
     labels,
     layers,
