@@ -153,7 +153,7 @@ def _groups(n: Node, columns: int, block: int) -> UOp | None:
 # ---------------------------------------------------------------- rows of tables
 @op("GatherBlockQuantized", domain=MICROSOFT)
 def gather_block_quantized(n: Node) -> UOp:
-    """What `indices` choose of a table, dequantised; 0 for an index out of range."""
+    """Rows of a table, chosen by indices and dequantised; zeros for an index out of range."""
     bits, block = _bits_and_block(n, 128)
     table, indices, scale, zero = n.x(0), n.x(1), n.x(2), n.maybe(3)
     few = narrow_of(n.raw(0))
