@@ -11,7 +11,7 @@ import pytest
 from uopc import config
 from uopc.backends import detect
 from uopc.errors import InvalidIR
-from uopc.ir.builder import kernel, movement, operands
+from uopc.ir.builder import kernel, leaves, movement, operands
 from uopc.ir.core import dtype_rules, dtypes, shapes
 from uopc.ir.core.args import (
     BufferArg,
@@ -180,6 +180,33 @@ def in_ended_loop() -> UOp:
     return listed(*nodes)
 
 
+def twice() -> UOp:
+    nodes = sum_list()
+    return listed(*nodes[:-1], nodes[2], nodes[-1])  # the constant of the sum
+
+
+def in_ended_branch() -> UOp:
+    """A sum's register is read after the branch in which its loop stands."""
+    *before, last = sum_list()
+    opened = intern(Ops.IF, dtypes.bool_, (leaves.const(dtypes.bool_, True),), 2)
+    condition = opened.src[0]
+    closed = intern(Ops.ENDIF, VOID, (opened,))
+    return listed(*before[:5], before[-1], condition, opened, *before[5:-1], closed, last)
+
+
+def of_another_branch() -> UOp:
+    """A BRANCH after the second of two joins a value from the first."""
+    out, given, zero, start, *_ = sum_list()
+    condition = leaves.const(dtypes.bool_, True)
+    first, second = [intern(Ops.IF, dtypes.bool_, (condition,), i) for i in (1, 2)]
+    ends = [intern(Ops.ENDIF, VOID, (u,)) for u in (first, second)]
+    place, target = at(given, start), at(out, start)
+    value = load(place)
+    joined = intern(Ops.BRANCH, F32, (zero, second, value))
+    inside = [condition, first, value, ends[0], second, ends[1], joined]
+    return listed(out, given, zero, start, place, target, *inside, store(target, joined))
+
+
 def x() -> UOp:
     return creation.param("x", (4, 8))
 
@@ -240,6 +267,9 @@ BAD: list[tuple[str, Level, Callable[[], UOp]]] = [
     ("defined-before-use", LINEAR, lambda: without(2)),
     ("defined-before-use", LINEAR, lambda: listed(*swapped(7))),
     ("defined-before-use", LINEAR, in_ended_loop),
+    ("defined-before-use", LINEAR, twice),
+    ("defined-before-use", LINEAR, in_ended_branch),
+    ("defined-before-use", LINEAR, of_another_branch),
     ("legal-op", LINEAR, copy_kernel),
     ("balanced-loops", LINEAR, lambda: without(10)),
     ("balanced-loops", LINEAR, lambda: listed(*sum_list(), sum_list()[10])),

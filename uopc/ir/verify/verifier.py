@@ -216,20 +216,25 @@ def _carries(end: UOp) -> Problems:
 
 
 def _defined_before_use(root: UOp, nodes: list[UOp]) -> Problems:
-    """Operands stand earlier in the list, and not in a loop that has ended since."""
-    home: dict[UOp, int] = {}  # node → the loop it stands in; 0 is outside of all
-    running, loops = [0], 0
+    """Each statement stands once, its operands before it and in no block that has ended since."""
+    home: dict[UOp, UOp | None] = {}  # node → the block that knows it; None is all of the list
+    outer: dict[UOp, UOp | None] = {}  # block → the one around it
+    running: list[UOp | None] = [None]
     for u in root.src:
+        if u in home:
+            yield u, "it stands twice in the list"
+        # A BRANCH joins values from inside of its IF.
+        inside = u.src[1] if u.op is Ops.BRANCH and u.src[1].op is Ops.IF else None
         for i, s in enumerate(u.src if u.op is not Ops.FUNCTION else ()):
-            joined = u.op is Ops.BRANCH and i > 0 and u.src[1].op is Ops.IF  # from inside
             if s not in home:
                 yield u, f"operand {i}, {s.op.name}, does not stand before"
-            elif s.src and s.op is not Ops.CARRY and home[s] not in running and not joined:
+            elif s.src and home[s] not in running and not (i > 0 and home[s] is inside):
                 yield u, f"operand {i}, {s.op.name}, is in an ended block"
         if u.op.opens:
-            loops += 1
-            running.append(loops)
-        home[u] = running[-1]
+            outer[u] = running[-1]
+            running.append(u)
+        # After its loop, a CARRY is the last value.
+        home[u] = outer.get(u.src[1], None) if u.op is Ops.CARRY else running[-1]
         if u.op.closes and len(running) > 1:
             running.pop()
 

@@ -64,7 +64,8 @@ class _Emitter:
         self._find_changed()
         self.latest: dict[UOp, UOp] = {}  # such a REDUCE -> its sum so far
         self.opened: dict[UOp, UOp] = {}  # block that is a branch -> its IF
-        self.scope: dict[UOp, UOp | None] = {}  # statement -> the loop it stands in
+        self.scope: dict[UOp, UOp | None] = {}  # statement -> the block it stands in
+        self.block: UOp | None = None  # the innermost open one
         self.ended: set[UOp | None] = set()
 
     def _find_changed(self) -> None:
@@ -82,6 +83,7 @@ class _Emitter:
         stack: list[tuple[UOp | None, Iterator[UOp]]] = [(None, first)]
         while stack:
             block, items = stack[-1]
+            self.block = block
             for u in items:
                 if u in self.blocks.loops.parent:
                     self._open(u)
@@ -94,8 +96,17 @@ class _Emitter:
                     self._close(block)
         return self.out
 
-    def _append(self, u: UOp) -> UOp:
-        self.out.append(u)
+    def _append(self, u: UOp, again: bool = False) -> UOp:
+        """Add a statement, or find the one that computes it where it is still known.
+
+        `again`: it is done once more, as it may be after another store, loop or barrier.
+        """
+        if u in self.scope and (again or (u.src and self.scope[u] in self.ended)):
+            self.number += 1
+            u = intern(u.op, u.dtype, u.src, u.arg, self.number)
+        if u not in self.scope:
+            self.out.append(u)
+            self.scope[u] = self.block
         return u
 
     def _open(self, r: UOp) -> None:
@@ -103,7 +114,7 @@ class _Emitter:
             self._open_branch(r)
         else:
             src = tuple([self.made[s] for s in r.src])
-            self.made[r] = self._append(intern(Ops.RANGE, r.dtype, src, r.arg))
+            self.made[r] = self._append(intern(Ops.RANGE, r.dtype, src, r.arg), True)
         outer = self.blocks.loops.parent[r]
         for u in self.reduces[r]:
             inside = outer is not None and outer in u.src[1:]  # the same reduce has opened `outer`
@@ -156,7 +167,6 @@ class _Emitter:
         return self._constant(value)
 
     def _close(self, r: UOp) -> None:
-        self.ended.add(r)
         pairs: list[UOp] = []
         for u in self.reduces[r]:
             inner = next((q for q in u.src[1:] if self.blocks.loops.parent[q] is r), None)
@@ -177,9 +187,9 @@ class _Emitter:
             for element, carry in before.items():
                 pairs += [carry, self.held[element]]
             self.held |= before
-            self._append(intern(Ops.END, dtypes.void, (self.made[r], *pairs)))
+            self._end(r, intern(Ops.END, dtypes.void, (self.made[r], *pairs)))
             return
-        self._append(intern(Ops.ENDIF, dtypes.void, (self.opened[r],)))
+        self._end(r, intern(Ops.ENDIF, dtypes.void, (self.opened[r],)))
         for u, outside, inside in zip(self.reduces[r], pairs[::2], pairs[1::2]):
             self.carried[(u, r)] = self._joined(outside, r, inside)
         for element, outside in before.items():
@@ -187,6 +197,11 @@ class _Emitter:
         for u in self.blocks.joined.get(r, ()):
             self.made[u] = self._joined(self.made[u.src[0]], r, self.made[u.src[2]])
             self.made[u].origin = u.origin
+
+    def _end(self, r: UOp, closer: UOp) -> None:
+        self._append(closer)
+        self.ended.add(r)
+        self.block = self.blocks.loops.parent[r]
 
     def _joined(self, before: UOp, block: UOp, inside: UOp) -> UOp:
         """The BRANCH after an IF: the value from before it, or the one from inside."""
@@ -219,13 +234,7 @@ class _Emitter:
         if total is not None and op is Ops.WMMA:
             src = (*src, self._sum_so_far(total))
         made = u if src == u.src else intern(op, u.dtype, src, u.arg, u.tag)
-        again = op in _DONE_AGAIN and made in made_of
-        if again or self.scope.get(made) in self.ended:
-            self.number += 1  # the same place, after another store or loop; another barrier
-            made = intern(op, u.dtype, src, u.arg, self.number)
-        if made is u or made not in made_of:
-            self.out.append(made)
-            self.scope[made] = self.blocks.home[u]
+        made = self._append(made, op in _DONE_AGAIN)
         if made is not u:
             made.origin = u.origin
             made_of[made] = made
@@ -237,7 +246,7 @@ class _Emitter:
         """The sum so far and one more product."""
         src = (self._sum_so_far(total), product)
         made = self._append(intern(Ops.ADD, product.dtype, src))
-        made.origin, self.scope[made] = total.origin, self.scope[product]
+        made.origin = total.origin
         return made
 
     def _sum_so_far(self, total: UOp) -> UOp:
