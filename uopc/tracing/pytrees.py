@@ -81,7 +81,7 @@ def register_pytree(kind: type, flatten: Flatten, unflatten: Unflatten) -> None:
 
 
 def exactly(value: Any) -> Hashable:
-    """A key of a value: 1, 1.0 and True differ, 0.0 and -0.0 too, also inside of others."""
+    """A key of a value: 1, 1.0 and True differ, zeros and NaNs by sign, also inside of others."""
     if isinstance(value, tuple):
         return type(value), tuple([exactly(v) for v in value])
     if isinstance(value, frozenset):
@@ -95,7 +95,7 @@ def exactly(value: Any) -> Hashable:
             return type(value), value
         return type(value), value, fields
     exact = isinstance(value, (float, complex, np.floating))
-    return type(value), repr(value) if exact else value
+    return type(value), np.asarray(value).tobytes() if exact else value
 
 
 def details(structure: Any) -> tuple[Hashable, ...]:

@@ -119,6 +119,8 @@ def like(u: UOp, value: Any) -> UOp:
 
 
 # ---------------------------------------------------------------- constants and identities
+# IEEE 754 gives the sign of their NaN. That of others depends on the machine; in constants it is +.
+_SIGN_NANS = frozenset((Ops.NEG, Ops.ABS, Ops.MAX, Ops.MIN))
 # Rounding leaves an integer as it is.
 ROUNDING = frozenset((Ops.TRUNC, Ops.FLOOR, Ops.CEIL, Ops.ROUND))
 
@@ -149,8 +151,8 @@ def _evaluated(op: Op, src: tuple[UOp, ...]) -> UOp | None:
         return intern(Ops.CONST, out, (), wrap(out, value) if out.is_int else value)
     assert op.evaluate is not None
     with np.errstate(all="ignore"):
-        value = op.evaluate(*[np.asarray(s.arg, s.dtype.numpy) for s in src])
-    return const(out, value.item())
+        value = op.evaluate(*[np.asarray(s.arg, s.dtype.numpy) for s in src]).item()
+    return const(out, math.nan if value != value and op not in _SIGN_NANS else value)
 
 
 def _identity(op: Op, x: UOp, c: UOp, right: bool) -> UOp | None:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from types import CodeType
 from typing import Any
 
+import numpy as np
+
 from uopc.errors import UserError, UserTypeError
 from uopc.ir.core import arena, dtypes, shapes
 from uopc.ir.core.constants import const_value
@@ -92,6 +94,13 @@ def const(dtype: DType, value: Any) -> UOp:
     if isinstance(value, tuple):
         dtype = dtype.vec(len(value))
     return intern(Ops.CONST, dtype, (), const_value(dtype, value))
+
+
+def const_of_bits(dtype: DType, value: np.generic) -> UOp | None:
+    """The constant with the bits of an element of an array; None for a NaN with a payload."""
+    made = const(dtype, value.item())
+    lost = made.arg != made.arg and value.tobytes() != np.asarray(made.arg, value.dtype).tobytes()
+    return None if lost else made
 
 
 def const_like(u: UOp, value: Any) -> UOp:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from uopc.ir.builder import fold
+from uopc.ir.builder import fold, leaves
 from uopc.ir.core import dtypes, ranges, walk
 from uopc.ir.core.arena import compile_scoped, memo
 from uopc.ir.core.data import arrays
@@ -111,8 +111,8 @@ class Iterations:
         """The value in each iteration: a number if all are the same, else read from a table."""
         flat = array.reshape(-1)
         bits = flat.view(f"V{flat.itemsize}")
-        if (bits == bits[0]).all():
-            return intern(Ops.CONST, dtype, (), flat[0].item())
+        if (bits == bits[0]).all() and (number := leaves.const_of_bits(dtype, flat[0])) is not None:
+            return number
         kept = [i for i, n in enumerate(array.shape) if n > 1]
         stored = dtype
         if dtype is dtypes.index:  # 32 bits if they fit

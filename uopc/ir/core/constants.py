@@ -1,4 +1,7 @@
-"""A Python number as a constant of a dtype: converted, wrapped, rounded."""
+"""A Python number as a constant of a dtype: converted, wrapped, rounded.
+
+A NaN is a quiet one with a sign and no payload; where the dtype has a single NaN, without a sign.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,9 @@ def wrap(dtype: DType, value: int) -> int:
 
 def round_float(dtype: DType, value: float) -> float:
     """`value` rounded to the precision of the dtype."""
-    if dtype.bits == 64 or value != value or value == 0.0:
+    if value != value:
+        return math.nan if dtype.name.endswith("fnuz") else math.copysign(math.nan, value)
+    if dtype.bits == 64 or value == 0.0:
         return value
     if value in (math.inf, -math.inf) and dtype.bits > 8:  # a type of 8 bits may have no infinity
         return value
@@ -71,9 +76,20 @@ def round_float(dtype: DType, value: float) -> float:
 
 
 def const_key(arg: Any) -> Any:
-    """A key that tells constants of one dtype apart: 0.0 from -0.0; all NaNs are one."""
+    """A key that tells constants of one dtype apart: zeros and NaNs by their sign."""
     if type(arg) is float and (arg == 0.0 or arg != arg):
-        return repr(arg)
+        return float_text(arg)
     if type(arg) is tuple:
         return tuple([const_key(a) for a in arg])
     return arg
+
+
+def float_text(value: float) -> str:
+    """The shortest text that `float` reads as the same constant."""
+    return "-nan" if value != value and math.copysign(1.0, value) < 0 else repr(value)
+
+
+def arg_text(arg: Any) -> str:
+    """The `repr` of an arg, in which NaNs have their sign."""
+    text = repr(arg)
+    return repr(const_key(arg)) if "nan" in text else text

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from uopc.ir.core import walk
 from uopc.ir.core.args import DataArg
+from uopc.ir.core.constants import arg_text
 from uopc.ir.core.data import arrays, files
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
@@ -58,7 +59,7 @@ def _content(u: UOp) -> int:
     made = _kind(u.op, u.dtype)
     if u.arg is not None:
         arg = u.arg.key if isinstance(u.arg, DataArg) else u.arg
-        made ^= arg if type(arg) is int else zlib.crc32(repr(arg).encode())
+        made ^= arg if type(arg) is int else zlib.crc32(arg_text(arg).encode())
     for s in u.src:
         made = made * 0x9E3779B97F4A7C15 + s._content & 0x7FFFFFFFFFFFFFFF
     return made
@@ -96,7 +97,7 @@ def fingerprint(root: UOp, of_files: bool = True) -> Fingerprint:
             arg = arg.key if known else arg.dims
         tag = "" if u.tag is None else f" {u.tag!r}"
         src = [place[s] for s in u.src]
-        lines.append(f"{u.op.name} {u.dtype.name} {src} {arg!r}{tag}\n")
+        lines.append(f"{u.op.name} {u.dtype.name} {src} {arg_text(arg)}{tag}\n")
     made = hashlib.blake2b("".join(lines).encode(), digest_size=20)
     return Fingerprint(made.hexdigest(), len(place), arrays)
 

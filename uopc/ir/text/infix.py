@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.constants import float_text
 from uopc.ir.core.uop import UOp
 from uopc.ir.text.literals import write_string
 
@@ -41,7 +42,11 @@ def infix(
 
 
 def _constant(u: UOp) -> str:
-    return "{" + ",".join(map(str, u.arg)) + "}" if type(u.arg) is tuple else str(u.arg)
+    return "{" + ",".join(map(_number, u.arg)) + "}" if type(u.arg) is tuple else _number(u.arg)
+
+
+def _number(value: float) -> str:
+    return float_text(value) if type(value) is float else str(value)
 
 
 _LEAVES: dict[Op, Callable[[UOp], str]] = {

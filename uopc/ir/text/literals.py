@@ -3,7 +3,7 @@
     value  = "none" | "true" | "false" | number | word | string | tuple | call
     tuple  = "(" [value {"," value} [","]] ")"
     call   = word "(" [item {"," item}] ")"      item = value | word "=" value
-    number = decimal integer or float | "inf" | "-inf" | "nan"
+    number = decimal integer or float | "inf" | "-inf" | "nan" | "-nan"
 
 A string is bare where it is a word that means nothing else, and otherwise quoted as in JSON. The
 calls are `dtype(f32)`, a record of args.py by field (`ReduceArg(op=add, axes=(1,))`), and an Opt
@@ -24,6 +24,7 @@ from typing import Any, NoReturn, TypeVar
 from uopc.errors import InvalidIR, UserTypeError
 from uopc.ir.core import args, dtypes
 from uopc.ir.core.args import Opt
+from uopc.ir.core.constants import float_text
 from uopc.ir.core.dtypes import DType
 
 T = TypeVar("T")
@@ -46,8 +47,10 @@ _DEEPEST = 50  # nested values: far more than any arg has, far less than Python'
 def write_value(value: Any) -> str:
     """A value as text that reads back as an equal value of the same types."""
     kind = type(value)
-    if kind is int or kind is float:
+    if kind is int:
         return repr(value)
+    if kind is float:
+        return float_text(value)
     if value is None or kind is bool:
         return str(value).lower()
     if kind is str:

@@ -136,8 +136,9 @@ def array_node(array: Array, dtype: dtypes.DType) -> UOp:
     """A constant of the graph with the elements of an array; a number if all have equal bits."""
     flat = np.ascontiguousarray(array).reshape(-1)
     if (flat.view(f"V{flat.itemsize}") == flat[:1].view(f"V{flat.itemsize}")).all():
-        value = flat[0].item() if flat.size else 0
-        return leaves.full(leaves.const(dtype, value), array.shape)
+        number = leaves.const_of_bits(dtype, flat[0]) if flat.size else leaves.const(dtype, 0)
+        if number is not None:
+            return leaves.full(number, array.shape)
     return intern(Ops.DATA, dtype, (), arrays.register(array))
 
 
