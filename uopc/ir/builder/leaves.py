@@ -11,6 +11,7 @@ from types import CodeType
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from uopc.errors import UserError, UserTypeError
 from uopc.ir.core import arena, dtypes, shapes
@@ -96,7 +97,7 @@ def const(dtype: DType, value: Any) -> UOp:
     return intern(Ops.CONST, dtype, (), const_value(dtype, value))
 
 
-def const_of_bits(dtype: DType, value: np.generic) -> UOp | None:
+def const_of_bits(dtype: DType, value: np.generic | npt.NDArray[Any]) -> UOp | None:
     """The constant with the bits of an element of an array; None for a NaN with a payload."""
     made = const(dtype, value.item())
     lost = made.arg != made.arg and value.tobytes() != np.asarray(made.arg, value.dtype).tobytes()

@@ -281,7 +281,7 @@ def _bitcast_constant(c: UOp, u: UOp) -> UOp | None:
     t, source = u.dtype.scalar, c.dtype.scalar
     if t.bits != source.bits or type(c.arg) is tuple or "bool" in (t.kind, source.kind):
         return None
-    return leaves.const_of_bits(t, np.asarray(c.arg, source.numpy).view(t.numpy)[()])
+    return leaves.const_of_bits(t, np.asarray(c.arg, source.numpy).view(t.numpy))
 
 
 @rule_fn("cast-to-bool", x.cast(dtypes.bool_))

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.constants import float_text
+from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.text.literals import write_string
 

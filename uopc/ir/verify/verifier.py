@@ -234,7 +234,7 @@ def _defined_before_use(root: UOp, nodes: list[UOp]) -> Problems:
             outer[u] = running[-1]
             running.append(u)
         # After its loop, a CARRY is the last value.
-        home[u] = outer.get(u.src[1], None) if u.op is Ops.CARRY else running[-1]
+        home[u] = outer.get(u.src[1]) if u.op is Ops.CARRY else running[-1]
         if u.op.closes and len(running) > 1:
             running.pop()
 
