@@ -163,7 +163,7 @@ def test_meshgrid_and_broadcast_arrays():
         (lambda x: unp.diff(x, n=-1), "diff: n must be 0 or more, got -1"),
         (lambda x: unp.linspace(0, 1, -1), "linspace: num must be 0 or more, got -1"),
         (lambda x: unp.pad(x, -1, mode="edge"), "pad: expected"),
-        (lambda x: unp.pad(x, 1, constant_values=(1, 2)), "constant_values must be one number"),
+        (lambda x: unp.pad(x, 1, constant_values=(1, 2, 3)), "pad: expected a constant, or two"),
     ],
 )
 def test_errors_name_the_function(f, problem):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import operator
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,14 +14,16 @@ from uopc.ir.builder import checks, fold, leaves, operands
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.uop import UOp
-from uopc.numpy.array import Array, applied, same_kind, trace_of, uop_of
+from uopc.numpy.array import Array, applied, promoted, same_kind, trace_of, uop_of
 from uopc.numpy.dtype_functions import as_dtype
-from uopc.numpy.manipulation import stack
-from uopc.tensor import creation, examples, indexing
+from uopc.numpy.joining import stack
+from uopc.numpy.manipulation import moveaxis
+from uopc.tensor import creation, elementwise, examples, indexing
 
 __all__ = [
     "arange", "asarray", "empty", "empty_like", "eye", "from_dlpack", "full", "full_like",
-    "linspace", "meshgrid", "ones", "ones_like", "tril", "triu", "zeros", "zeros_like",
+    "identity", "indices", "linspace", "logspace", "meshgrid", "ones", "ones_like", "tri", "tril",
+    "triu", "zeros", "zeros_like",
 ]  # fmt: skip
 
 
@@ -166,28 +170,53 @@ def _steps(start: Any, stop: Any, step: Any, t: DType) -> UOp:
 
 
 def linspace(
-    start: Any, stop: Any, /, num: int = 50, *, dtype: Any = None, device: Any = None,
-    endpoint: bool = True,
-) -> Array:  # fmt: skip
-    """`num` numbers from start to stop at equal distances; float64 by default.
+    start: Any, stop: Any, num: int = 50, endpoint: bool = True, retstep: bool = False,
+    dtype: Any = None, axis: int = 0, *, device: Any = None,
+) -> Any:  # fmt: skip
+    """`num` numbers from start to stop at equal distances; float64 for Python's numbers and
+    integers.
 
-    A vector of length `num`; `endpoint=False` leaves `stop` out. UserError for a negative `num`.
+    A vector, or for arrays `num` of them along a new axis. `endpoint=False` leaves `stop` out;
+    `retstep` gives the distance too. For integers as `dtype` numbers are rounded down. UserError
+    for a negative `num`.
 
     Examples:
         >>> np.asarray(unp.linspace(0, 1, 5))
         array([0.  , 0.25, 0.5 , 0.75, 1.  ])
     """
     _on_cpu(device)
-    t = as_dtype(dtype, dtypes.float64)
-    if type(num) is not int or num < 0:
+    num = operator.index(num)
+    if num < 0:
         raise UserError(f"linspace: num must be 0 or more, got {num!r}")
+    first, last = promoted("linspace", start, stop, floats=True)[0]
+    t = as_dtype(dtype, first.dtype)
+    dims = shapes.broadcast([first.shape, last.shape])
+    first, last = first.expand(dims), last.expand(dims)
     gaps = num - 1 if endpoint else num
-    i = leaves.iota(num)
-    step = (float(stop) - float(start)) / gaps if gaps > 0 else 0.0
-    values = fold.cast(i, dtypes.float64) * step + float(start)
+    step = (last - first) / gaps if gaps > 0 else leaves.const_like(first, math.nan)
+    i = leaves.iota(num).reshape(num, *[1] * len(dims))
+    values = fold.cast(i, first.dtype) * (step if gaps > 0 else 0) + first
     if endpoint and num > 1:
-        values = i.eq(num - 1).where(float(stop), values)
-    return Array(fold.cast(values, t))
+        values = i.eq(num - 1).where(last, values)
+    made = moveaxis(fold.cast(values.floor() if t.is_int else values, t), 0, axis)
+    found = same_kind([made, step], (start, stop))
+    return tuple(found) if retstep else found[0]
+
+
+def logspace(
+    start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0,
+    dtype: Any = None, axis: int = 0,
+) -> Any:  # fmt: skip
+    """`base` to the numbers of `linspace`: from base**start to base**stop, in equal ratios.
+
+    Examples:
+        >>> np.asarray(unp.logspace(0, 2, 3))
+        array([  1.,  10., 100.])
+    """
+    exponents = linspace(start, stop, num, endpoint, axis=axis)
+    (b, e), _ = promoted("logspace", base, exponents)
+    made = elementwise.power(b, e)
+    return same_kind(fold.cast(made, as_dtype(dtype, made.dtype)), (start, stop, base))
 
 
 def eye(
@@ -207,6 +236,54 @@ def eye(
     i = leaves.iota(n_rows).reshape(n_rows, 1)
     on = (i + k).eq(leaves.iota(columns))
     return Array(fold.cast(on.expand(n_rows, columns), as_dtype(dtype, dtypes.float64)))
+
+
+def identity(n: int, dtype: Any = None) -> Array:
+    """The square matrix with ones on its diagonal; float64 by default.
+
+    Examples:
+        >>> np.asarray(unp.identity(2))
+        array([[1., 0.],
+               [0., 1.]])
+    """
+    return eye(n, dtype=dtype)
+
+
+def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Array:
+    """Ones up to the diagonal `k` above the main one, else 0: N rows of M, by default N.
+
+    float64 by default.
+
+    Examples:
+        >>> np.asarray(unp.tri(2, 3))
+        array([[1., 0., 0.],
+               [1., 1., 0.]])
+    """
+    rows, columns = leaves.iota(N).reshape(-1, 1), leaves.iota(N if M is None else M)
+    return Array(fold.cast(columns <= rows + k, as_dtype(dtype, dtypes.float64)))
+
+
+def indices(dimensions: Sequence[Any], dtype: Any = None, sparse: bool = False) -> Any:
+    """For each axis of the dimensions the places along it, in an array of this shape: one array, or
+    with `sparse` a tuple of arrays that broadcast to the shape.
+
+    int64 by default.
+
+    Examples:
+        >>> np.asarray(unp.indices((2, 3))[1])
+        array([[0, 1, 2],
+               [0, 1, 2]])
+    """
+    t, rank = as_dtype(dtype, dtypes.int64), len(dimensions)
+    lines = [
+        fold.cast(leaves.iota(d), t).reshape([-1 if i == axis else 1 for i in range(rank)])
+        for axis, d in enumerate(dimensions)
+    ]
+    if sparse:
+        return tuple([Array(line) for line in lines])
+    if not lines:
+        return Array(creation.full((0,), 0, t))
+    return stack([Array(line.expand(tuple(dimensions))) for line in lines])
 
 
 def tril(x: Any, /, k: int = 0) -> Any:

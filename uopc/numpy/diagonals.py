@@ -1,16 +1,61 @@
-"""Diagonals by two axes, as NumPy's main namespace has them; `linalg` has those of the last two."""
+"""Diagonals by two axes, as NumPy's main namespace has them; `linalg` has those of the last two.
+And the matrices that have a diagonal."""
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 from uopc.errors import UserError
+from uopc.ir.builder import alu, leaves
 from uopc.ir.builder.movement import normal_axis
+from uopc.ir.core.uop import UOp
 from uopc.numpy import linalg
-from uopc.numpy.array import applied, uop_of
+from uopc.numpy.array import applied, same_kind, uop_of
 from uopc.numpy.reductions import sum as _sum
 
-__all__ = ["diagonal", "trace"]
+__all__ = ["diag", "diagflat", "diagonal", "trace"]
+
+
+def diag(v: Any, k: int = 0) -> Any:
+    """The matrix with the vector v as its diagonal `k` above the main one, and 0 elsewhere; of a
+    matrix, this diagonal as a vector.
+
+    In the dtype of v. UserError for another number of dimensions.
+
+    Examples:
+        >>> np.asarray(unp.diag(unp.asarray([1, 2])))
+        array([[1, 0],
+               [0, 2]])
+        >>> np.asarray(unp.diag(unp.asarray([[1, 2], [3, 4]]), k=1))
+        array([2])
+    """
+    u, k = uop_of(v, "diag"), operator.index(k)
+    if u.ndim == 2:
+        return diagonal(v, k)
+    if u.ndim != 1:
+        raise UserError(f"diag: needs 1 or 2 dimensions, got {u.ndim}")
+    return same_kind(_with_diagonal(u, k), (v,))
+
+
+def _with_diagonal(u: UOp, k: int) -> UOp:
+    i = leaves.iota(u.shape[0])
+    square = alu.where(i.reshape(-1, 1).eq(i), u, leaves.const(u.dtype, 0))
+    before, after = max(k, 0), max(-k, 0)
+    return square.pad([(after, before), (before, after)])
+
+
+def diagflat(v: Any, k: int = 0) -> Any:
+    """The matrix with the elements of v, in row-major order, on the diagonal `k` above the main.
+
+    In the dtype of v; 0 elsewhere.
+
+    Examples:
+        >>> np.asarray(unp.diagflat(unp.asarray([[1], [2]])))
+        array([[1, 0],
+               [0, 2]])
+    """
+    return applied(lambda u: _with_diagonal(u.reshape(-1), operator.index(k)), v)
 
 
 def diagonal(x: Any, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:

@@ -6,21 +6,27 @@ become float64.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 from uopc.errors import UserError, UserTypeError
-from uopc.ir.builder import alu, fold, leaves, operands
+from uopc.ir.builder import alu, checks, fold, leaves, operands
 from uopc.ir.core import dtypes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.numpy.array import is_operand, is_weak, promoted, same_kind, uop_of
 from uopc.numpy.creation import asarray
+from uopc.numpy.dtype_functions import finfo
 from uopc.tensor import elementwise, examples, float_functions
 from uopc.tensor.methods import Methods
 
-__all__ = ["clip", "select", "where"]
+__all__ = [
+    "angle", "clip", "divmod", "isneginf", "isposinf", "modf", "nan_to_num", "select", "sinc",
+    "where",
+]  # fmt: skip
 Function = Callable[..., Any]
+_PAIRS = float_functions.METHODS
 
 
 def _named(function: Function, name: str, doc: str) -> Function:
@@ -93,6 +99,44 @@ def _floor_divided(x: UOp, y: UOp) -> UOp:
     return alu.where(infinite, elementwise.divide(x, y).floor(), found)
 
 
+def _number_of(x: UOp, y: UOp, op: Any) -> UOp:
+    """The greater or less of two elements: of a NaN and a number, the number."""
+    found = alu.alu(x, op, y)
+    if not x.dtype.is_float:
+        return found
+    return alu.where(float_functions.isnan(x), y, alu.where(float_functions.isnan(y), x, found))
+
+
+def _step(x: UOp, y: UOp) -> UOp:
+    above = alu.where(x < 0, leaves.const_like(x, 0), leaves.const_like(x, 1))
+    made: UOp = alu.where(x.eq(0), y, alu.where(float_functions.isnan(x), x, above))
+    return made
+
+
+def _truncated_rest(x: UOp, y: UOp) -> UOp:
+    """The remainder with the sign of x, from the one with the sign of y."""
+    if x.dtype.is_float:
+        return _PAIRS["copysign"](_OPERATOR["mod"](abs(x), abs(y)), x)
+    rest: UOp = _OPERATOR["mod"](x, y)
+    if x.dtype.kind == "uint":
+        return rest
+    return alu.where(rest.ne(0) & ((x < 0) ^ (y < 0)), rest - y, rest)
+
+
+def _cube_root(x: UOp) -> UOp:
+    """The root of |x| by a power, and one step of Newton's method, since 1/3 is no float."""
+    size = abs(x)
+    near = size ** (1 / 3)
+    better = near - (near * near * near - size) / (3 * near * near)
+    exact = alu.where(size.eq(0) | float_functions.isinf(size), size, better)
+    return _PAIRS["copysign"](exact, x)
+
+
+def _logaddexp2(x: UOp, y: UOp) -> UOp:
+    ln2 = math.log(2)
+    return _PAIRS["logaddexp"](x * ln2, y * ln2) / ln2
+
+
 def _op(op: Any) -> Callable[[UOp, UOp], UOp]:
     return lambda x, y: alu.alu(x, op, y)
 
@@ -127,7 +171,11 @@ _UNARY = {  # name -> (operands it takes, formula, function)
     "isnan": ("any", "True for NaN.", float_functions.isnan),
     "logical_not": ("bool", "not x.", elementwise.invert),
     "negative": ("number", "-x.", elementwise.negative),
+    "cbrt": ("float", "The cube root, with the sign of x.", _cube_root),
+    "deg2rad": ("float", "Degrees in radians.", lambda x: x * (math.pi / 180)),
+    "fabs": ("float", "The magnitude, as a float.", elementwise.absolute),
     "positive": ("number", "x.", elementwise.positive),
+    "rad2deg": ("float", "Radians in degrees.", lambda x: x * (180 / math.pi)),
     "sign": ("number", "-1, 0 or 1 with the sign of x; NaN for NaN.", _signed),
     "signbit": ("any", "True where the sign is minus.", float_functions.signbit),
     "square": ("number", "x * x.", lambda x: alu.alu(x, Ops.MUL, x)),
@@ -141,11 +189,20 @@ _BINARY = {
     "bitwise_xor": ("bits", "x1 ^ x2.", _OPERATOR["xor"]),
     "divide": ("float", "x1 / x2.", _OPERATOR["truediv"]),
     "equal": ("any", "x1 == x2 by value.", _op(Ops.CMPEQ)),
+    "float_power": ("number", "x1 to the x2, as float64.",
+                    lambda x, y: _OPERATOR["pow"](*[fold.cast(v, dtypes.float64) for v in (x, y)])),
     "floor_divide": ("number", "The greatest integer up to x1 / x2.", _floor_divided),
+    "fmax": ("any", "The greater; of a NaN and a number, the number.",
+             lambda x, y: _number_of(x, y, Ops.MAX)),
+    "fmin": ("any", "The less; of a NaN and a number, the number.",
+             lambda x, y: _number_of(x, y, Ops.MIN)),
+    "fmod": ("number", "x1 - x2 * trunc(x1 / x2).", _truncated_rest),
     "greater": ("any", "x1 > x2.", Methods.__gt__),
     "greater_equal": ("any", "x1 >= x2.", Methods.__ge__),
+    "heaviside": ("float", "0 for x1 < 0, x2 for 0, 1 for x1 > 0; NaN for NaN.", _step),
     "less": ("any", "x1 < x2.", _op(Ops.CMPLT)),
     "less_equal": ("any", "x1 <= x2.", _op(Ops.CMPLE)),
+    "logaddexp2": ("float", "log2(2^x1 + 2^x2) without overflow in between.", _logaddexp2),
     "logical_and": ("bool", "x1 and x2.", _OPERATOR["and"]),
     "logical_or": ("bool", "x1 or x2.", _OPERATOR["or"]),
     "logical_xor": ("bool", "One of x1 and x2.", _OPERATOR["xor"]),
@@ -175,7 +232,8 @@ NUMPY_NAMES = {
     "left_shift": "bitwise_left_shift", "right_shift": "bitwise_right_shift", "mod": "remainder",
     "power": "pow", "rint": "round", "true_divide": "divide", "arcsin": "asin", "arccos": "acos",
     "arctan": "atan", "arctan2": "atan2", "arcsinh": "asinh", "arccosh": "acosh",
-    "arctanh": "atanh",
+    "arctanh": "atanh", "conjugate": "conj", "degrees": "rad2deg", "fix": "trunc",
+    "radians": "deg2rad",
 }  # fmt: skip
 FUNCTIONS |= {name: FUNCTIONS[standard] for name, standard in NUMPY_NAMES.items()}
 
@@ -222,6 +280,104 @@ def select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
             raise UserTypeError(f"select: conditions must be bool, got {c.dtype.name}")
         found = alu.where(c, choice, found)
     return same_kind(found, (*conditions, *choices, default), False)
+
+
+# ---------------------------------------------------------------- of NumPy alone
+def divmod(x1: Any, x2: Any, /) -> tuple[Any, Any]:
+    """The pair of `floor_divide(x1, x2)` and `remainder(x1, x2)`.
+
+    Examples:
+        >>> [int(v) for v in unp.divmod(unp.asarray(-7), 3)]
+        [-3, 2]
+    """
+    return FUNCTIONS["floor_divide"](x1, x2), FUNCTIONS["remainder"](x1, x2)
+
+
+def modf(x: Any, /) -> tuple[Any, Any]:
+    """The fraction and the whole part of each element, both with its sign; integers give float64.
+
+    Examples:
+        >>> [float(v) for v in unp.modf(unp.asarray(-2.5))]
+        [-0.5, -2.0]
+    """
+    (u,), weak = promoted("modf", x, floats=True)
+    whole = u.trunc()
+    rest = alu.where(float_functions.isinf(u), leaves.const_like(u, 0), u - whole)
+    made = (_PAIRS["copysign"](rest, u), whole)
+    return tuple([same_kind(v, (x,), weak) for v in made])
+
+
+def sinc(x: Any) -> Any:
+    """sin(pi * x) / (pi * x), and 1 at 0.
+
+    In the shape and dtype of x; integers give float64.
+
+    Examples:
+        >>> np.asarray(unp.sinc(unp.asarray([0.0, 0.5])))
+        array([1.        , 0.63661977])
+    """
+    (u,), weak = promoted("sinc", x, floats=True)
+    y = alu.where(u.eq(0), leaves.const_like(u, 1), u * math.pi)
+    return same_kind(alu.where(u.eq(0), leaves.const_like(u, 1), y.sin() / y), (x,), weak)
+
+
+def angle(z: Any, deg: bool = False) -> Any:
+    """The angle of each number in the plane of complex numbers: 0, or pi where its sign is minus.
+
+    In radians, or in degrees with `deg`; integers give float64.
+
+    Examples:
+        >>> np.asarray(unp.angle(unp.asarray([1.0, -1.0]), deg=True))
+        array([  0., 180.])
+    """
+    (u,), weak = promoted("angle", z, floats=True)
+    half = leaves.const_like(u, 180.0 if checks.flag("angle", "deg", deg) else math.pi)
+    made = alu.where(float_functions.signbit(u), half, leaves.const_like(u, 0))
+    return same_kind(alu.where(float_functions.isnan(u), u, made), (z,), weak)
+
+
+def _infinity(name: str, value: float, doc: str) -> Function:
+    def function(x: Any) -> Any:
+        return _applied(name, "number", lambda u: infinite(u, value), (x,))
+
+    return _named(function, name, f"{doc}\n\nElementwise. UserTypeError for bool.")
+
+
+def infinite(u: UOp, value: float) -> UOp:
+    """True where an element is this infinity; integers are none."""
+    if u.dtype.is_float:
+        return u.eq(value)
+    return fold.cast(leaves.const_like(u, 0), dtypes.bool_)
+
+
+isposinf = _infinity("isposinf", math.inf, "True for the positive infinity.")
+isneginf = _infinity("isneginf", -math.inf, "True for the negative infinity.")
+
+
+def nan_to_num(
+    x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None
+) -> Any:
+    """x with `nan` for NaN and `posinf` and `neginf` for the infinities: by default 0, and the
+    greatest and the least number of the dtype, which stays.
+
+    UserTypeError for `copy=False`: an array is a value.
+
+    Examples:
+        >>> np.asarray(unp.nan_to_num(unp.asarray([np.nan, 1.0, np.inf]), posinf=9.0))
+        array([0., 1., 9.])
+    """
+    if not copy:
+        raise UserTypeError("nan_to_num(copy=False): a value is not written; x = nan_to_num(x)")
+    u = uop_of(x, "nan_to_num")
+    if not u.dtype.is_float:
+        return same_kind(u, (x,))
+    least, most = finfo(u.dtype).min, finfo(u.dtype).max
+    bounds = [least if neginf is None else neginf, most if posinf is None else posinf]
+    fills = [fold.cast(uop_of(v, "nan_to_num"), u.dtype) for v in (nan, *bounds)]
+    made = u
+    for where_it_is, fill in zip((u.ne(u), u.eq(-math.inf), u.eq(math.inf)), fills):
+        made = alu.where(where_it_is, fill, made)
+    return same_kind(made, (x, nan, posinf, neginf))
 
 
 def clip(x: Any, min: Any = None, max: Any = None) -> Any:

@@ -5,194 +5,27 @@ Left out are eigenvalues and singular values, and the norms and ranks that need 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from uopc.errors import UserError
 from uopc.ir.builder import fold, leaves
-from uopc.ir.builder.movement import normal_axes, normal_axis
+from uopc.ir.builder.movement import normal_axes
 from uopc.ir.builder.operands import as_dim
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.uop import UOp
 from uopc.ir.index.dims import dim_uop
 from uopc.numpy.array import promoted, same_kind, uop_of
-from uopc.numpy.manipulation import matrix_transpose
+from uopc.numpy.manipulation import matrix_transpose, own_axes
+from uopc.numpy.products import cross, dot, einsum, matmul, outer, tensordot, vecdot
 from uopc.numpy.reductions import sum as _sum
-from uopc.tensor import linear_algebra, nn
-from uopc.tensor.einsum import einsum as _einsum
-from uopc.tensor.signals import convolution
+from uopc.tensor import linear_algebra
 
 __all__ = [
     "cholesky", "cross", "det", "diagonal", "inv", "matmul", "matrix_norm", "matrix_power",
-    "matrix_transpose", "outer", "qr", "slogdet", "solve", "solve_triangular", "tensordot", "trace",
-    "vecdot", "vector_norm",
+    "matrix_transpose", "multi_dot", "norm", "outer", "qr", "slogdet", "solve", "solve_triangular",
+    "tensordot", "trace", "vecdot", "vector_norm",
 ]  # fmt: skip
-
-
-def matmul(x1: Any, x2: Any, /) -> Any:
-    """The matrix product of the last two dimensions.
-
-    (..., n, k) times (..., k, m) gives (..., n, m), with batches that broadcast; a vector (k,) on a
-    side drops n or m. In the dtype that both promote to. UserError for a scalar, and where the
-    lengths that are summed over differ.
-
-    Examples:
-        >>> a = unp.asarray([[1, 2], [3, 4]])
-        >>> np.asarray(unp.matmul(a, unp.asarray([10, 1])))
-        array([12, 34])
-    """
-    (a, b), _ = promoted("matmul", x1, x2)
-    for u in (a, b):
-        if not shapes.shape(u):
-            raise UserError("matmul: an operand without dimensions; use multiply")
-    made = nn.matmul(a, b)
-    return same_kind(fold.cast(made, a.dtype), (x1, x2))
-
-
-def dot(x1: Any, x2: Any, /) -> Any:
-    """NumPy's dot: over the last axis of x1 and the last but one of x2 (the last of a vector).
-
-    The dtypes promote. UserError where the lengths that are summed over differ.
-
-    Examples:
-        >>> int(unp.dot(unp.asarray([1, 2, 3]), unp.asarray([1, 0, 10])))
-        31
-    """
-    (a, b), _ = promoted("dot", x1, x2)
-    ranks = len(shapes.shape(a)), len(shapes.shape(b))
-    if 0 in ranks:
-        return same_kind(a * b, (x1, x2))
-    if ranks[1] <= 2:
-        return matmul(x1, x2)
-    return tensordot(x1, x2, axes=((-1,), (-2,)))
-
-
-def tensordot(x1: Any, x2: Any, /, axes: Any = 2) -> Any:
-    """Sums of products over some axes of both: the last `axes` of x1 and first of x2, or a pair of
-    sequences.
-
-    The result has the other axes of x1, then those of x2, in the dtype that both promote to.
-    UserError where the axes are not as many, or not as long.
-
-    Examples:
-        >>> a, b = unp.arange(6).reshape(2, 3), unp.arange(3)
-        >>> np.asarray(unp.tensordot(a, b, axes=1))
-        array([ 5, 14])
-    """
-    (a, b), _ = promoted("tensordot", x1, x2)
-    rank_a, rank_b = len(shapes.shape(a)), len(shapes.shape(b))
-    if isinstance(axes, int):
-        if not 0 <= axes <= min(rank_a, rank_b):
-            raise UserError(f"tensordot: axes={axes} of {rank_a} and {rank_b} dimensions")
-        pair: Any = (range(rank_a - axes, rank_a), range(axes))
-    else:
-        pair = [(v,) if isinstance(v, int) else v for v in axes]
-    left = [normal_axis(i, rank_a, "tensordot") for i in pair[0]]
-    right = [normal_axis(i, rank_b, "tensordot") for i in pair[1]]
-    if len(left) != len(right):
-        raise UserError(f"tensordot: {len(left)} axes of one, {len(right)} of the other")
-    free_a = [i for i in range(rank_a) if i not in left]
-    free_b = [i for i in range(rank_b) if i not in right]
-    dims_a, dims_b = shapes.shape(a), shapes.shape(b)
-    for i, j in zip(left, right):
-        if dims_a[i] != dims_b[j]:
-            raise UserError(f"tensordot: axis {i} has {dims_a[i]} elements, axis {j} {dims_b[j]}")
-    kept_a, kept_b = [dims_a[i] for i in free_a], [dims_b[i] for i in free_b]
-    inner = shapes.size(tuple([dims_a[i] for i in left]))
-    rows, columns = shapes.size(tuple(kept_a)), shapes.size(tuple(kept_b))
-    flat_a = a.permute([*free_a, *left]).reshape(rows, inner)
-    flat_b = b.permute([*right, *free_b]).reshape(inner, columns)
-    made = nn.matmul(flat_a, flat_b).reshape(*kept_a, *kept_b) if kept_a or kept_b else (
-        nn.matmul(flat_a, flat_b).reshape(()))  # fmt: skip
-    return same_kind(fold.cast(made, a.dtype), (x1, x2))
-
-
-def einsum(subscripts: str, /, *operands: Any, optimize: Any = True) -> Any:
-    """The sum of products that the subscripts name, such as "ij,jk->ik". The order of products is
-    chosen here: `optimize` is there for NumPy's callers.
-
-    As in NumPy, "..." stands for further axes, and without "->" the result has the letters that
-    occur once, in alphabetical order. UserError for subscripts that do not fit the operands.
-
-    Examples:
-        >>> a, b = unp.asarray([[1, 2], [3, 4]]), unp.asarray([10, 1])
-        >>> np.asarray(unp.einsum("ij,j->i", a, b))
-        array([12, 34])
-    """
-    del optimize
-    uops, _ = promoted("einsum", *operands)
-    return same_kind(_einsum(subscripts, *uops), operands)
-
-
-def convolve(x1: Any, x2: Any, /, mode: Any = "full") -> Any:
-    """NumPy's convolve of two vectors: "full", "same" or "valid".
-
-    Lengths n and m give n + m - 1, max(n, m), or max(n, m) - min(n, m) + 1 numbers, in the dtype
-    that both promote to. UserError for another mode, and for anything but two vectors.
-
-    Examples:
-        >>> np.asarray(unp.convolve(unp.asarray([1, 2, 3]), unp.asarray([1, 10])))
-        array([ 1, 12, 23, 30])
-    """
-    (a, b), _ = promoted("convolve", x1, x2)
-    return same_kind(convolution.convolve(a, b, mode), (x1, x2))
-
-
-def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
-    """The sum of products along one axis.
-
-    The other axes broadcast, and the dtypes promote. `axis` counts from the last one, -1; UserError
-    where the lengths differ.
-
-    Examples:
-        >>> a = unp.asarray([[1, 2], [3, 4]])
-        >>> np.asarray(unp.vecdot(a, a))
-        array([ 5, 25])
-    """
-    (a, b), _ = promoted("vecdot", x1, x2)
-    least = min(len(shapes.shape(a)), len(shapes.shape(b)))
-    if not -least <= axis < 0:
-        raise UserError(f"vecdot: axis must be -{least} to -1, got {axis}")
-    if shapes.shape(a)[axis] != shapes.shape(b)[axis]:
-        raise UserError(f"vecdot: {shapes.shape(a)[axis]} and {shapes.shape(b)[axis]} elements")
-    return same_kind(fold.cast((a * b).sum(axis), a.dtype), (x1, x2))
-
-
-def outer(x1: Any, x2: Any, /) -> Any:
-    """The product of each element of one vector with each of the other.
-
-    (n,) and (m,) give (n, m), in the dtype that both promote to. UserError unless both have one
-    dimension.
-
-    Examples:
-        >>> np.asarray(unp.outer(unp.asarray([1, 2]), unp.asarray([10, 1])))
-        array([[10,  1],
-               [20,  2]])
-    """
-    (a, b), _ = promoted("outer", x1, x2)
-    if len(shapes.shape(a)) != 1 or len(shapes.shape(b)) != 1:
-        raise UserError("outer: needs two vectors")
-    return same_kind(a.reshape(-1, 1) * b, (x1, x2))
-
-
-def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
-    """The cross product of vectors of 3 elements along an axis.
-
-    The other axes broadcast, and the dtypes promote. UserError where the axis has another length.
-
-    Examples:
-        >>> np.asarray(unp.linalg.cross(unp.asarray([1, 0, 0]), unp.asarray([0, 1, 0])))
-        array([0, 0, 1])
-    """
-    (a, b), _ = promoted("cross", x1, x2)
-    shape = shapes.broadcast([shapes.shape(a), shapes.shape(b)])
-    axis = normal_axis(axis, len(shape), "cross")
-    a, b = a.expand(shape), b.expand(shape)
-    if shape[axis] != 3:
-        raise UserError(f"cross: axis {axis} has {shape[axis]} elements, not 3")
-    before = (slice(None),) * axis
-    p, q = ([u[(*before, i)] for i in range(3)] for u in (a, b))
-    parts = [p[i - 2] * q[i - 1] - p[i - 1] * q[i - 2] for i in range(3)]
-    return same_kind(parts[0].stack(*parts[1:], axis=axis), (x1, x2))
 
 
 def diagonal(x: Any, /, offset: int = 0) -> Any:
@@ -276,7 +109,7 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
     """The norm of matrices, the last two dimensions: "fro", 1, -1, inf or -inf.
 
     x has shape (..., m, n), the result (...), or (..., 1, 1) with keepdims, in the dtype of x (of
-    integers in float64). UserError for another order, which needs singular values.
+    integers in float64). UserError for another order; 2, -2 and "nuc" need singular values.
 
     Examples:
         >>> x = unp.asarray([[1.0, -2.0], [2.0, 4.0]])
@@ -294,9 +127,70 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
         made = totals.max(over, True) if ord > 0 else totals.min(over, True)
         if not keepdims:
             made = made.reshape(shapes.shape(u)[: rank - 2])
-    else:
+    elif ord in (2, -2, "nuc"):
         raise UserError(f"matrix_norm: ord {ord!r} needs singular values, which uopc has not")
+    else:
+        raise UserError(f"matrix_norm: no ord {ord!r}; choose 'fro', 1, -1, inf or -inf")
     return same_kind(made, (x,))
+
+
+def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
+    """NumPy's norm of vectors (one axis), of matrices (two), or of all elements (without `ord`).
+
+    Without an axis x is one vector or matrix; without `ord` the norm is the root of the sum of
+    squares. In the dtype of x (float64 for integers). See `vector_norm` and `matrix_norm` for the
+    orders. UserError for other orders, for another number of axes, and for orders of matrices that
+    need singular values.
+
+    Examples:
+        >>> x = unp.asarray([[3.0, -4.0], [0.0, 12.0]])
+        >>> float(unp.linalg.norm(x)), np.asarray(unp.linalg.norm(x, axis=1))
+        (13.0, array([ 5., 12.]))
+    """
+    u = uop_of(x, "norm")
+    if axis is None and ord is None:
+        return vector_norm(x, keepdims=keepdims)
+    axes = own_axes(axis, u.ndim, "norm")
+    if len(axes) not in (1, 2):
+        raise UserError(f"norm: needs 1 or 2 axes, got {len(axes)}")
+    if len(axes) == 1:
+        if isinstance(ord, str):
+            raise UserError(f"norm: no order {ord!r} of vectors")
+        return vector_norm(x, axis=axes[0], keepdims=keepdims, ord=2 if ord is None else ord)
+    rest = [i for i in range(u.ndim) if i not in axes]
+    order = "fro" if ord in (None, "f") else ord
+    made = matrix_norm(u.permute((*rest, *axes)), ord=order)
+    if keepdims:
+        made = made.reshape([1 if i in axes else d for i, d in enumerate(u.shape)])
+    return same_kind(made, (x,))
+
+
+def multi_dot(arrays: Sequence[Any]) -> Any:
+    """The product of two or more matrices, in the order that takes the fewest multiplications.
+
+    The first and the last may be vectors; the dtypes promote. UserError for fewer than two arrays,
+    and where sizes do not fit.
+
+    Examples:
+        >>> a, b = unp.asarray([[1, 2], [3, 4]]), unp.asarray([10, 1])
+        >>> np.asarray(unp.linalg.multi_dot([a, a, b]))
+        array([ 80, 172])
+    """
+    if len(arrays) == 2:
+        return dot(*arrays)
+    uops, _ = promoted("multi_dot", *arrays)
+    ranks = [u.ndim for u in uops]
+    ends = {ranks[0], ranks[-1]} if ranks else set()
+    if len(ranks) < 3 or not ends <= {1, 2} or any(r != 2 for r in ranks[1:-1]):
+        raise UserError(f"multi_dot: needs two or more matrices, got arrays of {ranks} dimensions")
+    if len(uops) > 25:
+        raise UserError(f"multi_dot: at most 25 arrays, got {len(uops)}")
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    names = [letters[i : i + 2] for i in range(len(uops))]
+    names[0] = names[0][2 - ranks[0] :]
+    names[-1] = names[-1][: ranks[-1]]
+    kept = names[0][: ranks[0] - 1] + names[-1][1:]
+    return same_kind(einsum(f"{','.join(names)}->{kept}", *uops), arrays)
 
 
 # ---------------------------------------------------------------- factors and equations

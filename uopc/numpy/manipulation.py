@@ -9,17 +9,21 @@ from typing import Any
 import numpy as np
 
 from uopc.errors import UserError, UserIndexError, UserTypeError
-from uopc.ir.builder import checks, fold, leaves, movement
+from uopc.ir.builder import alu, checks, fold, leaves, movement
 from uopc.ir.builder.movement import normal_axes, normal_axis
+from uopc.ir.builder.operands import as_dim
 from uopc.ir.core import dtypes, shapes
+from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
-from uopc.numpy.array import Array, applied, promoted, same_kind, uop_of
+from uopc.ir.index.dims import dim_uop
+from uopc.numpy.array import Array, applied, same_kind, uop_of
 from uopc.tensor import indexing
 
 __all__ = [
-    "broadcast_arrays", "broadcast_to", "concat", "expand_dims", "flip", "matrix_transpose",
-    "moveaxis", "pad", "permute_dims", "repeat", "reshape", "roll", "squeeze", "stack",
-    "swapaxes", "take", "take_along_axis", "tile", "transpose", "unstack",
+    "broadcast_arrays", "broadcast_to", "expand_dims", "flip", "fliplr", "flipud",
+    "matrix_transpose", "moveaxis", "pad", "permute_dims", "ravel", "ravel_multi_index", "repeat",
+    "reshape", "roll", "rollaxis", "rot90", "squeeze", "swapaxes", "take", "take_along_axis",
+    "tile", "transpose", "unravel_index",
 ]  # fmt: skip
 
 
@@ -88,6 +92,13 @@ def own_axis(axis: Any, rank: int, who: str) -> int:
     if not rank:
         raise UserIndexError(f"{who}: axis {axis} of an array without dimensions")
     return normal_axis(axis, rank, who)
+
+
+def own_axes(axis: Any, rank: int, who: str) -> list[int]:
+    """The axes of a number, or of several, in their order; all without. See `normal_axes`."""
+    normal_axes(axis, rank, who)  # UserError for one that is given twice
+    chosen = range(rank) if axis is None else axis if isinstance(axis, (tuple, list)) else (axis,)
+    return [own_axis(a, rank, who) for a in chosen]
 
 
 def swapaxes(x: Any, /, axis1: int, axis2: int) -> Any:
@@ -174,6 +185,73 @@ def flip(x: Any, /, axis: int | tuple[int, ...] | None = None) -> Any:
     return same_kind(u.flip(axes) if axes else u, (x,))
 
 
+def fliplr(m: Any) -> Any:
+    """The columns in reverse: `flip` along the second axis. UserIndexError without one.
+
+    Examples:
+        >>> np.asarray(unp.fliplr(unp.asarray([[1, 2], [3, 4]])))
+        array([[2, 1],
+               [4, 3]])
+    """
+    return flip(m, own_axis(1, uop_of(m, "fliplr").ndim, "fliplr"))
+
+
+def flipud(m: Any) -> Any:
+    """The rows in reverse: `flip` along the first axis. UserIndexError without one.
+
+    Examples:
+        >>> np.asarray(unp.flipud(unp.asarray([[1, 2], [3, 4]])))
+        array([[3, 4],
+               [1, 2]])
+    """
+    return flip(m, own_axis(0, uop_of(m, "flipud").ndim, "flipud"))
+
+
+def rot90(m: Any, k: int = 1, axes: Sequence[int] = (0, 1)) -> Any:
+    """The plane of two axes turned by k quarters, from the first axis to the second.
+
+    UserError unless there are two axes.
+
+    Examples:
+        >>> np.asarray(unp.rot90(unp.asarray([[1, 2], [3, 4]])))
+        array([[2, 4],
+               [1, 3]])
+    """
+    rank = uop_of(m, "rot90").ndim
+    first, *others = (normal_axis(a, rank, "rot90") for a in axes)
+    if len(others) != 1 or others[0] == first:
+        raise UserError(f"rot90: axes must be two different ones, got {tuple(axes)}")
+    turns = operator.index(k) % 4
+    turned = (first, others[0]) if turns == 2 else (others[0] if turns == 1 else first,)
+    whole = flip(m, turned) if turns else m
+    return swapaxes(whole, *axes) if turns % 2 else applied(lambda u: u, whole)
+
+
+def ravel(a: Any) -> Any:
+    """The elements in row-major order, as a vector.
+
+    Examples:
+        >>> np.asarray(unp.ravel(unp.asarray([[1, 2], [3, 4]])))
+        array([1, 2, 3, 4])
+    """
+    return reshape(a, (-1,))
+
+
+def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
+    """An axis moved in front of axis `start`; see `moveaxis`.
+
+    UserIndexError for an axis that there is not; `start` may be the number of axes.
+
+    Examples:
+        >>> unp.rollaxis(unp.zeros((2, 3, 4)), 2).shape
+        (4, 2, 3)
+    """
+    rank = uop_of(a, "rollaxis").ndim
+    axis = own_axis(axis, rank, "rollaxis")
+    place = normal_axis(start, rank + 1, "rollaxis") if start >= 0 else start + rank
+    return moveaxis(a, axis, normal_axis(place - (axis < place), rank, "rollaxis"))
+
+
 def roll(x: Any, /, shift: Any, axis: Any = None) -> Any:
     """The elements moved by `shift` along an axis; those that leave one end enter the other.
 
@@ -214,55 +292,6 @@ def _rolled(u: UOp, shift: int, axis: int) -> UOp:
         return movement.window(u.cat(u, axis=axis), begins, dims)
     before = (slice(None),) * axis
     return u[(*before, slice(n - back, None))].cat(u[(*before, slice(0, n - back))], axis=axis)
-
-
-def concat(arrays: Sequence[Any], /, axis: int | None = 0) -> Any:
-    """Arrays one behind the other along an axis; flattened if it is None.
-
-    The dtypes promote. UserError where shapes differ off the axis.
-
-    Examples:
-        >>> np.asarray(unp.concat([unp.asarray([1, 2]), unp.asarray([3])]))
-        array([1, 2, 3])
-    """
-    uops, _ = promoted("concat", *arrays)
-    if axis is None:
-        uops, axis = [u.reshape(-1) for u in uops], 0
-    first, *others = uops
-    return same_kind(first.cat(*others, axis=axis), arrays)
-
-
-def stack(arrays: Sequence[Any], /, axis: int = 0) -> Any:
-    """Arrays of one shape along a new axis.
-
-    The dtypes promote. UserError where the shapes differ.
-
-    Examples:
-        >>> np.asarray(unp.stack([unp.asarray([1, 2]), unp.asarray([3, 4])], axis=1))
-        array([[1, 3],
-               [2, 4]])
-    """
-    first, *others = promoted("stack", *arrays)[0]
-    return same_kind(first.stack(*others, axis=axis), arrays)
-
-
-def unstack(x: Any, /, axis: int = 0) -> tuple[Any, ...]:
-    """The slices of x along an axis, without it.
-
-    UserError for an axis whose size is a variable.
-
-    Examples:
-        >>> first, second = unp.unstack(unp.asarray([[1, 2], [3, 4]]))
-        >>> np.asarray(second)
-        array([3, 4])
-    """
-    u = uop_of(x)
-    axis = own_axis(axis, len(shapes.shape(u)), "unstack")
-    before = (slice(None),) * axis
-    count = shapes.shape(u)[axis]
-    if not isinstance(count, int):
-        raise UserError(f"unstack: the size of axis {axis} of {shapes.show(u.shape)} is a variable")
-    return tuple(same_kind([u[(*before, i)] for i in range(count)], (x,)))
 
 
 def broadcast_to(x: Any, /, shape: Sequence[int]) -> Any:
@@ -390,12 +419,15 @@ def take_along_axis(x: Any, indices: Any, /, axis: int = -1) -> Any:
     )
 
 
+_MODES = ("constant", "edge", "reflect", "symmetric", "wrap")
+
+
 def pad(x: Any, pad_width: Any, mode: str = "constant", *, constant_values: Any = 0) -> Any:
     """x with `(before, after)` more elements along each axis: a constant, or by NumPy's mode
-    `edge`, `reflect` or `wrap`.
+    `edge`, `reflect`, `symmetric` or `wrap`.
 
-    `pad_width` is one number, one pair, or a pair for each axis; the dtype is that of x. UserError
-    for another mode, for several constants, and for an axis without elements to repeat.
+    `pad_width` is one number, one pair, or a pair for each axis, and so are constants; the dtype is
+    that of x. UserError for another mode, and for an axis without elements to repeat.
 
     Examples:
         >>> np.asarray(unp.pad(unp.asarray([1, 2, 3]), (2, 1), mode="reflect"))
@@ -404,12 +436,10 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", *, constant_values: Any 
     u = uop_of(x)
     dims = shapes.shape(u)
     widths = _widths(pad_width, len(dims))
-    if isinstance(constant_values, (tuple, list)):
-        raise UserError(f"pad: constant_values must be one number, got {constant_values!r}")
     if mode == "constant":
-        return same_kind(u.pad(widths, fold.cast(uop_of(constant_values), u.dtype)), (x,))
-    if mode not in ("edge", "reflect", "wrap"):
-        raise UserError(f"pad: mode must be constant, edge, reflect or wrap, got {mode!r}")
+        return same_kind(_padded(u, widths, constant_values), (x,))
+    if mode not in _MODES:
+        raise UserError(f"pad: mode must be one of {', '.join(_MODES)}, got {mode!r}")
     for axis, (n, (before, after)) in enumerate(zip(dims, widths)):
         if n == 0 and before + after:
             raise UserError(f"pad: axis {axis} has no elements to repeat")
@@ -417,6 +447,35 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", *, constant_values: Any 
             places = _places(mode, n, before, after)
             u = indexing.take(u, fold.cast(places, dtypes.int64), axis)
     return same_kind(u, (x,))
+
+
+def _padded(u: UOp, widths: list[tuple[int, int]], given: Any) -> UOp:
+    """Padded by one constant, or by one before and one behind each axis, the last axis last."""
+    if not isinstance(given, (tuple, list, np.ndarray)):
+        return _filled(u, widths, given)
+    try:
+        constants = np.broadcast_to(np.asarray(given), (len(widths), 2))
+    except ValueError:
+        raise UserError(
+            f"pad: expected a constant, or two for each of {len(widths)} axes, got {given!r}"
+        ) from None
+    for axis, pair in enumerate(widths):
+        for side, width in enumerate(pair):
+            only = [(0, 0)] * len(widths)
+            only[axis] = (0, width) if side else (width, 0)
+            u = _filled(u, only, constants[axis, side].item())
+    return u
+
+
+def _filled(u: UOp, widths: list[tuple[int, int]], given: Any) -> UOp:
+    """Padded by one number, which may be traced."""
+    number = fold.cast(uop_of(given, "pad"), u.dtype)
+    if number.ndim:
+        raise UserError(f"pad: a constant is one number, got {shapes.show(number.shape)}")
+    if number.op is Ops.CONST:
+        return u.pad(widths, number.arg)
+    inside = leaves.full(leaves.const(dtypes.bool_, True), u.shape).pad(widths)
+    return alu.where(inside, u.pad(widths), number)
 
 
 def _widths(given: Any, rank: int) -> list[tuple[int, int]]:
@@ -436,8 +495,57 @@ def _places(mode: str, n: Any, before: int, after: int) -> UOp:
     i: UOp = leaves.iota(before + n + after) - before
     if mode == "edge":
         return i.maximum(0).minimum(n - 1)
+    if mode == "symmetric":
+        there: UOp = i % (2 * n)
+        return there.minimum(2 * n - 1 - there)
     period = n if mode == "wrap" or n == 1 else 2 * (n - 1)
     around: UOp = i % period
     return around if period is n else around.minimum(period - around)
 
 
+# ---------------------------------------------------------------- places as one number, or several
+def unravel_index(indices: Any, shape: Any) -> tuple[Any, ...]:
+    """The place along each axis of `shape`, of places in row-major order.
+
+    One int64 array for each axis, in the shape of `indices`. UserTypeError unless these are
+    integers. A place that is out of range, which NumPy refuses, counts on along the first axis.
+
+    Examples:
+        >>> [int(i) for i in unp.unravel_index(unp.asarray(5), (2, 3))]
+        [1, 2]
+    """
+    rest = _integers(indices, "unravel_index")
+    dims = shape if isinstance(shape, (tuple, list)) else (shape,)
+    found = []
+    for d in [dim_uop(as_dim(d)) for d in dims[:0:-1]]:
+        size = fold.cast(d, dtypes.int64)
+        found.append(rest % size)
+        rest = rest // size
+    return tuple(same_kind([rest, *found[::-1]] if dims else [], (indices,)))
+
+
+def ravel_multi_index(multi_index: Any, dims: Any) -> Any:
+    """The places in row-major order of arrays of places along each axis of `dims`: int64.
+
+    The arrays broadcast. UserError unless there is one for each axis, UserTypeError unless they are
+    integers. Places that are out of range, which NumPy refuses, give wrong places.
+
+    Examples:
+        >>> int(unp.ravel_multi_index((unp.asarray(1), unp.asarray(2)), (2, 3)))
+        5
+    """
+    places = [_integers(i, "ravel_multi_index") for i in multi_index]
+    sizes = dims if isinstance(dims, (tuple, list)) else (dims,)
+    if len(places) != len(sizes) or not places:
+        raise UserError(f"ravel_multi_index: {len(places)} arrays of places for {len(sizes)} axes")
+    found = places[0]
+    for place, d in zip(places[1:], sizes[1:]):
+        found = found * fold.cast(dim_uop(as_dim(d)), dtypes.int64) + place
+    return same_kind(found, multi_index)
+
+
+def _integers(x: Any, who: str) -> UOp:
+    u = uop_of(x, who)
+    if not u.dtype.is_int:
+        raise UserTypeError(f"{who}: places must be integers, got {u.dtype.name}")
+    return fold.cast(u, dtypes.int64)

@@ -6,6 +6,7 @@ import math as _math
 
 from uopc.numpy import linalg
 from uopc.numpy.array import Array
+from uopc.numpy.comparisons import *
 from uopc.numpy.creation import *
 from uopc.numpy.diagonals import *
 from uopc.numpy.dtype_functions import *
@@ -13,10 +14,12 @@ from uopc.numpy.dtype_functions import BY_NAME as _BY_NAME
 from uopc.numpy.elementwise import *
 from uopc.numpy.elementwise import FUNCTIONS as _FUNCTIONS
 from uopc.numpy.info import __array_namespace_info__
-from uopc.numpy.linalg import convolve, cross, dot, einsum, matmul, outer, tensordot, vecdot
+from uopc.numpy.joining import *
 from uopc.numpy.manipulation import *
+from uopc.numpy.products import *
 from uopc.numpy.reductions import *
 from uopc.numpy.reductions import data_dependent as _data_dependent
+from uopc.numpy.samples import *
 from uopc.numpy.sorting import *
 from uopc.numpy.statistics import *
 

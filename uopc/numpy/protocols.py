@@ -12,7 +12,9 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from uopc.errors import UserTypeError
+import numpy as np
+
+from uopc.errors import UserError, UserTypeError
 from uopc.numpy import elementwise, linalg, namespace
 from uopc.numpy.array import Array, applied, uop_of
 from uopc.numpy.manipulation import own_axis
@@ -87,36 +89,35 @@ def _size(a: Any, axis: int | None = None) -> Any:
     return u.size if axis is None else u.shape[own_axis(axis, u.ndim, "size")]
 
 
-def _ravel(a: Any) -> Any:
-    return namespace.reshape(a, (-1,))
-
-
 def _ptp(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     greatest, least = (f(a, axis=axis, keepdims=keepdims) for f in (namespace.max, namespace.min))
     return namespace.subtract(greatest, least)
 
 
-def _rows(a: Any) -> Any:
-    """An array of at least two dimensions; a vector is one row."""
-    return a if uop_of(a).ndim > 1 else namespace.reshape(a, (1, -1))
+def _of_shape(name: str) -> Callable[..., Any]:
+    """A function of NumPy that asks for the shape alone: it gives places that are known."""
+    function = getattr(np, name)
 
+    def adapted(arr: Any, *args: Any, **named: Any) -> Any:
+        dims = uop_of(arr, name).shape
+        if not all(isinstance(d, int) for d in dims):
+            raise UserTypeError(f"numpy.{name} of a UOp or Array needs known sizes, got {dims}")
+        try:
+            return function(np.broadcast_to(np.int8(0), dims), *args, **named)
+        except ValueError as error:
+            raise UserError(f"numpy.{name} of a UOp or Array: {error}") from None
 
-def _vstack(tup: Any) -> Any:
-    return namespace.concat([_rows(a) for a in tup], axis=0)
-
-
-def _hstack(tup: Any) -> Any:
-    parts = [a if uop_of(a).ndim else _ravel(a) for a in tup]
-    return namespace.concat(parts, axis=0 if parts and uop_of(parts[0]).ndim == 1 else 1)
+    return adapted
 
 
 # Functions that NumPy alone has, or whose parameters it orders or names otherwise.
 _NUMPY_FORMS: dict[str, Callable[..., Any]] = {
-    "amax": namespace.max, "amin": namespace.min, "copy": lambda a: a, "hstack": _hstack,
-    "ptp": _ptp, "ravel": _ravel, "vstack": _vstack,
+    "amax": namespace.max, "amin": namespace.min, "copy": lambda a: a, "ptp": _ptp,
+    "iscomplexobj": lambda x: False, "isrealobj": lambda x: True, "real_if_close": lambda a, tol: a,
     "around": _round, "clip": _clip, "diff": _diff, "mean": _mean, "outer": _outer,
     "round": _round, "shape": lambda a: uop_of(a).shape, "size": _size,
     "ndim": lambda a: uop_of(a).ndim,
+    **{n: _of_shape(n) for n in ("diag_indices_from", "tril_indices_from", "triu_indices_from")},
     **{n: _sorting(n) for n in ("argsort", "sort")},
     **{n: _variance(n) for n in ("nanstd", "nanvar", "std", "var")},
 }  # fmt: skip
@@ -133,23 +134,39 @@ def _without_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in options.items() if k not in _USUAL}
 
 
+_BY_VALUES = "the shape of the result depends on values; use where(), or a count and top_k"
+_WRITES = "a value is not written; x = x.at[i].set(v), or where(mask, v, x), is the array with it"
+# Why a function of NumPy is not here, and what to write instead.
+_INSTEAD = {
+    **dict.fromkeys((
+        "argwhere", "compress", "extract", "flatnonzero", "intersect1d", "setdiff1d", "setxor1d",
+        "trim_zeros", "union1d", "unique",
+    ), _BY_VALUES),
+    **dict.fromkeys((
+        "copyto", "fill_diagonal", "place", "put", "put_along_axis", "putmask",
+    ), _WRITES),
+    "piecewise": "functions see x[condition], whose size depends on values; use"
+    " select(conditions, [f(x), ...])",
+    "choose": "use select, or stack and take_along_axis",
+    "apply_along_axis": "use uopc.vmap(f, in_axes=axis)",
+}  # fmt: skip
+
+
 def _found(name: str, where: ModuleType = namespace) -> Callable[..., Any]:
     function = _NUMPY_FORMS.get(name) if where is namespace else None
     function = function or getattr(where, name, None)
     if not callable(function):
         module = where.__name__.removeprefix("uopc.") if where is linalg else "numpy"
-        like = [n for n in where.__all__ if n.endswith(f"_{name}")]
-        raise UserTypeError(
-            f"{module}.{name} of a UOp or Array is not traced: uopc.{module} has no {name}; compute"
-            f" it outside, or of other functions{': ' * bool(like)}{', '.join(like)}"
-        )
+        why = f"uopc.{module} has no {name}; compute it outside, or of other functions"
+        why = why if where is linalg else _INSTEAD.get(name, why)
+        raise UserTypeError(f"{module}.{name} of a UOp or Array is not traced: {why}")
     return function
 
 
 # The functions that ufuncs are along an axis: over all elements, or up to each one.
 _REDUCED = {
     "add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min", "logical_and": "all",
-    "logical_or": "any",
+    "logical_or": "any", "fmax": "nanmax", "fmin": "nanmin",
 }  # fmt: skip
 _ACCUMULATED: dict[str, Callable[..., Any]] = {
     "add": namespace.cumsum, "multiply": namespace.cumprod,

@@ -1,15 +1,25 @@
-"""Sorting and searching functions of the Array API: places are int64."""
+"""Sorting and searching functions of the Array API and of NumPy: places are int64."""
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
-from uopc.ir.builder import fold
-from uopc.ir.core import dtypes
-from uopc.numpy.array import promoted, same_kind, uop_of
+import numpy as np
+
+from uopc.errors import UserError
+from uopc.ir.builder import alu, checks, fold
+from uopc.ir.builder.movement import normal_axis
+from uopc.ir.core import dtypes, shapes
+from uopc.ir.core.uop import UOp
+from uopc.ir.index.dims import dim_uop
+from uopc.numpy.array import Array, promoted, same_kind, uop_of
+from uopc.tensor import indexing
 from uopc.tensor.sorts import sorting
 
-__all__ = ["argsort", "searchsorted", "sort", "top_k"]
+__all__ = [
+    "argpartition", "argsort", "digitize", "lexsort", "partition", "searchsorted", "sort", "top_k",
+]  # fmt: skip
 
 
 def sort(x: Any, /, axis: int = -1, *, descending: bool = False, stable: bool = True) -> Any:
@@ -70,3 +80,91 @@ def searchsorted(x1: Any, x2: Any, /, side: str = "left", sorter: Any = None) ->
     order = None if sorter is None else uop_of(sorter, "searchsorted")
     made = sorting.searchsorted(a, v, side, order)
     return same_kind(fold.cast(made, dtypes.int64), (x1, x2, sorter))
+
+
+# ---------------------------------------------------------------- by NumPy's names
+def digitize(x: Any, bins: Any, right: bool = False) -> Any:
+    """The number of the bin of each element: int64, in the shape of x.
+
+    Bin i has bins[i - 1] <= x < bins[i], or bins[i - 1] < x <= bins[i] with `right`; of bins that
+    decrease, the other way round. 0 and the number of bins are outside. UserError unless `bins` is
+    a vector, and for known bins that neither increase nor decrease.
+
+    Examples:
+        >>> np.asarray(unp.digitize(unp.asarray([0.2, 6.4, 3.0]), [0.0, 1.0, 2.5, 4.0]))
+        array([1, 4, 3])
+    """
+    if not isinstance(bins, (Array, UOp)):
+        steps = np.diff(np.asarray(bins), axis=0)
+        if not ((steps >= 0).all() or (steps <= 0).all()):
+            raise UserError(f"digitize: bins must increase or decrease, got {bins!r}")
+    (v, edges), _ = promoted("digitize", *[uop_of(a, "digitize") for a in (x, bins)])
+    if edges.ndim != 1:
+        raise UserError(f"digitize: bins must be a vector, got {shapes.show(edges.shape)}")
+    side = "left" if checks.flag("digitize", "right", right) else "right"
+    rises = edges[:1] <= edges[-1:]
+    n = fold.cast(dim_uop(edges.shape[0]), dtypes.int64)
+    found = sorting.searchsorted(alu.where(rises.all(), edges, edges.flip(0)), v, side)
+    found = fold.cast(found, dtypes.int64)
+    return same_kind(alu.where(rises.all(), found, n - found), (x, bins))
+
+
+def _check_places(kth: Any, n: Any, who: str) -> None:
+    """UserError for places that an axis of known size has not."""
+    places = [operator.index(k) for k in (kth if isinstance(kth, (tuple, list)) else [kth])]
+    if isinstance(n, int) and (out := [k for k in places if not -n <= k < max(n, 1)]):
+        raise UserError(f"{who}: place {out[0]} is out of range for an axis of {n} elements")
+
+
+def partition(a: Any, kth: Any, axis: int | None = -1) -> Any:
+    """The elements along an axis, those that `sort` puts before the places `kth` before them; of
+    the flattened array for None. Here all are sorted: any order before and behind `kth` is one.
+
+    The result has the dtype of `a`. UserError for places that are out of range.
+
+    Examples:
+        >>> int(unp.partition(unp.asarray([30, 10, 20]), 1)[1])
+        20
+    """
+    u = uop_of(a, "partition")
+    u, axis = (u.reshape(-1), 0) if axis is None else (u, normal_axis(axis, u.ndim, "partition"))
+    _check_places(kth, u.shape[axis] if u.ndim else 1, "partition")
+    return same_kind(sorting.sort(u, axis), (a,))
+
+
+def argpartition(a: Any, kth: Any, axis: int | None = -1) -> Any:
+    """The places that the elements of `partition(a, kth, axis)` had: int64.
+
+    UserError for places that are out of range.
+
+    Examples:
+        >>> int(unp.argpartition(unp.asarray([30, 10, 20]), 1)[1])
+        2
+    """
+    u = uop_of(a, "argpartition")
+    u, axis = (u.reshape(-1), 0) if axis is None else (u, normal_axis(axis, u.ndim, "argpartition"))
+    _check_places(kth, u.shape[axis] if u.ndim else 1, "argpartition")
+    return same_kind(fold.cast(sorting.argsort(u, axis), dtypes.int64), (a,))
+
+
+def lexsort(keys: Any, axis: int = -1) -> Any:
+    """The places that sort by several keys along an axis: by the last one, equal ones by the one
+    before.
+
+    int64, in the shape of a key. UserError without keys, and for keys of several shapes.
+
+    Examples:
+        >>> first, second = unp.asarray([1, 0, 1]), unp.asarray([20, 10, 10])
+        >>> np.asarray(unp.lexsort((second, first)))
+        array([1, 2, 0])
+    """
+    uops = [uop_of(key, "lexsort") for key in keys]
+    if not uops or any(u.shape != uops[0].shape for u in uops):
+        shown = [shapes.show(u.shape) for u in uops]
+        raise UserError(f"lexsort: needs keys of one shape, got {', '.join(shown) or 'none'}")
+    axis = normal_axis(axis, uops[0].ndim, "lexsort")
+    order = fold.cast(sorting.argsort(uops[0], axis), dtypes.int64)
+    for u in uops[1:]:
+        step = sorting.argsort(indexing.gather(u, axis, order), axis)
+        order = indexing.gather(order, axis, step)
+    return same_kind(order, [*keys])

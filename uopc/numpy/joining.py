@@ -1,0 +1,401 @@
+"""Arrays joined into one, and one array parted into several."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from uopc.errors import UserError
+from uopc.ir.builder import fold
+from uopc.ir.core import shapes
+from uopc.ir.core.uop import UOp
+from uopc.numpy.array import Array, promoted, same_kind, uop_of
+from uopc.numpy.manipulation import own_axis
+from uopc.tensor import indexing
+
+__all__ = [
+    "append", "array_split", "atleast_1d", "atleast_2d", "atleast_3d", "block", "column_stack",
+    "concat", "delete", "dsplit", "dstack", "hsplit", "hstack", "insert", "split", "stack",
+    "unstack", "vsplit", "vstack",
+]  # fmt: skip
+
+
+# ---------------------------------------------------------------- joining
+def concat(arrays: Sequence[Any], /, axis: int | None = 0) -> Any:
+    """Arrays one behind the other along an axis; flattened if it is None.
+
+    The dtypes promote. UserError without arrays, and where shapes differ off the axis.
+
+    Examples:
+        >>> np.asarray(unp.concat([unp.asarray([1, 2]), unp.asarray([3])]))
+        array([1, 2, 3])
+    """
+    return same_kind(_joined("concat", arrays, axis), arrays)
+
+
+def _joined(who: str, values: Sequence[Any], axis: int | None) -> UOp:
+    if not len(values):
+        raise UserError(f"{who}: needs an array at least")
+    uops, _ = promoted(who, *values)
+    if axis is None:
+        uops, axis = [u.reshape(-1) for u in uops], 0
+    first, *others = uops
+    made: UOp = first.cat(*others, axis=axis)
+    return made
+
+
+def stack(arrays: Sequence[Any], /, axis: int = 0) -> Any:
+    """Arrays of one shape along a new axis.
+
+    The dtypes promote. UserError where the shapes differ.
+
+    Examples:
+        >>> np.asarray(unp.stack([unp.asarray([1, 2]), unp.asarray([3, 4])], axis=1))
+        array([[1, 3],
+               [2, 4]])
+    """
+    first, *others = promoted("stack", *arrays)[0]
+    return same_kind(first.stack(*others, axis=axis), arrays)
+
+
+def unstack(x: Any, /, axis: int = 0) -> tuple[Any, ...]:
+    """The slices of x along an axis, without it.
+
+    UserError for an axis whose size is a variable.
+
+    Examples:
+        >>> first, second = unp.unstack(unp.asarray([[1, 2], [3, 4]]))
+        >>> np.asarray(second)
+        array([3, 4])
+    """
+    u = uop_of(x)
+    axis = own_axis(axis, len(shapes.shape(u)), "unstack")
+    before = (slice(None),) * axis
+    count = shapes.shape(u)[axis]
+    if not isinstance(count, int):
+        raise UserError(f"unstack: the size of axis {axis} of {shapes.show(u.shape)} is a variable")
+    return tuple(same_kind([u[(*before, i)] for i in range(count)], (x,)))
+
+
+# ---------------------------------------------------------------- joining, by NumPy's ranks
+def _at_least(rank: int, u: UOp) -> UOp:
+    """Axes of size 1 in front, up to a number of dimensions; the third one goes behind."""
+    dims = shapes.shape(u)
+    if rank == 3 and len(dims) < 3:
+        return _at_least(2, u).reshape((*_at_least(2, u).shape, 1))
+    return u.reshape((*(1,) * (rank - len(dims)), *dims))
+
+
+def _all_at_least(rank: int, arrays: tuple[Any, ...]) -> Any:
+    made = tuple([same_kind(_at_least(rank, uop_of(a)), (a,)) for a in arrays])
+    return made[0] if len(made) == 1 else made
+
+
+def atleast_1d(*arys: Any) -> Any:
+    """Each array with at least one dimension: a number is a vector.
+
+    One array, or a tuple of as many as there are.
+
+    Examples:
+        >>> unp.atleast_1d(unp.asarray(3.0)).shape
+        (1,)
+    """
+    return _all_at_least(1, arys)
+
+
+def atleast_2d(*arys: Any) -> Any:
+    """Each array with at least two dimensions: a vector is one row.
+
+    One array, or a tuple of as many as there are.
+
+    Examples:
+        >>> unp.atleast_2d(unp.zeros(3)).shape
+        (1, 3)
+    """
+    return _all_at_least(2, arys)
+
+
+def atleast_3d(*arys: Any) -> Any:
+    """Each array with at least three dimensions: (n,) is (1, n, 1), and (m, n) is (m, n, 1).
+
+    One array, or a tuple of as many as there are.
+
+    Examples:
+        >>> unp.atleast_3d(unp.zeros((2, 3))).shape
+        (2, 3, 1)
+    """
+    return _all_at_least(3, arys)
+
+
+def vstack(tup: Sequence[Any]) -> Any:
+    """Arrays below each other, along the first axis; a vector is one row.
+
+    The dtypes promote. UserError without arrays, and where the other axes differ.
+
+    Examples:
+        >>> np.asarray(unp.vstack([unp.asarray([1, 2]), unp.asarray([3, 4])]))
+        array([[1, 2],
+               [3, 4]])
+    """
+    rows = [_at_least(2, uop_of(a)) for a in tup]
+    return same_kind(_joined("vstack", rows, 0), tup)
+
+
+def hstack(tup: Sequence[Any]) -> Any:
+    """Arrays beside each other: along the second axis, of vectors and numbers along the first.
+
+    The dtypes promote. UserError without arrays, and where the other axes differ.
+
+    Examples:
+        >>> np.asarray(unp.hstack([unp.asarray([[1], [2]]), unp.asarray([[3], [4]])]))
+        array([[1, 3],
+               [2, 4]])
+    """
+    uops = [_at_least(1, uop_of(a)) for a in tup]
+    axis = 0 if uops and uops[0].ndim == 1 else 1
+    return same_kind(_joined("hstack", uops, axis), tup)
+
+
+def dstack(tup: Sequence[Any]) -> Any:
+    """Arrays behind each other, along the third axis; (n,) is (1, n, 1), and (m, n) is (m, n, 1).
+
+    The dtypes promote. UserError without arrays, and where the other axes differ.
+
+    Examples:
+        >>> unp.dstack([unp.zeros((2, 3)), unp.ones((2, 3))]).shape
+        (2, 3, 2)
+    """
+    return same_kind(_joined("dstack", [_at_least(3, uop_of(a)) for a in tup], 2), tup)
+
+
+def column_stack(tup: Sequence[Any]) -> Any:
+    """The columns of a matrix: vectors are one each, matrices all of theirs.
+
+    The dtypes promote. UserError without arrays, and where their lengths differ.
+
+    Examples:
+        >>> np.asarray(unp.column_stack([unp.asarray([1, 2]), unp.asarray([3, 4])]))
+        array([[1, 3],
+               [2, 4]])
+    """
+    uops = [uop_of(a) for a in tup]
+    columns = [u.reshape(-1, 1) if u.ndim < 2 else u for u in uops]
+    return same_kind(_joined("column_stack", columns, 1), tup)
+
+
+def block(arrays: Any) -> Any:
+    """An array of blocks in nested lists: the innermost lists join along the last axis, those
+    around them along the one before.
+
+    The dtypes promote. UserError for an empty list, a tuple, lists that are not nested alike, and
+    blocks that do not fit.
+
+    Examples:
+        >>> a, b = unp.asarray([[1, 2]]), unp.asarray([[3]])
+        >>> np.asarray(unp.block([[a, b], [b, a]]))
+        array([[1, 2, 3],
+               [3, 1, 2]])
+    """
+    leaves: list[Any] = []
+    depths = _depths(arrays, 0, leaves)
+    if len(depths) > 1:
+        raise UserError(f"block: lists must be nested alike, got depths {sorted(depths)}")
+    (depth,) = depths
+    rank = max([depth, *[uop_of(v).ndim for v in leaves]])
+    return same_kind(_blocks(arrays, depth, rank), leaves)
+
+
+def _depths(arrays: Any, depth: int, leaves: list[Any]) -> set[int]:
+    """The depths of the arrays in nested lists; they are appended to `leaves`."""
+    if isinstance(arrays, tuple) or (isinstance(arrays, list) and not arrays):
+        raise UserError(f"block: needs lists of arrays, got {arrays!r}")
+    if not isinstance(arrays, list):
+        leaves.append(arrays)
+        return {depth}
+    return set().union(*[_depths(v, depth + 1, leaves) for v in arrays])
+
+
+def _blocks(arrays: Any, depth: int, rank: int) -> UOp:
+    if not isinstance(arrays, list):
+        u = uop_of(arrays)
+        return u.reshape((*(1,) * (rank - u.ndim), *u.shape))
+    return _joined("block", [_blocks(v, depth - 1, rank) for v in arrays], -depth)
+
+
+def append(arr: Any, values: Any, axis: int | None = None) -> Any:
+    """`values` behind `arr` along an axis; of both flattened without one.
+
+    The dtypes promote. UserError where shapes differ off the axis.
+
+    Examples:
+        >>> np.asarray(unp.append(unp.asarray([[1, 2]]), unp.asarray([3])))
+        array([1, 2, 3])
+    """
+    uops = [uop_of(v, "append") for v in (arr, values)]
+    return same_kind(_joined("append", uops, axis), (arr, values))
+
+
+# ---------------------------------------------------------------- elements left out and put in
+def _line(arr: Any, axis: int | None, who: str) -> tuple[UOp, int, int]:
+    """The array, flattened without an axis; the axis, and its length, which must be known."""
+    u = uop_of(arr, who)
+    if axis is None:
+        u, axis = u.reshape(-1), 0
+    axis = own_axis(axis, u.ndim, who)
+    n = u.shape[axis]
+    if not isinstance(n, int):
+        raise UserError(f"{who}: the size of axis {axis} of {shapes.show(u.shape)} is a variable")
+    return u, axis, n
+
+
+def _known(obj: Any, who: str) -> Any:
+    """Places that NumPy knows. UserError for traced ones: the shape would depend on them."""
+    values = obj if isinstance(obj, (tuple, list)) else [obj]
+    if any(isinstance(v, UOp) or (isinstance(v, Array) and v.tracing is not None) for v in values):
+        raise UserError(f"{who}: the places are not known, and the shape would depend on them")
+    return np.asarray(obj) if isinstance(obj, Array) else obj
+
+
+def delete(arr: Any, obj: Any, axis: int | None = None) -> Any:
+    """The array without the elements at the places `obj` (an int, a slice, a list or a mask) of an
+    axis; of the flattened array without an axis.
+
+    UserError for places that are traced, or that the axis lacks, and for an axis whose size is a
+    variable.
+
+    Examples:
+        >>> np.asarray(unp.delete(unp.asarray([10, 20, 30]), 1))
+        array([10, 30])
+    """
+    u, axis, n = _line(arr, axis, "delete")
+    places = _known(obj, "delete")
+    try:
+        kept = np.delete(np.arange(n), places)
+    except (IndexError, ValueError) as error:
+        raise UserError(f"delete: {error}") from None
+    return same_kind(indexing.take(u, kept, axis), (arr,))
+
+
+def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
+    """The array with `values` put in before the places `obj` of an axis (an int, a slice or a list,
+    which count in `arr`); of the flattened array without an axis.
+
+    In the dtype of `arr`. UserError for places that are traced, or that the axis lacks, and for an
+    axis whose size is a variable.
+
+    Examples:
+        >>> np.asarray(unp.insert(unp.asarray([10, 30]), 1, unp.asarray([20, 25])))
+        array([10, 20, 25, 30])
+    """
+    u, axis, n = _line(arr, axis, "insert")
+    places = _known(obj, "insert")
+    v = fold.cast(uop_of(values, "insert"), u.dtype)
+    v = v.reshape((*(1,) * (u.ndim - v.ndim), *v.shape))
+    several = isinstance(places, slice) or np.ndim(places) > 0
+    if not several and v.ndim == u.ndim:  # rows for one place are in the first axis
+        v = v.permute([*range(1, axis + 1), 0, *range(axis + 1, v.ndim)])
+    count = len(range(n)[places]) if isinstance(places, slice) else np.size(places)
+    count = v.shape[axis] if count == 1 and v.ndim == u.ndim else count
+    try:
+        order = np.insert(np.arange(n), places, n + np.arange(count))
+    except (IndexError, ValueError) as error:
+        raise UserError(f"insert: {error}") from None
+    wide = v.expand([count if i == axis else d for i, d in enumerate(u.shape)])
+    return same_kind(indexing.take(u.cat(wide, axis=axis), order, axis), (arr, values))
+
+
+# ---------------------------------------------------------------- parting
+def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
+    """The parts of an array along an axis, between the places of a list, or so many of about the
+    same length: the first ones are longer by one.
+
+    UserError for a number below 1, and for a number of parts of a variable size.
+
+    Examples:
+        >>> [p.shape for p in unp.array_split(unp.zeros(7), 3)]
+        [(3,), (2,), (2,)]
+    """
+    return _parts(ary, indices_or_sections, axis, "array_split")
+
+
+def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
+    """The parts of an array along an axis, between the places of a list, or so many of one length.
+
+    UserError where the number does not divide the length, and for a number of parts of a variable
+    size.
+
+    Examples:
+        >>> [np.asarray(p) for p in unp.split(unp.asarray([1, 2, 3, 4]), [1, 3])]
+        [array([1]), array([2, 3]), array([4])]
+    """
+    return _parts(ary, indices_or_sections, axis, "split")
+
+
+def _parts(ary: Any, given: Any, axis: int, who: str) -> list[Any]:
+    u = uop_of(ary, who)
+    axis = own_axis(axis, u.ndim, who)
+    places = _known(given, who)
+    if np.ndim(places):
+        borders = [p.__index__() for p in places]
+    else:
+        borders = _borders(places.__index__(), _line(u, axis, who)[2], who)
+    before = (slice(None),) * axis
+    ends = zip([0, *borders], [*borders, None])
+    return list(same_kind([u[(*before, slice(*pair))] for pair in ends], (ary,)))
+
+
+def _borders(count: int, n: int, who: str) -> list[int]:
+    """The places between so many parts of n elements."""
+    if count < 1:
+        raise UserError(f"{who}: the number of parts must be 1 or more, got {count}")
+    size, longer = divmod(n, count)
+    if longer and who != "array_split":
+        raise UserError(f"{who}: {n} elements are no {count} parts of one length")
+    return [i * size + min(i, longer) for i in range(1, count)]
+
+
+def _split_along(axis: int, ary: Any, given: Any, who: str) -> list[Any]:
+    rank = uop_of(ary, who).ndim
+    if rank <= axis:
+        raise UserError(f"{who}: needs {axis + 1} dimensions, got {rank}")
+    return _parts(ary, given, axis, who)
+
+
+def hsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
+    """`split` along the second axis; of a vector along the first.
+
+    UserError as that of `split`, and for a scalar.
+
+    Examples:
+        >>> [p.shape for p in unp.hsplit(unp.zeros((2, 4)), 2)]
+        [(2, 2), (2, 2)]
+    """
+    axis = 0 if uop_of(ary, "hsplit").ndim == 1 else 1
+    if uop_of(ary, "hsplit").ndim == 0:
+        raise UserError("hsplit: needs 1 dimension, got 0")
+    return _split_along(axis, ary, indices_or_sections, "hsplit")
+
+
+def vsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
+    """`split` along the first axis of at least two. UserError as that of `split`.
+
+    Examples:
+        >>> [p.shape for p in unp.vsplit(unp.zeros((4, 2)), 2)]
+        [(2, 2), (2, 2)]
+    """
+    rank = uop_of(ary, "vsplit").ndim
+    if rank < 2:
+        raise UserError(f"vsplit: needs 2 dimensions, got {rank}")
+    return _split_along(0, ary, indices_or_sections, "vsplit")
+
+
+def dsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
+    """`split` along the third axis. UserError as that of `split`.
+
+    Examples:
+        >>> [p.shape for p in unp.dsplit(unp.zeros((2, 2, 4)), 2)]
+        [(2, 2, 2), (2, 2, 2)]
+    """
+    return _split_along(2, ary, indices_or_sections, "dsplit")

@@ -1,0 +1,289 @@
+"""Products: of matrices and vectors, over axes, and of vectors that slide along each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from uopc.errors import UserError
+from uopc.ir.builder import fold
+from uopc.ir.builder.movement import normal_axis
+from uopc.ir.core import shapes
+from uopc.numpy.array import promoted, same_kind, uop_of
+from uopc.tensor import nn
+from uopc.tensor.einsum import einsum as _einsum
+from uopc.tensor.signals import convolution
+
+__all__ = [
+    "convolve", "correlate", "cross", "dot", "einsum", "inner", "kron", "matmul", "matvec", "outer",
+    "tensordot", "vdot", "vecdot", "vecmat",
+]  # fmt: skip
+
+
+def matmul(x1: Any, x2: Any, /) -> Any:
+    """The matrix product of the last two dimensions.
+
+    (..., n, k) times (..., k, m) gives (..., n, m), with batches that broadcast; a vector (k,) on a
+    side drops n or m. In the dtype that both promote to. UserError for a scalar, and where the
+    lengths that are summed over differ.
+
+    Examples:
+        >>> a = unp.asarray([[1, 2], [3, 4]])
+        >>> np.asarray(unp.matmul(a, unp.asarray([10, 1])))
+        array([12, 34])
+    """
+    (a, b), _ = promoted("matmul", x1, x2)
+    for u in (a, b):
+        if not shapes.shape(u):
+            raise UserError("matmul: an operand without dimensions; use multiply")
+    made = nn.matmul(a, b)
+    return same_kind(fold.cast(made, a.dtype), (x1, x2))
+
+
+def dot(x1: Any, x2: Any, /) -> Any:
+    """NumPy's dot: over the last axis of x1 and the last but one of x2 (the last of a vector).
+
+    The dtypes promote. UserError where the lengths that are summed over differ.
+
+    Examples:
+        >>> int(unp.dot(unp.asarray([1, 2, 3]), unp.asarray([1, 0, 10])))
+        31
+    """
+    (a, b), _ = promoted("dot", x1, x2)
+    ranks = len(shapes.shape(a)), len(shapes.shape(b))
+    if 0 in ranks:
+        return same_kind(a * b, (x1, x2))
+    if ranks[1] <= 2:
+        return matmul(x1, x2)
+    return tensordot(x1, x2, axes=((-1,), (-2,)))
+
+
+def tensordot(x1: Any, x2: Any, /, axes: Any = 2) -> Any:
+    """Sums of products over some axes of both: the last `axes` of x1 and first of x2, or a pair of
+    sequences.
+
+    The result has the other axes of x1, then those of x2, in the dtype that both promote to.
+    UserError where the axes are not as many, or not as long.
+
+    Examples:
+        >>> a, b = unp.arange(6).reshape(2, 3), unp.arange(3)
+        >>> np.asarray(unp.tensordot(a, b, axes=1))
+        array([ 5, 14])
+    """
+    (a, b), _ = promoted("tensordot", x1, x2)
+    rank_a, rank_b = len(shapes.shape(a)), len(shapes.shape(b))
+    if isinstance(axes, int):
+        if not 0 <= axes <= min(rank_a, rank_b):
+            raise UserError(f"tensordot: axes={axes} of {rank_a} and {rank_b} dimensions")
+        pair: Any = (range(rank_a - axes, rank_a), range(axes))
+    else:
+        pair = [(v,) if isinstance(v, int) else v for v in axes]
+    left = [normal_axis(i, rank_a, "tensordot") for i in pair[0]]
+    right = [normal_axis(i, rank_b, "tensordot") for i in pair[1]]
+    if len(left) != len(right):
+        raise UserError(f"tensordot: {len(left)} axes of one, {len(right)} of the other")
+    free_a = [i for i in range(rank_a) if i not in left]
+    free_b = [i for i in range(rank_b) if i not in right]
+    dims_a, dims_b = shapes.shape(a), shapes.shape(b)
+    for i, j in zip(left, right):
+        if dims_a[i] != dims_b[j]:
+            raise UserError(f"tensordot: axis {i} has {dims_a[i]} elements, axis {j} {dims_b[j]}")
+    kept_a, kept_b = [dims_a[i] for i in free_a], [dims_b[i] for i in free_b]
+    inner = shapes.size(tuple([dims_a[i] for i in left]))
+    rows, columns = shapes.size(tuple(kept_a)), shapes.size(tuple(kept_b))
+    flat_a = a.permute([*free_a, *left]).reshape(rows, inner)
+    flat_b = b.permute([*right, *free_b]).reshape(inner, columns)
+    made = nn.matmul(flat_a, flat_b).reshape(*kept_a, *kept_b) if kept_a or kept_b else (
+        nn.matmul(flat_a, flat_b).reshape(()))  # fmt: skip
+    return same_kind(fold.cast(made, a.dtype), (x1, x2))
+
+
+def einsum(subscripts: str, /, *operands: Any, optimize: Any = True) -> Any:
+    """The sum of products that the subscripts name, such as "ij,jk->ik". The order of products is
+    chosen here: `optimize` is there for NumPy's callers.
+
+    As in NumPy, "..." stands for further axes, and without "->" the result has the letters that
+    occur once, in alphabetical order. UserError for subscripts that do not fit the operands.
+
+    Examples:
+        >>> a, b = unp.asarray([[1, 2], [3, 4]]), unp.asarray([10, 1])
+        >>> np.asarray(unp.einsum("ij,j->i", a, b))
+        array([12, 34])
+    """
+    del optimize
+    uops, _ = promoted("einsum", *operands)
+    return same_kind(_einsum(subscripts, *uops), operands)
+
+
+def convolve(x1: Any, x2: Any, /, mode: Any = "full") -> Any:
+    """NumPy's convolve of two vectors: "full", "same" or "valid".
+
+    Lengths n and m give n + m - 1, max(n, m), or max(n, m) - min(n, m) + 1 numbers, in the dtype
+    that both promote to. UserError for another mode, and for anything but two vectors.
+
+    Examples:
+        >>> np.asarray(unp.convolve(unp.asarray([1, 2, 3]), unp.asarray([1, 10])))
+        array([ 1, 12, 23, 30])
+    """
+    (a, b), _ = promoted("convolve", x1, x2)
+    return same_kind(convolution.convolve(a, b, mode), (x1, x2))
+
+
+def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
+    """The sum of products along one axis.
+
+    The other axes broadcast, and the dtypes promote. `axis` counts from the last one, -1; UserError
+    where the lengths differ.
+
+    Examples:
+        >>> a = unp.asarray([[1, 2], [3, 4]])
+        >>> np.asarray(unp.vecdot(a, a))
+        array([ 5, 25])
+    """
+    (a, b), _ = promoted("vecdot", x1, x2)
+    least = min(len(shapes.shape(a)), len(shapes.shape(b)))
+    if not -least <= axis < 0:
+        raise UserError(f"vecdot: axis must be -{least} to -1, got {axis}")
+    if shapes.shape(a)[axis] != shapes.shape(b)[axis]:
+        raise UserError(f"vecdot: {shapes.shape(a)[axis]} and {shapes.shape(b)[axis]} elements")
+    return same_kind(fold.cast((a * b).sum(axis), a.dtype), (x1, x2))
+
+
+def outer(x1: Any, x2: Any, /) -> Any:
+    """The product of each element of one vector with each of the other.
+
+    (n,) and (m,) give (n, m), in the dtype that both promote to. UserError unless both have one
+    dimension.
+
+    Examples:
+        >>> np.asarray(unp.outer(unp.asarray([1, 2]), unp.asarray([10, 1])))
+        array([[10,  1],
+               [20,  2]])
+    """
+    (a, b), _ = promoted("outer", x1, x2)
+    if len(shapes.shape(a)) != 1 or len(shapes.shape(b)) != 1:
+        raise UserError("outer: needs two vectors")
+    return same_kind(a.reshape(-1, 1) * b, (x1, x2))
+
+
+def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
+    """The cross product of vectors of 3 elements along an axis.
+
+    The other axes broadcast, and the dtypes promote. UserError where the axis has another length.
+
+    Examples:
+        >>> np.asarray(unp.linalg.cross(unp.asarray([1, 0, 0]), unp.asarray([0, 1, 0])))
+        array([0, 0, 1])
+    """
+    (a, b), _ = promoted("cross", x1, x2)
+    shape = shapes.broadcast([shapes.shape(a), shapes.shape(b)])
+    axis = normal_axis(axis, len(shape), "cross")
+    a, b = a.expand(shape), b.expand(shape)
+    if shape[axis] != 3:
+        raise UserError(f"cross: axis {axis} has {shape[axis]} elements, not 3")
+    before = (slice(None),) * axis
+    p, q = ([u[(*before, i)] for i in range(3)] for u in (a, b))
+    parts = [p[i - 2] * q[i - 1] - p[i - 1] * q[i - 2] for i in range(3)]
+    return same_kind(parts[0].stack(*parts[1:], axis=axis), (x1, x2))
+
+
+# ---------------------------------------------------------------- products of NumPy alone
+def inner(a: Any, b: Any, /) -> Any:
+    """Sums of products over the last axes of both; of a number, the product.
+
+    (..., k) and (+++, k) give (..., +++), in the dtype that both promote to. UserError where the
+    lengths differ.
+
+    Examples:
+        >>> int(unp.inner(unp.asarray([1, 2, 3]), unp.asarray([1, 0, 10])))
+        31
+    """
+    if not (uop_of(a).ndim and uop_of(b).ndim):
+        return dot(a, b)
+    return tensordot(a, b, axes=((-1,), (-1,)))
+
+
+def vdot(a: Any, b: Any, /) -> Any:
+    """The sum of the products of all elements, of arrays of any shape that have as many.
+
+    In the dtype that both promote to. UserError where the numbers of elements differ.
+
+    Examples:
+        >>> int(unp.vdot(unp.asarray([[1, 2], [3, 4]]), unp.asarray([[1, 0], [0, 10]])))
+        41
+    """
+    flat = [same_kind(uop_of(v, "vdot").reshape(-1), (v,)) for v in (a, b)]
+    return dot(*flat)
+
+
+def matvec(x1: Any, x2: Any, /) -> Any:
+    """The products of matrices and vectors.
+
+    (..., n, k) times (..., k) gives (..., n), with batches that broadcast, in the dtype that both
+    promote to. UserError where the lengths differ.
+
+    Examples:
+        >>> np.asarray(unp.matvec(unp.asarray([[1, 2], [3, 4]]), unp.asarray([10, 1])))
+        array([12, 34])
+    """
+    (a, b), _ = promoted("matvec", x1, x2)
+    if a.ndim < 2 or b.ndim < 1:
+        raise UserError(f"matvec: needs matrices and vectors, got {a.ndim} and {b.ndim} dimensions")
+    made = nn.matmul(a, b.reshape((*b.shape, 1)))
+    return same_kind(fold.cast(made, a.dtype).reshape(made.shape[:-1]), (x1, x2))
+
+
+def vecmat(x1: Any, x2: Any, /) -> Any:
+    """The products of vectors and matrices.
+
+    (..., k) times (..., k, m) gives (..., m), with batches that broadcast, in the dtype that both
+    promote to. UserError where the lengths differ.
+
+    Examples:
+        >>> np.asarray(unp.vecmat(unp.asarray([10, 1]), unp.asarray([[1, 2], [3, 4]])))
+        array([13, 24])
+    """
+    (a, b), _ = promoted("vecmat", x1, x2)
+    if a.ndim < 1 or b.ndim < 2:
+        raise UserError(f"vecmat: needs vectors and matrices, got {a.ndim} and {b.ndim} dimensions")
+    made = nn.matmul(a.reshape((*a.shape[:-1], 1, a.shape[-1])), b)
+    dims = made.shape
+    return same_kind(fold.cast(made, a.dtype).reshape((*dims[:-2], dims[-1])), (x1, x2))
+
+
+def kron(a: Any, b: Any, /) -> Any:
+    """The Kronecker product: blocks of b, each times an element of a.
+
+    Along each axis it has as many elements as both together; the one with fewer dimensions gets
+    axes of size 1 in front. In the dtype that both promote to.
+
+    Examples:
+        >>> np.asarray(unp.kron(unp.asarray([1, 10]), unp.asarray([1, 2])))
+        array([ 1,  2, 10, 20])
+    """
+    (x, y), _ = promoted("kron", a, b)
+    rank = max(x.ndim, y.ndim)
+    left, right = ((*(1,) * (rank - v.ndim), *v.shape) for v in (x, y))
+    rows = x.reshape([s for d in left for s in (d, 1)])
+    made = rows * y.reshape([s for d in right for s in (1, d)])
+    return same_kind(made.reshape([d * e for d, e in zip(left, right)]), (a, b))
+
+
+def correlate(a: Any, v: Any, mode: Any = "valid") -> Any:
+    """NumPy's correlate of two vectors: sums of a[n + k] * v[n], "full", "same" or "valid".
+
+    Lengths are those of `convolve`; in the dtype that both promote to. UserError for another mode,
+    and for anything but two vectors of known length.
+
+    Examples:
+        >>> np.asarray(unp.correlate(unp.asarray([1, 2, 3, 4]), unp.asarray([1, 10])))
+        array([21, 32, 43])
+    """
+    (x, y), _ = promoted("correlate", a, v)
+    if any(u.ndim != 1 or not isinstance(u.shape[0], int) for u in (x, y)):
+        both = f"{shapes.show(x.shape)} and {shapes.show(y.shape)}"
+        raise UserError(f"correlate: needs two vectors of known length, got {both}")
+    if mode != "full" and x.shape[0] < y.shape[0]:  # the longer one stays: it runs backwards
+        made = convolution.convolve(y, x.flip(0), mode).flip(0)
+    else:
+        made = convolution.convolve(x, y.flip(0), mode)
+    return same_kind(made, (a, v))

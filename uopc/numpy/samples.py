@@ -1,0 +1,288 @@
+"""Functions of samples: slopes, areas, values between samples, turns without jumps, polynomials."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from uopc.errors import UserError, UserTypeError
+from uopc.ir.builder import alu, fold, leaves
+from uopc.ir.core import bounds, dtypes, shapes
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
+from uopc.ir.index.dims import dim_uop
+from uopc.numpy.array import float_of, promoted, same_kind, uop_of
+from uopc.numpy.elementwise import FUNCTIONS
+from uopc.numpy.manipulation import own_axes, own_axis, take
+from uopc.numpy.reductions import cumsum, diff
+from uopc.numpy.reductions import sum as _sum
+from uopc.numpy.sorting import argsort
+from uopc.tensor.sorts import sorting
+
+__all__ = [
+    "ediff1d", "gradient", "interp", "polyval", "trapezoid", "unwrap", "vander",
+]  # fmt: skip
+
+
+def _slice(u: UOp, axis: int, start: int | None, stop: int | None) -> UOp:
+    """The part of an axis between two places."""
+    made: UOp = u[(*(slice(None),) * axis, slice(start, stop))]
+    return made
+
+
+# ---------------------------------------------------------------- differences and slopes
+def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
+    """The differences of neighbours of the flattened array, between `to_begin` and `to_end`.
+
+    In the dtype of `ary`. UserTypeError for ends that have not its kind, and for bool.
+
+    Examples:
+        >>> np.asarray(unp.ediff1d(unp.asarray([1, 4, 9]), to_begin=0))
+        array([0, 3, 5])
+    """
+    u = uop_of(ary, "ediff1d")
+    if u.dtype.kind == "bool":
+        raise UserTypeError("ediff1d needs numbers, got bool")
+    parts = [uop_of(diff(u.reshape(-1)))]
+    for end, place in ((to_begin, 0), (to_end, 2)):
+        if end is None:
+            continue
+        e = uop_of(end, "ediff1d")
+        if not np.can_cast(e.dtype.numpy, u.dtype.numpy, "same_kind"):
+            raise UserTypeError(f"ediff1d: {e.dtype.name} before or behind {u.dtype.name}")
+        parts.insert(place, fold.cast(e, u.dtype).reshape(-1))
+    first, *others = parts
+    return same_kind(first.cat(*others), (ary, to_end, to_begin))
+
+
+def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
+    """The slopes of samples along an axis: of both neighbours, at the ends of the nearest ones.
+
+    `varargs` are the distances of samples (1 without them): one number, or for each axis a number
+    or a vector of coordinates. One array, or for several axes (all without `axis`) a tuple, in the
+    shape of f; integers and bool give float64. `edge_order=2` takes one sample more at the ends.
+    UserError for fewer than edge_order + 1 samples, and for distances that do not fit.
+
+    Examples:
+        >>> np.asarray(unp.gradient(unp.asarray([1.0, 2.0, 4.0, 7.0]), 0.5))
+        array([2., 3., 5., 6.])
+    """
+    u = float_of(f, "gradient")
+    axes = own_axes(axis, u.ndim, "gradient")
+    if edge_order not in (1, 2):
+        raise UserError(f"gradient: edge_order must be 1 or 2, got {edge_order!r}")
+    given = varargs if varargs else (1.0,)
+    if len(given) == 1 and not uop_of(given[0]).ndim:
+        given = given * len(axes)
+    if len(given) != len(axes):
+        raise UserError(f"gradient: {len(given)} distances for {len(axes)} axes")
+    slopes = [_slopes(u, at, distance, edge_order) for at, distance in zip(axes, given)]
+    found = same_kind([fold.cast(v, u.dtype) for v in slopes], (f, *varargs))
+    return found[0] if len(found) == 1 else tuple(found)
+
+
+def _slopes(u: UOp, axis: int, given: Any, edge_order: int) -> UOp:
+    """The slopes along one axis. With steps l and r beside a sample and rises L and R over them,
+    the parabola through the three has the slope (r/l·L + l/r·R) / (l + r) there."""
+    n = u.shape[axis]
+    if bounds.bounds(dim_uop(n))[0] <= edge_order:
+        raise UserError(f"gradient: axis {axis} of {shapes.show(u.shape)} needs {edge_order + 1}"
+                        " elements")  # fmt: skip
+    steps = uop_of(given, "gradient")
+    if steps.ndim:
+        if steps.shape != (n,):
+            raise UserError(f"gradient: distances {shapes.show(steps.shape)} of {n} samples")
+        x = steps if steps.dtype.is_float else fold.cast(steps, dtypes.float64)
+        x = x.reshape([n if i == axis else 1 for i in range(u.ndim)])
+        step = _slice(x, axis, 1, None) - _slice(x, axis, None, -1)
+    else:
+        step = promoted("gradient", u, given)[0][1]
+    rise = _slice(u, axis, 1, None) - _slice(u, axis, None, -1)
+
+    def part(v: UOp, start: int | None, stop: int | None) -> UOp:
+        return _slice(v, axis, start, stop) if v.ndim else v
+
+    if steps.ndim:
+        left, right = part(step, None, -1), part(step, 1, None)
+        risen = part(rise, None, -1) * (right / left) + part(rise, 1, None) * (left / right)
+        inner = risen / (left + right)
+    else:
+        inner = (_slice(u, axis, 2, None) - _slice(u, axis, None, -2)) / (2 * step)
+    first, last = part(rise, 0, 1) / part(step, 0, 1), part(rise, -1, None) / part(step, -1, None)
+    if edge_order == 2:
+        first = _edge(first, part(rise, 1, 2), part(step, 0, 1), part(step, 1, 2))
+        last = _edge(last, part(rise, -2, -1), part(step, -1, None), part(step, -2, -1))
+    return first.cat(inner, last, axis=axis)
+
+
+def _edge(near: UOp, rise: UOp, step: UOp, further: UOp) -> UOp:
+    """The slope at an end of the parabola through three samples: `near` is that of the first step,
+    `rise` goes over the further one."""
+    return near + (near - rise / further) * (step / (step + further))
+
+
+# ---------------------------------------------------------------- areas
+def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
+    """The area under samples along an axis, which are joined by lines.
+
+    The samples are `dx` apart, or at the coordinates x (a vector, or an array in the shape of y).
+    UserIndexError for an axis that there is not.
+
+    Examples:
+        >>> float(unp.trapezoid(unp.asarray([1.0, 2.0, 3.0])))
+        4.0
+    """
+    u = uop_of(y, "trapezoid")
+    axis = own_axis(axis, u.ndim, "trapezoid")
+    width = dx
+    if x is not None:
+        places = uop_of(x, "trapezoid")
+        if places.ndim == 1:
+            width = diff(x).reshape([-1 if i == axis else 1 for i in range(u.ndim)])
+        else:
+            width = diff(x, axis=axis - u.ndim)
+    both = _slice(u, axis, 1, None) + _slice(u, axis, None, -1)
+    made = FUNCTIONS["divide"](FUNCTIONS["multiply"](width, same_kind(both, (y, x))), 2.0)
+    return _sum(made, axis=axis)
+
+
+# ---------------------------------------------------------------- values between samples
+def interp(
+    x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None
+) -> Any:
+    """The values at x of the line through the points (xp, fp): float64, in the shape of x.
+
+    xp must increase, which is not checked; before and behind it the values are `left` and `right`,
+    or those of the ends. With `period`, xp may have any order, and x continues. UserError unless xp
+    and fp are vectors of one length, and for a period of 0.
+
+    Examples:
+        >>> np.asarray(unp.interp(unp.asarray([0.5, 1.5, 9.0]), [0.0, 1.0, 2.0], [0.0, 10.0, 0.0]))
+        array([5., 5., 0.])
+    """
+    given = (x, xp, fp, left, right, period)
+    at, places, values = (fold.cast(uop_of(v, "interp"), dtypes.float64) for v in (x, xp, fp))
+    if places.ndim != 1 or places.shape != values.shape:
+        shown = f"{shapes.show(places.shape)} and {shapes.show(values.shape)}"
+        raise UserError(f"interp: xp and fp must be vectors of one length, got {shown}")
+    if places.shape[0] == 0:
+        raise UserError("interp: there are no samples")
+    if period is not None:
+        at, places, values = _periodic(at, places, values, period)
+        left = right = None
+    lowest, highest = (values[i] if v is None else fold.cast(uop_of(v), dtypes.float64)
+                       for i, v in ((0, left), (-1, right)))  # fmt: skip
+    made = _between(at, places, values)
+    made = alu.where(at < places[0], lowest, alu.where(places[-1] < at, highest, made))
+    return same_kind(alu.where(at.ne(at), at, made), given)
+
+
+def _between(at: UOp, places: UOp, values: UOp) -> UOp:
+    """On the line from the last sample up to `at`; on the sample itself, its value. The line is
+    drawn from its other end where this one gives NaN, as of an infinite value."""
+    last = fold.cast(dim_uop(places.shape[0]), dtypes.int64) - 1
+    i = fold.cast(sorting.searchsorted(places, at, "right"), dtypes.int64) - 1
+    i = i.maximum(0)
+    j = (i + 1).minimum(last)
+    x0, x1, y0, y1 = places[i], places[j], values[i], values[j]
+    slope = (y1 - y0) / (x1 - x0)
+    from_left, from_right = slope * (at - x0) + y0, slope * (at - x1) + y1
+    made = alu.where(from_left.ne(from_left), from_right, from_left)
+    made = alu.where(made.ne(made) & y0.eq(y1), y0, made)
+    return alu.where(at.eq(x0) | i.eq(last), y0, made)
+
+
+def _periodic(at: UOp, places: UOp, values: UOp, period: Any) -> tuple[UOp, UOp, UOp]:
+    """All in one period, in order, with the last sample before the first, and the first behind."""
+    known = uop_of(period, "interp")
+    if known.ndim or (known.op is Ops.CONST and known.arg == 0):
+        raise UserError(f"interp: period must be a number other than 0, got {period!r}")
+    length = abs(fold.cast(known, dtypes.float64))
+    places = places % length
+    order = uop_of(argsort(places))
+    places, values = uop_of(take(places, order)), uop_of(take(values, order))
+    wide = (places[-1:] - length).cat(places, places[:1] + length)
+    return at % length, wide, values[-1:].cat(values, values[:1])
+
+
+# ---------------------------------------------------------------- turns
+def unwrap(
+    p: Any, discont: Any = None, axis: int = -1, *, period: Any = 2 * math.pi
+) -> Any:
+    """Angles along an axis without jumps of more than half a `period`: whole periods are added.
+
+    Jumps of less than `discont`, by default half a period, stay. In the shape of p and the dtype
+    that p and the period promote to. UserIndexError for an axis that there is not, UserTypeError
+    for bool.
+
+    Examples:
+        >>> np.asarray(unp.unwrap(unp.asarray([1, 3, 0, 2]), period=4))
+        array([1, 3, 4, 6])
+    """
+    (u, whole), _ = promoted("unwrap", p, period)
+    axis = own_axis(axis, u.ndim, "unwrap")
+    if u.dtype.kind == "bool":
+        raise UserTypeError("unwrap needs numbers, got bool")
+    half = whole // 2 if u.dtype.is_int else whole / 2
+    jump = _slice(u, axis, 1, None) - _slice(u, axis, None, -1)
+    small = (jump + half) % whole - half
+    even = (half * 2).eq(whole)  # of an odd number of steps, none is half of the period
+    small = alu.where(small.eq(-half) & (jump > 0) & even, half, small)
+    least = FUNCTIONS["divide"](period, 2) if discont is None else discont
+    stays = uop_of(FUNCTIONS["less"](FUNCTIONS["abs"](jump), least))
+    turned = alu.where(stays, leaves.const(u.dtype, 0), small - jump)
+    added = uop_of(cumsum(turned, axis=axis, dtype=u.dtype))
+    made = _slice(u, axis, 0, 1).cat(_slice(u, axis, 1, None) + added, axis=axis)
+    return same_kind(made, (p, discont, period))
+
+
+# ---------------------------------------------------------------- polynomials
+def polyval(p: Any, x: Any) -> Any:
+    """The values at x of the polynomial with the coefficients p, the highest power first.
+
+    In the dtype that both promote to, and the shape of x (rows of p broadcast with it). UserError
+    unless p has a known length.
+
+    Examples:
+        >>> np.asarray(unp.polyval([1, 0, -2], unp.asarray([1, 2, 3])))
+        array([-1,  2,  7])
+    """
+    (coefficients, at), _ = promoted("polyval", *[uop_of(v, "polyval") for v in (p, x)])
+    dims = coefficients.shape
+    if not dims or not isinstance(dims[0], int):
+        raise UserError(f"polyval: p must have a known length, got {shapes.show(dims)}")
+    made = leaves.const_like(at, 0)
+    for i in range(dims[0]):
+        made = made * at + coefficients[i]
+    return same_kind(made, (p, x))
+
+
+def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
+    """The powers of the elements of a vector as rows: from N - 1 (the length of x without N) to 0,
+    or `increasing` ones.
+
+    In the dtype that x and int64 promote to. UserError unless x is a vector, of known length
+    without N.
+
+    Examples:
+        >>> np.asarray(unp.vander(unp.asarray([1, 2, 3]), 3))
+        array([[1, 1, 1],
+               [4, 2, 1],
+               [9, 3, 1]])
+    """
+    u = uop_of(x, "vander")
+    if u.ndim != 1:
+        raise UserError(f"vander: needs a vector, got {u.ndim} dimensions")
+    count = u.shape[0] if N is None else N
+    if not isinstance(count, int) or count < 0:
+        raise UserError(f"vander: N must be a number of 0 or more, got {count}")
+    u = fold.cast(u, dtypes.promote(u.dtype, dtypes.int64))
+    powers = [leaves.const_like(u, 1)]
+    for _ in range(count - 1):
+        powers.append(powers[-1] * u)
+    powers = powers[:count] if increasing else powers[:count][::-1]
+    if not powers:
+        return same_kind(u.reshape(-1, 1)[:, :0], (x,))
+    return same_kind(powers[0].stack(*powers[1:], axis=1), (x,))
