@@ -611,3 +611,52 @@ WITHOUT: dict[str, Callable[..., Any]] = {
 def test_an_error_says_what_to_write(words: str) -> None:
     with pytest.raises((uopc.UserError, TypeError), match=words):
         uopc.jit(WITHOUT[words])(np.ones(3))
+
+
+def test_places_that_are_known_are_checked() -> None:
+    for f in (lambda: unp.unravel_index(6, (2, 3)), lambda: unp.unravel_index([-1], (2, 3)),
+              lambda: unp.ravel_multi_index((1, np.array([0, 3])), (2, 3))):  # fmt: skip
+        with pytest.raises(uopc.UserError, match="a place is out of range for"):
+            f()
+    with pytest.raises(uopc.UserError, match="2 arrays of places for 3 axes"):
+        unp.ravel_multi_index((1, 2), (2, 3, 4))
+    with pytest.raises(uopc.UserError, match="places must be integers, got float64"):
+        unp.unravel_index(1.5, (2, 3))
+
+
+# ---------------------------------------------------------------- derivatives
+SLOPES: dict[str, Callable[..., Any]] = {
+    "diag": lambda m, x: m.diag(x, 1) ** 2,
+    "norm": lambda m, x: m.linalg.norm(x),
+    "average": lambda m, x: m.average(x**2, weights=m.abs(x) + 1),
+    "cov": lambda m, x: m.cov(x, x**2),
+    "corrcoef": lambda m, x: m.corrcoef(x, x**2),
+    "trapezoid": lambda m, x: m.trapezoid(x**2, m.cumsum(x**2)),
+    "gradient": lambda m, x: m.gradient(x**2, m.cumsum(x**2), edge_order=2),
+    "interp at": lambda m, x: m.interp(x, [-9.0, 0.0, 1.0, 9.0], [1.0, 3.0, -1.0, 0.0]),
+    "interp of": lambda m, x: m.interp([0.1, 2.0], m.cumsum(x**2), x),
+    "unwrap": lambda m, x: m.unwrap(x * 9) ** 2,
+    "fmax": lambda m, x: m.fmax(x, x[::-1] * 0.3) ** 2,
+    "pad": lambda m, x: m.pad(x, 3, "symmetric") ** 2,
+    "split": lambda m, x: m.split(x, [2])[1] ** 2 + m.delete(x, 1)[1:4] ** 3,
+    "cbrt": lambda m, x: m.cbrt(x),
+    "sinc": lambda m, x: m.sinc(x),
+    "fmod": lambda m, x: m.fmod(x, 0.55) ** 2,
+    "polyval": lambda m, x: m.polyval(x, 1.5) + m.polyval([1.0, 2.0, 3.0], x),
+    "kron": lambda m, x: m.kron(x, x**2),
+    "insert": lambda m, x: m.insert(x, [1, 3], x[:2] ** 2) ** 2,
+    "partition": lambda m, x: m.partition(x, 2)[2] ** 2,
+}
+
+
+@pytest.mark.parametrize("name", SLOPES)
+def test_derivatives_are_those_of_differences(name: str) -> None:
+    f, x = SLOPES[name], np.array([0.7, -1.3, 2.1, 0.4, -0.6])
+    weights = np.cos(np.arange(f(np, x).size, dtype="f8")).reshape(f(np, x).shape)
+    got = np.asarray(uopc.grad(lambda v: unp.sum(f(unp, v) * weights))(x))
+    step = 1e-6
+    want = [
+        (np.sum(f(np, x + d) * weights) - np.sum(f(np, x - d) * weights)) / (2 * step)
+        for d in step * np.eye(5)
+    ]
+    np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-7)

@@ -220,10 +220,12 @@ MORE: dict[str, tuple[Any, ...]] = {
     "moveaxis": (0, 1), "pad": (1,), "permute_dims": ((1, 0),), "repeat": (2,),
     "reshape": ((4,),), "roll": (1,), "swapaxes": (0, 1), "tile": ((2, 1),), "quantile": (0.5,),
     "percentile": (50,), "nanquantile": (0.5,), "nanpercentile": (50,), "bincount": (None, 3),
+    "argpartition": (1,), "delete": (0,), "digitize": ([0, 1],), "insert": (0, 5),
+    "partition": (1,), "rollaxis": (1,),
 }  # fmt: skip
 VECTORS = (
-    "bincount", "convolve", "cross", "cumulative_prod", "cumulative_sum", "outer", "searchsorted",
-    "take",
+    "bincount", "convolve", "correlate", "cross", "cumulative_prod", "cumulative_sum", "interp",
+    "outer", "searchsorted", "take", "vander",
 )  # fmt: skip
 OVERLOADED = [
     n for n in namespace.__all__

@@ -185,7 +185,7 @@ def column_stack(tup: Sequence[Any]) -> Any:
     return same_kind(_joined("column_stack", columns, 1), tup)
 
 
-def block(arrays: Any) -> Any:
+def block(arrays: Sequence[Any]) -> Any:
     """An array of blocks in nested lists: the innermost lists join along the last axis, those
     around them along the one before.
 

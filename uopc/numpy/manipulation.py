@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -508,14 +509,15 @@ def unravel_index(indices: Any, shape: Any) -> tuple[Any, ...]:
     """The place along each axis of `shape`, of places in row-major order.
 
     One int64 array for each axis, in the shape of `indices`. UserTypeError unless these are
-    integers. A place that is out of range, which NumPy refuses, counts on along the first axis.
+    integers, and UserError for numbers that are out of range; places in Arrays and UOps are not
+    checked, and count on along the first axis.
 
     Examples:
         >>> [int(i) for i in unp.unravel_index(unp.asarray(5), (2, 3))]
         [1, 2]
     """
-    rest = _integers(indices, "unravel_index")
     dims = shape if isinstance(shape, (tuple, list)) else (shape,)
+    rest = _places_below(indices, math.prod(dims), "unravel_index")
     found = []
     for d in [dim_uop(as_dim(d)) for d in dims[:0:-1]]:
         size = fold.cast(d, dtypes.int64)
@@ -528,24 +530,31 @@ def ravel_multi_index(multi_index: Any, dims: Any) -> Any:
     """The places in row-major order of arrays of places along each axis of `dims`: int64.
 
     The arrays broadcast. UserError unless there is one for each axis, UserTypeError unless they are
-    integers. Places that are out of range, which NumPy refuses, give wrong places.
+    integers, and UserError for numbers that are out of range; places in Arrays and UOps are not
+    checked.
 
     Examples:
         >>> int(unp.ravel_multi_index((unp.asarray(1), unp.asarray(2)), (2, 3)))
         5
     """
-    places = [_integers(i, "ravel_multi_index") for i in multi_index]
     sizes = dims if isinstance(dims, (tuple, list)) else (dims,)
-    if len(places) != len(sizes) or not places:
-        raise UserError(f"ravel_multi_index: {len(places)} arrays of places for {len(sizes)} axes")
+    if len(multi_index) != len(sizes) or not sizes:
+        many = len(multi_index)
+        raise UserError(f"ravel_multi_index: {many} arrays of places for {len(sizes)} axes")
+    places = [_places_below(i, d, "ravel_multi_index") for i, d in zip(multi_index, sizes)]
     found = places[0]
     for place, d in zip(places[1:], sizes[1:]):
         found = found * fold.cast(dim_uop(as_dim(d)), dtypes.int64) + place
     return same_kind(found, multi_index)
 
 
-def _integers(x: Any, who: str) -> UOp:
+def _places_below(x: Any, n: Any, who: str) -> UOp:
+    """Places as int64. UserError for numbers and arrays of NumPy outside of 0 to n - 1."""
     u = uop_of(x, who)
     if not u.dtype.is_int:
         raise UserTypeError(f"{who}: places must be integers, got {u.dtype.name}")
+    if not isinstance(x, (Array, UOp)) and isinstance(n, int):
+        given = np.asarray(x)
+        if (given < 0).any() or (given >= n).any():
+            raise UserError(f"{who}: a place is out of range for {n} elements: {x!r}")
     return fold.cast(u, dtypes.int64)

@@ -57,7 +57,9 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
     return same_kind(first.cat(*others), (ary, to_end, to_begin))
 
 
-def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
+def gradient(
+    f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1
+) -> Any | tuple[Any, ...]:
     """The slopes of samples along an axis: of both neighbours, at the ends of the nearest ones.
 
     `varargs` are the distances of samples (1 without them): one number, or for each axis a number
