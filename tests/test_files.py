@@ -324,7 +324,7 @@ def test_bad_files_are_refused(tmp_path, numbers):
         "dimension must be 0 or more": lambda: uopc.file(numbers, "f4", (4, -1)),
         "dimension must be an int": lambda: uopc.file(numbers, "f4", (4, "1")),
         "path must be a string": lambda: uopc.file(3),
-        "null byte": lambda: uopc.file("a\0b"),
+        "embedded null": lambda: uopc.file("a\0b"),
         "expected a dtype": lambda: uopc.file(numbers, "c8"),
         "mode must be one of": lambda: uopc.file(numbers, mode="w"),
         "a new file needs a shape": lambda: uopc.file(tmp_path / "new", mode="w+"),
