@@ -18,7 +18,7 @@ HEADS = (
     "workload", "uopc ms", "best peer", "ms", "time / best", "time / envelope", "tinygrad",
     "with BEAM", "of the limit", "error", "compile s", "spread",
 )  # fmt: skip
-# What is asked for: times as ratios at most, times as fast at least, and seconds.
+# The goals: times as ratios at most, times as fast at least, and seconds.
 MOST_OF_ENVELOPE, LEAST_OF_TINYGRAD, LEAST_OF_BEAM, MOST_COMPILE = 1.15, 3.0, 1.0, 0.3
 
 

@@ -27,7 +27,7 @@ import numpy as np
 import uopc
 from uopc import UOp, dtypes
 
-# What is timed, and the bytes of weights that it reads.
+# A function to time, and the bytes of weights that it reads.
 Call: TypeAlias = "tuple[Callable[[], object], int]"
 
 GROUP = 128  # weights with one scale

@@ -240,7 +240,7 @@ def step_of_llama_cpp(path: Path, config: generate.Config, position: int, thread
 
 
 Step = Callable[[Path, generate.Config, int, int], Callable]
-# What makes a step, and the packages that it needs.
+# The function that makes a step, and the packages that it needs.
 SIDES: dict[str, tuple[Step, tuple[str, ...]]] = {
     "memory": (step_of_memory, ()), "uopc": (step_of_uopc, ()),
     "torch": (step_of_torch, ("torch",)),

@@ -50,7 +50,7 @@ MODULES = {
     "uopc.dtypes": (uopc.dtypes, ["accumulator", "by_name", "from_numpy", "promote"]),
     "uopc.errors": (uopc.errors, [n for n in dir(uopc.errors) if n.endswith("Error")]),
 }  # fmt: skip
-# What needs no example of its own: constants, and modules, whose names have theirs.
+# These need no example of their own: constants, and modules, whose names have theirs.
 CONSTANTS = (str, int, float, type(None), DType, ModuleType, SimpleNamespace)
 
 

@@ -32,7 +32,7 @@ OPERATORS = [
     "__mod__", "__pow__", "__matmul__", "__lt__", "__le__", "__eq__", "__ne__", "__and__",
     "__or__", "__xor__", "__lshift__", "__rshift__", "__getitem__",
 ]  # fmt: skip
-# What Python or NumPy says of a value that is no condition is as clear as it gets.
+# Python's and NumPy's own messages for a value that is no condition are clear.
 CONDITION = ("truth value", "unsupported operand", "positional argument", "unexpected keyword")
 TRIES = 120
 

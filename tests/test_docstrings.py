@@ -22,7 +22,7 @@ from tests.public_names import documented, public
 from uopc.tensor import examples
 
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-# What an example need not import: `docs/api.md` says so.
+# An example need not import these: `docs/api.md` says so.
 NAMES = {"np": np, "uopc": uopc, "unp": unp, "dtypes": uopc.dtypes}
 # One ends the process, one needs einops, one begins a job of MPI; none has examples.
 NOT_IMPORTED = ("uopc.__main__", "uopc.numpy.einops_backend", "uopc.backends.exchange.mpi",

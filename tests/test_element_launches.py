@@ -49,7 +49,7 @@ def squares(rows, stack):
     return sum([(stack(x) * stack(x)).sum() for x in rows])
 
 
-# What is made of the states: from UOps, from arrays, and the most launches that 6 steps may take.
+# Functions of the states: of UOps, of arrays, and the most launches that 6 steps may take.
 RESULTS = {
     "numbers": (lambda rows, stack: [v for x in rows for v in x], 6),
     "rows": (lambda rows, stack: [stack(x) for x in rows], 6),

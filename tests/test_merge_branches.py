@@ -113,7 +113,7 @@ def test_random_programs(steps, optimize):
     a[1, ::4] = 3e15
     x = uopc.param("x", a.shape, dtypes.float64)
     got = uopc.compile(run(steps, x, uopc), optimize=optimize, verify=True)(a)
-    # What follows from huge numbers hangs on the last bits of all before: the others are compared.
+    # Results of huge numbers hang on the last bits of all before: only the others are compared.
     wanted = run(steps, a[[0, 2]], np)
     scale = np.maximum(1.0, abs(wanted).max())
     exact = run(steps, a[[0, 2]].astype(np.longdouble), np)

@@ -41,7 +41,7 @@ def test_every_part_has_text(part):
 
 
 HALVES = [uopc.param(n, (256, 256), dtypes.bfloat16) for n in "ab"]
-# What a graph needs of a part, and an instruction that shows it.
+# Features of every part, each with a graph that needs it, and an instruction that shows it.
 OF_EVERY_PART = {
     "a reduce of warps": (softmax, "shfl.sync.bfly"),
     "a reduce of blocks": (lambda: uopc.param("x", (3, 5000)).softmax(-1), "bar.sync"),

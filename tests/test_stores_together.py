@@ -32,7 +32,7 @@ def _sums(arrays: dict[str, np.ndarray]) -> tuple[UOp, UOp]:
     return a @ x, b
 
 
-# What is done with the sums s and the array b, here and by NumPy.
+# Functions of the sums s and the array b, here and by NumPy.
 AFTER: dict[str, tuple[Callable[..., UOp], Callable[..., np.ndarray]]] = {
     "activation": (lambda s, b: (s + b).tanh(), lambda s, b: np.tanh(s + b)),
     "one number": (lambda s, b: s.exp() / (b[3] + 2), lambda s, b: np.exp(s) / (b[3] + 2)),

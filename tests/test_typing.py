@@ -122,7 +122,7 @@ def main() -> None:
 
 main()
 '''
-# What a checker says of an expression, and of mistakes.
+# The types that a checker gives expressions, and its messages for mistakes.
 REVEALED = {
     "unp.exp(a)": "Array", "unp.exp(u)": "UOp", "a + 1": "Array", "1 - a": "Array", "u * u": "UOp",
     "unp.add(1.0, a)": "Array", "unp.add(u, 2)": "UOp", "a == a": "Array", "a.sum(0)": "Array",

@@ -94,7 +94,7 @@ __all__ = [
     "vmap", "where", "while_loop", "zeros",
 ]  # fmt: skip
 
-# What costs time to import is imported when it is first used.
+# Modules that cost time are imported when a name of theirs is first used.
 _LAZY = dict.fromkeys(("PatternMatcher", "UPat", "graph_rewrite"), "uopc.ir")
 _LAZY |= {"BottomUpGate": "uopc.ir.rewrite.engine"}
 _LAZY |= dict.fromkeys(("parse", "print_graph"), "uopc.ir.text.printer")

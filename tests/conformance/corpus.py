@@ -26,7 +26,7 @@ Array = npt.NDArray[Any]
 
 CASES: Final = "cases.jsonl"
 DATA: Final = "data.bin"
-# What reading a damaged file raises.
+# Reading a damaged file raises these.
 _DAMAGE: Final = (
     OSError, EOFError, ValueError, KeyError, TypeError, NotImplementedError,
     zipfile.BadZipFile, zlib.error, lzma.LZMAError, RecursionError,
@@ -92,7 +92,7 @@ def group_of(path: Path) -> str:
     return path.parent.name if path.name == CASES else path.name.partition(".")[0]
 
 
-# What the command itself reads of a case; the rest is the case's own affair.
+# The fields of a case that the command itself reads.
 _FIELDS: Final = {
     "id": str, "nodes": list, "outs": list, "test": str | None, "kernels": int | None,
     "arrays": dict | None, "flags": dict | None,

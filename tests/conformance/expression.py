@@ -158,7 +158,7 @@ def _sample(u: UOp, known: Points, random: np.random.Generator) -> Array:
 
 
 # ---------------------------------------------------------------- values
-# What it is worth, (points or 1) × (lanes or 1), and where it exists (None: everywhere).
+# Numbers, (points or 1) × (lanes or 1), and a mask of those that exist (None: all).
 Value = tuple[Array, Array | None]
 
 

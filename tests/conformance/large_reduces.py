@@ -202,7 +202,7 @@ def _contracted(
         factor = blocks.unrepeated(s)
         if factor is None:
             return None
-        # How large the terms are need not be known exactly.
+        # The magnitudes of the terms need not be exact.
         factors.append(np.abs(factor).astype(np.float32) if absolute else factor.astype(np.float64))
     rank = len(blocks.dims[product])
     axes = list(range(rank))

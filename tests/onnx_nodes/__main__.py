@@ -9,7 +9,7 @@ import sys
 
 from tests.onnx_nodes.cases import EXCLUDED, cases, excluded, run
 
-# Why tests are excluded, by their names; others by how they come out.
+# Reasons to exclude tests, by their names; others by their results.
 REASONS = (
     ("attention.*(bf16|fp16)", "one unit of 16 bits: the results here are nearer to float64"),
     ("dft_inverse", "the values are 0, and those of the test are its own noise of float32"),

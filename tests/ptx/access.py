@@ -110,7 +110,7 @@ def read(lanes: Lanes, space: str, addresses: Array, dtype: Any, count: int,
         who = lanes.lanes if chosen is None else lanes.lanes[chosen]
         if name == "global":
             lanes.report.sectors += _sectors(lanes, who, own, np.dtype(dtype).itemsize * count)
-            # What is read by .nc is written by nobody: that is looked for without who it was.
+            # Nobody writes elements that .nc reads: this is checked for all threads together.
             by = None if atomic or cached else lanes.by(who)
             got = lanes.memory.load(own, dtype, count, cached, by)
         elif name == "shared":

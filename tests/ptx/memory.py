@@ -22,7 +22,7 @@ SHARED_WINDOW = 0x0200_0000_0000
 GLOBAL_START = 0x0700_0000_0000
 _GAP = 1 << 12
 _ALIGN = 256
-# What was never written reads as this byte: NaN as a float, nonsense as an index.
+# Cells that were never written read as this byte: NaN as a float, nonsense as an index.
 POISON = 0xFF
 
 

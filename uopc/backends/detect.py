@@ -25,7 +25,7 @@ class Processor(NamedTuple):
     features: str
 
 
-# What an earlier process found out, so that this one need not load LLVM.
+# The findings of an earlier process, so that this one need not load LLVM.
 _known: list[Processor] = []
 
 

@@ -27,8 +27,8 @@ from uopc.ir.index.dims import dim_uop
 
 # The slots of a result and of the value whose memory it may take.
 Pair: TypeAlias = tuple[int, int]
-# What surrounds a statement, outermost first: the loop, or the branch, and how often it runs what
-# is inside.
+# The loops and branches around a statement, outermost first, each with the number of times that it
+# runs its body.
 _Around: TypeAlias = tuple[tuple[UOp, UOp], ...]
 _MOST_COUNTED = 1 << 12  # iterations of a loop whose inner loops depend on it
 

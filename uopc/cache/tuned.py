@@ -236,7 +236,7 @@ class Store:
 
 
 _Known = tuple[tuple[int, int, int], dict[str, Row]]
-# What a file had in a state, by its path, a machine and a version.
+# The content of a file in a state, by its path, a machine and a version.
 _read: dict[tuple[str, str, str], _Known] = {}
 _rows: dict[tuple[str, str, str], Row] = {}
 _lock = threading.Lock()

@@ -26,7 +26,7 @@ from uopc.ir.core.data import files as placed
 from uopc.ir.text.literals import read_dtype
 
 _SUFFIXES = {LLVM: ".ll", ASM: ".s", C: ".c"}
-# What NumPy raises for files that are damaged or missing: it parses their first line as Python.
+# NumPy raises these for files that are damaged or missing: it parses their first line as Python.
 _UNREADABLE = (
     OSError, ValueError, TypeError, EOFError, OverflowError, MemoryError, RecursionError,
     SyntaxError, tokenize.TokenError,

@@ -15,7 +15,7 @@ memory with another argument; arrays that it only reads may. A bool is a byte, 0
 and 16 bits are their bits. The function has no state and allocates nothing: calls may run at the
 same time, each with memory of its own for work.
 """
-# How the caller runs the parts of a kernel, the same in all headers.
+# The caller runs the parts of a kernel by these types, the same in all headers.
 _RUN_TYPES = """
 #ifndef UOPC_RUN
 #define UOPC_RUN

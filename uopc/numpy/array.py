@@ -35,7 +35,7 @@ Scalar = bool | int | float
 _KINDS = {"bool": 0, "int": 1, "uint": 1, "index": 1, "float": 2}
 _DEFAULTS = (dtypes.bool_, dtypes.int64, dtypes.float64)  # of Python's bool, int, float
 _WAY_OUT = "Use where() for a choice by value"
-# What to write where NumPy asks a traced array for its values, to keep them in an array of its own.
+# The message where NumPy asks a traced array for its values, to keep them in its own array.
 _KEPT = "NumPy's arrays hold no traced values: join these by stack, write by x.at[i].set(v)"
 _WAYS_OUT = {
     "np.asarray()": _KEPT, "float()": f"{_WAY_OUT}. {_KEPT}",

@@ -47,7 +47,7 @@ def _applied(name: str, takes: str, build: Callable[..., UOp], values: tuple[Any
     return same_kind(build(*uops), values, weak)
 
 
-# What is done with operands of other kinds.
+# The treatment of operands of other kinds.
 _TAKES = {
     "any": "", "float": " Integers and bool are made float64 first.",
     "bool": " Numbers are made bool first: not 0.",

@@ -52,7 +52,7 @@ MOVES = frozenset({
 MOST_DEEP = 64
 # The most nodes that are made, with those of functions and of steps of loops.
 MOST_NODES = 1 << 18
-# What functions of operators raise for attributes and values that they do not expect.
+# Functions of operators raise these for attributes and values that they do not expect.
 _UNEXPECTED = (
     ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, TypeError, ValueError
 )  # fmt: skip

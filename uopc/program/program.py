@@ -53,11 +53,11 @@ class Backend:
     assemble: Callable[[Mapping[str, str], Target, str], dict[str, str]]
     # The class of the compiled code, and of a record on disk.
     artifact: type[Artifact]
-    # What makes the code of the kernels of a request while it is lowered.
+    # Makes the code of the kernels of a request while it is lowered.
     compiler: Callable[[Request], Compiler]
     # The program, ready to run, of an artifact (compiled, or found in a cache) and its plan.
     load: Callable[[Request, Any, Plan], Program]
-    # What runs a plan with the code of an artifact.
+    # Runs a plan with the code of an artifact.
     runner: Callable[[Request, Any, Plan], Any]
     # A program with arguments and variables fixed: see `Program.bind`.
     bind: Callable[[Program, Mapping[str, Any]], BoundProgram]
@@ -403,7 +403,7 @@ def _in_turn(request: Request, cached: bool) -> contextlib.AbstractContextManage
     return contextlib.nullcontext() if job is None else job.in_turn(cached)
 
 
-# What makes a program of an artifact without its graph; None where it cannot.
+# Makes a program of an artifact without its graph; None where it cannot.
 Keep = Callable[[Request, Artifact, Fingerprint], "Program | None"]
 
 

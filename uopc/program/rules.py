@@ -87,7 +87,7 @@ class _UnknownError(Exception):
     """A rule reads an object whose content has no digest."""
 
 
-# What the digests of these packages' versions, or of uopc's sources, already stand for.
+# Packages whose versions, or sources, are already part of a key.
 _KNOWN = frozenset(("uopc", "numpy", "math", "operator", "functools", "itertools", "builtins"))
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(...))
 

@@ -347,8 +347,8 @@ def gelu(a: UOp, approximate: Literal["none", "tanh"] = "none") -> UOp:
 
 
 # ---------------------------------------------------------------- marks
-# What does not fit a dtype without saturation: the least such number, and the bits of what becomes
-# of it, NaN or infinity. A number halfway to the next one goes to the even one of both.
+# Numbers that do not fit a dtype without saturation: the least one, and the bits that it becomes,
+# NaN or infinity. A number halfway to the next one goes to the even one of both.
 _OVERFLOWS: Final[dict[DType, tuple[float, int]]] = {
     dtypes.fp8e4m3: (464.00003, 0x7F), dtypes.fp8e4m3fnuz: (248.0, 0x80),
     dtypes.fp8e5m2: (61440.0, 0x7C), dtypes.fp8e5m2fnuz: (61440.0, 0x80),

@@ -32,7 +32,7 @@ _BOOLS = {
 FUNCTIONS = {
     Ops.SQRT: "sqrt", Ops.TRUNC: "trunc", Ops.FLOOR: "floor", Ops.CEIL: "ceil", Ops.ROUND: "rint",
 }  # fmt: skip
-# What needs no parentheses inside of another expression: names, numbers, elements, calls.
+# These need no parentheses inside of another expression: names, numbers, elements, calls.
 _ATOM = re.compile(r"[\w.]+(e[+-]\d+f?)?|\w+\[[^\[\]]*\]|\w*\([^()]*\)|\(\w+\)\{[^{}]*\}")
 # Of the library, where the target has functions: they keep their names in C.
 OF_LIBRARY = frozenset((

@@ -113,7 +113,7 @@ def _scratch(nbytes: int) -> mmap.mmap:
 _nothing = np.zeros(64, np.int64)
 _nothing.flags.writeable = False
 NOTHING = data_address(_nothing)
-# What begins at the end of the arena has no elements, either.
+# A value that begins at the end of the arena has no elements, either.
 _PADDING = 64
 
 

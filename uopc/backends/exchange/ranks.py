@@ -31,7 +31,7 @@ class Watchdog(threading.Thread):
         super().__init__(daemon=True, name="uopc watchdog")
         self.rank, self.timeout, self.abort = rank, timeout, abort
         self.waiting: tuple[float, object] | None = None  # since when, and for what
-        # What else may wait, on a GPU say.
+        # Others that may wait, on a GPU say.
         self.asked: list[Callable[[], tuple[float, object] | None]] = []
         self.start()
 

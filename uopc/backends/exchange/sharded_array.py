@@ -75,7 +75,7 @@ class ShardedArray:
         ((4,), dtype('float64'), P('m'), array([0., 1., 2., 3.]))
     """
 
-    # Why a program for one device does not take it, though it gives its part through DLPack.
+    # The reason why a program for one device refuses it, though it gives its part through DLPack.
     NO_ARRAY = (
         "one that is cut over a mesh: compile with mesh=, one that names no devices, or pass"
         " np.asarray(x), which gathers it"

@@ -31,7 +31,7 @@ _MOST_CHARACTERS: Final = 76  # of an expression inside another
 _SHARED_CHARACTERS: Final = 28  # of one that several others use
 _LETTERS: Final = "ijklmnopqrstuv"
 
-# How tightly an operator binds; a comparison binds least, a name or a call most.
+# The precedence of operators; a comparison binds least, a name or a call most.
 _TIGHT: Final = {
     "|": 2, "^": 3, "&": 4, "<<": 5, ">>": 5, "+": 6, "-": 6, "*": 7, "/": 7, "//": 7, "%": 7,
     "**": 9,

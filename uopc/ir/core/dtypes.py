@@ -163,7 +163,7 @@ bfloat16: Final   = DType("bfloat16", "bf16",     "float", 16)
 float32: Final    = DType("float32",  "f32",      "float", 32)
 float64: Final    = DType("float64",  "f64",      "float", 64)
 # fmt: on
-# What a function takes as a dtype: one of these, or one of NumPy's: `np.float64`, `"f8"`, `float`.
+# Functions take as a dtype one of these, or one of NumPy's: `np.float64`, `"f8"`, `float`.
 DTypeLike: TypeAlias = DType | np.dtype[Any] | type[Any] | str
 
 ALL: Final = (

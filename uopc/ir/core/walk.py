@@ -70,7 +70,7 @@ def order(root: UOp) -> Mapping[UOp, None]:
     return toposort(root)
 
 
-# What a CALL in a tensor graph calls besides FUNCTIONs: a kernel, or a program, a list of CALLs.
+# A CALL in a tensor graph calls these, or FUNCTIONs: a kernel, or a program, a list of CALLs.
 CALLED = frozenset((Ops.SINK, Ops.LINEAR))
 
 

@@ -83,7 +83,7 @@ class _Maker:
     optional: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
-        # What comparisons compare: in a rule set of bools, anything.
+        # The dtypes that comparisons compare: in a rule set of bools, any.
         choice = [dtypes.bool_, *_CONSTANTS] if self.base is dtypes.bool_ else [self.base]
         self.compared = self.random.choice(choice)
 

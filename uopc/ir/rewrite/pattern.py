@@ -511,7 +511,7 @@ def _function_name(function: RuleFunction, location: tuple[str, int]) -> str:
     return f"{location[0].replace(chr(92), '/').rpartition('/')[2]}:{location[1]}"
 
 
-# What a compiled matcher gives: (replacement, rule that gave it), or None.
+# The result of a compiled matcher, if it is not None: (replacement, rule that gave it).
 Hit = tuple[Any, Rule]
 MatchFunction = Callable[[UOp, Any], Hit | None]
 

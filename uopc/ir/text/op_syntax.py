@@ -51,7 +51,7 @@ class Statement:
     dims: Any = None
     over: list[UOp] | None = None
     fields: dict[str, Any] = dataclasses.field(default_factory=dict)
-    # What the type says: None where there is none; dims as ints and UOps.
+    # The parts of the type: None where there is none; dims as ints and UOps.
     dtype: DType | None = None
     type_dims: tuple[Any, ...] | None = None
     arrays: Arrays = dataclasses.field(default_factory=dict)

@@ -41,8 +41,8 @@ MOST_READ = 1 << 12
 MOST_SCALE = 2.0**48
 Axes = frozenset[int]
 _constants: dict[UOp, bool] = compile_scoped({})
-# What products of constants are in words, each beside the product, as long as somebody has the
-# REDUCE: later compiles of a graph find the same constants.
+# The words that products of constants become, each beside the product, as long as somebody has
+# the REDUCE: later compiles of a graph find the same constants.
 _made: weakref.WeakKeyDictionary[UOp, tuple[UOp, UOp | None]] = weakref.WeakKeyDictionary()
 
 

@@ -109,7 +109,7 @@ def _live(body: Sequence[UOp], vectors: Vectors) -> float:
     last = {s: i for i, u in enumerate(body) for s in u.src}
     known = set(body)
     ends: dict[int, float] = {}
-    # What comes from outside of the loop is there all the time.
+    # Values from outside of the loop are there all the time.
     held = {s for s in last if s not in known and s.dtype.is_float and s.op is not Ops.CONST}
     now = most = sum([vectors(s) for s in held], start=0.0)
     for i, u in enumerate(body):

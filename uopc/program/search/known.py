@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # a program from a cache measures nothing
 
 LEAST, MOST = 1e-12, 1e12  # of a figure that some machine may have, in its unit
 Values = dict[str, Any]  # the fields of a `Target` that a measurement sets
-# What a file had in a state, by machine; machines that this process measured, or could not.
+# The content of a file in a state, by machine; machines that this process measured, or could not.
 _read: dict[Path, tuple[tuple[int, int, int], dict[str, Values | None]]] = {}
 _own: dict[str, Values | None] = {}
 

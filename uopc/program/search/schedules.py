@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # a program from a cache needs no pass
     from uopc.passes.contract import Context
     from uopc.program.search.edits import Opts
 
-# What makes a row for a kernel that has none, called as a CALL calls it; None if it cannot.
+# Makes a row for a kernel that has none, called as a CALL calls it; None if it cannot.
 Find = Callable[["UOp", "UOp", str, "Context"], "Row | None"]
 _OPT = re.compile(r"(\w+)\((-?\d{1,18}), (-?\d{1,18})\)")
 
