@@ -29,6 +29,7 @@ from uopc.config import Options
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.data import arrays
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.storage import before_effects
 from uopc.ir.devices.mesh import make_mesh
 from uopc.ir.index import affine
 from uopc.ir.interpret import interpreter, lockstep
@@ -253,12 +254,6 @@ def _value(d, variables):
     return constant + sum(k * variables[m.arg.name] for m, k in terms.items())
 
 
-def root_of(storage):
-    while storage.op is Ops.AFTER:
-        storage = storage.src[0]
-    return storage
-
-
 def interpret_graph(graph, level, storage, variables):
     """The results of a graph: its values, then the contents of storage that it wrote in place."""
     storage = {u: a.copy() for u, a in storage.items()}
@@ -269,7 +264,7 @@ def interpret_graph(graph, level, storage, variables):
         return [*values, *[a for _, a in params]]
     if level == "indexed":
         made = interpreter.run_indexed(graph, storage, variables)
-        values = [made[root_of(v)] for v in graph.src if v.dtype is not dtypes.void]
+        values = [made[before_effects(v)] for v in graph.src if v.dtype is not dtypes.void]
         params = sorted((u.arg.name, made[u]) for u in storage if u.op is Ops.PARAM)
         return [*values, *[a for _, a in params]]
     slots = sorted((u for u in storage if u.op is Ops.PARAM), key=lambda u: u.arg.slot)

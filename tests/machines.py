@@ -12,7 +12,9 @@ import dataclasses
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
+from uopc import driver
 from uopc.backends import detect
 from uopc.target import CPUS, Target
 
@@ -93,6 +95,12 @@ def only_lowered(name: str) -> Iterator[Target]:
         yield target
     finally:
         detect.this_machine = before
+
+
+def lowered_for(name: str, graph: Any, threads: int = 1) -> Any:
+    """The stages of a graph on the machine called `name`, whatever this one is."""
+    with only_lowered(name):
+        return driver.lower_only(graph, threads=threads)
 
 
 @contextlib.contextmanager

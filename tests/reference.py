@@ -53,6 +53,11 @@ def values(shape, dtype="float32", low=-3.0, high=3.0):
     return SEED.uniform(low, high, shape).astype(dtype)
 
 
+def numbers(*dims, dtype="float32"):
+    """Small integers: their sums and products are exact in any order."""
+    return SEED.integers(-3, 4, dims).astype(dtype)
+
+
 def same(out, expected, rtol=0.0):
     assert out.dtype == expected.dtype, (out.dtype, expected.dtype)
     assert out.shape == expected.shape

@@ -12,7 +12,7 @@ import re
 
 import numpy as np
 import pytest
-from machines import MACHINES, described, only_lowered
+from machines import MACHINES, described, lowered_for, only_lowered
 from test_kernel_c import by_gcc, needs_gcc
 
 import uopc
@@ -55,12 +55,6 @@ def extremes(kind, *dims):
 def integers(kind, name, *dims):
     array = extremes(kind, *dims)
     return array, uopc.param(name, dims, TYPES[kind]).cast(dtypes.int32)
-
-
-def lowered_for(machine, graph, threads=1):
-    """The stages of a graph on a machine, whatever this one is."""
-    with only_lowered(machine):
-        return lower_only(graph, threads=threads)
 
 
 def uses_dots(machine, graph):

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import MACHINES, only_lowered, runnable
+from reference import numbers
 
 import uopc
 from uopc.backends import detect
@@ -24,11 +25,6 @@ RNG = np.random.default_rng(11)
 SIZES = st.one_of(st.integers(1, 40), st.sampled_from([47, 48, 49, 64, 65, 97, 131]))
 TARGETS = runnable("", "x86-64-v3")
 of_a_desktop = pytest.mark.machine("desktop")  # its caches decide what is chosen
-
-
-def numbers(*dims, dtype="float32"):
-    """Small integers: their sums of products are exact in any order."""
-    return RNG.integers(-3, 4, dims).astype(dtype)
 
 
 def check(graph, arrays, wanted, threads=1, target=""):

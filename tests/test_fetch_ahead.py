@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_byte_products import lowered_for
+from machines import lowered_for
 
 import uopc
 from uopc import UOp

@@ -18,7 +18,7 @@ import pytest
 
 import uopc
 from tests.machines import _OWN as own_machine
-from tests.machines import MACHINES, described, only_lowered
+from tests.machines import MACHINES, described, lowered_for, only_lowered
 from tests.matrix_units import executed
 from uopc import dtypes
 from uopc.backends import detect, tile_permission
@@ -48,14 +48,9 @@ def whole(t, name, *dims):
     return array, uopc.param(name, dims, array.dtype).cast(I32)
 
 
-def lowered(machine, graph, threads=1):
-    with only_lowered(machine):
-        return lower_only(graph, threads=threads)
-
-
 def ops_of(machine, graph, threads=1):
     """The ops of the linear kernels of a graph."""
-    return {u.op for k in lowered(machine, graph, threads).kernels for u in k.src}
+    return {u.op for k in lowered_for(machine, graph, threads).kernels for u in k.src}
 
 
 def run(graph, threads=1, machine="matrix", changes=None, **arrays):
@@ -260,7 +255,7 @@ def test_a_softmax_of_rows_of_odd_length(n):
     z = uopc.param("v", v.shape, dtypes.bfloat16).cast(F32)
     scores = (x @ y.permute((1, 0))).softmax(axis=-1).cast(dtypes.bfloat16).cast(F32)
     graph = scores @ z
-    (stage,) = [r for r in lowered("pairs", graph).runs if r.name == "rangeify"]
+    (stage,) = [r for r in lowered_for("pairs", graph).runs if r.name == "rangeify"]
     reduces = [u.arg.op for u in walk.order(stage.after[0]) if u.op is Ops.REDUCE]
     assert sorted(reduces) == ["add", "add", "add", "max"]
     exact = np.exp(q.astype("f8") @ k.astype("f8").T)
@@ -442,7 +437,7 @@ def test_what_has_no_tiles():
 def test_the_opts_are_recorded_and_replayed():
     """On a machine without the unit the same Opts are loops, with the same sums."""
     (a, x), (b, y) = halves(0, 48, 64), halves(1, 64, 32)
-    (kernel,) = lowered("matrix", x @ y).kernels
+    (kernel,) = lowered_for("matrix", x @ y).kernels
     names = [o.op for o in kernel.arg.opts]
     assert {"TC", "DISTRIBUTE"} < set(names) and names.count("PACK") == 2
     with only_lowered("matrix"):
@@ -462,7 +457,7 @@ def test_every_stage_has_the_meaning_of_the_first(m, n, k):
     """Kernels with tiles in the interpreter, stage by stage: words, tiles, vectors, statements."""
     (a, x), (b, y) = halves(0, m, k), halves(1, k, n)
     seen: set[str] = set()
-    for stage in lowered("matrix", x @ y).runs:
+    for stage in lowered_for("matrix", x @ y).runs:
         if stage.level in (KERNEL, VECTOR, LINEAR):
             seen |= {u.op.name for u in walk.order(stage.after[0])}
             got = np.zeros((m, n), np.float32)

@@ -7,8 +7,8 @@ import pytest
 from by_hand import plain_kernel
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from machines import THIS
-from test_byte_products import lowered_for
+from machines import THIS, lowered_for
+from reference import numbers
 from test_opts import results
 
 import uopc
@@ -28,11 +28,6 @@ from uopc.passes.optimize.opts.strip_mining import Strip, stripped
 
 RNG = np.random.default_rng(245)
 COPIES = ("upcast", "lane")
-
-
-def numbers(*dims: int, dtype: str = "float32") -> np.ndarray:
-    """Small integers: their sums of products are exact in any order."""
-    return RNG.integers(-3, 4, dims).astype(dtype)
 
 
 def product(m: int, k: int, n: int) -> UOp:

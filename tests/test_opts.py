@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from by_hand import at, param, plain_kernel, store, with_opts
+from reference import numbers
 
 import uopc
 from uopc.backends import detect
@@ -27,12 +28,6 @@ from uopc.passes.optimize.opts.legality import Refused
 from uopc.passes.optimize.opts.strip_mining import Tiled
 
 MARGIN = 512  # elements around an output that no kernel may touch
-RNG = np.random.default_rng(3)
-
-
-def numbers(*dims, dtype="float32"):
-    """Small integers: their sums and products are exact in any order."""
-    return RNG.integers(-3, 4, dims).astype(dtype)
 
 
 def results(graph, arrays, opts):

@@ -297,7 +297,6 @@ def padded(a, before, after):
     return np.pad(a, ((before, after), (0, 0)))
 
 
-W3 = np.arange(15.0).reshape(5, 3)
 # By name: a window of x, and NumPy's.
 WINDOWS = {
     "three rows": (lambda x: sum(x.pad(((1, 1), (0, 0)))[i : x.shape[0] + i] for i in range(3)),

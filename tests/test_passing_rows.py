@@ -5,18 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import runnable
+from reference import numbers
 
 import uopc
 from uopc.driver import lower_only
 
-RNG = np.random.default_rng(23)
 TARGETS = runnable("", "x86-64-v3")
 of_a_desktop = pytest.mark.machine("desktop")  # its caches decide what is chosen
-
-
-def numbers(*dims, dtype="float32"):
-    """Small integers: their sums of products are exact in any order."""
-    return RNG.integers(-3, 4, dims).astype(dtype)
 
 
 def blocks(graph):

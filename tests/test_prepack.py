@@ -12,13 +12,13 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from by_hand import plain_kernel
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reference import numbers
 from test_contractions import plain_conv
 from test_export import assert_same, needs_c
 from test_export_c import checked
@@ -44,11 +44,6 @@ from uopc.program import artifact
 
 RNG = np.random.default_rng(17)
 FAR = 1 << 62  # more bytes than any array has: all stay as they are
-
-
-def numbers(*dims: int, dtype: Any = "float32") -> np.ndarray:
-    """Small integers: their sums and products are exact in any order."""
-    return RNG.integers(-3, 4, dims).astype(dtype)
 
 
 def prepacked(program: uopc.Program) -> list[str]:

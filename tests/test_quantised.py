@@ -8,8 +8,8 @@ import hypothesis
 import numpy as np
 import pytest
 from hypothesis import strategies as st
-from machines import MACHINES, described, only_lowered
-from test_byte_products import TYPES, extremes, lowered_for
+from machines import MACHINES, described, lowered_for, only_lowered
+from test_byte_products import TYPES, extremes
 from test_kernel_c import by_gcc, needs_gcc
 
 import uopc

@@ -6,21 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from machines import THIS
-from test_byte_products import lowered_for
+from machines import THIS, lowered_for
+from reference import numbers
 
 import uopc
 from uopc import UOp
 from uopc.ir.core import ranges, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
-
-RNG = np.random.default_rng(200)
-
-
-def numbers(*dims: int, dtype: str = "float32") -> np.ndarray:
-    """Small integers: their sums of products are exact in any order."""
-    return RNG.integers(-3, 4, dims).astype(dtype)
 
 
 def image(channels: int, size: int) -> UOp:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from machines import described
-from test_byte_products import extremes, lowered_for
+from machines import described, lowered_for
+from test_byte_products import extremes
 
 import uopc
 from uopc import dtypes

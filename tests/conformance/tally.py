@@ -18,6 +18,7 @@ from uopc import config
 from uopc.backends import detect
 from uopc.ir.core import arena, walk
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.storage import before_effects
 from uopc.ir.core.uop import UOp
 from uopc.passes import PIPELINE
 from uopc.passes.pass_manager import StageRun
@@ -61,7 +62,7 @@ def count_graph(case: Case) -> Count:
 def _copied_views(placed: UOp, indexed: UOp) -> set[UOp]:
     """The buffers of outputs that are stored though nothing is computed, and nobody asked to."""
     return {
-        _root(storage)
+        before_effects(storage)
         for stage, storage in zip(placed.src, indexed.src)
         if stage.op is Ops.STAGE and stage.arg.reason != "contiguous" and _is_shown(stage.src[0])
     }
@@ -77,12 +78,6 @@ def _is_shown(value: UOp) -> bool:
 
 
 _SHOWN = (Ops.PARAM, Ops.BUFFER, Ops.DATA, Ops.STAGE, Ops.CONST, Ops.VARIABLE, Ops.INVALID)
-
-
-def _root(storage: UOp) -> UOp:
-    while storage.op is Ops.AFTER:
-        storage = storage.src[0]
-    return storage
 
 
 def _nests(kernel: UOp) -> int:
