@@ -374,7 +374,7 @@ def listed(
         split = call.src[0]
         if split not in known:
             known[split] = measure(split, lowered.located(linear))
-        buffers = _buffers(planned, linear, args, names, plan)
+        buffers = _buffers(planned, linear, args, names)
         alone = by_hand.alone(plan, planned, linear, args, buffers)
         variables = {v.name: v.default for v in alone.variables}
         numbers = tuple([u.arg for u in args if u.op is Ops.CONST])
@@ -417,9 +417,8 @@ def _names(plan: Plan) -> list[tuple[Kind, str]]:
 
 
 def _buffers(
-    planned: Planned, linear: UOp, args: Sequence[UOp], names: Sequence[tuple[Kind, str]],
-    plan: Plan,
-) -> dict[int, Buffer]:  # fmt: skip
+    planned: Planned, linear: UOp, args: Sequence[UOp], names: Sequence[tuple[Kind, str]]
+) -> dict[int, Buffer]:
     """The buffers of a launch by slot."""
     reads, writes = set(storage.read_slots(linear)), set(storage.written_slots(linear))
     slots = {int(u.arg.slot): u for u in linear.src if u.op is Ops.PARAM}

@@ -79,10 +79,6 @@ def _speed(r: UOp) -> tuple[int, tuple[int, ...]]:
     return _FASTEST[r.arg.kind], r.arg.axis
 
 
-def _size(r: UOp) -> int:
-    return int(r.src[0].arg)
-
-
 def _threads(order: list[UOp], gpu: Gpu) -> _Threads | None:
     """Indices for all ranges of blocks and threads; None if there are no such ranges."""
     blocks = sorted((u for u in order if u.op is Ops.RANGE and u.arg.kind == "global"),
@@ -94,7 +90,7 @@ def _threads(order: list[UOp], gpu: Gpu) -> _Threads | None:
     if not (blocks or position):
         return None
     index, only = _blocks(order, blocks, gpu)
-    sizes = sorted({(i, _size(r)) for r, i in position.items()})
+    sizes = sorted({(i, ranges.length(r)) for r, i in position.items()})
     # The lanes of a warp must be neighbours, and the ranges of one dimension equally long.
     if len(sizes) > len(set(position.values())) or any(r.arg.kind == "warp" for r in position):
         return _one_number(index, only, faster)
@@ -144,8 +140,8 @@ def _one_number(
     several nests has one step, so a nest with fewer faster threads leaves gaps (`_only_first`)."""
     steps: dict[UOp, int] = {}
     for r, inside in faster.items():
-        steps[r] = math.lcm(*[steps[f] * _size(f) for f in inside])
-    total = max([step * _size(r) for r, step in steps.items()])
+        steps[r] = math.lcm(*[steps[f] * ranges.length(f) for f in inside])
+    total = max([step * ranges.length(r) for r, step in steps.items()])
     number = grid("lidx", [total]).index[0]
     for r, step in steps.items():
         digit = affine.floordiv(number, affine.const(step))
@@ -164,7 +160,7 @@ def _only_first(u: UOp, launch: _Threads) -> UOp | None:
             if (gap := launch.steps[r] // below) > 1:
                 digit = affine.floordiv(number, affine.const(below))
                 gates.append(_is_zero(affine.floormod(digit, affine.const(gap))))
-            below = launch.steps[r] * _size(r)
+            below = launch.steps[r] * ranges.length(r)
         if below < launch.sizes[0]:
             gates.append(compare.less(number, affine.const(below)))
     else:
