@@ -52,9 +52,11 @@ def dequantize(n: Node) -> UOp:
     """(x - zero point) * scale, in the dtype of the scale."""
     x, scale, zero = n.x(0), n.x(1), n.maybe(2)
     axis, block = n.attr("axis", 1), n.attr("block_size", 0)
-    wide = x.cast(dtypes.float32) if scale.dtype.itemsize < 4 else x.cast(scale.dtype)
-    if zero is not None:
-        wide = wide - spread(zero, x, axis, block).cast(wide.dtype)
+    t = dtypes.float32 if scale.dtype.itemsize < 4 else scale.dtype
+    if zero is not None:  # bytes hold the difference of integers of few bits
+        own = dtypes.int8 if narrow_of(n.raw(0)) in INTEGERS else t
+        x = x.cast(own) - spread(zero, x, axis, block).cast(own)
+    wide = x.cast(t)
     made = wide * spread(scale, x, axis, block).cast(wide.dtype)
     kind = n.attr("output_dtype", 0)
     return made.cast(DTYPES[kind] if kind else scale.dtype)
