@@ -44,20 +44,21 @@ def random_text() -> str:
 
 
 def methods_text() -> str:
-    """`uopc/numpy/array_methods.pyi`: the methods of Array that `protocols.py` installs."""
-    imports = _ALWAYS | {"from uopc.numpy.array import Array"}
+    """`uopc/numpy/array_methods.pyi`: the methods of Array that `protocols.py` installs. `Self` is
+    Array, whose module imports this one."""
+    imports = _ALWAYS | {"from typing import Self"}
     members = vars(Array).keys() & protocols.INSTALLED.keys()
     lines = []
     for name in sorted(members):
         found = protocols.INSTALLED[name]
         if isinstance(found, property):
-            lines += ["@property", f"def {name}(self) -> Array: ..."]
+            lines += ["@property", f"def {name}(self) -> Self: ..."]
             continue
         signature = _signature(found, imports)
         first, *rest = signature.parameters.values()
         me = first.replace(name="self", annotation=inspect.Parameter.empty)
         keeps = name in ("tolist", "__array_ufunc__", "__array_function__", "__array_namespace__")
-        returned = signature.return_annotation if keeps else stub.Text("Array")
+        returned = signature.return_annotation if keeps else stub.Text("Self")
         made = signature.replace(parameters=[me, *rest], return_annotation=returned)
         ignored = "  # type: ignore[override]" if name in ("__eq__", "__ne__") else ""
         lines.append(f"def {name}{made}: ...{ignored}")
