@@ -2,10 +2,9 @@
 
 `file.onnx` is a model. `file.uop` holds a graph as text; its first lines name its stage, and the
 arrays that it names are `.npy` files beside it. `file.py:name` is the value of `name` in a Python
-file: a UOp, a tuple, list or dict of them, a Program, or a function without parameters that returns
-one of these.
-`uopc dump --help` describes the choice without a name. The file runs as a module that is not
-`__main__`, and its output goes to stderr.
+file: a UOp or a Sparse, a tuple, list or dict of them, a Program, or a function without parameters
+that returns one of these. `uopc dump --help` describes the choice without a name. The file runs as
+a module that is not `__main__`, and its output goes to stderr.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from typing import Any
 
 from uopc import config, target
 from uopc.backends import detect
+from uopc.derivatives.sparse.sparsity import Sparse
 from uopc.dump.files import read_arrays
 from uopc.dump.stages import STAGES
 from uopc.errors import Error, InvalidIR, UserError
@@ -128,9 +128,11 @@ def _reported(path: Path) -> Any:
 
 
 def _outputs(value: Any) -> tuple[Any, ...]:
-    """The UOps of a graph: one, or those of a container; empty for everything else."""
+    """The UOps of a graph: one, or those of a container, of sparse matrices the values; empty for
+    everything else."""
     values = value.values() if isinstance(value, dict) else value
     outputs = tuple(values) if isinstance(value, (dict, tuple, list)) else (value,)
+    outputs = tuple([v.data if isinstance(v, Sparse) else v for v in outputs])
     return outputs if all(isinstance(v, UOp) for v in outputs) else ()
 
 

@@ -6,17 +6,14 @@ no copy is made, the loops read the other way.
 
 from __future__ import annotations
 
-import itertools
 import re
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from uopc.backends.plan import Shape
-from uopc.derivatives.sparse.sparsity import Sparse, Sparsity
 from uopc.errors import Unsupported, UserError
 from uopc.exporting.casadi import Interface, Port
 from uopc.exporting.exported import Array, Exported
+from uopc.exporting.places import Matrix
 from uopc.ir.builder import rebuild
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.args import ParamArg
@@ -38,22 +35,16 @@ def checked_name(name: str) -> str:
     return name
 
 
-def structures(graph: Any) -> tuple[Sparsity | None, ...]:
-    """The structure of each result, None where it is no sparse matrix. A Program has none."""
-    values: Sequence[Any] = ()
-    if isinstance(graph, Mapping):
-        values = tuple(graph.values())
-    elif isinstance(graph, (tuple, list)):
-        values = graph
-    elif isinstance(graph, (UOp, Sparse)):
-        values = (graph,)
-    return tuple([v.sparsity if isinstance(v, Sparse) else None for v in values])
-
-
 def transposed(request: Request) -> Request:
     """The request for matrices in column-major order."""
     if request.structure == "kernel":
         raise Unsupported("export: CasADi calls no kernel that is written by hand: pass values")
+    for layout, v in zip(request.layouts, request.graph.src):
+        if layout is not None and (layout.constants is not None or len(shapes.shape(v)) > 1):
+            raise Unsupported(
+                "export: CasADi has one sparse matrix in a result, all of whose entries are values:"
+                " leave constants= out"
+            )
     became: dict[UOp, UOp] = {}
     for p in request.params:
         dims = _dims(p, p.arg.name)
@@ -84,7 +75,7 @@ def _dims(u: UOp, what: str) -> tuple[int, ...]:
     return tuple([int(d) for d in dims])
 
 
-def with_interface(f: Exported, name: str, found: Sequence[Sparsity | None]) -> Exported:
+def with_interface(f: Exported, name: str) -> Exported:
     """The function with CasADi's interface, called `name`."""
     if any([a.written and a.is_input for a in f.arrays]):
         raise Unsupported("export: CasADi's functions write no input: return the value instead")
@@ -93,8 +84,11 @@ def with_interface(f: Exported, name: str, found: Sequence[Sparsity | None]) -> 
         raise Unsupported("export: a result for CasADi is an argument itself: add 0 to it")
     if f.sizes:
         raise Unsupported(f"export: CasADi passes no sizes: {f.sizes[0].given} is one")
-    pairs = itertools.zip_longest(f.arrays[len(inputs) :], found)
-    outputs = [_dense(a) if s is None else _sparse(a, s) for a, s in pairs]
+    sparse = {f.results[m.result]: m for m in f.matrices}
+    outputs = [
+        _sparse(a, sparse[i]) if i in sparse else _dense(a)
+        for i, a in enumerate(f.arrays) if not a.is_input
+    ]
     work = -(-f.work_bytes // _DOUBLE)
     made = Interface(name, f.name, work, tuple(inputs), tuple(outputs))
     return replace(f, casadi=made)
@@ -111,7 +105,8 @@ def _column_major(shape: Shape) -> tuple[int, int]:
     return (sizes[1], sizes[0]) if len(sizes) == 2 else (sizes[0] if sizes else 1, 1)
 
 
-def _sparse(a: Array, s: Sparsity) -> Port:
+def _sparse(a: Array, m: Matrix) -> Port:
+    s = m.layout.sparsity
     if s.format != "csc":
         raise UserError(f"export: CasADi has matrices by columns: {a.given} is {s.format}; csc()")
     words = [*s.shape, *s.indptr.tolist(), *s.row.tolist()]

@@ -19,6 +19,7 @@ from uopc.exporting import (
     machines,
     manifest,
     names,
+    places,
     self_test,
     wasm,
 )
@@ -176,7 +177,7 @@ def _for_casadi(
         raise Unsupported("export: CasADi's functions are for 64 bits: choose kind='c'")
     own = f"{column_major.checked_name(name)}_uopc"
     f = _lowered(graph, inputs, optimize, own, 1, found, column_major.transposed)
-    return column_major.with_interface(f, name, column_major.structures(graph))
+    return column_major.with_interface(f, name)
 
 
 def _lowered(
@@ -185,10 +186,13 @@ def _lowered(
 ) -> Exported:  # fmt: skip
     """The graph, lowered for a machine, or for each of several levels of x86-64."""
     request = change(request_for(graph, inputs, optimize, name, threads, found[0].target))
+    matrices = places.matrices(request, name)
     if len(found) == 1:
-        return lowered_for(request, found[0], name)
+        return lowered_for(request, found[0], name, matrices)
     made = [
-        replace(lowered_for(request, m, f"{name}_{levels.suffix(m.name)}"), is_level=True)
+        replace(
+            lowered_for(request, m, f"{name}_{levels.suffix(m.name)}", matrices), is_level=True
+        )
         for m in found
     ]
     names = ", ".join([machine.name for machine in found])

@@ -17,6 +17,7 @@ from uopc.backends.plan import Dim, Plan
 from uopc.errors import Unsupported, UserError, UserTypeError
 from uopc.exporting.casadi import Interface
 from uopc.exporting.machines import Machine
+from uopc.exporting.places import Matrix, labels
 from uopc.ir.core import bounds, dtypes, shapes
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
@@ -84,6 +85,7 @@ class Exported:
     constants: tuple[npt.NDArray[Any], ...]
     graph: str
     request: Request
+    matrices: tuple[Matrix, ...] = ()  # the results that are sparse
     casadi: Interface | None = None
     in_files: frozenset[int] = frozenset()  # constants of C that files of their own hold
     levels: tuple[Exported, ...] = ()
@@ -152,7 +154,9 @@ def request_for(
     return computed_once(request, lambda r: driver.make_program(r)(), lambda: machine)
 
 
-def lowered_for(request: Request, machine: Machine, name: str) -> Exported:
+def lowered_for(
+    request: Request, machine: Machine, name: str, matrices: tuple[Matrix, ...] = ()
+) -> Exported:
     """The request, lowered for a machine. The caller holds an arena."""
     kept: list[tuple[Lowered, Mapping[UOp, str]]] = []
 
@@ -168,7 +172,7 @@ def lowered_for(request: Request, machine: Machine, name: str) -> Exported:
     )
     plan = artifact.plan_for(request, printed.arrays)
     symbols = {symbol: linear for linear, symbol in kept[0][1].items()}
-    taken = {name}
+    taken = {name, *[t.name for m in matrices for t in m.tables]}
     kernels = {}
     for own, compiled in zip(artifact.names, artifact.kernels):
         linear = symbols[compiled.symbol]
@@ -182,7 +186,7 @@ def lowered_for(request: Request, machine: Machine, name: str) -> Exported:
             _check_indices(kernel)
     return Exported(
         name, machine, plan, tuple(arrays), results, sizes, kernels,
-        plan.constants, printed.digest, request,
+        plan.constants, printed.digest, request, matrices,
     )  # fmt: skip
 
 
@@ -241,7 +245,7 @@ def _arrays(
         for a, p in zip(plan.arguments, request.params)
     ]
     results = []
-    for label, r in zip(_labels(request, plan), plan.results):
+    for label, r in zip(labels(request, len(plan.results)), plan.results):
         if r.source is None:
             results.append(len(made))
             dtype = dtypes.from_numpy(r.dtype)
@@ -249,14 +253,6 @@ def _arrays(
         else:
             results.append(r.source)
     return made, tuple(results)
-
-
-def _labels(request: Request, plan: Plan) -> list[str]:
-    """A name for each result: the key of a dict, else `out`, with a number if there are several."""
-    if plan.structure == "dict":
-        return [str(key) for key in request.keys]
-    count = len(plan.results)
-    return ["out"] if count == 1 else [f"out{i}" for i in range(count)]
 
 
 def bits(array: npt.NDArray[Any]) -> bytes:

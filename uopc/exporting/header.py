@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uopc.backends.c.names import comment, wrapped
 from uopc.backends.c.types import memory_type
-from uopc.exporting import levels
+from uopc.exporting import levels, places
 from uopc.exporting.casadi import declarations
 from uopc.exporting.exported import Array, Exported
 from uopc.exporting.manifest import ABI, WORK_ALIGNMENT
@@ -75,7 +75,7 @@ def header(f: Exported) -> str:
         comment(f"The bytes of work: {upper}_WORK_BYTES."),
         f"size_t {name}_work_bytes(void);",
         comment("A digest of this interface and of the graph."),
-        f"extern const char {name}_id[];", *_best(f), *more, "",
+        f"extern const char {name}_id[];", *_best(f), *_matrices(f), *more, "",
         "#ifdef __cplusplus", "}", "#endif", "#endif", "",
     ]  # fmt: skip
     return "\n".join(lines)
@@ -88,6 +88,15 @@ def _best(f: Exported) -> list[str]:
     pointer = f"{f.name}_function"
     return [comment(_BEST.strip()), _declared(f, f"typedef int (*{pointer})") + ";",
             f"{pointer} {f.name}_best(void);"]  # fmt: skip
+
+
+def _matrices(f: Exported) -> list[str]:
+    """The declarations of the places of sparse results."""
+    made = []
+    for m in f.matrices:
+        a = f.arrays[f.results[m.result]]
+        made += ["", *places.declarations(m, a.name, len(a.shape) > 1)]
+    return made
 
 
 def _described(a: Array) -> str:

@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import sys
+import textwrap
 from collections.abc import Mapping
 from typing import Any
 
 from uopc.backends.memory_plan import ALIGNMENT
 from uopc.backends.plan import Dim
+from uopc.exporting import places
 from uopc.exporting.exported import Exported
 
 FORMAT = 1  # of the manifest
 ABI = 1  # of the calling convention
 WORK_ALIGNMENT = 8  # the least; vectors are fastest at ALIGNMENT
+_WIDTH = 88
+_LIST = re.compile(r"\[\n[\d\s,.eE+-]+\]")  # of numbers; a text has no line breaks
 _NOT_PROMISED = ("kind", "files", "kernels", "uopc", "id")
 
 
@@ -49,6 +54,7 @@ def contract(f: Exported) -> dict[str, Any]:
         "results": list(f.results),
         "structure": f.plan.structure,
         "keys": [str(key) for key in f.plan.keys],
+        "sparse": [places.described(m) for m in f.matrices],
         "dimensions": [
             {"name": s.given, "c_name": s.name, "low": s.low, "high": s.high} for s in f.sizes
         ],
@@ -86,7 +92,12 @@ def manifest(f: Exported, kind: str, files: Mapping[str, bytes]) -> str:
         "kernels": {k.name: list(k.lines) for v in f.versions for k in v.kernels.values()},
         "files": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
     }
-    return json.dumps(whole, indent=1) + "\n"
+    return _LIST.sub(_in_rows, json.dumps(whole, indent=1)) + "\n"
+
+
+def _in_rows(found: re.Match[str]) -> str:
+    """A list of numbers, which `json` writes one a line, in as few lines as a screen shows."""
+    return textwrap.fill(" ".join(found[0].split()), _WIDTH).replace("[ ", "[").replace(" ]", "]")
 
 
 def parsed(text: str) -> dict[str, Any]:

@@ -20,7 +20,8 @@ from uopc.backends.llvm.statements import CpuEmitter
 from uopc.backends.memory_plan import ALIGNMENT
 from uopc.backends.plan import Dim, Launch, Plan, Pointer, Row, Scalar, Word, nested
 from uopc.exporting import casadi, levels, manifest, mulacc, square_root
-from uopc.exporting.exported import RUN, Exported, Kernel
+from uopc.exporting.exported import RUN, Exported, Kernel, bits
+from uopc.exporting.places import Table
 from uopc.exporting.sizes import Evaluator, expression
 from uopc.ir.core import dtypes
 from uopc.ir.core.ops import Ops
@@ -241,6 +242,7 @@ def module(f: Exported) -> str:
         f"@{v.constant(i)} = external hidden constant [{max(1, a.nbytes)} x i8], align {ALIGNMENT}"
         for v in f.versions for i, a in enumerate(v.constants)
     ]  # fmt: skip
+    data += [_table(f, t) for m in f.matrices for t in m.tables]
     functions: list[tuple[str, list[str]]] = []
     entries = []
     for v in f.versions:
@@ -261,6 +263,17 @@ def module(f: Exported) -> str:
     whole = "\n\n".join(parts) + "\n"
     whole = mulacc.without_instruction(whole, f.name, f.machine)
     return square_root.without_instruction(whole, f.name, f.machine) if f.machine.is_arm else whole
+
+
+def _table(f: Exported, t: Table) -> str:
+    """A constant array for the caller, in a section of its own: linkers leave out what is not
+    read. Its bytes are one text, as LLVM reads numbers one by one."""
+    content = bits(t.content)
+    text = "\\" + content.hex("\\")
+    section = "" if f.machine.is_wasm else f', section ".rodata.{t.name}"'
+    return (
+        f'@{t.name} = constant [{len(content)} x i8] c"{text}"{section}, align {t.dtype.itemsize}'
+    )
 
 
 def _rendered(f: Exported) -> dict[str, _Rendered]:

@@ -15,7 +15,7 @@ from uopc.backends.c.types import c_type, literal, memory_type
 from uopc.backends.c.vector_prelude import VectorPrelude
 from uopc.backends.llvm import scratch
 from uopc.backends.plan import Dim, Launch, Pointer, Row, Scalar, Word, nested
-from uopc.exporting import casadi, manifest
+from uopc.exporting import casadi, manifest, places
 from uopc.exporting.exported import RUN, Exported, Kernel
 from uopc.exporting.header import prototype
 from uopc.exporting.module_ir import conditions, is_shared
@@ -99,6 +99,7 @@ def source(f: Exported, stem: str) -> str:
         f'#include "{stem}.h"\n{HEAD}', prelude.text(),
         *[_constant(f.constant(i), dtypes.from_numpy(a.dtype), a, i in f.in_files)
           for i, a in enumerate(f.constants)],
+        *[_table(places.head(t), t.dtype, t.content) for m in f.matrices for t in m.tables],
         *[k.text for k in kernels.values()],
         f'const char {f.name}_id[] = "{manifest.contract_id(f)}";',
         f"size_t {f.name}_work_bytes(void)\n{{\n    return {f.work_bytes}u;\n}}",
@@ -113,6 +114,12 @@ def _constant(name: str, t: DType, array: npt.NDArray[Any], in_file: bool) -> st
         declared = f"extern const {memory_type(t)} {name}[{array.size}]"
         hidden = '__attribute__((visibility("hidden")))'
         return f"#if defined(__ELF__)\n{hidden}\n#endif\n{declared};"
+    head = f"static {_ALIGNED}const {memory_type(t)} {name}[{max(1, array.size)}]"
+    return _table(head, t, array)
+
+
+def _table(head: str, t: DType, array: npt.NDArray[Any]) -> str:
+    """The definition of an array."""
     flat = np.ascontiguousarray(array).reshape(-1)
     if t.is_float and t.bits < 32:
         items = [str(n) for n in flat.view(f"u{t.itemsize}").tolist()]
@@ -120,7 +127,6 @@ def _constant(name: str, t: DType, array: npt.NDArray[Any], in_file: bool) -> st
         items = [str(int(n)) for n in flat.tolist()]
     else:
         items = [literal(t, v) for v in flat.tolist()]
-    head = f"static {_ALIGNED}const {memory_type(t)} {name}[{max(1, flat.size)}]"
     return table(head, items or ["0"])
 
 

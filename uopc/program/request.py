@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from uopc import config
 from uopc.backends import detect
 from uopc.backends.exchange.cost import Machine, bucket_bytes, pays_beside
-from uopc.derivatives.sparse.sparsity import Sparse
+from uopc.derivatives.sparse.sparsity import Layout, Sparse
 from uopc.errors import Unsupported, UserError, UserTypeError
 from uopc.ir.builder import checks, rebuild
 from uopc.ir.core import dtypes, walk
@@ -66,6 +66,7 @@ class Request:
     device: str = "cpu"
     opts: tuple[KernelArg, ...] | None = None  # of each kernel, in order, instead of chosen ones
     mesh: MeshRequest | None = None
+    layouts: tuple[Layout | None, ...] = ()  # of results that are sparse matrices; (): none is
 
 
 def mesh_request(
@@ -189,7 +190,7 @@ def prepare(
 ) -> Request:  # fmt: skip
     """The request for a graph, or a container of graphs. UserError when it is not well formed."""
     count = thread_count(threads, options)
-    sink, structure, keys = _sink_of(graph)
+    sink, structure, keys, layouts = _sink_of(graph)
     sink = rebuild.without_primitives(sink)
     if mesh is None:
         sink = rebuild.without_shards(sink)
@@ -215,19 +216,24 @@ def prepare(
     return Request(
         sink, structure, keys, params, optimize, count, name or "", options,
         {} if rules is None else _by_stage(rules, "compile"), bound, device, None, mesh,
+        layouts,
     )  # fmt: skip
 
 
-def _sink_of(graph: Any) -> tuple[UOp, str, tuple[Any, ...]]:
-    """One SINK of all outputs, how the result is put together, and its names or places."""
-    outputs, structure, keys = _structure(graph)
+def _sink_of(graph: Any) -> tuple[UOp, str, tuple[Any, ...], tuple[Layout | None, ...]]:
+    """One SINK of all outputs, how the result is put together, its names or places, and the
+    layouts of sparse matrices, () where there are none."""
+    given, structure, keys = _structure(graph)
+    outputs = tuple([v.data if isinstance(v, Sparse) else v for v in given])
     if len(outputs) == 1 and outputs[0].op is Ops.SINK:
-        return outputs[0], "kernel" if level_of(outputs[0]) is not TENSOR else "tuple", keys
+        return outputs[0], "kernel" if level_of(outputs[0]) is not TENSOR else "tuple", keys, ()
     nothing = [u for u in outputs if u.op is Ops.NOOP]
     if nothing or (structure == "single" and outputs[0].dtype is dtypes.void):
         name_of = [*nothing, *outputs][0].op.name
         raise UserTypeError(f"compile: {name_of} has no value: pass values, or a SINK of it")
-    return intern(Ops.SINK, dtypes.void, outputs), structure, keys
+    layouts = tuple([v.layout if isinstance(v, Sparse) else None for v in given])
+    sink = intern(Ops.SINK, dtypes.void, outputs)
+    return sink, structure, keys, layouts if any(layouts) else ()
 
 
 def _by_stage(rules: Any, who: str) -> Mapping[str, Any]:
@@ -298,27 +304,22 @@ def lower(
         return lowering.lower(graph, given=request.graph)
 
 
-def _structure(graph: Any) -> tuple[tuple[UOp, ...], str, tuple[Any, ...]]:
+def _structure(graph: Any) -> tuple[tuple[UOp | Sparse, ...], str, tuple[Any, ...]]:
     """The outputs, the kind of container they came in, and a dict's keys."""
     if isinstance(graph, (UOp, Sparse)):
-        return (_values(graph),), "single", ()
-    if isinstance(graph, Mapping):
-        values, kind, keys = tuple(map(_values, graph.values())), "dict", tuple(graph)
+        values, kind, keys = (graph,), "single", ()
+    elif isinstance(graph, Mapping):
+        values, kind, keys = tuple(graph.values()), "dict", tuple(graph)
     elif isinstance(graph, (tuple, list)):
         kind = "list" if isinstance(graph, list) else "tuple"
-        values, keys = tuple(map(_values, graph)), ()
+        values, keys = tuple(graph), ()
     else:
         got = reprlib.repr(graph)
         raise UserTypeError(f"compile: expected a UOp or a container of UOps, got {got}")
     for v in values:
-        if not isinstance(v, UOp):
+        if not isinstance(v.data if isinstance(v, Sparse) else v, UOp):
             raise UserTypeError(f"compile: expected UOps in the {kind}, got {reprlib.repr(v)}")
     return values, kind, keys
-
-
-def _values(output: Any) -> Any:
-    """An output; of a sparse matrix, its entries."""
-    return output.data if isinstance(output, Sparse) else output
 
 
 def _unbound(sink: UOp) -> tuple[UOp, dict[str, int]]:

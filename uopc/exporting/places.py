@@ -1,0 +1,169 @@
+"""Sparse results: where their entries stand, as constant arrays beside an exported function.
+
+    #define F_JAC_NNZ 58
+    extern const int32_t f_jac_row[F_JAC_NNZ];
+
+The header declares the arrays, the code has each once, and the manifest lists them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from uopc.backends.c.names import comment, identifier
+from uopc.backends.c.types import memory_type
+from uopc.derivatives.sparse.sparsity import Layout
+from uopc.errors import UserError
+from uopc.ir.core import dtypes, shapes
+from uopc.ir.core.dtypes import DType
+from uopc.program.request import Request
+
+_ORDERS = {
+    "csc": "by column, then by row", "csr": "by row, then by column",
+    "coo": "by row, then by column", "triplet": "in the order in which they are computed",
+}  # fmt: skip
+
+
+class Table(NamedTuple):
+    """A constant array. `length` is that of its declaration; an empty one has one element, 0."""
+
+    name: str
+    dtype: DType
+    length: str
+    content: npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A result that is a sparse matrix, or several of one structure in its last dimension.
+
+    result: its number. name, macro: the beginnings of the names of its arrays, and of its numbers.
+    dtype: of its values.
+    """
+
+    result: int
+    given: str
+    name: str
+    macro: str
+    dtype: DType
+    layout: Layout
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """The constants that are numbers, by name."""
+        (rows, columns), nnz = self.layout.sparsity.shape, self.layout.sparsity.nnz
+        return {f"{self.macro}_ROWS": rows, f"{self.macro}_COLS": columns, f"{self.macro}_NNZ": nnz}
+
+    @property
+    def computed(self) -> npt.NDArray[np.int64]:
+        """The entries that are values of the function, in order."""
+        left = np.ones(self.layout.sparsity.nnz, np.bool_)
+        if self.layout.constants is not None:
+            left[self.layout.constants[0]] = False
+        return np.flatnonzero(left)
+
+    @property
+    def tables(self) -> list[Table]:
+        """The constant arrays."""
+        s, count = self.layout.sparsity, f"{self.macro}_NNZ"
+        t = dtypes.int32 if max(*s.shape, s.nnz) < 1 << 31 else dtypes.int64
+        made = [Table("row", t, count, s.row), Table("col", t, count, s.col)]
+        if s.format in ("csc", "csr"):
+            length = f"{self.macro}_{'COLS' if s.format == 'csc' else 'ROWS'} + 1"
+            made.append(Table("indptr", t, length, s.indptr))
+        if self.layout.constants is not None:
+            at, values = self.layout.constants
+            whole, computed = np.zeros(s.nnz, self.dtype.numpy), self.computed
+            whole[at] = values
+            made.append(Table("computed", t, str(computed.size), computed))
+            made.append(Table("constants", self.dtype, count, whole))
+        return [_filled(t._replace(name=f"{self.name}_{t.name}")) for t in made]
+
+
+def _filled(t: Table) -> Table:
+    """The table in its type, and with an element at least."""
+    if not t.content.size:
+        return t._replace(content=np.zeros(1, t.dtype.numpy), length="1")
+    return t._replace(content=t.content.astype(t.dtype.numpy))
+
+
+def matrices(request: Request, function: str) -> tuple[Matrix, ...]:
+    """The sparse results of a function, and names for what belongs to them.
+
+    UserError for one whose last dimension has not the length that its structure says.
+    """
+    taken, macros = {function}, {function.upper()}
+    made = []
+    pairs = zip(request.layouts, request.graph.src)
+    found = [(layout, v) for layout, v in pairs if v.dtype is not dtypes.void]
+    for i, (label, (layout, data)) in enumerate(zip(labels(request, len(found)), found)):
+        if layout is None:
+            continue
+        name = identifier(f"{function}_{label}", taken)
+        m = Matrix(i, label, name, identifier(name.upper(), macros), data.dtype, layout)
+        shape, wanted = shapes.shape(data), m.computed.size
+        if not shape or shape[-1] != wanted:
+            raise UserError(
+                f"export: {label} is {shapes.show(shape)}; its last dimension must have the"
+                f" {wanted} values of {layout.sparsity!r}"
+            )
+        made.append(m)
+    return tuple(made)
+
+
+def labels(request: Request, count: int) -> list[str]:
+    """A name for each result: the key of a dict, else `out`, with a number if there are several."""
+    if request.structure == "dict":
+        return [str(key) for key in request.keys]
+    return ["out"] if count == 1 else [f"out{i}" for i in range(count)]
+
+
+def declarations(m: Matrix, parameter: str, is_batch: bool) -> list[str]:
+    """The part of a header about a matrix, whose values a parameter of the function has."""
+    lines = [comment(_said(m, parameter, is_batch))]
+    lines += [f"#define {name} {number}" for name, number in m.numbers.items()]
+    return [*lines, *[f"extern {head(t)};" for t in m.tables]]
+
+
+def head(t: Table) -> str:
+    """The declaration of an array, without `extern` and a semicolon."""
+    return f"const {memory_type(t.dtype)} {t.name}[{t.length}]"
+
+
+def _said(m: Matrix, parameter: str, is_batch: bool) -> str:
+    """The sentences of a header about a matrix."""
+    s, name = m.layout.sparsity, m.name
+    kind = "rows of values, each" if is_batch else "the values"
+    parts = [f"{parameter}: {kind} of a sparse matrix with {s.nnz} entries, {_ORDERS[s.format]}."]
+    if not s.nnz:
+        return f"{parts[0]} Arrays of length 0, which C lacks, have one element that is not used."
+    is_split = m.layout.constants is not None
+    what = "Entry k" if is_split or is_batch else f"{parameter}[k]"
+    parts.append(f"{what} stands at row {name}_row[k] and column {name}_col[k].")
+    if len(np.unique(s.row * s.shape[1] + s.col)) < s.nnz:
+        parts.append("Those at one place are added.")
+    if s.format in ("csc", "csr"):
+        line = "column" if s.format == "csc" else "row"
+        parts.append(f"Those of {line} j are {name}_indptr[j] to {name}_indptr[j + 1] - 1.")
+    if is_split:
+        parts.append(
+            f"Value i is entry {name}_computed[i]; {name}_constants has the entries that are"
+            " numbers, and 0 for the others."
+        )
+    return " ".join(parts)
+
+
+def described(m: Matrix) -> dict[str, Any]:
+    """A matrix in a manifest, in types of JSON."""
+    s, fixed = m.layout.sparsity, m.layout.constants
+    return {
+        "name": m.given, "c_name": m.name, "result": m.result, "shape": list(s.shape),
+        "format": s.format, "row": s.row.tolist(), "col": s.col.tolist(),
+        "constants": None if fixed is None else {
+            "entries": fixed[0].tolist(), "values": fixed[1].astype(np.float64).tolist()
+        },
+    }  # fmt: skip
