@@ -95,9 +95,8 @@ def export(
     each array. index_bits: of loops and indices, where bounds allow 32; on Cortex-M 32, else 64.
 
     The function takes the arrays, those of results last, then the sizes, then memory for
-    intermediate values. The rows and columns of a Sparse are constant arrays of the file. Results
-    have the bits of a program with as many threads for the same target. The same graph gives the
-    same bytes.
+    intermediate values. Rows and columns of a Sparse are constant arrays. Results have the bits of
+    a program with as many threads for the same target. The same graph gives the same bytes.
 
     UserError for a bad argument, or a file that cannot be written; Unsupported for code that would
     need a library, or an array or a loop that `index_bits` cannot count.
