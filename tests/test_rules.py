@@ -224,6 +224,10 @@ BECOMES = [
     ("where(no(p), x, y)", "where(p, y, x)"),
     ("where(p, where(p, x, y), z)", "where(p, x, z)"),
     ("where(p, where(q, x, y), y)", "where(p & q, x, y)"),
+    ("where(p, where(i < j, y, x), y)", "where(p & (j <= i), x, y)"),
+    ("where(i < j, where(q, y, x), y)", "where((j <= i) | q, y, x)"),
+    ("where(p, x, where(f.eq(g), y, x))", "where(p | f.ne(g), x, y)"),
+    ("where(i < j, x, where(f < g, y, x))", "where((j <= i) & (f < g), y, x)"),
     ("where(p, x, x)", "x"),
     ("where(p, q, False)", "p & q"),
     ("where(p, True, q)", "p | q"),
@@ -281,6 +285,8 @@ STAYS = [
     "x % 12",
     "where(p, i, invalid)",
     "where(p, x, y)",
+    "where(p, x, where(q, y, x))",      # no(q), and no(p), would be an operation more
+    "where(f < g, where(p, y, x), y)",
 ]  # fmt: skip
 
 

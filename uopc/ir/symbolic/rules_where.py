@@ -38,6 +38,40 @@ _ELEMENTWISE = [op for op in Op.all() if op.is_alu and op is not Ops.WHERE]
 _UNARY = tuple([op for op in _ELEMENTWISE if op.arity == (1, 1)])
 _BINARY = tuple([op for op in _ELEMENTWISE if op.arity == (2, 2)])
 
+
+@rule_fn(
+    "either-not",
+    p.where(x, q.where(y, x)),
+    tried_on=[p.where(x, (z < c).where(y, x)), p.where(x, z.eq(c).where(y, x)),
+              (z <= c).where(x, q.where(y, x)), no(p).where(x, q.where(y, x))],
+)  # fmt: skip
+def _either_not(p: UOp, q: UOp, x: UOp, y: UOp) -> UOp | None:
+    """p.where(x, q.where(y, x)) → (p | no(q)).where(x, y), or (no(p) & q).where(y, x)"""
+    if _negates_free(q):
+        return select(make(Ops.OR, p, make(Ops.NEG, q)), x, y)
+    return select(make(Ops.AND, make(Ops.NEG, p), q), y, x) if _negates_free(p) else None
+
+
+@rule_fn(
+    "both-not",
+    p.where(q.where(y, x), y),
+    tried_on=[p.where((z < c).where(y, x), y), p.where(z.eq(c).where(y, x), y),
+              (z <= c).where(q.where(y, x), y), no(p).where(q.where(y, x), y)],
+)  # fmt: skip
+def _both_not(p: UOp, q: UOp, x: UOp, y: UOp) -> UOp | None:
+    """p.where(q.where(y, x), y) → (p & no(q)).where(x, y), or (no(p) | q).where(y, x)"""
+    if _negates_free(q):
+        return select(make(Ops.AND, p, make(Ops.NEG, q)), x, y)
+    return select(make(Ops.OR, make(Ops.NEG, p), q), y, x) if _negates_free(p) else None
+
+
+def _negates_free(p: UOp) -> bool:
+    """True if the opposite of a condition takes no operation more."""
+    if p.op is Ops.CMPLT or p.op is Ops.CMPLE:
+        return not p.src[0].dtype.is_float  # NaN
+    return p.op in (Ops.CMPEQ, Ops.CMPNE, Ops.NEG)
+
+
 # fmt: off
 WHERE = RuleSet("where", over=ANY, rules=[
     rule("not",             no(p).where(x, y),                  p.where(y, x), when=[has_value(y)]),
@@ -45,9 +79,9 @@ WHERE = RuleSet("where", over=ANY, rules=[
     rule("same-below",      p.where(x, p.where(y, z)),          p.where(x, z)),
     # Two conditions for one alternative: one selection, and the conditions join.
     rule("both",            p.where(q.where(x, y), y),          (p & q).where(x, y)),
-    rule("both-not",        p.where(q.where(y, x), y),          (p & no(q)).where(x, y)),
+    _both_not,
     rule("either",          p.where(x, q.where(x, y)),          (p | q).where(x, y)),
-    rule("either-not",      p.where(x, q.where(y, x)),          (p | no(q)).where(x, y)),
+    _either_not,
 ])
 
 WHERE_BOOL = RuleSet("where-bool", over=BOOL, rules=[
