@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -15,6 +17,9 @@ import uopc
 import uopc.onnx
 from uopc import dtypes
 from uopc.errors import Unsupported, UserError
+
+sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))
+import nbits
 
 MICROSOFT = "com.microsoft"
 FLOATS = [np.float32, np.float16]
@@ -59,11 +64,11 @@ def onnx_runtime(m: onnx.ModelProto, given: Arrays) -> list[np.ndarray] | None:
     return found
 
 
-def near(got: np.ndarray, wanted: np.ndarray) -> None:
+def near(got: np.ndarray, wanted: np.ndarray, layers: int = 1) -> None:
     assert got.shape == wanted.shape
     largest = np.abs(wanted).max(initial=1e-3)
     error = np.abs(got.astype(np.float64) - wanted).max(initial=0)
-    assert error <= ERROR[got.dtype.name] * largest
+    assert error <= ERROR[got.dtype.name] * largest * layers
 
 
 def checked(m: onnx.ModelProto, given: Arrays, wanted: np.ndarray | None) -> Any:
@@ -656,3 +661,18 @@ def test_lengths_that_are_computed_must_be_known() -> None:
     m.graph.node[0].input.extend(["", "", "sink"])
     with pytest.raises(Unsupported, match="the input q_norm_weight"):
         uopc.onnx.load(m)
+
+
+# ---------------------------------------------------------------- a decoder
+def test_steps_of_a_decoder() -> None:
+    """Each step takes the caches of the one before it."""
+    pytest.importorskip("onnxruntime")
+    tiny = nbits.Decoder(2, 64, heads=4, shared=2, hidden=96, words=40, tokens=12)
+    m = tiny.model()
+    f, other = uopc.onnx.load(m), nbits.session(m)
+    given = tiny.inputs(last=0)
+    for last in range(4):
+        given |= {"id": np.array([[7 * last]]), "last": np.array([last], np.int32)}
+        got, expected = f(**given), other(**given)
+        near(got["logits"], expected[0], layers=10)
+        given |= {f"{i}.p{c}": got[f"{i}.{c}"] for i in range(2) for c in "kv"}
