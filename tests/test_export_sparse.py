@@ -363,6 +363,33 @@ def test_programs_keep_them(tmp_path: Path) -> None:
     assert [n for n in declared(header) if n.endswith("_row")] == ["n_jac_g_row", "n_hess_lag_row"]
 
 
+def test_programs_of_functions_have_them(tmp_path: Path) -> None:
+    """Of `jit`, in nested containers; a call gives the same Sparse as before."""
+    x = np.arange(4.0)
+    f = uopc.jit(lambda x: {"a": x * 2, "b": [uopc.jacobian(unp.sin, format="coo")(x), x]})
+    result, program = f(x), f.program(x)
+    np.testing.assert_array_equal(result["b"][0].todense(), np.diag(np.cos(x)))
+    np.testing.assert_array_equal(result["a"], x * 2)
+    made = uopc.export(program, tmp_path / "f", kind="shared")
+    assert declared(made.files[0].read_text("utf-8")) == ["f_out1_row", "f_out1_col"]
+    assert in_library(made.files[-1], "f_out1_col", 4) == [0, 1, 2, 3]
+    np.testing.assert_array_equal(uopc.load_exported(made.files[-1])(x)[1], result["b"][0].data)
+
+
+@needs_c
+def test_a_kernel_may_have_the_name_of_an_array_of_places(tmp_path: Path) -> None:
+    o, x = (uopc.kernel_param(i, (4,), F8, "ox"[i]) for i in range(2))
+    z, y = chain(4)
+    (twice,) = o.store(x * 2.0).sink(name="j_row").call(uopc.buffer((4,), F8), z)
+    graph = {"j": uopc.jacobian(y, z, format="coo"), "twice": twice}
+    made = uopc.export(graph, tmp_path / "f", kind="c")
+    assert {"f_j_row_2"} <= set(made.manifest["kernels"])
+    run(CC, *WARNINGS, "-c", "f.c", folder=tmp_path)
+    library = uopc.export(graph, tmp_path / "f", kind="shared").files[-1]
+    assert in_library(library, "f_j_row", 6) == graph["j"].row.tolist()
+    np.testing.assert_array_equal(uopc.load_exported(library)(np.ones(4))["twice"], np.full(4, 2.0))
+
+
 def test_the_command_line_takes_sparse_results(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     text = "import uopc\nx = uopc.param('x', (3,))\n_j = uopc.jacobian(x * x, x, format='csc')\n"

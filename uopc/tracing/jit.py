@@ -14,7 +14,7 @@ import re
 import reprlib
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, NamedTuple, TypedDict, Unpack, overload
@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, TypedDict, Unpack, overload
 import numpy as np
 
 from uopc import config, driver
+from uopc.derivatives.sparse.sparsity import Sparse
 from uopc.errors import UserError, UserTypeError
 from uopc.ir.builder import checks, operands
 from uopc.ir.core import dtypes, shapes, walk
@@ -342,7 +343,7 @@ class Jitted:
         plain = structure == LEAF or (
             structure.kind in (tuple, list, dict) and set(structure.parts) == {LEAF}
         )
-        graph = unflatten(structure, leaves) if plain else tuple(leaves)
+        graph = unflatten(structure, leaves) if plain else tuple(_results(structure, iter(leaves)))
         how = self._how | {"name": self._how["name"] or _identifier(self._name)}
         program = driver.compile(graph, inputs=params, **how)
         parts = kind.structure.parts
@@ -550,6 +551,17 @@ _FLAT = frozenset((np.ndarray, *_OF_NUMBERS))
 def _classes_of(args: tuple[Any, ...]) -> Any:
     """Equal for arguments, arrays and numbers, that no kind tells apart."""
     return tuple([(a.dtype, a.shape) if type(a) is np.ndarray else type(a) for a in args])
+
+
+def _results(structure: Any, leaves: Iterator[UOp]) -> Iterator[UOp | Sparse]:
+    """The results of a program: the leaves, those of sparse matrices with their layouts."""
+    if structure == LEAF:
+        yield next(leaves)
+    elif structure.kind is Sparse and structure.parts == (LEAF,):
+        yield Sparse(next(leaves), structure.detail)
+    else:
+        for part in structure.parts:
+            yield from _results(part, leaves)
 
 
 def _no_program(*args: Any) -> Any:
