@@ -171,6 +171,12 @@ def test_padding(mode: str, data: Any) -> None:
     same(lambda a: np.pad(a, widths, mode), drawn(shape, data.draw(st.sampled_from(DTYPES))))
 
 
+@pytest.mark.parametrize("mode", ("edge", "reflect", "symmetric", "wrap"))
+def test_padding_of_no_elements(mode: str) -> None:
+    for widths in (1, 0, ((0, 0), (2, 1))):
+        same(lambda a, w=widths: np.pad(a, w, mode), np.zeros((0, 3)))
+
+
 def test_padding_with_several_constants() -> None:
     a = drawn((2, 3), "i4")
     for constants in ((1, 2), ((1, 2), (3, 4)), [7], 5, ((1,), (2,))):
@@ -330,6 +336,43 @@ def test_covariances_of_weighted_observations(ddof: Any) -> None:
     ):  # fmt: skip
         with pytest.raises(uopc.UserError, match="cov"):
             uopc.jit(f)(a, w, n)
+
+
+REDUCED = ("sum", "prod", "max", "min", "any", "all", "mean")
+
+
+@pytest.mark.parametrize("name", REDUCED)
+@pytest.mark.parametrize("dtype", ("f4", "f8", "i4", "i1", "?"))
+def test_reductions_of_chosen_elements(name: str, dtype: str) -> None:
+    f = getattr(np, name)
+    start = {} if name in ("any", "all", "mean") else {"initial": 2}
+    for shape in ((3, 4), (0, 3), (1, 1)):
+        a, mask = drawn(shape, dtype), drawn(shape, "?", 1)
+        for axis in (None, 0, -1):
+            same(lambda a, m: f(a, axis, where=m, keepdims=True, **start), a, mask)  # noqa: B023
+            same(lambda a: f(a, axis=axis, where=a > 1, **start), a)  # noqa: B023
+            same(lambda a: f(a, axis=axis, **start), a)  # noqa: B023
+        same(lambda a, m: f(a, where=m, **start), a, drawn(shape[1:], "?", 2))
+    if start and dtype[0] == "f":
+        same(lambda a, s: f(a, axis=0, initial=s), drawn((3, 4), dtype), np.asarray(1.5, dtype))
+
+
+def test_options_of_reductions() -> None:
+    a = drawn((3, 4), "f4")
+    for f in (
+        lambda a: np.sum(a, 0, "f8", None, True), lambda a: np.max(a, 0, None, True),
+        lambda a: np.mean(a, 1, "f8", None, True), lambda a: a.sum(axis=1, where=a > 0),
+        lambda a: a.max(initial=3.0, axis=0), lambda a: np.all(a > 0, 0, None, True),
+        lambda a: np.amax(a, initial=9.0),
+    ):  # fmt: skip
+        same(f, a)
+    for f in (
+        lambda a: np.max(a, where=a > 0), lambda a: np.sum(a, 0, None, np.zeros(4)),
+        lambda a: a.mean(out=np.zeros(())), lambda a: np.std(a, where=a > 0),
+        lambda a: np.cumsum(a, out=np.zeros(12)), lambda a: np.median(a, out=np.zeros(())),
+    ):  # fmt: skip
+        with pytest.raises(uopc.UserError, match=r"where=|out="):
+            uopc.jit(f)(a)
 
 
 # ---------------------------------------------------------------- norms and products
@@ -505,6 +548,17 @@ def test_numbers_between_traced_ends(name: str, dtype: str) -> None:
     same(ENDS[name], drawn((3,), dtype, 1), drawn((2, 1), dtype, 2))
 
 
+def test_arrays_like_others() -> None:
+    a = drawn((2, 3), "f4")
+    for f in (
+        lambda a: np.zeros_like(a, "i4"), lambda a: np.ones_like(a, shape=(4,)),
+        lambda a: np.full_like(a, 7, np.int8, shape=2), lambda a: np.empty_like(a) * 0,
+        lambda a: np.meshgrid(a[0], a[1], a[0], sparse=True), lambda a: np.meshgrid(a[0], a[:, 1]),
+        lambda a: np.meshgrid(a[0], a[:, 1], copy=False, indexing="ij", sparse=True),
+    ):  # fmt: skip
+        same(f, a)
+
+
 def test_numbers_between_known_ends() -> None:
     for args, named in (((-3, 0, 5), {"dtype": int}), ((2, 3, 4), {"retstep": True}),
                         (([0, 1], [2.0, 5.0], 3), {}), ((0, 1, np.int64(3)), {})):  # fmt: skip
@@ -604,6 +658,8 @@ WITHOUT: dict[str, Callable[..., Any]] = {
     "the places are not known": lambda x: np.split(x, [x[0].astype("i4")]),
     "delete: the places are not known": lambda x: np.delete(x, x.astype("i4")),
     "takes no out=": lambda x: np.isposinf(x, out=x),
+    "mean .* takes no out=": lambda x: np.mean(x, 0, None, np.zeros(())),
+    "add .* takes no dtype=": lambda x: np.add(x, x, dtype="f4"),
 }
 
 

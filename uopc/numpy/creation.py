@@ -98,10 +98,11 @@ def _numbers(name: str, value: int) -> Any:
         _on_cpu(device)
         return Array(creation.full(shape, value, as_dtype(dtype, dtypes.float64)))
 
-    def like(x: Any, /, *, dtype: Any = None, device: Any = None) -> Any:
+    def like(x: Any, /, dtype: Any = None, *, shape: Any = None, device: Any = None) -> Any:
         _on_cpu(device)
         u = uop_of(x, f"{name}_like")
-        return same_kind(creation.full(shapes.shape(u), value, as_dtype(dtype, u.dtype)), (x,))
+        dims = shapes.shape(u) if shape is None else shape
+        return same_kind(creation.full(dims, value, as_dtype(dtype, u.dtype)), (x,))
 
     for f, title in ((function, name), (like, f"{name}_like")):
         f.__name__ = f.__qualname__ = title
@@ -109,7 +110,7 @@ def _numbers(name: str, value: int) -> Any:
     function.__doc__ = f"{doc}, in the shape; float64 by default." + examples.section(
         f">>> np.asarray(unp.{name}((2,)))", result
     )
-    like.__doc__ = f"{doc}, in the shape and dtype of x." + examples.section(
+    like.__doc__ = f"{doc}, in the shape and dtype of x unless given." + examples.section(
         f">>> np.asarray(unp.{name}_like(np.array([7.0, 8.0])))", result
     )
     return function, like
@@ -120,8 +121,10 @@ ones, ones_like = _numbers("ones", 1)
 empty, empty_like = _numbers("empty", 0)
 
 
-def full_like(x: Any, /, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Any:
-    """Every element is `fill_value`, in the shape and dtype of x.
+def full_like(
+    x: Any, /, fill_value: Any, dtype: Any = None, *, shape: Any = None, device: Any = None
+) -> Any:
+    """Every element is `fill_value`, in the shape and dtype of x, or others that are given.
 
     Examples:
         >>> np.asarray(unp.full_like(unp.asarray([1, 2]), 7))
@@ -132,7 +135,8 @@ def full_like(x: Any, /, fill_value: Any, *, dtype: Any = None, device: Any = No
     t = as_dtype(dtype, u.dtype)
     value = leaves.const(t, operands.as_uop(fill_value, t).arg) if type(fill_value) in (
         bool, int, float) else fold.cast(uop_of(fill_value), t)  # fmt: skip
-    return same_kind(creation.full(shapes.shape(u), value), (x, fill_value))
+    dims = shapes.shape(u) if shape is None else shape
+    return same_kind(creation.full(dims, value), (x, fill_value))
 
 
 def arange(
@@ -312,12 +316,14 @@ def triu(x: Any, /, k: int = 0) -> Any:
     return applied(lambda u: indexing.triu(u, k), x)
 
 
-def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Any]:
+def meshgrid(
+    *arrays: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy"
+) -> list[Any]:
     """Coordinate matrices of vectors.
 
     One array for each vector, in the dtype of the vector, with an axis for each: with
     `indexing="ij"` vector i varies along axis i, with "xy" the first two axes are exchanged.
-    UserError for another `indexing`.
+    `sparse`: the other axes have size 1. UserError for another `indexing`.
 
     Examples:
         >>> x, y = unp.meshgrid(unp.arange(3), unp.arange(2))
@@ -336,8 +342,9 @@ def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Any]:
     for u, axis in zip(uops, axes):
         dims[axis] = u.shape[0]
     made = [
-        u.reshape([-1 if i == axis else 1 for i in range(rank)]).expand(dims)
-        for u, axis in zip(uops, axes)
+        u.reshape([-1 if i == axis else 1 for i in range(rank)]) for u, axis in zip(uops, axes)
     ]
+    made = made if sparse else [u.expand(dims) for u in made]
+    del copy  # an array is a value: nobody sees whether it is a copy
     trace_of(arrays)
     return [same_kind(m, arrays) for m in made]

@@ -10,15 +10,14 @@ from typing import Any
 import numpy as np
 
 from uopc.errors import UserError, UserIndexError, UserTypeError
-from uopc.ir.builder import alu, checks, fold, leaves, movement
+from uopc.ir.builder import checks, fold, movement
 from uopc.ir.builder.movement import normal_axes, normal_axis
 from uopc.ir.builder.operands import as_dim
 from uopc.ir.core import dtypes, shapes
-from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.index.dims import dim_uop
 from uopc.numpy.array import Array, applied, same_kind, uop_of
-from uopc.tensor import indexing
+from uopc.tensor import indexing, padding
 
 __all__ = [
     "broadcast_arrays", "broadcast_to", "expand_dims", "flip", "fliplr", "flipud",
@@ -420,9 +419,6 @@ def take_along_axis(x: Any, indices: Any, /, axis: int = -1) -> Any:
     )
 
 
-_MODES = ("constant", "edge", "reflect", "symmetric", "wrap")
-
-
 def pad(x: Any, pad_width: Any, mode: str = "constant", *, constant_values: Any = 0) -> Any:
     """x with `(before, after)` more elements along each axis: a constant, or by NumPy's mode
     `edge`, `reflect`, `symmetric` or `wrap`.
@@ -439,21 +435,18 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", *, constant_values: Any 
     widths = _widths(pad_width, len(dims))
     if mode == "constant":
         return same_kind(_padded(u, widths, constant_values), (x,))
-    if mode not in _MODES:
-        raise UserError(f"pad: mode must be one of {', '.join(_MODES)}, got {mode!r}")
-    for axis, (n, (before, after)) in enumerate(zip(dims, widths)):
-        if n == 0 and before + after:
-            raise UserError(f"pad: axis {axis} has no elements to repeat")
-        if before + after:
-            places = _places(mode, n, before, after)
-            u = indexing.take(u, fold.cast(places, dtypes.int64), axis)
+    if mode not in padding.MODES:
+        known = ", ".join(("constant", *padding.MODES))
+        raise UserError(f"pad: mode must be one of {known}, got {mode!r}")
+    for axis, (before, after) in enumerate(widths):
+        u = padding.repeated(u, axis, mode, before, after)
     return same_kind(u, (x,))
 
 
 def _padded(u: UOp, widths: list[tuple[int, int]], given: Any) -> UOp:
     """Padded by one constant, or by one before and one behind each axis, the last axis last."""
     if not isinstance(given, (tuple, list, np.ndarray)):
-        return _filled(u, widths, given)
+        return padding.filled(u, widths, fold.cast(uop_of(given, "pad"), u.dtype))
     try:
         constants = np.broadcast_to(np.asarray(given), (len(widths), 2))
     except ValueError:
@@ -464,19 +457,9 @@ def _padded(u: UOp, widths: list[tuple[int, int]], given: Any) -> UOp:
         for side, width in enumerate(pair):
             only = [(0, 0)] * len(widths)
             only[axis] = (0, width) if side else (width, 0)
-            u = _filled(u, only, constants[axis, side].item())
+            number = uop_of(constants[axis, side].item(), "pad")
+            u = padding.filled(u, only, fold.cast(number, u.dtype))
     return u
-
-
-def _filled(u: UOp, widths: list[tuple[int, int]], given: Any) -> UOp:
-    """Padded by one number, which may be traced."""
-    number = fold.cast(uop_of(given, "pad"), u.dtype)
-    if number.ndim:
-        raise UserError(f"pad: a constant is one number, got {shapes.show(number.shape)}")
-    if number.op is Ops.CONST:
-        return u.pad(widths, number.arg)
-    inside = leaves.full(leaves.const(dtypes.bool_, True), u.shape).pad(widths)
-    return alu.where(inside, u.pad(widths), number)
 
 
 def _widths(given: Any, rank: int) -> list[tuple[int, int]]:
@@ -489,19 +472,6 @@ def _widths(given: Any, rank: int) -> list[tuple[int, int]]:
     if len(pairs) != rank or any(len(p) != 2 or min(p) < 0 for p in pairs):
         raise UserError(f"pad: expected (before, after) for each of {rank} axes, got {given!r}")
     return [(p[0], p[1]) for p in pairs]
-
-
-def _places(mode: str, n: Any, before: int, after: int) -> UOp:
-    """The element of the axis that stands at each place of the padded one."""
-    i: UOp = leaves.iota(before + n + after) - before
-    if mode == "edge":
-        return i.maximum(0).minimum(n - 1)
-    if mode == "symmetric":
-        there: UOp = i % (2 * n)
-        return there.minimum(2 * n - 1 - there)
-    period = n if mode == "wrap" or n == 1 else 2 * (n - 1)
-    around: UOp = i % period
-    return around if period is n else around.minimum(period - around)
 
 
 # ---------------------------------------------------------------- places as one number, or several

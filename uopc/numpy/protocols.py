@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from types import ModuleType
 from typing import Any
 
@@ -18,11 +18,17 @@ from uopc.errors import UserError, UserTypeError
 from uopc.numpy import elementwise, linalg, namespace
 from uopc.numpy.array import Array, applied, uop_of
 from uopc.numpy.manipulation import own_axis
-from uopc.tensor import examples
+from uopc.tensor import examples, reductions
 from uopc.tensor.elementwise import rounded
 
 
+def _check_no_out(name: str, out: Any) -> None:
+    if out is not None:
+        raise UserTypeError(f"numpy.{name} of a UOp or Array takes no out=")
+
+
 def _round(a: Any, decimals: int = 0, out: Any = None) -> Any:
+    _check_no_out("round", out)
     if decimals == 0:
         return elementwise.FUNCTIONS["round"](a)
     return applied(lambda u: rounded(u, decimals), a)
@@ -35,6 +41,7 @@ def _variance(name: str) -> Callable[..., Any]:
         a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0,
         keepdims: bool = False, *, correction: float | None = None, mean: Any = None,
     ) -> Any:  # fmt: skip
+        _check_no_out(name, out)
         if mean is not None:
             raise UserTypeError(f"numpy.{name} of a UOp or Array takes no mean=")
         by = ddof if correction is None else correction
@@ -44,11 +51,79 @@ def _variance(name: str) -> Callable[..., Any]:
     return adapted
 
 
+def _chosen(a: Any, where: Any, fill: Any) -> Any:
+    """The elements where a mask holds, and `fill` elsewhere, in their dtype."""
+    return a if where is True else namespace.where(where, a, namespace.full_like(a, fill))
+
+
 def _mean(
-    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False
-) -> Any:
+    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *,
+    where: Any = True,
+) -> Any:  # fmt: skip
+    _check_no_out("mean", out)
     given = a if dtype is None else namespace.astype(a, dtype)
-    return namespace.mean(given, axis=axis, keepdims=keepdims)
+    if where is True:
+        return namespace.mean(given, axis=axis, keepdims=keepdims)
+    counted = namespace.broadcast_to(where, uop_of(given).shape)
+    total = namespace.sum(_chosen(given, where, 0), axis=axis, keepdims=keepdims)
+    count = namespace.count_nonzero(counted, axis=axis, keepdims=keepdims)
+    result = total.dtype if total.dtype.is_float else "f8"
+    return namespace.divide(total, namespace.astype(count, result))
+
+
+def _start(name: str, found: Any, initial: Any) -> Any:
+    """The number that a reduction begins with, in the dtype of its result."""
+    if uop_of(initial, name).ndim:
+        raise UserError(f"numpy.{name}: initial must be one number, got {initial!r}")
+    return namespace.full_like(found, initial)
+
+
+def _total(name: str, combined: str, identity: int) -> Callable[..., Any]:
+    """A sum or product, as NumPy spells its options."""
+    function, combine = getattr(namespace, name), elementwise.FUNCTIONS[combined]
+
+    def adapted(
+        a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False,
+        initial: Any = None, where: Any = True,
+    ) -> Any:  # fmt: skip
+        _check_no_out(name, out)
+        found = function(_chosen(a, where, identity), axis=axis, dtype=dtype, keepdims=keepdims)
+        return found if initial is None else combine(found, _start(name, found, initial))
+
+    return adapted
+
+
+def _greatest(name: str, combined: str) -> Callable[..., Any]:
+    """The greatest or least element, as NumPy spells its options."""
+    function, combine = getattr(namespace, name), elementwise.FUNCTIONS[combined]
+    method = reductions.METHODS[name]
+
+    def adapted(
+        a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = None,
+        where: Any = True,
+    ) -> Any:  # fmt: skip
+        _check_no_out(name, out)
+        if initial is None:
+            if where is not True:
+                raise UserError(f"numpy.{name}: where= needs initial=, the result of no elements")
+            return function(a, axis=axis, keepdims=keepdims)
+        chosen = _chosen(a, where, initial)
+        found = applied(lambda u: method(u, axis, keepdims), chosen)
+        return combine(found, _start(name, found, initial))
+
+    return adapted
+
+
+def _truth(name: str, identity: int) -> Callable[..., Any]:
+    function = getattr(namespace, name)
+
+    def adapted(
+        a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True
+    ) -> Any:
+        _check_no_out(name, out)
+        return function(_chosen(a, where, identity), axis=axis, keepdims=keepdims)
+
+    return adapted
 
 
 def _clip(
@@ -81,6 +156,7 @@ def _sorting(name: str) -> Callable[..., Any]:
 
 
 def _outer(a: Any, b: Any, out: Any = None) -> Any:
+    _check_no_out("outer", out)
     return linalg.outer(namespace.reshape(a, (-1,)), namespace.reshape(b, (-1,)))
 
 
@@ -112,7 +188,7 @@ def _of_shape(name: str) -> Callable[..., Any]:
 
 # Functions that NumPy alone has, or whose parameters it orders or names otherwise.
 _NUMPY_FORMS: dict[str, Callable[..., Any]] = {
-    "amax": namespace.max, "amin": namespace.min, "copy": lambda a: a, "ptp": _ptp,
+    "copy": lambda a: a, "ptp": _ptp,
     "iscomplexobj": lambda x: False, "isrealobj": lambda x: True, "real_if_close": lambda a, tol: a,
     "around": _round, "clip": _clip, "diff": _diff, "mean": _mean, "outer": _outer,
     "round": _round, "shape": lambda a: uop_of(a).shape, "size": _size,
@@ -120,6 +196,10 @@ _NUMPY_FORMS: dict[str, Callable[..., Any]] = {
     **{n: _of_shape(n) for n in ("diag_indices_from", "tril_indices_from", "triu_indices_from")},
     **{n: _sorting(n) for n in ("argsort", "sort")},
     **{n: _variance(n) for n in ("nanstd", "nanvar", "std", "var")},
+    "sum": _total("sum", "add", 0), "prod": _total("prod", "multiply", 1),
+    **{n: _greatest("max", "maximum") for n in ("amax", "max")},
+    **{n: _greatest("min", "minimum") for n in ("amin", "min")},
+    "any": _truth("any", 0), "all": _truth("all", 1),
 }  # fmt: skip
 # Options that ask for nothing that a graph has not, with their usual values.
 _USUAL = {
@@ -127,11 +207,14 @@ _USUAL = {
 }  # fmt: skip
 
 
-def _without_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
-    for option, usual in _USUAL.items():
-        if option in options and not any(options[option] is v for v in usual):
+def _without_options(
+    name: str, options: dict[str, Any], taken: Collection[str] = ()
+) -> dict[str, Any]:
+    """The options without those that ask for nothing; `taken` are the function's own."""
+    for option in options.keys() & _USUAL.keys() - taken:
+        if not any(options[option] is v for v in _USUAL[option]):
             raise UserTypeError(f"numpy.{name} of a UOp or Array takes no {option}=")
-    return {k: v for k, v in options.items() if k not in _USUAL}
+    return {k: v for k, v in options.items() if k in taken or k not in _USUAL}
 
 
 _BY_VALUES = "the shape of the result depends on values; use where(), or a count and top_k"
@@ -198,7 +281,10 @@ def array_ufunc(a: Any, ufunc: Any, method: str, *inputs: Any, **options: Any) -
     """The value of a NumPy ufunc, or of its method. UserTypeError for `np.add.at` and `out=`."""
     name = ufunc.__name__
     if method == "__call__":
-        return _found(name)(*inputs, **_without_options(name, options))
+        named = _without_options(name, options)
+        if named:
+            raise UserTypeError(f"numpy.{name} of a UOp or Array takes no {', '.join(named)}=")
+        return _found(name)(*inputs)
     name = f"{name}.{method}"
     function = _ufunc_method(ufunc.__name__, method)
     named = _without_options(name, options)
@@ -219,7 +305,8 @@ def array_function(
             " ifft, rfft and irfft, with pairs in the last axis"
         )
     found = _found(name, linalg if module == "numpy.linalg" else namespace)
-    named = _without_options(name, options)
+    taken = {"where"} & inspect.signature(found).parameters.keys()
+    named = _without_options(name, options, taken)
     try:
         inspect.signature(found).bind(*args, **named)
     except TypeError as error:

@@ -14,6 +14,7 @@ from uopc.ir.core import shapes
 from uopc.onnx.node import MOST_PARTS, Node, dims, few, fixed, normal
 from uopc.onnx.registry import op
 from uopc.onnx.values import DTYPES, Array, objects
+from uopc.tensor import padding
 
 
 def sizes(values: Any) -> Array:
@@ -229,30 +230,13 @@ def pad(n: Node) -> UOp:
     if mode == "constant":
         value = n.maybe(2) if n.has(2) else n.attr("value", 0.0)
         if isinstance(value, UOp):
-            return padded_by(x, widths, value.reshape(()))
+            return padding.filled(x, widths, value.reshape(()))
         return x.pad(widths, float(value or 0) if x.dtype.is_float else int(value or 0))
     for axis, (a, b) in enumerate(widths):
         if a or b:
-            x = x.take(_reflected(fixed(x, "Pad")[axis], a, b, mode), axis)
+            few(fixed(x, "Pad")[axis] + a + b, "Pad")
+            x = padding.repeated(x, axis, mode, a, b)
     return x
-
-
-def padded_by(x: UOp, widths: Any, value: UOp) -> UOp:
-    """Padded with a value that is computed."""
-    inside = uopc.full(x.shape, True, dtypes.bool_).pad(widths, False)
-    return uopc.where(inside, x.pad(widths), value)
-
-
-def _reflected(size: int, a: int, b: int, mode: str) -> Array:
-    few(size + a + b, "Pad")
-    at = np.arange(-a, size + b)
-    if mode == "edge":
-        return at.clip(0, size - 1)
-    if mode == "wrap":
-        return at % size
-    period = max(2 * (size - 1), 1)
-    at = np.abs(at) % period
-    return np.where(at < size, at, period - at)
 
 
 @op("DepthToSpace")

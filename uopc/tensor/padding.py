@@ -1,0 +1,70 @@
+"""Wider arrays: with a number that is computed around them, or with elements of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from uopc.errors import UserError
+from uopc.ir.builder import alu, fold, leaves, movement
+from uopc.ir.core import dtypes, shapes
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.shapes import Dim
+from uopc.ir.core.uop import UOp
+from uopc.tensor import indexing
+
+MODES = ("edge", "reflect", "symmetric", "wrap")
+
+
+def filled(a: UOp, widths: Sequence[tuple[Dim, Dim]], number: UOp) -> UOp:
+    """`a` with (before, after) more elements along each axis, all of them `number`, a scalar of the
+    same dtype. UserError for one with dimensions."""
+    if shapes.shape(number):
+        got = shapes.show(shapes.shape(number))
+        raise UserError(f"pad: a constant is one number, got {got}")
+    if number.op is Ops.CONST:
+        return movement.pad(a, widths, number.arg)
+    inside = leaves.full(leaves.const(dtypes.bool_, True), shapes.shape(a))
+    return alu.where(movement.pad(inside, widths), movement.pad(a, widths), number)
+
+
+def repeated(a: UOp, axis: int, mode: str, before: int, after: int) -> UOp:
+    """`a` with elements of its own before and behind an axis, as NumPy's modes `edge`, `reflect`,
+    `symmetric` and `wrap` say: slices of it where each is there once, else the elements at computed
+    places. UserError for an axis without elements.
+    """
+    n = shapes.shape(a)[axis]
+    if n == 0 and before + after:
+        raise UserError(f"pad: axis {axis} has no elements to repeat")
+    if before + after == 0:
+        return a
+    skipped = int(mode == "reflect")  # the end itself
+    if not isinstance(n, int) or (mode != "edge" and max(before, after) > n - skipped):
+        return indexing.take(a, fold.cast(_places(mode, n, before, after), dtypes.int64), axis)
+
+    def part(start: int, stop: int, count: int = -1) -> UOp:
+        dims = shapes.shape(a)
+        window = [(start, stop) if i == axis else (0, d) for i, d in enumerate(dims)]
+        wide = [count if i == axis else -1 for i in range(len(dims))]
+        return movement.expand(movement.shrink(a, window), wide)
+
+    if mode == "edge":
+        sides = [part(0, 1, before), part(n - 1, n, after)]
+    elif mode == "wrap":
+        sides = [part(n - before, n), part(0, after)]
+    else:
+        near = part(skipped, skipped + before), part(n - skipped - after, n - skipped)
+        sides = [movement.flip(side, axis) for side in near]
+    return movement.cat(sides[0], a, sides[1], axis=axis)
+
+
+def _places(mode: str, n: Dim, before: int, after: int) -> UOp:
+    """The element of the axis that stands at each place of the padded one."""
+    i: UOp = leaves.iota(before + n + after) - before
+    if mode == "edge":
+        return i.maximum(0).minimum(n - 1)
+    if mode == "wrap" or n == 1:
+        turned: UOp = i % n
+        return turned
+    most = 2 * n - 1 if mode == "symmetric" else 2 * (n - 1)  # the sum of a place and its image
+    around: UOp = i % (most + 1 if mode == "symmetric" else most)
+    return around.minimum(most - around)
