@@ -61,7 +61,8 @@ def _places(mode: str, n: Dim, before: int, after: int) -> UOp:
     """The element of the axis that stands at each place of the padded one."""
     i: UOp = leaves.iota(before + n + after) - before
     if mode == "edge":
-        return i.maximum(0).minimum(n - 1)
+        nearest: UOp = i.maximum(0).minimum(n - 1)
+        return nearest
     if mode == "wrap" or n == 1:
         turned: UOp = i % n
         return turned
