@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from uopc import Ops, UOp, dtypes
+import uopc
+from uopc import Ops, P, UOp, dtypes
 from uopc.backends import detect
 from uopc.ir.builder.rebuild import without_primitives
 from uopc.ir.core.calls import graph_order
@@ -21,6 +22,20 @@ from uopc.ir.verify.verifier import verify
 from uopc.passes import PIPELINE
 from uopc.passes.contract import Context, Sharding
 from uopc.passes.pass_manager import function_schedule
+
+rng = np.random.default_rng(0)
+
+
+def r(*shape):
+    """Normal numbers in float32."""
+    return rng.standard_normal(shape).astype("f4")
+
+
+def block():
+    """Two products, and a residue: the graph and its arguments."""
+    x, w, v = uopc.param("x", (8, 12)), uopc.param("w", (12, 16)), uopc.param("v", (16, 12))
+    y = x + (x @ w.shard(P(None, "m"))).gelu() @ v.shard(P("m"))
+    return y, (r(8, 12), r(12, 16), r(16, 12))
 
 
 def layouts(graph, sharding, variables):

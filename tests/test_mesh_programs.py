@@ -8,7 +8,7 @@ import pickle
 import mesh_fuzz
 import numpy as np
 import pytest
-from meshes import check, kinds, partitioned
+from meshes import block, check, kinds, partitioned, r, rng
 
 import uopc
 from uopc import P, dtypes, make_mesh
@@ -19,19 +19,6 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.devices import parts
 from uopc.ir.interpret import lockstep
 from uopc.program import profile
-
-rng = np.random.default_rng(0)
-
-
-def r(*shape):
-    return rng.standard_normal(shape).astype("f4")
-
-
-def block():
-    """Two products, and a residue."""
-    x, w, v = uopc.param("x", (8, 12)), uopc.param("w", (12, 16)), uopc.param("v", (16, 12))
-    y = x + (x @ w.shard(P(None, "m"))).gelu() @ v.shard(P("m"))
-    return y, (r(8, 12), r(12, 16), r(16, 12))
 
 
 @pytest.mark.parametrize("p", [1, 2, 3, 4])
@@ -44,7 +31,7 @@ def test_a_block_and_its_exchanges(p):
     assert [e.kernel for e in f.exchanges] == (["allreduce"] if p > 1 else [])
     for e in f.exchanges:
         assert e.axes == ("m",) and e.bytes == 2 * 8 * 12 * 4 * (p - 1) // p
-        assert "test_mesh_programs.py" in e.line and e.reason in str(e)
+        assert "meshes.py" in e.line and e.reason in str(e)
 
 
 def test_results_are_those_of_each_run_and_go_where_they_are_asked():

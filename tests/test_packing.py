@@ -11,7 +11,8 @@ from by_hand import plain_kernel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import only_lowered
-from test_opts import numbers, results
+from reference import numbers
+from test_opts import results
 
 import uopc
 from uopc.backends import detect

@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from meshes import check, kinds, partitioned, run
+from meshes import check, kinds, partitioned, r, rng, run
 
 import uopc
 import uopc.numpy as unp
@@ -15,12 +15,6 @@ from uopc.ir.core import walk
 from uopc.ir.core.levels import TENSOR
 from uopc.ir.core.ops import GroupOp
 from uopc.ir.verify.verifier import verify
-
-rng = np.random.default_rng(0)
-
-
-def r(*shape):
-    return rng.standard_normal(shape).astype("f4")
 
 
 @pytest.mark.parametrize("p", [2, 3, 8])

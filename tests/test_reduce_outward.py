@@ -8,7 +8,8 @@ from by_hand import plain_kernel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import MACHINES, only_lowered, runnable
-from test_opts import numbers, results
+from reference import numbers
+from test_opts import results
 
 import uopc
 from uopc.driver import lower_only

@@ -10,6 +10,7 @@ import threading
 import mesh_fuzz
 import numpy as np
 import pytest
+from meshes import block, r, rng
 
 import uopc
 from uopc import Ops, P, UOp, dtypes, make_mesh
@@ -17,12 +18,6 @@ from uopc.ir.core.args import ExchangeArg
 from uopc.ir.devices import launches
 from uopc.ir.index import affine
 from uopc.ir.interpret import interpreter
-
-rng = np.random.default_rng(0)
-
-
-def r(*shape):
-    return rng.standard_normal(shape).astype("f4")
 
 
 def devices(count):
@@ -150,12 +145,6 @@ def test_what_is_refused():
 
 
 # ---------------------------------------------------------------- meshes that name their devices
-def block():
-    x, w, v = uopc.param("x", (8, 12)), uopc.param("w", (12, 16)), uopc.param("v", (16, 12))
-    y = x + (x @ w.shard(P(None, "m"))).gelu() @ v.shard(P("m"))
-    return y, (r(8, 12), r(12, 16), r(16, 12))
-
-
 @pytest.mark.parametrize("count", [2, 3, 4])
 @pytest.mark.parametrize("threads", [1, 4])
 @pytest.mark.few(3)
