@@ -150,11 +150,18 @@ def _products_of(t: DType, target: Target) -> tuple[Op, ...]:
 
 
 def _blocks(statements: Sequence[UOp]) -> dict[UOp, int]:
-    """The straight piece of code that each statement is in."""
-    block, number = {}, 0
+    """The code that each statement runs with, as often and in the same turn: a loop has a part
+    before each loop inside and one after it; a branch does not cut what is around it."""
+    block, number, around = {}, 0, [0]
     for u in statements:
         number += u.op in _OPENS or u.op in _CLOSES
-        block[u] = number
+        if u.op is Ops.IF:
+            around.append(number)
+        elif u.op is Ops.ENDIF:
+            around.pop()
+        elif u.op is Ops.RANGE or u.op is Ops.END:
+            around[-1] = number
+        block[u] = around[-1]
     return block
 
 
