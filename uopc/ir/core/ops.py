@@ -10,7 +10,7 @@ import operator
 from collections.abc import Callable
 from dataclasses import is_dataclass
 from math import inf
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 
@@ -47,6 +47,15 @@ ArgKind = Literal[
 ]  # fmt: skip
 _NONE = type(None)
 _registry: dict[str, Op] = {}
+
+
+class Chain(NamedTuple):
+    """The operations of straight code, without branches that are rarely taken."""
+
+    operations: int
+    multiplications: int  # of these; MULACC is one
+    divisions: int  # of these, and square roots
+    cycles: int  # of the longest chain of operations that wait for each other
 
 
 class Op:
@@ -101,6 +110,8 @@ class Op:
         self.latency: int = row.get("latency", 4)
         # The number of nodes that `decompose` makes of it, in 32 and in 64 bits.
         self.expansion: tuple[int, int] = row.get("expansion", (1, 1))
+        # What `decompose` makes of a function in 32 and in 64 bits, where MULACC is an instruction.
+        self.chain: tuple[Chain, Chain] | None = row.get("chain")
         # The least and the greatest number of operands; None: any number.
         least, most = len([o for o in self.operands if o[0] != "*"]), len(self.operands)
         self.arity: tuple[int, int | None] = row.get("arity", (least, most if least == most else None))
@@ -191,15 +202,15 @@ class Ops:
     # Unary
     NEG = Op("neg", "a", "-a. Integers wrap; logical not for bool.", evaluate=semantics.neg, fold=operator.neg, symbol="-", bounds=intervals.neg, **_UNARY)
     ABS = Op("abs", "a", "Magnitude; the least integer wraps to itself; -0.0 gives 0.0.", evaluate=np.abs, fold=abs, bounds=intervals.absolute, **_UNARY)
-    EXP = Op("exp", "a", _FLOAT + "e to the a.", evaluate=semantics.computed_wide("exp"), cost=6.0, expansion=(40, 45), **_UNARY)
-    EXP2 = Op("exp2", "a", _FLOAT + "2 to the a.", evaluate=semantics.computed_wide("exp2"), cost=6.0, expansion=(35, 45), **_UNARY)
-    LOG = Op("log", "a", _FLOAT + "Natural logarithm; -inf at 0, NaN below.", evaluate=semantics.computed_wide("log"), cost=12.0, expansion=(60, 60), **_UNARY)
-    LOG2 = Op("log2", "a", _FLOAT + "Base-2 logarithm; -inf at 0, NaN below.", evaluate=semantics.computed_wide("log2"), cost=12.0, expansion=(60, 60), **_UNARY)
-    SIN = Op("sin", "a", _FLOAT + "Sine of a in radians; NaN at infinity.", evaluate=semantics.computed_wide("sin"), cost=12.0, expansion=(50, 200), **_UNARY)
-    COS = Op("cos", "a", _FLOAT + "Cosine of a in radians; NaN at infinity.", evaluate=semantics.computed_wide("cos"), cost=12.0, expansion=(50, 200), **_UNARY)
-    TAN = Op("tan", "a", _FLOAT + "Tangent of a in radians; NaN at infinity.", evaluate=semantics.computed_wide("tan"), cost=24.0, expansion=(60, 210), **_UNARY)
-    TANH = Op("tanh", "a", _FLOAT + "Hyperbolic tangent.", evaluate=semantics.computed_wide("tanh"), cost=18.0, expansion=(40, 50), **_UNARY)
-    ERF = Op("erf", "a", _FLOAT + "Error function.", evaluate=semantics.erf, cost=18.0, expansion=(60, 80), **_UNARY)
+    EXP = Op("exp", "a", _FLOAT + "e to the a.", evaluate=semantics.computed_wide("exp"), cost=6.0, expansion=(40, 45), chain=(Chain(15, 9, 0, 53), Chain(20, 14, 0, 73)), **_UNARY)
+    EXP2 = Op("exp2", "a", _FLOAT + "2 to the a.", evaluate=semantics.computed_wide("exp2"), cost=6.0, expansion=(35, 45), chain=(Chain(14, 6, 0, 49), Chain(19, 11, 0, 69)), **_UNARY)
+    LOG = Op("log", "a", _FLOAT + "Natural logarithm; -inf at 0, NaN below.", evaluate=semantics.computed_wide("log"), cost=12.0, expansion=(60, 60), chain=(Chain(24, 12, 0, 52), Chain(28, 13, 1, 77)), **_UNARY)
+    LOG2 = Op("log2", "a", _FLOAT + "Base-2 logarithm; -inf at 0, NaN below.", evaluate=semantics.computed_wide("log2"), cost=12.0, expansion=(60, 60), chain=(Chain(23, 11, 0, 56), Chain(32, 17, 1, 73)), **_UNARY)
+    SIN = Op("sin", "a", _FLOAT + "Sine of a in radians; NaN at infinity.", evaluate=semantics.computed_wide("sin"), cost=12.0, expansion=(50, 200), chain=(Chain(34, 12, 0, 59), Chain(22, 15, 0, 66)), **_UNARY)
+    COS = Op("cos", "a", _FLOAT + "Cosine of a in radians; NaN at infinity.", evaluate=semantics.computed_wide("cos"), cost=12.0, expansion=(50, 200), chain=(Chain(33, 12, 0, 58), Chain(24, 15, 0, 74)), **_UNARY)
+    TAN = Op("tan", "a", _FLOAT + "Tangent of a in radians; NaN at infinity.", evaluate=semantics.computed_wide("tan"), cost=24.0, expansion=(60, 210), chain=(Chain(35, 12, 1, 79), Chain(33, 15, 1, 71)), **_UNARY)
+    TANH = Op("tanh", "a", _FLOAT + "Hyperbolic tangent.", evaluate=semantics.computed_wide("tanh"), cost=18.0, expansion=(40, 50), chain=(Chain(21, 10, 1, 71), Chain(26, 15, 1, 91)), **_UNARY)
+    ERF = Op("erf", "a", _FLOAT + "Error function.", evaluate=semantics.erf, cost=18.0, expansion=(60, 80), chain=(Chain(29, 20, 0, 90), Chain(42, 32, 1, 119)), **_UNARY)
     SQRT = Op("sqrt", "a", _FLOAT + "Square root, correctly rounded; NaN below 0.", evaluate=semantics.computed_wide("sqrt"), cost=4.0, latency=13, **_UNARY)
     RECIPROCAL = Op("reciprocal", "a", _FLOAT + "1/a, correctly rounded; signed infinity at ±0.", evaluate=semantics.computed_wide("reciprocal"), cost=4.0, latency=13, **_UNARY)
     TRUNC = Op("trunc", "a", _FLOAT + "Rounds toward 0, keeping the sign of zero.", evaluate=semantics.computed_wide("trunc"), **_UNARY)
@@ -220,7 +231,7 @@ class Ops:
     CMOD = Op("cmod", "a b", "a - b*trunc(a/b), sign of a; 0 where b = 0 (floats: fmod).", evaluate=semantics.computed_wide("fmod"), fold=lambda a, b: a - b * _cdiv(a, b) if b else 0, cost=4.0, bounds=intervals.cmod)
     MAX = Op("max", "a b", "The greater; NaN if either is.", evaluate=semantics.maximum, fold=max, commutes=True, bounds=intervals.maximum)
     MIN = Op("min", "a b", "The lesser; NaN if either is.", evaluate=semantics.minimum, fold=min, commutes=True, bounds=intervals.minimum)
-    POW = Op("pow", "a b", "a to the b, with C's special cases; integers wrap, a negative exponent gives the integer part.", evaluate=semantics.power, symbol="**", cost=36.0, expansion=(150, 200), **_UNARY)
+    POW = Op("pow", "a b", "a to the b, with C's special cases; integers wrap, a negative exponent gives the integer part.", evaluate=semantics.power, symbol="**", cost=36.0, expansion=(150, 200), chain=(Chain(66, 21, 0, 142), Chain(114, 47, 1, 182)), **_UNARY)
     SHL = Op("shl", "a b", "Shift left; 0 where b < 0 or b ≥ width.", evaluate=semantics.shl, symbol="<<", bounds=intervals.shift(operator.lshift), **_UNARY)
     SHR = Op("shr", "a b", "Shift right (signed: arithmetic); 0 or the sign where b < 0 or b ≥ width.", evaluate=semantics.shr, symbol=">>", bounds=intervals.shift(operator.rshift), **_UNARY)
     AND = Op("and", "a b", "Bitwise and.", evaluate=operator.and_, fold=operator.and_, commutes=True, symbol="&", bounds=intervals.bit_and)

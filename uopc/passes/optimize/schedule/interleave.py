@@ -1,12 +1,18 @@
-"""Interleaving: two iterations of a loop side by side, where one waits for its own results.
+"""Interleaving: several iterations of a loop side by side, where one waits for its own results.
 
     for seed: 110 operations, 100 cycles one after the other
     →  for seed by 2: 220 operations, in which two chains take turns
 
 A processor looks a few hundred operations ahead, so it sees the next iterations of a short body but
 not of a long one. The longest chain of a long body bounds its time, so two copies take little
-longer than one. Functions have chains of their own, and branches that end a list schedule; code
-with many independent operations needs no second copy.
+longer than one. Code with many independent operations needs no second copy.
+
+A function of a vector is a chain, too, of which a processor computes the next ones beside the
+first: as long as the operations that wait for others fit the queue from which it begins them. An
+operation enters the queue when those before it have, which takes until N / r for the last of N at
+r per cycle, and leaves it as the chain goes on, until L for the last one. It waits (L - N / r) / 2
+cycles on average, so (r·L - N) / 2 operations wait (Little's law). The chains of a body in which N
+exceeds L take turns already, by list scheduling.
 """
 
 from __future__ import annotations
@@ -14,42 +20,90 @@ from __future__ import annotations
 import math
 
 from uopc.ir.core import dtypes, ranges
-from uopc.ir.core.ops import Ops
+from uopc.ir.core.ops import Chain, Ops
 from uopc.ir.core.uop import UOp
 from uopc.passes.analysis import op_costs
-from uopc.passes.optimize.schedule import thresholds
-from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, length_of
+from uopc.passes.analysis.loops import trips
+from uopc.passes.optimize.schedule import speeds, thresholds
+from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, fitting, length_of
 from uopc.passes.optimize.schedule.loop_order import copies_taken
 from uopc.passes.optimize.schedule.scheduler import Scheduler
+
+_DIVISION = (10, 16)  # vectors multiplied by one unit while it divides one, in 32 and in 64 bits
+_WITHOUT_FMA = 3  # times the operations of a function on a processor without MULACC
 
 
 def interleave(s: Scheduler) -> None:
     """Copies of the innermost loops whose bodies wait for their results."""
-    k = s.facts
-    if k.reduces or any([u.op is Ops.BUFFER for u in k.order]):
+    if not _is_straight(s.facts):
         return
-    for u in k.order:
-        if u.op is not Ops.END:
+    for u in s.facts.order:
+        loops = [r for r in u.src[1:] if r.arg.kind == "loop"] if u.op is Ops.END else []
+        if not loops:
             continue
-        loops = [r for r in u.src[1:] if r.arg.kind == "loop"]
-        inner = max(loops, key=lambda r: r.arg.axis, default=None)
-        n = thresholds.INTERLEAVED
-        if inner is not None and (length_of(inner) or 0) > n and _waits(k, inner):
-            s.attempt("UPCAST", inner, n)
+        inner = max(loops, key=lambda r: r.arg.axis)
+        if any([r.arg.kind == "lane" for r in u.src[1:]]) and (n := vectors(s, inner, 1)) > 1:
+            if (length_of(inner) or n) >= n:
+                s.widen(inner, "UPCAST", n)
+        elif (length_of(inner) or 0) > thresholds.INTERLEAVED and _waits(s.facts, inner):
+            s.attempt("UPCAST", inner, thresholds.INTERLEAVED)
+
+
+def vectors(s: Scheduler, r: UOp, lanes: int) -> int:
+    """The number of vectors of a loop's functions that stand side by side; `lanes` iterations of
+    the loop are one vector."""
+    k = s.facts
+    body = _body(k, r)
+    own = not s.target.has_functions and any(map(op_costs.is_function, body))
+    if not own or not _is_straight(k):
+        return 1
+    work, multiplications, divisions, cycles = _chain(k, body)
+    if loads := len([a for a in k.read if a.node in body]):
+        work, cycles = work + loads, cycles + Ops.LOAD.latency
+    bits = max([u.dtype.scalar.bits for u in body if u.dtype.is_float])
+    busiest = max(multiplications, work / 2, divisions * _DIVISION[bits == 64])
+    vector_bytes = s.target.vector_bits // 8
+    rate = speeds.multiply_adds(s.target.figures, vector_bytes) * work / busiest
+    if work > cycles or rate * cycles - work < 2 * thresholds.WAITING:
+        return 1
+    if not s.target.has_fma(dtypes.float32):
+        work *= _WITHOUT_FMA
+    n = fitting(thresholds.VECTORS_OF_A_FUNCTION, op_costs.LONGEST_STRETCH // work)
+    around = [[q for q in ranges.ranges(u) if q.arg.kind == "loop"] for u in body]
+    return n if max(map(trips, around)) >= n * lanes * thresholds.RUNS_OF_A_NODE else 1
+
+
+def _is_straight(k: KernelFacts) -> bool:
+    """True for a kernel without sums and storage of its own."""
+    return not k.reduces and all([u.op is not Ops.BUFFER for u in k.order])
 
 
 def _waits(k: KernelFacts, r: UOp) -> bool:
-    """True if an iteration waits for its own results, too long to overlap with the next one."""
-    body = [u for u in k.order if r in ranges.ranges(u) and u.dtype.scalar is not dtypes.index]
+    """True if an iteration without functions waits for its own results, too long to overlap with
+    the next one."""
+    body = _body(k, r)
     if any([op_costs.expansion(u) > 1 for u in body]):
         return False
-    copies = [copies_taken(k, q) for q in k.axes if q.arg.kind == "upcast"]
-    work = 0
-    until: dict[UOp, int] = {}  # cycles until the result of a node
-    for u in body:
-        cycles = op_costs.latency(u)
-        work += math.prod([c[u] for c in copies]) if cycles else 0
-        until[u] = cycles + max([until.get(s, 0) for s in u.src], default=0)
-    waiting = work <= op_costs.ISSUE_WIDTH * max(until.values(), default=0)
+    work, _, _, cycles = _chain(k, body)
+    waiting = work <= op_costs.ISSUE_WIDTH * cycles
     most = op_costs.LONGEST_STRETCH // thresholds.INTERLEAVED
     return waiting and op_costs.SHORTEST_STRETCH <= work <= most
+
+
+def _body(k: KernelFacts, r: UOp) -> list[UOp]:
+    """The nodes in a loop that compute with elements."""
+    return [u for u in k.order if r in ranges.ranges(u) and u.dtype.scalar is not dtypes.index]
+
+
+def _chain(k: KernelFacts, body: list[UOp]) -> Chain:
+    """The operations of an iteration."""
+    copies = [copies_taken(k, q) for q in k.axes if q.arg.kind == "upcast"]
+    work = multiplications = divisions = 0
+    until: dict[UOp, int] = {}  # cycles until the result of a node
+    for u in body:
+        own, times = op_costs.chain(u), math.prod([c[u] for c in copies])
+        work += times * own.operations
+        multiplications += times * own.multiplications
+        divisions += times * own.divisions
+        until[u] = own.cycles + max([until.get(s, 0) for s in u.src], default=0)
+    return Chain(work, multiplications, divisions, max(until.values(), default=0))

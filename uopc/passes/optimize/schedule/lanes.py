@@ -9,7 +9,7 @@ from uopc.ir.index import affine, values
 from uopc.passes.analysis.contraction import terms_of_a_word
 from uopc.passes.analysis.lanes import has_few_values
 from uopc.passes.optimize.opts import packing
-from uopc.passes.optimize.schedule import speeds, thresholds
+from uopc.passes.optimize.schedule import interleave, speeds, thresholds
 from uopc.passes.optimize.schedule.guards import follow_bounds
 from uopc.passes.optimize.schedule.kernel_facts import (
     Access,
@@ -89,12 +89,24 @@ def vectorise_output(s: Scheduler, r: UOp, lanes: int, vectors: int) -> None:
     """Lanes on an output loop, in several vectors; the rest of a long body overlaps them."""
     width = fitting(lanes, length_of(r))
     ragged = longest_of(r) is not None and not affine.is_multiple(r.src[0], max(width, 1))
-    long = ragged and s.facts.expanded_size() >= thresholds.OVERLAPPING_BODY
-    if long and s.attempt("OVERLAP", r, width):
-        return
-    outer = s.vectorise(r, width)
+    if ragged and s.facts.expanded_size() >= thresholds.OVERLAPPING_BODY:
+        r = _rest_of_functions(s, r, width) if vectors == 1 else r
+        if s.attempt("OVERLAP", r, width):
+            return
+    outer = s.vectorise(r, min(width, longest_of(r) or width))
     if outer is not None and vectors > 1 and outer.arg.kind == "loop":
         s.widen(outer, "UPCAST", fitting(vectors, length_of(outer)))
+
+
+def _rest_of_functions(s: Scheduler, r: UOp, lanes: int) -> UOp:
+    """Lanes on the part of a loop in which functions of several vectors stand side by side; the
+    rest of the loop, or all of it where none do."""
+    n = interleave.vectors(s, r, lanes)
+    whole, rest = s.split(r, n * lanes) if n > 1 else (r, None)
+    if rest is None:
+        return r
+    s.vectorise(whole, lanes)
+    return rest
 
 
 def column_lanes(s: Scheduler, lane: UOp, lanes: int, vectors: int) -> list[UOp]:

@@ -58,6 +58,8 @@ LONG_BODY               = row(256,     "nodes",          "least body whose loops
 OVERLAPPING_BODY        = row(64,      "nodes",          "least body whose last vector overlaps the one before it",                         "tails")
 MOST_AFTER_SUMS         = row(512,     "nodes",          "most nodes after the sums of a register tile in copies; more are a loop",         "gelu of a product")
 INTERLEAVED             = row(2,       "iterations",     "iterations side by side of a body that waits for its results",                    "chains")
+WAITING                 = row(64,      "operations",     "least that wait for others where functions of vectors stand side by side",        "functions")
+VECTORS_OF_A_FUNCTION   = row(4,       "vectors",        "most vectors of a function side by side",                                         "functions")
 
 # Loops cut in parts
 RUNS_OF_A_NODE          = row(8,       "runs",           "each node of the parts must run at least this often",                             "96 movement ops")
