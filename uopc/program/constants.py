@@ -63,7 +63,9 @@ def computed_once(
             _made[v] = operands.constant(np.asarray(interpreter.evaluate(v, {})))
     new = [v for v in values if v not in _made]
     if new:
-        alone = replace(request, structure="list", keys=(), params=(), bound={}, mesh=None)
+        alone = replace(
+            request, structure="list", keys=(), params=(), bound={}, mesh=None, layouts=()
+        )
         for v, array in zip(new, run(replace(alone, graph=new[0].sink(*new[1:])))):
             array.flags.writeable = False
             _made[v] = operands.constant(array)
