@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uopc
+from tests.standin import module
 from tests.test_export import Case, assert_same, called
 from tests.test_kernel_c import by_gcc, compiled, needs_gcc, needs_v3
 from uopc import UOp, dtypes
@@ -111,6 +112,18 @@ def test_no_statement_stands_twice(device: str) -> None:
     for op in REDUCES:
         for kernel in lists(square(op, "columns", "right"), device=device):
             assert len(set(kernel.src)) == len(kernel.src)
+
+
+@pytest.mark.parametrize("op", REDUCES)
+@pytest.mark.few(1)
+def test_on_the_ptx_machine(op: str) -> None:
+    graph = square(op, "columns", "right")
+    with module.installed("sm_80"):
+        program = uopc.compile(graph, device="cuda")
+        for n in (0, 1, 13):
+            given = arrays("columns", n, n)
+            (wanted,) = interpreter.evaluate([graph], given)
+            np.testing.assert_array_equal(program(**given), wanted)
 
 
 @needs_gcc
