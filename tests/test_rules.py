@@ -168,6 +168,8 @@ BECOMES = [
     ("(x ^ y) ^ y", "x"),
     ("(x & -4) >> 2", "x >> 2"),
     ("(x << 3) << 4", "x << 7"),
+    ("(u >> 4) & 15", "u >> 4"),
+    ("t & 31", "t"),
     # comparisons
     ("x < x", "False"),
     ("x <= 5", "x < 6"),
@@ -263,6 +265,8 @@ BECOMES = [
 ]
 
 STAYS = [
+    "(u >> 4) & 7",
+    "(x >> 28) & 15",
     "f + 0.0",             # -0.0 + 0.0 is 0.0
     "f * 0.0",             # NaN, infinities, the sign of zero
     "f - f",               # NaN, infinities

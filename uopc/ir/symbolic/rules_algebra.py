@@ -115,7 +115,17 @@ def _shift_twice(x: UOp, d: UOp, u: UOp) -> UOp | None:
     return make(u.op, x.src[0], total) if total < x.dtype.bits else None
 
 
-SHIFTS = RuleSet("shifts", over=WRAPPING, rules=[_mask_shifted_out, _shift_twice])
+@rule_fn("mask-of-less", x & c, tried_on=[(x >> d) & c, (x & d) & c])
+def _mask_of_less(x: UOp, c: UOp) -> UOp | None:
+    """x & c → x where x is from 0 to a number of bits that c has all"""
+    low, high = bounds.bounds(x)
+    if type(c.arg) is not int or low < 0 or is_partial(x) or ranges.in_empty_loop(x):
+        return None
+    every = (1 << int(high).bit_length()) - 1
+    return x if c.arg & every == every else None
+
+
+SHIFTS = RuleSet("shifts", over=WRAPPING, rules=[_mask_shifted_out, _shift_twice, _mask_of_less])
 
 
 # ---------------------------------------------------------------- bounds and comparisons
