@@ -76,16 +76,19 @@ class KernelFacts:
 
     @functools.cached_property
     def _arithmetic(self) -> dict[UOp, float]:
-        """The cost of the operations on elements in each loop."""
         found: dict[UOp, float] = {}
         for u in filter(is_arithmetic, self.order):
             for r in ranges.ranges(u):
                 found[r] = found.get(r, 0.0) + u.op.cost
         return found
 
+    def arithmetic(self, r: UOp) -> float:
+        """The cost of the operations on elements in a loop."""
+        return self._arithmetic.get(r, 0.0)
+
     def is_dear(self, r: UOp) -> bool:
         """True if the arithmetic in a loop costs more than storing its result and loading it."""
-        return self._arithmetic.get(r, 0.0) > LOAD + STORE
+        return self.arithmetic(r) > LOAD + STORE
 
     @property
     def element_bits(self) -> int:

@@ -1,12 +1,16 @@
-"""Loop order for kernels with a long body: the nest that computes least.
+"""Loop order: the nest that computes least.
 
-A value is computed in the innermost loop that it depends on. So loops change places where the
-others would compute a value again; a loop over a flattened shape becomes the loops of its
-dimensions, which need no divisions; and a short loop that only chooses among values becomes copies,
-each with its own value:
+A value is computed in the innermost loop that it depends on. So in kernels with a long body loops
+change places where the others would compute a value again; a loop over a flattened shape becomes
+the loops of its dimensions, which need no divisions; and a short loop that only chooses among
+values becomes copies, each with its own value:
 
     for c, m < 4 + 3·50: y[c, m] = m < 4 ? x[c, m] : m < 54 ? sin(x[m]) · c : …
     →  for m < 4: …; for j < 50: for c: y[c, 4 + j] = sin(x[4 + j]) · c; y[c, 54 + j] = …
+
+In a short body a flattened loop becomes rows where its vectors would cross their ends:
+
+    for i < 150: y[i] = x[i % 50]   →   for o < 3: for j < 50: y[50·o + j] = x[j]
 """
 
 from __future__ import annotations
@@ -21,13 +25,20 @@ from uopc.ir.index import affine
 from uopc.passes.analysis import op_costs
 from uopc.passes.analysis.loops import trips
 from uopc.passes.optimize.schedule import thresholds
-from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, is_arithmetic, length_of
+from uopc.passes.optimize.schedule.kernel_facts import (
+    Access,
+    KernelFacts,
+    fitting,
+    is_arithmetic,
+    lane_cost,
+    length_of,
+)
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 
 
 def nest(s: Scheduler) -> bool:
-    """Order and split the loops of a kernel without reduces whose body is long, and copy loops that
-    only choose. True if the kernel now has several nests."""
+    """Order and split the loops of a kernel without reduces whose body is long, give rows loops of
+    their own, and copy loops that only choose. True if the kernel now has several nests."""
     k = s.facts
     if any(u.op is Ops.BUFFER for u in k.order):
         return False
@@ -35,7 +46,11 @@ def nest(s: Scheduler) -> bool:
         return False
     if not k.reduces and k.expanded_size() >= thresholds.LONG_BODY:
         _hoist(s, k)
-        _unflatten(s)
+        for r in s.axes:
+            _unflatten(s, r)
+    elif not k.reduces:
+        for r in k.written_along():
+            _unflatten_rows(s, r)
     _copy_choices(s)
     return any(o.op == "PEEL" for o in s.opts)
 
@@ -77,16 +92,52 @@ def _work(costs: dict[frozenset[UOp], float], loops: list[UOp]) -> float:
 
 
 # ---------------------------------------------------------------- flattened loops
-def _unflatten(s: Scheduler) -> None:
-    """A loop that is only used divided by a constant and modulo it becomes two loops."""
-    for r in s.axes:
-        first, d = _division(s.facts, r) or (0, 0)
-        left = (length_of(r) or 0) - first
-        if d == 0 or left % d or left // d < 2:
-            continue
-        rest = s.part(r, 1) if first and s.attempt("PEEL", r, first) else r
-        if rest is not None and length_of(rest) == left:
-            s.attempt("TILE", rest, d)
+def _unflatten(s: Scheduler, r: UOp) -> UOp | None:
+    """A loop that is only used divided by a constant and modulo it becomes two loops. The inner
+    one; None, with nothing applied, for any other loop."""
+    first, d = _division(s.facts, r) or (0, 0)
+    left = (length_of(r) or 0) - first
+    if d == 0 or left % d or left // d < 2:
+        return None
+    before = s.state
+    rest = s.part(r, 1) if first and s.attempt("PEEL", r, first) else r
+    if rest is not None and length_of(rest) == left and s.attempt("TILE", rest, d):
+        return s.part(rest, 1)
+    s.state = before
+    return None
+
+
+def _unflatten_rows(s: Scheduler, r: UOp) -> None:
+    """The same for a loop whose vectors would cross the ends of rows, if rows cost less."""
+    k, before = s.facts, s.state
+    lanes = s.target.lanes(k.element_bits)
+    if not _crosses_rows(k, r, fitting(lanes, length_of(r))):
+        return
+    row = _unflatten(s, r)
+    if row is None:
+        return
+    both = [q for q in s.axes if q.arg.axis[:-1] == row.arg.axis[:-1]]
+    inside = [a for a in s.facts.accesses if not ranges.ranges(a.node).isdisjoint(both)]
+    work = k.arithmetic(r)
+    if _element_cost(inside, work, row, lanes) >= _element_cost(k.inside(r), work, r, lanes):
+        s.state = before
+
+
+def _crosses_rows(k: KernelFacts, r: UOp, lanes: int) -> bool:
+    """True if the quotients of a loop differ inside of its vectors from vector to vector."""
+    first, d = _division(k, r) or (0, 1)
+    if (length_of(r) or 0) < 2 * lanes or lanes % d == 0:
+        return False
+    return first != 0 or d % lanes != 0
+
+
+def _element_cost(accesses: list[Access], work: float, r: UOp, lanes: int) -> float:
+    """The accesses and operations for an iteration of a loop in vectors."""
+    length = length_of(r) or 1
+    width = fitting(lanes, length)
+    known = [a for a in accesses if a.stride(r) is not None]
+    gathered = thresholds.GATHERED * (len(accesses) - len(known))
+    return (lane_cost(known, r, width) + work) * -(-length // width) / length + gathered
 
 
 def _division(k: KernelFacts, r: UOp) -> tuple[int, int] | None:

@@ -67,6 +67,7 @@ LEAST_BLOCKS            = row(4,       "blocks",         "least length of a loop
 CHUNK_PARTS             = row(8,       "parts",          "a part of a thread's chunk may be this fraction of it before it is cut again",    "prefix sums")
 CUT_GROWTH              = row(1.25,    "factor",         "most growth of the code by cuts of a loop that runs seldom",                      "wavelet")
 SPECIALISED             = row(16,      "nodes",          "least gain, per iteration, of cutting a loop of a GPU at guards",                 "GPU guards")
+GATHERED                = row(4,       "accesses",       "time of an element of a vector at a computed place, with its index",              "tiled rows")
 LEAST_MIDDLE            = row(16,      "iterations",     "least length of the middle part, which has no guards",                            "short pads")
 
 # Register tiles: the cost model of `register_tiles.py`
