@@ -92,6 +92,13 @@ def test_joins(name: str, data: Any) -> None:
     same(JOINS[name], drawn(shape, dtypes[0]), drawn(other, dtypes[1], 1))
 
 
+@pytest.mark.parametrize("name", ("concatenate", "stack", "hstack", "vstack"))
+def test_joins_in_a_dtype(name: str) -> None:
+    f = getattr(np, name)
+    for own, asked in (("i4", "f8"), ("f8", "f4"), ("f8", "i4"), ("i8", "i1"), ("f4", None)):
+        same(lambda a, t=asked: f([a, a], dtype=t), drawn((2, 3), own))
+
+
 SPLITS = ("split", "array_split", "hsplit", "vsplit", "dsplit")
 WHERE = (1, 2, 3, 5, 0, -1, [1], [], [2, 1], [1, 1, 9], [-1], (0, 2), np.array([1, 2]))
 
@@ -490,6 +497,42 @@ def test_interp_of_traced_samples(data: Any) -> None:
     x = np.array(data.draw(st.lists(st.sampled_from([*xp, 0.0, 0.75, 99.0, np.nan, np.inf]))))
     same(lambda *a: np.interp(*a), x, xp, fp)
     same(lambda *a: np.interp(*a, left=a[2][0], right=3, period=None), x, xp, fp)
+
+
+@pytest.mark.parametrize("degree", (0, 1, 3, 6))
+@pytest.mark.parametrize("dtype", ("f8", "f4", "i4"))
+def test_polynomials_of_least_squares(degree: int, dtype: str) -> None:
+    rng = np.random.default_rng(2)
+    x = (rng.permutation(17) * 0.5 - 3).astype(dtype)
+    x = np.unique(x) if dtype == "i4" else x
+    y, w = (rng.standard_normal((x.size, 3)) * 5).astype(dtype), rng.random(x.size) + 0.5
+    for f in (
+        lambda x, y, w: np.polyfit(x, y[:, 0], degree), lambda x, y, w: np.polyfit(x, y, degree),
+        lambda x, y, w: np.polyfit(x, y[:, 1], degree, w=w),
+        lambda x, y, w: np.polyfit(x, y, degree, w=w),
+    ):  # fmt: skip
+        got, want = uopc.jit(f)(x, y, w), f(x, y, w)
+        close(got, want, rtol=1e-5 if dtype == "f4" else 1e-8)
+
+
+@pytest.mark.parametrize("words", ("singular values", "needs 4 known samples", "weights", "-1"))
+def test_polynomials_that_cannot_be_found(words: str) -> None:
+    f = {
+        "singular values": lambda x: np.polyfit(x, x, 1, full=True),
+        "needs 4 known samples": lambda x: np.polyfit(x, x, 3),
+        "weights": lambda x: np.polyfit(x, x, 1, w=x[:2]), "-1": lambda x: np.polyfit(x, x, -1),
+    }[words]  # fmt: skip
+    with pytest.raises(uopc.UserError, match=words):
+        uopc.jit(f)(np.arange(3.0))
+
+
+def test_old_names_of_numpy() -> None:
+    a = drawn((3, 4), "f4")
+    for f in (lambda a: np.row_stack((a, a)), lambda a: np.trapz(a)):
+        if hasattr(np, f.__code__.co_names[1]):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                same(f, a)
 
 
 def test_bins_that_are_traced_may_decrease() -> None:

@@ -221,11 +221,11 @@ MORE: dict[str, tuple[Any, ...]] = {
     "reshape": ((4,),), "roll": (1,), "swapaxes": (0, 1), "tile": ((2, 1),), "quantile": (0.5,),
     "percentile": (50,), "nanquantile": (0.5,), "nanpercentile": (50,), "bincount": (None, 3),
     "argpartition": (1,), "delete": (0,), "digitize": ([0, 1],), "insert": (0, 5),
-    "partition": (1,), "rollaxis": (1,),
+    "partition": (1,), "polyfit": (np.array([1, 0, 1]), 1), "rollaxis": (1,),
 }  # fmt: skip
 VECTORS = (
     "bincount", "convolve", "correlate", "cross", "cumulative_prod", "cumulative_sum", "interp",
-    "outer", "searchsorted", "take", "vander",
+    "outer", "polyfit", "searchsorted", "take", "vander",
 )  # fmt: skip
 OVERLOADED = [
     n for n in namespace.__all__

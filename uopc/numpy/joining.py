@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from uopc.errors import UserError
+from uopc.errors import UserError, UserTypeError
 from uopc.ir.builder import fold
 from uopc.ir.core import shapes
 from uopc.ir.core.uop import UOp
 from uopc.numpy.array import Array, promoted, same_kind, uop_of
+from uopc.numpy.dtype_functions import as_dtype
 from uopc.numpy.manipulation import own_axis
 from uopc.tensor import indexing
 
@@ -23,16 +24,25 @@ __all__ = [
 
 
 # ---------------------------------------------------------------- joining
-def concat(arrays: Sequence[Any], /, axis: int | None = 0) -> Any:
+def _cast(u: UOp, dtype: Any, who: str) -> UOp:
+    """In the dtype that is asked for. UserTypeError for one of another kind."""
+    t = as_dtype(dtype, u.dtype)
+    if dtype is not None and not np.can_cast(u.dtype.numpy, t.numpy, "same_kind"):
+        raise UserTypeError(f"{who}: {u.dtype.name} does not become {t.name}: use astype")
+    return fold.cast(u, t)
+
+
+def concat(arrays: Sequence[Any], /, axis: int | None = 0, *, dtype: Any = None) -> Any:
     """Arrays one behind the other along an axis; flattened if it is None.
 
-    The dtypes promote. UserError without arrays, and where shapes differ off the axis.
+    The dtypes promote, or `dtype` is taken; UserTypeError for one of another kind. UserError
+    without arrays, and where shapes differ off the axis.
 
     Examples:
         >>> np.asarray(unp.concat([unp.asarray([1, 2]), unp.asarray([3])]))
         array([1, 2, 3])
     """
-    return same_kind(_joined("concat", arrays, axis), arrays)
+    return same_kind(_cast(_joined("concat", arrays, axis), dtype, "concat"), arrays)
 
 
 def _joined(who: str, values: Sequence[Any], axis: int | None) -> UOp:
@@ -46,10 +56,11 @@ def _joined(who: str, values: Sequence[Any], axis: int | None) -> UOp:
     return made
 
 
-def stack(arrays: Sequence[Any], /, axis: int = 0) -> Any:
+def stack(arrays: Sequence[Any], /, axis: int = 0, *, dtype: Any = None) -> Any:
     """Arrays of one shape along a new axis.
 
-    The dtypes promote. UserError where the shapes differ.
+    The dtypes promote, or `dtype` is taken; UserTypeError for one of another kind. UserError where
+    the shapes differ.
 
     Examples:
         >>> np.asarray(unp.stack([unp.asarray([1, 2]), unp.asarray([3, 4])], axis=1))
@@ -57,7 +68,7 @@ def stack(arrays: Sequence[Any], /, axis: int = 0) -> Any:
                [2, 4]])
     """
     first, *others = promoted("stack", *arrays)[0]
-    return same_kind(first.stack(*others, axis=axis), arrays)
+    return same_kind(_cast(first.stack(*others, axis=axis), dtype, "stack"), arrays)
 
 
 def unstack(x: Any, /, axis: int = 0) -> tuple[Any, ...]:
@@ -129,10 +140,11 @@ def atleast_3d(*arys: Any) -> Any:
     return _all_at_least(3, arys)
 
 
-def vstack(tup: Sequence[Any]) -> Any:
+def vstack(tup: Sequence[Any], *, dtype: Any = None) -> Any:
     """Arrays below each other, along the first axis; a vector is one row.
 
-    The dtypes promote. UserError without arrays, and where the other axes differ.
+    The dtypes promote, or `dtype` is taken; UserTypeError for one of another kind. UserError
+    without arrays, and where the other axes differ.
 
     Examples:
         >>> np.asarray(unp.vstack([unp.asarray([1, 2]), unp.asarray([3, 4])]))
@@ -140,13 +152,14 @@ def vstack(tup: Sequence[Any]) -> Any:
                [3, 4]])
     """
     rows = [_at_least(2, uop_of(a)) for a in tup]
-    return same_kind(_joined("vstack", rows, 0), tup)
+    return same_kind(_cast(_joined("vstack", rows, 0), dtype, "vstack"), tup)
 
 
-def hstack(tup: Sequence[Any]) -> Any:
+def hstack(tup: Sequence[Any], *, dtype: Any = None) -> Any:
     """Arrays beside each other: along the second axis, of vectors and numbers along the first.
 
-    The dtypes promote. UserError without arrays, and where the other axes differ.
+    The dtypes promote, or `dtype` is taken; UserTypeError for one of another kind. UserError
+    without arrays, and where the other axes differ.
 
     Examples:
         >>> np.asarray(unp.hstack([unp.asarray([[1], [2]]), unp.asarray([[3], [4]])]))
@@ -155,7 +168,7 @@ def hstack(tup: Sequence[Any]) -> Any:
     """
     uops = [_at_least(1, uop_of(a)) for a in tup]
     axis = 0 if uops and uops[0].ndim == 1 else 1
-    return same_kind(_joined("hstack", uops, axis), tup)
+    return same_kind(_cast(_joined("hstack", uops, axis), dtype, "hstack"), tup)
 
 
 def dstack(tup: Sequence[Any]) -> Any:
@@ -356,10 +369,10 @@ def _borders(count: int, n: int, who: str) -> list[int]:
     return [i * size + min(i, longer) for i in range(1, count)]
 
 
-def _split_along(axis: int, ary: Any, given: Any, who: str) -> list[Any]:
+def _split_along(axis: int, ary: Any, given: Any, who: str, least: int) -> list[Any]:
     rank = uop_of(ary, who).ndim
-    if rank <= axis:
-        raise UserError(f"{who}: needs {axis + 1} dimensions, got {rank}")
+    if rank < least:
+        raise UserError(f"{who}: needs {least} dimension{'s' * (least > 1)}, got {rank}")
     return _parts(ary, given, axis, who)
 
 
@@ -373,9 +386,7 @@ def hsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
         [(2, 2), (2, 2)]
     """
     axis = 0 if uop_of(ary, "hsplit").ndim == 1 else 1
-    if uop_of(ary, "hsplit").ndim == 0:
-        raise UserError("hsplit: needs 1 dimension, got 0")
-    return _split_along(axis, ary, indices_or_sections, "hsplit")
+    return _split_along(axis, ary, indices_or_sections, "hsplit", 1)
 
 
 def vsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
@@ -385,10 +396,7 @@ def vsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
         >>> [p.shape for p in unp.vsplit(unp.zeros((4, 2)), 2)]
         [(2, 2), (2, 2)]
     """
-    rank = uop_of(ary, "vsplit").ndim
-    if rank < 2:
-        raise UserError(f"vsplit: needs 2 dimensions, got {rank}")
-    return _split_along(0, ary, indices_or_sections, "vsplit")
+    return _split_along(0, ary, indices_or_sections, "vsplit", 2)
 
 
 def dsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
@@ -398,4 +406,4 @@ def dsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
         >>> [p.shape for p in unp.dsplit(unp.zeros((2, 2, 4)), 2)]
         [(2, 2, 2), (2, 2, 2)]
     """
-    return _split_along(2, ary, indices_or_sections, "dsplit")
+    return _split_along(2, ary, indices_or_sections, "dsplit", 3)

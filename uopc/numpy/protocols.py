@@ -188,7 +188,7 @@ def _of_shape(name: str) -> Callable[..., Any]:
 
 # Functions that NumPy alone has, or whose parameters it orders or names otherwise.
 _NUMPY_FORMS: dict[str, Callable[..., Any]] = {
-    "copy": lambda a: a, "ptp": _ptp,
+    "copy": lambda a: a, "ptp": _ptp, "trapz": namespace.trapezoid,
     "iscomplexobj": lambda x: False, "isrealobj": lambda x: True, "real_if_close": lambda a, tol: a,
     "around": _round, "clip": _clip, "diff": _diff, "mean": _mean, "outer": _outer,
     "round": _round, "shape": lambda a: uop_of(a).shape, "size": _size,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,11 @@ from uopc.numpy.manipulation import own_axes, own_axis, take
 from uopc.numpy.reductions import cumsum, diff
 from uopc.numpy.reductions import sum as _sum
 from uopc.numpy.sorting import argsort
+from uopc.tensor import linear_algebra, nn
 from uopc.tensor.sorts import sorting
 
 __all__ = [
-    "ediff1d", "gradient", "interp", "polyval", "trapezoid", "unwrap", "vander",
+    "ediff1d", "gradient", "interp", "polyfit", "polyval", "trapezoid", "unwrap", "vander",
 ]  # fmt: skip
 
 
@@ -259,6 +261,43 @@ def polyval(p: Any, x: Any) -> Any:
     for i in range(dims[0]):
         made = made * at + coefficients[i]
     return same_kind(made, (p, x))
+
+
+def polyfit(
+    x: Any, y: Any, deg: int, rcond: Any = None, full: bool = False, w: Any = None,
+    cov: Any = False,
+) -> Any:  # fmt: skip
+    """The coefficients of the polynomial of degree `deg` that is nearest to the samples (x, y), the
+    highest power first: for each column of y, if it has columns. `w`: the weights of distances.
+
+    At least float64. Method: the R of a QR factorisation of the scaled powers; where x has too few
+    different places, the numbers are infinite, NaN or without meaning, as NumPy warns. UserError
+    for fewer samples than coefficients, shapes that do not fit, and `rcond`, `full` and `cov`,
+    which need singular values.
+
+    Examples:
+        >>> np.round(np.asarray(unp.polyfit(unp.asarray([0, 1, 2]), [1.0, 3.0, 5.0], 1)), 9)
+        array([2., 1.])
+    """
+    if rcond is not None or full or cov is not False:
+        raise UserError("polyfit: rcond, full and cov need singular values, which uopc has not")
+    count = operator.index(deg) + 1
+    at, values = uop_of(x, "polyfit"), uop_of(y, "polyfit")
+    fits = at.ndim == 1 and values.ndim in (1, 2) and at.shape == values.shape[:1]
+    if not fits or count < 1 or not isinstance(at.shape[0], int) or at.shape[0] < count:
+        shown = f"{shapes.show(at.shape)} and {shapes.show(values.shape)}"
+        raise UserError(f"polyfit: degree {deg} needs {count} known samples, got {shown}")
+    powers, right = promoted("polyfit", vander(float_of(at, "polyfit"), count), values)[0]
+    if w is not None:
+        weights = fold.cast(uop_of(w, "polyfit"), powers.dtype)
+        if weights.shape != at.shape:
+            raise UserError(f"polyfit: weights {shapes.show(weights.shape)} of {at.shape} samples")
+        column = weights.reshape(-1, 1)
+        powers, right = powers * column, right * (column if right.ndim == 2 else weights)
+    scale = (powers * powers).sum(0).sqrt()
+    q, r = linear_algebra.qr(powers / scale, "reduced")
+    made = linear_algebra.solve_triangular(r, nn.matmul(q.transpose(), right))
+    return same_kind(made / (scale.reshape(-1, 1) if made.ndim == 2 else scale), (x, y, w))
 
 
 def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
