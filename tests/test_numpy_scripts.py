@@ -105,6 +105,7 @@ WHERE = (1, 2, 3, 5, 0, -1, [1], [], [2, 1], [1, 1, 9], [-1], (0, 2), np.array([
 
 @pytest.mark.parametrize("name", SPLITS)
 @pytest.mark.parametrize("places", WHERE, ids=repr)
+@pytest.mark.few(20)
 def test_parts(name: str, places: Any) -> None:
     axes = (0, -1, 1) if name in ("split", "array_split") else (None,)
     for shape in ((), (0,), (6,), (6, 4), (2, 3, 6)):
@@ -129,6 +130,7 @@ def test_parts(name: str, places: Any) -> None:
 @pytest.mark.parametrize("places", (0, 2, -1, 9, [0, 2], [], slice(1, 3), slice(None, None, 2),
                                     np.array([True, False, False, True])), ids=repr)  # fmt: skip
 @pytest.mark.parametrize("axis", (None, 0, 1, -1, 2))
+@pytest.mark.few(12)
 def test_elements_left_out_and_put_in(places: Any, axis: Any) -> None:
     for shape in ((4,), (4, 3), (4, 4)):
         same(lambda a: np.delete(a, places, axis=axis), drawn(shape, "f4"))
@@ -205,6 +207,7 @@ TWO = ("fmax", "fmin", "fmod", "float_power", "heaviside", "logaddexp2", "divmod
 
 @pytest.mark.parametrize("name", (*ONE, *TWO))
 @pytest.mark.parametrize("dtype", ("f4", "f8", "i4", "i8", "u1"))
+@pytest.mark.few(40)
 def test_functions_of_elements(name: str, dtype: str) -> None:
     arrays = [drawn((5, 7), dtype, i, special=True) for i in range(1 + (name in TWO))]
     f = getattr(np, name)
@@ -264,6 +267,7 @@ def test_comparisons(name: str, data: Any) -> None:
 
 @pytest.mark.parametrize("count", (0, 1, 5, 64, 65, 300))
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.few(12)
 def test_isin(count: int, dtype: str) -> None:
     a, b = drawn((7, 5), dtype, special=True), drawn((count,), dtype, 1, special=True)
     same(lambda a, b: np.isin(a, b), a, b)
@@ -280,6 +284,7 @@ def weighted(m: Any, a: Any, w: Any, **named: Any) -> Any:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("axis", (None, 0, -1, (0, 1), (1, 0), (2, 0), 5))
+@pytest.mark.few(14)
 def test_average(axis: Any, dtype: str) -> None:
     a = drawn((2, 3, 4), dtype)
     same(lambda a: np.average(a, axis=axis), a)
@@ -314,6 +319,7 @@ COVARIANCES = {
 
 @pytest.mark.parametrize("name", COVARIANCES)
 @pytest.mark.parametrize("shape", ((7,), (3, 7), (1, 7), (2, 1), (0, 3), (2, 2, 2)))
+@pytest.mark.few(20)
 def test_covariances(name: str, shape: Any) -> None:
     rng = np.random.default_rng(5)
     for dtype in ("f8", "f4", "i4"):
@@ -350,6 +356,7 @@ REDUCED = ("sum", "prod", "max", "min", "any", "all", "mean")
 
 @pytest.mark.parametrize("name", REDUCED)
 @pytest.mark.parametrize("dtype", ("f4", "f8", "i4", "i1", "?"))
+@pytest.mark.few(10)
 def test_reductions_of_chosen_elements(name: str, dtype: str) -> None:
     f = getattr(np, name)
     start = {} if name in ("any", "all", "mean") else {"initial": 2}
@@ -387,6 +394,7 @@ def test_options_of_reductions() -> None:
 @pytest.mark.parametrize(
     "order", (None, 0, 1, -1, 2, -2, 3, 0.5, np.inf, -np.inf, "fro", "f", "nuc")
 )
+@pytest.mark.few(20)
 def test_norms(order: Any, dtype: str) -> None:
     for shape in ((), (5,), (1,), (3, 4), (2, 3, 4)):
         for axis in (None, 0, -1, (0, 1), (1, 0), (-1, 0), (0, 0), 7):
@@ -433,6 +441,7 @@ PRODUCTS = {
 
 @pytest.mark.parametrize("name", PRODUCTS)
 @pytest.mark.parametrize("dtypes", (("i4", "i4"), ("f4", "i1"), ("f8", "f4"), ("?", "u1")))
+@pytest.mark.few(14)
 def test_products(name: str, dtypes: Any) -> None:
     for left, right in (
         ((), (3,)), ((3,), (3,)), ((4,), (2,)), ((2,), (5,)), ((3, 3), (3,)), ((3,), (3, 3)),
@@ -479,6 +488,7 @@ SAMPLES = {
 
 @pytest.mark.parametrize("name", SAMPLES)
 @pytest.mark.parametrize("dtype", ("f8", "f4", "i4", "i1", "?"))
+@pytest.mark.few(45)
 def test_samples(name: str, dtype: str) -> None:
     for shape in ((), (0,), (1,), (2,), (7,), (3, 4), (3, 3, 5)):
         names = SAMPLES[name].__code__.co_names
