@@ -180,7 +180,9 @@ def interp(
                        for i, v in ((0, left), (-1, right)))  # fmt: skip
     made = _between(at, places, values)
     made = alu.where(at < places[0], lowest, alu.where(places[-1] < at, highest, made))
-    return same_kind(alu.where(at.ne(at), at, made), given)
+    if places.shape[0] != 1:  # of one sample, NumPy gives its value at NaN too
+        made = alu.where(at.ne(at), at, made)
+    return same_kind(made, given)
 
 
 def _between(at: UOp, places: UOp, values: UOp) -> UOp:
