@@ -62,7 +62,7 @@ INVARIANTS: dict[str, tuple[Level, str]] = {
     "flat-index": (VECTOR | LINEAR, "Storage is indexed by one flat index."),
     "explicit-loads": (LINEAR, "Memory is read by LOAD and written by STORE only."),
     "no-wide-ranges": (VECTOR | LINEAR, "No range is of kind upcast, unroll or lane."),
-    "defined-before-use": (LINEAR, "A statement stands once, after its operands in open blocks."),
+    "defined-before-use": (LINEAR, "A value stands once; its operands precede it in open blocks."),
     "balanced-loops": (LINEAR, "Each RANGE and each IF is ended, innermost first."),
     "outer-loops": (PROGRAM, "The loops around calls nest, and a call has them as last operands."),
     "storage-spaces": (_STORAGE, "Arguments are global storage; other storage has a fixed size."),

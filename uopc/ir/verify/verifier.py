@@ -216,12 +216,12 @@ def _carries(end: UOp) -> Problems:
 
 
 def _defined_before_use(root: UOp, nodes: list[UOp]) -> Problems:
-    """Each statement stands once, its operands before it and in no block that has ended since."""
+    """Each value stands once, its operands before it and in no block that has ended since."""
     home: dict[UOp, UOp | None] = {}  # node → the block that knows it; None is all of the list
     outer: dict[UOp, UOp | None] = {}  # block → the one around it
     running: list[UOp | None] = [None]
     for u in root.src:
-        if u in home:
+        if u in home and u.dtype.kind != "void":  # stores and barriers may be done again
             yield u, "it stands twice in the list"
         # A BRANCH joins values from inside of its IF.
         inside = u.src[1] if u.op is Ops.BRANCH and u.src[1].op is Ops.IF else None
