@@ -49,7 +49,7 @@ def model(
 
 
 def onnx_runtime(m: onnx.ModelProto, given: Arrays) -> list[np.ndarray] | None:
-    """What ONNX Runtime computes; None where it is not installed."""
+    """The results of ONNX Runtime; None where it is not installed."""
     if importlib.util.find_spec("onnxruntime") is None:
         return None
     import onnxruntime

@@ -1,4 +1,4 @@
-"""Where values are stored: no other placement is much cheaper, and the cases that models have."""
+"""The choice of stored values: no other one is much cheaper, and the cases that models have."""
 
 from __future__ import annotations
 
