@@ -236,11 +236,12 @@ def test_symbolic_sizes(name, n):
 
 @pytest.mark.parametrize("name, t", list(itertools.product((*ONE, *TWO), FLOATS[1:])))
 def test_they_are_vectors_without_calls(name, t):
-    """The vector loop holds arithmetic on lanes; of calls only LLVM's own instructions."""
+    """The vector loop holds arithmetic on lanes; of calls only LLVM's own instructions, and those
+    of rare branches that several vectors share."""
     a = np.zeros(1024, t)
     x, y = params(a, a)
     graph = getattr(x, name)(*([y] if name in TWO else []))
     (kernel,) = uopc.compile(graph).kernels
     assert f"x {'float' if t == 'float32' else 'double'}>" in kernel.source
     called = [line for line in kernel.source.splitlines() if " call " in line]
-    assert all("@llvm." in line for line in called), called
+    assert all("@llvm." in line or line.endswith(" cold") for line in called), called
