@@ -100,8 +100,11 @@ def vectorise_output(s: Scheduler, r: UOp, lanes: int, vectors: int) -> None:
 
 def _rest_of_functions(s: Scheduler, r: UOp, lanes: int) -> UOp:
     """Lanes on the part of a loop in which functions of several vectors stand side by side; the
-    rest of the loop, or all of it where none do."""
+    rest of the loop, or all of it where none do. A rest of one iteration has a known number, so
+    that what follows from it is folded, with other roundings than MULACC: none do there, either."""
     n = interleave.vectors(s, r, lanes)
+    if (length_of(r) or 0) % (n * lanes) == 1:
+        return r
     whole, rest = s.split(r, n * lanes) if n > 1 else (r, None)
     if rest is None:
         return r
