@@ -390,6 +390,9 @@ def test_bad_calls_are_errors_that_name_the_array(tmp_path):
     ):
         with pytest.raises(error, match=words):
             f(*arrays, **named)
+    uopc.export(uopc.full((2,), 1.0) * 3, tmp_path / "none", kind="shared")
+    with pytest.raises(UserTypeError, match="expected none, got 1 arrays"):
+        uopc.load_exported(tmp_path / "none")(x)
     product, changed = f(y=y, x=x)
     assert product.tolist() == [[1, 1, 1]] * 2 and changed is y and y.tolist() == [[2, 2, 2]] * 2
 

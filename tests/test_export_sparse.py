@@ -156,8 +156,8 @@ def test_names_follow_from_those_of_results(kind: str, tmp_path: Path) -> None:
     j = uopc.jacobian(y, z, format="coo")
     cases = [
         (j, ["out"]), ([y, j, j], ["out1", "out2"]), ((j, y), ["out0"]),
-        ({"class": j, "a b": j, "a_b": j, "A_b": j, "id": j, "": y},
-         ["class", "a_b", "a_b_2", "A_b", "id"]),
+        ({"class": j, "a b": j, "a_b": j, "A_b": j, "id": j, "": y, "INT32_MAX": j, "SIZE_MAX": y},
+         ["class", "a_b", "a_b_2", "A_b", "id", "INT32_MAX"]),
     ]  # fmt: skip
     for graph, names in cases:
         uopc.export(graph, tmp_path / "f", kind=kind)
@@ -190,7 +190,8 @@ def test_entries_that_are_numbers(kind: str, dtype: Any, tmp_path: Path) -> None
     c = {F8: "double", dtypes.float32: "float"}.get(dtype, "uint16_t")
     before = [f"    {c} all[F_J_NNZ], j[5] = {{{at}}};",
               "    for (int k = 0; k < F_J_NNZ; ++k) { all[k] = f_j_constants[k]; }",
-              "    for (int k = 0; k < 5; ++k) { all[f_j_computed[k]] = j[k]; }"]  # fmt: skip
+              "    for (int k = 0; k < F_J_COMPUTED; ++k) { all[f_j_computed[k]] = j[k]; }",
+              ]  # fmt: skip
     (tmp_path / "main.c").write_text(main("\n".join(before), "    SHOW(f_j, F_J, all)"), "utf-8")
     flags = ("-std=c11", "-Wall", "-Wextra", "-Werror")
     run(CC, *flags, "main.c", made.files[-1].name, "-o", "main", folder=tmp_path)
@@ -217,7 +218,7 @@ def test_matrices_without_entries(kind: str, tmp_path: Path) -> None:
     code = uopc.export(graph | {"all": split}, tmp_path / "f", kind=kind).files[-1].name
     shown = [f"    SHOW(f_{n}, F_{n.upper()}, nothing)" for n in graph]
     shown.append("    SHOW(f_all, F_ALL, f_all_constants)")
-    end = "(int)f_zero_indptr[3] + (int)f_rows_indptr[3] + 7"
+    end = "(int)f_zero_indptr[3] + (int)f_rows_indptr[3] + F_ALL_COMPUTED + 7"
     before = f'    const double nothing[1] = {{0.0}};\n    printf("0 %d 0\\n", {end});'
     (tmp_path / "main.c").write_text(main(before, "\n".join(shown)), "utf-8")
     run(CC, *WARNINGS, "main.c", code, "-Wl,-rpath,$ORIGIN", "-o", "main", folder=tmp_path)

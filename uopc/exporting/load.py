@@ -89,7 +89,7 @@ class ExportedFunction:
 
     def _bound(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
         """The inputs by name."""
-        names, wanted = self._inputs, ", ".join(self._inputs)
+        names, wanted = self._inputs, ", ".join(self._inputs) or "none"
         if len(arrays) > len(names):
             raise UserTypeError(self._error(f"expected {wanted}, got {len(arrays)} arrays"))
         given = dict(zip(names, arrays))

@@ -56,7 +56,10 @@ class Matrix:
     def numbers(self) -> dict[str, int]:
         """The constants that are numbers, by name."""
         (rows, columns), nnz = self.layout.sparsity.shape, self.layout.sparsity.nnz
-        return {f"{self.macro}_ROWS": rows, f"{self.macro}_COLS": columns, f"{self.macro}_NNZ": nnz}
+        found = {"ROWS": rows, "COLS": columns, "NNZ": nnz}
+        if self.layout.constants is not None:
+            found["COMPUTED"] = self.computed.size
+        return {f"{self.macro}_{name}": number for name, number in found.items()}
 
     @property
     def computed(self) -> npt.NDArray[np.int64]:
@@ -79,7 +82,7 @@ class Matrix:
             at, values = self.layout.constants
             whole, computed = np.zeros(s.nnz, self.dtype.numpy), self.computed
             whole[at] = values
-            made.append(Table("computed", t, str(computed.size), computed))
+            made.append(Table("computed", t, f"{self.macro}_COMPUTED", computed))
             made.append(Table("constants", self.dtype, count, whole))
         return [_filled(t._replace(name=f"{self.name}_{t.name}")) for t in made]
 
@@ -149,10 +152,15 @@ def _said(m: Matrix, parameter: str, is_batch: bool) -> str:
     if s.format in ("csc", "csr"):
         line = "column" if s.format == "csc" else "row"
         parts.append(f"Those of {line} j are {name}_indptr[j] to {name}_indptr[j + 1] - 1.")
-    if is_split:
+    if is_split and m.computed.size:
         parts.append(
             f"Value i is entry {name}_computed[i]; {name}_constants has the entries that are"
             " numbers, and 0 for the others."
+        )
+    elif is_split:
+        parts.append(
+            f"All are numbers, those of {name}_constants; {name}_computed has one element that is"
+            " not used."
         )
     return " ".join(parts)
 

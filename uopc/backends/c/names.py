@@ -22,9 +22,17 @@ union unix unsigned using virtual void volatile wchar_t while work xor xor_eq NU
 _FUNCTIONS = "ceil cos erf exp exp2 fabs floor fma log log2 pow rint sin sqrt tan tanh trunc"
 _CALLED = [name + end for name in _FUNCTIONS.split(" ") for end in ("", "f")]
 TAKEN = frozenset((*_WORDS.split(), *_CALLED))
+# Macros of the headers that exported files include.
+_LIMIT = re.compile(r"U?INT(MAX|PTR|(_LEAST|_FAST)?\d+)_(C|MAX|MIN|WIDTH)"
+                    r"|(PTRDIFF|SIG_ATOMIC|SIZE|WCHAR|WINT)_(MAX|MIN|WIDTH)")  # fmt: skip
 _GENERATED = re.compile(r"(?i:uopc)_.*|[fiu]\d+x\d+(_at)?")  # functions, macros, vectors
 LONGEST = 200
 _WIDTH, _CODE_WIDTH = 96, 100
+
+
+def is_taken(name: str) -> bool:
+    """True if C, C++ or their headers take the name."""
+    return name in TAKEN or _LIMIT.fullmatch(name) is not None
 
 
 def identifier(text: str, taken: set[str]) -> str:
@@ -32,7 +40,7 @@ def identifier(text: str, taken: set[str]) -> str:
     wanted = re.sub(r"[^A-Za-z0-9_]", "_", text)[:LONGEST].lstrip("_")
     if not wanted or wanted[0].isdigit():
         wanted = f"a{wanted}"
-    if wanted in TAKEN or _GENERATED.fullmatch(wanted):
+    if is_taken(wanted) or _GENERATED.fullmatch(wanted):
         wanted += "_"
     name, number = wanted, 1
     while name in taken:
