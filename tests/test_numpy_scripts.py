@@ -769,3 +769,60 @@ def test_derivatives_are_those_of_differences(name: str) -> None:
         for d in step * np.eye(5)
     ]
     np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-7)
+
+
+# ---------------------------------------------------------------- as NumPy's users spell it
+SPELLINGS: dict[str, Callable[..., Any]] = {
+    "pad by a dict": lambda x: np.pad(x, {0: (1, 2)}),
+    "pad by a dict, one number": lambda x: np.pad(x, {-1: 2}, mode="reflect"),
+    "pad by an array": lambda x: np.pad(x, np.array([[2, 1]]), mode="wrap"),
+    "pad by one in brackets": lambda x: np.pad(x, ((2,),), mode="edge"),
+    "pad with fractions": lambda x: np.pad(x.astype("i4"), 1, constant_values=2.7),
+    "pad by a number that wraps": lambda x: np.pad(abs(x).astype("u1"), 1, constant_values=-1),
+    "insert by a mask": lambda x: np.insert(x, np.array([True, False, True, False]), 7.0),
+    "kron": lambda x: np.kron(a=x, b=x[:2]),
+    "pad": lambda x: np.pad(array=x, pad_width=1, mode="edge"),
+    "take": lambda x: np.take(a=x, indices=[0, 2], axis=0),
+    "tile": lambda x: np.tile(A=x, reps=2),
+    "searchsorted": lambda x: np.searchsorted(np.sort(x), v=0.5, side="right"),
+    "moveaxis": lambda x: np.moveaxis(x.reshape(2, 2), source=0, destination=1),
+    "det": lambda x: np.linalg.det(a=x.reshape(2, 2)),
+    "sum": lambda x: np.sum(a=x, axis=0),
+    "gradient at even places": lambda x: np.gradient(np.where(x > 0, np.nan, x), np.arange(4)),
+    "interp at infinite samples": lambda x: np.interp([1.0, 2.0, 3.0, 1.5], [1.0, 2.0, 3.0],
+                                                      np.array([np.inf, 2.0, -np.inf])) + x,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_spellings_of_numpy(name: str) -> None:
+    same(SPELLINGS[name], np.array([0.5, -1.5, 2.0, -0.25]))
+
+
+UNFIT: dict[str, Callable[..., Any]] = {
+    "pad: the number nan does not fit int8": lambda x: np.pad(x, 1, constant_values=np.nan),
+    "pad: the number -1.5 does not fit uint8":
+        lambda x: np.pad(x.astype("u1"), 1, constant_values=[1, -1.5]),
+    "pad: mode 'edge' has no constant_values": lambda x: np.pad(x, 1, "edge", constant_values=1),
+    "pad: expected .before, after. for each of 1 axes": lambda x: np.pad(x, {1: 2}),
+    "pad: expected .before, after. for each": lambda x: np.pad(x, 1.5),
+    "full_like: the number -inf does not fit int8": lambda x: np.max(x, initial=-np.inf),
+    "full_like: the number nan does not fit int8": lambda x: np.full_like(x, np.nan),
+    "rollaxis: there is no place -2 among 1 axes": lambda x: np.rollaxis(x, 0, -2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("words", UNFIT)
+def test_numbers_and_places_that_do_not_fit(words: str) -> None:
+    """NumPy raises an error too, or gives a number that depends on the machine."""
+    with pytest.raises(uopc.UserError, match=words):
+        uopc.jit(UNFIT[words])(np.array([3, 1, 2], "i1"))
+
+
+def test_slopes_between_samples() -> None:
+    """On a sample a line has its slope; of places behind the samples, slopes are 0 and no NaN."""
+    slope = uopc.grad(lambda at, y: unp.sum(unp.interp(at, [0.0, 1.0, 2.0], y)), argnums=(0, 1))
+    at = np.array([-1.0, 0.0, 1.0, 2.0, 5.0])
+    by_place, by_sample = map(np.asarray, slope(at, np.array([0.0, 3.0, 6.0])))
+    np.testing.assert_array_equal(by_place, [0, 3, 3, 3, 0])
+    np.testing.assert_array_equal(by_sample, [2, 1, 2])

@@ -8,6 +8,7 @@ for its value (`float(x)`, `np.asarray(x)`, `if x`).
 from __future__ import annotations
 
 import contextvars
+import math
 from collections.abc import Callable, Iterable, Iterator
 from functools import reduce
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -370,6 +371,14 @@ def uop_of(value: Any, who: str = "", like: DType | None = None) -> UOp:
     if isinstance(value, (list, tuple)):
         value = np.asarray(value)
     return operands.as_uop(value, None, who)
+
+
+def check_number(value: Any, t: DType, who: str) -> None:
+    """UserError for a float of Python whose whole part an integer dtype has not."""
+    if t.is_int and isinstance(value, float):
+        known = np.iinfo(t.numpy)
+        if not (math.isfinite(value) and known.min <= int(value) <= known.max):
+            raise UserError(f"{who}: the number {value} does not fit {t.name}")
 
 
 def float_of(value: Any, who: str) -> UOp:

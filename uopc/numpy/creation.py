@@ -14,7 +14,7 @@ from uopc.ir.builder import checks, fold, leaves, operands
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.uop import UOp
-from uopc.numpy.array import Array, applied, promoted, same_kind, trace_of, uop_of
+from uopc.numpy.array import Array, applied, check_number, promoted, same_kind, trace_of, uop_of
 from uopc.numpy.dtype_functions import as_dtype
 from uopc.numpy.joining import stack
 from uopc.numpy.manipulation import moveaxis
@@ -133,6 +133,7 @@ def full_like(
     _on_cpu(device)
     u = uop_of(x, "full_like")
     t = as_dtype(dtype, u.dtype)
+    check_number(fill_value, t, "full_like")
     value = leaves.const(t, operands.as_uop(fill_value, t).arg) if type(fill_value) in (
         bool, int, float) else fold.cast(uop_of(fill_value), t)  # fmt: skip
     dims = shapes.shape(u) if shape is None else shape

@@ -292,8 +292,8 @@ def delete(arr: Any, obj: Any, axis: int | None = None) -> Any:
 
 
 def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
-    """The array with `values` put in before the places `obj` of an axis (an int, a slice or a list,
-    which count in `arr`); of the flattened array without an axis.
+    """The array with `values` put in before the places `obj` of an axis (an int, a slice, a
+    list or a mask, which count in `arr`); of the flattened array without an axis.
 
     In the dtype of `arr`. UserError for places that are traced, or that the axis lacks, and for an
     axis whose size is a variable.
@@ -304,6 +304,8 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
     """
     u, axis, n = _line(arr, axis, "insert")
     places = _known(obj, "insert")
+    if not isinstance(places, slice) and np.ndim(places) == 1 and np.asarray(places).dtype == bool:
+        places = np.flatnonzero(places)
     v = fold.cast(uop_of(values, "insert"), u.dtype)
     v = v.reshape((*(1,) * (u.ndim - v.ndim), *v.shape))
     several = isinstance(places, slice) or np.ndim(places) > 0

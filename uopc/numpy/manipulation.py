@@ -16,7 +16,7 @@ from uopc.ir.builder.operands import as_dim
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.uop import UOp
 from uopc.ir.index.dims import dim_uop
-from uopc.numpy.array import Array, applied, same_kind, uop_of
+from uopc.numpy.array import Array, applied, check_number, same_kind, uop_of
 from uopc.tensor import indexing, padding
 
 __all__ = [
@@ -249,6 +249,8 @@ def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
     rank = uop_of(a, "rollaxis").ndim
     axis = own_axis(axis, rank, "rollaxis")
     place = normal_axis(start, rank + 1, "rollaxis") if start >= 0 else start + rank
+    if place < 0:
+        raise UserIndexError(f"rollaxis: there is no place {start} among {rank} axes")
     return moveaxis(a, axis, normal_axis(place - (axis < place), rank, "rollaxis"))
 
 
@@ -419,12 +421,13 @@ def take_along_axis(x: Any, indices: Any, /, axis: int = -1) -> Any:
     )
 
 
-def pad(x: Any, pad_width: Any, mode: str = "constant", *, constant_values: Any = 0) -> Any:
+def pad(x: Any, pad_width: Any, mode: str = "constant", *, constant_values: Any = None) -> Any:
     """x with `(before, after)` more elements along each axis: a constant, or by NumPy's mode
     `edge`, `reflect`, `symmetric` or `wrap`.
 
-    `pad_width` is one number, one pair, or a pair for each axis, and so are constants; the dtype is
-    that of x. UserError for another mode, and for an axis without elements to repeat.
+    `pad_width` is one number, one pair, or a pair for each axis, and so are constants; a dict has
+    widths of the axes that it names. In the dtype of x. UserError for another mode, for a constant
+    that does not fit it or that the mode does not read, and for an axis without elements to repeat.
 
     Examples:
         >>> np.asarray(unp.pad(unp.asarray([1, 2, 3]), (2, 1), mode="reflect"))
@@ -434,10 +437,13 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", *, constant_values: Any 
     dims = shapes.shape(u)
     widths = _widths(pad_width, len(dims))
     if mode == "constant":
-        return same_kind(_padded(u, widths, constant_values), (x,))
+        given = 0 if constant_values is None else constant_values
+        return same_kind(_padded(u, widths, given), (x,))
     if mode not in padding.MODES:
         known = ", ".join(("constant", *padding.MODES))
         raise UserError(f"pad: mode must be one of {known}, got {mode!r}")
+    if constant_values is not None:
+        raise UserError(f"pad: mode {mode!r} has no constant_values, got {constant_values!r}")
     for axis, (before, after) in enumerate(widths):
         u = padding.repeated(u, axis, mode, before, after)
     return same_kind(u, (x,))
@@ -446,7 +452,7 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", *, constant_values: Any 
 def _padded(u: UOp, widths: list[tuple[int, int]], given: Any) -> UOp:
     """Padded by one constant, or by one before and one behind each axis, the last axis last."""
     if not isinstance(given, (tuple, list, np.ndarray)):
-        return padding.filled(u, widths, fold.cast(uop_of(given, "pad"), u.dtype))
+        return padding.filled(u, widths, _constant(given, u))
     try:
         constants = np.broadcast_to(np.asarray(given), (len(widths), 2))
     except ValueError:
@@ -457,21 +463,31 @@ def _padded(u: UOp, widths: list[tuple[int, int]], given: Any) -> UOp:
         for side, width in enumerate(pair):
             only = [(0, 0)] * len(widths)
             only[axis] = (0, width) if side else (width, 0)
-            number = uop_of(constants[axis, side].item(), "pad")
-            u = padding.filled(u, only, fold.cast(number, u.dtype))
+            u = padding.filled(u, only, _constant(constants[axis, side].item(), u))
     return u
 
 
+def _constant(given: Any, u: UOp) -> UOp:
+    check_number(given, u.dtype, "pad")
+    return fold.cast(uop_of(given, "pad"), u.dtype)
+
+
 def _widths(given: Any, rank: int) -> list[tuple[int, int]]:
-    if isinstance(given, int):
-        given = ((given, given),)
-    pairs = [(p, p) if isinstance(p, int) else tuple(p) for p in given]
-    if len(pairs) == 2 and all(isinstance(p, int) for p in given):
-        pairs = [tuple(given)]
-    pairs = pairs * rank if len(pairs) == 1 else pairs
-    if len(pairs) != rank or any(len(p) != 2 or min(p) < 0 for p in pairs):
-        raise UserError(f"pad: expected (before, after) for each of {rank} axes, got {given!r}")
-    return [(p[0], p[1]) for p in pairs]
+    """The elements before and behind each axis; a dict names the axes that have some."""
+    wrong = f"pad: expected (before, after) for each of {rank} axes, got {given!r}"
+    pairs: Any = given
+    try:
+        if isinstance(given, dict):
+            pairs = [(0, 0)] * rank
+            for axis, width in given.items():
+                pairs[axis] = width if isinstance(width, tuple) else (width, width)
+        found = np.asarray(pairs)
+        wide = np.broadcast_to(found, (rank, 2)).tolist()
+    except (IndexError, TypeError, ValueError):
+        raise UserError(wrong) from None
+    if found.dtype.kind not in "iu" or (found < 0).any():
+        raise UserError(wrong)
+    return [(before, after) for before, after in wide]
 
 
 # ---------------------------------------------------------------- places as one number, or several

@@ -294,6 +294,22 @@ def array_ufunc(a: Any, ufunc: Any, method: str, *inputs: Any, **options: Any) -
         raise UserTypeError(f"numpy.{name} of a UOp or Array: {error}") from None
 
 
+def _by_place(
+    function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Required arguments of NumPy by position: `np.take(a=x, indices=i)` names them otherwise."""
+    named = dict(options)
+    try:
+        parameters = list(inspect.signature(function).parameters.values()) if named else []
+    except ValueError:  # functions in C had no signature
+        return args, named
+    for p in parameters[len(args):]:  # fmt: skip
+        if p.default is not p.empty or p.kind is not p.POSITIONAL_OR_KEYWORD or p.name not in named:
+            break
+        args = (*args, named.pop(p.name))
+    return args, named
+
+
 def array_function(
     a: Any, function: Any, types: Any, args: tuple[Any, ...], options: dict[str, Any]
 ) -> Any:
@@ -305,6 +321,7 @@ def array_function(
             " ifft, rfft and irfft, with pairs in the last axis"
         )
     found = _found(name, linalg if module == "numpy.linalg" else namespace)
+    args, options = _by_place(function, args, options)
     taken = {"where"} & inspect.signature(found).parameters.keys()
     named = _without_options(name, options, taken)
     try:

@@ -95,6 +95,10 @@ def _slopes(u: UOp, axis: int, given: Any, edge_order: int) -> UOp:
         raise UserError(f"gradient: axis {axis} of {shapes.show(u.shape)} needs {edge_order + 1}"
                         " elements")  # fmt: skip
     steps = uop_of(given, "gradient")
+    if isinstance(given, (list, tuple, np.ndarray)) and steps.shape == (n,):
+        known = np.diff(np.asarray(given) * 1.0)  # even steps are one, so that a sample that is NaN
+        if (known == known[0]).all():  # has a slope: that of its neighbours
+            steps = uop_of(given := known[0])
     if steps.ndim:
         if steps.shape != (n,):
             raise UserError(f"gradient: distances {shapes.show(steps.shape)} of {n} samples")
@@ -186,18 +190,22 @@ def interp(
 
 
 def _between(at: UOp, places: UOp, values: UOp) -> UOp:
-    """On the line from the last sample up to `at`; on the sample itself, its value. The line is
-    drawn from its other end where this one gives NaN, as of an infinite value."""
+    """On the line from the last sample up to `at`, but that between the last two behind them. It is
+    drawn from its right end there, and where the left one gives NaN, as of an infinite value; on a
+    sample that still is NaN, the value of the sample. Lines have a slope where nobody reads them,
+    too: a derivative would be NaN."""
     last = fold.cast(dim_uop(places.shape[0]), dtypes.int64) - 1
     i = fold.cast(sorting.searchsorted(places, at, "right"), dtypes.int64) - 1
-    i = i.maximum(0)
+    i = i.minimum(last - 1).maximum(0)
     j = (i + 1).minimum(last)
     x0, x1, y0, y1 = places[i], places[j], values[i], values[j]
-    slope = (y1 - y0) / (x1 - x0)
+    width = x1 - x0
+    slope = (y1 - y0) / alu.where(width.eq(0), leaves.const_like(width, 1), width)
     from_left, from_right = slope * (at - x0) + y0, slope * (at - x1) + y1
-    made = alu.where(from_left.ne(from_left), from_right, from_left)
-    made = alu.where(made.ne(made) & y0.eq(y1), y0, made)
-    return alu.where(at.eq(x0) | i.eq(last), y0, made)
+    made = alu.where(from_left.ne(from_left) | at.eq(x1), from_right, from_left)
+    lost = made.ne(made)
+    made = alu.where(lost & (y0.eq(y1) | at.eq(x0)), y0, made)
+    return alu.where(lost & at.eq(x1), y1, made)
 
 
 def _periodic(at: UOp, places: UOp, values: UOp, period: Any) -> tuple[UOp, UOp, UOp]:
