@@ -789,6 +789,8 @@ SPELLINGS: dict[str, Callable[..., Any]] = {
     "det": lambda x: np.linalg.det(a=x.reshape(2, 2)),
     "sum": lambda x: np.sum(a=x, axis=0),
     "gradient at even places": lambda x: np.gradient(np.where(x > 0, np.nan, x), np.arange(4)),
+    "interp where a slope is infinite": lambda x: np.interp(
+        [1.0, 2.0, 3.0], [1.0, 2.0, 3.0], x[:3] * [3e307, 1e308, 0.7e308]),
     "interp at infinite samples": lambda x: np.interp([1.0, 2.0, 3.0, 1.5], [1.0, 2.0, 3.0],
                                                       np.array([np.inf, 2.0, -np.inf])) + x,
 }  # fmt: skip

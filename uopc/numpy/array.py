@@ -376,8 +376,8 @@ def uop_of(value: Any, who: str = "", like: DType | None = None) -> UOp:
 def check_number(value: Any, t: DType, who: str) -> None:
     """UserError for a float of Python whose whole part an integer dtype has not."""
     if t.is_int and isinstance(value, float):
-        known = np.iinfo(t.numpy)
-        if not (math.isfinite(value) and known.min <= int(value) <= known.max):
+        least, most = t.bounds
+        if not (math.isfinite(value) and least <= int(value) <= most):
             raise UserError(f"{who}: the number {value} does not fit {t.name}")
 
 

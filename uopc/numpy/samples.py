@@ -202,7 +202,8 @@ def _between(at: UOp, places: UOp, values: UOp) -> UOp:
     width = x1 - x0
     slope = (y1 - y0) / alu.where(width.eq(0), leaves.const_like(width, 1), width)
     from_left, from_right = slope * (at - x0) + y0, slope * (at - x1) + y1
-    made = alu.where(from_left.ne(from_left) | at.eq(x1), from_right, from_left)
+    from_far = from_left.ne(from_left) & at.ne(x0)
+    made = alu.where(from_far | at.eq(x1), from_right, from_left)
     lost = made.ne(made)
     made = alu.where(lost & (y0.eq(y1) | at.eq(x0)), y0, made)
     return alu.where(lost & at.eq(x1), y1, made)
