@@ -248,6 +248,8 @@ def test_bad_attributes(attributes: dict[str, Any], kind: type[Exception], text:
         ("z", np.zeros((5, 1), np.float32), r"zero_points has the shape \(5, 1\), not \(5, 2\)"),
         ("g", np.full(64, 2, np.int32), "g_idx has numbers that are not from 0 to 1"),
         ("g", np.zeros(63, np.int32), r"g_idx has the shape \(63\), not \(64\)"),
+        ("s", np.zeros((5, 2), np.int32), "scales are of int32"),
+        ("z", np.zeros((5, 2), np.int32), "zero_points are of int32"),
     ],
 )
 def test_bad_operands(name: str, array: np.ndarray, text: str) -> None:
@@ -361,6 +363,44 @@ def test_bad_tables(attributes: dict[str, int], text: str) -> None:
     for a in m.graph.node[0].attribute:
         a.i = attributes.get(a.name, a.i)
     with pytest.raises((UserError, Unsupported), match=f"GatherBlockQuantized 'own' .*{text}"):
+        uopc.onnx.load(m)
+
+
+def test_a_bias_has_an_element_for_each_row() -> None:
+    m, *_ = product((2,), 64, 5, 32, bias=True)
+    (bias,) = [t for t in m.graph.initializer if t.name == "c"]
+    bias.CopyFrom(numpy_helper.from_array(np.zeros((7, 1, 5), np.float32), "c"))
+    with pytest.raises(UserError, match=r"'own' .*bias has the shape \(7, 1, 5\), not \(5\)"):
+        uopc.onnx.load(m)
+
+
+def test_groups_of_the_columns_of_the_last_block_too() -> None:
+    """Numbers for 80 columns, or for the 96 of three blocks."""
+    group = np.random.default_rng(3).permutation(np.arange(80) // 32)
+    m, given, wanted = product((2,), 80, 5, 32, group=group)
+    (t,) = [t for t in m.graph.initializer if t.name == "g"]
+    more = np.concatenate([numpy_helper.to_array(t), np.zeros(16, np.int32)])
+    t.CopyFrom(numpy_helper.from_array(more, "g"))
+    checked(m, given, wanted)
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "text"),
+    [
+        ("s", np.ones((6, 4), np.float32), r"scales has the shape \(6, 4\), not \(7, 4\)"),
+        ("s", np.ones((7, 5), np.float32), r"scales has the shape \(7, 5\), not \(7, 4\)"),
+        ("z", np.ones((7, 4), np.uint8), r"zero_points has the shape \(7, 4\), not \(7, 2\)"),
+        ("i", np.ones(2, np.float32), "indices are of float32"),
+    ],
+)
+def test_bad_operands_of_tables(name: str, array: np.ndarray, text: str) -> None:
+    names = ["d", "i", "s", "z"]
+    given = {
+        "d": np.ones((7, 32), np.uint8), "i": np.ones(2, np.int64),
+        "s": np.ones((7, 4), np.float32), "z": np.ones((7, 2), np.uint8),
+    } | {name: array}  # fmt: skip
+    m = model("GatherBlockQuantized", names, {"i": given.pop("i")}, given, block_size=16)
+    with pytest.raises(UserError, match=f"GatherBlockQuantized 'own' of the model: {text}"):
         uopc.onnx.load(m)
 
 
@@ -494,6 +534,51 @@ def test_bad_positions(shape: tuple[int, ...], options: dict[str, int], text: st
     m = model("RotaryEmbedding", ["a", "i", "c", "s"], {"a": x}, tables, **options)
     with pytest.raises((UserError, Unsupported), match=f"RotaryEmbedding 'own' .*{text}"):
         uopc.onnx.load(m)
+
+
+@pytest.mark.parametrize(
+    ("c", "s", "options", "text"),
+    [
+        ((8,), (8,), {}, r"cos_cache has the shape \(8\), not rows of angles"),
+        ((20, 0), (20, 0), {}, r"cos_cache has the shape \(20, 0\)"),
+        ((20, 8), (9, 8), {}, r"sin_cache has the shape \(9, 8\), not \(20, 8\)"),
+        ((20, 9), (20, 9), {}, "18 numbers of each head are turned, and rows have 16"),
+        ((20, 3), (20, 3), {}, "6 numbers of each head are turned, and rows have 16"),
+        ((20, 4), (20, 4), {"num_heads": 1, "rotary_embedding_dim": 6},
+         "rotary_embedding_dim is 6: cos_cache turns 8"),
+    ],
+)  # fmt: skip
+def test_bad_angles(
+    c: tuple[int, ...], s: tuple[int, ...], options: dict[str, int], text: str
+) -> None:
+    tables = {"i": np.zeros((2, 3), np.int64), "c": np.ones(c, "f4"), "s": np.ones(s, "f4")}
+    given = {"a": np.zeros((2, 3, 16), np.float32)}
+    m = model("RotaryEmbedding", ["a", "i", "c", "s"], given, tables, **options)
+    with pytest.raises(UserError, match=f"RotaryEmbedding 'own' of the model: {text}"):
+        uopc.onnx.load(m)
+
+
+@pytest.mark.parametrize("op", ["SkipLayerNormalization", "SkipSimplifiedLayerNormalization"])
+def test_results_of_norms_have_the_shape_of_the_input(op: str) -> None:
+    cases: list[tuple[tuple[int, ...], tuple[int, ...], Any, str]] = [
+        ((5, 2, 3, 8), (8,), np.float32, r"the sum has the shape \(5, 2, 3, 8\)"),
+        ((2, 3, 8), (4, 2, 3, 8), np.float32, r"the result has the shape \(4, 2, 3, 8\)"),
+        ((2, 3, 8), (8,), np.int32, "needs floats, got int32"),
+    ]
+    for skip, scale, dtype, text in cases:
+        given = {"a": np.ones((2, 3, 8), dtype), "b": np.ones(skip, dtype)}
+        m = model(op, ["a", "b", "s"], given, {"s": np.ones(scale, dtype)})
+        with pytest.raises(UserError, match=f"{op} 'own' of the model: {text}"):
+            uopc.onnx.load(m)
+
+
+def test_a_norm_has_the_dtype_of_its_scale() -> None:
+    given = {"a": np.arange(16, dtype=np.float16).reshape(2, 8)}
+    scale = {"s": np.linspace(1, 2, 8, dtype=np.float32)}
+    m = model("SimplifiedLayerNormalization", ["a", "s"], given, scale, domain="")
+    a = given["a"].astype(np.float32)
+    wanted = a / np.sqrt((a * a).mean(-1, keepdims=True) + 1e-5) * scale["s"]
+    assert checked(m, given, wanted).dtype == np.float32
 
 
 # ---------------------------------------------------------------- attention with a cache
@@ -646,6 +731,42 @@ def test_bad_attention(options: dict[str, Any], text: str) -> None:
     del node.attribute[:]
     node.attribute.extend([*kept, *[helper.make_attribute(k, v) for k, v in options.items()]])
     with pytest.raises((UserError, Unsupported), match=f"GroupQueryAttention 'own' .*{text}"):
+        uopc.onnx.load(m)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "text"),
+    [
+        ("pk", (1, 3, 4, 16), r"past_key has the shape \(1, 3, 4, 16\), not \(1, 2, 4, 16\)"),
+        ("pv", (1, 2, 5, 16), r"past_value has the shape \(1, 2, 5, 16\), not \(1, 2, 4, 16\)"),
+        ("pk", (1, 4, 32), r"past_key has the shape \(1, 4, 32\)"),
+        ("pv", None, "past_key and past_value go together"),
+        ("k", None, "key and value go together"),
+        ("i", (1,), r"position_ids has the shape \(1\)"),
+        ("i", (1, 2), r"position_ids has the shape \(1, 2\), not \(1, 1\)"),
+        ("bias", (4, 1, 5), r"attention_bias has the shape \(4, 1, 5\)"),
+        ("bias", (1, 4, 1, 4), r"attention_bias has the shape \(1, 4, 1, 4\), not \(1, 4, 1, 5\)"),
+        ("total", (), "total_sequence_length is 0, and there are 1 new tokens"),
+    ],
+)
+def test_bad_operands_of_attention(name: str, shape: tuple[int, ...] | None, text: str) -> None:
+    f4 = np.float32
+    arrays = {
+        "q": np.zeros((1, 1, 64), f4), "k": np.zeros((1, 1, 32), f4), "v": np.zeros((1, 1, 32), f4),
+        "pk": np.zeros((1, 2, 4, 16), f4), "pv": np.zeros((1, 2, 4, 16), f4),
+        "last": np.full(1, 4, np.int32), "total": np.array(5, np.int32),
+        "c": np.ones((8, 8), f4), "s": np.ones((8, 8), f4), "i": np.full((1, 1), 4),
+        "bias": np.zeros((1, 4, 1, 5), f4),
+    }  # fmt: skip
+    names = NAMES[:11]
+    if shape is None:
+        names = ["" if n == name else n for n in names]
+        del arrays[name]
+    else:
+        arrays[name] = np.zeros(shape, arrays[name].dtype)
+    m = model("GroupQueryAttention", names, {"q": arrays.pop("q")}, arrays, "y k0 v0",
+              num_heads=4, kv_num_heads=2, do_rotary=1)  # fmt: skip
+    with pytest.raises(UserError, match=f"GroupQueryAttention 'own' of the model: {text}"):
         uopc.onnx.load(m)
 
 

@@ -59,6 +59,15 @@ def _checked(name: str, v: UOp, wanted: tuple[int, ...]) -> UOp:
     return v.reshape(wanted)
 
 
+def with_shape(name: str, v: UOp, wanted: tuple[Any, ...]) -> UOp:
+    """An operand of this shape, in which sizes that are no numbers are not compared."""
+    own = dims(v)
+    pairs = [(a, b) for a, b in zip(own, wanted) if isinstance(a, int) and isinstance(b, int)]
+    if len(own) != len(wanted) or any([a != b for a, b in pairs]):
+        raise UserError(f"{name} has the shape {shapes.show(own)}, not {shapes.show(wanted)}")
+    return v
+
+
 # ---------------------------------------------------------------- products
 @op("MatMulNBits", domain=MICROSOFT)
 def matmul_nbits(n: Node) -> UOp:
@@ -97,7 +106,9 @@ def matmul_nbits(n: Node) -> UOp:
         padded = a.cast(wide).pad([(0, 0)] * len(lead) + [(0, blocks * block - columns)])
         x = _in_parts(padded, blocks, parts).contiguous()
         y = (weights * x.unsqueeze(len(lead))).sum((-3, -2, -1))
-    return (y if bias is None else y + bias.cast(wide)).cast(a.dtype)
+    if bias is not None:
+        y = y + with_shape("bias", bias, (rows,)).cast(wide)
+    return y.cast(a.dtype)
 
 
 def _centred(codes: UOp, zero: UOp | None, bits: int, wide: DType) -> UOp:
@@ -120,6 +131,9 @@ def _in_parts(v: UOp, blocks: int, parts: int) -> UOp:
 def _scales(n: Node, rows: int, blocks: int, bits: int, wide: DType) -> tuple[UOp, UOp | None]:
     """Scales, and zero points, which may be packed, of each block of each row."""
     scale, zero = _checked("scales", n.x(2), (rows, blocks)), n.maybe(3)
+    for name, v in (("scales", scale), ("zero_points", zero)):
+        if v is not None and not (v.dtype.is_float or (v is zero and v.dtype is dtypes.uint8)):
+            raise UserError(f"{name} are of {v.dtype.name}")
     scale = _stored(scale.cast(wide), is_known(n.raw(2)))
     if zero is None:
         return scale, None
@@ -137,17 +151,20 @@ def _stored(v: UOp, known: bool) -> UOp:
 
 
 def _groups(n: Node, columns: int, block: int) -> UOp | None:
-    """The block whose scale each column has (`g_idx`); None if that is its own."""
-    given = _checked("g_idx", n.x(4), (columns,))
-    last = (columns - 1) // block
+    """The block whose scale each column has (`g_idx`); None if that is its own. Models have
+    numbers for the columns, or for all of the last block."""
+    given, last = n.x(4), (columns - 1) // block
+    if dims(given) != ((last + 1) * block,):
+        given = _checked("g_idx", given, (columns,))
     if is_known(n.raw(4)):
         known = n.known(4)
         assert known is not None
+        known = known.reshape(-1)[:columns]
         if np.array_equal(known, np.arange(columns) // block):
             return None
         if known.min(initial=0) < 0 or known.max(initial=0) > last:
             raise UserError(f"g_idx has numbers that are not from 0 to {last}")
-    return given.pad([(0, -columns % block)])
+    return given[:columns].pad([(0, -columns % block)])
 
 
 # ---------------------------------------------------------------- rows of tables
@@ -166,6 +183,15 @@ def gather_block_quantized(n: Node) -> UOp:
     is_packed = few is None and bits < 8
     if is_packed and axis == rank - 1:
         raise Unsupported("packed numbers that are gathered along the last axis")
+    if not indices.dtype.is_int:
+        raise UserError(f"indices are of {indices.dtype.name}")
+    each = 8 // bits if is_packed else 1
+    *lead, row = dims(table)
+    shape = [*lead, row * each]
+    shape[blocked] = -(-shape[blocked] // block)
+    with_shape("scales", scale, tuple(shape))
+    if zero is not None:
+        with_shape("zero_points", zero, (*shape[:-1], -(-shape[-1] // each)))
     size = dims(table)[axis]
     at = indices.cast(dtypes.int64)
     at = uopc.where(at < 0, at + size, at)
@@ -178,7 +204,7 @@ def gather_block_quantized(n: Node) -> UOp:
     codes, scale = chosen(table), chosen(scale)
     wide = dtypes.promote(scale.dtype, dtypes.float32)
     if is_packed:
-        codes = _unpacked(codes, bits, dims(codes)[-1] * (8 // bits))
+        codes = _unpacked(codes, bits, row * each)
     moved = blocked if blocked < axis else blocked + len(dims(indices)) - 1
     if zero is not None:
         zero = chosen(zero)

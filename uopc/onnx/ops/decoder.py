@@ -9,11 +9,13 @@ from uopc import UOp, dtypes
 from uopc.errors import Unsupported, UserError
 from uopc.ir.core import bounds, shapes
 from uopc.onnx.node import Node, dims
-from uopc.onnx.ops.blocks import MICROSOFT
+from uopc.onnx.ops.blocks import MICROSOFT, with_shape
 from uopc.onnx.registry import op
 
 
 def _wide(x: UOp) -> UOp:
+    if not x.dtype.is_float:
+        raise UserError(f"needs floats, got {x.dtype.name}")
     return x.cast(dtypes.promote(x.dtype, dtypes.float32))
 
 
@@ -24,7 +26,7 @@ def simplified_layer_normalization(n: Node) -> Any:
     x = n.x(0)
     axes = tuple(range(n.axis(-1, len(dims(x))), len(dims(x))))
     y, inverse = _root_mean_square(n, _wide(x), n.x(1), axes, 1e-5)
-    y = y.cast(x.dtype)
+    y = with_shape("the result", y, dims(x)).cast(n.x(1).dtype)
     return y if n.outputs == 1 else (y, inverse)
 
 
@@ -58,13 +60,14 @@ def skip_layer_normalization(n: Node) -> Any:
 
 
 def _added(n: Node, bias: int) -> UOp:
-    """The sum of input, skip, and a bias if there is one."""
+    """The sum of input, skip, and a bias if there is one, in the shape of the input."""
     total = _wide(n.x(0)) + _wide(n.x(1))
-    return total + _wide(n.x(bias)) if n.has(bias) else total
+    total = total + _wide(n.x(bias)) if n.has(bias) else total
+    return with_shape("the sum", total, dims(n.x(0)))
 
 
 def _with_sum(n: Node, y: UOp, mean: UOp | None, inverse: UOp, total: UOp) -> Any:
-    t = n.x(0).dtype
+    t, y = n.x(0).dtype, with_shape("the result", y, dims(total))
     found = y.cast(t), mean, inverse, total.cast(t)
     return found[: n.outputs] if n.outputs > 1 else found[0]
 
@@ -76,27 +79,40 @@ def rotary_embedding(n: Node) -> UOp:
     if n.attr("is_packed_batching", 0):
         raise Unsupported("sequences of several lengths in one (is_packed_batching)")
     x, places, cos, sin = (n.x(k) for k in range(4))
-    shape, width = dims(x), 2 * dims(cos)[1]
+    shape, width = dims(x), 2 * _half(cos, sin)
     if len(shape) not in (3, 4):
         raise UserError(f"input has the shape {shapes.show(shape)}, not 3 or 4 dimensions")
     heads = n.attr("num_heads", 0)
     if n.attr("rotary_embedding_dim", 0) and not heads:
         raise UserError("num_heads is missing beside rotary_embedding_dim")
+    if (turned := n.attr("rotary_embedding_dim", 0)) not in (0, width):
+        raise UserError(f"rotary_embedding_dim is {turned}: cos_cache turns {width}")
     each = x
     if len(shape) == 3:
+        if not heads and shape[2] % width:
+            raise UserError(f"{width} numbers of each head are turned, and rows have {shape[2]}")
         heads = heads or shape[2] // width
         each = x.reshape(*shape[:2], heads, shape[2] // heads).permute(0, 2, 1, 3)
     if dims(places) == (1,):
         places = places + uopc.arange(shape[-2] if len(shape) == 4 else shape[1])
         places = places.unsqueeze(0)
-    turned = rotated(each, places, cos, sin, bool(n.attr("interleaved", 0)))
-    return turned if len(shape) == 4 else turned.permute(0, 2, 1, 3).reshape(shape)
+    y = rotated(each, places, cos, sin, bool(n.attr("interleaved", 0)))
+    return y if len(shape) == 4 else y.permute(0, 2, 1, 3).reshape(shape)
+
+
+def _half(cos: UOp, sin: UOp) -> int:
+    """The number of angles in each row of the tables."""
+    shape = dims(cos)
+    if len(shape) != 2 or shape[1] == 0:
+        raise UserError(f"cos_cache has the shape {shapes.show(shape)}, not rows of angles")
+    half: int = dims(with_shape("sin_cache", sin, shape))[1]
+    return half
 
 
 def rotated(x: UOp, places: UOp, cos: UOp, sin: UOp, interleaved: bool) -> UOp:
     """Heads of shape (batch, heads, length, size), of which the first numbers are turned, as many
     as there are angles twice. `places`: (batch or 1, length), of rows of the tables."""
-    half = dims(cos)[1]
+    half = _half(cos, sin)
     if 2 * half > dims(x)[-1]:
         raise UserError(f"{2 * half} numbers of each head are turned, which has {dims(x)[-1]}")
     c, s = (_wide(t.take(places.cast(dtypes.int64), 0)).unsqueeze(1) for t in (cos, sin))
@@ -146,7 +162,8 @@ def group_query_attention(n: Node) -> Any:
         at = _given_places(n, places) if n.has(_PLACES) else places
         turn = n.x(_COS), n.x(_SIN), bool(n.attr("rotary_interleaved", 0))
         q, k = rotated(q, at, *turn), rotated(k, at, *turn)
-    room = _room(n)
+    room = _room(n, length)
+    _check_cache(n, (batch, own, size))
     keys = _with_new(n.maybe(_PAST_KEY), k, before, room)
     values = _with_new(n.maybe(_PAST_VALUE), v, before, room)
     groups = dims(q)[1] // own
@@ -166,6 +183,8 @@ def _heads(n: Node) -> list[UOp]:
     if query < 1 or own < 1 or query % own:
         raise UserError(f"num_heads {query} is no multiple of kv_num_heads {own}")
     x = n.x(_QUERY)
+    if n.has(_KEY) != n.has(_VALUE):
+        raise UserError("key and value go together: without both, the query has them")
     if n.has(_KEY):
         parts, size = [x, n.x(_KEY), n.x(_VALUE)], dims(x)[-1] // query
     else:
@@ -181,19 +200,33 @@ def _heads(n: Node) -> list[UOp]:
 def _given_places(n: Node, places: UOp) -> UOp:
     """The input `position_ids`; of a prompt its first number alone counts, as the operator says."""
     given, length = n.x(_PLACES).cast(dtypes.int64), dims(places)[1]
+    with_shape("position_ids", given, (*dims(given)[:1], length))
     found = n.ints(_TOTAL)
     if not found or found[0] != length:
         return given
     return (given[0, 0] + uopc.arange(length, dtype=dtypes.int64)).unsqueeze(0)
 
 
-def _room(n: Node) -> Any:
+def _check_cache(n: Node, sizes: tuple[Any, ...]) -> None:
+    """UserError for old keys and values that are not those of this batch, heads and size."""
+    key, value = n.maybe(_PAST_KEY), n.maybe(_PAST_VALUE)
+    if (key is None) != (value is None):
+        raise UserError("past_key and past_value go together")
+    if key is not None and value is not None:
+        wanted = (*sizes[:2], *dims(key)[2:3], sizes[2])
+        with_shape("past_key", key, wanted)
+        with_shape("past_value", value, wanted)
+
+
+def _room(n: Node, length: Any) -> Any:
     """The length of the cache after a call: the old one, or that of all tokens if that is more."""
     found = n.ints(_TOTAL)
     total = found[0] if found else None
     past = n.maybe(_PAST_KEY)
     if total is None:
         raise UserError("total_sequence_length is missing")
+    if isinstance(total, int) and isinstance(length, int) and total < length:
+        raise UserError(f"total_sequence_length is {total}, and there are {length} new tokens")
     if past is None:
         return total
     old = dims(past)[2]
@@ -229,9 +262,11 @@ def _weights(n: Node, scores: UOp, places: UOp) -> UOp:
     """The softmax of what each query sees."""
     cap, window = n.number("softcap", 0.0), n.attr("local_window_size", -1)
     batch, heads, length, room = dims(scores)
-    if cap:
+    if cap > 0:
         scores = (scores / cap).tanh() * cap
     if (bias := n.maybe(_BIAS)) is not None:
+        (total,) = (n.ints(_TOTAL) or [room])[:1]
+        with_shape("attention_bias", bias, (*dims(bias)[:2], length, total))
         scores = scores + _wide(bias.pad([(0, 0)] * 3 + [(0, room - dims(bias)[3])]))
     at = uopc.arange(room, dtype=dtypes.int64)
     last = places.reshape(batch, 1, length, 1)
