@@ -720,6 +720,7 @@ def test_attention_of_any_length() -> None:
     [
         ({"sliding_window_cache": 1}, "sliding_window_cache of 1"),
         ({"qk_output": 1}, "qk_output of 1"),
+        ({"local_window_size": 0}, "local_window_size is 0"),
         ({"k_quant_type": "PER_TENSOR"}, "k_quant_type of 'PER_TENSOR'"),
         ({"kv_num_heads": 3}, "num_heads 4 is no multiple of kv_num_heads 3"),
     ],
@@ -732,6 +733,15 @@ def test_bad_attention(options: dict[str, Any], text: str) -> None:
     node.attribute.extend([*kept, *[helper.make_attribute(k, v) for k, v in options.items()]])
     with pytest.raises((UserError, Unsupported), match=f"GroupQueryAttention 'own' .*{text}"):
         uopc.onnx.load(m)
+
+
+def test_a_softcap_below_zero_is_none() -> None:
+    m, given, wanted = attention()
+    attributes = m.graph.node[0].attribute
+    kept = [a for a in attributes if a.name != "softcap"]
+    del attributes[:]
+    attributes.extend([*kept, helper.make_attribute("softcap", -1.0)])
+    near(uopc.onnx.load(m)(**given)["y"], wanted["y"])
 
 
 @pytest.mark.parametrize(

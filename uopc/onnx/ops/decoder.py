@@ -262,6 +262,8 @@ def _weights(n: Node, scores: UOp, places: UOp) -> UOp:
     """The softmax of what each query sees."""
     cap, window = n.number("softcap", 0.0), n.attr("local_window_size", -1)
     batch, heads, length, room = dims(scores)
+    if window == 0:
+        raise UserError("local_window_size is 0: no query would see anything")
     if cap > 0:
         scores = (scores / cap).tanh() * cap
     if (bias := n.maybe(_BIAS)) is not None:
