@@ -1,7 +1,7 @@
 """The stubs of `uopc.numpy` for type checkers, which do not see what tables make.
 
 `namespace.pyi` and `random.pyi` have the functions, `array_methods.pyi` what `protocols.py`
-installs in Array. Of UOps alone a function gives a UOp, of Arrays an Array: overloads say so.
+installs for Array. Of UOps alone a function gives a UOp, of Arrays an Array: overloads say so.
 """
 
 from __future__ import annotations
@@ -45,12 +45,10 @@ def random_text() -> str:
 
 def methods_text() -> str:
     """`uopc/numpy/array_methods.pyi`: the methods of Array that `protocols.py` installs. `Self` is
-    Array, whose module imports this one."""
+    Array, the one class that derives from it."""
     imports = _ALWAYS | {"from typing import Self"}
-    members = vars(Array).keys() & protocols.INSTALLED.keys()
     lines = []
-    for name in sorted(members):
-        found = protocols.INSTALLED[name]
+    for name, found in sorted(protocols.INSTALLED.items()):
         if isinstance(found, property):
             lines += ["@property", f"def {name}(self) -> Self: ..."]
             continue

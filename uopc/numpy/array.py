@@ -23,14 +23,10 @@ from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp
+from uopc.numpy.array_methods import ArrayMethods
 from uopc.tensor import updates
 from uopc.tensor.creation import param
 from uopc.tensor.numpy_protocols import OF_ARRAYS
-
-if TYPE_CHECKING:
-    from uopc.numpy.array_methods import ArrayMethods as _Installed
-else:
-    _Installed = object  # protocols.py installs them
 
 Scalar = bool | int | float
 _KINDS = {"bool": 0, "int": 1, "uint": 1, "index": 1, "float": 2}
@@ -73,7 +69,7 @@ class Trace:
 current_trace: contextvars.ContextVar[Trace | None] = contextvars.ContextVar("trace", default=None)
 
 
-class Array(_Installed):
+class Array(ArrayMethods):
     """A value of the graph with the operators and methods of the Array API: `==` compares values.
 
     NumPy's functions take it, and it has a value once Python asks: `float(x)`, `np.asarray(x)`, `if

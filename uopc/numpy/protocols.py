@@ -17,6 +17,7 @@ import numpy as np
 from uopc.errors import UserError, UserTypeError
 from uopc.numpy import elementwise, linalg, namespace
 from uopc.numpy.array import Array, applied, uop_of
+from uopc.numpy.array_methods import ArrayMethods
 from uopc.numpy.manipulation import own_axis
 from uopc.tensor import examples, reductions
 from uopc.tensor.elementwise import rounded
@@ -443,7 +444,7 @@ def array_namespace(a: Any, /, *, api_version: str | None = None) -> ModuleType:
     return sys.modules[__package__]
 
 
-# Type checkers see them in `array_methods.pyi`, which is generated.
+# For Array. Type checkers see them in `array_methods.pyi`, which is generated.
 INSTALLED: dict[str, Any] = {n: _same(n) for n in (
     "all", "any", "argmax", "argmin", "argsort", "astype", "clip", "cumprod", "cumsum",
     "diagonal", "dot", "max", "mean", "min", "prod", "repeat", "round", "sort", "squeeze", "std",
@@ -467,4 +468,4 @@ INSTALLED |= elementwise.OPERATORS | {
 }  # fmt: skip
 
 for _name, _method in INSTALLED.items():
-    setattr(Array, _name, _method)
+    setattr(ArrayMethods, _name, _method)
