@@ -360,12 +360,16 @@ REDUCED = ("sum", "prod", "max", "min", "any", "all", "mean")
 def test_reductions_of_chosen_elements(name: str, dtype: str) -> None:
     f = getattr(np, name)
     start = {} if name in ("any", "all", "mean") else {"initial": 2}
+
+    def along(axis: int | None, a: Any, mask: Any) -> None:
+        same(lambda a, m: f(a, axis, where=m, keepdims=True, **start), a, mask)
+        same(lambda a: f(a, axis=axis, where=a > 1, **start), a)
+        same(lambda a: f(a, axis=axis, **start), a)
+
     for shape in ((3, 4), (0, 3), (1, 1)):
         a, mask = drawn(shape, dtype), drawn(shape, "?", 1)
         for axis in (None, 0, -1):
-            same(lambda a, m: f(a, axis, where=m, keepdims=True, **start), a, mask)  # noqa: B023
-            same(lambda a: f(a, axis=axis, where=a > 1, **start), a)  # noqa: B023
-            same(lambda a: f(a, axis=axis, **start), a)  # noqa: B023
+            along(axis, a, mask)
         same(lambda a, m: f(a, where=m, **start), a, drawn(shape[1:], "?", 2))
     if start and dtype[0] == "f":
         same(lambda a, s: f(a, axis=0, initial=s), drawn((3, 4), dtype), np.asarray(1.5, dtype))

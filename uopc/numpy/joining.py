@@ -13,7 +13,7 @@ from uopc.ir.core import shapes
 from uopc.ir.core.uop import UOp
 from uopc.numpy.array import Array, promoted, same_kind, uop_of
 from uopc.numpy.dtype_functions import as_dtype
-from uopc.numpy.manipulation import own_axis
+from uopc.numpy.manipulation import own_axis, with_rank
 from uopc.tensor import indexing
 
 __all__ = [
@@ -84,19 +84,23 @@ def unstack(x: Any, /, axis: int = 0) -> tuple[Any, ...]:
     u = uop_of(x)
     axis = own_axis(axis, len(shapes.shape(u)), "unstack")
     before = (slice(None),) * axis
-    count = shapes.shape(u)[axis]
-    if not isinstance(count, int):
-        raise UserError(f"unstack: the size of axis {axis} of {shapes.show(u.shape)} is a variable")
-    return tuple(same_kind([u[(*before, i)] for i in range(count)], (x,)))
+    return tuple(same_kind([u[(*before, i)] for i in range(_length(u, axis, "unstack"))], (x,)))
+
+
+def _length(u: UOp, axis: int, who: str) -> int:
+    """The length of an axis. UserError for a variable one."""
+    n = u.shape[axis]
+    if not isinstance(n, int):
+        raise UserError(f"{who}: the size of axis {axis} of {shapes.show(u.shape)} is a variable")
+    return n
 
 
 # ---------------------------------------------------------------- joining, by NumPy's ranks
 def _at_least(rank: int, u: UOp) -> UOp:
     """Axes of size 1 in front, up to a number of dimensions; the third one goes behind."""
-    dims = shapes.shape(u)
-    if rank == 3 and len(dims) < 3:
-        return _at_least(2, u).reshape((*_at_least(2, u).shape, 1))
-    return u.reshape((*(1,) * (rank - len(dims)), *dims))
+    if rank == 3 and u.ndim < 3:
+        return with_rank(u, 2).unsqueeze(-1)
+    return with_rank(u, rank)
 
 
 def _all_at_least(rank: int, arrays: tuple[Any, ...]) -> Any:
@@ -232,8 +236,7 @@ def _depths(arrays: Any, depth: int, leaves: list[Any]) -> set[int]:
 
 def _blocks(arrays: Any, depth: int, rank: int) -> UOp:
     if not isinstance(arrays, list):
-        u = uop_of(arrays)
-        return u.reshape((*(1,) * (rank - u.ndim), *u.shape))
+        return with_rank(uop_of(arrays), rank)
     return _joined("block", [_blocks(v, depth - 1, rank) for v in arrays], -depth)
 
 
@@ -257,10 +260,7 @@ def _line(arr: Any, axis: int | None, who: str) -> tuple[UOp, int, int]:
     if axis is None:
         u, axis = u.reshape(-1), 0
     axis = own_axis(axis, u.ndim, who)
-    n = u.shape[axis]
-    if not isinstance(n, int):
-        raise UserError(f"{who}: the size of axis {axis} of {shapes.show(u.shape)} is a variable")
-    return u, axis, n
+    return u, axis, _length(u, axis, who)
 
 
 def _known(obj: Any, who: str) -> Any:
@@ -306,8 +306,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
     places = _known(obj, "insert")
     if not isinstance(places, slice) and np.ndim(places) == 1 and np.asarray(places).dtype == bool:
         places = np.flatnonzero(places)
-    v = fold.cast(uop_of(values, "insert"), u.dtype)
-    v = v.reshape((*(1,) * (u.ndim - v.ndim), *v.shape))
+    v = with_rank(fold.cast(uop_of(values, "insert"), u.dtype), u.ndim)
     several = isinstance(places, slice) or np.ndim(places) > 0
     if not several and v.ndim == u.ndim:  # rows for one place are in the first axis
         v = v.permute([*range(1, axis + 1), 0, *range(axis + 1, v.ndim)])
@@ -355,7 +354,7 @@ def _parts(ary: Any, given: Any, axis: int, who: str) -> list[Any]:
     if np.ndim(places):
         borders = [p.__index__() for p in places]
     else:
-        borders = _borders(places.__index__(), _line(u, axis, who)[2], who)
+        borders = _borders(places.__index__(), _length(u, axis, who), who)
     before = (slice(None),) * axis
     ends = zip([0, *borders], [*borders, None])
     return list(same_kind([u[(*before, slice(*pair))] for pair in ends], (ary,)))

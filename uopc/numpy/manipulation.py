@@ -101,6 +101,12 @@ def own_axes(axis: Any, rank: int, who: str) -> list[int]:
     return [own_axis(a, rank, who) for a in chosen]
 
 
+def with_rank(u: UOp, rank: int) -> UOp:
+    """A value with axes of size 1 in front, up to a number of dimensions."""
+    made: UOp = u.reshape((*(1,) * (rank - u.ndim), *u.shape))
+    return made
+
+
 def swapaxes(x: Any, /, axis1: int, axis2: int) -> Any:
     """Two axes exchanged.
 
@@ -310,7 +316,7 @@ def broadcast_to(x: Any, /, shape: Sequence[int]) -> Any:
     dims = shapes.shape(u)
     if len(dims) > len(shape):
         raise UserError(f"broadcast_to: {shapes.show(dims)} has more axes than {tuple(shape)}")
-    return same_kind(u.reshape((*(1,) * (len(shape) - len(dims)), *dims)).expand(shape), (x,))
+    return same_kind(with_rank(u, len(shape)).expand(shape), (x,))
 
 
 def broadcast_arrays(*arrays: Any) -> list[Any]:
