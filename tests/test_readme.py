@@ -12,9 +12,17 @@ from tests import pages
 from tests.pages import README, ROOT
 
 
-def test_the_example_is_short():
-    (example,) = pages.blocks(README, "python")
-    assert len([line for line in example.text.splitlines() if line]) <= 12
+def test_the_page_begins_with_a_function_of_numpy_and_examples_are_short():
+    first, second = pages.blocks(README, "python")
+    assert "@uopc.jit" in first.text and "uopc.param" not in first.text
+    for example in (first, second):
+        assert len([line for line in example.text.splitlines() if line]) <= 12
+
+
+def test_the_first_screen_says_how_to_install_for_whom_and_shows_the_report():
+    top, _, _ = README.read_text("utf-8").partition("\n## ")
+    said = [top.index(words) for words in ("@uopc.jit", "**Install**", "**For whom?**", "uopc dump")]
+    assert said == sorted(said) and "](docs/report/" in top
 
 
 def test_commands_differ_only_at_the_end_and_ci_runs_the_tests():
@@ -33,4 +41,4 @@ def test_the_table_is_what_was_measured(blessed):
 
 def test_one_screen():
     prose = re.sub(r"```.*?```", "", README.read_text("utf-8"), flags=re.DOTALL)
-    assert len(prose.splitlines()) <= 60
+    assert len([line for line in prose.splitlines() if line.strip()]) <= 45
