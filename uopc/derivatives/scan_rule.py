@@ -119,8 +119,9 @@ class Scan(OfBody):
         floats = [i for i, c in enumerate(loop.first) if c.dtype.is_float]
         # By operand of the loop: the node of its body whose cotangent is asked for.
         rows = {2 + i: carried[i] for i in floats}
-        shared = dict(enumerate(loop.constants, 2 + n + len(loop.xs)))
-        shared = {i: k for i, k in shared.items() if wanted[i] and k.dtype.is_float}
+        # A constant that is there twice has one cotangent.
+        places = {k: i for i, k in enumerate(loop.constants, 2 + n + len(loop.xs))}
+        shared = {i: k for k, i in places.items() if wanted[i] and k.dtype.is_float}
         each = {i: x for i, x in enumerate(elements, 2 + n) if wanted[i] and x.dtype.is_float}
         targets = rows | shared | each
         back = {i: functions.seed(loop.first[i]) for i in floats}

@@ -90,7 +90,7 @@ def pulled(
     leaves = dict.fromkeys(inputs)
     nodes = order(outputs, leaves)
     active = _active(nodes, leaves)
-    first = _first_of_joint(nodes)
+    first = _first_of_joint([u for u in nodes if u in active and u not in leaves])
     terms: dict[UOp, list[Value]] = {}
     parts: dict[UOp, dict[int, Value]] = {}  # of the results of a CALL, TUPLE or joint PRIMITIVE
 
