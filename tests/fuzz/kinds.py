@@ -60,6 +60,9 @@ KINDS = {
     "lists": Kind(
         "tests.fuzz.lists", "lists of Opts that begin with the schedule's, refused or right", 6
     ),
+    "onnx": Kind(
+        "tests.fuzz.onnx_models", "models with named sizes, against ONNX's evaluator in NumPy", 12
+    ),
     "texts": Kind(
         "tests.fuzz.texts", "changed texts and raw nodes of every stage, refused or right", 0
     ),

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from uopc import UOp, dtypes
+from uopc import UOp
 from uopc.errors import UserError
 from uopc.ir.core import shapes
 from uopc.onnx.narrow import Narrow
-from uopc.onnx.values import Array, is_known, lifted, params_of
+from uopc.onnx.values import Array, is_known, lifted, params_of, whole
 
 # The most numbers of an array, and the most parts of a value, that an operator makes of attributes.
 MOST_NUMBERS, MOST_PARTS = 1 << 26, 1 << 16
@@ -22,8 +22,10 @@ class Decides(UserError):
 
     def __init__(self, names: Sequence[str]) -> None:
         listed = ", ".join([repr(n) for n in names])
-        how = "pass constants={name: array}"
-        super().__init__(f"its shape hangs on the value of {listed}: {how}")
+        how = f"the value of {listed}: pass constants={{name: array}}"
+        if not names:
+            how = "free sizes by more than whole numbers: give these sizes as numbers by dims="
+        super().__init__(f"its shape hangs on {how}")
         self.names = list(names)
 
 
@@ -76,7 +78,7 @@ class Node:
         v = self.known(k)
         if v is None:
             return None
-        return [x.cast(dtypes.index) if isinstance(x, UOp) else int(x) for x in v.reshape(-1)]
+        return [whole(x) for x in v.reshape(-1)]
 
     def ints_of(self, k: int, name: str) -> list[Any] | None:
         """A list of ints that is input k, or the attribute of older versions."""

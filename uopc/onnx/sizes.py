@@ -1,63 +1,203 @@
 """Shapes with symbolic sizes: the operators that exporters put between Shape and Reshape.
 
-Such a value is an array of objects, ints and UOps, and NumPy computes with them. It moves strings
-that are known, too.
+Such a value is an array of objects (`values.sizes_of`): whole numbers, some of them symbolic, in
+one of ONNX's dtypes. They stay known as long as the result of an operator is a whole number that
+its dtype holds exactly; other results are tensors. The moves take strings that are known, too.
 """
 
 from __future__ import annotations
 
-import operator
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from uopc import UOp, dtypes
-from uopc.onnx.values import Array, is_text, objects
+from uopc.ir.core import bounds
+from uopc.ir.core.dtypes import DType
+from uopc.ir.core.ops import Ops
+from uopc.ir.index.dims import dim_uop, uop_dim
+from uopc.onnx.values import DTYPES, Array, dtype_of_sizes, has_symbols, is_text, sizes_of, whole
 
-_BINARY: dict[str, Callable[[Any, Any], Any]] = {
-    "Add": operator.add, "Sub": operator.sub, "Mul": operator.mul, "Div": operator.floordiv,
-    "Mod": operator.mod,
+Attributes = dict[str, Any]
+
+
+def computed(name: str, given: Sequence[Any], attributes: Attributes) -> Array | None:
+    """The result of an operator on shapes, or None if it must be computed as a tensor."""
+    if name in _MOVES and is_text(given[0]):
+        return _MOVES[name](list(given), attributes)
+    if name in _MOVES:
+        t = _dtype(given[0])
+        made = None if t is None else _MOVES[name](list(given), attributes)
+        return None if made is None or t is None else sizes_of(_numbers(made), made.shape, t)
+    if name in _ARITHMETIC:
+        return _elementwise(_ARITHMETIC[name], given, attributes)
+    special = {"Concat": _concat, "Cast": _cast, "CastLike": _cast, "ReduceProd": _product_of}
+    return special[name](given, attributes) if name in special else None
+
+
+# ---------------------------------------------------------------- numbers and their dtype
+def _dtype(v: Any) -> DType | None:
+    """The dtype of an array of whole numbers; None for others."""
+    if has_symbols(v):
+        return dtype_of_sizes(v)
+    number = isinstance(v, np.ndarray) and v.dtype.kind in "iuf"
+    return dtypes.from_numpy(v.dtype) if number and _is_whole(v) else None
+
+
+def _is_whole(v: Array) -> bool:
+    """True unless there is a fraction, an infinity, NaN, or -0."""
+    whole_numbers = np.isfinite(v).all() and (v == np.trunc(v)).all()
+    return v.dtype.kind in "iu" or bool(whole_numbers and not (np.signbit(v) & (v == 0)).any())
+
+
+def _numbers(v: Array) -> list[Any]:
+    """The elements as ints and nodes of dtype index."""
+    return [whole(x) for x in v.reshape(-1)]
+
+
+def _interval(x: Any) -> tuple[float, float]:
+    return bounds.bounds(x) if isinstance(x, UOp) else (x, x)
+
+
+def _holds(t: DType, numbers: Sequence[Any]) -> bool:
+    """True if a dtype holds each of these numbers exactly, whatever the sizes are."""
+    least, most = t.bounds if t.is_int else (-(2 ** _DIGITS[t]), 2 ** _DIGITS[t])
+    return all([least <= low and high <= most for low, high in map(_interval, numbers)])
+
+
+# The digits of a float: all whole numbers up to 2 to the power of them are exact.
+_DIGITS = {dtypes.float16: 11, dtypes.bfloat16: 8, dtypes.float32: 24, dtypes.float64: 53}
+
+
+def _known_in(t: DType, numbers: list[Any], shape: tuple[int, ...]) -> Array | None:
+    return sizes_of(numbers, shape, t) if _holds(t, numbers) else None
+
+
+def _cast(given: Sequence[Any], attributes: Attributes) -> Array | None:
+    """Sizes in another dtype, the second operand's or one that is named, if it holds them."""
+    t = _dtype(given[1]) if len(given) > 1 else DTYPES.get(attributes.get("to", 0))
+    if t is None or not (t.is_int or t in _DIGITS) or _dtype(given[0]) is None:
+        return None
+    return _known_in(t, _numbers(given[0]), given[0].shape)
+
+
+# ---------------------------------------------------------------- arithmetic
+def _elementwise(
+    f: Callable[[Any, Any, bool], Any], given: Sequence[Any], attributes: Attributes
+) -> Array | None:
+    """A function of pairs, over all operands in turn; None where one of them has another dtype, or
+    where the result is no whole number."""
+    found = {_dtype(v) for v in given}
+    t = found.pop()
+    if found or t is None:
+        return None
+    spread = np.broadcast_arrays(*given)
+    truncates = bool(attributes.get("fmod", 0))
+    columns = zip(*[_numbers(v) for v in spread])
+    made = [functools.reduce(lambda a, b: _pair(f, a, b, t, truncates), c) for c in columns]
+    if any([x is None for x in made]):
+        return None
+    return _known_in(t, made, spread[0].shape)
+
+
+def _pair(f: Callable[[Any, Any, bool], Any], a: Any, b: Any, t: DType, truncates: bool) -> Any:
+    """f(a, b), or None: of floats where the sign of a zero could differ, and where f says so."""
+    if a is None or b is None:
+        return None
+    negative = min(_interval(a)[0], _interval(b)[0]) < 0
+    if t.is_float and (f is _quotient or (f in (_product, _rest) and negative)):
+        return None
+    made = f(a, b, truncates)
+    return uop_dim(made) if isinstance(made, UOp) else made
+
+
+def _product(a: Any, b: Any, truncates: bool) -> Any:
+    return a * b
+
+
+def _rounded_to_zero(op: Any, a: Any, b: Any) -> Any:
+    low, high = _interval(b)
+    if low <= 0 <= high:
+        return None
+    if _interval(a)[0] >= 0 and low > 0:
+        return a // b if op is Ops.CDIV else a % b
+    if isinstance(a, int) and isinstance(b, int):
+        size = abs(a) // abs(b)
+        quotient = size if (a < 0) == (b < 0) else -size
+        return quotient if op is Ops.CDIV else a - quotient * b
+    return dim_uop(a).alu(op, dim_uop(b))
+
+
+def _quotient(a: Any, b: Any, truncates: bool) -> Any:
+    return _rounded_to_zero(Ops.CDIV, a, b)
+
+
+def _rest(a: Any, b: Any, truncates: bool) -> Any:
+    """Of the sign of the divisor, or with `fmod` of the dividend's."""
+    if truncates:
+        return _rounded_to_zero(Ops.CMOD, a, b)
+    low, high = _interval(b)
+    return None if low <= 0 <= high else a % b
+
+
+def _choice(greatest: bool) -> Callable[[Any, Any, bool], Any]:
+    plain = max if greatest else min
+
+    def chosen(a: Any, b: Any, truncates: bool) -> Any:
+        if isinstance(a, int) and isinstance(b, int):
+            return plain(a, b)
+        x, y = dim_uop(a), dim_uop(b)
+        return x.maximum(y) if greatest else x.minimum(y)
+
+    return chosen
+
+
+_ARITHMETIC: dict[str, Callable[[Any, Any, bool], Any]] = {
+    "Add": lambda a, b, _: a + b, "Sub": lambda a, b, _: a - b, "Mul": _product,
+    "Div": _quotient, "Mod": _rest, "Sum": lambda a, b, _: a + b, "Max": _choice(True),
+    "Min": _choice(False),
 }  # fmt: skip
 
 
-def computed(name: str, given: Sequence[Any], attributes: dict[str, Any]) -> Array | None:
-    """The result of an operator on shapes, or None if it must be computed as a tensor."""
-    if name in _BINARY and len(given) == 2:
-        a, b = (np.asarray(v, object) for v in given)
-        if all([isinstance(x, (int, np.integer, UOp)) for v in (a, b) for x in v.reshape(-1)]):
-            return _object(_BINARY[name](_whole(a), _whole(b)))
+def _product_of(given: Sequence[Any], attributes: Attributes) -> Array | None:
+    """The product of a vector, if it is over its axis."""
+    data, t = given[0], _dtype(given[0])
+    stays = not _axes(given, attributes) and attributes.get("noop_with_empty_axes", 0)
+    if t is None or data.ndim != 1 or stays:
         return None
-    made = None if name == "Cast" and is_text(given[0]) else _MOVES.get(name)
-    return None if made is None else made(list(given), attributes)
+    made = functools.reduce(lambda a, b: b * a, _numbers(data), 1)
+    return _known_in(t, [made], (1,) if attributes.get("keepdims", 1) else ())
 
 
-def _whole(a: Array) -> Array:
-    """Symbolic entries as indices, so that their arithmetic is exact."""
-    flat = [x.cast(dtypes.index) if isinstance(x, UOp) else int(x) for x in a.reshape(-1)]
-    return objects(flat).reshape(a.shape)
-
-
-def _object(value: Any) -> Array:
-    """An array of objects, or one of them, as NumPy gives it."""
-    return value if isinstance(value, np.ndarray) else objects([value]).reshape(())
-
-
-def _axes(given: list[Any], attributes: dict[str, Any]) -> tuple[int, ...] | None:
+# ---------------------------------------------------------------- moves
+def _axes(given: Sequence[Any], attributes: Attributes) -> tuple[int, ...] | None:
     if len(given) > 1 and given[1] is not None:
         return tuple(int(i) for i in given[1].reshape(-1))
     found = attributes.get("axes")
     return None if found is None else tuple(found)
 
 
-def _gather(given: list[Any], attributes: dict[str, Any]) -> Array:
+def _object(value: Any) -> Array:
+    """An array, where NumPy gives an element of one."""
+    if isinstance(value, np.ndarray):
+        return value
+    made = np.empty((), np.asarray(value).dtype if isinstance(value, str) else object)
+    made[()] = value
+    return made
+
+
+def _gather(given: list[Any], attributes: Attributes) -> Array | None:
+    if has_symbols(given[1]):
+        return None
     index = np.asarray(given[1], np.int64)
     return _object(np.take(given[0], index, attributes.get("axis", 0)))
 
 
-def _slice(given: list[Any], attributes: dict[str, Any]) -> Array | None:
+def _slice(given: list[Any], attributes: Attributes) -> Array | None:
     data, *rest = given
-    if data.ndim != 1 or not rest:
+    if data.ndim != 1 or not rest or any(map(has_symbols, rest)):
         return None
     begin, end = (int(np.asarray(v).reshape(-1)[0]) for v in rest[:2])
     step = int(rest[3].reshape(-1)[0]) if len(rest) > 3 and rest[3] is not None else 1
@@ -68,29 +208,38 @@ def _slice(given: list[Any], attributes: dict[str, Any]) -> Array | None:
     return _object(data[begin:end:step])
 
 
-def _product(given: list[Any], attributes: dict[str, Any]) -> Array:
-    total: Any = 1
-    for x in _whole(given[0].reshape(-1)):
-        total = x * total
-    return objects([total]) if attributes.get("keepdims", 1) else _object(total)
+def _concat(given: Sequence[Any], attributes: Attributes) -> Array | None:
+    """Parts of one dtype, or strings."""
+    axis = attributes.get("axis", 1)
+    if all(map(is_text, given)):
+        return np.concatenate(given, axis)
+    found = {_dtype(v) for v in given}
+    t = found.pop()
+    if found or t is None:
+        return None
+    made = np.concatenate([v.astype(object) for v in given], axis)
+    return sizes_of(_numbers(made), made.shape, t)
 
 
-def _concat(given: list[Any], axis: int) -> Array:
-    parts = given if all(map(is_text, given)) else [np.asarray(v, object) for v in given]
-    return np.concatenate(parts, axis)
-
-
-def _unsqueeze(given: list[Any], attributes: dict[str, Any]) -> Array:
+def _unsqueeze(given: list[Any], attributes: Attributes) -> Array:
     return np.asarray(np.expand_dims(given[0], _axes(given, attributes) or (0,)))
 
 
-def _squeeze(given: list[Any], attributes: dict[str, Any]) -> Array:
+def _squeeze(given: list[Any], attributes: Attributes) -> Array:
     return _object(np.squeeze(given[0], _axes(given, attributes)))
 
 
-_MOVES: dict[str, Callable[[list[Any], dict[str, Any]], Array | None]] = {
-    "Gather": _gather, "Slice": _slice, "ReduceProd": _product, "Unsqueeze": _unsqueeze,
-    "Squeeze": _squeeze, "Identity": lambda given, _: given[0], "Cast": lambda given, _: given[0],
-    "Concat": lambda given, a: _concat(given, a.get("axis", 1)),
-    "Reshape": lambda given, _: np.asarray(given[0].reshape([int(i) for i in given[1]])),
+def _reshape(given: list[Any], attributes: Attributes) -> Array | None:
+    if has_symbols(given[1]):
+        return None
+    data, wanted = given[0], [int(i) for i in given[1].reshape(-1)]
+    if not attributes.get("allowzero", 0):
+        wanted = [data.shape[i] if d == 0 else d for i, d in enumerate(wanted)]
+    return np.asarray(data.reshape(wanted))
+
+
+_MOVES: dict[str, Callable[[list[Any], Attributes], Array | None]] = {
+    "Gather": _gather, "Slice": _slice, "Unsqueeze": _unsqueeze, "Squeeze": _squeeze,
+    "Reshape": _reshape,
+    **dict.fromkeys(("Identity", "Floor", "Ceil", "Round"), lambda given, _: given[0]),
 }  # fmt: skip

@@ -4,7 +4,7 @@
 | --- | --- |
 | computed when the program runs | a UOp |
 | known now | an array of NumPy: small constants, shapes, what follows from them |
-| a shape with symbolic sizes | an array of objects: ints and UOps |
+| a shape with symbolic sizes | an array of objects: ints and UOps, see `sizes_of` |
 | strings that are known | an array of strings |
 | strings that are chosen when the program runs | `Labels` |
 | a type of few bits | `Narrow` |
@@ -123,6 +123,35 @@ def objects(values: Sequence[Any]) -> Array:
     return found
 
 
+def sizes_of(numbers: Sequence[Any], shape: tuple[int, ...], dtype: DType) -> Array:
+    """Whole numbers of a dtype that holds them, ints and nodes of dtype index, as an array.
+
+    It has objects if one is a node: for int64 the numbers themselves, for another dtype nodes of
+    this dtype. Else it is an array of the dtype.
+    """
+    if not any([isinstance(x, UOp) for x in numbers]):
+        return np.asarray(numbers, dtype.numpy).reshape(shape)
+    if dtype is dtypes.int64:
+        return objects(numbers).reshape(shape)
+    made = [x.cast(dtype) if isinstance(x, UOp) else uopc.constant(x, dtype) for x in numbers]
+    return objects(made).reshape(shape)
+
+
+def dtype_of_sizes(v: Array) -> DType:
+    """The dtype of an array with symbolic sizes."""
+    found = [x.dtype for x in v.reshape(-1) if isinstance(x, UOp)]
+    return dtypes.int64 if found[0] is dtypes.index else found[0]
+
+
+def whole(x: Any) -> Any:
+    """An element of an array of sizes, as an int or a node of dtype index."""
+    if not isinstance(x, UOp):
+        return int(x)
+    if x.op is Ops.CAST and x.src[0].dtype is dtypes.index:
+        return x.src[0]
+    return int(x.arg) if x.op is Ops.CONST else x.cast(dtypes.index)
+
+
 def lifted(v: Any) -> UOp:
     """A value as a node."""
     if isinstance(v, (UOp, Narrow)):
@@ -135,9 +164,9 @@ def lifted(v: Any) -> UOp:
     if not isinstance(v, np.ndarray):
         raise UserError(f"a tensor expected, got {'a sequence' if isinstance(v, list) else v!r}")
     if has_symbols(v):
+        t = dtype_of_sizes(v)
         parts = [
-            x.cast(dtypes.int64) if isinstance(x, UOp) else uopc.constant(int(x), dtypes.int64)
-            for x in v.reshape(-1)
+            x.cast(t) if isinstance(x, UOp) else uopc.constant(int(x), t) for x in v.reshape(-1)
         ]
         return parts[0] if v.ndim == 0 else uopc.stack(*parts).reshape(v.shape)
     if v.dtype.kind in "UOc":

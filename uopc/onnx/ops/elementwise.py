@@ -90,9 +90,7 @@ def mean(n: Node) -> UOp:
 def mod(n: Node) -> UOp:
     """Of the sign of the divisor, or with `fmod` of the dividend's."""
     a, b = n.x(0), n.x(1)
-    if not n.attr("fmod", 0):
-        return a % b
-    return a - (a / b).trunc() * b if a.dtype.is_float else a.alu(Ops.CMOD, b)
+    return a.alu(Ops.CMOD, b) if n.attr("fmod", 0) else a % b
 
 
 @op("Pow")

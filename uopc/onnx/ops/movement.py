@@ -13,7 +13,7 @@ from uopc.errors import Unsupported, UserError
 from uopc.ir.core import shapes
 from uopc.onnx.node import MOST_PARTS, Node, dims, few, fixed, normal
 from uopc.onnx.registry import op
-from uopc.onnx.values import DTYPES, Array, objects
+from uopc.onnx.values import DTYPES, Array, dtype_of_sizes, has_symbols, objects, whole
 from uopc.tensor import padding
 
 
@@ -67,13 +67,13 @@ def constant_of_shape(n: Node) -> UOp:
 def arange(n: Node) -> UOp:
     """Numbers of known steps; up to a symbolic size from 0 by 1."""
     known: list[Any] = [n.known(k) for k in range(3)]
-    begin, end, step = [np.asarray(v).reshape(-1)[0] for v in known]
-    if not isinstance(end, UOp):
+    begin, end, step = [v.reshape(-1)[0] for v in known]
+    if not any(map(has_symbols, known)):
         few((float(end) - float(begin)) / float(step), "Range")
-        return uopc.constant(np.arange(begin, end, step, dtype=np.asarray(known[0]).dtype))
-    if isinstance(begin, UOp) or begin != 0 or step != 1:
+        return uopc.constant(np.arange(begin, end, step, dtype=known[0].dtype))
+    if isinstance(begin, UOp) or isinstance(step, UOp) or begin != 0 or step != 1:
         raise Unsupported("Range of a symbolic length that does not count from 0 by 1")
-    return uopc.arange(end, dtype=dtypes.int64)
+    return uopc.arange(whole(end), dtype=dtype_of_sizes(known[1]))
 
 
 # ---------------------------------------------------------------- views
@@ -114,9 +114,18 @@ def squeeze(n: Node) -> UOp:
     gone = {i for i, d in enumerate(own) if d == 1} if axes is None else {
         normal(a, len(own)) for a in axes
     }  # fmt: skip
+    if axes is None:
+        x = _without_ones(x)
     if any([isinstance(own[i], int) and own[i] != 1 for i in gone]):
         raise UserError(f"axes {sorted(gone)} of {shapes.show(own)} are not of size 1")
     return x.reshape(tuple([d for i, d in enumerate(own) if i not in gone]))
+
+
+def _without_ones(x: UOp) -> UOp:
+    """x, on the condition that no free size is 1: such an axis would be gone, too."""
+    own = dims(x)
+    more = [0 if isinstance(d, int) else d - 2 for d in own]
+    return x.pad([(m, 0) for m in more]).shrink([(m, m + d) for m, d in zip(more, own)])
 
 
 @op("Unsqueeze")

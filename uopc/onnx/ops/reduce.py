@@ -7,6 +7,9 @@ from typing import Any
 
 import uopc
 from uopc import UOp, dtypes
+from uopc.ir.core import shapes
+from uopc.ir.core.ops import Ops
+from uopc.ir.index.dims import dim_uop
 from uopc.onnx.node import Node, fixed, normal
 from uopc.onnx.registry import op
 
@@ -25,6 +28,12 @@ def _kept(f: Reduce) -> Reduce:
     return lambda x, axes, keep: f(x, axes, keep).cast(x.dtype)
 
 
+def _mean_of_integers(x: UOp, axes: tuple[int, ...], keep: bool) -> UOp:
+    """The total, in the dtype of x, over the count, rounded to 0."""
+    count = dim_uop(shapes.size(tuple([x.shape[a] for a in axes])))
+    return x.sum(axes, keep).cast(x.dtype).alu(Ops.CDIV, count.cast(x.dtype))
+
+
 def _reduce(name: str, f: Reduce) -> None:
     def made(n: Node) -> UOp:
         x = n.x(0)
@@ -40,7 +49,7 @@ def _reduce(name: str, f: Reduce) -> None:
 
 for _name, _f in {
     "Sum": _kept(lambda x, a, k: x.sum(a, k)),
-    "Mean": _kept(lambda x, a, k: x.mean(a, k)),
+    "Mean": lambda x, a, k: x.mean(a, k) if x.dtype.is_float else _mean_of_integers(x, a, k),
     "Max": _kept(lambda x, a, k: x.max(a, k)),
     "Min": _kept(lambda x, a, k: x.min(a, k)),
     "Prod": _kept(lambda x, a, k: x.prod(a, k)),

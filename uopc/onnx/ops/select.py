@@ -11,7 +11,7 @@ from uopc import UOp, dtypes
 from uopc.errors import UserError
 from uopc.onnx.node import Node, dims, fixed
 from uopc.onnx.registry import op
-from uopc.onnx.values import is_known
+from uopc.onnx.values import has_symbols, is_known
 
 
 def wrapped(index: UOp, size: Any) -> UOp:
@@ -23,7 +23,7 @@ def wrapped(index: UOp, size: Any) -> UOp:
 def gather(n: Node) -> UOp:
     """Slices along an axis; indices may be negative."""
     x, axis = n.x(0), n.axis(0, len(n.x(0).shape))
-    if is_known(n.raw(1)):
+    if is_known(n.raw(1)) and not has_symbols(n.raw(1)):
         known = n.known(1)
         assert known is not None
         return x.take(known, axis)
