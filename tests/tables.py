@@ -196,37 +196,7 @@ def onnx_operators():
     return _table(("domain", "operators"), [(d, ", ".join(n)) for d, n in sorted(rows.items())])
 
 
-AREAS = {
-    "ir": "The IR, rules and verification", "storage": "Storage and fusion",
-    "schedules": "Schedules of CPUs", "narrow numbers": "Bytes, 4 bits and matrix units",
-    "GPUs": "GPUs", "functions": "Functions and rounding", "compile time": "Compile time",
-    "programs": "Programs, calls and caches", "loops": "Derivatives and loops",
-    "NumPy": "NumPy functions", "models": "Models and ONNX", "devices": "Several devices",
-    "export": "Export", "search": "Search and the measured machine",
-    "project": "Code, tests and documentation",
-}  # fmt: skip
-_DECISION = re.compile(r"## (\d+)\. (.+) \(\d{4}-\d\d-\d\d, ([\w ]+)(?:; (.+ by (\d+)))?\)")
-
-
-def decisions():
-    """The decisions by area: number, title and the decision that replaces it."""
-    found = {}
-    for line in (ROOT / "DECISIONS.md").read_text("utf-8").splitlines():
-        if line.startswith("## "):
-            m = _DECISION.fullmatch(line)
-            good = m is not None and m[3] in AREAS and int(m[1]) not in found
-            assert good, f"a decision is `## N. Title (date, area)`, area of {list(AREAS)}: {line}"
-            found[int(m[1])] = m
-    assert {int(m[5]) for m in found.values() if m[5]} <= found.keys()
-    assert [*found] == sorted(found), "decisions are in the order of their numbers"
-    lines = {area: [f"**{title}** (`{area}`)", ""] for area, title in AREAS.items()}
-    for n, m in sorted(found.items()):
-        lines[m[3]].append(f"- {n}. {m[2]}" + (f" ({m[4]})" if m[4] else ""))
-    return "\n\n".join(["\n".join(of) for of in lines.values()])
-
-
 TABLES = {
-    "decisions": ("DECISIONS.md", decisions),
     "onnx-operators": ("docs/models.md", onnx_operators),
     "derivative-rules": ("docs/derivatives.md", derivatives),
     "ir-files": ("uopc/ir/README.md", lambda: files("uopc/ir")),

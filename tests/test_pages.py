@@ -72,6 +72,31 @@ def test_the_list_of_weaknesses_keeps_its_form():
             assert entry.count("*Removed when:*") == 1 and len(entry) < 1400, entry
 
 
+def test_decisions_keep_their_form():
+    """Entries that bind, by room, of at most five lines; whatever code or pages cite is there."""
+    text = (ROOT / "DECISIONS.md").read_text("utf-8")
+    assert len(text.encode()) <= 60_000
+    _, *rooms = re.split(r"^## ", text, flags=re.MULTILINE)
+    found: list[int] = []
+    for room in rooms:
+        title, *entries = re.split(r"^- ", room, flags=re.MULTILINE)
+        first = []
+        for entry in entries:
+            m = re.match(r"\*\*(\d+(?:, \d+)*)\. .+?\*\*", entry, re.DOTALL)
+            assert m and entry.strip().count("\n") < 5, f"{title.strip()}: {entry}"
+            first.append(int(m[1].split(",")[0]))
+            found += [int(n) for n in m[1].split(",")]
+            found += [int(n) for n in re.findall(r"\b(\d+): ", entry)]
+        assert first == sorted(first), f"{title.strip()}: in the order of their numbers"
+    assert len(found) == len(set(found))
+    history = (ROOT / "docs" / "lab" / "history" / "decisions.md").read_text("utf-8")
+    known = set(found) | {int(n) for n in re.findall(r"^## (\d+)\. ", history, re.MULTILINE)}
+    sources = [*(ROOT / "uopc").rglob("*.py"), *PAGES, *LAB]
+    for path in sources:
+        for n in re.findall(r"DECISIONS(?:\.md,)? (\d+)", path.read_text("utf-8")):
+            assert int(n) in known, f"{path.name} cites decision {n}"
+
+
 def test_files_that_the_architecture_names_exist():
     text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
     named = set(re.findall(r"`((?:\w+/)*\w+(?:\.py|/))`", text))
