@@ -43,6 +43,8 @@ def _definitions(methods: str, imports: set[str]) -> list[str]:
     for node in ast.parse(inspect.getsource(uop)).body:
         if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
             out.append(_without_body(node))
+        elif isinstance(node, ast.AnnAssign) and not ast.unparse(node.target).startswith("_"):
+            out.append(f"{ast.unparse(node.target)}: {ast.unparse(node.annotation)}")
         elif isinstance(node, ast.ClassDef):
             fields = [ast.unparse(n) for n in node.body if isinstance(n, ast.AnnAssign)]
             own = [_without_body(n) for n in node.body if isinstance(n, ast.FunctionDef)]

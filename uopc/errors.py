@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, ClassVar, NoReturn
+
 
 class Error(Exception):
     """Base of everything uopc raises on purpose.
@@ -66,6 +68,42 @@ class UserAttributeError(UserError, AttributeError):
         super().__init__(message)
         self.name = name
         self.obj = None  # Python would search it for a similar name, and suggest that as well
+
+
+class Immutable:
+    """A base of values that never change: setting or deleting an attribute is an error.
+
+    `_copied_by` names the method that makes a changed copy. A constructor sets what it keeps by
+    `_keep`.
+
+    Examples:
+        >>> uopc.param("x", (2,)).arg = 3
+        Traceback (most recent call last):
+        uopc.errors.UserAttributeError: cannot set 'arg': UOps never change; use .replace(arg=...)
+    """
+
+    __slots__ = ()
+    _copied_by: ClassVar[str] = ""
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise self._refusal(name, "set")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise self._refusal(name, "delete")
+
+    def _keep(self, **fields: object) -> None:
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+
+    def __setstate__(self, state: Any) -> None:  # of copies and pickles
+        in_dict, in_slots = state if isinstance(state, tuple) else (state, None)
+        self._keep(**(in_dict or {}), **(in_slots or {}))
+
+    def _refusal(self, name: str, what: str) -> UserAttributeError:
+        text = f"cannot {what} {name!r}: {type(self).__name__}s never change"
+        if self._copied_by and hasattr(type(self), name):
+            text += f"; use .{self._copied_by}({name}=...)"
+        return UserAttributeError(text, name)
 
 
 class InvalidIR(Error):

@@ -7,7 +7,7 @@ from collections.abc import Container
 
 from uopc.ir.core.calls import applied, function_statements
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.uop import UOp, intern
+from uopc.ir.core.uop import UOp, intern, set_origin
 
 
 def often_applied(kernel: UOp, least: int) -> frozenset[UOp]:
@@ -42,5 +42,5 @@ def inlined(kernel: UOp, kept: Container[UOp] = ()) -> UOp:
         else:
             made[u] = u if src == u.src else intern(u.op, u.dtype, src, u.arg, u.tag)
             out[made[u]] = None
-            made[u].origin = u.origin
+            set_origin(made[u], u.origin)
     return intern(kernel.op, kernel.dtype, tuple(out), kernel.arg)

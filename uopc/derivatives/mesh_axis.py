@@ -23,7 +23,7 @@ from uopc.ir.builder import alu, leaves, movement, rebuild
 from uopc.ir.core import calls, dtypes, shapes
 from uopc.ir.core.args import ReduceArg, ReduceOp, ShardArg
 from uopc.ir.core.ops import GroupOp, Op, Ops
-from uopc.ir.core.uop import UOp, intern
+from uopc.ir.core.uop import UOp, intern, set_origin
 from uopc.tensor.loops import bodies, scan
 
 
@@ -77,7 +77,7 @@ def _add(u: UOp, axis: Axis, done: dict[UOp, UOp], alone: dict[UOp, UOp]) -> Non
         if own is not u:
             done[own] = made
         if u.op is Ops.SHARD:
-            made.origin = u.origin
+            set_origin(made, u.origin)
     if own is not u:
         alone[u] = own
 
@@ -91,7 +91,7 @@ def _renewed(u: UOp, alone: dict[UOp, UOp]) -> UOp:
     if u.op is Ops.PRIMITIVE:
         src = (rebuild.rebuild(u.src[0], {s: alone[s] for s in changed}), *src[1:])
     made = rebuild.remake(u, src)
-    made.origin = made.origin or u.origin
+    set_origin(made, made.origin or u.origin)
     return made
 
 

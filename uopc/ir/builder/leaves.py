@@ -18,7 +18,7 @@ from uopc.ir.core import arena, dtypes, shapes
 from uopc.ir.core.constants import const_value
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.uop import UOp, intern
+from uopc.ir.core.uop import UOp, intern, set_origin
 
 Scalar = bool | int | float
 _record_origins = True
@@ -59,7 +59,7 @@ def located(u: UOp) -> UOp:
     if u.origin is None and _record_origins and not arena.in_arena():
         given = _place.get()
         if given is not None:
-            u.origin = given or None
+            set_origin(u, given or None)
             return u
         frame = sys._getframe(1)
         while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_INNER):
@@ -67,7 +67,7 @@ def located(u: UOp) -> UOp:
         source_line = (frame.f_code, frame.f_lineno)
         if len(_lines) > _MOST_LINES:
             _lines.clear()
-        u.origin = _lines.setdefault(source_line, source_line)  # the nodes of one line share it
+        set_origin(u, _lines.setdefault(source_line, source_line))  # the nodes of one line share it
     return u
 
 

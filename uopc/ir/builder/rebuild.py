@@ -8,7 +8,7 @@ from uopc.ir.builder import fold
 from uopc.ir.core import trace, walk
 from uopc.ir.core.args import RangeArg
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.uop import UOp, intern
+from uopc.ir.core.uop import UOp, intern, set_origin, set_shape
 from uopc.ir.index import compare
 
 # From a node and its new sources to the node that replaces it; None keeps it.
@@ -122,10 +122,10 @@ def _renewed(
         if made is None or made is u:
             continue
         if made.origin is None:
-            made.origin = u.origin
+            set_origin(made, u.origin)
         known = outside_kernels and made._shape is None and u._shape is not None
         if known and all([type(d) is int for d in u._shape]):
-            made._shape = u._shape  # its readers rely on the shape
+            set_shape(made, u._shape)  # its readers rely on the shape
         done[u] = made
     return get(root, root)
 

@@ -18,8 +18,8 @@ Key = tuple[Any, ...]
 # key -> node (strong, made inside an arena) or Ref (weak). `uop.intern` looks here.
 table: dict[Key, Any] = {}
 _arena_lock = threading.Lock()
-_arena_keys: list[Key] = []
-_arena_depth = 0
+held_keys: list[Key] = []
+open_arenas = 0
 
 
 class Ref(weakref.ref[Any]):
@@ -41,9 +41,9 @@ def _forget(ref: Ref, table: dict[Key, Any] = table, lock: Any = _forgetting) ->
 
 def enter(key: Key, node: Any) -> Any:
     """Put a new node into the table: the node, or the equal one that another thread put first."""
-    if _arena_depth:
+    if open_arenas:
         entry = node
-        _arena_keys.append(key)
+        held_keys.append(key)
     else:
         entry = Ref(node, _forget)
         entry.key = key
@@ -85,7 +85,7 @@ def memo(read: Callable[..., Answer], most: int = 1 << 16) -> Callable[..., Answ
             return known[of]
         except KeyError:
             answer = read(*of)
-        if _arena_depth:
+        if open_arenas:
             if len(known) >= most:
                 known.clear()
             known[of] = answer
@@ -117,16 +117,16 @@ def arena() -> Iterator[None]:
 
     Nests, and may be entered by several threads: the last one out releases.
     """
-    global _arena_depth
+    global open_arenas
     with uncollected():
         with _arena_lock:
-            _arena_depth += 1
+            open_arenas += 1
         try:
             yield
         finally:
             with _arena_lock:
-                _arena_depth -= 1
-                if _arena_depth == 0:
+                open_arenas -= 1
+                if open_arenas == 0:
                     for container in _held:
                         container.clear()
                     _release()
@@ -136,7 +136,7 @@ def arena() -> Iterator[None]:
 def passing() -> Iterator[None]:
     """A block in which a compile keeps of its new nodes only those that are referred to outside.
     Memos are emptied at the end."""
-    mark = len(_arena_keys)
+    mark = len(held_keys)
     yield
     with _arena_lock:
         for memo in _memos:
@@ -179,9 +179,9 @@ def _release(first: int = 0) -> None:
     knows the users of a node, removes it.
     """
     others = [t for t in threading.enumerate() if not isinstance(t, NativeThread)]
-    _let_go(table, _arena_keys, _UNUSED if len(others) == 1 else 0, first)
+    _let_go(table, held_keys, _UNUSED if len(others) == 1 else 0, first)
 
 
 def in_arena() -> bool:
     """True while a compile runs somewhere in the process."""
-    return _arena_depth > 0
+    return open_arenas > 0

@@ -19,7 +19,7 @@ from uopc import errors
 Kind = Literal["bool", "int", "uint", "float", "index", "void"]
 
 
-class DType:
+class DType(errors.Immutable):
     """A scalar type, or `lanes` > 1 values of one. Made only by this module.
 
     `name` is that of NumPy, `short` that of the text form; `bits`, `kind` (bool, int, uint, float,
@@ -36,14 +36,27 @@ class DType:
         "short",
     )  # fmt: skip
 
-    def __init__(self, name: str, short: str, kind: Kind, bits: builtins.int) -> None:
-        self.name, self.short, self.kind, self.bits = name, short, kind, bits
-        self.lanes = 1
-        self.is_float = kind == "float"
-        self.is_int = kind in ("int", "uint")  # of fixed width; neither bool nor index
-        self.is_integral = self.is_int or kind == "index"  # exact arithmetic
-        self.scalar: DType = self
-        self._vectors: dict[builtins.int, DType] = {1: self}
+    name: str
+    short: str
+    kind: Kind
+    bits: builtins.int
+    lanes: builtins.int
+    is_float: builtins.bool
+    is_int: builtins.bool  # of fixed width; neither bool nor index
+    is_integral: builtins.bool  # exact arithmetic
+    scalar: DType
+    _vectors: dict[builtins.int, DType]
+
+    def __init__(
+        self, name: str, short: str, kind: Kind, bits: builtins.int,
+        lanes: builtins.int = 1, scalar: DType | None = None,
+    ) -> None:  # fmt: skip
+        is_int = kind in ("int", "uint")
+        self._keep(
+            name=name, short=short, kind=kind, bits=bits, lanes=lanes, scalar=scalar or self,
+            is_float=kind == "float", is_int=is_int, is_integral=is_int or kind == "index",
+            _vectors=scalar._vectors if scalar else {1: self},
+        )  # fmt: skip
 
     def vec(self, lanes: builtins.int) -> DType:
         """The type of `lanes` values of this scalar type; InvalidIR for none.
@@ -57,8 +70,8 @@ class DType:
         if found is None:
             if lanes < 1:
                 raise errors.InvalidIR(f"a vector has at least one lane, got {base.short}x{lanes}")
-            found = DType(f"{base.name}x{lanes}", f"{base.short}x{lanes}", base.kind, base.bits)
-            found.lanes, found.scalar, found._vectors = lanes, base, base._vectors
+            name, short = f"{base.name}x{lanes}", f"{base.short}x{lanes}"
+            found = DType(name, short, base.kind, base.bits, lanes, base)
             found = base._vectors.setdefault(lanes, found)
         return found
 

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 
+from uopc.errors import Immutable
 from uopc.ir.core import args, intervals, levels, semantics
 from uopc.ir.core.levels import (
     EVERYWHERE,
@@ -58,7 +59,7 @@ class Chain(NamedTuple):
     cycles: int  # of the longest chain of operations that wait for each other
 
 
-class Op:
+class Op(Immutable):
     """A row of the table. Ops compare by identity; `Ops.ADD` and `Op.by_name('add')` find them.
 
     `name`, `operands`, `arity`, `doc`, `symbol`, `levels` and the like are the columns: see `uopc
@@ -68,6 +69,8 @@ class Op:
         >>> uopc.Ops.ADD.name, uopc.Ops.ADD.operands, uopc.Ops.ADD.symbol, uopc.Ops.ADD.commutes
         ('add', ('a', 'b'), '+', True)
     """
+
+    __setattr__ = object.__setattr__  # type: ignore[assignment]  # while the table is made
 
     def __init__(self, name: str, operands: str, doc: str, **row: Any) -> None:
         self.name: str = name
@@ -343,3 +346,6 @@ class GroupOp:
     Buffer = frozenset([op for op in Op.all() if op.is_storage])
     Exchange = frozenset([op for op in Op.all() if op.arg[-1] is args.ExchangeArg])
     Irreducible = frozenset((Ops.CONST, Ops.VARIABLE, Ops.SPECIAL, Ops.RANGE))
+
+
+del Op.__setattr__  # the table is complete: from here on nobody changes a row

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uopc.ir.core.bounds import bounds
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp, set_ranges
 from uopc.ir.core.walk import sweep
 
 NO_RANGES: frozenset[UOp] = frozenset()
@@ -16,7 +16,7 @@ def ranges(u: UOp) -> frozenset[UOp]:
     if u._ranges is None:
         if None in [s._ranges for s in u.src]:
             return sweep(u, "_ranges", _ranges)  # type: ignore[no-any-return]
-        u._ranges = _ranges(u)
+        set_ranges(u, _ranges(u))
     return u._ranges  # type: ignore[no-any-return]
 
 

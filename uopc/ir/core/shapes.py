@@ -9,7 +9,7 @@ from typing import Any
 from uopc.errors import UserError
 from uopc.ir.core.dtype_rules import tuple_elements
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp, set_shape
 from uopc.ir.core.walk import sweep
 
 Dim = Any  # int | UOp; a union would make every arithmetic expression on it a type puzzle
@@ -28,7 +28,7 @@ def shape(u: UOp) -> Shape:
     if u._shape is None:
         if None in [s._shape for s in u.src]:  # mostly they have it
             return sweep(u, "_shape", _shape)  # type: ignore[no-any-return]
-        u._shape = _shape(u)
+        set_shape(u, _shape(u))
     return u._shape  # type: ignore[no-any-return]
 
 

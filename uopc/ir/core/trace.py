@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp, set_origin
 
 
 class Cause(Protocol):
@@ -77,7 +77,7 @@ def current_listener() -> Listener | None:
 def standing_for(u: UOp, made: UOp) -> UOp:
     """A new node, with the user's line of the node that it stands for."""
     if made.origin is None:
-        made.origin = u.origin
+        set_origin(made, u.origin)
     return made
 
 

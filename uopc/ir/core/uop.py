@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from uopc.errors import InvalidIR
+from uopc.errors import Immutable, InvalidIR
+from uopc.ir.core import arena
 from uopc.ir.core.arena import Key, Ref, enter, table
 from uopc.ir.core.constants import const_key, const_value
 from uopc.ir.core.dtype_rules import derived
@@ -45,8 +46,8 @@ class UCache(type):
         return note_made(made) if op is Ops.PARAM else made
 
 
-class UOp(metaclass=UCache):
-    """`op`, `dtype`, `src`, `arg`, `tag`. Nodes with equal fields are one object."""
+class Fields:
+    """The fields of a node. It is made as one of these, and becomes a UOp when it is complete."""
 
     __slots__ = (
         "__weakref__", "_bounds", "_content", "_form", "_ranges", "_shape", "_simple", "arg",
@@ -68,6 +69,14 @@ class UOp(metaclass=UCache):
     _content: Any
     # The node that `simplify` makes of this one, True for itself.
     _simple: Any
+
+
+class UOp(Fields, Immutable, metaclass=UCache):
+    """`op`, `dtype`, `src`, `arg`, `tag`. Nodes with equal fields are one object, and never change.
+    """
+
+    __slots__ = ()
+    _copied_by = "replace"
 
     def __bool__(self) -> bool:
         raise TypeError(
@@ -100,6 +109,13 @@ class UOp(metaclass=UCache):
         """
         return intern(self.op, self.dtype, self.src, self.arg, tag)
 
+
+# What the compiler finds out about a node, and where a user made it, is put past `__setattr__`.
+set_shape: Callable[[UOp, Any], None] = Fields._shape.__set__
+set_ranges: Callable[[UOp, Any], None] = Fields._ranges.__set__
+set_form: Callable[[UOp, Any], None] = Fields._form.__set__
+set_simple: Callable[[UOp, Any], None] = Fields._simple.__set__
+set_origin: Callable[[UOp, Any], None] = Fields.origin.__set__
 
 _made: weakref.WeakKeyDictionary[UOp, int] = weakref.WeakKeyDictionary()
 _makings = itertools.count()
@@ -134,11 +150,16 @@ def intern(
 
 
 def _make_node(key: Key, arg: Any) -> UOp:
-    node: UOp = object.__new__(UOp)
+    node: Any = object.__new__(Fields)
     node.op, node.dtype, node.src, _, node.tag = key
     node.arg = arg
     node.origin = node._shape = node._bounds = node._ranges = node._form = None
     node._simple = node._content = None
+    node.__class__ = UOp  # from here on nobody sets a field
+    if arena.open_arenas:  # as `enter` does it, without a call
+        arena.held_keys.append(key)
+        if table.setdefault(key, node) is node:
+            return node  # type: ignore[no-any-return]
     made: UOp = enter(key, node)
     return made
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, NoReturn
 
+from uopc.errors import Immutable
 from uopc.ir.builder.operands import Operand
 from uopc.ir.core import shapes
 from uopc.ir.core.args import AxisKind, KernelArg, Opt, ReduceOp, Space
@@ -17,7 +18,7 @@ from uopc.tensor.updates import Indexed
 class UCache(type):
     def __call__(cls, op: Op, dtype: DType | None=None, src: tuple[UOp, ...]=(), arg: Any=None, tag: Any=None) -> UOp: ...
 
-class UOp(metaclass=UCache):
+class Fields():
     op: Op
     dtype: DType
     src: tuple[UOp, ...]
@@ -30,6 +31,8 @@ class UOp(metaclass=UCache):
     _form: Any
     _content: Any
     _simple: Any
+
+class UOp(Fields, Immutable, metaclass=UCache):
     def __bool__(self) -> bool: ...
     def replace(self, **fields: Any) -> UOp: ...
     def rtag(self, tag: Any=True) -> UOp: ...
@@ -271,6 +274,11 @@ class UOp(metaclass=UCache):
     def any(self, axis: Any = None, keepdims: bool = False) -> UOp: ...
     def all(self, axis: Any = None, keepdims: bool = False) -> UOp: ...
 
+set_shape: Callable[[UOp, Any], None]
+set_ranges: Callable[[UOp, Any], None]
+set_form: Callable[[UOp, Any], None]
+set_simple: Callable[[UOp, Any], None]
+set_origin: Callable[[UOp, Any], None]
 def note_made(param: UOp) -> UOp: ...
 def as_made(params: Iterable[UOp]) -> list[UOp]: ...
 def intern(op: Op, dtype: DType, src: tuple[UOp, ...]=(), arg: Any=None, tag: Any=None) -> UOp: ...

@@ -84,6 +84,7 @@ def sweep(
     root: UOp, slot: str, compute: Callable[[UOp], Any], alone: Callable[[UOp], bool] | None = None
 ) -> Any:
     """Set `slot` of `root` and the nodes below it. Nodes with `alone(u)` need no sources."""
+    put = getattr(UOp, slot).__set__
     stack = [root]
     while stack:
         u = stack[-1]
@@ -94,7 +95,7 @@ def sweep(
         if missing and (alone is None or not alone(u)):
             stack.extend(missing)
         else:
-            setattr(u, slot, compute(u))
+            put(u, compute(u))
             stack.pop()
     return getattr(root, slot)
 

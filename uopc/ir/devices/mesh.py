@@ -34,6 +34,8 @@ class PartitionSpec(tuple[Any, ...]):
         P('data', None, ('x', 'y'))
     """
 
+    __slots__ = ()
+
     def __new__(cls, *entries: Any) -> PartitionSpec:
         for e in entries:
             names = e if isinstance(e, tuple) else () if e is None else (e,)

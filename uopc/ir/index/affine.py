@@ -21,7 +21,7 @@ from uopc.ir.core.arena import memo
 from uopc.ir.core.intervals import Interval
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.serialize import content
-from uopc.ir.core.uop import UOp, intern
+from uopc.ir.core.uop import UOp, intern, set_form, set_shape
 
 Terms = dict["UOp", int]
 Form = tuple[int, Terms]
@@ -89,7 +89,7 @@ def node(op: Op, a: UOp, b: UOp) -> UOp:
     t = a.dtype if a.dtype.lanes >= b.dtype.lanes else b.dtype
     made = intern(op, t, (a, b))
     if a._shape == () == b._shape:
-        made._shape = ()
+        set_shape(made, ())
     return made
 
 
@@ -101,7 +101,7 @@ def form(u: UOp) -> Form:
         return found
     if u.op in LINEAR_OPS:
         return _read(u)
-    u._form = found = (u.arg, {}) if is_const(u) else (0, {u: 1})
+    set_form(u, found := (u.arg, {}) if is_const(u) else (0, {u: 1}))
     return found
 
 
@@ -118,7 +118,7 @@ def _read(root: UOp) -> Form:
     order = list(walk.toposort(root, gate=_unread))
     for u in order:
         if u.op is Ops.MUL and u._form is None and not any(map(is_const, u.src)):
-            u._form = multiply(_collect(u.src[0]), _collect(u.src[1]))
+            set_form(u, multiply(_collect(u.src[0]), _collect(u.src[1])))
     return _collect(root)
 
 
@@ -146,7 +146,7 @@ def _collect(root: UOp) -> Form:
         scale[a] = scale.get(a, 0) + (-k if u.op is Ops.NEG else k)
         if u.op is not Ops.NEG:
             scale[b] = scale.get(b, 0) + (-k if u.op is Ops.SUB else k)
-    root._form = found = (constant, terms)
+    set_form(root, found := (constant, terms))
     return found
 
 
@@ -210,7 +210,7 @@ def build(constant: int, terms: Terms) -> UOp:
     if constant:
         out = node(Ops.ADD, out, const(constant))
     if out._form is None:
-        out._form = (constant, terms)
+        set_form(out, (constant, terms))
     return out
 
 

@@ -19,7 +19,7 @@ from uopc.errors import Error, InvalidIR
 from uopc.ir.core import dtype_rules, walk
 from uopc.ir.core.ops import Op
 from uopc.ir.core.trace import Fired, current_listener, standing_for
-from uopc.ir.core.uop import UOp, intern
+from uopc.ir.core.uop import UOp, intern, set_origin
 from uopc.ir.rewrite import statistics
 from uopc.ir.rewrite.matcher import PatternMatcher
 from uopc.ir.rewrite.pattern import Hit, Rule, Table, UPat
@@ -231,7 +231,7 @@ class _Rewrite:
         if not isinstance(made, UOp):
             raise InvalidIR(f"{self.name}: rule {rule.label} gave {made!r}, not a UOp")
         if made.origin is None:
-            made.origin = u.origin
+            set_origin(made, u.origin)
         if self.listener is not None:
             self.listener(Fired(self.name, rule, u, made))
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from uopc.errors import UserError, UserTypeError
+from uopc.errors import Immutable, UserError, UserTypeError
 from uopc.ir.core.ops import Op
 from uopc.ir.core.uop import UOp
 from uopc.ir.rewrite.pattern import MatchFunction, Rule, RuleFunction, Table, UPat
 
 
-class PatternMatcher:
+class PatternMatcher(Immutable):
     """Rules in order: the first whose pattern matches and whose function gives a value wins.
 
     Takes (UPat, function) pairs and `Rule`s. The function gets the bound names as keywords, and
@@ -26,10 +26,11 @@ class PatternMatcher:
     """
 
     __slots__ = ("__weakref__", "rules", "table")
+    rules: tuple[Rule, ...]
+    table: Table
 
     def __init__(self, rules: Iterable[Rule | tuple[UPat, RuleFunction]]) -> None:
-        self.rules: tuple[Rule, ...] = tuple([as_rule(r) for r in rules])
-        self.table = Table(self._compiled)
+        self._keep(rules=tuple([as_rule(r) for r in rules]), table=Table(self._compiled))
 
     def __add__(self, other: PatternMatcher) -> PatternMatcher:
         return PatternMatcher(self.rules + other.rules)

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from uopc.errors import UserTypeError
+from uopc.errors import Immutable, UserTypeError
 from uopc.ir.core.constants import const_key
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
@@ -84,7 +84,7 @@ def _user(op: Op) -> Any:
     return method
 
 
-class UPat:
+class UPat(Immutable):
     """Describes a node.
 
     `op`: an Op or several; `dtype`: a dtype or several (a scalar dtype also fits its vectors);
@@ -106,6 +106,18 @@ class UPat:
         "alternatives", "arg", "dtypes", "every", "location", "longer", "name", "ops", "sources",
         "tag", "unordered",
     )  # fmt: skip
+    _copied_by = "changed"
+    ops: frozenset[Op] | None
+    dtypes: frozenset[DType] | None
+    arg: Any
+    name: str | None
+    tag: Any
+    longer: bool
+    every: UPat | None
+    unordered: bool
+    sources: tuple[UPat, ...] | None
+    alternatives: tuple[UPat, ...]
+    location: tuple[str, int]
 
     def __init__(
         self,
@@ -117,19 +129,13 @@ class UPat:
         allow_any_len: bool = False,
         tag: Any = _ANY_TAG,
     ) -> None:
-        self.ops: frozenset[Op] | None = _several(op, Op, "op")
-        self.dtypes: frozenset[DType] | None = _several(dtype, DType, "dtype")
-        self.arg = arg
-        self.name = name
-        self.tag = tag
-        self.longer = allow_any_len
-        self.every: UPat | None = src if isinstance(src, UPat) else None
-        self.unordered = isinstance(src, list)
-        self.sources: tuple[UPat, ...] | None = None
-        if src is not None and not isinstance(src, UPat):
-            self.sources = tuple(src)
-        self.alternatives: tuple[UPat, ...] = ()
-        self.location = caller()
+        one_for_all = isinstance(src, UPat)
+        self._keep(
+            ops=_several(op, Op, "op"), dtypes=_several(dtype, DType, "dtype"), arg=arg, name=name,
+            tag=tag, longer=allow_any_len, every=src if one_for_all else None, alternatives=(),
+            unordered=isinstance(src, list), location=caller(),
+            sources=None if src is None or one_for_all else tuple(src),
+        )  # fmt: skip
 
     # ------------------------------------------------------------ making patterns
     @staticmethod
@@ -178,9 +184,7 @@ class UPat:
             >>> uopc.UPat.any(uopc.UPat(uopc.Ops.EXP), uopc.UPat(uopc.Ops.LOG))
             UPat.any(UPat(exp), UPat(log))
         """
-        out = UPat()
-        out.alternatives = alternatives
-        return out
+        return UPat().changed(alternatives=alternatives)
 
     def changed(self, **changes: Any) -> UPat:
         """This pattern with other values of some attributes.
@@ -190,8 +194,7 @@ class UPat:
             UPat(b)
         """
         out = copy.copy(self)
-        for name, value in changes.items():
-            setattr(out, name, value)
+        out._keep(**changes)
         return out
 
     def named(self, name: str) -> UPat:

@@ -19,7 +19,7 @@ from uopc.ir.builder.rebuild import remake
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.trace import Fired, current_listener
-from uopc.ir.core.uop import UOp, intern
+from uopc.ir.core.uop import UOp, intern, set_origin, set_simple
 from uopc.ir.index import affine
 from uopc.ir.rewrite import statistics
 from uopc.ir.rewrite.engine import EndlessRewriteError, substitute
@@ -76,7 +76,7 @@ def _simplify(root: UOp) -> None:
             continue
         if u in became:
             to = became.pop(u)
-            u._simple = to if to._simple is True else to._simple
+            set_simple(u, to if to._simple is True else to._simple)
             continue
         missing = [s for s in needed(u) if s._simple is None]
         if missing:
@@ -91,9 +91,9 @@ def _simplify(root: UOp) -> None:
         match = tables[kind_of(made)][made.op] if made.tag is None else None
         hit = None if match is None else match(made, None)
         if hit is None:
-            made._simple = True
+            set_simple(made, True)
             if made is not u:
-                u._simple = made
+                set_simple(u, made)
             continue
         if listener is not None:
             listener(Fired("simplify", hit[1], made, hit[0]))
@@ -106,7 +106,7 @@ def _simplify(root: UOp) -> None:
 def _follow(u: UOp, to: UOp, became: dict[UOp, UOp], stack: list[UOp]) -> None:
     """The result for `u` is the result for `to`."""
     if to.origin is None:
-        to.origin = u.origin
+        set_origin(to, u.origin)
     became[u] = to
     stack.append(to)
 

@@ -12,7 +12,7 @@ from uopc.ir.core.args import BufferArg, ParamArg, RangeArg
 from uopc.ir.core.calls import written_slot
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import arguments, outer_ranges, storage_root
-from uopc.ir.core.uop import UOp, intern
+from uopc.ir.core.uop import UOp, intern, set_origin
 from uopc.passes.analysis.slots import Slots
 from uopc.passes.contract import Schedule
 
@@ -33,7 +33,7 @@ def calls_with(
         given = [rebuild.rebuild(a, storage) for a in arguments(c)]
         loops = [moved[r] for r in outer_ranges(c)]
         made.append(intern(Ops.CALL, dtypes.void, (c.src[0], *given, *around, *loops)))
-        made[-1].origin = c.origin
+        set_origin(made[-1], c.origin)
     return made
 
 
@@ -68,7 +68,7 @@ def repeated(call: UOp, schedule: Schedule | None, slots: Slots) -> tuple[UOp, .
         Ops.LINEAR, dtypes.void, tuple(calls_with(made.program, params, 1, (around,)))
     )
     effect = intern(Ops.CALL, dtypes.void, (program, *given))
-    effect.origin = call.origin
+    set_origin(effect, call.origin)
     return tuple([intern(Ops.AFTER, r.dtype, (r, effect)) for r in own.values()])
 
 

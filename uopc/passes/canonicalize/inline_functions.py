@@ -17,7 +17,7 @@ from uopc.ir.core.args import ParamArg
 from uopc.ir.core.calls import written_slot
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root, whole_root, written_arguments
-from uopc.ir.core.uop import UOp, intern
+from uopc.ir.core.uop import UOp, intern, set_origin
 from uopc.ir.index import affine
 from uopc.passes.analysis.programs import loops_of, new_buffer, repeated
 from uopc.passes.analysis.slots import Slots
@@ -133,7 +133,7 @@ class FunctionCalls:
                     now[r] = self._own_buffer(r, function) if r.op is Ops.BUFFER else r
             whole = _widened(c.src[0], c.src[1 : 1 + len(roots)])
             effect = intern(Ops.CALL, dtypes.void, (whole, *[now[r] for r in roots]))
-            effect.origin = effect.origin or call.origin
+            set_origin(effect, effect.origin or call.origin)
             for r in _written(c):
                 now[r] = intern(Ops.AFTER, r.dtype, (now[r], effect))
         out = []

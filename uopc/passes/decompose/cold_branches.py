@@ -17,7 +17,7 @@ from uopc.ir.core import dtypes, ranges
 from uopc.ir.core.args import FunctionArg, NumberArg
 from uopc.ir.core.calls import outside_functions
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.uop import UOp, intern
+from uopc.ir.core.uop import UOp, intern, set_shape
 from uopc.passes.analysis.branches import Waits, waits
 
 MOST = 16  # conditions per group: the values they may change stay alive until the last test
@@ -39,7 +39,7 @@ def applied(name: str, function: Callable[..., UOp], *operands: UOp) -> UOp:
     numbers = [intern(Ops.NUMBER, s.dtype, (), NumberArg(i)) for i, s in enumerate(operands)]
     body = intern(Ops.FUNCTION, dtypes.void, (function(*numbers),), FunctionArg(name))
     made = intern(Ops.APPLY, body.src[0].dtype, (body, *operands))
-    made._shape = ()
+    set_shape(made, ())
     return made
 
 

@@ -20,7 +20,7 @@ from uopc.ir.core.args import FunctionArg, NumberArg
 from uopc.ir.core.calls import function_body
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.uop import UOp, intern
+from uopc.ir.core.uop import UOp, intern, set_shape
 
 Function = Callable[..., "UOp"]
 Nodes = tuple["UOp", ...]
@@ -56,7 +56,7 @@ def applied(function: Function, src: Nodes, use: Use, **options: bool) -> UOp:
     if key not in _functions:
         _functions[key] = _function(use.name, operands, nodes)
     made = intern(Ops.APPLY, nodes[-1].dtype, (_functions[key], *src))
-    made._shape = ()
+    set_shape(made, ())
     return made
 
 
@@ -75,7 +75,7 @@ def _copied(nodes: Iterable[UOp], made: dict[UOp, UOp]) -> UOp:
     copy = None
     for u in nodes:
         copy = intern(u.op, u.dtype, tuple([made.get(s, s) for s in u.src]), u.arg, u.tag)
-        copy._shape = ()
+        set_shape(copy, ())
         made[u] = copy
     assert copy is not None
     return copy

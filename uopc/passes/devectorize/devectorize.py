@@ -31,7 +31,7 @@ from uopc.ir.core.dtypes import DType
 from uopc.ir.core.levels import VECTOR
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import awaited
-from uopc.ir.core.uop import UOp, intern
+from uopc.ir.core.uop import UOp, intern, set_origin
 from uopc.ir.index import affine
 from uopc.passes.analysis.lanes import MOST_STEP, lane_step, splat
 from uopc.passes.contract import Context, Pass
@@ -372,7 +372,7 @@ def _load(u: UOp, dtype: DType, flat: UOp, gate: UOp | None) -> UOp:
         return splat(leaves.const(dtype.scalar, 0), dtype.lanes)
     address = intern(Ops.INDEX, dtype, (u.src[0], flat))
     made = intern(Ops.LOAD, dtype, (address, *_gate(gate)))
-    made.origin = u.origin
+    set_origin(made, u.origin)
     return made
 
 

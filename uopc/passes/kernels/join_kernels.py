@@ -43,7 +43,7 @@ from uopc.ir.core.args import KernelArg, ParamArg
 from uopc.ir.core.levels import PROGRAM
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import arguments, outer_ranges, read_slots, storage_root, written_slots
-from uopc.ir.core.uop import UOp, intern
+from uopc.ir.core.uop import UOp, intern, set_origin
 from uopc.ir.devices import launches
 from uopc.passes.analysis.argument_limits import Limit
 from uopc.passes.contract import Context, Pass
@@ -170,7 +170,7 @@ def _joined(one: UOp, two: UOp) -> UOp:
     mapping |= rebuild.renamed_ranges({r: (r.arg.axis[0] + first, *r.arg.axis[1:]) for r in inner})
     moved = rebuild.rebuild(other.src[0], mapping)
     both = intern(Ops.SINK, dtypes.void, (*kernel.src, moved), KernelArg())
-    both.origin = kernel.origin
+    set_origin(both, kernel.origin)
     loops = outer_ranges(one)
     return intern(Ops.CALL, dtypes.void, (both, *args, *walk.variables(both), *loops))
 

@@ -38,7 +38,7 @@ from uopc.ir.core.data import files
 from uopc.ir.core.levels import PROGRAM
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import arguments
-from uopc.ir.core.uop import UOp, intern
+from uopc.ir.core.uop import UOp, intern, set_origin
 from uopc.passes.contract import Context, Pass
 
 # The fewest bytes of an array whose order is worth a choice.
@@ -60,7 +60,7 @@ def mark_constants(program: UOp, context: Context) -> UOp:
         for c in program.src
     ]
     for old, call in zip(program.src, made):
-        call.origin = call.origin or old.origin
+        set_origin(call, call.origin or old.origin)
     return intern(program.op, program.dtype, tuple(made), program.arg, program.tag)
 
 
@@ -79,7 +79,7 @@ def _marked(kernel: UOp, calls: list[tuple[UOp, ...]]) -> UOp:
         return intern(u.op, u.dtype, src, dataclasses.replace(u.arg, order=()), u.tag)
 
     made = rebuild.rewritten(kernel, change)
-    made.origin = made.origin or kernel.origin
+    set_origin(made, made.origin or kernel.origin)
     return made
 
 

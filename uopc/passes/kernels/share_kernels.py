@@ -43,7 +43,7 @@ from uopc.ir.core.args import KernelArg, NumberArg
 from uopc.ir.core.levels import PROGRAM
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.storage import arguments
-from uopc.ir.core.uop import UOp, intern
+from uopc.ir.core.uop import UOp, intern, set_origin
 from uopc.passes.contract import Context, Pass
 
 # The operands that may be an argument without making the code worse.
@@ -106,7 +106,7 @@ def _skeleton(order: list[UOp], slot: int) -> tuple[UOp, Constants]:
         made[u] = u
         if any(a is not b for a, b in zip(src, u.src)):
             made[u] = intern(u.op, u.dtype, tuple(src), u.arg, u.tag)
-            made[u].origin = made[u].origin or u.origin
+            set_origin(made[u], made[u].origin or u.origin)
     return made[order[-1]], tuple(taken)
 
 

@@ -39,7 +39,7 @@ from uopc.ir.core.levels import INDEXED, PROGRAM
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import before_effects, is_program, storage_root
 from uopc.ir.core.trace import made_at
-from uopc.ir.core.uop import UOp, intern
+from uopc.ir.core.uop import UOp, intern, set_origin
 from uopc.ir.index import affine
 from uopc.passes.analysis.programs import calls_with, loops_of
 from uopc.passes.analysis.stable_order import stable_order
@@ -198,10 +198,10 @@ def split_kernels(graph: UOp, context: Context) -> UOp:
         else:
             kernel, args = kernels.of(launch)
         if kernel not in variables:
-            kernel.origin = effect.origin
+            set_origin(kernel, effect.origin)
             variables[kernel] = walk.variables(kernel)
         calls.append(intern(Ops.CALL, dtypes.void, (kernel, *args, *variables[kernel])))
-        calls[-1].origin = calls[-1].origin or effect.origin
+        set_origin(calls[-1], calls[-1].origin or effect.origin)
     return intern(Ops.LINEAR, dtypes.void, tuple(calls), None)
 
 

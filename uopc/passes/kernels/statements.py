@@ -20,7 +20,7 @@ from collections.abc import Container, Iterable
 from uopc.ir.builder import index_maps, rebuild
 from uopc.ir.core import dtypes, walk
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.uop import UOp, intern
+from uopc.ir.core.uop import UOp, intern, set_origin
 from uopc.passes.analysis.argument_limits import Limit
 from uopc.passes.analysis.op_costs import expansion
 from uopc.passes.contract import Context
@@ -100,13 +100,13 @@ class _Statements:
                 target = element(root, (flat,))
                 accesses[target] = StorageUse(root, flat, index_maps.true(), False)
                 stores.append(intern(Ops.STORE, dtypes.void, (target, value)))
-                stores[-1].origin = self.effect.origin
+                set_origin(stores[-1], self.effect.origin)
         if not stores:
             return None
         effect = stores[0]
         if len(stores) > 1:
             effect = intern(Ops.END, dtypes.void, (intern(Ops.GROUP, dtypes.void, tuple(stores)),))
-        effect.origin = self.effect.origin
+        set_origin(effect, self.effect.origin)
         nodes = list(walk.toposort(effect))
         accesses |= {u: self.reads[u] for u in nodes if u in self.reads}
         return KernelCall([], [], [], effect, nodes, accesses)

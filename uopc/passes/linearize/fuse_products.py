@@ -31,7 +31,7 @@ from uopc.ir.core.calls import applied, function_body
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.levels import LINEAR
 from uopc.ir.core.ops import DOTS, Op, Ops
-from uopc.ir.core.uop import UOp, intern
+from uopc.ir.core.uop import UOp, intern, set_origin
 from uopc.passes.contract import Context, Pass
 from uopc.target import Target
 
@@ -125,7 +125,7 @@ class _Fusion:
     def _emit(self, u: UOp, made: UOp) -> None:
         made = self._append(made)
         if made is not u:
-            made.origin = u.origin
+            set_origin(made, u.origin)
             self.made[u] = made
 
     def _append(self, made: UOp) -> UOp:

@@ -34,7 +34,7 @@ from uopc.ir.core.levels import LINEAR, VECTOR
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.storage import before_effects
 from uopc.ir.core.tensor_cores import is_tile
-from uopc.ir.core.uop import UOp, intern
+from uopc.ir.core.uop import UOp, intern, set_origin
 from uopc.passes.contract import Context, Pass
 from uopc.passes.linearize.blocks import Blocks
 from uopc.passes.linearize.registers import Element, elements
@@ -196,7 +196,7 @@ class _Emitter:
             self.held[element] = self._joined(outside, r, self.held[element])
         for u in self.blocks.joined.get(r, ()):
             self.made[u] = self._joined(self.made[u.src[0]], r, self.made[u.src[2]])
-            self.made[u].origin = u.origin
+            set_origin(self.made[u], u.origin)
 
     def _end(self, r: UOp, closer: UOp) -> None:
         self._append(closer)
@@ -236,7 +236,7 @@ class _Emitter:
         made = u if src == u.src else intern(op, u.dtype, src, u.arg, u.tag)
         made = self._append(made, op in _DONE_AGAIN)
         if made is not u:
-            made.origin = u.origin
+            set_origin(made, u.origin)
             made_of[made] = made
         made_of[u] = made
         if total is not None:
@@ -246,7 +246,7 @@ class _Emitter:
         """The sum so far and one more product."""
         src = (self._sum_so_far(total), product)
         made = self._append(intern(Ops.ADD, product.dtype, src))
-        made.origin = total.origin
+        set_origin(made, total.origin)
         return made
 
     def _sum_so_far(self, total: UOp) -> UOp:

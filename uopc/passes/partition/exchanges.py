@@ -23,7 +23,7 @@ from uopc.ir.core import bounds, shapes
 from uopc.ir.core.args import ExchangeArg
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.trace import made_at
-from uopc.ir.core.uop import UOp, intern
+from uopc.ir.core.uop import UOp, intern, set_origin
 from uopc.ir.devices import traffic
 from uopc.ir.devices.mesh import Axes, Spec, show, used_axes
 from uopc.ir.devices.part_sizes import PartSizes
@@ -60,7 +60,7 @@ class Exchanges:
             return _alone(row, send, arg)
         made = intern(row, send.dtype, (send,), arg)
         if made.origin is None and self.now is not None:
-            made.origin = self.now.origin
+            set_origin(made, self.now.origin)
         if self.explicit and row in COSTLY and reason not in (PINNED, OUTPUT):
             line = "" if self.now is None else made_at(self.now)
             raise UserError(

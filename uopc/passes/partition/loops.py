@@ -16,7 +16,7 @@ from typing import Protocol
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.calls import graph_order, written_slot
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.uop import UOp, intern
+from uopc.ir.core.uop import UOp, intern, set_origin
 from uopc.ir.devices.mesh import Spec
 from uopc.passes.analysis.programs import repeated
 from uopc.passes.analysis.slots import Slots
@@ -60,7 +60,7 @@ class Loops:
         own = intern(Ops.FUNCTION, dtypes.void, tuple(local), function.arg)
         given = [exchanges.reshard(v, specs[i], _CARRIED).local for i, v in enumerate(values)]
         effect = intern(Ops.CALL, dtypes.void, (own, *given, times))
-        effect.origin = call.origin
+        set_origin(effect, call.origin)
         results = repeated(effect, self.schedule, self.slots)
         return [
             Value(made_here, shapes.shape(v), specs[_slot(v)])

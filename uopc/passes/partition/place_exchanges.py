@@ -37,7 +37,7 @@ from uopc.ir.core import bounds, dtypes, shapes, walk
 from uopc.ir.core.args import BufferArg, ParamArg
 from uopc.ir.core.levels import TENSOR
 from uopc.ir.core.ops import GroupOp, Ops
-from uopc.ir.core.uop import UOp, intern
+from uopc.ir.core.uop import UOp, intern, set_origin
 from uopc.passes.analysis.slots import Slots
 from uopc.passes.contract import Context, Pass
 
@@ -59,10 +59,10 @@ def place_exchanges(graph: UOp, context: Context) -> UOp:
         else:
             sent = intern(Ops.CONTIGUOUS, bucket[0].dtype, (given[0],))
             call = _call(bucket, (storages[0], sent), 1)
-        call.origin = bucket[0].origin
+        set_origin(call, bucket[0].origin)
         for u, storage in zip(bucket, storages):
             done[u] = kernel.after(storage, call)
-            done[u].origin = u.origin
+            set_origin(done[u], u.origin)
     return rebuild.rebuild_more(graph, done)
 
 

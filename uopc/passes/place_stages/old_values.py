@@ -22,7 +22,7 @@ from uopc.ir.core import dtypes, shapes, walk
 from uopc.ir.core.args import BufferArg
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root, written_slots
-from uopc.ir.core.uop import UOp, intern
+from uopc.ir.core.uop import UOp, intern, set_origin
 from uopc.passes.place_stages.demand import count
 from uopc.passes.place_stages.store_cycles import Launches, Read
 
@@ -76,7 +76,7 @@ class OldValues:
             src = self._in_order(u, src)
             if src != u.src:
                 done[u] = made = rebuild.remake(u, src)
-                made.origin = made.origin or u.origin
+                set_origin(made, made.origin or u.origin)
         return done.get(self.graph, self.graph)
 
     def _in_order(self, u: UOp, src: tuple[UOp, ...]) -> tuple[UOp, ...]:
@@ -174,7 +174,7 @@ class OldValues:
                 is_root = storage_root(e.src[i]) is root
                 src[i] = self._rebased(e.src[i], made) if is_root else self._unseen(src[i])
             effect = intern(e.op, dtypes.void, tuple(src), e.arg)
-            effect.origin = e.origin
+            set_origin(effect, e.origin)
             made = intern(Ops.AFTER, root.dtype, (made, effect))
         self._versions[read] = made
         return made

@@ -27,7 +27,7 @@ from uopc.ir.core import dtypes, shapes, walk
 from uopc.ir.core.args import BufferArg
 from uopc.ir.core.levels import INDEXED, TENSOR
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.uop import UOp, intern
+from uopc.ir.core.uop import UOp, intern, set_origin
 from uopc.ir.index import affine
 from uopc.ir.index.dims import dim_uop
 from uopc.passes.analysis.argument_limits import Limit
@@ -70,7 +70,7 @@ def _closed_stores(
     for target, value in pairs:
         if value.op is not Ops.INVALID:
             stores.append(intern(Ops.STORE, dtypes.void, (target, value)))
-            stores[-1].origin = origin
+            set_origin(stores[-1], origin)
     if not stores:
         return intern(Ops.NOOP, dtypes.void)
     body = stores[0] if len(stores) == 1 else intern(Ops.GROUP, dtypes.void, tuple(stores))
@@ -184,7 +184,7 @@ def rangeify(graph: UOp, context: Context) -> UOp:
         elif u.op is Ops.CALL and u.src[0].op in walk.CALLED:
             args = [a if a.op is Ops.VARIABLE else storage.after(a) for a in u.src[1:]]
             made[u] = intern(Ops.CALL, dtypes.void, (u.src[0], *args), u.arg, u.tag)
-            made[u].origin = u.origin
+            set_origin(made[u], u.origin)
     roots = []
     for v in graph.src:
         if v.dtype is dtypes.void:

@@ -40,7 +40,7 @@ from uopc.ir.core.args import RangeArg
 from uopc.ir.core.levels import INDEXED
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import before_effects
-from uopc.ir.core.uop import UOp, intern
+from uopc.ir.core.uop import UOp, intern, set_origin
 from uopc.passes.analysis.views import closed_effects
 from uopc.passes.contract import Context, Pass
 from uopc.passes.optimize.storage_order.nests import Nest, Order
@@ -129,7 +129,7 @@ class _Reordered:
                 src = tuple([self.done.get(s, s) for s in u.src])
                 made = u if src == u.src else rebuild.remake(u, src)
             if made is not u:
-                made.origin = made.origin or u.origin
+                set_origin(made, made.origin or u.origin)
                 self.done[u] = made
         return self.done.get(graph, graph)
 
@@ -158,7 +158,7 @@ class _Reordered:
                 loops = sorted(src[1:], key=lambda r: r.arg.axis)
                 made = intern(u.op, u.dtype, (src[0], *loops), u.arg, u.tag)
             if made is not u:
-                made.origin = made.origin or u.origin
+                set_origin(made, made.origin or u.origin)
                 done[u] = made
         return done.get(effect, effect)
 
