@@ -87,7 +87,6 @@ class Program:
         self.steps: list[Callable[[Env], None]] = []
         self.effects: list[UOp] = []  # of the nests so far
         self.seen: defaultdict[UOp, list[UOp]] = defaultdict(list)  # what a param comes after
-        self.around: tuple[UOp, ...] = ()  # the loops of the nest, if they run in order
         self.axes = 0
         self.buffers = 0
 
@@ -114,11 +113,6 @@ class Program:
     def version(self, p: UOp) -> UOp:
         """A param after the effects that it must come after."""
         return p.after(*self.seen[p])
-
-    def inside(self, p: UOp) -> UOp:
-        """`version`, read in each iteration of the nest: what does not depend on a loop is read
-        before it, unless the graph says otherwise."""
-        return self.version(p).after(*self.around) if p in self.outs else self.version(p)
 
     def place(self, d: Any, scope: Scope, data: bool = True) -> Value:
         """An index into a dimension; from data, it may be outside."""
@@ -157,7 +151,7 @@ class Program:
             inside = all([0 <= x < size for x, size in zip(at, shape)])
             return np.asarray(e.memory[p][at] if inside else 0, p.dtype.numpy)
 
-        return Value(self.inside(p).index(*[i.node for i in index]), meaning)
+        return Value(self.version(p).index(*[i.node for i in index]), meaning)
 
     def number(self, t: Any) -> Value:
         c = self.random.randrange(4)
@@ -246,7 +240,7 @@ class Program:
             node = one.node.reshape(1).expand(width) if not one.node.shape else one.node
             return Value(node, lambda e: np.broadcast_to(one.meaning(e), (width,)))
         p, at = self.one(known), self.place(self.dims[0], scope, data=False)
-        read = Value(self.inside(p)[at.node], lambda e: e.memory[p][int(at.meaning(e))].copy())
+        read = Value(self.version(p)[at.node], lambda e: e.memory[p][int(at.meaning(e))].copy())
         return self.cast(read, t)
 
     def of_row(self, t: Any, scope: Scope, depth: int) -> Value:
@@ -268,7 +262,7 @@ class Program:
             return Value(inner.node.stage(space=space), inner.meaning)
         d = self.one((self.dims[1], 4))
         same = [r for r in scope.loops if r.src[0].op is Ops.CONST and r.src[0].arg == d]
-        again = same and not self.around and self.random.random() < 0.5
+        again = same and self.random.random() < 0.5
         r = self.one(same) if again else self.loop(d)
         loops = tuple(dict.fromkeys((*scope.loops, r)))
         inner = self.element(t, Scope(loops, scope.parallel), depth - 1)
@@ -283,7 +277,6 @@ class Program:
     # ------------------------------------------------------------ stores
     def nest(self) -> None:
         """Loops around some stores, or a store of a whole value."""
-        self.around = ()
         kind = self.one(("loops", "loops", "loops", "whole", "register"))
         if kind == "whole":
             self.whole()
@@ -298,7 +291,6 @@ class Program:
             bound = d if parallel else self.bounded(d, Scope(tuple(loops)))
             loops.append(self.loop(bound, k))
         scope = Scope(tuple(loops), parallel)
-        self.around = () if parallel else scope.loops
         if kind == "register" and not parallel:
             self.register(scope)
             return
@@ -334,7 +326,7 @@ class Program:
             places = [self.place(d, scope) for d in self.dims]
         value = self.element(p.dtype, scope, self.random.randint(1, 3))
         gate = self.element(dtypes.int32, scope, 0) if self.random.random() < 0.2 else None
-        target = self.inside(p).index(*[i.node for i in places])
+        target = self.version(p).index(*[i.node for i in places])
         effect = target.store(value.node, None if gate is None else gate.node < 3)
         shape = self.start[p].shape
 
@@ -389,7 +381,7 @@ class Program:
         new = old + added.node if op == "add" else old.maximum(added.node)
         done = start.after(start.index(0).store(new).end(r))
         index = [self.place(d, scope) for d in self.dims]
-        effect = self.inside(p).index(*[i.node for i in index]).store(done.index(0))
+        effect = self.version(p).index(*[i.node for i in index]).store(done.index(0))
 
         def step(e: Env) -> None:
             total = first.meaning(e)

@@ -10,7 +10,7 @@ from uopc.ir.builder import index_maps, rebuild
 from uopc.ir.builder.loops import with_loops
 from uopc.ir.builder.unrolled import SEVERAL
 from uopc.ir.core import dtypes, shapes, walk
-from uopc.ir.core.level_of import level_of
+from uopc.ir.core.level_of import is_shaped, level_of
 from uopc.ir.core.levels import TENSOR
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import before_effects
@@ -90,7 +90,8 @@ def _check_devices(graph: UOp, device: str, alone: bool) -> None:
 
 def _guarded(kernel: UOp) -> UOp:
     """The kernel, in which an index that is not proved to be inside reads 0 or stores nothing
-    where it is outside. InvalidIR where an access is outside for certain."""
+    where it is outside, and whose loops read and write again in each turn. InvalidIR where an
+    access is outside for certain."""
     loops = with_loops(kernel)
     assuming = [c.as_bool for c in size_conditions.of_graph(kernel)]
     unproved = {a.address: a for a in in_bounds.verify_bounds(loops, "input", assuming)}
@@ -98,7 +99,7 @@ def _guarded(kernel: UOp) -> UOp:
         if address.dtype.lanes > max([s.dtype.lanes for s in address.src[1:]], default=1):
             raise InvalidIR(f"input: {access}: guard the access{made_at(access.user)}")
     if not unproved:
-        return kernel
+        return kernel if is_shaped(kernel) else loops
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if u not in unproved:

@@ -16,6 +16,7 @@ from uopc.ir.builder import alu, fold, index_maps, leaves
 from uopc.ir.builder.elements import Elements, Key, Needs, valid_part
 from uopc.ir.builder.index_maps import Index
 from uopc.ir.builder.rebuild import rebuild, remake, renamed_ranges, rewritten
+from uopc.ir.builder.turns import in_each_turn
 from uopc.ir.core import bounds, dtypes, ranges, shapes, walk
 from uopc.ir.core.args import BufferArg, RangeArg
 from uopc.ir.core.level_of import is_shaped
@@ -33,12 +34,15 @@ _COPIED = ("upcast", "unroll", "lane")  # kinds of ranges whose iterations stand
 
 
 def with_loops(kernel: UOp) -> UOp:
-    """The kernel with a loop for each axis of a shaped value; the kernel itself if it has none.
+    """The kernel with a loop for each axis of a shaped value, each turn of whose loops reads and
+    writes again; the kernel itself if it is such a one.
 
     UserError, with the line, for a store that has no storage as target, or whose value reads other
     elements of the target; InvalidIR for a node that is no value of a kernel.
     """
-    return _Loops(_with_own_ranges(kernel)).made() if is_shaped(kernel) else kernel
+    if not is_shaped(kernel):
+        return in_each_turn(kernel)
+    return _Loops(in_each_turn(_with_own_ranges(kernel))).made()
 
 
 def _with_own_ranges(kernel: UOp) -> UOp:

@@ -1,0 +1,109 @@
+"""The turns of a hand-written loop: each one reads and writes again what its statements say.
+
+    o[i].store(o[i] + x[i, j]).end(i, j)    # o[i] names no j, yet each turn of j adds to it
+
+A node of a graph stands in the loops that it depends on, and `o[i]` alone does not depend on j:
+it would be read once, before that loop. So a store comes after the loops that END closes around
+it, and storage comes after those loops of its reader in which a store writes it:
+`o.after(j)[i]`, as users write it themselves where no END says it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from uopc.ir.builder.rebuild import remake, rewritten
+from uopc.ir.core import ranges, walk
+from uopc.ir.core.calls import graph_order, operands
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.storage import before_effects, storage_root
+from uopc.ir.core.trace import standing_for
+from uopc.ir.core.uop import UOp, intern
+
+Loops = frozenset[UOp]
+_BUNDLES = frozenset((Ops.END, Ops.SINK, Ops.GROUP, Ops.BARRIER, Ops.COMMIT, Ops.AFTER))
+
+
+def in_each_turn(kernel: UOp) -> UOp:
+    """The kernel, in which stores and reads depend on the loops that repeat them; the kernel itself
+    if they do already."""
+    if Ops.END not in walk.ops(kernel):
+        return kernel
+    around = _loops_around_stores(kernel)
+    written: defaultdict[UOp, Loops] = defaultdict(frozenset)  # by storage: loops that write it
+    for store, loops in around.items():
+        written[storage_root(store.src[0])] |= loops
+
+    def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if u not in around:
+            return None
+        view, storage = [], src[0]
+        while not before_effects(storage).op.is_storage and storage.src:
+            view.append(storage)
+            storage = storage.src[0]
+        places = [v.src[1:] for v in view]
+        rest, *places = [
+            given if v.op is Ops.AFTER else [_read_again(s, around[u], written) for s in given]
+            for v, given in zip((u, *view), (src[1:], *places))
+        ]
+        values = (src[0], *rest, *[s for place in places for s in place])
+        target = _after(storage, around[u].difference(*map(ranges.ranges, values)))
+        for v, place in zip(reversed(view), reversed(places)):
+            same = target is v.src[0] and all([a is b for a, b in zip(place, v.src[1:])])
+            target = v if same else standing_for(v, remake(v, (target, *place)))
+        if target is src[0] and all([a is b for a, b in zip(rest, src[1:])]):
+            return None
+        return standing_for(u, intern(Ops.STORE, u.dtype, (target, *rest), u.arg, u.tag))
+
+    return rewritten(kernel, change)
+
+
+def _loops_around_stores(kernel: UOp) -> dict[UOp, Loops]:
+    """The loops in which each STORE stands: those that it depends on, and those that an END closes
+    over it."""
+    closed: defaultdict[UOp, Loops] = defaultdict(frozenset)
+    stores: dict[UOp, Loops] = {}
+    for u in reversed(list(walk.order(kernel))):  # users first
+        if u.op in _BUNDLES:
+            loops = closed[u].union(ranges.closed_ranges(u))
+            for s in u.src if loops else ():
+                if s.op is not Ops.RANGE:
+                    closed[s] |= loops
+        elif u.op is Ops.STORE:
+            stores[u] = ranges.ranges(u).union(*map(ranges.ranges, closed[u]))
+    return stores
+
+
+def _read_again(value: UOp, around: Loops, written: Mapping[UOp, Loops]) -> UOp:
+    """The value of a store in some loops: storage comes after those in which it is written."""
+    made: dict[UOp, UOp] = {}
+    for u in graph_order([value], _parts):
+        src = tuple([made.get(s, s) for s in u.src])
+        if u.op is not Ops.AFTER:
+            known = ranges.ranges(u) if u.op is Ops.INDEX else frozenset()
+            src = tuple([_read(s, around - known, written) for s in src])
+        if src != u.src:
+            made[u] = standing_for(u, remake(u, src))
+    return _read(made.get(value, value), around, written)
+
+
+def _read(u: UOp, around: Loops, written: Mapping[UOp, Loops]) -> UOp:
+    """An operand, after the loops that write it if it is storage."""
+    storage = before_effects(u) if u.op is Ops.AFTER or u.op.is_storage else u
+    loops = written.get(storage, frozenset()) & around
+    return _after(u, loops - ranges.ranges(u)) if loops else u
+
+
+def _parts(u: UOp) -> Sequence[UOp]:
+    """What a node reads itself: what it comes after are statements of their own, and the length of
+    a loop is read before it."""
+    return () if u.op is Ops.RANGE else u.src[:1] if u.op is Ops.AFTER else operands(u)
+
+
+def _after(storage: UOp, loops: Loops) -> UOp:
+    """The storage in loops that it did not depend on."""
+    if not loops:
+        return storage
+    found = sorted(loops, key=lambda r: r.arg.axis)
+    return intern(Ops.AFTER, storage.dtype, (storage, *found))
