@@ -9,7 +9,7 @@ import pytest
 
 import uopc
 from uopc import Opt, UOp, dtypes, kernel_param
-from uopc.ir.builder import index_maps
+from uopc.ir.builder import index_maps, rebuild
 from uopc.ir.interpret.interpreter import run_kernel
 from uopc.passes.analysis.iterations import is_ordered
 
@@ -82,6 +82,77 @@ def test_iterations_follow_each_other_in_one_body(name: str, n: int) -> None:
     assert f.kernels[0].opts == (Opt("UNROLL", 0, n),)
     again = uopc.parse(uopc.print_graph(sink))
     assert again is sink
+
+
+ACCUMULATED: dict[str, tuple[UOp, Step]] = {
+    "sums of rows": (o[a].store(o[a] + x[a * 8 + b]), lambda v, w, n: (n // 8, v[n // 8] + w[n])),
+    "polynomials": (o[a].store(o[a] * 0.5 + x[a * 8 + b]),
+                    lambda v, w, n: (n // 8, v[n // 8] * 0.5 + w[n])),
+    "a total": (o[0].store(o[0] + x[a * 8 + b]), lambda v, w, n: (0, v[0] + w[n])),
+    "a count": (o[0].store(o[0] + 1), lambda v, w, n: (0, v[0] + 1)),
+    "places": (o[k[a]].store(o[k[a]] + x[a * 8 + b]),
+               lambda v, w, n: (KEYS[n // 8], v[KEYS[n // 8]] + w[n])),
+    "a gate": (o[a].store(o[a] + x[a * 8 + b], o[a] < 9),
+               lambda v, w, n: (n // 8, v[n // 8] + w[n] if v[n // 8] < 9 else v[n // 8])),
+    "a stage": (o[a].store(o[a] + (o[0] * 0.5).stage(space="reg") + x[b]),
+                lambda v, w, n: (n // 8, v[n // 8] + v[0] * 0.5 + w[n % 8])),
+    "sums of what is written": (o[a].store(o[:8].sum() * 0.25 + x[b]),
+                                lambda v, w, n: (n // 8, v[:8].sum() * 0.25 + w[n % 8])),
+    "the last one": (o[a].store(x[a]), lambda v, w, n: (n // 8, w[n // 8])),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ACCUMULATED)
+@pytest.mark.few(3)
+def test_each_turn_reads_again_what_the_loop_writes(name: str) -> None:
+    """However the loops end, in which order they run, and what kind the inner one has."""
+    store, step = ACCUMULATED[name]
+    source = np.linspace(0, 0.5, N, dtype="f4")
+    wanted = expected(step, source)
+    copies = UOp.range(8, 1, "unroll")
+    other = rebuild.rebuild(store, {b: copies})
+    given = {"o": np.arange(N + 8, dtype="f4"), "x": source, "k": KEYS}
+    for effect in (store.end(a, b), store.end(b).end(a), other.end(a, copies)):
+        sink = effect.sink(name="k")
+        assert uopc.parse(uopc.print_graph(sink)) is sink
+        for optimize in (True, False):
+            f = uopc.compile(sink, optimize=optimize, threads=2, verify=True)
+            now = {v.name: given[v.name].copy() for v in f.inputs}
+            f(**now)
+            np.testing.assert_allclose(now["o"], wanted, rtol=1e-5, err_msg=str(optimize))
+        arrays = [given[v.name].copy() for v in f.inputs]
+        run_kernel(sink, arrays)
+        np.testing.assert_allclose(arrays[0], wanted, rtol=1e-5)
+
+
+def test_two_stores_read_what_the_other_wrote_in_the_turn_before() -> None:
+    p, q = kernel_param(0, (1,), name="p"), kernel_param(1, (1,), name="q")
+    first = p[0].store(q[0] + 1)
+    then = q.after(first)[0].store(p.after(first)[0] * 2)
+    sink = UOp.group(first, then).end(a).sink(name="k")
+    for optimize in (True, False):
+        given = np.zeros(1, "f4"), np.zeros(1, "f4")
+        uopc.compile(sink, optimize=optimize, verify=True)(*given)
+        assert [v[0] for v in given] == [255, 510]
+
+
+def test_a_value_that_is_stored_before_the_loop_is_read_once() -> None:
+    t = kernel_param(1, (1,), name="t")
+    kept = t[0].store(o[3])
+    later = o.after(kept)
+    sink = later[a].store(later[a] / t.after(kept)[0]).end(a).sink(name="k")
+    out = np.arange(N + 8, dtype="f4")
+    uopc.compile(sink, verify=True)(out, np.zeros(1, "f4"))
+    np.testing.assert_allclose(out[:8], np.arange(8) / 3, rtol=1e-6)
+
+
+def test_threads_of_a_gpu_do_not_add_up_into_one_element() -> None:
+    block, thread = UOp.range(8, 0, "global"), UOp.range(8, 1, "local")
+    sink = o[block].store(o[block] + x[block * 8 + thread]).end(block, thread).sink(name="k")
+    with pytest.raises(uopc.UserError, match="all threads of the local range 1 store to one"):
+        uopc.compile(sink, device="cuda:sm_80")
+    same = o[block].store(x[block * 8]).end(block, thread).sink(name="k")
+    assert uopc.compile(same, device="cuda:sm_80").kernels
 
 
 def test_two_stores_of_one_loop_keep_their_order() -> None:

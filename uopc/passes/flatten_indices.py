@@ -21,6 +21,7 @@ a loop fills, and an INDEX of an expression or a view goes to its sources (`ir/b
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 
 from uopc.errors import UserError
 from uopc.ir.builder import index_maps, leaves, rebuild
@@ -29,13 +30,18 @@ from uopc.ir.core import ranges, shapes, walk
 from uopc.ir.core.level_of import is_shaped
 from uopc.ir.core.levels import HANDWRITTEN, KERNEL
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.storage import before_effects
+from uopc.ir.core.storage import before_effects, storage_root
 from uopc.ir.core.tensor_cores import OF_GPUS, tile_of
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, intern
+from uopc.passes.analysis.iterations import is_ordered
+from uopc.passes.analysis.loops import is_overwritten
 from uopc.passes.contract import Context, Pass
 
 _STORAGE = (Ops.PARAM, Ops.BUFFER)
+_IN_TURN = ("loop", "reduce")
+_THREADS = ("global", "local")
+_COPIES = ("upcast", "unroll", "lane")  # kinds of ranges whose iterations stand side by side
 
 
 def flatten_indices(kernel: UOp, context: Context) -> UOp:
@@ -49,6 +55,13 @@ def flatten_indices(kernel: UOp, context: Context) -> UOp:
     if any([u.op is Ops.SHAPED_WMMA for u in order]):
         kernel = _with_tiles(kernel, context)
         order = walk.order(kernel)
+    chosen = any([u.op is Ops.RANGE and u.arg.kind not in _IN_TURN for u in order])
+    kernel = _with_flat(kernel, order)
+    return _in_order(kernel, context) if chosen else kernel
+
+
+def _with_flat(kernel: UOp, order: Iterable[UOp]) -> UOp:
+    """The kernel with one flat index per access."""
     shaped = {u for u in order if u.op in _STORAGE and len(shapes.shape(u)) != 1}
     if not shaped:
         return kernel
@@ -61,6 +74,35 @@ def flatten_indices(kernel: UOp, context: Context) -> UOp:
         return _flat(u, src) if u.op is Ops.INDEX else None
 
     return rebuild.rewritten(kernel, change)
+
+
+def _in_order(kernel: UOp, context: Context) -> UOp:
+    """The kernel, in which a range whose iterations stand side by side is a loop if they must keep
+    their order. An optimised kernel has a BUFFER per copy, any other has one for all.
+
+    UserError, with the line, if threads of a GPU store different values to one element.
+    """
+    order = walk.order(kernel)
+    loops: dict[UOp, UOp] = {}
+    for r in {r for u in order if u.op is Ops.END for r in ranges.closed_ranges(u)}:
+        if r.arg.kind in _COPIES and is_ordered(kernel, r, context.optimize):
+            arg = dataclasses.replace(r.arg, kind="loop")
+            loops[r] = intern(Ops.RANGE, r.dtype, r.src, arg, r.tag)
+    if context.target.gpu is not None:
+        _check_threads(order)
+    return rebuild.rebuild(kernel, loops) if loops else kernel
+
+
+def _check_threads(order: Iterable[UOp]) -> None:
+    for u in order:
+        if u.op is not Ops.STORE or storage_root(u.src[0]).op is not Ops.PARAM:
+            continue
+        for r in ranges.ranges(u.src[1]):
+            if r.arg.kind in _THREADS and is_overwritten(u, r):
+                raise UserError(
+                    f"store: all threads of the {r.arg.kind} range {r.arg.axis[0]} store to one"
+                    f" element; a range of kind loop has turns{made_at(u)}"
+                )
 
 
 def _flat(u: UOp, src: tuple[UOp, ...]) -> UOp:

@@ -125,14 +125,15 @@ def shaped_wmma(a: UOp, b: UOp, row: UOp, column: UOp, depth: UOp, *others: UOp)
 def end(effect: UOp, *ranges: UOp) -> UOp:
     """The effect, run once per iteration of the ranges, which it closes.
 
-    UserError for anything that is no range.
+    An iteration reads what those before it have written, also where an index names no range:
+    `o[0]` below is read 3 times. UserError for anything that is no range.
 
     Examples:
-        >>> o, i = uopc.kernel_param(0, (3,)), uopc.UOp.range(3)
-        >>> memory = np.zeros(3, "f4")
-        >>> _ = uopc.compile(o[i].store(1.0).end(i).sink(name="ones"))(memory)
+        >>> o, i = uopc.kernel_param(0, (1,)), uopc.UOp.range(3)
+        >>> memory = np.zeros(1, "f4")
+        >>> _ = uopc.compile(o[0].store(o[0] * 2 + 1).end(i).sink(name="steps"))(memory)
         >>> memory
-        array([1., 1., 1.], dtype=float32)
+        array([7.], dtype=float32)
     """
     _check_ranges("end", ranges)
     return located(intern(Ops.END, dtypes.void, (effect, *ranges)))

@@ -38,23 +38,24 @@ def in_each_turn(kernel: UOp) -> UOp:
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if u not in around:
             return None
-        view, storage = [], src[0]
-        while not before_effects(storage).op.is_storage and storage.src:
-            view.append(storage)
+
+        def again(v: UOp, given: Sequence[UOp]) -> list[UOp]:
+            if v.op is Ops.AFTER:  # the statements that the target comes after
+                return list(given)
+            return [_read_again(s, around[u], written) for s in given]
+
+        rest = again(u, src[1:])
+        storage, view = src[0], list[tuple[UOp, list[UOp]]]()
+        while storage.src and not before_effects(storage).op.is_storage:
+            view.append((storage, again(storage, storage.src[1:])))
             storage = storage.src[0]
-        places = [v.src[1:] for v in view]
-        rest, *places = [
-            given if v.op is Ops.AFTER else [_read_again(s, around[u], written) for s in given]
-            for v, given in zip((u, *view), (src[1:], *places))
-        ]
-        values = (src[0], *rest, *[s for place in places for s in place])
+        values = [src[0], *rest, *[s for _, place in view for s in place]]
         target = _after(storage, around[u].difference(*map(ranges.ranges, values)))
-        for v, place in zip(reversed(view), reversed(places)):
-            same = target is v.src[0] and all([a is b for a, b in zip(place, v.src[1:])])
-            target = v if same else standing_for(v, remake(v, (target, *place)))
-        if target is src[0] and all([a is b for a, b in zip(rest, src[1:])]):
-            return None
-        return standing_for(u, intern(Ops.STORE, u.dtype, (target, *rest), u.arg, u.tag))
+        for v, place in reversed(view):
+            parts = (target, *place)
+            target = v if parts == v.src else standing_for(v, remake(v, parts))
+        parts = (target, *rest)
+        return None if parts == src else standing_for(u, remake(u, parts))
 
     return rewritten(kernel, change)
 
@@ -96,8 +97,8 @@ def _read(u: UOp, around: Loops, written: Mapping[UOp, Loops]) -> UOp:
 
 
 def _parts(u: UOp) -> Sequence[UOp]:
-    """What a node reads itself: what it comes after are statements of their own, and the length of
-    a loop is read before it."""
+    """The operands that a node reads itself: what it comes after are statements of their own, and
+    the length of a loop is read before it."""
     return () if u.op is Ops.RANGE else u.src[:1] if u.op is Ops.AFTER else operands(u)
 
 
