@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy.typing as npt
 
 from uopc.backends.c.kernel import CKernel
 from uopc.backends.c.names import code, comment, identifier, table
-from uopc.backends.c.prelude import HEAD
+from uopc.backends.c.prelude import HEAD, Prelude
 from uopc.backends.c.types import c_type, literal, memory_type
 from uopc.backends.c.vector_prelude import VectorPrelude
 from uopc.backends.llvm import scratch
@@ -34,7 +35,7 @@ class _Kernel:
 
     def __init__(self, f: Exported, name: str, prelude: VectorPrelude) -> None:
         kernel = f.kernels[name]
-        self.name, linear = kernel.name, kernel.linear
+        self.name, linear, self.prelude = kernel.name, kernel.linear, prelude
         self.places = storage.word_places(linear)
         calls = [call for call in f.plan.launches if call.kernel == name]
         order = sorted(self.places, key=self.places.__getitem__)
@@ -90,35 +91,52 @@ def source(f: Exported, stem: str) -> str:
     """The text of the file NAME.c."""
     prelude = VectorPrelude()
     kernels = {name: _Kernel(f, name, prelude) for name in f.kernels}
-    parts = [
-        comment(
-            f"{f.name}: made by uopc for {f.machine.name}. It is C11 and needs "
-            + ("the C library's functions." if f.machine.target.has_functions else "no library.")
-            + (f" Link it with {stem}_data.S, its constant arrays." if f.in_files else "")
-        ),
-        f'#include "{stem}.h"\n{HEAD}', prelude.text(),
-        *[_constant(f.constant(i), dtypes.from_numpy(a.dtype), a, i in f.in_files)
-          for i, a in enumerate(f.constants)],
-        *[_table(places.head(t), t.dtype, t.content) for m in f.matrices for t in m.tables],
+    body = [
+        *[_constant(f.constant(i), a, i in f.in_files, prelude) for i, a in enumerate(f.constants)],
+        *[_table(places.head(t), t.dtype, t.content, prelude)
+          for m in f.matrices for t in m.tables],
         *[k.text for k in kernels.values()],
         f'const char {f.name}_id[] = "{manifest.contract_id(f)}";',
         f"size_t {f.name}_work_bytes(void)\n{{\n    return {f.work_bytes}u;\n}}",
         _entry(f, kernels), "" if f.casadi is None else casadi.source(f.casadi),
     ]  # fmt: skip
+    head = comment(
+        f"{f.name}: made by uopc for {f.machine.name}. It is C11 and needs "
+        + ("the C library's functions." if f.machine.target.has_functions else "no library.")
+        + (f" Link it with {stem}_data.S, its constant arrays." if f.in_files else "")
+    )
+    parts = [head, f'#include "{stem}.h"\n{HEAD}', prelude.text(), *body]
     return "\n\n".join([p for p in parts if p]) + "\n"
 
 
-def _constant(name: str, t: DType, array: npt.NDArray[Any], in_file: bool) -> str:
+def _constant(name: str, array: npt.NDArray[Any], in_file: bool, prelude: Prelude) -> str:
     """An array that is only read."""
+    t = dtypes.from_numpy(array.dtype)
     if in_file:
         declared = f"extern const {memory_type(t)} {name}[{array.size}]"
         hidden = '__attribute__((visibility("hidden")))'
         return f"#if defined(__ELF__)\n{hidden}\n#endif\n{declared};"
-    head = f"static {_ALIGNED}const {memory_type(t)} {name}[{max(1, array.size)}]"
-    return _table(head, t, array)
+    head, size = f"static {_ALIGNED}const", max(1, array.size)
+    if not _has_payload(t, array):
+        return _table(f"{head} {memory_type(t)} {name}[{size}]", t, array, prelude)
+    words = dtypes.uint32 if t.bits == 32 else dtypes.uint64
+    both = f"union {{ {c_type(words)} bits[{size}]; {c_type(t)} numbers[{size}]; }}"
+    bits = np.ascontiguousarray(array).reshape(-1).view(words.numpy)
+    table = _table(f"{head} {both} {name}_bits", words, bits, prelude)
+    table = table.replace("{\n", "{{\n", 1).replace("\n}", "\n}}")
+    return f"{table}\n#define {name} {name}_bits.numbers"
 
 
-def _table(head: str, t: DType, array: npt.NDArray[Any]) -> str:
+def _has_payload(t: DType, array: npt.NDArray[Any]) -> bool:
+    """True for floats that C has a type for, with a NaN that no constant of C has the bits of."""
+    if not t.is_float or t.bits < 32:
+        return False
+    found = array[np.isnan(array)]
+    plain = np.copysign(np.asarray(np.nan, t.numpy), found)
+    return bool(found.tobytes() != plain.tobytes())
+
+
+def _table(head: str, t: DType, array: npt.NDArray[Any], prelude: Prelude) -> str:
     """The definition of an array."""
     flat = np.ascontiguousarray(array).reshape(-1)
     if t.is_float and t.bits < 32:
@@ -126,7 +144,7 @@ def _table(head: str, t: DType, array: npt.NDArray[Any]) -> str:
     elif t.kind == "bool":
         items = [str(int(n)) for n in flat.tolist()]
     else:
-        items = [literal(t, v) for v in flat.tolist()]
+        items = [prelude.constant(t, v) for v in flat.tolist()]
     return table(head, items or ["0"])
 
 
@@ -134,12 +152,9 @@ def _entry(f: Exported, kernels: dict[str, _Kernel]) -> str:
     """The function itself."""
     launches = f.plan.launches
     body = "\n".join(_row(f, kernels, nested(len(launches), f.plan.repeats), 1))
-    used = {w.base for c in launches for w in c.words if isinstance(w, Pointer)}
-    arrays = len(f.arrays)
-    lines = [f"    (void){a.name};" for i, a in enumerate(f.arrays) if i not in used]
-    lines += [] if arrays in used else ["    (void)work;"]
-    if not any([is_shared(f, c) for c in launches]) and f.threads > 1:
-        lines += [f"    (void){name};" for name in RUN]
+    given = [*[a.name for a in f.arrays], "work", *(RUN if f.threads > 1 else ())]
+    read = set(re.findall(r"\w+", body))
+    lines = [f"    (void){name};" for name in given if name not in read]
     number = 0
     for s in f.sizes:
         number += 1
@@ -173,9 +188,10 @@ def _row(f: Exported, kernels: dict[str, _Kernel], row: Row, depth: int) -> list
 
 def _call(f: Exported, kernel: _Kernel, launch: Launch) -> list[str]:
     """The lines that run a launch."""
-    given = [_word(f, launch.words[kernel.places[u]], t) for u, t in kernel.arguments.items()]
+    words, prelude = launch.words, kernel.prelude
+    given = [_word(f, words[kernel.places[u]], t, prelude) for u, t in kernel.arguments.items()]
     if kernel.scratch is not None:
-        given.append(_word(f, launch.words[kernel.scratch], None))
+        given.append(_word(f, words[kernel.scratch], None, prelude))
     if not kernel.is_threaded:
         return [code(f"    {kernel.name}({', '.join(given)});")]
     call = f"        {kernel.name}({', '.join([*given, '_chunk'])});"
@@ -197,10 +213,10 @@ def _size(f: Exported, size: Dim) -> str:
     return str(size) if isinstance(size, int) else render_c(expression(size, f))
 
 
-def _word(f: Exported, word: Word, t: DType | None) -> str:
+def _word(f: Exported, word: Word, t: DType | None, prelude: Prelude) -> str:
     """An argument of a kernel, of a type; None: scratch memory."""
     if isinstance(word, Scalar):
-        return _scalar(f, word, dtypes.index if t is None else t)
+        return _scalar(f, word, dtypes.index if t is None else t, prelude)
     count, offset = len(f.arrays), _size(f, word.offset)
     wanted = "unsigned char" if t is None else memory_type(t)
     if word.base == count:
@@ -221,11 +237,11 @@ def _word(f: Exported, word: Word, t: DType | None) -> str:
     return f"{name} + {word.offset // own.itemsize}" if word.offset else name
 
 
-def _scalar(f: Exported, word: Scalar, t: DType) -> str:
+def _scalar(f: Exported, word: Scalar, t: DType, prelude: Prelude) -> str:
     """A number as a kernel takes it: its bits are the low ones of a word."""
     if isinstance(word.value, int) and t.kind != "index":
         whole = (word.value & (1 << 64) - 1).to_bytes(8, "little")
         got = np.frombuffer(whole[: t.itemsize], t.numpy)[0]
-        return literal(t, got.item() if t.kind in ("bool", "int", "uint") else got)
+        return prelude.constant(t, got.item() if t.kind in ("bool", "int", "uint") else got)
     text = _size(f, word.value)
     return text if t.kind == "index" else f"({c_type(t)})({text})"

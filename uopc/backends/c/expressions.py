@@ -53,15 +53,15 @@ def arithmetic(
 ) -> str:
     """The expression of an op on operands of type `t`; `src`, if they are known. Unsupported for
     an op that C has none for."""
-    if t is not computed(t) and op is not Ops.WHERE:
+    if op is Ops.WHERE:
+        return _cut(t, "{} ? {} : {}".format(*map(inside, texts)))
+    if t is not computed(t):
         return _narrow_float(op, t, texts, prelude, src)
-    if t.is_float and op is not Ops.WHERE and (call := _call(op, t, texts, prelude)) is not None:
+    if t.is_float and (call := _call(op, t, texts, prelude)) is not None:
         return call
     names = [inside(text) for text in texts]
     if op is Ops.DOT4:
         return f"{prelude.known('DOT4')}({', '.join((*texts, '0')[:3])})"
-    if op is Ops.WHERE:
-        return _cut(t, "{} ? {} : {}".format(*names))
     if t.kind == "bool" and op in _BOOLS:
         return _BOOLS[op].format(*names)
     if op in COMPARISONS:

@@ -371,7 +371,9 @@ def _store(e: CKernel, u: UOp) -> None:
     else:
         target, value = e.text(u.src[0]), u.src[1]
         given = e.text(value)
-        text = f"{target} = {f'{inside(given)} ? 1 : 0' if value.dtype.kind == 'bool' else given};"
+        if value.dtype.kind == "bool":
+            given = f"(uint8_t)({inside(given)} ? 1 : 0)"
+        text = f"{target} = {given};"
     gate = e.text(u.src[2]) if len(u.src) > 2 and u.src[2].dtype.lanes == 1 else ""
     e.reads = False
     e.settle()
