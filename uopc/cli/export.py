@@ -9,6 +9,7 @@ examples:
   uopc export model.py -o out/model                          out/model.o for this machine
   uopc export model.py:jac -o out/jac --kind static --target x86-64-v3
   uopc export model.onnx -o out/net --kind shared --test example.npz
+  uopc export model.onnx -o out/net --set batch=8 --set seq=1:128   numbers or bounds of sizes
   uopc export model.py -o out/model --target x86-64,x86-64-v3 --kind shared
 """
 
@@ -20,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from uopc.cli import load
+from uopc.cli import load, sizes
 from uopc.cli.output import Output, Refuse
 from uopc.errors import UserError
 from uopc.exporting import machines
@@ -48,12 +49,14 @@ def arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--index-bits", type=int, choices=(32, 64), help="of loops; 32 on Cortex-M, else 64"
     )
+    sizes.bounds_argument(parser, "a size of the graph or the model, or its bounds")
     parser.add_argument("--test", metavar="FILE.npz", help="arrays of a call, for a self-test")
 
 
 def run(args: Namespace, out: Output, refuse: Refuse) -> int:
     """Export, and list the files with their sizes."""
-    found = load.load(args.source)
+    given = dict(args.set)
+    found = load.load(args.source, given)
     if found.start != INPUT:
         raise UserError(f"{found.name}: a graph before the first pass expected, not a later stage")
     examples = None if args.test is None else _arrays(Path(args.test))
@@ -62,13 +65,21 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
     if target is not None and "," in target:
         target = target.split(",")
     made = export(
-        found.graph if found.request is None else found.request, args.path, kind=args.kind,
+        _graph(found, given), args.path, kind=args.kind,
         target=target, name=args.name, vectors=vectors, examples=examples,
         abi=args.abi, math=args.math, threads=args.threads, weights=args.weights,
         stack_bytes=args.stack_bytes, index_bits=args.index_bits,
     )  # fmt: skip
     out.table(("file", "bytes"), [(str(f), f"{f.stat().st_size}") for f in made.files])
     return 0
+
+
+def _graph(found: load.Source, given: dict[str, sizes.Size]) -> Any:
+    """What is exported: a model's graph has the sizes already."""
+    graph = found.graph if found.request is None else found.request
+    if not given or found.name.endswith(".onnx"):
+        return graph
+    return sizes.given(load.request_of(found, None), given)
 
 
 def _arrays(file: Path) -> dict[str, Any]:

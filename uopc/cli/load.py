@@ -15,6 +15,7 @@ import inspect
 import linecache
 import sys
 import traceback
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -52,8 +53,9 @@ class Source:
     request: Request | None = None
 
 
-def load(source: str) -> Source:
-    """The graph that SOURCE names. UserError and InvalidIR give the file and line of a mistake."""
+def load(source: str, sizes: Mapping[str, Any] | None = None) -> Source:
+    """The graph that SOURCE names. UserError and InvalidIR give the file and line of a mistake.
+    sizes: of a model's dimensions, from `--set`; None where a command has no such option."""
     path, name = Path(source), ""
     head, colon, tail = source.rpartition(":")
     if colon and not path.exists() and tail.isidentifier():
@@ -67,9 +69,7 @@ def load(source: str) -> Source:
             raise UserError(f"{source}: a .uop file holds one graph, which has no name")
         return _load_text(path)
     if path.suffix == ".onnx":
-        from uopc.onnx import graph
-
-        return Source(str(path), graph(path).nodes)
+        return Source(str(path), _model(path, sizes))
     module = _run_file(path)
     chosen = name or _choose(path, module)
     if not hasattr(module, chosen):
@@ -79,6 +79,22 @@ def load(source: str) -> Source:
         request = value._given
         return Source(f"{path}:{chosen}", request.graph, request=request)
     return Source(f"{path}:{chosen}", value)
+
+
+def _model(path: Path, sizes: Mapping[str, Any] | None) -> Any:
+    """The graph of a model. An error names the option that gives the sizes which it leaves open."""
+    from uopc.onnx import graph, reading
+
+    try:
+        return graph(path, dims=sizes).nodes
+    except Error as error:
+        left = [] if sizes is None else [n for n in reading.size_names(path) if n not in sizes]
+        if not left:
+            raise
+        raise type(error)(
+            f"{error}\n  The model leaves sizes open: {', '.join(left)}. Give them by --set, as"
+            f" --set {left[0]}=8, or their bounds, as --set {left[0]}=1:64"
+        ) from None
 
 
 def _load_text(path: Path) -> Source:

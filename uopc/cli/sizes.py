@@ -1,8 +1,19 @@
-"""The option `--set NAME=VALUE`: sizes that a user gives."""
+"""The option `--set NAME=VALUE`: sizes that a user gives; `--set NAME=LEAST:MOST`: their bounds."""
 
 from __future__ import annotations
 
 from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Mapping
+from dataclasses import replace
+
+from uopc.errors import UserError
+from uopc.ir.builder import leaves, rebuild
+from uopc.ir.core import dtypes
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp, intern
+from uopc.program.request import Request
+
+Size = int | tuple[int, int]
 
 
 def argument(parser: ArgumentParser, text: str) -> None:
@@ -17,3 +28,64 @@ def _pair(text: str) -> tuple[str, int]:
     if not name or not value.removeprefix("-").isdecimal():
         raise ArgumentTypeError(f"expected NAME=VALUE with an integer, got {text!r}")
     return name, int(value)
+
+
+def bounds_argument(parser: ArgumentParser, text: str) -> None:
+    """Add the option with bounds, also as `--dims`. `dict(args.set)` has numbers and pairs."""
+    parser.add_argument(
+        "--set", "--dims", metavar="NAME=N|LEAST:MOST", dest="set", action="append",
+        type=_pair_or_bounds, default=[], help=text,
+    )  # fmt: skip
+
+
+def _pair_or_bounds(text: str) -> tuple[str, Size]:
+    head, colon, most = text.rpartition(":")
+    if not colon:
+        return _pair(text)
+    name, least = _pair(head)
+    if not most.isdecimal():
+        raise ArgumentTypeError(f"expected NAME=LEAST:MOST with two integers, got {text!r}")
+    return name, (least, int(most))
+
+
+def given(request: Request, sizes: Mapping[str, Size]) -> Request:
+    """The request with numbers for its variables, or closer bounds. UserError for a name that it
+    has not, or for what lies out of its own bounds."""
+    variables = {v.arg.name: v for v in request.graph.toposort() if v.op is Ops.VARIABLE}
+    became: dict[UOp, UOp] = {}
+    for name, size in sizes.items():
+        if name not in variables:
+            known = ", ".join(variables) or "none"
+            raise UserError(f"--set: there is no size {name!r}; the sizes of the graph: {known}")
+        own = variables[name].arg
+        least, most = size if isinstance(size, tuple) else (size, size)
+        if not own.low <= least <= most <= own.high:
+            shown = f"{least}:{most}" if isinstance(size, tuple) else f"{size}"
+            raise UserError(f"--set: {name}={shown} is not within {own.low}:{own.high}")
+        bounds = replace(own, low=least, high=most)
+        became[variables[name]] = (
+            leaves.const(dtypes.index, size) if isinstance(size, int)
+            else intern(Ops.VARIABLE, dtypes.index, (), bounds)
+        )  # fmt: skip
+    both = intern(Ops.SINK, dtypes.void, (request.graph, *request.params))
+
+    def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        return became[u] if u in became else _in_arg(u, src)
+
+    graph, *params = rebuild.rewritten(both, change).src
+    return replace(request, graph=graph, params=tuple(params))
+
+
+def _in_arg(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+    """A node that takes sizes, with those that are numbers now in its arg, where it has None."""
+    dims = getattr(u.arg, "dims", u.arg)
+    if src == u.src or not isinstance(dims, tuple) or None not in dims:
+        return None
+    first = len(src) - dims.count(None)
+    left = iter(src[first:])
+    numbers = [next(left) if d is None else d for d in dims]
+    known = tuple([None if isinstance(d, UOp) and d.op is not Ops.CONST
+                   else d.arg if isinstance(d, UOp) else d for d in numbers])  # fmt: skip
+    rest = src[:first] + tuple([d for d in src[first:] if d.op is not Ops.CONST])
+    arg = known if u.arg is dims else replace(u.arg, dims=known)
+    return rebuild.remake(intern(u.op, u.dtype, rest, arg, u.tag), rest)

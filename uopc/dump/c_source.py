@@ -57,7 +57,7 @@ class CSource:
         """The function of a kernel, whose name nothing in `taken` has, and is in it from now on."""
         if self.run.context.target.gpu is not None:
             raise Unsupported(f"{kernel.arg.name}: c: no code for the threads of a GPU")
-        name = identifier(kernel.arg.name, taken)
+        name = identifier(kernel.arg.name, taken, of_function=True)
         places = storage.word_places(kernel)
         own = {name, "scratch", "chunk"}
         slots = self.names.slots(kernel)

@@ -127,7 +127,19 @@ class Exported:
 
     def constant(self, number: int) -> str:
         """The name of a constant array."""
-        return f"{self.name}_c{number}"
+        return _constant_name(self.name, number)
+
+
+def _constant_name(function: str, number: int) -> str:
+    return f"{function}_c{number}"
+
+
+def _declared(function: str, matrices: Sequence[Matrix]) -> set[str]:
+    """What the header of a function declares and defines beside it, and its file."""
+    own = [f"{function}_{what}" for what in ("id", "work_bytes", "best")]
+    macros = ("ABI", "WORK_BYTES", "WORK_ALIGNMENT")
+    own += [f"{function.upper()}_{what}" for what in macros]
+    return {*own, *[number for m in matrices for number in m.numbers]}
 
 
 def request_for(
@@ -172,14 +184,19 @@ def lowered_for(
     )
     plan = artifact.plan_for(request, printed.arrays)
     symbols = {symbol: linear for linear, symbol in kept[0][1].items()}
-    taken = {name, *[t.name for m in matrices for t in m.tables]}
+    constants = [_constant_name(name, i) for i in range(len(plan.constants))]
+    tables = [t.name for m in matrices for t in m.tables]
+    parameters = _declared(name, matrices) | {*constants, *tables}
+    if request.threads > 1:
+        parameters |= {*RUN}
+    arrays, results = _arrays(request, plan, parameters)
+    sizes = _sizes(plan, arrays, parameters)
+    taken = {name, *parameters}
     kernels = {}
     for own, compiled in zip(artifact.names, artifact.kernels):
         linear = symbols[compiled.symbol]
-        kernels[own] = Kernel(identifier(f"{name}_{own}", taken), linear, _lines(lowered, linear))
-    parameters = set(RUN) if request.threads > 1 else set()
-    arrays, results = _arrays(request, plan, parameters)
-    sizes = _sizes(plan, arrays, parameters)
+        function = identifier(f"{name}_{own}", taken, of_function=True)
+        kernels[own] = Kernel(function, linear, _lines(lowered, linear))
     _check_fit(machine, sizes, plan)
     if machine.target.index_bits == 32:
         for kernel in kernels.values():

@@ -5,19 +5,33 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from uopc.backends.c.names import LONGEST, is_taken
+from uopc.backends.c.names import LONGEST, reserved
 from uopc.errors import UserError, UserTypeError
 
 _IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
 def checked_function(name: Any) -> str:
-    """The name of a function of C, C++ and a linker. UserError for any other."""
+    """The name of a function of C, C++ and a linker. UserError for any other: a caller, and the
+    linker, would take it for something else."""
     if not isinstance(name, str):
         raise UserTypeError(f"export: name must be a string, got {name!r}")
-    if not _IDENTIFIER.fullmatch(name) or is_taken(name) or len(name) > LONGEST:
+    why = reserved(name)
+    if not _IDENTIFIER.fullmatch(name):
+        why = "is not letters, digits and _ after a letter"
+    elif len(name) > LONGEST:
+        why = f"has more than {LONGEST} characters"
+    if why:
         raise UserError(
-            f"export: a function of C cannot be called {name!r}: choose a name of letters, digits "
-            "and _ that begins with a letter and is no keyword, as name= or as the name of the file"
+            f"export: a function of C cannot be called {name!r}, which {why}: choose another name, "
+            f"such as {_like(name)!r}, as name= or as the name of the file. It is letters, digits "
+            "and _, begins with a letter, and is no word of C or C++ and no name of the C library "
+            "or of POSIX"
         )
     return name
+
+
+def _like(name: str) -> str:
+    """A name like another one that a function may have."""
+    wanted = re.sub(r"[^A-Za-z0-9_]", "_", name)[: LONGEST - 8].strip("_") or "compute"
+    return f"my_{wanted}" if reserved(wanted) or wanted[0].isdigit() else wanted

@@ -109,7 +109,7 @@ def _param(i: Any, given: Sizes, sizes: dict[str, Any], taken: set[str]) -> UOp:
                 raise UserError(f"input {i.name!r} has the size {d.dim_value}")
             found.append(d.dim_value)
             continue
-        name = d.dim_param or f"{i.name}_{axis}"
+        name = _size_name(i, axis, d)
         if name not in sizes:
             sizes[name] = _size(name, given.get(name, (LEAST_SIZE, MOST_SIZE)), taken)
         found.append(sizes[name])
@@ -118,6 +118,22 @@ def _param(i: Any, given: Sizes, sizes: dict[str, Any], taken: set[str]) -> UOp:
         raise Unsupported(f"the ONNX type string: pass {i.name!r} as a constant")
     dtype = holder(number) if number in NARROW else dtype_of(number)
     return uopc.param(_own(i.name, taken), tuple(found), dtype)
+
+
+def size_names(model: Any) -> list[str]:
+    """The names of the symbolic dimensions of the inputs of a model."""
+    made = {}
+    for i in Model(model).proto.graph.input:
+        kind = i.type.optional_type.elem_type if i.type.HasField("optional_type") else i.type
+        for axis, d in enumerate(kind.tensor_type.shape.dim):
+            if not d.HasField("dim_value"):
+                made[_size_name(i, axis, d)] = None
+    return list(made)
+
+
+def _size_name(i: Any, axis: int, d: Any) -> str:
+    """The name of a symbolic dimension of an input."""
+    return d.dim_param or f"{i.name}_{axis}"
 
 
 def _size(name: str, given: Any, taken: set[str]) -> Any:

@@ -6,41 +6,59 @@ import re
 import textwrap
 from collections.abc import Sequence
 
-# Keywords of C and C++, names that the standard headers take, and what compilers define.
+from uopc.backends.c import header_names
+
+# Keywords of C and C++, and macros of compilers and of headers that are words.
 _WORDS = """
 alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t
-char8_t class co_await co_return co_yield compl concept const const_cast consteval constexpr
-constinit continue decltype default delete do double dynamic_cast else enum errno explicit export
-extern false float for fortran friend goto i386 if inline int int16_t int32_t int64_t int8_t linux
-long main memcpy memmove memset mutable namespace new noexcept not not_eq nullptr offsetof
-operator or or_eq private protected ptrdiff_t public register reinterpret_cast requires restrict
-return short signed size_t sizeof static static_assert static_cast struct switch template this
-thread_local throw true try typedef typeid typename typeof uint16_t uint32_t uint64_t uint8_t
-union unix unsigned using virtual void volatile wchar_t while work xor xor_eq NULL
+char8_t class co_await co_return co_yield compl complex concept const const_cast consteval
+constexpr constinit continue contract_assert decltype default delete do double dynamic_cast else
+enum errno explicit export extern false float for fortran friend goto i386 if imaginary import
+inline int linux long module mutable namespace new noexcept not not_eq nullptr nullptr_t operator
+or or_eq private protected public register reinterpret_cast requires restrict return short signed
+sizeof static static_assert static_cast struct switch template this thread_local throw true try
+typedef typeid typename typeof typeof_unqual union unix unsigned using virtual void volatile
+wchar_t while xor xor_eq NULL
 """
 # Functions that generated code calls, for float64 and (with an f) float32; names in generated code.
 _FUNCTIONS = "ceil cos erf exp exp2 fabs floor fma log log2 pow rint sin sqrt tan tanh trunc"
-_CALLED = [name + end for name in _FUNCTIONS.split(" ") for end in ("", "f")]
-TAKEN = frozenset((*_WORDS.split(), *_CALLED))
-# Macros of the headers that exported files include.
-_LIMIT = re.compile(r"U?INT(MAX|PTR|(_LEAST|_FAST)?\d+)_(C|MAX|MIN|WIDTH)"
-                    r"|(PTRDIFF|SIG_ATOMIC|SIZE|WCHAR|WINT)_(MAX|MIN|WIDTH)")  # fmt: skip
-_GENERATED = re.compile(r"(?i:uopc)_.*|[fiu]\d+x\d+(_at)?")  # functions, macros, vectors
+_CALLED = frozenset((
+    *[name + end for name in _FUNCTIONS.split(" ") for end in ("", "f")], "main", "memcpy",
+    "memmove", "memset", "offsetof", "work", "vget_lane_f64", "vget_lane_f32", "vsqrt_f64",
+    "vsqrt_f32", "vdup_n_f64", "vdup_n_f32",
+))  # fmt: skip
+WORDS = frozenset(_WORDS.split())
+# Functions, macros, vectors of generated code, and vectors of the compiler's headers.
+_GENERATED = re.compile(r"(?i:uopc)_.*|[fiu]\d+x\d+(_at)?|[a-z]+\d+x\d+(x\d)?_t")
 LONGEST = 200
 _WIDTH, _CODE_WIDTH = 96, 100
 
 
-def is_taken(name: str) -> bool:
-    """True if C, C++ or their headers take the name."""
-    return name in TAKEN or _LIMIT.fullmatch(name) is not None
+def reserved(name: str) -> str:
+    """What has a name already, so that no function can have it; empty if nothing has."""
+    if name in WORDS:
+        return "is a word of C or C++"
+    if _GENERATED.fullmatch(name) is not None or name in ("main", "work"):
+        return "is a name in generated code"
+    taken = header_names.is_function(name) or header_names.is_object(name) or name in _CALLED
+    return "is a name of the C library or of POSIX" if taken else ""
 
 
-def identifier(text: str, taken: set[str]) -> str:
-    """An identifier like `text` that is not taken yet, and is from now on."""
+def _is_spoken_for(name: str) -> bool:
+    """True if a parameter cannot have the name: a parameter may hide a function of a library."""
+    if name in WORDS or name in _CALLED or _GENERATED.fullmatch(name) is not None:
+        return True
+    return header_names.is_object(name)
+
+
+def identifier(text: str, taken: set[str], of_function: bool = False) -> str:
+    """An identifier like `text` that is not taken yet, and is from now on: what C or C++ has no
+    name for gets a `_` in its place, what they or their headers use for something else one at its
+    end, and what is taken a number."""
     wanted = re.sub(r"[^A-Za-z0-9_]", "_", text)[:LONGEST].lstrip("_")
     if not wanted or wanted[0].isdigit():
         wanted = f"a{wanted}"
-    if is_taken(wanted) or _GENERATED.fullmatch(wanted):
+    if _is_spoken_for(wanted) or (of_function and reserved(wanted)):
         wanted += "_"
     name, number = wanted, 1
     while name in taken:

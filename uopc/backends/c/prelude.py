@@ -10,6 +10,11 @@ HEAD = """\
 #include <stdbool.h>
 #include <float.h>
 
+#if defined(__cplusplus)
+#define restrict __restrict
+#define _Alignas(bytes) __attribute__((aligned(bytes)))
+#endif
+
 /* 16 and 32: floats that are narrower than float are computed so, and there are none here. */
 #if FLT_EVAL_METHOD != 0 && FLT_EVAL_METHOD != 16 && FLT_EVAL_METHOD != 32
 #error "each operation must round to its own type: for x86 of 32 bits, -msse2 -mfpmath=sse"
