@@ -13,7 +13,6 @@ import pytest
 
 import uopc
 from tests.export_corpus import WARNINGS
-from tests.test_export import run
 from uopc.backends.c import header_names
 from uopc.backends.c.names import WORDS, identifier, reserved
 from uopc.errors import UserError
@@ -43,7 +42,7 @@ def includes(*names: str) -> str:
 def test_functions_that_would_be_something_else_are_refused(name: str, tmp_path: Path) -> None:
     """And the name that the message proposes is taken."""
     x = uopc.param("x", (3,))
-    with pytest.raises(UserError, match="such as '(my_[^']*)', as name= or as the name of") as got:
+    with pytest.raises(UserError, match="as name= or as the name of the file") as got:
         uopc.export(x * 2, tmp_path / name, kind="c")
     proposed = re.findall(r"such as '(\w+)'", str(got.value))[0]
     assert not reserved(proposed)
@@ -60,8 +59,11 @@ def test_what_standard_headers_declare_is_known() -> None:
     """The compiler says what there is: each function and macro, each type that ends with _t."""
     flags = [COMPILERS[0], "-std=c11", "-D_XOPEN_SOURCE=700", "-E"]
     text = includes(STANDARD, POSIX)
-    made = [subprocess.run([*flags, *more, "-x", "c", "-"], input=text, capture_output=True,
-                           text=True, check=True).stdout for more in (("-dM",), ("-P",))]  # fmt: skip
+    made = [
+        subprocess.run([*flags, one, "-x", "c", "-"], input=text, capture_output=True, text=True,
+                       check=True).stdout
+        for one in ("-dM", "-P")
+    ]  # fmt: skip
     macros = re.findall(r"^#define ([A-Za-z]\w*)(?!\w)", made[0], re.MULTILINE)
     declared = r"^extern [\w *]*?\b([A-Za-z]\w*) ?\([^()]*\)[^;{}]*;"
     functions = re.findall(declared, made[1], re.MULTILINE)
@@ -92,9 +94,10 @@ def test_headers_of_the_library_before_and_after_that_of_an_export(
     (tmp_path / "user.c").write_text(f'{around}#include "f.h"\n{around}', "utf-8")
     (tmp_path / "whole.c").write_text(f'{around}#include "f.c"\n', "utf-8")
     strict = [f for f in WARNINGS if not f.startswith("-std")]
-    for cc in COMPILERS:
-        for source in ("f.c", "user.c", "whole.c"):
-            run(cc, "-std=gnu17", *strict, "-fsyntax-only", source, folder=tmp_path)
-    for cc in ACROSS:
-        flags = ["-x", "c++", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror"]
-        run(cc, *flags, "-fsyntax-only", "user.c", folder=tmp_path)
+    across = ["-x", "c++", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror"]
+    commands = [[cc, "-std=gnu17", *strict, source]
+                for cc in COMPILERS for source in ("f.c", "user.c", "whole.c")]  # fmt: skip
+    for command in [*commands, *[[cc, *across, "user.c"] for cc in ACROSS]]:
+        done = subprocess.run([*command, "-fsyntax-only"], cwd=tmp_path, capture_output=True,
+                              text=True, check=False)  # fmt: skip
+        assert done.returncode == 0, done.stderr[:2000]

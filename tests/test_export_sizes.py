@@ -10,8 +10,8 @@ import pytest
 
 import uopc
 from uopc import config, driver
-from uopc.cli.main import main as cli
 from uopc.cli import sizes
+from uopc.cli.main import main as cli
 from uopc.errors import UserError
 from uopc.program.request import prepare
 

@@ -135,7 +135,7 @@ def _constant_name(function: str, number: int) -> str:
 
 
 def _declared(function: str, matrices: Sequence[Matrix]) -> set[str]:
-    """What the header of a function declares and defines beside it, and its file."""
+    """Names that the header and the file of a function declare and define beside it."""
     own = [f"{function}_{what}" for what in ("id", "work_bytes", "best")]
     macros = ("ABI", "WORK_BYTES", "WORK_ALIGNMENT")
     own += [f"{function.upper()}_{what}" for what in macros]

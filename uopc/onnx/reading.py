@@ -122,7 +122,7 @@ def _param(i: Any, given: Sizes, sizes: dict[str, Any], taken: set[str]) -> UOp:
 
 def size_names(model: Any) -> list[str]:
     """The names of the symbolic dimensions of the inputs of a model."""
-    made = {}
+    made: dict[str, None] = {}
     for i in Model(model).proto.graph.input:
         kind = i.type.optional_type.elem_type if i.type.HasField("optional_type") else i.type
         for axis, d in enumerate(kind.tensor_type.shape.dim):

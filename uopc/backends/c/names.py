@@ -35,7 +35,7 @@ _WIDTH, _CODE_WIDTH = 96, 100
 
 
 def reserved(name: str) -> str:
-    """What has a name already, so that no function can have it; empty if nothing has."""
+    """Return why no function can have a name; empty if one can."""
     if name in WORDS:
         return "is a word of C or C++"
     if _GENERATED.fullmatch(name) is not None or name in ("main", "work"):
