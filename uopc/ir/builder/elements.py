@@ -16,12 +16,16 @@ from uopc.ir.builder import alu, fold, index_maps, leaves
 from uopc.ir.builder.index_maps import Index
 from uopc.ir.builder.rebuild import remake
 from uopc.ir.core import dtypes, shapes, walk
+from uopc.ir.core.arena import memo
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.trace import standing_for
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine, compare
 from uopc.ir.index.dims import dim_uop
+
+# Guards that an element is read under, before all others become that it exists.
+MOST_GUARDS = 4
 
 Key = tuple["UOp", Index, "UOp"]
 Needs = Generator[list[Key], list["UOp"], "UOp"]
@@ -35,6 +39,7 @@ class Elements:
 
     def __init__(self, axes: Iterator[int] | None = None) -> None:
         self.memo: dict[Key, UOp] = {}
+        self.guards: dict[tuple[UOp, Index], dict[UOp, UOp]] = {}
         self.axes = itertools.count(1) if axes is None else axes
 
     def lower(self, root: Key) -> UOp:
@@ -45,6 +50,10 @@ class Elements:
         """The lowered value of a node, or a generator that first yields the keys it needs."""
         u, index, guard = key
         op = u.op
+        if guard is not index_maps.true():
+            weaker = self._weaker(u, index, guard)
+            if weaker is not guard:
+                return self._same((u, index, weaker))
         if op.is_alu or op is Ops.CAST:
             return self.elementwise(u, index, guard)
         if op is Ops.CONST or op is Ops.VARIABLE or op is Ops.INVALID:
@@ -66,6 +75,22 @@ class Elements:
         if u.dtype.itemsize != u.src[0].dtype.itemsize:
             return self._resized(u, index, guard)
         return self.elementwise(u, index, guard)
+
+    def _weaker(self, u: UOp, index: Index, guard: UOp) -> UOp:
+        """The guard that an element is read under in place of this one.
+
+        A chain of CATs reads an element on many paths, each under conditions of its own. A guard
+        only keeps accesses inside of storage, so after a few, which all imply that the element
+        exists, this is the guard: one for all other paths.
+        """
+        known = self.guards.setdefault((u, index), {})
+        found = known.get(guard)
+        if found is None:
+            found = known[guard] = guard if len(known) < MOST_GUARDS else _exists(u, index)
+        return found
+
+    def _same(self, key: Key) -> Needs:
+        return (yield [key])[0]
 
     def elementwise(self, u: UOp, index: Index, guard: UOp) -> Needs:
         keys = [(s, index_maps.broadcast_index(index, shapes.shape(s)), guard) for s in u.src]
@@ -93,9 +118,14 @@ class Elements:
         return intern(Ops.REDUCE, u.dtype, (value, *ranges), arg)
 
     def gathered(self, u: UOp, index: Index, guard: UOp) -> Needs:
-        """x[i, j, …]: the indices are values; an INVALID one reads nothing."""
+        """x[i, j, …]: the indices are values; an INVALID one reads nothing.
+
+        They are read wherever the element exists: under each guard of its own they would be other
+        indices for each, and a chain of gathers would have 2^n of them.
+        """
         at, rest = index_maps.gather_index(u, index)
-        keys = [(s, index_maps.broadcast_index(at, shapes.shape(s)), guard) for s in u.src[1:]]
+        there = guard if guard is index_maps.true() else _exists(u, index)
+        keys = [(s, index_maps.broadcast_index(at, shapes.shape(s)), there) for s in u.src[1:]]
         chosen, valid = index_maps.plain_index(tuple((yield keys)), index_maps.true())
         inside = (yield [(u.src[0], (*chosen, *rest), index_maps.both(guard, valid))])[0]
         return alu.where(valid, inside, leaves.const(u.dtype, 0))
@@ -141,6 +171,16 @@ class Elements:
         for (before, _), value in reversed(list(zip(chosen[:-1], values[:-1]))):
             result = alu.where(before, value, result)
         return result
+
+
+@memo
+def _exists(u: UOp, index: Index) -> UOp:
+    """The condition that an index is inside of a value."""
+    found = index_maps.true()
+    for x, d in zip(index, shapes.shape(u)):
+        after, before = compare.less(affine.const(-1), x), compare.less(x, dim_uop(d))
+        found = index_maps.both(found, index_maps.both(after, before))
+    return found
 
 
 def _bitcast(value: UOp, t: DType) -> UOp:

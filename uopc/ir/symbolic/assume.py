@@ -30,6 +30,7 @@ _MOST_CONTEXTS = 100  # inside one value: an operand of a condition has one, und
 # Both branches are computed, so an access happens under its own gate only, and the length of a loop
 # depends on no condition. These stay as they are, and so does a value that shares a changed part.
 AS_IS = frozenset([Ops.INDEX, Ops.RANGE, *[op for op in Op.all() if op.is_access]])
+_STAND_IN = "given "  # begins the names of variables that stand for a value in an interval
 _CONDITIONAL = frozenset((Ops.WHERE, Ops.AND, Ops.OR))
 _COMPARISONS = frozenset(COMPARISONS)
 
@@ -98,7 +99,18 @@ def variable(u: UOp, low: int, high: int) -> UOp:
     low, high = intersect((low, high), dtypes.index.bounds)
     if low == high:
         return affine.const(low)
-    return intern(Ops.VARIABLE, u.dtype, (), VariableArg(f"given_{content(u)}", low, high))
+    name = f"{_stand_in_of(u)} {low}..{high}"
+    return intern(Ops.VARIABLE, u.dtype, (), VariableArg(name, low, high))
+
+
+def _stand_in_of(u: UOp) -> str:
+    """The first part of the names of all stand-ins for a value, which its stand-ins have, too: the
+    order of nested assumptions makes no other stand-in, so what is simplified under all of them is
+    one graph. No name of a user has a space."""
+    if u.op is Ops.VARIABLE and u.arg.name.startswith(_STAND_IN):
+        name: str = u.arg.name
+        return name[: name.rindex(" ")]
+    return f"{_STAND_IN}{content(u)}"
 
 
 def solved(total: UOp, value: UOp) -> tuple[UOp, UOp]:

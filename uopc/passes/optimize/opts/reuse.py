@@ -29,10 +29,12 @@ def again(kernel: UOp, r: UOp) -> tuple[UOp, dict[UOp, UOp]]:
     around = [ranges.ranges(u) for u in nodes if u.op is value.op and u.dtype is value.dtype]
     others = ranges.ranges(value) - {r}
     found: dict[UOp, UOp] = {}
+    below = walk.toposort(value, gate=lambda u: r in ranges.ranges(u))
+    moving = [u for u in below if r in ranges.ranges(u)]  # all others are the same in any loop
     for q in kernel_axes(kernel):
         alike = q is not r and q.src[0] is r.src[0] and q.arg.kind in ("loop", "reduce")
         if alike and others | {q} in around:
-            term = rebuild.rebuild(value, {r: q})
+            term = rebuild.rebuild(value, {r: q}, moving)
             if term in nodes and q in ranges.ranges(term):
                 found[term] = q
     return value, found

@@ -17,7 +17,9 @@ from __future__ import annotations
 
 import itertools
 
-from uopc.ir.builder import rebuild
+import numpy as np
+
+from uopc.ir.builder import lookup_tables
 from uopc.ir.core import dtypes, ranges, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
@@ -179,12 +181,13 @@ def copies_taken(k: KernelFacts, r: UOp) -> dict[UOp, int]:
     n = length_of(r) or 1
     wanted = dict.fromkeys(k.order, 0)  # bit i: in iteration i
     wanted[k.order[-1]] = (1 << n) - 1
+    iterations = lookup_tables.Iterations([r])  # what conditions share is computed once
     known: dict[UOp, tuple[int, int]] = {}
     for u in reversed(k.order):
         here = wanted[u]
         if _chooses(u, r):
             if u.src[0] not in known:
-                known[u.src[0]] = _holds(u.src[0], r, n)
+                known[u.src[0]] = _holds(u.src[0], iterations, n)
             true, false = known[u.src[0]]
             for s, mask in zip(u.src, (here, here & true, here & false)):
                 wanted[s] |= mask
@@ -205,12 +208,11 @@ def _chooses(u: UOp, r: UOp) -> bool:
     return all([v.op.is_alu or v is r or v.op is Ops.CONST for v in nodes])
 
 
-def _holds(condition: UOp, r: UOp, n: int) -> tuple[int, int]:
+def _holds(condition: UOp, iterations: lookup_tables.Iterations, n: int) -> tuple[int, int]:
     """Bits of the iterations in which a condition may be true, and in which it may be false."""
-    true = false = 0
-    for i in range(n):
-        value = rebuild.rebuild(condition, {r: affine.const(i)})
-        known = value.arg if value.op is Ops.CONST else None
-        true |= (known is not False) << i
-        false |= (known is not True) << i
-    return true, false
+    every = (1 << n) - 1
+    holds = iterations.array(condition)
+    if holds is None:
+        return every, every
+    true = sum([1 << i for i in np.flatnonzero(np.broadcast_to(holds, n)).tolist()])
+    return true, every - true
