@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
+
+from uopc.ir.core import uop
+from uopc.ir.core.ops import Op
 
 T = TypeVar("T")
 
@@ -38,3 +42,14 @@ def calls(run: Callable[[], object]) -> int:
     finally:
         sys.setprofile(before)
     return count
+
+
+@contextlib.contextmanager
+def births() -> Iterator[list[Op]]:
+    """The list of the ops of all nodes that are made meanwhile."""
+    made: list[Op] = []
+    uop.check_construction(lambda u: made.append(u.op))
+    try:
+        yield made
+    finally:
+        uop.check_construction(None)

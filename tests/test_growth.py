@@ -5,7 +5,6 @@ n, by the median of several ratios, measured in turns. And graphs 100,000 deep g
 that walks a graph.
 """
 
-import contextlib
 import gc
 import pickle
 import statistics
@@ -16,10 +15,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from effort import births
 
 import uopc
 from uopc.driver import lower_only
-from uopc.ir.core import arena, bounds, shapes, uop, walk
+from uopc.ir.core import arena, bounds, shapes, walk
 from uopc.ir.core.levels import TENSOR
 from uopc.ir.verify import verifier
 from uopc.passes.decompose import expansion_cache
@@ -74,17 +74,6 @@ def chained_maxima(n):
     for _ in range(n):
         x = x + x.argmax().cast(uopc.dtypes.float32) * 0.1
     return x
-
-
-@contextlib.contextmanager
-def births():
-    """The list of the ops of all nodes that are made meanwhile."""
-    made = []
-    uop.check_construction(lambda u: made.append(u.op))
-    try:
-        yield made
-    finally:
-        uop.check_construction(None)
 
 
 def nodes_made(n):

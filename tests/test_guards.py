@@ -34,6 +34,7 @@ def inside(n, low, high):
 
 X, Y = param("x", 300, 400), param("y", 300, 400)
 SQUARE, ROWS, COLUMNS = param("x", 4000, 4000), counted(4000).reshape(4000, 1), counted(4000)
+LONG, LONG_X = counted(100_003), param("x", 100_003)
 GRAPHS = {
     "pad a row": param("x", 1000).pad(((3, 5),)),
     "pad both": X.pad(((2, 1), (3, 1))),
@@ -71,6 +72,18 @@ GRAPHS = {
     "sums of cat rows among threads": uopc.cat(param("x", 700, 900), param("y", 300, 900))
     .sum(axis=1),
     "rows from one on among threads": uopc.where(ROWS >= 300, SQUARE, 0.0).exp(),
+    "large sum, cut at a place": uopc.where(LONG < 300, LONG_X.exp(), LONG_X).sum(),
+    "large sum of the last": uopc.where(LONG + 7 > 99_000, LONG_X.exp(), LONG_X).sum(),
+    "large maximum of a part": uopc.where((LONG >= 200) & (LONG < 60_123), LONG_X.exp(), LONG_X)
+    .max(),
+    "large sum of one": uopc.where(LONG.eq(777), LONG_X.exp(), LONG_X).sum(),
+    "large sum of all but one": uopc.where(LONG.ne(1_111), LONG_X.exp(), LONG_X).sum(),
+    "large sum of several": uopc.where(
+        LONG < 300, LONG_X.exp(), uopc.where(2 * LONG < 70_123, LONG_X * 3.0, LONG_X)
+    ).sum(),
+    "large sum of a corner": uopc.where((ROWS < 30) & (COLUMNS < 60), SQUARE.exp(), SQUARE).sum(),
+    "sums down columns": uopc.where((ROWS < 30) & (COLUMNS >= 60), SQUARE.exp(), SQUARE)
+    .sum(axis=0),
     "differences": param("x", 1024) - param("x", 1024)[:-1].pad(((1, 0),)),
 }
 
@@ -108,6 +121,52 @@ def test_no_comparison_is_left_in_a_hot_loop(name, threads, cpu, monkeypatch):
         loops = innermost(kernel)
         guarded = sum(runs for runs, body in loops if any(compares(u) for u in body))
         assert guarded <= HOT * sum(runs for runs, _ in loops), kernel.arg.opts
+
+
+def operations(graph, threads):
+    """The number of operations that the kernels of a graph do."""
+    total = 0
+    for kernel in lower_only(graph, threads=threads).kernels:
+        around = [1]
+        for u in kernel.src:
+            if u.op is Ops.RANGE:
+                runs = 1 if u.arg.kind == "thread" else max(1, bounds.bounds(u.src[0])[1])
+                around.append(around[-1] * runs)
+            elif u.op is Ops.END:
+                around.pop()
+            elif u.op.is_alu:
+                total += around[-1]
+    return total
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("axis", [None, 0, 1])
+@pytest.mark.few(2)
+def test_a_branch_of_few_iterations_is_computed_in_few(threads, axis):
+    """A sine of 30 rows of 1000 costs little beside the sum of all of them."""
+    x, first = param("x", 1000, 1000), counted(1000).reshape(1000, 1) < 30
+    found = [uopc.where(first, y, x * 2.0).sum(axis=axis) for y in (x.sin(), x * 3.0)]
+    assert operations(found[0], threads) < 2 * operations(found[1], threads)
+
+
+@settings(deadline=None, max_examples=16)
+@given(
+    st.sampled_from((1, 2)), st.integers(30_000, 120_000), st.integers(-9, 125_000),
+    st.integers(1, 3), st.sampled_from(("<", ">", "==", "!=")), st.sampled_from(("sum", "max")),
+)  # fmt: skip
+def test_large_reduces_under_a_mask(threads, n, place, step, op, what):
+    """Two loops after the reduce is cut in two: a part of each may be mixed."""
+    i, at = counted(n) * step, np.arange(n) * step
+    compared = {
+        "<": (i < place, at < place), ">": (i > place, at > place),
+        "==": (i.eq(place), at == place), "!=": (i.ne(place), at != place),
+    }  # fmt: skip
+    mask, keep = compared[op]
+    a = RNG.integers(-9, 9, n).astype("i4")
+    x = uopc.param("x", (n,), dtypes.int32)
+    graph = getattr(uopc.where(mask, x * 3, x - 1), what)()
+    program = uopc.compile(graph, threads=threads)
+    assert program(a) == getattr(np.where(keep, a * 3, a - 1), what)()
 
 
 def on(cpu, threads, graph, *arrays):

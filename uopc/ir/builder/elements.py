@@ -53,7 +53,7 @@ class Elements:
         if guard is not index_maps.true():
             weaker = self._weaker(u, index, guard)
             if weaker is not guard:
-                return self._same((u, index, weaker))
+                return self._as((u, index, weaker))
         if op.is_alu or op is Ops.CAST:
             return self.elementwise(u, index, guard)
         if op is Ops.CONST or op is Ops.VARIABLE or op is Ops.INVALID:
@@ -89,7 +89,7 @@ class Elements:
             found = known[guard] = guard if len(known) < MOST_GUARDS else _exists(u, index)
         return found
 
-    def _same(self, key: Key) -> Needs:
+    def _as(self, key: Key) -> Needs:
         return (yield [key])[0]
 
     def elementwise(self, u: UOp, index: Index, guard: UOp) -> Needs:
@@ -120,11 +120,12 @@ class Elements:
     def gathered(self, u: UOp, index: Index, guard: UOp) -> Needs:
         """x[i, j, …]: the indices are values; an INVALID one reads nothing.
 
-        They are read wherever the element exists: under each guard of its own they would be other
-        indices for each, and a chain of gathers would have 2^n of them.
+        Read under another guard they are other indices. So under all guards but the first one they
+        are read wherever the element exists: a chain of n gathers has n of them, not 2^n.
         """
         at, rest = index_maps.gather_index(u, index)
-        there = guard if guard is index_maps.true() else _exists(u, index)
+        first = next(iter(self.guards.get((u, index), ())), guard)
+        there = guard if guard in (first, index_maps.true()) else _exists(u, index)
         keys = [(s, index_maps.broadcast_index(at, shapes.shape(s)), there) for s in u.src[1:]]
         chosen, valid = index_maps.plain_index(tuple((yield keys)), index_maps.true())
         inside = (yield [(u.src[0], (*chosen, *rest), index_maps.both(guard, valid))])[0]

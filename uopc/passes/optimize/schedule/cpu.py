@@ -89,6 +89,8 @@ def _sum_in_memory(s: CpuScheduler) -> bool:
         return False
     width = s.target.lanes(s.facts.element_bits)
     loops = column_sums.in_memory(s)
+    if loops:
+        cut_at_guards(s, None, [])
     for q in [q for r in loops for q in s.family(r)]:
         lanes.vectorise_output(s, q, width, 1)
     return bool(loops)

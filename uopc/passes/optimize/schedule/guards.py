@@ -70,34 +70,41 @@ def _gains(s: Scheduler, r: UOp, places: list[int]) -> bool:
 def _guard_cuts(k: KernelFacts, r: UOp, mixed: bool = False) -> list[int]:
     """The iterations at which to cut a loop so that its comparisons with constants hold between.
 
-    A comparison Σ < c holds for every value of its other terms on one side of a bound of r, so it
-    folds there. If that side is the smaller one (a triangle), a cut gains nothing. If iterations in
-    which it is `mixed` may have a part of their own, the other side is cut off too. A comparison
-    Σ = c of r alone holds in one iteration.
+    A comparison of a sum with r folds wherever all values of its other terms decide it: on both
+    sides of the iterations in which it is `mixed`. Where these are most of them (a triangle), a cut
+    gains nothing, unless they may have a part of their own.
     """
     length = bounds.bounds(r.src[0])[0]  # at least
     cuts: set[int] = set()
     for u in k.comparisons:
         if u.op is Ops.CMPLE or r not in ranges.ranges(u):
             continue
-        constant, terms = affine.form(affine.sub(*u.src))  # holds where this is negative
-        step = terms.get(r, 0)
-        rest = affine.build(constant, {m: f for m, f in terms.items() if m is not r})
-        if not step or r in ranges.ranges(rest):
+        found = _mixed_part(u, r)
+        if found is None:
             continue
-        if u.op is not Ops.CMPLT:
-            if rest.op is Ops.CONST and -rest.arg % step == 0:
-                cuts |= {at for at in (-rest.arg // step, -rest.arg // step + 1) if 0 < at < length}
-            continue
-        # It holds for all where step·r < -high, and for none where step·r >= -low.
-        low, high = bounds.bounds(rest)
-        at, other = [-(n // step) if step > 0 else n // -step + 1 for n in (high, low)]
-        folds = at if step > 0 else length - at
-        if mixed:
-            cuts |= {n for n in (at, other) if 0 < n < length}
-        elif 0 < at < length and (2 * folds >= length or low == high):
-            cuts.add(at)
+        begin, end = [min(max(at, 0), length) for at in found]
+        if mixed or 2 * (end - begin) <= length:
+            cuts |= {at for at in (begin, end) if 0 < at < length}
     return sorted(cuts)
+
+
+def _mixed_part(u: UOp, r: UOp) -> tuple[int, int] | None:
+    """The iterations of a loop in which other terms decide a comparison with a constant, from the
+    first one to before the last; None if the loop is not a term of it, or if no iteration is."""
+    constant, terms = affine.form(affine.sub(*u.src))
+    step = terms.get(r, 0)
+    rest = affine.build(constant, {m: f for m, f in terms.items() if m is not r})
+    if not step or r in ranges.ranges(rest):
+        return None
+    low, high = bounds.bounds(rest)
+    if u.op is not Ops.CMPLT:  # step·r = -rest only here
+        n, least, most = abs(step), *((-high, -low) if step > 0 else (low, high))
+        begin, end = -(-least // n), most // n + 1
+        return (begin, end) if begin < end else None
+    # step·r < -rest for all where step·r < -high, and for none where step·r >= -low.
+    if step > 0:
+        return -(high // step), -(low // step)
+    return low // -step + 1, high // -step + 1
 
 
 def _cut(s: Scheduler, loops: Sequence[UOp | None], places: list[int]) -> bool:
