@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 from uopc.errors import InvalidIR
@@ -117,7 +118,7 @@ def _cast(t: DType) -> Callable[[Expr], Expr]:
 
 def _names(folds: bool) -> dict[str, Any]:
     """x y z: int32; u v: uint8; f g h: float32; p q r: bool; i j k: index 0…9; n 1…9; s -9…9;
-    t: an int32 in 0…9."""
+    t: an int32 in 0…9, w one in 1…9."""
     leaves = {v: intern(Ops.PARAM, dtypes.int32, (), ParamArg(v, ())) for v in "xyz"}
     leaves |= {v: intern(Ops.PARAM, dtypes.uint8, (), ParamArg(v, ())) for v in "uv"}
     leaves |= {v: intern(Ops.PARAM, dtypes.float32, (), ParamArg(v, ())) for v in "fgh"}
@@ -125,6 +126,7 @@ def _names(folds: bool) -> dict[str, Any]:
     leaves |= {v: variable(v, 0, 9) for v in "ijk"}
     leaves |= {"n": variable("n", 1, 9), "s": variable("s", -9, 9)}
     leaves["t"] = intern(Ops.CAST, dtypes.int32, (leaves["i"],))
+    leaves["w"] = intern(Ops.CAST, dtypes.int32, (leaves["n"],))
     names: dict[str, Any] = {k: Expr(v, folds) for k, v in leaves.items()}
     return names | {
         "max": _binary(Ops.MAX), "min": _binary(Ops.MIN), "where": _where, "invalid": INVALID,
@@ -163,6 +165,28 @@ BECOMES = [
     ("(x - y) + y", "x"),
     ("(u*200) + (u*100)", "u*44"),
     ("(x + 2147483647) + 1", "x + -2147483648"),
+    ("(x + 1)*2 + 3", "x*2 + 5"),
+    # quotients and remainders of one shifted sum
+    ("((t + 1)//3)*3 + (t + 7)%3", "t + 1"),
+    ("((t + 7)//6)*12 + ((t + 13)%6)*2", "(t + 7)*2"),
+    ("((t + 3)//3)*6 + (t%3)*2", "t*2 + 6"),
+    ("(x//3 + 1)*3 + x%3", "x + 3"),
+    ("(t*8 + 3)%4", "3"),
+    ("(t + 13)%6", "(t + 1)%6"),
+    # nested quotients with a constant between them
+    ("(t//3 + 3)//4", "(t + 9)//12"),
+    ("((t + 4)//5 + 2)//3", "(t + 14)//15"),
+    ("(t*6)//8", "(t*3)//4"),
+    ("((t//4)*3 + 11)//3", "t//4 + 3"),
+    # a common factor that is no constant
+    ("(t*w)//w", "t"),
+    ("(x*w)%w", "(x*w)%w"),
+    ("(t*w + t)%w", "t%w"),
+    ("(t*w*4)//w", "t*4"),
+    ("(t*w)//(w*6)", "t//6"),
+    ("(t*w)%(w*3)", "(t%3)*w"),
+    ("(t*w + w)//(w*4)", "(t + 1)//4"),
+    ("(t*t)//t", "(t*t)//t"),  # t may be 0, and then it is 0
     # bits
     ("(x & 12) & 10", "x & 8"),
     ("(x ^ y) ^ y", "x"),
@@ -300,6 +324,39 @@ def test_simplifies(before: str, after: str) -> None:
     # The right column is in normal form itself, but for the form of comparisons with constants.
     assert made is wanted or made is wanted.simplify(), f"{render(made)}, not {render(wanted)}"
     assert made.simplify() is made
+
+
+def operations(u: UOp) -> int:
+    return len([v for v in u.toposort() if v.src])
+
+
+def _division(draw: random.Random) -> str:
+    """An expression of divisions by a constant or by w, over t and w."""
+
+    def number() -> int:
+        return draw.choice([1, 2, 3, 4, 5, 6, 7, 8, 11, 12, -1, -2, -5])
+
+    def divisor() -> str:
+        return draw.choice(["2", "3", "4", "6", "8", "w", f"(w*{draw.choice([2, 3, 6])})"])
+
+    a = draw.choice(["t", f"t*{number()}", "t*w", f"t*w*{number()}", "t*w + w", "(t - w)"])
+    inner = f"(({a} + {number()}){draw.choice(['//', '%'])}{divisor()})"
+    other = f"((t + {number()}){draw.choice(['//', '%'])}{divisor()})*{number()}"
+    outer = f"({inner}*{number()} + {draw.choice([other, str(number())])})"
+    return draw.choice([inner, outer, f"{outer}{draw.choice(['//', '%'])}{divisor()}"])
+
+
+def test_drawn_divisions_keep_their_values_and_never_grow() -> None:
+    draw = random.Random(0)
+    t, n = np.meshgrid(np.arange(10), np.arange(1, 10))
+    for _ in range(60):
+        text = _division(draw)
+        before = raw(text)
+        after = before.simplify()
+        leaves = {v: {"i": t, "n": n}[v.arg.name].ravel() for v in before.variables()}
+        old, new = [check_rules.evaluate(u, leaves)[0] for u in (before, after)]
+        assert np.array_equal(np.broadcast_to(new, np.shape(old)), old), text
+        assert operations(after) <= operations(before), text
 
 
 @pytest.mark.parametrize("text", STAYS)

@@ -18,7 +18,7 @@ from uopc.tensor.updates import Indexed
 class UCache(type):
     def __call__(cls, op: Op, dtype: DType | None=None, src: tuple[UOp, ...]=(), arg: Any=None, tag: Any=None) -> UOp: ...
 
-class Fields():
+class Fields:
     op: Op
     dtype: DType
     src: tuple[UOp, ...]

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -67,6 +68,7 @@ _KINDS: Final = {INDEX: ("index",), WRAPPING: ("int", "uint"), FLOAT: ("float",)
 # The variables of patterns.
 x, y, z = UPat.var("x"), UPat.var("y"), UPat.var("z")
 c, d, e = UPat.cvar("c"), UPat.cvar("d"), UPat.cvar("e")
+b, k = UPat.cvar("b"), UPat.cvar("k")
 p, q = UPat.var("p", dtypes.bool_), UPat.var("q", dtypes.bool_)
 
 
@@ -95,7 +97,7 @@ def _integer(u: UOp | int) -> int | None:
     return value if type(value) is int else None
 
 
-def _fits(u: UOp, value: int) -> bool:
+def _fits(u: UOp, value: float) -> bool:
     """True if the dtype of u has the value."""
     low, high = intervals.of_type(u.dtype.scalar)
     return bool(low <= value <= high)
@@ -129,6 +131,26 @@ def fits_product(a: UPat, b: UPat) -> Condition:
         return m is not None and n is not None and _fits(u, m * n)
 
     return Condition("fits_product", (a, b), holds)
+
+
+def congruent(a: UPat, b: UPat, n: UPat) -> Condition:
+    """a − b is a multiple of n > 0, integer constants."""
+
+    def holds(u: UOp, v: UOp, w: UOp) -> bool:
+        m, o, divisor = _integer(u), _integer(v), _integer(w) or 0
+        return m is not None and o is not None and divisor > 0 and (m - o) % divisor == 0
+
+    return Condition("congruent", (a, b, n), holds)
+
+
+def is_product(a: UPat, b: UPat, n: UPat) -> Condition:
+    """a = b·n, integer constants."""
+
+    def holds(u: UOp, v: UOp, w: UOp) -> bool:
+        m, o, p = _integer(u), _integer(v), _integer(w)
+        return m is not None and o is not None and p is not None and m == o * p
+
+    return Condition("is_product", (a, b, n), holds)
 
 
 def within(a: UPat, low: int | UPat, end: UPat) -> Condition:
@@ -184,6 +206,29 @@ def exact_sum(a: UPat, b: UPat) -> Condition:
 def exact_product(a: UPat, b: UPat) -> Condition:
     """a·b does not leave the dtype, by their bounds."""
     return Condition("exact_product", (a, b), functools.partial(exact, Ops.MUL))
+
+
+def exact_terms(*products: tuple[UPat | int, ...]) -> Condition:
+    """Σ a·b… does not leave the dtype, nor does a part of it, by the bounds of the factors."""
+    lengths = [len(p) for p in products]
+
+    def holds(*factors: UOp | int) -> bool:
+        of, rest = next(f for f in factors if isinstance(f, UOp)), iter(factors)
+        low, high = 0.0, 0.0
+        for n in lengths:
+            least, most = 1.0, 1.0
+            for f in itertools.islice(rest, n):
+                ends = (f, f) if isinstance(f, int) else bounds.bounds(f)
+                corners = [s * t for s in (least, most) for t in ends]
+                least, most = min(corners), max(corners)
+                if not (_fits(of, least) and _fits(of, most)):
+                    return False
+            low, high = low + least, high + most
+            if not (_fits(of, low) and _fits(of, high)):
+                return False
+        return True
+
+    return Condition("exact_terms", tuple([f for p in products for f in p]), holds)
 
 
 # ---------------------------------------------------------------- rules

@@ -27,6 +27,7 @@ from uopc.ir.rewrite.rules import (
     at_least,
     c,
     d,
+    e,
     exact,
     negatable,
     no,
@@ -85,6 +86,7 @@ SUMS = RuleSet("sums", over=WRAPPING, rules=[
     rule("negative-product",    (-x) * c,             x * (0 - c)),
     rule("times-minus-one",     x * -1,               -x),
     rule("negative-difference", -(x - y),             y - x),
+    rule("distribute-addend", (x + c) * d + e,        x * d + (c * d + e)),
 ])
 # fmt: on
 

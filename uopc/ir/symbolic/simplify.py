@@ -13,9 +13,10 @@ __all__ = ["RULES", "SETS", "replaced", "simplified", "simplify"]
 SETS: tuple[RuleSet, ...] = (
     rules_algebra.BOUNDS, rules_algebra.CONSTANTS, rules_logic.LATTICE, rules_logic.LOGIC,
     rules_algebra.SUMS, rules_algebra.SHIFTS, rules_algebra.COMPARISONS, rules_algebra.GREATER,
-    rules_logic.CONDITIONS, rules_divmod.DIVMOD, rules_divmod.TRUNCATING, rules_algebra.CASTS,
-    rules_algebra.FLOATS, rules_where.SELECTIONS, rules_where.WHERE_BOOL, rules_where.WHERE,
-    rules_where.SELECT_GREATER, rules_where.SELECT_INDEX, rules_where.UNDER_CONDITION,
+    rules_logic.CONDITIONS, rules_divmod.DIVMOD, rules_divmod.FACTORS, rules_divmod.TRUNCATING,
+    rules_algebra.CASTS, rules_algebra.FLOATS, rules_where.SELECTIONS, rules_where.WHERE_BOOL,
+    rules_where.WHERE, rules_where.SELECT_GREATER, rules_where.SELECT_INDEX,
+    rules_where.UNDER_CONDITION,
 )  # fmt: skip
 RULES = matcher(*SETS)
 fixpoint.use(SETS)
