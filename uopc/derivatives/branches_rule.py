@@ -12,7 +12,7 @@ from uopc.derivatives import functions
 from uopc.derivatives.rule import OfBody
 from uopc.derivatives.values import Value, filled, fit
 from uopc.ir.builder import rebuild
-from uopc.ir.core import dtypes, shapes
+from uopc.ir.core import calls, dtypes, shapes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Dim
 from uopc.ir.core.uop import UOp, intern
@@ -103,7 +103,9 @@ def _chosen(
     answer: list[Value] = [None] * len(like)
     if kept:
         rows = [[_full(row[i], like[i]) for i in kept] for row in found]
-        for i, value in zip(kept, branches.chosen(u.src[1], rows, given)):
+        read = set(calls.graph_order([v for row in rows for v in row]))
+        mine = {p: a for p, a in given.items() if p in read}
+        for i, value in zip(kept, branches.chosen(u.src[1], rows, mine)):
             answer[i] = value
     return answer
 

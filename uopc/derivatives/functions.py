@@ -16,7 +16,7 @@ from typing import Any
 
 from uopc.derivatives.values import Value
 from uopc.errors import Unsupported
-from uopc.ir.builder import leaves
+from uopc.ir.builder import leaves, rebuild
 from uopc.ir.core import calls, dtypes
 from uopc.ir.core.args import ParamArg
 from uopc.ir.core.dtypes import DType
@@ -79,6 +79,14 @@ def pulled(
 
     made, given, results = _derived(body, ("vjp", *asked, -1, *given), derive)
     return _called(made, (*args, *[cotangents[i] for i in given]), results, len(args))
+
+
+def inlined(u: UOp, number: int) -> UOp | None:
+    """A result of a CALL as the value that its FUNCTION computes; None of another node."""
+    if u.op is not Ops.CALL or u.src[0].op is not Ops.FUNCTION:
+        return None
+    body, args = _parts(u)
+    return rebuild.rebuild(body.src[number], {p: args[i] for i, p in params_of(body).items()})
 
 
 def _parts(u: UOp) -> tuple[UOp, tuple[UOp, ...]]:

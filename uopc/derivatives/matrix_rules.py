@@ -200,6 +200,13 @@ class _Determinant(_Factor):
         return self.kernel(u, operands)
 
 
+class _Sign(Rule):
+    """The sign of a determinant has no derivative."""
+
+    def again(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
+        return linear_algebra.slogdet(operands[0])[0]
+
+
 RULES: dict[str, Rule] = {
     "cholesky": _Factor(_cholesky, lambda u, a: linear_algebra.cholesky(a[0])),
     "qr_q": _Factor(_qr(0), _qr_kernel(0)),
@@ -208,5 +215,6 @@ RULES: dict[str, Rule] = {
     "forward_substitution": _LowerEquations(),
     "cofactors": cofactors.Cofactors(),
     "det": _Determinant(_det, lambda u, a: linear_algebra.det(a[0])),
+    "det_sign": _Sign(),
     "log_det": _Determinant(_log_det, lambda u, a: linear_algebra.slogdet(a[0])[1]),
 }

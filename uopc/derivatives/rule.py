@@ -29,6 +29,7 @@ class Rule:
 
     kind = "zero"
     joint = False  # of a PRIMITIVE: the cotangents of all results are pulled at once
+    by_user = ""  # the function whose tangents a rule of the user gives, which may apply it again
 
     def push(self, u: UOp, tangents: Sequence[Value]) -> Value:
         return None

@@ -16,7 +16,7 @@ from uopc.derivatives.rule import OfBody, Rule
 from uopc.derivatives.values import Value, filled, fit, total
 from uopc.errors import Unsupported
 from uopc.ir.builder import alu, movement, rebuild
-from uopc.ir.core import dtypes, shapes
+from uopc.ir.core import calls, dtypes, shapes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Dim
 from uopc.ir.core.trace import made_at
@@ -112,7 +112,6 @@ class Scan(OfBody):
         loop = Loop(u.arg.details, u.src[1:])
         if loop.way.every and isinstance(loop.length, int) and loop.length > loop.way.every:
             return self._in_segments(loop, cotangents, wanted)
-        kept = self._history(loop)
         carried, elements = loop.seeds()
         outputs = loop.outputs(carried, elements, loop.constants)
         n = loop.count
@@ -124,29 +123,50 @@ class Scan(OfBody):
         shared = {i: k for k, i in places.items() if wanted[i] and k.dtype.is_float}
         each = {i: x for i, x in enumerate(elements, 2 + n) if wanted[i] and x.dtype.is_float}
         targets = rows | shared | each
-        back = {i: functions.seed(loop.first[i]) for i in floats}
-        sums = {i: functions.seed(k) for i, k in shared.items()}
-        known = [i for i, c in cotangents.items() if c is not None and i >= n]
-        given = {i: functions.seed(outputs[i]) for i in known}
-        values = [back.get(i, given.get(i)) for i in range(len(outputs))]
-        found = type(self).pull_all(outputs, list(targets.values()), values)
+        known = [i for i, c in cotangents.items() if c is not None]
+        given = {i: functions.seed(outputs[i]) for i in known if i >= n}
+        begun = {i for i in known if i < n}
+        back, found = self._active_back(outputs, targets, floats, given, begun)
+        sums = {i: functions.seed(k) for i, k in shared.items() if found[i] is not None}
+        kinds = [[2 + i for i in back], sums, [i for i in each if found[i] is not None]]
+        of = [i for kind in kinds for i in kind]
         results = [
-            _sum(sums[i], c) if i in sums else filled(c, u)
-            for (i, u), c in zip(targets.items(), found)
+            _sum(sums[i], found[i]) if i in sums else filled(found[i], targets[i]) for i in of
         ]
-        inputs = [*back.values(), *sums.values(), *carried, *elements, *given.values()]
+        # What a linear body has carried, and has read, is not looked at.
+        used = set(calls.graph_order(results)).intersection((*carried, *elements))
+        numbers = [i for i, c in enumerate(carried) if c in used]
+        history = dict(zip([carried[i] for i in numbers], self._history(loop, numbers)))
+        read = [(e, x) for e, x in zip(elements, loop.xs) if e in used]
+        inputs = [*back.values(), *sums.values(), *history, *[e for e, _ in read], *given.values()]
         body, taken = bodies.closed(results, inputs)
         made = scan.scan(
             body,
-            [*[filled(cotangents.get(i), loop.first[i]) for i in floats],
-             *[filled(None, k) for k in shared.values()]],
-            [*kept, *loop.xs, *[filled(cotangents[i], u) for i in given]],
+            [*[filled(cotangents.get(i), loop.first[i]) for i in back],
+             *[filled(None, shared[i]) for i in sums]],
+            [*history.values(), *[x for _, x in read], *[filled(cotangents[i], u) for i in given]],
             taken, loop.length, loop.each._replace(reverse=not loop.way.reverse),
         )  # fmt: skip
         answer: list[Value] = [None] * len(u.src)
-        for i, value in zip(targets, made):
+        for i, value in zip(of, made):
             answer[i] = value
         return answer
+
+    def _active_back(
+        self, outputs: Nodes, targets: Mapping[int, UOp], floats: Sequence[int],
+        given: Mapping[int, UOp], begun: set[int],
+    ) -> tuple[dict[int, UOp], dict[int, Value]]:  # fmt: skip
+        """The cotangents that are carried, by what stands for them, and those of the targets: a
+        carried value gets one from that of the last one, or from the results of the steps."""
+        while True:
+            back = {i: functions.seed(outputs[i]) for i in floats if i in begun}
+            values = [back.get(i, given.get(i)) for i in range(len(outputs))]
+            pulled = type(self).pull_all(outputs, list(targets.values()), values)
+            found = dict(zip(targets, pulled))
+            more = {i for i in floats if found[2 + i] is not None} - begun
+            if not more:
+                return back, found
+            begun = begun | more
 
     def _in_segments(
         self, loop: Loop, cotangents: Mapping[int, Value], wanted: Sequence[bool]
@@ -158,17 +178,20 @@ class Scan(OfBody):
         results = loop.in_segments(seeds)
         asked = [s for s, w in zip(seeds, wanted[2:]) if w and s.dtype.is_float]
         values = [cotangents.get(i) for i in range(len(results))]
-        found = type(self).pull_all(results, asked, values)
-        full = [filled(c, s) for c, s in zip(found, asked)]
-        root = intern(Ops.TUPLE, dtypes.void, tuple(full))
-        made = dict(zip(asked, rebuild.rebuild(root, dict(zip(seeds, given))).src))
+        found = dict(zip(asked, type(self).pull_all(results, asked, values)))
+        full = {s: c for s, c in found.items() if c is not None}
+        root = intern(Ops.TUPLE, dtypes.void, tuple(full.values()))
+        made = dict(zip(full, rebuild.rebuild(root, dict(zip(seeds, given))).src))
         return [None, None, *[made.get(s) for s in seeds]]
 
-    def _history(self, loop: Loop) -> Nodes:
-        """The carried values before each step."""
+    def _history(self, loop: Loop, wanted: Sequence[int]) -> Nodes:
+        """The carried values of these numbers before each step."""
+        if not wanted:
+            return []
         carried, elements = loop.seeds()
         outputs = loop.outputs(carried, elements, loop.constants)[: loop.count]
-        body, taken = bodies.closed([*outputs, *carried], [*carried, *elements])
+        kept = [carried[i] for i in wanted]
+        body, taken = bodies.closed([*outputs, *kept], [*carried, *elements])
         made = scan.scan(body, loop.first, loop.xs, taken, loop.length, loop.each)
         return made[loop.count :]
 

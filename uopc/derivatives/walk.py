@@ -8,7 +8,8 @@ from typing import Any
 from uopc.derivatives import effects, functions, movement_rules, partials, primitives
 from uopc.derivatives.rule import OfBody, Pushed, Rule, operands
 from uopc.derivatives.values import Value, fit, nonzero, total
-from uopc.errors import Unsupported
+from uopc.errors import Unsupported, UserError
+from uopc.ir.builder import rebuild
 from uopc.ir.core import calls, shapes
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.trace import made_at
@@ -52,13 +53,13 @@ def _flows(u: UOp) -> bool:
 def pushed(outputs: Sequence[UOp], tangents: Mapping[UOp, Value]) -> list[Value]:
     """The tangents of outputs from those of inputs, which may be any nodes."""
     outputs, inputs = effects.pure(outputs, list(tangents))
-    tangents = dict(zip(inputs, tangents.values()))
-    known: dict[UOp, Value] = dict(tangents)
+    known: dict[UOp, Value] = dict(zip(inputs, map(nonzero, tangents.values())))
     several: dict[UOp, list[Value]] = {}  # of the results of a CALL, TUPLE or joint PRIMITIVE
-    nodes = order(outputs, tangents)
+    nodes = order(outputs, known)
+    needed = _needed(outputs, nodes)
     first = _first_of_joint(nodes)
     for u in nodes:
-        if u in known:
+        if u in known or u not in needed:
             continue
         known[u] = None
         given = [known.get(s) for s in u.src]
@@ -74,11 +75,21 @@ def pushed(outputs: Sequence[UOp], tangents: Mapping[UOp, Value]) -> list[Value]
         elif u in first:
             if first[u] not in several:
                 several[first[u]] = rule_of(u).push_joint(u, given)
-            known[u] = several[first[u]][_number(u)]
+            known[u] = nonzero(several[first[u]][_number(u)])
         else:
             made = nonzero(rule_of(u).push(u, given))
             known[u] = None if made is None else fit(made, shapes.shape(u))
-    return [known[u] for u in outputs]
+    return [known.get(u) for u in outputs]
+
+
+def _needed(outputs: Sequence[UOp], nodes: Sequence[UOp]) -> set[UOp]:
+    """The nodes whose tangents the outputs take: not those below integers alone, or below values
+    that no derivative flows through. They may have no rule."""
+    found = set(outputs)
+    for u in reversed(nodes):
+        if u in found and _flows(u):
+            found.update(operands(u))
+    return found
 
 
 # ---------------------------------------------------------------- backward
@@ -150,10 +161,45 @@ def _active(nodes: Sequence[UOp], inputs: Mapping[UOp, object]) -> set[UOp]:
 def _transposed(u: UOp, cotangent: UOp, wanted: Sequence[bool]) -> list[Value]:
     """The cotangents of the operands through the tangent of the node, which is linear in theirs."""
     seeds = [functions.seed(s) if w else None for s, w in zip(u.src, wanted)]
-    tangent = rule_of(u).push(u, seeds)
+    tangent, name = rule_of(u).push(u, seeds), rule_of(u).by_user
+    if tangent is None:
+        return [None] * len(seeds)
     given = [s for s in seeds if s is not None]
-    found = iter([None] * len(given) if tangent is None else pulled([tangent], given, [cotangent]))
-    return [None if s is None else next(found) for s in seeds]
+    if name:
+        tangent = _without_rules(tangent, given)
+    found = pulled([tangent], given, [cotangent])
+    if name and not set(_values(found)).isdisjoint(given):
+        raise UserError(f"{name}: the tangent that its rule gives is not linear in the tangents")
+    left = iter(found)
+    return [None if s is None else next(left) for s in seeds]
+
+
+def _values(roots: Iterable[Value]) -> list[UOp]:
+    """The nodes that values are computed from."""
+    sources = lambda u: u.src[:1] if u.op is Ops.PRIMITIVE else calls.operands(u)  # noqa: E731
+    return calls.graph_order([u for u in roots if u is not None], sources)
+
+
+def _without_rules(tangent: UOp, seeds: Sequence[UOp]) -> UOp:
+    """A tangent without rules of users, and calls, between the seeds and it. What they stand for
+    is linear there, so its transpose is that of what computes it: a rule may apply its own
+    function, and a call takes arguments that its transpose does not need."""
+    inside: set[UOp] = set(seeds)
+    for u in calls.graph_order([tangent], calls.outside_bodies):
+        if not inside.isdisjoint(calls.outside_bodies(u)):
+            inside.add(u)
+    inner = {s for u in inside for s in u.src if s.op is Ops.FUNCTION}
+    inside.update(calls.graph_order(inner, lambda u: u.src))
+
+    def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if u not in inside:
+            return None
+        if u.op is Ops.PRIMITIVE and rule_of(u).by_user:
+            return src[0]
+        value = functions.inlined(src[0], u.arg) if u.op is Ops.GETTUPLE else None
+        return None if value is None else _without_rules(value, seeds)
+
+    return rebuild.rewritten(tangent, change)
 
 
 def _pulled(u: UOp, cotangent: UOp, wanted: Sequence[bool]) -> list[Value]:

@@ -238,7 +238,7 @@ def slogdet(a: UOp) -> tuple[UOp, UOp]:
     signs = movement.reduce(elementwise.sign(pivots), "mul", -1)
     sizes = alu.alu(elementwise.absolute(pivots), Ops.LOG)
     size = primitive(movement.reduce(sizes, "add", -1), "log_det", x)
-    return cast(signs.detach(), t), cast(size, t)
+    return cast(primitive(signs, "det_sign", x), t), cast(size, t)
 
 
 # ---------------------------------------------------------------- powers

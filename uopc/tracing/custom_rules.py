@@ -11,21 +11,23 @@ import inspect
 import itertools
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from uopc.derivatives import batch, primitives
 from uopc.derivatives import functions as calls
 from uopc.derivatives.rule import Pushed, Rule
 from uopc.derivatives.values import Value, filled
 from uopc.errors import Unsupported, UserError, UserTypeError
-from uopc.ir.builder import leaves, movement
-from uopc.ir.core import shapes
+from uopc.ir.builder import leaves, movement, rebuild
+from uopc.ir.core import dtypes, shapes, walk
 from uopc.ir.core.args import PrimitiveArg
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Dim, show_value
+from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, intern
 from uopc.numpy.array import Array, current_trace, trace_of, uop_of
 from uopc.tensor.functions import function
+from uopc.tensor.loops import bodies
 from uopc.tracing.pytrees import LEAF, flatten, leaf_count, split, unflatten
 
 Function = Callable[..., Any]
@@ -95,7 +97,11 @@ class _Custom:
 
     who = "custom_jvp"
 
-    def rule(self, form: _Form, fixed: tuple[Any, ...]) -> _UserRule:
+    def rule(self, form: _Form, fixed: tuple[Any, ...], closed: Sequence[Closed]) -> _UserRule:
+        raise NotImplementedError
+
+    def functions(self) -> list[Any]:
+        """The function and its rules, which may close over values."""
         raise NotImplementedError
 
     def __call__(self, *args: Any, **named: Any) -> Any:
@@ -104,22 +110,32 @@ class _Custom:
         rest = tuple([a for i, a in enumerate(args) if i not in self._fixed])
         found, structure = flatten((rest, named))
         values = [leaf for _, leaf in found]
-        of_uops = any([isinstance(v, UOp) for v in values])
-        traced = of_uops or any([isinstance(v, Array) for v in values])
-        result = self.function(*args, **named)
-        if not traced:
-            return result
+        who = f"{self.who} of {self.name}"
+        traced = [_is_traced(v) for v in values]
         trace_of(values)
-        operands = [uop_of(v, f"{self.who} of {self.name}") for v in values]
+        operands = [uop_of(v, who) if t else None for v, t in zip(values, traced)]
+        seeds = [None if u is None or _is_fixed(u) else calls.seed(u) for u in operands]
+        inner = [v if s is None else _like(v, s) for v, s in zip(values, seeds)]
+        args, named = self.arguments(unflatten(structure, inner), fixed)
+        result = self.function(*args, **named)
         outputs, shape = flatten(result)
-        key = structure, of_uops, tuple(map(id, fixed))
+        leaves_ = [leaf for _, leaf in outputs]
+        if not any(traced) and not any(map(_is_traced, leaves_)):
+            return result
+        of_uops = any([isinstance(v, UOp) for v in (*values, *leaves_)])
+        given = [uop_of(v, who) if u is None else u for v, u in zip(values, operands)]
+        slots = [calls.seed(u) if s is None else s for u, s in zip(given, seeds)]
+        nodes = [uop_of(leaf, who) for leaf in leaves_]
+        body, taken = bodies.closed(nodes, slots)
+        closed = _closed_over(taken, given, self.functions())
+        key = structure, of_uops, tuple(map(id, fixed)), tuple([c.key for c in closed])
         if key not in self._names:
-            rule = self.rule(_Form(structure, of_uops), fixed)
+            rule = self.rule(_Form(structure, of_uops), fixed, closed)
             self._names[key] = _named(rule, self.name), rule
         name, rule = self._names[key]
         rule.results = shape
-        nodes = [uop_of(leaf, f"{self.who} of {self.name}") for _, leaf in outputs]
-        return rule.form.tree(_primitives(nodes, operands, name), shape)
+        made = _primitives(name, len(given), len(taken), body, [*given, *[c.node for c in closed]])
+        return rule.form.tree(made, shape)
 
     def arguments(self, values: Any, fixed: tuple[Any, ...]) -> tuple[tuple[Any, ...], Any]:
         """The arguments by position, those that are fixed among them, and those by name."""
@@ -128,6 +144,26 @@ class _Custom:
         taken = dict(zip(self._fixed, fixed))
         count = len(rest) + len(fixed)
         return tuple([taken[i] if i in taken else next(left) for i in range(count)]), named
+
+
+def _is_traced(v: Any) -> bool:
+    """True for a value of a graph that is being built."""
+    return isinstance(v, UOp) or (isinstance(v, Array) and v.tracing is not None)
+
+
+def _is_fixed(u: UOp) -> bool:
+    """True for a value that the function gets as it is: a number, a size, or an array."""
+    return u.dtype is dtypes.index or leaves.constant_in(u) is not None or not _varies(u)
+
+
+def _varies(u: UOp) -> bool:
+    """True if a value depends on arguments of a function, or on storage that is written."""
+    return not _MOVING.isdisjoint(walk.ops(u))
+
+
+def _like(v: Any, u: UOp) -> Any:
+    """A node as a UOp or an Array, as the value is."""
+    return Array(u, v.tracing, v.weak) if isinstance(v, Array) else u
 
 
 def _by_position(
@@ -145,11 +181,80 @@ def _by_position(
     return bound.args, bound.kwargs
 
 
-def _primitives(nodes: Sequence[UOp], operands: Sequence[UOp], name: str) -> list[UOp]:
-    return [
-        leaves.located(intern(Ops.PRIMITIVE, u.dtype, (u, *operands), PrimitiveArg(name, (i,))))
-        for i, u in enumerate(nodes)
-    ]
+def _primitives(name: str, count: int, taken: int, body: UOp, operands: Sequence[UOp]) -> list[UOp]:
+    """The results of a body as PRIMITIVEs. `details`: the number of the result, and how many of the
+    operands are arguments, and values that the function takes besides."""
+    made = []
+    for i, u in enumerate(bodies.results(body, operands)):
+        arg = PrimitiveArg(name, (i, count, taken))
+        made.append(leaves.located(intern(Ops.PRIMITIVE, u.dtype, (u, body, *operands), arg)))
+    return made
+
+
+# ---------------------------------------------------------------- what is closed over
+_MOVING = frozenset((Ops.PARAM, Ops.BUFFER, Ops.VARIABLE, Ops.CALL, Ops.AFTER))
+_CONTAINERS = tuple, list, dict
+_NO_VALUES = dtypes.void, dtypes.index
+
+
+class Closed(NamedTuple):
+    """A value that a function or its rules close over. `key`: the value, if it may be another one
+    when the rule runs; `name`: of the variable that holds it."""
+
+    node: UOp
+    key: UOp | None
+    name: str
+
+
+def _closed_over(
+    taken: Sequence[UOp], arguments: Sequence[UOp], functions: Sequence[Any]
+) -> list[Closed]:
+    """The values that a function takes, and those that variables around its rules hold."""
+    held: dict[UOp, str] = {}
+    _gather_held(functions, held, set())
+    found = [Closed(u, u if _varies(u) else None, held.get(u, "")) for u in taken]
+    more = [u for u in held if u not in taken and u not in arguments]
+    return found + [Closed(u, u, held[u]) for u in more]
+
+
+def _gather_held(values: Iterable[Any], held: dict[UOp, str], seen: set[int]) -> None:
+    """Adds the values in the variables around functions, and in functions there, by names."""
+    for f in values:
+        if id(f) in seen:
+            continue
+        seen.add(id(f))
+        if isinstance(f, functools.partial):
+            _note("", (f.args, f.keywords), held, seen)
+            _gather_held([f.func], held, seen)
+            continue
+        if isinstance(f, _Custom):
+            _gather_held(f.functions(), held, seen)
+            continue
+        owner = getattr(f, "__self__", None)
+        if owner is not None and hasattr(owner, "__dict__"):
+            for name, value in vars(owner).items():
+                _note(f"self.{name}", value, held, seen)
+        f = getattr(f, "__func__", f)
+        names = getattr(getattr(f, "__code__", None), "co_freevars", ())
+        for name, cell in zip(names, getattr(f, "__closure__", None) or ()):
+            try:
+                value = cell.cell_contents
+            except ValueError:  # not set yet
+                continue
+            _note(name, value, held, seen)
+        for value in getattr(f, "__defaults__", None) or ():
+            _note("", value, held, seen)
+
+
+def _note(name: str, value: Any, held: dict[UOp, str], seen: set[int]) -> None:
+    if callable(value) and not isinstance(value, (Array, UOp)):
+        _gather_held([value], held, seen)
+        return
+    for path, leaf in flatten(value)[0] if isinstance(value, _CONTAINERS) else [("", value)]:
+        if isinstance(leaf, Array) and leaf.tracing is not None and leaf.tracing.open:
+            leaf = leaf.uop
+        if isinstance(leaf, UOp) and leaf.dtype not in _NO_VALUES and _varies(leaf):
+            held.setdefault(leaf, f"{name}{path}")
 
 
 class _UserRule(Rule):
@@ -157,28 +262,74 @@ class _UserRule(Rule):
 
     results: Any  # their structure
 
-    def __init__(self, custom: _Custom, form: _Form, fixed: tuple[Any, ...]) -> None:
-        self.custom, self.form, self.fixed = custom, form, fixed
-        self._mapped: dict[Any, str] = {}
+    def __init__(
+        self, custom: _Custom, form: _Form, fixed: tuple[Any, ...], closed: Sequence[Closed]
+    ) -> None:
+        self.custom, self.form, self.fixed, self._closed = custom, form, fixed, closed
+        self.mapped: dict[Any, str] = {}
 
     def again(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
-        key = tuple(batched)
-        if key not in self._mapped:
-            self._mapped[key] = _named(self.of_batch(key), self.custom.name)
-        one = [
-            calls.seed_of(a.dtype, shapes.shape(a)[1:]) if b else a
-            for a, b in zip(operands, batched)
-        ]
-        args, named = self.custom.arguments(self.form.tree(one), self.fixed)
-        found, _ = flatten(self.custom.function(*args, **named))
-        value = uop_of(found[u.arg.details[0]][1])
-        taken = {s: a for s, a, b in zip(one, operands, batched) if b}
-        (made,) = batch.mapped([value], taken)
-        arg = PrimitiveArg(self._mapped[key], u.arg.details)
-        return intern(Ops.PRIMITIVE, u.dtype, (made, *operands), arg)
+        return _again(self, u, operands, batched, n)
 
-    def of_batch(self, batched: tuple[bool, ...]) -> Rule:
-        raise NotImplementedError
+    def told(
+        self, u: UOp, given: Sequence[UOp], run: Callable[[Sequence[UOp]], Sequence[Value]]
+    ) -> list[Value]:
+        """The results of the user's rule for values. It closes over values as they were when the
+        function was called: those that stand in their place by now are put there."""
+        now = u.src[2 + u.arg.details[1] :]
+        moved = {c.key: v for c, v in zip(self._closed, now) if c.key not in (None, v)}
+        if not moved:
+            return list(run(given))
+        seeds = [v if leaves.constant_in(v) is not None else calls.seed(v) for v in given]
+        found = list(run(seeds))
+        root = intern(Ops.TUPLE, dtypes.void, tuple([v for v in found if v is not None]))
+        left = iter(rebuild.rebuild(root, moved | dict(zip(seeds, given))).src)
+        return [None if v is None else next(left) for v in found]
+
+    def check(self, u: UOp, active: Sequence[bool]) -> None:
+        """UserError if a derivative by a value that the function closes over is asked for."""
+        _, count, taken = u.arg.details
+        first = 2 + count
+        for c, v, a in zip(self._closed[:taken], u.src[first:], active[first:]):
+            if a:
+                what = f"{c.name}, {show_value(v)}," if c.name else show_value(v)
+                raise UserError(
+                    f"{self.custom.who} of {self.custom.name}: it closes over {what} and a"
+                    " derivative by that is asked for, of which the rule says nothing: pass the"
+                    " value as an argument, or close over uopc.stop_gradient of it"
+                    f"{made_at(c.node)}"
+                )
+
+
+def _again(
+    rule: _UserRule | _OfBatch, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim
+) -> UOp:
+    """The function for a batch: its body for a batch, with a rule that maps the user's."""
+    flags = tuple(batched[1:])
+    if flags not in rule.mapped:
+        kind = _ForwardBatch if isinstance(rule, Pushed) else _BackwardBatch
+        rule.mapped[flags] = _named(kind(rule, flags), rule.custom.name)
+    details = u.arg.details
+    made = _of_batch(rule.mapped[flags], details[1:], u.src[1:], tuple(operands[1:]), flags, n)
+    return made[int(details[0])]
+
+
+@functools.lru_cache(maxsize=4)  # the results of one call are asked for one by one
+def _of_batch(
+    name: str, details: tuple[int, ...], own: tuple[UOp, ...], operands: tuple[UOp, ...],
+    batched: tuple[bool, ...], n: Any,
+) -> list[UOp]:  # fmt: skip
+    body, *one = own
+    plain = [calls.seed(a) for a in one]
+    wide = [
+        calls.seed_of(a.dtype, (n, *shapes.shape(a))) if b else p
+        for a, p, b in zip(one, plain, batched)
+    ]
+    taken = {p: w for p, w, b in zip(plain, wide, batched) if b}
+    rows = batch.mapped(bodies.results(body, plain), taken)
+    made, more = bodies.closed(rows, wide)
+    count, besides = details
+    return _primitives(name, count, besides, made, [*operands, *more])
 
 
 def _examples(
@@ -196,15 +347,26 @@ def _examples(
     return found, taken
 
 
-def _example(u: UOp, batched: Sequence[bool], rule: Rule) -> tuple[UOp, dict[UOp, UOp]]:
-    """A node of a batch, for one example."""
-    found, taken = _examples(u.src[1:], batched)
-    operands = [v for v in found if v is not None]
-    dims = shapes.shape(u)[1:]
-    (name,) = [n for n, r in primitives.RULES.items() if r is rule]
-    value = calls.seed_of(u.dtype, dims)
-    arg = PrimitiveArg(name, u.arg.details)
-    return intern(Ops.PRIMITIVE, u.dtype, (value, *operands), arg), taken
+class _OfBatch(Rule):
+    """The rule of a batch: the user's rule for one example, mapped."""
+
+    def __init__(self, rule: _UserRule | _OfBatch, batched: tuple[bool, ...]) -> None:
+        self._rule, self._batched = rule, batched
+        self.custom: _Custom = rule.custom
+        self.mapped: dict[Any, str] = {}
+
+    def again(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
+        return _again(self, u, operands, batched, n)
+
+    def check(self, u: UOp, active: Sequence[bool]) -> None:
+        self._rule.check(u, active)
+
+    def example(self, u: UOp) -> tuple[UOp, dict[UOp, UOp]]:
+        """A node for one example, and what its operands stand for."""
+        found, taken = _examples(u.src[2:], (*self._batched, *[False] * len(u.src)))
+        operands = [v for v in found if v is not None]
+        value = calls.seed_of(u.dtype, shapes.shape(u)[1:])
+        return intern(Ops.PRIMITIVE, u.dtype, (value, u.src[1], *operands), u.arg), taken
 
 
 # ---------------------------------------------------------------- custom_jvp
@@ -213,29 +375,42 @@ class _Forward(_UserRule, Pushed):
 
     custom: custom_jvp
 
+    def __init__(self, custom: _Custom, *given: Any) -> None:
+        super().__init__(custom, *given)
+        self.by_user = f"{custom.who} of {custom.name}"
+
     def push(self, u: UOp, tangents: Sequence[Value]) -> Value:
+        self.check(u, [t is not None for t in tangents])
+        count = u.arg.details[1]
+        primals, beside = u.src[2 : 2 + count], tangents[2 : 2 + count]
+        if all([t is None for t in beside]):
+            return None
+        both = [*primals, *[filled(t, s) for t, s in zip(beside, primals)]]
+        return self.told(u, both, lambda given: [self._of(u, given)])[0]
+
+    def _of(self, u: UOp, given: Sequence[UOp]) -> UOp:
+        """The tangent of a result from the arguments and their tangents."""
         who = f"custom_jvp of {self.custom.name}"
-        primals = self.form.tree(u.src[1:])
-        given = [filled(t, s) for t, s in zip(tangents[1:], u.src[1:])]
-        both = self.custom.pushed(self.fixed, primals, self.form.tree(given))
+        count = len(given) // 2
+        trees = [self.form.tree(part) for part in (given[:count], given[count:])]
+        both = self.custom.pushed(self.fixed, *trees)
         if not isinstance(both, tuple) or len(both) != 2:
             raise UserTypeError(f"{who}: the rule must give a pair, the value and its tangent")
         outputs, structure = flatten(both[0])
         like = [uop_of(leaf, who) for _, leaf in outputs]
         return _nodes(who, both[1], like, structure)[int(u.arg.details[0])]
 
-    def of_batch(self, batched: tuple[bool, ...]) -> Rule:
-        return _ForwardBatch(self, batched)
 
-
-class _ForwardBatch(Pushed):
-    def __init__(self, rule: _Forward, batched: tuple[bool, ...]) -> None:
-        self._rule, self._batched = rule, batched
+class _ForwardBatch(_OfBatch, Pushed):
+    def __init__(self, rule: _UserRule | _OfBatch, batched: tuple[bool, ...]) -> None:
+        super().__init__(rule, batched)
+        self.by_user = rule.by_user
 
     def push(self, u: UOp, tangents: Sequence[Value]) -> Value:
-        node, taken = _example(u, self._batched, self._rule)
-        given, more = _examples(tangents[1:], self._batched)
-        found = self._rule.push(node, [None, *given])
+        self.check(u, [t is not None for t in tangents])
+        node, taken = self.example(u)
+        given, more = _examples(tangents[2:], (*self._batched, *[False] * len(u.src)))
+        found = self._rule.push(node, [None, None, *given])
         return None if found is None else batch.mapped([found], taken | more)[0]
 
 
@@ -269,10 +444,13 @@ class custom_jvp(_Custom):
         self._rule = rule
         return rule
 
-    def rule(self, form: _Form, fixed: tuple[Any, ...]) -> _UserRule:
+    def rule(self, form: _Form, fixed: tuple[Any, ...], closed: Sequence[Closed]) -> _UserRule:
         if self._rule is None:
             raise UserError(f"custom_jvp: {self.name} has no rule: call {self.name}.defjvp(rule)")
-        return _Forward(self, form, fixed)
+        return _Forward(self, form, fixed, closed)
+
+    def functions(self) -> list[Any]:
+        return [self.function, self._rule]
 
     def pushed(self, fixed: tuple[Any, ...], primals: Any, tangents: Any) -> Any:
         """The results of the rule for containers of values and tangents."""
@@ -296,38 +474,44 @@ class _Backward(_UserRule):
     def pull_joint(
         self, u: UOp, cotangents: Mapping[int, Value], wanted: Sequence[bool]
     ) -> list[Value]:
+        self.check(u, wanted)
+        args = u.src[2 : 2 + u.arg.details[1]]
+        known = {i: c for i, c in cotangents.items() if c is not None}
+
+        def run(given: Sequence[UOp]) -> list[Value]:
+            return self._of(given[: len(args)], dict(zip(known, given[len(args) :])))
+
+        found = self.told(u, [*args, *known.values()], run)
+        return [None, None, *found, *[None] * (len(u.src) - 2 - len(args))]
+
+    def _of(self, args: Sequence[UOp], cotangents: Mapping[int, UOp]) -> list[Value]:
+        """The cotangents of the arguments from those of the results by number."""
         who = f"custom_vjp of {self.custom.name}"
-        args, named = self.form.tree(u.src[1:])
+        values, named = self.form.tree(args)
         if named:
             raise UserError(f"{who}: pass its arguments by position")
-        back, results = self.custom.pulled(self.fixed, args)
+        back, results = self.custom.pulled(self.fixed, values)
         outputs, structure = flatten(results)
         like = [uop_of(leaf, who) for _, leaf in outputs]
         given = [filled(cotangents.get(i), v) for i, v in enumerate(like)]
         found = back(self.form.tree(given, structure))
         whole = tuple(found) if isinstance(found, (tuple, list)) else (found,)
-        return [None, *self._checked(who, whole, u)]
+        return self._checked(who, whole, args)
 
-    def _checked(self, who: str, found: tuple[Any, ...], u: UOp) -> list[Value]:
+    def _checked(self, who: str, found: tuple[Any, ...], given: Sequence[UOp]) -> list[Value]:
         args = self.form.structure.parts[0]
         if len(found) != len(args.parts):
             raise UserError(f"{who}: {len(found)} cotangents for {len(args.parts)} arguments")
-        left = iter(u.src[1:])
+        left = iter(given)
         made: list[Value] = []
         for value, structure in zip(found, args.parts):
             like = list(itertools.islice(left, leaf_count(structure)))
             made += _cotangents(who, value, like, structure)
         return made
 
-    def of_batch(self, batched: tuple[bool, ...]) -> Rule:
-        return _BackwardBatch(self, batched)
 
-
-class _BackwardBatch(Rule):
+class _BackwardBatch(_OfBatch):
     joint = True
-
-    def __init__(self, rule: _Backward, batched: tuple[bool, ...]) -> None:
-        self._rule, self._batched = rule, batched
 
     def push_joint(self, u: UOp, tangents: Sequence[Value]) -> list[Value]:
         return self._rule.push_joint(u, tangents)
@@ -335,11 +519,12 @@ class _BackwardBatch(Rule):
     def pull_joint(
         self, u: UOp, cotangents: Mapping[int, Value], wanted: Sequence[bool]
     ) -> list[Value]:
-        node, taken = _example(u, self._batched, self._rule)
+        self.check(u, wanted)
+        node, taken = self.example(u)
         given, more = _examples(list(cotangents.values()), [True] * len(cotangents))
         found = self._rule.pull_joint(node, dict(zip(cotangents, given)), wanted)
-        made: list[Value] = [None]
-        for v, b in zip(found[1:], self._batched):
+        made: list[Value] = [None, None]
+        for v, b in zip(found[2:], (*self._batched, *[False] * len(found))):
             if v is not None:
                 (v,) = batch.mapped([v], taken | more)
                 v = v if b else movement.reduce(v, "add", (0,))
@@ -374,10 +559,13 @@ class custom_vjp(_Custom):
         """Give the rules."""
         self._rules = forward, backward
 
-    def rule(self, form: _Form, fixed: tuple[Any, ...]) -> _UserRule:
+    def rule(self, form: _Form, fixed: tuple[Any, ...], closed: Sequence[Closed]) -> _UserRule:
         if self._rules is None:
             raise UserError(f"custom_vjp: {self.name} has no rules: call {self.name}.defvjp(f, b)")
-        return _Backward(self, form, fixed)
+        return _Backward(self, form, fixed, closed)
+
+    def functions(self) -> list[Any]:
+        return [self.function, *(self._rules or ())]
 
     def pulled(self, fixed: tuple[Any, ...], args: Any) -> tuple[Function, Any]:
         """The function of cotangents, and the results."""

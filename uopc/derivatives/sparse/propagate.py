@@ -431,14 +431,8 @@ def _without_calls(root: UOp) -> UOp:
     """Calls of functions as the values that they compute."""
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        if u.op is not Ops.GETTUPLE or src[0].op is not Ops.CALL:
-            return None
-        body, *args = src[0].src
-        if body.op is not Ops.FUNCTION:
-            return None
-        params = functions.params_of(body)
-        value = rebuild.rebuild(body.src[u.arg], {p: args[i] for i, p in params.items()})
-        return _without_calls(value)
+        value = functions.inlined(src[0], u.arg) if u.op is Ops.GETTUPLE else None
+        return None if value is None else _without_calls(value)
 
     if not any([u.op is Ops.CALL for u in calls.graph_order([root])]):
         return root
