@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from uopc.derivatives import support
 from uopc.ir.builder import alu, leaves, movement
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.ops import Ops
@@ -25,7 +26,7 @@ class Mask:
     scale: UOp | None = None
 
 
-_MOVED = frozenset((Ops.RESHAPE, Ops.EXPAND, Ops.PERMUTE))
+_MOVED = frozenset((Ops.RESHAPE, Ops.EXPAND, Ops.PERMUTE, Ops.FLIP, Ops.SHRINK))
 Value = UOp | None
 Factor = UOp | float | Mask | None
 
@@ -38,7 +39,7 @@ def number_in(u: UOp) -> float | None:
 
 def nonzero(u: Value) -> Value:
     """None for a value that is plain to see zero."""
-    return None if u is None or number_in(u) == 0 else u
+    return None if u is None or support.is_zero(u) else u
 
 
 def filled(u: Value, like: UOp) -> UOp:
@@ -94,8 +95,10 @@ def times(value: Value, factor: Factor) -> Value:
     """A tangent times a factor.
 
     Where a WHERE has made the tangent zero it stays zero, whatever the factor is there: the product
-    goes into the branch that is not zero. A product that repeats both, as those of matrices do,
-    does not: each of its terms would choose, where the tangent chooses once an element.
+    goes into the branch that is not zero. Where the tangent is made of pieces, and the factor may
+    be infinite, the product is chosen by the `support` of the tangent. A product that repeats both,
+    as those of matrices do, does not: each of its terms would choose, where the tangent chooses
+    once an element.
     """
     if value is None or factor is None:
         return None
@@ -110,7 +113,8 @@ def times(value: Value, factor: Factor) -> Value:
         made = value if number == 1 else negative(value)
         return fit(made, shapes.broadcast([shapes.shape(value), dims]))
     other = factor if isinstance(factor, UOp) else leaves.const(value.dtype, factor)
-    found = None if _repeats_both(value, other) else _where(value)
+    repeated = _repeats_both(value, other)
+    found = None if repeated else _where(value)
     if found is not None:
         kept, mask = found
         scaled = times(kept, other)
@@ -119,7 +123,11 @@ def times(value: Value, factor: Factor) -> Value:
     if known in (1, -1):
         made = other if known == 1 else negative(other)
         return fit(made, shapes.broadcast([shapes.shape(value), shapes.shape(other)]))
-    return alu.alu(value, Ops.MUL, other)
+    where = True if repeated or support.is_tame(other) else support.support(value)
+    if where is False:
+        return None
+    made = alu.alu(value, Ops.MUL, other)
+    return made if isinstance(where, bool) else masked(made, Mask(where))
 
 
 def _repeats_both(a: UOp, b: UOp) -> bool:

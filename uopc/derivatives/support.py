@@ -1,0 +1,394 @@
+"""The support of a value: where it is not zero by its structure; and factors that may be infinite.
+
+    where(c, a, 0)              where c holds
+    pad, cat, stack, gathers    where their parts are
+    a + b                       where a or b is
+    sums along axes             where one of the terms is
+
+A tangent that is zero there stays zero, whatever it is multiplied by: the derivative of a function
+that is not taken may be infinite or NaN.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Sequence
+
+import numpy as np
+
+from uopc.ir.builder import alu, leaves, movement
+from uopc.ir.core import calls, dtypes, shapes
+from uopc.ir.core.args import ReduceArg
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp, intern
+from uopc.tensor.scatter import scatter
+
+# A bool in the shape of the value; True: everywhere; False: nowhere.
+Support = UOp | bool
+_SAME = frozenset((
+    Ops.NEG, Ops.CAST, Ops.CONTIGUOUS, Ops.COPY, Ops.STAGE, Ops.BIND, Ops.CONTIGUOUS_BACKWARD,
+    Ops.DETACH,
+))  # fmt: skip
+_VIEWS = frozenset((Ops.RESHAPE, Ops.EXPAND, Ops.PERMUTE, Ops.FLIP, Ops.SHRINK))
+_PARTS = frozenset((Ops.STACK, Ops.CAT))
+# Finite for finite operands, but for what overflows in a single step.
+_TAME = frozenset((
+    Ops.ADD, Ops.SUB, Ops.MUL, Ops.MULACC, Ops.NEG, Ops.ABS, Ops.MAX, Ops.MIN, Ops.SIN, Ops.COS,
+    Ops.TANH, Ops.ERF, Ops.FLOOR, Ops.CEIL, Ops.ROUND, Ops.TRUNC, Ops.WHERE, Ops.CAST, Ops.STACK,
+    Ops.CAT, Ops.INDEX, *_SAME, *_VIEWS, Ops.PAD,
+))  # fmt: skip
+_COMBINED = frozenset((Ops.REDUCE, Ops.ACCUMULATE, Ops.FDIV))
+_STATIC = frozenset((Ops.CONST, Ops.DATA, Ops.IOTA))
+_MOST_STATIC = 1 << 22  # elements of all values that a mask of known places is evaluated by
+_LONG = 8  # nodes of a mask of known places that is kept as it is
+
+
+# ---------------------------------------------------------------- zeros
+def is_zero(u: UOp) -> bool:
+    """True if each element of a value is plain to see zero: constants, moved and joined."""
+    left = [u]
+    while left:
+        v = left.pop()
+        if v.op is Ops.CONST:
+            if type(v.arg) is tuple or v.arg != 0:
+                return False
+        elif v.op is Ops.DATA:
+            array = v.arg.array
+            if array.size and (array.flat[0] != 0 or array.any()):
+                return False
+        elif v.op in _PARTS:
+            left += v.src
+        elif v.op is Ops.WHERE:
+            left += v.src[1:]
+        elif v.op in _SAME or v.op.movement or v.op is Ops.INDEX or _is_sum(v):
+            left.append(v.src[0])
+        else:
+            return False
+    return True
+
+
+def _is_sum(u: UOp) -> bool:
+    return u.op is Ops.REDUCE and u.arg.op == "add" and len(u.src) == 1
+
+
+# ---------------------------------------------------------------- factors
+_known_tame: weakref.WeakKeyDictionary[UOp, bool] = weakref.WeakKeyDictionary()
+
+
+def is_tame(factor: UOp) -> bool:
+    """True if a factor is finite where the values are finite that it is made of, so that a zero
+    times it is zero."""
+    nodes = calls.graph_order([factor], _sources, _known_tame.__contains__)
+    for u in nodes:
+        if u not in _known_tame:
+            _known_tame[u] = _is_tame_op(u) and all([_known_tame[s] for s in _sources(u)])
+    return _known_tame[factor]
+
+
+def _is_tame_op(u: UOp) -> bool:
+    """True if an op by itself is finite."""
+    if u.op in _TAME or not u.dtype.is_float:
+        return True
+    if u.op is Ops.FDIV:
+        return _is_number(u.src[1])
+    if u.op is Ops.REDUCE or u.op is Ops.ACCUMULATE:
+        return bool(u.arg.op != "mul")
+    if u.op is Ops.CONST or u.op is Ops.DATA:
+        return bool(np.isfinite(u.arg).all()) if u.op is Ops.CONST else True
+    return not u.op.is_alu and u.op is not Ops.PRIMITIVE
+
+
+def _is_number(u: UOp) -> bool:
+    found = leaves.constant_in(u)
+    return found is not None and found.arg != 0
+
+
+def _sources(u: UOp) -> Sequence[UOp]:
+    """The floats that a float is computed from."""
+    if not u.dtype.is_float or (u.op not in _TAME and u.op not in _COMBINED):
+        return ()
+    return [s for s in u.src if s.dtype.is_float]
+
+
+# ---------------------------------------------------------------- masks
+_known: weakref.WeakKeyDictionary[UOp, Support] = weakref.WeakKeyDictionary()
+
+
+def support(value: UOp) -> Support:
+    """A bool in the shape of a value that is False where it is plain to see zero."""
+    found = _support(value)
+    return found if isinstance(found, bool) else _evaluated(found)
+
+
+def _support(value: UOp) -> Support:
+    for u in calls.graph_order([value], _below, _known.__contains__):
+        if u not in _known:
+            _known[u] = _of(u)
+    return _known[value]
+
+
+def _below(u: UOp) -> Sequence[UOp]:
+    """The values whose masks that of a value is made of."""
+    op = u.op
+    if op in _SAME or op in _VIEWS or op is Ops.PAD or op is Ops.MUL or op is Ops.INDEX:
+        return u.src[:1]
+    if op in _PARTS or op is Ops.ADD or op is Ops.SUB:
+        return u.src
+    if op is Ops.WHERE:
+        return u.src[1:]
+    if _is_sum(u) or (op is Ops.ACCUMULATE and u.arg.op == "add"):
+        return u.src[:1]
+    if op is Ops.PRIMITIVE:
+        name = u.arg.name
+        if name == "branches":
+            return u.src[:1]
+        if name in ("scatter_add", "scatter_set"):
+            return u.src[1], u.src[3]
+    return ()
+
+
+def _of(u: UOp) -> Support:
+    op = u.op
+    if op is Ops.CONST:
+        return type(u.arg) is tuple or u.arg != 0
+    if not u.dtype.is_float:
+        return _of_bits(u)
+    below = [_known[s] for s in _below(u)]
+    if op in _SAME:
+        if op is Ops.CAST and not u.src[0].dtype.is_float:
+            return _of_bits(u)
+        return below[0]
+    if op in _VIEWS:
+        return _moved(u, below[0])
+    if op is Ops.MUL:
+        return _fitted(below[0], u)
+    if op is Ops.WHERE:
+        return _chosen(u, *below)
+    if op is Ops.ADD or op is Ops.SUB:
+        return _either([_fitted(s, u) for s in below])
+    if op is Ops.PAD:
+        return _padded(u, below[0])
+    if op in _PARTS:
+        return _joined(u, below)
+    if op is Ops.INDEX:
+        return _read(u, below[0])
+    if op is Ops.REDUCE and below:
+        return _summed(u, below[0])
+    if op is Ops.ACCUMULATE and below:
+        return _accumulated(u, below[0])
+    if op is Ops.PRIMITIVE and below:
+        return below[0] if u.arg.name == "branches" else _scattered(u, *below)
+    return True
+
+
+def _of_bits(u: UOp) -> Support:
+    """Of a bool as a float: the bool."""
+    if u.op is Ops.CAST and u.src[0].dtype is dtypes.bool_:
+        return u.src[0]
+    return True
+
+
+def _full(s: Support, dims: shapes.Shape) -> UOp:
+    """The mask as a value of this shape."""
+    if isinstance(s, bool):
+        return leaves.full(leaves.const(dtypes.bool_, s), dims)
+    return s if shapes.shape(s) == dims else movement.expand(s, dims)
+
+
+def _fitted(s: Support, u: UOp) -> Support:
+    """The mask of an operand in the shape of the result."""
+    return s if isinstance(s, bool) else _full(s, shapes.shape(u))
+
+
+def _either(parts: Sequence[Support]) -> Support:
+    found: Support = False
+    for s in parts:
+        if s is True or found is True:
+            return True
+        if s is False or s is found:
+            continue
+        found = s if isinstance(found, bool) else alu.alu(found, Ops.OR, s)
+    return found
+
+
+def _both(a: Support, b: Support) -> Support:
+    if isinstance(a, bool):
+        return b if a else False
+    if isinstance(b, bool):
+        return a if b else False
+    return a if a is b else alu.alu(a, Ops.AND, b)
+
+
+def _moved(u: UOp, s: Support) -> Support:
+    if isinstance(s, bool):
+        return s
+    return intern(u.op, s.dtype, (_full(s, shapes.shape(u.src[0])), *u.src[1:]), u.arg)
+
+
+def _chosen(u: UOp, a: Support, b: Support) -> Support:
+    condition, dims = u.src[0], shapes.shape(u)
+    if a is b and isinstance(a, bool):
+        return a
+    wide = _full(condition, dims)
+    if b is False:
+        return _both(wide, _fitted(a, u))
+    if a is False:
+        return _both(alu.alu(wide, Ops.XOR, leaves.const(dtypes.bool_, True)), _fitted(b, u))
+    return alu.where(wide, _full(a, dims), _full(b, dims))
+
+
+def _padded(u: UOp, s: Support) -> Support:
+    if s is False:
+        return False
+    return intern(Ops.PAD, dtypes.bool_, (_full(s, shapes.shape(u.src[0])), *u.src[1:]), u.arg)
+
+
+def _joined(u: UOp, parts: Sequence[Support]) -> Support:
+    if all([isinstance(s, bool) for s in parts]) and len(set(parts)) == 1:
+        return parts[0]
+    masks = [_full(s, shapes.shape(v)) for s, v in zip(parts, u.src)]
+    return movement.stack(*masks) if u.op is Ops.STACK else movement.cat(*masks, axis=u.arg)
+
+
+def _read(u: UOp, s: Support) -> Support:
+    """True where an element is read, and is not zero."""
+    if s is False:
+        return False
+    found: Support = True
+    if not isinstance(s, bool):
+        found = movement.index(s, *u.src[1:])
+    dims = shapes.shape(u)
+    rank = len(shapes.shape(u.src[0])) - (len(u.src) - 1)
+    for index in u.src[1:]:
+        while index.op is Ops.WHERE and index.src[2].op is Ops.INVALID:
+            guard = index.src[0]
+            wide = movement.reshape(guard, (*shapes.shape(guard), *(1,) * rank))
+            found = _both(found, _full(wide, dims))
+            index = index.src[1]
+    return found
+
+
+def _summed(u: UOp, s: Support) -> Support:
+    """True where one of the terms is not zero. The masks of products of matrices count only where
+    they are the same for all terms."""
+    if isinstance(s, bool):
+        return s
+    axes = [i for i in u.arg.axes if not _is_same_along(s, i)]
+    dims = shapes.shape(u.src[0])
+    windows = [(0, 1) if i in u.arg.axes and i not in axes else (0, d) for i, d in enumerate(dims)]
+    once = _shrunk(s, windows)
+    if axes and _is_product(u.src[0]):
+        return True
+    kept = tuple([d for i, d in enumerate(dims) if i not in u.arg.axes])
+    return movement.reshape(_any(once, axes), kept) if axes else movement.reshape(once, kept)
+
+
+def _is_product(u: UOp) -> bool:
+    """True for the product of values that are both repeated, as those of matrices are."""
+    if u.op is not Ops.MUL:
+        return False
+    return all([_is_repeated(s, shapes.shape(u)) for s in u.src])
+
+
+def _is_repeated(u: UOp, dims: shapes.Shape) -> bool:
+    if shapes.shape(u) != dims:
+        return True
+    while u.op in (Ops.RESHAPE, Ops.PERMUTE):
+        u = u.src[0]
+    return u.op is Ops.EXPAND
+
+
+def _is_same_along(s: UOp, axis: int) -> bool:
+    """True if a mask is plain to see the same along an axis."""
+    while True:
+        dims = shapes.shape(s)
+        if dims[axis] == 1:
+            return True
+        if s.op is Ops.EXPAND:
+            inner = shapes.shape(s.src[0])
+            axis -= len(dims) - len(inner)
+            if axis < 0 or inner[axis] == 1:
+                return True
+            s = s.src[0]
+        elif s.op is Ops.PERMUTE:
+            s, axis = s.src[0], s.arg[axis]
+        elif s.op is Ops.FLIP:
+            s = s.src[0]
+        elif s.op in (Ops.PAD, Ops.SHRINK):
+            if shapes.shape(s.src[0])[axis] != dims[axis]:
+                return False
+            s = s.src[0]
+        elif s.op is Ops.RESHAPE:
+            inner, sides = shapes.shape(s.src[0]), _sides(dims, axis)
+            same = [i for i in range(len(inner)) if _sides(inner, i) == sides]
+            if not same:
+                return False
+            s, axis = s.src[0], same[0]
+        elif s.op in (Ops.AND, Ops.OR, Ops.XOR):
+            return all([_is_same_along(_full(v, dims), axis) for v in s.src])
+        else:
+            return s.op is Ops.CONST
+
+
+def _sides(dims: shapes.Shape, axis: int) -> tuple[shapes.Dim, shapes.Dim, shapes.Dim]:
+    """An axis, and the elements before and after it."""
+    return shapes.size(dims[:axis]), dims[axis], shapes.size(dims[axis + 1 :])
+
+
+def _shrunk(s: UOp, windows: Sequence[tuple[int, shapes.Dim]]) -> UOp:
+    if all([w == (0, d) for w, d in zip(windows, shapes.shape(s))]):
+        return s
+    return movement.shrink(s, windows)
+
+
+def _any(s: UOp, axes: Sequence[int]) -> UOp:
+    """True where one of the bools along the axes holds."""
+    made = movement.reduce(s.cast(dtypes.int32), "max", tuple(axes), keepdims=True)
+    return alu.binary(Ops.CMPLT, 0, made)
+
+
+def _accumulated(u: UOp, s: Support) -> Support:
+    if isinstance(s, bool):
+        return s
+    made = intern(
+        Ops.ACCUMULATE, dtypes.int32, (s.cast(dtypes.int32),), ReduceArg("max", u.arg.axes)
+    )
+    return alu.binary(Ops.CMPLT, 0, leaves.located(made))
+
+
+def _scattered(u: UOp, a: Support, rows: Support) -> Support:
+    """Rows that are put, or added, at places."""
+    if a is True:
+        return True
+    base = _full(a, shapes.shape(u)).cast(dtypes.int32)
+    mask = leaves.const(dtypes.int32, int(rows is not False))
+    if not isinstance(rows, bool):
+        mask = rows.cast(dtypes.int32)
+    op = Ops.MAX if u.arg.name == "scatter_add" else None
+    return alu.binary(Ops.CMPLT, 0, scatter(base, u.src[2], mask, op))
+
+
+def _evaluated(mask: UOp) -> Support:
+    """The mask; of one of known places whether it is the same everywhere, and its bools if it is
+    long."""
+    nodes = mask.toposort()
+    static = all([
+        u.op in _STATIC or u.op.is_alu or u.op.movement or u.op in (Ops.CAST, *_PARTS)
+        for u in nodes
+    ])  # fmt: skip
+    dims = [shapes.shape(u) for u in nodes]
+    if not static or not all([isinstance(d, int) for row in dims for d in row]):
+        return mask
+    if sum([math.prod(row) for row in dims]) > _MOST_STATIC:
+        return mask if len(nodes) <= _LONG else True
+    from uopc.derivatives.gather import evaluated
+
+    found = np.asarray(evaluated(mask), np.bool_)
+    if found.all() or not found.any():
+        return bool(found.all())
+    if len(nodes) <= _LONG:
+        return mask
+    from uopc.ir.builder.operands import constant
+
+    return constant(np.ascontiguousarray(np.broadcast_to(found, shapes.shape(mask))))
