@@ -208,3 +208,35 @@ def test_rows_in_a_row_and_places_outside(shape: tuple[int, ...]) -> None:
         for options in ({"threads": 2}, {"optimize": False}):
             got = uopc.compile(made, **options)(x=x, i=i, v=value)
             assert got.tobytes() == wanted.tobytes()
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.bfloat16, dtypes.fp8e5m2])
+@pytest.mark.few(1)
+def test_sums_and_products_of_narrow_floats_are_rounded_once(dtype: dtypes.DType) -> None:
+    """Steps that each round stop growing: at 2048 in float16, at 256 in bfloat16, at 8 in fp8."""
+    n, to = 5000, dtype.numpy
+    ones, at = np.ones(n, to), np.zeros(n, "i4")
+    i, v = uopc.param("i", (n,), dtypes.int32), uopc.param("v", (n,), dtype)
+    x = uopc.param("x", (3,), dtype)
+    wanted = np.array(n, "f4").astype(to)
+    f = uopc.compile((x.at[i].add(v), i.bincount(v, length=3)), inputs=["x", "i", "v"])
+    for got in f(np.zeros(3, to), at, ones):
+        assert got[0] == wanted and got.dtype == to
+    table = (x[i].cast(dtypes.float32) * v.cast(dtypes.float32)).sum()
+    slopes = uopc.compile(uopc.grad(table, x), inputs=["i", "v"])(at, ones)
+    assert slopes[0] == wanted
+    steps = np.full(300, 1 + 2**-9, "f4").astype(dtypes.float16.numpy)
+    product = uopc.param("y", (1,), dtypes.float16).at[i[:300]].mul(
+        uopc.param("w", (300,), dtypes.float16)
+    )
+    got = uopc.compile(product, inputs=["y", "i", "w"])(np.ones(1, "f2"), at, steps)
+    np.testing.assert_array_equal(got, np.float16(np.prod(steps.astype("f8"))))
+
+
+def test_integers_wrap_as_in_numpy() -> None:
+    at, ones = np.zeros(300, "i4"), np.ones(300, "i1")
+    x, i = uopc.param("x", (2,), dtypes.int8), uopc.param("i", (300,), dtypes.int32)
+    got = uopc.compile(x.at[i].add(uopc.param("v", (300,), dtypes.int8)))(
+        np.zeros(2, "i1"), at, ones
+    )
+    assert got.tolist() == [300 - 256, 0]

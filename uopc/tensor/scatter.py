@@ -29,15 +29,17 @@ def scatter(a: UOp, places: UOp, value: UOp, op: Op | None) -> UOp:
 
     Update i is for row places[i]; where that is outside, a row is written with what it holds, which
     costs less than a branch. The value is a number, or has the shape of the places and that of a
-    row of `a`.
+    row of `a`. Sums and products of narrow floats accumulate in float32, and are rounded once.
     """
     dims, (updates,) = shapes.shape(a), shapes.shape(places)
     rows, width = dims[0], shapes.size(dims[1:])
     if 0 in (rows, width, updates):
         return a
     form = (rows, width)
-    storage = creation.buffer(form, a.dtype)
-    filled = kernel.after(storage, kernel.store(storage, movement.reshape(a, form)))
+    rounded = op in (Ops.ADD, Ops.MUL) and a.dtype.is_float
+    held = dtypes.accumulator(a.dtype) if rounded else a.dtype
+    storage = creation.buffer(form, held)
+    filled = kernel.after(storage, kernel.store(storage, cast(movement.reshape(a, form), held)))
     known = cast(places, place_dtype(rows)) if places.dtype is dtypes.index else places
     given = [elementwise.contiguous(known)]
     if value.op is not Ops.CONST:
@@ -49,13 +51,13 @@ def scatter(a: UOp, places: UOp, value: UOp, op: Op | None) -> UOp:
     row = _row(movement.index(place, i), rows)
     at = row.minimum(rows - 1)
     old = movement.index(kernel.after(out, i), at, j)  # in the loop, also where `at` is not
-    new = movement.index(values[0], i, j) if values else value
+    new = cast(movement.index(values[0], i, j) if values else value, held)
     new = new if op is None else alu.binary(op, old, new)
     stored = kernel.store(movement.index(out, at, j), alu.where(row < rows, new, old))
-    name = f"scatter_{op.name if op else 'set'}_{a.dtype.short}"
+    name = f"scatter_{op.name if op else 'set'}_{held.short}"
     sink = kernel.sink(kernel.end(stored, i, j), name=name)
     call = leaves.located(intern(Ops.CALL, dtypes.void, (sink, filled, *given)))
-    made = movement.reshape(kernel.after(storage, call), dims)
+    made = cast(movement.reshape(kernel.after(storage, call), dims), a.dtype)
     return primitive(made, f"scatter_{op.name if op else 'set'}", a, places, value)
 
 
@@ -76,8 +78,8 @@ def inside(place: UOp, n: shapes.Dim) -> UOp:
 
 def bincount(a: UOp, weights: Any = None, *, length: Any) -> UOp:
     """The number of times that each of 0 … length - 1 occurs in an array of integers, as int64;
-    with weights of the array's shape, their sums, in the dtype of the weights. Other integers are
-    not counted. UserTypeError unless `a` holds integers, UserError for weights of another shape.
+    with weights of the array's shape, their sums, in the dtype of the weights (narrow floats are
+    rounded once). Other integers are not counted. UserTypeError unless `a` holds integers, UserError for weights of another shape.
 
     Examples:
         >>> x = uopc.param("x", (4,), dtypes.int32)
