@@ -751,3 +751,22 @@ def test_each_product_of_a_sum_has_a_tile(terms, turned):
     ops = [o.op for o in kernel.opts]
     assert not turned or ops.count("PACK") == terms
     assert "UNROLL" not in ops  # no lanes along the sums
+
+
+@pytest.mark.parametrize("dilation, kernels", [(64, (3, 1)), (64, (1, 3)), (32, (3, 3, 1))])
+@pytest.mark.parametrize("machine", [
+    pytest.param(name, marks=pytest.mark.machine(name)) for name in ("desktop", "workstation")
+])  # fmt: skip
+@pytest.mark.few(2)
+def test_a_dilated_convolution_beside_others_of_its_input(dilation, kernels, machine):
+    """Some copies of a term stand outside of the image in all lanes: a number, not a vector."""
+    x, total, graph = numbers(1, 4, 600), np.zeros((2, 600), "f4"), None
+    p = uopc.param("x", x.shape)
+    for size in kernels:
+        w, side = numbers(2, 4, size), dilation * (size // 2)
+        wide = np.pad(x[0], ((0, 0), (side, side)))
+        total += sum(w[:, :, k] @ wide[:, k * dilation : k * dilation + 600] for k in range(size))
+        conv = p.conv(uopc.constant(w), padding=[(side, side)], dilation=[dilation])
+        graph = conv if graph is None else graph + conv
+    for threads in (1, 2):
+        check(graph, [x], total[None], threads)

@@ -254,8 +254,11 @@ class _Expansion:
 
 
 def _added(values: list[UOp]) -> UOp:
-    """The sum of values, one after the other, as it stands: `linearize` makes a chain of it."""
-    return functools.reduce(lambda a, b: intern(Ops.ADD, b.dtype, (a, b)), values)
+    """The sum of values, one after the other, as it stands: `linearize` makes a chain of it. One
+    that a guard makes the same in all lanes, a product with 0, gets as many as the others."""
+    lanes = max([v.dtype.lanes for v in values])
+    wide = [splat(v, lanes) for v in values]
+    return functools.reduce(lambda a, b: intern(Ops.ADD, b.dtype, (a, b)), wide)
 
 
 def _form_of(op: Op, operands: Sequence[affine.Form]) -> affine.Form:
