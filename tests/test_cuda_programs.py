@@ -223,6 +223,24 @@ def test_random_shapes(data):
     assert close(got, on_cpu(*given_arrays))
 
 
+@pytest.mark.parametrize("size", [32, 64, 128])
+@pytest.mark.parametrize("form", ["rows", "columns", "product"])
+@pytest.mark.few(2)
+def test_rows_beside_a_total(size, form):
+    """The loops beside a reduce that a block shares have as many threads as the block may have."""
+    x = param("x", size, size)
+    graph = {"rows": x - x.max(axis=1, keepdims=True), "columns": x * x.sum(axis=0),
+             "product": x @ x}[form] + x.sum()  # fmt: skip
+    (given_array,) = arrays(on_cpu := uopc.compile(graph))
+    for part in GPUS:
+        compiled = uopc.compile(graph, device=f"cuda:{part}", verify=True)
+        assert all(np.prod(v.block) <= 1024 for v in compiled.plan.launches)
+    if size < 64:
+        with module.installed("sm_90a"):
+            got = uopc.compile(graph, device="cuda")(given_array)
+        assert close(got, on_cpu(given_array))
+
+
 def test_parts_of_one_element():
     """LLVM chooses between the places of two arguments, and reads the chosen one."""
     x, y = param("x", 1), param("y", 1)

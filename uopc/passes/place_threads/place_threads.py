@@ -36,8 +36,9 @@ from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine, compare
 from uopc.ir.index.dims import dim_uop, uop_dim
+from uopc.passes.analysis import thread_order
 from uopc.passes.analysis.loops import ended, make_range
-from uopc.passes.analysis.shared_tiles import THREADS, filled_together
+from uopc.passes.analysis.shared_tiles import filled_together
 from uopc.passes.contract import Context, Pass
 from uopc.passes.place_threads.barriers import with_barriers
 from uopc.passes.place_threads.block_reduce import reduce_threads
@@ -45,7 +46,6 @@ from uopc.passes.place_threads.launch_grid import grid
 from uopc.passes.place_threads.swizzle import swizzled
 from uopc.target import Gpu
 
-_FASTEST = {"warp": 3, "group": 2, "local": 1, "grouptop": 0}  # neighbouring threads last
 _ONLY = 4  # the last component of the axis of a loop that skips a nest
 
 
@@ -64,37 +64,18 @@ class _Threads:
     steps: Mapping[UOp, int] = field(default_factory=dict)
 
 
-def _faster(order: list[UOp]) -> dict[UOp, set[UOp]]:
-    """The ranges of threads, the fastest first; with each the faster ones that are around a node
-    together with it."""
-    found: dict[UOp, set[UOp]] = {}
-    for around in dict.fromkeys([ranges.ranges(u) for u in order]):
-        chain = sorted([r for r in around if r.arg.kind in THREADS], key=_speed, reverse=True)
-        for i, r in enumerate(chain):
-            found.setdefault(r, set()).update(chain[:i])
-    return {r: found[r] for r in sorted(found, key=_speed, reverse=True)}
-
-
-def _speed(r: UOp) -> tuple[int, tuple[int, ...]]:
-    return _FASTEST[r.arg.kind], r.arg.axis
-
-
 def _threads(order: list[UOp], gpu: Gpu) -> _Threads | None:
     """Indices for all ranges of blocks and threads; None if there are no such ranges."""
     blocks = sorted((u for u in order if u.op is Ops.RANGE and u.arg.kind == "global"),
                     key=lambda r: r.arg.axis)  # fmt: skip
-    faster = _faster(order)
-    position: dict[UOp, int] = {}  # of a range: the most ranges inside of it around one node
-    for r, inside in faster.items():
-        position[r] = max([position[f] + 1 for f in inside], default=0)
+    faster = thread_order.faster_ranges(order)
+    position = thread_order.positions(faster)
     if not (blocks or position):
         return None
     index, only = _blocks(order, blocks, gpu)
-    sizes = sorted({(i, ranges.length(r)) for r, i in position.items()})
-    # The lanes of a warp must be neighbours, and the ranges of one dimension equally long.
-    if len(sizes) > len(set(position.values())) or any(r.arg.kind == "warp" for r in position):
+    extents = thread_order.extents(position)
+    if extents is None:
         return _one_number(index, only, faster)
-    extents = tuple([size for _, size in sizes])
     threads = grid("lidx", extents[::-1], gpu.block, innermost_first=True).index[::-1]
     index |= {r: threads[i] for r, i in position.items()}
     return _Threads(index, only, position, threads, extents)
@@ -138,9 +119,7 @@ def _one_number(
 ) -> _Threads:
     """A block of one dimension, whose ranges are digits of a thread's number. A range around
     several nests has one step, so a nest with fewer faster threads leaves gaps (`_only_first`)."""
-    steps: dict[UOp, int] = {}
-    for r, inside in faster.items():
-        steps[r] = math.lcm(*[steps[f] * ranges.length(f) for f in inside])
+    steps = thread_order.steps(faster)
     total = max([step * ranges.length(r) for r, step in steps.items()])
     number = grid("lidx", [total]).index[0]
     for r, step in steps.items():
@@ -156,7 +135,7 @@ def _only_first(u: UOp, launch: _Threads) -> UOp | None:
     gates: list[UOp] = []
     if launch.steps:
         number, below = launch.threads[0], 1  # the threads below of the faster ranges
-        for r in sorted(own, key=_speed, reverse=True):
+        for r in sorted(own, key=thread_order.speed, reverse=True):
             if (gap := launch.steps[r] // below) > 1:
                 digit = affine.floordiv(number, affine.const(below))
                 gates.append(_is_zero(affine.floormod(digit, affine.const(gap))))

@@ -11,13 +11,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from uopc.ir.core import bounds, ranges
+from uopc.ir.core import bounds, ranges, walk
 from uopc.ir.core.args import Opt
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp
 from uopc.passes.analysis.contraction import find_contraction
 from uopc.passes.analysis.loops import kernel_nodes
+from uopc.passes.analysis.shared_tiles import THREADS
+from uopc.passes.analysis.thread_order import block_size
 from uopc.passes.contract import Context
 from uopc.passes.optimize.opts import legality
 from uopc.passes.optimize.schedule import (
@@ -42,6 +44,18 @@ class GpuScheduler(Scheduler):
         super().__init__(kernel, context)
         # Of a 16-byte access to the widest elements.
         self.lanes = context.target.lanes(self.facts.element_bits)
+
+    def attempt(self, op: str, r: UOp | None, n: int) -> bool:
+        """Apply an Opt if it is legal, and a block then has no more threads than the device can."""
+        before = self.state
+        if not super().attempt(op, r, n):
+            return False
+        threads = [length_of(q) or 1 for q in self.axes if q.arg.kind in THREADS]
+        most = self.gpu.threads_per_block
+        if math.prod(threads) > most and block_size(walk.order(self.kernel)) > most:
+            self.state = before
+            return False
+        return True
 
 
 def choose_opts(kernel: UOp, context: Context) -> tuple[tuple[Opt, ...], UOp]:
