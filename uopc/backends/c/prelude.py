@@ -227,7 +227,7 @@ static float uopc_wide(uint16_t x)
     const uint32_t size = x & 0x7fffu;
     union { uint32_t bits; float number; } both;
     if (size < 0x400u) {
-        both.number = (float)size * 0x1p-24f;
+        both.number = (float)size * 5.960464477539063e-08f;
     } else if (size < 0x7c00u) {
         both.bits = (size << 13) + 0x38000000u;
     } else {

@@ -49,11 +49,11 @@ static __attribute__((unused)) {t} uopc_scale_{s}({t} x, {t} n)
         left = left > 0.0 ? 4200.0 : -4200.0;
     }}
     while (left > 1023.0) {{
-        y *= 0x1p+1023;
+        y *= 8.98846567431158e+307;
         left -= 1023.0;
     }}
     while (left < -1022.0) {{
-        y *= 0x1p-969;
+        y *= 2.004168360008973e-292;
         left += 969.0;
     }}
     union {{ uint64_t bits; double number; }} power;
@@ -63,7 +63,18 @@ static __attribute__((unused)) {t} uopc_scale_{s}({t} x, {t} n)
 
 
 class VectorPrelude(Prelude):
-    """The declarations of kernels with vectors."""
+    """The declarations of kernels with vectors. `perhaps`: those, by their items, of functions that
+    the compiler's flags leave unused."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.perhaps: dict[str, str] = {}
+
+    def text(self) -> str:
+        """All of them: clang reads attributes of a function before its definition alone."""
+        parts = [part for name, item in self.items.items()
+                 for part in (self.perhaps.get(name), item) if part]  # fmt: skip
+        return "\n\n".join(parts)
 
     def vector(self, t: DType) -> str:
         """The name of the type of a value of several lanes: no bools, whose type is `mask_of`."""
@@ -113,8 +124,7 @@ class VectorPrelude(Prelude):
         n, s, t, one = source.lanes, self.vector(source), self.vector(target), f"uopc_{word}"
         self.known(word.upper())
         types = c_type(target.scalar), c_type(source.scalar)
-        declared = f"static {types[0]} {one}({types[1]}) __attribute__((unused));"
-        self.items.setdefault(f"{word} unused", declared)
+        self.perhaps[word.upper()] = f"static {types[0]} {one}({types[1]}) __attribute__((unused));"
         ways: list[tuple[str, str]] = []
         if n > 8 and n == held(source):
             half, made = (x.scalar.vec(n // 2) for x in (source, target))
