@@ -63,6 +63,9 @@ KINDS = {
     "onnx": Kind(
         "tests.fuzz.onnx_models", "models with named sizes, against ONNX's evaluator in NumPy", 12
     ),
+    "exports": Kind(
+        "tests.fuzz.exports", "graphs exported as C and libraries, bit by bit, many at a time", 4
+    ),
     "texts": Kind(
         "tests.fuzz.texts", "changed texts and raw nodes of every stage, refused or right", 0
     ),
