@@ -147,9 +147,29 @@ def test_values_that_a_rule_closes_over(kind: str, closed: str, name: str) -> No
     np.testing.assert_allclose(found, wanted)
 
 
+def of_an_object(kind: str) -> Callable[[Any, Any], Any]:
+    def f(x: Any, y: Any) -> Any:
+        kept = {"by": [Scale(x)]}
+        return ruled(kind, lambda y: 2.0 * y, lambda y, t: kept["by"][0].slope(y, t))(y)
+
+    return f
+
+
+def of_a_fixed_argument(kind: str) -> Callable[[Any, Any], Any]:
+    if kind == "vjp":
+        made = uopc.custom_vjp(lambda x, y: 2.0 * y, nondiff_argnums=(0,))
+        made.defvjp(lambda x, y: (made(x, y), None), lambda x, _, ct: (7.0 * x * ct,))
+    else:
+        made = uopc.custom_jvp(lambda x, y: 2.0 * y, nondiff_argnums=(0,))
+        made.defjvp(lambda x, p, t: (made(x, *p), 7.0 * x * t[0]))
+    return made
+
+
+@pytest.mark.parametrize("make", [of_the_rule_alone, of_an_object, of_a_fixed_argument])
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_the_rule_alone_closes_over(kind: str) -> None:
-    f = of_the_rule_alone(kind)
+@pytest.mark.few(2)
+def test_what_the_rule_alone_closes_over(kind: str, make: Callable[[str], Any]) -> None:
+    f = make(kind)
     np.testing.assert_allclose(uopc.grad(f)(2.0, 3.0), 0)
     np.testing.assert_allclose(uopc.grad(uopc.grad(f, argnums=1))(2.0, 3.0), 7)
     np.testing.assert_allclose(NESTED["grad of vmap"](f)[0], 7 * V)

@@ -192,3 +192,93 @@ def test_what_no_derivative_flows_through_needs_no_rule() -> None:
     np.testing.assert_allclose(uopc.vmap(uopc.jacfwd(volume))(both)[0], wanted)
     second = uopc.hessian(volume)(a)
     np.testing.assert_allclose(second[0, 0], [[0, 0], [0, 1]], atol=1e-12)
+
+
+# ---------------------------------------------------------------- drawn pipelines
+class Pipeline:
+    """A drawn chain of what moves, joins, reads and adds up elements, as functions of a namespace:
+    NumPy runs it on NaN to tell which results what is hidden reaches."""
+
+    def __init__(self, seed: int) -> None:
+        self.draw = np.random.default_rng(seed)
+        self.steps: list[Callable[[Any, Any], Any]] = []
+        dims: tuple[int, ...] = (6,)
+        for _ in range(self.draw.integers(1, 6)):
+            step = self._step(dims)
+            dims = np.shape(step(np, np.zeros(dims)))
+            self.steps.append(step)
+        self.dims = dims
+
+    def __call__(self, xp: Any, v: Any) -> Any:
+        for step in self.steps:
+            v = step(xp, v)
+        return v
+
+    def _step(self, dims: tuple[int, ...]) -> Callable[[Any, Any], Any]:
+        draw, rank = self.draw, len(dims)
+        axis = int(draw.integers(rank))
+        n = dims[axis]
+        size = int(np.prod(dims))
+        at = int(draw.integers(n))
+        places = draw.integers(0, n, size=int(draw.integers(1, 6)))
+        weights = draw.uniform(0.5, 2.0, dims)
+        mask = draw.random(dims) < 0.7
+        part = tuple([slice(at, None) if i == axis else slice(None) for i in range(rank)])
+        kinds: list[Callable[[Any, Any], Any]] = [
+            lambda xp, v: xp.flip(v, axis=axis),
+            lambda xp, v: xp.roll(v, at, axis=axis),
+            lambda xp, v: xp.reshape(v, (size,)),
+            lambda xp, v: xp.permute_dims(v, tuple(range(rank))[::-1]),
+            lambda xp, v: v[part],
+            lambda xp, v: xp.take(v, xp.asarray(places), axis=axis),
+            lambda xp, v: v[places] if rank == 1 else v[:, places % dims[1]],
+            lambda xp, v: v * weights,
+            lambda xp, v: xp.where(xp.asarray(mask), v, 0.0),
+            lambda xp, v: v + xp.flip(v, axis=axis) * 0.5,
+            lambda xp, v: xp.concat([v, xp.ones(dims)], axis=axis),
+            lambda xp, v: xp.concat([v[part], v * 0.5], axis=axis),
+            lambda xp, v: xp.sin(v) + v,
+            lambda xp, v: xp.pad(v, [(1, 2) if i == axis else (0, 0) for i in range(rank)]),
+            lambda xp, v: xp.repeat(v, 2, axis=axis),
+            lambda xp, v: xp.tile(v, 2),
+            lambda xp, v: xp.cumulative_sum(v, axis=axis),
+        ]
+        if rank < 3 and size <= 60:
+            kinds += [
+                lambda xp, v: xp.stack([v, xp.ones(dims)], axis=axis),
+                lambda xp, v: xp.stack([v, v * 2.0]),
+                lambda xp, v: xp.broadcast_to(v, (3, *dims)),
+                lambda xp, v: xp.reshape(v, (*dims, 1)) * xp.asarray([1.0, 2.0]),
+            ]
+        if rank > 1:
+            kinds += [
+                lambda xp, v: xp.sum(v, axis=axis),
+                lambda xp, v: xp.sum(v * weights, axis=axis, keepdims=True),
+                lambda xp, v: v[np.triu_indices(min(dims[:2]), 1)] if min(dims[:2]) > 1 else v,
+            ]
+        return kinds[int(draw.integers(len(kinds)))]
+
+
+INFINITE: list[Callable[[Any, Any], Any]] = [
+    lambda xp, x: xp.sqrt(x), lambda xp, x: xp.log(x), lambda xp, x: 1.0 / x,
+    lambda xp, x: x / xp.abs(x) + x, lambda xp, x: x**1.5 / x, lambda xp, x: xp.sqrt(x) * x + xp.log(x),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.few(3)
+def test_drawn_pipelines(seed: int) -> None:
+    pipeline, draw = Pipeline(seed), np.random.default_rng(seed + 1000)
+    slope = INFINITE[seed % len(INFINITE)]
+    hidden = draw.random(6) < 0.4
+    x = np.where(hidden, 0.0, draw.uniform(0.5, 2.0, 6))
+    kept = ~np.isnan(pipeline(np, np.where(hidden, np.nan, x)))
+    w = draw.uniform(0.5, 1.5, kept.shape)
+
+    def f(x: Any) -> Any:
+        return unp.sum(unp.where(kept, pipeline(unp, slope(unp, x)), 0.0) * w)
+
+    wanted = np.where(hidden, 0.0, uopc.grad(f)(np.where(hidden, 1.0, x)))
+    np.testing.assert_allclose(uopc.grad(f)(x), wanted, rtol=1e-9)
+    np.testing.assert_allclose(uopc.jacfwd(f)(x), wanted, rtol=1e-9)
+    np.testing.assert_allclose(uopc.vmap(uopc.grad(f))(x[None])[0], wanted, rtol=1e-9)

@@ -112,6 +112,8 @@ class Linear(Rule):
 class Pushed(Rule):
     """A rule that says how tangents go on. Cotangents go through the transpose of its graph."""
 
+    kind = "linear"
+
     def pull(self, u: UOp, cotangent: UOp, wanted: Sequence[bool]) -> list[Value]:
         raise NotImplementedError  # `walk` transposes `push`
 

@@ -56,7 +56,7 @@ def pushed(outputs: Sequence[UOp], tangents: Mapping[UOp, Value]) -> list[Value]
     known: dict[UOp, Value] = dict(zip(inputs, map(nonzero, tangents.values())))
     several: dict[UOp, list[Value]] = {}  # of the results of a CALL, TUPLE or joint PRIMITIVE
     nodes = order(outputs, known)
-    needed = _needed(outputs, nodes)
+    needed = needed_of(outputs, nodes)
     first = _first_of_joint(nodes)
     for u in nodes:
         if u in known or u not in needed:
@@ -82,7 +82,7 @@ def pushed(outputs: Sequence[UOp], tangents: Mapping[UOp, Value]) -> list[Value]
     return [known.get(u) for u in outputs]
 
 
-def _needed(outputs: Sequence[UOp], nodes: Sequence[UOp]) -> set[UOp]:
+def needed_of(outputs: Sequence[UOp], nodes: Sequence[UOp]) -> set[UOp]:
     """The nodes whose tangents the outputs take: not those below integers alone, or below values
     that no derivative flows through. They may have no rule."""
     found = set(outputs)

@@ -6,12 +6,16 @@ function when a derivative is asked for.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import itertools
+import types
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from uopc.derivatives import batch, primitives
 from uopc.derivatives import functions as calls
@@ -127,7 +131,7 @@ class _Custom:
         slots = [calls.seed(u) if s is None else s for u, s in zip(given, seeds)]
         nodes = [uop_of(leaf, who) for leaf in leaves_]
         body, taken = bodies.closed(nodes, slots)
-        closed = _closed_over(taken, given, self.functions())
+        closed = _closed_over(taken, given, (*self.functions(), fixed))
         key = structure, of_uops, tuple(map(id, fixed)), tuple([c.key for c in closed])
         if key not in self._names:
             rule = self.rule(_Form(structure, of_uops), fixed, closed)
@@ -193,7 +197,7 @@ def _primitives(name: str, count: int, taken: int, body: UOp, operands: Sequence
 
 # ---------------------------------------------------------------- what is closed over
 _MOVING = frozenset((Ops.PARAM, Ops.BUFFER, Ops.VARIABLE, Ops.CALL, Ops.AFTER))
-_CONTAINERS = tuple, list, dict
+_PLAIN = type, types.ModuleType, np.ndarray, np.generic, str, bytes, int, float, complex
 _NO_VALUES = dtypes.void, dtypes.index
 
 
@@ -211,55 +215,57 @@ def _closed_over(
 ) -> list[Closed]:
     """The values that a function takes, and those that variables around its rules hold."""
     held: dict[UOp, str] = {}
-    _gather_held(functions, held, set())
+    seen: dict[int, Any] = {}
+    for f in functions:
+        _note("", f, held, seen)
     found = [Closed(u, u if _varies(u) else None, held.get(u, "")) for u in taken]
     more = [u for u in held if u not in taken and u not in arguments]
     return found + [Closed(u, u, held[u]) for u in more]
 
 
-def _gather_held(values: Iterable[Any], held: dict[UOp, str], seen: set[int]) -> None:
-    """Adds the values in the variables around functions, and in functions there, by names."""
-    for f in values:
-        if id(f) in seen:
-            continue
-        seen.add(id(f))
-        if isinstance(f, functools.partial):
-            _note("", (f.args, f.keywords), held, seen)
-            _gather_held([f.func], held, seen)
-            continue
-        if isinstance(f, _Custom):
-            _gather_held(f.functions(), held, seen)
-            continue
-        owner = getattr(f, "__self__", None)
-        if owner is not None and hasattr(owner, "__dict__"):
-            for name, value in vars(owner).items():
-                _note(f"self.{name}", value, held, seen)
-        f = getattr(f, "__func__", f)
-        names = getattr(getattr(f, "__code__", None), "co_freevars", ())
-        for name, cell in zip(names, getattr(f, "__closure__", None) or ()):
-            try:
-                value = cell.cell_contents
-            except ValueError:  # not set yet
-                continue
-            _note(name, value, held, seen)
-        for value in getattr(f, "__defaults__", None) or ():
-            _note("", value, held, seen)
-
-
-def _note(name: str, value: Any, held: dict[UOp, str], seen: set[int]) -> None:
-    if callable(value) and not isinstance(value, (Array, UOp)):
-        _gather_held([value], held, seen)
+def _note(name: str, value: Any, held: dict[UOp, str], seen: dict[int, Any]) -> None:
+    """Adds the values that a variable holds, by names: in containers, in the variables around
+    functions, and in the attributes of objects."""
+    if isinstance(value, Array):
+        if value.tracing is None or not value.tracing.open:
+            return
+        value = value.uop
+    if isinstance(value, UOp):
+        if value.dtype not in _NO_VALUES and _varies(value):
+            held.setdefault(value, name)
         return
-    for path, leaf in flatten(value)[0] if isinstance(value, _CONTAINERS) else [("", value)]:
-        if isinstance(leaf, Array) and leaf.tracing is not None and leaf.tracing.open:
-            leaf = leaf.uop
-        if isinstance(leaf, UOp) and leaf.dtype not in _NO_VALUES and _varies(leaf):
-            held.setdefault(leaf, f"{name}{path}")
+    if id(value) in seen or isinstance(value, _PLAIN):
+        return
+    seen[id(value)] = value
+    for inner, part in _parts_of(name, value):
+        _note(inner, part, held, seen)
+
+
+def _parts_of(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """The values in a value, each with a name."""
+    if isinstance(value, (tuple, list)):
+        yield from ((f"{name}[{i}]", v) for i, v in enumerate(value))
+    elif isinstance(value, dict):
+        yield from ((f"{name}[{k!r}]", v) for k, v in value.items())
+    elif isinstance(value, functools.partial):
+        yield from (("", v) for v in (value.func, *value.args, *value.keywords.values()))
+    elif isinstance(value, _Custom):
+        yield from (("", f) for f in value.functions())
+    elif isinstance(value, types.MethodType):
+        yield from (("self", value.__self__), ("", value.__func__))
+    elif isinstance(value, types.FunctionType):
+        for variable, cell in zip(value.__code__.co_freevars, value.__closure__ or ()):
+            with contextlib.suppress(ValueError):  # a variable that has no value yet
+                yield variable, cell.cell_contents
+        yield from (("", v) for v in value.__defaults__ or ())
+    else:
+        yield from ((f"{name}.{k}", v) for k, v in getattr(value, "__dict__", {}).items())
 
 
 class _UserRule(Rule):
     """The rule of one kind of call."""
 
+    kind = "linear"
     results: Any  # their structure
 
     def __init__(
@@ -349,6 +355,8 @@ def _examples(
 
 class _OfBatch(Rule):
     """The rule of a batch: the user's rule for one example, mapped."""
+
+    kind = "linear"
 
     def __init__(self, rule: _UserRule | _OfBatch, batched: tuple[bool, ...]) -> None:
         self._rule, self._batched = rule, batched

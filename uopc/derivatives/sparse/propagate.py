@@ -73,8 +73,9 @@ class Propagation:
         for u in order:
             if u.op is Ops.PRIMITIVE and u.arg.name in _LOOPS and u.dtype.is_float:
                 self._results.setdefault(_loop(u), []).append(u)
+        needed = walk.needed_of(outputs, order)
         for u in order:
-            if u in self.found or not u.dtype.is_float or u.op in walk.ZERO:
+            if u in self.found or u not in needed or not u.dtype.is_float or u.op in walk.ZERO:
                 continue
             if any([self.found.get(s) for s in operands(u)]) and size(u):
                 made = [b for b in self._rule(u) if b.size]
@@ -87,6 +88,8 @@ class Propagation:
     def _rule(self, u: UOp) -> list[Box]:
         op = u.op
         rule = None if op is Ops.GETTUPLE else walk.rule_of(u)
+        if rule is not None and rule.kind == "zero":
+            return []
         if isinstance(rule, Partials):
             return self._elementwise(u, rule)
         if op in (Ops.STACK, Ops.CAT):
