@@ -16,7 +16,6 @@ from uopc.onnx.registry import operators
 from uopc.passes import ORDER, PIPELINE
 from uopc.passes.optimize.opts.table import OPTS
 from uopc.tensor.creation import param
-from uopc.tensor.float_functions import ONE
 
 _ALL = tuple(Level)
 _LETTERS = {level: level.text[0].upper() for level in _ALL}
@@ -116,7 +115,8 @@ def _expression(u, y):
     for v in found.toposort():
         if v.op is Ops.PRIMITIVE:
             inner = ", ".join([_expression(s.substitute(known), {}) for s in v.src[1:]])
-            made = f"{v.arg.name}({inner})"
+            number = f"_{v.arg.details[0]}" if v.arg.name in _FAMILIES else ""
+            made = f"{v.arg.name}{number}({inner})"
             known[v] = intern(Ops.PARAM, v.dtype, (), args.ParamArg(made, ()))
     return found.substitute(known).render(simplify=False).replace('"', "")
 
@@ -143,6 +143,7 @@ def _partials_text(rule, op, arg, count, skip):
     return "`" + " + ".join([t for t in terms if not t.startswith("0 ")]) + "`"
 
 
+_FAMILIES = ("power_log", "sinc")  # each function of these has a number
 _LINEAR = {
     "reshape": "reshape", "expand": "sum over the repeats", "permute": "the inverse permutation",
     "flip": "flip", "pad": "the part that is not padding", "shrink": "pad with zeros",
@@ -175,8 +176,8 @@ def derivatives():
         rows.append((f"`{op.name}`", rule.kind, text))
     for name, rule in primitives.RULES.items():
         if rule.kind == "partials":
-            count, arg = 1 if name in ONE else 2, args.PrimitiveArg(name)
-            text = _partials_text(rule, Ops.PRIMITIVE, arg, count, 1)
+            arg = args.PrimitiveArg(name, (1,) if name in _FAMILIES else ())
+            text = _partials_text(rule, Ops.PRIMITIVE, arg, rule.count - 1, 1)
         elif "." in name:  # a user's
             continue
         else:

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from uopc.derivatives import functions
-from uopc.derivatives.rule import Rule
-from uopc.derivatives.values import Value, fit, stored
+from uopc.derivatives.rule import OfBody, Rule
+from uopc.derivatives.values import Value, fit, front_aligned, stored, summed_to, total
 from uopc.ir.builder import alu, fold, leaves, movement
 from uopc.ir.core import shapes
 from uopc.ir.core.args import ReduceArg, ReduceOp
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.shapes import Dim
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index.dims import dim_uop, place_dtype
 from uopc.tensor import indexing
 from uopc.tensor.loops import bodies, scan
+from uopc.tensor.primitive import primitive
 
 
 class Accumulate(Rule):
     """Of sums: their running sums. Of the greatest: the tangent of the first element that is it. Of
-    products: t[i] = t[i-1] a[i] + y[i-1] a'[i]; no zero is divided by."""
+    products: t[i] = t[i-1] a[i] + y[i-1] a'[i]; no zero is divided by, and 0 times a product that
+    overflowed is 0."""
 
     kind = "linear"
 
@@ -34,7 +37,7 @@ class Accumulate(Rule):
         if u.arg.op == "add":
             return running(t, "add", axis)
         if u.arg.op == "mul":
-            return recurrence(u.src[0], before(u, axis) * t, axis)
+            return recurrence(u.src[0], product(before(u, axis), t), axis)
         return indexing.gather(t, axis, _holders(u, axis))
 
     def pull(self, u: UOp, cotangent: UOp, wanted: Sequence[bool]) -> list[Value]:
@@ -43,7 +46,8 @@ class Accumulate(Rule):
             return [_reversed_sum(cotangent, axis)]
         if u.arg.op == "mul":
             later = before(u.src[0], axis, reverse=True)
-            return [recurrence(later, cotangent, axis, reverse=True) * before(u, axis)]
+            back = recurrence(later, cotangent, axis, reverse=True)
+            return [product(back, before(u, axis))]
         read = indexing.gather(u.src[0], axis, _holders(u, axis))
         from uopc.derivatives.gather import transposed
 
@@ -78,10 +82,10 @@ def recurrence(a: UOp, b: UOp, axis: int, reverse: bool = False) -> UOp:
     begin = steps.eq(dim_uop(dims[axis]) - 1 if reverse else 0)
     begin = movement.reshape(begin, (dims[axis], *(1,) * (len(dims) - 1)))
     rows = [movement.permute(fit(v, dims), order) for v in (a, b)]
-    rows[0] = alu.where(begin, leaves.const(b.dtype, 0), rows[0])  # an infinity times 0 is NaN
+    rows[0] = alu.where(begin, leaves.const(b.dtype, 0), rows[0])
     last = functions.seed_of(b.dtype, shapes.shape(rows[0])[1:])
     factor, term = [functions.seed_of(b.dtype, shapes.shape(r)[1:]) for r in rows]
-    made = last * factor + term
+    made = product(last, factor) + term
     body, _ = bodies.closed([made, made], [last, factor, term])
     first, way = [leaves.const_like(made, 0)], scan.Way(reverse)
     _, found = scan.scan(body, first, rows, [], dims[axis], way)
@@ -105,19 +109,92 @@ def _holders(u: UOp, axis: int) -> UOp:
 
 def others(a: UOp, axes: Sequence[int]) -> UOp:
     """At each element the product of all others along the axes; zeros are no exception."""
+    is_zero = alu.binary(Ops.CMPEQ, a, 0)
+    zeros = fold.cast(is_zero, place_dtype(shapes.size(shapes.shape(a))))
+    count = movement.reduce(zeros, "add", tuple(axes), keepdims=True)
+    more = alu.alu(zeros, Ops.CMPLT, count)
+    # One side may have overflowed where the other one is 0.
+    up, down = _sides(a, axes, lambda rows, axis: running(rows, "mul", axis))
+    value = alu.where(more, leaves.const(a.dtype, 0), up * down)
+    return primitive(value, "others", a, details=tuple(axes))
+
+
+class Others(OfBody):
+    """The products of all other elements: differentiated as those of the elements before each one
+    and after it, where zeros and numbers that overflow are apart. `details`: the axes."""
+
+    joint = False
+
+    def push(self, u: UOp, tangents: Sequence[Value]) -> Value:
+        (found,) = type(self).push_all([self._apart(u)], {u.src[1]: tangents[1]})
+        return found
+
+    def pull(self, u: UOp, cotangent: UOp, wanted: Sequence[bool]) -> list[Value]:
+        return [None, *type(self).pull_all([self._apart(u)], [u.src[1]], [cotangent])]
+
+    def alone(self, u: UOp) -> int:
+        return int(min(u.arg.details, default=0))
+
+    def again(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
+        return others(operands[0], [axis + 1 for axis in u.arg.details])
+
+    def _apart(self, u: UOp) -> UOp:
+        return product(*_sides(u.src[1], u.arg.details, _products))
+
+
+def _sides(
+    a: UOp, axes: Sequence[int], along: Callable[[UOp, int], UOp]
+) -> tuple[UOp, UOp]:
+    """At each element the product of those before it along the axes, and of those after it, with
+    `along` for running products."""
     dims = shapes.shape(a)
     kept = [i for i in range(len(dims)) if i not in axes]
-    order = (*kept, *axes)
+    order, axis = (*kept, *axes), len(kept)
     rows = movement.permute(a, order)
     n = shapes.size(tuple([dims[i] for i in axes]))
     flat = movement.reshape(rows, (*[dims[i] for i in kept], n))
-    axis = len(kept)
-    up, down = sides(flat, axis)
-    found = movement.reshape(up * down, shapes.shape(rows))
-    return movement.permute_back(found, order)
+    mirrored = movement.flip(before(along(movement.flip(flat, axis), axis), axis), axis)
+    up, down = [
+        movement.permute_back(movement.reshape(v, shapes.shape(rows)), order)
+        for v in (before(along(flat, axis), axis), mirrored)
+    ]
+    return up, down
 
 
-def sides(a: UOp, axis: int) -> tuple[UOp, UOp]:
-    """At each element the product of those before it along an axis, and of those after it."""
-    mirrored = movement.flip(before(running(movement.flip(a, axis), "mul", axis), axis), axis)
-    return before(running(a, "mul", axis), axis), mirrored
+def _products(a: UOp, axis: int) -> UOp:
+    """The running products, 0 from the first zero on though others overflowed: the running products
+    of the other elements, times those of the zeros."""
+    is_zero, one = alu.binary(Ops.CMPEQ, a, 0), leaves.const(a.dtype, 1)
+    usual, zeros = alu.where(is_zero, one, a), alu.where(is_zero, a, one)
+    return product(running(usual, "mul", axis), running(zeros, "mul", axis))
+
+
+def product(a: UOp, b: UOp) -> UOp:
+    """a b, which is 0 where one is 0 and the other an infinity: a product that overflowed."""
+    made, known = a * b, a + b
+    undefined = alu.alu(made, Ops.CMPNE, made) & alu.alu(known, Ops.CMPEQ, known)
+    return primitive(alu.where(undefined, leaves.const(a.dtype, 0), made), "product", a, b)
+
+
+class Product(Rule):
+    """Linear in both operands; its derivatives are such products too."""
+
+    kind = "linear"
+
+    def push(self, u: UOp, tangents: Sequence[Value]) -> Value:
+        (_, a, b), (_, t, v) = u.src, tangents
+        terms = [None if t is None else product(t, b), None if v is None else product(a, v)]
+        found = total(terms)
+        return None if found is None else fit(found, shapes.shape(u))
+
+    def pull(self, u: UOp, cotangent: UOp, wanted: Sequence[bool]) -> list[Value]:
+        _, a, b = u.src
+        return [
+            None,
+            summed_to(product(cotangent, b), shapes.shape(a)) if wanted[1] else None,
+            summed_to(product(cotangent, a), shapes.shape(b)) if wanted[2] else None,
+        ]
+
+    def again(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
+        rank = len(shapes.shape(u))
+        return product(*[front_aligned(v, rank) if b else v for v, b in zip(operands, batched)])

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from uopc.derivatives import accumulate, gather
 from uopc.derivatives.rule import Rule
-from uopc.derivatives.values import Mask, Value, filled, stored, times, total
+from uopc.derivatives.values import Mask, Value, filled, one_over, stored, times, total
 from uopc.ir.builder import alu, fold, leaves, movement
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.ops import Op, Ops
@@ -155,8 +155,9 @@ class Greatest(Scatter):
         kept = alu.alu(a, Ops.CMPEQ, best)
         result = _rows_at(best, u)
         chosen = alu.alu(movement.expand(value, shapes.shape(result)), Ops.CMPEQ, result)
-        count = scatter(fold.cast(kept, u.dtype), places, fold.cast(chosen, u.dtype), Ops.ADD)
-        return kept, chosen, count.maximum(1.0).reciprocal()
+        whole = place_dtype(shapes.shape(places)[0] + 1)
+        count = scatter(fold.cast(kept, whole), places, fold.cast(chosen, whole), Ops.ADD)
+        return kept, chosen, one_over(count.maximum(1), u.dtype)
 
 
 class Multiply(Scatter):
@@ -170,12 +171,12 @@ class Multiply(Scatter):
         found = None if a is None else scatter(a, u.src[2], u.src[3], Ops.MUL)
         if value is None:
             return found
-        scaled = value * self._others(u)
+        scaled = accumulate.product(value, self._others(u))
         return total([found, scatter(filled(None, u), u.src[2], scaled, Ops.ADD)])
 
     def pull(self, u: UOp, cotangent: UOp, wanted: Sequence[bool]) -> list[Value]:
         a = scatter(cotangent, u.src[2], u.src[3], Ops.MUL) if wanted[1] else None
-        rows = _rows_at(cotangent, u) * self._others(u) if wanted[3] else None
+        rows = accumulate.product(_rows_at(cotangent, u), self._others(u)) if wanted[3] else None
         return [None, a, None, rows]
 
     def _others(self, u: UOp) -> UOp:
@@ -191,7 +192,8 @@ class Multiply(Scatter):
             same = movement.reshape(same, (*shapes.shape(same), *(1,) * (len(value.shape) - 1)))
             near = same.where(accumulate.before(factors, 0, back), 0.0)
             parts.append(accumulate.recurrence(near, same.where(0.0, near + 1), 0, back))
-        return _rows_at(a, u) * (parts[0] * parts[1])[sorting.argsort(order)]
+        others = accumulate.product(*parts)[sorting.argsort(order)]
+        return accumulate.product(_rows_at(a, u), others)
 
 
 RULES: dict[str, Rule] = {

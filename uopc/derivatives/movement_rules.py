@@ -10,9 +10,11 @@ from uopc.derivatives.values import (
     Factor,
     Mask,
     Value,
+    counter,
     filled,
     fit,
     nonzero,
+    one_over,
     part,
     stored,
     summed_to,
@@ -131,8 +133,9 @@ def share(u: UOp) -> Factor:
         return accumulate.others(a, u.arg.axes)
     a = stored(a)
     best = alu.alu(a, Ops.CMPEQ, movement.reduce(a, u.arg.op, u.arg.axes, keepdims=True))
-    count = movement.reduce(fold.cast(best, u.dtype), "add", u.arg.axes, keepdims=True)
-    return Mask(best, scale=count.reciprocal())
+    n = shapes.size(tuple([shapes.shape(a)[i] for i in u.arg.axes]))
+    count = movement.reduce(fold.cast(best, counter(u.dtype, n)), "add", u.arg.axes, keepdims=True)
+    return Mask(best, scale=one_over(count, u.dtype))
 
 
 _IDENTITY = Linear(_same, _same)

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 
-from uopc.derivatives.rule import Partial, Partials
+from uopc.derivatives import families
+from uopc.derivatives.rule import Partial, Partials, wide
 from uopc.derivatives.values import Factor, Mask, number_in
 from uopc.ir.builder import alu, leaves
 from uopc.ir.core.ops import Op, Ops
@@ -43,24 +44,19 @@ def _chosen(greater: bool, mine: int) -> Partial:
 
 
 def _by_base(y: UOp, a: UOp, b: UOp) -> Factor:
-    """b a^(b-1); 0 where b is 0."""
-    none = alu.binary(Ops.CMPEQ, b, 0)
-    less = alu.where(none, leaves.const(b.dtype, 1), b - 1)
-    return b * elementwise.power(a, less)
+    """b a^(b-1); 0 where both are 0."""
+    none = alu.binary(Ops.CMPEQ, a, 0) & alu.binary(Ops.CMPEQ, b, 0)
+    return b * elementwise.power(alu.where(none, leaves.const(a.dtype, 1), a), b - 1)
 
 
 def _by_exponent(y: UOp, a: UOp, b: UOp) -> Factor:
-    """a^b log a; 0 where a is 0 and b is not negative."""
-    none = alu.binary(Ops.CMPEQ, a, 0) & alu.binary(Ops.CMPLE, 0, b)
-    return alu.where(none, leaves.const(a.dtype, 1), a).log() * y
+    return families.power_log(a, b, 1, y)
 
 
-def _floored(y: UOp, a: UOp, b: UOp) -> Factor:
-    return -(alu.alu(a, Ops.FDIV, b)).floor()
-
-
-def _truncated(y: UOp, a: UOp, b: UOp) -> Factor:
-    return -(alu.alu(a, Ops.FDIV, b)).trunc()
+def _whole_quotient(y: UOp, a: UOp, b: UOp) -> Factor:
+    """Minus the whole quotient, which is the one that the remainder y belongs to: a / b alone may
+    be rounded up to the next one."""
+    return -((a - y) / b).round()
 
 
 PARTIALS: dict[Op, Partials] = {
@@ -69,7 +65,7 @@ PARTIALS: dict[Op, Partials] = {
     Ops.EXP: Partials(lambda y, a: y),
     Ops.EXP2: Partials(lambda y, a: y * math.log(2)),
     Ops.LOG: Partials(lambda y, a: a.reciprocal()),
-    Ops.LOG2: Partials(lambda y, a: (a * math.log(2)).reciprocal()),
+    Ops.LOG2: Partials(lambda y, a: math.log2(math.e) / a),
     Ops.SIN: Partials(lambda y, a: a.cos()),
     Ops.COS: Partials(lambda y, a: -a.sin()),
     Ops.TAN: Partials(lambda y, a: y * y + 1.0),
@@ -81,11 +77,11 @@ PARTIALS: dict[Op, Partials] = {
     Ops.SUB: Partials(_same, _opposite),
     Ops.MUL: Partials(lambda y, a, b: b, lambda y, a, b: a),
     Ops.FDIV: Partials(lambda y, a, b: b.reciprocal(), lambda y, a, b: -(y / b)),
-    Ops.FLOORMOD: Partials(_same, _floored),
-    Ops.CMOD: Partials(_same, _truncated),
+    Ops.FLOORMOD: Partials(_same, _whole_quotient),
+    Ops.CMOD: Partials(_same, _whole_quotient),
     Ops.MAX: Partials(_chosen(True, 0), _chosen(True, 1)),
     Ops.MIN: Partials(_chosen(False, 0), _chosen(False, 1)),
-    Ops.POW: Partials(_by_base, _by_exponent),
+    Ops.POW: Partials(wide(_by_base), _by_exponent),
     Ops.MULACC: Partials(lambda y, a, b, c: b, lambda y, a, b, c: a, _same),
     Ops.DOT2: Partials(None, None, _same),
     Ops.WHERE: Partials(

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from uopc.derivatives import array_rules, branches_rule, matrix_rules, scan_rule
-from uopc.derivatives.rule import Partial, Partials, Rule
+from uopc.derivatives import (
+    accumulate,
+    array_rules,
+    branches_rule,
+    families,
+    matrix_rules,
+    scan_rule,
+)
+from uopc.derivatives.rule import Partial, Partials, Rule, wide
 from uopc.derivatives.values import Factor, front_aligned
 from uopc.errors import Unsupported
 from uopc.ir.builder import alu, leaves
@@ -14,7 +21,7 @@ from uopc.ir.core import shapes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Dim
 from uopc.ir.core.uop import UOp
-from uopc.tensor import float_functions
+from uopc.tensor import elementwise, float_functions, statistics
 
 
 def _hypot_share(y: UOp, a: UOp) -> Factor:
@@ -34,21 +41,30 @@ def _of_first(y: UOp, x: UOp, sign_of: UOp) -> Factor:
 
 
 def _weight(x: UOp, other: UOp) -> Factor:
-    """e^x / (e^x + e^other)"""
-    same = alu.alu(x, Ops.CMPEQ, other)
-    return ((alu.where(same, 0.0, other - x)).exp() + 1.0).reciprocal()
+    """e^x / (e^x + e^other): of equal infinities one half."""
+    distance = x - other
+    undefined = alu.alu(distance, Ops.CMPNE, distance) & alu.alu(x, Ops.CMPEQ, other)
+    return elementwise.sigmoid(alu.where(undefined, 0.0, distance))
+
+
+def _squared(a: UOp) -> UOp:
+    return a * a
 
 
 class _Elementwise(Partials):
-    """A function of `float_functions`. Its factors are of the result and the operands."""
+    """An elementwise function, by default the method of `float_functions`. Its factors are of the
+    result and the operands, narrow floats made float32."""
 
-    def __init__(self, *partials: Partial | None) -> None:
-        super().__init__(None, *[p and _without_value(p) for p in partials])
+    def __init__(
+        self, *partials: Partial | None, function: Callable[..., UOp] | None = None
+    ) -> None:
+        super().__init__(None, *[p and _without_value(wide(p)) for p in partials])
+        self._function = function
 
     def again(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
         rank = len(shapes.shape(u))
         aligned = [front_aligned(a, rank) if b else a for a, b in zip(operands, batched)]
-        return float_functions.METHODS[u.arg.name](*aligned)
+        return (self._function or float_functions.METHODS[u.arg.name])(*aligned)
 
 
 def _without_value(partial: Partial) -> Partial:
@@ -56,9 +72,9 @@ def _without_value(partial: Partial) -> Partial:
 
 
 RULES: dict[str, Rule] = {
-    "expm1": _Elementwise(lambda y, x: y + 1.0),
+    "expm1": _Elementwise(lambda y, x: x.exp()),
     "log1p": _Elementwise(lambda y, x: (x + 1.0).reciprocal()),
-    "log10": _Elementwise(lambda y, x: (x * math.log(10)).reciprocal()),
+    "log10": _Elementwise(lambda y, x: math.log10(math.e) / x),
     "sinh": _Elementwise(lambda y, x: x.cosh()),
     "cosh": _Elementwise(lambda y, x: x.sinh()),
     "asinh": _Elementwise(lambda y, x: x.hypot(1.0).reciprocal()),
@@ -66,14 +82,14 @@ RULES: dict[str, Rule] = {
     "atanh": _Elementwise(lambda y, x: ((1.0 - x) * (1.0 + x)).reciprocal()),
     "asin": _Elementwise(lambda y, x: ((1.0 - x) * (1.0 + x)).sqrt().reciprocal()),
     "acos": _Elementwise(lambda y, x: -((1.0 - x) * (1.0 + x)).sqrt().reciprocal()),
-    "atan": _Elementwise(lambda y, x: (x * x + 1.0).reciprocal()),
+    "atan": _Elementwise(lambda y, x: _squared(x.hypot(1.0).reciprocal())),
     "atan2": _Elementwise(
         lambda y, a, b: _angle_share(b, a, 1), lambda y, a, b: _angle_share(a, b, -1)
     ),
     "hypot": _Elementwise(
         lambda y, a, b: _hypot_share(y, a), lambda y, a, b: _hypot_share(y, b)
     ),
-    "copysign": _Elementwise(_of_first),
+    "copysign": _Elementwise(_of_first, None),
     **array_rules.RULES,
     **matrix_rules.RULES,
     **scan_rule.RULES,
@@ -81,6 +97,20 @@ RULES: dict[str, Rule] = {
     "logaddexp": _Elementwise(
         lambda y, a, b: _weight(a, b), lambda y, a, b: _weight(b, a)
     ),
+    "cbrt": _Elementwise(
+        lambda y, x: (y * y * 3.0).reciprocal(), function=float_functions.cbrt
+    ),
+    "sigmoid": _Elementwise(
+        lambda y, x: y * elementwise.sigmoid_rest(x), function=elementwise.sigmoid
+    ),
+    "between": _Elementwise(
+        lambda y, a, b, part: 1.0 - part, lambda y, a, b, part: part,
+        lambda y, a, b, part: b - a, function=statistics.between,
+    ),
+    "others": accumulate.Others(),
+    "product": accumulate.Product(),
+    "power_log": families.PowerLog(),
+    "sinc": families.Sinc(),
 }  # fmt: skip
 
 

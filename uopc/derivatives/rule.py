@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from uopc.derivatives.values import Factor, Value, fit, summed_to, times, total
 from uopc.ir.builder import fold
-from uopc.ir.core import calls, shapes
+from uopc.ir.core import calls, dtypes, shapes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Dim
 from uopc.ir.core.uop import UOp
@@ -65,6 +65,11 @@ class Partials(Rule):
     def __init__(self, *partials: Partial | None) -> None:
         self._partials = partials
 
+    @property
+    def count(self) -> int:
+        """The number of sources of the op."""
+        return len(self._partials)
+
     def push(self, u: UOp, tangents: Sequence[Value]) -> Value:
         terms = [
             times(fold.cast(t, u.dtype), self.factor(u, i))
@@ -90,6 +95,20 @@ class Partials(Rule):
         """The factor of the tangent of operand i."""
         partial = self._partials[i] if i < len(self._partials) else None
         return None if partial is None else partial(u, *u.src)
+
+
+def wide(partial: Partial) -> Partial:
+    """The partial derivative of narrow floats, computed in float32 and rounded once."""
+
+    def made(y: UOp, *operands: UOp) -> Factor:
+        t = y.dtype
+        accumulator = dtypes.accumulator(t.scalar)
+        if accumulator is t.scalar:
+            return partial(y, *operands)
+        found = partial(*[fold.cast(v, accumulator) for v in (y, *operands)])
+        return fold.cast(found, t) if isinstance(found, UOp) else found
+
+    return made
 
 
 class Linear(Rule):

@@ -9,11 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from uopc.derivatives import support
-from uopc.ir.builder import alu, leaves, movement
-from uopc.ir.core import dtypes, shapes
+from uopc.ir.builder import alu, fold, leaves, movement
+from uopc.ir.core import bounds, dtypes, shapes
+from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.shapes import Shape
+from uopc.ir.core.shapes import Dim, Shape
 from uopc.ir.core.uop import UOp, intern
+from uopc.ir.index.dims import dim_uop, place_dtype
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,20 @@ def stored(u: UOp) -> UOp:
     while inner.op.movement:
         inner = inner.src[0]
     return u if inner.op in _STORED else leaves.located(intern(Ops.CONTIGUOUS, u.dtype, (u,)))
+
+
+def counter(dtype: DType, n: Dim) -> DType:
+    """The dtype of a count up to n, of which a share of this dtype is made: the dtype itself if it
+    has all these numbers."""
+    whole = 1 << (53 if dtype is dtypes.float64 else 24)
+    wide = dtype is dtypes.accumulator(dtype)
+    return dtype if wide and bounds.bounds(dim_uop(n))[1] <= whole else place_dtype(n)
+
+
+def one_over(count: UOp, dtype: DType) -> UOp:
+    """1 over a count, rounded once, in the dtype."""
+    wide = fold.cast(count, dtypes.accumulator(dtype))
+    return fold.cast(alu.alu(wide, Ops.RECIPROCAL), dtype)
 
 
 def front_aligned(u: UOp, rank: int) -> UOp:

@@ -113,28 +113,30 @@ def _step(x: UOp, y: UOp) -> UOp:
     return made
 
 
+def _apart(x: UOp) -> tuple[UOp, UOp]:
+    """The magnitude of floats, and 1 with their sign, also of -0.0: linear in x on either side, so
+    that a zero has the derivative of its neighbours, as abs and copysign do not."""
+    sign = _PAIRS["copysign"](leaves.const_like(x, 1), x)
+    return x * sign, sign
+
+
 def _truncated_rest(x: UOp, y: UOp) -> UOp:
     """The remainder with the sign of x, from the one with the sign of y."""
     if x.dtype.is_float:
-        return _PAIRS["copysign"](_OPERATOR["mod"](abs(x), abs(y)), x)
+        size, sign = _apart(x)
+        made: UOp = _OPERATOR["mod"](size, abs(y)) * sign
+        return made
     rest: UOp = _OPERATOR["mod"](x, y)
     if x.dtype.kind == "uint":
         return rest
     return alu.where(rest.ne(0) & ((x < 0) ^ (y < 0)), rest - y, rest)
 
 
-def _cube_root(x: UOp) -> UOp:
-    """The root of |x| by a power, and one step of Newton's method, since 1/3 is no float."""
-    size = abs(x)
-    near = size ** (1 / 3)
-    better = near - (near * near * near - size) / (3 * near * near)
-    exact = alu.where(size.eq(0) | float_functions.isinf(size), size, better)
-    return _PAIRS["copysign"](exact, x)
-
-
 def _logaddexp2(x: UOp, y: UOp) -> UOp:
-    ln2 = math.log(2)
-    return _PAIRS["logaddexp"](x * ln2, y * ln2) / ln2
+    """Narrow floats are made float32 first, since their rounding is of e^x as of x."""
+    ln2, wide = math.log(2), dtypes.accumulator(x.dtype.scalar)
+    a, b = (fold.cast(v, wide) * ln2 for v in (x, y))
+    return fold.cast(_PAIRS["logaddexp"](a, b) / ln2, x.dtype)
 
 
 def _op(op: Any) -> Callable[[UOp, UOp], UOp]:
@@ -171,7 +173,7 @@ _UNARY = {  # name -> (operands it takes, formula, function)
     "isnan": ("any", "True for NaN.", float_functions.isnan),
     "logical_not": ("bool", "not x.", elementwise.invert),
     "negative": ("number", "-x.", elementwise.negative),
-    "cbrt": ("float", "The cube root, with the sign of x.", _cube_root),
+    "cbrt": ("float", "The cube root, with the sign of x.", float_functions.cbrt),
     "deg2rad": ("float", "Degrees in radians.", lambda x: x * (math.pi / 180)),
     "fabs": ("float", "The magnitude, as a float.", elementwise.absolute),
     "positive": ("number", "x.", elementwise.positive),
@@ -302,8 +304,9 @@ def modf(x: Any, /) -> tuple[Any, Any]:
     """
     (u,), weak = promoted("modf", x, floats=True)
     whole = u.trunc()
-    rest = alu.where(float_functions.isinf(u), leaves.const_like(u, 0), u - whole)
-    made = (_PAIRS["copysign"](rest, u), whole)
+    size, sign = _apart(u)
+    rest = alu.where(float_functions.isinf(u), leaves.const_like(u, 0), size - size.floor())
+    made = (rest * sign, whole)
     return tuple([same_kind(v, (x,), weak) for v in made])
 
 
@@ -317,8 +320,7 @@ def sinc(x: Any) -> Any:
         array([1.        , 0.63661977])
     """
     (u,), weak = promoted("sinc", x, floats=True)
-    y = alu.where(u.eq(0), leaves.const_like(u, 1), u * math.pi)
-    return same_kind(alu.where(u.eq(0), leaves.const_like(u, 1), y.sin() / y), (x,), weak)
+    return same_kind(float_functions.sinc(u), (x,), weak)
 
 
 def angle(z: Any, deg: bool = False) -> Any:

@@ -25,6 +25,7 @@ from uopc.ir.core.uop import UOp, intern
 from uopc.ir.devices import mesh
 from uopc.ir.index.dims import dim_uop
 from uopc.tensor import examples
+from uopc.tensor.primitive import primitive
 
 P = ParamSpec("P")
 _RANK = {bool: 0, int: 1, float: 2}
@@ -295,7 +296,6 @@ def relu(a: UOp) -> UOp:
     return a if a.dtype.kind in ("bool", "uint") else alu.binary(Ops.MAX, a, 0)
 
 
-@rounded_once
 def sigmoid(a: UOp) -> UOp:
     """1 / (1 + e^-a). Where e^-a overflows the result is 0.
 
@@ -306,7 +306,28 @@ def sigmoid(a: UOp) -> UOp:
         >>> uopc.compile(x.sigmoid())()
         array([0.5 , 0.  , 0.75])
     """
-    return alu.alu(alu.binary(Ops.ADD, alu.alu(alu.alu(a, Ops.NEG), Ops.EXP), 1), Ops.RECIPROCAL)
+    x = as_float(a)
+    return primitive(_sigmoid(x), "sigmoid", x)
+
+
+@rounded_once
+def _sigmoid(x: UOp) -> UOp:
+    return alu.alu(alu.binary(Ops.ADD, alu.alu(alu.alu(x, Ops.NEG), Ops.EXP), 1), Ops.RECIPROCAL)
+
+
+def sigmoid_rest(x: UOp) -> UOp:
+    """1 - sigmoid(x), the sigmoid of -x, by the exponential that sigmoid(x) has."""
+    if x.op is Ops.NEG:
+        return sigmoid(x.src[0])
+    return primitive(_sigmoid_rest(x), "sigmoid", alu.alu(x, Ops.NEG))
+
+
+@rounded_once
+def _sigmoid_rest(x: UOp) -> UOp:
+    """e^-x times the sigmoid loses no digits where x > 0, and does not overflow there."""
+    power, share = alu.alu(alu.alu(x, Ops.NEG), Ops.EXP), _sigmoid(x)
+    right = alu.alu(share, Ops.MUL, power)
+    return alu.where(alu.binary(Ops.CMPLT, 0, x), right, alu.binary(Ops.SUB, 1, share))
 
 
 @rounded_once

@@ -267,6 +267,57 @@ def _logaddexp(x: UOp, y: UOp) -> UOp:
     return alu.alu(x, Ops.MAX, y) + _log1p(_exp(-distance))
 
 
+# ---------------------------------------------------------------- functions without a method
+def sinc(x: UOp, n: int = 0) -> UOp:
+    """The nth derivative of sin(pi x) / (pi x), which is 1 at 0, of floats."""
+    return primitive(rounded_once(_sinc)(x, n), "sinc", x, details=(n,))
+
+
+def _sinc(x: UOp, n: int) -> UOp:
+    """With s = sin(t) / t, t s + n s' = sin', of which the nth derivative of sin is: upwards from s
+    where that loses nothing, and else the series of s."""
+    if n == 0:
+        t = alu.where(x.eq(0), leaves.const_like(x, 1), x * math.pi)
+        return alu.where(x.eq(0), leaves.const_like(x, 1), t.sin() / t)
+    limit = n / 2 + 1
+    t = x * math.pi
+    near = abs(t) < limit
+    turn = (x - (x * 0.5).round() * 2.0) * math.pi
+    waves = [turn.sin(), turn.cos()]
+    far = near.where(1.0, t)
+    found = waves[0] / far
+    for k in range(1, n + 1):
+        wave = waves[k % 2] if k % 4 < 2 else -waves[k % 2]
+        found = (wave - found * float(k)) / far
+    series = polynomial(t * t, _sinc_series(n, limit, 1e-17 if _format(x) is _F64 else 1e-9))
+    return near.where(series * t if n % 2 else series, found) * math.pi**n
+
+
+def _sinc_series(n: int, limit: float, least: float) -> tuple[float, ...]:
+    """Coefficients of the nth derivative of sin(t) / t in t^2, or t times that, for |t| < limit."""
+    found: list[float] = []
+    power = n % 2
+    while not found or abs(found[-1]) * limit**power * (n + 1) > least / 4:
+        sign = -1 if (n + power) // 2 % 2 else 1
+        found.append(sign / math.factorial(power) / (n + power + 1))
+        power += 2
+    return tuple(found)
+
+
+def cbrt(x: UOp) -> UOp:
+    """The cube root of floats, with the sign of x."""
+    return primitive(rounded_once(_cbrt)(x), "cbrt", x)
+
+
+def _cbrt(x: UOp) -> UOp:
+    """The root of |x| by a power, and one step of Newton's method, since 1/3 is no float."""
+    size = abs(x)
+    near = size ** (1 / 3)
+    better = near - (near * near * near - size) / (3 * near * near)
+    exact = alu.where(size.eq(0) | isinf(size), size, better)
+    return _copysign(exact, x)
+
+
 # ---------------------------------------------------------------- the methods
 def _method(name: str, formula: Callable[[UOp], UOp], doc: str) -> Callable[[UOp], UOp]:
     def function(a: UOp) -> UOp:

@@ -18,6 +18,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.index.dims import dim_uop, place_dtype
 from uopc.tensor import elementwise, indexing, reductions, scatter
+from uopc.tensor.primitive import primitive
 from uopc.tensor.sorts import sorting
 
 # Their edges are a constant of the graph.
@@ -249,9 +250,16 @@ def _between(place: UOp, method: str, element: Callable[[UOp], UOp]) -> UOp:
     if method in single:
         return element(single[method])
     below, above = element(low), element(high)
-    part: Any = 0.5 if method == "midpoint" else cast(place - low, below.dtype)
+    part = cast(place - low, below.dtype)
+    return between(below, above, leaves.const(part.dtype, 0.5) if method == "midpoint" else part)
+
+
+def between(below: UOp, above: UOp, part: UOp) -> UOp:
+    """The value at a part of the way from one value to another: no value but these if they are
+    equal, or the part is 0. One function, whose derivatives equal values share."""
     value = (below * (1.0 - part) + above * part).maximum(below).minimum(above)
-    return alu.where(low.eq(high) | below.eq(above), below, value)
+    made = alu.where(part.eq(0) | below.eq(above), below, value)
+    return primitive(made, "between", below, above, part)
 
 
 # ---------------------------------------------------------------- without NaN
