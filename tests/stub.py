@@ -50,7 +50,8 @@ def _definitions(methods: str, imports: set[str]) -> list[str]:
             own = [_without_body(n) for n in node.body if isinstance(n, ast.FunctionDef)]
             inner = "\n".join(fields + own) + ("\n" + methods if node.name == "UOp" else "")
             bases = ", ".join(ast.unparse(b) for b in [*node.bases, *node.keywords])
-            out.append(f"class {node.name}({bases}):\n{textwrap.indent(inner, '    ')}\n")
+            heading = f"class {node.name}({bases}):" if bases else f"class {node.name}:"
+            out.append(f"{heading}\n{textwrap.indent(inner, '    ')}\n")
         else:
             continue
         own_text = out[-1].replace(methods, "")

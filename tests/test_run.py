@@ -10,6 +10,7 @@ import pytest
 
 import uopc
 from tests.standin import module
+from uopc.backends.cpu.runner import Runner
 from uopc.cli import main as cli
 
 TEXT = """
@@ -55,7 +56,18 @@ def test_a_row_per_kernel(run):
     assert sum(float(r[3].rstrip("%")) for r in rows) == pytest.approx(100, abs=0.2)
     assert re.fullmatch(r"all kernels [\d.]+ us, a call [\d.]+ us", lines[5])
     assert re.match(r"this machine: float32 [\d.]+ Gop/s, copies of 4 KiB [\d.]+ GB/s", lines[6])
-    assert len(lines) == 7
+    assert lines[7].startswith("hardware counters: not available: ") or "cycles" in lines[7]
+
+
+def test_hardware_events_of_each_kernel_in_a_call(run, monkeypatch):
+    counted = [{"cycles": 100.0, "cache_misses": 1.0, "instructions": 250.0 * k} for k in range(4)]
+    monkeypatch.setattr(Runner, "count", lambda *_: counted)
+    lines = run("--set", "n=50").splitlines()
+    assert re.fullmatch(r"kernel +cycles +cache misses +instructions +per cycle *", lines[7])
+    rows = {line.split()[0]: line.split()[1:] for line in lines[8:11]}
+    assert rows["E_448"] == ["200", "2", "1,250", "6.25"] and len(lines) == 11
+    found = json.loads(run("--json", "--kernel", "E_448"))
+    assert found["events"] == counted[2:]
 
 
 def test_json(run):

@@ -13,6 +13,9 @@ over the time. The least time is the longer of two, measured in the same run on 
 threads: the bytes at the speed of a copy of as many bytes, and the operations at the speed of
 multiply-adds in a row (6 or 16, the faster) of that dtype. The last column names the longer one.
 
+Where Linux lets a process count, a second table has each kernel's cycles, instructions, cache
+misses and branch misses in a call, of all threads, in user mode; elsewhere a line says why not.
+
 examples:
   uopc run model.py                               the table
   uopc run model.py:attention --set n=100         with a value for a variable
@@ -195,8 +198,23 @@ def _print(
     peaks = [f"{t.name} {v * 1e-9:.1f} Gop/s" for t, v in roofline.peaks.items()]
     copies = [f"{_size(n)} {v * 1e-9:.1f} GB/s" for n, v in sorted(roofline.bandwidths.items())]
     out.line(f"this machine: {', '.join([*peaks, *[f'copies of {c}' for c in copies]])}")
+    _print_events(out, measured, shown)
     if nan:
         out.line(f"NaN in output {', '.join(nan)}")
+
+
+def _print_events(out: Output, measured: profile.Profile, shown: list[profile.Row]) -> None:
+    """Each kernel's hardware events in one call, or why there are none."""
+    if isinstance(measured.events, str):
+        out.line(f"hardware counters: not available: {measured.events}")
+        return
+    rows = [(r.kernel.name, measured.events_of(r)) for r in shown]
+    names = list(dict.fromkeys([name for _, found in rows for name in found]))
+    out.table(("kernel", *[name.replace("_", " ") for name in names], "per cycle"), [
+        (kernel, *[f"{found.get(name, 0):,.0f}" for name in names],
+         f"{found.get('instructions', 0) / found['cycles']:.2f}" if found.get("cycles") else "-")
+        for kernel, found in rows
+    ])  # fmt: skip
 
 
 def _size(nbytes: int) -> str:
@@ -232,6 +250,10 @@ def _as_json(
                 "operations": m.operations, "bytes": m.nbytes, "least_us": m.least * 1e6,
             }
             for m in measured.launches if m.launch.kernel.name in names
+        ],
+        "events": measured.events if isinstance(measured.events, str) else [
+            dict(found) for found, m in zip(measured.events, measured.launches)
+            if m.launch.kernel.name in names
         ],
         "peaks": {t.name: v for t, v in measured.roofline.peaks.items()},
         "bandwidths": {str(n): v for n, v in measured.roofline.bandwidths.items()},

@@ -10,6 +10,7 @@ such as exp counts as one operation and takes many, so its kernels stay below th
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -177,6 +178,8 @@ class Profile:
     call: Timing
     values: Mapping[str, int]
     roofline: Roofline = field(repr=False)
+    # Of each launch, the hardware events of a run; or why there are none.
+    events: tuple[Mapping[str, float], ...] | str = field(default="", repr=False)
 
     def rows(self) -> list[Row]:
         """One row per kernel, in order of first use. The best sample of each launch counts.
@@ -193,6 +196,23 @@ class Profile:
             by_kernel.setdefault(m.launch.kernel.name, []).append(m)
         whole = sum([m.timing.best for m in self.launches])
         return [_row(measured, whole) for measured in by_kernel.values()]
+
+    def events_of(self, row: Row) -> dict[str, float]:
+        """The hardware events of all launches of a kernel; none where they are not available.
+
+        Examples:
+            >>> from uopc.program.profile import profile
+            >>> program = uopc.compile(uopc.param("x", (64,)) * 2)
+            >>> found = profile(program, (np.ones(64, "f4"),), samples=2)
+            >>> all(n >= 0 for n in found.events_of(found.rows()[0]).values())
+            True
+        """
+        total: Counter[str] = Counter()
+        if not isinstance(self.events, str):
+            for found, m in zip(self.events, self.launches, strict=True):
+                if m.launch.kernel is row.kernel:
+                    total.update(found)
+        return dict(total)
 
 
 def _row(measured: list[Measured], whole: float) -> Row:
@@ -238,8 +258,31 @@ def profile(
         )
         for launch, t in zip(program.launches, times, strict=True)
     ]
-    return Profile(tuple(launches), _calls(lambda: program(*arrays, **named), samples), values,
-                   roofline)  # fmt: skip
+    return Profile(
+        tuple(launches), _calls(lambda: program(*arrays, **named), samples), values, roofline,
+        events(program, arrays, named),
+    )  # fmt: skip
+
+
+def events(
+    program: Program, arrays: tuple[Any, ...], named: Mapping[str, Any] | None = None
+) -> tuple[Mapping[str, float], ...] | str:
+    """The hardware events of a run of each launch: cycles, instructions, cache_misses and
+    branch_misses, as far as the machine has them; or a text that says why there are none.
+
+    Examples:
+        >>> from uopc.program.profile import events
+        >>> program = uopc.compile(uopc.param("x", (64,)) * 2)
+        >>> found = events(program, (np.ones(64, "f4"),))
+        >>> isinstance(found, str) or len(found)
+        True
+    """
+    from uopc.backends.cpu.hardware_counters import Unavailable
+
+    try:
+        return tuple(program._runner.count(arrays, dict(named or {})))
+    except Unavailable as error:
+        return str(error)
 
 
 def _calls(call: Callable[[], Any], samples: int) -> Timing:

@@ -18,6 +18,7 @@ import numpy as np
 
 from uopc.backends.cpu.arguments import Bound, KnownSizes, bind, shape_of
 from uopc.backends.cpu.bounded_cache import BoundedMap
+from uopc.backends.cpu.hardware_counters import Unavailable
 from uopc.backends.cpu.tracing import Slice
 from uopc.backends.cuda.arrays import DeviceArray, from_device, is_on_device
 from uopc.backends.cuda.binding import driver, failures, translate
@@ -234,6 +235,12 @@ class CudaRunner:
                 found.append(times[1:])
             self._finish(call)
             return found
+
+    def count(
+        self, positional: tuple[object, ...], named: dict[str, object]
+    ) -> list[dict[str, float]]:
+        """Unavailable: only NVIDIA's profilers read the counters of a GPU."""
+        raise Unavailable("the counters of a GPU need CUPTI, which uopc does not read: try ncu")
 
     def _launch(self, sizes: _Sizes, bases: tuple[int, ...]) -> None:
         queue = self._ready.get((sizes, bases))

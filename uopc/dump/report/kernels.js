@@ -60,6 +60,7 @@ function overview() {
   if (small.length) page.append(h("h3", {}, small.length < D.kernels.length ? `Kernels: ${small.length} of ${D.kernels.length}` : "Kernels"), legend(small.map(k => k.nest)),
     h("div", {class: "cards"}, small.map(k => h("section", {class: "card"}, h("h4", {}, h("a", {href: kernelLink(D.kernels.indexOf(k))}, k.name)), nestView(k.nest)))));
   if (D.times && Object.keys(D.times.values).length) page.append(h("p", {class: "dim"}, `Timed on random arrays with ${Object.entries(D.times.values).map(([k, v]) => `${k} = ${v}`).join(", ")}.`));
+  if (D.times && typeof D.times.events === "string") page.append(h("p", {class: "dim"}, `Hardware counters: not available: ${D.times.events}.`));
   if (!D.times) page.append(h("p", {class: "dim"}, "Not run: ", h("code", {}, "uopc dump FILE --html PAGE --run"), " adds measured times and the share of the roofline."));
   return page;
 }
@@ -116,6 +117,14 @@ function kernelView(name, tab = "loops", step = "0") {
   return h("div", {class: "split source"}, h("nav", {class: "side", "aria-label": "kernels", style: "padding:.4rem"}, side.element), body, sourcePane(kernel.places));
 }
 
+// The mean events of a launch: instructions per cycle, and what missed.
+function eventFacts(events) {
+  const mean = name => events.reduce((s, e) => s + (e[name] ?? 0), 0) / events.length;
+  const facts = Object.keys(events[0] ?? {}).map(name => `${amount(mean(name))} ${name.replace("_", " ")}`);
+  if (mean("cycles")) facts.push(`${(mean("instructions") / mean("cycles")).toFixed(2)} instructions per cycle`);
+  return facts;
+}
+
 function kernelFacts(kernel, launches) {
   const facts = [plural(launches.length, "launch", "launches"), plural(kernel.nodes, "UOp")];
   if (kernel.work) {
@@ -129,6 +138,7 @@ function kernelFacts(kernel, launches) {
     if (kernel.work) facts.push(`${(kernel.work.operations / time / 1e9).toFixed(1)} G${kernel.work.floats ? "FLOP" : "op"}/s`, `${(kernel.work.nbytes / time / 1e9).toFixed(1)} GB/s`);
     const share = roofline(launches[0][0]);
     if (share != null) facts.push(`${percent(share)} of the roofline (${D.times.bounds[launches[0][0]]})`);
+    if (typeof D.times.events !== "string") facts.push(...eventFacts(launches.map(l => D.times.events[l[0]])));
   }
   return facts;
 }

@@ -51,6 +51,7 @@ class Times:
     least: list[float]
     bounds: list[str]
     values: dict[str, int]  # of variables
+    events: list[dict[str, float]] | str  # hardware events of each launch, or why there are none
 
 
 @dataclass

@@ -66,6 +66,7 @@ def measured(program: Program, found: Facts) -> Facts:
         [m.least for m in result.launches],
         [m.bound for m in result.launches],
         dict(values),
+        result.events if isinstance(result.events, str) else [dict(e) for e in result.events],
     )
     for m in result.launches:
         work = page.Work(m.operations, m.nbytes, m.launch.work.floats, exact=True)
