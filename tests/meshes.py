@@ -10,7 +10,7 @@ import numpy as np
 import uopc
 from uopc import Ops, P, UOp, dtypes
 from uopc.backends import detect
-from uopc.ir.builder.rebuild import without_primitives
+from uopc.ir.builder.primitives import without_primitives
 from uopc.ir.core.calls import graph_order
 from uopc.ir.core.levels import TENSOR
 from uopc.ir.core.ops import GroupOp

@@ -10,7 +10,7 @@ import pytest
 
 import uopc
 from uopc import UOp, dtypes
-from uopc.ir.builder import rebuild
+from uopc.ir.builder import primitives
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import intern
 
@@ -49,7 +49,7 @@ PROGRAMS: dict[str, tuple[UOp, UOp]] = {
 
 def operations(roots: Sequence[UOp]) -> int:
     """The elements that a graph computes by arithmetic, and those that it adds up."""
-    whole = rebuild.without_primitives(intern(Ops.SINK, dtypes.void, tuple(roots)))
+    whole = primitives.without_primitives(intern(Ops.SINK, dtypes.void, tuple(roots)))
     found = 0
     for u in whole.toposort():
         if u.op is Ops.REDUCE:

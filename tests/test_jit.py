@@ -704,3 +704,36 @@ def test_dims_of_no_array_are_an_error(path: str) -> None:
         f({"a": X})
     f = uopc.jit(lambda x, s=None: x + 1, dims={path: ("n",)})
     np.testing.assert_array_equal(f(X), X + 1)
+
+
+# ---------------------------------------------------------------- the number of steps of a loop
+STEPS: dict[str, tuple[Any, str]] = {
+    "an end": (lambda x, n: uopc.fori_loop(0, n, lambda i, c: c * 2, x), "its end is argument n"),
+    "a begin": (lambda x, n: uopc.fori_loop(n, 9, lambda i, c: c, x), "its begin is argument n"),
+    "computed": (
+        lambda x, n: uopc.fori_loop(0, n + 1, lambda i, c: c * 2, x), "its end is a value of a call"
+    ),
+    "a length": (
+        lambda x, n: uopc.scan(lambda c, _: (c, c), x, length=n), "scan: its length is argument n"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_number_of_steps_that_a_call_gives(name: str) -> None:
+    """The message names the ways out, and not the function that was just called."""
+    f, message = STEPS[name]
+    with pytest.raises(uopc.UserError, match=message) as error:
+        uopc.jit(f)(np.ones(2), 3)
+    assert "static_argnames, or use uopc.while_loop" in str(error.value)
+    assert "uopc.fori_loop for" not in str(error.value)
+    assert uopc.jit(f, static_argnames="n")(np.ones(2), 3) is not None
+    with pytest.raises(uopc.UserError, match=message):
+        f(uopc.param("x", (2,)), uopc.param("n", (), dtypes.int32))
+
+
+def test_a_first_carry_of_another_dtype() -> None:
+    with pytest.raises(uopc.UserError, match=r"makes it float64\(\): begin with 0\.0 of float64"):
+        uopc.jit(lambda x: uopc.scan(lambda c, v: (c + v, c), 0, x))(np.ones(2))
+    with pytest.raises(uopc.UserError, match=r"makes it float64\(3\): begin with float64"):
+        uopc.jit(lambda x: uopc.fold(lambda c, v: c + v, np.zeros(3, "f4"), x))(np.ones((2, 3)))

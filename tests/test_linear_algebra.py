@@ -385,6 +385,50 @@ def test_factors_are_part_of_a_graph() -> None:
     np.testing.assert_allclose(again, np.linalg.solve(a, 3 * np.linalg.solve(a, b)))
 
 
+AGAIN: dict[str, Any] = {
+    "solve": lambda v: (EYE2 * 2 + v).solve(v * v),
+    "det": lambda v: (EYE2 + v.reshape(2, 1)).det(),
+    "cholesky": lambda v: (EYE2 * 3 + v[0] * v[0]).cholesky(),
+    "qr": lambda v: uopc.stack(*[abs(part) for part in (EYE2 + v).qr()]),
+    "at add": lambda v: uopc.zeros(4, dtype="f8").at[np.array([0, 2])].add(v),
+    "at set": lambda v: (v * v).at[1].set(v[0]),
+    "scan": lambda v: uopc.scan(lambda c, u: (c * u, (EYE2 + c).det()), v[0], v)[1],
+}
+EYE2 = uopc.eye(2, dtype="f8")
+
+
+@pytest.mark.few(3)
+@pytest.mark.parametrize("name", AGAIN)
+def test_a_value_with_storage_again_on_other_operands(name: str) -> None:
+    """Both are computed: neither overwrites what the other one is to read."""
+    x, y = uopc.param("x", (2,), "f8"), uopc.param("y", (2,), "f8")
+    made = AGAIN[name](x)
+    at = np.array([1.25, -0.5]), np.array([0.75, 3.0])
+    want = [uopc.compile(made)(v) for v in at]
+    several = (made, made.substitute({x: y}), made.substitute({x: y * 2}), made)
+    for inputs in ([x, y], [y, x]):
+        given = dict(zip("xy", at))
+        found = uopc.compile(several, inputs=inputs)(**given)
+        for got, value in zip(found, [*want, uopc.compile(made)(at[1] * 2), want[0]]):
+            np.testing.assert_allclose(got, value, rtol=1e-12)
+    kernels = [len(uopc.compile(v).kernels) for v in (made, (made, made))]
+    assert kernels[1] <= kernels[0] + 1  # a copy: the value is computed once
+
+
+def test_derivatives_of_a_loop_that_solves() -> None:
+    """The equations of a step and those of its derivative are solved in storage of their own."""
+    a = np.array([[3.0, 1.0], [1.0, 2.0]])
+    x, at = uopc.param("x", (2,), "f8"), np.array([0.7, 1.3])
+    made = uopc.fori_loop(0, 2, lambda i, c: unp.linalg.solve(a, c) * c, x)
+    inverse, value, want = np.linalg.inv(a), at, np.eye(2)
+    for _ in range(2):
+        want = (np.diag(inverse @ value) + np.diag(value) @ inverse) @ want
+        value = (inverse @ value) * value
+    for mode in ("fwd", "rev"):
+        found = uopc.compile(uopc.jacobian(made, x, mode=mode))(at)
+        np.testing.assert_allclose(found, want, rtol=1e-12)
+
+
 X = uopc.param("x", (2, 3))
 S = uopc.param("s", (4, 3, 3))
 WRONG: dict[str, Any] = {

@@ -10,6 +10,7 @@ import scipy.optimize
 import scipy.sparse
 
 import uopc
+import uopc.numpy as unp
 from uopc import dtypes
 
 F8 = dtypes.float64
@@ -112,6 +113,8 @@ BAD: list[tuple[Any, str]] = [
     ({"x": X, "g": X.cast(dtypes.float32)}, "g is float32, x is float64"),
     ({"x": uopc.param("lam", (3,), F8)}, "lam is a multiplier"),
     ({"x": X, "g": 3}, "g must be a node"),
+    ({"x": X, "g": [X, 3]}, r"g\.1 must be a node"),
+    ({"x": uopc.param("x", (uopc.variable("n", 1, 8),), F8)}, r"x has the shape \(n\)"),
 ]
 
 
@@ -127,3 +130,149 @@ def test_parameters_must_be_given() -> None:
         problem.objective(AT)
     with pytest.raises(uopc.UserError, match="nlp: format must be one of"):
         uopc.nlp({"x": X}, format="csd")  # type: ignore[arg-type]  # it is refused, too
+
+
+# ---------------------------------------------------------------- every kind of op
+V = np.array([0.7, 1.3, -0.4])
+TABLE = np.array([0, 0, 2])
+
+
+def matrix(x: Any, stack: Any) -> Any:
+    return stack([stack([x[0] + 3.0, x[1]]), stack([x[1], x[2] * x[2] + 4.0])])
+
+
+def folded(x: Any, step: Any) -> Any:
+    c = x[0]
+    for v in x:
+        c = step(c, v)
+    return c
+
+
+def cubed(x: Any) -> Any:
+    f = uopc.custom_jvp(lambda u: u**3)
+    f.defjvp(lambda primals, tangents: (primals[0] ** 3, 3 * primals[0] ** 2 * tangents[0]))
+    return f(x)
+
+
+def of_matrix(name: str, pick: Any = lambda found: found) -> tuple[Any, Any]:
+    def on(module: Any) -> Any:
+        return lambda x: pick(getattr(module.linalg, name)(matrix(x, module.stack)))
+
+    return on(unp), on(np)
+
+
+KINDS: dict[str, tuple[Any, Any]] = {
+    "scan": (
+        lambda x: uopc.scan(lambda c, v: (c * v + unp.sin(c), c * c), x[0], x)[1],
+        lambda x: np.array([folded(x[:i], lambda c, v: c * v + np.sin(c)) ** 2 if i else x[0] ** 2
+                            for i in range(3)]),
+    ),
+    "fold": (
+        lambda x: uopc.fold(lambda c, v: unp.sin(c) * v + c, x[0], x),
+        lambda x: folded(x, lambda c, v: np.sin(c) * v + c),
+    ),
+    "fori_loop": (
+        lambda x: uopc.fori_loop(0, 3, lambda i, c: c * x + i, x),
+        lambda x: ((x * x) * x + 1) * x + 2,
+    ),
+    "fori_loop of solve": (
+        lambda x: uopc.fori_loop(
+            0, 2, lambda i, c: unp.linalg.solve(matrix(x, unp.stack), c) * c, x[:2]
+        ),
+        lambda x: (lambda c: np.linalg.solve(matrix(x, np.stack), c) * c)(
+            np.linalg.solve(matrix(x, np.stack), x[:2]) * x[:2]
+        ),
+    ),
+    "cond": (
+        lambda x: uopc.cond(x[0] > 5, lambda u: u**2, lambda u: -u * u * u, x),
+        lambda x: -(x**3),
+    ),
+    "switch": (
+        lambda x: uopc.switch((x[1] > 0).cast("int32"), [lambda u: u, lambda u: u**3], x),
+        lambda x: x**3,
+    ),
+    "vmap of cond": (
+        lambda x: uopc.vmap(lambda u: uopc.cond(u > 1, lambda w: w**2, lambda w: -w * w * w, u))(x),
+        lambda x: np.where(x > 1, x**2, -(x**3)),
+    ),
+    "checkpoint": (uopc.checkpoint(lambda u: unp.sin(u) * u), lambda x: np.sin(x) * x),
+    "jit": (uopc.jit(lambda u: unp.exp(u) * u), lambda x: np.exp(x) * x),
+    "function": (
+        lambda x: uopc.function(lambda u: u * u * u)(x * 2), lambda x: 8 * x**3,
+    ),
+    "custom_jvp": (cubed, lambda x: x**3),
+    "at add": (
+        lambda x: uopc.zeros(4, dtype=F8).at[TABLE].add(x) ** 2,
+        lambda x: np.bincount(TABLE, x, 4) ** 2,
+    ),
+    "at set": (
+        lambda x: x.at[1].set(x[0] * x[2]), lambda x: np.array([x[0], x[0] * x[2], x[2]]),
+    ),
+    "solve": (
+        lambda x: unp.linalg.solve(matrix(x, unp.stack), x[:2]),
+        lambda x: np.linalg.solve(matrix(x, np.stack), x[:2]),
+    ),
+    "inv": of_matrix("inv"),
+    "det": of_matrix("det"),
+    "slogdet": of_matrix("slogdet", lambda found: found[1]),
+    "cholesky": of_matrix("cholesky"),
+    "qr": of_matrix("qr", lambda found: abs(found[1])),
+    "sort": (lambda x: x.sort() ** 2, lambda x: np.sort(x) ** 2),
+    "cumsum": (lambda x: (x * x).cumsum(), lambda x: np.cumsum(x * x)),
+}  # fmt: skip
+
+
+def as_node(v: Any) -> uopc.UOp:
+    return v if isinstance(v, uopc.UOp) else v.uop
+
+
+@pytest.mark.few(4)
+@pytest.mark.parametrize("kind", KINDS)
+def test_graphs_with_bodies_and_factors(kind: str) -> None:
+    """Values against NumPy; first derivatives against its differences, second ones against those
+    of the first."""
+    ours, theirs = KINDS[kind]
+    x = uopc.param("x", (3,), F8)
+    node = as_node(ours(x))
+    nlp = uopc.nlp({"x": x, "f": (node * node).sum(), "g": [node, node.sum()]})
+
+    def g(v: Any) -> Any:
+        return np.append(theirs(v), np.sum(theirs(v)))
+
+    np.testing.assert_allclose(nlp.objective(V), np.sum(theirs(V) ** 2), rtol=1e-12)
+    np.testing.assert_allclose(nlp.constraints(V), g(V), rtol=1e-12)
+    close = {"rtol": 1e-5, "atol": 1e-5}
+    slope = difference(lambda v: np.sum(theirs(v) ** 2), V)
+    np.testing.assert_allclose(nlp.gradient(V), slope, **close)
+    np.testing.assert_allclose(nlp.jac_g.todense(nlp.jacobian(V)), difference(g, V), **close)
+    lam = np.linspace(-1.0, 1.0, g(V).size)
+
+    def lagrangian_slope(v: Any) -> Any:
+        return 0.7 * nlp.gradient(v) + lam @ nlp.jac_g.todense(nlp.jacobian(v))
+
+    hessian = nlp.hess_lag.todense(nlp.hessian(V, lam, 0.7))
+    np.testing.assert_allclose(hessian, np.tril(difference(lagrangian_slope, V)), **close)
+
+
+def test_constraints_in_containers() -> None:
+    parts = {"ball": (X * X).sum(), "others": [X[1:] * X[:-1], ()]}
+    nlp = uopc.nlp({"x": X, "g": parts})
+    np.testing.assert_allclose(nlp.constraints(AT), g(AT))
+    assert uopc.nlp({"x": X, "g": []}).constraints(AT).shape == (0,)
+    with pytest.raises(uopc.UserError, match=r"g\.1 is float32, x is float64"):
+        uopc.nlp({"x": X, "g": (X, X.cast(dtypes.float32))})
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda nlp: nlp.objective(np.ones(4), PARAMETERS), r"x has shape \(4,\), expected \(5,\)"),
+        (lambda nlp: nlp.gradient(AT, np.ones(3)), r"p has shape \(3,\), expected \(2,\)"),
+        (lambda nlp: nlp.hessian(AT, np.ones(4), 1.0, PARAMETERS), r"lagrange has shape \(4,\)"),
+        (lambda nlp: nlp.hessian(AT, np.ones(5), AT, PARAMETERS), r"obj_factor has shape \(5,\)"),
+        (lambda nlp: nlp.objective(["a"] * 5, PARAMETERS), "x must be an array of float64"),
+    ],
+)  # fmt: skip
+def test_arrays_of_another_size(nlp: Any, call: Any, message: str) -> None:
+    with pytest.raises(uopc.UserError, match=message):
+        call(nlp)

@@ -298,7 +298,7 @@ def test_the_report_of_a_program_with_times(tmp_path):
     assert data["source"] == "rows" and times["values"] == {"n": 256}
     assert len(times["launches"]) == len(times["least"]) == len(data["launches"])
     assert all(t > 0 for t in (*times["launches"], *times["least"], times["total"]))
-    assert set(times["bounds"]) <= {"memory", "arithmetic"}
+    assert set(times["bounds"]) <= {"memory", "arithmetic", "division"}
     assert all(k["work"]["exact"] and k["work"]["nbytes"] >= 256 * 4 for k in data["kernels"])
     assert [k["name"] for k in data["kernels"]] == [k.name for k in program.kernels]
     program.report(str(tmp_path / "y.html"))

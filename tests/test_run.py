@@ -10,6 +10,7 @@ import pytest
 
 import uopc
 from tests.standin import module
+from uopc import Ops
 from uopc.backends.cpu.runner import Runner
 from uopc.cli import main as cli
 
@@ -55,7 +56,8 @@ def test_a_row_per_kernel(run):
     ]  # fmt: skip
     assert sum(float(r[3].rstrip("%")) for r in rows) == pytest.approx(100, abs=0.2)
     assert re.fullmatch(r"all kernels [\d.]+ us, a call [\d.]+ us", lines[5])
-    assert re.match(r"this machine: float32 [\d.]+ Gop/s, copies of 4 KiB [\d.]+ GB/s", lines[6])
+    speeds = r"float32 [\d.]+ Gop/s, divisions of float32 [\d.]+ G/s, copies of 4 KiB [\d.]+ GB/s"
+    assert re.match(f"this machine: {speeds}", lines[6])
     assert lines[7].startswith("hardware counters: not available: ") or "cycles" in lines[7]
 
 
@@ -173,3 +175,66 @@ def test_a_trace_on_a_device():
         result, slices = program._runner.slices((np.ones((33, 5), np.float32),), {})
     np.testing.assert_array_equal(result[0], 5)
     assert [s.launch for s in slices] == [0, 1] and all(s.end >= s.begin for s in slices)
+
+
+LOOP = """
+import numpy as np, uopc
+@uopc.jit
+def simulate(x):
+    def row(c, v):
+        return c * 0.5 + v, np.linalg.det(np.stack([c + 2.0, v - 3.0]))
+    def step(c, _):
+        return uopc.scan(row, c, x)
+    return uopc.scan(step, x[0], length=7)
+simulate(np.ones((3, 2)))
+"""
+
+
+def test_a_launch_in_a_loop_counts_as_often_as_it_runs(tmp_path, capsys):
+    (tmp_path / "loop.py").write_text(LOOP, "utf-8")
+    assert cli.main(["run", f"{tmp_path}/loop.py:simulate", "--repeat", "1", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    rounds = [launch["rounds"] for launch in found["launches"]]
+    assert {21, 7} <= set(rounds) <= {1, 7, 21}
+    for k in found["kernels"]:
+        own = [la for la in found["launches"] if la["kernel"] == k["name"]]
+        assert k["launches"] == sum(la["rounds"] for la in own)
+        assert k["us"] == pytest.approx(sum(la["us"] * la["rounds"] for la in own))
+        assert k["operations"] == sum(la["operations"] * la["rounds"] for la in own)
+    assert sum(k["share"] for k in found["kernels"]) == pytest.approx(1)
+
+
+def test_rounds_are_the_launches_of_a_call():
+    """Also where a variable gives the length of a loop."""
+    n = uopc.variable("n", 1, 100)
+    x = uopc.param("x", (n, 2), "f8")
+    two = uopc.eye(2, dtype="f8")
+    made = uopc.scan(lambda c, v: ((two * 2 + c).solve(v), c.sum()), x[0], x)
+    plan = uopc.compile(made)._runner.plan
+    for length in (1, 2, 50):
+        runs = list(plan.runs({"n": length}))
+        assert plan.rounds({"n": length}) == [runs.count(i) for i in range(len(plan.launches))]
+    assert max(plan.rounds({"n": 50})) == 50
+
+
+X, Y = uopc.param("x", (8,)), uopc.param("y", (8,))
+EXP, TANH = Ops.EXP.chain[0], Ops.TANH.chain[0]
+STEPS = {
+    "add": (X + Y, 8, 0),
+    "quotients": (X / Y + 1.0 / X, 8 * 1, 8 * 2),
+    "a quotient by a number": (X / 3.0, 8 * 4, 0),
+    "roots": ((X.sqrt() + Y).sqrt(), 8, 16),
+    "exp": (X.exp(), 8 * (EXP.operations + EXP.multiplications), 0),
+    "tanh": (X.tanh(), 8 * (TANH.operations + TANH.multiplications - 1), 8 * TANH.divisions),
+    "integers": (X.cast("int32") // Y.cast("int32"), 8 * 4, 0),
+    "a product": (X.reshape(2, 4) @ Y.reshape(4, 2), 2 * 2 * 2 * 4, 0),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_steps_and_divisions(name):
+    """The roofline of a kernel has the steps of the op table's chains, and its divisions."""
+    graph, steps, divisions = STEPS[name]
+    work = [launch.work for launch in uopc.compile(graph).launches]
+    assert sum(w.steps.evaluate({}) for w in work) == steps
+    assert sum(w.divisions.evaluate({}) for w in work) == divisions

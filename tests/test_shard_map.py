@@ -15,7 +15,7 @@ from meshes import check
 
 import uopc
 from uopc import P, dtypes, make_mesh
-from uopc.tracing.pytrees import flatten, unflatten
+from uopc.ir.builder.pytrees import flatten, unflatten
 
 MESH = make_mesh((4,), ("m",))
 CASES = work.cases(work.Uopc())

@@ -110,3 +110,55 @@ def test_a_structure_may_be_asked_for_of_a_derivative() -> None:
     """`sparsity` of a function with a loop or a gradient in it was an error."""
     f = uopc.grad(lambda x: (x[1:] * x[:-1] ** 2).sum())
     assert uopc.sparsity(f)(X).nnz == N + 2 * (N - 1) - 1
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda c, u: unp.linalg.solve(unp.asarray([[3.0, 1.0], [1.0, 2.0]]), c) * u,
+        lambda c, u: c * unp.linalg.det(unp.stack([c + 1, c * u + 2])),
+        lambda c, u: c.at[np.array([1, 1])].add(c * u),
+    ],
+    ids=["solve", "det", "add"],
+)  # fmt: skip
+def test_second_derivatives_of_a_loop_of_kernels(step: Any) -> None:
+    """A loop whose steps launch kernels stays a loop where its sparse derivative reads it."""
+    x, at = uopc.param("x", (3,), "f8"), np.array([0.7, 1.3, -0.4])
+    end = uopc.fold(step, x[:2], x)
+    loss = (end * end).sum()
+    want = uopc.compile(uopc.hessian(loss, x))(at)
+    slope, h = uopc.compile(uopc.grad(loss, x)), 1e-6
+    near = np.stack([(slope(at + d) - slope(at - d)) / (2 * h) for d in h * np.eye(3)])
+    np.testing.assert_allclose(want, near, rtol=1e-5, atol=1e-6)
+    for mode in ("auto", "direct"):
+        made = uopc.hessian(loss, x, format="csc", mode=mode)
+        found = made.todense(uopc.compile(made)(at))
+        np.testing.assert_allclose(found, want, rtol=1e-10, atol=1e-12)
+
+
+def test_zeros_of_a_mask_that_is_broadcast() -> None:
+    """The part below a diagonal, of a batch of one, whose mask has no axis for the batch."""
+    x = uopc.param("x", (2,), "f8")
+    m = unp.stack([unp.stack([x[0] + 3, x[1]]), unp.stack([x[1], x[0] * x[0] + 4])])
+    lower = unp.linalg.cholesky(m)
+    loss = (lower * lower * lower).sum()
+    at = np.array([0.7, 1.3])
+    want = uopc.compile(uopc.hessian(loss, x))(at)
+    made = uopc.hessian(loss, x, format="csc")
+    np.testing.assert_allclose(made.todense(uopc.compile(made)(at)), want, rtol=1e-10)
+
+
+def test_values_of_split_constants_go_in_again() -> None:
+    """What `values` gives is all entries, which the other methods take, too."""
+    x = uopc.param("x", (3,), "f8")
+    made = uopc.jacobian(uopc.stack(x[0] * 2, x[1] * x[2]), x, format="csc", constants="split")
+    given = uopc.compile(made.data)(np.array([1.0, 3.0, 5.0]))
+    whole = made.values(given)
+    assert whole.shape == (3,) and given.shape == (2,)
+    want = [[2, 0, 0], [0, 5, 3]]
+    for data in (given, whole):
+        np.testing.assert_array_equal(made.scipy(data).toarray(), want)
+        np.testing.assert_array_equal(made.todense(data), want)
+    with pytest.raises(uopc.UserError, match=r"values of shape \(4,\), expected \(2,\)"):
+        made.todense(np.ones(4))

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import uopc
+import uopc.numpy as unp
 from tests.pages import ROOT
 from tests.standin import module
 from uopc import Ops, PatternMatcher, UOp, UPat, config, dtypes, graph_rewrite
@@ -49,7 +50,20 @@ LETTERS = {
 
 @pytest.mark.parametrize("name", LETTERS)
 def test_the_names_of_c_are_dtypes(name: str) -> None:
-    assert getattr(dtypes, name).numpy == np.dtype(LETTERS[name])
+    """As an attribute and as a text alike; under NumPy's names a text is NumPy's."""
+    t = getattr(dtypes, name)
+    assert t.numpy == np.dtype(LETTERS[name])
+    x = uopc.param("x", (2,), name)
+    assert x.dtype is t and uopc.zeros((2,), name).dtype is t and (x * 1).cast(name).dtype is t
+    assert uopc.constant([1, 0], name).dtype is t and x.bitcast(name).dtype is t
+    if name in ("float", "int", "uint", "double", "half", "bool"):
+        assert unp.zeros(2, dtype=name).dtype.numpy == np.dtype(name)
+
+
+def test_classes_of_python_are_those_of_numpy() -> None:
+    kinds = {float: dtypes.float64, int: dtypes.int64, bool: dtypes.bool_}
+    for kind, t in kinds.items():
+        assert uopc.param("x", (2,), kind).dtype is t
 
 
 def test_no_other_name_is_a_dtype() -> None:

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 
 import uopc
-from uopc.tracing.pytrees import LEAF, flatten, unflatten
-from uopc.tracing.tree_code import caller, writer
+from uopc.ir.builder.pytrees import LEAF, flatten, unflatten
+from uopc.ir.builder.tree_code import caller, writer
 
 OTHER = (TypeError, ValueError)  # what a call with values of another structure raises
 

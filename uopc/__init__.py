@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from uopc.files.safetensors import load_safetensors, save_safetensors
     from uopc.files.stream import stream
     from uopc.ir import PatternMatcher, UPat, graph_rewrite
+    from uopc.ir.builder.pytrees import register_pytree
     from uopc.ir.rewrite.engine import BottomUpGate
     from uopc.ir.text.printer import parse, print_graph
     from uopc.numpy import random
@@ -59,7 +60,6 @@ if TYPE_CHECKING:
     from uopc.tracing.jit import jit
     from uopc.tracing.loops import fold, fori_loop, map, scan, while_loop
     from uopc.tracing.nlp import nlp
-    from uopc.tracing.pytrees import register_pytree
     from uopc.tracing.shard_map import shard_map
     from uopc.tracing.transforms import (
         grad,
@@ -112,7 +112,7 @@ _LAZY |= {"make_array_from_callback": "uopc.distributed"}
 _LAZY |= {"shard_map": "uopc.tracing.shard_map", "nlp": "uopc.tracing.nlp"}
 _LAZY |= {"Program": "uopc.program.program", "jit": "uopc.tracing.jit"}
 _LAZY |= dict.fromkeys(("cond", "switch"), "uopc.tracing.branches")
-_LAZY |= {"register_pytree": "uopc.tracing.pytrees"}
+_LAZY |= {"register_pytree": "uopc.ir.builder.pytrees"}
 _LAZY |= dict.fromkeys(
     ("grad", "hessian", "hvp", "jacfwd", "jacobian", "jacrev", "jvp", "linearize", "sparsity",
      "stop_gradient", "value_and_grad", "vjp", "vmap"), "uopc.tracing.transforms",

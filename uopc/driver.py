@@ -29,8 +29,15 @@ from uopc.ir.devices import device as devices
 from uopc.ir.devices.mesh import Mesh
 from uopc.program.constants import computed_once
 from uopc.program.described import Described, Description, Found, Made
-from uopc.program.program import Backend, Keep, Program, program_for
-from uopc.program.request import Request, lower, mesh_request, prepare, thread_count
+from uopc.program.program import Backend, Keep, Program, nested, program_for
+from uopc.program.request import (
+    Request,
+    got,
+    lower,
+    mesh_request,
+    prepare,
+    thread_count,
+)
 from uopc.program.search import session
 
 if TYPE_CHECKING:  # a program from a cache needs no pass
@@ -55,12 +62,12 @@ def compile(
 ) -> Program:  # fmt: skip
     """Machine code for a graph, ready to be called.
 
-    graph: a UOp, or a tuple, list or dict of them (the result has the same structure), or a SINK
-    that is a kernel written by hand. device: such as `cpu` or `cuda:0`; by default that of the
-    options. inputs: the order of positional arguments, as params or names; without it they come in
-    the order in which the params were made. optimize: False leaves the loops as they are. threads:
-    of a CPU; by default those of the options. verify: check every stage and access. name: of the
-    function, in profiles and dumps.
+    graph: a UOp, or a tuple, list or dict of them, also nested, and other containers of `jit` (the
+    result has the same structure), or a SINK that is a kernel written by hand. device: such as
+    `cpu` or `cuda:0`; by default that of the options. inputs: the order of positional arguments, as
+    params or names; without it they come in the order in which the params were made. optimize:
+    False leaves the loops as they are. threads: of a CPU; by default those of the options. verify:
+    check every stage and access. name: of the function, in profiles and dumps.
 
     beam: search for the Opts of each kernel by measured time, with that number of lists kept in
     each round; by default that of the options: see docs/tuning.md. rules: a PatternMatcher (or a
@@ -157,7 +164,7 @@ def make_program(
     program = program_for(whole, verify, backend, make_program, _write_report, keep)
     if "_request" in vars(program):  # else it holds no graph
         program._given = request
-    return program
+    return program if request.nesting is None else nested(program, request.nesting)
 
 
 @uncollected()
@@ -237,7 +244,8 @@ def _write_report(program: Program, file: Path, run: bool) -> None:
 def save_schedule(program: Program, file: str | os.PathLike[str]) -> None:
     """Write a program's graph with the Opts of each kernel, as text; constant arrays beside it.
 
-    UserError if a file cannot be written, Unsupported for a program with rules.
+    UserError if a file cannot be written, UserTypeError for what is no program, Unsupported for a
+    program with rules, or with results in nested containers.
 
     Examples:
         >>> import os, tempfile
@@ -249,6 +257,8 @@ def save_schedule(program: Program, file: str | os.PathLike[str]) -> None:
     """
     from uopc.program import saved
 
+    if not isinstance(program, Program):
+        raise UserTypeError(f"save_schedule: expected a Program, got {got(program)}")
     saved.save(program, Path(file))
 
 

@@ -6,6 +6,7 @@ Storage has *base* numbers: first the arguments, then the fresh results in order
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -343,6 +344,14 @@ class Plan:
     def runs(self, values: Mapping[str, int]) -> Iterator[int]:
         """The numbers of the launches in the order in which a call runs them."""
         return _runs(nested(len(self.launches), self.repeats), values)
+
+    def rounds(self, values: Mapping[str, int]) -> list[int]:
+        """How often a call runs each launch."""
+        around = [(r.first, r.end, value_of(r.times, values)) for r in self.repeats]
+        return [
+            math.prod([times for first, end, times in around if first <= i < end])
+            for i in range(len(self.launches))
+        ]
 
     @property
     def fresh(self) -> tuple[Result, ...]:

@@ -2,9 +2,10 @@
 
 `file.onnx` is a model. `file.uop` holds a graph as text; its first lines name its stage, and the
 arrays that it names are `.npy` files beside it. `file.py:name` is the value of `name` in a Python
-file: a UOp or a Sparse, a tuple, list or dict of them, a Program, or a function without parameters
-that returns one of these. `uopc dump --help` describes the choice without a name. The file runs as
-a module that is not `__main__`, and its output goes to stderr.
+file: a UOp or a Sparse, a tuple, list or dict of them, also nested, a Program, a function without
+parameters that returns one of these, or a function of `jit` that the file calls with arguments of
+one kind. `uopc dump --help` describes the choice without a name. The file runs as a module that is
+not `__main__`, and its output goes to stderr.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from uopc.derivatives.sparse.sparsity import Sparse
 from uopc.dump.files import read_arrays
 from uopc.dump.stages import STAGES
 from uopc.errors import Error, InvalidIR, UserError
+from uopc.ir.builder import pytrees
 from uopc.ir.core import walk
 from uopc.ir.core.level_of import level_of
 from uopc.ir.core.levels import TENSOR
@@ -37,6 +39,7 @@ from uopc.passes.pass_manager import INPUT
 from uopc.program import saved
 from uopc.program.program import Program
 from uopc.program.request import Request, prepare
+from uopc.tracing.jit import Jitted
 
 _LEAVES = (Ops.PARAM, Ops.VARIABLE, Ops.CONST, Ops.DATA, Ops.RANGE, Ops.BUFFER)
 
@@ -74,7 +77,7 @@ def load(source: str, sizes: Mapping[str, Any] | None = None) -> Source:
     chosen = name or _choose(path, module)
     if not hasattr(module, chosen):
         raise UserError(f"{path} defines no {chosen!r}")
-    value = _graph_of(path, chosen, getattr(module, chosen))
+    value = _graph_of(path, chosen, _program_of(path, chosen, getattr(module, chosen)))
     if isinstance(value, Program):
         request = value._given
         return Source(f"{path}:{chosen}", request.graph, request=request)
@@ -146,10 +149,14 @@ def _reported(path: Path) -> Any:
 def _outputs(value: Any) -> tuple[Any, ...]:
     """The UOps of a graph: one, or those of a container, of sparse matrices the values; empty for
     everything else."""
-    values = value.values() if isinstance(value, dict) else value
-    outputs = tuple(values) if isinstance(value, (dict, tuple, list)) else (value,)
-    outputs = tuple([v.data if isinstance(v, Sparse) else v for v in outputs])
+    outputs = tuple([v.data if isinstance(v, Sparse) else v for _, v in _leaves(value)])
     return outputs if all(isinstance(v, UOp) for v in outputs) else ()
+
+
+def _leaves(value: Any) -> list[tuple[str, Any]]:
+    """The values of a container, with the path of each; those of other objects are themselves."""
+    is_container = isinstance(value, (dict, tuple, list))
+    return pytrees.flatten(value, (UOp, Sparse))[0] if is_container else [("", value)]
 
 
 def _takes_nothing(value: Any) -> bool:
@@ -198,6 +205,20 @@ def _roots(graphs: dict[str, tuple[UOp, ...]]) -> list[str]:
     return list(roots.values())
 
 
+def _program_of(path: Path, name: str, value: Any) -> Any:
+    """The one program that a function of `jit` has, if it is one: that of the file's calls."""
+    if not isinstance(value, Jitted):
+        return value
+    programs = value.programs()
+    if len(programs) != 1:
+        count = "no program" if not programs else f"{len(programs)} programs"
+        raise UserError(
+            f"{path}: {name} is a function of jit with {count}: call it in the file with arguments"
+            f" of one kind, or name one, such as program = {name}.program(*args)"
+        )
+    return programs[0]
+
+
 def _graph_of(path: Path, name: str, value: Any) -> Any:
     """The graph itself, or the Program: a value, or the result of a function."""
     shown = f"{path}: {name}"
@@ -208,7 +229,11 @@ def _graph_of(path: Path, name: str, value: Any) -> Any:
             value = value()
         shown += "()"
     if not isinstance(value, Program) and not _outputs(value):
-        raise UserError(f"{shown} is {type(value).__name__}, expected a graph of UOps")
+        for part, v in _leaves(value):
+            if not isinstance(v, (UOp, Sparse)):
+                kind = f"{shown}{part} is {type(v).__name__}"
+                raise UserError(f"{kind}, expected a graph of UOps")
+        raise UserError(f"{shown} is empty, expected a graph of UOps")
     return value
 
 

@@ -51,6 +51,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             module = import_module(f"uopc.cli.{name}")
             command.description, refuse = module.__doc__, command.error
             module.arguments(command)
+    word = next((a for a in arguments if not a.startswith("-")), "")
+    if word and not asked:
+        import difflib  # a command that exists needs it not
+
+        like = difflib.get_close_matches(word, COMMANDS, 1)
+        parser.error(f"no command {word!r}{f': did you mean {like[0]}?' if like else ''}")
     args = parser.parse_args(arguments)
     from uopc.cli.output import Output
     from uopc.errors import Error

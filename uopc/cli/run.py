@@ -7,11 +7,13 @@ The arrays are the same in each run: floats in 0.5..1.5, integers in 0..3. A var
 that --set gives, that the shape of an --input gives, that the graph binds it to, or about 256. A
 launch runs many times in a row in the memory of a call; the best sample counts, caches are warm.
 
-The columns: time, its share of all kernels, operations and bytes per second. An operation is one of
-the graph on one element; bytes count each element of the storage once. `roofline` is the least time
-over the time. The least time is the longer of two, measured in the same run on the same device and
-threads: the bytes at the speed of a copy of as many bytes, and the operations at the speed of
-multiply-adds in a row (6 or 16, the faster) of that dtype. The last column names the longer one.
+The columns: launches in a call (one in a loop counts as often as it runs), time, its share of all
+kernels, operations and bytes per second. An operation is one of the graph on one element; bytes
+count each element of the storage once. `roofline` is the least time over the time. The least time
+is the longest of three, measured in the same run on the same device and threads: the bytes at the
+speed of a copy of as many bytes, the steps of the processor at the speed of multiply-adds in a row
+(6 or 16, the faster) of that dtype, and divisions and square roots at the speed of divisions. A
+function such as exp has the steps that the op table says. The last column names the longest one.
 
 Where Linux lets a process count, a second table has each kernel's cycles, instructions, cache
 misses and branch misses in a call, of all threads, in user mode; elsewhere a line says why not.
@@ -39,6 +41,7 @@ from uopc.cli.output import Output, Refuse
 from uopc.dump import chrome_trace
 from uopc.dump.columns import plural
 from uopc.errors import UserError
+from uopc.ir.builder import pytrees
 from uopc.passes.pass_manager import INPUT
 from uopc.program import profile
 from uopc.program.program import Program
@@ -141,9 +144,7 @@ def checked_request(found: load.Source, device: str | None) -> Request:
 
 
 def _outputs(results: Any) -> list[Any]:
-    if isinstance(results, dict):
-        return list(results.values())
-    return list(results) if isinstance(results, (tuple, list)) else [results]
+    return [array for _, array in pytrees.flatten(results)[0]]
 
 
 def _has_nan(result: Any) -> bool:
@@ -168,7 +169,7 @@ def _head(name: str, program: Program, measured: profile.Profile) -> str:
     request, machine = program._request, program._stages.machine
     sizes = "".join([f", {k} = {v}" for k, v in measured.values.items()])
     kernels = plural(len(program.kernels), "kernel")
-    launches = plural(len(measured.launches), "launch", "launches")
+    launches = plural(sum([m.rounds for m in measured.launches]), "launch", "launches")
     threads = plural(request.threads, "thread")
     return f"{name} for {machine.device} {machine.cpu}, {threads}{sizes}: {kernels} in {launches}"
 
@@ -189,13 +190,15 @@ def _print(
     if len(shown) < len(measured.rows()):
         picked = [m for m in measured.launches if m.launch.kernel is shown[0].kernel]
         for m in picked:
-            out.line(f"launch {m.launch.number}: {m.timing!r}")
+            often = f", {m.rounds} times in a call" if m.rounds != 1 else ""
+            out.line(f"launch {m.launch.number}: {m.timing!r}{often}")
         out.line(str(type(program.launches)([m.launch for m in picked])))
         return
-    kernels = sum([m.timing.best for m in measured.launches])
-    out.line(f"all kernels {kernels * 1e6:.3f} us, a call {measured.call.best * 1e6:.3f} us")
+    kernels, call = measured.seconds * 1e6, measured.call.best * 1e6
+    out.line(f"all kernels {kernels:.3f} us, a call {call:.3f} us")
     roofline = measured.roofline
     peaks = [f"{t.name} {v * 1e-9:.1f} Gop/s" for t, v in roofline.peaks.items()]
+    peaks += [f"divisions of {t.name} {v * 1e-9:.2f} G/s" for t, v in roofline.quotients.items()]
     copies = [f"{_size(n)} {v * 1e-9:.1f} GB/s" for n, v in sorted(roofline.bandwidths.items())]
     out.line(f"this machine: {', '.join([*peaks, *[f'copies of {c}' for c in copies]])}")
     _print_events(out, measured, shown)
@@ -246,7 +249,7 @@ def _as_json(
         "launches": [
             {
                 "number": m.launch.number, "kernel": m.launch.kernel.name,
-                "us": m.timing.best * 1e6, "median_us": m.timing.median * 1e6,
+                "us": m.timing.best * 1e6, "median_us": m.timing.median * 1e6, "rounds": m.rounds,
                 "operations": m.operations, "bytes": m.nbytes, "least_us": m.least * 1e6,
             }
             for m in measured.launches if m.launch.kernel.name in names
@@ -256,6 +259,7 @@ def _as_json(
             if m.launch.kernel.name in names
         ],
         "peaks": {t.name: v for t, v in measured.roofline.peaks.items()},
+        "divisions": {t.name: v for t, v in measured.roofline.quotients.items()},
         "bandwidths": {str(n): v for n, v in measured.roofline.bandwidths.items()},
     }  # fmt: skip
 

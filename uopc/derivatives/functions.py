@@ -82,8 +82,9 @@ def pulled(
 
 
 def inlined(u: UOp, number: int) -> UOp | None:
-    """A result of a CALL as the value that its FUNCTION computes; None of another node."""
-    if u.op is not Ops.CALL or u.src[0].op is not Ops.FUNCTION:
+    """A result of a CALL as the value that its FUNCTION computes; None of another node, and of a
+    loop, whose FUNCTION is one of its steps."""
+    if u.op is not Ops.CALL or u.src[0].op is not Ops.FUNCTION or u.src[0].arg.repeats:
         return None
     body, args = _parts(u)
     return rebuild.rebuild(body.src[number], {p: args[i] for i, p in params_of(body).items()})

@@ -152,7 +152,8 @@ def request_for(
         limit = config.MOST_THREADS
         raise UserError(f"export: threads must be a number of 1 to {limit}, got {threads!r}")
     options = replace(config.current(), target_cpu="", threads=threads)
-    given = graph._given if isinstance(graph, Program) else graph
+    program = getattr(graph, "program", graph)  # that of a model which `onnx.load` gave
+    given = program._given if isinstance(program, Program) else graph
     if isinstance(given, Request):
         if inputs is not None:
             raise UserTypeError("export: a Program has its order of inputs: leave inputs out")

@@ -119,8 +119,9 @@ def matrices(request: Request, function: str) -> tuple[Matrix, ...]:
 
 
 def labels(request: Request, count: int) -> list[str]:
-    """A name for each result: the key of a dict, else `out`, with a number if there are several."""
-    if request.structure == "dict":
+    """A name for each result: the key of a dict, the path in nested containers, else `out`, with a
+    number if there are several."""
+    if request.keys:
         return [str(key) for key in request.keys]
     return ["out"] if count == 1 else [f"out{i}" for i in range(count)]
 

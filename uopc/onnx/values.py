@@ -202,4 +202,4 @@ def params_of(v: Any) -> list[str]:
     """The names of the params that a value hangs on."""
     if not isinstance(v, UOp):
         return []
-    return [u.arg.name for u in walk.nodes(v) if u.op is Ops.PARAM]
+    return [u.arg.name for u in walk.inputs(v)]

@@ -64,8 +64,9 @@ def computed_once(
     new = [v for v in values if v not in _made]
     if new:
         alone = replace(
-            request, structure="list", keys=(), params=(), bound={}, mesh=None, layouts=()
-        )
+            request, structure="list", keys=(), params=(), bound={}, mesh=None, layouts=(),
+            nesting=None,
+        )  # fmt: skip
         for v, array in zip(new, run(replace(alone, graph=new[0].sink(*new[1:])))):
             array.flags.writeable = False
             _made[v] = operands.constant(array)

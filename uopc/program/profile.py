@@ -1,10 +1,11 @@
 """The time of each launch of a program, against what this machine can do at best.
 
-The least time of a launch is the longer of two, both measured in the same run, on the same device
+The least time of a launch is the longest of three, all measured in the same run, on the same device
 and with the same number of threads: its bytes at the speed of a copy of as many bytes (so small
-arrays are compared with a copy in the same cache), and its operations at the speed of
-multiply-adds in a row. Its *share of the roofline* is that least time over its own. A function
-such as exp counts as one operation and takes many, so its kernels stay below the roofline.
+arrays are compared with a copy in the same cache), its steps at the speed of multiply-adds in a
+row, and its divisions and square roots at the speed of divisions in a row. A function such as exp
+has the steps and divisions that the op table says. The *share of the roofline* of a launch is that
+least time over its own. A launch in a loop counts as often as a call runs it.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ DEPTHS = (6, 16)
 ELEMENTS = 32768  # of each thread, for the multiply-adds
 LEAST_COPY = 4096  # bytes
 SAMPLES = 20
+LONG_CALL, MOST_SECONDS = 2e-3, 2.0  # of a call; of all calls that are timed
+FEWEST_SAMPLES = 3
 
 
 class Roofline:
@@ -43,6 +46,7 @@ class Roofline:
         self._like, self._make = program._request, program._make
         self.bandwidths: dict[int, float] = {}  # bytes/s by bytes of the copy
         self.peaks: dict[DType, float] = {}  # operations/s
+        self.quotients: dict[DType, float] = {}  # divisions/s
 
     def _best(self, graph: UOp, shape: int, dtype: DType) -> float:
         """The best seconds of a graph over an array of ones."""
@@ -65,13 +69,21 @@ class Roofline:
 
     def peak(self, dtype: DType) -> float:
         """Operations per second of multiply-adds (of integers: mul and xor) of a dtype."""
-        if dtype.is_float and dtype.itemsize == 1:
-            dtype = dtypes.float32  # 8-bit floats are computed in it
-        if dtype is dtypes.bool_:
-            dtype = dtypes.uint8
+        dtype = _computed_in(dtype)
         if dtype not in self.peaks:
             self.peaks[dtype] = max([self._multiply_adds(dtype, depth) for depth in DEPTHS])
         return self.peaks[dtype]
+
+    def division(self, dtype: DType) -> float:
+        """Divisions per second of floats of a dtype, one after the other on each element."""
+        dtype = _computed_in(dtype)
+        if dtype not in self.quotients:
+            count, depth = ELEMENTS * self._like.threads, min(DEPTHS)
+            y = param("x", (count,), dtype)
+            for _ in range(depth):
+                y = 1.5 / y
+            self.quotients[dtype] = depth * count / max(self._best(y, count, dtype), 1e-9)
+        return self.quotients[dtype]
 
     def _multiply_adds(self, dtype: DType, depth: int) -> float:
         """Operations per second of so many multiply-adds in a row on each element."""
@@ -82,20 +94,32 @@ class Roofline:
         return 2 * depth * count / max(self._best(y, count, dtype), 1e-9)
 
     def least(self, launch: Launch, values: Mapping[str, int]) -> tuple[float, str]:
-        """The least seconds of a launch, and what bounds it: memory or arithmetic."""
-        operations, nbytes = launch.work.counts(values)
-        moved = nbytes / self.bandwidth(nbytes)
-        dtype = launch.work.dtype
-        computed = operations / self.peak(dtype) if dtype is not None and operations else 0.0
-        return max((moved, "memory"), (computed, "arithmetic"))
+        """The least seconds of a launch, and what bounds it: memory, arithmetic or division."""
+        work = launch.work
+        nbytes = work.nbytes.evaluate(values)
+        limits = [(nbytes / self.bandwidth(nbytes), "memory")]
+        if work.dtype is not None:
+            steps, divisions = work.steps.evaluate(values), work.divisions.evaluate(values)
+            if steps:
+                limits.append((steps / self.peak(work.dtype), "arithmetic"))
+            if divisions:
+                limits.append((divisions / self.division(work.dtype), "division"))
+        return max(limits)
+
+
+def _computed_in(dtype: DType) -> DType:
+    """The dtype in which numbers of a dtype are computed."""
+    if dtype.is_float and dtype.itemsize == 1:
+        return dtypes.float32
+    return dtypes.uint8 if dtype is dtypes.bool_ else dtype
 
 
 @dataclass(frozen=True)
 class Measured:
     """One launch: its time, its work for these arguments, its least time and what bounds that.
 
-    `least` is in seconds, as the roofline gives it; `bound` says whether memory or arithmetic
-    decides.
+    All are of one round; `rounds` says how often a call runs it, 1 outside of loops. `least` is in
+    seconds, as the roofline gives it; `bound` says whether memory, arithmetic or division decides.
 
     Examples:
         >>> from uopc.program.profile import profile
@@ -111,11 +135,25 @@ class Measured:
     nbytes: int
     least: float
     bound: str
+    rounds: int = 1
+
+    @property
+    def seconds(self) -> float:
+        """The time that it takes of a call: its best sample, as often as it runs.
+
+        Examples:
+            >>> from uopc.program.profile import profile
+            >>> program = uopc.compile(uopc.param("x", (64,)) * 2)
+            >>> measured = profile(program, (np.ones(64, "f4"),), samples=2).launches[0]
+            >>> measured.seconds == measured.timing.best
+            True
+        """
+        return self.timing.best * self.rounds
 
 
 @dataclass(frozen=True)
 class Row:
-    """A kernel, over all its launches.
+    """A kernel, over all its launches; one in a loop counts as often as a call runs it.
 
     Examples:
         >>> from uopc.program.profile import profile
@@ -181,8 +219,22 @@ class Profile:
     # Of each launch, the hardware events of a run; or why there are none.
     events: tuple[Mapping[str, float], ...] | str = field(default="", repr=False)
 
+    @property
+    def seconds(self) -> float:
+        """The seconds of all launches of a call, those in loops as often as they run.
+
+        Examples:
+            >>> from uopc.program.profile import profile
+            >>> program = uopc.compile(uopc.param("x", (64,)) * 2)
+            >>> found = profile(program, (np.ones(64, "f4"),), samples=2)
+            >>> found.seconds == found.launches[0].seconds
+            True
+        """
+        return sum([m.seconds for m in self.launches])
+
     def rows(self) -> list[Row]:
-        """One row per kernel, in order of first use. The best sample of each launch counts.
+        """One row per kernel, in order of first use. The best sample of each launch counts, as
+        often as a call runs it.
 
         Examples:
             >>> from uopc.program.profile import profile
@@ -194,11 +246,12 @@ class Profile:
         by_kernel: dict[str, list[Measured]] = {}
         for m in self.launches:
             by_kernel.setdefault(m.launch.kernel.name, []).append(m)
-        whole = sum([m.timing.best for m in self.launches])
+        whole = self.seconds
         return [_row(measured, whole) for measured in by_kernel.values()]
 
     def events_of(self, row: Row) -> dict[str, float]:
-        """The hardware events of all launches of a kernel; none where they are not available.
+        """The hardware events of all launches of a kernel in a call; none where they are not
+        available.
 
         Examples:
             >>> from uopc.program.profile import profile
@@ -211,18 +264,21 @@ class Profile:
         if not isinstance(self.events, str):
             for found, m in zip(self.events, self.launches, strict=True):
                 if m.launch.kernel is row.kernel:
-                    total.update(found)
+                    total.update({name: count * m.rounds for name, count in found.items()})
         return dict(total)
 
 
 def _row(measured: list[Measured], whole: float) -> Row:
     first = measured[0].launch
-    seconds = sum([m.timing.best for m in measured])
-    least = sum([m.least for m in measured])
+    seconds = sum([m.seconds for m in measured])
+    least = sum([m.least * m.rounds for m in measured])
     return Row(
-        first.kernel, len(measured), seconds, seconds / whole if whole else 0.0,
-        sum([m.operations for m in measured]), sum([m.nbytes for m in measured]),
-        least / seconds if seconds else 0.0, max(measured, key=lambda m: m.least).bound,
+        first.kernel, sum([m.rounds for m in measured]), seconds,
+        seconds / whole if whole else 0.0,
+        sum([m.operations * m.rounds for m in measured]),
+        sum([m.nbytes * m.rounds for m in measured]),
+        least / seconds if seconds else 0.0,
+        max(measured, key=lambda m: m.least * m.rounds).bound,
         "GFLOP/s" if first.work.floats else "Gop/s",
     )  # fmt: skip
 
@@ -254,10 +310,11 @@ def profile(
     times = program._runner.time(arrays, dict(named), samples)
     launches = [
         Measured(
-            launch, Timing(tuple(t)), *launch.work.counts(values), *roofline.least(launch, values)
+            launch, Timing(tuple(t)), *launch.work.counts(values), *roofline.least(launch, values),
+            rounds,
         )
-        for launch, t in zip(program.launches, times, strict=True)
-    ]
+        for launch, t, rounds in zip(program.launches, times, plan.rounds(values), strict=True)
+    ]  # fmt: skip
     return Profile(
         tuple(launches), _calls(lambda: program(*arrays, **named), samples), values, roofline,
         events(program, arrays, named),
@@ -286,11 +343,16 @@ def events(
 
 
 def _calls(call: Callable[[], Any], samples: int) -> Timing:
-    """The seconds of calls from Python."""
-    found = []
-    for count in (1, *[10] * samples):  # the first warms up
+    """The seconds of calls from Python; of long ones each is a sample, and there are fewer."""
+
+    def sample(count: int) -> float:
         begin = time.perf_counter()
         for _ in range(count):
             call()
-        found.append((time.perf_counter() - begin) / count)
-    return Timing(tuple(found[1:]))
+        return (time.perf_counter() - begin) / count
+
+    sample(1)  # warms up
+    once = sample(1)
+    count = 10 if once < LONG_CALL else 1
+    samples = max(FEWEST_SAMPLES, min(samples, int(MOST_SECONDS / (once * count))))
+    return Timing(tuple([sample(count) for _ in range(samples)]))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from uopc import config
 from uopc.backends.cpu.callables import ProgramBase
@@ -21,6 +21,8 @@ from uopc.backends.plan import Exchange, Plan
 from uopc.cache import statistics
 from uopc.cache.disk import DiskCache
 from uopc.errors import Unsupported, UserTypeError
+from uopc.ir.builder import pytrees, tree_code
+from uopc.ir.builder.pytrees import Structure
 from uopc.ir.core import shapes
 from uopc.ir.core.arena import arena
 from uopc.ir.core.serialize import Fingerprint, fingerprint
@@ -386,6 +388,61 @@ class BoundProgram(ProgramBase):
 
     def __repr__(self) -> str:
         return f"<{self.program!r} with {', '.join(self.values) or 'nothing'} bound>"
+
+
+class _Nesting:
+    """Calls that give the results of a program in nested containers; `out=` takes such, too."""
+
+    __slots__ = ()
+    _flat: ProgramBase  # gives a tuple
+    _structure: Structure
+    _put: Callable[[Any], Any]
+
+    def __call__(self, /, *arrays: Any, **named: Any) -> Any:
+        if named.get("out") is not None:
+            named["out"] = pytrees.given_outs(named["out"], self._structure)
+        return self._put(self._flat(*arrays, **named))
+
+
+class NestedProgram(_Nesting, Program):
+    """A program whose results are in containers of containers.
+
+    `outputs` names each by its path.
+
+    Examples:
+        >>> x = uopc.param("x", (2,))
+        >>> program = uopc.compile({"sum": x.sum(), "more": [x * 2, None]})
+        >>> program(np.array([1, 2], "f4"))
+        {'sum': np.float32(3.0), 'more': [array([2., 4.], dtype=float32), None]}
+        >>> [v.name for v in program.outputs]
+        ['sum', 'more.0']
+    """
+
+    def bind(self, /, *arrays: Any, **values: Any) -> BoundProgram:
+        flat: Any = self._flat
+        made = _as_nested(flat.bind(*arrays, **values), _NestedBound, self._structure)
+        made.program = self
+        return made
+
+
+class _NestedBound(_Nesting, BoundProgram):
+    """A bound program whose results are in containers of containers."""
+
+
+_AnyNested = TypeVar("_AnyNested", NestedProgram, _NestedBound)
+
+
+def nested(program: Program, structure: Structure) -> Program:
+    """The program with the results of its tuple in these containers."""
+    return _as_nested(program, NestedProgram, structure)
+
+
+def _as_nested(flat: ProgramBase, kind: type[_AnyNested], structure: Structure) -> _AnyNested:
+    made = object.__new__(kind)
+    vars(made).update(vars(flat))
+    made._runner, made._flat, made._structure = flat._runner, flat, structure
+    made._put = tree_code.writer(structure)
+    return made
 
 
 def _bound_again(program: Program, values: Mapping[str, Any]) -> BoundProgram:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import reprlib
+from collections import OrderedDict
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -13,7 +14,8 @@ from uopc.backends import detect
 from uopc.backends.exchange.cost import Machine, bucket_bytes, pays_beside
 from uopc.derivatives.sparse.sparsity import Layout, Sparse
 from uopc.errors import Unsupported, UserError, UserTypeError
-from uopc.ir.builder import checks, rebuild
+from uopc.ir.builder import checks, primitives, pytrees, rebuild
+from uopc.ir.builder.pytrees import Structure
 from uopc.ir.core import dtypes, walk
 from uopc.ir.core.arena import arena
 from uopc.ir.core.args import KernelArg, Opt
@@ -55,7 +57,7 @@ class Request:
 
     graph: UOp  # SINK of the outputs, or a kernel
     structure: str  # of the results: single, tuple, list or dict; or kernel
-    keys: tuple[Any, ...]  # of a dict of results
+    keys: tuple[Any, ...]  # of a dict of results, or the paths of nested ones, which are a tuple
     params: tuple[UOp, ...]  # in the order of the positional arguments
     optimize: bool
     threads: int
@@ -67,6 +69,7 @@ class Request:
     opts: tuple[KernelArg, ...] | None = None  # of each kernel, in order, instead of chosen ones
     mesh: MeshRequest | None = None
     layouts: tuple[Layout | None, ...] = ()  # of results that are sparse matrices; (): none is
+    nesting: Structure | None = None  # of results in containers of containers
 
 
 def mesh_request(
@@ -190,8 +193,8 @@ def prepare(
 ) -> Request:  # fmt: skip
     """The request for a graph, or a container of graphs. UserError when it is not well formed."""
     count = thread_count(threads, options)
-    sink, structure, keys, layouts = _sink_of(graph)
-    sink = rebuild.without_primitives(sink)
+    sink, structure, keys, layouts, nesting = _sink_of(graph)
+    sink = primitives.without_primitives(sink)
     if mesh is None:
         sink = rebuild.without_shards(sink)
     made = list(dict.fromkeys([u.arg.name for u in as_made(_params(sink))]))
@@ -216,24 +219,28 @@ def prepare(
     return Request(
         sink, structure, keys, params, optimize, count, name or "", options,
         {} if rules is None else _by_stage(rules, "compile"), bound, device, None, mesh,
-        layouts,
+        layouts, nesting,
     )  # fmt: skip
 
 
-def _sink_of(graph: Any) -> tuple[UOp, str, tuple[Any, ...], tuple[Layout | None, ...]]:
-    """One SINK of all outputs, how the result is put together, its names or places, and the
-    layouts of sparse matrices, () where there are none."""
-    given, structure, keys = _structure(graph)
+_Sink = tuple[UOp, str, tuple[Any, ...], tuple[Layout | None, ...], Structure | None]
+
+
+def _sink_of(graph: Any) -> _Sink:
+    """One SINK of all outputs, how the result is put together, its names or places, the layouts of
+    sparse matrices, () where there are none, and the containers that are nested."""
+    given, structure, keys, nesting = _structure(graph)
     outputs = tuple([v.data if isinstance(v, Sparse) else v for v in given])
     if len(outputs) == 1 and outputs[0].op is Ops.SINK:
-        return outputs[0], "kernel" if level_of(outputs[0]) is not TENSOR else "tuple", keys, ()
+        kind = "kernel" if level_of(outputs[0]) is not TENSOR else "tuple"
+        return outputs[0], kind, keys, (), None
     nothing = [u for u in outputs if u.op is Ops.NOOP]
     if nothing or (structure == "single" and outputs[0].dtype is dtypes.void):
         name_of = [*nothing, *outputs][0].op.name
         raise UserTypeError(f"compile: {name_of} has no value: pass values, or a SINK of it")
     layouts = tuple([v.layout if isinstance(v, Sparse) else None for v in given])
     sink = intern(Ops.SINK, dtypes.void, outputs)
-    return sink, structure, keys, layouts if any(layouts) else ()
+    return sink, structure, keys, layouts if any(layouts) else (), nesting
 
 
 def _by_stage(rules: Any, who: str) -> Mapping[str, Any]:
@@ -304,22 +311,51 @@ def lower(
         return lowering.lower(graph, given=request.graph)
 
 
-def _structure(graph: Any) -> tuple[tuple[UOp | Sparse, ...], str, tuple[Any, ...]]:
-    """The outputs, the kind of container they came in, and a dict's keys."""
-    if isinstance(graph, (UOp, Sparse)):
-        values, kind, keys = (graph,), "single", ()
-    elif isinstance(graph, Mapping):
-        values, kind, keys = tuple(graph.values()), "dict", tuple(graph)
-    elif isinstance(graph, (tuple, list)):
-        kind = "list" if isinstance(graph, list) else "tuple"
-        values, keys = tuple(graph), ()
-    else:
-        got = reprlib.repr(graph)
-        raise UserTypeError(f"compile: expected a UOp or a container of UOps, got {got}")
-    for v in values:
-        if not isinstance(v.data if isinstance(v, Sparse) else v, UOp):
-            raise UserTypeError(f"compile: expected UOps in the {kind}, got {reprlib.repr(v)}")
-    return values, kind, keys
+def _structure(
+    graph: Any,
+) -> tuple[tuple[UOp | Sparse, ...], str, tuple[Any, ...], Structure | None]:
+    """The outputs, the kind of container they came in, the keys of a dict or the paths in nested
+    containers, and the structure of these."""
+    if isinstance(graph, _LEAVES):
+        return (graph,), "single", (), None
+    flat = _flat(graph)
+    if flat is not None and all([isinstance(v, _LEAVES) for v in flat[0]]):
+        return *flat, None
+    leaves, nesting = pytrees.flatten(graph, _LEAVES)
+    if graph is None or nesting == pytrees.LEAF:
+        raise UserTypeError(f"compile: expected a UOp or a container of UOps, got {got(graph)}")
+    for path, v in leaves:
+        if not isinstance(v, _LEAVES):
+            raise UserTypeError(f"compile: expected a UOp at {path[1:]}, got {got(v)}")
+    return tuple([v for _, v in leaves]), "tuple", tuple([p[1:] for p, _ in leaves]), nesting
+
+
+_LEAVES = (UOp, Sparse)
+
+
+def _flat(graph: Any) -> tuple[tuple[Any, ...], str, tuple[Any, ...]] | None:
+    """The parts of a container, its kind and keys; None for other containers, and for leaves."""
+    if isinstance(graph, Mapping) and not isinstance(graph, OrderedDict):
+        return tuple(graph.values()), "dict", tuple(graph)
+    if isinstance(graph, list):
+        return tuple(graph), "list", ()
+    if isinstance(graph, tuple) and not hasattr(graph, "_fields"):
+        return tuple(graph), "tuple", ()
+    return None
+
+
+def got(value: Any) -> str:
+    """What came in place of a graph, and how it has one if it is a function."""
+    shown = reprlib.repr(value)
+    if isinstance(value, type) or not callable(value):
+        return shown
+    name = getattr(value, "__name__", "f")
+    name = name if name.isidentifier() else "f"
+    if hasattr(value, "lower"):
+        return f"{shown}: pass {name}.lower(*args), its graph, or call {name}.program(*args)"
+    if hasattr(value, "kernels"):
+        return f"{shown}, which is compiled"
+    return f"{shown}: a function has a graph for arguments: uopc.jit({name}).lower(*args)"
 
 
 def _unbound(sink: UOp) -> tuple[UOp, dict[str, int]]:
@@ -374,9 +410,9 @@ def _check_no_slots(sink: UOp) -> None:
 
 def _params(sink: UOp) -> list[UOp]:
     """The params of a graph or kernel."""
-    found = [u for u in walk.nodes(sink) if u.op is Ops.PARAM]
-    # At tensor level a param with a slot belongs to a function, not to the program.
-    return [u for u in found if u.arg.slot < 0] if level_of(sink) is TENSOR else found
+    if level_of(sink) is TENSOR:
+        return walk.inputs(sink)
+    return [u for u in walk.nodes(sink) if u.op is Ops.PARAM]
 
 
 def _ordered_params(sink: UOp, inputs: Sequence[UOp | str]) -> tuple[UOp, ...]:

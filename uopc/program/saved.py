@@ -39,6 +39,11 @@ def write(file: Path, request: Request, lowered: Lowered, launches: Sequence[str
     Unsupported for rules, which are functions, or results by keys that JSON has not."""
     if request.rules:
         raise Unsupported("a schedule with rules cannot be saved: rules are functions")
+    if request.nesting is not None:
+        raise Unsupported(
+            "a schedule has results in one tuple, list or dict: compile a dict of"
+            f" {', '.join(map(repr, request.keys))}"
+        )
     if not all(type(k) in _PLAIN for k in request.keys):
         raise Unsupported(f"a schedule has results by strings or numbers, got {request.keys}")
     optimized = [run for run in lowered.runs if run.name == "optimize"]

@@ -44,7 +44,11 @@ def contains(a: UOp, value: Any) -> NoReturn:
 
 # Names of NumPy's arrays (and PyTorch's) that a UOp lacks, and what to write instead.
 OF_ARRAYS: Final = {
-    "view": "x.bitcast(dtype)", "dot": "x @ y",
+    "view": "x.reshape(shape), or x.bitcast(dtype) for the same bits", "dot": "x @ y",
+    "realize": "uopc.compile(x)(): a graph is computed by its program",
+    "half": "x.cast(uopc.dtypes.float16)", "float": "x.cast(uopc.dtypes.float32)",
+    "double": "x.cast(uopc.dtypes.float64)",
+    "sequential": "f(g(x)): a function of a UOp gives the next",
     "item": "float(program(...))", "tolist": "program(...).tolist()",
     "numpy": "program(...), which gives NumPy arrays", "fill": "uopc.full(x.shape, value)",
     "ravel": "x.flatten()", "swapaxes": "x.transpose(i, j)", "mT": "x.transpose(-2, -1)",

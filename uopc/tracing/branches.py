@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from uopc.errors import UserError, UserTypeError
+from uopc.ir.builder.pytrees import flatten, unflatten
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.shapes import show_value
 from uopc.ir.core.uop import UOp
 from uopc.numpy.array import uop_of
 from uopc.tensor.loops.branches import chosen
-from uopc.tracing.pytrees import flatten, unflatten
 from uopc.tracing.transforms import Call
 
 Function = Callable[..., Any]

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 from uopc.errors import Unsupported, UserError, UserTypeError
 from uopc.ir.builder import alu, fold, leaves, movement
+from uopc.ir.builder.pytrees import flatten, unflatten
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.args import ExchangeArg, ShardArg
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.devices.mesh import Mesh
 from uopc.numpy.array import Array, uop_of
-from uopc.tracing.pytrees import flatten, unflatten
 
 AxisName = str | tuple[str, ...]
 

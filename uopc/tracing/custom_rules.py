@@ -23,6 +23,7 @@ from uopc.derivatives.rule import Pushed, Rule
 from uopc.derivatives.values import Value, filled
 from uopc.errors import Unsupported, UserError, UserTypeError
 from uopc.ir.builder import leaves, movement, rebuild
+from uopc.ir.builder.pytrees import LEAF, flatten, leaf_count, split, unflatten
 from uopc.ir.core import dtypes, shapes, walk
 from uopc.ir.core.args import PrimitiveArg
 from uopc.ir.core.ops import Ops
@@ -32,7 +33,6 @@ from uopc.ir.core.uop import UOp, intern
 from uopc.numpy.array import Array, current_trace, trace_of, uop_of
 from uopc.tensor.functions import function
 from uopc.tensor.loops import bodies
-from uopc.tracing.pytrees import LEAF, flatten, leaf_count, split, unflatten
 
 Function = Callable[..., Any]
 _numbers = itertools.count(1)

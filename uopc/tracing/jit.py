@@ -23,18 +23,18 @@ import numpy as np
 
 from uopc import config, driver
 from uopc.derivatives.sparse.sparsity import Sparse
+from uopc.dump.columns import plural
 from uopc.errors import UserError, UserTypeError
-from uopc.ir.builder import checks, operands
+from uopc.ir.builder import checks, operands, tree_code
+from uopc.ir.builder.pytrees import LEAF, details, exactly, flatten, unflatten
 from uopc.ir.core import dtypes, shapes, walk
-from uopc.ir.core.ops import Ops
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp
 from uopc.ir.devices.mesh import Mesh
 from uopc.numpy.array import Array, Trace, current_trace
 from uopc.program.program import Program
 from uopc.tensor.creation import param
-from uopc.tracing import draws, tree_code
-from uopc.tracing.pytrees import LEAF, details, exactly, flatten, unflatten
+from uopc.tracing import draws
 
 _chosen = config.chosen
 _MOST_PROGRAMS = 1024
@@ -156,7 +156,32 @@ class Jitted:
         return self if instance is None else functools.partial(self, instance)
 
     def __repr__(self) -> str:
-        return f"<uopc.jit of {self._name}{self._signature}, {len(self._compiled)} programs>"
+        count = plural(len(self._compiled), "program")
+        return f"<uopc.jit of {self._name}{self._signature}, {count}>"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or not hasattr(Program, name):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        own = vars(self).get("_name", "f")
+        raise AttributeError(
+            f"{own}.{name} is of a program, and a function of jit has one for each kind of"
+            f" arguments: {own}.program(*args).{name}"
+        )
+
+    def __reduce__(self) -> Any:
+        """As a pickle of the function itself: by its name, without programs."""
+        found: Any = sys.modules.get(self._function.__module__)
+        for name in self._function.__qualname__.split("."):
+            found = getattr(found, name, None)
+        if found is self:
+            return self._function.__qualname__
+        if found is self._function:
+            given = self._function, tuple(self._static), tuple(self._donated), self._dims, self._how
+            return Jitted, given
+        raise UserTypeError(
+            f"{self._name} cannot be pickled: no module has a function of this name; pickle"
+            f" {self._name}.program(*args)"
+        )
 
     # ------------------------------------------------------------ insight
     def program(self, /, *args: Any, **named: Any) -> Program:
@@ -173,6 +198,17 @@ class Jitted:
         if found is None:
             raise UserError(f"{self._name} returns no array: it has no program")
         return found
+
+    def programs(self) -> list[Program]:
+        """The programs of the calls so far, one for each kind of arguments.
+
+        Examples:
+            >>> f = uopc.jit(lambda x: x * 2)
+            >>> a, b = f(np.ones(3)), f(np.ones(4))
+            >>> f.programs()
+            [<uopc.Program (x: f64(3)), 1 kernel>, <uopc.Program (x: f64(4)), 1 kernel>]
+        """
+        return [c.program for c in self._compiled.values() if c.program is not None]
 
     def lower(self, /, *args: Any, **named: Any) -> Any:
         """The graph of a call with these arguments: UOps in the structure of the results.
@@ -449,8 +485,8 @@ class Jitted:
                 f"{self._name}: {where} must be an array or a container of arrays, got"
                 f" {type(leaf).__name__}"
             )
-        for u in walk.nodes(made):
-            if u.op is Ops.PARAM and u.arg.slot < 0 and u not in params:
+        for u in walk.inputs(made):
+            if u not in params:
                 raise UserError(
                     f"{self._name} depends on {u.arg.name!r}, which is no argument of it: pass it"
                     f"{made_at(u)}"

@@ -10,14 +10,16 @@ from typing import Any, Literal
 from uopc.derivatives import functions as calls
 from uopc.errors import Unsupported, UserError, UserTypeError
 from uopc.ir.builder import operands
+from uopc.ir.builder.pytrees import flatten, unflatten
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.shapes import Dim, show, show_value
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp
 from uopc.ir.index.dims import dim_uop
 from uopc.numpy.array import Array, uop_of
 from uopc.tensor.loops import bodies
 from uopc.tensor.loops import scan as loop
-from uopc.tracing.pytrees import flatten, unflatten
 from uopc.tracing.transforms import Call, derived, vmap
 
 Function = Callable[..., Any]
@@ -100,13 +102,18 @@ def _carried(call: Call, tree: Any, before: list[UOp], form: Any) -> list[UOp]:
     for u, v in zip(before, after):
         if u.dtype is not v.dtype or shapes.shape(u) != shapes.shape(v):
             was, made = show_value(u), show_value(v)
-            raise UserError(f"{who}: the carry is {was}, and {call.name} makes it {made}")
+            begin = ""
+            if u.dtype is not v.dtype and shapes.shape(u) == shapes.shape(v) == ():
+                begin = f": begin with {'0.0' if v.dtype.is_float else '0'} of {v.dtype.name}"
+            elif u.dtype is not v.dtype:
+                begin = f": begin with {v.dtype.name}"
+            raise UserError(f"{who}: the carry is {was}, and {call.name} makes it {made}{begin}")
     return after
 
 
 def _length(who: str, arrays: list[UOp], length: Any) -> Dim:
     """The number of steps."""
-    found: list[Dim] = [] if length is None else [operands.as_dim(length)]
+    found: list[Dim] = [] if length is None else [operands.as_dim(_known(who, "length", length))]
     for u in arrays:
         if not shapes.shape(u):
             raise UserError(f"{who}: xs has a scalar: its first dimension is that of the steps")
@@ -151,6 +158,7 @@ def fori_loop(
         >>> uopc.fori_loop(0, 5, lambda i, c: c * 2, 1.0)
         array(32.)
     """
+    lower, upper = _known("fori_loop", "begin", lower), _known("fori_loop", "end", upper)
     steps = operands.as_dim(upper) - operands.as_dim(lower)
     steps = operands.as_dim(steps) if isinstance(steps, UOp) else max(steps, 0)
     way = loop.Way(unroll=_unrolled("fori_loop", unroll))
@@ -166,6 +174,19 @@ def fori_loop(
         return last
 
     return derived("fori_loop", body, build)(init)
+
+
+def _known(who: str, what: str, number: Any) -> Any:
+    """A number of steps. UserError for one that only a call gives: the code would depend on it."""
+    u = number.uop if isinstance(number, Array) and number.tracing is not None else number
+    if isinstance(u, UOp) and u.dtype is not dtypes.index:
+        named = u.op is Ops.PARAM and u.arg.name
+        source = f"argument {u.arg.name}" if named else "a value of a call"
+        raise UserError(
+            f"{who}: its {what} is {source}, so that the number of steps is not known: name the"
+            f" argument in static_argnames, or use uopc.while_loop{made_at(u)}"
+        )
+    return number
 
 
 def while_loop(cond_fun: Function, body_fun: Function, init_val: Any) -> Any:

@@ -12,9 +12,10 @@ import numpy.typing as npt
 from uopc.derivatives import transforms
 from uopc.derivatives.sparse.sparsity import FORMATS, Format, Places, Sparse
 from uopc.errors import UserError, UserTypeError
-from uopc.ir.builder import leaves, movement
-from uopc.ir.core import shapes
+from uopc.ir.builder import leaves, movement, pytrees
+from uopc.ir.core import shapes, walk
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.shapes import show
 from uopc.ir.core.uop import UOp
 from uopc.program.program import Program
 from uopc.tensor import creation
@@ -80,8 +81,7 @@ class Nlp:
         from uopc.driver import compile
 
         values = list(nodes.values()) if isinstance(nodes, dict) else [nodes]
-        roots = [v.data if isinstance(v, Sparse) else v for v in values]
-        read = {u for root in roots for u in root.toposort() if u.op is Ops.PARAM}
+        read = _read([v.data if isinstance(v, Sparse) else v for v in values])
         wanted = [self.x, *([] if self.p is None else [self.p]), self.sigma, self.lam]
         return compile(nodes, inputs=[u for u in wanted if u in read or u in (self.x, self.p)])
 
@@ -94,7 +94,7 @@ class Nlp:
             raise UserError("nlp: the problem has parameters: give p, or set nlp.parameters")
         nodes = {"x": self.x, "p": self.p, "sigma": self.sigma, "lam": self.lam}
         values = {
-            u.arg.name: np.asarray(given[key], u.dtype.numpy).reshape(shapes.shape(u))
+            u.arg.name: _as_given(_MULTIPLIERS.get(key, key), given[key], u)
             for key, u in nodes.items() if u is not None and given.get(key) is not None
         }  # fmt: skip
         return made(*[values[spec.name] for spec in made.inputs])
@@ -132,6 +132,19 @@ class Nlp:
         return self.hess_lag.row, self.hess_lag.col
 
 
+def _as_given(name: str, value: Any, u: UOp) -> Array:
+    """The array of a call for a param, in its dtype and shape. UserError for another size."""
+    try:
+        array = np.asarray(value, u.dtype.numpy)
+    except (TypeError, ValueError) as error:
+        raise UserTypeError(f"nlp: {name} must be an array of {u.dtype.name}: {error}") from None
+    wanted = shapes.shape(u)
+    if array.size != shapes.size(wanted):
+        raise UserError(f"nlp: {name} has shape {array.shape}, expected {wanted}")
+    return array.reshape(wanted)
+
+
+_MULTIPLIERS = {"sigma": "obj_factor", "lam": "lagrange"}  # as `hessian` names them
 _NODES = ("f", "grad_f", "g", "jac_g", "hess_lag")
 
 
@@ -139,7 +152,7 @@ def _checked(problem: Mapping[str, Any]) -> tuple[UOp, UOp | None, UOp, UOp]:
     if not isinstance(problem, Mapping) or not set(problem) <= set(_KEYS) or "x" not in problem:
         raise UserTypeError(f"nlp: expected a dict of x, and p, f, g if any, got {problem!r}")
     for name, u in problem.items():
-        if not isinstance(u, UOp):
+        if name != "g" and not isinstance(u, UOp):
             raise UserTypeError(f"nlp: {name} must be a node of a graph, got {u!r}")
     x, p = problem["x"], problem.get("p")
     for name, u in (("x", x), ("p", p)):
@@ -149,16 +162,37 @@ def _checked(problem: Mapping[str, Any]) -> tuple[UOp, UOp | None, UOp, UOp]:
         raise UserTypeError("nlp: x must be a vector of floats")
     f = problem.get("f", leaves.const(x.dtype, 0))
     transforms.check_loss("nlp", f)
-    g = problem.get("g", creation.zeros((0,), x.dtype))
-    if g.dtype is not x.dtype:
-        raise UserTypeError(f"nlp: g is {g.dtype.name}, x is {x.dtype.name}")
-    flat = movement.reshape(g, (shapes.size(shapes.shape(g)),))
-    _check_names([f, g], [u for u in (x, p) if u is not None])
-    return x, p, f, flat
+    given = [u for u in (x, p) if u is not None]
+    for u in given:
+        if not all([isinstance(n, int) for n in shapes.shape(u)]):
+            shape = show(shapes.shape(u))
+            raise UserError(f"nlp: {u.arg.name} has the shape {shape}: bind it first")
+    g = _joined(problem.get("g", ()), x)
+    _check_names([f, g], given)
+    return x, p, f, g
+
+
+def _joined(given: Any, x: UOp) -> UOp:
+    """The constraints one after the other, as a vector."""
+    found = []
+    for path, u in pytrees.flatten(given)[0]:
+        if not isinstance(u, UOp):
+            raise UserTypeError(f"nlp: g{path} must be a node of a graph, got {u!r}")
+        if u.dtype is not x.dtype:
+            raise UserTypeError(f"nlp: g{path} is {u.dtype.name}, x is {x.dtype.name}")
+        found.append(movement.reshape(u, (shapes.size(shapes.shape(u)),)))
+    if not found:
+        return creation.zeros((0,), x.dtype)
+    return movement.cat(*found) if len(found) > 1 else found[0]
+
+
+def _read(roots: Sequence[UOp]) -> set[UOp]:
+    """The params that any of some graphs reads."""
+    return {u for root in roots for u in walk.inputs(root)}
 
 
 def _check_names(roots: Sequence[UOp], given: Sequence[UOp]) -> None:
-    for u in {v for root in roots for v in root.toposort() if v.op is Ops.PARAM}:
+    for u in _read(roots):
         if u not in given:
             raise UserError(f"nlp: {u.arg.name} is read, and is neither x nor p")
     for u in given:
@@ -171,8 +205,9 @@ def nlp(problem: Mapping[str, Any], format: Format = "csc") -> Nlp:
 
     `problem` has nodes as CasADi's `nlpsol` takes them: the variables "x", a param of shape (n,),
     and, where there are, the parameters "p", a param of any shape, the objective "f", one float,
-    and the constraints "g", of any shape. `format` is the order of the entries of the matrices.
-    UserTypeError for other keys and values, UserError where f or g read other params.
+    and the constraints "g": a node of any shape, or a container of them. `format` is the order of
+    the entries of the matrices. UserTypeError for other keys and values, UserError where f or g
+    read other params.
 
         >>> x, p = uopc.param("x", (2,), dtypes.float64), uopc.param("p", (), dtypes.float64)
         >>> problem = uopc.nlp({"x": x, "p": p, "f": ((x - p) ** 2).sum(), "g": x.prod()})

@@ -15,6 +15,7 @@ from uopc.derivatives import functions as seeds
 from uopc.derivatives import mesh_axis
 from uopc.errors import Unsupported, UserError, UserTypeError
 from uopc.ir.builder import fold, leaves, movement
+from uopc.ir.builder.pytrees import flatten, spread, unflatten
 from uopc.ir.core import dtypes, shapes, walk
 from uopc.ir.core.ops import GroupOp, Ops
 from uopc.ir.core.trace import made_at
@@ -23,7 +24,6 @@ from uopc.ir.devices.mesh import Mesh, PartitionSpec, Spec, normal, show, used_a
 from uopc.numpy.array import Array, uop_of
 from uopc.tensor.elementwise import shard
 from uopc.tracing.collectives import Inside, inside
-from uopc.tracing.pytrees import flatten, spread, unflatten
 from uopc.tracing.transforms import Call, derived
 
 Function = Callable[..., Any]

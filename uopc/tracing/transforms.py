@@ -20,6 +20,7 @@ from uopc.derivatives.sparse.sparsity import Format, Sparse, Sparsity
 from uopc.derivatives.values import Value, filled
 from uopc.errors import UserError, UserTypeError
 from uopc.ir.builder import leaves, movement, rebuild
+from uopc.ir.builder.pytrees import flatten, register_pytree, spread, unflatten
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import show_value
@@ -28,7 +29,6 @@ from uopc.ir.core.uop import UOp, intern
 from uopc.ir.devices.mesh import Mesh
 from uopc.numpy.array import Array, current_trace, trace_of, uop_of
 from uopc.tracing.jit import begun_trace, jit
-from uopc.tracing.pytrees import flatten, register_pytree, spread, unflatten
 
 register_pytree(
     Sparse, lambda s: ((s.data,), s.layout), lambda layout, parts: Sparse(parts[0], layout)

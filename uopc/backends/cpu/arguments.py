@@ -336,7 +336,7 @@ def out_labels(plan: Plan) -> list[str]:
     """The names of the results in messages: out, or out[key] each."""
     if plan.structure == "single":
         return ["out"]
-    keys = plan.keys if plan.structure == "dict" else range(len(plan.results))
+    keys = plan.keys or range(len(plan.results))
     return [f"out[{key!r}]" for key in keys]
 
 

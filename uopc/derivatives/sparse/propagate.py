@@ -431,7 +431,7 @@ def prepared(outputs: Sequence[UOp], inputs: Sequence[UOp]) -> tuple[list[UOp], 
 
 
 def _without_calls(root: UOp) -> UOp:
-    """Calls of functions as the values that they compute."""
+    """Calls of functions as the values that they compute; those of loops, which repeat, stay."""
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         value = functions.inlined(src[0], u.arg) if u.op is Ops.GETTUPLE else None

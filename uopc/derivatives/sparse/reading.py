@@ -227,7 +227,8 @@ class Zeros:
         """The elements of a value that may be other than 0; None for all."""
         for v in _unread(u, self._masks):
             found = self._other(v)
-            self._masks[v] = None if found is None or found.all() else found
+            whole = found is None or bool(found.all())
+            self._masks[v] = None if whole else np.broadcast_to(found, shapes.shape(v))
         return self._masks[u]
 
     def _other(self, u: UOp) -> Mask | None:
@@ -254,7 +255,7 @@ class Zeros:
         if op is Ops.CAT:
             return np.concatenate(full, u.arg)
         if op in (Ops.MUL, Ops.FDIV):
-            return np.broadcast_to(functools.reduce(np.logical_and, full), shapes.shape(u))
+            return functools.reduce(np.logical_and, full)
         return functools.reduce(np.logical_or, full) if op in _ODD else None
 
 

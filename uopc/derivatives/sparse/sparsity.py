@@ -270,12 +270,16 @@ class Sparse:
         return Sparse(self.data, turned)
 
     def values(self, data: Any = None) -> npt.NDArray[Any]:
-        """All entries as an array, from what a program gave for `data`, if that is a node."""
+        """All entries as an array, from what a program gave for `data`, if that is a node, or from
+        all entries. UserError for an array of another size."""
         found = np.asarray(self.data if data is None else data)
         if found.dtype == object:
             raise UserError("Sparse: its data is a node: pass what a program gave for it")
-        if self.constants is None:
+        computed = self.nnz - (0 if self.constants is None else len(self.constants[0]))
+        if found.shape == (self.nnz,):
             return found
+        if found.shape != (computed,):
+            raise UserError(f"Sparse: values of shape {found.shape}, expected ({computed},)")
         places, numbers = self.constants
         whole = np.empty(self.nnz, found.dtype)
         whole[places] = numbers

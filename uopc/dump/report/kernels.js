@@ -69,7 +69,7 @@ function launchTable() {
   const widths = ["3.5rem", "minmax(9rem, 18rem)", "minmax(14rem, 1fr)", "7rem", "7rem"];
   const columns = [
     {title: "#", width: widths[0], text: ([at]) => String(at), key: ([at]) => at},
-    {title: "kernel", width: widths[1], text: ([, k]) => D.kernels[k].name, cell: ([, k]) => h("a", {href: kernelLink(k)}, D.kernels[k].name)},
+    {title: "kernel", width: widths[1], text: ([, k]) => D.kernels[k].name, cell: ([at, k]) => h("span", {}, h("a", {href: kernelLink(k)}, D.kernels[k].name), rounds(at) === 1 ? "" : `  ${rounds(at)}×`)},
     {title: "storage and variables", width: widths[2], text: ([, , a]) => a.map(argumentText).join(", "), cell: ([, k, a]) => h("span", {}, chips(k, a))},
     {title: "operations", width: widths[3], text: ([, k]) => work(k, "operations", amount), key: ([, k]) => D.kernels[k].work?.operations ?? 0},
     {title: "bytes", width: widths[4], text: ([, k]) => work(k, "nbytes", bytes), key: ([, k]) => D.kernels[k].work?.nbytes ?? 0},
@@ -86,6 +86,7 @@ const kernelLink = k => `#kernel/${encodeURIComponent(D.kernels[k].name)}`;
 const work = (k, what, shown) => D.kernels[k].work ? (D.kernels[k].work.exact ? "" : "≤ ") + shown(D.kernels[k].work[what]) : "";
 const percent = x => x == null ? "" : `${(x * 100).toFixed(x < .1 ? 1 : 0)} %`;
 const bar = x => x == null ? "" : h("span", {class: "bar"}, h("i", {style: `width:${Math.min(100, x * 100)}%`}));
+const rounds = at => D.times ? D.times.rounds[at] : 1;  // of a loop of launches
 const roofline = at => D.times ? D.times.least[at] / D.times.launches[at] : null;
 const argumentText = ([name, begin]) => begin ? `${name}+${begin}` : name;
 const chips = (k, args) => args.map((a, slot) =>
@@ -133,7 +134,7 @@ function kernelFacts(kernel, launches) {
     if (kernel.work.nbytes) facts.push(`${(kernel.work.operations / kernel.work.nbytes).toFixed(2)} per byte`);
   }
   if (D.times && launches.length) {
-    const time = launches.reduce((s, l) => s + D.times.launches[l[0]], 0) / launches.length;
+    const time = launches.reduce((s, l) => s + D.times.launches[l[0]], 0) / launches.reduce((s, l) => s + rounds(l[0]), 0);
     facts.push(`${seconds(time)} a launch`);
     if (kernel.work) facts.push(`${(kernel.work.operations / time / 1e9).toFixed(1)} G${kernel.work.floats ? "FLOP" : "op"}/s`, `${(kernel.work.nbytes / time / 1e9).toFixed(1)} GB/s`);
     const share = roofline(launches[0][0]);

@@ -44,7 +44,8 @@ class Work:
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds of a call and of its launches, the least that this machine allows, and why."""
+    """Seconds of a call and of its launches, the least that this machine allows, and why. A launch
+    in a loop has those of all its rounds."""
 
     total: float
     launches: list[float]
@@ -52,6 +53,7 @@ class Times:
     bounds: list[str]
     values: dict[str, int]  # of variables
     events: list[dict[str, float]] | str  # hardware events of each launch, or why there are none
+    rounds: list[int]  # how often a call runs each launch
 
 
 @dataclass

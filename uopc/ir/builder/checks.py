@@ -34,9 +34,12 @@ _EXAMPLES = "uopc.dtypes.float32 or np.float32"
 
 
 def _known(dtype: Any) -> DType | None:
-    """A DType, or that of one of NumPy's spellings: `np.float64`, `"f8"`, `float`."""
+    """A DType, or that of its name in `dtypes` (`"float"` is `dtypes.float`, C's), or of another
+    spelling of NumPy's: `np.float64`, `"f8"`, the class `float`."""
     if isinstance(dtype, DType):
         return dtype
+    if isinstance(dtype, str) and dtype in dtypes.OF_C:
+        return dtypes.OF_C[dtype]
     if dtype is None:  # NumPy's float64
         return None
     try:

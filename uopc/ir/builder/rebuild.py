@@ -130,13 +130,6 @@ def _renewed(
     return get(root, root)
 
 
-def without_primitives(root: UOp) -> UOp:
-    """The graph with the value of each PRIMITIVE in its place."""
-    if Ops.PRIMITIVE not in walk.ops(root):
-        return root
-    return rewritten(root, lambda u, src: src[0] if u.op is Ops.PRIMITIVE else None)
-
-
 def without_shards(root: UOp) -> UOp:
     """The graph for one device: the operand of each SHARD in its place."""
     if Ops.SHARD not in walk.ops(root):

@@ -176,7 +176,8 @@ bfloat16: Final   = DType("bfloat16", "bf16",     "float", 16)
 float32: Final    = DType("float32",  "f32",      "float", 32)
 float64: Final    = DType("float64",  "f64",      "float", 64)
 # fmt: on
-# Functions take as a dtype one of these, or one of NumPy's: `np.float64`, `"f8"`, `float`.
+# Functions take as a dtype one of these, its name, or one of NumPy's: `np.float64`, `"f8"`, the
+# class `float`. A name that this module has means what it means here, see OF_C.
 DTypeLike: TypeAlias = DType | np.dtype[Any] | type[Any] | str
 
 ALL: Final = (
@@ -298,3 +299,9 @@ half: Final   = float16
 float: Final  = float32
 double: Final = float64
 # fmt: on
+
+OF_C: Final = {
+    name: globals()[name]
+    for name in ("bool", "char", "short", "int", "long", "uchar", "ushort", "uint", "ulong", "half",
+                 "float", "double")
+}  # fmt: skip

@@ -172,6 +172,12 @@ def nodes(root: UOp) -> list[UOp]:
     return list(toposort(root, outside_kernels(root)))
 
 
+def inputs(root: UOp) -> list[UOp]:
+    """The params that a call of a tensor graph gives: one with a slot is an argument of a body, of
+    a FUNCTION or a kernel."""
+    return [u for u in nodes(root) if u.op is Ops.PARAM and u.arg.slot < 0]
+
+
 @memo_last
 def ops(root: UOp) -> frozenset[Op]:
     """The ops of the graph: a pass whose ops are not among them has nothing to do."""

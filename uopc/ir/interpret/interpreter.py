@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from uopc.errors import InvalidIR, UserError
-from uopc.ir.builder.rebuild import without_primitives
+from uopc.ir.builder.primitives import without_primitives
 from uopc.ir.builder.unrolled import unrolled
 from uopc.ir.core import dtypes, walk
 from uopc.ir.core.calls import graph_order

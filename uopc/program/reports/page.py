@@ -62,11 +62,12 @@ def measured(program: Program, found: Facts) -> Facts:
     result = profile.profile(program, tuple(random_inputs.random_arrays(plan, values)), values)
     found.times = page.Times(
         result.call.best,
-        [m.timing.best for m in result.launches],
-        [m.least for m in result.launches],
+        [m.seconds for m in result.launches],
+        [m.least * m.rounds for m in result.launches],
         [m.bound for m in result.launches],
         dict(values),
         result.events if isinstance(result.events, str) else [dict(e) for e in result.events],
+        [m.rounds for m in result.launches],
     )
     for m in result.launches:
         work = page.Work(m.operations, m.nbytes, m.launch.work.floats, exact=True)

@@ -1,7 +1,9 @@
 """The work of a kernel: the operations that it does, and the bytes of the storage it touches.
 
-An operation is one arithmetic operation of the graph on one element, an add as well as an exp.
-Bytes count each element of the storage that a kernel touches once, by its buffers.
+An operation is one arithmetic operation of the graph on one element, an add as well as an exp. A
+*step* is one of the processor: a function of floats takes those of its chain in the op table, and
+divisions and square roots are counted on their own, as a processor has another unit for them. Bytes
+count each element of the storage that a kernel touches once, by its buffers.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from typing import Any, NamedTuple
 
 from uopc.backends.plan import DimValue
 from uopc.dump.table import source_lines
+from uopc.ir.builder import leaves, rebuild
 from uopc.ir.builder.loops import with_loops
 from uopc.ir.core import dtypes, ranges, shapes, walk
 from uopc.ir.core.dtypes import DType
@@ -21,6 +24,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp
 from uopc.ir.index.dims import dim_uop
+from uopc.passes.analysis import op_costs
 
 
 class Touched(NamedTuple):
@@ -58,6 +62,8 @@ class Work:
     ops: str
     lines: str
     touched: tuple[Touched, ...]  # of which buffers these bytes are
+    steps: DimValue  # of the processor
+    divisions: DimValue  # of floats, and square roots, that its steps do not contain
 
     @property
     def floats(self) -> bool:
@@ -89,9 +95,9 @@ def measure(kernel: UOp, nodes: list[UOp]) -> Work:
     kernel = with_loops(kernel)
 
     def times(loops: Iterable[UOp]) -> Any:
-        return math.prod([r.src[0] for r in loops], start=UOp.const(dtypes.index, 1))
+        return math.prod([_length(r) for r in loops], start=UOp.const(dtypes.index, 1))
 
-    operations = zero = UOp.const(dtypes.index, 0)
+    operations = steps = divisions = zero = UOp.const(dtypes.index, 0)
     reached: dict[UOp, UOp] = {}  # by storage: accesses to it
     stored: set[UOp] = set()
     names: dict[str, None] = {}
@@ -110,7 +116,10 @@ def measure(kernel: UOp, nodes: list[UOp]) -> Work:
             names[f"reduce.{u.arg.op}" if u.op is Ops.REDUCE else u.op.name] = None
             often[u.src[0].dtype.scalar] += 1
             inside = ranges.ranges(u.src[0]) | set(u.src[1:]) if u.op is Ops.REDUCE else ()
-            operations += times(inside or ranges.ranges(u)) * (2 if u.op is Ops.MULACC else 1)
+            repeats = times(inside or ranges.ranges(u))
+            operations += repeats * (2 if u.op is Ops.MULACC else 1)
+            taken = _steps(u)
+            steps, divisions = steps + repeats * taken[0], divisions + repeats * taken[1]
     nbytes, touched = zero, []
     for p, accesses in reached.items():
         own = accesses.minimum(dim_uop(shapes.size(shapes.shape(p)))) * p.dtype.itemsize
@@ -121,4 +130,31 @@ def measure(kernel: UOp, nodes: list[UOp]) -> Work:
     floats = {t: n for t, n in often.items() if t.is_float} or often
     most = max(floats, key=lambda t: (floats[t], t.itemsize), default=None)
     texts = " ".join(names), ", ".join(source_lines(nodes))
-    return Work(*work, most, *texts, tuple(sorted(touched, key=lambda t: t.slot)))
+    taken_by = tuple(sorted(touched, key=lambda t: t.slot))
+    return Work(*work, most, *texts, taken_by, DimValue.of(steps), DimValue.of(divisions))
+
+
+def _length(loop: UOp) -> UOp:
+    """The iterations of a loop: of one as long as an outer loop has come, those in the middle of
+    that; of one whose length only values know, one."""
+    known: dict[UOp, UOp] = {}
+    for u in walk.toposort(loop.src[0]):
+        if u.op is Ops.RANGE:
+            known[u] = rebuild.rebuild(u.src[0], known) // 2
+        elif u.op not in (Ops.CONST, Ops.VARIABLE, Ops.WHERE) and u.op.fold is None:
+            known[u] = UOp.const(u.dtype, 1)
+    return rebuild.rebuild(loop.src[0], known)
+
+
+def _steps(u: UOp) -> tuple[int, int]:
+    """The steps of the processor for an operation on one element, and its divisions."""
+    if op_costs.is_function(u):
+        found = op_costs.chain(u)
+        return found.operations + found.multiplications - found.divisions, found.divisions
+    if u.dtype.is_float and u.op in (Ops.FDIV, Ops.RECIPROCAL, Ops.SQRT):
+        constant = u.op is Ops.FDIV and leaves.constant_in(u.src[1]) is not None
+        return (_BY_A_CONSTANT, 0) if constant else (0, 1)
+    return (2 if u.op is Ops.MULACC else max(1, int(u.op.cost))), 0
+
+
+_BY_A_CONSTANT = 4  # a product, and what makes its last bit exact: see float_division.py

@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from uopc.tracing.pytrees import (
+from uopc.ir.builder.pytrees import (
     LEAF,
     Structure,
     exactly,

@@ -56,6 +56,27 @@ def spread(given: Any, structure: Any, kind: type, what: str) -> list[Any]:
     return [entry for part, inner in parts for entry in spread(part, inner, kind, what)]
 
 
+def given_outs(given: Any, structure: Any, path: str = "out") -> list[Any]:
+    """The arrays of `out=` for each leaf of results, None for one that is not given. UserTypeError
+    for other containers than those of the results."""
+    if structure == LEAF:
+        return [given]
+    if given is None:
+        return [None] * leaf_count(structure)
+    found = split(given)
+    if found is None or type(given) is not structure.kind or tuple(found[1]) != structure.names:
+        raise UserTypeError(f"{path}: expected {_shown(structure)}, as of the results")
+    return [
+        array
+        for name, part, inner in zip(found[1], found[2], structure.parts)
+        for array in given_outs(part, inner, f"{path}.{name}")
+    ]
+
+
+def _shown(structure: Structure) -> str:
+    return f"{structure.kind.__name__} of {', '.join(structure.names) or 'nothing'}"
+
+
 def register_pytree(kind: type, flatten: Flatten, unflatten: Unflatten) -> None:
     """Let objects of a class be arguments and results of `jit`.
 
@@ -115,24 +136,29 @@ def has_names(detail: Hashable) -> bool:
     )
 
 
-def flatten(value: Any) -> tuple[list[tuple[str, Any]], Any]:
-    """The leaves of a value, each with its path (`.weights.0`), and its structure.
+def flatten(value: Any, whole: tuple[type, ...] = ()) -> tuple[list[tuple[str, Any]], Any]:
+    """The leaves of a value, each with its path (`.weights.0`), and its structure. Objects of the
+    classes `whole` are leaves.
 
     UserError where a container contains itself.
     """
     leaves: list[tuple[str, Any]] = []
-    return leaves, _taken_apart(value, "", leaves, 0)
+    return leaves, _taken_apart(value, "", leaves, 0, whole)
 
 
-def _taken_apart(value: Any, path: str, leaves: list[tuple[str, Any]], depth: int) -> Any:
+def _taken_apart(
+    value: Any, path: str, leaves: list[tuple[str, Any]], depth: int, whole: tuple[type, ...]
+) -> Any:
     if depth > _DEEPEST:
         raise UserError("a container is nested too deeply, or contains itself")
-    found = split(value)
+    found = None if isinstance(value, whole) else split(value)
     if found is None:
         leaves.append((path, value))
         return LEAF
     detail, names, children = found
-    parts = [_taken_apart(c, f"{path}.{n}", leaves, depth + 1) for n, c in zip(names, children)]
+    parts = [
+        _taken_apart(c, f"{path}.{n}", leaves, depth + 1, whole) for n, c in zip(names, children)
+    ]
     return Structure(type(value), detail, tuple(names), tuple(parts))
 
 
