@@ -12,8 +12,8 @@ from uopc.errors import Unsupported, UserError, UserTypeError
 from uopc.ir.builder import operands
 from uopc.ir.builder.pytrees import flatten, unflatten
 from uopc.ir.core import dtypes, shapes
-from uopc.ir.core.shapes import Dim, show, show_value
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.shapes import Dim, show, show_value
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp
 from uopc.ir.index.dims import dim_uop
