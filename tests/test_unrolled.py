@@ -124,6 +124,40 @@ def test_text_round_trips():
     assert uopc.parse(text) is graph
 
 
+@pytest.mark.parametrize("op", [Ops.ADD, Ops.MUL, Ops.MAX, "min"])
+def test_an_allreduce_of_an_op_is_among_all_devices_of_its_operand(op):
+    count = 3
+    arrays = {f"x{i}": r(5) for i in range(count)}
+    total = UOp(Ops.ALLREDUCE, None, (stacked(count, (5,)) * 2,), op)
+    outs = [select(total, i) for i in range(count)]
+    how = {Ops.ADD: np.sum, Ops.MUL: np.prod, Ops.MAX: np.max}.get(op, np.min)
+    wanted = how(np.stack([a * 2 for a in arrays.values()]), axis=0)
+    first = total.copy("cpu:0")
+    for got in (*run([*outs, first], arrays), *interpreter.evaluate(outs, arrays)):
+        np.testing.assert_allclose(got, wanted, 1e-6)
+    assert uopc.parse(uopc.print_graph(total)) is total
+
+
+def test_what_an_allreduce_of_an_op_refuses():
+    value, x = stacked(2, (4,)), uopc.param("x0", (4,))
+    for arg, words in (
+        (Ops.SUB, "Ops.SUB does not combine values: add, mul, max, min"), ("sum", "'sum' does not"),
+        ((Ops.ADD, "cpu:1"), r"the arg is an op, such as Ops.ADD; .*\.copy\(device\)"),
+    ):  # fmt: skip
+        with pytest.raises(uopc.InvalidIR, match=words):
+            UOp(Ops.ALLREDUCE, None, (value,), arg)
+    with pytest.raises(uopc.UserError, match="allreduce: a value on one device"):
+        uopc.compile(select(UOp(Ops.ALLREDUCE, None, (x,), Ops.ADD), 0))
+
+
+def test_copies_to_a_device_beside_a_mesh_are_refused_in_plain_words():
+    mesh, x = make_mesh((2,), ("m",)), uopc.param("x", (4,))
+    y = uopc.param("y", (8,)).shard(P("m"))
+    for copies in ([x.copy("cpu:1")], [x.copy("cpu:1") * 2, (x + 1).copy("cpu:1")]):
+        with pytest.raises(uopc.Unsupported, match="a copy to cpu:1 in a program for cpu: "):
+            uopc.compile([y.sum(), *copies], mesh=mesh)
+
+
 def test_what_is_refused():
     value, x = stacked(2, (4,)), uopc.param("x0", (4,))
     total = exchange(Ops.ALLREDUCE, value, 3, op="add")

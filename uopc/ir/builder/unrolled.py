@@ -7,6 +7,7 @@ such a value to one device takes the first part; an exchange is what the caller 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from uopc.errors import UserError
 from uopc.ir.builder import leaves, movement, rebuild
@@ -102,11 +103,16 @@ class Unrolled:
 
     def _exchanged(self, u: UOp) -> list[UOp]:
         """The value that each device gets from an exchange."""
+        place = None if self.mesh else self.places[u.src[0]]
+        if not u.arg.parts:
+            if not isinstance(place, tuple):
+                where = "on a mesh: its ExchangeArg names axes" if self.mesh else "on one device"
+                raise UserError(f"{u.op.name}: a value {where}{made_at(u)}")
+            u = u.replace(arg=replace(u.arg, parts=len(place)))
         if self.mesh is not None:
             places: Sequence[str | None] = self.mesh.devices
             groups = self.mesh.groups(u.arg.axes)
         else:
-            place = self.places[u.src[0]]
             if isinstance(place, tuple):
                 places = place
             else:  # one device, or what all devices have

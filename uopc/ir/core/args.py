@@ -107,8 +107,8 @@ class ExchangeArg:
     `wrap` around the end of the group; `root` gives to all. `reason`: why it happens, for people.
     """
 
-    axes: tuple[str, ...]
-    parts: int
+    axes: tuple[str, ...] = ()
+    parts: int = 0  # 0, without axes: all devices of the operand
     op: Literal[""] | ReduceOp = ""
     shift: int = 0
     mirror: bool = False

@@ -10,13 +10,14 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, cast, get_args
 
 import numpy as np
 
 from uopc.errors import Immutable, InvalidIR
 from uopc.ir.core import arena
 from uopc.ir.core.arena import Key, Ref, enter, table
+from uopc.ir.core.args import ExchangeArg, ReduceOp
 from uopc.ir.core.constants import const_key, const_value
 from uopc.ir.core.dtype_rules import derived
 from uopc.ir.core.dtypes import DType
@@ -194,6 +195,8 @@ def checked(op: Op, dtype: DType | None, src: tuple[UOp, ...], arg: Any, tag: An
     """Intern after checking operand count, arg type and dtype. InvalidIR on a misfit."""
     if not op.takes(len(src)):
         raise InvalidIR(f"{op!r} takes {op.arity_text} operands, got {len(src)}")
+    if op is Ops.ALLREDUCE and isinstance(arg, (Op, str, tuple)):  # among all of its devices
+        arg = ExchangeArg(op=_combining(arg))
     if dtype is None:
         try:
             dtype = derived(op, None, src, arg)
@@ -220,6 +223,20 @@ def canonical_arg(op: Op, dtype: DType, arg: Any) -> Any:
     if type(arg) is bool:
         raise InvalidIR(f"{op!r}: arg must not be a bool")
     return arg
+
+
+def _combining(op: Op | str | tuple[Any, ...]) -> ReduceOp:
+    """The name of an op that combines the values of devices. InvalidIR for anything else."""
+    if isinstance(op, tuple):
+        raise InvalidIR(
+            "allreduce: the arg is an op, such as Ops.ADD; the result is on all devices of the "
+            "operand, and .copy(device) of it is on another one"
+        )
+    name = op.name if isinstance(op, Op) else op
+    known = get_args(ReduceOp)
+    if name not in known:
+        raise InvalidIR(f"allreduce: {op!r} does not combine values: {', '.join(known)}")
+    return cast("ReduceOp", name)
 
 
 def _canonical_item(item: Any) -> Any:
