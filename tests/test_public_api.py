@@ -17,7 +17,7 @@ CONTRACT = [
     "param", "variable", "constant", "arange", "full", "zeros", "ones", "eye", "where", "cat",
     "stack", "print_graph", "parse", "compile", "options", "Error", "UserError", "InvalidIR",
     "Unsupported", "dtypes", "UOp", "Ops", "UPat", "PatternMatcher", "graph_rewrite", "Program",
-    "cache", "errors", "__version__", "function", "kernel_param", "KernelInfo", "fast_zeros",
+    "cache", "errors", "__version__", "function", "kernel_param", "KernelInfo",
     "load_schedule", "save_schedule", "AxisType", "BottomUpGate", "GroupOp", "Opt", "jit",
     "random", "register_pytree", "cond", "grad", "value_and_grad", "jvp", "vjp", "linearize",
     "jacfwd", "jacrev", "jacobian", "hessian", "hvp", "vmap", "stop_gradient", "custom_jvp",

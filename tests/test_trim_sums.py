@@ -237,7 +237,7 @@ ARRAYS = {
     "a band": (np.tri(40, 40, dtype=bool) & ~np.tri(40, 40, -4, dtype=bool), False),
     "steps of two": (np.arange(40) <= 2 * np.arange(40)[:, None], False),
     "other batches": (np.stack([np.tri(40, 40, c, dtype=bool) for c in (0, 1)]), False),
-    "all": (np.ones((40, 40), bool), False),
+    "all": (np.ones((40, 40), bool), True),
     "not a number": (np.where(np.tri(40, 40), np.float32(0), np.float32(np.nan)), False),
     "zeros of both signs": (np.where(np.tri(40, 40), np.float32([*[0.0] * 39, -0.0]),
                                      np.float32(-INF)), False),

@@ -11,7 +11,6 @@ from uopc.backends import thread_limit
 from uopc.config import at_import, options
 from uopc.errors import Error, InvalidIR, Unsupported, UserError
 from uopc.ir import Ops, UOp
-from uopc.ir.builder.alu import fast_zeros
 from uopc.ir.builder.leaves import iota
 from uopc.ir.builder.movement import cat, stack
 from uopc.ir.builder.operands import constant, variable
@@ -84,7 +83,7 @@ __all__ = [
     "ShardedArray", "Sparse", "Sparsity", "UOp", "UPat", "Unsupported", "UserError", "__version__",
     "all_gather", "all_to_all", "arange", "axis_index", "axis_size", "buffer", "cache", "cat",
     "checkpoint", "compile", "cond", "constant", "custom_jvp", "custom_vjp", "distributed",
-    "dtypes", "errors", "export", "eye", "fast_zeros", "file", "fold", "fori_loop", "full",
+    "dtypes", "errors", "export", "eye", "file", "fold", "fori_loop", "full",
     "function", "grad", "graph_rewrite", "hessian", "hvp", "in_range", "iota", "jacfwd", "jacobian",
     "jacrev", "jit", "jvp", "kernel_param", "linearize", "load_exported", "load_safetensors",
     "load_schedule", "make_array_from_callback", "make_mesh", "map", "nlp", "ones", "options",

@@ -52,7 +52,7 @@ class Options:
     target_cpu: str = ""  # empty: this machine
     tf32: bool = False  # tensor cores may round float32 operands of products to 10 bits
     dot_products: bool = True  # products of bytes use the dot products of the processor
-    fast_zeros: bool = False  # 0 * x is 0 and x + 0 is x for all floats: see `uopc.fast_zeros`
+    fast_zeros: bool = False  # 0 * x is 0 and x + 0 is x for all floats of a graph that is compiled
     trim_stores: bool = True  # elements of stored sums that no reader uses are not computed
     split_reduces: bool = True  # cut a large reduce to few elements in two
     split_ratio: int = 32768  # elements per result from which on a reduce is cut in two

@@ -6,10 +6,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import contextvars
-from collections.abc import Iterator
-
 from uopc.errors import UserTypeError
 from uopc.ir.builder import fold
 from uopc.ir.builder.leaves import located
@@ -34,33 +30,7 @@ def alu(a: UOp, op: Op, *others: Operand) -> UOp:
     src = (a, *[as_uop(o, a.dtype.scalar, op.symbol or op.name) for o in others])
     if op is Ops.WHERE:
         return where(*src)
-    combine = fold.with_fast_zeros if _fast_zeros.get() else fold.combine
-    return _checked(op, combine(op, src))
-
-
-_fast_zeros = contextvars.ContextVar("fast_zeros", default=False)
-
-
-@contextlib.contextmanager
-def fast_zeros() -> Iterator[None]:
-    """In this block, sums, differences and products of floats are built with exact zeros: `0 * x`
-    is 0 and `x + 0` is x for every x, also where IEEE 754 gives NaN or the other zero.
-
-    So zeros remove work: `with uopc.fast_zeros(): y = x.sin() * mask` computes no sine where the
-    mask is a constant 0. The property stays with the nodes: in text, caches and functions.
-
-    Examples:
-        >>> x = uopc.param("x", (2,))
-        >>> with uopc.fast_zeros():
-        ...     y = x + x.sin() * 0
-        >>> y is x
-        True
-    """
-    token = _fast_zeros.set(True)
-    try:
-        yield
-    finally:
-        _fast_zeros.reset(token)
+    return _checked(op, fold.combine(op, src))
 
 
 def binary(op: Op, a: Operand, b: Operand) -> UOp:

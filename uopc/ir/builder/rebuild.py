@@ -138,9 +138,10 @@ def without_shards(root: UOp) -> UOp:
 
 
 def marked_fast_zeros(root: UOp) -> UOp:
-    """The graph with exact zeros in all its sums, differences and products of floats."""
+    """The graph with exact zeros in all its sums, differences and products of floats, also in the
+    kernels that it calls, as loops are."""
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         return fold.with_fast_zeros(u.op, src) if fold.takes_fast_zeros(u) else None
 
-    return rewritten(root, change, outside_kernels=True)
+    return rewritten(root, change)

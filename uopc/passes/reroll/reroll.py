@@ -31,6 +31,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.passes.contract import Context, Pass
 from uopc.passes.reroll.constant_folding import FEWEST_PARTS, JOINED, Constants, array_node
+from uopc.passes.reroll.constant_runs import with_runs
 from uopc.passes.reroll.roll import Forms, Roller, gathered
 
 
@@ -130,8 +131,8 @@ def rolled(graph: UOp) -> UOp:
 
 
 def reroll(graph: UOp, context: Context) -> UOp:
-    """`rolled`, as a pass."""
-    return rolled(graph)
+    """`rolled`, as a pass; then constant arrays of few runs are these, where zeros are exact."""
+    return with_runs(rolled(graph))
 
 
 PASS = Pass("reroll", TENSOR, TENSOR, reroll, "graph")
