@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,7 @@ from uopc.ir.index.dims import dim_uop
 from uopc.tensor.scatter import inside, scatter
 
 Table = npt.NDArray[np.int64]
+Element = TypeVar("Element", bound=np.generic)
 _FILLED = 4  # a table may have so many times the places that it needs
 
 
@@ -153,6 +155,24 @@ def evaluated(u: UOp) -> npt.NDArray[np.generic]:
     run.run([u])
     found, mask = np.asarray(run.values[u]), run.masks.get(u)
     return found if mask is None else np.where(mask, found, -1)
+
+
+def rearranged(a: npt.NDArray[Element], u: UOp, filling: Any) -> npt.NDArray[Element]:
+    """An array of the shape of the operand of a movement op, as the op moves it."""
+    if u.op is Ops.RESHAPE:
+        return a.reshape(shapes.shape(u))
+    if u.op is Ops.EXPAND:
+        return np.broadcast_to(a, shapes.shape(u))
+    if u.op is Ops.PERMUTE:
+        return a.transpose(u.arg)
+    if u.op is Ops.FLIP:
+        return np.flip(a, u.arg)
+    begins, sizes = shapes.window(u)
+    if u.op is Ops.SHRINK:
+        return a[tuple([slice(b, b + n) for b, n in zip(begins, sizes)])]
+    found = np.full(sizes, filling, a.dtype)
+    found[tuple([slice(b, b + n) for b, n in zip(begins, a.shape)])] = a
+    return found
 
 
 # ---------------------------------------------------------------- one dimension of the source

@@ -14,10 +14,13 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from uopc.ir.builder import alu, leaves, movement
+from uopc.derivatives import gather
+from uopc.ir.builder import alu, leaves, movement, operands
 from uopc.ir.core import calls, dtypes, shapes
 from uopc.ir.core.args import ReduceArg
 from uopc.ir.core.ops import Ops
@@ -40,6 +43,7 @@ _TAME = frozenset((
 ))  # fmt: skip
 _COMBINED = frozenset((Ops.REDUCE, Ops.ACCUMULATE, Ops.FDIV))
 _STATIC = frozenset((Ops.CONST, Ops.DATA, Ops.IOTA))
+_LOGIC = frozenset((Ops.AND, Ops.OR, Ops.XOR, Ops.WHERE))
 _MOST_STATIC = 1 << 22  # elements of all values that a mask of known places is evaluated by
 _LONG = 8  # nodes of a mask of known places that is kept as it is
 
@@ -117,15 +121,13 @@ _known: weakref.WeakKeyDictionary[UOp, Support] = weakref.WeakKeyDictionary()
 
 def support(value: UOp) -> Support:
     """A bool in the shape of a value that is False where it is plain to see zero."""
-    found = _support(value)
-    return found if isinstance(found, bool) else _evaluated(found)
-
-
-def _support(value: UOp) -> Support:
     for u in calls.graph_order([value], _below, _known.__contains__):
         if u not in _known:
             _known[u] = _of(u)
-    return _known[value]
+    found = _known[value]
+    if not isinstance(found, bool):
+        _known[value] = found = _evaluated(found)
+    return found
 
 
 def _below(u: UOp) -> Sequence[UOp]:
@@ -372,7 +374,7 @@ def _scattered(u: UOp, a: Support, rows: Support) -> Support:
 def _evaluated(mask: UOp) -> Support:
     """The mask; of one of known places whether it is the same everywhere, and its bools if it is
     long."""
-    nodes = mask.toposort()
+    nodes = list(mask.toposort())
     static = all([
         u.op in _STATIC or u.op.is_alu or u.op.movement or u.op in (Ops.CAST, *_PARTS)
         for u in nodes
@@ -382,13 +384,31 @@ def _evaluated(mask: UOp) -> Support:
         return mask
     if sum([math.prod(row) for row in dims]) > _MOST_STATIC:
         return mask if len(nodes) <= _LONG else True
-    from uopc.derivatives.gather import evaluated
-
-    found = np.asarray(evaluated(mask), np.bool_)
+    found = np.asarray(_array(nodes), np.bool_)
     if found.all() or not found.any():
         return bool(found.all())
     if len(nodes) <= _LONG:
         return mask
-    from uopc.ir.builder.operands import constant
+    return operands.constant(np.ascontiguousarray(np.broadcast_to(found, shapes.shape(mask))))
 
-    return constant(np.ascontiguousarray(np.broadcast_to(found, shapes.shape(mask))))
+
+def _array(nodes: Sequence[UOp]) -> npt.NDArray[Any]:
+    """The bools of the last one of nodes of known places, sources first."""
+    known: dict[UOp, npt.NDArray[Any]] = {}
+    for u in nodes:
+        src = [known[s] for s in u.src]
+        if u.op is Ops.CONST:
+            known[u] = np.asarray(u.arg)
+        elif u.op is Ops.DATA:
+            known[u] = u.arg.array
+        elif u.op.movement:
+            known[u] = gather.rearranged(src[0], u, False)
+        elif u.op is Ops.STACK:
+            known[u] = np.stack(src)
+        elif u.op is Ops.CAT:
+            known[u] = np.concatenate(src, axis=u.arg)
+        elif u.op in _LOGIC and u.op.evaluate is not None:
+            known[u] = np.asarray(u.op.evaluate(*src))
+        else:
+            return gather.evaluated(nodes[-1])
+    return known[nodes[-1]]

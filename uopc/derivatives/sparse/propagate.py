@@ -19,11 +19,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from uopc.derivatives import batch, effects, functions, movement_rules, walk
+from uopc.derivatives.gather import rearranged
 from uopc.derivatives.rule import Partials, Rule, operands
 from uopc.derivatives.sparse import colouring, loops
 from uopc.derivatives.sparse.boxes import Box, Boxes, strides
 from uopc.derivatives.sparse.packing import Coloured, Columns, column_tangents
-from uopc.derivatives.sparse.reading import Dims, guarded, rearranged
+from uopc.derivatives.sparse.reading import Dims, guarded
 from uopc.derivatives.sparse.sparsity import Places
 from uopc.derivatives.values import Value, filled
 from uopc.errors import Unsupported

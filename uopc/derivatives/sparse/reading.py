@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Container, Sequence
-from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +23,6 @@ from uopc.ir.index.dims import dim_uop
 
 Mask = npt.NDArray[np.bool_]
 Dims = tuple[int, ...]
-_T = TypeVar("_T", bound=np.generic)
 Form = tuple[int, tuple[int, ...]]  # a constant, and a step along each axis
 
 
@@ -191,24 +189,6 @@ class Known:
         return self._arrays[u]
 
 
-def rearranged(a: npt.NDArray[_T], u: UOp, filling: Any) -> npt.NDArray[_T]:
-    """An array of the shape of the operand of a movement op, as the op moves it."""
-    if u.op is Ops.RESHAPE:
-        return a.reshape(shapes.shape(u))
-    if u.op is Ops.EXPAND:
-        return np.broadcast_to(a, shapes.shape(u))
-    if u.op is Ops.PERMUTE:
-        return a.transpose(u.arg)
-    if u.op is Ops.FLIP:
-        return np.flip(a, u.arg)
-    begins, sizes = shapes.window(u)
-    if u.op is Ops.SHRINK:
-        return a[tuple([slice(b, b + n) for b, n in zip(begins, sizes)])]
-    found = np.full(sizes, filling, a.dtype)
-    found[tuple([slice(b, b + n) for b, n in zip(begins, a.shape)])] = a
-    return found
-
-
 # 0 where all operands are 0.
 _ODD = frozenset((
     Ops.NEG, Ops.ABS, Ops.SQRT, Ops.SIN, Ops.TAN, Ops.TANH, Ops.ERF, Ops.TRUNC, Ops.FLOOR, Ops.CEIL,
@@ -239,7 +219,7 @@ class Zeros:
             return None
         if op is Ops.PAD or (op.movement and masks[0] is not None):
             whole = masks[0] if masks[0] is not None else np.ones(shapes.shape(u.src[0]), np.bool_)
-            return rearranged(whole, u, False)
+            return gather.rearranged(whole, u, False)
         if op is Ops.WHERE and u.src[0] in self._known:
             on = self._known.array(u.src[0])
             return np.asarray(np.where(on, *[True if m is None else m for m in masks[1:]]))
