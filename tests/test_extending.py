@@ -15,7 +15,7 @@ from tests import pages
 from tests.pages import EXTENDING, ROOT
 
 CHECK = "check.py"
-BACKENDS = 2  # llvm for the CPU, nvptx
+BACKENDS = 3  # llvm for the CPU, c, nvptx
 PAGE = EXTENDING.read_text("utf-8")
 TABLE = re.findall(r"^\| an? ([\w ]+) \| (\d)(?:, and (\d) per backend)? \|$", PAGE, re.MULTILINE)
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "conformance", "fuzz", "ptx", "standin")

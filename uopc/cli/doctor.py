@@ -183,17 +183,30 @@ def _pycuda() -> str:
         return "of unknown version"
 
 
+def _check_pycuda() -> None:
+    """For what cannot be asked without pycuda, whose own line says how to install it."""
+    if util.find_spec("pycuda") is None:
+        raise _Missing("not asked: it needs pycuda")
+
+
 def _driver() -> str:
+    _check_pycuda()
     number = binding.driver().get_driver_version()
     return f"CUDA {number // 1000}.{number % 1000 // 10}"
 
 
 def _device() -> str:
+    _check_pycuda()
     found = [device.device(i) for i in range(binding.driver().Device.count())]
     if not found:
         raise _Missing("the driver finds no device")
     return "; ".join(f"cuda:{d.ordinal} {d.name} ({d.capability[0]}.{d.capability[1]})"
                      for d in found)  # fmt: skip
+
+
+def _cuda_program() -> str:
+    _check_pycuda()
+    return _program("cuda")
 
 
 # the name, True if CPU programs need it, the check
@@ -211,6 +224,6 @@ _CHECKS: tuple[tuple[str, bool, Callable[[], str]], ...] = (
     ("pycuda", False, _pycuda),
     ("nvidia driver", False, _driver),
     ("cuda device", False, _device),
-    ("cuda program", False, lambda: _program("cuda")),
+    ("cuda program", False, _cuda_program),
 )
 _FOR_CUDA = ("ptx", "pycuda", "nvidia driver", "cuda device", "cuda program")

@@ -180,7 +180,8 @@ class _Job:
                 for i in new:
                     left = end - time.monotonic()
                     if left <= 0:
-                        out.line(f"  the budget is used: {len(new) - len(self.found)} kernels left")
+                        rest = plural(len(new) - len(self.found), "kernel")
+                        out.line(f"  the budget is used: {rest} left")
                         break
                     call = calls[i][1]
                     searcher = Searcher(

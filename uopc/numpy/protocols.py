@@ -25,7 +25,8 @@ from uopc.tensor.elementwise import rounded
 
 def _check_no_out(name: str, out: Any) -> None:
     if out is not None:
-        raise UserTypeError(f"numpy.{name} of a UOp or Array takes no out=: write x = numpy.{name}(...)")
+        instead = f"write x = numpy.{name}(...)"
+        raise UserTypeError(f"numpy.{name} of a UOp or Array takes no out=: {instead}")
 
 
 def _round(a: Any, decimals: int = 0, out: Any = None) -> Any:

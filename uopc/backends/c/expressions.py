@@ -69,8 +69,8 @@ def arithmetic(
     made = _float(op, t, names, prelude, src) if t.is_float else _integer(op, t, names)
     if made is None:
         raise Unsupported(
-            f"c: no code for {op!r} ({t.name}): pass decompose replaces it, and no rule of a later"
-            " pass may make it"
+            f"c: no code for {op!r} ({t.name}): an op that pass decompose replaces may come from no"
+            " rule of a later pass; another one needs a row in backends/c/expressions.py"
         )
     return made
 
@@ -105,7 +105,9 @@ def _call(op: Op, t: DType, texts: Sequence[str], prelude: Prelude) -> str | Non
         return f"{prelude.math('fabs', t)}({texts[0]})"
     if op in OF_LIBRARY:
         return f"{prelude.library(op.name, t)}({', '.join(texts)})"
-    return f"{prelude.math(FUNCTIONS[op], t)}({texts[0]})" if op in FUNCTIONS else None
+    if op in FUNCTIONS:
+        return f"{prelude.math(FUNCTIONS[op], t, len(texts))}({', '.join(texts)})"
+    return None
 
 
 def _float(

@@ -326,7 +326,6 @@ _NEON_SQRT = {
     "sqrt": "vget_lane_f64(vsqrt_f64(vdup_n_f64(x)), 0)",
     "sqrtf": "vget_lane_f32(vsqrt_f32(vdup_n_f32(x)), 0)",
 }
-_FUNCTIONS = ("sqrt", "trunc", "floor", "ceil", "rint", "fabs")
 
 
 class Prelude:
@@ -344,10 +343,9 @@ class Prelude:
         self.items.setdefault(name, _TABLE[name])
         return f"UOPC_{name}"
 
-    def math(self, name: str, t: DType) -> str:
-        """The name of a function that IEEE 754 defines and C has: an instruction of the machine
-        where it has one."""
-        assert name in _FUNCTIONS
+    def math(self, name: str, t: DType, count: int = 1) -> str:
+        """The name of a function that IEEE 754 defines and C has, of so many operands: an
+        instruction of the machine where it has one."""
         name += "" if t is dtypes.float64 else "f"
         macro = f"UOPC_{name.upper()}"
         if name in _SQRT:
@@ -358,9 +356,10 @@ class Prelude:
                 f"#define {macro}(x) {name}(x)\n#endif"
             ))  # fmt: skip
             return macro
+        given = ", ".join("xyz"[:count])
         self.items.setdefault(name, (
-            f"#if defined(__GNUC__)\n#define {macro}(x) __builtin_{name}(x)\n#else\n"
-            f"#include <math.h>\n#define {macro}(x) {name}(x)\n#endif"
+            f"#if defined(__GNUC__)\n#define {macro}({given}) __builtin_{name}({given})\n#else\n"
+            f"#include <math.h>\n#define {macro}({given}) {name}({given})\n#endif"
         ))  # fmt: skip
         return macro
 

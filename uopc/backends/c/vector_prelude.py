@@ -190,9 +190,10 @@ class VectorPrelude(Prelude):
             ways.append((f"__has_builtin({name})", f"{name}(a, b, c)"))
         return self._lanes(f"uopc_fma_{shape}", t, "abc", one, ways)
 
-    def rounded(self, name: str, t: DType) -> str:
-        """The name of a function that IEEE 754 defines, on each lane: floor, sqrt and others."""
-        shape, one = self.vector(t), self.math(name, t.scalar)
+    def rounded(self, name: str, t: DType, count: int = 1) -> str:
+        """The name of a function that IEEE 754 defines, on each lane of so many operands: floor,
+        sqrt and others."""
+        shape, one = self.vector(t), self.math(name, t.scalar, count)
         ways: list[tuple[str, str]] = []
         if name in _ROUNDINGS:
             way = f"(x, {_ROUNDINGS[name]})"
@@ -203,7 +204,7 @@ class VectorPrelude(Prelude):
             ways += _ways(t, "__builtin_ia32_sqrtp{letter}{wide}", _AVX, "(x)", (128, 256))
             masked = "__builtin_ia32_sqrtp{letter}{wide}_mask"
             ways += _ways(t, masked, _AVX, "(x, x, {all}, 4)", (512,))
-        return self._lanes(f"uopc_{name}_{shape}", t, "x", one, ways)
+        return self._lanes(f"uopc_{name}_{shape}", t, "xyz"[:count], one, ways)
 
     def scaled(self, t: DType) -> str:
         """The name of a function: x times 2 to the n, rounded once."""

@@ -55,7 +55,9 @@ def arithmetic(
         return f"({prelude.vector(mask_of(t))})({_operator(op, texts)})"
     made = _float(op, t, texts, prelude) if t.is_float else _integer(op, t, texts, prelude)
     if made is None:
-        raise Unsupported(f"c: no code for {op!r} ({t.name})")
+        raise Unsupported(
+            f"c: no code for {op!r} ({t.name}): it needs a row in backends/c/expressions.py"
+        )
     return made
 
 
@@ -99,7 +101,7 @@ def _float(op: Op, t: DType, texts: Sequence[str], prelude: VectorPrelude) -> st
     if op is Ops.SCALE:
         return f"{prelude.scaled(t)}({given})"
     if op in expressions.FUNCTIONS:
-        return f"{prelude.rounded(expressions.FUNCTIONS[op], t)}({given})"
+        return f"{prelude.rounded(expressions.FUNCTIONS[op], t, len(texts))}({given})"
     if op in expressions.OF_LIBRARY:
         return f"{prelude.on_each_lane(prelude.library(op.name, t.scalar), t, len(texts))}({given})"
     return None

@@ -67,11 +67,12 @@ function stageList(body, label) {
 const lineMark = line => selected && defined(line) === selected ? " hit" : "";
 
 // A table of many rows that filters and sorts. columns: {title, width, text(row), cell?(row), key?(row)}
-function sortedTable(columns, all, label) {
+// The rows of a column that `wraps` have as many lines as their height allows.
+function sortedTable(columns, all, label, height = 24) {
   let rows = all, by = -1, down = false;
   const template = columns.map(c => c.width).join(" ");
-  const cells = row => columns.map(c => h("span", {title: c.text(row)}, c.cell ? c.cell(row) : c.text(row)));
-  const list = new List(rows.length, i => h("div", {class: "cells line", style: `grid-template-columns:${template}`}, cells(rows[i])), {height: 24, label});
+  const cells = row => columns.map(c => h("span", {title: c.text(row), class: c.wraps ? "wraps" : null}, c.cell ? c.cell(row) : c.text(row)));
+  const list = new List(rows.length, i => h("div", {class: "cells line", style: `grid-template-columns:${template}`}, cells(rows[i])), {height, label});
   const key = (row, c) => c.key ? c.key(row) : c.text(row);
   const heads = columns.map((c, n) => h("button", {onclick: () => { down = by === n && !down; by = n; sort(); }}, c.title));
   const head = h("div", {class: "head", style: `grid-template-columns:${template}`}, heads);

@@ -10,12 +10,13 @@ const shownAs = {diff: "stages", search: null};
 function address() {
   const [, path, value] = /^#?(.*?)(?:~(\d+))?$/.exec(location.hash);
   const [view, ...parts] = path.split("/").map(p => { try { return decodeURIComponent(p); } catch { return p; } });
-  return {view: VIEWS[view] ? view : "overview", parts: parts.filter((p, i) => p !== "" || i < parts.length - 1), value: Number(value) || 0};
+  const named = VIEWS[view] ? view : Object.keys(VIEWS).find(name => VIEWS[name][0]?.toLowerCase() === view.toLowerCase());
+  return {view: named ?? "overview", unknown: view && !named ? view : "", parts: parts.filter((p, i) => p !== "" || i < parts.length - 1), value: Number(value) || 0};
 }
 
 let shownPath = null;
 function route() {
-  const {view, parts, value} = address(), path = [view, ...parts].join("/");
+  const {view, unknown, parts, value} = address(), path = [view, unknown, ...parts].join("/");
   selected = value && value < D.values.kin.length ? value : 0;
   if (path !== shownPath) {
     shownPath = path;
@@ -23,7 +24,7 @@ function route() {
     const current = view in shownAs ? shownAs[view] : view;
     byId("views").replaceChildren(...Object.entries(VIEWS).filter(([, [title]]) => title).map(([name, [title]]) =>
       h("a", {href: `#${name}`, "aria-current": name === current ? "page" : null}, title)));
-    byId("main").replaceChildren(VIEWS[view][1](...parts));
+    byId("main").replaceChildren(...(unknown ? [h("p", {class: "dim"}, `There is no view #${unknown} on this page.`)] : []), VIEWS[view][1](...parts));
     document.title = `uopc: ${D.source} · ${[VIEWS[view][0] ?? view, ...parts].join(" ")}`;
     if (view === "search" && document.activeElement !== byId("search")) byId("search").value = parts[0] ?? "";
   }

@@ -7,16 +7,16 @@ function placementView(filter = "") {
     {title: "op", width: "8rem", text: r => texts(r[1])},
     {title: "shape", width: "10rem", text: r => texts(r[3])},
     {title: "", width: "4rem", text: yes, cell: r => h("span", {class: r[5] ? "yes" : "dim"}, yes(r))},
-    {title: "reason", width: "minmax(16rem, 2fr)", text: r => texts(r[6])},
+    {title: "reason", width: "minmax(24rem, 4fr)", text: r => texts(r[6]), wraps: true},
     {title: "readers", width: "minmax(6rem, 1fr)", text: r => r[2].slice(0, MOST_READERS).join(" "), key: r => r[2].length,
       cell: r => h("span", {}, r[2].length > MOST_READERS ? `${count(r[2].length)}: ` : "", r[2].slice(0, MOST_READERS).map(name => [name[0] === "%" ? token([name, name]) : name, " "]))},
-    {title: "read at", width: "minmax(10rem, 2fr)", text: r => r[4].map(texts).join(" "), key: r => r[4].length},
+    {title: "read at", width: "minmax(8rem, 1fr)", text: r => r[4].map(texts).join(" "), key: r => r[4].length},
     {title: "line", width: "9rem", text: r => { const p = userPlace(r[0]); return p ? `${D.sources.files[p[0]].name}:${p[1]}` : ""; }, cell: r => { const p = userPlace(r[0]); return p ? placeLink(p) : ""; }},
   ];
   const page = h("div", {class: "body", style: "height:100%"}, h("div", {class: "row"}, h("h2", {}, "Placement"),
     h("span", {class: "dim"}, "why each value is stored, or computed where it is read")));
   if (!D.placement.length) { page.append(h("p", {class: "dim"}, "This run began after place-stages, or had nothing to place.")); return page; }
-  const table = sortedTable(columns, D.placement, "decisions");
+  const table = sortedTable(columns, D.placement, "decisions", 36);
   const reasons = new Map();
   for (const r of D.placement) { const k = `${yes(r)}: ${texts(r[6])}`; reasons.set(k, (reasons.get(k) ?? 0) + 1); }
   const input = h("input", {type: "search", placeholder: "Filter by words", "aria-label": "filter", value: filter, id: "placement-filter"});

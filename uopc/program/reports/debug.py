@@ -77,7 +77,7 @@ def _summary(program: Program) -> str:
         how += f"; {plural(cached, 'kernel')} cached" if cached else ""
     return (
         f"{request.name or 'program'} for {machine.device} {machine.cpu},"
-        f" {request.threads} threads: {plural(len(program.kernels), 'kernel')} in"
+        f" {plural(request.threads, 'thread')}: {plural(len(program.kernels), 'kernel')} in"
         f" {plural(stats['launches'], 'launch', 'launches')}; {how}"
     )
 
