@@ -159,7 +159,14 @@ HOSTILE = {
     "a circle": ("g (float[2] x) => (float[2] y) { y = Add(x, z)  z = Neg(y) }", "'z', which"),
     "no such input": ("g (float[2] x) => (float[2] y) { y = Neg(q) }", "reads 'q', which nothing"),
     "no such output": ("g (float[2] x) => (float[2] y) { z = Neg(x) }", "the output of the graph"),
-    "an unknown operator": ("g (float[2] x) => (float[2] y) { y = Nonsense(x) }", "no operator"),
+    "an unknown operator": (
+        "g (float[2] x) => (float[2] y) { y = Nonsense(x) }",
+        "no operator Nonsense of version .*: give the model a function of this name"),
+    "a misspelled operator": (
+        "g (float[2] x) => (float[2] y) { y = Rellu(x) }", r"did you mean Relu\?"),
+    "an operator by a value": (
+        "g (float[2] x) => (float[n] y) { a = Cast<to=7>(x)  y = Expand(x, a) }",
+        r"the value of 'x': pass constants=\{'x': array\}"),
     "shapes that do not fit": (
         "g (float[2] x, float[3] z) => (float[2] y) { y = Add(x, z) }", r"Add -> \['y'\] of the"),
     "an axis that is none": (

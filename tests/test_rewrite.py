@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import uopc
 from uopc.errors import InvalidIR, UserError, UserTypeError
 from uopc.ir.core import dtypes
 from uopc.ir.core.args import ParamArg
@@ -434,3 +435,18 @@ def test_match_statistics() -> None:
     assert "hit" in statistics.report() and "test_rewrite.py:" in statistics.report()
     statistics.clear()
     assert statistics.statistics() == []
+
+
+@pytest.mark.parametrize("walk", [False, True])
+def test_verify_names_a_rule_that_gives_another_dtype(walk: bool) -> None:
+    a = UPat.var("a")
+    rules = PatternMatcher([(a * 2.0, lambda a: a.cast("int32"))])
+    value = uopc.param("x", (2,))
+    assert graph_rewrite(-(value * 2.0), rules, walk=walk).dtype is dtypes.int32
+    with pytest.raises(InvalidIR, match=r"test_rewrite.py:\d+.* gives int32 for .* of float32"):
+        graph_rewrite(-(value * 2.0), rules, walk=walk, verify=True)
+    same = PatternMatcher([(a * 2.0, lambda a: a + a)])
+    fired: list[Any] = []
+    with tracing(fired.append):
+        assert graph_rewrite(-(value * 2.0), same, walk=walk, verify=True) is -(value + value)
+    assert len(fired) == 1

@@ -129,8 +129,7 @@ class Importer:
             schema = _schema(n.op_type, domain, version)
             body = None if schema is None else _body(schema, n, given, version)
             if body is None:
-                name = f"{domain}.{n.op_type}" if domain else n.op_type
-                raise Unsupported(f"no operator {name} of version {version}")
+                raise Unsupported(registry.missing(domain, n.op_type, version))
             self.used[domain, n.op_type] = "function of ONNX"
             return self._called(body, n, given, self._defaults(schema) | attributes, opsets)
         self.used[domain, n.op_type] = "native"

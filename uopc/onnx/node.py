@@ -21,8 +21,8 @@ class Decides(UserError):
     """A shape hangs on an input of the model: its value must be known."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        listed = ", ".join([repr(n) for n in names])
-        how = f"the value of {listed}: pass constants={{name: array}}"
+        listed, given = ", ".join(map(repr, names)), ", ".join([f"{n!r}: array" for n in names])
+        how = f"the value of {listed}: pass constants={{{given}}}"
         if not names:
             how = "free sizes by more than whole numbers: give these sizes as numbers by dims="
         super().__init__(f"its shape hangs on {how}")

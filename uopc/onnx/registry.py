@@ -39,6 +39,25 @@ def find(domain: str, name: str, version: int) -> Handler | None:
     return None
 
 
+def missing(domain: str, name: str, version: int) -> str:
+    """The message for an operator that has no function: what is like it, and what to do."""
+    import difflib  # a model without mistakes needs it not
+
+    whole = f"{domain}.{name}" if domain else name
+    text = f"no operator {whole} of version {version}"
+    later = [s for s, _ in TABLE.get((domain, name), ()) if s > version]
+    if later:
+        return f"{text}; there is one of version {min(later)}: convert the model to that opset"
+    elsewhere = sorted({d or "ai.onnx" for d, n in TABLE if n == name and d != domain})
+    if elsewhere:
+        return f"{text}; domain {', '.join(elsewhere)} has it"
+    own = difflib.get_close_matches(name, [n for d, n in TABLE if d == domain], 1)
+    like = own or difflib.get_close_matches(name, [n for _, n in TABLE], 1, 0.8)
+    if like:
+        return f"{text}: did you mean {like[0]}?"
+    return f"{text}: give the model a function of this name, made of operators that it has"
+
+
 def operators() -> list[tuple[str, str, list[int]]]:
     """Domain, name and versions of each operator that has a function here."""
     return [(d, name, sorted([s for s, _ in rows])) for (d, name), rows in sorted(TABLE.items())]

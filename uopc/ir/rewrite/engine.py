@@ -12,13 +12,14 @@ only grows is found by its length. The error names the rules of the cycle.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any, Final
 
 from uopc.errors import Error, InvalidIR
 from uopc.ir.core import dtype_rules, walk
 from uopc.ir.core.ops import Op
-from uopc.ir.core.trace import Fired, current_listener, standing_for
+from uopc.ir.core.trace import Fired, Listener, current_listener, standing_for, tracing
 from uopc.ir.core.uop import UOp, intern, set_origin
 from uopc.ir.rewrite import statistics
 from uopc.ir.rewrite.matcher import PatternMatcher
@@ -65,6 +66,7 @@ def graph_rewrite(
     bottom_up: bool = False,
     walk: bool = False,
     name: str = "rewrite",
+    verify: bool = False,
 ) -> UOp:
     """`root` with the rules of `pm` applied to every node below it; see the module for orders.
 
@@ -73,7 +75,8 @@ def graph_rewrite(
 
     `ctx` goes to functions of rules that have such a parameter. By default the sources of a node
     are rewritten before it, and what a rule makes again, until no rule fits; `bottom_up` tries each
-    node before its sources; `walk` tries each node once.
+    node before its sources; `walk` tries each node once. A rule may give another dtype, and the
+    dtypes of the readers follow it; with `verify` it is InvalidIR, which names the rule.
 
     Examples:
         >>> a = uopc.UPat.var("a")
@@ -83,7 +86,22 @@ def graph_rewrite(
         True
     """
     table = statistics.table_of(pm)
-    return _run(root, table, ctx, bottom_up, walk, name)
+    if not verify:
+        return _run(root, table, ctx, bottom_up, walk, name)
+    with tracing(functools.partial(_check_dtype, current_listener())):
+        return _run(root, table, ctx, bottom_up, walk, name)
+
+
+def _check_dtype(listener: Listener | None, fired: Fired) -> None:
+    """InvalidIR for a rule that gives another dtype; else the listener hears of it."""
+    before, after = fired.before.dtype, fired.after.dtype
+    if before is not after:
+        raise InvalidIR(
+            f"{fired.rewrite}: rule {fired.rule.label} gives {after.name} for"
+            f" {fired.before.op!r} of {before.name}"
+        )
+    if listener is not None:
+        listener(fired)
 
 
 def _run(root: UOp, table: Table, ctx: Any, bottom_up: bool, walk: bool, name: str) -> UOp:
