@@ -75,6 +75,16 @@ def arithmetic(
     return made
 
 
+def with_itself(u: UOp) -> bool | None:
+    """The value of a node that compares a whole number, or a bool, with itself: compilers warn of
+    such text. None for every other node."""
+    if len(u.src) != 2 or u.src[0] is not u.src[1] or u.src[0].dtype.is_float:
+        return None
+    if u.op in COMPARISONS:
+        return u.op in (Ops.CMPLE, Ops.CMPEQ)
+    return False if u.dtype.kind == "bool" and u.op in (Ops.SUB, Ops.XOR) else None
+
+
 def _narrow_float(
     op: Op, t: DType, texts: Sequence[str], prelude: Prelude, src: Sequence[UOp]
 ) -> str:

@@ -15,7 +15,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from uopc.backends.c import lanes
-from uopc.backends.c.expressions import COMPARISONS, TWICE, arithmetic, bitcast, cast, inside
+from uopc.backends.c.expressions import (
+    COMPARISONS,
+    TWICE,
+    arithmetic,
+    bitcast,
+    cast,
+    inside,
+    with_itself,
+)  # fmt: skip
 from uopc.backends.c.names import code
 from uopc.backends.c.types import c_type, memory_type
 from uopc.backends.c.vector_prelude import VectorPrelude
@@ -205,6 +213,9 @@ class CKernel:
             raise Unsupported(f"c: no code for {u.op!r}")
 
     def _arithmetic(self, u: UOp) -> None:
+        if (known := with_itself(u)) is not None:
+            self.value(u, "true" if known else "false")
+            return
         read = self.named if u.op in TWICE else self.text
         texts = [read(s) for s in u.src]
         t = u.src[-1].dtype
@@ -279,7 +290,9 @@ def _readers(statements: Sequence[UOp]) -> tuple[dict[UOp, int], set[UOp]]:
         if u not in kept or u.op in (Ops.PARAM, Ops.BUFFER):
             continue
         src = u.src
-        if u.op is Ops.FETCH:  # nothing is fetched
+        if with_itself(u) is not None:
+            src = ()
+        elif u.op is Ops.FETCH:  # nothing is fetched
             src = src[:1]
         elif u.op is Ops.END:
             src = tuple([after for c, after in zip(u.src[1::2], u.src[2::2]) if c in kept])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from uopc.backends.c import vectors
-from uopc.backends.c.expressions import inside
+from uopc.backends.c.expressions import inside, with_itself
 from uopc.backends.c.types import computed, held, mask_of
 from uopc.backends.c.vector_prelude import VectorPrelude, shuffled
 from uopc.ir.core import dtypes
@@ -96,6 +96,9 @@ def is_wide(u: UOp) -> bool:
 def alu(e: Kernel, u: UOp) -> None:
     """An elementwise op."""
     lanes, op = e.lanes, u.op
+    if (known := with_itself(u)) is not None:
+        e.value(u, vectors.truths(lanes.give_mask(u, ()), known, e.prelude))
+        return
     t = u.src[-1].dtype.scalar.vec(u.dtype.lanes)
     if t.kind == "bool":
         mask = lanes.give_mask(u, u.src)
