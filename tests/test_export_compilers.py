@@ -191,3 +191,32 @@ def test_ops_with_each_kind_of_constant(t: Any, tmp_path: Path) -> None:
     given = {name: a for name, a in export_ops.arguments(t).items() if name in read}
     uopc.export(graph, tmp_path / "f", kind="c", examples=given)
     assert not compiled_and_run(tmp_path, str(CC))
+
+
+@needs_a_compiler
+@pytest.mark.parametrize("target", ["c11", "x86-64-v3"])
+@pytest.mark.few(1)
+def test_text_that_says_nothing_gives_no_warning(target: str, tmp_path: Path) -> None:
+    """Arguments that simplification removes, comparisons that come to one of a bool with itself,
+    bits of a comparison that are stored."""
+    graph = {}
+    for t in (dtypes.float32, dtypes.bfloat16, dtypes.fp8e4m3):
+        x = uopc.param(f"x_{t.name}", (19,), t)
+        graph |= {f"{name}_{t.name}": u for name, u in (
+            ("quotient", x // x), ("rest", x % x), ("finite", x.ne(np.inf)), ("own", x.eq(x)),
+        )}  # fmt: skip
+    i = uopc.param("i", (19,), dtypes.int32)
+    constant = uopc.constant(np.arange(19, dtype="i4"))
+    graph |= {"gone": uopc.where(i.eq(i), constant, i), "negative": i.signbit()}
+    graph["read"] = uopc.param("j", (19,), dtypes.int32) + 1
+    uopc.export(graph, tmp_path / "f", kind="c", target=target)
+    for cc in [c for c in ("gcc", "clang") if shutil.which(c)]:
+        done = subprocess.run([cc, *WARNINGS, "-fsyntax-only", "f.c"], cwd=tmp_path,
+                              capture_output=True, text=True, check=False)  # fmt: skip
+        assert done.returncode == 0, done.stderr[:2000]
+    alone = uopc.where(i.eq(i), constant, i)
+    uopc.export(alone, tmp_path / "f", kind="c")
+    assert "(void)i;" in (tmp_path / "f.c").read_text("utf-8")
+    done = subprocess.run([str(CC), *WARNINGS, "-fsyntax-only", "f.c"], cwd=tmp_path,
+                          capture_output=True, text=True, check=False)  # fmt: skip
+    assert done.returncode == 0, done.stderr[:2000]
