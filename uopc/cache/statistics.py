@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from uopc.ir.core import arena
 
 COUNTERS = (
     "scheduled", "compiled", "kernel_hits", "memory_hits", "memory_misses", "disk_hits",
@@ -45,6 +49,58 @@ def counters() -> dict[str, int]:
     """
     with _lock:
         return {name: _counted[name] for name in COUNTERS}
+
+
+@dataclass(frozen=True)
+class Rate:
+    """The hits of one cache among the times that it was asked."""
+
+    cache: str
+    asked: int
+    hits: int
+
+    @property
+    def rate(self) -> float:
+        """The share of hits; 0 where nobody asked.
+
+        Examples:
+            >>> from uopc.cache.statistics import Rate
+            >>> Rate("programs in memory", 4, 3).rate
+            0.75
+        """
+        return self.hits / self.asked if self.asked else 0.0
+
+
+# A cache of COUNTERS: its name, the counters of hits, and those of misses.
+_COUNTED = (
+    ("programs in memory", "memory_hits", ("memory_misses",)),
+    ("programs on disk", "disk_hits", ("disk_misses", "disk_rejected")),
+    ("kernels of other programs", "kernel_hits", ("compiled",)),
+)
+
+
+def rates(work: Callable[[], object]) -> list[Rate]:
+    """The hit rate of every cache while `work` runs: those of programs and kernels first, then the
+    memos of the compiler by how often they were asked. The counting makes compiles slower.
+
+    Examples:
+        >>> from uopc.cache import statistics
+        >>> y = uopc.param("y", (12,)) * 3
+        >>> found = statistics.rates(lambda: [uopc.compile(y) for _ in range(4)])
+        >>> found[0].cache, found[0].asked, found[0].hits >= 3
+        ('programs in memory', 4, True)
+    """
+    before = counters()
+    with arena.counted_memos() as memos:
+        work()
+    after = counters()
+    grown = {name: after[name] - before[name] for name in COUNTERS}
+    programs = [
+        Rate(cache, grown[hits] + sum([grown[m] for m in misses]), grown[hits])
+        for cache, hits, misses in _COUNTED
+    ]
+    asked = [Rate(f"memo {m.name}", m.hits + m.misses, m.hits) for m in memos]
+    return programs + sorted(asked, key=lambda r: (-r.asked, r.cache))
 
 
 def problems() -> list[str]:

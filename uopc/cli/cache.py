@@ -3,6 +3,7 @@
 examples:
   uopc cache ls              every entry, last used first
   uopc cache why model.py    for each kernel: is it cached and, if not, why
+  uopc cache rates model.py  the hit rate of each cache when the file is compiled twice
   uopc cache clear           remove everything
 """
 
@@ -15,6 +16,7 @@ from typing import Any
 
 from uopc import config, driver
 from uopc.backends.cpu.arguments import describe
+from uopc.cache import statistics
 from uopc.cache.disk import DiskCache, Entry, Unusable
 from uopc.cli import load
 from uopc.cli.output import Output, Refuse
@@ -41,11 +43,16 @@ def arguments(parser: ArgumentParser) -> None:
     actions.add_parser("ls", help="list the entries, last used first")
     why = actions.add_parser("why", help="say why each kernel is or is not cached")
     why.add_argument("source", metavar="SOURCE", help="file.py, file.py:name or file.uop")
+    rates = actions.add_parser("rates", help="compile a file twice, show the hits of each cache")
+    rates.add_argument("source", metavar="SOURCE", help="file.py, file.py:name or file.uop")
     actions.add_parser("clear", help="remove everything")
 
 
 def run(args: Namespace, out: Output, refuse: Refuse) -> int:
     """Run the action."""
+    if args.action == "rates":
+        _rates(args.source, out)
+        return 0
     disk = DiskCache.of(config.current())
     if disk is None:
         out.line("the cache on disk is off: UOPC_CACHE_DIR is empty or 0")
@@ -146,6 +153,20 @@ def _why(disk: DiskCache, source: str, out: Output) -> None:
         if schedules.chosen.get(kernel_key(of[k], request, machine), "-") not in ("", "-"):
             said += f"; Opts of a search: {' '.join(map(str, k.arg.opts))}"
         out.line(f"  {k.arg.name}: {said}")
+
+
+def _rates(source: str, out: Output) -> None:
+    """The hits of each cache that was asked, over two compiles of a file."""
+    found = load.load(source)
+
+    def compile_twice() -> None:
+        for _ in range(2):
+            driver.make_program(_request(found, source))
+
+    out.table(("cache", "asked", "hits", "rate"), [
+        (r.cache, str(r.asked), str(r.hits), f"{r.rate:.0%}")
+        for r in statistics.rates(compile_twice) if r.asked
+    ])  # fmt: skip
 
 
 def _request(found: load.Source, source: str) -> Request:

@@ -12,6 +12,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 Key = tuple[Any, ...]
@@ -64,7 +65,60 @@ Node = TypeVar("Node")
 Answer = TypeVar("Answer")
 Container = TypeVar("Container", bound="list[Any] | dict[Any, Any]")
 _held: list[list[Any] | dict[Any, Any]] = []
-_memos: list[dict[Any, Any]] = []
+_memos: list[_Memo] = []
+
+
+@dataclass
+class _Memo:
+    """The answers of a memo, and how to make it keep them in another place."""
+
+    name: str
+    known: dict[Any, Any]
+    keep_in: Callable[[dict[Any, Any]], None]
+
+    def use(self, known: dict[Any, Any]) -> None:
+        self.known = known
+        self.keep_in(known)
+
+
+class Asked(dict[Any, Any]):
+    """Answers of a memo that count how often they are asked for, and how often they are there."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.hits, self.misses = name, 0, 0
+
+    def __getitem__(self, key: Any) -> Any:
+        try:
+            found = super().__getitem__(key)
+        except KeyError:
+            self.misses += 1
+            raise
+        self.hits += 1
+        return found
+
+
+_counted: list[Asked] | None = None  # while somebody counts
+
+
+def _count(memo: _Memo) -> None:
+    if _counted is not None:
+        _counted.append(Asked(memo.name))
+        memo.use(_counted[-1])
+
+
+@contextlib.contextmanager
+def counted_memos() -> Iterator[list[Asked]]:
+    """Count the hits of every memo in the block. Otherwise nobody counts, and it costs nothing."""
+    global _counted
+    _counted = counted = []
+    for memo in _memos:
+        _count(memo)
+    try:
+        yield counted
+    finally:
+        _counted = None
+        for memo in _memos:
+            memo.use({})
 
 
 def compile_scoped(container: Container) -> Container:
@@ -76,8 +130,15 @@ def compile_scoped(container: Container) -> Container:
 def memo(read: Callable[..., Answer], most: int = 1 << 16) -> Callable[..., Answer]:
     """A decorator: during a compile, the function keeps its last answers, `most` at most. Nobody
     may change them."""
-    known: dict[tuple[Any, ...], Answer] = compile_scoped({})
-    _memos.append(known)
+    known: dict[tuple[Any, ...], Answer] = {}
+
+    def keep_in(place: dict[tuple[Any, ...], Answer]) -> None:
+        nonlocal known
+        known = place
+
+    name = f"{read.__module__.removeprefix('uopc.')}.{read.__name__}"
+    _memos.append(_Memo(name, known, keep_in))
+    _count(_memos[-1])
 
     @functools.wraps(read)
     def ask(*of: Any) -> Answer:
@@ -127,7 +188,7 @@ def arena() -> Iterator[None]:
             with _arena_lock:
                 open_arenas -= 1
                 if open_arenas == 0:
-                    for container in _held:
+                    for container in (*_held, *[m.known for m in _memos]):
                         container.clear()
                     _release()
 
@@ -140,7 +201,7 @@ def passing() -> Iterator[None]:
     yield
     with _arena_lock:
         for memo in _memos:
-            memo.clear()
+            memo.known.clear()
         _release(mark)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Callable, Iterable
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
 import numpy as np
 
@@ -236,7 +236,7 @@ def _combining(op: Op | str | tuple[Any, ...]) -> ReduceOp:
     known = get_args(ReduceOp)
     if name not in known:
         raise InvalidIR(f"allreduce: {op!r} does not combine values: {', '.join(known)}")
-    return cast("ReduceOp", name)
+    return name  # type: ignore[return-value]
 
 
 def _canonical_item(item: Any) -> Any:

@@ -1,7 +1,7 @@
 """Generated from uop.py and tensor/methods.py: `pytest tests/test_style.py --bless`."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Literal, NoReturn, cast
+from typing import Any, Literal, NoReturn
 
 from uopc.errors import Immutable
 from uopc.ir.builder.operands import Operand
