@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import os
 import pickle
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -17,14 +19,16 @@ import pytest
 
 import uopc
 from tests import browser as devtools
+from tests import effort
 from uopc import config
 from uopc.backends import detect
 from uopc.cli import main as cli
 from uopc.dump import stages as dump
-from uopc.dump.report import loop_nest, page
+from uopc.dump.report import loop_nest, page, rewrites, values
 from uopc.dump.stages import STAGES
 from uopc.errors import UserError
 from uopc.ir.core import arena
+from uopc.ir.core.trace import Fired, PassFunction
 from uopc.ir.text.printer import Namer
 from uopc.passes.pass_manager import Lowering
 from uopc.program.reports import page as program_page
@@ -655,3 +659,62 @@ def test_programs_without_kernels_or_lines_open(browser, tmp_path):
         for view in VIEWS:
             browser.open(tmp_path / f"{n}.html", f"#{view}")
     assert browser.problems == []
+
+
+# ---------------------------------------------------------------- every rewrite
+def test_every_rewrite_has_its_rule_and_the_graph_before_and_after(data):
+    graph = data["graph"]
+    names = [data["texts"][n] for n in graph["labels"]]
+    stages = [s for s in data["stages"] if not s.get("code")]
+    assert sum(s["total"] for s in stages) > 50 and len(graph["labels"]) == len(graph["sources"])
+    for stage in stages:
+        assert len(stage["all"]) == 3 * stage["total"]
+        rules, before = stage["all"][::3], stage["all"][1::3]
+        assert sorted({data["texts"][r] for r in rules}) == sorted(
+            {data["texts"][r] for r, _, _ in stage["rules"]}
+        )
+        assert all(re.search(r"\(.*:\d+\)$", data["texts"][r]) for r in rules)
+        assert all(graph["sources"][n] is not None for n in before)
+    assert any(name.startswith("reduce") for name in names)
+
+
+def many_rewrites(count):
+    """Rewrites of a long chain: each makes the node that the next one replaces."""
+    nodes = [uopc.param("x", (8,))]
+    for i in range(count):
+        nodes.append(nodes[-1].exp() + float(i))
+    rule = PassFunction(many_rewrites)
+    return [Fired("walk", rule, a, b) for a, b in itertools.pairwise(nodes)]
+
+
+def test_the_cost_of_rewrites_grows_with_their_number():
+    def collect(fired):
+        around = rewrites.Surroundings(values.Interned())
+        assert len(rewrites.in_order(fired, values.Interned(), around)) == 3 * len(fired)
+        assert len(around.labels) == 3 * len(fired) + 1  # each node once
+
+    assert effort.grows_less(collect, many_rewrites(300), many_rewrites(1200), 6)
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="the drawing is tested with node")
+def test_no_box_of_a_drawing_covers_another(tmp_path):
+    script = tmp_path / "test.js"
+    script.write_text(f"""
+const {{layout, drawn}} = require({json.dumps(str(ROOT / "uopc/dump/report/rewrites.js"))});
+const graph = {{
+  names: ["add : f32", "mul : f32", "param <x> : f32[4]", "const 2 : f32", "exp : f32"],
+  sources: [[1, 2, 4], [2, 3], [], [], null]}};
+const {{boxes, lines, width}} = layout(graph, 0, 4);
+const apart = (a, b) => a.y !== b.y || a.x + a.width <= b.x || b.x + b.width <= a.x;
+console.log(JSON.stringify({{
+  boxes: boxes.length, lines: lines.length, down: lines.every(([a, b]) => a.y < b.y),
+  apart: boxes.every((a, i) => boxes.every((b, j) => i === j || apart(a, b))),
+  inside: boxes.every(b => b.x >= 0 && b.x + b.width <= width),
+  cut: boxes.filter(b => b.cut).length,
+  svg: drawn(graph, 0, 1), deep: layout(graph, 0, 1).boxes.length}}));
+""", "utf-8")
+    out = subprocess.run(["node", str(script)], capture_output=True, text=True, check=True).stdout
+    found = json.loads(out)
+    assert (found["boxes"], found["lines"], found["deep"], found["cut"]) == (5, 5, 4, 1)
+    assert found["down"] and found["apart"] and found["inside"]
+    assert "&#60;x&#62;" in found["svg"] and found["svg"].count('class="own"') == 2

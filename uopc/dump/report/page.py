@@ -28,7 +28,8 @@ from uopc.passes.contract import Pass
 
 _FOLDER: Final = Path(__file__).parent
 _SCRIPTS: Final = (
-    "base.js", "diff.js", "lists.js", "kernels.js", "stages.js", "views.js", "main.js",
+    "base.js", "diff.js", "lists.js", "kernels.js", "stages.js", "rewrites.js", "views.js",
+    "main.js",
 )  # fmt: skip
 
 
@@ -91,6 +92,7 @@ def data(source: str, dump: Dump, facts: Facts) -> dict[str, Any]:
     """Everything that the page shows, as JSON."""
     machine = dump.context.target
     lines, texts = values.Interned(), values.Interned()
+    around = rewrites.Surroundings(texts)
     bodies = values.lines_of(dump, lines)
     sources = values.Sources(walk.toposort(dump.stages[0].whole))
     kernels = Kernels(dump, sources, lines)
@@ -104,7 +106,8 @@ def data(source: str, dump: Dump, facts: Facts) -> dict[str, Any]:
             "device": machine.device, "cpu": machine.cpu, "threads": dump.context.threads,
             "optimize": dump.context.optimize,
         },
-        "stages": _stages(dump, bodies, texts),
+        "stages": _stages(dump, bodies, texts, around),
+        "graph": around.as_json(),
         "kernels": shown,
         "launches": kernels.launches(),
         "placement": _placement(dump, texts),
@@ -129,7 +132,8 @@ def _blocks(facts: Facts, names: Mapping[UOp, str]) -> list[list[Any]]:
 
 
 def _stages(
-    dump: Dump, bodies: list[list[int] | None], texts: values.Interned
+    dump: Dump, bodies: list[list[int] | None], texts: values.Interned,
+    around: rewrites.Surroundings,
 ) -> list[dict[str, Any]]:
     """The stages: each as a row of the stage table, with its lines, its rewrites and its ops."""
     rows = {r.stage: r for r in dump.rows()}
@@ -144,6 +148,7 @@ def _stages(
             "text": bodies[at],
             "total": len(run.rewrites),
             "rules": rewrites.by_rule(run.rewrites, texts),
+            "all": rewrites.in_order(run.rewrites, texts, around),
             "ops": rewrites.by_op(dump, at), "gone": gone, "made": made,
             "reports": bool(run.rewrites) or run.name not in why,
         })  # fmt: skip

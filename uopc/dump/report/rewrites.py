@@ -16,6 +16,7 @@ from uopc.ir.text.infix import infix
 MOST_EXAMPLES: Final = 12  # of a rule in a stage; the page gives the full number
 _CHARACTERS: Final = 100
 _OPERANDS: Final = 8
+_LEVELS: Final = 4  # of nodes below a rewritten one, as rewrites.js draws them
 _HERE: Final = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(__file__)))) + os.sep
 
 
@@ -35,6 +36,53 @@ def by_rule(rewrites: Sequence[Fired], texts: Interned) -> list[Any]:
         ]
         for name, n in counts.most_common()
     ]  # fmt: skip
+
+
+class Surroundings:
+    """The nodes around rewrites, each once: its label and its operands, for drawings."""
+
+    def __init__(self, texts: Interned) -> None:
+        self.texts = texts
+        self.numbers: dict[UOp, int] = {}
+        self.labels: list[int] = []
+        self.operands: list[list[int] | None] = []  # None: not looked at, though it has some
+        self._below: dict[UOp, int] = {}  # node → how many levels below it are there
+
+    def add(self, root: UOp) -> int:
+        """The number of a node; the page has it with some levels of nodes below it."""
+        layer = [root]
+        for levels in range(_LEVELS, 0, -1):
+            below: list[UOp] = []
+            for u in layer:
+                if self._below.get(u, 0) < levels:
+                    self._below[u] = levels
+                    operands = u.src[:_OPERANDS]
+                    self.operands[self._number(u)] = [self._number(s) for s in operands]
+                    below += operands
+            layer = below
+        return self.numbers[root]
+
+    def _number(self, u: UOp) -> int:
+        found = self.numbers.get(u)
+        if found is None:
+            self.numbers[u] = found = len(self.labels)
+            arg = "" if u.arg is None else f" {_brief(u)}"
+            self.labels.append(self.texts.add(f"{u.op.name}{arg} : {u.dtype.short}"))
+            self.operands.append(None if u.src else [])
+        return found
+
+    def as_json(self) -> dict[str, Any]:
+        """The labels, as texts, and the operands by number."""
+        return {"labels": self.labels, "sources": self.operands}
+
+
+def in_order(rewrites: Sequence[Fired], texts: Interned, around: Surroundings) -> list[int]:
+    """Each rewrite in order as three numbers: the rule, the node before, the node after."""
+    rule = {f: texts.add(short(f.label)) for f in {f.rule: None for f in rewrites}}
+    found: list[int] = []
+    for f in rewrites:
+        found += (rule[f.rule], around.add(f.before), around.add(f.after))
+    return found
 
 
 def by_op(dump: Dump, at: int) -> list[list[Any]]:

@@ -62,6 +62,7 @@ function rewritesView(name) {
     });
     page.append(box);
   }
+  if (stage.all.length) page.append(...everyRewrite(stage));
   if (stage.ops.length) page.append(h("h3", {}, "Nodes by op"), h("table", {}, h("tr", {}, h("th", {}, "op"), h("th", {class: "n"}, "before"), h("th", {class: "n"}, "after"), h("th", {class: "n"}, "change")),
     [...stage.ops].sort((a, b) => Math.abs(b[2] - b[1]) - Math.abs(a[2] - a[1])).map(([op, a, b]) =>
       h("tr", {}, h("td", {}, h("code", {}, op)), h("td", {class: "n"}, count(a)), h("td", {class: "n"}, count(b)), h("td", {class: "n"}, (b > a ? "+" : "−") + count(Math.abs(b - a)))))));
