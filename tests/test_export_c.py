@@ -93,6 +93,21 @@ def test_vectors(tmp_path: Path) -> None:
     checked(tmp_path, "-O1", f"-march={target}")
 
 
+@pytest.mark.skipif(not has_fma(), reason="this machine has no FMA")
+@pytest.mark.parametrize("t", [dtypes.float16, dtypes.float32], ids=lambda t: t.name)
+def test_parts_of_vectors_of_several_lengths(t: Any, tmp_path: Path) -> None:
+    """A function for five lanes of eight is none for six of them."""
+    graph, arrays = {}, {}
+    for n in (37, 38, 39, 40):
+        x, y = (uopc.param(f"{name}{n}", (n,), t) for name in "xy")
+        graph |= {f"most{n}": x.maximum(y), f"least{n}": x.minimum(y), f"root{n}": abs(x).sqrt(),
+                  f"fused{n}": x.mulacc(y, x), f"whole{n}": x.cast(dtypes.int16),
+                  f"less{n}": x < y, f"exp{n}": x.exp(), f"most_of{n}": x.max()}  # fmt: skip
+        arrays |= {f"{name}{n}": floats(n, dtype="f4").astype(t.numpy) for name in "xy"}
+    uopc.export(graph, tmp_path / "f", kind="c", target="x86-64-v3", examples=arrays)
+    checked(tmp_path, "-march=x86-64-v3")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("cc", [cc for cc in (GCC, CLANG) if cc])
 @each_level

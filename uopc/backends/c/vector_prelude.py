@@ -230,7 +230,8 @@ class VectorPrelude(Prelude):
         lanes = [f"x[n[{i}] & {table.lanes - 1}]" for i in range(index.lanes)]
         plain = f"({shape}){{{', '.join(lanes + ['0'] * (held(index) - index.lanes))}}}"
         return self._function(
-            f"uopc_lookup_{of_table}_{of_index}", shape, f"{of_table} x, {of_index} n",
+            f"uopc_lookup_{of_table}_{of_index}{_part(index)}", shape,
+            f"{of_table} x, {of_index} n",
             lambda: _chosen(shape, ways, plain),
         )  # fmt: skip
 
@@ -243,7 +244,7 @@ class VectorPrelude(Prelude):
             plain = self.extreme(t, sign, checked=False)
             test = self.compared(t, "a", "!=", "a")
             body = f"    return {chosen}({test}, a, {plain}(a, b));"
-            name = f"uopc_{word}imum_{shape}"
+            name = f"uopc_{word}imum_{shape}{_part(t)}"
             return self._function(name, shape, f"{shape} a, {shape} b", lambda: body)
         ways = []
         if t.scalar.is_float and t is computed(t):
@@ -252,7 +253,7 @@ class VectorPrelude(Prelude):
             ways += _ways(t, f"{name}_mask", _AVX, "(a, b, a, {all}, 4)", (512,))
         plain = f"{chosen}({self.compared(t, 'a', sign, 'b')}, a, b)"
         return self._function(
-            f"uopc_{word}_{shape}", shape, f"{shape} a, {shape} b",
+            f"uopc_{word}_{shape}{_part(t)}", shape, f"{shape} a, {shape} b",
             lambda: _chosen(shape, [(f"!defined(__clang__) && {t}", c) for t, c in ways], plain),
         )  # fmt: skip
 
@@ -413,9 +414,8 @@ class VectorPrelude(Prelude):
         calls += ["0"] * (held(t) - t.lanes)
         plain = f"({shape}){{{', '.join(calls)}}}"
         parameters = ", ".join([f"{shape} {v}" for v in given])
-        suffix = "" if t.lanes == held(t) else f"_{t.lanes}"
         return self._function(
-            name + suffix, shape, parameters, lambda: _chosen(shape, ways, plain)
+            name + _part(t), shape, parameters, lambda: _chosen(shape, ways, plain)
         )
 
 
@@ -429,6 +429,12 @@ def shuffled(
         return f"__builtin_shufflevector({a}, {b}, {', '.join(map(str, order))})"
     n = source.lanes
     return f"({shape}){{{', '.join([f'{a}[{i}]' if i < n else f'{b}[{i - n}]' for i in order])}}}"
+
+
+def _part(t: DType) -> str:
+    """The end of the name of a function that computes fewer lanes than its vectors have: the same
+    vectors may have another number of lanes elsewhere."""
+    return "" if t.lanes == held(t) else f"_{t.lanes}"
 
 
 def _wrapped(line: str) -> str:
