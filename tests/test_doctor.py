@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
@@ -67,3 +68,13 @@ def test_usage():
     with pytest.raises(SystemExit) as caught:
         cli.main(["doctor", "--device", "tpu"])
     assert caught.value.code == 2
+
+
+def test_what_cannot_be_asked_is_missing(monkeypatch):
+    """One line says how to install pycuda; those that need it repeat no error."""
+    monkeypatch.delitem(sys.modules, "pycuda", raising=False)
+    monkeypatch.setattr(doctor.util, "find_spec", lambda name: None)
+    found = by_name(doctor.examine())
+    assert "pip install" in found["pycuda"].detail
+    for name in ("nvidia driver", "cuda device", "cuda program"):
+        assert (found[name].status, found[name].detail) == ("missing", "not asked: it needs pycuda")

@@ -346,7 +346,7 @@ class Plan:
         return _runs(nested(len(self.launches), self.repeats), values)
 
     def rounds(self, values: Mapping[str, int]) -> list[int]:
-        """How often a call runs each launch."""
+        """The number of times that a call runs each launch."""
         around = [(r.first, r.end, value_of(r.times, values)) for r in self.repeats]
         return [
             math.prod([times for first, end, times in around if first <= i < end])

@@ -185,7 +185,7 @@ def _pycuda() -> str:
 
 def _check_pycuda() -> None:
     """For what cannot be asked without pycuda, whose own line says how to install it."""
-    if util.find_spec("pycuda") is None:
+    if "pycuda" not in sys.modules and util.find_spec("pycuda") is None:
         raise _Missing("not asked: it needs pycuda")
 
 

@@ -345,7 +345,7 @@ def _flat(graph: Any) -> tuple[tuple[Any, ...], str, tuple[Any, ...]] | None:
 
 
 def got(value: Any) -> str:
-    """What came in place of a graph, and how it has one if it is a function."""
+    """The text of what came in place of a graph, and how a function has one."""
     shown = reprlib.repr(value)
     if isinstance(value, type) or not callable(value):
         return shown
