@@ -169,3 +169,17 @@ def test_a_decided_selection_leaves_a_scalar_that_repeats() -> None:
     no = leaves.const(dtypes.bool_, False)
     assert select(no, vector, scalar) is scalar
     assert select(no, scalar, vector) is vector
+
+
+@pytest.mark.parametrize("t", [dtypes.index, dtypes.int32, dtypes.uint8], ids=str)
+def test_what_has_no_value_has_no_part_in_bounds(t: DType) -> None:
+    """Either branch, both branches inside one another, below arithmetic, casts and extrema."""
+    n = variable("n", 2, 9)
+    a, none, p = n.cast(t), intern(Ops.INVALID, t), n < 5
+    left, right = (intern(Ops.WHERE, t, (p, *b)) for b in ((a, none), (none, a)))
+    inner = intern(Ops.WHERE, t, (p, none, left))
+    for u in (left, right, inner, intern(Ops.WHERE, t, (n < 7, right, none))):
+        assert bounds.bounds(u) == (2, 9), render(u)
+        assert bounds.bounds(intern(Ops.ADD, t, (u, a))) == (4, 18)
+        assert bounds.bounds(intern(Ops.MAX, t, (u, _number(4, t)))) == (4, 9)
+        assert bounds.bounds(intern(Ops.CAST, dtypes.int64, (u,))) == (2, 9)

@@ -248,6 +248,8 @@ def where(u: Node, p: Interval, x: Interval, y: Interval) -> Interval:
     """The operand that the condition picks, or both. An INVALID has no value."""
     if p[0] == p[1]:
         return x if p[0] else y
+    if _is_invalid(u.src[1]):
+        return y
     return x if _is_invalid(u.src[2]) else either(x, y)
 
 
