@@ -247,7 +247,7 @@ def test_options_that_are_not_there_are_user_errors():
     for f in (
         lambda a: np.max(a, initial=a), lambda a: np.take(a, [0], mode="clip"),
         lambda a: np.var(a, mean=1.0), lambda a: np.clip(a, 0, 1, dtype="f4"),
-        lambda a: np.clip(a, 0, 1, min=0), lambda a: np.nanmean(a, dtype="f4"),
+        lambda a: np.clip(a, 0, 1, min=0), lambda a: np.nanmean(a, out=V),
         lambda a: np.sort(a, kind="nonsense"),
     ):  # fmt: skip
         with pytest.raises(uopc.UserError, match=r"numpy\.\w+"):

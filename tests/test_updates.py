@@ -146,7 +146,9 @@ def test_masks() -> None:
     np.testing.assert_array_equal(uopc.compile(x.at[x < 0].set(0))(a), np.maximum(a, 0))
     np.testing.assert_array_equal(uopc.compile(x.at[a > 0].mul(2))(a), np.where(a > 0, a * 2, a))
     with pytest.raises(uopc.UserError, match="must have the shape"):
-        x.at[np.array([True, False])].set(1)
+        x.at[uopc.param("m", (2,), uopc.dtypes.bool_)].set(1)
+    with pytest.raises(IndexError, match="a mask of 3 elements for axis 0 of size 2"):
+        x.at[np.array([True, False, True])].set(1)
 
 
 def test_symbolic_sizes() -> None:

@@ -35,7 +35,9 @@ _WAY_OUT = "Use where() for a choice by value"
 # The message where NumPy asks a traced array for its values, to keep them in its own array.
 _KEPT = "NumPy's arrays hold no traced values: join these by stack, write by x.at[i].set(v)"
 _WAYS_OUT = {
-    "np.asarray()": _KEPT, "float()": f"{_WAY_OUT}. {_KEPT}",
+    "np.asarray()": _KEPT,
+    "float()": f"Functions of math take numbers: write np.sin(x) for math.sin(x). {_WAY_OUT}."
+    f" {_KEPT}",
     "the integer": f"{_WAY_OUT}, uopc.fori_loop for a number of steps",
     "format()": "Format results outside of the function, or print the array itself",
 }  # fmt: skip
@@ -56,12 +58,14 @@ class Trace:
     """One run of a function on Arrays: its name, and False in `open` once it has returned.
 
     `meets`: the dtypes of the arrays that integers of Python's met, by the params of these.
+    `lists`: by params that are elements of a list what to say where NumPy takes the list.
     """
 
-    __slots__ = ("meets", "name", "open")
+    __slots__ = ("lists", "meets", "name", "open")
 
     def __init__(self, name: str) -> None:
         self.name, self.open = name, True
+        self.lists: dict[UOp, str] = {}
         self.meets: dict[UOp, set[DType]] = {}
 
 
@@ -173,6 +177,8 @@ class Array(ArrayMethods):
         """
         if self.tracing is not None:
             trace_of((self,))
+            if who == "np.asarray()" and self._uop in self.tracing.lists:
+                raise UserTypeError(f"{self.tracing.name}: {self.tracing.lists[self._uop]}")
             raise UserTypeError(
                 f"{who} is not known: {self!r} depends on an argument."
                 f" {_WAYS_OUT.get(who, _WAY_OUT)}, or name the argument in static_argnames"
@@ -307,14 +313,21 @@ class Array(ArrayMethods):
 
 
 def _index(key: Any) -> Any:
-    """An index with the UOps of its Arrays; those that are computed and scalar become numbers."""
+    """An index with the UOps of its Arrays; those that are computed and scalar become numbers, and
+    masks that hang on no argument arrays."""
     if isinstance(key, tuple):
         return tuple([_index(k) for k in key])
     if not isinstance(key, Array):
         return key
     if key.tracing is None and not key.ndim:
         return key.value("the integer").item()
+    if key.tracing is None and key.dtype is dtypes.bool_ and not _hangs_on_arguments(key.uop):
+        return key.value("a mask")
     return key.uop
+
+
+def _hangs_on_arguments(u: UOp) -> bool:
+    return not {Ops.PARAM, Ops.VARIABLE}.isdisjoint(walk.ops(u))
 
 
 def _arrays_in(key: Any) -> list[Array]:

@@ -15,7 +15,7 @@ from uopc.ir.builder import alu, checks, fold, leaves, operands
 from uopc.ir.core import dtypes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
-from uopc.numpy.array import is_operand, is_weak, promoted, same_kind, uop_of
+from uopc.numpy.array import Array, is_operand, is_weak, promoted, same_kind, uop_of
 from uopc.numpy.creation import asarray
 from uopc.numpy.dtype_functions import finfo
 from uopc.tensor import elementwise, examples, float_functions
@@ -90,7 +90,7 @@ def _signed(x: UOp) -> UOp:
     return alu.where(alu.alu(x, Ops.CMPNE, x), x, found) if x.dtype.is_float else found
 
 
-def _floor_divided(x: UOp, y: UOp) -> UOp:
+def _standard_quotient(x: UOp, y: UOp) -> UOp:
     """The standard's quotient: of infinities it is that of floats, rounded down."""
     found: UOp = _OPERATOR["floordiv"](x, y)
     if not found.dtype.is_float:
@@ -118,18 +118,6 @@ def _apart(x: UOp) -> tuple[UOp, UOp]:
     that a zero has the derivative of its neighbours, as abs and copysign do not."""
     sign = _PAIRS["copysign"](leaves.const_like(x, 1), x)
     return x * sign, sign
-
-
-def _truncated_rest(x: UOp, y: UOp) -> UOp:
-    """The remainder with the sign of x, from the one with the sign of y."""
-    if x.dtype.is_float:
-        size, sign = _apart(x)
-        made: UOp = _OPERATOR["mod"](size, abs(y)) * sign
-        return made
-    rest: UOp = _OPERATOR["mod"](x, y)
-    if x.dtype.kind == "uint":
-        return rest
-    return alu.where(rest.ne(0) & ((x < 0) ^ (y < 0)), rest - y, rest)
 
 
 def _logaddexp2(x: UOp, y: UOp) -> UOp:
@@ -193,12 +181,12 @@ _BINARY = {
     "equal": ("any", "x1 == x2 by value.", _op(Ops.CMPEQ)),
     "float_power": ("number", "x1 to the x2, as float64.",
                     lambda x, y: _OPERATOR["pow"](*[fold.cast(v, dtypes.float64) for v in (x, y)])),
-    "floor_divide": ("number", "The greatest integer up to x1 / x2.", _floor_divided),
+    "floor_divide": ("number", "The greatest integer up to x1 / x2.", _standard_quotient),
     "fmax": ("any", "The greater; of a NaN and a number, the number.",
              lambda x, y: _number_of(x, y, Ops.MAX)),
     "fmin": ("any", "The less; of a NaN and a number, the number.",
              lambda x, y: _number_of(x, y, Ops.MIN)),
-    "fmod": ("number", "x1 - x2 * trunc(x1 / x2).", _truncated_rest),
+    "fmod": ("number", "x1 - x2 * trunc(x1 / x2), exactly, with the sign of x1.", _op(Ops.CMOD)),
     "greater": ("any", "x1 > x2.", Methods.__gt__),
     "greater_equal": ("any", "x1 >= x2.", Methods.__ge__),
     "heaviside": ("float", "0 for x1 < 0, x2 for 0, 1 for x1 > 0; NaN for NaN.", _step),
@@ -228,6 +216,10 @@ FUNCTIONS: dict[str, Function] = {
     **{n: _unary(n, kind, doc, f) for n, (kind, doc, f) in _UNARY.items()},
     **{n: _binary(n, kind, doc, f) for n, (kind, doc, f) in _BINARY.items()},
 }
+# NumPy's quotient, which fits its remainder: of an infinity it is NaN.
+whole_quotient = _binary(
+    "floor_divide", "number", "The greatest integer up to x1 / x2.", _OPERATOR["floordiv"]
+)
 # NumPy's other names, by which its functions reach a UOp or an Array too.
 NUMPY_NAMES = {
     "absolute": "abs", "bitwise_not": "bitwise_invert", "invert": "bitwise_invert",
@@ -286,13 +278,16 @@ def select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
 
 # ---------------------------------------------------------------- of NumPy alone
 def divmod(x1: Any, x2: Any, /) -> tuple[Any, Any]:
-    """The pair of `floor_divide(x1, x2)` and `remainder(x1, x2)`.
+    """NumPy's pair: the greatest integer up to x1 / x2, NaN for infinite x1, and
+    `remainder(x1, x2)`.
+
+    The operands promote and broadcast. UserTypeError for bool.
 
     Examples:
         >>> [int(v) for v in unp.divmod(unp.asarray(-7), 3)]
         [-3, 2]
     """
-    return FUNCTIONS["floor_divide"](x1, x2), FUNCTIONS["remainder"](x1, x2)
+    return whole_quotient(x1, x2), FUNCTIONS["remainder"](x1, x2)
 
 
 def modf(x: Any, /) -> tuple[Any, Any]:
@@ -418,6 +413,12 @@ def operator(function: Function) -> Function:
     return method
 
 
+def _quotient(x: Any, y: Any) -> Any:
+    """x // y: NumPy's in a function that is traced, and else that of the standard."""
+    traced = any([isinstance(v, Array) and v.tracing is not None for v in (x, y)])
+    return (whole_quotient if traced else FUNCTIONS["floor_divide"])(x, y)
+
+
 def _power(x: Any, k: Any) -> Any:
     """x ** k. UserTypeError for a power of Python's integers that may be a float."""
     integers = all([is_weak(v) and uop_of(v).dtype.is_int for v in (x, k)])
@@ -450,7 +451,7 @@ def _equality(function: Function, sign: str) -> Function:
 
 _BOTH_SIDES = {
     "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide",
-    "floordiv": "floor_divide", "mod": "remainder", "and": "bitwise_and",
+    "mod": "remainder", "and": "bitwise_and",
     "or": "bitwise_or", "xor": "bitwise_xor", "lshift": "bitwise_left_shift",
     "rshift": "bitwise_right_shift",
 }  # fmt: skip
@@ -460,6 +461,7 @@ _COMPARISONS = {
 OPERATORS: dict[str, Function] = {
     **{f"__{n}__": operator(FUNCTIONS[f]) for n, f in (_BOTH_SIDES | _COMPARISONS).items()},
     **{f"__r{n}__": reflected(FUNCTIONS[f]) for n, f in _BOTH_SIDES.items()},
+    "__floordiv__": operator(_quotient), "__rfloordiv__": reflected(_quotient),
     "__pow__": operator(_power), "__rpow__": reflected(_power),
     "__eq__": _equality(FUNCTIONS["equal"], "=="),
     "__ne__": _equality(FUNCTIONS["not_equal"], "!="),

@@ -27,18 +27,45 @@ __all__ = [
 ]  # fmt: skip
 
 
-def reshape(x: Any, /, shape: Any, *, copy: bool | None = None) -> Any:
-    """The same elements in row-major order under `shape`; a dimension of -1 follows.
+def by_columns(order: Any, rank: int, who: str) -> bool:
+    """True for the order "F", False for "C". UserTypeError for orders that follow memory, "A" and
+    "K", of two dimensions or more."""
+    if order in (None, "C", "F"):
+        return bool(order == "F")
+    if order not in ("A", "K"):
+        raise UserTypeError(f"{who}: order must be 'C' or 'F', got {order!r}")
+    if rank < 2:
+        return False
+    raise UserTypeError(
+        f"{who}: order={order!r} is the order of elements in memory, which a graph has not: write"
+        " order='C' (row after row) or order='F' (column after column)"
+    )
 
-    UserError where the number of elements differs.
+
+def reshape(x: Any, /, shape: Any, *, order: Any = "C", copy: bool | None = None) -> Any:
+    """The same elements in row-major order, or with `order="F"` in column-major order, under
+    `shape`; a dimension of -1 follows.
+
+    UserError where the number of elements differs; UserTypeError for an order that follows memory.
 
     Examples:
         >>> np.asarray(unp.reshape(unp.arange(6), (2, -1)))
         array([[0, 1, 2],
                [3, 4, 5]])
+        >>> np.asarray(unp.reshape(unp.arange(6), (2, -1), order="F"))
+        array([[0, 2, 4],
+               [1, 3, 5]])
     """
     del copy
-    return applied(lambda u: u.reshape(shape if isinstance(shape, (tuple, list)) else (shape,)), x)
+    dims = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+    u = uop_of(x, "reshape")
+    if by_columns(order, u.ndim, "reshape"):
+        return same_kind(_transposed(_transposed(u).reshape(dims[::-1])), (x,))
+    return same_kind(u.reshape(dims), (x,))
+
+
+def _transposed(u: UOp) -> UOp:
+    return u.permute(tuple(range(u.ndim))[::-1])
 
 
 def permute_dims(x: Any, /, axes: Sequence[int]) -> Any:
@@ -233,14 +260,20 @@ def rot90(m: Any, k: int = 1, axes: Sequence[int] = (0, 1)) -> Any:
     return swapaxes(whole, *axes) if turns % 2 else applied(lambda u: u, whole)
 
 
-def ravel(a: Any) -> Any:
-    """The elements in row-major order, as a vector.
+def ravel(a: Any, order: Any = "C") -> Any:
+    """The elements in row-major order, or with `order="F"` in column-major order, as a vector.
+
+    UserTypeError for an order that follows memory, of two dimensions or more.
 
     Examples:
         >>> np.asarray(unp.ravel(unp.asarray([[1, 2], [3, 4]])))
         array([1, 2, 3, 4])
+        >>> np.asarray(unp.ravel(unp.asarray([[1, 2], [3, 4]]), order="F"))
+        array([1, 3, 2, 4])
     """
-    return reshape(a, (-1,))
+    u = uop_of(a, "ravel")
+    u = _transposed(u) if by_columns(order, u.ndim, "ravel") else u
+    return same_kind(u.reshape(-1), (a,))
 
 
 def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
@@ -497,8 +530,9 @@ def _widths(given: Any, rank: int) -> list[tuple[int, int]]:
 
 
 # ---------------------------------------------------------------- places as one number, or several
-def unravel_index(indices: Any, shape: Any) -> tuple[Any, ...]:
-    """The place along each axis of `shape`, of places in row-major order.
+def unravel_index(indices: Any, shape: Any, order: Any = "C") -> tuple[Any, ...]:
+    """The place along each axis of `shape`, of places in row-major order, or with `order="F"` in
+    column-major order.
 
     One int64 array for each axis, in the shape of `indices`. UserTypeError unless these are
     integers, and UserError for numbers that are out of range; places in Arrays and UOps are not
@@ -508,18 +542,22 @@ def unravel_index(indices: Any, shape: Any) -> tuple[Any, ...]:
         >>> [int(i) for i in unp.unravel_index(unp.asarray(5), (2, 3))]
         [1, 2]
     """
-    dims = shape if isinstance(shape, (tuple, list)) else (shape,)
+    dims = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+    columns = by_columns(order, 2, "unravel_index")
+    dims = dims[::-1] if columns else dims
     rest = _places_below(indices, math.prod(dims), "unravel_index")
     found = []
     for d in [dim_uop(as_dim(d)) for d in dims[:0:-1]]:
         size = fold.cast(d, dtypes.int64)
         found.append(rest % size)
         rest = rest // size
-    return tuple(same_kind([rest, *found[::-1]] if dims else [], (indices,)))
+    by_axis = [rest, *found[::-1]] if dims else []
+    return tuple(same_kind(by_axis[::-1] if columns else by_axis, (indices,)))
 
 
-def ravel_multi_index(multi_index: Any, dims: Any) -> Any:
-    """The places in row-major order of arrays of places along each axis of `dims`: int64.
+def ravel_multi_index(multi_index: Any, dims: Any, mode: str = "raise", order: Any = "C") -> Any:
+    """The places in row-major order, or with `order="F"` in column-major order, of arrays of places
+    along each axis of `dims`: int64.
 
     The arrays broadcast. UserError unless there is one for each axis, UserTypeError unless they are
     integers, and UserError for numbers that are out of range; places in Arrays and UOps are not
@@ -530,10 +568,14 @@ def ravel_multi_index(multi_index: Any, dims: Any) -> Any:
         5
     """
     sizes = dims if isinstance(dims, (tuple, list)) else (dims,)
+    if mode != "raise":
+        raise UserTypeError(f"ravel_multi_index: the mode must be 'raise', got {mode!r}")
     if len(multi_index) != len(sizes) or not sizes:
         many = len(multi_index)
         raise UserError(f"ravel_multi_index: {many} arrays of places for {len(sizes)} axes")
     places = [_places_below(i, d, "ravel_multi_index") for i, d in zip(multi_index, sizes)]
+    if by_columns(order, 2, "ravel_multi_index"):
+        places, sizes = places[::-1], sizes[::-1]
     found = places[0]
     for place, d in zip(places[1:], sizes[1:]):
         found = found * fold.cast(dim_uop(as_dim(d)), dtypes.int64) + place

@@ -19,18 +19,13 @@ from uopc.numpy import elementwise, linalg, namespace
 from uopc.numpy.array import Array, applied, uop_of
 from uopc.numpy.array_methods import ArrayMethods
 from uopc.numpy.manipulation import own_axis
+from uopc.numpy.reductions import check_no_out, chosen, with_initial
 from uopc.tensor import examples, reductions
 from uopc.tensor.elementwise import rounded
 
 
-def _check_no_out(name: str, out: Any) -> None:
-    if out is not None:
-        instead = f"write x = numpy.{name}(...)"
-        raise UserTypeError(f"numpy.{name} of a UOp or Array takes no out=: {instead}")
-
-
 def _round(a: Any, decimals: int = 0, out: Any = None) -> Any:
-    _check_no_out("round", out)
+    check_no_out("round", out)
     if decimals == 0:
         return elementwise.FUNCTIONS["round"](a)
     return applied(lambda u: rounded(u, decimals), a)
@@ -41,77 +36,77 @@ def _variance(name: str) -> Callable[..., Any]:
 
     def adapted(
         a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0,
-        keepdims: bool = False, *, correction: float | None = None, mean: Any = None,
+        keepdims: bool = False, *, where: Any = True, correction: float | None = None,
+        mean: Any = None,
     ) -> Any:  # fmt: skip
-        _check_no_out(name, out)
+        check_no_out(name, out)
         if mean is not None:
             raise UserTypeError(f"numpy.{name} of a UOp or Array takes no mean=")
         by = ddof if correction is None else correction
-        found = function(a, axis=axis, correction=by, keepdims=keepdims)
-        return found if dtype is None else namespace.astype(found, dtype)
+        given = a if dtype is None else namespace.astype(a, dtype)
+        if where is True:
+            return function(given, axis=axis, correction=by, keepdims=keepdims)
+        centred = namespace.subtract(given, _mean(given, axis, keepdims=True, where=where))
+        squares = chosen(namespace.square(centred), where, 0)
+        total = namespace.sum(squares, axis=axis, keepdims=keepdims)
+        free = namespace.subtract(_count(squares, where, axis, keepdims), by)
+        free = namespace.astype(namespace.where(free > 0, free, float("nan")), total.dtype)
+        found = namespace.divide(total, free)
+        return namespace.sqrt(found) if name == "std" else found
 
     return adapted
 
 
-def _chosen(a: Any, where: Any, fill: Any) -> Any:
-    """The elements where a mask holds, and `fill` elsewhere, in their dtype."""
-    return a if where is True else namespace.where(where, a, namespace.full_like(a, fill))
+def _count(a: Any, where: Any, axis: Any, keepdims: bool) -> Any:
+    """The number of elements of `a` that a mask chooses."""
+    counted = namespace.broadcast_to(where, uop_of(a).shape)
+    return namespace.count_nonzero(counted, axis=axis, keepdims=keepdims)
 
 
 def _mean(
     a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *,
     where: Any = True,
 ) -> Any:  # fmt: skip
-    _check_no_out("mean", out)
+    check_no_out("mean", out)
     given = a if dtype is None else namespace.astype(a, dtype)
     if where is True:
         return namespace.mean(given, axis=axis, keepdims=keepdims)
-    counted = namespace.broadcast_to(where, uop_of(given).shape)
-    total = namespace.sum(_chosen(given, where, 0), axis=axis, keepdims=keepdims)
-    count = namespace.count_nonzero(counted, axis=axis, keepdims=keepdims)
+    total = namespace.sum(chosen(given, where, 0), axis=axis, keepdims=keepdims)
+    count = _count(given, where, axis, keepdims)
     result = total.dtype if total.dtype.is_float else "f8"
     return namespace.divide(total, namespace.astype(count, result))
 
 
-def _start(name: str, found: Any, initial: Any) -> Any:
-    """The number that a reduction begins with, in the dtype of its result."""
-    if uop_of(initial, name).ndim:
-        raise UserError(f"numpy.{name}: initial must be one number, got {initial!r}")
-    return namespace.full_like(found, initial)
-
-
 def _total(name: str, combined: str, identity: int) -> Callable[..., Any]:
     """A sum or product, as NumPy spells its options."""
-    function, combine = getattr(namespace, name), elementwise.FUNCTIONS[combined]
+    function = getattr(namespace, name)
 
     def adapted(
         a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False,
         initial: Any = None, where: Any = True,
     ) -> Any:  # fmt: skip
-        _check_no_out(name, out)
-        found = function(_chosen(a, where, identity), axis=axis, dtype=dtype, keepdims=keepdims)
-        return found if initial is None else combine(found, _start(name, found, initial))
+        check_no_out(name, out)
+        found = function(chosen(a, where, identity), axis=axis, dtype=dtype, keepdims=keepdims)
+        return with_initial(name, combined, found, initial)
 
     return adapted
 
 
 def _greatest(name: str, combined: str) -> Callable[..., Any]:
     """The greatest or least element, as NumPy spells its options."""
-    function, combine = getattr(namespace, name), elementwise.FUNCTIONS[combined]
-    method = reductions.METHODS[name]
+    function, method = getattr(namespace, name), reductions.METHODS[name]
 
     def adapted(
         a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = None,
         where: Any = True,
     ) -> Any:  # fmt: skip
-        _check_no_out(name, out)
+        check_no_out(name, out)
         if initial is None:
             if where is not True:
                 raise UserError(f"numpy.{name}: where= needs initial=, the result of no elements")
             return function(a, axis=axis, keepdims=keepdims)
-        chosen = _chosen(a, where, initial)
-        found = applied(lambda u: method(u, axis, keepdims), chosen)
-        return combine(found, _start(name, found, initial))
+        found = applied(lambda u: method(u, axis, keepdims), chosen(a, where, initial))
+        return with_initial(name, combined, found, initial)
 
     return adapted
 
@@ -122,8 +117,8 @@ def _truth(name: str, identity: int) -> Callable[..., Any]:
     def adapted(
         a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True
     ) -> Any:
-        _check_no_out(name, out)
-        return function(_chosen(a, where, identity), axis=axis, keepdims=keepdims)
+        check_no_out(name, out)
+        return function(chosen(a, where, identity), axis=axis, keepdims=keepdims)
 
     return adapted
 
@@ -158,7 +153,7 @@ def _sorting(name: str) -> Callable[..., Any]:
 
 
 def _outer(a: Any, b: Any, out: Any = None) -> Any:
-    _check_no_out("outer", out)
+    check_no_out("outer", out)
     return linalg.outer(namespace.reshape(a, (-1,)), namespace.reshape(b, (-1,)))
 
 
@@ -167,9 +162,28 @@ def _size(a: Any, axis: int | None = None) -> Any:
     return u.size if axis is None else u.shape[own_axis(axis, u.ndim, "size")]
 
 
-def _ptp(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+def _ptp(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+    check_no_out("ptp", out)
     greatest, least = (f(a, axis=axis, keepdims=keepdims) for f in (namespace.max, namespace.min))
     return namespace.subtract(greatest, least)
+
+
+def _reshape(
+    a: Any, /, shape: Any = None, order: Any = "C", *, newshape: Any = None, copy: Any = None
+) -> Any:
+    return namespace.reshape(a, newshape if shape is None else shape, order=order, copy=copy)
+
+
+_NO_CHOICE = object()
+
+
+def _where(condition: Any, x: Any = _NO_CHOICE, y: Any = _NO_CHOICE) -> Any:
+    if y is _NO_CHOICE:
+        raise UserTypeError(
+            "numpy.where(c) of a UOp or Array is not traced: it gives places, whose number depends"
+            " on values; use where(c, x, y), or a count and top_k"
+        )
+    return namespace.where(condition, x, y)
 
 
 def _of_shape(name: str) -> Callable[..., Any]:
@@ -190,22 +204,28 @@ def _of_shape(name: str) -> Callable[..., Any]:
 
 # Functions that NumPy alone has, or whose parameters it orders or names otherwise.
 _NUMPY_FORMS: dict[str, Callable[..., Any]] = {
-    "copy": lambda a: a, "ptp": _ptp, "trapz": namespace.trapezoid,
+    "copy": lambda a: a, "ptp": _ptp, "reshape": _reshape, "where": _where,
+    "floor_divide": elementwise.whole_quotient, "trapz": namespace.trapezoid,
     "iscomplexobj": lambda x: False, "isrealobj": lambda x: True, "real_if_close": lambda a, tol: a,
     "around": _round, "clip": _clip, "diff": _diff, "mean": _mean, "outer": _outer,
     "round": _round, "shape": lambda a: uop_of(a).shape, "size": _size,
     "ndim": lambda a: uop_of(a).ndim,
     **{n: _of_shape(n) for n in ("diag_indices_from", "tril_indices_from", "triu_indices_from")},
     **{n: _sorting(n) for n in ("argsort", "sort")},
-    **{n: _variance(n) for n in ("nanstd", "nanvar", "std", "var")},
+    **{n: _variance(n) for n in ("std", "var")},
     "sum": _total("sum", "add", 0), "prod": _total("prod", "multiply", 1),
     **{n: _greatest("max", "maximum") for n in ("amax", "max")},
     **{n: _greatest("min", "minimum") for n in ("amin", "min")},
     "any": _truth("any", 0), "all": _truth("all", 1),
 }  # fmt: skip
-# Options that ask for nothing that a graph has not, with their usual values.
+# Options that ask for nothing that a graph has not, with their usual values. The order is that in
+# memory, which no value of the graph depends on.
 _USUAL = {
     "out": (None,), "where": (True,), "order": (None, "C", "K", "A"), "casting": ("same_kind",),
+    "subok": (True, False),
+}  # fmt: skip
+_WAYS_OUT = {
+    "order": ": a graph has no order in memory, leave it out", "out": ": write x = numpy.{}(...)",
 }  # fmt: skip
 
 
@@ -214,8 +234,10 @@ def _without_options(
 ) -> dict[str, Any]:
     """The options without those that ask for nothing; `taken` are the function's own."""
     for option in options.keys() & _USUAL.keys() - taken:
-        if not any(options[option] is v for v in _USUAL[option]):
-            raise UserTypeError(f"numpy.{name} of a UOp or Array takes no {option}=")
+        given = options[option]
+        if not (isinstance(given, (str, bool, np.bool_, type(None))) and given in _USUAL[option]):
+            how = _WAYS_OUT.get(option, "").format(name)
+            raise UserTypeError(f"numpy.{name} of a UOp or Array takes no {option}={how}")
     return {k: v for k, v in options.items() if k in taken or k not in _USUAL}
 
 
@@ -324,7 +346,7 @@ def array_function(
         )
     found = _found(name, linalg if module == "numpy.linalg" else namespace)
     args, options = _by_place(function, args, options)
-    taken = {"where"} & inspect.signature(found).parameters.keys()
+    taken = {"where", "order"} & inspect.signature(found).parameters.keys()
     named = _without_options(name, options, taken)
     try:
         inspect.signature(found).bind(*args, **named)
@@ -350,7 +372,7 @@ def _shaped(name: str) -> Callable[..., Any]:
     function = getattr(namespace, name)
 
     def method(a: Array, *dims: Any, **options: Any) -> Any:
-        named = _without_options(name, options)
+        named = _without_options(name, options, {"order"} if name == "reshape" else ())
         if not dims:
             return function(a, **named)
         return function(a, dims[0] if isinstance(dims[0], (tuple, list)) else dims, **named)
@@ -367,28 +389,52 @@ def _documented(method: Callable[..., Any], name: str) -> Callable[..., Any]:
     return method
 
 
-def copy(a: Array) -> Array:
+def copy(a: Array, order: Any = "C") -> Array:
     """The array itself: it is a value that nobody can change.
+
+    UserTypeError for the order "F": a graph has no order in memory.
 
     Examples:
         >>> x = unp.asarray([1, 2])
         >>> x.copy() is x
         True
     """
+    _without_options("copy", {"order": order})
     return a
 
 
-def flatten(a: Array, order: str = "C") -> Any:
-    """The elements in row-major order, as a vector. `ravel` is the same.
+def astype(
+    a: Array, dtype: Any, order: Any = "K", casting: Any = "unsafe", subok: bool = True,
+    copy: bool = True, *, device: Any = None,
+) -> Any:  # fmt: skip
+    """x in another dtype: see `uopc.numpy.astype`.
 
-    UserTypeError for another order.
+    UserTypeError for a dtype that uopc lacks, for one that NumPy's rule `casting` forbids, and for
+    the order "F": a graph has no order in memory.
+
+    Examples:
+        >>> np.asarray(unp.asarray([2.7, -2.7, 300.0]).astype(unp.int8))
+        array([  2,  -2, 127], dtype=int8)
+    """
+    _without_options("astype", {"order": order, "subok": subok})
+    made = namespace.astype(a, dtype, copy=copy, device=device)
+    if not np.can_cast(a.dtype.numpy, made.dtype.numpy, casting):
+        given, wanted = a.dtype.name, made.dtype.name
+        raise UserTypeError(f"astype: {given} to {wanted} is no cast of the kind {casting!r}")
+    return made
+
+
+def flatten(a: Array, order: Any = "C") -> Any:
+    """The elements in row-major order, or with `order="F"` in column-major order, as a vector.
+    `ravel` is the same.
+
+    UserTypeError for an order that follows memory, of two dimensions or more.
 
     Examples:
         >>> np.asarray(unp.asarray([[1, 2], [3, 4]]).flatten())
         array([1, 2, 3, 4])
     """
-    _without_options("flatten", {"order": order})
-    return namespace.reshape(a, (-1,))
+    return namespace.ravel(a, order)
 
 
 def tolist(a: Array) -> Any:
@@ -422,11 +468,11 @@ def matrices_transposed(a: Array) -> Any:
 
 
 def divmod_of(a: Array, b: Any) -> Any:
-    return a // b, a % b
+    return elementwise.divmod(a, b)
 
 
 def divmod_by(a: Array, b: Any) -> Any:
-    return b // a, b % a
+    return elementwise.divmod(b, a)
 
 
 def rounded_to(a: Array, digits: int = 0) -> Any:
@@ -447,7 +493,7 @@ def array_namespace(a: Any, /, *, api_version: str | None = None) -> ModuleType:
 
 # For Array. Type checkers see them in `array_methods.pyi`, which is generated.
 INSTALLED: dict[str, Any] = {n: _same(n) for n in (
-    "all", "any", "argmax", "argmin", "argsort", "astype", "clip", "cumprod", "cumsum",
+    "all", "any", "argmax", "argmin", "argsort", "clip", "cumprod", "cumsum",
     "diagonal", "dot", "max", "mean", "min", "prod", "repeat", "round", "sort", "squeeze", "std",
     "sum", "swapaxes", "take", "trace", "var",
 )} | {n: _shaped(n) for n in ("reshape", "transpose")}  # fmt: skip
@@ -460,6 +506,7 @@ INSTALLED |= elementwise.OPERATORS | {
     "__round__": rounded_to,
     "__matmul__": elementwise.operator(linalg.matmul),
     "__rmatmul__": elementwise.reflected(linalg.matmul),
+    "astype": astype,
     "copy": copy,
     "flatten": flatten,
     "ravel": flatten,

@@ -12,6 +12,7 @@ from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
+from uopc.numpy import creation, elementwise
 from uopc.numpy.array import float_of, promoted, same_kind, uop_of
 from uopc.numpy.dtype_functions import as_dtype
 from uopc.tensor import examples, nn, reductions
@@ -56,6 +57,28 @@ def _choice(name: str, doc: str) -> Function:
         return same_kind(method(u, axis, keepdims), (x,))
 
     return examples.documented(function, name, doc + OVER)
+
+
+def check_no_out(name: str, out: Any) -> None:
+    """UserTypeError for an array to write into."""
+    if out is not None:
+        raise UserTypeError(
+            f"numpy.{name} of a UOp or Array takes no out=: write x = numpy.{name}(...)"
+        )
+
+
+def chosen(a: Any, where: Any, fill: Any) -> Any:
+    """The elements where a mask holds, and `fill` elsewhere, in their dtype."""
+    return a if where is True else elementwise.where(where, a, creation.full_like(a, fill))
+
+
+def with_initial(name: str, combined: str, found: Any, initial: Any) -> Any:
+    """A result of a reduction, combined with the number that it begins with."""
+    if initial is None:
+        return found
+    if uop_of(initial, name).ndim:
+        raise UserError(f"numpy.{name}: initial must be one number, got {initial!r}")
+    return elementwise.FUNCTIONS[combined](found, creation.full_like(found, initial))
 
 
 def check_some(u: UOp, axis: Any, who: str) -> None:

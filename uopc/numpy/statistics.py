@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,8 +12,16 @@ from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.uop import UOp
 from uopc.ir.index.dims import dim_uop
-from uopc.numpy import reductions
-from uopc.numpy.array import Array, float_of, promoted, same_kind, uop_of
+from uopc.numpy import elementwise, reductions
+from uopc.numpy.array import (
+    Array,
+    common_dtype,
+    float_of,
+    is_weak,
+    promoted,
+    same_kind,
+    uop_of,
+)
 from uopc.numpy.dtype_functions import as_dtype
 from uopc.numpy.manipulation import own_axes
 from uopc.tensor import examples, nn, scatter, statistics
@@ -91,13 +100,33 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
 # ---------------------------------------------------------------- quantiles
 def _quantile(name: str, doc: str, most: int = 1) -> Function:
     def function(
-        a: Any, q: Any, /, axis: Any = None, *, method: str = "linear", keepdims: bool = False
-    ) -> Any:
-        u, shares, skip = float_of(a, name), _unwrapped(q, name), name.startswith("nan")
-        made = statistics.quantile_of(name, u, shares, axis, keepdims, method, skip, most)
+        a: Any, q: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False,
+        method: str = "linear", keepdims: bool = False, *, weights: Any = None,
+    ) -> Any:  # fmt: skip
+        reductions.check_no_out(name, out)
+        if weights is not None:
+            raise UserTypeError(f"{name}: weights are not supported")
+        u, shares, skip = uop_of(a, name), _unwrapped(q, name), name.startswith("nan")
+        t = _quantile_dtype(u.dtype, q, method, most)
+        chosen = "lower" if t.is_int and method == "linear" else method
+        made = statistics.quantile_of(name, u, shares, axis, keepdims, chosen, skip, most, t)
         return same_kind(made, (a, q))
 
-    return examples.documented(function, name, f"{doc} See `UOp.quantile`; integers give float64.")
+    made = "in the dtype that x and q promote to, or that of x where the method chooses an element"
+    return examples.documented(function, name, f"{doc} See `UOp.quantile`; {made}.")
+
+
+def _quantile_dtype(t: DType, q: Any, method: str, most: int) -> DType:
+    """NumPy's dtype of a quantile: that of an element where one is chosen (by a share of 0 or 1,
+    too); else that of x and q, unless q is a number of Python's."""
+    given = uop_of(q).dtype.scalar
+    chooses = given.is_int and most == 1 and method == "linear" and t.kind != "bool"
+    if chooses or method in ("lower", "higher", "nearest"):
+        return t
+    if is_weak(q):
+        return t if t.is_float else dtypes.float64
+    share = given if given.is_float else dtypes.float64
+    return common_dtype([Array(leaves.const(v, 0)) for v in (t, share)])
 
 
 _NUMBERS = "of the elements that are not NaN"
@@ -108,79 +137,159 @@ nanpercentile = _quantile("nanpercentile", f"`percentile` {_NUMBERS}.", 100)
 
 
 # ---------------------------------------------------------------- without NaN
-def _of_floats(name: str, doc: str) -> Function:
+def _median(name: str, doc: str) -> Function:
     method = getattr(statistics, name)
 
-    def function(x: Any, /, axis: Any = None, keepdims: bool = False) -> Any:
-        return same_kind(method(float_of(x, name), axis, keepdims), (x,))
+    def function(
+        a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False,
+        keepdims: bool = False,
+    ) -> Any:  # fmt: skip
+        reductions.check_no_out(name, out)
+        return same_kind(method(float_of(a, name), axis, keepdims), (a,))
 
     return examples.documented(function, name, f"{doc}{reductions.OVER} Integers give float64.")
 
 
-median = _of_floats("median", "The middle element, or the mean of the two in the middle.")
-nanmedian = _of_floats("nanmedian", f"The median {_NUMBERS}; NaN where there is none.")
-nanmean = _of_floats("nanmean", f"The mean {_NUMBERS}; NaN where there is none.")
+median = _median("median", "The middle element, or the mean of the two in the middle.")
+nanmedian = _median("nanmedian", f"The median {_NUMBERS}; NaN where there is none.")
 
 
-def nanvar(x: Any, /, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Any:
-    """The variance of the elements that are not NaN; NaN where none is free.
+def _floats(a: Any, dtype: Any, where: Any, name: str) -> UOp:
+    """Elements as floats, of a dtype; NaN where a mask does not hold."""
+    u = uop_of(a, name)
+    u = float_of(fold.cast(u, as_dtype(dtype, u.dtype)), name)
+    if where is True:
+        return u
+    return uop_of(elementwise.where(where, u, leaves.const_like(u, math.nan)))
 
-    Over `axis` (an int, a tuple, or None for all); integers give float64. See `var`.
+
+def nanmean(
+    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *,
+    where: Any = True,
+) -> Any:  # fmt: skip
+    """The mean of the elements that are not NaN; NaN where there is none.
+
+    Over `axis` (an int, a tuple, or None for all), which the result lacks, or has with size 1
+    (`keepdims`). Integers give float64; `dtype` is that of the elements and the result. Only
+    elements where the mask `where` holds count. UserIndexError for an axis that there is not.
+
+    Examples:
+        >>> float(unp.nanmean(unp.asarray([1.0, np.nan, 3.0])))
+        2.0
+    """
+    reductions.check_no_out("nanmean", out)
+    made = statistics.nanmean(_floats(a, dtype, where, "nanmean"), axis, keepdims)
+    return same_kind(made, (a, where))
+
+
+def nanvar(
+    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0,
+    keepdims: bool = False, *, where: Any = True, correction: float | None = None,
+) -> Any:  # fmt: skip
+    """The variance of the elements that are not NaN: squared distances from their mean over
+    (count - `ddof`); NaN where that is not positive.
+
+    `correction` is another name of `ddof`; the other options are those of `nanmean`.
 
     Examples:
         >>> float(unp.nanvar(unp.asarray([1.0, np.nan, 3.0])))
         1.0
     """
-    made = statistics.nanvar(float_of(x, "nanvar"), axis, keepdims, correction)
-    return same_kind(made, (x,))
+    reductions.check_no_out("nanvar", out)
+    free = ddof if correction is None else correction
+    made = statistics.nanvar(_floats(a, dtype, where, "nanvar"), axis, keepdims, free)
+    return same_kind(made, (a, where))
 
 
-def nanstd(x: Any, /, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Any:
-    """The square root of `nanvar`: over `axis`, in floats.
+def nanstd(
+    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0,
+    keepdims: bool = False, *, where: Any = True, correction: float | None = None,
+) -> Any:  # fmt: skip
+    """The square root of `nanvar`, which has the same options.
 
     Examples:
         >>> float(unp.nanstd(unp.asarray([1.0, np.nan, 3.0])))
         1.0
     """
-    made = statistics.nanstd(float_of(x, "nanstd"), axis, keepdims, correction)
-    return same_kind(made, (x,))
+    reductions.check_no_out("nanstd", out)
+    free = ddof if correction is None else correction
+    made = statistics.nanstd(_floats(a, dtype, where, "nanstd"), axis, keepdims, free)
+    return same_kind(made, (a, where))
 
 
-def _filled(name: str, doc: str, total: Function, value: float) -> Function:
-    def function(x: Any, /, axis: Any = None, dtype: Any = None, **options: Any) -> Any:
-        given = same_kind(statistics.filled(uop_of(x, name), value), (x,))
-        return total(given, axis, dtype, **options)
+_OPTIONS = " Only elements where the mask `where` holds count; `initial` is a number to begin with."
+
+
+def _filled(name: str, doc: str, total: Function, combined: str, value: int) -> Function:
+    def function(
+        a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False,
+        initial: Any = None, where: Any = True,
+    ) -> Any:  # fmt: skip
+        reductions.check_no_out(name, out)
+        given = same_kind(statistics.filled(uop_of(a, name), value), (a,))
+        found = total(reductions.chosen(given, where, value), axis, dtype, keepdims)
+        return reductions.with_initial(name, combined, found, initial)
+
+    text = f"{doc} {_NUMBERS}: see `{total.__name__}`.{_OPTIONS}"
+    return examples.documented(function, name, text)
+
+
+nansum = _filled("nansum", "The sum", reductions.sum, "add", 0)
+nanprod = _filled("nanprod", "The product", reductions.prod, "multiply", 1)
+
+
+def _running(name: str, doc: str, total: Function, value: float) -> Function:
+    def function(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+        reductions.check_no_out(name, out)
+        return total(same_kind(statistics.filled(uop_of(a, name), value), (a,)), axis, dtype)
 
     return examples.documented(function, name, f"{doc} {_NUMBERS}: see `{total.__name__}`.")
 
 
-nansum = _filled("nansum", "The sum", reductions.sum, 0.0)
-nanprod = _filled("nanprod", "The product", reductions.prod, 1.0)
-nancumsum = _filled("nancumsum", "Running sums", reductions.cumsum, 0.0)
-nancumprod = _filled("nancumprod", "Running products", reductions.cumprod, 1.0)
+nancumsum = _running("nancumsum", "Running sums", reductions.cumsum, 0.0)
+nancumprod = _running("nancumprod", "Running products", reductions.cumprod, 1.0)
 
 
-def _extreme(name: str, doc: str, over: str) -> Function:
+def _extreme(name: str, doc: str, combined: str) -> Function:
     method = getattr(statistics, name)
 
-    def function(x: Any, /, axis: Any = None, keepdims: bool = False) -> Any:
-        u = uop_of(x, name)
+    def function(
+        a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = None,
+        where: Any = True,
+    ) -> Any:  # fmt: skip
+        reductions.check_no_out(name, out)
+        if where is not True and initial is None:
+            raise UserError(f"numpy.{name}: where= needs initial=, the result of no elements")
+        u = uop_of(reductions.chosen(a, where, initial), name)
+        if initial is None:
+            reductions.check_some(u, axis, name)
+        found = same_kind(method(u, axis, keepdims), (a, where))
+        return reductions.with_initial(name, combined, found, initial)
+
+    text = f"{doc} {_NUMBERS}; NaN where there is none.{reductions.OVER}{_OPTIONS}"
+    return examples.documented(function, name, f"{text} UserError over no elements.")
+
+
+nanmax = _extreme("nanmax", "The greatest", "fmax")
+nanmin = _extreme("nanmin", "The least", "fmin")
+
+
+def _extreme_place(name: str, which: str) -> Function:
+    method = getattr(statistics, name)
+
+    def function(a: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
+        reductions.check_no_out(name, out)
+        u = uop_of(a, name)
         reductions.check_some(u, axis, name)
-        made = method(u, axis, keepdims)
-        return same_kind(fold.cast(made, dtypes.int64) if "arg" in name else made, (x,))
+        return same_kind(fold.cast(method(u, axis, keepdims), dtypes.int64), (a,))
 
-    return examples.documented(function, name, f"{doc}{over} UserError over no elements.")
+    doc = f"The first place of the {which} {_NUMBERS}, or 0, as int64; of the flattened array"
+    doc += " without an axis. UserError over no elements."
+    return examples.documented(function, name, doc)
 
 
-_FIRST = "; of the flattened array without an axis."
-nanmax = _extreme("nanmax", f"The greatest {_NUMBERS}; NaN where there is none.", reductions.OVER)
-nanmin = _extreme("nanmin", f"The least {_NUMBERS}; NaN where there is none.", reductions.OVER)
-nanargmax = _extreme(
-    "nanargmax", f"The first place of the greatest {_NUMBERS}, or 0, as int64", _FIRST
-)
-nanargmin = _extreme(
-    "nanargmin", f"The first place of the least {_NUMBERS}, or 0, as int64", _FIRST
-)
+nanargmax = _extreme_place("nanargmax", "greatest")
+nanargmin = _extreme_place("nanargmin", "least")
 
 
 # ---------------------------------------------------------------- weights, and pairs of variables

@@ -54,7 +54,8 @@ def getitem(a: UOp, key: Any) -> UOp:
 
     Indices and bounds of slices may be UOps of dtype index; a call whose variables put such an
     index outside of its axis is a UserError. A slice of fixed length must provably lie in the axis;
-    any other is clipped, as in NumPy. Masks are Unsupported.
+    any other is clipped, as in NumPy. A mask that is known now is the indices where it holds; other
+    masks are Unsupported.
     """
     dims = shapes.shape(a)
     axes, layout = parse(key, dims)
@@ -90,7 +91,9 @@ def iterate(a: UOp) -> Iterator[UOp]:
 def parse(key: Any, dims: Shape) -> tuple[list[Axis], list[int]]:
     """The part of each axis, and the axes in the order of the key, with NEW and _GAP."""
     items = list(key) if isinstance(key, tuple) else [key]
+    masks = {k: m for k, m in enumerate(map(known_mask, items)) if m is not None}
     used = len([i for i in items if i is not None and i is not Ellipsis])
+    used += sum([m.ndim - 1 for m in masks.values()])
     if used > len(dims):
         raise UserError(f"too many indices: {used} for shape {show(dims)}")
     if len([i for i in items if i is Ellipsis]) > 1:
@@ -99,9 +102,14 @@ def parse(key: Any, dims: Shape) -> tuple[list[Axis], list[int]]:
         items.append(Ellipsis)
     axes: list[Axis] = []
     layout: list[int] = []
-    for item in items:
+    for k, item in enumerate(items):
         if item is None:
             layout.append(NEW)
+        elif k in masks:
+            for i, places in enumerate(np.nonzero(masks[k])):
+                _check_mask(masks[k].shape[i], dims[len(axes)], len(axes))
+                layout.append(len(axes))
+                axes.append(_taken(places, dims[len(axes)], len(axes)))
         elif item is Ellipsis:
             whole = range(len(axes), len(axes) + len(dims) - used)
             layout += whole or [_GAP]
@@ -110,6 +118,33 @@ def parse(key: Any, dims: Shape) -> tuple[list[Axis], list[int]]:
             layout.append(len(axes))
             axes.append(_taken(item, dims[len(axes)], len(axes)))
     return axes, layout
+
+
+def known_mask(item: Any) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
+    """The mask that a part of a key is, if it is one that is known now: an array, a list, or a
+    constant of the graph. (A bool alone may be meant for a comparison: see `_NO_MASK`.)"""
+    if isinstance(item, UOp):
+        item = item.arg.array if item.op is Ops.DATA else None
+    if isinstance(item, list) and _is_bools(item):
+        item = checks.array("index", item)
+    is_mask = isinstance(item, np.ndarray) and item.dtype == np.bool_ and item.ndim
+    return item if is_mask else None
+
+
+def _is_bools(item: list[Any]) -> bool:
+    bools = [
+        _is_bools(v) if isinstance(v, list) else isinstance(v, (bool, np.bool_)) for v in item
+    ]
+    return bool(item) and all(bools)
+
+
+def _check_mask(length: int, n: Dim, axis: int) -> None:
+    if isinstance(n, int) and n == length:
+        return
+    raise UserIndexError(
+        f"a mask of {length} elements for axis {axis} of size {_text(n)}: its shape must be that of"
+        " the axes, which must be known"
+    )
 
 
 def _taken(item: Any, n: Dim, axis: int) -> Axis:

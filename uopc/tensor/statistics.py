@@ -182,9 +182,13 @@ def nanmedian(a: UOp, axis: Any = None, keepdims: bool = False) -> UOp:
 
 
 def quantile_of(
-    who: str, a: UOp, q: Any, axis: Any, keepdims: bool, method: str, skip: bool, most: int = 1
-) -> UOp:
-    """The quantile of the shares q / most; with `skip`, of the elements that are numbers."""
+    who: str, a: UOp, q: Any, axis: Any, keepdims: bool, method: str, skip: bool, most: int = 1,
+    dtype: DType | None = None,
+) -> UOp:  # fmt: skip
+    """The quantile of the shares q / most; with `skip`, of the elements that are numbers.
+
+    `dtype`: of the result; integers only for methods that choose an element.
+    """
     dims = shapes.shape(a)
     axes = movement.normal_axes(axis, len(dims), who)
     keepdims = checks.flag(who, "keepdims", keepdims)
@@ -195,11 +199,12 @@ def quantile_of(
     kept, n = tuple([dims[i] for i in others]), shapes.size(tuple([dims[i] for i in axes]))
     if n == 0:
         raise UserError(f"{who}: over no elements of {shapes.show(dims)}")
-    given = a.dtype if a.dtype.is_float else dtypes.float32
+    made = dtype or (a.dtype if a.dtype.is_float else dtypes.float32)
+    given = a.dtype if a.dtype.is_float else made
     rows = movement.reshape(movement.permute(a, (*others, *axes)), (shapes.size(kept), n))
-    found = _at_shares(cast(rows, given), share, method, skip)
+    found = _at_shares(cast(rows, given), share, method, skip, made)
     back = tuple([1 if i in axes else d for i, d in enumerate(dims)]) if keepdims else kept
-    by_share = movement.permute(cast(found, given), (1, 0))
+    by_share = movement.permute(cast(found, made), (1, 0))
     return movement.reshape(by_share, (*shapes.shape(share), *back))
 
 
@@ -217,8 +222,8 @@ def _share(who: str, q: Any, most: int) -> UOp:
     return cast(share, dtypes.float64) / most
 
 
-def _at_shares(x: UOp, share: UOp, method: str, skip: bool) -> UOp:
-    """For each row the quantile of each share, in the dtype in which floats are computed."""
+def _at_shares(x: UOp, share: UOp, method: str, skip: bool, made: DType) -> UOp:
+    """For each row the quantile of each share, in the dtype in which `made` is computed."""
     rows, n = shapes.shape(x)
     count = cast(dim_uop(n), dtypes.float64)
     ordered = sorting.sort(x, 1)
@@ -226,7 +231,7 @@ def _at_shares(x: UOp, share: UOp, method: str, skip: bool) -> UOp:
         numbers = cast(x.eq(x), place_dtype(n))
         count = cast(movement.reduce(numbers, "add", 1, keepdims=True), dtypes.float64)
     size = shapes.size(shapes.shape(share))
-    wide = dtypes.accumulator(x.dtype)
+    wide = dtypes.accumulator(made) if made.is_float else made
     flat = movement.reshape(share, (1, size))
     place = movement.expand(flat * (count - 1.0).maximum(0.0), (rows, size))
 
@@ -236,6 +241,8 @@ def _at_shares(x: UOp, share: UOp, method: str, skip: bool) -> UOp:
         return cast(indexing.gather(ordered, 1, whole), wide)
 
     value = _between(place, method, element)
+    if not made.is_float:
+        return value
     right = (flat >= 0.0) & (flat <= 1.0) & (count > 0.0)
     if not skip:
         last = element(movement.expand(movement.reshape(count - 1.0, (1, 1)), (rows, size)))

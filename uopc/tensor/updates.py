@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, Generic, NoReturn, TypeVar
 
-import numpy as np
-
 from uopc.errors import UserError, UserTypeError
 from uopc.ir.builder import alu, fold, leaves, movement, operands
 from uopc.ir.core import dtypes, shapes
@@ -19,7 +17,16 @@ from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 from uopc.ir.index.dims import dim_uop
 from uopc.tensor import scatter
-from uopc.tensor.indexing import BLOCK, NEW, Axis, advanced, parse, result_layout, windowed
+from uopc.tensor.indexing import (
+    BLOCK,
+    NEW,
+    Axis,
+    advanced,
+    known_mask,
+    parse,
+    result_layout,
+    windowed,
+)
 
 _COMBINED: Final = {"add": Ops.ADD, "mul": Ops.MUL, "min": Ops.MIN, "max": Ops.MAX}
 
@@ -110,9 +117,10 @@ class Indexed(Generic[A]):
 def at(a: UOp) -> Indexed[UOp]:
     """Updates of elements: `a.at[key].set(v)`, `add`, `mul`, `min`, `max` give a new array.
 
-    The key is an int, a slice, None, an ellipsis, an array of indices, a tuple of these, or a mask
-    of the array's shape. The values have the dtype of the array and broadcast to `a[key]`. An index
-    from data that is out of range updates nothing.
+    The key is an int, a slice, None, an ellipsis, an array of indices, a tuple of these, or a mask:
+    one that is known now, or a value of the array's shape, to which values broadcast. The values
+    have the dtype of the array and broadcast to `a[key]`. An index from data that is out of range
+    updates nothing.
 
     Examples:
         >>> x = uopc.param("x", (4,))
@@ -130,7 +138,7 @@ def refused(a: Any, key: Any, value: Any) -> NoReturn:
 def updated(a: UOp, key: Any, how: str, value: Any) -> UOp:
     """`a` with the elements that `key` names combined with the values."""
     new = fold.cast(operands.as_uop(value, a.dtype, f"at[].{how}"), a.dtype)
-    mask = _mask(a, key)
+    mask = _mask(a, key, shapes.shape(new))
     if mask is not None:
         return alu.where(mask, _combined(a, how, new), a)
     axes, layout = parse(key, shapes.shape(a))
@@ -153,10 +161,13 @@ def updated(a: UOp, key: Any, how: str, value: Any) -> UOp:
     return _put(a, _scattered(windowed(a, part), axes, block, new, how), part, "set")
 
 
-def _mask(a: UOp, key: Any) -> UOp | None:
-    """The mask of the array's shape that a key is, if it is one."""
-    if isinstance(key, np.ndarray) and key.dtype == np.bool_:
-        key = operands.constant(key)
+def _mask(a: UOp, key: Any, given: shapes.Shape) -> UOp | None:
+    """The mask of the array's shape that a key is, for values that have a place for each element;
+    None for a known mask and values for its own elements."""
+    known = known_mask(key)
+    if known is not None:
+        whole = known.shape == shapes.shape(a) and (given == known.shape or not given)
+        return operands.constant(known) if whole else None
     if not isinstance(key, UOp) or key.dtype is not dtypes.bool_:
         return None
     if shapes.shape(key) != shapes.shape(a):

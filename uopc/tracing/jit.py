@@ -301,11 +301,13 @@ class Jitted:
             leaf = leaf.value(f"{self._name}(): {path}")
         if isinstance(leaf, (Array, UOp)):
             return (leaf.dtype, leaf.shape, getattr(leaf, "weak", False)), leaf
-        found = leaf if hasattr(leaf, "shape") and hasattr(leaf, "dtype") else _as_array(leaf)
+        found = _as_array(leaf)
         if found is None:
+            kind = type(leaf).__name__
+            what = f"the class {leaf.__name__}" if isinstance(leaf, type) else kind
             raise UserTypeError(
-                f"{self._name}(): argument {path} is no array but {type(leaf).__name__}: name it"
-                f" in static_argnames, or register its class with uopc.register_pytree"
+                f"{self._name}(): argument {path} is no array but {what}: name it in"
+                " static_argnames, or register its class with uopc.register_pytree"
             )
         checks.usual_array(f"{self._name}(): argument {path}", found)
         try:
@@ -407,6 +409,7 @@ class Jitted:
             param(n, self._symbols(dims), t) for n, (t, dims, _) in zip(names, kind.specs)
         ]
         trace = begun_trace(self._name)
+        trace.lists |= {params[i]: text for i, text in _lists_of(kind.structure, "", 0)[1]}
         arrays = [Array(p, trace, weak) for p, (_, _, weak) in zip(params, kind.specs)]
         token = current_trace.set(trace)
         try:
@@ -567,6 +570,26 @@ def jit(
     return Jitted(function, static, donated, dims or {}, how)
 
 
+def _lists_of(structure: Any, path: str, first: int) -> tuple[int, list[tuple[int, str]]]:
+    """The number of the leaf behind a structure whose first leaf has number `first`; and for each
+    leaf that is an element of a list of leaves its number, and what to say of the list."""
+    if structure == LEAF:
+        return first + 1, []
+    found: list[tuple[int, str]] = []
+    parts = structure.parts
+    if structure.kind in (list, tuple) and path and parts and set(parts) == {LEAF}:
+        kind, count = structure.kind.__name__, len(parts)
+        text = (
+            f"{path[1:]} is a {kind} of {count}, each of which is an argument of its own: pass"
+            f" np.array({path[1:]})"
+        )
+        return first + count, [(first + i, text) for i in range(count)]
+    for name, part in zip(structure.names, parts):
+        first, more = _lists_of(part, f"{path}.{name}", first)
+        found += more
+    return first, found
+
+
 def begun_trace(name: str) -> Trace:
     """A run of a function. einops learns of Arrays if it has been imported: see einops_backend."""
     if "einops" in sys.modules:
@@ -612,7 +635,12 @@ def _is_graph(leaf: Any) -> bool:
 
 
 def _as_array(leaf: Any) -> Any:
-    """A NumPy array on the memory of another one; None for what is no array."""
+    """Give the value itself, if it has a shape and a dtype, or a NumPy array on its memory; None
+    for what is no array: classes have attributes of these names, and bytes are a text."""
+    if isinstance(leaf, (type, bytes)):
+        return None
+    if hasattr(leaf, "shape") and hasattr(leaf, "dtype"):
+        return leaf
     if hasattr(leaf, "__array_interface__"):
         return np.asarray(leaf)
     if hasattr(leaf, "__dlpack__"):

@@ -167,7 +167,7 @@ def _as_array(label: str, value: object) -> AnyArray:
     if isinstance(value, np.ndarray):
         checks.usual_array(label, value)
         return value.view(np.ndarray)
-    refused = getattr(type(value), "NO_ARRAY", None)
+    refused = "bytes" if type(value) is bytes else getattr(type(value), "NO_ARRAY", None)
     if refused is not None:
         raise UserTypeError(f"{label}: expected an array, got {refused}")
     try:
