@@ -42,7 +42,7 @@ def by_columns(order: Any, rank: int, who: str) -> bool:
     )
 
 
-def reshape(x: Any, /, shape: Any, *, order: Any = "C", copy: bool | None = None) -> Any:
+def reshape(x: Any, /, shape: Any, *, order: str | None = "C", copy: bool | None = None) -> Any:
     """The same elements in row-major order, or with `order="F"` in column-major order, under
     `shape`; a dimension of -1 follows.
 
@@ -260,7 +260,7 @@ def rot90(m: Any, k: int = 1, axes: Sequence[int] = (0, 1)) -> Any:
     return swapaxes(whole, *axes) if turns % 2 else applied(lambda u: u, whole)
 
 
-def ravel(a: Any, order: Any = "C") -> Any:
+def ravel(a: Any, order: str | None = "C") -> Any:
     """The elements in row-major order, or with `order="F"` in column-major order, as a vector.
 
     UserTypeError for an order that follows memory, of two dimensions or more.
@@ -530,7 +530,7 @@ def _widths(given: Any, rank: int) -> list[tuple[int, int]]:
 
 
 # ---------------------------------------------------------------- places as one number, or several
-def unravel_index(indices: Any, shape: Any, order: Any = "C") -> tuple[Any, ...]:
+def unravel_index(indices: Any, shape: Any, order: str | None = "C") -> tuple[Any, ...]:
     """The place along each axis of `shape`, of places in row-major order, or with `order="F"` in
     column-major order.
 
@@ -555,7 +555,9 @@ def unravel_index(indices: Any, shape: Any, order: Any = "C") -> tuple[Any, ...]
     return tuple(same_kind(by_axis[::-1] if columns else by_axis, (indices,)))
 
 
-def ravel_multi_index(multi_index: Any, dims: Any, mode: str = "raise", order: Any = "C") -> Any:
+def ravel_multi_index(
+    multi_index: Any, dims: Any, mode: str = "raise", order: str | None = "C"
+) -> Any:
     """The places in row-major order, or with `order="F"` in column-major order, of arrays of places
     along each axis of `dims`: int64.
 

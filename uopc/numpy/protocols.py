@@ -152,6 +152,19 @@ def _sorting(name: str) -> Callable[..., Any]:
     return adapted
 
 
+def _in_order(name: str) -> Callable[..., Any]:
+    """A function of the namespace with the parameters of NumPy's, in their order."""
+    function, signature = getattr(namespace, name), inspect.signature(getattr(np, name))
+
+    def adapted(*args: Any, **named: Any) -> Any:
+        return function(**signature.bind(*args, **named).arguments)
+
+    taken = inspect.signature(function).parameters.keys()
+    kept = [p for p in signature.parameters.values() if p.name in taken]
+    adapted.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
+    return adapted
+
+
 def _outer(a: Any, b: Any, out: Any = None) -> Any:
     check_no_out("outer", out)
     return linalg.outer(namespace.reshape(a, (-1,)), namespace.reshape(b, (-1,)))
@@ -169,7 +182,7 @@ def _ptp(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> A
 
 
 def _reshape(
-    a: Any, /, shape: Any = None, order: Any = "C", *, newshape: Any = None, copy: Any = None
+    a: Any, /, shape: Any = None, order: str | None = "C", *, newshape: Any = None, copy: Any = None
 ) -> Any:
     return namespace.reshape(a, newshape if shape is None else shape, order=order, copy=copy)
 
@@ -216,6 +229,10 @@ _NUMPY_FORMS: dict[str, Callable[..., Any]] = {
     "sum": _total("sum", "add", 0), "prod": _total("prod", "multiply", 1),
     **{n: _greatest("max", "maximum") for n in ("amax", "max")},
     **{n: _greatest("min", "minimum") for n in ("amin", "min")},
+    **{n: _in_order(n) for n in (
+        "median", "nanargmax", "nanargmin", "nanmax", "nanmean", "nanmedian", "nanmin",
+        "nanpercentile", "nanquantile", "nanstd", "nanvar", "percentile", "quantile",
+    )},
     "any": _truth("any", 0), "all": _truth("all", 1),
 }  # fmt: skip
 # Options that ask for nothing that a graph has not, with their usual values. The order is that in
@@ -389,7 +406,7 @@ def _documented(method: Callable[..., Any], name: str) -> Callable[..., Any]:
     return method
 
 
-def copy(a: Array, order: Any = "C") -> Array:
+def copy(a: Array, order: str | None = "C") -> Array:
     """The array itself: it is a value that nobody can change.
 
     UserTypeError for the order "F": a graph has no order in memory.
@@ -424,7 +441,7 @@ def astype(
     return made
 
 
-def flatten(a: Array, order: Any = "C") -> Any:
+def flatten(a: Array, order: str | None = "C") -> Any:
     """The elements in row-major order, or with `order="F"` in column-major order, as a vector.
     `ravel` is the same.
 

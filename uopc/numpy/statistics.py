@@ -100,10 +100,10 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
 # ---------------------------------------------------------------- quantiles
 def _quantile(name: str, doc: str, most: int = 1) -> Function:
     def function(
-        a: Any, q: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False,
-        method: str = "linear", keepdims: bool = False, *, weights: Any = None,
+        a: Any, q: Any, axis: Any = None, *, method: str = "linear", keepdims: bool = False,
+        out: None = None, overwrite_input: bool = False, weights: Any = None,
     ) -> Any:  # fmt: skip
-        reductions.check_no_out(name, out)
+        _check_unwritten(name, out, overwrite_input)
         if weights is not None:
             raise UserTypeError(f"{name}: weights are not supported")
         u, shares, skip = uop_of(a, name), _unwrapped(q, name), name.startswith("nan")
@@ -137,14 +137,20 @@ nanpercentile = _quantile("nanpercentile", f"`percentile` {_NUMBERS}.", 100)
 
 
 # ---------------------------------------------------------------- without NaN
+def _check_unwritten(name: str, out: Any, overwrite_input: Any) -> None:
+    reductions.check_no_out(name, out)
+    if overwrite_input:
+        raise UserTypeError(f"{name}: overwrite_input: a value is not written, leave it out")
+
+
 def _median(name: str, doc: str) -> Function:
     method = getattr(statistics, name)
 
     def function(
-        a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False,
-        keepdims: bool = False,
+        a: Any, axis: Any = None, keepdims: bool = False, *, out: None = None,
+        overwrite_input: bool = False,
     ) -> Any:  # fmt: skip
-        reductions.check_no_out(name, out)
+        _check_unwritten(name, out, overwrite_input)
         return same_kind(method(float_of(a, name), axis, keepdims), (a,))
 
     return examples.documented(function, name, f"{doc}{reductions.OVER} Integers give float64.")
@@ -164,7 +170,7 @@ def _floats(a: Any, dtype: Any, where: Any, name: str) -> UOp:
 
 
 def nanmean(
-    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *,
+    a: Any, axis: Any = None, keepdims: bool = False, *, dtype: Any = None, out: None = None,
     where: Any = True,
 ) -> Any:  # fmt: skip
     """The mean of the elements that are not NaN; NaN where there is none.
@@ -183,27 +189,27 @@ def nanmean(
 
 
 def nanvar(
-    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0,
-    keepdims: bool = False, *, where: Any = True, correction: float | None = None,
+    a: Any, axis: Any = None, correction: float = 0.0, keepdims: bool = False, *,
+    ddof: float | None = None, dtype: Any = None, out: None = None, where: Any = True,
 ) -> Any:  # fmt: skip
     """The variance of the elements that are not NaN: squared distances from their mean over
-    (count - `ddof`); NaN where that is not positive.
+    (count - `correction`); NaN where that is not positive.
 
-    `correction` is another name of `ddof`; the other options are those of `nanmean`.
+    `ddof` is NumPy's name of `correction`; the other options are those of `nanmean`.
 
     Examples:
         >>> float(unp.nanvar(unp.asarray([1.0, np.nan, 3.0])))
         1.0
     """
     reductions.check_no_out("nanvar", out)
-    free = ddof if correction is None else correction
+    free = correction if ddof is None else ddof
     made = statistics.nanvar(_floats(a, dtype, where, "nanvar"), axis, keepdims, free)
     return same_kind(made, (a, where))
 
 
 def nanstd(
-    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0,
-    keepdims: bool = False, *, where: Any = True, correction: float | None = None,
+    a: Any, axis: Any = None, correction: float = 0.0, keepdims: bool = False, *,
+    ddof: float | None = None, dtype: Any = None, out: None = None, where: Any = True,
 ) -> Any:  # fmt: skip
     """The square root of `nanvar`, which has the same options.
 
@@ -212,7 +218,7 @@ def nanstd(
         1.0
     """
     reductions.check_no_out("nanstd", out)
-    free = ddof if correction is None else correction
+    free = correction if ddof is None else ddof
     made = statistics.nanstd(_floats(a, dtype, where, "nanstd"), axis, keepdims, free)
     return same_kind(made, (a, where))
 
@@ -222,7 +228,7 @@ _OPTIONS = " Only elements where the mask `where` holds count; `initial` is a nu
 
 def _filled(name: str, doc: str, total: Function, combined: str, value: int) -> Function:
     def function(
-        a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False,
+        a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False,
         initial: Any = None, where: Any = True,
     ) -> Any:  # fmt: skip
         reductions.check_no_out(name, out)
@@ -239,7 +245,7 @@ nanprod = _filled("nanprod", "The product", reductions.prod, "multiply", 1)
 
 
 def _running(name: str, doc: str, total: Function, value: float) -> Function:
-    def function(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+    def function(a: Any, axis: Any = None, dtype: Any = None, out: None = None) -> Any:
         reductions.check_no_out(name, out)
         return total(same_kind(statistics.filled(uop_of(a, name), value), (a,)), axis, dtype)
 
@@ -254,7 +260,7 @@ def _extreme(name: str, doc: str, combined: str) -> Function:
     method = getattr(statistics, name)
 
     def function(
-        a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = None,
+        a: Any, axis: Any = None, keepdims: bool = False, *, out: None = None, initial: Any = None,
         where: Any = True,
     ) -> Any:  # fmt: skip
         reductions.check_no_out(name, out)
@@ -277,7 +283,7 @@ nanmin = _extreme("nanmin", "The least", "fmin")
 def _extreme_place(name: str, which: str) -> Function:
     method = getattr(statistics, name)
 
-    def function(a: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
+    def function(a: Any, axis: Any = None, keepdims: bool = False, *, out: None = None) -> Any:
         reductions.check_no_out(name, out)
         u = uop_of(a, name)
         reductions.check_some(u, axis, name)

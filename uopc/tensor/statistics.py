@@ -240,7 +240,7 @@ def _at_shares(x: UOp, share: UOp, method: str, skip: bool, made: DType) -> UOp:
         whole = cast(alu.where(known, at, 0.0), place_dtype(n))
         return cast(indexing.gather(ordered, 1, whole), wide)
 
-    value = _between(place, method, element)
+    value = _between(place, method, element, x.dtype)
     if not made.is_float:
         return value
     right = (flat >= 0.0) & (flat <= 1.0) & (count > 0.0)
@@ -250,21 +250,30 @@ def _at_shares(x: UOp, share: UOp, method: str, skip: bool, made: DType) -> UOp:
     return alu.where(right, value, leaves.const(wide, float("nan")))
 
 
-def _between(place: UOp, method: str, element: Callable[[UOp], UOp]) -> UOp:
-    """The value at a place, which may be between two elements."""
+def _between(place: UOp, method: str, element: Callable[[UOp], UOp], given: DType) -> UOp:
+    """The value at a place, which may be between two elements; `given`: the dtype of the array."""
     low, high = place.floor(), place.ceil()
     single = {"lower": low, "higher": high, "nearest": place.round()}
     if method in single:
         return element(single[method])
     below, above = element(low), element(high)
     part = cast(place - low, below.dtype)
-    return between(below, above, leaves.const(part.dtype, 0.5) if method == "midpoint" else part)
+    part = leaves.const(part.dtype, 0.5) if method == "midpoint" else part
+    return between(below, above, part, given)
 
 
-def between(below: UOp, above: UOp, part: UOp) -> UOp:
+def between(below: UOp, above: UOp, part: UOp, given: DType) -> UOp:
     """The value at a part of the way from one value to another: no value but these if they are
-    equal, or the part is 0. One function, whose derivatives equal values share."""
-    value = (below * (1.0 - part) + above * part).maximum(below).minimum(above)
+    equal, or the part is 0. One function, whose derivatives equal values share.
+
+    Where the part has a wider dtype than the `given` one, NumPy rounds the difference to that.
+    """
+    if dtypes.accumulator(given) is below.dtype:
+        value = below * (1.0 - part) + above * part
+    else:
+        gap = cast(cast(above, given) - cast(below, given), below.dtype)
+        value = alu.where(part < 0.5, below + gap * part, above - gap * (1.0 - part))
+    value = value.maximum(below).minimum(above)
     made = alu.where(part.eq(0) | below.eq(above), below, value)
     return primitive(made, "between", below, above, part)
 
