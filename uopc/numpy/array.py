@@ -36,8 +36,7 @@ _WAY_OUT = "Use where() for a choice by value"
 _KEPT = "NumPy's arrays hold no traced values: join these by stack, write by x.at[i].set(v)"
 _WAYS_OUT = {
     "np.asarray()": _KEPT,
-    "float()": f"Functions of math take numbers: write np.sin(x) for math.sin(x). {_WAY_OUT}."
-    f" {_KEPT}",
+    "float()": f"{_WAY_OUT}, and write np.sin(x) for math.sin(x). {_KEPT}",
     "the integer": f"{_WAY_OUT}, uopc.fori_loop for a number of steps",
     "format()": "Format results outside of the function, or print the array itself",
 }  # fmt: skip
