@@ -549,3 +549,17 @@ def test_the_command(tmp_path, capsys, monkeypatch):
 
 def test_kinds_are_listed_once():
     assert list(export.KINDS) == ["c", "object", "static", "shared"]
+
+
+def test_an_argument_in_another_shape_is_a_result(tmp_path: Path) -> None:
+    """A call gives the shape of the graph, and the memory of the argument."""
+    n = uopc.variable("n", 1, 9)
+    x, y = uopc.param("x", (2, 6)), uopc.param("y", (n, 3))
+    graph = [x.assign(x * 2).reshape(12), y.assign(y + 1).reshape(3 * n, 1), x.sum()]
+    uopc.export(graph, tmp_path / "f", kind="shared")
+    wanted = uopc.compile(graph)(*[np.ones(s, "f4") for s in ((2, 6), (4, 3))])
+    given = [np.ones(s, "f4") for s in ((2, 6), (4, 3))]
+    got = uopc.load_exported(tmp_path / "f.so")(*given)
+    for one, other in zip(got, wanted, strict=True):
+        assert one.shape == other.shape and one.tobytes() == other.tobytes()
+    assert np.shares_memory(got[0], given[0])

@@ -59,7 +59,10 @@ class ExportedFunction:
         values = self._values(given, named)
         passed = self._prepared(given, values)
         self._run(passed, values)
-        return self._contained([passed[i] for i in self.manifest["results"]])
+        found = [passed[i] for i in self.manifest["results"]]
+        for number, shape in self.manifest.get("views", {}).items():
+            found[int(number)] = found[int(number)].reshape([_value(d, values) for d in shape])
+        return self._contained(found)
 
     def traced(
         self, arrays: Sequence[Any], named: Mapping[str, Any]

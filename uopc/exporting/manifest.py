@@ -30,7 +30,7 @@ _NOT_PROMISED = ("kind", "files", "kernels", "uopc", "id")
 def contract(f: Exported) -> dict[str, Any]:
     """The contract of a function, in types of JSON."""
     machine = f.machine
-    return {
+    found = {
         "format": FORMAT,
         "abi": ABI,
         "name": f.name,
@@ -59,6 +59,16 @@ def contract(f: Exported) -> dict[str, Any]:
             {"name": s.given, "c_name": s.name, "low": s.low, "high": s.high} for s in f.sizes
         ],
         "conditions": [f"{c.sides[0]} {c.relation} {c.sides[1]}" for c in f.plan.conditions],
+    }  # fmt: skip
+    views = _views(f)
+    return {**found, "views": views} if views else found
+
+
+def _views(f: Exported) -> dict[str, Any]:
+    """The shapes of results, by number, that are an argument in another shape."""
+    return {
+        str(i): [_dim(d) for d in r.shape] for i, r in enumerate(f.plan.results)
+        if r.source is not None and r.shape != f.arrays[r.source].shape
     }  # fmt: skip
 
 
