@@ -130,6 +130,8 @@ NESTED: dict[str, Callable[[Any], tuple[Any, Any]]] = {
 def _of_nodes(f: Any) -> tuple[Any, Any]:
     x, y = [uopc.param(n, (), dtypes.float64) for n in "xy"]
     xs = uopc.param("xs", (2,), dtypes.float64)
+    by = uopc.constant(np.array([2.0, 3.0]))  # an array is an argument like others
+    assert uopc.compile(uopc.grad(f(y, by).sum(), by))(2.0).tolist() == [14.0, 14.0]
     found = uopc.grad(uopc.vmap(f(x, y), {x: xs}).sum(), y)
     return uopc.compile(found, inputs=[xs, y])(V, 3.0), 28.0
 

@@ -48,6 +48,7 @@ HIDDEN: dict[str, Callable[[Any], Any]] = {
     "at add at run time": lambda v: unp.zeros(4).at[unp.argsort(v)].add(unp.where(KEPT, v, 0.0)),
     "running sum": lambda v: unp.cumulative_sum(v[1::2] * 0.5)[-1:] * 2,
     "maximum": lambda v: unp.where(KEPT, unp.maximum(v, -v), 0.0),
+    "branches": lambda v: unp.where(KEPT, uopc.cond(v[1] > 0, lambda v: v * 1.0, unp.exp, v), 0.0),
     "products": lambda v: unp.concat([unp.where(KEPT, v * 3.0, 0.0), unp.ones(1)]) / 3,
 }
 
@@ -81,6 +82,27 @@ def test_other_infinite_slopes(slope: Callable[[Any], Any]) -> None:
     np.testing.assert_allclose(found[[0, 2]], 0)
     np.testing.assert_allclose(found[1::2], uopc.grad(lambda x: unp.sum(slope(x)))(X[1::2]))
     np.testing.assert_allclose(uopc.hessian(f)(X)[0], 0)
+
+
+# Where the slope is in a body, and what hides it is outside.
+BODIES: dict[str, Callable[[Any], Any]] = {
+    "checkpoint": lambda x: uopc.checkpoint(unp.sqrt)(x),
+    "nested": lambda x: uopc.checkpoint(lambda x: uopc.checkpoint(unp.sqrt)(x) * 1.0)(x),
+    "branch": lambda x: uopc.cond(unp.sum(x) > 0, unp.sqrt, lambda x: x, x),
+    "rows": lambda x: uopc.scan(lambda c, u: (c, unp.sqrt(u)), 0.0, x)[1],
+    "segments": lambda x: uopc.scan(lambda c, u: (c, unp.sqrt(u)), 0.0, x, checkpoint=2)[1],
+    "map": lambda x: uopc.map(unp.sqrt, x),
+}
+
+
+@pytest.mark.parametrize("name", BODIES)
+@pytest.mark.few(2)
+def test_a_hidden_slope_in_a_body(name: str) -> None:
+    f = BODIES[name]
+    np.testing.assert_allclose(uopc.grad(lambda x: unp.sum(unp.where(KEPT, f(x), 0.0)))(X), SLOPES)
+    np.testing.assert_allclose(uopc.grad(lambda x: unp.sum(f(x)[1::2]))(X), SLOPES)
+    still = lambda x: unp.sum(f(unp.concat([unp.where(x > 0, x, 0.0), x])[:4]))  # noqa: E731
+    np.testing.assert_allclose(uopc.jacfwd(still)(X), SLOPES)
 
 
 def test_unit_vectors_and_distances() -> None:
@@ -261,7 +283,8 @@ class Pipeline:
 
 INFINITE: list[Callable[[Any, Any], Any]] = [
     lambda xp, x: xp.sqrt(x), lambda xp, x: xp.log(x), lambda xp, x: 1.0 / x,
-    lambda xp, x: x / xp.abs(x) + x, lambda xp, x: x**1.5 / x, lambda xp, x: xp.sqrt(x) * x + xp.log(x),
+    lambda xp, x: x / xp.abs(x) + x, lambda xp, x: x**1.5 / x,
+    lambda xp, x: xp.sqrt(x) * x + xp.log(x),
 ]  # fmt: skip
 
 

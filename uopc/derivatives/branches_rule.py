@@ -31,11 +31,9 @@ class Branches(OfBody):
 
     def push_joint(self, u: UOp, tangents: Sequence[Value]) -> list[Value]:
         given, rows = self._of(u)
-        beside = {
-            s: functions.seed(s) for s, t in zip(given, tangents[3:]) if t is not None
-        }
-        found = [type(self).push_all(row, beside) for row in rows]
-        moved = {beside[s]: t for s, t in zip(given, tangents[3:]) if t is not None}
+        beside, moved = _stand_ins(dict(enumerate(tangents[3:])), rows)
+        known = {s: beside[i] for i, s in enumerate(given) if i in beside}
+        found = [type(self).push_all(row, known) for row in rows]
         return _chosen(u, found, rows[0], given | moved)
 
     def pull_joint(
@@ -43,10 +41,9 @@ class Branches(OfBody):
     ) -> list[Value]:
         given, rows = self._of(u)
         asked = [s for s, w in zip(given, wanted[3:]) if w and s.dtype.is_float]
-        back = {i: functions.seed(rows[0][i]) for i, c in cotangents.items() if c is not None}
+        back, moved = _stand_ins(cotangents, rows)
         values = [back.get(i) for i in range(len(rows[0]))]
         found = [type(self).pull_all(row, asked, values) for row in rows]
-        moved = {s: filled(cotangents[i], s) for i, s in back.items()}
         made = dict(zip(asked, _chosen(u, found, asked, given | moved)))
         return [None, None, None, *[made.get(s) for s in given]]
 
@@ -74,6 +71,19 @@ class Branches(OfBody):
             which = fit(which, (n, *shapes.shape(u.src[1])))
         results = branches.chosen(which, made, dict(zip(seeds, wide)), values)
         return results[int(u.arg.details[0])]
+
+
+def _stand_ins(
+    values: Mapping[int, Value], rows: Sequence[Sequence[UOp]]
+) -> tuple[dict[int, UOp], dict[UOp, UOp]]:
+    """What stands for values in the branches, by their numbers, and what its PARAMs stand for."""
+    masks = functions.supports(values, [v for row in rows for v in row])
+    known = {i: v for i, v in values.items() if v is not None}
+    seeds = {i: functions.seed(v) for i, v in known.items()}
+    flags = {i: functions.seed(m) for i, m in masks.items()}
+    made = {i: functions.shielded(s, flags.get(i)) for i, s in seeds.items()}
+    given = {seeds[i]: v for i, v in known.items()}
+    return made, given | {flags[i]: m for i, m in masks.items()}
 
 
 def _results(u: UOp, arguments: Sequence[UOp]) -> list[Sequence[UOp]]:

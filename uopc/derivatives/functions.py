@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from uopc.derivatives import support
 from uopc.derivatives.values import Value
 from uopc.errors import Unsupported
-from uopc.ir.builder import leaves, rebuild
+from uopc.ir.builder import alu, leaves, rebuild
 from uopc.ir.core import calls, dtypes
 from uopc.ir.core.args import ParamArg
 from uopc.ir.core.dtypes import DType
@@ -46,19 +47,46 @@ def seed_of(dtype: DType, dims: Shape) -> UOp:
     return intern(Ops.PARAM, dtype, symbolic, ParamArg("", arg, next(_slots)))
 
 
+def supports(values: Mapping[int, Value], body: Sequence[UOp]) -> dict[int, UOp]:
+    """The supports of tangents or cotangents that a body takes, of those that are zero somewhere by
+    their structure, if they may meet infinite factors: PARAMs that stand for them do not tell."""
+    if all([support.is_tame(u) for u in body]):
+        return {}
+    found = {i: support.support(v) for i, v in values.items() if v is not None}
+    return {i: s for i, s in found.items() if not isinstance(s, bool)}
+
+
+def shielded(stand_in: UOp, mask: Value) -> UOp:
+    """What stands for a value, zero where the PARAM of its support says so."""
+    return stand_in if mask is None else alu.where(mask, stand_in, 0)
+
+
 def pushed(u: UOp, tangents: Sequence[Value], push: Callable[..., list[Value]]) -> list[Value]:
     """The tangents of all results of a CALL, from those of its arguments."""
     body, args = _parts(u)
     params = params_of(body)
     given = [i for i, t in enumerate(tangents) if t is not None and i in params]
 
+    masks = supports({i: tangents[i] for i in given}, body.src)
+
     def derive() -> _Derived:
-        new = {i: functions.param(len(args) + n, args[i]) for n, i in enumerate(given)}
+        new = _stand_ins(len(args), {i: args[i] for i in given}, masks)
         found = push(body.src, {params[i]: new[i] for i in given})
         return _function(body, "jvp", found, given)
 
-    made, given, results = _derived(body, ("jvp", *given), derive)
-    return _called(made, (*args, *[tangents[i] for i in given]), results, len(body.src))
+    made, given, results = _derived(body, ("jvp", *given, -1, *masks), derive)
+    more = [*[tangents[i] for i in given], *masks.values()]
+    return _called(made, (*args, *more), results, len(body.src))
+
+
+def _stand_ins(
+    first: int, like: Mapping[int, UOp], masks: Mapping[int, UOp]
+) -> dict[int, UOp]:
+    """PARAMs for values like these, from a slot on, and for their supports after them."""
+    made = {i: functions.param(first + n, u) for n, (i, u) in enumerate(like.items())}
+    later = first + len(like)
+    flags = {i: functions.param(later + n, m) for n, (i, m) in enumerate(masks.items())}
+    return {i: shielded(p, flags.get(i)) for i, p in made.items()}
 
 
 def pulled(
@@ -69,16 +97,18 @@ def pulled(
     params = params_of(body)
     given = [i for i, c in enumerate(cotangents) if c is not None]
     asked = [i for i, w in enumerate(wanted) if w and i in params and args[i].dtype.is_float]
+    masks = supports({i: cotangents[i] for i in given}, body.src)
 
     def derive() -> _Derived:
-        new = {i: functions.param(len(args) + n, body.src[i]) for n, i in enumerate(given)}
+        new = _stand_ins(len(args), {i: body.src[i] for i in given}, masks)
         values = [new.get(i) for i in range(len(body.src))]
         found = pull(body.src, [params[i] for i in asked], values)
         made, _, kept = _function(body, "vjp", found, given)
         return made, given, [asked[i] for i in kept]
 
-    made, given, results = _derived(body, ("vjp", *asked, -1, *given), derive)
-    return _called(made, (*args, *[cotangents[i] for i in given]), results, len(args))
+    made, given, results = _derived(body, ("vjp", *asked, -1, *given, -1, *masks), derive)
+    more = [*[cotangents[i] for i in given], *masks.values()]
+    return _called(made, (*args, *more), results, len(args))
 
 
 def inlined(u: UOp, number: int) -> UOp | None:

@@ -85,20 +85,26 @@ class Scan(OfBody):
         n, m = loop.count, loop.count + len(loop.xs)
         first, xs, constants = given[:n], given[n:m], given[m : m + len(loop.constants)]
         carried, elements = loop.seeds()
-        beside = [None if t is None else functions.seed(e) for t, e in zip(xs, elements)]
-        known = {k: t for k, t in zip(loop.constants, constants) if t is not None}
-        known |= {e: t for e, t in zip(elements, beside) if t is not None}
         outputs = loop.outputs(carried, elements, loop.constants)
+        beside = [None if t is None else functions.seed(e) for t, e in zip(xs, elements)]
+        masks = functions.supports(dict(enumerate(xs)), outputs)
+        flags = {i: _flag(m) for i, m in masks.items()}
+        known = {k: t for k, t in zip(loop.constants, constants) if t is not None}
+        known |= {
+            e: functions.shielded(t, flags.get(i))
+            for i, (e, t) in enumerate(zip(elements, beside)) if t is not None
+        }  # fmt: skip
         begun = dict(enumerate(first))
         seeds, found = _active(type(self), outputs, carried, known, begun)
         ys = [i for i, t in enumerate(found) if t is not None and i >= n]
         results = [*outputs[:n], *[filled(found[i], loop.first[i]) for i in seeds]]
         results += [*[t for t in (found[i] for i in ys) if t is not None]]
-        inputs = [t for t in beside if t is not None]
+        inputs = [*[t for t in beside if t is not None], *flags.values()]
         body, taken = bodies.closed(results, [*carried, *seeds.values(), *elements, *inputs])
         made = scan.scan(
             body, [*loop.first, *[filled(first[i], loop.first[i]) for i in seeds]],
-            [*loop.xs, *[t for t in xs if t is not None]], taken, loop.length, loop.way,
+            [*loop.xs, *[t for t in xs if t is not None], *masks.values()],
+            taken, loop.length, loop.way,
         )  # fmt: skip
         where = dict(zip([*seeds, *ys], made[n:]))
         return [where.get(i) for i in range(len(outputs))]
@@ -126,7 +132,10 @@ class Scan(OfBody):
         known = [i for i, c in cotangents.items() if c is not None]
         given = {i: functions.seed(outputs[i]) for i in known if i >= n}
         begun = {i for i in known if i < n}
-        back, found = self._active_back(outputs, targets, floats, given, begun)
+        masks = functions.supports({i: cotangents[i] for i in given}, outputs)
+        flags = {i: _flag(m) for i, m in masks.items()}
+        shielded = {i: functions.shielded(s, flags.get(i)) for i, s in given.items()}
+        back, found = self._active_back(outputs, targets, floats, shielded, begun)
         sums = {i: functions.seed(k) for i, k in shared.items() if found[i] is not None}
         kinds = [[2 + i for i in back], sums, [i for i in each if found[i] is not None]]
         of = [i for kind in kinds for i in kind]
@@ -138,13 +147,15 @@ class Scan(OfBody):
         numbers = [i for i, c in enumerate(carried) if c in used]
         history = dict(zip([carried[i] for i in numbers], self._history(loop, numbers)))
         read = [(e, x) for e, x in zip(elements, loop.xs) if e in used]
-        inputs = [*back.values(), *sums.values(), *history, *[e for e, _ in read], *given.values()]
+        inputs = [*back.values(), *sums.values(), *history, *[e for e, _ in read]]
+        inputs += [*given.values(), *flags.values()]
         body, taken = bodies.closed(results, inputs)
         made = scan.scan(
             body,
             [*[filled(cotangents.get(i), loop.first[i]) for i in back],
              *[filled(None, shared[i]) for i in sums]],
-            [*history.values(), *[x for _, x in read], *[filled(cotangents[i], u) for i in given]],
+            [*history.values(), *[x for _, x in read], *[filled(cotangents[i], u) for i in given],
+             *masks.values()],
             taken, loop.length, loop.each._replace(reverse=not loop.way.reverse),
         )  # fmt: skip
         answer: list[Value] = [None] * len(u.src)
@@ -231,6 +242,11 @@ def _of_batch(
     xs = [movement.swapped(x) if b else x for x, b in zip(all_.xs, of_xs)]
     made = scan.scan(body, first, xs, closed, one.length, one.way)
     return [*made[: one.count], *map(movement.swapped, made[one.count :])]
+
+
+def _flag(mask: UOp) -> UOp:
+    """A PARAM for the support of one row."""
+    return functions.seed_of(mask.dtype, shapes.shape(mask)[1:])
 
 
 def _sum(a: UOp, b: Value) -> UOp:

@@ -100,7 +100,7 @@ def _is_tame_op(u: UOp) -> bool:
         return bool(u.arg.op != "mul")
     if u.op is Ops.CONST or u.op is Ops.DATA:
         return bool(np.isfinite(u.arg).all()) if u.op is Ops.CONST else True
-    return not u.op.is_alu and u.op is not Ops.PRIMITIVE
+    return not u.op.is_alu and u.op not in (Ops.PRIMITIVE, Ops.GETTUPLE)
 
 
 def _is_number(u: UOp) -> bool:

@@ -156,8 +156,10 @@ def _is_traced(v: Any) -> bool:
 
 
 def _is_fixed(u: UOp) -> bool:
-    """True for a value that the function gets as it is: a number, a size, or an array."""
-    return u.dtype is dtypes.index or leaves.constant_in(u) is not None or not _varies(u)
+    """True for a value that the function gets as it is: a number, a size, or a table."""
+    if u.dtype is dtypes.index or leaves.constant_in(u) is not None:
+        return True
+    return not u.dtype.is_float and not _varies(u)
 
 
 def _varies(u: UOp) -> bool:
