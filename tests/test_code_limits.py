@@ -12,6 +12,8 @@ import uopc
 from tests.standin import module
 from uopc import UOp
 from uopc.backends.nvptx import ptxas
+from uopc.passes.kernels import statements
+from uopc.passes.place_stages import code_limits
 
 GPU = "cuda:sm_90a"
 
@@ -69,11 +71,69 @@ def launches(graph: UOp) -> int:
 
 
 def test_what_stays_whole() -> None:
-    """Short kernels, single elements, parts that become a loop."""
+    """Short kernels, few single elements, parts that become a loop."""
     one = uopc.param("u", (1,))[0]
-    for graph in (terms(ROW, 150), terms(one, N), uopc.stack(*[terms(ROW, 20)] * 40)):
+    for graph in (terms(ROW, 150), terms(one, 150), uopc.stack(*[terms(ROW, 20)] * 40)):
         assert launches(graph) == 1
     assert launches(chain(ROW, 200)) == 2  # 12,000 nodes
+
+
+# ---------------------------------------------------------------- single elements
+def scalars(count: int, function: str, dtype: uopc.DType, results: int = 40) -> UOp:
+    """The last ones of many single elements, each computed from two before it."""
+    x, rng = uopc.param("x", (16,), dtype), np.random.default_rng(count)
+    values = [x[i] for i in range(16)]
+    for i in range(count):
+        a, b = (values[j] for j in rng.integers(0, len(values), 2))
+        y = a * float(rng.random()) + b * 0.25
+        if i % 7 == 0:
+            y = abs(y).pow(b) if function == "pow" else getattr(y, function)()
+        values.append(y)
+    return uopc.stack(*values[-results:])
+
+
+@pytest.mark.parametrize("device", ["cuda:sm_80", GPU])
+@pytest.mark.parametrize("dtype", [uopc.dtypes.float32, uopc.dtypes.float64, uopc.dtypes.float16])
+@pytest.mark.parametrize("function", ["sin", "exp", "pow", "erf"])
+@pytest.mark.few(3)
+def test_single_elements_are_cut_in_segments(
+    function: str, dtype: uopc.DType, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were one kernel, whatever its length."""
+    graph = scalars(160, function, dtype)
+    whole = uopc.compile(graph, device=device)
+    monkeypatch.setattr(code_limits, "MOST_CODE", 700)
+    monkeypatch.setattr(statements, "MOST_CODE", 700)
+    with uopc.options(programs=0, cache_dir=""):
+        program = uopc.compile(graph, device=device)
+    assert len(whole.kernels) == 1 < len(program.kernels)
+    assert all(k.asm.count("\n") <= 1200 for k in program.kernels)
+
+
+def between(x: UOp) -> UOp:
+    """Sums of all elements between segments, which wait for values of the segment before."""
+    for i in range(3):
+        parts = [(x[j] * (1.0 + i) if j % 3 else x[j].exp()).sin() for j in range(8)]
+        parts = [p.exp() if j % 3 > 1 else p for j, p in enumerate(parts)]
+        x = uopc.stack(*[p * 0.5 + q for p, q in zip(parts, parts[1:] + parts[:1])])
+        x = x + x.sum() * 0.01
+    return uopc.cat(x, (x[0] + x[1]).expand(5))
+
+
+@pytest.mark.parametrize("name", ["chain", "between"])
+def test_segments_compute_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if name == "chain":
+        graph = scalars(90, "sin", uopc.dtypes.float32)
+    else:
+        graph = between(uopc.param("x", (8,)))
+    monkeypatch.setattr(code_limits, "MOST_CODE", 250)
+    monkeypatch.setattr(statements, "MOST_CODE", 250)
+    with module.installed("sm_90a"), uopc.options(programs=0, cache_dir=""):
+        program = uopc.compile(graph, device="cuda", verify=True)
+        value = np.random.default_rng(0).random(program.inputs[0].shape).astype("f4")
+        got = program(value)
+    assert len(program.kernels) > 1
+    np.testing.assert_allclose(got, uopc.compile(graph)(value), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.skipif(ptxas.find_ptxas() is None, reason="no ptxas: see the extra `test-full`")

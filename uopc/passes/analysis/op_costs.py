@@ -52,7 +52,8 @@ def chain(u: UOp) -> Chain:
 def expansion(u: UOp) -> int:
     """The number of nodes that `decompose` makes of a node."""
     bits = u.dtype.bits
-    return u.op.expansion[bits == 64] if bits in (32, 64) else 1
+    known = bits in (32, 64) or u.dtype.is_float  # narrow floats are computed in float32
+    return u.op.expansion[bits == 64] if known else 1
 
 
 def whole_cost(u: UOp, stored: Container[UOp], loops: Container[UOp]) -> float:

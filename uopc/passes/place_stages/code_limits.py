@@ -6,17 +6,23 @@ The time of NVIDIA's assembler grows with the square of straight code (docs/lab/
 entry cannot be split in functions as on a CPU. Where the code below a value is longer than
 `MOST_CODE`, the operand is stored that takes away the most nodes for each byte. Operands that
 share their code, as in recurrences of several values, are not stored; nor are single elements.
+
+Graphs of single elements are cut before that: an array holds those that later segments read.
+
+    a, b = f(x), g(x); y = p(a, b)  →  s = stack(f(x), g(x)), which is stored; y = p(s[0], s[1])
 """
 
 from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 
+from uopc.ir.builder import movement, rebuild
 from uopc.ir.core import shapes, walk
+from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp, intern
 from uopc.passes.analysis.op_costs import expansion
 from uopc.passes.place_stages.demand import count
 
@@ -86,6 +92,55 @@ def _cut(inside: list[UOp], added: dict[UOp, str], may_store: Callable[[UOp], bo
                 end = number(v, end)
 
 
+# ---------------------------------------------------------------- single elements
+def in_segments(graph: UOp) -> UOp:
+    """A graph of very many single elements in segments of at most `MOST_CODE` nodes: what later
+    ones read of a segment is stored in an array."""
+    nodes = walk.nodes(graph)
+    if sum([_length(u) for u in nodes if _is_single(u)]) <= MOST_CODE:
+        return graph
+    segments = _segments(nodes)
+    last = max(segments.values())
+    read: dict[tuple[int, DType], dict[UOp, None]] = {}
+    for u in nodes:
+        for s in u.src:
+            at = segments.get(s, last)
+            if at < last and segments.get(u) != at:
+                read.setdefault((at, s.dtype), {})[s] = None
+    done: dict[UOp, UOp] = {}
+    for _, values in sorted(read.items(), key=lambda r: r[0][0]):
+        parts = [movement.reshape(rebuild.rebuild_more(v, done), ()) for v in values]
+        array = intern(Ops.CONTIGUOUS, parts[0].dtype, (movement.stack(*parts),))
+        for i, v in enumerate(values):
+            one = movement.shrink(array, [(i, i + 1)])
+            done[v] = movement.reshape(one, shapes.shape(v))
+    return rebuild.rebuild_more(graph, done)
+
+
+def _is_single(u: UOp) -> bool:
+    """True for a value of one element that is computed from such values."""
+    if not (u.op.is_alu or u.op is Ops.CAST or u.op.movement):
+        return False
+    return all([count(shapes.shape(v)) == 1 for v in (u, *u.src[: 1 if u.op.movement else None])])
+
+
+def _segments(nodes: Sequence[UOp]) -> dict[UOp, int]:
+    """The segment of each single element: none needs an array of its own segment."""
+    found: dict[UOp, int] = {}
+    least: dict[UOp, int] = {}  # the first segment that may read another value
+    now = size = 0
+    for u in nodes:
+        after = [found[s] + (not _is_single(u)) if s in found else least[s] for s in u.src]
+        if not _is_single(u):
+            least[u] = max(after, default=0)
+            continue
+        size += _length(u)
+        if size > MOST_CODE or max(after, default=0) > now:
+            now, size = max([now + (size > MOST_CODE), *after]), _length(u)
+        found[u] = now
+    return found
+
+
 def _union(u: UOp, operand: UOp, below: dict[UOp, Bits]) -> Bits:
     """The code below all operands of a value but one."""
     others = [below.get(s, 0) for s in u.src if s is not operand]
@@ -93,4 +148,6 @@ def _union(u: UOp, operand: UOp, below: dict[UOp, Bits]) -> Bits:
 
 
 def _length(u: UOp) -> int:
-    return expansion(u) if u.op.is_alu else 0
+    """The number of nodes that `decompose` makes of one; a narrow float is converted back."""
+    is_narrow = u.dtype.is_float and u.dtype.bits < 32
+    return expansion(u) + is_narrow if u.op.is_alu else 0

@@ -471,6 +471,7 @@ def place_stages(graph: UOp, context: Context) -> UOp:
     """The graph with a STAGE around what is stored; `context.notes` say why, for the dump."""
     graph = without_needless_copies(graph)
     tiles, watched = context.target.gpu is not None, trace.current_listener() is not None
+    graph = code_limits.in_segments(graph) if tiles else graph
     reasons: dict[UOp, str] = {}
     limit = Limit.of(context)
     for _ in range(MOST_ROUNDS):
