@@ -110,7 +110,8 @@ def _count(memo: _Memo) -> None:
 def counted_memos() -> Iterator[list[Asked]]:
     """Count the hits of every memo in the block. Otherwise nobody counts, and it costs nothing."""
     global _counted
-    _counted = counted = []
+    counted: list[Asked] = []
+    _counted = counted
     for memo in _memos:
         _count(memo)
     try:

@@ -112,11 +112,11 @@ class UOp(Fields, Immutable, metaclass=UCache):
 
 
 # What the compiler finds out about a node, and where a user made it, is put past `__setattr__`.
-set_shape: Callable[[UOp, Any], None] = Fields._shape.__set__
-set_ranges: Callable[[UOp, Any], None] = Fields._ranges.__set__
-set_form: Callable[[UOp, Any], None] = Fields._form.__set__
-set_simple: Callable[[UOp, Any], None] = Fields._simple.__set__
-set_origin: Callable[[UOp, Any], None] = Fields.origin.__set__
+set_shape: Callable[[UOp, Any], None] = vars(Fields)["_shape"].__set__
+set_ranges: Callable[[UOp, Any], None] = vars(Fields)["_ranges"].__set__
+set_form: Callable[[UOp, Any], None] = vars(Fields)["_form"].__set__
+set_simple: Callable[[UOp, Any], None] = vars(Fields)["_simple"].__set__
+set_origin: Callable[[UOp, Any], None] = vars(Fields)["origin"].__set__
 
 _made: weakref.WeakKeyDictionary[UOp, int] = weakref.WeakKeyDictionary()
 _makings = itertools.count()

@@ -129,12 +129,11 @@ class UPat(Immutable):
         allow_any_len: bool = False,
         tag: Any = _ANY_TAG,
     ) -> None:
-        one_for_all = isinstance(src, UPat)
         self._keep(
             ops=_several(op, Op, "op"), dtypes=_several(dtype, DType, "dtype"), arg=arg, name=name,
-            tag=tag, longer=allow_any_len, every=src if one_for_all else None, alternatives=(),
-            unordered=isinstance(src, list), location=caller(),
-            sources=None if src is None or one_for_all else tuple(src),
+            tag=tag, longer=allow_any_len, unordered=isinstance(src, list), alternatives=(),
+            location=caller(), every=src if isinstance(src, UPat) else None,
+            sources=None if src is None or isinstance(src, UPat) else tuple(src),
         )  # fmt: skip
 
     # ------------------------------------------------------------ making patterns
