@@ -110,7 +110,7 @@ def test_a_c_program_has_the_places(kind: str, tmp_path: Path) -> None:
     dense[range(8), range(8)] = np.sin(u[1:])
     dense[range(8), range(1, 9)] = np.cos(u[1:]) * u[:-1] + 2 * u[1:]
     for made in found[:3]:
-        np.testing.assert_allclose(made.toarray(), dense, rtol=1e-14)
+        np.testing.assert_allclose(made.toarray(), dense, rtol=1e-14, atol=1e-15)
     np.testing.assert_allclose(found[3].toarray(), np.tril(found[3].toarray()))
 
 
