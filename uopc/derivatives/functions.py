@@ -57,7 +57,7 @@ def supports(values: Mapping[int, Value], body: Sequence[UOp]) -> dict[int, UOp]
 
 
 def shielded(stand_in: UOp, mask: Value) -> UOp:
-    """What stands for a value, zero where the PARAM of its support says so."""
+    """The PARAM that stands for a value, zero where that of its support says so."""
     return stand_in if mask is None else alu.where(mask, stand_in, 0)
 
 
