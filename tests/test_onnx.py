@@ -418,3 +418,11 @@ def test_what_is_known_stays_known_behind_a_loop() -> None:
             => (bool go, int64[2] so) { so = Mul(s, one) go = Identity(c) }>
         y = Reshape(x, shape) }""")
     assert uopc.onnx.load(proto)(np.ones(4, np.float32)).shape == (4, 1)
+
+
+def test_a_loaded_model_is_exported(tmp_path: Path) -> None:
+    """As its program is."""
+    f = uopc.onnx.load(model("g (float[2] x) => (float[2] y) { y = Relu(x) }"))
+    uopc.export(f, tmp_path / "m", kind="c")
+    uopc.export(f.program, tmp_path / "n" / "m", kind="c")
+    assert (tmp_path / "m.c").read_text() == (tmp_path / "n" / "m.c").read_text()

@@ -76,9 +76,10 @@ def export(
 ) -> Export:  # fmt: skip
     """Write a graph as code that needs neither uopc nor Python: no other library either.
 
-    graph: as for `compile`, or a Program. path: of the files, without an ending; missing folders
-    are made. kind: `object` (.o), `static` (.a), `shared` (.so; a module, .wasm, for `wasm32`) or
-    `c` (C11); a header and a manifest (.json) stand beside it. target: `host`, a level of x86-64
+    graph: as for `compile` (nested results are named by their paths), a Program, or a model that
+    `onnx.load` gave. path: of the files, without an ending; missing folders are made. kind:
+    `object` (.o), `static` (.a), `shared` (.so; a module, .wasm, for `wasm32`) or `c` (C11); a
+    header and a manifest (.json) stand beside it. target: `host`, a level of x86-64
     such as `x86-64-v3`, `aarch64`, `aarch64-dotprod`, `-i8mm`, `riscv64`, `wasm32`, `cortex-m3`,
     `-m4f`, `-m7`, or `c11`, the default of C, for any machine; a list of levels: code for each.
     inputs, optimize: as for `compile`. name: of the function; by default that of the file. vectors:
