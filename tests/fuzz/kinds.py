@@ -66,6 +66,9 @@ KINDS = {
     "exports": Kind(
         "tests.fuzz.exports", "graphs exported as C and libraries, bit by bit, many at a time", 4
     ),
+    "numpy": Kind(
+        "tests.fuzz.numpy_programs", "NumPy programs through jit, against NumPy", 12
+    ),
     "texts": Kind(
         "tests.fuzz.texts", "changed texts and raw nodes of every stage, refused or right", 0
     ),
