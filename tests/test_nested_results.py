@@ -112,12 +112,12 @@ def doubled(x: Any) -> Any:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"a": [X, 3]}, r"expected a UOp at a\.1, got 3"),
-        ([X, 3], "expected a UOp at 1, got 3"),
+        ({"a": [X, 3]}, r"expected UOps in the dict, at a\.1 got 3"),
+        ([X, 3], "expected UOps in the list, at 1 got 3"),
         (3, "expected a UOp or a container of UOps, got 3"),
         (None, "expected a UOp or a container of UOps, got None"),
         (doubled, r"pass doubled\.lower\(\*args\), its graph, or call doubled\.program\(\*args\)"),
-        ([doubled], r"at 0, got .*doubled\.program\(\*args\)"),
+        ([doubled], r"at 0 got .*doubled\.program\(\*args\)"),
         (drawn, r"uopc\.jit\(drawn\)\.lower\(\*args\)"),
         (uopc.compile(X), "which is compiled"),
     ],

@@ -326,7 +326,8 @@ def _structure(
         raise UserTypeError(f"compile: expected a UOp or a container of UOps, got {got(graph)}")
     for path, v in leaves:
         if not isinstance(v, _LEAVES):
-            raise UserTypeError(f"compile: expected a UOp at {path[1:]}, got {got(v)}")
+            kind = type(graph).__name__
+            raise UserTypeError(f"compile: expected UOps in the {kind}, at {path[1:]} got {got(v)}")
     return tuple([v for _, v in leaves]), "tuple", tuple([p[1:] for p, _ in leaves]), nesting
 
 
