@@ -30,6 +30,7 @@ SETTINGS = {"UOPC_THREADS": "1", "UOPC_TARGET_CPU": "x86-64-v3"}
 _BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _DOCTEST = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 _MASKS = (
+    (r"(?m)^(hardware counters: .*|kernel +cycles .*\n.*)$", "COUNTERS"),  # of this machine
     (r"(asm +text +)\d+", r"\1N"),
     (r"\d+\.\d+", "T"),
     (r"\b[0-9a-f]{12}\b", "D"),
