@@ -6,7 +6,6 @@ their attributes, and what `docs/api.md` lists.
 
 from __future__ import annotations
 
-import functools
 import inspect
 import re
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ import uopc
 import uopc.numpy as unp
 from tests.pages import ROOT
 from uopc.config import Options
+from uopc.forks import cached_property
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op
 from uopc.ir.rewrite.engine import EndlessRewriteError
@@ -88,6 +88,6 @@ def documented(found: Any) -> Any:
         found = found.__func__
     if isinstance(found, property):
         found = found.fget
-    if isinstance(found, functools.cached_property):
+    if isinstance(found, cached_property):
         found = found.func
     return found

@@ -377,6 +377,18 @@ def test_what_is_not_a_file(stored):
     assert cache.counters()["disk_rejected"] == 1
 
 
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda p: os.symlink("/nowhere", p)])
+def test_an_index_that_is_not_a_file(stored, make):
+    """It is opened to read and to append: neither waits for the other end of a pipe."""
+    index = stored.parent / "kernels.index"
+    index.unlink()
+    make(index)
+    x = uopc.param("x", (41,))
+    assert uopc.compile(x * 3)(np.ones(41, "f4"))[0] == 3
+    assert cache.counters()["disk_failed"] == 1 and "kernels.index" in cache.problems()[-1]
+    assert compiled().stats["cache"] == "disk"
+
+
 # ---------------------------------------------------------------- a disk that does not want to
 def failing(monkeypatch, name, error):
     def fail(*args, **kwargs):

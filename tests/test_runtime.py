@@ -26,7 +26,7 @@ import numpy as np
 import pytest
 
 import uopc
-from uopc import config, dtypes
+from uopc import config, dtypes, forks
 from uopc.backends import detect, memory_plan
 from uopc.backends.cpu import callables, layout, native, pool
 from uopc.backends.cpu.callables import ProgramBase, make_callable
@@ -1133,6 +1133,35 @@ def test_fork() -> None:
         f._runner.arena.release(token)
         assert np.array_equal(f(x), expected)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_fork_waits_for_no_lock_that_its_child_would_need() -> None:
+    """Another thread holds each lock for a moment, and computes a value that is kept."""
+    inside, going_on = threading.Event(), threading.Event()
+
+    class Slow:
+        @forks.cached_property
+        def value(self) -> int:
+            inside.set()
+            going_on.wait(10)
+            return 1
+
+    other = threading.Thread(target=lambda: Slow().value)
+    other.start()
+    inside.wait(10)
+    lock = threading.Lock()
+    forks.wait_for(lock)
+    lock.acquire()
+    threading.Timer(0.05, lock.release).start()
+    inside.clear()
+    child = os.fork()
+    if child == 0:
+        going_on.set()
+        os._exit(0 if lock.acquire(timeout=5) and Slow().value == 1 else 1)
+    going_on.set()
+    other.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    forks._locks.pop(lock)
 
 
 @pytest.mark.slow

@@ -82,7 +82,8 @@ def imports(path):
 # Areas in order: a file imports its own area and those before it. Areas of one line do not know
 # each other. A function-level or typing-only import counts as any other.
 HOUSE = (
-    ("errors",), ("ir",), ("config", "target"), ("tensor", "passes", "backends"), ("derivatives",),
+    ("errors", "forks"), ("ir",), ("config", "target"), ("tensor", "passes", "backends"),
+    ("derivatives",),
     ("cache", "dump"), ("program",),
     ("driver",), ("distributed",), ("exporting",), ("numpy",), ("files", "tracing"),
     ("",), ("onnx",), ("cli",), ("__main__",),

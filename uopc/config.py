@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from uopc import forks
 from uopc.errors import UserError
 
 MOST_THREADS = 4096
@@ -264,6 +265,7 @@ def at_import() -> None:
 
 Switch = Callable[[bool], None]
 _lock = threading.Lock()
+forks.wait_for(_lock)
 _users: Counter[Switch] = Counter()  # number of blocks that want each switch on
 
 

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from uopc import target
+from uopc import forks, target
 from uopc.backends import tile_permission
 from uopc.errors import UserError
 from uopc.target import Target
@@ -39,8 +39,9 @@ def processor() -> Processor:
     if not _known:
         import llvmlite.binding as llvm
 
-        features = llvm.get_host_cpu_features().flatten()
-        note_processor(Processor(llvm.get_host_cpu_name(), features))
+        with forks.llvm:
+            features = llvm.get_host_cpu_features().flatten()
+            note_processor(Processor(llvm.get_host_cpu_name(), features))
     return _known[0]
 
 

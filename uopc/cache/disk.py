@@ -40,6 +40,8 @@ _LINE = re.compile(rb"^([0-9a-f]{32}) ([0-9a-f]{32})$", re.MULTILINE)
 _LINE_BYTES = 66
 _MOST_INDEX = 4 << 20  # bytes; the older half of the lines goes when they are more
 _UNFINISHED = ".tmp"
+# A link is an error, and a pipe is not waited for.
+_NO_WAITING = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC if os.name == "posix" else 0
 # Seconds after which an unfinished file counts as left behind by a process that died.
 _ABANDONED = 3600.0
 # True where files have owners and a file can be opened relative to an open folder.
@@ -187,12 +189,13 @@ class DiskCache:
             lines = {key: name for key in kernels if known.get(key) != name}
             if not lines:
                 return
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | _NO_WAITING
             if _LINE_BYTES * (len(known) + len(lines)) > _MOST_INDEX:
                 lines = dict(list(known.items())[len(known) // 2 :]) | lines
                 flags |= os.O_TRUNC
             file = os.open(_INDEX, flags, 0o600, dir_fd=folder)
             with os.fdopen(file, "wb") as opened:  # the last line may be cut off
+                check_file(os.fstat(file), _INDEX)
                 opened.write("".join([f"\n{key} {entry}" for key, entry in lines.items()]).encode())
 
     def has(self, name: str) -> bool:
@@ -310,9 +313,8 @@ class DiskCache:
 
 
 def _open(name: str, folder: int) -> int:
-    """A descriptor of a file to read. A link is an error, and a pipe is not waited for."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    return os.open(name, flags, dir_fd=folder)
+    """A descriptor of a file to read."""
+    return os.open(name, os.O_RDONLY | _NO_WAITING, dir_fd=folder)
 
 
 @contextlib.contextmanager
@@ -350,7 +352,7 @@ def _read_index(folder: int) -> dict[str, str]:
         with _reasons(_INDEX):
             file = _open(_INDEX, folder)
             with os.fdopen(file, "rb") as opened:
-                _check_owner(os.fstat(file), _INDEX, 0o022)
+                check_file(os.fstat(file), _INDEX)
                 content = opened.read(2 * _MOST_INDEX)
     except Missing:
         return {}

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from uopc.ir.core import arena
 
+from uopc import forks
+
 COUNTERS = (
     "scheduled", "compiled", "kernel_hits", "memory_hits", "memory_misses", "disk_hits",
     "disk_misses", "disk_rejected", "disk_stored", "disk_failed",
@@ -16,6 +18,7 @@ COUNTERS = (
 
 _counted: Counter[str] = Counter()
 _lock = threading.Lock()
+forks.wait_for(_lock)
 _problems: dict[str, None] = {}
 _MOST_PROBLEMS = 20
 

@@ -14,12 +14,13 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from uopc import forks
 from uopc.cache import statistics
 from uopc.cache.disk import Missing, Unusable, check_file, opened
+from uopc.forks import cached_property
 
 if TYPE_CHECKING:  # sqlite is imported where there is a database
     import sqlite3
@@ -240,6 +241,7 @@ _Known = tuple[tuple[int, int, int], dict[str, Row]]
 _read: dict[tuple[str, str, str], _Known] = {}
 _rows: dict[tuple[str, str, str], Row] = {}
 _lock = threading.Lock()
+forks.wait_for(_lock)
 
 
 def forget() -> None:

@@ -8,8 +8,7 @@ storage, loads) stand for the value. A node without such an old node gets a name
 
 from __future__ import annotations
 
-from functools import cached_property
-
+from uopc.forks import cached_property
 from uopc.ir.core import walk
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops

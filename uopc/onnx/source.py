@@ -10,11 +10,11 @@ import stat
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from uopc.forks import cached_property
 from uopc.ir.core.data.files import Stamp
 from uopc.ir.core.uop import UOp
 from uopc.program.described import Description, Made

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import itertools
 import re
 import time
@@ -13,6 +12,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 
 from uopc.errors import Error, InvalidIR, UserError
+from uopc.forks import cached_property
 from uopc.ir.builder import rebuild
 from uopc.ir.core import dtypes, shapes, storage, walk
 from uopc.ir.core.arena import passing
@@ -75,7 +75,7 @@ class Lowered:
         """The user's nodes in a linear kernel, but none that another graph may have built first."""
         return [u for u in self.origins.get(kernel, ()) if _line(u) in self._lines]
 
-    @functools.cached_property
+    @cached_property
     def _lines(self) -> set[tuple[str, int] | None]:
         """The source lines of the graph as the user gave it."""
         return {_line(u) for u in walk.order(self.runs[0].before[0])} - {None}

@@ -5,12 +5,12 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from uopc.backends import in_place
 from uopc.backends.llvm import scratch
 from uopc.backends.plan import Dims3
+from uopc.forks import cached_property
 from uopc.ir.core import bounds, storage
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from uopc import config
@@ -17,6 +16,7 @@ from uopc.backends.llvm import jit
 from uopc.backends.plan import Plan
 from uopc.cache.disk import DiskCache
 from uopc.errors import InvalidIR
+from uopc.forks import cached_property
 from uopc.ir.core.uop import UOp
 from uopc.program import key, record
 from uopc.program.artifact import Artifact

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from uopc import config
+from uopc import config, forks
 from uopc.backends import detect
 from uopc.cache.disk import DiskCache
 from uopc.ir.core.data.files import Stamp
@@ -145,7 +145,8 @@ def _found() -> Installation:
     import llvmlite
     import llvmlite.binding as llvm
 
-    version = ".".join(map(str, llvm.llvm_version_info))
+    with forks.llvm:
+        version = ".".join(map(str, llvm.llvm_version_info))
     of_llvm = f"LLVM {version}, llvmlite {llvmlite.__version__}"
     return Installation(source_digest(), of_llvm, *detect.processor())
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from uopc.backends.cpu.arguments import out_labels
@@ -12,6 +11,7 @@ from uopc.backends.plan import Launch as Planned
 from uopc.backends.plan import Plan, Pointer
 from uopc.dump.columns import columns
 from uopc.errors import UserTypeError
+from uopc.forks import cached_property
 from uopc.ir.core import shapes, storage
 from uopc.ir.core.args import Opt
 from uopc.ir.core.data import blocks

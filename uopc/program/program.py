@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,6 +21,7 @@ from uopc.backends.plan import Exchange, Plan
 from uopc.cache import statistics
 from uopc.cache.disk import DiskCache
 from uopc.errors import Unsupported, UserTypeError
+from uopc.forks import cached_property
 from uopc.ir.builder import pytrees, tree_code
 from uopc.ir.builder.pytrees import Structure
 from uopc.ir.core import shapes

@@ -79,7 +79,8 @@ def inside(place: UOp, n: shapes.Dim) -> UOp:
 def bincount(a: UOp, weights: Any = None, *, length: Any) -> UOp:
     """The number of times that each of 0 … length - 1 occurs in an array of integers, as int64;
     with weights of the array's shape, their sums, in the dtype of the weights (narrow floats are
-    rounded once). Other integers are not counted. UserTypeError unless `a` holds integers, UserError for weights of another shape.
+    rounded once). Other integers are not counted. UserTypeError unless `a` holds integers,
+    UserError for weights of another shape.
 
     Examples:
         >>> x = uopc.param("x", (4,), dtypes.int32)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy.typing as npt
 from uopc.derivatives import transforms
 from uopc.derivatives.sparse.sparsity import FORMATS, Format, Places, Sparse
 from uopc.errors import UserError, UserTypeError
+from uopc.forks import cached_property
 from uopc.ir.builder import leaves, movement, pytrees
 from uopc.ir.core import shapes, walk
 from uopc.ir.core.ops import Ops

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
-from uopc import config
+from uopc import config, forks
 from uopc.backends.cpu import perf_map
 from uopc.errors import InvalidIR, Unsupported
 
@@ -251,4 +251,5 @@ def load(
             if config.current().perf_map:
                 perf_map.add(image.functions)
             return image
-    return _load_with_orc(data, names, known)
+    with forks.llvm:
+        return _load_with_orc(data, names, known)

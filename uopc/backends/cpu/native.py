@@ -33,6 +33,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import itertools
+import os
 import platform
 import re
 import threading
@@ -259,6 +260,15 @@ class Runtime:
 
 _installed: list[Runtime] = []
 _installing = threading.Lock()
+
+
+def _after_fork_in_child() -> None:
+    global _installing
+    _installing = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def is_installed() -> bool:

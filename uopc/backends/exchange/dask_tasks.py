@@ -27,6 +27,7 @@ from uopc.backends.exchange.mesh_runner import MeshRunner
 from uopc.backends.exchange.sharded_array import ShardedArray
 from uopc.backends.plan import AnyArray, Cut, Exchange, value_of
 from uopc.errors import Unsupported, UserError, UserTypeError
+from uopc.forks import cached_property
 from uopc.ir.core import dtypes
 from uopc.ir.devices import parts, traffic
 from uopc.ir.interpret import exchanges
@@ -53,7 +54,7 @@ class Devices:
         self._make, self._content = make, content
         self._made: dict[int, DeviceRun] = {}
 
-    @functools.cached_property
+    @cached_property
     def _program(self) -> Any:
         return self._make()
 

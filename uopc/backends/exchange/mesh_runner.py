@@ -6,7 +6,6 @@ rank of a job (`uopc.distributed.initialize`).
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,6 +32,7 @@ from uopc.backends.exchange.rank_call import RankCall
 from uopc.backends.exchange.sharded_array import Layout, ShardedArray, layout
 from uopc.backends.plan import AnyArray, Plan
 from uopc.errors import UserError
+from uopc.forks import cached_property
 from uopc.ir.devices import parts
 from uopc.ir.devices.mesh import show
 
@@ -88,7 +88,7 @@ class MeshRunner:
         all_new = not self._written and all([r.source is None for r in plan.results])
         self._has_kinds = self._on_rank and all_new and self.on_host
 
-    @functools.cached_property
+    @cached_property
     def devices(self) -> dict[int, PhasedRun]:
         """The programs of the devices of this process, made for the first call."""
         own = range(self.mesh.size) if self.ranks is None else self._devices_of(self.ranks.rank)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import os
 import sys
@@ -18,6 +17,7 @@ import numpy as np
 from uopc.backends.exchange.device_call import Action, Started, Step
 from uopc.backends.plan import AnyArray, Exchange
 from uopc.errors import UserError
+from uopc.forks import cached_property
 from uopc.ir.devices.mesh import Mesh
 
 STUCK = 75  # the exit code of a job that the watchdog ends
@@ -134,7 +134,7 @@ class Ranks:
             if not (place and one_first):
                 self._after_compile(wait)
 
-    @functools.cached_property
+    @cached_property
     def of_machine(self) -> tuple[int, Callable[[], None]]:
         """The number of this rank on its machine, and a function that waits for all ranks of it."""
         return self._of_machine()

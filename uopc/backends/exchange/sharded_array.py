@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from uopc.errors import UserError, UserTypeError
+from uopc.forks import cached_property
 from uopc.ir.devices import parts
 from uopc.ir.devices.mesh import Mesh, PartitionSpec, Spec, show, written
 
@@ -178,7 +179,7 @@ class ShardedArray:
         view: Array = self._padded[rank][tuple([slice(0, s.stop - s.start) for s in inside])]
         return view
 
-    @functools.cached_property
+    @cached_property
     def shadow(self) -> Array:
         """Zeros of the whole shape that take no memory, for checks."""
         return np.broadcast_to(np.zeros((), self.dtype), self.shape)

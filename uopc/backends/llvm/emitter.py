@@ -8,13 +8,13 @@ no LLVM pass is needed. `statements.py` has the code of each op.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from uopc.backends.llvm import scratch
 from uopc.backends.llvm.types import constant, llvm_type, memory_type
 from uopc.errors import Unsupported
+from uopc.forks import cached_property
 from uopc.ir.core import storage, tensor_cores
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
@@ -60,12 +60,12 @@ class Emitter:
         self.scratch_base = ""
         self.opaque: dict[int, str] = {}  # by lanes: masks of which LLVM knows nothing
 
-    @functools.cached_property
+    @cached_property
     def selects(self) -> bool:
         """True if the kernel chooses between vectors by masks."""
         return any([u.op is Ops.WHERE and u.src[0].dtype.lanes > 1 for u in self.kernel.src])
 
-    @functools.cached_property
+    @cached_property
     def multiplies_tiles(self) -> bool:
         """True if vectors as long as a tile are tiles, in registers of a matrix unit."""
         return tensor_cores.multiplies_tiles(self.kernel)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
+from uopc import forks
 from uopc.backends import detect
 from uopc.errors import InvalidIR
 
@@ -65,13 +66,15 @@ def compile_object(ir_text: str, cpu: str | None = None, effort: int = EFFORT) -
     Without `cpu` the code is for this machine. A name LLVM does not know ends the process inside
     LLVM, so callers pass names from a table, never from a user.
     """
-    machine = _target_machine(cpu, effort=effort)
-    with parsed(ir_text) as module:
-        return bytes(machine.emit_object(module))
+    with forks.llvm:
+        machine = _target_machine(cpu, effort=effort)
+        with parsed(ir_text) as module:
+            return bytes(machine.emit_object(module))
 
 
 def assembly(ir_text: str, cpu: str | None = None, features: str | None = None) -> str:
     """The same machine code as assembly text."""
-    machine = _target_machine(cpu, features)
-    with parsed(ir_text) as module:
-        return str(machine.emit_assembly(module))
+    with forks.llvm:
+        machine = _target_machine(cpu, features)
+        with parsed(ir_text) as module:
+            return str(machine.emit_assembly(module))

@@ -10,8 +10,6 @@ is written, and its memory would grow with the program.
 
 from __future__ import annotations
 
-import os
-import threading
 import time
 
 from uopc.backends.llvm import jit
@@ -22,16 +20,6 @@ Function = tuple[str, list[str]]  # the text, and the declarations that it needs
 
 # Characters of LLVM IR in a module: a tenth of a second of LLVM (docs/lab/llvm_effort.md).
 ENOUGH = 200_000
-
-# A fork waits for the module that LLVM compiles, say of a program that failed since. The thread
-# does not exist in the child, where nothing would release the lock of llvmlite.
-_compiling = threading.RLock()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_compiling.acquire,
-        after_in_parent=_compiling.release,
-        after_in_child=_compiling.release,
-    )
 
 
 class _Module:
@@ -62,8 +50,7 @@ class _Module:
     def run(self) -> None:
         begin = time.thread_time()  # threads wait for each other in llvmlite
         try:
-            with _compiling:
-                self._made = jit.compile_object(module(self.functions), self.cpu)
+            self._made = jit.compile_object(module(self.functions), self.cpu)
         except BaseException as error:
             self._made = error
         self.seconds = time.thread_time() - begin

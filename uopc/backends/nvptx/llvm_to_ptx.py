@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from uopc import forks
 from uopc.backends.llvm.jit import parsed
 from uopc.backends.nvptx.kernel import TRIPLE
 from uopc.errors import InvalidIR
@@ -23,9 +24,10 @@ def _machine(cpu: str, features: str) -> Any:
 
 def assemble(ir_text: str, target: Target) -> str:
     """The PTX of a module. Raises InvalidIR for a call of an unknown function."""
-    machine = _machine(target.cpu, target.features)
-    with parsed(ir_text) as module:
-        text = str(machine.emit_assembly(module))
+    with forks.llvm:
+        machine = _machine(target.cpu, target.features)
+        with parsed(ir_text) as module:
+            text = str(machine.emit_assembly(module))
     if ".extern .func" in text:  # LLVM makes an external call of an unknown intrinsic
         raise InvalidIR(f"nvptx: {text[text.index('.extern .func') :].splitlines()[0]}")
     return text

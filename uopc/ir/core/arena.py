@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from uopc import forks
+
 Key = tuple[Any, ...]
 # key -> node (strong, made inside an arena) or Ref (weak). `uop.intern` looks here.
 table: dict[Key, Any] = {}
-_arena_lock = threading.Lock()
 held_keys: list[Key] = []
 open_arenas = 0
 
@@ -31,6 +32,9 @@ class Ref(weakref.ref[Any]):
 # Between a look at an entry and its removal, another thread must not put a new one in its place. A
 # collection may forget nodes while this thread holds it.
 _forgetting = threading.RLock()
+forks.wait_for(_forgetting)
+_arena_lock = threading.Lock()
+forks.wait_for(_arena_lock)
 
 
 def _forget(ref: Ref, table: dict[Key, Any] = table, lock: Any = _forgetting) -> None:

@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from uopc.errors import InvalidIR
+from uopc.forks import cached_property
 from uopc.ir.builder.fold import like, make, same_kind
 from uopc.ir.core import bounds, dtypes, intervals
 from uopc.ir.core.dtypes import DType
@@ -52,7 +53,7 @@ class Domain(enum.Flag):
         """The kinds of the dtypes that hold such numbers."""
         return frozenset([k for n in self for k in _KINDS[n]])
 
-    @functools.cached_property
+    @cached_property
     def dtypes(self) -> frozenset[DType]:
         """The scalar dtypes that hold such numbers."""
         return frozenset([t for t in dtypes.ALL if t.kind in self.kinds])

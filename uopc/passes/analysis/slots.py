@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 
+from uopc.forks import cached_property
 from uopc.ir.core import walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
@@ -20,12 +20,12 @@ class Slots:
     def __call__(self) -> int:
         return self.first + next(self._made)
 
-    @functools.cached_property
+    @cached_property
     def first(self) -> int:
         order = walk.toposort(self._graph, walk.outside_kernels(self._graph))
         return 1 + max([u.arg.slot for u in order if u.op is Ops.BUFFER], default=-1)
 
-    @functools.cached_property
+    @cached_property
     def outside(self) -> frozenset[UOp]:
         """The BUFFERs that the graph has outside of the bodies of functions."""
         bodies = (Ops.FUNCTION, *walk.CALLED)

@@ -9,9 +9,9 @@ differ for the range, the graph is made first.
 
 from __future__ import annotations
 
-import functools
 from typing import NamedTuple
 
+from uopc.forks import cached_property
 from uopc.ir.builder import index_maps, rebuild
 from uopc.ir.core import bounds, dtypes, ranges
 from uopc.ir.core.args import AxisKind
@@ -75,7 +75,7 @@ class Tiled:
     def __init__(self, base: UOp, strips: tuple[Strip, ...] = ()) -> None:
         self.base, self.strips = base, strips
 
-    @functools.cached_property
+    @cached_property
     def axes(self) -> list[UOp]:
         """The ranges that an Opt can name: `kernel_axes` of the kernel."""
         found = dict.fromkeys(loops.kernel_axes(self.base))
@@ -84,7 +84,7 @@ class Tiled:
             found.update(dict.fromkeys(s.loops))
         return sorted(found, key=loops.by_axis)
 
-    @functools.cached_property
+    @cached_property
     def kernel(self) -> UOp:
         """The graph with all strips."""
         if not self.strips:
@@ -110,7 +110,7 @@ class Tiled:
         """The range of the base that a range is a part of."""
         return self._loops.get(r, r)
 
-    @functools.cached_property
+    @cached_property
     def _loops(self) -> dict[UOp, UOp]:
         found: dict[UOp, UOp] = {}
         for s in self.strips:

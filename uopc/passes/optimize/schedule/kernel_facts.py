@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Container
 from typing import NamedTuple
 
+from uopc.forks import cached_property
 from uopc.ir.builder import index_maps
 from uopc.ir.core import dtypes, ranges, walk
 from uopc.ir.core.arena import memo_last
@@ -52,7 +52,7 @@ class KernelFacts:
         self.reduces, self.comparisons = found.reduces, found.comparisons
         self.outputs = [r for r in self.axes if not any(r in u.src[1:] for u in self.reduces)]
 
-    @functools.cached_property
+    @cached_property
     def sizes(self) -> dict[frozenset[UOp], int]:
         """The approximate number of nodes in the same ranges, functions expanded."""
         found: dict[frozenset[UOp], int] = {}
@@ -74,7 +74,7 @@ class KernelFacts:
             total += copies
         return total
 
-    @functools.cached_property
+    @cached_property
     def _arithmetic(self) -> dict[UOp, float]:
         found: dict[UOp, float] = {}
         for u in filter(is_arithmetic, self.order):
@@ -99,7 +99,7 @@ class KernelFacts:
     def inside(self, r: UOp) -> list[Access]:
         return [a for a in self.accesses if r in ranges.ranges(a.node)]
 
-    @functools.cached_property
+    @cached_property
     def _reads(self) -> set[tuple[UOp, UOp]]:
         """The storage and the index of each read."""
         return {(a.node.src[0], a.flat) for a in self.read}

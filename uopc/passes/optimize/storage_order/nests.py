@@ -6,10 +6,10 @@ an array depends on the order; which axis the loop counts does not.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterable
 
+from uopc.forks import cached_property
 from uopc.ir.builder import index_maps
 from uopc.ir.core import bounds, dtypes, ranges, shapes, walk
 from uopc.ir.core.ops import Ops
@@ -39,7 +39,7 @@ class Access:
         """True for a constant, which a kernel may have in the order that it reads."""
         return self.root.op is Ops.DATA
 
-    @functools.cached_property
+    @cached_property
     def elements(self) -> int:
         """The elements that are read, each once, at most."""
         return min(trips(self.around), math.prod(self.dims))
@@ -111,7 +111,7 @@ class Nest:
         last = len(x.dims) - 1
         return any([_parts(c, x.steps[axis]) != _parts(c, x.steps[last]) for c in self.sums])
 
-    @functools.cached_property
+    @cached_property
     def arithmetic(self) -> list[tuple[float, frozenset[UOp]]]:
         """The cost of the operations on elements in the same loops."""
         found: dict[frozenset[UOp], float] = {}
