@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from uopc.ir.core import arena
-
 from uopc import forks
+from uopc.ir.core import arena
 
 COUNTERS = (
     "scheduled", "compiled", "kernel_hits", "memory_hits", "memory_misses", "disk_hits",
