@@ -54,6 +54,9 @@ KINDS = {
     "derivatives": Kind(
         "tests.fuzz.derivatives", "functions differentiated in every mode, against differences", 3
     ),
+    "loops": Kind(
+        "tests.fuzz.loops", "loops and branches of mixed carries differentiated in every mode", 2
+    ),
     "kernels": Kind(
         "tests.fuzz.kernels", "kernels written by hand, against a simulation step by step", 12
     ),
