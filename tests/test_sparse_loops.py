@@ -58,6 +58,9 @@ FUNCTIONS: dict[str, tuple[Function, Any]] = {
         lambda x: uopc.vmap(lambda v: uopc.fori_loop(0, 3, lambda i, c: unp.sin(c) * v, v))(x), EYE
     ),
     "segments": (lambda x: uopc.scan(kept, 0.3, x, checkpoint=2)[1], LOWER),
+    "a function that closes over the argument": (
+        lambda x: uopc.checkpoint(lambda v: unp.sin(v) * x)(x * 2), EYE
+    ),
     "no steps": (lambda x: uopc.scan(kept, 0.3, x[:0])[0] + x, EYE),
     "while": (
         lambda x: uopc.while_loop(lambda c: (c**2).sum() > 0.01, lambda c: c * 0.5, x), EYE

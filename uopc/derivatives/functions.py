@@ -117,7 +117,8 @@ def inlined(u: UOp, number: int) -> UOp | None:
     if u.op is not Ops.CALL or u.src[0].op is not Ops.FUNCTION or u.src[0].arg.repeats:
         return None
     body, args = _parts(u)
-    return rebuild.rebuild(body.src[number], {p: args[i] for i, p in params_of(body).items()})
+    own = {p: args[i] for i, p in params_of(body).items() if i < len(args)}  # others are seeds
+    return rebuild.rebuild(body.src[number], own)
 
 
 def _parts(u: UOp) -> tuple[UOp, tuple[UOp, ...]]:
