@@ -192,3 +192,23 @@ def test_batches_of_functions_with_rules_of_their_own() -> None:
     f = uopc.compile(g, inputs=[x])
     got = uopc.compile(uopc.vmap(g, {x: uopc.constant(rows)}))()
     np.testing.assert_allclose(got, [f(r) for r in rows], rtol=1e-13)
+
+
+@pytest.mark.parametrize("loops", [False, True])
+def test_a_called_function_that_closes_over_the_argument(loops: bool) -> None:
+    x = uopc.param("x", (2,), F8)
+
+    def inner(v: Any) -> Any:
+        return uopc.fori_loop(0, 2, lambda i, s: s.sin() * x, v) if loops else v.sin() * x
+
+    y = uopc.checkpoint(inner)(x * 2)
+    plain = inner(x * 2)
+    rows = np.array([[0.3, -0.4], [0.7, 0.1]])
+    made = [
+        (uopc.grad(u.sum(), x), uopc.jvp(u, x, uopc.full((2,), 1.0, F8)),
+         uopc.vmap(u, {x: uopc.constant(rows)}))
+        for u in (y, plain)
+    ]  # fmt: skip
+    got = uopc.compile([*made[0], *made[1]], inputs=[x])(rows[0])
+    for a, b in zip(got[:3], got[3:]):
+        np.testing.assert_allclose(a, b, rtol=1e-13)

@@ -2,7 +2,8 @@
 
 A call traces the body with a PARAM per argument. Equal bodies are one node: a body that is traced
 for each of many calls is still scheduled once. A value that the body takes from outside becomes an
-argument, too, if it depends on an argument of an enclosing function or comes after a store.
+argument, too, if it is a param of the graph (derivatives and batches of a call are those by its
+arguments), depends on an argument of an enclosing function, or comes after a store.
 """
 
 from __future__ import annotations
@@ -199,18 +200,18 @@ def _closed(
     taken = dict(args)
     inside: set[UOp] = set()  # nodes that depend on the arguments
     outside: set[UOp] = set()  # nodes that another trace or a store has made
+    given: set[UOp] = set()  # params of the graph
     for u in calls.graph_order(results, calls.outside_bodies):
         sources = calls.operands(u)
         if u in args or not inside.isdisjoint(sources):
             inside.add(u)
         elif u.op is Ops.PARAM:
-            if u.arg.slot >= _FIRST_TRACED:
-                outside.add(u)
+            (outside if u.arg.slot >= _FIRST_TRACED else given).add(u)
         elif u.op in (Ops.AFTER, Ops.CALL) or not outside.isdisjoint(sources):
             outside.add(u)
     stop = lambda u: u in outside and u.dtype is not dtypes.void  # noqa: E731
     for u in calls.graph_order(results, calls.outside_bodies, stop):
-        if u in outside and u.dtype is not dtypes.void:
+        if u in given or (u in outside and u.dtype is not dtypes.void):
             taken[u] = u
     params = {u: param(i, a) for i, (u, a) in enumerate(taken.items())}
     bodies = [rebuild.rebuild(r, params) if r not in params else params[r] for r in results]
