@@ -21,7 +21,8 @@ def test_the_page_begins_with_a_function_of_numpy_and_examples_are_short():
 
 def test_the_first_screen_says_how_to_install_for_whom_and_shows_the_report():
     top, _, _ = README.read_text("utf-8").partition("\n## ")
-    said = [top.index(words) for words in ("@uopc.jit", "**Install**", "**For whom?**", "uopc dump")]
+    parts = ("@uopc.jit", "**Install**", "**For whom?**", "uopc dump")
+    said = [top.index(part) for part in parts]
     assert said == sorted(said) and "](docs/report/" in top
 
 

@@ -207,8 +207,9 @@ class Zeros:
         """The elements of a value that may be other than 0; None for all."""
         for v in _unread(u, self._masks):
             found = self._other(v)
-            whole = found is None or bool(found.all())
-            self._masks[v] = None if whole else np.broadcast_to(found, shapes.shape(v))
+            if found is not None:
+                found = None if found.all() else np.broadcast_to(found, shapes.shape(v))
+            self._masks[v] = found
         return self._masks[u]
 
     def _other(self, u: UOp) -> Mask | None:

@@ -275,12 +275,12 @@ class Sparse:
         found = np.asarray(self.data if data is None else data)
         if found.dtype == object:
             raise UserError("Sparse: its data is a node: pass what a program gave for it")
-        computed = self.nnz - (0 if self.constants is None else len(self.constants[0]))
         if found.shape == (self.nnz,):
             return found
+        places, numbers = ([], []) if self.constants is None else self.constants
+        computed = self.nnz - len(places)
         if found.shape != (computed,):
             raise UserError(f"Sparse: values of shape {found.shape}, expected ({computed},)")
-        places, numbers = self.constants
         whole = np.empty(self.nnz, found.dtype)
         whole[places] = numbers
         left = np.ones(self.nnz, np.bool_)

@@ -300,7 +300,7 @@ float: Final  = float32
 double: Final = float64
 # fmt: on
 
-OF_C: Final = {
+OF_C: Final[dict[str, DType]] = {
     name: globals()[name]
     for name in ("bool", "char", "short", "int", "long", "uchar", "ushort", "uint", "ulong", "half",
                  "float", "double")
