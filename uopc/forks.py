@@ -1,4 +1,4 @@
-"""Values and locks that a fork leaves whole: its child has one thread, and nobody to release a lock.
+"""Values and locks that a fork leaves whole: a child has one thread, and nobody frees a lock.
 
 A value that an object computes once needs no lock. Locks that are held for a moment are free in the
 child: the fork waits for them, and while a thread imports a module of the package, as the first
