@@ -162,6 +162,22 @@ def test_symbolic_sizes() -> None:
         np.testing.assert_array_equal(second, expected("add", a, np.s_[:, 1], 1))
 
 
+@pytest.mark.parametrize("low, high", [(0, 1), (0, 0), (1, 1), (0, 2)])
+@pytest.mark.parametrize("how", ["set", "add", "max"])
+def test_an_axis_that_may_be_empty(how: str, low: int, high: int) -> None:
+    n = uopc.variable("n", low, high)
+    x = uopc.param("x", (n, 2))
+    keys: list[Callable[[Any], Any]] = [
+        lambda n: np.s_[-1], lambda n: I([0, -1]), lambda n: n - 1, lambda n: np.s_[n // 2, 1:],
+    ]  # fmt: skip
+    f = uopc.compile(tuple([getattr(x.at[key(n)], how)(5) for key in keys]))
+    for size in range(low, high + 1):
+        a = np.arange(2.0 * size, dtype="f4").reshape(size, 2)
+        for key, got in zip(keys, f(a)):
+            want = expected(how, a, key(size), 5) if size else a
+            np.testing.assert_array_equal(got, want)
+
+
 def test_arrays_of_jit_and_of_the_namespace() -> None:
     x = np.arange(6.0).reshape(2, 3)
     f = uopc.jit(lambda x, i, v: x.at[i, 1:].add(v).at[0, 0].set(9))

@@ -20,7 +20,7 @@ from uopc.ir.core.shapes import show
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.ir.index.dims import dim_uop, place_dtype
-from uopc.tensor import creation, elementwise
+from uopc.tensor import creation, elementwise, indexing
 from uopc.tensor.primitive import primitive
 
 
@@ -28,8 +28,9 @@ def scatter(a: UOp, places: UOp, value: UOp, op: Op | None) -> UOp:
     """`a` with rows combined, one after another, with those of the value (replaced without op).
 
     Update i is for row places[i]; where that is outside, a row is written with what it holds, which
-    costs less than a branch. The value is a number, or has the shape of the places and that of a
-    row of `a`. Sums and products of narrow floats accumulate in float32, and are rounded once.
+    costs less than a branch; where there may be no row, there is a branch. The value is a number,
+    or has the shape of the places and that of a row of `a`. Sums and products of narrow floats
+    accumulate in float32, and are rounded once.
     """
     dims, (updates,) = shapes.shape(a), shapes.shape(places)
     rows, width = dims[0], shapes.size(dims[1:])
@@ -50,6 +51,8 @@ def scatter(a: UOp, places: UOp, value: UOp, op: Op | None) -> UOp:
     i, j = kernel.range(updates, 0), kernel.range(width, 1)
     row = _row(movement.index(place, i), rows)
     at = row.minimum(rows - 1)
+    if bounds.bounds(dim_uop(rows))[0] < 1:  # there may be no row at all
+        at = indexing.between(row, rows)
     old = movement.index(kernel.after(out, i), at, j)  # in the loop, also where `at` is not
     new = cast(movement.index(values[0], i, j) if values else value, held)
     new = new if op is None else alu.binary(op, old, new)
