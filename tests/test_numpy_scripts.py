@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import ndimage, special
 
 import uopc
 import uopc.numpy as unp
@@ -717,6 +718,10 @@ WITHOUT: dict[str, Callable[..., Any]] = {
     "takes no out=": lambda x: np.isposinf(x, out=x),
     "mean .* takes no out=": lambda x: np.mean(x, 0, None, np.zeros(())),
     "add .* takes no dtype=": lambda x: np.add(x, x, dtype="f4"),
+    r"leave np.asarray\(x\) out": lambda x: np.asfortranarray(x),
+    r"copy .* leave it out": lambda x: x.copy(order="F"),
+    r"uopc.numpy has no erf, .* use x.uop.erf\(\)": lambda x: special.erf(x),
+    "scipy asked for its values.*__array_namespace__": lambda x: ndimage.gaussian_filter(x, 1),
 }
 
 
@@ -724,6 +729,20 @@ WITHOUT: dict[str, Callable[..., Any]] = {
 def test_an_error_says_what_to_write(words: str) -> None:
     with pytest.raises((uopc.UserError, TypeError), match=words):
         uopc.jit(WITHOUT[words])(np.ones(3))
+
+
+@pytest.mark.parametrize("dtype", ["f8", "i4", "?"])
+@pytest.mark.parametrize("part", [0, slice(None)], ids=["element", "slice"])
+def test_a_write_into_an_array_of_numpy_says_what_to_write(dtype: Any, part: Any) -> None:
+    def write(x: Any) -> Any:
+        r = np.zeros(3, dtype)
+        r[part] = x[part]
+        return r
+
+    with pytest.raises(ValueError) as error:  # NumPy raises its own, by uopc's
+        uopc.jit(write)(np.ones(3))
+    cause = error.value if isinstance(error.value, uopc.Error) else error.value.__cause__
+    assert "r = uopc.numpy.zeros(shape) and r = r.at[i].set(v)" in str(cause)
 
 
 def test_places_that_are_known_are_checked() -> None:

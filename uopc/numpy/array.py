@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import contextvars
 import math
+import opcode
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import reduce
+from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -33,7 +36,18 @@ _KINDS = {"bool": 0, "int": 1, "uint": 1, "index": 1, "float": 2}
 _DEFAULTS = (dtypes.bool_, dtypes.int64, dtypes.float64)  # of Python's bool, int, float
 _WAY_OUT = "Use where() for a choice by value"
 # The message where NumPy asks a traced array for its values, to keep them in its own array.
-_KEPT = "NumPy's arrays hold no traced values: join these by stack, write by x.at[i].set(v)"
+_KEPT = (
+    "NumPy's arrays hold no traced values: leave np.asarray(x) out, join several by stack, write by"
+    " x.at[i].set(v)"
+)
+_WRITTEN = (  # r[i] = x of an array that NumPy made
+    "r[i] = v writes into an array of NumPy, which holds no traced values: write r ="
+    " uopc.numpy.zeros(shape) and r = r.at[i].set(v), or stack a list"
+)
+_ELSEWHERE = (
+    "{} asked for its values. Of other libraries than NumPy only functions that take"
+    " x.__array_namespace__() are traced: call others outside, or write them of NumPy's functions"
+)
 _WAYS_OUT = {
     "np.asarray()": _KEPT,
     "float()": f"{_WAY_OUT}, and write np.sin(x) for math.sin(x). {_KEPT}",
@@ -180,7 +194,7 @@ class Array(ArrayMethods):
                 raise UserTypeError(f"{self.tracing.name}: {self.tracing.lists[self._uop]}")
             raise UserTypeError(
                 f"{who} is not known: {self!r} depends on an argument."
-                f" {_WAYS_OUT.get(who, _WAY_OUT)}, or name the argument in static_argnames"
+                f" {_way_out(who, sys._getframe(1))}, or name the argument in static_argnames"
             )
         if self._value is None:
             self._value = _computed(self.uop, who)
@@ -331,6 +345,20 @@ def _hangs_on_arguments(u: UOp) -> bool:
 
 def _arrays_in(key: Any) -> list[Array]:
     return [k for k in (key if isinstance(key, tuple) else (key,)) if isinstance(k, Array)]
+
+
+def _way_out(who: str, frame: FrameType | None) -> str:
+    """What to write instead, which hangs on the code outside of uopc that asks for a value."""
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("uopc."):
+        frame = frame.f_back
+    if frame is not None:
+        code = frame.f_code
+        if opcode.opname[code.co_code[frame.f_lasti]] in ("STORE_SUBSCR", "STORE_SLICE"):
+            return _WRITTEN
+        package = frame.f_globals.get("__name__", "").partition(".")[0]
+        if "site-packages" in code.co_filename and package != "numpy":
+            return _ELSEWHERE.format(package)
+    return _WAYS_OUT.get(who, _WAY_OUT)
 
 
 def _computed(u: UOp, who: str) -> npt.NDArray[Any]:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from uopc.errors import UserError, UserTypeError
+from uopc.ir.core.uop import UOp
 from uopc.numpy import elementwise, linalg, namespace
 from uopc.numpy.array import Array, applied, uop_of
 from uopc.numpy.array_methods import ArrayMethods
@@ -282,6 +283,8 @@ def _found(name: str, where: ModuleType = namespace) -> Callable[..., Any]:
     if not callable(function):
         module = where.__name__.removeprefix("uopc.") if where is linalg else "numpy"
         why = f"uopc.{module} has no {name}; compute it outside, or of other functions"
+        if hasattr(UOp, name):
+            why = f"uopc.numpy has no {name}, but UOps have: use x.uop.{name}() of an Array"
         why = why if where is linalg else _INSTEAD.get(name, why)
         raise UserTypeError(f"{module}.{name} of a UOp or Array is not traced: {why}")
     return function
