@@ -111,9 +111,8 @@ def export(
     """
     made_in, stem = _place(path)
     function = names.checked_function(stem if name is None else name)
-    found = _with_limits(_machines(kind, target, vectors, examples), stack_bytes, index_bits)
-    if _calls_library(math, kind, examples):
-        found = [machine.with_functions() for machine in found]
+    found = _machines(kind, target, vectors, examples)
+    found = _with_options(found, _calls_library(math, kind, examples), stack_bytes, index_bits)
     optimize = checks.flag("export", "optimize", optimize)
     _check_abi(abi, examples, threads)
     with arena():
@@ -130,9 +129,12 @@ def export(
     return Export(_written(made_in, content), manifest.parsed(text))
 
 
-def _with_limits(
-    found: list[machines.Machine], stack_bytes: int | None, index_bits: int | None
+def _with_options(
+    found: list[machines.Machine], library: bool, stack_bytes: int | None, index_bits: int | None
 ) -> list[machines.Machine]:
+    """The machines, with the functions of a library, and limits of their own."""
+    if library:
+        found = [machine.with_functions() for machine in found]
     if stack_bytes is not None:
         if type(stack_bytes) is not int or stack_bytes < 0:
             raise UserError(f"export: stack_bytes must be a number of bytes, got {stack_bytes!r}")
