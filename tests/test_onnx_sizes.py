@@ -86,6 +86,23 @@ def test_a_free_size_of_1_is_refused_where_all_such_axes_go() -> None:
     assert f(np.ones((1, 1, 4), "f4")).shape == (4,)
 
 
+@pytest.mark.parametrize("body", [
+    "y = Shape(q)", "y = Size(q)", "h = Shape(q)  g = Gather(h, zero)  y = Cast<to = 1>(g)",
+    "h = Shape(q)  y = ConstantOfShape(h)", "h = Shape(q)  a = Shape(h)  y = Add(a, h)",
+])  # fmt: skip
+def test_a_free_size_of_1_is_refused_where_only_the_shape_is_read(body: str) -> None:
+    made = model("q = Squeeze(x)  " + body, "float[1, n, 4] x")
+    f = uopc.onnx.load(made, dims={"n": (1, 9)})
+    x = np.ones((1, 3, 4), "f4")
+    np.testing.assert_array_equal(f(x), ReferenceEvaluator(made).run(None, {"x": x})[0])
+    with pytest.raises(UserError, match="n = 1 from dimension 1"):
+        f(np.ones((1, 1, 4), "f4"))
+    f = uopc.onnx.load(model("q = Squeeze(x, first)  " + body), dims={"n": (1, 9)})
+    f(np.ones((1, 4), "f4"))
+    with pytest.raises(UserError, match="n = 3 from dimension 0"):
+        f(np.ones((3, 4), "f4"))
+
+
 def test_a_shape_of_fractions_of_sizes_names_the_way_out() -> None:
     body = "c = Cast<to = 1>(s)  h = Div(c, two)  i = Cast<to = 7>(h)  y = ConstantOfShape(i)"
     with pytest.raises(UserError, match="give these sizes as numbers by dims="):

@@ -12,12 +12,13 @@ from typing import Any
 import onnx
 from onnx import helper
 
-from uopc import config
+from uopc import UOp, config
 from uopc.errors import Error, Unsupported, UserError
 from uopc.ir.builder import leaves
 from uopc.ir.builder.leaves import Place
 from uopc.onnx import registry, sizes
 from uopc.onnx.model import Model
+from uopc.onnx.narrow import Narrow
 from uopc.onnx.node import Node
 from uopc.onnx.ops import (  # noqa: F401  their functions are in the registry then
     blocks,
@@ -48,6 +49,8 @@ MOVES = frozenset({
     "Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Gather",
     "Expand", "Tile", "DepthToSpace", "SpaceToDepth", "Compress",
 })  # fmt: skip
+# These read the shape of their first input, and none of its elements.
+_MEASURE = frozenset({"Shape", "Size", "EyeLike", "RandomNormalLike", "RandomUniformLike"})
 # A function may call others; a model whose functions call each other in a circle has no end.
 MOST_DEEP = 64
 # The most nodes that are made, with those of functions and of steps of loops.
@@ -64,6 +67,7 @@ class Importer:
     def __init__(self, model: Model) -> None:
         self.model = model
         self.used: dict[tuple[str, str], str] = {}  # operator -> how it was made
+        self.measured: list[UOp] = []  # tensors of which operators read the shape alone
         self._deep = self._count = 0
 
     def run(self, inputs: Mapping[str, Any]) -> list[Any]:
@@ -120,6 +124,8 @@ class Importer:
             found = sizes.computed(n.op_type, given, attributes)
             if found is not None:
                 return [found]
+        if n.op_type in _MEASURE and isinstance(given[0], (UOp, Narrow)):
+            self.measured.append(lifted(given[0]))
         local = self.model.functions.get((domain, n.op_type))
         if local is not None:
             self.used[domain, n.op_type] = "function of the model"

@@ -11,7 +11,7 @@ import uopc
 from uopc import UOp
 from uopc.errors import Unsupported, UserError
 from uopc.ir.builder import leaves
-from uopc.onnx import results
+from uopc.onnx import relying, results
 from uopc.onnx.importer import Importer
 from uopc.onnx.model import Model
 from uopc.onnx.narrow import NARROW, Narrow, holder
@@ -85,7 +85,9 @@ def graph_of(found: Model, dims: Sizes | None, constants: Mapping[str, Any] | No
     if unknown:
         raise UserError(f"the model has no input and no dimension {unknown[0]!r}")
     importer = Importer(found)
-    made = map(results.output, importer.run(values))
+    made = [results.output(v) for v in importer.run(values)]
+    if any([isinstance(d, UOp) for d in sizes.values()]):
+        made = relying.on_sizes(made, importer.measured)
     names = [o.name for o in found.proto.graph.output]
     if len(set(names)) < len(names):
         raise UserError(f"two outputs of the model have one name: {', '.join(names)}")

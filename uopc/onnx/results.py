@@ -29,6 +29,17 @@ def output(v: Any) -> Any:
     return v if v is None or is_text(v) or isinstance(v, (Labels, Maps)) else lifted(v)
 
 
+def replaced(v: Any, new: Mapping[UOp, UOp]) -> Any:
+    """An output with other nodes."""
+    if isinstance(v, list):
+        return [replaced(x, new) for x in v]
+    if isinstance(v, Labels):
+        return Labels(new[v.index], v.texts)
+    if isinstance(v, Maps):
+        return Maps(new[v.values], v.keys)
+    return new[v] if isinstance(v, UOp) else v
+
+
 def are_tensors(outputs: Mapping[str, Any]) -> bool:
     """True if each output is its node."""
     return all([isinstance(v, UOp) for v in outputs.values()])
@@ -43,6 +54,11 @@ def all_nodes(outputs: Mapping[str, Any]) -> dict[str, UOp]:
                 raise UserError(f"two outputs are named {key!r}")
             found[key] = u
     return found
+
+
+def nodes(v: Any) -> list[UOp]:
+    """The nodes of an output."""
+    return [u for _, u in _nodes("", v)]
 
 
 def _nodes(name: str, v: Any) -> list[tuple[str, UOp]]:

@@ -1,0 +1,62 @@
+"""Conditions on sizes that a model relies on where it reads the shape of a tensor alone.
+
+A node of a program relies on its conditions (`ir/index/size_conditions.py`). `Shape` of a tensor is
+made of sizes, without the tensor: its conditions are put at the outputs, where none of their own
+nodes has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from uopc import UOp
+from uopc.ir.core import dtypes, shapes
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import intern
+from uopc.ir.index import affine, size_conditions
+from uopc.ir.index.size_conditions import SizeCondition
+from uopc.onnx import results
+
+
+def on_sizes(outputs: Sequence[Any], measured: Iterable[UOp]) -> list[Any]:
+    """The outputs, which rely on the conditions of the tensors whose shape was read, too."""
+    nodes = [u for v in outputs for u in results.nodes(v)]
+    own, others = _below(nodes), _below(measured)
+    lost = size_conditions.of_nodes([u for u in others if u not in own])
+    if not lost:
+        return list(outputs)
+    kept = {_key(c) for c in size_conditions.of_nodes(own)}
+    gaps = [gap for c in lost if _key(c) not in kept for gap in _gaps(c)]
+    new = {u: _relying(u, gaps) for u in nodes}
+    return [results.replaced(v, new) for v in outputs]
+
+
+def _below(roots: Iterable[UOp]) -> dict[UOp, None]:
+    """The nodes that may rely on a condition, those of bodies, too."""
+    return dict.fromkeys(size_conditions.relying(intern(Ops.SINK, dtypes.void, tuple(roots))))
+
+
+def _key(c: SizeCondition) -> tuple[Any, ...]:
+    return c.relation, c.left, c.right
+
+
+def _gaps(c: SizeCondition) -> Iterator[UOp]:
+    """Sizes that are not negative where the condition holds."""
+    gap = affine.sub(c.right, c.left)
+    yield affine.plus(gap, -(c.relation == "below"))
+    if c.relation == "equal":
+        yield affine.scaled(gap, -1)
+
+
+def _relying(x: UOp, gaps: Iterable[UOp]) -> UOp:
+    """x, on the condition that none of these sizes is negative: as many zeros are put before it,
+    and taken away."""
+    own = shapes.shape(x)
+    still = [(0, 0)] * len(own)
+    for gap in gaps:
+        padded = x.reshape(1, *own).pad([(gap, 0), *still])
+        if padded.op is not Ops.PAD:  # zeros with zeros before them are one constant
+            padded = x.contiguous().reshape(1, *own).pad([(gap, 0), *still])
+        x = padded.shrink([(gap, gap + 1), *[(0, d) for d in own]]).reshape(own)
+    return x
