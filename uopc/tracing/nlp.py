@@ -161,7 +161,7 @@ def _checked(problem: Mapping[str, Any]) -> tuple[UOp, UOp | None, UOp, UOp]:
     if not x.dtype.is_float or len(shapes.shape(x)) != 1:
         raise UserTypeError("nlp: x must be a vector of floats")
     f = problem.get("f", leaves.const(x.dtype, 0))
-    transforms.check_loss("nlp", f)
+    transforms.check_loss("nlp: f", f)
     given = [u for u in (x, p) if u is not None]
     for u in given:
         if not all([isinstance(n, int) for n in shapes.shape(u)]):

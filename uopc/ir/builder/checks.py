@@ -18,7 +18,8 @@ def element_dtype(dtype: Any) -> DType:
     """The dtype, if arrays may have it; UserTypeError otherwise."""
     found = _known(dtype)
     if found is None or found not in dtypes.ARRAY_TYPES:
-        raise UserTypeError(f"expected a dtype such as {_EXAMPLES}, got {dtype!r}")
+        hint = ": a shape of several sizes is a tuple, (2, 3)" if isinstance(dtype, int) else ""
+        raise UserTypeError(f"expected a dtype such as {_EXAMPLES}, got {dtype!r}{hint}")
     return found
 
 

@@ -71,6 +71,10 @@ def as_uop(value: Operand, like: DType | None = None, who: str = "") -> UOp:
     got = type(value).__name__
     if hasattr(value, "__array_namespace__"):
         got += ": uopc.numpy has the functions of arrays"
+    elif isinstance(value, (list, tuple)):
+        got += ": write np.array(...) of numbers, uopc.stack(...) of UOps"
+    elif isinstance(value, complex):
+        got += ": there are no complex numbers, compute with two arrays"
     raise UserTypeError(f"{who and who + ': '}{wanted}, got {got}")
 
 
