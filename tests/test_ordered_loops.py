@@ -136,6 +136,25 @@ def test_two_stores_read_what_the_other_wrote_in_the_turn_before() -> None:
         assert [v[0] for v in given] == [255, 510]
 
 
+@pytest.mark.parametrize("both", [False, True])
+def test_the_length_of_a_loop_is_read_again_in_each_turn_around_it(both: bool) -> None:
+    """What a loop around it writes counts; `both`: one END closes both loops."""
+    n, o = kernel_param(0, (1,), dtypes.int32, name="n"), kernel_param(1, (16,), name="o")
+    i, j = UOp.range(3, 0), UOp.range(n.index(0).cast(dtypes.index), 1)
+    added, more = o[j].store(o[j] + 1), n[0].store(n[0] + 1)
+    inner = UOp.group(added.end(j), n.after(added.end(j))[0].store(n[0] + 1)).end(i)
+    sink = (UOp.group(added, more).end(i, j) if both else inner).sink(name="k")
+    count, wanted = 1, np.zeros(16, "f4")
+    for _ in range(3):
+        wanted[:count] += 1
+        count = 2 * count if both else count + 1
+    for optimize in (True, False):
+        given = np.ones(1, "i4"), np.zeros(16, "f4")
+        uopc.compile(sink, optimize=optimize)(*given)
+        assert given[0][0] == count
+        np.testing.assert_array_equal(given[1], wanted)
+
+
 def test_a_value_that_is_stored_before_the_loop_is_read_once() -> None:
     t = kernel_param(1, (1,), name="t")
     kept = t[0].store(o[3])

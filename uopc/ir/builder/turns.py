@@ -5,7 +5,8 @@
 A node of a graph stands in the loops that it depends on, and `o[i]` alone does not depend on j:
 it would be read once, before that loop. So a store comes after the loops that END closes around
 it, and storage comes after those loops of its reader in which a store writes it:
-`o.after(j)[i]`, as users write it themselves where no END says it.
+`o.after(j)[i]`, as users write it themselves where no END says it. So does the length of a loop
+that reads what a loop around it writes.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from uopc.ir.builder.rebuild import remake, rewritten
+from uopc.ir.builder.rebuild import rebuild, remake, rewritten
 from uopc.ir.core import ranges, walk
 from uopc.ir.core.calls import graph_order, operands
 from uopc.ir.core.ops import Ops
@@ -30,10 +31,10 @@ def in_each_turn(kernel: UOp) -> UOp:
     if they do already."""
     if Ops.END not in walk.ops(kernel):
         return kernel
+    while (longer := _with_a_length_read_again(kernel)) is not kernel:
+        kernel = longer
     around = _loops_around_stores(kernel)
-    written: defaultdict[UOp, Loops] = defaultdict(frozenset)  # by storage: loops that write it
-    for store, loops in around.items():
-        written[storage_root(store.src[0])] |= loops
+    written = _written(around)
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if u not in around:
@@ -58,6 +59,49 @@ def in_each_turn(kernel: UOp) -> UOp:
         return None if parts == src else standing_for(u, remake(u, parts))
 
     return rewritten(kernel, change)
+
+
+def _with_a_length_read_again(kernel: UOp) -> UOp:
+    """The kernel, in which the length of one more loop is read again in each turn of the loops
+    around it that write what it reads; the kernel itself if there is none."""
+    reading = [r for r in walk.nodes(kernel) if r.op is Ops.RANGE and _reads(r.src[0])]
+    if not reading:
+        return kernel
+    outer = _loops_around_loops(kernel)
+    written = _written(_loops_around_stores(kernel))
+    for r in sorted(reading, key=lambda r: len(outer[r])):
+        length = _read_again(r.src[0], outer[r], written)
+        if length is not r.src[0]:
+            return rebuild(kernel, {r: standing_for(r, remake(r, (length, *r.src[1:])))})
+    return kernel
+
+
+def _reads(length: UOp) -> bool:
+    return length.op is not Ops.CONST and Ops.INDEX in walk.ops(length)
+
+
+def _written(around: Mapping[UOp, Loops]) -> Mapping[UOp, Loops]:
+    """By storage: the loops that write it."""
+    written: defaultdict[UOp, Loops] = defaultdict(frozenset)
+    for store, loops in around.items():
+        written[storage_root(store.src[0])] |= loops
+    return written
+
+
+def _loops_around_loops(kernel: UOp) -> Mapping[UOp, Loops]:
+    """The loops around each loop that an END closes: those of ENDs over it, and of the same END
+    those of lower axes."""
+    closed: defaultdict[UOp, Loops] = defaultdict(frozenset)
+    outer: defaultdict[UOp, Loops] = defaultdict(frozenset)
+    for u in reversed(list(walk.order(kernel))):  # users first
+        if u.op in _BUNDLES:
+            own = ranges.closed_ranges(u)
+            for r in own:
+                outer[r] |= closed[u].union([o for o in own if o.arg.axis < r.arg.axis])
+            for s in u.src:
+                if s.op is not Ops.RANGE:
+                    closed[s] |= closed[u].union(own)
+    return outer
 
 
 def _loops_around_stores(kernel: UOp) -> dict[UOp, Loops]:
