@@ -720,6 +720,8 @@ WITHOUT: dict[str, Callable[..., Any]] = {
     "add .* takes no dtype=": lambda x: np.add(x, x, dtype="f4"),
     r"leave np.asarray\(x\) out": lambda x: np.asfortranarray(x),
     r"copy .* leave it out": lambda x: x.copy(order="F"),
+    "resize .* use concatenate and reshape": lambda x: np.resize(x, 5),
+    "without dimensions.*use np.where, & and |": lambda x: (x > 0) and (x < 1),
     r"uopc.numpy has no erf, .* use x.uop.erf\(\)": lambda x: special.erf(x),
     "scipy asked for its values.*__array_namespace__": lambda x: ndimage.gaussian_filter(x, 1),
 }

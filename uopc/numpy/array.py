@@ -243,7 +243,8 @@ class Array(ArrayMethods):
 
     def _only(self, who: str) -> Any:
         if self.ndim:
-            raise UserTypeError(f"{who} needs an array without dimensions, got {self!r}")
+            instead = ": use np.where, & and |, or x.all()" if who.startswith("the truth") else ""
+            raise UserTypeError(f"{who} needs an array without dimensions, got {self!r}{instead}")
         return self.value(who).item()
 
     def __len__(self) -> int:

@@ -273,6 +273,7 @@ _INSTEAD = {
     "piecewise": "functions see x[condition], whose size depends on values; use"
     " select(conditions, [f(x), ...])",
     "choose": "use select, or stack and take_along_axis",
+    "resize": "use concatenate and reshape; a UOp's resize is that of images",
     "apply_along_axis": "use uopc.vmap(f, in_axes=axis)",
 }  # fmt: skip
 
@@ -283,7 +284,7 @@ def _found(name: str, where: ModuleType = namespace) -> Callable[..., Any]:
     if not callable(function):
         module = where.__name__.removeprefix("uopc.") if where is linalg else "numpy"
         why = f"uopc.{module} has no {name}; compute it outside, or of other functions"
-        if hasattr(UOp, name):
+        if hasattr(UOp, name) and not hasattr(np, name):  # of scipy.special
             why = f"uopc.numpy has no {name}, but UOps have: use x.uop.{name}() of an Array"
         why = why if where is linalg else _INSTEAD.get(name, why)
         raise UserTypeError(f"{module}.{name} of a UOp or Array is not traced: {why}")
