@@ -44,6 +44,7 @@ NARROW = np.array([100, 27, -3], "i1")
         lambda x: x.ravel(b"C".decode()),
         lambda x: x.flatten("F"),
         lambda x: np.ravel(x, order="F"),
+        lambda x: x.ravel(order="f") + x.flatten("c"),
         lambda x: np.reshape(x, (3, -1), "F"),
         lambda x: x.reshape(3, 2, order="F"),
         lambda x: np.unravel_index(np.argmax(x), (2, 3), "F"),

@@ -28,8 +28,9 @@ __all__ = [
 
 
 def by_columns(order: Any, rank: int, who: str) -> bool:
-    """True for the order "F", False for "C". UserTypeError for orders that follow memory, "A" and
-    "K", of two dimensions or more."""
+    """True for the order "F", False for "C", in capitals or not. UserTypeError for orders that
+    follow memory, "A" and "K", of two dimensions or more."""
+    order = order.upper() if isinstance(order, str) else order
     if order in (None, "C", "F"):
         return bool(order == "F")
     if order not in ("A", "K"):
