@@ -257,3 +257,11 @@ def test_a_plain_product_keeps_its_array():
     f = uopc.compile(x.sin() * uopc.constant(column(200, 40, 60)))
     with np.errstate(invalid="ignore"):
         assert np.isnan(f(np.full(200, np.inf, "f4"))).all()
+
+
+def test_a_removed_name_says_what_to_write() -> None:
+    for name in uopc._REMOVED:
+        assert name not in dir(uopc)
+    with pytest.raises(AttributeError, match=r"uopc\.options\(fast_zeros=True\)"):
+        uopc.fast_zeros()  # type: ignore[attr-defined]
+    assert not hasattr(uopc, "fast_zero")

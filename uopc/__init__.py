@@ -120,6 +120,7 @@ _LAZY |= dict.fromkeys(("checkpoint", "custom_jvp", "custom_vjp"), "uopc.tracing
 _LAZY |= dict.fromkeys(("fold", "fori_loop", "map", "scan", "while_loop"), "uopc.tracing.loops")
 _LAZY_MODULES = {name: f"uopc.{name}" for name in ("cache", "distributed")}
 _LAZY_MODULES |= {"random": "uopc.numpy.random"}
+_REMOVED = {"fast_zeros": "with uopc.options(fast_zeros=True): ... around the compile"}
 thread_limit.register(__version__)
 at_import()  # UOPC_SPEC=2 verifies every node from the first one on
 
@@ -134,6 +135,7 @@ if not TYPE_CHECKING:  # which would allow every name
         if name in _LAZY_MODULES:
             return importlib.import_module(_LAZY_MODULES[name])
         if name not in _LAZY:
-            raise AttributeError(f"module 'uopc' has no attribute {name!r}")
+            instead = f" any more: write {_REMOVED[name]}" if name in _REMOVED else ""
+            raise AttributeError(f"module 'uopc' has no attribute {name!r}{instead}")
         found = globals()[name] = getattr(importlib.import_module(_LAZY[name]), name)
         return found
