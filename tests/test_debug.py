@@ -40,7 +40,7 @@ def printed(capsys, level: int, graph: UOp | None = None) -> str:
 
 # A piece of what each level adds.
 MARKS = {
-    1: r"^uopc: product for cpu .*, 1 threads: 1 kernel in 1 launch; [\d.]+ ms: passes [\d.]+, ",
+    1: r"^uopc: product for cpu .*, 1 thread: 1 kernel in 1 launch; [\d.]+ ms: passes [\d.]+, ",
     3: r"^kernel r_16_32_24: opts (\w+\(\d+, \d+\) ?)+$",
     4: r"^define void @r_16_32_24\(ptr %words, i64 %chunk\)",
     5: r"^stage rangeify:\n%\d+ = ",

@@ -423,7 +423,7 @@ def test_the_program_of_the_page(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     page = pages.ROOT / "docs" / "export.md"
     (source,) = [b for b in pages.blocks(page, "c") if b.title == "dense.c"]
-    (export,) = [b for b in pages.blocks(page, "python") if "out/chain" in b.text]
+    (export,) = [b for b in pages.blocks(page, "python") if '"out/chain", kind="c"' in b.text]
     names: dict[str, Any] = {"uopc": uopc}
     exec(export.text, names)
     Path("out/dense.c").write_text(source.text, "utf-8")

@@ -95,7 +95,7 @@ def test_writes_and_exports_of_nested_results(tmp_path: Path) -> None:
     assert program(ARRAYS["x"], w)["new"][0] is w and w[3] == -2.5
     made = uopc.export(uopc.compile({"loss": X.sum(), "new": [X * W]}), tmp_path / "f", kind="c")
     assert "f(const float *x, const float *w, float *loss, float *new_0" in (
-        made.files[0].read_text()
+        made.files[0].read_text("utf-8")
     )
     with pytest.raises(uopc.Unsupported, match=r"a dict of 'loss', 'new\.0'"):
         uopc.save_schedule(program, tmp_path / "f.uop")
@@ -173,7 +173,7 @@ def wrong():
 @pytest.mark.parametrize("command", ["run", "dump"])
 @pytest.mark.parametrize("name", ["once", "nested"])
 def test_commands_take_them(tmp_path: Path, capsys: Any, command: str, name: str) -> None:
-    (tmp_path / "m.py").write_text(SOURCE)
+    (tmp_path / "m.py").write_text(SOURCE, "utf-8")
     more = ["--repeat", "1"] if command == "run" else []
     assert main([command, f"{tmp_path}/m.py:{name}", *more]) == 0
     assert "kernel" in capsys.readouterr().out
@@ -190,6 +190,6 @@ def test_commands_take_them(tmp_path: Path, capsys: Any, command: str, name: str
 def test_commands_say_what_is_missing(
     tmp_path: Path, capsys: Any, name: str, message: str
 ) -> None:
-    (tmp_path / "m.py").write_text(SOURCE)
+    (tmp_path / "m.py").write_text(SOURCE, "utf-8")
     assert main(["dump", f"{tmp_path}/m.py:{name}"]) == 1
     assert message in capsys.readouterr().err

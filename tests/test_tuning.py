@@ -240,12 +240,12 @@ def test_a_graph_with_constants_that_are_computed_once(tmp_path, given, capsys):
     text += "both = uopc.param('z', (2, 256)) @ (w @ w).exp().contiguous()\n"
     file.write_text("import numpy as np\n" + SOURCE + text, "utf-8")
     assert main(["tune", f"{file}:both", "--budget", "0s"]) == 0
-    assert "1 kernels left" in capsys.readouterr().out
+    assert "1 kernel left" in capsys.readouterr().out
 
 
 def test_no_budget_leaves_all_kernels(source, given, capsys):
     assert main(["tune", source, "--budget", "0s"]) == 0
-    assert "1 kernels left" in capsys.readouterr().out and not given
+    assert "1 kernel left" in capsys.readouterr().out and not given
 
 
 def test_an_interrupt_keeps_what_was_found(folder, tmp_path, given, capsys, monkeypatch):

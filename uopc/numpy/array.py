@@ -349,7 +349,7 @@ def _arrays_in(key: Any) -> list[Array]:
 
 
 def _way_out(who: str, frame: FrameType | None) -> str:
-    """What to write instead, which hangs on the code outside of uopc that asks for a value."""
+    """The advice on a value that is not known, by the code outside of uopc that asks for it."""
     while frame is not None and frame.f_globals.get("__name__", "").startswith("uopc."):
         frame = frame.f_back
     if frame is not None:

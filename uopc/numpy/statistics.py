@@ -112,7 +112,10 @@ def _quantile(name: str, doc: str, most: int = 1) -> Function:
         made = statistics.quantile_of(name, u, shares, axis, keepdims, chosen, skip, most, t)
         return same_kind(made, (a, q))
 
-    made = "in the dtype that x and q promote to, or that of x where the method chooses an element"
+    made = (
+        "in the dtype that x and q promote to, or that of x where the method chooses an element."
+        " UserTypeError for weights, `out` and `overwrite_input`"
+    )
     return examples.documented(function, name, f"{doc} See `UOp.quantile`; {made}.")
 
 

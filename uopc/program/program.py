@@ -414,7 +414,7 @@ class NestedProgram(_Nesting, Program):
         >>> x = uopc.param("x", (2,))
         >>> program = uopc.compile({"sum": x.sum(), "more": [x * 2, None]})
         >>> program(np.array([1, 2], "f4"))
-        {'sum': np.float32(3.0), 'more': [array([2., 4.], dtype=float32), None]}
+        {'sum': array(3., dtype=float32), 'more': [array([2., 4.], dtype=float32), None]}
         >>> [v.name for v in program.outputs]
         ['sum', 'more.0']
     """

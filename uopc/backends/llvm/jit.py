@@ -66,15 +66,21 @@ def compile_object(ir_text: str, cpu: str | None = None, effort: int = EFFORT) -
     Without `cpu` the code is for this machine. A name LLVM does not know ends the process inside
     LLVM, so callers pass names from a table, never from a user.
     """
-    with forks.llvm:
-        machine = _target_machine(cpu, effort=effort)
-        with parsed(ir_text) as module:
-            return bytes(machine.emit_object(module))
+    return bytes(_emitted("emit_object", ir_text, cpu, effort=effort))
 
 
 def assembly(ir_text: str, cpu: str | None = None, features: str | None = None) -> str:
     """The same machine code as assembly text."""
-    with forks.llvm:
-        machine = _target_machine(cpu, features)
+    return str(_emitted("emit_assembly", ir_text, cpu, features))
+
+
+def _emitted(form: str, ir_text: str, *options: Any, **effort: int) -> Any:
+    """The code. A fork waits until all objects of LLVM are freed, too: freeing one calls LLVM."""
+
+    def emitted() -> Any:
+        machine = _target_machine(*options, **effort)
         with parsed(ir_text) as module:
-            return str(machine.emit_assembly(module))
+            return getattr(machine, form)(module)
+
+    with forks.llvm:
+        return emitted()

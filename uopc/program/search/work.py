@@ -24,7 +24,6 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp
 from uopc.ir.index.dims import dim_uop
-from uopc.passes.analysis import op_costs
 
 
 class Touched(NamedTuple):
@@ -148,6 +147,8 @@ def _length(loop: UOp) -> UOp:
 
 def _steps(u: UOp) -> tuple[int, int]:
     """The steps of the processor for an operation on one element, and its divisions."""
+    from uopc.passes.analysis import op_costs  # a program from a cache imports no pass
+
     if op_costs.is_function(u):
         found = op_costs.chain(u)
         return found.operations + found.multiplications - found.divisions, found.divisions
