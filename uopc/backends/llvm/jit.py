@@ -66,19 +66,21 @@ def compile_object(ir_text: str, cpu: str | None = None, effort: int = EFFORT) -
     Without `cpu` the code is for this machine. A name LLVM does not know ends the process inside
     LLVM, so callers pass names from a table, never from a user.
     """
-    return bytes(_emitted("emit_object", ir_text, cpu, effort=effort))
+    return bytes(_emitted("emit_object", ir_text, cpu, None, effort))
 
 
 def assembly(ir_text: str, cpu: str | None = None, features: str | None = None) -> str:
     """The same machine code as assembly text."""
-    return str(_emitted("emit_assembly", ir_text, cpu, features))
+    return str(_emitted("emit_assembly", ir_text, cpu, features, EFFORT))
 
 
-def _emitted(form: str, ir_text: str, *options: Any, **effort: int) -> Any:
+def _emitted(
+    form: str, ir_text: str, cpu: str | None, features: str | None, effort: int
+) -> Any:
     """The code. A fork waits until all objects of LLVM are freed, too: freeing one calls LLVM."""
 
     def emitted() -> Any:
-        machine = _target_machine(*options, **effort)
+        machine = _target_machine(cpu, features, effort)
         with parsed(ir_text) as module:
             return getattr(machine, form)(module)
 

@@ -277,7 +277,7 @@ class Sparse:
             raise UserError("Sparse: its data is a node: pass what a program gave for it")
         if found.shape == (self.nnz,):
             return found
-        places, numbers = ([], []) if self.constants is None else self.constants
+        places, numbers = self.constants or (np.empty(0, np.intp), np.empty(0))
         computed = self.nnz - len(places)
         if found.shape != (computed,):
             raise UserError(f"Sparse: values of shape {found.shape}, expected ({computed},)")
