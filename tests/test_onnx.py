@@ -238,12 +238,12 @@ def test_inputs_sizes_and_outputs_without_a_node_have_no_origin(
     from uopc.cli.main import main
 
     file = tmp_path / "net.onnx"
-    text = "g (float[n, 3] x) => (float[n, 3] y, float[2] w) <float[2] w = {1, 2}> { y = Exp(x) }"
+    text = "g (float[h, 3] x) => (float[h, 3] y, float[2] w) <float[2] w = {1, 2}> { y = Exp(x) }"
     onnx.save(model(text), file)
     assert main(["dump", str(file), "--json"]) == 0
     kernels = json.loads(capsys.readouterr().out)["kernels"]
     assert [k["origin"] for k in kernels] == [["net.onnx:1"], []]
-    x = uopc.param("x", (uopc.variable("n", 1, 4096), 3)) + 1  # a line takes what has none
+    x = uopc.param("x", (uopc.variable("h", 1, 4096), 3)) + 1  # a line takes what has none
     assert x.src[0].origin[0].co_filename == __file__
 
 
@@ -425,4 +425,4 @@ def test_a_loaded_model_is_exported(tmp_path: Path) -> None:
     f = uopc.onnx.load(model("g (float[2] x) => (float[2] y) { y = Relu(x) }"))
     uopc.export(f, tmp_path / "m", kind="c")
     uopc.export(f.program, tmp_path / "n" / "m", kind="c")
-    assert (tmp_path / "m.c").read_text() == (tmp_path / "n" / "m.c").read_text()
+    assert (tmp_path / "m.c").read_text("utf-8") == (tmp_path / "n" / "m.c").read_text("utf-8")
