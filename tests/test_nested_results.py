@@ -93,7 +93,8 @@ def test_writes_and_exports_of_nested_results(tmp_path: Path) -> None:
     w = ARRAYS["w"].copy()
     program = uopc.compile({"loss": X.sum(), "new": [W.assign(W - X)]})
     assert program(x=ARRAYS["x"], w=w)["new"][0] is w and w[3] == -2.5
-    made = uopc.export(uopc.compile({"loss": X.sum(), "new": [X * W]}), tmp_path / "f", kind="c")
+    both = uopc.compile({"loss": X.sum(), "new": [X * W]}, inputs=[X, W])
+    made = uopc.export(both, tmp_path / "f", kind="c")
     assert "f(const float *x, const float *w, float *loss, float *new_0" in (
         made.files[0].read_text("utf-8")
     )
