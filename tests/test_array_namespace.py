@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import operator
 import warnings
 from typing import Any
 
@@ -453,3 +454,18 @@ def test_complex_numbers_are_refused_with_a_reason(name: str) -> None:
         getattr(unp, name)
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         unp.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize("dtype", ["int32", "float32"])
+def test_an_array_answers_an_operator_on_either_side_of_a_graph(dtype: str) -> None:
+    graph = uopc.param("mixed_graph", (3,), "int32")
+    array = unp.asarray(np.array([1, 2, 3], dtype))
+    for op in (
+        operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv,
+        operator.mod, operator.lt, operator.le, operator.gt, operator.ge, operator.matmul,
+    ):  # fmt: skip
+        left, right = op(graph, array), op(array, graph)
+        assert type(left) is type(right) is unp.Array
+        assert left.dtype is right.dtype
+    quotient, rest = divmod(graph, array)
+    assert quotient.dtype is rest.dtype is (array // graph).dtype

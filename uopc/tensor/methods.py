@@ -228,6 +228,17 @@ def _reversed(operator: Callable[[Operand, Operand], UOp]) -> Operator:
     return lambda a, b: operator(b, a)
 
 
+def _left(function: Callable[[Operand, Operand], UOp]) -> Operator:
+    """The operator of a UOp on the left. An Array on the right answers by its own rules of dtypes,
+    so that both orders give the same."""
+
+    def operator(a: UOp, b: Any) -> Any:
+        return NotImplemented if operands.answers(b) else function(a, b)
+
+    operator.__doc__ = function.__doc__
+    return operator
+
+
 def _belongs(function: Callable[..., UOp], name: str) -> None:
     """Say that a function which a table made is a method: documentation finds it by its place."""
     function.__name__, function.__qualname__ = name, f"UOp.{name}"
@@ -307,10 +318,10 @@ class Methods:
 
     invalid = staticmethod(_invalid)
 
-    __lt__ = _operator(Ops.CMPLT)
-    __le__ = _operator(Ops.CMPLE)
-    __gt__ = _reversed(_operator(Ops.CMPLT))
-    __ge__ = _reversed(_operator(Ops.CMPLE))
+    __lt__ = _left(_operator(Ops.CMPLT))
+    __le__ = _left(_operator(Ops.CMPLE))
+    __gt__ = _left(_reversed(_operator(Ops.CMPLT)))
+    __ge__ = _left(_reversed(_operator(Ops.CMPLE)))
     eq = _operator(Ops.CMPEQ, "eq")
     ne = _operator(Ops.CMPNE, "ne")
     __neg__ = elementwise.negative
@@ -318,7 +329,7 @@ class Methods:
     __invert__ = elementwise.invert
     __abs__ = elementwise.absolute
     __round__ = elementwise.rounded
-    __divmod__ = elementwise.divided
+    __divmod__ = _left(elementwise.divided)  # type: ignore[arg-type]
     __rdivmod__ = lambda a, b: elementwise.divided(b, a)  # noqa: E731
     maximum = _operator(Ops.MAX, "maximum")
     minimum = _operator(Ops.MIN, "minimum")
@@ -443,7 +454,7 @@ class Methods:
 
 
 for _name, _function in _OPERATORS.items():
-    setattr(Methods, f"__{_name}__", _function)
+    setattr(Methods, f"__{_name}__", _left(_function))
     setattr(Methods, f"__r{_name}__", _reversed(_function))
 _NAMED = elementwise.FLOAT_METHODS | float_functions.METHODS | reductions.METHODS
 for _name, _function in _NAMED.items():

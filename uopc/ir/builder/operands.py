@@ -59,6 +59,13 @@ def variable(name: str, low: int, high: int) -> UOp:
 
 
 # ---------------------------------------------------------------- operands
+def answers(value: Any) -> bool:
+    """True for an array of another library (no UOp, none of NumPy): its operators know UOps."""
+    if isinstance(value, (UOp, int, float, np.ndarray, np.generic)):
+        return False
+    return hasattr(value, "__array_namespace__")
+
+
 def as_uop(value: Operand, like: DType | None = None, who: str = "") -> UOp:
     """An operand of `who` as a UOp. Python scalars are weak: they take the dtype `like`."""
     if isinstance(value, UOp):
@@ -69,7 +76,7 @@ def as_uop(value: Operand, like: DType | None = None, who: str = "") -> UOp:
         return constant(value)
     wanted = "expected a UOp, a number or a NumPy array"
     got = type(value).__name__
-    if hasattr(value, "__array_namespace__"):
+    if answers(value):
         got += ": uopc.numpy has the functions of arrays"
     elif isinstance(value, (list, tuple)):
         got += ": write np.array(...) of numbers, uopc.stack(...) of UOps"
