@@ -1,6 +1,8 @@
 """The stub of `uopc/ir/core/uop.py` for type checkers: its own definitions, and the methods of UOp.
 
-`uopc/tensor/methods.py` installs the methods, where a type checker does not see them.
+`uopc/tensor/methods.py` installs the methods, where a type checker does not see them. The stub
+imports only modules that lie below `uop.py`, as `uop.py` does. It writes out an alias of any other
+module (`Shape` is `tuple[Any, ...]`) and refuses a class of one: `typed.py` has a Protocol instead.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import ast
 import builtins
 import functools
+import importlib
 import inspect
 import re
 import sys
@@ -20,6 +23,8 @@ from uopc.tensor.methods import Methods
 _HEAD = '"""Generated from uop.py and tensor/methods.py: `pytest tests/test_style.py --bless`."""'
 _EVERY_CLASS_HAS = ("__module__", "__doc__", "__dict__", "__weakref__", "__qualname__",
                     "__firstlineno__", "__static_attributes__")  # fmt: skip
+_BELOW = ("uopc.errors", "uopc.ir.core.args", "uopc.ir.core.dtypes", "uopc.ir.core.ops",
+          "uopc.ir.core.typed")  # fmt: skip
 
 
 def text() -> str:
@@ -27,6 +32,11 @@ def text() -> str:
     imports: set[str] = set()
     methods = "\n".join(_methods(imports))
     definitions = "\n".join(_definitions(methods, imports))
+    while above := sorted(line for line in imports if _is_above(line)):
+        for line in above:
+            imports.remove(line)
+            name, meaning = alias(line, imports)
+            definitions = re.sub(rf"\b{name}\b", meaning, definitions)
     names: dict[str, list[str]] = {}
     for line in sorted(imports):
         module, name = line.removeprefix("from ").split(" import ")
@@ -35,6 +45,24 @@ def text() -> str:
     ours = [line for line in lines if line.startswith("from uopc")]
     theirs = [line for line in lines if line not in ours]
     return "\n".join([_HEAD, "", *theirs, "", *ours, "", definitions, ""])
+
+
+def _is_above(line: str) -> bool:
+    """True for an import of a module that does not lie below `uop.py`."""
+    module = line.split()[1]
+    return module.startswith("uopc") and module not in _BELOW
+
+
+def alias(line: str, imports: set[str]) -> tuple[str, str]:
+    """The name and the meaning of an alias; the names in the meaning are noted as imports."""
+    _, path, _, name = line.split()
+    module = importlib.import_module(path)
+    for node in ast.parse(inspect.getsource(module)).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
+            meaning = ast.unparse(node.value)
+            imports |= {_origins(module)[n] for n in _names(meaning)}
+            return name, meaning
+    raise TypeError(f"the stub of UOp: {line!r} is above ir/core: write a Protocol in typed.py")
 
 
 def _definitions(methods: str, imports: set[str]) -> list[str]:

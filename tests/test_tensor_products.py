@@ -14,7 +14,7 @@ from tests.test_tensor_cores import assembled, bf16, exact, numbers, run
 from uopc import dtypes
 from uopc.backends.nvptx import ptxas
 from uopc.ir.core.args import Opt
-from uopc.ir.core.tensor_cores import tiles_for
+from uopc.ir.devices.tensor_cores import tiles_for
 from uopc.passes.optimize.schedule.gpu_tensor_cores import BLOCKINGS
 
 BF16, F32 = ml_dtypes.bfloat16, dtypes.float32

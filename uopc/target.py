@@ -9,7 +9,7 @@ from typing import Any
 from uopc.errors import Unsupported, UserError
 from uopc.ir.core import dtypes
 from uopc.ir.core.dtypes import DType
-from uopc.ir.core.tensor_cores import Tile
+from uopc.ir.devices.tensor_cores import Tile
 
 NO_LIMIT = 1 << 30  # of the arguments of a kernel
 # LLVM's names of what uopc uses of AMX; the others need these.

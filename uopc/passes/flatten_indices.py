@@ -31,9 +31,9 @@ from uopc.ir.core.level_of import is_shaped
 from uopc.ir.core.levels import HANDWRITTEN, KERNEL
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import before_effects, storage_root
-from uopc.ir.core.tensor_cores import OF_GPUS, tile_of
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, intern
+from uopc.ir.devices.tensor_cores import OF_GPUS, tile_of
 from uopc.passes.analysis.iterations import is_ordered
 from uopc.passes.analysis.loops import is_overwritten
 from uopc.passes.contract import Context, Pass

@@ -15,9 +15,9 @@ from typing import NamedTuple, NoReturn
 from uopc.errors import UserError, UserTypeError
 from uopc.ir.builder import leaves, movement, operands
 from uopc.ir.builder.fold import cast
-from uopc.ir.builder.operands import Operand
 from uopc.ir.core import bounds, dtypes, shapes
 from uopc.ir.core.shapes import Dim, show
+from uopc.ir.core.typed import Operand
 from uopc.ir.core.uop import UOp
 from uopc.tensor import indexing
 from uopc.tensor.nn import product_sum

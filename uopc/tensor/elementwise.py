@@ -16,11 +16,11 @@ from typing import Any, Concatenate, Final, Literal, ParamSpec
 from uopc.errors import UserError, UserTypeError
 from uopc.ir.builder import alu, checks, fold, leaves, operands
 from uopc.ir.builder.fold import cast
-from uopc.ir.builder.operands import Operand
 from uopc.ir.core import bounds, dtypes, shapes
 from uopc.ir.core.args import Opt, ShardArg
 from uopc.ir.core.dtypes import DType, DTypeLike
 from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.typed import Operand
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.devices import mesh
 from uopc.ir.index.dims import dim_uop

@@ -23,9 +23,9 @@ from uopc.ir.builder.float_bits import (
     with_sign,
 )
 from uopc.ir.builder.fold import cast
-from uopc.ir.builder.operands import Operand
 from uopc.ir.core import dtypes
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.typed import Operand
 from uopc.ir.core.uop import UOp
 from uopc.tensor import examples
 from uopc.tensor.elementwise import OF_INTEGERS, absolute, as_float, rounded_once

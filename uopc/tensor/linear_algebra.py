@@ -12,11 +12,12 @@ from typing import Any, Literal
 from uopc.errors import UserError, UserTypeError
 from uopc.ir.builder import alu, checks, movement, operands
 from uopc.ir.builder.fold import cast
-from uopc.ir.builder.operands import Operand, as_dim
+from uopc.ir.builder.operands import as_dim
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Shape, show
+from uopc.ir.core.typed import Operand
 from uopc.ir.core.uop import UOp
 from uopc.ir.index.dims import dim_uop
 from uopc.tensor import creation, elementwise, indexing, matrix_kernels, nn

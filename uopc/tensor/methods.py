@@ -6,16 +6,18 @@ checkers read, is generated from this list (`python -m pytest tests/test_style.p
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, Literal
 
 from uopc.errors import UserError
 from uopc.ir.builder import alu, fold, kernel, leaves, movement, operands
 from uopc.ir.builder.leaves import Scalar
-from uopc.ir.builder.operands import Operand
 from uopc.ir.core import bounds, dtypes, ranges, serialize, shapes, storage, walk
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.shapes import Dim
+from uopc.ir.core.typed import Operand
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.devices import device as devices
 from uopc.tensor import (
@@ -39,7 +41,7 @@ Operator = Callable[[UOp, Operand], UOp]
 
 
 # ---------------------------------------------------------------- facts
-def _size(u: UOp) -> shapes.Dim:
+def _size(u: UOp) -> Dim:
     """The number of elements.
 
     Examples:
@@ -232,10 +234,10 @@ def _left(function: Callable[[Operand, Operand], UOp]) -> Operator:
     """The operator of a UOp on the left. An Array on the right answers by its own rules of dtypes,
     so that both orders give the same."""
 
+    @functools.wraps(function)
     def operator(a: UOp, b: Any) -> Any:
         return NotImplemented if operands.answers(b) else function(a, b)
 
-    operator.__doc__ = function.__doc__
     return operator
 
 

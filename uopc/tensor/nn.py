@@ -10,11 +10,11 @@ from typing import Any
 from uopc.errors import UserError
 from uopc.ir.builder import alu, checks, leaves, movement, operands
 from uopc.ir.builder.fold import cast
-from uopc.ir.builder.operands import Operand
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import show
+from uopc.ir.core.typed import Operand
 from uopc.ir.core.uop import UOp
 from uopc.tensor import elementwise
 from uopc.tensor.elementwise import rounded_once

@@ -10,11 +10,11 @@ import numpy as np
 from uopc.errors import UserError, UserTypeError
 from uopc.ir.builder import alu, checks, leaves, movement, operands
 from uopc.ir.builder.fold import cast
-from uopc.ir.builder.operands import Operand
 from uopc.ir.core import bounds, dtypes, shapes
 from uopc.ir.core.args import ReduceOp
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.typed import Operand
 from uopc.ir.core.uop import UOp
 from uopc.ir.index.dims import dim_uop, place_dtype
 from uopc.tensor import elementwise, indexing, reductions, scatter

@@ -13,6 +13,7 @@ from uopc.errors import UserError, UserTypeError
 from uopc.ir.builder import alu, fold, leaves, movement, operands
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.typed import UpdatesByKey
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 from uopc.ir.index.dims import dim_uop
@@ -114,7 +115,7 @@ class Indexed(Generic[A]):
         return At(lambda how, value: self._updated(key, how, value))
 
 
-def at(a: UOp) -> Indexed[UOp]:
+def at(a: UOp) -> UpdatesByKey[UOp]:
     """Updates of elements: `a.at[key].set(v)`, `add`, `mul`, `min`, `max` give a new array.
 
     The key is an int, a slice, None, an ellipsis, an array of indices, a tuple of these, or a mask:

@@ -15,10 +15,11 @@ from uopc.backends.llvm import scratch
 from uopc.backends.llvm.types import constant, llvm_type, memory_type
 from uopc.errors import Unsupported
 from uopc.forks import cached_property
-from uopc.ir.core import storage, tensor_cores
+from uopc.ir.core import storage
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
+from uopc.ir.devices import tensor_cores
 
 
 class Loop:

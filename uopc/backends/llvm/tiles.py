@@ -9,10 +9,11 @@ from __future__ import annotations
 from uopc.backends.llvm.emitter import Emitter, Loop
 from uopc.backends.llvm.types import llvm_type
 from uopc.errors import Unsupported
-from uopc.ir.core import dtypes, tensor_cores
+from uopc.ir.core import dtypes
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
+from uopc.ir.devices import tensor_cores
 
 TYPE = "x86_amx"
 _ROWS, _ROW_BYTES = tensor_cores.SIDE, 4 * tensor_cores.SIDE

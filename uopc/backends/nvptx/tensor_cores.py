@@ -5,9 +5,10 @@ from __future__ import annotations
 from uopc.backends.llvm.emitter import Emitter
 from uopc.backends.llvm.types import literal, llvm_type
 from uopc.errors import Unsupported
-from uopc.ir.core import dtypes, tensor_cores
+from uopc.ir.core import dtypes
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.uop import UOp
+from uopc.ir.devices import tensor_cores
 
 # The end of an intrinsic's name, and the LLVM type of its operands a and b.
 _INSTRUCTIONS: dict[DType, tuple[str, str]] = {

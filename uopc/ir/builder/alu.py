@@ -9,9 +9,10 @@ from __future__ import annotations
 from uopc.errors import UserTypeError
 from uopc.ir.builder import fold
 from uopc.ir.builder.leaves import located
-from uopc.ir.builder.operands import Operand, as_uop, paired
+from uopc.ir.builder.operands import as_uop, paired
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.typed import Operand
 from uopc.ir.core.uop import UOp
 
 

@@ -11,8 +11,8 @@ from uopc.ir.builder.leaves import located
 from uopc.ir.core import dtypes
 from uopc.ir.core.args import AxisKind, KernelArg, Opt, RangeArg, ReduceArg, Space, StageArg
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.tensor_cores import OF_GPUS
 from uopc.ir.core.uop import UOp, intern
+from uopc.ir.devices.tensor_cores import OF_GPUS
 from uopc.ir.index.dims import dim_uop
 
 _axes = itertools.count()

@@ -17,10 +17,9 @@ from uopc.ir.core.args import VariableArg
 from uopc.ir.core.data import arrays
 from uopc.ir.core.dtypes import DType, DTypeLike
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.typed import Operand
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index.dims import uop_dim
-
-Operand = Any  # UOp | Scalar | NumPy scalar or array
 
 
 def as_dim(d: Any) -> shapes.Dim:

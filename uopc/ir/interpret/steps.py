@@ -10,11 +10,11 @@ from collections.abc import Callable
 import numpy as np
 
 from uopc.errors import InvalidIR
-from uopc.ir.core import tensor_cores
 from uopc.ir.core.calls import function_body
 from uopc.ir.core.evaluate import Array, elementwise, fold, present
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp
+from uopc.ir.devices import tensor_cores
 from uopc.ir.interpret.state import State
 from uopc.ir.interpret.threads import THREADS, Grid
 from uopc.ir.verify.nodes import describe

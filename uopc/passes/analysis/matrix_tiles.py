@@ -16,8 +16,8 @@ from uopc.ir.builder import index_maps, rebuild
 from uopc.ir.core import ranges
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.tensor_cores import Tile, tile_of
 from uopc.ir.core.uop import UOp, intern
+from uopc.ir.devices.tensor_cores import Tile, tile_of
 from uopc.ir.index import affine
 from uopc.target import Target
 

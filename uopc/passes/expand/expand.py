@@ -28,10 +28,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from uopc.ir.builder import alu, fold
-from uopc.ir.core import dtypes, ranges, tensor_cores, walk
+from uopc.ir.core import dtypes, ranges, walk
 from uopc.ir.core.levels import KERNEL, VECTOR
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
+from uopc.ir.devices import tensor_cores
 from uopc.ir.index import affine
 from uopc.passes.analysis.lanes import splat
 from uopc.passes.analysis.loops import combined, ended

@@ -11,11 +11,12 @@ from collections.abc import Container
 from dataclasses import dataclass
 
 from uopc.ir.builder import rebuild
-from uopc.ir.core import ranges, tensor_cores
+from uopc.ir.core import ranges
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
-from uopc.ir.core.tensor_cores import Tile
 from uopc.ir.core.uop import UOp, intern
+from uopc.ir.devices import tensor_cores
+from uopc.ir.devices.tensor_cores import Tile
 from uopc.ir.index import affine
 from uopc.passes.analysis.loops import make_range
 

@@ -33,8 +33,8 @@ from uopc.ir.core import bounds, dtypes, semantics
 from uopc.ir.core.levels import LINEAR, VECTOR
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.storage import before_effects
-from uopc.ir.core.tensor_cores import is_tile
 from uopc.ir.core.uop import UOp, intern, set_origin
+from uopc.ir.devices.tensor_cores import is_tile
 from uopc.passes.contract import Context, Pass
 from uopc.passes.linearize.blocks import Blocks
 from uopc.passes.linearize.registers import Element, elements

@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 from uopc.errors import UserError
 from uopc.ir.builder import alu, movement, operands
-from uopc.ir.builder.operands import Operand
 from uopc.ir.core import shapes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Dim, show
+from uopc.ir.core.typed import Operand
 from uopc.ir.core.uop import UOp
 from uopc.tensor.nn import product_sum
 from uopc.tensor.signals.geometry import (

@@ -15,10 +15,10 @@ from uopc.errors import UserError, UserTypeError
 from uopc.ir.builder import alu, checks, leaves, movement, operands
 from uopc.ir.builder.fold import bitcast, cast
 from uopc.ir.builder.movement import normal_axis
-from uopc.ir.builder.operands import Operand
 from uopc.ir.core import bounds, dtypes, shapes
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.shapes import show, show_value
+from uopc.ir.core.typed import Operand
 from uopc.ir.core.uop import UOp
 from uopc.ir.index.dims import dim_uop, place_dtype
 from uopc.tensor import elementwise, indexing

@@ -19,8 +19,8 @@ from uopc.ir.core import bounds, dtypes, ranges, walk
 from uopc.ir.core.data.blocks import ALIASED, LINE
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.serialize import content
-from uopc.ir.core.tensor_cores import tile_of
 from uopc.ir.core.uop import UOp
+from uopc.ir.devices.tensor_cores import tile_of
 from uopc.ir.index import affine, compare, values
 from uopc.passes.analysis.contraction import PRODUCTS, term
 from uopc.passes.analysis.loops import kernel_nodes, make_range

@@ -4,8 +4,8 @@
     →  reduce.add over k₀, depth of shaped_wmma(a, b, row, column, depth),
        i = 16·i₀ + row, j = 8·j₀ + column, k = 16·k₀ + depth
 
-The sizes are those of the tile for the operands' dtype (`ir/core/tensor_cores.py`). On a GPU the 32
-lanes of a warp hold the tile together. A CPU multiplies words, as DOT2 and DOT4 do without: one
+The sizes are those of the tile for the operands' dtype (`ir/devices/tensor_cores.py`). On a GPU the
+32 lanes of a warp hold the tile together. A CPU multiplies words, as DOT2 and DOT4 do without: one
 thread holds the tile, if DISTRIBUTE stores it and PACK has put its operands in order. Elsewhere its
 ranges are loops.
 """
@@ -17,8 +17,8 @@ from uopc.ir.core import dtypes, ranges
 from uopc.ir.core.args import AxisKind
 from uopc.ir.core.ops import DOTS, Ops
 from uopc.ir.core.storage import before_effects
-from uopc.ir.core.tensor_cores import Tile, tiles_for
 from uopc.ir.core.uop import UOp, intern
+from uopc.ir.devices.tensor_cores import Tile, tiles_for
 from uopc.ir.index import affine
 from uopc.passes.analysis.contraction import Contraction, find_contraction
 from uopc.passes.analysis.loops import closers, kernel_nodes

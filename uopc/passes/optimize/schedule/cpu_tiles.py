@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from uopc.ir.core import ranges, walk
 from uopc.ir.core.ops import DOTS, Ops
-from uopc.ir.core.tensor_cores import SIDE, Tile
 from uopc.ir.core.uop import UOp
+from uopc.ir.devices.tensor_cores import SIDE, Tile
 from uopc.ir.index import affine
 from uopc.passes.analysis.loops import most_of, trips
 from uopc.passes.analysis.matrix_tiles import matrix_tiles

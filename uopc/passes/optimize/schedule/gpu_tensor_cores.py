@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from uopc.ir.core import ranges, walk
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.tensor_cores import Tile
 from uopc.ir.core.uop import UOp
+from uopc.ir.devices.tensor_cores import Tile
 from uopc.ir.index import affine
 from uopc.passes.analysis.contraction import find_contraction
 from uopc.passes.analysis.loops import kernel_nodes, most_of, trips
