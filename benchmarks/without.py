@@ -27,7 +27,7 @@ from peers import Uopc
 from workloads import WORKLOADS, Workload
 
 import uopc
-from uopc.passes.optimize.schedule import thresholds
+from uopc.passes.analysis import thresholds
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 
 SECONDS, LEAST = 1.0, 5e-4  # of both programs together; of one timing

@@ -40,11 +40,12 @@ class Defect:
 
 DEFECTS: Final = (
     Defect(
-        "a launch that moves before what it waits for", "uopc/passes/kernels/statements.py",
+        "a launch that moves before what it waits for", "uopc/passes/split_kernels/statements.py",
         "if at >= max(ready, 0) else None", "if at >= 0 else None", ("test_element_launches.py",),
     ),
     Defect(
-        "an element that another launch reads is not stored", "uopc/passes/kernels/statements.py",
+        "an element that another launch reads is not stored",
+        "uopc/passes/split_kernels/statements.py",
         "        kept |= {use.root for use in spans}\n", "        pass\n",
         ("test_element_launches.py",),
     ),
@@ -114,11 +115,11 @@ DEFECTS: Final = (
         "return own", ("test_matrix_units.py",),
     ),
     Defect(
-        "readers do not wait for what they read", "uopc/passes/analysis/versions.py",
+        "readers do not wait for what they read", "uopc/passes/effects/versions.py",
         "{u for v in launch.after for u in v.last if u is not e}", "set()",
     ),
     Defect(
-        "a write does not wait for earlier readers", "uopc/passes/analysis/versions.py",
+        "a write does not wait for earlier readers", "uopc/passes/effects/versions.py",
         "for w in later:\n                self.before[w].add(e)", "pass",
     ),
     Defect(
@@ -203,7 +204,7 @@ DEFECTS: Final = (
         "if type(arg) is float and arg != arg:", ("test_public_api.py",),
     ),
     Defect(
-        "an output that is the caller's array", "uopc/passes/analysis/views.py",
+        "an output that is the caller's array", "uopc/passes/effects/views.py",
         "        return reshaped_base(v).op is Ops.AFTER\n", "        pass\n",
         ("test_regressions.py",),
     ),

@@ -15,13 +15,14 @@ import uopc
 from uopc import UOp
 from uopc.ir.builder import rebuild
 from uopc.ir.core import dtypes, shapes, walk
+from uopc.ir.core.bounds import most_elements
 from uopc.ir.core.ops import Ops
 from uopc.passes.analysis.contraction import repeats_factors
 from uopc.passes.analysis.op_costs import LOAD, STORE
 from uopc.passes.canonicalize.canonicalize import canonicalize
 from uopc.passes.contract import Context
 from uopc.passes.place_stages import fusion_cost
-from uopc.passes.place_stages.demand import Demand, count, evaluations_apart
+from uopc.passes.place_stages.demand import Demand, evaluations_apart
 from uopc.passes.place_stages.place_stages import place_stages
 from uopc.target import cpu_target
 
@@ -100,7 +101,7 @@ def predicted(outputs: list[UOp]) -> float:
         if u.dtype is dtypes.void or u.op is Ops.CONST:
             continue
         asked: list[Demand] = list(demands.get(u, {}).values())
-        elements = count(shapes.shape(u))
+        elements = most_elements(shapes.shape(u))
         if u in stored or u.op.is_storage:
             each: dict[UOp, float] = {}
             for d in asked:
@@ -126,6 +127,6 @@ def _own(u: UOp, tiled: bool) -> float:
     if u.op is not Ops.REDUCE:
         return u.op.cost
     dims = shapes.shape(u.src[0])
-    terms = count(tuple([dims[axis] for axis in u.arg.axes]))
+    terms = most_elements(tuple([dims[axis] for axis in u.arg.axes]))
     share = 1.0 - fusion_cost.TILED if tiled and repeats_factors(u) else 1.0
     return terms * Ops.ADD.cost * share

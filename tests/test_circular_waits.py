@@ -12,7 +12,7 @@ from uopc.ir.builder import kernel, movement
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import intern
 from uopc.ir.interpret import interpreter
-from uopc.passes.analysis.versions import Versions
+from uopc.passes.effects.versions import Versions
 from uopc.tensor import creation
 
 N = 6

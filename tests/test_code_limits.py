@@ -12,8 +12,8 @@ import uopc
 from tests.standin import module
 from uopc import UOp
 from uopc.backends.nvptx import ptxas
-from uopc.passes.kernels import statements
 from uopc.passes.place_stages import code_limits
+from uopc.passes.split_kernels import statements
 
 GPU = "cuda:sm_90a"
 

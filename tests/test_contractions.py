@@ -18,7 +18,7 @@ from uopc.driver import lower_only
 from uopc.ir.core import ranges, walk
 from uopc.ir.core.args import Opt
 from uopc.ir.core.ops import Ops
-from uopc.passes.optimize.schedule import register_tiles, thresholds
+from uopc.passes.analysis import register_tiles, thresholds
 from uopc.target import Figures
 
 RNG = np.random.default_rng(11)

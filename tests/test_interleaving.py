@@ -12,8 +12,7 @@ from tests.machines import described, only_lowered
 from uopc import dtypes
 from uopc.driver import lower_only
 from uopc.ir.core.ops import Ops
-from uopc.passes.analysis import op_costs
-from uopc.passes.optimize.schedule import thresholds
+from uopc.passes.analysis import op_costs, thresholds
 
 RNG = np.random.default_rng(3)
 ROWS, COLUMNS = 8, 64

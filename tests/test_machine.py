@@ -16,7 +16,7 @@ from uopc.cache.tuned import Database, Measured
 from uopc.cli.main import main
 from uopc.driver import backend_of, lower_only
 from uopc.errors import UserError
-from uopc.passes.optimize.schedule import register_tiles, speeds, thresholds
+from uopc.passes.analysis import register_tiles, speeds, thresholds
 from uopc.program.search import known, measure, probes
 from uopc.program.search.measure import Measurement, conclude
 from uopc.target import CPUS, FAMILIES, Figures, Target

@@ -37,7 +37,7 @@ from uopc.ir.interpret import interpreter
 from uopc.ir.interpret.machine import run_kernel
 from uopc.ir.text.printer import parse, print_graph
 from uopc.ir.verify.verifier import verify
-from uopc.passes.kernels import mark_constants
+from uopc.passes import mark_constants
 from uopc.passes.optimize.opts import table
 from uopc.passes.optimize.opts.legality import Refused
 from uopc.program import artifact

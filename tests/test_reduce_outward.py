@@ -17,10 +17,10 @@ from uopc.errors import UserError
 from uopc.ir.core.args import Opt
 from uopc.ir.core.ops import Ops
 from uopc.ir.interpret import interpreter
+from uopc.passes.analysis import thresholds
 from uopc.passes.analysis.loops import kernel_axes
 from uopc.passes.optimize.opts import table
 from uopc.passes.optimize.opts.legality import Refused
-from uopc.passes.optimize.schedule import thresholds
 
 DIMS = st.integers(1, 9)
 TARGETS = runnable("", "x86-64-v3")

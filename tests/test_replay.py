@@ -11,7 +11,7 @@ import pytest
 import uopc
 from tests.standin import module
 from uopc.cli import main as cli
-from uopc.passes.optimize.schedule import thresholds
+from uopc.passes.analysis import thresholds
 from uopc.program import key
 
 TEXT = """

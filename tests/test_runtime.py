@@ -44,7 +44,7 @@ from uopc.backends.plan import (
     Variable,
 )  # fmt: skip
 from uopc.errors import InvalidIR, Unsupported, UserError, UserTypeError
-from uopc.passes.optimize.schedule import thresholds
+from uopc.passes.analysis import thresholds
 
 F4 = np.dtype("f4")
 

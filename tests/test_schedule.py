@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from uopc.passes.optimize.schedule import cpu, gpu, gpu_thresholds, thresholds
-from uopc.passes.optimize.storage_order import order_thresholds
+from uopc.passes.analysis import thresholds
+from uopc.passes.optimize.schedule import cpu, gpu, gpu_thresholds
+from uopc.passes.order_storage import order_thresholds
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = {p: p.read_text("utf-8") for p in (ROOT / "uopc").rglob("*.py")}

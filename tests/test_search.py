@@ -16,9 +16,9 @@ from uopc.driver import lower_only
 from uopc.errors import UserError
 from uopc.ir.core.args import Opt
 from uopc.ir.interpret import interpreter
+from uopc.passes.analysis import thresholds
 from uopc.passes.contract import Context
 from uopc.passes.optimize.opts import table
-from uopc.passes.optimize.schedule import thresholds
 from uopc.program.search import asked, beam, edits, estimate, searcher
 from uopc.program.search.beam import Candidate, Match, Start
 from uopc.program.search.workers import Workers

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import uopc
 from uopc.ir.core.args import Opt
-from uopc.passes.kernels import split_kernels
+from uopc.passes.split_kernels import split_kernels
 
 N = 8
 

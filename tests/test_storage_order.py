@@ -20,8 +20,8 @@ from uopc.dump.stages import Dump
 from uopc.ir.core import walk
 from uopc.ir.core.ops import Ops
 
-storage_order = importlib.import_module("uopc.passes.optimize.storage_order.order_storage")
-choice = importlib.import_module("uopc.passes.optimize.storage_order.order_choice")
+storage_order = importlib.import_module("uopc.passes.order_storage.order_storage")
+choice = importlib.import_module("uopc.passes.order_storage.order_choice")
 RNG = np.random.default_rng(18)
 
 

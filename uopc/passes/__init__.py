@@ -2,30 +2,38 @@
 
 import itertools
 
-from uopc.passes import apply_rules, collapse_reduces, flatten_indices, tabulate
-from uopc.passes.canonicalize import canonicalize, split_reduces
+from uopc.passes import (
+    apply_rules,
+    collapse_reduces,
+    flatten_indices,
+    fuse_products,
+    join_kernels,
+    mark_constants,
+    order_launches,
+    place_exchanges,
+    share_kernels,
+    split_reduces,
+    tabulate,
+)
+from uopc.passes.canonicalize import canonicalize
 from uopc.passes.contract import Pass
 from uopc.passes.decompose import decompose
 from uopc.passes.devectorize import devectorize
 from uopc.passes.expand import expand
 from uopc.passes.fetch_ahead import fetch_ahead
-from uopc.passes.kernels import (
-    join_kernels,
-    mark_constants,
-    order_launches,
-    share_kernels,
-    split_kernels,
-)
-from uopc.passes.linearize import fuse_products, linearize
+from uopc.passes.linearize import linearize
 from uopc.passes.optimize import optimize
-from uopc.passes.optimize.storage_order import order_storage
-from uopc.passes.partition import partition, place_exchanges, unroll_devices
+from uopc.passes.order_storage import order_storage
+from uopc.passes.partition import partition
 from uopc.passes.place_stages import place_stages
 from uopc.passes.place_threads import place_threads
-from uopc.passes.rangeify import rangeify, trim_stores
+from uopc.passes.rangeify import rangeify
 from uopc.passes.reroll import reroll
 from uopc.passes.simplify_ranges import simplify_ranges
 from uopc.passes.simplify_values import simplify_values
+from uopc.passes.split_kernels import split_kernels
+from uopc.passes.trim_stores import trim_stores
+from uopc.passes.unroll_devices import unroll_devices
 
 PIPELINE: tuple[tuple[int, Pass], ...] = (
     (10, canonicalize.PASS),

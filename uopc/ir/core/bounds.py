@@ -6,10 +6,11 @@ import math
 from collections.abc import Sequence
 
 from uopc.ir.core import intervals, shapes
+from uopc.ir.core.arena import memo
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.intervals import Interval
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.shapes import Dim
+from uopc.ir.core.shapes import Dim, Shape
 from uopc.ir.core.uop import UOp
 from uopc.ir.core.walk import sweep
 
@@ -28,6 +29,12 @@ def bounds(u: UOp) -> Interval:
 def max_dim(d: Dim) -> int:
     """The greatest value of a dimension."""
     return d if isinstance(d, int) else int(bounds(d)[1])
+
+
+@memo
+def most_elements(dims: Shape) -> float:
+    """The number of elements of a shape, at most."""
+    return math.prod([max_dim(d) for d in dims], start=1.0)
 
 
 def most_bytes(u: UOp) -> int:

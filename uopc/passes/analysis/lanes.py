@@ -48,3 +48,17 @@ def has_few_values(u: UOp, count: int) -> bool:
         return False
     low, high = bounds.bounds(u)
     return bool(1 < high - low < count)
+
+
+def fitting(most: int, length: int | None) -> int:
+    """The greatest of most, most / 2, … that a loop of this length fills at least once."""
+    while length is not None and most > max(length, 1):
+        most //= 2
+    return most
+
+
+def covering(most: int, length: int, least: int = 1) -> int:
+    """The least of most, most / 2, …, `least` that covers this length; `most` if none does."""
+    while most > least and most // 2 >= length:
+        most //= 2
+    return most

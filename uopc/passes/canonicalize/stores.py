@@ -20,8 +20,8 @@ from uopc.ir.core import dtypes, shapes, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.passes.analysis.user_opts import has_opts
-from uopc.passes.analysis.versions import EffectsBelow
-from uopc.passes.analysis.views import effects_by_root, roots_of_views
+from uopc.passes.effects.versions import EffectsBelow
+from uopc.passes.effects.views import effects_by_root, roots_of_views
 
 
 # ---------------------------------------------------------------- BITCASTs

@@ -1,1 +1,1 @@
-"""The pass linearize and its helpers, and fuse-products behind it."""
+"""The pass linearize and its helpers."""

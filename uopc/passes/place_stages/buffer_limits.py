@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from uopc.ir.core import shapes, walk
+from uopc.ir.core.bounds import most_elements
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import before_effects
 from uopc.ir.core.uop import UOp
 from uopc.passes.analysis.argument_limits import Limit
 from uopc.passes.analysis.parts import is_stored_by_part
-from uopc.passes.place_stages.demand import count
 
 Bits = int  # a set of arguments: bit i is argument number i
 
@@ -149,6 +149,6 @@ class BufferLimit:
 
 
 def _bytes(u: UOp) -> float:
-    return count(shapes.shape(u)) * u.dtype.itemsize
+    return most_elements(shapes.shape(u)) * u.dtype.itemsize
 
 

@@ -20,11 +20,11 @@ from collections.abc import Callable, Container, Sequence
 
 from uopc.ir.builder import movement, rebuild
 from uopc.ir.core import shapes, walk
+from uopc.ir.core.bounds import most_elements
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.passes.analysis.op_costs import expansion
-from uopc.passes.place_stages.demand import count
 
 MOST_CODE = 8192  # nodes, functions expanded: under a second of the assembler
 LEAST_CODE = 512  # nodes that a kernel of their own must have
@@ -77,8 +77,10 @@ def _cut(inside: list[UOp], added: dict[UOp, str], may_store: Callable[[UOp], bo
         while below[u].bit_count() > MOST_CODE:
             alone = {s: below[s] & ~_union(u, s, below) for s in u.src if below.get(s, 0)}
             best = max(
-                [s for s in alone if may_store(s) and count(shapes.shape(s)) > 1],
-                key=lambda s: alone[s].bit_count() / (count(shapes.shape(s)) * s.dtype.itemsize),
+                [s for s in alone if may_store(s) and most_elements(shapes.shape(s)) > 1],
+                key=lambda s: (
+                    alone[s].bit_count() / (most_elements(shapes.shape(s)) * s.dtype.itemsize)
+                ),
                 default=None,
             )  # fmt: skip
             if best is None or alone[best].bit_count() < LEAST_CODE:
@@ -121,7 +123,8 @@ def _is_single(u: UOp) -> bool:
     """True for a value of one element that is computed from such values."""
     if not (u.op.is_alu or u.op is Ops.CAST or u.op.movement):
         return False
-    return all([count(shapes.shape(v)) == 1 for v in (u, *u.src[: 1 if u.op.movement else None])])
+    values = (u, *u.src[: 1 if u.op.movement else None])
+    return all([most_elements(shapes.shape(v)) == 1 for v in values])
 
 
 def _segments(nodes: Sequence[UOp]) -> dict[UOp, int]:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 
 from uopc.ir.builder.index_maps import Index
 from uopc.ir.core import bounds, ranges, shapes
-from uopc.ir.core.arena import memo
+from uopc.ir.core.bounds import most_elements
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
@@ -47,7 +47,7 @@ class Demand:
         """The same after loop interchange, which moves loops that the index does not use to the
         inside where the kernel writes little."""
         target = self.reader.src[0] if self.reader.op is Ops.STORE else self.reader
-        written = count(shapes.shape(target)) * target.dtype.itemsize
+        written = most_elements(shapes.shape(target)) * target.dtype.itemsize
         if written > CROSSED_BYTES or self.in_reduce:
             return self.evaluations
         return self.evaluations_apart
@@ -132,12 +132,6 @@ def iterations(loops: Collection[UOp]) -> float:
     return math.prod([bounds.max_dim(r.src[0]) for r in loops], start=1.0)
 
 
-@memo
-def count(dims: shapes.Shape) -> float:
-    """The number of elements of a shape, at most."""
-    return math.prod([bounds.max_dim(d) for d in dims], start=1.0)
-
-
 def share_of(s: UOp, u: UOp) -> float:
     """The share of the elements of `u` that come from its source `s`."""
-    return count(shapes.shape(s)) / max(1.0, count(shapes.shape(u)))
+    return most_elements(shapes.shape(s)) / max(1.0, most_elements(shapes.shape(u)))

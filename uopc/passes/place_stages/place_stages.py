@@ -43,17 +43,17 @@ from uopc.passes.analysis.argument_limits import Limit
 from uopc.passes.analysis.op_costs import LOAD, whole_cost
 from uopc.passes.analysis.parts import MOST_PARTS, is_stored_by_part, shared_work
 from uopc.passes.analysis.user_opts import Opts, opts_of_stored
-from uopc.passes.analysis.views import is_final_storage, is_view, reshaped_base, root_index
 from uopc.passes.contract import Context, Pass
+from uopc.passes.effects.copy_elision import without_needless_copies
+from uopc.passes.effects.old_values import OldValues
+from uopc.passes.effects.store_cycles import Launches, Placed, may_overlap, opened
+from uopc.passes.effects.views import is_final_storage, is_view, reshaped_base, root_index
 from uopc.passes.place_stages import code_limits, fusion_cost
 from uopc.passes.place_stages.buffer_limits import BufferLimit
-from uopc.passes.place_stages.copy_elision import without_needless_copies
 from uopc.passes.place_stages.demand import Demand, evaluations_apart, share_of
 from uopc.passes.place_stages.factor_reuse import FactorReuse
 from uopc.passes.place_stages.gpu_operands import computed_operands
-from uopc.passes.place_stages.old_values import OldValues
 from uopc.passes.place_stages.rounded_quotients import with_products
-from uopc.passes.place_stages.store_cycles import Launches, Placed, may_overlap, opened
 from uopc.passes.place_stages.value_costs import FORCED, Measures
 
 _MOVES_ITSELF = "reads other elements of the array that it writes"

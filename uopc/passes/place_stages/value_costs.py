@@ -11,15 +11,15 @@ from collections.abc import Mapping
 
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.arena import memo
+from uopc.ir.core.bounds import most_elements
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.devices import device as devices
 from uopc.passes.analysis.contraction import repeats_factors
 from uopc.passes.analysis.parts import is_stored_by_part
-from uopc.passes.analysis.versions import EffectsBelow
-from uopc.passes.analysis.views import effects_by_root, is_view, reshaped_base, roots_of_views
+from uopc.passes.effects.versions import EffectsBelow
+from uopc.passes.effects.views import effects_by_root, is_view, reshaped_base, roots_of_views
 from uopc.passes.place_stages import fusion_cost
-from uopc.passes.place_stages.demand import count
 from uopc.passes.place_stages.fusion_cost import ValueCost
 
 FORCED = {Ops.CONTIGUOUS: "contiguous", Ops.COPY: "copy to a device"}
@@ -91,7 +91,7 @@ class Measures:
     def _measure(self, u: UOp) -> None:
         op, dims = u.op, shapes.shape(u)
         value = self.of[u] = ValueCost()
-        value.elements = count(dims)
+        value.elements = most_elements(dims)
         if op.is_storage or u in self.fixed:
             return
         below: Operands = {}
@@ -164,7 +164,8 @@ class Measures:
             return fusion_cost.CLOSED_FORM
         dims = shapes.shape(u.src[0])
         one = (term.own if term.loaded else term.cost) + Ops.ADD.cost
-        return min(fusion_cost.ENOUGH, count(tuple([dims[axis] for axis in u.arg.axes])) * one)
+        terms = most_elements(tuple([dims[axis] for axis in u.arg.axes]))
+        return min(fusion_cost.ENOUGH, terms * one)
 
     def _set_cost(self, u: UOp, value: ValueCost, below: Operands) -> None:
         """The cost of an element, without and with the operands that have other readers."""

@@ -11,7 +11,7 @@ from uopc.ir.builder.index_maps import Index
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, intern
-from uopc.passes.analysis.views import root_index, stores_in
+from uopc.passes.effects.views import root_index, stores_in
 
 
 class LoweredStorage:

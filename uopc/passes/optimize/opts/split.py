@@ -14,7 +14,7 @@ from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.passes.analysis.loops import closers, ended, identity, kernel_axes, make_range
-from uopc.passes.analysis.views import stores_in
+from uopc.passes.effects.views import stores_in
 from uopc.passes.optimize.opts.legality import Refused, check_amount, check_free
 
 # Suffixes of the axes of a loop's parts, and of a renamed copy of a loop.

@@ -15,9 +15,10 @@ from __future__ import annotations
 from uopc.ir.core import ranges, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
+from uopc.passes.analysis import thresholds
 from uopc.passes.analysis.loops import most_of, trips
 from uopc.passes.optimize.opts import packing
-from uopc.passes.optimize.schedule import thresholds, transposes
+from uopc.passes.optimize.schedule import transposes
 from uopc.passes.optimize.schedule.guards import cut_loop
 from uopc.passes.optimize.schedule.kernel_facts import length_of
 from uopc.passes.optimize.schedule.scheduler import Scheduler

@@ -13,14 +13,10 @@ from dataclasses import dataclass
 
 from uopc.ir.core import ranges
 from uopc.ir.core.uop import UOp
+from uopc.passes.analysis import thresholds
+from uopc.passes.analysis.lanes import fitting
 from uopc.passes.analysis.loops import most_of
-from uopc.passes.optimize.schedule import thresholds
-from uopc.passes.optimize.schedule.kernel_facts import (
-    KernelFacts,
-    fitting,
-    is_far_constant,
-    length_of,
-)
+from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, is_far_constant, length_of
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 
 

@@ -23,18 +23,13 @@ from dataclasses import dataclass, replace
 from uopc.ir.core import ranges, walk
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
+from uopc.passes.analysis import register_tiles, thresholds
 from uopc.passes.analysis.contraction import find_contraction, term
 from uopc.passes.analysis.loops import most_of, trips
 from uopc.passes.analysis.op_costs import expansion
 from uopc.passes.optimize.opts import packing
 from uopc.passes.optimize.opts.local_tile import MOST_BYTES
-from uopc.passes.optimize.schedule import (
-    cache_blocking,
-    column_sums,
-    register_tiles,
-    thresholds,
-    transposes,
-)  # fmt: skip
+from uopc.passes.optimize.schedule import cache_blocking, column_sums, transposes
 from uopc.passes.optimize.schedule.guards import cut_loop, follow_bounds
 from uopc.passes.optimize.schedule.kernel_facts import (
     Access,

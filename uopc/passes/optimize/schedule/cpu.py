@@ -10,6 +10,7 @@ from uopc.ir.core import ranges
 from uopc.ir.core.args import Opt
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
+from uopc.passes.analysis import speeds, thresholds
 from uopc.passes.analysis.loops import trips
 from uopc.passes.contract import Context
 from uopc.passes.optimize.schedule import (
@@ -19,14 +20,12 @@ from uopc.passes.optimize.schedule import (
     lanes,
     loop_order,
     sharing,
-    speeds,
-    thresholds,
-)  # fmt: skip
+)
 from uopc.passes.optimize.schedule.guards import cut_at_guards, follow_bounds
 from uopc.passes.optimize.schedule.interleave import interleave
 from uopc.passes.optimize.schedule.kernel_facts import is_arithmetic, length_of
 from uopc.passes.optimize.schedule.nontemporal import store_past_caches
-from uopc.passes.optimize.schedule.register_tiles import tile_beside_lanes
+from uopc.passes.optimize.schedule.reduce_tiles import tile_beside_lanes
 from uopc.passes.optimize.schedule.scheduler import Scheduler, Step, run
 from uopc.passes.optimize.schedule.short_rows import copy_thin_rows, unroll_short_reduces
 from uopc.passes.optimize.schedule.stencils import (

@@ -13,13 +13,14 @@ from uopc.ir.core.ops import DOTS, Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.devices.tensor_cores import SIDE, Tile
 from uopc.ir.index import affine
+from uopc.passes.analysis import thresholds
 from uopc.passes.analysis.loops import most_of, trips
 from uopc.passes.analysis.matrix_tiles import matrix_tiles
 from uopc.passes.optimize.opts import packing
 from uopc.passes.optimize.opts import tensor_cores as tiling
 from uopc.passes.optimize.opts.legality import Refused
 from uopc.passes.optimize.opts.local_tile import MOST_BYTES
-from uopc.passes.optimize.schedule import cache_blocking, contraction, thresholds
+from uopc.passes.optimize.schedule import cache_blocking, contraction
 from uopc.passes.optimize.schedule.kernel_facts import length_of
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 

@@ -16,20 +16,16 @@ from uopc.ir.core.args import Opt
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp
+from uopc.passes.analysis import thresholds
 from uopc.passes.analysis.contraction import find_contraction
+from uopc.passes.analysis.lanes import covering, fitting
 from uopc.passes.analysis.loops import kernel_nodes
 from uopc.passes.analysis.shared_tiles import THREADS
 from uopc.passes.analysis.thread_order import block_size
 from uopc.passes.contract import Context
 from uopc.passes.optimize.opts import legality
-from uopc.passes.optimize.schedule import (
-    gpu_products,
-    gpu_tensor_cores,
-    gpu_thresholds,
-    guards,
-    thresholds,
-)  # fmt: skip
-from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, covering, fitting, length_of
+from uopc.passes.optimize.schedule import gpu_products, gpu_tensor_cores, gpu_thresholds, guards
+from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, length_of
 from uopc.passes.optimize.schedule.scheduler import Scheduler, Step, run
 
 

@@ -14,10 +14,11 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 from uopc.passes.analysis.contraction import Contraction, find_contraction
+from uopc.passes.analysis.lanes import fitting
 from uopc.passes.analysis.loops import trips
 from uopc.passes.optimize.schedule import gpu_thresholds
 from uopc.passes.optimize.schedule.gpu_tensor_cores import share_fill
-from uopc.passes.optimize.schedule.kernel_facts import fitting, length_of
+from uopc.passes.optimize.schedule.kernel_facts import length_of
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 
 

@@ -7,7 +7,7 @@ column names a row of docs/lab/schedule.md.
 
 from __future__ import annotations
 
-from uopc.passes.optimize.schedule.thresholds import row
+from uopc.passes.analysis.thresholds import row
 from uopc.target import Gpu
 
 # Blocks of threads

@@ -10,9 +10,9 @@ from uopc.ir.core import bounds, ranges
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
+from uopc.passes.analysis import thresholds
 from uopc.passes.analysis.loops import most_of, trips
 from uopc.passes.optimize.opts.split_at_bound import breakpoints
-from uopc.passes.optimize.schedule import thresholds
 from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, length_of
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 

@@ -22,10 +22,10 @@ import math
 from uopc.ir.core import dtypes, ranges
 from uopc.ir.core.ops import Chain, Ops
 from uopc.ir.core.uop import UOp
-from uopc.passes.analysis import op_costs
+from uopc.passes.analysis import op_costs, speeds, thresholds
+from uopc.passes.analysis.lanes import fitting
 from uopc.passes.analysis.loops import trips
-from uopc.passes.optimize.schedule import speeds, thresholds
-from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, fitting, length_of
+from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, length_of
 from uopc.passes.optimize.schedule.loop_order import copies_taken
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 

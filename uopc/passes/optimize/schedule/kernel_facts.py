@@ -13,9 +13,9 @@ from uopc.ir.core.arena import memo_last
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine, values
+from uopc.passes.analysis import thresholds
 from uopc.passes.analysis.loops import kernel_axes, kernel_nodes
 from uopc.passes.analysis.op_costs import LOAD, STORE, expansion
-from uopc.passes.optimize.schedule import thresholds
 
 
 class Access(NamedTuple):
@@ -160,20 +160,6 @@ def is_far_constant(value: UOp) -> bool:
         return False
     size: int = math.prod(value.src[0].arg.dims) * value.dtype.itemsize
     return size >= thresholds.FAR_CONSTANT
-
-
-def fitting(most: int, length: int | None) -> int:
-    """The greatest of most, most / 2, … that a loop of this length fills at least once."""
-    while length is not None and most > max(length, 1):
-        most //= 2
-    return most
-
-
-def covering(most: int, length: int, least: int = 1) -> int:
-    """The least of most, most / 2, …, `least` that covers this length; `most` if none does."""
-    while most > least and most // 2 >= length:
-        most //= 2
-    return most
 
 
 def is_arithmetic(u: UOp) -> bool:

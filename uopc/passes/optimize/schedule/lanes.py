@@ -6,16 +6,15 @@ from uopc.ir.core import dtypes, ranges
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine, values
+from uopc.passes.analysis import speeds, thresholds
 from uopc.passes.analysis.contraction import terms_of_a_word
-from uopc.passes.analysis.lanes import has_few_values
+from uopc.passes.analysis.lanes import covering, fitting, has_few_values
 from uopc.passes.optimize.opts import packing
-from uopc.passes.optimize.schedule import interleave, speeds, thresholds
+from uopc.passes.optimize.schedule import interleave
 from uopc.passes.optimize.schedule.guards import follow_bounds
 from uopc.passes.optimize.schedule.kernel_facts import (
     Access,
     KernelFacts,
-    covering,
-    fitting,
     is_ordered,
     lane_cost,
     length_of,

@@ -24,13 +24,12 @@ from uopc.ir.core import dtypes, ranges, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
-from uopc.passes.analysis import op_costs
+from uopc.passes.analysis import op_costs, thresholds
+from uopc.passes.analysis.lanes import fitting
 from uopc.passes.analysis.loops import trips
-from uopc.passes.optimize.schedule import thresholds
 from uopc.passes.optimize.schedule.kernel_facts import (
     Access,
     KernelFacts,
-    fitting,
     is_arithmetic,
     lane_cost,
     length_of,

@@ -7,17 +7,12 @@ from typing import Generic, NamedTuple, TypeVar
 
 from uopc.ir.core.args import Opt
 from uopc.ir.core.uop import UOp
+from uopc.passes.analysis.lanes import fitting
 from uopc.passes.contract import Context
 from uopc.passes.optimize.opts.legality import Refused
 from uopc.passes.optimize.opts.strip_mining import Tiled
 from uopc.passes.optimize.opts.table import apply
-from uopc.passes.optimize.schedule.kernel_facts import (
-    KernelFacts,
-    facts,
-    fitting,
-    length_of,
-    longest_of,
-)
+from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, facts, length_of, longest_of
 from uopc.target import Gpu
 
 

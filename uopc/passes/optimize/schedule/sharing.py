@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterable
 
 from uopc.ir.core import ranges, walk
 from uopc.ir.core.uop import UOp
+from uopc.passes.analysis import thresholds
 from uopc.passes.analysis.loops import most_of, trips
 from uopc.passes.analysis.op_costs import ISSUE_WIDTH, expansion
 from uopc.passes.optimize.opts import chunks, packing
 from uopc.passes.optimize.opts.chunks import Chunks
-from uopc.passes.optimize.schedule import contraction, thresholds
+from uopc.passes.optimize.schedule import contraction
 from uopc.passes.optimize.schedule.contraction import LanedSum
 from uopc.passes.optimize.schedule.kernel_facts import (
     KernelFacts,

@@ -7,11 +7,11 @@ import sys
 from uopc.ir.core import ranges
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
+from uopc.passes.analysis import thresholds
 from uopc.passes.analysis.lanes import MOST_STEP
 from uopc.passes.analysis.loops import trips
 from uopc.passes.optimize.opts import reuse
 from uopc.passes.optimize.opts.legality import Refused
-from uopc.passes.optimize.schedule import thresholds
 from uopc.passes.optimize.schedule.kernel_facts import (
     KernelFacts,
     is_arithmetic,

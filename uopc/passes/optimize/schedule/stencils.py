@@ -8,10 +8,10 @@ from uopc.ir.core import ranges
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
+from uopc.passes.analysis import thresholds
 from uopc.passes.analysis.loops import trips
 from uopc.passes.analysis.op_costs import LOAD
 from uopc.passes.optimize.opts.compute_at import stencils
-from uopc.passes.optimize.schedule import thresholds
 from uopc.passes.optimize.schedule.kernel_facts import Access, KernelFacts, length_of
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from uopc.ir.core import bounds
 from uopc.ir.core.storage import before_effects
 from uopc.ir.core.uop import UOp
-from uopc.passes.analysis.lanes import chunk
+from uopc.passes.analysis import thresholds
+from uopc.passes.analysis.lanes import chunk, fitting
 from uopc.passes.analysis.loops import most_of
 from uopc.passes.optimize.opts import compute_at
-from uopc.passes.optimize.schedule import thresholds
-from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, fitting, length_of
+from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, length_of
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 
 

@@ -30,8 +30,8 @@ from uopc.ir.core.levels import TENSOR
 from uopc.ir.core.ops import GroupOp, Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.passes.contract import Context, Pass
-from uopc.passes.partition.copied_parts import in_group
-from uopc.passes.partition.whole_arrays import WholeArrays
+from uopc.passes.unroll_devices.copied_parts import in_group
+from uopc.passes.unroll_devices.whole_arrays import WholeArrays
 
 
 def _on_mesh(graph: UOp, context: Context) -> UOp:

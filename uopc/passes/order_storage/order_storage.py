@@ -41,11 +41,11 @@ from uopc.ir.core.levels import INDEXED
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import before_effects
 from uopc.ir.core.uop import UOp, intern, set_origin
-from uopc.passes.analysis.views import closed_effects
 from uopc.passes.contract import Context, Pass
-from uopc.passes.optimize.storage_order.nests import Nest, Order
-from uopc.passes.optimize.storage_order.order_choice import Chooser, plain
-from uopc.passes.optimize.storage_order.order_costs import NestCosts
+from uopc.passes.effects.views import closed_effects
+from uopc.passes.order_storage.nests import Nest, Order
+from uopc.passes.order_storage.order_choice import Chooser, plain
+from uopc.passes.order_storage.order_costs import NestCosts
 from uopc.target import Target
 
 

@@ -6,7 +6,7 @@ value on another one.
 
 from __future__ import annotations
 
-from uopc.passes.optimize.schedule import thresholds
+from uopc.passes.analysis import thresholds
 from uopc.target import Figures, Target
 
 MOST_PER_CYCLE = 2.0  # vectors: processors have two units

@@ -24,8 +24,8 @@ from uopc.ir.core.uop import UOp, intern, set_origin
 from uopc.passes.analysis.argument_limits import Limit
 from uopc.passes.analysis.op_costs import expansion
 from uopc.passes.contract import Context
-from uopc.passes.kernels.elements import Elements, Place, element, elements_of
-from uopc.passes.kernels.kernel_calls import KernelCall, StorageUse
+from uopc.passes.split_kernels.elements import Elements, Place, element, elements_of
+from uopc.passes.split_kernels.kernel_calls import KernelCall, StorageUse
 
 # The cost of a launch, in operations of one element: 6 ns on a CPU, 2 µs on a GPU.
 LAUNCH, LAUNCH_OF_GPU = 8.0, 512.0

@@ -50,8 +50,8 @@ from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.passes.analysis.contraction import MOST_ROWS, MOST_VECTORS
 from uopc.passes.contract import Context, Pass
-from uopc.passes.rangeify import constant_masks, trim_sums
-from uopc.passes.rangeify.conditions import Conditions, both, either, guard_of, required
+from uopc.passes.trim_stores import constant_masks, trim_sums
+from uopc.passes.trim_stores.conditions import Conditions, both, either, guard_of, required
 
 
 def trim_stores(graph: UOp, context: Context) -> UOp:

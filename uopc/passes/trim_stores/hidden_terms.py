@@ -22,7 +22,7 @@ from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.ir.index.dims import uop_dim
-from uopc.passes.rangeify.conditions import Conditions
+from uopc.passes.trim_stores.conditions import Conditions
 
 
 @dataclass(frozen=True)

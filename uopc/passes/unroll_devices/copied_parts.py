@@ -5,13 +5,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 
-from uopc.ir.builder import alu, fold, movement
+from uopc.ir.builder import alu, fold, leaves, movement
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.devices import traffic
-from uopc.passes.partition.exchanges import zero
 
 _COMBINE = {"add": Ops.ADD, "mul": Ops.MUL, "max": Ops.MAX, "min": Ops.MIN}
 # From so many bytes on, each of three or more devices combines a share, and gets the others' ones:
@@ -48,9 +47,13 @@ def in_group(exchange: UOp, sent: Sequence[UOp], places: Sequence[str | None]) -
             return [to(i, arg.root, given[arg.root]) for i in range(p)]
     sources = [traffic.source(arg, i) for i in range(p)]
     return [
-        zero(given[i], shapes.shape(given[i])) if j is None else to(i, j, given[j])
+        _zeros_like(given[i]) if j is None else to(i, j, given[j])
         for i, j in enumerate(sources)
     ]
+
+
+def _zeros_like(x: UOp) -> UOp:
+    return leaves.full(leaves.const(x.dtype, 0), shapes.shape(x))
 
 
 def combined(op: str, values: Sequence[UOp]) -> UOp:

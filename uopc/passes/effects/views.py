@@ -10,7 +10,7 @@ from uopc.ir.core import walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import before_effects, whole_root, written_slots
 from uopc.ir.core.uop import UOp
-from uopc.passes.analysis.versions import EffectsBelow
+from uopc.passes.effects.versions import EffectsBelow
 
 Effects = Mapping["UOp", set["UOp"]]
 

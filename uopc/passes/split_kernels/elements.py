@@ -21,8 +21,8 @@ from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine, compare
 from uopc.passes.analysis.loops import identity
 from uopc.passes.analysis.op_costs import MOST_CHOICES
-from uopc.passes.analysis.views import stores_in
-from uopc.passes.kernels.kernel_calls import KernelCall, StorageUse
+from uopc.passes.effects.views import stores_in
+from uopc.passes.split_kernels.kernel_calls import KernelCall, StorageUse
 
 # Loops that do the same in all iterations are spelled out if they are no longer: vectors of more
 # elements are worth a kernel of their own.

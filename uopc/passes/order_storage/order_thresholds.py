@@ -5,7 +5,7 @@ The last column names a row of docs/lab/schedule.md, as in the thresholds of the
 
 from __future__ import annotations
 
-from uopc.passes.optimize.schedule.thresholds import row
+from uopc.passes.analysis.thresholds import row
 
 ACCESS       = row(0.5,  "cycles",   "of an access, or of an operation that costs 1: two begin in a cycle",             "orders by layer")
 FAR_ACCESS   = row(2.0,  "accesses", "that one takes whose neighbours are elsewhere: it may leave the nearest cache",   "orders by layer")

@@ -14,8 +14,8 @@ from uopc.ir.core.arena import memo
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import before_effects, read_slots, written_arguments, written_slots
 from uopc.ir.core.uop import UOp
-from uopc.passes.analysis.versions import NEW, Footprint, Span, Version, Versions
-from uopc.passes.analysis.views import closed_effects, is_local, stores_in
+from uopc.passes.effects.versions import NEW, Footprint, Span, Version, Versions
+from uopc.passes.effects.views import closed_effects, is_local, stores_in
 
 
 class StorageUse(NamedTuple):

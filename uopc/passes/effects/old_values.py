@@ -20,11 +20,11 @@ import itertools
 from uopc.ir.builder import leaves, rebuild
 from uopc.ir.core import dtypes, shapes, walk
 from uopc.ir.core.args import BufferArg
+from uopc.ir.core.bounds import most_elements
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root, written_slots
 from uopc.ir.core.uop import UOp, intern, set_origin
-from uopc.passes.place_stages.demand import count
-from uopc.passes.place_stages.store_cycles import Launches, Read
+from uopc.passes.effects.store_cycles import Launches, Read
 
 
 class OldValues:
@@ -116,7 +116,7 @@ class OldValues:
             read = self.launches.read(v)
             if v.op.movement and v.src[0] in smallest:
                 storage, view = smallest[v.src[0]]
-                less = count(shapes.shape(v)) < count(shapes.shape(view))
+                less = most_elements(shapes.shape(v)) < most_elements(shapes.shape(view))
                 smallest[v] = storage, v if less else view
             elif read in self.copies[u]:
                 smallest[v] = v, v
@@ -146,7 +146,8 @@ class OldValues:
         if read in self.apart:
             return {storage: self._rebased(storage, self._version(read))}
         views = self._picked[storage]
-        if sum([count(shapes.shape(v)) for v in views]) >= count(shapes.shape(storage)):
+        copied = sum([most_elements(shapes.shape(v)) for v in views])
+        if copied >= most_elements(shapes.shape(storage)):
             views = {storage: None}
         made = {v: self._copy(self.done.get(v, v)) for v in views}
         return {storage: self.done.get(storage, storage)} | made

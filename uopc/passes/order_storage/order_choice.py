@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from uopc.ir.core.uop import UOp
-from uopc.passes.optimize.storage_order.nests import Nest, Order
+from uopc.passes.order_storage.nests import Nest, Order
 
 # An order other than that of the value's shape must save this share of what its writers cost.
 LEAST_SAVED = 0.05

@@ -22,8 +22,8 @@ from uopc.ir.core.uop import UOp, intern
 from uopc.passes.analysis.contraction import MOST_ROWS
 from uopc.passes.analysis.loops import trips
 from uopc.passes.analysis.slots import Slots
-from uopc.passes.rangeify import hidden_terms
-from uopc.passes.rangeify.conditions import Conditions, both, guard_of, required, share_outside
+from uopc.passes.trim_stores import hidden_terms
+from uopc.passes.trim_stores.conditions import Conditions, both, guard_of, required, share_outside
 
 # The terms left out, for each value, from which on the search for values that are no numbers costs
 # less (`hidden_terms.py`).

@@ -13,14 +13,14 @@ from uopc.ir.core.storage import whole_root
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.devices.mesh import Spec
 from uopc.passes.analysis.slots import Slots
-from uopc.passes.analysis.versions import EffectsBelow
-from uopc.passes.analysis.views import (
+from uopc.passes.contract import Sharding
+from uopc.passes.effects.versions import EffectsBelow
+from uopc.passes.effects.views import (
     effects_by_root,
     is_final_storage,
     reshaped_base,
     roots_of_views,
 )
-from uopc.passes.contract import Sharding
 
 Box = tuple[tuple[shapes.Dim, ...], tuple[shapes.Dim, ...]]  # begins and sizes
 

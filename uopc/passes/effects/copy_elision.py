@@ -18,8 +18,8 @@ from uopc.ir.core.uop import UOp
 from uopc.ir.devices import device as devices
 from uopc.ir.index import affine
 from uopc.passes.analysis.user_opts import has_opts
-from uopc.passes.analysis.versions import EffectsBelow
-from uopc.passes.analysis.views import Effects, effects_by_root, is_view, roots_of_views
+from uopc.passes.effects.versions import EffectsBelow
+from uopc.passes.effects.views import Effects, effects_by_root, is_view, roots_of_views
 
 
 def without_needless_copies(graph: UOp) -> UOp:

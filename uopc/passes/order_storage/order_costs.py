@@ -11,13 +11,12 @@ import math
 from collections.abc import Callable, Collection
 
 from uopc.ir.core.uop import UOp
+from uopc.passes.analysis import register_tiles, thresholds
 from uopc.passes.analysis.contraction import Contraction
-from uopc.passes.analysis.lanes import MOST_STEP
+from uopc.passes.analysis.lanes import MOST_STEP, fitting
 from uopc.passes.analysis.loops import most_of, trips
-from uopc.passes.optimize.schedule import register_tiles, thresholds
-from uopc.passes.optimize.schedule.kernel_facts import fitting
-from uopc.passes.optimize.storage_order import order_thresholds as order
-from uopc.passes.optimize.storage_order.nests import Access, Nest, Order, Strides
+from uopc.passes.order_storage import order_thresholds as order
+from uopc.passes.order_storage.nests import Access, Nest, Order, Strides
 from uopc.target import Target
 
 Orders = Callable[[UOp], Order]

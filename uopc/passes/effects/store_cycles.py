@@ -25,7 +25,7 @@ from uopc.ir.core.arena import memo
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import read_slots, written_slots
 from uopc.ir.core.uop import UOp
-from uopc.passes.analysis.versions import (
+from uopc.passes.effects.versions import (
     NEW,
     EffectsBelow,
     Footprint,
@@ -33,8 +33,8 @@ from uopc.passes.analysis.versions import (
     Span,
     Version,
     Versions,
-)  # fmt: skip
-from uopc.passes.analysis.views import root_index
+)
+from uopc.passes.effects.views import root_index
 
 # A storage and its version.
 Read = tuple["UOp", Version]

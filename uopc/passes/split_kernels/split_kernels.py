@@ -43,11 +43,11 @@ from uopc.ir.core.uop import UOp, intern, set_origin
 from uopc.ir.index import affine
 from uopc.passes.analysis.programs import calls_with, loops_of
 from uopc.passes.analysis.stable_order import stable_order
-from uopc.passes.analysis.versions import LaunchGraph
-from uopc.passes.analysis.views import is_local, stores_in
 from uopc.passes.contract import Context, Pass
-from uopc.passes.kernels.kernel_calls import KernelCall, KernelCalls
-from uopc.passes.kernels.statements import joined
+from uopc.passes.effects.versions import LaunchGraph
+from uopc.passes.effects.views import is_local, stores_in
+from uopc.passes.split_kernels.kernel_calls import KernelCall, KernelCalls
+from uopc.passes.split_kernels.statements import joined
 
 
 class _Slice(NamedTuple):

@@ -1,1 +1,0 @@
-"""From loops over storage to a program of kernel calls."""

@@ -1,0 +1,53 @@
+"""Copies of rows and vectors beside the lanes of a reduce that is no contraction."""
+
+from __future__ import annotations
+
+from uopc.ir.core import ranges
+from uopc.ir.core.uop import UOp
+from uopc.passes.analysis import thresholds
+from uopc.passes.analysis.lanes import fitting
+from uopc.passes.analysis.loops import trips
+from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, length_of
+from uopc.passes.optimize.schedule.scheduler import Scheduler
+
+
+def tile_beside_lanes(
+    s: Scheduler, output: UOp, reduces: list[UOp], lanes: int
+) -> tuple[UOp | None, UOp, int, int]:
+    """The loop over rows that reuse the reads of a reduce loop beside the lanes of `output`, and
+    `output`, swapped if the columns' operands leave the cache between rows; the rows and vectors of
+    the tile, fewer where the copies would get too long."""
+    k = s.facts
+    looped = [
+        u for u in k.reduces
+        if output in ranges.ranges(u)
+        and any(q.arg.kind == "reduce" and q not in reduces for q in u.src[1:])
+    ]  # fmt: skip
+    if not looped:
+        return None, output, 1, 1
+    length = length_of(output)
+    most = None if length is None else length // fitting(lanes, length)
+    row = _row_loop(k, output, looped)
+    rows = 1 if row is None else thresholds.TILE_ROWS
+    vectors = fitting(thresholds.TILE_VECTORS, most)
+    size = k.expanded_size()
+    while rows * vectors > 1 and rows * vectors * size > thresholds.MOST_COPIES:
+        rows, vectors = (rows // 2, vectors) if rows > 1 else (rows, vectors // 2)
+    if row is not None and row.arg.axis < output.arg.axis:
+        shared = [a for a in k.inside(output) if not a.written and row not in ranges.ranges(a.node)]
+        footprint = sum([a.node.dtype.itemsize * trips(ranges.ranges(a.node)) for a in shared])
+        if footprint > s.target.l2_bytes / 4:
+            row, output = s.swapped(row, output)
+    return row, output, rows, vectors
+
+
+def _row_loop(k: KernelFacts, output: UOp, reduces: list[UOp]) -> UOp | None:
+    """The innermost other output loop over which an operand of the reduces is used again."""
+    for q in reversed(k.outputs):
+        if q is output or q.arg.kind != "loop" or (length_of(q) or 2) < 2:
+            continue
+        if any(q in ranges.ranges(u) for u in reduces) and any(
+            q not in ranges.ranges(a.node) for u in reduces for a in k.inside(u.src[1])
+        ):
+            return q
+    return None

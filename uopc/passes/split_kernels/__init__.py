@@ -1,0 +1,1 @@
+"""The pass split-kernels and its helpers."""

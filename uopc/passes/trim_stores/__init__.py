@@ -1,0 +1,1 @@
+"""The pass trim-stores and its helpers."""

@@ -1,0 +1,1 @@
+"""The pass unroll-devices and its helpers."""
