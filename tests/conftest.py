@@ -37,7 +37,7 @@ from hypothesis import settings
 from hypothesis.internal.conjecture import engine
 
 from uopc.errors import UserError
-from uopc.program import key
+from uopc.program.cached import key
 
 # The same examples everywhere; `--hypothesis-profile=random` draws others each time.
 settings.register_profile("same", deadline=None, derandomize=True, print_blob=True)

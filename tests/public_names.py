@@ -27,7 +27,7 @@ from uopc.numpy.dtype_functions import FloatInfo, IntegerInfo
 from uopc.program.launches import Buffer, Kernel, Launch, Launches, Timing
 from uopc.program.profile import Measured, Profile, Row
 from uopc.program.program import ArraySpec
-from uopc.program.search.work import Work
+from uopc.program.speed.work import Work
 from uopc.tensor.updates import At, Indexed
 from uopc.tracing.jit import CacheInfo, Jitted
 

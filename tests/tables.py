@@ -204,6 +204,7 @@ TABLES = {
     "cpu-files": ("uopc/backends/cpu/README.md", lambda: files("uopc/backends/cpu")),
     "derivative-files": ("uopc/derivatives/README.md", lambda: files("uopc/derivatives")),
     "program-files": ("uopc/program/README.md", lambda: files("uopc/program")),
+    "search-files": ("uopc/search/README.md", lambda: files("uopc/search")),
     "levels": ("uopc/ir/README.md", levels),
     "invariants": ("uopc/ir/README.md", invariants),
     "ops": ("uopc/ir/README.md", ops),

@@ -18,7 +18,7 @@ from uopc.ir.core.args import FunctionArg, ParamArg
 from uopc.ir.core.serialize import fingerprint
 from uopc.ir.core.uop import intern
 from uopc.ir.interpret import interpreter
-from uopc.program import reuse
+from uopc.program.cached import reuse
 
 HEADS, DEPTH, LENGTH = 2, 8, 128
 

@@ -17,7 +17,7 @@ from uopc import Ops, UOp, driver, dtypes
 from uopc.ir.builder.movement import reduce
 from uopc.ir.core import uop
 from uopc.passes import PIPELINE
-from uopc.program.search.work import measure
+from uopc.program.speed.work import measure
 
 
 def product() -> UOp:

@@ -28,7 +28,7 @@ from uopc.cache import disk
 from uopc.errors import UserError
 from uopc.ir.core.data import arrays, files
 from uopc.onnx import reading, registry
-from uopc.program.search import session
+from uopc.program.tuned import schedules
 
 RNG = np.random.default_rng(11)
 ROWS, COLUMNS = 130, 200
@@ -419,7 +419,7 @@ def test_outputs_that_are_no_tensors(tmp_path: Path) -> None:
 
 def test_searches_that_found_more_since(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     load(file)
-    monkeypatch.setattr(session, "holds", lambda request, machine, chosen: False)
+    monkeypatch.setattr(schedules, "holds", lambda request, machine, chosen: False)
     f = load(file)
     assert not is_found(f)
     check(f, wanted(model()))

@@ -28,7 +28,7 @@ from uopc.cli import load
 from uopc.cli import main as cli
 from uopc.errors import UserError
 from uopc.ir.core.serialize import fingerprint
-from uopc.program import key, record
+from uopc.program.cached import key, record
 from uopc.program.cpu import ObjectCode
 from uopc.program.request import prepare
 
@@ -195,7 +195,7 @@ def test_everything_that_changes_code_is_in_the_key(monkeypatch, stored):
 def test_the_source_is_in_the_key():
     """The digest is of the content of every file of the package."""
     assert key.source_digest() == dict(key.process_components())["uopc"]
-    code = "from uopc.program import key; print(key.source_digest())"
+    code = "from uopc.program.cached import key; print(key.source_digest())"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert run.stdout.strip() == key.source_digest()
 
@@ -440,7 +440,7 @@ import uopc
 from uopc import cache
 from uopc.cli import load
 from uopc.cli import main as cli
-from uopc.program import key
+from uopc.program.cached import key
 x = uopc.param("x", (3,))
 def answers(graph):
     cache.clear()
@@ -619,7 +619,7 @@ def test_off(folder):
 
 FIRST = """
 import sys, uopc
-from uopc.program import key
+from uopc.program.cached import key
 uopc.compile(uopc.param("x", (3, 4)).exp().sum(axis=1))
 print(key.source_digest.cache_info().misses, *sys.modules)
 """

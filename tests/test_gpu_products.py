@@ -16,7 +16,7 @@ from uopc.errors import Unsupported
 from uopc.ir.core.ops import Ops
 from uopc.passes.optimize.schedule import gpu_products
 from uopc.program.request import prepare
-from uopc.program.search import session
+from uopc.program.tuned import schedules
 
 F32, I32 = dtypes.float32, dtypes.int32
 
@@ -106,6 +106,6 @@ def test_a_search_needs_a_device():
         return prepare(graph, None, True, 1, "f", config.current(), device=device)
 
     for name in ("cuda", "cuda:1", "cpu"):
-        session.check_device(request(name))
+        schedules.check_device(request(name))
     with pytest.raises(Unsupported, match="has PTX alone"):
-        session.check_device(request("cuda:sm_90"))
+        schedules.check_device(request("cuda:sm_90"))

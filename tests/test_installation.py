@@ -15,7 +15,7 @@ from uopc import cache
 from uopc.backends import detect
 from uopc.cache import disk
 from uopc.ir.core.data import files
-from uopc.program import key
+from uopc.program.cached import key
 
 
 @pytest.fixture

@@ -17,8 +17,9 @@ from uopc.cli.main import main
 from uopc.driver import backend_of, lower_only
 from uopc.errors import UserError
 from uopc.passes.analysis import register_tiles, speeds, thresholds
-from uopc.program.search import known, measure, probes
-from uopc.program.search.measure import Measurement, conclude
+from uopc.program.tuned import figures
+from uopc.search import measure, probes
+from uopc.search.measure import conclude
 from uopc.target import CPUS, FAMILIES, Figures, Target
 
 FAST = Figures(clock=3.0, multiply_bytes=128.0, load_bytes=128.0, parked=100_000.0)
@@ -29,16 +30,15 @@ KIB, MIB = 1 << 10, 1 << 20
 def folder(tmp_path, monkeypatch):
     """A database of its own."""
     monkeypatch.setenv("UOPC_CACHE_DIR", str(tmp_path / "cache"))
-    known.forget()
+    figures.forget()
     uopc.cache.clear()
     yield tmp_path / "cache"
-    known.forget()
+    figures.forget()
     uopc.cache.clear()
 
 
-def keep(folder, figures=FAST, caches=(32 * KIB, 1 * MIB, 32 * MIB)):
-    found = Measurement(figures, caches, {})
-    Database(folder).put_machines([known.measured(detect.host(), found)])
+def keep(folder, fast=FAST, caches=(32 * KIB, 1 * MIB, 32 * MIB)):
+    Database(folder).put_machines([figures.measured(detect.host(), fast, caches)])
 
 
 def target():
@@ -205,7 +205,7 @@ def test_export_and_import(folder, tmp_path, capsys):
     keep(folder)
     file = str(tmp_path / "found.json")
     assert main(["tune", "--export", file]) == 0 and main(["tune", "--clear"]) == 0
-    known.forget()
+    figures.forget()
     assert target().figures == Figures()
     assert main(["tune", "--import", file]) == 0
     assert target().figures == FAST
@@ -221,21 +221,21 @@ def test_export_and_import(folder, tmp_path, capsys):
     '{"caches": [1, 2, 3], "clock": NaN}', '{"caches": [1, 2, 3], "speed": 1}',
 ])  # fmt: skip
 def test_damaged_figures_are_none(text):
-    assert known.parsed(text) is None
+    assert figures.parsed(text) is None
 
 
 @pytest.mark.parametrize("least", [True, False])
 def test_the_thresholds_of_any_figures_are_found(least):
     """Figures that no machine has are refused; with the least and the greatest of the others, each
     loop over them ends."""
-    figure = known.LEAST if least else known.MOST
+    figure = figures.LEAST if least else figures.MOST
     names = [f.name for f in fields(Figures)]
     for one in (figure / 2 if least else figure * 2, 10**400, 1e300, 1e-300):
         for name in names:
             content = {"caches": [1, 1, 1], **asdict(Figures()), name: one}
-            assert known.parsed(json.dumps(content)) is None
+            assert figures.parsed(json.dumps(content)) is None
     content = {"caches": [1, 1, 1], **dict.fromkeys(names, figure)}
-    values = known.parsed(json.dumps(content))
+    values = figures.parsed(json.dumps(content))
     assert values is not None
     found = replace(machines.MACHINES["server"].target, **values)
     assert 1 <= speeds.accumulators(found) <= speeds.MOST_ACCUMULATORS
@@ -251,5 +251,5 @@ def test_a_changed_row_and_another_machine_do_not_apply(folder):
     with sqlite3.connect(Database(folder).file) as connection:
         connection.execute("UPDATE machines SET made = 2.0 WHERE machine != 'another'")
     connection.close()
-    known.forget()
+    figures.forget()
     assert target().figures == Figures() and isinstance(target(), Target)

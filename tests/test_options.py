@@ -23,7 +23,8 @@ from uopc.ir import PatternMatcher, UPat
 from uopc.ir.core import walk
 from uopc.ir.core.ops import Ops
 from uopc.program.program import Program
-from uopc.program.search import known, measure
+from uopc.program.tuned import figures
+from uopc.search import measure
 from uopc.target import Figures
 
 ROW = re.compile(r"^\| `(\w+)` \| `(\w+)` \| `([^`]*)` \| (.+) \|$", re.MULTILINE)
@@ -117,15 +118,18 @@ def test_measure(tmp_path, monkeypatch):
         return measure.Measurement(fast, (1 << 15, 1 << 20, 1 << 25), {})
 
     monkeypatch.setattr(measure, "measure", measured)
-    target = backend_of("cpu").target
+
+    def found():
+        return backend_of("cpu").target("cpu", "").figures
+
     with uopc.options(cache_dir=str(tmp_path / "cache")):
-        known.forget()
-        assert target("cpu", "").figures == Figures() and not asked
+        figures.forget()
+        assert found() == Figures() and not asked
         with uopc.options(measure=True):
-            assert target("cpu", "").figures == target("cpu", "").figures == fast
-        known.forget()  # another process
-        assert target("cpu", "").figures == fast and len(asked) == 1
-    known.forget()
+            assert found() == found() == fast
+        figures.forget()  # another process
+        assert found() == fast and len(asked) == 1
+    figures.forget()
 
 
 def test_match_stats(capsys):

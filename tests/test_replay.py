@@ -12,7 +12,7 @@ import uopc
 from tests.standin import module
 from uopc.cli import main as cli
 from uopc.passes.analysis import thresholds
-from uopc.program import key
+from uopc.program.cached import key
 
 TEXT = """
 import numpy as np

@@ -10,7 +10,7 @@ import pytest
 import uopc
 from uopc import P, make_mesh
 from uopc.distributed import Cache, Link, Machine
-from uopc.program.search.reuse_distance import Region, Reused, distances
+from uopc.program.speed.reuse_distance import Region, Reused, distances
 
 NEAR = Machine(
     operations=1e15, bandwidth=1e9, link=Link(1e-6, 1e9), launch=1e-12, writing=5e8,

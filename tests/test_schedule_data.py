@@ -11,7 +11,7 @@ from uopc import UOp, dtypes
 from uopc.backends.cpu.arguments import out_labels, shape_of, value_of
 from uopc.program import profile
 from uopc.program.planner import dim
-from uopc.program.search import random_inputs
+from uopc.program.speed import random_inputs
 
 
 def x(*shape, dtype=dtypes.float32, name="x"):

@@ -19,9 +19,10 @@ from uopc.ir.interpret import interpreter
 from uopc.passes.analysis import thresholds
 from uopc.passes.contract import Context
 from uopc.passes.optimize.opts import table
-from uopc.program.search import asked, beam, edits, estimate, searcher
-from uopc.program.search.beam import Candidate, Match, Start
-from uopc.program.search.workers import Workers
+from uopc.program.tuned import kernel_opts, schedules
+from uopc.search import beam, edits, estimate, searcher
+from uopc.search.beam import Candidate, Match, Start
+from uopc.search.workers import Workers
 
 RNG = np.random.default_rng(21)
 OWN = (Opt("VECTOR", 0, 8),)
@@ -192,7 +193,7 @@ def test_neighbours_are_legal_and_others(name):
         near = list(moves.neighbours(opts))
         assert len(near) >= 3 and opts not in near
         for other in near:
-            assert edits.replayed(moves.base, other) is not None
+            assert kernel_opts.replayed(moves.base, other) is not None
             assert abs(len(other) - len(opts)) <= 1
     ops = {o.op for opts in ((), own) for n in moves.neighbours(opts) for o in n}
     assert ops <= set(table.OPTS)
@@ -231,8 +232,8 @@ def test_random_lists_keep_the_numbers(name, seed):
 def test_a_damaged_list_is_refused():
     kernel, context = kernel_of(GRAPHS["matmul"]())
     base = edits.Moves(kernel, context).base
-    assert edits.replayed(base, (Opt("VECTOR", 0, 3),)) is None
-    assert edits.replayed(base, (Opt("FOLD", 0, 2),)) is None
+    assert kernel_opts.replayed(base, (Opt("VECTOR", 0, 3),)) is None
+    assert kernel_opts.replayed(base, (Opt("FOLD", 0, 2),)) is None
 
 
 # ---------------------------------------------------------------- the model
@@ -287,12 +288,12 @@ def given():
             made.append((request, sizes))
             return make(request)
 
-        tokens.append(asked.running.set(asked.Session(begin, 2, 60.0)))
+        tokens.append(schedules.searching.set(searcher.Session(begin, 2, 60.0)))
         return made
 
     yield use
     for token in reversed(tokens):
-        asked.running.reset(token)
+        schedules.searching.reset(token)
 
 
 def prefers(*opts):
@@ -333,7 +334,7 @@ def test_later_compiles_use_what_was_found(given):
     before = uopc.compile(graph(), threads=1)
     begun = given(prefers(WANTED))
     uopc.compile(graph(), threads=1)
-    asked.running.set(None)
+    schedules.searching.set(None)
     after = uopc.compile(graph(), threads=1)
     assert len(begun) == 1
     assert before.kernels[0].opts != after.kernels[0].opts == (WANTED,)
@@ -424,7 +425,7 @@ def test_processes_compile_time_and_survive_a_crash():
 
 def test_a_kernel_that_no_process_takes_is_left_alone(monkeypatch):
     """No process answers: the program has the schedule's list, and the row says why."""
-    monkeypatch.setattr("uopc.program.search.workers._SERVE", "raise SystemExit(3)  # {} {}")
+    monkeypatch.setattr("uopc.search.workers._SERVE", "raise SystemExit(3)  # {} {}")
     program = uopc.compile(graph(), threads=1, beam=1)
     np.testing.assert_array_equal(program(x=X), X.T * 2)
     (row,) = tuned._rows.values()

@@ -84,7 +84,7 @@ def imports(path):
 HOUSE = (
     ("errors", "forks"), ("ir",), ("config", "target"), ("tensor", "passes", "backends"),
     ("derivatives",),
-    ("cache", "dump"), ("program",),
+    ("cache", "dump"), ("program",), ("search",),
     ("driver",), ("distributed",), ("exporting",), ("numpy",), ("files", "tracing"),
     ("",), ("onnx",), ("cli",), ("__main__",),
 )  # fmt: skip
@@ -401,6 +401,7 @@ def test_files_named_in_the_documentation_exist():
     folders = [ROOT / name for name in ("uopc", "tests", "docs", "benchmarks", "examples")]
     names = [f"/{p.relative_to(ROOT)}" for folder in folders for p in folder.rglob("*.*")]
     for page in ("uopc/ir/README.md", "uopc/passes/README.md", "uopc/program/README.md",
+                 "uopc/search/README.md",
                  "uopc/backends/cpu/README.md", "tests/README.md"):
         for name in re.findall(r"`([\w/]+\.(?:py|md|uop))`", (ROOT / page).read_text("utf-8")):
             known = any(path.endswith(f"/{name}") for path in names) or (ROOT / name).exists()

@@ -21,7 +21,8 @@ from uopc.cache.tuned import Database, Row, Store
 from uopc.cli import tune
 from uopc.cli.main import main
 from uopc.ir.core.args import Opt
-from uopc.program.search import asked, session
+from uopc.program.tuned import schedules
+from uopc.search import searcher
 
 WANTED = Opt("VECTOR", 1, 4)
 ROW = Row("k", "m", "v", "E_8", "VECTOR(0, 8)", 2e-6, 1e-6, "faster", 1.5)
@@ -68,11 +69,11 @@ def graph():
 
 def searched(begun):
     """Compile, and search with the bench of the test."""
-    token = asked.running.set(asked.Session(noting(begun), 1))
+    token = schedules.searching.set(searcher.Session(noting(begun), 1))
     try:
         return uopc.compile(graph(), threads=1)
     finally:
-        asked.running.reset(token)
+        schedules.searching.reset(token)
 
 
 # ---------------------------------------------------------------- rows
@@ -199,8 +200,8 @@ def test_a_stale_row_does_not_apply(folder, name):
 
 
 def test_rows_are_of_the_described_machine(folder):
-    here = session.names(detect.host())
-    other = session.names(replace(detect.host(), l2_bytes=12345))
+    here = schedules.names(detect.host())
+    other = schedules.names(replace(detect.host(), l2_bytes=12345))
     assert here[0] != other[0] and here[1] == other[1]
 
 

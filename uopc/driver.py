@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from uopc import config
+from uopc.backends import detect
 from uopc.backends.exchange.cost import Machine
 from uopc.cache.disk import DiskCache
 from uopc.errors import UserError, UserTypeError
@@ -38,7 +39,8 @@ from uopc.program.request import (
     prepare,
     thread_count,
 )
-from uopc.program.search import session
+from uopc.program.tuned import schedules
+from uopc.target import CPUS
 
 if TYPE_CHECKING:  # a program from a cache needs no pass
     from uopc.passes.pass_manager import Lowered, Verify
@@ -147,6 +149,15 @@ def _watched(request: Request) -> contextlib.AbstractContextManager[None]:
     return progress.shown(request.name or "program")
 
 
+def _searching(beam: int) -> contextlib.AbstractContextManager[None]:
+    """Searches the Opts of kernels that no search knows, if a compile asks for that."""
+    if not beam:
+        return contextlib.nullcontext()
+    from uopc.search import searcher
+
+    return searcher.session(beam)
+
+
 def _is_logged() -> bool:
     """True if a handler gets records of compiles. Without the module nobody has asked for them."""
     logging = sys.modules.get("logging")
@@ -160,8 +171,9 @@ def make_program(
     `program_for`."""
     if request.structure != "kernel":
         request = dataclasses.replace(request, graph=file_parts.viewed(request.graph))
-    backend, whole = backend_of(request.device), with_constants_computed(request, verify)
-    program = program_for(whole, verify, backend, make_program, _write_report, keep)
+    with _searching(request.options.beam):
+        backend, whole = backend_of(request.device), with_constants_computed(request, verify)
+        program = program_for(whole, verify, backend, make_program, _write_report, keep)
     if "_request" in vars(program):  # else it holds no graph
         program._given = request
     return program if request.nesting is None else nested(program, request.nesting)
@@ -183,7 +195,8 @@ def compile_described(
             return compile(made.outputs, inputs=made.inputs, **arguments)
 
     described = _described(description, options, arguments)
-    found = None if described is None else described.find()
+    with _searching(options.beam):
+        found = None if described is None else described.find()
     if found is None:
         made = description.make()  # nodes that an arena makes have no lines
         if made.outputs is None:
@@ -294,24 +307,38 @@ def lower_only(
     options, device = config.current(), device.lower()
     request = prepare(graph, None, optimize, threads, None, options, rules, device)
     machine = backend_of(device).target(device, options.target_cpu)
-    searched = session.current_schedules(request, machine).apply
+    searched = schedules.current_schedules(request, machine).apply
     return lower(request, machine, _verifier(request, verify), opts, searched=searched)
 
 
 def serve_search(descriptor: int) -> None:
     """Compile and time candidates of a search for the process at the other end of a socket."""
-    from uopc.program.search import worker
+    from uopc.search import worker
 
     worker.serve(descriptor, backend_of)
 
 
 def backend_of(device: str, who: str = "option device (UOPC_DEVICE)") -> Backend:
-    """The backend of a device name that `who` gave. UserError if there is no such device."""
+    """The backend of a device name that `who` gave. UserError if there is no such device.
+
+    Option `measure`: this machine is measured, unless it was.
+    """
     for has, _, module in BACKENDS:
         if has(device):
-            return import_module(module).BACKEND  # type: ignore[no-any-return]
+            found: Backend = import_module(module).BACKEND
+            if has is devices.is_cpu:
+                _measure_if_asked(found)
+            return found
     shown = ", ".join([examples for _, examples, _ in BACKENDS])
     raise UserError(f"{who}: unknown device {device!r}; choose {shown}")
+
+
+def _measure_if_asked(backend: Backend) -> None:
+    options = config.current()
+    if options.measure and options.target_cpu not in CPUS:
+        from uopc.search import measure
+
+        measure.measure_once(detect.host(options.target_cpu), backend)
 
 
 def _options(beam: int) -> config.Options:

@@ -29,8 +29,9 @@ from uopc.passes.optimize.opts.legality import Refused
 from uopc.passes.optimize.opts.strip_mining import Tiled
 from uopc.passes.optimize.opts.table import OPTS, apply
 from uopc.passes.optimize.schedule.kernel_facts import facts
-from uopc.program.search.edits import Moves, Opts
-from uopc.program.search.schedules import opts_text
+from uopc.program.tuned.kernel_opts import Opts
+from uopc.program.tuned.schedules import opts_text
+from uopc.search.edits import Moves
 
 SIZES = (1, 2, 3, 5, 8, 16, 17, 24, 32, 40, 64)
 AMOUNTS = (0, 1, 2, 3, 4, 5, 8, 16, 32, 64, -1)

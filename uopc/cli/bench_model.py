@@ -35,7 +35,7 @@ Call = Callable[[], list[Any]]
 def _uopc(job: dict[str, Any]) -> tuple[Call, float]:
     """A call of the model by uopc, and the seconds until it is compiled; the inputs are written."""
     import uopc.onnx
-    from uopc.program.search import random_inputs
+    from uopc.program.speed import random_inputs
 
     begin = time.perf_counter()
     with uopc.options(cache_dir=job["cache"]):

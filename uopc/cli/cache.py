@@ -25,12 +25,13 @@ from uopc.errors import UserError
 from uopc.ir.core import shapes, walk
 from uopc.ir.core.serialize import fingerprint
 from uopc.passes.pass_manager import INPUT
-from uopc.program import key, planner, record
+from uopc.program import planner
 from uopc.program.artifact import Artifact
-from uopc.program.kernel_cache import KernelCache
+from uopc.program.cached import key, record
+from uopc.program.cached.kernel_cache import KernelCache
 from uopc.program.request import Request, lower, prepare
-from uopc.program.search import session
-from uopc.program.search.schedules import kernel_key
+from uopc.program.tuned import schedules
+from uopc.program.tuned.schedules import kernel_key
 
 _SHOWN = 12  # characters of a digest
 _MOST_SAID = 4  # differences of graphs
@@ -138,8 +139,8 @@ def _why(disk: DiskCache, source: str, out: Output) -> None:
             return "graph differs"
         return _graph_differs(request, found)
 
-    schedules = session.current_schedules(request, machine)
-    lowered = lower(request, machine, searched=schedules.apply)
+    known_opts = schedules.current_schedules(request, machine)
+    lowered = lower(request, machine, searched=known_opts.apply)
     cached = KernelCache(request, machine, disk, backend.artifact).find(lowered.program)
     of = {k: call.src[0] for call, (k, _) in zip(lowered.program.src, lowered.calls)}
     for k in lowered.kernels:
@@ -150,7 +151,7 @@ def _why(disk: DiskCache, source: str, out: Output) -> None:
         else:
             (source,) = backend.render(lowered, [k]).values()
             said = _miss(whole, k.arg.name, source, others, graph_of)
-        if schedules.chosen.get(kernel_key(of[k], request, machine), "-") not in ("", "-"):
+        if known_opts.chosen.get(kernel_key(of[k], request, machine), "-") not in ("", "-"):
             said += f"; Opts of a search: {' '.join(map(str, k.arg.opts))}"
         out.line(f"  {k.arg.name}: {said}")
 

@@ -27,13 +27,14 @@ from uopc.errors import InvalidIR, UserError
 from uopc.ir.core.arena import arena
 from uopc.ir.core.serialize import fingerprint
 from uopc.ir.text.printer import print_graph
-from uopc.program import key, record, saved
+from uopc.program import saved
 from uopc.program.artifact import Artifact
-from uopc.program.kernel_cache import KernelCache
+from uopc.program.cached import key, record
+from uopc.program.cached.kernel_cache import KernelCache
 from uopc.program.make_artifact import make_artifact
 from uopc.program.program import Backend
 from uopc.program.request import Request
-from uopc.program.search import random_inputs
+from uopc.program.speed import random_inputs
 
 FORMAT = 2
 INDEX = "replay.json"

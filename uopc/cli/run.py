@@ -46,7 +46,7 @@ from uopc.passes.pass_manager import INPUT
 from uopc.program import profile
 from uopc.program.program import Program
 from uopc.program.request import Request, prepare
-from uopc.program.search import random_inputs
+from uopc.program.speed import random_inputs
 
 _TRACED_CALLS = 3
 

@@ -43,10 +43,10 @@ from uopc.ir.core.uop import UOp
 from uopc.passes.optimize.opts.table import OPTS
 from uopc.program.program import Program
 from uopc.program.request import lower, make_context
-from uopc.program.search import known, random_inputs, session
-from uopc.program.search.asked import Session
-from uopc.program.search.schedules import kernel_key, opts_of
-from uopc.program.search.searcher import Searcher, processes
+from uopc.program.speed import random_inputs
+from uopc.program.tuned import figures, schedules
+from uopc.program.tuned.schedules import kernel_key, opts_of
+from uopc.search.searcher import Searcher, Session, processes
 
 _BUDGET = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|)")
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -130,7 +130,7 @@ class _Job:
         machine = driver.backend_of(request.device).target(
             request.device, request.options.target_cpu
         )
-        session.check_device(request)
+        schedules.check_device(request)
         self.before = driver.make_program(request)
         if self.before._runner.plan.mesh is not None:
             raise Unsupported(
@@ -138,7 +138,7 @@ class _Job:
             )
         self.values = random_inputs.sizes(self.before._runner.plan, dict(args.set))
         self.request, self.machine = replace(self.before._request, bound=self.values), machine
-        self.store: Store = session.store(request, machine)
+        self.store: Store = schedules.store(request, machine)
         self.seconds = self._times(self.before)
         self.found: list[Row] = []
 
@@ -165,7 +165,7 @@ class _Job:
 
     def search(self, workers: Any, end: float, out: Output) -> None:
         """Search kernels until the end."""
-        if not session.current_schedules(self.request, self.machine).used:
+        if not schedules.current_schedules(self.request, self.machine).used:
             out.line(f"{self.name}: programs that are not optimised, or have rules, are not tuned")
             return
         with arena():
@@ -228,12 +228,12 @@ def _bar(total: int) -> Iterator[Any]:
 
 # ---------------------------------------------------------------- the machine
 def _measure(database: Database, out: Output) -> None:
-    from uopc.program.search import measure
+    from uopc.search import measure
 
     machine = detect.host()
     begin = time.perf_counter()
     found = measure.measure(machine, driver.backend_of("cpu"))
-    database.put_machines([known.measured(machine, found)])
+    database.put_machines([figures.measured(machine, found.figures, found.caches)])
     seconds = time.perf_counter() - begin
     out.line(f"{machine.cpu}: measured in {seconds:.1f} s, kept in {database.file}", "bold")
     out.table(("figure", "value"), measure.rows(found))
@@ -247,7 +247,7 @@ def _measure(database: Database, out: Output) -> None:
 # ---------------------------------------------------------------- what was found
 def _here() -> tuple[str, str]:
     """The digests of this machine, for the CPU, and of this version."""
-    return session.names(driver.backend_of("cpu").target("cpu", config.current().target_cpu))
+    return schedules.names(driver.backend_of("cpu").target("cpu", config.current().target_cpu))
 
 
 def _report(database: Database, out: Output) -> None:
@@ -299,7 +299,7 @@ def _import(database: Database, file: Path, out: Output) -> None:
 def _machine(given: dict[str, Any]) -> Measured:
     """A measured machine of a file. ValueError where it is damaged."""
     found = Measured(given["machine"], given["figures"], given["made"])
-    if found.seal != given["seal"] or known.parsed(found.figures) is None:
+    if found.seal != given["seal"] or figures.parsed(found.figures) is None:
         raise ValueError(f"a machine is damaged: {found.machine}")
     return found
 

@@ -25,9 +25,9 @@ from uopc.ir.core.serialize import fingerprint
 from uopc.ir.core.uop import UOp
 from uopc.passes.pass_manager import Lowered
 from uopc.program.artifact import Artifact
+from uopc.program.cached.kernel_cache import KernelCache
 from uopc.program.compiled_kernel import Afterwards, Code
 from uopc.program.constants import computed_once
-from uopc.program.kernel_cache import KernelCache
 from uopc.program.make_artifact import make_artifact
 from uopc.program.program import Program
 from uopc.program.request import Request, prepare

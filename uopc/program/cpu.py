@@ -18,12 +18,12 @@ from uopc.cache.disk import DiskCache
 from uopc.errors import InvalidIR
 from uopc.forks import cached_property
 from uopc.ir.core.uop import UOp
-from uopc.program import key, record
 from uopc.program.artifact import Artifact
+from uopc.program.cached import key, record
 from uopc.program.compiled_kernel import Code
 from uopc.program.program import Backend, BoundProgram, Program
 from uopc.program.request import Request
-from uopc.program.search import known
+from uopc.program.tuned import figures
 from uopc.target import CPUS, Target
 
 if TYPE_CHECKING:  # a program from a cache needs no pass
@@ -162,7 +162,7 @@ def _target(device: str, cpu: str) -> Target:
     if DiskCache.of(config.current()) is not None:
         key.installation()  # as an earlier process found it: LLVM need not be asked
     found = detect.host(cpu)
-    return found if cpu in CPUS else known.with_figures(found, BACKEND)
+    return found if cpu in CPUS else figures.with_figures(found)
 
 
 BACKEND = Backend(

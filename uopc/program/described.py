@@ -29,11 +29,11 @@ from uopc.ir.core.data import blocks, files
 from uopc.ir.core.data.files import Identity, Place, Stamp
 from uopc.ir.core.serialize import Fingerprint
 from uopc.ir.core.uop import UOp
-from uopc.program import key, record, reuse
 from uopc.program.artifact import Array, Artifact, Constant, in_order, located
+from uopc.program.cached import key, record, reuse
 from uopc.program.program import Backend, Program, finish
 from uopc.program.request import Request
-from uopc.program.search import session
+from uopc.program.tuned import schedules
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class Described:
         return Found(program, stored.notes, stored.files)
 
     def _holds(self, found: Artifact) -> bool:
-        return session.holds(self.request, self.machine, found.schedules)
+        return schedules.holds(self.request, self.machine, found.schedules)
 
     def _loaded(self, found: Artifact, stored: Stored) -> Program:
         """The program of an artifact. Unusable, UserError or InvalidIR if a constant is not what

@@ -20,7 +20,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.program import by_hand
 from uopc.program.request import Request, lower
-from uopc.program.search.work import Work, measure
+from uopc.program.speed.work import Work, measure
 from uopc.target import Target
 
 if TYPE_CHECKING:  # a program from a cache needs no pass

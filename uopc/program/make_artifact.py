@@ -11,8 +11,8 @@ from uopc.ir.core.serialize import Fingerprint
 from uopc.ir.core.uop import UOp
 from uopc.ir.index.size_conditions import relying
 from uopc.program.artifact import Artifact
+from uopc.program.cached.kernel_cache import KernelCache
 from uopc.program.compiled_kernel import CompiledKernel, Compiler, symbol_of
-from uopc.program.kernel_cache import KernelCache
 from uopc.program.planner import ExchangeCall, Planner, buckets, exchange, repeats
 from uopc.program.request import Request, lower
 

@@ -28,20 +28,20 @@ from uopc.ir.core import shapes
 from uopc.ir.core.arena import arena
 from uopc.ir.core.serialize import Fingerprint, fingerprint
 from uopc.ir.core.uop import UOp
-from uopc.program import reuse
 from uopc.program.artifact import Artifact
+from uopc.program.cached import reuse
+from uopc.program.cached.kernel_cache import KernelCache
 from uopc.program.compiled_kernel import Compiler
-from uopc.program.kernel_cache import KernelCache
 from uopc.program.launches import Kernel, Launches, LazyLowered, listed
 from uopc.program.make_artifact import make_artifact
 from uopc.program.request import Request
-from uopc.program.search import session
+from uopc.program.tuned import schedules
 from uopc.target import Target
 
 if TYPE_CHECKING:  # a program from a cache needs no pass
     from uopc.dump.stages import Dump
     from uopc.passes.pass_manager import Lowered, Verify
-    from uopc.program.search.predict import Prediction
+    from uopc.program.speed.predict import Prediction
 
 
 @dataclass(frozen=True)
@@ -252,7 +252,7 @@ class Program(ProgramBase):
             >>> [f"{program.predict(machine, n=size).seconds:.1e}" for size in (1000, 4000)]
             ['8.1e-06', '3.2e-05']
         """
-        from uopc.program.search.predict import predict
+        from uopc.program.speed.predict import predict
 
         return predict(self._stages.lowered, self._runner.plan, machine, variables)
 
@@ -485,10 +485,11 @@ def program_for(
     fresh: list[Lowered] = []
 
     def make(verify: Verify | None = None, anew: bool = False) -> Artifact:
-        with arena(), session.schedules(request, stages.machine) as schedules:
+        with arena():
             known = KernelCache(request, stages.machine, disk, backend.artifact, anew)
             made, lowered = make_artifact(
-                request, known, printed, backend.compiler, verify, schedules, wanted
+                request, known, printed, backend.compiler, verify,
+                schedules.of_compile(request, stages.machine), wanted,
             )
         fresh.append(lowered)
         statistics.count(scheduled=1, compiled=len(lowered.kernels))
@@ -500,9 +501,9 @@ def program_for(
         with _in_turn(request, disk is not None):
             found, where = reuse.obtain(
                 request, stages.machine, printed, backend.artifact, make, disk,
-                lambda found: session.holds(request, stages.machine, found.schedules),
+                lambda found: schedules.holds(request, stages.machine, found.schedules),
             )  # fmt: skip
-    stages.searched = session.again(request, stages.machine, found.schedules)
+    stages.searched = schedules.again(request, stages.machine, found.schedules)
     if fresh and wanted and len(fresh[0].kernels) == len(found.names):  # no kernel was skipped
         stages.lowered = fresh[0]
     program = None if keep is None else keep(request, found, printed)

@@ -27,7 +27,7 @@ from uopc.dump.columns import plural
 from uopc.dump.stages import Dump
 from uopc.ir.core.trace import made_at
 from uopc.program.program import Program
-from uopc.program.search.work import Work
+from uopc.program.speed.work import Work
 
 TIMES, OPTS, SOURCE, GRAPHS, LINEAR, ASSEMBLY = 2, 3, 4, 5, 6, 7
 

@@ -23,8 +23,8 @@ from uopc.program import planner, profile
 from uopc.program.compiled_kernel import chunks
 from uopc.program.program import Program
 from uopc.program.request import lower
-from uopc.program.search import random_inputs
-from uopc.program.search.work import measure
+from uopc.program.speed import random_inputs
+from uopc.program.speed.work import measure
 
 
 def facts(lowered: Lowered) -> Facts:

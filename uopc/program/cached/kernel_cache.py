@@ -16,8 +16,8 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.serialize import fingerprint
 from uopc.ir.core.storage import arguments, storage_root
 from uopc.ir.core.uop import UOp
-from uopc.program import key, record
 from uopc.program.artifact import Artifact
+from uopc.program.cached import key, record
 from uopc.program.compiled_kernel import CompiledKernel
 from uopc.program.request import Request
 from uopc.target import Target

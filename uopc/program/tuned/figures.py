@@ -1,4 +1,7 @@
-"""The measurement of this machine in the database, given to its `Target`."""
+"""The measurement of this machine in the database, given to its `Target`.
+
+`uopc/search/measure.py` measures a machine, where somebody asks for that.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,14 @@ import json
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from uopc import config
 from uopc.cache import statistics
 from uopc.cache.disk import Unusable
 from uopc.cache.tuned import Database, Measured
-from uopc.errors import UserError
-from uopc.program import key
+from uopc.program.cached import key
 from uopc.target import Figures, Target
-
-if TYPE_CHECKING:  # a program from a cache measures nothing
-    from uopc.program.search.measure import Measurement
 
 LEAST, MOST = 1e-12, 1e12  # of a figure that some machine may have, in its unit
 Values = dict[str, Any]  # the fields of a `Target` that a measurement sets
@@ -26,23 +25,35 @@ _read: dict[Path, tuple[tuple[int, int, int], dict[str, Values | None]]] = {}
 _own: dict[str, Values | None] = {}
 
 
-def with_figures(machine: Target, backend: Any) -> Target:
-    """A machine with what the database has of it. Option `measure`: it is measured if there is
-    nothing."""
-    options = config.current()
-    folder = config.cache_folder(options)
-    database = None if folder is None else Database(folder)
-    stored = {} if database is None else _stored(database)
+def with_figures(machine: Target) -> Target:
+    """A machine with what the database, or this process, has of it."""
     name = key.machine_digest(machine)
-    if options.measure and name not in stored and name not in _own:
-        _own[name] = _measured_now(machine, backend, database)
-    values = stored.get(name, _own.get(name))
+    values = _stored().get(name, _own.get(name))
     return machine if values is None else replace(machine, **values)
 
 
-def measured(machine: Target, found: Measurement) -> Measured:
+def are_known(machine: Target) -> bool:
+    """True for a machine that was measured, or that this process could not measure."""
+    name = key.machine_digest(machine)
+    return name in _own or name in _stored()
+
+
+def keep(machine: Target, made: Measured | None) -> None:
+    """Keep the measurement of a machine for all processes; None for one that cannot be measured,
+    which this process does not try again."""
+    _own[key.machine_digest(machine)] = None if made is None else parsed(made.figures)
+    database = _database()
+    if made is None or database is None:
+        return
+    try:
+        database.put_machines([made])
+    except Unusable as problem:
+        statistics.note("disk_failed", problem)
+
+
+def measured(machine: Target, figures: Figures, caches: tuple[int, int, int]) -> Measured:
     """A measurement of a machine, as the database keeps it."""
-    content = {"caches": found.caches, **asdict(found.figures)}
+    content = {"caches": caches, **asdict(figures)}
     return Measured(key.machine_digest(machine), json.dumps(content), time.time())
 
 
@@ -66,9 +77,16 @@ def forget() -> None:
     _own.clear()
 
 
-def _stored(database: Database) -> dict[str, Values | None]:
-    state = database.state
-    if state is None:
+def _database() -> Database | None:
+    folder = config.cache_folder(config.current())
+    return None if folder is None else Database(folder)
+
+
+def _stored() -> dict[str, Values | None]:
+    """What the database has, by machine."""
+    database = _database()
+    state = None if database is None else database.state
+    if database is None or state is None:
         return {}
     found = _read.get(database.file)
     if found is None or found[0] != state:
@@ -79,19 +97,3 @@ def _stored(database: Database) -> dict[str, Values | None]:
             statistics.note("disk_rejected", problem)
         found = _read[database.file] = state, {m.machine: parsed(m.figures) for m in rows}
     return found[1]
-
-
-def _measured_now(machine: Target, backend: Any, database: Database | None) -> Values | None:
-    from uopc.program.search import measure
-
-    try:
-        made = measured(machine, measure.measure(machine, backend))
-    except UserError as why:  # the machine is busy: what is usual holds
-        statistics.note("disk_failed", why)
-        return None
-    if database is not None:
-        try:
-            database.put_machines([made])
-        except Unusable as problem:
-            statistics.note("disk_failed", problem)
-    return parsed(made.figures)

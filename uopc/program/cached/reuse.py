@@ -10,8 +10,8 @@ from uopc.cache import statistics
 from uopc.cache.disk import DiskCache
 from uopc.cache.memory import MemoryCache
 from uopc.ir.core.serialize import Fingerprint
-from uopc.program import key, record
 from uopc.program.artifact import Artifact
+from uopc.program.cached import key, record
 from uopc.program.request import Request
 from uopc.target import Target
 

@@ -17,11 +17,13 @@ import numpy as np
 
 from uopc import config
 from uopc.backends import detect
+from uopc.cache import statistics
 from uopc.errors import UserError
 from uopc.ir.core.args import Opt
 from uopc.program.request import prepare
-from uopc.program.search.probes import Probe, Probes, zeros
-from uopc.program.search.worker import prepared
+from uopc.program.tuned import figures
+from uopc.search.probes import Probe, Probes, zeros
+from uopc.search.worker import prepared
 from uopc.target import Figures, Target
 from uopc.tensor.creation import param
 
@@ -48,6 +50,19 @@ class Measurement:
     def noisy(self) -> list[str]:
         """The probes whose median is far from the best run: the machine is busy."""
         return [name for name, times in self.spread.items() if times > CONFIRMED]
+
+
+def measure_once(machine: Target, backend: Any) -> None:
+    """Measure this machine and keep that in the database, unless its figures are known."""
+    if figures.are_known(machine):
+        return
+    made = None
+    try:
+        found = measure(machine, backend)
+        made = figures.measured(machine, found.figures, found.caches)
+    except UserError as why:  # the machine is busy: what is usual holds
+        statistics.note("disk_failed", why)
+    figures.keep(machine, made)
 
 
 def measure(machine: Target, backend: Any, seconds: float = SECONDS) -> Measurement:

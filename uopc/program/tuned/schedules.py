@@ -1,5 +1,8 @@
 """The Opts that searches found, given to the kernels of a program before their passes run.
 
+A compile takes what the database has. Kernels that the database does not know are searched only
+while a search runs (`searching`), as in `compile(beam=N)` and `uopc tune`: see `uopc/search/`.
+
 A search is known by the structure of its kernel, the options that shape code, the machine, and the
 version of this package with its LLVM: what one of these changed applies to nothing.
 """
@@ -7,25 +10,38 @@ version of this package with its LLVM: what one of these changed applies to noth
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Protocol
 
+from uopc import config
 from uopc.cache import tuned
 from uopc.cache.tuned import Row
+from uopc.errors import Unsupported
 from uopc.ir.core.args import KernelArg, Opt
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.serialize import fingerprint
 from uopc.ir.core.uop import UOp, intern
-from uopc.program import key, record
+from uopc.program.cached import key, record
 from uopc.program.request import Request
 from uopc.target import Target
 
 if TYPE_CHECKING:  # a program from a cache needs no pass
     from uopc.passes.contract import Context
-    from uopc.program.search.edits import Opts
+    from uopc.program.request import Searched
+    from uopc.program.tuned.kernel_opts import Opts
 
 # Makes a row for a kernel that has none, called as a CALL calls it; None if it cannot.
 Find = Callable[["UOp", "UOp", str, "Context"], "Row | None"]
+
+
+class Search(Protocol):
+    """A search that runs: it makes the rows that the store of a request lacks."""
+
+    def finder(self, request: Request, store: tuned.Store) -> Find: ...
+
+
+searching: ContextVar[Search | None] = ContextVar("searching", default=None)
 _OPT = re.compile(r"(\w+)\((-?\d{1,18}), (-?\d{1,18})\)")
 
 
@@ -76,7 +92,7 @@ class Schedules:
         """The program, a LINEAR of CALLs, whose kernels ask for the Opts that were found."""
         if not self.used:
             return program
-        from uopc.program.search import edits
+        from uopc.program.tuned import kernel_opts
 
         new: dict[UOp, UOp] = {}
         for call in program.src:
@@ -87,7 +103,7 @@ class Schedules:
             new[kernel] = kernel
             if not isinstance(arg, KernelArg) or arg.opts is None:
                 opts = self._opts(call, context)
-                new[kernel] = kernel if opts is None else edits.with_opts(kernel, opts)
+                new[kernel] = kernel if opts is None else kernel_opts.with_opts(kernel, opts)
         calls = [
             intern(c.op, c.dtype, (new.get(c.src[0], c.src[0]), *c.src[1:]), c.arg, c.tag)
             for c in program.src
@@ -109,10 +125,10 @@ class Schedules:
         if opts is None:
             return None
         from uopc.passes.optimize.opts.strip_mining import Tiled
-        from uopc.program.search import edits
+        from uopc.program.tuned import kernel_opts
 
-        base = Tiled(edits.before_opts(kernel, context))
-        return opts if edits.replayed(base, opts) is not None else None
+        base = Tiled(kernel_opts.before_opts(kernel, context))
+        return opts if kernel_opts.replayed(base, opts) is not None else None
 
     def agrees(self, chosen: Mapping[str, str], searches: bool) -> bool:
         """True if a program whose kernels got these Opts would get the same ones now. `searches`:
@@ -127,3 +143,53 @@ def _text(row: Row | None) -> str:
     if row is None:
         return ""
     return "-" if row.opts is None else row.opts
+
+
+def names(machine: Target) -> tuple[str, str]:
+    """The digests that rows belong to: of a machine, and of this version with its LLVM."""
+    return key.machine_digest(machine), record.digest(repr(key.process_components()))
+
+
+def store(request: Request, machine: Target) -> tuned.Store:
+    """The rows for a machine and this version; without a cache on disk those of this process."""
+    folder = config.cache_folder(request.options)
+    if folder is None:
+        return tuned.Store(key.machine_digest(machine), "")
+    return tuned.Store(*names(machine), tuned.Database(folder))
+
+
+def check_device(request: Request) -> None:
+    """Unsupported where nothing can be measured: on a GPU that the device only describes."""
+    if request.device.startswith("cuda:sm_"):
+        raise Unsupported(
+            f"beam (UOPC_BEAM): a search measures, and {request.device} has PTX alone"
+        )
+
+
+def current_schedules(request: Request, machine: Target) -> Schedules:
+    """The schedules that the database has for a request."""
+    return Schedules(request, machine, store(request, machine))
+
+
+def of_compile(request: Request, machine: Target) -> Schedules:
+    """The schedules of a compile: those of the database, and of the search that runs, if any."""
+    made, search = current_schedules(request, machine), searching.get()
+    if made.used and search is not None:
+        check_device(request)
+        made.find = search.finder(request, made.store)
+    return made
+
+
+def holds(request: Request, machine: Target, chosen: Sequence[tuple[str, str]]) -> bool:
+    """True if a program whose kernels had these Opts would get the same ones now."""
+    made = current_schedules(request, machine)
+    return made.agrees(dict(chosen), searching.get() is not None)
+
+
+def again(request: Request, machine: Target, chosen: Sequence[tuple[str, str]]) -> Searched | None:
+    """The function that gives kernels of a program the Opts that they had; None if none was
+    found."""
+    known = {own: text for own, text in chosen if text not in ("", "-")}
+    if not known:
+        return None
+    return Schedules(request, machine, store(request, machine), known=known).apply

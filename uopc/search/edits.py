@@ -6,19 +6,13 @@ are, so some lists are refused and are none of the neighbours.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from uopc.errors import UserError
-from uopc.ir.core.args import KernelArg, Opt
-from uopc.ir.core.uop import UOp, intern
-from uopc.passes import PIPELINE
+from uopc.ir.core.args import Opt
+from uopc.ir.core.uop import UOp
 from uopc.passes.contract import Context
-from uopc.passes.optimize.opts.legality import Refused
 from uopc.passes.optimize.opts.strip_mining import Tiled
-from uopc.passes.optimize.opts.table import apply
-from uopc.passes.pass_manager import run_pass
-
-Opts = tuple[Opt, ...]
+from uopc.program.tuned.kernel_opts import Opts, replayed
 
 MOST_OPTS = 32  # in a list that grows
 # Amounts to try by Opt. `lanes`: of a vector of the widest elements; `threads`: those of the
@@ -35,32 +29,6 @@ _OF_GPU: dict[str, tuple[int | str, ...]] = {
     "LOCAL": (8, 16, 32, 128, 256), "GRID": (0,), "GROUP": (32, 128), "GROUPTOP": (8, 16),
     "PACK": (0, 1, 2), "VECTOR": (2, 4), "PIPELINE": (2, 3), "TC": (0,),
 }  # fmt: skip
-
-
-def before_opts(kernel: UOp, context: Context) -> UOp:
-    """A kernel of a program as the pass `optimize` gets it."""
-    for _, p in PIPELINE:
-        if p.name == "optimize":
-            break
-        if p.scope == "kernel":
-            kernel = run_pass(p, kernel, context)
-    return kernel
-
-
-def with_opts(kernel: UOp, opts: Opts) -> UOp:
-    """A kernel that asks for Opts."""
-    name = kernel.arg.name if isinstance(kernel.arg, KernelArg) else ""
-    return intern(kernel.op, kernel.dtype, kernel.src, KernelArg(name, opts))
-
-
-def replayed(base: Tiled, opts: Sequence[Opt]) -> Tiled | None:
-    """The kernel after Opts; None where one of them is refused."""
-    try:
-        for opt in opts:
-            base = apply(base, opt)
-    except (Refused, UserError):
-        return None
-    return base
 
 
 class Moves:

@@ -1,9 +1,11 @@
-"""A search for each kernel of a request that the database does not know."""
+"""A search for each kernel of a request that the database does not know: `compile(beam=N)`."""
 
 from __future__ import annotations
 
+import contextlib
 import time
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 from uopc.backends import detect
 from uopc.cache.tuned import Row, Store
@@ -17,14 +19,42 @@ from uopc.ir.verify import in_bounds
 from uopc.passes.contract import Context
 from uopc.passes.optimize.optimize import kernel_name
 from uopc.program.request import Request, prepare
-from uopc.program.search import edits
-from uopc.program.search.asked import Session
-from uopc.program.search.beam import Result, search
-from uopc.program.search.random_inputs import default_size
-from uopc.program.search.schedules import opts_text
-from uopc.program.search.workers import Workers
+from uopc.program.speed.random_inputs import default_size
+from uopc.program.tuned import kernel_opts
+from uopc.program.tuned.schedules import opts_text, searching
+from uopc.search import edits
+from uopc.search.beam import Bench, Result, search
+from uopc.search.workers import Workers
 
 SECONDS = 5.0  # a kernel's search lasts at most this long, times the width
+
+
+@dataclass(frozen=True)
+class Session:
+    """A search of several kernels. `begin` makes the Bench of a kernel, for values of its
+    variables; `width`: the lists that stay in each round; `seconds`: the most for a kernel."""
+
+    begin: Callable[[Request, dict[str, int]], Bench]
+    width: int
+    seconds: float | None = None
+
+    def finder(self, request: Request, store: Store) -> Searcher:
+        """The function that searches the kernels of a request."""
+        return Searcher(request, store, self)
+
+
+@contextlib.contextmanager
+def session(width: int) -> Iterator[None]:
+    """Search each new kernel that is compiled in this block, unless a search runs already."""
+    if searching.get() is not None:
+        yield
+        return
+    with processes() as workers:
+        token = searching.set(Session(workers.bench, width))
+        try:
+            yield
+        finally:
+            searching.reset(token)
 
 
 class Searcher:
@@ -36,7 +66,7 @@ class Searcher:
         self.seconds = SECONDS * session.width if given is None else given
 
     def __call__(self, kernel: UOp, call: UOp, own: str, context: Context) -> Row:
-        name = kernel_name(edits.before_opts(kernel, context))
+        name = kernel_name(kernel_opts.before_opts(kernel, context))
         sizes = _sizes(kernel, self.request)
         try:
             alone = standalone(kernel, call, self.request)
@@ -55,7 +85,7 @@ class Searcher:
     def _search(
         self, alone: Request, kernel: UOp, sizes: dict[str, int], context: Context
     ) -> Result:
-        moves = edits.Moves(edits.before_opts(kernel, context), context)
+        moves = edits.Moves(kernel_opts.before_opts(kernel, context), context)
         end = time.monotonic() + self.seconds
         bench, width = self.session.begin(alone, sizes), self.session.width
         return search(bench, moves.neighbours, width, lambda: time.monotonic() > end)

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from uopc.program.search.edits import Opts
-from uopc.program.search.estimate import WORTH
+from uopc.program.tuned.kernel_opts import Opts
+from uopc.search.estimate import WORTH
 
 SAMPLES, FINAL_SAMPLES = 3, 15  # turns of a match
 FINALISTS = 3

@@ -18,16 +18,16 @@ from typing import Any, TypeVar
 
 from uopc.errors import Unsupported
 from uopc.program.request import Request
-from uopc.program.search.beam import Candidate, Match, Start
-from uopc.program.search.edits import Opts
-from uopc.program.search.worker import Failed
+from uopc.program.tuned.kernel_opts import Opts
+from uopc.search.beam import Candidate, Match, Start
+from uopc.search.worker import Failed
 
 T = TypeVar("T")
 
 MOST_PROCESSES = 4
 TO_START, TO_COMPILE, TO_MEASURE = 120.0, 20.0, 10.0  # seconds until a process is ended
 SLOWEST = 2000.0  # times the seconds of the schedule's list that a match may take, besides
-_ROOT = Path(__file__).resolve().parents[3]
+_ROOT = Path(__file__).resolve().parents[2]
 _SERVE = "import sys; sys.path.insert(0, {!r}); from uopc import driver; driver.serve_search({})"
 
 

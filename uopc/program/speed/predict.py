@@ -12,8 +12,8 @@ from uopc.backends.exchange.cost import Machine
 from uopc.backends.plan import DimValue, Exchange, Launch, Plan, Pointer, value_of
 from uopc.errors import UserError, UserTypeError
 from uopc.passes.pass_manager import Lowered
-from uopc.program.search.reuse_distance import Region, Reused, distances
-from uopc.program.search.work import Work, measure
+from uopc.program.speed.reuse_distance import Region, Reused, distances
+from uopc.program.speed.work import Work, measure
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Prediction:
         """The seconds of a call: kernels, and of exchanges what is not hidden beside kernels.
 
         Examples:
-            >>> from uopc.program.search.predict import Prediction
+            >>> from uopc.program.speed.predict import Prediction
             >>> Prediction((), 1.0, 0.5).seconds
             1.5
         """

@@ -19,12 +19,12 @@ from uopc.cache.disk import DiskCache
 from uopc.ir.core.data.files import Stamp
 from uopc.ir.core.serialize import Fingerprint
 from uopc.ir.devices.device import named
-from uopc.program import record
-from uopc.program.record import Components, Key
+from uopc.program.cached import record
+from uopc.program.cached.record import Components, Key
 from uopc.program.request import Request, rules_of
 from uopc.target import Target
 
-PACKAGE = Path(__file__).parent.parent
+PACKAGE = Path(__file__).parents[2]
 # The version of the files on disk: part of the key, so an old entry is never read as a new one.
 FORMAT = 2
 

@@ -24,17 +24,17 @@ from uopc.passes.analysis import thresholds
 from uopc.passes.optimize.opts.strip_mining import Tiled
 from uopc.passes.optimize.schedule import cpu, gpu
 from uopc.passes.optimize.schedule.kernel_facts import facts
-from uopc.program import record
 from uopc.program.artifact import Artifact
-from uopc.program.kernel_cache import KernelCache
+from uopc.program.cached import record
+from uopc.program.cached.kernel_cache import KernelCache
 from uopc.program.make_artifact import make_artifact
 from uopc.program.request import Request, make_context, prepare
-from uopc.program.search import edits
-from uopc.program.search.beam import Candidate, Match, Start
-from uopc.program.search.edits import Opts
-from uopc.program.search.estimate import cycles
-from uopc.program.search.random_inputs import random_arrays, sizes
-from uopc.program.search.work import measure
+from uopc.program.speed.random_inputs import random_arrays, sizes
+from uopc.program.speed.work import measure
+from uopc.program.tuned import kernel_opts
+from uopc.program.tuned.kernel_opts import Opts
+from uopc.search.beam import Candidate, Match, Start
+from uopc.search.estimate import cycles
 from uopc.target import Target
 from uopc.tensor.creation import param
 
@@ -79,7 +79,7 @@ class Worker:
         self._ready.clear()
         with arena():
             context = make_context(self._request, self._machine)
-            self._base = Tiled(edits.before_opts(request.graph, context))
+            self._base = Tiled(kernel_opts.before_opts(request.graph, context))
         first = self._compile(None)
         plan = first.runner.plan
         self._values = sizes(plan, given)
@@ -148,10 +148,10 @@ class Worker:
         graph = self._request.graph
         if opts is not None:
             with arena():
-                kernel = edits.replayed(self._base, opts)
+                kernel = kernel_opts.replayed(self._base, opts)
                 if kernel is None or facts(kernel.kernel).expanded_size() > _MOST_CODE:
                     raise Unsupported("an Opt is refused" if kernel is None else "long code")
-            graph = edits.with_opts(graph, opts)
+            graph = kernel_opts.with_opts(graph, opts)
         return self._prepared(replace(self._request, graph=graph))
 
     def _prepared(self, request: Request) -> _Ready:
