@@ -254,6 +254,12 @@ def test_dtypes_of_quantiles(method: str, t: str) -> None:
     assert got.dtype == np.quantile(x, 0.25, method=method).dtype
 
 
+@pytest.mark.parametrize("q", [1, [0, 1], np.array(0)])
+def test_a_quantile_of_bools_by_an_integer_is_a_bool(q: Any) -> None:
+    calls = [(name, (q,), {"axis": 1}) for name in ("quantile", "nanquantile")]
+    same_statistics(calls, np.array([[True, False], [True, True]]))
+
+
 def test_an_element_of_large_integers_is_exact() -> None:
     x = np.array([2**60 + 1, 2**60 + 3, 2**60 + 5])
     assert uopc.jit(lambda x: np.quantile(x, 0.5, method="lower"))(x) == 2**60 + 3

@@ -112,6 +112,8 @@ def _unary(d: Draw) -> tuple[str, Call]:
     f = getattr(np, name)
     if name not in OF_INTEGERS and d.values[i].dtype.kind != "f":
         name, f = "abs", np.abs  # a function of integers has another dtype here: docs/jit.md
+    if name == "signbit" and np.isnan(d.values[i]).any():
+        name, f = "isnan", np.isnan  # the sign of a NaN is nobody's promise
     return f"np.{name}(v{i})", lambda v: f(v[i])
 
 
@@ -147,12 +149,15 @@ def _quantile(d: Draw) -> tuple[str, Call]:
     i, name = d.place(), d.rng.choice(QUANTILES)
     if not d.values[i].size:
         name, i = "quantile", 0  # of no elements NumPy gives NaN in shapes of its own
-    f, axis = getattr(np, name), d.axis(d.values[i])
-    share = d.rng.choice((0.25, [0.5], np.array([0.3, 0.9], "f4"), 1, [0, 1]))
+    axis = d.axis(d.values[i])
+    # NumPy computes a place in the dtype of the share, so one of float32 is exact in it.
+    share = d.rng.choice((0.3, [0.5], np.array([0.25, 0.75], "f4"), 1, [0, 1]))
     how = d.rng.choice(("linear", "lower", "higher", "midpoint", "nearest"))
     if np.isinf(d.values[i]).any():
         how = "lower"  # between two equal infinities NumPy has NaN, and uopc the infinity
-    text = f"np.{name}(v{i}, {share}, axis={axis}, method={how!r})"
+    if d.values[i].dtype.kind == "f" and np.isnan(d.values[i]).all(axis).any():
+        name = name.removeprefix("nan")  # of NaNs alone NumPy's dtype depends on the numbers
+    f, text = getattr(np, name), f"np.{name}(v{i}, {share}, axis={axis}, method={how!r})"
     return text, lambda v: f(v[i], share, axis=axis, method=how)
 
 

@@ -108,7 +108,7 @@ def _quantile(name: str, doc: str, most: int = 1) -> Function:
             raise UserTypeError(f"{name}: weights are not supported")
         u, shares, skip = uop_of(a, name), _unwrapped(q, name), name.startswith("nan")
         t = _quantile_dtype(u.dtype, q, method, most)
-        chosen = "lower" if t.is_int and method == "linear" else method
+        chosen = "lower" if not t.is_float and method == "linear" else method
         made = statistics.quantile_of(name, u, shares, axis, keepdims, chosen, skip, most, t)
         return same_kind(made, (a, q))
 
@@ -123,7 +123,7 @@ def _quantile_dtype(t: DType, q: Any, method: str, most: int) -> DType:
     """NumPy's dtype of a quantile: that of an element where one is chosen (by a share of 0 or 1,
     too); else that of x and q, unless q is a number of Python's."""
     given = uop_of(q).dtype.scalar
-    chooses = given.is_int and most == 1 and method == "linear" and t.kind != "bool"
+    chooses = given.is_int and most == 1 and method == "linear"
     if chooses or method in ("lower", "higher", "nearest"):
         return t
     if is_weak(q):
