@@ -148,7 +148,7 @@ def jax_calls(n: int) -> tuple[Calls, dict[str, float]]:
     import jax
     import jax.numpy as jnp
 
-    from uopc.derivatives.sparse import colouring
+    from uopc.sparse import colouring
 
     jax.config.update("jax_enable_x64", True)
     z = uopc.param("z", (6 * n + 5,), uopc.dtypes.float64)

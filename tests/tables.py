@@ -203,6 +203,7 @@ TABLES = {
     "ir-files": ("uopc/ir/README.md", lambda: files("uopc/ir")),
     "cpu-files": ("uopc/backends/cpu/README.md", lambda: files("uopc/backends/cpu")),
     "derivative-files": ("uopc/derivatives/README.md", lambda: files("uopc/derivatives")),
+    "sparse-files": ("uopc/sparse/README.md", lambda: files("uopc/sparse")),
     "program-files": ("uopc/program/README.md", lambda: files("uopc/program")),
     "search-files": ("uopc/search/README.md", lambda: files("uopc/search")),
     "levels": ("uopc/ir/README.md", levels),

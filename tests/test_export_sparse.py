@@ -21,9 +21,9 @@ from tests.test_export import CC, CXX, RNG, needs_c, run
 from tests.test_export_wasm import Host
 from uopc import dtypes
 from uopc.cli import main as cli
-from uopc.derivatives.sparse.sparsity import Layout, Sparse, Sparsity
 from uopc.errors import Unsupported, UserError
 from uopc.exporting import elf
+from uopc.sparse.sparsity import Layout, Sparse, Sparsity
 
 F8 = dtypes.float64
 WARNINGS_CXX = ("-std=c++17", "-pedantic", "-Wall", "-Wextra", "-Werror", "-Wconversion",

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import uopc
 from tests.test_derivatives import AT, SMOOTH, X
 from uopc import Sparse, Sparsity, UOp, UserError, dtypes
-from uopc.derivatives.sparse import colouring
-from uopc.derivatives.sparse.sparsity import Layout
+from uopc.sparse import colouring
+from uopc.sparse.sparsity import Layout
 
 F8 = dtypes.float64
 MODES = ("direct", "fwd", "rev", "bidirectional", "auto")

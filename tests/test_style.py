@@ -83,7 +83,7 @@ def imports(path):
 # each other. A function-level or typing-only import counts as any other.
 HOUSE = (
     ("errors", "forks"), ("ir",), ("config", "target"), ("tensor", "passes", "backends"),
-    ("derivatives",),
+    ("derivatives",), ("sparse",),
     ("cache", "dump"), ("program",), ("search",),
     ("driver",), ("distributed",), ("exporting",), ("numpy",), ("files", "tracing"),
     ("",), ("onnx",), ("cli",), ("__main__",),

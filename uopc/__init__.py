@@ -28,7 +28,6 @@ from uopc.tensor.indexing import in_range
 if TYPE_CHECKING:
     from uopc import cache, distributed
     from uopc.backends.exchange.sharded_array import NamedSharding, ShardedArray
-    from uopc.derivatives.sparse.sparsity import Sparse, Sparsity
     from uopc.distributed import make_array_from_callback
     from uopc.driver import compile, load_schedule, save_schedule
     from uopc.exporting.export import export
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from uopc.ir.text.printer import parse, print_graph
     from uopc.numpy import random
     from uopc.program.program import Program
+    from uopc.sparse.sparsity import Sparse, Sparsity
     from uopc.tracing.branches import cond, switch
     from uopc.tracing.collectives import (
         all_gather,
@@ -101,7 +101,7 @@ _LAZY |= dict.fromkeys(("compile", "load_schedule", "save_schedule"), "uopc.driv
 _LAZY |= {"export": "uopc.exporting.export", "load_exported": "uopc.exporting.load"}
 _LAZY |= {"file": "uopc.files.mapped", "stream": "uopc.files.stream"}
 _LAZY |= dict.fromkeys(("load_safetensors", "save_safetensors"), "uopc.files.safetensors")
-_LAZY |= dict.fromkeys(("Sparse", "Sparsity"), "uopc.derivatives.sparse.sparsity")
+_LAZY |= dict.fromkeys(("Sparse", "Sparsity"), "uopc.sparse.sparsity")
 _LAZY |= dict.fromkeys(
     ("all_gather", "all_to_all", "axis_index", "axis_size", "pmax", "pmean", "pmin", "ppermute",
      "psum", "psum_scatter"), "uopc.tracing.collectives",

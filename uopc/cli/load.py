@@ -24,7 +24,6 @@ from typing import Any
 
 from uopc import config, target
 from uopc.backends import detect
-from uopc.derivatives.sparse.sparsity import Sparse
 from uopc.dump.files import read_arrays
 from uopc.dump.stages import STAGES
 from uopc.errors import Error, InvalidIR, UserError
@@ -39,6 +38,7 @@ from uopc.passes.pass_manager import INPUT
 from uopc.program import saved
 from uopc.program.program import Program
 from uopc.program.request import Request, prepare
+from uopc.sparse.sparsity import Sparse
 from uopc.tracing.jit import Jitted
 
 _LEAVES = (Ops.PARAM, Ops.VARIABLE, Ops.CONST, Ops.DATA, Ops.RANGE, Ops.BUFFER)

@@ -7,12 +7,9 @@ depend on them has the derivative 0.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from uopc.derivatives import batch, functions, walk
-from uopc.derivatives.sparse import matrices
-from uopc.derivatives.sparse.matrices import Mode, Part
-from uopc.derivatives.sparse.sparsity import Format, Sparse, Sparsity
 from uopc.derivatives.values import Value, filled
 from uopc.errors import UserError, UserTypeError
 from uopc.ir.builder import leaves, movement, operands
@@ -25,7 +22,7 @@ Nodes = UOp | Sequence[UOp]
 
 
 # ---------------------------------------------------------------- arguments
-def _listed(who: str, value: Any, what: str) -> tuple[list[UOp], Callable[[Sequence[Any]], Any]]:
+def listed(who: str, value: Any, what: str) -> tuple[list[UOp], Callable[[Sequence[Any]], Any]]:
     """The nodes of an argument, and a function that puts values into its container."""
     if isinstance(value, UOp):
         return [value], lambda found: found[0]
@@ -34,9 +31,11 @@ def _listed(who: str, value: Any, what: str) -> tuple[list[UOp], Callable[[Seque
     raise UserTypeError(f"{who}: {what} must be a UOp, or a list or tuple of UOps, got {value!r}")
 
 
-def _inputs(who: str, wrt: Any) -> tuple[list[UOp], Callable[[Sequence[Any]], Any]]:
-    nodes, put = _listed(who, wrt, "what to differentiate by")
-    _check_floats(who, nodes)
+def inputs_of(who: str, wrt: Any) -> tuple[list[UOp], Callable[[Sequence[Any]], Any]]:
+    """The nodes to differentiate by, checked, and a function that puts values into their container.
+    """
+    nodes, put = listed(who, wrt, "what to differentiate by")
+    check_floats(who, nodes)
     if len(set(nodes)) < len(nodes):
         raise UserError(f"{who}: a node is given twice")
     return nodes, put
@@ -72,8 +71,8 @@ def jvp(outputs: Nodes, wrt: Nodes, tangents: Any) -> Any:
         >>> uopc.compile(t)(np.array([1.0, 2.0, 3.0]))
         array([2., 4., 6.])
     """
-    nodes, put = _listed("jvp", outputs, "the outputs")
-    inputs, _ = _inputs("jvp", wrt)
+    nodes, put = listed("jvp", outputs, "the outputs")
+    inputs, _ = inputs_of("jvp", wrt)
     given = dict(zip(inputs, _all_like("jvp", "tangent", tangents, inputs)))
     found = walk.pushed(nodes, given)
     return put([filled(t, u) for t, u in zip(found, nodes)])
@@ -89,8 +88,8 @@ def vjp(outputs: Nodes, wrt: Nodes, cotangents: Any) -> Any:
         >>> uopc.compile(xb)(np.ones(3))
         array([4., 4., 4.])
     """
-    nodes, _ = _listed("vjp", outputs, "the outputs")
-    inputs, put = _inputs("vjp", wrt)
+    nodes, _ = listed("vjp", outputs, "the outputs")
+    inputs, put = inputs_of("vjp", wrt)
     given = _all_like("vjp", "cotangent", cotangents, nodes)
     found = walk.pulled(nodes, inputs, given)
     return put([filled(c, u) for c, u in zip(found, inputs)])
@@ -114,7 +113,7 @@ def grad(loss: UOp, wrt: Nodes) -> Any:
         array([2., 4., 6.])
     """
     check_loss("grad", loss)
-    inputs, put = _inputs("grad", wrt)
+    inputs, put = inputs_of("grad", wrt)
     found = walk.pulled([loss], inputs, [leaves.const(loss.dtype, 1)])
     return put([filled(c, u) for c, u in zip(found, inputs)])
 
@@ -156,8 +155,8 @@ def jacfwd(outputs: Nodes, wrt: Nodes) -> Any:
         array([[2., 0.],
                [0., 6.]])
     """
-    nodes, put = _listed("jacfwd", outputs, "the outputs")
-    inputs, put_row = _inputs("jacfwd", wrt)
+    nodes, put = listed("jacfwd", outputs, "the outputs")
+    inputs, put_row = inputs_of("jacfwd", wrt)
     columns = [_all_columns(nodes, x) for x in inputs]
     return put([put_row([column[i] for column in columns]) for i in range(len(nodes))])
 
@@ -182,8 +181,8 @@ def jacrev(outputs: UOp, wrt: Nodes) -> Any:
     """The Jacobian, of shape(output) + shape(wrt), by a batch of `vjp`s, one for each element of
     the output: for few elements of the output."""
     if not isinstance(outputs, UOp):
-        return type(outputs)([jacrev(u, wrt) for u in _listed("jacrev", outputs, "the outputs")[0]])
-    inputs, put = _inputs("jacrev", wrt)
+        return type(outputs)([jacrev(u, wrt) for u in listed("jacrev", outputs, "the outputs")[0]])
+    inputs, put = inputs_of("jacrev", wrt)
     if shapes.shape(outputs) == () and outputs.dtype.is_float:
         return grad(outputs, wrt)
     seed = functions.seed(outputs)
@@ -197,39 +196,13 @@ def jacrev(outputs: UOp, wrt: Nodes) -> Any:
     return put(made)
 
 
-def jacobian(
-    outputs: Nodes, wrt: Nodes, mode: Mode = "auto", format: Format | None = None,
-    constants: Literal["split"] | None = None,
-) -> Any:  # fmt: skip
-    """The dense Jacobian by `jacfwd` or `jacrev`; "auto" takes the one with fewer passes. With a
-    format, one Sparse of all outputs, row after row, by all of `wrt`, column after column."""
-    nodes, put = _listed("jacobian", outputs, "the outputs")
-    inputs, put_row = _inputs("jacobian", wrt)
-    if format is not None:
-        return sparse_jacobian(nodes, inputs, format, mode, constants)
+def jacobian(outputs: Nodes, wrt: Nodes, mode: str = "auto") -> Any:
+    """The dense Jacobian by `jacfwd` or `jacrev`; "auto" takes the one with fewer passes."""
+    nodes, put = listed("jacobian", outputs, "the outputs")
+    inputs, put_row = inputs_of("jacobian", wrt)
     if mode not in ("auto", "fwd", "rev"):
         raise UserError(f'jacobian: mode must be "auto", "fwd" or "rev", got {mode!r}')
     return put([put_row([_one_jacobian(u, x, mode) for x in inputs]) for u in nodes])
-
-
-def sparse_jacobian(
-    nodes: Sequence[UOp], inputs: Sequence[UOp], format: Format, mode: Mode,
-    constants: Literal["split"] | None,
-) -> Sparse:  # fmt: skip
-    """The Sparse of some nodes by others, checked."""
-    matrices.check("jacobian", format, mode, "full", constants)
-    _check_floats("jacobian", nodes)
-    return matrices.sparse_jacobian(nodes, inputs, format, mode, constants=constants)
-
-
-def sparsity(outputs: Nodes, wrt: Nodes, format: Format = "csc") -> Sparsity:
-    """The entries of the Jacobian of the outputs by `wrt` that may not be zero; no value of it
-    is built.
-    """
-    nodes, _ = _listed("sparsity", outputs, "the outputs")
-    inputs, _ = _inputs("sparsity", wrt)
-    matrices.check("sparsity", format)
-    return matrices.sparsity(nodes, inputs, format)
 
 
 def _one_jacobian(output: UOp, x: UOp, mode: str) -> UOp:
@@ -240,33 +213,14 @@ def _one_jacobian(output: UOp, x: UOp, mode: str) -> UOp:
     return (jacrev if mode == "rev" else jacfwd)(output, x)  # type: ignore[no-any-return]
 
 
-def hessian(
-    loss: UOp, wrt: Nodes, mode: Mode = "auto", format: Format | None = None, part: Part = "full",
-    constants: Literal["split"] | None = None,
-) -> Any:  # fmt: skip
+def hessian(loss: UOp, wrt: Nodes) -> Any:
     """The matrix of second derivatives of a scalar, of shape(wrt) + shape(wrt): forward over
-    reverse. Of several nodes: for each its matrices with each. With a format, one Sparse by all
-    elements of `wrt`, or a part of it: "lower" or "upper", with the diagonal."""
-    if format is None:
-        if mode != "auto" or part != "full" or constants is not None:
-            raise UserError("hessian: mode, part and constants need a format, as of csc")
-        return jacfwd(grad(loss, wrt), wrt)
-    check_loss("hessian", loss)
-    inputs, _ = _inputs("hessian", wrt)
-    return sparse_hessian(loss, inputs, format, mode, part, constants)
+    reverse. Of several nodes: for each its matrices with each."""
+    return jacfwd(grad(loss, wrt), wrt)
 
 
-def sparse_hessian(
-    loss: UOp, inputs: Sequence[UOp], format: Format, mode: Mode, part: Part,
-    constants: Literal["split"] | None,
-) -> Sparse:  # fmt: skip
-    """The Sparse of the second derivatives of a scalar, checked."""
-    matrices.check("hessian", format, mode, part, constants)
-    slopes = grad(loss, list(inputs))
-    return matrices.sparse_jacobian(slopes, inputs, format, mode, part, constants, symmetric=True)
-
-
-def _check_floats(who: str, nodes: Sequence[UOp]) -> None:
+def check_floats(who: str, nodes: Sequence[UOp]) -> None:
+    """UserTypeError for a node that has no derivatives."""
     for u in nodes:
         if not u.dtype.is_float:
             raise UserTypeError(f"{who}: {u.dtype.name} has no derivatives{made_at(u)}")
@@ -278,7 +232,7 @@ def vmap(outputs: Nodes, batched: Mapping[UOp, Any]) -> Any:
 
     UserError for values of another dtype or shape, or of different lengths.
     """
-    nodes, put = _listed("vmap", outputs, "the outputs")
+    nodes, put = listed("vmap", outputs, "the outputs")
     if not isinstance(batched, Mapping) or not batched:
         raise UserTypeError("vmap: expected nodes and their batches, {x: xs}")
     given = {}

@@ -16,11 +16,11 @@ import numpy.typing as npt
 
 from uopc.backends.c.names import comment, identifier
 from uopc.backends.c.types import memory_type
-from uopc.derivatives.sparse.sparsity import Layout
 from uopc.errors import UserError
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.dtypes import DType
 from uopc.program.request import Request
+from uopc.sparse.sparsity import Layout
 
 _ORDERS = {
     "csc": "by column, then by row", "csr": "by row, then by column",

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 from uopc import config
 from uopc.backends import detect
 from uopc.backends.exchange.cost import Machine, bucket_bytes, pays_beside
-from uopc.derivatives.sparse.sparsity import Layout, Sparse
 from uopc.errors import Unsupported, UserError, UserTypeError
 from uopc.ir.builder import checks, primitives, pytrees, rebuild
-from uopc.ir.builder.pytrees import Structure
+from uopc.ir.builder.pytrees import LaidOut, Structure
 from uopc.ir.core import dtypes, walk
 from uopc.ir.core.arena import arena
 from uopc.ir.core.args import KernelArg, Opt
@@ -68,7 +67,7 @@ class Request:
     device: str = "cpu"
     opts: tuple[KernelArg, ...] | None = None  # of each kernel, in order, instead of chosen ones
     mesh: MeshRequest | None = None
-    layouts: tuple[Layout | None, ...] = ()  # of results that are sparse matrices; (): none is
+    layouts: tuple[Any, ...] = ()  # of results that are sparse matrices, else None; (): none is
     nesting: Structure | None = None  # of results in containers of containers
 
 
@@ -223,14 +222,14 @@ def prepare(
     )  # fmt: skip
 
 
-_Sink = tuple[UOp, str, tuple[Any, ...], tuple[Layout | None, ...], Structure | None]
+_Sink = tuple[UOp, str, tuple[Any, ...], tuple[Any, ...], Structure | None]
 
 
 def _sink_of(graph: Any) -> _Sink:
     """One SINK of all outputs, how the result is put together, its names or places, the layouts of
     sparse matrices, () where there are none, and the containers that are nested."""
     given, structure, keys, nesting = _structure(graph)
-    outputs = tuple([v.data if isinstance(v, Sparse) else v for v in given])
+    outputs = tuple([v.data if isinstance(v, LaidOut) else v for v in given])
     if len(outputs) == 1 and outputs[0].op is Ops.SINK:
         kind = "kernel" if level_of(outputs[0]) is not TENSOR else "tuple"
         return outputs[0], kind, keys, (), None
@@ -238,7 +237,7 @@ def _sink_of(graph: Any) -> _Sink:
     if nothing or (structure == "single" and outputs[0].dtype is dtypes.void):
         name_of = [*nothing, *outputs][0].op.name
         raise UserTypeError(f"compile: {name_of} has no value: pass values, or a SINK of it")
-    layouts = tuple([v.layout if isinstance(v, Sparse) else None for v in given])
+    layouts = tuple([v.layout if isinstance(v, LaidOut) else None for v in given])
     sink = intern(Ops.SINK, dtypes.void, outputs)
     return sink, structure, keys, layouts if any(layouts) else (), nesting
 
@@ -313,7 +312,7 @@ def lower(
 
 def _structure(
     graph: Any,
-) -> tuple[tuple[UOp | Sparse, ...], str, tuple[Any, ...], Structure | None]:
+) -> tuple[tuple[UOp | LaidOut, ...], str, tuple[Any, ...], Structure | None]:
     """The outputs, the kind of container they came in, the keys of a dict or the paths in nested
     containers, and the structure of these."""
     if isinstance(graph, _LEAVES):
@@ -331,7 +330,7 @@ def _structure(
     return tuple([v for _, v in leaves]), "tuple", tuple([p[1:] for p, _ in leaves]), nesting
 
 
-_LEAVES = (UOp, Sparse)
+_LEAVES = (UOp, LaidOut)
 
 
 def _flat(graph: Any) -> tuple[tuple[Any, ...], str, tuple[Any, ...]] | None:

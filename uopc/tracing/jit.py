@@ -22,7 +22,6 @@ from typing import Any, NamedTuple, TypedDict, Unpack, overload
 import numpy as np
 
 from uopc import config, driver
-from uopc.derivatives.sparse.sparsity import Sparse
 from uopc.dump.columns import plural
 from uopc.errors import UserError, UserTypeError
 from uopc.ir.builder import checks, operands, tree_code
@@ -33,6 +32,7 @@ from uopc.ir.core.uop import UOp
 from uopc.ir.devices.mesh import Mesh
 from uopc.numpy.array import Array, Trace, current_trace
 from uopc.program.program import Program
+from uopc.sparse.sparsity import Sparse
 from uopc.tensor.creation import param
 from uopc.tracing import draws
 

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from uopc.derivatives import transforms
-from uopc.derivatives.sparse.sparsity import FORMATS, Format, Places, Sparse
 from uopc.errors import UserError, UserTypeError
 from uopc.forks import cached_property
 from uopc.ir.builder import leaves, movement, pytrees
@@ -18,6 +17,8 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import show
 from uopc.ir.core.uop import UOp
 from uopc.program.program import Program
+from uopc.sparse import transforms as sparse_transforms
+from uopc.sparse.sparsity import FORMATS, Format, Places, Sparse
 from uopc.tensor import creation
 
 _KEYS = ("x", "p", "f", "g")
@@ -62,13 +63,13 @@ class Nlp:
     @cached_property
     def jac_g(self) -> Sparse:
         """The Jacobian of g by x."""
-        return transforms.sparse_jacobian([self.g], [self.x], self._format, "auto", None)
+        return sparse_transforms.jacobian([self.g], [self.x], self._format)
 
     @cached_property
     def hess_lag(self) -> Sparse:
         """The lower triangle of the Hessian of sigma f + lam . g by x."""
         lagrangian = self.f * self.sigma + (self.g * self.lam).sum()
-        return transforms.sparse_hessian(lagrangian, [self.x], self._format, "auto", "lower", None)
+        return sparse_transforms.hessian(lagrangian, [self.x], self._format, part="lower")
 
     # ------------------------------------------------------------ programs
     @cached_property

@@ -14,13 +14,10 @@ from typing import Any, Literal
 
 from uopc.derivatives import batch, transforms, walk
 from uopc.derivatives import functions as calls
-from uopc.derivatives.sparse import matrices
-from uopc.derivatives.sparse.matrices import Mode, Part
-from uopc.derivatives.sparse.sparsity import Format, Sparse, Sparsity
 from uopc.derivatives.values import Value, filled
 from uopc.errors import UserError, UserTypeError
 from uopc.ir.builder import leaves, movement, rebuild
-from uopc.ir.builder.pytrees import flatten, register_pytree, spread, unflatten
+from uopc.ir.builder.pytrees import flatten, spread, unflatten
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import show_value
@@ -28,11 +25,12 @@ from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.devices.mesh import Mesh
 from uopc.numpy.array import Array, current_trace, trace_of, uop_of
+from uopc.sparse import matrices
+from uopc.sparse import transforms as sparse_transforms
+from uopc.sparse.matrices import Mode, Part
+from uopc.sparse.sparsity import Format, Sparse, Sparsity
 from uopc.tracing.jit import begun_trace, jit
 
-register_pytree(
-    Sparse, lambda s: ((s.data,), s.layout), lambda layout, parts: Sparse(parts[0], layout)
-)
 Function = Callable[..., Any]
 Axes = Any  # an int, None, or containers of them
 
@@ -427,15 +425,17 @@ def jacobian(
         >>> uopc.jacobian(lambda x: x[1:] * x[:-1], format="csc")(np.array([1.0, 3.0, 5.0])).data
         array([3., 1., 5., 3.])
     """
-    if not callable(f):
-        return transforms.jacobian(f, argnums, mode, format, constants)
     if format is not None:
+        if not callable(f):
+            return sparse_transforms.jacobian(f, argnums, format, mode, constants)
         matrices.check("jacobian", format, mode, "full", constants)
 
         def sparse(nodes: list[UOp], seeds: list[UOp]) -> Sparse:
-            return transforms.sparse_jacobian(nodes, seeds, format, mode, constants)
+            return sparse_transforms.jacobian(nodes, seeds, format, mode, constants)
 
         return _matrix("jacobian", f, argnums, has_aux, sparse)
+    if not callable(f):
+        return transforms.jacobian(f, argnums, mode)
     rows = {"auto": _either_rows, "fwd": _forward_rows, "rev": _reverse_rows}
     if mode not in rows:
         raise UserError(f'jacobian: mode must be "auto", "fwd" or "rev", got {mode!r}')
@@ -470,7 +470,7 @@ def sparsity(f: Any, argnums: Any = 0, format: Format = "csc") -> Any:
                [1, 1, 1]])
     """
     if not callable(f):
-        return transforms.sparsity(f, argnums, format)
+        return sparse_transforms.sparsity(f, argnums, format)
     matrices.check("sparsity", format)
 
     def found(*args: Any, **named: Any) -> Sparsity:
@@ -505,19 +505,20 @@ def hessian(
         >>> uopc.hessian(lambda x: (x**3).sum(), format="csc")(np.array([1.0, 2.0])).data
         array([ 6., 12.])
     """
-    if not callable(f):
-        return transforms.hessian(f, argnums, mode, format, part, constants)
     if format is None:
         if mode != "auto" or part != "full" or constants is not None:
             raise UserError("hessian: mode, part and constants need a format, as of csc")
+        if not callable(f):
+            return transforms.hessian(f, argnums)
         return jacfwd(jacrev(f, argnums, has_aux), argnums, has_aux)
+    if not callable(f):
+        return sparse_transforms.hessian(f, argnums, format, mode, part, constants)
     matrices.check("hessian", format, mode, part, constants)
 
     def sparse(nodes: list[UOp], seeds: list[UOp]) -> Sparse:
         if len(nodes) != 1:
             raise UserError(f"hessian: {_name(f)} must give one float, got {len(nodes)} results")
-        transforms.check_loss("hessian", nodes[0])
-        return transforms.sparse_hessian(nodes[0], seeds, format, mode, part, constants)
+        return sparse_transforms.hessian(nodes[0], seeds, format, mode, part, constants)
 
     return _matrix("hessian", f, argnums, has_aux, sparse)
 

@@ -31,6 +31,14 @@ class Structure(NamedTuple):
     parts: tuple[Any, ...]
 
 
+class LaidOut:
+    """A result that is one node, and facts about it that a program needs not: the places of the
+    entries of a sparse matrix, say. `compile` computes the node."""
+
+    data: Any
+    layout: Any  # hashable
+
+
 LEAF = "*"
 _DEEPEST = 200  # containers in containers
 

@@ -18,11 +18,11 @@ import numpy as np
 from uopc.derivatives import functions
 from uopc.derivatives.rule import operands
 from uopc.derivatives.scan_rule import Loop
-from uopc.derivatives.sparse.boxes import Box
-from uopc.derivatives.sparse.sparsity import Places
 from uopc.ir.core import calls, shapes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
+from uopc.sparse.boxes import Box
+from uopc.sparse.sparsity import Places
 from uopc.tensor.loops import bodies
 
 MOST_UNIONS = 1 << 22  # of sets; a loop that takes more has all columns in each row

@@ -9,14 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from uopc.derivatives import batch, functions, walk
-from uopc.derivatives.sparse import colouring
-from uopc.derivatives.sparse.propagate import size
-from uopc.derivatives.sparse.reading import Reader
-from uopc.derivatives.sparse.sparsity import Layout, Places, Sparse, Sparsity
 from uopc.derivatives.values import filled
 from uopc.ir.builder import fold, leaves, movement, operands
 from uopc.ir.core import shapes
 from uopc.ir.core.uop import UOp
+from uopc.sparse import colouring
+from uopc.sparse.propagate import size
+from uopc.sparse.reading import Reader
+from uopc.sparse.sparsity import Layout, Places, Sparse, Sparsity
 
 # Operations of a product with a seed for each operation of the graph: from the right, and the left.
 _OF_A_PUSH, _OF_A_PULL = 2, 3

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from uopc.derivatives.sparse.sparsity import Places
+from uopc.sparse.sparsity import Places
 
 
 def columns(row: Places, col: Places, n: int) -> Places:

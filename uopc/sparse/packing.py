@@ -10,15 +10,15 @@ import numpy as np
 import numpy.typing as npt
 
 from uopc.derivatives import gather
-from uopc.derivatives.sparse.boxes import Box, Boxes
-from uopc.derivatives.sparse.reading import Dims, guarded
-from uopc.derivatives.sparse.sparsity import Places
 from uopc.derivatives.values import filled, fit, number_in, part
 from uopc.ir.builder import alu, fold, leaves, movement, operands
 from uopc.ir.core import shapes
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
+from uopc.sparse.boxes import Box, Boxes
+from uopc.sparse.reading import Dims, guarded
+from uopc.sparse.sparsity import Places
 
 # Entries to which more boxes add are summed by one table of all their values.
 MOST_ADDED = 4

@@ -13,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from uopc.derivatives import gather
-from uopc.derivatives.sparse.sparsity import Places
 from uopc.derivatives.values import fit, number_in, part
 from uopc.ir.builder import alu, fold, leaves, movement, operands
 from uopc.ir.core import dtypes, shapes, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index.dims import dim_uop
+from uopc.sparse.sparsity import Places
 
 Mask = npt.NDArray[np.bool_]
 Dims = tuple[int, ...]

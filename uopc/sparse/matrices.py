@@ -8,18 +8,18 @@ from typing import Any, Literal
 
 import numpy as np
 
-from uopc.derivatives.sparse import coloured, loops
-from uopc.derivatives.sparse.boxes import Box
-from uopc.derivatives.sparse.packing import by_shape, packed, sums
-from uopc.derivatives.sparse.propagate import Propagation, boxes_of, size
-from uopc.derivatives.sparse.reading import Mask
-from uopc.derivatives.sparse.sparsity import FORMATS, Format, Layout, Places, Sparse, Sparsity
 from uopc.derivatives.values import number_in
 from uopc.errors import UserError
 from uopc.ir.builder import leaves, rebuild
 from uopc.ir.core import dtypes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
+from uopc.sparse import coloured, loops
+from uopc.sparse.boxes import Box
+from uopc.sparse.packing import by_shape, packed, sums
+from uopc.sparse.propagate import Propagation, boxes_of, size
+from uopc.sparse.reading import Mask
+from uopc.sparse.sparsity import FORMATS, Format, Layout, Places, Sparse, Sparsity
 
 Part = Literal["full", "lower", "upper"]
 Mode = Literal["auto", "direct", "fwd", "rev", "bidirectional", "star"]

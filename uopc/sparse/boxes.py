@@ -18,12 +18,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from uopc.derivatives.sparse.reading import Dims, Known, Reader, Zeros
-from uopc.derivatives.sparse.sparsity import Places
 from uopc.derivatives.values import Factor, Mask, Value, fit, number_in, times, total
 from uopc.ir.builder import leaves, movement
 from uopc.ir.core import shapes
 from uopc.ir.core.uop import UOp
+from uopc.sparse.reading import Dims, Known, Reader, Zeros
+from uopc.sparse.sparsity import Places
 
 # An axis so long is taken apart where another box stands at one place of it.
 MOST_APART = 16

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from uopc.errors import UserError
+from uopc.ir.builder.pytrees import LaidOut, register_pytree
 
 Places = npt.NDArray[np.int64]
 Format = Literal["csc", "csr", "coo", "triplet"]
@@ -189,7 +190,7 @@ class Layout:
 
 
 @dataclass(frozen=True, eq=False)
-class Sparse:
+class Sparse(LaidOut):
     """A sparse matrix: `data[k]` is the value at (row[k], col[k]) of its `sparsity`.
 
     `data` is a node of a graph, or an array once a program or a function of `jit` has given it.
@@ -304,3 +305,8 @@ class Sparse:
         dense = np.zeros(self.shape, values.dtype)
         np.add.at(dense, (self.row, self.col), values)
         return dense
+
+
+register_pytree(
+    Sparse, lambda s: ((s.data,), s.layout), lambda layout, parts: Sparse(parts[0], layout)
+)

@@ -21,11 +21,6 @@ import numpy as np
 from uopc.derivatives import batch, effects, functions, movement_rules, walk
 from uopc.derivatives.gather import rearranged
 from uopc.derivatives.rule import Partials, Rule, operands
-from uopc.derivatives.sparse import colouring, loops
-from uopc.derivatives.sparse.boxes import Box, Boxes, strides
-from uopc.derivatives.sparse.packing import Coloured, Columns, column_tangents
-from uopc.derivatives.sparse.reading import Dims, guarded
-from uopc.derivatives.sparse.sparsity import Places
 from uopc.derivatives.values import Value, filled
 from uopc.errors import Unsupported
 from uopc.ir.builder import alu, fold, leaves, movement, rebuild
@@ -33,6 +28,11 @@ from uopc.ir.core import calls, dtypes, shapes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, intern
+from uopc.sparse import colouring, loops
+from uopc.sparse.boxes import Box, Boxes, strides
+from uopc.sparse.packing import Coloured, Columns, column_tangents
+from uopc.sparse.reading import Dims, guarded
+from uopc.sparse.sparsity import Places
 
 # The longest axis of a table of readers along which each place gets boxes of its own.
 MOST_READERS = 32

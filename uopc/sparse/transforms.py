@@ -1,0 +1,45 @@
+"""Sparse Jacobians and Hessians of nodes, and their structure. Arguments are checked here."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from uopc.derivatives.transforms import Nodes, check_floats, check_loss, grad, inputs_of, listed
+from uopc.ir.core.uop import UOp
+from uopc.sparse import matrices
+from uopc.sparse.matrices import Mode, Part
+from uopc.sparse.sparsity import Format, Sparse, Sparsity
+
+
+def jacobian(
+    outputs: Nodes, wrt: Nodes, format: Format, mode: Mode = "auto",
+    constants: Literal["split"] | None = None,
+) -> Sparse:  # fmt: skip
+    """The Jacobian of all outputs, row after row, by all of `wrt`, column after column."""
+    nodes, _ = listed("jacobian", outputs, "the outputs")
+    inputs, _ = inputs_of("jacobian", wrt)
+    matrices.check("jacobian", format, mode, "full", constants)
+    check_floats("jacobian", nodes)
+    return matrices.sparse_jacobian(nodes, inputs, format, mode, constants=constants)
+
+
+def hessian(
+    loss: UOp, wrt: Nodes, format: Format, mode: Mode = "auto", part: Part = "full",
+    constants: Literal["split"] | None = None,
+) -> Sparse:  # fmt: skip
+    """The second derivatives of a scalar by all elements of `wrt`, or a part of the matrix: "lower"
+    or "upper", with the diagonal."""
+    check_loss("hessian", loss)
+    inputs, _ = inputs_of("hessian", wrt)
+    matrices.check("hessian", format, mode, part, constants)
+    slopes = grad(loss, inputs)
+    return matrices.sparse_jacobian(slopes, inputs, format, mode, part, constants, symmetric=True)
+
+
+def sparsity(outputs: Nodes, wrt: Nodes, format: Format = "csc") -> Sparsity:
+    """The entries of the Jacobian of the outputs by `wrt` that may not be zero. No value of the
+    Jacobian is built."""
+    nodes, _ = listed("sparsity", outputs, "the outputs")
+    inputs, _ = inputs_of("sparsity", wrt)
+    matrices.check("sparsity", format)
+    return matrices.sparsity(nodes, inputs, format)
