@@ -36,7 +36,7 @@ Two MPI ranks on two cores run four workloads 1.7 to 2.4 times as fast as one co
 
 `program.predict` made these figures for the programs that `benchmarks/predict_devices.py` compiles;
 no such devices were at hand. The same programs run correctly in lockstep on as many devices, at
-small sizes (`tests/test_mesh_programs.py`).
+small sizes (`tests/backends/exchange/test_mesh_programs.py`).
 
 The model assumes nodes of 2 TFLOP/s and 200 GB/s, with 2 µs and 100 Gb/s between them; in the block
 8 devices along `model` with 1 µs and 50 GB/s. A launch costs 2 µs, an exchange 3 µs. A kernel takes

@@ -6,7 +6,7 @@ one that `--machine` names: see machines.py.
 `--bless` writes what the tests find into goldens, docstrings and tables instead of failing.
 
 `--rule-use` names at the end the rules of simplify that no test needed: slower, since rules are
-tried one by one. Without tests/test_rules.py it says which rules no program needed.
+tried one by one. Without tests/ir/symbolic/test_rules.py it says which rules no program needed.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _PATHS = [str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH", "")]
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, _PATHS))  # other processes import this uopc
 os.environ["UOPC_CACHE_DIR"] = ""  # no test writes to the user's cache, or is made fast by it
 
-import machines
 import pytest
 from hypothesis import settings
 from hypothesis.internal.conjecture import engine
 
+from tests import machines
 from uopc.errors import UserError
 from uopc.program.cached import key
 

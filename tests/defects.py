@@ -19,11 +19,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path(__file__).parent.parent
+from tests import ROOT
+
 # Quick and broad: what is asked when the tests of an area did not notice.
 BROAD: Final = (
-    "test_pipeline.py", "test_regressions.py", "test_golden.py", "test_opts.py", "test_tensor.py",
-    "test_fuzz.py",
+    "kinds/test_pipeline.py",
+    "kinds/test_regressions.py",
+    "kinds/test_golden.py",
+    "passes/optimize/opts/test_opts.py",
+    "tensor/test_methods.py",
+    "kinds/test_fuzz.py",
 )  # fmt: skip
 
 
@@ -41,13 +46,14 @@ class Defect:
 DEFECTS: Final = (
     Defect(
         "a launch that moves before what it waits for", "uopc/passes/split_kernels/statements.py",
-        "if at >= max(ready, 0) else None", "if at >= 0 else None", ("test_element_launches.py",),
+        "if at >= max(ready, 0) else None", "if at >= 0 else None",
+        ("passes/split_kernels/test_element_launches.py",),
     ),
     Defect(
         "an element that another launch reads is not stored",
         "uopc/passes/split_kernels/statements.py",
         "        kept |= {use.root for use in spans}\n", "        pass\n",
-        ("test_element_launches.py",),
+        ("passes/split_kernels/test_element_launches.py",),
     ),
     Defect(
         "a pad without its lower guard", "uopc/ir/builder/index_maps.py",
@@ -56,11 +62,11 @@ DEFECTS: Final = (
     Defect(
         "blocks of a constant without those around them", "uopc/passes/optimize/opts/prepack.py",
         "affine.add(affine.scaled(place, outer), around)", "affine.add(place, around)",
-        ("test_prepack.py",),
+        ("passes/optimize/opts/test_prepack.py",),
     ),
     Defect(
         "an array that its program does not put in order", "uopc/program/artifact.py",
-        "    if not c.order:\n", "    if True:\n", ("test_prepack.py",),
+        "    if not c.order:\n", "    if True:\n", ("passes/optimize/opts/test_prepack.py",),
     ),
     Defect(
         "a pad without its upper guard", "uopc/ir/builder/index_maps.py",
@@ -88,31 +94,33 @@ DEFECTS: Final = (
     Defect(
         "bounds of a negative coefficient swapped", "uopc/ir/index/affine.py",
         "if f > 0 else (low + f * b, high + f * a)", "if f > 0 else (low + f * a, high + f * b)",
-        ("test_affine.py",),
+        ("ir/index/test_affine.py",),
     ),
     Defect(
         "less that takes <= for <", "uopc/ir/index/compare.py",
         "    if high < 0:\n        return boolean(True)\n    if low >= 0:",
-        "    if high <= 0:\n        return boolean(True)\n    if low >= 0:", ("test_affine.py",),
+        "    if high <= 0:\n        return boolean(True)\n    if low >= 0:",
+        ("ir/index/test_affine.py",),
     ),
     Defect(
         "a comparison whose constant has the wrong sign", "uopc/ir/index/compare.py",
         "_coarse(terms, -constant)\n    whole", "_coarse(terms, constant)\n    whole",
-        ("test_affine.py",),
+        ("ir/index/test_affine.py",),
     ),
     Defect(
         "operands that are not packed in tiles", "uopc/passes/optimize/opts/packing.py",
         "last = of_tile.index(d.unit) if d.unit in of_tile else -1", "last = -1",
-        ("test_matrix_units.py",),
+        ("backends/llvm/test_matrix_units.py",),
     ),
     Defect(
         "signs of bytes in the other order", "uopc/backends/llvm/tiles.py",
-        "for t in tile.operands]", "for t in tile.operands[::-1]]", ("test_matrix_units.py",),
+        "for t in tile.operands]", "for t in tile.operands[::-1]]",
+        ("backends/llvm/test_matrix_units.py",),
     ),
     Defect(
         "tiles though the kernel refuses them", "uopc/backends/detect.py",
         "return own if not own.has_tiles or tile_permission.is_granted() else own.without_tiles()",
-        "return own", ("test_matrix_units.py",),
+        "return own", ("backends/llvm/test_matrix_units.py",),
     ),
     Defect(
         "readers do not wait for what they read", "uopc/passes/effects/versions.py",
@@ -140,13 +148,13 @@ DEFECTS: Final = (
     Defect(
         "a reversed load that begins at its end", "uopc/passes/devectorize/devectorize.py",
         "self.lane(flat, lanes - 1), gate), lanes)", "self.lane(flat, 0), gate), lanes)",
-        ("test_opts.py",),
+        ("passes/optimize/opts/test_opts.py",),
     ),
     Defect(
         "a store that drops its gate", "uopc/passes/devectorize/devectorize.py",
         "return _store(storage, flat, value, gate, u.arg)",
         "return _store(storage, flat, value, None, u.arg)",
-        ("test_regressions.py",),
+        ("kinds/test_regressions.py",),
     ),
     Defect(
         "merged ranges in the wrong order", "uopc/passes/simplify_ranges/simplify_ranges.py",
@@ -165,38 +173,38 @@ DEFECTS: Final = (
         "blocks that live together share memory", "uopc/backends/memory_plan.py",
         "right = self._blocks[number].last + self._leaves + 1",
         "right = self._blocks[number].last + self._leaves",
-        ("test_memory_plan.py",),
+        ("backends/test_memory_plan.py",),
     ),
     Defect(
         "in place: a tile does elements of its neighbour again", "uopc/backends/in_place.py",
         "        and _is_read_before(uses, result, value) and _is_written_once(uses, result)\n",
-        "        and _is_read_before(uses, result, value)\n", ("test_in_place.py",),
+        "        and _is_read_before(uses, result, value)\n", ("backends/test_in_place.py",),
     ),
     Defect(
         "in place: a value is read after its memory was taken", "uopc/program/planner.py",
         "if begin < end == i == spans[result][0] and inside", "if begin < i and inside",
-        ("test_in_place.py",),
+        ("backends/test_in_place.py",),
     ),
     Defect(
         "in place: a loop reads again what it took the memory of", "uopc/program/planner.py",
         "inside = all([r.first <= begin for r in repeated if r.first <= i < r.end])",
-        "inside = True", ("test_in_place.py",),
+        "inside = True", ("backends/test_in_place.py",),
     ),
     Defect(
         "division by zero gives one", "uopc/ir/core/semantics.py",
         "floor_div = _rounding(np.floor_divide)",
         "floor_div = _rounding(lambda a, b: np.where(b == 0, 1, np.floor_divide(a, b)))",
-        ("test_elementwise.py",),
+        ("kinds/test_elementwise.py",),
     ),
     Defect(
         "a cast that saturates at the wrong end", "uopc/ir/core/semantics.py",
         "np.where(wide > 0, highest, lowest)", "np.where(wide > 0, lowest, highest)",
-        ("test_elementwise.py",),
+        ("kinds/test_elementwise.py",),
     ),
     Defect(
         "a maximum that loses NaN", "uopc/backends/llvm/instructions.py",
         'nan = e.value(f"fcmp uno {ty} {a}, {a}")', 'nan = e.value(f"fcmp one {ty} {a}, {a}")',
-        ("test_elementwise.py",),
+        ("kinds/test_elementwise.py",),
     ),
     Defect(
         "0.0 and -0.0 are one constant", "uopc/ir/core/constants.py",
@@ -206,7 +214,7 @@ DEFECTS: Final = (
     Defect(
         "an output that is the caller's array", "uopc/passes/effects/views.py",
         "        return reshaped_base(v).op is Ops.AFTER\n", "        pass\n",
-        ("test_regressions.py",),
+        ("kinds/test_regressions.py",),
     ),
     Defect(
         "a narrow float that rounds half up", "uopc/passes/decompose/soft_floats.py",
@@ -216,198 +224,219 @@ DEFECTS: Final = (
         "GPU: a store of one thread that all of them do",
         "uopc/passes/place_threads/place_threads.py",
         "return None if storage_root(u.src[0]) in self.own else _only_first(u, self.launch)",
-        "return None", ("test_launches.py", "test_cuda_programs.py"),
+        "return None", ("ir/interpret/test_threads.py", "backends/cuda/test_cuda_programs.py"),
     ),
     Defect(
         "GPU: threads read what a store of another one changes",
         "uopc/passes/place_threads/place_threads.py",
-        "if u in self.read_by_first:", "if False:", ("test_launches.py",),
+        "if u in self.read_by_first:", "if False:", ("ir/interpret/test_threads.py",),
     ),
     Defect(
         "GPU: warps that do not wait for each other's parts",
         "uopc/passes/place_threads/block_reduce.py",
         "ready = _after(buffer, stored)",
         "ready = intern(Ops.AFTER, buffer.dtype, (buffer, stored))",
-        ("test_launches.py", "test_barriers.py"),
+        ("ir/interpret/test_threads.py", "passes/place_threads/test_barriers.py"),
     ),
     Defect(
         "GPU: a shared reduce in a loop that writes before all have read",
         "uopc/passes/place_threads/block_reduce.py",
         "free = _after(buffer, value)", "free = buffer",
-        ("test_launches.py", "test_barriers.py", "test_cuda_programs.py"),
+        (
+            "ir/interpret/test_threads.py",
+            "passes/place_threads/test_barriers.py",
+            "backends/cuda/test_cuda_programs.py",
+        ),
     ),
     Defect(
         "GPU: an exchange too few in a warp", "uopc/passes/place_threads/block_reduce.py",
-        "while step > 1:", "while step > 2:", ("test_launches.py",),
+        "while step > 1:", "while step > 2:", ("ir/interpret/test_threads.py",),
     ),
     Defect(
         "GPU: a shared tile that is filled again while it is read",
         "uopc/passes/place_threads/barriers.py",
         "return rebuild.rebuild(end, addresses)", "return end",
-        ("test_tensor_cores.py", "test_tensor_products.py"),
+        (
+            "backends/nvptx/test_tensor_cores.py",
+            "passes/optimize/schedule/test_gpu_tensor_cores.py",
+        ),
     ),
     Defect(
         "GPU: a slice that is read before its copy is there",
         "uopc/passes/place_threads/pipelined_tiles.py",
-        "(*done, loop), count - 2)", "(*done, loop), count - 1)", ("test_tensor_cores.py",),
+        "(*done, loop), count - 2)", "(*done, loop), count - 1)",
+        ("backends/nvptx/test_tensor_cores.py",),
     ),
     Defect(
         "GPU: a tile whose pieces wait for banks", "uopc/passes/place_threads/swizzle.py",
         "affine.add(affine.scaled(moved, piece), inside)",
-        "affine.add(affine.scaled(column, piece), inside)", ("test_swizzled_tiles.py",),
+        "affine.add(affine.scaled(column, piece), inside)",
+        ("passes/place_threads/test_swizzle.py",),
     ),
     Defect(
         "GPU: rows of a matrix that ldmatrix reads twice", "uopc/passes/expand/fragments.py",
         "matrix, row = affine.divmod_(lane, affine.const(8))",
         "matrix, row = lane // 8, lane % 4",
-        ("test_tensor_cores.py",),
+        ("backends/nvptx/test_tensor_cores.py",),
     ),
     Defect(
         "GPU: copies ahead that do not see their gate", "uopc/backends/nvptx/kernel.py",
         'if len(load.src) > 1:\n        name += ".s"', 'if False:\n        name += ".s"',
-        ("test_tensor_products.py",),
+        ("passes/optimize/schedule/test_gpu_tensor_cores.py",),
     ),
     Defect(
         "words: a signed byte as an unsigned one", "uopc/passes/expand/words.py",
-        "(b, a) if signed else (a, b)", "(a, b)", ("test_quantised.py",),
+        "(b, a) if signed else (a, b)", "(a, b)", ("passes/optimize/schedule/test_quantised.py",),
     ),
     Defect(
         "words: the bytes that are turned are not", "uopc/passes/expand/words.py",
-        "_TOP = -0x7F7F7F80", "_TOP = -0x7F7F7F00", ("test_quantised.py",),
+        "_TOP = -0x7F7F7F80", "_TOP = -0x7F7F7F00", ("passes/optimize/schedule/test_quantised.py",),
     ),
     Defect(
         "lookups: codes with a sign in the order of their values",
         "uopc/passes/decompose/lookups.py", "low + (i - low) % count", "low + i",
-        ("test_quantised.py",),
+        ("passes/optimize/schedule/test_quantised.py",),
     ),
     Defect(
         "lookups: the first byte of each word for any", "uopc/passes/decompose/lookups.py",
-        "behind + bits * part.arg[0] + first", "behind + first", ("test_quantised.py",),
+        "behind + bits * part.arg[0] + first", "behind + first",
+        ("passes/optimize/schedule/test_quantised.py",),
     ),
     Defect(
         "lookups: codes of two bits with two of the next byte", "uopc/passes/decompose/lookups.py",
-        "if first + 4 > bits:", "if first >= bits:", ("test_quantised.py",),
+        "if first + 4 > bits:", "if first >= bits:",
+        ("passes/optimize/schedule/test_quantised.py",),
     ),
     Defect(
         "lookups: arrays that end before their table", "uopc/passes/decompose/lookups.py",
-        "high < u.dtype.lanes <= size", "high < u.dtype.lanes", ("test_quantised.py",),
+        "high < u.dtype.lanes <= size", "high < u.dtype.lanes",
+        ("passes/optimize/schedule/test_quantised.py",),
     ),
     Defect(
         "lines fetched at their distance", "uopc/backends/llvm/statements.py",
         "there = e.element(here, t, ahead)", "there = here",
-        ("test_quantised.py",),
+        ("passes/optimize/schedule/test_quantised.py",),
     ),
     Defect(
         "GPU: vectors at addresses that are not aligned", "uopc/backends/nvptx/kernel.py",
         "step = math.gcd(step * u.dtype.itemsize, known) or known", "step = known",
-        ("test_cuda_programs.py",),
+        ("backends/cuda/test_cuda_programs.py",),
     ),
     Defect(
         "GPU: places beyond 2^31 in 32 bits", "uopc/backends/llvm/index_width.py",
         "return bounds.holds(dtypes.int32, u)", "return bounds.holds(dtypes.int64, u)",
-        ("test_large_arrays.py", "test_ptx_text.py"),
+        ("kinds/test_large_arrays.py", "backends/nvptx/test_kernel.py"),
     ),
     Defect(
         "GPU: an instruction that an older part has not", "uopc/target.py",
         "(dtypes.fp8e4m3, 89)", "(dtypes.fp8e4m3, 80)",
-        ("test_ptx_text.py", "test_ptx_conversions.py"),
+        ("backends/nvptx/test_kernel.py", "backends/nvptx/test_float_conversions.py"),
     ),
     Defect(
         "GPU: the read-only cache for what the kernel writes", "uopc/backends/nvptx/calls.py",
-        "constant[kernel].discard(slot)", "pass", ("test_ptx_text.py", "test_cuda_programs.py"),
+        "constant[kernel].discard(slot)", "pass",
+        ("backends/nvptx/test_kernel.py", "backends/cuda/test_cuda_programs.py"),
     ),
     Defect(
         "GPU: memory that is not handed out again", "uopc/backends/cuda/pool.py",
-        "self._free.setdefault(size, []).append(address)", "pass", ("test_cuda_runtime.py",),
+        "self._free.setdefault(size, []).append(address)", "pass",
+        ("backends/cuda/test_cuda_runtime.py",),
     ),
     Defect(
         "mesh: padding of uneven parts is added up", "uopc/passes/partition/rules.py",
-        "if self.sizes.has_padding(v.dims[d], axes):", "if False:", ("test_partition.py",),
+        "if self.sizes.has_padding(v.dims[d], axes):", "if False:",
+        ("passes/partition/test_partition.py",),
     ),
     Defect(
         "mesh: a window along a symbolic size reaches one neighbour alone",
         "uopc/passes/partition/halo.py",
-        "return min(self.parts - 1, -(-rows // least))", "return 1", ("test_partition.py",),
+        "return min(self.parts - 1, -(-rows // least))", "return 1",
+        ("passes/partition/test_partition.py",),
     ),
     Defect(
         "mesh: rows of a shorter part follow where the next one begins",
         "uopc/passes/partition/halo.py",
         "affine.scaled(self.first, hop if side < 0 else 1 - hop)",
-        "affine.scaled(self.first, hop if side < 0 else 0)", ("test_partition.py",),
+        "affine.scaled(self.first, hop if side < 0 else 0)",
+        ("passes/partition/test_partition.py",),
     ),
     Defect(
         "mesh: the last parts of a symbolic size are as long as the first",
         "uopc/ir/devices/part_sizes.py",
         "own = intern(Ops.MIN, dtypes.index, (most, left))", "own = most",
-        ("test_partition.py", "test_mesh_symbolic.py"),
+        ("passes/partition/test_partition.py", "passes/partition/test_symbolic.py"),
     ),
     Defect(
         "mesh: what a bucket's memory of its own holds is not copied back",
         "uopc/backends/exchange/device_run.py",
         "back = [partial(move, there, here, n) for there, here, n in moved]",
-        "back = []", ("test_mesh_exchanges.py",),
+        "back = []", ("passes/test_place_exchanges.py",),
     ),
     Defect(
         "ranks: rows go to the other neighbour", "uopc/backends/plan.py",
         "return traffic.target(self, place), traffic.source(self, place)",
-        "return traffic.source(self, place), traffic.target(self, place)", ("test_nccl.py",),
+        "return traffic.source(self, place), traffic.target(self, place)",
+        ("backends/exchange/test_nccl.py",),
     ),
     Defect(
         "ranks: a loop with exchanges runs once", "uopc/backends/exchange/rank_call.py",
-        "for _ in range(times):", "for _ in range(1):", ("test_mpi.py",),
+        "for _ in range(times):", "for _ in range(1):", ("backends/exchange/test_mpi.py",),
     ),
     Defect(
         "mesh: a loop with exchanges runs once", "uopc/backends/exchange/device_call.py",
-        "for _ in range(part.times):", "for _ in range(1):", ("test_mesh_loops.py",),
+        "for _ in range(part.times):", "for _ in range(1):", ("passes/partition/test_loops.py",),
     ),
     Defect(
         "ranks: a call exchanges the memory of the last one", "uopc/backends/exchange/rank_call.py",
         "if ready is None or not changed.isdisjoint(_bases_of([part])):", "if ready is None:",
-        ("test_mpi.py",),
+        ("backends/exchange/test_mpi.py",),
     ),
     Defect(
         "mesh: memory is used again while an exchange runs", "uopc/program/planner.py",
-        "[own[0], max([busy.get(i, i) for i in own])]", "[own[0], own[-1]]", ("test_overlap.py",),
+        "[own[0], max([busy.get(i, i) for i in own])]", "[own[0], own[-1]]",
+        ("backends/exchange/test_overlap.py",),
     ),
     Defect(
         "mesh: an exchange is awaited after the launch that needs it", "uopc/passes/contract.py",
         "found[number] = end - number - 1", "found[number] = end - number",
-        ("test_overlap.py",),
+        ("backends/exchange/test_overlap.py",),
     ),
     Defect(
         "mesh: a call runs with the memory of the last one", "uopc/backends/exchange/device_run.py",
         "if last == key and found is not None:", "if found is not None:",
-        ("test_mesh_exchanges.py", "test_mesh_programs.py"),
+        ("passes/test_place_exchanges.py", "backends/exchange/test_mesh_programs.py"),
     ),
     Defect(
         "quotients: numerators that come close to ties are not tried",
         "uopc/passes/place_stages/rounded_quotients.py",
         "if all([_is_quotient(x, c, r, s, bits) for x in _close_calls(c, off, bits)]):",
-        "if all([_is_quotient(x, c, r, s, bits) for x in []]):", ("test_rounded_quotients.py",),
+        "if all([_is_quotient(x, c, r, s, bits) for x in []]):",
+        ("passes/place_stages/test_rounded_quotients.py",),
     ),
     Defect(
         "quotients: an infinity becomes NaN", "uopc/passes/place_stages/rounded_quotients.py",
         "r = _to_bits(exact, bits, down=True)", "r = _to_bits(exact, bits)",
-        ("test_rounded_quotients.py",),
+        ("passes/place_stages/test_rounded_quotients.py",),
     ),
     Defect(
         "clips: one that is read elsewhere goes too", "uopc/passes/canonicalize/needless_clips.py",
         "if any([len(readers[v]) > 1 for v in (*above, clip)]):", "if not above and not readers:",
-        ("test_rounded_quotients.py",),
+        ("passes/place_stages/test_rounded_quotients.py",),
     ),
     Defect(
         "loops: a guard of the store alone keeps rows apart", "uopc/passes/analysis/iterations.py",
         "map(_guarded, (target, access), parts)", "map(_guarded, (target, target), parts)",
-        ("test_ordered_loops.py",),
+        ("passes/analysis/test_iterations.py",),
     ),
     Defect(
         "Dask: intermediates do not reach the next phase", "uopc/backends/exchange/dask_tasks.py",
         "data_address(memory.intermediates), memory.intermediates.nbytes)",
-        "data_address(memory.intermediates), 0)", ("test_dask_tasks.py",),
+        "data_address(memory.intermediates), 0)", ("backends/exchange/test_dask_tasks.py",),
     ),
     Defect(
         "Dask: rows go to the other neighbour", "uopc/backends/exchange/dask_tasks.py",
-        "[traffic.source(exchange, i)", "[traffic.target(exchange, i)", ("test_dask_tasks.py",),
+        "[traffic.source(exchange, i)", "[traffic.target(exchange, i)",
+        ("backends/exchange/test_dask_tasks.py",),
     ),
 )
 

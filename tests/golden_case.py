@@ -20,10 +20,10 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-import meshes
 import ml_dtypes
 import numpy as np
 
+from tests import meshes
 from uopc.backends import detect
 from uopc.config import Options
 from uopc.ir.core import dtypes, shapes

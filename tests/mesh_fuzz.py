@@ -9,10 +9,10 @@ from __future__ import annotations
 import sys
 from collections import Counter
 
-import meshes
 import numpy as np
 
 import uopc
+from tests import meshes
 from uopc import P, dtypes, make_mesh
 from uopc.ir.core import bounds, shapes
 from uopc.ir.index import closed

@@ -12,8 +12,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import stub
-
+from tests import stub
 from uopc.ir.core.dtypes import DType
 from uopc.numpy import namespace, protocols, random
 from uopc.numpy.array import Array

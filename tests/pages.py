@@ -20,9 +20,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests import ROOT
+
 README = ROOT / "README.md"
-EXTENDING = ROOT / "docs" / "extending.md"  # performed by tests/test_extending.py
+EXTENDING = ROOT / "docs" / "extending.md"  # performed by tests/docs/test_extending.py
 PAGES = (README, *sorted((ROOT / "docs").glob("*.md")))
 RUN = ("python", "pycon", "console")
 # Code for these does not depend on the machine, apart from the code of LLVM.

@@ -15,7 +15,7 @@ from typing import Any
 
 import uopc
 import uopc.numpy as unp
-from tests.pages import ROOT
+from tests import ROOT
 from uopc.config import Options
 from uopc.forks import cached_property
 from uopc.ir.core.dtypes import DType

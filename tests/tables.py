@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from pathlib import Path
 
+from tests import ROOT
 from uopc.derivatives import primitives, walk
 from uopc.derivatives.values import Mask
 from uopc.ir.core import args, dtypes
@@ -25,7 +25,6 @@ def _row(*cells):
     return "| " + " | ".join(str(c).replace("|", "\\|") for c in cells) + " |"
 
 
-ROOT = Path(__file__).resolve().parent.parent
 
 
 def _table(heads, rows):

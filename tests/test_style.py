@@ -9,20 +9,16 @@ import re
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
 
-import numpy_stubs
 import pytest
-import stub
-import tables
 
+from tests import ROOT, numpy_stubs, stub, tables
 from uopc.ir.core.levels import INVARIANTS, MEANING, Level
 from uopc.ir.core.ops import Op
 from uopc.ir.text.printer import parse, print_graph
 from uopc.ir.verify.verifier import verify
 from uopc.passes import ORDER, PIPELINE
 
-ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "uopc"
 FILES = sorted(PACKAGE.rglob("*.py"))
 TABLES = {  # flat on purpose: one row per line

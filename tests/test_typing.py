@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy_stubs
 import pytest
 
 import uopc
 import uopc.numpy as unp
-from tests.pages import ROOT
+from tests import ROOT, numpy_stubs
 from uopc.numpy import namespace, protocols
 from uopc.numpy.array import Array
 

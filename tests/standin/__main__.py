@@ -34,7 +34,7 @@ def main() -> int:
         if args.rehearse is not None:
             return rehearse(made, folder / "report", args.rehearse)
         library.built = library.load(made)
-        tests = ROOT / "tests" / "test_cuda_runtime.py"
+        tests = ROOT / "tests" / "backends" / "cuda" / "test_cuda_runtime.py"
         chosen = ["-k", "not on_a_stand_in_library and not no_pycuda"]
         return int(pytest.main(["-v", "-p", "no:cacheprovider", str(tests), *chosen]))
 

@@ -1,0 +1,448 @@
+"""The search for Opts: its rules on a bench without a clock, real processes, and who uses it."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import numpy as np
+import pytest
+
+import uopc
+from tests.by_hand import plain_kernel
+from uopc.backends import detect
+from uopc.cache import tuned
+from uopc.driver import lower_only
+from uopc.errors import UserError
+from uopc.ir.core.args import Opt
+from uopc.ir.interpret import interpreter
+from uopc.passes.analysis import thresholds
+from uopc.passes.contract import Context
+from uopc.passes.optimize.opts import table
+from uopc.program.tuned import kernel_opts, schedules
+from uopc.search import beam, edits, estimate, searcher
+from uopc.search.beam import Candidate, Match, Start
+from uopc.search.workers import Workers
+
+RNG = np.random.default_rng(21)
+OWN = (Opt("VECTOR", 0, 8),)
+
+
+@pytest.fixture(autouse=True)
+def no_rows():
+    """No test sees a search of another one."""
+    uopc.cache.clear()
+    tuned.forget()
+    yield
+    uopc.cache.clear()
+    tuned.forget()
+
+
+class Bench:
+    """A bench whose times are a function of the list. `failing` have no code, `wrong` ones compute
+    something else, `slow` has none that ends in time."""
+
+    def __init__(self, seconds, start=OWN, of_copy=0.1, varied=(), failing=(), wrong=(), slow=(),
+                 cycles=lambda opts: 1.0):  # fmt: skip
+        self.cycles = cycles
+        self.seconds, self.first, self.of_copy = seconds, start, of_copy
+        self.others, self.failing, self.wrong, self.slow = varied, failing, wrong, slow
+        self.matches, self.finals = [], []
+
+    def start(self):
+        return Start(self.first, self.seconds(self.first), self.of_copy)
+
+    def varied(self):
+        return list(self.others)
+
+    def compiled(self, lists):
+        return [
+            None if o in self.failing else Candidate(o, str(o), self.cycles(o))
+            for o in lists
+        ]
+
+    def match(self, candidate, samples):
+        (self.finals if samples == beam.FINAL_SAMPLES else self.matches).append(candidate.opts)
+        if candidate.opts in self.slow:
+            return None
+        times = [self.seconds(candidate.opts)] * samples
+        return Match(times, [self.seconds(self.first)] * samples)
+
+    def agrees(self, candidate):
+        return candidate.opts not in self.wrong
+
+
+def widths(*amounts):
+    return [(Opt("VECTOR", 0, n),) for n in amounts]
+
+
+def found(bench, neighbours=lambda opts: [], width=2, expired=lambda: False):
+    return beam.search(bench, neighbours, width, expired)
+
+
+# ---------------------------------------------------------------- the rules of the search
+def test_the_fastest_list_wins():
+    bench = Bench(lambda o: 1.0 / (1 + sum(x.arg for x in o)), varied=widths(16, 32, 4))
+    result = found(bench)
+    assert result.opts == (Opt("VECTOR", 0, 32),)
+    assert result.after < result.before == 1 / 9
+    assert set(bench.matches) == {(), *widths(16, 32, 4)}
+
+
+def test_a_tie_goes_to_the_schedule():
+    bench = Bench(lambda o: 1.0 if o == OWN else 1.0 - beam.MARGIN / 2, varied=widths(16))
+    result = found(bench)
+    assert bench.finals and result.opts is None and result.before == result.after
+
+
+def test_a_list_that_won_by_noise_loses_the_final_match():
+    class Noisy(Bench):
+        def match(self, candidate, samples):
+            made = super().match(candidate, samples)
+            if samples == beam.FINAL_SAMPLES:
+                return Match([2 * s for s in made.schedule], made.schedule)
+            return Match([0.1 * s for s in made.schedule], made.schedule)
+
+    assert found(Noisy(lambda o: 1.0, varied=widths(16, 4))).opts is None
+
+
+def test_one_lucky_turn_does_not_win():
+    """The least time is lower, most turns are not."""
+    assert not Match([0.5, 1.0, 1.0], [1.0, 1.0, 1.0]).won
+    assert Match([0.5, 0.6, 0.5], [1.0, 1.0, 1.0]).won
+
+
+def test_moves_lead_to_the_best_list():
+    """Rounds go on while they gain: from 8 to 64 by doubling, and not beyond where it is slower."""
+    def double(opts):
+        return [(Opt("VECTOR", 0, 2 * o.arg),) for o in opts]
+
+    bench = Bench(lambda o: abs(64 - sum(x.arg for x in o)) + 1.0)
+    assert found(bench, double).opts == (Opt("VECTOR", 0, 64),)
+    assert (Opt("VECTOR", 0, 128),) in bench.matches or len(bench.matches) > 3
+
+
+def test_of_lists_as_fast_the_shorter_one_wins():
+    long = (Opt("VECTOR", 0, 16), Opt("BLOCK", 0, 64))
+    bench = Bench(lambda o: 1.0 if o == OWN else 0.5, varied=[long, *widths(16)])
+    assert found(bench, width=3).opts in ((), *widths(16))
+
+
+def test_what_fails_is_lost_alone():
+    """Without code, without an answer in time, or with other numbers."""
+    fast, faster, wrong = widths(16, 32, 64)
+    bench = Bench(
+        lambda o: 1.0 / (1 + sum(x.arg for x in o)), varied=[fast, faster, wrong],
+        failing=[faster], wrong=[wrong], slow=[()],
+    )  # fmt: skip
+    assert found(bench, width=3).opts == fast
+    assert wrong in bench.finals
+
+
+def test_a_kernel_bound_by_memory_is_not_searched():
+    bench = Bench(lambda o: 1.0, of_copy=0.95, varied=widths(16))
+    result = found(bench)
+    assert result.opts is None and "bound by memory" in result.why and not bench.matches
+
+
+def test_what_the_model_rules_out_is_not_measured():
+    slow = (Opt("VECTOR", 0, 2),)
+    bench = Bench(
+        lambda o: 1.0, varied=[slow, *widths(16)], cycles=lambda o: 100.0 if o == slow else 1.0
+    )
+    found(bench)
+    assert slow not in bench.matches and widths(16)[0] in bench.matches
+
+
+def test_equal_code_is_measured_once():
+    class Same(Bench):
+        def compiled(self, lists):
+            return [Candidate(o, "the same", 1.0) for o in lists]
+
+    bench = Same(lambda o: 1.0, varied=widths(16, 32))
+    assert found(bench).opts is None and not bench.matches
+
+
+def test_nothing_is_begun_when_time_is_up():
+    bench = Bench(lambda o: 1.0, varied=widths(16))
+    assert found(bench, expired=lambda: True).opts is None and not bench.matches
+
+
+# ---------------------------------------------------------------- moves
+def kernel_of(graph, threads=2):
+    context = Context(detect.host(), threads=threads)
+    return plain_kernel(graph), context
+
+
+GRAPHS = {
+    "elementwise": lambda: uopc.param("a", (3, 16)).permute(1, 0).exp() * 2.0,
+    "row-sums": lambda: uopc.param("a", (6, 16)).sum(axis=1),
+    "matmul": lambda: uopc.param("a", (4, 6)) @ uopc.param("b", (6, 8)),
+    "softmax": lambda: uopc.param("a", (5, 8)).softmax(),
+    "padded": lambda: uopc.param("a", (5, 6)).pad(((1, 2), (2, 0))),
+    "triangle": lambda: uopc.param("a", (9, 9)).tril(),
+}
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_neighbours_are_legal_and_others(name):
+    kernel, context = kernel_of(GRAPHS[name]())
+    moves = edits.Moves(kernel, context)
+    own = lower_only(GRAPHS[name](), threads=2).kernels[0].arg.opts
+    for opts in ((), own):
+        near = list(moves.neighbours(opts))
+        assert len(near) >= 3 and opts not in near
+        for other in near:
+            assert kernel_opts.replayed(moves.base, other) is not None
+            assert abs(len(other) - len(opts)) <= 1
+    ops = {o.op for opts in ((), own) for n in moves.neighbours(opts) for o in n}
+    assert ops <= set(table.OPTS)
+
+
+def walked(moves, seed, steps=4):
+    """A list after random moves, from the empty one."""
+    rng = np.random.default_rng(seed)
+    opts = ()
+    for _ in range(steps):
+        near = list(moves.neighbours(opts))
+        if near:
+            opts = near[rng.integers(len(near))]
+    return opts
+
+
+def numbers(*dims):
+    return RNG.integers(-3, 4, dims).astype("float32")
+
+
+@pytest.mark.few(6)
+@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("name", GRAPHS)
+def test_random_lists_keep_the_numbers(name, seed):
+    """Machine code with random legal lists equals the interpreter on the tensor graph."""
+    graph = GRAPHS[name]()
+    kernel, context = kernel_of(graph)
+    opts = walked(edits.Moves(kernel, context), seed)
+    program = uopc.compile(graph.contiguous(opts), verify=True, threads=2)
+    assert program.kernels[0].opts == opts
+    arrays = {p.name: numbers(*p.shape) for p in program.inputs}
+    got, want = program(**arrays), interpreter.evaluate(graph, arrays)
+    np.testing.assert_allclose(got, want, 2e-6, 2e-6, err_msg=str(opts))
+
+
+def test_a_damaged_list_is_refused():
+    kernel, context = kernel_of(GRAPHS["matmul"]())
+    base = edits.Moves(kernel, context).base
+    assert kernel_opts.replayed(base, (Opt("VECTOR", 0, 3),)) is None
+    assert kernel_opts.replayed(base, (Opt("FOLD", 0, 2),)) is None
+
+
+# ---------------------------------------------------------------- the model
+@pytest.mark.machine("laptop")
+def test_the_model_orders_what_differs_by_a_factor():
+    """From the naive product to the schedule's, each step of docs/lab/gemm.md is cheaper."""
+    a, b = uopc.param("a", (256, 256)), uopc.param("b", (256, 256))
+    machine = detect.host()
+    lanes = machine.lanes(32)
+    steps = [
+        (), (Opt("SWAP", 0, 1), Opt("VECTOR", 0, lanes)),
+        (Opt("SWAP", 0, 1), Opt("VECTOR", 0, lanes), Opt("UPCAST", 0, 2)), None,
+    ]  # fmt: skip
+    cycles = [
+        estimate.cycles(lower_only(a @ b, threads=1, opts=opts).kernels[0], machine)
+        for opts in steps
+    ]
+    assert cycles == sorted(cycles, reverse=True) and cycles[0] > 20 * cycles[-1]
+
+
+def test_values_beyond_the_registers_cost():
+    x = uopc.param("x", (64, 64))
+    machine = detect.host()
+    wide = [Opt("VECTOR", 0, machine.lanes(32)), Opt("UNROLL", 1, 2)]
+    per_copy = []
+    for copies in (1, 2):
+        opts = (wide[0], Opt("UPCAST", 0, copies)) if copies > 1 else (wide[0],)
+        kernel = lower_only(x.permute(1, 0).sum(1), threads=1, opts=opts).kernels[0]
+        per_copy.append(estimate.cycles(kernel, machine))
+    assert per_copy[1] <= per_copy[0]
+
+
+# ---------------------------------------------------------------- thresholds
+def test_a_threshold_is_varied_in_a_block_alone():
+    before = thresholds.MOST_ROWS
+    with pytest.raises(ZeroDivisionError), thresholds.varied("MOST_ROWS", 3.7):
+        assert thresholds.MOST_ROWS == 3
+        raise ZeroDivisionError
+    assert before == thresholds.MOST_ROWS
+    values = [row.value for row in thresholds.TABLE]
+    assert thresholds.VALUES and all(v in values for v in thresholds.VALUES.values())
+
+
+# ---------------------------------------------------------------- compile
+@pytest.fixture
+def given():
+    """Searches in this block use benches that the test makes: `given(make)`."""
+    tokens, made = [], []
+
+    def use(make):
+        def begin(request, sizes):
+            made.append((request, sizes))
+            return make(request)
+
+        tokens.append(schedules.searching.set(searcher.Session(begin, 2, 60.0)))
+        return made
+
+    yield use
+    for token in reversed(tokens):
+        schedules.searching.reset(token)
+
+
+def prefers(*opts):
+    """A bench on which one list is twice as fast as any other."""
+    return lambda request: Bench(lambda o: 0.5 if o == opts else 1.0, start=(), varied=[opts])
+
+
+X = numbers(24, 40)
+
+
+def graph():
+    return uopc.param("x", X.shape).permute(1, 0) * 2.0
+
+
+WANTED = Opt("VECTOR", 1, 4)
+
+
+def test_the_winner_is_in_the_program(given):
+    begun = given(prefers(WANTED))
+    program = uopc.compile(graph(), threads=1, verify=False)
+    assert program.kernels[0].opts == (WANTED,)
+    np.testing.assert_array_equal(program(x=X), X.T * 2)
+    assert len(begun) == 1 and begun[0][0].structure == "kernel"
+    # The list replays to the same code.
+    again = uopc.compile(graph().contiguous([WANTED]), threads=1).kernels[0]
+    assert [u.op for u in again.uops.src] == [u.op for u in program.kernels[0].uops.src]
+
+
+def test_a_kernel_is_searched_once(given):
+    begun = given(prefers(WANTED))
+    first = uopc.compile(graph(), threads=1)
+    assert uopc.compile(graph(), threads=1).stats["cache"] == "memory"
+    uopc.compile((graph(), uopc.param("z", (7,)) + 1.0), threads=1)
+    assert len(begun) == 2 and first.stats["cache"] == ""
+
+
+def test_later_compiles_use_what_was_found(given):
+    before = uopc.compile(graph(), threads=1)
+    begun = given(prefers(WANTED))
+    uopc.compile(graph(), threads=1)
+    schedules.searching.set(None)
+    after = uopc.compile(graph(), threads=1)
+    assert len(begun) == 1
+    assert before.kernels[0].opts != after.kernels[0].opts == (WANTED,)
+    assert lower_only(graph(), threads=1).kernels[0].arg.opts == (WANTED,)
+
+
+def test_opts_that_are_given_stay(given):
+    begun = given(prefers(WANTED))
+    asked = (Opt("VECTOR", 0, 8),)
+    assert uopc.compile(graph().contiguous(asked)).kernels[0].opts == asked
+    assert uopc.compile(graph(), optimize=False).kernels[0].opts == ()
+    assert not begun
+
+
+def test_a_list_that_this_kernel_refuses_is_not_used(given):
+    given(prefers(Opt("VECTOR", 0, 7)))
+    program = uopc.compile(graph(), threads=1)
+    np.testing.assert_array_equal(program(x=X), X.T * 2)
+    assert Opt("VECTOR", 0, 7) not in program.kernels[0].opts
+
+
+def test_symbolic_sizes_are_measured_at_a_binding(given):
+    begun = given(prefers())
+    n = uopc.variable("n", 1, 1000)
+    uopc.compile(uopc.param("x", (n,)) * 2.0)
+    (row,) = tuned._rows.values()
+    assert begun[0][1] == {"n": 256} and row.said.startswith("n=256 ")
+
+
+def test_addresses_that_values_decide_are_not_measured(given):
+    """An order that the program computes is inside for it, and not for random arrays."""
+    begun = given(prefers())
+    x = uopc.param("x", (300,))
+    order = x.argsort()
+    program = uopc.compile(x.take(order, 0), threads=1)
+    array = numbers(300)
+    np.testing.assert_array_equal(program(x=array), np.sort(array))
+    assert len(begun) <= len(tuned._rows)
+    for request, _ in begun:
+        searcher.standalone(request.graph, lower_call(request.graph), request)
+
+
+def lower_call(kernel):
+    """A CALL of a kernel with its own params."""
+    return lower_only(kernel).program.src[0]
+
+
+def test_numbers_of_a_shared_kernel_are_those_of_a_call(given):
+    begun = given(prefers())
+    x = uopc.param("x", (30,))
+    program = uopc.compile(((x * 2.0).contiguous() + 3.0).contiguous() * 5.0, threads=1)
+    array = numbers(30)
+    np.testing.assert_array_equal(program(x=array), (array * 2 + 3) * 5)
+    ops = {u.op.name for request, _ in begun for u in request.graph.toposort()}
+    assert "NUMBER" not in {o.upper() for o in ops} and begun
+
+
+# ---------------------------------------------------------------- processes
+@pytest.mark.machine("this")
+def test_processes_compile_time_and_survive_a_crash():
+    """A real bench: two processes, one of which is killed by a signal."""
+    x = uopc.param("x", (64, 96)) @ uopc.param("y", (96, 48))
+    (call,) = lower_only(x, threads=1).program.src
+    request = uopc.compile(x, threads=1)._request
+    alone = searcher.standalone(call.src[0], call, request)
+    with Workers(2) as workers:
+        bench = workers.bench(alone, {})
+        first = bench.start()
+        assert first.opts == lower_only(x, threads=1).kernels[0].arg.opts and first.seconds > 0
+        vectors = [(Opt("VECTOR", 1, n),) for n in (4, 8)]
+        lists = [first.opts, (), vectors[0], (Opt("FOLD", 0, 1),), vectors[1]]
+        own, plain, vector, refused, wide = bench.compiled(lists)
+        assert refused is None and len({own.code, plain.code, vector.code}) == 3
+        assert plain.cycles > own.cycles
+        match = bench.match(vector, 3)
+        assert 1 <= len(match.own) == len(match.schedule) <= 3 and min(match.own) > 0
+        assert bench.agrees(vector)
+        for process in workers._processes:
+            os.kill(process._child.pid, signal.SIGKILL)
+            process._child.wait()
+        assert bench.match(vector, 1) is None  # lost with its process
+        assert bench.match(vector, 1) is not None  # another one has taken over
+        assert bench.match(wide, 1) is not None  # and makes what else the first one had
+        assert not any("KeyError" in problem for problem in workers.problems)
+        assert any("crashed" in problem for problem in workers.problems)
+        assert bench.varied() and all(isinstance(o, tuple) for o in bench.varied())
+
+
+def test_a_kernel_that_no_process_takes_is_left_alone(monkeypatch):
+    """No process answers: the program has the schedule's list, and the row says why."""
+    monkeypatch.setattr("uopc.search.workers._SERVE", "raise SystemExit(3)  # {} {}")
+    program = uopc.compile(graph(), threads=1, beam=1)
+    np.testing.assert_array_equal(program(x=X), X.T * 2)
+    (row,) = tuned._rows.values()
+    assert row.opts is None and "crashed" in row.said
+
+
+@pytest.mark.slow
+@pytest.mark.machine("this")
+@pytest.mark.parametrize("name", GRAPHS)
+def test_a_real_search_keeps_the_numbers(name):
+    searched = uopc.compile(GRAPHS[name](), threads=2, beam=1, verify=True)
+    arrays = {p.name: numbers(*p.shape) for p in searched.inputs}
+    want = interpreter.evaluate(GRAPHS[name](), arrays)
+    np.testing.assert_allclose(searched(**arrays), want, 2e-6, 2e-6)
+
+
+def test_a_beam_that_is_no_number():
+    for beam_width in (-1, "2", 1.5, True):
+        with pytest.raises(UserError, match="beam"):
+            uopc.compile(graph(), beam=beam_width)
