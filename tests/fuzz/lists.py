@@ -26,7 +26,7 @@ from uopc.ir.core.args import Opt
 from uopc.ir.interpret import interpreter
 from uopc.passes.contract import Context
 from uopc.passes.optimize.opts.legality import Refused
-from uopc.passes.optimize.opts.strip_mining import Tiled
+from uopc.passes.optimize.opts.substitution import Tiled
 from uopc.passes.optimize.opts.table import OPTS, apply
 from uopc.passes.optimize.schedule.kernel_facts import facts
 from uopc.program.tuned.kernel_opts import Opts

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from uopc.ir.core.args import Opt
 from uopc.ir.core.uop import UOp
 from uopc.passes.contract import Context
-from uopc.passes.optimize.opts.strip_mining import Tiled
+from uopc.passes.optimize.opts.substitution import Tiled
 from uopc.program.tuned.kernel_opts import Opts, replayed
 
 MOST_OPTS = 32  # in a list that grows

@@ -21,7 +21,7 @@ from uopc.ir.core.arena import arena
 from uopc.ir.core.serialize import fingerprint
 from uopc.ir.core.uop import UOp
 from uopc.passes.analysis import thresholds
-from uopc.passes.optimize.opts.strip_mining import Tiled
+from uopc.passes.optimize.opts.substitution import Tiled
 from uopc.passes.optimize.schedule import cpu, gpu
 from uopc.passes.optimize.schedule.kernel_facts import facts
 from uopc.program.artifact import Artifact

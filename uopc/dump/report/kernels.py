@@ -18,7 +18,7 @@ from uopc.ir.core.uop import UOp
 from uopc.ir.text.infix import infix
 from uopc.ir.text.printer import Namer
 from uopc.passes.optimize.opts.legality import Refused
-from uopc.passes.optimize.opts.strip_mining import Tiled
+from uopc.passes.optimize.opts.substitution import Tiled
 from uopc.passes.optimize.opts.table import OPTS, apply
 from uopc.passes.pass_manager import Lowered
 

@@ -29,7 +29,7 @@ from uopc.ir.core.uop import UOp, intern
 from uopc.passes.analysis.loops import kernel_axes, kernel_nodes
 from uopc.passes.contract import Context, Pass
 from uopc.passes.optimize.opts.legality import Refused
-from uopc.passes.optimize.opts.strip_mining import Tiled
+from uopc.passes.optimize.opts.substitution import Tiled
 from uopc.passes.optimize.opts.table import apply
 from uopc.passes.optimize.schedule import cpu, gpu
 

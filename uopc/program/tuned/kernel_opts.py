@@ -10,7 +10,7 @@ from uopc.ir.core.uop import UOp, intern
 from uopc.passes import PIPELINE
 from uopc.passes.contract import Context
 from uopc.passes.optimize.opts.legality import Refused
-from uopc.passes.optimize.opts.strip_mining import Tiled
+from uopc.passes.optimize.opts.substitution import Tiled
 from uopc.passes.optimize.opts.table import apply
 from uopc.passes.pass_manager import run_pass
 

@@ -124,7 +124,7 @@ class Schedules:
         opts = None if text in ("", "-") else opts_of(text)
         if opts is None:
             return None
-        from uopc.passes.optimize.opts.strip_mining import Tiled
+        from uopc.passes.optimize.opts.substitution import Tiled
         from uopc.program.tuned import kernel_opts
 
         base = Tiled(kernel_opts.before_opts(kernel, context))

@@ -23,8 +23,8 @@ from uopc.ir.index import affine
 from uopc.ir.interpret import interpreter
 from uopc.ir.verify.in_bounds import verify_bounds
 from uopc.passes.optimize.opts import table
-from uopc.passes.optimize.opts.chunks import CHUNK_MULTIPLE, MOST_UNEVEN, Chunks, chunks_of
-from uopc.passes.optimize.opts.strip_mining import Strip, stripped
+from uopc.passes.optimize.opts.lengths import CHUNK_MULTIPLE, MOST_UNEVEN, Chunks, chunks_of
+from uopc.passes.optimize.opts.substitution import Part, substituted
 
 RNG = np.random.default_rng(245)
 COPIES = ("upcast", "lane")
@@ -67,7 +67,7 @@ def test_every_element_belongs_to_one_chunk(threads: int) -> None:
                          if r.op is Ops.RANGE and r.arg.kind == "thread"]  # fmt: skip
             written = np.zeros(n, int)
             for number in range(thread.src[0].arg):
-                alone = stripped(made, Strip(thread, affine.const(number), ()))
+                alone = substituted(made, {thread: Part(affine.const(number), ())})
                 out = np.full(n, np.nan, "f4")
                 interpreter.run_kernel(alone, [out, np.ones(n, "f4")])
                 written += ~np.isnan(out)

@@ -25,7 +25,7 @@ from uopc.passes.contract import Context
 from uopc.passes.optimize import optimize
 from uopc.passes.optimize.opts import table
 from uopc.passes.optimize.opts.legality import Refused
-from uopc.passes.optimize.opts.strip_mining import Tiled
+from uopc.passes.optimize.opts.substitution import Tiled
 
 MARGIN = 512  # elements around an output that no kernel may touch
 
@@ -240,7 +240,7 @@ def test_a_part_of_a_loop_need_not_move_what_is_stored():
     i = kernel.range(16, axis=0)
     body = store(at(param(0, 4), i // 4), at(param(1, 16), i))
     noted = table.apply(Tiled(kernel.sink(kernel.end(body, i))), Opt("TILE", 0, 4))
-    assert noted.strips
+    assert noted.parts
     with pytest.raises(Refused, match="write to one place"):
         table.apply(noted, Opt("UPCAST", 1, 2))
     table.apply(noted, Opt("UPCAST", 0, 2))

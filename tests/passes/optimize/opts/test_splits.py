@@ -24,7 +24,7 @@ from uopc.ir.text.printer import print_graph
 from uopc.passes.analysis.loops import kernel_axes
 from uopc.passes.optimize.opts import table
 from uopc.passes.optimize.opts.legality import Refused
-from uopc.passes.optimize.opts.strip_mining import Tiled
+from uopc.passes.optimize.opts.substitution import Tiled
 
 FILE = Path(__file__).with_name("splits.txt")
 SPLITS = (

@@ -12,7 +12,7 @@ from uopc.ir.index import affine
 from uopc.passes.analysis.loops import closers, make_range
 from uopc.passes.optimize.opts.interchange import other_loop
 from uopc.passes.optimize.opts.legality import Refused, check_free, check_unordered, known_length
-from uopc.passes.optimize.opts.strip_mining import Strip, stripped
+from uopc.passes.optimize.opts.substitution import Part, substituted
 
 
 def coalesce(kernel: UOp, r: UOp, n: int) -> UOp:
@@ -28,4 +28,4 @@ def coalesce(kernel: UOp, r: UOp, n: int) -> UOp:
         check_unordered(kernel, q)
     both = make_range(length, (*r.arg.axis, 0), "loop")
     row, column = affine.divmod_(both, inner.src[0])
-    return stripped(kernel, Strip(r, row, (both,)), Strip(inner, column, ()))
+    return substituted(kernel, {r: Part(row, (both,)), inner: Part(column, ())})

@@ -13,7 +13,8 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp
 from uopc.passes.analysis.iterations import is_ordered
-from uopc.passes.analysis.loops import is_overwritten, kernel_nodes, reduces_over
+from uopc.passes.analysis.loops import is_overwritten, kernel_axes, kernel_nodes, reduces_over
+from uopc.passes.optimize.opts.substitution import Tiled
 
 
 class Refused(Error):
@@ -49,10 +50,35 @@ def check_free(kernel: UOp, r: UOp) -> None:
         raise Refused("the length of another loop depends on this range")
 
 
-def check_outermost(kernel: UOp, r: UOp) -> None:
-    """Refused if something in the kernel is not inside the range."""
+def check_no_lanes(kernel: UOp, r: UOp) -> None:
+    """Refused if values inside of the range have lanes."""
+    if r in kernel_nodes(kernel).around_vectors:
+        raise Refused("values inside this range are vectors")
+    if Tiled(kernel).has_lanes(r):
+        raise Refused("values inside this range already have lanes")
+
+
+def check_output(kernel: UOp, r: UOp, why: str) -> None:
+    """Refused, for a reason, if a REDUCE closes the range."""
+    if reduces_over(kernel, r):
+        raise Refused(why)
+
+
+def check_reduced(kernel: UOp, r: UOp) -> None:
+    """Refused if no REDUCE closes the range."""
+    if not reduces_over(kernel, r):
+        raise Refused("UNROLL is for reduce loops; use UPCAST")
+
+
+def check_around_all(kernel: UOp, r: UOp) -> None:
+    """Refused unless threads of a CPU can share the range: it is around the whole kernel."""
+    if r.arg.kind != "loop" or ranges.ranges(r.src[0]):
+        raise Refused("only an output loop can be shared among threads")
+    if any(q.arg.kind == "thread" for q in kernel_axes(kernel)):
+        raise Refused("the kernel is shared among threads already")
     if any(u.op is not Ops.END or r not in u.src[1:] for u in kernel.src):
         raise Refused("the range is not around the whole kernel")
+    check_parallel(kernel, loops_to(kernel, r), own_storage=True)
 
 
 def check_unordered(kernel: UOp, r: UOp) -> None:

@@ -26,9 +26,9 @@ from uopc.passes.analysis.contraction import PRODUCTS, term
 from uopc.passes.analysis.loops import kernel_nodes, make_range
 from uopc.passes.analysis.shared_tiles import can_be_swizzled
 from uopc.passes.optimize.opts.legality import Refused, check_ahead
+from uopc.passes.optimize.opts.lengths import quotient_up
 from uopc.passes.optimize.opts.local_tile import local_tile, next_nest
-from uopc.passes.optimize.opts.pad import guarded
-from uopc.passes.optimize.opts.strip_mining import quotient_up
+from uopc.passes.optimize.opts.substitution import guarded
 
 _REDUCED = ("reduce", "unroll")
 _FAR = 1 << 62  # the stride of a digit that is not affine

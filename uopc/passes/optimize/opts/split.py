@@ -1,28 +1,231 @@
-"""SPLIT and PEEL: index-set splitting, a loop becomes loops that run one after the other.
+"""Split a loop r by n, with a kind and a rest: VECTOR, UPCAST, TILE, THREAD, SPLIT, PEEL, PADTO, ….
 
-    for i < 10: f(i)   →   for i < 8: f(i); for i < 2: f(8 + i)
+    for r < m: f(r)   →   for o < ⌈m / n⌉: for i < n: f(n·o + i)
+
+The kind is that of the range i inside of a piece: lanes, copies, threads of a block …. Of the kinds
+thread and global it is that of the range o over the pieces. The rest is a function in this file: it
+makes the Parts, whatever number of iterations fills no piece.
+
+    exact        none is left, or the Opt is refused
+    overlapping  the last piece begins n before the end: min(n·o, m - n) + i
+    shorter      the last piece has fewer: for i < min(n, m - n·o)
+    in_chunks    n pieces, about as long as each other
+    skipped      a loop of 0 or 1 iterations is around the body: n·o + i < m
+    strided      some of n threads have fewer: for o < ⌈(m - i) / n⌉
+    each_alone   pieces of one iteration
+    after        a second loop, after the pieces
+    first        a second loop, after one piece
+    at_bound     three loops: before the pieces in which a comparison changes, these, and after them
+    padded       the loop grows, its accesses guarded: for r < ⌈m / n⌉·n: f(r) where r < m
 """
 
 from __future__ import annotations
 
-import functools
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
 
-from uopc.ir.builder import alu, rebuild
-from uopc.ir.core import bounds, dtypes, ranges, walk
-from uopc.ir.core.ops import Op, Ops
+from uopc.config import MOST_THREADS
+from uopc.ir.builder import fold
+from uopc.ir.core import bounds, dtypes
+from uopc.ir.core.args import AxisKind
+from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
-from uopc.ir.index import affine
-from uopc.passes.analysis.loops import closers, ended, identity, kernel_axes, make_range
-from uopc.passes.effects.views import stores_in
-from uopc.passes.optimize.opts.legality import Refused, check_amount, check_free
+from uopc.ir.index import affine, compare, values
+from uopc.passes.analysis.iterations import is_ordered
+from uopc.passes.analysis.loops import kernel_nodes, make_range, reduces_over
+from uopc.passes.optimize.opts import legality, thread_legality
+from uopc.passes.optimize.opts.breakpoints import breakpoints
+from uopc.passes.optimize.opts.legality import Refused, check_amount
+from uopc.passes.optimize.opts.lengths import chunk_size, chunks_of, clamped, quotient_up, smaller
+from uopc.passes.optimize.opts.steps import unroll_steps
+from uopc.passes.optimize.opts.substitution import Part, Tiled, split_in
 
-# Suffixes of the axes of a loop's parts, and of a renamed copy of a loop.
-_PARTS, _COPY = (0, 1, 3), 2
+Kind = AxisKind | None  # None: the kind of the loop
+Rest = Callable[[UOp, UOp, int, Kind], Sequence[Part]]
+
+_in_copies = partial(legality.check_output, why="UPCAST is for output loops; use UNROLL")
+_handed_out = partial(
+    legality.check_output,
+    why="only an output loop can be handed to blocks and threads; use GROUP",
+)
+_shared = (legality.check_free, thread_legality.check_shared_reduce)
+# The conditions on a loop of which a range of a kind is made.
+CONDITIONS: dict[Kind, tuple[Callable[[UOp, UOp], None], ...]] = {
+    None: (legality.check_free,),
+    "lane": (legality.check_no_lanes, legality.check_free, legality.check_unordered),
+    "upcast": (_in_copies, legality.check_free, legality.check_unordered),
+    "unroll": (legality.check_reduced, legality.check_free, legality.check_unordered),
+    "thread": (legality.check_around_all,),
+    "global": (_handed_out, thread_legality.check_block),
+    "local": (legality.check_free, _handed_out, thread_legality.check_thread),
+    "group": _shared,
+    "grouptop": _shared,
+}
+# The most threads that share a reduce, by kind. Threads that are far apart read each other's values
+# one by one.
+MOST_SHARING = {"group": 1024, "grouptop": 32}
 
 
-def split(kernel: UOp, r: UOp, n: int) -> UOp:
-    """Split r at the last multiple of n: a first loop that n divides, and the rest."""
+class Split(NamedTuple):
+    """An Opt that splits a loop: a row of the table of Opts."""
+
+    kind: Kind
+    rest: Rest
+
+    def apply(self, kernel: Tiled, r: UOp, n: int) -> Tiled:
+        """The kernel with a loop split by n. Refused if that is not legal."""
+        if self.kind == "unroll" and _keeps_order(kernel, r):
+            return Tiled(unroll_steps(kernel.kernel, r, n))
+        is_noted = self.rest is exact
+        if not is_noted or self._differs(kernel, r):
+            kernel = Tiled(kernel.kernel)
+        for check in CONDITIONS[self.kind]:
+            check(kernel.base, kernel.loop(r))
+        parts = self.rest(kernel.base, r, n, self.kind)
+        return kernel.noting(r, *parts) if is_noted else Tiled(split_in(kernel.base, r, parts))
+
+    def _differs(self, kernel: Tiled, r: UOp) -> bool:
+        """True if a split may be legal for a range and not for the loop that it is a part of, or
+        the other way round: it may move no store, or be outside of values that have lanes."""
+        lanes = self.kind == "lane" and bool(kernel.parts) and kernel.has_lanes(r)
+        return lanes or not kernel.moves(r)
+
+
+def _keeps_order(kernel: Tiled, r: UOp) -> bool:
+    """True for an output loop whose iterations must keep their order."""
+    return not reduces_over(kernel.base, kernel.loop(r)) and is_ordered(kernel.kernel, r)
+
+
+def _over(r: UOp, count: UOp | int, kind: Kind = None) -> UOp:
+    """The range over the pieces of a loop."""
+    return make_range(count, (*r.arg.axis, 0), kind or r.arg.kind)
+
+
+def _inside(r: UOp, size: UOp | int, kind: Kind = None) -> UOp:
+    """The range inside of a piece of a loop."""
+    return make_range(size, (*r.arg.axis, 1), kind or r.arg.kind)
+
+
+# ---------------------------------------------------------------- Parts in the place of a loop
+def exact(kernel: UOp, r: UOp, n: int, kind: Kind) -> Sequence[Part]:
+    """n·over + inside; of kind unroll, n = 0 makes all iterations one piece."""
+    if kind == "unroll" and n == 0:
+        n = legality.known_length(r)
+    check_amount(n, 2 if kind in (None, "lane") else 1)
+    if not affine.is_multiple(r.src[0], n):
+        raise Refused(f"{n} does not divide the range of {{}}", r.src[0])
+    return [pieces(r, n, kind)]
+
+
+def pieces(r: UOp, n: int, kind: Kind) -> Part:
+    """A loop in pieces of n iterations. One piece has no range over it."""
+    count = quotient_up(r.src[0], n)
+    over, inside = _over(r, count), _inside(r, n, kind)
+    if count.op is Ops.CONST and count.arg == 1:
+        return Part(inside, (inside,))
+    return Part(affine.add(affine.scaled(over, n), inside), (over, inside))
+
+
+def overlapping(kernel: UOp, r: UOp, n: int, kind: Kind) -> Sequence[Part]:
+    """min(n·over, length - n) + inside. Some iterations are done twice, with the same values: one
+    body is enough for every length of at least n."""
+    length = r.src[0]
+    if n < 2 or bounds.bounds(length)[0] < n or affine.is_multiple(length, n):
+        raise Refused(f"{n} is below 2, exceeds the range or divides it: no vectors overlap")
+    why = "a reduce would add terms twice: OVERLAP is for output loops"
+    legality.check_output(kernel, r, why)
+    legality.check_not_read(kernel, kernel_nodes(kernel).stores)
+    over, inside = _over(r, quotient_up(length, n)), _inside(r, n, kind)
+    first = intern(Ops.MIN, dtypes.index, (affine.scaled(over, n), affine.plus(length, -n)))
+    return [Part(affine.add(first, inside), (over, inside))]
+
+
+def shorter(kernel: UOp, r: UOp, n: int, kind: Kind) -> Sequence[Part]:
+    """n·over + inside, with fewer iterations inside of the last piece."""
+    check_amount(n)
+    legality.check_output(kernel, r, "BLOCK is for output loops")
+    if bounds.bounds(r.src[0])[1] <= n:
+        raise Refused("the range is one block")
+    return _cut_off(r, _over(r, quotient_up(r.src[0], n)), affine.const(n))
+
+
+def in_chunks(kernel: UOp, r: UOp, n: int, kind: Kind) -> Sequence[Part]:
+    """size·over + inside, in at most n pieces; pieces of a known length have one of two lengths.
+
+    The last of three pieces has 4 - 2·(1 < over) iterations. Quotients of such a length are known
+    too (`values.cases`): a main loop of whole tiles is the same code in all pieces, and what is
+    left of each of the two lengths has code of its own.
+    """
+    check_amount(n)
+    if n > MOST_THREADS:
+        raise Refused(f"at most {MOST_THREADS} threads share a loop")
+    length = r.src[0]
+    if length.op is not Ops.CONST or not length.arg:
+        return _cut_off(r, _over(r, n, kind), chunk_size(length, n))
+    cut = chunks_of(length.arg, n)
+    over = _over(r, cut.count, kind)
+    is_last = fold.cast(compare.less(affine.const(cut.count - 2), over), dtypes.index)
+    size = affine.plus(affine.scaled(is_last, cut.last - cut.size), cut.size)
+    inside = _inside(r, size)
+    return [Part(affine.add(affine.scaled(over, cut.size), inside), (over, inside))]
+
+
+def _cut_off(r: UOp, over: UOp, size: UOp) -> Sequence[Part]:
+    """Pieces of a size, of which those at the end are shorter, or empty."""
+    first = affine.mul(over, size)
+    left = affine.sub(r.src[0], first)  # below 0 in a piece that begins after the end
+    inside = _inside(r, clamped(size, left))
+    return [Part(affine.add(first, inside), (over, inside))]
+
+
+def skipped(kernel: UOp, r: UOp, n: int, kind: Kind) -> Sequence[Part]:
+    """n·over + inside, in a loop of no iterations where that is not below the length."""
+    check_amount(n)
+    length = r.src[0]
+    if affine.is_multiple(length, n):
+        return exact(kernel, r, n, kind)
+    thread_legality.check_no_barrier(kernel, r)
+    index, loops, *_ = pieces(r, n, kind)
+    is_there = fold.cast(intern(Ops.CMPLT, dtypes.bool_, (index, length)), dtypes.index)
+    guard = make_range(is_there, (*r.arg.axis, 2), "loop")
+    return [Part(affine.add(index, guard), (*loops, guard))]
+
+
+def strided(kernel: UOp, r: UOp, n: int, kind: Kind) -> Sequence[Part]:
+    """n·over + inside, where each of n threads has every n-th iteration."""
+    most = MOST_SHARING[kind or ""]
+    if n < 2 or n & (n - 1) or n > most:
+        raise Refused(f"the amount {n} is not a power of two from 2 to {most}")
+    inside = _inside(r, n, kind)
+    left = affine.sub(affine.plus(r.src[0], n - 1), inside)
+    over = _over(r, affine.floordiv(left, affine.const(n)), "reduce")
+    return [Part(affine.add(affine.scaled(over, n), inside), (over, inside))]
+
+
+def each_alone(kernel: UOp, r: UOp, n: int, kind: Kind) -> Sequence[Part]:
+    """The range itself, of another kind."""
+    legality.check_no_amount(n)
+    made = make_range(r.src[0], r.arg.axis, kind or r.arg.kind)
+    return [Part(made, (made,))]
+
+
+def padded(kernel: UOp, r: UOp, n: int, kind: Kind) -> Sequence[Part]:
+    """A longer loop. Beyond the end nothing is accessed, and a reduce combines its identity."""
+    check_amount(n, 2)
+    length = r.src[0]
+    longer = affine.scaled(quotient_up(length, n), n)
+    if longer is length:
+        raise Refused(f"{n} divides the range: there is nothing to pad")
+    legality.check_unordered(kernel, r)
+    wide, known = _over(r, longer), values.length(length)  # where the loop runs
+    guard = compare.less(wide, length if known is None else affine.const(known))
+    return [Part(wide, (wide,), guard=guard)]
+
+
+# ---------------------------------------------------------------- Parts one after another
+def after(kernel: UOp, r: UOp, n: int, kind: Kind) -> Sequence[Part]:
+    """The iterations up to the last multiple of n, and those left."""
     check_amount(n)
     whole = affine.scaled(affine.floordiv(r.src[0], affine.const(n)), n)
     rest = affine.sub(r.src[0], whole)
@@ -30,82 +233,48 @@ def split(kernel: UOp, r: UOp, n: int) -> UOp:
         raise Refused(f"{n} divides the range: there is no rest")
     if bounds.bounds(whole)[1] == 0:
         raise Refused(f"the range is shorter than {n}")
-    return in_parts(kernel, r, [LoopPart(whole), LoopPart(rest)])
+    return _in_sequence(r, (whole, {}), (rest, {}))
 
 
-def peel(kernel: UOp, r: UOp, n: int) -> UOp:
-    """Split r after its first n iterations."""
+def first(kernel: UOp, r: UOp, n: int, kind: Kind) -> Sequence[Part]:
+    """The first n iterations, and those left."""
     if not 0 < n < bounds.bounds(r.src[0])[0]:
         raise Refused(f"the range is not known to have more than {n} iterations, or {n} is below 1")
-    return in_parts(kernel, r, [LoopPart(affine.const(n)), LoopPart(affine.plus(r.src[0], -n))])
+    return _in_sequence(r, (affine.const(n), {}), (affine.plus(r.src[0], -n), {}))
 
 
-@dataclass(frozen=True)
-class LoopPart:
-    """Some iterations of a loop, and the values that are known in them."""
-
-    length: UOp
-    known: dict[UOp, UOp] = field(default_factory=dict)
-
-
-def in_parts(kernel: UOp, r: UOp, parts: list[LoopPart]) -> UOp:
-    """The kernel with r as loops that run one after the other, with the given lengths."""
-    check_free(kernel, r)
-    axis, kind = r.arg.axis, r.arg.kind
-    loops = [make_range(p.length, (*axis, i), kind) for i, p in zip(_PARTS, parts)]
-    start, values = affine.const(0), []
-    for p, loop in zip(parts, loops):
-        values.append(affine.add(start, loop))
-        start = affine.add(start, p.length)
-    number = len(kernel_axes(kernel))  # grows with every split, and so tells the copies apart
-
-    def change(u: UOp, src: tuple[UOp, ...]) -> UOp:
-        body, closed = src[0], list(src[1:])
-        inner = [
-            q for q in closed if q is not r and (u.op is Ops.REDUCE or q.arg.axis > axis
-                                                 or q.arg.kind in ("upcast", "unroll", "lane"))
-        ]  # fmt: skip
-        made = []
-        for i, (part, loop, value) in enumerate(zip(parts, loops, values)):
-            names = copies(body, r, inner, number + i - 1) if i else {}
-            b = rebuild.rebuild(body, {**part.known, r: value, **names})
-            made.append((b, (loop, *[names.get(q, q) for q in inner])))
-        if u.op is Ops.REDUCE:
-            return functools.reduce(functools.partial(_both, u), [_reduced(u, *m) for m in made])
-        stored = [m for m in made if not _stores_nothing(m[0])] or made[:1]
-        group = intern(Ops.GROUP, dtypes.void, tuple([ended(b, *around) for b, around in stored]))
-        outer = [q for q in closed if q is not r and q not in inner]
-        return ended(group, *outer)
-
-    return rebuild.rewritten(kernel, change, only=closers(kernel, r))
+def at_bound(kernel: UOp, r: UOp, n: int, kind: Kind) -> Sequence[Part]:
+    """The pieces before those in which a comparison with the loops around changes, these, and the
+    ones after them. In the first and the last loop the comparison is known."""
+    check_amount(n)
+    length = r.src[0]
+    if not affine.is_multiple(length, n):
+        raise Refused(f"the range is not known to be a multiple of {n}")
+    found = breakpoints(kernel, r)
+    if not found:
+        raise Refused("it is compared with no loop around it")
+    begin, end = found[0].first, found[0].end
+    blocks, middle = affine.floordiv(length, affine.const(n)), -(-found[0].width // n) + (n > 1)
+    least, most = bounds.bounds(blocks)
+    if middle >= most:
+        raise Refused(f"the comparison changes in all blocks of {n}")
+    at = clamped(affine.floordiv(begin, affine.const(n)), affine.plus(blocks, -middle))
+    between = affine.const(middle)
+    if least < middle:
+        between = smaller(between, affine.sub(blocks, at))
+    start, size = affine.scaled(at, n), affine.scaled(between, n)
+    rest = affine.sub(affine.sub(length, start), size)
+    before = {b.comparison: b.value(True) for b in found if affine.at_most(begin, b.first)}
+    behind = {b.comparison: b.value(False) for b in found if affine.at_most(b.end, end)}
+    inner = [(size, {})] if middle else []
+    return _in_sequence(r, (start, before), *inner, (rest, behind))
 
 
-def _stores_nothing(body: UOp) -> bool:
-    """True for stores under a guard that never holds."""
-    if body.op is Ops.STORE:
-        return any([x.op is Ops.INVALID for x in body.src[0].src[1:]])
-    return body.op in (Ops.GROUP, Ops.END) and all(map(_stores_nothing, stores_in(body)))
-
-
-def _reduced(u: UOp, body: UOp, closed: tuple[UOp, ...]) -> UOp:
-    """The REDUCE of a part; its body if that is the identity, or an extremum of equal values."""
-    again = u.arg.op in ("max", "min") and all(bounds.bounds(q.src[0])[0] > 0 for q in closed)
-    if body is identity(u) or (body.op is Ops.CONST and again):
-        return body
-    return intern(u.op, u.dtype, (body, *closed), u.arg)
-
-
-def _both(u: UOp, one: UOp, two: UOp) -> UOp:
-    """The REDUCE u of two parts."""
-    if one is identity(u):
-        return two
-    return one if two is identity(u) else alu.alu(one, Op.by_name(u.arg.op), two)
-
-
-def copies(body: UOp, r: UOp, inner: list[UOp], number: int) -> dict[UOp, UOp]:
-    """New ranges for the loops inside of a copied body: each range has one place in the nest."""
-    loops = dict.fromkeys(inner)
-    for u in walk.toposort(body):
-        if u.op in (Ops.END, Ops.REDUCE) and r in ranges.ranges(u):
-            loops.update(dict.fromkeys(ranges.closed_ranges(u)))
-    return rebuild.renamed_ranges({q: (*q.arg.axis, _COPY, number) for q in loops if q is not r})
+def _in_sequence(r: UOp, *pieces: tuple[UOp, Mapping[UOp, UOp]]) -> Sequence[Part]:
+    """Loops of these lengths, one after another, with the values that are known in them."""
+    start, parts = affine.const(0), []
+    for i, (length, known) in zip((0, 1, 3), pieces):  # 2 is the suffix of a renamed copy
+        loop = make_range(length, (*r.arg.axis, i), r.arg.kind)
+        parts.append(Part(affine.add(start, loop), (loop,), known))
+        start = affine.add(start, length)
+    return parts

@@ -16,7 +16,7 @@ from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.passes.analysis.loops import closers, ended, kernel_axes, kernel_nodes, make_range
 from uopc.passes.optimize.opts.legality import Refused, check_amount, check_free, known_length
-from uopc.passes.optimize.opts.split import copies
+from uopc.passes.optimize.opts.substitution import copies
 
 
 def unroll_steps(kernel: UOp, r: UOp, n: int) -> UOp:

@@ -1,4 +1,4 @@
-"""The Opts by name. An Opt is a function in this folder and a row here.
+"""The Opts by name. An Opt is a row here: a Split, or a function in this folder.
 
 An Opt takes a kernel, one of its loops, and an amount. It returns the changed kernel, or raises
 `Refused`.
@@ -7,13 +7,12 @@ An Opt takes a kernel, one of its loops, and an amount. It returns the changed k
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from uopc.errors import UserError
 from uopc.ir.core.args import Opt
 from uopc.ir.core.uop import UOp
-from uopc.passes.optimize.opts.chunks import block, thread
+from uopc.passes.optimize.opts import split as rest
 from uopc.passes.optimize.opts.coalesce import coalesce
 from uopc.passes.optimize.opts.compute_at import compute_at
 from uopc.passes.optimize.opts.distribute import distribute
@@ -21,49 +20,54 @@ from uopc.passes.optimize.opts.interchange import swap
 from uopc.passes.optimize.opts.legality import Refused
 from uopc.passes.optimize.opts.nontemporal import nontemporal
 from uopc.passes.optimize.opts.packing import pack
-from uopc.passes.optimize.opts.pad import pad_to
+from uopc.passes.optimize.opts.pipeline import pipeline
 from uopc.passes.optimize.opts.prepack import prepack
 from uopc.passes.optimize.opts.reduce_outward import reduce_out
 from uopc.passes.optimize.opts.reuse import reuse
-from uopc.passes.optimize.opts.split import peel, split
-from uopc.passes.optimize.opts.split_at_bound import split_at
-from uopc.passes.optimize.opts.strip_mining import Tiled, overlap, tile
+from uopc.passes.optimize.opts.split import Split
+from uopc.passes.optimize.opts.substitution import Tiled
 from uopc.passes.optimize.opts.tensor_cores import tensor
-from uopc.passes.optimize.opts.threads import grid, group, local, pipeline
 
 
 class Row(NamedTuple):
-    """One Opt. `change` takes and returns a kernel, or a Tiled if its strip is `noted`."""
+    """One Opt: the change of a kernel, a sentence and an example."""
 
-    change: Callable[[Any, UOp, int], Any]
+    change: Split | Callable[[UOp, UOp, int], UOp]
     meaning: str
     example: str
-    noted: bool = False
 
 
 OPTS = {
-    "VECTOR": Row(partial(tile, kind="lane"), "the inner n iterations become the lanes of vectors",
-        "for i < 64: f(i) → for o < 8: f(8·o + lane), lane < 8", noted=True),
-    "OVERLAP": Row(overlap, "as VECTOR, for any length: the last vector begins n before the end",
+    "VECTOR": Row(Split("lane", rest.exact),
+        "the inner n iterations become the lanes of vectors",
+        "for i < 64: f(i) → for o < 8: f(8·o + lane), lane < 8"),
+    "OVERLAP": Row(Split("lane", rest.overlapping),
+        "as VECTOR, for any length: the last vector begins n before the end",
         "for i < 30: f(i) → for o < 4: f(min(8·o, 22) + lane), lane < 8"),
-    "UPCAST": Row(partial(tile, kind="upcast"),
+    "UPCAST": Row(Split("upcast", rest.exact),
         "the inner n iterations of an output loop become copies of its body",
-        "for i < 8: f(i) → for o < 4: f(2·o), f(2·o + 1)", noted=True),
-    "UNROLL": Row(partial(tile, kind="unroll"),
+        "for i < 8: f(i) → for o < 4: f(2·o), f(2·o + 1)"),
+    "UNROLL": Row(Split("unroll", rest.exact),
         "the inner n iterations of a reduce (0: all) get an accumulator each; those of a loop that "
         "keeps its order follow each other in one body",
-        "s += f(k), k < 8 → s += f(2·o), t += f(2·o + 1), o < 4; s + t", noted=True),
-    "TILE": Row(tile, "the loop becomes two: an outer one, and an inner one of n iterations",
-        "for i < 64: f(i) → for o < 8: for i < 8: f(8·o + i)", noted=True),
-    "BLOCK": Row(block, "as TILE, of an output loop and for any n: the last block may be shorter",
+        "s += f(k), k < 8 → s += f(2·o), t += f(2·o + 1), o < 4; s + t"),
+    "TILE": Row(Split(None, rest.exact),
+        "the loop becomes two: an outer one, and an inner one of n iterations",
+        "for i < 64: f(i) → for o < 8: for i < 8: f(8·o + i)"),
+    "BLOCK": Row(Split(None, rest.shorter),
+        "as TILE, of an output loop and for any n: the last block may be shorter",
         "for i < 10: f(i) → for o < 3: for i < min(4, 10 - 4·o): f(4·o + i)"),
-    "PADTO": Row(pad_to, "the loop grows to a multiple of n, its accesses guarded",
+    "PADTO": Row(Split(None, rest.padded),
+        "the loop grows to a multiple of n, its accesses guarded",
         "for i < 10: f(i) → for i < 12: f(i) where i < 10"),
-    "SPLIT": Row(split, "the loop is split at the last multiple of n into a main loop and a rest",
+    "SPLIT": Row(Split(None, rest.after),
+        "the loop is split at the last multiple of n into a main loop and a rest",
         "for i < 10: f(i) → for i < 8: f(i); for i < 2: f(8 + i)"),
-    "PEEL": Row(peel, "the loop is split after its first n iterations, so that guards fold",
+    "PEEL": Row(Split(None, rest.first),
+        "the loop is split after its first n iterations, so that guards fold",
         "for i < 10: f(i) → for i < 2: f(i); for i < 8: f(2 + i)"),
-    "SPLIT_AT": Row(split_at, "the loop is split, in blocks of n, where a comparison turns",
+    "SPLIT_AT": Row(Split(None, rest.at_bound),
+        "the loop is split, in blocks of n, where a comparison turns",
         "for j < 8: j < i ? a : b → for j < i: a; for j < 8 - i: b"),
     "SWAP": Row(swap, "the loop changes places with output loop number n",
         "for i: for j: f(i, j) → for j: for i: f(i, j)"),
@@ -84,14 +88,16 @@ OPTS = {
         "y[0] = f(s); y[1] = f(t) → u[0] = s; u[1] = t; for i < 2: y[i] = f(u[i])"),
     "NONTEMPORAL": Row(nontemporal, "stores in the loop bypass the caches",
         "store y[i], v → store y[i], v with the mode stream"),
-    "THREAD": Row(thread, "an output loop around the kernel is cut in n chunks, run in parallel",
+    "THREAD": Row(Split("thread", rest.in_chunks),
+        "an output loop around the kernel is cut in n chunks, run in parallel",
         "for i < 64: f(i) → thread c < 4: for i < 16: f(16·c + i)"),
-    "GRID": Row(grid, "an output loop around the kernel becomes blocks of a grid",
+    "GRID": Row(Split("global", rest.each_alone),
+        "an output loop around the kernel becomes blocks of a grid",
         "for i < 64: f(i) → block i < 64: f(i)"),
-    "GROUP": Row(partial(group, kind="group"),
+    "GROUP": Row(Split("group", rest.strided),
         "a reduce is shared among n threads that are neighbours",
         "s += f(k), k < 64 → thread g < 4: s += f(4·o + g), o < 16; Σ s over g"),
-    "GROUPTOP": Row(partial(group, kind="grouptop"),
+    "GROUPTOP": Row(Split("grouptop", rest.strided),
         "a reduce is shared among n threads that are far apart",
         "as GROUP; neighbouring threads belong to another loop"),
     "TC": Row(tensor, "a sum of products on tensor cores; 1: float32 may be "
@@ -99,7 +105,8 @@ OPTS = {
         "s += a[i, k] * b[k, j] → s += shaped_wmma(a, b, 16 rows, 8 columns, 16 deep)"),
     "PIPELINE": Row(pipeline, "tiles filled in a loop of a reduce are filled n - 1 ahead",
         "for k: fill t; use t → fill t[0]; for k: fill t[(k + 1) % 2]; use t[k % 2]"),
-    "LOCAL": Row(local, "the inner n iterations of an output loop become threads",
+    "LOCAL": Row(Split("local", rest.skipped),
+        "the inner n iterations of an output loop become threads",
         "for i < 64: f(i) → for o < 8: thread i < 8: f(8·o + i)"),
 }  # fmt: skip
 
@@ -110,7 +117,7 @@ def apply_opt(kernel: UOp, opt: Opt) -> UOp:
 
 
 def apply(kernel: Tiled, opt: Opt) -> Tiled:
-    """The kernel and its noted strips after one of several Opts."""
+    """The kernel and its noted Parts after one of several Opts."""
     if opt.op not in OPTS:
         raise UserError(f"unknown Opt {opt.op!r}; choose {', '.join(OPTS)}")
     axes = kernel.axes
@@ -119,9 +126,10 @@ def apply(kernel: Tiled, opt: Opt) -> Tiled:
     r = axes[opt.axis]
     if r.arg.kind not in ("loop", "reduce"):
         raise Refused(f"{opt}: range {opt.axis} is already {r.arg.kind}")
-    row = OPTS[opt.op]
+    change = OPTS[opt.op].change
     try:
-        changed = row.change(kernel if row.noted else kernel.kernel, r, opt.arg)
-        return changed if row.noted else Tiled(changed)
+        if isinstance(change, Split):
+            return change.apply(kernel, r, opt.arg)
+        return Tiled(change(kernel.kernel, r, opt.arg))
     except Refused as refused:
         raise Refused(f"{opt}: {refused.why}", *refused.expressions) from None

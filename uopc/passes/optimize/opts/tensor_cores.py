@@ -23,7 +23,8 @@ from uopc.ir.index import affine
 from uopc.passes.analysis.contraction import Contraction, find_contraction
 from uopc.passes.analysis.loops import closers, kernel_nodes
 from uopc.passes.optimize.opts.legality import Refused, check_free, check_unordered
-from uopc.passes.optimize.opts.strip_mining import strip, stripped
+from uopc.passes.optimize.opts.split import pieces
+from uopc.passes.optimize.opts.substitution import substituted
 
 # The amount of a TC that lets float32 operands be rounded to the 10 bits of tf32, and the one that
 # takes the largest tile of its dtypes.
@@ -37,9 +38,9 @@ def tensor(kernel: UOp, r: UOp, n: int) -> UOp:
     for q, size in zip(loops, tile.shape):
         _check(kernel, q, size)
     summed: AxisKind = "reduce" if tile.is_of_words else "unroll"
-    strips = [strip(q, size, summed if q is r else "warp")
-              for q, size in zip(loops, tile.shape)]  # fmt: skip
-    kernel, inner = stripped(kernel, *strips), [s.loops[-1] for s in strips]
+    parts = {q: pieces(q, size, summed if q is r else "warp")
+             for q, size in zip(loops, tile.shape)}  # fmt: skip
+    kernel, inner = substituted(kernel, parts), [p.loops[-1] for p in parts.values()]
     (reduce,) = [u for u in kernel_nodes(kernel).reduces if inner[2] in u.src]
     factors = _factors(reduce.src[0])
     if inner[0] not in ranges.ranges(factors[0]):

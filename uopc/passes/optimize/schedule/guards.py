@@ -12,7 +12,7 @@ from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 from uopc.passes.analysis import thresholds
 from uopc.passes.analysis.loops import most_of, trips
-from uopc.passes.optimize.opts.split_at_bound import breakpoints
+from uopc.passes.optimize.opts.breakpoints import breakpoints
 from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, length_of
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 

@@ -10,7 +10,7 @@ from uopc.ir.core.uop import UOp
 from uopc.passes.analysis.lanes import fitting
 from uopc.passes.contract import Context
 from uopc.passes.optimize.opts.legality import Refused
-from uopc.passes.optimize.opts.strip_mining import Tiled
+from uopc.passes.optimize.opts.substitution import Tiled
 from uopc.passes.optimize.opts.table import apply
 from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, facts, length_of, longest_of
 from uopc.target import Gpu
@@ -34,7 +34,7 @@ class Scheduler:
 
     @property
     def kernel(self) -> UOp:
-        """The current kernel. Reading it makes all noted strips, in one walk."""
+        """The current kernel. Reading it makes all noted Parts, in one walk."""
         return self.tiled.kernel
 
     @property

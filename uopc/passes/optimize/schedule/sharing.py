@@ -17,8 +17,8 @@ from uopc.ir.core.uop import UOp
 from uopc.passes.analysis import thresholds
 from uopc.passes.analysis.loops import most_of, trips
 from uopc.passes.analysis.op_costs import ISSUE_WIDTH, expansion
-from uopc.passes.optimize.opts import chunks, packing
-from uopc.passes.optimize.opts.chunks import Chunks
+from uopc.passes.optimize.opts import lengths, packing
+from uopc.passes.optimize.opts.lengths import Chunks
 from uopc.passes.optimize.schedule import contraction
 from uopc.passes.optimize.schedule.contraction import LanedSum
 from uopc.passes.optimize.schedule.kernel_facts import (
@@ -80,7 +80,7 @@ def _cheapest(s: Scheduler, k: KernelFacts, c: LanedSum, first: UOp) -> UOp:
         loops = [r for r in loops if r is first or r is not c.lane]
 
     def cycles(r: UOp) -> float:
-        time = _cycles(s, k, c, r, chunks.chunks_of(most_of(r), threads))
+        time = _cycles(s, k, c, r, lengths.chunks_of(most_of(r), threads))
         return time if r is first else time / thresholds.SHARED_GAIN
 
     return min(loops, key=cycles)

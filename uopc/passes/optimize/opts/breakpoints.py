@@ -1,4 +1,4 @@
-"""SPLIT_AT: index-set splitting at the breakpoint of a comparison with the loops around.
+"""Where a comparison of a loop with the loops around it changes, for SPLIT_AT.
 
     for i: for j < 64: y[i, j] = j < i ? x[i, j] : 0
     →  for i: for j < 8·⌊i / 8⌋: y[i, j] = x[i, j]
@@ -21,9 +21,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 from uopc.passes.analysis.loops import closers, kernel_nodes
-from uopc.passes.optimize.opts.legality import Refused, check_amount
-from uopc.passes.optimize.opts.split import LoopPart, in_parts
-from uopc.passes.optimize.opts.strip_mining import clamped, quotient_up, smaller
+from uopc.passes.optimize.opts.lengths import quotient_up
 
 
 @dataclass(frozen=True)
@@ -40,34 +38,9 @@ class Breakpoint:
     def end(self) -> UOp:
         return affine.plus(self.first, self.width)
 
-
-def split_at(kernel: UOp, r: UOp, n: int) -> UOp:
-    """Split r, in blocks of n, before and after the blocks with the breakpoint of a comparison."""
-    check_amount(n)
-    length = r.src[0]
-    if not affine.is_multiple(length, n):
-        raise Refused(f"the range is not known to be a multiple of {n}")
-    found = breakpoints(kernel, r)
-    if not found:
-        raise Refused("it is compared with no loop around it")
-    first, end = found[0].first, found[0].end
-    blocks, middle = affine.floordiv(length, affine.const(n)), -(-found[0].width // n) + (n > 1)
-    least, most = bounds.bounds(blocks)
-    if middle >= most:
-        raise Refused(f"the comparison changes in all blocks of {n}")
-    at = clamped(affine.floordiv(first, affine.const(n)), affine.plus(blocks, -middle))
-    between = affine.const(middle)
-    if least < middle:
-        between = smaller(between, affine.sub(blocks, at))
-    start, size = affine.scaled(at, n), affine.scaled(between, n)
-    rest = affine.sub(affine.sub(length, start), size)
-    true, false = [leaves.const(dtypes.bool_, value) for value in (True, False)]
-    before = {b.comparison: true if b.before else false for b in found
-              if affine.at_most(first, b.first)}  # fmt: skip
-    after = {b.comparison: false if b.before else true for b in found
-             if affine.at_most(b.end, end)}  # fmt: skip
-    inner = [LoopPart(size)] if middle else []
-    return in_parts(kernel, r, [LoopPart(start, before), *inner, LoopPart(rest, after)])
+    def value(self, before: bool) -> UOp:
+        """The value of the comparison before the breakpoint, or after it."""
+        return leaves.const(dtypes.bool_, self.before is before)
 
 
 def breakpoints(kernel: UOp, r: UOp) -> list[Breakpoint]:

@@ -1,0 +1,110 @@
+"""The conditions of the Opts that hand a loop to the blocks and threads of a GPU.
+
+A range of kind global is a dimension of the grid; one of kind local, group or grouptop, of the
+block.
+"""
+
+from __future__ import annotations
+
+from uopc.ir.core import ranges, walk
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.storage import storage_root
+from uopc.ir.core.uop import UOp
+from uopc.passes.analysis.loops import closers, kernel_nodes
+from uopc.passes.analysis.shared_tiles import THREADS
+from uopc.passes.optimize.opts import legality
+from uopc.passes.optimize.opts.legality import Refused
+
+
+def check_shared_reduce(kernel: UOp, r: UOp) -> None:
+    """Refused unless threads can share the reduces over the range."""
+    closing = closers(kernel, r)
+    if any(u.op is Ops.END for u in closing):
+        raise Refused("only a reduce can be shared; use LOCAL")
+    for q in set().union(*[ranges.ranges(u) for u in closing]):
+        if q.arg.kind.startswith("group"):
+            raise Refused("a reduce around it is shared among threads already")
+        if _differs(q):
+            raise Refused("a loop around it has another length in other threads")
+
+
+def check_block(kernel: UOp, r: UOp) -> None:
+    """Refused unless the iterations of the range can be blocks of a grid. Nests beside each other
+    get blocks of their own, unless blocks would have to wait for each other."""
+    _check_separate(kernel, r)
+    if ranges.ranges(r.src[0]):
+        raise Refused("its length differs from iteration to iteration")
+    if not all(u.op is Ops.END and r in u.src[1:] for u in kernel.src):
+        _check_outermost_of_nest(kernel, r)
+
+
+def _check_outermost_of_nest(kernel: UOp, r: UOp) -> None:
+    """Refused unless r is outermost in a nest beside others, and no block waits for another one or
+    reads storage that another one fills."""
+    effects = list(kernel.src)
+    while effects:
+        u = effects.pop()
+        if u.op is Ops.END and r in u.src[1:]:
+            break
+        if u.op is Ops.GROUP:
+            effects += u.src
+        elif u.op is Ops.END and all(q.arg.kind == "global" for q in u.src[1:]):
+            effects.append(u.src[0])
+    else:
+        raise Refused("the range is not the outermost one of a nest")
+    if any(u.op is Ops.BUFFER for u in walk.order(kernel)):
+        raise Refused("the kernel fills storage of a block, and the range is not around all of it")
+    legality.check_not_read(kernel, kernel_nodes(kernel).stores)
+
+
+def check_thread(kernel: UOp, r: UOp) -> None:
+    """Refused unless the iterations of the range can be threads of a block. Code outside of the
+    range may share no storage with its iterations: a thread would read what another one may not
+    have written yet."""
+    _check_separate(kernel, r)
+    if r in _fill_loops(kernel):
+        return
+    for nest in kernel.src:
+        order = walk.toposort(nest)
+        written = {(storage_root(u.src[0]), r in ranges.ranges(u.src[0]))
+                   for u in order if u.op is Ops.STORE}  # fmt: skip
+        for s in {s for u in order for s in (u.src[1:] if u.op is Ops.STORE else u.src)}:
+            if s.op is not Ops.INDEX or storage_root(s).op is not Ops.PARAM:
+                continue
+            if (storage_root(s), r not in ranges.ranges(s)) in written:
+                raise Refused("code outside of it shares storage with its iterations")
+
+
+def check_no_barrier(kernel: UOp, r: UOp) -> None:
+    """Refused if threads wait for each other inside of the range: a branch would leave some behind,
+    for which others wait."""
+    reduces = [u for u in kernel_nodes(kernel).reduces if r in ranges.ranges(u)]
+    if any(q.arg.kind.startswith("group") for u in reduces for q in ranges.closed_ranges(u)):
+        raise Refused("the amount must divide a range in which threads share a reduce")
+
+
+def _check_separate(kernel: UOp, r: UOp) -> None:
+    """Refused if the iterations of an output loop cannot run at the same time."""
+    if r not in _fill_loops(kernel) and any(
+        u.op is Ops.INDEX and storage_root(u).op is Ops.BUFFER and r in ranges.ranges(u)
+        for u in walk.order(kernel)
+    ):
+        raise Refused("it goes over storage that each thread has for itself")
+    legality.check_unordered(kernel, r)
+    legality.check_parallel(kernel, legality.loops_to(kernel, r))
+
+
+def _fill_loops(kernel: UOp) -> set[UOp]:
+    """The loops that fill a tile for all threads of the block: no range of threads is around."""
+    found: set[UOp] = set()
+    for u in walk.order(kernel):
+        if u.op is Ops.AFTER and u.src[0].op is Ops.BUFFER:
+            for end in u.src[1:]:
+                if not any(q.arg.kind in THREADS or _differs(q) for q in ranges.ranges(end)):
+                    found |= set(ranges.closed_ranges(end))
+    return found
+
+
+def _differs(r: UOp) -> bool:
+    """True if a loop has another length in other threads."""
+    return any(q.arg.kind in THREADS for q in ranges.ranges(r.src[0]))
