@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import textwrap
 
 from tests import ROOT
 from uopc.derivatives import primitives, walk
@@ -12,10 +13,12 @@ from uopc.ir.core import args, dtypes
 from uopc.ir.core.levels import INVARIANTS, MEANING, Level
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import intern
+from uopc.numpy import elementwise
 from uopc.onnx.registry import operators
 from uopc.passes import ORDER, PIPELINE
 from uopc.passes.optimize.opts.table import OPTS
 from uopc.tensor.creation import param
+from uopc.tensor.table import ROWS
 
 _ALL = tuple(Level)
 _LETTERS = {level: level.text[0].upper() for level in _ALL}
@@ -196,7 +199,19 @@ def onnx_operators():
     return _table(("domain", "operators"), [(d, ", ".join(n)) for d, n in sorted(rows.items())])
 
 
+def functions_of_elements():
+    names = [*elementwise.__all__, *[row.name for row in ROWS if row.numpy]]
+    return "\n" + "".join([f"::: uopc.numpy.{name}\n" for name in sorted(names)])
+
+
+def numpy_names():
+    names = [f"`{name}` is `{standard}`" for name, standard in elementwise.NUMPY_NAMES.items()]
+    return textwrap.fill(", ".join(["`concatenate` is `concat`", *names]) + ".", 140)
+
+
 TABLES = {
+    "functions-of-elements": ("docs/namespace.md", functions_of_elements),
+    "numpy-names": ("docs/namespace.md", numpy_names),
     "onnx-operators": ("docs/models.md", onnx_operators),
     "derivative-rules": ("docs/derivatives.md", derivatives),
     "ir-files": ("uopc/ir/README.md", lambda: files("uopc/ir")),

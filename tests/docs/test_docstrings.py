@@ -19,7 +19,7 @@ import pytest
 import uopc
 import uopc.numpy as unp
 from tests.public_names import documented, public
-from uopc.tensor import examples
+from uopc.tensor.table import EXAMPLES
 
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 # An example need not import these: `docs/api.md` says so.
@@ -112,10 +112,10 @@ def test_each_public_name_says_which_errors_it_raises() -> None:
     assert wrong == {}
 
 
-@pytest.mark.parametrize("name", [n for n in examples.ROWS if hasattr(np, n)])
+@pytest.mark.parametrize("name", [n for n in EXAMPLES if hasattr(np, n)])
 def test_examples_of_tables_are_those_of_numpy(name: str) -> None:
     """The results that NumPy's function of that name gives, where it has one."""
-    x, rest, result = examples.ROWS[name]
+    x, rest, result = EXAMPLES[name]
     if name == "astype":
         rest = rest.replace("unp", "np")
     call = f"np.{name}(np.array({x}), {rest})"

@@ -52,8 +52,8 @@ def _squared(a: UOp) -> UOp:
 
 
 class _Elementwise(Partials):
-    """An elementwise function, by default the method of `float_functions`. Its factors are of the
-    result and the operands, narrow floats made float32."""
+    """An elementwise function, by default that of `float_functions` with its name. Its factors are
+    of the result and the operands, narrow floats made float32."""
 
     def __init__(
         self, *partials: Partial | None, function: Callable[..., UOp] | None = None
@@ -64,7 +64,7 @@ class _Elementwise(Partials):
     def again(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
         rank = len(shapes.shape(u))
         aligned = [front_aligned(a, rank) if b else a for a, b in zip(operands, batched)]
-        return (self._function or float_functions.METHODS[u.arg.name])(*aligned)
+        return (self._function or getattr(float_functions, u.arg.name))(*aligned)
 
 
 def _without_value(partial: Partial) -> Partial:
@@ -97,9 +97,7 @@ RULES: dict[str, Rule] = {
     "logaddexp": _Elementwise(
         lambda y, a, b: _weight(a, b), lambda y, a, b: _weight(b, a)
     ),
-    "cbrt": _Elementwise(
-        lambda y, x: (y * y * 3.0).reciprocal(), function=float_functions.cbrt
-    ),
+    "cbrt": _Elementwise(lambda y, x: (y * y * 3.0).reciprocal()),
     "sigmoid": _Elementwise(
         lambda y, x: y * elementwise.sigmoid_rest(x), function=elementwise.sigmoid
     ),

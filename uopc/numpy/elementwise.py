@@ -18,20 +18,20 @@ from uopc.ir.core.uop import UOp
 from uopc.numpy.array import Array, is_operand, is_weak, promoted, same_kind, uop_of
 from uopc.numpy.creation import asarray
 from uopc.numpy.dtype_functions import finfo
-from uopc.tensor import elementwise, examples, float_functions
-from uopc.tensor.methods import Methods
+from uopc.tensor import elementwise, examples, float_functions, table
 
 __all__ = [
     "angle", "clip", "divmod", "isneginf", "isposinf", "modf", "nan_to_num", "select", "sinc",
     "where",
 ]  # fmt: skip
 Function = Callable[..., Any]
-_PAIRS = float_functions.METHODS
 
 
 def _named(function: Function, name: str, doc: str) -> Function:
     function.__module__ = "uopc.numpy"  # where it is found by name
-    return examples.documented(function, name, doc)
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return function
 
 
 def _applied(name: str, takes: str, build: Callable[..., UOp], values: tuple[Any, ...]) -> Any:
@@ -42,194 +42,43 @@ def _applied(name: str, takes: str, build: Callable[..., UOp], values: tuple[Any
         uops = [fold.cast(u, dtypes.bool_) for u in uops]
     elif takes == "bits" and t.is_float:
         raise UserTypeError(f"{name} needs integers or bool, got {t.name}")
-    elif takes == "number" and t.kind == "bool":
+    elif takes in ("number", "rounding") and t.kind == "bool":
         raise UserTypeError(f"{name} needs numbers, got bool")
     return same_kind(build(*uops), values, weak)
 
 
-# The treatment of operands of other kinds.
-_TAKES = {
-    "any": "", "float": " Integers and bool are made float64 first.",
-    "bool": " Numbers are made bool first: not 0.",
-    "bits": " UserTypeError for floats.", "number": " UserTypeError for bool.",
-}  # fmt: skip
+def _function(row: table.Row) -> Function:
+    """The function of a row of the table."""
+    name, takes, build = row.name, row.takes, row.function
 
-
-# Functions whose results are bool.
-_TRUTHS = {
-    "isfinite", "isinf", "isnan", "signbit", "logical_not", "logical_and", "logical_or",
-    "logical_xor", "equal", "not_equal", "less", "less_equal", "greater", "greater_equal",
-}  # fmt: skip
-
-
-def _unary(name: str, takes: str, doc: str, build: Callable[[UOp], UOp]) -> Function:
-    def function(x: Any, /) -> Any:
+    def of_one(x: Any, /) -> Any:
         return _applied(name, takes, build, (x,))
 
-    made = "a bool for each element of x" if name in _TRUTHS else "in the shape and dtype of x"
-    return _named(function, name, f"{doc}\n\nElementwise: {made}.{_TAKES[takes]}")
-
-
-def _binary(name: str, takes: str, doc: str, build: Callable[[UOp, UOp], UOp]) -> Function:
-    def function(x1: Any, x2: Any, /) -> Any:
+    def of_two(x1: Any, x2: Any, /) -> Any:
         return _applied(name, takes, build, (x1, x2))
 
-    made = " to bools" if name in _TRUTHS else ""
-    text = f"{doc}\n\nThe operands promote and broadcast{made}.{_TAKES[takes]}"
-    return _named(function, name, text)
+    return _named(of_one if row.operands == 1 else of_two, name, table.function_doc(row))
 
 
-def _whole(method: Callable[[UOp], UOp]) -> Callable[[UOp], UOp]:
-    """A rounding, which leaves integers as they are."""
-    return lambda x: method(x) if x.dtype.is_float else x
-
-
-def _signed(x: UOp) -> UOp:
-    """The sign; NaN stays NaN."""
-    found = elementwise.sign(x)
-    return alu.where(alu.alu(x, Ops.CMPNE, x), x, found) if x.dtype.is_float else found
-
-
-def _standard_quotient(x: UOp, y: UOp) -> UOp:
-    """The standard's quotient: of infinities it is that of floats, rounded down."""
-    found: UOp = _OPERATOR["floordiv"](x, y)
-    if not found.dtype.is_float:
-        return found
-    infinite = float_functions.isinf(x) | float_functions.isinf(y)
-    return alu.where(infinite, elementwise.divide(x, y).floor(), found)
-
-
-def _number_of(x: UOp, y: UOp, op: Any) -> UOp:
-    """The greater or less of two elements: of a NaN and a number, the number."""
-    found = alu.alu(x, op, y)
-    if not x.dtype.is_float:
-        return found
-    return alu.where(float_functions.isnan(x), y, alu.where(float_functions.isnan(y), x, found))
-
-
-def _step(x: UOp, y: UOp) -> UOp:
-    above = alu.where(x < 0, leaves.const_like(x, 0), leaves.const_like(x, 1))
-    made: UOp = alu.where(x.eq(0), y, alu.where(float_functions.isnan(x), x, above))
-    return made
+FUNCTIONS: dict[str, Function] = {row.name: _function(row) for row in table.ROWS if row.numpy}
+# NumPy's other names, by which its functions reach a UOp or an Array too.
+NUMPY_NAMES = {
+    name: row.name for row in table.ROWS if isinstance(row.numpy, str) for name in row.numpy.split()
+}
+FUNCTIONS |= {name: FUNCTIONS[standard] for name, standard in NUMPY_NAMES.items()}
 
 
 def _apart(x: UOp) -> tuple[UOp, UOp]:
     """The magnitude of floats, and 1 with their sign, also of -0.0: linear in x on either side, so
     that a zero has the derivative of its neighbours, as abs and copysign do not."""
-    sign = _PAIRS["copysign"](leaves.const_like(x, 1), x)
+    sign = float_functions.copysign(leaves.const_like(x, 1), x)
     return x * sign, sign
 
 
-def _logaddexp2(x: UOp, y: UOp) -> UOp:
-    """Narrow floats are made float32 first, since their rounding is of e^x as of x."""
-    ln2, wide = math.log(2), dtypes.accumulator(x.dtype.scalar)
-    a, b = (fold.cast(v, wide) * ln2 for v in (x, y))
-    return fold.cast(_PAIRS["logaddexp"](a, b) / ln2, x.dtype)
-
-
-def _op(op: Any) -> Callable[[UOp, UOp], UOp]:
-    return lambda x, y: alu.alu(x, op, y)
-
-
-_OPERATOR = {n: getattr(Methods, f"__{n}__") for n in (
-    "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift",
-    "rshift",
-)}  # fmt: skip
-_FLOAT = {  # name -> formula
-    "cos": "The cosine.", "exp": "e to the x.", "log": "The natural logarithm.",
-    "log2": "The logarithm to base 2.", "sin": "The sine.", "sqrt": "The square root.",
-    "tan": "The tangent.", "tanh": "The hyperbolic tangent.", "exp2": "2 to the x.",
-    "reciprocal": "1 / x.", "log10": "The logarithm to base 10.", "log1p": "log(1 + x).",
-    "expm1": "e to the x, minus 1.", "sinh": "The hyperbolic sine.",
-    "cosh": "The hyperbolic cosine.", "asin": "The angle with this sine.",
-    "acos": "The angle with this cosine.", "atan": "The angle with this tangent.",
-    "asinh": "The inverse of sinh.", "acosh": "The inverse of cosh.",
-    "atanh": "The inverse of tanh.",
-}  # fmt: skip
-_UNARY = {  # name -> (operands it takes, formula, function)
-    "abs": ("any", "The magnitude.", elementwise.absolute),
-    "bitwise_invert": ("bits", "Every bit flipped; not x for bool.", elementwise.invert),
-    "conj": ("number", "x: there are no complex numbers.", elementwise.positive),
-    "real": ("number", "x: there are no complex numbers.", elementwise.positive),
-    "imag": ("number", "0: there are no complex numbers.", lambda x: leaves.const_like(x, 0)),
-    "ceil": ("number", "The least integer from x up, in its dtype.", _whole(UOp.ceil)),
-    "floor": ("number", "The greatest integer up to x, in its dtype.", _whole(UOp.floor)),
-    "round": ("number", "The nearest integer, ties to even, in its dtype.", _whole(UOp.round)),
-    "trunc": ("number", "x without its fraction, in its dtype.", _whole(UOp.trunc)),
-    "isfinite": ("any", "True unless x is infinite or NaN.", float_functions.isfinite),
-    "isinf": ("any", "True for an infinity.", float_functions.isinf),
-    "isnan": ("any", "True for NaN.", float_functions.isnan),
-    "logical_not": ("bool", "not x.", elementwise.invert),
-    "negative": ("number", "-x.", elementwise.negative),
-    "cbrt": ("float", "The cube root, with the sign of x.", float_functions.cbrt),
-    "deg2rad": ("float", "Degrees in radians.", lambda x: x * (math.pi / 180)),
-    "fabs": ("float", "The magnitude, as a float.", elementwise.absolute),
-    "positive": ("number", "x.", elementwise.positive),
-    "rad2deg": ("float", "Radians in degrees.", lambda x: x * (180 / math.pi)),
-    "sign": ("number", "-1, 0 or 1 with the sign of x; NaN for NaN.", _signed),
-    "signbit": ("any", "True where the sign is minus.", float_functions.signbit),
-    "square": ("number", "x * x.", lambda x: alu.alu(x, Ops.MUL, x)),
-}
-_BINARY = {
-    "add": ("any", "x1 + x2.", _OPERATOR["add"]),
-    "bitwise_and": ("bits", "x1 & x2.", _OPERATOR["and"]),
-    "bitwise_left_shift": ("bits", "x1 << x2.", _OPERATOR["lshift"]),
-    "bitwise_or": ("bits", "x1 | x2.", _OPERATOR["or"]),
-    "bitwise_right_shift": ("bits", "x1 >> x2.", _OPERATOR["rshift"]),
-    "bitwise_xor": ("bits", "x1 ^ x2.", _OPERATOR["xor"]),
-    "divide": ("float", "x1 / x2.", _OPERATOR["truediv"]),
-    "equal": ("any", "x1 == x2 by value.", _op(Ops.CMPEQ)),
-    "float_power": ("number", "x1 to the x2, as float64.",
-                    lambda x, y: _OPERATOR["pow"](*[fold.cast(v, dtypes.float64) for v in (x, y)])),
-    "floor_divide": ("number", "The greatest integer up to x1 / x2.", _standard_quotient),
-    "fmax": ("any", "The greater; of a NaN and a number, the number.",
-             lambda x, y: _number_of(x, y, Ops.MAX)),
-    "fmin": ("any", "The less; of a NaN and a number, the number.",
-             lambda x, y: _number_of(x, y, Ops.MIN)),
-    "fmod": ("number", "x1 - x2 * trunc(x1 / x2), exactly, with the sign of x1.", _op(Ops.CMOD)),
-    "greater": ("any", "x1 > x2.", Methods.__gt__),
-    "greater_equal": ("any", "x1 >= x2.", Methods.__ge__),
-    "heaviside": ("float", "0 for x1 < 0, x2 for 0, 1 for x1 > 0; NaN for NaN.", _step),
-    "less": ("any", "x1 < x2.", _op(Ops.CMPLT)),
-    "less_equal": ("any", "x1 <= x2.", _op(Ops.CMPLE)),
-    "logaddexp2": ("float", "log2(2^x1 + 2^x2) without overflow in between.", _logaddexp2),
-    "logical_and": ("bool", "x1 and x2.", _OPERATOR["and"]),
-    "logical_or": ("bool", "x1 or x2.", _OPERATOR["or"]),
-    "logical_xor": ("bool", "One of x1 and x2.", _OPERATOR["xor"]),
-    "maximum": ("any", "The greater; NaN if one is NaN.", _op(Ops.MAX)),
-    "minimum": ("any", "The less; NaN if one is NaN.", _op(Ops.MIN)),
-    "multiply": ("any", "x1 * x2.", _OPERATOR["mul"]),
-    "not_equal": ("any", "x1 != x2 by value.", _op(Ops.CMPNE)),
-    "pow": ("number", "x1 to the x2.", _OPERATOR["pow"]),
-    "remainder": ("number", "x1 - x2 * floor(x1 / x2).", _OPERATOR["mod"]),
-    "subtract": ("number", "x1 - x2.", _OPERATOR["sub"]),
-}
-_FLOAT_BINARY = {
-    "atan2": "The angle of the point (x2, x1).", "copysign": "The magnitude of x1, the sign of x2.",
-    "hypot": "sqrt(x1² + x2²) without overflow in between.",
-    "logaddexp": "log(e^x1 + e^x2) without overflow in between.",
-    "nextafter": "The float next to x1 in the direction of x2.",
-}  # fmt: skip
-FUNCTIONS: dict[str, Function] = {
-    **{n: _unary(n, "float", doc, getattr(Methods, n)) for n, doc in _FLOAT.items()},
-    **{n: _binary(n, "float", doc, getattr(Methods, n)) for n, doc in _FLOAT_BINARY.items()},
-    **{n: _unary(n, kind, doc, f) for n, (kind, doc, f) in _UNARY.items()},
-    **{n: _binary(n, kind, doc, f) for n, (kind, doc, f) in _BINARY.items()},
-}
 # NumPy's quotient, which fits its remainder: of an infinity it is NaN.
-whole_quotient = _binary(
-    "floor_divide", "number", "The greatest integer up to x1 / x2.", _OPERATOR["floordiv"]
+whole_quotient = _function(
+    table.row("floor_divide")._replace(function=elementwise.floored(Ops.FLOORDIV))
 )
-# NumPy's other names, by which its functions reach a UOp or an Array too.
-NUMPY_NAMES = {
-    "absolute": "abs", "bitwise_not": "bitwise_invert", "invert": "bitwise_invert",
-    "left_shift": "bitwise_left_shift", "right_shift": "bitwise_right_shift", "mod": "remainder",
-    "power": "pow", "rint": "round", "true_divide": "divide", "arcsin": "asin", "arccos": "acos",
-    "arctan": "atan", "arctan2": "atan2", "arcsinh": "asinh", "arccosh": "acosh",
-    "arctanh": "atanh", "conjugate": "conj", "degrees": "rad2deg", "fix": "trunc",
-    "radians": "deg2rad",
-}  # fmt: skip
-FUNCTIONS |= {name: FUNCTIONS[standard] for name, standard in NUMPY_NAMES.items()}
 
 
 def where(condition: Any, x: Any, y: Any) -> Any:
@@ -333,22 +182,19 @@ def angle(z: Any, deg: bool = False) -> Any:
     return same_kind(alu.where(float_functions.isnan(u), u, made), (z,), weak)
 
 
-def _infinity(name: str, value: float, doc: str) -> Function:
+def _infinity(name: str, value: float, which: str, result: str) -> Function:
+    found = float_functions.infinity(value)
+
     def function(x: Any) -> Any:
-        return _applied(name, "number", lambda u: infinite(u, value), (x,))
+        return _applied(name, "number", found, (x,))
 
-    return _named(function, name, f"{doc}\n\nElementwise. UserTypeError for bool.")
-
-
-def infinite(u: UOp, value: float) -> UOp:
-    """True where an element is this infinity; integers are none."""
-    if u.dtype.is_float:
-        return u.eq(value)
-    return fold.cast(leaves.const_like(u, 0), dtypes.bool_)
+    doc = f"True for the {which} infinity.\n\nElementwise. UserTypeError for bool."
+    example = ("[1.0, np.inf, -np.inf]", "", result)
+    return _named(function, name, doc + examples.of_function(name, example))
 
 
-isposinf = _infinity("isposinf", math.inf, "True for the positive infinity.")
-isneginf = _infinity("isneginf", -math.inf, "True for the negative infinity.")
+isposinf = _infinity("isposinf", math.inf, "positive", "array([False,  True, False])")
+isneginf = _infinity("isneginf", -math.inf, "negative", "array([False, False,  True])")
 
 
 def nan_to_num(

@@ -21,7 +21,7 @@ from uopc.numpy.array import Array, applied, uop_of
 from uopc.numpy.array_methods import ArrayMethods
 from uopc.numpy.manipulation import own_axis
 from uopc.numpy.reductions import check_no_out, chosen, with_initial
-from uopc.tensor import examples, reductions
+from uopc.tensor import examples, reductions, table
 from uopc.tensor.elementwise import rounded
 
 
@@ -406,7 +406,7 @@ def _documented(method: Callable[..., Any], name: str) -> Callable[..., Any]:
     method.__module__ = Array.__module__
     known = (getattr(namespace, name).__doc__ or "").partition("\n\n")[0]
     same = f"{' '.join(known.split())} The same as `uopc.numpy.{name}(x)`."
-    method.__doc__ = same.strip() + examples.of_array(name)
+    method.__doc__ = same.strip() + examples.of_array(name, table.EXAMPLES[name])
     return method
 
 

@@ -24,7 +24,6 @@ from uopc.ir.core.typed import Operand
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.devices import mesh
 from uopc.ir.index.dims import dim_uop
-from uopc.tensor import examples
 from uopc.tensor.primitive import primitive
 
 P = ParamSpec("P")
@@ -69,15 +68,7 @@ def invert(a: UOp) -> UOp:
 
 
 def absolute(a: UOp) -> UOp:
-    """The magnitude; the least integer wraps to itself.
-
-    The dtype is that of `a`.
-
-    Examples:
-        >>> x = uopc.constant([-3, 2])
-        >>> uopc.compile(x.abs())()
-        array([3, 2])
-    """
+    """The magnitude; the least integer wraps to itself."""
     return a if a.dtype.kind in ("bool", "uint") else alu.alu(a, Ops.ABS)
 
 
@@ -87,6 +78,15 @@ def divide(a: Operand, b: Operand) -> UOp:
     if not x.dtype.is_float:
         x, y = cast(x, dtypes.float64), cast(y, dtypes.float64)
     return alu.alu(x, Ops.FDIV, y)
+
+
+def operator(op: Op) -> Callable[[Operand, Operand], UOp]:
+    """The function that is one op of two operands."""
+
+    def function(a: Operand, b: Operand) -> UOp:
+        return alu.binary(op, a, b)
+
+    return function
 
 
 def _no_bool(x: UOp, y: UOp) -> tuple[UOp, UOp]:
@@ -226,13 +226,7 @@ def clip(a: UOp, lo: Operand = None, hi: Operand = None) -> UOp:
 
 
 def sign(a: UOp) -> UOp:
-    """-1, 0 or 1 in the dtype of a; NaN stays.
-
-    Examples:
-        >>> x = uopc.constant([-2.5, 0.0, 3.0])
-        >>> uopc.compile(x.sign())()
-        array([-1.,  0.,  1.])
-    """
+    """-1, 0 or 1 in the dtype of a; NaN stays."""
     if a.dtype.kind == "bool":
         return a
     if a.dtype.kind == "uint":
@@ -244,68 +238,38 @@ def sign(a: UOp) -> UOp:
 
 
 # ---------------------------------------------------------------- float functions
-OF_INTEGERS = "Bool and integers of up to 16 bits give float32, wider ones float64."
-
-
-def _float_method(op: Op) -> Callable[[UOp], UOp]:
-    rounds = op in fold.ROUNDING
+def of_floats(op: Op) -> Callable[[UOp], UOp]:
+    """The function that is one op on floats; integers are made floats first."""
 
     def function(a: UOp) -> UOp:
-        return a if rounds and not a.dtype.is_float else alu.alu(as_float(a), op)
+        return alu.alu(as_float(a), op)
 
-    meaning = op.doc.removeprefix("Float only. NaN gives NaN. ")
-    integers = "Integers stay as they are." if rounds else OF_INTEGERS
-    text = f"{meaning}\n\nElementwise, in the dtype of `a`. {integers}"
-    function.__doc__ = text + examples.of_method(op.name)
     return function
 
 
-# The methods that are one op on floats.
-FLOAT_METHODS = {
-    op.name: _float_method(op)
-    for op in (
-        Ops.EXP, Ops.EXP2, Ops.LOG, Ops.LOG2, Ops.SIN, Ops.COS, Ops.TAN, Ops.TANH, Ops.ERF,
-        Ops.SQRT, Ops.RECIPROCAL, Ops.TRUNC, Ops.FLOOR, Ops.CEIL, Ops.ROUND,
-    )
-}  # fmt: skip
+def rounding(op: Op) -> Callable[[UOp], UOp]:
+    """The function that rounds floats by an op, and leaves integers as they are."""
+
+    def function(a: UOp) -> UOp:
+        return alu.alu(a, op) if a.dtype.is_float else a
+
+    return function
 
 
 @rounded_once
 def rsqrt(a: UOp) -> UOp:
-    """1 / sqrt(a).
-
-    Integers are made floats first; infinite at 0, NaN below.
-
-    Examples:
-        >>> x = uopc.constant([4.0, 0.25])
-        >>> uopc.compile(x.rsqrt())()
-        array([0.5, 2. ])
-    """
+    """1 / sqrt(a)."""
     return alu.alu(alu.alu(a, Ops.SQRT), Ops.RECIPROCAL)
 
 
 # ---------------------------------------------------------------- activations
 def relu(a: UOp) -> UOp:
-    """max(a, 0); NaN stays.
-
-    Examples:
-        >>> x = uopc.constant([-1.0, 2.0])
-        >>> uopc.compile(x.relu())()
-        array([0., 2.])
-    """
+    """max(a, 0); NaN stays."""
     return a if a.dtype.kind in ("bool", "uint") else alu.binary(Ops.MAX, a, 0)
 
 
 def sigmoid(a: UOp) -> UOp:
-    """1 / (1 + e^-a). Where e^-a overflows the result is 0.
-
-    Integers are made floats first.
-
-    Examples:
-        >>> x = uopc.constant([0.0, -1000.0, np.log(3.0)])
-        >>> uopc.compile(x.sigmoid())()
-        array([0.5 , 0.  , 0.75])
-    """
+    """1 / (1 + e^-a). Where e^-a overflows the result is 0."""
     x = as_float(a)
     return primitive(_sigmoid(x), "sigmoid", x)
 
@@ -332,15 +296,7 @@ def _sigmoid_rest(x: UOp) -> UOp:
 
 @rounded_once
 def silu(a: UOp) -> UOp:
-    """a · sigmoid(a).
-
-    Integers are made floats first. (Also called swish.)
-
-    Examples:
-        >>> x = uopc.constant([0.0, 4.0])
-        >>> uopc.compile(x.silu())()
-        array([0.        , 3.92805516])
-    """
+    """a · sigmoid(a)."""
     return alu.alu(a, Ops.MUL, sigmoid(a))
 
 

@@ -24,11 +24,10 @@ from uopc.ir.builder.float_bits import (
 )
 from uopc.ir.builder.fold import cast
 from uopc.ir.core import dtypes
-from uopc.ir.core.ops import Ops
+from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.typed import Operand
 from uopc.ir.core.uop import UOp
-from uopc.tensor import examples
-from uopc.tensor.elementwise import OF_INTEGERS, absolute, as_float, rounded_once
+from uopc.tensor.elementwise import absolute, as_float, divide, floored, rounded_once
 from uopc.tensor.primitive import primitive
 
 # fmt: off
@@ -106,8 +105,39 @@ def _log_and(high: UOp, correction: UOp) -> UOp:
     return _log(high) + finite.where(correction, 0.0)
 
 
+# ---------------------------------------------------------------- formulas as functions
+def _of_one(formula: Callable[[UOp], UOp]) -> Callable[[UOp], UOp]:
+    """The function of any operand whose formula, for floats of 32 bits or more, this is."""
+    name = formula.__name__.lstrip("_")
+
+    def function(a: UOp) -> UOp:
+        x = as_float(a)
+        return primitive(rounded_once(formula)(x), name, x)
+
+    return function
+
+
+def _of_two(formula: Callable[[UOp, UOp], UOp]) -> Callable[[UOp, Operand], UOp]:
+    """The function of any two operands, which promote and broadcast."""
+    name = formula.__name__.lstrip("_")
+
+    def function(a: UOp, b: Operand) -> UOp:
+        x, y = _floats(name, a, b)
+        wide = dtypes.accumulator(x.dtype.scalar)
+        return primitive(cast(formula(cast(x, wide), cast(y, wide)), x.dtype), name, x, y)
+
+    return function
+
+
+def _floats(who: str, a: Operand, b: Operand) -> tuple[UOp, UOp]:
+    """Two operands in their common float dtype."""
+    x, y = operands.paired(a, b, who)
+    return as_float(x), as_float(y)
+
+
 # ---------------------------------------------------------------- exponentials and logarithms
-def _expm1(x: UOp) -> UOp:
+@_of_one
+def expm1(x: UOp) -> UOp:
     series = x * x.mulacc(polynomial(x, _format(x).expm1), 1.0)
     return (abs(x) < 0.41).where(series, _exp(x) - 1.0)
 
@@ -118,7 +148,11 @@ def _log1p(x: UOp) -> UOp:
     return high.eq(1.0).where(x, _log_and(high, low / high))
 
 
-def _log10(x: UOp) -> UOp:
+log1p = _of_one(_log1p)
+
+
+@_of_one
+def log10(x: UOp) -> UOp:
     """x = 2^k m: k log10(2) + log(m) log10(e). Powers of ten are exact."""
     k, m = exponent_and_fraction(x)
     high, low = _format(x).log10_2
@@ -135,12 +169,14 @@ def _half_exp(x: UOp) -> UOp:
     return _exp(x - far.where(c, x.const_like(0.0))) * far.where(half, x.const_like(0.5))
 
 
-def _cosh(x: UOp) -> UOp:
+@_of_one
+def cosh(x: UOp) -> UOp:
     h = _half_exp(abs(x))
     return h + 0.25 / h
 
 
-def _sinh(x: UOp) -> UOp:
+@_of_one
+def sinh(x: UOp) -> UOp:
     h, z = _half_exp(abs(x)), x * x
     series = x.mulacc(z * polynomial(z, _format(x).sinh), x)
     return (abs(x) < 1.25).where(series, with_sign(h - 0.25 / h, sign_of(x)))
@@ -153,7 +189,8 @@ def _root(square: UOp, low: UOp) -> tuple[UOp, UOp]:
     return r, r.eq(0.0).where(0.0, rest)
 
 
-def _asinh(x: UOp) -> UOp:
+@_of_one
+def asinh(x: UOp) -> UOp:
     """log(a + sqrt(a^2 + 1)), a = |x|."""
     a = abs(x)
     square = a.mulacc(a, 1.0)
@@ -164,7 +201,8 @@ def _asinh(x: UOp) -> UOp:
     return with_sign(_log_and(huge.where(a, w), huge.where(LN2, low / w)), sign_of(x))
 
 
-def _acosh(x: UOp) -> UOp:
+@_of_one
+def acosh(x: UOp) -> UOp:
     """log(1 + q), q = t + sqrt(t^2 + 2t), t = x - 1."""
     t = x - 1.0
     square = t.mulacc(t, t + t)
@@ -177,7 +215,8 @@ def _acosh(x: UOp) -> UOp:
     return (x < 1.0).where(math.nan, found)
 
 
-def _atanh(x: UOp) -> UOp:
+@_of_one
+def atanh(x: UOp) -> UOp:
     """log((1 + a) / (1 - a)) / 2, a = |x|."""
     a = abs(x)
     above, below = a + 1.0, 1.0 - a
@@ -196,7 +235,8 @@ def _asin_parts(x: UOp) -> tuple[UOp, UOp, UOp]:
     return near, near.where(a, _sqrt(z)), z * polynomial(z, _format(x).asin)
 
 
-def _asin(x: UOp) -> UOp:
+@_of_one
+def asin(x: UOp) -> UOp:
     near, s, u = _asin_parts(x)
     high, low = _format(x).half_pi
     twice = s + s
@@ -204,7 +244,8 @@ def _asin(x: UOp) -> UOp:
     return with_sign(near.where(s.mulacc(u, s), far), sign_of(x))
 
 
-def _acos(x: UOp) -> UOp:
+@_of_one
+def acos(x: UOp) -> UOp:
     near, s, u = _asin_parts(x)
     high, low = _format(x).half_pi
     s = with_sign(s, near.where(sign_of(x), sign_of(s)))
@@ -222,7 +263,8 @@ def _arc(t: UOp) -> UOp:
     return t.mulacc(u / below[0] if below else u, t)
 
 
-def _atan(x: UOp) -> UOp:
+@_of_one
+def atan(x: UOp) -> UOp:
     a = abs(x)
     far = a > 1.0
     arc = _arc(far.where(a.reciprocal(), a))
@@ -230,7 +272,8 @@ def _atan(x: UOp) -> UOp:
     return with_sign(far.where(high - (arc - low), arc), sign_of(x))
 
 
-def _atan2(y: UOp, x: UOp) -> UOp:
+@_of_two
+def atan2(y: UOp, x: UOp) -> UOp:
     """The arc of the smaller over the greater magnitude, from 0, pi/2 or pi."""
     a, b = abs(y), abs(x)
     steep, behind = a > b, sign_of(x).ne(0)
@@ -243,7 +286,8 @@ def _atan2(y: UOp, x: UOp) -> UOp:
 
 
 # ---------------------------------------------------------------- two numbers
-def _hypot(x: UOp, y: UOp) -> UOp:
+@_of_two
+def hypot(x: UOp, y: UOp) -> UOp:
     """sqrt(x^2 + y^2), scaled by a power of 2 where squares overflow or vanish."""
     a, b = abs(x), abs(y)
     great, small = alu.alu(a, Ops.MAX, b), alu.alu(a, Ops.MIN, b)
@@ -261,7 +305,11 @@ def _copysign(x: UOp, y: UOp) -> UOp:
     return with_sign(abs(x), sign_of(y))
 
 
-def _logaddexp(x: UOp, y: UOp) -> UOp:
+copysign = _of_two(_copysign)
+
+
+@_of_two
+def logaddexp(x: UOp, y: UOp) -> UOp:
     """The greater, and log1p of e to minus the distance."""
     distance = alu.alu(x, Ops.CMPEQ, y).where(0.0, abs(x - y))
     return alu.alu(x, Ops.MAX, y) + _log1p(_exp(-distance))
@@ -304,12 +352,8 @@ def _sinc_series(n: int, limit: float, least: float) -> tuple[float, ...]:
     return tuple(found)
 
 
+@_of_one
 def cbrt(x: UOp) -> UOp:
-    """The cube root of floats, with the sign of x."""
-    return primitive(rounded_once(_cbrt)(x), "cbrt", x)
-
-
-def _cbrt(x: UOp) -> UOp:
     """The root of |x| by a power, and one step of Newton's method, since 1/3 is no float."""
     size = abs(x)
     near = size ** (1 / 3)
@@ -318,72 +362,8 @@ def _cbrt(x: UOp) -> UOp:
     return _copysign(exact, x)
 
 
-# ---------------------------------------------------------------- the methods
-def _method(name: str, formula: Callable[[UOp], UOp], doc: str) -> Callable[[UOp], UOp]:
-    def function(a: UOp) -> UOp:
-        x = as_float(a)
-        return primitive(rounded_once(formula)(x), name, x)
-
-    text = f"{doc}\n\nElementwise, in the dtype of `a`. {OF_INTEGERS}"
-    function.__doc__ = text + examples.of_method(name)
-    return function
-
-
-def _pair_method(
-    name: str, formula: Callable[[UOp, UOp], UOp], doc: str
-) -> Callable[[UOp, Operand], UOp]:
-    def function(a: UOp, b: Operand) -> UOp:
-        x, y = _floats(name, a, b)
-        wide = dtypes.accumulator(x.dtype.scalar)
-        return primitive(cast(formula(cast(x, wide), cast(y, wide)), x.dtype), name, x, y)
-
-    text = f"{doc}\n\nThe operands promote and broadcast. {OF_INTEGERS}"
-    function.__doc__ = text + examples.of_method(name)
-    return function
-
-
-def _floats(who: str, a: Operand, b: Operand) -> tuple[UOp, UOp]:
-    """Two operands in their common float dtype."""
-    x, y = operands.paired(a, b, who)
-    return as_float(x), as_float(y)
-
-
-# name -> (formula, meaning)
-ONE: dict[str, tuple[Callable[[UOp], UOp], str]] = {
-    "expm1": (_expm1, "e^a - 1, exact for small a too."),
-    "log1p": (_log1p, "log(1 + a), exact for small a too; -inf at -1, NaN below."),
-    "log10": (_log10, "The logarithm to base 10, exact at powers of ten; -inf at 0, NaN below."),
-    "sinh": (_sinh, "The hyperbolic sine."),
-    "cosh": (_cosh, "The hyperbolic cosine."),
-    "asinh": (_asinh, "The inverse of the hyperbolic sine."),
-    "acosh": (_acosh, "The inverse of the hyperbolic cosine, 0 or more; NaN below 1."),
-    "atanh": (_atanh, "The inverse of the hyperbolic tangent; NaN outside of -1 to 1."),
-    "asin": (_asin, "The angle with this sine, -pi/2 to pi/2; NaN outside of -1 to 1."),
-    "acos": (_acos, "The angle with this cosine, 0 to pi; NaN outside of -1 to 1."),
-    "atan": (_atan, "The angle with this tangent, -pi/2 to pi/2."),
-}
-_TWO: dict[str, tuple[Callable[[UOp, UOp], UOp], str]] = {
-    "atan2": (_atan2, "The angle of the point (x=b, y=a), -pi to pi; signs of zero count."),
-    "hypot": (_hypot, "sqrt(a^2 + b^2), without overflow in between; infinite if one is."),
-    "copysign": (_copysign, "The magnitude of a with the sign of b, also of -0.0 and NaN."),
-    "logaddexp": (_logaddexp, "log(e^a + e^b), without overflow in between."),
-}
-METHODS: dict[str, Callable[..., UOp]] = {
-    **{name: _method(name, *row) for name, row in ONE.items()},
-    **{name: _pair_method(name, *row) for name, row in _TWO.items()},
-}
-
-
 def nextafter(a: UOp, b: Operand) -> UOp:
-    """The float next to a in the direction of b; b if they are equal, NaN if one is.
-
-    Integers are made floats first. UserTypeError for floats of 8 bits.
-
-    Examples:
-        >>> x = uopc.constant(np.array([1.0], "f4"))
-        >>> uopc.compile(x.nextafter(2.0) - x)()
-        array([1.1920929e-07], dtype=float32)
-    """
+    """The float next to a in the direction of b. UserTypeError for floats of 8 bits."""
     x, y = _floats("nextafter", a, b)
     if x.dtype.bits == 8:
         raise UserTypeError(f"nextafter: needs floats of 16 bits or more, got {x.dtype.name}")
@@ -402,48 +382,68 @@ def _never(a: UOp) -> UOp:
 
 
 def isnan(a: UOp) -> UOp:
-    """True for NaN.
-
-    Examples:
-        >>> x = uopc.constant([1.0, np.nan, np.inf])
-        >>> uopc.compile(x.isnan())()
-        array([False,  True, False])
-    """
+    """True for NaN."""
     return alu.alu(a, Ops.CMPNE, a) if a.dtype.is_float else _never(a)
 
 
 def isinf(a: UOp) -> UOp:
-    """True for an infinity.
-
-    Examples:
-        >>> x = uopc.constant([1.0, np.nan, -np.inf])
-        >>> uopc.compile(x.isinf())()
-        array([False, False,  True])
-    """
+    """True for an infinity."""
     return alu.binary(Ops.CMPEQ, absolute(a), math.inf) if a.dtype.is_float else _never(a)
 
 
 def isfinite(a: UOp) -> UOp:
-    """True unless a is infinite or NaN.
-
-    Examples:
-        >>> x = uopc.constant([1.0, np.nan, -np.inf])
-        >>> uopc.compile(x.isfinite())()
-        array([ True, False, False])
-    """
+    """True unless a is infinite or NaN."""
     if not a.dtype.is_float:
         return alu.alu(_never(a), Ops.NEG)
     return alu.binary(Ops.CMPLT, absolute(a), math.inf)
 
 
 def signbit(a: UOp) -> UOp:
-    """True where the sign is minus, also of -0.0 and NaN.
-
-    Examples:
-        >>> x = uopc.constant([-1.0, -0.0, 0.0])
-        >>> uopc.compile(x.signbit())()
-        array([ True,  True, False])
-    """
+    """True where the sign is minus, also of -0.0 and NaN."""
     if not a.dtype.is_float:
         return _never(a) if a.dtype.kind in ("bool", "uint") else alu.binary(Ops.CMPLT, a, 0)
     return sign_of(cast(a, dtypes.accumulator(a.dtype.scalar))).ne(0)
+
+
+def infinity(value: float) -> Callable[[UOp], UOp]:
+    """The function that is True for this infinity; integers are none."""
+    return lambda x: alu.binary(Ops.CMPEQ, x, value) if x.dtype.is_float else _never(x)
+
+
+# ---------------------------------------------------------------- composites
+def number_of(op: Op) -> Callable[[UOp, UOp], UOp]:
+    """The greater or less of two elements: of a NaN and a number, the number."""
+
+    def function(x: UOp, y: UOp) -> UOp:
+        found = alu.alu(x, op, y)
+        if not x.dtype.is_float:
+            return found
+        return alu.where(isnan(x), y, alu.where(isnan(y), x, found))
+
+    return function
+
+
+def floor_divide(x: UOp, y: UOp) -> UOp:
+    """The quotient of the Array API: of infinities it is that of floats, rounded down."""
+    found = floored(Ops.FLOORDIV)(x, y)
+    if not found.dtype.is_float:
+        return found
+    return alu.where(isinf(x) | isinf(y), divide(x, y).floor(), found)
+
+
+def heaviside(x: UOp, y: UOp) -> UOp:
+    """0 for x < 0, y for 0, 1 for x > 0; NaN for NaN."""
+    above = alu.where(x < 0, leaves.const_like(x, 0), leaves.const_like(x, 1))
+    return alu.where(x.eq(0), y, alu.where(isnan(x), x, above))
+
+
+def logaddexp2(x: UOp, y: UOp) -> UOp:
+    """log2(2^x + 2^y). Narrow floats are made float32 first, since their rounding is of e^x as of
+    x."""
+    wide = dtypes.accumulator(x.dtype.scalar)
+    return cast(logaddexp(cast(x, wide) * LN2, cast(y, wide) * LN2) / LN2, x.dtype)
+
+
+def softplus(x: UOp) -> UOp:
+    """log(1 + e^x), without overflow in between."""
+    return x.maximum(0.0) + log1p(_exp(-abs(x)))

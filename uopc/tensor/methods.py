@@ -8,22 +8,20 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from uopc.errors import UserError
 from uopc.ir.builder import alu, fold, kernel, leaves, movement, operands
 from uopc.ir.builder.leaves import Scalar
 from uopc.ir.core import bounds, dtypes, ranges, serialize, shapes, storage, walk
 from uopc.ir.core.dtypes import DType
-from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Dim
 from uopc.ir.core.typed import Operand
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.devices import device as devices
 from uopc.tensor import (
     elementwise,
-    examples,
-    float_functions,
     functions,
     indexing,
     linear_algebra,
@@ -32,12 +30,14 @@ from uopc.tensor import (
     reductions,
     scatter,
     statistics,
+    table,
     updates,
 )  # fmt: skip
 from uopc.tensor.signals import convolution, fourier, geometry, pooling, resizing
 from uopc.tensor.sorts import sorting
 
 Operator = Callable[[UOp, Operand], UOp]
+Result = TypeVar("Result")
 
 
 # ---------------------------------------------------------------- facts
@@ -213,24 +213,11 @@ def _invalid(dtype: DType = dtypes.bool_) -> UOp:
 
 
 # ---------------------------------------------------------------- the list
-def _operator(op: Op, name: str = "") -> Callable[[Operand, Operand], UOp]:
-    """An op of two operands, which promote and broadcast; a method of that name if it has one."""
-
-    def function(a: Operand, b: Operand) -> UOp:
-        return alu.binary(op, a, b)
-
-    function.__doc__ = op.doc
-    if name:
-        _belongs(function, name)
-        function.__doc__ = f"{op.doc} The operands promote and broadcast.{examples.of_method(name)}"
-    return function
-
-
 def _reversed(operator: Callable[[Operand, Operand], UOp]) -> Operator:
     return lambda a, b: operator(b, a)
 
 
-def _left(function: Callable[[Operand, Operand], UOp]) -> Operator:
+def _left(function: Callable[[UOp, Operand], Result]) -> Callable[[UOp, Operand], Result]:
     """The operator of a UOp on the left. An Array on the right answers by its own rules of dtypes,
     so that both orders give the same."""
 
@@ -249,9 +236,9 @@ def _belongs(function: Callable[..., UOp], name: str) -> None:
 
 # With an operand on either side.
 _OPERATORS: dict[str, Callable[..., UOp]] = {
-    "add": _operator(Ops.ADD),
-    "sub": _operator(Ops.SUB),
-    "mul": _operator(Ops.MUL),
+    "add": elementwise.operator(Ops.ADD),
+    "sub": elementwise.operator(Ops.SUB),
+    "mul": elementwise.operator(Ops.MUL),
     "truediv": elementwise.divide,
     "floordiv": elementwise.floored(Ops.FLOORDIV),
     "mod": elementwise.floored(Ops.FLOORMOD),
@@ -320,21 +307,17 @@ class Methods:
 
     invalid = staticmethod(_invalid)
 
-    __lt__ = _left(_operator(Ops.CMPLT))
-    __le__ = _left(_operator(Ops.CMPLE))
-    __gt__ = _left(_reversed(_operator(Ops.CMPLT)))
-    __ge__ = _left(_reversed(_operator(Ops.CMPLE)))
-    eq = _operator(Ops.CMPEQ, "eq")
-    ne = _operator(Ops.CMPNE, "ne")
+    __lt__ = _left(elementwise.operator(Ops.CMPLT))
+    __le__ = _left(elementwise.operator(Ops.CMPLE))
+    __gt__ = _left(_reversed(elementwise.operator(Ops.CMPLT)))
+    __ge__ = _left(_reversed(elementwise.operator(Ops.CMPLE)))
     __neg__ = elementwise.negative
     __pos__ = elementwise.positive
     __invert__ = elementwise.invert
     __abs__ = elementwise.absolute
     __round__ = elementwise.rounded
-    __divmod__ = _left(elementwise.divided)  # type: ignore[arg-type]
+    __divmod__ = _left(elementwise.divided)
     __rdivmod__ = lambda a, b: elementwise.divided(b, a)  # noqa: E731
-    maximum = _operator(Ops.MAX, "maximum")
-    minimum = _operator(Ops.MIN, "minimum")
     where = elementwise.where
     mulacc = elementwise.mulacc
 
@@ -375,20 +358,8 @@ class Methods:
     argsort = sorting.argsort
     top_k = sorting.top_k
     searchsorted = sorting.searchsorted
-    rsqrt = elementwise.rsqrt
-    sigmoid = elementwise.sigmoid
-    relu = elementwise.relu
     gelu = elementwise.gelu
-    silu = elementwise.silu
-    abs = elementwise.absolute
-    sign = elementwise.sign
     clip = elementwise.clip
-    isnan = float_functions.isnan
-    isinf = float_functions.isinf
-    isfinite = float_functions.isfinite
-    signbit = float_functions.signbit
-    nextafter = float_functions.nextafter
-    pow = elementwise.power
     softmax = nn.softmax
     log_softmax = nn.log_softmax
     logsumexp = nn.logsumexp
@@ -458,8 +429,7 @@ class Methods:
 for _name, _function in _OPERATORS.items():
     setattr(Methods, f"__{_name}__", _left(_function))
     setattr(Methods, f"__r{_name}__", _reversed(_function))
-_NAMED = elementwise.FLOAT_METHODS | float_functions.METHODS | reductions.METHODS
-for _name, _function in _NAMED.items():
+for _name, _function in (table.methods() | reductions.METHODS).items():
     _belongs(_function, _name)
     setattr(Methods, _name, _function)
 

@@ -38,7 +38,7 @@ def _reduction(
         total = movement.reduce(cast(a, computed_in(a.dtype)), op, axes, keepdims)
         return cast(total, a.dtype) if total.dtype.is_float else total
 
-    function.__doc__ = doc + _OVER + examples.of_method(who)
+    function.__doc__ = doc + _OVER + examples.of_method(who, examples.ROWS[who])
     return function
 
 

@@ -17,34 +17,30 @@ from uopc.onnx.node import Node
 from uopc.onnx.ops.texts import cast_texts, text
 from uopc.onnx.registry import op
 from uopc.onnx.values import STRING, Labels, dtype_of, is_text
-
-Unary = Callable[[UOp], UOp]
-Binary = Callable[[UOp, UOp], UOp]
-
-
-def unary(names: str, f: Unary) -> None:
-    op(names)(lambda n: f(n.x(0)))
+from uopc.tensor import table
+from uopc.tensor.float_functions import softplus
 
 
-def binary(names: str, f: Binary) -> None:
-    op(names)(lambda n: f(n.x(0), n.x(1)))
+def _register(row: table.Row) -> None:
+    """The operators that are a function of the table."""
+    if row.operands == 1:
+        op(row.onnx)(lambda n: row.function(n.x(0)))
+    else:
+        op(row.onnx)(lambda n: row.function(n.x(0), n.x(1)))
 
 
-def variadic(names: str, f: Binary) -> None:
+for _row in table.ROWS:
+    if _row.onnx:
+        _register(_row)
+
+
+def _variadic(names: str, f: Callable[[UOp, UOp], UOp]) -> None:
     op(names)(lambda n: functools.reduce(f, n.all()))
 
 
-for _name, _unary in {
-    "Abs": UOp.abs, "Acos": UOp.acos, "Acosh": UOp.acosh, "Asin": UOp.asin, "Asinh": UOp.asinh,
-    "Atan": UOp.atan, "Atanh": UOp.atanh, "Ceil": UOp.ceil, "Cos": UOp.cos, "Cosh": UOp.cosh,
-    "Erf": UOp.erf, "Exp": UOp.exp, "Floor": UOp.floor, "IsNaN": UOp.isnan, "Log": UOp.log,
-    "Relu": UOp.relu, "Reciprocal": UOp.reciprocal, "Round": UOp.round, "Sigmoid": UOp.sigmoid,
-    "Sign": UOp.sign, "Sin": UOp.sin, "Sinh": UOp.sinh, "Sqrt": UOp.sqrt, "Tan": UOp.tan,
-    "Tanh": UOp.tanh, "Neg": lambda x: -x, "Not": lambda x: ~x,
-    "BitwiseNot": lambda x: ~x, "Softsign": lambda x: x / (x.abs() + 1),
-    "Softplus": lambda x: x.maximum(0.0) + (-x.abs()).exp().log1p(),
-}.items():  # fmt: skip
-    unary(_name, _unary)
+_variadic("Sum", lambda a, b: a + b)
+_variadic("Max", UOp.maximum)
+_variadic("Min", UOp.minimum)
 
 
 @op("Identity Optional OptionalGetElement")
@@ -52,18 +48,10 @@ def identity(n: Node) -> Any:
     return (n.raw(0),)
 
 
-for _name, _binary in {
-    "Add": lambda a, b: a + b, "Sub": lambda a, b: a - b, "Mul": lambda a, b: a * b,
-    "And": lambda a, b: a & b, "Or": lambda a, b: a | b, "Xor": lambda a, b: a ^ b,
-    "BitwiseAnd": lambda a, b: a & b, "BitwiseOr": lambda a, b: a | b,
-    "BitwiseXor": lambda a, b: a ^ b, "Less": lambda a, b: a < b,
-    "LessOrEqual": lambda a, b: a <= b, "Greater": lambda a, b: a > b,
-    "GreaterOrEqual": lambda a, b: a >= b, "PRelu": lambda x, s: uopc.where(x < 0, x * s, x),
-}.items():  # fmt: skip
-    binary(_name, _binary)
-variadic("Sum", lambda a, b: a + b)
-variadic("Max", UOp.maximum)
-variadic("Min", UOp.minimum)
+@op("PRelu")
+def prelu(n: Node) -> UOp:
+    x = n.x(0)
+    return uopc.where(x < 0, x * n.x(1), x)
 
 
 @op("Equal")
@@ -196,7 +184,7 @@ def hard_swish(n: Node) -> UOp:
 @op("Mish")
 def mish(n: Node) -> UOp:
     x = n.x(0)
-    return x * (x.maximum(0.0) + (-x.abs()).exp().log1p()).tanh()
+    return x * softplus(x).tanh()
 
 
 @op("Gelu")

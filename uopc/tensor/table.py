@@ -1,0 +1,303 @@
+"""The table of functions of arrays: one row makes a function wherever users call it.
+
+    Row("hypot", "float", hypot, "sqrt(x1² + x2²).", ("[3.0]", "4.0", "array([5.])"), method=True)
+
+      →  UOp.hypot, uopc.numpy.hypot, numpy.hypot of a UOp or an Array, each with its docstring and
+         its example; their stubs, and their place in the reference
+
+A row's function takes UOps; it is a composite of `elementwise`, `float_functions` and the like, the
+prelude of this table. Functions with parameters of their own are written by hand in `methods.py`,
+in `uopc.numpy` and in `uopc.onnx.ops`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from uopc.ir.builder import alu, leaves
+from uopc.ir.builder.fold import cast
+from uopc.ir.core import dtypes
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
+from uopc.tensor import elementwise as e
+from uopc.tensor import examples
+from uopc.tensor import float_functions as f
+from uopc.tensor.examples import Example
+
+
+class Row(NamedTuple):
+    """A function of one operand x, or of two, x1 and x2."""
+
+    name: str
+    takes: str  # the kind of operands: a key of KINDS
+    function: Callable[..., UOp]
+    doc: str  # what it gives
+    example: Example
+    method: bool | str = False  # UOps have it as a method, perhaps by another name
+    numpy: bool | str = True  # it is in `uopc.numpy`, perhaps by other names too
+    onnx: str = ""  # the operators that it is
+
+    @property
+    def operands(self) -> int:
+        """The number of operands."""
+        return 2 if self.example[1] else 1
+
+
+# The kinds of operands; what becomes of others in a method, and in a function of `uopc.numpy`.
+KINDS: Final = {
+    "any": ("", ""),
+    "truth": ("", ""),  # any, and the results are bool
+    "float": (
+        " Bool and integers of up to 16 bits give float32, wider ones float64.",
+        " Integers and bool are made float64 first.",
+    ),
+    "rounding": (" Integers stay as they are.", " UserTypeError for bool."),
+    "number": ("", " UserTypeError for bool."),
+    "bits": (" UserTypeError for floats.", " UserTypeError for floats."),
+    "bool": ("", " Numbers are made bool first: not 0."),  # the results are bool, too
+}
+
+_BOOLS = "[True, False]"
+# fmt: off
+ROWS: Final = (
+    # ------------------------------------------------ exponentials and logarithms
+    Row("exp", "float", e.of_floats(Ops.EXP), "e to the x.",
+        ("[0.0, 1.0]", "", "array([1.        , 2.71828183])"), method=True, onnx="Exp"),
+    Row("exp2", "float", e.of_floats(Ops.EXP2), "2 to the x.",
+        ("[0.0, 3.0]", "", "array([1., 8.])"), method=True),
+    Row("expm1", "float", f.expm1, "e to the x, minus 1, exact for small x too.",
+        ("[0.0, 1e-10]", "", "array([0.e+00, 1.e-10])"), method=True),
+    Row("log", "float", e.of_floats(Ops.LOG), "The natural logarithm; -inf at 0, NaN below.",
+        ("[1.0, 10.0]", "", "array([0.        , 2.30258509])"), method=True, onnx="Log"),
+    Row("log2", "float", e.of_floats(Ops.LOG2), "The logarithm to base 2; -inf at 0, NaN below.",
+        ("[1.0, 8.0]", "", "array([0., 3.])"), method=True),
+    Row("log10", "float", f.log10,
+        "The logarithm to base 10, exact at powers of ten; -inf at 0, NaN below.",
+        ("[1.0, 1000.0]", "", "array([0., 3.])"), method=True),
+    Row("log1p", "float", f.log1p, "log(1 + x), exact for small x too; -inf at -1, NaN below.",
+        ("[0.0, 1e-10]", "", "array([0.e+00, 1.e-10])"), method=True),
+    Row("logaddexp", "float", f.logaddexp, "log(e^x1 + e^x2), without overflow in between.",
+        ("[0.0, 1000.0]", "1000.0", "array([1000.        , 1000.69314718])"), method=True),
+    Row("logaddexp2", "float", f.logaddexp2, "log2(2^x1 + 2^x2), without overflow in between.",
+        ("[0.0, 10.0]", "10.0", "array([10.00140819, 11.        ])")),
+    # ------------------------------------------------ angles, circular and hyperbolic functions
+    Row("sin", "float", e.of_floats(Ops.SIN), "The sine of radians; NaN at infinity.",
+        ("[0.0, np.pi / 2]", "", "array([0., 1.])"), method=True, onnx="Sin"),
+    Row("cos", "float", e.of_floats(Ops.COS), "The cosine of radians; NaN at infinity.",
+        ("[0.0, np.pi]", "", "array([ 1., -1.])"), method=True, onnx="Cos"),
+    Row("tan", "float", e.of_floats(Ops.TAN), "The tangent of radians; NaN at infinity.",
+        ("[0.0, np.pi / 4]", "", "array([0., 1.])"), method=True, onnx="Tan"),
+    Row("asin", "float", f.asin, "The angle with this sine, -pi/2 to pi/2; NaN outside of -1 to 1.",
+        ("[0.0, 1.0]", "", "array([0.        , 1.57079633])"),
+        method=True, numpy="arcsin", onnx="Asin"),
+    Row("acos", "float", f.acos, "The angle with this cosine, 0 to pi; NaN outside of -1 to 1.",
+        ("[1.0, 0.0]", "", "array([0.        , 1.57079633])"),
+        method=True, numpy="arccos", onnx="Acos"),
+    Row("atan", "float", f.atan, "The angle with this tangent, -pi/2 to pi/2.",
+        ("[0.0, 1.0]", "", "array([0.        , 0.78539816])"),
+        method=True, numpy="arctan", onnx="Atan"),
+    Row("atan2", "float", f.atan2,
+        "The angle of the point (x2, x1), -pi to pi; signs of zero count.",
+        ("[1.0, -1.0]", "np.array([1.0, -1.0])", "array([ 0.78539816, -2.35619449])"),
+        method=True, numpy="arctan2"),
+    Row("sinh", "float", f.sinh, "The hyperbolic sine.",
+        ("[0.0, 1.0]", "", "array([0.        , 1.17520119])"), method=True, onnx="Sinh"),
+    Row("cosh", "float", f.cosh, "The hyperbolic cosine.",
+        ("[0.0, 1.0]", "", "array([1.        , 1.54308063])"), method=True, onnx="Cosh"),
+    Row("tanh", "float", e.of_floats(Ops.TANH), "The hyperbolic tangent.",
+        ("[0.0, 1.0]", "", "array([0.        , 0.76159416])"), method=True, onnx="Tanh"),
+    Row("asinh", "float", f.asinh, "The inverse of the hyperbolic sine.",
+        ("[0.0, 1.0]", "", "array([0.        , 0.88137359])"),
+        method=True, numpy="arcsinh", onnx="Asinh"),
+    Row("acosh", "float", f.acosh, "The inverse of the hyperbolic cosine, 0 or more; NaN below 1.",
+        ("[1.0, 2.0]", "", "array([0.       , 1.3169579])"),
+        method=True, numpy="arccosh", onnx="Acosh"),
+    Row("atanh", "float", f.atanh, "The inverse of the hyperbolic tangent; NaN outside of -1 to 1.",
+        ("[0.0, 0.5]", "", "array([0.        , 0.54930614])"),
+        method=True, numpy="arctanh", onnx="Atanh"),
+    Row("deg2rad", "float", lambda x: x * (math.pi / 180), "Degrees in radians.",
+        ("[180.0, 90.0]", "", "array([3.14159265, 1.57079633])"), numpy="radians"),
+    Row("rad2deg", "float", lambda x: x * (180 / math.pi), "Radians in degrees.",
+        ("[np.pi, np.pi / 2]", "", "array([180.,  90.])"), numpy="degrees"),
+    # ------------------------------------------------ other functions of floats
+    Row("sqrt", "float", e.of_floats(Ops.SQRT), "The square root; NaN below 0.",
+        ("[4.0, 2.0]", "", "array([2.        , 1.41421356])"), method=True, onnx="Sqrt"),
+    Row("rsqrt", "float", e.rsqrt, "1 / sqrt(x); infinite at 0, NaN below.",
+        ("[4.0, 0.25]", "", "array([0.5, 2. ])"), method=True, numpy=False),
+    Row("cbrt", "float", f.cbrt, "The cube root, with the sign of x.",
+        ("[27.0, -8.0]", "", "array([ 3., -2.])")),
+    Row("hypot", "float", f.hypot,
+        "sqrt(x1² + x2²), without overflow in between; infinite if one is.",
+        ("[3.0, 5.0]", "4.0", "array([5.        , 6.40312424])"), method=True),
+    Row("reciprocal", "float", e.of_floats(Ops.RECIPROCAL), "1 / x.",
+        ("[2.0, -4.0]", "", "array([ 0.5 , -0.25])"), method=True, onnx="Reciprocal"),
+    Row("erf", "float", e.of_floats(Ops.ERF), "The error function.",
+        ("[0.0, 1.0]", "", "array([0.        , 0.84270079])"),
+        method=True, numpy=False, onnx="Erf"),
+    Row("copysign", "float", f.copysign,
+        "The magnitude of x1 with the sign of x2, also of -0.0 and NaN.",
+        ("[1.0, 2.0]", "-0.0", "array([-1., -2.])"), method=True),
+    Row("nextafter", "float", f.nextafter,
+        "The float next to x1 in the direction of x2; x2 if they are equal, NaN if one is."
+        " UserTypeError for floats of 8 bits.",
+        ("[0.0]", "1.0", "array([5.e-324])"), method=True),
+    Row("fabs", "float", e.absolute, "The magnitude, as a float.",
+        ("[-3.0, 2.0]", "", "array([3., 2.])")),
+    Row("heaviside", "float", f.heaviside, "0 for x1 < 0, x2 for 0, 1 for x1 > 0; NaN for NaN.",
+        ("[-1.0, 0.0, 2.0]", "0.5", "array([0. , 0.5, 1. ])")),
+    # ------------------------------------------------ activations
+    Row("sigmoid", "float", e.sigmoid, "1 / (1 + e^-x). Where e^-x overflows the result is 0.",
+        ("[0.0, -1000.0, np.log(3.0)]", "", "array([0.5 , 0.  , 0.75])"),
+        method=True, numpy=False, onnx="Sigmoid"),
+    Row("silu", "float", e.silu, "x · sigmoid(x). (Also called swish.)",
+        ("[0.0, 4.0]", "", "array([0.        , 3.92805516])"), method=True, numpy=False),
+    Row("relu", "any", e.relu, "max(x, 0); NaN stays.",
+        ("[-1.0, 2.0]", "", "array([0., 2.])"), method=True, numpy=False, onnx="Relu"),
+    Row("softplus", "float", f.softplus, "log(1 + e^x), without overflow in between.",
+        ("[0.0, 1000.0]", "", "array([6.93147181e-01, 1.00000000e+03])"),
+        numpy=False, onnx="Softplus"),
+    Row("softsign", "float", lambda x: x / (abs(x) + 1), "x / (1 + |x|).",
+        ("[1.0, -3.0]", "", "array([ 0.5 , -0.75])"), numpy=False, onnx="Softsign"),
+    # ------------------------------------------------ roundings and signs
+    Row("ceil", "rounding", e.rounding(Ops.CEIL), "The least integer from x up, in its dtype.",
+        ("[2.3, -2.3]", "", "array([ 3., -2.])"), method=True, onnx="Ceil"),
+    Row("floor", "rounding", e.rounding(Ops.FLOOR), "The greatest integer up to x, in its dtype.",
+        ("[2.7, -2.7]", "", "array([ 2., -3.])"), method=True, onnx="Floor"),
+    Row("round", "rounding", e.rounding(Ops.ROUND),
+        "The nearest integer, ties to even, in its dtype.",
+        ("[0.5, 1.5, 2.7]", "", "array([0., 2., 3.])"), method=True, numpy="rint", onnx="Round"),
+    Row("trunc", "rounding", e.rounding(Ops.TRUNC), "x without its fraction, in its dtype.",
+        ("[2.7, -2.7]", "", "array([ 2., -2.])"), method=True, numpy="fix"),
+    Row("abs", "any", e.absolute, "The magnitude; the least integer wraps to itself.",
+        ("[-3, 2]", "", "array([3, 2])"), method=True, numpy="absolute", onnx="Abs"),
+    Row("sign", "number", e.sign, "-1, 0 or 1 with the sign of x; NaN for NaN.",
+        ("[-2.5, 0.0, 3.0]", "", "array([-1.,  0.,  1.])"), method=True, onnx="Sign"),
+    Row("signbit", "truth", f.signbit, "True where the sign is minus, also of -0.0 and NaN.",
+        ("[-1.0, -0.0, 0.0]", "", "array([ True,  True, False])"), method=True),
+    Row("isfinite", "truth", f.isfinite, "True unless x is infinite or NaN.",
+        ("[1.0, np.nan, -np.inf]", "", "array([ True, False, False])"), method=True),
+    Row("isinf", "truth", f.isinf, "True for an infinity.",
+        ("[1.0, np.nan, -np.inf]", "", "array([False, False,  True])"), method=True),
+    Row("isnan", "truth", f.isnan, "True for NaN.",
+        ("[1.0, np.nan, np.inf]", "", "array([False,  True, False])"), method=True, onnx="IsNaN"),
+    # ------------------------------------------------ arithmetic
+    Row("positive", "number", e.positive, "x.",
+        ("[1, -2]", "", "array([ 1, -2])")),
+    Row("negative", "number", e.negative, "-x.",
+        ("[1, -2]", "", "array([-1,  2])"), onnx="Neg"),
+    Row("square", "number", lambda x: alu.alu(x, Ops.MUL, x), "x * x.",
+        ("[2, -3]", "", "array([4, 9])")),
+    Row("conj", "number", e.positive, "x: there are no complex numbers.",
+        ("[1.0, 2.0]", "", "array([1., 2.])"), numpy="conjugate"),
+    Row("real", "number", e.positive, "x: there are no complex numbers.",
+        ("[1.0, 2.0]", "", "array([1., 2.])")),
+    Row("imag", "number", lambda x: leaves.const_like(x, 0), "0: there are no complex numbers.",
+        ("[1.0, 2.0]", "", "array([0., 0.])")),
+    Row("add", "any", e.operator(Ops.ADD), "x1 + x2.",
+        ("[1, 2]", "10", "array([11, 12])"), onnx="Add"),
+    Row("subtract", "number", e.operator(Ops.SUB), "x1 - x2.",
+        ("[1, 2]", "10", "array([-9, -8])"), onnx="Sub"),
+    Row("multiply", "any", e.operator(Ops.MUL), "x1 * x2.",
+        ("[1, 2]", "10", "array([10, 20])"), onnx="Mul"),
+    Row("divide", "float", e.divide, "x1 / x2.",
+        ("[7, -7]", "2", "array([ 3.5, -3.5])"), numpy="true_divide"),
+    Row("floor_divide", "number", f.floor_divide, "The greatest integer up to x1 / x2.",
+        ("[7, -7]", "2", "array([ 3, -4])")),
+    Row("remainder", "number", e.floored(Ops.FLOORMOD), "x1 - x2 * floor(x1 / x2).",
+        ("[7, -7]", "3", "array([1, 2])"), numpy="mod"),
+    Row("fmod", "number", e.operator(Ops.CMOD),
+        "x1 - x2 * trunc(x1 / x2), exactly, with the sign of x1.",
+        ("[7, -7]", "3", "array([ 1, -1])")),
+    Row("pow", "number", e.power,
+        "x1 to the x2. Integers wrap; a negative power of them is its integer part.",
+        ("[2, 3]", "2", "array([4, 9])"), method=True, numpy="power"),
+    Row("float_power", "number",
+        lambda x, y: e.power(cast(x, dtypes.float64), cast(y, dtypes.float64)),
+        "x1 to the x2, as float64.",
+        ("[2, 3]", "-1", "array([0.5       , 0.33333333])")),
+    # ------------------------------------------------ the greater and the less
+    Row("maximum", "any", e.operator(Ops.MAX), "The greater; NaN if one is NaN.",
+        ("[1, 5]", "3", "array([3, 5])"), method=True),
+    Row("minimum", "any", e.operator(Ops.MIN), "The less; NaN if one is NaN.",
+        ("[1, 5]", "3", "array([1, 3])"), method=True),
+    Row("fmax", "any", f.number_of(Ops.MAX), "The greater; of a NaN and a number, the number.",
+        ("[1.0, np.nan]", "0.5", "array([1. , 0.5])")),
+    Row("fmin", "any", f.number_of(Ops.MIN), "The less; of a NaN and a number, the number.",
+        ("[1.0, np.nan]", "0.5", "array([0.5, 0.5])")),
+    # ------------------------------------------------ comparisons
+    Row("equal", "truth", e.operator(Ops.CMPEQ), "x1 == x2 by value; False with NaN.",
+        ("[1, 2, 3]", "2", "array([False,  True, False])"), method="eq"),
+    Row("not_equal", "truth", e.operator(Ops.CMPNE), "x1 != x2 by value; True with NaN.",
+        ("[1, 2, 3]", "2", "array([ True, False,  True])"), method="ne"),
+    Row("less", "truth", e.operator(Ops.CMPLT), "x1 < x2.",
+        ("[1, 2, 3]", "2", "array([ True, False, False])"), onnx="Less"),
+    Row("less_equal", "truth", e.operator(Ops.CMPLE), "x1 <= x2.",
+        ("[1, 2, 3]", "2", "array([ True,  True, False])"), onnx="LessOrEqual"),
+    Row("greater", "truth", lambda x, y: alu.binary(Ops.CMPLT, y, x), "x1 > x2.",
+        ("[1, 2, 3]", "2", "array([False, False,  True])"), onnx="Greater"),
+    Row("greater_equal", "truth", lambda x, y: alu.binary(Ops.CMPLE, y, x), "x1 >= x2.",
+        ("[1, 2, 3]", "2", "array([False,  True,  True])"), onnx="GreaterOrEqual"),
+    # ------------------------------------------------ bits and bools
+    Row("bitwise_invert", "bits", e.invert, "Every bit flipped; not x for bool.",
+        ("[0, 5]", "", "array([-1, -6])"), numpy="bitwise_not invert", onnx="BitwiseNot"),
+    Row("bitwise_and", "bits", e.bitwise(Ops.AND), "x1 & x2.",
+        ("[4, 7]", "6", "array([4, 6])"), onnx="BitwiseAnd"),
+    Row("bitwise_or", "bits", e.bitwise(Ops.OR), "x1 | x2.",
+        ("[4, 7]", "2", "array([6, 7])"), onnx="BitwiseOr"),
+    Row("bitwise_xor", "bits", e.bitwise(Ops.XOR), "x1 ^ x2.",
+        ("[4, 7]", "2", "array([6, 5])"), onnx="BitwiseXor"),
+    Row("bitwise_left_shift", "bits", e.bitwise(Ops.SHL), "x1 << x2.",
+        ("[1, 3]", "2", "array([ 4, 12])"), numpy="left_shift"),
+    Row("bitwise_right_shift", "bits", e.bitwise(Ops.SHR), "x1 >> x2.",
+        ("[20, -8]", "2", "array([ 5, -2])"), numpy="right_shift"),
+    Row("logical_not", "bool", e.invert, "not x.",
+        (_BOOLS, "", "array([False,  True])"), onnx="Not"),
+    Row("logical_and", "bool", e.bitwise(Ops.AND), "x1 and x2.",
+        (_BOOLS, "np.array([True, True])", "array([ True, False])"), onnx="And"),
+    Row("logical_or", "bool", e.bitwise(Ops.OR), "x1 or x2.",
+        (_BOOLS, "np.array([False, False])", "array([ True, False])"), onnx="Or"),
+    Row("logical_xor", "bool", e.bitwise(Ops.XOR), "One of x1 and x2.",
+        (_BOOLS, "np.array([True, True])", "array([False,  True])"), onnx="Xor"),
+)
+# fmt: on
+
+
+def row(name: str) -> Row:
+    """The row of a function."""
+    return next(row for row in ROWS if row.name == name)
+
+
+def methods() -> dict[str, Callable[..., UOp]]:
+    """The methods of UOp, with their docstrings."""
+    made = {row.name if row.method is True else row.method: row for row in ROWS if row.method}
+    for name, row in made.items():
+        row.function.__doc__ = _method_doc(row, name)
+    return {name: row.function for name, row in made.items()}
+
+
+def _method_doc(row: Row, name: str) -> str:
+    """The docstring of a method, whose operands are a and b."""
+    doc = re.sub(r"\bx2\b", "b", re.sub(r"\bx1?\b", "a", row.doc))
+    made = _made(row, "`a`") + KINDS[row.takes][0]
+    return f"{doc}\n\n{made}{examples.of_method(name, row.example)}"
+
+
+def function_doc(row: Row) -> str:
+    """The docstring of the function of `uopc.numpy`."""
+    made = _made(row, "x") + KINDS[row.takes][1]
+    return f"{row.doc}\n\n{made}{examples.of_function(row.name, row.example)}"
+
+
+def _made(row: Row, operand: str) -> str:
+    """The shape and dtype of the results."""
+    bools = row.takes in ("truth", "bool")
+    if row.operands == 2:
+        return f"The operands promote and broadcast{' to bools' if bools else ''}."
+    kept = f"in the shape and dtype of {operand}"
+    return f"Elementwise: {f'a bool for each element of {operand}' if bools else kept}."
+
+
+EXAMPLES: Final = examples.ROWS | {row.name: row.example for row in ROWS}
