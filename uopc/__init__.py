@@ -18,8 +18,6 @@ from uopc.ir.core import dtypes
 from uopc.ir.core.args import AxisType, Opt
 from uopc.ir.core.args import KernelArg as KernelInfo
 from uopc.ir.core.ops import GroupOp
-from uopc.ir.devices.mesh import Mesh, PartitionSpec, make_mesh
-from uopc.ir.devices.mesh import PartitionSpec as P
 from uopc.tensor.creation import arange, buffer, eye, full, kernel_param, ones, param, zeros
 from uopc.tensor.elementwise import where
 from uopc.tensor.functions import function
@@ -37,6 +35,8 @@ if TYPE_CHECKING:
     from uopc.files.stream import stream
     from uopc.ir import PatternMatcher, UPat, graph_rewrite
     from uopc.ir.builder.pytrees import register_pytree
+    from uopc.ir.devices.mesh import Mesh, PartitionSpec, make_mesh
+    from uopc.ir.devices.mesh import PartitionSpec as P
     from uopc.ir.rewrite.engine import BottomUpGate
     from uopc.ir.text.printer import parse, print_graph
     from uopc.numpy import random
@@ -95,6 +95,7 @@ __all__ = [
 
 # Modules that cost time are imported when a name of theirs is first used.
 _LAZY = dict.fromkeys(("PatternMatcher", "UPat", "graph_rewrite"), "uopc.ir")
+_LAZY |= dict.fromkeys(("Mesh", "P", "PartitionSpec", "make_mesh"), "uopc.ir.devices.mesh")
 _LAZY |= {"BottomUpGate": "uopc.ir.rewrite.engine"}
 _LAZY |= dict.fromkeys(("parse", "print_graph"), "uopc.ir.text.printer")
 _LAZY |= dict.fromkeys(("compile", "load_schedule", "save_schedule"), "uopc.driver")
@@ -118,6 +119,7 @@ _LAZY |= dict.fromkeys(
 )  # fmt: skip
 _LAZY |= dict.fromkeys(("checkpoint", "custom_jvp", "custom_vjp"), "uopc.tracing.custom_rules")
 _LAZY |= dict.fromkeys(("fold", "fori_loop", "map", "scan", "while_loop"), "uopc.tracing.loops")
+_NAMES = {"P": "PartitionSpec"}  # in its module, where that is another one
 _LAZY_MODULES = {name: f"uopc.{name}" for name in ("cache", "distributed")}
 _LAZY_MODULES |= {"random": "uopc.numpy.random"}
 _REMOVED = {"fast_zeros": "with uopc.options(fast_zeros=True): ... around the compile"}
@@ -137,5 +139,6 @@ if not TYPE_CHECKING:  # which would allow every name
         if name not in _LAZY:
             instead = f" any more: write {_REMOVED[name]}" if name in _REMOVED else ""
             raise AttributeError(f"module 'uopc' has no attribute {name!r}{instead}")
-        found = globals()[name] = getattr(importlib.import_module(_LAZY[name]), name)
+        module = importlib.import_module(_LAZY[name])
+        found = globals()[name] = getattr(module, _NAMES.get(name, name))
         return found

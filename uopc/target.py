@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from uopc.errors import Unsupported, UserError
 from uopc.ir.core import dtypes
 from uopc.ir.core.dtypes import DType
-from uopc.ir.devices.tensor_cores import Tile
+
+if TYPE_CHECKING:
+    from uopc.ir.devices.tensor_cores import Tile
 
 NO_LIMIT = 1 << 30  # of the arguments of a kernel
 # LLVM's names of what uopc uses of AMX; the others need these.

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from uopc.backends import memory_plan
 from uopc.backends.memory_plan import Lifetime
 from uopc.backends.plan import Exchange
 from uopc.ir.core.uop import UOp
-from uopc.ir.devices import device, launches
-from uopc.ir.devices.launches import Place
+from uopc.ir.devices import device
+
+if TYPE_CHECKING:
+    from uopc.ir.devices.launches import Place
 
 # Parts of the arena of different devices share no page.
 PAGE = 4096
@@ -32,6 +35,8 @@ class DeviceRows:
         program: UOp, names: Sequence[str], copied: tuple[Exchange, ...] = ()
     ) -> DeviceRows:
         """The rows of a program, a LINEAR of CALLs, on CPU devices."""
+        from uopc.ir.devices import launches
+
         devices = tuple(map(device.number, names))
         places = tuple(launches.placed(program, names))
         if not places or not launches.in_order(places):

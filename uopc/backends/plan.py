@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,10 +17,11 @@ import numpy.typing as npt
 from uopc.forks import cached_property
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
-from uopc.ir.devices import traffic
-from uopc.ir.devices.mesh import Mesh, Spec, coordinate
 from uopc.ir.index import closed
 from uopc.ir.index.closed import Instruction
+
+if TYPE_CHECKING:  # a program for one device needs no mesh
+    from uopc.ir.devices.mesh import Mesh, Spec
 
 AnyDtype: TypeAlias = np.dtype[Any]
 AnyArray: TypeAlias = npt.NDArray[Any]
@@ -187,6 +188,8 @@ class Exchange(Launch):
     def ends(self, place: int) -> tuple[int | None, int | None]:
         """The places that the device at a place of its group sends on to, and gets from; None where
         there is no device."""
+        from uopc.ir.devices import traffic
+
         return traffic.target(self, place), traffic.source(self, place)
 
     def __str__(self) -> str:
@@ -240,6 +243,8 @@ class PlanMesh:
 
     def variables(self, rank: int) -> dict[str, int]:
         """The values of the variables that say where a device is."""
+        from uopc.ir.devices.mesh import coordinate
+
         return {coordinate(a): i for a, i in self.mesh.coordinates(rank).items()}
 
 

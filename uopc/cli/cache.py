@@ -20,10 +20,10 @@ from uopc.cache import statistics
 from uopc.cache.disk import DiskCache, Entry, Unusable
 from uopc.cli import load
 from uopc.cli.output import Output, Refuse
-from uopc.dump.columns import plural
 from uopc.errors import UserError
 from uopc.ir.core import shapes, walk
 from uopc.ir.core.serialize import fingerprint
+from uopc.ir.text.columns import plural
 from uopc.passes.pass_manager import INPUT
 from uopc.program import planner
 from uopc.program.artifact import Artifact

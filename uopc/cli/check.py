@@ -14,9 +14,9 @@ from argparse import ArgumentParser, Namespace
 
 from uopc.cli import rules
 from uopc.cli.output import Output, Refuse
-from uopc.dump.columns import plural
 from uopc.ir.rewrite import check_rules
 from uopc.ir.symbolic import simplify
+from uopc.ir.text.columns import plural
 
 
 def arguments(parser: ArgumentParser) -> None:

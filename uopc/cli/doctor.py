@@ -27,8 +27,8 @@ from uopc.backends import detect
 from uopc.backends.cuda import binding, device
 from uopc.backends.nvptx.ptxas import find_ptxas
 from uopc.cli.output import Output, Refuse
-from uopc.dump.columns import columns
 from uopc.errors import Error
+from uopc.ir.text.columns import columns
 
 Status = Literal["ok", "missing", "failed"]
 LEAST_LLVMLITE = (0, 48)

@@ -29,11 +29,11 @@ from uopc import driver, target
 from uopc.cli import load
 from uopc.cli.output import Output, Refuse
 from uopc.dump import chrome_trace, files
-from uopc.dump.columns import columns
 from uopc.dump.report import page as report
 from uopc.dump.stages import ASM, LLVM, STAGES, C, Dump
 from uopc.errors import Error
 from uopc.ir.core import arena
+from uopc.ir.text.columns import columns
 from uopc.ir.verify.verifier import verify
 from uopc.passes.pass_manager import INPUT, Lowering
 from uopc.program.reports import page

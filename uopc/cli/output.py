@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from uopc import config
-from uopc.dump.columns import columns
+from uopc.ir.text.columns import columns
 
 Refuse = Callable[[str], NoReturn]  # reports wrong usage and ends the process
 

@@ -36,8 +36,8 @@ from uopc.cli import process_replay as replay
 from uopc.cli.output import Output, Refuse
 from uopc.cli.process_replay import Change, Version
 from uopc.cli.run import checked_request
-from uopc.dump.columns import plural
 from uopc.errors import Error
+from uopc.ir.text.columns import plural
 
 
 def arguments(parser: ArgumentParser) -> None:

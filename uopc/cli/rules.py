@@ -11,9 +11,9 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 
 from uopc.cli.output import Output, Refuse
-from uopc.dump.columns import columns
 from uopc.ir.rewrite.rules import Entry, RuleSet, show
 from uopc.ir.symbolic import simplify
+from uopc.ir.text.columns import columns
 
 
 def arguments(parser: ArgumentParser) -> None:

@@ -39,9 +39,9 @@ from uopc import driver
 from uopc.cli import load, sizes
 from uopc.cli.output import Output, Refuse
 from uopc.dump import chrome_trace
-from uopc.dump.columns import plural
 from uopc.errors import UserError
 from uopc.ir.builder import pytrees
+from uopc.ir.text.columns import plural
 from uopc.passes.pass_manager import INPUT
 from uopc.program import profile
 from uopc.program.program import Program

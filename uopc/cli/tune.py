@@ -35,11 +35,11 @@ from uopc.cli import load, sizes
 from uopc.cli.output import Output, Refuse
 from uopc.cli.run import checked_request
 from uopc.dump import files
-from uopc.dump.columns import plural
 from uopc.errors import Unsupported, UserError
 from uopc.ir.core.arena import arena
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
+from uopc.ir.text.columns import plural
 from uopc.passes.optimize.opts.table import OPTS
 from uopc.program.program import Program
 from uopc.program.request import lower, make_context

@@ -13,11 +13,11 @@ from uopc.backends.c.names import comment, identifier
 from uopc.backends.c.prelude import HEAD
 from uopc.backends.c.vector_prelude import VectorPrelude
 from uopc.dump.storage_names import StorageNames
-from uopc.dump.table import source_lines
 from uopc.errors import Unsupported
 from uopc.ir.core import storage
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
+from uopc.ir.text.source_lines import source_lines
 from uopc.passes.pass_manager import Lowered
 
 _INCLUDES = "#include <stddef.h>\n#include <stdint.h>"

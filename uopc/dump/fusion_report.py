@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from uopc.dump.columns import columns
 from uopc.ir.core import dtypes, shapes, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.text import op_syntax
+from uopc.ir.text.columns import columns
 from uopc.ir.text.infix import infix
 from uopc.ir.text.printer import Namer
 

@@ -19,7 +19,7 @@ from uopc import config, target
 from uopc.dump import fusion_report
 from uopc.dump.c_source import CSource
 from uopc.dump.name_tracking import carry_names_over
-from uopc.dump.table import Row, level_change, source_lines
+from uopc.dump.table import Row, level_change
 from uopc.errors import UserError
 from uopc.ir.core import walk
 from uopc.ir.core.calls import exchanges_of
@@ -27,6 +27,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.devices import traffic
 from uopc.ir.text import printer
+from uopc.ir.text.source_lines import source_lines
 from uopc.passes import PIPELINE
 from uopc.passes.pass_manager import INPUT, Lowered, Lowering, StageRun
 

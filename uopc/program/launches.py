@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from uopc.backends.cpu.arguments import out_labels
 from uopc.backends.plan import Launch as Planned
 from uopc.backends.plan import Plan, Pointer
-from uopc.dump.columns import columns
 from uopc.errors import UserTypeError
 from uopc.forks import cached_property
 from uopc.ir.core import shapes, storage
@@ -18,6 +17,7 @@ from uopc.ir.core.data import blocks
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
+from uopc.ir.text.columns import columns
 from uopc.program import by_hand
 from uopc.program.request import Request, lower
 from uopc.program.speed.work import Work, measure

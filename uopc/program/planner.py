@@ -39,15 +39,14 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.serialize import fingerprint
 from uopc.ir.core.storage import arguments, outer_ranges, storage_root, written_slots
 from uopc.ir.core.uop import UOp
-from uopc.ir.devices import traffic
-from uopc.ir.devices.launches import Place
-from uopc.ir.devices.mesh import Spec
 from uopc.ir.index.dims import uop_dim
 from uopc.ir.index.size_conditions import SizeCondition, relying, text
 from uopc.program.compiled_kernel import CompiledKernel
 from uopc.program.request import Request
 
 if TYPE_CHECKING:  # a program from a cache needs no pass
+    from uopc.ir.devices.launches import Place
+    from uopc.ir.devices.mesh import Spec
     from uopc.passes.contract import Sharding
 
 # Launches that do less than this many element operations keep the GIL: releasing it costs 30 ns.
@@ -226,6 +225,8 @@ class ExchangeCall:
 
 def exchange(every: Sequence[UOp], made: UOp, nodes: Sequence[UOp]) -> Exchange:
     """Exchanges that are one, without words; `made` has the user's line of one of the nodes."""
+    from uopc.ir.devices import traffic
+
     u = every[0]
     a = u.arg
     node = next((i for i, n in enumerate(nodes) if n.origin and n.origin == made.origin), -1)

@@ -22,7 +22,6 @@ from uopc.ir.core.dtypes import DType, DTypeLike
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.typed import Operand
 from uopc.ir.core.uop import UOp, intern
-from uopc.ir.devices import mesh
 from uopc.ir.index.dims import dim_uop
 from uopc.tensor.primitive import primitive
 
@@ -436,6 +435,8 @@ def shard(a: UOp, *spec: Any) -> UOp:
         >>> program(np.ones((4, 2), "f4"))
         array([4., 4.], dtype=float32)
     """
+    from uopc.ir.devices import mesh
+
     given = spec[0] if len(spec) == 1 and isinstance(spec[0], tuple) else spec
     normal = mesh.normal(given, len(shapes.shape(a)), "shard")
     return leaves.located(intern(Ops.SHARD, a.dtype, (a,), ShardArg(normal)))

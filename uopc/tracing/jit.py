@@ -22,7 +22,6 @@ from typing import Any, NamedTuple, TypedDict, Unpack, overload
 import numpy as np
 
 from uopc import config, driver
-from uopc.dump.columns import plural
 from uopc.errors import UserError, UserTypeError
 from uopc.ir.builder import checks, operands, tree_code
 from uopc.ir.builder.pytrees import LEAF, details, exactly, flatten, unflatten
@@ -30,6 +29,7 @@ from uopc.ir.core import dtypes, shapes, walk
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp
 from uopc.ir.devices.mesh import Mesh
+from uopc.ir.text.columns import plural
 from uopc.numpy.array import Array, Trace, current_trace
 from uopc.program.program import Program
 from uopc.sparse.sparsity import Sparse

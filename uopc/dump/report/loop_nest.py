@@ -16,11 +16,11 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from uopc.dump.columns import plural
 from uopc.ir.core import dtypes, walk
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.text import op_syntax
+from uopc.ir.text.columns import plural
 from uopc.ir.text.infix import infix
 from uopc.ir.text.literals import write_value
 from uopc.ir.text.printer import Namer

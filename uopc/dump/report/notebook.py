@@ -5,11 +5,11 @@ from __future__ import annotations
 from html import escape
 from typing import Final
 
-from uopc.dump.columns import plural
 from uopc.dump.report.kernels import Kernels
 from uopc.dump.report.loop_nest import Line
 from uopc.dump.report.values import Interned, Sources
 from uopc.dump.stages import Dump
+from uopc.ir.text.columns import plural
 
 MOST_KERNELS: Final = 8
 MOST_LINES: Final = 40  # of a kernel

@@ -12,7 +12,6 @@ from uopc.ir.core import dtypes
 from uopc.ir.core.args import AxisKind, KernelArg, Opt, RangeArg, ReduceArg, Space, StageArg
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
-from uopc.ir.devices.tensor_cores import OF_GPUS
 from uopc.ir.index.dims import dim_uop
 
 _axes = itertools.count()
@@ -113,6 +112,8 @@ def shaped_wmma(a: UOp, b: UOp, row: UOp, column: UOp, depth: UOp, *others: UOp)
         >>> memory[0, 0].tolist()
         4.0
     """
+    from uopc.ir.devices.tensor_cores import OF_GPUS
+
     tile = next((t for t in OF_GPUS if t.operand is a.dtype), None)
     if tile is None:
         raise UserError(f"shaped_wmma: there is no tile of {a.dtype.name}")

@@ -13,6 +13,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
+from importlib import import_module
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
@@ -133,6 +134,8 @@ def _parts(content: bytes) -> tuple[Head, list[bytes], Any]:
 
 # Classes of fields whose type is a base class or a protocol.
 _SUBCLASSES = (plan.GpuLaunch, plan.Exchange)
+# Classes with types of meshes, which `plan` does not import.
+_OF_MESHES = (plan.Cut, plan.PlanMesh)
 
 
 @cache
@@ -157,7 +160,7 @@ def _reader_of_one(kinds: Sequence[Any]) -> Reader:
     plain = [k for k in kinds if k in (int, str, bool, NoneType)]
     made: list[Any] = [k for k in kinds if is_dataclass(k)]
     made += [c for c in _SUBCLASSES if any(k in c.__mro__ for k in kinds)]
-    classes = {c.__name__: (c, [_reader(h) for h in _hints(c)]) for c in made}
+    classes = {c.__name__: c for c in made}
 
     def read(value: Any, blobs: list[bytes]) -> Any:
         if type(value) in plain:
@@ -170,13 +173,15 @@ def _reader_of_one(kinds: Sequence[Any]) -> Reader:
             name, shape, at = value
             return np.frombuffer(blobs[at], dtypes.by_name(name).numpy).reshape(shape)
         name, *values = value
-        c, readers = classes[name]
-        return c(*[r(v, blobs) for r, v in zip(readers, values, strict=True)])
+        c = classes[name]
+        return c(*[r(v, blobs) for r, v in zip(_field_readers(c), values, strict=True)])
 
     return read
 
 
-def _hints(c: Any) -> list[Any]:
-    """The types of the fields that an object is made of."""
-    known = get_type_hints(c)
-    return [known[f.name] for f in fields(c) if f.init]
+@cache
+def _field_readers(c: Any) -> list[Reader]:
+    """The readers of the fields that an object is made of."""
+    names = vars(import_module("uopc.ir.devices.mesh")) if c in _OF_MESHES else None
+    known = get_type_hints(c, localns=names)
+    return [_reader(known[f.name]) for f in fields(c) if f.init]

@@ -23,9 +23,9 @@ from typing import Any
 
 from uopc.backends.cpu.arguments import bind
 from uopc.backends.cpu.bounded_cache import BoundedMap
-from uopc.dump.columns import plural
 from uopc.dump.stages import Dump
 from uopc.ir.core.trace import made_at
+from uopc.ir.text.columns import plural
 from uopc.program.program import Program
 from uopc.program.speed.work import Work
 

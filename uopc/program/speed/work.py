@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from uopc.backends.plan import DimValue
-from uopc.dump.table import source_lines
 from uopc.ir.builder import leaves, rebuild
 from uopc.ir.builder.loops import with_loops
 from uopc.ir.core import dtypes, ranges, shapes, walk
@@ -24,6 +23,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp
 from uopc.ir.index.dims import dim_uop
+from uopc.ir.text.source_lines import source_lines
 
 
 class Touched(NamedTuple):
