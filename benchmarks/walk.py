@@ -19,7 +19,7 @@ from uopc.driver import lower_only
 from uopc.ir.core.args import KernelArg, ParamArg
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import intern
-from uopc.passes.analysis.loops import kernel_axes
+from uopc.ir.nest.nest import nest_of
 from uopc.passes.optimize.opts.table import apply_opt
 
 SECONDS = 0.4  # a measurement: the least time of as many calls as fit, two at least
@@ -58,7 +58,7 @@ def walk(title: str, graph: uopc.UOp, flops: float, *arrays: np.ndarray) -> None
     for n in range(len(opts) + 1):
         on = ""
         if n:
-            axis = kernel_axes(changed)[opts[n - 1].axis]
+            axis = nest_of(changed).axes[opts[n - 1].axis]
             on = f"{axis.arg.kind} of {axis.src[0].render(simplify=False)}"
             changed = apply_opt(changed, opts[n - 1])
         asked = intern(kernel.op, kernel.dtype, kernel.src, KernelArg("k", opts[:n]))

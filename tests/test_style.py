@@ -85,8 +85,8 @@ HOUSE = (
     ("",), ("onnx",), ("cli",), ("__main__",),
 )  # fmt: skip
 IR = (
-    ("core",), ("index", "text"), ("devices",), ("builder",), ("rewrite",), ("symbolic",),
-    ("verify",), ("interpret",),
+    ("core",), ("index", "text"), ("devices",), ("builder",), ("nest",), ("rewrite",),
+    ("symbolic",), ("verify",), ("interpret",),
 )  # fmt: skip
 # Any pass may import these; no pass imports another pass.
 SHARED = ("analysis", "contract", "effects")

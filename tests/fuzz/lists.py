@@ -24,11 +24,11 @@ from uopc.driver import lower_only
 from uopc.errors import UserError
 from uopc.ir.core.args import Opt
 from uopc.ir.interpret import interpreter
+from uopc.ir.nest.nest import nest_of
 from uopc.passes.contract import Context
 from uopc.passes.optimize.opts.legality import Refused
 from uopc.passes.optimize.opts.substitution import Tiled
 from uopc.passes.optimize.opts.table import OPTS, apply
-from uopc.passes.optimize.schedule.kernel_facts import facts
 from uopc.program.tuned.kernel_opts import Opts
 from uopc.program.tuned.schedules import opts_text
 from uopc.search.edits import Moves
@@ -129,7 +129,7 @@ class Case:
                 kernel = apply(kernel, opt)
         except (Refused, UserError):
             return None
-        return facts(kernel.kernel).expanded_size()
+        return nest_of(kernel.kernel).expanded_size()
 
     def changed(self, opts: Opts) -> Opts:
         """A list with one change, a legal one if that is soon found."""

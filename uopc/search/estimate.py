@@ -20,7 +20,7 @@ from uopc.ir.core import dtypes, ranges, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.devices.tensor_cores import is_tile, multiplies_tiles
-from uopc.passes.analysis.loops import most_of, trips
+from uopc.ir.nest.loops import most_of, trips
 from uopc.passes.analysis.op_costs import latency
 from uopc.target import Target
 

@@ -20,10 +20,10 @@ from uopc.ir.core import storage
 from uopc.ir.core.arena import arena
 from uopc.ir.core.serialize import fingerprint
 from uopc.ir.core.uop import UOp
+from uopc.ir.nest.nest import nest_of
 from uopc.passes.analysis import thresholds
 from uopc.passes.optimize.opts.substitution import Tiled
 from uopc.passes.optimize.schedule import cpu, gpu
-from uopc.passes.optimize.schedule.kernel_facts import facts
 from uopc.program.artifact import Artifact
 from uopc.program.cached import record
 from uopc.program.cached.kernel_cache import KernelCache
@@ -149,7 +149,7 @@ class Worker:
         if opts is not None:
             with arena():
                 kernel = kernel_opts.replayed(self._base, opts)
-                if kernel is None or facts(kernel.kernel).expanded_size() > _MOST_CODE:
+                if kernel is None or nest_of(kernel.kernel).expanded_size() > _MOST_CODE:
                     raise Unsupported("an Opt is refused" if kernel is None else "long code")
             graph = kernel_opts.with_opts(graph, opts)
         return self._prepared(replace(self._request, graph=graph))

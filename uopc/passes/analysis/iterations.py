@@ -18,8 +18,10 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import awaited, before_effects, storage_root
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
+from uopc.ir.nest.loops import by_axis
+from uopc.ir.nest.nest import nest_of
 from uopc.ir.symbolic.conditions import constraints_of
-from uopc.passes.analysis.loops import by_axis, is_overwritten, kernel_nodes
+from uopc.passes.analysis.loops import is_overwritten
 
 
 def is_ordered(kernel: UOp, r: UOp, own_storage: bool = False) -> bool:
@@ -27,7 +29,7 @@ def is_ordered(kernel: UOp, r: UOp, own_storage: bool = False) -> bool:
     change places or run at the same time. With `own_storage`, iterations that run at the same time
     have BUFFERs of their own: one that each of them fills before it reads it does not count."""
     own = _filled_first(kernel, r) if own_storage else frozenset()
-    stored = [u for u in kernel_nodes(kernel).stores if storage_root(u.src[0]) not in own]
+    stored = [u for u in nest_of(kernel).stores if storage_root(u.src[0]) not in own]
     if any(is_overwritten(u, r) for u in stored):
         return True
     return any(
@@ -40,7 +42,7 @@ def is_ordered(kernel: UOp, r: UOp, own_storage: bool = False) -> bool:
 def _filled_first(kernel: UOp, r: UOp) -> frozenset[UOp]:
     """The BUFFERs of which each iteration of r reads only places that it has stored to before."""
     found = {u for u in walk.order(kernel) if u.op is Ops.BUFFER}
-    targets = {u.src[0] for u in kernel_nodes(kernel).stores}
+    targets = {u.src[0] for u in nest_of(kernel).stores}
     for u in walk.order(kernel) if found else ():
         if u.op is Ops.INDEX and u not in targets and not _comes_after_store(u, r):
             found.discard(storage_root(u))
@@ -61,7 +63,7 @@ def _meetings(kernel: UOp) -> list[tuple[UOp, UOp]]:
     """The addresses of STOREs, each with an address whose elements it may overwrite: one that is
     read or that another STORE has, or its own where iterations may store to one element."""
     targets: dict[UOp, list[UOp]] = {}
-    for u in kernel_nodes(kernel).stores:
+    for u in nest_of(kernel).stores:
         target = before_effects(u.src[0])
         targets.setdefault(storage_root(target), []).append(target)
     rest = [u.src[1:] if u.op is Ops.STORE else u.src for u in walk.order(kernel)]

@@ -49,13 +49,6 @@ def chain(u: UOp) -> Chain:
     return Chain(int(cycles > 0), int(u.op in _MULTIPLIES), int(u.op in _DIVIDES), cycles)
 
 
-def expansion(u: UOp) -> int:
-    """The number of nodes that `decompose` makes of a node."""
-    bits = u.dtype.bits
-    known = bits in (32, 64) or u.dtype.is_float  # narrow floats are computed in float32
-    return u.op.expansion[bits == 64] if known else 1
-
-
 def whole_cost(u: UOp, stored: Container[UOp], loops: Container[UOp]) -> float:
     """The cost of one element computed alone, of everything below it up to what is `stored`. Stops
     beyond `LONG_VALUE`. Values in `loops` cost nothing: they have loops of their own."""

@@ -40,7 +40,7 @@ from uopc.ir.core.levels import VECTOR
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
-from uopc.passes.analysis.loops import trips
+from uopc.ir.nest.loops import trips
 from uopc.passes.contract import Context, Pass
 from uopc.passes.fetch_ahead import gathered_rows
 

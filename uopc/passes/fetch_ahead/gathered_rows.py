@@ -17,7 +17,7 @@ from uopc.ir.core import dtypes, ranges, shapes, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
-from uopc.passes.analysis.loops import trips
+from uopc.ir.nest.loops import trips
 
 # docs/lab/llvm_effort.md has the figures behind these.
 _ROWS, _NEAR = 16, 1 << 13  # most rows, and bytes of rows, between a fetch and its use

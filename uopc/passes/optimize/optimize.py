@@ -26,7 +26,7 @@ from uopc.ir.core import bounds
 from uopc.ir.core.args import KernelArg, Opt
 from uopc.ir.core.levels import KERNEL
 from uopc.ir.core.uop import UOp, intern
-from uopc.passes.analysis.loops import kernel_axes, kernel_nodes
+from uopc.ir.nest.nest import nest_of
 from uopc.passes.contract import Context, Pass
 from uopc.passes.optimize.opts.legality import Refused
 from uopc.passes.optimize.opts.substitution import Tiled
@@ -66,8 +66,8 @@ def _saved(name: str, replayed: Iterator[KernelArg]) -> tuple[Opt, ...]:
 
 def kernel_name(kernel: UOp) -> str:
     """`E_25_4` for elementwise, `r_64_128` with a reduce: the lengths of its loops, outer first."""
-    axes = kernel_axes(kernel)
-    kind = "r" if kernel_nodes(kernel).reduces else "E"
+    axes = nest_of(kernel).axes
+    kind = "r" if nest_of(kernel).reduces else "E"
     lengths = [str(bounds.bounds(r.src[0])[1]) for r in axes]
     return "_".join([kind, *(lengths or ["1"])])
 

@@ -16,8 +16,8 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import before_effects
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
-from uopc.passes.analysis.contraction import Contraction, find_contraction
-from uopc.passes.analysis.loops import most_of, trips
+from uopc.ir.nest.contractions import Contraction, find_contraction
+from uopc.ir.nest.loops import most_of, trips
 
 Order = tuple[int, ...]
 Strides = dict[UOp, "int | None"]  # of each loop, in elements; None where it is not affine

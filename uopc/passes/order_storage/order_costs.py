@@ -11,10 +11,10 @@ import math
 from collections.abc import Callable, Collection
 
 from uopc.ir.core.uop import UOp
+from uopc.ir.nest.contractions import Contraction
+from uopc.ir.nest.loops import most_of, trips
 from uopc.passes.analysis import register_tiles, thresholds
-from uopc.passes.analysis.contraction import Contraction
 from uopc.passes.analysis.lanes import MOST_STEP, fitting
-from uopc.passes.analysis.loops import most_of, trips
 from uopc.passes.order_storage import order_thresholds as order
 from uopc.passes.order_storage.nests import Access, Nest, Order, Strides
 from uopc.target import Target

@@ -24,7 +24,7 @@ from uopc.ir.core.bounds import most_elements
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
-from uopc.passes.analysis.op_costs import expansion
+from uopc.ir.nest.arithmetic import expansion
 
 MOST_CODE = 8192  # nodes, functions expanded: under a second of the assembler
 LEAST_CODE = 512  # nodes that a kernel of their own must have

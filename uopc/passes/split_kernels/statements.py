@@ -21,8 +21,8 @@ from uopc.ir.builder import index_maps, rebuild
 from uopc.ir.core import dtypes, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern, set_origin
+from uopc.ir.nest.arithmetic import expansion
 from uopc.passes.analysis.argument_limits import Limit
-from uopc.passes.analysis.op_costs import expansion
 from uopc.passes.contract import Context
 from uopc.passes.split_kernels.elements import Elements, Place, element, elements_of
 from uopc.passes.split_kernels.kernel_calls import KernelCall, StorageUse

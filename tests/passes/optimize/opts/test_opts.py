@@ -17,10 +17,10 @@ from uopc.ir.core.args import FORMER_OPTS, KernelArg, Opt
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import intern
 from uopc.ir.interpret import interpreter
+from uopc.ir.nest.nest import nest_of
 from uopc.ir.text.parser import parse
 from uopc.ir.text.printer import print_graph
 from uopc.passes import PIPELINE
-from uopc.passes.analysis.loops import kernel_axes
 from uopc.passes.contract import Context
 from uopc.passes.optimize import optimize
 from uopc.passes.optimize.opts import table
@@ -231,7 +231,7 @@ def test_loops_cut_in_one_walk_are_as_cut_one_by_one(name, seed):
         one_by_one, why = outcome(table.apply_opt, one_by_one, opt)
         noted, also_why = outcome(table.apply, noted, opt)
         assert also_why == why
-        assert noted.axes == kernel_axes(one_by_one)
+        assert noted.axes == nest_of(one_by_one).axes
     assert noted.kernel is one_by_one
 
 
@@ -356,7 +356,7 @@ def test_refusals(make, opts, reason):
 def test_chunks_are_about_as_long(rows, threads):
     shared = table.apply_opt(plain_kernel(uopc.param("a", (rows,)) + 1.0),
                                 Opt("THREAD", 0, threads))  # fmt: skip
-    longest = bounds.bounds(kernel_axes(shared)[1].src[0])[1]
+    longest = bounds.bounds(nest_of(shared).axes[1].src[0])[1]
     assert longest <= max(-(-rows // threads), rows / threads * (1 + 1 / 32) + 1)
     assert rows < 1 << 12 or longest % 64 == 0
 
@@ -391,7 +391,7 @@ def test_former_names_of_opts_replay():
     assert "opts=(PEEL(0, 2), NONTEMPORAL(1, 0))" in print_graph(stored)
     made = optimize.optimize(stored, lower_only(uopc.param("a", (8,)) + 1.0).context)
     assert made.arg.opts == (Opt("PEEL", 0, 2), Opt("NONTEMPORAL", 1, 0))
-    assert [r.src[0].arg for r in kernel_axes(made)] == [2, 6]
+    assert [r.src[0].arg for r in nest_of(made).axes] == [2, 6]
 
 
 def test_an_opt_that_does_not_exist():
@@ -455,7 +455,7 @@ def test_opts_of_a_kernel_written_by_hand():
 
 
 def test_axes_are_numbered_outputs_first():
-    axes = kernel_axes(plain_kernel(uopc.param("a", (3, 4, 5)).sum(axis=1)))
+    axes = nest_of(plain_kernel(uopc.param("a", (3, 4, 5)).sum(axis=1))).axes
     assert [(r.src[0].arg, r.arg.kind) for r in axes] == [(3, "loop"), (5, "loop"), (4, "reduce")]
 
 

@@ -24,8 +24,9 @@ from uopc.ir.core import shapes
 from uopc.ir.core.args import Opt
 from uopc.ir.core.ops import Ops
 from uopc.ir.index import affine, compare
+from uopc.ir.nest.nest import nest_of
 from uopc.passes import PIPELINE
-from uopc.passes.analysis.loops import kernel_axes, make_range
+from uopc.passes.analysis.loops import make_range
 from uopc.passes.contract import Context
 from uopc.passes.optimize.opts import packing, table
 from uopc.passes.optimize.opts.legality import Refused
@@ -74,7 +75,7 @@ def test_a_staged_operand_keeps_the_numbers(contraction, data):
         op = data.draw(
             st.sampled_from(["PACK", "PACK", "SWAP", "VECTOR", "PADTO", "TILE", "SPLIT"])
         )
-        axis = data.draw(st.integers(0, max(0, len(kernel_axes(kernel)) - 1)))
+        axis = data.draw(st.integers(0, max(0, len(nest_of(kernel).axes) - 1)))
         opt = Opt(op, axis, data.draw(st.integers(0, 4)))
         try:
             kernel = table.apply_opt(kernel, opt)

@@ -17,8 +17,8 @@ from uopc.errors import UserError
 from uopc.ir.core.args import Opt
 from uopc.ir.core.ops import Ops
 from uopc.ir.interpret import interpreter
+from uopc.ir.nest.nest import nest_of
 from uopc.passes.analysis import thresholds
-from uopc.passes.analysis.loops import kernel_axes
 from uopc.passes.optimize.opts import table
 from uopc.passes.optimize.opts.legality import Refused
 
@@ -55,7 +55,7 @@ def test_sums_in_memory_keep_the_numbers(case, data):
         return
     for _ in range(data.draw(st.integers(1, 7))):
         op = data.draw(st.sampled_from(("REDUCE_OUT", "REDUCE_OUT", *OTHERS)))
-        axis = data.draw(st.integers(0, max(0, len(kernel_axes(kernel)) - 1)))
+        axis = data.draw(st.integers(0, max(0, len(nest_of(kernel).axes) - 1)))
         opt = Opt(op, axis, data.draw(st.integers(0, 4)))
         try:
             kernel = table.apply_opt(kernel, opt)

@@ -19,9 +19,9 @@ from uopc.ir.core.args import Opt
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.interpret import interpreter
+from uopc.ir.nest.nest import nest_of
 from uopc.ir.text.parser import parse
 from uopc.ir.text.printer import print_graph
-from uopc.passes.analysis.loops import kernel_axes
 from uopc.passes.optimize.opts import table
 from uopc.passes.optimize.opts.legality import Refused
 from uopc.passes.optimize.opts.substitution import Tiled
@@ -59,7 +59,7 @@ def drawn(kernel: UOp, seed: str) -> list[Opt]:
     opts: list[Opt] = []
     for _ in range(12 * LONGEST):
         op = rng.choice(SPLITS if rng.random() < 0.9 else ("SWAP", "PACK"))
-        opt = Opt(op, rng.randrange(max(1, len(kernel_axes(kernel)))), rng.choice(AMOUNTS))
+        opt = Opt(op, rng.randrange(max(1, len(nest_of(kernel).axes))), rng.choice(AMOUNTS))
         try:
             kernel = table.apply_opt(kernel, opt)
         except Refused:

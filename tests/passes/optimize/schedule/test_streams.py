@@ -15,7 +15,7 @@ from uopc.ir.builder import rebuild
 from uopc.ir.core import walk
 from uopc.ir.core.args import Opt
 from uopc.ir.core.ops import Ops
-from uopc.passes.analysis import loops as kernel_loops
+from uopc.ir.nest.nest import nest_of
 from uopc.passes.optimize.opts import reuse
 from uopc.passes.optimize.opts.legality import Refused
 
@@ -439,7 +439,7 @@ def test_what_is_kept_is_what_another_loop_makes_of_the_value(graph):
     found = 0
     for kernel in kernels:
         known = walk.toposort(kernel)
-        loops = kernel_loops.kernel_axes(kernel)
+        loops = nest_of(kernel).axes
         for r in loops:
             try:
                 value, others = reuse.again(kernel, r)

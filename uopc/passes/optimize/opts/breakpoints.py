@@ -20,7 +20,7 @@ from uopc.ir.core import bounds, dtypes, ranges
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
-from uopc.passes.analysis.loops import closers, kernel_nodes
+from uopc.ir.nest.nest import nest_of
 from uopc.passes.optimize.opts.lengths import quotient_up
 
 
@@ -46,7 +46,7 @@ class Breakpoint:
 def breakpoints(kernel: UOp, r: UOp) -> list[Breakpoint]:
     """The comparisons that change once in the loop r, at an iteration that the loops around decide.
     A split at the first of them leaves the fewest comparisons in the other parts."""
-    comparisons = kernel_nodes(kernel).comparisons
+    comparisons = nest_of(kernel).comparisons
     found = [b for u in comparisons if (b := _breakpoint(kernel, u, r)) is not None]
     length = int(bounds.bounds(r.src[0])[1])
     places = {b: int(min(bounds.bounds(b.first)[1], length)) for b in found}
@@ -96,5 +96,5 @@ def _is_around(kernel: UOp, m: UOp, r: UOp) -> bool:
         return False
     return all(
         q in ranges.ranges(u) or (u.op is Ops.END and q in u.src[1:] and q.arg.axis < r.arg.axis)
-        for u in closers(kernel, r) for q in found
+        for u in nest_of(kernel).closers(r) for q in found
     )  # fmt: skip

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
-from uopc.passes.analysis.loops import closers, make_range
+from uopc.ir.nest.nest import nest_of
+from uopc.passes.analysis.loops import make_range
 from uopc.passes.optimize.opts.interchange import other_loop
 from uopc.passes.optimize.opts.legality import Refused, check_free, check_unordered, known_length
 from uopc.passes.optimize.opts.substitution import Part, substituted
@@ -18,7 +19,7 @@ from uopc.passes.optimize.opts.substitution import Part, substituted
 def coalesce(kernel: UOp, r: UOp, n: int) -> UOp:
     """Make one loop of r and of output loop number n, the next one inside of it."""
     inner = other_loop(kernel, r, n, "are joined")
-    between = [q for u in closers(kernel, r) for q in u.src[1:]
+    between = [q for u in nest_of(kernel).closers(r) for q in u.src[1:]
                if r.arg.axis < q.arg.axis < inner.arg.axis]  # fmt: skip
     if not r.arg.axis < inner.arg.axis or between:
         raise Refused(f"range {n} is not the next one inside")

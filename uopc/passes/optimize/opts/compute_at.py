@@ -25,8 +25,9 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import before_effects
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
+from uopc.ir.nest.nest import nest_of
 from uopc.ir.verify.in_bounds import Verdict, accesses
-from uopc.passes.analysis.loops import kernel_nodes, make_range
+from uopc.passes.analysis.loops import make_range
 from uopc.passes.optimize.opts import legality
 from uopc.passes.optimize.opts.legality import Refused
 from uopc.passes.optimize.opts.local_tile import local_tile, next_nest
@@ -86,7 +87,7 @@ def values(kernel: UOp, r: UOp) -> list[Shared]:
 def crossed(kernel: UOp, r: UOp) -> list[Shared]:
     """The elements that the last loop inside of output loop r reads in steps, and another one as
     neighbours."""
-    targets = {u.src[0] for u in kernel_nodes(kernel).stores}
+    targets = {u.src[0] for u in nest_of(kernel).stores}
     found = [u for u in walk.order(kernel) if u.op is Ops.INDEX and u not in targets]
     return [c for u in found for c in [_crossed(u, r)] if c is not None]
 

@@ -17,7 +17,8 @@ from uopc.ir.core.args import AxisKind
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp, intern
-from uopc.passes.analysis.loops import ended, kernel_nodes, make_range, reduces_over
+from uopc.ir.nest.nest import nest_of
+from uopc.passes.analysis.loops import ended, make_range
 from uopc.passes.optimize.opts.legality import Refused, check_amount, only_reduce
 from uopc.passes.optimize.opts.local_tile import local_tile, next_nest
 
@@ -26,12 +27,12 @@ _COPIED = ("upcast", "lane", "warp")
 
 def distribute(kernel: UOp, r: UOp, n: int) -> UOp:
     """Store the sums of the reduce over r in a tile; the rest becomes loops of up to n copies."""
-    if not reduces_over(kernel, r):
+    if not nest_of(kernel).reduces_over(r):
         raise Refused("DISTRIBUTE is for reduce loops")
     check_amount(n)
     u = only_reduce(kernel, r)
     own = _copied(u)
-    stored = [s for s in kernel_nodes(kernel).stores if s.src[1] is u]
+    stored = [s for s in nest_of(kernel).stores if s.src[1] is u]
     if any(storage_root(s.src[0]).op is Ops.BUFFER for s in stored):
         raise Refused("the sums are in a tile")
     path = _path(kernel, u)

@@ -8,19 +8,21 @@ from __future__ import annotations
 from uopc.ir.builder import rebuild
 from uopc.ir.core import ranges
 from uopc.ir.core.uop import UOp
-from uopc.passes.analysis.loops import by_axis, kernel_axes, kernel_nodes, make_range
+from uopc.ir.nest.loops import by_axis
+from uopc.ir.nest.nest import nest_of
+from uopc.passes.analysis.loops import make_range
 from uopc.passes.optimize.opts.legality import Refused, check_parallel, loops_to
 
 
 def other_loop(kernel: UOp, r: UOp, n: int, do: str) -> UOp:
     """Output loop number n, which is closed together with r. `do` ends the message of a refusal."""
-    axes = kernel_axes(kernel)
+    axes = nest_of(kernel).axes
     if not 0 <= n < len(axes) or axes[n] is r:
         raise Refused(f"there is no other range {n}")
     q = axes[n]
     if not (q.arg.kind == r.arg.kind == "loop"):
         raise Refused(f"only output loops {do}")
-    if any([(r in u.src[1:]) != (q in u.src[1:]) for u in kernel_nodes(kernel).ends]):
+    if any([(r in u.src[1:]) != (q in u.src[1:]) for u in nest_of(kernel).ends]):
         raise Refused("the ranges are not closed together")
     return q
 
@@ -31,7 +33,7 @@ def swap(kernel: UOp, r: UOp, n: int) -> UOp:
     if r in ranges.ranges(q.src[0]) or q in ranges.ranges(r.src[0]):
         raise Refused("one range depends on the other")
     for moved, axis in ((r, q.arg.axis), (q, r.arg.axis)):
-        inside = [u for u in kernel_nodes(kernel).ranges if moved in ranges.ranges(u.src[0])]
+        inside = [u for u in nest_of(kernel).ranges if moved in ranges.ranges(u.src[0])]
         if any(u.arg.kind != "loop" or u.arg.axis < axis for u in inside):
             raise Refused("another range depends on one of them")
         if any(p.arg.axis > axis for p in ranges.ranges(moved.src[0])):

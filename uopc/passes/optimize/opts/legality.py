@@ -12,8 +12,9 @@ from uopc.ir.core import ranges, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp
+from uopc.ir.nest.nest import nest_of
 from uopc.passes.analysis.iterations import is_ordered
-from uopc.passes.analysis.loops import is_overwritten, kernel_axes, kernel_nodes, reduces_over
+from uopc.passes.analysis.loops import is_overwritten
 from uopc.passes.optimize.opts.substitution import Tiled
 
 
@@ -46,13 +47,13 @@ def check_no_amount(n: int) -> None:
 
 def check_free(kernel: UOp, r: UOp) -> None:
     """Refused if the length of another loop depends on the range."""
-    if any([u is not r and r in ranges.ranges(u) for u in kernel_nodes(kernel).ranges]):
+    if any([u is not r and r in ranges.ranges(u) for u in nest_of(kernel).ranges]):
         raise Refused("the length of another loop depends on this range")
 
 
 def check_no_lanes(kernel: UOp, r: UOp) -> None:
     """Refused if values inside of the range have lanes."""
-    if r in kernel_nodes(kernel).around_vectors:
+    if r in nest_of(kernel).around_vectors:
         raise Refused("values inside this range are vectors")
     if Tiled(kernel).has_lanes(r):
         raise Refused("values inside this range already have lanes")
@@ -60,13 +61,13 @@ def check_no_lanes(kernel: UOp, r: UOp) -> None:
 
 def check_output(kernel: UOp, r: UOp, why: str) -> None:
     """Refused, for a reason, if a REDUCE closes the range."""
-    if reduces_over(kernel, r):
+    if nest_of(kernel).reduces_over(r):
         raise Refused(why)
 
 
 def check_reduced(kernel: UOp, r: UOp) -> None:
     """Refused if no REDUCE closes the range."""
-    if not reduces_over(kernel, r):
+    if not nest_of(kernel).reduces_over(r):
         raise Refused("UNROLL is for reduce loops; use UPCAST")
 
 
@@ -74,7 +75,7 @@ def check_around_all(kernel: UOp, r: UOp) -> None:
     """Refused unless threads of a CPU can share the range: it is around the whole kernel."""
     if r.arg.kind != "loop" or ranges.ranges(r.src[0]):
         raise Refused("only an output loop can be shared among threads")
-    if any(q.arg.kind == "thread" for q in kernel_axes(kernel)):
+    if any(q.arg.kind == "thread" for q in nest_of(kernel).axes):
         raise Refused("the kernel is shared among threads already")
     if any(u.op is not Ops.END or r not in u.src[1:] for u in kernel.src):
         raise Refused("the range is not around the whole kernel")
@@ -83,7 +84,7 @@ def check_around_all(kernel: UOp, r: UOp) -> None:
 
 def check_unordered(kernel: UOp, r: UOp) -> None:
     """Refused if the iterations of the range must keep their order."""
-    if any([is_overwritten(u, r) for u in kernel_nodes(kernel).stores]):
+    if any([is_overwritten(u, r) for u in nest_of(kernel).stores]):
         raise Refused("its iterations write to one place, in their order")
     check_parallel(kernel, [r])
 
@@ -97,7 +98,7 @@ def check_parallel(kernel: UOp, loops: Iterable[UOp], own_storage: bool = False)
 def loops_to(kernel: UOp, r: UOp) -> list[UOp]:
     """The range, and the output loops around it."""
     axis = r.arg.axis
-    loops = [q for q in kernel_nodes(kernel).ranges if q.arg.kind == r.arg.kind == "loop"]
+    loops = [q for q in nest_of(kernel).ranges if q.arg.kind == r.arg.kind == "loop"]
     return [r, *[q for q in loops if q.arg.axis < axis]]
 
 
@@ -117,7 +118,7 @@ def reads_written(kernel: UOp, stores: Iterable[UOp]) -> bool:
 
 def check_ahead(kernel: UOp, value: UOp) -> None:
     """Refused if a value cannot be computed earlier: it depends on a store of the kernel."""
-    written = {storage_root(u.src[0]) for u in kernel_nodes(kernel).stores}
+    written = {storage_root(u.src[0]) for u in nest_of(kernel).stores}
     for u in walk.toposort(value):
         if u.op is Ops.AFTER:
             raise Refused("the operand waits for a store")
@@ -134,7 +135,7 @@ def known_length(r: UOp) -> int:
 
 def only_reduce(kernel: UOp, r: UOp) -> UOp:
     """The REDUCE that closes the range; Refused unless there is exactly one."""
-    found = reduces_over(kernel, r)
+    found = nest_of(kernel).reduces_over(r)
     if len(found) != 1:
         raise Refused("the range is not that of one reduce")
     return found[0]

@@ -12,7 +12,7 @@ from uopc.ir.core.args import BufferArg
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
-from uopc.passes.analysis.loops import kernel_axes
+from uopc.ir.nest.nest import nest_of
 from uopc.passes.optimize.opts.legality import Refused
 
 # The largest tile, in bytes. A larger one would leave every cache.
@@ -57,4 +57,4 @@ def local_tile(
 
 def next_nest(kernel: UOp) -> int:
     """The first component of the axes of a loop nest after all loops of the kernel."""
-    return 1 + max([int(q.arg.axis[0]) for q in kernel_axes(kernel)])
+    return 1 + max([int(q.arg.axis[0]) for q in nest_of(kernel).axes])

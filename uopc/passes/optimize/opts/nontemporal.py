@@ -14,14 +14,15 @@ from uopc.ir.core import ranges
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp, intern
-from uopc.passes.analysis.loops import is_overwritten, kernel_nodes
+from uopc.ir.nest.nest import nest_of
+from uopc.passes.analysis.loops import is_overwritten
 from uopc.passes.optimize.opts.legality import Refused, check_no_amount, check_not_read
 
 
 def nontemporal(kernel: UOp, r: UOp, n: int) -> UOp:
     """The kernel whose stores inside of the loop bypass the caches."""
     check_no_amount(n)
-    inside = [u for u in kernel_nodes(kernel).stores if r in ranges.ranges(u)]
+    inside = [u for u in nest_of(kernel).stores if r in ranges.ranges(u)]
     stores = [u for u in inside if storage_root(u.src[0]).op is Ops.PARAM]
     if not stores:
         raise Refused("nothing of the kernel's output is stored in the loop")

@@ -22,8 +22,9 @@ from uopc.ir.core.serialize import content
 from uopc.ir.core.uop import UOp
 from uopc.ir.devices.tensor_cores import tile_of
 from uopc.ir.index import affine, compare, values
-from uopc.passes.analysis.contraction import PRODUCTS, term
-from uopc.passes.analysis.loops import kernel_nodes, make_range
+from uopc.ir.nest.contractions import PRODUCTS, term
+from uopc.ir.nest.nest import nest_of
+from uopc.passes.analysis.loops import make_range
 from uopc.passes.analysis.shared_tiles import can_be_swizzled
 from uopc.passes.optimize.opts.legality import Refused, check_ahead
 from uopc.passes.optimize.opts.lengths import quotient_up
@@ -56,7 +57,7 @@ class Digit:
 def operands(kernel: UOp) -> list[tuple[UOp, UOp]]:
     """The values that PACK can pack: each factor of each reduce's terms, with the reduce."""
     found: dict[UOp, UOp] = {}
-    for u in kernel_nodes(kernel).reduces:
+    for u in nest_of(kernel).reduces:
         body = term(u)
         for factor in body.src[:2] if body.op in (*PRODUCTS, Ops.SHAPED_WMMA) else (body,):
             found.setdefault(factor, u)

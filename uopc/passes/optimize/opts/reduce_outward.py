@@ -17,7 +17,8 @@ from uopc.ir.core.data.blocks import LINE
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.serialize import content
 from uopc.ir.core.uop import UOp, intern
-from uopc.passes.analysis.loops import identity, kernel_axes, make_range
+from uopc.ir.nest.nest import nest_of
+from uopc.passes.analysis.loops import identity, make_range
 from uopc.passes.optimize.opts.legality import Refused, check_ahead, check_free, only_reduce
 from uopc.passes.optimize.opts.local_tile import local_tile, next_nest
 
@@ -25,7 +26,7 @@ from uopc.passes.optimize.opts.local_tile import local_tile, next_nest
 def reduce_out(kernel: UOp, r: UOp, n: int) -> UOp:
     """Move the loop of a reduce outside of output loop n and of the loops inside of that one."""
     reduce = only_reduce(kernel, r)
-    axes = kernel_axes(kernel)
+    axes = nest_of(kernel).axes
     if not 0 <= n < len(axes) or axes[n] in reduce.src[1:]:
         raise Refused(f"there is no output loop {n}")
     outer = axes[n]

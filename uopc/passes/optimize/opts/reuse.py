@@ -11,7 +11,7 @@ from __future__ import annotations
 from uopc.ir.builder import rebuild
 from uopc.ir.core import ranges, walk
 from uopc.ir.core.uop import UOp
-from uopc.passes.analysis.loops import kernel_axes, reduces_over
+from uopc.ir.nest.nest import nest_of
 from uopc.passes.optimize.opts import legality
 from uopc.passes.optimize.opts.legality import Refused
 from uopc.passes.optimize.opts.local_tile import local_tile
@@ -31,7 +31,7 @@ def again(kernel: UOp, r: UOp) -> tuple[UOp, dict[UOp, UOp]]:
     found: dict[UOp, UOp] = {}
     below = walk.toposort(value, gate=lambda u: r in ranges.ranges(u))
     moving = [u for u in below if r in ranges.ranges(u)]  # all others are the same in any loop
-    for q in kernel_axes(kernel):
+    for q in nest_of(kernel).axes:
         alike = q is not r and q.src[0] is r.src[0] and q.arg.kind in ("loop", "reduce")
         if alike and others | {q} in around:
             term = rebuild.rebuild(value, {r: q}, moving)
@@ -42,7 +42,7 @@ def again(kernel: UOp, r: UOp) -> tuple[UOp, dict[UOp, UOp]]:
 
 def reuse(kernel: UOp, r: UOp, n: int) -> UOp:
     """Store the terms of the reduce over r in a tile, and read them there in the other loops."""
-    if not reduces_over(kernel, r):
+    if not nest_of(kernel).reduces_over(r):
         raise Refused("REUSE is for reduce loops")
     legality.check_no_amount(n)
     value, found = again(kernel, r)

@@ -32,8 +32,9 @@ from uopc.ir.core.args import AxisKind
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine, compare, values
+from uopc.ir.nest.nest import nest_of
 from uopc.passes.analysis.iterations import is_ordered
-from uopc.passes.analysis.loops import kernel_nodes, make_range, reduces_over
+from uopc.passes.analysis.loops import make_range
 from uopc.passes.optimize.opts import legality, thread_legality
 from uopc.passes.optimize.opts.breakpoints import breakpoints
 from uopc.passes.optimize.opts.legality import Refused, check_amount
@@ -94,7 +95,7 @@ class Split(NamedTuple):
 
 def _keeps_order(kernel: Tiled, r: UOp) -> bool:
     """True for an output loop whose iterations must keep their order."""
-    return not reduces_over(kernel.base, kernel.loop(r)) and is_ordered(kernel.kernel, r)
+    return not nest_of(kernel.base).reduces_over(kernel.loop(r)) and is_ordered(kernel.kernel, r)
 
 
 def _over(r: UOp, count: UOp | int, kind: Kind = None) -> UOp:
@@ -135,7 +136,7 @@ def overlapping(kernel: UOp, r: UOp, n: int, kind: Kind) -> Sequence[Part]:
         raise Refused(f"{n} is below 2, exceeds the range or divides it: no vectors overlap")
     why = "a reduce would add terms twice: OVERLAP is for output loops"
     legality.check_output(kernel, r, why)
-    legality.check_not_read(kernel, kernel_nodes(kernel).stores)
+    legality.check_not_read(kernel, nest_of(kernel).stores)
     over, inside = _over(r, quotient_up(length, n)), _inside(r, n, kind)
     first = intern(Ops.MIN, dtypes.index, (affine.scaled(over, n), affine.plus(length, -n)))
     return [Part(affine.add(first, inside), (over, inside))]

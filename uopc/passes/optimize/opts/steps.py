@@ -14,7 +14,8 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
-from uopc.passes.analysis.loops import closers, ended, kernel_axes, kernel_nodes, make_range
+from uopc.ir.nest.nest import nest_of
+from uopc.passes.analysis.loops import ended, make_range
 from uopc.passes.optimize.opts.legality import Refused, check_amount, check_free, known_length
 from uopc.passes.optimize.opts.substitution import copies
 
@@ -27,7 +28,7 @@ def unroll_steps(kernel: UOp, r: UOp, n: int) -> UOp:
     count, rest = affine.divmod_(r.src[0], affine.const(n))
     if bounds.bounds(count)[1] == 0:
         raise Refused(f"the range is shorter than {n}")
-    (end,) = closers(kernel, r)  # each other loop with r in it is inside of r
+    (end,) = nest_of(kernel).closers(r)  # each other loop with r in it is inside of r
     inner = tuple([q for q in end.src[1:] if q.arg.axis > r.arg.axis])
     outer = tuple([q for q in end.src[1:] if q is not r and q not in inner])
     steps = _Steps(kernel, r, ended(end.src[0], *inner))
@@ -41,8 +42,8 @@ class _Steps:
     """Copies of the body of a loop, one after another."""
 
     def __init__(self, kernel: UOp, r: UOp, body: UOp) -> None:
-        self._r, self._body, self._number = r, body, len(kernel_axes(kernel))
-        stores = [u for u in kernel_nodes(kernel).stores if r in ranges.ranges(u)]
+        self._r, self._body, self._number = r, body, len(nest_of(kernel).axes)
+        stores = [u for u in nest_of(kernel).stores if r in ranges.ranges(u)]
         self._written = {storage_root(u.src[0]) for u in stores}
 
     def loop(self, start: UOp, count: UOp, n: int, first: int, before: UOp | None) -> UOp:

@@ -22,9 +22,10 @@ from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.storage import before_effects
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
-from uopc.passes.analysis import loops
-from uopc.passes.analysis.contraction import PRODUCTS
-from uopc.passes.analysis.loops import closers, ended, identity, kernel_axes, kernel_nodes
+from uopc.ir.nest.contractions import PRODUCTS
+from uopc.ir.nest.loops import by_axis
+from uopc.ir.nest.nest import nest_of
+from uopc.passes.analysis.loops import ended, identity
 from uopc.passes.effects.views import stores_in
 
 LANES = ("lane", "warp")
@@ -55,12 +56,12 @@ class Tiled:
 
     @cached_property
     def axes(self) -> list[UOp]:
-        """The ranges that an Opt can name: `kernel_axes` of the kernel."""
-        found = dict.fromkeys(kernel_axes(self.base))
+        """The ranges that an Opt can name: those of its nest."""
+        found = dict.fromkeys(nest_of(self.base).axes)
         for r, part in self.parts.items():
             del found[r]
             found.update(dict.fromkeys(part.loops))
-        return sorted(found, key=loops.by_axis)
+        return sorted(found, key=by_axis)
 
     @cached_property
     def kernel(self) -> UOp:
@@ -78,7 +79,7 @@ class Tiled:
     def is_compared(self, r: UOp) -> bool:
         """True if a comparison of indices may depend on a range."""
         loop = self.loop(r)
-        return any([loop in ranges.ranges(u) for u in kernel_nodes(self.base).comparisons])
+        return any([loop in ranges.ranges(u) for u in nest_of(self.base).comparisons])
 
     def moves(self, r: UOp) -> bool:
         """True if each store that moves with the loop of r certainly moves with r too: the loop is
@@ -89,7 +90,7 @@ class Tiled:
             terms = affine.form(index_maps.ungated(index)[0])[1]
             return loop in terms and sum([loop in ranges.ranges(m) for m in terms]) == 1
 
-        stores = [u for u in kernel_nodes(self.base).stores if loop in ranges.ranges(u)]
+        stores = [u for u in nest_of(self.base).stores if loop in ranges.ranges(u)]
         indices = [before_effects(u.src[0]).src[1:] for u in stores]
         return r is loop or all(any(map(is_term, index)) for index in indices)
 
@@ -98,7 +99,7 @@ class Tiled:
         loop = self.loop(r)
         noted = [q for part in self.parts.values() for q in part.loops]
         wide = {self.loop(q) for q in noted if q.arg.kind in LANES}
-        around = [nest for nest in kernel_nodes(self.base).nests if loop in nest]
+        around = [nest for nest in nest_of(self.base).around if loop in nest]
         return any(q in wide or q.arg.kind in LANES for nest in around for q in nest)
 
 
@@ -129,7 +130,7 @@ def substituted(kernel: UOp, parts: Mapping[UOp, Part]) -> UOp:
                 body = _term(u, body, part)
         return _closed(u, body, tuple(closed.values()))
 
-    closing = [u for loop in index for u in closers(kernel, loop)]
+    closing = [u for loop in index for u in nest_of(kernel).closers(loop)]
     accesses = [u for u in walk.order(kernel) if guards and u.op is Ops.INDEX
                 and not ranges.ranges(u).isdisjoint(guards)]  # fmt: skip
     return rebuild.rewritten(kernel, change, only={*index, *closing, *accesses})
@@ -182,7 +183,7 @@ def _or_zero(value: UOp, r: UOp, guard: UOp) -> UOp:
 # ---------------------------------------------------------------- Parts one after another
 def _sequence(kernel: UOp, r: UOp, parts: Sequence[Part]) -> UOp:
     """The kernel with a loop for each Part, each after the one before, with a copy of the body."""
-    number = len(kernel_axes(kernel))  # grows with every split, and so tells the copies apart
+    number = len(nest_of(kernel).axes)  # grows with every split, and so tells the copies apart
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp:
         body, closed = src[0], src[1:]
@@ -202,7 +203,7 @@ def _sequence(kernel: UOp, r: UOp, parts: Sequence[Part]) -> UOp:
         outer = [q for q in closed if q is not r and q not in inner]
         return ended(group, *outer)
 
-    return rebuild.rewritten(kernel, change, only=closers(kernel, r))
+    return rebuild.rewritten(kernel, change, only=nest_of(kernel).closers(r))
 
 
 def _stores_nothing(body: UOp) -> bool:

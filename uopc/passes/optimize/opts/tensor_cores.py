@@ -20,8 +20,8 @@ from uopc.ir.core.storage import before_effects
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.devices.tensor_cores import Tile, tiles_for
 from uopc.ir.index import affine
-from uopc.passes.analysis.contraction import Contraction, find_contraction
-from uopc.passes.analysis.loops import closers, kernel_nodes
+from uopc.ir.nest.contractions import Contraction, find_contraction
+from uopc.ir.nest.nest import nest_of
 from uopc.passes.optimize.opts.legality import Refused, check_free, check_unordered
 from uopc.passes.optimize.opts.split import pieces
 from uopc.passes.optimize.opts.substitution import substituted
@@ -41,7 +41,7 @@ def tensor(kernel: UOp, r: UOp, n: int) -> UOp:
     parts = {q: pieces(q, size, summed if q is r else "warp")
              for q, size in zip(loops, tile.shape)}  # fmt: skip
     kernel, inner = substituted(kernel, parts), [p.loops[-1] for p in parts.values()]
-    (reduce,) = [u for u in kernel_nodes(kernel).reduces if inner[2] in u.src]
+    (reduce,) = [u for u in nest_of(kernel).reduces if inner[2] in u.src]
     factors = _factors(reduce.src[0])
     if inner[0] not in ranges.ranges(factors[0]):
         factors.reverse()
@@ -53,13 +53,13 @@ def tensor(kernel: UOp, r: UOp, n: int) -> UOp:
 def tile_loops(kernel: UOp, r: UOp, n: int) -> tuple[Tile, UOp, UOp, UOp]:
     """The tile for a reduce over r; and the loops of its rows, of its columns, whose neighbours are
     stored side by side, and of its depth. Of several loops, the innermost."""
-    closing = closers(kernel, r)
+    closing = nest_of(kernel).closers(r)
     if len(closing) != 1 or closing[0].op is not Ops.REDUCE:
         raise Refused("tensor cores add up one reduce")
     product = find_contraction(closing[0])
     if product is None:
         raise Refused("the reduce is no sum of products")
-    indices = [before_effects(u.src[0]).src[1] for u in kernel_nodes(kernel).stores]
+    indices = [before_effects(u.src[0]).src[1] for u in nest_of(kernel).stores]
     strides = [affine.form(index_maps.ungated(i)[0])[1] for i in indices]
     for p in (product, product.transposed()):
         columns = [q for q in p.columns if any(terms.get(q) == 1 for terms in strides)]
@@ -100,5 +100,5 @@ def _check(kernel: UOp, r: UOp, size: int) -> None:
         why = f"the tile's {size} does not divide the range of {{}}: PADTO or SPLIT it"
         raise Refused(why, r.src[0])
     check_unordered(kernel, r)
-    if any(q.arg.kind == "lane" for nest in kernel_nodes(kernel).nests if r in nest for q in nest):
+    if any(q.arg.kind == "lane" for nest in nest_of(kernel).around if r in nest for q in nest):
         raise Refused("values inside a loop of the product already have lanes")

@@ -10,7 +10,7 @@ from uopc.ir.core import ranges, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp
-from uopc.passes.analysis.loops import closers, kernel_nodes
+from uopc.ir.nest.nest import nest_of
 from uopc.passes.analysis.shared_tiles import THREADS
 from uopc.passes.optimize.opts import legality
 from uopc.passes.optimize.opts.legality import Refused
@@ -18,7 +18,7 @@ from uopc.passes.optimize.opts.legality import Refused
 
 def check_shared_reduce(kernel: UOp, r: UOp) -> None:
     """Refused unless threads can share the reduces over the range."""
-    closing = closers(kernel, r)
+    closing = nest_of(kernel).closers(r)
     if any(u.op is Ops.END for u in closing):
         raise Refused("only a reduce can be shared; use LOCAL")
     for q in set().union(*[ranges.ranges(u) for u in closing]):
@@ -54,7 +54,7 @@ def _check_outermost_of_nest(kernel: UOp, r: UOp) -> None:
         raise Refused("the range is not the outermost one of a nest")
     if any(u.op is Ops.BUFFER for u in walk.order(kernel)):
         raise Refused("the kernel fills storage of a block, and the range is not around all of it")
-    legality.check_not_read(kernel, kernel_nodes(kernel).stores)
+    legality.check_not_read(kernel, nest_of(kernel).stores)
 
 
 def check_thread(kernel: UOp, r: UOp) -> None:
@@ -78,7 +78,7 @@ def check_thread(kernel: UOp, r: UOp) -> None:
 def check_no_barrier(kernel: UOp, r: UOp) -> None:
     """Refused if threads wait for each other inside of the range: a branch would leave some behind,
     for which others wait."""
-    reduces = [u for u in kernel_nodes(kernel).reduces if r in ranges.ranges(u)]
+    reduces = [u for u in nest_of(kernel).reduces if r in ranges.ranges(u)]
     if any(q.arg.kind.startswith("group") for u in reduces for q in ranges.closed_ranges(u)):
         raise Refused("the amount must divide a range in which threads share a reduce")
 

@@ -15,12 +15,11 @@ from __future__ import annotations
 from uopc.ir.core import ranges, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
+from uopc.ir.nest.loops import length_of, most_of, trips
 from uopc.passes.analysis import thresholds
-from uopc.passes.analysis.loops import most_of, trips
 from uopc.passes.optimize.opts import packing
 from uopc.passes.optimize.schedule import transposes
 from uopc.passes.optimize.schedule.guards import cut_loop
-from uopc.passes.optimize.schedule.kernel_facts import length_of
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 
 
@@ -63,7 +62,7 @@ def rows_around(
     columns, rows = length_of(lane), length_of(row)
     if columns is None or columns <= width or rows is None or lane.arg.axis > row.arg.axis:
         return near
-    both = [x.node for x in s.facts.accesses if {row, lane} <= ranges.ranges(x.node)]
+    both = [x.node for x in s.nest.accesses if {row, lane} <= x.loops]
     each = _bytes_apart(s, row, lane) + columns * sum([u.dtype.itemsize for u in both])
     ragged = any([columns * u.dtype.bits % s.target.vector_bits for u in both])
     far = columns * _bytes_apart(s, lane, row) > l2 // thresholds.NEAR_COLUMNS
@@ -80,7 +79,7 @@ def rows_around(
 
 def _bytes_apart(s: Scheduler, r: UOp, other: UOp) -> int:
     """The bytes that an iteration of one of two loops reads and those of the other do not."""
-    found = [(x.node, ranges.ranges(x.node)) for x in s.facts.read]
+    found = [(x.node, x.loops) for x in s.nest.read]
     return sum([
         u.dtype.itemsize * trips([q for q in around if q.arg.kind == "reduce"])
         for u, around in found if r in around and other not in around
@@ -100,7 +99,7 @@ def pack(s: Scheduler, lane: UOp, at: UOp, panels: bool) -> None:
 
 def fill_in_lanes(s: Scheduler, fill: list[UOp], lanes: int, panels: bool) -> None:
     """The last loop that fills a tile in lanes; several panels row by row."""
-    along = transposes.crossed(s.facts, fill[-1])
+    along = transposes.crossed(s.nest, fill[-1])
     along = along if along in fill else None
     if along is not None and _is_guarded(s, along):
         cut_loop(s, along)
@@ -128,13 +127,13 @@ def fill_in_lanes(s: Scheduler, fill: list[UOp], lanes: int, panels: bool) -> No
 def _is_guarded(s: Scheduler, r: UOp) -> bool:
     """True if what is read in the iterations of a loop has guards that differ from one to the
     next."""
-    return any([a.gate is not None and r in ranges.ranges(a.gate) for a in s.facts.inside(r)])
+    return any([a.gate is not None and r in ranges.ranges(a.gate) for a in s.nest.inside(r)])
 
 
 def _same_guards(s: Scheduler, fill: list[UOp]) -> UOp | None:
     """The innermost loop of a fill in whose iterations all guards are the same, though not in those
     of the lanes: its copies compute them once."""
-    k = s.facts
+    k = s.nest
     loops = [q for r in fill for q in s.family(r) if (length_of(q) or 1) > 1]
     gates = [ranges.ranges(a.gate) for q in loops for a in k.inside(q) if a.gate is not None]
     if not any([r.arg.kind == "lane" for gate in gates for r in gate]):

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 
 from uopc.ir.core import ranges
 from uopc.ir.core.uop import UOp
+from uopc.ir.nest.loops import length_of, most_of
+from uopc.ir.nest.nest import Nest
 from uopc.passes.analysis import thresholds
 from uopc.passes.analysis.lanes import fitting
-from uopc.passes.analysis.loops import most_of
-from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, is_far_constant, length_of
+from uopc.passes.optimize.schedule.lane_costs import is_dear, is_far_constant
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 
 
@@ -50,13 +51,13 @@ def in_memory(s: Scheduler) -> list[UOp]:
     if c is None or (is_far_constant(c.array) and length_of(c.lane) is not None):
         return []
     n = thresholds.SUMMED
-    while n > 1 and n * c.rows * s.facts.expanded_size() > thresholds.MOST_COPIES:
+    while n > 1 and n * c.rows * s.nest.expanded_size() > thresholds.MOST_COPIES:
         n //= 2
     return [q for lane in _block_loops(s, c) for q in _move(s, lane, c.rows, n)]
 
 
 def _find_columns(s: Scheduler) -> _Columns | None:
-    k = s.facts
+    k = s.nest
     if len(k.reduces) != 1 or len(k.reduces[0].src) != 2 or len(k.written) != 1:
         return None
     (u,) = k.reduces
@@ -66,12 +67,12 @@ def _find_columns(s: Scheduler) -> _Columns | None:
     if lane is None or (length_of(r) or 0) < thresholds.LEAST_SUMMED:
         return None
     read = [a for a in k.inside(lane) if not a.written]
-    large = [a for a in read if r in ranges.ranges(a.node)]
+    large = [a for a in read if r in a.loops]
     if len(large) != 1 or any(a.stride(lane) != 1 for a in read):
         return None
     size = large[0].node.dtype.itemsize * (length_of(r) or 1) * most_of(lane)
-    around = [q for q in loops if q in ranges.ranges(large[0].node) and q is not lane]
-    rows = [q for q in loops if q not in ranges.ranges(large[0].node)]
+    around = [q for q in loops if q in large[0].loops and q is not lane]
+    rows = [q for q in loops if q not in large[0].loops]
     row_bytes = most_of(lane) * u.dtype.itemsize
     narrow = row_bytes <= thresholds.WIDE_BYTES * thresholds.COLUMN_VECTORS
     if narrow or len(rows) > 1 or size <= s.target.l2_bytes // 2:
@@ -99,7 +100,7 @@ def _block_loops(s: Scheduler, c: _Columns) -> list[UOp]:
 
 def _move(s: Scheduler, lane: UOp, rows: int, n: int) -> list[UOp]:
     """Add n rows of the array at a time to a block's sums; the loops that get lanes."""
-    k = s.facts
+    k = s.nest
     (reduce,) = [u for u in k.reduces if lane in ranges.ranges(u)]
     inner = [q for q in ranges.ranges(reduce) if q.arg.axis > lane.arg.axis]
     outer = lane
@@ -121,7 +122,7 @@ def _move(s: Scheduler, lane: UOp, rows: int, n: int) -> list[UOp]:
     return [made[1 if rows > 1 else 0], made[-1], lane]
 
 
-def cut_sum(s: Scheduler, k: KernelFacts, reduce: UOp, row: UOp, lane: UOp) -> bool:
+def cut_sum(s: Scheduler, k: Nest, reduce: UOp, row: UOp, lane: UOp) -> bool:
     """Cut the loop of a long sum of products into blocks, its results in memory, if the results are
     so few that all operands of a block stay in L2, and the columns of one register tile do not stay
     there for its next rows. True if it was done."""
@@ -149,7 +150,7 @@ def sum_side_by_side(s: Scheduler, output: UOp, lanes: int) -> int:
     """Take a few rows at a time of reduces down columns, more of them if there is one vector of
     columns, and one of a constant, whose columns are stored in panels: a stream in memory each.
     The number of vectors of columns side by side, 0 without such reduces."""
-    inside = [u for u in s.facts.reduces if output in ranges.ranges(u)]
+    inside = [u for u in s.nest.reduces if output in ranges.ranges(u)]
     sums = [u for u in inside if not any(r.arg.kind == "lane" for r in u.src[1:])]
     down = dict.fromkeys(r for u in sums for r in u.src[1:] if r.arg.kind == "reduce")
     if not down:
@@ -160,17 +161,17 @@ def sum_side_by_side(s: Scheduler, output: UOp, lanes: int) -> int:
         side = -(-length // lanes) if near else length // fitting(lanes, length)
     panels = length is not None and any([
         is_far_constant(a.node) and a.stride(output) == 1
-        and not ranges.ranges(a.node).isdisjoint(down)
-        for a in s.facts.read
+        and not a.loops.isdisjoint(down)
+        for a in s.nest.read
     ])  # fmt: skip
     rows = 1 if panels else thresholds.COLUMN_ROWS
     if side == 1:
-        rows = 1 if s.facts.is_dear(output) else thresholds.ACCUMULATORS
+        rows = 1 if is_dear(s.nest, output) else thresholds.ACCUMULATORS
     for r in down:
-        most = thresholds.MOST_COPIES // s.facts.expanded_size()
+        most = thresholds.MOST_COPIES // s.nest.expanded_size()
         if (length_of(r) or 0) >= rows and most >= rows > 1:
             s.widen(r, "UNROLL", rows)
-    most = max(1, thresholds.MOST_COPIES // s.facts.expanded_size())
+    most = max(1, thresholds.MOST_COPIES // s.nest.expanded_size())
     if length is None or not near:
         return fitting(fitting(thresholds.COLUMN_VECTORS, most), side)
     turns = -(-side // min(thresholds.COLUMN_VECTORS, most))
@@ -186,5 +187,5 @@ def are_neighbours(s: Scheduler, output: UOp) -> bool:
     return all([
         a.stride(output) in (0, 1) and s.target.masks(a.node.dtype.bits)
         and (a.gate is None or output not in ranges.ranges(a.gate))
-        for a in s.facts.inside(output)
+        for a in s.nest.inside(output)
     ])  # fmt: skip

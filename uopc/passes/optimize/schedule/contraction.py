@@ -23,24 +23,17 @@ from dataclasses import dataclass, replace
 from uopc.ir.core import ranges, walk
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
+from uopc.ir.nest.accesses import Access, is_plain
+from uopc.ir.nest.arithmetic import expansion, is_arithmetic
+from uopc.ir.nest.contractions import find_contraction, term
+from uopc.ir.nest.loops import length_of, longest_of, most_of, shorter_of, trips
+from uopc.ir.nest.nest import Nest
 from uopc.passes.analysis import register_tiles, thresholds
-from uopc.passes.analysis.contraction import find_contraction, term
-from uopc.passes.analysis.loops import most_of, trips
-from uopc.passes.analysis.op_costs import expansion
 from uopc.passes.optimize.opts import packing
 from uopc.passes.optimize.opts.local_tile import MOST_BYTES
 from uopc.passes.optimize.schedule import cache_blocking, column_sums, transposes
 from uopc.passes.optimize.schedule.guards import cut_loop, follow_bounds
-from uopc.passes.optimize.schedule.kernel_facts import (
-    Access,
-    KernelFacts,
-    is_arithmetic,
-    is_far_constant,
-    is_plain,
-    length_of,
-    longest_of,
-    shorter_of,
-)
+from uopc.passes.optimize.schedule.lane_costs import is_dear, is_far_constant
 from uopc.passes.optimize.schedule.lanes import column_lanes
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 from uopc.target import Target
@@ -64,37 +57,37 @@ class LanedSum:
 
 def choose(s: Scheduler) -> bool:
     """Schedule a contraction. False, with nothing applied, where the kernel is none."""
-    k = s.facts
+    k = s.nest
     c = only_sum(k)
     while c is not None and _join_rows(s, k, c):
-        k = s.facts
+        k = s.nest
         c = only_sum(k)
     if c is None:
         return False
     plain = c.depth == 1 and not c.beside and is_plain(c.a) and is_plain(c.b)
     if plain and column_sums.cut_sum(s, k, c.reduce, c.row, c.lane):
         for _ in range(2):  # the blocks that are added to the sums in memory, and the rest
-            k = s.facts
+            k = s.nest
             for c in [_contraction_at(k, a) for a in k.written]:
                 if c and not any(r.arg.kind == "lane" for r in ranges.ranges(c.reduce)):
                     _tile(s, k, c)
                     break
     else:
         _tile(s, k, c)
-    for r, n in _worth_distributing(s.facts):
+    for r, n in _worth_distributing(s.nest):
         s.attempt("DISTRIBUTE", r, n)
     return True
 
 
 # ---------------------------------------------------------------- which reduce is tiled
-def only_sum(k: KernelFacts) -> LanedSum | None:
+def only_sum(k: Nest) -> LanedSum | None:
     """The contraction of a kernel that stores at one place."""
     return _contraction_at(k, k.written[0]) if len(k.written) == 1 else None
 
 
-def _contraction_at(k: KernelFacts, written: Access) -> LanedSum | None:
+def _contraction_at(k: Nest, written: Access) -> LanedSum | None:
     """The reduce that becomes sums of vectors if the result's neighbours get the lanes."""
-    loops = [r for r in k.outputs if r.arg.kind == "loop" and r in ranges.ranges(written.node)]
+    loops = [r for r in k.outputs if r.arg.kind == "loop" and r in written.loops]
     lane = next((r for r in loops if written.stride(r) == 1), None)
     reduces = [u for u in k.reduces if lane in ranges.ranges(u)]
     if lane is None or not reduces:
@@ -105,7 +98,7 @@ def _contraction_at(k: KernelFacts, written: Access) -> LanedSum | None:
     return _side_by_side(k, reduces, lane)
 
 
-def _side_by_side(k: KernelFacts, reduces: list[UOp], lane: UOp) -> LanedSum | None:
+def _side_by_side(k: Nest, reduces: list[UOp], lane: UOp) -> LanedSum | None:
     """Products whose sums are added: the first, with the others `beside` it. None where a factor
     has windows, or is computed from another of the sums."""
     found = [c for c in [_contraction_of(k, u, lane, 1) for u in reduces] if c is not None]
@@ -119,7 +112,7 @@ def _side_by_side(k: KernelFacts, reduces: list[UOp], lane: UOp) -> LanedSum | N
     return replace(found[0], beside=tuple(found[1:]))
 
 
-def _contraction_of(k: KernelFacts, u: UOp, lane: UOp, depth: int) -> LanedSum | None:
+def _contraction_of(k: Nest, u: UOp, lane: UOp, depth: int) -> LanedSum | None:
     """The contraction that a reduce is, whose lanes are those of the loop `lane`."""
     p = find_contraction(u, guarded=True)
     if p is None or lane not in (*p.rows, *p.columns):
@@ -135,7 +128,7 @@ def _longer(loops: list[UOp]) -> list[UOp]:
     return [r for r in loops if length_of(r) != 1]
 
 
-def _window_rows(k: KernelFacts, u: UOp, a: UOp, b: UOp, lane: UOp) -> list[UOp]:
+def _window_rows(k: Nest, u: UOp, a: UOp, b: UOp, lane: UOp) -> list[UOp]:
     """The other loop along which windows overlap, if each result has its own window and all have
     the same weights. None for few taps or few reads per element: copies are faster."""
     if trips(u.src[1:]) < thresholds.LEAST_TAPS or lane in ranges.ranges(a):
@@ -149,7 +142,7 @@ def _window_rows(k: KernelFacts, u: UOp, a: UOp, b: UOp, lane: UOp) -> list[UOp]
     return rows if often else []
 
 
-def _is_along_the_sum(k: KernelFacts, c: LanedSum) -> bool:
+def _is_along_the_sum(k: Nest, c: LanedSum) -> bool:
     """True if lanes along the sum are faster: b is strided along the columns and serves few rows,
     the sum is long, and both operands are neighbours along it."""
     few = (longest_of(c.row) or 1 << 20) < thresholds.LEAST_ROWS_TO_TRANSPOSE
@@ -161,7 +154,7 @@ def _is_along_the_sum(k: KernelFacts, c: LanedSum) -> bool:
     return all(a.stride(inner) == 1 for a in k.accesses if a.node in body)
 
 
-def dot_rows(k: KernelFacts, reduces: list[UOp]) -> UOp | None:
+def dot_rows(k: Nest, reduces: list[UOp]) -> UOp | None:
     """The output loop whose iterations share an operand of products summed along the lanes."""
     small = thresholds.DOT_ROWS * k.expanded_size() <= thresholds.MOST_COPIES
     if len(k.reduces) != 1 or len(reduces) != 1 or not small:
@@ -174,7 +167,7 @@ def dot_rows(k: KernelFacts, reduces: list[UOp]) -> UOp | None:
 
 
 # ---------------------------------------------------------------- rows that are too short
-def _join_rows(s: Scheduler, k: KernelFacts, c: LanedSum) -> bool:
+def _join_rows(s: Scheduler, k: Nest, c: LanedSum) -> bool:
     """COALESCE rows of the result that leave a part of their vectors empty with the loop around
     them, if that saves more than it costs to bring the operands in the order of both."""
     outer = joined_with(k, c)
@@ -184,7 +177,7 @@ def _join_rows(s: Scheduler, k: KernelFacts, c: LanedSum) -> bool:
     return joined < apart and s.attempt("COALESCE", outer, k.axes.index(c.lane))
 
 
-def joined_with(k: KernelFacts, c: LanedSum) -> UOp | None:
+def joined_with(k: Nest, c: LanedSum) -> UOp | None:
     """The loop around rows of the result that can become one with their lanes."""
     only_b = [ranges.ranges(p.b) - ranges.ranges(p.a) for p in (c, *c.beside)]
     outer = [
@@ -197,7 +190,7 @@ def joined_with(k: KernelFacts, c: LanedSum) -> UOp | None:
 
 
 def cycles_apart_and_joined(
-    s: Scheduler, k: KernelFacts, c: LanedSum, outer: UOp, length: Callable[[UOp], int]
+    s: Scheduler, k: Nest, c: LanedSum, outer: UOp, length: Callable[[UOp], int]
 ) -> tuple[float, float]:
     """The cycles of rows of the result that stay apart, and of rows that are joined along `outer`,
     in loops of these lengths."""
@@ -216,7 +209,7 @@ def cycles_apart_and_joined(
 
 
 # ---------------------------------------------------------------- the tile
-def _tile(s: Scheduler, k: KernelFacts, c: LanedSum) -> None:
+def _tile(s: Scheduler, k: Nest, c: LanedSum) -> None:
     """The register tile of one contraction, with its operands packed if that pays."""
     target = s.target
     lanes = target.lanes(c.reduce.dtype.bits)
@@ -263,7 +256,7 @@ def _tile(s: Scheduler, k: KernelFacts, c: LanedSum) -> None:
             cut_loop(s, r)
 
 
-def _is_held(s: Scheduler, k: KernelFacts, c: LanedSum) -> bool:
+def _is_held(s: Scheduler, k: Nest, c: LanedSum) -> bool:
     """True if registers hold all of b, a vector wide, from tile to tile of many rows, where the
     steps of the sum are straight code and its readers call no function: each step then loads
     numbers of a alone."""
@@ -283,7 +276,7 @@ def _is_held(s: Scheduler, k: KernelFacts, c: LanedSum) -> bool:
 
 
 def sum_tile(
-    s: Scheduler, k: KernelFacts, c: LanedSum, rows: int | None, columns: int | None,
+    s: Scheduler, k: Nest, c: LanedSum, rows: int | None, columns: int | None,
     packs: bool = True, widest: int | None = None,
 ) -> tuple[int, int, float]:  # fmt: skip
     """The rows and vectors of a tile for a result of this size, and the cycles of a step."""
@@ -298,7 +291,7 @@ def sum_tile(
     )  # fmt: skip
 
 
-def _held(k: KernelFacts, c: LanedSum, target: Target) -> float:
+def _held(k: Nest, c: LanedSum, target: Target) -> float:
     """The vectors across a panel of b, read in place, that the nearest cache holds."""
     if any([register_tiles.is_crowded(*rows) for rows in _rows_of(k, c)]):
         return 0
@@ -306,7 +299,7 @@ def _held(k: KernelFacts, c: LanedSum, target: Target) -> float:
     return target.l1_bytes // (column * target.lanes(c.b.dtype.bits))
 
 
-def _rows_of(k: KernelFacts, c: LanedSum) -> list[tuple[int, int]]:
+def _rows_of(k: Nest, c: LanedSum) -> list[tuple[int, int]]:
     """Of each loop of the sum along which b moves: its length, and the bytes from row to row."""
     loops = [r for r in ranges.ranges(c.b) if r.arg.kind == "reduce"]
     return [
@@ -314,16 +307,16 @@ def _rows_of(k: KernelFacts, c: LanedSum) -> list[tuple[int, int]]:
     ]
 
 
-def _bytes_apart(k: KernelFacts, value: UOp, r: UOp) -> int:
+def _bytes_apart(k: Nest, value: UOp, r: UOp) -> int:
     """The bytes from an operand's element to that of the next iteration; 1 where they vary."""
     for access in k.accesses:
         if access.node in walk.toposort(value):
-            return (access.stride(r) or 0) * access.node.dtype.itemsize or 1
+            return (access.stride(r) or 0) * access.itemsize or 1
     return 1
 
 
 # ---------------------------------------------------------------- operands in the order of the tile
-def is_packed(k: KernelFacts, c: LanedSum, target: Target) -> bool:
+def is_packed(k: Nest, c: LanedSum, target: Target) -> bool:
     """True if b is packed: a read takes more than one load, or b leaves the near caches between
     rows; many rows gain most."""
     if not _is_neighbours(k, c) or not is_plain(c.b):
@@ -343,7 +336,7 @@ def is_packed(k: KernelFacts, c: LanedSum, target: Target) -> bool:
     return crowded or size >= target.l2_bytes // thresholds.PACKED_SHARE
 
 
-def _is_neighbours(k: KernelFacts, c: LanedSum) -> bool:
+def _is_neighbours(k: Nest, c: LanedSum) -> bool:
     """True if b is an element of an array, and neighbouring lanes read neighbours."""
     return any(a.node is c.b and a.stride(c.lane) == 1 for a in k.accesses)
 
@@ -353,7 +346,7 @@ def _pack_panel(
 ) -> None:
     """PACK the b of a panel of columns before the loop `around` its rows, or before the rows: with
     the `height` of the tile, in blocks of them for the caches."""
-    nests = [ranges.ranges(u) for u in s.facts.reduces if part in ranges.ranges(u)]
+    nests = [ranges.ranges(u) for u in s.nest.reduces if part in ranges.ranges(u)]
     at = first = next((r for r in rows if any(r in nest for nest in nests)), None)
     if around is not None:
         at = around
@@ -379,7 +372,7 @@ def _pack_producer(s: Scheduler, lane: UOp, row: UOp, lanes: int) -> None:
         fill = s.added("PACK", at, n)
         if fill:
             reuse_terms(s, reduces)
-            if transposes.crossed(s.facts, fill[-1]) in fill:
+            if transposes.crossed(s.nest, fill[-1]) in fill:
                 cache_blocking.fill_in_lanes(s, fill, lanes, panels=False)
             else:
                 s.vectorise(fill[-1], lanes)
@@ -388,7 +381,7 @@ def _pack_producer(s: Scheduler, lane: UOp, row: UOp, lanes: int) -> None:
 
 def reuse_terms(s: Scheduler, reduces: list[UOp]) -> list[UOp]:
     """The reduces whose terms another loop reads from a tile: they are dearer to compute again."""
-    return [r for r in reduces if s.facts.is_dear(r) and s.attempt("REUSE", r, 0)]
+    return [r for r in reduces if is_dear(s.nest, r) and s.attempt("REUSE", r, 0)]
 
 
 # ---------------------------------------------------------------- the order of loops
@@ -473,7 +466,7 @@ def image_inside(s: Scheduler, c: LanedSum) -> tuple[UOp | None, int | None]:
     other factor half of L2 holds and not the columns: each panel of these then comes from afar once
     for all rows. The most vectors of a panel: L2 holds it with the next one, which is fetched."""
     each, l2 = (c, *c.beside), s.target.l2_bytes
-    rows = [r for r in s.facts.outputs if r is not c.row and r is not c.lane]
+    rows = [r for r in s.nest.outputs if r is not c.row and r is not c.lane]
     rows = [r for r in rows if all([r in ranges.ranges(p.a) for p in each])]
     rows = [r for r in rows if not any([r in ranges.ranges(p.b) for p in each])]
     if not rows or any([c.row in ranges.ranges(p.b) for p in each]):
@@ -527,12 +520,12 @@ def _followed(s: Scheduler, r: UOp | None, n: int) -> list[UOp]:
     hold in the other loop, around."""
     if r is None:
         return []
-    if any([a.gate is not None for a in s.facts.written]):
+    if any([a.gate is not None for a in s.nest.written]):
         follow_bounds(s, r, n, 1)
     return s.family(r)
 
 
-def _worth_distributing(k: KernelFacts) -> list[tuple[UOp, int]]:
+def _worth_distributing(k: Nest) -> list[tuple[UOp, int]]:
     """A loop of each reduce whose copies are followed by long code, and the most copies of it."""
     found = []
     for u in k.reduces:

@@ -10,8 +10,9 @@ from uopc.ir.core import ranges
 from uopc.ir.core.args import Opt
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
+from uopc.ir.nest.arithmetic import is_arithmetic
+from uopc.ir.nest.loops import length_of, trips
 from uopc.passes.analysis import speeds, thresholds
-from uopc.passes.analysis.loops import trips
 from uopc.passes.contract import Context
 from uopc.passes.optimize.schedule import (
     column_sums,
@@ -23,7 +24,7 @@ from uopc.passes.optimize.schedule import (
 )
 from uopc.passes.optimize.schedule.guards import cut_at_guards, follow_bounds
 from uopc.passes.optimize.schedule.interleave import interleave
-from uopc.passes.optimize.schedule.kernel_facts import is_arithmetic, length_of
+from uopc.passes.optimize.schedule.lane_costs import is_dear
 from uopc.passes.optimize.schedule.nontemporal import store_past_caches
 from uopc.passes.optimize.schedule.reduce_tiles import tile_beside_lanes
 from uopc.passes.optimize.schedule.scheduler import Scheduler, Step, run
@@ -50,7 +51,7 @@ class CpuScheduler(Scheduler):
 
     def __init__(self, kernel: UOp, context: Context) -> None:
         super().__init__(kernel, context)
-        self.before = self.facts  # from before loops are cut for lanes
+        self.before = self.nest  # from before loops are cut for lanes
         self.reduces: list[UOp] = []  # the reduce loops that get lanes
         self.reused: list[UOp] = []  # reduces whose terms are stored in a tile
 
@@ -74,7 +75,7 @@ def _share_among_threads(s: CpuScheduler) -> None:
     if s.context.threads < 2:
         return
     work = 0.0  # operations on elements, each as often as its own loops run
-    for u in s.facts.order:
+    for u in s.nest.order:
         if u.op in (Ops.STORE, Ops.REDUCE) or is_arithmetic(u):
             around = ranges.ranges(u.src[0] if u.op is Ops.REDUCE else u)
             work += (u.op.cost or 1.0) * trips(around)
@@ -86,7 +87,7 @@ def _share_among_threads(s: CpuScheduler) -> None:
 def _sum_in_memory(s: CpuScheduler) -> bool:
     if not s.sums:
         return False
-    width = s.target.lanes(s.facts.element_bits)
+    width = s.target.lanes(s.nest.element_bits)
     loops = column_sums.in_memory(s)
     if loops:
         cut_at_guards(s, None, [])
@@ -107,7 +108,7 @@ def _contract(s: CpuScheduler) -> bool:
         return False
     lanes.vectorise_producers(s)
     if any(o.op == "REDUCE_OUT" for o in s.opts):
-        lanes.vectorise_nests(s, s.target.lanes(s.facts.element_bits))
+        lanes.vectorise_nests(s, s.target.lanes(s.nest.element_bits))
     return True
 
 
@@ -117,14 +118,14 @@ def _compute_rows_once(s: CpuScheduler) -> None:
 
 
 def _unroll_short_reduces(s: CpuScheduler) -> None:
-    s.lanes = s.target.lanes(s.facts.element_bits)
+    s.lanes = s.target.lanes(s.nest.element_bits)
     unroll_short_reduces(s, s.lanes)
 
 
 def _choose_lanes(s: CpuScheduler) -> None:
-    s.output = lanes.output_lanes(s, s.facts.outputs, s.lanes)
+    s.output = lanes.output_lanes(s, s.nest.outputs, s.lanes)
     lanes.constants_in_lanes(s, s.output, s.lanes)
-    k = s.before = s.facts
+    k = s.before = s.nest
     s.reduces = lanes.reduce_lanes(k, s.lanes, s.output)
 
 
@@ -139,7 +140,7 @@ def _reuse_terms(s: CpuScheduler) -> None:
 
 def _vectorise_reduces(s: CpuScheduler) -> None:
     s.dot = contraction.dot_rows(s.before, s.reduces)
-    k = s.facts  # of all reduces: finding them takes a walk of the kernel
+    k = s.nest  # of all reduces: finding them takes a walk of the kernel
     for r in s.reduces:
         if s.dot is not None and lanes.vectorise_words(s, r, s.dot, s.lanes):
             continue
@@ -173,7 +174,7 @@ def _copy_rows(s: CpuScheduler) -> None:
 def _vectorise_output(s: CpuScheduler) -> None:
     if s.output is None:
         return
-    if s.facts.is_dear(s.output):
+    if is_dear(s.nest, s.output):
         for q in s.family(s.output):
             follow_bounds(s, q, s.lanes, s.vectors)
     for q in s.family(s.output):

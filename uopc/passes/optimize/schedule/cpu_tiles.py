@@ -13,15 +13,14 @@ from uopc.ir.core.ops import DOTS, Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.devices.tensor_cores import SIDE, Tile
 from uopc.ir.index import affine
+from uopc.ir.nest.loops import length_of, most_of, trips
 from uopc.passes.analysis import thresholds
-from uopc.passes.analysis.loops import most_of, trips
 from uopc.passes.analysis.matrix_tiles import matrix_tiles
 from uopc.passes.optimize.opts import packing
 from uopc.passes.optimize.opts import tensor_cores as tiling
 from uopc.passes.optimize.opts.legality import Refused
 from uopc.passes.optimize.opts.local_tile import MOST_BYTES
 from uopc.passes.optimize.schedule import cache_blocking, contraction
-from uopc.passes.optimize.schedule.kernel_facts import length_of
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 
 # Tiles of sums, down and across: with two of each operand they fill the eight registers.
@@ -44,7 +43,7 @@ def choose(s: Scheduler) -> bool:
 def _product(s: Scheduler) -> tuple[Tile, UOp, UOp, UOp] | None:
     """The tile for the kernel's only product, and the loops of its rows, columns and depth. Other
     reduces are parts of its operands, which are packed."""
-    k = s.facts
+    k = s.nest
     products = [u for u in k.reduces if u.src[0].op in DOTS]
     if len(products) != 1 or len(k.written) != 1:
         return None
@@ -158,7 +157,7 @@ def _blocks(s: Scheduler, rows: UOp, columns: UOp) -> tuple[UOp, UOp]:
 
 def _sum(s: Scheduler) -> UOp:
     """The REDUCE of the product."""
-    return next(u for u in s.facts.reduces if u.src[0].op is Ops.SHAPED_WMMA)
+    return next(u for u in s.nest.reduces if u.src[0].op is Ops.SHAPED_WMMA)
 
 
 def _copies(value: UOp) -> list[UOp]:

@@ -16,16 +16,16 @@ from uopc.ir.core.args import Opt
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp
+from uopc.ir.nest.contractions import find_contraction
+from uopc.ir.nest.loops import length_of
+from uopc.ir.nest.nest import Nest, nest_of
 from uopc.passes.analysis import thresholds
-from uopc.passes.analysis.contraction import find_contraction
 from uopc.passes.analysis.lanes import covering, fitting
-from uopc.passes.analysis.loops import kernel_nodes
 from uopc.passes.analysis.shared_tiles import THREADS
 from uopc.passes.analysis.thread_order import block_size
 from uopc.passes.contract import Context
 from uopc.passes.optimize.opts import legality
 from uopc.passes.optimize.schedule import gpu_products, gpu_tensor_cores, gpu_thresholds, guards
-from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, length_of
 from uopc.passes.optimize.schedule.scheduler import Scheduler, Step, run
 
 
@@ -39,7 +39,7 @@ class GpuScheduler(Scheduler):
     def __init__(self, kernel: UOp, context: Context) -> None:
         super().__init__(kernel, context)
         # Of a 16-byte access to the widest elements.
-        self.lanes = context.target.lanes(self.facts.element_bits)
+        self.lanes = context.target.lanes(self.nest.element_bits)
 
     def attempt(self, op: str, r: UOp | None, n: int) -> bool:
         """Apply an Opt if it is legal, and a block then has no more threads than the device can."""
@@ -60,7 +60,7 @@ def choose_opts(kernel: UOp, context: Context) -> tuple[tuple[Opt, ...], UOp]:
 
 
 # ---------------------------------------------------------------- facts
-def _is_plain(k: KernelFacts, r: UOp) -> bool:
+def _is_plain(k: Nest, r: UOp) -> bool:
     """True if every access moves by one element or none, and no guard depends on the loop."""
     return all(
         a.stride(r) in (0, 1) and (a.gate is None or r not in ranges.ranges(a.gate))
@@ -68,7 +68,7 @@ def _is_plain(k: KernelFacts, r: UOp) -> bool:
     )
 
 
-def _is_read_along(k: KernelFacts, r: UOp) -> bool:
+def _is_read_along(k: Nest, r: UOp) -> bool:
     """True if neighbours in a reduce are neighbours in memory, which threads read together."""
     strides = {a.stride(r) for a in k.inside(r)}
     return 1 in strides and strides <= {0, 1}
@@ -79,18 +79,18 @@ def _runs(loops: Iterable[UOp]) -> int:
     return math.prod([length_of(r) or thresholds.TYPICAL_LENGTH for r in loops])
 
 
-def _around(k: KernelFacts, u: UOp) -> set[UOp]:
+def _around(k: Nest, u: UOp) -> set[UOp]:
     """The output loops in which a reduce runs."""
     return {r for r in k.outputs if r in ranges.ranges(u)}
 
 
-def _holds_shared_reduce(k: KernelFacts, r: UOp) -> bool:
+def _holds_shared_reduce(k: Nest, r: UOp) -> bool:
     """True if threads share a reduce inside of the loop."""
     inside = [u for u in k.reduces if r in ranges.ranges(u)]
     return any(q.arg.kind == "group" for u in inside for q in ranges.closed_ranges(u))
 
 
-def _loops(k: KernelFacts) -> list[UOp]:
+def _loops(k: Nest) -> list[UOp]:
     """The output loops that are still loops."""
     return [r for r in k.outputs if r.arg.kind == "loop"]
 
@@ -98,7 +98,7 @@ def _loops(k: KernelFacts) -> list[UOp]:
 def _unroll_short_reduces(s: GpuScheduler) -> None:
     """Reduces of a few iterations, such as windows, become straight code, the innermost first: all
     of them or none, so that equal values are rounded alike."""
-    k = s.facts
+    k = s.nest
     most = gpu_thresholds.WHOLE_UNROLL if s.row is None else gpu_thresholds.TILE_UNROLL
     found: dict[UOp, int] = {}  # the iterations of a reduce's loop and those inside of it
     for u in k.reduces:
@@ -122,14 +122,14 @@ def _share_products(s: GpuScheduler) -> bool:
 
 def _find_tile(s: GpuScheduler) -> None:
     """The row and column loops of a contraction that reads two arrays."""
-    k = s.facts
+    k = s.nest
     p = find_contraction(k.reduces[0]) if len(k.reduces) == 1 else None
     if p is None:
         return
     loops = [r for r in _loops(k) if (length_of(r) or 0) >= 2 * gpu_thresholds.TILE]
     column = next((r for r in k.written_along() if r in loops), None)
     inside = set(ranges.closed_ranges(p.reduce))
-    reads = [a for a in k.read if inside & ranges.ranges(a.node)]
+    reads = [a for a in k.read if inside & a.loops]
     if len(reads) == 2 and column in (*p.rows, *p.columns):
         rows = p.columns if column in p.rows else p.rows
         s.row, s.column = next((r for r in reversed(rows) if r in loops), None), column
@@ -139,7 +139,7 @@ def _tile(s: GpuScheduler) -> bool:
     """A tile of accumulators in each of 16 by 16 threads; other loops fill the rest of a block."""
     if s.row is None or s.column is None:
         return False
-    others = [r for r in _loops(s.facts) if r not in (s.row, s.column)]
+    others = [r for r in _loops(s.nest) if r not in (s.row, s.column)]
     left = gpu_thresholds.BLOCK
     for r, op, n in ((s.column, "VECTOR", s.lanes), (s.row, "UPCAST", gpu_thresholds.TILE)):
         if (length_of(r) or 1) % n == 0:
@@ -153,7 +153,7 @@ def _tile(s: GpuScheduler) -> bool:
 # ---------------------------------------------------------------- reduces
 def _share_reduces(s: GpuScheduler) -> None:
     """Long reduces among threads."""
-    k = s.facts
+    k = s.nest
     reduces = [u for u in k.reduces if ranges.ranges(u) <= set(k.outputs)]
     found: list[tuple[UOp, UOp]] = []
     for u in reduces:  # threads beside a shorter one would do it again each
@@ -192,8 +192,8 @@ def _overlap_loads(s: Scheduler, r: UOp, wide: int) -> None:
     that computes its terms in several ways is cut first."""
     is_cut = r in s.axes and guards.specialise(s, [r])
     for q in s.family(r) if is_cut else [r]:
-        k, steps = s.facts, length_of(q)
-        asked = sum([a.node.dtype.itemsize * wide for a in k.inside(q) if not a.written])
+        k, steps = s.nest, length_of(q)
+        asked = sum([a.itemsize * wide for a in k.inside(q) if not a.written])
         if steps is None or not asked or q not in k.axes:
             continue
         n = fitting(gpu_thresholds.ROW_REGISTERS // wide, gpu_thresholds.IN_FLIGHT // asked)
@@ -206,7 +206,7 @@ def _overlap_loads(s: Scheduler, r: UOp, wide: int) -> None:
             s.widen(q, "UNROLL", n)
 
 
-def _block_loops(k: KernelFacts, reduces: list[UOp], readable: list[UOp]) -> set[UOp] | None:
+def _block_loops(k: Nest, reduces: list[UOp], readable: list[UOp]) -> set[UOp] | None:
     """The loops around a block: those of the reduces that it shares. Each block repeats the reduces
     of fewer loops, so they must be short: a row, and no column beside a row's reduce."""
     loops = {u: _around(k, u) for u in reduces}
@@ -223,7 +223,7 @@ def _block_loops(k: KernelFacts, reduces: list[UOp], readable: list[UOp]) -> set
 
 
 def _block_size(
-    s: Scheduler, k: KernelFacts, lengths: list[int], around: set[UOp], wide: int
+    s: Scheduler, k: Nest, lengths: list[int], around: set[UOp], wide: int
 ) -> int:
     """The threads of a block that share reduces: more if there are few blocks."""
     most = fitting(s.gpu.threads_per_block, gpu_thresholds.capacity(s.gpu) // _runs(around))
@@ -239,7 +239,7 @@ def _share_loops_beside(s: GpuScheduler) -> None:
     most of the device idle they are cut, and each block of one row does its reduces."""
     if not s.threads:
         return
-    k, lanes = s.facts, s.lanes
+    k, lanes = s.nest, s.lanes
     blocks = _runs([r for r in k.outputs if _holds_shared_reduce(k, r)])
     idle = blocks * s.threads < gpu_thresholds.capacity(s.gpu)
     loops = [r for u in k.reduces for r in ranges.closed_ranges(u) if r.arg.kind == "reduce"]
@@ -260,7 +260,7 @@ def _share_loops_beside(s: GpuScheduler) -> None:
 def _put_rows_together(s: GpuScheduler) -> None:
     """Several rows per block where blocks of one row do not fill an SM, and there are many: all
     threads belong to one row, every reduce is in it, and no thread is around it."""
-    gpu, k = s.gpu, s.facts
+    gpu, k = s.gpu, s.nest
     around = [r for r in _loops(k) if _holds_shared_reduce(k, r)] if s.threads else []
     if not around or s.threads * gpu.blocks_per_multiprocessor >= gpu.threads_per_multiprocessor:
         return
@@ -278,7 +278,7 @@ def _put_rows_together(s: GpuScheduler) -> None:
 def _specialise(s: GpuScheduler) -> bool:
     """The parts of a loop that compute in different ways are nests with threads and blocks of their
     own. Nests of reduces come later if threads share them, or could."""
-    k = s.facts
+    k = s.nest
     is_alone = not k.reduces or (
         _rows_to_share(s, k)[1] < 2 and _column(k) in (None, *k.outputs[-1:])
     )
@@ -289,19 +289,19 @@ def _specialise(s: GpuScheduler) -> bool:
     each = [[r] for r in loops] if k.reduces else [loops]
     if not any(guards.specialise(s, some) for some in each):
         return False
-    _widen_reduces(s, s.facts)
-    for i in range(len(s.facts.written)):
-        _widen_output(s, k := s.facts, [r for r in _loops(k) if r in _nests(k)[i]])
-    nests = _nests(s.facts)
+    _widen_reduces(s, s.nest)
+    for i in range(len(s.nest.written)):
+        _widen_output(s, k := s.nest, [r for r in _loops(k) if r in _nests(k)[i]])
+    nests = _nests(s.nest)
     threads = [1] * len(nests)  # of a block; a loop around several nests has those of the largest
-    for r in reversed(_loops(s.facts)):
+    for r in reversed(_loops(s.nest)):
         inside = [i for i, nest in enumerate(nests) if r in nest]
         largest = max([threads[i] for i in inside])
         n = _local(s, r, gpu_thresholds.BLOCK // largest)
         threads = [largest * n if i in inside else t for i, t in enumerate(threads)]
     _specialise_reduces(s)
     _grid(s)
-    if k.reduces and not _have_own_blocks(s.facts):
+    if k.reduces and not _have_own_blocks(s.nest):
         s.state = before
         return False
     return True
@@ -311,15 +311,15 @@ def _specialise_blocks(s: GpuScheduler) -> None:
     """A loop of blocks is cut where its values are computed in another way: each part has blocks of
     its own, with the same threads."""
     before = s.state
-    for r in reversed(_blocks(s.facts)) if _may_part(s) else ():
-        if guards.specialise(s, [r]) and _grid(s) and _have_own_blocks(s.facts):
+    for r in reversed(_blocks(s.nest)) if _may_part(s) else ():
+        if guards.specialise(s, [r]) and _grid(s) and _have_own_blocks(s.nest):
             return
         s.state = before
 
 
 def _specialise_reduces(s: GpuScheduler) -> None:
     """The parts of a reduce, or of a loop beside it, stay in the same threads."""
-    k = s.facts
+    k = s.nest
     blocks = _blocks(k)
     inside = [r for r in k.axes if r.arg.kind in ("loop", "reduce") and r not in blocks]
     guards.specialise(s, reversed(inside))
@@ -328,52 +328,52 @@ def _specialise_reduces(s: GpuScheduler) -> None:
 def _may_part(s: GpuScheduler) -> bool:
     """True if parts of a loop may run in blocks of their own: there is one store, which does not
     write what the kernel reads, and no storage that a block fills."""
-    stores = kernel_nodes(s.kernel).stores
-    local = any(storage_root(a.node).op is Ops.BUFFER for a in s.facts.accesses)
+    stores = nest_of(s.kernel).stores
+    local = any(storage_root(a.node).op is Ops.BUFFER for a in s.nest.accesses)
     return len(stores) == 1 and not local and not legality.reads_written(s.kernel, stores)
 
 
-def _have_own_blocks(k: KernelFacts) -> bool:
+def _have_own_blocks(k: Nest) -> bool:
     """True if no two nests are done by the same blocks, one after the other."""
     blocks = [frozenset(r for r in nest if r.arg.kind == "global") for nest in _nests(k)]
     shared = frozenset.intersection(*blocks)
     return all(own - shared for own in blocks)
 
 
-def _nests(k: KernelFacts) -> list[frozenset[UOp]]:
+def _nests(k: Nest) -> list[frozenset[UOp]]:
     """The loops around each store."""
-    return [ranges.ranges(a.node) for a in k.written]
+    return [a.loops for a in k.written]
 
 
 # ---------------------------------------------------------------- outputs
 def _share_outputs(s: GpuScheduler) -> None:
     """Blocks of independent threads, or of threads that share sums over rows."""
-    k = s.facts
+    k = s.nest
     if s.threads or _cross(s, k):
         return
     column = _column(k)
     if column is not None and column is not k.outputs[-1]:
         s.swapped(column, k.outputs[-1])
-        k = s.facts
+        k = s.nest
     shared = _share_rows(s, k)
     if not shared:
         _widen_reduces(s, k)
         _widen_output(s, k, k.outputs)
-    _fill_block(s, gpu_thresholds.WARP if shared else gpu_thresholds.BLOCK, _loops(s.facts))
+    _fill_block(s, gpu_thresholds.WARP if shared else gpu_thresholds.BLOCK, _loops(s.nest))
 
 
-def _column(k: KernelFacts) -> UOp | None:
+def _column(k: Nest) -> UOp | None:
     """The output loop of neighbouring threads: along it the most accesses are neighbours."""
 
     def neighbours(r: UOp) -> int:
         near = [a for a in k.accesses if a.stride(r) == 1]
-        return sum([_runs(set(k.axes) & ranges.ranges(a.node)) for a in near])
+        return sum([_runs(set(k.axes) & a.loops) for a in near])
 
     best = max(reversed(_loops(k)), key=neighbours, default=None)
     return best if best is not None and neighbours(best) else None
 
 
-def _widen_reduces(s: GpuScheduler, k: KernelFacts) -> None:
+def _widen_reduces(s: GpuScheduler, k: Nest) -> None:
     """16-byte reads of the terms that a thread sums up alone."""
     for r in k.axes:
         length = length_of(r) or 1
@@ -382,7 +382,7 @@ def _widen_reduces(s: GpuScheduler, k: KernelFacts) -> None:
             s.attempt("VECTOR", r, s.lanes)
 
 
-def _widen_output(s: GpuScheduler, k: KernelFacts, among: list[UOp]) -> None:
+def _widen_output(s: GpuScheduler, k: Nest, among: list[UOp]) -> None:
     """16-byte accesses of one of these output loops, or narrower ones if copies would fill the
     registers."""
     lanes = s.lanes
@@ -408,7 +408,7 @@ def _local(s: Scheduler, r: UOp, most: int) -> int:
     return n if n > 1 and s.attempt("LOCAL", r, n) else 1
 
 
-def _cross(s: GpuScheduler, k: KernelFacts) -> bool:
+def _cross(s: GpuScheduler, k: Nest) -> bool:
     """A read across the writes: threads, and vectors if both have them, along both loops."""
     column = next(iter(k.written_along()), None)
     if column is None or k.reduces:
@@ -429,7 +429,7 @@ def _cross(s: GpuScheduler, k: KernelFacts) -> bool:
     return False
 
 
-def _share_rows(s: GpuScheduler, k: KernelFacts) -> bool:
+def _share_rows(s: GpuScheduler, k: Nest) -> bool:
     """A sum over many rows of few columns: threads that are far apart have some rows each."""
     rows, wanted = _rows_to_share(s, k)
     if rows is None or wanted < 2:
@@ -442,7 +442,7 @@ def _share_rows(s: GpuScheduler, k: KernelFacts) -> bool:
     return True
 
 
-def _rows_to_share(s: GpuScheduler, k: KernelFacts) -> tuple[UOp | None, int]:
+def _rows_to_share(s: GpuScheduler, k: Nest) -> tuple[UOp | None, int]:
     """The loop of a sum over rows, and the threads that it keeps busy; 0 in other kernels."""
     column = next(iter(k.written_along()), None)
     if column is None or len(k.reduces) != 1 or not _is_plain(k, column):
@@ -454,7 +454,7 @@ def _rows_to_share(s: GpuScheduler, k: KernelFacts) -> tuple[UOp | None, int]:
     return rows[0], min(fill, (length_of(rows[0]) or 1) // gpu_thresholds.EACH_ROWS)
 
 
-def _blocks(k: KernelFacts) -> list[UOp]:
+def _blocks(k: Nest) -> list[UOp]:
     """The loops for the grid: all that are left; if threads share a reduce, only those around."""
     shared = any(r.arg.kind == "group" for r in k.axes)
     return [r for r in _loops(k) if not shared or _holds_shared_reduce(k, r)]
@@ -462,7 +462,7 @@ def _blocks(k: KernelFacts) -> list[UOp]:
 
 def _grid(s: GpuScheduler) -> bool:
     """The remaining loops as the grid."""
-    for r in _blocks(s.facts):
+    for r in _blocks(s.nest):
         s.attempt("GRID", r, 0)
     return True
 

@@ -13,12 +13,11 @@ from uopc.ir.core import ranges
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
-from uopc.passes.analysis.contraction import Contraction, find_contraction
+from uopc.ir.nest.contractions import Contraction, find_contraction
+from uopc.ir.nest.loops import length_of, trips
 from uopc.passes.analysis.lanes import fitting
-from uopc.passes.analysis.loops import trips
 from uopc.passes.optimize.schedule import gpu_thresholds
 from uopc.passes.optimize.schedule.gpu_tensor_cores import share_fill
-from uopc.passes.optimize.schedule.kernel_facts import length_of
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 
 
@@ -51,7 +50,7 @@ BLOCKINGS = (
 def choose(s: Scheduler, lanes: int) -> bool:
     """Opts for tiles of registers, with vectors of `lanes`, and slices in shared memory; False if
     the kernel is not one sum of products with sizes that are known."""
-    product = find_contraction(s.facts.reduces[0]) if len(s.facts.reduces) == 1 else None
+    product = find_contraction(s.nest.reduces[0]) if len(s.nest.reduces) == 1 else None
     if product is None or product.reduce.src[0].op is not Ops.MUL:
         return False
     loops = _loops(s, product)
@@ -69,7 +68,7 @@ def choose(s: Scheduler, lanes: int) -> bool:
 def _loops(s: Scheduler, product: Contraction) -> tuple[UOp, UOp, UOp] | None:
     """The innermost rows, the columns, along which neighbours are written, and the depth."""
     depth = [q for q in ranges.closed_ranges(product.reduce) if q.arg.kind == "reduce"]
-    written = s.facts.written_along()
+    written = s.nest.written_along()
     for p in (product, product.transposed()):
         column = next((r for r in written if r in p.columns), None)
         if len(depth) == 1 and p.rows and column is not None:
@@ -87,7 +86,7 @@ def _cost(s: Scheduler, b: Blocking, loops: tuple[UOp, UOp, UOp], lanes: int) ->
     blocks = -(-row // down) * -(-column // across)
     if blocks * down * across > gpu_thresholds.MOST_PADDING * row * column:
         return None
-    blocks *= trips([q for q in s.facts.outputs if q not in loops])
+    blocks *= trips([q for q in s.nest.outputs if q not in loops])
     threads = max(-(-blocks // s.gpu.multiprocessors) * b.threads, gpu_thresholds.BUSY)
     factors = gpu_thresholds.FACTOR * (b.rows + b.vectors)
     return float(threads * (b.rows * b.vectors * lanes + factors))
@@ -109,7 +108,7 @@ def _blocked(
             if n > 1 and not s.attempt(op, q, n):
                 return False
             q = s.outer(q)
-    for q in [q for q in s.facts.outputs if q.arg.kind == "loop"]:
+    for q in [q for q in s.nest.outputs if q.arg.kind == "loop"]:
         s.attempt("GRID", q, 0)
     if not s.attempt("UNROLL", depth, steps):
         return False

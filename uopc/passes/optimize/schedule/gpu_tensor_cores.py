@@ -16,13 +16,13 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.devices.tensor_cores import Tile
 from uopc.ir.index import affine
-from uopc.passes.analysis.contraction import find_contraction
-from uopc.passes.analysis.loops import kernel_nodes, most_of, trips
+from uopc.ir.nest.contractions import find_contraction
+from uopc.ir.nest.loops import length_of, most_of, trips
+from uopc.ir.nest.nest import nest_of
 from uopc.passes.analysis.shared_tiles import filled_together
 from uopc.passes.optimize.opts import tensor_cores as tensor_tiling
 from uopc.passes.optimize.opts.legality import Refused
 from uopc.passes.optimize.schedule import gpu_thresholds
-from uopc.passes.optimize.schedule.kernel_facts import length_of
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 
 
@@ -79,7 +79,7 @@ SLICES = (2, 1)
 
 def choose(s: Scheduler) -> bool:
     """Opts for tensor cores; False if the kernel is not one sum of products that has a tile."""
-    k = s.facts
+    k = s.nest
     if len(k.reduces) != 1 or find_contraction(k.reduces[0]) is None:
         return False
     found: list[tuple[float, Blocking, tuple[int, Tile, list[UOp]]]] = []
@@ -109,7 +109,7 @@ def _costs(s: Scheduler, tile: Tile, loops: list[UOp]) -> list[tuple[float, Bloc
     """The blockings of a product that pay, and the approximate time of each."""
     gpu = s.gpu
     lengths = [most_of(q) for q in loops]
-    around = trips([q for q in s.facts.outputs if q not in loops])
+    around = trips([q for q in s.nest.outputs if q not in loops])
     columns = [length_of(q) or 1 for q in _other_columns(s.kernel, loops[1])]
     itemsize = tile.operand.itemsize
 
@@ -145,7 +145,7 @@ def _fitted(b: Blocking, tiles: int, columns: list[int]) -> Blocking:
 
 def _other_columns(kernel: UOp, column: UOp) -> list[UOp]:
     """The other output loops of the operand with the columns alone, the innermost first."""
-    (reduce,) = kernel_nodes(kernel).reduces
+    (reduce,) = nest_of(kernel).reduces
     a, b = [ranges.ranges(x) for x in reduce.src[0].src[:2]]
     of_b, of_a = (b, a) if column in b else (a, b)
     found = [r for r in of_b - of_a if r.arg.kind == "loop" and r is not column]
@@ -175,7 +175,7 @@ def _blocked(s: Scheduler, blocking: Blocking) -> bool:
                 outer = next((q for q in loops if (length_of(q) or 1) % n == 0), None)
             if n > 1 and not s.attempt(op, outer, n):
                 return False
-    for q in [q for q in s.facts.outputs if q.arg.kind == "loop"]:
+    for q in [q for q in s.nest.outputs if q.arg.kind == "loop"]:
         s.attempt("GRID", q, 0)
     room = gpu_thresholds.shared_room(s.gpu, blocking.threads)
     slices, stages = _slicing(s, product, blocking, room)

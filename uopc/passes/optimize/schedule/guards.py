@@ -10,10 +10,10 @@ from uopc.ir.core import bounds, ranges
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
+from uopc.ir.nest.loops import length_of, most_of, trips
+from uopc.ir.nest.nest import Nest
 from uopc.passes.analysis import thresholds
-from uopc.passes.analysis.loops import most_of, trips
 from uopc.passes.optimize.opts.breakpoints import breakpoints
-from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, length_of
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 
 
@@ -22,12 +22,12 @@ def cut_at_guards(s: Scheduler, output: UOp | None, whole: list[UOp]) -> None:
     """Cut loops at the bounds of their comparisons with constants: reduces first, except those that
     stay `whole`, then the loop with the lanes, then inner before outer. Where the code would get
     too long, only the longest part is cut out."""
-    k = s.facts
+    k = s.nest
     loops = [r for r in reversed(k.axes) if r.arg.kind in ("loop", "reduce") and r not in whole]
     for r in sorted(loops, key=lambda r: (r in k.outputs, r is not output)):
         least, most = bounds.bounds(r.src[0])
         _cut_chunks(s, r, most)
-        places = [0, *_guard_cuts(s.facts, r), least]
+        places = [0, *_guard_cuts(s.nest, r), least]
         middle, begin, end = max((b - a, a, b) for a, b in itertools.pairwise(places))
         if len(places) == 2 or middle < thresholds.LEAST_MIDDLE:
             continue
@@ -43,7 +43,7 @@ def specialise(s: Scheduler, loops: Iterable[UOp]) -> bool:
     before = len(s.opts)
     for r in loops:
         least, most = bounds.bounds(r.src[0])  # a thread's share is longer than others' by one
-        places = _guard_cuts(s.facts, r, mixed=True) if most <= least + 1 else []
+        places = _guard_cuts(s.nest, r, mixed=True) if most <= least + 1 else []
         ends = [0, *places, least]
         _, begin, end = max((b - a, a, b) for a, b in itertools.pairwise(ends))
         longest = [at for at in (begin, end) if 0 < at < least]
@@ -55,19 +55,19 @@ def specialise(s: Scheduler, loops: Iterable[UOp]) -> bool:
 
 def _gains(s: Scheduler, r: UOp, places: list[int]) -> bool:
     """Cut a loop at these iterations, and take it back if that saves little."""
-    state, whole = s.state, s.facts.expanded_size(r)
-    most = _most_code(s.facts)
+    state, whole = s.state, s.nest.expanded_size(r)
+    most = _most_code(s.nest)
     _cut(s, s.family(r), places)
-    after = sum([most_of(q) / most_of(r) * s.facts.expanded_size(q) for q in s.family(r)])
+    after = sum([most_of(q) / most_of(r) * s.nest.expanded_size(q) for q in s.family(r)])
     # Each nest of reduces does again what is around them.
-    nests = len(places) + 1 if s.facts.reduces and r.arg.kind == "loop" else 1
-    if whole - after >= nests * thresholds.SPECIALISED and s.facts.expanded_size() <= most:
+    nests = len(places) + 1 if s.nest.reduces and r.arg.kind == "loop" else 1
+    if whole - after >= nests * thresholds.SPECIALISED and s.nest.expanded_size() <= most:
         return True
     s.state = state
     return False
 
 
-def _guard_cuts(k: KernelFacts, r: UOp, mixed: bool = False) -> list[int]:
+def _guard_cuts(k: Nest, r: UOp, mixed: bool = False) -> list[int]:
     """The iterations at which to cut a loop so that its comparisons with constants hold between.
 
     A comparison of a sum with r folds wherever all values of its other terms decide it: on both
@@ -126,7 +126,7 @@ def follow_bounds(s: Scheduler, r: UOp, lanes: int, copies: int) -> None:
     long = (length_of(r) or 0) >= thresholds.LEAST_BLOCKS * n
 
     def cut(q: UOp) -> bool:
-        if 3 * copies * s.facts.expanded_size(q) > _most_code(s.facts):
+        if 3 * copies * s.nest.expanded_size(q) > _most_code(s.nest):
             return False
         return s.attempt("SPLIT_AT", q, n) or (n > 1 and s.widen(q, "SPLIT_AT", n) is not None)
 
@@ -142,7 +142,7 @@ def cut_loop(s: Scheduler, r: UOp) -> None:
 
     for q in s.family(r):
         if not _cut_at_breakpoints(s, q, cut):
-            _stays_small(s, functools.partial(_cut, s, [q], _guard_cuts(s.facts, q)))
+            _stays_small(s, functools.partial(_cut, s, [q], _guard_cuts(s.nest, q)))
 
 
 def _cut_at_breakpoints(s: Scheduler, r: UOp, cut: Callable[[UOp], bool]) -> bool:
@@ -170,15 +170,15 @@ def _cut_chunks(s: Scheduler, r: UOp, whole: int) -> None:
 def _stays_small(s: Scheduler, cut: Callable[[], bool]) -> bool:
     """Make a cut, and take it back if the code gets too long. Parts of a CAT, each in a loop of its
     own, are no longer than all of them in one."""
-    k, before = s.facts, s.state
+    k, before = s.nest, s.state
     most = max(_most_code(k), thresholds.CUT_GROWTH * k.expanded_size())
-    if cut() and s.facts.expanded_size() <= most:
+    if cut() and s.nest.expanded_size() <= most:
         return True
     s.state = before
     return False
 
 
-def _most_code(k: KernelFacts) -> float:
+def _most_code(k: Nest) -> float:
     """The most nodes that the parts of a loop may have: each must run often enough."""
     nests = {tuple([r for r in ranges.ranges(u) if r.arg.kind != "unroll"]) for u in k.order}
     runs = max(map(trips, nests), default=1)

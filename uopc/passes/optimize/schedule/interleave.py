@@ -22,10 +22,11 @@ import math
 from uopc.ir.core import dtypes, ranges
 from uopc.ir.core.ops import Chain, Ops
 from uopc.ir.core.uop import UOp
+from uopc.ir.nest.arithmetic import expansion
+from uopc.ir.nest.loops import length_of, trips
+from uopc.ir.nest.nest import Nest
 from uopc.passes.analysis import op_costs, speeds, thresholds
 from uopc.passes.analysis.lanes import fitting
-from uopc.passes.analysis.loops import trips
-from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, length_of
 from uopc.passes.optimize.schedule.loop_order import copies_taken
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 
@@ -35,9 +36,9 @@ _WITHOUT_FMA = 3  # times the operations of a function on a processor without MU
 
 def interleave(s: Scheduler) -> None:
     """Copies of the innermost loops whose bodies wait for their results."""
-    if not _is_straight(s.facts):
+    if not _is_straight(s.nest):
         return
-    for u in s.facts.order:
+    for u in s.nest.order:
         loops = [r for r in u.src[1:] if r.arg.kind == "loop"] if u.op is Ops.END else []
         if not loops:
             continue
@@ -45,14 +46,14 @@ def interleave(s: Scheduler) -> None:
         if any([r.arg.kind == "lane" for r in u.src[1:]]) and (n := vectors(s, inner, 1)) > 1:
             if (length_of(inner) or n) >= n:
                 s.widen(inner, "UPCAST", n)
-        elif (length_of(inner) or 0) > thresholds.INTERLEAVED and _waits(s.facts, inner):
+        elif (length_of(inner) or 0) > thresholds.INTERLEAVED and _waits(s.nest, inner):
             s.attempt("UPCAST", inner, thresholds.INTERLEAVED)
 
 
 def vectors(s: Scheduler, r: UOp, lanes: int) -> int:
     """The number of vectors of a loop's functions that stand side by side; `lanes` iterations of
     the loop are one vector."""
-    k = s.facts
+    k = s.nest
     body = _body(k, r)
     own = not s.target.has_functions and any(map(op_costs.is_function, body))
     if not own or not _is_straight(k):
@@ -73,16 +74,16 @@ def vectors(s: Scheduler, r: UOp, lanes: int) -> int:
     return n if max(map(trips, around)) >= n * lanes * thresholds.RUNS_OF_A_NODE else 1
 
 
-def _is_straight(k: KernelFacts) -> bool:
+def _is_straight(k: Nest) -> bool:
     """True for a kernel without sums and storage of its own."""
     return not k.reduces and all([u.op is not Ops.BUFFER for u in k.order])
 
 
-def _waits(k: KernelFacts, r: UOp) -> bool:
+def _waits(k: Nest, r: UOp) -> bool:
     """True if an iteration without functions waits for its own results, too long to overlap with
     the next one."""
     body = _body(k, r)
-    if any([op_costs.expansion(u) > 1 for u in body]):
+    if any([expansion(u) > 1 for u in body]):
         return False
     work, _, _, cycles = _chain(k, body)
     waiting = work <= op_costs.ISSUE_WIDTH * cycles
@@ -90,12 +91,12 @@ def _waits(k: KernelFacts, r: UOp) -> bool:
     return waiting and op_costs.SHORTEST_STRETCH <= work <= most
 
 
-def _body(k: KernelFacts, r: UOp) -> list[UOp]:
+def _body(k: Nest, r: UOp) -> list[UOp]:
     """The nodes in a loop that compute with elements."""
     return [u for u in k.order if r in ranges.ranges(u) and u.dtype.scalar is not dtypes.index]
 
 
-def _chain(k: KernelFacts, body: list[UOp]) -> Chain:
+def _chain(k: Nest, body: list[UOp]) -> Chain:
     """The operations of an iteration."""
     copies = [copies_taken(k, q) for q in k.axes if q.arg.kind == "upcast"]
     work = multiplications = divisions = 0

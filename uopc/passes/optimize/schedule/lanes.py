@@ -6,20 +6,16 @@ from uopc.ir.core import dtypes, ranges
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine, values
+from uopc.ir.nest.accesses import Access
+from uopc.ir.nest.loops import length_of, longest_of
+from uopc.ir.nest.nest import Nest
 from uopc.passes.analysis import speeds, thresholds
 from uopc.passes.analysis.contraction import terms_of_a_word
 from uopc.passes.analysis.lanes import covering, fitting, has_few_values
 from uopc.passes.optimize.opts import packing
 from uopc.passes.optimize.schedule import interleave
 from uopc.passes.optimize.schedule.guards import follow_bounds
-from uopc.passes.optimize.schedule.kernel_facts import (
-    Access,
-    KernelFacts,
-    is_ordered,
-    lane_cost,
-    length_of,
-    longest_of,
-)
+from uopc.passes.optimize.schedule.lane_costs import is_dear, is_ordered, lane_cost
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 from uopc.passes.optimize.schedule.short_rows import fills_rows
 
@@ -29,7 +25,7 @@ _BYTES_OF_A_WORD = 4
 # ---------------------------------------------------------------- the choice of loops
 def output_lanes(s: Scheduler, among: list[UOp], lanes: int) -> UOp | None:
     """The output loop whose lanes touch memory best; None if they would scatter cheap results."""
-    k = s.facts
+    k = s.nest
     ranked = []
     for r in among:
         width = fitting(lanes, length_of(r))
@@ -42,26 +38,26 @@ def output_lanes(s: Scheduler, among: list[UOp], lanes: int) -> UOp | None:
         return None
     cost, _, r = min(ranked, key=lambda rank: rank[:2])
     scalar = sum([1 + a.written for a in k.inside(r)])
-    return r if cost < scalar or k.is_dear(r) or fills_rows(k, r) else None
+    return r if cost < scalar or is_dear(k, r) or fills_rows(k, r) else None
 
 
-def _follows(k: KernelFacts, a: Access, r: UOp) -> bool:
+def _follows(k: Nest, a: Access, r: UOp) -> bool:
     """True for a constant that is stored in the order of a loop's lanes, as another array that is
     read with it is: the weights of a depthwise convolution, say, whose channels are neighbours."""
     if not is_ordered(a.node.src[0]) or a.stride(r) in (None, 0, 1):
         return False
-    around = ranges.ranges(a.node)
-    return any([b.stride(r) == 1 and around <= ranges.ranges(b.node) for b in k.read if b is not a])
+    around = a.loops
+    return any([b.stride(r) == 1 and around <= b.loops for b in k.read if b is not a])
 
 
 def constants_in_lanes(s: Scheduler, r: UOp | None, lanes: int) -> None:
     """PREPACK the constants that follow the lanes of a loop."""
-    k = s.facts
+    k = s.nest
     if r is not None and any([_follows(k, a, r) for a in k.read]):
         s.attempt("PREPACK", r, fitting(lanes, length_of(r)))
 
 
-def reduce_lanes(k: KernelFacts, lanes: int, output: UOp | None) -> list[UOp]:
+def reduce_lanes(k: Nest, lanes: int, output: UOp | None) -> list[UOp]:
     """The reduce loops that get lanes of their own: those in which no value uses the lanes of
     `output`, and those that read neighbours where `output` would gather."""
     chosen: list[UOp] = []
@@ -72,7 +68,7 @@ def reduce_lanes(k: KernelFacts, lanes: int, output: UOp | None) -> list[UOp]:
             continue
         inner = min(loops, key=lambda r: (lane_cost(k.inside(r), r, lanes), -k.axes.index(r)))
         body = k.inside(inner)
-        if any(q in chosen for a in body for q in ranges.ranges(a.node)):
+        if any(q in chosen for a in body for q in a.loops):
             continue
         own = lane_cost(body, inner, lanes)
         shared = output is not None and output in ranges.ranges(u.src[0])
@@ -88,7 +84,7 @@ def vectorise_output(s: Scheduler, r: UOp, lanes: int, vectors: int) -> None:
     """Lanes on an output loop, in several vectors; the rest of a long body overlaps them."""
     width = fitting(lanes, length_of(r))
     ragged = longest_of(r) is not None and not affine.is_multiple(r.src[0], max(width, 1))
-    if ragged and s.facts.expanded_size() >= thresholds.OVERLAPPING_BODY:
+    if ragged and s.nest.expanded_size() >= thresholds.OVERLAPPING_BODY:
         r = _rest_of_functions(s, r, width) if vectors == 1 else r
         if s.attempt("OVERLAP", r, width):
             return
@@ -147,14 +143,14 @@ def _apart(s: Scheduler, r: UOp, lanes: int) -> list[UOp]:
 
 def vectorise_nests(s: Scheduler, lanes: int) -> None:
     """Lanes in each nest that has none: a nest that was cut off has loops of its own."""
-    for u in s.facts.order:
+    for u in s.nest.order:
         if u.op is Ops.END and not any(r.arg.kind == "lane" for r in ranges.ranges(u.src[0])):
             r = output_lanes(s, list(u.src[1:]), lanes)
             if r is not None:
                 vectorise_output(s, r, lanes, 1)
 
 
-def narrow_lanes(s: Scheduler, k: KernelFacts, r: UOp, lanes: int) -> int:
+def narrow_lanes(s: Scheduler, k: Nest, r: UOp, lanes: int) -> int:
     """The lanes of a reduce: as many as there are narrow integers in a vector, for products whose
     neighbours are added up in words."""
     sums = [u for u in k.reduces if r in u.src[1:]]
@@ -186,7 +182,7 @@ def vectorise_words(s: Scheduler, r: UOp, row: UOp, lanes: int) -> bool:
     """Lanes on a reduce over codes in bytes, four of which are a word of memory: lookups read words
     without widening. The other factor, which the iterations of `row` share, is packed in their
     order. False, with nothing applied, for any other reduce."""
-    k, least = s.facts, thresholds.LEAST_ROWS_OF_WORDS
+    k, least = s.nest, thresholds.LEAST_ROWS_OF_WORDS
     copies = thresholds.DOT_ROWS * _BYTES_OF_A_WORD * k.expanded_size(r)
     if lanes != s.target.lookup_lanes or copies > thresholds.MOST_COPIES:
         return False
@@ -206,10 +202,10 @@ def vectorise_words(s: Scheduler, r: UOp, row: UOp, lanes: int) -> bool:
     return False
 
 
-def _is_over_codes(k: KernelFacts, r: UOp, row: UOp, lanes: int) -> bool:
+def _is_over_codes(k: Nest, r: UOp, row: UOp, lanes: int) -> bool:
     """True if a sum reads along r bytes, of which codes are made, what codes choose, and what the
     iterations of `row` share, and nothing else."""
-    own = [a for a in k.inside(r) if row in ranges.ranges(a.node)]
+    own = [a for a in k.inside(r) if row in a.loops]
     in_bytes = [a for a in own if a.node.dtype in (dtypes.uint8, dtypes.int8) and a.stride(r) == 1]
     chosen = [a for a in own if a not in in_bytes]
     codes = [u for u in k.order if r in ranges.ranges(u) and has_few_values(u, lanes)]
@@ -220,7 +216,7 @@ def _is_over_codes(k: KernelFacts, r: UOp, row: UOp, lanes: int) -> bool:
 
 def vectorise_producers(s: Scheduler) -> None:
     """Lanes on the reduces that a contraction's operand is computed from."""
-    k = s.facts
+    k = s.nest
     lanes = s.target.lanes(k.element_bits)
     for r in reduce_lanes(k, lanes, None):
         inside = [q for u in k.order if r in ranges.ranges(u) for q in ranges.ranges(u)]

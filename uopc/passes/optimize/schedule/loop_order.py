@@ -24,23 +24,20 @@ from uopc.ir.core import dtypes, ranges, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
+from uopc.ir.nest.accesses import Access
+from uopc.ir.nest.arithmetic import is_arithmetic
+from uopc.ir.nest.loops import length_of, trips
+from uopc.ir.nest.nest import Nest
 from uopc.passes.analysis import op_costs, thresholds
 from uopc.passes.analysis.lanes import fitting
-from uopc.passes.analysis.loops import trips
-from uopc.passes.optimize.schedule.kernel_facts import (
-    Access,
-    KernelFacts,
-    is_arithmetic,
-    lane_cost,
-    length_of,
-)
+from uopc.passes.optimize.schedule.lane_costs import lane_cost
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 
 
 def nest(s: Scheduler) -> bool:
     """Order and split the loops of a kernel without reduces whose body is long, give rows loops of
     their own, and copy loops that only choose. True if the kernel now has several nests."""
-    k = s.facts
+    k = s.nest
     if any(u.op is Ops.BUFFER for u in k.order):
         return False
     if not all(length_of(r) is not None and r.arg.kind == "loop" for r in k.outputs):
@@ -57,10 +54,10 @@ def nest(s: Scheduler) -> bool:
 
 
 # ---------------------------------------------------------------- the order of loops
-def _hoist(s: Scheduler, k: KernelFacts) -> None:
+def _hoist(s: Scheduler, k: Nest) -> None:
     """Swap pairs of loops as long as a swap at least halves the work."""
     ends = [u for u in k.order if u.op is Ops.END]
-    bytes_written = sum(a.node.dtype.itemsize for a in k.written) * trips(k.axes)
+    bytes_written = sum(a.itemsize for a in k.written) * trips(k.axes)
     if len(ends) != 1 or bytes_written > op_costs.CROSSED_BYTES:
         return
     costs: dict[frozenset[UOp], float] = {}  # of the nodes in the same loops
@@ -96,7 +93,7 @@ def _work(costs: dict[frozenset[UOp], float], loops: list[UOp]) -> float:
 def _unflatten(s: Scheduler, r: UOp) -> UOp | None:
     """A loop that is only used divided by a constant and modulo it becomes two loops. The inner
     one; None, with nothing applied, for any other loop."""
-    first, d = _division(s.facts, r) or (0, 0)
+    first, d = _division(s.nest, r) or (0, 0)
     left = (length_of(r) or 0) - first
     if d == 0 or left % d or left // d < 2:
         return None
@@ -110,7 +107,7 @@ def _unflatten(s: Scheduler, r: UOp) -> UOp | None:
 
 def _unflatten_rows(s: Scheduler, r: UOp) -> None:
     """The same for a loop whose vectors would cross the ends of rows, if rows cost less."""
-    k, before = s.facts, s.state
+    k, before = s.nest, s.state
     lanes = s.target.lanes(k.element_bits)
     if not _crosses_rows(k, r, fitting(lanes, length_of(r))):
         return
@@ -118,13 +115,13 @@ def _unflatten_rows(s: Scheduler, r: UOp) -> None:
     if row is None:
         return
     both = [q for q in s.axes if q.arg.axis[:-1] == row.arg.axis[:-1]]
-    inside = [a for a in s.facts.accesses if not ranges.ranges(a.node).isdisjoint(both)]
+    inside = [a for a in s.nest.accesses if not a.loops.isdisjoint(both)]
     work = k.arithmetic(r)
     if _element_cost(inside, work, row, lanes) >= _element_cost(k.inside(r), work, r, lanes):
         s.state = before
 
 
-def _crosses_rows(k: KernelFacts, r: UOp, lanes: int) -> bool:
+def _crosses_rows(k: Nest, r: UOp, lanes: int) -> bool:
     """True if the quotients of a loop differ inside of its vectors from vector to vector."""
     first, d = _division(k, r) or (0, 1)
     if (length_of(r) or 0) < 2 * lanes or lanes % d == 0:
@@ -141,7 +138,7 @@ def _element_cost(accesses: list[Access], work: float, r: UOp, lanes: int) -> fl
     return (lane_cost(known, r, width) + work) * -(-length // width) / length + gathered
 
 
-def _division(k: KernelFacts, r: UOp) -> tuple[int, int] | None:
+def _division(k: Nest, r: UOp) -> tuple[int, int] | None:
     """The first iteration with another quotient, and the divisor, if all quotients share them."""
     found: set[tuple[int, int]] = set()
     for u in k.order:
@@ -157,8 +154,8 @@ def _division(k: KernelFacts, r: UOp) -> tuple[int, int] | None:
 # ---------------------------------------------------------------- loops that choose
 def _copy_choices(s: Scheduler) -> None:
     """Copies of the body for a short loop where most of the body serves few iterations."""
-    for r in reversed(s.facts.outputs):
-        k = s.facts
+    for r in reversed(s.nest.outputs):
+        k = s.nest
         n = length_of(r)
         if r not in k.outputs or n is None or not 1 < n <= op_costs.MOST_CHOICES:
             continue
@@ -174,7 +171,7 @@ def _copy_choices(s: Scheduler) -> None:
             s.attempt("UPCAST", r, n)
 
 
-def copies_taken(k: KernelFacts, r: UOp) -> dict[UOp, int]:
+def copies_taken(k: Nest, r: UOp) -> dict[UOp, int]:
     """The number of copies of the body of a short loop that compute each node: a WHERE takes one
     arm in each, and a node that does not depend on the loop is computed once."""
     n = length_of(r) or 1

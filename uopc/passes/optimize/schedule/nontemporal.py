@@ -10,25 +10,26 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine, values
+from uopc.ir.nest.accesses import Access
+from uopc.ir.nest.loops import length_of, trips
+from uopc.ir.nest.nest import Nest
 from uopc.passes.analysis import thresholds
-from uopc.passes.analysis.loops import trips
-from uopc.passes.optimize.schedule.kernel_facts import Access, KernelFacts, length_of
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 
 
-def store_past_caches(s: Scheduler, before: KernelFacts) -> None:
+def store_past_caches(s: Scheduler, before: Nest) -> None:
     """NONTEMPORAL on loops that write large outputs one line after the other. The kernel accessed
     the same storage `before` its loops were cut."""
     holds = s.target.last_cache_bytes
     used = {storage_root(a.node) for a in before.accesses}
     if sum([_size(u) for u in used if u.op is Ops.PARAM]) < thresholds.STREAMED_TOTAL * holds:
         return
-    k = s.facts
+    k = s.nest
     touched: dict[UOp, int] = {}
     for a in k.accesses:
         storage = storage_root(a.node)
         if storage.op is Ops.PARAM:
-            accessed = trips(ranges.ranges(a.flat)) * a.node.dtype.itemsize
+            accessed = trips(ranges.ranges(a.flat)) * a.itemsize
             touched[storage] = min(touched.get(storage, 0) + accessed, _size(storage))
     if sum(touched.values()) < thresholds.STREAMED_TOTAL * holds:
         return
@@ -53,7 +54,7 @@ def _line_after_line(a: Access, least: int) -> UOp | None:
         return None
     constant, terms = affine.form(a.flat)
     first = affine.build(constant, {m: k for m, k in terms.items() if m not in inside})
-    if values.divisor(first) * a.node.dtype.itemsize % least:
+    if values.divisor(first) * a.itemsize % least:
         return None
     reach = 1
     for step, r in sorted([(a.stride(r) or 0, r) for r in inside], key=lambda pair: pair[0]):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from uopc.ir.core import ranges
 from uopc.ir.core.uop import UOp
+from uopc.ir.nest.loops import length_of, trips
+from uopc.ir.nest.nest import Nest
 from uopc.passes.analysis import thresholds
 from uopc.passes.analysis.lanes import fitting
-from uopc.passes.analysis.loops import trips
-from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, length_of
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 
 
@@ -17,7 +17,7 @@ def tile_beside_lanes(
     """The loop over rows that reuse the reads of a reduce loop beside the lanes of `output`, and
     `output`, swapped if the columns' operands leave the cache between rows; the rows and vectors of
     the tile, fewer where the copies would get too long."""
-    k = s.facts
+    k = s.nest
     looped = [
         u for u in k.reduces
         if output in ranges.ranges(u)
@@ -34,20 +34,20 @@ def tile_beside_lanes(
     while rows * vectors > 1 and rows * vectors * size > thresholds.MOST_COPIES:
         rows, vectors = (rows // 2, vectors) if rows > 1 else (rows, vectors // 2)
     if row is not None and row.arg.axis < output.arg.axis:
-        shared = [a for a in k.inside(output) if not a.written and row not in ranges.ranges(a.node)]
-        footprint = sum([a.node.dtype.itemsize * trips(ranges.ranges(a.node)) for a in shared])
+        shared = [a for a in k.inside(output) if not a.written and row not in a.loops]
+        footprint = sum([a.itemsize * trips(a.loops) for a in shared])
         if footprint > s.target.l2_bytes / 4:
             row, output = s.swapped(row, output)
     return row, output, rows, vectors
 
 
-def _row_loop(k: KernelFacts, output: UOp, reduces: list[UOp]) -> UOp | None:
+def _row_loop(k: Nest, output: UOp, reduces: list[UOp]) -> UOp | None:
     """The innermost other output loop over which an operand of the reduces is used again."""
     for q in reversed(k.outputs):
         if q is output or q.arg.kind != "loop" or (length_of(q) or 2) < 2:
             continue
         if any(q in ranges.ranges(u) for u in reduces) and any(
-            q not in ranges.ranges(a.node) for u in reduces for a in k.inside(u.src[1])
+            q not in a.loops for u in reduces for a in k.inside(u.src[1])
         ):
             return q
     return None

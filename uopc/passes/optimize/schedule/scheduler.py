@@ -7,12 +7,13 @@ from typing import Generic, NamedTuple, TypeVar
 
 from uopc.ir.core.args import Opt
 from uopc.ir.core.uop import UOp
+from uopc.ir.nest.loops import length_of, longest_of
+from uopc.ir.nest.nest import Nest, nest_of
 from uopc.passes.analysis.lanes import fitting
 from uopc.passes.contract import Context
 from uopc.passes.optimize.opts.legality import Refused
 from uopc.passes.optimize.opts.substitution import Tiled
 from uopc.passes.optimize.opts.table import apply
-from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, facts, length_of, longest_of
 from uopc.target import Gpu
 
 
@@ -44,9 +45,9 @@ class Scheduler:
         return self.target.gpu
 
     @property
-    def facts(self) -> KernelFacts:
-        """The facts of the current kernel."""
-        return facts(self.kernel)
+    def nest(self) -> Nest:
+        """The loop nest of the current kernel."""
+        return nest_of(self.kernel)
 
     @property
     def axes(self) -> list[UOp]:

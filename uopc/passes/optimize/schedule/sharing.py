@@ -14,20 +14,17 @@ from collections.abc import Callable, Iterable
 
 from uopc.ir.core import ranges, walk
 from uopc.ir.core.uop import UOp
+from uopc.ir.nest.accesses import is_plain
+from uopc.ir.nest.arithmetic import expansion, is_arithmetic
+from uopc.ir.nest.loops import length_of, most_of, trips
+from uopc.ir.nest.nest import Nest
 from uopc.passes.analysis import thresholds
-from uopc.passes.analysis.loops import most_of, trips
-from uopc.passes.analysis.op_costs import ISSUE_WIDTH, expansion
+from uopc.passes.analysis.op_costs import ISSUE_WIDTH
 from uopc.passes.optimize.opts import lengths, packing
 from uopc.passes.optimize.opts.lengths import Chunks
 from uopc.passes.optimize.schedule import contraction
 from uopc.passes.optimize.schedule.contraction import LanedSum
-from uopc.passes.optimize.schedule.kernel_facts import (
-    KernelFacts,
-    is_arithmetic,
-    is_far_constant,
-    is_plain,
-    length_of,
-)
+from uopc.passes.optimize.schedule.lane_costs import is_far_constant
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 
 Length = Callable[[UOp], int]
@@ -35,7 +32,7 @@ Length = Callable[[UOp], int]
 
 def share(s: Scheduler) -> None:
     """THREAD on the output loop with which a thread takes least; other loops keep their order."""
-    k, threads = s.facts, s.context.threads
+    k, threads = s.nest, s.context.threads
     first = next((r for r in k.outputs if (length_of(r) or threads) >= threads), None)
     if first is None:
         return
@@ -49,7 +46,7 @@ def share(s: Scheduler) -> None:
     s.attempt("THREAD", first, threads)
 
 
-def _share_inner(s: Scheduler, k: KernelFacts, c: LanedSum, loop: UOp) -> bool:
+def _share_inner(s: Scheduler, k: Nest, c: LanedSum, loop: UOp) -> bool:
     """THREAD on a loop that is brought outside and back. The lanes of a product stay outside of its
     rows, where its tile wants them."""
     r, around = loop, k.outputs[: k.outputs.index(loop)]
@@ -68,7 +65,7 @@ def _share_inner(s: Scheduler, k: KernelFacts, c: LanedSum, loop: UOp) -> bool:
     return True
 
 
-def _cheapest(s: Scheduler, k: KernelFacts, c: LanedSum, first: UOp) -> UOp:
+def _cheapest(s: Scheduler, k: Nest, c: LanedSum, first: UOp) -> UOp:
     """The loop of a sum of products that threads share: the first one, unless another one takes
     clearly less."""
     threads = s.context.threads
@@ -86,7 +83,7 @@ def _cheapest(s: Scheduler, k: KernelFacts, c: LanedSum, first: UOp) -> UOp:
     return min(loops, key=cycles)
 
 
-def _cycles(s: Scheduler, k: KernelFacts, c: LanedSum, shared: UOp, cut: Chunks) -> float:
+def _cycles(s: Scheduler, k: Nest, c: LanedSum, shared: UOp, cut: Chunks) -> float:
     """The cycles of the thread with the longest chunk of a shared loop."""
 
     def length(q: UOp) -> int:
@@ -114,7 +111,7 @@ def _cycles(s: Scheduler, k: KernelFacts, c: LanedSum, shared: UOp, cut: Chunks)
 
 
 def _read(
-    s: Scheduler, k: KernelFacts, p: LanedSum, factor: UOp, length: Length, is_packed: bool,
+    s: Scheduler, k: Nest, p: LanedSum, factor: UOp, length: Length, is_packed: bool,
     wait: float = 1,
 ) -> float:  # fmt: skip
     """The cycles that bring a factor from a far cache, `wait` times as long as a stream from there,

@@ -7,34 +7,31 @@ import sys
 from uopc.ir.core import ranges
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
+from uopc.ir.nest.arithmetic import is_arithmetic
+from uopc.ir.nest.loops import length_of, trips
+from uopc.ir.nest.nest import Nest
 from uopc.passes.analysis import thresholds
 from uopc.passes.analysis.lanes import MOST_STEP
-from uopc.passes.analysis.loops import trips
 from uopc.passes.optimize.opts import reuse
 from uopc.passes.optimize.opts.legality import Refused
-from uopc.passes.optimize.schedule.kernel_facts import (
-    KernelFacts,
-    is_arithmetic,
-    lane_cost,
-    length_of,
-)
+from uopc.passes.optimize.schedule.lane_costs import is_dear, lane_cost
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 
 
 def unroll_short_reduces(s: Scheduler, lanes: int) -> None:
     """Short reduces become straight code, unless a tile keeps their terms in vectors."""
-    k, whole = s.facts, set["UOp"]()
+    k, whole = s.nest, set["UOp"]()
     short = [
         r for r in reversed(k.axes)
         if r not in k.outputs and (length_of(r) or sys.maxsize) <= thresholds.WHOLE_UNROLL
     ]  # fmt: skip
     _copy_rows_of_reduces(s, short, lanes)
-    k = s.facts
+    k = s.nest
     for r in short:
         length = length_of(r) or 1
-        if length >= lanes and s.facts.is_dear(r) and _is_reused(s.kernel, r):
+        if length >= lanes and is_dear(s.nest, r) and _is_reused(s.kernel, r):
             continue
-        if length >= lanes and _is_read_alone(s.facts, r, lanes):
+        if length >= lanes and _is_read_alone(s.nest, r, lanes):
             continue
         if _copies_of_longer(k, r, whole) > thresholds.ACCUMULATORS:
             continue
@@ -43,7 +40,7 @@ def unroll_short_reduces(s: Scheduler, lanes: int) -> None:
             whole.add(r)
 
 
-def _is_read_alone(k: KernelFacts, r: UOp, lanes: int) -> bool:
+def _is_read_alone(k: Nest, r: UOp, lanes: int) -> bool:
     """True if lanes along a short loop of a longer sum read neighbours, where those of any output
     loop would gather: one vector then collects the sums of all its rows."""
     around = [q for u in k.reduces if r in u.src[1:] for q in u.src[1:] if q is not r]
@@ -54,7 +51,7 @@ def _is_read_alone(k: KernelFacts, r: UOp, lanes: int) -> bool:
     return lane_cost(inside, r, lanes) <= len(inside) < least
 
 
-def _copies_of_longer(k: KernelFacts, r: UOp, whole: set[UOp]) -> int:
+def _copies_of_longer(k: Nest, r: UOp, whole: set[UOp]) -> int:
     """The copies, each with an accumulator, that a loop of the same sum inside of r would have if r
     was unrolled beside the loops that are already, or will be, as those of `whole`; 1 where no loop
     is inside."""
@@ -75,8 +72,8 @@ def _is_reused(kernel: UOp, r: UOp) -> bool:
 def _copy_rows_of_reduces(s: Scheduler, reduces: list[UOp], lanes: int) -> None:
     """Copies of short loops beside short, dear reduces, if a loop around both can have lanes."""
     for r in reduces:
-        k = s.facts
-        around = [u for u in k.reduces if r in u.src[1:] and k.is_dear(r)]
+        k = s.nest
+        around = [u for u in k.reduces if r in u.src[1:] and is_dear(k, r)]
         inside = {q for u in around for q in ranges.ranges(u)}
         if not any((length_of(q) or lanes) >= lanes for q in inside):
             continue
@@ -90,7 +87,7 @@ def _copy_rows_of_reduces(s: Scheduler, reduces: list[UOp], lanes: int) -> None:
 def copy_thin_rows(s: Scheduler, lanes: int) -> None:
     """A loop over rows of few elements becomes copies, so that the lanes are rows, loaded and
     stored as whole vectors. It pays where each element takes more than one operation."""
-    k = s.facts
+    k = s.nest
     loops = [q for q in k.axes if q.arg.kind in ("loop", "reduce")]
     inner = loops[-1] if loops and all(q in k.outputs for q in loops) else None
     n = length_of(inner) if inner is not None else None
@@ -106,7 +103,7 @@ def copy_thin_rows(s: Scheduler, lanes: int) -> None:
         s.attempt("UPCAST", inner, n)
 
 
-def fills_rows(k: KernelFacts, r: UOp) -> bool:
+def fills_rows(k: Nest, r: UOp) -> bool:
     """True if the copies of the body write all elements between neighbours along a loop."""
     return len(k.written) > 0 and all(
         any(q.arg.kind == "upcast" and a.stride(q) == 1 and length_of(q) == a.stride(r)

@@ -8,11 +8,12 @@ from uopc.ir.core import ranges
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
+from uopc.ir.nest.accesses import Access
+from uopc.ir.nest.loops import length_of, trips
+from uopc.ir.nest.nest import Nest
 from uopc.passes.analysis import thresholds
-from uopc.passes.analysis.loops import trips
 from uopc.passes.analysis.op_costs import LOAD
 from uopc.passes.optimize.opts.compute_at import stencils
-from uopc.passes.optimize.schedule.kernel_facts import Access, KernelFacts, length_of
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 
 # An element that is read: its storage, the terms of its index that stay as they are, and the rest.
@@ -21,7 +22,7 @@ Element = tuple["UOp", frozenset[tuple["UOp", int]], int]
 
 def copy_shared_rows(s: Scheduler, output: UOp | None) -> None:
     """Copies of the output loop, other than `output`, whose rows share most reads."""
-    k = s.facts
+    k = s.nest
     rows = [q for q in k.outputs if q is not output and q.arg.kind == "loop"]
     size = k.expanded_size()
     best = min([(*_sharing(k, q, size), q) for q in rows], key=lambda found: found[0], default=None)
@@ -29,7 +30,7 @@ def copy_shared_rows(s: Scheduler, output: UOp | None) -> None:
         s.copy(best[2], best[1])
 
 
-def _sharing(k: KernelFacts, q: UOp, size: int) -> tuple[float, int]:
+def _sharing(k: Nest, q: UOp, size: int) -> tuple[float, int]:
     """The reads of each row of a loop, and the number of rows side by side for that; 1 if they
     share few. A copy has `size` nodes."""
     length = length_of(q)
@@ -45,7 +46,7 @@ def _sharing(k: KernelFacts, q: UOp, size: int) -> tuple[float, int]:
 def compute_rows_once(s: Scheduler) -> bool:
     """The producer of a stencil in a tile for some rows, where that halves the cost of the kernel.
     Return True if there is one."""
-    k, before = s.facts, s.state
+    k, before = s.nest, s.state
     rows = [r for r in k.outputs if r.arg.kind == "loop"][:-1]
     if not rows or k.reduces or len(k.written) != 1 or not stencils(s.kernel, rows[-1]):
         return False
@@ -53,7 +54,7 @@ def compute_rows_once(s: Scheduler) -> bool:
     block = s.widen(rows[-1], "TILE", thresholds.TILE_OF_ROWS)
     cut = s.state
     for n in range(len(stencils(s.kernel, block)) if block is not None else 0):
-        if s.attempt("COMPUTE_AT", block, n) and (cost := _cost(s.facts)) < least:
+        if s.attempt("COMPUTE_AT", block, n) and (cost := _cost(s.nest)) < least:
             least, best = cost, s.state
         s.state = cut
     s.state = best
@@ -61,16 +62,16 @@ def compute_rows_once(s: Scheduler) -> bool:
         return False
     axis = (*block.arg.axis[:-1], 1)
     for q in [q for q in s.axes if q.arg.axis == axis]:
-        s.copy(q, _sharing(s.facts, q, s.facts.expanded_size(q))[1])
+        s.copy(q, _sharing(s.nest, q, s.nest.expanded_size(q))[1])
     return True
 
 
-def _cost(k: KernelFacts) -> float:
+def _cost(k: Nest) -> float:
     """The cost of all operations of a kernel, as often as they run."""
     return sum([u.op.cost * trips(ranges.ranges(u)) for u in k.order])
 
 
-def _read(k: KernelFacts, q: UOp, n: int) -> set[Element]:
+def _read(k: Nest, q: UOp, n: int) -> set[Element]:
     """The elements that n neighbouring iterations of q read, in all copies of the body."""
     return {e for a in k.inside(q) if not a.written for e in _elements(a, q, n)}
 
@@ -95,7 +96,7 @@ def copy_rows_of_columns(s: Scheduler, output: UOp, lanes: int) -> int:
     """The vectors of `output` side by side. Rows share values that depend on the columns alone and
     are dearer to compute than to load: all vectors of a short row become copies, so that the values
     are computed before all rows; one vector of a long row has copies for a few rows."""
-    k, vectors = s.facts, (length_of(output) or 0) // lanes
+    k, vectors = s.nest, (length_of(output) or 0) // lanes
     outside = [q for q in k.outputs if q.arg.axis < output.arg.axis and q.arg.kind == "loop"]
     if trips(outside) < thresholds.RUNS_OF_A_NODE:
         return 1

@@ -13,16 +13,16 @@ from collections.abc import Callable
 from uopc.ir.core import bounds
 from uopc.ir.core.storage import before_effects
 from uopc.ir.core.uop import UOp
+from uopc.ir.nest.loops import length_of, most_of
+from uopc.ir.nest.nest import Nest
 from uopc.passes.analysis import thresholds
 from uopc.passes.analysis.lanes import chunk, fitting
-from uopc.passes.analysis.loops import most_of
 from uopc.passes.optimize.opts import compute_at
-from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, length_of
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 
 
 def crossed(
-    k: KernelFacts, output: UOp | None, length: Callable[[UOp], int | None] = length_of
+    k: Nest, output: UOp | None, length: Callable[[UOp], int | None] = length_of
 ) -> UOp | None:
     """The output loop along which a read, or a word of reads, has neighbours that it lacks along
     `output`; None where either is too short."""
@@ -32,7 +32,7 @@ def crossed(
         step = a.stride(output)
         if step is None or -1 <= step <= 1:
             continue
-        each = k.side_by_side(a)
+        each = k.neighbours_of(a)
         least = max(1, chunk(a.node.dtype) // each)
         for q in k.outputs:
             if q is not output and q.arg.kind == "loop" and a.stride(q) == each:
@@ -44,13 +44,13 @@ def tile_crossed(s: Scheduler, output: UOp | None, lanes: int) -> UOp | None:
     """Blocks of the loops of transposed reads of a large array, each turned over into a tile first;
     the loop inside of a block in place of `output`. None, with nothing applied, where there is no
     such read."""
-    k, before = s.facts, s.state
+    k, before = s.nest, s.state
     other = crossed(k, output, most_of)
     if output is None or other is None or k.reduces or len(k.written) != 1:
         return None
     far = [a for a in k.read if a.stride(other) == 1 and (a.stride(output) or 0) > 1]
     size = max([bounds.most_bytes(before_effects(a.node.src[0])) for a in far], default=0)
-    itemsize = max([a.node.dtype.itemsize for a in far], default=1)
+    itemsize = max([a.itemsize for a in far], default=1)
     n = 1 << int(math.log2(s.target.l2_bytes / thresholds.CROSSED_SHARE / itemsize) / 2)
     if size <= s.target.l2_bytes or n < 2 * lanes:
         return None
@@ -83,7 +83,7 @@ def _next(s: Scheduler, at: UOp) -> int | None:
 
 def copy_crossed(s: Scheduler, output: UOp | None, lanes: int) -> UOp | None:
     """Blocks and copies of the loops of a transposed read; the loop in place of `output`."""
-    k = s.facts
+    k = s.nest
     other = crossed(k, output) if k.expanded_size() * lanes <= thresholds.MOST_COPIES else None
     if output is None or other is None:
         return None

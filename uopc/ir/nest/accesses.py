@@ -1,0 +1,83 @@
+"""The accesses of a kernel: which elements of which storage, in which loops.
+
+    for i < 8: for j < 64: y[64·i + j] = x[j]      strides of y: i 64, j 1; of x: j 1
+
+An index has one component, which is flat, or one for each axis of its storage. The strides of an
+index with several depend on the order in which storage has its axes, the innermost last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from uopc.ir.builder import index_maps
+from uopc.ir.core import ranges
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
+from uopc.ir.index import affine
+from uopc.ir.nest.loops import trips
+
+Strides = dict[UOp, "int | None"]  # of each loop, in elements; None where it is not affine
+
+
+class Access:
+    """An INDEX of storage that `user` reads or, if that is a STORE, writes.
+
+    The access moves with `loops`: in the iterations of any other loop it is the same element.
+    `gate`: the condition under which it happens, as far as the index says it.
+    """
+
+    __slots__ = ("_strides", "gate", "index", "loops", "node", "user")
+
+    def __init__(self, node: UOp, user: UOp | None = None) -> None:
+        self.node, self.user = node, node if user is None else user
+        self.loops = ranges.ranges(node)
+        self.gate: UOp | None = None
+        index = []
+        for s in node.src[1:]:
+            component, gate = index_maps.ungated(s)
+            index.append(component)
+            if gate is not None:
+                self.gate = gate if self.gate is None else index_maps.both(self.gate, gate)
+        self.index = tuple(index)
+        self._strides: Strides | None = None
+
+    @property
+    def written(self) -> bool:
+        """True for an element that a STORE writes."""
+        return self.user is not self.node
+
+    @property
+    def flat(self) -> UOp:
+        """The one component of a flat index."""
+        (flat,) = self.index
+        return flat
+
+    @property
+    def itemsize(self) -> int:
+        """The bytes of an element."""
+        return self.node.dtype.itemsize
+
+    def stride(self, r: UOp) -> int | None:
+        """The elements that a flat index moves by per step of a loop; None where it varies."""
+        if self._strides is None:
+            self._strides = strides(self.flat)
+        return self._strides.get(r, 0)
+
+    def footprint(self, loops: Iterable[UOp]) -> int:
+        """The most bytes that the iterations of some loops touch."""
+        return self.itemsize * trips(self.loops.intersection(loops))
+
+
+def strides(index: UOp) -> Strides:
+    """The growth of a component of an index with each step of the loops that it depends on."""
+    found: Strides = {}
+    for m, k in affine.form(index)[1].items():
+        for r in ranges.ranges(m):
+            found[r] = k if m is r and r not in found else None
+    return found
+
+
+def is_plain(value: UOp) -> bool:
+    """True if a value is an element of an array, read without a guard."""
+    return value.op is Ops.INDEX and index_maps.ungated(value.src[1])[1] is None

@@ -1,0 +1,74 @@
+"""Contractions: sums of products, with the loops of rows, columns and depth.
+
+    for i: for j: for k: c[i, j] += a[i, k] · b[k, j]       rows i, columns j, depth k
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from uopc.ir.core import ranges, walk
+from uopc.ir.core.ops import DOTS, Ops
+from uopc.ir.core.uop import UOp
+
+PRODUCTS = (Ops.MUL, *DOTS)
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """`reduce` is Σ a·b. Only a moves with the loops `rows`, only b with the loops `columns`; both
+    lists have outer loops first."""
+
+    reduce: UOp
+    a: UOp
+    b: UOp
+    rows: list[UOp]
+    columns: list[UOp]
+
+    @property
+    def depth(self) -> tuple[UOp, ...]:
+        """The loops over the products that are added up."""
+        return ranges.closed_ranges(self.reduce)
+
+    def transposed(self) -> Contraction:
+        """The same sum with its factors in the other order."""
+        return Contraction(self.reduce, self.b, self.a, self.columns, self.rows)
+
+    def with_column(self, r: UOp | None) -> Contraction | None:
+        """The sum with its factors in the order in which a loop is one of the columns; None if both
+        factors move with the loop, or none does."""
+        if r in self.rows:
+            return self.transposed()
+        return self if r in self.columns else None
+
+
+def find_contraction(reduce: UOp, guarded: bool = False) -> Contraction | None:
+    """The sum of products that a REDUCE of a kernel is, or of products under a guard if `guarded`;
+    None if it is another reduction."""
+    product = term(reduce) if guarded else reduce.src[0]
+    if reduce.op is not Ops.REDUCE or reduce.arg.op != "add" or not is_product(product):
+        return None
+    a, b = product.src
+    of_a, of_b = ranges.ranges(a), ranges.ranges(b)
+    return Contraction(reduce, a, b, _loops(of_a - of_b), _loops(of_b - of_a))
+
+
+def is_product(u: UOp) -> bool:
+    """True for a product of two operands. A dot product of three adds a number to each."""
+    return u.op in PRODUCTS and len(u.src) == 2
+
+
+def term(reduce: UOp) -> UOp:
+    """The value that a REDUCE combines where its guard holds: a comparison of loops, outside of
+    which a term of a sum is 0.
+    """
+    u = reduce.src[0]
+    if u.op is not Ops.WHERE or u.src[2].op is not Ops.CONST or u.src[2].arg != 0:
+        return u
+    loads = any([v.op is Ops.INDEX for v in walk.toposort(u.src[0])])
+    return u if loads or reduce.arg.op != "add" else u.src[1]
+
+
+def _loops(found: Iterable[UOp]) -> list[UOp]:
+    return sorted([r for r in found if r.arg.kind == "loop"], key=lambda r: r.arg.axis)

@@ -1,0 +1,42 @@
+"""The lengths of loops, and their order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from uopc.ir.core import bounds
+from uopc.ir.core.uop import UOp
+from uopc.ir.index import values
+
+
+def length_of(r: UOp) -> int | None:
+    """The number of iterations of a loop where it runs at all; None where it is not known."""
+    return values.length(r.src[0])
+
+
+def longest_of(r: UOp) -> int | None:
+    """`length_of`; of a thread's chunk, which has one of two lengths, the longer one."""
+    return values.greatest(r.src[0])
+
+
+def shorter_of(r: UOp) -> int:
+    """The shorter one of the two lengths of a thread's chunk; 0 for any other loop."""
+    found = values.cases(r.src[0])
+    return 0 if found is None else min(found)
+
+
+def most_of(r: UOp) -> int:
+    """The greatest length of a loop, at least 1."""
+    longest: int = bounds.bounds(r.src[0])[1]
+    return max(1, longest)
+
+
+def trips(loops: Iterable[UOp]) -> int:
+    """The most often that a body runs in these loops."""
+    return math.prod(map(most_of, loops))
+
+
+def by_axis(r: UOp) -> tuple[bool, tuple[int, ...]]:
+    """The sort key of ranges: output loops first, then reduce loops, each by axis."""
+    return r.arg.kind in ("reduce", "unroll", "group", "grouptop"), r.arg.axis

@@ -1,0 +1,157 @@
+"""A loop nest: the nodes of a kernel by kind, and the facts that follow from its loops.
+
+    for i < 8: for j < 64: y[64·i + j] = Σ over k < 32 of a[32·i + k] · b[64·k + j]
+
+    axes i, j, k; outputs i, j; accesses y (written), a, b; one reduce, which is a contraction
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+
+from uopc.forks import cached_property
+from uopc.ir.core import dtypes, ranges, walk
+from uopc.ir.core.arena import memo_last
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
+from uopc.ir.index import affine
+from uopc.ir.nest.accesses import Access
+from uopc.ir.nest.arithmetic import expansion, is_arithmetic
+from uopc.ir.nest.loops import by_axis, length_of
+
+_COMPARISONS = frozenset((Ops.CMPLT, Ops.CMPLE, Ops.CMPEQ, Ops.CMPNE))
+
+
+class Nest:
+    """The nodes of a kernel, sources first, and those of each kind."""
+
+    def __init__(self, nodes: Iterable[UOp]) -> None:
+        self.order = list(nodes)
+        self.stores: list[UOp] = []
+        self.reduces: list[UOp] = []
+        self.ends: list[UOp] = []
+        self.ranges: list[UOp] = []
+        self.comparisons: list[UOp] = []  # of indices
+        self.around: set[frozenset[UOp]] = set()  # of each node, the loops around it
+        self.around_vectors: set[UOp] = set()  # the loops around values that are vectors
+        self._indices: list[UOp] = []
+        lists = {
+            Ops.STORE: self.stores, Ops.REDUCE: self.reduces, Ops.END: self.ends,
+            Ops.RANGE: self.ranges, Ops.INDEX: self._indices,
+        }  # fmt: skip
+        enter = self.around.add
+        for u in self.order:
+            op = u.op
+            if op in lists:
+                lists[op].append(u)
+            elif op in _COMPARISONS and u.src[0].dtype.scalar is dtypes.index:
+                self.comparisons.append(u)
+            enter(u._ranges or ranges.ranges(u))
+            if u.dtype.lanes > 1:
+                self.around_vectors.update(ranges.ranges(u))
+
+    # ------------------------------------------------------------ loops
+    @cached_property
+    def axes(self) -> list[UOp]:
+        """The ranges that an Opt can name, by number: output loops first, then reduce loops."""
+        found = {r: None for u in (*self.reduces, *self.ends) for r in ranges.closed_ranges(u)}
+        return sorted(found, key=by_axis)
+
+    @cached_property
+    def outputs(self) -> list[UOp]:
+        """The axes that no reduce closes, outer loops first."""
+        summed = {r for u in self.reduces for r in u.src[1:]}
+        return [r for r in self.axes if r not in summed]
+
+    def closers(self, r: UOp) -> list[UOp]:
+        """The REDUCEs and ENDs that close the range."""
+        return [u for u in (*self.reduces, *self.ends) if r in u.src[1:]]
+
+    def reduces_over(self, r: UOp) -> list[UOp]:
+        """The REDUCEs that close the range."""
+        return [u for u in self.reduces if r in u.src[1:]]
+
+    # ------------------------------------------------------------ accesses
+    @cached_property
+    def accesses(self) -> list[Access]:
+        """The accesses to storage, each element that a value is read from or written to once."""
+        writers = {u.src[0]: u for u in self.stores}
+        return [Access(u, writers.get(u)) for u in self._indices]
+
+    @cached_property
+    def written(self) -> list[Access]:
+        """The accesses by STOREs."""
+        return [a for a in self.accesses if a.written]
+
+    @cached_property
+    def read(self) -> list[Access]:
+        """The accesses by all other nodes."""
+        return [a for a in self.accesses if not a.written]
+
+    def inside(self, r: UOp) -> list[Access]:
+        """The accesses that move with a loop."""
+        return [a for a in self.accesses if r in a.loops]
+
+    def written_along(self) -> list[UOp]:
+        """The output loops whose neighbouring iterations write neighbours, the innermost first."""
+        return [r for r in reversed(self.outputs) if any(a.stride(r) == 1 for a in self.written)]
+
+    def neighbours_of(self, a: Access) -> int:
+        """The number of elements, neighbours from a read on, that the same iteration reads."""
+        n = 1
+        while (a.node.src[0], affine.plus(a.flat, n)) in self._addresses:
+            n += 1
+        return n
+
+    @cached_property
+    def _addresses(self) -> set[tuple[UOp, UOp]]:
+        """The storage and the index of each read."""
+        return {(a.node.src[0], a.flat) for a in self.read}
+
+    # ------------------------------------------------------------ work
+    @cached_property
+    def sizes(self) -> dict[frozenset[UOp], int]:
+        """The approximate number of nodes in the same loops, functions expanded."""
+        found: dict[frozenset[UOp], int] = {}
+        for u in self.order:
+            around = ranges.ranges(u)
+            found[around] = found.get(around, 0) + expansion(u)
+        return found
+
+    def expanded_size(self, inside: UOp | None = None, whole: Container[UOp] = ()) -> int:
+        """The approximate number of nodes of the kernel, or inside of one range, with functions
+        and copies expanded, including the copies of `whole` ranges."""
+        total = 0
+        for around, copies in self.sizes.items():
+            if inside is not None and inside not in around:
+                continue
+            for r in around:
+                if r.arg.kind in ("upcast", "unroll") or r in whole:
+                    copies *= length_of(r) or 1
+            total += copies
+        return total
+
+    @cached_property
+    def costs(self) -> dict[frozenset[UOp], float]:
+        """The cost of the operations on elements in the same loops."""
+        found: dict[frozenset[UOp], float] = {}
+        for u in filter(is_arithmetic, self.order):
+            around = ranges.ranges(u)
+            found[around] = found.get(around, 0.0) + u.op.cost
+        return found
+
+    def arithmetic(self, r: UOp) -> float:
+        """The cost of the operations on elements in a loop."""
+        return sum([cost for around, cost in self.costs.items() if r in around], start=0.0)
+
+    @property
+    def element_bits(self) -> int:
+        """The bits of the widest element that the kernel computes with or accesses."""
+        bits = [u.dtype.bits for u in self.order if is_arithmetic(u) and u.dtype.kind != "bool"]
+        return max([*bits, *[a.itemsize * 8 for a in self.accesses]], default=32)
+
+
+@memo_last
+def nest_of(kernel: UOp) -> Nest:
+    """The loop nest of a kernel; that of the latest kernel is cached."""
+    return Nest(walk.order(kernel))
