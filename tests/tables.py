@@ -13,7 +13,7 @@ from uopc.ir.core import args, dtypes
 from uopc.ir.core.levels import INVARIANTS, MEANING, Level
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import intern
-from uopc.numpy import elementwise
+from uopc.numpy import elementwise, reductions, statistics
 from uopc.onnx.registry import operators
 from uopc.passes import ORDER, PIPELINE
 from uopc.passes.optimize.opts.table import OPTS
@@ -199,9 +199,13 @@ def onnx_operators():
     return _table(("domain", "operators"), [(d, ", ".join(n)) for d, n in sorted(rows.items())])
 
 
-def functions_of_elements():
-    names = [*elementwise.__all__, *[row.name for row in ROWS if row.numpy]]
+def entries(*names):
+    """The entries of functions of `uopc.numpy` in the reference."""
     return "\n" + "".join([f"::: uopc.numpy.{name}\n" for name in sorted(names)])
+
+
+def functions_of_elements():
+    return entries(*elementwise.__all__, *[row.name for row in ROWS if row.numpy])
 
 
 def numpy_names():
@@ -211,6 +215,12 @@ def numpy_names():
 
 TABLES = {
     "functions-of-elements": ("docs/namespace.md", functions_of_elements),
+    "reductions": (
+        "docs/namespace.md", lambda: entries(*reductions.__all__, *reductions.FUNCTIONS)
+    ),
+    "statistics": (
+        "docs/namespace.md", lambda: entries(*statistics.__all__, *statistics.FUNCTIONS)
+    ),
     "numpy-names": ("docs/namespace.md", numpy_names),
     "onnx-operators": ("docs/models.md", onnx_operators),
     "derivative-rules": ("docs/derivatives.md", derivatives),

@@ -18,15 +18,17 @@ from uopc.numpy.joining import *
 from uopc.numpy.manipulation import *
 from uopc.numpy.products import *
 from uopc.numpy.reductions import *
+from uopc.numpy.reductions import FUNCTIONS as _REDUCTIONS
 from uopc.numpy.reductions import data_dependent as _data_dependent
 from uopc.numpy.samples import *
 from uopc.numpy.sorting import *
 from uopc.numpy.statistics import *
+from uopc.numpy.statistics import FUNCTIONS as _STATISTICS
 
 __array_api_version__ = "2024.12"
 e, inf, nan, pi, newaxis = _math.e, _math.inf, _math.nan, _math.pi, None
 concatenate = concat
-globals().update(_FUNCTIONS | _BY_NAME)
+globals().update(_FUNCTIONS | _REDUCTIONS | _STATISTICS | _BY_NAME)
 globals().update({n: _data_dependent(n) for n in (
     "nonzero", "unique_all", "unique_counts", "unique_inverse", "unique_values",
 )})  # fmt: skip

@@ -15,18 +15,22 @@ from uopc.ir.core.uop import UOp
 from uopc.numpy import creation, elementwise
 from uopc.numpy.array import float_of, promoted, same_kind, uop_of
 from uopc.numpy.dtype_functions import as_dtype
-from uopc.tensor import examples, nn, reductions
+from uopc.tensor import examples, table
+from uopc.tensor.table import Reduction
 
 __all__ = [
-    "all", "any", "argmax", "argmin", "count_nonzero", "cumprod", "cumsum", "cumulative_prod",
-    "cumulative_sum", "diff", "logsumexp", "max", "mean", "min", "prod", "std", "sum", "var",
+    "count_nonzero", "cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "diff",
 ]  # fmt: skip
 
 Function = Callable[..., Any]
-OVER = (
-    "\n\nOver `axis` (an int, a tuple, or None for all), which the result lacks, or has with size 1"
-    " (`keepdims`). UserIndexError for an axis that x lacks."
-)
+
+
+def named(function: Function, row: Reduction, more: str = "") -> Function:
+    """The function of a row, with its name and docstring; `more`: a sentence on its options."""
+    function.__name__ = function.__qualname__ = row.name
+    function.__module__ = "uopc.numpy"  # where it is found by name
+    function.__doc__ = table.reduction_doc(row, more)
+    return function
 
 
 def whole_dtype(t: DType) -> DType:
@@ -36,27 +40,27 @@ def whole_dtype(t: DType) -> DType:
     return dtypes.uint64 if t.kind == "uint" else dtypes.int64
 
 
-def _total(name: str, doc: str) -> Function:
-    method = reductions.METHODS[name]
+def _total(row: Reduction) -> Function:
+    name, method = row.name, row.function
 
     def function(x: Any, /, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
         u = uop_of(x, name)
         t = as_dtype(dtype, whole_dtype(u.dtype))
         return same_kind(fold.cast(method(fold.cast(u, t), axis, keepdims), t), (x,))
 
-    return examples.documented(function, name, doc + OVER)
+    return named(function, row)
 
 
-def _choice(name: str, doc: str) -> Function:
-    method = reductions.METHODS[name]
+def _choice(row: Reduction) -> Function:
+    name, method, needs_some = row.name, row.function, row.gives == "greatest"
 
     def function(x: Any, /, axis: Any = None, keepdims: bool = False) -> Any:
         u = uop_of(x, name)
-        if name in ("max", "min"):
+        if needs_some:
             check_some(u, axis, name)
         return same_kind(method(u, axis, keepdims), (x,))
 
-    return examples.documented(function, name, doc + OVER)
+    return named(function, row)
 
 
 def check_no_out(name: str, out: Any) -> None:
@@ -88,51 +92,24 @@ def check_some(u: UOp, axis: Any, who: str) -> None:
         raise UserError(f"{who} over no elements of {shapes.show(dims)}")
 
 
-sum = _total("sum", "The sum, in the dtype of x; of bool and integers in 64 bits.")
-prod = _total("prod", "The product, in the dtype of x; of bool and integers in 64 bits.")
-max = _choice("max", "The greatest element; NaN if there is one. UserError over no elements.")
-min = _choice("min", "The least element; NaN if there is one. UserError over no elements.")
-any = _choice("any", "A bool: True if an element is not 0.")
-all = _choice("all", "A bool: True if no element is 0.")
+def _of_floats(row: Reduction) -> Function:
+    name, method = row.name, row.function
+
+    def function(x: Any, /, axis: Any = None, keepdims: bool = False) -> Any:
+        return same_kind(method(float_of(x, name), axis, keepdims), (x,))
+
+    return named(function, row)
 
 
-def mean(x: Any, /, axis: Any = None, keepdims: bool = False) -> Any:
-    """The arithmetic mean; of integers as float64.
+def _spread(row: Reduction) -> Function:
+    name, method = row.name, row.function
 
-    Over `axis` (an int, a tuple, or None for all), which the result lacks, or has with size 1
-    (`keepdims`). NaN over no elements.
+    def function(
+        x: Any, /, axis: Any = None, correction: float = 0.0, keepdims: bool = False
+    ) -> Any:
+        return same_kind(method(float_of(x, name), axis, keepdims, correction), (x,))
 
-    Examples:
-        >>> np.asarray(unp.mean(unp.asarray([[1, 2], [3, 6]]), axis=0))
-        array([2., 4.])
-    """
-    return same_kind(reductions.mean(float_of(x, "mean"), axis, keepdims), (x,))
-
-
-def var(x: Any, /, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Any:
-    """The variance: the sum of squared distances from the mean over (count - correction).
-
-    In the dtype of x; of integers as float64. `axis` and `keepdims` are those of `mean`. NaN where
-    the count is not greater than the correction.
-
-    Examples:
-        >>> x = unp.asarray([1.0, 2.0, 3.0, 6.0])
-        >>> float(unp.var(x)), round(float(unp.var(x, correction=1)), 6)
-        (3.5, 4.666667)
-    """
-    return same_kind(reductions.var(float_of(x, "var"), axis, keepdims, correction), (x,))
-
-
-def std(x: Any, /, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Any:
-    """The square root of the variance.
-
-    In the dtype of x; of integers as float64. See `var`.
-
-    Examples:
-        >>> float(unp.std(unp.asarray([2, 4, 4, 4, 5, 5, 7, 9])))
-        2.0
-    """
-    return same_kind(reductions.std(float_of(x, "std"), axis, keepdims, correction), (x,))
+    return named(function, row)
 
 
 def count_nonzero(x: Any, /, axis: Any = None, keepdims: bool = False) -> Any:
@@ -148,21 +125,18 @@ def count_nonzero(x: Any, /, axis: Any = None, keepdims: bool = False) -> Any:
     return same_kind(fold.cast(u, dtypes.int64).sum(axis, keepdims), (x,))
 
 
-def _place(name: str, which: str) -> Function:
-    method = getattr(reductions, name)
+def _place(row: Reduction) -> Function:
+    name, method = row.name, row.function
 
     def function(x: Any, /, axis: int | None = None, keepdims: bool = False) -> Any:
         return same_kind(fold.cast(method(uop_of(x, name), axis, keepdims), dtypes.int64), (x,))
 
-    doc = f"The place of the first {which} element (of the first NaN), as int64; of the flattened"
-    doc += " array without an axis. UserError over no elements."
-    return examples.documented(function, name, doc)
+    return named(function, row)
 
 
-argmax, argmin = _place("argmax", "greatest"), _place("argmin", "least")
+def _cumulative(row: Reduction, first: int) -> Function:
+    name, method = row.name, row.function
 
-
-def _cumulative(name: str, doc: str, method: Callable[..., UOp], first: int) -> Function:
     def function(
         x: Any, /, axis: int | None = None, dtype: Any = None, include_initial: bool = False
     ) -> Any:
@@ -179,41 +153,34 @@ def _cumulative(name: str, doc: str, method: Callable[..., UOp], first: int) -> 
             made = made.pad([(int(i == axis), 0) for i in range(len(dims))], first)
         return same_kind(made, (x,))
 
-    within = "up to each one; of integers in 64 bits"
-    doc = f"{doc} {within}. `include_initial`: a {first} first, one element more.\n\n"
-    doc += "UserError without an axis for several dimensions."
-    return examples.documented(function, name, doc)
+    return named(function, row)
 
 
-def _of_flattened(name: str, standard: Function) -> Function:
+def _of_flattened(row: Reduction, standard: Function) -> Function:
+    name = row.name
+
     def function(x: Any, /, axis: int | None = None, dtype: Any = None) -> Any:
         u = uop_of(x, name)
         whole = u.reshape(-1) if axis is None else u
         return same_kind(standard(whole, 0 if axis is None else axis, dtype), (x,))
 
-    doc = f"NumPy's {standard.__name__}: of the flattened array without an axis."
-    doc += " In the dtype of x; of bool and integers in 64 bits."
-    return examples.documented(function, name, doc)
+    return named(function, row)
 
 
-cumulative_sum = _cumulative("cumulative_sum", "Sums of the elements", reductions.cumsum, 0)
-cumulative_prod = _cumulative(
-    "cumulative_prod", "Products of the elements", reductions.cumprod, 1
-)
-cumsum = _of_flattened("cumsum", cumulative_sum)
-cumprod = _of_flattened("cumprod", cumulative_prod)
-
-
-def logsumexp(x: Any, /, axis: Any = None, keepdims: bool = False) -> Any:
-    """log of the sum of e^x, without overflow in between.
-
-    Integers are made float64 first; -inf over no elements.
-
-    Examples:
-        >>> np.asarray(unp.logsumexp(unp.asarray([1000.0, 1000.0])))
-        array(1000.69314718)
-    """
-    return same_kind(nn.logsumexp(float_of(x, "logsumexp"), axis, keepdims), (x,))
+_ROWS = {row.name: row for row in table.REDUCTIONS if row.numpy}
+_KINDS = {
+    "total": _total, "greatest": _choice, "truth": _choice, "mean": _of_floats, "spread": _spread,
+    "float": _of_floats, "place": _place,
+}  # fmt: skip
+FUNCTIONS: dict[str, Function] = {
+    name: _KINDS[row.gives](row)
+    for name, row in _ROWS.items() if row.gives in _KINDS and not row.skips_nan
+}  # fmt: skip
+sum, prod, mean, all = (FUNCTIONS[name] for name in ("sum", "prod", "mean", "all"))
+cumulative_sum = _cumulative(_ROWS["cumulative_sum"], 0)
+cumulative_prod = _cumulative(_ROWS["cumulative_prod"], 1)
+cumsum = _of_flattened(_ROWS["cumsum"], cumulative_sum)
+cumprod = _of_flattened(_ROWS["cumprod"], cumulative_prod)
 
 
 def diff(

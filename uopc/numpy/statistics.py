@@ -24,13 +24,12 @@ from uopc.numpy.array import (
 )
 from uopc.numpy.dtype_functions import as_dtype
 from uopc.numpy.manipulation import own_axes
-from uopc.tensor import examples, nn, scatter, statistics
+from uopc.tensor import examples, nn, scatter, statistics, table
+from uopc.tensor.table import Reduction
 
 __all__ = [
-    "average", "bincount", "corrcoef", "cov", "histogram", "histogram_bin_edges", "median",
-    "nanargmax", "nanargmin", "nancumprod", "nancumsum", "nanmax", "nanmean", "nanmedian",
-    "nanmin", "nanpercentile", "nanprod", "nanquantile", "nanstd", "nansum", "nanvar",
-    "percentile", "quantile",
+    "average", "bincount", "corrcoef", "cov", "histogram", "histogram_bin_edges", "nanpercentile",
+    "nanquantile", "percentile", "quantile",
 ]  # fmt: skip
 
 Function = Callable[..., Any]
@@ -116,7 +115,10 @@ def _quantile(name: str, doc: str, most: int = 1) -> Function:
         "in the dtype that x and q promote to, or that of x where the method chooses an element."
         " UserTypeError for weights, `out` and `overwrite_input`"
     )
-    return examples.documented(function, name, f"{doc} See `UOp.quantile`; {made}.")
+    function.__name__ = function.__qualname__ = name
+    example = examples.of_function(name, examples.ROWS[name])
+    function.__doc__ = f"{doc} See `UOp.quantile`; {made}.{example}"
+    return function
 
 
 def _quantile_dtype(t: DType, q: Any, method: str, most: int) -> DType:
@@ -146,8 +148,8 @@ def _check_unwritten(name: str, out: Any, overwrite_input: Any) -> None:
         raise UserTypeError(f"{name}: overwrite_input: a value is not written, leave it out")
 
 
-def _median(name: str, doc: str) -> Function:
-    method = getattr(statistics, name)
+def _median(row: Reduction) -> Function:
+    name, method = row.name, row.function
 
     def function(
         a: Any, axis: Any = None, keepdims: bool = False, *, out: None = None,
@@ -156,11 +158,11 @@ def _median(name: str, doc: str) -> Function:
         _check_unwritten(name, out, overwrite_input)
         return same_kind(method(float_of(a, name), axis, keepdims), (a,))
 
-    return examples.documented(function, name, f"{doc}{reductions.OVER} Integers give float64.")
+    return reductions.named(function, row)
 
 
-median = _median("median", "The middle element, or the mean of the two in the middle.")
-nanmedian = _median("nanmedian", f"The median {_NUMBERS}; NaN where there is none.")
+_MASKED = " Only elements where the mask `where` holds count."
+_OPTIONS = f"{_MASKED} `initial` is a number to begin with."
 
 
 def _floats(a: Any, dtype: Any, where: Any, name: str) -> UOp:
@@ -172,64 +174,39 @@ def _floats(a: Any, dtype: Any, where: Any, name: str) -> UOp:
     return uop_of(elementwise.where(where, u, leaves.const_like(u, math.nan)))
 
 
-def nanmean(
-    a: Any, axis: Any = None, keepdims: bool = False, *, dtype: Any = None, out: None = None,
-    where: Any = True,
-) -> Any:  # fmt: skip
-    """The mean of the elements that are not NaN; NaN where there is none.
+def _mean(row: Reduction) -> Function:
+    name, method = row.name, row.function
 
-    Over `axis` (an int, a tuple, or None for all), which the result lacks, or has with size 1
-    (`keepdims`). Integers give float64; `dtype` is that of the elements and the result. Only
-    elements where the mask `where` holds count. UserIndexError for an axis that there is not.
+    def function(
+        a: Any, axis: Any = None, keepdims: bool = False, *, dtype: Any = None, out: None = None,
+        where: Any = True,
+    ) -> Any:  # fmt: skip
+        reductions.check_no_out(name, out)
+        return same_kind(method(_floats(a, dtype, where, name), axis, keepdims), (a, where))
 
-    Examples:
-        >>> float(unp.nanmean(unp.asarray([1.0, np.nan, 3.0])))
-        2.0
-    """
-    reductions.check_no_out("nanmean", out)
-    made = statistics.nanmean(_floats(a, dtype, where, "nanmean"), axis, keepdims)
-    return same_kind(made, (a, where))
+    return reductions.named(function, row, _MASKED)
 
 
-def nanvar(
-    a: Any, axis: Any = None, correction: float = 0.0, keepdims: bool = False, *,
-    ddof: float | None = None, dtype: Any = None, out: None = None, where: Any = True,
-) -> Any:  # fmt: skip
-    """The variance of the elements that are not NaN: squared distances from their mean over
-    (count - `correction`); NaN where that is not positive.
+def _spread(row: Reduction) -> Function:
+    name, method = row.name, row.function
 
-    `ddof` is NumPy's name of `correction`; the other options are those of `nanmean`.
+    def function(
+        a: Any, axis: Any = None, correction: float = 0.0, keepdims: bool = False, *,
+        ddof: float | None = None, dtype: Any = None, out: None = None, where: Any = True,
+    ) -> Any:  # fmt: skip
+        reductions.check_no_out(name, out)
+        free = correction if ddof is None else ddof
+        made = method(_floats(a, dtype, where, name), axis, keepdims, free)
+        return same_kind(made, (a, where))
 
-    Examples:
-        >>> float(unp.nanvar(unp.asarray([1.0, np.nan, 3.0])))
-        1.0
-    """
-    reductions.check_no_out("nanvar", out)
-    free = correction if ddof is None else ddof
-    made = statistics.nanvar(_floats(a, dtype, where, "nanvar"), axis, keepdims, free)
-    return same_kind(made, (a, where))
+    options = f"{_MASKED} `ddof` is NumPy's name of `correction`."
+    return reductions.named(function, row, options)
 
 
-def nanstd(
-    a: Any, axis: Any = None, correction: float = 0.0, keepdims: bool = False, *,
-    ddof: float | None = None, dtype: Any = None, out: None = None, where: Any = True,
-) -> Any:  # fmt: skip
-    """The square root of `nanvar`, which has the same options.
+def _filled(row: Reduction) -> Function:
+    name = row.name
+    total, combined, value = _TOTALS[name]
 
-    Examples:
-        >>> float(unp.nanstd(unp.asarray([1.0, np.nan, 3.0])))
-        1.0
-    """
-    reductions.check_no_out("nanstd", out)
-    free = correction if ddof is None else ddof
-    made = statistics.nanstd(_floats(a, dtype, where, "nanstd"), axis, keepdims, free)
-    return same_kind(made, (a, where))
-
-
-_OPTIONS = " Only elements where the mask `where` holds count; `initial` is a number to begin with."
-
-
-def _filled(name: str, doc: str, total: Function, combined: str, value: int) -> Function:
     def function(
         a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False,
         initial: Any = None, where: Any = True,
@@ -239,28 +216,22 @@ def _filled(name: str, doc: str, total: Function, combined: str, value: int) -> 
         found = total(reductions.chosen(given, where, value), axis, dtype, keepdims)
         return reductions.with_initial(name, combined, found, initial)
 
-    text = f"{doc} {_NUMBERS}: see `{total.__name__}`.{_OPTIONS}"
-    return examples.documented(function, name, text)
+    return reductions.named(function, row, _OPTIONS)
 
 
-nansum = _filled("nansum", "The sum", reductions.sum, "add", 0)
-nanprod = _filled("nanprod", "The product", reductions.prod, "multiply", 1)
+def _running(row: Reduction) -> Function:
+    name = row.name
+    total, value = _RUNNING[name]
 
-
-def _running(name: str, doc: str, total: Function, value: float) -> Function:
     def function(a: Any, axis: Any = None, dtype: Any = None, out: None = None) -> Any:
         reductions.check_no_out(name, out)
         return total(same_kind(statistics.filled(uop_of(a, name), value), (a,)), axis, dtype)
 
-    return examples.documented(function, name, f"{doc} {_NUMBERS}: see `{total.__name__}`.")
+    return reductions.named(function, row)
 
 
-nancumsum = _running("nancumsum", "Running sums", reductions.cumsum, 0.0)
-nancumprod = _running("nancumprod", "Running products", reductions.cumprod, 1.0)
-
-
-def _extreme(name: str, doc: str, combined: str) -> Function:
-    method = getattr(statistics, name)
+def _extreme(row: Reduction) -> Function:
+    name, method, combined = row.name, row.function, row.name.replace("nan", "f")
 
     def function(
         a: Any, axis: Any = None, keepdims: bool = False, *, out: None = None, initial: Any = None,
@@ -275,16 +246,11 @@ def _extreme(name: str, doc: str, combined: str) -> Function:
         found = same_kind(method(u, axis, keepdims), (a, where))
         return reductions.with_initial(name, combined, found, initial)
 
-    text = f"{doc} {_NUMBERS}; NaN where there is none.{reductions.OVER}{_OPTIONS}"
-    return examples.documented(function, name, f"{text} UserError over no elements.")
+    return reductions.named(function, row, _OPTIONS)
 
 
-nanmax = _extreme("nanmax", "The greatest", "fmax")
-nanmin = _extreme("nanmin", "The least", "fmin")
-
-
-def _extreme_place(name: str, which: str) -> Function:
-    method = getattr(statistics, name)
+def _extreme_place(row: Reduction) -> Function:
+    name, method = row.name, row.function
 
     def function(a: Any, axis: Any = None, keepdims: bool = False, *, out: None = None) -> Any:
         reductions.check_no_out(name, out)
@@ -292,13 +258,19 @@ def _extreme_place(name: str, which: str) -> Function:
         reductions.check_some(u, axis, name)
         return same_kind(fold.cast(method(u, axis, keepdims), dtypes.int64), (a,))
 
-    doc = f"The first place of the {which} {_NUMBERS}, or 0, as int64; of the flattened array"
-    doc += " without an axis. UserError over no elements."
-    return examples.documented(function, name, doc)
+    return reductions.named(function, row)
 
 
-nanargmax = _extreme_place("nanargmax", "greatest")
-nanargmin = _extreme_place("nanargmin", "least")
+_TOTALS = {"nansum": (reductions.sum, "add", 0), "nanprod": (reductions.prod, "multiply", 1)}
+_RUNNING = {"nancumsum": (reductions.cumsum, 0.0), "nancumprod": (reductions.cumprod, 1.0)}
+_KINDS = {
+    "total": _filled, "greatest": _extreme, "mean": _mean, "spread": _spread, "middle": _median,
+    "place": _extreme_place, "running": _running,
+}  # fmt: skip
+FUNCTIONS: dict[str, Function] = {
+    row.name: _KINDS[row.gives](row)
+    for row in table.REDUCTIONS if row.skips_nan or row.gives == "middle"
+}  # fmt: skip
 
 
 # ---------------------------------------------------------------- weights, and pairs of variables

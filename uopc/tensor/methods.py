@@ -27,7 +27,6 @@ from uopc.tensor import (
     linear_algebra,
     nn,
     numpy_protocols,
-    reductions,
     scatter,
     statistics,
     table,
@@ -336,7 +335,6 @@ class Methods:
     at = property(updates.at)
     bincount = scatter.bincount
     histogram = statistics.histogram
-    median = statistics.median
     quantile = statistics.quantile
     __iter__ = indexing.iterate
     __contains__ = numpy_protocols.contains
@@ -345,15 +343,6 @@ class Methods:
     flatten = indexing.flatten
     squeeze = indexing.squeeze
     unsqueeze = indexing.unsqueeze
-    mean = reductions.mean
-    var = reductions.var
-    std = reductions.std
-    argmax = reductions.argmax
-    argmin = reductions.argmin
-    cumsum = reductions.cumsum
-    cumprod = reductions.cumprod
-    cummax = reductions.cummax
-    cummin = reductions.cummin
     sort = sorting.sort
     argsort = sorting.argsort
     top_k = sorting.top_k
@@ -362,7 +351,6 @@ class Methods:
     clip = elementwise.clip
     softmax = nn.softmax
     log_softmax = nn.log_softmax
-    logsumexp = nn.logsumexp
     layer_norm = nn.layer_norm
     rms_norm = nn.rms_norm
     matmul = nn.matmul
@@ -429,7 +417,7 @@ class Methods:
 for _name, _function in _OPERATORS.items():
     setattr(Methods, f"__{_name}__", _left(_function))
     setattr(Methods, f"__r{_name}__", _reversed(_function))
-for _name, _function in (table.methods() | reductions.METHODS).items():
+for _name, _function in table.methods().items():
     _belongs(_function, _name)
     setattr(Methods, _name, _function)
 

@@ -21,16 +21,10 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Shape, show
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index.dims import dim_uop, place_dtype
-from uopc.tensor import examples
-
-_OVER = (
-    "\n\nOver `axis` (an int, a tuple, or None for all), which the result lacks, or has with size 1"
-    " (`keepdims`). UserIndexError for an axis that `a` lacks."
-)
 
 
 def _reduction(
-    who: str, op: ReduceOp, doc: str, computed_in: Callable[[DType], DType] = lambda t: t
+    who: str, op: ReduceOp, computed_in: Callable[[DType], DType] = lambda t: t
 ) -> Callable[..., UOp]:
     def function(a: UOp, axis: Any = None, keepdims: bool = False) -> UOp:
         axes = normal_axes(axis, len(shapes.shape(a)), who)
@@ -38,18 +32,16 @@ def _reduction(
         total = movement.reduce(cast(a, computed_in(a.dtype)), op, axes, keepdims)
         return cast(total, a.dtype) if total.dtype.is_float else total
 
-    function.__doc__ = doc + _OVER + examples.of_method(who, examples.ROWS[who])
     return function
 
 
-_TOTAL = "The {} of the elements, in their dtype; of bool and small integers in int32 or uint32."
 METHODS = {
-    "sum": _reduction("sum", "add", _TOTAL.format("sum"), dtypes.accumulator),
-    "prod": _reduction("prod", "mul", _TOTAL.format("product"), dtypes.accumulator),
-    "max": _reduction("max", "max", "The greatest element, in its dtype; NaN if there is one."),
-    "min": _reduction("min", "min", "The least element, in its dtype; NaN if there is one."),
-    "any": _reduction("any", "max", "A bool: True if an element is not 0.", lambda t: dtypes.bool_),
-    "all": _reduction("all", "min", "A bool: True if no element is 0.", lambda t: dtypes.bool_),
+    "sum": _reduction("sum", "add", dtypes.accumulator),
+    "prod": _reduction("prod", "mul", dtypes.accumulator),
+    "max": _reduction("max", "max"),
+    "min": _reduction("min", "min"),
+    "any": _reduction("any", "max", lambda t: dtypes.bool_),
+    "all": _reduction("all", "min", lambda t: dtypes.bool_),
 }
 
 
@@ -72,16 +64,7 @@ def _mean_types(t: DType) -> tuple[DType, DType]:
 
 
 def mean(a: UOp, axis: Any = None, keepdims: bool = False) -> UOp:
-    """The arithmetic mean, in the dtype of `a`; of integers and bool in float32.
-
-    Over `axis` (an int, a tuple, or None for all), which the result lacks, or has with size 1
-    (`keepdims`). NaN over no elements.
-
-    Examples:
-        >>> x = uopc.constant([[1.0, 2.0], [3.0, 6.0]])
-        >>> uopc.compile(x.mean(axis=0))()
-        array([2., 4.])
-    """
+    """The arithmetic mean."""
     wide, given = _mean_types(a.dtype)
     axes = normal_axes(axis, len(shapes.shape(a)), "mean")
     keepdims = checks.flag("mean", "keepdims", keepdims)
@@ -101,30 +84,13 @@ def _variance(who: str, x: UOp, axis: Any, keepdims: bool, correction: float) ->
 
 
 def var(a: UOp, axis: Any = None, keepdims: bool = False, correction: float = 0) -> UOp:
-    """The variance: squared distances from the mean over (count - correction).
-
-    In the dtype of `a`; of integers and bool in float32. `axis` and `keepdims` are those of `mean`.
-    NaN where the count is not above the correction.
-
-    Examples:
-        >>> x = uopc.constant([1.0, 2.0, 3.0, 6.0])
-        >>> uopc.compile(x.var())(), uopc.compile(x.var(correction=1))()
-        (array(3.5), array(4.66666667))
-    """
+    """The variance: squared distances from the mean over (count - correction)."""
     wide, given = _mean_types(a.dtype)
     return cast(_variance("var", cast(a, wide), axis, keepdims, correction), given)
 
 
 def std(a: UOp, axis: Any = None, keepdims: bool = False, correction: float = 0) -> UOp:
-    """The square root of the variance.
-
-    In the dtype of `a`; of integers and bool in float32. See `var`.
-
-    Examples:
-        >>> x = uopc.constant([2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0])
-        >>> uopc.compile(x.std())()
-        array(2.)
-    """
+    """The square root of the variance."""
     wide, given = _mean_types(a.dtype)
     variance = _variance("std", cast(a, wide), axis, keepdims, correction)
     return cast(alu.alu(variance, Ops.SQRT), given)
@@ -132,26 +98,12 @@ def std(a: UOp, axis: Any = None, keepdims: bool = False, correction: float = 0)
 
 # ---------------------------------------------------------------- places
 def argmax(a: UOp, axis: int | None = None, keepdims: bool = False) -> UOp:
-    """Index of the first greatest element (of the first NaN), of the flattened array without axis.
-
-    int32, or int64 where the dimension needs it. UserError for an empty axis.
-
-    Examples:
-        >>> x = uopc.constant([[1, 5, 5], [7, 2, 3]])
-        >>> uopc.compile(x.argmax(axis=1))(), uopc.compile(x.argmax())()
-        (array([1, 0], dtype=int32), array(3, dtype=int32))
-    """
+    """The place of the first greatest element, or of the first NaN."""
     return _position(a, "max", axis, keepdims)
 
 
 def argmin(a: UOp, axis: int | None = None, keepdims: bool = False) -> UOp:
-    """Index of the first least element (of the first NaN); see argmax.
-
-    Examples:
-        >>> x = uopc.constant([[1, 5, 5], [7, 2, 3]])
-        >>> uopc.compile(x.argmin(axis=1))()
-        array([0, 1], dtype=int32)
-    """
+    """The place of the first least element, or of the first NaN."""
     return _position(a, "min", axis, keepdims)
 
 
@@ -185,49 +137,22 @@ def along(a: UOp, after: int) -> UOp:
 
 # ---------------------------------------------------------------- running sums
 def cumsum(a: UOp, axis: int | None = None) -> UOp:
-    """Sums of the elements up to each one, along an axis (of the flattened array without it).
-
-    The dtype is that of `sum`. A symbolic axis takes time with the square of its length.
-
-    Examples:
-        >>> x = uopc.constant([[1, 2, 3], [4, 5, 6]])
-        >>> uopc.compile(x.cumsum(axis=1))()
-        array([[ 1,  3,  6],
-               [ 4,  9, 15]])
-    """
+    """Sums of the elements up to each one."""
     return _cumulative(a, "add", axis, "cumsum", dtypes.accumulator)
 
 
 def cumprod(a: UOp, axis: int | None = None) -> UOp:
-    """Products of the elements up to each one; see cumsum.
-
-    Examples:
-        >>> x = uopc.constant([1, 2, 3, 4])
-        >>> uopc.compile(x.cumprod())()
-        array([ 1,  2,  6, 24])
-    """
+    """Products of the elements up to each one."""
     return _cumulative(a, "mul", axis, "cumprod", dtypes.accumulator)
 
 
 def cummax(a: UOp, axis: int | None = None) -> UOp:
-    """The greatest of the elements up to each one; NaN from the first NaN on. See cumsum.
-
-    Examples:
-        >>> x = uopc.constant([3, 1, 4, 1, 5])
-        >>> uopc.compile(x.cummax())()
-        array([3, 3, 4, 4, 5])
-    """
+    """The greatest of the elements up to each one."""
     return _cumulative(a, "max", axis, "cummax", lambda t: t)
 
 
 def cummin(a: UOp, axis: int | None = None) -> UOp:
-    """The least of the elements up to each one; NaN from the first NaN on. See cumsum.
-
-    Examples:
-        >>> x = uopc.constant([3, 1, 4, 1, 5])
-        >>> uopc.compile(x.cummin())()
-        array([3, 1, 1, 1, 1])
-    """
+    """The least of the elements up to each one."""
     return _cumulative(a, "min", axis, "cummin", lambda t: t)
 
 

@@ -165,14 +165,7 @@ def nanquantile(
 
 
 def median(a: UOp, axis: Any = None, keepdims: bool = False) -> UOp:
-    """The middle element of the sorted ones, or the mean of the two in the middle: see `quantile`,
-    whose dtypes it has.
-
-    Examples:
-        >>> x = uopc.constant([4.0, 1.0, 3.0, 100.0])
-        >>> uopc.compile(x.median())()
-        array(3.5)
-    """
+    """The middle element of the sorted ones, or the mean of the two in the middle."""
     return quantile_of("median", a, 0.5, axis, keepdims, "midpoint", False)
 
 

@@ -23,8 +23,9 @@ from uopc.ir.core import dtypes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.tensor import elementwise as e
-from uopc.tensor import examples
+from uopc.tensor import examples, nn, statistics
 from uopc.tensor import float_functions as f
+from uopc.tensor import reductions as r
 from uopc.tensor.examples import Example
 
 
@@ -262,6 +263,144 @@ ROWS: Final = (
     Row("logical_xor", "bool", e.bitwise(Ops.XOR), "One of x1 and x2.",
         (_BOOLS, "np.array([True, True])", "array([False,  True])"), onnx="Xor"),
 )
+
+
+class Reduction(NamedTuple):
+    """A function of one operand x over axes."""
+
+    name: str
+    gives: str  # the dtype of the result, and the axes: a key of GIVES
+    function: Callable[..., UOp]
+    doc: str  # what it gives
+    example: Example
+    method: bool = True  # UOps have it as a method
+    numpy: bool = True  # it is in `uopc.numpy`
+
+    @property
+    def skips_nan(self) -> bool:
+        """True for the functions of the elements that are not NaN."""
+        return self.name.startswith("nan")
+
+
+_AXES = (
+    " Over `axis` (an int, a tuple, or None for all), which the result lacks, or has with size 1"
+    " (`keepdims`). UserIndexError for an axis that {} lacks."
+)
+_FLAT = " Of the flattened array without an axis."
+_SOME = " UserError over no elements."
+_WHOLE = "In the dtype of x; of bool and integers in 64 bits."
+_FLOATS = (
+    "In the dtype of `a`; of integers and bool in float32." + _AXES,
+    "In the dtype of x; of integers in float64." + _AXES,
+)
+# What a method gives, and a function of `uopc.numpy`.
+GIVES: Final = {
+    "total": (
+        "In the dtype of `a`; of bool and small integers in int32 or uint32." + _AXES,
+        _WHOLE + _AXES,
+    ),
+    "greatest": ("In the dtype of `a`." + _AXES, "In the dtype of x." + _SOME + _AXES),
+    "truth": ("A bool." + _AXES, "A bool." + _AXES),
+    "mean": _FLOATS, "spread": _FLOATS, "middle": _FLOATS,
+    "float": (
+        "Integers are made floats first." + _AXES,
+        "Integers are made float64 first." + _AXES,
+    ),
+    "place": ("int32, or int64 where it is needed." + _FLAT + _SOME, "int64." + _FLAT + _SOME),
+    "running": (
+        "In the dtype of `sum`." + _FLAT
+        + " A symbolic axis takes time with the square of its length.",
+        _WHOLE + _FLAT,
+    ),
+    "first": (
+        "",
+        _WHOLE + " `include_initial`: that of no elements first, one element more."
+        " UserError without an axis for several dimensions.",
+    ),
+}
+REDUCTIONS: Final = (
+    Reduction("sum", "total", r.METHODS["sum"], "The sum of the elements.",
+        ("[[1, 2], [3, 4]]", "axis=0", "array([4, 6])")),
+    Reduction("prod", "total", r.METHODS["prod"], "The product of the elements.",
+        ("[[1, 2], [3, 4]]", "axis=0", "array([3, 8])")),
+    Reduction("max", "greatest", r.METHODS["max"], "The greatest element; NaN if there is one.",
+        ("[[1, 5], [7, 2]]", "axis=1", "array([5, 7])")),
+    Reduction("min", "greatest", r.METHODS["min"], "The least element; NaN if there is one.",
+        ("[[1, 5], [7, 2]]", "axis=1", "array([1, 2])")),
+    Reduction("any", "truth", r.METHODS["any"], "True if an element is not 0.",
+        ("[[0, 0], [0, 1]]", "axis=1", "array([False,  True])")),
+    Reduction("all", "truth", r.METHODS["all"], "True if no element is 0.",
+        ("[[1, 0], [1, 1]]", "axis=1", "array([False,  True])")),
+    Reduction("mean", "mean", r.mean, "The arithmetic mean; NaN over no elements.",
+        ("[[1.0, 2.0], [3.0, 6.0]]", "axis=0", "array([2., 4.])")),
+    Reduction("var", "spread", r.var,
+        "The variance: squared distances from the mean over (count - `correction`); NaN"
+        " where the count is not above the correction.",
+        ("[1.0, 2.0, 3.0, 6.0]", "", "array(3.5)")),
+    Reduction("std", "spread", r.std, "The square root of the variance: see `var`.",
+        ("[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]", "", "array(2.)")),
+    Reduction("median", "middle", statistics.median,
+        "The middle element of the sorted ones, or the mean of the two in the middle; NaN if"
+        " there is one.",
+        ("[4.0, 1.0, 3.0, 100.0]", "", "array(3.5)")),
+    Reduction("logsumexp", "float", nn.logsumexp,
+        "log of the sum of e^x, without overflow in between; -inf over no elements.",
+        ("[1000.0, 1000.0]", "", "array(1000.69314718)")),
+    Reduction("argmax", "place", r.argmax,
+        "The place of the first greatest element, or of the first NaN.",
+        ("[[1, 5], [7, 2]]", "axis=1", "array([1, 0])")),
+    Reduction("argmin", "place", r.argmin,
+        "The place of the first least element, or of the first NaN.",
+        ("[[1, 5], [7, 2]]", "axis=1", "array([0, 1])")),
+    Reduction("cumsum", "running", r.cumsum, "Sums of the elements up to each one.",
+        ("[[1, 2], [3, 4]]", "", "array([ 1,  3,  6, 10])")),
+    Reduction("cumprod", "running", r.cumprod, "Products of the elements up to each one.",
+        ("[[1, 2], [3, 4]]", "", "array([ 1,  2,  6, 24])")),
+    Reduction("cummax", "running", r.cummax,
+        "The greatest of the elements up to each one; NaN from the first NaN on.",
+        ("[3, 1, 4, 1, 5]", "", "array([3, 3, 4, 4, 5])"), numpy=False),
+    Reduction("cummin", "running", r.cummin,
+        "The least of the elements up to each one; NaN from the first NaN on.",
+        ("[3, 1, 4, 1, 5]", "", "array([3, 1, 1, 1, 1])"), numpy=False),
+    Reduction("cumulative_sum", "first", r.cumsum, "Sums of the elements up to each one.",
+        ("[1, 2, 3]", "include_initial=True", "array([0, 1, 3, 6])"), method=False),
+    Reduction("cumulative_prod", "first", r.cumprod, "Products of the elements up to each one.",
+        ("[1, 2, 3]", "include_initial=True", "array([1, 1, 2, 6])"), method=False),
+    Reduction("nansum", "total", statistics.nansum, "The sum of the elements that are not NaN.",
+        ("[1.0, np.nan, 3.0]", "", "array(4.)"), method=False),
+    Reduction("nanprod", "total", statistics.nanprod,
+        "The product of the elements that are not NaN.",
+        ("[2.0, np.nan, 3.0]", "", "array(6.)"), method=False),
+    Reduction("nanmax", "greatest", statistics.nanmax,
+        "The greatest of the elements that are not NaN; NaN where there is none.",
+        ("[1.0, np.nan, 3.0]", "", "array(3.)"), method=False),
+    Reduction("nanmin", "greatest", statistics.nanmin,
+        "The least of the elements that are not NaN; NaN where there is none.",
+        ("[1.0, np.nan, 3.0]", "", "array(1.)"), method=False),
+    Reduction("nanmean", "mean", statistics.nanmean,
+        "The mean of the elements that are not NaN; NaN where there is none.",
+        ("[1.0, np.nan, 3.0]", "", "array(2.)"), method=False),
+    Reduction("nanvar", "spread", statistics.nanvar,
+        "The variance of the elements that are not NaN: see `var`.",
+        ("[1.0, np.nan, 3.0]", "", "array(1.)"), method=False),
+    Reduction("nanstd", "spread", statistics.nanstd, "The square root of `nanvar`.",
+        ("[1.0, np.nan, 3.0]", "", "array(1.)"), method=False),
+    Reduction("nanmedian", "middle", statistics.nanmedian,
+        "The median of the elements that are not NaN; NaN where there is none.",
+        ("[1.0, np.nan, 3.0, 100.0]", "", "array(3.)"), method=False),
+    Reduction("nanargmax", "place", statistics.nanargmax,
+        "The place of the first greatest element that is not NaN; 0 where there is none.",
+        ("[1.0, np.nan, 3.0]", "", "array(2)"), method=False),
+    Reduction("nanargmin", "place", statistics.nanargmin,
+        "The place of the first least element that is not NaN; 0 where there is none.",
+        ("[1.0, np.nan, 3.0]", "", "array(0)"), method=False),
+    Reduction("nancumsum", "running", r.cumsum,
+        "Sums of the elements up to each one that are not NaN.",
+        ("[1.0, np.nan, 3.0]", "", "array([1., 1., 4.])"), method=False),
+    Reduction("nancumprod", "running", r.cumprod,
+        "Products of the elements up to each one that are not NaN.",
+        ("[2.0, np.nan, 3.0]", "", "array([2., 2., 6.])"), method=False),
+)
 # fmt: on
 
 
@@ -275,20 +414,36 @@ def methods() -> dict[str, Callable[..., UOp]]:
     made = {row.name if row.method is True else row.method: row for row in ROWS if row.method}
     for name, row in made.items():
         row.function.__doc__ = _method_doc(row, name)
-    return {name: row.function for name, row in made.items()}
+    over = {row.name: row for row in REDUCTIONS if row.method}
+    for name, reduction in over.items():
+        gives = GIVES[reduction.gives][0].format("`a`")
+        shown = examples.of_method(name, reduction.example)
+        if reduction.gives == "place":  # whose dtype differs in `uopc.numpy`
+            shown = f"{shown.removesuffix(')')}, dtype=int32)"
+        reduction.function.__doc__ = f"{_of_method(reduction.doc)}\n\n{gives}{shown}"
+    return {name: found.function for name, found in (made | over).items()}
 
 
 def _method_doc(row: Row, name: str) -> str:
     """The docstring of a method, whose operands are a and b."""
-    doc = re.sub(r"\bx2\b", "b", re.sub(r"\bx1?\b", "a", row.doc))
     made = _made(row, "`a`") + KINDS[row.takes][0]
-    return f"{doc}\n\n{made}{examples.of_method(name, row.example)}"
+    return f"{_of_method(row.doc)}\n\n{made}{examples.of_method(name, row.example)}"
+
+
+def _of_method(doc: str) -> str:
+    return re.sub(r"\bx2\b", "b", re.sub(r"\bx1?\b", "a", doc))
 
 
 def function_doc(row: Row) -> str:
     """The docstring of the function of `uopc.numpy`."""
     made = _made(row, "x") + KINDS[row.takes][1]
     return f"{row.doc}\n\n{made}{examples.of_function(row.name, row.example)}"
+
+
+def reduction_doc(row: Reduction, more: str) -> str:
+    """The docstring of a function of `uopc.numpy` over axes; `more`: a sentence on its options."""
+    gives = GIVES[row.gives][1].format("x")
+    return f"{row.doc}\n\n{gives}{more}{examples.of_function(row.name, row.example)}"
 
 
 def _made(row: Row, operand: str) -> str:
@@ -300,4 +455,4 @@ def _made(row: Row, operand: str) -> str:
     return f"Elementwise: {f'a bool for each element of {operand}' if bools else kept}."
 
 
-EXAMPLES: Final = examples.ROWS | {row.name: row.example for row in ROWS}
+EXAMPLES: Final = examples.ROWS | {row.name: row.example for row in (*ROWS, *REDUCTIONS)}
