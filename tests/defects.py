@@ -217,7 +217,7 @@ DEFECTS: Final = (
         ("kinds/test_regressions.py",),
     ),
     Defect(
-        "a narrow float that rounds half up", "uopc/passes/decompose/soft_floats.py",
+        "a narrow float that rounds half up", "uopc/passes/decompose/floats/soft_floats.py",
         "odd = (size_bits >> shift) & 1", "odd = (size_bits >> shift) | 1",
     ),
     Defect(

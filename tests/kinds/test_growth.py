@@ -22,7 +22,7 @@ from uopc.driver import lower_only
 from uopc.ir.core import arena, bounds, shapes, walk
 from uopc.ir.core.levels import TENSOR
 from uopc.ir.verify import verifier
-from uopc.passes.decompose import expansion_cache
+from uopc.passes.decompose.functions import expansion_cache
 from uopc.passes.optimize import optimize
 
 sys.path.append(str(ROOT / "benchmarks"))

@@ -1,8 +1,8 @@
 """Elementwise tensor methods, with the formula of each function derived from several ops.
 
 Operands promote and broadcast as in NumPy. Functions built of several ops compute float16, bfloat16
-and fp8 in float32 and round once. `passes/decompose/transcendental.py` has the formulas of the ops
-themselves (exp, sin, ...).
+and fp8 in float32 and round once. `passes/decompose/functions/transcendental.py` has the formulas
+of the ops themselves (exp, sin, ...).
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from uopc.ir.core.walk import toposort
 from uopc.ir.interpret.machine import run_kernel
 from uopc.ir.text.printer import parse, print_graph
 from uopc.ir.verify.verifier import verify
-from uopc.passes.decompose import expansion_cache
+from uopc.passes.decompose.functions import expansion_cache
 
 ANGLES = np.concatenate([
     np.random.default_rng(0).standard_normal(50) * 10,

@@ -13,8 +13,8 @@ from uopc.ir.core.args import ParamArg, RangeArg
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import intern
 from uopc.ir.index import affine
-from uopc.passes.decompose.expansion_cache import Use, applied
-from uopc.passes.decompose.transcendental import DECOMPOSITIONS
+from uopc.passes.decompose.functions.expansion_cache import Use, applied
+from uopc.passes.decompose.functions.transcendental import DECOMPOSITIONS
 
 ONCE = Use("once", 1)
 

@@ -8,7 +8,7 @@ import uopc
 from uopc.ir.builder import leaves, rebuild
 from uopc.ir.core.ops import Ops
 from uopc.ir.index import affine
-from uopc.passes.decompose import integer_division
+from uopc.passes.decompose.integers import integer_division
 
 EDGE = 1 << 48
 

@@ -9,7 +9,7 @@ import pytest
 import uopc
 from tests import ulp
 from uopc.ir.core.ops import Ops
-from uopc.passes.decompose.trig_without_fma import LARGE_ANGLE_64, PI_EXACT_64
+from uopc.passes.decompose.functions.trig_without_fma import LARGE_ANGLE_64, PI_EXACT_64
 
 OLD = ("x86-64", "x86-64-v2")
 FUNCTIONS = tuple(f for f in ulp.FUNCTIONS if f not in ulp.PAIRS)

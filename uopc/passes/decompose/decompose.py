@@ -28,26 +28,28 @@ from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
-from uopc.ir.builder import leaves, rebuild
+from uopc.ir.builder import rebuild
 from uopc.ir.builder.float_bits import to_odd
-from uopc.ir.core import bounds, dtypes, semantics, walk
+from uopc.ir.core import dtypes, walk
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.levels import VECTOR
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.passes.analysis.lanes import splat
 from uopc.passes.contract import Context, Pass
-from uopc.passes.decompose import without_fma
 from uopc.passes.decompose.cold_branches import merged_branches
-from uopc.passes.decompose.expansion_cache import Use, applied
-from uopc.passes.decompose.float_division import float_division
-from uopc.passes.decompose.integer_division import constant, instruction, integer_division
+from uopc.passes.decompose.dots import dot
+from uopc.passes.decompose.floats.float_division import float_division
+from uopc.passes.decompose.floats.soft_arithmetic import rounded_by_sums, unfused
+from uopc.passes.decompose.floats.soft_floats import SOFTWARE, narrow, widen
+from uopc.passes.decompose.functions import without_fma
+from uopc.passes.decompose.functions.expansion_cache import Use, applied
+from uopc.passes.decompose.functions.transcendental import DECOMPOSITIONS
+from uopc.passes.decompose.integers.arithmetic import between, integer_power, shift, threefry
+from uopc.passes.decompose.integers.integer_division import integer_division
+from uopc.passes.decompose.integers.narrow_indices import narrowed
 from uopc.passes.decompose.lookups import looked_up
 from uopc.passes.decompose.moved_bools import MOVES, moved
-from uopc.passes.decompose.narrow_indices import narrowed
-from uopc.passes.decompose.soft_arithmetic import rounded_by_sums, unfused
-from uopc.passes.decompose.soft_floats import SOFTWARE, narrow, widen
-from uopc.passes.decompose.transcendental import DECOMPOSITIONS
 
 Source = tuple["UOp", ...]
 # Functions that end in a SCALE, where the machine has it.
@@ -77,103 +79,6 @@ class Native(NamedTuple):
     def computes(self, t: DType) -> bool:
         """True if the machine has arithmetic for a type, and not conversions alone."""
         return t not in SOFTWARE and (t is not dtypes.float16 or t in self.floats)
-
-
-def _shift(u: UOp, src: Source) -> UOp | None:
-    """A shift by a count outside of the width gives 0, or the sign."""
-    a, b = src
-    low, high = bounds.bounds(b)
-    last = a.dtype.bits - 1
-    if low >= 0 and high <= last:
-        return None
-    inside = (b <= constant(b, last)) if low >= 0 else (b >= 0) & (b <= constant(b, last))
-    if u.op is Ops.SHR and a.dtype.is_signed:
-        return instruction(Ops.SHR, a, inside.where(b, constant(b, last)))
-    return inside.where(instruction(u.op, a, inside.where(b, constant(b, 0))), constant(a, 0))
-
-
-def _integer_power(src: Source) -> UOp:
-    """Square and multiply, bit by bit of the exponent; negative exponents leave 1, -1 or 0."""
-    base, exponent = src
-    if base.dtype.kind == "bool":
-        return base | exponent.ne(True)
-    bits = max(1, min(bounds.bounds(exponent)[1].bit_length(), exponent.dtype.bits))
-    result, square = constant(base, 1), base
-    for i in range(bits):
-        taken = (instruction(Ops.SHR, exponent, constant(exponent, i)) & 1).ne(0)
-        result = taken.where(result * square, result)
-        square = square * square
-    if bounds.bounds(exponent)[0] >= 0:
-        return result
-    odd = (exponent & 1).ne(0)
-    negative = base.eq(1).where(constant(base, 1), constant(base, 0))
-    negative = base.eq(-1).where(odd.where(constant(base, -1), constant(base, 1)), negative)
-    return (exponent < 0).where(negative, result)
-
-
-def _dot4(src: Source) -> UOp:
-    """The products of the bytes of two words, one by one."""
-    a, b, *more = src
-    for shift in (0, 8, 16, 24):
-        signed = instruction(Ops.SHL, b, constant(b, 24 - shift)) if shift < 24 else b
-        unsigned = instruction(Ops.SHR, a, constant(a, shift)) if shift else a
-        more.append((unsigned & 255) * instruction(Ops.SHR, signed, constant(b, 24)))
-    return functools.reduce(lambda x, y: x + y, more)
-
-
-def _dot2(src: Source) -> UOp:
-    """The products of the halves of two words, one by one."""
-    a, b, *more = src
-    for half in (_low_half, _high_half):
-        more.append(half(a) * half(b))
-    return functools.reduce(lambda x, y: x + y, more)
-
-
-def _low_half(a: UOp) -> UOp:
-    return instruction(Ops.SHL, a, constant(a, 16)).bitcast(dtypes.float32)
-
-
-def _high_half(a: UOp) -> UOp:
-    return (a & -0x10000).bitcast(dtypes.float32)
-
-
-def _cut_dots(u: UOp, src: Source, most: int) -> UOp | None:
-    """A DOT4 or DOT2 in pieces of a width that it is an instruction for: 1, 4, 8 or 16 lanes."""
-    lanes = u.dtype.lanes
-    size = lanes if lanes < 4 else next(n for n in (16, 8, 4, 1) if n <= most and lanes % n == 0)
-    if size == lanes:
-        return None
-    t = u.dtype.scalar.vec(size)
-    parts = [
-        intern(u.op, t, tuple([_lanes_of(s, tuple(range(i, i + size))) for s in src]))
-        for i in range(0, lanes, size)
-    ]
-    return intern(Ops.STACK, u.dtype, tuple(parts))
-
-
-def _lanes_of(s: UOp, order: tuple[int, ...]) -> UOp:
-    if s.dtype.lanes == 1:
-        return s
-    t = s.dtype.scalar.vec(len(order))
-    if len(order) == 1:
-        return intern(Ops.LANE, t, (s,), order[0])
-    return intern(Ops.SHUFFLE, t, (s, s), order)
-
-
-def _threefry(src: Source) -> UOp:
-    """Twenty rounds on 32-bit halves."""
-    x, key = src
-    low, high = x.cast(dtypes.uint32), (x >> 32).cast(dtypes.uint32)
-    keys = [key.cast(dtypes.uint32), (key >> 32).cast(dtypes.uint32)]
-    keys.append(keys[0] ^ keys[1] ^ 0x1BD11BDA)
-    low, high = low + keys[0], high + keys[1]
-    for block in range(5):
-        for r in semantics.THREEFRY_ROTATIONS[block % 2]:
-            low = low + high
-            high = ((high << r) | (high >> (32 - r))) ^ low
-        low = low + keys[(block + 1) % 3]
-        high = high + keys[(block + 2) % 3] + (block + 1)
-    return (high.cast(dtypes.uint64) << 32) | low.cast(dtypes.uint64)
 
 
 def _computing(t: DType) -> DType:
@@ -243,21 +148,7 @@ def _rounded_to_odd(a: UOp) -> UOp:
     return to_odd(single, back.ne(a) & a.eq(a), abs(back) < abs(a))
 
 
-def _between(src: Source) -> UOp | None:
-    """-1 < x and x < c, on vectors of 32 bits: one unsigned comparison."""
-    if src[0].op is not Ops.CMPLT or src[1].op is not Ops.CMPLT:
-        return None
-    (least, x), (y, most) = src[0].src, src[1].src
-    if x is not y or x.dtype.scalar is not dtypes.int32 or x.dtype.lanes == 1:
-        return None
-    if least.op is not Ops.CONST or least.arg != -1 or most.op is not Ops.CONST:
-        return None
-    if type(most.arg) is tuple or most.arg < 0:
-        return None
-    return x.bitcast(dtypes.uint32) < leaves.const(dtypes.uint32, most.arg)
-
-
-_DOTS = {Ops.DOT4: _dot4, Ops.DOT2: _dot2}
+_DOTS = (Ops.DOT4, Ops.DOT2)
 _SELECTS = (Ops.NEG, Ops.ABS, Ops.MAX, Ops.MIN)  # the result is an operand, up to its sign
 _DIVISIONS = (Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.CMOD)
 _IN_FLOAT32 = frozenset((  # for float16 too
@@ -278,7 +169,7 @@ def _decomposed(u: UOp, src: Source, native: Native) -> UOp | None:
     if op in _DIVISIONS:
         return float_division(op, *src) if t.is_float else integer_division(u, src)
     if op is Ops.POW and not t.is_float:
-        return _integer_power(src)
+        return integer_power(src)
     if op in _SCALED and native.has_scale and u.dtype.bits * u.dtype.lanes in _SCALE_BITS:
         return applied(native.function(op, t), src, native.use(u), scales=True)
     if op in DECOMPOSITIONS:
@@ -286,18 +177,17 @@ def _decomposed(u: UOp, src: Source, native: Native) -> UOp | None:
             return None
         return applied(native.function(op, t), src, native.use(u))
     if op in (Ops.SHL, Ops.SHR):
-        return _shift(u, src)
+        return shift(u, src)
     if op is Ops.THREEFRY:
-        return _threefry(src)
+        return threefry(src)
     if op in _DOTS:
-        most = native.dot_lanes.get(op)
-        return _cut_dots(u, src, most) if most else _DOTS[op](src)
+        return dot(u, src, native.dot_lanes.get(op))
     if op is Ops.MULACC and not t.is_float:
         return src[0] * src[1] + src[2]
     if op in (Ops.MAX, Ops.MIN) and t.kind == "bool":
         return src[0] | src[1] if op is Ops.MAX else src[0] & src[1]
     if op is Ops.AND and t.kind == "bool":
-        return _between(src)
+        return between(src)
     return _cast(u, src, native) if op is Ops.CAST else None
 
 

@@ -20,9 +20,9 @@ from uopc.ir.builder import rebuild
 from uopc.ir.core import dtypes, walk
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp
-from uopc.passes.decompose import trig_without_fma
-from uopc.passes.decompose.soft_arithmetic import accurate
-from uopc.passes.decompose.transcendental import DECOMPOSITIONS
+from uopc.passes.decompose.floats.soft_arithmetic import accurate
+from uopc.passes.decompose.functions import trig_without_fma
+from uopc.passes.decompose.functions.transcendental import DECOMPOSITIONS
 
 # Functions in which the products of two variables may round, by the bits of the operand: the others
 # compute with pairs of numbers, whose second one is the error of the first.

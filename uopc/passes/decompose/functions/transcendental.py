@@ -37,8 +37,8 @@ from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.passes.decompose.cold_branches import applied, cold_branch
-from uopc.passes.decompose.huge_angles import payne_hanek, where_huge
-from uopc.passes.decompose.trig_float32 import reduced_32, sine_32
+from uopc.passes.decompose.functions.huge_angles import payne_hanek, where_huge
+from uopc.passes.decompose.functions.trig_float32 import reduced_32, sine_32
 
 # fmt: off
 LOG2E_32: Final = 1.44269502

@@ -13,8 +13,8 @@ from typing import Final
 from uopc.ir.builder.float_bits import bits_of, polynomial, sign_of, with_sign
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp
-from uopc.passes.decompose.huge_angles import payne_hanek, where_huge
-from uopc.passes.decompose.transcendental import INVERSE_PI_64, PI_64, SIN_64, TAN_64
+from uopc.passes.decompose.functions.huge_angles import payne_hanek, where_huge
+from uopc.passes.decompose.functions.transcendental import INVERSE_PI_64, PI_64, SIN_64, TAN_64
 
 PI_EXACT_64: Final = (3.1415926535846666, 5.126688305920769e-12, -2.731731080442501e-21)
 LARGE_ANGLE_64: Final = 2.0**16

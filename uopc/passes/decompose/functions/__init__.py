@@ -1,0 +1,1 @@
+"""Functions such as sines and logarithms as arithmetic."""

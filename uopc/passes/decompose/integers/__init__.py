@@ -1,0 +1,1 @@
+"""Arithmetic of integers that machines lack, or have in fewer bits."""
