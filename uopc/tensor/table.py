@@ -275,6 +275,7 @@ class Reduction(NamedTuple):
     example: Example
     method: bool = True  # UOps have it as a method
     numpy: bool = True  # it is in `uopc.numpy`
+    onnx: str = ""  # the operator that it is
 
     @property
     def skips_nan(self) -> bool:
@@ -320,13 +321,13 @@ GIVES: Final = {
 }
 REDUCTIONS: Final = (
     Reduction("sum", "total", r.METHODS["sum"], "The sum of the elements.",
-        ("[[1, 2], [3, 4]]", "axis=0", "array([4, 6])")),
+        ("[[1, 2], [3, 4]]", "axis=0", "array([4, 6])"), onnx="ReduceSum"),
     Reduction("prod", "total", r.METHODS["prod"], "The product of the elements.",
-        ("[[1, 2], [3, 4]]", "axis=0", "array([3, 8])")),
+        ("[[1, 2], [3, 4]]", "axis=0", "array([3, 8])"), onnx="ReduceProd"),
     Reduction("max", "greatest", r.METHODS["max"], "The greatest element; NaN if there is one.",
-        ("[[1, 5], [7, 2]]", "axis=1", "array([5, 7])")),
+        ("[[1, 5], [7, 2]]", "axis=1", "array([5, 7])"), onnx="ReduceMax"),
     Reduction("min", "greatest", r.METHODS["min"], "The least element; NaN if there is one.",
-        ("[[1, 5], [7, 2]]", "axis=1", "array([1, 2])")),
+        ("[[1, 5], [7, 2]]", "axis=1", "array([1, 2])"), onnx="ReduceMin"),
     Reduction("any", "truth", r.METHODS["any"], "True if an element is not 0.",
         ("[[0, 0], [0, 1]]", "axis=1", "array([False,  True])")),
     Reduction("all", "truth", r.METHODS["all"], "True if no element is 0.",
@@ -345,7 +346,7 @@ REDUCTIONS: Final = (
         ("[4.0, 1.0, 3.0, 100.0]", "", "array(3.5)")),
     Reduction("logsumexp", "float", nn.logsumexp,
         "log of the sum of e^x, without overflow in between; -inf over no elements.",
-        ("[1000.0, 1000.0]", "", "array(1000.69314718)")),
+        ("[1000.0, 1000.0]", "", "array(1000.69314718)"), onnx="ReduceLogSumExp"),
     Reduction("argmax", "place", r.argmax,
         "The place of the first greatest element, or of the first NaN.",
         ("[[1, 5], [7, 2]]", "axis=1", "array([1, 0])")),
@@ -407,6 +408,11 @@ REDUCTIONS: Final = (
 def row(name: str) -> Row:
     """The row of a function."""
     return next(row for row in ROWS if row.name == name)
+
+
+def operator(onnx: str) -> Callable[..., UOp]:
+    """The function that an operator of ONNX is."""
+    return next(row.function for row in ROWS if row.onnx == onnx)
 
 
 def methods() -> dict[str, Callable[..., UOp]]:

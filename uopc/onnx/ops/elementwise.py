@@ -124,24 +124,32 @@ def where(n: Node) -> UOp:
 @op("Clip", since=11)
 def clip(n: Node) -> UOp:
     """The greater bound wins where the bounds cross."""
-    x = n.x(0)
-    x = x.maximum(n.x(1)) if n.has(1) else x
-    return x.minimum(n.x(2)) if n.has(2) else x
+    return n.x(0).clip(n.maybe(1), n.maybe(2))
 
 
 @op("Clip")
 def clip_1(n: Node) -> UOp:
     """Before version 11: the bounds are attributes."""
-    low, high = n.attr("min", None), n.attr("max", None)
-    x = n.x(0) if low is None else n.x(0).maximum(low)
-    return x if high is None else x.minimum(high)
+    return n.x(0).clip(n.attr("min", None), n.attr("max", None))
 
 
 # ---------------------------------------------------------------- activations
-@op("Elu")
-def elu(n: Node) -> UOp:
-    x, alpha = n.x(0), n.number("alpha", 1.0)
-    return uopc.where(x < 0, x.minimum(0.0).expm1() * alpha, x)
+# Functions of x, alpha and beta, with the values of these if they are left out.
+ACTIVATIONS: dict[str, tuple[Callable[[UOp, float, float], UOp], float, float]] = {
+    "Elu": (lambda x, a, b: uopc.where(x < 0, x.minimum(0.0).expm1() * a, x), 1.0, 0.0),
+    "HardSigmoid": (lambda x, a, b: (x * a + b).clip(0.0, 1.0), 0.2, 0.5),
+    "LeakyRelu": (lambda x, a, b: uopc.where(x < 0, x * a, x), 0.01, 0.0),
+    "ThresholdedRelu": (lambda x, a, b: uopc.where(x > a, x, 0.0), 1.0, 0.0),
+}
+
+
+def _activation(name: str) -> None:
+    f, alpha, beta = ACTIVATIONS[name]
+    op(name)(lambda n: f(n.x(0), n.number("alpha", alpha), n.number("beta", beta)))
+
+
+for _name in ACTIVATIONS:
+    _activation(_name)
 
 
 @op("Celu")
@@ -156,23 +164,6 @@ def selu(n: Node) -> UOp:
     x = n.x(0)
     alpha, gamma = n.number("alpha", 1.6732632), n.number("gamma", 1.050701)
     return uopc.where(x > 0, x * gamma, x.minimum(0.0).expm1() * (alpha * gamma))
-
-
-@op("LeakyRelu")
-def leaky_relu(n: Node) -> UOp:
-    x = n.x(0)
-    return uopc.where(x < 0, x * n.number("alpha", 0.01), x)
-
-
-@op("ThresholdedRelu")
-def thresholded_relu(n: Node) -> UOp:
-    x = n.x(0)
-    return uopc.where(x > n.number("alpha", 1.0), x, 0.0)
-
-
-@op("HardSigmoid")
-def hard_sigmoid(n: Node) -> UOp:
-    return (n.x(0) * n.number("alpha", 0.2) + n.number("beta", 0.5)).clip(0.0, 1.0)
 
 
 @op("HardSwish")

@@ -9,32 +9,32 @@ import uopc
 from uopc import UOp, dtypes
 from uopc.errors import Unsupported
 from uopc.onnx.node import Node, dims
+from uopc.onnx.ops.elementwise import ACTIVATIONS
 from uopc.onnx.registry import op
+from uopc.tensor import table
 
 Activation = Callable[[UOp], UOp]
 Step = Callable[..., tuple[UOp, ...]]
 
 
-def _activation(name: str, alpha: float | None, beta: float | None) -> Activation:
-    def scaled(a: float, b: float) -> tuple[float, float]:
-        return (a if alpha is None else alpha), (b if beta is None else beta)
+# Activations by their names, which are the same in all kinds of letters.
+_PLAIN: dict[str, Activation] = {
+    name.lower(): table.operator(name)
+    for name in ("Sigmoid", "Tanh", "Relu", "Softsign", "Softplus")
+}
+_SCALED = {name.lower(): row for name, row in ACTIVATIONS.items()} | {
+    "affine": (lambda x, a, b: x * a + b, 1.0, 0.0),
+    "scaledtanh": (lambda x, a, b: (x * b).tanh() * a, 1.0, 1.0),
+}
 
-    plain: dict[str, Activation] = {
-        "sigmoid": UOp.sigmoid,
-        "tanh": UOp.tanh,
-        "relu": UOp.relu,
-        "softsign": lambda x: x / (x.abs() + 1),
-        "softplus": lambda x: x.maximum(0.0) + (-x.abs()).exp().log1p(),
-        "leakyrelu": lambda x: uopc.where(x < 0, x * scaled(0.01, 0)[0], x),
-        "thresholdedrelu": lambda x: uopc.where(x > scaled(1.0, 0)[0], x, 0.0),
-        "elu": lambda x: uopc.where(x < 0, x.minimum(0.0).expm1() * scaled(1.0, 0)[0], x),
-        "affine": lambda x: x * scaled(1.0, 0.0)[0] + scaled(1.0, 0.0)[1],
-        "scaledtanh": lambda x: (x * scaled(1.0, 1.0)[1]).tanh() * scaled(1.0, 1.0)[0],
-        "hardsigmoid": lambda x: (x * scaled(0.2, 0.5)[0] + scaled(0.2, 0.5)[1]).clip(0.0, 1.0),
-    }
-    if name.lower() not in plain:
+
+def _activation(name: str, alpha: float | None, beta: float | None) -> Activation:
+    if name.lower() in _PLAIN:
+        return _PLAIN[name.lower()]
+    if name.lower() not in _SCALED:
         raise Unsupported(f"the activation {name}")
-    return plain[name.lower()]
+    f, a, b = _SCALED[name.lower()]
+    return lambda x: f(x, a if alpha is None else alpha, b if beta is None else beta)
 
 
 def _functions(n: Node, defaults: list[str], directions: int) -> list[list[Activation]]:

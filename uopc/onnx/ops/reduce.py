@@ -12,15 +12,9 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.index.dims import dim_uop
 from uopc.onnx.node import Node, fixed, normal
 from uopc.onnx.registry import op
+from uopc.tensor import table
 
 Reduce = Callable[[UOp, tuple[int, ...], bool], UOp]
-
-
-def _logsumexp(x: UOp, axes: tuple[int, ...], keep: bool) -> UOp:
-    top = x.max(axes, keepdims=True)
-    top = uopc.where(top.isinf(), 0.0, top)
-    total = (x - top).exp().sum(axes, keepdims=True).log() + top
-    return total if keep else total.sum(axes)
 
 
 def _kept(f: Reduce) -> Reduce:
@@ -34,30 +28,30 @@ def _mean_of_integers(x: UOp, axes: tuple[int, ...], keep: bool) -> UOp:
     return x.sum(axes, keep).cast(x.dtype).alu(Ops.CDIV, count.cast(x.dtype))
 
 
+# Without axes these are still functions of each element.
+_OF_ELEMENTS = ("ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum")
+
+
 def _reduce(name: str, f: Reduce) -> None:
     def made(n: Node) -> UOp:
         x = n.x(0)
         rank = len(x.shape)
         axes = n.ints_of(1, "axes")
         if not axes and n.attr("noop_with_empty_axes", 0):
-            return x if name not in ("L1", "L2", "SumSquare", "LogSum") else f(x, (), True)
+            return f(x, (), True) if name in _OF_ELEMENTS else x
         chosen = tuple(sorted({normal(a, rank) for a in axes})) if axes else tuple(range(rank))
         return f(x, chosen, bool(n.attr("keepdims", 1)))
 
-    op(f"Reduce{name}")(made)
+    op(name)(made)
 
 
 for _name, _f in {
-    "Sum": _kept(lambda x, a, k: x.sum(a, k)),
-    "Mean": lambda x, a, k: x.mean(a, k) if x.dtype.is_float else _mean_of_integers(x, a, k),
-    "Max": _kept(lambda x, a, k: x.max(a, k)),
-    "Min": _kept(lambda x, a, k: x.min(a, k)),
-    "Prod": _kept(lambda x, a, k: x.prod(a, k)),
-    "L1": _kept(lambda x, a, k: x.abs().sum(a, k)),
-    "L2": _kept(lambda x, a, k: (x * x).sum(a, k).cast(_float(x)).sqrt()),
-    "LogSum": _kept(lambda x, a, k: x.sum(a, k).cast(_float(x)).log()),
-    "LogSumExp": _kept(lambda x, a, k: _logsumexp(x.cast(_float(x)), a, k)),
-    "SumSquare": _kept(lambda x, a, k: (x * x).sum(a, k)),
+    **{row.onnx: _kept(row.function) for row in table.REDUCTIONS if row.onnx},
+    "ReduceMean": lambda x, a, k: x.mean(a, k) if x.dtype.is_float else _mean_of_integers(x, a, k),
+    "ReduceL1": _kept(lambda x, a, k: x.abs().sum(a, k)),
+    "ReduceL2": _kept(lambda x, a, k: (x * x).sum(a, k).cast(_float(x)).sqrt()),
+    "ReduceLogSum": _kept(lambda x, a, k: x.sum(a, k).cast(_float(x)).log()),
+    "ReduceSumSquare": _kept(lambda x, a, k: (x * x).sum(a, k)),
 }.items():  # fmt: skip
     _reduce(_name, _f)
 
