@@ -20,7 +20,8 @@ from uopc.numpy import elementwise, linalg, namespace
 from uopc.numpy.array import Array, applied, uop_of
 from uopc.numpy.array_methods import ArrayMethods
 from uopc.numpy.manipulation import own_axis
-from uopc.numpy.reductions import check_no_out, chosen, with_initial
+from uopc.numpy.reductions import check_no_out, chosen
+from uopc.numpy.statistics import extreme, with_options
 from uopc.tensor import examples, reductions, table
 from uopc.tensor.elementwise import rounded
 
@@ -78,36 +79,14 @@ def _mean(
     return namespace.divide(total, namespace.astype(count, result))
 
 
-def _total(name: str, combined: str, identity: int) -> Callable[..., Any]:
-    """A sum or product, as NumPy spells its options."""
-    function = getattr(namespace, name)
-
-    def adapted(
-        a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False,
-        initial: Any = None, where: Any = True,
-    ) -> Any:  # fmt: skip
-        check_no_out(name, out)
-        found = function(chosen(a, where, identity), axis=axis, dtype=dtype, keepdims=keepdims)
-        return with_initial(name, combined, found, initial)
-
-    return adapted
-
-
 def _greatest(name: str, combined: str) -> Callable[..., Any]:
-    """The greatest or least element, as NumPy spells its options."""
-    function, method = getattr(namespace, name), reductions.METHODS[name]
+    function = extreme(name, reductions.METHODS[name], combined)
 
     def adapted(
-        a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = None,
+        a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
         where: Any = True,
     ) -> Any:  # fmt: skip
-        check_no_out(name, out)
-        if initial is None:
-            if where is not True:
-                raise UserError(f"numpy.{name}: where= needs initial=, the result of no elements")
-            return function(a, axis=axis, keepdims=keepdims)
-        found = applied(lambda u: method(u, axis, keepdims), chosen(a, where, initial))
-        return with_initial(name, combined, found, initial)
+        return function(a, axis, keepdims, out=out, initial=initial, where=where)
 
     return adapted
 
@@ -227,9 +206,10 @@ _NUMPY_FORMS: dict[str, Callable[..., Any]] = {
     **{n: _of_shape(n) for n in ("diag_indices_from", "tril_indices_from", "triu_indices_from")},
     **{n: _sorting(n) for n in ("argsort", "sort")},
     **{n: _variance(n) for n in ("std", "var")},
-    "sum": _total("sum", "add", 0), "prod": _total("prod", "multiply", 1),
-    **{n: _greatest("max", "maximum") for n in ("amax", "max")},
-    **{n: _greatest("min", "minimum") for n in ("amin", "min")},
+    "sum": with_options("sum", namespace.sum, "add", 0, skips_nan=False),
+    "prod": with_options("prod", namespace.prod, "multiply", 1, skips_nan=False),
+    **dict.fromkeys(("amax", "max"), _greatest("max", "maximum")),
+    **dict.fromkeys(("amin", "min"), _greatest("min", "minimum")),
     **{n: _in_order(n) for n in (
         "median", "nanargmax", "nanargmin", "nanmax", "nanmean", "nanmedian", "nanmin",
         "nanpercentile", "nanquantile", "nanstd", "nanvar", "percentile", "quantile",

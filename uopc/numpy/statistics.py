@@ -203,19 +203,27 @@ def _spread(row: Reduction) -> Function:
     return reductions.named(function, row, options)
 
 
-def _filled(row: Reduction) -> Function:
-    name = row.name
-    total, combined, value = _TOTALS[name]
+def with_options(
+    name: str, total: Function, combined: str, identity: int, skips_nan: bool
+) -> Function:
+    """A sum or product with NumPy's options; `combined`: the function of two elements."""
 
     def function(
         a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False,
         initial: Any = None, where: Any = True,
     ) -> Any:  # fmt: skip
         reductions.check_no_out(name, out)
-        given = same_kind(statistics.filled(uop_of(a, name), value), (a,))
-        found = total(reductions.chosen(given, where, value), axis, dtype, keepdims)
+        given = a
+        if skips_nan:
+            given = same_kind(statistics.filled(uop_of(a, name), identity), (a,))
+        found = total(reductions.chosen(given, where, identity), axis, dtype, keepdims)
         return reductions.with_initial(name, combined, found, initial)
 
+    return function
+
+
+def _filled(row: Reduction) -> Function:
+    function = with_options(row.name, *_TOTALS[row.name], skips_nan=True)
     return reductions.named(function, row, _OPTIONS)
 
 
@@ -230,8 +238,8 @@ def _running(row: Reduction) -> Function:
     return reductions.named(function, row)
 
 
-def _extreme(row: Reduction) -> Function:
-    name, method, combined = row.name, row.function, row.name.replace("nan", "f")
+def extreme(name: str, method: Callable[..., UOp], combined: str) -> Function:
+    """The greatest or least element with NumPy's options."""
 
     def function(
         a: Any, axis: Any = None, keepdims: bool = False, *, out: None = None, initial: Any = None,
@@ -246,6 +254,11 @@ def _extreme(row: Reduction) -> Function:
         found = same_kind(method(u, axis, keepdims), (a, where))
         return reductions.with_initial(name, combined, found, initial)
 
+    return function
+
+
+def _extreme(row: Reduction) -> Function:
+    function = extreme(row.name, row.function, row.name.replace("nan", "f"))
     return reductions.named(function, row, _OPTIONS)
 
 
