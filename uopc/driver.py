@@ -6,19 +6,16 @@ import contextlib
 import dataclasses
 import functools
 import os
-import re
 import sys
-from collections.abc import Sequence
-from importlib import import_module
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from uopc import config
-from uopc.backends import detect
 from uopc.backends.exchange.cost import Machine
 from uopc.cache.disk import DiskCache
-from uopc.errors import UserError, UserTypeError
-from uopc.ir.builder import checks, file_parts
+from uopc.errors import UserTypeError
+from uopc.ir.builder import checks
 from uopc.ir.core import dtypes, walk
 from uopc.ir.core.arena import arena, uncollected
 from uopc.ir.core.args import Opt
@@ -28,9 +25,9 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.devices import device as devices
 from uopc.ir.devices.mesh import Mesh
-from uopc.program.constants import computed_once
+from uopc.program.backend import backend_of
 from uopc.program.described import Described, Description, Found, Made
-from uopc.program.program import Backend, Keep, Program, nested, program_for
+from uopc.program.program import Program, make_program
 from uopc.program.request import (
     Request,
     got,
@@ -39,20 +36,11 @@ from uopc.program.request import (
     prepare,
     thread_count,
 )
+from uopc.program.source import ProgramSource
 from uopc.program.tuned import schedules
-from uopc.target import CPUS
 
 if TYPE_CHECKING:  # a program from a cache needs no pass
     from uopc.passes.pass_manager import Lowered, Verify
-
-# Names of a backend's devices, examples, and the module with its BACKEND: imported when needed.
-BACKENDS = (
-    (devices.is_cpu, f"cpu, cpu:1 to cpu:{devices.CPU_DEVICES - 1}", "uopc.program.cpu"),
-    (
-        re.compile(r"cuda(:(\d+|sm_\w+))?").fullmatch,
-        "cuda, cuda:1, cuda:sm_90 (PTX text only)", "uopc.program.cuda",
-    ),
-)  # fmt: skip
 
 
 def compile(
@@ -149,34 +137,10 @@ def _watched(request: Request) -> contextlib.AbstractContextManager[None]:
     return progress.shown(request.name or "program")
 
 
-def _searching(beam: int) -> contextlib.AbstractContextManager[None]:
-    """Searches the Opts of kernels that no search knows, if a compile asks for that."""
-    if not beam:
-        return contextlib.nullcontext()
-    from uopc.search import searcher
-
-    return searcher.session(beam)
-
-
 def _is_logged() -> bool:
     """True if a handler gets records of compiles. Without the module nobody has asked for them."""
     logging = sys.modules.get("logging")
     return logging is not None and logging.getLogger("uopc").isEnabledFor(logging.INFO)
-
-
-def make_program(
-    request: Request, verify: Verify | None = None, keep: Keep | None = None
-) -> Program:
-    """The program for a request. A pickled Program calls this when it is loaded. `keep`: see
-    `program_for`."""
-    if request.structure != "kernel":
-        request = dataclasses.replace(request, graph=file_parts.viewed(request.graph))
-    with _searching(request.options.beam):
-        backend, whole = backend_of(request.device), with_constants_computed(request, verify)
-        program = program_for(whole, verify, backend, make_program, _write_report, keep)
-    if "_request" in vars(program):  # else it holds no graph
-        program._given = request
-    return program if request.nesting is None else nested(program, request.nesting)
 
 
 @uncollected()
@@ -194,35 +158,33 @@ def compile_described(
         with config.options(**vars(options)):
             return compile(made.outputs, inputs=made.inputs, **arguments)
 
-    described = _described(description, options, arguments)
-    with _searching(options.beam):
+    def source() -> ProgramSource:
+        return compiled(description.make())._source
+
+    described = _described(description, options, arguments, source)
+    with schedules.session(options.beam):
         found = None if described is None else described.find()
-    if found is None:
-        made = description.make()  # nodes that an arena makes have no lines
-        if made.outputs is None:
-            return None
-        if described is None:
-            return Found(compiled(made), made.notes)
-        blank = described.request
-        with arena():
-            request = prepare(
-                made.outputs, made.inputs, blank.optimize, threads, name, options,
-                device=blank.device,
-            )  # fmt: skip
-            with _watched(request):
-                program = make_program(request, None, functools.partial(described.keep, made))
-        found = described.kept
-        if found is None:
-            return Found(program, made.notes)
-    program = found.program
-    program._make, program._write_report = make_program, _write_report
-    program._compile = lambda: compiled(description.make())
-    return found
+    if found is not None:
+        return found
+    made = description.make()  # nodes that an arena makes have no lines
+    if made.outputs is None:
+        return None
+    if described is None:
+        return Found(compiled(made), made.notes)
+    blank = described.request
+    with arena():
+        request = prepare(
+            made.outputs, made.inputs, blank.optimize, threads, name, options, device=blank.device
+        )
+        with _watched(request):
+            program = make_program(request, None, functools.partial(described.detach, made))
+    return Found(program, made.notes, described.kept)
 
 
 def _described(
-    description: Description, options: config.Options, arguments: dict[str, Any]
-) -> Described | None:
+    description: Description, options: config.Options, arguments: dict[str, Any],
+    source: Callable[[], ProgramSource],
+) -> Described | None:  # fmt: skip
     """A description in the cache; None where a compile is to be seen, or no cache can hold it."""
     kinds = {"device": str, "optimize": bool, "threads": int, "name": str}
     plain = all([v is None or type(v) is kinds.get(k) for k, v in arguments.items()])
@@ -237,21 +199,7 @@ def _described(
     optimize, name = arguments["optimize"] and not options.noopt, arguments["name"] or ""
     threads = thread_count(arguments["threads"], options)
     blank = Request(nothing, "tuple", (), (), optimize, threads, name, options, device=device)
-    return Described(description, blank, backend_of(device), disk)
-
-
-def with_constants_computed(request: Request, verify: Verify | None = None) -> Request:
-    """The request that is compiled for its machine, and for no other."""
-    return computed_once(
-        request, lambda r: make_program(r, verify)(),
-        lambda: backend_of(request.device).target(request.device, request.options.target_cpu),
-    )  # fmt: skip
-
-
-def _write_report(program: Program, file: Path, run: bool) -> None:
-    from uopc.program.reports import page
-
-    page.write_file(program, file, run)
+    return Described(description, blank, backend_of(device), disk, source)
 
 
 def save_schedule(program: Program, file: str | os.PathLike[str]) -> None:
@@ -316,29 +264,6 @@ def serve_search(descriptor: int) -> None:
     from uopc.search import worker
 
     worker.serve(descriptor, backend_of)
-
-
-def backend_of(device: str, who: str = "option device (UOPC_DEVICE)") -> Backend:
-    """The backend of a device name that `who` gave. UserError if there is no such device.
-
-    Option `measure`: this machine is measured, unless it was.
-    """
-    for has, _, module in BACKENDS:
-        if has(device):
-            found: Backend = import_module(module).BACKEND
-            if has is devices.is_cpu:
-                _measure_if_asked(found)
-            return found
-    shown = ", ".join([examples for _, examples, _ in BACKENDS])
-    raise UserError(f"{who}: unknown device {device!r}; choose {shown}")
-
-
-def _measure_if_asked(backend: Backend) -> None:
-    options = config.current()
-    if options.measure and options.target_cpu not in CPUS:
-        from uopc.search import measure
-
-        measure.measure_once(detect.host(options.target_cpu), backend)
 
 
 def _options(beam: int) -> config.Options:

@@ -1,4 +1,4 @@
-"""A backend is a folder, a module with a BACKEND, and a row of `driver.BACKENDS`."""
+"""A backend is a folder, a module with a BACKEND, and a row of `backend.BACKENDS`."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ import numpy as np
 import pytest
 
 import uopc
-from uopc import cache, driver
+from uopc import cache
 from uopc.backends import detect
 from uopc.cli.main import main
 from uopc.errors import Unsupported
 from uopc.ir.interpret import interpreter
+from uopc.program import backend
 from uopc.program.artifact import Artifact
+from uopc.program.backend import Backend
 from uopc.program.compiled_kernel import Afterwards, Code, pack
-from uopc.program.program import Backend, Program
+from uopc.program.program import Program
 
 DATA = np.arange(12, dtype=np.float32).reshape(3, 4)
 
@@ -82,7 +84,7 @@ def listing(monkeypatch, tmp_path):
     )
     monkeypatch.setitem(sys.modules, module.__name__, module)
     row = (re.compile(r"listing(:\d+)?").fullmatch, "listing", module.__name__)
-    monkeypatch.setattr(driver, "BACKENDS", (*driver.BACKENDS, row))
+    monkeypatch.setattr(backend, "BACKENDS", (*backend.BACKENDS, row))
     cache.clear()
     with uopc.options(cache_dir=str(tmp_path / "cache")):
         yield

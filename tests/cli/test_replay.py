@@ -12,6 +12,7 @@ import uopc
 from tests.standin import module
 from uopc.cli import main as cli
 from uopc.passes.analysis import thresholds
+from uopc.program.backend import backend_of
 from uopc.program.cached import key
 
 TEXT = """
@@ -208,12 +209,11 @@ def test_kernels_of_a_gpu(replay, source, tmp_path, monkeypatch):
 
 def test_recorded_code_computes_what_it_did(replay, source, tmp_path):
     """The code that runs beside the new one is the recorded one."""
-    from uopc import driver
     from uopc.cli import process_replay as recordings
 
     recorded(replay, source, tmp_path / "a", "program")
     (version,) = recordings.read(tmp_path / "a")
-    runner = recordings._runner(version, version.request, driver.backend_of("cpu"))
+    runner = recordings._runner(version, version.request, backend_of("cpu"))
     z = np.linspace(-2, 2, 40, dtype="f4")
     found = runner.call((z,), {})
     np.testing.assert_allclose(found["a"], np.exp(z), rtol=1e-6)

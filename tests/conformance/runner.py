@@ -83,7 +83,7 @@ def run(
         program = uopc.compile(tuple(graph.outputs), device=device)
     out.seconds["llvm"] = program.stats["llvm"]
     out.seconds["compile"] = program.stats["total"] - program.stats["llvm"]
-    counted = tally.count(program._stages.lowered.runs, loader.copies(case))
+    counted = tally.count(program._source.lowered.runs, loader.copies(case))
     out.kernels, out.copied_outputs = counted.kernels, counted.copied_outputs
     _call(work, program, out)
     checking(out)

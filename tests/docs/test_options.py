@@ -18,10 +18,11 @@ from tests.dump.report.test_page import page_data
 from tests.machines import only_lowered
 from uopc import UOp, UserError, cache, config, dtypes
 from uopc.cli import main as cli
-from uopc.driver import backend_of, lower_only
+from uopc.driver import lower_only
 from uopc.ir import PatternMatcher, UPat
 from uopc.ir.core import walk
 from uopc.ir.core.ops import Ops
+from uopc.program.backend import backend_of
 from uopc.program.program import Program
 from uopc.program.tuned import figures
 from uopc.search import measure
@@ -62,10 +63,10 @@ def test_the_variable_sets_the_option(name):
 
 def test_an_argument_wins_over_a_block_and_a_block_over_the_environment(monkeypatch):
     monkeypatch.setenv("UOPC_THREADS", "3")
-    assert uopc.compile(rows())._request.threads == 3
+    assert uopc.compile(rows())._source.request.threads == 3
     with uopc.options(threads=2):
-        assert uopc.compile(rows())._request.threads == 2
-        assert uopc.compile(rows(), threads=1)._request.threads == 1
+        assert uopc.compile(rows())._source.request.threads == 2
+        assert uopc.compile(rows(), threads=1)._source.request.threads == 1
 
 
 # ---------------------------------------------------------------- one effect each
@@ -141,7 +142,7 @@ def test_match_stats(capsys):
 
 def test_threads():
     with uopc.options(threads=2):
-        assert uopc.compile(rows())._request.threads == 2
+        assert uopc.compile(rows())._source.request.threads == 2
 
 
 @pytest.fixture
@@ -434,7 +435,7 @@ def test_a_bad_variable_is_named(name):
 def test_a_device_may_be_named_in_either_case():
     with uopc.options(device="CUDA:sm_80"):
         assert ".target sm_80" in uopc.compile(rows()).kernels[0].asm
-    assert uopc.compile(rows(), device="CPU")._request.device == "cpu"
+    assert uopc.compile(rows(), device="CPU")._source.request.device == "cpu"
     assert len(uopc.driver.lower_only(rows(), device="CPU").kernels) == 1
 
 
@@ -483,11 +484,11 @@ def test_threads_as_openmp_was_told(text, wanted, monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         program = uopc.compile(rows())
-    assert wanted == 0 or program._request.threads == wanted
+    assert wanted == 0 or program._source.request.threads == wanted
 
 
 @pytest.mark.parametrize("text", ("1_0", "٣", "2.0", "many", "9" * 5000))
 def test_numbers_of_variables_are_plain(text):
     with pytest.raises(UserError, match=r"UOPC_THREADS\) must be an integer from 0 to 4096"):
         config.from_environment({"UOPC_THREADS": text})
-    assert uopc.compile(rows(), threads=1)._request.threads == 1
+    assert uopc.compile(rows(), threads=1)._source.request.threads == 1

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import uopc
-from uopc import config, driver
+from uopc import config
 from uopc.cli import sizes
 from uopc.cli.main import main as cli
 from uopc.errors import UserError
+from uopc.program.program import make_program
 from uopc.program.request import prepare
 
 SOURCE = """
@@ -59,8 +60,8 @@ def test_graphs_compute_the_same(given: dict[str, Any]) -> None:
     request = prepare(whole, None, True, 1, None, config.current())
     arrays = {"x": np.random.default_rng(0).random((5, 3, 4)).astype("f4"),
               "y": np.arange(4, dtype="f4")[None]}  # fmt: skip
-    wanted = driver.make_program(request)(**arrays)
-    got = driver.make_program(sizes.given(request, given))(**arrays)
+    wanted = make_program(request)(**arrays)
+    got = make_program(sizes.given(request, given))(**arrays)
     for name, array in wanted.items():
         np.testing.assert_array_equal(got[name], array, err_msg=name)
 

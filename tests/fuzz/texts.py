@@ -23,7 +23,7 @@ from tests.fuzz.generate import Array, Case, draw
 from tests.fuzz.guards import guard_programs, guarded
 from tests.fuzz.kinds import Verdict
 from uopc import UOp
-from uopc.driver import backend_of, lower_only
+from uopc.driver import lower_only
 from uopc.errors import Error
 from uopc.ir.core import dtypes, shapes, walk
 from uopc.ir.core.arena import arena
@@ -34,6 +34,7 @@ from uopc.ir.interpret import interpreter
 from uopc.ir.verify.verifier import verify
 from uopc.passes.contract import Context
 from uopc.passes.pass_manager import Lowering
+from uopc.program.backend import backend_of
 from uopc.target import Target
 
 PER_GRAPH = 200  # changes of one graph

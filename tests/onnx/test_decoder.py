@@ -272,7 +272,7 @@ def test_codes_are_read_as_they_are(zero: str, dtype: Any) -> None:
     f = uopc.onnx.load(m, threads=1)
     near(f(**given), wanted)
     assert f.program is not None and len(f.program.kernels) == 2
-    data = [u for u in f.program._request.graph.toposort() if u.op is uopc.Ops.DATA]
+    data = [u for u in f.program._source.request.graph.toposort() if u.op is uopc.Ops.DATA]
     assert sorted(u.shape for u in data if u.dtype is dtypes.uint8)[-1] == (512, 8, 64)
     assert sum(u.arg.array.nbytes for u in data) <= 512 * 8 * (64 + 4 + 1)
 
@@ -283,7 +283,7 @@ def test_codes_are_looked_up_in_words(zero: str) -> None:
     m, *_ = product((1,), 1024, 512, 128, zero=zero)
     program = uopc.onnx.load(m, threads=1).program
     assert program is not None
-    kernel = lowered_for("workstation", program._request.graph).kernels[-1]
+    kernel = lowered_for("workstation", program._source.request.graph).kernels[-1]
     opts = [(o.op, o.arg) for o in kernel.arg.opts]
     assert ("UNROLL", 4) in opts
     assert "PACK" in [op for op, _ in opts]

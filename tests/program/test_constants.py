@@ -54,7 +54,7 @@ def test_the_bits_are_those_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("view", [lambda u: u.transpose(), lambda u: u.flip(0), lambda u: u[:, 1:]])
 def test_views_are_read_as_they_are(view: Callable[[UOp], UOp]) -> None:
     program = uopc.compile(x @ view(uopc.constant(W).exp()))
-    assert len(program.kernels) == 1 and Ops.EXP not in walk.ops(program._request.graph)
+    assert len(program.kernels) == 1 and Ops.EXP not in walk.ops(program._source.request.graph)
     right = uopc.compile(view(uopc.constant(np.exp(W))))()
     np.testing.assert_allclose(program(X), X @ right, rtol=2e-5)
 
@@ -64,7 +64,7 @@ def test_what_would_be_larger_stays() -> None:
     q, s = uopc.constant(Q), uopc.constant(RNG.random((1024, 1), np.float32))
     y = uopc.param("y", (1, 1024))
     program = uopc.compile(y @ (q.cast(dtypes.float32) * s))
-    assert any([u.dtype is dtypes.int8 for u in walk.nodes(program._request.graph)])
+    assert any([u.dtype is dtypes.int8 for u in walk.nodes(program._source.request.graph)])
     sums = q.cast(dtypes.float32).sum(axis=0)  # smaller: a reduce
     program = uopc.compile(y + sums)
     assert [k.name for k in program.kernels] == ["E_1024"]
@@ -77,7 +77,7 @@ def test_what_is_small_or_an_output_is_computed_in_calls() -> None:
     small = uopc.constant(np.arange(4.0, dtype=np.float32))
     assert kernels(x[:, :4] + small.exp().contiguous()) == 2
     whole = uopc.compile(uopc.constant(W).exp())
-    assert Ops.EXP in walk.ops(whole._request.graph)
+    assert Ops.EXP in walk.ops(whole._source.request.graph)
     np.testing.assert_allclose(whole(), np.exp(W), rtol=1e-6)
 
 
@@ -109,7 +109,7 @@ def test_parts_of_bytes_are_not_computed_once() -> None:
     y = uopc.param("y", (2048,))
     halves = uopc.stack(codes & 15, codes >> 4, axis=2).cast(dtypes.float32)
     program = uopc.compile((halves * y.reshape(1024, 2)).sum((1, 2)))
-    data = [u for u in walk.nodes(program._request.graph) if u.op is Ops.DATA]
+    data = [u for u in walk.nodes(program._source.request.graph) if u.op is Ops.DATA]
     assert [u.arg.array.nbytes for u in data] == [2048 * 1024]
     both = x @ uopc.constant(W).exp() + x @ uopc.constant(W).sin()
-    assert not {Ops.EXP, Ops.SIN} & set(walk.ops(uopc.compile(both)._request.graph))
+    assert not {Ops.EXP, Ops.SIN} & set(walk.ops(uopc.compile(both)._source.request.graph))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import uopc
-from uopc import Ops, PatternMatcher, UOp, UPat, driver
+from uopc import Ops, PatternMatcher, UOp, UPat
 from uopc.errors import InvalidIR, UserError
 from uopc.passes import PIPELINE
 from uopc.program import cpu, rules
@@ -144,11 +144,13 @@ def test_a_pickle_and_the_stages_keep_the_rules() -> None:
 def test_a_target_brings_rules_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """The user's are tried first, at a node that both fit."""
 
+    machine = cpu.BACKEND.target
+
     def target(device: str, name: str) -> Any:
-        return dataclasses.replace(cpu.BACKEND.target(device, name), rules={"expand": SEVENS})
+        return dataclasses.replace(machine(device, name), rules={"expand": SEVENS})
 
     backend = dataclasses.replace(cpu.BACKEND, target=target)
-    monkeypatch.setattr(driver, "backend_of", lambda device: backend)
+    monkeypatch.setattr(cpu, "BACKEND", backend)
     np.testing.assert_array_equal(result(None), X * 7)
     eight = (SIX, lambda u, v: u.replace(src=(v, v.const_like(8.0))))
     np.testing.assert_array_equal(result({"expand": eight}), X * 8)

@@ -14,9 +14,10 @@ from tests import machines
 from uopc.backends import detect
 from uopc.cache.tuned import Database, Measured
 from uopc.cli.main import main
-from uopc.driver import backend_of, lower_only
+from uopc.driver import lower_only
 from uopc.errors import UserError
 from uopc.passes.analysis import register_tiles, speeds, thresholds
+from uopc.program.backend import backend_of
 from uopc.program.tuned import figures
 from uopc.search import measure, probes
 from uopc.search.measure import conclude

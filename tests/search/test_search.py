@@ -398,7 +398,7 @@ def test_processes_compile_time_and_survive_a_crash():
     """A real bench: two processes, one of which is killed by a signal."""
     x = uopc.param("x", (64, 96)) @ uopc.param("y", (96, 48))
     (call,) = lower_only(x, threads=1).program.src
-    request = uopc.compile(x, threads=1)._request
+    request = uopc.compile(x, threads=1)._source.request
     alone = searcher.standalone(call.src[0], call, request)
     with Workers(2) as workers:
         bench = workers.bench(alone, {})

@@ -14,7 +14,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from typing import Any
 
-from uopc import config, driver
+from uopc import config
 from uopc.backends.cpu.arguments import describe
 from uopc.cache import statistics
 from uopc.cache.disk import DiskCache, Entry, Unusable
@@ -27,8 +27,10 @@ from uopc.ir.text.columns import plural
 from uopc.passes.pass_manager import INPUT
 from uopc.program import planner
 from uopc.program.artifact import Artifact
+from uopc.program.backend import backend_of, machine_of
 from uopc.program.cached import key, record
 from uopc.program.cached.kernel_cache import KernelCache
+from uopc.program.program import make_program, with_constants_computed
 from uopc.program.request import Request, lower, prepare
 from uopc.program.tuned import schedules
 from uopc.program.tuned.schedules import kernel_key
@@ -115,9 +117,9 @@ def _list(disk: DiskCache, out: Output) -> None:
 
 def _why(disk: DiskCache, source: str, out: Output) -> None:
     found = load.load(source)
-    request = driver.with_constants_computed(_request(found, source))
-    backend = driver.backend_of(request.device)
-    machine = backend.target(request.device, request.options.target_cpu)
+    request = _request(found, source)
+    backend, machine = backend_of(request.device), machine_of(request)
+    request = with_constants_computed(request, machine)
     rules = key.rules_identity(request, machine)
     if rules is None:
         raise UserError(f"{found.name}: no cache keeps it: its rules read objects that may change")
@@ -162,7 +164,7 @@ def _rates(source: str, out: Output) -> None:
 
     def compile_twice() -> None:
         for _ in range(2):
-            driver.make_program(_request(found, source))
+            make_program(_request(found, source))
 
     out.table(("cache", "asked", "hits", "rate"), [
         (r.cache, str(r.asked), str(r.hits), f"{r.rate:.0%}")

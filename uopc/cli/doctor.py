@@ -22,13 +22,14 @@ from typing import Literal
 import numpy as np
 
 import uopc
-from uopc import config, driver
+from uopc import config
 from uopc.backends import detect
 from uopc.backends.cuda import binding, device
 from uopc.backends.nvptx.ptxas import find_ptxas
 from uopc.cli.output import Output, Refuse
 from uopc.errors import Error
 from uopc.ir.text.columns import columns
+from uopc.program.backend import backend_of
 
 Status = Literal["ok", "missing", "failed"]
 LEAST_LLVMLITE = (0, 48)
@@ -119,7 +120,7 @@ def _cpu() -> str:
 
 
 def _speeds() -> str:
-    found = driver.backend_of("cpu").target("cpu", config.current().target_cpu)
+    found = backend_of("cpu").target("cpu", config.current().target_cpu)
     if found == detect.host(config.current().target_cpu):
         raise _Missing("not measured: uopc tune --machine")
     f = found.figures

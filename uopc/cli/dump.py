@@ -25,7 +25,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
-from uopc import driver, target
+from uopc import target
 from uopc.cli import load
 from uopc.cli.output import Output, Refuse
 from uopc.dump import chrome_trace, files
@@ -36,6 +36,8 @@ from uopc.ir.core import arena
 from uopc.ir.text.columns import columns
 from uopc.ir.verify.verifier import verify
 from uopc.passes.pass_manager import INPUT, Lowering
+from uopc.program.backend import backend_of
+from uopc.program.program import make_program
 from uopc.program.reports import page
 from uopc.program.request import make_context
 
@@ -69,7 +71,7 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
     if args.run and found.start != INPUT:
         refuse("--run: a stage file cannot run; give the Python file")
     request = load.request_of(found, args.device)
-    backend = driver.backend_of(request.device)
+    backend = backend_of(request.device)
     machine = backend.target(request.device, request.options.target_cpu)
     lowering = Lowering(make_context(request, machine), verify, trace=True)
     try:
@@ -87,7 +89,7 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
     if args.html:
         facts = page.facts(lowered)
         if args.run:
-            facts = page.measured(driver.make_program(request), facts)
+            facts = page.measured(make_program(request), facts)
         report.write(Path(args.html), found.name, dump, facts)
     _show(args, out, found.name, dump)
     return 0

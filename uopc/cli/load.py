@@ -79,7 +79,7 @@ def load(source: str, sizes: Mapping[str, Any] | None = None) -> Source:
         raise UserError(f"{path} defines no {chosen!r}")
     value = _graph_of(path, chosen, _program_of(path, chosen, getattr(module, chosen)))
     if isinstance(value, Program):
-        request = value._given
+        request = value._source.given
         return Source(f"{path}:{chosen}", request.graph, request=request)
     return Source(f"{path}:{chosen}", value)
 

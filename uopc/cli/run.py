@@ -35,7 +35,6 @@ from typing import Any
 
 import numpy as np
 
-from uopc import driver
 from uopc.cli import load, sizes
 from uopc.cli.output import Output, Refuse
 from uopc.dump import chrome_trace
@@ -44,7 +43,8 @@ from uopc.ir.builder import pytrees
 from uopc.ir.text.columns import plural
 from uopc.passes.pass_manager import INPUT
 from uopc.program import profile
-from uopc.program.program import Program
+from uopc.program.backend import backend_of
+from uopc.program.program import Program, make_program
 from uopc.program.request import Request, prepare
 from uopc.program.speed import random_inputs
 
@@ -73,9 +73,9 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
     found = load.load(args.source)
     program = compiled(found, args.device)
     plan = program._runner.plan
-    if program._request.mesh is not None:
+    if program._source.request.mesh is not None:
         refuse("a program for several devices: `uopc dump` lists its exchanges")
-    given = _given(args.input, [u.arg.name for u in program._request.params], refuse)
+    given = _given(args.input, [u.arg.name for u in program._source.request.params], refuse)
     values = random_inputs.sizes(plan, random_inputs.sizes_of(plan, given) | dict(args.set))
     arrays = list(random_inputs.random_arrays(plan, values))
     for number, array in given.items():
@@ -126,7 +126,7 @@ def _write(folder: Path, results: list[Any]) -> None:
 
 def compiled(found: load.Source, device: str | None) -> Program:
     """The program of a source."""
-    return driver.make_program(checked_request(found, device))
+    return make_program(checked_request(found, device))
 
 
 def checked_request(found: load.Source, device: str | None) -> Request:
@@ -134,7 +134,7 @@ def checked_request(found: load.Source, device: str | None) -> Request:
     if found.start != INPUT:
         raise UserError(f"{found.name}: a graph before the first pass expected, not a later stage")
     request = load.request_of(found, device)
-    driver.backend_of(request.device)
+    backend_of(request.device)
     if found.request is None and not request.params:  # a kernel written by hand has its own
         request = prepare(
             found.graph, None, request.optimize, request.threads, None, request.options,
@@ -166,7 +166,7 @@ def _chosen(measured: profile.Profile, kernel: str | None) -> list[profile.Row]:
 
 # ---------------------------------------------------------------- output
 def _head(name: str, program: Program, measured: profile.Profile) -> str:
-    request, machine = program._request, program._stages.machine
+    request, machine = program._source.request, program._source.machine
     sizes = "".join([f", {k} = {v}" for k, v in measured.values.items()])
     kernels = plural(len(program.kernels), "kernel")
     launches = plural(sum([m.rounds for m in measured.launches]), "launch", "launches")
@@ -232,8 +232,8 @@ def _as_json(
     names = {r.kernel.name for r in shown}
     return {
         "source": name,
-        "device": program._stages.machine.device,
-        "threads": program._request.threads,
+        "device": program._source.machine.device,
+        "threads": program._source.request.threads,
         "variables": dict(measured.values),
         "call_us": measured.call.best * 1e6,
         "nan": nan,
@@ -268,7 +268,7 @@ def _trace(
     file: Path, name: str, program: Program, arrays: tuple[Any, ...], values: dict[str, int]
 ) -> None:
     """Write the compile and a few calls: what each thread ran, chunk by chunk."""
-    lowered = program._stages.lowered
+    lowered = program._source.lowered
     ran = []
     launches = program.launches
     for call in range(_TRACED_CALLS):
@@ -279,5 +279,5 @@ def _trace(
             noted["buffers"] = [str(b) for b in launch.buffers]
             kernel = launch.kernel.name
             ran.append(chrome_trace.Ran(s.thread, kernel, s.begin, s.end, "launch", noted))
-    dump = program._backend.dump(lowered, program._request.options.target_cpu)
+    dump = program._backend.dump(lowered, program._source.request.options.target_cpu)
     chrome_trace.write(file, name, dump, ran)

@@ -27,7 +27,7 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
-from uopc import config, driver
+from uopc import config
 from uopc.backends import detect
 from uopc.cache.disk import Unusable
 from uopc.cache.tuned import Database, Measured, Row, Store
@@ -41,7 +41,8 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.text.columns import plural
 from uopc.passes.optimize.opts.table import OPTS
-from uopc.program.program import Program
+from uopc.program.backend import backend_of
+from uopc.program.program import Program, make_program
 from uopc.program.request import lower, make_context
 from uopc.program.speed import random_inputs
 from uopc.program.tuned import figures, schedules
@@ -127,17 +128,18 @@ class _Job:
         found = load.load(source)
         self.name, self.args = found.name, args
         request = checked_request(found, args.device)
-        machine = driver.backend_of(request.device).target(
+        machine = backend_of(request.device).target(
             request.device, request.options.target_cpu
         )
         schedules.check_device(request)
-        self.before = driver.make_program(request)
+        self.before = make_program(request)
         if self.before._runner.plan.mesh is not None:
             raise Unsupported(
                 "tune: devices that run one after the other are not timed: give the mesh devices="
             )
         self.values = random_inputs.sizes(self.before._runner.plan, dict(args.set))
-        self.request, self.machine = replace(self.before._request, bound=self.values), machine
+        self.request = replace(self.before._source.request, bound=self.values)
+        self.machine = machine
         self.store: Store = schedules.store(request, machine)
         self.seconds = self._times(self.before)
         self.found: list[Row] = []
@@ -198,7 +200,7 @@ class _Job:
         if interrupted:
             out.line(f"interrupted: {plural(len(self.found), 'search', 'searches')} kept", "yellow")
         if any(row.opts is not None for row in self.found):
-            after = driver.make_program(self.request)
+            after = make_program(self.request)
             ours = [sum(self._times(p)) for _ in range(3) for p in (self.before, after)]
             before, now = min(ours[::2]), min(ours[1::2])
             out.line(f"{self.name}: all kernels {before * 1e6:.3f} us -> {now * 1e6:.3f} us")
@@ -232,7 +234,7 @@ def _measure(database: Database, out: Output) -> None:
 
     machine = detect.host()
     begin = time.perf_counter()
-    found = measure.measure(machine, driver.backend_of("cpu"))
+    found = measure.measure(machine, backend_of("cpu"))
     database.put_machines([figures.measured(machine, found.figures, found.caches)])
     seconds = time.perf_counter() - begin
     out.line(f"{machine.cpu}: measured in {seconds:.1f} s, kept in {database.file}", "bold")
@@ -247,7 +249,7 @@ def _measure(database: Database, out: Output) -> None:
 # ---------------------------------------------------------------- what was found
 def _here() -> tuple[str, str]:
     """The digests of this machine, for the CPU, and of this version."""
-    return schedules.names(driver.backend_of("cpu").target("cpu", config.current().target_cpu))
+    return schedules.names(backend_of("cpu").target("cpu", config.current().target_cpu))
 
 
 def _report(database: Database, out: Output) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from uopc import config, driver
+from uopc import config
 from uopc.backends.c.names import identifier
 from uopc.backends.llvm import index_width
 from uopc.backends.plan import Dim, Plan
@@ -27,9 +27,8 @@ from uopc.passes.pass_manager import Lowered
 from uopc.program.artifact import Artifact
 from uopc.program.cached.kernel_cache import KernelCache
 from uopc.program.compiled_kernel import Afterwards, Code
-from uopc.program.constants import computed_once
 from uopc.program.make_artifact import make_artifact
-from uopc.program.program import Program
+from uopc.program.program import Program, with_constants_computed
 from uopc.program.request import Request, prepare
 from uopc.target import Target
 
@@ -153,7 +152,7 @@ def request_for(
         raise UserError(f"export: threads must be a number of 1 to {limit}, got {threads!r}")
     options = replace(config.current(), target_cpu="", threads=threads)
     program = getattr(graph, "program", graph)  # that of a model which `onnx.load` gave
-    given = program._given if isinstance(program, Program) else graph
+    given = program._source.given if isinstance(program, Program) else graph
     if isinstance(given, Request):
         if inputs is not None:
             raise UserTypeError("export: a Program has its order of inputs: leave inputs out")
@@ -164,7 +163,7 @@ def request_for(
         )
     else:
         request = prepare(graph, inputs, optimize, threads, name, options, None, "cpu")
-    return computed_once(request, lambda r: driver.make_program(r)(), lambda: machine)
+    return with_constants_computed(request, machine)
 
 
 def lowered_for(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -39,37 +39,48 @@ _STORED = (Ops.CONTIGUOUS, Ops.REDUCE)
 _made: weakref.WeakKeyDictionary[UOp, UOp] = weakref.WeakKeyDictionary()
 
 
-def computed_once(
-    request: Request, run: Callable[[Request], Any], machine: Callable[[], Target] | None = None
-) -> Request:
-    """The request for a CPU with arrays in place of such values; any other as it is. `run` gives
-    the results of a request that has no arguments. `machine`: the one that will run the program,
-    and no other, so that products may be in its units."""
+def worth_computing(request: Request, machine: Target) -> tuple[Request, list[UOp]]:
+    """The values of a request for a CPU that are computed once; none of any other. `machine`: the
+    one that will run the program, and no other, so the request has products in its units."""
     on_cpu = request.device.partition(":")[0] == "cpu"
     if not on_cpu or request.structure == "kernel" or Ops.DATA not in walk.ops(request.graph):
-        return request
+        return request, []
     units = request.optimize and request.options.dot_products and _has_bytes(request.graph)
-    if units and machine is not None and machine().dot4:
+    if units and machine.dot4:
         from uopc.passes.canonicalize.byte_products import with_words_of_constants
 
         request = replace(request, graph=with_words_of_constants(request.graph))
     values = _worth_it(request.graph, units)
-    if not values:
-        return request
     for v in values:
         if v not in _made and units and _is_packed(v):
             from uopc.ir.interpret import interpreter
 
             _made[v] = operands.constant(np.asarray(interpreter.evaluate(v, {})))
+    return request, values
+
+
+def request_for(request: Request, values: Sequence[UOp]) -> Request | None:
+    """The request for the values that nobody has computed yet; None where there are none."""
     new = [v for v in values if v not in _made]
-    if new:
-        alone = replace(
-            request, structure="list", keys=(), params=(), bound={}, mesh=None, layouts=(),
-            nesting=None,
-        )  # fmt: skip
-        for v, array in zip(new, run(replace(alone, graph=new[0].sink(*new[1:])))):
-            array.flags.writeable = False
-            _made[v] = operands.constant(array)
+    if not new:
+        return None
+    return replace(
+        request, graph=new[0].sink(*new[1:]), structure="list", keys=(), params=(), bound={},
+        mesh=None, layouts=(), nesting=None,
+    )  # fmt: skip
+
+
+def keep(request: Request, results: Sequence[Any]) -> None:
+    """Keep the results of a `request_for` values."""
+    for v, array in zip(request.graph.src, results):
+        array.flags.writeable = False
+        _made[v] = operands.constant(array)
+
+
+def replaced(request: Request, values: Sequence[UOp]) -> Request:
+    """The request with arrays in place of the values."""
+    if not values:
+        return request
     given = {v: _made[v] for v in values}
     return replace(request, graph=rebuild.rebuild(request.graph, given))
 

@@ -19,9 +19,10 @@ from uopc.errors import InvalidIR
 from uopc.forks import cached_property
 from uopc.ir.core.uop import UOp
 from uopc.program.artifact import Artifact
+from uopc.program.backend import Backend
 from uopc.program.cached import key, record
 from uopc.program.compiled_kernel import Code
-from uopc.program.program import Backend, BoundProgram, Program
+from uopc.program.program import BoundProgram, Program
 from uopc.program.request import Request
 from uopc.program.tuned import figures
 from uopc.target import CPUS, Target
@@ -133,7 +134,7 @@ def _bind(program: Program, values: Mapping[str, Any]) -> BoundProgram:
         made._runner = bound_runner
     else:
         plan = without(runner.plan, values)
-        made = _callable(program._request, plan, runner.image, BoundProgram)
+        made = _callable(program._source.request, plan, runner.image, BoundProgram)
     made.program, made.values = program, dict(values)
     return made
 

@@ -14,10 +14,11 @@ from uopc.backends.plan import Plan
 from uopc.errors import InvalidIR, Unsupported
 from uopc.ir.core.uop import UOp
 from uopc.program.artifact import Artifact
+from uopc.program.backend import Backend
 from uopc.program.compiled_kernel import Afterwards, Code, pack
 from uopc.program.launches import Kernel
 from uopc.program.planner import dim
-from uopc.program.program import Backend, BoundProgram, Program
+from uopc.program.program import BoundProgram, Program
 from uopc.program.request import Request
 from uopc.target import Target, gpu_name, gpu_target
 
@@ -60,7 +61,7 @@ class GpuKernel(Kernel):
     @property
     def alignment(self) -> dict[int, int]:
         """The bytes of which a launch's pointers are multiples, by slot, where that is not 16."""
-        return dict(calls_of(self._stages.lowered.calls)[self.uops].alignment)
+        return dict(calls_of(self._source.lowered.calls)[self.uops].alignment)
 
 
 class _NotLaunched:

@@ -30,9 +30,11 @@ from uopc.ir.core.data.files import Identity, Place, Stamp
 from uopc.ir.core.serialize import Fingerprint
 from uopc.ir.core.uop import UOp
 from uopc.program.artifact import Array, Artifact, Constant, in_order, located
+from uopc.program.backend import Backend
 from uopc.program.cached import key, record, reuse
-from uopc.program.program import Backend, Program, finish
+from uopc.program.program import Obtained, Program
 from uopc.program.request import Request
+from uopc.program.source import ProgramSource
 from uopc.program.tuned import schedules
 
 
@@ -94,15 +96,17 @@ class Stored:
 
 
 class Described:
-    """A description for one machine. `request`: that of the compile, without a graph. `kept`: what
-    `keep` stored."""
+    """A description for one machine. `request`: that of the compile, without a graph. `source`:
+    makes the graph of a program that was found without it. `kept`: the stamps of what `detach`
+    stored."""
 
     def __init__(
-        self, description: Description, request: Request, backend: Backend, disk: DiskCache
-    ) -> None:
+        self, description: Description, request: Request, backend: Backend, disk: DiskCache,
+        source: Callable[[], ProgramSource],
+    ) -> None:  # fmt: skip
         self.description, self.request = description, request
-        self.backend, self.disk = backend, disk
-        self.kept: Found | None = None
+        self.backend, self.disk, self.source = backend, disk, source
+        self.kept: tuple[Stamp, ...] = ()
         self.machine = backend.target(request.device, request.options.target_cpu)
         self._begin = time.time_ns()
         options = request.options
@@ -125,23 +129,20 @@ class Described:
         )
         if found is None:
             return None
+        obtained = Obtained(self.request, self.backend, *found, start)
         try:
-            program = self._loaded(found[0], stored)
+            program = obtained.program(self._plan(found[0], stored), self.source)
         except (Unusable, UserError, InvalidIR) as problem:
             statistics.note("disk_rejected", problem)
             return None
-        finish(program, *found, self.backend, start)
         return Found(program, stored.notes, stored.files)
 
     def _holds(self, found: Artifact) -> bool:
         return schedules.holds(self.request, self.machine, found.schedules)
 
-    def _loaded(self, found: Artifact, stored: Stored) -> Program:
-        """The program of an artifact. Unusable, UserError or InvalidIR if a constant is not what
-        it was."""
-        return self.backend.load(self.request, found, self._plan(found, stored))
-
     def _plan(self, found: Artifact, stored: Stored) -> Plan:
+        """The plan of an artifact. Unusable, UserError or InvalidIR if a constant is not what it
+        was."""
         mapped = None
         if stored.identity is not None:
             mapped = self.disk.arrays(stored.arrays)
@@ -160,11 +161,11 @@ class Described:
         )  # fmt: skip
 
     # ------------------------------------------------------------ storing
-    def keep(
+    def detach(
         self, made: Made, request: Request, found: Artifact, printed: Fingerprint
-    ) -> Program | None:
-        """Store a program that was compiled, and give it back without its graph; None where that
-        is not possible."""
+    ) -> tuple[Plan, Callable[[], ProgramSource]] | None:
+        """Store a program that was compiled. Its plan without its graph, and what makes that; None
+        where this is not possible."""
         if made.notes is None or request.bound or request.rules or self.machine.rules is not None:
             return None
         try:
@@ -182,12 +183,12 @@ class Described:
             )  # fmt: skip
             reuse.keep(components, found, self.disk)
             self.disk.write(self.key.digest, record.encode(self.key, [], stored))
-            program = self._loaded(found, stored)
+            plan = self._plan(found, stored)
         except Unusable as problem:
             statistics.note("disk_failed", problem)
             return None
-        self.kept = Found(program, made.notes, stamps)
-        return program
+        self.kept = stamps
+        return plan, self.source
 
     def _arrays(
         self, constants: Sequence[Constant], printed: Fingerprint

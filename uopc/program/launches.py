@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from uopc.backends.cpu.arguments import out_labels
 from uopc.backends.plan import Launch as Planned
@@ -19,43 +19,13 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.text.columns import columns
 from uopc.program import by_hand
-from uopc.program.request import Request, lower
+from uopc.program.source import ProgramSource
 from uopc.program.speed.work import Work, measure
-from uopc.target import Target
 
 if TYPE_CHECKING:  # a program from a cache needs no pass
-    from uopc.passes.pass_manager import Lowered
-    from uopc.program.request import Searched
+    pass
 
 Kind = Literal["input", "output", "constant", "arena"]
-
-
-class Toolchain(Protocol):
-    """The part of a backend that a kernel uses: see `program.Backend`."""
-
-    @property
-    def target(self) -> Callable[[str, str], Target]: ...
-    @property
-    def assemble(self) -> Callable[[Mapping[str, str], Target, str], dict[str, str]]: ...
-
-
-@dataclass
-class LazyLowered:
-    """The lowered request, made again on demand, because graphs take more memory than code."""
-
-    request: Request
-    backend: Toolchain
-    searched: Searched | None = None  # gives kernels the Opts that they had
-
-    @cached_property
-    def machine(self) -> Target:
-        """The machine that the code is for."""
-        return self.backend.target(self.request.device, self.request.options.target_cpu)
-
-    @cached_property
-    def lowered(self) -> Lowered:
-        """The stages and the linear kernels."""
-        return lower(self.request, self.machine, searched=self.searched)
 
 
 @dataclass(frozen=True)
@@ -117,7 +87,7 @@ class Kernel:
 
     name: str
     source: str = field(repr=False)
-    _stages: LazyLowered = field(repr=False)
+    _source: ProgramSource = field(repr=False)
     _assembly: str = field(default="", repr=False)
     _listed: Callable[[], Sequence[Launch]] = field(default=tuple, repr=False)
 
@@ -130,7 +100,7 @@ class Kernel:
             >>> kernel.uops.op
             Ops.LINEAR
         """
-        kernels = self._stages.lowered.kernels
+        kernels = self._source.lowered.kernels
         return next(k for k in kernels if k.arg.name == self.name)
 
     @property
@@ -157,7 +127,7 @@ class Kernel:
             >>> kernel.origin.endswith(":1")
             True
         """
-        nodes = self._stages.lowered.located(self.uops)
+        nodes = self._source.lowered.located(self.uops)
         return ", ".join({f"{u.origin[0].co_filename}:{u.origin[1]}": None for u in nodes})
 
     @property
@@ -170,7 +140,7 @@ class Kernel:
             True
         """
         if not self._assembly:
-            stages, modules = self._stages, {self.name: self.source}
+            stages, modules = self._source, {self.name: self.source}
             cpu = stages.request.options.target_cpu
             self._assembly = stages.backend.assemble(modules, stages.machine, cpu)[self.name]
         return self._assembly
@@ -190,7 +160,7 @@ class Kernel:
         """
         from uopc.dump.c_source import CSource
 
-        return CSource(self._stages.lowered).kernel(self.uops)
+        return CSource(self._source.lowered).kernel(self.uops)
 
     @property
     def launches(self) -> tuple[Launch, ...]:
@@ -361,7 +331,7 @@ def _how(launch: Launch) -> str:
 
 # ---------------------------------------------------------------- the launches of a program
 def listed(
-    stages: LazyLowered, plan: Plan, kernels: Sequence[Kernel], runner: Callable[[Plan], Any]
+    stages: ProgramSource, plan: Plan, kernels: Sequence[Kernel], runner: Callable[[Plan], Any]
 ) -> Launches:
     """The launches of a plan. `runner` makes what runs a plan with the same code."""
     lowered = stages.lowered

@@ -25,7 +25,7 @@ from uopc.ir.core import dtypes
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.uop import UOp
 from uopc.program.launches import Kernel, Launch, Timing
-from uopc.program.program import Program
+from uopc.program.program import Program, make_program
 from uopc.program.request import prepare
 from uopc.tensor.creation import param
 
@@ -43,7 +43,7 @@ class Roofline:
     """The speed of copies and of arithmetic for a program's device and threads, measured once."""
 
     def __init__(self, program: Program) -> None:
-        self._like, self._make = program._request, program._make
+        self._like = program._source.request
         self.bandwidths: dict[int, float] = {}  # bytes/s by bytes of the copy
         self.peaks: dict[DType, float] = {}  # operations/s
         self.quotients: dict[DType, float] = {}  # divisions/s
@@ -54,7 +54,7 @@ class Roofline:
         request = prepare(
             graph, None, True, like.threads, "roofline", like.options, device=like.device
         )
-        program = self._make(request)
+        program = make_program(request)
         samples = program._runner.time((np.ones(shape, dtype.numpy),), {}, SAMPLES)
         return sum([min(times) for times in samples])
 
@@ -302,7 +302,7 @@ def profile(
         >>> len(found.launches), found.rows()[0].launches
         (1, 1)
     """
-    if program._request.mesh is not None:
+    if program._source.request.mesh is not None:
         raise Unsupported("profile: a program for several devices")
     named, plan = dict(named or {}), program._runner.plan
     values = bind(plan, arrays, dict(named), BoundedMap()).values

@@ -1,4 +1,4 @@
-"""Program: the callable that `compile` returns, and the functions that a backend supplies."""
+"""Program: the callable that `compile` returns, and the one place where each is born."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import keyword
 import os
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,56 +23,26 @@ from uopc.cache import statistics
 from uopc.cache.disk import DiskCache
 from uopc.errors import Unsupported, UserTypeError
 from uopc.forks import cached_property
-from uopc.ir.builder import pytrees, tree_code
+from uopc.ir.builder import file_parts, pytrees, tree_code
 from uopc.ir.builder.pytrees import Structure
 from uopc.ir.core import shapes
 from uopc.ir.core.arena import arena
 from uopc.ir.core.serialize import Fingerprint, fingerprint
-from uopc.ir.core.uop import UOp
+from uopc.program import constants
 from uopc.program.artifact import Artifact
+from uopc.program.backend import Backend, backend_of, machine_of
 from uopc.program.cached import reuse
 from uopc.program.cached.kernel_cache import KernelCache
-from uopc.program.compiled_kernel import Compiler
-from uopc.program.launches import Kernel, Launches, LazyLowered, listed
+from uopc.program.launches import Kernel, Launches, listed
 from uopc.program.make_artifact import make_artifact
 from uopc.program.request import Request
+from uopc.program.source import ProgramSource
 from uopc.program.tuned import schedules
 from uopc.target import Target
 
 if TYPE_CHECKING:  # a program from a cache needs no pass
-    from uopc.dump.stages import Dump
     from uopc.passes.pass_manager import Lowered, Verify
     from uopc.program.speed.predict import Prediction
-
-
-@dataclass(frozen=True)
-class Backend:
-    """All that differs between kinds of devices: the functions that make a program for one."""
-
-    # The machine for a device's name and a CPU's name (or "").
-    target: Callable[[str, str], Target]
-    # The LLVM IR of some kernels of a lowered program: one module per kernel, by name.
-    render: Callable[[Lowered, Sequence[UOp]], dict[str, str]]
-    # The assembly (or PTX) of LLVM modules by name, given the machine and a CPU's name (or "").
-    assemble: Callable[[Mapping[str, str], Target, str], dict[str, str]]
-    # The class of the compiled code, and of a record on disk.
-    artifact: type[Artifact]
-    # Makes the code of the kernels of a request while it is lowered.
-    compiler: Callable[[Request], Compiler]
-    # The program, ready to run, of an artifact (compiled, or found in a cache) and its plan.
-    load: Callable[[Request, Any, Plan], Program]
-    # Runs a plan with the code of an artifact.
-    runner: Callable[[Request, Any, Plan], Any]
-    # A program with arguments and variables fixed: see `Program.bind`.
-    bind: Callable[[Program, Mapping[str, Any]], BoundProgram]
-
-    def dump(self, lowered: Lowered, cpu: str, kernel: str | None = None) -> Dump:
-        """The stages and the code of a run; `kernel` names the only one to show."""
-        from uopc.dump.stages import Dump
-
-        machine = lowered.context.target
-        code = partial(self.render, lowered), lambda modules: self.assemble(modules, machine, cpu)
-        return Dump(lowered, code, kernel)
 
 
 @dataclass(frozen=True)
@@ -167,28 +138,13 @@ class Program(ProgramBase):
     _kernel: type[Kernel] = Kernel
     _artifact: Artifact
     _backend: Backend
-    _make: Callable[[Request], Program]  # makes the program of a pickle
-    _write_report: Callable[[Program, Path, bool], None]
-    _compile: Callable[[], Program]  # of one that was found without its graph: makes that
+    _find_source: Callable[[], ProgramSource]
 
     @cached_property
-    def _whole(self) -> Program:
-        """The same program with its graph."""
-        return self._compile()
-
-    @cached_property
-    def _request(self) -> Request:
-        """With the values of constants that were computed for its machine."""
-        return self._whole._request
-
-    @cached_property
-    def _given(self) -> Request:
-        """The same before that: for pickles and exports, which other machines run."""
-        return self._whole._given
-
-    @cached_property
-    def _stages(self) -> LazyLowered:
-        return self._whole._stages
+    def _source(self) -> ProgramSource:
+        """The requests that it was made from: of one that was found without its graph, when
+        somebody asks for that."""
+        return self._find_source()
 
     @cached_property
     def inputs(self) -> tuple[ArraySpec, ...]:
@@ -199,7 +155,7 @@ class Program(ProgramBase):
             >>> [(v.name, v.shape, v.dtype) for v in program.inputs]
             [('x', (3,), dtypes.float32)]
         """
-        params = self._request.params
+        params = self._source.request.params
         return tuple([ArraySpec(p.arg.name, shapes.shape(p), p.dtype) for p in params])
 
     @cached_property
@@ -211,7 +167,7 @@ class Program(ProgramBase):
             >>> [v.name for v in uopc.compile({"sum": x.sum(), "twice": x * 2}).outputs]
             ['sum', 'twice']
         """
-        request = self._request
+        request = self._source.request
         if request.structure == "kernel":
             return ()
         values = [v for v in request.graph.src if v.dtype.kind != "void"]
@@ -254,7 +210,7 @@ class Program(ProgramBase):
         """
         from uopc.program.speed.predict import predict
 
-        return predict(self._stages.lowered, self._runner.plan, machine, variables)
+        return predict(self._source.lowered, self._runner.plan, machine, variables)
 
     @cached_property
     def kernels(self) -> list[Kernel]:
@@ -267,7 +223,7 @@ class Program(ProgramBase):
         """
         known = self._artifact.assembly()
         return [
-            self._kernel(name, source, self._stages, known.get(name, ""), lambda: self.launches)
+            self._kernel(name, source, self._source, known.get(name, ""), lambda: self.launches)
             for name, source in zip(self._artifact.names, self._artifact.sources())
         ]
 
@@ -283,14 +239,14 @@ class Program(ProgramBase):
             >>> [str(buffer) for buffer in program.launches[0].buffers]
             ['out', 'x']
         """
-        backend, request, found = self._backend, self._request, self._artifact
+        backend, request, found = self._backend, self._source.request, self._artifact
         if self._runner.plan.mesh is not None:
             raise Unsupported("launches of a program for several devices: see `exchanges`")
 
         def runner(plan: Plan) -> Any:
             return backend.runner(request, found, plan)
 
-        return listed(self._stages, self._runner.plan, self.kernels, runner)
+        return listed(self._source, self._runner.plan, self.kernels, runner)
 
     @property
     def stages(self) -> dict[str, str]:
@@ -303,7 +259,7 @@ class Program(ProgramBase):
         """
         from uopc.dump import stages as dump
 
-        texts = dump.Dump(self._stages.lowered).texts()
+        texts = dump.Dump(self._source.lowered).texts()
         return texts | {dump.LLVM: "\n".join([k.source for k in self.kernels])}
 
     def bind(self, /, *arrays: Any, **values: Any) -> BoundProgram:
@@ -342,7 +298,8 @@ class Program(ProgramBase):
             ...     os.listdir(folder)
             ['program.html']
         """
-        self._write_report(self, Path(file), run)
+        page = import_module("uopc.program.reports.page")  # it draws a Program, so it imports this
+        page.write_file(self, Path(file), run)
 
     def __repr__(self) -> str:
         inputs = ", ".join(f"{v.name}: {v.dtype.short}{shapes.show(v.shape)}" for v in self.inputs)
@@ -358,11 +315,11 @@ class Program(ProgramBase):
             return html.escape(f"{self!r}: see program.report(file)")
         from uopc.dump.report.notebook import nests_html
 
-        stages, cpu = self._stages, self._request.options.target_cpu
+        stages, cpu = self._source, self._source.request.options.target_cpu
         return nests_html(repr(self), self._backend.dump(stages.lowered, cpu))
 
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
-        return self._make, (self._given,)
+        return make_program, (self._source.given,)
 
 
 class BoundProgram(ProgramBase):
@@ -461,36 +418,96 @@ def _in_turn(request: Request, cached: bool) -> contextlib.AbstractContextManage
     return contextlib.nullcontext() if job is None else job.in_turn(cached)
 
 
-# Makes a program of an artifact without its graph; None where it cannot.
-Keep = Callable[[Request, Artifact, Fingerprint], "Program | None"]
+@dataclass
+class Obtained:
+    """The artifact of a request, from a cache or made now: a Program is born of it and a plan.
 
-
-def program_for(
-    request: Request, verify: Verify | None, backend: Backend,
-    make_program: Callable[[Request], Program],
-    write_report: Callable[[Program, Path, bool], None], keep: Keep | None = None,
-) -> Program:  # fmt: skip
-    """The program for a request, from a cache or compiled. A pickle calls `make_program`.
-
-    With `verify`, options.viz or match_stats every stage is made, so no cache is asked. The program
-    that `keep` makes, if any, holds no graph.
+    `where`: the cache that had it. `start`: the time when the compile began. `fresh`: the graph as
+    it was lowered, if it was.
     """
+
+    request: Request
+    backend: Backend
+    artifact: Artifact
+    where: str
+    start: float
+    fresh: Lowered | None = None
+
+    def program(self, plan: Plan, source: Callable[[], ProgramSource]) -> Program:
+        """The program that runs a plan; `source`: called when somebody asks for its graph."""
+        found, fresh = self.artifact, self.fresh
+        program: Program = self.backend.load(self.request, found, plan)
+        program._artifact, program._backend, program._find_source = found, self.backend, source
+        program.stats = {
+            "passes": {r.name: r.seconds for r in fresh.runs} if fresh else {},
+            **({"render": 0.0, "llvm": 0.0} | (found.seconds if fresh else {})),
+            "total": time.perf_counter() - self.start,
+            "nodes": found.nodes,
+            "launches": len(found.plan.launches),
+            "arena": found.plan.arena_bytes,
+            "cache": self.where,
+            "scheduled": int(fresh is not None),
+            "functions": fresh.context.notes.get("functions", 0) if fresh else 0,
+            "compiled": len(fresh.kernels) if fresh else 0,
+        }
+        return program
+
+
+# The plan of a program that does without its graph, and what finds that; None where it cannot.
+Detach = Callable[
+    [Request, Artifact, Fingerprint], "tuple[Plan, Callable[[], ProgramSource]] | None"
+]
+
+
+def make_program(
+    request: Request, verify: Verify | None = None, detach: Detach | None = None
+) -> Program:
+    """The program for a request, from a cache or compiled. A pickled Program calls this when it is
+    loaded. `detach` is asked for a plan with which the program holds no graph."""
+    if request.structure != "kernel":
+        request = replace(request, graph=file_parts.viewed(request.graph))
+    with schedules.session(request.options.beam):
+        machine = machine_of(request)
+        whole = with_constants_computed(request, machine, verify)
+        source = ProgramSource(request, whole, backend_of(request.device), machine)
+        printed = fingerprint(whole.graph)
+        found = _obtain(source, printed, verify)
+    detached = None if detach is None else detach(whole, found.artifact, printed)
+    if detached is None:
+        detached = found.artifact.plan_for(whole, printed.arrays), lambda: source
+    program = found.program(*detached)
+    return program if request.nesting is None else nested(program, request.nesting)
+
+
+def with_constants_computed(
+    request: Request, machine: Target, verify: Verify | None = None
+) -> Request:
+    """The request that is compiled for a machine, and for no other: with arrays in place of values
+    that depend on constants alone."""
+    request, values = constants.worth_computing(request, machine)
+    new = constants.request_for(request, values)
+    if new is not None:
+        constants.keep(new, make_program(new, verify)())
+    return constants.replaced(request, values)
+
+
+def _obtain(source: ProgramSource, printed: Fingerprint, verify: Verify | None) -> Obtained:
+    """The artifact of a request. With `verify`, options.viz or match_stats every stage is made, so
+    no cache is asked."""
     start = time.perf_counter()
-    stages = LazyLowered(request, backend)
-    printed = fingerprint(request.graph)
-    disk = DiskCache.of(request.options)
-    options = request.options
+    request, backend, options = source.request, source.backend, source.request.options
+    disk = DiskCache.of(options)
     alone = verify or options.match_stats or config.page_folder(options)  # what no cache has
     wanted = bool(alone or options.debug)
     fresh: list[Lowered] = []
 
     def make(verify: Verify | None = None, anew: bool = False) -> Artifact:
         with arena():
-            known = KernelCache(request, stages.machine, disk, backend.artifact, anew)
+            known = KernelCache(request, source.machine, disk, backend.artifact, anew)
             made, lowered = make_artifact(
                 request, known, printed, backend.compiler, verify,
-                schedules.of_compile(request, stages.machine), wanted,
-            )
+                schedules.of_compile(request, source.machine), wanted,
+            )  # fmt: skip
         fresh.append(lowered)
         statistics.count(scheduled=1, compiled=len(lowered.kernels))
         return made
@@ -500,37 +517,10 @@ def program_for(
     else:
         with _in_turn(request, disk is not None):
             found, where = reuse.obtain(
-                request, stages.machine, printed, backend.artifact, make, disk,
-                lambda found: schedules.holds(request, stages.machine, found.schedules),
+                request, source.machine, printed, backend.artifact, make, disk,
+                lambda found: schedules.holds(request, source.machine, found.schedules),
             )  # fmt: skip
-    stages.searched = schedules.again(request, stages.machine, found.schedules)
+    source.searched = schedules.again(request, source.machine, found.schedules)
     if fresh and wanted and len(fresh[0].kernels) == len(found.names):  # no kernel was skipped
-        stages.lowered = fresh[0]
-    program = None if keep is None else keep(request, found, printed)
-    if program is None:
-        program = backend.load(request, found, found.plan_for(request, printed.arrays))
-        program._request, program._stages = request, stages
-    finish(program, found, where, backend, start, fresh[0] if fresh else None)
-    program._make, program._write_report = make_program, write_report
-    return program
-
-
-def finish(
-    program: Program, found: Artifact, where: str, backend: Backend, start: float,
-    fresh: Lowered | None = None,
-) -> None:  # fmt: skip
-    """Note what a program was made of. `where`: the cache with its artifact. `start`: the time
-    when that began. `fresh`: the graph as it was lowered, if it was compiled."""
-    program._artifact, program._backend = found, backend
-    program.stats = {
-        "passes": {r.name: r.seconds for r in fresh.runs} if fresh else {},
-        **({"render": 0.0, "llvm": 0.0} | (found.seconds if fresh else {})),
-        "total": time.perf_counter() - start,
-        "nodes": found.nodes,
-        "launches": len(found.plan.launches),
-        "arena": found.plan.arena_bytes,
-        "cache": where,
-        "scheduled": int(fresh is not None),
-        "functions": fresh.context.notes.get("functions", 0) if fresh else 0,
-        "compiled": len(fresh.kernels) if fresh else 0,
-    }
+        source.lowered = fresh[0]
+    return Obtained(request, backend, found, where, start, fresh[0] if fresh else None)

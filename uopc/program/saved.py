@@ -31,7 +31,7 @@ _PLAIN = (str, int, float, bool)
 
 def save(program: Program, file: Path) -> None:
     """Write the schedule of a program. Errors are those of `write`."""
-    write(file, program._request, program._stages.lowered, launched(program))
+    write(file, program._source.request, program._source.lowered, launched(program))
 
 
 def write(file: Path, request: Request, lowered: Lowered, launches: Sequence[str] = ()) -> None:

@@ -164,7 +164,7 @@ def once():
     wanted = "" if distributed.process_index() == 0 else "disk"
     assert f.stats["cache"] == wanted, f.stats["cache"]
     try:  # an error of a compile is one of all ranks
-        uopc.compile(uopc.param("x", (4,)), mesh=f._request.mesh.mesh, in_shardings=P("no"))
+        uopc.compile(uopc.param("x", (4,)), mesh=f._source.request.mesh.mesh, in_shardings=P("no"))
     except uopc.UserError:
         return "once"
     raise AssertionError

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 import uopc
 from uopc import config
-from uopc.driver import backend_of
 from uopc.errors import InvalidIR
 from uopc.ir.builder import kernel
 from uopc.ir.core import dtypes
@@ -23,6 +22,7 @@ from uopc.ir.index.dims import dim_uop
 from uopc.ir.interpret import interpreter
 from uopc.ir.verify.verifier import verify
 from uopc.passes.pass_manager import Lowering
+from uopc.program.backend import backend_of
 from uopc.program.request import make_context, prepare
 
 F32 = dtypes.float32

@@ -16,7 +16,7 @@ import pytest
 import uopc
 from tests.backends.c.test_kernel import by_gcc, needs_gcc
 from tests.machines import MACHINES, described, lowered_for, only_lowered
-from uopc import driver, dtypes
+from uopc import dtypes
 from uopc.backends import detect
 from uopc.backends.llvm import jit, split_function
 from uopc.config import current
@@ -27,6 +27,7 @@ from uopc.ir.core import walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.interpret import interpreter
 from uopc.program import constants
+from uopc.program.program import with_constants_computed
 from uopc.program.request import prepare
 
 
@@ -479,14 +480,9 @@ def test_words_of_constants_are_made_once(monkeypatch):
     x, w = uopc.param("x", a.shape, dtypes.int8), uopc.constant(b)
     graph = x.cast(dtypes.int32) @ w.cast(dtypes.int32)
     request = prepare(graph, None, True, 1, None, current())
-    asked = []
-
-    def run(later):
-        asked.append(later)
-        return driver.make_program(later)()
-
-    made = constants.computed_once(request, run, lambda: MACHINES["dots"].target)
-    assert not asked
+    made, values = constants.worth_computing(request, MACHINES["dots"].target)
+    assert values and constants.request_for(made, values) is None
+    made = constants.replaced(made, values)
     words = np.zeros((32, 21), "i1")
     words[:30] = b
     held = [u.arg.array for u in walk.nodes(made.graph) if u.op is Ops.DATA]
@@ -498,10 +494,10 @@ def test_words_of_constants_are_made_once(monkeypatch):
     np.testing.assert_array_equal(interpreter.evaluate(made.graph.src[0], {"x": a}), wanted)
     with described("dots"):
         np.testing.assert_array_equal(uopc.compile(graph, verify=True)(a), wanted)
-    other = constants.computed_once(request, run, lambda: MACHINES["laptop"].target)
+    other = with_constants_computed(request, MACHINES["laptop"].target)
     assert other.graph is request.graph
     monkeypatch.setattr(interpreter, "evaluate", None)  # a later compile of the graph has them
-    again = constants.computed_once(request, run, lambda: MACHINES["dots"].target)
+    again = with_constants_computed(request, MACHINES["dots"].target)
     assert again.graph is made.graph
 
 
@@ -512,7 +508,7 @@ def test_a_few_dequantised_numbers_are_computed_once():
     weights = w.cast(dtypes.float32) * uopc.constant(np.full((6, 1, 1, 1), 0.5, "f4"))
     graph = x.cast(dtypes.float32).conv2d(weights, None, 1, 0, groups=6)
     request = prepare(graph, None, True, 1, None, current())
-    made = constants.computed_once(request, lambda r: None, lambda: MACHINES["dots"].target)
+    made = with_constants_computed(request, MACHINES["dots"].target)
     (held,) = [u.arg.array for u in walk.nodes(made.graph) if u.op is Ops.DATA]
     np.testing.assert_array_equal(held, b.astype("f4") * np.float32(0.5))
     windows = np.lib.stride_tricks.sliding_window_view(a.astype("f4"), (3, 3), (2, 3))
@@ -534,7 +530,7 @@ def test_a_program_is_exported_for_other_machines_without_words(machine, tmp_pat
     graph, a, wanted = _byte_products()
     with described(machine) as target:
         program = uopc.compile(graph)
-        assert (Ops.DOT4 in walk.ops(program._request.graph)) == bool(target.dot4)
+        assert (Ops.DOT4 in walk.ops(program._source.request.graph)) == bool(target.dot4)
         for name, given in (("program", program), ("graph", graph)):
             uopc.export(given, tmp_path / name / "f", kind="c", target="x86-64-v3")
             uopc.export(given, tmp_path / name / "f", kind="shared", target="x86-64-v3")
@@ -551,11 +547,11 @@ def test_a_pickled_program_is_compiled_for_the_machine_that_loads_it():
         data = pickle.dumps(uopc.compile(graph))
     with described("laptop"):
         other = pickle.loads(data)
-        assert Ops.DOT4 not in walk.ops(other._request.graph)
+        assert Ops.DOT4 not in walk.ops(other._source.request.graph)
         np.testing.assert_array_equal(other(a), wanted)
     with described("dots") as target:
         again = pickle.loads(pickle.dumps(other))
-        assert (Ops.DOT4 in walk.ops(again._request.graph)) == bool(target.dot4)
+        assert (Ops.DOT4 in walk.ops(again._source.request.graph)) == bool(target.dot4)
         np.testing.assert_array_equal(again(a), wanted)
 
 

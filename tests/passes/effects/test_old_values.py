@@ -9,7 +9,7 @@ import uopc
 
 
 def _launches(f: uopc.Program) -> int:
-    return len(f._stages.lowered.calls)
+    return len(f._source.lowered.calls)
 
 
 @pytest.mark.parametrize("optimize", [True, False])

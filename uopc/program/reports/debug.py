@@ -43,7 +43,7 @@ def log_compile(program: Program) -> None:
 def report_compile(program: Program, level: int) -> Program:
     """Print the output of a level. Returns the program, which from level 2 on times its calls."""
     _print(f"uopc: {_summary(program)}")
-    if level >= OPTS and "lowered" not in vars(program._stages):
+    if level >= OPTS and "lowered" not in vars(program._source):
         _print("uopc: the program or a kernel of it is cached; lowered again to be shown")
     for text in splits(program) if level >= OPTS else ():
         _print(f"uopc: {text}")
@@ -57,7 +57,7 @@ def report_compile(program: Program, level: int) -> Program:
             _print(kernel.source)
         if level >= ASSEMBLY:
             _print(kernel.asm)
-    timed = level >= TIMES and program._request.mesh is None
+    timed = level >= TIMES and program._source.request.mesh is None
     return _timed(program) if timed else program
 
 
@@ -66,7 +66,7 @@ def _print(text: str) -> None:
 
 
 def _summary(program: Program) -> str:
-    request, stats, machine = program._request, program.stats, program._stages.machine
+    request, stats, machine = program._source.request, program.stats, program._source.machine
     total = f"{stats['total'] * 1e3:.1f} ms"
     if stats["cache"]:
         how = f"cached {_WHERE[stats['cache']]}; {total}"
@@ -84,7 +84,7 @@ def _summary(program: Program) -> str:
 
 def splits(program: Program) -> list[str]:
     """The large reduces that are cut in two, in words with the user's lines."""
-    found = program._stages.lowered.context.notes.get("splits", {})
+    found = program._source.lowered.context.notes.get("splits", {})
     return [text + made_at(stored) for stored, text in found.items()]
 
 
@@ -92,7 +92,7 @@ _WHERE = {"memory": "in memory", "disk": "on disk"}
 
 
 def _print_graphs(program: Program) -> None:
-    lowered = program._stages.lowered
+    lowered = program._source.lowered
     dump = Dump(lowered)
     for i, stage in enumerate(dump.stages):
         if i and dump.graphs(stage) == dump.graphs(dump.stages[i - 1]):

@@ -82,7 +82,7 @@ def write_file(program: Program, file: Path, run: bool = False) -> None:
 
     UserError if the file cannot be written.
     """
-    request, stages = program._request, program._stages
+    request, stages = program._source.request, program._source
     traced = config.page_folder(request.options) is not None
     with arena():
         lowered = stages.lowered
@@ -99,7 +99,7 @@ def write(program: Program) -> Path:
     The file has the program's name, followed by a number if that file exists. UserError when it
     cannot be written.
     """
-    request = program._request
+    request = program._source.request
     folder, name = config.page_folder(request.options), request.name or "program"
     assert folder is not None
     stem = re.sub(r"\W+", "_", name)

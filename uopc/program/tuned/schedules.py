@@ -9,9 +9,11 @@ version of this package with its LLVM: what one of these changed applies to noth
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
+from importlib import import_module
 from typing import TYPE_CHECKING, Protocol
 
 from uopc import config
@@ -169,6 +171,15 @@ def check_device(request: Request) -> None:
 def current_schedules(request: Request, machine: Target) -> Schedules:
     """The schedules that the database has for a request."""
     return Schedules(request, machine, store(request, machine))
+
+
+def session(beam: int) -> contextlib.AbstractContextManager[None]:
+    """Searches the kernels that are compiled in this block, if `beam` asks for that."""
+    if not beam:
+        return contextlib.nullcontext()
+    searcher = import_module("uopc.search.searcher")  # above this package, and seldom needed
+    session: contextlib.AbstractContextManager[None] = searcher.session(beam)
+    return session
 
 
 def of_compile(request: Request, machine: Target) -> Schedules:

@@ -1,0 +1,36 @@
+"""The source of a program: the requests it was made from, for its stages and its pickles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from uopc.forks import cached_property
+from uopc.program.backend import Backend
+from uopc.program.request import Request, lower
+from uopc.target import Target
+
+if TYPE_CHECKING:  # a program from a cache needs no pass
+    from uopc.passes.pass_manager import Lowered
+    from uopc.program.request import Searched
+
+
+@dataclass
+class ProgramSource:
+    """The requests of a program. `given`: as the user made it, for pickles and exports, which other
+    machines run. `request`: with the values of constants that were computed for `machine`.
+    `searched`: gives kernels the Opts that they had, see `lower`.
+
+    The request is lowered again on demand, because graphs take more memory than code.
+    """
+
+    given: Request
+    request: Request
+    backend: Backend
+    machine: Target
+    searched: Searched | None = None
+
+    @cached_property
+    def lowered(self) -> Lowered:
+        """The stages and the linear kernels."""
+        return lower(self.request, self.machine, searched=self.searched)
