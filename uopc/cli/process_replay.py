@@ -29,10 +29,10 @@ from uopc.ir.core.serialize import fingerprint
 from uopc.ir.text.printer import print_graph
 from uopc.program import saved
 from uopc.program.artifact import Artifact
+from uopc.program.backend import Backend
 from uopc.program.cached import key, record
 from uopc.program.cached.kernel_cache import KernelCache
 from uopc.program.make_artifact import make_artifact
-from uopc.program.program import Backend
 from uopc.program.request import Request
 from uopc.program.speed import random_inputs
 
