@@ -16,6 +16,7 @@ from uopc.ir.core.uop import intern
 from uopc.numpy import elementwise, reductions, statistics
 from uopc.onnx.registry import operators
 from uopc.passes import ORDER, PIPELINE
+from uopc.passes.optimize.opts.split import Split
 from uopc.passes.optimize.opts.table import OPTS
 from uopc.tensor.creation import param
 from uopc.tensor.table import ROWS
@@ -91,8 +92,13 @@ def order():
 
 
 def opts():
-    rows = [(f"`{n}(axis, n)`", row.meaning, f"`{row.example}`") for n, row in OPTS.items()]
-    return _table(("Opt", "what it does", "before → after"), rows)
+    """The Opts; of one that splits a loop, the kind of the range that it makes, and the rest."""
+    rows = []
+    for name, row in OPTS.items():
+        split = row.change if isinstance(row.change, Split) else None
+        how = f"{split.kind or 'loop'}, {split.rest.__name__}" if split else ""
+        rows.append((f"`{name}(axis, n)`", how, row.meaning, f"`{row.example}`"))
+    return _table(("Opt", "split", "what it does", "before → after"), rows)
 
 
 def files(package):

@@ -4,19 +4,7 @@
 
 The kind is that of the range i inside of a piece: lanes, copies, threads of a block …. Of the kinds
 thread and global it is that of the range o over the pieces. The rest is a function in this file: it
-makes the Parts, whatever number of iterations fills no piece.
-
-    exact        none is left, or the Opt is refused
-    overlapping  the last piece begins n before the end: min(n·o, m - n) + i
-    shorter      the last piece has fewer: for i < min(n, m - n·o)
-    in_chunks    n pieces, about as long as each other
-    skipped      a loop of 0 or 1 iterations is around the body: n·o + i < m
-    strided      some of n threads have fewer: for o < ⌈(m - i) / n⌉
-    each_alone   pieces of one iteration
-    after        a second loop, after the pieces
-    first        a second loop, after one piece
-    at_bound     three loops: before the pieces in which a comparison changes, these, and after them
-    padded       the loop grows, its accesses guarded: for r < ⌈m / n⌉·n: f(r) where r < m
+makes the Parts of the loop, whether or not n divides its length.
 """
 
 from __future__ import annotations
@@ -44,6 +32,7 @@ from uopc.passes.optimize.opts.substitution import Part, Tiled, split_in
 
 Kind = AxisKind | None  # None: the kind of the loop
 Rest = Callable[[UOp, UOp, int, Kind], Sequence[Part]]
+_Piece = tuple[UOp, Mapping[UOp, UOp]]  # the length of a loop, and the values that are known in it
 
 _in_copies = partial(legality.check_output, why="UPCAST is for output loops; use UNROLL")
 _handed_out = partial(
@@ -79,16 +68,16 @@ class Split(NamedTuple):
         if self.kind == "unroll" and _keeps_order(kernel, r):
             return Tiled(unroll_steps(kernel.kernel, r, n))
         is_noted = self.rest is exact
-        if not is_noted or self._differs(kernel, r):
+        if not is_noted or self._asks_range(kernel, r):
             kernel = Tiled(kernel.kernel)
         for check in CONDITIONS[self.kind]:
             check(kernel.base, kernel.loop(r))
         parts = self.rest(kernel.base, r, n, self.kind)
         return kernel.noting(r, *parts) if is_noted else Tiled(split_in(kernel.base, r, parts))
 
-    def _differs(self, kernel: Tiled, r: UOp) -> bool:
-        """True if a split may be legal for a range and not for the loop that it is a part of, or
-        the other way round: it may move no store, or be outside of values that have lanes."""
+    def _asks_range(self, kernel: Tiled, r: UOp) -> bool:
+        """True if the conditions may differ for a range and for the loop that it is a part of: the
+        range may move no store, or be outside of values that have lanes."""
         lanes = self.kind == "lane" and bool(kernel.parts) and kernel.has_lanes(r)
         return lanes or not kernel.moves(r)
 
@@ -187,10 +176,10 @@ def skipped(kernel: UOp, r: UOp, n: int, kind: Kind) -> Sequence[Part]:
     if affine.is_multiple(length, n):
         return exact(kernel, r, n, kind)
     thread_legality.check_no_barrier(kernel, r)
-    index, loops, *_ = pieces(r, n, kind)
-    is_there = fold.cast(intern(Ops.CMPLT, dtypes.bool_, (index, length)), dtypes.index)
+    place, loops, *_ = pieces(r, n, kind)
+    is_there = fold.cast(intern(Ops.CMPLT, dtypes.bool_, (place, length)), dtypes.index)
     guard = make_range(is_there, (*r.arg.axis, 2), "loop")
-    return [Part(affine.add(index, guard), (*loops, guard))]
+    return [Part(affine.add(place, guard), (*loops, guard))]
 
 
 def strided(kernel: UOp, r: UOp, n: int, kind: Kind) -> Sequence[Part]:
@@ -267,11 +256,11 @@ def at_bound(kernel: UOp, r: UOp, n: int, kind: Kind) -> Sequence[Part]:
     rest = affine.sub(affine.sub(length, start), size)
     before = {b.comparison: b.value(True) for b in found if affine.at_most(begin, b.first)}
     behind = {b.comparison: b.value(False) for b in found if affine.at_most(b.end, end)}
-    inner = [(size, {})] if middle else []
+    inner: list[_Piece] = [(size, {})] if middle else []
     return _in_sequence(r, (start, before), *inner, (rest, behind))
 
 
-def _in_sequence(r: UOp, *pieces: tuple[UOp, Mapping[UOp, UOp]]) -> Sequence[Part]:
+def _in_sequence(r: UOp, *pieces: _Piece) -> Sequence[Part]:
     """Loops of these lengths, one after another, with the values that are known in them."""
     start, parts = affine.const(0), []
     for i, (length, known) in zip((0, 1, 3), pieces):  # 2 is the suffix of a renamed copy

@@ -35,10 +35,10 @@ _COPY = 2
 
 
 class Part(NamedTuple):
-    """Some iterations of a loop, counted by new ranges: their index in the loop, and the values
+    """Some iterations of a loop, counted by new ranges: their place in the loop, and the values
     that are known in them. Where a guard does not hold, nothing is accessed."""
 
-    index: UOp
+    place: UOp
     loops: tuple[UOp, ...]
     known: Mapping[UOp, UOp] = MappingProxyType({})
     guard: UOp | None = None
@@ -111,15 +111,15 @@ def split_in(kernel: UOp, r: UOp, parts: Sequence[Part]) -> UOp:
 # ---------------------------------------------------------------- a Part in the place of a loop
 def substituted(kernel: UOp, parts: Mapping[UOp, Part]) -> UOp:
     """The kernel with one Part in place of each of these ranges, made in one walk."""
-    found, index = _replaced_loops(parts), dict[UOp, UOp]()
+    found, place = _replaced_loops(parts), dict[UOp, UOp]()
     for r, part in parts.items():
         loop = found.get(r, r)
-        index[loop] = rebuild.rebuild(index.get(loop, loop), {r: part.index})
+        place[loop] = rebuild.rebuild(place.get(loop, loop), {r: part.place})
     guards = {r: part.guard for r, part in parts.items() if part.guard is not None}
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp:
-        if u in index:
-            return index[u]
+        if u in place:
+            return place[u]
         if u.op is Ops.INDEX:
             return guarded(u, src, next(g for r, g in guards.items() if r in ranges.ranges(u)))
         body, closed = src[0], dict(zip(u.src[1:], src[1:]))
@@ -130,10 +130,10 @@ def substituted(kernel: UOp, parts: Mapping[UOp, Part]) -> UOp:
                 body = _term(u, body, part)
         return _closed(u, body, tuple(closed.values()))
 
-    closing = [u for loop in index for u in nest_of(kernel).closers(loop)]
+    closing = [u for loop in place for u in nest_of(kernel).closers(loop)]
     accesses = [u for u in walk.order(kernel) if guards and u.op is Ops.INDEX
                 and not ranges.ranges(u).isdisjoint(guards)]  # fmt: skip
-    return rebuild.rewritten(kernel, change, only={*index, *closing, *accesses})
+    return rebuild.rewritten(kernel, change, only={*place, *closing, *accesses})
 
 
 def _replaced_loops(parts: Mapping[UOp, Part]) -> dict[UOp, UOp]:
@@ -194,7 +194,7 @@ def _sequence(kernel: UOp, r: UOp, parts: Sequence[Part]) -> UOp:
         made = []
         for i, part in enumerate(parts):
             names = copies(body, r, inner, number + i - 1) if i else {}
-            b = rebuild.rebuild(body, {**part.known, r: part.index, **names})
+            b = rebuild.rebuild(body, {**part.known, r: part.place, **names})
             made.append((b, (*part.loops, *[names.get(q, q) for q in inner])))
         if u.op is Ops.REDUCE:
             return functools.reduce(functools.partial(_both, u), [_reduced(u, *m) for m in made])

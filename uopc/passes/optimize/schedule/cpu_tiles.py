@@ -12,7 +12,6 @@ from uopc.ir.core import ranges, walk
 from uopc.ir.core.ops import DOTS, Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.devices.tensor_cores import SIDE, Tile
-from uopc.ir.index import affine
 from uopc.ir.nest.loops import length_of, most_of, trips
 from uopc.passes.analysis import thresholds
 from uopc.passes.analysis.matrix_tiles import matrix_tiles
@@ -76,10 +75,9 @@ def _tiled(s: Scheduler, tile: Tile, row: UOp, column: UOp, depth: UOp) -> bool:
             return False
     sides = [_side(most_of(q), size) for q, size in zip((row, column), tile.shape)]
     down, across, deep = tile.shape
-    for q, wide in ((row, down * sides[0]), (column, across * sides[1]), (depth, deep)):
-        if not affine.is_multiple(q.src[0], wide) and not s.attempt("PADTO", q, wide):
-            return False
-    if not s.attempt("TC", _last_part(s, depth), 0):
+    sizes = (row, down * sides[0]), (column, across * sides[1]), (depth, deep)
+    loops = [s.padded(q, size) for q, size in sizes]
+    if None in loops or not s.attempt("TC", loops[-1], 0):
         return False
     (product,) = [u for u in walk.order(s.kernel) if u.op is Ops.SHAPED_WMMA]
     for inner, n in zip(product.src[2:4], sides):
@@ -92,11 +90,6 @@ def _side(length: int, size: int) -> int:
     """The tiles side by side along a loop: one where several are much more padding."""
     one, several = [-(-length // n) * n for n in (size, size * SIDE_BY_SIDE)]
     return SIDE_BY_SIDE if several <= thresholds.TILE_EDGE * one else 1
-
-
-def _last_part(s: Scheduler, r: UOp) -> UOp:
-    """A loop, or the one that PADTO put in its place."""
-    return r if r in s.axes else s.outer(r)
 
 
 def _outside(s: Scheduler, inner: UOp) -> UOp | None:

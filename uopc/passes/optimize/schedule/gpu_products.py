@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from uopc.ir.core import ranges
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
-from uopc.ir.index import affine
 from uopc.ir.nest.contractions import Contraction, find_contraction
 from uopc.ir.nest.loops import length_of, trips
 from uopc.passes.analysis.lanes import fitting
@@ -97,10 +96,9 @@ def _blocked(
 ) -> bool:
     """A blocking of the product's loops, with slices of the operands in shared memory."""
     steps = _slice(length_of(loops[2]) or 1, b.rows * b.vectors * lanes)
-    for q, size in zip(loops, (*b.sizes(lanes), steps)):
-        if not affine.is_multiple(q.src[0], size) and not s.attempt("PADTO", q, size):
-            return False
-    row, column, depth = [s.family(q)[0] for q in loops]
+    row, column, depth = [s.padded(q, size) for q, size in zip(loops, (*b.sizes(lanes), steps))]
+    if row is None or column is None or depth is None:
+        return False
     of_columns = ("VECTOR", lanes), ("LOCAL", b.threads_across), ("UPCAST", b.vectors)
     of_rows = ("LOCAL", b.threads_down), ("UPCAST", b.rows)
     for q, opts in ((column, of_columns), (row, of_rows)):

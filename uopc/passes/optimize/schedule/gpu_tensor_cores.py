@@ -15,7 +15,6 @@ from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.devices.tensor_cores import Tile
-from uopc.ir.index import affine
 from uopc.ir.nest.contractions import find_contraction
 from uopc.ir.nest.loops import length_of, most_of, trips
 from uopc.ir.nest.nest import nest_of
@@ -154,10 +153,8 @@ def _other_columns(kernel: UOp, column: UOp) -> list[UOp]:
 
 def _padded(s: Scheduler, amount: int, tile: Tile, loops: list[UOp], blocking: Blocking) -> bool:
     """The product on tensor cores, its loops grown to multiples of the block's tile."""
-    for q, size in zip(loops, blocking.sizes(tile)):
-        if not affine.is_multiple(q.src[0], size) and not s.attempt("PADTO", q, size):
-            return False
-    return s.attempt("TC", s.family(loops[-1])[0], amount)
+    padded = [s.padded(q, size) for q, size in zip(loops, blocking.sizes(tile))]
+    return None not in padded and s.attempt("TC", padded[-1], amount)
 
 
 def _blocked(s: Scheduler, blocking: Blocking) -> bool:

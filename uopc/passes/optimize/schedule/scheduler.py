@@ -7,6 +7,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from uopc.ir.core.args import Opt
 from uopc.ir.core.uop import UOp
+from uopc.ir.index import affine
 from uopc.ir.nest.loops import length_of, longest_of
 from uopc.ir.nest.nest import Nest, nest_of
 from uopc.passes.analysis.lanes import fitting
@@ -106,6 +107,13 @@ class Scheduler:
     def split(self, r: UOp, n: int) -> tuple[UOp | None, UOp | None]:
         """The two parts of r after a SPLIT at the last multiple of n; (r, None) if not legal."""
         return (self.part(r, 0), self.part(r, 1)) if self.attempt("SPLIT", r, n) else (r, None)
+
+    def padded(self, r: UOp, n: int) -> UOp | None:
+        """The loop that takes the place of r after a PADTO, or r where n divides it; None if that
+        is not legal."""
+        if affine.is_multiple(r.src[0], n):
+            return r
+        return self.part(r, 0) if self.attempt("PADTO", r, n) else None
 
     def widen(self, r: UOp | None, op: str, n: int) -> UOp | None:
         """Opt `op` by n on r, after a SPLIT where n does not divide it; the outer range."""
