@@ -11,7 +11,7 @@ stores that follow them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from uopc.backends.c import lanes
@@ -28,8 +28,8 @@ from uopc.backends.c.names import code
 from uopc.backends.c.types import c_type, memory_type
 from uopc.backends.c.vector_prelude import VectorPrelude
 from uopc.backends.inline import inlined
+from uopc.backends.kernel_text import CONTROL, KernelText, Rule
 from uopc.backends.llvm import index_width, scratch
-from uopc.errors import Unsupported
 from uopc.ir.core import dtypes, storage
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
@@ -38,7 +38,7 @@ from uopc.ir.core.uop import UOp
 _LONGEST = 60  # characters of an expression inside of another one
 _PURE = frozenset((
     Ops.LOAD, Ops.CAST, Ops.BITCAST, Ops.STACK, Ops.SHUFFLE, Ops.LOOKUP, Ops.LANE, Ops.HREDUCE,
-    Ops.LANES,
+    Ops.LANES, Ops.INDEX,
 ))  # fmt: skip
 _OPENS, _CLOSES = (Ops.RANGE, Ops.IF), (Ops.END, Ops.ENDIF)
 _COUNTERS = "ijklmn"
@@ -52,47 +52,35 @@ class Waiting(NamedTuple):
     reads: bool
 
 
-class CKernel:
+class CKernel(KernelText[None, None]):
     """The text of a kernel. `names`: of its arguments, which no other name in it may be."""
+
+    language, chunk = "c", "chunk"
 
     def __init__(
         self, name: str, kernel: UOp, prelude: VectorPrelude, names: Mapping[UOp, str],
         distinct: bool,
     ) -> None:  # fmt: skip
-        kernel = inlined(kernel)
-        self.name, self.kernel, self.prelude, self.distinct = name, kernel, prelude, distinct
-        self.names: dict[UOp, str] = dict(names)
+        super().__init__(name, inlined(kernel))
+        self.prelude, self.distinct = prelude, distinct
+        self.names.update(names)
         self.counters = [c for c in _COUNTERS if c not in names.values()]
         self.taken = {*names.values(), *self.counters, "scratch", "chunk"}
         self.lanes = lanes.Lanes(self)
-        self.lines: list[str] = []
         self.depth = 1
-        self.count = 0
-        self.open: list[UOp] = []
         self.waiting: dict[UOp, Waiting] = {}
         self.reads = False  # whether the expression that is being built reads memory
-        self.uses, self.once = _readers(kernel.src)
-        self.carries: dict[UOp, list[UOp]] = {}
-        self.joined: dict[UOp, list[UOp]] = {}
-        for u in kernel.src:
-            if not self.uses.get(u):
-                continue
-            if u.op is Ops.CARRY:
-                self.carries.setdefault(u.src[1], []).append(u)
-            elif u.op is Ops.BRANCH:
-                self.joined.setdefault(u.src[1], []).append(u)
-        self.buffers, self.scratch_bytes = scratch.offsets(kernel)
-        self.is_threaded = any(
-            [u.op is Ops.RANGE and u.arg.kind == "thread" for u in kernel.src]
-        )
+        statements = self.kernel.src
+        self.uses, self.once = _readers(statements)
+        self.buffers, self.scratch_bytes = scratch.offsets(self.kernel)
+        self.is_threaded = any([u.op is Ops.RANGE and u.arg.kind == "thread" for u in statements])
 
     def run(self, linkage: str = "static ") -> str:
         """The definition of the function."""
         for u in self.names:
             if not self.uses.get(u):
                 self.line(f"(void){self.names[u]};")
-        for u in self.kernel.src:
-            self._statement(u)
+        self.emit(self.kernel.src)
         parts = [p.replace(" ", _NO_BREAK) for p in self.parameters() or ["void"]]
         head = f"{linkage}void {self.name}({', '.join(parts)})"
         return "\n".join([code(head).replace(_NO_BREAK, " "), "{", *self.lines, "}"])
@@ -144,7 +132,9 @@ class CKernel:
         return name
 
     def variable(self, u: UOp) -> None:
-        """Declare what a loop or a branch changes, with its first value."""
+        """Declare what a loop or a branch changes, with its first value, if it is read."""
+        if not self.uses.get(u):
+            return
         self.lanes.give_mask(u, u.src[:1])
         first = self.like(u.src[0], u)
         name = self.names[u] = self.fresh()
@@ -198,47 +188,50 @@ class CKernel:
             self._declare(u, self.waiting.pop(u).text)
 
     # -------------------------------------------------------- statements
-    def _statement(self, u: UOp) -> None:
-        if (u.op in _PURE or u.op.is_alu or u.op is Ops.INDEX) and not self.uses.get(u):
-            return
+    def rule(self, u: UOp) -> Rule | None:
+        if not self.uses.get(u) and (u.op.is_alu or u.op in _PURE):
+            return _unused
         wide = lanes.is_wide(u)
         rule = (lanes.RULES.get(u.op) if wide else None) or _RULES.get(u.op)
-        if rule is not None:
-            rule(self, u)
-        elif u.op.is_alu and wide:
-            lanes.alu(self, u)
-        elif u.op.is_alu:
-            self._arithmetic(u)
-        elif u.op not in _SILENT:
-            raise Unsupported(f"c: no code for {u.op!r}")
+        if rule is None and u.op.is_alu:
+            return lanes.alu if wide else _arithmetic
+        return rule
 
-    def _arithmetic(self, u: UOp) -> None:
-        if (known := with_itself(u)) is not None:
-            self.value(u, "true" if known else "false")
-            return
-        read = self.named if u.op in TWICE else self.text
-        texts = [read(s) for s in u.src]
-        t = u.src[-1].dtype
-        if t is dtypes.index and u.op not in COMPARISONS:  # C compares integers of any two widths
-            whole = self.dtype(u)
-            texts = [self.operand(s, whole, text) for s, text in zip(u.src, texts)]
-            t = whole if u.op is Ops.SHL else t
-        self.value(u, arithmetic(u.op, t, texts, self.prelude, u.src))
+    def begin_loop(self, r: UOp, carries: Sequence[UOp]) -> None:
+        end, depth = self.named(r.src[0]), len(self.loops)
+        i = self.names[r] = self.counters[depth] if depth < len(self.counters) else self.fresh()
+        for u in carries:
+            self.variable(u)
+        self.opened(f"for ({self.shape(r)} {i} = 0; {i} < {end}; ++{i})")
 
-    def opened(self, head: str, u: UOp) -> None:
+    def end_loop(self, loop: None, pairs: Sequence[tuple[UOp, UOp]]) -> None:
+        self.assign(pairs)
+        self.closed()
+
+    def begin_branch(self, condition: UOp, joined: Sequence[UOp]) -> None:
+        test = self.text(condition)
+        for u in joined:
+            self.variable(u)
+        self.reads = False
+        self.opened(f"if ({test})")
+
+    def end_branch(self, branch: None, joined: Sequence[UOp]) -> None:
+        self.assign([(u, u.src[2]) for u in joined])
+        self.closed()
+
+    def opened(self, head: str) -> None:
         """A line that begins a block."""
         self.line(f"{head} {{")
         self.depth += 1
-        self.open.append(u)
 
     def closed(self) -> None:
         """The end of a block."""
-        self.open.pop()
         self.depth -= 1
         self.line("}")
 
     def assign(self, pairs: Sequence[tuple[UOp, UOp]]) -> None:
-        """Give variables their next values, all at the same time."""
+        """Give the variables that are read their next values, all at the same time."""
+        pairs = [pair for pair in pairs if pair[0] in self.names]
         texts = [self.like(after, u) for u, after in pairs]
         targets = [self.names[u] for u, _ in pairs]
         self.reads = False
@@ -304,38 +297,22 @@ def _readers(statements: Sequence[UOp]) -> tuple[dict[UOp, int], set[UOp]]:
 
 
 # ---------------------------------------------------------------- the ops
-def _range(e: CKernel, u: UOp) -> None:
-    if u.arg.kind == "thread":
-        e.names[u] = "chunk"
+def _unused(e: CKernel, u: UOp) -> None:
+    """A value that nobody reads."""
+
+
+def _arithmetic(e: CKernel, u: UOp) -> None:
+    if (known := with_itself(u)) is not None:
+        e.value(u, "true" if known else "false")
         return
-    end = e.named(u.src[0])
-    depth = len([r for r in e.open if r.op is Ops.RANGE])
-    e.names[u] = e.counters[depth] if depth < len(e.counters) else e.fresh()
-    for carry in e.carries.get(u, ()):
-        e.variable(carry)
-    i = e.names[u]
-    e.opened(f"for ({e.shape(u)} {i} = 0; {i} < {end}; ++{i})", u)
-
-
-def _end(e: CKernel, u: UOp) -> None:
-    if u.src[0].arg.kind == "thread":
-        return
-    pairs = zip(u.src[1::2], u.src[2::2])
-    e.assign([pair for pair in pairs if pair[0] in e.names])
-    e.closed()
-
-
-def _if(e: CKernel, u: UOp) -> None:
-    condition = e.text(u.src[0])
-    for branch in e.joined.get(u, ()):
-        e.variable(branch)
-    e.reads = False
-    e.opened(f"if ({condition})", u)
-
-
-def _endif(e: CKernel, u: UOp) -> None:
-    e.assign([(branch, branch.src[2]) for branch in e.joined.get(u.src[0], ())])
-    e.closed()
+    read = e.named if u.op in TWICE else e.text
+    texts = [read(s) for s in u.src]
+    t = u.src[-1].dtype
+    if t is dtypes.index and u.op not in COMPARISONS:  # C compares integers of any two widths
+        whole = e.dtype(u)
+        texts = [e.operand(s, whole, text) for s, text in zip(u.src, texts)]
+        t = whole if u.op is Ops.SHL else t
+    e.value(u, arithmetic(u.op, t, texts, e.prelude, u.src))
 
 
 def _buffer(e: CKernel, u: UOp) -> None:
@@ -391,12 +368,10 @@ def _store(e: CKernel, u: UOp) -> None:
     e.reads = False
     e.settle()
     if gate:
-        e.line(f"if ({gate}) {{")
-        e.depth += 1
+        e.opened(f"if ({gate})")
     e.line(text)
     if gate:
-        e.depth -= 1
-        e.line("}")
+        e.closed()
 
 
 def _cast(e: CKernel, u: UOp) -> None:
@@ -425,11 +400,8 @@ def _after(e: CKernel, u: UOp) -> None:
             e.lanes.masks[u] = e.lanes.masks[u.src[0]]
 
 
-_RULES: dict[Op, Callable[[CKernel, UOp], None]] = {
-    Ops.RANGE: _range,
-    Ops.END: _end,
-    Ops.IF: _if,
-    Ops.ENDIF: _endif,
+_RULES: dict[Op, Rule] = {
+    **CONTROL,
     Ops.BUFFER: _buffer,
     Ops.INDEX: _index,
     Ops.LOAD: _load,
@@ -439,6 +411,3 @@ _RULES: dict[Op, Callable[[CKernel, UOp], None]] = {
     Ops.AFTER: _after,
     Ops.FETCH: _after,
 }
-_SILENT = frozenset((
-    Ops.PARAM, Ops.VARIABLE, Ops.NUMBER, Ops.CONST, Ops.CARRY, Ops.BRANCH, Ops.NOOP,
-))  # fmt: skip

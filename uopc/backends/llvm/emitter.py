@@ -8,12 +8,11 @@ no LLVM pass is needed. `statements.py` has the code of each op.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
+from uopc.backends.kernel_text import KernelText
 from uopc.backends.llvm import scratch
 from uopc.backends.llvm.types import constant, llvm_type, memory_type
-from uopc.errors import Unsupported
 from uopc.forks import cached_property
 from uopc.ir.core import storage
 from uopc.ir.core.dtypes import DType
@@ -36,26 +35,21 @@ class Loop:
         self.enter = self.phis = 0  # the lines of the branch into it, and of its phis
 
 
-class Emitter:
+class Emitter(KernelText[Loop, tuple[str, str]]):
     """Builds the text of one kernel, line by line. A subclass says what emits each op."""
 
+    language, chunk = "llvm", "%chunk"
     saturates = False  # True where one instruction converts vectors of floats to integers
 
     def __init__(self, name: str, kernel: UOp) -> None:
-        self.name, self.kernel = name, kernel
-        self.lines: list[str] = []
+        super().__init__(name, kernel)
         self.entry: list[str] = []  # for the beginning of the function
-        self.names: dict[UOp, str] = {}
         self.narrow: dict[UOp, str] = {}  # of indices of 64 bits: their names as 32
         self.constants: dict[tuple[UOp, int], str] = {}  # by lanes
-        self.count = 0
         self.block = "entry"
         self.declared: dict[str, None] = {}
         self.functions: dict[UOp, str] = {}  # the names of those that are called
-        self.loops: dict[UOp, Loop] = {}
-        # IF -> the block before it and the one after; once it has ended, the one that it ends in
-        self.branches: dict[UOp, tuple[str, str]] = {}
-        self.depth = 0  # of the IFs that are open
+        self.loop_count = 0
         self.local: dict[str, str] = {}  # instruction -> its value, in this block
         self.scratch: dict[UOp, int] = {}
         self.scratch_base = ""
@@ -190,27 +184,10 @@ class Emitter:
         self.emit(self.kernel.src)
         return self.definition()
 
-    def emit(self, statements: Iterable[UOp]) -> None:
-        """Append the code of some nodes, in order."""
-        for u in statements:
-            rule = self.rule(u)
-            if rule is None:
-                raise Unsupported(
-                    f"llvm: no code for {u.op!r} ({u.dtype.name}): pass decompose replaces it,"
-                    " and no rule of a later pass may make it"
-                )
-            made = rule(self, u)
-            if made is not None:
-                self.names[u] = made
-
     def definition(self) -> str:
         """The text of the function."""
         body = "\n".join(self.entry + self.lines)
         return f"{self.head()} {{\nentry:\n{body}\n  ret void\n}}"
-
-    def rule(self, u: UOp) -> Rule | None:
-        """The function that emits a node; None where the backend has no code for its op."""
-        raise NotImplementedError
 
     def head(self) -> str:
         """The first line of the definition."""
@@ -233,9 +210,6 @@ class Emitter:
     def word(self, t: str, i: int) -> str:
         address = self.value(f"getelementptr i8, ptr %words, i64 {8 * i}")
         return self.value(f"load {t}, ptr {address}, align 8")
-
-
-Rule = Callable[[Any, "UOp"], str | None]  # the name of a node's value, if it has one
 
 
 # The caller's stack is aligned to 16 bytes, and LLVM keeps that alignment for spilled vectors: half

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import platform
 
-from uopc.backends.llvm.emitter import Emitter, Rule
+from uopc.backends.kernel_text import Rule
+from uopc.backends.llvm.emitter import Emitter
 from uopc.backends.llvm.statements import CpuEmitter
 from uopc.backends.llvm.types import llvm_type
 from uopc.ir.core import storage

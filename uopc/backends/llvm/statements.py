@@ -6,11 +6,13 @@ import functools
 import hashlib
 import itertools
 
+from uopc.backends.kernel_text import CONTROL, Rule
 from uopc.backends.llvm import index_width, scratch, tiles
-from uopc.backends.llvm.emitter import Emitter, Loop, Rule
+from uopc.backends.llvm.control import ControlEmitter
+from uopc.backends.llvm.emitter import Emitter
 from uopc.backends.llvm.instructions import ALU, conversion, lane, two_vectors
 from uopc.backends.llvm.types import constant, llvm_type, memory_type, suffix
-from uopc.ir.core import bounds, dtypes, walk
+from uopc.ir.core import dtypes, walk
 from uopc.ir.core.calls import function_statements
 from uopc.ir.core.data.blocks import LINE
 from uopc.ir.core.dtypes import DType
@@ -19,7 +21,7 @@ from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 
 
-class CpuEmitter(Emitter):
+class CpuEmitter(ControlEmitter):
     """The text of one kernel for a CPU. `is_narrow`: indices have 32 bits where they fit."""
 
     def __init__(self, name: str, kernel: UOp) -> None:
@@ -38,74 +40,6 @@ class CpuEmitter(Emitter):
         if self.is_narrow and u.dtype is dtypes.index and index_width.fits(u):
             return index_width.widened(self, u, self.word("i32", i))
         return super().argument(u, i)
-
-
-# ------------------------------------------------------------ control
-def _range(e: Emitter, u: UOp) -> str | None:
-    if u.arg.kind == "thread":
-        return "%chunk"
-    at_least_once = bounds.bounds(u.src[0])[0] >= 1
-    loop = e.loops[u] = Loop(len(e.loops), e.block, *e.counted(u.src[0]), at_least_once)
-    loop.enter = len(e.lines)
-    e.effect(f"br label %{loop.head}")
-    e.label(loop.head)
-    loop.phis = len(e.lines)
-    e.lines.append("")
-    loop.counter = e.fresh()
-    if not loop.at_least_once:
-        test = e.value(f"icmp slt {loop.counts} {loop.counter}, {loop.end}")
-        e.effect(f"br i1 {test}, label %{loop.body}, label %{loop.exit}")
-        e.label(loop.body)
-    if loop.counts == "i64":
-        return loop.counter
-    return index_width.widened(e, u, loop.counter)
-
-
-def _end(e: Emitter, u: UOp) -> str | None:
-    r, pairs = u.src[0], u.src[1:]
-    if r.arg.kind == "thread":
-        return None
-    loop, latch = e.loops[r], e.block
-    following = e.value(f"add nuw nsw {loop.counts} {loop.counter}, 1")
-    phis = [f"{loop.counter} = phi {loop.counts} [ 0, %{loop.before} ], [ {following}, %{latch} ]"]
-    carries = pairs[::2]
-    lasts = [e.of(after, carry.dtype.lanes) for carry, after in zip(carries, pairs[1::2])]
-    for carry, last in zip(carries, lasts):
-        initial = carry.src[0]
-        is_new = tiles.is_tile(e, carry.dtype) and initial.op is Ops.CONST
-        first = tiles.zero_before(e, loop) if is_new else e.of(initial)
-        incoming = f"[ {first}, %{loop.before} ], [ {last}, %{latch} ]"
-        phis.append(f"{e.names[carry]} = phi {tiles.register_type(e, carry.dtype)} {incoming}")
-    if loop.at_least_once:  # after the loop; no value that one carries from another changes here
-        e.names.update(zip(carries, lasts))
-    e.lines[loop.phis] = "\n".join([f"  {phi}" for phi in phis])
-    if loop.at_least_once:
-        test = e.value(f"icmp slt {loop.counts} {following}, {loop.end}")
-        e.effect(f"br i1 {test}, label %{loop.head}, label %{loop.exit}")
-    else:
-        e.effect(f"br label %{loop.head}")
-    e.label(loop.exit)
-    return None
-
-
-def _if(e: Emitter, u: UOp) -> str | None:
-    e.branches[u] = e.branch(e.of(u.src[0]))
-    e.depth += 1
-    return None
-
-
-def _endif(e: Emitter, u: UOp) -> str | None:
-    e.depth -= 1
-    before, done = e.branches[u.src[0]]
-    e.branches[u.src[0]] = before, e.join(done)
-    return None
-
-
-def _branch(e: Emitter, u: UOp) -> str | None:
-    a, opened, b = u.src
-    before, last = e.branches[opened]
-    t = tiles.register_type(e, u.dtype)
-    return e.value(f"phi {t} [ {e.of(a)}, %{before} ], [ {e.of(b)}, %{last} ]")
 
 
 # ------------------------------------------------------------ memory
@@ -131,7 +65,7 @@ def _apply(e: Emitter, u: UOp) -> str | None:
     if function not in e.functions:
         e.functions[function] = _define(e, function)
     given = ", ".join([f"{llvm_type(s.dtype)} {e.of(s)}" for s in operands])
-    rare = " cold" if e.depth else ""
+    rare = " cold" if e.branches else ""
     return e.value(f"call {llvm_type(u.dtype)} @{e.functions[function]}({given}){rare}")
 
 
@@ -341,13 +275,8 @@ def _hreduce(e: Emitter, u: UOp) -> str | None:
 
 
 RULES: dict[Op, Rule] = {
+    **CONTROL,
     Ops.BUFFER: _buffer,
-    Ops.RANGE: _range,
-    Ops.CARRY: lambda e, u: e.fresh(),
-    Ops.END: _end,
-    Ops.IF: _if,
-    Ops.ENDIF: _endif,
-    Ops.BRANCH: _branch,
     Ops.APPLY: _apply,
     Ops.LOAD: _load,
     Ops.FETCH: _fetch,
@@ -366,8 +295,5 @@ RULES: dict[Op, Rule] = {
     Ops.BITCAST: _bitcast,
     Ops.WMMA: tiles.product,
     **dict.fromkeys(ALU, _arithmetic),
-    **dict.fromkeys(
-        (Ops.PARAM, Ops.VARIABLE, Ops.NUMBER, Ops.CONST, Ops.INDEX, Ops.NOOP, Ops.FUNCTION),
-        lambda e, u: None,
-    ),
+    **dict.fromkeys((Ops.INDEX, Ops.FUNCTION), lambda e, u: None),
 }

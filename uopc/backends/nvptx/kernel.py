@@ -13,8 +13,10 @@ import re
 from collections.abc import Iterable
 
 from uopc.backends.inline import inlined
+from uopc.backends.kernel_text import Rule
 from uopc.backends.llvm import index_width
-from uopc.backends.llvm.emitter import Emitter, Rule
+from uopc.backends.llvm.control import ControlEmitter
+from uopc.backends.llvm.emitter import Emitter
 from uopc.backends.llvm.statements import RULES, from_memory, read, store
 from uopc.backends.llvm.types import llvm_type, memory_type
 from uopc.backends.nvptx import float_conversions, tensor_cores
@@ -58,7 +60,7 @@ _INTRINSICS: tuple[tuple[str, int, int], ...] = (
 )
 
 
-class GpuEmitter(Emitter):
+class GpuEmitter(ControlEmitter):
     """The text of one kernel for one architecture."""
 
     saturates = True
