@@ -66,7 +66,7 @@ def calls() -> dict[str, Loop]:
     many = uopc.compile(x + sum(ten[1:], ten[0]), inputs=[x, *ten])
     weights = {p.arg.name: np.ones(EIGHT, "f4") for p in ten}
     rank, mesh = uopc.variable("rank", 0, 7), uopc.make_mesh((1,), ("m",))
-    of_rank = uopc.compile(x * rank.cast("f4"), mesh=mesh)
+    of_rank = uopc.compile(x * rank.cast("f4"), sharding=uopc.Sharding(mesh))
     jitted = uopc.jit(lambda x, y, z: x * y + z)
     nested = uopc.jit(lambda state, dt: {"x": state["x"] + dt * state["v"], "v": state["v"]})
     f = {"f": fixed, "g": sized, "s": scaled, "p": pair, "j": jitted, "d": nested}

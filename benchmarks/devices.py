@@ -95,9 +95,11 @@ def on_threads(small: bool) -> None:
 def compiled(work: device_workloads.Work, overlap: bool = False, devices: Any = None) -> Any:
     """The program of a workload on a mesh of as many devices as there are ranks."""
     return uopc.compile(
-        work.outputs, mesh=uopc.make_mesh((RANKS,), (work.axis,), devices=devices),
-        in_shardings=work.in_specs, out_shardings=work.out_spec,
-        threads=RANKS if devices else 1, overlap=overlap,
+        work.outputs, threads=RANKS if devices else 1,
+        sharding=uopc.Sharding(
+            uopc.make_mesh((RANKS,), (work.axis,), devices=devices),
+            work.in_specs, work.out_spec, overlap=overlap,
+        ),
     )  # fmt: skip
 
 
@@ -130,7 +132,7 @@ def on_ranks(small: bool) -> None:
     one, many = np.ones(1, "f4"), 50 if small else 500
     raw = best(lambda: world.Allreduce(MPI.IN_PLACE, one), 8, world.Barrier, many)
     x, mesh = uopc.param("x", (world.size,)), uopc.make_mesh((world.size,), ("m",))
-    f = uopc.compile(x.sum(), mesh=mesh, in_shardings=P("m"), threads=1)
+    f = uopc.compile(x.sum(), threads=1, sharding=uopc.Sharding(mesh, in_shardings=P("m")))
     step = rank_step(f, [np.ones(world.size, "f4")])
     ours = best(step, 8, world.Barrier, many)
     say_once(world, engine="2 ranks", work="scalar", seconds=ours, raw=raw)
@@ -370,7 +372,8 @@ def partition_ms() -> float:
     for i in range(5):
         with uopc.options(programs=0, cache_dir=""):
             f = uopc.compile(
-                work.outputs, mesh=mesh, in_shardings=specs, name=f"block{i}", threads=1
+                work.outputs, name=f"block{i}", threads=1,
+                sharding=uopc.Sharding(mesh, in_shardings=specs),
             )
         taken.append(f.stats["passes"]["partition"])
     return 1e3 * min(taken)

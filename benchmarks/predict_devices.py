@@ -108,8 +108,8 @@ def table(
         if group:
             mesh = uopc.make_mesh((p // GROUP, GROUP), ("data", "model"))
         f = uopc.compile(
-            work.outputs, mesh=mesh, in_shardings=work.in_specs, out_shardings=work.out_spec,
-            threads=1,
+            work.outputs, threads=1,
+            sharding=uopc.Sharding(mesh, in_shardings=work.in_specs, out_shardings=work.out_spec),
         )  # fmt: skip
         found = f.predict(machine)
         base = base or found.seconds

@@ -26,7 +26,7 @@ CONTRACT = [
     "load_exported", "file", "stream", "load_safetensors", "save_safetensors",
     "Mesh", "P", "PartitionSpec", "make_mesh", "distributed", "shard_map", "psum", "pmax", "pmin",
     "pmean", "all_gather", "psum_scatter", "all_to_all", "ppermute", "axis_index", "axis_size",
-    "NamedSharding", "ShardedArray", "make_array_from_callback",
+    "NamedSharding", "ShardedArray", "Sharding", "make_array_from_callback",
 ]  # fmt: skip
 
 

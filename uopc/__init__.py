@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from uopc.ir.text.printer import parse, print_graph
     from uopc.numpy import random
     from uopc.program.program import Program
+    from uopc.program.sharding import Sharding
     from uopc.sparse.sparsity import Sparse, Sparsity
     from uopc.tracing.branches import cond, switch
     from uopc.tracing.collectives import (
@@ -80,7 +81,8 @@ __version__ = "0.1.0"
 __all__ = [
     "AxisType", "BottomUpGate", "Error", "GroupOp", "InvalidIR", "KernelInfo", "Mesh",
     "NamedSharding", "Ops", "Opt", "P", "PartitionSpec", "PatternMatcher", "Program",
-    "ShardedArray", "Sparse", "Sparsity", "UOp", "UPat", "Unsupported", "UserError", "__version__",
+    "ShardedArray", "Sharding", "Sparse", "Sparsity", "UOp", "UPat", "Unsupported", "UserError",
+    "__version__",
     "all_gather", "all_to_all", "arange", "axis_index", "axis_size", "buffer", "cache", "cat",
     "checkpoint", "compile", "cond", "constant", "custom_jvp", "custom_vjp", "distributed",
     "dtypes", "errors", "export", "eye", "file", "fold", "fori_loop", "full",
@@ -110,7 +112,8 @@ _LAZY |= dict.fromkeys(
 _LAZY |= dict.fromkeys(("NamedSharding", "ShardedArray"), "uopc.backends.exchange.sharded_array")
 _LAZY |= {"make_array_from_callback": "uopc.distributed"}
 _LAZY |= {"shard_map": "uopc.tracing.shard_map", "nlp": "uopc.tracing.nlp"}
-_LAZY |= {"Program": "uopc.program.program", "jit": "uopc.tracing.jit"}
+_LAZY |= {"Program": "uopc.program.program", "Sharding": "uopc.program.sharding"}
+_LAZY |= {"jit": "uopc.tracing.jit"}
 _LAZY |= dict.fromkeys(("cond", "switch"), "uopc.tracing.branches")
 _LAZY |= {"register_pytree": "uopc.ir.builder.pytrees"}
 _LAZY |= dict.fromkeys(

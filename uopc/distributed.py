@@ -30,6 +30,7 @@ from uopc.errors import Unsupported, UserError, UserTypeError
 from uopc.ir.devices.mesh import Mesh, PartitionSpec
 from uopc.program.program import BoundProgram, Program
 from uopc.program.request import thread_count
+from uopc.program.sharding import Sharding
 from uopc.tensor.creation import param
 
 if TYPE_CHECKING:  # mpi4py starts MPI when it is imported
@@ -153,7 +154,7 @@ def make_array_from_callback(
         >>> x = uopc.make_array_from_callback(
         ...     (6,), uopc.NamedSharding(mesh, uopc.P("m")), lambda index: file[index])
         >>> total = uopc.param("x", (6,), dtypes.float64).sum()
-        >>> uopc.compile(total, mesh=mesh, in_shardings=uopc.P("m"))(x)
+        >>> uopc.compile(total, sharding=uopc.Sharding(mesh, in_shardings=uopc.P("m")))(x)
         array(15.)
     """
     job = mesh_runner.ranks
@@ -292,7 +293,7 @@ def _at_once(runs: Sequence[Run], count: int) -> float:
 def _wait(mesh: Mesh, launch: float) -> Link:
     """The link between devices of this process: memory, and the time of waiting for each other."""
     x, spec = param("x", (mesh.size,)), PartitionSpec(mesh.axis_names)
-    total = compile(x.sum(), mesh=mesh, in_shardings=spec)
+    total = compile(x.sum(), sharding=Sharding(mesh, in_shardings=spec))
     given, out = np.ones(mesh.size, "f4"), np.empty((), "f4")
     took = _best(lambda: total(given, out=out))
     counted = total.predict(Machine(1e18, 1e18, Link(1.0, 1e18), launch=launch))

@@ -9,10 +9,9 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from uopc import config
-from uopc.backends.exchange.cost import Machine
 from uopc.cache.disk import DiskCache
 from uopc.errors import UserTypeError
 from uopc.ir.builder import checks
@@ -24,7 +23,6 @@ from uopc.ir.core.levels import LINEAR, PROGRAM, Level
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.devices import device as devices
-from uopc.ir.devices.mesh import Mesh
 from uopc.program.backend import backend_of
 from uopc.program.described import Described, Description, Found, Made
 from uopc.program.program import Program, make_program
@@ -32,10 +30,10 @@ from uopc.program.request import (
     Request,
     got,
     lower,
-    mesh_request,
     prepare,
     thread_count,
 )
+from uopc.program.sharding import Earlier, Sharding, mesh_request, of_arguments
 from uopc.program.source import ProgramSource
 from uopc.program.tuned import schedules
 
@@ -46,9 +44,8 @@ if TYPE_CHECKING:  # a program from a cache needs no pass
 def compile(
     graph: Any, *, device: str | None = None, inputs: Sequence[UOp | str] | None = None,
     optimize: bool = True, beam: int = 0, threads: int | None = None, verify: bool | None = None,
-    name: str | None = None, rules: Any = None, mesh: Mesh | None = None,
-    in_shardings: Any = None, out_shardings: Any = None, explicit: bool = False,
-    deterministic: bool | int = False, overlap: bool | Machine = False,
+    name: str | None = None, rules: Any = None, sharding: Sharding | None = None,
+    **earlier: Unpack[Earlier],
 ) -> Program:  # fmt: skip
     """Machine code for a graph, ready to be called.
 
@@ -64,14 +61,8 @@ def compile(
     rule, or a list) run right before each kernel is final, or a dict of these by pass: they rewrite
     its result, which is verified.
 
-    mesh: a `uopc.Mesh`: all its devices run the program, each on its part of the arrays, those that
-    it names at the same time; calls take and give whole arrays, on ranks a `uopc.ShardedArray` for
-    a result that stays cut. in_shardings: a `uopc.P` for all arguments, or a dict of them by name;
-    out_shardings: a `uopc.P` for all results, or a list of them. explicit: an exchange of operands
-    whose layouts do not fit is an error. deterministic: results are equal bit for bit on all meshes
-    with the same axes, of a size that divides the number of blocks (True: 8) along each axis.
-    overlap: exchanges are started, and awaited where their memory is needed, with launches in
-    between: True, or where it pays on a `uopc.distributed.Machine`. See `docs/distributed.md`.
+    sharding: a `uopc.Sharding`: the devices of a mesh run the program, each on its part of the
+    arrays. `earlier`: its parts as arguments, which the next version does not take.
 
     Raises UserError (graph or arguments are wrong), InvalidIR (it breaks a rule of its level),
     Unsupported.
@@ -90,10 +81,8 @@ def compile(
     if verify is not None:
         verify = checks.flag("compile", "verify", verify)
     with arena():
-        sharding = mesh_request(
-            mesh, in_shardings, out_shardings, explicit, deterministic, overlap
-        )  # fmt: skip
-        request = prepare(graph, inputs, optimize, threads, name, options, rules, device, sharding)
+        mesh = mesh_request(of_arguments(sharding, earlier))
+        request = prepare(graph, inputs, optimize, threads, name, options, rules, device, mesh)
         _check_copies(request.graph)
         stages = options.spec > 0 if verify is None else verify
         accesses = options.spec > 1 if verify is None else verify

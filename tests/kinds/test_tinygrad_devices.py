@@ -32,7 +32,9 @@ def compiled(name, count):
         f"p{i}": P(*[None] * axis, "m") if axis is not None else P()
         for i, (_, axis) in enumerate(program.arguments)
     }
-    return uopc.compile(program.run(*params), mesh=mesh, in_shardings=specs, threads=count)
+    return uopc.compile(
+        program.run(*params), threads=count, sharding=uopc.Sharding(mesh, in_shardings=specs)
+    )
 
 
 def close(got, wanted):

@@ -21,8 +21,8 @@ rng = np.random.default_rng(0)
 def compiled(work, p, outputs=None):
     mesh = make_mesh((p,), (work.axis,))
     return uopc.compile(
-        outputs or work.outputs, mesh=mesh, in_shardings=work.in_specs,
-        out_shardings=work.out_spec, explicit=True, verify=True,
+        outputs or work.outputs, verify=True,
+        sharding=uopc.Sharding(mesh, work.in_specs, work.out_spec, explicit=True),
     )  # fmt: skip
 
 
@@ -74,7 +74,7 @@ def test_a_bucket_of_results_and_of_intermediates(t):
     a = rng.integers(-4, 5, (n, 5)).astype(t.numpy)
     small, large = x.sum(), (x.reshape(n, 5, 1) * x.reshape(n, 1, 5)).sum(axis=0)
     for outputs in ([small, large], [small * 3 + 1, large], [small, large * 3 + 1]):
-        f = uopc.compile(outputs, mesh=mesh, in_shardings=P("m"), verify=True)
+        f = uopc.compile(outputs, verify=True, sharding=uopc.Sharding(mesh, in_shardings=P("m")))
         assert [e.kernel for e in f.exchanges] == ["allreduce"]
         for got, wanted in zip(f(a), uopc.compile(outputs)(a), strict=True):
             np.testing.assert_array_equal(got, wanted)
@@ -84,12 +84,12 @@ def test_what_waits_or_differs_is_apart():
     mesh, x = make_mesh((2,), ("m",)), uopc.param("x", (8, 3))
     a = rng.standard_normal((8, 3)).astype("f4")
     outputs = [x.sum(axis=0), x.max(axis=0), x.cast(dtypes.float64).sum(axis=0)]
-    f = uopc.compile(outputs, mesh=mesh, in_shardings=P("m"))
+    f = uopc.compile(outputs, sharding=uopc.Sharding(mesh, in_shardings=P("m")))
     assert [(e.op, e.dtype.name) for e in f.exchanges] == [
         ("add", "float32"), ("max", "int32"), ("add", "float64"),
     ]  # fmt: skip
     variance = [x.var(axis=0), (x * x).sum(axis=0)]
-    g = uopc.compile(variance, mesh=mesh, in_shardings=P("m"))
+    g = uopc.compile(variance, sharding=uopc.Sharding(mesh, in_shardings=P("m")))
     assert [len(e.offsets) for e in g.exchanges] == [2, 0]
     for got, wanted in zip(g(a), uopc.compile(variance)(a), strict=True):
         np.testing.assert_allclose(got, wanted, 1e-5, 1e-5)
@@ -105,7 +105,7 @@ def test_sums_before_and_after_a_write_are_apart():
     a, b = rng.standard_normal((2, 8)).astype("f4")
     one = a.copy()
     wanted = uopc.compile(outputs)(one, b)
-    f = uopc.compile(outputs, mesh=mesh, in_shardings=P("m"), verify=True)
+    f = uopc.compile(outputs, verify=True, sharding=uopc.Sharding(mesh, in_shardings=P("m")))
     for got, w in zip(f(a, b), wanted, strict=True):
         np.testing.assert_allclose(got, w, 1e-5, 1e-5)
     np.testing.assert_array_equal(a, one)
@@ -114,9 +114,9 @@ def test_sums_before_and_after_a_write_are_apart():
 def test_a_partial_sum_waits_for_what_makes_it_larger():
     mesh, x = make_mesh((2,), ("m",)), uopc.param("x", (8,))
     a = np.array([3e38, 0, 0, 0, -3e38, 0, 0, 5], "f4")
-    f = uopc.compile([x.sum() * 2.0], mesh=mesh, in_shardings=P("m"))
+    f = uopc.compile([x.sum() * 2.0], sharding=uopc.Sharding(mesh, in_shardings=P("m")))
     assert f(a) == [0.0]
-    mean = uopc.compile(x.mean(), mesh=mesh, in_shardings=P("m"))
+    mean = uopc.compile(x.mean(), sharding=uopc.Sharding(mesh, in_shardings=P("m")))
     assert [e.reason for e in mean.exchanges] == ["output"]
 
 
@@ -129,12 +129,12 @@ def test_what_takes_whole_arrays_gathers_and_says_why():
     last, rows = uopc.scan(lambda c, row: (c * 0.5 + row, c.sum()), x[0] * 0, x)
     a = rng.standard_normal((8, 6)).astype("f4")
     for outputs in ([x.sort(axis=0)], [twice], [last, rows]):
-        f = uopc.compile(outputs, mesh=mesh, in_shardings=P("m"), verify=True)
+        f = uopc.compile(outputs, verify=True, sharding=uopc.Sharding(mesh, in_shardings=P("m")))
         gathers = [e for e in f.exchanges if e.kernel == "allgather"]
         assert [e.reason for e in gathers] == ["argument of a kernel"]
         assert all("test_place_exchanges.py" in e.line for e in gathers)
         for got, wanted in zip(f(a), uopc.compile(outputs)(a), strict=True):
             np.testing.assert_allclose(got, wanted, 1e-5, 1e-5)
-    total = uopc.compile(x.cumsum(axis=0), mesh=mesh, in_shardings=P("m"))
+    total = uopc.compile(x.cumsum(axis=0), sharding=uopc.Sharding(mesh, in_shardings=P("m")))
     assert [e.kernel for e in total.exchanges] == ["allgather"]
     np.testing.assert_allclose(total(a), a.cumsum(axis=0), 1e-4, 1e-4)

@@ -115,7 +115,7 @@ def test_threads_share_a_bound_program():
 def test_on_a_mesh():
     k, x = uopc.variable("k", 0, 9), uopc.param("x", (8, 3))
     mesh = uopc.make_mesh((4,), ("m",))
-    f = uopc.compile((x * k.cast("f4")).sum(), mesh=mesh, in_shardings=P("m"))
+    f = uopc.compile((x * k.cast("f4")).sum(), sharding=uopc.Sharding(mesh, in_shardings=P("m")))
     a = r(8, 3)
     assert f.bind(k=3)(a) == f(a, k=3)
     cut = uopc.make_array_from_callback((8, 3), uopc.NamedSharding(mesh, P("m")), a.__getitem__)
@@ -136,7 +136,8 @@ def test_arrays_on_a_mesh_are_cut_once(spec, rows):
     x, w = uopc.param("x", (rows, 5), "f8"), uopc.param("w", (rows, 5), "f8")
     mesh = uopc.make_mesh((4,), ("m",))
     f = uopc.compile(
-        {"y": x.assign(x + w), "sum": (x * w).sum(axis=0)}, mesh=mesh, in_shardings={"w": spec}
+        {"y": x.assign(x + w), "sum": (x * w).sum(axis=0)},
+        sharding=uopc.Sharding(mesh, in_shardings={"w": spec}),
     )
     a, b, out = rng.random((rows, 5)), rng.random((rows, 5)), rng.random((rows, 5))
     bound = f.bind(w=b)
@@ -166,7 +167,7 @@ def test_sizes_of_arrays_on_a_mesh():
     n = uopc.variable("n", 1, 64)
     x, w = uopc.param("x", (n, 3)), uopc.param("w", (n,))
     f = uopc.compile(
-        [x.T @ w, x * 2], mesh=uopc.make_mesh((4,), ("m",)), in_shardings=P("m")
+        [x.T @ w, x * 2], sharding=uopc.Sharding(uopc.make_mesh((4,), ("m",)), in_shardings=P("m"))
     )
     a, b = r(8, 3), r(8)
     bound, out = f.bind(w=b), [np.zeros(3, "f4"), np.zeros((8, 3), "f4")]
@@ -188,7 +189,7 @@ def test_the_signature_is_that_of_what_is_left():
     assert str(inspect.signature(f.bind(k=3))) == "(x, w, *, k=3, n=None, out=None)"
     assert str(inspect.signature(f.bind(w=r(5), k=3))) == "(x, *, out=None)"
     on_mesh = uopc.compile(
-        uopc.param("x", (8,)) * k.cast("f4"), mesh=uopc.make_mesh((2,), ("m",))
+        uopc.param("x", (8,)) * k.cast("f4"), sharding=uopc.Sharding(uopc.make_mesh((2,), ("m",)))
     ).bind(k=1)
     assert str(inspect.signature(on_mesh)) == "(x, *, out=None)"
 

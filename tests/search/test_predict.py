@@ -50,7 +50,7 @@ def test_a_device_of_a_mesh_has_its_part_of_the_work():
     x = uopc.param("x", (1 << 16,))
     for p in (2, 8, 64):
         mesh = make_mesh((p,), ("m",))
-        f = uopc.compile((x * x).sum(), mesh=mesh, in_shardings=P("m"))
+        f = uopc.compile((x * x).sum(), sharding=uopc.Sharding(mesh, in_shardings=P("m")))
         found = f.predict(NODE)
         assert found.kernels == pytest.approx(4 * (1 << 16) / p / 1e9, rel=0.05)
         assert found.exchanges == pytest.approx(math.log2(p) * (1e-6 + 4e-9) + 1e-9)
@@ -61,7 +61,9 @@ def test_links_by_mesh_axis():
     mesh, x = make_mesh((2, 2), ("node", "core")), uopc.param("x", (64, 64))
     near = Machine(1e10, 1e9, LINK, {"core": Link(1e-9, 1e12)})
     times = [
-        uopc.compile(x.sum(axis=0), mesh=mesh, in_shardings=P(axes)).predict(near).exchanges
+        uopc.compile(
+            x.sum(axis=0), sharding=uopc.Sharding(mesh, in_shardings=P(axes))
+        ).predict(near).exchanges
         for axes in ("node", "core", ("node", "core"))
     ]
     assert times[1] < times[0] < times[2]
@@ -120,14 +122,16 @@ def test_devices_of_this_process_run_at_once_and_wait(p):
     whole = 8 * (1 << 16) / 1e9
     found = {}
     for threads in (1, p):
-        f = uopc.compile(x * 2, mesh=mesh, in_shardings=P("m"), threads=threads)
+        f = uopc.compile(x * 2, threads=threads, sharding=uopc.Sharding(mesh, in_shardings=P("m")))
         found[threads] = f.predict(NODE)
         assert len(found[threads].launches) == p and found[threads].exchanges == 0
         assert f.predict(NODE, n=3).kernels < found[threads].kernels
         assert f.predict(NODE, n=1 << 15).kernels < 0.51 * found[threads].kernels
     assert found[p].seconds == pytest.approx(whole / p, rel=0.01)
     assert found[1].seconds == pytest.approx(whole, rel=0.01)
-    total = uopc.compile(x.sum(), mesh=mesh, in_shardings=P("m"), threads=p).predict(NODE)
+    total = uopc.compile(
+        x.sum(), threads=p, sharding=uopc.Sharding(mesh, in_shardings=P("m"))
+    ).predict(NODE)
     assert total.exchanges == pytest.approx(1e-6)  # all wait once, for the parts of the sum
     assert total.kernels == pytest.approx(whole / 2 / p, rel=0.01)
 
@@ -135,9 +139,11 @@ def test_devices_of_this_process_run_at_once_and_wait(p):
 @pytest.mark.parametrize("p", [1, 2, 8])
 def test_blocks_are_computed_one_after_the_other_and_gathered(p):
     x, mesh = uopc.param("x", (1 << 16,)), make_mesh((p,), ("m",))
-    found = uopc.compile(x * 2, mesh=mesh, in_shardings=P("m"), deterministic=True).predict(NODE)
+    found = uopc.compile(
+        x * 2, sharding=uopc.Sharding(mesh, in_shardings=P("m"), deterministic=True)
+    ).predict(NODE)
     assert found.kernels == pytest.approx(8 * (1 << 16) / p / 1e9, rel=0.01)
-    f = uopc.compile(x.sum(), mesh=mesh, in_shardings=P("m"), deterministic=True)
+    f = uopc.compile(x.sum(), sharding=uopc.Sharding(mesh, in_shardings=P("m"), deterministic=True))
     got = f.predict(NODE).exchanges
     sent = math.log2(p) * 1e-6 + (p - 1) * (8 // p) * 4e-9  # each has 8 / p of 8 floats
     made = 1e-9 + (8 // p) * (8 + 1) * 4e-9
@@ -180,5 +186,5 @@ def test_rates_of_devices_of_this_process_are_those_of_all_at_once(monkeypatch):
     assert len(others) == 2 * 5 and len(asked) == len(others) + 2  # a product, two of two sizes
     assert 0 < machine.link.latency < 1 and machine.between(("m",)) == machine.link
     x = uopc.param("x", (1 << 16,))
-    f = uopc.compile(x.sum(), mesh=mesh, in_shardings=P("m"), threads=2)
+    f = uopc.compile(x.sum(), threads=2, sharding=uopc.Sharding(mesh, in_shardings=P("m")))
     assert f.predict(machine).exchanges == pytest.approx(machine.link.latency)

@@ -90,7 +90,9 @@ def test_parts_that_fit_a_cache_are_faster_than_the_whole(n):
     x = uopc.param("x", (n,))
     whole = uopc.compile((x * x).sum()).predict(NEAR).kernels
     mesh = make_mesh((2,), ("m",))
-    half = uopc.compile((x * x).sum(), mesh=mesh, in_shardings=P("m")).predict(NEAR).kernels
+    half = uopc.compile(
+        (x * x).sum(), sharding=uopc.Sharding(mesh, in_shardings=P("m"))
+    ).predict(NEAR).kernels
     for got, nbytes in ((whole, 4 * n), (half, 2 * n)):
         assert got == pytest.approx(NEAR.moving(nbytes, False, nbytes), rel=0.01)
     assert whole / half > (2.1 if n == 1 << 14 else 1.9)

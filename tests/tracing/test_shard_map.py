@@ -63,7 +63,8 @@ def exchanged(f, ins=CUT, outs=CUT, mesh=MESH, dims=(8, 4), explicit=True):
     """The kinds of the exchanges of a compiled program, and their bytes."""
     x = uopc.param("x", dims)
     program = uopc.compile(
-        uopc.shard_map(f, mesh, ins, outs)(x), mesh=mesh, explicit=explicit, verify=True
+        uopc.shard_map(f, mesh, ins, outs)(x), verify=True,
+        sharding=uopc.Sharding(mesh, explicit=explicit),
     )
     for e in program.exchanges:
         assert "test_shard_map.py" in e.line

@@ -157,7 +157,7 @@ def request_for(
         if inputs is not None:
             raise UserTypeError("export: a Program has its order of inputs: leave inputs out")
         if given.mesh is not None:
-            raise Unsupported("export: a program for several devices: compile without mesh=")
+            raise Unsupported("export: a program for several devices: compile without sharding=")
         request = replace(
             given, threads=threads, name=name, options=options, device="cpu", opts=None
         )

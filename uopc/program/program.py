@@ -185,7 +185,8 @@ class Program(ProgramBase):
 
         Examples:
             >>> x, mesh = uopc.param("x", (8, 2)), uopc.make_mesh((4,), ("data",))
-            >>> program = uopc.compile(x.sum(), mesh=mesh, in_shardings=uopc.P("data"))
+            >>> cut = uopc.Sharding(mesh, in_shardings=uopc.P("data"))
+            >>> program = uopc.compile(x.sum(), sharding=cut)
             >>> [(e.kernel, e.axes, e.bytes, e.reason) for e in program.exchanges]
             [('allreduce', ('data',), 6, 'output')]
         """

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from uopc import config
 from uopc.backends import detect
-from uopc.backends.exchange.cost import Machine, bucket_bytes, pays_beside
+from uopc.backends.exchange.cost import bucket_bytes, pays_beside
 from uopc.errors import Unsupported, UserError, UserTypeError
-from uopc.ir.builder import checks, primitives, pytrees, rebuild
+from uopc.ir.builder import primitives, pytrees, rebuild
 from uopc.ir.builder.pytrees import LaidOut, Structure
 from uopc.ir.core import dtypes, walk
 from uopc.ir.core.arena import arena
@@ -24,7 +24,8 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, as_made, intern
 from uopc.ir.devices.device import named, names_one
-from uopc.ir.devices.mesh import Mesh, PartitionSpec, coordinate, make_mesh
+from uopc.program import sharding
+from uopc.program.sharding import MeshRequest
 from uopc.target import Target
 from uopc.tensor.elementwise import unbind
 
@@ -33,21 +34,6 @@ if TYPE_CHECKING:  # `import uopc.driver` loads no pass: a program from a cache 
     from uopc.passes.pass_manager import Done, Lowered, Verify
 
     Searched = Callable[[UOp, Context], UOp]
-
-
-BLOCKS = 8  # along each mesh axis, of a program whose sums do not depend on the mesh
-
-
-@dataclass(frozen=True)
-class MeshRequest:
-    """The mesh of a compile, and how its arguments (by name) and results are to be laid out."""
-
-    mesh: Mesh
-    in_specs: tuple[tuple[str, PartitionSpec], ...] = ()
-    out_specs: tuple[PartitionSpec | None, ...] | None = None
-    explicit: bool = False
-    hosts: Mesh | None = None  # the mesh of the processes, where that of the program is of blocks
-    overlap: bool | Machine = False  # where exchanges run beside launches
 
 
 @dataclass(frozen=True)
@@ -69,111 +55,6 @@ class Request:
     mesh: MeshRequest | None = None
     layouts: tuple[Any, ...] = ()  # of results that are sparse matrices, else None; (): none is
     nesting: Structure | None = None  # of results in containers of containers
-
-
-def mesh_request(
-    mesh: Mesh | None, in_shardings: Any, out_shardings: Any, explicit: bool,
-    deterministic: bool | int, overlap: bool | Machine,
-) -> MeshRequest | None:  # fmt: skip
-    """The shardings of a compile in one form; UserTypeError for those of a wrong kind."""
-    explicit = checks.flag("compile", "explicit", explicit)
-    if mesh is None:
-        asked = explicit or deterministic or overlap
-        if in_shardings is not None or out_shardings is not None or asked:
-            raise UserError(
-                "compile: in_shardings, out_shardings, explicit, deterministic and overlap need a"
-                " mesh"
-            )
-        return None
-    if not isinstance(mesh, Mesh):
-        raise UserTypeError(f"compile: mesh must be a uopc.Mesh, got {mesh!r}")
-    _check_overlap(overlap, mesh, deterministic)
-    mesh, hosts = _in_blocks(mesh, deterministic)
-    given: dict[str, PartitionSpec] = {}
-    if isinstance(in_shardings, Mapping):
-        given = {_name_of(k): _spec("in_shardings", v) for k, v in in_shardings.items()}
-    elif in_shardings is not None:
-        given = {"": _spec("in_shardings", in_shardings)}
-    results: tuple[PartitionSpec | None, ...] | None = None
-    if isinstance(out_shardings, list):
-        results = tuple([v if v is None else _spec("out_shardings", v) for v in out_shardings])
-    elif out_shardings is not None:
-        results = (_spec("out_shardings", out_shardings),)
-    return MeshRequest(mesh, tuple(given.items()), results, explicit, hosts, overlap)
-
-
-def _check_overlap(overlap: object, mesh: Mesh, deterministic: object) -> None:
-    """UserTypeError for another kind; Unsupported where exchanges are copies, or done by blocks."""
-    if not isinstance(overlap, (bool, Machine)):
-        raise UserTypeError(
-            "compile: overlap must be True, False or a uopc.distributed.Machine, got"
-            f" {overlap!r}"
-        )
-    if overlap and (mesh.devices or deterministic is not False):
-        raise Unsupported(
-            "compile: overlap on a mesh that names its devices, or with deterministic: their"
-            " exchanges are copies"
-        )
-
-
-def _in_blocks(mesh: Mesh, blocks: bool | int) -> tuple[Mesh, Mesh | None]:
-    """The mesh that the program is for, and if that is one of so many blocks along each axis, the
-    given one, whose devices have as many blocks each."""
-    if blocks is False:
-        return mesh, None
-    if mesh.devices:
-        raise Unsupported(
-            "compile: deterministic on a mesh that names its devices: make it without devices="
-        )
-    count = BLOCKS if blocks is True else blocks
-    if type(count) is not int or count < 1:
-        raise UserTypeError(
-            f"compile: deterministic must be True, False or a number of blocks, got {blocks!r}"
-        )
-    for name, n in mesh.shape.items():
-        if count % n:
-            raise UserError(
-                f"compile: deterministic: {count} blocks are not shared evenly by the {n} devices"
-                f" along {name!r}: give a multiple, deterministic={-(-count // n) * n}"
-            )
-    return make_mesh([count] * len(mesh.axis_names), mesh.axis_names), mesh
-
-
-def _name_of(param: Any) -> str:
-    if isinstance(param, UOp) and param.op is Ops.PARAM:
-        return str(param.arg.name)
-    if isinstance(param, str) and param:
-        return param
-    raise UserTypeError(f"compile: in_shardings: expected a param or its name, got {param!r}")
-
-
-def _spec(who: str, given: Any) -> PartitionSpec:
-    if not isinstance(given, PartitionSpec):
-        raise UserTypeError(f"compile: {who}: expected a uopc.P, got {given!r}")
-    return given
-
-
-def _for_graph(m: MeshRequest, sink: UOp, params: Sequence[UOp]) -> MeshRequest:
-    """The shardings of this graph's params and results. UserError for a name it does not have, and
-    for a variable that is called as the coordinate of a mesh axis."""
-    taken = {coordinate(a) for a in m.mesh.axis_names}
-    for v in walk.variables(sink):
-        if v.arg.name in taken:
-            raise UserError(f"compile: variable {v.arg.name!r} is that of a mesh axis")
-    outputs = len([v for v in sink.src if v.dtype is not dtypes.void])
-    names = [str(p.arg.name) for p in params]
-    given = dict(m.in_specs)
-    if "" in given:
-        given = dict.fromkeys(names, given[""])
-    for name in given:
-        if name not in names:
-            raise UserError(f"compile: in_shardings: no param {name!r}; there are {names}")
-    results = m.out_specs
-    if results is not None and len(results) == 1:
-        results = results * outputs
-    if results is not None and len(results) != outputs:
-        raise UserError(f"compile: out_shardings: {len(results)} for {outputs} results")
-    return replace(m, in_specs=tuple(sorted(given.items())), out_specs=results)
 
 
 def thread_count(threads: int | None, options: config.Options) -> int:
@@ -212,7 +93,7 @@ def prepare(
             raise Unsupported(
                 "compile: deterministic, or a mesh that names its devices, needs device cpu"
             )
-        mesh = _for_graph(mesh, sink, params)
+        mesh = sharding.for_graph(mesh, sink, params)
     if options.fast_zeros:
         sink = rebuild.marked_fast_zeros(sink)
     return Request(

@@ -431,7 +431,8 @@ def shard(a: UOp, *spec: Any) -> UOp:
     Examples:
         >>> x = uopc.param("x", (4, 2))
         >>> mesh = uopc.make_mesh((2,), ("data",))
-        >>> program = uopc.compile(x.shard(uopc.P("data")).sum(axis=0), mesh=mesh)
+        >>> total = x.shard(uopc.P("data")).sum(axis=0)
+        >>> program = uopc.compile(total, sharding=uopc.Sharding(mesh))
         >>> program(np.ones((4, 2), "f4"))
         array([4., 4.], dtype=float32)
     """

@@ -32,6 +32,7 @@ from uopc.ir.devices.mesh import Mesh
 from uopc.ir.text.columns import plural
 from uopc.numpy.array import Array, Trace, current_trace
 from uopc.program.program import Program
+from uopc.program.sharding import Sharding
 from uopc.sparse.sparsity import Sparse
 from uopc.tensor.creation import param
 from uopc.tracing import draws
@@ -558,7 +559,7 @@ def jit(
     """
     how = {
         "device": device, "optimize": optimize, "threads": threads, "verify": verify,
-        "name": name, "rules": rules, "mesh": mesh,
+        "name": name, "rules": rules, "sharding": None if mesh is None else Sharding(mesh),
     }  # fmt: skip
     static, donated = (
         (v,) if isinstance(v, str) else tuple(v) for v in (static_argnames, donate_argnames)

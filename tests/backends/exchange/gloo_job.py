@@ -29,7 +29,7 @@ def dtypes():
             whole = rng.integers(0, 2, whole.shape).astype(t)
         x = uopc.param("x", whole.shape, t)
         outs = [x.max(axis=0), x.min(axis=0), x.sum(axis=0), x[::-1].cat(x, axis=0)]
-        f = uopc.compile(outs, mesh=mesh, in_shardings=P("m"))
+        f = uopc.compile(outs, sharding=uopc.Sharding(mesh, in_shardings=P("m")))
         for got, wanted in zip(f(whole), uopc.compile(outs)(whole), strict=True):
             np.testing.assert_array_equal(np.asarray(got), wanted)
     return "dtypes"

@@ -23,7 +23,7 @@ def block(mesh, overlap=False):
     y = x + (x @ w.shard(P(None, "m"))).gelu() @ v.shard(P("m"))
     rng = np.random.default_rng(1)
     arrays = [rng.standard_normal(d).astype("f4") for d in ((8, 12), (12, 16), (16, 12))]
-    return y, uopc.compile(y, mesh=mesh, overlap=overlap), arrays
+    return y, uopc.compile(y, sharding=uopc.Sharding(mesh, overlap=overlap)), arrays
 
 
 def right(overlap=False):
@@ -43,14 +43,14 @@ def right(overlap=False):
         q[:-2] + q[2:], x.max(), x.min(axis=0), x[::-1] * 2, x[3:4] + 1, x.shard(P(None, "m")) * 3,
         x.sum(axis=1), (x > 0).all(axis=0),
     ]  # fmt: skip
-    g = uopc.compile(outs, mesh=mesh, in_shardings=P("m"), overlap=overlap)
+    g = uopc.compile(outs, sharding=uopc.Sharding(mesh, in_shardings=P("m"), overlap=overlap))
     for at in (0, 4, 8):
         a = np.random.default_rng(at).standard_normal((9, 4)).astype("f4")
         a[at, 1] = np.nan
         for got, wanted in zip(g(a), uopc.compile(outs)(a)):  # sums of rows in another order
             np.testing.assert_allclose(got, wanted, 1e-6, 1e-6)
     step = x.assign(0.5 * q[:-2] + 0.5 * q[2:])
-    s = uopc.compile(step, mesh=mesh, in_shardings=P("m"), overlap=overlap)
+    s = uopc.compile(step, sharding=uopc.Sharding(mesh, in_shardings=P("m"), overlap=overlap))
     one = uopc.compile(step)
     a = np.random.default_rng(7).standard_normal((9, 4)).astype("f4")
     b = a.copy()
@@ -59,14 +59,16 @@ def right(overlap=False):
         one(b)
     np.testing.assert_allclose(a, b, 1e-6)
     sums = [x.sum(), (x * x).sum(axis=0), x.mean() + 1]
-    bucket = uopc.compile(sums, mesh=mesh, in_shardings=P("m"), overlap=overlap)
+    bucket = uopc.compile(sums, sharding=uopc.Sharding(mesh, in_shardings=P("m"), overlap=overlap))
     assert len(bucket.exchanges) == 1 and bucket.exchanges[0].offsets
     for got, wanted in zip(bucket(b), uopc.compile(sums)(b)):
         np.testing.assert_allclose(got, wanted, 1e-5, 1e-5)
     n = uopc.variable("n", 0, 64)
     z = uopc.param("z", (n, 3))
     outs = [z.sum(axis=0), z * 2]
-    symbolic = uopc.compile(outs, mesh=mesh, in_shardings=P("m"), overlap=overlap)
+    symbolic = uopc.compile(
+        outs, sharding=uopc.Sharding(mesh, in_shardings=P("m"), overlap=overlap)
+    )
     for rows in (0, 4, 60):
         c = np.random.default_rng(rows).standard_normal((rows, 3)).astype("f4")
         for got, wanted in zip(symbolic(c), (c.sum(axis=0), c * 2)):
@@ -90,14 +92,14 @@ def overlap():
     whole = uopc.shard_map(f, mesh, (P("m"), P()), (P(None, "m"), P("m"), P(), P("m")))
     x, w = uopc.param("x", a.shape), uopc.param("w", b.shape)
     outs = list(whole(x, w))
-    beside = uopc.compile(outs, mesh=mesh, overlap=True)
+    beside = uopc.compile(outs, sharding=uopc.Sharding(mesh, overlap=True))
     assert {e.kernel for e in beside.exchanges if e.beside} >= {"alltoall", "allgather"}
     for _ in range(3):
         for got, wanted in zip(beside(a, b), uopc.compile(outs)(a, b), strict=True):
             np.testing.assert_allclose(np.asarray(got), wanted, 1e-5, 1e-5)
     machine = distributed.measure(mesh)
     assert 0 <= machine.link.beside <= 1 and machine.between(("m",)) == machine.link
-    uopc.compile(outs, mesh=mesh, overlap=machine)(a, b)
+    uopc.compile(outs, sharding=uopc.Sharding(mesh, overlap=machine))(a, b)
     return right(True)
 
 
@@ -117,7 +119,7 @@ def by_part():
     own = slice(min(10, size * me), min(10, size * (me + 1)))
     assert read[1:] == [(own, slice(0, 3))]
     p = uopc.param("x", (10, 3))
-    double = uopc.compile(p * 2, mesh=mesh, in_shardings=P("m"))
+    double = uopc.compile(p * 2, sharding=uopc.Sharding(mesh, in_shardings=P("m")))
     y = double(x)
     assert isinstance(y, uopc.ShardedArray) and y.spec == P("m") and y.shape == (10, 3)
     np.testing.assert_array_equal(y.part, 2 * whole[own])
@@ -132,18 +134,22 @@ def by_part():
         raise AssertionError
     except uopc.UserError as error:
         assert f"a pickle of rank {me + 1} of {n}" in str(error)
-    total, kept = uopc.compile([p.sum(), p + 1], mesh=mesh, out_shardings=[P(), P()])(whole)
+    total, kept = uopc.compile(
+        [p.sum(), p + 1], sharding=uopc.Sharding(mesh, out_shardings=[P(), P()])
+    )(whole)
     assert type(total) is type(kept) is np.ndarray and total == whole.sum()
     out = np.zeros((10, 3), "f4")
     assert double(z, out=out) is out
     np.testing.assert_array_equal(out, 8 * whole)
     w = uopc.param("w", (10, 3))
-    weighted = uopc.compile([(p * w).sum(), p * w], mesh=mesh, in_shardings=P("m"))
+    weighted = uopc.compile(
+        [(p * w).sum(), p * w], sharding=uopc.Sharding(mesh, in_shardings=P("m"))
+    )
     for given in (x, whole):
         got = weighted.bind(w=given)(y)
         np.testing.assert_allclose(got[0], (2 * whole * whole).sum(), 1e-5)
         np.testing.assert_array_equal(np.asarray(got[1]), 2 * whole * whole)
-    step = uopc.compile(p.assign(p + 1), mesh=mesh, in_shardings=P("m"))
+    step = uopc.compile(p.assign(p + 1), sharding=uopc.Sharding(mesh, in_shardings=P("m")))
     assert step(z) is z
     np.testing.assert_array_equal(z.whole(), 4 * whole + 1)
     try:
@@ -164,7 +170,10 @@ def once():
     wanted = "" if distributed.process_index() == 0 else "disk"
     assert f.stats["cache"] == wanted, f.stats["cache"]
     try:  # an error of a compile is one of all ranks
-        uopc.compile(uopc.param("x", (4,)), mesh=f._source.request.mesh.mesh, in_shardings=P("no"))
+        uopc.compile(
+            uopc.param("x", (4,)),
+            sharding=uopc.Sharding(f._source.request.mesh.mesh, in_shardings=P("no")),
+        )
     except uopc.UserError:
         return "once"
     raise AssertionError
@@ -209,7 +218,7 @@ def loops():
     specs = (P(), P("m"), P("m")), ((P(), P("m")), P())
     params = [uopc.param(f"p{i}", a.shape, a.dtype) for i, a in enumerate(arrays)]
     (w, moving), losses = uopc.shard_map(train, mesh, *specs)(*params)
-    f = uopc.compile([w, moving, losses], mesh=mesh)
+    f = uopc.compile([w, moving, losses], sharding=uopc.Sharding(mesh))
     assert f._runner.plan.repeats and f.exchanges
     for _ in range(2):  # in memory of its own
         kept = [f(*[scale * a for a in arrays]) for scale in (1, 0.5)]
@@ -243,12 +252,12 @@ def blocks(mesh):
     """The bits of results that do not depend on the number of ranks; the block of `block`, sums,
     a stencil and an array that is written."""
     y, _, arrays = block(mesh)
-    results = [uopc.compile(y, mesh=mesh, deterministic=True)(*arrays)]
+    results = [uopc.compile(y, sharding=uopc.Sharding(mesh, deterministic=True))(*arrays)]
     x = uopc.param("x", (37, 4))
     q = x.pad(((1, 1), (0, 0)))
     outs = [x.sum(axis=0), q[:-2] + q[2:], x.max(), x.assign(x * 2)]
     a = np.random.default_rng(3).standard_normal((37, 4)).astype("f4")
-    f = uopc.compile(outs, mesh=mesh, in_shardings=P("m"), deterministic=True)
+    f = uopc.compile(outs, sharding=uopc.Sharding(mesh, in_shardings=P("m"), deterministic=True))
     results += [*f(a), a]
     return hashlib.sha256(b"".join([np.asarray(v).tobytes() for v in results])).hexdigest()[:16]
 
@@ -266,7 +275,9 @@ def fuzz():
         if case.mesh.size != count or seed % 5:
             continue
         given = case.arrays_used()
-        f = uopc.compile(case.outputs, mesh=case.mesh, in_shardings=case.in_specs_used())
+        f = uopc.compile(
+            case.outputs, sharding=uopc.Sharding(case.mesh, in_shardings=case.in_specs_used())
+        )
         for got, wanted in zip(f(**given), uopc.compile(case.outputs)(**given)):
             np.testing.assert_allclose(got, wanted, 1e-4, 1e-4)
         done += 1
@@ -279,7 +290,7 @@ def failing(how):
     last = distributed.process_index() == distributed.process_count() - 1
     if how == "other" and last:
         x = uopc.param("x", (8,))
-        uopc.compile(x.sum(), mesh=mesh, in_shardings=P("m"))
+        uopc.compile(x.sum(), sharding=uopc.Sharding(mesh, in_shardings=P("m")))
         return "never"
     how, _, between = how.partition("_")
     if between == "last":  # no exchange is left
@@ -310,7 +321,9 @@ def dies_between(mesh, how, last):
     """The last rank is lost between the start of an exchange and where it is awaited."""
     x, w = uopc.param("x", (64, 32)), uopc.param("w", (32, 32))
     outputs = [(x * x).sum(axis=0).contiguous() + 1, x @ w]
-    f = uopc.compile(outputs, mesh=mesh, in_shardings={"x": P("m")}, overlap=True)
+    f = uopc.compile(
+        outputs, sharding=uopc.Sharding(mesh, in_shardings={"x": P("m")}, overlap=True)
+    )
     assert [e.beside for e in f.exchanges] == [1]
     ranks = mesh_runner.ranks
     begun = ranks._begun

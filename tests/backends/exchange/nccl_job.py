@@ -22,7 +22,9 @@ rng = np.random.default_rng(0)
 
 
 def compiled(outputs, mesh, specs, **more):
-    return uopc.compile(outputs, mesh=mesh, in_shardings=specs, device="cuda", **more)
+    return uopc.compile(
+        outputs, device="cuda", sharding=uopc.Sharding(mesh, in_shardings=specs, **more)
+    )
 
 
 def same(f, outputs, *arrays):
@@ -63,7 +65,7 @@ def kinds():
     y, w = uopc.param("y", (12 * n, 2 * n)), uopc.param("w", (2 * n, 3))
     whole = uopc.shard_map(by_hand, mesh, (P("m"), P()), (P("m"), P(None, "m")))
     outs = list(whole(y, w))
-    f = uopc.compile(outs, mesh=mesh, device="cuda")
+    f = uopc.compile(outs, device="cuda", sharding=uopc.Sharding(mesh))
     b = rng.standard_normal((12 * n, 2 * n)).astype("f4")
     same(f, outs, b, np.ones((2 * n, 3), "f4"))
     found |= {e.kernel for e in f.exchanges}
@@ -108,7 +110,7 @@ def buckets():
     step(whole)
     one(a)
     np.testing.assert_allclose(whole, a, 1e-6)
-    plain = uopc.compile(u * 2, mesh=mesh, in_shardings=P("m"))
+    plain = uopc.compile(u * 2, sharding=uopc.Sharding(mesh, in_shardings=P("m")))
     try:
         plain(on_gpus)
     except uopc.UserError as error:

@@ -51,7 +51,7 @@ def check(got, wanted, tolerance=1e-12):
 @pytest.mark.parametrize("mesh", MESHES, ids=lambda m: "x".join(map(str, m.axis_sizes)))
 def test_every_exchange_gives_what_numpy_gives(mesh):
     outputs, wanted = every_exchange()
-    f = uopc.compile(outputs, mesh=mesh, in_shardings={"x": P("m")})
+    f = uopc.compile(outputs, sharding=uopc.Sharding(mesh, in_shardings={"x": P("m")}))
     kinds = {e.kernel for e in f.exchanges}
     assert {"allreduce", "permute_ranks", "allgather", "alltoall"} <= kinds
     x, w = rng.standard_normal((9, 4)), rng.standard_normal((4, 5))
@@ -73,7 +73,9 @@ def test_nan_travels_and_bits_are_those_of_a_call():
     a[5, 1] = np.nan
     outputs = [x.max(axis=0), x.sum(), (x * x).sum(axis=0), x.softmax(axis=0)]
     for deterministic in (False, True):
-        f = uopc.compile(outputs, mesh=mesh, in_shardings=P("m"), deterministic=deterministic)
+        f = uopc.compile(
+            outputs, sharding=uopc.Sharding(mesh, in_shardings=P("m"), deterministic=deterministic)
+        )
         got = dask.compute(distributed.on_dask(f, a), scheduler="synchronous")[0]
         assert [v.tobytes() for v in got] == [np.asarray(v).tobytes() for v in f(a)]
         np.testing.assert_array_equal(got[0], a.max(axis=0))
@@ -86,7 +88,8 @@ def test_dtypes_and_sizes(t, n):
     kind = getattr(dtypes, "bool_" if t == "bool" else t)
     x = uopc.param("x", (n, 2), kind)
     f = uopc.compile(
-        [x.max(axis=0), x[::-1]], mesh=make_mesh((4,), ("m",)), in_shardings=P("m")
+        [x.max(axis=0), x[::-1]],
+        sharding=uopc.Sharding(make_mesh((4,), ("m",)), in_shardings=P("m")),
     )  # fmt: skip
     a = rng.integers(0, 2, (n, 2)).astype(kind.numpy)
     got = dask.compute(distributed.on_dask(f, a), scheduler="synchronous")[0]
@@ -96,7 +99,9 @@ def test_dtypes_and_sizes(t, n):
 
 def test_variables_and_what_is_bound():
     k, x = uopc.variable("k", 0, 9), uopc.param("x", (6,), "f8")
-    f = uopc.compile(x * k.cast("f8") + x.sum(), mesh=MESHES[0], in_shardings=P("m"))
+    f = uopc.compile(
+        x * k.cast("f8") + x.sum(), sharding=uopc.Sharding(MESHES[0], in_shardings=P("m"))
+    )
     a = np.arange(6.0)
     for lazy in (distributed.on_dask(f, a, k=3), distributed.on_dask(f.bind(k=3), a)):
         np.testing.assert_array_equal(lazy.compute(scheduler="synchronous"), a * 3 + 15)
@@ -110,7 +115,7 @@ def test_variables_and_what_is_bound():
 def test_a_task_sends_its_exchange_alone():
     """Only the array of the exchange goes to another device, without its device's memory."""
     x = uopc.param("x", (64, 32))
-    f = uopc.compile(x - x.sum(axis=0), mesh=MESHES[1], in_shardings=P("m"))
+    f = uopc.compile(x - x.sum(axis=0), sharding=uopc.Sharding(MESHES[1], in_shardings=P("m")))
     lazy = distributed.on_dask(f, np.ones((64, 32), "f4"))
     names = [key if isinstance(key, str) else key[0] for key in lazy.dask]
     count = {kind: sum(n.startswith(kind) for n in names) for kind in ("phase", "combined")}
@@ -122,7 +127,9 @@ def test_a_task_sends_its_exchange_alone():
 def test_random_graphs(seed):
     case = mesh_fuzz.Case(seed)
     given = case.arrays_used()
-    f = uopc.compile(case.outputs, mesh=case.mesh, in_shardings=case.in_specs_used())
+    f = uopc.compile(
+        case.outputs, sharding=uopc.Sharding(case.mesh, in_shardings=case.in_specs_used())
+    )
     got = dask.compute(distributed.on_dask(f, **given), scheduler="synchronous")[0]
     for g, w in zip(got, uopc.compile(case.outputs)(**given), strict=True):
         np.testing.assert_allclose(g, w, 1e-4, 1e-4)
@@ -131,8 +138,10 @@ def test_random_graphs(seed):
 def test_what_is_refused():
     x, mesh = uopc.param("x", (4,), "f8"), make_mesh((2,), ("m",))
     a = np.ones(4)
-    f = uopc.compile(x * 2, mesh=mesh, in_shardings=P("m"))
-    named = uopc.compile(x * 2, mesh=make_mesh((2,), ("m",), devices=("cpu:0", "cpu:1")))
+    f = uopc.compile(x * 2, sharding=uopc.Sharding(mesh, in_shardings=P("m")))
+    named = uopc.compile(
+        x * 2, sharding=uopc.Sharding(make_mesh((2,), ("m",), devices=("cpu:0", "cpu:1")))
+    )
     unknown = da.from_array(a, chunks=2)
     for call, words in (
         (lambda: distributed.on_dask(uopc.compile(x * 2), a), "a program for a mesh that names no"),
@@ -146,7 +155,9 @@ def test_what_is_refused():
     ):
         with pytest.raises(uopc.UserError, match=words):
             call()
-    kernel = uopc.compile([x.sum(), x.assign(x + 1)], mesh=mesh, in_shardings=P("m"))
+    kernel = uopc.compile(
+        [x.sum(), x.assign(x + 1)], sharding=uopc.Sharding(mesh, in_shardings=P("m"))
+    )
     assert len(distributed.on_dask(kernel, a)) == 2
 
 
@@ -157,7 +168,7 @@ def test_workers_run_the_phases(mesh):
     from dask.distributed import Client
 
     outputs, wanted = every_exchange(64)
-    f = uopc.compile(outputs, mesh=mesh, in_shardings={"x": P("m")})
+    f = uopc.compile(outputs, sharding=uopc.Sharding(mesh, in_shardings={"x": P("m")}))
     x, w = rng.standard_normal((64, 4)), rng.standard_normal((4, 5))
     with Client(
         n_workers=2, threads_per_worker=1, dashboard_address=None, processes=True
@@ -173,7 +184,7 @@ def test_devices_are_unpickled_once():
     from uopc.backends.exchange import dask_tasks
 
     x = uopc.param("x", (4,))
-    f = uopc.compile(x.sum(), mesh=MESHES[0], in_shardings=P("m"))
+    f = uopc.compile(x.sum(), sharding=uopc.Sharding(MESHES[0], in_shardings=P("m")))
     content = pickle.dumps(dask_tasks.Devices(lambda: f))
     first, second = pickle.loads(content), pickle.loads(content)
     assert first is second and first.device(1) is second.device(1)
@@ -187,7 +198,9 @@ def test_a_phase_needs_nothing_but_what_it_is_given():
 
     x, w = uopc.param("x", (8, 4), "f8"), uopc.param("w", (4, 5), "f8")
     y = (x @ w).contiguous()
-    f = uopc.compile(y - y.mean(axis=0), mesh=MESHES[0], in_shardings={"x": P("m")})
+    f = uopc.compile(
+        y - y.mean(axis=0), sharding=uopc.Sharding(MESHES[0], in_shardings={"x": P("m")})
+    )
     (exchange,) = f.exchanges
     devices, b = dask_tasks.Devices(lambda: f), rng.standard_normal((4, 5))
     arrays = [rng.standard_normal((8, 4)) for _ in range(2)]
@@ -213,7 +226,9 @@ def test_loops_that_exchange_are_tasks_step_by_step():
         return uopc.fori_loop(0, 3, lambda i, c: c * 0.5 + uopc.psum(c, "m"), x)
 
     made = uopc.shard_map(f, mesh, P("m"), P("m"))(x)
-    got = distributed.on_dask(uopc.compile(made, mesh=mesh), a).compute(scheduler="sync")
+    got = distributed.on_dask(uopc.compile(
+        made, sharding=uopc.Sharding(mesh)
+    ), a).compute(scheduler="sync")
     parts = a.reshape(2, 4)
     for _ in range(3):
         parts = 0.5 * parts + parts.sum(0)

@@ -158,7 +158,7 @@ def test_rays_actors_are_the_devices_of_a_mesh():
                 mesh = uopc.make_mesh((n,), ("m",))
                 x, w = uopc.param("x", (8, 6)), uopc.param("w", (6, 4))
                 y = (x.shard(P(None, "m")) @ w.shard(P("m"))).relu()
-                self.program = uopc.compile(y, mesh=mesh, out_shardings=P())
+                self.program = uopc.compile(y, sharding=uopc.Sharding(mesh, out_shardings=P()))
 
             def step(self, x, w):
                 return self.program(x, w)

@@ -25,7 +25,7 @@ from uopc.program import profile
 def test_a_block_and_its_exchanges(p):
     y, arrays = block()
     mesh = make_mesh((p,), ("m",))
-    f = uopc.compile([y, y.sum()], mesh=mesh, verify=True)
+    f = uopc.compile([y, y.sum()], verify=True, sharding=uopc.Sharding(mesh))
     for got, wanted in zip(f(*arrays), uopc.compile([y, y.sum()])(*arrays)):
         np.testing.assert_allclose(got, wanted, 1e-5, 1e-5)
     assert [e.kernel for e in f.exchanges] == (["allreduce"] if p > 1 else [])
@@ -36,7 +36,7 @@ def test_a_block_and_its_exchanges(p):
 
 def test_results_are_those_of_each_run_and_go_where_they_are_asked():
     y, arrays = block()
-    f = uopc.compile(y, mesh=make_mesh((2,), ("m",)), out_shardings=P("m"))
+    f = uopc.compile(y, sharding=uopc.Sharding(make_mesh((2,), ("m",)), out_shardings=P("m")))
     first = f(*arrays)
     assert first.tobytes() == f(*arrays).tobytes()
     out = np.zeros((8, 12), "f4")
@@ -51,7 +51,9 @@ def test_a_stencil_steps_in_place(n):
     x = uopc.param("x", (n, 6))
     q = x.pad(((1, 1), (0, 0)))
     step = x.assign(0.5 * q[:-2] + 0.5 * q[2:])
-    f = uopc.compile(step, mesh=make_mesh((4,), ("m",)), in_shardings={"x": P("m")})
+    f = uopc.compile(
+        step, sharding=uopc.Sharding(make_mesh((4,), ("m",)), in_shardings={"x": P("m")})
+    )
     a = r(n, 6)
     b = a.copy()
     for _ in range(3):
@@ -65,13 +67,13 @@ def test_the_same_program_from_caches_has_the_lines_of_its_graph(tmp_path):
     y, arrays = block()
     mesh = make_mesh((2,), ("m",))
     with uopc.options(cache_dir=str(tmp_path), programs=0):
-        first = uopc.compile(y, mesh=mesh)
+        first = uopc.compile(y, sharding=uopc.Sharding(mesh))
         again = pickle.loads(pickle.dumps(first))
         assert again(*arrays).tobytes() == first(*arrays).tobytes()
-        third = uopc.compile(y, mesh=mesh)
+        third = uopc.compile(y, sharding=uopc.Sharding(mesh))
         assert third.stats["cache"] == "disk"
         assert [str(e) for e in third.exchanges] == [str(e) for e in first.exchanges]
-        other = uopc.compile(y, mesh=make_mesh((4,), ("m",)))
+        other = uopc.compile(y, sharding=uopc.Sharding(make_mesh((4,), ("m",))))
         assert other.exchanges[0].parts == 4
 
 
@@ -81,7 +83,8 @@ def test_specs_and_programs_that_hold_them_are_picklable(spec):
     assert type(copy.copy(spec)) is type(spec)
     a = np.arange(12, dtype="f4").reshape(4, 3)
     f = uopc.compile(
-        uopc.param("x", (4, 3)).sum(), mesh=make_mesh((2,), ("m",)), in_shardings=spec
+        uopc.param("x", (4, 3)).sum(),
+        sharding=uopc.Sharding(make_mesh((2,), ("m",)), in_shardings=spec),
     )  # fmt: skip
     assert pickle.loads(pickle.dumps(f))(a) == f(a) == 66
 
@@ -90,7 +93,7 @@ def test_symbolic_sizes_and_variables():
     n, k = uopc.variable("n", 1, 64), uopc.variable("k", 0, 9)
     x, w = uopc.param("x", (n, 8)), uopc.param("w", (8, 6))
     y = (x.shard(P(None, "m")) @ w + k).sum(axis=1)
-    f = uopc.compile(y, mesh=make_mesh((4,), ("m",)))
+    f = uopc.compile(y, sharding=uopc.Sharding(make_mesh((4,), ("m",))))
     for size in (1, 5, 64):
         a, b = r(size, 8), r(8, 6)
         np.testing.assert_allclose(f(a, b, k=3), (a @ b + 3).sum(1), 1e-4, 1e-4)
@@ -98,7 +101,9 @@ def test_symbolic_sizes_and_variables():
 
 def test_nan_reaches_the_maximum_of_all_devices():
     x = uopc.param("x", (8,))
-    f = uopc.compile([x.max(), x.min()], mesh=make_mesh((4,), ("m",)), in_shardings=P("m"))
+    f = uopc.compile(
+        [x.max(), x.min()], sharding=uopc.Sharding(make_mesh((4,), ("m",)), in_shardings=P("m"))
+    )
     for at in range(8):
         a = r(8)
         a[at] = np.nan
@@ -147,8 +152,8 @@ def test_random_graphs_compiled(seed):
     wanted = uopc.compile(case.outputs)(**case.arrays_used())
     specs = case.out_specs
     f = uopc.compile(
-        case.outputs, mesh=case.mesh, in_shardings=case.in_specs_used(), out_shardings=specs,
-        verify=True,
+        case.outputs, verify=True,
+        sharding=uopc.Sharding(case.mesh, in_shardings=case.in_specs_used(), out_shardings=specs),
     )  # fmt: skip
     for g, w in zip(f(**case.arrays_used()), wanted):
         np.testing.assert_allclose(g, w, 1e-4, 1e-4)
@@ -172,21 +177,29 @@ def test_what_a_mesh_refuses():
     x, mesh = uopc.param("x", (8,)), make_mesh((2,), ("m",))
     for call, words in (
         (lambda: uopc.compile(x, in_shardings=P("m")), "need a mesh"),
-        (lambda: uopc.compile(x, mesh=3), "mesh must be a uopc.Mesh"),
-        (lambda: uopc.compile(x, mesh=mesh, in_shardings={"y": P("m")}), "no param 'y'"),
-        (lambda: uopc.compile(x, mesh=mesh, in_shardings=("m",)), "expected a uopc.P"),
-        (lambda: uopc.compile(x, mesh=mesh, out_shardings=[P(), P()]), "2 for 1 results"),
-        (lambda: uopc.compile(x * uopc.variable("at_m", 0, 3), mesh=mesh), "that of a mesh axis"),
+        (lambda: uopc.compile(x, sharding=uopc.Sharding(3)), "mesh must be a uopc.Mesh"),
+        (lambda: uopc.compile(
+            x, sharding=uopc.Sharding(mesh, in_shardings={"y": P("m")})
+        ), "no param 'y'"),
+        (lambda: uopc.compile(
+            x, sharding=uopc.Sharding(mesh, in_shardings=("m",))
+        ), "expected a uopc.P"),
+        (lambda: uopc.compile(
+            x, sharding=uopc.Sharding(mesh, out_shardings=[P(), P()])
+        ), "2 for 1 results"),
+        (lambda: uopc.compile(
+            x * uopc.variable("at_m", 0, 3), sharding=uopc.Sharding(mesh)
+        ), "that of a mesh axis"),
     ):
         with pytest.raises(uopc.UserError, match=words):
             call()
     with pytest.raises(uopc.errors.UserTypeError, match="expected sequences of sizes and of names"):
         uopc.make_mesh(2, "m")
     with pytest.raises(uopc.Unsupported, match="needs device cpu"):
-        uopc.compile(x, mesh=mesh, device="cuda:sm_90", deterministic=True)
+        uopc.compile(x, device="cuda:sm_90", sharding=uopc.Sharding(mesh, deterministic=True))
     with pytest.raises(uopc.Unsupported, match="beam on a mesh"):
-        uopc.compile(x, mesh=mesh, beam=2)
-    f = uopc.compile(x.sum(), mesh=mesh, in_shardings=P("m"))
+        uopc.compile(x, beam=2, sharding=uopc.Sharding(mesh))
+    f = uopc.compile(x.sum(), sharding=uopc.Sharding(mesh, in_shardings=P("m")))
     with pytest.raises(uopc.Unsupported, match="launches of a program for several devices"):
         _ = f.launches
     with pytest.raises(uopc.Unsupported, match="a program for several devices"):
@@ -206,7 +219,7 @@ def test_commands(tmp_path, capsys, named):
         "x = uopc.param('x', (8, 4))\n"
         "total = x.sum(axis=0)\n"
         f"mesh = uopc.make_mesh((2,), ('m',), devices={['cpu:0', 'cpu:1'] if named else None})\n"
-        "program = uopc.compile(total, mesh=mesh, in_shardings=uopc.P('m'))\n",
+        "program = uopc.compile(total, sharding=uopc.Sharding(mesh, in_shardings=uopc.P('m')))\n",
         "utf-8",
     )
     assert main.main(["dump", f"{file}:program"]) == 0
@@ -230,7 +243,7 @@ def test_dtypes(t):
     low, high = (0, 2) if t.kind == "bool" else (-4, 5)
     a = rng.integers(low, high, (9, 5)).astype(t.numpy)
     outs = [x.sum(axis=0), x.max(axis=0), x.min(), x.cat(x, axis=0)]
-    f = uopc.compile(outs, mesh=make_mesh((2,), ("m",)), in_shardings=P("m"))
+    f = uopc.compile(outs, sharding=uopc.Sharding(make_mesh((2,), ("m",)), in_shardings=P("m")))
     for g, w in zip(f(a), uopc.compile(outs)(a)):
         np.testing.assert_array_equal(g, w)
 
@@ -239,7 +252,7 @@ def test_what_ranks_compare_tells_apart_what_programs_compute(tmp_path):
     x, mesh = uopc.param("x", (8, 6)), make_mesh((2,), ("m",))
 
     def compared(y):
-        runner = uopc.compile(y, mesh=mesh, in_shardings=P("m"))._runner
+        runner = uopc.compile(y, sharding=uopc.Sharding(mesh, in_shardings=P("m")))._runner
         return mesh_runner.fingerprint(runner.plan, runner._names())
 
     def of_file(name):

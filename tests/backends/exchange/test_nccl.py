@@ -81,13 +81,15 @@ def test_numbers_of_the_installed_bindings():
 def test_a_mesh_on_gpus_without_a_job_says_what_is_missing():
     x, mesh = uopc.param("x", (8,)), make_mesh((2,), ("m",))
     with module.installed("sm_80"):
-        f = uopc.compile(x.sum(), mesh=mesh, in_shardings=P("m"), device="cuda")
+        f = uopc.compile(x.sum(), device="cuda", sharding=uopc.Sharding(mesh, in_shardings=P("m")))
         assert [e.kernel for e in f.exchanges] == ["allreduce"]
         with pytest.raises(uopc.Unsupported, match=r"distributed.initialize\(\) first"):
             f(np.ones(8, "f4"))
-        one = uopc.compile(x * 2, mesh=make_mesh((1,), ("m",)), device="cuda")
+        one = uopc.compile(x * 2, device="cuda", sharding=uopc.Sharding(make_mesh((1,), ("m",))))
         np.testing.assert_array_equal(one(np.ones(8, "f4")), np.full(8, 2, "f4"))
-    text = uopc.compile(x.sum(), mesh=mesh, in_shardings=P("m"), device="cuda:sm_80")
+    text = uopc.compile(
+        x.sum(), device="cuda:sm_80", sharding=uopc.Sharding(mesh, in_shardings=P("m"))
+    )
     assert [e.kernel for e in text.exchanges] == ["allreduce"] and ".version" in text.kernels[0].asm
     with pytest.raises(uopc.Unsupported, match="is PTX text"):
         text(np.ones(8, "f4"))

@@ -79,8 +79,8 @@ def both(work, p, overlap=True):
     mesh = make_mesh((p,), (work.axis,))
     return [
         uopc.compile(
-            work.outputs, mesh=mesh, in_shardings=work.in_specs, out_shardings=work.out_spec,
-            overlap=chosen, verify=True,
+            work.outputs, verify=True,
+            sharding=uopc.Sharding(mesh, work.in_specs, work.out_spec, overlap=chosen),
         )
         for chosen in (False, overlap)
     ]  # fmt: skip
@@ -136,7 +136,7 @@ def test_what_waits_for_an_exchange_comes_after_what_does_not():
     mean = (x * x).sum(axis=0).contiguous()
     outputs = [(mean.reshape(1, 32) @ w) + 1, x @ w]
     f = uopc.compile(
-        outputs, mesh=mesh, in_shardings={"x": P("m")}, overlap=True, verify=True
+        outputs, verify=True, sharding=uopc.Sharding(mesh, in_shardings={"x": P("m")}, overlap=True)
     )  # fmt: skip
     assert [(e.kernel, e.beside) for e in f.exchanges] == [("allreduce", 1)]
     rng = np.random.default_rng(0)
@@ -150,7 +150,9 @@ def test_an_argument_that_is_written_waits():
     mesh, x = make_mesh((2,), ("m",)), uopc.param("x", (8, 4))
     q = x.pad(((1, 1), (0, 0)))
     outputs = [q[:-2] + q[2:], x.sum(), x.assign(x * 2)]
-    f = uopc.compile(outputs, mesh=mesh, in_shardings=P("m"), overlap=True, verify=True)
+    f = uopc.compile(
+        outputs, verify=True, sharding=uopc.Sharding(mesh, in_shardings=P("m"), overlap=True)
+    )
     one, a = uopc.compile(outputs), np.arange(32, dtype="f4").reshape(8, 4)
     b = a.copy()
     for _ in range(3):
@@ -166,7 +168,8 @@ def test_random_graphs(seed, monkeypatch):
     case = mesh_fuzz.Case(seed)
     given = case.arrays_used()
     f = uopc.compile(
-        case.outputs, mesh=case.mesh, in_shardings=case.in_specs_used(), overlap=True, verify=True
+        case.outputs, verify=True,
+        sharding=uopc.Sharding(case.mesh, in_shardings=case.in_specs_used(), overlap=True),
     )
     found = late(f, given)
     for i, wanted in enumerate(uopc.compile(case.outputs)(**given)):
@@ -195,8 +198,7 @@ def test_programs_follow_the_machine():
 
     def exchanges(overlap):
         f = uopc.compile(
-            work.outputs, mesh=mesh, in_shardings=work.in_specs, out_shardings=P(),
-            overlap=overlap,
+            work.outputs, sharding=uopc.Sharding(mesh, work.in_specs, P(), overlap=overlap)
         )  # fmt: skip
         return f, [e.beside for e in f.exchanges]
 

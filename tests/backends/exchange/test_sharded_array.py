@@ -34,7 +34,7 @@ def test_parts_and_the_whole(spec, shape):
     for part in x.parts.values():
         assert part.size == 0 or part[0, 0] in a
     total = uopc.param("x", shape).sum()
-    f = uopc.compile(total, mesh=MESH, in_shardings=spec)
+    f = uopc.compile(total, sharding=uopc.Sharding(MESH, in_shardings=spec))
     assert f(x) == f(a) == a.sum()
 
 
@@ -58,13 +58,15 @@ def test_a_map_of_a_file_is_used_where_it_lies(tmp_path):
     x = cut(file, P("a"), make_mesh((2,), ("a",)))
     assert all(np.shares_memory(part, file) for part in x.parts.values())
     x = cut(file, P("a"))
-    assert uopc.compile(uopc.param("x", (12,), "f8").sum(), mesh=MESH, in_shardings=P("a"))(x) == 66
+    assert uopc.compile(
+        uopc.param("x", (12,), "f8").sum(), sharding=uopc.Sharding(MESH, in_shardings=P("a"))
+    )(x) == 66
 
 
 def test_an_array_that_is_cut_is_written_in_place():
     x = uopc.param("x", (6, 2))
     q = x.pad(((1, 1), (0, 0)))
-    f = uopc.compile(x.assign(q[:-2] + q[2:]), mesh=MESH, in_shardings=P("a"))
+    f = uopc.compile(x.assign(q[:-2] + q[2:]), sharding=uopc.Sharding(MESH, in_shardings=P("a")))
     a = np.arange(12, dtype="f4").reshape(6, 2)
     own = cut(a.copy(), P("a"))
     assert f(own) is own
@@ -100,21 +102,23 @@ def test_what_is_refused():
     a = np.arange(8.0)
     x = cut(a, P("a"))
     p = uopc.param("x", (8,), "f8")
-    on_mesh = uopc.compile(p * 2, mesh=MESH, in_shardings=P("b"))
+    on_mesh = uopc.compile(p * 2, sharding=uopc.Sharding(MESH, in_shardings=P("b")))
     other = make_mesh((4,), ("a",))
     sharding = NamedSharding(MESH, P("a"))
     two = uopc.param("y", (8,), "f8")
-    both = uopc.compile(p.assign(p + two), mesh=MESH, in_shardings=P("a"))
-    named = uopc.compile(p * 2, mesh=make_mesh((2,), ("a",), devices=("cpu:0", "cpu:1")))
+    both = uopc.compile(p.assign(p + two), sharding=uopc.Sharding(MESH, in_shardings=P("a")))
+    named = uopc.compile(
+        p * 2, sharding=uopc.Sharding(make_mesh((2,), ("a",), devices=("cpu:0", "cpu:1")))
+    )
     two_devices, fixed = make_mesh((2,), ("a",)), a.copy()
-    in_two = uopc.compile(p.assign(p + 1), mesh=two_devices, in_shardings=P("a"))
+    in_two = uopc.compile(p.assign(p + 1), sharding=uopc.Sharding(two_devices, in_shardings=P("a")))
     fixed.flags.writeable = False
     for call, words in (
         (lambda: in_two(cut(fixed, P("a"), two_devices)), "the array is read-only"),
         (lambda: both(cut(a, P("a")), cut(a[:4], P("a"))), r"expected float64\[8\]"),
-        (lambda: uopc.compile(p * 2)(x), "cut over a mesh: compile with mesh="),
+        (lambda: uopc.compile(p * 2)(x), "cut over a mesh: compile with sharding="),
         (lambda: uopc.compile(p * 2)(a, out=x), "cut over a mesh"),
-        (lambda: named(x), "cut over a mesh: compile with mesh=, one that names no devices"),
+        (lambda: named(x), "cut over a mesh: compile with sharding=, for a mesh"),
         (lambda: on_mesh(x), r"cut as P\('a'\) over .*, the program takes it as P\('b'\)"),
         (lambda: on_mesh(cut(a, P("a"), other)), "over {'a': 4}, the program takes"),
         (lambda: on_mesh(cut(a.astype("f4"), P("b"))), "expected float64"),

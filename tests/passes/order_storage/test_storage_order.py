@@ -302,5 +302,6 @@ def test_any_order_on_several_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     y = ((x @ w).contiguous().T.contiguous() * 2).sum(0)
     a, b = f4(6, 4), f4(4, 10)
     at_random(monkeypatch, 3)
-    got = compiled(y, inputs=[x, w], mesh=mesh, in_shardings={"x": uopc.P("d", None)})(a, b)
+    cut = uopc.Sharding(mesh, {"x": uopc.P("d", None)})
+    got = compiled(y, inputs=[x, w], sharding=cut)(a, b)
     np.testing.assert_allclose(got, 2 * (a @ b).sum(1), rtol=1e-4, atol=1e-4)

@@ -19,7 +19,7 @@ rng = np.random.default_rng(0)
 
 def bits(outputs, arrays, sizes, axes=("m",), deterministic=True, **specs):
     mesh = make_mesh(sizes, axes)
-    f = uopc.compile(outputs, mesh=mesh, deterministic=deterministic, **specs)
+    f = uopc.compile(outputs, sharding=uopc.Sharding(mesh, deterministic=deterministic, **specs))
     results = f(**arrays)
     every = results if isinstance(results, (list, tuple)) else [results]
     return b"".join(np.asarray(v).tobytes() for v in every)
@@ -32,7 +32,10 @@ def test_workloads_on_all_meshes(name):
     specs = {"in_shardings": work.in_specs, "out_shardings": work.out_spec}
     found = {bits(work.outputs, arrays, (p,), (work.axis,), **specs) for p in (1, 2, 4, 8)}
     assert len(found) == 1
-    f = uopc.compile(work.outputs, mesh=make_mesh((2,), (work.axis,)), deterministic=4, **specs)
+    f = uopc.compile(
+        work.outputs,
+        sharding=uopc.Sharding(make_mesh((2,), (work.axis,)), deterministic=4, **specs),
+    )
     for got, wanted in zip(f(**arrays), uopc.compile(work.outputs)(**arrays), strict=True):
         np.testing.assert_allclose(got, wanted, 1e-4, 1e-4)
 
@@ -76,3 +79,16 @@ def test_what_is_refused():
     ):
         with pytest.raises(uopc.UserError, match=words):
             uopc.compile(x.sum(), **given)
+
+
+def test_parts_of_a_sharding_as_arguments_are_noted_and_work():
+    mesh, x = make_mesh((2,), ("m",)), uopc.param("x", (4,))
+    with pytest.warns(DeprecationWarning, match=r"Sharding\(mesh, in_shardings=...\)"):
+        f = uopc.compile(x * 2, mesh=mesh, in_shardings=P("m"))
+    np.testing.assert_array_equal(f(np.ones(4, "f4")), np.full(4, 2, "f4"))
+    with pytest.raises(uopc.UserError, match="beside sharding"):
+        uopc.compile(x, mesh=mesh, sharding=uopc.Sharding(mesh))
+    with pytest.raises(TypeError, match="unexpected keyword argument 'meshes'"):
+        uopc.compile(x, meshes=mesh)
+    with pytest.raises(TypeError, match=r"must be a uopc\.Sharding"):
+        uopc.compile(x, sharding=mesh)

@@ -36,7 +36,7 @@ def on_both(f, ins, outs, arrays, mesh=MESH, **options):
     made = uopc.shard_map(f, mesh, ins, outs)(*params)
     results = list(made) if isinstance(made, tuple) else [made]
     check(results, {f"p{i}": a for i, a in enumerate(arrays)}, mesh, tolerance=1e-9)
-    program = uopc.compile(results, mesh=mesh, verify=True, **options)
+    program = uopc.compile(results, verify=True, sharding=uopc.Sharding(mesh, **options))
     given = {f"p{i}": a for i, a in enumerate(arrays)}
     given = {v.name: given[v.name] for v in program.inputs}  # a loop of no steps reads none of some
     got = program(**given)
@@ -181,7 +181,9 @@ def test_layouts_of_carried_values_without_shard_map(spec):
     y, sums = uopc.scan(lambda c, _: ((c @ w).shard(spec), c.sum()), x, None, 4)
     for given in (P(), P("m")):
         check([y, sums], {"x": a, "w": b}, MESH, {"x": given}, tolerance=1e-9)
-        got = uopc.compile([y, sums], mesh=MESH, in_shardings={"x": given}, verify=True)(a, b)
+        got = uopc.compile(
+            [y, sums], verify=True, sharding=uopc.Sharding(MESH, in_shardings={"x": given})
+        )(a, b)
         c, wanted = a, []
         for _ in range(4):
             wanted.append(c.sum())
@@ -204,7 +206,9 @@ def test_loops_of_a_mesh_that_names_its_devices_take_whole_arrays():
     x = uopc.param("x", (8, 3), "f8")
     marked, _ = uopc.scan(lambda c, _: ((c * 0.5 + 1).shard(P(None, "m")), None), x, None, 2)
     by_hand = uopc.shard_map(f, mesh, P("m"), P("m"))(x)
-    got = uopc.compile([by_hand, marked], mesh=mesh, in_shardings=P("m"), verify=True)(X)
+    got = uopc.compile(
+        [by_hand, marked], verify=True, sharding=uopc.Sharding(mesh, in_shardings=P("m"))
+    )(X)
     parts = X.reshape(2, 4, 3)
     for _ in range(3):
         for _ in range(2):
@@ -218,11 +222,11 @@ def test_large_steps_on_a_mesh_are_launches():
     a, b = RNG.random((16, 512)).astype("f4"), RNG.random((512, 512)).astype("f4") / 300
     x, w = uopc.param("x", a.shape), uopc.param("w", b.shape)
     y, _ = uopc.scan(lambda c, _: (c @ w, None), x, None, 3)
-    program = uopc.compile(y, mesh=MESH, in_shardings={"x": P("m")})
+    program = uopc.compile(y, sharding=uopc.Sharding(MESH, in_shardings={"x": P("m")}))
     assert program.exchanges == () and len(program._runner.plan.repeats) == 1
     np.testing.assert_allclose(program(a, b), a @ b @ b @ b, 1e-4)
     named = make_mesh((2,), ("m",), devices=("cpu:0", "cpu:1"))
-    threads = uopc.compile(y, mesh=named, in_shardings={"x": P("m")})
+    threads = uopc.compile(y, sharding=uopc.Sharding(named, in_shardings={"x": P("m")}))
     np.testing.assert_allclose(threads(a, b), a @ b @ b @ b, 1e-4)
 
 
@@ -234,7 +238,7 @@ def test_a_symbolic_number_of_steps():
         return uopc.fori_loop(0, n, lambda i, w: w - RATE * uopc.psum(gradient(w, x, t), "m"), w)
 
     made = uopc.shard_map(train, MESH, (P(), P("m"), P("m")), P())(w, x, t)
-    program = uopc.compile(made, mesh=MESH)
+    program = uopc.compile(made, sharding=uopc.Sharding(MESH))
     for steps in (0, 1, 6):
         np.testing.assert_allclose(program(W, X, T, n=steps), trained(steps)[0], 1e-12)
 
@@ -252,7 +256,8 @@ def test_predictions_count_each_step():
 
     found = [
         uopc.compile(
-            uopc.shard_map(train(k), MESH, (P(), P("m"), P("m")), P())(*params), mesh=MESH
+            uopc.shard_map(train(k), MESH, (P(), P("m"), P("m")), P())(*params),
+            sharding=uopc.Sharding(MESH),
         ).predict(node).exchanges
         for k in (1, 10)
     ]  # fmt: skip

@@ -71,8 +71,8 @@ def named(*sizes):
 def test_results_are_those_of_numpy(name, p, devices):
     outs, layouts, wanted, kinds = CASES[name]
     f = uopc.compile(
-        outs, mesh=make_mesh((p,), ("m",), devices=devices), in_shardings={"x": P("m")},
-        out_shardings=layouts, verify=True,
+        outs, verify=True,
+        sharding=uopc.Sharding(make_mesh((p,), ("m",), devices=devices), {"x": P("m")}, layouts),
     )  # fmt: skip
     found = [e.kernel for e in f.exchanges]
     assert found == kinds or (devices and {*found} == {*kinds})  # copies are in no buckets
@@ -89,7 +89,7 @@ def test_results_are_those_of_numpy(name, p, devices):
 @pytest.mark.parametrize("devices", [None, named(2)])
 def test_sorts_take_whole_arrays(devices):
     mesh = make_mesh((2,), ("m",), devices=devices)
-    f = uopc.compile([X.sort(axis=0) * 2], mesh=mesh, in_shardings=P("m"))
+    f = uopc.compile([X.sort(axis=0) * 2], sharding=uopc.Sharding(mesh, in_shardings=P("m")))
     for rows in SIZES:
         a = rng.standard_normal((rows, 8))
         np.testing.assert_array_equal(f(a)[0], np.sort(a, 0) * 2)
@@ -98,8 +98,8 @@ def test_sorts_take_whole_arrays(devices):
 def test_a_result_is_scattered_along_it():
     outs = [X.sum(axis=1), X * 1]
     f = uopc.compile(
-        outs, mesh=make_mesh((4,), ("m",)), in_shardings={"x": P(None, "m")},
-        out_shardings=[P("m"), P("m")],
+        outs,
+        sharding=uopc.Sharding(make_mesh((4,), ("m",)), {"x": P(None, "m")}, [P("m"), P("m")]),
     )  # fmt: skip
     assert sorted(e.kernel for e in f.exchanges) == ["alltoall", "reduce_scatter"]
     a = rng.standard_normal((20, 8))
@@ -110,7 +110,7 @@ def test_a_result_is_scattered_along_it():
 @pytest.mark.parametrize("devices", [None, named(4)])
 def test_a_size_out_of_bounds_is_refused_before_anything_runs(devices):
     mesh = make_mesh((4,), ("m",), devices=devices)
-    f = uopc.compile(X.assign(X + 1), mesh=mesh, in_shardings=P("m"))
+    f = uopc.compile(X.assign(X + 1), sharding=uopc.Sharding(mesh, in_shardings=P("m")))
     a = np.ones((68, 8))
     for call in (lambda: f(a), lambda: f.bind(n=68)):
         with pytest.raises(uopc.UserError, match="'n' is 68"):
@@ -122,7 +122,9 @@ def test_a_size_out_of_bounds_is_refused_before_anything_runs(devices):
 def test_what_is_written_in_place_and_bound(devices, tmp_path):
     mesh = make_mesh((4,), ("m",), devices=devices)
     with uopc.options(cache_dir=str(tmp_path), programs=0):
-        made = [uopc.compile(X.assign(X + 1), mesh=mesh, in_shardings=P("m")) for _ in range(2)]
+        made = [uopc.compile(
+            X.assign(X + 1), sharding=uopc.Sharding(mesh, in_shardings=P("m"))
+        ) for _ in range(2)]
     assert [f.stats["cache"] for f in made] == ["", "disk"]
     for f in made:
         for rows in SIZES:
@@ -135,10 +137,12 @@ def test_what_is_written_in_place_and_bound(devices, tmp_path):
 def test_threads_that_store_to_parts_of_a_result_do_not_wait():
     mesh = make_mesh((4,), ("m",), devices=named(4))
     for made in (X * 2 + 1, (X @ W)[:, ::-1], X.sum(axis=1)):
-        f = uopc.compile(made, mesh=mesh, in_shardings={"x": P("m")})
+        f = uopc.compile(made, sharding=uopc.Sharding(mesh, in_shardings={"x": P("m")}))
         assert -1 not in sum(f._runner.plan.rows, ())
         assert all(f._runner.plan.rows)
-    back = uopc.compile([X[::-1] * 2, X.sum(axis=0)], mesh=mesh, in_shardings={"x": P("m")})
+    back = uopc.compile(
+        [X[::-1] * 2, X.sum(axis=0)], sharding=uopc.Sharding(mesh, in_shardings={"x": P("m")})
+    )
     assert -1 in back._runner.plan.rows[0]  # others' parts are read
 
 
@@ -148,8 +152,8 @@ def test_two_variables_and_several_axes(devices):
     x, y = uopc.param("x", (n, m), "f8"), uopc.param("y", (2 * m, n), "f8")
     mesh = make_mesh((2, 3), ("a", "b"), devices=devices)
     f = uopc.compile(
-        [x.sum(axis=1), y.sum(axis=0) + x.max(axis=1), x * 2], mesh=mesh,
-        in_shardings={"x": P("a", "b"), "y": P("b")},
+        [x.sum(axis=1), y.sum(axis=0) + x.max(axis=1), x * 2],
+        sharding=uopc.Sharding(mesh, in_shardings={"x": P("a", "b"), "y": P("b")}),
     )  # fmt: skip
     for rows, columns in ((2, 3), (40, 39), (1, 1), (7, 5), (3, 40)):
         a, b = rng.standard_normal((rows, columns)), rng.standard_normal((2 * columns, rows))
@@ -161,7 +165,9 @@ def test_two_variables_and_several_axes(devices):
 def test_a_window_where_another_dimension_is_cut_along_another_axis(devices):
     x = uopc.param("x", (N, 2 * N), "f8")
     mesh = make_mesh((2, 2), ("a", "b"), devices=devices)
-    f = uopc.compile(x.pad(((1, 1), (0, 0)))[:-2], mesh=mesh, in_shardings=P("a", "b"))
+    f = uopc.compile(
+        x.pad(((1, 1), (0, 0)))[:-2], sharding=uopc.Sharding(mesh, in_shardings=P("a", "b"))
+    )
     for rows in SIZES:
         a = rng.standard_normal((rows, 2 * rows))
         np.testing.assert_array_equal(f(a), np.pad(a, ((1, 0), (0, 0)))[:rows])
@@ -170,22 +176,27 @@ def test_a_window_where_another_dimension_is_cut_along_another_axis(devices):
 def test_bound_cached_and_deterministic_programs(tmp_path):
     mesh, a = make_mesh((2,), ("m",)), rng.standard_normal((16, 8))
     with uopc.options(cache_dir=str(tmp_path), programs=0):
-        made = [uopc.compile(X.sum(axis=0), mesh=mesh, in_shardings=P("m")) for _ in range(2)]
+        made = [uopc.compile(
+            X.sum(axis=0), sharding=uopc.Sharding(mesh, in_shardings=P("m"))
+        ) for _ in range(2)]
     assert [f.stats["cache"] for f in made] == ["", "disk"]
     first = made[0](a)
     assert made[1](a).tobytes() == first.tobytes() == made[1].bind(n=16)(a).tobytes()
-    blocks = uopc.compile(X.sum(axis=0), mesh=mesh, in_shardings=P("m"), deterministic=True)
+    blocks = uopc.compile(
+        X.sum(axis=0), sharding=uopc.Sharding(mesh, in_shardings=P("m"), deterministic=True)
+    )
     np.testing.assert_allclose(blocks(a), a.sum(0), 1e-12)
     np.testing.assert_allclose(blocks(a[:13]), a[:13].sum(0), 1e-12)
     four = uopc.compile(
-        X.sum(axis=0), mesh=make_mesh((4,), ("m",)), in_shardings=P("m"), deterministic=True
+        X.sum(axis=0),
+        sharding=uopc.Sharding(make_mesh((4,), ("m",)), in_shardings=P("m"), deterministic=True),
     )
     assert four(a[:13]).tobytes() == blocks(a[:13]).tobytes()
 
 
 def test_predictions_take_the_size():
     machine = Machine(operations=1e9, bandwidth=1e9, link=Link(1e-6, 1e9), launch=1e-12)
-    f = uopc.compile(X * 2, mesh=make_mesh((4,), ("m",)), in_shardings=P("m"))
+    f = uopc.compile(X * 2, sharding=uopc.Sharding(make_mesh((4,), ("m",)), in_shardings=P("m")))
     half, most = f.predict(machine, n=32).kernels, f.predict(machine).kernels
     assert most == pytest.approx(2 * half, rel=0.01)
     assert most == pytest.approx(2 * 64 * 8 * 8 / 4 / 1e9, rel=0.05)
@@ -193,7 +204,9 @@ def test_predictions_take_the_size():
 
 def test_as_tasks_of_dask():
     da = pytest.importorskip("dask.array", reason="dask is not installed")
-    f = uopc.compile(X - X.mean(axis=0), mesh=make_mesh((4,), ("m",)), in_shardings=P("m"))
+    f = uopc.compile(
+        X - X.mean(axis=0), sharding=uopc.Sharding(make_mesh((4,), ("m",)), in_shardings=P("m"))
+    )
     a = rng.standard_normal((24, 8))
     lazy = uopc.distributed.on_dask(f, da.from_array(a, chunks=(5, 8)))
     assert lazy.chunks[0] == (6,) * 4

@@ -155,7 +155,7 @@ def test_copies_to_a_device_beside_a_mesh_are_refused_in_plain_words():
     y = uopc.param("y", (8,)).shard(P("m"))
     for copies in ([x.copy("cpu:1")], [x.copy("cpu:1") * 2, (x + 1).copy("cpu:1")]):
         with pytest.raises(uopc.Unsupported, match="a copy to cpu:1 in a program for cpu: "):
-            uopc.compile([y.sum(), *copies], mesh=mesh)
+            uopc.compile([y.sum(), *copies], sharding=uopc.Sharding(mesh))
 
 
 def test_what_is_refused():
@@ -186,7 +186,7 @@ def test_a_block(count, threads):
     """Devices run at the same time where there are as many threads, else one after the other."""
     y, arrays = block()
     mesh = make_mesh((count,), ("m",), devices=devices(count))
-    f = uopc.compile([y, y.sum()], mesh=mesh, verify=True, threads=threads)
+    f = uopc.compile([y, y.sum()], verify=True, threads=threads, sharding=uopc.Sharding(mesh))
     for _ in range(20):
         for got, wanted in zip(f(*arrays), uopc.compile([y, y.sum()])(*arrays)):
             np.testing.assert_allclose(got, wanted, 1e-5, 1e-5)
@@ -202,7 +202,7 @@ def test_a_block(count, threads):
 def test_each_device_runs_its_own_launches():
     x = uopc.param("x", (64, 8))
     mesh = make_mesh((4,), ("m",), devices=devices(4))
-    f = uopc.compile((x * 2).exp(), mesh=mesh, in_shardings=P("m"), threads=4)
+    f = uopc.compile((x * 2).exp(), threads=4, sharding=uopc.Sharding(mesh, in_shardings=P("m")))
     assert [len(row) for row in f._runner.plan.rows] == [1] * 4 and len(f.kernels) == 1
     a = r(64, 8)
     out = np.empty_like(a)
@@ -216,7 +216,9 @@ def test_a_stencil_steps_in_place(n):
     q = x.pad(((1, 1), (0, 0)))
     step = x.assign(0.5 * q[:-2] + 0.5 * q[2:])
     mesh = make_mesh((4,), ("m",), devices=devices(4))
-    f = uopc.compile(step, mesh=mesh, in_shardings={"x": P("m")}, threads=4, verify=True)
+    f = uopc.compile(
+        step, threads=4, verify=True, sharding=uopc.Sharding(mesh, in_shardings={"x": P("m")})
+    )
     a = r(n, 6)
     b = a.copy()
     for _ in range(3):
@@ -230,7 +232,9 @@ def test_symbolic_sizes():
     n, k = uopc.variable("n", 1, 64), uopc.variable("k", 0, 9)
     x, w = uopc.param("x", (n, 8)), uopc.param("w", (8, 6))
     y = (x.shard(P(None, "m")) @ w + k).sum(axis=1)
-    f = uopc.compile(y, mesh=make_mesh((4,), ("m",), devices=devices(4)), threads=4)
+    f = uopc.compile(
+        y, threads=4, sharding=uopc.Sharding(make_mesh((4,), ("m",), devices=devices(4)))
+    )
     for size in (1, 5, 64):
         a, b = r(size, 8), r(8, 6)
         np.testing.assert_allclose(f(a, b, k=3), (a @ b + 3).sum(1), 1e-4, 1e-4)
@@ -244,8 +248,8 @@ def test_random_graphs(seed):
     mesh = make_mesh(sizes, names, devices=devices(case.mesh.size))
     arrays = case.arrays_used()
     f = uopc.compile(
-        case.outputs, mesh=mesh, in_shardings=case.in_specs_used(), out_shardings=case.out_specs,
-        verify=True, threads=mesh.size,
+        case.outputs, verify=True, threads=mesh.size,
+        sharding=uopc.Sharding(mesh, case.in_specs_used(), case.out_specs),
     )  # fmt: skip
     wanted = uopc.compile(case.outputs)(**arrays)
     for _ in range(3):
@@ -257,7 +261,9 @@ def test_random_graphs(seed):
 def test_a_value_that_is_a_result_more_than_once(specs):
     mesh, x = make_mesh((2,), ("m",), devices=devices(2)), uopc.param("x", (7,))
     for y in (x, x * 2, x.assign(x + 1)):
-        f = uopc.compile([y, x - 3, y], mesh=mesh, in_shardings=P("m"), out_shardings=specs)
+        f = uopc.compile(
+            [y, x - 3, y], sharding=uopc.Sharding(mesh, in_shardings=P("m"), out_shardings=specs)
+        )
         a = r(7)
         wanted = uopc.compile([y, x - 3, y])(a.copy())
         for g, w in zip(f(a), wanted, strict=True):
@@ -268,7 +274,7 @@ def test_a_value_that_is_a_result_more_than_once(specs):
 def test_a_result_that_all_devices_compute_alike_is_stored_by_each(n):
     mesh, k = make_mesh((2,), ("m",), devices=devices(2)), uopc.variable("k", 0, 9)
     outs = [uopc.full((n, 2), 3.0), (k + 1).cast("float32").expand(n), uopc.arange(2 * n)[:n]]
-    f = uopc.compile(outs, mesh=mesh, out_shardings=[P("m")] * 3, verify=True)
+    f = uopc.compile(outs, verify=True, sharding=uopc.Sharding(mesh, out_shardings=[P("m")] * 3))
     wanted = uopc.compile(outs)(k=4)
     memory = [np.full_like(w, 77) for w in wanted]
     for g, w in zip(f(k=4, out=memory), wanted, strict=True):
@@ -288,14 +294,16 @@ def test_a_mesh_of_devices_that_there_are_not():
 def test_blocks_are_not_shared_by_devices_with_names():
     x, mesh = uopc.param("x", (8,)), make_mesh((2,), ("m",), devices=devices(2))
     with pytest.raises(uopc.Unsupported, match="deterministic on a mesh that names"):
-        uopc.compile(x.sum(), mesh=mesh, deterministic=True)
+        uopc.compile(x.sum(), sharding=uopc.Sharding(mesh, deterministic=True))
 
 
 # ---------------------------------------------------------------- the runtime
 def test_calls_from_several_threads_at_once():
     """One call has the devices' workers; another one at the same time runs alone."""
     y, arrays = block()
-    f = uopc.compile(y, mesh=make_mesh((2,), ("m",), devices=devices(2)), threads=2)
+    f = uopc.compile(
+        y, threads=2, sharding=uopc.Sharding(make_mesh((2,), ("m",), devices=devices(2)))
+    )
     wanted, wrong = f(*arrays), []
 
     def calls():
@@ -314,7 +322,9 @@ def test_calls_from_several_threads_at_once():
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_a_call_after_a_fork():
     y, arrays = block()
-    f = uopc.compile(y, mesh=make_mesh((3,), ("m",), devices=devices(3)), threads=3)
+    f = uopc.compile(
+        y, threads=3, sharding=uopc.Sharding(make_mesh((3,), ("m",), devices=devices(3)))
+    )
     wanted = f(*arrays).tobytes()
     child = os.fork()
     if not child:
@@ -335,7 +345,9 @@ def test_kernels_by_hand_on_several_devices():
     with pytest.raises(uopc.UserError, match="2 devices would write one argument 0: call"):
         uopc.compile(UOp(Ops.MSELECT, x.dtype, (twice(both + 1),), 0))
     mesh = make_mesh((2,), ("m",), devices=devices(2))
-    on_mesh = uopc.compile(twice(x + 1) + x, mesh=mesh, in_shardings=P("m"), verify=True)
+    on_mesh = uopc.compile(
+        twice(x + 1) + x, verify=True, sharding=uopc.Sharding(mesh, in_shardings=P("m"))
+    )
     np.testing.assert_allclose(on_mesh(b), (b + 1) * 2 + b, 1e-6)
 
 

@@ -85,7 +85,8 @@ class Machine:
         >>> from uopc.distributed import Link, Machine
         >>> node = Machine(operations=2e12, bandwidth=200e9, link=Link(2e-6, 12.5e9))
         >>> x, mesh = uopc.param("x", (1 << 20,)), uopc.make_mesh((4,), ("data",))
-        >>> program = uopc.compile((x * x).sum(), mesh=mesh, in_shardings=uopc.P("data"))
+        >>> cut = uopc.Sharding(mesh, in_shardings=uopc.P("data"))
+        >>> program = uopc.compile((x * x).sum(), sharding=cut)
         >>> f"{program.predict(node).exchanges:.1e}"
         '4.0e-06'
     """

@@ -78,7 +78,7 @@ class ShardedArray:
 
     # The reason why a program for one device refuses it, though it gives its part through DLPack.
     NO_ARRAY = (
-        "one that is cut over a mesh: compile with mesh=, one that names no devices, or pass"
+        "one that is cut over a mesh: compile with sharding=, for a mesh without devices=, or pass"
         " np.asarray(x), which gathers it"
     )
 
