@@ -47,9 +47,9 @@ def _applied(name: str, takes: str, build: Callable[..., UOp], values: tuple[Any
     return same_kind(build(*uops), values, weak)
 
 
-def _function(row: table.Row) -> Function:
-    """The function of a row of the table."""
-    name, takes, build = row.name, row.takes, row.function
+def _function(row: table.Row, build: Callable[..., UOp]) -> Function:
+    """The function of a row of the table, of what `build` makes of UOps."""
+    name, takes = row.name, row.takes
 
     def of_one(x: Any, /) -> Any:
         return _applied(name, takes, build, (x,))
@@ -60,7 +60,9 @@ def _function(row: table.Row) -> Function:
     return _named(of_one if row.operands == 1 else of_two, name, table.function_doc(row))
 
 
-FUNCTIONS: dict[str, Function] = {row.name: _function(row) for row in table.ROWS if row.numpy}
+FUNCTIONS: dict[str, Function] = {
+    row.name: _function(row, row.function) for row in table.ROWS if row.numpy
+}
 # NumPy's other names, by which its functions reach a UOp or an Array too.
 NUMPY_NAMES = {
     name: row.name for row in table.ROWS if isinstance(row.numpy, str) for name in row.numpy.split()
@@ -76,9 +78,7 @@ def _apart(x: UOp) -> tuple[UOp, UOp]:
 
 
 # NumPy's quotient, which fits its remainder: of an infinity it is NaN.
-whole_quotient = _function(
-    table.row("floor_divide")._replace(function=elementwise.floored(Ops.FLOORDIV))
-)
+whole_quotient = _function(table.row("floor_divide"), elementwise.floored(Ops.FLOORDIV))
 
 
 def where(condition: Any, x: Any, y: Any) -> Any:

@@ -13,9 +13,8 @@ in `uopc.numpy` and in `uopc.onnx.ops`.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
 from uopc.ir.builder import alu, leaves
 from uopc.ir.builder.fold import cast
@@ -29,22 +28,22 @@ from uopc.tensor import reductions as r
 from uopc.tensor.examples import Example
 
 
-class Row(NamedTuple):
-    """A function of one operand x, or of two, x1 and x2."""
+class Row:
+    """A function of one operand x, or of two, x1 and x2.
 
-    name: str
-    takes: str  # the kind of operands: a key of KINDS
-    function: Callable[..., UOp]
-    doc: str  # what it gives
-    example: Example
-    method: bool | str = False  # UOps have it as a method, perhaps by another name
-    numpy: bool | str = True  # it is in `uopc.numpy`, perhaps by other names too
-    onnx: str = ""  # the operators that it is
+    `takes`: the kind of operands, a key of KINDS. `doc`: what the function gives. `method`: UOps
+    have it as a method, perhaps by another name. `numpy`: it is in `uopc.numpy`, perhaps by other
+    names too. `onnx`: the operator that it is.
+    """
 
-    @property
-    def operands(self) -> int:
-        """The number of operands."""
-        return 2 if self.example[1] else 1
+    def __init__(
+        self, name: str, takes: str, function: Callable[..., UOp], doc: str, example: Example,
+        method: bool | str = False, numpy: bool | str = True, onnx: str = "",
+    ) -> None:  # fmt: skip
+        self.name, self.takes, self.function = name, takes, function
+        self.doc, self.example = doc, example
+        self.method, self.numpy, self.onnx = method, numpy, onnx
+        self.operands = 2 if example[1] else 1
 
 
 # The kinds of operands; what becomes of others in a method, and in a function of `uopc.numpy`.
@@ -265,42 +264,42 @@ ROWS: Final = (
 )
 
 
-class Reduction(NamedTuple):
-    """A function of one operand x over axes."""
+class Reduction:
+    """A function of one operand x over axes.
 
-    name: str
-    gives: str  # the dtype of the result, and the axes: a key of GIVES
-    function: Callable[..., UOp]
-    doc: str  # what it gives
-    example: Example
-    method: bool = True  # UOps have it as a method
-    numpy: bool = True  # it is in `uopc.numpy`
-    onnx: str = ""  # the operator that it is
+    `gives`: the dtype of the result and the axes, a key of GIVES. `doc`: what the function gives.
+    `method`: UOps have it as a method. `numpy`: it is in `uopc.numpy`. `onnx`: the operator that it
+    is. `skips_nan`: it is of the elements that are not NaN.
+    """
 
-    @property
-    def skips_nan(self) -> bool:
-        """True for the functions of the elements that are not NaN."""
-        return self.name.startswith("nan")
+    def __init__(
+        self, name: str, gives: str, function: Callable[..., UOp], doc: str, example: Example,
+        method: bool = True, numpy: bool = True, onnx: str = "",
+    ) -> None:  # fmt: skip
+        self.name, self.gives, self.function = name, gives, function
+        self.doc, self.example = doc, example
+        self.method, self.numpy, self.onnx = method, numpy, onnx
+        self.skips_nan = name.startswith("nan")
 
 
 _AXES = (
     " Over `axis` (an int, a tuple, or None for all), which the result lacks, or has with size 1"
-    " (`keepdims`). UserIndexError for an axis that {} lacks."
+    " (`keepdims`). UserIndexError for an axis that x lacks."
 )
 _FLAT = " Of the flattened array without an axis."
 _SOME = " UserError over no elements."
 _WHOLE = "In the dtype of x; of bool and integers in 64 bits."
 _FLOATS = (
-    "In the dtype of `a`; of integers and bool in float32." + _AXES,
+    "In the dtype of x; of integers and bool in float32." + _AXES,
     "In the dtype of x; of integers in float64." + _AXES,
 )
 # What a method gives, and a function of `uopc.numpy`.
 GIVES: Final = {
     "total": (
-        "In the dtype of `a`; of bool and small integers in int32 or uint32." + _AXES,
+        "In the dtype of x; of bool and small integers in int32 or uint32." + _AXES,
         _WHOLE + _AXES,
     ),
-    "greatest": ("In the dtype of `a`." + _AXES, "In the dtype of x." + _SOME + _AXES),
+    "greatest": ("In the dtype of x." + _AXES, "In the dtype of x." + _SOME + _AXES),
     "truth": ("A bool." + _AXES, "A bool." + _AXES),
     "mean": _FLOATS, "spread": _FLOATS, "middle": _FLOATS,
     "float": (
@@ -422,43 +421,42 @@ def methods() -> dict[str, Callable[..., UOp]]:
         row.function.__doc__ = _method_doc(row, name)
     over = {row.name: row for row in REDUCTIONS if row.method}
     for name, reduction in over.items():
-        gives = GIVES[reduction.gives][0].format("`a`")
+        gives = GIVES[reduction.gives][0]
         shown = examples.of_method(name, reduction.example)
         if reduction.gives == "place":  # whose dtype differs in `uopc.numpy`
             shown = f"{shown.removesuffix(')')}, dtype=int32)"
-        reduction.function.__doc__ = f"{_of_method(reduction.doc)}\n\n{gives}{shown}"
+        reduction.function.__doc__ = f"{reduction.doc}\n\n{gives}{shown}"
     return {name: found.function for name, found in (made | over).items()}
 
 
 def _method_doc(row: Row, name: str) -> str:
-    """The docstring of a method, whose operands are a and b."""
-    made = _made(row, "`a`") + KINDS[row.takes][0]
-    return f"{_of_method(row.doc)}\n\n{made}{examples.of_method(name, row.example)}"
-
-
-def _of_method(doc: str) -> str:
-    return re.sub(r"\bx2\b", "b", re.sub(r"\bx1?\b", "a", doc))
+    """The docstring of a method, whose operands are x, the node, and b."""
+    made = _made(row) + KINDS[row.takes][0]
+    doc = row.doc
+    if row.operands == 2:
+        doc = doc.replace("x1", "x").replace("x2", "b")
+    return f"{doc}\n\n{made}{examples.of_method(name, row.example)}"
 
 
 def function_doc(row: Row) -> str:
     """The docstring of the function of `uopc.numpy`."""
-    made = _made(row, "x") + KINDS[row.takes][1]
+    made = _made(row) + KINDS[row.takes][1]
     return f"{row.doc}\n\n{made}{examples.of_function(row.name, row.example)}"
 
 
 def reduction_doc(row: Reduction, more: str) -> str:
     """The docstring of a function of `uopc.numpy` over axes; `more`: a sentence on its options."""
-    gives = GIVES[row.gives][1].format("x")
+    gives = GIVES[row.gives][1]
     return f"{row.doc}\n\n{gives}{more}{examples.of_function(row.name, row.example)}"
 
 
-def _made(row: Row, operand: str) -> str:
+def _made(row: Row) -> str:
     """The shape and dtype of the results."""
     bools = row.takes in ("truth", "bool")
     if row.operands == 2:
         return f"The operands promote and broadcast{' to bools' if bools else ''}."
-    kept = f"in the shape and dtype of {operand}"
-    return f"Elementwise: {f'a bool for each element of {operand}' if bools else kept}."
+    made = "a bool for each element of x" if bools else "in the shape and dtype of x"
+    return f"Elementwise: {made}."
 
 
 EXAMPLES: Final = examples.ROWS | {row.name: row.example for row in (*ROWS, *REDUCTIONS)}
