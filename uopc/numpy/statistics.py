@@ -187,7 +187,7 @@ def _mean(row: Reduction) -> Function:
     return reductions.named(function, row, _MASKED)
 
 
-def _spread(row: Reduction) -> Function:
+def _deviation(row: Reduction) -> Function:
     name, method = row.name, row.function
 
     def function(
@@ -277,7 +277,7 @@ def _extreme_place(row: Reduction) -> Function:
 _TOTALS = {"nansum": (reductions.sum, "add", 0), "nanprod": (reductions.prod, "multiply", 1)}
 _RUNNING = {"nancumsum": (reductions.cumsum, 0.0), "nancumprod": (reductions.cumprod, 1.0)}
 _KINDS = {
-    "total": _filled, "greatest": _extreme, "mean": _mean, "spread": _spread, "middle": _median,
+    "total": _filled, "greatest": _extreme, "mean": _mean, "spread": _deviation, "middle": _median,
     "place": _extreme_place, "running": _running,
 }  # fmt: skip
 FUNCTIONS: dict[str, Function] = {
