@@ -1,6 +1,6 @@
 """The Opts that split a loop: drawn lists keep a kernel's numbers, recorded lists give its text.
 
-`splits.txt` has kernels, and lists of Opts for each of them with a digest of the kernel that they
+`split.txt` has kernels, and lists of Opts for each of them with a digest of the kernel that they
 give or the reason of a refusal. A schedule that was saved with such a list replays.
 """
 
@@ -27,7 +27,7 @@ from uopc.passes.optimize.opts import table
 from uopc.passes.optimize.opts.legality import Refused
 from uopc.passes.optimize.opts.substitution import Tiled
 
-FILE = Path(__file__).with_name("splits.txt")
+FILE = Path(__file__).with_name("split.txt")
 SPLITS = (
     "VECTOR", "OVERLAP", "UPCAST", "UNROLL", "TILE", "BLOCK", "LOCAL", "THREAD", "GRID", "GROUP",
     "GROUPTOP", "SPLIT", "PEEL", "SPLIT_AT", "PADTO",
