@@ -214,7 +214,7 @@ def test_conversions_of_all_16_bits(flags: str, tmp_path: Path) -> None:
     if flags.endswith("v3") and not machines.runnable(V3):
         pytest.skip(f"no {V3} here")
     prelude = Prelude()
-    prelude.fused_halves()
+    prelude.fused_halves(dtypes.float16)
     (tmp_path / "f.c").write_text("#include <stdint.h>\n#include <stdbool.h>\n" + prelude.text()
                                   + CONVERSIONS, "utf-8")  # fmt: skip
     command = [str(GCC), *FLAGS, flags, "-Wno-psabi", "f.c", "-o", "f.so"]

@@ -1,20 +1,35 @@
-"""Elementwise ops as expressions of C, on the texts of their operands.
+"""Elementwise ops as expressions of C on the texts of their operands.
 
-Integers wrap by way of unsigned types, and what C computes in int is cut to its own type again.
+    Ops.CMPLT: Row("!{} && {}", "~{} & {}")      of two bools, and of two masks
+
+A row has the form of an op on numbers and that on vectors. Integers wrap by way of unsigned types,
+and what C computes in int is cut to its own type again; lanes of vectors are never widened to int.
+A vector of bools is a mask: a vector of signed integers, 0 or -1, as wide as what was compared.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias
 
-from uopc.backends.c.prelude import Prelude
-from uopc.backends.c.types import c_type, computed, is_narrow, rounded, unsigned
+from uopc.backends.c.names import inside
+from uopc.backends.c.types import (
+    c_type,
+    computed,
+    held,
+    is_narrow,
+    literal,
+    mask_of,
+    rounded,
+    unsigned,
+    words_of,
+)  # fmt: skip
+from uopc.backends.c.vector_prelude import VectorPrelude
 from uopc.errors import Unsupported
 from uopc.ir.core.dtypes import DType
-from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.ops import COMPARISONS, Op, Ops
 from uopc.ir.core.uop import UOp
 
 SYMBOLS = {
@@ -22,57 +37,79 @@ SYMBOLS = {
     Ops.AND: "&", Ops.OR: "|", Ops.XOR: "^", Ops.SHL: "<<", Ops.SHR: ">>",
     Ops.CMPLT: "<", Ops.CMPLE: "<=", Ops.CMPEQ: "==", Ops.CMPNE: "!=",
 }  # fmt: skip
-COMPARISONS = (Ops.CMPLT, Ops.CMPLE, Ops.CMPEQ, Ops.CMPNE)
-_BOOLS = {
-    Ops.ADD: "{} || {}", Ops.OR: "{} || {}", Ops.MAX: "{} || {}",
-    Ops.MUL: "{} && {}", Ops.AND: "{} && {}", Ops.MIN: "{} && {}",
-    Ops.SUB: "{} != {}", Ops.XOR: "{} != {}", Ops.CMPNE: "{} != {}", Ops.CMPEQ: "{} == {}",
-    Ops.CMPLT: "!{} && {}", Ops.CMPLE: "!{} || {}", Ops.NEG: "!{}",
-}  # fmt: skip
 FUNCTIONS = {
     Ops.SQRT: "sqrt", Ops.TRUNC: "trunc", Ops.FLOOR: "floor", Ops.CEIL: "ceil", Ops.ROUND: "rint",
 }  # fmt: skip
-# These need no parentheses inside of another expression: names, numbers, elements, calls.
-_ATOM = re.compile(r"[\w.]+(e[+-]\d+f?)?|\w+\[[^\[\]]*\]|\w*\([^()]*\)|\(\w+\)\{[^{}]*\}")
 # Of the library, where the target has functions: they keep their names in C.
 OF_LIBRARY = frozenset((
     Ops.EXP, Ops.EXP2, Ops.LOG, Ops.LOG2, Ops.SIN, Ops.COS, Ops.TAN, Ops.TANH, Ops.ERF, Ops.POW,
 ))  # fmt: skip
-# Of floats that are their 16 bits.
-SIGN_BITS = {Ops.NEG: "(uint16_t)({} ^ 0x8000u)", Ops.ABS: "(uint16_t)({} & 0x7fffu)"}
 TWICE = frozenset((Ops.MAX, Ops.MIN, Ops.ABS))  # their operands occur more than once
+_WRAPPING = (Ops.ADD, Ops.SUB, Ops.MUL, Ops.NEG, Ops.SHL)
+_SHIFTS = (Ops.SHL, Ops.SHR)
 
 
-def inside(text: str) -> str:
-    """An expression as an operand of another one."""
-    return text if _ATOM.fullmatch(text) else f"({text})"
+class Given(NamedTuple):
+    """An op, the type of its operands, their texts, and the operands themselves if known."""
+
+    op: Op
+    t: DType
+    texts: Sequence[str]
+    prelude: VectorPrelude
+    src: Sequence[UOp]
+
+    @property
+    def names(self) -> list[str]:
+        """The texts as operands of another expression."""
+        return [inside(text) for text in self.texts]
+
+    def call(self, function: str) -> str:
+        """A call of a function with the operands."""
+        return f"{function}({', '.join(self.texts)})"
+
+    def again(self, op: Op, *texts: str) -> Given:
+        """Another op on values of the same type."""
+        return Given(op, self.t, texts, self.prelude, ())
+
+
+# A template has a place for each operand.
+Form: TypeAlias = str | Callable[[Given], str]
+
+
+class Row(NamedTuple):
+    """The form of an op on numbers, and that on vectors; None if there is none."""
+
+    number: Form | None
+    vector: Form
 
 
 def arithmetic(
-    op: Op, t: DType, texts: Sequence[str], prelude: Prelude, src: Sequence[UOp] = ()
+    op: Op, t: DType, texts: Sequence[str], prelude: VectorPrelude, src: Sequence[UOp] = ()
 ) -> str:
-    """The expression of an op on operands of type `t`; `src`, if they are known. Unsupported for
-    an op that C has none for."""
-    if op is Ops.WHERE:
-        return _cut(t, "{} ? {} : {}".format(*map(inside, texts)))
-    if t is not computed(t):
-        return _narrow_float(op, t, texts, prelude, src)
-    if t.is_float and (call := _call(op, t, texts, prelude)) is not None:
-        return call
-    names = [inside(text) for text in texts]
-    if op is Ops.DOT4:
-        return f"{prelude.known('DOT4')}({', '.join((*texts, '0')[:3])})"
-    if t.kind == "bool" and op in _BOOLS:
-        return _BOOLS[op].format(*names)
-    if op in COMPARISONS:
-        return f"{names[0]} {SYMBOLS[op]} {names[1]}"
-    made = _float(op, t, names, prelude, src) if t.is_float else _integer(op, t, names)
-    if made is None:
+    """The expression of an op on operands of type `t`, numbers or vectors; `src`, if they are
+    known. Unsupported for an op that C has none for."""
+    given = Given(op, t, texts, prelude, src)
+    if op is Ops.WHERE:  # of any type, also of floats that C does not compute with
+        return _chosen(given)
+    rows = _BOOLS if t.kind == "bool" else _FLOATS if t.is_float else _INTEGERS
+    row = (rows if t is computed(t) else _HALVES).get(op)
+    if row is None and t is not computed(t):
+        return _in_wider_type(given)
+    form = None if row is None else row.number if t.lanes == 1 else row.vector
+    if form is None:
         raise Unsupported(
             f"c: no code for {op!r} ({t.name}): an op that pass decompose replaces may come from no"
             " rule of a later pass; another one needs a row in backends/c/expressions.py"
         )
-    return made
+    return form.format(*given.names) if isinstance(form, str) else form(given)
+
+
+def takes_scalars(op: Op, t: DType) -> bool:
+    """True if C repeats an operand that is one number for each lane: an operator, on types that
+    are as wide as int or wider."""
+    if is_narrow(t.scalar) or op in _SHIFTS or (t.kind == "int" and op in _WRAPPING):
+        return False
+    return op in SYMBOLS and not _by_lanes(op, t)
 
 
 def with_itself(u: UOp) -> bool | None:
@@ -85,51 +122,60 @@ def with_itself(u: UOp) -> bool | None:
     return False if u.dtype.kind == "bool" and u.op in (Ops.SUB, Ops.XOR) else None
 
 
-def _narrow_float(
-    op: Op, t: DType, texts: Sequence[str], prelude: Prelude, src: Sequence[UOp]
-) -> str:
-    """An op on floats that are their bits. Signs are bits, and an operand that is chosen stays as
-    it is; all else is computed in a wider type and rounded once more, which for a sum, a product or
-    a quotient is as good as once."""
-    if op in SIGN_BITS:
-        return SIGN_BITS[op].format(inside(texts[0]))
-    if op is Ops.MULACC:
-        return f"{prelude.fused_halves()}({', '.join(texts)})"
-    wide = computed(t)
-    given = [
-        prelude.constant(wide, rounded(t, u.arg)) if u is not None and u.op is Ops.CONST
-        else prelude.wide(t, text)
-        for text, u in itertools.zip_longest(texts, src)
-    ]  # fmt: skip
-    if op in (Ops.MAX, Ops.MIN):
-        return f"(uint16_t)({_extreme(op, list(map(inside, texts)), src, given)})"
-    made = arithmetic(op, wide, given, prelude, src)
-    return made if op in COMPARISONS else prelude.half(t, made)
+def reduced(word: str, t: DType, prelude: VectorPrelude) -> str:
+    """The name of the function that combines the lanes of numbers by an op."""
+    op = Op.by_name(word)
+    return prelude.combined(word, t, lambda a, b, part: arithmetic(op, part, (a, b), prelude))
 
 
-def _call(op: Op, t: DType, texts: Sequence[str], prelude: Prelude) -> str | None:
-    """An op that is a function in C."""
-    if op is Ops.MULACC:
-        return f"{prelude.known('FMA' if t.bits == 64 else 'FMAF')}({', '.join(texts)})"
-    if op is Ops.ABS:
-        return f"{prelude.math('fabs', t)}({texts[0]})"
-    if op in OF_LIBRARY:
-        return f"{prelude.library(op.name, t)}({', '.join(texts)})"
-    if op in FUNCTIONS:
-        return f"{prelude.math(FUNCTIONS[op], t, len(texts))}({', '.join(texts)})"
-    return None
+# ---------------------------------------------------------------- forms of several types
+def _operator(g: Given) -> str:
+    a, b = g.names
+    return f"{a} {SYMBOLS[g.op]} {b}"
 
 
-def _float(
-    op: Op, t: DType, names: Sequence[str], prelude: Prelude, src: Sequence[UOp]
-) -> str | None:
-    if op in (Ops.ADD, Ops.SUB, Ops.MUL, Ops.FDIV):
-        return f"{names[0]} {SYMBOLS[op]} {names[1]}"
-    if op is Ops.RECIPROCAL:
-        return f"{prelude.constant(t, 1.0)} / {names[0]}"
-    if op is Ops.NEG:
-        return f"-{names[0]}"
-    return _extreme(op, names, src) if op in (Ops.MAX, Ops.MIN) else None
+def _chosen(g: Given) -> str:
+    return _cut(g.t, "{} ? {} : {}".format(*g.names))
+
+
+def _compared(g: Given) -> str:
+    return f"({g.prelude.vector(mask_of(g.t))})({_operator(g)})"
+
+
+def _extreme_lanes(g: Given) -> str:
+    """The maximum or minimum of each lane, by the rule for numbers."""
+    if not g.t.is_float:
+        return g.call(g.prelude.extreme(g.t, ">" if g.op is Ops.MAX else "<", checked=False))
+    swapped, sign, checked = order(g.op, g.src)
+    a, b = reversed(g.texts) if swapped else g.texts
+    if len(sign) == 1:
+        return f"{g.prelude.extreme(g.t, sign, checked)}({a}, {b})"
+    mask = g.prelude.compared(g.t, a, sign, b)  # a is a constant
+    return f"{g.prelude.select(g.t)}({mask}, {a}, {b})"
+
+
+# ---------------------------------------------------------------- floats
+def _magnitude_lanes(g: Given) -> str:
+    words, most = words_of(g.t), (1 << g.t.scalar.bits - 1) - 1
+    kept = f"({g.prelude.vector(words)}){g.names[0]} & {literal(words.scalar, most)}"
+    return f"({g.prelude.vector(g.t)})({kept})"
+
+
+def _in_wider_type(g: Given) -> str:
+    """An op on floats that are their bits. It is computed in a wider type and rounded once more,
+    which for a sum, a product or a quotient is as good as once."""
+    made = arithmetic(g.op, computed(g.t), _wide(g), g.prelude, g.src)
+    return made if g.op in COMPARISONS else g.prelude.half(g.t, made)
+
+
+def _wide(g: Given) -> list[str]:
+    """The operands in the type that C computes them in."""
+    return [
+        g.prelude.constant(computed(g.t), rounded(g.t, u.arg))
+        if u is not None and u.op is Ops.CONST
+        else g.prelude.wide(g.t, text)
+        for text, u in itertools.zip_longest(g.texts, g.src)
+    ]
 
 
 def order(op: Op, src: Sequence[UOp]) -> tuple[bool, str, bool]:
@@ -165,64 +211,183 @@ def _extreme(
     return f"{x} != {x} ? {a} : ({best})" if checked else best
 
 
-def _integer(op: Op, t: DType, names: Sequence[str]) -> str | None:
-    if op in (Ops.ADD, Ops.SUB, Ops.MUL):
-        if t.kind == "index" or (t.kind == "uint" and not is_narrow(t)):
-            return f"{names[0]} {SYMBOLS[op]} {names[1]}"
-        a, b = [_wrapping(t, n) for n in names]
-        return f"({c_type(t)})({a} {SYMBOLS[op]} {b})"
-    if op is Ops.MULACC:
-        product = _integer(Ops.MUL, t, names[:2])
-        return _integer(Ops.ADD, t, [f"({product})", names[2]])
-    if op is Ops.SHL:
-        if t.kind == "index":
-            return f"{names[0]} * (INT64_C(1) << {names[1]})"
-        return _plain(t, f"{_wrapping(t, names[0])} << {names[1]}")
-    if op in (Ops.AND, Ops.OR, Ops.XOR, Ops.SHR, Ops.CDIV, Ops.CMOD):
-        return _cut(t, f"{names[0]} {SYMBOLS[op]} {names[1]}")
-    if op in (Ops.MAX, Ops.MIN):
-        sign = ">" if op is Ops.MAX else "<"
-        return _cut(t, f"{names[0]} {sign} {names[1]} ? {names[0]} : {names[1]}")
-    if op is Ops.NEG:
-        return f"-{names[0]}" if t.kind == "index" else f"({c_type(t)})(-({unsigned(t)}){names[0]})"
-    if op is Ops.ABS:
-        if not t.is_signed:
-            return names[0]
-        return _cut(t, f"{names[0]} < 0 ? {_integer(Ops.NEG, t, names)} : {names[0]}")
-    return None
+# ---------------------------------------------------------------- integers
+def _by_lanes(op: Op, t: DType) -> bool:
+    """True for quotients of vectors with lanes that nobody reads, and that may be zero."""
+    return op in (Ops.CDIV, Ops.CMOD) and t.lanes != held(t)
 
 
-def _wrapping(t: DType, name: str) -> str:
-    """An integer in the unsigned type of its width."""
-    return name if c_type(t) == unsigned(t) else f"({unsigned(t)}){name}"
+def _cut_operator(g: Given) -> str:
+    if _by_lanes(g.op, g.t):
+        return g.call(g.prelude.divided(g.op, g.t))
+    return _cut(g.t, _operator(g))
 
 
-def _plain(t: DType, text: str) -> str:
-    """A value of the unsigned type in its own type."""
-    return text if c_type(t) == unsigned(t) else f"({c_type(t)})({text})"
+def _wrapped(g: Given) -> str:
+    """Computed without a sign, as what C computes with one must not overflow."""
+    if not _may_overflow(g.t):
+        return _operator(g)
+    a, b = [_wrapping(g, name) for name in g.names]
+    return f"({g.prelude.type(g.t)})({a} {SYMBOLS[g.op]} {b})"
+
+
+def _may_overflow(t: DType) -> bool:
+    """True for types that C computes with a sign, of which indices never leave their type."""
+    return t.kind == "int" or (t.kind == "uint" and t.lanes == 1 and is_narrow(t))
+
+
+def _wrapping(g: Given, name: str) -> str:
+    """An integer in the unsigned type that wraps as its own."""
+    wide = unsigned(g.t) if g.t.lanes == 1 else g.prelude.vector(words_of(g.t))
+    return name if g.prelude.type(g.t) == wide else f"({wide}){name}"
+
+
+def _shifted(g: Given) -> str:
+    a, b = g.names
+    if g.t.kind == "index":
+        return f"{a} * (INT64_C(1) << {b})"
+    text = f"{_wrapping(g, a)} << {b}"
+    return text if c_type(g.t) == unsigned(g.t) else f"({c_type(g.t)})({text})"
+
+
+def _negative(g: Given) -> str:
+    if g.t.kind == "index":
+        return f"-{g.names[0]}"
+    return f"({c_type(g.t)})(-({unsigned(g.t)}){g.names[0]})"
+
+
+def _negative_lanes(g: Given) -> str:
+    a = _wrapping(g, g.names[0]) if g.t.kind == "int" else g.names[0]
+    return f"({g.prelude.vector(g.t)})(-{a})" if g.t.kind == "int" else f"-{a}"
+
+
+def _fused(g: Given) -> str:
+    """A rule may make a MULACC of integers after pass decompose."""
+    product = _wrapped(g.again(Ops.MUL, *g.texts[:2]))
+    return _wrapped(g.again(Ops.ADD, product, g.texts[2]))
+
+
+def _size(g: Given) -> str:
+    (a,) = g.names
+    return _cut(g.t, f"{a} < 0 ? {_negative(g)} : {a}") if g.t.is_signed else a
+
+
+def _size_lanes(g: Given) -> str:
+    if not g.t.is_signed:
+        return g.texts[0]
+    test = f"({g.prelude.vector(mask_of(g.t))})({g.names[0]} < 0)"
+    negative = _negative_lanes(g)
+    return f"{g.prelude.select(g.t)}({test}, {negative}, {g.texts[0]})"
+
+
+def _larger(g: Given) -> str:
+    (a, b), sign = g.names, ">" if g.op is Ops.MAX else "<"
+    return _cut(g.t, f"{a} {sign} {b} ? {a} : {b}")
+
+
+def _dot4(g: Given) -> str:
+    given = (*g.texts, g.prelude.constant(g.t, 0))[:3]
+    return f"{g.prelude.dot4(g.t)}({', '.join(given)})"
 
 
 def _cut(t: DType, text: str) -> str:
     """A value that C computed in int, in its own type."""
-    return f"({c_type(t)})({text})" if is_narrow(t) else text
+    return f"({c_type(t)})({text})" if t.lanes == 1 and is_narrow(t) else text
 
 
-def cast(source: DType, target: DType, text: str, prelude: Prelude) -> str:
-    """A CAST."""
+def _both(form: Form) -> Row:
+    return Row(form, form)
+
+
+_COMPARED = Row(_operator, _compared)
+_BOOLS: dict[Op, Row] = {
+    **dict.fromkeys((Ops.ADD, Ops.OR, Ops.MAX), Row("{} || {}", "{} | {}")),
+    **dict.fromkeys((Ops.MUL, Ops.AND, Ops.MIN), Row("{} && {}", "{} & {}")),
+    **dict.fromkeys((Ops.SUB, Ops.XOR, Ops.CMPNE), Row("{} != {}", "{} ^ {}")),
+    Ops.CMPEQ: Row("{} == {}", "~({} ^ {})"),
+    Ops.CMPLT: Row("!{} && {}", "~{} & {}"),
+    Ops.CMPLE: Row("!{} || {}", "~{} | {}"),
+    Ops.NEG: Row("!{}", "~{}"),
+}
+_FLOATS: dict[Op, Row] = {
+    **dict.fromkeys((Ops.ADD, Ops.SUB, Ops.MUL, Ops.FDIV), _both(_operator)),
+    **dict.fromkeys(COMPARISONS, _COMPARED),
+    **dict.fromkeys(
+        (Ops.MAX, Ops.MIN), Row(lambda g: _extreme(g.op, g.names, g.src), _extreme_lanes)
+    ),
+    **{op: _both(lambda g, name=name: g.call(g.prelude.math(name, g.t, len(g.texts))))  # type: ignore[misc]
+       for op, name in FUNCTIONS.items()},
+    **dict.fromkeys(
+        OF_LIBRARY,
+        _both(lambda g: g.call(g.prelude.library(g.op.name, g.t, len(g.texts)))),
+    ),
+    Ops.NEG: _both("-{}"),
+    Ops.ABS: Row(lambda g: g.call(g.prelude.math("fabs", g.t)), _magnitude_lanes),
+    Ops.RECIPROCAL: _both(lambda g: f"{g.prelude.constant(g.t.scalar, 1.0)} / {g.names[0]}"),
+    Ops.MULACC: _both(lambda g: g.call(g.prelude.fused(g.t))),
+    Ops.SCALE: Row(None, lambda g: g.call(g.prelude.scaled(g.t))),
+}  # fmt: skip
+# Of floats that are their bits: signs are bits, and an operand that is chosen stays as it is.
+_HALVES: dict[Op, Row] = {
+    Ops.NEG: Row(
+        "(uint16_t)({} ^ 0x8000u)",
+        lambda g: f"{g.names[0]} ^ {g.prelude.constant(words_of(g.t), 0x8000)}",
+    ),
+    Ops.ABS: Row(
+        "(uint16_t)({} & 0x7fffu)",
+        lambda g: f"{g.names[0]} & {g.prelude.constant(words_of(g.t), 0x7FFF)}",
+    ),
+    Ops.MULACC: _both(lambda g: g.call(g.prelude.fused_halves(g.t))),
+    **dict.fromkeys(
+        (Ops.MAX, Ops.MIN),
+        Row(lambda g: f"(uint16_t)({_extreme(g.op, g.names, g.src, _wide(g))})", _extreme_lanes),
+    ),
+}
+_INTEGERS: dict[Op, Row] = {
+    **dict.fromkeys((Ops.ADD, Ops.SUB, Ops.MUL), _both(_wrapped)),
+    **dict.fromkeys(
+        (Ops.AND, Ops.OR, Ops.XOR, Ops.SHR, Ops.CDIV, Ops.CMOD), _both(_cut_operator)
+    ),
+    **dict.fromkeys(COMPARISONS, _COMPARED),
+    **dict.fromkeys((Ops.MAX, Ops.MIN), Row(_larger, _extreme_lanes)),
+    Ops.SHL: Row(_shifted, _wrapped),
+    Ops.NEG: Row(_negative, _negative_lanes),
+    Ops.ABS: Row(_size, _size_lanes),
+    Ops.MULACC: _both(_fused),
+    Ops.DOT4: _both(_dot4),
+}
+
+
+# ---------------------------------------------------------------- conversions
+def cast(source: DType, target: DType, text: str, prelude: VectorPrelude) -> str:
+    """A CAST, of a vector to numbers alone; of a vector of bools, `source` is the type of the
+    mask."""
+    if source is target:
+        return text
     if computed(source) is not source:
         return cast(computed(source), target, prelude.wide(source, text), prelude)
     if target.kind == "bool":
         return f"{inside(text)} != {prelude.constant(source, 0)}"
     if computed(target) is not target:
         return prelude.half(target, cast(source, computed(target), text, prelude))
-    if source is target:
-        return text
     if source.is_float and not target.is_float:
         return f"{prelude.to_integer(source, target)}({text})"
-    return f"({c_type(target)}){inside(text)}"
+    return converted(source, target, text, prelude)
 
 
-def bitcast(source: DType, target: DType, text: str, prelude: Prelude) -> str:
+def converted(source: DType, target: DType, text: str, prelude: VectorPrelude) -> str:
+    """A number, or each lane, in another type."""
+    shape = prelude.type(target)
+    if target.lanes == 1:
+        return f"({shape}){inside(text)}"
+    if shape == prelude.vector(source):
+        return text
+    if source.scalar.bits == target.scalar.bits and not source.is_float and not target.is_float:
+        return f"({shape}){inside(text)}"
+    return f"__builtin_convertvector({text}, {shape})"
+
+
+def bitcast(source: DType, target: DType, text: str, prelude: VectorPrelude) -> str:
     """The same bits as another type."""
     whole = [not t.is_float or t.bits < 32 for t in (source, target)]
     if all(whole):

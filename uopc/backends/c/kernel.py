@@ -15,16 +15,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from uopc.backends.c import lanes
-from uopc.backends.c.expressions import (
-    COMPARISONS,
-    TWICE,
-    arithmetic,
-    bitcast,
-    cast,
-    inside,
-    with_itself,
-)  # fmt: skip
-from uopc.backends.c.names import code
+from uopc.backends.c.expressions import TWICE, arithmetic, bitcast, cast, with_itself
+from uopc.backends.c.names import code, inside
 from uopc.backends.c.types import c_type, memory_type
 from uopc.backends.c.vector_prelude import VectorPrelude
 from uopc.backends.inline import inlined
@@ -32,7 +24,7 @@ from uopc.backends.kernel_text import CONTROL, KernelText, Rule
 from uopc.backends.llvm import index_width, scratch
 from uopc.ir.core import dtypes, storage
 from uopc.ir.core.dtypes import DType
-from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.ops import COMPARISONS, Op, Ops
 from uopc.ir.core.uop import UOp
 
 _LONGEST = 60  # characters of an expression inside of another one

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from uopc.backends.c import vectors
-from uopc.backends.c.expressions import inside, with_itself
+from uopc.backends.c import expressions
+from uopc.backends.c.expressions import with_itself
+from uopc.backends.c.names import inside
 from uopc.backends.c.types import computed, held, mask_of
 from uopc.backends.c.vector_prelude import VectorPrelude, shuffled
 from uopc.ir.core import dtypes
@@ -48,7 +49,7 @@ class Lanes:
 
     def constant(self, u: UOp, t: DType) -> str:
         """A constant as a vector of numbers."""
-        return vectors.number(u.dtype.scalar.vec(t.lanes), u.arg, self.prelude)
+        return self.prelude.constant(u.dtype.scalar.vec(t.lanes), u.arg)
 
     def whole(self, u: UOp, t: DType) -> str:
         """An operand as a vector of numbers."""
@@ -68,11 +69,11 @@ class Lanes:
     def mask(self, u: UOp, t: DType) -> str:
         """An operand of bools as a mask of some type."""
         if u.op is Ops.CONST:
-            return vectors.truths(t, u.arg, self.prelude)
+            return self.prelude.truths(t, u.arg)
         text = self.kernel.text(u)
         if u.dtype.lanes == 1:
             return f"{self.prelude.repeated(t)}({inside(text)} ? -1 : 0)"
-        return vectors.converted(self.masks[u], t, text, self.prelude)
+        return expressions.converted(self.masks[u], t, text, self.prelude)
 
     def like(self, u: UOp, model: UOp) -> str:
         """An operand in the type of another value."""
@@ -97,16 +98,16 @@ def alu(e: Kernel, u: UOp) -> None:
     """An elementwise op."""
     lanes, op = e.lanes, u.op
     if (known := with_itself(u)) is not None:
-        e.value(u, vectors.truths(lanes.give_mask(u, ()), known, e.prelude))
+        e.value(u, e.prelude.truths(lanes.give_mask(u, ()), known))
         return
     t = u.src[-1].dtype.scalar.vec(u.dtype.lanes)
     if t.kind == "bool":
         mask = lanes.give_mask(u, u.src)
-        e.value(u, vectors.arithmetic(op, t, [lanes.mask(s, mask) for s in u.src], e.prelude))
+        e.value(u, expressions.arithmetic(op, t, [lanes.mask(s, mask) for s in u.src], e.prelude))
         return
     if u.dtype.kind == "bool":
         lanes.masks[u] = mask_of(computed(t))
-    if vectors.takes_scalars(op, t):
+    if expressions.takes_scalars(op, t):
         texts = [e.text(s) if s.dtype.lanes == 1 else lanes.whole(s, t) for s in u.src]
         if all([s.dtype.lanes == 1 for s in u.src]):
             texts[0] = f"{e.prelude.repeated(t)}({texts[0]})"
@@ -114,7 +115,7 @@ def alu(e: Kernel, u: UOp) -> None:
         texts = [lanes.named(s, t) for s in u.src]
     else:
         texts = [lanes.whole(s, t) for s in u.src]
-    e.value(u, vectors.arithmetic(op, t, texts, e.prelude, u.src))
+    e.value(u, expressions.arithmetic(op, t, texts, e.prelude, u.src))
 
 
 def _where(e: Kernel, u: UOp) -> None:
@@ -143,14 +144,14 @@ def _cast(e: Kernel, u: UOp) -> None:
         given = inside(e.prelude.wide(source, lanes.whole(a, source)))
         e.value(u, f"({lanes.shape(u)})({given} != {zero})")
     elif source.kind != "bool":
-        e.value(u, vectors.cast(source, t, lanes.whole(a, source), e.prelude))
+        e.value(u, expressions.cast(source, t, lanes.whole(a, source), e.prelude))
     elif t.is_float:
-        one, zero = [vectors.number(t, value, e.prelude) for value in (1, 0)]
+        one, zero = [e.prelude.constant(t, value) for value in (1, 0)]
         e.value(u, f"{e.prelude.select(t)}({lanes.mask(a, mask_of(t))}, {one}, {zero})")
     else:
         mask = mask_of(t)
         text = f"{inside(lanes.mask(a, mask))} & 1"
-        e.value(u, vectors.converted(mask, t, text, e.prelude))
+        e.value(u, expressions.converted(mask, t, text, e.prelude))
 
 
 def _bitcast(e: Kernel, u: UOp) -> None:
@@ -278,7 +279,7 @@ def _lane(e: Kernel, u: UOp) -> None:
 def _hreduce(e: Kernel, u: UOp) -> None:
     (a,) = u.src
     if a.dtype.kind != "bool":
-        name = vectors.reduced(u.arg, a.dtype, e.prelude)
+        name = expressions.reduced(u.arg, a.dtype, e.prelude)
         e.value(u, f"{name}({e.lanes.whole(a, a.dtype)})")
         return
     mask = e.lanes.masks.get(a, ANY_MASK.vec(a.dtype.lanes))
@@ -287,7 +288,7 @@ def _hreduce(e: Kernel, u: UOp) -> None:
 
 
 def _lanes(e: Kernel, u: UOp) -> None:
-    e.value(u, vectors.number(u.dtype, tuple(range(u.arg)), e.prelude))
+    e.value(u, e.prelude.constant(u.dtype, tuple(range(u.arg))))
 
 
 RULES: dict[Op, Callable[[Kernel, UOp], None]] = {

@@ -32,6 +32,8 @@ WORDS = frozenset(_WORDS.split())
 _GENERATED = re.compile(r"(?i:uopc)_.*|[fiu]\d+x\d+(_at)?|[a-z]+\d+x\d+(x\d)?_t")
 LONGEST = 200
 _WIDTH, _CODE_WIDTH = 96, 100
+# These need no parentheses inside of another expression: names, numbers, elements, calls.
+_ATOM = re.compile(r"[\w.]+(e[+-]\d+f?)?|\w+\[[^\[\]]*\]|\w*\([^()]*\)|\(\w+\)\{[^{}]*\}")
 
 
 def reserved(name: str) -> str:
@@ -66,6 +68,11 @@ def identifier(text: str, taken: set[str], of_function: bool = False) -> str:
         name = f"{wanted}_{number}"
     taken.add(name)
     return name
+
+
+def inside(text: str) -> str:
+    """An expression as an operand of another one."""
+    return text if _ATOM.fullmatch(text) else f"({text})"
 
 
 def wrapped(text: str, indent: int = 0) -> str:

@@ -377,13 +377,13 @@ class Prelude:
         self.known("HALF")
         return f"uopc_half({text})"
 
-    def fused_halves(self) -> str:
+    def fused_halves(self, t: DType) -> str:
         """The name of a function: a*b + c of float16, rounded once."""
         for name in ("WIDE", "HALF", "FMAH"):
             self.known(name)
         return "uopc_fmah"
 
-    def library(self, name: str, t: DType) -> str:
+    def library(self, name: str, t: DType, count: int = 1) -> str:
         """The name of a function of the C library."""
         self.items.setdefault("library", "#include <math.h>")
         return name if t is dtypes.float64 else f"{name}f"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Sequence
 
-from uopc.backends.c.expressions import inside
+from uopc.backends.c.names import inside
 from uopc.backends.c.prelude import Prelude
 from uopc.backends.c.types import c_type, computed, held, literal, mask_of, memory_type
 from uopc.ir.core import dtypes, intervals
@@ -89,6 +89,31 @@ class VectorPrelude(Prelude):
             f"    __attribute__((vector_size({n * size}), aligned({size}), may_alias));"
         ))  # fmt: skip
         return name
+
+    def type(self, t: DType) -> str:
+        """The type in C of a value: a number, or several lanes."""
+        return c_type(t) if t.lanes == 1 else self.vector(t)
+
+    def constant(self, t: DType, value: object) -> str:
+        """A constant, or a constant vector of numbers."""
+        if t.lanes == 1:
+            return super().constant(t, value)
+        shape, n = self.vector(t), held(t)
+        if not isinstance(value, tuple) or len(set(map(str, value))) == 1:
+            one = self.constant(t.scalar, value[0] if isinstance(value, tuple) else value)
+            one = one[1:-1] if one.startswith("(-") else one
+            if one in ("0", "0.0", "0.0f", "0u", "UINT64_C(0)"):
+                return f"({shape}){{{one}}}"
+            return f"{self.repeated(t)}({one})"
+        items = [self.constant(t.scalar, v) for v in value]
+        return f"({shape}){{{', '.join(items + items[-1:] * (n - len(items)))}}}"
+
+    def truths(self, t: DType, value: object) -> str:
+        """A constant mask of a type."""
+        values = value if isinstance(value, tuple) else (value,) * t.lanes
+        if not any(values):
+            return f"({self.vector(t)}){{0}}"
+        return f"({self.vector(t)}){{{', '.join(['-1' if v else '0' for v in values])}}}"
 
     # -------------------------------------------------------- functions
     def _function(self, name: str, result: str, parameters: str, body: Callable[[], str]) -> str:
@@ -177,8 +202,10 @@ class VectorPrelude(Prelude):
 
     def fused(self, t: DType) -> str:
         """The name of a function: a*b + c of floats, rounded once."""
-        shape = self.vector(t)
-        one = self.known("FMA" if t.scalar.bits == 64 else "FMAF")
+        name = "FMA" if t.scalar.bits == 64 else "FMAF"
+        if t.lanes == 1:
+            return self.known(name)
+        shape, one = self.vector(t), self.known(name)
         fused = "__builtin_elementwise_fma"
         ways = [(f"__has_builtin({fused}) && defined(UOPC_FUSES)", f"{fused}(a, b, c)")]
         ways += _ways(t, "__builtin_ia32_vfmaddp{letter}{wide}", _FMA, "(a, b, c)", (128, 256))
@@ -190,10 +217,12 @@ class VectorPrelude(Prelude):
             ways.append((f"__has_builtin({name})", f"{name}(a, b, c)"))
         return self._lanes(f"uopc_fma_{shape}", t, "abc", one, ways)
 
-    def rounded(self, name: str, t: DType, count: int = 1) -> str:
+    def math(self, name: str, t: DType, count: int = 1) -> str:
         """The name of a function that IEEE 754 defines, on each lane of so many operands: floor,
         sqrt and others."""
-        shape, one = self.vector(t), self.math(name, t.scalar, count)
+        if t.lanes == 1:
+            return super().math(name, t, count)
+        shape, one = self.vector(t), super().math(name, t.scalar, count)
         ways: list[tuple[str, str]] = []
         if name in _ROUNDINGS:
             way = f"(x, {_ROUNDINGS[name]})"
@@ -322,8 +351,10 @@ class VectorPrelude(Prelude):
             f"uopc_any_{mask}_{n}", "bool", f"{mask} x", lambda: _chosen("", ways, plain)
         )
 
-    def whole_numbers(self, source: DType, target: DType) -> str:
+    def to_integer(self, source: DType, target: DType) -> str:
         """The name of a function that cuts floats off to integers: it saturates, NaN gives 0."""
+        if source.lanes == 1:
+            return super().to_integer(source, target)
         s, whole = self.vector(source), dtypes.int64 if target.kind == "index" else target.scalar
         t, chosen = self.vector(whole.vec(target.lanes)), self.select(source)
         mask = self.vector(mask_of(source))
@@ -398,10 +429,22 @@ class VectorPrelude(Prelude):
         )  # fmt: skip
 
     def dot4(self, t: DType) -> str:
-        """The name of a function that is DOT4 on each lane."""
+        """The name of a function that is DOT4, or DOT4 on each lane."""
+        if t.lanes == 1:
+            return self.known("DOT4")
         return self._lanes(f"uopc_dot4_{self.vector(t)}", t, "xyz", self.known("DOT4"), ())
 
-    def on_each_lane(self, name: str, t: DType, count: int) -> str:
+    def fused_halves(self, t: DType) -> str:
+        """The name of a function: a*b + c of float16, rounded once."""
+        one = super().fused_halves(t)
+        return one if t.lanes == 1 else self._on_each_lane(one, t, 3)
+
+    def library(self, name: str, t: DType, count: int = 1) -> str:
+        """The name of a function of the C library, or of one on each lane of so many operands."""
+        one = super().library(name, t.scalar)
+        return one if t.lanes == 1 else self._on_each_lane(one, t, count)
+
+    def _on_each_lane(self, name: str, t: DType, count: int) -> str:
         """The name of a function that calls one of the C library on each lane."""
         return self._lanes(f"uopc_{name}_{self.vector(t)}", t, "xyz"[:count], name, ())
 
