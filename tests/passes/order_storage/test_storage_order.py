@@ -44,7 +44,7 @@ def at_random(monkeypatch: pytest.MonkeyPatch, seed: int) -> list[UOp]:
     rng, changed = random.Random(seed), list[UOp]()
 
     def choices(nests: list[Any], free: list[UOp], target: Any) -> dict[UOp, list[Any]]:
-        written = [x.root for n in nests for x in n.written]
+        written = [x.storage for n in nests for x in n.written]
         return {u: [choice.plain(u)] for u in free if u in written}
 
     def chosen(self: Any) -> dict[UOp, Any]:

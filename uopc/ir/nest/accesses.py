@@ -8,15 +8,19 @@ index with several depend on the order in which storage has its axes, the innerm
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
+from uopc.forks import cached_property
 from uopc.ir.builder import index_maps
-from uopc.ir.core import ranges
+from uopc.ir.core import bounds, ranges, shapes
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.storage import before_effects
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 from uopc.ir.nest.loops import trips
 
+Order = tuple[int, ...]  # the axes of storage, the innermost last
 Strides = dict[UOp, "int | None"]  # of each loop, in elements; None where it is not affine
 
 
@@ -27,10 +31,11 @@ class Access:
     `gate`: the condition under which it happens, as far as the index says it.
     """
 
-    __slots__ = ("_strides", "gate", "index", "loops", "node", "user")
-
-    def __init__(self, node: UOp, user: UOp | None = None) -> None:
-        self.node, self.user = node, node if user is None else user
+    def __init__(
+        self, node: UOp, user: UOp | None = None, known: dict[UOp, UOp] | None = None
+    ) -> None:
+        """`known`: as for `before_effects`."""
+        self.node, self.user, self._known = node, node if user is None else user, known
         self.loops = ranges.ranges(node)
         self.gate: UOp | None = None
         index = []
@@ -40,7 +45,6 @@ class Access:
             if gate is not None:
                 self.gate = gate if self.gate is None else index_maps.both(self.gate, gate)
         self.index = tuple(index)
-        self._strides: Strides | None = None
 
     @property
     def written(self) -> bool:
@@ -58,18 +62,54 @@ class Access:
         """The bytes of an element."""
         return self.node.dtype.itemsize
 
+    @cached_property
+    def storage(self) -> UOp:
+        """The storage, before the effects that the access comes after."""
+        return before_effects(self.node.src[0], self._known)
+
+    @cached_property
+    def dims(self) -> list[int]:
+        """The greatest lengths of the axes of the storage."""
+        return [bounds.max_dim(d) for d in shapes.shape(self.storage)]
+
+    @cached_property
+    def steps(self) -> list[Strides]:
+        """The growth of each component of the index with the loops that it depends on."""
+        return [_steps(x) for x in self.index]
+
     def stride(self, r: UOp) -> int | None:
         """The elements that a flat index moves by per step of a loop; None where it varies."""
-        if self._strides is None:
-            self._strides = strides(self.flat)
-        return self._strides.get(r, 0)
+        (steps,) = self.steps
+        return steps.get(r, 0)
+
+    def strides(self, order: Order) -> Strides:
+        """The elements that an index moves by per step of each loop, in storage of an order."""
+        if order not in self._strides:
+            found: Strides = {}
+            size = 1
+            for axis in reversed(order):
+                for r, k in self.steps[axis].items():
+                    before = found.get(r, 0)
+                    found[r] = None if k is None or before is None else before + k * size
+                size *= self.dims[axis]
+            self._strides[order] = found
+        return self._strides[order]
+
+    @cached_property
+    def _strides(self) -> dict[Order, Strides]:
+        return {}
+
+    @cached_property
+    def elements(self) -> int:
+        """The most elements that all iterations touch, each once."""
+        return min(trips(self.loops), math.prod(self.dims))
 
     def footprint(self, loops: Iterable[UOp]) -> int:
         """The most bytes that the iterations of some loops touch."""
         return self.itemsize * trips(self.loops.intersection(loops))
 
 
-def strides(index: UOp) -> Strides:
+def _steps(index: UOp) -> Strides:
     """The growth of a component of an index with each step of the loops that it depends on."""
     found: Strides = {}
     for m, k in affine.form(index)[1].items():

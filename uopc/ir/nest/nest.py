@@ -17,6 +17,7 @@ from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 from uopc.ir.nest.accesses import Access
 from uopc.ir.nest.arithmetic import expansion, is_arithmetic
+from uopc.ir.nest.contractions import Contraction, find_contraction
 from uopc.ir.nest.loops import by_axis, length_of
 
 _COMPARISONS = frozenset((Ops.CMPLT, Ops.CMPLE, Ops.CMPEQ, Ops.CMPNE))
@@ -25,8 +26,9 @@ _COMPARISONS = frozenset((Ops.CMPLT, Ops.CMPLE, Ops.CMPEQ, Ops.CMPNE))
 class Nest:
     """The nodes of a kernel, sources first, and those of each kind."""
 
-    def __init__(self, nodes: Iterable[UOp]) -> None:
-        self.order = list(nodes)
+    def __init__(self, nodes: Iterable[UOp], known: dict[UOp, UOp] | None = None) -> None:
+        """`known`: as for `before_effects`."""
+        self.order, self._known = list(nodes), known
         self.stores: list[UOp] = []
         self.reduces: list[UOp] = []
         self.ends: list[UOp] = []
@@ -76,7 +78,7 @@ class Nest:
     def accesses(self) -> list[Access]:
         """The accesses to storage, each element that a value is read from or written to once."""
         writers = {u.src[0]: u for u in self.stores}
-        return [Access(u, writers.get(u)) for u in self._indices]
+        return [Access(u, writers.get(u), self._known) for u in self._indices]
 
     @cached_property
     def written(self) -> list[Access]:
@@ -103,10 +105,28 @@ class Nest:
             n += 1
         return n
 
+    def read_by(self, value: UOp) -> list[Access]:
+        """The reads that a value depends on, but for those of its storage's effects."""
+        if value not in self._reads:
+            below = _down_to_storage(value)
+            self._reads[value] = [a for a in self.read if a.node in below]
+        return self._reads[value]
+
+    @cached_property
+    def _reads(self) -> dict[UOp, list[Access]]:
+        return {}
+
     @cached_property
     def _addresses(self) -> set[tuple[UOp, UOp]]:
         """The storage and the index of each read."""
         return {(a.node.src[0], a.flat) for a in self.read}
+
+    # ------------------------------------------------------------ contractions
+    @cached_property
+    def contractions(self) -> list[Contraction]:
+        """The contractions that the reduces are, guarded or not; none if one of them is another."""
+        found = [find_contraction(u, guarded=True) for u in self.reduces]
+        return [c for c in found if c is not None] if None not in found else []
 
     # ------------------------------------------------------------ work
     @cached_property
@@ -149,6 +169,24 @@ class Nest:
         """The bits of the widest element that the kernel computes with or accesses."""
         bits = [u.dtype.bits for u in self.order if is_arithmetic(u) and u.dtype.kind != "bool"]
         return max([*bits, *[a.itemsize * 8 for a in self.accesses]], default=32)
+
+
+def nest_of_effect(effect: UOp, known: dict[UOp, UOp]) -> Nest:
+    """The loop nest of a closed store, without the effects that its storage comes after; `known` as
+    for `before_effects`."""
+    return Nest(_down_to_storage(effect), known)
+
+
+def _down_to_storage(root: UOp) -> dict[UOp, None]:
+    """The nodes of a closed store or a value, sources first, down to the storage that it reads."""
+    return walk.toposort(root, gate=lambda u: u is root or not _is_version(u))
+
+
+def _is_version(u: UOp) -> bool:
+    """True for storage of the program, after effects or not."""
+    while u.op is Ops.AFTER:
+        u = u.src[0]
+    return u.op.is_storage and not (u.op is Ops.BUFFER and u.arg.space != "global")
 
 
 @memo_last

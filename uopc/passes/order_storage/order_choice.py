@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from uopc.ir.core.uop import UOp
-from uopc.passes.order_storage.nests import Nest, Order
+from uopc.ir.nest.accesses import Order
+from uopc.ir.nest.nest import Nest
 
 # An order other than that of the value's shape must save this share of what its writers cost.
 LEAST_SAVED = 0.05
@@ -49,12 +50,12 @@ class Chooser:
         self.readers: dict[UOp, list[Nest]] = {}
         self.inputs: dict[Nest, list[UOp]] = {}
         for n in self.nests:
-            self.inputs[n] = [r for r in n.roots if r in choices]
+            self.inputs[n] = [r for r in dict.fromkeys([a.storage for a in n.read]) if r in choices]
             for r in self.inputs[n]:
                 self.readers.setdefault(r, []).append(n)
             for a in n.written:
-                if a.root in choices:
-                    self.writers.setdefault(a.root, []).append(n)
+                if a.storage in choices:
+                    self.writers.setdefault(a.storage, []).append(n)
         self._known: dict[tuple[Nest, tuple[Order, ...]], float] = {}
         self.upto: dict[UOp, dict[Order, float]] = {}  # of a value in an order, with all before it
 
@@ -74,7 +75,7 @@ class Chooser:
 
     def _cost(self, n: Nest, orders: Mapping[UOp, Order]) -> float:
         """The cycles of a nest; what `orders` does not name has the order of its shape."""
-        named = (*self.inputs[n], *[a.root for a in n.written if a.root in self.choices])
+        named = (*self.inputs[n], *[a.storage for a in n.written if a.storage in self.choices])
         key = n, tuple([orders.get(u, self.choices[u][0]) for u in named])
         if key not in self._known:
             given = dict(zip(named, key[1]))
@@ -121,7 +122,7 @@ class Chooser:
         """The cost of a value in an order, with all before it, and of its readers."""
         total = self.upto[u][order]
         for n in self.readers.get(u, ()):
-            given = {v: orders[v] for v in (*self.inputs[n], n.written[0].root) if v in orders}
+            given = {v: orders[v] for v in (*self.inputs[n], n.written[0].storage) if v in orders}
             total += self._best(n, {**given, u: order})
         return total
 

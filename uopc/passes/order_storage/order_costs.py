@@ -10,13 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection
 
+from uopc.ir.core import ranges
+from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
+from uopc.ir.nest.accesses import Access, Order, Strides
 from uopc.ir.nest.contractions import Contraction
 from uopc.ir.nest.loops import most_of, trips
+from uopc.ir.nest.nest import Nest
 from uopc.passes.analysis import register_tiles, thresholds
 from uopc.passes.analysis.lanes import MOST_STEP, fitting
 from uopc.passes.order_storage import order_thresholds as order
-from uopc.passes.order_storage.nests import Access, Nest, Order, Strides
 from uopc.target import Target
 
 Orders = Callable[[UOp], Order]
@@ -49,14 +52,15 @@ class _Cycles:
     def __init__(self, nest: Nest, orders: Orders, costs: NestCosts) -> None:
         self.nest, self.costs, self.target = nest, costs, costs.target
         self.strides: dict[Access, Strides] = {
-            a: a.strides(orders(a.root)) for a in (*nest.read, *nest.written)
+            a: a.strides(orders(a.storage)) for a in (*nest.read, *nest.written)
         }
         self.written = self.strides[nest.written[0]]
+        self.loops = [r for r in ranges.closed_ranges(nest.order[-1]) if most_of(r) > 1]
 
     def total(self) -> float:
         """The cycles of the nest."""
-        lane = next((r for r in self.nest.loops if self.written.get(r) == 1), None)
-        sums = [_turned(c, lane) for c in self.nest.sums]
+        lane = next((r for r in self.loops if self.written.get(r) == 1), None)
+        sums = [c.with_column(lane) for c in self.nest.contractions]
         if lane is None or not sums or any([c is None or not _rows(c) for c in sums]):
             return self._plain()
         return self._products([c for c in sums if c is not None], lane)
@@ -65,7 +69,7 @@ class _Cycles:
     def _joined(self, first: UOp) -> list[UOp]:
         """The loop with those around it that count on where it ends, in all arrays."""
         found, length = [first], most_of(first)
-        rest = [r for r in self.nest.loops if r is not first]
+        rest = [r for r in self.loops if r is not first]
         while True:
             more = next((r for r in rest if self._counts_on(r, first, length)), None)
             if more is None:
@@ -79,7 +83,7 @@ class _Cycles:
             step = strides.get(inner, 0)
             if step is None or strides.get(outer, 0) != length * step:
                 return False
-            if not x.is_plain and (inner in x.around or outer in x.around):
+            if x.gate is not None and (inner in x.loops or outer in x.loops):
                 return False
         return True
 
@@ -88,7 +92,7 @@ class _Cycles:
         columns = self._joined(lane)
         row = min(_rows(sums[0]), key=lambda r: self.written.get(r) or 0)
         rows = self._joined(row)
-        around = [r for r in self.nest.loops if r not in columns and r not in rows]
+        around = [r for r in self.loops if r not in columns and r not in rows]
         operands = [(self.nest.read_by(c.a), self.nest.read_by(c.b)) for c in sums]
         # One after the other: if the near caches do not hold all, they hold none of them.
         size = sum([_bytes(x) for a, b in operands for x in (*a, *b)])
@@ -176,7 +180,7 @@ class _Cycles:
         if not _is_element(c.a, a):
             total += max([self._computed(x) for x in a], default=0.0)
         if _is_element(c.b, b):
-            if b[0].is_constant:
+            if b[0].storage.op is Ops.DATA:
                 return total
             many = rows >= thresholds.LEAST_ROWS_OF_LINES
             large = many and _bytes(b[0]) >= self.target.l2_bytes // thresholds.PACKED_SHARE
@@ -189,10 +193,10 @@ class _Cycles:
     def _values(self, b: list[Access]) -> int:
         """The values that are brought in order: the elements of an array that is read in all loops
         around, at a sum of them, such as an image; else one in each iteration."""
-        loops = dict.fromkeys([r for x in b for r in x.around])
+        loops = dict.fromkeys([r for x in b for r in x.loops])
         whole = [
             x.elements for x in b
-            if loops.keys() <= set(x.around) and None not in self.strides[x].values()
+            if loops.keys() <= set(x.loops) and None not in self.strides[x].values()
         ]  # fmt: skip
         return min(whole) if whole else trips(loops) if loops else 0
 
@@ -200,24 +204,24 @@ class _Cycles:
         """The cycles of what a computed factor reads, which is packed; each time anew if the index
         is no sum of loops."""
         if None in self.strides[x].values():
-            return thresholds.JOINED_GATHER * trips(x.around)
+            return thresholds.JOINED_GATHER * trips(x.loops)
         return self._fill_of_neighbours(x.node) * x.elements
 
     def _again(self, operand: list[Access], around: list[UOp], panels: int) -> float:
         """The cycles of reading an operand from a far cache, but for the first time."""
         total = 0.0
         for x in operand:
-            times = panels * trips([r for r in around if r not in x.around])
+            times = panels * trips([r for r in around if r not in x.loops])
             total += (times - 1) * _bytes(x) / self.target.figures.last_bytes
         return total
 
     def _after(self, lane: UOp) -> float:
         """The cycles of what is read beside the sums."""
         inside = {r for u in self.nest.reduces for r in u.src[1:]}
-        beside = [x for x in self.nest.read if inside.isdisjoint(x.around)]
+        beside = [x for x in self.nest.read if inside.isdisjoint(x.loops)]
         lanes = self._lanes()
         return order.ACCESS * sum([
-            trips(x.around) / (lanes if self.strides[x].get(lane, 0) in (0, 1) else 1.0)
+            trips(x.loops) / (lanes if self.strides[x].get(lane, 0) in (0, 1) else 1.0)
             for x in beside
         ])  # fmt: skip
 
@@ -225,12 +229,12 @@ class _Cycles:
     def _plain(self) -> float:
         """The least cycles with any loop in lanes."""
         summed = [r for u in self.nest.reduces for r in u.src[1:]]
-        loops = dict.fromkeys([*self.nest.loops, *summed])
+        loops = dict.fromkeys([*self.loops, *summed])
         found = [self._in_lanes(r) for r in loops if most_of(r) > 1]
         return min(found, default=0.0)
 
     def _in_lanes(self, lane: UOp) -> float:
-        joined = self._joined(lane) if lane in self.nest.loops else [lane]
+        joined = self._joined(lane) if lane in self.loops else [lane]
         length = trips(joined)
         width = fitting(self._lanes(), length)
         vectors = length // width + (length % width > 0)
@@ -243,13 +247,13 @@ class _Cycles:
         total = 0.0
         for x, strides in self.strides.items():
             times = 2 if x is self.nest.written[0] else 1
-            step = 1 if x.is_constant else strides.get(lane, 0)
-            total += often(x.around) * times * _loads(step, width)
-        total += sum([cost * often(around) for cost, around in self.nest.arithmetic])
+            step = 1 if x.storage.op is Ops.DATA else strides.get(lane, 0)
+            total += often(x.loops) * times * _loads(step, width)
+        total += sum([cost * often(around) for around, cost in self.nest.costs.items()])
         return order.ACCESS * total
 
     def _lanes(self) -> int:
-        bits = [8 * x.node.dtype.itemsize for x in self.strides]
+        bits = [8 * x.itemsize for x in self.strides]
         return self.target.lanes(max(bits))
 
 
@@ -260,15 +264,8 @@ def _loads(step: int | None, lanes: int) -> float:
     return order.FAR_ACCESS * lanes
 
 
-def _turned(c: Contraction, lane: UOp | None) -> Contraction | None:
-    """The sum with the loop of the lanes among its columns; None if it is not in it."""
-    if lane is None or lane not in (*c.rows, *c.columns):
-        return None
-    return c.transposed() if lane in c.rows else c
-
-
 def _bytes(x: Access) -> int:
-    return x.elements * x.node.dtype.itemsize
+    return x.elements * x.itemsize
 
 
 def _rows(c: Contraction) -> list[UOp]:
@@ -277,4 +274,4 @@ def _rows(c: Contraction) -> list[UOp]:
 
 def _is_element(value: UOp, reads: list[Access]) -> bool:
     """True if a factor is an element of an array, read without a guard."""
-    return len(reads) == 1 and reads[0].node is value and reads[0].is_plain
+    return len(reads) == 1 and reads[0].node is value and reads[0].gate is None

@@ -31,7 +31,7 @@ shapes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from uopc.ir.builder import index_maps, leaves, rebuild
@@ -41,9 +41,11 @@ from uopc.ir.core.levels import INDEXED
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import before_effects
 from uopc.ir.core.uop import UOp, intern, set_origin
+from uopc.ir.nest.accesses import Access, Order
+from uopc.ir.nest.contractions import Contraction
+from uopc.ir.nest.nest import Nest, nest_of_effect
 from uopc.passes.contract import Context, Pass
 from uopc.passes.effects.views import closed_effects
-from uopc.passes.order_storage.nests import Nest, Order
 from uopc.passes.order_storage.order_choice import Chooser, plain
 from uopc.passes.order_storage.order_costs import NestCosts
 from uopc.target import Target
@@ -57,7 +59,7 @@ def order_storage(graph: UOp, context: Context) -> UOp:
     free = _free(order, known)
     if not free:
         return graph
-    nests = [Nest(u, known) for u in closed_effects(graph) if u.op is not Ops.CALL]
+    nests = [nest_of_effect(u, known) for u in closed_effects(graph) if u.op is not Ops.CALL]
     choices = _choices(nests, free, context.target)
     if not choices:
         return graph
@@ -76,18 +78,46 @@ def _choices(nests: list[Nest], free: list[UOp], target: Target) -> dict[UOp, li
     fixed: set[UOp] = set()
     for n in nests:
         accesses = [*n.read, *n.written]
-        if not n.is_simple or (n.effect.op is Ops.END and n.effect.arg is not None):
-            fixed.update([x.root for x in accesses])
+        effect = n.order[-1]
+        if not _is_simple(n) or (effect.op is Ops.END and effect.arg is not None):
+            fixed.update([x.storage for x in accesses])
             continue
-        for x in accesses if n.sums else ():
-            if x.root in axes:
-                lanes = target.lanes(x.root.dtype.bits)
+        for x in accesses if n.contractions else ():
+            if x.storage in axes:
+                lanes = target.lanes(x.storage.dtype.bits)
                 long = [i for i, d in enumerate(x.dims[:-1]) if d >= lanes]
-                axes[x.root].update([i for i in long if n.splits(x, i)])
+                axes[x.storage].update([i for i in long if _splits(n, x, i)])
     return {
         u: [plain(u), *[_with_last(u, axis) for axis in sorted(found)]]
         for u, found in axes.items() if found and u not in fixed
     }  # fmt: skip
+
+
+def _is_simple(nest: Nest) -> bool:
+    """True if costs are known: one store of whole elements, and no reduce in another one."""
+    if len(nest.stores) != 1 or any([len(a.index) != len(a.dims) for a in nest.accesses]):
+        return False
+    above: set[UOp] = set()  # reduces, and what is computed from them
+    for u in nest.order:
+        if not above.isdisjoint(u.src):
+            if u.op is Ops.REDUCE:
+                return False
+            above.add(u)
+        elif u.op is Ops.REDUCE:
+            above.add(u)
+    return True
+
+
+def _splits(nest: Nest, x: Access, axis: int) -> bool:
+    """True if a sum treats the loops that count an axis unlike those of the last axis: it adds them
+    up, or only one of its factors moves with them."""
+    one, last = x.steps[axis], x.steps[-1]
+    return any([_parts(c, one) != _parts(c, last) for c in nest.contractions])
+
+
+def _parts(c: Contraction, loops: Iterable[UOp]) -> set[tuple[bool, ...]]:
+    """The parts of loops in a sum: rows, columns, or depth."""
+    return {(r in c.rows, r in c.columns, r in c.depth) for r in loops}
 
 
 def _with_last(u: UOp, axis: int) -> Order:
@@ -113,7 +143,7 @@ class _Reordered:
         self, orders: Mapping[UOp, Order], nests: list[Nest], known: dict[UOp, UOp]
     ) -> None:
         self.orders, self.known = orders, known
-        self.nests = {n.effect: n for n in nests}
+        self.nests = {n.order[-1]: n for n in nests}
         self.done: dict[UOp, UOp] = {}  # outside of nests
 
     def graph(self, graph: UOp, order: list[UOp]) -> UOp:
@@ -139,8 +169,8 @@ class _Reordered:
 
     def _nest(self, nest: Nest) -> UOp:
         """A closed store, its loops in the order of what it writes."""
-        done, effect = self._loops(nest), nest.effect
-        for u in nest.nodes:
+        done, effect = self._loops(nest), nest.order[-1]
+        for u in nest.order:
             if u in done:
                 continue
             if u in self.done and u.op in (Ops.AFTER, Ops.BUFFER):
@@ -164,7 +194,7 @@ class _Reordered:
 
     def _loops(self, nest: Nest) -> dict[UOp, UOp]:
         """The loops of a store with the numbers of the axes that they count in storage."""
-        effect, stores = nest.effect, nest.stores
+        effect, stores = nest.order[-1], nest.stores
         if effect.op is not Ops.END or len(stores) != 1:
             return {}
         order = self.orders.get(before_effects(stores[0].src[0].src[0], self.known))
