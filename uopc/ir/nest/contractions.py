@@ -18,13 +18,21 @@ PRODUCTS = (Ops.MUL, *DOTS)
 @dataclass(frozen=True)
 class Contraction:
     """`reduce` is Σ a·b. Only a moves with the loops `rows`, only b with the loops `columns`; both
-    lists have outer loops first."""
+    have outer loops first."""
 
     reduce: UOp
     a: UOp
     b: UOp
-    rows: list[UOp]
-    columns: list[UOp]
+    rows: tuple[UOp, ...]
+    columns: tuple[UOp, ...]
+
+    @staticmethod
+    def of(reduce: UOp, product: UOp) -> Contraction:
+        """The contraction that adds up a product, of two factors or more, of which a and b are the
+        first two."""
+        a, b = product.src[:2]
+        of_a, of_b = ranges.ranges(a), ranges.ranges(b)
+        return Contraction(reduce, a, b, _loops(of_a - of_b), _loops(of_b - of_a))
 
     @property
     def depth(self) -> tuple[UOp, ...]:
@@ -49,9 +57,7 @@ def find_contraction(reduce: UOp, guarded: bool = False) -> Contraction | None:
     product = term(reduce) if guarded else reduce.src[0]
     if reduce.op is not Ops.REDUCE or reduce.arg.op != "add" or not is_product(product):
         return None
-    a, b = product.src
-    of_a, of_b = ranges.ranges(a), ranges.ranges(b)
-    return Contraction(reduce, a, b, _loops(of_a - of_b), _loops(of_b - of_a))
+    return Contraction.of(reduce, product)
 
 
 def is_product(u: UOp) -> bool:
@@ -70,5 +76,6 @@ def term(reduce: UOp) -> UOp:
     return u if loads or reduce.arg.op != "add" else u.src[1]
 
 
-def _loops(found: Iterable[UOp]) -> list[UOp]:
-    return sorted([r for r in found if r.arg.kind == "loop"], key=lambda r: r.arg.axis)
+def _loops(found: Iterable[UOp]) -> tuple[UOp, ...]:
+    loops = [r for r in found if r.arg.kind == "loop"]
+    return tuple(sorted(loops, key=lambda r: r.arg.axis))

@@ -123,10 +123,25 @@ class Nest:
 
     # ------------------------------------------------------------ contractions
     @cached_property
+    def contraction(self) -> Contraction | None:
+        """The contraction that the only reduce is, without a guard; None in any other nest."""
+        return find_contraction(self.reduces[0]) if len(self.reduces) == 1 else None
+
+    @cached_property
     def contractions(self) -> list[Contraction]:
         """The contractions that the reduces are, guarded or not; none if one of them is another."""
         found = [find_contraction(u, guarded=True) for u in self.reduces]
         return [c for c in found if c is not None] if None not in found else []
+
+    def tile_of(self, c: Contraction) -> tuple[Contraction, UOp, UOp] | None:
+        """A contraction with its factors in the order in which neighbours are written along the
+        columns, and the innermost row and such column; None if there is no row or no column."""
+        along = self.written_along()
+        for p in (c, c.transposed()):
+            column = next((r for r in along if r in p.columns), None)
+            if p.rows and column is not None:
+                return p, p.rows[-1], column
+        return None
 
     # ------------------------------------------------------------ work
     @cached_property

@@ -107,7 +107,7 @@ class _Cycles:
         rows: list[UOp], around: list[UOp], far: bool,
     ) -> float:  # fmt: skip
         """The cycles of one sum: rows of the result apart, or joined with those around them."""
-        steps, wide, lane = trips(c.reduce.src[1:]), trips(columns), columns[0]
+        steps, wide, lane = trips(c.depth), trips(columns), columns[0]
         fill, far_fill = self._fill(c, b, lane, wide)
         bits, row = c.reduce.dtype.bits, rows[0]
         row_bytes = c.a.dtype.itemsize * max([self.strides[x].get(row, 0) or 0 for x in a] + [0])
@@ -140,7 +140,7 @@ class _Cycles:
         if not _is_element(c.a, a):
             return 0.0  # it is packed
         strides = self.strides[a[0]]
-        loops = [r for r in c.reduce.src[1:] if strides.get(r, 0) != 0]
+        loops = [r for r in c.depth if strides.get(r, 0) != 0]
         steps = [k for r in loops if (k := strides[r]) is not None]
         if not loops or len(steps) < len(loops):
             return 0.0
@@ -186,7 +186,7 @@ class _Cycles:
             large = many and _bytes(b[0]) >= self.target.l2_bytes // thresholds.PACKED_SHARE
             if fill == self._fill_of_neighbours(c.b) and not large:
                 return total
-            if any([self.strides[b[0]].get(r) == 1 for r in c.reduce.src[1:]]):
+            if any([self.strides[b[0]].get(r) == 1 for r in c.depth]):
                 fill = min(fill, order.TURNED_FILL)
         return total + fill * self._values(b)
 

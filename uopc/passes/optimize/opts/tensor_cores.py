@@ -12,11 +12,10 @@ ranges are loops.
 
 from __future__ import annotations
 
-from uopc.ir.builder import fold, index_maps, rebuild
+from uopc.ir.builder import fold, rebuild
 from uopc.ir.core import dtypes, ranges
 from uopc.ir.core.args import AxisKind
 from uopc.ir.core.ops import DOTS, Ops
-from uopc.ir.core.storage import before_effects
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.devices.tensor_cores import Tile, tiles_for
 from uopc.ir.index import affine
@@ -59,13 +58,11 @@ def tile_loops(kernel: UOp, r: UOp, n: int) -> tuple[Tile, UOp, UOp, UOp]:
     product = find_contraction(closing[0])
     if product is None:
         raise Refused("the reduce is no sum of products")
-    indices = [before_effects(u.src[0]).src[1] for u in nest_of(kernel).stores]
-    strides = [affine.form(index_maps.ungated(i)[0])[1] for i in indices]
-    for p in (product, product.transposed()):
-        columns = [q for q in p.columns if any(terms.get(q) == 1 for terms in strides)]
-        if p.rows and columns:
-            return _tile(p, n), p.rows[-1], columns[-1], r
-    raise Refused("each operand needs an output loop of its own, and one writes neighbours")
+    tile = nest_of(kernel).tile_of(product)
+    if tile is None:
+        raise Refused("each operand needs an output loop of its own, and one writes neighbours")
+    ordered, row, column = tile
+    return _tile(ordered, n), row, column, r
 
 
 def _factors(product: UOp) -> list[UOp]:

@@ -17,7 +17,7 @@ hold. Every Opt on the way may be refused; the rest then goes without it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from uopc.ir.core import ranges, walk
@@ -25,7 +25,7 @@ from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 from uopc.ir.nest.accesses import Access, is_plain
 from uopc.ir.nest.arithmetic import expansion, is_arithmetic
-from uopc.ir.nest.contractions import find_contraction, term
+from uopc.ir.nest.contractions import Contraction, find_contraction, term
 from uopc.ir.nest.loops import length_of, longest_of, most_of, shorter_of, trips
 from uopc.ir.nest.nest import Nest
 from uopc.passes.analysis import register_tiles, thresholds
@@ -40,18 +40,15 @@ from uopc.target import Target
 
 
 @dataclass(frozen=True)
-class LanedSum:
-    """Σ a·b over reduce loops. `lane`, which only b reads, gets the lanes; b's vectors then serve
-    several iterations of `row`, which only a reads, or along which b's windows overlap. `depth`
+class LanedSum(Contraction):
+    """A contraction with chosen loops. `lane`, a column, gets the lanes; b's vectors then serve
+    several iterations of `row`, one of the rows, or a loop along which b's windows overlap. `alive`
     reduces are alive at once: this one, and those that combine its sums. `beside`: contractions
     with the same lanes and rows in the same kernel, whose sums are added to these."""
 
-    reduce: UOp
-    a: UOp
-    b: UOp
     lane: UOp
     row: UOp
-    depth: int
+    alive: int
     beside: tuple[LanedSum, ...] = ()
 
 
@@ -64,7 +61,7 @@ def choose(s: Scheduler) -> bool:
         c = only_sum(k)
     if c is None:
         return False
-    plain = c.depth == 1 and not c.beside and is_plain(c.a) and is_plain(c.b)
+    plain = c.alive == 1 and not c.beside and is_plain(c.a) and is_plain(c.b)
     if plain and column_sums.cut_sum(s, k, c.reduce, c.row, c.lane):
         for _ in range(2):  # the blocks that are added to the sums in memory, and the rest
             k = s.nest
@@ -112,33 +109,34 @@ def _side_by_side(k: Nest, reduces: list[UOp], lane: UOp) -> LanedSum | None:
     return replace(found[0], beside=tuple(found[1:]))
 
 
-def _contraction_of(k: Nest, u: UOp, lane: UOp, depth: int) -> LanedSum | None:
+def _contraction_of(k: Nest, u: UOp, lane: UOp, alive: int) -> LanedSum | None:
     """The contraction that a reduce is, whose lanes are those of the loop `lane`."""
-    p = find_contraction(u, guarded=True)
-    if p is None or lane not in (*p.rows, *p.columns):
+    c = find_contraction(u, guarded=True)
+    p = None if c is None else c.with_column(lane)
+    if p is None:
         return None
-    p = p.transposed() if lane in p.rows else p
-    rows = _longer(p.rows) or _window_rows(k, u, p.a, p.b, lane)
-    found = LanedSum(u, p.a, p.b, lane, rows[-1], depth) if rows else None
+    rows = _longer(p.rows) or _window_rows(k, p, lane)
+    found = LanedSum(u, p.a, p.b, p.rows, p.columns, lane, rows[-1], alive) if rows else None
     return None if found is None or _is_along_the_sum(k, found) else found
 
 
-def _longer(loops: list[UOp]) -> list[UOp]:
+def _longer(loops: Iterable[UOp]) -> list[UOp]:
     """The loops of more than one iteration."""
     return [r for r in loops if length_of(r) != 1]
 
 
-def _window_rows(k: Nest, u: UOp, a: UOp, b: UOp, lane: UOp) -> list[UOp]:
+def _window_rows(k: Nest, p: Contraction, lane: UOp) -> list[UOp]:
     """The other loop along which windows overlap, if each result has its own window and all have
     the same weights. None for few taps or few reads per element: copies are faster."""
-    if trips(u.src[1:]) < thresholds.LEAST_TAPS or lane in ranges.ranges(a):
+    if trips(p.depth) < thresholds.LEAST_TAPS:
         return []
-    seen = packing.windows(b)
-    rows = [r for r in k.outputs if r in seen and r is not lane and r not in ranges.ranges(a)]
+    seen = packing.windows(p.b)
+    rows = [r for r in k.outputs if r in seen and r is not lane and r not in ranges.ranges(p.a)]
     if lane not in seen or len(rows) != 1:
         return []
-    packed = math.prod([d.extent for d in packing.digits(b, [*rows, lane, *u.src[1:]])])
-    often = trips([*u.src[1:], *rows, lane]) >= thresholds.LEAST_READS * packed
+    inside = [*p.depth, *rows, lane]
+    packed = math.prod([d.extent for d in packing.digits(p.b, inside)])
+    often = trips(inside) >= thresholds.LEAST_READS * packed
     return rows if often else []
 
 
@@ -146,7 +144,7 @@ def _is_along_the_sum(k: Nest, c: LanedSum) -> bool:
     """True if lanes along the sum are faster: b is strided along the columns and serves few rows,
     the sum is long, and both operands are neighbours along it."""
     few = (longest_of(c.row) or 1 << 20) < thresholds.LEAST_ROWS_TO_TRANSPOSE
-    inner = max(c.reduce.src[1:], key=lambda r: r.arg.axis)
+    inner = max(c.depth, key=lambda r: r.arg.axis)
     long = (length_of(inner) or 1 << 20) >= thresholds.WHOLE_UNROLL
     if not few or not long or _is_neighbours(k, c):
         return False
@@ -159,7 +157,7 @@ def dot_rows(k: Nest, reduces: list[UOp]) -> UOp | None:
     small = thresholds.DOT_ROWS * k.expanded_size() <= thresholds.MOST_COPIES
     if len(k.reduces) != 1 or len(reduces) != 1 or not small:
         return None
-    p = find_contraction(k.reduces[0])
+    p = k.contraction
     found = [] if p is None else _longer(p.rows) or _longer(p.columns)
     if not found or (length_of(found[-1]) or 1 << 20) < thresholds.DOT_ROWS:
         return None
@@ -184,7 +182,7 @@ def joined_with(k: Nest, c: LanedSum) -> UOp | None:
         r for r in k.outputs
         if all([r in own for own in only_b]) and k.written[0].stride(r) == length_of(c.lane)
     ]  # fmt: skip
-    if len(outer) != 1 or length_of(outer[0]) is None or length_of(c.lane) is None or c.depth > 1:
+    if len(outer) != 1 or length_of(outer[0]) is None or length_of(c.lane) is None or c.alive > 1:
         return None
     return None if any([c.row in own for own in only_b]) else outer[0]
 
@@ -202,7 +200,7 @@ def cycles_apart_and_joined(
         vectors = rows * columns / s.target.lanes(p.b.dtype.bits)
         gathered = rows * columns * thresholds.JOINED_GATHER
         fill = vectors * thresholds.JOINED_FILL if near else gathered
-        steps = trips(p.reduce.src[1:])
+        steps = trips(p.depth)
         joined += steps * (sum_tile(s, k, p, high, rows * columns)[2] + fill)
         apart += steps * rows * sum_tile(s, k, p, high, columns)[2]
     return apart, joined
@@ -246,13 +244,13 @@ def _tile(s: Scheduler, k: Nest, c: LanedSum) -> None:
         _pack_panel(s, c, part, rows, around, height if blocked else None)
     for q in rows:
         _tile_rows(s, s.inner(q), height)
-    for r in c.reduce.src[1:] if held else ():
+    for r in c.depth if held else ():
         for q in s.family(r):
             s.attempt("UNROLL", q, 0)
     for q in s.family(lane) if around is not None else ():
         _followed(s, q, 1)
     for p in each:
-        for r in p.reduce.src[1:] if p.reduce.src[0] is not term(p.reduce) else ():
+        for r in p.depth if p.reduce.src[0] is not term(p.reduce) else ():
             cut_loop(s, r)
 
 
@@ -260,11 +258,11 @@ def _is_held(s: Scheduler, k: Nest, c: LanedSum) -> bool:
     """True if registers hold all of b, a vector wide, from tile to tile of many rows, where the
     steps of the sum are straight code and its readers call no function: each step then loads
     numbers of a alone."""
-    target, rows, steps = s.target, thresholds.HELD_ROWS, c.reduce.src[1:]
+    target, rows, steps = s.target, thresholds.HELD_ROWS, c.depth
     if any([is_arithmetic(u) and expansion(u) > 1 for u in k.order]):
         return False
     plain = is_plain(c.a) and is_plain(c.b) and c.reduce.src[0] is term(c.reduce)
-    if c.beside or c.depth > 1 or not plain or c.row in ranges.ranges(c.b):
+    if c.beside or c.alive > 1 or not plain or c.row in ranges.ranges(c.b):
         return False
     columns = length_of(c.lane)
     if columns is None or columns > target.lanes(c.reduce.dtype.bits):
@@ -283,7 +281,7 @@ def sum_tile(
     target = s.target
     return register_tiles.register_tile(
         rows or thresholds.TYPICAL_LENGTH, columns or thresholds.TYPICAL_LENGTH,
-        target.lanes(c.reduce.dtype.bits), target.vector_bits // 8, target.registers // c.depth,
+        target.lanes(c.reduce.dtype.bits), target.vector_bits // 8, target.registers // c.alive,
         _bytes_apart(k, c.a, c.row), target.figures,
         masked=not packs and not target.has_mask_registers, widest=widest,
         held=math.inf if packs else _held(k, c, target),

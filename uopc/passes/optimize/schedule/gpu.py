@@ -16,7 +16,6 @@ from uopc.ir.core.args import Opt
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp
-from uopc.ir.nest.contractions import find_contraction
 from uopc.ir.nest.loops import length_of
 from uopc.ir.nest.nest import Nest, nest_of
 from uopc.passes.analysis import thresholds
@@ -123,16 +122,14 @@ def _share_products(s: GpuScheduler) -> bool:
 def _find_tile(s: GpuScheduler) -> None:
     """The row and column loops of a contraction that reads two arrays."""
     k = s.nest
-    p = find_contraction(k.reduces[0]) if len(k.reduces) == 1 else None
-    if p is None:
+    if k.contraction is None:
         return
     loops = [r for r in _loops(k) if (length_of(r) or 0) >= 2 * gpu_thresholds.TILE]
     column = next((r for r in k.written_along() if r in loops), None)
-    inside = set(ranges.closed_ranges(p.reduce))
-    reads = [a for a in k.read if inside & a.loops]
-    if len(reads) == 2 and column in (*p.rows, *p.columns):
-        rows = p.columns if column in p.rows else p.rows
-        s.row, s.column = next((r for r in reversed(rows) if r in loops), None), column
+    reads = [a for a in k.read if not a.loops.isdisjoint(k.contraction.depth)]
+    p = k.contraction.with_column(column)
+    if len(reads) == 2 and p is not None:
+        s.row, s.column = next((r for r in reversed(p.rows) if r in loops), None), column
 
 
 def _tile(s: GpuScheduler) -> bool:

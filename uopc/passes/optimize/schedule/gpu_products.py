@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from uopc.ir.core import ranges
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
-from uopc.ir.nest.contractions import Contraction, find_contraction
+from uopc.ir.nest.contractions import Contraction
 from uopc.ir.nest.loops import length_of, trips
 from uopc.passes.analysis.lanes import fitting
 from uopc.passes.optimize.schedule import gpu_thresholds
@@ -49,7 +48,7 @@ BLOCKINGS = (
 def choose(s: Scheduler, lanes: int) -> bool:
     """Opts for tiles of registers, with vectors of `lanes`, and slices in shared memory; False if
     the kernel is not one sum of products with sizes that are known."""
-    product = find_contraction(s.nest.reduces[0]) if len(s.nest.reduces) == 1 else None
+    product = s.nest.contraction
     if product is None or product.reduce.src[0].op is not Ops.MUL:
         return False
     loops = _loops(s, product)
@@ -66,13 +65,9 @@ def choose(s: Scheduler, lanes: int) -> bool:
 
 def _loops(s: Scheduler, product: Contraction) -> tuple[UOp, UOp, UOp] | None:
     """The innermost rows, the columns, along which neighbours are written, and the depth."""
-    depth = [q for q in ranges.closed_ranges(product.reduce) if q.arg.kind == "reduce"]
-    written = s.nest.written_along()
-    for p in (product, product.transposed()):
-        column = next((r for r in written if r in p.columns), None)
-        if len(depth) == 1 and p.rows and column is not None:
-            return p.rows[-1], column, depth[0]
-    return None
+    depth = [q for q in product.depth if q.arg.kind == "reduce"]
+    tile = s.nest.tile_of(product)
+    return None if tile is None or len(depth) != 1 else (*tile[1:], depth[0])
 
 
 def _cost(s: Scheduler, b: Blocking, loops: tuple[UOp, UOp, UOp], lanes: int) -> float | None:

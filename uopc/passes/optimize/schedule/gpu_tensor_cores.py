@@ -15,7 +15,7 @@ from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.devices.tensor_cores import Tile
-from uopc.ir.nest.contractions import find_contraction
+from uopc.ir.nest.contractions import Contraction
 from uopc.ir.nest.loops import length_of, most_of, trips
 from uopc.ir.nest.nest import nest_of
 from uopc.passes.analysis.shared_tiles import filled_together
@@ -79,10 +79,10 @@ SLICES = (2, 1)
 def choose(s: Scheduler) -> bool:
     """Opts for tensor cores; False if the kernel is not one sum of products that has a tile."""
     k = s.nest
-    if len(k.reduces) != 1 or find_contraction(k.reduces[0]) is None:
+    if k.contraction is None:
         return False
     found: list[tuple[float, Blocking, tuple[int, Tile, list[UOp]]]] = []
-    for r in ranges.closed_ranges(k.reduces[0]):
+    for r in k.contraction.depth:
         for amount in _amounts(s):
             try:
                 tile, *loops = tensor_tiling.tile_loops(s.kernel, r, amount)
@@ -145,10 +145,9 @@ def _fitted(b: Blocking, tiles: int, columns: list[int]) -> Blocking:
 def _other_columns(kernel: UOp, column: UOp) -> list[UOp]:
     """The other output loops of the operand with the columns alone, the innermost first."""
     (reduce,) = nest_of(kernel).reduces
-    a, b = [ranges.ranges(x) for x in reduce.src[0].src[:2]]
-    of_b, of_a = (b, a) if column in b else (a, b)
-    found = [r for r in of_b - of_a if r.arg.kind == "loop" and r is not column]
-    return sorted(found, key=lambda r: r.arg.axis, reverse=True)
+    c = Contraction.of(reduce, reduce.src[0])
+    columns = c.columns if column in ranges.ranges(c.b) else c.rows
+    return [r for r in reversed(columns) if r is not column]
 
 
 def _padded(s: Scheduler, amount: int, tile: Tile, loops: list[UOp], blocking: Blocking) -> bool:

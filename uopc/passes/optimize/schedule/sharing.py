@@ -94,7 +94,7 @@ def _cycles(s: Scheduler, k: Nest, c: LanedSum, shared: UOp, cut: Chunks) -> flo
     joined = False
     if outer is None:
         tiles = {p: contraction.sum_tile(s, k, p, length(c.row), length(c.lane)) for p in each}
-        sums = sum([trips(p.reduce.src[1:]) * tile[2] for p, tile in tiles.items()])
+        sums = sum([trips(p.depth) * tile[2] for p, tile in tiles.items()])
     else:
         apart, both = contraction.cycles_apart_and_joined(s, k, c, outer, length)
         joined, sums = both < apart, min(apart, both)
