@@ -14,7 +14,7 @@ import pytest
 
 import uopc
 from tests import ROOT
-from tests.dump.report.test_page import page_data
+from tests.dump.report.conftest import page_data
 from tests.machines import only_lowered
 from uopc import UOp, UserError, cache, config, dtypes
 from uopc.cli import main as cli
