@@ -21,6 +21,7 @@ from uopc.passes import ORDER, PIPELINE
 
 PACKAGE = ROOT / "uopc"
 FILES = sorted(PACKAGE.rglob("*.py"))
+TESTS = ROOT / "tests"
 TABLES = {  # flat on purpose: one row per line
     "uopc/ir/core/ops.py", "uopc/passes/analysis/thresholds.py",
     "uopc/passes/optimize/schedule/gpu_thresholds.py",
@@ -60,6 +61,7 @@ def each_file(test):
     return of_all
 
 
+@functools.cache
 def imports(path):
     """The modules of this package that a file imports, anywhere in it."""
     found = set()
@@ -71,7 +73,7 @@ def imports(path):
             found |= {m if m in MODULES else node.module for m in inner}
         elif isinstance(node, ast.ImportFrom):
             assert not node.level, f"{path}: a relative import"
-    return found
+    return frozenset(found)
 
 
 # ---------------------------------------------------------------- imports point one way
@@ -133,7 +135,7 @@ def test_the_order_of_packages_is_the_documented_one():
 
 def circles(below):
     """The nodes that import each other, directly or through others."""
-    below = {me: others & below.keys() - {me} for me, others in below.items()}
+    below = {me: {*others} & below.keys() - {me} for me, others in below.items()}
     while free := [me for me, others in below.items() if not others]:
         for me in free:
             del below[me]
@@ -151,7 +153,7 @@ def test_no_import_circle():
 def test_no_import_circle_that_a_stub_closes():
     below = {me: imports(path) for me, path in MODULES.items()}
     for path in PACKAGE.rglob("*.pyi"):
-        below.setdefault(name_of(path), set()).update(imports(path))
+        below[name_of(path)] = imports(path) | below.get(name_of(path), set())
     found = circles(below)
     assert not found, f"these import each other: {', '.join(found)}"
 
@@ -291,8 +293,8 @@ def test_no_python_recursion_tricks_and_no_swallowed_exceptions(path):
 
 def test_files_are_read_and_written_in_one_encoding():
     """A file without a stated encoding is garbled where the locale is not UTF-8."""
-    for path in [p for folder in ("uopc", "tests") for p in (ROOT / folder).rglob("*.py")]:
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for path in (*FILES, *TESTS.rglob("*.py")):
+        for node in ast.walk(parsed(path)):
             name = getattr(getattr(node, "func", None), "attr", "")
             if name in ("read_text", "write_text"):
                 known = len(node.args) + len(node.keywords) > (name == "write_text")
@@ -301,24 +303,54 @@ def test_files_are_read_and_written_in_one_encoding():
 
 def test_tests_can_fail():
     """Every test compares or expects something; none asserts a constant."""
-    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+    for path in sorted(TESTS.rglob("test_*.py")):
         check_tests(path)
 
 
+OF_THE_WHOLE = {"benchmarks", "docs", "kinds"}  # folders that mirror no package
+
+
+def test_tests_are_where_their_module_is():
+    """The folders of tests are those of the package, and no file is too long to be read at once."""
+    for path in sorted(TESTS.rglob("test_*.py")):
+        folder = path.parent.relative_to(TESTS)
+        known = str(folder) in OF_THE_WHOLE or (PACKAGE / folder / "__init__.py").exists()
+        assert known, f"tests/{folder} mirrors no package: where is the module of {path.name}?"
+        lines = path.read_text("utf-8").count("\n")
+        assert lines <= MOST_LINES, f"{path.relative_to(ROOT)}: {lines} lines"
+
+
 def check_tests(path):
-    tree = ast.parse(path.read_text("utf-8"))
+    tree = parsed(path)
     for node in ast.walk(tree):
         if isinstance(node, ast.Assert):
             where = f"{path.name}, line {node.lineno}"
             assert not isinstance(node.test, ast.Constant), f"{where} asserts a constant"
-    helpers = {
-        n.name for n in ast.walk(tree)
-        if isinstance(n, ast.FunctionDef)
-        and any(isinstance(i, (ast.Assert, ast.Raise)) for i in ast.walk(n))
-    }  # fmt: skip
+    helpers = asserting(path) | asserting_imports(path)
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
             assert checks_something(node, helpers), f"{path.name}: {node.name} checks nothing"
+
+
+@functools.cache
+def asserting(path):
+    """The functions of a file that assert something."""
+    return {
+        n.name for n in ast.walk(parsed(path))
+        if isinstance(n, ast.FunctionDef)
+        and any(isinstance(i, (ast.Assert, ast.Raise)) for i in ast.walk(n))
+    }  # fmt: skip
+
+
+def asserting_imports(path):
+    """The functions of other tests that a file imports, and that assert something."""
+    found = set()
+    for node in parsed(path).body:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tests."):
+            source = ROOT / f"{node.module.replace('.', '/')}.py"
+            if source.exists():
+                found |= asserting(source) & {a.name for a in node.names}
+    return found
 
 
 def checks_something(function, helpers):

@@ -166,7 +166,7 @@ def test_random_graphs_round_trip(level: Level, data: Any) -> None:
 @pytest.mark.few(10)
 def test_every_op_round_trips(op: Op, data: Any) -> None:
     x, n = creation.param("x", (4, 6)), UOp.variable("n", 1, 6)
-    round_trip(data.draw(node_on([x, n, UOp.const(INDEX, 2), x.rtag("t")], op)))
+    assert round_trip(data.draw(node_on([x, n, UOp.const(INDEX, 2), x.rtag("t")], op)))
 
 
 @settings(max_examples=200, deadline=None)
