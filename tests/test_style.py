@@ -185,6 +185,92 @@ def test_a_circle_is_found():
     assert circles(chain) == [] and circles({**chain, "c": {"a"}}) == ["a", "b", "c"]
 
 
+# ---------------------------------------------------------------- the core and its wings
+# A program of one device is compiled and called without the wings. Modules and packages of each:
+WINGS = {
+    "derivatives": ("derivatives",), "sparse": ("sparse",), "tracing": ("tracing",),
+    "exporting": ("exporting",), "onnx": ("onnx",), "files": ("files",), "cli": ("cli", "__main__"),
+    "dump": ("dump", "program.reports", "program.saved"), "search": ("search",),
+    "numpy": ("numpy",),
+    "meshes": (
+        "distributed", "backends.exchange", "ir.devices.mesh", "ir.devices.launches",
+        "ir.devices.overlap", "ir.devices.part_sizes", "ir.devices.parts", "ir.devices.traffic",
+        "ir.builder.unrolled", "ir.interpret.lockstep", "ir.interpret.exchanges",
+        "passes.partition", "passes.unroll_devices", "passes.place_exchanges",
+        "passes.order_launches",
+    ),
+}  # fmt: skip
+# The modules of the core that import a wing. `uopc` itself has the public names of all.
+DOORS = {
+    "dump": {"driver", "program.launches", "program.program"},  # a run as text, when asked for
+    "search": {"driver"},  # for `beam`
+    "numpy": {"tensor.numpy_protocols"},  # NumPy's functions of a UOp
+    "meshes": {
+        "tensor.elementwise",  # shard
+        "backends.plan", "backends.device_rows", "program.planner",  # several devices in a plan
+        "driver", "program.check_input", "program.cpu", "program.program", "program.request",
+        "ir.interpret.interpreter", "passes", "passes.contract", "passes.join_kernels",
+    },
+}  # fmt: skip
+# The wings that a wing is built on.
+BUILT_ON = {
+    "sparse": {"derivatives"}, "tracing": {"derivatives", "sparse", "numpy", "meshes"},
+    "exporting": {"dump", "sparse", "meshes", "search"}, "onnx": {"tracing"},
+    "dump": {"meshes", "search"}, "files": {"meshes"}, "search": {"dump", "meshes"}, "meshes": {"search"},
+    "cli": {"dump", "exporting", "onnx", "search", "sparse", "tracing"},
+}  # fmt: skip
+
+
+def wing_of(module):
+    """The wing of a module; None for one of the core."""
+    inner = module.removeprefix("uopc.")
+    places = [(name, place) for name, own in WINGS.items() for place in own]
+    found = (name for name, place in places if f"{inner}.".startswith(f"{place}."))
+    return next(found, None)
+
+
+def wings_of(path):
+    """The wings that a file of the core imports, in functions and for types, too, or by a name."""
+    texts = {n.value for n in ast.walk(parsed(path)) if isinstance(n, ast.Constant)}
+    named = {text for text in texts if isinstance(text, str) and text in MODULES}
+    return {wing for module in imports(path) | named if (wing := wing_of(module))}
+
+
+def test_the_core_imports_no_wing_but_through_doors():
+    found = {}
+    for me, path in MODULES.items():
+        if me != "uopc" and wing_of(me) is None:
+            for wing in wings_of(path):
+                found.setdefault(wing, set()).add(me.removeprefix("uopc."))
+    assert found == DOORS
+
+
+_IMPORT_ALL = """
+import importlib, sys
+for module in {0}:
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError as error:  # an optional package
+        assert error.name.split(".")[0] != "uopc", error
+print(*sys.modules)
+"""
+
+
+@pytest.mark.parametrize("wing", WINGS)
+def test_a_wing_is_imported_alone(wing):
+    """A fresh process imports all modules of a wing, and no wing that this is not built on."""
+    own = sorted(m for m in MODULES if wing_of(m) == wing and m != "uopc.__main__")
+    code = _IMPORT_ALL.format(own)
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    found = {wing_of(m) for m in run.stdout.split() if m.startswith("uopc.")} - {None, wing}
+    allowed, new = set(), BUILT_ON.get(wing, set())
+    while new:
+        allowed |= new
+        new = {w for other in new for w in BUILT_ON.get(other, set())} - allowed
+    assert found <= allowed, f"{wing} imports {found - allowed}"
+
+
 MOST_ENTRIES = 24
 
 
