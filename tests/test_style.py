@@ -202,13 +202,13 @@ WINGS = {
 }  # fmt: skip
 # The modules of the core that import a wing. `uopc` itself has the public names of all.
 DOORS = {
-    "dump": {"driver", "program.launches", "program.program"},  # a run as text, when asked for
+    "dump": {"driver", "program.backend", "program.launches", "program.program"},  # a run as text, when asked for
     "search": {"driver"},  # for `beam`
     "numpy": {"tensor.numpy_protocols"},  # NumPy's functions of a UOp
     "meshes": {
         "tensor.elementwise",  # shard
         "backends.plan", "backends.device_rows", "program.planner",  # several devices in a plan
-        "driver", "program.check_input", "program.cpu", "program.program", "program.request",
+        "driver", "program.cached.record", "program.cpu", "program.program", "program.request",
         "ir.interpret.interpreter", "passes", "passes.contract", "passes.join_kernels",
     },
 }  # fmt: skip

@@ -8,11 +8,10 @@ from __future__ import annotations
 from uopc.errors import InvalidIR, Unsupported, UserError
 from uopc.ir.builder import index_maps, rebuild
 from uopc.ir.builder.loops import with_loops
-from uopc.ir.builder.unrolled import SEVERAL
 from uopc.ir.core import dtypes, shapes, walk
 from uopc.ir.core.level_of import is_shaped, level_of
 from uopc.ir.core.levels import TENSOR
-from uopc.ir.core.ops import Ops
+from uopc.ir.core.ops import GroupOp, Ops
 from uopc.ir.core.storage import before_effects
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, intern
@@ -57,7 +56,7 @@ def checked(graph: UOp, device: str, mesh: bool = False) -> UOp:
 
 def _check_lowered(graph: UOp, cpu: bool) -> None:
     """Unsupported for a tensor op that no pass lowers: values on several devices are of CPUs."""
-    refused = {Ops.SLICE} if cpu else {Ops.SLICE} | SEVERAL
+    refused = {Ops.SLICE} if cpu else {Ops.SLICE} | GroupOp.Several
     if refused.isdisjoint(walk.ops(graph)):
         return
     for u in walk.nodes(graph):
@@ -70,7 +69,7 @@ def _check_devices(graph: UOp, device: str, alone: bool) -> None:
     not, or that is no CPU as the program's is; Unsupported for a COPY to one. `alone`: the program
     is for its own device."""
     naming = [u for u in walk.nodes(graph) if devices.names_one(u)]
-    several = not SEVERAL.isdisjoint(walk.ops(graph))
+    several = not GroupOp.Several.isdisjoint(walk.ops(graph))
     places = devices.devices(graph) if naming or several else {}
     own = devices.named(device)
     for u in naming:

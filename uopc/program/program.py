@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from uopc import config
 from uopc.backends.cpu.callables import ProgramBase
-from uopc.backends.exchange.cost import Machine
 from uopc.backends.plan import Exchange, Plan
 from uopc.cache import statistics
 from uopc.cache.disk import DiskCache
@@ -40,7 +39,8 @@ from uopc.program.source import ProgramSource
 from uopc.program.tuned import schedules
 from uopc.target import Target
 
-if TYPE_CHECKING:  # a program from a cache needs no pass
+if TYPE_CHECKING:  # a program from a cache needs no pass, and that of one device no mesh
+    from uopc.backends.exchange.cost import Machine
     from uopc.passes.pass_manager import Lowered, Verify
     from uopc.program.speed.predict import Prediction
 

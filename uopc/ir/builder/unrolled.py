@@ -21,7 +21,6 @@ from uopc.ir.index.dims import uop_dim
 
 # From an exchange, what the devices of a group send, and their names, to what each of them gets.
 Lower = Callable[[UOp, Sequence[UOp], Sequence[str | None]], Sequence[UOp]]
-SEVERAL = GroupOp.Exchange | {Ops.MSTACK, Ops.MSELECT}
 BUNDLES = frozenset((Ops.SINK, Ops.GROUP, Ops.TUPLE, Ops.AFTER))
 
 

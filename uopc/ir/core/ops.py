@@ -345,6 +345,7 @@ class GroupOp:
     Movement = frozenset([op for op in Op.all() if op.movement])
     Buffer = frozenset([op for op in Op.all() if op.is_storage])
     Exchange = frozenset([op for op in Op.all() if op.arg[-1] is args.ExchangeArg])
+    Several = Exchange | {Ops.MSTACK, Ops.MSELECT}  # of values on several devices
     Irreducible = frozenset((Ops.CONST, Ops.VARIABLE, Ops.SPECIAL, Ops.RANGE))
 
 

@@ -13,13 +13,11 @@ import numpy as np
 
 from uopc.errors import InvalidIR, UserError
 from uopc.ir.builder.primitives import without_primitives
-from uopc.ir.builder.unrolled import unrolled
 from uopc.ir.core import dtypes, walk
 from uopc.ir.core.calls import graph_order
 from uopc.ir.core.evaluate import Array
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
-from uopc.ir.interpret import exchanges
 from uopc.ir.interpret.arguments import Variables, check_array, name_of
 from uopc.ir.interpret.machine import Machine, run_kernel
 from uopc.ir.interpret.tensor import TensorRun
@@ -65,6 +63,9 @@ class Evaluation:
         # As in a compile, a PRIMITIVE is its value; a loop's body has PARAMs that nobody gives.
         whole = without_primitives(intern(Ops.TUPLE, dtypes.void, tuple(graphs)))
         if not {Ops.MSTACK, Ops.MSELECT}.isdisjoint(walk.ops(whole)):
+            from uopc.ir.builder.unrolled import unrolled
+            from uopc.ir.interpret import exchanges
+
             whole = unrolled(whole, exchanges.as_values)
         self.roots = whole.src
         self.inputs = inputs

@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from uopc.ir.builder import rebuild
-from uopc.ir.builder.unrolled import SEVERAL, Unrolled, unrolled
+from uopc.ir.builder.unrolled import Unrolled, unrolled
 from uopc.ir.core import dtypes, walk
 from uopc.ir.core.levels import TENSOR
 from uopc.ir.core.ops import GroupOp, Ops
@@ -90,7 +90,7 @@ def unroll_devices(graph: UOp, context: Context) -> UOp:
     """The graph with each value on one device."""
     if context.sharding is not None:
         return _on_mesh(graph, context) if context.sharding.mesh.devices else graph
-    return graph if SEVERAL.isdisjoint(walk.ops(graph)) else unrolled(graph, in_group)
+    return graph if GroupOp.Several.isdisjoint(walk.ops(graph)) else unrolled(graph, in_group)
 
 
 PASS = Pass("unroll-devices", TENSOR, TENSOR, unroll_devices, "graph", reassociates=True)
