@@ -202,13 +202,14 @@ WINGS = {
 }  # fmt: skip
 # The modules of the core that import a wing. `uopc` itself has the public names of all.
 DOORS = {
-    "dump": {"driver", "program.backend", "program.launches", "program.program"},  # a run as text, when asked for
-    "search": {"driver"},  # for `beam`
+    "dump": {"driver", "program.backend", "program.launches", "program.program"},  # a run as text
+    "search": {"driver", "program.backend", "program.tuned.schedules"},  # `beam`, figures
     "numpy": {"tensor.numpy_protocols"},  # NumPy's functions of a UOp
     "meshes": {
         "tensor.elementwise",  # shard
         "backends.plan", "backends.device_rows", "program.planner",  # several devices in a plan
-        "driver", "program.cached.record", "program.cpu", "program.program", "program.request",
+        "program.cached.record", "program.cpu", "program.cuda", "program.program",
+        "program.request", "program.sharding", "program.speed.predict",
         "ir.interpret.interpreter", "passes", "passes.contract", "passes.join_kernels",
     },
 }  # fmt: skip
@@ -216,7 +217,8 @@ DOORS = {
 BUILT_ON = {
     "sparse": {"derivatives"}, "tracing": {"derivatives", "sparse", "numpy", "meshes"},
     "exporting": {"dump", "sparse", "meshes", "search"}, "onnx": {"tracing"},
-    "dump": {"meshes", "search"}, "files": {"meshes"}, "search": {"dump", "meshes"}, "meshes": {"search"},
+    "dump": {"meshes", "search"}, "files": {"meshes"}, "search": {"dump", "meshes"},
+    "meshes": {"search"},
     "cli": {"dump", "exporting", "onnx", "search", "sparse", "tracing"},
 }  # fmt: skip
 
