@@ -247,6 +247,24 @@ def test_the_core_imports_no_wing_but_through_doors():
     assert found == DOORS
 
 
+_SMALLEST = """
+import sys, uopc
+uopc.compile(uopc.param("x", (3,)) * 2, optimize=False)
+print(*sys.modules)
+"""
+GPUS = ("uopc.backends.cuda", "uopc.backends.nvptx", "uopc.program.cuda")
+
+
+def test_the_smallest_compile_needs_no_gpu_and_no_wing():
+    run = subprocess.run([sys.executable, "-c", _SMALLEST], cwd=ROOT, capture_output=True,
+                         text=True, check=True)  # fmt: skip
+    loaded = [name for name in run.stdout.split() if name.startswith("uopc.")]
+    assert len(loaded) > 100
+    # The passes and the shardings still load what they need of meshes.
+    found = [name for name in loaded if wing_of(name) not in (None, "meshes")]
+    assert found == [] and not [name for name in loaded if name.startswith(GPUS)]
+
+
 _IMPORT_ALL = """
 import importlib, sys
 for module in {0}:
