@@ -379,13 +379,9 @@ def tile(x: Any, repetitions: int | Sequence[int], /) -> Any:
     repetitions = (repetitions,) if isinstance(repetitions, int) else tuple(repetitions)
     if any(type(t) is not int or t < 0 for t in repetitions):
         raise UserError(f"tile: expected numbers of 0 or more, got {repetitions}")
-    dims = shapes.shape(u)
-    rank = max(len(dims), len(repetitions))
-    dims = (*(1,) * (rank - len(dims)), *dims)
+    rank = max(u.ndim, len(repetitions))
     times = (*(1,) * (rank - len(repetitions)), *repetitions)
-    split = u.reshape([s for d in dims for s in (1, d)])
-    wide = split.expand([s for d, t in zip(dims, times) for s in (t, d)])
-    return same_kind(wide.reshape([d * t for d, t in zip(dims, times)]), (x,))
+    return same_kind(indexing.tiled(with_rank(u, rank), times), (x,))
 
 
 def repeat(x: Any, repeats: Any, /, axis: int | None = None) -> Any:

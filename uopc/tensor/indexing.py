@@ -7,7 +7,7 @@ out of range is a UserError if its value is known when the graph is built; one f
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -579,6 +579,14 @@ def unsqueeze(a: UOp, axis: int) -> UOp:
     dims = list(shapes.shape(a))
     dims.insert(movement.normal_axis(axis, len(dims) + 1, "unsqueeze"), 1)
     return movement.reshape(a, tuple(dims))
+
+
+def tiled(a: UOp, times: Sequence[Dim]) -> UOp:
+    """The array, repeated so many times along each of its axes."""
+    dims = shapes.shape(a)
+    split = movement.reshape(a, tuple([s for d in dims for s in (1, d)]))
+    wide = movement.expand(split, tuple([s for d, t in zip(dims, times) for s in (t, d)]))
+    return movement.reshape(wide, tuple([d * t for d, t in zip(dims, times)]))
 
 
 # ---------------------------------------------------------------- writing

@@ -15,6 +15,7 @@ from uopc.onnx.node import MOST_PARTS, Node, dims, few, fixed, normal
 from uopc.onnx.registry import op
 from uopc.onnx.values import DTYPES, Array, dtype_of_sizes, has_symbols, objects, whole
 from uopc.tensor import padding
+from uopc.tensor.indexing import tiled
 
 
 def sizes(values: Any) -> Array:
@@ -211,12 +212,7 @@ def tile(n: Node) -> UOp:
     """Repeated along each axis."""
     x, times = n.x(0), n.ints(1)
     assert times is not None
-    own = dims(x)
-    lead = [d for pair in zip([1] * len(own), own) for d in pair]
-    wide = [d for pair in zip(times, own) for d in pair]
-    return x.reshape(tuple(lead)).expand(tuple(wide)).reshape(
-        tuple([t * d for t, d in zip(times, own)])
-    )  # fmt: skip
+    return tiled(x, times)
 
 
 @op("Pad")
