@@ -35,16 +35,15 @@ first, so no kernel between them may read or write what it writes, or write what
 
 from __future__ import annotations
 
-import math
-
 from uopc.ir.builder import rebuild
-from uopc.ir.core import bounds, dtypes, ranges, walk
+from uopc.ir.core import dtypes, walk
 from uopc.ir.core.args import KernelArg, ParamArg
 from uopc.ir.core.levels import PROGRAM
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import arguments, outer_ranges, read_slots, storage_root, written_slots
 from uopc.ir.core.uop import UOp, intern, set_origin
 from uopc.ir.devices import launches
+from uopc.ir.nest.nest import nest_of
 from uopc.passes.analysis.argument_limits import Limit
 from uopc.passes.contract import Context, Pass
 
@@ -137,18 +136,14 @@ def _walks(kernel: UOp, least: int) -> list[Walk]:
     store, loops = (end.src[0], end.src[1:]) if end.op is Ops.END else (end, ())
     if store.op is not Ops.STORE:
         return []
-    target = store.src[0]
     found = []
-    for u in walk.order(kernel):
-        if u.op is not Ops.INDEX or u is target or u.src[0].op is not Ops.PARAM:
-            continue
-        around = ranges.ranges(u)
-        size = u.dtype.itemsize * math.prod([bounds.bounds(r)[1] + 1 for r in around])
-        if around.issuperset(loops) and size >= least:
-            inner = sorted(around.difference(loops), key=lambda r: r.arg.axis)
+    for a in nest_of(kernel).read:
+        read = a.loops.issuperset(loops) and a.footprint(a.loops) >= least
+        if a.node.src[0].op is Ops.PARAM and read:
+            inner = sorted(a.loops.difference(loops), key=lambda r: r.arg.axis)
             names = rebuild.renamed_ranges({r: (_INNER, i) for i, r in enumerate(inner)})
-            index = tuple([rebuild.rebuild(s, names) for s in u.src[1:]])
-            found.append((loops, u.src[0].arg.slot, index))
+            index = tuple([rebuild.rebuild(s, names) for s in a.node.src[1:]])
+            found.append((loops, a.node.src[0].arg.slot, index))
     return found
 
 
