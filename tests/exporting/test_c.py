@@ -250,7 +250,7 @@ def test_the_text_has_the_users_names_and_lines(tmp_path: Path) -> None:
     speed, time = (uopc.param(name, (n,), dtypes.float64) for name in ("speed", "time"))
     uopc.export({"way": speed * time}, tmp_path / "f", kind="c", target="x86-64-v3", vectors=False)
     text = (tmp_path / "f.c").read_text("utf-8")
-    assert re.search(r"/\* f_E_99: test_export_c\.py:\d+", text)
+    assert re.search(r"/\* f_E_99: test_c\.py:\d+", text)
     assert "for (int64_t i = 0; i < rows; ++i) {" in text
     assert "way[i] = speed[i] * time[i];" in text
     assert "if (rows < 1 || rows > 99) {" in text
