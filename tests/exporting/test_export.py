@@ -290,6 +290,7 @@ def test_each_level_of_x86_has_the_bits_of_its_jit(make, target, tmp_path):
     assert_same(called(f, case), wanted)
 
 
+@pytest.mark.few(4)
 @each_case
 def test_one_element_at_a_time_is_close(make, tmp_path):
     case = make()

@@ -94,6 +94,7 @@ def test_diff(n):
     check(unp.diff(unp.asarray(V), n=n, prepend=0.0), np.diff(V, n=n, prepend=0.0))
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("mode", ("constant", "edge", "reflect", "wrap"))
 @pytest.mark.parametrize("width", (0, 1, 9, (2, 1), ((1, 2),), ((1, 2), (0, 0), (9, 13))))
 def test_pad(mode, width):

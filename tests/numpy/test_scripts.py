@@ -164,6 +164,7 @@ MOVES = {
 SHAPES = ((), (0,), (1,), (4,), (0, 3), (3, 3), (2, 4), (2, 3, 4))
 
 
+@pytest.mark.few(10)
 @pytest.mark.parametrize("name", MOVES)
 def test_moves(name: str) -> None:
     for i, shape in enumerate(SHAPES):
@@ -268,7 +269,7 @@ def test_comparisons(name: str, data: Any) -> None:
 
 @pytest.mark.parametrize("count", (0, 1, 5, 64, 65, 300))
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.few(12)
+@pytest.mark.few(4)
 def test_isin(count: int, dtype: str) -> None:
     a, b = drawn((7, 5), dtype, special=True), drawn((count,), dtype, 1, special=True)
     same(lambda a, b: np.isin(a, b), a, b)
@@ -283,7 +284,7 @@ def test_isin(count: int, dtype: str) -> None:
 @pytest.mark.parametrize(
     "order", (None, 0, 1, -1, 2, -2, 3, 0.5, np.inf, -np.inf, "fro", "f", "nuc")
 )
-@pytest.mark.few(20)
+@pytest.mark.few(6)
 def test_norms(order: Any, dtype: str) -> None:
     for shape in ((), (5,), (1,), (3, 4), (2, 3, 4)):
         for axis in (None, 0, -1, (0, 1), (1, 0), (-1, 0), (0, 0), 7):
@@ -451,6 +452,7 @@ SYMBOLIC: dict[str, Callable[..., Any]] = {
 }
 
 
+@pytest.mark.few(10)
 @pytest.mark.parametrize("name", SYMBOLIC)
 def test_symbolic_sizes(name: str) -> None:
     x = uopc.param("x", (uopc.variable("n", 2, 40), 3), uopc.dtypes.float64)

@@ -21,7 +21,7 @@ def weighted(m: Any, a: Any, w: Any, **named: Any) -> Any:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("axis", (None, 0, -1, (0, 1), (1, 0), (2, 0), 5))
-@pytest.mark.few(14)
+@pytest.mark.few(4)
 def test_average(axis: Any, dtype: str) -> None:
     a = drawn((2, 3, 4), dtype)
     same(lambda a: np.average(a, axis=axis), a)
@@ -93,7 +93,7 @@ REDUCED = ("sum", "prod", "max", "min", "any", "all", "mean")
 
 @pytest.mark.parametrize("name", REDUCED)
 @pytest.mark.parametrize("dtype", ("f4", "f8", "i4", "i1", "?"))
-@pytest.mark.few(10)
+@pytest.mark.few(4)
 def test_reductions_of_chosen_elements(name: str, dtype: str) -> None:
     f = getattr(np, name)
     start = {} if name in ("any", "all", "mean") else {"initial": 2}
@@ -168,7 +168,7 @@ SAMPLES = {
 
 @pytest.mark.parametrize("name", SAMPLES)
 @pytest.mark.parametrize("dtype", ("f8", "f4", "i4", "i1", "?"))
-@pytest.mark.few(45)
+@pytest.mark.few(8)
 def test_samples(name: str, dtype: str) -> None:
     for shape in ((), (0,), (1,), (2,), (7,), (3, 4), (3, 3, 5)):
         names = SAMPLES[name].__code__.co_names
@@ -189,6 +189,7 @@ def test_interp_of_traced_samples(data: Any) -> None:
     same(lambda *a: np.interp(*a, left=a[2][0], right=3, period=None), x, xp, fp)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("degree", (0, 1, 3, 6))
 @pytest.mark.parametrize("dtype", ("f8", "f4", "i4"))
 def test_polynomials_of_least_squares(degree: int, dtype: str) -> None:

@@ -96,7 +96,7 @@ def converted(model: Any, x: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", CLASSIFIERS)
-@pytest.mark.few(5)
+@pytest.mark.few(2)
 def test_classifiers(name: str) -> None:
     """Labels are the same; probabilities, as maps, to float32."""
     model, x, f = fitted(name)

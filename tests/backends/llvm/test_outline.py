@@ -216,6 +216,7 @@ def test_vectors_that_registers_do_not_hold_are_aligned():
     assert count(uopc.compile(x * 2 + 1), "alignstack") == 0
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", ["sin", "cos", "tan", "log"])
 @pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64])
 def test_code_and_interpreter_give_the_same_bits(name, dtype):

@@ -90,6 +90,7 @@ def _arguments(name, dtype):
     return rng.permutation(abs(values) if name.startswith("log") else values)
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("name", ulp.FUNCTIONS[:9])
 def test_functions_are_within_the_limits_of_the_table(name, dtype):

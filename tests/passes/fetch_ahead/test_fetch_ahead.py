@@ -197,6 +197,7 @@ def test_a_symbolic_number_of_rows_fetches_nothing_in_parts() -> None:
 
 
 # ---------------------------------------------------------------- the result
+@pytest.mark.few(8)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("columns", [COLUMNS, COLUMNS + 1, 1021])
 @pytest.mark.parametrize("rows", [1, 9, 16, 61, 64])

@@ -255,6 +255,7 @@ def test_symbolic_sizes_that_are_cut(size):
         np.testing.assert_allclose(g, w, 1e-4, 1e-5)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("p", [2, 3, 5])
 @pytest.mark.parametrize("spec", [P("m"), P(None, "m")])
 def test_running_totals(p, spec):

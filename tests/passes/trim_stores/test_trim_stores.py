@@ -76,6 +76,7 @@ def products(kernel):
     return count(0, len(kernel.src), {})
 
 
+@pytest.mark.few(5)
 @pytest.mark.machine("laptop")
 @pytest.mark.parametrize("cpu", ["x86-64-v3", "x86-64-v4"])
 @pytest.mark.parametrize("threads", [1, 2])

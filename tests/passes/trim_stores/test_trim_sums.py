@@ -115,6 +115,7 @@ def test_infinite_values_that_are_not_summed():
     assert not np.isfinite(got[120:]).any()
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("position", [0, 5, 63])
 @pytest.mark.parametrize(("fast", "chunk"), [(True, 8), (False, 8), (False, 32)])
 def test_a_cache_filled_up_to_a_variable(fast, chunk, position):

@@ -134,6 +134,7 @@ def test_long_functions_have_fewer_copies_than_short_ones():
     assert vectors(kernel("old", x.pow(x))) == 1
 
 
+@pytest.mark.few(16)
 @each_float
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("f", [gelu, call_price, uopc.UOp.sin], ids=["gelu", "price", "sin"])
