@@ -15,16 +15,16 @@ from uopc import config
 from uopc.cache.disk import DiskCache
 from uopc.errors import UserTypeError
 from uopc.ir.builder import checks
-from uopc.ir.core import dtypes, walk
+from uopc.ir.core import dtypes
 from uopc.ir.core.arena import arena, uncollected
 from uopc.ir.core.args import Opt
-from uopc.ir.core.level_of import level_of
 from uopc.ir.core.levels import LINEAR, PROGRAM, Level
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.devices import device as devices
 from uopc.program.backend import backend_of
 from uopc.program.described import Described, Description, Found, Made
+from uopc.program.graph.facts import GraphFacts
 from uopc.program.program import Program, make_program
 from uopc.program.request import (
     Request,
@@ -83,7 +83,7 @@ def compile(
     with arena():
         mesh = mesh_request(of_arguments(sharding, earlier))
         request = prepare(graph, inputs, optimize, threads, name, options, rules, device, mesh)
-        _check_copies(request.graph)
+        _check_copies(request.facts)
         stages = options.spec > 0 if verify is None else verify
         accesses = options.spec > 1 if verify is None else verify
         verify_with = _verifier(request, stages, accesses)
@@ -92,12 +92,10 @@ def compile(
     return _reported(program, options)
 
 
-def _check_copies(graph: UOp) -> None:
+def _check_copies(facts: GraphFacts) -> None:
     """UserError for a COPY to a device that there is not."""
-    if Ops.COPY in walk.ops(graph):
-        for u in walk.nodes(graph):
-            if u.op is Ops.COPY:
-                backend_of(u.arg.lower(), "copy")
+    for u in facts.of(Ops.COPY):
+        backend_of(u.arg.lower(), "copy")
 
 
 def _reported(program: Program, options: config.Options) -> Program:
@@ -281,12 +279,10 @@ def _verifier(request: Request, stages: bool, accesses: bool = False) -> Verify 
 
     if not accesses:
         return verifier.verify
-    graph = request.graph
-
     @functools.cache
     def assumed() -> list[UOp]:  # asked for when the graph has been checked
-        listed = level_of(graph) in (PROGRAM, LINEAR)
-        return [] if listed else [c.as_bool for c in size_conditions.of_graph(graph)]
+        listed = request.facts.level in (PROGRAM, LINEAR)
+        return [] if listed else [c.as_bool for c in size_conditions.of_graph(request.graph)]
 
     def verify(stage: UOp, level: Level, name: str = "") -> None:
         in_bounds.verify_with_bounds(stage, level, name, assuming=assumed())

@@ -23,7 +23,7 @@ from uopc import Ops, UOp, dtypes, kernel_param
 from uopc.errors import Error
 from uopc.ir.core.args import BufferArg, ReduceArg
 from uopc.ir.interpret.interpreter import run_kernel
-from uopc.program.check_input import checked
+from uopc.program.graph.check_input import checked
 
 Array = npt.NDArray[Any]
 TYPES = (dtypes.int32, dtypes.int32, dtypes.int64, dtypes.float64, dtypes.uint8)

@@ -100,7 +100,7 @@ def test_nothing_outside_of_an_array_is_read(case, size, optimize):
 
 
 def test_a_checked_index_gets_no_second_guard():
-    from uopc.program.check_input import checked
+    from uopc.program.graph.check_input import checked
 
     w = uopc.param("w", (n, 8))
     for graph in (y[i], w[:, i], w[i], w[i, 2], z.gather(1, uopc.param("g", (3, 4), dtypes.int64)),

@@ -22,6 +22,7 @@ from uopc.ir.builder import operands, rebuild
 from uopc.ir.core import dtypes, shapes, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
+from uopc.program.graph.facts import GraphFacts
 from uopc.program.request import Request
 from uopc.target import Target
 
@@ -43,9 +44,9 @@ def worth_computing(request: Request, machine: Target) -> tuple[Request, list[UO
     """The values of a request for a CPU that are computed once; none of any other. `machine`: the
     one that will run the program, and no other, so the request has products in its units."""
     on_cpu = request.device.partition(":")[0] == "cpu"
-    if not on_cpu or request.structure == "kernel" or Ops.DATA not in walk.ops(request.graph):
+    if not on_cpu or request.structure == "kernel" or not request.facts.of(Ops.DATA):
         return request, []
-    units = request.optimize and request.options.dot_products and _has_bytes(request.graph)
+    units = request.optimize and request.options.dot_products and _has_bytes(request.facts)
     if units and machine.dot4:
         from uopc.passes.canonicalize.byte_products import with_words_of_constants
 
@@ -85,9 +86,8 @@ def replaced(request: Request, values: Sequence[UOp]) -> Request:
     return replace(request, graph=rebuild.rebuild(request.graph, given))
 
 
-def _has_bytes(graph: UOp) -> bool:
-    data = [u for u in walk.nodes(graph) if u.op is Ops.DATA]
-    return any([u.dtype.is_int and u.dtype.bits == 8 for u in data])
+def _has_bytes(facts: GraphFacts) -> bool:
+    return any([u.dtype.is_int and u.dtype.bits == 8 for u in facts.of(Ops.DATA)])
 
 
 def _is_packed(v: UOp) -> bool:

@@ -13,6 +13,7 @@ from uopc import config
 from uopc.backends import detect
 from uopc.backends.exchange.cost import bucket_bytes, pays_beside
 from uopc.errors import Unsupported, UserError, UserTypeError
+from uopc.forks import cached_property
 from uopc.ir.builder import primitives, pytrees, rebuild
 from uopc.ir.builder.pytrees import LaidOut, Structure
 from uopc.ir.core import dtypes, walk
@@ -23,8 +24,8 @@ from uopc.ir.core.levels import TENSOR
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, as_made, intern
-from uopc.ir.devices.device import named, names_one
 from uopc.program import sharding
+from uopc.program.graph.facts import GraphFacts
 from uopc.program.sharding import MeshRequest
 from uopc.target import Target
 from uopc.tensor.elementwise import unbind
@@ -56,6 +57,11 @@ class Request:
     layouts: tuple[Any, ...] = ()  # of results that are sparse matrices, else None; (): none is
     nesting: Structure | None = None  # of results in containers of containers
 
+    @cached_property
+    def facts(self) -> GraphFacts:
+        """What a compile asks of the graph."""
+        return GraphFacts(self.graph)
+
 
 def thread_count(threads: int | None, options: config.Options) -> int:
     """The threads of a program: those asked for, else of the options; 0 stands for all. UserError
@@ -77,13 +83,15 @@ def prepare(
     sink = primitives.without_primitives(sink)
     if mesh is None:
         sink = rebuild.without_shards(sink)
-    made = list(dict.fromkeys([u.arg.name for u in as_made(_params(sink))]))
+    given = GraphFacts(sink)
+    made = list(dict.fromkeys([u.arg.name for u in as_made(given.params)]))
     sink, bound = _unbound(sink)
     if structure == "kernel":
         sink = _named_params(sink)
-    else:
-        _check_no_slots(sink)
-    params = _ordered_params(sink, made if inputs is None else inputs)
+    facts = given if sink is given.graph else GraphFacts(sink)
+    if structure != "kernel":
+        _check_no_slots(facts)
+    params = _ordered_params(facts, made if inputs is None else inputs)
     if mesh is not None:
         if options.beam:
             raise Unsupported("compile: beam on a mesh of devices")
@@ -93,7 +101,7 @@ def prepare(
             raise Unsupported(
                 "compile: deterministic, or a mesh that names its devices, needs device cpu"
             )
-        mesh = sharding.for_graph(mesh, sink, params)
+        mesh = sharding.for_graph(mesh, facts, params)
     if options.fast_zeros:
         sink = rebuild.marked_fast_zeros(sink)
     return Request(
@@ -144,7 +152,8 @@ def make_context(request: Request, machine: Target) -> Context:
     from uopc.passes.pass_manager import function_schedule
 
     rules = rules_of(request, machine)
-    devices = _devices(request)
+    own = request.mesh.mesh.devices if request.mesh is not None else ()
+    devices = own or request.facts.devices or (request.device,)
     threads = request.threads // len(devices) or request.threads
     context = Context(machine, request.optimize, threads, request.options, rules=rules)
     context.devices = devices
@@ -161,15 +170,6 @@ def make_context(request: Request, machine: Target) -> Context:
     return context
 
 
-def _devices(request: Request) -> tuple[str, ...]:
-    """The devices of this process that run a program, as its graph or mesh names them."""
-    if request.mesh is not None and request.mesh.mesh.devices:
-        return request.mesh.mesh.devices
-    naming = filter(names_one, walk.nodes(request.graph))
-    found = {named(u.arg if u.op is Ops.COPY else u.arg.device) for u in naming}
-    return tuple(sorted(found, key=lambda n: (len(n), n))) or (request.device,)
-
-
 def lower(
     request: Request, machine: Target, verify: Verify | None = None,
     opts: tuple[Opt, ...] | None = None, skip: Callable[[UOp], Container[UOp]] | None = None,
@@ -180,7 +180,7 @@ def lower(
     keeps every rewrite; `searched` gives kernels the Opts that a search found; `done` is told of
     each linear kernel, and graphs of stages are not kept."""
     from uopc.passes import pass_manager
-    from uopc.program.check_input import checked
+    from uopc.program.graph.check_input import checked
 
     with arena():
         graph = checked(request.graph, request.device, request.mesh is not None)
@@ -272,14 +272,14 @@ def _named_params(kernel: UOp) -> UOp:
     return rebuild.rewritten(kernel, change)
 
 
-def _check_no_slots(sink: UOp) -> None:
+def _check_no_slots(facts: GraphFacts) -> None:
     """No param of a kernel stands in a tensor graph, except in the body of a FUNCTION or kernel."""
-    if level_of(sink) is not TENSOR:
+    if facts.level is not TENSOR:
         raise UserError("compile: a kernel is one SINK of stores: pass store.sink(name=...)")
-    slotted = [u for u in walk.nodes(sink) if u.op is Ops.PARAM and u.arg.slot >= 0]
+    slotted = [u for u in facts.of(Ops.PARAM) if u.arg.slot >= 0]
     if not slotted:
         return
-    bodies = (Ops.SINK, Ops.FUNCTION)
+    bodies, sink = (Ops.SINK, Ops.FUNCTION), facts.graph
     outside = walk.toposort(sink, gate=lambda v: v is sink or v.op not in bodies)
     for u in slotted:
         if u in outside:
@@ -289,20 +289,13 @@ def _check_no_slots(sink: UOp) -> None:
             )
 
 
-def _params(sink: UOp) -> list[UOp]:
-    """The params of a graph or kernel."""
-    if level_of(sink) is TENSOR:
-        return walk.inputs(sink)
-    return [u for u in walk.nodes(sink) if u.op is Ops.PARAM]
-
-
-def _ordered_params(sink: UOp, inputs: Sequence[UOp | str]) -> tuple[UOp, ...]:
+def _ordered_params(facts: GraphFacts, inputs: Sequence[UOp | str]) -> tuple[UOp, ...]:
     """The program's params in the order of its positional arguments."""
     found: dict[str, UOp] = {}
-    for u in _params(sink):
+    for u in facts.params:
         if found.setdefault(u.arg.name, u) is not u:
             raise UserError(f"two different params are named {u.arg.name!r}: rename one")
-    if level_of(sink) is not TENSOR:
+    if facts.level is not TENSOR:
         return tuple(sorted(found.values(), key=lambda u: int(u.arg.slot)))
     ordered: dict[str, UOp] = {}
     for given in inputs:

@@ -12,10 +12,11 @@ from typing import Any, TypedDict
 from uopc.backends.exchange.cost import Machine
 from uopc.errors import Unsupported, UserError, UserTypeError
 from uopc.ir.builder import checks
-from uopc.ir.core import dtypes, walk
+from uopc.ir.core import dtypes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.devices.mesh import Mesh, PartitionSpec, coordinate, make_mesh
+from uopc.program.graph.facts import GraphFacts
 
 BLOCKS = 8  # along each mesh axis, of a program whose sums do not depend on the mesh
 
@@ -174,14 +175,14 @@ def _spec(who: str, given: Any) -> PartitionSpec:
     return given
 
 
-def for_graph(m: MeshRequest, sink: UOp, params: Sequence[UOp]) -> MeshRequest:
+def for_graph(m: MeshRequest, facts: GraphFacts, params: Sequence[UOp]) -> MeshRequest:
     """The shardings of this graph's params and results. UserError for a name it does not have, and
     for a variable that is called as the coordinate of a mesh axis."""
     taken = {coordinate(a) for a in m.mesh.axis_names}
-    for v in walk.variables(sink):
+    for v in facts.variables:
         if v.arg.name in taken:
             raise UserError(f"compile: variable {v.arg.name!r} is that of a mesh axis")
-    outputs = len([v for v in sink.src if v.dtype is not dtypes.void])
+    outputs = len([v for v in facts.graph.src if v.dtype is not dtypes.void])
     names = [str(p.arg.name) for p in params]
     given = dict(m.in_specs)
     if "" in given:

@@ -1,0 +1,1 @@
+"""The graph of a request: the facts that a compile asks of it, and its check."""
