@@ -9,8 +9,6 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from uopc import config
-from uopc.backends import detect
 from uopc.backends.plan import Plan
 from uopc.errors import UserError
 from uopc.ir.core.uop import UOp
@@ -18,7 +16,7 @@ from uopc.ir.devices import device as devices
 from uopc.program.artifact import Artifact
 from uopc.program.compiled_kernel import Compiler
 from uopc.program.request import Request
-from uopc.target import CPUS, Target
+from uopc.target import Target
 
 if TYPE_CHECKING:  # a program from a cache needs no pass
     from uopc.dump.stages import Dump
@@ -65,16 +63,10 @@ class Backend:
 
 
 def backend_of(device: str, who: str = "option device (UOPC_DEVICE)") -> Backend:
-    """The backend of a device name that `who` gave. UserError if there is no such device.
-
-    Option `measure`: this machine is measured, unless it was.
-    """
+    """The backend of a device name that `who` gave. UserError if there is no such device."""
     for has, _, module in BACKENDS:
         if has(device):
-            found: Backend = import_module(module).BACKEND
-            if has is devices.is_cpu:
-                _measure_if_asked(found)
-            return found
+            return import_module(module).BACKEND  # type: ignore[no-any-return]
     shown = ", ".join([examples for _, examples, _ in BACKENDS])
     raise UserError(f"{who}: unknown device {device!r}; choose {shown}")
 
@@ -82,10 +74,3 @@ def backend_of(device: str, who: str = "option device (UOPC_DEVICE)") -> Backend
 def machine_of(request: Request) -> Target:
     """The machine that runs the programs of a request."""
     return backend_of(request.device).target(request.device, request.options.target_cpu)
-
-
-def _measure_if_asked(backend: Backend) -> None:
-    options = config.current()
-    if options.measure and options.target_cpu not in CPUS:
-        measure = import_module("uopc.search.measure")  # above this package, and seldom needed
-        measure.measure_once(detect.host(options.target_cpu), backend)

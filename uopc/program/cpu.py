@@ -163,7 +163,7 @@ def _target(device: str, cpu: str) -> Target:
     if DiskCache.of(config.current()) is not None:
         key.installation()  # as an earlier process found it: LLVM need not be asked
     found = detect.host(cpu)
-    return found if cpu in CPUS else figures.with_figures(found)
+    return found if cpu in CPUS else figures.with_figures(found, BACKEND)
 
 
 BACKEND = Backend(

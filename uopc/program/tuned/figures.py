@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import asdict, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -25,24 +26,29 @@ _read: dict[Path, tuple[tuple[int, int, int], dict[str, Values | None]]] = {}
 _own: dict[str, Values | None] = {}
 
 
-def with_figures(machine: Target) -> Target:
-    """A machine with what the database, or this process, has of it."""
-    name = key.machine_digest(machine)
-    values = _stored().get(name, _own.get(name))
+def with_figures(machine: Target, backend: Any) -> Target:
+    """A machine with what the database, or this process, has of it. Option `measure`: it is
+    measured if they have nothing."""
+    options, name = config.current(), key.machine_digest(machine)
+    stored = _stored(_database(options))
+    if options.measure and name not in stored and name not in _own:
+        measure = import_module("uopc.search.measure")  # above this package, and seldom needed
+        measure.measure_once(machine, backend)
+    values = stored.get(name, _own.get(name))
     return machine if values is None else replace(machine, **values)
 
 
 def are_known(machine: Target) -> bool:
     """True for a machine that was measured, or that this process could not measure."""
     name = key.machine_digest(machine)
-    return name in _own or name in _stored()
+    return name in _own or name in _stored(_database(config.current()))
 
 
 def keep(machine: Target, made: Measured | None) -> None:
     """Keep the measurement of a machine for all processes; None for one that cannot be measured,
     which this process does not try again."""
     _own[key.machine_digest(machine)] = None if made is None else parsed(made.figures)
-    database = _database()
+    database = _database(config.current())
     if made is None or database is None:
         return
     try:
@@ -77,14 +83,13 @@ def forget() -> None:
     _own.clear()
 
 
-def _database() -> Database | None:
-    folder = config.cache_folder(config.current())
+def _database(options: config.Options) -> Database | None:
+    folder = config.cache_folder(options)
     return None if folder is None else Database(folder)
 
 
-def _stored() -> dict[str, Values | None]:
+def _stored(database: Database | None) -> dict[str, Values | None]:
     """What the database has, by machine."""
-    database = _database()
     state = None if database is None else database.state
     if database is None or state is None:
         return {}
