@@ -34,8 +34,9 @@ from uopc.ir.devices.mesh import make_mesh
 from uopc.ir.index import affine
 from uopc.ir.interpret import interpreter, lockstep
 from uopc.ir.text.printer import parse, print_graph
-from uopc.passes.contract import Context, Sharding
+from uopc.passes.contract import Context
 from uopc.passes.pass_manager import run_pass
+from uopc.passes.sharding import Sharding
 from uopc.target import gpu_target
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -20,8 +20,9 @@ from uopc.ir.interpret import interpreter, lockstep
 from uopc.ir.interpret.lockstep import variables_of
 from uopc.ir.verify.verifier import verify
 from uopc.passes import PIPELINE
-from uopc.passes.contract import Context, Sharding
+from uopc.passes.contract import Context
 from uopc.passes.pass_manager import function_schedule
+from uopc.passes.sharding import Sharding
 
 rng = np.random.default_rng(0)
 

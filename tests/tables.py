@@ -74,17 +74,29 @@ def invariants():
 def pipeline():
     rows = []
     for number, p in PIPELINE:
-        *folder, name = p.run.__module__.removeprefix("uopc.passes.").split(".")
+        *folder, name = p.module.__name__.removeprefix("uopc.passes.").split(".")
         link = f"{folder[0]}/" if folder else f"{name}.py"
-        doc = __import__(p.run.__module__, fromlist=["PASS"]).__doc__
+        doc = p.module.__doc__
         first = doc.strip().split("\n\n")[0].replace("\n", " ")
         levels = (
             p.accepts.text if p.accepts is p.promises else f"{p.accepts.text} → {p.promises.text}"
         )
         each = "program" if p.scope == "graph" else "kernel"
         sums = "may change last bits" if p.reassociates else ""
-        rows.append((number, f"[{p.name}]({link})", levels, each, sums, first))
-    return _table(("", "pass", "level", "runs on each", "", "what it does"), rows)
+        needs = ", ".join([c.text for c in p.conditions])
+        rows.append((number, f"[{p.name}]({link})", p.group, levels, each, needs, sums, first))
+    heads = ("", "pass", "group", "level", "runs on each", "if", "", "what it does")
+    return _table(heads, rows)
+
+
+def stages():
+    rows = []
+    for number, p in PIPELINE:
+        path = p.module.__name__.removeprefix("uopc.").replace(".", "/") + ".py"
+        first = p.module.__doc__.strip().split("\n\n")[0].replace("\n", " ")
+        level = "" if p.accepts is p.promises else "→ "
+        rows.append((f"{number} {p.name}", p.group, level + p.promises.text, f"`{path}`", first))
+    return _table(("pass", "group", "level", "file", "what it does"), rows)
 
 
 def order():
@@ -239,6 +251,7 @@ TABLES = {
     "levels": ("uopc/ir/README.md", levels),
     "invariants": ("uopc/ir/README.md", invariants),
     "ops": ("uopc/ir/README.md", ops),
+    "stages": ("docs/architecture.md", stages),
     "pipeline": ("uopc/passes/README.md", pipeline),
     "order": ("uopc/passes/README.md", order),
     "pass-files": ("uopc/passes/README.md", lambda: files("uopc/passes")),

@@ -71,7 +71,8 @@ def test_bad_environment(run, softmax, monkeypatch):
 def test_passes(run):
     text = good(run("passes"))
     for number, p in PIPELINE:
-        assert re.search(rf"^{number:02d} +{p.name} +{p.accepts.text}", text, re.M)
+        row = rf"^{number:02d} +{p.name} +{p.group} +{p.accepts.text}"
+        assert re.search(row, text, re.M)
     for first, then, why in ORDER:
         assert re.search(rf"^{first} +{then} +{re.escape(why)}$", text, re.M)
 

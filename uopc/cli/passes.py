@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from argparse import ArgumentParser, Namespace
 
 from uopc.cli.output import Output, Refuse
 from uopc.dump.table import level_change
 from uopc.ir.core import levels
-from uopc.passes import ORDER, PIPELINE
+from uopc.passes import GROUPS, ORDER, PIPELINE
 
 
 def arguments(parser: ArgumentParser) -> None:
@@ -19,10 +18,14 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
     """Print three tables."""
     rows = []
     for number, p in PIPELINE:
-        doc = sys.modules[p.run.__module__].__doc__ or ""
+        doc = p.module.__doc__ or ""
         level = level_change(p.accepts.text, p.promises.text)
-        rows.append((f"{number:02d}", p.name, level, p.scope, doc.splitlines()[0]))
-    out.table(("", "pass", "level", "runs on", "what it does"), rows)
+        needs = ", ".join([c.text for c in p.conditions])
+        rows.append((f"{number:02d}", p.name, p.group, level, p.scope, needs, doc.splitlines()[0]))
+    heads = ("", "pass", "group", "level", "runs on each", "if", "what it does")
+    out.table(heads, rows)
+    out.line()
+    out.table(("group", "meaning"), GROUPS.items())
     out.line()
     out.table(("first", "then", "why"), ORDER)
     out.line()

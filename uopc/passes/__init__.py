@@ -1,71 +1,74 @@
-"""The pipeline: every pass in order, and the reasons for the order. Nothing else."""
+"""The pipeline: every pass in order, and the reasons for the order. Nothing else.
+
+The module of a pass has its name. It is imported when the pass first runs.
+"""
 
 import itertools
 
-from uopc.passes import (
-    apply_rules,
-    collapse_reduces,
-    flatten_indices,
-    fuse_products,
-    join_kernels,
-    mark_constants,
-    order_launches,
-    place_exchanges,
-    share_kernels,
-    split_reduces,
-    tabulate,
+from uopc.ir.core.levels import HANDWRITTEN, INDEXED, KERNEL, LINEAR, PROGRAM, TENSOR, VECTOR
+from uopc.ir.core.ops import GroupOp, Ops
+from uopc.passes.conditions import (
+    CHOOSES,
+    HAS_ROUNDS,
+    IS_CUT,
+    IS_UNROLLED,
+    NO_RULES,
+    ON_CPU,
+    ON_GPU,
+    OPTIMIZES,
+    SEVERAL_KERNELS,
+    SPLITS,
+    TRIMS,
+    has,
 )
-from uopc.passes.canonicalize import canonicalize
-from uopc.passes.contract import Pass
-from uopc.passes.decompose import decompose
-from uopc.passes.devectorize import devectorize
-from uopc.passes.expand import expand
-from uopc.passes.fetch_ahead import fetch_ahead
-from uopc.passes.linearize import linearize
-from uopc.passes.optimize import optimize
-from uopc.passes.order_storage import order_storage
-from uopc.passes.partition import partition
-from uopc.passes.place_stages import place_stages
-from uopc.passes.place_threads import place_threads
-from uopc.passes.rangeify import rangeify
-from uopc.passes.reroll import reroll
-from uopc.passes.simplify_ranges import simplify_ranges
-from uopc.passes.simplify_values import simplify_values
-from uopc.passes.split_kernels import split_kernels
-from uopc.passes.trim_stores import trim_stores
-from uopc.passes.unroll_devices import unroll_devices
+from uopc.passes.contract import Group, Pass
+
+GROUPS: dict[Group, str] = {
+    "needed": "no program runs without it",
+    "speed": "the program is right without it, and slower, or takes longer to compile",
+    "devices": "for GPUs, and for several devices",
+}
 
 PIPELINE: tuple[tuple[int, Pass], ...] = (
-    (10, canonicalize.PASS),
-    (11, partition.PASS),
-    (12, unroll_devices.PASS),
-    (13, split_reduces.PASS),
-    (14, place_exchanges.PASS),
-    (15, reroll.PASS),
-    (20, place_stages.PASS),
-    (30, rangeify.PASS),
-    (31, trim_stores.PASS),
-    (32, order_storage.PASS),
-    (35, tabulate.PASS),
-    (40, split_kernels.PASS),
-    (42, join_kernels.PASS),
-    (45, share_kernels.PASS),
-    (47, order_launches.PASS),
-    (48, mark_constants.PASS),
-    (50, flatten_indices.PASS),
-    (55, collapse_reduces.PASS),
-    (60, simplify_ranges.PASS),
-    (70, optimize.PASS),
-    (75, simplify_values.PASS),
-    (80, expand.PASS),
-    (90, devectorize.PASS),
-    (95, place_threads.PASS),
-    (97, fetch_ahead.PASS),
-    (100, decompose.PASS),
-    (110, apply_rules.PASS),
-    (120, linearize.PASS),
-    (125, fuse_products.PASS),
-)
+    (10, Pass("canonicalize", "needed", "graph", TENSOR, TENSOR, reassociates=True)),
+    (11, Pass("partition", "devices", "graph", TENSOR, TENSOR, (IS_CUT,), reassociates=True)),
+    (12, Pass("unroll-devices", "devices", "graph", TENSOR, TENSOR,
+              (IS_UNROLLED,), reassociates=True)),
+    (13, Pass("split-reduces", "speed", "graph", TENSOR, TENSOR,
+              (OPTIMIZES, SPLITS, has(Ops.REDUCE)), reassociates=True)),
+    (14, Pass("place-exchanges", "devices", "graph", TENSOR, TENSOR, (has(*GroupOp.Exchange),))),
+    (15, Pass("reroll", "speed", "graph", TENSOR, TENSOR,
+              (has(Ops.STACK, Ops.CAT, Ops.PAD, Ops.DATA),))),
+    (20, Pass("place-stages", "needed", "graph", TENSOR, TENSOR)),
+    (30, Pass("rangeify", "needed", "graph", TENSOR, INDEXED)),
+    (31, Pass("trim-stores", "speed", "graph", INDEXED, INDEXED,
+              (OPTIMIZES, TRIMS, CHOOSES, ON_CPU, has(Ops.REDUCE)))),
+    (32, Pass("order-storage", "speed", "graph", INDEXED, INDEXED,
+              (OPTIMIZES, CHOOSES, ON_CPU), reassociates=True)),
+    (35, Pass("tabulate", "speed", "graph", INDEXED, INDEXED,
+              (OPTIMIZES, has(Ops.DATA, Ops.FLOORDIV, Ops.FLOORMOD)))),
+    (40, Pass("split-kernels", "needed", "graph", INDEXED, PROGRAM)),
+    (42, Pass("join-kernels", "speed", "graph", PROGRAM, PROGRAM,
+              (OPTIMIZES, ON_CPU, SEVERAL_KERNELS))),
+    (45, Pass("share-kernels", "speed", "graph", PROGRAM, PROGRAM, (SEVERAL_KERNELS, NO_RULES))),
+    (47, Pass("order-launches", "devices", "graph", PROGRAM, PROGRAM, (HAS_ROUNDS,))),
+    (48, Pass("mark-constants", "speed", "graph", PROGRAM, PROGRAM, (OPTIMIZES, ON_CPU))),
+    (50, Pass("flatten-indices", "needed", "kernel", HANDWRITTEN, KERNEL)),
+    (55, Pass("collapse-reduces", "speed", "kernel", KERNEL, KERNEL,
+              (has(Ops.REDUCE),), reassociates=True)),
+    (60, Pass("simplify-ranges", "speed", "kernel", KERNEL, KERNEL,
+              (OPTIMIZES,), reassociates=True)),
+    (70, Pass("optimize", "speed", "kernel", KERNEL, KERNEL, reassociates=True)),
+    (75, Pass("simplify-values", "speed", "kernel", KERNEL, KERNEL, (OPTIMIZES,))),
+    (80, Pass("expand", "needed", "kernel", KERNEL, VECTOR, reassociates=True)),
+    (90, Pass("devectorize", "needed", "kernel", VECTOR, VECTOR)),
+    (95, Pass("place-threads", "devices", "kernel", VECTOR, VECTOR, (ON_GPU,), reassociates=True)),
+    (97, Pass("fetch-ahead", "speed", "kernel", VECTOR, VECTOR, (OPTIMIZES, ON_CPU))),
+    (100, Pass("decompose", "needed", "kernel", VECTOR, VECTOR)),
+    (110, Pass("apply-rules", "needed", "kernel", VECTOR, VECTOR)),
+    (120, Pass("linearize", "needed", "kernel", VECTOR, LINEAR, reassociates=True)),
+    (125, Pass("fuse-products", "speed", "kernel", LINEAR, LINEAR, reassociates=True)),
+)  # fmt: skip
 
 ORDER: tuple[tuple[str, str, str], ...] = (
     ("canonicalize", "partition", "functions are inlined, and every op has a layout"),

@@ -21,11 +21,10 @@ from __future__ import annotations
 
 from uopc.ir.builder import alu, fold, index_maps, leaves, rebuild
 from uopc.ir.core import bounds, dtypes, ranges, walk
-from uopc.ir.core.levels import KERNEL
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine, compare
-from uopc.passes.contract import Context, Pass
+from uopc.passes.contract import Context
 
 
 def collapse_reduces(kernel: UOp, context: Context) -> UOp:
@@ -236,6 +235,3 @@ def _guarded(value: UOp, r: UOp, at: UOp, guard: UOp) -> UOp:
             guarded = index_maps.gated(tuple(index), guard)
             mapping[u] = intern(Ops.INDEX, u.dtype, (storage, *guarded))
     return rebuild.rebuild(value, mapping)
-
-
-PASS = Pass("collapse-reduces", KERNEL, KERNEL, collapse_reduces, "kernel", reassociates=True)

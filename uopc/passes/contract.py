@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Literal
 
 from uopc.config import Options
-from uopc.ir.builder import rebuild
-from uopc.ir.core import shapes
 from uopc.ir.core.args import KernelArg, Opt
-from uopc.ir.core.calls import exchanges_of
 from uopc.ir.core.levels import Level
-from uopc.ir.core.shapes import Shape
 from uopc.ir.core.uop import UOp
-from uopc.ir.devices import overlap, traffic
-from uopc.ir.devices.mesh import Axes, Mesh, Spec
-from uopc.ir.devices.part_sizes import PartSizes
 from uopc.ir.rewrite.matcher import PatternMatcher
 from uopc.target import Target
+
+if TYPE_CHECKING:  # programs of one device import no mesh
+    from uopc.passes.sharding import Sharding
 
 # Who is told of each step of a compile, with the share of all that is done.
 Watch = Callable[[str, float], None]
@@ -36,60 +34,6 @@ class Scheduled:
 
 
 Schedule = Callable[["UOp"], Scheduled]
-
-
-@dataclass
-class Sharding:
-    """A mesh, and how values are laid out on it: what the user says of arguments by name and of
-    results, and what the pass `partition` has found."""
-
-    mesh: Mesh
-    in_specs: Mapping[str, Any] = field(default_factory=dict)
-    out_specs: tuple[Any, ...] | None = None
-    explicit: bool = False  # an exchange that moves much is an error
-    params: Mapping[str, Spec] = field(default_factory=dict)
-    results: tuple[Spec, ...] = ()
-    arguments: Mapping[str, UOp] = field(default_factory=dict)  # the whole PARAMs
-    dims: tuple[Shape, ...] = ()  # of the whole results
-    copied: tuple[UOp, ...] = ()  # the exchanges that became copies
-    hosts: Mesh | None = None  # as for `PlanMesh`: no pass reads it
-    sizes: PartSizes = field(init=False)
-    sums: Mapping[UOp, UOp] = field(default_factory=dict)  # as `PartSizes.whole` gives them
-    # Exchanges run beside launches, and a bucket is done from so many bytes on; 0: one at a time.
-    bucket: int = 0
-    is_done: bool = False  # of the body of a loop: a graph of one device
-    pays: Callable[[Axes, int], bool] = lambda axes, nbytes: True  # to run beside launches
-
-    def __post_init__(self) -> None:
-        self.sizes = PartSizes(self.mesh)
-
-    def in_sums(self, dims: Shape) -> Shape:
-        """Dimensions, with these sums in the place of variables."""
-        return tuple([
-            d if isinstance(d, int) else rebuild.rebuild_more(d, dict(self.sums)) for d in dims
-        ])  # fmt: skip
-
-    def of_bodies(self) -> Sharding | None:
-        """The context of functions that are scheduled on their own, for one device."""
-        if self.mesh.devices:
-            return None
-        return Sharding(self.mesh, bucket=self.bucket, pays=self.pays, is_done=True)
-
-    def beside(self, program: UOp) -> dict[int, int]:
-        """The number of calls that run beside an exchange, by the number of its call."""
-        if not self.bucket:
-            return {}
-        found = {}
-        for number, end in overlap.awaited(program).items():
-            every = [s.src[1] for s in exchanges_of(program.src[number].src[0])]
-            if end > number + 1 and self.pays(every[0].arg.axes, traffic.moved(*every)):
-                found[number] = end - number - 1
-        return found
-
-    def given(self, param: UOp) -> Spec:
-        """The layout that the user gives an argument, or that of a whole one."""
-        name = param.arg.name
-        return self.mesh.spec(self.in_specs.get(name), shapes.shape(param), f"sharding of {name}")
 
 
 @dataclass
@@ -133,14 +77,45 @@ class RuleContext:
 
 
 @dataclass(frozen=True)
-class Pass:
-    """`scope`: one run over the whole program's graph, or one run for each distinct kernel.
+class Condition:
+    """A condition without which a pass changes nothing. `text` completes "runs if"."""
 
-    `reassociates`: sums in another order, or rounded less often, may change the last bits."""
+    text: str
+    holds: Callable[[UOp, Context], bool]
+
+
+# A program needs the first; the second make it faster; the third run it on GPUs and meshes.
+Group = Literal["needed", "speed", "devices"]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A row of the pipeline. The function of a pass bears its name, and so does the module of the
+    function, which is imported when the pass first runs: a pass whose conditions do not hold is
+    left out.
+
+    `scope`: one run over the whole program's graph, or one run for each distinct kernel.
+    `reassociates`: sums in another order, or rounded less often, may change the last bits.
+    """
 
     name: str
+    group: Group
+    scope: Literal["graph", "kernel"]
     accepts: Level
     promises: Level
-    run: Callable[[UOp, Context], UOp]
-    scope: Literal["graph", "kernel"]
+    conditions: tuple[Condition, ...] = ()
     reassociates: bool = False
+
+    @property
+    def module(self) -> ModuleType:
+        """The module of the pass: `passes/expand/expand.py`, `passes/tabulate.py`."""
+        name = self.name.replace("-", "_")
+        found = import_module(f"uopc.passes.{name}")
+        return import_module(f"{found.__name__}.{name}") if hasattr(found, "__path__") else found
+
+    def run(self, graph: UOp, context: Context) -> UOp:
+        """The graph after the pass."""
+        if not all([c.holds(graph, context) for c in self.conditions]):
+            return graph
+        function: Callable[[UOp, Context], UOp] = getattr(self.module, self.name.replace("-", "_"))
+        return function(graph, context)

@@ -28,7 +28,6 @@ from uopc.ir.builder import index_maps, leaves, rebuild
 from uopc.ir.builder.loops import with_loops
 from uopc.ir.core import ranges, shapes, walk
 from uopc.ir.core.level_of import is_shaped
-from uopc.ir.core.levels import HANDWRITTEN, KERNEL
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import before_effects, storage_root
 from uopc.ir.core.trace import made_at
@@ -36,7 +35,7 @@ from uopc.ir.core.uop import UOp, intern
 from uopc.ir.devices.tensor_cores import OF_GPUS, tile_of
 from uopc.passes.analysis.iterations import is_ordered
 from uopc.passes.analysis.loops import is_overwritten
-from uopc.passes.contract import Context, Pass
+from uopc.passes.contract import Context
 
 _STORAGE = (Ops.PARAM, Ops.BUFFER)
 _IN_TURN = ("loop", "reduce")
@@ -146,6 +145,3 @@ def _misfit(u: UOp) -> str | None:
     if loops[1] in ranges.ranges(a) or loops[0] in ranges.ranges(b):
         return "a depends on row and depth, b on depth and column"
     return None
-
-
-PASS = Pass("flatten-indices", HANDWRITTEN, KERNEL, flatten_indices, "kernel")

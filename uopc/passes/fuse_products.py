@@ -29,10 +29,9 @@ from collections.abc import Sequence
 from uopc.ir.core import dtypes
 from uopc.ir.core.calls import applied, function_body
 from uopc.ir.core.dtypes import DType
-from uopc.ir.core.levels import LINEAR
 from uopc.ir.core.ops import DOTS, Op, Ops
 from uopc.ir.core.uop import UOp, intern, set_origin
-from uopc.passes.contract import Context, Pass
+from uopc.passes.contract import Context
 from uopc.target import Target
 
 _PRODUCTS = (Ops.MUL, Ops.NEG, *DOTS)
@@ -182,6 +181,3 @@ def fuse_products(kernel: UOp, context: Context) -> UOp:
     if not fusion.sums and not fusion.made:
         return kernel
     return intern(kernel.op, kernel.dtype, tuple(fusion.run(kernel.src)), kernel.arg)
-
-
-PASS = Pass("fuse-products", LINEAR, LINEAR, fuse_products, "kernel", reassociates=True)

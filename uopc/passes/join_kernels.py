@@ -38,14 +38,13 @@ from __future__ import annotations
 from uopc.ir.builder import rebuild
 from uopc.ir.core import dtypes, walk
 from uopc.ir.core.args import KernelArg, ParamArg
-from uopc.ir.core.levels import PROGRAM
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import arguments, outer_ranges, read_slots, storage_root, written_slots
 from uopc.ir.core.uop import UOp, intern, set_origin
 from uopc.ir.devices import launches
 from uopc.ir.nest.nest import nest_of
 from uopc.passes.analysis.argument_limits import Limit
-from uopc.passes.contract import Context, Pass
+from uopc.passes.contract import Context
 
 # More stores than this in a kernel leave too few registers for each.
 MOST_STORES = 4
@@ -176,13 +175,8 @@ def _ranges(kernel: UOp) -> list[UOp]:
 
 def join_kernels(program: UOp, context: Context) -> UOp:
     """The program with kernels that read the same array in the same loops joined."""
-    if not context.optimize or context.target.gpu is not None or len(program.src) < 2:
-        return program
     several = len(context.devices) > 1
     joiner = _Joiner(context.target.l1_bytes // 2, Limit.of(context), several)
     for call in program.src:
         joiner.add(call)
     return intern(Ops.LINEAR, program.dtype, tuple(joiner.calls), program.arg)
-
-
-PASS = Pass("join-kernels", PROGRAM, PROGRAM, join_kernels, "graph")

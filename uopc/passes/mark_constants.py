@@ -35,11 +35,10 @@ import dataclasses
 from uopc.ir.builder import rebuild
 from uopc.ir.core import shapes, walk
 from uopc.ir.core.data import files
-from uopc.ir.core.levels import PROGRAM
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import arguments
 from uopc.ir.core.uop import UOp, intern, set_origin
-from uopc.passes.contract import Context, Pass
+from uopc.passes.contract import Context
 
 # The fewest bytes of an array whose order is worth a choice.
 LEAST_BYTES = 1 << 10
@@ -47,8 +46,6 @@ LEAST_BYTES = 1 << 10
 
 def mark_constants(program: UOp, context: Context) -> UOp:
     """The program, with an order in the PARAMs that stand for constant arrays."""
-    if not context.optimize or context.target.gpu is not None:
-        return program
     given: dict[UOp, list[tuple[UOp, ...]]] = {}
     for call in program.src:
         given.setdefault(call.src[0], []).append(arguments(call))
@@ -88,6 +85,3 @@ def _is_marked(a: UOp, like: UOp) -> bool:
     if a.op is not Ops.DATA or a.arg.dims != like.arg.dims:
         return False
     return a.arg.array.nbytes >= LEAST_BYTES and not files.is_mapped(a.arg.array)
-
-
-PASS = Pass("mark-constants", PROGRAM, PROGRAM, mark_constants, "graph")

@@ -30,10 +30,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from uopc.ir.core.levels import PROGRAM
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.devices import launches, overlap
-from uopc.passes.contract import Context, Pass
+from uopc.passes.contract import Context
 
 # A launch that any device may run may change its device, and round, when the order changes.
 MOST_CHANGES = 4
@@ -55,6 +54,3 @@ def _ordered(program: UOp, order: Sequence[int]) -> UOp:
     """The program with its calls in an order of their numbers."""
     calls = tuple([program.src[i] for i in order])
     return intern(program.op, program.dtype, calls, program.arg, program.tag)
-
-
-PASS = Pass("order-launches", PROGRAM, PROGRAM, order_launches, "graph")

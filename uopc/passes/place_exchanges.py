@@ -35,19 +35,16 @@ from collections.abc import Hashable, Mapping, Sequence
 from uopc.ir.builder import kernel, leaves, rebuild
 from uopc.ir.core import bounds, dtypes, shapes, walk
 from uopc.ir.core.args import BufferArg, ParamArg
-from uopc.ir.core.levels import TENSOR
 from uopc.ir.core.ops import GroupOp, Ops
 from uopc.ir.core.uop import UOp, intern, set_origin
 from uopc.passes.analysis.slots import Slots
-from uopc.passes.contract import Context, Pass
+from uopc.passes.contract import Context
 
 _IN_PLACE = frozenset((Ops.ALLREDUCE, Ops.BROADCAST))
 
 
 def place_exchanges(graph: UOp, context: Context) -> UOp:
     """The graph with a CALL for each exchange, or bucket of them."""
-    if GroupOp.Exchange.isdisjoint(walk.ops(graph)):
-        return graph
     slots, done = Slots(graph), dict[UOp, UOp]()
     limit = 0 if context.sharding is None else context.sharding.bucket
     for bucket, in_place in _buckets(walk.nodes(graph), limit):
@@ -139,6 +136,3 @@ def _call(bucket: Sequence[UOp], args: Sequence[UOp], sent: int) -> UOp:
     first = bucket[0]
     sink = kernel.sink(*stores, name=f"{first.op.name}_{'_'.join(first.arg.axes)}")
     return intern(Ops.CALL, dtypes.void, (sink, *args))
-
-
-PASS = Pass("place-exchanges", TENSOR, TENSOR, place_exchanges, "graph")

@@ -40,11 +40,10 @@ import math
 from uopc.ir.builder import rebuild
 from uopc.ir.core import dtypes, walk
 from uopc.ir.core.args import KernelArg, NumberArg
-from uopc.ir.core.levels import PROGRAM
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.storage import arguments
 from uopc.ir.core.uop import UOp, intern, set_origin
-from uopc.passes.contract import Context, Pass
+from uopc.passes.contract import Context
 
 # The operands that may be an argument without making the code worse.
 _BOTH = (0, 1)
@@ -156,7 +155,7 @@ def share_kernels(program: UOp, context: Context) -> UOp:
         has_room = len(args) + MOST_NUMBERS <= context.target.most_arguments
         if kernel.op is Ops.SINK and unnamed and has_room:
             calls[kernel] = sum(a.op is not Ops.VARIABLE for a in args)
-    became = _shared(calls) if len(calls) > 1 and not context.rules else {}
+    became = _shared(calls) if len(calls) > 1 else {}
     if not became:
         return program
     made = []
@@ -168,6 +167,3 @@ def share_kernels(program: UOp, context: Context) -> UOp:
             call = intern(Ops.CALL, dtypes.void, (shared, *operands), call.arg, call.tag)
         made.append(call)
     return intern(Ops.LINEAR, program.dtype, tuple(made), program.arg)
-
-
-PASS = Pass("share-kernels", PROGRAM, PROGRAM, share_kernels, "graph")

@@ -19,13 +19,12 @@ Opts. The options `split_reduces`, `split_ratio` and `split_size` are the switch
 from __future__ import annotations
 
 from uopc.ir.builder import alu, movement, rebuild
-from uopc.ir.core import shapes, walk
+from uopc.ir.core import shapes
 from uopc.ir.core.args import ReduceArg
-from uopc.ir.core.levels import TENSOR
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.passes.analysis.user_opts import free_reduces
-from uopc.passes.contract import Context, Pass
+from uopc.passes.contract import Context
 
 # The number of pieces of each result: the first of those that leave the fewest elements.
 PIECES = range(256, 7, -1)
@@ -37,10 +36,6 @@ ROW_BYTES, ROW_PIECES, LEAST_ELEMENTS = 256, 8, 1 << 19
 
 def split_reduces(graph: UOp, context: Context) -> UOp:
     """The graph with two reduces for each that is large."""
-    if Ops.REDUCE not in walk.ops(graph) or not context.optimize:
-        return graph
-    if not context.options.split_reduces:
-        return graph
     splits = _Splits(context)
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
@@ -138,6 +133,3 @@ def _part(value: UOp, last: int, begin: int, end: int) -> UOp:
     if not value.op.is_alu:
         return cut(value)
     return rebuild.remake(value, tuple([s if _is_one(s, last) else cut(s) for s in value.src]))
-
-
-PASS = Pass("split-reduces", TENSOR, TENSOR, split_reduces, "graph", reassociates=True)

@@ -43,12 +43,11 @@ import numpy.typing as npt
 
 from uopc.ir.builder import alu, index_maps, leaves, lookup_tables, rebuild
 from uopc.ir.core import dtypes, ranges, shapes, walk
-from uopc.ir.core.levels import INDEXED
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine, compare
 from uopc.passes.analysis.argument_limits import Limit
-from uopc.passes.contract import Context, Pass
+from uopc.passes.contract import Context
 
 Array = npt.NDArray[Any]
 Accessed = tuple[list[Array], Array]  # the index per dimension; the iterations that read
@@ -224,9 +223,6 @@ def _above_divisions(order: list[UOp], most: int, loads: bool) -> set[UOp]:
 
 def tabulate(graph: UOp, context: Context) -> UOp:
     """The graph with tables in the values of its stores."""
-    if not context.optimize or walk.ops(graph).isdisjoint(_DIVIDED):
-        return graph
-
     above, limit = _above_divisions(walk.nodes(graph), 1, loads=True), Limit.of(context)
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
@@ -238,6 +234,3 @@ def tabulate(graph: UOp, context: Context) -> UOp:
         return intern(Ops.STORE, u.dtype, (src[0], value, *src[2:]), u.arg, u.tag)
 
     return rebuild.rewritten(graph, change, outside_kernels=True)
-
-
-PASS = Pass("tabulate", INDEXED, INDEXED, tabulate, "graph")

@@ -47,7 +47,7 @@ from uopc.program.request import Request
 if TYPE_CHECKING:  # a program from a cache needs no pass
     from uopc.ir.devices.launches import Place
     from uopc.ir.devices.mesh import Spec
-    from uopc.passes.contract import Sharding
+    from uopc.passes.sharding import Sharding
 
 # Launches that do less than this many element operations keep the GIL: releasing it costs 30 ns.
 GIL_WORK = 1 << 16

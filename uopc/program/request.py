@@ -148,7 +148,7 @@ def rules_of(request: Request, machine: Target) -> Mapping[str, Any]:
 
 def make_context(request: Request, machine: Target) -> Context:
     """The context of the passes for a request."""
-    from uopc.passes.contract import Context, Sharding
+    from uopc.passes.contract import Context
     from uopc.passes.pass_manager import function_schedule
 
     rules = rules_of(request, machine)
@@ -159,6 +159,8 @@ def make_context(request: Request, machine: Target) -> Context:
     context.devices = devices
     context.schedule = function_schedule(context)
     if request.mesh is not None:
+        from uopc.passes.sharding import Sharding
+
         m = request.mesh
         specs = dict(m.in_specs)
         context.sharding = Sharding(

@@ -19,7 +19,6 @@ from __future__ import annotations
 from uopc.ir.builder import fold, leaves, movement, rebuild
 from uopc.ir.core import dtypes, semantics, shapes
 from uopc.ir.core.args import ReduceArg
-from uopc.ir.core.levels import TENSOR
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.passes.analysis.running_totals import RunningTotals
@@ -35,7 +34,7 @@ from uopc.passes.canonicalize.stores import (
     store_below_bitcasts,
     without_needless_stores,
 )  # fmt: skip
-from uopc.passes.contract import Context, Pass
+from uopc.passes.contract import Context
 
 
 def canonicalize(graph: UOp, context: Context) -> UOp:
@@ -147,6 +146,3 @@ def _reduce(u: UOp, value: UOp) -> UOp | None:
 def _reduced(u: UOp) -> UOp:
     made = _reduce(u, u.src[0])
     return u if made is None else made
-
-
-PASS = Pass("canonicalize", TENSOR, TENSOR, canonicalize, "graph", reassociates=True)

@@ -9,6 +9,8 @@ kernels, each in an outer loop.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from uopc.errors import InvalidIR, UserError
 from uopc.ir.builder import index_maps, movement, rebuild
 from uopc.ir.core import dtypes, shapes, walk
@@ -21,7 +23,10 @@ from uopc.ir.core.uop import UOp, intern, set_origin
 from uopc.ir.index import affine
 from uopc.passes.analysis.programs import loops_of, new_buffer, repeated
 from uopc.passes.analysis.slots import Slots
-from uopc.passes.contract import Schedule, Scheduled, Sharding
+from uopc.passes.contract import Schedule, Scheduled
+
+if TYPE_CHECKING:  # programs of one device import no mesh
+    from uopc.passes.sharding import Sharding
 
 _NO_KERNEL_TAKES = frozenset((Ops.CONST, Ops.INVALID, Ops.VARIABLE, Ops.BIND, Ops.IOTA))
 

@@ -32,11 +32,10 @@ from uopc.ir.builder import rebuild
 from uopc.ir.builder.float_bits import to_odd
 from uopc.ir.core import dtypes, walk
 from uopc.ir.core.dtypes import DType
-from uopc.ir.core.levels import VECTOR
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.passes.analysis.lanes import splat
-from uopc.passes.contract import Context, Pass
+from uopc.passes.contract import Context
 from uopc.passes.decompose.cold_branches import merged_branches
 from uopc.passes.decompose.dots import dot
 from uopc.passes.decompose.floats.float_division import float_division
@@ -241,6 +240,3 @@ def decompose(kernel: UOp, context: Context) -> UOp:
     if lanes := target.lookup_lanes:
         made = looked_up(made, lanes)
     return merged_branches(narrowed(made))
-
-
-PASS = Pass("decompose", VECTOR, VECTOR, decompose, "kernel")

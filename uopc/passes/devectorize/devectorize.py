@@ -28,13 +28,12 @@ from __future__ import annotations
 from uopc.ir.builder import fold, index_maps, leaves, rebuild
 from uopc.ir.core import bounds, dtypes, shapes, walk
 from uopc.ir.core.dtypes import DType
-from uopc.ir.core.levels import VECTOR
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import awaited
 from uopc.ir.core.uop import UOp, intern, set_origin
 from uopc.ir.index import affine
 from uopc.passes.analysis.lanes import MOST_STEP, lane_step, splat
-from uopc.passes.contract import Context, Pass
+from uopc.passes.contract import Context
 from uopc.passes.devectorize.partial_stores import store_chunks
 from uopc.passes.devectorize.transpose import columns, transposed
 from uopc.passes.devectorize.words import with_words
@@ -397,6 +396,3 @@ def devectorize(kernel: UOp, context: Context) -> UOp:
     for block in columns(kernel, memory.has_rows):
         memory.transposed |= transposed(block, memory.row, register)
     return rebuild.rewritten(kernel, memory.change)
-
-
-PASS = Pass("devectorize", VECTOR, VECTOR, devectorize, "kernel")

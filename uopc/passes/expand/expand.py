@@ -29,7 +29,6 @@ from typing import TypeVar
 
 from uopc.ir.builder import alu, fold
 from uopc.ir.core import dtypes, ranges, walk
-from uopc.ir.core.levels import KERNEL, VECTOR
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.devices import tensor_cores
@@ -39,7 +38,7 @@ from uopc.passes.analysis.loops import combined, ended
 from uopc.passes.analysis.matrix_tiles import MatrixTile, matrix_tiles
 from uopc.passes.analysis.shared_tiles import filled_together
 from uopc.passes.analysis.sum_chains import SIDE_BY_SIDE
-from uopc.passes.contract import Context, Pass
+from uopc.passes.contract import Context
 from uopc.passes.expand.fragments import Fragments, fragments
 from uopc.passes.expand.stores_together import together
 from uopc.passes.expand.widen import widened
@@ -327,6 +326,3 @@ def _copies_in_order(wide: list[UOp], lanes: list[UOp]) -> list[UOp]:
 def expand(kernel: UOp, context: Context) -> UOp:
     """The kernel with a copy of each node per iteration of the unrolled ranges around it."""
     return _Expansion(kernel, context).expand()
-
-
-PASS = Pass("expand", KERNEL, VECTOR, expand, "kernel", reassociates=True)

@@ -36,12 +36,11 @@ from typing import NamedTuple
 
 from uopc.ir.builder import rebuild
 from uopc.ir.core import bounds, dtypes, ranges, walk
-from uopc.ir.core.levels import VECTOR
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.ir.nest.loops import trips
-from uopc.passes.contract import Context, Pass
+from uopc.passes.contract import Context
 from uopc.passes.fetch_ahead import gathered_rows
 
 # docs/lab/llvm_effort.md has the figures behind these.
@@ -59,9 +58,7 @@ class _Fetch(NamedTuple):
 
 def fetch_ahead(kernel: UOp, context: Context) -> UOp:
     """The kernel whose loads of large arrays fetch what the next turn of a loop reads."""
-    target, order, l2 = context.target, walk.order(kernel), context.target.l2_bytes
-    if target.gpu is not None or not context.optimize:
-        return kernel
+    order, l2 = walk.order(kernel), context.target.l2_bytes
     large = [u for u in order if u.op is Ops.PARAM and bounds.most_bytes(u) > l2 // _MODEL]
     if not large:
         return kernel
@@ -228,6 +225,3 @@ def _part_of_block(
         inside *= r.src[0].arg
     there = affine.plus(affine.scaled(step, size), block)
     return _Fetch(affine.sub(there, here), size)
-
-
-PASS = Pass("fetch-ahead", VECTOR, VECTOR, fetch_ahead, "kernel")

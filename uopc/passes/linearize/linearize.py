@@ -30,12 +30,11 @@ from dataclasses import replace
 
 from uopc.ir.builder import leaves
 from uopc.ir.core import bounds, dtypes, semantics
-from uopc.ir.core.levels import LINEAR, VECTOR
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.storage import before_effects
 from uopc.ir.core.uop import UOp, intern, set_origin
 from uopc.ir.devices.tensor_cores import is_tile
-from uopc.passes.contract import Context, Pass
+from uopc.passes.contract import Context
 from uopc.passes.linearize.blocks import Blocks
 from uopc.passes.linearize.registers import Element, elements
 
@@ -289,6 +288,3 @@ def linearize(kernel: UOp, context: Context) -> UOp:
         kernel.arg, stack_bytes=target.stack_bytes, index_bits=target.index_bits, units=target.units
     )
     return intern(Ops.LINEAR, dtypes.void, tuple(_Emitter(blocks).run()), arg)
-
-
-PASS = Pass("linearize", VECTOR, LINEAR, linearize, "kernel", reassociates=True)

@@ -19,19 +19,14 @@ on the unoptimised kernel gives the same kernel.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from uopc.errors import UserError
 from uopc.ir.core import bounds
 from uopc.ir.core.args import KernelArg, Opt
-from uopc.ir.core.levels import KERNEL
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.nest.nest import nest_of
-from uopc.passes.contract import Context, Pass
-from uopc.passes.optimize.opts.legality import Refused
-from uopc.passes.optimize.opts.substitution import Tiled
-from uopc.passes.optimize.opts.table import apply
-from uopc.passes.optimize.schedule import cpu, gpu
+from uopc.passes.contract import Context
 
 
 def optimize(kernel: UOp, context: Context) -> UOp:
@@ -42,17 +37,37 @@ def optimize(kernel: UOp, context: Context) -> UOp:
         given = _saved(name, context.replayed)
     opts = given if given is not None else context.opts
     if opts is None and context.optimize:
-        schedule = gpu if context.target.gpu is not None else cpu
-        opts, kernel = schedule.choose_opts(kernel, context)
-    else:
-        opts, tiled = opts or (), Tiled(kernel)
-        for opt in opts:
-            try:
-                tiled = apply(tiled, opt)
-            except Refused as why:
-                raise UserError(f"kernel {name}: {why}") from None
-        kernel = tiled.kernel
-    return intern(kernel.op, kernel.dtype, kernel.src, KernelArg(name, tuple(opts)))
+        opts, kernel = _chosen(kernel, context)
+    elif opts:
+        kernel = _applied(kernel, opts, name)
+    return intern(kernel.op, kernel.dtype, kernel.src, KernelArg(name, tuple(opts or ())))
+
+
+# Only kernels that get Opts import the schedule of their machine, and the Opts.
+def _chosen(kernel: UOp, context: Context) -> tuple[Sequence[Opt], UOp]:
+    """The Opts that the schedule of the machine chooses, and the kernel with them."""
+    if context.target.gpu is None:
+        from uopc.passes.optimize.schedule import cpu
+
+        return cpu.choose_opts(kernel, context)
+    from uopc.passes.optimize.schedule import gpu
+
+    return gpu.choose_opts(kernel, context)
+
+
+def _applied(kernel: UOp, opts: Sequence[Opt], name: str) -> UOp:
+    """The kernel with given Opts. UserError if one is refused."""
+    from uopc.passes.optimize.opts.legality import Refused
+    from uopc.passes.optimize.opts.substitution import Tiled
+    from uopc.passes.optimize.opts.table import apply
+
+    tiled = Tiled(kernel)
+    for opt in opts:
+        try:
+            tiled = apply(tiled, opt)
+        except Refused as why:
+            raise UserError(f"kernel {name}: {why}") from None
+    return tiled.kernel
 
 
 def _saved(name: str, replayed: Iterator[KernelArg]) -> tuple[Opt, ...]:
@@ -70,6 +85,3 @@ def kernel_name(kernel: UOp) -> str:
     kind = "r" if nest_of(kernel).reduces else "E"
     lengths = [str(bounds.bounds(r.src[0])[1]) for r in axes]
     return "_".join([kind, *(lengths or ["1"])])
-
-
-PASS = Pass("optimize", KERNEL, KERNEL, optimize, "kernel", reassociates=True)

@@ -37,14 +37,13 @@ from dataclasses import replace
 from uopc.ir.builder import index_maps, leaves, rebuild
 from uopc.ir.core import ranges, walk
 from uopc.ir.core.args import RangeArg
-from uopc.ir.core.levels import INDEXED
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import before_effects
 from uopc.ir.core.uop import UOp, intern, set_origin
 from uopc.ir.nest.accesses import Access, Order
 from uopc.ir.nest.contractions import Contraction
 from uopc.ir.nest.nest import Nest, nest_of_effect
-from uopc.passes.contract import Context, Pass
+from uopc.passes.contract import Context
 from uopc.passes.effects.views import closed_effects
 from uopc.passes.order_storage.order_choice import Chooser, plain
 from uopc.passes.order_storage.order_costs import NestCosts
@@ -53,8 +52,6 @@ from uopc.target import Target
 
 def order_storage(graph: UOp, context: Context) -> UOp:
     """The graph with the axes of its buffers in the chosen orders; `context.notes` say why."""
-    if not context.optimize or context.opts is not None or context.target.gpu is not None:
-        return graph
     order, known = walk.nodes(graph), dict[UOp, UOp]()
     free = _free(order, known)
     if not free:
@@ -209,6 +206,3 @@ class _Reordered:
                 arg = RangeArg((*r.arg.axis[:-1], place), r.arg.kind)
                 found[r] = intern(Ops.RANGE, r.dtype, r.src, arg)
         return found if len(found) == len(effect.src) - 1 else {}
-
-
-PASS = Pass("order-storage", INDEXED, INDEXED, order_storage, "graph", reassociates=True)

@@ -26,18 +26,18 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from uopc.ir.core import dtypes, shapes, walk
 from uopc.ir.core.calls import graph_order
-from uopc.ir.core.levels import TENSOR
 from uopc.ir.core.ops import GroupOp, Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.devices import traffic
 from uopc.ir.devices.mesh import Axes, Spec
 from uopc.passes.analysis.running_totals import RunningTotals
 from uopc.passes.analysis.slots import Slots
-from uopc.passes.contract import Context, Pass, Sharding
+from uopc.passes.contract import Context
 from uopc.passes.partition.exchanges import COSTLY, OUTPUT, Exchanges
 from uopc.passes.partition.loops import Loops
 from uopc.passes.partition.readers import taken_in_parts
 from uopc.passes.partition.rules import Rules
+from uopc.passes.sharding import Sharding
 
 _EXCHANGES = GroupOp.Exchange
 
@@ -45,8 +45,7 @@ _EXCHANGES = GroupOp.Exchange
 def partition(graph: UOp, context: Context) -> UOp:
     """The graph of one device. It notes the layouts of arguments and results in the context."""
     sharding = context.sharding
-    if sharding is None or sharding.is_done:
-        return graph
+    assert sharding is not None
     slots, order = Slots(graph), _order(graph)
     loops, totals = Loops(context.schedule, slots), RunningTotals(context, slots)
     readers = Counter([s for u in order for s in u.src])
@@ -139,6 +138,3 @@ def _param_specs(
         spec = sharding.mesh.spec(given, shapes.shape(u), f"sharding of {u.arg.name}")
         found[u.arg.name] = spec
     return found
-
-
-PASS = Pass("partition", TENSOR, TENSOR, partition, "graph", reassociates=True)

@@ -33,7 +33,6 @@ from uopc.ir.builder.elements import Elements
 from uopc.ir.builder.index_maps import Index
 from uopc.ir.core import dtypes, ranges, shapes, trace, walk
 from uopc.ir.core.args import Space, StageArg
-from uopc.ir.core.levels import TENSOR
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import before_effects, whole_root, written_slots
 from uopc.ir.core.uop import UOp, intern
@@ -43,7 +42,7 @@ from uopc.passes.analysis.argument_limits import Limit
 from uopc.passes.analysis.op_costs import LOAD, whole_cost
 from uopc.passes.analysis.parts import MOST_PARTS, is_stored_by_part, shared_work
 from uopc.passes.analysis.user_opts import Opts, opts_of_stored
-from uopc.passes.contract import Context, Pass
+from uopc.passes.contract import Context
 from uopc.passes.effects.copy_elision import without_needless_copies
 from uopc.passes.effects.old_values import OldValues
 from uopc.passes.effects.store_cycles import Launches, Placed, may_overlap, opened
@@ -485,6 +484,3 @@ def place_stages(graph: UOp, context: Context) -> UOp:
         reasons |= dict.fromkeys(changed.made, _CIRCLE)
     placed = placement.placed(context, reasons)
     return with_products(placed, context.target) if context.optimize else placed
-
-
-PASS = Pass("place-stages", TENSOR, TENSOR, place_stages, "graph")

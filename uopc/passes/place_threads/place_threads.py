@@ -30,7 +30,6 @@ from dataclasses import dataclass, field, replace
 from uopc.errors import InvalidIR, Unsupported
 from uopc.ir.builder import fold, index_maps, rebuild
 from uopc.ir.core import dtypes, ranges, shapes, walk
-from uopc.ir.core.levels import VECTOR
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp, intern
@@ -39,7 +38,7 @@ from uopc.ir.index.dims import dim_uop, uop_dim
 from uopc.passes.analysis import thread_order
 from uopc.passes.analysis.loops import ended, make_range
 from uopc.passes.analysis.shared_tiles import filled_together
-from uopc.passes.contract import Context, Pass
+from uopc.passes.contract import Context
 from uopc.passes.place_threads.barriers import with_barriers
 from uopc.passes.place_threads.block_reduce import reduce_threads
 from uopc.passes.place_threads.launch_grid import grid
@@ -265,6 +264,3 @@ def place_threads(kernel: UOp, context: Context) -> UOp:
     order = list(walk.order(kernel))
     placing = _Placement(order, launch, tiles := filled_together(order))
     return rebuild.rewritten(with_barriers(kernel, tiles), placing.change)
-
-
-PASS = Pass("place-threads", VECTOR, VECTOR, place_threads, "kernel", reassociates=True)

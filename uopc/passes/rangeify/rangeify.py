@@ -25,7 +25,6 @@ from uopc.ir.builder.elements import Elements, Needs, valid_part
 from uopc.ir.builder.index_maps import Index
 from uopc.ir.core import dtypes, shapes, walk
 from uopc.ir.core.args import BufferArg
-from uopc.ir.core.levels import INDEXED, TENSOR
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern, set_origin
 from uopc.ir.index import affine
@@ -33,7 +32,7 @@ from uopc.ir.index.dims import dim_uop
 from uopc.passes.analysis.argument_limits import Limit
 from uopc.passes.analysis.parts import MOST_TOGETHER, share_work
 from uopc.passes.analysis.user_opts import Opts
-from uopc.passes.contract import Context, Pass
+from uopc.passes.contract import Context
 from uopc.passes.rangeify.storage import LoweredStorage, effects_in
 
 
@@ -192,6 +191,3 @@ def rangeify(graph: UOp, context: Context) -> UOp:
         else:
             roots.append(made[v] if v in made else storage.after(v))
     return intern(Ops.SINK, dtypes.void, tuple(roots), graph.arg)
-
-
-PASS = Pass("rangeify", TENSOR, INDEXED, rangeify, "graph")

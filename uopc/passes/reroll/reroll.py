@@ -26,10 +26,9 @@ import numpy as np
 
 from uopc.ir.builder import alu, leaves, movement, rebuild
 from uopc.ir.core import shapes, walk
-from uopc.ir.core.levels import TENSOR
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
-from uopc.passes.contract import Context, Pass
+from uopc.passes.contract import Context
 from uopc.passes.reroll.constant_folding import FEWEST_PARTS, JOINED, Constants, array_node
 from uopc.passes.reroll.constant_runs import with_runs
 from uopc.passes.reroll.roll import Forms, Roller, gathered
@@ -133,6 +132,3 @@ def rolled(graph: UOp) -> UOp:
 def reroll(graph: UOp, context: Context) -> UOp:
     """`rolled`, as a pass; then constant arrays of few runs are these, where zeros are exact."""
     return with_runs(rolled(graph))
-
-
-PASS = Pass("reroll", TENSOR, TENSOR, reroll, "graph")

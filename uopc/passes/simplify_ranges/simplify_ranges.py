@@ -23,12 +23,11 @@ from collections.abc import Iterable
 
 from uopc.ir.builder import index_maps, rebuild
 from uopc.ir.core import bounds, dtypes, ranges, walk
-from uopc.ir.core.levels import KERNEL
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.passes.analysis.loops import make_range
-from uopc.passes.contract import Context, Pass
+from uopc.passes.contract import Context
 from uopc.passes.simplify_ranges.fuse_reduces import with_shared_loops
 from uopc.passes.simplify_ranges.index_comparisons import with_counted_comparisons
 
@@ -36,8 +35,6 @@ from uopc.passes.simplify_ranges.index_comparisons import with_counted_compariso
 def simplify_ranges(kernel: UOp, context: Context) -> UOp:
     """Compare counted integers as indices; put reduces of the same places into common loops; merge
     neighbours, inner pairs first, until none merges."""
-    if not context.optimize:
-        return kernel
     merged: UOp | None = with_shared_loops(with_counted_comparisons(kernel))
     while merged is not None:
         kernel = merged
@@ -105,6 +102,3 @@ def _stays_divided(u: UOp, outer: UOp, inner: UOp) -> bool:
 def _index_divisions(nodes: Iterable[UOp]) -> int:
     divisions = (Ops.FLOORDIV, Ops.FLOORMOD)
     return sum(u.op in divisions and u.dtype.scalar is dtypes.index for u in nodes)
-
-
-PASS = Pass("simplify-ranges", KERNEL, KERNEL, simplify_ranges, "kernel", reassociates=True)

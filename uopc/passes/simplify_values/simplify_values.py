@@ -20,16 +20,12 @@ and back, and comparisons of comparisons. Floats keep every observable bit (`sig
 
 from __future__ import annotations
 
-from uopc.ir.core.levels import KERNEL
 from uopc.ir.core.uop import UOp
 from uopc.ir.symbolic import simplify
-from uopc.passes.contract import Context, Pass
+from uopc.passes.contract import Context
 from uopc.passes.simplify_values.signed_zeros import without_unseen_signs
 
 
 def simplify_values(kernel: UOp, context: Context) -> UOp:
     """The normal form of every value, index and guard."""
-    return simplify.simplify(without_unseen_signs(kernel)) if context.optimize else kernel
-
-
-PASS = Pass("simplify-values", KERNEL, KERNEL, simplify_values, "kernel")
+    return simplify.simplify(without_unseen_signs(kernel))

@@ -35,7 +35,6 @@ from uopc.ir.builder import index_maps, leaves, rebuild
 from uopc.ir.core import bounds, dtypes, shapes, walk
 from uopc.ir.core.args import KernelArg, ParamArg
 from uopc.ir.core.calls import graph_order
-from uopc.ir.core.levels import INDEXED, PROGRAM
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import before_effects, is_program, storage_root
 from uopc.ir.core.trace import made_at
@@ -43,7 +42,7 @@ from uopc.ir.core.uop import UOp, intern, set_origin
 from uopc.ir.index import affine
 from uopc.passes.analysis.programs import calls_with, loops_of
 from uopc.passes.analysis.stable_order import stable_order
-from uopc.passes.contract import Context, Pass
+from uopc.passes.contract import Context
 from uopc.passes.effects.versions import LaunchGraph
 from uopc.passes.effects.views import is_local, stores_in
 from uopc.passes.split_kernels.kernel_calls import KernelCall, KernelCalls
@@ -209,6 +208,3 @@ def _called_program(program: UOp, args: list[UOp], loops: int) -> list[UOp]:
     """The calls of a program that is called with this storage, after so many other loops."""
     params = [u for u in graph_order(program.src) if u.op is Ops.PARAM]
     return calls_with(program, {p: args[p.arg.slot] for p in params}, loops)
-
-
-PASS = Pass("split-kernels", INDEXED, PROGRAM, split_kernels, "graph")

@@ -43,24 +43,18 @@ from dataclasses import dataclass
 
 from uopc.ir.builder import alu, index_maps, rebuild
 from uopc.ir.core import dtypes, ranges, walk
-from uopc.ir.core.levels import INDEXED
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import before_effects
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.passes.analysis.contraction import MOST_ROWS, MOST_VECTORS
-from uopc.passes.contract import Context, Pass
+from uopc.passes.contract import Context
 from uopc.passes.trim_stores import constant_masks, trim_sums
 from uopc.passes.trim_stores.conditions import Conditions, both, either, guard_of, required
 
 
 def trim_stores(graph: UOp, context: Context) -> UOp:
     """The graph with guards on stores whose other elements nobody reads, and on terms of sums."""
-    chosen = context.options.trim_stores and context.optimize and context.opts is None
-    if not chosen or context.target.gpu is not None:
-        return graph
-    if Ops.REDUCE not in walk.ops(graph):
-        return graph
     graph = constant_masks.as_comparisons(graph)
     if Ops.WHERE not in walk.ops(graph):
         return graph
@@ -281,6 +275,3 @@ def _at_store(s: _Stored, index: tuple[UOp, ...], conditions: Conditions) -> Con
             moved = frozenset(out.items())
             found[moved] = max(constant, found.get(moved, constant))
     return found
-
-
-PASS = Pass("trim-stores", INDEXED, INDEXED, trim_stores, "graph")

@@ -26,10 +26,9 @@ from dataclasses import replace
 from uopc.ir.builder import rebuild
 from uopc.ir.builder.unrolled import Unrolled, unrolled
 from uopc.ir.core import dtypes, walk
-from uopc.ir.core.levels import TENSOR
 from uopc.ir.core.ops import GroupOp, Ops
 from uopc.ir.core.uop import UOp, intern
-from uopc.passes.contract import Context, Pass
+from uopc.passes.contract import Context
 from uopc.passes.unroll_devices.copied_parts import in_group
 from uopc.passes.unroll_devices.whole_arrays import WholeArrays
 
@@ -88,9 +87,5 @@ def _own(buffer: UOp, slot: int, device: str, dims: tuple[UOp, ...]) -> UOp:
 
 def unroll_devices(graph: UOp, context: Context) -> UOp:
     """The graph with each value on one device."""
-    if context.sharding is not None:
-        return _on_mesh(graph, context) if context.sharding.mesh.devices else graph
-    return graph if GroupOp.Several.isdisjoint(walk.ops(graph)) else unrolled(graph, in_group)
-
-
-PASS = Pass("unroll-devices", TENSOR, TENSOR, unroll_devices, "graph", reassociates=True)
+    on_mesh = context.sharding is not None
+    return _on_mesh(graph, context) if on_mesh else unrolled(graph, in_group)

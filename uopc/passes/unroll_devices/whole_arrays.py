@@ -13,7 +13,6 @@ from uopc.ir.core.storage import whole_root
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.devices.mesh import Spec
 from uopc.passes.analysis.slots import Slots
-from uopc.passes.contract import Sharding
 from uopc.passes.effects.versions import EffectsBelow
 from uopc.passes.effects.views import (
     effects_by_root,
@@ -21,6 +20,7 @@ from uopc.passes.effects.views import (
     reshaped_base,
     roots_of_views,
 )
+from uopc.passes.sharding import Sharding
 
 Box = tuple[tuple[shapes.Dim, ...], tuple[shapes.Dim, ...]]  # begins and sizes
 
