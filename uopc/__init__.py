@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from uopc.ir.rewrite.engine import BottomUpGate
     from uopc.ir.text.printer import parse, print_graph
     from uopc.numpy import random
+    from uopc.program.graph.sharding import Sharding
     from uopc.program.program import Program
-    from uopc.program.sharding import Sharding
     from uopc.sparse.sparsity import Sparse, Sparsity
     from uopc.tracing.branches import cond, switch
     from uopc.tracing.collectives import (
@@ -112,7 +112,7 @@ _LAZY |= dict.fromkeys(
 _LAZY |= dict.fromkeys(("NamedSharding", "ShardedArray"), "uopc.backends.exchange.sharded_array")
 _LAZY |= {"make_array_from_callback": "uopc.distributed"}
 _LAZY |= {"shard_map": "uopc.tracing.shard_map", "nlp": "uopc.tracing.nlp"}
-_LAZY |= {"Program": "uopc.program.program", "Sharding": "uopc.program.sharding"}
+_LAZY |= {"Program": "uopc.program.program", "Sharding": "uopc.program.graph.sharding"}
 _LAZY |= {"jit": "uopc.tracing.jit"}
 _LAZY |= dict.fromkeys(("cond", "switch"), "uopc.tracing.branches")
 _LAZY |= {"register_pytree": "uopc.ir.builder.pytrees"}

@@ -28,9 +28,9 @@ from uopc.backends.plan import Exchange
 from uopc.driver import compile
 from uopc.errors import Unsupported, UserError, UserTypeError
 from uopc.ir.devices.mesh import Mesh, PartitionSpec
+from uopc.program.graph.sharding import Sharding
 from uopc.program.program import BoundProgram, Program
 from uopc.program.request import thread_count
-from uopc.program.sharding import Sharding
 from uopc.tensor.creation import param
 
 if TYPE_CHECKING:  # mpi4py starts MPI when it is imported

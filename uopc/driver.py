@@ -25,6 +25,7 @@ from uopc.ir.devices import device as devices
 from uopc.program.backend import backend_of
 from uopc.program.described import Described, Description, Found, Made
 from uopc.program.graph.facts import GraphFacts
+from uopc.program.graph.sharding import Earlier, Sharding, mesh_request, of_arguments
 from uopc.program.program import Program, make_program
 from uopc.program.request import (
     Request,
@@ -33,7 +34,6 @@ from uopc.program.request import (
     prepare,
     thread_count,
 )
-from uopc.program.sharding import Earlier, Sharding, mesh_request, of_arguments
 from uopc.program.source import ProgramSource
 from uopc.program.tuned import schedules
 

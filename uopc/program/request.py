@@ -24,9 +24,9 @@ from uopc.ir.core.levels import TENSOR
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, as_made, intern
-from uopc.program import sharding
+from uopc.program.graph import sharding
 from uopc.program.graph.facts import GraphFacts
-from uopc.program.sharding import MeshRequest
+from uopc.program.graph.sharding import MeshRequest
 from uopc.target import Target
 from uopc.tensor.elementwise import unbind
 

@@ -31,8 +31,8 @@ from uopc.ir.core.uop import UOp
 from uopc.ir.devices.mesh import Mesh
 from uopc.ir.text.columns import plural
 from uopc.numpy.array import Array, Trace, current_trace
+from uopc.program.graph.sharding import Sharding
 from uopc.program.program import Program
-from uopc.program.sharding import Sharding
 from uopc.sparse.sparsity import Sparse
 from uopc.tensor.creation import param
 from uopc.tracing import draws

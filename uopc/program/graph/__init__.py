@@ -1,1 +1,1 @@
-"""The graph of a request: the facts that a compile asks of it, and its check."""
+"""The graph of a request: its facts, its check, and how its arrays lie on a mesh."""
