@@ -25,7 +25,7 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
     heads = ("", "pass", "group", "level", "runs on each", "if", "what it does")
     out.table(heads, rows)
     out.line()
-    out.table(("group", "meaning"), GROUPS.items())
+    out.table(("group", "meaning"), list(GROUPS.items()))
     out.line()
     out.table(("first", "then", "why"), ORDER)
     out.line()

@@ -44,7 +44,7 @@ def optimize(kernel: UOp, context: Context) -> UOp:
 
 
 # Only kernels that get Opts import the schedule of their machine, and the Opts.
-def _chosen(kernel: UOp, context: Context) -> tuple[Sequence[Opt], UOp]:
+def _chosen(kernel: UOp, context: Context) -> tuple[tuple[Opt, ...], UOp]:
     """The Opts that the schedule of the machine chooses, and the kernel with them."""
     if context.target.gpu is None:
         from uopc.passes.optimize.schedule import cpu
