@@ -10,7 +10,7 @@ from uopc.passes.contract import Condition, Context
 
 def has(*ops: Op) -> Condition:
     """The graph has an op of these."""
-    wanted, names = frozenset(ops), ", ".join([op.name for op in ops])
+    wanted, names = frozenset(ops), ", ".join(sorted([op.name for op in ops]))
     return Condition(f"it has {names}", lambda graph, _: not wanted.isdisjoint(walk.ops(graph)))
 
 
