@@ -283,7 +283,8 @@ class Program(ProgramBase):
             raise UserTypeError(
                 f"bind: expected arguments and variables by name, got {len(arrays)} by position"
             )
-        return self._backend.bind(self, values)
+        made: BoundProgram = self._backend.bind(self, values)
+        return made
 
     def report(self, file: str | os.PathLike[str], run: bool = False) -> None:
         """Write one page of HTML with everything about this program: its kernels beside the source

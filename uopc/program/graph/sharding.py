@@ -76,7 +76,8 @@ def of_arguments(sharding: Sharding | None, given: Earlier) -> Sharding | None:
     """The sharding of a compile, whose parts may be arguments of their own in this version."""
     if not given:
         return sharding
-    asked: dict[str, Any] = {n: v for n, v in given.items() if v is not None and v is not False}
+    parts: dict[str, Any] = dict(given)
+    asked = {n: v for n, v in parts.items() if v is not None and v is not False}
     if unknown := sorted(given.keys() - {f.name for f in fields(Sharding)}):
         raise TypeError(f"compile() got an unexpected keyword argument {unknown[0]!r}")
     if sharding is not None:
@@ -95,7 +96,7 @@ def of_arguments(sharding: Sharding | None, given: Earlier) -> Sharding | None:
         f"compile: write sharding=uopc.Sharding({written}); this argument goes away in the next"
         " version", DeprecationWarning, stacklevel=3,
     )  # fmt: skip
-    return Sharding(**given)
+    return Sharding(**parts)
 
 
 def mesh_request(sharding: Sharding | None) -> MeshRequest | None:
