@@ -203,14 +203,14 @@ WINGS = {
 # The modules of the core that import a wing. `uopc` itself has the public names of all.
 DOORS = {
     "dump": {"driver", "program.backend", "program.launches", "program.program"},  # a run as text
-    "search": {"driver", "program.backend", "program.tuned.schedules"},  # `beam`, figures
+    "search": {"driver", "program.tuned.figures", "program.tuned.schedules"},  # `beam`, figures
     "numpy": {"tensor.numpy_protocols"},  # NumPy's functions of a UOp
     "meshes": {
         "tensor.elementwise",  # shard
         "backends.plan", "backends.device_rows", "program.planner",  # several devices in a plan
         "program.cached.record", "program.cpu", "program.cuda", "program.program",
-        "program.request", "program.sharding", "program.speed.predict",
-        "ir.interpret.interpreter", "passes", "passes.contract", "passes.join_kernels",
+        "program.request", "program.graph.sharding", "program.speed.predict",
+        "ir.interpret.interpreter", "passes.join_kernels", "passes.sharding",
     },
 }  # fmt: skip
 # The wings that a wing is built on.

@@ -59,7 +59,7 @@ class Request:
 
     @cached_property
     def facts(self) -> GraphFacts:
-        """What a compile asks of the graph."""
+        """The facts that a compile asks of the graph."""
         return GraphFacts(self.graph)
 
 

@@ -1,4 +1,4 @@
-"""What a request asks of its graph: found in one walk, and handed down beside the graph."""
+"""Facts of a graph that a request asks for: found in one walk, handed down beside the graph."""
 
 from __future__ import annotations
 

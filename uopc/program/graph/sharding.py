@@ -23,7 +23,7 @@ BLOCKS = 8  # along each mesh axis, of a program whose sums do not depend on the
 
 @dataclass(frozen=True)
 class Sharding:
-    """How a program runs on a mesh: `sharding=` of `compile`.
+    """The mesh that runs a program, and how arrays lie on it: `sharding=` of `compile`.
 
     mesh: a `uopc.Mesh`: all its devices run the program, each on its part of the arrays, those that
     it names at the same time; calls take and give whole arrays, on ranks a `uopc.ShardedArray` for

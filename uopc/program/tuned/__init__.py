@@ -1,1 +1,1 @@
-"""What searches and measurements found, as the database has it, given to compiles."""
+"""Results of searches and measurements, which the database has, for all compiles."""

@@ -89,7 +89,7 @@ def _database(options: config.Options) -> Database | None:
 
 
 def _stored(database: Database | None) -> dict[str, Values | None]:
-    """What the database has, by machine."""
+    """The figures that the database has, by machine."""
     state = None if database is None else database.state
     if database is None or state is None:
         return {}
