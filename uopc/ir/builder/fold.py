@@ -122,7 +122,7 @@ def like(u: UOp, value: Any) -> UOp:
 # IEEE 754 gives the sign of their NaN. That of others depends on the machine; in constants it is +.
 _SIGN_NANS = frozenset((Ops.NEG, Ops.ABS, Ops.MAX, Ops.MIN))
 # Of an operand and itself they give the operand.
-_IDEMPOTENT = frozenset((Ops.MAX, Ops.MIN, Ops.AND, Ops.OR))
+_IDEMPOTENT = frozenset((Ops.MAX, Ops.MIN))
 # Rounding leaves an integer as it is.
 ROUNDING = frozenset((Ops.TRUNC, Ops.FLOOR, Ops.CEIL, Ops.ROUND))
 
