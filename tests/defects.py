@@ -397,7 +397,7 @@ DEFECTS: Final = (
         ("backends/exchange/test_overlap.py",),
     ),
     Defect(
-        "mesh: an exchange is awaited after the launch that needs it", "uopc/passes/contract.py",
+        "mesh: an exchange is awaited after the launch that needs it", "uopc/passes/sharding.py",
         "found[number] = end - number - 1", "found[number] = end - number",
         ("backends/exchange/test_overlap.py",),
     ),

@@ -19,8 +19,9 @@ from uopc.ir.builder import alu, leaves, movement
 from uopc.ir.core import shapes
 from uopc.ir.core.shapes import Dim
 from uopc.ir.core.uop import UOp
-from uopc.tensor import matrix_kernels, nn
-from uopc.tensor.linear_algebra import mirrored
+from uopc.tensor import nn
+from uopc.tensor.matrices import matrix_kernels
+from uopc.tensor.matrices.linear_algebra import mirrored
 from uopc.tensor.primitive import primitive
 
 

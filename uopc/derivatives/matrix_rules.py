@@ -18,8 +18,8 @@ from uopc.ir.builder import leaves, movement
 from uopc.ir.core import shapes
 from uopc.ir.core.shapes import Dim
 from uopc.ir.core.uop import UOp
-from uopc.tensor import linear_algebra
-from uopc.tensor.linear_algebra import mirrored
+from uopc.tensor.matrices import linear_algebra
+from uopc.tensor.matrices.linear_algebra import mirrored
 
 Kernel = Callable[[UOp, Sequence[UOp]], UOp]
 

@@ -19,7 +19,7 @@ from uopc.numpy.array import promoted, same_kind, uop_of
 from uopc.numpy.manipulation import matrix_transpose, own_axes
 from uopc.numpy.products import cross, dot, einsum, matmul, outer, tensordot, vecdot
 from uopc.numpy.reductions import sum as _sum
-from uopc.tensor import linear_algebra
+from uopc.tensor.matrices import linear_algebra
 
 __all__ = [
     "cholesky", "cross", "det", "diagonal", "inv", "matmul", "matrix_norm", "matrix_power",

@@ -20,7 +20,8 @@ from uopc.numpy.manipulation import own_axes, own_axis, take
 from uopc.numpy.reductions import cumsum, diff
 from uopc.numpy.reductions import sum as _sum
 from uopc.numpy.sorting import argsort
-from uopc.tensor import linear_algebra, nn
+from uopc.tensor import nn
+from uopc.tensor.matrices import linear_algebra
 from uopc.tensor.sorts import sorting
 
 __all__ = [

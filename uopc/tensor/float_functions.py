@@ -177,6 +177,7 @@ def cosh(x: UOp) -> UOp:
 
 @_of_one
 def sinh(x: UOp) -> UOp:
+    """A series near 0, else half of the difference of both exponentials, with the sign of x."""
     h, z = _half_exp(abs(x)), x * x
     series = x.mulacc(z * polynomial(z, _format(x).sinh), x)
     return (abs(x) < 1.25).where(series, with_sign(h - 0.25 / h, sign_of(x)))
@@ -237,6 +238,7 @@ def _asin_parts(x: UOp) -> tuple[UOp, UOp, UOp]:
 
 @_of_one
 def asin(x: UOp) -> UOp:
+    """The arc of a small |x|; of a large one, pi/2 minus twice that of a square root."""
     near, s, u = _asin_parts(x)
     high, low = _format(x).half_pi
     twice = s + s
@@ -246,6 +248,7 @@ def asin(x: UOp) -> UOp:
 
 @_of_one
 def acos(x: UOp) -> UOp:
+    """pi/2 minus the arc of a small |x|; of a large one, twice that of a square root."""
     near, s, u = _asin_parts(x)
     high, low = _format(x).half_pi
     s = with_sign(s, near.where(sign_of(x), sign_of(s)))
@@ -265,6 +268,7 @@ def _arc(t: UOp) -> UOp:
 
 @_of_one
 def atan(x: UOp) -> UOp:
+    """The arc of |x|, or pi/2 minus that of 1 / |x| above 1, with the sign of x."""
     a = abs(x)
     far = a > 1.0
     arc = _arc(far.where(a.reciprocal(), a))

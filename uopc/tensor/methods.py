@@ -24,14 +24,14 @@ from uopc.tensor import (
     elementwise,
     functions,
     indexing,
-    linear_algebra,
     nn,
     numpy_protocols,
     scatter,
     statistics,
     table,
     updates,
-)  # fmt: skip
+)
+from uopc.tensor.matrices import linear_algebra  # fmt: skip
 from uopc.tensor.signals import convolution, fourier, geometry, pooling, resizing
 from uopc.tensor.sorts import sorting
 

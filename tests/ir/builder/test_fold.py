@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -140,10 +138,3 @@ def test_what_a_pass_remakes_folds():
     graph = (zeros.permute(1, 0) * 2 + 1).reshape(6)
     made = rebuild.rebuild(graph, {zeros: uopc.full((2, 3), 4)})
     assert is_constant(made, 9, (6,))
-
-
-@pytest.mark.parametrize("op", [Ops.MAX, Ops.MIN])
-def test_an_operand_and_itself(op: Any) -> None:
-    x = uopc.param("itself", (3,), "int32")
-    assert x.alu(op, x) is x
-    assert x.alu(Ops.SUB, x) is not x

@@ -121,8 +121,6 @@ def like(u: UOp, value: Any) -> UOp:
 # ---------------------------------------------------------------- constants and identities
 # IEEE 754 gives the sign of their NaN. That of others depends on the machine; in constants it is +.
 _SIGN_NANS = frozenset((Ops.NEG, Ops.ABS, Ops.MAX, Ops.MIN))
-# Of an operand and itself they give the operand.
-_IDEMPOTENT = frozenset((Ops.MAX, Ops.MIN))
 # Rounding leaves an integer as it is.
 ROUNDING = frozenset((Ops.TRUNC, Ops.FLOOR, Ops.CEIL, Ops.ROUND))
 
@@ -136,8 +134,6 @@ def _without_constants(op: Op, src: tuple[UOp, ...]) -> UOp | None:
     if len(src) != 2:
         return src[0] if op in ROUNDING and not src[0].dtype.is_float else None
     a, b = src
-    if a is b and op in _IDEMPOTENT:
-        return a
     if b.op is Ops.CONST and type(b.arg) is not tuple:
         return _identity(op, a, b, right=True)
     if a.op is Ops.CONST and type(a.arg) is not tuple:

@@ -35,7 +35,9 @@ def identity(reduce: UOp) -> UOp:
 
 
 def combined(op: Op, values: list[UOp]) -> UOp:
-    """All values combined by a binary op, in pairs."""
+    """All values combined by a binary op, in pairs; an extreme takes equal values once."""
+    if op in (Ops.MAX, Ops.MIN):
+        values = list(dict.fromkeys(values))
     while len(values) > 1:
         pairs = [alu.alu(a, op, b) for a, b in zip(values[::2], values[1::2])]
         values = pairs + values[len(values) - len(values) % 2 :]

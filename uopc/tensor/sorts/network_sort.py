@@ -24,7 +24,7 @@ from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.uop import UOp
 from uopc.ir.index.dims import dim_uop, place_dtype
-from uopc.tensor.matrix_kernels import MatrixKernel, below
+from uopc.tensor.matrices.matrix_kernels import MatrixKernel, below
 
 _BLOCK = 16  # columns that are sorted in registers
 _LEVELS = 3  # of a merge in registers: 8 vectors

@@ -1,4 +1,4 @@
-"""Where a comparison of a loop with the loops around it changes, for SPLIT_AT.
+"""The iterations at which a comparison of a loop with the loops around it changes, for SPLIT_AT.
 
     for i: for j < 64: y[i, j] = j < i ? x[i, j] : 0
     →  for i: for j < 8·⌊i / 8⌋: y[i, j] = x[i, j]

@@ -20,7 +20,8 @@ from uopc.ir.core.shapes import Shape, show
 from uopc.ir.core.typed import Operand
 from uopc.ir.core.uop import UOp
 from uopc.ir.index.dims import dim_uop
-from uopc.tensor import creation, elementwise, indexing, matrix_kernels, nn
+from uopc.tensor import creation, elementwise, indexing, nn
+from uopc.tensor.matrices import matrix_kernels
 from uopc.tensor.primitive import primitive
 
 

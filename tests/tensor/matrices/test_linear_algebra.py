@@ -15,7 +15,7 @@ import uopc
 import uopc.numpy as unp
 from uopc import UOp, dtypes
 from uopc.ir.interpret.interpreter import evaluate_with_effects
-from uopc.tensor import matrix_kernels
+from uopc.tensor.matrices import matrix_kernels
 
 Array = Any
 SIZES = pytest.mark.parametrize("n, t", [

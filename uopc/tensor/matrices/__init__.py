@@ -1,0 +1,1 @@
+"""Factors, solutions and determinants of matrices, and the loops that compute them."""
