@@ -82,6 +82,7 @@ def test_kernels_of_a_module_share_the_function():
     assert text.count("define internal") == 1 and text.count(" cold") == 12
 
 
+@pytest.mark.machine("desktop")
 def test_functions_stand_in_place_where_they_are_few():
     """The list of a kernel has a function once; code has it for each of few uses."""
     for n, applied in ((3, 0), (8, 8)):
