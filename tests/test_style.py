@@ -203,7 +203,7 @@ WINGS = {
 # The modules of the core that import a wing. `uopc` itself has the public names of all.
 DOORS = {
     "dump": {"driver", "program.backend", "program.launches", "program.program"},  # a run as text
-    "search": {"driver", "program.tuned.figures", "program.tuned.schedules"},  # `beam`, figures
+    "search": {"program.tuned.figures", "program.tuned.schedules"},  # `beam`, figures
     "numpy": {"tensor.numpy_protocols"},  # NumPy's functions of a UOp
     "meshes": {
         "tensor.elementwise",  # shard

@@ -246,13 +246,6 @@ def lower_only(
     return lower(request, machine, _verifier(request, verify), opts, searched=searched)
 
 
-def serve_search(descriptor: int) -> None:
-    """Compile and time candidates of a search for the process at the other end of a socket."""
-    from uopc.search import worker
-
-    worker.serve(descriptor, backend_of)
-
-
 def _options(beam: int) -> config.Options:
     """The options of a compile; UserError for a beam that is no number."""
     options = config.current()

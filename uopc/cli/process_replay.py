@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -29,7 +29,7 @@ from uopc.ir.core.serialize import fingerprint
 from uopc.ir.text.printer import print_graph
 from uopc.program import saved
 from uopc.program.artifact import Artifact
-from uopc.program.backend import Backend
+from uopc.program.backend import Backend, backend_of
 from uopc.program.cached import key, record
 from uopc.program.cached.kernel_cache import KernelCache
 from uopc.program.make_artifact import make_artifact
@@ -39,8 +39,6 @@ from uopc.program.speed import random_inputs
 FORMAT = 2
 INDEX = "replay.json"
 ROUNDS, SAMPLES = 5, 4  # old and new code take turns; a turn has some samples of each launch
-
-BackendOf = Callable[[str], Backend]
 
 
 @dataclass(frozen=True)
@@ -77,12 +75,12 @@ class Change:
 
 
 # ---------------------------------------------------------------- recordings
-def compiled(name: str, request: Request, backend_of: BackendOf) -> Version:
+def compiled(name: str, request: Request) -> Version:
     """A program, compiled anew by this version, with the Opts that it chooses."""
-    return _compiled(name, request, backend_of)[0]
+    return _compiled(name, request)[0]
 
 
-def _compiled(name: str, request: Request, backend_of: BackendOf) -> tuple[Version, Any]:
+def _compiled(name: str, request: Request) -> tuple[Version, Any]:
     """The version, and the graph as it was lowered."""
     request = dataclasses.replace(request, opts=None)
     backend = backend_of(request.device)
@@ -104,8 +102,8 @@ def _compiled(name: str, request: Request, backend_of: BackendOf) -> tuple[Versi
 class Recorder:
     """Writes a recording program by program. UserError if the folder has files already."""
 
-    def __init__(self, folder: Path, backend_of: BackendOf) -> None:
-        self.folder, self.backend_of = folder, backend_of
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.names: list[str] = []
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -116,7 +114,7 @@ class Recorder:
 
     def add(self, name: str, request: Request) -> Version:
         """Compile a program and write it down."""
-        version, lowered = _compiled(name, request, self.backend_of)
+        version, lowered = _compiled(name, request)
         stem = self.folder / f"{len(self.names):04d}"
         saved.write(stem.with_suffix(".uop"), version.request, lowered)
         texts = [dataclasses.asdict(k) for k in version.kernels]
@@ -205,7 +203,7 @@ def _ratio(before: float, after: float) -> float:
     return after / before if before else 1.0
 
 
-def times(before: Version, after: Version, backend_of: BackendOf) -> Times:
+def times(before: Version, after: Version) -> Times:
     """Time two versions in turns, launch by launch, on the same random arrays."""
     backend = backend_of(after.request.device)
     runners = [_runner(v, after.request, backend) for v in (before, after)]

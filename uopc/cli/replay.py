@@ -37,7 +37,6 @@ from uopc.cli.process_replay import Change, Version
 from uopc.cli.run import checked_request
 from uopc.errors import Error
 from uopc.ir.text.columns import plural
-from uopc.program.backend import backend_of
 
 
 def arguments(parser: ArgumentParser) -> None:
@@ -61,7 +60,7 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
 
 
 def _record(args: Namespace, out: Output) -> int:
-    recorder, refused, kernels = replay.Recorder(args.folder, backend_of), 0, 0
+    recorder, refused, kernels = replay.Recorder(args.folder), 0, 0
     for source in _sources(args.sources):
         try:
             found = load.load(source)
@@ -123,7 +122,7 @@ def _one(before: Version, later: dict[str, Version] | None, timed: bool) -> _Com
     found = _Compared(before.name)
     try:
         if later is None:
-            after = replay.compiled(before.name, before.request, backend_of)
+            after = replay.compiled(before.name, before.request)
         elif before.name in later:
             after = later[before.name]
         else:
@@ -134,7 +133,7 @@ def _one(before: Version, later: dict[str, Version] | None, timed: bool) -> _Com
     found.equal = len(before.kernels) - sum(c.kind != "new" for c in found.changes)
     if timed and found.changes:
         try:
-            times = replay.times(before, after, backend_of)
+            times = replay.times(before, after)
         except (Error, replay.NotTimed) as error:
             return replace(found, problem=f"not timed: {error}")
         found.ratio = times.ratio()

@@ -66,7 +66,8 @@ def backend_of(device: str, who: str = "option device (UOPC_DEVICE)") -> Backend
     """The backend of a device name that `who` gave. UserError if there is no such device."""
     for has, _, module in BACKENDS:
         if has(device):
-            return import_module(module).BACKEND  # type: ignore[no-any-return]
+            found: Backend = import_module(module).BACKEND
+            return found
     shown = ", ".join([examples for _, examples, _ in BACKENDS])
     raise UserError(f"{who}: unknown device {device!r}; choose {shown}")
 

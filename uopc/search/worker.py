@@ -6,7 +6,7 @@ It answers one message after another: a tuple of the name of a method of `Worker
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import Any
@@ -25,6 +25,7 @@ from uopc.passes.analysis import thresholds
 from uopc.passes.optimize.opts.substitution import Tiled
 from uopc.passes.optimize.schedule import cpu, gpu
 from uopc.program.artifact import Artifact
+from uopc.program.backend import backend_of
 from uopc.program.cached import record
 from uopc.program.cached.kernel_cache import KernelCache
 from uopc.program.make_artifact import make_artifact
@@ -65,8 +66,7 @@ class _Ready:
 class Worker:
     """One kernel at a time, as a request of its own, with arrays and values of its variables."""
 
-    def __init__(self, backend_of: Callable[[str], Any]) -> None:
-        self._backend_of = backend_of
+    def __init__(self) -> None:
         self._ready: dict[Opts | None, _Ready] = {}
         self._copies: dict[tuple[int, int], float] = {}
         self._arrays: list[AnyArray] = []
@@ -74,7 +74,7 @@ class Worker:
 
     def open(self, request: Request, given: Mapping[str, int]) -> Start:
         """Take a kernel; the schedule's own list, and how fast it is."""
-        self._request, self._backend = request, self._backend_of(request.device)
+        self._request, self._backend = request, backend_of(request.device)
         self._machine: Target = self._backend.target(request.device, request.options.target_cpu)
         self._ready.clear()
         with arena():
@@ -190,11 +190,11 @@ def _same(a: AnyArray, b: AnyArray) -> bool:
     return bool(np.allclose(x, y, tolerance, tolerance, equal_nan=True))
 
 
-def serve(descriptor: int, backend_of: Callable[[str], Any]) -> None:
+def serve(descriptor: int) -> None:
     """Answer messages until the other side closes the connection."""
     connection = Connection(descriptor)
     with connection, config.options(cache_dir="", programs=0, beam=0, debug=0, viz="", spec=0):
-        worker = Worker(backend_of)
+        worker = Worker()
         while True:
             try:
                 name, *arguments = connection.recv()

@@ -28,7 +28,7 @@ MOST_PROCESSES = 4
 TO_START, TO_COMPILE, TO_MEASURE = 120.0, 20.0, 10.0  # seconds until a process is ended
 SLOWEST = 2000.0  # times the seconds of the schedule's list that a match may take, besides
 _ROOT = Path(__file__).resolve().parents[2]
-_SERVE = "import sys; sys.path.insert(0, {!r}); from uopc import driver; driver.serve_search({})"
+_SERVE = "import sys; sys.path.insert(0, {!r}); from uopc.search import worker; worker.serve({})"
 
 
 class _Process:
