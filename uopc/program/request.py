@@ -25,7 +25,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, as_made, intern
 from uopc.program.graph import sharding
-from uopc.program.graph.facts import GraphFacts
+from uopc.program.graph.facts import GraphFacts, facts_of
 from uopc.program.graph.sharding import MeshRequest
 from uopc.target import Target
 from uopc.tensor.elementwise import unbind
@@ -60,7 +60,7 @@ class Request:
     @cached_property
     def facts(self) -> GraphFacts:
         """The facts that a compile asks of the graph."""
-        return GraphFacts(self.graph)
+        return facts_of(self.graph)
 
 
 def thread_count(threads: int | None, options: config.Options) -> int:
@@ -83,12 +83,11 @@ def prepare(
     sink = primitives.without_primitives(sink)
     if mesh is None:
         sink = rebuild.without_shards(sink)
-    given = GraphFacts(sink)
-    made = list(dict.fromkeys([u.arg.name for u in as_made(given.params)]))
+    made = list(dict.fromkeys([u.arg.name for u in as_made(facts_of(sink).params)]))
     sink, bound = _unbound(sink)
     if structure == "kernel":
         sink = _named_params(sink)
-    facts = given if sink is given.graph else GraphFacts(sink)
+    facts = facts_of(sink)
     if structure != "kernel":
         _check_no_slots(facts)
     params = _ordered_params(facts, made if inputs is None else inputs)

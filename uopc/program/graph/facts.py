@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from uopc.forks import cached_property
 from uopc.ir.core import walk
+from uopc.ir.core.arena import memo_last
 from uopc.ir.core.level_of import level_of
 from uopc.ir.core.levels import TENSOR, Level
 from uopc.ir.core.ops import Op, Ops
@@ -51,3 +52,9 @@ class GraphFacts:
         naming = filter(names_one, self.of(Ops.COPY, Ops.PARAM, Ops.BUFFER))
         found = {named(u.arg if u.op is Ops.COPY else u.arg.device) for u in naming}
         return tuple(sorted(found, key=lambda n: (len(n), n)))
+
+
+@memo_last
+def facts_of(graph: UOp) -> GraphFacts:
+    """The facts of a graph; those of the latest graph of a compile are cached."""
+    return GraphFacts(graph)
