@@ -299,6 +299,11 @@ def _both(form: Form) -> Row:
     return Row(form, form)
 
 
+def _math(name: str) -> Form:
+    """A call of a function of <math.h>."""
+    return lambda g: g.call(g.prelude.math(name, g.t, len(g.texts)))
+
+
 _COMPARED = Row(_operator, _compared)
 _BOOLS: dict[Op, Row] = {
     **dict.fromkeys((Ops.ADD, Ops.OR, Ops.MAX), Row("{} || {}", "{} | {}")),
@@ -315,14 +320,13 @@ _FLOATS: dict[Op, Row] = {
     **dict.fromkeys(
         (Ops.MAX, Ops.MIN), Row(lambda g: _extreme(g.op, g.names, g.src), _extreme_lanes)
     ),
-    **{op: _both(lambda g, name=name: g.call(g.prelude.math(name, g.t, len(g.texts))))  # type: ignore[misc]
-       for op, name in FUNCTIONS.items()},
+    **{op: _both(_math(name)) for op, name in FUNCTIONS.items()},
     **dict.fromkeys(
         OF_LIBRARY,
         _both(lambda g: g.call(g.prelude.library(g.op.name, g.t, len(g.texts)))),
     ),
     Ops.NEG: _both("-{}"),
-    Ops.ABS: Row(lambda g: g.call(g.prelude.math("fabs", g.t)), _magnitude_lanes),
+    Ops.ABS: Row(_math("fabs"), _magnitude_lanes),
     Ops.RECIPROCAL: _both(lambda g: f"{g.prelude.constant(g.t.scalar, 1.0)} / {g.names[0]}"),
     Ops.MULACC: _both(lambda g: g.call(g.prelude.fused(g.t))),
     Ops.SCALE: Row(None, lambda g: g.call(g.prelude.scaled(g.t))),

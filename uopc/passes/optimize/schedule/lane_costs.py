@@ -22,7 +22,7 @@ def lane_cost(accesses: list[Access], r: UOp, lanes: int) -> float:
     return float(sum((1 + a.written) * (1 if a.stride(r) in (0, 1) else lanes) for a in accesses))
 
 
-def is_ordered(storage: UOp) -> bool:
+def has_free_order(storage: UOp) -> bool:
     """True for an array whose order the program may choose."""
     return storage.op is Ops.PARAM and storage.arg.order == ()
 
@@ -30,7 +30,7 @@ def is_ordered(storage: UOp) -> bool:
 def is_far_constant(value: UOp) -> bool:
     """True for an element, read without a guard, of an array whose order the program may choose and
     that takes half of the nearest cache or more."""
-    if not is_plain(value) or not is_ordered(value.src[0]):
+    if not is_plain(value) or not has_free_order(value.src[0]):
         return False
     size: int = math.prod(value.src[0].arg.dims) * value.dtype.itemsize
     return size >= thresholds.FAR_CONSTANT

@@ -15,7 +15,7 @@ from uopc.passes.analysis.lanes import covering, fitting, has_few_values
 from uopc.passes.optimize.opts import packing
 from uopc.passes.optimize.schedule import interleave
 from uopc.passes.optimize.schedule.guards import follow_bounds
-from uopc.passes.optimize.schedule.lane_costs import is_dear, is_ordered, lane_cost
+from uopc.passes.optimize.schedule.lane_costs import has_free_order, is_dear, lane_cost
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 from uopc.passes.optimize.schedule.short_rows import fills_rows
 
@@ -44,7 +44,7 @@ def output_lanes(s: Scheduler, among: list[UOp], lanes: int) -> UOp | None:
 def _follows(k: Nest, a: Access, r: UOp) -> bool:
     """True for a constant that is stored in the order of a loop's lanes, as another array that is
     read with it is: the weights of a depthwise convolution, say, whose channels are neighbours."""
-    if not is_ordered(a.node.src[0]) or a.stride(r) in (None, 0, 1):
+    if not has_free_order(a.node.src[0]) or a.stride(r) in (None, 0, 1):
         return False
     around = a.loops
     return any([b.stride(r) == 1 and around <= b.loops for b in k.read if b is not a])
