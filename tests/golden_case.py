@@ -36,7 +36,7 @@ from uopc.ir.interpret import interpreter, lockstep
 from uopc.ir.text.printer import parse, print_graph
 from uopc.passes.contract import Context
 from uopc.passes.pass_manager import run_pass
-from uopc.passes.sharding import Sharding
+from uopc.passes.sharding import MeshLayout
 from uopc.target import gpu_target
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -93,7 +93,7 @@ class Setting:
             machine = dataclasses.replace(machine, features=f"+{self.features.replace('+', ',+')}")
         made = Context(machine, self.optimize, self.threads, rules=_rules(self.rules))
         made.options = Options(dot_products=self.dots, trim_stores=True)
-        made.sharding = Sharding(self.made_mesh(), bucket=self.bucket) if self.mesh else None
+        made.sharding = MeshLayout(self.made_mesh(), bucket=self.bucket) if self.mesh else None
         made.devices = tuple(self.devices.split("+")) if self.devices else made.devices
         return made
 

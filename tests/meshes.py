@@ -22,7 +22,7 @@ from uopc.ir.verify.verifier import verify
 from uopc.passes import PIPELINE
 from uopc.passes.contract import Context
 from uopc.passes.pass_manager import function_schedule
-from uopc.passes.sharding import Sharding
+from uopc.passes.sharding import MeshLayout
 
 rng = np.random.default_rng(0)
 
@@ -72,7 +72,7 @@ def padded_part(array, mesh, layout, rank):
 def partitioned(outputs, mesh, in_specs=None, out_specs=None, explicit=False, last="partition"):
     """The graph of one device, and the layouts."""
     context = Context(detect.host("x86-64-v3"), optimize=True)
-    context.sharding = Sharding(mesh, in_specs or {}, out_specs, explicit)
+    context.sharding = MeshLayout(mesh, in_specs or {}, out_specs, explicit)
     context.schedule = function_schedule(context)
     graph = without_primitives(UOp(Ops.SINK, dtypes.void, tuple(outputs)))
     for _, p in PIPELINE:

@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
 from uopc.config import Options
+from uopc.forks import cached_property
 from uopc.ir.core.args import KernelArg, Opt
 from uopc.ir.core.levels import Level
 from uopc.ir.core.uop import UOp
@@ -17,7 +18,7 @@ from uopc.ir.rewrite.matcher import PatternMatcher
 from uopc.target import Target
 
 if TYPE_CHECKING:  # programs of one device import no mesh
-    from uopc.passes.sharding import Sharding
+    from uopc.passes.sharding import MeshLayout
 
 # Who is told of each step of a compile, with the share of all that is done.
 Watch = Callable[[str, float], None]
@@ -47,7 +48,7 @@ class Context:
     opts: tuple[Opt, ...] | None = None  # apply these instead of choosing
     replayed: Iterator[KernelArg] | None = None  # name and Opts of each kernel of a saved schedule
     rules: Mapping[str, PatternMatcher] = field(default_factory=dict)  # after each pass, by name
-    sharding: Sharding | None = None  # of a graph for several devices
+    sharding: MeshLayout | None = None  # of a graph for several devices
     devices: tuple[str, ...] = ("cpu",)  # those of this process that run the program
     assuming: tuple[UOp, ...] = ()  # conditions on sizes that hold in every run
     schedule: Schedule | None = None  # of FUNCTIONs that are scheduled on their own
@@ -106,16 +107,21 @@ class Pass:
     conditions: tuple[Condition, ...] = ()
     reassociates: bool = False
 
-    @property
+    @cached_property
     def module(self) -> ModuleType:
         """The module of the pass: `passes/expand/expand.py`, `passes/tabulate.py`."""
-        name = self.name.replace("-", "_")
-        found = import_module(f"uopc.passes.{name}")
-        return import_module(f"{found.__name__}.{name}") if hasattr(found, "__path__") else found
+        found = import_module(f"uopc.passes.{self._word}")
+        in_folder = hasattr(found, "__path__")
+        return import_module(f"{found.__name__}.{self._word}") if in_folder else found
+
+    @cached_property
+    def _word(self) -> str:
+        """The name of the pass in Python."""
+        return self.name.replace("-", "_")
 
     def run(self, graph: UOp, context: Context) -> UOp:
         """The graph after the pass."""
         if not all([c.holds(graph, context) for c in self.conditions]):
             return graph
-        function: Callable[[UOp, Context], UOp] = getattr(self.module, self.name.replace("-", "_"))
+        function: Callable[[UOp, Context], UOp] = getattr(self.module, self._word)
         return function(graph, context)

@@ -17,7 +17,7 @@ from uopc.ir.devices.part_sizes import PartSizes
 
 
 @dataclass
-class Sharding:
+class MeshLayout:
     """A mesh, and how values are laid out on it: what the user says of arguments by name and of
     results, and what the pass `partition` has found."""
 
@@ -47,11 +47,11 @@ class Sharding:
             d if isinstance(d, int) else rebuild.rebuild_more(d, dict(self.sums)) for d in dims
         ])  # fmt: skip
 
-    def of_bodies(self) -> Sharding | None:
+    def of_bodies(self) -> MeshLayout | None:
         """The context of functions that are scheduled on their own, for one device."""
         if self.mesh.devices:
             return None
-        return Sharding(self.mesh, bucket=self.bucket, pays=self.pays, is_done=True)
+        return MeshLayout(self.mesh, bucket=self.bucket, pays=self.pays, is_done=True)
 
     def beside(self, program: UOp) -> dict[int, int]:
         """The number of calls that run beside an exchange, by the number of its call."""

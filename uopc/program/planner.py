@@ -47,7 +47,7 @@ from uopc.program.request import Request
 if TYPE_CHECKING:  # a program from a cache needs no pass
     from uopc.ir.devices.launches import Place
     from uopc.ir.devices.mesh import Spec
-    from uopc.passes.sharding import Sharding
+    from uopc.passes.sharding import MeshLayout
 
 # Launches that do less than this many element operations keep the GIL: releasing it costs 30 ns.
 GIL_WORK = 1 << 16
@@ -67,7 +67,7 @@ class Block(NamedTuple):
     offset: int
 
 
-def repeats(program: UOp, sharding: Sharding | None = None) -> tuple[Repeat, ...]:
+def repeats(program: UOp, sharding: MeshLayout | None = None) -> tuple[Repeat, ...]:
     """The rows of calls that the loops around them repeat, outer ones first."""
     known = _of_whole(sharding)
     spans: dict[UOp, list[int]] = {}
@@ -80,7 +80,7 @@ def repeats(program: UOp, sharding: Sharding | None = None) -> tuple[Repeat, ...
     ])  # fmt: skip
 
 
-def _of_whole(sharding: Sharding | None) -> dict[UOp, UOp]:
+def _of_whole(sharding: MeshLayout | None) -> dict[UOp, UOp]:
     """The variables of kernels by those that the program takes, on a mesh that names devices."""
     return dict(sharding.sizes.values) if sharding is not None and sharding.mesh.devices else {}
 
@@ -253,7 +253,7 @@ class Planner:
         names: Mapping[str, str],
         conditions: Sequence[SizeCondition] = (), for_gpu: bool = False,
         repeated: tuple[Repeat, ...] = (), buckets: Mapping[int, tuple[UOp, ...]] | None = None,
-        sharding: Sharding | None = None,
+        sharding: MeshLayout | None = None,
         rows: DeviceRows = ONE_DEVICE, beside: Mapping[int, int] | None = None,
     ) -> None:  # fmt: skip
         self.rows = rows

@@ -158,11 +158,11 @@ def make_context(request: Request, machine: Target) -> Context:
     context.devices = devices
     context.schedule = function_schedule(context)
     if request.mesh is not None:
-        from uopc.passes.sharding import Sharding
+        from uopc.passes.sharding import MeshLayout
 
         m = request.mesh
         specs = dict(m.in_specs)
-        context.sharding = Sharding(
+        context.sharding = MeshLayout(
             m.mesh, specs, m.out_specs, m.explicit, hosts=m.hosts,
             bucket=bucket_bytes(m.overlap, m.mesh.axis_names),
             pays=partial(pays_beside, m.overlap),

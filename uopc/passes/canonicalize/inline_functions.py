@@ -26,7 +26,7 @@ from uopc.passes.analysis.slots import Slots
 from uopc.passes.contract import Schedule, Scheduled
 
 if TYPE_CHECKING:  # programs of one device import no mesh
-    from uopc.passes.sharding import Sharding
+    from uopc.passes.sharding import MeshLayout
 
 _NO_KERNEL_TAKES = frozenset((Ops.CONST, Ops.INVALID, Ops.VARIABLE, Ops.BIND, Ops.IOTA))
 
@@ -37,7 +37,7 @@ class FunctionCalls:
     that repeat, unless the devices are of this process: there they take whole arrays."""
 
     def __init__(
-        self, schedule: Schedule | None, slots: Slots, sharding: Sharding | None
+        self, schedule: Schedule | None, slots: Slots, sharding: MeshLayout | None
     ) -> None:
         self.schedule, self.slots, self.on_mesh = schedule, slots, sharding is not None
         self.keeps_loops = sharding is not None and not sharding.mesh.devices

@@ -37,7 +37,7 @@ from uopc.passes.partition.exchanges import COSTLY, OUTPUT, Exchanges
 from uopc.passes.partition.loops import Loops
 from uopc.passes.partition.readers import taken_in_parts
 from uopc.passes.partition.rules import Rules
-from uopc.passes.sharding import Sharding
+from uopc.passes.sharding import MeshLayout
 
 _EXCHANGES = GroupOp.Exchange
 
@@ -73,7 +73,7 @@ def _order(graph: UOp) -> list[UOp]:
 
 
 def _partitioned(
-    graph: UOp, order: list[UOp], readers: Counter[UOp], sharding: Sharding,
+    graph: UOp, order: list[UOp], readers: Counter[UOp], sharding: MeshLayout,
     taken: Mapping[UOp, Spec], loops: Loops, totals: RunningTotals,
 ) -> tuple[UOp, Rules, tuple[Spec, ...]]:  # fmt: skip
     """The graph of one device, and the layout of each result. `taken`: as for `Rules`."""
@@ -101,7 +101,7 @@ def _partitioned(
 
 
 def _cuts(
-    graph: UOp, order: Iterable[UOp], sharding: Sharding
+    graph: UOp, order: Iterable[UOp], sharding: MeshLayout
 ) -> Iterator[tuple[shapes.Dim, Axes]]:
     """The dimensions that the user cuts."""
     mesh = sharding.mesh
@@ -124,7 +124,7 @@ def _moved(made: UOp) -> tuple[int, int]:
 
 
 def _param_specs(
-    order: list[UOp], readers: Counter[UOp], sharding: Sharding
+    order: list[UOp], readers: Counter[UOp], sharding: MeshLayout
 ) -> dict[str, Spec]:  # fmt: skip
     """The cut of each PARAM: as the user says, or as its only reader, a SHARD, says."""
     found: dict[str, Spec] = {}

@@ -20,7 +20,7 @@ from uopc.passes.effects.views import (
     reshaped_base,
     roots_of_views,
 )
-from uopc.passes.sharding import Sharding
+from uopc.passes.sharding import MeshLayout
 
 Box = tuple[tuple[shapes.Dim, ...], tuple[shapes.Dim, ...]]  # begins and sizes
 
@@ -28,7 +28,7 @@ Box = tuple[tuple[shapes.Dim, ...], tuple[shapes.Dim, ...]]  # begins and sizes
 class WholeArrays:
     """The arguments and results of a graph of one device of a mesh, by what all devices have."""
 
-    def __init__(self, graph: UOp, order: list[UOp], sharding: Sharding) -> None:
+    def __init__(self, graph: UOp, order: list[UOp], sharding: MeshLayout) -> None:
         self.sharding, self.mesh, self.slots = sharding, sharding.mesh, Slots(graph)
         self.arguments = {
             name: leaves.param_of_dims(p, sharding.in_sums(shapes.shape(p)))
