@@ -185,7 +185,7 @@ def test_keys_that_are_equal_stay_themselves(values: Any) -> None:
 
 def test_a_detail_that_cannot_be_hashed_is_an_error() -> None:
     with pytest.raises(uopc.UserError, match=r"the parts of a Matrix must be hashable"):
-        uopc.jit(lambda m: m.data)(Matrix(X, [1]))  # type: ignore[arg-type]
+        uopc.jit(lambda m: m.data)(Matrix(X, [1]))  # type: ignore[arg-type]  # wrong
 
 
 @pytest.mark.parametrize("path", ("s.b", "s.a.c", "s", "s.a.0"))

@@ -89,7 +89,7 @@ def outcome(f: ProgramBase, args: list[Any], named: dict[str, Any]) -> tuple[Any
     """The result of a call, or its error."""
     try:
         result = f(*args, **named)
-    except Exception as error:
+    except Exception as error:  # of whatever kind: both callables must raise it
         return type(error), str(error)
     return type(result), result is named.get("out"), np.asarray(result).tobytes()
 

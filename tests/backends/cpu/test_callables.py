@@ -86,7 +86,7 @@ def test_subclass_with_properties() -> None:
             return 42
 
     f = program(muladd_plan(), cls=Program)
-    f.note = "kept"  # type: ignore[attr-defined]
+    f.note = "kept"  # type: ignore[attr-defined]  # any name, as of other objects
     assert isinstance(f, Program) and f.answer == 42 and f.__dict__ == {"note": "kept"}
     assert type(f).__name__ == Program.__name__ and type(f).__module__ == __name__
     assert weakref.ref(f)() is f
@@ -100,7 +100,7 @@ def test_subclass_with_properties() -> None:
         program(muladd_plan(), cls=Slotted)
     with pytest.raises(TypeError):
         type(f).__new__(type(f))(a, a, a)
-    f._owned = None  # type: ignore[attr-defined]
+    f._owned = None  # type: ignore[attr-defined]  # a private name of the entry
     np.testing.assert_array_equal(f(a, a, a), a * a + a)
 
 
@@ -256,10 +256,10 @@ def test_fuzz_names_and_outs_against_plain_call(structure: Structure) -> None:
         return random_.choice([*kinds, kinds[2], tuple(made), made])
 
     def outcome(f: ProgramBase, args: list[Any], named: dict[str, Any]) -> tuple[Any, ...]:
-        outs[0][...] = rows[0][...] = 0  # type: ignore[index]
+        outs[0][...] = rows[0][...] = 0  # type: ignore[index]  # the first ones are arrays
         try:
             answer = f(*args, **named)
-        except Exception as error:
+        except Exception as error:  # of whatever kind: both callables must raise it
             return type(error), str(error)
         got = list(answer.values()) if isinstance(answer, dict) else list(answer)
         same = [any(g is o for o in (*outs, *rows)) for g in got]
@@ -346,7 +346,7 @@ def test_programs_are_freed() -> None:
     gone = weakref.ref(code.memory)
     count = sys.getrefcount(constant)
     programs = [make_callable(plan, code, ProgramBase) for _ in range(50)]
-    programs[0].me = programs[0]  # type: ignore[attr-defined]
+    programs[0].me = programs[0]  # type: ignore[attr-defined]  # a cycle
     a = floats(8)
     np.testing.assert_array_equal(programs[0](a, a), a * a + constant)
     del code

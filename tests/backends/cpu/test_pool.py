@@ -97,7 +97,7 @@ def test_finalizers_in_a_cycle_may_call() -> None:
         def __init__(self, seed: int) -> None:
             self.me = self
             self.f = make_callable(arena_plan(), load(compile_object(KERNELS)), ProgramBase)
-            self.f.owner = self  # type: ignore[attr-defined]
+            self.f.owner = self  # type: ignore[attr-defined]  # a cycle
             self.x = floats(1024, seed=seed)
 
         def __del__(self) -> None:
