@@ -56,7 +56,7 @@ if [ ! -x "$python" ]; then
 fi
 step 20 nvidia-smi nvidia-smi
 step 60 doctor "$python" -m uopc doctor --device cuda
-step 150 tests "$python" -m pytest -m gpu tests/backends/cuda/test_gpu.py
+step 150 tests "$python" -m pytest -m gpu tests/test_gpu.py
 step 280 benchmark "$python" benchmarks/gpu.py "${small[@]}" --out "$report/gpu.json"
 step 100 conformance "$python" -m tests.conformance "$corpus" --device cuda --jobs 4 --limit "$cases"
 printf '%s\n' "" "${summary[@]}"

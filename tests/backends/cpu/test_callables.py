@@ -330,7 +330,9 @@ def test_counts_and_memory_stay_flat() -> None:
     before = resident()
     rounds(100_000)
     slow_rounds(3000)
-    assert counts == [sys.getrefcount(thing) for thing in watched]
+    # Each kind of call runs 3,000 times or more; others may keep a few arrays.
+    grown = [sys.getrefcount(thing) - count for thing, count in zip(watched, counts, strict=True)]
+    assert max(grown) < 1000 and min(grown) > -1000, grown
     assert resident() - before < 2 << 20
 
 
