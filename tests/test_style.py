@@ -346,8 +346,16 @@ def public(tree):
 def test_docstrings(path):
     tree = parsed(path)
     assert ast.get_docstring(tree) or path.stat().st_size == 0, "no module docstring"
-    missing = [n.name for n, _ in public(tree) if not ast.get_docstring(n) and lines_of(n) > 3]
+    missing = [
+        n.name for n, _ in public(tree)
+        if not ast.get_docstring(n) and lines_of(n) > 3 and not is_of_table(n)
+    ]  # fmt: skip
     assert not missing, f"without a docstring: {missing}"
+
+
+def is_of_table(node):
+    """True for a function whose docstring is made of its row (`uopc/tensor/table.py`)."""
+    return any("table.routine" in ast.unparse(d) for d in node.decorator_list)
 
 
 _NOUN_CLAUSE = re.compile(r"(What|Whether|Where|How|Who|Whatever)\b")

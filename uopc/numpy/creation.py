@@ -18,7 +18,7 @@ from uopc.numpy.array import Array, applied, check_number, promoted, same_kind, 
 from uopc.numpy.dtype_functions import as_dtype
 from uopc.numpy.joining import stack
 from uopc.numpy.manipulation import moveaxis
-from uopc.tensor import creation, elementwise, examples, indexing
+from uopc.tensor import creation, elementwise, examples, indexing, table
 
 __all__ = [
     "arange", "asarray", "empty", "empty_like", "eye", "from_dlpack", "full", "full_like",
@@ -291,29 +291,13 @@ def indices(dimensions: Sequence[Any], dtype: Any = None, sparse: bool = False) 
     return stack([Array(line.expand(tuple(dimensions))) for line in lines])
 
 
+@table.routine
 def tril(x: Any, /, k: int = 0) -> Any:
-    """The elements up to the diagonal `k` above the main one; 0 elsewhere.
-
-    Of the last two axes. UserError for fewer.
-
-    Examples:
-        >>> np.asarray(unp.tril(unp.asarray([[1, 2], [3, 4]])))
-        array([[1, 0],
-               [3, 4]])
-    """
     return applied(lambda u: indexing.tril(u, k), x)
 
 
+@table.routine
 def triu(x: Any, /, k: int = 0) -> Any:
-    """The elements from the diagonal `k` above the main one on; 0 elsewhere.
-
-    Of the last two axes. UserError for fewer.
-
-    Examples:
-        >>> np.asarray(unp.triu(unp.asarray([[1, 2], [3, 4]])))
-        array([[1, 2],
-               [0, 4]])
-    """
     return applied(lambda u: indexing.triu(u, k), x)
 
 

@@ -19,6 +19,7 @@ from uopc.numpy.array import promoted, same_kind, uop_of
 from uopc.numpy.manipulation import matrix_transpose, own_axes
 from uopc.numpy.products import cross, dot, einsum, matmul, outer, tensordot, vecdot
 from uopc.numpy.reductions import sum as _sum
+from uopc.tensor import table
 from uopc.tensor.matrices import linear_algebra
 
 __all__ = [
@@ -218,126 +219,50 @@ class SlogdetResult(NamedTuple):
     logabsdet: Any
 
 
+@table.routine
 def cholesky(x: Any, /, *, upper: bool = False) -> Any:
-    """The lower triangles L of x = L·Lᵀ, or the upper ones of x = Uᵀ·U, of which x has the same
-    triangle. A matrix that is not positive definite gives NaN.
-
-    x has shape (..., n, n), and so has the result, in its dtype (float64 for integers). UserError
-    for other shapes. See `UOp.cholesky` for the method.
-
-    Examples:
-        >>> np.asarray(unp.linalg.cholesky(unp.asarray([[4.0, 2.0], [2.0, 5.0]])))
-        array([[2., 0.],
-               [1., 2.]])
-    """
     return same_kind(linear_algebra.cholesky(uop_of(x, "cholesky"), upper), (x,))
 
 
+@table.routine
 def qr(x: Any, /, *, mode: Literal["reduced", "complete"] = "reduced") -> QRResult:
-    """q with orthonormal columns, and upper triangles r, of x = q·r.
-
-    x has shape (..., m, n): q has k = min(m, n) columns and r as many rows, or m with "complete",
-    in the dtype of x (float64 for integers). UserError for another mode or fewer dimensions. See
-    `UOp.qr` for the method.
-
-    Examples:
-        >>> q, r = unp.linalg.qr(unp.asarray([[3.0], [4.0]]))
-        >>> np.asarray(abs(r))
-        array([[5.]])
-    """
     made = linear_algebra.qr(uop_of(x, "qr"), mode)
     return QRResult(*same_kind(list(made), (x,)))
 
 
+@table.routine
 def solve(x1: Any, x2: Any, /) -> Any:
-    """x of x1·x = x2. x2 is one vector, or holds matrices; batches broadcast. A singular matrix
-    gives infinities or NaN.
-
-    x1 has shape (..., n, n), x2 and the result (n,) or (..., n, m), in the dtype that both promote
-    to (float64 for integers). UserError for other shapes. See `UOp.solve` for the method.
-
-    Examples:
-        >>> a, b = unp.asarray([[0.0, 1.0], [1.0, 1.0]]), unp.asarray([2.0, 3.0])
-        >>> np.asarray(unp.linalg.solve(a, b))
-        array([1., 2.])
-    """
     (a, b), _ = promoted("solve", x1, x2)
     return same_kind(linear_algebra.solve(a, b), (x1, x2))
 
 
+@table.routine
 def solve_triangular(
     a: Any, b: Any, /, *, trans: Any = 0, lower: bool = False, unit_diagonal: bool = False
 ) -> Any:
-    """x of a·x = b for triangles a, as `jax.scipy.linalg.solve_triangular`: the other triangle is
-    not read. `trans` (1 or "T") solves aᵀ·x = b; batches broadcast.
-
-    a has shape (..., n, n), b and the result (n,) or (..., n, m), in the dtype that both promote to
-    (float64 for integers); `unit_diagonal`: the diagonals count as 1. UserError for other shapes.
-
-    Examples:
-        >>> a, b = unp.asarray([[2.0, 0.0], [1.0, 4.0]]), unp.asarray([2.0, 5.0])
-        >>> np.asarray(unp.linalg.solve_triangular(a, b, lower=True))
-        array([1., 1.])
-    """
     (left, right), _ = promoted("solve_triangular", a, b)
     made = linear_algebra.solve_triangular(left, right, lower, trans, unit_diagonal)
     return same_kind(made, (a, b))
 
 
+@table.routine
 def inv(x: Any, /) -> Any:
-    """The inverse matrices. A singular matrix gives infinities or NaN.
-
-    x and the result have shape (..., n, n) and one dtype (float64 for integers). UserError for
-    other shapes. See `UOp.inv` for the method.
-
-    Examples:
-        >>> np.asarray(unp.linalg.inv(unp.asarray([[0.0, 2.0], [1.0, 0.0]])))
-        array([[0. , 1. ],
-               [0.5, 0. ]])
-    """
     return same_kind(linear_algebra.inv(uop_of(x, "inv")), (x,))
 
 
+@table.routine
 def det(x: Any, /) -> Any:
-    """The determinants of matrices.
-
-    x has shape (..., n, n), the result (...), in the dtype of x (float64 for integers). UserError
-    for other shapes. See `UOp.det` for the method.
-
-    Examples:
-        >>> float(unp.linalg.det(unp.asarray([[0.0, 2.0], [3.0, 1.0]])))
-        -6.0
-    """
     return same_kind(linear_algebra.det(uop_of(x, "det")), (x,))
 
 
+@table.routine
 def slogdet(x: Any, /) -> SlogdetResult:
-    """The signs of the determinants and the logarithms of their magnitudes: 0 and -inf for a
-    singular matrix.
-
-    x has shape (..., n, n), both results (...), in the dtype of x (float64 for integers). UserError
-    for other shapes.
-
-    Examples:
-        >>> sign, logarithm = unp.linalg.slogdet(unp.asarray([[0.0, 1.0], [1.0, 0.0]]))
-        >>> float(sign), float(logarithm)
-        (-1.0, 0.0)
-    """
     made = linear_algebra.slogdet(uop_of(x, "slogdet"))
     return SlogdetResult(*same_kind(list(made), (x,)))
 
 
+@table.routine
 def matrix_power(x: Any, n: int, /) -> Any:
-    """The n-th power of matrices; of the inverse for a negative n.
-
-    x and the result have shape (..., k, k) and one dtype (floats for a negative n). UserTypeError
-    unless n is an int, UserError for other shapes.
-
-    Examples:
-        >>> np.asarray(unp.linalg.matrix_power(unp.asarray([[1, 1], [0, 1]]), 3))
-        array([[1, 3],
-               [0, 1]])
-    """
     return same_kind(linear_algebra.matrix_power(uop_of(x, "matrix_power"), n), (x,))
 
 

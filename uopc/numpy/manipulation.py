@@ -17,7 +17,7 @@ from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.uop import UOp
 from uopc.ir.index.dims import dim_uop
 from uopc.numpy.array import Array, applied, check_number, same_kind, uop_of
-from uopc.tensor import indexing, padding
+from uopc.tensor import indexing, padding, table
 
 __all__ = [
     "broadcast_arrays", "broadcast_to", "expand_dims", "flip", "fliplr", "flipud",
@@ -189,13 +189,8 @@ def expand_dims(x: Any, /, axis: int | tuple[int, ...] = 0) -> Any:
     return same_kind(u, (x,))
 
 
+@table.routine
 def squeeze(x: Any, /, axis: int | tuple[int, ...] | None = None) -> Any:
-    """Without the dimensions of size 1 that `axis` lists; UserError if one has another size.
-
-    Examples:
-        >>> unp.squeeze(unp.zeros((1, 3, 1)), axis=0).shape
-        (3, 1)
-    """
     u = uop_of(x)
     dims = shapes.shape(u)
     axes = normal_axes(axis, len(dims), "squeeze") if axis is not None else tuple(
@@ -415,17 +410,8 @@ def repeat(x: Any, repeats: Any, /, axis: int | None = None) -> Any:
     return same_kind(wide.reshape((*dims[:axis], dims[axis] * repeats, *dims[behind:])), (x,))
 
 
+@table.routine
 def take(x: Any, indices: Any, /, axis: int | None = None) -> Any:
-    """The elements of x at `indices` along an axis.
-
-    The indices' shape takes the place of the axis. Negative indices count from the end; one that is
-    out of range reads 0. UserError without an axis for several dimensions.
-
-    Examples:
-        >>> np.asarray(unp.take(unp.asarray([[1, 2], [3, 4], [5, 6]]), unp.asarray([2, 0]), axis=0))
-        array([[5, 6],
-               [1, 2]])
-    """
     u = uop_of(x)
     if axis is None and len(shapes.shape(u)) != 1:
         raise UserError(f"take: axis is needed for {len(shapes.shape(u))} dimensions")

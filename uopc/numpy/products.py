@@ -9,7 +9,7 @@ from uopc.ir.builder import fold
 from uopc.ir.builder.movement import normal_axis
 from uopc.ir.core import shapes
 from uopc.numpy.array import promoted, same_kind, uop_of
-from uopc.tensor import nn
+from uopc.tensor import nn, table
 from uopc.tensor.einsum import einsum as _einsum
 from uopc.tensor.signals import convolution
 
@@ -19,18 +19,8 @@ __all__ = [
 ]  # fmt: skip
 
 
+@table.routine
 def matmul(x1: Any, x2: Any, /) -> Any:
-    """The matrix product of the last two dimensions.
-
-    (..., n, k) times (..., k, m) gives (..., n, m), with batches that broadcast; a vector (k,) on a
-    side drops n or m. In the dtype that both promote to. UserError for a scalar, and where the
-    lengths that are summed over differ.
-
-    Examples:
-        >>> a = unp.asarray([[1, 2], [3, 4]])
-        >>> np.asarray(unp.matmul(a, unp.asarray([10, 1])))
-        array([12, 34])
-    """
     (a, b), _ = promoted("matmul", x1, x2)
     for u in (a, b):
         if not shapes.shape(u):
@@ -114,16 +104,8 @@ def einsum(subscripts: str, /, *operands: Any, optimize: Any = True) -> Any:
     return same_kind(_einsum(subscripts, *uops), operands)
 
 
+@table.routine
 def convolve(x1: Any, x2: Any, /, mode: Any = "full") -> Any:
-    """NumPy's convolve of two vectors: "full", "same" or "valid".
-
-    Lengths n and m give n + m - 1, max(n, m), or max(n, m) - min(n, m) + 1 numbers, in the dtype
-    that both promote to. UserError for another mode, and for anything but two vectors.
-
-    Examples:
-        >>> np.asarray(unp.convolve(unp.asarray([1, 2, 3]), unp.asarray([1, 10])))
-        array([ 1, 12, 23, 30])
-    """
     (a, b), _ = promoted("convolve", x1, x2)
     return same_kind(convolution.convolve(a, b, mode), (x1, x2))
 

@@ -12,39 +12,36 @@ ROWS: Final[dict[str, tuple[str, str, str]]] = {
     "trace": ("[[1, 2], [3, 4]]", "", "array(5)"),
     "nanquantile": ("[1.0, np.nan, 2.0, 4.0]", "0.25", "array(1.5)"),
     "nanpercentile": ("[1.0, np.nan, 2.0, 4.0]", "25", "array(1.5)"),
-    # Orders and places
-    "sort": ("[30, 10, 20]", "", "array([10, 20, 30])"),
-    "argsort": ("[30, 10, 20]", "", "array([1, 2, 0])"),
     "astype": ("[2.7, -2.7]", "unp.int32", "array([ 2, -2], dtype=int32)"),
     "clip": ("[-5, 2, 9]", "0, 5", "array([0, 2, 5])"),
     "diagonal": ("[[1, 2], [3, 4]]", "", "array([1, 4])"),
     "dot": ("[1, 2, 3]", "np.array([1, 0, 10])", "array(31)"),
     "repeat": ("[1, 2]", "2", "array([1, 1, 2, 2])"),
     "reshape": ("[[1], [2]]", "(1, 2)", "array([[1, 2]])"),
-    "squeeze": ("[[1], [2]]", "", "array([1, 2])"),
     "swapaxes": ("[[1], [2]]", "0, 1", "array([[1, 2]])"),
-    "take": ("[10, 20, 30]", "np.array([2, 0])", "array([30, 10])"),
     "transpose": ("[[1], [2]]", "", "array([[1, 2]])"),
 }
 
 
 def section(*lines: str) -> str:
     """Lines of a session as the end of a docstring."""
-    return "\n\nExamples:" + "".join([f"\n    {line}" for line in lines])
+    return "\n\nExamples:" + "".join([f"\n    {line}" for line in "\n".join(lines).splitlines()])
 
 
-def of_method(name: str, example: Example) -> str:
-    """The example of a method of UOp."""
+def of_method(name: str, example: Example, several: bool = False) -> str:
+    """The example of a method of UOp; `several`: of one that gives several arrays."""
     x, rest, result = example
     call = f"uopc.compile(x.{name}({rest}))()"
+    call = f"[v.tolist() for v in {call}]" if several else call
     return section(f">>> x = uopc.constant({x})", f">>> {call}", result)
 
 
-def of_function(name: str, example: Example) -> str:
-    """The example of a function of `uopc.numpy`."""
+def of_function(name: str, example: Example, several: bool = False) -> str:
+    """The example of a function of `uopc.numpy`; `several`: of one that gives several arrays."""
     x, rest, result = example
     call = f"unp.{name}(x, {rest})" if rest else f"unp.{name}(x)"
-    return section(f">>> x = unp.asarray({x})", f">>> np.asarray({call})", result)
+    call = f"[v.tolist() for v in {call}]" if several else f"np.asarray({call})"
+    return section(f">>> x = unp.asarray({x})", f">>> {call}", result)
 
 
 def of_array(name: str, example: Example) -> str:

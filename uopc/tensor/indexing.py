@@ -393,17 +393,7 @@ def _indexed(a: UOp, axes: list[Axis], layout: list[int], block: Shape) -> UOp:
 
 # ---------------------------------------------------------------- named selections
 def take(a: UOp, indices: Any, axis: int | None = None) -> UOp:
-    """Slices of `a` at integer indices along an axis (of the flattened array without it).
-
-    The shape of the indices replaces the axis. Negative indices count from the end. Out of range:
-    UserError when the indices are known now, else the element is 0.
-
-    Examples:
-        >>> x = uopc.constant([[1, 2], [3, 4], [5, 6]])
-        >>> uopc.compile(x.take([2, 0], axis=0))()
-        array([[5, 6],
-               [1, 2]])
-    """
+    """Slices of `a` at integer indices along an axis; of the flattened array without it."""
     if axis is None:
         return take(movement.reshape(a, (shapes.size(shapes.shape(a)),)), indices, 0)
     rank = len(shapes.shape(a))
@@ -465,31 +455,12 @@ def one_hot(a: UOp, n: int, dtype: DTypeLike = dtypes.float32) -> UOp:
 
 
 def tril(a: UOp, k: int = 0) -> UOp:
-    """The last two axes with zeros above diagonal k.
-
-    UserError for fewer than two axes.
-
-    Examples:
-        >>> x = uopc.ones((3, 3))
-        >>> uopc.compile(x.tril())()
-        array([[1., 0., 0.],
-               [1., 1., 0.],
-               [1., 1., 1.]], dtype=float32)
-    """
+    """The last two axes with zeros above diagonal k."""
     return _triangle(a, k, lower=True)
 
 
 def triu(a: UOp, k: int = 0) -> UOp:
-    """The last two axes with zeros below diagonal k.
-
-    UserError for fewer than two axes.
-
-    Examples:
-        >>> x = uopc.ones((2, 3))
-        >>> uopc.compile(x.triu(1))()
-        array([[0., 1., 1.],
-               [0., 0., 1.]], dtype=float32)
-    """
+    """The last two axes with zeros below diagonal k."""
     return _triangle(a, k, lower=False)
 
 
@@ -550,13 +521,7 @@ def flatten(a: UOp, start: int = 0, end: int = -1) -> UOp:
 
 
 def squeeze(a: UOp, axis: Any = None) -> UOp:
-    """Without the axes of size 1: all of them, or those named. UserError where a named one has
-    another size.
-
-    Examples:
-        >>> uopc.zeros((1, 3, 1)).squeeze().shape, uopc.zeros((1, 3, 1)).squeeze(0).shape
-        ((3,), (3, 1))
-    """
+    """Without the axes of size 1: all of them, or those named."""
     dims = shapes.shape(a)
     ones = [i for i, d in enumerate(dims) if isinstance(d, int) and d == 1]
     if axis is not None:

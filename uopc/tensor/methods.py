@@ -31,9 +31,7 @@ from uopc.tensor import (
     table,
     updates,
 )
-from uopc.tensor.matrices import linear_algebra  # fmt: skip
 from uopc.tensor.signals import convolution, fourier, geometry, pooling, resizing
-from uopc.tensor.sorts import sorting
 
 Operator = Callable[[UOp, Operand], UOp]
 Result = TypeVar("Result")
@@ -341,20 +339,13 @@ class Methods:
     transpose = indexing.transpose
     T = property(indexing.transpose)
     flatten = indexing.flatten
-    squeeze = indexing.squeeze
     unsqueeze = indexing.unsqueeze
-    sort = sorting.sort
-    argsort = sorting.argsort
-    top_k = sorting.top_k
-    searchsorted = sorting.searchsorted
     gelu = elementwise.gelu
     clip = elementwise.clip
     softmax = nn.softmax
     log_softmax = nn.log_softmax
     layer_norm = nn.layer_norm
     rms_norm = nn.rms_norm
-    matmul = nn.matmul
-    convolve = convolution.convolve
     conv = convolution.conv
     conv1d = convolution.conv1d
     conv2d = convolution.conv2d
@@ -372,10 +363,7 @@ class Methods:
     rfft = fourier.rfft
     irfft = fourier.irfft
     gather = indexing.gather
-    take = indexing.take
     one_hot = indexing.one_hot
-    tril = indexing.tril
-    triu = indexing.triu
     contiguous = elementwise.contiguous
     detach = elementwise.detach
     contiguous_backward = elementwise.contiguous_backward
@@ -384,16 +372,6 @@ class Methods:
     assign = indexing.assign
     bind = elementwise.bind
     unbind = elementwise.unbind
-
-    # ------------------------------------------------------------ linear algebra
-    cholesky = linear_algebra.cholesky
-    qr = linear_algebra.qr
-    solve = linear_algebra.solve
-    solve_triangular = linear_algebra.solve_triangular
-    inv = linear_algebra.inv
-    det = linear_algebra.det
-    slogdet = linear_algebra.slogdet
-    matrix_power = linear_algebra.matrix_power
 
     # ------------------------------------------------------------ functions
     call = functions.call
@@ -414,12 +392,12 @@ class Methods:
     group = kernel.group
 
 
-for _name, _function in _OPERATORS.items():
-    setattr(Methods, f"__{_name}__", _left(_function))
-    setattr(Methods, f"__r{_name}__", _reversed(_function))
 for _name, _function in table.methods().items():
     _belongs(_function, _name)
     setattr(Methods, _name, _function)
+for _name, _function in _OPERATORS.items():
+    setattr(Methods, f"__{_name}__", _left(_function))
+    setattr(Methods, f"__r{_name}__", _reversed(_function))
 
 _OF_EVERY_CLASS = vars(type("", (), {})).keys()
 for _name in vars(Methods).keys() - _OF_EVERY_CLASS | {"__doc__"}:

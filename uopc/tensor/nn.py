@@ -152,17 +152,7 @@ def product_sum(x: UOp, y: UOp, axes: tuple[int, ...]) -> UOp:
 
 
 def matmul(a: Operand, b: Operand) -> UOp:
-    """The matrix product as numpy.matmul: vectors, matrices, batches that broadcast.
-
-    The dtype is the common one; integers wrap in it.
-
-    UserError for a scalar, and where the lengths that are summed over differ.
-
-    Examples:
-        >>> a, b = uopc.constant([[1, 2], [3, 4]]), uopc.constant([10, 1])
-        >>> uopc.compile(a.matmul(b))()
-        array([12, 34])
-    """
+    """The matrix product as numpy.matmul: vectors, matrices, batches that broadcast."""
     x, y = operands.paired(a, b, "matmul")
     left, right = shapes.shape(x), shapes.shape(y)
     if not left or not right:

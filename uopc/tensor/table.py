@@ -6,15 +6,15 @@
          its example; their stubs, and their place in the reference
 
 A row's function takes UOps; it is a composite of `elementwise`, `float_functions` and the like, the
-prelude of this table. Functions with parameters of their own are written by hand in `methods.py`,
-in `uopc.numpy` and in `uopc.onnx.ops`.
+prelude of this table. ROWS are functions of elements, REDUCTIONS of elements over axes. Of
+ROUTINES, which have parameters of their own, the table has the docstrings and examples.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from uopc.ir.builder import alu, leaves
 from uopc.ir.builder.fold import cast
@@ -22,10 +22,15 @@ from uopc.ir.core import dtypes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.tensor import elementwise as e
-from uopc.tensor import examples, nn, statistics
+from uopc.tensor import examples, indexing, nn, statistics
 from uopc.tensor import float_functions as f
 from uopc.tensor import reductions as r
 from uopc.tensor.examples import Example
+from uopc.tensor.matrices import linear_algebra as la
+from uopc.tensor.signals import convolution
+from uopc.tensor.sorts import sorting
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Row:
@@ -403,6 +408,131 @@ REDUCTIONS: Final = (
 )
 # fmt: on
 
+class Routine:
+    """A function with parameters of its own: a method of UOp, and a function of `uopc.numpy`.
+
+    `doc`: what the function gives. `more`: its dtype and errors. `method` and `numpy`: what only
+    one of both does. `several`: it gives several arrays. `place`: it gives places, whose dtype
+    differs in `uopc.numpy`. `where`: the part of `uopc.numpy` that has it.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], doc: str, more: str, example: Example, method: str = "",
+        numpy: str = "", several: bool = False, place: bool = False, where: str = "",
+    ) -> None:  # fmt: skip
+        self.name, self.function = function.__name__, function
+        self.doc, self.more, self.example = doc, more, example
+        self.method, self.numpy = method, numpy
+        self.several, self.place, self.where = several, place, where
+
+
+_PLACES = " Places are int32, or int64 where the axis needs it.", " Places are int64."
+_OF_X = "In the dtype of x"
+_OF_MATRICES = f"{_OF_X}; of integers in float64."
+_SQUARE = "UserError for matrices that are not square."
+_FITS = "In the dtype that both promote to; of integers in float64. UserError for shapes that do"
+# fmt: off
+ROUTINES: Final = (
+    # ------------------------------------------------ orders
+    Routine(sorting.sort,
+        "The elements along an axis in ascending order, NaN last; `descending` gives the mirror"
+        " image, but equal elements keep their order.",
+        f"{_OF_X}. Every sort is stable, whatever `stable` says. UserError for a scalar.",
+        ("[30, 10, 20]", "", "array([10, 20, 30])")),
+    Routine(sorting.argsort, "The places that the elements of `sort` had, along the axis.",
+        "In the shape of x. UserError for a scalar.",
+        ("[30, 10, 20]", "", "array([1, 2, 0])"), *_PLACES, place=True),
+    Routine(sorting.top_k,
+        "The k greatest elements along an axis, the greatest (NaN) first, and their places.",
+        f"{_OF_X}. Of equal elements the first ones come first. UserError unless k is from 0 to the"
+        " length of the axis, UserTypeError unless it is an int.",
+        ("[30, 10, 20, 30]", "3", "[[30, 30, 20], [0, 3, 2]]"),
+        f"{_PLACES[0]} Without `largest` the k least, the least first.", _PLACES[1], several=True),
+    Routine(sorting.searchsorted,
+        "The place where each value fits into a sorted vector: before the elements that are equal"
+        " to it (`left`), or behind them (`right`). `sorter` holds the places that sort the vector,"
+        " as by argsort.",
+        "In the shape of the values; the dtypes promote. UserError unless the vector has one"
+        " dimension.",
+        ("[10, 20, 30]", "np.array([5, 20, 99])", "array([0, 1, 3])"), *_PLACES, place=True),
+    # ------------------------------------------------ choices
+    Routine(indexing.take, "Slices of x at integer indices along an axis.",
+        "The shape of the indices replaces the axis. Negative indices count from the end.",
+        ("[10, 20, 30]", "np.array([2, 0])", "array([30, 10])"),
+        " Out of range: UserError when the indices are known now, else the element is 0. Of the"
+        " flattened array without an axis.",
+        " One that is out of range reads 0. UserError without an axis for several dimensions."),
+    Routine(indexing.tril, "The elements up to the diagonal k above the main one; 0 elsewhere.",
+        "Of the last two axes. UserError for fewer.",
+        ("[[1, 2], [3, 4]]", "", "array([[1, 0],\n       [3, 4]])")),
+    Routine(indexing.triu, "The elements from the diagonal k above the main one on; 0 elsewhere.",
+        "Of the last two axes. UserError for fewer.",
+        ("[[1, 2], [3, 4]]", "", "array([[1, 2],\n       [0, 4]])")),
+    Routine(indexing.squeeze, "Without the axes of size 1: all of them, or those that are named.",
+        "UserError where a named one has another size.",
+        ("[[1], [2]]", "", "array([1, 2])")),
+    # ------------------------------------------------ products
+    Routine(nn.matmul, "The matrix product of the last two dimensions.",
+        "(..., n, k) times (..., k, m) gives (..., n, m), with batches that broadcast; a vector"
+        " (k,) on a side drops n or m. In the dtype that both promote to, in which integers wrap."
+        " UserError for a scalar, and where the lengths that are summed over differ.",
+        ("[[1, 2], [3, 4]]", "np.array([10, 1])", "array([12, 34])")),
+    Routine(convolution.convolve,
+        "The convolution of two vectors: out[i] is the sum of x[i - j] v[j].",
+        '"full": wherever they overlap, n + m - 1 numbers of lengths n and m; "same": the middle of'
+        ' it, as long as the longer vector; "valid": where one covers the other. In the dtype that'
+        " both promote to. UserError for another mode or rank, no elements, or variables as sizes.",
+        ("[1, 2, 3]", "np.array([1, 10])", "array([ 1, 12, 23, 30])")),
+    # ------------------------------------------------ matrices
+    Routine(la.cholesky,
+        "The lower triangles L of x = L·Lᵀ, or with `upper` the upper ones of x = Uᵀ·U; x has shape"
+        " (..., n, n). Only the lower (upper) triangle of x is read.",
+        f"{_OF_MATRICES} A matrix that is not positive definite gives NaN in the rest of its"
+        f" factor. {_SQUARE} Method: Golub and Van Loan, Matrix Computations, 4.2.",
+        ("[[4.0, 2.0], [2.0, 5.0]]", "", "array([[2., 0.],\n       [1., 2.]])"), where="linalg."),
+    Routine(la.qr,
+        "Orthonormal columns q and upper triangles r of x = q·r, for x of shape (..., m, n).",
+        f'{_OF_MATRICES} "reduced": q has k = min(m, n) columns and r as many rows; "complete":'
+        " both have m. Signs are LAPACK's: the diagonal of r may be negative. UserError for another"
+        " mode or fewer dimensions. Method: Householder reflections (Golub and Van Loan, 5.2).",
+        ("[[2.0, 0.0], [0.0, 3.0]]", "", "[[[1.0, 0.0], [0.0, 1.0]], [[2.0, 0.0], [0.0, 3.0]]]"),
+        several=True, where="linalg."),
+    Routine(la.solve,
+        "The solution of a·x = b for matrices a of shape (..., n, n); b has shape (n,) or (..., n,"
+        " m), and their batches broadcast.",
+        f"{_FITS} not fit. A singular matrix gives infinities or NaN. Method: Gaussian elimination"
+        " with partial pivoting (Golub and Van Loan, 3.4).",
+        ("[[0.0, 1.0], [1.0, 1.0]]", "np.array([2.0, 3.0])", "array([1., 2.])"), where="linalg."),
+    Routine(la.solve_triangular,
+        "The solution of a·x = b for triangles a of shape (..., n, n); b has shape (n,) or (..., n,"
+        ' m), and their batches broadcast. `trans` (1 or "T") solves aᵀ·x = b; with `unit_diagonal`'
+        " the diagonals count as 1. The other triangle of a and such a diagonal are not read.",
+        f"{_FITS} not fit, another `trans`, or flags that are no bools. A zero on a diagonal gives"
+        " infinities or NaN. Method: substitution (Golub and Van Loan, 3.1).",
+        ("[[2.0, 0.0], [1.0, 4.0]]", "np.array([2.0, 5.0]), lower=True", "array([1., 1.])"),
+        where="linalg."),
+    Routine(la.inv,
+        "The inverse matrices of x, of shape (..., n, n): the solution of x·y = 1, see `solve`.",
+        f"{_OF_MATRICES} A singular matrix gives infinities or NaN. {_SQUARE}",
+        ("[[0.0, 2.0], [1.0, 0.0]]", "", "array([[0. , 1. ],\n       [0.5, 0. ]])"),
+        where="linalg."),
+    Routine(la.det,
+        "The determinants of matrices of shape (..., n, n): the products of the pivots of `solve`.",
+        f"{_OF_MATRICES} 1 for n = 0. {_SQUARE}",
+        ("[[0.0, 2.0], [3.0, 1.0]]", "", "array(-6.)"), where="linalg."),
+    Routine(la.slogdet,
+        "The signs of the determinants of matrices, and the logarithms of their magnitudes, which"
+        " do not overflow.",
+        f"{_OF_MATRICES} A singular matrix gives 0 and -inf. {_SQUARE}",
+        ("[[0.0, 1.0], [1.0, 0.0]]", "", "[-1.0, 0.0]"), several=True, where="linalg."),
+    Routine(la.matrix_power,
+        "The n-th power of matrices of shape (..., k, k) by repeated squaring; of the inverse for a"
+        " negative n, the identity for 0.",
+        f"{_OF_X}; for a negative n as `inv`. UserTypeError unless n is an int; {_SQUARE}",
+        ("[[1, 1], [0, 1]]", "3", "array([[1, 3],\n       [0, 1]])"), where="linalg."),
+)
+# fmt: on
+
 
 def row(name: str) -> Row:
     """The row of a function."""
@@ -426,7 +556,13 @@ def methods() -> dict[str, Callable[..., UOp]]:
         if reduction.gives == "place":  # whose dtype differs in `uopc.numpy`
             shown = f"{shown.removesuffix(')')}, dtype=int32)"
         reduction.function.__doc__ = f"{reduction.doc}\n\n{gives}{shown}"
-    return {name: found.function for name, found in (made | over).items()}
+    own = {routine.name: routine for routine in ROUTINES}
+    for name, routine in own.items():
+        shown = examples.of_method(name, routine.example, routine.several)
+        if routine.place:
+            shown = f"{shown.removesuffix(')')}, dtype=int32)"
+        routine.function.__doc__ = f"{routine.doc}\n\n{routine.more}{routine.method}{shown}"
+    return {name: found.function for name, found in (made | over | own).items()}
 
 
 def _method_doc(row: Row, name: str) -> str:
@@ -450,6 +586,14 @@ def reduction_doc(row: Reduction, more: str) -> str:
     return f"{row.doc}\n\n{gives}{more}{examples.of_function(row.name, row.example)}"
 
 
+def routine(function: Function) -> Function:
+    """The function of `uopc.numpy` with the docstring of its row."""
+    row = next(row for row in ROUTINES if row.name == function.__name__)
+    shown = examples.of_function(f"{row.where}{row.name}", row.example, row.several)
+    function.__doc__ = f"{row.doc}\n\n{row.more}{row.numpy}{shown}"
+    return function
+
+
 def _made(row: Row) -> str:
     """The shape and dtype of the results."""
     bools = row.takes in ("truth", "bool")
@@ -459,4 +603,6 @@ def _made(row: Row) -> str:
     return f"Elementwise: {made}."
 
 
-EXAMPLES: Final = examples.ROWS | {row.name: row.example for row in (*ROWS, *REDUCTIONS)}
+EXAMPLES: Final = examples.ROWS | {
+    row.name: row.example for row in (*ROWS, *REDUCTIONS, *ROUTINES)
+}

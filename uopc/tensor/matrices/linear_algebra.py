@@ -75,18 +75,7 @@ def _is_empty(dims: Shape) -> bool:
 
 # ---------------------------------------------------------------- Cholesky, QR
 def cholesky(a: UOp, upper: bool = False) -> UOp:
-    """The lower triangles L of a = L·Lᵀ, or with `upper` the upper ones of a = Uᵀ·U; a has shape
-    (..., n, n). Only the lower (upper) triangle of a is read.
-
-    A matrix that is not positive definite gives NaN in the rest of its factor. UserError for shapes
-    that are not square. Method: Golub and Van Loan, Matrix Computations, 4.2.
-
-    Examples:
-        >>> x = uopc.param("x", (2, 2), dtypes.float64)
-        >>> uopc.compile(x.cholesky())(np.array([[4.0, 2.0], [2.0, 5.0]]))
-        array([[2., 0.],
-               [1., 2.]])
-    """
+    """The lower triangles L of a = L·Lᵀ, or with `upper` the upper ones of a = Uᵀ·U."""
     checks.flag("cholesky", "upper", upper)
     x, t = _matrices("cholesky", a)
     dims = shapes.shape(x)
@@ -99,18 +88,7 @@ def cholesky(a: UOp, upper: bool = False) -> UOp:
 
 
 def qr(a: UOp, mode: Literal["reduced", "complete"] = "reduced") -> tuple[UOp, UOp]:
-    """Orthonormal columns q and upper triangles r of a = q·r, for a of shape (..., m, n).
-
-    "reduced": q has k = min(m, n) columns and r as many rows; "complete": both have m. Signs are
-    LAPACK's: the diagonal of r may be negative. UserError for another mode or fewer dimensions.
-    Method: Householder reflections (Golub and Van Loan, 5.2).
-
-    Examples:
-        >>> x = uopc.param("x", (2, 1), dtypes.float64)
-        >>> q, r = uopc.compile(list(x.qr()))(np.array([[3.0], [4.0]]))
-        >>> q.ravel().round(12).tolist(), r.round(12).tolist()
-        ([-0.6, -0.8], [[-5.0]])
-    """
+    """Orthonormal columns q and upper triangles r of a = q·r."""
     if mode not in ("reduced", "complete"):
         raise UserError(f"qr: the mode must be reduced or complete, got {mode!r}")
     x, t = _matrices("qr", a, square=False)
@@ -133,19 +111,7 @@ def qr(a: UOp, mode: Literal["reduced", "complete"] = "reduced") -> tuple[UOp, U
 def solve_triangular(
     a: UOp, b: Operand, lower: bool = False, trans: Any = 0, unit_diagonal: bool = False
 ) -> UOp:
-    """x of a·x = b for triangles a of shape (..., n, n); b has shape (n,) or (..., n, m), and their
-    batches broadcast. `trans` (1 or "T") solves aᵀ·x = b; with `unit_diagonal` the diagonals count
-    as 1. The other triangle of a and such a diagonal are not read.
-
-    A zero on a diagonal gives infinities or NaN. UserError for shapes that do not fit, another
-    `trans`, or flags that are no bools. Method: substitution (Golub and Van Loan, 3.1).
-
-    Examples:
-        >>> x = uopc.param("x", (2, 2), dtypes.float64)
-        >>> solved = x.solve_triangular(np.array([2.0, 5.0]), lower=True)
-        >>> uopc.compile(solved)(np.array([[2.0, 0.0], [1.0, 4.0]]))
-        array([1., 1.])
-    """
+    """x of a·x = b for triangles a."""
     who = "solve_triangular"
     is_lower = checks.flag(who, "lower", lower)
     unit = checks.flag(who, "unit_diagonal", unit_diagonal)
@@ -166,18 +132,7 @@ def solve_triangular(
 
 
 def solve(a: UOp, b: Operand) -> UOp:
-    """x of a·x = b for matrices a of shape (..., n, n); b has shape (n,) or (..., n, m), and their
-    batches broadcast.
-
-    A singular matrix gives infinities or NaN. UserError for shapes that do not fit. Method:
-    Gaussian elimination with partial pivoting (Golub and Van Loan, 3.4).
-
-    Examples:
-        >>> x = uopc.param("x", (2, 2), dtypes.float64)
-        >>> solved = x.solve(np.array([2.0, 3.0]))
-        >>> uopc.compile(solved)(np.array([[0.0, 1.0], [1.0, 1.0]]))
-        array([1., 2.])
-    """
+    """x of a·x = b."""
     left, right, dims, t = _system("solve", a, b)
     if _is_empty(dims):
         return creation.zeros(dims, t)
@@ -186,16 +141,7 @@ def solve(a: UOp, b: Operand) -> UOp:
 
 
 def inv(a: UOp) -> UOp:
-    """The inverse matrices of a, of shape (..., n, n): the solution of a·x = 1, see `solve`.
-
-    A singular matrix gives infinities or NaN. UserError for shapes that are not square.
-
-    Examples:
-        >>> x = uopc.param("x", (2, 2), dtypes.float64)
-        >>> uopc.compile(x.inv())(np.array([[0.0, 2.0], [1.0, 0.0]]))
-        array([[0. , 1. ],
-               [0.5, 0. ]])
-    """
+    """The inverse matrices of a."""
     x, t = _matrices("inv", a)
     return cast(solve(x, creation.eye(shapes.shape(x)[-1], dtype=x.dtype)), t)
 
@@ -212,30 +158,13 @@ def _pivots(who: str, a: UOp) -> tuple[UOp, UOp, DType]:
 
 
 def det(a: UOp) -> UOp:
-    """The determinants of matrices of shape (..., n, n): the products of the pivots of `solve`.
-
-    1 for n = 0. UserError for shapes that are not square.
-
-    Examples:
-        >>> x = uopc.param("x", (2, 2), dtypes.float64)
-        >>> float(uopc.compile(x.det())(np.array([[0.0, 2.0], [3.0, 1.0]])))
-        -6.0
-    """
+    """The determinants of matrices."""
     pivots, x, t = _pivots("det", a)
     return cast(primitive(movement.reduce(pivots, "mul", -1), "det", x), t)
 
 
 def slogdet(a: UOp) -> tuple[UOp, UOp]:
-    """The signs of the determinants and the logarithms of their magnitudes, which do not overflow.
-
-    A singular matrix gives 0 and -inf. UserError for shapes that are not square.
-
-    Examples:
-        >>> x = uopc.param("x", (2, 2), dtypes.float64)
-        >>> sign, log = uopc.compile(list(x.slogdet()))(np.array([[0.0, 1.0], [1.0, 0.0]]))
-        >>> float(sign), float(log)
-        (-1.0, 0.0)
-    """
+    """The signs of the determinants and the logarithms of their magnitudes."""
     pivots, x, t = _pivots("slogdet", a)
     signs = movement.reduce(elementwise.sign(pivots), "mul", -1)
     sizes = alu.alu(elementwise.absolute(pivots), Ops.LOG)
@@ -245,17 +174,7 @@ def slogdet(a: UOp) -> tuple[UOp, UOp]:
 
 # ---------------------------------------------------------------- powers
 def matrix_power(a: UOp, n: int) -> UOp:
-    """The n-th power of matrices of shape (..., k, k) by repeated squaring; of the inverse for a
-    negative n, the identity for 0. Integers stay integers for n ≥ 0.
-
-    UserTypeError unless n is an int; UserError for shapes that are not square.
-
-    Examples:
-        >>> x = uopc.param("x", (2, 2), dtypes.float64)
-        >>> uopc.compile(x.matrix_power(3))(np.array([[1.0, 1.0], [0.0, 1.0]]))
-        array([[1., 3.],
-               [0., 1.]])
-    """
+    """The n-th power of matrices."""
     if isinstance(n, bool) or not isinstance(n, int):
         raise UserTypeError(f"matrix_power: the exponent must be an int, got {n!r}")
     _matrices("matrix_power", a)

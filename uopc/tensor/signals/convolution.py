@@ -26,18 +26,7 @@ from uopc.tensor.signals.geometry import (
 
 # ---------------------------------------------------------------- of vectors
 def convolve(a: UOp, v: Operand, mode: Literal["full", "same", "valid"] = "full") -> UOp:
-    """The convolution of two vectors, as `numpy.convolve`: out[i] is the sum of a[i - j] v[j].
-
-    "full": wherever they overlap, "same": the middle of it, as long as the longer vector, "valid":
-    where one covers the other. UserError for another rank, no elements, or variables as sizes.
-
-    The dtypes are promoted.
-
-    Examples:
-        >>> x = uopc.constant([1, 2, 3])
-        >>> uopc.compile(x.convolve(np.array([1, 10])))()
-        array([ 1, 12, 23, 30])
-    """
+    """The convolution of two vectors, as `numpy.convolve`."""
     x, y = operands.paired(a, v, "convolve")
     sizes = [shapes.shape(x), shapes.shape(y)]
     if any(len(s) != 1 or not isinstance(s[0], int) or s[0] == 0 for s in sizes):

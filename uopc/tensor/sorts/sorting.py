@@ -99,16 +99,7 @@ class _Codes:
 
 # ---------------------------------------------------------------- sort
 def sort(a: UOp, axis: int = -1, descending: bool = False, stable: bool = True) -> UOp:
-    """The elements along an axis in ascending order, NaN last; `descending` gives the mirror image,
-    but equal elements keep their order. Every sort is stable, whatever `stable` says.
-
-    The result has the shape and dtype of `a`. UserError for a scalar.
-
-    Examples:
-        >>> x = uopc.constant([3.0, np.nan, -1.0, 2.0])
-        >>> uopc.compile(x.sort())()
-        array([-1.,  2.,  3., nan])
-    """
+    """The elements along an axis in order, NaN last."""
     _check_flags("sort", descending, stable)
     (found,) = _sorted("sort", a, axis, descending, values=True, places=False)
     return _as_sorted(found, a, axis, descending)
@@ -121,33 +112,14 @@ def _as_sorted(found: UOp, a: UOp, axis: int, descending: bool, name: str = "sor
 
 
 def argsort(a: UOp, axis: int = -1, descending: bool = False, stable: bool = True) -> UOp:
-    """The places of the elements that `sort` gives, along the axis: int32, or int64 where the
-    dimension needs it.
-
-    UserError for a scalar.
-
-    Examples:
-        >>> x = uopc.constant([30, 10, 20])
-        >>> uopc.compile(x.argsort())()
-        array([1, 2, 0], dtype=int32)
-    """
+    """The places of the elements that `sort` gives."""
     _check_flags("argsort", descending, stable)
     (found,) = _sorted("argsort", a, axis, descending, values=False, places=True)
     return _as_sorted(found, a, axis, descending, "argsort")
 
 
 def top_k(a: UOp, k: int, axis: int = -1, largest: bool = True) -> tuple[UOp, UOp]:
-    """The k greatest elements along an axis, the greatest (NaN) first, and their places; without
-    `largest` the k least, the least first. Of equal elements the first ones come first. UserError
-    unless 0 ≤ k ≤ the length of the axis, UserTypeError unless k is an int. Values keep the dtype
-    of `a`; places are int32, or int64 where the axis needs it.
-
-    Examples:
-        >>> x = uopc.constant([30, 10, 20, 30])
-        >>> values, places = uopc.compile(x.top_k(3))()
-        >>> values.tolist(), places.tolist()
-        ([30, 30, 20], [0, 3, 2])
-    """
+    """The k greatest elements along an axis, or the k least, in order, and their places."""
     dims = shapes.shape(a)
     axis, descending = _axis("top_k", a, axis), checks.flag("top_k", "largest", largest)
     if type(k) is not int:
@@ -275,18 +247,7 @@ def _only(here: UOp, value: UOp) -> UOp:
 
 # ---------------------------------------------------------------- searchsorted
 def searchsorted(a: UOp, values: Operand, side: str = "left", sorter: UOp | None = None) -> UOp:
-    """The place where each value fits into the sorted vector `a`: before the elements that are
-    equal to it (`left`), or behind them (`right`). `sorter` holds the places that sort `a`, as by
-    argsort.
-
-    int32, or int64 where the length needs it; the dtypes are promoted. UserError unless `a` has one
-    dimension.
-
-    Examples:
-        >>> x = uopc.constant([10, 20, 30])
-        >>> uopc.compile(x.searchsorted(np.array([5, 20, 99])))()
-        array([0, 1, 3], dtype=int32)
-    """
+    """The place where each value fits into the sorted vector `a`."""
     dims = shapes.shape(a)
     if side not in ("left", "right"):
         raise UserError(f"searchsorted: side must be left or right, got {side!r}")
