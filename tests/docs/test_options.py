@@ -205,7 +205,7 @@ def test_dot_products():
     x, y = (uopc.param(n, (16, 16), dtypes.int8).cast(dtypes.int32) for n in "xy")
     for asked in (False, True):
         with uopc.options(dot_products=asked), only_lowered("dots"):
-            first = next(r for r in lower_only(x @ y).runs if r.name == "canonicalize")
+            first = next(r for r in lower_only(x @ y).runs if r.name == "narrow-products")
         assert (Ops.DOT4 in walk.ops(first.after[0])) == asked
 
 

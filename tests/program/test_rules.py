@@ -174,7 +174,7 @@ def test_endless_rules_are_named_with_their_cycle(stage: str) -> None:
 
 
 def test_what_is_no_rule_is_refused() -> None:
-    with pytest.raises(UserError, match="unknown stage 'lower'; choose canonicalize, partition"):
+    with pytest.raises(UserError, match="unknown stage 'lower'; choose canonicalize, narrow"):
         result({"lower": SEVENS})
     with pytest.raises(TypeError, match="rules must be a PatternMatcher, a rule, a list"):
         result({"expand": 3})

@@ -31,13 +31,15 @@ GROUPS: dict[Group, str] = {
 
 PIPELINE: tuple[tuple[int, Pass], ...] = (
     (10, Pass("canonicalize", "needed", "graph", TENSOR, TENSOR, reassociates=True)),
-    (11, Pass("partition", "devices", "graph", TENSOR, TENSOR, (IS_CUT,), reassociates=True)),
-    (12, Pass("unroll-devices", "devices", "graph", TENSOR, TENSOR,
+    (11, Pass("narrow-products", "speed", "graph", TENSOR, TENSOR,
+              (OPTIMIZES, ON_CPU, has(Ops.REDUCE)), reassociates=True)),
+    (12, Pass("partition", "devices", "graph", TENSOR, TENSOR, (IS_CUT,), reassociates=True)),
+    (14, Pass("unroll-devices", "devices", "graph", TENSOR, TENSOR,
               (IS_UNROLLED,), reassociates=True)),
-    (13, Pass("split-reduces", "speed", "graph", TENSOR, TENSOR,
+    (15, Pass("split-reduces", "speed", "graph", TENSOR, TENSOR,
               (OPTIMIZES, SPLITS, has(Ops.REDUCE)), reassociates=True)),
-    (14, Pass("place-exchanges", "devices", "graph", TENSOR, TENSOR, (has(*GroupOp.Exchange),))),
-    (15, Pass("reroll", "speed", "graph", TENSOR, TENSOR,
+    (16, Pass("place-exchanges", "devices", "graph", TENSOR, TENSOR, (has(*GroupOp.Exchange),))),
+    (17, Pass("reroll", "speed", "graph", TENSOR, TENSOR,
               (has(Ops.STACK, Ops.CAT, Ops.PAD, Ops.DATA),))),
     (20, Pass("place-stages", "needed", "graph", TENSOR, TENSOR)),
     (30, Pass("rangeify", "needed", "graph", TENSOR, INDEXED)),
@@ -71,6 +73,8 @@ PIPELINE: tuple[tuple[int, Pass], ...] = (
 )  # fmt: skip
 
 ORDER: tuple[tuple[str, str, str], ...] = (
+    ("canonicalize", "narrow-products", "a sum has one form, and a function is where it is called"),
+    ("narrow-products", "partition", "a cut of a sum of words is between words"),
     ("canonicalize", "partition", "functions are inlined, and every op has a layout"),
     ("partition", "unroll-devices", "the graph of one device is unrolled for all of them"),
     ("unroll-devices", "place-exchanges", "exchanges in one process are copies and sums"),

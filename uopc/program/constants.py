@@ -5,7 +5,7 @@
 A program of its own computes these values, so they have the bits that a call would give them. A
 value that is larger than the arrays that it is made of stays as it is (dequantised weights: each
 call would read more), and so does one that takes next to no time. Words and sums of constant bytes,
-which products read (`passes/canonicalize/byte_products.py`), are always computed once.
+which products read (`passes/narrow_products/byte_products.py`), are always computed once.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def worth_computing(request: Request, machine: Target) -> tuple[Request, list[UO
         return request, []
     units = request.optimize and request.options.dot_products and _has_bytes(request.facts)
     if units and machine.dot4:
-        from uopc.passes.canonicalize.byte_products import with_words_of_constants
+        from uopc.passes.narrow_products.byte_products import with_words_of_constants
 
         request = replace(request, graph=with_words_of_constants(request.graph))
     values = _worth_it(request.graph, units)

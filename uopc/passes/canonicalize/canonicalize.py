@@ -9,9 +9,8 @@ Before (tensor)                          After (tensor)
   sink %5
 
 DETACH and CONTIGUOUS_BACKWARD vanish, adjacent movement ops merge, a window in one part of a
-STACK, CAT or PAD is one of that part, a reduce over nothing is its identity, sums of products of
-small integers are computed in float32, clips that a conversion makes anyway vanish, and running
-totals become a loop or, on a GPU, sums in blocks.
+STACK, CAT or PAD is one of that part, a reduce over nothing is its identity, clips that a
+conversion makes anyway vanish, and running totals become a loop or, on a GPU, sums in blocks.
 """
 
 from __future__ import annotations
@@ -20,15 +19,13 @@ from uopc.ir.builder import fold, leaves, movement, rebuild
 from uopc.ir.core import dtypes, semantics, shapes
 from uopc.ir.core.args import ReduceArg
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.storage import base
 from uopc.ir.core.uop import UOp, intern
 from uopc.passes.analysis.running_totals import RunningTotals
 from uopc.passes.analysis.slots import Slots
-from uopc.passes.analysis.user_opts import free_reduces, has_opts
-from uopc.passes.canonicalize.byte_products import in_words
+from uopc.passes.analysis.user_opts import has_opts
 from uopc.passes.canonicalize.inline_functions import FunctionCalls
-from uopc.passes.canonicalize.integer_products import in_floats
 from uopc.passes.canonicalize.needless_clips import without_needless_clips
-from uopc.passes.canonicalize.pair_products import in_pairs
 from uopc.passes.canonicalize.stores import (
     after_below_bitcasts,
     store_below_bitcasts,
@@ -46,14 +43,12 @@ def canonicalize(graph: UOp, context: Context) -> UOp:
     calls = FunctionCalls(context.schedule, slots, context.sharding)
     totals = RunningTotals(context, slots)
     to_cut = context.sharding is not None and not context.sharding.is_done
-    free = free_reduces(graph) if context.optimize and context.target.gpu is None else ()
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if u.op in (Ops.DETACH, Ops.CONTIGUOUS_BACKWARD, Ops.BIND):
             return src[0]
         if u.op is Ops.REDUCE:
-            made = _narrow_products(u, src[0], context) if u in free else None
-            return _reduce(u, src[0]) if made is None else made
+            return _reduce(u, src[0])
         if u.op is Ops.ACCUMULATE and not to_cut:
             return totals.lowered(u, src[0])
         if u.op is Ops.GETTUPLE:
@@ -81,27 +76,15 @@ def _simpler(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
     return _emptied(u, src) if u.op.movement or u.op.is_alu else None
 
 
-def _narrow_products(u: UOp, value: UOp, context: Context) -> UOp | None:
-    """A sum of products of narrow numbers, in words or in float32; None for another sum."""
-    made = in_words(u, value) if context.has_dot4 else None
-    made = in_floats(u, value) if made is None else made
-    return in_pairs(u, value) if made is None and context.has_dot2 else made
-
-
 def _known_value(v: UOp) -> UOp:
     """after x, (store x, invalid)  →  invalid, where it is read"""
-    view = v
-    while view.op.movement:
-        view = view.src[0]
+    view = base(v)
     if view.op is not Ops.AFTER or len(view.src) != 2:
         return v
     shown, effect = view.src
     if effect.op is not Ops.STORE or effect.src[0] is not shown:
         return v
-    stored = effect.src[1]
-    while stored.op.movement:
-        stored = stored.src[0]
-    if stored.op is not Ops.INVALID:
+    if base(effect.src[1]).op is not Ops.INVALID:
         return v
     return leaves.full(intern(Ops.INVALID, v.dtype), shapes.shape(v))
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import uopc
 from tests.backends.c.test_kernel import by_gcc, needs_gcc
 from tests.machines import MACHINES, described, lowered_for, only_lowered
-from tests.passes.canonicalize.test_byte_products import TYPES, extremes
+from tests.passes.narrow_products.test_byte_products import TYPES, extremes
 from uopc import UOp, UPat, dtypes, target
 from uopc.backends import detect
 from uopc.backends.llvm import jit, split_function

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import uopc
 from tests.machines import described, lowered_for
-from tests.passes.canonicalize.test_byte_products import extremes
+from tests.passes.narrow_products.test_byte_products import extremes
 from uopc import dtypes
 from uopc.ir.core import walk
 from uopc.ir.core.ops import Ops

@@ -22,16 +22,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from uopc.ir.builder import alu, fold, index_maps, leaves, movement, rebuild
-from uopc.ir.core import bounds, dtypes, ranges, shapes, walk
+from uopc.ir.core import bounds, dtypes, ranges, shapes, storage, walk
 from uopc.ir.core.arena import compile_scoped
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Shape
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
-from uopc.passes.analysis.contraction import repeats_factors
 from uopc.passes.analysis.user_opts import free_reduces
-from uopc.passes.canonicalize import words
+from uopc.passes.narrow_products import words
 
 BYTES = 4  # in a word
 # The most elements of a constant array that are read to know its bounds.
@@ -60,18 +59,19 @@ class _View:
         """The view of a value; axes along which all is the same have size 1. `inner` is subtracted
         below the views, and so is `taken`, but above those whose zeros are values too."""
         filled = max([i for i, v in enumerate(self.views, 1) if _fills(v)], default=0)
-        t = value.dtype
-        for i, v in enumerate((None, *self.views)):
-            if v is not None:
-                value = intern(v.op, t, (value, *v.src[1:]), v.arg)
-            wrapped = ((taken if i == filled else 0) + (0 if i else inner)) % 256
-            if wrapped:
-                least = wrapped if t is dtypes.uint8 or wrapped < 128 else wrapped - 256
-                value = alu.alu(value, Ops.SUB, leaves.const(t, least))
-        own = shapes.shape(value)
-        value = movement.reshape(value, (*[1] * (len(self.dims) - len(own)), *own))
+        if filled:
+            value = words.viewed(_minus(value, inner), self.views[:filled])
+        value = _minus(value, taken if filled else taken + inner)
+        value = words.with_rank(words.viewed(value, self.views[filled:]), len(self.dims))
         kept = [(0, d if i in self.moves else 1) for i, d in enumerate(shapes.shape(value))]
         return movement.shrink(value, kept)
+
+
+def _minus(value: UOp, number: int) -> UOp:
+    """Bytes minus a number, which wraps."""
+    wrapped, t = number % 256, value.dtype
+    least = wrapped if t is dtypes.uint8 or wrapped < 128 else wrapped - 256
+    return alu.alu(value, Ops.SUB, leaves.const(t, least)) if wrapped else value
 
 
 @dataclass(frozen=True)
@@ -115,13 +115,11 @@ class _Factor:
         return _is_constant(self.base)
 
 
-def in_words(u: UOp, value: UOp) -> UOp | None:
+def in_bytes(u: UOp, value: UOp) -> UOp | None:
     """A sum of products as one of DOT4s; None for one that is no contraction of bytes."""
     dims, axes = shapes.shape(value), frozenset(u.arg.axes)
     wide = u.dtype.kind in ("int", "uint") and u.dtype.bits >= 32
-    if u.arg.op != "add" or not (wide or u.dtype is dtypes.float32) or value.op is not Ops.MUL:
-        return None
-    if not all([isinstance(dims[a], int) for a in axes]) or not repeats_factors(value):
+    if not (wide or u.dtype is dtypes.float32):
         return None
     terms = math.prod([dims[a] for a in axes])
     if terms < words.LEAST_TERMS:
@@ -150,18 +148,17 @@ def in_words(u: UOp, value: UOp) -> UOp | None:
 def with_words_of_constants(graph: UOp) -> UOp:
     """The graph with products of bytes in words where a factor is constant, so that its words and
     its sums are constants too."""
-    free = free_reduces(graph)
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        if u not in free or src[0].op is not Ops.MUL or not any(map(_is_constant, src[0].src)):
+        if not words.contracts(u, src[0]) or not any(map(_is_constant, src[0].src)):
             return None
         product, made = _made.get(u, (None, None))
         if product is not src[0]:
-            made = in_words(u, src[0])
+            made = in_bytes(u, src[0])
             _made[u] = src[0], made
         return made
 
-    return rebuild.rewritten(graph, change, outside_kernels=True)
+    return rebuild.rewritten(graph, change, outside_kernels=True, only=free_reduces(graph))
 
 
 def _is_constant(u: UOp) -> bool:
@@ -179,7 +176,8 @@ def _factor(factor: UOp, dims: Shape, axes: Axes) -> _Factor | None:
     """A factor whose values are bytes plus, and times, what is the same along the sum; None for
     another."""
     index, _ = index_maps.loop_index(dims)
-    base, at, guards, around = _under_views(factor, index)
+    base, around = words.below_views(factor)
+    at, guards = _index_below(factor, around, index)
     whole = shapes.shape(base)
     filled = [v.op for v in around if _fills(v)]
     parts = _integers(base, Ops.PAD not in filled)
@@ -211,23 +209,19 @@ def _factor(factor: UOp, dims: Shape, axes: Axes) -> _Factor | None:
     return _Factor(values, view(values), low, high, *seen)
 
 
-def _under_views(
-    u: UOp, index: index_maps.Index
-) -> tuple[UOp, index_maps.Index, list[UOp], list[UOp]]:
-    """The value under views and gathers, its index, where there is an access, and the views, the
-    last one outermost."""
-    at = index_maps.broadcast_index(index, shapes.shape(u))
-    views, guards = list[UOp](), list[UOp]()
-    while u.op.movement or u.op is Ops.INDEX:
-        views.insert(0, u)
-        if u.op is Ops.INDEX:
-            at, chosen = _gathered(u, at)
+def _index_below(
+    factor: UOp, views: list[UOp], index: index_maps.Index
+) -> tuple[index_maps.Index, list[UOp]]:
+    """The index into the value under the views of a factor, and where there is an access."""
+    at, guards = index_maps.broadcast_index(index, shapes.shape(factor)), list[UOp]()
+    for v in reversed(views):
+        if v.op is Ops.INDEX:
+            at, chosen = _gathered(v, at)
             guards += chosen
         else:
-            at, guard = index_maps.source_index(u, at)
+            at, guard = index_maps.source_index(v, at)
             guards += [] if guard is None else [guard]
-        u = u.src[0]
-    return u, at, guards, views
+    return at, guards
 
 
 def _integers(u: UOp, may_subtract: bool) -> tuple[UOp, UOp | None, UOp | None] | None:
@@ -309,8 +303,7 @@ def _least(scale: UOp) -> float:
 
 def _array(u: UOp) -> np.ndarray | None:
     """The numbers of a constant that is small enough to be read."""
-    while u.op.movement:
-        u = u.src[0]
+    u = storage.base(u)
     if u.op is Ops.DATA:
         return u.arg.array if u.arg.array.size <= MOST_READ else None
     return np.asarray(u.arg) if u.op is Ops.CONST else None

@@ -29,8 +29,8 @@ def extremes(kind, *dims):
 
 def in_floats(graph):
     """True if products of a graph are added up in float32."""
-    canonical = next(r for r in lower_only(graph, threads=1).runs if r.name == "canonicalize")
-    nodes = walk.toposort(canonical.after[0])
+    narrowed = next(r for r in lower_only(graph, threads=1).runs if r.name == "narrow-products")
+    nodes = walk.toposort(narrowed.after[0])
     return any(u.op is Ops.REDUCE and u.dtype is dtypes.float32 for u in nodes)
 
 
@@ -96,5 +96,5 @@ def test_what_stays_in_integers():
     assert not in_floats(uopc.param("w", (4, n), dtypes.int8).cast(dtypes.int32) @ z)
     assert not in_floats((x @ y).contiguous(()))
     lowered = lower_only(x @ y, device="cuda:sm_80")
-    nodes = walk.toposort(next(r for r in lowered.runs if r.name == "canonicalize").after[0])
+    nodes = walk.toposort(next(r for r in lowered.runs if r.name == "narrow-products").after[0])
     assert not any(u.dtype.is_float for u in nodes)

@@ -61,8 +61,8 @@ def integers(kind, name, *dims):
 def uses_dots(machine, graph):
     """True if the products of a graph are DOT4s on a machine."""
     runs = lowered_for(machine, graph).runs
-    canonical = next(r for r in runs if r.name == "canonicalize")
-    return Ops.DOT4 in walk.ops(canonical.after[0])
+    narrowed = next(r for r in runs if r.name == "narrow-products")
+    return Ops.DOT4 in walk.ops(narrowed.after[0])
 
 
 def check(machine, graph, wanted, dots=True, sizes=None, **arrays):
@@ -73,8 +73,8 @@ def check(machine, graph, wanted, dots=True, sizes=None, **arrays):
         program = uopc.compile(graph, verify=True)
     np.testing.assert_array_equal(program(**arrays, **sizes), wanted)
     np.testing.assert_array_equal(interpreter.evaluate(graph, {**arrays, **sizes}), wanted)
-    canonical = next(r for r in lowered_for(machine, graph).runs if r.name == "canonicalize")
-    made = interpreter.evaluate(canonical.after[0].src[0], {**arrays, **sizes})
+    narrowed = next(r for r in lowered_for(machine, graph).runs if r.name == "narrow-products")
+    made = interpreter.evaluate(narrowed.after[0].src[0], {**arrays, **sizes})
     np.testing.assert_array_equal(made, wanted)
 
 
@@ -248,17 +248,15 @@ def test_gathers_outside_of_their_source(kinds):
     np.testing.assert_array_equal(got, wanted)
     along = np.arange(-2, 22, dtype="i4")
     seen = (b.astype("i4") - 7)[np.where(along >= 0, along, 0)] * (along >= 0)[:, None]
-    graph = x @ (y - uopc.param("z", (), TYPES[one]).cast(dtypes.int32)).index(
-        uopc.constant(along)
-    )
+    graph = x @ (y - uopc.param("z", (), TYPES[one]).cast(dtypes.int32)).index(uopc.constant(along))
     check("dots", graph, a.astype("i4") @ seen, dots=False, x=a, y=b, z=np.asarray(7, one))
 
 
 def taken(graph):
     """The numbers that are subtracted from bytes."""
     lowered = lowered_for("dots", graph)
-    canonical = next(r for r in lowered.runs if r.name == "canonicalize")
-    nodes = walk.toposort(canonical.after[0])
+    narrowed = next(r for r in lowered.runs if r.name == "narrow-products")
+    nodes = walk.toposort(narrowed.after[0])
     return [u.src[1].arg for u in nodes if u.op is Ops.SUB and u.dtype.itemsize == 1]
 
 
@@ -358,8 +356,8 @@ def test_dequantised_numbers(padding):
     with described("dots"):
         program = uopc.compile(graph, verify=True)
     np.testing.assert_allclose(program(a, b), wanted, rtol=1e-6, atol=1e-5)
-    canonical = next(r for r in lowered_for("dots", graph).runs if r.name == "canonicalize")
-    made = interpreter.evaluate(canonical.after[0].src[0], {"x": a, "w": b})
+    narrowed = next(r for r in lowered_for("dots", graph).runs if r.name == "narrow-products")
+    made = interpreter.evaluate(narrowed.after[0].src[0], {"x": a, "w": b})
     np.testing.assert_allclose(made, wanted, rtol=1e-6, atol=1e-5)
     # Scales that may be infinite, and numbers that are no bytes, are multiplied as floats.
     scale = uopc.param("s", ())

@@ -2,15 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from uopc.ir.builder import fold, movement
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.shapes import Shape
 from uopc.ir.core.uop import UOp, intern
+from uopc.passes.analysis.contraction import repeats_factors
 
 LEAST_TERMS = 8  # of a sum: shorter ones gain less than the words cost
 # An axis that is filled to this share with real terms is good enough: the first such one is used.
 FILLED = 0.75
+
+
+def contracts(u: UOp, value: UOp) -> bool:
+    """True for a sum of products over axes of known lengths whose factors are each used again."""
+    dims = shapes.shape(value)
+    known = all([isinstance(dims[a], int) for a in u.arg.axes])
+    return u.arg.op == "add" and value.op is Ops.MUL and known and repeats_factors(value)
+
+
+def below_views(u: UOp) -> tuple[UOp, list[UOp]]:
+    """The value under movement ops and gathers, and these views, the last one outermost."""
+    views: list[UOp] = []
+    while u.op.movement or u.op is Ops.INDEX:
+        views.append(u)
+        u = u.src[0]
+    return u, views[::-1]
+
+
+def viewed(value: UOp, views: Sequence[UOp]) -> UOp:
+    """The same views of another value."""
+    for v in views:
+        value = intern(v.op, value.dtype, (value, *v.src[1:]), v.arg)
+    return value
+
+
+def with_rank(value: UOp, rank: int) -> UOp:
+    """A value with leading axes of size 1."""
+    own = shapes.shape(value)
+    return movement.reshape(value, (*[1] * (rank - len(own)), *own))
 
 
 def axis_of(axes: list[int], dims: Shape, count: int) -> int | None:

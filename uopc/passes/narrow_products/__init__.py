@@ -1,0 +1,1 @@
+"""The pass narrow-products and its helpers."""
