@@ -9,8 +9,8 @@ Before (tensor)                          After (tensor)
   sink %5
 
 DETACH and CONTIGUOUS_BACKWARD vanish, adjacent movement ops merge, a window in one part of a
-STACK, CAT or PAD is one of that part, a reduce over nothing is its identity, clips that a
-conversion makes anyway vanish, and running totals become a loop or, on a GPU, sums in blocks.
+STACK, CAT or PAD is one of that part, a reduce over nothing is its identity, and clips
+that a conversion makes anyway vanish.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from uopc.ir.core.args import ReduceArg
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import base
 from uopc.ir.core.uop import UOp, intern
-from uopc.passes.analysis.running_totals import RunningTotals
 from uopc.passes.analysis.slots import Slots
 from uopc.passes.analysis.user_opts import has_opts
 from uopc.passes.canonicalize.inline_functions import FunctionCalls
@@ -41,16 +40,12 @@ def canonicalize(graph: UOp, context: Context) -> UOp:
     plain: set[UOp] = set()  # AFTERs without a BITCAST below
     slots = Slots(graph)
     calls = FunctionCalls(context.schedule, slots, context.sharding)
-    totals = RunningTotals(context, slots)
-    to_cut = context.sharding is not None and not context.sharding.is_done
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if u.op in (Ops.DETACH, Ops.CONTIGUOUS_BACKWARD, Ops.BIND):
             return src[0]
         if u.op is Ops.REDUCE:
             return _reduce(u, src[0])
-        if u.op is Ops.ACCUMULATE and not to_cut:
-            return totals.lowered(u, src[0])
         if u.op is Ops.GETTUPLE:
             return calls.value(u, src[0])
         if u.op is Ops.STORE:

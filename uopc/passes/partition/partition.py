@@ -30,7 +30,6 @@ from uopc.ir.core.ops import GroupOp, Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.devices import traffic
 from uopc.ir.devices.mesh import Axes, Spec
-from uopc.passes.analysis.running_totals import RunningTotals
 from uopc.passes.analysis.slots import Slots
 from uopc.passes.contract import Context
 from uopc.passes.partition.exchanges import COSTLY, OUTPUT, Exchanges
@@ -47,16 +46,16 @@ def partition(graph: UOp, context: Context) -> UOp:
     sharding = context.sharding
     assert sharding is not None
     slots, order = Slots(graph), _order(graph)
-    loops, totals = Loops(context.schedule, slots), RunningTotals(context, slots)
+    loops = Loops(context.schedule, slots)
     readers = Counter([s for u in order for s in u.src])
     sharding.params = _param_specs(order, readers, sharding)
     sharding.sizes.reserve(graph, _cuts(graph, order, sharding))
-    made, rules, results = _partitioned(graph, order, readers, sharding, {}, loops, totals)
+    made, rules, results = _partitioned(graph, order, readers, sharding, {}, loops)
     outputs = [u for u in graph.src if u.dtype is not dtypes.void]
     last = dict(zip(outputs, results))  # the layout of a value that is a result more than once
     taken = taken_in_parts(order, readers, rules.values, last, sharding.sizes)
     if taken:
-        other, _, layouts = _partitioned(graph, order, readers, sharding, taken, loops, totals)
+        other, _, layouts = _partitioned(graph, order, readers, sharding, taken, loops)
         if _moved(other) <= _moved(made):
             made, results = other, layouts
     sharding.results = results
@@ -74,12 +73,12 @@ def _order(graph: UOp) -> list[UOp]:
 
 def _partitioned(
     graph: UOp, order: list[UOp], readers: Counter[UOp], sharding: MeshLayout,
-    taken: Mapping[UOp, Spec], loops: Loops, totals: RunningTotals,
+    taken: Mapping[UOp, Spec], loops: Loops,
 ) -> tuple[UOp, Rules, tuple[Spec, ...]]:  # fmt: skip
     """The graph of one device, and the layout of each result. `taken`: as for `Rules`."""
     mesh = sharding.mesh
     exchanges = Exchanges(sharding.sizes, sharding.explicit and not taken)
-    rules = Rules(exchanges, readers, sharding.params, taken, loops, totals)
+    rules = Rules(exchanges, readers, sharding.params, taken, loops)
     for u in order:
         if u is not graph and u.op not in walk.CALLED:
             rules.add(u)

@@ -27,7 +27,6 @@ from uopc.ir.core.storage import base, storage_root
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.devices.mesh import Spec, show, used_axes
-from uopc.passes.analysis.running_totals import RunningTotals
 from uopc.passes.partition.exchanges import PINNED, Exchanges, masked
 from uopc.passes.partition.groups import walked
 from uopc.passes.partition.layout import Value, aligned, changed, of_operand, whole, without_cut
@@ -50,11 +49,11 @@ class Rules:
 
     def __init__(
         self, exchanges: Exchanges, readers: Counter[UOp], in_specs: Mapping[Any, Spec],
-        taken: Mapping[UOp, Spec], loops: Loops, totals: RunningTotals,
+        taken: Mapping[UOp, Spec], loops: Loops,
     ) -> None:  # fmt: skip
         self.loops, self.results = loops, dict[UOp, list[Value]]()  # of calls that repeat
         self.exchanges, self.mesh, self.sizes = exchanges, exchanges.mesh, exchanges.sizes
-        self.windows, self.reshapes, self.totals = Windows(exchanges), Reshapes(exchanges), totals
+        self.windows, self.reshapes = Windows(exchanges), Reshapes(exchanges)
         self.readers, self.in_specs, self.taken = readers, in_specs, taken
         self.values: dict[UOp, Value | Window] = {}
         self.effects: dict[UOp, UOp] = {}
@@ -78,7 +77,7 @@ class Rules:
 
     def of_body(self, readers: Counter[UOp], in_specs: Mapping[int, Spec]) -> Rules:
         """The values of the body of a loop, none so far."""
-        return Rules(self.exchanges, readers, in_specs, {}, self.loops, self.totals)
+        return Rules(self.exchanges, readers, in_specs, {}, self.loops)
 
     def value(self, u: UOp) -> Value:
         """The value of a node, made if it is only a window so far."""
@@ -330,7 +329,7 @@ class Rules:
     def _accumulate(self, u: UOp) -> Value:
         """Totals along an axis that is cut are those of the device's part, and of all before it."""
         v, op, (d,) = self.combined(u.src[0], "operand of running totals"), u.arg.op, u.arg.axes
-        found, axes = self.totals.lowered(u, v.local), v.spec[d]
+        found, axes = intern(Ops.ACCUMULATE, u.dtype, (v.local,), u.arg), v.spec[d]
         parts, dims = self.mesh.parts(axes), shapes.shape(v.local)
         if parts > 1:
             own = intern(Ops.REDUCE, u.dtype, (v.local,), ReduceArg(op, (d,)))
