@@ -30,7 +30,7 @@ from uopc.passes.contract import Context
 
 
 def optimize(kernel: UOp, context: Context) -> UOp:
-    """The kernel with its Opts applied and recorded, and a name from its shape."""
+    """Apply and record the kernel's Opts, and name the kernel after its shape."""
     given = kernel.arg.opts if isinstance(kernel.arg, KernelArg) else None
     name = (kernel.arg.name if isinstance(kernel.arg, KernelArg) else "") or kernel_name(kernel)
     if context.replayed is not None:
@@ -71,7 +71,7 @@ def _applied(kernel: UOp, opts: Sequence[Opt], name: str) -> UOp:
 
 
 def _saved(name: str, replayed: Iterator[KernelArg]) -> tuple[Opt, ...]:
-    """The Opts of the next kernel of a saved schedule. UserError if that is another kernel."""
+    """The Opts of the next kernel of a saved schedule. UserError if it is another kernel."""
     saved = next(replayed, None)
     if saved is None or saved.name != name:
         there = "has no more" if saved is None else f"has {saved.name} in its place"

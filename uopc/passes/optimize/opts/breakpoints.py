@@ -26,8 +26,8 @@ from uopc.passes.optimize.opts.lengths import quotient_up
 
 @dataclass(frozen=True)
 class Breakpoint:
-    """A comparison with the value `before` in the iterations of a loop below `first`, and the other
-    value from `end` on, for all iterations of the loops inside."""
+    """A comparison that is `before` in the iterations of a loop below `first`, and the opposite
+    from iteration `end` on, for all iterations of the loops inside."""
 
     comparison: UOp
     before: bool
@@ -44,8 +44,9 @@ class Breakpoint:
 
 
 def breakpoints(kernel: UOp, r: UOp) -> list[Breakpoint]:
-    """The comparisons that change once in the loop r, at an iteration that the loops around decide.
-    A split at the first of them leaves the fewest comparisons in the other parts."""
+    """The comparisons that change once in the loop r, at an iteration that depends on the loops
+    around. They are sorted: a split at the first leaves the fewest comparisons in the other parts.
+    """
     comparisons = nest_of(kernel).comparisons
     found = [b for u in comparisons if (b := _breakpoint(kernel, u, r)) is not None]
     length = int(bounds.bounds(r.src[0])[1])

@@ -17,7 +17,7 @@ from uopc.passes.optimize.opts.substitution import Part, substituted
 
 
 def coalesce(kernel: UOp, r: UOp, n: int) -> UOp:
-    """Make one loop of r and of output loop number n, the next one inside of it."""
+    """Merge r with output loop number n, which is right inside of r, into one loop."""
     inner = other_loop(kernel, r, n, "are joined")
     between = [q for u in nest_of(kernel).closers(r) for q in u.src[1:]
                if r.arg.axis < q.arg.axis < inner.arg.axis]  # fmt: skip

@@ -4,8 +4,9 @@
     →  for o: for i < 5: t[i] = e(4o + i); for i < 4: y[4o + i] = f(t[i], t[i + 1])
 
 The value is the producer of a stencil, which the kernel computes at several places that differ by
-constants: with the loop over rows cut in blocks, each row of it is computed once per block. Or it
-is an element that the last loop reads across memory: the tile is filled in the order of memory.
+constants: with the loop over rows cut in blocks, each row of it is computed once per block. Or the
+value is an element that the last loop reads with a large stride: the tile is filled in the order of
+memory.
 
     for o: for i < 8: for j < 8: y[i, j] = f(x[j, i])
     →  for o: for j < 8: for i < 8: t[i, j] = x[j, i]; for i < 8: for j < 8: y[i, j] = f(t[i, j])
@@ -40,7 +41,7 @@ Offsets = dict["UOp", int]  # by loop
 
 @dataclass(frozen=True)
 class Shared:
-    """A value, and the equal ones at other places: `places` has the offset of each in the loops."""
+    """A value computed at several places: `places` maps equal values to offsets in the loops."""
 
     value: UOp
     loops: tuple[UOp, ...]  # in the order of the tile
@@ -80,13 +81,13 @@ def compute_at(kernel: UOp, r: UOp, n: int) -> UOp:
 
 
 def values(kernel: UOp, r: UOp) -> list[Shared]:
-    """The values that COMPUTE_AT numbers: producers of stencils, then elements read across."""
+    """The values that COMPUTE_AT numbers: producers of stencils, then elements read in strides."""
     return stencils(kernel, r) + crossed(kernel, r)
 
 
 def crossed(kernel: UOp, r: UOp) -> list[Shared]:
-    """The elements that the last loop inside of output loop r reads in steps, and another one as
-    neighbours."""
+    """The elements that the last loop inside of output loop r reads with a stride, while another
+    loop reads neighbours."""
     targets = {u.src[0] for u in nest_of(kernel).stores}
     found = [u for u in walk.order(kernel) if u.op is Ops.INDEX and u not in targets]
     return [c for u in found for c in [_crossed(u, r)] if c is not None]
@@ -111,8 +112,7 @@ def _crossed(u: UOp, r: UOp) -> Shared | None:
 
 @memo
 def stencils(kernel: UOp, r: UOp) -> list[Shared]:
-    """The values that the loops inside of output loop r compute at several places, in the order of
-    the kernel."""
+    """The values that loops inside of output loop r compute at several places, in kernel order."""
     if r.arg.kind != "loop":
         raise Refused("COMPUTE_AT is for output loops")
     order = walk.order(kernel)
@@ -137,7 +137,7 @@ def stencils(kernel: UOp, r: UOp) -> list[Shared]:
 
 
 def _form(u: UOp, forms: Mapping[UOp, object]) -> object:
-    """Equal for values that may differ by constants in their indices; None if that is unknown."""
+    """A key that is equal for values whose indices differ by constants; None if that is unknown."""
     if u.op is Ops.INDEX:
         flat, gate = index_maps.ungated(u.src[-1])
         terms = affine.form(flat)[1]
@@ -151,7 +151,7 @@ def _form(u: UOp, forms: Mapping[UOp, object]) -> object:
 
 
 def _stencil(values: list[UOp], inside: set[UOp], reads: set[UOp]) -> Shared | None:
-    """The values that are the first one at other places."""
+    """The first value, and the values that equal it at shifted places; None without any."""
     first = values[0]
     constant, terms = _lead(first, reads)
     strides = {q: terms.get(q, 0) for q in ranges.ranges(first) & inside}
@@ -173,12 +173,12 @@ def _stencil(values: list[UOp], inside: set[UOp], reads: set[UOp]) -> Shared | N
 
 
 def _lead(u: UOp, reads: set[UOp]) -> tuple[int, Mapping[UOp, int]]:
-    """The constant and the terms of the first index below a value that reads."""
+    """The constant and the terms of the first index that a value reads."""
     while u.op is not Ops.INDEX:
         u = next(s for s in u.src if s in reads)
     return affine.form(index_maps.ungated(u.src[-1])[0])
 
 
 def _is_inside(value: UOp) -> bool:
-    """True if all that a value reads is certainly inside of its storage."""
+    """True if all that a value reads certainly lies inside of its storage."""
     return all(a.verdict is Verdict.INSIDE for a in accesses(value))

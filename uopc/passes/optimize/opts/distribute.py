@@ -4,9 +4,9 @@
     y[0] = f(s0); y[1] = f(s1)      →      t[0] = s0; t[1] = s1; for i: y[i] = f(t[i])
 
 The accumulators stay side by side in registers. The code after them becomes a loop over a local
-tile: copies of a function of many instructions cost compile time and gain nothing. The loop is the
-innermost one around the store, and that of no other store: what else is in the same copies (the
-columns at an edge) stays in copies. Other sums of the store get tiles, too.
+tile: copies of a function of many instructions cost compile time and gain nothing. The new loop is
+the innermost around this store alone: other stores in the same copies (the columns at an edge) stay
+copies. Other sums of the store get tiles, too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _COPIED = ("upcast", "lane", "warp")
 
 
 def distribute(kernel: UOp, r: UOp, n: int) -> UOp:
-    """Store the sums of the reduce over r in a tile; the rest becomes loops of up to n copies."""
+    """Store the sums of the reduce over r in a tile; later code becomes loops of up to n copies."""
     if not nest_of(kernel).reduces_over(r):
         raise Refused("DISTRIBUTE is for reduce loops")
     check_amount(n)
@@ -71,7 +71,7 @@ def _copied(u: UOp) -> list[UOp]:
 
 
 def _inner_last(u: UOp, q: UOp) -> tuple[bool, bool, tuple[int, ...]]:
-    """The order of dimensions: the lanes last, or the rows and the columns of a tile."""
+    """The order of a tile's dimensions: lanes last, or rows before columns."""
     return q.arg.kind in ("lane", "warp"), _is_column(u, q), q.arg.axis
 
 
@@ -89,7 +89,7 @@ def _kind_after(u: UOp, q: UOp, left: int) -> AxisKind:
 
 
 def _beside(effect: UOp, u: UOp) -> list[UOp]:
-    """The other reduces in copies of the same loops: neither is a part of the other."""
+    """The other reduces in copies of the same loops that neither contain u nor are part of u."""
     copies = {q for q in ranges.ranges(u) if q.arg.kind == "upcast"}
     below, found = walk.toposort(u), []
     for v in walk.toposort(effect):
@@ -100,8 +100,8 @@ def _beside(effect: UOp, u: UOp) -> list[UOp]:
 
 
 def _path(kernel: UOp, u: UOp) -> list[UOp]:
-    """The SINK, ENDs and GROUPs around all that uses a reduce, from outside; last what is inside of
-    them, such as a STORE."""
+    """The SINK, ENDs and GROUPs around all uses of a reduce, from outside; last the effect inside
+    of them, such as a STORE."""
     path = [kernel]
     while path[-1].op in (Ops.SINK, Ops.END, Ops.GROUP):
         effects = path[-1].src[:1] if path[-1].op is Ops.END else path[-1].src
@@ -113,8 +113,8 @@ def _path(kernel: UOp, u: UOp) -> list[UOp]:
 
 
 def _looped(path: list[UOp], loops: dict[UOp, UOp], made: UOp) -> UOp:
-    """The kernel with `made` in place of the last effect of a path, in the loops that replace the
-    copies around it. The other effects keep the copies."""
+    """Put `made` in place of the last effect of a path, and turn the copies around that effect into
+    loops. The other effects keep the copies."""
     closed = {q for e in path[:-1] if e.op is Ops.END for q in e.src[1:]}
     inner = [loops[q] for q in loops if q in closed]
     for depth, e in reversed(list(enumerate(path[:-1]))):
@@ -130,5 +130,5 @@ def _looped(path: list[UOp], loops: dict[UOp, UOp], made: UOp) -> UOp:
 
 
 def _closed(effect: UOp, loops: list[UOp]) -> UOp:
-    """An effect with an END of those of the loops that it is in."""
+    """End those of the loops that an effect uses."""
     return ended(effect, *[q for q in loops if q in ranges.ranges(effect)])

@@ -40,7 +40,7 @@ def check_amount(n: int, least: int = 1) -> None:
 
 
 def check_no_amount(n: int) -> None:
-    """Refused if an Opt that has no amount is given one."""
+    """Refused if an amount is given to an Opt that takes none."""
     if n:
         raise Refused(f"the amount is {n}, expected 0")
 
@@ -60,7 +60,7 @@ def check_no_lanes(kernel: UOp, r: UOp) -> None:
 
 
 def check_output(kernel: UOp, r: UOp, why: str) -> None:
-    """Refused, for a reason, if a REDUCE closes the range."""
+    """Refused with the reason `why` if a REDUCE closes the range."""
     if nest_of(kernel).reduces_over(r):
         raise Refused(why)
 
@@ -72,7 +72,7 @@ def check_reduced(kernel: UOp, r: UOp) -> None:
 
 
 def check_around_all(kernel: UOp, r: UOp) -> None:
-    """Refused unless threads of a CPU can share the range: it is around the whole kernel."""
+    """Refused unless threads of a CPU can share the range: it must be around the whole kernel."""
     if r.arg.kind != "loop" or ranges.ranges(r.src[0]):
         raise Refused("only an output loop can be shared among threads")
     if any(q.arg.kind == "thread" for q in nest_of(kernel).axes):
@@ -117,7 +117,7 @@ def reads_written(kernel: UOp, stores: Iterable[UOp]) -> bool:
 
 
 def check_ahead(kernel: UOp, value: UOp) -> None:
-    """Refused if a value cannot be computed earlier: it depends on a store of the kernel."""
+    """Refused if a value depends on a store of the kernel, and so cannot be computed earlier."""
     written = {storage_root(u.src[0]) for u in nest_of(kernel).stores}
     for u in walk.toposort(value):
         if u.op is Ops.AFTER:

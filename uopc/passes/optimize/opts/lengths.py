@@ -35,8 +35,7 @@ def clamped(a: UOp, b: UOp) -> UOp:
 # ---------------------------------------------------------------- chunks for threads
 @dataclass(frozen=True, slots=True)
 class Chunks:
-    """The chunks of a loop of known length: `count` of them, of `size` iterations each but for the
-    last one."""
+    """The `count` chunks, each of `size` iterations (the last may be shorter), of a loop."""
 
     count: int
     size: int
@@ -47,13 +46,13 @@ class Chunks:
         return max(self.size, self.last)
 
     def suits(self, block: int) -> bool:
-        """True if constants can be stored in such blocks: each chunk begins at one, or all chunks
-        have their own."""
+        """True if constants can be stored in blocks of this size: each chunk begins at a block, or
+        all chunks have blocks of their own."""
         return self.size == self.last or self.size % block == 0
 
 
 def chunks_of(length: int, chunks: int) -> Chunks:
-    """The chunks of a loop of this length, at least 1, for so many threads."""
+    """The chunks, at least 1, of a loop of known length for this number of threads."""
     share = -(-length // chunks)
 
     def cut(size: int) -> Chunks:
@@ -74,7 +73,7 @@ def chunks_of(length: int, chunks: int) -> Chunks:
 
 
 def chunk_size(length: UOp, chunks: int) -> UOp:
-    """The size of the chunks of a loop of any length, for so many threads."""
+    """The size of the chunks of a loop of any length for this number of threads."""
     multiple = CHUNK_MULTIPLE
     while multiple > 1 and multiple * chunks * MOST_UNEVEN > bounds.bounds(length)[1]:
         multiple //= 2

@@ -21,21 +21,21 @@ MOST_BYTES = 16 << 20
 
 @dataclass(frozen=True)
 class LocalTile:
-    """A new BUFFER of the given dimensions. `effects` happen before it is accessed."""
+    """A new BUFFER of the given dimensions. `effects` happen before the tile is accessed."""
 
     buffer: UOp
     dims: tuple[int, ...]
     effects: tuple[UOp, ...] = ()
 
     def at(self, index: Sequence[UOp]) -> UOp:
-        """The element at an index with one component per dimension."""
+        """The element at an index, which has one component per dimension."""
         base = self.buffer
         if self.effects:
             base = intern(Ops.AFTER, base.dtype, (base, *self.effects))
         return intern(Ops.INDEX, base.dtype, (base, index_maps.flat_index(self.dims, tuple(index))))
 
     def fill(self, index: Sequence[UOp], value: UOp, *outer: UOp) -> LocalTile:
-        """The tile after loops over the index, with `outer` around them, store the value."""
+        """Store the value in loops over the index, inside of `outer`; return the filled tile."""
         store = intern(Ops.STORE, dtypes.void, (self.at(index), value))
         loops = [q for q in index if q.op is Ops.RANGE]
         return replace(self, effects=(intern(Ops.END, dtypes.void, (store, *outer, *loops)),))
@@ -45,8 +45,8 @@ def local_tile(
     kernel: UOp, dtype: DType, dims: Sequence[int], *, swizzle: int = 0, most: int = MOST_BYTES,
     beside: int = 0,
 ) -> LocalTile:  # fmt: skip
-    """A tile that the kernel does not have yet, nor is among the `beside` others that one Opt adds;
-    Refused if it has more than `most` bytes."""
+    """Make a tile whose name is new to the kernel and to `beside`, the other tiles that the same
+    Opt adds; Refused if the tile has more than `most` bytes."""
     size = math.prod(dims)
     if size * dtype.itemsize > most:
         raise Refused(f"a tile of {size} elements is too large")
@@ -56,5 +56,5 @@ def local_tile(
 
 
 def next_nest(kernel: UOp) -> int:
-    """The first component of the axes of a loop nest after all loops of the kernel."""
+    """The first axis component of a new loop nest after all loops of the kernel."""
     return 1 + max([int(q.arg.axis[0]) for q in nest_of(kernel).axes])

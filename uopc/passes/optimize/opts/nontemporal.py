@@ -2,9 +2,9 @@
 
     for i: y[i] = f(x[i])   →  the same, its store with the mode `stream`
 
-A cache that misses reads a line before it is written, and drops another line for it. Both are
-wasted if nobody reads the new line soon. The stored values do not change; a backend without such
-stores, or a store of less than a whole vector, ignores the mode.
+When a store misses a cache, the cache reads the line first, and drops another line. Both are wasted
+if no code reads the new line soon. The stored values do not change; a backend without such stores,
+or a store of less than a whole vector, ignores the mode.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from uopc.passes.optimize.opts.legality import Refused, check_no_amount, check_n
 
 
 def nontemporal(kernel: UOp, r: UOp, n: int) -> UOp:
-    """The kernel whose stores inside of the loop bypass the caches."""
+    """Make the stores inside of the loop bypass the caches."""
     check_no_amount(n)
     inside = [u for u in nest_of(kernel).stores if r in ranges.ranges(u)]
     stores = [u for u in inside if storage_root(u.src[0]).op is Ops.PARAM]

@@ -4,9 +4,9 @@
 
 The tile has one dimension per *digit*: loops that the operand depends on only through one sum (the
 `row + tap` of a window), so elements that windows share are stored once. The digit of the lanes is
-the innermost dimension. If lanes are s elements apart, elements are sorted by their position modulo
-s first, so that inner loops read neighbours. Any value can be packed, not only elements of an
-array: guards, casts and whole producers move out of the inner loops with it.
+the innermost dimension. If the lanes read every s-th element, the elements are first sorted by
+their position modulo s, so that inner loops read neighbours. Any value can be packed, not only
+elements of an array: guards, casts and whole producers move out of the inner loops with it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Digit:
         return int(bounds.bounds(self.length)[1])
 
     def unit_at(self, digit: UOp) -> UOp:
-        """The value of the unit loop, given that of the digit."""
+        """The value of the unit loop for a value of the digit."""
         others = {m: -f for m, f in self.factors.items() if m is not self.unit}
         return affine.add(digit, affine.build(0, others))
 
@@ -65,7 +65,7 @@ def operands(kernel: UOp) -> list[tuple[UOp, UOp]]:
 
 
 def pack(kernel: UOp, r: UOp, n: int) -> UOp:
-    """Pack operand n of the kernel's reduces: fill a tile before r, and read the tile inside."""
+    """Compute operand n of the kernel's reduces into a tile before r; read the tile inside of r."""
     choices = operands(kernel)
     if not 0 <= n < len(choices):
         raise Refused(f"the kernel's reduces have {len(choices)} operands")
@@ -86,7 +86,7 @@ def pack(kernel: UOp, r: UOp, n: int) -> UOp:
 
 
 def _of_tile(value: UOp, product: UOp) -> list[UOp]:
-    """The ranges of a CPU's tile that an operand has, in the order in which it is read."""
+    """The ranges of a CPU's matrix tile that an operand uses, in the unit's order."""
     tile = tile_of(product) if product.op is Ops.SHAPED_WMMA else None
     if tile is None or not tile.is_of_words:
         return []
@@ -104,9 +104,9 @@ def _is_around(q: UOp, r: UOp) -> bool:
 
 # ---------------------------------------------------------------- digits
 def digits(value: UOp, inside: list[UOp], of_tile: Sequence[UOp] = ()) -> list[Digit]:
-    """The digits of a value: first those of loops around the reduces, so that the elements that a
-    reduce reads are close together; last that of the lanes, or those of a tile, which are apart;
-    else the greatest stride first."""
+    """The digits of a value, outermost first. Loops around the reduces come first, so that the
+    elements that one reduce reads are close together; then the greatest stride; then lanes; the
+    ranges `of_tile` last, each a digit of its own."""
     sums = _sums(value)
     strides = {q: _stride(sums, q) for q in inside}
     found: list[Digit] = []
@@ -131,7 +131,7 @@ def windows(value: UOp) -> list[UOp]:
 
 
 def _sums(value: UOp) -> list[affine.Terms]:
-    """The terms of each index of a value, then those of each sum inside of one."""
+    """The terms of each index of a value, then the terms of each sum inside of an index."""
     order = walk.toposort(value)
     indices = [index_maps.ungated(u.src[1])[0] for u in order if u.op is Ops.INDEX]
     sums = [u for u in order if u.op is Ops.ADD and u.dtype is dtypes.index]
@@ -140,12 +140,12 @@ def _sums(value: UOp) -> list[affine.Terms]:
 
 def _stride(sums: list[affine.Terms], q: UOp) -> int:
     """The growth of an index per iteration of a loop, in elements. If no index is affine in the
-    loop, the growth of a sum inside of one. 0 if there is none."""
+    loop, the growth of a sum inside of an index; 0 if there is no such sum."""
     return next((stride for terms in sums if (stride := terms.get(q, 0)) > 0), 0)
 
 
 def _joins(value: UOp, d: Digit, q: UOp, stride: int) -> bool:
-    """Put a loop into a digit, if their values overlap and the value depends on the sum only."""
+    """Put loop q into digit d if their values overlap and the value depends only on their sum."""
     if not d.stride or not stride or stride % d.stride:
         return False
     if not all([values.greatest(length) is not None for length in (q.src[0], d.length)]):
@@ -163,8 +163,7 @@ def _joins(value: UOp, d: Digit, q: UOp, stride: int) -> bool:
 
 
 def _is_through_sum(value: UOp, d: Digit) -> bool:
-    """True if a value has the loops of a digit only in multiples of their sum, or in remainders of
-    such sums."""
+    """True if a value uses a digit's loops only in multiples, or remainders, of their sum."""
     loops = d.factors.keys()
     seen: set[UOp] = set()
     stack = [value]
@@ -187,7 +186,7 @@ def _is_through_sum(value: UOp, d: Digit) -> bool:
 
 
 def _cancels(value: UOp, d: Digit) -> bool:
-    """True if the loops of a digit vanish where its sum is put in: quotients may cancel."""
+    """True if the digit's loops vanish once their sum is substituted: quotients may cancel."""
     if not any([u.op is Ops.FLOORDIV for u in walk.toposort(value)]):
         return False
     sum_ = make_range(d.extent, (*d.unit.arg.axis, -1), "loop")
@@ -196,7 +195,7 @@ def _cancels(value: UOp, d: Digit) -> bool:
 
 
 def _role(q: UOp) -> str:
-    """The role of a loop: `around` a reduce, the `reduce` itself, or `copies` inside of it."""
+    """The role of a loop: `around` a reduce, `reduce`, or `copies` inside of a reduce."""
     if q.arg.kind in _REDUCED:
         return "reduce"
     return "around" if q.arg.kind == "loop" else "copies"
@@ -204,8 +203,8 @@ def _role(q: UOp) -> str:
 
 # ---------------------------------------------------------------- the tile
 def _packed(kernel: UOp, value: UOp, order: list[Digit], in_banks: bool) -> UOp:
-    """The kernel that fills a tile with the value and reads the tile in its place. With `in_banks`
-    the elements of a column are in different banks of shared memory."""
+    """Fill a tile with the value, and read the tile in the value's place. With `in_banks` the
+    elements of a column lie in different banks of shared memory."""
     nest = next_nest(kernel)
     dims: list[int] = []
     fill: list[UOp] = []  # the index of the element to fill, one loop per dimension
@@ -245,5 +244,5 @@ def _packed(kernel: UOp, value: UOp, order: list[Digit], in_banks: bool) -> UOp:
 
 
 def _fill_loop(length: UOp, axis: tuple[int, ...]) -> UOp:
-    """A loop; 0 in place of a loop of length 1."""
+    """A loop of this length; the constant 0 for length 1."""
     return affine.const(0) if length is affine.const(1) else make_range(length, axis, "loop")

@@ -16,7 +16,7 @@ from uopc.passes.optimize.opts.legality import Refused
 
 
 def pipeline(kernel: UOp, r: UOp, n: int) -> UOp:
-    """Tiles that are filled in r are filled n - 1 iterations ahead, in n stages."""
+    """Fill the tiles of loop r n - 1 iterations ahead of their use, in n stages."""
     length = r.src[0]
     if n < 2 or length.op is not Ops.CONST or length.arg < n:
         raise Refused(f"the loop needs a known length of at least {n}, and {n} at least 2")

@@ -3,9 +3,9 @@
     for i: for k: s += w[i, k]   →   for i: for k: s += w[i // n, k, i % n]
 
 The program makes the new array once. A tile of n iterations then reads one stream of neighbours in
-place of n streams, or a panel of columns without a copy of it. The loop alone must count a
-dimension of the array, or be a thread's chunk of one: what each thread reads then lies by itself.
-Chunks of two lengths must begin at a block.
+place of n streams, or a panel of columns without a copy of it. The loop must count a dimension of
+the array alone, or be a thread's chunk of a dimension: each thread then reads an area of its own.
+If chunks have two lengths, each must begin at a block.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from uopc.passes.optimize.opts.legality import Refused, check_amount, known_leng
 
 
 def prepack(kernel: UOp, r: UOp, n: int) -> UOp:
-    """The kernel whose constants that r reads are in blocks of n of its iterations."""
+    """Store the constants that r reads in blocks of n iterations of r."""
     check_amount(n, 2)
     found = values.cases(r.src[0])
     lengths = (known_length(r),) * 2 if found is None else found
@@ -44,8 +44,8 @@ def prepack(kernel: UOp, r: UOp, n: int) -> UOp:
 def _blocked(
     param: UOp, reads: list[UOp], r: UOp, lengths: tuple[int, int], n: int
 ) -> dict[UOp, UOp]:  # fmt: skip
-    """The reads of an array in blocks; none where it stays as it is. `lengths` of the loop: in the
-    chunk of each thread but the last, and in that of the last one."""
+    """Map the reads of an array to reads in blocks; empty if the array stays as it is. `lengths`:
+    of the loop in all threads' chunks but the last, and in the last chunk."""
     accesses = [index_maps.ungated(u.src[1]) for u in reads]
     steps = affine.form(accesses[0][0])[1]
     inner, (length, last) = steps.get(r, 0), lengths
@@ -86,12 +86,12 @@ def _blocked(
 
 
 def _counted(flat: UOp, value: UOp, r: UOp, step: int) -> UOp:
-    """An index that one range counts in place of a value, in steps of so many elements."""
+    """The index with `value` replaced by the range r, in steps of `step` elements."""
     return affine.add(affine.sub(flat, affine.scaled(value, step)), affine.scaled(r, step))
 
 
 def _chunks(steps: Mapping[UOp, int], step: int) -> UOp | None:
-    """The loop over threads whose chunks of the packed loop, `step` elements each, lie side by
-    side: its chunk is then all that a thread reads."""
+    """The loop over threads whose chunks of the packed loop lie next to each other, `step` elements
+    each: a thread then reads nothing but its chunk."""
     moved = [q for q, n in steps.items() if n == step and q.op is Ops.RANGE]
     return moved[0] if len(moved) == 1 and moved[0].arg.kind == "thread" else None

@@ -3,8 +3,8 @@
     for j: y[j] = sum(x[r] * w[r, j] for r)
     →  for f: t[f] = 0; for r: for s: t[s] = t[s] + x[r] * w[r, s]; for j: y[j] = t[j]
 
-The operands are then read once, a row at a time, in memory order. Inside of the output loops the
-reduce would read a few columns of every row.
+The operands are then read once, a row at a time, in memory order. Without the Opt the reduce,
+inside of the output loops, reads a few columns of every row.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from uopc.passes.optimize.opts.local_tile import local_tile, next_nest
 
 
 def reduce_out(kernel: UOp, r: UOp, n: int) -> UOp:
-    """Move the loop of a reduce outside of output loop n and of the loops inside of that one."""
+    """Move the loop of a reduce outside of output loop n and of all loops inside of loop n."""
     reduce = only_reduce(kernel, r)
     axes = nest_of(kernel).axes
     if not 0 <= n < len(axes) or axes[n] in reduce.src[1:]:
@@ -44,7 +44,7 @@ def reduce_out(kernel: UOp, r: UOp, n: int) -> UOp:
 
 
 def _moved(kernel: UOp, reduce: UOp, r: UOp, inside: list[UOp]) -> UOp:
-    """The element of the tile that replaces the reduce, after the loops that fill the tile."""
+    """Replace the reduce by an element of a tile, which loops fill before."""
     dims = [int(bounds.bounds(q.src[0])[1]) for q in inside]
     line = LINE // reduce.dtype.itemsize
     if len(dims) > 1 and dims[-1] > line:  # each row begins at a cache line

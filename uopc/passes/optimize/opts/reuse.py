@@ -21,7 +21,7 @@ MOST_BYTES = 128 << 10
 
 
 def again(kernel: UOp, r: UOp) -> tuple[UOp, dict[UOp, UOp]]:
-    """The term of the reduce over r; and equal terms in other loops, each with its loop."""
+    """The term of the reduce over r, and the equal terms in other loops, each with its loop."""
     reduce = legality.only_reduce(kernel, r)
     if len(reduce.src) != 2:
         raise Refused("the range is not that of one reduce alone")
@@ -41,7 +41,7 @@ def again(kernel: UOp, r: UOp) -> tuple[UOp, dict[UOp, UOp]]:
 
 
 def reuse(kernel: UOp, r: UOp, n: int) -> UOp:
-    """Store the terms of the reduce over r in a tile, and read them there in the other loops."""
+    """Store the terms of the reduce over r in a tile, for other loops that compute equal terms."""
     if not nest_of(kernel).reduces_over(r):
         raise Refused("REUSE is for reduce loops")
     legality.check_no_amount(n)

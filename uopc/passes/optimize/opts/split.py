@@ -2,9 +2,9 @@
 
     for r < m: f(r)   →   for o < ⌈m / n⌉: for i < n: f(n·o + i)
 
-The kind is that of the range i inside of a piece: lanes, copies, threads of a block …. Of the kinds
-thread and global it is that of the range o over the pieces. The rest is a function in this file: it
-makes the Parts of the loop, whether or not n divides its length.
+The kind belongs to the range i inside of a piece: lanes, copies, threads of a block …. Only the
+kinds thread and global belong to the range o over the pieces. The rest is a function in this file
+that makes the Parts of the loop, whether or not n divides the loop's length.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Split(NamedTuple):
     rest: Rest
 
     def apply(self, kernel: Tiled, r: UOp, n: int) -> Tiled:
-        """The kernel with a loop split by n. Refused if that is not legal."""
+        """Split a loop by n. Refused if the split is not legal."""
         if self.kind == "unroll" and _keeps_order(kernel, r):
             return Tiled(unroll_steps(kernel.kernel, r, n))
         is_noted = self.rest is exact
@@ -76,14 +76,14 @@ class Split(NamedTuple):
         return kernel.noting(r, *parts) if is_noted else Tiled(split_in(kernel.base, r, parts))
 
     def _asks_range(self, kernel: Tiled, r: UOp) -> bool:
-        """True if the conditions may differ for a range and for the loop that it is a part of: the
-        range may move no store, or be outside of values that have lanes."""
+        """True if a condition may hold for the whole loop and fail for a range that is a part of
+        the loop: the range may move no store, or contain values that have lanes."""
         lanes = self.kind == "lane" and bool(kernel.parts) and kernel.has_lanes(r)
         return lanes or not kernel.moves(r)
 
 
 def _keeps_order(kernel: Tiled, r: UOp) -> bool:
-    """True for an output loop whose iterations must keep their order."""
+    """True if r is an output loop whose iterations must keep their order."""
     return not nest_of(kernel.base).reduces_over(kernel.loop(r)) and is_ordered(kernel.kernel, r)
 
 
@@ -99,7 +99,7 @@ def _inside(r: UOp, size: UOp | int, kind: Kind = None) -> UOp:
 
 # ---------------------------------------------------------------- Parts in the place of a loop
 def exact(kernel: UOp, r: UOp, n: int, kind: Kind) -> Sequence[Part]:
-    """n·over + inside; of kind unroll, n = 0 makes all iterations one piece."""
+    """n·over + inside. For the kind unroll, n = 0 makes all iterations one piece."""
     if kind == "unroll" and n == 0:
         n = legality.known_length(r)
     check_amount(n, 2 if kind in (None, "lane") else 1)
@@ -109,7 +109,7 @@ def exact(kernel: UOp, r: UOp, n: int, kind: Kind) -> Sequence[Part]:
 
 
 def pieces(r: UOp, n: int, kind: Kind) -> Part:
-    """A loop in pieces of n iterations. One piece has no range over it."""
+    """Pieces of n iterations. If there is one piece, no range counts the pieces."""
     count = quotient_up(r.src[0], n)
     over, inside = _over(r, count), _inside(r, n, kind)
     if count.op is Ops.CONST and count.arg == 1:
@@ -118,7 +118,7 @@ def pieces(r: UOp, n: int, kind: Kind) -> Part:
 
 
 def overlapping(kernel: UOp, r: UOp, n: int, kind: Kind) -> Sequence[Part]:
-    """min(n·over, length - n) + inside. Some iterations are done twice, with the same values: one
+    """min(n·over, length - n) + inside. Some iterations run twice and store the same values, so one
     body is enough for every length of at least n."""
     length = r.src[0]
     if n < 2 or bounds.bounds(length)[0] < n or affine.is_multiple(length, n):
@@ -132,7 +132,7 @@ def overlapping(kernel: UOp, r: UOp, n: int, kind: Kind) -> Sequence[Part]:
 
 
 def shorter(kernel: UOp, r: UOp, n: int, kind: Kind) -> Sequence[Part]:
-    """n·over + inside, with fewer iterations inside of the last piece."""
+    """n·over + inside; the last piece has fewer iterations inside."""
     check_amount(n)
     legality.check_output(kernel, r, "BLOCK is for output loops")
     if bounds.bounds(r.src[0])[1] <= n:
@@ -144,8 +144,8 @@ def in_chunks(kernel: UOp, r: UOp, n: int, kind: Kind) -> Sequence[Part]:
     """size·over + inside, in at most n pieces; pieces of a known length have one of two lengths.
 
     The last of three pieces has 4 - 2·(1 < over) iterations. Quotients of such a length are known
-    too (`values.cases`): a main loop of whole tiles is the same code in all pieces, and what is
-    left of each of the two lengths has code of its own.
+    too (`values.cases`): all pieces share the code of the main loop over full tiles, and each of
+    the two lengths has code of its own for its remainder.
     """
     check_amount(n)
     if n > MOST_THREADS:
@@ -162,7 +162,7 @@ def in_chunks(kernel: UOp, r: UOp, n: int, kind: Kind) -> Sequence[Part]:
 
 
 def _cut_off(r: UOp, over: UOp, size: UOp) -> Sequence[Part]:
-    """Pieces of a size, of which those at the end are shorter, or empty."""
+    """Pieces of a fixed size; pieces at the end are shorter, or empty."""
     first = affine.mul(over, size)
     left = affine.sub(r.src[0], first)  # below 0 in a piece that begins after the end
     inside = _inside(r, clamped(size, left))
@@ -170,7 +170,7 @@ def _cut_off(r: UOp, over: UOp, size: UOp) -> Sequence[Part]:
 
 
 def skipped(kernel: UOp, r: UOp, n: int, kind: Kind) -> Sequence[Part]:
-    """n·over + inside, in a loop of no iterations where that is not below the length."""
+    """n·over + inside, in a loop that has no iterations if the place is beyond the length."""
     check_amount(n)
     length = r.src[0]
     if affine.is_multiple(length, n):
@@ -183,7 +183,7 @@ def skipped(kernel: UOp, r: UOp, n: int, kind: Kind) -> Sequence[Part]:
 
 
 def strided(kernel: UOp, r: UOp, n: int, kind: Kind) -> Sequence[Part]:
-    """n·over + inside, where each of n threads has every n-th iteration."""
+    """n·over + inside; each of n threads takes every n-th iteration."""
     most = MOST_SHARING[kind or ""]
     if n < 2 or n & (n - 1) or n > most:
         raise Refused(f"the amount {n} is not a power of two from 2 to {most}")
@@ -194,14 +194,14 @@ def strided(kernel: UOp, r: UOp, n: int, kind: Kind) -> Sequence[Part]:
 
 
 def each_alone(kernel: UOp, r: UOp, n: int, kind: Kind) -> Sequence[Part]:
-    """The range itself, of another kind."""
+    """The same range with another kind."""
     legality.check_no_amount(n)
     made = make_range(r.src[0], r.arg.axis, kind or r.arg.kind)
     return [Part(made, (made,))]
 
 
 def padded(kernel: UOp, r: UOp, n: int, kind: Kind) -> Sequence[Part]:
-    """A longer loop. Beyond the end nothing is accessed, and a reduce combines its identity."""
+    """A longer loop. Beyond the old end nothing is accessed, and a reduce combines its identity."""
     check_amount(n, 2)
     length = r.src[0]
     longer = affine.scaled(quotient_up(length, n), n)
@@ -215,7 +215,7 @@ def padded(kernel: UOp, r: UOp, n: int, kind: Kind) -> Sequence[Part]:
 
 # ---------------------------------------------------------------- Parts one after another
 def after(kernel: UOp, r: UOp, n: int, kind: Kind) -> Sequence[Part]:
-    """The iterations up to the last multiple of n, and those left."""
+    """The iterations up to the last multiple of n, then the remaining iterations."""
     check_amount(n)
     whole = affine.scaled(affine.floordiv(r.src[0], affine.const(n)), n)
     rest = affine.sub(r.src[0], whole)
@@ -227,15 +227,16 @@ def after(kernel: UOp, r: UOp, n: int, kind: Kind) -> Sequence[Part]:
 
 
 def first(kernel: UOp, r: UOp, n: int, kind: Kind) -> Sequence[Part]:
-    """The first n iterations, and those left."""
+    """The first n iterations, then the remaining iterations."""
     if not 0 < n < bounds.bounds(r.src[0])[0]:
         raise Refused(f"the range is not known to have more than {n} iterations, or {n} is below 1")
     return _in_sequence(r, (affine.const(n), {}), (affine.plus(r.src[0], -n), {}))
 
 
 def at_bound(kernel: UOp, r: UOp, n: int, kind: Kind) -> Sequence[Part]:
-    """The pieces before those in which a comparison with the loops around changes, these, and the
-    ones after them. In the first and the last loop the comparison is known."""
+    """The pieces before a comparison with the loops around changes, the pieces in which the
+    comparison changes, and the pieces after. In the first and the last of the three loops the
+    comparison is known."""
     check_amount(n)
     length = r.src[0]
     if not affine.is_multiple(length, n):
@@ -261,7 +262,7 @@ def at_bound(kernel: UOp, r: UOp, n: int, kind: Kind) -> Sequence[Part]:
 
 
 def _in_sequence(r: UOp, *pieces: _Piece) -> Sequence[Part]:
-    """Loops of these lengths, one after another, with the values that are known in them."""
+    """Loops of these lengths, one after another, each with the values that are known in it."""
     start, parts = affine.const(0), []
     for i, (length, known) in zip((0, 1, 3), pieces):  # 2 is the suffix of a renamed copy
         loop = make_range(length, (*r.arg.axis, i), r.arg.kind)

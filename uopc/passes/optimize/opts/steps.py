@@ -3,7 +3,8 @@
     for t < 7: s = f(s, t)   →   for o < 2: s = f(s, 3·o), s = f(s, 3·o + 1), s = f(s, 3·o + 2)
                                  for t < 1: s = f(s, 6 + t)
 
-Each copy of the body comes after the one before it: so do its accesses to what the loop writes.
+Each copy of the body comes after the copy before, and so do its accesses to storage that the loop
+writes.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from uopc.passes.optimize.opts.substitution import copies
 
 
 def unroll_steps(kernel: UOp, r: UOp, n: int) -> UOp:
-    """n iterations (0: all) of an ordered loop as one, and a loop of those left."""
+    """Make n iterations (0: all) of an ordered loop one, and loop over the remaining iterations."""
     n = n or known_length(r)
     check_amount(n)
     check_free(kernel, r)
@@ -47,8 +48,8 @@ class _Steps:
         self._written = {storage_root(u.src[0]) for u in stores}
 
     def loop(self, start: UOp, count: UOp, n: int, first: int, before: UOp | None) -> UOp:
-        """A loop of `count` times n iterations of r, from `start` on, after an effect. `first`: the
-        number of its first copy."""
+        """Make a loop of `count` times n iterations of r, beginning at `start`, after the effect
+        `before`. `first` numbers the first copy."""
         axis = (*self._r.arg.axis, int(first > 0))
         around: tuple[UOp, ...] = (make_range(count, axis, self._r.arg.kind),)
         if count.op is Ops.CONST and count.arg == 1:
@@ -62,7 +63,8 @@ class _Steps:
         return ended(effect, *around)
 
     def _copy(self, step: UOp, around: tuple[UOp, ...], before: UOp | None, number: int) -> UOp:
-        """The body for one iteration of r: a value, and the loops that an access waits for."""
+        """Copy the body for the iteration `step` of r. Accesses to written storage wait for
+        `before` and the loops `around`."""
         r = self._r
         names = copies(self._body, r, [], self._number + number) if number else {}
         # Of a place that was r // n a constant may be left: it is one of an iteration all the same.
@@ -90,6 +92,6 @@ def _after(storage: UOp, *effects: UOp) -> UOp:
 
 
 def _waiting(access: UOp, effects: tuple[UOp, ...]) -> UOp:
-    """An INDEX that comes after effects."""
+    """Make an INDEX come after these effects."""
     storage, *index = access.src
     return intern(access.op, access.dtype, (_after(storage, *effects), *index), access.arg)

@@ -1,4 +1,4 @@
-"""The substitution of new ranges for a loop's: what each Opt that splits a loop does to a kernel.
+"""Substitute new ranges for a loop's range. Each Opt that splits a loop changes a kernel this way.
 
     for r < 64: f(r)   →   for q < 8: f(8·q + lane)                 one Part, in the loop's place
     for r < 10: f(r)   →   for p < 8: f(p); for q < 2: f(8 + q)     Parts, one after another
@@ -36,7 +36,7 @@ _COPY = 2
 
 class Part(NamedTuple):
     """Some iterations of a loop, counted by new ranges: their place in the loop, and the values
-    that are known in them. Where a guard does not hold, nothing is accessed."""
+    that are known in them. If the guard does not hold, nothing is accessed."""
 
     place: UOp
     loops: tuple[UOp, ...]
@@ -45,18 +45,18 @@ class Part(NamedTuple):
 
 
 class Tiled:
-    """A kernel, and the noted Parts of its ranges; a Part may be one of a range of another Part."""
+    """A kernel with the noted Parts of its ranges; a Part may split a range of another Part."""
 
     def __init__(self, base: UOp, parts: Mapping[UOp, Part] | None = None) -> None:
         self.base, self.parts = base, parts or {}
 
     def noting(self, r: UOp, part: Part) -> Tiled:
-        """This kernel with one more noted Part."""
+        """Note one more Part of this kernel."""
         return Tiled(self.base, {**self.parts, r: part})
 
     @cached_property
     def axes(self) -> list[UOp]:
-        """The ranges that an Opt can name: those of its nest."""
+        """The ranges of the nest, which an Opt can name."""
         found = dict.fromkeys(nest_of(self.base).axes)
         for r, part in self.parts.items():
             del found[r]
@@ -82,8 +82,8 @@ class Tiled:
         return any([loop in ranges.ranges(u) for u in nest_of(self.base).comparisons])
 
     def moves(self, r: UOp) -> bool:
-        """True if each store that moves with the loop of r certainly moves with r too: the loop is
-        a term of its own in the address."""
+        """True if each store that moves with the loop of r certainly moves with r too: the address
+        has the loop as a term of its own."""
         loop = self.loop(r)
 
         def is_term(index: UOp) -> bool:
@@ -95,7 +95,7 @@ class Tiled:
         return r is loop or all(any(map(is_term, index)) for index in indices)
 
     def has_lanes(self, r: UOp) -> bool:
-        """True if values inside of the loop of r have lanes, in the base or by a noted Part."""
+        """True if values inside of the loop of r have lanes, in the base or in a noted Part."""
         loop = self.loop(r)
         noted = [q for part in self.parts.values() for q in part.loops]
         wide = {self.loop(q) for q in noted if q.arg.kind in LANES}
@@ -104,13 +104,13 @@ class Tiled:
 
 
 def split_in(kernel: UOp, r: UOp, parts: Sequence[Part]) -> UOp:
-    """The kernel with Parts in place of a loop."""
+    """Put Parts in place of a loop."""
     return substituted(kernel, {r: parts[0]}) if len(parts) == 1 else _sequence(kernel, r, parts)
 
 
 # ---------------------------------------------------------------- a Part in the place of a loop
 def substituted(kernel: UOp, parts: Mapping[UOp, Part]) -> UOp:
-    """The kernel with one Part in place of each of these ranges, made in one walk."""
+    """Put one Part in place of each of these ranges, in one walk."""
     found, place = _replaced_loops(parts), dict[UOp, UOp]()
     for r, part in parts.items():
         loop = found.get(r, r)
@@ -137,7 +137,7 @@ def substituted(kernel: UOp, parts: Mapping[UOp, Part]) -> UOp:
 
 
 def _replaced_loops(parts: Mapping[UOp, Part]) -> dict[UOp, UOp]:
-    """Each range of the Parts with the range of the kernel that it is a part of."""
+    """Map each range of the Parts to the kernel's range that it splits."""
     found: dict[UOp, UOp] = {}
     for r, part in parts.items():
         found.update(dict.fromkeys(part.loops, found.get(r, r)))
@@ -145,8 +145,8 @@ def _replaced_loops(parts: Mapping[UOp, Part]) -> dict[UOp, UOp]:
 
 
 def _closed(u: UOp, body: UOp, closed: tuple[UOp, ...]) -> UOp:
-    """The END or REDUCE u with another body, of other loops. A REDUCE that threads share becomes
-    two: of the values of each thread, and of all threads."""
+    """Rebuild the END or REDUCE u with another body and other loops. If threads share a REDUCE,
+    make two: one over the values of each thread, and one over all threads."""
     threads = tuple([q for q in closed if q.arg.kind in ("group", "grouptop")])
     if u.op is Ops.REDUCE and threads and len(threads) < len(closed):
         own = tuple([q for q in closed if q not in threads])
@@ -155,15 +155,15 @@ def _closed(u: UOp, body: UOp, closed: tuple[UOp, ...]) -> UOp:
 
 
 def guarded(u: UOp, src: tuple[UOp, ...], guard: UOp) -> UOp:
-    """The INDEX u on new sources, under a guard besides its own."""
+    """Rebuild the INDEX u on new sources, and add `guard` to its own guard."""
     flat, own = index_maps.ungated(src[1])
     both = guard if own is None else index_maps.both(own, guard)
     return intern(Ops.INDEX, u.dtype, (src[0], *index_maps.gated((flat,), both)))
 
 
 def _term(reduce: UOp, body: UOp, part: Part) -> UOp:
-    """The term of a reduce where the guard holds, its identity elsewhere. In a sum of products both
-    factors become 0, so that it stays a sum of products."""
+    """The term of a reduce if the guard holds, else the identity. In a sum of products both factors
+    become 0, so that the sum keeps its form."""
     assert part.guard is not None
     if reduce.arg.op == "add" and body.op in PRODUCTS:
         factors = tuple([_or_zero(f, part.loops[0], part.guard) for f in body.src])
@@ -172,7 +172,7 @@ def _term(reduce: UOp, body: UOp, part: Part) -> UOp:
 
 
 def _or_zero(value: UOp, r: UOp, guard: UOp) -> UOp:
-    """The value where the guard holds, 0 elsewhere. A guarded access is 0 there already."""
+    """The value if the guard holds, else 0. A guarded access already is 0 there."""
     if value.op is Ops.INDEX and r in ranges.ranges(value):
         return value
     if value.op is Ops.CAST:
@@ -182,7 +182,7 @@ def _or_zero(value: UOp, r: UOp, guard: UOp) -> UOp:
 
 # ---------------------------------------------------------------- Parts one after another
 def _sequence(kernel: UOp, r: UOp, parts: Sequence[Part]) -> UOp:
-    """The kernel with a loop for each Part, each after the one before, with a copy of the body."""
+    """Make a loop for each Part, one after another, each with a copy of the body."""
     number = len(nest_of(kernel).axes)  # grows with every split, and so tells the copies apart
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp:
@@ -207,7 +207,7 @@ def _sequence(kernel: UOp, r: UOp, parts: Sequence[Part]) -> UOp:
 
 
 def _stores_nothing(body: UOp) -> bool:
-    """True for stores under a guard that never holds."""
+    """True if all stores are under a guard that never holds."""
     if body.op is Ops.STORE:
         return any([x.op is Ops.INVALID for x in body.src[0].src[1:]])
     return body.op in (Ops.GROUP, Ops.END) and all(map(_stores_nothing, stores_in(body)))
@@ -222,14 +222,14 @@ def _reduced(u: UOp, body: UOp, closed: tuple[UOp, ...]) -> UOp:
 
 
 def _both(u: UOp, one: UOp, two: UOp) -> UOp:
-    """The REDUCE u of two parts."""
+    """Combine two parts of the REDUCE u."""
     if one is identity(u):
         return two
     return one if two is identity(u) else alu.alu(one, Op.by_name(u.arg.op), two)
 
 
 def copies(body: UOp, r: UOp, inner: Sequence[UOp], number: int) -> dict[UOp, UOp]:
-    """New ranges for the loops inside of a copied body: each range has one place in the nest."""
+    """New ranges for the loops inside of a copied body: a range occurs at one place of a nest."""
     found = dict.fromkeys(inner)
     for u in walk.toposort(body):
         if u.op in (Ops.END, Ops.REDUCE) and r in ranges.ranges(u):

@@ -112,12 +112,12 @@ OPTS = {
 
 
 def apply_opt(kernel: UOp, opt: Opt) -> UOp:
-    """The kernel after one Opt. Refused (with the reason) if it is not legal."""
+    """Apply one Opt to the kernel. Refused (with the reason) if the Opt is not legal."""
     return apply(Tiled(kernel), opt).kernel
 
 
 def apply(kernel: Tiled, opt: Opt) -> Tiled:
-    """The kernel and its noted Parts after one of several Opts."""
+    """Apply one of several Opts to the kernel and its noted Parts."""
     if opt.op not in OPTS:
         raise UserError(f"unknown Opt {opt.op!r}; choose {', '.join(OPTS)}")
     axes = kernel.axes

@@ -5,9 +5,9 @@
        i = 16·i₀ + row, j = 8·j₀ + column, k = 16·k₀ + depth
 
 The sizes are those of the tile for the operands' dtype (`ir/devices/tensor_cores.py`). On a GPU the
-32 lanes of a warp hold the tile together. A CPU multiplies words, as DOT2 and DOT4 do without: one
-thread holds the tile, if DISTRIBUTE stores it and PACK has put its operands in order. Elsewhere its
-ranges are loops.
+32 lanes of a warp hold the tile together. A CPU's matrix unit multiplies words, as DOT2 and DOT4
+do: one thread holds the tile if DISTRIBUTE stores the tile and PACK has put the operands in order.
+Elsewhere the tile's ranges are loops.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ ROUNDED, LARGEST = 1, 2
 
 
 def tensor(kernel: UOp, r: UOp, n: int) -> UOp:
-    """The reduce over r on tensor cores; amount 1 lets float32 be rounded to tf32, 2 takes the
-    largest tile, which only later GPUs multiply."""
+    """Put the reduce over r on tensor cores. Amount 1 lets float32 be rounded to tf32; amount 2
+    takes the largest tile, which only later GPUs have."""
     tile, *loops = tile_loops(kernel, r, n)
     for q, size in zip(loops, tile.shape):
         _check(kernel, q, size)
@@ -50,8 +50,8 @@ def tensor(kernel: UOp, r: UOp, n: int) -> UOp:
 
 
 def tile_loops(kernel: UOp, r: UOp, n: int) -> tuple[Tile, UOp, UOp, UOp]:
-    """The tile for a reduce over r; and the loops of its rows, of its columns, whose neighbours are
-    stored side by side, and of its depth. Of several loops, the innermost."""
+    """The tile for a reduce over r, and the loops of its rows, of its columns (neighbours in
+    storage) and of its depth. If several loops qualify, the innermost."""
     closing = nest_of(kernel).closers(r)
     if len(closing) != 1 or closing[0].op is not Ops.REDUCE:
         raise Refused("tensor cores add up one reduce")
@@ -66,7 +66,7 @@ def tile_loops(kernel: UOp, r: UOp, n: int) -> tuple[Tile, UOp, UOp, UOp]:
 
 
 def _factors(product: UOp) -> list[UOp]:
-    """The factors before they were widened. Words of unsigned bytes are uint32."""
+    """The factors before they were widened. A word of unsigned bytes is a uint32."""
     if product.op is Ops.DOT4:
         return [fold.bitcast(product.src[0], dtypes.uint32), product.src[1]]
     if product.op is Ops.DOT2:

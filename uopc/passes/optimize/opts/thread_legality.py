@@ -1,7 +1,7 @@
 """The conditions of the Opts that hand a loop to the blocks and threads of a GPU.
 
-A range of kind global is a dimension of the grid; one of kind local, group or grouptop, of the
-block.
+A range of kind global is a dimension of the grid. A range of kind local, group or grouptop is a
+dimension of the block.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def check_shared_reduce(kernel: UOp, r: UOp) -> None:
 
 
 def check_block(kernel: UOp, r: UOp) -> None:
-    """Refused unless the iterations of the range can be blocks of a grid. Nests beside each other
-    get blocks of their own, unless blocks would have to wait for each other."""
+    """Refused unless the iterations of the range can be blocks of a grid. Adjacent nests get blocks
+    of their own, unless blocks would have to wait for each other."""
     _check_separate(kernel, r)
     if ranges.ranges(r.src[0]):
         raise Refused("its length differs from iteration to iteration")
@@ -39,8 +39,8 @@ def check_block(kernel: UOp, r: UOp) -> None:
 
 
 def _check_outermost_of_nest(kernel: UOp, r: UOp) -> None:
-    """Refused unless r is outermost in a nest beside others, and no block waits for another one or
-    reads storage that another one fills."""
+    """Refused unless r is outermost in its nest, and no block waits for another nest's block or
+    reads storage that another block fills."""
     effects = list(kernel.src)
     while effects:
         u = effects.pop()
@@ -59,8 +59,8 @@ def _check_outermost_of_nest(kernel: UOp, r: UOp) -> None:
 
 def check_thread(kernel: UOp, r: UOp) -> None:
     """Refused unless the iterations of the range can be threads of a block. Code outside of the
-    range may share no storage with its iterations: a thread would read what another one may not
-    have written yet."""
+    range may share no storage with the iterations: a thread could read an element before another
+    thread writes the element."""
     _check_separate(kernel, r)
     if r in _fill_loops(kernel):
         return
@@ -76,8 +76,8 @@ def check_thread(kernel: UOp, r: UOp) -> None:
 
 
 def check_no_barrier(kernel: UOp, r: UOp) -> None:
-    """Refused if threads wait for each other inside of the range: a branch would leave some behind,
-    for which others wait."""
+    """Refused if threads wait for each other inside of the range: a branch would skip the barrier
+    in some threads, and the others would wait forever."""
     reduces = [u for u in nest_of(kernel).reduces if r in ranges.ranges(u)]
     if any(q.arg.kind.startswith("group") for u in reduces for q in ranges.closed_ranges(u)):
         raise Refused("the amount must divide a range in which threads share a reduce")
@@ -95,7 +95,7 @@ def _check_separate(kernel: UOp, r: UOp) -> None:
 
 
 def _fill_loops(kernel: UOp) -> set[UOp]:
-    """The loops that fill a tile for all threads of the block: no range of threads is around."""
+    """The loops that fill a tile for all threads of the block: no thread range is around them."""
     found: set[UOp] = set()
     for u in walk.order(kernel):
         if u.op is Ops.AFTER and u.src[0].op is Ops.BUFFER:
@@ -106,5 +106,5 @@ def _fill_loops(kernel: UOp) -> set[UOp]:
 
 
 def _differs(r: UOp) -> bool:
-    """True if a loop has another length in other threads."""
+    """True if the length of a loop differs between threads."""
     return any(q.arg.kind in THREADS for q in ranges.ranges(r.src[0]))

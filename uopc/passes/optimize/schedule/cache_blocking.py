@@ -3,11 +3,11 @@
     for panel: pack b; for row: tile      →      for block of panels: pack b
                                                     for block of rows: for panel: for row: tile
 
-A panel of columns is multiplied by all rows of a. Rows that exceed the last cache are taken in
-blocks; each is multiplied by all panels of a packed block of columns. So are rows that leave the
-second cache, where that holds all columns: a and the result then pass through it once, not once for
-each panel. For few rows packing takes a noticeable share of the time, so several panels are packed
-at once, from longer runs of b's rows.
+A panel of columns is multiplied by all rows of a. If the rows exceed the last cache, they are taken
+in blocks, and each block is multiplied by all panels of a packed block of columns. Rows are also
+blocked if they exceed the second cache while all columns fit there: a and the result then pass
+through that cache once, not once for each panel. For few rows packing takes a noticeable share of
+the time, so several panels are packed at once, from longer runs of b's rows.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from uopc.passes.optimize.schedule.scheduler import Scheduler
 
 
 def bytes_a_step(reduce: UOp, operand: UOp) -> int:
-    """Bytes of an operand that one iteration of the loops around a reduce reads."""
+    """The bytes of an operand that one iteration of the loops around a reduce reads."""
     return operand.dtype.itemsize * trips(ranges.ranges(operand).intersection(reduce.src[1:]))
 
 
 def block(
     s: Scheduler, lane: UOp, row: UOp, height: int, row_bytes: int, column_bytes: int
 ) -> UOp:
-    """Blocks of the panels of these lanes, and of rows, if they pay; the loop to pack before."""
+    """Block the panels of these lanes, and rows, if that pays. Return the loop to pack before."""
     target, axis = s.target, lane.arg.axis[:-1]
     inside = [r for r in s.axes if r.arg.axis[: len(axis)] == axis]
     panel = next((r for r in inside if r.arg.kind == "loop" and length_of(r) != 1), None)
@@ -56,8 +56,9 @@ def block(
 def rows_around(
     s: Scheduler, lane: UOp, row: UOp, width: int, height: int
 ) -> tuple[UOp | None, UOp, UOp]:
-    """The loop over blocks of rows around several panels, if that pays; the loops of the lanes and
-    of the rows inside. A tile has `width` columns and `height` rows."""
+    """Put a loop over blocks of rows around several panels, if that pays. Return this loop or None,
+    and the loops of the lanes and of the rows inside. A tile has `width` columns and `height` rows.
+    """
     near, l2 = (None, lane, row), s.target.l2_bytes
     columns, rows = length_of(lane), length_of(row)
     if columns is None or columns <= width or rows is None or lane.arg.axis > row.arg.axis:
@@ -78,7 +79,7 @@ def rows_around(
 
 
 def _bytes_apart(s: Scheduler, r: UOp, other: UOp) -> int:
-    """The bytes that an iteration of one of two loops reads and those of the other do not."""
+    """The bytes that an iteration of loop r reads without using the loop `other`."""
     found = [(x.node, x.loops) for x in s.nest.read]
     return sum([
         u.dtype.itemsize * trips([q for q in around if q.arg.kind == "reduce"])
@@ -87,9 +88,9 @@ def _bytes_apart(s: Scheduler, r: UOp, other: UOp) -> int:
 
 
 def pack(s: Scheduler, lane: UOp, at: UOp, panels: bool) -> None:
-    """Pack the next operand of these lanes before a loop around them, one panel or several
-    `panels`. The fill is in lanes, and its panels are inside of its rows, which are then read in
-    long runs."""
+    """Pack the next operand that uses these lanes before the loop `at`: one panel, or several if
+    `panels`. The fill loop gets lanes. Several panels are filled row by row, so that rows are read
+    in long runs."""
     reads = [lane in ranges.ranges(v) and not _is_tile(v) for v, _ in packing.operands(s.kernel)]
     n = next((n for n, wanted in enumerate(reads) if wanted), None)
     fill = [] if n is None else s.added("PACK", at, n)
@@ -98,7 +99,7 @@ def pack(s: Scheduler, lane: UOp, at: UOp, panels: bool) -> None:
 
 
 def fill_in_lanes(s: Scheduler, fill: list[UOp], lanes: int, panels: bool) -> None:
-    """The last loop that fills a tile in lanes; several panels row by row."""
+    """Give lanes to the last loop that fills a tile; fill several panels row by row."""
     along = transposes.crossed(s.nest, fill[-1])
     along = along if along in fill else None
     if along is not None and _is_guarded(s, along):
@@ -125,14 +126,13 @@ def fill_in_lanes(s: Scheduler, fill: list[UOp], lanes: int, panels: bool) -> No
 
 
 def _is_guarded(s: Scheduler, r: UOp) -> bool:
-    """True if what is read in the iterations of a loop has guards that differ from one to the
-    next."""
+    """True if the guards of reads in a loop differ from iteration to iteration."""
     return any([a.gate is not None and r in ranges.ranges(a.gate) for a in s.nest.inside(r)])
 
 
 def _same_guards(s: Scheduler, fill: list[UOp]) -> UOp | None:
-    """The innermost loop of a fill in whose iterations all guards are the same, though not in those
-    of the lanes: its copies compute them once."""
+    """The innermost loop of a fill whose iterations share all guards, while the lanes' guards
+    differ: its copies then compute each guard once."""
     k = s.nest
     loops = [q for r in fill for q in s.family(r) if (length_of(q) or 1) > 1]
     gates = [ranges.ranges(a.gate) for q in loops for a in k.inside(q) if a.gate is not None]
@@ -142,7 +142,7 @@ def _same_guards(s: Scheduler, fill: list[UOp]) -> UOp | None:
 
 
 def _is_tile(value: UOp) -> bool:
-    """True if an operand is read from a tile: it is packed."""
+    """True if an operand is read from a tile, so it is already packed."""
     if value.op is not Ops.INDEX:
         return False
     below = walk.toposort(value.src[0])

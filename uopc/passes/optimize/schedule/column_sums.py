@@ -1,9 +1,9 @@
 """Sums down the columns of an array, in registers or, for a large array, in memory.
 
-A few rows times a matrix, or a sum over the rows of an array, uses no element often enough for a
-register tile. Its time depends on the order of reads, so the sums stay in a local tile, and the
-array is read row by row. A product with few results and long sums is cut in blocks, whose operands
-stay in cache.
+A product of a few rows with a matrix, or a sum over the rows of an array, uses no element often
+enough for a register tile. Its time depends on the order of reads, so the sums stay in a local
+tile, and the array is read row by row. A product with few results and long sums is cut into blocks
+whose operands stay in cache.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from uopc.passes.optimize.schedule.scheduler import Scheduler
 
 @dataclass(frozen=True)
 class _Columns:
-    """Σ over `reduce` of an array whose neighbours are those of `lane`; each row uses it again.
-    The sums of one of the `blocks` of columns stay in the nearest cache."""
+    """Σ over `reduce` of an array whose neighbours lie along `lane`. Each iteration of `row` uses
+    the array again. Each of the `blocks` of columns has sums that fit the nearest cache."""
 
     array: UOp
     reduce: UOp
@@ -35,8 +35,8 @@ class _Columns:
 
 
 def columns_outside(s: Scheduler) -> bool:
-    """Columns outside of rows where threads or blocks share the columns of a sum in memory, so that
-    each reads a part of the array. True if the kernel is such a sum."""
+    """Move columns outside of rows if threads or blocks share the columns of a sum in memory, so
+    that each reads its part of the array. True if the kernel is such a sum."""
     c = _find_columns(s)
     shared = c is not None and (s.context.threads > 1 or c.blocks > 1)
     if shared and c is not None and c.row is not None and c.row.arg.axis < c.lane.arg.axis:
@@ -45,8 +45,8 @@ def columns_outside(s: Scheduler) -> bool:
 
 
 def in_memory(s: Scheduler) -> list[UOp]:
-    """Move the sums into local tiles; the loops that then get lanes, none if nothing was done. A
-    constant is stored in panels, whose sums stay in registers."""
+    """Move the sums into local tiles and return the loops that then get lanes; none if nothing was
+    done. A constant array is stored in panels instead, and its sums stay in registers."""
     c = _find_columns(s)
     if c is None or (is_far_constant(c.array) and length_of(c.lane) is not None):
         return []
@@ -87,7 +87,7 @@ def _find_columns(s: Scheduler) -> _Columns | None:
 
 
 def _block_loops(s: Scheduler, c: _Columns) -> list[UOp]:
-    """The loops over the columns of each block."""
+    """The loops over the columns inside of a block: of all blocks but the last, and of the last."""
     if c.blocks == 1:
         return [c.lane]
     lanes = s.target.lanes(c.reduce.dtype.bits)
@@ -99,7 +99,7 @@ def _block_loops(s: Scheduler, c: _Columns) -> list[UOp]:
 
 
 def _move(s: Scheduler, lane: UOp, rows: int, n: int) -> list[UOp]:
-    """Add n rows of the array at a time to a block's sums; the loops that get lanes."""
+    """Add n rows of the array at a time to a block's sums; return the loops that get lanes."""
     k = s.nest
     (reduce,) = [u for u in k.reduces if lane in ranges.ranges(u)]
     inner = [q for q in ranges.ranges(reduce) if q.arg.axis > lane.arg.axis]
@@ -123,9 +123,9 @@ def _move(s: Scheduler, lane: UOp, rows: int, n: int) -> list[UOp]:
 
 
 def cut_sum(s: Scheduler, k: Nest, reduce: UOp, row: UOp, lane: UOp) -> bool:
-    """Cut the loop of a long sum of products into blocks, its results in memory, if the results are
-    so few that all operands of a block stay in L2, and the columns of one register tile do not stay
-    there for its next rows. True if it was done."""
+    """Cut the loop of a long sum of products into blocks, with the results in memory. Do so if all
+    operands of a block fit a share of L2 and the columns of one register tile do not stay in L2
+    until the next rows. True if the loop was cut."""
     r, l2_bytes = reduce.src[1], s.target.l2_bytes
     outer = min(row, lane, key=lambda q: q.arg.axis)
     lengths = {q: length_of(q) or 0 for q in k.outputs if q.arg.axis >= outer.arg.axis}
@@ -147,9 +147,9 @@ def cut_sum(s: Scheduler, k: Nest, reduce: UOp, row: UOp, lane: UOp) -> bool:
 
 # ---------------------------------------------------------------- sums in registers
 def sum_side_by_side(s: Scheduler, output: UOp, lanes: int) -> int:
-    """Take a few rows at a time of reduces down columns, more of them if there is one vector of
-    columns, and one of a constant, whose columns are stored in panels: a stream in memory each.
-    The number of vectors of columns side by side, 0 without such reduces."""
+    """Unroll reduces down columns by a few rows: more rows for a single vector of columns, one row
+    for a constant stored in panels. Return the number of vectors of columns to compute together; 0
+    if there are no such reduces."""
     inside = [u for u in s.nest.reduces if output in ranges.ranges(u)]
     sums = [u for u in inside if not any(r.arg.kind == "lane" for r in u.src[1:])]
     down = dict.fromkeys(r for u in sums for r in u.src[1:] if r.arg.kind == "reduce")
@@ -182,8 +182,8 @@ def sum_side_by_side(s: Scheduler, output: UOp, lanes: int) -> int:
 
 
 def are_neighbours(s: Scheduler, output: UOp) -> bool:
-    """True if the elements that a kernel accesses along its columns are neighbours, of which a
-    vector leaves out those beyond the last column. All columns have the same guards."""
+    """True if a kernel's accesses along its columns are neighbours, the last vector can mask
+    columns beyond the end, and all columns have the same guards."""
     return all([
         a.stride(output) in (0, 1) and s.target.masks(a.node.dtype.bits)
         and (a.gate is None or output not in ranges.ranges(a.gate))

@@ -9,9 +9,9 @@
             c[I, J : J + 16], c[I + 1, J : J + 16] = x0, x1
 
 Each step reads a vector of b and numbers of a, so all rows of the tile share the vector. `choose`
-finds such a sum, joins rows that are too short for vectors, and asks for each decision in turn:
-the size of the tile, which operands are packed, the order of loops, and the blocks that caches
-hold. Every Opt on the way may be refused; the rest then goes without it.
+finds such a sum, joins rows that are too short for vectors, and asks for each decision in turn: the
+size of the tile, which operands are packed, the order of loops, and the blocks that caches hold.
+Every Opt on the way may be refused; the later steps then do without that Opt.
 """
 
 from __future__ import annotations
@@ -41,10 +41,11 @@ from uopc.target import Target
 
 @dataclass(frozen=True)
 class LanedSum(Contraction):
-    """A contraction with chosen loops. `lane`, a column, gets the lanes; b's vectors then serve
-    several iterations of `row`, one of the rows, or a loop along which b's windows overlap. `alive`
-    reduces are alive at once: this one, and those that combine its sums. `beside`: contractions
-    with the same lanes and rows in the same kernel, whose sums are added to these."""
+    """A contraction with chosen loops. `lane`, a column, gets the lanes. A vector of b serves
+    several iterations of `row`: one of the rows, or a loop along which b's windows overlap.
+    `alive`: the number of reduces whose accumulators are live together, this one and those that
+    combine its sums. `beside`: contractions with the same lanes and rows in the same kernel, whose
+    sums are added to this one's."""
 
     lane: UOp
     row: UOp
@@ -53,7 +54,7 @@ class LanedSum(Contraction):
 
 
 def choose(s: Scheduler) -> bool:
-    """Schedule a contraction. False, with nothing applied, where the kernel is none."""
+    """Schedule a contraction. Return False, with nothing applied, for any other kernel."""
     k = s.nest
     c = only_sum(k)
     while c is not None and _join_rows(s, k, c):
@@ -78,12 +79,12 @@ def choose(s: Scheduler) -> bool:
 
 # ---------------------------------------------------------------- which reduce is tiled
 def only_sum(k: Nest) -> LanedSum | None:
-    """The contraction of a kernel that stores at one place."""
+    """The contraction of a kernel with one store; None for other kernels."""
     return _contraction_at(k, k.written[0]) if len(k.written) == 1 else None
 
 
 def _contraction_at(k: Nest, written: Access) -> LanedSum | None:
-    """The reduce that becomes sums of vectors if the result's neighbours get the lanes."""
+    """The contraction that sums vectors if the loop along the result's neighbours gets lanes."""
     loops = [r for r in k.outputs if r.arg.kind == "loop" and r in written.loops]
     lane = next((r for r in loops if written.stride(r) == 1), None)
     reduces = [u for u in k.reduces if lane in ranges.ranges(u)]
@@ -96,8 +97,8 @@ def _contraction_at(k: Nest, written: Access) -> LanedSum | None:
 
 
 def _side_by_side(k: Nest, reduces: list[UOp], lane: UOp) -> LanedSum | None:
-    """Products whose sums are added: the first, with the others `beside` it. None where a factor
-    has windows, or is computed from another of the sums."""
+    """The first of several products whose sums are added, with the others as `beside`. None if a
+    factor has windows, or is computed from another of the sums."""
     found = [c for c in [_contraction_of(k, u, lane, 1) for u in reduces] if c is not None]
     if len(found) < len(reduces) or any([c.row is not found[0].row for c in found]):
         return None
@@ -110,7 +111,7 @@ def _side_by_side(k: Nest, reduces: list[UOp], lane: UOp) -> LanedSum | None:
 
 
 def _contraction_of(k: Nest, u: UOp, lane: UOp, alive: int) -> LanedSum | None:
-    """The contraction that a reduce is, whose lanes are those of the loop `lane`."""
+    """The contraction of a reduce, with the loop `lane` as its lanes."""
     c = find_contraction(u, guarded=True)
     p = None if c is None else c.with_column(lane)
     if p is None:
@@ -126,8 +127,8 @@ def _longer(loops: Iterable[UOp]) -> list[UOp]:
 
 
 def _window_rows(k: Nest, p: Contraction, lane: UOp) -> list[UOp]:
-    """The other loop along which windows overlap, if each result has its own window and all have
-    the same weights. None for few taps or few reads per element: copies are faster."""
+    """The other loop along which windows overlap, if each result has its own window and all results
+    have the same weights. Empty for few taps or few reads per element: copies are faster there."""
     if trips(p.depth) < thresholds.LEAST_TAPS:
         return []
     seen = packing.windows(p.b)
@@ -141,8 +142,8 @@ def _window_rows(k: Nest, p: Contraction, lane: UOp) -> list[UOp]:
 
 
 def _is_along_the_sum(k: Nest, c: LanedSum) -> bool:
-    """True if lanes along the sum are faster: b is strided along the columns and serves few rows,
-    the sum is long, and both operands are neighbours along it."""
+    """True if lanes along the sum are faster: the sum is long, both operands are neighbours along
+    the sum, and b is strided along the columns and serves few rows."""
     few = (longest_of(c.row) or 1 << 20) < thresholds.LEAST_ROWS_TO_TRANSPOSE
     inner = max(c.depth, key=lambda r: r.arg.axis)
     long = (length_of(inner) or 1 << 20) >= thresholds.WHOLE_UNROLL
@@ -153,7 +154,7 @@ def _is_along_the_sum(k: Nest, c: LanedSum) -> bool:
 
 
 def dot_rows(k: Nest, reduces: list[UOp]) -> UOp | None:
-    """The output loop whose iterations share an operand of products summed along the lanes."""
+    """The output loop whose iterations share an operand, in products summed along the lanes."""
     small = thresholds.DOT_ROWS * k.expanded_size() <= thresholds.MOST_COPIES
     if len(k.reduces) != 1 or len(reduces) != 1 or not small:
         return None
@@ -166,8 +167,8 @@ def dot_rows(k: Nest, reduces: list[UOp]) -> UOp | None:
 
 # ---------------------------------------------------------------- rows that are too short
 def _join_rows(s: Scheduler, k: Nest, c: LanedSum) -> bool:
-    """COALESCE rows of the result that leave a part of their vectors empty with the loop around
-    them, if that saves more than it costs to bring the operands in the order of both."""
+    """COALESCE short rows of the result with the loop around them, if full vectors save more than
+    it costs to store the operands in the joined order."""
     outer = joined_with(k, c)
     if outer is None:
         return False
@@ -176,7 +177,7 @@ def _join_rows(s: Scheduler, k: Nest, c: LanedSum) -> bool:
 
 
 def joined_with(k: Nest, c: LanedSum) -> UOp | None:
-    """The loop around rows of the result that can become one with their lanes."""
+    """The loop around rows of the result that can be merged with their lanes."""
     only_b = [ranges.ranges(p.b) - ranges.ranges(p.a) for p in (c, *c.beside)]
     outer = [
         r for r in k.outputs
@@ -190,8 +191,8 @@ def joined_with(k: Nest, c: LanedSum) -> UOp | None:
 def cycles_apart_and_joined(
     s: Scheduler, k: Nest, c: LanedSum, outer: UOp, length: Callable[[UOp], int]
 ) -> tuple[float, float]:
-    """The cycles of rows of the result that stay apart, and of rows that are joined along `outer`,
-    in loops of these lengths."""
+    """The cycles with separate rows of the result, and with rows merged along `outer`, for loops of
+    these lengths."""
     apart = joined = 0.0
     rows, columns = length(outer), length(c.lane)
     high = None if longest_of(c.row) is None else length(c.row)
@@ -208,7 +209,7 @@ def cycles_apart_and_joined(
 
 # ---------------------------------------------------------------- the tile
 def _tile(s: Scheduler, k: Nest, c: LanedSum) -> None:
-    """The register tile of one contraction, with its operands packed if that pays."""
+    """Give one contraction a register tile, and pack its operands if that pays."""
     target = s.target
     lanes = target.lanes(c.reduce.dtype.bits)
     packs = any([is_packed(k, each, target) for each in (c, *c.beside)])
@@ -255,9 +256,9 @@ def _tile(s: Scheduler, k: Nest, c: LanedSum) -> None:
 
 
 def _is_held(s: Scheduler, k: Nest, c: LanedSum) -> bool:
-    """True if registers hold all of b, a vector wide, from tile to tile of many rows, where the
-    steps of the sum are straight code and its readers call no function: each step then loads
-    numbers of a alone."""
+    """True if registers can hold all of b, one vector wide, across the tiles of many rows: each
+    step then loads only numbers of a. The sum's steps must be straight code, and no function may be
+    called."""
     target, rows, steps = s.target, thresholds.HELD_ROWS, c.depth
     if any([is_arithmetic(u) and expansion(u) > 1 for u in k.order]):
         return False
@@ -277,7 +278,7 @@ def sum_tile(
     s: Scheduler, k: Nest, c: LanedSum, rows: int | None, columns: int | None,
     packs: bool = True, widest: int | None = None,
 ) -> tuple[int, int, float]:  # fmt: skip
-    """The rows and vectors of a tile for a result of this size, and the cycles of a step."""
+    """The rows and vectors of a tile for a result of this size, and the cycles per step."""
     target = s.target
     return register_tiles.register_tile(
         rows or thresholds.TYPICAL_LENGTH, columns or thresholds.TYPICAL_LENGTH,
@@ -290,7 +291,7 @@ def sum_tile(
 
 
 def _held(k: Nest, c: LanedSum, target: Target) -> float:
-    """The vectors across a panel of b, read in place, that the nearest cache holds."""
+    """The vectors of b, read in place, that the nearest cache holds for all steps of the sum."""
     if any([register_tiles.is_crowded(*rows) for rows in _rows_of(k, c)]):
         return 0
     column = cache_blocking.bytes_a_step(c.reduce, c.b)
@@ -298,7 +299,7 @@ def _held(k: Nest, c: LanedSum, target: Target) -> float:
 
 
 def _rows_of(k: Nest, c: LanedSum) -> list[tuple[int, int]]:
-    """Of each loop of the sum along which b moves: its length, and the bytes from row to row."""
+    """For each loop of the sum along which b moves: its length, and the bytes from row to row."""
     loops = [r for r in ranges.ranges(c.b) if r.arg.kind == "reduce"]
     return [
         (length_of(r) or thresholds.TYPICAL_LENGTH, _bytes_apart(k, c.b, r)) for r in loops
@@ -306,7 +307,7 @@ def _rows_of(k: Nest, c: LanedSum) -> list[tuple[int, int]]:
 
 
 def _bytes_apart(k: Nest, value: UOp, r: UOp) -> int:
-    """The bytes from an operand's element to that of the next iteration; 1 where they vary."""
+    """The bytes between an operand's elements in neighbouring iterations of r; 1 if they vary."""
     for access in k.accesses:
         if access.node in walk.toposort(value):
             return (access.stride(r) or 0) * access.itemsize or 1
@@ -315,8 +316,8 @@ def _bytes_apart(k: Nest, value: UOp, r: UOp) -> int:
 
 # ---------------------------------------------------------------- operands in the order of the tile
 def is_packed(k: Nest, c: LanedSum, target: Target) -> bool:
-    """True if b is packed: a read takes more than one load, or b leaves the near caches between
-    rows; many rows gain most."""
+    """True if packing b pays: a vector of b takes more than one load, or b leaves the near caches
+    between rows. Many rows gain most."""
     if not _is_neighbours(k, c) or not is_plain(c.b):
         return True
     rows, size = longest_of(c.row) or thresholds.TYPICAL_LENGTH, c.b.dtype.itemsize
@@ -335,15 +336,15 @@ def is_packed(k: Nest, c: LanedSum, target: Target) -> bool:
 
 
 def _is_neighbours(k: Nest, c: LanedSum) -> bool:
-    """True if b is an element of an array, and neighbouring lanes read neighbours."""
+    """True if b is an element of an array and its lanes read neighbours."""
     return any(a.node is c.b and a.stride(c.lane) == 1 for a in k.accesses)
 
 
 def _pack_panel(
     s: Scheduler, c: LanedSum, part: UOp, rows: list[UOp], around: UOp | None, height: int | None
 ) -> None:
-    """PACK the b of a panel of columns before the loop `around` its rows, or before the rows: with
-    the `height` of the tile, in blocks of them for the caches."""
+    """PACK a panel of b before the loop `around` its rows. Without such a loop, PACK before the
+    rows, which a `height` also cuts into blocks for the caches."""
     nests = [ranges.ranges(u) for u in s.nest.reduces if part in ranges.ranges(u)]
     at = first = next((r for r in rows if any(r in nest for nest in nests)), None)
     if around is not None:
@@ -357,8 +358,8 @@ def _pack_panel(
 
 
 def _pack_producer(s: Scheduler, lane: UOp, row: UOp, lanes: int) -> None:
-    """PACK a computed operand a once, before the outermost loop that it does not depend on; all
-    of its rows, if their loop is around that one."""
+    """PACK a computed operand a once, before the outermost loop that the operand does not depend
+    on. If the row loop is outside of that loop, PACK the operand's rows all at once."""
     for n, (value, user) in enumerate(packing.operands(s.kernel)):
         own = ranges.ranges(value)
         if lane not in ranges.ranges(user) or lane in own or is_plain(value):
@@ -378,7 +379,7 @@ def _pack_producer(s: Scheduler, lane: UOp, row: UOp, lanes: int) -> None:
 
 
 def reuse_terms(s: Scheduler, reduces: list[UOp]) -> list[UOp]:
-    """The reduces whose terms another loop reads from a tile: they are dearer to compute again."""
+    """REUSE the terms of reduces that are dearer to compute again than to read; return those."""
     return [r for r in reduces if is_dear(s.nest, r) and s.attempt("REUSE", r, 0)]
 
 
@@ -386,10 +387,10 @@ def reuse_terms(s: Scheduler, reduces: list[UOp]) -> list[UOp]:
 def _order_loops(
     s: Scheduler, c: LanedSum, windows: list[UOp], wide: int
 ) -> tuple[UOp, UOp]:  # fmt: skip
-    """The lane and row loops, with rows inside of columns, so that a panel of b, `wide` columns,
-    serves all rows; or inside of blocks of another loop along which windows of b overlap, each for
-    half of L2. Columns whose windows overlap are outside where those of all columns do not fit
-    there: each panel then packs its own."""
+    """Put rows inside of columns, so that all rows use a panel of b, `wide` columns, in turn;
+    return the lane and row loops. If windows of b overlap along another loop, block that loop so
+    that a block fills half of L2. If windows overlap along the columns and b does not fit half of
+    L2, columns stay outside, and each panel packs its own windows."""
     row, lane = c.row, c.lane
     around = [r for r in windows if r is not lane]
     if around:
@@ -408,20 +409,20 @@ def _order_loops(
 
 
 def _packed_extent(d: packing.Digit, c: LanedSum, wide: int) -> int:
-    """The extent of a digit once the columns are in panels: windows that are farther apart than a
-    panel is wide share nothing."""
+    """The extent of a digit within one panel of columns. Windows further apart than the panel is
+    wide share no elements."""
     far = [q for q, f in d.factors.items() if q is not c.lane and c.lane in d.factors and f > wide]
     return trips([*far, c.lane]) if far else d.extent
 
 
 def _packed_loops(c: LanedSum, *windows: UOp) -> list[UOp]:
-    """The loops whose elements of b are in one tile: the reduces, the columns, and windows."""
+    """The loops whose elements of b share one tile: reduces, columns and windows."""
     inside = (c.lane, *windows)
     return [r for r in ranges.ranges(c.b) if r.arg.kind == "reduce" or r in inside]
 
 
 def _block(s: Scheduler, c: LanedSum, window: UOp) -> UOp | None:
-    """The loop over blocks of a window's loop; None if one block is all of it."""
+    """The loop over blocks of a window's loop; None if one block holds the entire loop."""
     inside = _packed_loops(c, window)
     if any(longest_of(r) is None for r in inside):
         return window
@@ -440,8 +441,9 @@ def _block(s: Scheduler, c: LanedSum, window: UOp) -> UOp | None:
 
 
 def _row_block(s: Scheduler, c: LanedSum, computed: list[UOp]) -> UOp:
-    """The row loop, or its blocks if the computed operands of all rows do not fit half of L2; or
-    their share of the last cache, if b does not fit L2: each block reads all of b."""
+    """The row loop, or its blocks if the computed operands of all rows exceed half of L2. If b
+    exceeds L2, the limit is a thread's share of the last cache, because each block reads all of b.
+    """
     rows, size = longest_of(c.row) or 1, 0
     for a in computed:
         reduces = [r for r in ranges.ranges(a) if r.arg.kind == "reduce"]
@@ -460,9 +462,10 @@ def _row_block(s: Scheduler, c: LanedSum, computed: list[UOp]) -> UOp:
 
 
 def image_inside(s: Scheduler, c: LanedSum) -> tuple[UOp | None, int | None]:
-    """The loop around the rows that goes inside of the columns, as the rows of an image, whose
-    other factor half of L2 holds and not the columns: each panel of these then comes from afar once
-    for all rows. The most vectors of a panel: L2 holds it with the next one, which is fetched."""
+    """The outer row loop (such as the rows of an image) to move inside of the columns, if its
+    operand fits half of L2 and the columns' operand does not. Each panel is then loaded from memory
+    once. Also the most vectors of a panel, so that L2 holds the panel and the next one, which is
+    prefetched."""
     each, l2 = (c, *c.beside), s.target.l2_bytes
     rows = [r for r in s.nest.outputs if r is not c.row and r is not c.lane]
     rows = [r for r in rows if all([r in ranges.ranges(p.a) for p in each])]
@@ -484,7 +487,7 @@ def image_inside(s: Scheduler, c: LanedSum) -> tuple[UOp | None, int | None]:
 
 # ---------------------------------------------------------------- rows of the tile
 def _tile_rows(s: Scheduler, row: UOp, height: int) -> None:
-    """Rows in copies; the rest is a block of its own, or a loop if its length varies."""
+    """Unroll rows. The remaining rows become a block, or a loop if their number varies."""
     length = length_of(row)
     if length is not None and length <= height:
         s.attempt("UPCAST", row, length)
@@ -501,8 +504,8 @@ def _tile_rows(s: Scheduler, row: UOp, height: int) -> None:
 
 
 def _tile_rest(s: Scheduler, rest: UOp) -> None:
-    """Copies of all rows that fill no tile: in chunks of two lengths, of the fewer ones, which all
-    have, and of those that the others have more."""
+    """Unroll all rows that fill no tile. If chunks have two lengths, unroll the rows that all
+    chunks have, and then the rows that only longer chunks have."""
     length: int | None = shorter_of(rest) or length_of(rest)
     parts: tuple[UOp | None, ...] = (rest,)
     if length is not None and length_of(rest) is None:
@@ -514,8 +517,7 @@ def _tile_rest(s: Scheduler, rest: UOp) -> None:
 
 
 def _followed(s: Scheduler, r: UOp | None, n: int) -> list[UOp]:
-    """The parts of a loop over rows or columns, cut in blocks of n where guards of stores begin to
-    hold in the other loop, around."""
+    """The parts of a row or column loop, cut in blocks of n where guards of stores change."""
     if r is None:
         return []
     if any([a.gate is not None for a in s.nest.written]):
@@ -524,7 +526,7 @@ def _followed(s: Scheduler, r: UOp | None, n: int) -> list[UOp]:
 
 
 def _worth_distributing(k: Nest) -> list[tuple[UOp, int]]:
-    """A loop of each reduce whose copies are followed by long code, and the most copies of it."""
+    """For each reduce that long code follows in copies: a loop, and the most copies of it."""
     found = []
     for u in k.reduces:
         copies = trips([q for q in ranges.ranges(u) if q.arg.kind == "upcast"])

@@ -38,7 +38,7 @@ from uopc.passes.optimize.schedule.transposes import copy_crossed, tile_crossed
 
 
 class CpuScheduler(Scheduler):
-    """Decisions of the steps that later steps read."""
+    """Decisions of early steps that later steps read."""
 
     nests = False  # loops were cut into nests of their own
     sums = False  # the kernel is a sum in memory
@@ -57,7 +57,7 @@ class CpuScheduler(Scheduler):
 
 
 def choose_opts(kernel: UOp, context: Context) -> tuple[tuple[Opt, ...], UOp]:
-    """The Opts, and the kernel with them applied."""
+    """Choose the Opts of a kernel, and return them with the kernel after them."""
     return run(STEPS, CpuScheduler(kernel, context))
 
 
@@ -71,7 +71,7 @@ def _put_columns_outside(s: CpuScheduler) -> None:
 
 
 def _share_among_threads(s: CpuScheduler) -> None:
-    """An output loop among threads, if there is enough work."""
+    """Divide an output loop among threads if there is enough work."""
     if s.context.threads < 2:
         return
     work = 0.0  # operations on elements, each as often as its own loops run
@@ -150,7 +150,7 @@ def _vectorise_reduces(s: CpuScheduler) -> None:
 
 
 def _copy_rows(s: CpuScheduler) -> None:
-    """Copies of rows: of sums along lanes, of a register tile, or of rows that share reads."""
+    """Unroll rows: of sums along lanes, of a register tile, or of rows that share reads."""
     if s.dot is not None:
         s.widen(s.dot, "UPCAST", thresholds.DOT_ROWS)
         return

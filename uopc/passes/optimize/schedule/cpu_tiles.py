@@ -3,7 +3,8 @@
     for j: pack 32 columns of b;  for i: 2 x 2 tiles of sums = Σ_k tiles of a · tiles of b;  rest
 
 All rows of a are packed before the columns, as tiles of 16 rows of 16 words, and so is a panel of b
-for all rows. The tiles of sums go to the nearest cache, from which what follows reads vectors.
+for all rows. The tiles of sums are stored in the nearest cache, and later code reads vectors from
+there.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ SIDE_BY_SIDE = 2
 
 
 def choose(s: Scheduler) -> bool:
-    """Schedule a product of words on tiles. False, with nothing applied, where it is none, or where
-    tiles would be mostly padding."""
+    """Schedule a product of words on tiles. Return False, with nothing applied, if the kernel is no
+    such product or tiles would be mostly padding."""
     found = _product(s)
     if found is None:
         return False
@@ -40,8 +41,8 @@ def choose(s: Scheduler) -> bool:
 
 
 def _product(s: Scheduler) -> tuple[Tile, UOp, UOp, UOp] | None:
-    """The tile for the kernel's only product, and the loops of its rows, columns and depth. Other
-    reduces are parts of its operands, which are packed."""
+    """The tile for the kernel's only product, and the loops of its rows, columns and depth. Any
+    other reduce is part of an operand, which gets packed."""
     k = s.nest
     products = [u for u in k.reduces if u.src[0].op in DOTS]
     if len(products) != 1 or len(k.written) != 1:
@@ -62,7 +63,7 @@ def _product(s: Scheduler) -> tuple[Tile, UOp, UOp, UOp] | None:
 
 
 def _fills(length: int | None, size: int) -> bool:
-    """True if enough of the tiles' rows, columns or depth is no padding."""
+    """True if enough of the tiles' rows, columns or depth is used rather than padding."""
     if length is None:
         return False
     return length * thresholds.TILE_PADDING >= -(-length // size) * size
@@ -87,21 +88,21 @@ def _tiled(s: Scheduler, tile: Tile, row: UOp, column: UOp, depth: UOp) -> bool:
 
 
 def _side(length: int, size: int) -> int:
-    """The tiles side by side along a loop: one where several are much more padding."""
+    """The number of adjacent tiles along a loop: one if more would add much padding."""
     one, several = [-(-length // n) * n for n in (size, size * SIDE_BY_SIDE)]
     return SIDE_BY_SIDE if several <= thresholds.TILE_EDGE * one else 1
 
 
 def _outside(s: Scheduler, inner: UOp) -> UOp | None:
-    """The loop over tiles of the loop that `inner` was cut from."""
+    """The loop over tiles that was split from the same loop as `inner`."""
     axis = inner.arg.axis[:-1]
     found = [q for q in s.axes if q.arg.axis[: len(axis)] == axis and q is not inner]
     return next((q for q in found if q.arg.kind in ("loop", "reduce")), None)
 
 
 def _in_memory(s: Scheduler, product: UOp) -> bool:
-    """The sums in tiles, and the operands: a before its columns and b before its rows, all of them
-    or a block."""
+    """Store the sums in tiles, and pack the operands: a before the loop over columns, b before the
+    loop over rows, each entirely or one block at a time."""
     row, column, depth = product.src[2:]
     rows, columns, slices = [_outside(s, q) for q in (row, column, depth)]
     if rows is not None and columns is not None:
@@ -118,8 +119,8 @@ def _in_memory(s: Scheduler, product: UOp) -> bool:
 
 
 def _pack(s: Scheduler, operand: int, at: UOp | None, panels: bool) -> None:
-    """An operand of the product in tiles. Rows of a are filled to their ends, so that what all of a
-    row needs is computed once."""
+    """Pack an operand of the product in tiles. Rows of a are filled to their ends, so that a value
+    that a whole row of a needs is computed once."""
     value = _sum(s).src[0].src[operand]
     n = next(i for i, (v, _) in enumerate(packing.operands(s.kernel)) if v is value)
     fill = s.added("PACK", at, n)
@@ -131,8 +132,9 @@ def _pack(s: Scheduler, operand: int, at: UOp | None, panels: bool) -> None:
 
 
 def _blocks(s: Scheduler, rows: UOp, columns: UOp) -> tuple[UOp, UOp]:
-    """The loops to pack before: those over blocks of rows that the second cache holds, and in them
-    over columns of a block that is a share of the last cache, if not all of a is held."""
+    """The loops before which to pack. If the second cache cannot hold all of a, these are loops
+    over blocks: rows that fit the second cache and, inside, columns that fit a share of the last
+    cache."""
     reduce, target = _sum(s), s.target
     a, b = reduce.src[0].src[:2]
     sizes = [
@@ -154,5 +156,5 @@ def _sum(s: Scheduler) -> UOp:
 
 
 def _copies(value: UOp) -> list[UOp]:
-    """The loops that are copies of tiles side by side."""
+    """The loops that are copies of adjacent tiles."""
     return [q for q in ranges.ranges(value) if q.arg.kind == "upcast"]

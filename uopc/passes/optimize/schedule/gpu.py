@@ -1,9 +1,9 @@
 """The GPU schedule: the loops that are blocks, the loops that are threads, and shared reduces.
 
 Its steps read ranges and accesses, as on a CPU, and the described GPU. A contraction gets register
-tiles. The threads of a block share long reduces along memory, and threads that are far apart share
-sums over rows. A transposed read goes through blocks of registers; other threads take 16 bytes
-each. The remaining loops are the grid.
+tiles. The threads of a block share long reduces along memory; distant threads share sums over rows.
+A transposed read goes through blocks of registers; in other kernels each thread accesses 16 bytes
+at a time. The remaining loops are the grid.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from uopc.passes.optimize.schedule.scheduler import Scheduler, Step, run
 
 
 class GpuScheduler(Scheduler):
-    """Decisions of the steps that later steps read."""
+    """Decisions of early steps that later steps read."""
 
     row: UOp | None = None  # the loops of a contraction's tile
     column: UOp | None = None
@@ -41,7 +41,7 @@ class GpuScheduler(Scheduler):
         self.lanes = context.target.lanes(self.nest.element_bits)
 
     def attempt(self, op: str, r: UOp | None, n: int) -> bool:
-        """Apply an Opt if it is legal, and a block then has no more threads than the device can."""
+        """Apply an Opt if it is legal and the threads of a block stay within the limit."""
         before = self.state
         if not super().attempt(op, r, n):
             return False
@@ -54,7 +54,7 @@ class GpuScheduler(Scheduler):
 
 
 def choose_opts(kernel: UOp, context: Context) -> tuple[tuple[Opt, ...], UOp]:
-    """The Opts, and the kernel with them applied."""
+    """Choose the Opts of a kernel, and return them with the kernel after them."""
     return run(STEPS, GpuScheduler(kernel, context))
 
 
@@ -74,7 +74,7 @@ def _is_read_along(k: Nest, r: UOp) -> bool:
 
 
 def _runs(loops: Iterable[UOp]) -> int:
-    """The number of runs of a body in loops of known lengths."""
+    """The number of times that a body in loops of known lengths runs."""
     return math.prod([length_of(r) or thresholds.TYPICAL_LENGTH for r in loops])
 
 
@@ -84,19 +84,19 @@ def _around(k: Nest, u: UOp) -> set[UOp]:
 
 
 def _holds_shared_reduce(k: Nest, r: UOp) -> bool:
-    """True if threads share a reduce inside of the loop."""
+    """True if the loop contains a reduce that threads share."""
     inside = [u for u in k.reduces if r in ranges.ranges(u)]
     return any(q.arg.kind == "group" for u in inside for q in ranges.closed_ranges(u))
 
 
 def _loops(k: Nest) -> list[UOp]:
-    """The output loops that are still loops."""
+    """The output loops that are not yet blocks, threads, lanes or copies."""
     return [r for r in k.outputs if r.arg.kind == "loop"]
 
 
 def _unroll_short_reduces(s: GpuScheduler) -> None:
-    """Reduces of a few iterations, such as windows, become straight code, the innermost first: all
-    of them or none, so that equal values are rounded alike."""
+    """Make reduces of a few iterations, such as windows, straight code, the innermost first. All or
+    none become straight code, so that equal values are rounded alike."""
     k = s.nest
     most = gpu_thresholds.WHOLE_UNROLL if s.row is None else gpu_thresholds.TILE_UNROLL
     found: dict[UOp, int] = {}  # the iterations of a reduce's loop and those inside of it
@@ -115,7 +115,7 @@ def _unroll_short_reduces(s: GpuScheduler) -> None:
 
 # ---------------------------------------------------------------- contractions
 def _share_products(s: GpuScheduler) -> bool:
-    """Tiles of sums, and slices of the factors in shared memory."""
+    """Schedule a contraction with tiles of sums, and slices of the factors in shared memory."""
     return gpu_products.choose(s, s.lanes)
 
 
@@ -133,7 +133,7 @@ def _find_tile(s: GpuScheduler) -> None:
 
 
 def _tile(s: GpuScheduler) -> bool:
-    """A tile of accumulators in each of 16 by 16 threads; other loops fill the rest of a block."""
+    """Give each of 16 by 16 threads a tile of accumulators; other loops fill the block up."""
     if s.row is None or s.column is None:
         return False
     others = [r for r in _loops(s.nest) if r not in (s.row, s.column)]
@@ -149,7 +149,7 @@ def _tile(s: GpuScheduler) -> bool:
 
 # ---------------------------------------------------------------- reduces
 def _share_reduces(s: GpuScheduler) -> None:
-    """Long reduces among threads."""
+    """Divide long reduces among the threads of a block."""
     k = s.nest
     reduces = [u for u in k.reduces if ranges.ranges(u) <= set(k.outputs)]
     found: list[tuple[UOp, UOp]] = []
@@ -177,7 +177,7 @@ def _share_reduces(s: GpuScheduler) -> None:
 
 
 def _unroll_share(s: Scheduler, r: UOp, op: str, wide: int) -> None:
-    """A thread's short share of a row becomes straight code and stays in registers."""
+    """Make a thread's short share of a row straight code, so that the share stays in registers."""
     left = s.part(r, 0)
     steps = 0 if left is None else length_of(left) or 0
     if 1 < steps <= gpu_thresholds.ROW_REGISTERS // wide:
@@ -185,8 +185,8 @@ def _unroll_share(s: Scheduler, r: UOp, op: str, wide: int) -> None:
 
 
 def _overlap_loads(s: Scheduler, r: UOp, wide: int) -> None:
-    """Some iterations of a reduce together, so that a thread waits once for several loads. A reduce
-    that computes its terms in several ways is cut first."""
+    """Unroll some iterations of a reduce, so that a thread waits once for several loads. If the
+    reduce computes its terms in several ways, cut it into parts first."""
     is_cut = r in s.axes and guards.specialise(s, [r])
     for q in s.family(r) if is_cut else [r]:
         k, steps = s.nest, length_of(q)
@@ -204,8 +204,9 @@ def _overlap_loads(s: Scheduler, r: UOp, wide: int) -> None:
 
 
 def _block_loops(k: Nest, reduces: list[UOp], readable: list[UOp]) -> set[UOp] | None:
-    """The loops around a block: those of the reduces that it shares. Each block repeats the reduces
-    of fewer loops, so they must be short: a row, and no column beside a row's reduce."""
+    """The loops around a block: the loops around the reduces that the block shares. A block
+    recomputes the reduces that use only some of these loops. Allow that for short reduces only, and
+    for none that is separate from the row."""
     loops = {u: _around(k, u) for u in reduces}
     work = {u: _runs(loops[u]) * _runs(ranges.closed_ranges(u)) for u in reduces}
     best: set[UOp] | None = None
@@ -222,7 +223,7 @@ def _block_loops(k: Nest, reduces: list[UOp], readable: list[UOp]) -> set[UOp] |
 def _block_size(
     s: Scheduler, k: Nest, lengths: list[int], around: set[UOp], wide: int
 ) -> int:
-    """The threads of a block that share reduces: more if there are few blocks."""
+    """The number of threads of a block that share reduces: more if there are few blocks."""
     most = fitting(s.gpu.threads_per_block, gpu_thresholds.capacity(s.gpu) // _runs(around))
     beside = max([length_of(r) or 1 for r in k.outputs if r not in around], default=1)
     little = beside >= gpu_thresholds.LITTLE * max(lengths)
@@ -232,8 +233,8 @@ def _block_size(
 
 
 def _share_loops_beside(s: GpuScheduler) -> None:
-    """Output loops beside the shared reduces of their row, for the same threads. If that leaves
-    most of the device idle they are cut, and each block of one row does its reduces."""
+    """Give the output loops next to a row's shared reduces to the same threads. If most of the
+    device would idle, cut these loops, and let each block of a row recompute its reduces."""
     if not s.threads:
         return
     k, lanes = s.nest, s.lanes
@@ -255,8 +256,9 @@ def _share_loops_beside(s: GpuScheduler) -> None:
 
 
 def _put_rows_together(s: GpuScheduler) -> None:
-    """Several rows per block where blocks of one row do not fill an SM, and there are many: all
-    threads belong to one row, every reduce is in it, and no thread is around it."""
+    """Put several rows in a block if blocks of one row do not fill an SM and there are many rows.
+    All threads must belong to one row, all reduces must lie inside of the row, and no thread loop
+    may be around it."""
     gpu, k = s.gpu, s.nest
     around = [r for r in _loops(k) if _holds_shared_reduce(k, r)] if s.threads else []
     if not around or s.threads * gpu.blocks_per_multiprocessor >= gpu.threads_per_multiprocessor:
@@ -273,8 +275,8 @@ def _put_rows_together(s: GpuScheduler) -> None:
 
 # ---------------------------------------------------------------- nests beside each other
 def _specialise(s: GpuScheduler) -> bool:
-    """The parts of a loop that compute in different ways are nests with threads and blocks of their
-    own. Nests of reduces come later if threads share them, or could."""
+    """Make nests with own threads and blocks of the parts of a loop that compute in different ways.
+    Nests of reduces that threads share, or could share, are left to later steps."""
     k = s.nest
     is_alone = not k.reduces or (
         _rows_to_share(s, k)[1] < 2 and _column(k) in (None, *k.outputs[-1:])
@@ -305,8 +307,8 @@ def _specialise(s: GpuScheduler) -> bool:
 
 
 def _specialise_blocks(s: GpuScheduler) -> None:
-    """A loop of blocks is cut where its values are computed in another way: each part has blocks of
-    its own, with the same threads."""
+    """Cut a loop of blocks where the way to compute its values changes. Each part gets its own
+    blocks, with the same threads."""
     before = s.state
     for r in reversed(_blocks(s.nest)) if _may_part(s) else ():
         if guards.specialise(s, [r]) and _grid(s) and _have_own_blocks(s.nest):
@@ -315,7 +317,7 @@ def _specialise_blocks(s: GpuScheduler) -> None:
 
 
 def _specialise_reduces(s: GpuScheduler) -> None:
-    """The parts of a reduce, or of a loop beside it, stay in the same threads."""
+    """Cut reduces and adjacent loops into parts that compute differently in the same threads."""
     k = s.nest
     blocks = _blocks(k)
     inside = [r for r in k.axes if r.arg.kind in ("loop", "reduce") and r not in blocks]
@@ -323,15 +325,15 @@ def _specialise_reduces(s: GpuScheduler) -> None:
 
 
 def _may_part(s: GpuScheduler) -> bool:
-    """True if parts of a loop may run in blocks of their own: there is one store, which does not
-    write what the kernel reads, and no storage that a block fills."""
+    """True if parts of a loop may run in blocks of their own: the kernel has one store, does not
+    read the stored array, and fills no local storage."""
     stores = nest_of(s.kernel).stores
     local = any(storage_root(a.node).op is Ops.BUFFER for a in s.nest.accesses)
     return len(stores) == 1 and not local and not legality.reads_written(s.kernel, stores)
 
 
 def _have_own_blocks(k: Nest) -> bool:
-    """True if no two nests are done by the same blocks, one after the other."""
+    """True if no two nests run one after the other in the same blocks."""
     blocks = [frozenset(r for r in nest if r.arg.kind == "global") for nest in _nests(k)]
     shared = frozenset.intersection(*blocks)
     return all(own - shared for own in blocks)
@@ -344,7 +346,7 @@ def _nests(k: Nest) -> list[frozenset[UOp]]:
 
 # ---------------------------------------------------------------- outputs
 def _share_outputs(s: GpuScheduler) -> None:
-    """Blocks of independent threads, or of threads that share sums over rows."""
+    """Divide outputs among independent threads, or among threads that share sums over rows."""
     k = s.nest
     if s.threads or _cross(s, k):
         return
@@ -360,7 +362,7 @@ def _share_outputs(s: GpuScheduler) -> None:
 
 
 def _column(k: Nest) -> UOp | None:
-    """The output loop of neighbouring threads: along it the most accesses are neighbours."""
+    """The output loop for neighbouring threads: the most accesses are neighbours along it."""
 
     def neighbours(r: UOp) -> int:
         near = [a for a in k.accesses if a.stride(r) == 1]
@@ -371,7 +373,7 @@ def _column(k: Nest) -> UOp | None:
 
 
 def _widen_reduces(s: GpuScheduler, k: Nest) -> None:
-    """16-byte reads of the terms that a thread sums up alone."""
+    """Read the terms that a single thread sums up 16 bytes at a time."""
     for r in k.axes:
         length = length_of(r) or 1
         long = length % s.lanes == 0 and length >= gpu_thresholds.EACH * s.lanes
@@ -380,8 +382,7 @@ def _widen_reduces(s: GpuScheduler, k: Nest) -> None:
 
 
 def _widen_output(s: GpuScheduler, k: Nest, among: list[UOp]) -> None:
-    """16-byte accesses of one of these output loops, or narrower ones if copies would fill the
-    registers."""
+    """Access 16 bytes at a time along one of these loops, fewer if copies would fill registers."""
     lanes = s.lanes
     while lanes > 1 and lanes * k.expanded_size() > gpu_thresholds.LANE_NODES:
         lanes //= 2
@@ -393,20 +394,20 @@ def _widen_output(s: GpuScheduler, k: Nest, among: list[UOp]) -> None:
 
 
 def _fill_block(s: Scheduler, left: int, loops: list[UOp]) -> None:
-    """Output loops as threads, the innermost first, until a block is full."""
+    """Make output loops threads, the innermost first, until a block is full."""
     for r in reversed(loops):
         left //= _local(s, r, left)
 
 
 def _local(s: Scheduler, r: UOp, most: int) -> int:
-    """The number of threads, at most these, that a loop became."""
+    """Make a loop at most `most` threads; return their number."""
     length = length_of(r)
     n = most if length is None else covering(most, length)
     return n if n > 1 and s.attempt("LOCAL", r, n) else 1
 
 
 def _cross(s: GpuScheduler, k: Nest) -> bool:
-    """A read across the writes: threads, and vectors if both have them, along both loops."""
+    """Give both loops threads (and vectors, if both lengths allow) where reads cross the writes."""
     column = next(iter(k.written_along()), None)
     if column is None or k.reduces:
         return False
@@ -427,7 +428,7 @@ def _cross(s: GpuScheduler, k: Nest) -> bool:
 
 
 def _share_rows(s: GpuScheduler, k: Nest) -> bool:
-    """A sum over many rows of few columns: threads that are far apart have some rows each."""
+    """Divide a sum over many rows of few columns: distant threads take some rows each."""
     rows, wanted = _rows_to_share(s, k)
     if rows is None or wanted < 2:
         return False
@@ -440,7 +441,7 @@ def _share_rows(s: GpuScheduler, k: Nest) -> bool:
 
 
 def _rows_to_share(s: GpuScheduler, k: Nest) -> tuple[UOp | None, int]:
-    """The loop of a sum over rows, and the threads that it keeps busy; 0 in other kernels."""
+    """The loop of a sum over rows, and the threads that it keeps busy; 0 for other kernels."""
     column = next(iter(k.written_along()), None)
     if column is None or len(k.reduces) != 1 or not _is_plain(k, column):
         return None, 0
@@ -452,13 +453,13 @@ def _rows_to_share(s: GpuScheduler, k: Nest) -> tuple[UOp | None, int]:
 
 
 def _blocks(k: Nest) -> list[UOp]:
-    """The loops for the grid: all that are left; if threads share a reduce, only those around."""
+    """The loops for the grid: all remaining ones, or only those around a shared reduce."""
     shared = any(r.arg.kind == "group" for r in k.axes)
     return [r for r in _loops(k) if not shared or _holds_shared_reduce(k, r)]
 
 
 def _grid(s: GpuScheduler) -> bool:
-    """The remaining loops as the grid."""
+    """Make the remaining loops the grid."""
     for r in _blocks(s.nest):
         s.attempt("GRID", r, 0)
     return True

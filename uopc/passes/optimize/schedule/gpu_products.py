@@ -1,8 +1,8 @@
 """Products without tensor cores on a GPU: tiles of sums in registers, slices of the factors shared.
 
-As with them, the threads of a block share slices of both operands in shared memory, and the next
-slices are on their way. A thread holds a tile of sums in registers. Its rows are as far apart as
-the block has threads down, so that a warp's threads read different banks; its columns are vectors.
+The threads of a block share slices of both operands in shared memory while the next slices are
+loaded. A thread holds a tile of sums in registers. Its rows are spaced by the number of threads
+down the block, so that a warp's threads read different banks; its columns are vectors.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from uopc.passes.optimize.schedule.scheduler import Scheduler
 
 @dataclass(frozen=True)
 class Blocking:
-    """The sums of a thread, rows and vectors of columns, and the threads of a block."""
+    """The rows and vectors of columns that a thread sums, and the threads of a block."""
 
     rows: int
     vectors: int
@@ -46,8 +46,8 @@ BLOCKINGS = (
 
 
 def choose(s: Scheduler, lanes: int) -> bool:
-    """Opts for tiles of registers, with vectors of `lanes`, and slices in shared memory; False if
-    the kernel is not one sum of products with sizes that are known."""
+    """Schedule one sum of products of known sizes: register tiles with vectors of `lanes`, and
+    slices in shared memory. False for any other kernel."""
     product = s.nest.contraction
     if product is None or product.reduce.src[0].op is not Ops.MUL:
         return False
@@ -64,17 +64,16 @@ def choose(s: Scheduler, lanes: int) -> bool:
 
 
 def _loops(s: Scheduler, product: Contraction) -> tuple[UOp, UOp, UOp] | None:
-    """The innermost rows, the columns, along which neighbours are written, and the depth."""
+    """The innermost row loop, the column loop of neighbouring writes, and the depth loop."""
     depth = [q for q in product.depth if q.arg.kind == "reduce"]
     tile = s.nest.tile_of(product)
     return None if tile is None or len(depth) != 1 else (*tile[1:], depth[0])
 
 
 def _cost(s: Scheduler, b: Blocking, loops: tuple[UOp, UOp, UOp], lanes: int) -> float | None:
-    """The cost of a step of the depth on the busiest multiprocessor: each thread reads the
-    factors of its tile and multiplies them. Too few threads wait as long as more would work.
-    None where most of the tiles would be padding.
-    """
+    """The cost of a step of the depth on the busiest multiprocessor: each thread reads the factors
+    of its tile and multiplies them. If threads are few, they wait as long as more threads would
+    work. None where most of the tiles would be padding."""
     row, column = [length_of(q) or 1 for q in loops[:2]]
     down, across = b.sizes(lanes)
     blocks = -(-row // down) * -(-column // across)
@@ -89,7 +88,7 @@ def _cost(s: Scheduler, b: Blocking, loops: tuple[UOp, UOp, UOp], lanes: int) ->
 def _blocked(
     s: Scheduler, product: Contraction, loops: tuple[UOp, UOp, UOp], b: Blocking, lanes: int
 ) -> bool:
-    """A blocking of the product's loops, with slices of the operands in shared memory."""
+    """Apply a blocking to the product's loops, with slices of the operands in shared memory."""
     steps = _slice(length_of(loops[2]) or 1, b.rows * b.vectors * lanes)
     row, column, depth = [s.padded(q, size) for q, size in zip(loops, (*b.sizes(lanes), steps))]
     if row is None or column is None or depth is None:
@@ -114,7 +113,7 @@ def _blocked(
 
 
 def _slice(depth: int, sums: int) -> int:
-    """The steps of a slice of which there are several, which are straight code for all sums."""
+    """The steps of one of several slices: they are straight code for all sums."""
     steps = fitting(gpu_thresholds.SLICE, gpu_thresholds.SLICE_PRODUCTS // sums)
     while steps > 1 and steps * gpu_thresholds.SLICES > depth:
         steps //= 2

@@ -1,7 +1,7 @@
 """Products on tensor cores: a tile per block, its parts for the warps.
 
-Both operands of a block's tile go through shared memory, a slice of the depth at a time, which all
-threads fill with 16-byte accesses.
+Both operands of a block's tile go through shared memory, a slice of the depth at a time. All
+threads fill a slice with 16-byte accesses.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from uopc.passes.optimize.schedule.scheduler import Scheduler
 
 @dataclass(frozen=True)
 class Blocking:
-    """The tiles of the tensor core in each warp of a block, down and across, and the warps."""
+    """The tensor-core tiles of each warp, down and across, and the warps of a block."""
 
     down: int
     across: int
@@ -77,7 +77,7 @@ SLICES = (2, 1)
 
 
 def choose(s: Scheduler) -> bool:
-    """Opts for tensor cores; False if the kernel is not one sum of products that has a tile."""
+    """Schedule one sum of products that has a tensor-core tile. False for any other kernel."""
     k = s.nest
     if k.contraction is None:
         return False
@@ -105,7 +105,7 @@ def _amounts(s: Scheduler) -> list[int]:
 
 
 def _costs(s: Scheduler, tile: Tile, loops: list[UOp]) -> list[tuple[float, Blocking]]:
-    """The blockings of a product that pay, and the approximate time of each."""
+    """The blockings of a product that pay, each with its approximate time."""
     gpu = s.gpu
     lengths = [most_of(q) for q in loops]
     around = trips([q for q in s.nest.outputs if q not in loops])
@@ -134,7 +134,7 @@ def _costs(s: Scheduler, tile: Tile, loops: list[UOp]) -> list[tuple[float, Bloc
 
 
 def _fitted(b: Blocking, tiles: int, columns: list[int]) -> Blocking:
-    """A blocking whose tiles across divide `tiles`, if other loops have columns for the warps."""
+    """The blocking; its tiles across divide `tiles` if another column loop can feed the warps."""
     whole = max(n for n in range(1, b.across + 1) if tiles % n == 0)
     apart = any(n % b.warps_across == 0 for n in columns)
     if tiles % b.tiles[1] and 2 * whole >= b.across and apart:
@@ -143,7 +143,7 @@ def _fitted(b: Blocking, tiles: int, columns: list[int]) -> Blocking:
 
 
 def _other_columns(kernel: UOp, column: UOp) -> list[UOp]:
-    """The other output loops of the operand with the columns alone, the innermost first."""
+    """The other output loops, innermost first, of the operand that uses the columns."""
     (reduce,) = nest_of(kernel).reduces
     c = Contraction.of(reduce, reduce.src[0])
     columns = c.columns if column in ranges.ranges(c.b) else c.rows
@@ -151,13 +151,13 @@ def _other_columns(kernel: UOp, column: UOp) -> list[UOp]:
 
 
 def _padded(s: Scheduler, amount: int, tile: Tile, loops: list[UOp], blocking: Blocking) -> bool:
-    """The product on tensor cores, its loops grown to multiples of the block's tile."""
+    """Apply TC to the product after padding its loops to multiples of the block's tile."""
     padded = [s.padded(q, size) for q, size in zip(loops, blocking.sizes(tile))]
     return None not in padded and s.attempt("TC", padded[-1], amount)
 
 
 def _blocked(s: Scheduler, blocking: Blocking) -> bool:
-    """A blocking of the product's loops, and its operands' slices in shared memory."""
+    """Apply a blocking to the product's loops, and put slices of its operands in shared memory."""
     (product,) = [u for u in walk.order(s.kernel) if u.op is Ops.SHAPED_WMMA]
     row, column, depth = product.src[2:]
     for inner, copies, warps in (
@@ -191,7 +191,7 @@ def _blocked(s: Scheduler, blocking: Blocking) -> bool:
 
 
 def _slicing(s: Scheduler, product: UOp, blocking: Blocking, room: int) -> tuple[int, int]:
-    """The most tiles of the depth in a slice, and slices in shared memory, that have room."""
+    """The most tiles of the depth per slice, and the most slices, that fit in shared memory."""
     outer = _tile_loop(s, product.src[4])
     count = 1 if outer is None else length_of(outer) or 1
     down, across = [n * size for n, size in zip(blocking.tiles, product.arg)]
@@ -204,7 +204,7 @@ def _slicing(s: Scheduler, product: UOp, blocking: Blocking, room: int) -> tuple
 
 
 def _tile_loop(s: Scheduler, inner: UOp) -> UOp | None:
-    """The remaining loop over tiles of the loop that `inner` was cut from."""
+    """The remaining loop over tiles that was split from the same loop as `inner`."""
     axis = inner.arg.axis[:-1]
     found = [q for q in s.axes if q.arg.axis[: len(axis)] == axis]
     return next((q for q in found if q.arg.kind in ("loop", "reduce")), None)
@@ -218,8 +218,7 @@ def _slice_loop(s: Scheduler, depth: UOp) -> UOp | None:
 
 
 def share_fill(s: Scheduler, loops: list[UOp], dtype: DType, threads: int) -> bool:
-    """The loops of a fill by all threads of a block, fastest last: vectors, then threads, then
-    copies."""
+    """Let all threads of a block fill a tile: vectors innermost, then threads, then copies."""
     left, rest = threads, []
     for i, q in enumerate(reversed(loops)):
         inner: UOp | None = q

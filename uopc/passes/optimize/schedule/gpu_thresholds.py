@@ -54,7 +54,7 @@ def capacity(gpu: Gpu) -> int:
 
 
 def shared_room(gpu: Gpu, threads: int) -> int:
-    """The most shared memory of a block that leaves the number of blocks per SM to registers."""
+    """The most shared memory per block while registers still limit the blocks per SM."""
     own = threads * (gpu.registers_per_thread + 1)
     blocks = max(1, gpu.registers_per_multiprocessor // own)
     return min(gpu.shared_per_block, gpu.shared_per_multiprocessor // blocks - BLOCK_SHARED)

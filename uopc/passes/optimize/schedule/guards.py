@@ -19,9 +19,9 @@ from uopc.passes.optimize.schedule.scheduler import Scheduler
 
 # ---------------------------------------------------------------- comparisons with constants
 def cut_at_guards(s: Scheduler, output: UOp | None, whole: list[UOp]) -> None:
-    """Cut loops at the bounds of their comparisons with constants: reduces first, except those that
-    stay `whole`, then the loop with the lanes, then inner before outer. Where the code would get
-    too long, only the longest part is cut out."""
+    """Cut loops at the bounds of their comparisons with constants: reduces first (except those in
+    `whole`), then the loop with the lanes, then inner loops before outer. If the code would get too
+    long, cut out only the longest part."""
     k = s.nest
     loops = [r for r in reversed(k.axes) if r.arg.kind in ("loop", "reduce") and r not in whole]
     for r in sorted(loops, key=lambda r: (r in k.outputs, r is not output)):
@@ -38,8 +38,8 @@ def cut_at_guards(s: Scheduler, output: UOp | None, whole: list[UOp]) -> None:
 
 
 def specialise(s: Scheduler, loops: Iterable[UOp]) -> bool:
-    """Cut loops at the bounds of their comparisons with constants, where an iteration then has
-    fewer operations by `SPECIALISED`. Return True if a loop was cut."""
+    """Cut loops at the bounds of their comparisons with constants if that saves at least
+    `SPECIALISED` operations per iteration. Return True if a loop was cut."""
     before = len(s.opts)
     for r in loops:
         least, most = bounds.bounds(r.src[0])  # a thread's share is longer than others' by one
@@ -54,7 +54,7 @@ def specialise(s: Scheduler, loops: Iterable[UOp]) -> bool:
 
 
 def _gains(s: Scheduler, r: UOp, places: list[int]) -> bool:
-    """Cut a loop at these iterations, and take it back if that saves little."""
+    """Cut a loop at these iterations; undo the cut and return False if it saves little."""
     state, whole = s.state, s.nest.expanded_size(r)
     most = _most_code(s.nest)
     _cut(s, s.family(r), places)
@@ -70,9 +70,9 @@ def _gains(s: Scheduler, r: UOp, places: list[int]) -> bool:
 def _guard_cuts(k: Nest, r: UOp, mixed: bool = False) -> list[int]:
     """The iterations at which to cut a loop so that its comparisons with constants hold between.
 
-    A comparison of a sum with r folds wherever all values of its other terms decide it: on both
-    sides of the iterations in which it is `mixed`. Where these are most of them (a triangle), a cut
-    gains nothing, unless they may have a part of their own.
+    A comparison of a sum with r folds wherever it has the same result for all values of the other
+    terms: on both sides of its `mixed` iterations. If most iterations are mixed (a triangle), a cut
+    gains nothing, unless the mixed iterations may be a part of their own.
     """
     length = bounds.bounds(r.src[0])[0]  # at least
     cuts: set[int] = set()
@@ -89,8 +89,8 @@ def _guard_cuts(k: Nest, r: UOp, mixed: bool = False) -> list[int]:
 
 
 def _mixed_part(u: UOp, r: UOp) -> tuple[int, int] | None:
-    """The iterations of a loop in which other terms decide a comparison with a constant, from the
-    first one to before the last; None if the loop is not a term of it, or if no iteration is."""
+    """The iterations, first and end, in which a comparison with a constant depends on other terms
+    than r. None if r is not a term, or if there are no such iterations."""
     constant, terms = affine.form(affine.sub(*u.src))
     step = terms.get(r, 0)
     rest = affine.build(constant, {m: f for m, f in terms.items() if m is not r})
@@ -108,7 +108,7 @@ def _mixed_part(u: UOp, r: UOp) -> tuple[int, int] | None:
 
 
 def _cut(s: Scheduler, loops: Sequence[UOp | None], places: list[int]) -> bool:
-    """Cut in the middle first: in a CAT of many parts, those that are cut again are then short."""
+    """Cut at the middle place first: parts of a long CAT are then short when cut again."""
     middle = (len(places) - 1) // 2
     for r in loops if places else ():
         if s.attempt("PEEL", r, at := places[middle]):
@@ -120,8 +120,8 @@ def _cut(s: Scheduler, loops: Sequence[UOp | None], places: list[int]) -> bool:
 
 # ---------------------------------------------------------------- comparisons with outer loops
 def follow_bounds(s: Scheduler, r: UOp, lanes: int, copies: int) -> None:
-    """Cut a loop at the breakpoint of a comparison with the loops around it, as in the columns of a
-    triangle; of a band, at both: in blocks of `copies` vectors, if the code stays short."""
+    """Cut a loop where a comparison with the loops around changes: once for a triangle, twice for a
+    band. Cut at blocks of `copies` vectors, and only if the code stays short."""
     n = lanes * copies
     long = (length_of(r) or 0) >= thresholds.LEAST_BLOCKS * n
 
@@ -135,7 +135,7 @@ def follow_bounds(s: Scheduler, r: UOp, lanes: int, copies: int) -> None:
 
 
 def cut_loop(s: Scheduler, r: UOp) -> None:
-    """Cut a loop, or its copies, where a guard in it begins to hold, and where it ends."""
+    """Cut a loop, or its copies, at the iterations where a guard begins and ceases to hold."""
 
     def cut(q: UOp) -> bool:
         return _stays_small(s, functools.partial(s.attempt, "SPLIT_AT", q, 1))
@@ -146,7 +146,7 @@ def cut_loop(s: Scheduler, r: UOp) -> None:
 
 
 def _cut_at_breakpoints(s: Scheduler, r: UOp, cut: Callable[[UOp], bool]) -> bool:
-    """Cut a loop at the breakpoint of a comparison, then its parts at that of another one."""
+    """Cut a loop at the breakpoint of a comparison, then cut its parts at other breakpoints."""
     if not breakpoints(s.kernel, r) or not cut(r):
         return False
     for q in s.family(r):
@@ -156,7 +156,7 @@ def _cut_at_breakpoints(s: Scheduler, r: UOp, cut: Callable[[UOp], bool]) -> boo
 
 
 def _cut_chunks(s: Scheduler, r: UOp, whole: int) -> None:
-    """Cut loops over a thread's `whole` chunk at bounds inside of it, except for short parts."""
+    """Cut a thread's loop where a bound falls inside of its chunk, unless a part gets too short."""
     for q in s.family(r):
         long = thresholds.CHUNK_PARTS * bounds.bounds(q.src[0])[1] >= whole
         found = breakpoints(s.kernel, q)[:1] if long else []
@@ -168,8 +168,8 @@ def _cut_chunks(s: Scheduler, r: UOp, whole: int) -> None:
 
 # ---------------------------------------------------------------- the length of the code
 def _stays_small(s: Scheduler, cut: Callable[[], bool]) -> bool:
-    """Make a cut, and take it back if the code gets too long. Parts of a CAT, each in a loop of its
-    own, are no longer than all of them in one."""
+    """Make a cut; undo it and return False if the code gets too long. The parts of a CAT in
+    separate loops are no longer than together in one loop."""
     k, before = s.nest, s.state
     most = max(_most_code(k), thresholds.CUT_GROWTH * k.expanded_size())
     if cut() and s.nest.expanded_size() <= most:
@@ -179,7 +179,7 @@ def _stays_small(s: Scheduler, cut: Callable[[], bool]) -> bool:
 
 
 def _most_code(k: Nest) -> float:
-    """The most nodes that the parts of a loop may have: each must run often enough."""
+    """The most nodes that the parts of a loop may have, so that each part runs often enough."""
     nests = {tuple([r for r in ranges.ranges(u) if r.arg.kind != "unroll"]) for u in k.order}
     runs = max(map(trips, nests), default=1)
     return min(thresholds.MOST_COPIES, runs / thresholds.RUNS_OF_A_NODE)

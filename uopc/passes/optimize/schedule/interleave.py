@@ -1,4 +1,5 @@
-"""Interleaving: several iterations of a loop side by side, where one waits for its own results.
+"""Interleaving: several iterations of a loop in one body, if a single iteration waits for its own
+results.
 
     for seed: 110 operations, 100 cycles one after the other
     →  for seed by 2: 220 operations, in which two chains take turns
@@ -7,12 +8,11 @@ A processor looks a few hundred operations ahead, so it sees the next iterations
 not of a long one. The longest chain of a long body bounds its time, so two copies take little
 longer than one. Code with many independent operations needs no second copy.
 
-A function of a vector is a chain, too, of which a processor computes the next ones beside the
-first: as long as the operations that wait for others fit the queue from which it begins them. An
-operation enters the queue when those before it have, which takes until N / r for the last of N at
-r per cycle, and leaves it as the chain goes on, until L for the last one. It waits (L - N / r) / 2
-cycles on average, so (r·L - N) / 2 operations wait (Little's law). The chains of a body in which N
-exceeds L take turns already, by list scheduling.
+A function of a vector is a chain, too. A processor computes the next chains together with the
+first, as long as the waiting operations fit its scheduler queue. N operations enter the queue at r
+per cycle, the last at N / r, and leave it as the chain proceeds, the last at L. An operation waits
+(L - N / r) / 2 cycles on average, so (r·L - N) / 2 operations wait (Little's law). If N exceeds L,
+list scheduling already interleaves the chains of the body.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _WITHOUT_FMA = 3  # times the operations of a function on a processor without MU
 
 
 def interleave(s: Scheduler) -> None:
-    """Copies of the innermost loops whose bodies wait for their results."""
+    """Copy the innermost loops whose bodies wait for their results."""
     if not _is_straight(s.nest):
         return
     for u in s.nest.order:
@@ -51,8 +51,7 @@ def interleave(s: Scheduler) -> None:
 
 
 def vectors(s: Scheduler, r: UOp, lanes: int) -> int:
-    """The number of vectors of a loop's functions that stand side by side; `lanes` iterations of
-    the loop are one vector."""
+    """The number of vectors whose functions are interleaved; `lanes` iterations are one vector."""
     k = s.nest
     body = _body(k, r)
     own = not s.target.has_functions and any(map(op_costs.is_function, body))
@@ -75,13 +74,13 @@ def vectors(s: Scheduler, r: UOp, lanes: int) -> int:
 
 
 def _is_straight(k: Nest) -> bool:
-    """True for a kernel without sums and storage of its own."""
+    """True if a kernel has no sums and no local storage."""
     return not k.reduces and all([u.op is not Ops.BUFFER for u in k.order])
 
 
 def _waits(k: Nest, r: UOp) -> bool:
-    """True if an iteration without functions waits for its own results, too long to overlap with
-    the next one."""
+    """True if an iteration without functions waits for its own results longer than the next
+    iteration can overlap."""
     body = _body(k, r)
     if any([expansion(u) > 1 for u in body]):
         return False

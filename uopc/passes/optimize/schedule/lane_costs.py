@@ -13,7 +13,7 @@ from uopc.passes.analysis.op_costs import LOAD, STORE
 
 
 def is_dear(k: Nest, r: UOp) -> bool:
-    """True if the arithmetic in a loop costs more than storing its result and loading it."""
+    """True if a loop's arithmetic costs more than storing and loading its result."""
     return k.arithmetic(r) > LOAD + STORE
 
 
@@ -28,8 +28,8 @@ def has_free_order(storage: UOp) -> bool:
 
 
 def is_far_constant(value: UOp) -> bool:
-    """True for an element, read without a guard, of an array whose order the program may choose and
-    that takes half of the nearest cache or more."""
+    """True if a value is an unguarded element of an array whose order the program may choose, and
+    the array takes at least half of the nearest cache."""
     if not is_plain(value) or not has_free_order(value.src[0]):
         return False
     size: int = math.prod(value.src[0].arg.dims) * value.dtype.itemsize

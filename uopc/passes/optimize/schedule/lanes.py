@@ -24,7 +24,7 @@ _BYTES_OF_A_WORD = 4
 
 # ---------------------------------------------------------------- the choice of loops
 def output_lanes(s: Scheduler, among: list[UOp], lanes: int) -> UOp | None:
-    """The output loop whose lanes touch memory best; None if they would scatter cheap results."""
+    """The output loop whose lanes touch memory best; None if all would scatter cheap results."""
     k = s.nest
     ranked = []
     for r in among:
@@ -42,8 +42,8 @@ def output_lanes(s: Scheduler, among: list[UOp], lanes: int) -> UOp | None:
 
 
 def _follows(k: Nest, a: Access, r: UOp) -> bool:
-    """True for a constant that is stored in the order of a loop's lanes, as another array that is
-    read with it is: the weights of a depthwise convolution, say, whose channels are neighbours."""
+    """True if a constant can be stored in lane order because another array that is read with it
+    already is: depthwise weights, for example, if channels are neighbours."""
     if not has_free_order(a.node.src[0]) or a.stride(r) in (None, 0, 1):
         return False
     around = a.loops
@@ -51,14 +51,14 @@ def _follows(k: Nest, a: Access, r: UOp) -> bool:
 
 
 def constants_in_lanes(s: Scheduler, r: UOp | None, lanes: int) -> None:
-    """PREPACK the constants that follow the lanes of a loop."""
+    """PREPACK the constants that `_follows` accepts for the lanes of a loop."""
     k = s.nest
     if r is not None and any([_follows(k, a, r) for a in k.read]):
         s.attempt("PREPACK", r, fitting(lanes, length_of(r)))
 
 
 def reduce_lanes(k: Nest, lanes: int, output: UOp | None) -> list[UOp]:
-    """The reduce loops that get lanes of their own: those in which no value uses the lanes of
+    """The reduce loops that get lanes of their own: those whose values do not use the lanes of
     `output`, and those that read neighbours where `output` would gather."""
     chosen: list[UOp] = []
     for u in k.reduces:
@@ -81,7 +81,7 @@ def reduce_lanes(k: Nest, lanes: int, output: UOp | None) -> list[UOp]:
 
 # ---------------------------------------------------------------- the lanes of a loop
 def vectorise_output(s: Scheduler, r: UOp, lanes: int, vectors: int) -> None:
-    """Lanes on an output loop, in several vectors; the rest of a long body overlaps them."""
+    """Put lanes on an output loop, in several vectors; in a long body the rest overlaps them."""
     width = fitting(lanes, length_of(r))
     ragged = longest_of(r) is not None and not affine.is_multiple(r.src[0], max(width, 1))
     if ragged and s.nest.expanded_size() >= thresholds.OVERLAPPING_BODY:
@@ -94,9 +94,9 @@ def vectorise_output(s: Scheduler, r: UOp, lanes: int, vectors: int) -> None:
 
 
 def _rest_of_functions(s: Scheduler, r: UOp, lanes: int) -> UOp:
-    """Lanes on the part of a loop in which functions of several vectors stand side by side; the
-    rest of the loop, or all of it where none do. A rest of one iteration has a known number, so
-    that what follows from it is folded, with other roundings than MULACC: none do there, either."""
+    """Put lanes on the part of a loop in which functions of several vectors are interleaved; return
+    the remaining loop, or all of the loop if none are. With one iteration left, its index is a
+    constant and folding rounds differently from MULACC: do not interleave there."""
     n = interleave.vectors(s, r, lanes)
     if (length_of(r) or 0) % (n * lanes) == 1:
         return r
@@ -108,8 +108,8 @@ def _rest_of_functions(s: Scheduler, r: UOp, lanes: int) -> UOp:
 
 
 def column_lanes(s: Scheduler, lane: UOp, lanes: int, vectors: int) -> list[UOp]:
-    """The ranges with the lanes of a column loop, after lanes and copies of them. Columns that do
-    not fill the copies get a loop of their own, whose last vector may be masked."""
+    """Put lanes, and copies of vectors, on a column loop; return the ranges of the lanes. Columns
+    that do not fill the copies get a loop of their own, whose last vector may be masked."""
     length, wide = longest_of(lane), lanes * vectors
     whole, parts = None, [lane]
     if length is None or (length > wide and not affine.is_multiple(lane.src[0], wide)):
@@ -134,15 +134,15 @@ def column_lanes(s: Scheduler, lane: UOp, lanes: int, vectors: int) -> list[UOp]
 
 
 def _apart(s: Scheduler, r: UOp, lanes: int) -> list[UOp]:
-    """The loops with the columns of a thread's chunk that fill no copies: one for each of two
-    lengths, if they do not take as many vectors."""
+    """The loops over the columns of a thread's chunk that fill no copies. If chunks have two
+    lengths that take different numbers of vectors, each length gets its own loop."""
     found = values.cases(r.src[0])
     vectors = {-(-n // lanes) for n in found} if found else set()
     return s.cases(r) if len(vectors) > 1 else [r]
 
 
 def vectorise_nests(s: Scheduler, lanes: int) -> None:
-    """Lanes in each nest that has none: a nest that was cut off has loops of its own."""
+    """Put lanes in each nest that has none: a nest that was cut off has loops of its own."""
     for u in s.nest.order:
         if u.op is Ops.END and not any(r.arg.kind == "lane" for r in ranges.ranges(u.src[0])):
             r = output_lanes(s, list(u.src[1:]), lanes)
@@ -151,8 +151,8 @@ def vectorise_nests(s: Scheduler, lanes: int) -> None:
 
 
 def narrow_lanes(s: Scheduler, k: Nest, r: UOp, lanes: int) -> int:
-    """The lanes of a reduce: as many as there are narrow integers in a vector, for products whose
-    neighbours are added up in words."""
+    """The lanes of a reduce. For products of narrow integers that are summed in words, as many
+    lanes as narrow integers fit a vector."""
     sums = [u for u in k.reduces if r in u.src[1:]]
     if len(sums) != 1 or sums[0].arg.op != "add":
         return lanes
@@ -162,8 +162,8 @@ def narrow_lanes(s: Scheduler, k: Nest, r: UOp, lanes: int) -> int:
 
 
 def vectorise_reduce(s: Scheduler, r: UOp, lanes: int, accumulators: int) -> None:
-    """Lanes on a reduce loop, or on its parts between guards, each with several vectors of
-    accumulators; the rest of each in single vectors, the last one narrower."""
+    """Put lanes on a reduce loop, or on its parts between guards, each with several vectors of
+    accumulators. The rest of each gets single vectors, the last one narrower."""
     for q in s.family(r):
         follow_bounds(s, q, lanes, accumulators)
     wide = lanes * accumulators
@@ -179,9 +179,9 @@ def vectorise_reduce(s: Scheduler, r: UOp, lanes: int, accumulators: int) -> Non
 
 
 def vectorise_words(s: Scheduler, r: UOp, row: UOp, lanes: int) -> bool:
-    """Lanes on a reduce over codes in bytes, four of which are a word of memory: lookups read words
-    without widening. The other factor, which the iterations of `row` share, is packed in their
-    order. False, with nothing applied, for any other reduce."""
+    """Put lanes on a reduce over codes in bytes, four to a word, so that lookups read words without
+    widening. Pack the other factor, which the iterations of `row` share, in the same order. Return
+    False, with nothing applied, for any other reduce."""
     k, least = s.nest, thresholds.LEAST_ROWS_OF_WORDS
     copies = thresholds.DOT_ROWS * _BYTES_OF_A_WORD * k.expanded_size(r)
     if lanes != s.target.lookup_lanes or copies > thresholds.MOST_COPIES:
@@ -203,8 +203,8 @@ def vectorise_words(s: Scheduler, r: UOp, row: UOp, lanes: int) -> bool:
 
 
 def _is_over_codes(k: Nest, r: UOp, row: UOp, lanes: int) -> bool:
-    """True if a sum reads along r bytes, of which codes are made, what codes choose, and what the
-    iterations of `row` share, and nothing else."""
+    """True if a sum reads, along r, only bytes that hold codes, the tables that the codes index,
+    and a factor that the iterations of `row` share."""
     own = [a for a in k.inside(r) if row in a.loops]
     in_bytes = [a for a in own if a.node.dtype in (dtypes.uint8, dtypes.int8) and a.stride(r) == 1]
     chosen = [a for a in own if a not in in_bytes]
@@ -215,7 +215,7 @@ def _is_over_codes(k: Nest, r: UOp, row: UOp, lanes: int) -> bool:
 
 
 def vectorise_producers(s: Scheduler) -> None:
-    """Lanes on the reduces that a contraction's operand is computed from."""
+    """Put lanes on the reduces that compute a contraction's operand."""
     k = s.nest
     lanes = s.target.lanes(k.element_bits)
     for r in reduce_lanes(k, lanes, None):

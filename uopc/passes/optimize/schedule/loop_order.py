@@ -1,14 +1,14 @@
 """Loop order: the nest that computes least.
 
 A value is computed in the innermost loop that it depends on. So in kernels with a long body loops
-change places where the others would compute a value again; a loop over a flattened shape becomes
-the loops of its dimensions, which need no divisions; and a short loop that only chooses among
-values becomes copies, each with its own value:
+change places if an inner loop would recompute a value; a loop over a flattened shape becomes one
+loop per dimension, without divisions; and a short loop that only chooses among values becomes
+copies, each with its own value:
 
     for c, m < 4 + 3·50: y[c, m] = m < 4 ? x[c, m] : m < 54 ? sin(x[m]) · c : …
     →  for m < 4: …; for j < 50: for c: y[c, 4 + j] = sin(x[4 + j]) · c; y[c, 54 + j] = …
 
-In a short body a flattened loop becomes rows where its vectors would cross their ends:
+In a short body a flattened loop becomes rows if its vectors would cross the ends of rows:
 
     for i < 150: y[i] = x[i % 50]   →   for o < 3: for j < 50: y[50·o + j] = x[j]
 """
@@ -35,7 +35,7 @@ from uopc.passes.optimize.schedule.scheduler import Scheduler
 
 
 def nest(s: Scheduler) -> bool:
-    """Order and split the loops of a kernel without reduces whose body is long, give rows loops of
+    """Order and split the loops of a kernel with a long body and no reduces, give rows loops of
     their own, and copy loops that only choose. True if the kernel now has several nests."""
     k = s.nest
     if any(u.op is Ops.BUFFER for u in k.order):
@@ -55,7 +55,7 @@ def nest(s: Scheduler) -> bool:
 
 # ---------------------------------------------------------------- the order of loops
 def _hoist(s: Scheduler, k: Nest) -> None:
-    """Swap pairs of loops as long as a swap at least halves the work."""
+    """Swap pairs of loops while a swap at least halves the work."""
     ends = [u for u in k.order if u.op is Ops.END]
     bytes_written = sum(a.itemsize for a in k.written) * trips(k.axes)
     if len(ends) != 1 or bytes_written > op_costs.CROSSED_BYTES:
@@ -76,12 +76,12 @@ def _hoist(s: Scheduler, k: Nest) -> None:
 
 
 def _cost(u: UOp) -> float:
-    """The cost of a node without its sources; arithmetic on indices is mostly free."""
+    """The cost of a node alone; most index arithmetic is free."""
     return u.op.cost if is_arithmetic(u) or not u.op.is_alu else 0.0
 
 
 def _work(costs: dict[frozenset[UOp], float], loops: list[UOp]) -> float:
-    """The total cost with the loops in this order, outer first."""
+    """The total cost for this order of loops, outer first."""
     total = 0.0
     for around, cost in costs.items():
         inner = max([i for i, r in enumerate(loops) if r in around], default=-1)
@@ -91,8 +91,8 @@ def _work(costs: dict[frozenset[UOp], float], loops: list[UOp]) -> float:
 
 # ---------------------------------------------------------------- flattened loops
 def _unflatten(s: Scheduler, r: UOp) -> UOp | None:
-    """A loop that is only used divided by a constant and modulo it becomes two loops. The inner
-    one; None, with nothing applied, for any other loop."""
+    """Split a loop that is used only divided by a constant and modulo that constant into two loops.
+    Return the inner loop; None, with nothing applied, for any other loop."""
     first, d = _division(s.nest, r) or (0, 0)
     left = (length_of(r) or 0) - first
     if d == 0 or left % d or left // d < 2:
@@ -106,7 +106,7 @@ def _unflatten(s: Scheduler, r: UOp) -> UOp | None:
 
 
 def _unflatten_rows(s: Scheduler, r: UOp) -> None:
-    """The same for a loop whose vectors would cross the ends of rows, if rows cost less."""
+    """Split a loop into rows and columns if vectors would cross the ends of rows and cost more."""
     k, before = s.nest, s.state
     lanes = s.target.lanes(k.element_bits)
     if not _crosses_rows(k, r, fitting(lanes, length_of(r))):
@@ -122,7 +122,7 @@ def _unflatten_rows(s: Scheduler, r: UOp) -> None:
 
 
 def _crosses_rows(k: Nest, r: UOp, lanes: int) -> bool:
-    """True if the quotients of a loop differ inside of its vectors from vector to vector."""
+    """True if the quotients of a loop change inside of vectors, differently in each vector."""
     first, d = _division(k, r) or (0, 1)
     if (length_of(r) or 0) < 2 * lanes or lanes % d == 0:
         return False
@@ -130,7 +130,7 @@ def _crosses_rows(k: Nest, r: UOp, lanes: int) -> bool:
 
 
 def _element_cost(accesses: list[Access], work: float, r: UOp, lanes: int) -> float:
-    """The accesses and operations for an iteration of a loop in vectors."""
+    """The cost of accesses and operations per iteration of a loop in vectors."""
     length = length_of(r) or 1
     width = fitting(lanes, length)
     known = [a for a in accesses if a.stride(r) is not None]
@@ -139,7 +139,7 @@ def _element_cost(accesses: list[Access], work: float, r: UOp, lanes: int) -> fl
 
 
 def _division(k: Nest, r: UOp) -> tuple[int, int] | None:
-    """The first iteration with another quotient, and the divisor, if all quotients share them."""
+    """The first iteration with a new quotient, and the divisor; None if divisions differ."""
     found: set[tuple[int, int]] = set()
     for u in k.order:
         if u.op not in (Ops.FLOORDIV, Ops.FLOORMOD) or r not in ranges.ranges(u.src[0]):
@@ -153,7 +153,7 @@ def _division(k: Nest, r: UOp) -> tuple[int, int] | None:
 
 # ---------------------------------------------------------------- loops that choose
 def _copy_choices(s: Scheduler) -> None:
-    """Copies of the body for a short loop where most of the body serves few iterations."""
+    """Copy the body for each iteration of a short loop if most nodes serve few iterations."""
     for r in reversed(s.nest.outputs):
         k = s.nest
         n = length_of(r)
@@ -172,8 +172,8 @@ def _copy_choices(s: Scheduler) -> None:
 
 
 def copies_taken(k: Nest, r: UOp) -> dict[UOp, int]:
-    """The number of copies of the body of a short loop that compute each node: a WHERE takes one
-    arm in each, and a node that does not depend on the loop is computed once."""
+    """For each node, the number of a short loop's copies that compute it: a WHERE takes one arm per
+    copy, and a node that does not depend on the loop is computed once."""
     n = length_of(r) or 1
     wanted = dict.fromkeys(k.order, 0)  # bit i: in iteration i
     wanted[k.order[-1]] = (1 << n) - 1
@@ -197,7 +197,7 @@ def copies_taken(k: Nest, r: UOp) -> dict[UOp, int]:
 
 
 def _chooses(u: UOp, r: UOp) -> bool:
-    """True if a node is a WHERE whose condition depends on the loop alone."""
+    """True if a node is a WHERE whose condition depends on no other loop."""
     if u.op is not Ops.WHERE or ranges.ranges(u.src[0]) != {r}:
         return False
     nodes = walk.toposort(u.src[0], gate=lambda v: v.op.is_alu)
@@ -205,7 +205,7 @@ def _chooses(u: UOp, r: UOp) -> bool:
 
 
 def _holds(condition: UOp, iterations: lookup_tables.Iterations, n: int) -> tuple[int, int]:
-    """Bits of the iterations in which a condition may be true, and in which it may be false."""
+    """Two bit sets of iterations: where a condition may be true, and where it may be false."""
     every = (1 << n) - 1
     holds = iterations.array(condition)
     if holds is None:

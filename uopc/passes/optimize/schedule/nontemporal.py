@@ -1,4 +1,4 @@
-"""Nontemporal stores for large outputs, if a kernel accesses more bytes than the last cache has."""
+"""Nontemporal stores for large outputs, if a kernel accesses more bytes than the last cache."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from uopc.passes.optimize.schedule.scheduler import Scheduler
 
 
 def store_past_caches(s: Scheduler, before: Nest) -> None:
-    """NONTEMPORAL on loops that write large outputs one line after the other. The kernel accessed
-    the same storage `before` its loops were cut."""
+    """Apply NONTEMPORAL to loops that write large outputs line after line. `before`: the kernel
+    before its loops were cut, which accesses the same storage."""
     holds = s.target.last_cache_bytes
     used = {storage_root(a.node) for a in before.accesses}
     if sum([_size(u) for u in used if u.op is Ops.PARAM]) < thresholds.STREAMED_TOTAL * holds:
@@ -39,15 +39,15 @@ def store_past_caches(s: Scheduler, before: Nest) -> None:
 
 
 def _size(storage: UOp) -> int:
-    """The bytes of storage; the greatest number if they are not known."""
+    """The bytes of storage; infinite if unknown."""
     dims = storage.arg.dims
     known: list[int] = [d for d in dims if isinstance(d, int)]
     return math.prod(known) * storage.dtype.itemsize if len(known) == len(dims) else sys.maxsize
 
 
 def _line_after_line(a: Access, least: int) -> UOp | None:
-    """The innermost loop around an access whose lanes and copies write neighbours, and the next
-    iteration those after them, in vectors that begin at multiples of `least` bytes."""
+    """The innermost loop whose iterations write consecutive runs, each filled by lanes and copies,
+    in vectors that begin at multiples of `least` bytes."""
     inside = [r for r in ranges.ranges(a.flat) if r.arg.kind in ("lane", "upcast")]
     loops = [r for r in ranges.ranges(a.flat) if r.arg.kind == "loop"]
     if not loops or not any(r.arg.kind == "lane" for r in inside):

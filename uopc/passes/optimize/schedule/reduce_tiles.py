@@ -1,4 +1,4 @@
-"""Copies of rows and vectors beside the lanes of a reduce that is no contraction."""
+"""Copies of rows and vectors next to the lanes, for reduces that are no contraction."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from uopc.passes.optimize.schedule.scheduler import Scheduler
 def tile_beside_lanes(
     s: Scheduler, output: UOp, reduces: list[UOp], lanes: int
 ) -> tuple[UOp | None, UOp, int, int]:
-    """The loop over rows that reuse the reads of a reduce loop beside the lanes of `output`, and
-    `output`, swapped if the columns' operands leave the cache between rows; the rows and vectors of
-    the tile, fewer where the copies would get too long."""
+    """The row loop that reuses what a reduce reads next to the lanes of `output` (None without
+    one), the loop `output`, and the rows and vectors of a tile, fewer if the copies would get too
+    long. Swap the two loops if the columns' operands leave the cache between rows."""
     k = s.nest
     looped = [
         u for u in k.reduces
@@ -42,7 +42,7 @@ def tile_beside_lanes(
 
 
 def _row_loop(k: Nest, output: UOp, reduces: list[UOp]) -> UOp | None:
-    """The innermost other output loop over which an operand of the reduces is used again."""
+    """The innermost other output loop that uses an operand of the reduces again."""
     for q in reversed(k.outputs):
         if q is output or q.arg.kind != "loop" or (length_of(q) or 2) < 2:
             continue

@@ -27,7 +27,7 @@ class Scheduler:
 
     @property
     def state(self) -> tuple[Tiled, tuple[Opt, ...]]:
-        """The Opts so far with their kernel: assign an earlier state to go back to it."""
+        """The Opts so far with their kernel. Assign an earlier state to undo later Opts."""
         return self.tiled, self.opts
 
     @state.setter
@@ -36,12 +36,12 @@ class Scheduler:
 
     @property
     def kernel(self) -> UOp:
-        """The current kernel. Reading it makes all noted Parts, in one walk."""
+        """The current kernel. Reading this property applies all noted Parts, in one walk."""
         return self.tiled.kernel
 
     @property
     def gpu(self) -> Gpu:
-        """The described GPU of a schedule for one."""
+        """The described GPU, in a schedule for a GPU."""
         assert self.target.gpu is not None
         return self.target.gpu
 
@@ -68,7 +68,7 @@ class Scheduler:
         return True
 
     def added(self, op: str, r: UOp | None, n: int) -> list[UOp]:
-        """The ranges that an Opt adds; none where it is not legal."""
+        """Apply an Opt and return the ranges that it adds; none if the Opt is not legal."""
         before = set(self.axes)
         return [q for q in self.axes if q not in before] if self.attempt(op, r, n) else []
 
@@ -93,11 +93,11 @@ class Scheduler:
         return r if part is None else part
 
     def cut(self, r: UOp, op: str, n: int) -> UOp:
-        """The first part of r after an Opt; r itself where the Opt is not legal."""
+        """Apply an Opt and return the first part of r; r itself if the Opt is not legal."""
         return self.outer(r) if self.attempt(op, r, n) else r
 
     def swapped(self, r: UOp, other: UOp) -> tuple[UOp, UOp]:
-        """Two output loops after a SWAP; unchanged where it is not legal."""
+        """Swap two output loops and return both; unchanged if a SWAP is not legal."""
         axes = self.axes
         if other not in axes or not self.attempt("SWAP", r, axes.index(other)):
             return r, other
@@ -105,18 +105,17 @@ class Scheduler:
         return found[other.arg.axis], found[r.arg.axis]
 
     def split(self, r: UOp, n: int) -> tuple[UOp | None, UOp | None]:
-        """The two parts of r after a SPLIT at the last multiple of n; (r, None) if not legal."""
+        """Split r at the last multiple of n, into two parts; (r, None) if that is not legal."""
         return (self.part(r, 0), self.part(r, 1)) if self.attempt("SPLIT", r, n) else (r, None)
 
     def padded(self, r: UOp, n: int) -> UOp | None:
-        """The loop that takes the place of r after a PADTO, or r where n divides it; None if that
-        is not legal."""
+        """Pad r to a multiple of n; return the loop that replaces r, None if that is not legal."""
         if affine.is_multiple(r.src[0], n):
             return r
         return self.part(r, 0) if self.attempt("PADTO", r, n) else None
 
     def widen(self, r: UOp | None, op: str, n: int) -> UOp | None:
-        """Opt `op` by n on r, after a SPLIT where n does not divide it; the outer range."""
+        """Apply `op` by n to r, after a SPLIT if n does not divide r; return the outer range."""
         if n <= 1:
             return r
         if self.attempt(op, r, n):
@@ -128,12 +127,12 @@ class Scheduler:
         return None
 
     def copy(self, r: UOp, n: int) -> None:
-        """Up to n copies of the body of r, or of each of its parts."""
+        """Make up to n copies of the body of r, or of each of its parts."""
         for q in self.family(r):
             self.widen(q, "UPCAST", fitting(n, length_of(q)))
 
     def vectorise(self, r: UOp | None, lanes: int) -> UOp | None:
-        """Lanes on r, and one narrower vector for the rest; the range outside of the lanes."""
+        """Put lanes on r, and a narrower vector on the rest; return the range around lanes."""
         outer = self.widen(r, "VECTOR", lanes)
         rest = self.part(r, 1)
         for q in [] if rest is None or rest.arg.kind == "lane" else self.cases(rest):
@@ -142,8 +141,8 @@ class Scheduler:
         return outer
 
     def cases(self, r: UOp) -> list[UOp]:
-        """The loops of known lengths that a thread's chunk of two lengths is cut into, of which one
-        runs; any other loop as it is."""
+        """The loops of known length that replace a thread's chunk of two lengths, of which one
+        runs; any other loop unchanged."""
         if length_of(r) is None and (longest := longest_of(r)) is not None:
             return [q for q in self.split(r, longest) if q is not None]
         return [r]
@@ -161,6 +160,6 @@ class Step(NamedTuple, Generic[State]):
 
 
 def run(steps: Iterable[Step[State]], s: State) -> tuple[tuple[Opt, ...], UOp]:
-    """The Opts of the steps up to the one that completes the schedule, and the kernel with them."""
+    """Run the steps until one completes the schedule; return the Opts and the changed kernel."""
     any(step.run(s) for step in steps)
     return s.opts, s.kernel

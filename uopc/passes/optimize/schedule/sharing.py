@@ -1,10 +1,10 @@
-"""The loop that threads share: the one with which each of them takes least.
+"""Choose the loop that threads share, so that each thread takes the least time.
 
     for i < 8: for j < 64: …   →   thread c < 2: for i < 8: for j < 32: … 32·c + j …
 
-What the shared loop does not count each thread does as a whole: threads that share the rows of a
-product each read all of its columns, and those that share the channels of a convolution each bring
-the whole image in order. So another loop than the outermost one may leave a thread less to do.
+Each thread does all work that does not depend on the shared loop. Threads that share the rows of a
+product each read all of its columns; threads that share the channels of a convolution each reorder
+the entire image. So sharing an inner loop may leave each thread less to do.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Length = Callable[[UOp], int]
 
 
 def share(s: Scheduler) -> None:
-    """THREAD on the output loop with which a thread takes least; other loops keep their order."""
+    """THREAD the output loop with which a thread takes least; other loops keep their order."""
     k, threads = s.nest, s.context.threads
     first = next((r for r in k.outputs if (length_of(r) or threads) >= threads), None)
     if first is None:
@@ -47,8 +47,8 @@ def share(s: Scheduler) -> None:
 
 
 def _share_inner(s: Scheduler, k: Nest, c: LanedSum, loop: UOp) -> bool:
-    """THREAD on a loop that is brought outside and back. The lanes of a product stay outside of its
-    rows, where its tile wants them."""
+    """Move a loop outside, THREAD it, and move it back. The lanes of a product stay outside of its
+    rows, because its tile needs them there."""
     r, around = loop, k.outputs[: k.outputs.index(loop)]
     passed: list[UOp] = []
     for q in reversed(around):
@@ -66,8 +66,7 @@ def _share_inner(s: Scheduler, k: Nest, c: LanedSum, loop: UOp) -> bool:
 
 
 def _cheapest(s: Scheduler, k: Nest, c: LanedSum, first: UOp) -> UOp:
-    """The loop of a sum of products that threads share: the first one, unless another one takes
-    clearly less."""
+    """The loop of a sum of products that threads share: the first, or a clearly cheaper one."""
     threads = s.context.threads
     loops = [r for r in k.outputs if r.arg.kind == "loop" and (length_of(r) or 0) >= threads]
     if first not in loops:
@@ -114,8 +113,8 @@ def _read(
     s: Scheduler, k: Nest, p: LanedSum, factor: UOp, length: Length, is_packed: bool,
     wait: float = 1,
 ) -> float:  # fmt: skip
-    """The cycles that bring a factor from a far cache, `wait` times as long as a stream from there,
-    and in the order of a tile if it is packed: each element once, also where windows share it."""
+    """The cycles to load each element of a factor once: from the last cache at 1/`wait` of stream
+    speed, plus packing if the factor is packed. Windows share elements."""
     loops = [r for r in ranges.ranges(factor) if r.arg.kind in ("loop", "reduce")]
     whole, count = 1, 1
     for d in packing.digits(factor, loops):

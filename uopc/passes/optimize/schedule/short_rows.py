@@ -19,7 +19,7 @@ from uopc.passes.optimize.schedule.scheduler import Scheduler
 
 
 def unroll_short_reduces(s: Scheduler, lanes: int) -> None:
-    """Short reduces become straight code, unless a tile keeps their terms in vectors."""
+    """Make short reduces straight code, unless a tile keeps their terms in vectors."""
     k, whole = s.nest, set["UOp"]()
     short = [
         r for r in reversed(k.axes)
@@ -41,8 +41,8 @@ def unroll_short_reduces(s: Scheduler, lanes: int) -> None:
 
 
 def _is_read_alone(k: Nest, r: UOp, lanes: int) -> bool:
-    """True if lanes along a short loop of a longer sum read neighbours, where those of any output
-    loop would gather: one vector then collects the sums of all its rows."""
+    """True if lanes along a short loop of a longer sum read neighbours, while lanes along any
+    output loop would gather. One vector then accumulates the sums of all rows."""
     around = [q for u in k.reduces if r in u.src[1:] for q in u.src[1:] if q is not r]
     if max([length_of(q) or sys.maxsize for q in around], default=0) <= thresholds.WHOLE_UNROLL:
         return False
@@ -52,9 +52,9 @@ def _is_read_alone(k: Nest, r: UOp, lanes: int) -> bool:
 
 
 def _copies_of_longer(k: Nest, r: UOp, whole: set[UOp]) -> int:
-    """The copies, each with an accumulator, that a loop of the same sum inside of r would have if r
-    was unrolled beside the loops that are already, or will be, as those of `whole`; 1 where no loop
-    is inside."""
+    """The copies, each with an accumulator, that unrolling r would make of a loop of the same sum
+    inside of r: the iterations of r times those of loops that are unrolled, or will be (`whole`). 1
+    if no loop is inside."""
     beside = {q for u in k.reduces if r in u.src[1:] for q in u.src[1:]}
     if not any([q.arg.kind == "reduce" and q.arg.axis > r.arg.axis for q in beside]):
         return 1
@@ -70,7 +70,7 @@ def _is_reused(kernel: UOp, r: UOp) -> bool:
 
 
 def _copy_rows_of_reduces(s: Scheduler, reduces: list[UOp], lanes: int) -> None:
-    """Copies of short loops beside short, dear reduces, if a loop around both can have lanes."""
+    """Copy short loops next to short, dear reduces, if a loop around both can have lanes."""
     for r in reduces:
         k = s.nest
         around = [u for u in k.reduces if r in u.src[1:] and is_dear(k, r)]
@@ -85,8 +85,8 @@ def _copy_rows_of_reduces(s: Scheduler, reduces: list[UOp], lanes: int) -> None:
 
 
 def copy_thin_rows(s: Scheduler, lanes: int) -> None:
-    """A loop over rows of few elements becomes copies, so that the lanes are rows, loaded and
-    stored as whole vectors. It pays where each element takes more than one operation."""
+    """Copy the body of a loop over rows of few elements. The lanes are then rows, which are loaded
+    and stored as full vectors. This pays if each element takes more than one operation."""
     k = s.nest
     loops = [q for q in k.axes if q.arg.kind in ("loop", "reduce")]
     inner = loops[-1] if loops and all(q in k.outputs for q in loops) else None
@@ -104,7 +104,7 @@ def copy_thin_rows(s: Scheduler, lanes: int) -> None:
 
 
 def fills_rows(k: Nest, r: UOp) -> bool:
-    """True if the copies of the body write all elements between neighbours along a loop."""
+    """True if the copies of the body write all elements from one iteration of r to the next."""
     return len(k.written) > 0 and all(
         any(q.arg.kind == "upcast" and a.stride(q) == 1 and length_of(q) == a.stride(r)
             for q in ranges.ranges(a.flat))

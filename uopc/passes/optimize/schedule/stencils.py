@@ -1,4 +1,4 @@
-"""Rows that share work: the reads of a stencil, and values that depend on columns alone."""
+"""Copies of rows that share work: reads of a stencil, and values that depend only on columns."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Element = tuple["UOp", frozenset[tuple["UOp", int]], int]
 
 
 def copy_shared_rows(s: Scheduler, output: UOp | None) -> None:
-    """Copies of the output loop, other than `output`, whose rows share most reads."""
+    """Copy the output loop, other than `output`, whose rows share most reads."""
     k = s.nest
     rows = [q for q in k.outputs if q is not output and q.arg.kind == "loop"]
     size = k.expanded_size()
@@ -31,8 +31,8 @@ def copy_shared_rows(s: Scheduler, output: UOp | None) -> None:
 
 
 def _sharing(k: Nest, q: UOp, size: int) -> tuple[float, int]:
-    """The reads of each row of a loop, and the number of rows side by side for that; 1 if they
-    share few. A copy has `size` nodes."""
+    """The reads per row if rows are computed together, and their number; 1 if rows share few reads.
+    A copy has `size` nodes."""
     length = length_of(q)
     n = thresholds.SHARED_ROWS if length is not None else 1
     while n > 1 and (n > (length or 1) or n * size > thresholds.MOST_SHARED):
@@ -44,8 +44,8 @@ def _sharing(k: Nest, q: UOp, size: int) -> tuple[float, int]:
 
 
 def compute_rows_once(s: Scheduler) -> bool:
-    """The producer of a stencil in a tile for some rows, where that halves the cost of the kernel.
-    Return True if there is one."""
+    """Compute the producer of a stencil into a tile for some rows, if that halves the kernel's
+    cost. Return True if there is such a producer."""
     k, before = s.nest, s.state
     rows = [r for r in k.outputs if r.arg.kind == "loop"][:-1]
     if not rows or k.reduces or len(k.written) != 1 or not stencils(s.kernel, rows[-1]):
@@ -67,12 +67,12 @@ def compute_rows_once(s: Scheduler) -> bool:
 
 
 def _cost(k: Nest) -> float:
-    """The cost of all operations of a kernel, as often as they run."""
+    """The cost of all operations of a kernel, counted as often as they run."""
     return sum([u.op.cost * trips(ranges.ranges(u)) for u in k.order])
 
 
 def _read(k: Nest, q: UOp, n: int) -> set[Element]:
-    """The elements that n neighbouring iterations of q read, in all copies of the body."""
+    """The elements that n neighbouring iterations of q read, over all copies of the body."""
     return {e for a in k.inside(q) if not a.written for e in _elements(a, q, n)}
 
 
@@ -93,9 +93,9 @@ def _elements(a: Access, q: UOp, n: int) -> set[Element]:
 
 
 def copy_rows_of_columns(s: Scheduler, output: UOp, lanes: int) -> int:
-    """The vectors of `output` side by side. Rows share values that depend on the columns alone and
-    are dearer to compute than to load: all vectors of a short row become copies, so that the values
-    are computed before all rows; one vector of a long row has copies for a few rows."""
+    """The number of vectors of `output` to unroll, so that values that depend only on the column
+    and are dearer than a load are computed once for several rows. In a short row all vectors become
+    copies; for a long row, copy a few rows instead and return 1."""
     k, vectors = s.nest, (length_of(output) or 0) // lanes
     outside = [q for q in k.outputs if q.arg.axis < output.arg.axis and q.arg.kind == "loop"]
     if trips(outside) < thresholds.RUNS_OF_A_NODE:

@@ -1,8 +1,8 @@
-"""Transposed reads: blocks, read along their rows and turned over in registers.
+"""Transposed reads: blocks that are read along their rows and transposed in registers.
 
-An array that the second-level cache does not hold is turned over into a tile, block by block; then
-all loops run along memory. A row or more of each operand side by side would be a stream each, and
-a processor follows few at a time.
+An array that exceeds the second-level cache is transposed into a tile, block by block; then all
+loops run along memory. Reading several rows of each operand at a time would make each row a stream,
+and a processor prefetches few streams.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from uopc.passes.optimize.schedule.scheduler import Scheduler
 def crossed(
     k: Nest, output: UOp | None, length: Callable[[UOp], int | None] = length_of
 ) -> UOp | None:
-    """The output loop along which a read, or a word of reads, has neighbours that it lacks along
-    `output`; None where either is too short."""
+    """The output loop along which a read, or a word of reads, has neighbours, while it has none
+    along `output`. None if either loop is too short."""
     if output is None:
         return None
     for a in k.read:
@@ -41,9 +41,9 @@ def crossed(
 
 
 def tile_crossed(s: Scheduler, output: UOp | None, lanes: int) -> UOp | None:
-    """Blocks of the loops of transposed reads of a large array, each turned over into a tile first;
-    the loop inside of a block in place of `output`. None, with nothing applied, where there is no
-    such read."""
+    """Block the loops of transposed reads of a large array, and transpose each block into a tile
+    first. Return the loop inside of a block that replaces `output`; None, with nothing applied, if
+    there is no such read."""
     k, before = s.nest, s.state
     other = crossed(k, output, most_of)
     if output is None or other is None or k.reduces or len(k.written) != 1:
@@ -76,13 +76,13 @@ def tile_crossed(s: Scheduler, output: UOp | None, lanes: int) -> UOp | None:
 
 
 def _next(s: Scheduler, at: UOp) -> int | None:
-    """The number of the next element that COMPUTE_AT reads across in a loop."""
+    """The number of the next element that COMPUTE_AT would read with a stride in a loop."""
     found = compute_at.crossed(s.kernel, at)
     return len(compute_at.stencils(s.kernel, at)) if found else None
 
 
 def copy_crossed(s: Scheduler, output: UOp | None, lanes: int) -> UOp | None:
-    """Blocks and copies of the loops of a transposed read; the loop in place of `output`."""
+    """Block and copy the loops of a transposed read; return the loop that replaces `output`."""
     k = s.nest
     other = crossed(k, output) if k.expanded_size() * lanes <= thresholds.MOST_COPIES else None
     if output is None or other is None:
@@ -99,7 +99,7 @@ def copy_crossed(s: Scheduler, output: UOp | None, lanes: int) -> UOp | None:
 
 
 def copy_all(s: Scheduler, r: UOp, n: int) -> None:
-    """Copies of the body for n iterations; for the rest half as many, and so on."""
+    """Copy the body for n iterations at a time; the rest in half as many copies, and so on."""
     rest: UOp | None = r
     while rest is not None and rest.arg.kind == "loop" and n > 1:
         n = fitting(n, length_of(rest))
