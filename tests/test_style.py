@@ -197,7 +197,7 @@ WINGS = {
         "ir.devices.overlap", "ir.devices.part_sizes", "ir.devices.parts", "ir.devices.traffic",
         "ir.builder.unrolled", "ir.interpret.lockstep", "ir.interpret.exchanges",
         "passes.partition", "passes.unroll_devices", "passes.place_exchanges",
-        "passes.order_launches",
+        "passes.order_launches", "program.graph.sharding",
     ),
 }  # fmt: skip
 # The modules of the core that import a wing. `uopc` itself has the public names of all.
@@ -209,7 +209,7 @@ DOORS = {
         "tensor.elementwise",  # shard
         "backends.plan", "backends.device_rows", "program.planner",  # several devices in a plan
         "program.cached.record", "program.cpu", "program.cuda", "program.program",
-        "program.request", "program.graph.sharding", "program.speed.predict",
+        "program.request", "program.speed.predict", "driver",
         "ir.interpret.interpreter", "passes.join_kernels", "passes.sharding",
     },
 }  # fmt: skip
@@ -252,17 +252,19 @@ import sys, uopc
 uopc.compile(uopc.param("x", (3,)) * 2, optimize=False)
 print(*sys.modules)
 """
-GPUS = ("uopc.backends.cuda", "uopc.backends.nvptx", "uopc.program.cuda")
+UNITS = (
+    "uopc.backends.cuda", "uopc.backends.nvptx", "uopc.program.cuda",  # GPUs
+    "uopc.backends.llvm.tiles", "uopc.ir.devices.tensor_cores", "uopc.passes.expand.fragments",
+    "uopc.passes.analysis.matrix_tiles", "uopc.passes.analysis.shared_tiles",  # matrix units
+)  # fmt: skip
 
 
-def test_the_smallest_compile_needs_no_gpu_and_no_wing():
+def test_the_smallest_compile_needs_no_gpu_no_matrix_unit_and_no_wing():
     run = subprocess.run([sys.executable, "-c", _SMALLEST], cwd=ROOT, capture_output=True,
                          text=True, check=True)  # fmt: skip
     loaded = [name for name in run.stdout.split() if name.startswith("uopc.")]
     assert len(loaded) > 100
-    # The passes and the shardings still load what they need of meshes.
-    found = [name for name in loaded if wing_of(name) not in (None, "meshes")]
-    assert found == [] and not [name for name in loaded if name.startswith(GPUS)]
+    assert not [name for name in loaded if wing_of(name) or name.startswith(UNITS)]
 
 
 _IMPORT_ALL = """

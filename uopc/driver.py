@@ -7,38 +7,29 @@ import dataclasses
 import functools
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from uopc import config
-from uopc.cache.disk import DiskCache
 from uopc.errors import UserTypeError
 from uopc.ir.builder import checks
-from uopc.ir.core import dtypes
 from uopc.ir.core.arena import arena, uncollected
 from uopc.ir.core.args import Opt
 from uopc.ir.core.levels import LINEAR, PROGRAM, Level
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.uop import UOp, intern
-from uopc.ir.devices import device as devices
+from uopc.ir.core.uop import UOp
 from uopc.program.backend import backend_of
-from uopc.program.described import Described, Description, Found, Made
 from uopc.program.graph.facts import GraphFacts
-from uopc.program.graph.sharding import Earlier, Sharding, mesh_request, of_arguments
 from uopc.program.program import Program, make_program
-from uopc.program.request import (
-    Request,
-    got,
-    lower,
-    prepare,
-    thread_count,
-)
-from uopc.program.source import ProgramSource
+from uopc.program.request import Request, got, lower, prepare
 from uopc.program.tuned import schedules
 
-if TYPE_CHECKING:  # a program from a cache needs no pass
+if TYPE_CHECKING:  # a program from a cache needs no pass, and that of one device no mesh
     from uopc.passes.pass_manager import Lowered, Verify
+    from uopc.program.described import Description, Found, Made
+    from uopc.program.graph.sharding import Earlier, Sharding
+    from uopc.program.source import ProgramSource
 
 
 def compile(
@@ -81,7 +72,11 @@ def compile(
     if verify is not None:
         verify = checks.flag("compile", "verify", verify)
     with arena():
-        mesh = mesh_request(of_arguments(sharding, earlier))
+        mesh = None
+        if sharding is not None or earlier:
+            from uopc.program.graph.sharding import mesh_request, of_arguments
+
+            mesh = mesh_request(of_arguments(sharding, earlier))
         request = prepare(graph, inputs, optimize, threads, name, options, rules, device, mesh)
         _check_copies(request.facts)
         stages = options.spec > 0 if verify is None else verify
@@ -138,6 +133,8 @@ def compile_described(
     """The program of what files describe: `compile` of it, which makes the graph only where no
     earlier process stored both. None for a graph without outputs. Errors are those of `compile`,
     and of `description.make`."""
+    from uopc.program.described import Described, Found
+
     options = config.current()
     arguments = {"device": device, "optimize": optimize, "threads": threads, "name": name} | others
 
@@ -148,7 +145,7 @@ def compile_described(
     def source() -> ProgramSource:
         return compiled(description.make())._source
 
-    described = _described(description, options, arguments, source)
+    described = None if _is_logged() else Described.of(description, options, arguments, source)
     with schedules.session(options.beam):
         found = None if described is None else described.find()
     if found is not None:
@@ -166,27 +163,6 @@ def compile_described(
         with _watched(request):
             program = make_program(request, None, functools.partial(described.detach, made))
     return Found(program, made.notes, described.kept)
-
-
-def _described(
-    description: Description, options: config.Options, arguments: dict[str, Any],
-    source: Callable[[], ProgramSource],
-) -> Described | None:  # fmt: skip
-    """A description in the cache; None where a compile is to be seen, or no cache can hold it."""
-    kinds = {"device": str, "optimize": bool, "threads": int, "name": str}
-    plain = all([v is None or type(v) is kinds.get(k) for k, v in arguments.items()])
-    seen = options.debug or options.spec or options.match_stats or config.page_folder(options)
-    disk = DiskCache.of(options)
-    if disk is None or not plain or seen or _is_logged() or not description.components:
-        return None
-    device = (arguments["device"] or options.device).lower()
-    if not devices.is_cpu(device) or arguments["optimize"] is None:
-        return None
-    nothing = intern(Ops.SINK, dtypes.void, ())
-    optimize, name = arguments["optimize"] and not options.noopt, arguments["name"] or ""
-    threads = thread_count(arguments["threads"], options)
-    blank = Request(nothing, "tuple", (), (), optimize, threads, name, options, device=device)
-    return Described(description, blank, backend_of(device), disk, source)
 
 
 def save_schedule(program: Program, file: str | os.PathLike[str]) -> None:

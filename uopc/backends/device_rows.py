@@ -35,9 +35,11 @@ class DeviceRows:
         program: UOp, names: Sequence[str], copied: tuple[Exchange, ...] = ()
     ) -> DeviceRows:
         """The rows of a program, a LINEAR of CALLs, on CPU devices."""
+        devices = tuple(map(device.number, names))
+        if len(devices) == 1:
+            return DeviceRows(devices, copied=copied)
         from uopc.ir.devices import launches
 
-        devices = tuple(map(device.number, names))
         places = tuple(launches.placed(program, names))
         if not places or not launches.in_order(places):
             return DeviceRows(devices, (), (), copied)

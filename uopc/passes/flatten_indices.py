@@ -32,7 +32,6 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import before_effects, storage_root
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, intern
-from uopc.ir.devices.tensor_cores import OF_GPUS, tile_of
 from uopc.passes.analysis.iterations import is_ordered
 from uopc.passes.analysis.loops import is_overwritten
 from uopc.passes.contract import Context
@@ -134,6 +133,8 @@ def _with_tiles(kernel: UOp, context: Context) -> UOp:
 def _misfit(u: UOp) -> str | None:
     """The reason why no tensor core computes a SHAPED_WMMA, or None."""
     a, b, *loops = u.src
+    from uopc.ir.devices.tensor_cores import OF_GPUS, tile_of  # few kernels have any
+
     tile = tile_of(u)
     if tile is None:
         known = ", ".join([f"{t.operand.name} {t.shape} to {t.result.name}" for t in OF_GPUS])

@@ -14,12 +14,13 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from uopc import config
 from uopc.backends.plan import Plan
 from uopc.cache import statistics
 from uopc.cache.disk import DiskCache, Unusable
@@ -27,13 +28,15 @@ from uopc.errors import InvalidIR, UserError
 from uopc.ir.core import dtypes
 from uopc.ir.core.data import blocks, files
 from uopc.ir.core.data.files import Identity, Place, Stamp
+from uopc.ir.core.ops import Ops
 from uopc.ir.core.serialize import Fingerprint
-from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp, intern
+from uopc.ir.devices import device as devices
 from uopc.program.artifact import Array, Artifact, Constant, in_order, located
-from uopc.program.backend import Backend
+from uopc.program.backend import Backend, backend_of
 from uopc.program.cached import key, record, reuse
 from uopc.program.program import Obtained, Program
-from uopc.program.request import Request
+from uopc.program.request import Request, thread_count
 from uopc.program.source import ProgramSource
 from uopc.program.tuned import schedules
 
@@ -115,6 +118,28 @@ class Described:
             *key.code_components(request, self.machine), ("name", repr(request.name)),
             ("graph options", repr((options.fast_zeros, options.origins))),
         ))  # fmt: skip
+
+    @staticmethod
+    def of(
+        description: Description, options: config.Options, arguments: Mapping[str, Any],
+        source: Callable[[], ProgramSource],
+    ) -> Described | None:  # fmt: skip
+        """A description in the cache; None where a compile is to be seen, or no cache can hold the
+        description. `arguments`: of `compile`."""
+        kinds = {"device": str, "optimize": bool, "threads": int, "name": str}
+        plain = all([v is None or type(v) is kinds.get(k) for k, v in arguments.items()])
+        seen = options.debug or options.spec or options.match_stats or config.page_folder(options)
+        disk = DiskCache.of(options)
+        if disk is None or not plain or seen or not description.components:
+            return None
+        device = (arguments["device"] or options.device).lower()
+        if not devices.is_cpu(device) or arguments["optimize"] is None:
+            return None
+        nothing = intern(Ops.SINK, dtypes.void, ())
+        optimize, name = arguments["optimize"] and not options.noopt, arguments["name"] or ""
+        threads = thread_count(arguments["threads"], options)
+        blank = Request(nothing, "tuple", (), (), optimize, threads, name, options, device=device)
+        return Described(description, blank, backend_of(device), disk, source)
 
     def find(self) -> Found | None:
         """The program, if a process stored it and all files are as they were."""

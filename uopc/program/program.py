@@ -32,7 +32,6 @@ from uopc.program.artifact import Artifact
 from uopc.program.backend import Backend, backend_of, machine_of
 from uopc.program.cached import reuse
 from uopc.program.cached.kernel_cache import KernelCache
-from uopc.program.launches import Kernel, Launches, listed
 from uopc.program.make_artifact import make_artifact
 from uopc.program.request import Request
 from uopc.program.source import ProgramSource
@@ -42,6 +41,7 @@ from uopc.target import Target
 if TYPE_CHECKING:  # a program from a cache needs no pass, and that of one device no mesh
     from uopc.backends.exchange.cost import Machine
     from uopc.passes.pass_manager import Lowered, Verify
+    from uopc.program.launches import Kernel, Launches
     from uopc.program.speed.predict import Prediction
 
 
@@ -135,7 +135,7 @@ class Program(ProgramBase):
     """
 
     stats: dict[str, Any]
-    _kernel: type[Kernel] = Kernel
+    _kernel: type[Kernel] | None = None  # the class of `kernels`; None: Kernel
     _artifact: Artifact
     _backend: Backend
     _find_source: Callable[[], ProgramSource]
@@ -222,9 +222,11 @@ class Program(ProgramBase):
             >>> len(uopc.compile(x.sin().contiguous() + 1).kernels)
             2
         """
-        known = self._artifact.assembly()
+        from uopc.program.launches import Kernel
+
+        known, kind = self._artifact.assembly(), self._kernel or Kernel
         return [
-            self._kernel(name, source, self._source, known.get(name, ""), lambda: self.launches)
+            kind(name, source, self._source, known.get(name, ""), lambda: self.launches)
             for name, source in zip(self._artifact.names, self._artifact.sources())
         ]
 
@@ -240,6 +242,8 @@ class Program(ProgramBase):
             >>> [str(buffer) for buffer in program.launches[0].buffers]
             ['out', 'x']
         """
+        from uopc.program.launches import listed
+
         backend, request, found = self._backend, self._source.request, self._artifact
         if self._runner.plan.mesh is not None:
             raise Unsupported("launches of a program for several devices: see `exchanges`")

@@ -6,13 +6,11 @@ import reprlib
 from collections import OrderedDict
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from uopc import config
 from uopc.backends import detect
-from uopc.backends.exchange.cost import bucket_bytes, pays_beside
-from uopc.errors import Unsupported, UserError, UserTypeError
+from uopc.errors import UserError, UserTypeError
 from uopc.forks import cached_property
 from uopc.ir.builder import primitives, pytrees, rebuild
 from uopc.ir.builder.pytrees import LaidOut, Structure
@@ -24,15 +22,14 @@ from uopc.ir.core.levels import TENSOR
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, as_made, intern
-from uopc.program.graph import sharding
 from uopc.program.graph.facts import GraphFacts, facts_of
-from uopc.program.graph.sharding import MeshRequest
 from uopc.target import Target
 from uopc.tensor.elementwise import unbind
 
-if TYPE_CHECKING:  # `import uopc.driver` loads no pass: a program from a cache needs none
+if TYPE_CHECKING:  # a program from a cache needs no pass, and that of one device no mesh
     from uopc.passes.contract import Context
     from uopc.passes.pass_manager import Done, Lowered, Verify
+    from uopc.program.graph.sharding import MeshRequest
 
     Searched = Callable[[UOp, Context], UOp]
 
@@ -92,15 +89,7 @@ def prepare(
         _check_no_slots(facts)
     params = _ordered_params(facts, made if inputs is None else inputs)
     if mesh is not None:
-        if options.beam:
-            raise Unsupported("compile: beam on a mesh of devices")
-        if structure == "kernel":
-            raise Unsupported("compile: a mesh needs a graph of values")
-        if device.partition(":")[0] != "cpu" and (mesh.mesh.devices or mesh.hosts):
-            raise Unsupported(
-                "compile: deterministic, or a mesh that names its devices, needs device cpu"
-            )
-        mesh = sharding.for_graph(mesh, facts, params)
+        mesh = mesh.for_graph(facts, params, device, options.beam)
     if options.fast_zeros:
         sink = rebuild.marked_fast_zeros(sink)
     return Request(
@@ -158,15 +147,7 @@ def make_context(request: Request, machine: Target) -> Context:
     context.devices = devices
     context.schedule = function_schedule(context)
     if request.mesh is not None:
-        from uopc.passes.sharding import MeshLayout
-
-        m = request.mesh
-        specs = dict(m.in_specs)
-        context.sharding = MeshLayout(
-            m.mesh, specs, m.out_specs, m.explicit, hosts=m.hosts,
-            bucket=bucket_bytes(m.overlap, m.mesh.axis_names),
-            pays=partial(pays_beside, m.overlap),
-        )  # fmt: skip
+        context.sharding = request.mesh.layout()
     context.replayed = None if request.opts is None else iter(request.opts)
     return context
 

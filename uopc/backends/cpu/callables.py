@@ -12,7 +12,6 @@ import ctypes
 import gc
 import struct
 import sys
-import sysconfig
 import weakref
 from functools import cache
 from importlib import import_module
@@ -116,7 +115,8 @@ _OUT = sys.intern("out")
 @cache
 def native_calls_work() -> bool:
     """Fill the entry's table, if every struct it reads is laid out as it expects."""
-    if sysconfig.get_config_var("Py_GIL_DISABLED") or not is_layout_known():
+    without_gil = "t" in sys.abiflags
+    if without_gil or not is_layout_known():
         return False
     runtime = install()
     for name, function in FUNCTIONS.items():

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from uopc.backends.llvm import index_width, tiles
+from uopc.backends.llvm import index_width
 from uopc.backends.llvm.emitter import Emitter, Loop
+from uopc.backends.llvm.types import llvm_type
 from uopc.ir.core import bounds
+from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 
@@ -45,7 +47,7 @@ class ControlEmitter(Emitter):
         lasts = [self.of(after, carry.dtype.lanes) for carry, after in pairs]
         for (carry, _), last in zip(pairs, lasts):
             incoming = f"[ {self._initial(loop, carry)}, %{loop.before} ], [ {last}, %{latch} ]"
-            t = tiles.register_type(self, carry.dtype)
+            t = self._register_type(carry.dtype)
             phis.append(f"  {self.names[carry]} = phi {t} {incoming}")
         self.lines[loop.phis] = "\n".join(phis)
         if loop.at_least_once:
@@ -60,8 +62,20 @@ class ControlEmitter(Emitter):
     def _initial(self, loop: Loop, carry: UOp) -> str:
         """The value of a register before its loop."""
         initial = carry.src[0]
-        is_new = tiles.is_tile(self, carry.dtype) and initial.op is Ops.CONST
-        return tiles.zero_before(self, loop) if is_new else self.of(initial)
+        if initial.op is Ops.CONST and self.multiplies_tiles:
+            from uopc.backends.llvm import tiles
+
+            if tiles.is_tile(carry.dtype):
+                return tiles.zero_before(self, loop)
+        return self.of(initial)
+
+    def _register_type(self, t: DType) -> str:
+        """The type of a value in registers."""
+        if not self.multiplies_tiles:
+            return llvm_type(t)
+        from uopc.backends.llvm import tiles  # few kernels have any
+
+        return tiles.register_type(t)
 
     def begin_branch(self, condition: UOp, joined: Sequence[UOp]) -> tuple[str, str]:
         return self.branch(self.of(condition))
@@ -70,6 +84,6 @@ class ControlEmitter(Emitter):
         before, done = branch
         last = self.join(done)
         for u in joined:
-            t, (a, _, b) = tiles.register_type(self, u.dtype), u.src
+            t, (a, _, b) = self._register_type(u.dtype), u.src
             incoming = f"[ {self.of(a)}, %{before} ], [ {self.of(b)}, %{last} ]"
             self.names[u] = self.value(f"phi {t} {incoming}")

@@ -18,7 +18,6 @@ from uopc.ir.core import storage
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
-from uopc.ir.devices import tensor_cores
 
 
 class Loop:
@@ -63,7 +62,7 @@ class Emitter(KernelText[Loop, tuple[str, str]]):
     @cached_property
     def multiplies_tiles(self) -> bool:
         """True if vectors as long as a tile are tiles, in registers of a matrix unit."""
-        return tensor_cores.multiplies_tiles(self.kernel)
+        return any([u.op is Ops.WMMA for u in self.kernel.src])
 
     # -------------------------------------------------------- text
     def fresh(self) -> str:

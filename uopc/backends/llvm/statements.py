@@ -5,13 +5,15 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
+from collections.abc import Mapping
 
 from uopc.backends.kernel_text import CONTROL, Rule
-from uopc.backends.llvm import index_width, scratch, tiles
+from uopc.backends.llvm import index_width, scratch
 from uopc.backends.llvm.control import ControlEmitter
 from uopc.backends.llvm.emitter import Emitter
 from uopc.backends.llvm.instructions import ALU, conversion, lane, two_vectors
 from uopc.backends.llvm.types import constant, llvm_type, memory_type, suffix
+from uopc.forks import cached_property
 from uopc.ir.core import dtypes, walk
 from uopc.ir.core.calls import function_statements
 from uopc.ir.core.data.blocks import LINE
@@ -29,7 +31,17 @@ class CpuEmitter(ControlEmitter):
         self.is_narrow = kernel.arg.index_bits == 32
 
     def rule(self, u: UOp) -> Rule | None:
-        return index_width.emit if self.is_narrow and index_width.is_narrow(u) else RULES.get(u.op)
+        narrow = self.is_narrow and index_width.is_narrow(u)
+        return index_width.emit if narrow else self.rules.get(u.op)
+
+    @cached_property
+    def rules(self) -> Mapping[Op, Rule]:
+        """The code of each op."""
+        if not self.multiplies_tiles:
+            return RULES
+        from uopc.backends.llvm import tiles  # few kernels have any
+
+        return tiles.with_tiles(RULES)
 
     def counted(self, u: UOp) -> tuple[str, str]:
         if self.is_narrow and index_width.fits(u):
@@ -89,8 +101,6 @@ def _define(e: Emitter, function: UOp) -> str:
 
 def _load(e: Emitter, u: UOp) -> str | None:
     """A LOAD. With a gate that does not hold, a scalar is element 0: that needs no branch."""
-    if tiles.is_tile(e, u.dtype):
-        return tiles.load(e, u)
     address = e.address(u.src[0])
     if len(u.src) == 1:
         return from_memory(e, u, read(e, u, address))
@@ -179,9 +189,6 @@ def store(e: Emitter, u: UOp) -> str | None:
 
 def _store(e: Emitter, u: UOp) -> str | None:
     """A STORE; the gate of a vector is a mask."""
-    if tiles.is_tile(e, u.src[1].dtype):
-        tiles.store(e, u)
-        return None
     if len(u.src) == 2 or max(u.src[0].dtype.lanes, u.src[1].dtype.lanes) == 1:
         return store(e, u)
     stored, given = _to_memory(e, u)
@@ -293,7 +300,6 @@ RULES: dict[Op, Rule] = {
     Ops.WHERE: _where,
     Ops.CAST: convert,
     Ops.BITCAST: _bitcast,
-    Ops.WMMA: tiles.product,
     **dict.fromkeys(ALU, _arithmetic),
     **dict.fromkeys((Ops.INDEX, Ops.FUNCTION), lambda e, u: None),
 }

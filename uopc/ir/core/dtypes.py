@@ -191,6 +191,8 @@ _ML_NAMES: Final = {
     "fp8e4m3fnuz": "float8_e4m3fnuz", "fp8e5m2fnuz": "float8_e5m2fnuz",
 }  # fmt: skip
 
+_FROM_ML_NAMES: Final = {theirs: own for own, theirs in _ML_NAMES.items()}
+
 
 @functools.cache
 def _numpy_dtype(name: str) -> np.dtype[Any]:
@@ -226,9 +228,9 @@ def from_numpy(dtype: np.dtype[np.generic]) -> DType:
         >>> dtypes.from_numpy(np.dtype("int16"))
         dtypes.int16
     """
-    for t in ARRAY_TYPES:
-        if t.numpy == dtype:
-            return t
+    found = _BY_NAME.get(_FROM_ML_NAMES.get(dtype.name, dtype.name))
+    if found in ARRAY_TYPES and found.numpy == dtype:
+        return found
     raise errors.UserTypeError(f"no dtype for NumPy's {dtype}; there are {_names(ARRAY_TYPES)}")
 
 

@@ -24,7 +24,6 @@ from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.ir.index.affine import Form, Terms, is_const
 from uopc.ir.symbolic.fixpoint import is_sum, needed, simplify
-from uopc.ir.text import printer
 
 # Larger graphs stay in normal form: the nodes of every candidate are counted.
 MOST_NODES = 150
@@ -46,7 +45,11 @@ def simplified(u: UOp) -> UOp:
         seen.append(u)
         u = shorten(simplify(u), u)
     turns = seen[seen.index(u) :]
-    return u if len(turns) == 1 else min(turns, key=lambda v: (size(v), printer.render(v)))
+    if len(turns) == 1:
+        return u
+    from uopc.ir.text import printer  # seldom needed
+
+    return min(turns, key=lambda v: (size(v), printer.render(v)))
 
 
 def shorten(root: UOp, original: UOp) -> UOp:

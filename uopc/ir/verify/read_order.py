@@ -23,7 +23,6 @@ from uopc.ir.core.storage import before_effects, storage_root
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
-from uopc.ir.symbolic import simplify
 
 Read = tuple[UOp, UOp]  # the node that uses an element, and its address
 
@@ -117,6 +116,8 @@ def _may_meet(read: Read, store: UOp) -> bool:
         return True
     gates = [*(read[0].src[1:] if read[0].op is Ops.LOAD else ()), *store.src[2:]]
     guard = functools.reduce(index_maps.both, gates, index_maps.true())
+    from uopc.ir.symbolic import simplify  # few kernels read what they store
+
     one, guard = index_maps.plain_index(one, guard)
     two, guard = index_maps.plain_index(two, guard)
     guard = simplify.simplify(guard)

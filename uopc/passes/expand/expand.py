@@ -25,24 +25,23 @@ import functools
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from uopc.ir.builder import alu, fold
 from uopc.ir.core import dtypes, ranges, walk
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
-from uopc.ir.devices import tensor_cores
 from uopc.ir.index import affine
 from uopc.passes.analysis.lanes import splat
 from uopc.passes.analysis.loops import combined, ended
-from uopc.passes.analysis.matrix_tiles import MatrixTile, matrix_tiles
-from uopc.passes.analysis.shared_tiles import filled_together
 from uopc.passes.analysis.sum_chains import SIDE_BY_SIDE
 from uopc.passes.contract import Context
-from uopc.passes.expand.fragments import Fragments, fragments
 from uopc.passes.expand.stores_together import together
 from uopc.passes.expand.widen import widened
 from uopc.passes.expand.words import Sums, in_words
+
+if TYPE_CHECKING:  # few kernels have any
+    from uopc.passes.expand.fragments import Fragments
 
 _COPIED = ("upcast", "unroll")
 Ranges = tuple["UOp", ...]
@@ -61,9 +60,12 @@ class _Expansion:
         self.sums: dict[UOp, list[affine.Form]] = {}  # the copies of sums of indices, not yet made
         self._sorted: dict[frozenset[UOp], Ranges] = {}
         self._picked: dict[tuple[Ranges, Ranges], list[int]] = {}
-        tiles = [] if on_gpu else matrix_tiles(walk.order(kernel), context.target)
-        self.targets = {t.address: t.result for t in tiles}  # addresses of whole tiles
-        self.fragments = _of_warps(kernel) if on_gpu else {t.product: _whole(t) for t in tiles}
+        self.fragments: dict[UOp, Fragments] = {}
+        self.targets: dict[UOp, dtypes.DType] = {}  # addresses of whole tiles
+        if Ops.SHAPED_WMMA in walk.ops(kernel):
+            from uopc.passes.expand import fragments  # few kernels have any
+
+            self.fragments, self.targets = fragments.of_kernel(kernel, context.target)
         self.positions: dict[UOp, UOp] = {}  # range of a tile's rows or columns -> that of a lane
         self.lane: dict[UOp, UOp] = {}  # range of a tile's rows or columns -> lanes of its warp
         for made in self.fragments.values():
@@ -166,7 +168,9 @@ class _Expansion:
             return [u]
         columns = [self._column(s, wide) for s in u.src]
         if u.op is Ops.SHAPED_WMMA:
-            return [_product(u, a, b) for a, b in zip(*columns[:2])]
+            from uopc.passes.expand.fragments import product
+
+            return [product(u, a, b) for a, b in zip(*columns[:2])]
         if u in self.targets:
             return [intern(Ops.INDEX, self.targets[u], src) for src in zip(*columns)]
         return [widened(u, src) for src in zip(*columns)]
@@ -269,31 +273,6 @@ def _form_of(op: Op, operands: Sequence[affine.Form]) -> affine.Form:
     sign, terms = 1 if op is Ops.ADD else -1, dict(s)
     affine.accumulate(terms, t, sign)
     return c + sign * d, terms
-
-
-def _of_warps(kernel: UOp) -> dict[UOp, Fragments]:
-    """The elements of each tile that the lanes of a GPU's warps hold."""
-    order = walk.order(kernel)
-    shared = filled_together(order)
-    return {u: fragments(u, shared) for u in order if u.op is Ops.SHAPED_WMMA}
-
-
-def _whole(t: MatrixTile) -> Fragments:
-    """The one lane of a CPU's tile holds all of it."""
-    zero = affine.const(0)
-    positions = dict.fromkeys(t.product.src[2:4], zero)
-    return Fragments(t.tile.shape, t.tile.counts, zero, t.a, t.b, positions)
-
-
-def _product(u: UOp, a: UOp, b: UOp) -> UOp:
-    """A SHAPED_WMMA of two elements without a matrix unit."""
-    tile = tensor_cores.tile_of(u)
-    if tile is None or not tile.is_of_words:
-        return alu.alu(fold.cast(a, u.dtype), Ops.MUL, fold.cast(b, u.dtype))
-    if tile.result.is_float:
-        return fold.combine(Ops.DOT2, (a, b))
-    src = (b, a) if tile.second is dtypes.uint32 else (a, b)
-    return fold.combine(Ops.DOT4, tuple([fold.bitcast(s, dtypes.int32) for s in src]))
 
 
 def _runs_once(u: UOp) -> bool:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Container
 from dataclasses import dataclass
 
-from uopc.ir.builder import rebuild
-from uopc.ir.core import ranges
+from uopc.ir.builder import alu, fold, rebuild
+from uopc.ir.core import dtypes, ranges, walk
+from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp, intern
@@ -19,6 +20,9 @@ from uopc.ir.devices import tensor_cores
 from uopc.ir.devices.tensor_cores import Tile
 from uopc.ir.index import affine
 from uopc.passes.analysis.loops import make_range
+from uopc.passes.analysis.matrix_tiles import MatrixTile, matrix_tiles
+from uopc.passes.analysis.shared_tiles import filled_together
+from uopc.target import Target
 
 # Suffixes of a row range's axis: the lanes of the warp, and the elements of a lane.
 _LANES, _ELEMENTS = 2, 3
@@ -38,7 +42,18 @@ class Fragments:
     positions: dict[UOp, UOp]
 
 
-def fragments(u: UOp, shared: Container[UOp]) -> Fragments:
+def of_kernel(kernel: UOp, target: Target) -> tuple[dict[UOp, Fragments], dict[UOp, DType]]:
+    """The fragments of each SHAPED_WMMA that a matrix unit computes, and the addresses that take
+    whole tiles, with the dtypes of these."""
+    order = walk.order(kernel)
+    if target.gpu is None:
+        tiles = matrix_tiles(order, target)
+        return {t.product: _whole(t) for t in tiles}, {t.address: t.result for t in tiles}
+    shared = filled_together(order)
+    return {u: _of_warp(u, shared) for u in order if u.op is Ops.SHAPED_WMMA}, {}
+
+
+def _of_warp(u: UOp, shared: Container[UOp]) -> Fragments:
     """The fragments of a SHAPED_WMMA. All lanes of a warp can read the storage in `shared`."""
     tile = tensor_cores.tile_of(u)
     assert tile is not None, u
@@ -89,3 +104,21 @@ def _matrices(
     address = rebuild.rebuild(operand, begins)
     t = operand.dtype.vec(2 * count)
     return intern(Ops.TILE_LOAD, t, (address, lane), (count, int(fast is along)))
+
+
+def _whole(t: MatrixTile) -> Fragments:
+    """The one lane of a CPU's tile holds all of it."""
+    zero = affine.const(0)
+    positions = dict.fromkeys(t.product.src[2:4], zero)
+    return Fragments(t.tile.shape, t.tile.counts, zero, t.a, t.b, positions)
+
+
+def product(u: UOp, a: UOp, b: UOp) -> UOp:
+    """A SHAPED_WMMA of two elements without a matrix unit."""
+    tile = tensor_cores.tile_of(u)
+    if tile is None or not tile.is_of_words:
+        return alu.alu(fold.cast(a, u.dtype), Ops.MUL, fold.cast(b, u.dtype))
+    if tile.result.is_float:
+        return fold.combine(Ops.DOT2, (a, b))
+    src = (b, a) if tile.second is dtypes.uint32 else (a, b)
+    return fold.combine(Ops.DOT4, tuple([fold.bitcast(s, dtypes.int32) for s in src]))

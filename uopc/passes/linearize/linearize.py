@@ -33,7 +33,6 @@ from uopc.ir.core import bounds, dtypes, semantics
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.storage import before_effects
 from uopc.ir.core.uop import UOp, intern, set_origin
-from uopc.ir.devices.tensor_cores import is_tile
 from uopc.passes.contract import Context
 from uopc.passes.linearize.blocks import Blocks
 from uopc.passes.linearize.registers import Element, elements
@@ -160,8 +159,7 @@ class _Emitter:
         """The value of a REDUCE's register before its loops."""
         value = leaves.const(u.dtype.scalar, semantics.reduce_identity(u.arg.op, u.dtype.scalar))
         if u.dtype.lanes > 1:
-            tile = is_tile(u.dtype) and u.src[0].op is Ops.WMMA
-            arg = value.arg if tile else (value.arg,) * u.dtype.lanes
+            arg = value.arg if _is_tile(u) else (value.arg,) * u.dtype.lanes
             value = intern(Ops.CONST, u.dtype, (), arg)
         return self._constant(value)
 
@@ -264,6 +262,15 @@ class _Emitter:
         if element not in self.held:
             self.held[element] = self._constant(leaves.const(u.dtype, 0))
         self.made[u] = self.held[element]
+
+
+def _is_tile(u: UOp) -> bool:
+    """True for a sum of products of tiles, which a CPU's matrix unit has in a register."""
+    if u.src[0].op is not Ops.WMMA:
+        return False
+    from uopc.ir.devices import tensor_cores  # few kernels have any
+
+    return tensor_cores.is_tile(u.dtype)
 
 
 def _is_branch(block: UOp) -> bool:

@@ -97,9 +97,10 @@ def with_process(components: Components) -> Key:
 def source_digest() -> str:
     """A digest of this package's source files: any change may change the code they make."""
     made = hashlib.blake2b(digest_size=16)
-    for path in sorted(PACKAGE.rglob("*.py")):
-        content = path.read_bytes()
-        made.update(f"{path.relative_to(PACKAGE)} {len(content)}\n".encode() + content)
+    for path in _files(PACKAGE, True):
+        with open(path, "rb") as file:
+            content = file.read()
+        made.update(f"{path[len(str(PACKAGE)) :]} {len(content)}\n".encode() + content)
     return made.hexdigest()
 
 
@@ -159,18 +160,18 @@ def _stamps() -> list[Stamp] | None:
     if folder is None or not PACKAGE.is_dir():
         return None
     try:
-        found = [*_listed(PACKAGE, True), *_listed(folder, False)]
-        return [*found, *_listed(folder / "binding", False)]
+        of_llvm = [*_files(folder, False), *_files(folder / "binding", False)]
+        return list(map(Stamp.of, [*_files(PACKAGE, True), *of_llvm]))
     except OSError:
         return None
 
 
-def _listed(folder: Path, sources: bool) -> Iterator[Stamp]:
-    """The stamps of files in a folder; of sources, those in the folders below as well."""
+def _files(folder: str | Path, sources: bool) -> Iterator[str]:
+    """The files in a folder in order; of sources, those in the folders below as well."""
     with os.scandir(folder) as items:
         for item in sorted(items, key=lambda i: i.name):
             if item.is_dir():
                 if sources and item.name != "__pycache__":
-                    yield from _listed(Path(item.path), True)
+                    yield from _files(item.path, True)
             elif item.name.endswith(".py") or not sources:
-                yield Stamp.of(item.path)
+                yield item.path

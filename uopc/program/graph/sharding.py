@@ -7,16 +7,22 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, TypedDict
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypedDict
 
-from uopc.backends.exchange.cost import Machine
+from uopc.backends.exchange.cost import Machine, bucket_bytes, pays_beside
 from uopc.errors import Unsupported, UserError, UserTypeError
 from uopc.ir.builder import checks
 from uopc.ir.core import dtypes
+from uopc.ir.core.levels import TENSOR
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
+from uopc.ir.devices.device import is_cpu
 from uopc.ir.devices.mesh import Mesh, PartitionSpec, coordinate, make_mesh
 from uopc.program.graph.facts import GraphFacts
+
+if TYPE_CHECKING:  # `import uopc.Sharding` loads no pass
+    from uopc.passes.sharding import MeshLayout
 
 BLOCKS = 8  # along each mesh axis, of a program whose sums do not depend on the mesh
 
@@ -59,6 +65,49 @@ class MeshRequest:
     explicit: bool = False
     hosts: Mesh | None = None  # the mesh of the processes, where that of the program is of blocks
     overlap: bool | Machine = False  # where exchanges run beside launches
+
+    def for_graph(
+        self, facts: GraphFacts, params: Sequence[UOp], device: str, beam: int
+    ) -> MeshRequest:
+        """The shardings of this graph's params and results. UserError for a name that the graph
+        does not have, and for a variable that is called as the coordinate of a mesh axis;
+        Unsupported for a kernel, a search, and devices that are no CPUs where these must be."""
+        if beam:
+            raise Unsupported("compile: beam on a mesh of devices")
+        if facts.level is not TENSOR:
+            raise Unsupported("compile: a mesh needs a graph of values")
+        if not is_cpu(device) and (self.mesh.devices or self.hosts):
+            raise Unsupported(
+                "compile: deterministic, or a mesh that names its devices, needs device cpu"
+            )
+        taken = {coordinate(a) for a in self.mesh.axis_names}
+        for v in facts.variables:
+            if v.arg.name in taken:
+                raise UserError(f"compile: variable {v.arg.name!r} is that of a mesh axis")
+        outputs = len([v for v in facts.graph.src if v.dtype is not dtypes.void])
+        names = [str(p.arg.name) for p in params]
+        given = dict(self.in_specs)
+        if "" in given:
+            given = dict.fromkeys(names, given[""])
+        for name in given:
+            if name not in names:
+                raise UserError(f"compile: in_shardings: no param {name!r}; there are {names}")
+        results = self.out_specs
+        if results is not None and len(results) == 1:
+            results = results * outputs
+        if results is not None and len(results) != outputs:
+            raise UserError(f"compile: out_shardings: {len(results)} for {outputs} results")
+        return replace(self, in_specs=tuple(sorted(given.items())), out_specs=results)
+
+    def layout(self) -> MeshLayout:
+        """The layouts that the user asks for, which the passes complete."""
+        from uopc.passes.sharding import MeshLayout
+
+        return MeshLayout(
+            self.mesh, dict(self.in_specs), self.out_specs, self.explicit, hosts=self.hosts,
+            bucket=bucket_bytes(self.overlap, self.mesh.axis_names),
+            pays=partial(pays_beside, self.overlap),
+        )  # fmt: skip
 
 
 class Earlier(TypedDict, total=False):
@@ -174,26 +223,3 @@ def _spec(who: str, given: Any) -> PartitionSpec:
     if not isinstance(given, PartitionSpec):
         raise UserTypeError(f"compile: {who}: expected a uopc.P, got {given!r}")
     return given
-
-
-def for_graph(m: MeshRequest, facts: GraphFacts, params: Sequence[UOp]) -> MeshRequest:
-    """The shardings of this graph's params and results. UserError for a name it does not have, and
-    for a variable that is called as the coordinate of a mesh axis."""
-    taken = {coordinate(a) for a in m.mesh.axis_names}
-    for v in facts.variables:
-        if v.arg.name in taken:
-            raise UserError(f"compile: variable {v.arg.name!r} is that of a mesh axis")
-    outputs = len([v for v in facts.graph.src if v.dtype is not dtypes.void])
-    names = [str(p.arg.name) for p in params]
-    given = dict(m.in_specs)
-    if "" in given:
-        given = dict.fromkeys(names, given[""])
-    for name in given:
-        if name not in names:
-            raise UserError(f"compile: in_shardings: no param {name!r}; there are {names}")
-    results = m.out_specs
-    if results is not None and len(results) == 1:
-        results = results * outputs
-    if results is not None and len(results) != outputs:
-        raise UserError(f"compile: out_shardings: {len(results)} for {outputs} results")
-    return replace(m, in_specs=tuple(sorted(given.items())), out_specs=results)
