@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-import uopc.tensor.methods  # noqa: F401
+import uopc.tensor.methods
 from uopc import errors
 from uopc.backends import thread_limit
 from uopc.config import at_import, options
@@ -126,6 +126,15 @@ _NAMES = {"P": "PartitionSpec"}  # in its module, where that is another one
 _LAZY_MODULES = {name: f"uopc.{name}" for name in ("cache", "distributed")}
 _LAZY_MODULES |= {"random": "uopc.numpy.random"}
 _REMOVED = {"fast_zeros": "with uopc.options(fast_zeros=True): ... around the compile"}
+
+
+def _in_c(u: UOp) -> str:
+    from uopc.backends.c import infix
+
+    return infix.render(u)
+
+
+uopc.tensor.methods.STYLES["c"] = _in_c
 thread_limit.register(__version__)
 at_import()  # UOPC_SPEC=2 verifies every node from the first one on
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from uopc.backends.c import infix
 from uopc.backends.c.kernel import CKernel
 from uopc.backends.c.names import code, comment, identifier, table
 from uopc.backends.c.prelude import HEAD, Prelude
@@ -25,7 +26,6 @@ from uopc.ir.core import dtypes, storage
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
-from uopc.ir.text.printer import render_c
 
 _ALIGNED = "_Alignas(64) "
 
@@ -162,7 +162,7 @@ def _entry(f: Exported, kernels: dict[str, _Kernel]) -> str:
         lines += _refuse(f"{s.name} < {least} || {s.name} > {most}", number)
     for holds in conditions(f):
         number += 1
-        lines += _refuse(f"!{render_c(holds)}", number)
+        lines += _refuse(f"!{infix.render(holds)}", number)
     return "\n".join([prototype(f), "{", *lines, body, "    return 0;", "}"]).replace("\n\n", "\n")
 
 
@@ -210,7 +210,7 @@ def _call(f: Exported, kernel: _Kernel, launch: Launch) -> list[str]:
 
 
 def _size(f: Exported, size: Dim) -> str:
-    return str(size) if isinstance(size, int) else render_c(expression(size, f))
+    return str(size) if isinstance(size, int) else infix.render(expression(size, f))
 
 
 def _word(f: Exported, word: Word, t: DType | None, prelude: Prelude) -> str:

@@ -131,24 +131,32 @@ def _simplify(u: UOp) -> UOp:
     return simplified(u)
 
 
+def _in_python(u: UOp) -> str:
+    from uopc.ir.text import printer
+
+    return printer.render(u)
+
+
+# The writers of expressions by style. `uopc` adds "c", whose rows are those of a backend.
+STYLES: dict[str, Callable[[UOp], str]] = {"python": _in_python}
+
+
 def _render(u: UOp, simplify: bool = True, style: Literal["python", "c"] = "python") -> str:
     """An infix expression such as `((n*4)+3)`; a graph without an infix form prints as by `str`.
 
-    With `style="c"`, an expression of C99 on integers and bools, such as `((n<3)?(n/12):0)`, with
-    the value that the graph has. Each variable and range in it is an `int64_t`, or an `int` if its
-    bounds fit; values of dtype index must fit in 64 bits. Unsupported when C has no expression,
+    With `style="c"`, an expression of C99 on integers and bools, such as `((n < 3) ? m : 0)`,
+    with the value that the graph has. Each variable and range in it is an `int64_t`, or an `int` if
+    its bounds fit; values of dtype index must fit in 64 bits. Unsupported when C has no expression,
     UserError for another style.
 
     Examples:
         >>> n = uopc.variable("n", 1, 8)
         >>> (n * 4 + 3).render(), (n // 3).render(style="c")
-        ('((n*4)+3)', '(n/3)')
+        ('((n*4)+3)', '(n / 3)')
     """
-    from uopc.ir.text import printer
-
-    if style not in ("python", "c"):
+    if style not in STYLES:
         raise UserError(f"render: the style must be python or c, got {style!r}")
-    return (printer.render_c if style == "c" else printer.render)(_simplify(u) if simplify else u)
+    return STYLES[style](_simplify(u) if simplify else u)
 
 
 def _print(u: UOp) -> str:

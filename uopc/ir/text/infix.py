@@ -17,12 +17,8 @@ from uopc.ir.text.literals import write_string
 Tokens = tuple[Any, ...]  # str | UOp
 
 
-def infix(
-    u: UOp, limit: int = 1_000_000, tokens: Callable[[UOp], Tokens] | None = None
-) -> str | None:
-    """The expression, or None when there is none of at most `limit` characters. `tokens` gives the
-    text of a node around its operands, in Python if left out."""
-    tokens = tokens or _tokens
+def infix(u: UOp, limit: int = 1_000_000) -> str | None:
+    """The expression, or None when there is none of at most `limit` characters."""
     out: list[str] = []
     length = 0
     stack: list[Any] = [u]
@@ -34,7 +30,7 @@ def infix(
                 return None
             out.append(t)
             continue
-        found = tokens(t)
+        found = _tokens(t)
         if not found:
             return None
         stack.extend(reversed(found))

@@ -39,18 +39,17 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 
-from uopc.errors import Unsupported
 from uopc.ir.core import dtypes, walk
 from uopc.ir.core.args import KernelArg
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
-from uopc.ir.text import c_expressions, op_syntax
+from uopc.ir.text import op_syntax
 from uopc.ir.text.infix import infix
 from uopc.ir.text.literals import write_string
 from uopc.ir.text.parser import parse, parse_header
 from uopc.ir.text.types import TypeText
 
-__all__ = ["Namer", "parse", "parse_header", "print_graph", "render", "render_c", "short", "tree"]
+__all__ = ["Namer", "parse", "parse_header", "print_graph", "render", "short", "tree"]
 
 _TREE_LINES = 60
 _TREE_NODES = 10_000  # beyond this many a summary says "more than"
@@ -238,14 +237,6 @@ def render(u: UOp) -> str:
     """An infix expression such as `(a+(b*4))`; the text of the graph if there is none."""
     found = infix(u)
     return print_graph(u) if found is None else found
-
-
-def render_c(u: UOp) -> str:
-    """An expression of C99; Unsupported when there is none of at most a million characters."""
-    found = infix(u, tokens=c_expressions.tokens)
-    if found is None:
-        raise Unsupported("render: the expression in C has more than a million characters")
-    return found
 
 
 def short(u: UOp) -> str:

@@ -30,26 +30,26 @@ LARGE = {B: B * 100_000_000, C: C * 300_000_000}
 @pytest.mark.parametrize(
     ("u", "text"),
     [
-        (N // 12, "(n/12)"),
-        (N % 12 + N, "((n%12)+n)"),
-        (N // M, "(m?n/m-(n%m!=0&&(n<0)!=(m<0)):0)"),
-        (M // 12, "(m/12-(m%12<0))"),
-        (M % 12, "(m%12+(m%12<0?12:0))"),
-        (UOp(Ops.CDIV, None, (M, N + 1)), "(m/(n+1))"),
-        (UOp(Ops.CMOD, None, (M, N)), "(n?m%n:0)"),
-        ((N < 3).where(N // 12, M), "((n<3)?(n/12):m)"),
-        ((N < 3) & (M < 4), "((n<3)&&(m<4))"),
-        (~((N < 3) | M.eq(4)), "(!((n<3)||(m==4)))"),
-        ((N < 3).ne(M < 4), "((n<3)!=(m<4))"),
-        (M.maximum(N), "(m>n?m:n)"),
-        (M + (-5), "(m+(-5))"),
-        (N * 100_000_000, "((int64_t)n*100000000)"),
-        (BIG * 2, "(big*2)"),
-        (M >> 1, "(m<0?~(~m>>1):m>>1)"),
-        (N << 2, "(n<<2)"),
-        (M.cast(dtypes.int) * 2, "(((int32_t)m)*2)"),
-        (M.cast(dtypes.char) * 2, "((int8_t)((uint32_t)((int8_t)m)*(uint32_t)2))"),
-        (UOp.range(8, 3) + UOp.range(4, (1, 2)), "(r1_2+r3)"),
+        (N // 12, "(n / 12)"),
+        (N % 12 + N, "((n % 12) + n)"),
+        (N // M, "(m ? n / m - (n % m != 0 && (n < 0) != (m < 0)) : 0)"),
+        (M // 12, "(m / 12 - (m % 12 < 0))"),
+        (M % 12, "(m % 12 + (m % 12 < 0 ? 12 : 0))"),
+        (UOp(Ops.CDIV, None, (M, N + 1)), "(m / (n + 1))"),
+        (UOp(Ops.CMOD, None, (M, N)), "(n ? m % n : 0)"),
+        ((N < 3).where(N // 12, M), "((n < 3) ? (n / 12) : m)"),
+        ((N < 3) & (M < 4), "((n < 3) && (m < 4))"),
+        (~((N < 3) | M.eq(4)), "(!((n < 3) || (m == 4)))"),
+        ((N < 3).ne(M < 4), "((n < 3) != (m < 4))"),
+        (M.maximum(N), "(m > n ? m : n)"),
+        (M + (-5), "(m + (-5))"),
+        (N * 100_000_000, "(((int64_t)n) * 100000000)"),
+        (BIG * 2, "(big * 2)"),
+        (M >> 1, "(m >> 1)"),
+        (N << 2, "(n * (INT64_C(1) << 2))"),
+        (M.cast(dtypes.int) * 2, "((int32_t)((uint32_t)((int32_t)m) * (uint32_t)2))"),
+        (M.cast(dtypes.char) * 2, "((int8_t)((uint32_t)((int8_t)m) * (uint32_t)2))"),
+        (UOp.range(8, 3) + UOp.range(4, (1, 2)), "(r1_2 + r3)"),
     ],
     ids=lambda given: "" if isinstance(given, UOp) else given,
 )
@@ -59,7 +59,7 @@ def test_the_text(u: UOp, text: str) -> None:
 
 def test_it_is_simplified_unless_told_otherwise() -> None:
     u = UOp(Ops.ADD, None, (UOp.const(dtypes.index, 3), UOp.const(dtypes.index, 4)))
-    assert (u.render(style="c"), u.render(simplify=False, style="c")) == ("7", "(3+4)")
+    assert (u.render(style="c"), u.render(simplify=False, style="c")) == ("7", "(3 + 4)")
 
 
 def repeated(u: UOp, times: int) -> UOp:
@@ -76,7 +76,7 @@ X = uopc.param("x", (4,))
     [
         (X, "PARAM"),
         (N.cast(dtypes.float), "float32"),
-        (UOp(Ops.CAST, dtypes.int, (UOp.const(dtypes.float, 1.5),)), "CAST"),
+        (UOp(Ops.CAST, dtypes.int, (UOp.const(dtypes.float, 1.5),)), "float32"),
         (N << M, "count"),
         (uopc.variable("while", 0, 9) + N, "'while' is not an identifier of C"),
         (uopc.variable("größe", 0, 9) + N, "'größe' is not an identifier of C"),
