@@ -133,8 +133,8 @@ def wide():
         # Instructions of AVX-512, and masks that are wider than a register, LLVM cannot cut.
         patch.setattr(target.Target, "has_scale", False)
         patch.setattr(target.Target, "lookup_lanes", 0)
-        begin = devectorize._Memory.__init__
-        patch.setattr(devectorize._Memory, "__init__", lambda self, _: begin(self, own))
+        begin = devectorize._AccessFolder.__init__
+        patch.setattr(devectorize._AccessFolder, "__init__", lambda self, _: begin(self, own))
         yield
 
 

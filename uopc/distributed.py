@@ -22,7 +22,7 @@ import numpy as np
 from uopc import config
 from uopc.backends.exchange import mesh_runner
 from uopc.backends.exchange.cost import Cache, Link, Machine
-from uopc.backends.exchange.device_call import Step
+from uopc.backends.exchange.device_call import ExchangeStep
 from uopc.backends.exchange.sharded_array import NamedSharding, ShardedArray, from_callback
 from uopc.backends.plan import Exchange
 from uopc.driver import compile
@@ -312,10 +312,13 @@ def _link(mesh: Mesh, axis: str, product: Callable[[], object], each: float) -> 
     exchange = Exchange("allreduce", (), axes=(axis,), parts=p, op="add", dtype=np.dtype("f4"))
     one, large = np.zeros(1, "f4"), np.zeros(1 << 20, "f4")
     few, many = [
-        _slowest(partial(ranks.exchanged, mesh, Step(exchange, a, a)), count)
+        _slowest(partial(ranks.exchanged, mesh, ExchangeStep(exchange, a, a)), count)
         for a, count in ((one, 200), (large, 4))
     ]  # fmt: skip
-    start, repeats = ranks.started(mesh, Step(exchange, large, large)), round(many / each) + 1
+    start, repeats = (
+        ranks.started(mesh, ExchangeStep(exchange, large, large)),
+        round(many / each) + 1,
+    )
 
     def products() -> None:
         for _ in range(repeats):

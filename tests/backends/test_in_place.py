@@ -26,7 +26,7 @@ from uopc.ir.core import dtypes
 from uopc.ir.core.args import Opt
 from uopc.ir.core.evaluate import compute
 from uopc.ir.core.ops import Ops
-from uopc.ir.devices.launches import Place
+from uopc.ir.devices.launches import LaunchPlace
 from uopc.program import planner
 from uopc.tensor import creation
 
@@ -250,7 +250,7 @@ def test_what_an_exchange_or_another_device_reads():
         return offsets[a] == offsets[c]
 
     assert shared() and not shared(busy={1: 3})
-    one, two = [Place(device, 0) for device in (0, 1)]
+    one, two = [LaunchPlace(device, 0) for device in (0, 1)]
     assert shared(placed=(one, one, one, two)) and not shared(placed=(one, two, one, two))
     assert not shared(buckets={3: (c, d)})
 

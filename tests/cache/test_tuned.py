@@ -17,7 +17,7 @@ from tests.search.test_search import prefers
 from uopc.backends import detect
 from uopc.cache import tuned
 from uopc.cache.disk import Unusable
-from uopc.cache.tuned import Database, Row, Store
+from uopc.cache.tuned import Database, SearchRow, Store
 from uopc.cli import tune
 from uopc.cli.main import main
 from uopc.ir.core.args import Opt
@@ -25,7 +25,7 @@ from uopc.program.tuned import schedules
 from uopc.search import searcher
 
 WANTED = Opt("VECTOR", 1, 4)
-ROW = Row("k", "m", "v", "E_8", "VECTOR(0, 8)", 2e-6, 1e-6, "faster", 1.5)
+ROW = SearchRow("k", "m", "v", "E_8", "VECTOR(0, 8)", 2e-6, 1e-6, "faster", 1.5)
 X = np.arange(960, dtype="f4").reshape(24, 40)
 
 
@@ -155,10 +155,10 @@ def test_the_oldest_rows_make_way(folder, monkeypatch):
 def test_processes_write_at_once(folder):
     code = (
         "import sys; from pathlib import Path; from dataclasses import replace\n"
-        "from uopc.cache.tuned import Database, Row\n"
+        "from uopc.cache.tuned import Database, SearchRow\n"
         "for i in range(15):\n"
-        "    Database(Path(sys.argv[1])).put([Row(sys.argv[2] + str(i), 'm', 'v', 'E', None, 1.0,"
-        " 1.0, '', 1.0)])\n"
+        "    Database(Path(sys.argv[1])).put([SearchRow(sys.argv[2] + str(i), 'm', 'v', 'E', None,"
+        " 1.0, 1.0, '', 1.0)])\n"
     )
     runs = [subprocess.Popen([sys.executable, "-c", code, str(folder), who]) for who in "ab"]
     assert [run.wait(60) for run in runs] == [0, 0]

@@ -12,7 +12,7 @@ import pytest
 import uopc
 from tests import machines
 from uopc.backends import detect
-from uopc.cache.tuned import Database, Measured
+from uopc.cache.tuned import Database, MachineFigures
 from uopc.cli.main import main
 from uopc.driver import lower_only
 from uopc.errors import UserError
@@ -246,7 +246,7 @@ def test_the_thresholds_of_any_figures_are_found(least):
 
 def test_a_changed_row_and_another_machine_do_not_apply(folder):
     keep(folder)
-    other = Measured("another", json.dumps({"caches": [1, 1, 1], **asdict(FAST)}), 1.0)
+    other = MachineFigures("another", json.dumps({"caches": [1, 1, 1], **asdict(FAST)}), 1.0)
     Database(folder).put_machines([other])
     assert len(Database(folder).machines()) == 2
     with sqlite3.connect(Database(folder).file) as connection:

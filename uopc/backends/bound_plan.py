@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from uopc.backends.plan import Dim, Exchange, GpuLaunch, Launch, Plan, Pointer, Scalar, Shape, Word
+from uopc.backends.plan import (
+    Dim,
+    Exchange,
+    GpuLaunch,
+    Plan,
+    PlannedLaunch,
+    Pointer,
+    Scalar,
+    Shape,
+    Word,
+)
 
 
 def bound_plan(plan: Plan, values: Mapping[str, int]) -> Plan:
@@ -31,7 +41,7 @@ def bound_plan(plan: Plan, values: Mapping[str, int]) -> Plan:
             return Pointer(w.base, number(w.offset))
         return Scalar(number(w.value))
 
-    def launch(own: Launch) -> Launch:
+    def launch(own: PlannedLaunch) -> PlannedLaunch:
         words = tuple([word(w) for w in own.words])
         if isinstance(own, Exchange):
             return replace(own, words=words, sent=shape(own.sent), got=shape(own.got))

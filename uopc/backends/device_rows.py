@@ -13,7 +13,7 @@ from uopc.ir.core.uop import UOp
 from uopc.ir.devices import device
 
 if TYPE_CHECKING:
-    from uopc.ir.devices.launches import Place
+    from uopc.ir.devices.launches import LaunchPlace
 
 # Parts of the arena of different devices share no page.
 PAGE = 4096
@@ -26,7 +26,7 @@ class DeviceRows:
     the fields of `Plan`. Without places all run in order."""
 
     devices: tuple[int, ...] = (0,)
-    places: tuple[Place, ...] = ()
+    places: tuple[LaunchPlace, ...] = ()
     rows: tuple[tuple[int, ...], ...] = ()
     copied: tuple[Exchange, ...] = ()
 
@@ -63,7 +63,7 @@ def owner(users: set[int]) -> int:
 
 
 def offsets(
-    blocks: Sequence[Lifetime], owners: Sequence[int], places: Sequence[Place]
+    blocks: Sequence[Lifetime], owners: Sequence[int], places: Sequence[LaunchPlace]
 ) -> tuple[list[int], int]:
     """The offset of each block, and the size of the arena: a part for each owner. What several
     devices use is alive for whole rounds, because devices are at different places of a round."""

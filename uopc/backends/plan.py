@@ -86,7 +86,7 @@ class Variable:
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class SizeRelation:
     """A relation of two sizes that the graph relies on, and each side as text.
 
     `node`: the number of the node that relies on it, in `walk.nodes` of the graph, or -1. `line`:
@@ -103,7 +103,7 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ResultArray:
     """An array handed back: fresh memory, or (source = index) that argument itself."""
 
     dtype: AnyDtype
@@ -130,7 +130,7 @@ Word: TypeAlias = Pointer | Scalar
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class PlannedLaunch:
     """Call `kernel(words, chunk)` for every chunk in 0..chunks-1, in any order when parallel."""
 
     kernel: str
@@ -140,7 +140,7 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
-class GpuLaunch(Launch):
+class GpuLaunch(PlannedLaunch):
     """Run `kernel` on a grid of blocks: parameter i is word i, 8 bytes; x is the first of three.
 
     Nothing runs where a size of the grid is 0. `dynamic_shared`: the bytes of shared memory that
@@ -154,7 +154,7 @@ class GpuLaunch(Launch):
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange(Launch):
+class Exchange(PlannedLaunch):
     """An exchange between devices; `kernel` is the name of its op, and the words are where what
     arrives is written, and what is sent. The fields of `ExchangeArg`; the shapes of both.
 
@@ -308,8 +308,8 @@ class Plan:
     """
 
     arguments: tuple[Argument, ...]
-    results: tuple[Result, ...]
-    launches: tuple[Launch, ...]
+    results: tuple[ResultArray, ...]
+    launches: tuple[PlannedLaunch, ...]
     variables: tuple[Variable, ...] = ()
     structure: Structure = "single"
     keys: tuple[Hashable, ...] = ()
@@ -318,7 +318,7 @@ class Plan:
     nogil: bool = False
     threads: int = 1
     name: str = "program"
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[SizeRelation, ...] = ()
     repeats: tuple[Repeat, ...] = ()  # outer ones first
     mesh: PlanMesh | None = None  # of a program for several devices
     devices: tuple[int, ...] = (0,)  # the numbers of the CPU devices of this process
@@ -359,7 +359,7 @@ class Plan:
         ]
 
     @property
-    def fresh(self) -> tuple[Result, ...]:
+    def fresh(self) -> tuple[ResultArray, ...]:
         """The results that need memory, in base order."""
         return tuple(result for result in self.results if result.source is None)
 

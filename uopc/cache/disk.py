@@ -57,7 +57,7 @@ class Missing(Unusable):
 
 
 @dataclass(frozen=True)
-class Entry:
+class CachedFile:
     """A file of the cache: its name, size, and when it was last used."""
 
     name: str
@@ -281,21 +281,21 @@ class DiskCache:
                 with contextlib.suppress(FileNotFoundError):  # another process was faster
                     os.unlink(entry.name, dir_fd=folder)
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[CachedFile]:
         """The entries, last used first."""
         return self._named(_SUFFIX)
 
-    def array_files(self) -> list[Entry]:
+    def array_files(self) -> list[CachedFile]:
         """The files of arrays, last used first."""
         return self._named(_ARRAYS)
 
-    def _named(self, suffix: str) -> list[Entry]:
+    def _named(self, suffix: str) -> list[CachedFile]:
         try:
             with self._opened(make=False) as folder, _reasons(str(self.folder)):
                 found = [e for e in _listed(folder) if e.name.endswith(suffix)]
         except Missing:
             return []
-        entries = [Entry(e.name.removesuffix(suffix), e.nbytes, e.used) for e in found]
+        entries = [CachedFile(e.name.removesuffix(suffix), e.nbytes, e.used) for e in found]
         return sorted(entries, key=lambda e: (-e.used, e.name))
 
     def clear(self) -> tuple[int, int]:
@@ -332,7 +332,7 @@ def _appearing(folder: int, name: str) -> Iterator[BinaryIO]:
         raise
 
 
-def _listed(folder: int) -> list[Entry]:
+def _listed(folder: int) -> list[CachedFile]:
     """The entries, arrays and unfinished files in a folder."""
     found = []
     with os.scandir(folder) as items:
@@ -342,7 +342,7 @@ def _listed(folder: int) -> list[Entry]:
                     about = item.stat(follow_symlinks=False)
                     mapped = item.name.endswith(_ARRAYS)
                     used = about.st_atime if mapped else about.st_mtime
-                    found.append(Entry(item.name, about.st_size, used))
+                    found.append(CachedFile(item.name, about.st_size, used))
     return found
 
 

@@ -45,7 +45,7 @@ class _Sealed:
 
 
 @dataclass(frozen=True)
-class Row(_Sealed):
+class SearchRow(_Sealed):
     """The result of one search.
 
     `key`, `machine` and `version` are digests. `opts` is None where the schedule's own list stays.
@@ -64,7 +64,7 @@ class Row(_Sealed):
 
 
 @dataclass(frozen=True)
-class Measured(_Sealed):
+class MachineFigures(_Sealed):
     """A measurement of a machine, as text. `machine`: the digest of what the system says of
     it; `made`: seconds since 1970."""
 
@@ -73,12 +73,12 @@ class Measured(_Sealed):
     made: float
 
 
-_COLUMNS = ", ".join(f.name for f in fields(Row))
+_COLUMNS = ", ".join(f.name for f in fields(SearchRow))
 _MAKE = f"""CREATE TABLE IF NOT EXISTS searches
     ({_COLUMNS}, seal, PRIMARY KEY (key, machine, version))"""
 _GET = f"""SELECT {_COLUMNS}, seal FROM searches
     WHERE (? IS NULL OR machine = ?) AND (? IS NULL OR version = ?)"""
-_PUT = f"INSERT OR REPLACE INTO searches VALUES ({', '.join('?' * (len(fields(Row)) + 1))})"
+_PUT = f"INSERT OR REPLACE INTO searches VALUES ({', '.join('?' * (len(fields(SearchRow)) + 1))})"
 _MAKE_MACHINES = """CREATE TABLE IF NOT EXISTS machines
     (machine PRIMARY KEY, figures, made, seal)"""
 _PUT_MACHINE = "INSERT OR REPLACE INTO machines VALUES (?, ?, ?, ?)"
@@ -92,7 +92,7 @@ class Database:
     def __init__(self, root: Path) -> None:
         self.root, self.file = root, root / FOLDER / FILE
 
-    def rows(self, machine: str | None = None, version: str | None = None) -> list[Row]:
+    def rows(self, machine: str | None = None, version: str | None = None) -> list[SearchRow]:
         """All rows that are whole, of one machine and version or of every one; none if there is no
         file."""
         own = machine, machine, version, version
@@ -101,9 +101,9 @@ class Database:
                 found = connection.execute(_GET, own).fetchall()
         except Missing:
             return []
-        return [row for *values, seal in found if (row := Row(*values)).seal == seal]
+        return [row for *values, seal in found if (row := SearchRow(*values)).seal == seal]
 
-    def put(self, rows: Sequence[Row]) -> None:
+    def put(self, rows: Sequence[SearchRow]) -> None:
         """Store rows, each in place of one with the same key, machine and version. A file that is
         damaged makes way: its name then ends in `.damaged`."""
         def write(connection: sqlite3.Connection) -> None:
@@ -128,7 +128,7 @@ class Database:
             connection.execute(_MAKE_MACHINES)
             write(connection)
 
-    def machines(self) -> list[Measured]:
+    def machines(self) -> list[MachineFigures]:
         """The machines that were measured."""
         try:
             with self._connected(make=False) as connection:
@@ -137,9 +137,9 @@ class Database:
                 rows = found.fetchall()
         except Missing:
             return []
-        return [m for *values, seal in rows if (m := Measured(*values)).seal == seal]
+        return [m for *values, seal in rows if (m := MachineFigures(*values)).seal == seal]
 
-    def put_machines(self, rows: Sequence[Measured]) -> None:
+    def put_machines(self, rows: Sequence[MachineFigures]) -> None:
         """Store machines, each in place of what was known of it."""
         self._repaired(lambda c: c.executemany(_PUT_MACHINE, [(*m.values, m.seal) for m in rows]))
 
@@ -202,12 +202,12 @@ class Store:
     def __init__(self, machine: str, version: str, database: Database | None = None) -> None:
         self.machine, self.version, self.database = machine, version, database
 
-    def find(self, key: str) -> Row | None:
+    def find(self, key: str) -> SearchRow | None:
         """The row of a kernel."""
         found = self._stored.get(key)
         return _rows.get((key, self.machine, self.version)) if found is None else found
 
-    def put(self, row: Row) -> None:
+    def put(self, row: SearchRow) -> None:
         """Keep a row in place of that of the same kernel."""
         if self.database is not None:
             try:
@@ -220,13 +220,13 @@ class Store:
             _rows[row.key, row.machine, row.version] = row
 
     @cached_property
-    def _stored(self) -> dict[str, Row]:
+    def _stored(self) -> dict[str, SearchRow]:
         if self.database is None or (state := self.database.state) is None:
             return {}
         place = str(self.database.file), self.machine, self.version
         known = _read.get(place)
         if known is None or known[0] != state:
-            rows: list[Row] = []
+            rows: list[SearchRow] = []
             try:
                 rows = self.database.rows(self.machine, self.version)
             except Unusable as problem:
@@ -236,10 +236,10 @@ class Store:
         return known[1]
 
 
-_Known = tuple[tuple[int, int, int], dict[str, Row]]
+_Known = tuple[tuple[int, int, int], dict[str, SearchRow]]
 # The content of a file in a state, by its path, a machine and a version.
 _read: dict[tuple[str, str, str], _Known] = {}
-_rows: dict[tuple[str, str, str], Row] = {}
+_rows: dict[tuple[str, str, str], SearchRow] = {}
 _lock = threading.Lock()
 forks.wait_for(_lock)
 

@@ -97,7 +97,7 @@ def serve(engine: str, job: dict[str, Any]) -> None:
 
 
 # ---------------------------------------------------------------- all of them
-class _Process:
+class _EngineProcess:
     """An engine in a process of its own."""
 
     def __init__(self, engine: str, job: dict[str, Any]) -> None:
@@ -128,7 +128,7 @@ class _Process:
         self.times += found["times"]
         self.found["memory"] = found["memory"]
 
-    def __enter__(self) -> _Process:
+    def __enter__(self) -> _EngineProcess:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -145,8 +145,8 @@ def measured(model: Path, threads: int, rounds: int, sizes: dict[str, int]) -> d
                "arrays": f"{folder}/arrays.npz", "cache": f"{folder}/cache",
                **{f"results of {e}": f"{folder}/{e}.npz" for e in engines}}  # fmt: skip
         with contextlib.ExitStack() as stack:
-            running = [stack.enter_context(_Process(e, job)) for e in engines]
-            with _Process("uopc", job) as again:
+            running = [stack.enter_context(_EngineProcess(e, job)) for e in engines]
+            with _EngineProcess("uopc", job) as again:
                 pass
             for _ in range(rounds):
                 for process in running:

@@ -17,7 +17,7 @@ from typing import Any
 from uopc import config
 from uopc.backends.cpu.arguments import describe
 from uopc.cache import statistics
-from uopc.cache.disk import DiskCache, Entry, Unusable
+from uopc.cache.disk import CachedFile, DiskCache, Unusable
 from uopc.cli import load
 from uopc.cli.output import Output, Refuse
 from uopc.errors import UserError
@@ -77,7 +77,7 @@ def _size(nbytes: int) -> str:
     return f"{nbytes / 1024:.1f} KiB" if nbytes < 1 << 20 else f"{nbytes / (1 << 20):.1f} MiB"
 
 
-Known = tuple[Entry, record.Head | str]  # its head, or the reason why it cannot be used
+Known = tuple[CachedFile, record.Head | str]  # its head, or the reason why it cannot be used
 
 
 def _known(disk: DiskCache) -> list[Known]:
@@ -134,7 +134,7 @@ def _why(disk: DiskCache, source: str, out: Output) -> None:
         out.line(f"  that entry cannot be used: {reason}")
     others = [(e, h) for e, h in entries if isinstance(h, record.Head) and "graph" in h.key]
 
-    def graph_of(entry: Entry) -> str:
+    def graph_of(entry: CachedFile) -> str:
         try:
             found = record.decode(disk.read(entry.name, touch=False) or b"", None, backend.artifact)
         except Unusable:  # of another backend, or gone
@@ -172,7 +172,7 @@ def _rates(source: str, out: Output) -> None:
     ])  # fmt: skip
 
 
-def _request(found: load.Source, source: str) -> Request:
+def _request(found: load.LoadedSource, source: str) -> Request:
     """The request that a compile of a file makes."""
     if found.start != INPUT:
         raise UserError(f"{source}: only whole graphs are cached, and this is a later stage")
@@ -183,13 +183,13 @@ def _request(found: load.Source, source: str) -> Request:
 
 
 def _miss(
-    whole: record.Key, name: str, source: str, others: list[tuple[Entry, record.Head]],
-    graph_of: Callable[[Entry], str],
+    whole: record.Key, name: str, source: str, others: list[tuple[CachedFile, record.Head]],
+    graph_of: Callable[[CachedFile], str],
 ) -> str:  # fmt: skip
     """The reason why a kernel is not cached: the difference of its key from the nearest entry's."""
     digest = record.digest_of(source)
 
-    def distance(known: tuple[Entry, record.Head]) -> tuple[int, int, float]:
+    def distance(known: tuple[CachedFile, record.Head]) -> tuple[int, int, float]:
         entry, head = known
         names, digests, _ = zip(*head.kernels) if head.kernels else ((), (), ())
         same = 0 if digest in digests else 1 if name in names else 2

@@ -45,7 +45,7 @@ class Finding:
     required: bool = False
 
 
-class _Missing(Exception):
+class _Absent(Exception):
     """The thing that a check looked for is missing."""
 
 
@@ -84,7 +84,7 @@ def exit_code(findings: list[Finding], device: str) -> int:
 def _check(name: str, required: bool, look: Callable[[], str]) -> Finding:
     try:
         return Finding(name, "ok", look(), required)
-    except _Missing as error:
+    except _Absent as error:
         return Finding(name, "missing", str(error), required)
     except Exception as error:  # the report names every defect and continues
         kind = "" if isinstance(error, Error) else f"{type(error).__name__}: "
@@ -98,7 +98,7 @@ def _llvmlite() -> str:
 
     found = tuple(int(part) for part in llvmlite.__version__.split(".")[:2])
     if found < LEAST_LLVMLITE:
-        raise _Missing(f"llvmlite {llvmlite.__version__} is too old: 0.48 or later is needed")
+        raise _Absent(f"llvmlite {llvmlite.__version__} is too old: 0.48 or later is needed")
     return f"{llvmlite.__version__}, LLVM {'.'.join(map(str, llvm.llvm_version_info))}"
 
 
@@ -122,7 +122,7 @@ def _cpu() -> str:
 def _speeds() -> str:
     found = backend_of("cpu").target("cpu", config.current().target_cpu)
     if found == detect.host(config.current().target_cpu):
-        raise _Missing("not measured: uopc tune --machine")
+        raise _Absent("not measured: uopc tune --machine")
     f = found.figures
     return (
         f"{f.clock:g} GHz, {f.multiply_bytes:g} bytes of multiply-adds a cycle, loads"
@@ -148,7 +148,7 @@ def _compiled(name: str) -> uopc.Program:
 def _program(name: str) -> str:
     x = np.arange(6400, dtype=np.float32).reshape(64, 100) % 7
     if not np.array_equal(_compiled(name)(x), (x * 2 + 1).sum(axis=1)):
-        raise _Missing("a program gave a wrong result")
+        raise _Absent("a program gave a wrong result")
     return "compiled and ran; the result is correct"
 
 
@@ -156,7 +156,7 @@ def _native_call() -> str:
     from uopc.backends.cpu.callables import native_calls_work
 
     if not native_calls_work():
-        raise _Missing("calls go through ctypes: this interpreter's structs are unknown")
+        raise _Absent("calls go through ctypes: this interpreter's structs are unknown")
     return "calls go straight to machine code"
 
 
@@ -169,7 +169,7 @@ def _ptx() -> str:
 def _ptxas() -> str:
     path = find_ptxas()
     if path is None:
-        raise _Missing("not installed: pip install nvidia-cuda-nvcc-cu12 (only tests need it)")
+        raise _Absent("not installed: pip install nvidia-cuda-nvcc-cu12 (only tests need it)")
     run = subprocess.run([path, "--version"], capture_output=True, text=True, check=True)
     release = [w for w in run.stdout.split() if w.startswith("V")]
     return f"{release[-1] if release else '?'} at {path}"
@@ -177,7 +177,7 @@ def _ptxas() -> str:
 
 def _pycuda() -> str:
     if util.find_spec("pycuda") is None:
-        raise _Missing("not installed: pip install uopc[cuda], or .ci/build-pycuda-wheel")
+        raise _Absent("not installed: pip install uopc[cuda], or .ci/build-pycuda-wheel")
     try:
         return metadata.version("pycuda")
     except metadata.PackageNotFoundError:
@@ -187,7 +187,7 @@ def _pycuda() -> str:
 def _check_pycuda() -> None:
     """For what cannot be asked without pycuda, whose own line says how to install it."""
     if "pycuda" not in sys.modules and util.find_spec("pycuda") is None:
-        raise _Missing("not asked: it needs pycuda")
+        raise _Absent("not asked: it needs pycuda")
 
 
 def _driver() -> str:
@@ -200,7 +200,7 @@ def _device() -> str:
     _check_pycuda()
     found = [device.device(i) for i in range(binding.driver().Device.count())]
     if not found:
-        raise _Missing("the driver finds no device")
+        raise _Absent("the driver finds no device")
     return "; ".join(f"cuda:{d.ordinal} {d.name} ({d.capability[0]}.{d.capability[1]})"
                      for d in found)  # fmt: skip
 

@@ -45,7 +45,7 @@ _LEAVES = (Ops.PARAM, Ops.VARIABLE, Ops.CONST, Ops.DATA, Ops.RANGE, Ops.BUFFER)
 
 
 @dataclass
-class Source:
+class LoadedSource:
     """A graph (or a container of graphs), its stage, and the settings that its file notes; the
     request that a Program was compiled for."""
 
@@ -56,7 +56,7 @@ class Source:
     request: Request | None = None
 
 
-def load(source: str, sizes: Mapping[str, Any] | None = None) -> Source:
+def load(source: str, sizes: Mapping[str, Any] | None = None) -> LoadedSource:
     """The graph that SOURCE names. UserError and InvalidIR give the file and line of a mistake.
     sizes: of a model's dimensions, from `--set`; None where a command has no such option."""
     path, name = Path(source), ""
@@ -72,7 +72,7 @@ def load(source: str, sizes: Mapping[str, Any] | None = None) -> Source:
             raise UserError(f"{source}: a .uop file holds one graph, which has no name")
         return _load_text(path)
     if path.suffix == ".onnx":
-        return Source(str(path), _model(path, sizes))
+        return LoadedSource(str(path), _model(path, sizes))
     module = _run_file(path)
     chosen = name or _choose(path, module)
     if not hasattr(module, chosen):
@@ -80,8 +80,8 @@ def load(source: str, sizes: Mapping[str, Any] | None = None) -> Source:
     value = _graph_of(path, chosen, _program_of(path, chosen, getattr(module, chosen)))
     if isinstance(value, Program):
         request = value._source.given
-        return Source(f"{path}:{chosen}", request.graph, request=request)
-    return Source(f"{path}:{chosen}", value)
+        return LoadedSource(f"{path}:{chosen}", request.graph, request=request)
+    return LoadedSource(f"{path}:{chosen}", value)
 
 
 def _model(path: Path, sizes: Mapping[str, Any] | None) -> Any:
@@ -100,7 +100,7 @@ def _model(path: Path, sizes: Mapping[str, Any] | None) -> Any:
         ) from None
 
 
-def _load_text(path: Path) -> Source:
+def _load_text(path: Path) -> LoadedSource:
     try:
         text = path.read_text(encoding="utf-8")
         graph = parse(text, read_arrays(path, text))
@@ -110,7 +110,7 @@ def _load_text(path: Path) -> Source:
         raise InvalidIR(f"{path}: {error}") from None
     settings = parse_header(text)
     request = saved.read(path)[0] if "schedule" in settings else None
-    return Source(str(path), graph, settings.get("stage", INPUT), settings, request)
+    return LoadedSource(str(path), graph, settings.get("stage", INPUT), settings, request)
 
 
 def _run_file(path: Path) -> ModuleType:
@@ -237,7 +237,7 @@ def _graph_of(path: Path, name: str, value: Any) -> Any:
     return value
 
 
-def request_of(found: Source, device: str | None) -> Request:
+def request_of(found: LoadedSource, device: str | None) -> Request:
     """The request to compile: that of a Program, or the graph with the settings of the
     environment, and those that a stage file notes. `device` is that of the command line.
     """
@@ -259,7 +259,7 @@ def request_of(found: Source, device: str | None) -> Request:
     )
 
 
-def _note_rules(found: Source) -> None:
+def _note_rules(found: LoadedSource) -> None:
     """A stage file has no rules: those of later stages, which its run had, are named."""
     at = STAGES.index(found.start) if found.start in STAGES else 0
     later = [s for s in found.settings.get("rules", "").split(", ") if s in STAGES[at + 1 :]]

@@ -42,7 +42,7 @@ ROUNDS, SAMPLES = 5, 4  # old and new code take turns; a turn has some samples o
 
 
 @dataclass(frozen=True)
-class KernelText:
+class ReplayedKernel:
     """One kernel as text."""
 
     name: str
@@ -52,13 +52,13 @@ class KernelText:
 
 
 @dataclass(frozen=True)
-class Version:
+class ReplayedProgram:
     """A program as one version of the compiler makes it. `code`: the record of its artifact,
     sealed."""
 
     name: str
     request: Request
-    kernels: tuple[KernelText, ...]
+    kernels: tuple[ReplayedKernel, ...]
     code: bytes
 
 
@@ -69,18 +69,18 @@ class Change:
 
     kernel: str
     kind: Literal["changed", "new", "gone"]
-    before: KernelText | None
-    after: KernelText | None
+    before: ReplayedKernel | None
+    after: ReplayedKernel | None
     ratio: float | None = None
 
 
 # ---------------------------------------------------------------- recordings
-def compiled(name: str, request: Request) -> Version:
+def compiled(name: str, request: Request) -> ReplayedProgram:
     """A program, compiled anew by this version, with the Opts that it chooses."""
     return _compiled(name, request)[0]
 
 
-def _compiled(name: str, request: Request) -> tuple[Version, Any]:
+def _compiled(name: str, request: Request) -> tuple[ReplayedProgram, Any]:
     """The version, and the graph as it was lowered."""
     request = dataclasses.replace(request, opts=None)
     backend = backend_of(request.device)
@@ -91,12 +91,14 @@ def _compiled(name: str, request: Request) -> tuple[Version, Any]:
         made, lowered = make_artifact(request, known, printed, backend.compiler, keep=True)
         uops = {k.arg.name: k for k in lowered.kernels}
         texts = tuple([
-            KernelText(n, " ".join(map(str, uops[n].arg.opts or ())), print_graph(uops[n]), source)
-            for n, source in zip(made.names, made.sources(), strict=True)
+            ReplayedKernel(n, " ".join(map(str, uops[n].arg.opts or ())), print_graph(uops[n]), s)
+            for n, s in zip(made.names, made.sources(), strict=True)
         ])  # fmt: skip
     heads = [(k.name, k.source, "") for k in texts]
     own = record.Key((("format", str(key.FORMAT)), key.machine_component(machine)))
-    return Version(name, request, texts, disk.sealed(record.encode(own, heads, made))), lowered
+    return ReplayedProgram(
+        name, request, texts, disk.sealed(record.encode(own, heads, made))
+    ), lowered
 
 
 class Recorder:
@@ -112,7 +114,7 @@ class Recorder:
         except OSError as error:
             raise UserError(f"{folder}: {error.strerror or error}") from None
 
-    def add(self, name: str, request: Request) -> Version:
+    def add(self, name: str, request: Request) -> ReplayedProgram:
         """Compile a program and write it down."""
         version, lowered = _compiled(name, request)
         stem = self.folder / f"{len(self.names):04d}"
@@ -129,7 +131,7 @@ class Recorder:
         files.write_text(self.folder / INDEX, json.dumps(index, indent=1) + "\n")
 
 
-def read(folder: Path) -> Iterator[Version]:
+def read(folder: Path) -> Iterator[ReplayedProgram]:
     """The programs of a recording. UserError where there is none, or it is damaged."""
     index = _json(folder / INDEX)
     if not isinstance(index, dict) or index.get("replay") != FORMAT:
@@ -141,10 +143,10 @@ def read(folder: Path) -> Iterator[Version]:
         yield _read(folder / f"{number:04d}", str(name))
 
 
-def _read(stem: Path, name: str) -> Version:
+def _read(stem: Path, name: str) -> ReplayedProgram:
     file = stem.with_suffix(".kernels.json")
     found = _json(file)
-    fields = {f.name for f in dataclasses.fields(KernelText)}
+    fields = {f.name for f in dataclasses.fields(ReplayedKernel)}
     if not isinstance(found, list) or not all(
         isinstance(k, dict) and k.keys() == fields and all(type(v) is str for v in k.values())
         for k in found
@@ -156,8 +158,8 @@ def _read(stem: Path, name: str) -> Version:
         except InvalidIR as error:
             raise UserError(f"{stem.with_suffix('.uop')}: {error}") from None
     code = files.read_bytes(stem.with_suffix(".code"))
-    kernels = tuple([KernelText(**k) for k in found])
-    return Version(name, dataclasses.replace(request, opts=None), kernels, code)
+    kernels = tuple([ReplayedKernel(**k) for k in found])
+    return ReplayedProgram(name, dataclasses.replace(request, opts=None), kernels, code)
 
 
 def _json(file: Path) -> Any:
@@ -168,7 +170,7 @@ def _json(file: Path) -> Any:
 
 
 # ---------------------------------------------------------------- comparison
-def changes(before: Version, after: Version) -> list[Change]:
+def changes(before: ReplayedProgram, after: ReplayedProgram) -> list[Change]:
     """The kernels that differ: in their UOps or in their code."""
     old, new = ({k.name: k for k in v.kernels} for v in (before, after))
     found: list[Change] = []
@@ -186,7 +188,7 @@ class NotTimed(Exception):
 
 
 @dataclass(frozen=True)
-class Times:
+class KernelTimes:
     """The least seconds of all launches of each kernel, by name."""
 
     before: dict[str, float]
@@ -203,7 +205,7 @@ def _ratio(before: float, after: float) -> float:
     return after / before if before else 1.0
 
 
-def times(before: Version, after: Version) -> Times:
+def times(before: ReplayedProgram, after: ReplayedProgram) -> KernelTimes:
     """Time two versions in turns, launch by launch, on the same random arrays."""
     backend = backend_of(after.request.device)
     runners = [_runner(v, after.request, backend) for v in (before, after)]
@@ -218,10 +220,10 @@ def times(before: Version, after: Version) -> Times:
     for runner, found, total in zip(runners, best, summed):
         for launch, seconds in zip(runner.plan.launches, found, strict=True):
             total[launch.kernel] = total.get(launch.kernel, 0.0) + seconds
-    return Times(*summed)
+    return KernelTimes(*summed)
 
 
-def _runner(version: Version, request: Request, backend: Backend) -> Any:
+def _runner(version: ReplayedProgram, request: Request, backend: Backend) -> Any:
     """The recorded code, ready to run. NotTimed where this machine or version cannot run it."""
     machine = backend.target(request.device, request.options.target_cpu)
     try:

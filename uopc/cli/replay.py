@@ -33,7 +33,7 @@ from typing import Any
 from uopc.cli import load
 from uopc.cli import process_replay as replay
 from uopc.cli.output import Output, Refuse
-from uopc.cli.process_replay import Change, Version
+from uopc.cli.process_replay import Change, ReplayedProgram
 from uopc.cli.run import checked_request
 from uopc.errors import Error
 from uopc.ir.text.columns import plural
@@ -117,7 +117,9 @@ def _compare(args: Namespace, out: Output) -> int:
     return int(any(c.differs for c in compared))
 
 
-def _one(before: Version, later: dict[str, Version] | None, timed: bool) -> _Compared:
+def _one(
+    before: ReplayedProgram, later: dict[str, ReplayedProgram] | None, timed: bool
+) -> _Compared:
     """A program compared with the one of the same name in `later`, or compiled now."""
     found = _Compared(before.name)
     try:

@@ -124,12 +124,12 @@ def _write(folder: Path, results: list[Any]) -> None:
         raise UserError(f"--output: {error}") from None
 
 
-def compiled(found: load.Source, device: str | None) -> Program:
+def compiled(found: load.LoadedSource, device: str | None) -> Program:
     """The program of a source."""
     return make_program(checked_request(found, device))
 
 
-def checked_request(found: load.Source, device: str | None) -> Request:
+def checked_request(found: load.LoadedSource, device: str | None) -> Request:
     """The request of a source: with the settings that its file notes, or those of a Program."""
     if found.start != INPUT:
         raise UserError(f"{found.name}: a graph before the first pass expected, not a later stage")

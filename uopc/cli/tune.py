@@ -30,7 +30,7 @@ from typing import Any
 from uopc import config
 from uopc.backends import detect
 from uopc.cache.disk import Unusable
-from uopc.cache.tuned import Database, Measured, Row, Store
+from uopc.cache.tuned import Database, MachineFigures, SearchRow, Store
 from uopc.cli import load, sizes
 from uopc.cli.output import Output, Refuse
 from uopc.cli.run import checked_request
@@ -142,7 +142,7 @@ class _Job:
         self.machine = machine
         self.store: Store = schedules.store(request, machine)
         self.seconds = self._times(self.before)
-        self.found: list[Row] = []
+        self.found: list[SearchRow] = []
 
     def _times(self, program: Program) -> list[float]:
         """The seconds of each launch."""
@@ -206,7 +206,7 @@ class _Job:
             out.line(f"{self.name}: all kernels {before * 1e6:.3f} us -> {now * 1e6:.3f} us")
 
 
-def _gain(row: Row) -> str:
+def _gain(row: SearchRow) -> str:
     if row.opts is None:
         return f"stays ({row.said})"
     return f"{row.before * 1e6:.3f} us -> {row.after * 1e6:.3f} us, {row.opts}"
@@ -298,17 +298,17 @@ def _import(database: Database, file: Path, out: Output) -> None:
     out.line(f"{file}: {plural(len(rows), 'row')}, {here} of this machine and version")
 
 
-def _machine(given: dict[str, Any]) -> Measured:
+def _machine(given: dict[str, Any]) -> MachineFigures:
     """A measured machine of a file. ValueError where it is damaged."""
-    found = Measured(given["machine"], given["figures"], given["made"])
+    found = MachineFigures(given["machine"], given["figures"], given["made"])
     if found.seal != given["seal"] or figures.parsed(found.figures) is None:
         raise ValueError(f"a machine is damaged: {found.machine}")
     return found
 
 
-def _row(given: dict[str, Any]) -> Row:
+def _row(given: dict[str, Any]) -> SearchRow:
     """A row of a file. ValueError where it is damaged."""
-    row = Row(**{f.name: given[f.name] for f in fields(Row)})
+    row = SearchRow(**{f.name: given[f.name] for f in fields(SearchRow)})
     texts = row.key, row.machine, row.version, row.name, row.said, row.opts or ""
     numbers = row.before, row.after, row.made
     good = all(type(v) is str for v in texts) and all(type(v) is float for v in numbers)

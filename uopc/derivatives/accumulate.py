@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from uopc.derivatives import functions
-from uopc.derivatives.rule import OfBody, Rule
+from uopc.derivatives.rule import DerivativeRule, OfBody
 from uopc.derivatives.values import Value, fit, front_aligned, stored, summed_to, total
 from uopc.ir.builder import alu, fold, leaves, movement
 from uopc.ir.core import shapes
@@ -20,7 +20,7 @@ from uopc.tensor.loops import bodies, scan
 from uopc.tensor.primitive import primitive
 
 
-class Accumulate(Rule):
+class Accumulate(DerivativeRule):
     """Of sums: their running sums. Of the greatest: the tangent of the first element that is it. Of
     products: t[i] = t[i-1] a[i] + y[i-1] a'[i]; no zero is divided by, and 0 times a product that
     overflowed is 0."""
@@ -176,7 +176,7 @@ def product(a: UOp, b: UOp) -> UOp:
     return primitive(alu.where(undefined, leaves.const(a.dtype, 0), made), "product", a, b)
 
 
-class Product(Rule):
+class Product(DerivativeRule):
     """Linear in both operands; its derivatives are such products too."""
 
     kind = "linear"

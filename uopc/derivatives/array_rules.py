@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from uopc.derivatives import accumulate, gather
-from uopc.derivatives.rule import Rule
+from uopc.derivatives.rule import DerivativeRule
 from uopc.derivatives.values import Mask, Value, filled, one_over, stored, times, total
 from uopc.ir.builder import alu, fold, leaves, movement
 from uopc.ir.core import dtypes, shapes
@@ -18,7 +18,7 @@ from uopc.tensor.scatter import inside, scatter
 from uopc.tensor.sorts import sorting
 
 
-class Sort(Rule):
+class SortRule(DerivativeRule):
     """The tangents in the order of the values. `details`: the axis from the end, and descending."""
 
     kind = "linear"
@@ -42,7 +42,7 @@ class Sort(Rule):
         return sorting.sort(operands[0], axis, bool(descending))
 
 
-class ArgSort(Rule):
+class ArgSort(DerivativeRule):
     """Places have no derivative."""
 
     def again(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
@@ -50,7 +50,7 @@ class ArgSort(Rule):
         return sorting.argsort(operands[0], axis, bool(descending))
 
 
-class Scatter(Rule):
+class Scatter(DerivativeRule):
     """Updates of rows of `a` at places: the operands are a, the places and the rows."""
 
     kind = "linear"
@@ -196,8 +196,8 @@ class Multiply(Scatter):
         return accumulate.product(_rows_at(a, u), others)
 
 
-RULES: dict[str, Rule] = {
-    "sort": Sort(),
+RULES: dict[str, DerivativeRule] = {
+    "sort": SortRule(),
     "argsort": ArgSort(),
     "scatter_add": Add(),
     "scatter_set": Set(),

@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from uopc.derivatives.rule import Rule
+from uopc.derivatives.rule import DerivativeRule
 from uopc.derivatives.values import Value, fit, negative, summed_to, total
 from uopc.ir.builder import alu, leaves, movement
 from uopc.ir.core import shapes
@@ -25,7 +25,7 @@ from uopc.tensor.matrices.linear_algebra import mirrored
 from uopc.tensor.primitive import primitive
 
 
-class Cofactors(Rule):
+class Cofactors(DerivativeRule):
     """The operands are A and the directions, as many as there are: their batches broadcast."""
 
     kind = "linear"

@@ -22,7 +22,7 @@ _VIEWS = frozenset((Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP, Ops.SHRINK, Ops.EXPAND, 
 _Chain = tuple[UOp, ...]  # views, from the storage on
 
 
-class _Reader:
+class _EffectReader:
     """A walk, sources first, which notes the value of each node."""
 
     def __init__(self, nodes: Sequence[UOp]) -> None:
@@ -123,7 +123,7 @@ def pure(outputs: Sequence[UOp], inputs: Sequence[UOp] = ()) -> tuple[list[UOp],
     nodes = calls.graph_order([*outputs, *inputs], operands)
     if not any([u.op is Ops.AFTER for u in nodes]):
         return list(outputs), list(inputs)
-    reader = _Reader(nodes)
+    reader = _EffectReader(nodes)
     for u in nodes:
         reader.read(u)
     return [reader.value[u] for u in outputs], [reader.value[u] for u in inputs]

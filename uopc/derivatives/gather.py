@@ -29,7 +29,7 @@ _FILLED = 4  # a table may have so many times the places that it needs
 
 
 @dataclass(frozen=True)
-class _Places:
+class _ReadPlaces:
     """The places that an index reads: constant + the sum of step * i over dimensions, or a table of
     places. `axes`: the dimensions of the block of indices along which it moves."""
 
@@ -69,7 +69,7 @@ def transposed(u: UOp, cotangent: UOp) -> UOp:
 
 
 # ---------------------------------------------------------------- places that are known
-def _places(index: UOp, rank: int) -> _Places | None:
+def _places(index: UOp, rank: int) -> _ReadPlaces | None:
     """The places that an index of a block of this rank reads; None if they are not known."""
     form = _steps(index)
     dims = shapes.shape(index)
@@ -77,12 +77,13 @@ def _places(index: UOp, rank: int) -> _Places | None:
     if form is not None:
         constant, steps = form
         axes = [i for i, s in enumerate(steps) if s]
-        return _Places(tuple([first + i for i in axes]), tuple([steps[i] for i in axes]), constant)
+        moved = tuple([first + i for i in axes])
+        return _ReadPlaces(moved, tuple([steps[i] for i in axes]), constant)
     table = _table(index)
     if table is None:
         return None
     axes = [i for i, d in enumerate(dims) if d != 1]
-    return _Places(
+    return _ReadPlaces(
         tuple([first + i for i in axes]), table=table.reshape([table.shape[i] for i in axes])
     )
 
@@ -176,7 +177,7 @@ def rearranged(a: npt.NDArray[Element], u: UOp, filling: Any) -> npt.NDArray[Ele
 
 
 # ---------------------------------------------------------------- one dimension of the source
-def _collapsed(value: UOp, at: int, places: _Places, n: Dim) -> UOp:
+def _collapsed(value: UOp, at: int, places: _ReadPlaces, n: Dim) -> UOp:
     """The dimensions from `at` on, which read these places of a dimension of n, as that one."""
     if places.table is not None:
         return by_table(value, at, places.table, n)

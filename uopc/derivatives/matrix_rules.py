@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from uopc.derivatives import cofactors
 from uopc.derivatives.cofactors import product
-from uopc.derivatives.rule import Pushed, Rule
+from uopc.derivatives.rule import DerivativeRule, Pushed
 from uopc.derivatives.values import Value, fit, total
 from uopc.errors import Unsupported
 from uopc.ir.builder import leaves, movement
@@ -24,7 +24,7 @@ from uopc.tensor.matrices.linear_algebra import mirrored
 Kernel = Callable[[UOp, Sequence[UOp]], UOp]
 
 
-class _Batched(Rule):
+class _Batched(DerivativeRule):
     """A function of matrices, which `kernel` computes from the node and operands."""
 
     kind = "linear"
@@ -41,7 +41,7 @@ class _Batched(Rule):
         return movement.reshape(self.kernel(u, flat), (n, *shapes.shape(u)))
 
 
-class _Factor(_Batched, Pushed):
+class _FactorizationRule(_Batched, Pushed):
     """`tangent` takes the node and the tangents of its operands."""
 
     def __init__(
@@ -190,7 +190,7 @@ def _det(u: UOp, tangents: Sequence[Value]) -> Value:
     return movement.reduce(cofactors.cofactors(u.src[1]) * t, "add", (rank - 2, rank - 1))
 
 
-class _Determinant(_Factor):
+class _Determinant(_FactorizationRule):
     """Its operand may have any batch."""
 
     def alone(self, u: UOp) -> int:
@@ -200,17 +200,17 @@ class _Determinant(_Factor):
         return self.kernel(u, operands)
 
 
-class _Sign(Rule):
+class _Sign(DerivativeRule):
     """The sign of a determinant has no derivative."""
 
     def again(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
         return linear_algebra.slogdet(operands[0])[0]
 
 
-RULES: dict[str, Rule] = {
-    "cholesky": _Factor(_cholesky, lambda u, a: linear_algebra.cholesky(a[0])),
-    "qr_q": _Factor(_qr(0), _qr_kernel(0)),
-    "qr_r": _Factor(_qr(1), _qr_kernel(1)),
+RULES: dict[str, DerivativeRule] = {
+    "cholesky": _FactorizationRule(_cholesky, lambda u, a: linear_algebra.cholesky(a[0])),
+    "qr_q": _FactorizationRule(_qr(0), _qr_kernel(0)),
+    "qr_r": _FactorizationRule(_qr(1), _qr_kernel(1)),
     "solve": _Equations(),
     "forward_substitution": _LowerEquations(),
     "cofactors": cofactors.Cofactors(),

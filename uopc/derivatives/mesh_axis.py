@@ -17,7 +17,7 @@ from typing import NamedTuple
 from uopc.derivatives import batch, effects
 from uopc.derivatives import functions as seeds
 from uopc.derivatives.rule import operands
-from uopc.derivatives.scan_rule import Loop
+from uopc.derivatives.scan_rule import ScanParts
 from uopc.derivatives.values import Value
 from uopc.ir.builder import alu, leaves, movement, rebuild
 from uopc.ir.core import calls, dtypes, shapes
@@ -27,7 +27,7 @@ from uopc.ir.core.uop import UOp, intern, set_origin
 from uopc.tensor.loops import bodies, scan
 
 
-class Found(NamedTuple):
+class OnAxis(NamedTuple):
     """A value; `varies`: it has the mesh axis as a new first dimension, else it is the same on all
     devices along it."""
 
@@ -36,14 +36,14 @@ class Found(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Axis:
+class SizedAxis:
     """A mesh axis and its size."""
 
     name: str
     size: int
 
 
-def along(outputs: Sequence[UOp], batched: batch.Batch, axis: Axis) -> list[Found]:
+def along(outputs: Sequence[UOp], batched: batch.Batch, axis: SizedAxis) -> list[OnAxis]:
     """The outputs for all devices along an axis, without exchanges over it. The keys of `batched`
     are replaced by values that have the axis in front."""
     outputs, inputs = effects.pure(outputs, list(batched))
@@ -53,7 +53,7 @@ def along(outputs: Sequence[UOp], batched: batch.Batch, axis: Axis) -> list[Foun
         if u not in done:
             _add(u, axis, done, alone)
     return [
-        Found(done[u], True) if u in done else Found(alone.get(u, u), False) for u in outputs
+        OnAxis(done[u], True) if u in done else OnAxis(alone.get(u, u), False) for u in outputs
     ]  # fmt: skip
 
 
@@ -62,7 +62,7 @@ def _outside_bodies(u: UOp) -> list[UOp]:
     return [s for s in operands(u) if s.op is not Ops.FUNCTION]
 
 
-def _add(u: UOp, axis: Axis, done: dict[UOp, UOp], alone: dict[UOp, UOp]) -> None:
+def _add(u: UOp, axis: SizedAxis, done: dict[UOp, UOp], alone: dict[UOp, UOp]) -> None:
     if u.op is Ops.PRIMITIVE and u.arg.name == "scan" and _exchanges(u.src[1]):
         found = _looped(u, axis, done, alone)
         (done if found.varies else alone)[u] = found.value
@@ -95,7 +95,7 @@ def _renewed(u: UOp, alone: dict[UOp, UOp]) -> UOp:
     return made
 
 
-def _on_all(u: UOp, axis: Axis, done: batch.Batch) -> UOp:
+def _on_all(u: UOp, axis: SizedAxis, done: batch.Batch) -> UOp:
     """A node for all devices along the axis. A layout has the axis as the cut of the new one."""
     if u.op is Ops.SHARD:
         arg = ShardArg(((axis.name,), *u.arg.spec))
@@ -119,7 +119,7 @@ def _exchanges(body: UOp) -> bool:
     return any([u.op in GroupOp.Exchange for u in calls.graph_order(body.src, calls.operands)])
 
 
-def _looped(u: UOp, axis: Axis, done: dict[UOp, UOp], alone: dict[UOp, UOp]) -> Found:
+def _looped(u: UOp, axis: SizedAxis, done: dict[UOp, UOp], alone: dict[UOp, UOp]) -> OnAxis:
     """A result of a loop whose body exchanges."""
     given = tuple([done[s] if s in done else alone.get(s, s) for s in u.src[2:]])
     varying = tuple([s in done for s in u.src[2:]])
@@ -130,11 +130,11 @@ def _looped(u: UOp, axis: Axis, done: dict[UOp, UOp], alone: dict[UOp, UOp]) -> 
 @functools.lru_cache(maxsize=4)  # the results of one loop are asked for one by one
 def _loop_along(
     details: tuple[int, ...], own: tuple[UOp, ...], given: tuple[UOp, ...],
-    varying: tuple[bool, ...], axis: Axis,
-) -> list[Found]:  # fmt: skip
+    varying: tuple[bool, ...], axis: SizedAxis,
+) -> list[OnAxis]:  # fmt: skip
     """The results of a loop for all devices. A carried value varies if its first one does, or the
     body makes it of others that do."""
-    one, all_ = Loop(details, own), Loop(details, (own[0], *given))
+    one, all_ = ScanParts(details, own), ScanParts(details, (own[0], *given))
     n, m = one.count, one.count + len(one.xs)
     end = m + len(one.constants)
     carried, elements = one.seeds()
@@ -169,8 +169,8 @@ def _loop_along(
     xs = [movement.swapped(x) if b else x for x, b in zip(all_.xs, varying[n:m])]
     made = scan.scan(body, first, xs, taken, one.length, one.way)
     return [
-        *[Found(v, i in varies) for i, v in enumerate(made[:n])],
-        *[Found(movement.swapped(v) if f.varies else v, f.varies)
+        *[OnAxis(v, i in varies) for i, v in enumerate(made[:n])],
+        *[OnAxis(movement.swapped(v) if f.varies else v, f.varies)
           for v, f in zip(made[n:], found[n:])],
     ]  # fmt: skip
 
@@ -185,48 +185,48 @@ def _of_equal(x: UOp, op: str, n: int) -> UOp:
     return alu.binary(Ops.MUL, x, leaves.const_like(x, n)) if op == "add" else x
 
 
-def _of_all(u: UOp, axis: Axis, x: Value) -> UOp:
+def _of_all(u: UOp, axis: SizedAxis, x: Value) -> UOp:
     """The values of all devices in one, also where they are the same."""
     return movement.repeated(u.src[0], axis.size) if x is None else x
 
 
-def _allreduce(u: UOp, axis: Axis, x: Value) -> Found:
+def _allreduce(u: UOp, axis: SizedAxis, x: Value) -> OnAxis:
     if x is None:
-        return Found(_of_equal(u.src[0], u.arg.op, axis.size), False)
-    return Found(_reduced(x, u.arg.op), False)
+        return OnAxis(_of_equal(u.src[0], u.arg.op, axis.size), False)
+    return OnAxis(_reduced(x, u.arg.op), False)
 
 
-def _allgather(u: UOp, axis: Axis, x: Value) -> Found:
-    return Found(_of_all(u, axis, x), False)
+def _allgather(u: UOp, axis: SizedAxis, x: Value) -> OnAxis:
+    return OnAxis(_of_all(u, axis, x), False)
 
 
-def _reduce_scatter(u: UOp, axis: Axis, x: Value) -> Found:
+def _reduce_scatter(u: UOp, axis: SizedAxis, x: Value) -> OnAxis:
     """(devices, parts, …) summed over devices: the parts are those of the devices."""
     if x is None:
-        return Found(_of_equal(u.src[0], u.arg.op, axis.size), True)
-    return Found(_reduced(x, u.arg.op), True)
+        return OnAxis(_of_equal(u.src[0], u.arg.op, axis.size), True)
+    return OnAxis(_reduced(x, u.arg.op), True)
 
 
-def _alltoall(u: UOp, axis: Axis, x: Value) -> Found:
+def _alltoall(u: UOp, axis: SizedAxis, x: Value) -> OnAxis:
     """(devices, parts, …): devices and parts change places."""
-    return Found(movement.swapped(_of_all(u, axis, x)), True)
+    return OnAxis(movement.swapped(_of_all(u, axis, x)), True)
 
 
-def _permute_ranks(u: UOp, axis: Axis, x: Value) -> Found:
+def _permute_ranks(u: UOp, axis: SizedAxis, x: Value) -> OnAxis:
     every = _of_all(u, axis, x)
     n, s = axis.size, u.arg.shift
     rest = shapes.shape(every)[1:]
     if u.arg.wrap:
-        return Found(movement.cat(_rows(every, n - s % n, n), _rows(every, 0, n - s % n)), True)
+        return OnAxis(movement.cat(_rows(every, n - s % n, n), _rows(every, 0, n - s % n)), True)
     kept = _rows(every, max(0, -s), min(n, n - s))
-    return Found(movement.pad(kept, [(max(0, s), max(0, -s)), *[(0, 0) for _ in rest]]), True)
+    return OnAxis(movement.pad(kept, [(max(0, s), max(0, -s)), *[(0, 0) for _ in rest]]), True)
 
 
 def _rows(x: UOp, begin: int, end: int) -> UOp:
     return movement.shrink(x, [(begin, end), *[(0, d) for d in shapes.shape(x)[1:]]])
 
 
-RULES: dict[Op, Callable[[UOp, Axis, Value], Found]] = {
+RULES: dict[Op, Callable[[UOp, SizedAxis, Value], OnAxis]] = {
     Ops.ALLREDUCE: _allreduce,
     Ops.ALLGATHER: _allgather,
     Ops.REDUCE_SCATTER: _reduce_scatter,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from uopc.derivatives import accumulate, gather
-from uopc.derivatives.rule import Linear, Rule
+from uopc.derivatives.rule import DerivativeRule, Linear
 from uopc.derivatives.values import (
     Factor,
     Mask,
@@ -70,7 +70,7 @@ def _stored_back(u: UOp, value: UOp) -> UOp:
     return value if value.op is Ops.CONTIGUOUS else value.contiguous()
 
 
-class _Joined(Rule):
+class _Joined(DerivativeRule):
     """STACK and CAT: linear in all operands."""
 
     kind = "linear"
@@ -99,7 +99,7 @@ class _Joined(Rule):
         return found
 
 
-class _Reduce(Rule):
+class _Reduce(DerivativeRule):
     """The sum of the tangents, each times a factor: 1 of a sum, a share of the greatest (least)
     elements, the product of the other elements."""
 
@@ -139,7 +139,7 @@ def share(u: UOp) -> Factor:
 
 
 _IDENTITY = Linear(_same, _same)
-RULES: dict[Op, Rule] = {
+RULES: dict[Op, DerivativeRule] = {
     Ops.RESHAPE: Linear(_reshape, movement.under),
     Ops.EXPAND: Linear(_expand, _expand_back),
     Ops.PERMUTE: Linear(_permute, movement.under),

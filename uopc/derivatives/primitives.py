@@ -13,7 +13,7 @@ from uopc.derivatives import (
     matrix_rules,
     scan_rule,
 )
-from uopc.derivatives.rule import Partial, Partials, Rule, wide
+from uopc.derivatives.rule import DerivativeRule, Partial, Partials, wide
 from uopc.derivatives.values import Factor, front_aligned
 from uopc.errors import Unsupported
 from uopc.ir.builder import alu, leaves
@@ -71,7 +71,7 @@ def _without_value(partial: Partial) -> Partial:
     return lambda y, value, *operands: partial(y, *operands)
 
 
-RULES: dict[str, Rule] = {
+RULES: dict[str, DerivativeRule] = {
     "expm1": _Elementwise(lambda y, x: x.exp()),
     "log1p": _Elementwise(lambda y, x: (x + 1.0).reciprocal()),
     "log10": _Elementwise(lambda y, x: math.log10(math.e) / x),
@@ -112,7 +112,7 @@ RULES: dict[str, Rule] = {
 }  # fmt: skip
 
 
-def rule_of(u: UOp) -> Rule:
+def rule_of(u: UOp) -> DerivativeRule:
     """The rule of a PRIMITIVE. Unsupported for one that was made in another process."""
     found = RULES.get(u.arg.name)
     if found is None:

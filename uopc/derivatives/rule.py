@@ -20,7 +20,7 @@ def operands(u: UOp) -> Sequence[UOp]:
     return u.src[1:] if u.op is Ops.PRIMITIVE else calls.operands(u)
 
 
-class Rule:
+class DerivativeRule:
     """The derivative of an op; this one is zero.
 
     `push` gives the tangent of a result, of the shape and dtype of the result, from those of the
@@ -57,7 +57,7 @@ class Rule:
         raise NotImplementedError
 
 
-class Partials(Rule):
+class Partials(DerivativeRule):
     """An elementwise op: the tangent of each operand is multiplied by a factor."""
 
     kind = "partials"
@@ -111,7 +111,7 @@ def wide(partial: Partial) -> Partial:
     return made
 
 
-class Linear(Rule):
+class Linear(DerivativeRule):
     """An op that is linear in its first operand: tangents go through the op itself."""
 
     kind = "linear"
@@ -128,7 +128,7 @@ class Linear(Rule):
         return [self._pull(u, cotangent) if wanted[0] else None, *[None] * (len(u.src) - 1)]
 
 
-class Pushed(Rule):
+class Pushed(DerivativeRule):
     """A rule that says how tangents go on. Cotangents go through the transpose of its graph."""
 
     kind = "linear"
@@ -137,7 +137,7 @@ class Pushed(Rule):
         raise NotImplementedError  # `walk` transposes `push`
 
 
-class OfBody(Rule):
+class OfBody(DerivativeRule):
     """The rule of a PRIMITIVE that holds a FUNCTION: it asks for derivatives and batches of that.
     `walk` and `batch` set the functions that give them."""
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from uopc.derivatives import functions
-from uopc.derivatives.rule import OfBody, Rule
+from uopc.derivatives.rule import DerivativeRule, OfBody
 from uopc.derivatives.values import Value, filled, fit, total
 from uopc.errors import Unsupported
 from uopc.ir.builder import alu, movement, rebuild
@@ -26,7 +26,7 @@ from uopc.tensor.loops import bodies, scan
 Nodes = list[UOp]
 
 
-class Loop:
+class ScanParts:
     """The parts of a loop."""
 
     def __init__(self, details: tuple[int, ...], operands: Sequence[UOp]) -> None:
@@ -80,7 +80,7 @@ class Scan(OfBody):
     """
 
     def push_joint(self, u: UOp, tangents: Sequence[Value]) -> list[Value]:
-        loop = Loop(u.arg.details, u.src[1:])
+        loop = ScanParts(u.arg.details, u.src[1:])
         given = list(tangents[2:])
         n, m = loop.count, loop.count + len(loop.xs)
         first, xs, constants = given[:n], given[n:m], given[m : m + len(loop.constants)]
@@ -115,7 +115,7 @@ class Scan(OfBody):
     def pull_joint(
         self, u: UOp, cotangents: Mapping[int, Value], wanted: Sequence[bool]
     ) -> list[Value]:
-        loop = Loop(u.arg.details, u.src[1:])
+        loop = ScanParts(u.arg.details, u.src[1:])
         if loop.way.every and isinstance(loop.length, int) and loop.length > loop.way.every:
             return self._in_segments(loop, cotangents, wanted)
         carried, elements = loop.seeds()
@@ -180,7 +180,7 @@ class Scan(OfBody):
             begun = begun | more
 
     def _in_segments(
-        self, loop: Loop, cotangents: Mapping[int, Value], wanted: Sequence[bool]
+        self, loop: ScanParts, cotangents: Mapping[int, Value], wanted: Sequence[bool]
     ) -> list[Value]:
         """The cotangents by a loop over segments, each of them a loop: what is kept are the carried
         values at the begin of each segment, and, of one segment at a time, of its steps."""
@@ -195,7 +195,7 @@ class Scan(OfBody):
         made = dict(zip(full, rebuild.rebuild(root, dict(zip(seeds, given))).src))
         return [None, None, *[made.get(s) for s in seeds]]
 
-    def _history(self, loop: Loop, wanted: Sequence[int]) -> Nodes:
+    def _history(self, loop: ScanParts, wanted: Sequence[int]) -> Nodes:
         """The carried values of these numbers before each step."""
         if not wanted:
             return []
@@ -218,7 +218,7 @@ def _of_batch(
     details: tuple[int, ...], own: tuple[UOp, ...], operands: tuple[UOp, ...],
     batched: tuple[bool, ...], n: Any,
 ) -> Nodes:  # fmt: skip
-    one, all_ = Loop(details, own), Loop(details, operands)
+    one, all_ = ScanParts(details, own), ScanParts(details, operands)
     _, *flags = batched
     of_xs = flags[one.count : one.count + len(one.xs)]
     of_constants = flags[one.count + len(one.xs) :]
@@ -345,4 +345,4 @@ def _active(
         active |= more
 
 
-RULES: dict[str, Rule] = {"scan": Scan(), "while": While()}
+RULES: dict[str, DerivativeRule] = {"scan": Scan(), "while": While()}

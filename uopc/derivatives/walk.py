@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from uopc.derivatives import effects, functions, movement_rules, partials, primitives
-from uopc.derivatives.rule import OfBody, Pushed, Rule, operands
+from uopc.derivatives.rule import DerivativeRule, OfBody, Pushed, operands
 from uopc.derivatives.values import Value, fit, nonzero, total
 from uopc.errors import Unsupported, UserError
 from uopc.ir.builder import rebuild
@@ -22,13 +22,13 @@ ZERO = frozenset((
     Ops.CMPNE, Ops.DOT4, Ops.CONST, Ops.INVALID, Ops.VARIABLE, Ops.PARAM, Ops.BUFFER, Ops.DATA,
     Ops.IOTA,
 ))  # fmt: skip
-RULES: dict[Op, Rule] = {
-    **partials.PARTIALS, **movement_rules.RULES, **dict.fromkeys(ZERO, Rule()),
+RULES: dict[Op, DerivativeRule] = {
+    **partials.PARTIALS, **movement_rules.RULES, **dict.fromkeys(ZERO, DerivativeRule()),
 }  # fmt: skip
 _MANY = frozenset((Ops.CALL, Ops.TUPLE))  # of several values
 
 
-def rule_of(u: UOp) -> Rule:
+def rule_of(u: UOp) -> DerivativeRule:
     """The rule of a node that a derivative flows through. Unsupported if there is none."""
     if u.op is Ops.PRIMITIVE:
         return primitives.rule_of(u)

@@ -116,7 +116,7 @@ def read_arrays(file: Path, text: str) -> dict[str, Any]:
     for key, kind in _DATA.findall(text):
         stored, place = (file.parent / f"{key}.{suffix}" for suffix in ("npy", "json"))
         if key not in found and place.is_file():
-            found[key] = placed.Place.of_text(place.name, read_bytes(place)).open()
+            found[key] = placed.FilePlace.of_text(place.name, read_bytes(place)).open()
         elif key not in found and stored.is_file():
             try:
                 with stored.open("rb") as opened:

@@ -19,7 +19,7 @@ from uopc import config, target
 from uopc.dump import fusion_report
 from uopc.dump.c_source import CSource
 from uopc.dump.name_tracking import carry_names_over
-from uopc.dump.table import Row, level_change
+from uopc.dump.table import StageRow, level_change
 from uopc.errors import UserError
 from uopc.ir.core import walk
 from uopc.ir.core.calls import exchanges_of
@@ -237,9 +237,9 @@ class Dump:
         )
         return "\n".join(lines)
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[StageRow]:
         """The stage table: the stages that are graphs, then those that are code."""
-        rows: list[Row] = []
+        rows: list[StageRow] = []
         sizes: dict[UOp, int] = {}  # most stages leave most graphs as they are
         before = self.stages[0]
         for stage in self.stages:
@@ -247,7 +247,7 @@ class Dump:
             sizes |= {k: len(walk.toposort(k)) for k in graphs if k not in sizes}
             level = level_change(before.run.level.text, run.level.text)
             changed = not rows or graphs != self.graphs(before)
-            rows.append(Row(
+            rows.append(StageRow(
                 run.number, run.name, level, "nodes", rows[-1].after if rows else None,
                 sum([sizes[k] for k in graphs]), len(graphs) if stage.kernels else None,
                 changed, len(run.rewrites), run.seconds,
@@ -257,7 +257,8 @@ class Dump:
             lines = sum([len(code.splitlines()) for code in self.code(name).values()])
             number, seconds = rows[-1].number // 10 * 10 + 10, sum(self.code_seconds[name].values())
             count = len(self.kernels)
-            rows.append(Row(number, name, "text", "lines", None, lines, count, seconds=seconds))
+            row = StageRow(number, name, "text", "lines", None, lines, count, seconds=seconds)
+            rows.append(row)
         return rows
 
     def kernel_facts(self) -> list[dict[str, Any]]:

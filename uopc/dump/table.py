@@ -7,7 +7,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Row:
+class StageRow:
     """A line of the stage table. Sizes count nodes (of all kernels together), or lines of text."""
 
     number: int

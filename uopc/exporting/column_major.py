@@ -12,7 +12,7 @@ from dataclasses import replace
 from uopc.backends.plan import Shape
 from uopc.errors import Unsupported, UserError
 from uopc.exporting.casadi import Interface, Port
-from uopc.exporting.exported import Array, Exported
+from uopc.exporting.exported import ArrayArgument, Exported
 from uopc.exporting.places import Matrix
 from uopc.ir.builder import rebuild
 from uopc.ir.core import dtypes, shapes
@@ -94,7 +94,7 @@ def with_interface(f: Exported, name: str) -> Exported:
     return replace(f, casadi=made)
 
 
-def _dense(a: Array) -> Port:
+def _dense(a: ArrayArgument) -> Port:
     rows, columns = _column_major(a.shape)
     return Port(_port(a), (rows, columns, 1), rows * columns)
 
@@ -105,7 +105,7 @@ def _column_major(shape: Shape) -> tuple[int, int]:
     return (sizes[1], sizes[0]) if len(sizes) == 2 else (sizes[0] if sizes else 1, 1)
 
 
-def _sparse(a: Array, m: Matrix) -> Port:
+def _sparse(a: ArrayArgument, m: Matrix) -> Port:
     s = m.layout.sparsity
     if s.format != "csc":
         raise UserError(f"export: CasADi has matrices by columns: {a.given} is {s.format}; csc()")
@@ -113,5 +113,5 @@ def _sparse(a: Array, m: Matrix) -> Port:
     return Port(_port(a), tuple(words), s.nnz)
 
 
-def _port(a: Array) -> str:
+def _port(a: ArrayArgument) -> str:
     return re.sub("__+", "_", a.name)

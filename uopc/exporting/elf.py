@@ -17,7 +17,7 @@ _GLOBAL, _OBJECT, _HIDDEN = 1, 1, 2
 _ATTRIBUTES = 0x70000003  # a section that says how the code of an ARM processor calls
 
 
-class _Form(NamedTuple):
+class _ElfClass(NamedTuple):
     """The rows of tables, of 64 or 32 bits. `order`: where the fields of a symbol are in it: name,
     info, other, section, value, size."""
 
@@ -37,18 +37,18 @@ class _Form(NamedTuple):
         self.symbol.pack_into(out, at, *[fields[self.order.index(i)] for i in range(len(fields))])
 
 
-_WIDE = _Form(
+_WIDE = _ElfClass(
     b"\x7fELF\x02\x01\x01", struct.Struct("<16sHHIQQQIHHHHHH"), struct.Struct("<IIQQQQIIQQ"),
     struct.Struct("<IBBHQQ"), (0, 1, 2, 3, 4, 5),
 )  # fmt: skip
-_NARROW = _Form(
+_NARROW = _ElfClass(
     b"\x7fELF\x01\x01\x01", struct.Struct("<16sHHIIIIIHHHHHH"), struct.Struct("<10I"),
     struct.Struct("<IIIBBH"), (0, 3, 4, 5, 1, 2),
 )  # fmt: skip
 SECTION, SYMBOL = _WIDE.section, _WIDE.symbol  # of 64 bits
 
 
-class Section(NamedTuple):
+class ElfSection(NamedTuple):
     """A row of the table of sections, with its name and content."""
 
     name: str
@@ -61,7 +61,7 @@ class Section(NamedTuple):
     data: bytes
 
 
-class Symbol(NamedTuple):
+class ElfSymbol(NamedTuple):
     """A row of the table of symbols. `section` 0: it is not defined here."""
 
     name: str
@@ -89,14 +89,14 @@ class Relocation(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ObjectFile:
+class ElfObject:
     """The content of an object file. `relocations`: those of 64 bits. `flags`: what a machine's
     linker compares."""
 
     machine: int
     flags: int
-    sections: tuple[Section, ...]
-    symbols: tuple[Symbol, ...]
+    sections: tuple[ElfSection, ...]
+    symbols: tuple[ElfSymbol, ...]
     relocations: tuple[Relocation, ...]
 
     @property
@@ -105,7 +105,7 @@ class ObjectFile:
         return [s.name for s in self.symbols if s.section == 0 and s.name]
 
 
-def read(data: bytes) -> ObjectFile:
+def read(data: bytes) -> ElfObject:
     """The content of an object file. InvalidIR for any other file."""
     try:
         return _read(data)
@@ -113,14 +113,14 @@ def read(data: bytes) -> ObjectFile:
         raise InvalidIR(f"no ELF object file: {error!r}") from None
 
 
-def _form(data: bytes) -> _Form:
+def _form(data: bytes) -> _ElfClass:
     found = [form for form in (_WIDE, _NARROW) if data.startswith(form.magic)]
     if not found:
         raise ValueError("another format")
     return found[0]
 
 
-def _read(data: bytes) -> ObjectFile:
+def _read(data: bytes) -> ElfObject:
     form = _form(data)
     header = form.header.unpack_from(data)
     machine, start, own, count, names = (header[i] for i in (2, 6, 7, 12, 13))
@@ -129,17 +129,17 @@ def _read(data: bytes) -> ObjectFile:
     for name, kind, flags, _, offset, size, link, info, align, _ in rows:
         content = b"" if kind == NOBITS else data[offset : offset + size]
         text = _text(data, rows[names][4] + name)
-        sections.append(Section(text, kind, flags, size, link, info, align, content))
+        sections.append(ElfSection(text, kind, flags, size, link, info, align, content))
     table = next(s for s in sections if s.kind == SYMTAB)
     strings = sections[table.link].data
     symbols = [
-        Symbol(_text(strings, name), section, value, size, info, other & 3 != 0)
+        ElfSymbol(_text(strings, name), section, value, size, info, other & 3 != 0)
         for name, info, other, section, value, size in form.symbols(table.data)
     ]
-    return ObjectFile(machine, own, tuple(sections), tuple(symbols), tuple(_relocations(sections)))
+    return ElfObject(machine, own, tuple(sections), tuple(symbols), tuple(_relocations(sections)))
 
 
-def _relocations(sections: list[Section]) -> Iterator[Relocation]:
+def _relocations(sections: list[ElfSection]) -> Iterator[Relocation]:
     for s in sections:
         if s.kind == RELA and sections[s.info].flags & ALLOC:
             for offset, info, addend in _RELOCATION.iter_unpack(s.data):

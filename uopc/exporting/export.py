@@ -130,8 +130,9 @@ def export(
 
 
 def _with_options(
-    found: list[machines.Machine], library: bool, stack_bytes: int | None, index_bits: int | None
-) -> list[machines.Machine]:
+    found: list[machines.TargetMachine], library: bool, stack_bytes: int | None,
+    index_bits: int | None,
+) -> list[machines.TargetMachine]:
     """The machines, with the functions of a library, and limits of their own."""
     if library:
         found = [machine.with_functions() for machine in found]
@@ -173,7 +174,7 @@ def _check_abi(abi: str, examples: Any, threads: int) -> None:
 
 def _for_casadi(
     graph: Any, inputs: Sequence[UOp | str] | None, optimize: bool, name: str,
-    found: Sequence[machines.Machine],
+    found: Sequence[machines.TargetMachine],
 ) -> Exported:  # fmt: skip
     """The function with CasADi's interface."""
     if found[0].size_bits == 32:
@@ -185,7 +186,7 @@ def _for_casadi(
 
 def _lowered(
     graph: Any, inputs: Sequence[UOp | str] | None, optimize: bool, name: str, threads: int,
-    found: Sequence[machines.Machine], change: Callable[[Request], Request] = lambda r: r,
+    found: Sequence[machines.TargetMachine], change: Callable[[Request], Request] = lambda r: r,
 ) -> Exported:  # fmt: skip
     """The graph, lowered for a machine, or for each of several levels of x86-64."""
     request = change(request_for(graph, inputs, optimize, name, threads, found[0].target))
@@ -229,7 +230,7 @@ def _written(folder: Path, content: Mapping[str, bytes]) -> tuple[Path, ...]:
 
 def _machines(
     kind: str, target: Any, vectors: bool | None, examples: Any
-) -> list[machines.Machine]:
+) -> list[machines.TargetMachine]:
     """The machine for a kind of file, or several levels of x86-64, the lowest first."""
     if kind not in KINDS:
         raise UserError(f"export: unknown kind {kind!r}; choose {', '.join(KINDS)}")
@@ -251,7 +252,7 @@ def _machines(
     return [_machine(kind, t, vectors) for t in levels.ordered(list(set(target)))]
 
 
-def _machine(kind: str, target: str | None, vectors: bool | None) -> machines.Machine:
+def _machine(kind: str, target: str | None, vectors: bool | None) -> machines.TargetMachine:
     """The machine for a kind of file."""
     if target is None:
         target = machines.ANY_C if kind == "c" else machines.HOST

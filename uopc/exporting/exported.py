@@ -16,7 +16,7 @@ from uopc.backends.llvm import index_width
 from uopc.backends.plan import Dim, Plan
 from uopc.errors import Unsupported, UserError, UserTypeError
 from uopc.exporting.casadi import Interface
-from uopc.exporting.machines import Machine
+from uopc.exporting.machines import TargetMachine
 from uopc.exporting.places import Matrix, labels
 from uopc.ir.core import bounds, dtypes, shapes
 from uopc.ir.core.dtypes import DType
@@ -36,7 +36,7 @@ RUN = ("run", "context")  # parameters of a function whose parts the caller runs
 
 
 @dataclass(frozen=True)
-class Array:
+class ArrayArgument:
     """An array that the caller passes. `given`: the user's name, `name` the one in C."""
 
     name: str
@@ -58,7 +58,7 @@ class Size:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class ExportedKernel:
     """A kernel in execution order, a LINEAR; its name in the files; the user's lines in it."""
 
     name: str
@@ -75,12 +75,12 @@ class Exported:
     """
 
     name: str
-    machine: Machine
+    machine: TargetMachine
     plan: Plan
-    arrays: tuple[Array, ...]
+    arrays: tuple[ArrayArgument, ...]
     results: tuple[int, ...]
     sizes: tuple[Size, ...]
-    kernels: Mapping[str, Kernel]  # by their names in the plan
+    kernels: Mapping[str, ExportedKernel]  # by their names in the plan
     constants: tuple[npt.NDArray[Any], ...]
     graph: str
     request: Request
@@ -167,7 +167,7 @@ def request_for(
 
 
 def lowered_for(
-    request: Request, machine: Machine, name: str, matrices: tuple[Matrix, ...] = ()
+    request: Request, machine: TargetMachine, name: str, matrices: tuple[Matrix, ...] = ()
 ) -> Exported:
     """The request, lowered for a machine. The caller holds an arena."""
     kept: list[tuple[Lowered, Mapping[UOp, str]]] = []
@@ -196,7 +196,7 @@ def lowered_for(
     for own, compiled in zip(artifact.names, artifact.kernels):
         linear = symbols[compiled.symbol]
         function = identifier(f"{name}_{own}", taken, of_function=True)
-        kernels[own] = Kernel(function, linear, _lines(lowered, linear))
+        kernels[own] = ExportedKernel(function, linear, _lines(lowered, linear))
     _check_fit(machine, sizes, plan)
     if machine.target.index_bits == 32:
         for kernel in kernels.values():
@@ -207,7 +207,7 @@ def lowered_for(
     )  # fmt: skip
 
 
-def _check_fit(machine: Machine, sizes: Sequence[Size], plan: Plan) -> None:
+def _check_fit(machine: TargetMachine, sizes: Sequence[Size], plan: Plan) -> None:
     """Unsupported for what a machine with pointers of 32 bits has no numbers for."""
     most = (1 << machine.size_bits - 1) - 1
     for s in sizes:
@@ -222,7 +222,7 @@ def _check_fit(machine: Machine, sizes: Sequence[Size], plan: Plan) -> None:
         )
 
 
-def _check_indices(kernel: Kernel) -> None:
+def _check_indices(kernel: ExportedKernel) -> None:
     """Unsupported for a loop or an array that 32 bits may not count."""
     for u in kernel.linear.src:
         length: UOp | int = 0
@@ -238,7 +238,7 @@ def _check_indices(kernel: Kernel) -> None:
             )
 
 
-def _sizes(plan: Plan, arrays: Sequence[Array], taken: set[str]) -> tuple[Size, ...]:
+def _sizes(plan: Plan, arrays: Sequence[ArrayArgument], taken: set[str]) -> tuple[Size, ...]:
     """The sizes: those that are dimensions first, in the order of the arrays."""
     shaped = [d.variable for a in arrays for d in a.shape if not isinstance(d, int)]
     known = {v.name: v for v in plan.variables}
@@ -255,10 +255,10 @@ def _lines(lowered: Lowered, linear: UOp) -> tuple[str, ...]:
 
 def _arrays(
     request: Request, plan: Plan, taken: set[str]
-) -> tuple[list[Array], tuple[int, ...]]:
+) -> tuple[list[ArrayArgument], tuple[int, ...]]:
     """The arguments and the results that need memory, and the place of each result in them."""
     made = [
-        Array(identifier(a.name, taken), a.name, p.dtype, a.shape, True, a.writable)
+        ArrayArgument(identifier(a.name, taken), a.name, p.dtype, a.shape, True, a.writable)
         for a, p in zip(plan.arguments, request.params)
     ]
     results = []
@@ -266,7 +266,7 @@ def _arrays(
         if r.source is None:
             results.append(len(made))
             dtype = dtypes.from_numpy(r.dtype)
-            made.append(Array(identifier(label, taken), label, dtype, r.shape, False, True))
+            made.append(ArrayArgument(identifier(label, taken), label, dtype, r.shape, False, True))
         else:
             results.append(r.source)
     return made, tuple(results)

@@ -6,7 +6,7 @@ from uopc.backends.c.names import comment, wrapped
 from uopc.backends.c.types import memory_type
 from uopc.exporting import levels, places
 from uopc.exporting.casadi import declarations
-from uopc.exporting.exported import Array, Exported
+from uopc.exporting.exported import ArrayArgument, Exported
 from uopc.exporting.manifest import ABI, WORK_ALIGNMENT
 
 _RULES = """
@@ -35,7 +35,7 @@ machine: ask once where that matters.
 """
 
 
-def shape_text(a: Array) -> str:
+def shape_text(a: ArrayArgument) -> str:
     """A shape as a comment shows it."""
     return f"[{', '.join(map(str, a.shape))}]"
 
@@ -99,7 +99,7 @@ def _matrices(f: Exported) -> list[str]:
     return made
 
 
-def _described(a: Array) -> str:
+def _described(a: ArrayArgument) -> str:
     how = "in" if not a.written else "in and out" if a.is_input else "out"
     return f"{a.name} ({how}): {a.dtype.name}{shape_text(a)}"
 

@@ -53,7 +53,7 @@ ONE_LANE = 8  # bits of a vector of one element, whatever its type is
 
 
 @dataclass(frozen=True)
-class Machine:
+class TargetMachine:
     """A machine by the name that a user gives it: what passes read, and what LLVM is told."""
 
     name: str
@@ -88,7 +88,7 @@ class Machine:
         """True for x86-64."""
         return self.triple.startswith("x86_64")
 
-    def without_vectors(self) -> Machine:
+    def without_vectors(self) -> TargetMachine:
         """The same machine for code that computes one element at a time."""
         return replace(self, target=replace(self.target, vector_bits=ONE_LANE))
 
@@ -101,26 +101,26 @@ class Machine:
             known = [feature for feature in known if feature not in _FOR_PASSES]
         return _llvm_machine(self.triple, self.target.cpu, ",".join(known))
 
-    def with_stack(self, nbytes: int | None) -> Machine:
+    def with_stack(self, nbytes: int | None) -> TargetMachine:
         """The same machine with so much stack for the buffers of a kernel."""
         return replace(self, target=replace(self.target, stack_bytes=nbytes))
 
-    def with_indices(self, bits: int) -> Machine:
+    def with_indices(self, bits: int) -> TargetMachine:
         """The same machine with loops and indices of so many bits, where bounds allow that."""
         return replace(self, target=replace(self.target, index_bits=bits))
 
-    def with_functions(self) -> Machine:
+    def with_functions(self) -> TargetMachine:
         """The same machine for code that calls the functions of the C library."""
         return replace(self, target=replace(self.target, has_functions=True))
 
-    def here(self) -> Machine:
+    def here(self) -> TargetMachine:
         """A machine for the same kernels whose code runs in this process."""
         own = machine(HOST)
         if self.triple == own.triple:
             return self
         return replace(own, target=self.target, cpu=own.target.cpu, features=own.target.features)
 
-    def for_source(self) -> Machine:
+    def for_source(self) -> TargetMachine:
         """The machine for code in C: `target` then has a list of what it lacks in place of a
         processor."""
         whole = self.target
@@ -149,24 +149,24 @@ def _llvm_machine(triple: str, cpu: str, features: str) -> Any:
     )  # fmt: skip
 
 
-def machine(name: str) -> Machine:
+def machine(name: str) -> TargetMachine:
     """The machine of a name: see NAMES. UserError for another name."""
     if name == ANY_C:
         return _any_c()
     if name in CPUS:
-        return Machine(name, targets.cpu_target(name), _LINUX["x86_64"])
+        return TargetMachine(name, targets.cpu_target(name), _LINUX["x86_64"])
     if name in _OTHERS:
         triple = (_LINUX | _BARE | _WASM)[name.removesuffix("-i8mm").removesuffix("-dotprod")]
-        return Machine(name, _OTHERS[name], triple)
+        return TargetMachine(name, _OTHERS[name], triple)
     if name != HOST:
         raise UserError(f"export: unknown target {name!r}; choose {', '.join(NAMES)}")
     own = _ALIASES.get(platform.machine(), platform.machine())
     if own not in _LINUX:
         raise Unsupported(f"export: no object files for {own}; choose target={next(iter(CPUS))!r}")
-    return Machine(HOST, detect.host().without_tiles(), _LINUX[own])
+    return TargetMachine(HOST, detect.host().without_tiles(), _LINUX[own])
 
 
-def _any_c() -> Machine:
+def _any_c() -> TargetMachine:
     """Any compiler of C11: floats as IEEE 754 has them. Only functions need products and sums that
     round once, which not every machine has an instruction for."""
     own = machine(HOST)

@@ -18,10 +18,10 @@ from uopc.backends.llvm.emitter import stack_alignment
 from uopc.backends.llvm.outline import outlined
 from uopc.backends.llvm.statements import CpuEmitter
 from uopc.backends.memory_plan import ALIGNMENT
-from uopc.backends.plan import Dim, Launch, Plan, Pointer, Row, Scalar, Word, nested
+from uopc.backends.plan import Dim, Plan, PlannedLaunch, Pointer, Row, Scalar, Word, nested
 from uopc.exporting import casadi, levels, manifest, mulacc, square_root
-from uopc.exporting.exported import RUN, Exported, Kernel, bits
-from uopc.exporting.places import Table
+from uopc.exporting.exported import RUN, Exported, ExportedKernel, bits
+from uopc.exporting.places import ConstantTable
 from uopc.exporting.sizes import Evaluator, expression
 from uopc.ir.core import dtypes
 from uopc.ir.core.ops import Ops
@@ -33,10 +33,10 @@ _SMALL = 200  # statements of all launches: they take some 50 ns
 _RELATIONS = {"equal": Ops.CMPEQ, "at most": Ops.CMPLE, "below": Ops.CMPLT}
 
 
-class _Typed(CpuEmitter):
+class _ParameterKernel(CpuEmitter):
     """A kernel whose words are parameters."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: ExportedKernel) -> None:
         super().__init__(kernel.name, outlined(kernel.linear))
         self.types: dict[int, str] = {}  # by word
 
@@ -53,7 +53,7 @@ class _Typed(CpuEmitter):
 class _Rendered:
     """The text of a kernel, and the types of the words that its function takes; None: in memory."""
 
-    def __init__(self, kernel: Kernel, is_x86: bool, is_shared: bool) -> None:
+    def __init__(self, kernel: ExportedKernel, is_x86: bool, is_shared: bool) -> None:
         linear = kernel.linear
         self.name = kernel.name
         self.types: dict[int, str] | None = None
@@ -61,12 +61,12 @@ class _Rendered:
         if split or is_shared or nontemporal.streamed(linear):
             self.text, self.declared = split_function.render(kernel.name, linear, is_x86)
         else:
-            typed = _Typed(kernel)
+            typed = _ParameterKernel(kernel)
             self.text, self.declared = typed.run(), list(typed.declared)
             self.types = typed.types
 
 
-class _Entry:
+class _EntryText:
     """Builds the text of the entry, line by line."""
 
     def __init__(self, f: Exported, kernels: dict[str, _Rendered]) -> None:
@@ -135,7 +135,7 @@ class _Entry:
             f"  %.next{n} = add i64 %.{counter}{n}, 1", f"  br label %.head{n}", f".done{n}:",
         ]  # fmt: skip
 
-    def _launch(self, launch: Launch) -> None:
+    def _launch(self, launch: PlannedLaunch) -> None:
         kernel = self.kernels[launch.kernel]
         words = [self._word(w) for w in launch.words]
         if kernel.types is None:
@@ -213,7 +213,7 @@ def _sizes(plan: Plan) -> Iterator[Dim]:
         yield from [w.offset if isinstance(w, Pointer) else w.value for w in launch.words]
 
 
-def is_shared(f: Exported, launch: Launch) -> bool:
+def is_shared(f: Exported, launch: PlannedLaunch) -> bool:
     """True if the caller runs the parts of a launch."""
     return f.threads > 1 and launch.parallel
 
@@ -247,7 +247,9 @@ def module(f: Exported) -> str:
     entries = []
     for v in f.versions:
         kernels = _rendered(v)
-        entries.append(_attributed(v, _Entry(v, kernels).text(), "internal " if f.levels else ""))
+        entries.append(
+            _attributed(v, _EntryText(v, kernels).text(), "internal " if f.levels else "")
+        )
         inlined = " alwaysinline" if is_small(f) else ""
         for k in kernels.values():
             declared = [_attributed(v, part, "internal ") for part in k.declared]
@@ -265,7 +267,7 @@ def module(f: Exported) -> str:
     return square_root.without_instruction(whole, f.name, f.machine) if f.machine.is_arm else whole
 
 
-def _table(f: Exported, t: Table) -> str:
+def _table(f: Exported, t: ConstantTable) -> str:
     """A constant array for the caller, in a section of its own: linkers leave out what is not
     read. Its bytes are one text, as LLVM reads numbers one by one."""
     content = bits(t.content)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from uopc.backends import detect
 from uopc.backends.llvm.types import llvm_type, suffix
-from uopc.exporting.machines import Machine
+from uopc.exporting.machines import TargetMachine
 from uopc.ir.core import dtypes
 from uopc.ir.core.dtypes import DType
 
@@ -174,7 +174,7 @@ def in_integers(name: str, t: DType) -> str:
     return "".join([part.format(**numbers) for part in parts])
 
 
-def without_instruction(text: str, name: str, machine: Machine) -> str:
+def without_instruction(text: str, name: str, machine: TargetMachine) -> str:
     """A module with functions of its own for MULACCs of floats that functions compute. The same
     kernels have the instruction of the machine that exports, if it has one."""
     runs_here = not machine.is_arm

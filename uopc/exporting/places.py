@@ -28,7 +28,7 @@ _ORDERS = {
 }  # fmt: skip
 
 
-class Table(NamedTuple):
+class ConstantTable(NamedTuple):
     """A constant array. `length` is that of its declaration; an empty one has one element, 0."""
 
     name: str
@@ -70,24 +70,24 @@ class Matrix:
         return np.flatnonzero(left)
 
     @property
-    def tables(self) -> list[Table]:
+    def tables(self) -> list[ConstantTable]:
         """The constant arrays."""
         s, count = self.layout.sparsity, f"{self.macro}_NNZ"
         t = dtypes.int32 if max(*s.shape, s.nnz) < 1 << 31 else dtypes.int64
-        made = [Table("row", t, count, s.row), Table("col", t, count, s.col)]
+        made = [ConstantTable("row", t, count, s.row), ConstantTable("col", t, count, s.col)]
         if s.format in ("csc", "csr"):
             length = f"{self.macro}_{'COLS' if s.format == 'csc' else 'ROWS'} + 1"
-            made.append(Table("indptr", t, length, s.indptr))
+            made.append(ConstantTable("indptr", t, length, s.indptr))
         if self.layout.constants is not None:
             at, values = self.layout.constants
             whole, computed = np.zeros(s.nnz, self.dtype.numpy), self.computed
             whole[at] = values
-            made.append(Table("computed", t, f"{self.macro}_COMPUTED", computed))
-            made.append(Table("constants", self.dtype, count, whole))
+            made.append(ConstantTable("computed", t, f"{self.macro}_COMPUTED", computed))
+            made.append(ConstantTable("constants", self.dtype, count, whole))
         return [_filled(t._replace(name=f"{self.name}_{t.name}")) for t in made]
 
 
-def _filled(t: Table) -> Table:
+def _filled(t: ConstantTable) -> ConstantTable:
     """The table in its type, and with an element at least."""
     if not t.content.size:
         return t._replace(content=np.zeros(1, t.dtype.numpy), length="1")
@@ -133,7 +133,7 @@ def declarations(m: Matrix, parameter: str, is_batch: bool) -> list[str]:
     return [*lines, *[f"extern {head(t)};" for t in m.tables]]
 
 
-def head(t: Table) -> str:
+def head(t: ConstantTable) -> str:
     """The declaration of an array, without `extern` and a semicolon."""
     return f"const {memory_type(t.dtype)} {t.name}[{t.length}]"
 

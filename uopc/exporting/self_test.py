@@ -18,7 +18,7 @@ import numpy.typing as npt
 from uopc.backends.c.names import comment
 from uopc.backends.c.types import memory_type
 from uopc.errors import UserError
-from uopc.exporting.exported import Array, Exported, bits
+from uopc.exporting.exported import ArrayArgument, Exported, bits
 from uopc.ir.core.dtypes import DType
 
 _GUARD = 64  # bytes before and after each array
@@ -141,7 +141,7 @@ def _call(
     return f"{f.name}({', '.join([*arrays, *numbers, 'mem_work + GUARD', *run])})"
 
 
-def _fills(f: Exported, rows: Sequence[tuple[Array, Any, Any]]) -> list[str]:
+def _fills(f: Exported, rows: Sequence[tuple[ArrayArgument, Any, Any]]) -> list[str]:
     made = []
     for a, before, _ in rows:
         content = f"in_{a.name}" if a.is_input else "NULL"
@@ -150,7 +150,7 @@ def _fills(f: Exported, rows: Sequence[tuple[Array, Any, Any]]) -> list[str]:
 
 
 def _runs(
-    f: Exported, rows: Sequence[tuple[Array, Any, Any]], values: Mapping[str, int],
+    f: Exported, rows: Sequence[tuple[ArrayArgument, Any, Any]], values: Mapping[str, int],
     shared: Mapping[int, int], together: Sequence[npt.NDArray[Any]],
 ) -> list[str]:  # fmt: skip
     """The functions that call: with an array for each argument, and with one for those alike."""
@@ -166,7 +166,7 @@ def _runs(
 
 
 def _run(
-    f: Exported, rows: Sequence[tuple[Array, Any, Any]], name: str, call: str, wanted: str
+    f: Exported, rows: Sequence[tuple[ArrayArgument, Any, Any]], name: str, call: str, wanted: str
 ) -> str:
     lines = [f"static size_t {name}(unsigned char rubbish)", "{", "    size_t found = 0;"]
     lines += _fills(f, rows)

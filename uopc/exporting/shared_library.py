@@ -26,7 +26,7 @@ _UNWIND = (".eh_frame", ".note")  # sections that nothing here needs
 
 
 @dataclass
-class _Table:
+class _FileSection:
     """A section of the library."""
 
     name: str
@@ -41,13 +41,13 @@ class _Table:
 
 
 @dataclass
-class _Layout:
+class _LibraryLayout:
     """Sections in order of their addresses, which are their offsets in the file."""
 
     end: int
-    tables: list[_Table] = field(default_factory=list)
+    tables: list[_FileSection] = field(default_factory=list)
 
-    def add(self, table: _Table) -> _Table:
+    def add(self, table: _FileSection) -> _FileSection:
         table.at = self.end = -(-self.end // table.align) * table.align
         self.end += len(table.data)
         self.tables.append(table)
@@ -75,12 +75,12 @@ def shared(data: bytes, soname: str) -> bytes:
         raise Unsupported("the code has data that it writes: link the object file")
     exports = sorted([s for s in found.symbols if s.is_global], key=lambda s: s.name)
     names, strings = _strings([*[s.name for s in exports], soname])
-    layout = _Layout(_HEADER + 5 * _SEGMENT)
-    layout.add(_Table(".hash", HASH, ALLOC, _hash_table([s.name for s in exports]), 8,
+    layout = _LibraryLayout(_HEADER + 5 * _SEGMENT)
+    layout.add(_FileSection(".hash", HASH, ALLOC, _hash_table([s.name for s in exports]), 8,
                       link=".dynsym", entry=4))  # fmt: skip
-    symbols = layout.add(_Table(".dynsym", DYNSYM, ALLOC, bytes(24 * (1 + len(exports))), 8,
+    symbols = layout.add(_FileSection(".dynsym", DYNSYM, ALLOC, bytes(24 * (1 + len(exports))), 8,
                                 link=".dynstr", info=1, entry=24))  # fmt: skip
-    layout.add(_Table(".dynstr", STRTAB, ALLOC, strings, 1))
+    layout.add(_FileSection(".dynstr", STRTAB, ALLOC, strings, 1))
     places: dict[int, int] = {}
     _add_sections(layout, found, [i for i in kept if not found.sections[i].flags & EXECUTE], places)
     ends = [layout.end, layout.turn_page(page)]
@@ -89,7 +89,7 @@ def shared(data: bytes, soname: str) -> bytes:
     rows = [elf.SYMBOL.pack(names[s.name], s.info, 0, _number(layout, places[s.section]),
                             places[s.section] + s.value, s.size) for s in exports]  # fmt: skip
     symbols.data = bytes(24) + b"".join(rows)
-    layout.add(_Table(".dynamic", DYNAMIC, ALLOC | WRITE, _dynamic(layout, names[soname]), 16,
+    layout.add(_FileSection(".dynamic", DYNAMIC, ALLOC | WRITE, _dynamic(layout, names[soname]), 16,
                       link=".dynstr", entry=16))  # fmt: skip
     out = _image(layout, found, places)
     segments = [
@@ -100,21 +100,21 @@ def shared(data: bytes, soname: str) -> bytes:
     return _finish(out, layout, found, segments)
 
 
-def _is_loaded(s: elf.Section) -> bool:
+def _is_loaded(s: elf.ElfSection) -> bool:
     known = s.kind == PROGBITS and bool(s.flags & ALLOC) and bool(s.size)
     return known and not s.name.startswith(_UNWIND)
 
 
 def _add_sections(
-    layout: _Layout, found: elf.ObjectFile, numbers: Sequence[int], places: dict[int, int]
+    layout: _LibraryLayout, found: elf.ElfObject, numbers: Sequence[int], places: dict[int, int]
 ) -> None:
     for i in numbers:
         s = found.sections[i]
-        table = _Table(s.name, PROGBITS, s.flags & (ALLOC | EXECUTE), s.data, max(1, s.align))
+        table = _FileSection(s.name, PROGBITS, s.flags & (ALLOC | EXECUTE), s.data, max(1, s.align))
         places[i] = layout.add(table).at
 
 
-def _number(layout: _Layout, at: int) -> int:
+def _number(layout: _LibraryLayout, at: int) -> int:
     """The number of the section at an address, in the table of sections."""
     return 1 + next(i for i, t in enumerate(layout.tables) if t.at == at and t.kind == PROGBITS)
 
@@ -149,7 +149,7 @@ def symbol_hash(name: str) -> int:
     return h
 
 
-def _dynamic(layout: _Layout, soname: int) -> bytes:
+def _dynamic(layout: _LibraryLayout, soname: int) -> bytes:
     at = {t.name: t for t in layout.tables}
     entries = [
         (_SONAME, soname), (_AT_HASH, at[".hash"].at), (_AT_STRTAB, at[".dynstr"].at),
@@ -158,7 +158,7 @@ def _dynamic(layout: _Layout, soname: int) -> bytes:
     return b"".join([struct.pack("<QQ", *entry) for entry in entries])
 
 
-def _image(layout: _Layout, found: elf.ObjectFile, places: dict[int, int]) -> bytearray:
+def _image(layout: _LibraryLayout, found: elf.ElfObject, places: dict[int, int]) -> bytearray:
     """The bytes of all sections at their places, with distances filled in."""
     out = bytearray(layout.end)
     for t in layout.tables:
@@ -169,7 +169,7 @@ def _image(layout: _Layout, found: elf.ObjectFile, places: dict[int, int]) -> by
     return out
 
 
-def _relocations(found: elf.ObjectFile, places: dict[int, int]) -> list[tuple[int, int, int]]:
+def _relocations(found: elf.ElfObject, places: dict[int, int]) -> list[tuple[int, int, int]]:
     """The places that depend on an address: where each is, its kind, and the address."""
     made = []
     for r in found.relocations:
@@ -188,8 +188,9 @@ def _relocations(found: elf.ObjectFile, places: dict[int, int]) -> list[tuple[in
 
 
 def _finish(
-    out: bytearray, layout: _Layout, found: elf.ObjectFile, segments: Sequence[tuple[int, ...]]
-) -> bytes:
+    out: bytearray, layout: _LibraryLayout, found: elf.ElfObject,
+    segments: Sequence[tuple[int, ...]],
+) -> bytes:  # fmt: skip
     """The file: with its header, its segments, and a table of sections for linkers."""
     names, strings = _strings([*dict.fromkeys([t.name for t in layout.tables]), ".shstrtab"])
     at = len(out)

@@ -16,9 +16,9 @@ from uopc.backends.c.prelude import HEAD, Prelude
 from uopc.backends.c.types import c_type, literal, memory_type
 from uopc.backends.c.vector_prelude import VectorPrelude
 from uopc.backends.llvm import scratch
-from uopc.backends.plan import Dim, Launch, Pointer, Row, Scalar, Word, nested
+from uopc.backends.plan import Dim, PlannedLaunch, Pointer, Row, Scalar, Word, nested
 from uopc.exporting import casadi, manifest, places
-from uopc.exporting.exported import RUN, Exported, Kernel
+from uopc.exporting.exported import RUN, Exported, ExportedKernel
 from uopc.exporting.header import prototype
 from uopc.exporting.module_ir import conditions, is_shared
 from uopc.exporting.sizes import expression
@@ -30,7 +30,7 @@ from uopc.ir.core.uop import UOp
 _ALIGNED = "_Alignas(64) "
 
 
-class _Kernel:
+class _CFunction:
     """A kernel in C, and the arguments that its function takes, in order."""
 
     def __init__(self, f: Exported, name: str, prelude: VectorPrelude) -> None:
@@ -50,7 +50,7 @@ class _Kernel:
             parts.append(_part(kernel.name, text.parameters()[:-1]))
         self.text = "\n\n".join(parts)
 
-    def _like(self, f: Exported, u: UOp, calls: Sequence[Launch]) -> str:
+    def _like(self, f: Exported, u: UOp, calls: Sequence[PlannedLaunch]) -> str:
         """A name like the user's, where all calls agree."""
         if u.op is Ops.VARIABLE:
             return f.names.get(u.arg.name, str(u.arg.name))
@@ -73,7 +73,7 @@ def _part(name: str, parameters: Sequence[str]) -> str:
     ])  # fmt: skip
 
 
-def _are_distinct(calls: Sequence[Launch]) -> bool:
+def _are_distinct(calls: Sequence[PlannedLaunch]) -> bool:
     """True if no call passes one place twice."""
     for call in calls:
         given = [(w.base, str(w.offset)) for w in call.words if isinstance(w, Pointer)]
@@ -82,7 +82,7 @@ def _are_distinct(calls: Sequence[Launch]) -> bool:
     return True
 
 
-def _origin(kernel: Kernel) -> str:
+def _origin(kernel: ExportedKernel) -> str:
     lines = ", ".join(kernel.lines) or "no line of the user's"
     return comment(f"{kernel.name}: {lines}")
 
@@ -90,7 +90,7 @@ def _origin(kernel: Kernel) -> str:
 def source(f: Exported, stem: str) -> str:
     """The text of the file NAME.c."""
     prelude = VectorPrelude()
-    kernels = {name: _Kernel(f, name, prelude) for name in f.kernels}
+    kernels = {name: _CFunction(f, name, prelude) for name in f.kernels}
     body = [
         *[_constant(f.constant(i), a, i in f.in_files, prelude) for i, a in enumerate(f.constants)],
         *[_table(places.head(t), t.dtype, t.content, prelude)
@@ -148,7 +148,7 @@ def _table(head: str, t: DType, array: npt.NDArray[Any], prelude: Prelude) -> st
     return table(head, items or ["0"])
 
 
-def _entry(f: Exported, kernels: dict[str, _Kernel]) -> str:
+def _entry(f: Exported, kernels: dict[str, _CFunction]) -> str:
     """The function itself."""
     launches = f.plan.launches
     body = "\n".join(_row(f, kernels, nested(len(launches), f.plan.repeats), 1))
@@ -170,7 +170,7 @@ def _refuse(wrong: str, number: int) -> list[str]:
     return [f"    if ({wrong}) {{", f"        return {number};", "    }"]
 
 
-def _row(f: Exported, kernels: dict[str, _Kernel], row: Row, depth: int) -> list[str]:
+def _row(f: Exported, kernels: dict[str, _CFunction], row: Row, depth: int) -> list[str]:
     """The lines that run launches one after another, repeated ones in a loop."""
     lines: list[str] = []
     for part in row:
@@ -186,7 +186,7 @@ def _row(f: Exported, kernels: dict[str, _Kernel], row: Row, depth: int) -> list
     return lines
 
 
-def _call(f: Exported, kernel: _Kernel, launch: Launch) -> list[str]:
+def _call(f: Exported, kernel: _CFunction, launch: PlannedLaunch) -> list[str]:
     """The lines that run a launch."""
     words, prelude = launch.words, kernel.prelude
     given = [_word(f, words[kernel.places[u]], t, prelude) for u, t in kernel.arguments.items()]

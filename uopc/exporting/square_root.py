@@ -8,7 +8,7 @@ half-way between two floats, so that bit rounds it.
 from __future__ import annotations
 
 from uopc.backends.llvm.types import llvm_type, suffix
-from uopc.exporting.machines import Machine
+from uopc.exporting.machines import TargetMachine
 from uopc.ir.core import dtypes
 
 _ONE = 1 << 52  # the bit of a mantissa that is not stored
@@ -78,7 +78,7 @@ define internal float @{name}_sqrt_f32(float %x) nounwind {{
 }}"""
 
 
-def without_instruction(text: str, name: str, machine: Machine) -> str:
+def without_instruction(text: str, name: str, machine: TargetMachine) -> str:
     """A module with functions of its own for the square roots that the processor lacks: an FPU of
     Cortex-M that has products and sums of a float type has its square root."""
     called = []

@@ -30,7 +30,7 @@ _INDICES, _ADDRESSES, _ADDRESS_WORD = (0, _TYPE_INDEX, 7), (3, 4), 5  # relocati
 _WITH_ADDEND = frozenset((3, 4, 5, 8, 9, 11))
 
 
-class Section(NamedTuple):
+class WasmSection(NamedTuple):
     """A section by its number; a custom one, 0, has a name."""
 
     number: int
@@ -43,7 +43,7 @@ class Section(NamedTuple):
         return bytes((self.number,)) + _unsigned(len(body)) + body
 
 
-class Symbol(NamedTuple):
+class WasmSymbol(NamedTuple):
     """A name. `place`: the number of a function, a global, or a segment of data, where it stands
     at `offset`."""
 
@@ -94,12 +94,12 @@ class Imported(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ObjectFile:
+class WasmObject:
     """The content of an object file."""
 
-    sections: tuple[Section, ...]
+    sections: tuple[WasmSection, ...]
     imports: tuple[Imported, ...]
-    symbols: tuple[Symbol, ...]
+    symbols: tuple[WasmSymbol, ...]
     segments: tuple[Segment, ...]
     relocations: tuple[Relocation, ...]
 
@@ -110,7 +110,7 @@ class ObjectFile:
         return functions + [s.name for s in self.symbols if s.kind == _OF_DATA and not s.is_defined]
 
 
-class _Reader:
+class _ByteReader:
     """Reads numbers and names one after another."""
 
     def __init__(self, data: bytes, at: int = 0) -> None:
@@ -169,7 +169,7 @@ def _listed(items: Sequence[bytes]) -> bytes:
     return _unsigned(len(items)) + b"".join(items)
 
 
-def read(data: bytes) -> ObjectFile:
+def read(data: bytes) -> WasmObject:
     """The content of an object file. InvalidIR for any other file."""
     try:
         return _read(data)
@@ -177,34 +177,34 @@ def read(data: bytes) -> ObjectFile:
         raise InvalidIR(f"no WebAssembly object file: {error!r}") from None
 
 
-def _read(data: bytes) -> ObjectFile:
+def _read(data: bytes) -> WasmObject:
     if not data.startswith(_HEAD):
         raise ValueError("another format")
-    file, sections = _Reader(data, len(_HEAD)), []
+    file, sections = _ByteReader(data, len(_HEAD)), []
     while file.at < len(data):
         number = file.byte()
-        body = _Reader(file.bytes(file.unsigned()))
+        body = _ByteReader(file.bytes(file.unsigned()))
         name = body.text() if number == _CUSTOM else ""
-        sections.append(Section(number, name, body.data[body.at :]))
-    imports = [i for s in sections if s.number == _IMPORT for i in _imports(_Reader(s.data))]
-    contents = [d for s in sections if s.number == _DATA for d in _contents(_Reader(s.data))]
+        sections.append(WasmSection(number, name, body.data[body.at :]))
+    imports = [i for s in sections if s.number == _IMPORT for i in _imports(_ByteReader(s.data))]
+    contents = [d for s in sections if s.number == _DATA for d in _contents(_ByteReader(s.data))]
     parts = _linking({s.name: s.data for s in sections}["linking"])
-    kept = _Reader(parts[_SEGMENTS]) if _SEGMENTS in parts else _Reader(b"\0")
+    kept = _ByteReader(parts[_SEGMENTS]) if _SEGMENTS in parts else _ByteReader(b"\0")
     if kept.unsigned() != len(contents):
         raise ValueError("segments without names")
     segments = [
         Segment(d, kept.text(), 1 << min(31, kept.unsigned()), kept.unsigned()) for d in contents
     ]
     functions = [i.name for i in imports if i.kind == _FUNCTIONS]
-    symbols = _symbols(_Reader(parts.get(_SYMBOLS, b"\0")), functions)
+    symbols = _symbols(_ByteReader(parts.get(_SYMBOLS, b"\0")), functions)
     places = [r for s in sections if s.name.startswith("reloc.")
-              for r in _relocations(_Reader(s.data))]  # fmt: skip
-    return ObjectFile(
+              for r in _relocations(_ByteReader(s.data))]  # fmt: skip
+    return WasmObject(
         tuple(sections), tuple(imports), tuple(symbols), tuple(segments), tuple(places)
     )
 
 
-def _imports(r: _Reader) -> Iterator[Imported]:
+def _imports(r: _ByteReader) -> Iterator[Imported]:
     for _ in range(r.unsigned()):
         r.text()
         name, kind = r.text(), r.byte()
@@ -221,7 +221,7 @@ def _imports(r: _Reader) -> Iterator[Imported]:
         yield Imported(kind, name)
 
 
-def _contents(r: _Reader) -> Iterator[bytes]:
+def _contents(r: _ByteReader) -> Iterator[bytes]:
     for _ in range(r.unsigned()):
         if r.unsigned() != 0 or r.byte() != _I32_CONST:
             raise ValueError("data of another kind")
@@ -231,7 +231,7 @@ def _contents(r: _Reader) -> Iterator[bytes]:
 
 
 def _linking(data: bytes) -> dict[int, bytes]:
-    r, parts = _Reader(data), {}
+    r, parts = _ByteReader(data), {}
     if r.unsigned() != 2:
         raise ValueError("another version")
     while r.at < len(data):
@@ -240,24 +240,24 @@ def _linking(data: bytes) -> dict[int, bytes]:
     return parts
 
 
-def _symbols(r: _Reader, functions: Sequence[str]) -> Iterator[Symbol]:
+def _symbols(r: _ByteReader, functions: Sequence[str]) -> Iterator[WasmSymbol]:
     for _ in range(r.unsigned()):
         kind, flags = r.byte(), r.unsigned()
         is_defined = not flags & _UNDEFINED
         if kind == _OF_DATA:
             name = r.text()
             rest = [r.unsigned() for _ in range(3)] if is_defined else [0, 0, 0]
-            yield Symbol(kind, flags, name, *rest)
+            yield WasmSymbol(kind, flags, name, *rest)
             continue
         index, name = r.unsigned(), ""
         if kind != _OF_SECTION and (is_defined or flags & _OWN_NAME):
             name = r.text()
         elif kind == _OF_FUNCTION:
             name = functions[index]
-        yield Symbol(kind, flags, name, index)
+        yield WasmSymbol(kind, flags, name, index)
 
 
-def _relocations(r: _Reader) -> Iterator[Relocation]:
+def _relocations(r: _ByteReader) -> Iterator[Relocation]:
     section = r.unsigned()
     for _ in range(r.unsigned()):
         kind, offset, symbol = r.byte(), r.unsigned(), r.unsigned()
@@ -283,12 +283,14 @@ def with_data(data: bytes, arrays: Mapping[str, bytes], align: int) -> bytes:
                 places[content] = len(segments)
                 segments.append(Segment(content, f".rodata.{s.name}", align))
             flags = s.flags & ~_UNDEFINED
-            s = Symbol(_OF_DATA, flags, s.name, places[content], 0, len(content))
+            s = WasmSymbol(_OF_DATA, flags, s.name, places[content], 0, len(content))
         symbols.append(s)
     return _written(found, segments, symbols)
 
 
-def _written(found: ObjectFile, segments: Sequence[Segment], symbols: Sequence[Symbol]) -> bytes:
+def _written(
+    found: WasmObject, segments: Sequence[Segment], symbols: Sequence[WasmSymbol]
+) -> bytes:
     """The object file with other data and symbols. Sections keep their numbers."""
     info = [_text(s.name) + _unsigned(s.align.bit_length() - 1) + _unsigned(s.flags)
             for s in segments]  # fmt: skip
@@ -353,10 +355,10 @@ def module(data: bytes) -> bytes:
         for value, changes in numbers
     ])  # fmt: skip
     made[_EXPORT] = _listed([_text(n) + bytes((k,)) + _unsigned(i) for n, k, i in exports])
-    return _HEAD + b"".join([Section(n, "", made[n]).packed() for n in sorted(made)])
+    return _HEAD + b"".join([WasmSection(n, "", made[n]).packed() for n in sorted(made)])
 
 
-def _check_alone(found: ObjectFile) -> None:
+def _check_alone(found: WasmObject) -> None:
     """Unsupported for an object that is more than a module can be without others."""
     if found.undefined:
         raise Unsupported(f"the code needs {', '.join(found.undefined)}: link the object file")
@@ -369,7 +371,7 @@ def _check_alone(found: ObjectFile) -> None:
         raise Unsupported("data with addresses: link the object file")
 
 
-def _relocated_code(found: ObjectFile, places: Sequence[int]) -> bytes:
+def _relocated_code(found: WasmObject, places: Sequence[int]) -> bytes:
     """The section of code with its relocations filled in."""
     number = next(i for i, s in enumerate(found.sections) if s.number == _CODE)
     out = bytearray(found.sections[number].data)

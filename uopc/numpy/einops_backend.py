@@ -16,7 +16,7 @@ from uopc.ir.core.uop import UOp
 from uopc.numpy.array import Array, uop_of
 
 
-class Backend(_backends.AbstractBackend):
+class EinopsBackend(_backends.AbstractBackend):
     """The functions that einops needs of a kind of arrays."""
 
     framework_name = "uopc"

@@ -19,7 +19,7 @@ if importlib.util.find_spec("onnx") is None:
     )
 
 from uopc import driver
-from uopc.onnx.source import Names, Source
+from uopc.onnx.source import ModelNames, Source
 from uopc.program.program import Program
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Loaded:
 
     program: Program | None  # None if no output is computed
     _source: Source = field(repr=False)
-    _names: Names = field(repr=False)
+    _names: ModelNames = field(repr=False)
 
     @property
     def graph(self) -> Graph:
@@ -93,8 +93,8 @@ def load(
     found = driver.compile_described(source.description, **options)
     if found is not None and found.files:
         source.forget(found.files)
-        return Loaded(found.program, source, Names.of_text(found.notes or ""))
-    return Loaded(None if found is None else found.program, source, Names.of(source.graph))
+        return Loaded(found.program, source, ModelNames.of_text(found.notes or ""))
+    return Loaded(None if found is None else found.program, source, ModelNames.of(source.graph))
 
 
 __all__ = ["Graph", "Loaded", "graph", "load"]

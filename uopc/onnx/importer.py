@@ -15,7 +15,7 @@ from onnx import helper
 from uopc import UOp, config
 from uopc.errors import Error, Unsupported, UserError
 from uopc.ir.builder import leaves
-from uopc.ir.builder.leaves import Place
+from uopc.ir.builder.leaves import MakerPlace
 from uopc.onnx import registry, sizes
 from uopc.onnx.model import Model
 from uopc.onnx.narrow import Narrow
@@ -93,7 +93,7 @@ class Importer:
             label = f"{n.op_type} {n.name!r}" if n.name else f"{n.op_type} -> {list(n.output)}"
             given = [self._value(values, x, label) if x else None for x in n.input]
             try:
-                with leaves.made_for(Place(self.model.name, label), number):
+                with leaves.made_for(MakerPlace(self.model.name, label), number):
                     made = self._made(n, given, values, opsets, outer)
             except Error as error:
                 if error.args and " of the model: " not in str(error.args[0]):

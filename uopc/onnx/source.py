@@ -88,13 +88,13 @@ class Source:
         if outputs and len(graph.outputs) == 1 and plain:
             (outputs,) = outputs.values()
         own = [d for (d, _), how in graph.operators.items() if how == "function of ONNX"]
-        notes = Names.of(graph).as_text() if plain and _DOMAINS.issuperset(own) else None
+        notes = ModelNames.of(graph).as_text() if plain and _DOMAINS.issuperset(own) else None
         inputs: list[UOp] = list(graph.inputs.values())
         return Made(outputs, inputs, self._files, notes)
 
 
 @dataclass(frozen=True)
-class Names:
+class ModelNames:
     """Names of a model: by those of its inputs the names of the program's params, and those of its
     outputs. Names that are no text are bytes."""
 
@@ -102,10 +102,10 @@ class Names:
     outputs: list[str]
 
     @staticmethod
-    def of(graph: Graph) -> Names:
+    def of(graph: Graph) -> ModelNames:
         """The names of a graph."""
         params = {name: u.arg.name for name, u in graph.inputs.items()}
-        return Names(params, list(graph.outputs))
+        return ModelNames(params, list(graph.outputs))
 
     def as_text(self) -> str | None:
         """The names as JSON; None for bytes."""
@@ -113,9 +113,9 @@ class Names:
         return json.dumps([self.params, self.outputs]) if text else None
 
     @staticmethod
-    def of_text(text: str) -> Names:
+    def of_text(text: str) -> ModelNames:
         """The names in JSON."""
-        return Names(*json.loads(text))
+        return ModelNames(*json.loads(text))
 
 
 def _of_graph(graph: Graph) -> Source:

@@ -78,7 +78,7 @@ class RuleContext:
 
 
 @dataclass(frozen=True)
-class Condition:
+class RunCondition:
     """A condition without which a pass changes nothing. `text` completes "runs if"."""
 
     text: str
@@ -104,7 +104,7 @@ class Pass:
     scope: Literal["graph", "kernel"]
     accepts: Level
     promises: Level
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[RunCondition, ...] = ()
     reassociates: bool = False
 
     @cached_property

@@ -58,7 +58,7 @@ Key = tuple[tuple["UOp", ...], Address]
 Walk = tuple[tuple["UOp", ...], int, tuple["UOp", ...]]  # loops, the slot of some storage, an index
 
 
-class _Joiner:
+class _CallJoiner:
     """The calls so far, and the last call that used each storage."""
 
     def __init__(self, least: int, limit: Limit, several: bool) -> None:
@@ -176,7 +176,7 @@ def _ranges(kernel: UOp) -> list[UOp]:
 def join_kernels(program: UOp, context: Context) -> UOp:
     """The program with kernels that read the same array in the same loops joined."""
     several = len(context.devices) > 1
-    joiner = _Joiner(context.target.l1_bytes // 2, Limit.of(context), several)
+    joiner = _CallJoiner(context.target.l1_bytes // 2, Limit.of(context), several)
     for call in program.src:
         joiner.add(call)
     return intern(Ops.LINEAR, program.dtype, tuple(joiner.calls), program.arg)

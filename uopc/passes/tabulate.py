@@ -57,7 +57,7 @@ FEWEST_OPS = 6
 _DIVIDED = frozenset((Ops.DATA, Ops.FLOORDIV, Ops.FLOORMOD))
 
 
-class _Nest:
+class _StoreTable:
     """The value of one store, in all iterations of its loops."""
 
     def __init__(self, value: UOp) -> None:
@@ -228,7 +228,7 @@ def tabulate(graph: UOp, context: Context) -> UOp:
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if u.op is not Ops.STORE or u.src[1] not in above:
             return None
-        value = _Nest(src[1]).rewritten()
+        value = _StoreTable(src[1]).rewritten()
         if value is None or not limit.allows(src[0].src[0], [value], ()):
             return None
         return intern(Ops.STORE, u.dtype, (src[0], value, *src[2:]), u.arg, u.tag)

@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from uopc.backends.plan import Condition, Exchange, Launch, Plan
+from uopc.backends.plan import Exchange, Plan, PlannedLaunch, SizeRelation
 from uopc.ir.core.data import blocks, files
 from uopc.ir.core.serialize import Fingerprint
 from uopc.ir.core.trace import made_at
@@ -20,7 +20,7 @@ from uopc.program.planner import Planner
 from uopc.program.request import Request
 
 Array = npt.NDArray[Any]
-AnyLaunch = TypeVar("AnyLaunch", bound=Launch)
+AnyLaunch = TypeVar("AnyLaunch", bound=PlannedLaunch)
 # The arrays in another order that programs hold, by content hash and order.
 _in_orders: weakref.WeakValueDictionary[tuple[str, tuple[int, ...]], Array]
 _in_orders = weakref.WeakValueDictionary()
@@ -157,6 +157,6 @@ def _exchanges_located(launches: tuple[AnyLaunch, ...], request: Request) -> tup
     ])  # fmt: skip
 
 
-def located(conditions: tuple[Condition, ...], lines: Sequence[str]) -> tuple[Condition, ...]:
+def located(conditions: tuple[SizeRelation, ...], lines: Sequence[str]) -> tuple[SizeRelation, ...]:
     """The conditions with the lines of a graph."""
     return tuple([replace(c, line=line) for c, line in zip(conditions, lines, strict=True)])

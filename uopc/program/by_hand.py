@@ -7,7 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from uopc.backends.plan import Argument, Condition, Dim, Launch, Plan, Pointer, Scalar, Word
+from uopc.backends.plan import (
+    Argument,
+    Dim,
+    Plan,
+    PlannedLaunch,
+    Pointer,
+    Scalar,
+    SizeRelation,
+    Word,
+)
 from uopc.errors import Unsupported
 from uopc.ir.core import shapes, storage, walk
 from uopc.ir.core.dtypes import DType
@@ -17,7 +26,7 @@ from uopc.ir.core.uop import UOp
 from uopc.program.planner import dim
 
 
-class Buffer(Protocol):
+class BufferFacts(Protocol):
     """The facts of a buffer that the plan needs."""
 
     @property
@@ -29,8 +38,9 @@ class Buffer(Protocol):
 
 
 def alone(
-    plan: Plan, launch: Launch, linear: UOp, args: Sequence[UOp], buffers: Mapping[int, Buffer]
-) -> Plan:
+    plan: Plan, launch: PlannedLaunch, linear: UOp, args: Sequence[UOp],
+    buffers: Mapping[int, BufferFacts],
+) -> Plan:  # fmt: skip
     """The plan whose arguments are the buffers of one launch, by slot, and that has no results.
 
     linear, args: the kernel, and what the launch calls it with.
@@ -74,7 +84,7 @@ def _written_over(labels: Sequence[str], writes: Sequence[bool]) -> dict[int, in
     return {i: read[label] for i, label in enumerate(labels) if writes[i] and label in read}
 
 
-def _related(conditions: Sequence[Condition], used: set[str]) -> tuple[Condition, ...]:
+def _related(conditions: Sequence[SizeRelation], used: set[str]) -> tuple[SizeRelation, ...]:
     """The conditions that the variables in `used` are part of, which gets the others in them."""
     names = [_variables(c.left) | _variables(c.right) for c in conditions]
     found: set[int] = set()

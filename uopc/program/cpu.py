@@ -52,7 +52,7 @@ class ObjectCode(Artifact):
 
 
 @dataclass
-class _Runtime:
+class _RuntimeObjects:
     """The object files with the code that calls programs; all programs share them."""
 
     on_request: bytes
@@ -74,7 +74,7 @@ def _assemble(modules: Mapping[str, str], machine: Target, cpu: str) -> dict[str
     return {name: jit.assembly(text, cpu or None) for name, text in modules.items()}
 
 
-class _Compiler:
+class _LlvmCompiler:
     """Writes each kernel as LLVM IR when it comes, and has LLVM compile them beside the passes."""
 
     def __init__(self, request: Request) -> None:
@@ -145,10 +145,12 @@ def _install_runtime(disk: DiskCache | None) -> None:
         return  # the first program compiles it
     components = ("runtime", native.identity()), key.machine_component(detect.host())
     whole = key.with_process(components)
-    disk.load(whole.digest, lambda data: native.install(record.decode(data, whole, _Runtime).code))
+    disk.load(
+        whole.digest, lambda data: native.install(record.decode(data, whole, _RuntimeObjects).code)
+    )
     if not native.is_installed():
         text = native.source()
-        made = _Runtime(**vars(native.compiled(text)))
+        made = _RuntimeObjects(**vars(native.compiled(text)))
         native.install(made.code)
         named = ("runtime", text.on_request + text.always, "")
         disk.save(whole.digest, record.encode(whole, [named], made))
@@ -167,5 +169,5 @@ def _target(device: str, cpu: str) -> Target:
 
 
 BACKEND = Backend(
-    _target, _render, _assemble, ObjectCode, _Compiler, _load, _runner, _bind
+    _target, _render, _assemble, ObjectCode, _LlvmCompiler, _load, _runner, _bind
 )

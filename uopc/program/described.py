@@ -27,7 +27,7 @@ from uopc.cache.disk import DiskCache, Unusable
 from uopc.errors import InvalidIR, UserError
 from uopc.ir.core import dtypes
 from uopc.ir.core.data import blocks, files
-from uopc.ir.core.data.files import Identity, Place, Stamp
+from uopc.ir.core.data.files import FilePlace, Identity, Stamp
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.serialize import Fingerprint
 from uopc.ir.core.uop import UOp, intern
@@ -70,7 +70,7 @@ class Found(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Part:
+class FilePart:
     """An array in a file of arrays."""
 
     offset: int
@@ -79,7 +79,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredFacts:
     """The facts that a program needs besides its artifact, and would else take from its graph.
 
     `constants`: where each one of the artifact is; None for one that the artifact holds. `arrays`:
@@ -89,7 +89,7 @@ class Stored:
 
     program: record.Components
     files: tuple[Stamp, ...]
-    constants: tuple[Part | Place | None, ...]
+    constants: tuple[FilePart | FilePlace | None, ...]
     arrays: str
     identity: Identity | None
     structure: str
@@ -145,7 +145,7 @@ class Described:
         """The program, if a process stored it and all files are as they were."""
         start = time.perf_counter()
         stored = self.disk.load(
-            self.key.digest, lambda data: record.decode(data, self.key, Stored), counted=False
+            self.key.digest, lambda data: record.decode(data, self.key, StoredFacts), counted=False
         )
         if stored is None or not all(map(_is_same, stored.files)):
             return None
@@ -165,7 +165,7 @@ class Described:
     def _holds(self, found: Artifact) -> bool:
         return schedules.holds(self.request, self.machine, found.schedules)
 
-    def _plan(self, found: Artifact, stored: Stored) -> Plan:
+    def _plan(self, found: Artifact, stored: StoredFacts) -> Plan:
         """The plan of an artifact. Unusable, UserError or InvalidIR if a constant is not what it
         was."""
         mapped = None
@@ -202,7 +202,7 @@ class Described:
         components = key.request_components(request, self.machine, printed, "")
         try:
             name, identity, places = self._arrays(found.constants, printed)
-            stored = Stored(
+            stored = StoredFacts(
                 components, stamps, places, name, identity, request.structure,
                 tuple(map(str, request.keys)), found.lines(request), made.notes,
             )  # fmt: skip
@@ -217,9 +217,9 @@ class Described:
 
     def _arrays(
         self, constants: Sequence[Constant], printed: Fingerprint
-    ) -> tuple[str, Identity | None, tuple[Part | Place | None, ...]]:
+    ) -> tuple[str, Identity | None, tuple[FilePart | FilePlace | None, ...]]:
         """The file of the constants, and where each is: those in mapped files stay there."""
-        places: list[Part | Place | None] = []
+        places: list[FilePart | FilePlace | None] = []
         moved: list[tuple[Constant, Array, int]] = []
         end = 0
         for c in constants:
@@ -232,7 +232,7 @@ class Described:
             else:
                 dims = (blocks.size(c.order),) if c.order else array.shape
                 begin = -(-end // blocks.LINE) * blocks.LINE
-                places.append(Part(begin, dtypes.from_numpy(array.dtype).name, dims))
+                places.append(FilePart(begin, dtypes.from_numpy(array.dtype).name, dims))
                 moved.append((c, array, begin))
                 end = begin + math.prod(dims) * array.itemsize
         if not end:
@@ -284,9 +284,9 @@ def _is_same(stamp: Stamp) -> bool:
         return False
 
 
-def _array(c: Constant, at: Part | Place | None, mapped: files.Mapping | None) -> Array:
+def _array(c: Constant, at: FilePart | FilePlace | None, mapped: files.Mapping | None) -> Array:
     """A constant at its place."""
-    if isinstance(at, Place):
+    if isinstance(at, FilePlace):
         return at.open()
     if at is None:
         if c.array is None or c.order:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from uopc.backends.cpu.arguments import out_labels
-from uopc.backends.plan import Launch as Planned
 from uopc.backends.plan import Plan, Pointer
+from uopc.backends.plan import PlannedLaunch as Planned
 from uopc.errors import UserTypeError
 from uopc.forks import cached_property
 from uopc.ir.core import shapes, storage

@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # a program from a cache needs no pass
     from uopc.passes.contract import Context
     from uopc.passes.pass_manager import Lowered, Verify
 
-class Schedules(Protocol):
+class OptsSource(Protocol):
     """Gives the kernels of a program Opts, and says which by kernel: `search/schedules.py`."""
 
     chosen: dict[str, str]
@@ -31,7 +31,7 @@ class Schedules(Protocol):
 def make_artifact(
     request: Request, known: KernelCache, printed: Fingerprint,
     compiler: Callable[[Request], Compiler], verify: Verify | None = None,
-    schedules: Schedules | None = None, keep: bool = False,
+    schedules: OptsSource | None = None, keep: bool = False,
 ) -> tuple[Artifact, Lowered]:  # fmt: skip
     """The artifact, and the graph as it was lowered: without the kernels that are `known`.
     `schedules` gives kernels the Opts that a search found. `keep`: the graphs of all stages, so no

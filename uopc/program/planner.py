@@ -14,20 +14,20 @@ from uopc.backends import device_rows, in_place, memory_plan
 from uopc.backends.device_rows import ONE_DEVICE, DeviceRows
 from uopc.backends.plan import (
     Argument,
-    Condition,
     Cut,
     Dim,
     DimValue,
     Exchange,
     GpuLaunch,
-    Launch,
     Plan,
     PlanMesh,
+    PlannedLaunch,
     Pointer,
     Repeat,
-    Result,
+    ResultArray,
     Scalar,
     Shape,
+    SizeRelation,
     Variable,
     Word,
 )  # fmt: skip
@@ -45,7 +45,7 @@ from uopc.program.compiled_kernel import CompiledKernel
 from uopc.program.request import Request
 
 if TYPE_CHECKING:  # a program from a cache needs no pass
-    from uopc.ir.devices.launches import Place
+    from uopc.ir.devices.launches import LaunchPlace
     from uopc.ir.devices.mesh import Spec
     from uopc.passes.sharding import MeshLayout
 
@@ -95,7 +95,7 @@ def buckets(program: UOp) -> dict[int, tuple[UOp, ...]]:
 def arena(
     calls: Iterable[tuple[int, Iterable[UOp]]], elsewhere: Container[UOp],
     repeated: Iterable[Repeat] = (), buckets: Mapping[int, tuple[UOp, ...]] | None = None,
-    placed: Sequence[Place] = (), busy: Mapping[int, int] | None = None,
+    placed: Sequence[LaunchPlace] = (), busy: Mapping[int, int] | None = None,
     over: Mapping[int, Sequence[tuple[UOp, UOp]]] | None = None,
 ) -> tuple[list[Block], int]:  # fmt: skip
     """The blocks of the arena, and its size. `calls`: in order, the bytes of the tiles of each, and
@@ -148,7 +148,7 @@ def _spans(
 
 def _written_over(
     over: Mapping[int, Sequence[tuple[UOp, UOp]]], users: Mapping[UOp, list[int]],
-    spans: Mapping[UOp, list[int]], repeated: Sequence[Repeat], placed: Sequence[Place],
+    spans: Mapping[UOp, list[int]], repeated: Sequence[Repeat], placed: Sequence[LaunchPlace],
     buckets: Sequence[Mapping[UOp, int]],
 ) -> list[dict[UOp, int]]:  # fmt: skip
     """The storage that has one memory in turn: each is written by the last call that reads the one
@@ -263,7 +263,7 @@ class Planner:
         self.of_whole = _of_whole(sharding)
         self.params = {self._of_device(p): i for i, p in enumerate(request.params)}
         self.fresh: dict[UOp, int] = {}
-        self.results: list[Result] = []
+        self.results: list[ResultArray] = []
         self.written = {storage_root(args[s]) for k, args in calls for s in k.written}
         if request.structure == "kernel":  # stores that no iteration does are gone from the calls
             own = written_slots(request.graph)
@@ -315,7 +315,7 @@ class Planner:
             source = self.params[root] if root.op is Ops.PARAM else None
             if source is None:
                 self.fresh.setdefault(root, len(self.params) + len(self.fresh))
-            self.results.append(Result(v.dtype.numpy, shape, source))
+            self.results.append(ResultArray(v.dtype.numpy, shape, source))
 
     def _plan_arena(self) -> int:
         """Give intermediates their offsets in the arena. Returns its size."""
@@ -347,8 +347,8 @@ class Planner:
             base = self.constants.setdefault((root, order), new)
         return Pointer(base, offset)
 
-    def launches(self) -> tuple[Launch, ...]:
-        made: list[Launch] = []
+    def launches(self) -> tuple[PlannedLaunch, ...]:
+        made: list[PlannedLaunch] = []
         for i, (kernel, args) in enumerate(self.calls):
             if isinstance(kernel, ExchangeCall):
                 launch = replace(kernel.launch, beside=self.beside.get(i, 0))
@@ -367,7 +367,7 @@ class Planner:
                 continue
             if i in self.scratch:
                 words.append(Pointer(self.arena_base, self.scratch[i]))
-            made.append(Launch(name, tuple(words), chunks, chunks > 1))
+            made.append(PlannedLaunch(name, tuple(words), chunks, chunks > 1))
         return tuple(made)
 
     def _bucket(self, launch: Exchange, places: Mapping[UOp, int]) -> Exchange:
@@ -408,16 +408,16 @@ class Planner:
             copied=self.rows.copied,
         )
 
-    def _conditions(self) -> tuple[Condition, ...]:
+    def _conditions(self) -> tuple[SizeRelation, ...]:
         """The conditions on sizes; each says by number which node of the graph relies on it."""
         nodes = relying(self.request.graph) if self.conditions else []
         number_of = {u: i for i, u in enumerate(nodes)}
         return tuple([_condition(c, number_of[c.node]) for c in self.conditions])
 
 
-def _condition(c: SizeCondition, node: int) -> Condition:
+def _condition(c: SizeCondition, node: int) -> SizeRelation:
     sides = text(c.left), text(c.right)
-    return Condition(c.what, c.relation, dim(c.left), dim(c.right), sides, node)
+    return SizeRelation(c.what, c.relation, dim(c.left), dim(c.right), sides, node)
 
 
 def _bits(number: UOp) -> int:

@@ -92,7 +92,7 @@ class Bench(Protocol):
 
 
 @dataclass(frozen=True)
-class Result:
+class SearchResult:
     """`opts` is None where the schedule's list stays. `before` and `after` are seconds."""
 
     opts: Opts | None
@@ -102,7 +102,7 @@ class Result:
     measured: int = 0
 
 
-class _Search:
+class _BeamSearch:
     def __init__(self, bench: Bench, width: int, expired: Callable[[], bool]) -> None:
         self.bench, self.width, self.expired = bench, width, expired
         self.first = bench.start()
@@ -142,7 +142,7 @@ class _Search:
                 if self.expired():
                     return
 
-    def final(self) -> Result:
+    def final(self) -> SearchResult:
         """The result of the final matches."""
         before = self.first.seconds
         measured = len(self.ready)
@@ -156,21 +156,21 @@ class _Search:
             if winner is None or rank < winner[0]:
                 winner = rank, found, candidate
         if winner is None:
-            return Result(None, before, before, "the schedule's list is as fast", measured)
+            return SearchResult(None, before, before, "the schedule's list is as fast", measured)
         _, match, candidate = winner
         times = min(match.schedule), min(match.own)
-        return Result(candidate.opts, *times, "faster in the final match", measured)
+        return SearchResult(candidate.opts, *times, "faster in the final match", measured)
 
 
 def search(
     bench: Bench, neighbours: Callable[[Opts], Iterable[Opts]], width: int,
     expired: Callable[[], bool],
-) -> Result:  # fmt: skip
+) -> SearchResult:  # fmt: skip
     """The best list that is found before `expired`."""
-    found = _Search(bench, width, expired)
+    found = _BeamSearch(bench, width, expired)
     if found.first.of_copy >= NEAR_COPY:
         said = f"bound by memory: {found.first.of_copy:.0%} of the speed of a copy"
-        return Result(None, found.first.seconds, found.first.seconds, said)
+        return SearchResult(None, found.first.seconds, found.first.seconds, said)
     most = PER_ROUND * width
     found.round([(), *bench.varied()], 4 * most)
     for _ in range(ROUNDS):

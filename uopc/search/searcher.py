@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from uopc.backends import detect
-from uopc.cache.tuned import Row, Store
+from uopc.cache.tuned import SearchRow, Store
 from uopc.errors import Error, Unsupported
 from uopc.ir.builder import rebuild
 from uopc.ir.core import storage, walk
@@ -23,7 +23,7 @@ from uopc.program.speed.random_inputs import default_size
 from uopc.program.tuned import kernel_opts
 from uopc.program.tuned.schedules import opts_text, searching
 from uopc.search import edits
-from uopc.search.beam import Bench, Result, search
+from uopc.search.beam import Bench, SearchResult, search
 from uopc.search.workers import Workers
 
 SECONDS = 5.0  # a kernel's search lasts at most this long, times the width
@@ -65,17 +65,17 @@ class Searcher:
         given = session.seconds
         self.seconds = SECONDS * session.width if given is None else given
 
-    def __call__(self, kernel: UOp, call: UOp, own: str, context: Context) -> Row:
+    def __call__(self, kernel: UOp, call: UOp, own: str, context: Context) -> SearchRow:
         name = kernel_name(kernel_opts.before_opts(kernel, context))
         sizes = _sizes(kernel, self.request)
         try:
             alone = standalone(kernel, call, self.request)
             found = self._search(alone, kernel, sizes, context)
         except Error as why:
-            found = Result(None, 0.0, 0.0, f"not measured: {why}")
+            found = SearchResult(None, 0.0, 0.0, f"not measured: {why}")
         opts = None if found.opts is None else opts_text(found.opts)
         at = "".join([f"{n}={v} " for n, v in sizes.items()])
-        row = Row(
+        row = SearchRow(
             own, self.store.machine, self.store.version, name, opts, found.before, found.after,
             f"{at}{found.why}", time.time(),
         )  # fmt: skip
@@ -84,7 +84,7 @@ class Searcher:
 
     def _search(
         self, alone: Request, kernel: UOp, sizes: dict[str, int], context: Context
-    ) -> Result:
+    ) -> SearchResult:
         moves = edits.Moves(kernel_opts.before_opts(kernel, context), context)
         end = time.monotonic() + self.seconds
         bench, width = self.session.begin(alone, sizes), self.session.width

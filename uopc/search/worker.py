@@ -54,7 +54,7 @@ class Failed:
 
 
 @dataclass
-class _Ready:
+class _TimedKernel:
     """A kernel that can be timed."""
 
     artifact: Artifact
@@ -67,7 +67,7 @@ class Worker:
     """One kernel at a time, as a request of its own, with arrays and values of its variables."""
 
     def __init__(self) -> None:
-        self._ready: dict[Opts | None, _Ready] = {}
+        self._ready: dict[Opts | None, _TimedKernel] = {}
         self._copies: dict[tuple[int, int], float] = {}
         self._arrays: list[AnyArray] = []
         self._fresh: dict[int, AnyArray] = {}  # what arrays that a kernel updates begin with
@@ -139,12 +139,12 @@ class Worker:
             results.append([arrays[slot] for slot in written])
         return all(map(_same, *results))
 
-    def _seconds(self, made: _Ready) -> float:
+    def _seconds(self, made: _TimedKernel) -> float:
         for slot, array in self._fresh.items():
             self._arrays[slot][...] = array
         return float(min(made.runner.time(tuple(self._arrays), dict(self._values), 2)[0]))
 
-    def _compile(self, opts: Opts | None) -> _Ready:
+    def _compile(self, opts: Opts | None) -> _TimedKernel:
         graph = self._request.graph
         if opts is not None:
             with arena():
@@ -154,7 +154,7 @@ class Worker:
             graph = kernel_opts.with_opts(graph, opts)
         return self._prepared(replace(self._request, graph=graph))
 
-    def _prepared(self, request: Request) -> _Ready:
+    def _prepared(self, request: Request) -> _TimedKernel:
         return prepared(request, self._machine, self._backend)
 
     def _copy_speed(self, nbytes: int) -> float:
@@ -171,7 +171,7 @@ class Worker:
         return self._copies[size, threads]
 
 
-def prepared(request: Request, machine: Target, backend: Any) -> _Ready:
+def prepared(request: Request, machine: Target, backend: Any) -> _TimedKernel:
     """A request for one kernel, compiled without a cache."""
     with arena():
         known = KernelCache(request, machine, None, backend.artifact, fresh=True)
@@ -179,7 +179,7 @@ def prepared(request: Request, machine: Target, backend: Any) -> _Ready:
         made, lowered = make_artifact(request, known, printed, backend.compiler)
         runner = backend.runner(request, made, made.plan_for(request, printed.arrays))
         (linear,) = lowered.kernels
-        return _Ready(made, runner, linear, cycles(linear, machine))
+        return _TimedKernel(made, runner, linear, cycles(linear, machine))
 
 
 def _same(a: AnyArray, b: AnyArray) -> bool:

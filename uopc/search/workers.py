@@ -31,7 +31,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 _SERVE = "import sys; sys.path.insert(0, {!r}); from uopc.search import worker; worker.serve({})"
 
 
-class _Process:
+class _WorkerProcess:
     """A worker, and the messages to it."""
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class Workers:
 
     def __init__(self, count: int) -> None:
         self._count = max(1, min(count, MOST_PROCESSES))
-        self._processes: list[_Process] = []
+        self._processes: list[_WorkerProcess] = []
         self.problems: list[str] = []
 
     def __enter__(self) -> Workers:
@@ -92,7 +92,7 @@ class Workers:
     def bench(self, request: Request, values: Mapping[str, int]) -> KernelBench:
         """A bench for one kernel."""
         while len(self._processes) < self._count:
-            self._processes.append(_Process())
+            self._processes.append(_WorkerProcess())
         return KernelBench(self, request, values)
 
     def ask(self, number: int, seconds: float, *message: Any) -> Any:
@@ -112,7 +112,7 @@ class Workers:
             self.problems.append(f"{what}: {answer.why}")
             if not process.alive or answer.why.startswith("no answer"):
                 process.end()
-                self._processes[number] = _Process()
+                self._processes[number] = _WorkerProcess()
                 self.lost(number)
         return answer
 

@@ -22,7 +22,7 @@ from uopc.derivatives.values import Factor, Mask, Value, fit, number_in, times, 
 from uopc.ir.builder import leaves, movement
 from uopc.ir.core import shapes
 from uopc.ir.core.uop import UOp
-from uopc.sparse.reading import Dims, Known, Reader, Zeros
+from uopc.sparse.reading import ArrayReader, Dims, KnownArrays, Zeros
 from uopc.sparse.sparsity import Places
 
 # An axis so long is taken apart where another box stands at one place of it.
@@ -50,7 +50,7 @@ class Boxes:
 
     def __init__(self, values: bool) -> None:
         self.values = values
-        self.reader, self.known = Reader(), Known()
+        self.reader, self.known = ArrayReader(), KnownArrays()
         self.zeros = Zeros(self.known)
         self.work = 0
 

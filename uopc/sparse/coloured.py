@@ -15,7 +15,7 @@ from uopc.ir.core import shapes
 from uopc.ir.core.uop import UOp
 from uopc.sparse import colouring
 from uopc.sparse.propagate import size
-from uopc.sparse.reading import Reader
+from uopc.sparse.reading import ArrayReader
 from uopc.sparse.sparsity import Layout, Places, Sparse, Sparsity
 
 # Operations of a product with a seed for each operation of the graph: from the right, and the left.
@@ -24,7 +24,7 @@ _OF_A_PUSH, _OF_A_PULL = 2, 3
 
 def elements(vector: UOp, at: Places) -> UOp:
     """Elements of a vector at places that are known."""
-    return Reader().taken(vector, at)
+    return ArrayReader().taken(vector, at)
 
 
 def jacobian(

@@ -17,7 +17,7 @@ import numpy as np
 
 from uopc.derivatives import functions
 from uopc.derivatives.rule import operands
-from uopc.derivatives.scan_rule import Loop
+from uopc.derivatives.scan_rule import ScanParts
 from uopc.ir.core import calls, shapes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
@@ -30,7 +30,7 @@ Sets = list[int]  # for each element the bits of its columns
 Pattern = Callable[[Sequence[UOp], Sequence[UOp]], tuple[Places, Places]]
 
 
-class Columns:
+class ColumnBits:
     """The columns of some boxes, in order, as bits."""
 
     def __init__(self, boxes: Iterable[Box]) -> None:
@@ -57,7 +57,7 @@ class Columns:
         return row.astype(np.int64), self.all[bit]
 
 
-class _Body:
+class _BodySparsity:
     """The structure of a body: its results by the elements of its arguments."""
 
     def __init__(self, results: Sequence[UOp], arguments: Sequence[UOp], pattern: Pattern) -> None:
@@ -82,12 +82,12 @@ class _Body:
 
 def scan_sets(u: UOp, sets: Callable[[UOp], Sets], pattern: Pattern) -> dict[int, Sets] | None:
     """The columns of each result of a scan, by its number; None if that takes too long."""
-    loop = Loop(u.arg.details, u.src[1:])
+    loop = ScanParts(u.arg.details, u.src[1:])
     if not isinstance(loop.length, int):
         return None
     carried, elements = loop.seeds()
     results = loop.outputs(carried, elements, loop.constants)
-    body = _Body(results, [*carried, *elements, *loop.constants], pattern)
+    body = _BodySparsity(results, [*carried, *elements, *loop.constants], pattern)
     if body.unions * loop.length > MOST_UNIONS:
         return None
     n = loop.count
@@ -113,7 +113,7 @@ def while_sets(u: UOp, sets: Callable[[UOp], Sets], pattern: Pattern) -> dict[in
     first, constants = u.src[2 : 2 + n], u.src[2 + n :]
     carried = [functions.seed(c) for c in first]
     results = bodies.results(u.src[1], [*carried, *constants])
-    body = _Body(results, [*carried, *constants], pattern)
+    body = _BodySparsity(results, [*carried, *constants], pattern)
     now = _flat([sets(c) for c in first if c.dtype.is_float])
     fixed = _flat([sets(k) for k in constants if k.dtype.is_float])
     while True:
@@ -151,7 +151,7 @@ def operations(outputs: Sequence[UOp], inputs: Sequence[UOp]) -> int:
 
 def _of_steps(u: UOp) -> int:
     once = operations(u.src[1].src, bodies.params(u.src[1]))
-    steps = Loop(u.arg.details, u.src[1:]).length if u.arg.name == "scan" else 1
+    steps = ScanParts(u.arg.details, u.src[1:]).length if u.arg.name == "scan" else 1
     return once * steps if isinstance(steps, int) else once
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from uopc.derivatives import batch, effects, functions, movement_rules, walk
 from uopc.derivatives.gather import rearranged
-from uopc.derivatives.rule import Partials, Rule, operands
+from uopc.derivatives.rule import DerivativeRule, Partials, operands
 from uopc.derivatives.values import Value, filled
 from uopc.errors import Unsupported
 from uopc.ir.builder import alu, fold, leaves, movement, rebuild
@@ -121,7 +121,7 @@ class Propagation:
             known = self._loop_results(u)
             if known is not None:
                 return known
-        return self._dense(u, Rule() if rule is None else rule)
+        return self._dense(u, DerivativeRule() if rule is None else rule)
 
     # ------------------------------------------------------------ rules
     def _elementwise(self, u: UOp, rule: Partials) -> list[Box]:
@@ -273,7 +273,7 @@ class Propagation:
         """The boxes of a result of a loop, after those of all results that are in use; None if the
         structure takes too long. Columns of one colour share a tangent: no result has two."""
         given = [s for s in dict.fromkeys(operands(u)) if self._of(s)]
-        columns = loops.Columns([b for s in given for b in self._of(s)])
+        columns = loops.ColumnBits([b for s in given for b in self._of(s)])
         known = functools.cache(lambda s: columns.sets(self._of(s), size(s)))
         found = _LOOPS[u.arg.name](u, known, _pattern)
         if found is None:
@@ -311,7 +311,7 @@ class Propagation:
         self.tools.work += count * loops.operations(results[:1], given)
         return batch.mapped(found, batches)
 
-    def _dense(self, u: UOp, rule: Rule) -> list[Box]:
+    def _dense(self, u: UOp, rule: DerivativeRule) -> list[Box]:
         """All columns of the operands in all rows, by tangents of the columns side by side.
 
         Where the op is one function for each of some leading places, columns of different places

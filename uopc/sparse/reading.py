@@ -26,7 +26,7 @@ Dims = tuple[int, ...]
 Form = tuple[int, tuple[int, ...]]  # a constant, and a step along each axis
 
 
-class Reader:
+class ArrayReader:
     """Reads of values. Equal arrays of places are one object, whose form is found once."""
 
     def __init__(self) -> None:
@@ -161,7 +161,7 @@ def _unread(u: UOp, read: Container[UOp]) -> list[UOp]:
     return [v for v in walk.toposort(u, gate=lambda v: v not in read) if v not in read]
 
 
-class Known:
+class KnownArrays:
     """Values that the arrays of a graph alone determine, as arrays."""
 
     def __init__(self) -> None:
@@ -199,7 +199,7 @@ _ODD = frozenset((
 class Zeros:
     """The elements of values that are zero by structure: outside of the windows of a PAD, say."""
 
-    def __init__(self, known: Known) -> None:
+    def __init__(self, known: KnownArrays) -> None:
         self._known = known
         self._masks: dict[UOp, Mask | None] = {}
 

@@ -59,7 +59,7 @@ LOG10_E: Final = 0.4342944819032518
 _HUGE: Final = 2.0**30  # above, sqrt(x^2 ± 1) is |x|
 
 
-class _Format(NamedTuple):
+class _FormatConstants(NamedTuple):
     """The constants of the functions in a float format."""
 
     asin: Sequence[float]  # asin x = x + x^3 P(x^2) up to 1/2
@@ -73,17 +73,17 @@ class _Format(NamedTuple):
 
 
 # e to the second number of `far`, halved, is the third within 1/3000 of a unit in the last place.
-_F32: Final = _Format(
+_F32: Final = _FormatConstants(
     ASIN_32, (ATAN_32,), SINH_32, EXPM1_32, HALF_PI[0], LOG10_2[0],
     (30.0, 58.64453125, 1.4721983274953642e25), (2.0**60, 2.0**100),
 )  # fmt: skip
-_F64: Final = _Format(
+_F64: Final = _FormatConstants(
     ASIN_64, ATAN_64, SINH_64, EXPM1_64, HALF_PI[1], LOG10_2[1],
     (210.0, 413.80859375, 2.5927392012658504e179), (2.0**500, 2.0**600),
 )  # fmt: skip
 
 
-def _format(x: UOp) -> _Format:
+def _format(x: UOp) -> _FormatConstants:
     return _F64 if x.dtype.scalar is dtypes.float64 else _F32
 
 

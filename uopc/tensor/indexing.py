@@ -36,7 +36,7 @@ _NO_MASK = (
 
 
 @dataclass(slots=True)
-class Axis:
+class AxisSelection:
     """The part of one axis that a key selects: a window, and in it `count` elements, `step` apart
     (backwards if negative), or those at `index`. `dropped`: one element, and no axis for it."""
 
@@ -69,7 +69,7 @@ def getitem(a: UOp, key: Any) -> UOp:
     return movement.reshape(out, tuple([d for group in groups for d in group]))
 
 
-def windowed(a: UOp, axes: list[Axis]) -> UOp:
+def windowed(a: UOp, axes: list[AxisSelection]) -> UOp:
     """The window of each axis, flipped and stepped as the key says."""
     out = movement.window(a, [x.begin for x in axes], [x.size for x in axes])
     mirrored = tuple([i for i, x in enumerate(axes) if x.step < 0])
@@ -88,7 +88,7 @@ def iterate(a: UOp) -> Iterator[UOp]:
     return iter([getitem(a, i) for i in range(dims[0])])
 
 
-def parse(key: Any, dims: Shape) -> tuple[list[Axis], list[int]]:
+def parse(key: Any, dims: Shape) -> tuple[list[AxisSelection], list[int]]:
     """The part of each axis, and the axes in the order of the key, with NEW and _GAP."""
     items = list(key) if isinstance(key, tuple) else [key]
     masks = {k: m for k, m in enumerate(map(known_mask, items)) if m is not None}
@@ -100,7 +100,7 @@ def parse(key: Any, dims: Shape) -> tuple[list[Axis], list[int]]:
         raise UserError("an index may hold one ellipsis (...)")
     if not any(i is Ellipsis for i in items):
         items.append(Ellipsis)
-    axes: list[Axis] = []
+    axes: list[AxisSelection] = []
     layout: list[int] = []
     for k, item in enumerate(items):
         if item is None:
@@ -113,7 +113,7 @@ def parse(key: Any, dims: Shape) -> tuple[list[Axis], list[int]]:
         elif item is Ellipsis:
             whole = range(len(axes), len(axes) + len(dims) - used)
             layout += whole or [_GAP]
-            axes += [Axis(0, dims[i], dims[i]) for i in whole]
+            axes += [AxisSelection(0, dims[i], dims[i]) for i in whole]
         else:
             layout.append(len(axes))
             axes.append(_taken(item, dims[len(axes)], len(axes)))
@@ -147,7 +147,7 @@ def _check_mask(length: int, n: Dim, axis: int) -> None:
     )
 
 
-def _taken(item: Any, n: Dim, axis: int) -> Axis:
+def _taken(item: Any, n: Dim, axis: int) -> AxisSelection:
     if isinstance(item, slice):
         return _sliced(item, n)
     if isinstance(item, np.ndarray) and not item.ndim:
@@ -175,25 +175,25 @@ def _check_index_dtype(t: DType) -> None:
         raise UserTypeError(f"an index must be of integers, got {t.name}")
 
 
-def _picked(index: UOp, n: Dim) -> Axis:
-    return Axis(0, n, n, index=index, dropped=not shapes.shape(index))
+def _picked(index: UOp, n: Dim) -> AxisSelection:
+    return AxisSelection(0, n, n, index=index, dropped=not shapes.shape(index))
 
 
-def _single(i: Dim, n: Dim, axis: int) -> Axis:
+def _single(i: Dim, n: Dim, axis: int) -> AxisSelection:
     """One element, known when the graph is built or computed from variables."""
     if isinstance(i, int) and isinstance(n, int):
         if not -n <= i < n:
             raise UserIndexError(f"index {i} is out of range for axis {axis} of size {n}")
-        return Axis(i % n, 1, 1, dropped=True)
+        return AxisSelection(i % n, 1, 1, dropped=True)
     place = dim_uop(_bound(i, n, 0, 0))
     inside = affine.at_most(affine.const(0), place)
     if inside and affine.at_most(affine.plus(place, 1), dim_uop(n)):
-        return Axis(as_dim(place), 1, 1, dropped=True)
+        return AxisSelection(as_dim(place), 1, 1, dropped=True)
     return _picked(place, n)  # that it is inside is checked when the variables have values
 
 
 # ---------------------------------------------------------------- slices
-def _sliced(s: slice, n: Dim) -> Axis:
+def _sliced(s: slice, n: Dim) -> AxisSelection:
     step = 1 if s.step is None else as_dim(s.step)
     if not isinstance(step, int) or step == 0:
         got = step.render() if isinstance(step, UOp) else repr(s.step)
@@ -214,12 +214,12 @@ def _sliced(s: slice, n: Dim) -> Axis:
             "narrow the bounds of its variables"
         )
     if isinstance(size, int) and size <= 1:
-        return Axis(begin, size, size)
+        return AxisSelection(begin, size, size)
     count = size if abs(step) == 1 else as_dim((size + (abs(step) - 1)) // abs(step))
-    return Axis(begin, size, count, step)
+    return AxisSelection(begin, size, count, step)
 
 
-def _sliced_now(s: slice, n: int, step: int) -> Axis:
+def _sliced_now(s: slice, n: int, step: int) -> AxisSelection:
     """A slice with known bounds of an axis of known size, by Python's own rules."""
     try:
         start, stop, _ = s.indices(n)
@@ -229,14 +229,14 @@ def _sliced_now(s: slice, n: int, step: int) -> Axis:
         raise UserTypeError(f"a bound of a slice must be an int or a variable: {s}") from None
     count = len(range(start, stop, step))
     if count <= 1:
-        return Axis(start if count else 0, count, count)
+        return AxisSelection(start if count else 0, count, count)
     span = count * abs(step)
     if span > (n - start if step > 0 else start + 1):
         span -= abs(step) - 1  # the last step is cut off; `_stepped` fills it up
-    return Axis(start if step > 0 else start - span + 1, span, count, step)
+    return AxisSelection(start if step > 0 else start - span + 1, span, count, step)
 
 
-def _stepped(a: UOp, axes: list[Axis]) -> UOp:
+def _stepped(a: UOp, axes: list[AxisSelection]) -> UOp:
     """The first of every |step| elements: column 0 of rows of |step|."""
     wide = [(x.count, abs(x.step)) for x in axes]
     padded = movement.pad(a, [(0, as_dim(n * k - x.size)) for (n, k), x in zip(wide, axes)])
@@ -351,7 +351,7 @@ def _guarded(i: UOp, start: UOp, end: UOp, value: UOp) -> UOp:
 
 
 # ---------------------------------------------------------------- the result of a[key]
-def result_layout(axes: list[Axis], layout: list[int]) -> list[int]:
+def result_layout(axes: list[AxisSelection], layout: list[int]) -> list[int]:
     """The layout without dropped axes, with the index arrays, and ints beside them, as one BLOCK.
 
     As in NumPy the block is in the place of the arrays if they are neighbours, else first.
@@ -366,12 +366,12 @@ def result_layout(axes: list[Axis], layout: list[int]) -> list[int]:
     return kept
 
 
-def advanced(x: Axis) -> bool:
+def advanced(x: AxisSelection) -> bool:
     """True for an array of indices, and for an int, which is one beside arrays."""
     return x.dropped or x.index is not None
 
 
-def _indexed(a: UOp, axes: list[Axis], layout: list[int], block: Shape) -> UOp:
+def _indexed(a: UOp, axes: list[AxisSelection], layout: list[int], block: Shape) -> UOp:
     """INDEX of the window `a`: every axis up to the last that needs it gets an index."""
     last = max(i for i, x in enumerate(axes) if x.index is not None)
     behind = 0  # axes of the result after this one, of those that indices make

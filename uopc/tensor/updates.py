@@ -21,7 +21,7 @@ from uopc.tensor import scatter
 from uopc.tensor.indexing import (
     BLOCK,
     NEW,
-    Axis,
+    AxisSelection,
     advanced,
     known_mask,
     parse,
@@ -152,7 +152,7 @@ def updated(a: UOp, key: Any, how: str, value: Any) -> UOp:
     if not blocks:
         counts = tuple([x.count for x in axes])
         return _put(a, movement.reshape(new, counts), axes, how)
-    part = [Axis(0, n, n) if advanced(x) else x for x, n in zip(axes, shapes.shape(a))]
+    part = [AxisSelection(0, n, n) if advanced(x) else x for x, n in zip(axes, shapes.shape(a))]
     before = layout.index(BLOCK) if BLOCK in layout else 0  # of scalars, the block has no axes
     first = sum([len(group) for group in groups[:before]])
     order = [*range(first, first + len(block))]
@@ -190,14 +190,14 @@ def _combined(a: UOp, how: str, value: UOp) -> UOp:
     return value if how == "set" else alu.alu(a, _COMBINED[how], value)
 
 
-def _put(a: UOp, value: UOp, axes: list[Axis], how: str) -> UOp:
+def _put(a: UOp, value: UOp, axes: list[AxisSelection], how: str) -> UOp:
     """`a` with a value, which has an axis for each of `a`, in the windows of the axes."""
     placed = _placed(_combined(windowed(a, axes), how, value), axes, a)
     everywhere = leaves.full(leaves.const(dtypes.bool_, True), shapes.shape(value))
     return alu.where(_placed(everywhere, axes, a), placed, a)
 
 
-def _placed(value: UOp, axes: list[Axis], a: UOp) -> UOp:
+def _placed(value: UOp, axes: list[AxisSelection], a: UOp) -> UOp:
     """The value at its places among the elements of `a`, and 0 around it."""
     for i, x in enumerate(axes):
         step = abs(x.step)
@@ -218,7 +218,7 @@ def _placed(value: UOp, axes: list[Axis], a: UOp) -> UOp:
 
 
 def _scattered(
-    a: UOp, axes: list[Axis], block: shapes.Shape, value: UOp, how: str
+    a: UOp, axes: list[AxisSelection], block: shapes.Shape, value: UOp, how: str
 ) -> UOp:
     """`a` with the rows of the value combined with the elements that the index arrays name."""
     dims = shapes.shape(a)
@@ -239,7 +239,7 @@ def _scattered(
     return movement.permute_back(back, (*picked, *kept))
 
 
-def _rows(x: Axis, block: shapes.Shape) -> UOp:
+def _rows(x: AxisSelection, block: shapes.Shape) -> UOp:
     """The index of each update on an axis; one that is out of range equals no place."""
     if x.index is None:
         return movement.expand(dim_uop(x.begin), block)

@@ -14,7 +14,7 @@ from uopc.ir.core.shapes import show_value
 from uopc.ir.core.uop import UOp
 from uopc.numpy.array import uop_of
 from uopc.tensor.loops.branches import chosen
-from uopc.tracing.transforms import Call
+from uopc.tracing.transforms import SeededCall
 
 Function = Callable[..., Any]
 
@@ -70,7 +70,7 @@ def _traced(
     who: str, given: Any, which: UOp, functions: Sequence[Function], operands: tuple[Any, ...]
 ) -> Any:
     """The result of one of the functions. Operands that are no arrays are part of them."""
-    call = Call(who, functions[0], (given, operands))
+    call = SeededCall(who, functions[0], (given, operands))
     found, structure = flatten(operands)
     arrays = [v for _, v in found if hasattr(v, "dtype")]
     seeds = iter(call.opened(arrays, floats=False)[0])

@@ -19,7 +19,7 @@ import numpy as np
 
 from uopc.derivatives import batch, primitives
 from uopc.derivatives import functions as calls
-from uopc.derivatives.rule import Pushed, Rule
+from uopc.derivatives.rule import DerivativeRule, Pushed
 from uopc.derivatives.values import Value, filled
 from uopc.errors import Unsupported, UserError, UserTypeError
 from uopc.ir.builder import leaves, movement, rebuild
@@ -39,7 +39,7 @@ _numbers = itertools.count(1)
 _PROCESS = uuid.uuid4().hex[:12]  # a name says in which process its rule was given
 
 
-def _named(rule: Rule, name: str) -> str:
+def _named(rule: DerivativeRule, name: str) -> str:
     """A name of its own for a rule, by which derivatives find it."""
     made = f"{name}.{next(_numbers)}.{_PROCESS}"
     primitives.RULES[made] = rule
@@ -47,7 +47,7 @@ def _named(rule: Rule, name: str) -> str:
 
 
 # ---------------------------------------------------------------- a call
-class _Form:
+class _CallContainers:
     """The containers of a call, and whether its values are UOps or Arrays."""
 
     def __init__(self, structure: Any, of_uops: bool) -> None:
@@ -101,7 +101,9 @@ class _Custom:
 
     who = "custom_jvp"
 
-    def rule(self, form: _Form, fixed: tuple[Any, ...], closed: Sequence[Closed]) -> _UserRule:
+    def rule(
+        self, form: _CallContainers, fixed: tuple[Any, ...], closed: Sequence[Closed]
+    ) -> _UserRule:
         raise NotImplementedError
 
     def functions(self) -> list[Any]:
@@ -134,7 +136,7 @@ class _Custom:
         closed = _closed_over(taken, given, (*self.functions(), fixed))
         key = structure, of_uops, tuple(map(id, fixed)), tuple([c.key for c in closed])
         if key not in self._names:
-            rule = self.rule(_Form(structure, of_uops), fixed, closed)
+            rule = self.rule(_CallContainers(structure, of_uops), fixed, closed)
             self._names[key] = _named(rule, self.name), rule
         name, rule = self._names[key]
         rule.results = shape
@@ -264,15 +266,16 @@ def _parts_of(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f"{name}.{k}", v) for k, v in getattr(value, "__dict__", {}).items())
 
 
-class _UserRule(Rule):
+class _UserRule(DerivativeRule):
     """The rule of one kind of call."""
 
     kind = "linear"
     results: Any  # their structure
 
     def __init__(
-        self, custom: _Custom, form: _Form, fixed: tuple[Any, ...], closed: Sequence[Closed]
-    ) -> None:
+        self, custom: _Custom, form: _CallContainers, fixed: tuple[Any, ...],
+        closed: Sequence[Closed],
+    ) -> None:  # fmt: skip
         self.custom, self.form, self.fixed, self._closed = custom, form, fixed, closed
         self.mapped: dict[Any, str] = {}
 
@@ -355,7 +358,7 @@ def _examples(
     return found, taken
 
 
-class _OfBatch(Rule):
+class _OfBatch(DerivativeRule):
     """The rule of a batch: the user's rule for one example, mapped."""
 
     kind = "linear"
@@ -454,7 +457,9 @@ class custom_jvp(_Custom):
         self._rule = rule
         return rule
 
-    def rule(self, form: _Form, fixed: tuple[Any, ...], closed: Sequence[Closed]) -> _UserRule:
+    def rule(
+        self, form: _CallContainers, fixed: tuple[Any, ...], closed: Sequence[Closed]
+    ) -> _UserRule:
         if self._rule is None:
             raise UserError(f"custom_jvp: {self.name} has no rule: call {self.name}.defjvp(rule)")
         return _Forward(self, form, fixed, closed)
@@ -569,7 +574,9 @@ class custom_vjp(_Custom):
         """Give the rules."""
         self._rules = forward, backward
 
-    def rule(self, form: _Form, fixed: tuple[Any, ...], closed: Sequence[Closed]) -> _UserRule:
+    def rule(
+        self, form: _CallContainers, fixed: tuple[Any, ...], closed: Sequence[Closed]
+    ) -> _UserRule:
         if self._rules is None:
             raise UserError(f"custom_vjp: {self.name} has no rules: call {self.name}.defvjp(f, b)")
         return _Backward(self, form, fixed, closed)

@@ -61,7 +61,7 @@ class CacheInfo(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Kind:
+class _CallKind:
     """All of a call's arguments that a program depends on, and the arrays to give it."""
 
     key: Any
@@ -84,7 +84,7 @@ class _Compiled:
     write: Callable[[Any], Any] | None  # makes the results of the program's
     meets: list[tuple[int, dtypes.DType]]  # arguments that are integers of Python's: see `Trace`
 
-    def call(self, kind: _Kind, who: str) -> Any:
+    def call(self, kind: _CallKind, who: str) -> Any:
         arrays = kind.arrays
         for i, t in self.meets:
             least, greatest = t.bounds
@@ -262,7 +262,7 @@ class Jitted:
         self._last, self._hits, self._misses = _NO_CALL, 0, 0
 
     # ------------------------------------------------------------ a call
-    def _kind(self, args: tuple[Any, ...], named: dict[str, Any]) -> _Kind:
+    def _kind(self, args: tuple[Any, ...], named: dict[str, Any]) -> _CallKind:
         try:
             bound = self._signature.bind(*args, **named)
         except TypeError as error:
@@ -288,7 +288,7 @@ class Jitted:
             arrays.append(array)
         alike = tuple([exactly(v) for v in static.values()])
         key = structure, details(structure), tuple(specs), tuple(static), alike, _chosen()
-        return _Kind(key, structure, static, paths, specs, arrays, inline)
+        return _CallKind(key, structure, static, paths, specs, arrays, inline)
 
     def _leaf(self, path: str, leaf: Any) -> tuple[tuple[Any, ...], Any]:
         """The dtype, dims and weakness of an argument, and the array to pass."""
@@ -341,7 +341,7 @@ class Jitted:
                 raise UserError(f"{self._name}(): {path} has dims {dims}, and the shape {shape}")
         return tuple(known)
 
-    def _entry(self, kind: _Kind, args: tuple[Any, ...], named: dict[str, Any]) -> _Compiled:
+    def _entry(self, kind: _CallKind, args: tuple[Any, ...], named: dict[str, Any]) -> _Compiled:
         if kind.inline:
             raise UserTypeError(f"{self._name}: pass arrays, not values of a graph")
         found = self._compiled.get(kind.key)
@@ -374,7 +374,7 @@ class Jitted:
             raise TypeError
         return found(*args)
 
-    def _made(self, kind: _Kind, args: tuple[Any, ...], named: dict[str, Any]) -> _Compiled:
+    def _made(self, kind: _CallKind, args: tuple[Any, ...], named: dict[str, Any]) -> _Compiled:
         params, leaves, structure, trace = self._traced(kind, args, named)
         meets = [(i, t) for i, p in enumerate(params) for t in trace.meets.get(p, ())]
         if not leaves:
@@ -402,7 +402,7 @@ class Jitted:
 
     # ------------------------------------------------------------ tracing
     def _traced(
-        self, kind: _Kind, args: tuple[Any, ...], named: dict[str, Any]
+        self, kind: _CallKind, args: tuple[Any, ...], named: dict[str, Any]
     ) -> tuple[list[UOp], list[UOp], Any, Trace]:
         """The params, the results as UOps, their structure, and the trace."""
         names = _names(kind.paths)
@@ -422,7 +422,7 @@ class Jitted:
             current_trace.reset(token)
         return params, self._donate(kind, params, uops), structure, trace
 
-    def _run(self, kind: _Kind, values: Mapping[str, Any]) -> Any:
+    def _run(self, kind: _CallKind, values: Mapping[str, Any]) -> Any:
         """The function's result on values by name. UserError if it is running on such values."""
         running = _tracing.get()
         mine = self, kind.key[:-1]
@@ -451,7 +451,7 @@ class Jitted:
         finally:
             _tracing.reset(token)
 
-    def _check_recursion(self, depth: int, kind: _Kind, error: RecursionError) -> None:
+    def _check_recursion(self, depth: int, kind: _CallKind, error: RecursionError) -> None:
         """UserError if this function, run within itself so often, has filled Python's stack."""
         call = error.__traceback__ and error.__traceback__.tb_next  # in the function
         code = getattr(inspect.unwrap(self._function), "__code__", None)
@@ -464,7 +464,7 @@ class Jitted:
             f"\n  calls itself at {code.co_filename}:{call.tb_lineno} in {code.co_name}"
         ) from None
 
-    def _inlined(self, kind: _Kind, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    def _inlined(self, kind: _CallKind, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """The function as part of the graph that its arguments belong to."""
         return self._run(kind, unflatten(kind.structure, kind.arrays))
 
@@ -497,7 +497,7 @@ class Jitted:
                 )
         return made
 
-    def _donate(self, kind: _Kind, params: list[UOp], results: list[UOp]) -> list[UOp]:
+    def _donate(self, kind: _CallKind, params: list[UOp], results: list[UOp]) -> list[UOp]:
         """The results, those of the kind of a donated argument in its memory."""
         out = list(results)
         free = list(range(len(out)))
@@ -512,7 +512,7 @@ class Jitted:
         return out
 
 
-class _Options(TypedDict, total=False):
+class _JitOptions(TypedDict, total=False):
     """The options of `jit`, for type checkers."""
 
     static_argnames: str | Iterable[str]
@@ -528,9 +528,9 @@ class _Options(TypedDict, total=False):
 
 
 @overload
-def jit(function: Callable[..., Any], **options: Unpack[_Options]) -> Jitted: ...
+def jit(function: Callable[..., Any], **options: Unpack[_JitOptions]) -> Jitted: ...
 @overload
-def jit(**options: Unpack[_Options]) -> Callable[[Callable[..., Any]], Jitted]: ...
+def jit(**options: Unpack[_JitOptions]) -> Callable[[Callable[..., Any]], Jitted]: ...
 def jit(
     function: Callable[..., Any] | None = None, *, static_argnames: str | Iterable[str] = (),
     donate_argnames: str | Iterable[str] = (), dims: Mapping[str, Sequence[Any]] | None = None,

@@ -20,7 +20,7 @@ from uopc.ir.index.dims import dim_uop
 from uopc.numpy.array import Array, uop_of
 from uopc.tensor.loops import bodies
 from uopc.tensor.loops import scan as loop
-from uopc.tracing.transforms import Call, derived, vmap
+from uopc.tracing.transforms import SeededCall, derived, vmap
 
 Function = Callable[..., Any]
 
@@ -64,7 +64,7 @@ def scan(
 def _scanned(
     who: str, f: Function, init: Any, xs: Any, length: Any, way: loop.Way = loop.PLAIN
 ) -> Any:
-    call = Call(who, f, (init, xs))
+    call = SeededCall(who, f, (init, xs))
     found, structure = flatten(xs)
     arrays = [uop_of(leaf, f"{who}: xs{path}") for path, leaf in found]
     steps = _length(who, arrays, length)
@@ -93,7 +93,7 @@ def _unrolled(who: str, unroll: Any) -> int:
     return unroll
 
 
-def _carried(call: Call, tree: Any, before: list[UOp], form: Any) -> list[UOp]:
+def _carried(call: SeededCall, tree: Any, before: list[UOp], form: Any) -> list[UOp]:
     """The nodes of the next carry, which is like the one before."""
     who = call.who
     after, other = call.results(tree)
@@ -204,7 +204,7 @@ def while_loop(cond_fun: Function, body_fun: Function, init_val: Any) -> Any:
             raise UserTypeError(f"while_loop: expected a function, got {f!r}")
 
     def build(init: Any) -> Any:
-        call = Call("while_loop", body_fun, init)
+        call = SeededCall("while_loop", body_fun, init)
         values, carried, form = call.opened(init, floats=False)
         first = _condition(call, cond_fun(values))
         after = _carried(call, body_fun(values), carried, form)
@@ -218,7 +218,7 @@ def while_loop(cond_fun: Function, body_fun: Function, init_val: Any) -> Any:
     return derived("while_loop", body_fun, build)(init_val)
 
 
-def _condition(call: Call, result: Any) -> UOp:
+def _condition(call: SeededCall, result: Any) -> UOp:
     """The bool of a loop."""
     found, _ = call.results(result)
     if len(found) != 1 or found[0].dtype is not dtypes.bool_ or shapes.shape(found[0]) != ():

@@ -24,7 +24,7 @@ from uopc.ir.devices.mesh import Mesh, PartitionSpec, Spec, normal, show, used_a
 from uopc.numpy.array import Array, uop_of
 from uopc.tensor.elementwise import shard
 from uopc.tracing.collectives import Inside, inside
-from uopc.tracing.transforms import Call, derived
+from uopc.tracing.transforms import SeededCall, derived
 
 Function = Callable[..., Any]
 
@@ -53,14 +53,14 @@ def shard_map(f: Function, mesh: Mesh, in_specs: Any, out_specs: Any) -> Functio
         raise UserTypeError(f"shard_map: mesh must be a uopc.Mesh, got {mesh!r}")
 
     def build(*args: Any, **named: Any) -> Any:
-        call = Call("shard_map", f, args)
+        call = SeededCall("shard_map", f, args)
         if named:
             raise UserTypeError(f"shard_map of {call.name}: pass arguments by position")
         if inside.get() is not None:
             raise Unsupported("shard_map inside of a function given to shard_map")
         found, structure = flatten(tuple(args))
         specs = spread(in_specs, structure, PartitionSpec, "shard_map: in_specs")
-        body = _Body(mesh, call)
+        body = _ShardedBody(mesh, call)
         values = [body.argument(leaf, s, path) for (path, leaf), s in zip(found, specs)]
         nodes, form = body.traced(f, unflatten(structure, values))
         wanted = spread(out_specs, form, PartitionSpec, "shard_map: out_specs")
@@ -70,20 +70,20 @@ def shard_map(f: Function, mesh: Mesh, in_specs: Any, out_specs: Any) -> Functio
 
 
 @dataclass
-class _Part:
+class _PartSeed:
     """The node for a part while mesh axes become dimensions, and the axes that cut it."""
 
     seed: UOp
     axes: tuple[str, ...]
 
 
-class _Body:
+class _ShardedBody:
     """One run of a function on parts."""
 
-    def __init__(self, mesh: Mesh, call: Call) -> None:
+    def __init__(self, mesh: Mesh, call: SeededCall) -> None:
         self.mesh, self.call = mesh, call
         self.given: dict[UOp, UOp] = {}  # the arguments in place of the seeds
-        self._parts: list[_Part] = []
+        self._parts: list[_PartSeed] = []
         self._wholes: list[UOp] = []
         self._places = {a: seeds.seed_of(dtypes.int32, ()) for a in mesh.axis_names}
 
@@ -110,7 +110,7 @@ class _Body:
         spec = self._spec(given, dims, who)
         axes = self._named(spec)
         seed = seeds.seed_of(u.dtype, self.mesh.part_dims(dims, spec))
-        self._parts.append(_Part(seed, axes))
+        self._parts.append(_PartSeed(seed, axes))
         self._wholes.append(self._apart(u, spec, axes))
         return self.call.value(seed, isinstance(leaf, Array) and leaf.weak)
 
@@ -182,7 +182,7 @@ class _Body:
                 new = seeds.seed_of(p.seed.dtype, (n, *shapes.shape(p.seed)))
                 batched[p.seed], p.seed = new, new
         made = []
-        found = mesh_axis.along(nodes, batched, mesh_axis.Axis(axis, n))
+        found = mesh_axis.along(nodes, batched, mesh_axis.SizedAxis(axis, n))
         for i, (f, spec) in enumerate(zip(found, specs)):
             named = axis in used_axes(spec)
             if f.varies and not named:

@@ -36,7 +36,7 @@ Axes = Any  # an int, None, or containers of them
 
 
 # ---------------------------------------------------------------- a traced call
-class Call:
+class SeededCall:
     """One run of a function whose differentiated arguments are seeds: PARAMs that stand for them
     until `closed` puts the arguments in their place."""
 
@@ -170,7 +170,7 @@ class _Arguments:
     """The arguments of a call, those of `argnums` as seeds."""
 
     def __init__(self, who: str, f: Function, argnums: Any, args: Any, named: Any) -> None:
-        self.call = Call(who, f, (args, named))
+        self.call = SeededCall(who, f, (args, named))
         self._single = not isinstance(argnums, (tuple, list))
         values = list(args)
         self.seeds: list[UOp] = []
@@ -248,7 +248,7 @@ def value_and_grad(f: Any, argnums: Any = 0, has_aux: bool = False) -> Any:
 
 # ---------------------------------------------------------------- products with vectors
 def _cotangents(
-    call: Call, name: str, tree: Any, nodes: Sequence[UOp], structure: Any
+    call: SeededCall, name: str, tree: Any, nodes: Sequence[UOp], structure: Any
 ) -> list[Value]:
     """The values of a container of tangents or cotangents, checked."""
     found, given = flatten(tree)
@@ -279,7 +279,7 @@ def jvp(f: Any, primals: Any, tangents: Any, has_aux: bool = False) -> Any:
         raise UserTypeError("jvp: primals and tangents must be tuples of the arguments of f")
 
     def build(primals: Any, tangents: Any) -> Any:
-        call = Call("jvp", f, (primals, tangents))
+        call = SeededCall("jvp", f, (primals, tangents))
         values, seeds, structure = call.opened(tuple(primals))
         given = _cotangents(call, "tangent", tuple(tangents), seeds, structure)
         result, aux = _with_aux(call.who, call.name, f(*values), has_aux)
@@ -314,7 +314,7 @@ def vjp(f: Any, *primals: Any, has_aux: bool = False) -> Any:
         later = derived("vjp", f, build)
         pull = lambda cotangents: later(primals, cotangents)  # noqa: E731
         return (value, pull, aux) if has_aux else (value, pull)
-    call = Call("vjp", f, primals)
+    call = SeededCall("vjp", f, primals)
     values, seeds, structure = call.opened(primals)
     result, aux = _with_aux(call.who, call.name, f(*values), has_aux)
     nodes, form = call.results(result)
@@ -557,7 +557,7 @@ def vmap(f: Any, in_axes: Axes = 0, out_axes: Axes = 0, axis_size: int | None = 
         axes = in_axes if isinstance(in_axes, (tuple, list)) else [in_axes] * len(args)
         if len(axes) != len(args):
             raise UserError(f"vmap of {_name(f)}: {len(axes)} in_axes for {len(args)} arguments")
-        call = Call("vmap", f, (args, named))
+        call = SeededCall("vmap", f, (args, named))
         values, by_name, batched = _batched(call, args, named, axes, axis_size)
         nodes, form = call.results(f(*values, **by_name))
         placed = _placed(nodes, batched, spread(out_axes, form, int, "vmap: out_axes"))
@@ -567,7 +567,7 @@ def vmap(f: Any, in_axes: Axes = 0, out_axes: Axes = 0, axis_size: int | None = 
 
 
 def _batched(
-    call: Call, args: Any, named: Any, axes: Sequence[Axes], size: int | None
+    call: SeededCall, args: Any, named: Any, axes: Sequence[Axes], size: int | None
 ) -> tuple[Any, Any, dict[UOp, UOp]]:
     """The arguments for one example, and the batch that each seed stands for."""
     found, structure = flatten(tuple(args))

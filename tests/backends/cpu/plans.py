@@ -14,10 +14,10 @@ from uopc.backends.llvm.jit import compile_object
 from uopc.backends.plan import (
     Argument,
     DimValue,
-    Launch,
     Plan,
+    PlannedLaunch,
     Pointer,
-    Result,
+    ResultArray,
     Scalar,
 )  # fmt: skip
 
@@ -105,8 +105,8 @@ def words(*bases: int, count: Any = 8) -> tuple[Any, ...]:
 def muladd_plan(size: int = 8, **changes: Any) -> Plan:
     plan = Plan(
         arguments=tuple(Argument(name, F4, (size,)) for name in "abc"),
-        results=(Result(F4, (size,)),),
-        launches=(Launch("muladd", words(0, 1, 2, 3, count=size)),),
+        results=(ResultArray(F4, (size,)),),
+        launches=(PlannedLaunch("muladd", words(0, 1, 2, 3, count=size)),),
         name="muladd",
     )
     return replace(plan, **changes)

@@ -35,9 +35,9 @@ from uopc.backends.cpu.elf_loader import load
 from uopc.backends.llvm.jit import compile_object
 from uopc.backends.plan import (
     Argument,
-    Launch,
     Plan,
-    Result,
+    PlannedLaunch,
+    ResultArray,
     Structure,
 )  # fmt: skip
 from uopc.errors import UserError, UserTypeError
@@ -230,8 +230,8 @@ def pair_plan(structure: Structure) -> Plan:
     """a + b, and a + a as two rows."""
     return Plan(
         arguments=muladd_plan().arguments[:2],
-        results=(Result(F4, (8,)), Result(F4, (2, 4))),
-        launches=(Launch("add", words(0, 1, 2)), Launch("double", words(0, 3))),
+        results=(ResultArray(F4, (8,)), ResultArray(F4, (2, 4))),
+        launches=(PlannedLaunch("add", words(0, 1, 2)), PlannedLaunch("double", words(0, 3))),
         structure=structure,
         keys=("x", "y") if structure == "dict" else (),
     )
@@ -340,7 +340,7 @@ def test_programs_are_freed() -> None:
     constant = floats(8)
     plan = muladd_plan(
         arguments=muladd_plan().arguments[:2],
-        launches=(Launch("muladd", words(0, 1, 4, 2)),),
+        launches=(PlannedLaunch("muladd", words(0, 1, 4, 2)),),
         constants=(constant,),
         arena_bytes=1 << 16,
     )
@@ -392,8 +392,8 @@ def test_structures(plain: bool) -> None:
 @pytest.mark.parametrize("plain", [False, True])
 def test_assign_hands_the_argument_back(plain: bool) -> None:
     arguments = (Argument("state", F4, (8,), writable=True), Argument("step", F4, (8,)))
-    launch = Launch("add", words(0, 1, 0))
-    f = program(Plan(arguments, (Result(F4, (8,), source=0),), (launch,)), plain)
+    launch = PlannedLaunch("add", words(0, 1, 0))
+    f = program(Plan(arguments, (ResultArray(F4, (8,), source=0),), (launch,)), plain)
     state, step = floats(8), floats(8, seed=1)
     expected, count = state + step, sys.getrefcount(state)
     for _ in range(3):
@@ -415,8 +415,8 @@ def test_assign_hands_the_argument_back(plain: bool) -> None:
         f(floats(8), step, out=np.empty(8, "f4"))
     mixed = Plan(
         arguments,
-        (Result(F4, (8,)), Result(F4, (8,), source=0), Result(F4, (8,))),
-        (launch, Launch("double", words(0, 2)), Launch("copy", words(1, 3))),
+        (ResultArray(F4, (8,)), ResultArray(F4, (8,), source=0), ResultArray(F4, (8,))),
+        (launch, PlannedLaunch("double", words(0, 2)), PlannedLaunch("copy", words(1, 3))),
         structure="tuple",
     )
     mine = floats(8)
@@ -433,8 +433,9 @@ def test_empty_and_scalar_arrays(plain: bool) -> None:
     assert f(empty, empty, empty).shape == (0,)
     assert f(empty, empty, empty, out=empty) is empty
     scalar = Plan(
-        (Argument("x", F4, ()),), (Result(F4, ()),), (Launch("double", words(0, 1, count=1)),)
-    )
+        (Argument("x", F4, ()),), (ResultArray(F4, ()),),
+        (PlannedLaunch("double", words(0, 1, count=1)),),
+    )  # fmt: skip
     f = program(scalar, plain)
     for value in (np.array(3, "f4"), np.float32(3)):
         result = f(value)
@@ -446,16 +447,18 @@ def test_empty_and_scalar_arrays(plain: bool) -> None:
     nothing = program(Plan((), (), (), structure="tuple"), plain)
     assert nothing() == ()
     constant = floats(8)
-    alone = Plan((), (Result(F4, (8,)),), (Launch("copy", words(2, 0)),), constants=(constant,))
+    alone = Plan(
+        (), (ResultArray(F4, (8,)),), (PlannedLaunch("copy", words(2, 0)),), constants=(constant,)
+    )
     np.testing.assert_array_equal(program(alone, plain)(), constant)
-    no_chunks = muladd_plan(launches=(Launch("muladd", words(0, 1, 2, 3), chunks=0),))
+    no_chunks = muladd_plan(launches=(PlannedLaunch("muladd", words(0, 1, 2, 3), chunks=0),))
     a = floats(8)
     assert program(no_chunks, plain)(a, a, a).shape == (8,)
 
 
 @pytest.mark.parametrize("plain", [False, True])
 def test_no_memory_for_a_result(plain: bool) -> None:
-    results = (Result(F4, (8,)), Result(F4, (1 << 58,)))
+    results = (ResultArray(F4, (8,)), ResultArray(F4, (1 << 58,)))
     plan = Plan((Argument("x", F4, (8,)),), results, (), structure="tuple", arena_bytes=64)
     f = program(plan, plain)
     x = floats(8)
@@ -493,7 +496,7 @@ def test_a_large_result_where_each_place_is_ahead_of_an_argument(plain: bool) ->
     n = memory_plan.LARGE // 4
     arguments = tuple(Argument(f"x{i}", F4, (n,)) for i in range(24))
     f = program(muladd_plan(n, arguments=arguments, launches=(
-        Launch("muladd", words(0, 1, 2, 24, count=n)),)), plain)  # fmt: skip
+        PlannedLaunch("muladd", words(0, 1, 2, 24, count=n)),)), plain)  # fmt: skip
     memory = np.ones(n + 1024, "f4")
     given = [memory[begin : begin + n] for begin in range(0, 24 * 44, 44)]
     np.testing.assert_array_equal(f(*given), np.full(n, 2, "f4"))
@@ -512,7 +515,7 @@ def test_layout_check_decides(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_small_dtypes() -> None:
     for dtype in (ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, np.float16, np.bool_, np.int64):
         kind = np.dtype(dtype)
-        plan = Plan((Argument("x", kind, (2, 3)),), (Result(kind, (3, 2)),), ())
+        plan = Plan((Argument("x", kind, (2, 3)),), (ResultArray(kind, (3, 2)),), ())
         f = program(plan)
         assert type(f) is not ProgramBase
         assert f(np.zeros((2, 3), dtype)).dtype == kind
@@ -525,10 +528,10 @@ def test_many_arguments(plain: bool) -> None:
     count = 300
     plan = Plan(
         tuple(Argument(f"x{i}", F4, (4,)) for i in range(count)),
-        (Result(F4, (4,)),),
+        (ResultArray(F4, (4,)),),
         (
-            Launch("copy", words(0, count, count=4)),
-            *(Launch("add", words(i, count, count, count=4)) for i in range(1, count)),
+            PlannedLaunch("copy", words(0, count, count=4)),
+            *(PlannedLaunch("add", words(i, count, count, count=4)) for i in range(1, count)),
         ),
     )
     arrays = [np.full(4, i, "f4") for i in range(count)]

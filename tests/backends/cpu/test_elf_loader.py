@@ -20,7 +20,7 @@ from uopc.backends.cpu.callables import ProgramBase, make_callable
 from uopc.backends.cpu.elf_loader import _load_with_orc, load
 from uopc.backends.llvm.jit import assembly, compile_object, parsed
 from uopc.backends.plan import (
-    Launch,
+    PlannedLaunch,
 )  # fmt: skip
 from uopc.errors import InvalidIR, Unsupported
 
@@ -135,8 +135,8 @@ def instructions(text: str) -> int:
 
 def test_plans_that_name_what_is_not_there() -> None:
     for change, pattern in (
-        ({"launches": (Launch("absent", ()),)}, "no kernel 'absent'"),
-        ({"launches": (Launch("muladd", words(0, 9)),)}, "names base 9 of 5"),
+        ({"launches": (PlannedLaunch("absent", ()),)}, "no kernel 'absent'"),
+        ({"launches": (PlannedLaunch("muladd", words(0, 9)),)}, "names base 9 of 5"),
         ({"constants": (floats(8)[::2],)}, "constant 0 is not contiguous"),
         ({"results": ()}, "a single result"),
         ({"structure": "dict"}, "1 results for 0 keys"),

@@ -38,10 +38,10 @@ from uopc.backends.cpu.elf_loader import Image, load
 from uopc.backends.llvm.jit import compile_object
 from uopc.backends.plan import (
     Argument,
-    Launch,
     Plan,
+    PlannedLaunch,
     Pointer,
-    Result,
+    ResultArray,
     Scalar,
 )  # fmt: skip
 from uopc.passes.analysis import thresholds
@@ -51,10 +51,12 @@ def arena_plan(**changes: Any) -> Plan:
     """out = (x + x) + x, through the arena, 64 bytes in."""
     plan = Plan(
         (Argument("x", F4, (1024,)),),
-        (Result(F4, (1024,)),),
+        (ResultArray(F4, (1024,)),),
         (
-            Launch("double", (Pointer(0), Pointer(2, 64), Scalar(256)), 4, parallel=True),
-            Launch("add", (Pointer(0), Pointer(2, 64), Pointer(1), Scalar(64)), 16, parallel=True),
+            PlannedLaunch("double", (Pointer(0), Pointer(2, 64), Scalar(256)), 4, parallel=True),
+            PlannedLaunch(
+                "add", (Pointer(0), Pointer(2, 64), Pointer(1), Scalar(64)), 16, parallel=True
+            ),
         ),
         arena_bytes=64 + 4096,
     )
@@ -79,7 +81,7 @@ def test_nested_call_has_its_own_arena(plain: bool) -> None:
     code = Image({**image().symbols, "inside": address}, (image().memory, callback))
     first, second = arena_plan().launches
     f = make_callable(
-        arena_plan(launches=(first, Launch("inside", ()), second)), code, ProgramBase, plain
+        arena_plan(launches=(first, PlannedLaunch("inside", ()), second)), code, ProgramBase, plain
     )
     x = floats(1024)
     np.testing.assert_array_equal(f(x), (x + x) + x)
@@ -134,13 +136,13 @@ def test_concurrent_calls(threads: int, nogil: bool, plain: bool) -> None:
     assert not wrong
 
 
-TEAMS: list[pool.Pool] = []  # workers stay in the memory of their pool
+TEAMS: list[pool.ThreadPool] = []  # workers stay in the memory of their pool
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 4])
 def test_every_chunk_runs_once(threads: int) -> None:
     runtime = native.install()
-    team = pool.Pool(runtime)
+    team = pool.ThreadPool(runtime)
     TEAMS.append(team)
     assert team.grow(threads - 1) == threads - 1
     mark = image().symbols["mark"]

@@ -29,10 +29,10 @@ from uopc.backends.llvm.jit import compile_object
 from uopc.backends.plan import (
     Argument,
     DimValue,
-    Launch,
     Plan,
+    PlannedLaunch,
     Pointer,
-    Result,
+    ResultArray,
     Scalar,
     Variable,
 )  # fmt: skip
@@ -49,12 +49,12 @@ def symbolic_plan() -> Plan:
             Argument("z", F4, (n, 4)),
         ),
         variables=(Variable("n", 1, 10), Variable("k", 0, 3)),
-        results=(Result(F4, (n, 4)),),
+        results=(ResultArray(F4, (n, 4)),),
         launches=(
             # The row of y that k names is added to the arena's copy of x's first row.
-            Launch("copy", (Pointer(0), Pointer(4), Scalar(4))),
-            Launch("add", (Pointer(0), Pointer(2), Pointer(3), Scalar(4)), chunks=n),
-            Launch(
+            PlannedLaunch("copy", (Pointer(0), Pointer(4), Scalar(4))),
+            PlannedLaunch("add", (Pointer(0), Pointer(2), Pointer(3), Scalar(4)), chunks=n),
+            PlannedLaunch(
                 "add",
                 (
                     Pointer(1, times("k", 16)),

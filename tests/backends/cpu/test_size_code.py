@@ -13,7 +13,7 @@ from uopc.backends.cpu.callables import ProgramBase, make_callable
 from uopc.backends.cpu.elf_loader import Image, load
 from uopc.backends.cpu.size_code import _OPERATION_NUMBERS
 from uopc.backends.llvm.jit import compile_object
-from uopc.backends.plan import DimValue, Launch, Plan, Pointer, Result, Scalar, Variable
+from uopc.backends.plan import DimValue, Plan, PlannedLaunch, Pointer, ResultArray, Scalar, Variable
 from uopc.ir.core.ops import Op
 from uopc.ir.index import closed
 
@@ -41,8 +41,8 @@ def program(d: DimValue) -> ProgramBase:
     if not IMAGE:
         IMAGE.append(load(compile_object(WORD), ("word",)))
     plan = Plan(
-        (), (Result(np.dtype(np.int64), ()),),
-        (Launch("word", (Pointer(0), Scalar(d))),),
+        (), (ResultArray(np.dtype(np.int64), ()),),
+        (PlannedLaunch("word", (Pointer(0), Scalar(d))),),
         tuple([Variable(name, -MOST, MOST) for name in NAMES]),
     )  # fmt: skip
     return make_callable(plan, IMAGE[0], ProgramBase)

@@ -23,7 +23,7 @@ from uopc.backends.cuda import device as devices
 from uopc.backends.cuda.arrays import DeviceArray
 from uopc.backends.cuda.pool import size_class
 from uopc.backends.cuda.runner import CudaRunner
-from uopc.backends.plan import Argument, GpuLaunch, Plan, Pointer, Result, Scalar, Variable
+from uopc.backends.plan import Argument, GpuLaunch, Plan, Pointer, ResultArray, Scalar, Variable
 from uopc.errors import DeviceError, DeviceMemoryError, InvalidIR, UserError
 
 F32 = np.dtype(np.float32)
@@ -69,7 +69,7 @@ def product(n=100, **fields):
                        (-(-n // 64), 1, 1), (64, 1, 1))  # fmt: skip
     arguments = (Argument("x", F32, (n,)), Argument("y", F32, (n,)))
     constants = (np.full(n, 3, np.float32),)
-    return Plan(arguments, (Result(F32, (n,)),), (first, second), arena_bytes=4 * n,
+    return Plan(arguments, (ResultArray(F32, (n,)),), (first, second), arena_bytes=4 * n,
                 constants=constants, **fields)  # fmt: skip
 
 
@@ -79,7 +79,7 @@ def in_place():
     launch = GpuLaunch("mul", (Pointer(0), Pointer(0), Pointer(1), Scalar(n)), 1, False,
                        (N(True), 1, 1), (64, 1, 1))  # fmt: skip
     arguments = (Argument("x", F32, (n,), True), Argument("y", F32, (n,)))
-    return Plan(arguments, (Result(F32, (n,), 0),), (launch,), (Variable("n", 0, 1000),))
+    return Plan(arguments, (ResultArray(F32, (n,), 0),), (launch,), (Variable("n", 0, 1000),))
 
 
 @pytest.fixture

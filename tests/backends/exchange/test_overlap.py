@@ -12,7 +12,7 @@ import uopc
 from tests import ROOT, mesh_fuzz
 from uopc import P, make_mesh
 from uopc.backends.exchange import cost, lockstep
-from uopc.backends.exchange.device_call import Await, Step
+from uopc.backends.exchange.device_call import Await, ExchangeStep
 from uopc.backends.exchange.device_memory import ResultMemory
 from uopc.backends.exchange.device_run import DeviceRun
 from uopc.distributed import Link, Machine
@@ -52,7 +52,7 @@ def late(f, arrays):
         kept += [arena, own]
     sent = {}
     for at in zip(*[c.parts for c in calls], strict=True):
-        if isinstance(at[0], Step):
+        if isinstance(at[0], ExchangeStep):
             number = len(sent)
             sent[number] = at, [s.sent.copy() for s in at]
             for s in at:

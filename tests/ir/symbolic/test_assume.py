@@ -17,7 +17,7 @@ from uopc.ir.core.evaluate import evaluate
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine, compare
-from uopc.ir.symbolic.assume import Context, _below, assuming, put_in
+from uopc.ir.symbolic.assume import ConstraintScope, _below, assuming, put_in
 from uopc.ir.symbolic.conditions import constraints_of, negation
 from uopc.ir.symbolic.simplify import simplify
 
@@ -96,7 +96,9 @@ def test_what_intervals_leave_open_no_rule_decides(u: UOp, condition: UOp, holds
         below = _below(u)
         if below is None or any(c in below for c in conjuncts):
             return
-        context = Context(constraints_of(conjuncts if holds else map(negation, conjuncts)), below)
+        context = ConstraintScope(
+            constraints_of(conjuncts if holds else map(negation, conjuncts)), below
+        )
         if not context.decides(u):
             made = put_in(u, context.facts.values(), {})
             assert made is None or operations(made) >= operations(u)

@@ -24,7 +24,7 @@ from uopc.ir.core.dtypes import DType
 from uopc.ir.core.levels import Level
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
-from uopc.ir.text.literals import Reader, write_value
+from uopc.ir.text.literals import TokenReader, write_value
 from uopc.ir.text.printer import Namer, parse, print_graph, render, tree
 from uopc.tensor import creation
 
@@ -173,7 +173,7 @@ def test_every_op_round_trips(op: Op, data: Any) -> None:
 @given(tags)
 def test_values_round_trip(value: Any) -> None:
     text = write_value(value)
-    read = Reader(text, 1, 0, len(text)).value()
+    read = TokenReader(text, 1, 0, len(text)).value()
     assert read == value and repr(read) == repr(value)
 
 

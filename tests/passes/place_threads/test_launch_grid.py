@@ -18,14 +18,14 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import intern
 from uopc.ir.index import affine
 from uopc.ir.index.dims import dim_uop
-from uopc.passes.place_threads.launch_grid import Grid, grid
+from uopc.passes.place_threads.launch_grid import LaunchGrid, grid
 
 
-def texts(made: Grid) -> list[str]:
+def texts(made: LaunchGrid) -> list[str]:
     return [u.render(simplify=False) for u in made.index]
 
 
-def places(made: Grid, extents: Sequence[int]) -> list[int]:
+def places(made: LaunchGrid, extents: Sequence[int]) -> list[int]:
     """The flat position of the indices at every place of the launch."""
     grid_index = np.indices(made.sizes).reshape(len(made.sizes), math.prod(made.sizes))
     at = expression.evaluate(made.index, dict(zip(made.names, grid_index)))

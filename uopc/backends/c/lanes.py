@@ -18,7 +18,7 @@ from uopc.ir.core.uop import UOp
 ANY_MASK = dtypes.int32  # of bools that were never compared
 
 
-class Kernel(Protocol):
+class VectorKernelText(Protocol):
     """The part of a kernel's text that vectors use."""
 
     prelude: VectorPrelude
@@ -34,7 +34,7 @@ class Kernel(Protocol):
 class Lanes:
     """The vectors of a kernel: their types and operands."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: VectorKernelText) -> None:
         self.kernel = kernel
         self.masks: dict[UOp, DType] = {}  # of vectors of bools: the type that holds them
 
@@ -94,7 +94,7 @@ def is_wide(u: UOp) -> bool:
 
 
 # ---------------------------------------------------------------- elementwise
-def alu(e: Kernel, u: UOp) -> None:
+def alu(e: VectorKernelText, u: UOp) -> None:
     """An elementwise op."""
     lanes, op = e.lanes, u.op
     if (known := with_itself(u)) is not None:
@@ -118,7 +118,7 @@ def alu(e: Kernel, u: UOp) -> None:
     e.value(u, expressions.arithmetic(op, t, texts, e.prelude, u.src))
 
 
-def _where(e: Kernel, u: UOp) -> None:
+def _where(e: VectorKernelText, u: UOp) -> None:
     lanes, (c, a, b) = e.lanes, u.src
     is_bool = u.dtype.kind == "bool"
     mask = lanes.give_mask(u, (a, b, c)) if is_bool else mask_of(u.dtype)
@@ -134,7 +134,7 @@ def _where(e: Kernel, u: UOp) -> None:
         e.value(u, f"{e.prelude.select(u.dtype)}({', '.join(given)})")
 
 
-def _cast(e: Kernel, u: UOp) -> None:
+def _cast(e: VectorKernelText, u: UOp) -> None:
     (a,), t, lanes = u.src, u.dtype, e.lanes
     source = a.dtype
     if t.kind == "bool":
@@ -154,7 +154,7 @@ def _cast(e: Kernel, u: UOp) -> None:
         e.value(u, expressions.converted(mask, t, text, e.prelude))
 
 
-def _bitcast(e: Kernel, u: UOp) -> None:
+def _bitcast(e: VectorKernelText, u: UOp) -> None:
     text = e.lanes.whole(u.src[0], u.src[0].dtype)
     same = e.prelude.vector(u.src[0].dtype) == e.lanes.shape(u)
     e.value(u, text if same else f"({e.lanes.shape(u)}){inside(text)}")
@@ -172,7 +172,7 @@ def _stored(t: DType) -> DType:
     return dtypes.uint8.vec(t.lanes) if t.kind == "bool" else t
 
 
-def _load(e: Kernel, u: UOp) -> None:
+def _load(e: VectorKernelText, u: UOp) -> None:
     lanes, t = e.lanes, _stored(u.dtype)
     place, shape = e.text(u.src[0]), e.prelude.vector(t)
     gate = u.src[1] if len(u.src) > 1 else None
@@ -190,7 +190,7 @@ def _load(e: Kernel, u: UOp) -> None:
     e.value(u, text)
 
 
-def stored(e: Kernel, u: UOp) -> str:
+def stored(e: VectorKernelText, u: UOp) -> str:
     """The statement of a STORE, without a gate that is no vector."""
     lanes, (at, value) = e.lanes, u.src[:2]
     t = value.dtype.scalar.vec(max(at.dtype.lanes, value.dtype.lanes))
@@ -209,12 +209,12 @@ def stored(e: Kernel, u: UOp) -> str:
 
 
 # ---------------------------------------------------------------- lanes
-def _each(e: Kernel, u: UOp) -> str:
+def _each(e: VectorKernelText, u: UOp) -> str:
     """A scalar as a lane of a vector."""
     return f"{inside(e.text(u))} ? -1 : 0" if u.dtype.kind == "bool" else e.text(u)
 
 
-def _stack(e: Kernel, u: UOp) -> None:
+def _stack(e: VectorKernelText, u: UOp) -> None:
     lanes, first = e.lanes, u.src[0]
     t = lanes.give_mask(u, u.src) if u.dtype.kind == "bool" else u.dtype
     if first.dtype.lanes > 1:
@@ -232,7 +232,7 @@ def _stack(e: Kernel, u: UOp) -> None:
         e.value(u, f"({lanes.shape(u)}){{{', '.join([_each(e, s) for s in u.src])}}}")
 
 
-def _joined(e: Kernel, u: UOp, t: DType) -> str:
+def _joined(e: VectorKernelText, u: UOp, t: DType) -> str:
     """Concatenated vectors, joined pair by pair."""
     part = t.scalar.vec(u.src[0].dtype.lanes)
     texts = []
@@ -251,7 +251,7 @@ def _joined(e: Kernel, u: UOp, t: DType) -> str:
     return shuffled(e.prelude, part, t, name, name, range(t.lanes))
 
 
-def _shuffle(e: Kernel, u: UOp) -> None:
+def _shuffle(e: VectorKernelText, u: UOp) -> None:
     t = e.lanes.give_mask(u, u.src) if u.dtype.kind == "bool" else u.dtype
     part = t.scalar.vec(u.src[0].dtype.lanes)
     if u.dtype.kind == "bool":
@@ -261,7 +261,7 @@ def _shuffle(e: Kernel, u: UOp) -> None:
     e.value(u, shuffled(e.prelude, part, t, names[0], names[1], u.arg))
 
 
-def _lookup(e: Kernel, u: UOp) -> None:
+def _lookup(e: VectorKernelText, u: UOp) -> None:
     table, index = u.src
     if index.dtype.lanes == 1:
         place = f"{inside(e.text(index))} & {table.dtype.lanes - 1}"
@@ -271,12 +271,12 @@ def _lookup(e: Kernel, u: UOp) -> None:
     e.value(u, f"{e.prelude.looked_up(table.dtype, index.dtype)}({', '.join(given)})")
 
 
-def _lane(e: Kernel, u: UOp) -> None:
+def _lane(e: VectorKernelText, u: UOp) -> None:
     text = f"{e.named(u.src[0])}[{u.arg}]"
     e.value(u, f"{text} != 0" if u.dtype.kind == "bool" else text)
 
 
-def _hreduce(e: Kernel, u: UOp) -> None:
+def _hreduce(e: VectorKernelText, u: UOp) -> None:
     (a,) = u.src
     if a.dtype.kind != "bool":
         name = expressions.reduced(u.arg, a.dtype, e.prelude)
@@ -287,11 +287,11 @@ def _hreduce(e: Kernel, u: UOp) -> None:
     e.value(u, f"{name}({e.lanes.mask(a, mask)})")
 
 
-def _lanes(e: Kernel, u: UOp) -> None:
+def _lanes(e: VectorKernelText, u: UOp) -> None:
     e.value(u, e.prelude.constant(u.dtype, tuple(range(u.arg))))
 
 
-RULES: dict[Op, Callable[[Kernel, UOp], None]] = {
+RULES: dict[Op, Callable[[VectorKernelText, UOp], None]] = {
     Ops.LOAD: _load,
     Ops.WHERE: _where,
     Ops.CAST: _cast,

@@ -19,10 +19,10 @@ from uopc.backends.plan import (
     AnyArray,
     AnyDtype,
     Argument,
-    Condition,
     Plan,
-    Result,
+    ResultArray,
     Shape,
+    SizeRelation,
     Variable,
     value_of,
 )  # fmt: skip
@@ -36,7 +36,7 @@ EXACT_WORK: Any = 10_000
 
 
 @dataclass(slots=True)
-class Bound:
+class BoundArguments:
     """One call's arrays. `outs` has one entry per result, None where memory is still to be made.
 
     `values`: of all variables.
@@ -86,7 +86,7 @@ KnownSizes: TypeAlias = BoundedMap[Hashable, dict[str, int]]
 
 def bind(
     plan: Plan, positional: Sequence[object], named: dict[str, object], known: KnownSizes
-) -> Bound:
+) -> BoundArguments:
     """Match, convert and check one call's arguments. Empties `named`."""
     bound = match(plan, positional, named, known)
     arrays = bound.arrays
@@ -105,7 +105,7 @@ def bind(
 def match(
     plan: Plan, positional: Sequence[object], named: dict[str, object], known: KnownSizes,
     as_input: Callable[[int, object], AnyArray] | None = None,
-) -> Bound:  # fmt: skip
+) -> BoundArguments:  # fmt: skip
     """Match and check one call's arguments, in any memory order. Empties `named`. `as_input` makes
     the array of argument i from an object, where given."""
     out = named.pop("out", None)
@@ -116,7 +116,7 @@ def match(
     key = (*[array.shape for array in arrays], *integers.items())
     values = known.obtain(key, lambda: _bind_variables(plan, arrays, integers))
     count = len(plan.results)
-    bound = Bound(objects, arrays, values, [None] * count, [None] * count)
+    bound = BoundArguments(objects, arrays, values, [None] * count, [None] * count)
     if out is not None:
         _bind_outs(plan, out, bound)
     _check_overlaps(plan, bound)
@@ -216,7 +216,7 @@ def input_array(argument: Argument, value: object) -> AnyArray:
     return array
 
 
-class Typed(Protocol):
+class TypedArray(Protocol):
     """An object with a dtype and a shape, such as an array."""
 
     @property
@@ -225,7 +225,7 @@ class Typed(Protocol):
     def shape(self) -> tuple[int, ...]: ...
 
 
-def check_dtype(label: str, expected: Argument | Result, array: Typed) -> None:
+def check_dtype(label: str, expected: Argument | ResultArray, array: TypedArray) -> None:
     """Check the dtype and the number of dimensions."""
     if array.dtype == expected.dtype and len(array.shape) == len(expected.shape):
         return
@@ -237,7 +237,7 @@ def check_dtype(label: str, expected: Argument | Result, array: Typed) -> None:
     raise UserTypeError(f"{message}{order}")
 
 
-def _mismatch(label: str, expected: Argument | Result, array: Typed) -> str:
+def _mismatch(label: str, expected: Argument | ResultArray, array: TypedArray) -> str:
     got = describe(array.dtype, array.shape)
     return f"{label}: expected {describe(expected.dtype, expected.shape)}, got {got}"
 
@@ -293,7 +293,7 @@ def check_bounds(variable: Variable, value: int, origin: str) -> None:
 
 
 def check_condition(
-    condition: Condition, values: Mapping[str, int], origins: Mapping[str, str]
+    condition: SizeRelation, values: Mapping[str, int], origins: Mapping[str, str]
 ) -> None:
     """UserError unless a condition of the graph holds."""
     left, right = value_of(condition.left, values), value_of(condition.right, values)
@@ -315,7 +315,7 @@ def as_integer(name: str, value: object) -> int:
 
 def check_shape(
     label: str,
-    expected: Argument | Result,
+    expected: Argument | ResultArray,
     array: AnyArray,
     values: Mapping[str, int],
     origins: Mapping[str, str],
@@ -340,7 +340,7 @@ def out_labels(plan: Plan) -> list[str]:
     return [f"out[{key!r}]" for key in keys]
 
 
-def _bind_outs(plan: Plan, out: Any, bound: Bound) -> None:
+def _bind_outs(plan: Plan, out: Any, bound: BoundArguments) -> None:
     """Check the arrays of `out=`: one per result. A result that is an argument accepts only it."""
     if plan.structure == "single":
         bound.out_objects = [out]
@@ -368,7 +368,7 @@ def _bind_outs(plan: Plan, out: Any, bound: Bound) -> None:
             raise UserTypeError(f"{label}: this result is argument {name!r} itself, written")
 
 
-def _check_overlaps(plan: Plan, bound: Bound) -> None:
+def _check_overlaps(plan: Plan, bound: BoundArguments) -> None:
     """Raise UserError for memory that is written and that another array of the call shares."""
     writes_arguments = any(argument.writable for argument in plan.arguments)
     if not writes_arguments and all(out is None for out in bound.outs):

@@ -20,7 +20,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from uopc.backends.cpu.elf_loader import Image, function_address
-from uopc.backends.cpu.entry_state import State
+from uopc.backends.cpu.entry_state import EntryState
 from uopc.backends.cpu.layout import is_layout_known, scalar_class
 from uopc.backends.cpu.native import FUNCTIONS, install
 from uopc.backends.cpu.runner import NOTHING, Runner
@@ -168,7 +168,7 @@ def make_callable(
     runner = Runner(plan, image)
     native = not plain and _fits_native_entry(plan) and native_calls_work()
     try:
-        state = State(runner) if native else None
+        state = EntryState(runner) if native else None
     except OverflowError:  # a number needs more than 64 bits
         state = None
     made: Any = _native_subtype(cast(Any, cls)) if state else cls
@@ -182,7 +182,7 @@ def make_callable(
 class _SlowCalls:
     """The calls of a program that Python does."""
 
-    def __init__(self, program: ProgramBase, runner: Runner, state: State) -> None:
+    def __init__(self, program: ProgramBase, runner: Runner, state: EntryState) -> None:
         self._program, self._runner, self._state = weakref.ref(program), runner, state
         self._set_native_fields(program)
 

@@ -67,7 +67,7 @@ def function_address(library: ctypes.CDLL, name: str) -> int:
     return address
 
 
-class _Section(NamedTuple):
+class _LoadedSection(NamedTuple):
     kind: int
     flags: int
     offset: int
@@ -77,7 +77,7 @@ class _Section(NamedTuple):
     align: int
 
 
-class _Symbol(NamedTuple):
+class _LoadedSymbol(NamedTuple):
     name: str
     section: int
     value: int
@@ -101,7 +101,7 @@ class _Object:
         (start,) = struct.unpack_from("<Q", data, 40)
         (count,) = struct.unpack_from("<H", data, 60)
         headers = struct.iter_unpack("<4xIQ8xQQIIQ8x", data[start : start + 64 * count])
-        self._sections = [_Section(*header) for header in headers]
+        self._sections = [_LoadedSection(*header) for header in headers]
         # Unwind tables have their own section type and are left out: nothing unwinds through here.
         loaded = [
             i
@@ -110,7 +110,7 @@ class _Object:
         ]
         table = next(section for section in self._sections if section.kind == _SYMTAB)
         self._symbols = [
-            _Symbol(
+            _LoadedSymbol(
                 self._name(table, name), section, value, size, info >> 4 == _GLOBAL,
                 info & 15 == _FUNCTION,
             )
@@ -128,10 +128,10 @@ class _Object:
         self._append_slots()
         self._append([i for i in loaded if self._sections[i].flags & _WRITE])
 
-    def _entries(self, table: _Section, form: str) -> Iterator[tuple[Any, ...]]:
+    def _entries(self, table: _LoadedSection, form: str) -> Iterator[tuple[Any, ...]]:
         return struct.iter_unpack(form, self._data[table.offset : table.offset + table.size])
 
-    def _name(self, table: _Section, offset: int) -> str:
+    def _name(self, table: _LoadedSection, offset: int) -> str:
         begin = self._sections[table.link].offset + offset
         return self._data[begin : self._data.index(b"\0", begin)].decode()
 

@@ -13,7 +13,7 @@ from uopc.backends.cpu import native
 from uopc.backends.cpu.layout import data_address, scalar_class
 from uopc.backends.cpu.runner import Runner
 from uopc.backends.cpu.size_code import RELATIONS, UNKNOWN, Size, SizeCode, fixed
-from uopc.backends.plan import Argument, Plan, Result
+from uopc.backends.plan import Argument, Plan, ResultArray
 
 _C_CONTIGUOUS, _ALIGNED = 0x1, 0x100
 # Python's numbers that the entry converts, by the dtype of the argument.
@@ -23,7 +23,7 @@ _NUMBERS = {
 }  # fmt: skip
 
 
-class State:
+class EntryState:
     """The words that the entry reads, and the objects that it needs.
 
     They are tuples, arrays and methods, which stay whole while the garbage collector takes a cycle
@@ -79,7 +79,7 @@ class State:
 
     def _arrays(self, plan: Plan) -> dict[str, int]:
         """The arguments and results."""
-        outer: list[Argument | Result] = [*plan.arguments, *plan.fresh]
+        outer: list[Argument | ResultArray] = [*plan.arguments, *plan.fresh]
         records = [word for shaped in outer for word in self._record(shaped)]
         fresh = itertools.count(len(plan.arguments))
         sources = [next(fresh) if r.source is None else r.source for r in plan.results]
@@ -102,8 +102,8 @@ class State:
             "keys": self._words([id(key) for key in plan.keys]),
         }
 
-    def _record(self, shaped: Argument | Result) -> list[Size]:
-        written = isinstance(shaped, Result) or shaped.writable
+    def _record(self, shaped: Argument | ResultArray) -> list[Size]:
+        written = isinstance(shaped, ResultArray) or shaped.writable
         number = not written and not shaped.shape
         size = shaped.dtype.itemsize
         record: dict[str, Size] = {

@@ -45,7 +45,7 @@ def _spins(runtime: Runtime) -> int:
     return max(1, int(steps * SPIN_SECONDS / min(times)))
 
 
-class Pool:
+class ThreadPool:
     """Worker threads, and the memory that they share with their callers."""
 
     def __init__(self, runtime: Runtime) -> None:
@@ -110,16 +110,16 @@ class Pool:
 
 
 DEVICES = -1  # the pool whose workers each run one device
-_pools: dict[int, Pool] = {}
+_pools: dict[int, ThreadPool] = {}
 _sharing = threading.Lock()
 
 
-def shared_pool(workers: int, device: int = 0) -> Pool:
+def shared_pool(workers: int, device: int = 0) -> ThreadPool:
     """The process's pool for a device, by its number, with at least `workers` threads if the system
     allows them."""
     with _sharing:
         if device not in _pools:
-            _pools[device] = Pool(install())
+            _pools[device] = ThreadPool(install())
     _pools[device].grow(workers)
     return _pools[device]
 

@@ -17,17 +17,17 @@ import numpy.typing as npt
 
 from uopc.backends import memory_plan
 from uopc.backends.cpu import pool
-from uopc.backends.cpu.arguments import Bound, KnownSizes, bind, shape_of
+from uopc.backends.cpu.arguments import BoundArguments, KnownSizes, bind, shape_of
 from uopc.backends.cpu.bounded_cache import BoundedMap
 from uopc.backends.cpu.elf_loader import Image, address_of, map_private
 from uopc.backends.cpu.layout import data_address
 from uopc.backends.cpu.native import JUMP_WORDS, TOGETHER, install
-from uopc.backends.cpu.tracing import PREFIX, Log, Slice
+from uopc.backends.cpu.tracing import PREFIX, ChunkRun, Log
 from uopc.backends.plan import (
     Dim,
     Exchange,
-    Launch,
     Plan,
+    PlannedLaunch,
     Pointer,
     Repeat,
     Row,
@@ -170,7 +170,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
-class Sizes(NamedTuple):
+class LaunchTable(NamedTuple):
     """The launch table and all sizes for one set of variable values."""
 
     table: npt.NDArray[np.int64]
@@ -189,26 +189,26 @@ class Runner:
         helpers = plan.device_threads - 1
         parallel = helpers > 0 and any(launch.parallel for launch in plan.launches)
         self._pools = [pool.shared_pool(helpers, d) for d in plan.devices] if parallel else []
-        self._devices: pool.Pool | None = None  # the workers that run devices
+        self._devices: pool.ThreadPool | None = None  # the workers that run devices
         if plan.together:
             self._devices = pool.shared_pool(len(plan.rows) - 1, pool.DEVICES)
         self.arena = Arena(0 if plan.variables else value_of(plan.arena_bytes, {}))
         self._constants = [data_address(c) if c.size else NOTHING for c in plan.constants]
         self._known: KnownSizes = BoundedMap()
-        self._sizes: BoundedMap[tuple[int, ...], Sizes] = BoundedMap()
+        self._sizes: BoundedMap[tuple[int, ...], LaunchTable] = BoundedMap()
 
-    def sizes(self, values: Mapping[str, int]) -> Sizes:
+    def sizes(self, values: Mapping[str, int]) -> LaunchTable:
         """The launch table and all sizes for these variable values."""
         return self._sizes.obtain(tuple(values.values()), lambda: self._make_sizes(values))
 
-    def _make_sizes(self, values: Mapping[str, int]) -> Sizes:
+    def _make_sizes(self, values: Mapping[str, int]) -> LaunchTable:
         plan = self.plan
         table = np.array([value_of(w, values) for w in self.call_words()], np.int64)
         shapes = tuple([shape_of(result.shape, values) for result in plan.results])
-        return Sizes(table, data_address(table), value_of(plan.arena_bytes, values), shapes)
+        return LaunchTable(table, data_address(table), value_of(plan.arena_bytes, values), shapes)
 
     def encode(
-        self, launches: tuple[Launch, ...], values: Mapping[str, int],
+        self, launches: tuple[PlannedLaunch, ...], values: Mapping[str, int],
         repeats: tuple[Repeat, ...] = (), log: Log | None = None,
     ) -> npt.NDArray[np.int64]:  # fmt: skip
         """The table of launches that native code walks (see launch_ir.py), with sizes known. With
@@ -233,14 +233,14 @@ class Runner:
         return [8 * JUMP_WORDS, 0, 0, 0, 0, *record, *[w for words in tables for w in words]]
 
     @property
-    def _meeting(self) -> Launch:
+    def _meeting(self) -> PlannedLaunch:
         """The launch of each device that waits for those of the others."""
         assert self._devices is not None
         words = Scalar(self._devices.address), Scalar(len(self.plan.rows))
-        return Launch(MEET, words)
+        return PlannedLaunch(MEET, words)
 
     def table_words(
-        self, launches: tuple[Launch, ...], repeats: tuple[Repeat, ...] = (),
+        self, launches: tuple[PlannedLaunch, ...], repeats: tuple[Repeat, ...] = (),
         log: Log | None = None, device: int = 0,
     ) -> list[Dim]:  # fmt: skip
         """The words of a table of launches, on a device of the program."""
@@ -253,7 +253,7 @@ class Runner:
         words = _in_loops(nested(len(launches), repeats), records, 0, counters - 1)
         return [8 * len(words), widest, counters, address, self.plan.device_threads - 1, *words]
 
-    def _record(self, number: int, launch: Launch, log: Log | None) -> list[Dim]:
+    def _record(self, number: int, launch: PlannedLaunch, log: Log | None) -> list[Dim]:
         """The words of a launch."""
         zero = self.plan.arena_base + 1 + len(self.plan.constants)
         spread = launch.parallel and len(self._pools) > 0
@@ -289,11 +289,11 @@ class Runner:
         """
         return self.run(self.bind(positional, named), through)
 
-    def bind(self, positional: tuple[object, ...], named: dict[str, object]) -> Bound:
+    def bind(self, positional: tuple[object, ...], named: dict[str, object]) -> BoundArguments:
         """The checked arrays and sizes of a call."""
         return bind(self.plan, positional, named, self._known)
 
-    def run(self, bound: Bound, through: Observer | None = None) -> object:
+    def run(self, bound: BoundArguments, through: Observer | None = None) -> object:
         """The value of a call."""
         pool.revive()
         plan, runtime = self.plan, install()
@@ -339,9 +339,9 @@ class Runner:
 
     def slices(
         self, positional: tuple[object, ...], named: dict[str, object]
-    ) -> tuple[object, list[Slice]]:
+    ) -> tuple[object, list[ChunkRun]]:
         """The same call; also returns when each thread ran each chunk of each launch."""
-        found: list[Slice] = []
+        found: list[ChunkRun] = []
 
         def logged(bases: int, values: Mapping[str, int]) -> None:
             plan = self.plan

@@ -60,7 +60,7 @@ define void @traced(ptr %words, i64 %chunk) {{
 """
 
 
-class Slice(NamedTuple):
+class ChunkRun(NamedTuple):
     """A chunk of a launch, as a thread ran it; times on the clock of time.perf_counter."""
 
     launch: int
@@ -90,7 +90,7 @@ class Log:
         log = data_address(self._words)
         return kernel, log, clock, time.CLOCK_MONOTONIC, own, launch, 0, 0
 
-    def slices(self) -> list[Slice]:
+    def slices(self) -> list[ChunkRun]:
         """The launches that ran, in the order in which they began."""
         names = {t.ident: t.name for t in threading.enumerate()}
         records = self._words[1:].reshape(-1, len(_RECORD))[: self._words[0]].tolist()
@@ -98,5 +98,5 @@ class Log:
         for launch, chunk, thread, *times in records:
             begin, end = (s + ns * 1e-9 + self._later for s, ns in (times[:2], times[2:]))
             name = names.get(thread, f"thread {thread}")
-            found.append(Slice(launch, chunk, name, begin, end))
+            found.append(ChunkRun(launch, chunk, name, begin, end))
         return sorted(found, key=lambda s: s.begin)

@@ -16,7 +16,7 @@ import numpy as np
 
 from uopc.backends.cuda.binding import driver, failures
 from uopc.backends.cuda.graphs import Graphs
-from uopc.backends.cuda.pool import Allocation, Pinned, Pool
+from uopc.backends.cuda.pool import Allocation, MemoryPool, Pinned
 from uopc.backends.plan import AnyArray
 from uopc.errors import DeviceError, InvalidIR
 
@@ -40,7 +40,7 @@ class Device:
             major, minor = found.compute_capability()
             self.capability = (int(major), int(minor))
             self.context = found.retain_primary_context()
-        self.pool, self.pinned, self.graphs = Pool(), Pinned(), Graphs()
+        self.pool, self.pinned, self.graphs = MemoryPool(), Pinned(), Graphs()
         self._modules: dict[bytes, Any] = {}
         self._lock = threading.Lock()
 

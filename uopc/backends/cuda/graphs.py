@@ -26,7 +26,7 @@ _NON_BLOCKING = 1  # a stream that does not wait for the default one
 _NOT_SUPPORTED = 801
 
 
-class Graph:
+class CudaGraph:
     """Launches with all their arguments, ready to be started on the default stream."""
 
     __slots__ = ("_destroy", "_handle", "_start")
@@ -52,7 +52,7 @@ class Graphs:
         self._library: Any = None
         self._missing = False
 
-    def capture(self, launches: Sequence[Ready]) -> Graph | None:
+    def capture(self, launches: Sequence[Ready]) -> CudaGraph | None:
         """The launches as a graph; None where the driver has no graphs. Nothing runs."""
         with self._lock:
             if self._library is None and not self._missing:
@@ -61,7 +61,7 @@ class Graphs:
                 self._stream = None if self._missing else binding.driver().Stream(_NON_BLOCKING)
             return None if self._missing else self._captured(launches)
 
-    def _captured(self, launches: Sequence[Ready]) -> Graph | None:
+    def _captured(self, launches: Sequence[Ready]) -> CudaGraph | None:
         library, stream = self._library, ctypes.c_void_p(self._stream.handle)
         code = library.cuStreamBeginCapture_v2(stream, _THIS_THREAD)
         if code == _NOT_SUPPORTED:
@@ -78,4 +78,4 @@ class Graphs:
         code = library.cuGraphInstantiateWithFlags(ctypes.byref(made), graph, ctypes.c_uint64(0))
         check("cuGraphDestroy", library.cuGraphDestroy(graph))
         check("cuGraphInstantiate", code)
-        return Graph(library, made)
+        return CudaGraph(library, made)

@@ -28,14 +28,14 @@ class Allocation:
 
     __slots__ = ("__weakref__", "address", "nbytes", "pool")
 
-    def __init__(self, address: int, nbytes: int, pool: Pool) -> None:
+    def __init__(self, address: int, nbytes: int, pool: MemoryPool) -> None:
         self.address, self.nbytes, self.pool = address, nbytes, pool
 
     def __del__(self) -> None:
         self.pool.release(self.address, self.nbytes)
 
 
-class Pool:
+class MemoryPool:
     """The memory of one device; its context must be current during calls."""
 
     def __init__(self) -> None:

@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from uopc.backends.cpu.arguments import Bound, KnownSizes, bind, shape_of
+from uopc.backends.cpu.arguments import BoundArguments, KnownSizes, bind, shape_of
 from uopc.backends.cpu.bounded_cache import BoundedMap
 from uopc.backends.cpu.hardware_counters import Unavailable
-from uopc.backends.cpu.tracing import Slice
+from uopc.backends.cpu.tracing import ChunkRun
 from uopc.backends.cuda.arrays import DeviceArray, from_device, is_on_device
 from uopc.backends.cuda.binding import driver, failures, translate
 from uopc.backends.cuda.device import Device
-from uopc.backends.cuda.graphs import Graph, Ready
+from uopc.backends.cuda.graphs import CudaGraph, Ready
 from uopc.backends.cuda.pool import Allocation, size_class
 from uopc.backends.plan import AnyArray, AnyDtype, GpuLaunch, Plan, Pointer, value_of
 from uopc.errors import InvalidIR, UserError
@@ -66,7 +66,7 @@ class BoundLaunch:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Sizes:
+class _CudaSizes:
     """Grids, words and sizes for one set of variable values."""
 
     launches: tuple[BoundLaunch, ...]  # as they run: repeated ones stand there again and again
@@ -83,7 +83,7 @@ class _FastPath:
     fresh: tuple[tuple[int, tuple[int, ...], AnyDtype], ...]  # bytes of its memory, shape, dtype
     arena: int  # bytes of its memory, 0 for none
     tail: tuple[int, ...]  # addresses behind the arena
-    sizes: _Sizes
+    sizes: _CudaSizes
 
 
 @dataclass(slots=True)
@@ -92,15 +92,15 @@ class _Queue:
 
     launches: list[Ready]
     again: bool = False
-    graph: Graph | None = None
+    graph: CudaGraph | None = None
 
 
 @dataclass(slots=True)
-class _Call:
+class _CudaCall:
     """One call: its arguments, and the addresses that its kernels receive."""
 
-    bound: Bound
-    sizes: _Sizes
+    bound: BoundArguments
+    sizes: _CudaSizes
     given: dict[int, DeviceArray]  # by number of argument or, after those, of fresh result
     arena: Allocation | None
     bases: tuple[int, ...]
@@ -134,8 +134,10 @@ class CudaRunner:
         # The bases behind the arena; plain numbers are offsets from the last one.
         self.last_bases = (*[c.address for c in self._constants], 0)
         self._known: KnownSizes = BoundedMap()
-        self._sizes: BoundedMap[tuple[int, ...], _Sizes] = BoundedMap()
-        self._ready: BoundedMap[tuple[_Sizes, tuple[int, ...]], _Queue] = BoundedMap(MOST_QUEUES)
+        self._sizes: BoundedMap[tuple[int, ...], _CudaSizes] = BoundedMap()
+        self._ready: BoundedMap[tuple[_CudaSizes, tuple[int, ...]], _Queue] = BoundedMap(
+            MOST_QUEUES
+        )
         self._fast_path = self._make_fast_path()
 
     def _make_fast_path(self) -> _FastPath | None:
@@ -185,7 +187,7 @@ class CudaRunner:
 
     def slices(
         self, positional: tuple[object, ...], named: dict[str, object]
-    ) -> tuple[object, list[Slice]]:
+    ) -> tuple[object, list[ChunkRun]]:
         """The same call; also returns when the device ran each launch, by events around it."""
         drv = driver()
         with self.device, failures(f"running {self.plan.name!r}"):
@@ -204,7 +206,7 @@ class CudaRunner:
             self.device.synchronize()
             times = [[start + first.time_till(m) * 1e-3 for m in pair] for pair in marks]
             stream = self.device.name
-            found = [Slice(n, 0, stream, begin, end) for n, (begin, end) in zip(numbers, times)]
+            found = [ChunkRun(n, 0, stream, begin, end) for n, (begin, end) in zip(numbers, times)]
             return self._finish(call), found
 
     def time(
@@ -242,7 +244,7 @@ class CudaRunner:
         """Unavailable: only NVIDIA's profilers read the counters of a GPU."""
         raise Unavailable("the counters of a GPU need CUPTI, which uopc does not read: try ncu")
 
-    def _launch(self, sizes: _Sizes, bases: tuple[int, ...]) -> None:
+    def _launch(self, sizes: _CudaSizes, bases: tuple[int, ...]) -> None:
         queue = self._ready.get((sizes, bases))
         if queue is None:
             queue = self._prepared(sizes, bases)
@@ -256,7 +258,7 @@ class CudaRunner:
         for launch, grid, block, buffer, shared, stream in queue.launches:
             launch(grid, block, buffer, shared, stream)
 
-    def _prepared(self, sizes: _Sizes, bases: tuple[int, ...]) -> _Queue:
+    def _prepared(self, sizes: _CudaSizes, bases: tuple[int, ...]) -> _Queue:
         """Every launch with its arguments; kept for the addresses of the last calls."""
         made = [s.ready(bases) for s in sizes.launches]
         return self._ready.add((sizes, bases), _Queue(made))
@@ -289,20 +291,19 @@ class CudaRunner:
         return outs[0] if self.plan.structure == "single" else self.plan.contained(outs)
 
     # -------------------------------------------------------- before
-    def sizes(self, values: Mapping[str, int]) -> _Sizes:
+    def sizes(self, values: Mapping[str, int]) -> _CudaSizes:
         """Grids, words and shapes for these variable values."""
         return self._sizes.obtain(tuple(values.values()), lambda: self._make_sizes(values))
 
-    def _make_sizes(self, values: Mapping[str, int]) -> _Sizes:
+    def _make_sizes(self, values: Mapping[str, int]) -> _CudaSizes:
         plan = self.plan
         steps = [self.bind_launch(launch, values) for launch in plan.launches]
         numbers = [n for n in plan.runs(values) if steps[n] is not None]
-        return _Sizes(
-            tuple([s for n in numbers if (s := steps[n]) is not None]),
-            tuple(numbers),
+        return _CudaSizes(
+            tuple([s for n in numbers if (s := steps[n]) is not None]), tuple(numbers),
             value_of(plan.arena_bytes, values),
             tuple(shape_of(result.shape, values) for result in plan.results),
-        )
+        )  # fmt: skip
 
     def bind_launch(self, launch: Any, values: Mapping[str, int]) -> BoundLaunch | None:
         """A launch with its sizes; None for an empty grid."""
@@ -323,7 +324,7 @@ class CudaRunner:
             struct.Struct(f"<{len(words)}Q").pack, words,
         )  # fmt: skip
 
-    def _prepare(self, positional: tuple[object, ...], named: dict[str, object]) -> _Call:
+    def _prepare(self, positional: tuple[object, ...], named: dict[str, object]) -> _CudaCall:
         """Check and convert all arguments, and start to copy host arrays to the device."""
         originals: dict[int, tuple[object, DeviceArray]] = {}
         kept: list[AnyArray] = []
@@ -350,7 +351,7 @@ class CudaRunner:
             for k, v in named.items()
         }  # fmt: skip
         bound = bind(self.plan, positional, named, self._known)
-        call = _Call(bound, self.sizes(bound.values), {}, None, (), [], [], [], [])
+        call = _CudaCall(bound, self.sizes(bound.values), {}, None, (), [], [], [], [])
         call.on_device = bool(originals)
         for i, value in enumerate(bound.objects):
             if id(value) in originals:
@@ -369,7 +370,7 @@ class CudaRunner:
             return type(out)([as_numpy(f"out[{i}]", v, t) for i, (v, t) in enumerate(pairs)])
         return as_numpy("out", out, dtypes[0]) if dtypes else out
 
-    def _take_outs(self, call: _Call, originals: dict[int, tuple[object, DeviceArray]]) -> None:
+    def _take_outs(self, call: _CudaCall, originals: dict[int, tuple[object, DeviceArray]]) -> None:
         """Record the results whose memory the caller gave with `out=`."""
         bound, fresh = call.bound, len(self.plan.arguments)
         for i, result in enumerate(self.plan.results):
@@ -383,7 +384,7 @@ class CudaRunner:
                     call.given[fresh] = known[1]
                 fresh += 1
 
-    def _upload(self, call: _Call) -> None:
+    def _upload(self, call: _CudaCall) -> None:
         """Host arrays to the device; those that kernels write come back afterwards."""
         for i, (argument, array) in enumerate(zip(self.plan.arguments, call.bound.arrays)):
             ours = call.given.get(i)
@@ -403,7 +404,7 @@ class CudaRunner:
         memory = self.device.pool.acquire(math.prod(shape) * dtype.itemsize)
         return DeviceArray(memory.address, shape, dtype, self.device, memory)
 
-    def _allocate(self, call: _Call) -> _Call:
+    def _allocate(self, call: _CudaCall) -> _CudaCall:
         """Memory for the results and the arena, and the addresses of all bases."""
         plan, given = self.plan, call.given
         base = len(plan.arguments)
@@ -426,7 +427,7 @@ class CudaRunner:
         return call
 
     # -------------------------------------------------------- after
-    def _finish(self, call: _Call) -> object:
+    def _finish(self, call: _CudaCall) -> object:
         for to, source, nbytes in call.copies_back:
             driver().memcpy_dtod(to, source, nbytes)
         outs: Sequence[object] = call.outs
@@ -438,7 +439,7 @@ class CudaRunner:
             self.device.release(call.used)
         return results
 
-    def _to_host(self, call: _Call) -> list[object]:
+    def _to_host(self, call: _CudaCall) -> list[object]:
         """The fresh results, where host arrays get copies on the host; waits for these copies."""
         download = self.device.download
         to_host = [(a, download(at, a.nbytes, call.used)) for a, at in call.copies_to_host]

@@ -15,7 +15,7 @@ from uopc.backends.cuda.device import Device
 from uopc.backends.cuda.runner import BoundLaunch, CudaRunner
 from uopc.backends.exchange.device_call import Action
 from uopc.backends.exchange.device_run import PhasedRun
-from uopc.backends.plan import AnyDtype, Launch, Plan, Repeat
+from uopc.backends.plan import AnyDtype, Plan, PlannedLaunch, Repeat
 
 
 class DeviceMemory:
@@ -64,8 +64,9 @@ class CudaDeviceRun(PhasedRun):
         """Nothing is to be done: memory is free once nobody holds it."""
 
     def _table(
-        self, launches: tuple[Launch, ...], values: Mapping[str, int], repeats: tuple[Repeat, ...]
-    ) -> list[BoundLaunch]:
+        self, launches: tuple[PlannedLaunch, ...], values: Mapping[str, int],
+        repeats: tuple[Repeat, ...],
+    ) -> list[BoundLaunch]:  # fmt: skip
         row = replace(self.own, launches=launches, repeats=repeats)
         bound = [self.runner.bind_launch(launch, values) for launch in launches]
         return [b for n in row.runs(values) if (b := bound[n]) is not None]

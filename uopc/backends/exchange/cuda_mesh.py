@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from typing import Any
 
-from uopc.backends.cpu.arguments import Bound
+from uopc.backends.cpu.arguments import BoundArguments
 from uopc.backends.cuda import device as devices
 from uopc.backends.cuda.arrays import DeviceArray
 from uopc.backends.cuda.binding import failures
 from uopc.backends.exchange.cuda_device_run import CudaDeviceRun, DeviceMemory
-from uopc.backends.exchange.device_call import Action, Started, Step
+from uopc.backends.exchange.device_call import Action, ExchangeStep, Started
 from uopc.backends.exchange.device_run import PhasedRun
-from uopc.backends.exchange.mesh_runner import MeshRunner, Sizes
+from uopc.backends.exchange.mesh_runner import CallSizes, MeshRunner
 from uopc.backends.exchange.nccl import Nccl
 from uopc.backends.exchange.sharded_array import ShardedArray
 from uopc.backends.plan import AnyArray, Plan
@@ -53,10 +53,10 @@ class CudaMeshRunner(MeshRunner):
             _known[key] = Nccl(self.ranks, self.device)
         return _known[key]
 
-    def _exchange_of_rank(self, step: Step) -> Action:
+    def _exchange_of_rank(self, step: ExchangeStep) -> Action:
         return self._nccl().exchanged(self.mesh, step)
 
-    def _started(self, step: Step) -> Started:
+    def _started(self, step: ExchangeStep) -> Started:
         return self._nccl().started(self.mesh, step)
 
     def call(self, positional: tuple[object, ...], named: dict[str, object]) -> object:
@@ -72,7 +72,7 @@ class CudaMeshRunner(MeshRunner):
         if writable and not all([isinstance(a, DeviceArray) for a in own]):
             raise UserError(f"{label} is written, and its parts are not on a GPU: pass a result")
 
-    def _parts(self, bound: Bound, sizes: Sizes, rank: int) -> list[Any]:
+    def _parts(self, bound: BoundArguments, sizes: CallSizes, rank: int) -> list[Any]:
         return [
             a if isinstance(a, DeviceArray) else self._uploaded(a)
             for a in super()._parts(bound, sizes, rank)
@@ -93,7 +93,7 @@ class CudaMeshRunner(MeshRunner):
         return new
 
     def _joined(
-        self, bound: Bound, sizes: Sizes, given: Mapping[int, list[Any]],
+        self, bound: BoundArguments, sizes: CallSizes, given: Mapping[int, list[Any]],
         made: Mapping[int, list[Any]],
     ) -> object:  # fmt: skip
         mesh = self.plan.mesh

@@ -37,7 +37,7 @@ _FROM_DELAYED: Any = blocks.from_delayed  # which have no types
 _CONCATENATE: Any = blocks.concatenate
 
 
-class Memory(NamedTuple):
+class DaskMemory(NamedTuple):
     """The memory that a device has written up to an exchange: its parts of the results, the
     arguments that it writes by number, and its intermediates."""
 
@@ -81,8 +81,8 @@ def _devices(content: bytes) -> Devices:
 # ---------------------------------------------------------------- what a task does
 def phase(
     devices: Devices, rank: int, number: int, values: Values, given: Sequence[AnyArray],
-    memory: Memory | None, got: Any,
-) -> tuple[AnyArray | None, Memory]:  # fmt: skip
+    memory: DaskMemory | None, got: Any,
+) -> tuple[AnyArray | None, DaskMemory]:  # fmt: skip
     """Phase `number` of a device, on its parts of the arguments, with its memory of the phase
     before, and what the exchange between gave it. Returns what the next one sends, and the memory.
     """
@@ -109,11 +109,11 @@ def phase(
     finally:
         device.release(owner)
     written = {i: given[i] for i, argument in enumerate(plan.arguments) if argument.writable}
-    return sent, Memory(results, written, kept)
+    return sent, DaskMemory(results, written, kept)
 
 
 def _restore(
-    memory: Memory, given: list[AnyArray], results: list[AnyArray], arena: int
+    memory: DaskMemory, given: list[AnyArray], results: list[AnyArray], arena: int
 ) -> None:
     for a, kept in zip(results, memory.results):
         a[...] = kept
@@ -130,14 +130,14 @@ def combined(exchange: Exchange, given: Sequence[AnyArray]) -> list[AnyArray]:
 
 def _part(array: AnyArray, dims: tuple[int, ...]) -> AnyArray:
     """A part of an argument with padding."""
-    return parts.Window((), dims).of(np.asarray(array))
+    return parts.PartWindow((), dims).of(np.asarray(array))
 
 
 def _without_padding(array: AnyArray, sizes: Sequence[int]) -> AnyArray:
     return array[tuple([slice(0, n) for n in sizes])]
 
 
-def _last(made: tuple[None, Memory], sources: Sequence[tuple[bool, int]]) -> list[AnyArray]:
+def _last(made: tuple[None, DaskMemory], sources: Sequence[tuple[bool, int]]) -> list[AnyArray]:
     """The parts of some arrays: of results, or of arguments that are written."""
     _, memory = made
     return [memory.written[i] if written else memory.results[i] for written, i in sources]
@@ -148,10 +148,10 @@ def call(program: Any, positional: tuple[object, ...], named: dict[str, object])
     """See `uopc.distributed.on_dask`."""
     if "out" in named:
         raise UserTypeError("on_dask: results are new Dask arrays; there is no out=")
-    return _Call(program, positional, dict(named)).results()
+    return _DaskCall(program, positional, dict(named)).results()
 
 
-class _Call:
+class _DaskCall:
     def __init__(
         self, program: Any, positional: tuple[object, ...], named: dict[str, object]
     ) -> None:

@@ -20,7 +20,7 @@ Action = Callable[[], object]
 Started = Callable[[], Action]  # starts an exchange, and gives what waits for it
 
 
-class Step(NamedTuple):
+class ExchangeStep(NamedTuple):
     """An exchange with this device's memory, NumPy's arrays or those of a GPU: `got` may be `sent`
     itself. `after`: what is done once it is over."""
 
@@ -36,7 +36,7 @@ class Await(NamedTuple):
     number: int
 
 
-class Loop(NamedTuple):
+class CallLoop(NamedTuple):
     """Parts of a call that run so many times, with exchanges among them."""
 
     times: int
@@ -48,9 +48,9 @@ class Phase(NamedTuple):
     the end of the program."""
 
     actions: list[Action]
-    step: Step | None
+    step: ExchangeStep | None
 
-    def run(self) -> Step | None:
+    def run(self) -> ExchangeStep | None:
         """Do it; the exchange is left to the caller."""
         for act in self.actions:
             act()
@@ -61,14 +61,14 @@ class Phase(NamedTuple):
 class DeviceCall:
     """A call of one device's program in given memory."""
 
-    parts: list[Action | Step | Await | Loop]  # in order
+    parts: list[Action | ExchangeStep | Await | CallLoop]  # in order
     memory: tuple[object, ...]  # of addresses, and of the tables of launches
 
     def phases(self) -> Iterator[Phase]:
         """The call, each exchange of which is over before the next launch."""
         actions = list[Action]()
         for part in _in_turn(self.parts):
-            if isinstance(part, Step):
+            if isinstance(part, ExchangeStep):
                 yield Phase(actions, part)
                 actions = [*part.after]
             elif not isinstance(part, Await):
@@ -79,7 +79,7 @@ class DeviceCall:
 def _in_turn(parts: Iterable[Any]) -> Iterator[Any]:
     """Parts in the order in which they run."""
     for part in parts:
-        if isinstance(part, Loop):
+        if isinstance(part, CallLoop):
             for _ in range(part.times):
                 yield from _in_turn(part.parts)
         else:

@@ -19,7 +19,7 @@ from uopc.backends.cpu.runner import NOTHING
 from uopc.backends.plan import AnyArray, AnyDtype, Exchange, Plan, Pointer, value_of
 
 
-class Memory(Protocol):
+class ArrayMemory(Protocol):
     """Memory of a device, as arrays: NumPy's, or those on a GPU."""
 
     def new(self, dims: Sequence[int], dtype: AnyDtype) -> Any:
@@ -94,7 +94,7 @@ class ResultMemory(NamedTuple):
         apart = [(i, shapes[i], r.dtype) for i, r in enumerate(plan.fresh) if i not in within]
         return ResultMemory(tuple(apart), tuple(buckets))
 
-    def make(self, memory: Memory = HOST) -> list[Any]:
+    def make(self, memory: ArrayMemory = HOST) -> list[Any]:
         """New memory, by number of the result."""
         if not self.buckets:
             return [memory.new(shape, dtype) for _, shape, dtype in self.apart]

@@ -19,15 +19,15 @@ from uopc.backends.cpu.elf_loader import Image
 from uopc.backends.cpu.layout import data_address, is_layout_known
 from uopc.backends.cpu.native import install
 from uopc.backends.cpu.runner import Runner
-from uopc.backends.exchange.device_call import Action, Await, DeviceCall, Loop, Step
-from uopc.backends.exchange.device_memory import HOST, Memory, bucket_elements, result_number
-from uopc.backends.plan import Exchange, Launch, Plan, Pointer, Repeat, value_of
+from uopc.backends.exchange.device_call import Action, Await, CallLoop, DeviceCall, ExchangeStep
+from uopc.backends.exchange.device_memory import HOST, ArrayMemory, bucket_elements, result_number
+from uopc.backends.plan import Exchange, Plan, PlannedLaunch, Pointer, Repeat, value_of
 
 
 class PhasedRun(ABC):
     """The program of one device, `own` with its coordinates in it: launches, cut at exchanges."""
 
-    memory: Memory
+    memory: ArrayMemory
     reads_late = True  # launches read the addresses of bases when they run
 
     def __init__(self, plan: Plan, rank: int) -> None:
@@ -57,8 +57,9 @@ class PhasedRun(ABC):
 
     @abstractmethod
     def _table(
-        self, launches: tuple[Launch, ...], values: Mapping[str, int], repeats: tuple[Repeat, ...]
-    ) -> Any:
+        self, launches: tuple[PlannedLaunch, ...], values: Mapping[str, int],
+        repeats: tuple[Repeat, ...],
+    ) -> Any:  # fmt: skip
         """Launches in a row, for values of the variables."""
 
     @abstractmethod
@@ -119,7 +120,7 @@ class PhasedRun(ABC):
                 inner = [r for r in repeats if r is not loop]
                 inner = [r for r in inner if loop.first <= r.first and r.end <= loop.end]
                 own = self._between(loop, inner, values, awaited)
-                found.append(Loop(value_of(loop.times, values), own))
+                found.append(CallLoop(value_of(loop.times, values), own))
                 first = at = loop.end
             elif is_exchange[at - row.first]:
                 found.append(launches[at])
@@ -176,13 +177,13 @@ class PhasedRun(ABC):
     def _bound(
         self, parts: Sequence[Any], bases: packed[int], values: Mapping[str, int],
         fits: Iterator[bool],
-    ) -> list[Action | Step | Await | Loop]:  # fmt: skip
+    ) -> list[Action | ExchangeStep | Await | CallLoop]:  # fmt: skip
         """The parts of a call in given memory; `fits`: which buckets apart have room."""
-        found = list[Action | Step | Await | Loop]()
+        found = list[Action | ExchangeStep | Await | CallLoop]()
         for part in parts:
             if isinstance(part, Await):
                 found.append(part)
-            elif isinstance(part, Loop):
+            elif isinstance(part, CallLoop):
                 found.append(part._replace(parts=self._bound(part.parts, bases, values, fits)))
             elif isinstance(part, Exchange):
                 before, step = self.step(part, bases, values, fits)
@@ -194,7 +195,7 @@ class PhasedRun(ABC):
     def step(
         self, exchange: Exchange, bases: packed[int], values: Mapping[str, int],
         fits: Iterator[bool],
-    ) -> tuple[list[Action], Step]:  # fmt: skip
+    ) -> tuple[list[Action], ExchangeStep]:  # fmt: skip
         """The actions before an exchange, and the exchange."""
         if not exchange.offsets:
             return [], self._step(exchange, bases, values)
@@ -208,18 +209,18 @@ class PhasedRun(ABC):
 
     def _step(
         self, exchange: Exchange, bases: packed[int], values: Mapping[str, int]
-    ) -> Step:  # fmt: skip
+    ) -> ExchangeStep:  # fmt: skip
         to, source = _addresses(exchange, bases, values)
         dims = [value_of(d, values) for d in exchange.got]
         got = sent = self.memory.at(to, dims, exchange.dtype)
         if to != source or exchange.sent != exchange.got:
             dims = [value_of(d, values) for d in exchange.sent]
             sent = self.memory.at(source, dims, exchange.dtype)
-        return Step(exchange, sent, got)
+        return ExchangeStep(exchange, sent, got)
 
     def _bucket(
         self, exchange: Exchange, bases: packed[int], values: Mapping[str, int], has_room: bool
-    ) -> tuple[Step, list[tuple[int, int, int]]]:
+    ) -> tuple[ExchangeStep, list[tuple[int, int, int]]]:
         """One step for what lies side by side, and what is copied to its memory before, and back:
         address, place in it, bytes. Without room where the first one is, it has memory of its own.
         """
@@ -235,7 +236,7 @@ class PhasedRun(ABC):
             for address, at, nbytes in zip(every, exchange.offsets, exchange.nbytes)
             if address != first + at
         ]  # fmt: skip
-        return Step(exchange, room, room), moved
+        return ExchangeStep(exchange, room, room), moved
 
     def _room(self, bucket: Exchange, outs: Sequence[Any]) -> bool:
         """True if the memory of a bucket's first result has room for all of it: `ResultMemory` made
@@ -269,8 +270,9 @@ class DeviceRun(PhasedRun):
         return install().read_addresses if is_layout_known() else None
 
     def _table(
-        self, launches: tuple[Launch, ...], values: Mapping[str, int], repeats: tuple[Repeat, ...]
-    ) -> Any:
+        self, launches: tuple[PlannedLaunch, ...], values: Mapping[str, int],
+        repeats: tuple[Repeat, ...],
+    ) -> Any:  # fmt: skip
         return self.runner.encode(launches, values, repeats)
 
     def _constants(self) -> Sequence[int]:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from uopc.backends.exchange.device_call import Action, Started, Step
+from uopc.backends.exchange.device_call import Action, ExchangeStep, Started
 from uopc.backends.exchange.ranks import Ranks, as_bytes
 from uopc.backends.plan import AnyArray, AnyDtype, Exchange
 from uopc.errors import Error, UserError
@@ -73,7 +73,7 @@ class GlooRanks(Ranks):
         except RuntimeError as error:
             raise Error(f"rank {self.rank} in: {what}\n  another rank is gone: {error}") from error
 
-    def _begun(self, group: Any, step: Step) -> Started:
+    def _begun(self, group: Any, step: ExchangeStep) -> Started:
         members, handle = group
         exchange, sent, got = step[:3]
         place = members.index(self.rank)

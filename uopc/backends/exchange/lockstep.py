@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from uopc.backends.exchange.device_call import Step
+from uopc.backends.exchange.device_call import ExchangeStep
 from uopc.backends.plan import AnyArray, Exchange
 from uopc.ir.core import dtypes
 from uopc.ir.devices.mesh import Mesh
 from uopc.ir.interpret import exchanges
 
 
-def exchanged(mesh: Mesh, steps: Sequence[Step]) -> None:
+def exchanged(mesh: Mesh, steps: Sequence[ExchangeStep]) -> None:
     """Do one exchange, given the memory of all devices by rank."""
     for s, array in zip(steps, made(mesh, steps[0].exchange, [s.sent.copy() for s in steps])):
         s.got[...] = array

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from uopc.backends.cpu.arguments import (
-    Bound,
+    BoundArguments,
     KnownSizes,
     check_dtype,
     input_array,
@@ -25,11 +25,11 @@ from uopc.backends.cpu.arguments import (
 from uopc.backends.cpu.bounded_cache import BoundedMap
 from uopc.backends.cpu.elf_loader import Image
 from uopc.backends.exchange import lockstep
-from uopc.backends.exchange.device_call import Action, Started, Step
-from uopc.backends.exchange.device_memory import HOST, Memory, ResultMemory
+from uopc.backends.exchange.device_call import Action, ExchangeStep, Started
+from uopc.backends.exchange.device_memory import HOST, ArrayMemory, ResultMemory
 from uopc.backends.exchange.device_run import DeviceRun, PhasedRun
 from uopc.backends.exchange.rank_call import RankCall
-from uopc.backends.exchange.sharded_array import Layout, ShardedArray, layout
+from uopc.backends.exchange.sharded_array import ShardedArray, ShardLayout, layout
 from uopc.backends.plan import AnyArray, Plan
 from uopc.errors import UserError
 from uopc.forks import cached_property
@@ -42,34 +42,34 @@ if TYPE_CHECKING:  # mpi4py starts MPI when it is imported
 ranks: Ranks | None = None  # of the job that this process has joined
 
 
-class Sizes(NamedTuple):
+class CallSizes(NamedTuple):
     """The facts that the sizes of a call decide: by device its parts of the arguments, the
     shapes of the whole results, by device the memory of its parts of those, how each is cut if
     it stays so, and the shapes of first parts.
     """
 
-    windows: dict[int, list[parts.Window]]
+    windows: dict[int, list[parts.PartWindow]]
     shapes: list[tuple[int, ...]]
     memory: dict[int, ResultMemory]
-    layouts: list[Layout | None]
+    layouts: list[ShardLayout | None]
     arguments: list[tuple[int, ...]]
     results: list[tuple[int, ...]]
 
 
-class Kind(NamedTuple):
+class CallFacts(NamedTuple):
     """The facts that calls of a rank with arguments of the same kinds share: the sizes, and this
     rank's window of each argument that is whole, though the program takes a part.
     """
 
     values: Mapping[str, int]
-    sizes: Sizes
-    windows: list[parts.Window | None]
+    sizes: CallSizes
+    windows: list[parts.PartWindow | None]
 
 
 class MeshRunner:
     """The devices of a mesh that this process has."""
 
-    memory: Memory = HOST  # that of the results
+    memory: ArrayMemory = HOST  # that of the results
     on_host = True
 
     def __init__(self, plan: Plan, image: Any) -> None:
@@ -79,11 +79,11 @@ class MeshRunner:
         if self.ranks is not None:
             self.ranks.check_same(self.hosts, fingerprint(plan, self._names()))
         self._known: KnownSizes = BoundedMap()
-        self._sizes: BoundedMap[tuple[int, ...], Sizes] = BoundedMap()
+        self._sizes: BoundedMap[tuple[int, ...], CallSizes] = BoundedMap()
         self._written = [i for i, a in enumerate(plan.arguments) if a.writable]
         self._on_rank = self.ranks is not None and self.hosts is self.mesh
         # Calls of this process's one device whose results are all new, by kinds of arguments.
-        self._kinds: BoundedMap[tuple[object, ...], Kind] = BoundedMap()
+        self._kinds: BoundedMap[tuple[object, ...], CallFacts] = BoundedMap()
         self._calls: BoundedMap[tuple[int, ...], RankCall] = BoundedMap()
         all_new = not self._written and all([r.source is None for r in plan.results])
         self._has_kinds = self._on_rank and all_new and self.on_host
@@ -126,7 +126,7 @@ class MeshRunner:
         self.run(given, made, bound.values)
         return self._joined(bound, sizes, given, made)
 
-    def _kind(self, positional: tuple[Any, ...]) -> Kind:
+    def _kind(self, positional: tuple[Any, ...]) -> CallFacts:
         """The facts that a call shares with others of its kind."""
         values = match(self.plan, positional, {}, self._known, self.as_input).values
         sizes, (rank,) = self.sizes(values), self.devices
@@ -134,9 +134,9 @@ class MeshRunner:
             None if isinstance(a, ShardedArray) or w.is_all_of(a.shape) else w
             for a, w in zip(positional, sizes.windows[rank])
         ]  # fmt: skip
-        return Kind(values, sizes, windows)
+        return CallFacts(values, sizes, windows)
 
-    def _again(self, kind: Kind, positional: tuple[Any, ...]) -> object:
+    def _again(self, kind: CallFacts, positional: tuple[Any, ...]) -> object:
         """A call with arguments of a known kind."""
         assert self.ranks is not None
         rank, sizes = self.ranks.rank, kind.sizes
@@ -163,11 +163,11 @@ class MeshRunner:
             self._calls.add(key, found)
         return found
 
-    def sizes(self, values: Mapping[str, int]) -> Sizes:
+    def sizes(self, values: Mapping[str, int]) -> CallSizes:
         """All sizes for these values of the variables."""
         return self._sizes.obtain(tuple(values.values()), lambda: self._make_sizes(values))
 
-    def _make_sizes(self, values: Mapping[str, int]) -> Sizes:
+    def _make_sizes(self, values: Mapping[str, int]) -> CallSizes:
         windows = self.windows(values, self.devices)
         shapes = [shape_of(r.shape, values) for r in self.plan.results]
         memory = {rank: ResultMemory.of(self.plan, values, rank) for rank in self.devices}
@@ -182,11 +182,11 @@ class MeshRunner:
             if self._on_rank and any(cut.spec) else None
             for r, dims, cut, first in zip(self.plan.results, shapes, mesh.results, results)
         ]  # fmt: skip
-        return Sizes(windows, shapes, memory, layouts, arguments, results)
+        return CallSizes(windows, shapes, memory, layouts, arguments, results)
 
     def windows(
         self, values: Mapping[str, int], ranks: Iterable[int]
-    ) -> dict[int, list[parts.Window]]:
+    ) -> dict[int, list[parts.PartWindow]]:
         """The parts of the arguments, by device."""
         plan, mesh = self.plan, self.plan.mesh
         assert mesh is not None
@@ -224,11 +224,11 @@ class MeshRunner:
             for device, owner in owners:
                 device.release(owner)
 
-    def _exchange_of_rank(self, step: Step) -> Action:
+    def _exchange_of_rank(self, step: ExchangeStep) -> Action:
         assert self.ranks is not None
         return self.ranks.exchanged(self.mesh, step)
 
-    def _started(self, step: Step) -> Started:
+    def _started(self, step: ExchangeStep) -> Started:
         assert self.ranks is not None
         return self.ranks.started(self.mesh, step)
 
@@ -264,7 +264,7 @@ class MeshRunner:
         if writable and not all([a.flags.writeable for a in own]):
             raise UserError(f"{label} is written, but the array is read-only")
 
-    def _parts(self, bound: Bound, sizes: Sizes, rank: int) -> list[AnyArray]:
+    def _parts(self, bound: BoundArguments, sizes: CallSizes, rank: int) -> list[AnyArray]:
         """A device's parts of the arguments. What the program writes is a copy of the part of a
         whole array, or the part itself of one that is cut."""
         found: list[AnyArray] = []
@@ -321,7 +321,7 @@ class MeshRunner:
             found.update(zip(self._devices_of(process), arrays))
         return [found[rank] for rank in range(self.mesh.size)]
 
-    def _exchanged(self, steps: list[Step]) -> None:
+    def _exchanged(self, steps: list[ExchangeStep]) -> None:
         """Do one exchange of the devices of this process. Blocks are combined in their order, so
         that the result does not depend on which process has them."""
         if self.ranks is None:
@@ -333,7 +333,7 @@ class MeshRunner:
             step.got[...] = got[rank]
 
     def _joined(
-        self, bound: Bound, sizes: Sizes, given: Mapping[int, list[AnyArray]],
+        self, bound: BoundArguments, sizes: CallSizes, given: Mapping[int, list[AnyArray]],
         made: Mapping[int, list[AnyArray]],
     ) -> object:  # fmt: skip
         plan, mesh = self.plan, self.plan.mesh

@@ -11,7 +11,7 @@ import numpy as np
 from mpi4py import MPI
 
 from uopc.backends.cpu.layout import data_address
-from uopc.backends.exchange.device_call import Action, Started, Step
+from uopc.backends.exchange.device_call import Action, ExchangeStep, Started
 from uopc.backends.exchange.ranks import Ranks, as_bytes
 from uopc.backends.plan import AnyArray, Exchange
 from uopc.errors import UserError
@@ -50,14 +50,14 @@ class MpiRanks(Ranks):
     def _gather(self, sent: AnyArray, got: AnyArray) -> None:
         self.comm.Allgather(sent, got)
 
-    def _prepared(self, group: Any, step: Step) -> Action:
+    def _prepared(self, group: Any, step: ExchangeStep) -> Action:
         if step.exchange.kernel == "permute_ranks":
             return _sent_on(group, step)
         name, given, first = _call(group, step)
         do = partial(getattr(group, name), *given)
         return do if first is None else _after(first, do)
 
-    def _begun(self, group: Any, step: Step) -> Started:
+    def _begun(self, group: Any, step: ExchangeStep) -> Started:
         if step.exchange.kernel == "permute_ranks":
             return _sending(group, step)
         name, given, first = _call(group, step)
@@ -65,7 +65,7 @@ class MpiRanks(Ranks):
         return start if first is None else _before(first, start)
 
 
-def _call(group: Any, step: Step) -> tuple[str, tuple[Any, ...], Action | None]:
+def _call(group: Any, step: ExchangeStep) -> tuple[str, tuple[Any, ...], Action | None]:
     """The call of the library for an exchange that waits, its arguments, and what comes before it.
     The one that returns at once has an I before its name."""
     exchange, sent, got = step[:3]
@@ -99,7 +99,7 @@ def _request(call: Any, *given: Any) -> Started:
     return start
 
 
-def _sending(group: Any, step: Step) -> Started:
+def _sending(group: Any, step: ExchangeStep) -> Started:
     """The same of what is sent on."""
     exchange, sent, got = step[:3]
     to, source, comes = _ends(group, exchange)
@@ -127,7 +127,7 @@ def _ends(group: Any, exchange: Exchange) -> tuple[int, int, bool]:
     return to, source, ends[1] is not None
 
 
-def _sent_on(group: Any, step: Step) -> Action:
+def _sent_on(group: Any, step: ExchangeStep) -> Action:
     exchange, sent, got = step[:3]
     to, source, comes = _ends(group, exchange)
     move = partial(group.Sendrecv, as_bytes(sent), to, 0, as_bytes(got), source, 0)

@@ -19,7 +19,7 @@ import numpy as np
 
 from uopc.backends.cuda.binding import driver
 from uopc.backends.cuda.device import Device
-from uopc.backends.exchange.device_call import Action, Started, Step
+from uopc.backends.exchange.device_call import Action, ExchangeStep, Started
 from uopc.backends.exchange.ranks import Ranks
 from uopc.backends.plan import AnyDtype, Exchange
 from uopc.errors import DeviceError, Unsupported
@@ -64,12 +64,12 @@ class Nccl:
         self._pending: deque[tuple[float, Exchange, Any, Any]] = deque()
         ranks.dog.asked.append(self._oldest)
 
-    def exchanged(self, mesh: Mesh, step: Step) -> Action:
+    def exchanged(self, mesh: Mesh, step: ExchangeStep) -> Action:
         """The action of an exchange, in a call that is made again and again."""
         start = self.started(mesh, step)
         return lambda: start()()
 
-    def started(self, mesh: Mesh, step: Step) -> Started:
+    def started(self, mesh: Mesh, step: ExchangeStep) -> Started:
         """The function that starts an exchange, and gives what makes later launches wait for it."""
         exchange = step.exchange
         with self.ranks.watched(exchange):
@@ -129,7 +129,7 @@ class Nccl:
         return None
 
 
-def _queued(nccl: Any, group: _Group, step: Step, stream: Any) -> None:
+def _queued(nccl: Any, group: _Group, step: ExchangeStep, stream: Any) -> None:
     """Queue an exchange on a stream."""
     exchange, sent, got = step[:3]
     comm, place, size = group

@@ -8,12 +8,12 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from uopc.backends.cpu.runner import NOTHING
-from uopc.backends.exchange.device_call import Action, Await, Loop, Started, Step
+from uopc.backends.exchange.device_call import Action, Await, CallLoop, ExchangeStep, Started
 from uopc.backends.exchange.device_run import PhasedRun
 from uopc.backends.plan import Exchange, Pointer
 
 
-class _Ready(NamedTuple):
+class _ExchangeActions(NamedTuple):
     """The actions of an exchange, and those where it is awaited."""
 
     actions: list[Action]
@@ -26,7 +26,7 @@ class RankCall:
 
     def __init__(
         self, device: PhasedRun, values: Mapping[str, int],
-        exchanged: Callable[[Step], Action], started: Callable[[Step], Started],
+        exchanged: Callable[[ExchangeStep], Action], started: Callable[[ExchangeStep], Started],
     ) -> None:  # fmt: skip
         self._device, self._every = device, device.all_values(values)
         self._exchanged, self._started = exchanged, started
@@ -41,7 +41,7 @@ class RankCall:
         self._known: list[int] = []  # where these were in the last call
         self._fits: list[bool] = []
         self._runs: dict[int, list[Action]] = {}  # of tables of launches, by their place in memory
-        self._exchanges: list[_Ready] = []  # in order
+        self._exchanges: list[_ExchangeActions] = []  # in order
         self._ready: list[Action] = []
 
     def run(self, arrays: Sequence[Any], outs: Sequence[Any]) -> None:
@@ -78,12 +78,12 @@ class RankCall:
 
     def _actions(
         self, segments: Sequence[Any], changed: set[int], fits: Iterator[bool],
-        known: Iterator[_Ready],
+        known: Iterator[_ExchangeActions],
     ) -> list[Action]:  # fmt: skip
         """All of a row, in order."""
         found: list[Action] = []
         for part in segments:
-            if isinstance(part, Loop):
+            if isinstance(part, CallLoop):
                 inner = self._actions(part.parts, changed, fits, known)
                 found.append(partial(_again, part.times, inner))
             elif isinstance(part, Await):
@@ -100,19 +100,19 @@ class RankCall:
                 found += self._runs[id(part)]
         return found
 
-    def _prepared(self, exchange: Exchange, fits: Iterator[bool]) -> _Ready:
+    def _prepared(self, exchange: Exchange, fits: Iterator[bool]) -> _ExchangeActions:
         before, step = self._device.step(exchange, self._bases, self._every, fits)
         if not exchange.beside:
-            return _Ready([*before, self._exchanged(step), *step.after], [])
+            return _ExchangeActions([*before, self._exchanged(step), *step.after], [])
         running = _Running(self._started(step))
-        return _Ready([*before, running.start], [running.wait, *step.after])
+        return _ExchangeActions([*before, running.start], [running.wait, *step.after])
 
 
 def _bases_of(segments: Sequence[Any]) -> set[int]:
     """The bases that exchanges name."""
     found: set[int] = set()
     for part in segments:
-        if isinstance(part, Loop):
+        if isinstance(part, CallLoop):
             found |= _bases_of(part.parts)
         elif isinstance(part, Exchange):
             found.update([w.base for w in part.words if isinstance(w, Pointer)])

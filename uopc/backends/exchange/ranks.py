@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from uopc.backends.exchange.device_call import Action, Started, Step
+from uopc.backends.exchange.device_call import Action, ExchangeStep, Started
 from uopc.backends.plan import AnyArray, Exchange
 from uopc.errors import UserError
 from uopc.forks import cached_property
@@ -93,12 +93,12 @@ class Ranks:
         """This rank's group, of which it has this place. All ranks call it with all groups."""
         raise NotImplementedError
 
-    def _prepared(self, group: Any, step: Step) -> Action:
+    def _prepared(self, group: Any, step: ExchangeStep) -> Action:
         """The action of an exchange of this rank, which may run any number of times."""
         begin = self._begun(group, step)
         return lambda: begin()()
 
-    def _begun(self, group: Any, step: Step) -> Started:
+    def _begun(self, group: Any, step: ExchangeStep) -> Started:
         """The function that starts an exchange of this rank, any number of times, and gives what
         waits for it."""
         raise NotImplementedError
@@ -162,7 +162,7 @@ class Ranks:
         if odd:
             raise UserError(f"ranks {odd} compiled another program than rank 0")
 
-    def exchanged(self, mesh: Mesh, step: Step) -> Action:
+    def exchanged(self, mesh: Mesh, step: ExchangeStep) -> Action:
         """The action of an exchange of this rank, in a call that is made again and again."""
         exchange, dog, clock = step.exchange, self.dog, time.monotonic
         do = self._prepared(self._group(mesh, exchange), step)
@@ -176,7 +176,7 @@ class Ranks:
 
         return act
 
-    def started(self, mesh: Mesh, step: Step) -> Started:
+    def started(self, mesh: Mesh, step: ExchangeStep) -> Started:
         """The function that starts an exchange of this rank, in calls made again and again, and
         gives what waits for it. The watchdog counts the seconds in which the rank waits."""
         exchange = step.exchange

@@ -39,7 +39,7 @@ class NamedSharding:
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class ShardLayout:
     """The facts that arrays cut in the same way share."""
 
     shape: tuple[int, ...]
@@ -56,9 +56,9 @@ class Layout:
 def layout(
     shape: tuple[int, ...], mesh: Mesh, spec: Spec, dtype: np.dtype[Any],
     first: tuple[int, ...],
-) -> Layout:  # fmt: skip
+) -> ShardLayout:  # fmt: skip
     """The same object for the same fields, as long as few others are asked for."""
-    return Layout(shape, mesh, spec, dtype, first)
+    return ShardLayout(shape, mesh, spec, dtype, first)
 
 
 class ShardedArray:
@@ -85,7 +85,7 @@ class ShardedArray:
     __slots__ = ("__dict__", "__weakref__", "_gathered", "_padded", "layout")
 
     def __init__(
-        self, layout: Layout, padded: dict[int, Array],
+        self, layout: ShardLayout, padded: dict[int, Array],
         gathered: Callable[[Array], list[Array]] | None = None,
     ) -> None:  # fmt: skip
         """`padded`: by rank, the parts as programs take them; `gathered` gives those of all."""

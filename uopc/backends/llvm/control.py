@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from uopc.backends.llvm import index_width
-from uopc.backends.llvm.emitter import Emitter, Loop
+from uopc.backends.llvm.emitter import Emitter, OpenLoop
 from uopc.backends.llvm.types import llvm_type
 from uopc.ir.core import bounds
 from uopc.ir.core.dtypes import DType
@@ -19,9 +19,9 @@ from uopc.ir.core.uop import UOp
 class ControlEmitter(Emitter):
     """The text of one kernel: its loops and branches. A subclass says what emits each op."""
 
-    def begin_loop(self, r: UOp, carries: Sequence[UOp]) -> Loop:
+    def begin_loop(self, r: UOp, carries: Sequence[UOp]) -> OpenLoop:
         at_least_once = bounds.bounds(r.src[0])[0] >= 1
-        loop = Loop(self.loop_count, self.block, *self.counted(r.src[0]), at_least_once)
+        loop = OpenLoop(self.loop_count, self.block, *self.counted(r.src[0]), at_least_once)
         self.loop_count += 1
         loop.enter = len(self.lines)
         self.effect(f"br label %{loop.head}")
@@ -39,7 +39,7 @@ class ControlEmitter(Emitter):
             self.names[carry] = self.fresh()
         return loop
 
-    def end_loop(self, loop: Loop, pairs: Sequence[tuple[UOp, UOp]]) -> None:
+    def end_loop(self, loop: OpenLoop, pairs: Sequence[tuple[UOp, UOp]]) -> None:
         latch, counts = self.block, loop.counts
         following = self.value(f"add nuw nsw {counts} {loop.counter}, 1")
         incoming = f"[ 0, %{loop.before} ], [ {following}, %{latch} ]"
@@ -59,7 +59,7 @@ class ControlEmitter(Emitter):
             self.effect(f"br label %{loop.head}")
         self.label(loop.exit)
 
-    def _initial(self, loop: Loop, carry: UOp) -> str:
+    def _initial(self, loop: OpenLoop, carry: UOp) -> str:
         """The value of a register before its loop."""
         initial = carry.src[0]
         if initial.op is Ops.CONST and self.multiplies_tiles:

@@ -20,7 +20,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 
 
-class Loop:
+class OpenLoop:
     """An open loop: its labels, the block before it, the type of its counter, its end, and whether
     it runs at least once."""
 
@@ -34,7 +34,7 @@ class Loop:
         self.enter = self.phis = 0  # the lines of the branch into it, and of its phis
 
 
-class Emitter(KernelText[Loop, tuple[str, str]]):
+class Emitter(KernelText[OpenLoop, tuple[str, str]]):
     """Builds the text of one kernel, line by line. A subclass says what emits each op."""
 
     language, chunk = "llvm", "%chunk"
@@ -75,7 +75,7 @@ class Emitter(KernelText[Loop, tuple[str, str]]):
         self.lines.append(f"  {name} = {text}")
         return name
 
-    def value_before(self, loop: Loop, text: str) -> str:
+    def value_before(self, loop: OpenLoop, text: str) -> str:
         """Put an instruction in front of a loop, whose body is there already; the new name."""
         name = self.fresh()
         self.lines[loop.enter] = f"  {name} = {text}\n{self.lines[loop.enter]}"

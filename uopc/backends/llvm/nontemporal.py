@@ -42,7 +42,7 @@ def streamed(kernel: UOp) -> dict[UOp, UOp]:
     return found
 
 
-class _Version(CpuEmitter):
+class _StoreVersion(CpuEmitter):
     """A version: with non-temporal `stores` for aligned storage, without them for any storage."""
 
     def __init__(
@@ -95,8 +95,8 @@ def render(
     """The functions of a linear kernel with non-temporal stores, and the declarations they need.
     is_x86: whether the code is for x86; by default, whether this machine is."""
     x86 = platform.machine() in _X86 if is_x86 is None else is_x86
-    streaming = _Version(f"{name}.streaming", kernel, stores, x86)
-    plain = _Version(f"{name}.plain", kernel, {})
+    streaming = _StoreVersion(f"{name}.streaming", kernel, stores, x86)
+    plain = _StoreVersion(f"{name}.plain", kernel, {})
     kernel_itself = _choose(CpuEmitter(name, kernel), streaming, plain, stores)
     texts = [streaming.run(), plain.run(), kernel_itself]
     return "\n\n".join(texts), list(streaming.declared | plain.declared)

@@ -73,7 +73,7 @@ def _crossing(statements: tuple[UOp, ...]) -> tuple[list[int], list[bool]]:
     return crossing, whole
 
 
-class _Names(dict["UOp", str]):
+class _PartNames(dict["UOp", str]):
     """Names of values; a value of another function is fetched on first use."""
 
     def __init__(self, fetch: Callable[[UOp], str]) -> None:
@@ -85,13 +85,13 @@ class _Names(dict["UOp", str]):
         return name
 
 
-class _Part(CpuEmitter):
+class _FunctionPart(CpuEmitter):
     """One of the functions. It loads the values of other functions at its beginning."""
 
     def __init__(self, whole: _Whole, number: int) -> None:
         super().__init__(f"{whole.name}.part{number}", whole.kernel)
         self.whole = whole
-        self.names = _Names(self._fetch)
+        self.names = _PartNames(self._fetch)
 
     def head(self) -> str:
         arguments = "(ptr %words, i64 %chunk, ptr %values)"
@@ -152,7 +152,7 @@ class _Whole:
         maker: dict[UOp, Emitter] = dict.fromkeys(main.names, main)
         parts: list[Emitter] = []
         for number, (begin, end) in enumerate(zip([0, *cuts], [*cuts, len(statements)])):
-            part = _Part(self, number)
+            part = _FunctionPart(self, number)
             part.emit([u for u in statements[begin:end] if u.op is not Ops.BUFFER])
             maker.update(dict.fromkeys(statements[begin:end], part))
             parts.append(part)

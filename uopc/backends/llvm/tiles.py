@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from uopc.backends.kernel_text import Rule
-from uopc.backends.llvm.emitter import Emitter, Loop
+from uopc.backends.llvm.emitter import Emitter, OpenLoop
 from uopc.backends.llvm.types import llvm_type
 from uopc.errors import Unsupported
 from uopc.ir.core import dtypes
@@ -77,7 +77,7 @@ def _zero(e: Emitter) -> str:
     return e.value(_ZERO)
 
 
-def zero_before(e: Emitter, loop: Loop) -> str:
+def zero_before(e: Emitter, loop: OpenLoop) -> str:
     """A tile of zeros before a loop, for one of the registers that it carries: copies of a tile go
     through memory."""
     _declare_zero(e)

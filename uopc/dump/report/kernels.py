@@ -27,7 +27,7 @@ MOST_REPLAYED: Final = 20_000
 _OPTIMIZE: Final = "optimize"
 
 
-class Kernels:
+class KernelSection:
     """The kernels, and the launches that call them."""
 
     def __init__(self, dump: Dump, sources: Sources, lines: Interned) -> None:

@@ -60,7 +60,7 @@ def loop_nest(kernel: UOp, names: Namer, storage: Mapping[int, str]) -> list[Lin
         return _linear_loops(kernel)
     if len(walk.order(kernel)) > MOST_NODES:
         return []
-    return list(_Nest(kernel, names, storage).lines())
+    return list(_NestLines(kernel, names, storage).lines())
 
 
 def _linear_loops(kernel: UOp) -> list[Line]:
@@ -101,7 +101,7 @@ def _letter(number: int) -> str:
     return _LETTERS[at] + (str(turn) if turn else "")
 
 
-class _Nest:
+class _NestLines:
     """The lines of one kernel."""
 
     def __init__(self, kernel: UOp, names: Namer, storage: Mapping[int, str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import Final
 
-from uopc.dump.report.kernels import Kernels
+from uopc.dump.report.kernels import KernelSection
 from uopc.dump.report.loop_nest import Line
 from uopc.dump.report.values import Interned, Sources
 from uopc.dump.stages import Dump
@@ -19,7 +19,7 @@ _LOOP: Final = "color:#0969da"
 
 def nests_html(title: str, dump: Dump) -> str:
     """The title, and the loop nest of each kernel under its name, Opts and number of launches."""
-    kernels = Kernels(dump, Sources(()), Interned())
+    kernels = KernelSection(dump, Sources(()), Interned())
     calls = [kernel for kernel, _ in kernels.run.calls]
     parts = [f"<b>{escape(title)}</b>"]
     for kernel in dump.kernels[:MOST_KERNELS]:

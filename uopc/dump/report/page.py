@@ -18,9 +18,9 @@ from typing import Any, Final
 from uopc.backends.memory_plan import Lifetime
 from uopc.dump.files import write_text
 from uopc.dump.report import rewrites, values
-from uopc.dump.report.kernels import Kernels
+from uopc.dump.report.kernels import KernelSection
 from uopc.dump.stages import ASM, LLVM, Dump
-from uopc.dump.table import Row
+from uopc.dump.table import StageRow
 from uopc.ir.core import walk
 from uopc.ir.core.uop import UOp
 from uopc.passes import PIPELINE
@@ -34,7 +34,7 @@ _SCRIPTS: Final = (
 
 
 @dataclass(frozen=True)
-class Work:
+class LaunchWork:
     """The work of a launch of a kernel, at most if it is not `exact`: sizes may be symbolic."""
 
     operations: int
@@ -44,7 +44,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Times:
+class CallTimes:
     """Seconds of a call and of its launches, the least that this machine allows, and why. A launch
     in a loop has those of all its rounds."""
 
@@ -61,11 +61,11 @@ class Times:
 class Facts:
     """Facts that the passes do not have: the work of kernels, the memory plan, measured times."""
 
-    work: dict[str, Work] = field(default_factory=dict)  # by kernel
+    work: dict[str, LaunchWork] = field(default_factory=dict)  # by kernel
     # Of intermediates, and (None) of the tiles of a launch's kernel: their offsets in the arena.
     blocks: list[tuple[UOp | None, Lifetime, int]] = field(default_factory=list)
     arena_bytes: int = 0
-    times: Times | None = None
+    times: CallTimes | None = None
 
 
 def write(file: Path, source: str, dump: Dump, facts: Facts) -> None:
@@ -95,7 +95,7 @@ def data(source: str, dump: Dump, facts: Facts) -> dict[str, Any]:
     around = rewrites.Surroundings(texts)
     bodies = values.lines_of(dump, lines)
     sources = values.Sources(walk.toposort(dump.stages[0].whole))
-    kernels = Kernels(dump, sources, lines)
+    kernels = KernelSection(dump, sources, lines)
     shown = kernels.as_json()
     for kernel in shown:
         work = facts.work.get(kernel["name"])
@@ -155,7 +155,7 @@ def _stages(
     return out + [_row(rows[name]) | {"code": True} for name in (LLVM, ASM) if name in rows]
 
 
-def _row(row: Row) -> dict[str, Any]:
+def _row(row: StageRow) -> dict[str, Any]:
     found = row.as_json()
     return {"name": found.pop("stage"), **found}
 

@@ -26,7 +26,9 @@ _INNER = ("uopc.", "functools")  # modules whose lines are no user's
 _MOST_LINES = 10_000  # each keeps a code object alive
 _lines: dict[tuple[CodeType, int], tuple[CodeType, int]] = {}
 # The origin of new nodes; `()` where they have none, None where it is the user's line.
-_place: ContextVar[tuple[Place, int] | tuple[()] | None] = ContextVar("uopc_place", default=None)
+_place: ContextVar[tuple[MakerPlace, int] | tuple[()] | None] = ContextVar(
+    "uopc_place", default=None
+)
 
 
 def record_origins(on: bool) -> None:
@@ -36,7 +38,7 @@ def record_origins(on: bool) -> None:
 
 
 @dataclass(frozen=True)
-class Place:
+class MakerPlace:
     """The origin of nodes that no line of Python made: a file, and a name in it. It has the
     attributes of a code object that messages read."""
 
@@ -45,7 +47,7 @@ class Place:
 
 
 @contextlib.contextmanager
-def made_for(place: Place | None, line: int = 0) -> Iterator[None]:
+def made_for(place: MakerPlace | None, line: int = 0) -> Iterator[None]:
     """New nodes of this thread have a place and a number in it as their origin, or no origin."""
     token = _place.set(() if place is None else (place, line))
     try:

@@ -42,7 +42,7 @@ def with_loops(kernel: UOp) -> UOp:
     """
     if not is_shaped(kernel):
         return in_each_turn(kernel)
-    return _Loops(in_each_turn(_with_own_ranges(kernel))).made()
+    return _HandLoops(in_each_turn(_with_own_ranges(kernel))).made()
 
 
 def _with_own_ranges(kernel: UOp) -> UOp:
@@ -64,7 +64,7 @@ def _with_own_ranges(kernel: UOp) -> UOp:
     return rewritten(kernel, change)
 
 
-class _Loops(Elements):
+class _HandLoops(Elements):
     """The loops of one kernel: `done` has what replaces its effects, its ranges and its STAGEs."""
 
     def __init__(self, kernel: UOp) -> None:

@@ -28,7 +28,7 @@ from uopc.ir.builder.pytrees import (
 Classes = tuple[type, ...]
 
 
-class _Code:
+class _TreeFunction:
     """Lines of a function, and the objects that they name."""
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ def caller(
     makes the results of its own. TypeError or ValueError for other values. `classes`: those that
     the leaf of a number may have, if not all; `limits`: the least and the greatest that it may be.
     """
-    code = _Code()
+    code = _TreeFunction()
     leaves: list[str] = []
     values = [code.name() for _ in parts]
     todo = list(zip(values, parts))[::-1]
@@ -91,7 +91,7 @@ def _unpacked(names: list[str], value: str) -> str:
     return f"{''.join([f'{n}, ' for n in names])} = {value}" if names else "pass"
 
 
-def _apart(code: _Code, value: str, structure: Structure, parts: list[str]) -> list[str]:
+def _apart(code: _TreeFunction, value: str, structure: Structure, parts: list[str]) -> list[str]:
     """Lines that name the parts of a value, or return None if it is of another structure."""
     kind, detail = structure.kind, structure.detail
     if kind is type(None):
@@ -118,7 +118,7 @@ def _apart(code: _Code, value: str, structure: Structure, parts: list[str]) -> l
     return [f"if {own}: raise {_OTHER}", *fields]
 
 
-def _same_detail(code: _Code, value: str, detail: Any) -> list[str]:
+def _same_detail(code: _TreeFunction, value: str, detail: Any) -> list[str]:
     """Lines that refuse what equals the detail and is not the same: 1 and True."""
     if has_names(detail):
         return []
@@ -128,14 +128,14 @@ def _same_detail(code: _Code, value: str, detail: Any) -> list[str]:
 # ---------------------------------------------------------------- together
 def writer(structure: Any) -> Callable[[Sequence[Any]], Any]:
     """A function that makes a value of this structure of its leaves."""
-    code = _Code()
+    code = _TreeFunction()
     leaves: list[str] = []
     made = _together(code, structure, leaves)
     code.lines = [_unpacked(leaves, "leaves"), *code.lines, f"return {made}"]
     return code.function("leaves")
 
 
-def _together(code: _Code, structure: Any, leaves: list[str]) -> str:
+def _together(code: _TreeFunction, structure: Any, leaves: list[str]) -> str:
     """The name of a value, whose leaves are new names, after lines that make it."""
     made = code.name()
     if structure == LEAF:
@@ -146,7 +146,7 @@ def _together(code: _Code, structure: Any, leaves: list[str]) -> str:
     return made
 
 
-def _container(code: _Code, structure: Structure, parts: list[str]) -> str:
+def _container(code: _TreeFunction, structure: Structure, parts: list[str]) -> str:
     """An expression of a container with these parts."""
     kind, listed = structure.kind, ", ".join(parts)
     if kind is dict and not is_registered(kind):

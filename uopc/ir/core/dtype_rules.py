@@ -15,7 +15,7 @@ from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import DTypeRule, Op, Ops
 
 
-class Typed(Protocol):
+class TypedOperand(Protocol):
     """The part of an operand that rules read."""
 
     op: Op
@@ -23,7 +23,7 @@ class Typed(Protocol):
     src: tuple[Any, ...]
 
 
-Operands = tuple[Typed, ...]
+Operands = tuple[TypedOperand, ...]
 Rule = Callable[[DType | None, Operands, Any], DType]
 _MOST_FETCHED = 1 << 20  # elements of a FETCH: more than a cache shall hold besides what is used
 
@@ -75,7 +75,7 @@ def _check_bool(who: str, conditions: Operands) -> None:
             raise InvalidIR(f"the {who} is {s.dtype.name}, expected bool")
 
 
-def _one_bool(condition: Typed) -> DType:
+def _one_bool(condition: TypedOperand) -> DType:
     if condition.dtype is not dtypes.bool_:
         name = condition.dtype.name
         raise InvalidIR(f"the condition is {name}, expected one bool for all lanes")
@@ -237,7 +237,7 @@ def _looked_up(own: DType | None, src: Operands, arg: Any) -> DType:
     return table.scalar.vec(index.lanes)
 
 
-def tuple_elements(u: Typed) -> tuple[Any, ...]:
+def tuple_elements(u: TypedOperand) -> tuple[Any, ...]:
     """The values of a TUPLE, or those of the FUNCTION that a CALL calls."""
     if u.op is Ops.CALL:
         return tuple_elements(u.src[0])

@@ -42,7 +42,7 @@ def load(table: list[Row]) -> UOp:
     for name, dtype, src, arg, tag in table:
         if isinstance(arg, DataArg):
             arg = arrays.register(arg.array)
-        elif isinstance(arg, files.Place):
+        elif isinstance(arg, files.FilePlace):
             arg = arrays.register(arg.open())
         nodes.append(intern(Op.by_name(name), dtype, tuple([nodes[i] for i in src]), arg, tag))
     return nodes[-1]

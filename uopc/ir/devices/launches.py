@@ -24,14 +24,14 @@ Form = tuple[UOp, tuple[tuple[int, UOp], ...]]
 MOST_TRIED = 64  # combinations of loop counters, before two stores are taken to overlap
 
 
-class Place(NamedTuple):
+class LaunchPlace(NamedTuple):
     """The device of a launch, by its number in the program, and its round."""
 
     device: int
     round: int
 
 
-class _Kernel(NamedTuple):
+class _KernelSlots(NamedTuple):
     """The slots that a kernel reads, and those that it writes: the elements, where they are known.
     """
 
@@ -39,19 +39,19 @@ class _Kernel(NamedTuple):
     writes: dict[int, Form | None]
 
     @staticmethod
-    def of(kernel: UOp) -> _Kernel:
+    def of(kernel: UOp) -> _KernelSlots:
         reads, writes = read_slots(kernel), written_slots(kernel)
-        return _Kernel(reads, {slot: _stored(kernel, slot, reads) for slot in writes})
+        return _KernelSlots(reads, {slot: _stored(kernel, slot, reads) for slot in writes})
 
 
-class _Access(NamedTuple):
+class _LaunchAccess(NamedTuple):
     """An access of a launch: the part of some storage, and what the launch does with it."""
 
     begin: float
     end: float
     writes: bool
     stored: Form | None  # the elements that it writes, where they are known
-    place: Place
+    place: LaunchPlace
 
 
 def _named(argument: UOp) -> list[str]:
@@ -76,7 +76,7 @@ def _own_device(args: Sequence[UOp], read: Iterable[int], written: Iterable[int]
     return writes.pop() if len(writes) == 1 else ""
 
 
-def placed(program: UOp, devices: Sequence[str]) -> list[Place]:
+def placed(program: UOp, devices: Sequence[str]) -> list[LaunchPlace]:
     """The place of each launch of a program, a LINEAR of CALLs, on devices; none on one device, or
     if it has loops of launches.
 
@@ -84,10 +84,10 @@ def placed(program: UOp, devices: Sequence[str]) -> list[Place]:
     """
     if len(devices) < 2 or any(map(outer_ranges, program.src)):
         return []
-    made: list[Place] = []
+    made: list[LaunchPlace] = []
     load: Counter[int] = Counter()
-    accesses: dict[UOp, list[_Access]] = {}
-    kernels = {kernel: _Kernel.of(kernel) for kernel in {call.src[0] for call in program.src}}
+    accesses: dict[UOp, list[_LaunchAccess]] = {}
+    kernels = {kernel: _KernelSlots.of(kernel) for kernel in {call.src[0] for call in program.src}}
     for call in program.src:
         kernel, args = kernels[call.src[0]], arguments(call)
         needed = _accesses(kernel, args)
@@ -95,7 +95,7 @@ def placed(program: UOp, devices: Sequence[str]) -> list[Place]:
         candidates = [devices.index(own)] if own else range(len(devices))
         choices = [(_round(d, needed, accesses), load[d], d) for d in candidates]
         first, _, chosen = min(choices)
-        place = Place(chosen, first)
+        place = LaunchPlace(chosen, first)
         load[chosen] += 1
         for root, access in needed:
             accesses.setdefault(root, []).append(access._replace(place=place))
@@ -104,7 +104,7 @@ def placed(program: UOp, devices: Sequence[str]) -> list[Place]:
 
 
 def _round(
-    own: int, needed: Sequence[tuple[UOp, _Access]], accesses: dict[UOp, list[_Access]]
+    own: int, needed: Sequence[tuple[UOp, _LaunchAccess]], accesses: dict[UOp, list[_LaunchAccess]]
 ) -> int:
     """The first round in which a device may do this."""
     first = 0
@@ -116,7 +116,7 @@ def _round(
     return first
 
 
-def _accesses(kernel: _Kernel, args: Sequence[UOp]) -> list[tuple[UOp, _Access]]:
+def _accesses(kernel: _KernelSlots, args: Sequence[UOp]) -> list[tuple[UOp, _LaunchAccess]]:
     """The accesses of a launch, for each storage among its arguments."""
     found = []
     for slot, a in enumerate(args):
@@ -129,12 +129,13 @@ def _accesses(kernel: _Kernel, args: Sequence[UOp]) -> list[tuple[UOp, _Access]]
             begin, size, stored = 0, inf, None
         if stored is not None:
             stored = affine.plus(stored[0], begin), stored[1]
-        place = Place(0, 0)
-        found.append((root, _Access(begin, begin + size, slot in kernel.writes, stored, place)))
+        place = LaunchPlace(0, 0)
+        writes = slot in kernel.writes
+        found.append((root, _LaunchAccess(begin, begin + size, writes, stored, place)))
     return found
 
 
-def _meet(a: _Access, b: _Access) -> bool:
+def _meet(a: _LaunchAccess, b: _LaunchAccess) -> bool:
     """True if two accesses to one storage may touch an element that one of them writes."""
     if not (a.writes or b.writes) or a.end <= b.begin or b.end <= a.begin:
         return False
@@ -226,7 +227,7 @@ def _are_apart_by(gap: int, *loops: list[tuple[int, int]]) -> bool:
     return True
 
 
-def in_order(places: Iterable[Place]) -> bool:
+def in_order(places: Iterable[LaunchPlace]) -> bool:
     """True if no launch comes before one of an earlier round."""
     rounds = [p.round for p in places]
     return rounds == sorted(rounds)

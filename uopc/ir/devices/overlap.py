@@ -13,7 +13,7 @@ from uopc.ir.core.storage import arguments, outer_ranges, read_slots, storage_ro
 from uopc.ir.core.uop import UOp
 
 
-class _Touched:
+class _CallStorages:
     """The storage that each call of a program reads, and that it writes."""
 
     def __init__(self, program: UOp) -> None:
@@ -54,7 +54,7 @@ def awaited(program: UOp) -> dict[int, int]:
     """By the number of the call of an exchange, that of the call before which it is awaited: the
     number of calls, if none needs its memory. What is in a loop of calls waits before the loop,
     and an exchange in a loop runs alone."""
-    calls, touched = program.src, _Touched(program)
+    calls, touched = program.src, _CallStorages(program)
     found = {}
     for number in [i for i, c in enumerate(calls) if exchanges_of(c.src[0])]:
         later = range(number + 1, len(calls))
@@ -80,7 +80,7 @@ def apart(program: UOp) -> list[int]:
     calls = program.src
     if any(map(outer_ranges, calls)):
         return list(range(len(calls)))
-    needed = _Touched(program).needed()
+    needed = _CallStorages(program).needed()
     exchanges = [i for i, c in enumerate(calls) if exchanges_of(c.src[0])]
     below = {i: _all_below(i, needed) for i in exchanges}
     order: dict[int, None] = {}

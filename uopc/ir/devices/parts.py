@@ -25,7 +25,7 @@ def slices(
     return tuple(found)
 
 
-class Window(NamedTuple):
+class PartWindow(NamedTuple):
     """The elements of an array that a device has, and the shape of its part with padding."""
 
     inside: tuple[slice, ...]
@@ -43,11 +43,11 @@ class Window(NamedTuple):
 def window(
     mesh: Mesh, spec: Spec, dims: Sequence[int], rank: int, first: Sequence[int] | None = None,
     own: Sequence[int] | None = None,
-) -> Window:  # fmt: skip
+) -> PartWindow:  # fmt: skip
     """The part of a device of an array of this shape. `own`: the shape of the part as the device
     takes it, unless that is the shape of the first part."""
     size = own or first or mesh.part_dims(dims, spec)
-    return Window(slices(mesh, spec, dims, rank, first), tuple(size))
+    return PartWindow(slices(mesh, spec, dims, rank, first), tuple(size))
 
 
 def resized(array: Array, dims: Sequence[int]) -> Array:

@@ -9,7 +9,7 @@ from uopc.ir.core import bounds
 from uopc.ir.core.uop import UOp
 
 
-class Moves(Protocol):
+class ExchangeMoves(Protocol):
     """The fields of `ExchangeArg` that say who gives to whom."""
 
     @property
@@ -22,18 +22,18 @@ class Moves(Protocol):
     def wrap(self) -> bool: ...
 
 
-def source(moves: Moves, place: int) -> int | None:
+def source(moves: ExchangeMoves, place: int) -> int | None:
     """The place in its group of the device from which the one at a place gets what a PERMUTE_RANKS
     moves; None where there is no device."""
     return _at(moves, place, -moves.shift)
 
 
-def target(moves: Moves, place: int) -> int | None:
+def target(moves: ExchangeMoves, place: int) -> int | None:
     """The place of the device to which the one at a place gives it."""
     return _at(moves, place, moves.shift)
 
 
-def _at(moves: Moves, place: int, shift: int) -> int | None:
+def _at(moves: ExchangeMoves, place: int, shift: int) -> int | None:
     found = moves.parts - 1 - place if moves.mirror else place + shift
     if moves.wrap:
         return found % moves.parts

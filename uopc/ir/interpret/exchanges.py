@@ -19,7 +19,7 @@ from uopc.ir.devices import traffic
 from uopc.ir.devices.mesh import Mesh
 
 
-class Exchanged(traffic.Moves, Protocol):
+class Exchanged(traffic.ExchangeMoves, Protocol):
     """The fields of `ExchangeArg` that say what happens."""
 
     @property

@@ -19,7 +19,7 @@ from uopc.ir.core.evaluate import Array
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.interpret.arguments import Variables, check_array, name_of
-from uopc.ir.interpret.machine import Machine, run_kernel
+from uopc.ir.interpret.machine import StepMachine, run_kernel
 from uopc.ir.interpret.tensor import TensorRun
 
 __all__ = ["evaluate", "evaluate_with_effects", "run_indexed", "run_kernel", "run_program"]
@@ -126,7 +126,7 @@ def run_program(
 
 def machine_for(
     root: UOp, storage: Mapping[UOp, Array], variables: Mapping[str, int]
-) -> Machine:
+) -> StepMachine:
     """The machine that runs a graph on the arrays of its storage."""
     bound = Variables(variables)
     for u in graph_order(root.src):
@@ -136,4 +136,4 @@ def machine_for(
     def missing(u: UOp) -> Array:
         raise UserError(f"{name_of(u)} got no array")
 
-    return Machine(missing, bound, dict(storage))
+    return StepMachine(missing, bound, dict(storage))

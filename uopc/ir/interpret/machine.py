@@ -26,7 +26,7 @@ from uopc.ir.interpret.arguments import Variables
 from uopc.ir.interpret.state import Arrays, State
 from uopc.ir.interpret.step_order import NUMBERS, BlockBuilder, Loop, StepBlock, linear, targets
 from uopc.ir.interpret.steps import STEPS, arithmetic
-from uopc.ir.interpret.threads import Grid, is_private
+from uopc.ir.interpret.threads import RunningThreads, is_private
 from uopc.ir.verify.nodes import describe
 from uopc.ir.verify.read_order import verify_read_order
 
@@ -41,7 +41,7 @@ Steps = Generator[tuple[UOp, Array], Array, None]
 _Masked = tuple[Array, Array]
 
 
-class Machine:
+class StepMachine:
     """Runs the steps of a plan on a state."""
 
     def __init__(self, argument: Arrays, variables: Variables, storages: dict[UOp, Array]) -> None:
@@ -69,7 +69,7 @@ class Machine:
         for u in {v: None for special in specials for v in walk.toposort(special.src[0])}:
             self.step(u)
         specials.sort(key=lambda u: str(u.arg))
-        s.grid = grid = Grid({u: int(s.value(u.src[0]).max()) for u in specials})
+        s.grid = grid = RunningThreads({u: int(s.value(u.src[0]).max()) for u in specials})
         for _ in grid.batches(_BUDGET // max(_FEW_STEPS, len(plan.steps))):
             s.extents = [grid.count, grid.width]
             for u in [b for b in s.memory if is_private(b)]:
@@ -278,7 +278,7 @@ def run_kernel(
             raise UserError(f"kernel: slot {slot}, but {len(buffers)} arrays were given")
         return buffers[slot]
 
-    machine = Machine(argument, Variables(variables), {})
+    machine = StepMachine(argument, Variables(variables), {})
     if is_program(kernel):
         machine.program(kernel)
     else:
@@ -288,5 +288,5 @@ def run_kernel(
 def program_steps(
     program: UOp, buffers: Sequence[Array], variables: Mapping[str, int] = MappingProxyType({})
 ) -> Steps:
-    """The same of a program with exchanges: see `Machine.steps`."""
-    return Machine(lambda p: buffers[p.arg.slot], Variables(variables), {}).steps(program)
+    """The same of a program with exchanges: see `StepMachine.steps`."""
+    return StepMachine(lambda p: buffers[p.arg.slot], Variables(variables), {}).steps(program)

@@ -20,7 +20,7 @@ from uopc.ir.core.storage import before_effects
 from uopc.ir.core.uop import UOp
 from uopc.ir.interpret.arguments import Variables, check_array, name_of, undefined
 from uopc.ir.interpret.step_order import indices, storage
-from uopc.ir.interpret.threads import Grid
+from uopc.ir.interpret.threads import RunningThreads
 from uopc.ir.verify.nodes import describe
 
 # From a PARAM to its array.
@@ -41,7 +41,7 @@ class State:
         self.extents: list[int] = []  # of the axes of the loops that run, outer first
         self.guards: list[Array] = []  # iterations that happen, where the ends of ranges differ
         self.axes: dict[UOp, tuple[int, int]] = {}  # range → its axis and length
-        self.grid: Grid | None = None  # the threads that run, if any
+        self.grid: RunningThreads | None = None  # the threads that run, if any
 
     def value(self, u: UOp) -> Array:
         """The value of an operand; InvalidIR when it has none (yet)."""

@@ -16,11 +16,11 @@ from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.devices import tensor_cores
 from uopc.ir.interpret.state import State
-from uopc.ir.interpret.threads import THREADS, Grid
+from uopc.ir.interpret.threads import THREADS, RunningThreads
 from uopc.ir.verify.nodes import describe
 
 
-def _grid(m: State, u: UOp) -> Grid:
+def _grid(m: State, u: UOp) -> RunningThreads:
     if m.grid is None:
         raise InvalidIR(f"{describe(u)}: there are no threads")
     return m.grid

@@ -30,7 +30,7 @@ def is_private(base: UOp) -> bool:
     return base.op is Ops.BUFFER and base.arg.space != "global"
 
 
-class Grid:
+class RunningThreads:
     """The threads that run now: those of blocks `first` … `first + count`.
 
     `extents`: the number of values of each SPECIAL, in the order x, y, z.

@@ -59,7 +59,7 @@ def _plain(p: UPat) -> Iterator[_Plain]:
                 yield _Plain((p,), sources, p.longer)
 
 
-class _Constants:
+class _NamedConstants:
     """The values that generated code refers to, by name."""
 
     def __init__(self) -> None:
@@ -82,10 +82,10 @@ class _ImpossibleError(Exception):
     """No node of this op fits the pattern."""
 
 
-class _Code:
+class _MatcherCode:
     """The lines that match one plain pattern, and the variables that its names are bound to."""
 
-    def __init__(self, constants: _Constants, root: Op, plain: _Plain) -> None:
+    def __init__(self, constants: _NamedConstants, root: Op, plain: _Plain) -> None:
         self.lines: list[str] = []
         self.names: dict[str, str] = {}
         self._constant, self._root = constants.name, root
@@ -186,7 +186,7 @@ def _write(tree: _Tree, indent: str, out: list[str]) -> None:
         _write(below, indent + "  " if text.endswith(":") else indent, out)
 
 
-def _call(rule: Rule, names: dict[str, str], constants: _Constants) -> str:
+def _call(rule: Rule, names: dict[str, str], constants: _NamedConstants) -> str:
     function, known = constants.name(rule.function), constants.name(rule)
     bound = names | ({"ctx": "ctx"} if rule.wants_ctx else {})
     order = rule.parameters
@@ -197,7 +197,7 @@ def _call(rule: Rule, names: dict[str, str], constants: _Constants) -> str:
     return f"r = {function}({given})\nif r is not None and r is not u: return r, {known}"
 
 
-def _add_rule(tree: _Tree, rule: Rule, op: Op, constants: _Constants) -> None:
+def _add_rule(tree: _Tree, rule: Rule, op: Op, constants: _NamedConstants) -> None:
     try:
         plains = list(itertools.islice(_plain(rule.pattern), _MOST_PLAIN + 1))
         if len(plains) > _MOST_PLAIN:
@@ -208,7 +208,7 @@ def _add_rule(tree: _Tree, rule: Rule, op: Op, constants: _Constants) -> None:
         return
     for plain in plains:
         try:
-            code = _Code(constants, op, plain)
+            code = _MatcherCode(constants, op, plain)
         except _ImpossibleError:
             continue
         rule.check_names(code.names)
@@ -217,7 +217,7 @@ def _add_rule(tree: _Tree, rule: Rule, op: Op, constants: _Constants) -> None:
 
 def source_of(rules: Sequence[Rule], op: Op) -> tuple[str, dict[str, Any]]:
     """The text of the function for `op`, and the values it refers to."""
-    constants, tree = _Constants(), list[tuple[str, Any]]()
+    constants, tree = _NamedConstants(), list[tuple[str, Any]]()
     for rule in rules:
         _add_rule(tree, rule, op, constants)
     lines = ["def match(u, ctx):"]

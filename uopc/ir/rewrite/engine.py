@@ -23,7 +23,7 @@ from uopc.ir.core.trace import Fired, Listener, current_listener, standing_for, 
 from uopc.ir.core.uop import UOp, intern, set_origin
 from uopc.ir.rewrite import statistics
 from uopc.ir.rewrite.matcher import PatternMatcher
-from uopc.ir.rewrite.pattern import Hit, Rule, Table, UPat
+from uopc.ir.rewrite.pattern import Hit, MatcherTable, Rule, UPat
 
 # A chain of rewrites, each made by the one before, is endless when it is longer than this and
 # than twice the number of nodes in the graph: folding a sum of n terms takes n steps at its root.
@@ -104,7 +104,7 @@ def _check_dtype(listener: Listener | None, fired: Fired) -> None:
         listener(fired)
 
 
-def _run(root: UOp, table: Table, ctx: Any, bottom_up: bool, walk: bool, name: str) -> UOp:
+def _run(root: UOp, table: MatcherTable, ctx: Any, bottom_up: bool, walk: bool, name: str) -> UOp:
     run = _Rewrite(root, table, ctx, name)
     if walk:
         return run.users_once() if bottom_up else run.sources_once()
@@ -121,7 +121,7 @@ _FORWARDED: Final = 2
 class _Rewrite:
     """One call of graph_rewrite."""
 
-    def __init__(self, root: UOp, table: Table, ctx: Any, name: str) -> None:
+    def __init__(self, root: UOp, table: MatcherTable, ctx: Any, name: str) -> None:
         self.root, self.table, self.ctx, self.name = root, table, ctx, name
         self.listener = current_listener()
         self.stack: list[UOp] = [root]
@@ -372,7 +372,7 @@ def substitute(
     if not mapping and extra_pm is None:
         return root
     ops = as_is.union([u.op for u in mapping])
-    rules = Table(lambda op: None) if extra_pm is None else statistics.table_of(extra_pm)
+    rules = MatcherTable(lambda op: None) if extra_pm is None else statistics.table_of(extra_pm)
 
     def match(u: UOp, ctx: Any) -> Hit | None:
         made = mapping.get(u)
@@ -383,5 +383,5 @@ def substitute(
         by_rules = rules[u.op]
         return None if by_rules is None else by_rules(u, ctx)
 
-    table = Table(lambda op: match if op in ops else rules[op])
+    table = MatcherTable(lambda op: match if op in ops else rules[op])
     return _run(root, table, mapping, bottom_up, walk, name)

@@ -8,7 +8,7 @@ from typing import Any
 from uopc.errors import Immutable, UserError, UserTypeError
 from uopc.ir.core.ops import Op
 from uopc.ir.core.uop import UOp
-from uopc.ir.rewrite.pattern import MatchFunction, Rule, RuleFunction, Table, UPat
+from uopc.ir.rewrite.pattern import MatcherTable, MatchFunction, Rule, RuleFunction, UPat
 
 
 class PatternMatcher(Immutable):
@@ -27,10 +27,10 @@ class PatternMatcher(Immutable):
 
     __slots__ = ("__weakref__", "rules", "table")
     rules: tuple[Rule, ...]
-    table: Table
+    table: MatcherTable
 
     def __init__(self, rules: Iterable[Rule | tuple[UPat, RuleFunction]]) -> None:
-        self._keep(rules=tuple([as_rule(r) for r in rules]), table=Table(self._compiled))
+        self._keep(rules=tuple([as_rule(r) for r in rules]), table=MatcherTable(self._compiled))
 
     def __add__(self, other: PatternMatcher) -> PatternMatcher:
         return PatternMatcher(self.rules + other.rules)

@@ -518,7 +518,7 @@ Hit = tuple[Any, Rule]
 MatchFunction = Callable[[UOp, Any], Hit | None]
 
 
-class Table(dict[Op, MatchFunction | None]):
+class MatcherTable(dict[Op, MatchFunction | None]):
     """Matching functions by root op, each made when it is first needed; None if no rule fits."""
 
     def __init__(self, make: Callable[[Op], MatchFunction | None]) -> None:

@@ -16,7 +16,7 @@ from uopc.ir.core.ops import Op
 from uopc.ir.core.uop import UOp
 from uopc.ir.rewrite import compile
 from uopc.ir.rewrite.matcher import PatternMatcher
-from uopc.ir.rewrite.pattern import Hit, MatchFunction, Rule, Table
+from uopc.ir.rewrite.pattern import Hit, MatcherTable, MatchFunction, Rule
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class RuleStatistics:
 
 _on = False
 _rows: dict[Rule, RuleStatistics] = {}
-_tables: weakref.WeakKeyDictionary[PatternMatcher, Table] = weakref.WeakKeyDictionary()
+_tables: weakref.WeakKeyDictionary[PatternMatcher, MatcherTable] = weakref.WeakKeyDictionary()
 
 
 def collect(on: bool) -> None:
@@ -77,13 +77,13 @@ def report() -> str:
     return "\n".join([*lines, f"{hits:8d} / {tried:8d}  in {seconds * 1e3:.2f} ms: all rules"])
 
 
-def table_of(pm: PatternMatcher) -> Table:
+def table_of(pm: PatternMatcher) -> MatcherTable:
     """The functions of a matcher by root op; while collection is on, those that count."""
     if not _on:
         return pm.table
     found = _tables.get(pm)
     if found is None:
-        found = _tables[pm] = Table(lambda op: _counting(pm.rules_for(op), op))
+        found = _tables[pm] = MatcherTable(lambda op: _counting(pm.rules_for(op), op))
     return found
 
 

@@ -47,7 +47,7 @@ def under(u: UOp, conditions: list[UOp], holds: bool = True) -> UOp | None:
     if below is None:
         return None
     known = {c: intern(Ops.CONST, c.dtype, (), holds) for c in conditions if c in below}
-    context = Context(_constraints(conditions, holds), below)
+    context = ConstraintScope(_constraints(conditions, holds), below)
     if not (known or context.decides(u)):
         return None
     accesses = [s for v in below if v.op in AS_IS for s in v.src]
@@ -153,7 +153,7 @@ def _fact(total: UOp, interval: Interval) -> Fact | None:
     return Fact(total, variable(total, low, high), *_pivot(total))
 
 
-class Context:
+class ConstraintScope:
     """The constraints that hold in a part of a graph, where some values have tighter bounds."""
 
     def __init__(
@@ -213,10 +213,10 @@ class Context:
             for v in operands
         )
 
-    def _with(self, conditions: list[UOp], holds: bool, u: UOp) -> Context:
+    def _with(self, conditions: list[UOp], holds: bool, u: UOp) -> ConstraintScope:
         """The context of u, where more conditions hold (or do not)."""
         constraints = _constraints(conditions, holds, self.constraints)
-        return Context(constraints, _below(u) or {}, self._counter)
+        return ConstraintScope(constraints, _below(u) or {}, self._counter)
 
     def form(self, u: UOp) -> Form:
         """u as a sum, with the constrained totals in it replaced by their variables."""

@@ -73,7 +73,7 @@ def size(u: UOp) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Candidate:
+class _RewrittenSum:
     """A sum in other terms. One of them may be a product of `inner` and another factor."""
 
     form: Form
@@ -169,7 +169,7 @@ class _Writer:
         self.sums[key] = best
         return best
 
-    def _candidates(self, constant: int, terms: Terms) -> Iterator[_Candidate]:
+    def _candidates(self, constant: int, terms: Terms) -> Iterator[_RewrittenSum]:
         """The same sum in other terms."""
         for m, f in terms.items():
             if m.op is Ops.FLOORMOD and _is_division(m):  # −(e % n) = −e % −n
@@ -177,17 +177,17 @@ class _Writer:
                     m.op, affine.scaled(m.src[0], -1), affine.const(-m.src[1].arg)
                 )
                 rest = {w: k for w, k in terms.items() if w is not m}
-                yield _Candidate((constant, rest | {negated: -f}))
+                yield _RewrittenSum((constant, rest | {negated: -f}))
             elif _is_division(m):
-                yield from map(_Candidate, _absorbed(constant, terms, m, f))
+                yield from map(_RewrittenSum, _absorbed(constant, terms, m, f))
         for g in {abs(f) for f in terms.values()} - {1}:
             yield from self._factored(constant, terms, g)
         for a in self._shared_atoms(terms):
             yield self._common_atom(constant, terms, a)
         for part in self.parts:
-            yield from map(_Candidate, self._known_part(constant, terms, *part))
+            yield from map(_RewrittenSum, self._known_part(constant, terms, *part))
 
-    def _factored(self, constant: int, terms: Terms, g: int) -> Iterator[_Candidate]:
+    def _factored(self, constant: int, terms: Terms, g: int) -> Iterator[_RewrittenSum]:
         """a·g + b·(g + 1) + … → (a + b)·g + b + …"""
         group: Terms = {}
         rest: Terms = {}
@@ -206,7 +206,7 @@ class _Writer:
             yield self._product((left, rest), opposite, affine.const(g), -1)
             yield self._product((left, rest), opposite, affine.const(-g), 1)
 
-    def _common_atom(self, constant: int, terms: Terms, a: UOp) -> _Candidate:
+    def _common_atom(self, constant: int, terms: Terms, a: UOp) -> _RewrittenSum:
         """a·b·k + a·n → a·(b·k + n)"""
         group: Terms = {}
         rest: Terms = {}
@@ -223,13 +223,13 @@ class _Writer:
                 inner = f
         return self._product((constant, rest), (inner, group), self.short[a], 1)
 
-    def _product(self, rest: Form, inner: Form, factor: UOp, sign: int) -> _Candidate:
+    def _product(self, rest: Form, inner: Form, factor: UOp, sign: int) -> _RewrittenSum:
         """rest + sign·inner·factor, the product as one term."""
         product = affine.node(Ops.MUL, self._written(*inner), factor)
         self.short[product] = product
-        return _Candidate((rest[0], rest[1] | {product: sign}), product, inner)
+        return _RewrittenSum((rest[0], rest[1] | {product: sign}), product, inner)
 
-    def _refined(self, candidate: _Candidate) -> Form:
+    def _refined(self, candidate: _RewrittenSum) -> Form:
         """The terms of a candidate, the inside of its product written short."""
         (constant, terms), old = candidate.form, candidate.product
         if old is None:

@@ -166,7 +166,7 @@ def fail(line: str, number: int, column: int, message: str) -> NoReturn:
     ) from None
 
 
-class Reader:
+class TokenReader:
     """A cursor over the tokens of a part of one line."""
 
     __slots__ = ("_at", "_depth", "line", "number", "tokens")

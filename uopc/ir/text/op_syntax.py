@@ -1,4 +1,4 @@
-"""The text form of each kind of arg: a `Form` writes and reads a statement.
+"""The text form of each kind of arg: an `OpSyntax` writes and reads a statement.
 
 A statement without its name and type is
 
@@ -69,7 +69,7 @@ class Statement:
         return f"field {next(iter(self.fields))!r}" if self.fields else None
 
 
-class Form(NamedTuple):
+class OpSyntax(NamedTuple):
     """`write` gives None for a node it cannot express; `read` raises InvalidIR."""
 
     write: Callable[[UOp, OperandText], Written | None]
@@ -149,7 +149,7 @@ def _read_const(statement: Statement) -> Read:
     return (), constant(value, statement.dtype).arg
 
 
-def _scalar(op: Op) -> Form:
+def _scalar(op: Op) -> OpSyntax:
     """No arg, or one that is one value: `lane %v at=3`."""
     field, optional = op.field, type(None) in op.arg
 
@@ -164,7 +164,7 @@ def _scalar(op: Op) -> Form:
             raise InvalidIR(f"{op.name}: expected {field}=...")
         return _operands(statement), statement.fields.pop(field, None)
 
-    return Form(write_scalar, read_scalar)
+    return OpSyntax(write_scalar, read_scalar)
 
 
 # A movement op: `reshape %a (4, %n)`, `pad %a begin=(0, 1) size=(4, %n)`.
@@ -343,28 +343,28 @@ def _is_name(arg: Any) -> bool:
     return type(arg) is str and arg.isidentifier()
 
 
-_MOVED = Form(_write_moved, _read_moved)
-_FORMS: dict[ArgKind, Form] = {
-    "const": Form(
+_MOVED = OpSyntax(_write_moved, _read_moved)
+_FORMS: dict[ArgKind, OpSyntax] = {
+    "const": OpSyntax(
         lambda u, operand: None if u.src else Written(f"const {write_value(u.arg)}", ()),
         _read_const,
     ),
-    "storage": Form(_write_record, _read_record),
-    "data": Form(lambda u, operand: Written(f"data @{u.arg.key}", u.src), _read_data),
-    "iota": Form(_write_iota, _from_type),
+    "storage": OpSyntax(_write_record, _read_record),
+    "data": OpSyntax(lambda u, operand: Written(f"data @{u.arg.key}", u.src), _read_data),
+    "iota": OpSyntax(_write_iota, _from_type),
     "dims": _MOVED,
     "integers": _MOVED,
-    "window": Form(_write_window, _read_window),
-    "record": Form(_write_record, _read_record),
-    "range": Form(_write_range, _read_record),
-    "reduce": Form(_write_reduce, _read_reduce),
-    "hreduce": Form(
+    "window": OpSyntax(_write_window, _read_window),
+    "record": OpSyntax(_write_record, _read_record),
+    "range": OpSyntax(_write_range, _read_record),
+    "reduce": OpSyntax(_write_reduce, _read_reduce),
+    "hreduce": OpSyntax(
         lambda u, operand: Written(f"{u.op.name}.{u.arg}", u.src) if _is_name(u.arg) else None,
         lambda statement: (_operands(statement), _suffix(statement)),
     ),
 }
 # The arg of another kind is one value, or none.
-FORMS: dict[Op, Form] = {op: _FORMS.get(op.kind) or _scalar(op) for op in Op.all()}
+FORMS: dict[Op, OpSyntax] = {op: _FORMS.get(op.kind) or _scalar(op) for op in Op.all()}
 # Ops whose statement without an arg is their name and operands.
 PLAIN = frozenset([op for op in Op.all() if op.kind not in _FORMS and type(None) in op.arg])
 _IN_TYPE = frozenset(("storage", "iota"))

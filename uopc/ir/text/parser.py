@@ -13,7 +13,7 @@ from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.text import op_syntax
-from uopc.ir.text.literals import RESERVED, Reader, fail, read_dtype, read_int
+from uopc.ir.text.literals import RESERVED, TokenReader, fail, read_dtype, read_int
 from uopc.ir.text.op_syntax import Arrays, Statement
 from uopc.ir.text.types import TypeText
 
@@ -56,7 +56,7 @@ def parse_header(text: str) -> dict[str, str]:
     return found
 
 
-class _Block:
+class _LinearText:
     """A LINEAR being read: its name, its fields and list so far, and the line that opens it."""
 
     def __init__(self, name: str | None, statement: Statement, line: str, number: int) -> None:
@@ -71,7 +71,7 @@ class _Parser:
         self.operands: dict[str, UOp] = {}  # by their text: names, constants
         self.types = TypeText(self.names)
         self.type_texts: dict[str, tuple[DType, tuple[Any, ...]]] = {}
-        self.block: _Block | None = None
+        self.block: _LinearText | None = None
         self.last: UOp | None = None
         self.unnamed: tuple[str, int] | None = None  # the last statement without a name
         self.line, self.number = "", 0
@@ -144,11 +144,11 @@ class _Parser:
         if self.block is not None:
             self._fail(start, "blocks do not nest")
         statement = Statement(Ops.LINEAR)
-        reader = Reader(line, self.number, start, line.rindex("{"))
+        reader = TokenReader(line, self.number, start, line.rindex("{"))
         self._fields(reader, statement)
         if reader.peek()[0] != "end":
             reader.expected("a field or '{'")
-        self.block = _Block(name, statement, self.line, self.number)
+        self.block = _LinearText(name, statement, self.line, self.number)
 
     def _close(self, column: int) -> None:
         block, self.block = self.block, None
@@ -170,7 +170,7 @@ class _Parser:
         src = self._plain(line[start:stop].rstrip(), op)
         statement = Statement(op, dtype=dtype, type_dims=dims, arrays=self.arrays)
         if src is None:
-            self._read(Reader(line, self.number, start, max(start, stop)), statement)
+            self._read(TokenReader(line, self.number, start, max(start, stop)), statement)
         try:
             if src is not None:
                 u = uop.checked(op, dtype, src, None, None)
@@ -190,7 +190,7 @@ class _Parser:
         src = [known.get(word) for word in body.split(", ")] if body else []
         return None if None in src else tuple(src)  # type: ignore[arg-type]
 
-    def _read(self, reader: Reader, statement: Statement) -> None:
+    def _read(self, reader: TokenReader, statement: Statement) -> None:
         if reader.accept("."):
             statement.suffix = reader.take()
         kind, text = reader.peek()
@@ -209,7 +209,7 @@ class _Parser:
                 "a field or the end" if statement.operands else "operands, fields or the end"
             )
 
-    def _fields(self, reader: Reader, statement: Statement) -> None:
+    def _fields(self, reader: TokenReader, statement: Statement) -> None:
         while reader.peek()[0] == "word" and reader.ahead() == "=":
             column = reader.column()
             name = reader.take()
@@ -223,13 +223,13 @@ class _Parser:
                 statement.fields[name] = reader.value(hole if name in ("begin", "size") else None)
 
     # ------------------------------------------------------------ operands
-    def _operands(self, reader: Reader) -> list[UOp]:
+    def _operands(self, reader: TokenReader) -> list[UOp]:
         found = [self._operand(reader)]
         while reader.accept(","):
             found.append(self._operand(reader))
         return found
 
-    def _operand(self, reader: Reader) -> UOp:
+    def _operand(self, reader: TokenReader) -> UOp:
         kind, text = reader.peek()
         if kind != "name":
             return self._constant(reader)
@@ -246,7 +246,7 @@ class _Parser:
         dtype = _dtype(reader) or u.dtype
         return uop.checked(Ops.INDEX, dtype, (u, *indices), None, None)
 
-    def _constant(self, reader: Reader) -> UOp:
+    def _constant(self, reader: TokenReader) -> UOp:
         kind, text = reader.peek()
         if kind != "number" and text not in ("(", "true", "false", "invalid"):
             reader.expected("an operand: %name or a constant")
@@ -317,7 +317,7 @@ def _is_labelled(op: Op, kind: str, text: str) -> bool:
     return is_name and op_syntax.has_label(op)
 
 
-def _dtype(reader: Reader) -> DType | None:
+def _dtype(reader: TokenReader) -> DType | None:
     """The dtype after a colon, if there is one."""
     if not reader.accept(":"):
         return None

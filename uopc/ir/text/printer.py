@@ -119,7 +119,7 @@ def print_graph(u: UOp, names: Namer | None = None, order: dict[UOp, None] | Non
         if inner:
             title = "program" if root is u else f"kernel {_kernel_name(root)}".rstrip()
             lines.append(f"// {title}")
-        section = _Section(root, namer, referenced, inner)
+        section = _RootLines(root, namer, referenced, inner)
         section.write(None if inner else nodes)
         lines += section.lines if root is u else ["  " + line for line in section.lines]
     return "\n".join(lines)
@@ -135,7 +135,7 @@ def _kernel_name(u: UOp) -> str:
     return write_string(u.arg.name) if named else ""
 
 
-class _Section:
+class _RootLines:
     """The lines of one root and what is below it."""
 
     def __init__(

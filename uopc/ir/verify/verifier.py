@@ -92,7 +92,7 @@ def _problems_of_nodes(
     ops = {u.op for u in nodes}
     misplaced = {op for op in ops if not op.levels & level}
     equal = outside and level is TENSOR and ops.isdisjoint(_SEEN_THROUGH)
-    known = _Known() if equal else None
+    known = _ChecksLeft() if equal else None
     of_level = [c for c in checks if c[0] not in OF_ROW]
     for u in nodes:
         if u.op in misplaced:
@@ -115,7 +115,7 @@ _OF_ARG: _Checks = [("arg-type", CHECKS["arg-type"])]
 _OF_ARG_AND_SHAPE: _Checks = [*_OF_ARG, ("shape-rule", CHECKS["shape-rule"])]
 
 
-class _Known:
+class _ChecksLeft:
     """The checks that are left of a node in a tensor graph from outside.
 
     The other checks ask for its op and dtype, and for those of its operands: once for nodes that

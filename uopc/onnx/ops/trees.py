@@ -202,7 +202,7 @@ def _floats(n: Node, name: str) -> Array:
     return n.floats(name)
 
 
-class _Keys:
+class _TreeNodeKeys:
     """Numbers for pairs of a tree and a node."""
 
     def __init__(self, trees: Array, nodes: Array) -> None:
@@ -237,7 +237,7 @@ def _old(n: Node, kind: str, x: UOp) -> tuple[Tables, Votes]:
     modes, missing = n.attr("nodes_modes", []), _missing(n, size)
     if not size:
         raise UserError("an ensemble without trees")
-    keys = _Keys(trees, ids)
+    keys = _TreeNodeKeys(trees, ids)
     if len(modes) != size or keys.different < size:
         raise UserError(f"nodes_* do not belong together: {size} values, {keys.different} nodes")
     known = {"LEAF": LEAF} | {m: k for k, m in enumerate(MODES)}

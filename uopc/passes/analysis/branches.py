@@ -11,7 +11,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 
 
-class Waits(NamedTuple):
+class BranchOrder(NamedTuple):
     """The order before a value: the longest chain of BRANCHes up to it, and the loops that
     are closed below it.
 
@@ -23,10 +23,10 @@ class Waits(NamedTuple):
     loops: frozenset[UOp]
 
 
-def waits(order: Iterable[UOp]) -> dict[UOp, Waits]:
-    """The Waits of each node; `order` lists sources first."""
-    found: dict[UOp, Waits] = {}
-    nothing = Waits(0, ranges.NO_RANGES)
+def waits(order: Iterable[UOp]) -> dict[UOp, BranchOrder]:
+    """The BranchOrder of each node; `order` lists sources first."""
+    found: dict[UOp, BranchOrder] = {}
+    nothing = BranchOrder(0, ranges.NO_RANGES)
     for u in order:
         below, closed = nothing, ranges.closed_ranges(u)
         for s in operands(u):
@@ -34,17 +34,17 @@ def waits(order: Iterable[UOp]) -> dict[UOp, Waits]:
             if w is not below:
                 below = _joined(below, w)
         if closed:
-            below = Waits(below.branches, below.loops.union(closed))
+            below = BranchOrder(below.branches, below.loops.union(closed))
         if u.op is Ops.BRANCH:
-            below = Waits(below.branches + 1, below.loops)
+            below = BranchOrder(below.branches + 1, below.loops)
         found[u] = below
     return found
 
 
-def _joined(a: Waits, b: Waits) -> Waits:
+def _joined(a: BranchOrder, b: BranchOrder) -> BranchOrder:
     """The order before a value of two operands; mostly that of one of them."""
     if a.branches < b.branches:
         a, b = b, a
     if a.loops is b.loops or b.loops <= a.loops:
         return a
-    return Waits(a.branches, b.loops if a.loops <= b.loops else a.loops | b.loops)
+    return BranchOrder(a.branches, b.loops if a.loops <= b.loops else a.loops | b.loops)

@@ -18,7 +18,7 @@ from uopc.ir.core.args import FunctionArg, NumberArg
 from uopc.ir.core.calls import outside_functions
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern, set_shape
-from uopc.passes.analysis.branches import Waits, waits
+from uopc.passes.analysis.branches import BranchOrder, waits
 
 MOST = 16  # conditions per group: the values they may change stay alive until the last test
 Conditions = tuple["UOp", ...]
@@ -72,7 +72,7 @@ def merged_branches(kernel: UOp) -> UOp:
     return made[kernel]
 
 
-def _groups(branches: Iterable[UOp], below: dict[UOp, Waits]) -> dict[UOp, Conditions]:
+def _groups(branches: Iterable[UOp], below: dict[UOp, BranchOrder]) -> dict[UOp, Conditions]:
     """For each branch in a group of two or more conditions: those conditions."""
     alike: dict[object, dict[UOp, list[UOp]]] = {}
     for u in branches:

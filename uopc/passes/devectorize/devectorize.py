@@ -42,7 +42,7 @@ from uopc.target import Target
 _MASKED_BITS = 32  # machines without AVX-512 have no masks for elements narrower than this
 
 
-class _Memory:
+class _AccessFolder:
     """Rewrites of accesses; lanes of index expressions are taken apart by memo."""
 
     def __init__(self, target: Target) -> None:
@@ -389,7 +389,7 @@ def _store(storage: UOp, flat: UOp, value: UOp, gate: UOp | None, mode: object) 
 
 def devectorize(kernel: UOp, context: Context) -> UOp:
     """The kernel with a LOAD or STORE for each access; blocks that are transposed go first."""
-    memory = _Memory(context.target)
+    memory = _AccessFolder(context.target)
     if not memory.branches:
         kernel = with_words(kernel, memory.lane, memory.has_rows)
     register = 0 if memory.branches else context.target.vector_bits

@@ -24,7 +24,7 @@ from uopc.ir.core.bounds import most_elements
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root, written_slots
 from uopc.ir.core.uop import UOp, intern, set_origin
-from uopc.passes.effects.store_cycles import Launches, Read
+from uopc.passes.effects.store_cycles import LaunchFootprints, Read
 
 
 class OldValues:
@@ -32,7 +32,7 @@ class OldValues:
     storage of their own."""
 
     def __init__(
-        self, graph: UOp, launches: Launches, copies: dict[UOp, set[Read]], apart: set[Read]
+        self, graph: UOp, launches: LaunchFootprints, copies: dict[UOp, set[Read]], apart: set[Read]
     ) -> None:
         self.graph, self.launches, self.copies, self.apart = graph, launches, copies, apart
         self.done: dict[UOp, UOp] = {}

@@ -58,7 +58,7 @@ class Placed(NamedTuple):
 _WHOLE = [(0.0, float("inf"))]
 
 
-class Launches:
+class LaunchFootprints:
     """The footprints of all launches."""
 
     def __init__(self, placed: Placed) -> None:
@@ -173,7 +173,7 @@ class _Copy:
 Launch = UOp | _Copy
 
 
-class _Waits:
+class _UnorderedLaunches:
     """The launches that are not in order yet, each with those before it that are not either."""
 
     def __init__(self, graph: LaunchGraph) -> None:
@@ -265,7 +265,7 @@ def _span(root: UOp, index: Index) -> tuple[float, float]:
     return low, high + 1
 
 
-def opened(launches: Launches) -> tuple[dict[UOp, set[Read]], set[Read]]:
+def opened(launches: LaunchFootprints) -> tuple[dict[UOp, set[Read]], set[Read]]:
     """The copies without which launches wait for each other in a circle: per launch, the versions
     of which it reads copies; and the versions that memory never shows.
 
@@ -280,7 +280,9 @@ def opened(launches: Launches) -> tuple[dict[UOp, set[Read]], set[Read]]:
         chained |= found
 
 
-def _opened(launches: Launches, chained: Iterable[UOp]) -> tuple[dict[UOp, set[Read]], set[Read]]:
+def _opened(
+    launches: LaunchFootprints, chained: Iterable[UOp]
+) -> tuple[dict[UOp, set[Read]], set[Read]]:
     """The same, with the writes to some storages in the order in which they were found: where
     memory does not show all versions, it shows those of this order."""
     if not launches.effects:
@@ -290,7 +292,7 @@ def _opened(launches: Launches, chained: Iterable[UOp]) -> tuple[dict[UOp, set[R
         for a, b in itertools.pairwise(launches.writes(root)):
             graph.before[b].add(a)
             graph.overwriting[a].discard(b)  # it waits for more than a read
-    waits = _Waits(graph)
+    waits = _UnorderedLaunches(graph)
     made: dict[Read, _Copy] = {}
     copies: dict[UOp, set[Read]] = {}
     apart: set[Read] = set()
@@ -317,7 +319,7 @@ def _opened(launches: Launches, chained: Iterable[UOp]) -> tuple[dict[UOp, set[R
 
 
 def _copy_reads(
-    u: UOp, w: UOp, launches: Launches, graph: LaunchGraph, waits: _Waits,
+    u: UOp, w: UOp, launches: LaunchFootprints, graph: LaunchGraph, waits: _UnorderedLaunches,
     made: dict[Read, _Copy], copies: dict[UOp, set[Read]],
 ) -> None:  # fmt: skip
     """Let a launch read copies of what another one, which it must precede, overwrites."""

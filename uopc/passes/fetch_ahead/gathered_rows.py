@@ -24,7 +24,7 @@ _ROWS, _NEAR = 16, 1 << 13  # most rows, and bytes of rows, between a fetch and 
 _LINE = 64  # bytes of the least row: of shorter ones a processor has many under way
 
 
-class _Places(NamedTuple):
+class _RowReads(NamedTuple):
     """The LOADs that the place of a row is read by, and the innermost loop that moves them."""
 
     reads: tuple[UOp, ...]
@@ -33,7 +33,7 @@ class _Places(NamedTuple):
 
 def distances(loads: Sequence[UOp]) -> dict[UOp, UOp]:
     """The distance from each LOAD of gathered rows to the one that is read a few turns later."""
-    rows: dict[_Places, list[UOp]] = {}
+    rows: dict[_RowReads, list[UOp]] = {}
     for u in loads:
         found = _places(u)
         if found is not None:
@@ -52,7 +52,7 @@ def distances(loads: Sequence[UOp]) -> dict[UOp, UOp]:
     return made
 
 
-def _places(load: UOp) -> _Places | None:
+def _places(load: UOp) -> _RowReads | None:
     """None where a row is at no place that one loop after the other reads, in order."""
     place = load.src[0].src[1]
     reads = tuple([u for u in walk.toposort(place) if u.op is Ops.LOAD])
@@ -66,10 +66,10 @@ def _places(load: UOp) -> _Places | None:
         simple = u.src[0].src[0].op is Ops.PARAM and all([r.op is Ops.RANGE for r in terms])
         if u.dtype.lanes > 1 or not (known and simple) or terms.get(loop, 0) <= 0:
             return None
-    return _Places(reads, loop)
+    return _RowReads(reads, loop)
 
 
-def _turns_inside(load: UOp, places: _Places) -> int:
+def _turns_inside(load: UOp, places: _RowReads) -> int:
     """The LOADs of a part of a row by the loops inside of the one that moves the places."""
     inside = [r for r in ranges.ranges(load.src[0].src[1]) if r.arg.axis > places.loop.arg.axis]
     return trips(inside)

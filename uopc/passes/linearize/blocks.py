@@ -22,7 +22,7 @@ _MOVED = 3  # in the axis of a range: a copy for another place in the nest
 _CLOSERS = frozenset((Ops.REDUCE, Ops.END))
 
 
-class Loops:
+class LoopTree:
     """The tree of loops: the parent of each range follows from the dependencies of its closers."""
 
     def __init__(self, order: list[UOp]) -> None:
@@ -60,7 +60,7 @@ class Loops:
         return found
 
 
-def separated(sink: UOp) -> tuple[UOp, Loops]:
+def separated(sink: UOp) -> tuple[UOp, LoopTree]:
     """The kernel with a separate loop for each position in the nest where a range is closed.
 
     Copies of a reduce share its range. A copy that no longer depends on an outer loop moves out of
@@ -68,7 +68,7 @@ def separated(sink: UOp) -> tuple[UOp, Loops]:
     """
     number = 0
     while True:
-        loops = Loops(list(walk.order(sink)))
+        loops = LoopTree(list(walk.order(sink)))
         if not loops.misplaced:
             return sink, loops
         closers = next(iter(loops.misplaced.values()))

@@ -42,7 +42,7 @@ _BARRIERS = frozenset((Ops.BARRIER, Ops.COMMIT))
 _DONE_AGAIN = frozenset((Ops.LOAD, Ops.STORE, Ops.TILE_LOAD, *_BARRIERS))
 
 
-class _Emitter:
+class _Linearizer:
     """Makes the ordered list, with reduces and a thread's storage as carried registers."""
 
     def __init__(self, blocks: Blocks) -> None:
@@ -294,4 +294,4 @@ def linearize(kernel: UOp, context: Context) -> UOp:
     arg = replace(
         kernel.arg, stack_bytes=target.stack_bytes, index_bits=target.index_bits, units=target.units
     )
-    return intern(Ops.LINEAR, dtypes.void, tuple(_Emitter(blocks).run()), arg)
+    return intern(Ops.LINEAR, dtypes.void, tuple(_Linearizer(blocks).run()), arg)

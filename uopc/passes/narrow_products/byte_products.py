@@ -75,7 +75,7 @@ def _minus(value: UOp, number: int) -> UOp:
 
 
 @dataclass(frozen=True)
-class _Factor:
+class _ByteFactor:
     """A factor of products: (a view of `base`, with values in low … high, minus a view of `zero`)
     times a view of `scale`."""
 
@@ -172,7 +172,7 @@ def _reads_no_argument(u: UOp) -> Generator[list[UOp], list[bool], bool]:
 
 
 # ---------------------------------------------------------------- factors
-def _factor(factor: UOp, dims: Shape, axes: Axes) -> _Factor | None:
+def _factor(factor: UOp, dims: Shape, axes: Axes) -> _ByteFactor | None:
     """A factor whose values are bytes plus, and times, what is the same along the sum; None for
     another."""
     index, _ = index_maps.loop_index(dims)
@@ -206,7 +206,7 @@ def _factor(factor: UOp, dims: Shape, axes: Axes) -> _Factor | None:
     seen = [None if v is None else (v, view(v)) for v in (zero, scale)]
     if any([s is not None and s[1].moves & axes for s in seen]):
         return None
-    return _Factor(values, view(values), low, high, *seen)
+    return _ByteFactor(values, view(values), low, high, *seen)
 
 
 def _index_below(
@@ -314,14 +314,14 @@ def _bounds(u: UOp) -> tuple[int, int]:
     return int(low), int(high)
 
 
-def _largest(factor: _Factor) -> int:
+def _largest(factor: _ByteFactor) -> int:
     """The largest magnitude of the values."""
     zero = (0, 0) if factor.zero is None else _bounds(factor.zero[0])
     return max(map(abs, (factor.low, factor.high))) + max(map(abs, zero))
 
 
 # ---------------------------------------------------------------- sums
-def _whole_sum(u: UOp, dims: Shape, axis: int, a: _Factor, b: _Factor, terms: int) -> UOp:
+def _whole_sum(u: UOp, dims: Shape, axis: int, a: _ByteFactor, b: _ByteFactor, terms: int) -> UOp:
     """The sum of the products of two factors without their scales, as int32."""
     axes = frozenset(u.arg.axes)
     first, second = min([(a, b), (b, a)], key=lambda pair: _cost(*pair))
@@ -337,14 +337,14 @@ def _whole_sum(u: UOp, dims: Shape, axis: int, a: _Factor, b: _Factor, terms: in
     return total
 
 
-def _cost(unsigned: _Factor, signed: _Factor) -> int:
+def _cost(unsigned: _ByteFactor, signed: _ByteFactor) -> int:
     """The bytes that are added up when the program runs."""
     sums = [(unsigned, dtypes.uint8, signed), (signed, dtypes.int8, unsigned)]
     needed = [f for own, t, f in sums if own.offset(t) or own.zero is not None]
     return sum([_size(f) for f in needed if not f.is_constant])
 
 
-def _size(f: _Factor) -> int:
+def _size(f: _ByteFactor) -> int:
     dims = enumerate(f.view.dims)
     return math.prod([bounds.max_dim(d) for i, d in dims if i in f.view.moves])
 

@@ -25,7 +25,7 @@ MOST_ROUNDS = 4  # of changes one by one
 Cycles = Callable[[Nest, Callable[[UOp], Order]], float]
 
 
-class Choice(NamedTuple):
+class OrderChoice(NamedTuple):
     """The order of a value, and the cycles of its writers and readers with it and without it."""
 
     order: Order
@@ -59,7 +59,7 @@ class Chooser:
         self._known: dict[tuple[Nest, tuple[Order, ...]], float] = {}
         self.upto: dict[UOp, dict[Order, float]] = {}  # of a value in an order, with all before it
 
-    def chosen(self) -> dict[UOp, Choice]:
+    def chosen(self) -> dict[UOp, OrderChoice]:
         """The values in another order than that of their shape."""
         for u in self.writers:
             self.upto[u] = {o: self._upto(u, o) for o in self.choices[u]}
@@ -69,7 +69,7 @@ class Chooser:
         self._improve(orders)
         first = {u: c[0] for u, c in self.choices.items()}
         return {
-            u: Choice(o, self._around(u, first), self._around(u, orders))
+            u: OrderChoice(o, self._around(u, first), self._around(u, orders))
             for u, o in orders.items() if o != first[u]
         }  # fmt: skip
 

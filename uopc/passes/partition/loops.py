@@ -38,7 +38,7 @@ class Partition(Protocol):
 
 
 @dataclass(frozen=True)
-class Loops:
+class LoopMaker:
     """Makes loops of a graph: `schedule` gives the program of a body, `slots` numbers storage."""
 
     schedule: Schedule | None

@@ -33,7 +33,7 @@ from uopc.ir.devices.mesh import Axes, Spec
 from uopc.passes.analysis.slots import Slots
 from uopc.passes.contract import Context
 from uopc.passes.partition.exchanges import COSTLY, OUTPUT, Exchanges
-from uopc.passes.partition.loops import Loops
+from uopc.passes.partition.loops import LoopMaker
 from uopc.passes.partition.readers import taken_in_parts
 from uopc.passes.partition.rules import Rules
 from uopc.passes.sharding import MeshLayout
@@ -46,7 +46,7 @@ def partition(graph: UOp, context: Context) -> UOp:
     sharding = context.sharding
     assert sharding is not None
     slots, order = Slots(graph), _order(graph)
-    loops = Loops(context.schedule, slots)
+    loops = LoopMaker(context.schedule, slots)
     readers = Counter([s for u in order for s in u.src])
     sharding.params = _param_specs(order, readers, sharding)
     sharding.sizes.reserve(graph, _cuts(graph, order, sharding))
@@ -73,7 +73,7 @@ def _order(graph: UOp) -> list[UOp]:
 
 def _partitioned(
     graph: UOp, order: list[UOp], readers: Counter[UOp], sharding: MeshLayout,
-    taken: Mapping[UOp, Spec], loops: Loops,
+    taken: Mapping[UOp, Spec], loops: LoopMaker,
 ) -> tuple[UOp, Rules, tuple[Spec, ...]]:  # fmt: skip
     """The graph of one device, and the layout of each result. `taken`: as for `Rules`."""
     mesh = sharding.mesh

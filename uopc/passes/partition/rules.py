@@ -30,11 +30,11 @@ from uopc.ir.devices.mesh import Spec, show, used_axes
 from uopc.passes.partition.exchanges import PINNED, Exchanges, masked
 from uopc.passes.partition.groups import walked
 from uopc.passes.partition.layout import Value, aligned, changed, of_operand, whole, without_cut
-from uopc.passes.partition.loops import Loops
+from uopc.passes.partition.loops import LoopMaker
 from uopc.passes.partition.readers import before_reduce
 from uopc.passes.partition.reshapes import Reshapes
-from uopc.passes.partition.slots import Slot, Window, composed, full_slots
-from uopc.passes.partition.windows import Windows
+from uopc.passes.partition.slots import AwaitedWindow, Slot, composed, full_slots
+from uopc.passes.partition.windows import WindowMaker
 
 # Sums of sums and maxima of maxima are combined once, later.
 _KEPT = {
@@ -49,15 +49,15 @@ class Rules:
 
     def __init__(
         self, exchanges: Exchanges, readers: Counter[UOp], in_specs: Mapping[Any, Spec],
-        taken: Mapping[UOp, Spec], loops: Loops,
+        taken: Mapping[UOp, Spec], loops: LoopMaker,
     ) -> None:  # fmt: skip
         self.loops, self.results = loops, dict[UOp, list[Value]]()  # of calls that repeat
         self.exchanges, self.mesh, self.sizes = exchanges, exchanges.mesh, exchanges.sizes
-        self.windows, self.reshapes = Windows(exchanges), Reshapes(exchanges)
+        self.windows, self.reshapes = WindowMaker(exchanges), Reshapes(exchanges)
         self.readers, self.in_specs, self.taken = readers, in_specs, taken
-        self.values: dict[UOp, Value | Window] = {}
+        self.values: dict[UOp, Value | AwaitedWindow] = {}
         self.effects: dict[UOp, UOp] = {}
-        self._made: dict[Window, Value] = {}
+        self._made: dict[AwaitedWindow, Value] = {}
 
     def add(self, u: UOp) -> None:
         """Partition one node. UserError or Unsupported if it cannot be."""
@@ -105,7 +105,7 @@ class Rules:
         spec, dims = self.in_specs[key], shapes.shape(u)
         return Value(leaves.param_of_dims(u, self.sizes.dims(dims, spec)), dims, spec)
 
-    def _first(self, u: UOp) -> Value | Window:
+    def _first(self, u: UOp) -> Value | AwaitedWindow:
         if u.op is Ops.SHARD:
             spec = self.mesh.spec(u.arg.spec, shapes.shape(u), "shard")
             return self.exchanges.reshard(self.value(u.src[0]), spec, PINNED)
@@ -230,9 +230,9 @@ class Rules:
                 v = self.exchanges.reshard(v, whole(v.spec, d), "flip of uneven parts")
         return dataclasses.replace(v, local=movement.flip(v.local, u.arg))
 
-    def _window(self, u: UOp) -> Value | Window:
+    def _window(self, u: UOp) -> Value | AwaitedWindow:
         v = self.values[u.src[0]]
-        if isinstance(v, Window):
+        if isinstance(v, AwaitedWindow):
             made = composed(u, v.base, v.slots)
         else:
             made = composed(u, u.src[0], full_slots(v.dims))
@@ -240,7 +240,7 @@ class Rules:
             return made
         return self._symbolic_window(u)
 
-    def _is_composed(self, window: Window) -> bool:
+    def _is_composed(self, window: AwaitedWindow) -> bool:
         """True if windows one after the other may become one: their sizes are numbers, or all of a
         dimension is shown, or it is cut. (Of a symbol one may have no elements.)"""
         v = self.value(window.base)
@@ -279,13 +279,13 @@ class Rules:
         """cat x[k:], x[:k] along a dimension that is cut in even parts: rows of other devices."""
         found, d = [self.values[s] for s in u.src], u.arg
         first = found[0]
-        if not isinstance(first, Window) or not all([s.is_fixed(0) for s in first.slots]):
+        if not isinstance(first, AwaitedWindow) or not all([s.is_fixed(0) for s in first.slots]):
             return None
         begin, base = first.slots[d].begin, first.base
         dims = shapes.shape(base)
         full, n = full_slots(dims), dims[d]
         wanted = [
-            Window(base, (*full[:d], slot, *full[d + 1 :]))
+            AwaitedWindow(base, (*full[:d], slot, *full[d + 1 :]))
             for slot in (Slot(begin, n - begin, 0, n), Slot(0, begin, 0, n))
         ]  # fmt: skip
         axes = self.value(base).spec[d]
@@ -453,7 +453,7 @@ def _root(view: UOp) -> UOp:
     return view
 
 
-RULES: dict[str, Callable[[Rules, UOp], Value | Window]] = {
+RULES: dict[str, Callable[[Rules, UOp], Value | AwaitedWindow]] = {
     "scalar": Rules._leaf,
     "iota": Rules._leaf,
     "storage": Rules._leaf,

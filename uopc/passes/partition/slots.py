@@ -31,7 +31,7 @@ class Slot(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Window:
+class AwaitedWindow:
     """A window of a value that is not made yet."""
 
     base: UOp
@@ -43,7 +43,7 @@ def full_slots(dims: shapes.Shape) -> tuple[Slot, ...]:
     return tuple([Slot(0, d, 0, d) for d in dims])
 
 
-def composed(u: UOp, base: UOp, slots: tuple[Slot, ...]) -> Window | None:
+def composed(u: UOp, base: UOp, slots: tuple[Slot, ...]) -> AwaitedWindow | None:
     """The window that a PAD or SHRINK shows of a window. None for one that begins at a place that
     is no number, or of sizes of which it is not known which is greater."""
     begins, sizes = shapes.window(u)
@@ -53,7 +53,7 @@ def composed(u: UOp, base: UOp, slots: tuple[Slot, ...]) -> Window | None:
         if low is None or high is None or not isinstance(b, int):
             return None
         found.append(Slot(s.begin + sign * b, n, low, high))
-    return Window(base, tuple(found))
+    return AwaitedWindow(base, tuple(found))
 
 
 def gap(a: shapes.Dim, b: shapes.Dim) -> tuple[float, float]:

@@ -24,7 +24,7 @@ from uopc.passes.partition.layout import Value, whole
 from uopc.passes.partition.slots import Slot
 
 
-class Windows:
+class WindowMaker:
     """Makes windows of values that are cut."""
 
     def __init__(self, exchanges: Exchanges) -> None:

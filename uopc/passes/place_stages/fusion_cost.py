@@ -107,7 +107,7 @@ def keeps_order(u: UOp) -> bool:
     return u.op.is_alu or u.op in (Ops.CAST, Ops.WHERE, Ops.RESHAPE, Ops.SHRINK, Ops.FLIP)
 
 
-class Choice(NamedTuple):
+class StorageChoice(NamedTuple):
     """The decision to store a value or not, and the reason, in words for the dump. `again` is the
     cost of computing it for each reader, `once` that of storing it and reading it back."""
 
@@ -122,7 +122,7 @@ class Choice(NamedTuple):
         return self.words.format(*self.numbers)
 
 
-_ONCE = Choice(False, "computed once where it is read")
+_ONCE = StorageChoice(False, "computed once where it is read")
 
 
 def _stored(value: ValueCost, cost: float, reads: float) -> float:
@@ -130,7 +130,7 @@ def _stored(value: ValueCost, cost: float, reads: float) -> float:
     return value.elements * (cost + STORE) + reads * LOAD + KERNEL
 
 
-def choose_storage(value: ValueCost, evaluations: float, apart: float, reads: int) -> Choice:
+def choose_storage(value: ValueCost, evaluations: float, apart: float, reads: int) -> StorageChoice:
     """The choice to store a value or not, given the `evaluations` of elements if each of the
     `reads` readers computes its own. No register tile can share `apart` of the evaluations."""
     elements, cost = value.elements, value.cost
@@ -141,26 +141,30 @@ def choose_storage(value: ValueCost, evaluations: float, apart: float, reads: in
     if not value.has_reduce:
         if cost <= WINDOW_VALUE:
             words = "cheap: computed {:.3g} times rather than stored"
-            return Choice(False, words, (times,), evaluations * cost, once)
+            return StorageChoice(False, words, (times,), evaluations * cost, once)
         tiled = (evaluations - apart) / REUSE if cost > CHEAP_VALUE else 0.0
         evaluations = apart + tiled
         once = _stored(value, cost, evaluations)
     again = evaluations * cost
     if once < again:
         words = "each element would be computed {:.3g} times, in {} place" + "s" * (reads != 1)
-        return Choice(True, words, (times, reads), again, once)
-    return Choice(False, "cheaper to compute {:.3g} times than to store", (times,), again, once)
+        return StorageChoice(True, words, (times, reads), again, once)
+    return StorageChoice(
+        False, "cheaper to compute {:.3g} times than to store", (times,), again, once
+    )
 
 
-def choose_scattered(value: ValueCost, whole: float, evaluations: float, choice: Choice) -> Choice:
+def choose_scattered(
+    value: ValueCost, whole: float, evaluations: float, choice: StorageChoice
+) -> StorageChoice:
     """The choice for a value whose evaluations share nothing: `whole` is the cost of one."""
     again, once = evaluations * whole, _stored(value, value.cost, evaluations)
     if whole <= LONG_VALUE or again <= once:
         return choice
-    return Choice(True, "long, and read at places that share nothing", (), again, once)
+    return StorageChoice(True, "long, and read at places that share nothing", (), again, once)
 
 
-def choose_tiling(value: ValueCost, evaluations: float, choice: Choice) -> Choice:
+def choose_tiling(value: ValueCost, evaluations: float, choice: StorageChoice) -> StorageChoice:
     """The choice for a contraction that is read in the loop of another reduce, at several indices,
     or in other loops than its own."""
     reads = min(evaluations, value.elements)
@@ -169,7 +173,7 @@ def choose_tiling(value: ValueCost, evaluations: float, choice: Choice) -> Choic
     if choice.stored or again <= once:
         return choice
     words = "read in a reduce or in parts, with sums that need a tile of their own"
-    return Choice(True, words, (), again, once)
+    return StorageChoice(True, words, (), again, once)
 
 
 def reread(read: float, uses: float) -> float:
@@ -181,15 +185,18 @@ def reread(read: float, uses: float) -> float:
 
 
 def choose_product(
-    value: ValueCost, evaluations: float, parts: int, apart: float, together: float, choice: Choice
-) -> Choice:
+    value: ValueCost, evaluations: float, parts: int, apart: float, together: float,
+    choice: StorageChoice,
+) -> StorageChoice:  # fmt: skip
     """The choice for a contraction that is read in parts, and not stored so far. What these read of
     its factors costs `apart` for all of them, and `together` in a kernel of all elements."""
     tiled = value.cost * (1.0 - TILED)
     again, once = evaluations * tiled + apart, _stored(value, tiled, evaluations) + together
     if again <= once:
         return choice
-    return Choice(True, "each of {} readers would read a factor of it", (parts,), again, once)
+    return StorageChoice(
+        True, "each of {} readers would read a factor of it", (parts,), again, once
+    )
 
 
 def tile_saves(cost: float, evaluations: float) -> float:
@@ -203,18 +210,20 @@ def tiles_pay(parts: Sequence[ValueCost]) -> bool:
     return saved > KERNEL * (len(parts) - 1)
 
 
-def choose_operand(value: ValueCost, saved: float, evaluations: float, choice: Choice) -> Choice:
+def choose_operand(
+    value: ValueCost, saved: float, evaluations: float, choice: StorageChoice
+) -> StorageChoice:
     """The choice for an operand of a sum that is the same in all of its reader's loops, and has a
     reduce in its code: stored, it lets the sum have a tile, which saves so much."""
     again, once = saved + evaluations * value.cost / REUSE, _stored(value, value.cost, evaluations)
     if choice.stored or again <= once:
         return choice
-    return Choice(True, "a reduce inside of sums that need a tile", (), again, once)
+    return StorageChoice(True, "a reduce inside of sums that need a tile", (), again, once)
 
 
 def choose_parts(
-    value: ValueCost, parts: int, together: float, evaluations: float, choice: Choice
-) -> Choice:
+    value: ValueCost, parts: int, together: float, evaluations: float, choice: StorageChoice
+) -> StorageChoice:
     """The choice for a STACK of parts that share work, but not where they are read: in a loop each
     they cost at least twice as much as `together`, one element of each part in one loop."""
     again = 2 * together * evaluations / parts
@@ -222,4 +231,4 @@ def choose_parts(
     if choice.stored or again <= once:
         return choice
     words = "its {} parts share work, and are read one after the other"
-    return Choice(True, words, (parts,), again, once)
+    return StorageChoice(True, words, (parts,), again, once)

@@ -45,7 +45,7 @@ from uopc.passes.analysis.user_opts import Opts, opts_of_stored
 from uopc.passes.contract import Context
 from uopc.passes.effects.copy_elision import without_needless_copies
 from uopc.passes.effects.old_values import OldValues
-from uopc.passes.effects.store_cycles import Launches, Placed, may_overlap, opened
+from uopc.passes.effects.store_cycles import LaunchFootprints, Placed, may_overlap, opened
 from uopc.passes.effects.views import is_final_storage, is_view, reshaped_base, root_index
 from uopc.passes.place_stages import code_limits, fusion_cost
 from uopc.passes.place_stages.buffer_limits import BufferLimit
@@ -65,7 +65,7 @@ MOST_SHARED_WORK = 1e5
 MOST_ROUNDS = 8
 
 
-class _Placement:
+class _StagePlacement:
     """The walk: demands flow from readers to sources."""
 
     def __init__(
@@ -77,7 +77,7 @@ class _Placement:
         self.known: dict[UOp, UOp] = {}  # AFTER -> the node under it and the AFTERs below
         self.demands: dict[UOp, dict[tuple[UOp, Index], Demand]] = {}
         self.reasons = dict(facts.fixed)
-        self.notes: dict[UOp, fusion_cost.Choice] = {}
+        self.notes: dict[UOp, fusion_cost.StorageChoice] = {}
         self.by_part: set[UOp] = set()  # stored values whose parts have loops of their own
         self.tuned = set(opts_of_stored(self.order, self.order))  # values with the user's Opts
         self.axes = itertools.count(1)
@@ -207,17 +207,17 @@ class _Placement:
             return False
         return self.facts.of[u].elements >= self.facts.of[u.src[0]].elements
 
-    def _unravelled(self, demands: list[Demand]) -> fusion_cost.Choice:
+    def _unravelled(self, demands: list[Demand]) -> fusion_cost.StorageChoice:
         """A movement is index arithmetic, unless its index has too many divisions."""
         deepest = max([lookup_tables.divisions(x) for d in demands for x in d.index], default=0)
         if deepest <= lookup_tables.MOST_DIVISIONS:
-            return fusion_cost.Choice(False, "only an index")
-        return fusion_cost.Choice(True, "its index is {} divisions deep", (deepest,))
+            return fusion_cost.StorageChoice(False, "only an index")
+        return fusion_cost.StorageChoice(True, "its index is {} divisions deep", (deepest,))
 
-    def _choose(self, u: UOp, demands: list[Demand]) -> fusion_cost.Choice:
+    def _choose(self, u: UOp, demands: list[Demand]) -> fusion_cost.StorageChoice:
         value = self.facts.of[u]
         if len(demands) > MOST_DEMANDS and value.cost > LOAD:
-            return fusion_cost.Choice(True, "read at {} different places", (len(demands),))
+            return fusion_cost.StorageChoice(True, "read at {} different places", (len(demands),))
         evaluations = apart = sum([d.evaluations for d in demands])
         if evaluations > value.elements and not value.has_reduce:
             evaluations = sum([d.evaluations_once_nested for d in demands])
@@ -226,7 +226,7 @@ class _Placement:
         if u.op is Ops.CAT and len({d.reader for d in demands}) > 1:  # a DenseNet's, say
             together = len(u.src) + max([d.parts for d in demands])
             if together > MOST_PARTS:  # some reader would have a loop for each of them
-                return fusion_cost.Choice(True, "readers choose among {} parts", (together,))
+                return fusion_cost.StorageChoice(True, "readers choose among {} parts", (together,))
         choice = fusion_cost.choose_storage(value, evaluations, apart, len(demands))
         again = evaluations > value.elements
         if not choice.stored and any([d.gathered or (again and d.in_reduce) for d in demands]):
@@ -246,12 +246,12 @@ class _Placement:
             choice = self._choose_parts(u, demands, choice)
         if choice.stored and value.is_light:
             # It reads a reduce that has other readers: storing the reduce serves them all.
-            return fusion_cost.Choice(False, "cheap once the reduce that it reads is stored")
+            return fusion_cost.StorageChoice(False, "cheap once the reduce that it reads is stored")
         return choice
 
     def _choose_product(
-        self, u: UOp, demands: list[Demand], choice: fusion_cost.Choice
-    ) -> fusion_cost.Choice:
+        self, u: UOp, demands: list[Demand], choice: fusion_cost.StorageChoice
+    ) -> fusion_cost.StorageChoice:
         """The choice for a contraction with several readers, each of some elements."""
         if choice.stored:
             return choice
@@ -264,8 +264,8 @@ class _Placement:
         )
 
     def _choose_parts(
-        self, u: UOp, demands: list[Demand], choice: fusion_cost.Choice
-    ) -> fusion_cost.Choice:
+        self, u: UOp, demands: list[Demand], choice: fusion_cost.StorageChoice
+    ) -> fusion_cost.StorageChoice:
         """The choice for a STACK: its parts may share work that a nest of their own does once."""
         apart = sum([d.evaluations for d in demands if d.computes_apart(d.index[0])])
         if not apart or len({shapes.shape(s) for s in u.src}) > 1:
@@ -334,7 +334,7 @@ class _Placement:
         """The demands on each value, the choices by cost, and why it is stored, if it is."""
         return {"demands": self.demands, "choices": self.notes, "stored": self.reasons}
 
-    def launches(self) -> Launches:
+    def launches(self) -> LaunchFootprints:
         """The launches, with the versions of storage that they read and write."""
         facts, copied = self.facts, self.copied
         apart = {u for u in copied if "global" in [_space(copied[u], s) for s in u.src[1:]]}
@@ -342,7 +342,7 @@ class _Placement:
             self.order, self.reasons, facts.effects, facts.below, self.demands,
             self.copied_outputs(), apart,
         )  # fmt: skip
-        return Launches(found)
+        return LaunchFootprints(found)
 
     def placed(self, context: Context, given: Mapping[UOp, str]) -> UOp:
         """The graph with its STAGEs. `given`: values stored for the order of launches, and why."""
@@ -446,20 +446,20 @@ def _decided(
     graph: UOp, tiles: bool, stored: Mapping[UOp, str], copied: dict[UOp, str]
 ) -> dict[str, Any]:
     """The decisions and their reasons, made again because they were not kept."""
-    return _Placement(graph, _measured(graph, tiles, stored), copied, True).decided()
+    return _StagePlacement(graph, _measured(graph, tiles, stored), copied, True).decided()
 
 
 def _within(
     limit: Limit, graph: UOp, tiles: bool, reasons: dict[UOp, str], watched: bool
-) -> _Placement:
+) -> _StagePlacement:
     """The decisions, with more stored values where a kernel would take too many arguments, or have
     too much code for a GPU. They are added to `reasons`, the values that are stored anyway."""
     while True:
         facts = _measured(graph, tiles, reasons)
-        placement = _Placement(graph, facts, {}, watched)
+        placement = _StagePlacement(graph, facts, {}, watched)
         if copied := placement.self_reads():
             # A copied value reads in a kernel of its own, so one more walk is enough.
-            placement = _Placement(graph, facts, copied, watched)
+            placement = _StagePlacement(graph, facts, copied, watched)
         more = placement.beyond(limit) or (placement.too_long() if tiles else {})
         if not more:
             return placement

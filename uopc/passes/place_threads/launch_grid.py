@@ -26,7 +26,7 @@ from uopc.ir.index.dims import dim_uop, uop_dim
 
 
 @dataclass(frozen=True)
-class Grid:
+class LaunchGrid:
     """The names and sizes of the dimensions of a launch, and the index of each extent."""
 
     names: tuple[str, ...]
@@ -40,7 +40,7 @@ def grid(
     maxima: Sequence[int] | None = None,
     *,
     innermost_first: bool = False,
-) -> Grid:
+) -> LaunchGrid:
     """The extents (ints, or UOps of dtype index) over SPECIALs `prefix0`, `prefix1`, …
 
     The launch has at most one dimension per maximum, none longer than its maximum; without maxima,
@@ -58,7 +58,7 @@ def grid(
     ]
     parts = iter(index_maps.reshape_index(sizes[::order], live, tuple(special[::order])))
     index = [affine.const(0) if d == 1 else next(parts) for d in extents]
-    return Grid(names, sizes, tuple(index))
+    return LaunchGrid(names, sizes, tuple(index))
 
 
 def _sizes(extents: Shape, maxima: Sequence[int] | None) -> Shape:

@@ -152,7 +152,7 @@ def _is_zero(index: UOp) -> UOp:
     return compare.equal(index, affine.const(0))
 
 
-class _Placement:
+class _ThreadPlacement:
     """The rewrite of one kernel: ranges become indices; threads wait for shared values."""
 
     def __init__(self, order: list[UOp], launch: _Threads, shared: Container[UOp]) -> None:
@@ -262,5 +262,5 @@ def place_threads(kernel: UOp, context: Context) -> UOp:
         raise Unsupported(f"a block of {size} threads; the most are {gpu.threads_per_block}")
     kernel = swizzled(kernel)
     order = list(walk.order(kernel))
-    placing = _Placement(order, launch, tiles := filled_together(order))
+    placing = _ThreadPlacement(order, launch, tiles := filled_together(order))
     return rebuild.rewritten(with_barriers(kernel, tiles), placing.change)

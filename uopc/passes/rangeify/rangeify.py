@@ -36,7 +36,7 @@ from uopc.passes.contract import Context
 from uopc.passes.rangeify.storage import LoweredStorage, effects_in
 
 
-class _Lowering(Elements):
+class _ValueLowering(Elements):
     """Lowers one stored value, which reads storage as it is after effects."""
 
     def __init__(self, storage: LoweredStorage) -> None:
@@ -90,7 +90,7 @@ def _lower_stage(u: UOp, slot: int, storage: LoweredStorage, limit: Limit) -> UO
         shape = shapes.shape(parts[0][0])
         if 0 not in shape:
             index, ranges = index_maps.loop_index(shape)
-            lowering, pairs = _Lowering(storage), []
+            lowering, pairs = _ValueLowering(storage), []
             for part, begin in parts:
                 value, valid = valid_part(lowering.lower((part, index, index_maps.true())))
                 written = index_maps.gated(_index_of_whole(u.src[0], begin, index), valid)
@@ -155,7 +155,7 @@ def _lower_store(u: UOp, storage: LoweredStorage) -> UOp:
     dims = shapes.shape(u.src[0])
     if 0 in dims:
         return intern(Ops.NOOP, dtypes.void)
-    lowering = _Lowering(storage)
+    lowering = _ValueLowering(storage)
     tiles = [s for s in u.src[1:] if s.op is Ops.STAGE and s.arg.space != "global"]
     first = max([len(shapes.shape(s)) for s in tiles], default=0)  # after the loops that fill them
     index, ranges = index_maps.loop_index(dims, first)

@@ -37,14 +37,14 @@ _KNOWN = frozenset((
 ))  # fmt: skip
 
 
-class Elements(NamedTuple):
+class StoredElement(NamedTuple):
     """The element that a closed store writes, and its reads: INDEX nodes on storage itself."""
 
     written: dict[Place, UOp]
     reads: dict[UOp, StorageUse]
 
 
-def elements_of(launch: KernelCall) -> Elements | None:
+def elements_of(launch: KernelCall) -> StoredElement | None:
     """The elements of a closed store of few; None if they are many, or it is not of that kind."""
     effect = launch.effect
     if not _is_short(launch):
@@ -68,7 +68,11 @@ def elements_of(launch: KernelCall) -> Elements | None:
     for value in written.values():
         walk.toposort(value, done=nodes)
     reads = {u: use for u, use in spelled.reads.items() if u in nodes}
-    return None if any([use.root in roots for use in reads.values()]) else Elements(written, reads)
+    return (
+        None
+        if any([use.root in roots for use in reads.values()])
+        else StoredElement(written, reads)
+    )
 
 
 def _is_short(launch: KernelCall) -> bool:

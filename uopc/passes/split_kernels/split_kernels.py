@@ -49,7 +49,7 @@ from uopc.passes.split_kernels.kernel_calls import KernelCall, KernelCalls
 from uopc.passes.split_kernels.statements import joined
 
 
-class _Slice(NamedTuple):
+class _StorageSlice(NamedTuple):
     """The part of a storage that a kernel is called with: `length` elements from `offset` on."""
 
     slot: int
@@ -83,7 +83,7 @@ def _circle(stuck: list[KernelCall], graph: LaunchGraph) -> str:
     )
 
 
-class _Kernels:
+class _KernelsByForm:
     """The kernels so far, by form: kernels that differ in their storage only are made once."""
 
     def __init__(self) -> None:
@@ -97,12 +97,12 @@ class _Kernels:
         for access in launch.accesses.values():
             by_root.setdefault(access.root, []).append(access.flat)
         args: list[UOp] = []
-        slices: dict[UOp, _Slice] = {}
+        slices: dict[UOp, _StorageSlice] = {}
         for root, flats in by_root.items():
             if not is_local(root):
                 size = shapes.size(shapes.shape(root))
                 part = _extent(size, flats)
-                slices[root] = _Slice(len(args), *part)
+                slices[root] = _StorageSlice(len(args), *part)
                 whole = size is part[1] or size == part[1]
                 args.append(root if whole else intern(Ops.SLICE, root.dtype, (root,), part))
         form = self._form(launch, slices)
@@ -110,7 +110,7 @@ class _Kernels:
             self.made[form] = make_kernel(launch, slices)
         return self.made[form], args
 
-    def _form(self, launch: KernelCall, slices: Mapping[UOp, _Slice]) -> int:
+    def _form(self, launch: KernelCall, slices: Mapping[UOp, _StorageSlice]) -> int:
         """A number for a kernel; kernels that differ in their storage only have the same. A node
         without an access below it is one node in all equal kernels."""
         numbers = self.numbers
@@ -133,7 +133,7 @@ class _Kernels:
         return form[launch.effect]
 
 
-def make_kernel(launch: KernelCall, slices: Mapping[UOp, _Slice]) -> UOp:
+def make_kernel(launch: KernelCall, slices: Mapping[UOp, _StorageSlice]) -> UOp:
     """The kernel SINK of a closed store, given the slice of each storage that it is called with."""
     effect = launch.effect
     named: dict[UOp, UOp] = {}  # storage -> its PARAM in the kernel
@@ -180,7 +180,7 @@ def split_kernels(graph: UOp, context: Context) -> UOp:
     """The program: a LINEAR of CALLs of kernels, in launch order."""
     calls = []
     variables: dict[UOp, list[UOp]] = {}
-    launches, kernels, loops = KernelCalls(graph), _Kernels(), 0
+    launches, kernels, loops = KernelCalls(graph), _KernelsByForm(), 0
     order = launch_order(launches)
     if context.optimize and len(context.devices) == 1:
         order = joined(order, {storage_root(v) for v in graph.src}, context)

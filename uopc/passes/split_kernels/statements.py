@@ -24,7 +24,7 @@ from uopc.ir.core.uop import UOp, intern, set_origin
 from uopc.ir.nest.arithmetic import expansion
 from uopc.passes.analysis.argument_limits import Limit
 from uopc.passes.contract import Context
-from uopc.passes.split_kernels.elements import Elements, Place, element, elements_of
+from uopc.passes.split_kernels.elements import Place, StoredElement, element, elements_of
 from uopc.passes.split_kernels.kernel_calls import KernelCall, StorageUse
 
 # The cost of a launch, in operations of one element: 6 ns on a CPU, 2 µs on a GPU.
@@ -51,7 +51,7 @@ class _Statements:
         self.variables: set[UOp] = set()
         self.code = 0
 
-    def add(self, found: Elements) -> None:
+    def add(self, found: StoredElement) -> None:
         """Take elements, as `with_values` made them."""
         self.written |= found.written
         self.reads |= found.reads
@@ -66,7 +66,7 @@ class _Statements:
         self.variables |= {u for u in new if u.op is Ops.VARIABLE}
         self.code += _code(new)
 
-    def with_values(self, found: Elements) -> Elements | None:
+    def with_values(self, found: StoredElement) -> StoredElement | None:
         """Elements, with values of these launches in place of reads. None if they do not follow
         from the values alone: of two accesses to one element, one must come first."""
         for root, flat in found.written:
@@ -88,7 +88,7 @@ class _Statements:
             return None  # an address that another launch stores
         left = {r: use for r, use in found.reads.items() if r not in values}
         written = {p: rebuild.rebuild_more(v, values) for p, v in found.written.items()}
-        return Elements(written, left)
+        return StoredElement(written, left)
 
     def launch(self, kept: set[UOp]) -> KernelCall | None:
         """The launch that stores what is to be kept, by storage; None if there is nothing."""
@@ -133,7 +133,7 @@ def _cost(nodes: Iterable[UOp]) -> float:
     return sum([u.op.cost for u in nodes if u.dtype is not dtypes.index])
 
 
-class _Joiner:
+class _LaunchJoiner:
     """The launches so far, and the last one that used each storage."""
 
     def __init__(self, context: Context) -> None:
@@ -170,7 +170,7 @@ class _Joiner:
         for root in writes:
             self.written[root] = max(at, self.written.get(root, -1))
 
-    def _joined(self, found: Elements, reads: set[UOp], writes: set[UOp]) -> int | None:
+    def _joined(self, found: StoredElement, reads: set[UOp], writes: set[UOp]) -> int | None:
         """The place of the launch that these elements were added to, if there is one."""
         ready = max([self.written.get(root, -1) for root in reads], default=-1)
         ready = max([ready, *[self.touched.get(root, -1) for root in writes]])
@@ -185,7 +185,7 @@ class _Joiner:
                     return at
         return None
 
-    def _pays(self, launch: _Statements, found: Elements, made: Elements) -> bool:
+    def _pays(self, launch: _Statements, found: StoredElement, made: StoredElement) -> bool:
         """True if these elements are cheaper as statements of that launch, and few enough."""
         roots = {use.root for use in made.reads.values()} | {root for root, _ in made.written}
         buffers = len(launch.roots | roots)
@@ -201,7 +201,7 @@ class _Joiner:
 
 def joined(launches: list[KernelCall], outputs: set[UOp], context: Context) -> list[KernelCall]:
     """Launches in order, those of few elements joined. `outputs`: storage that the caller gets."""
-    joiner = _Joiner(context)
+    joiner = _LaunchJoiner(context)
     for launch in launches:
         joiner.add(launch)
     kept = set(outputs)

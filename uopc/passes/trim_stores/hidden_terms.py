@@ -26,14 +26,14 @@ from uopc.passes.trim_stores.conditions import Conditions
 
 
 @dataclass(frozen=True)
-class Bound:
+class HiddenBound:
     """Terms from the place `end` on (of a sum's loop) are hidden; or those before it."""
 
     end: UOp
     from_end: bool
 
 
-def bounds_of(conditions: Conditions, r: UOp) -> list[Bound] | None:
+def bounds_of(conditions: Conditions, r: UOp) -> list[HiddenBound] | None:
     """The conditions of a sum over r as bounds, if each row has a term inside of them all."""
     found = []
     for terms, constant in conditions.items():
@@ -42,8 +42,8 @@ def bounds_of(conditions: Conditions, r: UOp) -> list[Bound] | None:
         if abs(step) != 1 or any([r in ranges.ranges(m) for m in rest]):
             return None
         place = affine.build(constant, rest)  # ±r + place < 0
-        found.append(Bound(affine.scaled(place, -1), True) if step > 0
-                     else Bound(affine.plus(place, 1), False))  # fmt: skip
+        found.append(HiddenBound(affine.scaled(place, -1), True) if step > 0
+                     else HiddenBound(affine.plus(place, 1), False))  # fmt: skip
     first = [affine.const(0), *[b.end for b in found if not b.from_end]]
     end = [r.src[0], *[b.end for b in found if b.from_end]]
     least = min([bounds.bounds(affine.sub(e, f))[0] for e in end for f in first])
@@ -92,7 +92,7 @@ def has_places(v: UOp, r: UOp) -> bool:
     return plain and known and len(around) > 1 and not any([u.op is Ops.REDUCE for u in order])
 
 
-def is_lost(v: UOp, r: UOp, bound: Bound, slot: int) -> UOp:
+def is_lost(v: UOp, r: UOp, bound: HiddenBound, slot: int) -> UOp:
     """The node that is true where a value behind the bound is infinite or NaN, with the loops that
     store the last such place of each column in a buffer of this slot."""
     most = max([max(-low, high) for low, high in map(bounds.bounds, (r.src[0], bound.end))])

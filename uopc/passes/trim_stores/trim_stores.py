@@ -81,7 +81,7 @@ def _guarded(graph: UOp, context: Context) -> UOp:
 
 # ---------------------------------------------------------------- stored values
 @dataclass(frozen=True)
-class _Stored:
+class _FilledBuffer:
     """A buffer that one loop nest fills, each element once: `after` is what readers index."""
 
     after: UOp
@@ -103,18 +103,18 @@ class _Stored:
         return rebuild.rebuild(condition, loops)
 
 
-def _tile(s: _Stored, context: Context) -> dict[UOp, int]:
+def _tile(s: _FilledBuffer, context: Context) -> dict[UOp, int]:
     """The iterations of each loop in a register tile of a stored sum."""
     loops = [r for r in s.loops if r is not None]
     columns = MOST_VECTORS * context.target.lanes(s.value.dtype.bits)
     return {**dict.fromkeys(s.rows, MOST_ROWS), loops[-1]: columns}
 
 
-def _stores(graph: UOp) -> dict[UOp, _Stored]:
+def _stores(graph: UOp) -> dict[UOp, _FilledBuffer]:
     """The stored values by their AFTER: of floats, which no index can be, and of a reduce, which is
     worth a guard; elements read them, and nothing else."""
     order, known = walk.nodes(graph), dict[UOp, UOp]()
-    found: dict[UOp, _Stored] = {}
+    found: dict[UOp, _FilledBuffer] = {}
     fixed: set[UOp] = set()
     for u in order:
         if u.op is Ops.AFTER:
@@ -129,7 +129,7 @@ def _stores(graph: UOp) -> dict[UOp, _Stored]:
     return {s.after: s for base, s in found.items() if base not in fixed}
 
 
-def _stored(after: UOp) -> _Stored | None:
+def _stored(after: UOp) -> _FilledBuffer | None:
     """The one loop nest behind an AFTER, if it stores whole elements of a new buffer."""
     buffer, *effects = after.src
     if buffer.op is not Ops.BUFFER or buffer.arg.space != "global" or not buffer.dtype.is_float:
@@ -147,13 +147,13 @@ def _stored(after: UOp) -> _Stored | None:
     own = ranges.ranges(store.src[0])
     below = walk.toposort(store.src[1], gate=lambda u: u.op not in (Ops.AFTER, Ops.BUFFER))
     dear = any([u.op is Ops.REDUCE and own <= ranges.ranges(u) for u in below])
-    return _Stored(after, store, tuple(loops)) if dear else None
+    return _FilledBuffer(after, store, tuple(loops)) if dear else None
 
 
 # ---------------------------------------------------------------- masks of stored values
 def _masks_at_reads(graph: UOp, context: Context) -> UOp:
     """Values stored without a mask that a comparison of their loops is; each reader has it."""
-    masks: dict[UOp, tuple[_Stored, UOp, UOp]] = {}  # by AFTER: mask, number outside
+    masks: dict[UOp, tuple[_FilledBuffer, UOp, UOp]] = {}  # by AFTER: mask, number outside
     inside: dict[UOp, int] = {}  # by STORE: the operand of its WHERE that is left
     multiplied = _multiplied(graph)
     for after, s in _stores(graph).items():
@@ -192,7 +192,7 @@ def _multiplied(graph: UOp) -> set[UOp]:
 
 
 def _taken_apart(
-    s: _Stored, context: Context, multiplied: bool
+    s: _FilledBuffer, context: Context, multiplied: bool
 ) -> tuple[UOp, UOp, int | None] | None:
     """The mask of a value, the number outside, and which operand of its WHERE is left: None for
     the WHERE itself, where the mask is only part of its condition. None without a mask, and for one
@@ -217,10 +217,10 @@ def _taken_apart(
 
 
 # ---------------------------------------------------------------- what is read
-def _read(graph: UOp, stored: Mapping[UOp, _Stored]) -> dict[_Stored, Conditions]:
+def _read(graph: UOp, stored: Mapping[UOp, _FilledBuffer]) -> dict[_FilledBuffer, Conditions]:
     """The conditions of each stored value that hold for all elements that a result depends on."""
     wanted: dict[UOp, Conditions] = {}  # of each node: where its value matters
-    found: dict[_Stored, Conditions] = {}
+    found: dict[_FilledBuffer, Conditions] = {}
 
     def want(u: UOp, conditions: Conditions) -> None:
         wanted[u] = either(wanted[u], conditions) if u in wanted else conditions
@@ -249,7 +249,7 @@ def _read(graph: UOp, stored: Mapping[UOp, _Stored]) -> dict[_Stored, Conditions
     return found
 
 
-def _at_store(s: _Stored, index: tuple[UOp, ...], conditions: Conditions) -> Conditions:
+def _at_store(s: _FilledBuffer, index: tuple[UOp, ...], conditions: Conditions) -> Conditions:
     """Conditions on the loops of a read, as ones on the loops of the store; none that depend on
     another loop, which may be the same node as a loop of the store."""
     plain, guard = index_maps.plain_index(index, index_maps.true())

@@ -72,7 +72,7 @@ class _Hidden(NamedTuple):
     """The terms that a guard leaves out are NaN where this factor of the product is no number."""
 
     factor: int
-    bounds: list[hidden_terms.Bound]
+    bounds: list[hidden_terms.HiddenBound]
 
 
 def _guard(reduce: UOp) -> tuple[UOp, _Hidden | None] | None:

@@ -36,7 +36,9 @@ def facts(lowered: Lowered) -> Facts:
             work = measure(split, lowered.located(final))
             largest = {v.arg.name: v.arg.high for v in walk.variables(split)}
             operations, nbytes = work.counts(largest)
-            found.work[final.arg.name] = page.Work(operations, nbytes, work.floats, not largest)
+            found.work[final.arg.name] = page.LaunchWork(
+                operations, nbytes, work.floats, not largest
+            )
     tiles = {k: scratch.offsets(k)[1] * chunks(k) for k in lowered.kernels}
     fresh = {storage_root(v) for v in lowered.outputs if v.src}
     calls = [(tiles.get(kernel, 0), args) for kernel, args in lowered.calls]  # 0: an exchange
@@ -60,17 +62,15 @@ def measured(program: Program, found: Facts) -> Facts:
     plan = program._runner.plan
     values = random_inputs.sizes(plan, {})
     result = profile.profile(program, tuple(random_inputs.random_arrays(plan, values)), values)
-    found.times = page.Times(
-        result.call.best,
-        [m.seconds for m in result.launches],
-        [m.least * m.rounds for m in result.launches],
-        [m.bound for m in result.launches],
+    found.times = page.CallTimes(
+        result.call.best, [m.seconds for m in result.launches],
+        [m.least * m.rounds for m in result.launches], [m.bound for m in result.launches],
         dict(values),
         result.events if isinstance(result.events, str) else [dict(e) for e in result.events],
         [m.rounds for m in result.launches],
-    )
+    )  # fmt: skip
     for m in result.launches:
-        work = page.Work(m.operations, m.nbytes, m.launch.work.floats, exact=True)
+        work = page.LaunchWork(m.operations, m.nbytes, m.launch.work.floats, exact=True)
         found.work.setdefault(m.launch.kernel.name, work)
         if not found.work[m.launch.kernel.name].exact:
             found.work[m.launch.kernel.name] = work

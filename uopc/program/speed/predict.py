@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from uopc.backends.exchange import cost
 from uopc.backends.exchange.cost import Machine
-from uopc.backends.plan import DimValue, Exchange, Launch, Plan, Pointer, value_of
+from uopc.backends.plan import DimValue, Exchange, Plan, PlannedLaunch, Pointer, value_of
 from uopc.errors import UserError, UserTypeError
 from uopc.passes.pass_manager import Lowered
 from uopc.program.speed.reuse_distance import Region, Reused, distances
@@ -137,7 +137,7 @@ def _of_kernel(
 
 
 def _regions(
-    launch: Launch, work: Work | None, values: Mapping[str, int], block: int
+    launch: PlannedLaunch, work: Work | None, values: Mapping[str, int], block: int
 ) -> list[Region]:
     """The memory that a launch touches; that of an exchange has no work."""
     if work is not None:

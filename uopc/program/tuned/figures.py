@@ -15,7 +15,7 @@ from typing import Any
 from uopc import config
 from uopc.cache import statistics
 from uopc.cache.disk import Unusable
-from uopc.cache.tuned import Database, Measured
+from uopc.cache.tuned import Database, MachineFigures
 from uopc.program.cached import key
 from uopc.target import Figures, Target
 
@@ -44,7 +44,7 @@ def are_known(machine: Target) -> bool:
     return name in _own or name in _stored(_database(config.current()))
 
 
-def keep(machine: Target, made: Measured | None) -> None:
+def keep(machine: Target, made: MachineFigures | None) -> None:
     """Keep the measurement of a machine for all processes; None for one that cannot be measured,
     which this process does not try again."""
     _own[key.machine_digest(machine)] = None if made is None else parsed(made.figures)
@@ -57,10 +57,10 @@ def keep(machine: Target, made: Measured | None) -> None:
         statistics.note("disk_failed", problem)
 
 
-def measured(machine: Target, figures: Figures, caches: tuple[int, int, int]) -> Measured:
+def measured(machine: Target, figures: Figures, caches: tuple[int, int, int]) -> MachineFigures:
     """A measurement of a machine, as the database keeps it."""
     content = {"caches": caches, **asdict(figures)}
-    return Measured(key.machine_digest(machine), json.dumps(content), time.time())
+    return MachineFigures(key.machine_digest(machine), json.dumps(content), time.time())
 
 
 def parsed(text: str) -> Values | None:
@@ -95,7 +95,7 @@ def _stored(database: Database | None) -> dict[str, Values | None]:
         return {}
     found = _read.get(database.file)
     if found is None or found[0] != state:
-        rows: list[Measured] = []
+        rows: list[MachineFigures] = []
         try:
             rows = database.machines()
         except Unusable as problem:

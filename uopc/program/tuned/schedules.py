@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from uopc import config
 from uopc.cache import tuned
-from uopc.cache.tuned import Row
+from uopc.cache.tuned import SearchRow
 from uopc.errors import Unsupported
 from uopc.ir.core.args import KernelArg, Opt
 from uopc.ir.core.ops import Ops
@@ -34,16 +34,16 @@ if TYPE_CHECKING:  # a program from a cache needs no pass
     from uopc.program.tuned.kernel_opts import Opts
 
 # Makes a row for a kernel that has none, called as a CALL calls it; None if it cannot.
-Find = Callable[["UOp", "UOp", str, "Context"], "Row | None"]
+Find = Callable[["UOp", "UOp", str, "Context"], "SearchRow | None"]
 
 
-class Search(Protocol):
+class RunningSearch(Protocol):
     """A search that runs: it makes the rows that the store of a request lacks."""
 
     def finder(self, request: Request, store: tuned.Store) -> Find: ...
 
 
-searching: ContextVar[Search | None] = ContextVar("searching", default=None)
+searching: ContextVar[RunningSearch | None] = ContextVar("searching", default=None)
 _OPT = re.compile(r"(\w+)\((-?\d{1,18}), (-?\d{1,18})\)")
 
 
@@ -141,7 +141,7 @@ class Schedules:
         )  # fmt: skip
 
 
-def _text(row: Row | None) -> str:
+def _text(row: SearchRow | None) -> str:
     if row is None:
         return ""
     return "-" if row.opts is None else row.opts

@@ -68,7 +68,7 @@ def scan(
     if _has_kernels(body) or _has_large_steps(body):
         made = launches.repeated(body, first, xs, constants, length, way.reverse)
     else:
-        made = _Loop(body, first, xs, constants, length, way).results()
+        made = _ScanKernel(body, first, xs, constants, length, way).results()
     fixed = length if isinstance(length, int) else -1
     details = (len(first), len(xs), int(way.reverse), fixed, way.every, way.unroll)
     steps = () if isinstance(length, int) else (length,)
@@ -83,7 +83,7 @@ def while_loop(body: UOp, first: Sequence[UOp], constants: Sequence[UOp]) -> lis
     """
     if _has_kernels(body):
         raise Unsupported("a while_loop around a sort, a kernel or an exchange")
-    made = _Loop(body, first, (), constants, None).results()
+    made = _ScanKernel(body, first, (), constants, None).results()
     given = (body, *first, *constants)
     return [primitive(u, "while", *given, details=(i, len(first))) for i, u in enumerate(made)]
 
@@ -126,7 +126,7 @@ def _order(roots: Iterable[UOp]) -> list[UOp]:
     return calls.graph_order(roots, sources)
 
 
-class _Loop:
+class _ScanKernel:
     """The kernel of a loop in the making."""
 
     def __init__(
@@ -231,7 +231,7 @@ class _InRegisters(Elements):
     """Every carried element is a register. The new values are put into other registers first, since
     each may need all the old ones."""
 
-    def __init__(self, loop: _Loop) -> None:
+    def __init__(self, loop: _ScanKernel) -> None:
         super().__init__(itertools.count(1))
         self._loop = loop
         self._slots = itertools.count()
@@ -341,7 +341,7 @@ class _Scope:
 class _InMemory(Elements):
     """Carried values are arrays. Statements run in the order in which they are made."""
 
-    def __init__(self, loop: _Loop) -> None:
+    def __init__(self, loop: _ScanKernel) -> None:
         super().__init__(itertools.count(1))
         self._loop = loop
         self._now: Values = ()

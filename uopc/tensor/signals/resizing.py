@@ -34,7 +34,7 @@ _ROUNDINGS: Final[dict[str, Callable[[Floats], Floats]]] = {
 
 
 @dataclass(frozen=True)
-class _Axis:
+class _ResizedAxis:
     """An axis of `size` elements that gets `count`; `scale` is about count / size."""
 
     size: int
@@ -125,7 +125,7 @@ def _each(value: Any, what: str, kinds: tuple[type, ...]) -> list[Any]:
 
 def _axes(
     a: UOp, sizes: Any, scales: Any, axes: Any, crop: Any
-) -> tuple[list[_Axis], Sequence[int]]:
+) -> tuple[list[_ResizedAxis], Sequence[int]]:
     if sizes is None and scales is None:
         raise UserError("resize: sizes or scales must be given")
     counts = None if sizes is None else _each(sizes, "sizes", (int,))
@@ -153,7 +153,7 @@ def _axes(
 
 def _axis(
     dims: Shape, i: int, count: int | None, scale: float | None, crop: tuple[float, float]
-) -> _Axis:
+) -> _ResizedAxis:
     """Axis i, with so many elements, or as many as the scale gives."""
     size = dims[i]
     if not isinstance(size, int) or size == 0:
@@ -163,11 +163,11 @@ def _axis(
         count = math.floor(size * scale)
         if count < 1:
             raise UserError(f"resize: axis {i} of {show(dims)} has no element by {scale}")
-    return _Axis(size, count, count / size if scale is None else scale, crop)
+    return _ResizedAxis(size, count, count / size if scale is None else scale, crop)
 
 
 # ---------------------------------------------------------------- places and weights
-def _places(a: _Axis, coordinates: str) -> Floats:
+def _places(a: _ResizedAxis, coordinates: str) -> Floats:
     i = np.arange(a.count, dtype=np.float64)
     centre = (i + 0.5) / a.scale
     ends = (0.0, 1.0) if coordinates == "align_corners" else a.crop
@@ -223,7 +223,7 @@ def _mean(x: UOp, axis: int, index: npt.NDArray[np.int64], weights: Floats) -> U
     return functools.reduce(operator.add, parts)
 
 
-def _within(x: UOp, axis: int, at: Floats, a: _Axis, beyond: float) -> UOp:
+def _within(x: UOp, axis: int, at: Floats, a: _ResizedAxis, beyond: float) -> UOp:
     out = (at < 0) | (at > a.size - 1)
     if not out.any():
         return x

@@ -36,7 +36,7 @@ Pairs = list[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
+class SortKeys:
     """The order of values: that of unsigned integers of so many bits. `exact`: each key stands
     for one value, which `value` gives back.
     """
@@ -47,12 +47,12 @@ class Keys:
     value: Callable[[UOp], UOp]
 
 
-def network_sort(x: UOp, keys: Keys, values: bool, places: bool) -> list[UOp]:
+def network_sort(x: UOp, keys: SortKeys, values: bool, places: bool) -> list[UOp]:
     """The sorted rows of an array (rows, n) with a fixed n, their places, or both."""
     return _Network(x, keys, values, places).sorted()
 
 
-def network_time(rows: int, n: int, keys: Keys, places: bool) -> float:
+def network_time(rows: int, n: int, keys: SortKeys, places: bool) -> float:
     """About how many ns it takes on one thread: a level takes a third of one for each column."""
     containers = _containers(n, keys, places)
     levels = (n - 1).bit_length() * ((n - 1).bit_length() + 1) // 2
@@ -65,7 +65,7 @@ def _lanes(containers: list[DType]) -> int:
     return min(_MOST_LANES, 64 // containers[0].itemsize)
 
 
-def _containers(n: int, keys: Keys, places: bool) -> list[DType]:
+def _containers(n: int, keys: SortKeys, places: bool) -> list[DType]:
     """The dtypes of an element."""
     if keys.exact and not places:
         return [_UNSIGNED[max(8, 1 << (keys.bits - 1).bit_length())]]
@@ -78,7 +78,7 @@ def _containers(n: int, keys: Keys, places: bool) -> list[DType]:
 class _Network:
     """The kernel in the making."""
 
-    def __init__(self, x: UOp, keys: Keys, values: bool, places: bool) -> None:
+    def __init__(self, x: UOp, keys: SortKeys, values: bool, places: bool) -> None:
         self.keys, self.values, self.places = keys, values, places
         self.rows, self.n = shapes.shape(x)
         self.containers = _containers(self.n, keys, places)

@@ -51,13 +51,13 @@ class Order:
 
 def radix_sort(x: UOp, order: Order) -> tuple[UOp, UOp]:
     """The sorted rows of an array of two dimensions, and the place that each element had."""
-    made = _Sort(x, order, places=True)
+    made = _RadixKernel(x, order, places=True)
     return made.result(0), made.result(1)
 
 
 def radix_sort_values(x: UOp, order: Order) -> UOp:
     """The sorted rows of an array of two dimensions."""
-    return _Sort(x, order, places=False).result(0)
+    return _RadixKernel(x, order, places=False).result(0)
 
 
 def radix_time(rows: int, n: int, order: Order) -> float:
@@ -65,7 +65,7 @@ def radix_time(rows: int, n: int, order: Order) -> float:
     return 1.2 * rows * order.digits * (order.width + n)
 
 
-class _Sort:
+class _RadixKernel:
     """The kernel, and the storage it is called with."""
 
     def __init__(self, x: UOp, order: Order, places: bool) -> None:

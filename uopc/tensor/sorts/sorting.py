@@ -23,7 +23,7 @@ from uopc.ir.core.uop import UOp
 from uopc.ir.index.dims import dim_uop, place_dtype
 from uopc.tensor import elementwise, indexing
 from uopc.tensor.primitive import primitive
-from uopc.tensor.sorts.network_sort import Keys, network_sort, network_time
+from uopc.tensor.sorts.network_sort import SortKeys, network_sort, network_time
 from uopc.tensor.sorts.radix_sort import Order, radix_sort, radix_sort_values, radix_time
 
 # Rows up to _SHORT are sorted by comparing all pairs, in lanes; longer ones digit by digit; those
@@ -76,10 +76,10 @@ class _Codes:
         """The keys of values."""
         return self._key(self.code(v))
 
-    def network(self) -> Keys:
+    def network(self) -> SortKeys:
         """The keys for a network."""
         exact = not self.dtype.is_float
-        return Keys(self.order.bits, exact, self.keys, lambda key: self.value(self._key(key)))
+        return SortKeys(self.order.bits, exact, self.keys, lambda key: self.value(self._key(key)))
 
     def _key(self, code: UOp) -> UOp:
         """The integer that orders a code; its complement gives the other direction."""

@@ -74,7 +74,7 @@ class Stamp:
 
 
 @dataclass(frozen=True)
-class Place:
+class FilePlace:
     """Bytes of a file as an array of a dtype, by name."""
 
     identity: Identity
@@ -94,14 +94,14 @@ class Place:
         return json.dumps(dataclasses.asdict(self))
 
     @staticmethod
-    def of_text(name: str, text: bytes) -> Place:
+    def of_text(name: str, text: bytes) -> FilePlace:
         """The place that a text says. InvalidIR if it is damaged."""
         import json
 
         try:
             found = json.loads(text)
             identity = Identity(**found.pop("identity"))
-            place = Place(identity, dims=tuple(found.pop("dims")), **found)
+            place = FilePlace(identity, dims=tuple(found.pop("dims")), **found)
         except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
             raise InvalidIR(f"{name}: expected the place of an array in a file") from None
         numbers = (identity.device, identity.inode, identity.size, identity.mtime_ns)
@@ -232,7 +232,7 @@ def is_mapped(array: Array) -> bool:
     return any([isinstance(b, mmap.mmap) for b in _bases(array)])
 
 
-def placed(array: Array) -> tuple[Place, Array] | None:
+def placed(array: Array) -> tuple[FilePlace, Array] | None:
     """The place of an array in a file that it cannot write to, and the array there; None for any
     other array."""
     if array.flags.writeable or not (array.flags.c_contiguous and array.flags.aligned):
@@ -248,7 +248,9 @@ def placed(array: Array) -> tuple[Place, Array] | None:
     elif mapping.writable:
         return None
     offset = array.ctypes.data - mapping.address
-    return Place(mapping.identity, offset, dtypes.from_numpy(array.dtype).name, array.shape), array
+    return FilePlace(
+        mapping.identity, offset, dtypes.from_numpy(array.dtype).name, array.shape
+    ), array
 
 
 def _of_memmap(array: Array) -> tuple[Mapping, Array] | None:

@@ -16,7 +16,7 @@ from uopc.ir.core.dtypes import DType
 from uopc.ir.core.uop import UOp
 
 
-class Format(NamedTuple):
+class SoftFormat(NamedTuple):
     """A float of at most 16 bits."""
 
     mantissa: int  # bits
@@ -28,13 +28,13 @@ class Format(NamedTuple):
     bits: DType = dtypes.uint8
 
 
-FORMATS: dict[DType, Format] = {
-    dtypes.fp8e4m3: Format(3, 7, 448.0, 0x7F),
-    dtypes.fp8e5m2: Format(2, 15, 57344.0, 0x7E, 0x7C),
-    dtypes.fp8e4m3fnuz: Format(3, 8, 240.0, 0x80, negative_zero=False),
-    dtypes.fp8e5m2fnuz: Format(2, 16, 57344.0, 0x80, negative_zero=False),
+FORMATS: dict[DType, SoftFormat] = {
+    dtypes.fp8e4m3: SoftFormat(3, 7, 448.0, 0x7F),
+    dtypes.fp8e5m2: SoftFormat(2, 15, 57344.0, 0x7E, 0x7C),
+    dtypes.fp8e4m3fnuz: SoftFormat(3, 8, 240.0, 0x80, negative_zero=False),
+    dtypes.fp8e5m2fnuz: SoftFormat(2, 16, 57344.0, 0x80, negative_zero=False),
     # The limit is what infinity would be as a number: what rounds to it is infinite.
-    dtypes.float16: Format(10, 15, 65536.0, 0x7E00, 0x7C00, bits=dtypes.uint16),
+    dtypes.float16: SoftFormat(10, 15, 65536.0, 0x7E00, 0x7C00, bits=dtypes.uint16),
 }
 # Types without arithmetic on any machine; float16 is another one where it has no conversions.
 SOFTWARE = frozenset((dtypes.bfloat16, *FORMATS)) - {dtypes.float16}

@@ -95,7 +95,7 @@ ERF_64: Final = (-1.1283791670955126, (-0.6366197723675836, -1.1731091288881683,
 # fmt: on
 
 
-class _Format(NamedTuple):
+class _WorkingFormat(NamedTuple):
     """A float format and the constants that the functions need in it."""
 
     uint: DType
@@ -111,17 +111,17 @@ class _Format(NamedTuple):
     g: Sequence[float]  # 2^r = 1 + r g(r)
 
 
-_F32: Final = _Format(
+_F32: Final = _WorkingFormat(
     dtypes.uint32, 23, 127, 1.5 * 2.0**23, LOG2E_32, LN2_32,
     (-104.0, 89.0, -176.0), (-150.0, 129.0, -254.0), EXP_32, EXP2_32,
 )  # fmt: skip
-_F64: Final = _Format(
+_F64: Final = _WorkingFormat(
     dtypes.uint64, 52, 1023, 1.5 * 2.0**52, LOG2E_64[0], LN2_64,
     (-745.25, 710.0, -1418.0), (-1075.0, 1025.0, -2046.0), EXP_64, EXP2_64,
 )  # fmt: skip
 
 
-def _format(x: UOp) -> _Format:
+def _format(x: UOp) -> _WorkingFormat:
     return _F64 if x.dtype.scalar is dtypes.float64 else _F32
 
 

@@ -22,7 +22,7 @@ from uopc.passes.optimize.schedule.scheduler import Scheduler
 
 
 @dataclass(frozen=True)
-class _Columns:
+class _ColumnSum:
     """Σ over `reduce` of an array whose neighbours lie along `lane`. Each iteration of `row` uses
     the array again. Each of the `blocks` of columns has sums that fit the nearest cache."""
 
@@ -56,7 +56,7 @@ def in_memory(s: Scheduler) -> list[UOp]:
     return [q for lane in _block_loops(s, c) for q in _move(s, lane, c.rows, n)]
 
 
-def _find_columns(s: Scheduler) -> _Columns | None:
+def _find_columns(s: Scheduler) -> _ColumnSum | None:
     k = s.nest
     if len(k.reduces) != 1 or len(k.reduces[0].src) != 2 or len(k.written) != 1:
         return None
@@ -83,10 +83,10 @@ def _find_columns(s: Scheduler) -> _Columns | None:
         return None
     count = most_of(rows[0]) if rows else 1
     blocks = max(1, -(-row_bytes * count // thresholds.SUM_BYTES))
-    return _Columns(large[0].node, u, lane, rows[0] if rows else None, count, blocks)
+    return _ColumnSum(large[0].node, u, lane, rows[0] if rows else None, count, blocks)
 
 
-def _block_loops(s: Scheduler, c: _Columns) -> list[UOp]:
+def _block_loops(s: Scheduler, c: _ColumnSum) -> list[UOp]:
     """The loops over the columns inside of a block: of all blocks but the last, and of the last."""
     if c.blocks == 1:
         return [c.lane]

@@ -20,7 +20,7 @@ from uopc.passes.optimize.schedule.scheduler import Scheduler
 
 
 @dataclass(frozen=True)
-class Blocking:
+class ThreadBlocking:
     """The rows and vectors of columns that a thread sums, and the threads of a block."""
 
     rows: int
@@ -38,11 +38,9 @@ class Blocking:
 
 
 BLOCKINGS = (
-    Blocking(8, 2, 16, 16),
-    Blocking(8, 2, 16, 8),
-    Blocking(8, 1, 8, 8),
-    Blocking(4, 1, 8, 8),
-)
+    ThreadBlocking(8, 2, 16, 16), ThreadBlocking(8, 2, 16, 8), ThreadBlocking(8, 1, 8, 8),
+    ThreadBlocking(4, 1, 8, 8),
+)  # fmt: skip
 
 
 def choose(s: Scheduler, lanes: int) -> bool:
@@ -70,7 +68,7 @@ def _loops(s: Scheduler, product: Contraction) -> tuple[UOp, UOp, UOp] | None:
     return None if tile is None or len(depth) != 1 else (*tile[1:], depth[0])
 
 
-def _cost(s: Scheduler, b: Blocking, loops: tuple[UOp, UOp, UOp], lanes: int) -> float | None:
+def _cost(s: Scheduler, b: ThreadBlocking, loops: tuple[UOp, UOp, UOp], lanes: int) -> float | None:
     """The cost of a step of the depth on the busiest multiprocessor: each thread reads the factors
     of its tile and multiplies them. If threads are few, they wait as long as more threads would
     work. None where most of the tiles would be padding."""
@@ -86,7 +84,7 @@ def _cost(s: Scheduler, b: Blocking, loops: tuple[UOp, UOp, UOp], lanes: int) ->
 
 
 def _blocked(
-    s: Scheduler, product: Contraction, loops: tuple[UOp, UOp, UOp], b: Blocking, lanes: int
+    s: Scheduler, product: Contraction, loops: tuple[UOp, UOp, UOp], b: ThreadBlocking, lanes: int
 ) -> bool:
     """Apply a blocking to the product's loops, with slices of the operands in shared memory."""
     steps = _slice(length_of(loops[2]) or 1, b.rows * b.vectors * lanes)

@@ -26,7 +26,7 @@ from uopc.passes.optimize.schedule.scheduler import Scheduler
 
 
 @dataclass(frozen=True)
-class Blocking:
+class WarpBlocking:
     """The tensor-core tiles of each warp, down and across, and the warps of a block."""
 
     down: int
@@ -62,13 +62,9 @@ class Blocking:
 # the slowest warp (docs/lab/gpu.md). Smaller blockings are for products that would not fill the
 # device.
 BLOCKINGS = (
-    Blocking(4, 8, 2, 2),
-    Blocking(2, 8, 2, 2),
-    Blocking(4, 4, 2, 2),
-    Blocking(2, 4, 2, 2),
-    Blocking(2, 2, 2, 2),
-    Blocking(1, 2, 2, 2),
-)
+    WarpBlocking(4, 8, 2, 2), WarpBlocking(2, 8, 2, 2), WarpBlocking(4, 4, 2, 2),
+    WarpBlocking(2, 4, 2, 2), WarpBlocking(2, 2, 2, 2), WarpBlocking(1, 2, 2, 2),
+)  # fmt: skip
 # Slices of the depth in shared memory at a time: one is read, the others are being loaded. The next
 # one is found with a mask, so this is a power of two.
 STAGES = (4, 2)
@@ -81,7 +77,7 @@ def choose(s: Scheduler) -> bool:
     k = s.nest
     if k.contraction is None:
         return False
-    found: list[tuple[float, Blocking, tuple[int, Tile, list[UOp]]]] = []
+    found: list[tuple[float, WarpBlocking, tuple[int, Tile, list[UOp]]]] = []
     for r in k.contraction.depth:
         for amount in _amounts(s):
             try:
@@ -104,7 +100,7 @@ def _amounts(s: Scheduler) -> list[int]:
     return [exact, *[tensor_tiling.ROUNDED] * s.context.options.tf32]
 
 
-def _costs(s: Scheduler, tile: Tile, loops: list[UOp]) -> list[tuple[float, Blocking]]:
+def _costs(s: Scheduler, tile: Tile, loops: list[UOp]) -> list[tuple[float, WarpBlocking]]:
     """The blockings of a product that pay, each with its approximate time."""
     gpu = s.gpu
     lengths = [most_of(q) for q in loops]
@@ -112,7 +108,7 @@ def _costs(s: Scheduler, tile: Tile, loops: list[UOp]) -> list[tuple[float, Bloc
     columns = [length_of(q) or 1 for q in _other_columns(s.kernel, loops[1])]
     itemsize = tile.operand.itemsize
 
-    def cost(b: Blocking, padded: list[int]) -> float:
+    def cost(b: WarpBlocking, padded: list[int]) -> float:
         down, across, _ = b.sizes(tile)
         blocks = around * (padded[0] // down) * (padded[1] // across)
         if b.apart:
@@ -133,7 +129,7 @@ def _costs(s: Scheduler, tile: Tile, loops: list[UOp]) -> list[tuple[float, Bloc
     return found
 
 
-def _fitted(b: Blocking, tiles: int, columns: list[int]) -> Blocking:
+def _fitted(b: WarpBlocking, tiles: int, columns: list[int]) -> WarpBlocking:
     """The blocking; its tiles across divide `tiles` if another column loop can feed the warps."""
     whole = max(n for n in range(1, b.across + 1) if tiles % n == 0)
     apart = any(n % b.warps_across == 0 for n in columns)
@@ -150,13 +146,15 @@ def _other_columns(kernel: UOp, column: UOp) -> list[UOp]:
     return [r for r in reversed(columns) if r is not column]
 
 
-def _padded(s: Scheduler, amount: int, tile: Tile, loops: list[UOp], blocking: Blocking) -> bool:
+def _padded(
+    s: Scheduler, amount: int, tile: Tile, loops: list[UOp], blocking: WarpBlocking
+) -> bool:
     """Apply TC to the product after padding its loops to multiples of the block's tile."""
     padded = [s.padded(q, size) for q, size in zip(loops, blocking.sizes(tile))]
     return None not in padded and s.attempt("TC", padded[-1], amount)
 
 
-def _blocked(s: Scheduler, blocking: Blocking) -> bool:
+def _blocked(s: Scheduler, blocking: WarpBlocking) -> bool:
     """Apply a blocking to the product's loops, and put slices of its operands in shared memory."""
     (product,) = [u for u in walk.order(s.kernel) if u.op is Ops.SHAPED_WMMA]
     row, column, depth = product.src[2:]
@@ -190,7 +188,7 @@ def _blocked(s: Scheduler, blocking: Blocking) -> bool:
     return used <= room
 
 
-def _slicing(s: Scheduler, product: UOp, blocking: Blocking, room: int) -> tuple[int, int]:
+def _slicing(s: Scheduler, product: UOp, blocking: WarpBlocking, room: int) -> tuple[int, int]:
     """The most tiles of the depth per slice, and the most slices, that fit in shared memory."""
     outer = _tile_loop(s, product.src[4])
     count = 1 if outer is None else length_of(outer) or 1
