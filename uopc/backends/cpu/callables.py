@@ -22,8 +22,9 @@ import numpy as np
 from uopc.backends.cpu.elf_loader import Image, function_address
 from uopc.backends.cpu.entry_state import EntryState
 from uopc.backends.cpu.layout import is_layout_known, scalar_class
-from uopc.backends.cpu.native import FUNCTIONS, install
+from uopc.backends.cpu.native import install
 from uopc.backends.cpu.runner import NOTHING, Runner
+from uopc.backends.cpu.structs import FUNCTIONS
 from uopc.backends.plan import Plan
 
 # The entry keeps its bases on the machine stack; programs beyond this use the plain call.
@@ -119,7 +120,7 @@ def native_calls_work() -> bool:
     if without_gil or not is_layout_known():
         return False
     runtime = install()
-    for name, function in FUNCTIONS.items():
+    for name, (function, _) in FUNCTIONS.items():
         runtime.set_global(name, function_address(ctypes.pythonapi, function))
     runtime.set_global("new_array", _numpy_function(_NEW_FROM_DESCR))
     runtime.set_global("new_copy", _numpy_function(_NEW_COPY))

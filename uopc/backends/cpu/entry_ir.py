@@ -2,9 +2,9 @@
 
 `entry` acquires the program's memory, lets `attempt` do the call, and frees the copies that it
 made. `attempt` checks the arguments, finds the sizes, makes the outputs, runs the launches and
-returns the results; or it returns 1, and `entry` passes the call, unchanged, to the Python function
-`slow`, the first of the objects that the program owns. `on_request_ir.py` has what only some calls
-need. `native.py` fills in the offsets in braces and explains the abbreviations.
+returns the results; or it returns AGAIN, and `entry` passes the call, unchanged, to the Python
+function `slow`, the first of the objects that the program owns. `on_request_ir.py` has what only
+some calls need.
 
 A program with variables has `inputs`: the value of each, the least integer where none is known.
 `evaluate` computes the sizes of a call from them (see `size_code.py`), unless they are those of the
@@ -12,288 +12,192 @@ call before. It writes them into the launch table and the records of the arrays;
 these from `acquire` to `release`, and a call that meets another goes to `slow`.
 """
 
-ENTRY = """
-define ptr @entry(ptr %self, ptr %args, i64 %nargs_and_flag, ptr %names) {
-start:
-  %nargs = and i64 %nargs_and_flag, 9223372036854775807
-  %instance = field i64 @globals {g.instance}
-  %native_fields = getelementptr i8, ptr %self, i64 %instance
-  %owned = field ptr %native_fields 8
-  %state = field ptr %native_fields 16
-  if eq ptr %owned, null then %dead else %alive
-dead:
-  ; The garbage collector has cleared the program.
-  api void bad_call()
-  ret ptr null
-alive:
-  %stale = field i64 @globals {g.stale}
-  %copied = alloca i64
-  store i64 0, ptr %copied
-  ; Words of a call: the bases, then of each array its object, its copy, its extent, its number.
-  %room_words = field i64 %state {s.room}
-  %room = alloca i64, i64 %room_words, align 16
-  %arrays_count = field i64 %state {s.arrays}
-  %bases_count = field i64 %state {s.bases}
-  %arrays = getelementptr i64, ptr %room, i64 %bases_count
-  %copies = getelementptr i64, ptr %arrays, i64 %arrays_count
-  if eq i64 %stale, 0 then %begin else %slow
-begin:
-  %flag = field ptr %state {s.flag}
-  %unshared = icmp ne ptr %flag, null
-  br i1 %unshared, label %acquire, label %try
-acquire:
-  acquire %flag then %try else %slow
-try:
-  %answer = call ptr @attempt(ptr %state, ptr %args, i64 %nargs, ptr %names,
-                              ptr %room, ptr %arrays, ptr %copies, ptr %copied)
-  br i1 %unshared, label %release, label %finish
-release:
-  set i64 0 %flag 0 release
-  br label %finish
-finish:
-  %copies_count = load i64, ptr %copied
-  br label %free
-free:
-  loop %c = 0 to %copies_count from %finish, %free_one do %free_one else %freed
-free_one:
-  %copy = item ptr %copies %c
-  api void decref(ptr %copy)
-  br label %free
-freed:
-  if eq ptr %answer, {again} then %slow else %done
-done:
-  ret ptr %answer
-slow:
-  ; The call may give the program other objects.
-  api void incref(ptr %owned)
-  %function = field ptr %owned {tuple_items}
-  %slow_answer = api ptr vectorcall(ptr %function, ptr %args, i64 %nargs, ptr %names)
-  api void decref(ptr %owned)
-  ret ptr %slow_answer
-}
+from __future__ import annotations
 
-define internal ptr @attempt(ptr %state, ptr %args, i64 %nargs, ptr %names,
-                             ptr %bases, ptr %arrays, ptr %copies, ptr %copied) {
-start:
-  %n = field i64 %state {s.arguments}
-  %arrays_count = field i64 %state {s.arrays}
-  %fresh_count = sub i64 %arrays_count, %n
-  %variables = field i64 %state {s.variables}
-  %inputs = field ptr %state {s.inputs}
-  %defaults = field ptr %state {s.defaults}
-  br label %defaulting
-defaulting:
-  loop %df = 0 to %variables from %start, %default do %default else %arguments
-default:
-  %default_value = item i64 %defaults %df
-  put i64 %default_value %inputs %df
-  br label %defaulting
-arguments:
-  if eq ptr %names, null then %unnamed else %named
-unnamed:
-  if eq i64 %nargs, %n then %prepare else %slow
+from uopc.backends import memory_plan
+from uopc.backends.cpu import on_request_ir as on_request
+from uopc.backends.cpu.launch_ir import acquire, run
+from uopc.backends.cpu.structs import OBJECT, OBJECTS, STATE, WORDS, WRITEABLE, global_table
+from uopc.backends.llvm.builder import (
+    I32,
+    I64,
+    Block,
+    Builder,
+    Pointer,
+    Value,
+    Words,
+    function,
+)  # fmt: skip
 
-named:
-  %outs = call i64 @by_name(ptr %state, ptr %args, i64 %nargs, ptr %names, ptr %arrays)
-  if eq i64 %outs, -1 then %slow else %prepare
+AGAIN = "inttoptr (i64 1 to ptr)"
+_STATE = Pointer(STATE)
+_NATIVE_FIELDS = Words(function=I64, owned=OBJECT, state=_STATE)
 
-prepare:
-  %given_arrays = phi ptr [%args, %unnamed], [%arrays, %named]
-  %extra = phi i64 [0, %unnamed], [%outs, %named]
-  %given = add i64 %n, %extra
-  %bases_count = field i64 %state {s.bases}
-  %numbers = getelementptr i64, ptr %copies, i64 %arrays_count
-  %begins = getelementptr i64, ptr %numbers, i64 %arrays_count
-  %ends = getelementptr i64, ptr %begins, i64 %arrays_count
-  %records = field ptr %state {s.records}
-  %ndarray = field ptr @globals {g.ndarray}
-  %nothing = field i64 @globals {g.nothing}
-  if eq i64 %variables, 0 then %check_all else %find_sizes
-find_sizes:
-  %sized = call i1 @sized(ptr %state, ptr %given_arrays)
-  br i1 %sized, label %check_all, label %slow
-check_all:
-  br label %argument
-argument:
-  loop %i = 0 to %given from %check_all, %accepted, %duplicate do %check else %overlaps
-check:
-  %array = item ptr %given_arrays %i
-  put ptr %array %arrays %i
-  %record = getelementptr [{record_words} x i64], ptr %records, i64 %i
-  %class = field ptr %array {type}
-  if eq ptr %class, %ndarray then %check_dtype else %no_array
-no_array:
-  %number_at = getelementptr i64, ptr %numbers, i64 %i
-  %number_address = call i64 @number(ptr %array, ptr %record, ptr %number_at)
-  if eq i64 %number_address, 0 then %slow else %accepted
-check_dtype:
-  %dtype = field ptr %array {dtype}
-  %want_dtype = field ptr %record {r.dtype}
-  if eq ptr %dtype, %want_dtype then %check_rank else %other_dtype
-other_dtype:
-  ; An unpickled array has a dtype object of its own that means the same.
-  %type_number = field i32 %dtype {type_number}
-  %want_number = field i32 %record {r.type_number}
-  %order = field i8 %dtype {byte_order}
-  if eq i32 %type_number, %want_number and eq i8 %order, 61 then %check_rank else %slow
-check_rank:
-  %flags = field i32 %array {flags}
-  %want_flags = field i32 %record {r.flags}
-  %common_flags = and i32 %flags, %want_flags
-  %ndim = field i32 %array {ndim}
-  %want_ndim = field i32 %record {r.ndim}
-  %rank = field i64 %record {r.ndim}
-  %dims = field ptr %array {dims}
-  %want_dims = field ptr %record {r.dims}
-  if eq i32 %ndim, %want_ndim then %dim else %slow
-dim:
-  loop %d = 0 to %rank from %check_rank, %check_dim do %check_dim else %check_flags
-check_dim:
-  %size = item i64 %dims %d
-  %want_size = item i64 %want_dims %d
-  if eq i64 %size, %want_size then %dim else %slow
-check_flags:
-  if eq i32 %common_flags, %want_flags then %dense else %strided
-strided:
-  ; An input is copied. An array that is written is not: `slow` says so.
-  %writable = and i32 %want_flags, {writeable}
-  if eq i32 %writable, 0 then %duplicate else %slow
-duplicate:
-  %begin_at = getelementptr i64, ptr %begins, i64 %i
-  %end_at = getelementptr i64, ptr %ends, i64 %i
-  %duplicated = call i64 @duplicate(ptr %array, ptr %record, ptr %copies, ptr %copied,
-                                    ptr %begin_at, ptr %end_at)
-  put i64 %duplicated %bases %i
-  if eq i64 %duplicated, 0 then %no_memory else %argument
-no_memory:
-  ret ptr null
-dense:
-  %data = field i64 %array {data}
-  %nbytes = field i64 %record {r.nbytes}
-  %data_end = add i64 %data, %nbytes
-  %no_elements = icmp eq i64 %nbytes, 0
-  %kept_address = select i1 %no_elements, i64 %nothing, i64 %data
-  br label %accepted
-accepted:
-  %argument_address = phi i64 [%kept_address, %dense], [%number_address, %no_array]
-  %argument_begin = phi i64 [%data, %dense], [0, %no_array]
-  %argument_end = phi i64 [%data_end, %dense], [0, %no_array]
-  put i64 %argument_address %bases %i
-  put i64 %argument_begin %begins %i
-  put i64 %argument_end %ends %i
-  br label %argument
 
-overlaps:
-  %written_args = field i64 %state {s.written_count}
-  %written_count = add i64 %written_args, %extra
-  %written = field ptr %state {s.written}
-  br label %writer
-writer:
-  loop %w = 0 to %written_count from %overlaps, %against do %writer_range else %results
-writer_range:
-  %wi = item i64 %written %w
-  %w_begin = item i64 %begins %wi
-  %w_end = item i64 %ends %wi
-  br label %against
-against:
-  loop %j = 0 to %given from %writer_range, %other, %compare do %other else %writer
-other:
-  if eq i64 %j, %wi then %against else %compare
-compare:
-  %j_begin = item i64 %begins %j
-  %j_end = item i64 %ends %j
-  if ult i64 %j_begin, %w_end and ult i64 %w_begin, %j_end then %slow else %against
+@function(OBJECT, OBJECT, OBJECTS, I64, OBJECT)
+def entry(b: Builder, self: Value, args: Value, nargs_and_flag: Value, names: Value) -> None:
+    """Call a program."""
+    g, again = global_table(b), Value(b, OBJECT, AGAIN)
+    nargs = nargs_and_flag & (1 << 63) - 1
+    fields = (self + g.instance).to(Pointer(_NATIVE_FIELDS))
+    owned, state = fields.owned, fields.state
+    with b.when(owned.eq(None)):  # the garbage collector has cleared the program
+        g.bad_call()
+        b.ret(None)
+    stale = g.stale
+    copied = b.alloca(I64)
+    copied[0] = 0
+    # Words of a call: the bases, then of each array its object, its copy, its extent, its number.
+    room = b.alloca(I64, state.room, align=16)
+    arrays_count, bases_count = state.arrays, state.bases
+    arrays = room.at(bases_count)
+    copies = arrays.at(arrays_count)
+    slow = b.block()
+    b.check(stale.eq(0), slow)
+    flag = state.flag
+    unshared = flag.ne(None)
+    with b.when(unshared):
+        acquire(b, flag, slow)
+    answer = attempt(state, args, nargs, names, room, arrays, copies, copied)
+    with b.when(unshared):
+        flag.set(0, "release")
+    with b.count_to(copied[0]) as c:
+        g.decref(copies.to(OBJECTS)[c])
+    b.leave(answer.eq(again), slow)
+    b.ret(answer)
+    b.begin(slow)  # the call may give the program other objects
+    g.incref(owned)
+    slow_answer = g.vectorcall(owned.address("tuple_items")[0], args, nargs, names)
+    g.decref(owned)
+    b.ret(slow_answer)
 
-results:
-  %incref = field ptr @globals {g.incref}
-  if eq i64 %extra, 0 then %result else %given_result
-given_result:
-  loop %h = %n to %given from %results, %hold do %hold else %fixed_bases
-hold:
-  %held = item ptr %arrays %h
-  call void %incref(ptr %held)
-  br label %given_result
-result:
-  loop %f = %n to %arrays_count from %results, %made do %make else %fixed_bases
-make:
-  %f_record = getelementptr [{record_words} x i64], ptr %records, i64 %f
-  %f_dtype = field ptr %f_record {r.dtype}
-  %f_ndim = field i32 %f_record {r.ndim}
-  %f_dims = field ptr %f_record {r.dims}
-  %new_bytes = field i64 %f_record {r.nbytes}
-  call void %incref(ptr %f_dtype)
-  %made_new = api ptr new_array(ptr %ndarray, ptr %f_dtype, i32 %f_ndim, ptr %f_dims,
-                                ptr null, ptr null, i32 0, ptr null)
-  if ult i64 %new_bytes, {large} then %check_new else %large
-large:
-  ; A kernel that writes the result may read the arena. No array is given for a result, so the
-  ; extent of the first has room for the arena's.
-  %read_arena = field ptr %state {s.arena}
-  %read_begin = field i64 %read_arena 8
-  %read_bytes = field i64 %read_arena 16
-  %read_end = add i64 %read_begin, %read_bytes
-  put i64 %read_begin %begins %n
-  put i64 %read_end %ends %n
-  %read_count = add i64 %n, 1
-  %apart = call ptr @apart(ptr %made_new, ptr %f_record, ptr %begins, ptr %ends, i64 %read_count)
-  br label %check_new
-check_new:
-  %new = phi ptr [%made_new, %make], [%apart, %large]
-  if eq ptr %new, null then %drop else %made
-made:
-  put ptr %new %arrays %f
-  %new_data = field i64 %new {data}
-  %new_is_empty = icmp eq i64 %new_bytes, 0
-  %new_address = select i1 %new_is_empty, i64 %nothing, i64 %new_data
-  put i64 %new_address %bases %f
-  br label %result
 
-fixed_bases:
-  %template = field ptr %state {s.base_template}
-  br label %fixed
-fixed:
-  loop %b = %arrays_count to %bases_count from %fixed_bases, %copy_base do %copy_base else %go
-copy_base:
-  %address = item i64 %template %b
-  put i64 %address %bases %b
-  br label %fixed
-go:
-  %arena = field ptr %state {s.arena}
-  %arena_address = field i64 %arena 8
-  put i64 %arena_address %bases %arrays_count
-  %table = field ptr %state {s.table}
-  %nogil = field i64 %state {s.nogil}
-  if eq i64 %nogil, 0 then %run_holding else %run_released
-run_holding:
-  call void @run(ptr %table, ptr %bases)
-  br label %hand_back
-run_released:
-  %thread = api ptr save_thread()
-  call void @run(ptr %table, ptr %bases)
-  api void restore_thread(ptr %thread)
-  br label %hand_back
+@function(OBJECT, _STATE, OBJECTS, I64, OBJECT, WORDS, OBJECTS, OBJECTS, WORDS)
+def attempt(
+    b: Builder, state: Value, args: Value, nargs: Value, names: Value,
+    bases: Value, arrays: Value, copies: Value, copied: Value,
+) -> None:  # fmt: skip
+    """Do a call, where nothing is unusual; AGAIN where something is."""
+    g, slow, failed = global_table(b), b.block(), b.block(I64)
+    n, arrays_count, variables = state.arguments, state.arrays, state.variables
+    inputs, defaults = state.inputs, state.defaults
+    with b.count_to(variables) as i:
+        inputs[i] = defaults[i]
+    prepare = b.block(OBJECTS, I64)
+    with b.when(names.eq(None)):
+        b.fork(nargs.eq(n), prepare, slow, args, 0)
+    outs = on_request.by_name(state, args, nargs, names, arrays)
+    b.leave(outs.eq(-1), slow)
+    given_arrays, extra = b.begin(prepare, arrays, outs)
+    given, bases_count = n + extra, state.bases
+    numbers = copies.at(arrays_count).to(WORDS)
+    begins = numbers.at(arrays_count)
+    ends = begins.at(arrays_count)
+    records, ndarray, nothing = state.records, g.ndarray, g.nothing
+    with b.unless(variables.eq(0)):
+        b.check(on_request.sized(state, given_arrays), slow)
 
-hand_back:
-  %sources = field ptr %state {s.sources}
-  %structure = field i64 %state {s.structure}
-  if eq i64 %structure, 0 then %hand_one else %hand_many
-hand_one:
-  %source = load i64, ptr %sources
-  %one = item ptr %arrays %source
-  if ult i64 %source, %n then %hand_argument else %hand_new
-hand_argument:
-  call void %incref(ptr %one)
-  br label %hand_new
-hand_new:
-  ret ptr %one
-hand_many:
-  %many = call ptr @handed(ptr %state, ptr %arrays)
-  ret ptr %many
-drop:
-  call void @drop(ptr %arrays, i64 %n, i64 %f)
-  ret ptr null
+    with b.count_to(given) as i:
+        array = given_arrays[i]
+        arrays[i] = array
+        record = records.at(i)
+        accepted = b.block(I64, I64, I64)
+        with b.unless(array.type.eq(ndarray)):
+            address = on_request.number(array, record, numbers.at(i))
+            b.leave(address.eq(0), slow)
+            b.go(accepted, address, 0, 0)
+        flags, has_flags = _check_array(b, array, record, slow)
+        with b.unless(has_flags):
+            # An input is copied. An array that is written is not: `slow` says so.
+            b.check((flags & WRITEABLE).eq(0), slow)
+            extent = begins.at(i), ends.at(i)
+            address = on_request.duplicate(array, record, copies, copied, *extent)
+            bases[i] = address
+            b.check(address.eq(0), i.again)
+            b.ret(None)
+        data, nbytes = array.data, record.nbytes
+        end = data + nbytes
+        b.begin(accepted, nbytes.eq(0).select(nothing, data), data, end)
+        for places, value in zip((bases, begins, ends), accepted.parameters):
+            places[i] = value
 
-slow:
-  ret ptr {again}
-}
-"""
+    written_count, written = state.written_count + extra, state.written
+    with b.count_to(written_count) as w:
+        own = written[w]
+        begin, end = begins[own], ends[own]
+        with b.count_to(given) as j:
+            b.leave(j.eq(own), j.again)
+            other_begin, other_end = begins[j], ends[j]
+            b.fork((other_begin < end) & (begin < other_end), slow, j.again)
+
+    incref, fixed = g.incref, b.block()
+    with b.unless(extra.eq(0)):
+        with b.count_to(given, n) as i:
+            incref(arrays[i])
+        b.go(fixed)
+    with b.count_to(arrays_count, n) as i:
+        record = records.at(i)
+        nbytes, checked = record.nbytes, b.block(OBJECT)
+        made = on_request.new_array(incref, ndarray, record, None, 0)
+        b.leave(nbytes < memory_plan.LARGE, checked, made)
+        # A kernel that writes the result may read the arena. No array is given for a result, so the
+        # extent of the first has room for the arena's.
+        arena = state.arena
+        begin, room = arena.begin, arena.nbytes
+        begins[n], ends[n] = begin, begin + room
+        (made,) = b.begin(checked, on_request.apart(made, record, begins, ends, n + 1))
+        b.leave(made.eq(None), failed, i)
+        arrays[i] = made
+        bases[i] = nbytes.eq(0).select(nothing, made.data)
+    b.begin(fixed)
+    template = state.base_template
+    with b.count_to(bases_count, arrays_count) as i:
+        bases[i] = template[i]
+    bases[arrays_count] = state.arena.begin
+    _run(b, state, bases)
+
+    sources, structure, hand_many = state.sources, state.structure, b.block()
+    b.check(structure.eq(0), hand_many)
+    source = sources[0]
+    one = arrays[source]
+    with b.when(source < n):
+        incref(one)
+    b.ret(one)
+    b.begin(hand_many)
+    b.ret(on_request.handed(state, arrays))
+    (made,) = b.begin(failed)
+    on_request.drop(arrays, n, made)
+    b.ret(None)
+    b.begin(slow)
+    b.ret(Value(b, OBJECT, AGAIN))
+
+
+def _check_array(b: Builder, array: Value, record: Value, slow: Block) -> tuple[Value, Value]:
+    """Check dtype and sizes of an array; gives the flags that it needs, and if it has them."""
+    dtype, wanted = array.dtype, record.dtype
+    with b.unless(dtype.eq(wanted)):
+        # An unpickled array has a dtype object of its own that means the same.
+        number, wanted_number = dtype.type_number, record.type_number
+        order = dtype.byte_order
+        b.check(number.eq(wanted_number) & order.eq(ord("=")), slow)
+    own_flags, flags = array.flags, record.flags
+    common, ndim, wanted_ndim = own_flags & flags, array.ndim, record.field("ndim", I32)
+    rank, dims, wanted_dims = record.ndim, array.dims, record.dims
+    b.check(ndim.eq(wanted_ndim), slow)
+    with b.count_to(rank) as d:
+        b.fork(dims[d].eq(wanted_dims[d]), d.again, slow)
+    return flags, common.eq(flags)
+
+
+def _run(b: Builder, state: Value, bases: Value) -> None:
+    """Run the launches, without the interpreter's lock where the program says so."""
+    g, table = global_table(b), state.table
+    released, done = b.block(), b.block()
+    b.check(state.nogil.eq(0), released)
+    run(table, bases)
+    b.go(done)
+    b.begin(released)
+    thread = g.save_thread()
+    run(table, bases)
+    g.restore_thread(thread)
+    b.begin(done)

@@ -9,17 +9,18 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from uopc.backends.cpu import native
+from uopc.backends.cpu import structs
 from uopc.backends.cpu.layout import data_address, scalar_class
 from uopc.backends.cpu.runner import Runner
-from uopc.backends.cpu.size_code import RELATIONS, UNKNOWN, Size, SizeCode, fixed
+from uopc.backends.cpu.size_code import RELATIONS, Size, SizeCode, fixed
+from uopc.backends.cpu.structs import UNKNOWN
 from uopc.backends.plan import Argument, Plan, ResultArray
 
 _C_CONTIGUOUS, _ALIGNED = 0x1, 0x100
 # Python's numbers that the entry converts, by the dtype of the argument.
 _NUMBERS = {
-    "float64": native.NUMBERS["wide_float"], "float32": native.NUMBERS["narrow_float"],
-    "int64": native.NUMBERS["wide_int"], "int32": native.NUMBERS["narrow_int"],
+    "float64": structs.NUMBERS["wide_float"], "float32": structs.NUMBERS["narrow_float"],
+    "int64": structs.NUMBERS["wide_int"], "int32": structs.NUMBERS["narrow_int"],
 }  # fmt: skip
 
 
@@ -38,14 +39,14 @@ class EntryState:
         for c in plan.conditions:
             sides = self._sizes.register(c.left), self._sizes.register(c.right)
             self._sizes.require(RELATIONS[c.relation], *sides)
-        words = np.array([state.get(name, 0) for name in native.STATE], np.int64)
+        words = np.array([state.get(name, 0) for name in structs.STATE.fields], np.int64)
         self.address = self._keep(words)
         if plan.variables:
             if fixed(plan.arena_bytes) is None:
-                at = self.address + 8 * native.STATE.index("arena_bytes")
+                at = self.address + structs.STATE.offset("arena_bytes")
                 self._sizes.place(plan.arena_bytes, at)
             for name, word in self._size_code().items():
-                words[native.STATE.index(name)] = word
+                words[structs.STATE.offset(name) // 8] = word
         self.owned = (*self._owned, plan.constants, runner.image.memory, runner.arena.words)
 
     def _keep(self, array: npt.NDArray[np.int64]) -> int:
@@ -92,7 +93,7 @@ class EntryState:
             "takes_out": int(len(plan.fresh) == len(plan.results) and plan.structure != "dict"),
             "arrays": len(outer),
             "results": len(plan.results),
-            "structure": native.STRUCTURES[plan.structure],
+            "structure": structs.STRUCTURES[plan.structure],
             "records": self._words(records),
             "sources": self._words(sources),
             # With out= the outputs, which follow the arguments, are written as well.
@@ -110,14 +111,14 @@ class EntryState:
             "dtype": id(shaped.dtype),
             "type_number": shaped.dtype.num,
             "ndim": len(shaped.shape),
-            "flags": _C_CONTIGUOUS | _ALIGNED | (native.WRITEABLE if written else 0),
+            "flags": _C_CONTIGUOUS | _ALIGNED | (structs.WRITEABLE if written else 0),
             "nbytes": (*shaped.shape, size),
             "itemsize": size,
             "dims": self._words(shaped.shape),
             "scalar": id(scalar_class(shaped.dtype)) if number else 0,
             "number": _NUMBERS.get(shaped.dtype.name, 0) if number else 0,
         }
-        assert tuple(record) == native.RECORD
+        assert tuple(record) == tuple(structs.RECORD.fields)
         return list(record.values())
 
     def _variables(self, plan: Plan) -> dict[str, int]:

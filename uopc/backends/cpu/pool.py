@@ -14,7 +14,8 @@ import time
 
 from uopc.backends import thread_limit
 from uopc.backends.cpu.elf_loader import address_of, function_address, map_private
-from uopc.backends.cpu.native import CLOSED, POOL, POOL_LINE, Runtime, install
+from uopc.backends.cpu.native import Runtime, install
+from uopc.backends.cpu.structs import CLOSED, POOL, POOL_LINE
 from uopc.backends.detect import MOST_CORES
 from uopc.ir.core.arena import NativeThread
 
@@ -50,7 +51,7 @@ class ThreadPool:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._memory = map_private(POOL["workers"] + POOL_LINE * MAX_WORKERS)
+        self._memory = map_private(POOL.offset("workers") + POOL_LINE * MAX_WORKERS)
         self.address = address_of(self._memory)
         self._growing = threading.Lock()
         self._wanted = self.workers = 0
@@ -61,12 +62,12 @@ class ThreadPool:
         for field, library, function in (
             ("acquire", ctypes.pythonapi, "PyThread_acquire_lock"),
             ("release", ctypes.pythonapi, "PyThread_release_lock"),
-            ("yield", ctypes.CDLL(None), "sched_yield"),
+            ("give_way", ctypes.CDLL(None), "sched_yield"),
         ):
             self._word(field).value = function_address(library, function)
 
     def _word(self, field: str, extra: int = 0) -> ctypes.c_int64:
-        return ctypes.c_int64.from_address(self.address + POOL[field] + extra)
+        return ctypes.c_int64.from_address(self.address + POOL.offset(field) + extra)
 
     def take_limit(self) -> None:
         """Let launches from now on take no more threads than the process may, and than there are.

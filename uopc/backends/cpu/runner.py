@@ -21,7 +21,8 @@ from uopc.backends.cpu.arguments import BoundArguments, KnownSizes, bind, shape_
 from uopc.backends.cpu.bounded_cache import BoundedMap
 from uopc.backends.cpu.elf_loader import Image, address_of, map_private
 from uopc.backends.cpu.layout import data_address
-from uopc.backends.cpu.native import JUMP_WORDS, TOGETHER, install
+from uopc.backends.cpu.native import install
+from uopc.backends.cpu.structs import JUMP_WORDS, TOGETHER
 from uopc.backends.cpu.tracing import PREFIX, ChunkRun, Log
 from uopc.backends.plan import (
     Dim,
