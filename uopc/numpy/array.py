@@ -447,6 +447,13 @@ def applied(function: Callable[..., Any], *values: Any) -> Any:
     return same_kind(function(*[uop_of(v) for v in values]), values)
 
 
+def named(function: Callable[..., Any], name: str, doc: str) -> Callable[..., Any]:
+    """A function that a factory has made, with the name by which users find it, and a docstring."""
+    function.__module__, function.__doc__ = "uopc.numpy", doc
+    function.__name__ = function.__qualname__ = name
+    return function
+
+
 def is_weak(v: Any) -> bool:
     """A Python number, or an Array that was one."""
     return v.weak if isinstance(v, Array) else type(v) in (bool, int, float)

@@ -14,7 +14,16 @@ from uopc.ir.builder import checks, fold, leaves, operands
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.uop import UOp
-from uopc.numpy.array import Array, applied, check_number, promoted, same_kind, trace_of, uop_of
+from uopc.numpy.array import (
+    Array,
+    applied,
+    check_number,
+    named,
+    promoted,
+    same_kind,
+    trace_of,
+    uop_of,
+)
 from uopc.numpy.dtype_functions import as_dtype
 from uopc.numpy.joining import stack
 from uopc.numpy.manipulation import moveaxis
@@ -104,16 +113,13 @@ def _numbers(name: str, value: int) -> Any:
         dims = shapes.shape(u) if shape is None else shape
         return same_kind(creation.full(dims, value, as_dtype(dtype, u.dtype)), (x,))
 
-    for f, title in ((function, name), (like, f"{name}_like")):
-        f.__name__ = f.__qualname__ = title
     doc, result = f"Every element is {value}", f"array([{value}., {value}.])"
-    function.__doc__ = f"{doc}, in the shape; float64 by default." + examples.section(
-        f">>> np.asarray(unp.{name}((2,)))", result
+    example = examples.section(f">>> np.asarray(unp.{name}((2,)))", result)
+    of_like = examples.section(f">>> np.asarray(unp.{name}_like(np.array([7.0, 8.0])))", result)
+    return (
+        named(function, name, f"{doc}, in the shape; float64 by default.{example}"),
+        named(like, f"{name}_like", f"{doc}, in the shape and dtype of x unless given.{of_like}"),
     )
-    like.__doc__ = f"{doc}, in the shape and dtype of x unless given." + examples.section(
-        f">>> np.asarray(unp.{name}_like(np.array([7.0, 8.0])))", result
-    )
-    return function, like
 
 
 zeros, zeros_like = _numbers("zeros", 0)

@@ -15,7 +15,7 @@ from uopc.ir.builder import alu, checks, fold, leaves, operands
 from uopc.ir.core import dtypes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
-from uopc.numpy.array import Array, is_operand, is_weak, promoted, same_kind, uop_of
+from uopc.numpy.array import Array, is_operand, is_weak, named, promoted, same_kind, uop_of
 from uopc.numpy.creation import asarray
 from uopc.numpy.dtype_functions import finfo
 from uopc.tensor import elementwise, examples, float_functions, table
@@ -25,13 +25,6 @@ __all__ = [
     "where",
 ]  # fmt: skip
 Function = Callable[..., Any]
-
-
-def _named(function: Function, name: str, doc: str) -> Function:
-    function.__module__ = "uopc.numpy"  # where it is found by name
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = doc
-    return function
 
 
 def _applied(name: str, takes: str, build: Callable[..., UOp], values: tuple[Any, ...]) -> Any:
@@ -57,7 +50,7 @@ def _function(row: table.Row, build: Callable[..., UOp]) -> Function:
     def of_two(x1: Any, x2: Any, /) -> Any:
         return _applied(name, takes, build, (x1, x2))
 
-    return _named(of_one if row.operands == 1 else of_two, name, table.function_doc(row))
+    return named(of_one if row.operands == 1 else of_two, name, table.function_doc(row))
 
 
 FUNCTIONS: dict[str, Function] = {
@@ -190,7 +183,7 @@ def _infinity(name: str, value: float, which: str, result: str) -> Function:
 
     doc = f"True for the {which} infinity.\n\nElementwise. UserTypeError for bool."
     example = ("[1.0, np.inf, -np.inf]", "", result)
-    return _named(function, name, doc + examples.of_function(name, example))
+    return named(function, name, doc + examples.of_function(name, example))
 
 
 isposinf = _infinity("isposinf", math.inf, "positive", "array([False,  True, False])")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,10 +11,10 @@ from uopc.errors import UserError, UserTypeError
 from uopc.ir.builder import fold
 from uopc.ir.core import shapes
 from uopc.ir.core.uop import UOp
-from uopc.numpy.array import Array, promoted, same_kind, uop_of
+from uopc.numpy.array import Array, named, promoted, same_kind, uop_of
 from uopc.numpy.dtype_functions import as_dtype
 from uopc.numpy.manipulation import own_axis, with_rank
-from uopc.tensor import indexing
+from uopc.tensor import examples, indexing
 
 __all__ = [
     "append", "array_split", "atleast_1d", "atleast_2d", "atleast_3d", "block", "column_stack",
@@ -103,45 +103,24 @@ def _at_least(rank: int, u: UOp) -> UOp:
     return with_rank(u, rank)
 
 
-def _all_at_least(rank: int, arrays: tuple[Any, ...]) -> Any:
-    made = tuple([same_kind(_at_least(rank, uop_of(a)), (a,)) for a in arrays])
-    return made[0] if len(made) == 1 else made
+def _with_rank(rank: int, doc: str, given: str, shape: str) -> Callable[..., Any]:
+    """The function that gives each array so many dimensions at least."""
+
+    def function(*arys: Any) -> Any:
+        made = tuple([same_kind(_at_least(rank, uop_of(a)), (a,)) for a in arys])
+        return made[0] if len(made) == 1 else made
+
+    name, result = f"atleast_{rank}d", "One array, or a tuple of as many as there are."
+    example = examples.section(f">>> unp.{name}({given}).shape", shape)
+    return named(function, name, f"Each array with at least {doc}.\n\n{result}{example}")
 
 
-def atleast_1d(*arys: Any) -> Any:
-    """Each array with at least one dimension: a number is a vector.
-
-    One array, or a tuple of as many as there are.
-
-    Examples:
-        >>> unp.atleast_1d(unp.asarray(3.0)).shape
-        (1,)
-    """
-    return _all_at_least(1, arys)
-
-
-def atleast_2d(*arys: Any) -> Any:
-    """Each array with at least two dimensions: a vector is one row.
-
-    One array, or a tuple of as many as there are.
-
-    Examples:
-        >>> unp.atleast_2d(unp.zeros(3)).shape
-        (1, 3)
-    """
-    return _all_at_least(2, arys)
-
-
-def atleast_3d(*arys: Any) -> Any:
-    """Each array with at least three dimensions: (n,) is (1, n, 1), and (m, n) is (m, n, 1).
-
-    One array, or a tuple of as many as there are.
-
-    Examples:
-        >>> unp.atleast_3d(unp.zeros((2, 3))).shape
-        (2, 3, 1)
-    """
-    return _all_at_least(3, arys)
+atleast_1d = _with_rank(1, "one dimension: a number is a vector", "unp.asarray(3.0)", "(1,)")
+atleast_2d = _with_rank(2, "two dimensions: a vector is one row", "unp.zeros(3)", "(1, 3)")
+atleast_3d = _with_rank(
+    3, "three dimensions: (n,) is (1, n, 1), and (m, n) is (m, n, 1)", "unp.zeros((2, 3))",
+    "(2, 3, 1)",
+)  # fmt: skip
 
 
 def vstack(tup: Sequence[Any], *, dtype: Any = None) -> Any:
@@ -370,41 +349,22 @@ def _borders(count: int, n: int, who: str) -> list[int]:
     return [i * size + min(i, longer) for i in range(1, count)]
 
 
-def _split_along(axis: int, ary: Any, given: Any, who: str, least: int) -> list[Any]:
-    rank = uop_of(ary, who).ndim
-    if rank < least:
-        raise UserError(f"{who}: needs {least} dimension{'s' * (least > 1)}, got {rank}")
-    return _parts(ary, given, axis, who)
-
-
-def hsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
-    """`split` along the second axis; of a vector along the first.
-
-    UserError as that of `split`, and for a scalar.
-
-    Examples:
-        >>> [p.shape for p in unp.hsplit(unp.zeros((2, 4)), 2)]
-        [(2, 2), (2, 2)]
+def _split_along(name: str, axis: int, least: int, doc: str, shape: str) -> Callable[..., Any]:
+    """`split` along an axis, of an array of `least` dimensions or more; of a vector, along its own.
     """
-    axis = 0 if uop_of(ary, "hsplit").ndim == 1 else 1
-    return _split_along(axis, ary, indices_or_sections, "hsplit", 1)
+
+    def function(ary: Any, indices_or_sections: Any) -> list[Any]:
+        rank = uop_of(ary, name).ndim
+        if rank < least:
+            raise UserError(f"{name}: needs {least} dimension{'s' * (least > 1)}, got {rank}")
+        return _parts(ary, indices_or_sections, min(axis, rank - 1), name)
+
+    call = f">>> [p.shape for p in unp.{name}(unp.zeros((4, 4, 4)), 2)]"
+    example = examples.section(call, f"[{shape}, {shape}]")
+    errors = "UserError as that of `split`, and for fewer dimensions."
+    return named(function, name, f"`split` along {doc}\n\n{errors}{example}")
 
 
-def vsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
-    """`split` along the first axis of at least two. UserError as that of `split`.
-
-    Examples:
-        >>> [p.shape for p in unp.vsplit(unp.zeros((4, 2)), 2)]
-        [(2, 2), (2, 2)]
-    """
-    return _split_along(0, ary, indices_or_sections, "vsplit", 2)
-
-
-def dsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
-    """`split` along the third axis. UserError as that of `split`.
-
-    Examples:
-        >>> [p.shape for p in unp.dsplit(unp.zeros((2, 2, 4)), 2)]
-        [(2, 2, 2), (2, 2, 2)]
-    """
-    return _split_along(2, ary, indices_or_sections, "dsplit", 3)
+hsplit = _split_along("hsplit", 1, 1, "the second axis; of a vector along the first.", "(4, 2, 4)")
+vsplit = _split_along("vsplit", 0, 2, "the first axis of at least two.", "(2, 4, 4)")
+dsplit = _split_along("dsplit", 2, 3, "the third axis.", "(4, 4, 2)")

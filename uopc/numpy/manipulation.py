@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,8 @@ from uopc.ir.builder.operands import as_dim
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.uop import UOp
 from uopc.ir.index.dims import dim_uop
-from uopc.numpy.array import Array, applied, check_number, same_kind, uop_of
-from uopc.tensor import indexing, padding, table
+from uopc.numpy.array import Array, applied, check_number, named, same_kind, uop_of
+from uopc.tensor import examples, indexing, padding, table
 
 __all__ = [
     "broadcast_arrays", "broadcast_to", "expand_dims", "flip", "fliplr", "flipud",
@@ -214,26 +214,23 @@ def flip(x: Any, /, axis: int | tuple[int, ...] | None = None) -> Any:
     return same_kind(u.flip(axes) if axes else u, (x,))
 
 
-def fliplr(m: Any) -> Any:
-    """The columns in reverse: `flip` along the second axis. UserIndexError without one.
+def _flipped(name: str, axis: int, doc: str, result: str) -> Callable[..., Any]:
+    """`flip` along one axis."""
 
-    Examples:
-        >>> np.asarray(unp.fliplr(unp.asarray([[1, 2], [3, 4]])))
-        array([[2, 1],
-               [4, 3]])
-    """
-    return flip(m, own_axis(1, uop_of(m, "fliplr").ndim, "fliplr"))
+    def function(m: Any) -> Any:
+        return flip(m, own_axis(axis, uop_of(m, name).ndim, name))
+
+    example = examples.of_function(name, ("[[1, 2], [3, 4]]", "", result))
+    return named(function, name, f"{doc} axis. UserIndexError without one.{example}")
 
 
-def flipud(m: Any) -> Any:
-    """The rows in reverse: `flip` along the first axis. UserIndexError without one.
-
-    Examples:
-        >>> np.asarray(unp.flipud(unp.asarray([[1, 2], [3, 4]])))
-        array([[3, 4],
-               [1, 2]])
-    """
-    return flip(m, own_axis(0, uop_of(m, "flipud").ndim, "flipud"))
+fliplr = _flipped(
+    "fliplr", 1, "The columns in reverse: `flip` along the second",
+    "array([[2, 1],\n       [4, 3]])",
+)  # fmt: skip
+flipud = _flipped(
+    "flipud", 0, "The rows in reverse: `flip` along the first", "array([[3, 4],\n       [1, 2]])"
+)
 
 
 def rot90(m: Any, k: int = 1, axes: Sequence[int] = (0, 1)) -> Any:

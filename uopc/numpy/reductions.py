@@ -13,7 +13,7 @@ from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.numpy import creation, elementwise
-from uopc.numpy.array import float_of, promoted, same_kind, uop_of
+from uopc.numpy.array import float_of, named, promoted, same_kind, uop_of
 from uopc.numpy.dtype_functions import as_dtype
 from uopc.tensor import examples, table
 from uopc.tensor.table import Reduction
@@ -25,12 +25,9 @@ __all__ = [
 Function = Callable[..., Any]
 
 
-def named(function: Function, row: Reduction, more: str = "") -> Function:
+def of_row(function: Function, row: Reduction, more: str = "") -> Function:
     """The function of a row, with its name and docstring; `more`: a sentence on its options."""
-    function.__name__ = function.__qualname__ = row.name
-    function.__module__ = "uopc.numpy"  # where it is found by name
-    function.__doc__ = table.reduction_doc(row, more)
-    return function
+    return named(function, row.name, table.reduction_doc(row, more))
 
 
 def whole_dtype(t: DType) -> DType:
@@ -48,7 +45,7 @@ def _total(row: Reduction) -> Function:
         t = as_dtype(dtype, whole_dtype(u.dtype))
         return same_kind(fold.cast(method(fold.cast(u, t), axis, keepdims), t), (x,))
 
-    return named(function, row)
+    return of_row(function, row)
 
 
 def _choice(row: Reduction) -> Function:
@@ -60,7 +57,7 @@ def _choice(row: Reduction) -> Function:
             check_some(u, axis, name)
         return same_kind(method(u, axis, keepdims), (x,))
 
-    return named(function, row)
+    return of_row(function, row)
 
 
 def check_no_out(name: str, out: Any) -> None:
@@ -98,7 +95,7 @@ def _of_floats(row: Reduction) -> Function:
     def function(x: Any, /, axis: Any = None, keepdims: bool = False) -> Any:
         return same_kind(method(float_of(x, name), axis, keepdims), (x,))
 
-    return named(function, row)
+    return of_row(function, row)
 
 
 def _spread(row: Reduction) -> Function:
@@ -109,7 +106,7 @@ def _spread(row: Reduction) -> Function:
     ) -> Any:
         return same_kind(method(float_of(x, name), axis, keepdims, correction), (x,))
 
-    return named(function, row)
+    return of_row(function, row)
 
 
 def count_nonzero(x: Any, /, axis: Any = None, keepdims: bool = False) -> Any:
@@ -131,7 +128,7 @@ def _place(row: Reduction) -> Function:
     def function(x: Any, /, axis: int | None = None, keepdims: bool = False) -> Any:
         return same_kind(fold.cast(method(uop_of(x, name), axis, keepdims), dtypes.int64), (x,))
 
-    return named(function, row)
+    return of_row(function, row)
 
 
 def _cumulative(row: Reduction, first: int) -> Function:
@@ -153,7 +150,7 @@ def _cumulative(row: Reduction, first: int) -> Function:
             made = made.pad([(int(i == axis), 0) for i in range(len(dims))], first)
         return same_kind(made, (x,))
 
-    return named(function, row)
+    return of_row(function, row)
 
 
 def _of_flattened(row: Reduction, standard: Function) -> Function:
@@ -164,7 +161,7 @@ def _of_flattened(row: Reduction, standard: Function) -> Function:
         whole = u.reshape(-1) if axis is None else u
         return same_kind(standard(whole, 0 if axis is None else axis, dtype), (x,))
 
-    return named(function, row)
+    return of_row(function, row)
 
 
 _ROWS = {row.name: row for row in table.REDUCTIONS if row.numpy}
@@ -220,11 +217,9 @@ def data_dependent(name: str) -> Function:
     def function(*args: Any, **named: Any) -> Any:
         raise UserTypeError(why)
 
-    function.__name__ = function.__qualname__ = name
-    function.__module__ = "uopc.numpy"
-    function.__doc__ = "Refused: the shape of the result depends on values." + examples.section(
+    doc = "Refused: the shape of the result depends on values." + examples.section(
         f">>> unp.{name}(unp.asarray([0, 3]))",
         "Traceback (most recent call last):",
         f"uopc.errors.UserTypeError: {why}",
     )
-    return function
+    return named(function, name, doc)

@@ -18,6 +18,7 @@ from uopc.numpy.array import (
     common_dtype,
     float_of,
     is_weak,
+    named,
     promoted,
     same_kind,
     uop_of,
@@ -115,10 +116,8 @@ def _quantile(name: str, doc: str, most: int = 1) -> Function:
         "in the dtype that x and q promote to, or that of x where the method chooses an element."
         " UserTypeError for weights, `out` and `overwrite_input`"
     )
-    function.__name__ = function.__qualname__ = name
     example = examples.of_function(name, examples.ROWS[name])
-    function.__doc__ = f"{doc} See `UOp.quantile`; {made}.{example}"
-    return function
+    return named(function, name, f"{doc} See `UOp.quantile`; {made}.{example}")
 
 
 def _quantile_dtype(t: DType, q: Any, method: str, most: int) -> DType:
@@ -158,7 +157,7 @@ def _median(row: Reduction) -> Function:
         _check_unwritten(name, out, overwrite_input)
         return same_kind(method(float_of(a, name), axis, keepdims), (a,))
 
-    return reductions.named(function, row)
+    return reductions.of_row(function, row)
 
 
 _MASKED = " Only elements where the mask `where` holds count."
@@ -184,7 +183,7 @@ def _mean(row: Reduction) -> Function:
         reductions.check_no_out(name, out)
         return same_kind(method(_floats(a, dtype, where, name), axis, keepdims), (a, where))
 
-    return reductions.named(function, row, _MASKED)
+    return reductions.of_row(function, row, _MASKED)
 
 
 def _deviation(row: Reduction) -> Function:
@@ -200,7 +199,7 @@ def _deviation(row: Reduction) -> Function:
         return same_kind(made, (a, where))
 
     options = f"{_MASKED} `ddof` is NumPy's name of `correction`."
-    return reductions.named(function, row, options)
+    return reductions.of_row(function, row, options)
 
 
 def with_options(
@@ -224,7 +223,7 @@ def with_options(
 
 def _filled(row: Reduction) -> Function:
     function = with_options(row.name, *_TOTALS[row.name], skips_nan=True)
-    return reductions.named(function, row, _OPTIONS)
+    return reductions.of_row(function, row, _OPTIONS)
 
 
 def _running(row: Reduction) -> Function:
@@ -235,7 +234,7 @@ def _running(row: Reduction) -> Function:
         reductions.check_no_out(name, out)
         return total(same_kind(statistics.filled(uop_of(a, name), value), (a,)), axis, dtype)
 
-    return reductions.named(function, row)
+    return reductions.of_row(function, row)
 
 
 def extreme(name: str, method: Callable[..., UOp], combined: str) -> Function:
@@ -259,7 +258,7 @@ def extreme(name: str, method: Callable[..., UOp], combined: str) -> Function:
 
 def _extreme(row: Reduction) -> Function:
     function = extreme(row.name, row.function, row.name.replace("nan", "f"))
-    return reductions.named(function, row, _OPTIONS)
+    return reductions.of_row(function, row, _OPTIONS)
 
 
 def _extreme_place(row: Reduction) -> Function:
@@ -271,7 +270,7 @@ def _extreme_place(row: Reduction) -> Function:
         reductions.check_some(u, axis, name)
         return same_kind(fold.cast(method(u, axis, keepdims), dtypes.int64), (a,))
 
-    return reductions.named(function, row)
+    return reductions.of_row(function, row)
 
 
 _TOTALS = {"nansum": (reductions.sum, "add", 0), "nanprod": (reductions.prod, "multiply", 1)}

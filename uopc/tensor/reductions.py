@@ -97,36 +97,35 @@ def std(a: UOp, axis: Any = None, keepdims: bool = False, correction: float = 0)
 
 
 # ---------------------------------------------------------------- places
-def argmax(a: UOp, axis: int | None = None, keepdims: bool = False) -> UOp:
-    """The place of the first greatest element, or of the first NaN."""
-    return _position(a, "max", axis, keepdims)
+def _place(op: ReduceOp) -> Callable[..., UOp]:
+    """The place of the first element that is the best by `op`, or of the first NaN."""
+    who = f"arg{op}"
+
+    def function(a: UOp, axis: int | None = None, keepdims: bool = False) -> UOp:
+        dims = shapes.shape(a)
+        keepdims = checks.flag(who, "keepdims", keepdims)
+        if axis is None:
+            found = function(movement.reshape(a, (shapes.size(dims),)), 0)
+            return movement.reshape(found, (1,) * len(dims)) if keepdims else found
+        if not dims:
+            a, dims = movement.reshape(a, (1,)), (1,)
+        axis = normal_axis(axis, len(dims), who)
+        n = dims[axis]
+        if isinstance(n, int) and n == 0:
+            raise UserError(f"{who}: axis {axis} of {show(dims)} is empty")
+        best = movement.reduce(a, op, axis, keepdims=True)
+        hit = alu.alu(a, Ops.CMPEQ, best)
+        if a.dtype.is_float:  # the best is NaN if there is one, and equals nothing
+            hit = alu.alu(hit, Ops.OR, alu.alu(a, Ops.CMPNE, a))
+        t = place_dtype(n)
+        place = along(cast(leaves.iota(n), t), len(dims) - 1 - axis)
+        candidate = alu.where(hit, place, leaves.const(t, t.bounds[1]))
+        return movement.reduce(candidate, "min", axis, keepdims)
+
+    return function
 
 
-def argmin(a: UOp, axis: int | None = None, keepdims: bool = False) -> UOp:
-    """The place of the first least element, or of the first NaN."""
-    return _position(a, "min", axis, keepdims)
-
-
-def _position(a: UOp, op: ReduceOp, axis: int | None, keepdims: bool) -> UOp:
-    dims = shapes.shape(a)
-    keepdims = checks.flag(f"arg{op}", "keepdims", keepdims)
-    if axis is None:
-        found = _position(movement.reshape(a, (shapes.size(dims),)), op, 0, False)
-        return movement.reshape(found, (1,) * len(dims)) if keepdims else found
-    if not dims:
-        a, dims = movement.reshape(a, (1,)), (1,)
-    axis = normal_axis(axis, len(dims), f"arg{op}")
-    n = dims[axis]
-    if isinstance(n, int) and n == 0:
-        raise UserError(f"arg{op}: axis {axis} of {show(dims)} is empty")
-    best = movement.reduce(a, op, axis, keepdims=True)
-    hit = alu.alu(a, Ops.CMPEQ, best)
-    if a.dtype.is_float:  # the best is NaN if there is one, and equals nothing
-        hit = alu.alu(hit, Ops.OR, alu.alu(a, Ops.CMPNE, a))
-    t = place_dtype(n)
-    place = along(cast(leaves.iota(n), t), len(dims) - 1 - axis)
-    candidate = alu.where(hit, place, leaves.const(t, t.bounds[1]))
-    return movement.reduce(candidate, "min", axis, keepdims)
+argmax, argmin = _place("max"), _place("min")
 
 
 def along(a: UOp, after: int) -> UOp:
@@ -136,35 +135,23 @@ def along(a: UOp, after: int) -> UOp:
 
 
 # ---------------------------------------------------------------- running sums
-def cumsum(a: UOp, axis: int | None = None) -> UOp:
-    """Sums of the elements up to each one."""
-    return _cumulative(a, "add", axis, "cumsum", dtypes.accumulator)
+def _running(
+    who: str, op: ReduceOp, computed_in: Callable[[DType], DType] = lambda t: t
+) -> Callable[..., UOp]:
+    def function(a: UOp, axis: int | None = None) -> UOp:
+        dims = shapes.shape(a)
+        if axis is None:
+            a, dims, axis = movement.reshape(a, (shapes.size(dims),)), (shapes.size(dims),), 0
+        if not dims:
+            raise UserError(f"{who}: a scalar has no axis")
+        axis, computed = normal_axis(axis, len(dims), who), cast(a, computed_in(a.dtype))
+        made = intern(Ops.ACCUMULATE, computed.dtype, (computed,), ReduceArg(op, (axis,)))
+        total = leaves.located(made)
+        return cast(total, a.dtype) if a.dtype.is_float else total
+
+    return function
 
 
-def cumprod(a: UOp, axis: int | None = None) -> UOp:
-    """Products of the elements up to each one."""
-    return _cumulative(a, "mul", axis, "cumprod", dtypes.accumulator)
-
-
-def cummax(a: UOp, axis: int | None = None) -> UOp:
-    """The greatest of the elements up to each one."""
-    return _cumulative(a, "max", axis, "cummax", lambda t: t)
-
-
-def cummin(a: UOp, axis: int | None = None) -> UOp:
-    """The least of the elements up to each one."""
-    return _cumulative(a, "min", axis, "cummin", lambda t: t)
-
-
-def _cumulative(
-    a: UOp, op: ReduceOp, axis: int | None, who: str, computed_in: Callable[[DType], DType]
-) -> UOp:
-    dims = shapes.shape(a)
-    if axis is None:
-        a, dims, axis = movement.reshape(a, (shapes.size(dims),)), (shapes.size(dims),), 0
-    if not dims:
-        raise UserError(f"{who}: a scalar has no axis")
-    axis, computed = normal_axis(axis, len(dims), who), cast(a, computed_in(a.dtype))
-    made = intern(Ops.ACCUMULATE, computed.dtype, (computed,), ReduceArg(op, (axis,)))
-    total = leaves.located(made)
-    return cast(total, a.dtype) if a.dtype.is_float else total
+cumsum = _running("cumsum", "add", dtypes.accumulator)
+cumprod = _running("cumprod", "mul", dtypes.accumulator)
+cummax, cummin = _running("cummax", "max"), _running("cummin", "min")

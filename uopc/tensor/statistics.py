@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -157,21 +158,16 @@ def quantile(
     return quantile_of("quantile", a, q, axis, keepdims, method, False)
 
 
-def nanquantile(
-    a: UOp, q: Any, axis: Any = None, keepdims: bool = False, method: str = "linear"
-) -> UOp:
-    """`quantile` of the elements that are numbers; NaN where there is none."""
-    return quantile_of("nanquantile", a, q, axis, keepdims, method, True)
-
-
-def median(a: UOp, axis: Any = None, keepdims: bool = False) -> UOp:
+def _median(who: str, skip: bool) -> Callable[..., UOp]:
     """The middle element of the sorted ones, or the mean of the two in the middle."""
-    return quantile_of("median", a, 0.5, axis, keepdims, "midpoint", False)
+
+    def function(a: UOp, axis: Any = None, keepdims: bool = False) -> UOp:
+        return quantile_of(who, a, 0.5, axis, keepdims, "midpoint", skip)
+
+    return function
 
 
-def nanmedian(a: UOp, axis: Any = None, keepdims: bool = False) -> UOp:
-    """`median` of the elements that are numbers; NaN where there is none."""
-    return quantile_of("nanmedian", a, 0.5, axis, keepdims, "midpoint", True)
+median, nanmedian = _median("median", skip=False), _median("nanmedian", skip=True)
 
 
 def quantile_of(
@@ -240,7 +236,7 @@ def _at_shares(x: UOp, share: UOp, method: str, skip: bool, made: DType) -> UOp:
     if not skip:
         last = element(movement.expand(movement.reshape(count - 1.0, (1, 1)), (rows, size)))
         right = right & last.eq(last)  # NaNs are last
-    return alu.where(right, value, leaves.const(wide, float("nan")))
+    return alu.where(right, value, leaves.const(wide, math.nan))
 
 
 def _between(place: UOp, method: str, element: Callable[[UOp], UOp], given: DType) -> UOp:
@@ -277,52 +273,36 @@ def filled(a: UOp, value: float) -> UOp:
     return alu.where(a.eq(a), a, leaves.const(a.dtype, value)) if a.dtype.is_float else a
 
 
-def nansum(a: UOp, axis: Any = None, keepdims: bool = False) -> UOp:
-    """The sum of the elements that are not NaN; 0 where there is none."""
-    return reductions.METHODS["sum"](filled(a, 0.0), axis, keepdims)
+def _of_filled(function: Callable[..., UOp], value: float) -> Callable[..., UOp]:
+    """A reduction of the elements that are not NaN; `value` has no part in it."""
+
+    def of_numbers(a: UOp, axis: Any = None, keepdims: bool = False) -> UOp:
+        return function(filled(a, value), axis, keepdims)
+
+    return of_numbers
 
 
-def nanprod(a: UOp, axis: Any = None, keepdims: bool = False) -> UOp:
-    """The product of the elements that are not NaN; 1 where there is none."""
-    return reductions.METHODS["prod"](filled(a, 1.0), axis, keepdims)
+nansum = _of_filled(reductions.METHODS["sum"], 0.0)
+nanprod = _of_filled(reductions.METHODS["prod"], 1.0)
+nanargmax = _of_filled(reductions.argmax, -math.inf)
+nanargmin = _of_filled(reductions.argmin, math.inf)
 
 
-def nanmax(a: UOp, axis: Any = None, keepdims: bool = False) -> UOp:
-    """The greatest of the elements that are not NaN; NaN where there is none."""
-    return _extreme("max", a, axis, keepdims)
+def _extreme(op: ReduceOp, least: float) -> Callable[..., UOp]:
+    """The best of the elements that are not NaN; NaN where there is none."""
+    of_filled = _of_filled(reductions.METHODS[op], least)
+
+    def function(a: UOp, axis: Any = None, keepdims: bool = False) -> UOp:
+        best = of_filled(a, axis, keepdims)
+        if not a.dtype.is_float:
+            return best
+        known = reductions.METHODS["any"](a.eq(a), axis, keepdims)
+        return alu.where(known, best, leaves.const(a.dtype, math.nan))
+
+    return function
 
 
-def nanmin(a: UOp, axis: Any = None, keepdims: bool = False) -> UOp:
-    """The least of the elements that are not NaN; NaN where there is none."""
-    return _extreme("min", a, axis, keepdims)
-
-
-def _extreme(op: ReduceOp, a: UOp, axis: Any, keepdims: bool) -> UOp:
-    best = reductions.METHODS[op](filled(a, _WORST[op]), axis, keepdims)
-    if not a.dtype.is_float:
-        return best
-    known = reductions.METHODS["any"](a.eq(a), axis, keepdims)
-    return alu.where(known, best, leaves.const(a.dtype, float("nan")))
-
-
-_WORST = {"max": float("-inf"), "min": float("inf")}
-
-
-def nanargmax(a: UOp, axis: int | None = None, keepdims: bool = False) -> UOp:
-    """The place of the first greatest element that is not NaN; 0 where there is none."""
-    return _extreme_place("max", a, axis, keepdims)
-
-
-def nanargmin(a: UOp, axis: int | None = None, keepdims: bool = False) -> UOp:
-    """The place of the first least element that is not NaN; 0 where there is none."""
-    return _extreme_place("min", a, axis, keepdims)
-
-
-def _extreme_place(
-    op: ReduceOp, a: UOp, axis: int | None, keepdims: bool
-) -> UOp:
-    place = reductions.argmax if op == "max" else reductions.argmin
-    return place(filled(a, _WORST[op]), axis, keepdims)
+nanmax, nanmin = _extreme("max", -math.inf), _extreme("min", math.inf)
 
 
 def nanmean(a: UOp, axis: Any = None, keepdims: bool = False) -> UOp:
@@ -358,4 +338,4 @@ def _nanvar(who: str, a: UOp, axis: Any, keepdims: bool, correction: float) -> U
     away = alu.where(x.eq(x), x - nanmean(x, axis, keepdims=True), 0.0)
     total = reductions.METHODS["sum"](away * away, axis, keepdims)
     free = _numbers(x, axis, keepdims) - correction
-    return alu.where(free > 0, total / free, leaves.const(x.dtype, float("nan")))
+    return alu.where(free > 0, total / free, leaves.const(x.dtype, math.nan))

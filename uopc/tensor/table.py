@@ -314,7 +314,8 @@ GIVES: Final = {
     "place": ("int32, or int64 where it is needed." + _FLAT + _SOME, "int64." + _FLAT + _SOME),
     "running": (
         "In the dtype of `sum`." + _FLAT
-        + " A symbolic axis takes time with the square of its length.",
+        + " UserError for an axis of a scalar. A symbolic axis takes time with the square of its"
+        " length.",
         _WHOLE + _FLAT,
     ),
     "first": (
