@@ -392,6 +392,27 @@ def test_names(path):
     assert not [n for n in names if n.startswith("do_")]
 
 
+def named_twice(trees):
+    """The classes whose name another class has, too; private names count without underscore."""
+    found = {}
+    for path, tree in trees.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name.strip("_"), []).append(f"{path}:{node.lineno}")
+    return {name: places for name, places in found.items() if len(places) > 1}
+
+
+def test_a_class_name_means_one_thing():
+    """A reader who finds `Loop` knows which one: grep finds each class by its name alone."""
+    found = named_twice({path.relative_to(ROOT): parsed(path) for path in FILES})
+    assert not found, "\n".join(f"{name}: {', '.join(places)}" for name, places in found.items())
+
+
+def test_a_class_name_that_means_two_things_is_found():
+    first, second = ast.parse("class Loop: ..."), ast.parse("class _Loop: ...\nclass Nest: ...")
+    assert named_twice({"a.py": first, "b.py": second}) == {"Loop": ["a.py:1", "b.py:1"]}
+
+
 @each_file
 def test_no_python_recursion_tricks_and_no_swallowed_exceptions(path):
     for node in ast.walk(parsed(path)):

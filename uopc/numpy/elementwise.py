@@ -40,7 +40,7 @@ def _applied(name: str, takes: str, build: Callable[..., UOp], values: tuple[Any
     return same_kind(build(*uops), values, weak)
 
 
-def _function(row: table.Row, build: Callable[..., UOp]) -> Function:
+def _function(row: table.UFunc, build: Callable[..., UOp]) -> Function:
     """The function of a row of the table, of what `build` makes of UOps."""
     name, takes = row.name, row.takes
 

@@ -39,7 +39,7 @@ Vectors = Callable[[UOp], float]  # the registers that a value takes
 
 
 @dataclass
-class _Loop:
+class _LoopCycles:
     """A loop that is open, or the code outside of all: what one iteration takes."""
 
     range: UOp | None
@@ -59,7 +59,7 @@ class _Loop:
         return self.trips * (max(least, chain) + self.inner)
 
 
-class _Access(NamedTuple):
+class _LoopAccess(NamedTuple):
     nbytes: int
     loops: tuple[UOp, ...]  # around it, outer first
     moves: frozenset[UOp]  # those that its address depends on
@@ -68,12 +68,12 @@ class _Access(NamedTuple):
 def cycles(kernel: UOp, target: Target) -> float:
     """The estimated cycles of one run of a linear kernel, on one thread."""
     vectors = functools.partial(_vectors, multiplies_tiles(kernel), target.vector_bits)
-    stack = [_Loop(None, 1.0)]
-    accesses: list[_Access] = []
+    stack = [_LoopCycles(None, 1.0)]
+    accesses: list[_LoopAccess] = []
     for u in kernel.src:
         if u.op is Ops.RANGE:
             turns = 1.0 if u.arg.kind == "thread" else float(most_of(u))
-            stack.append(_Loop(u, turns))
+            stack.append(_LoopCycles(u, turns))
         elif u.op is Ops.END and stack[-1].range is u.src[0]:
             loop = stack.pop()
             stack[-1].inner += loop.cycles(u.src[1:], target.registers, vectors)
@@ -92,7 +92,7 @@ def _vectors(has_tiles: bool, bits: int, u: UOp) -> float:
     return max(1.0, u.dtype.lanes * u.dtype.scalar.itemsize * 8 / bits)
 
 
-def _count(loop: _Loop, u: UOp, vectors: Vectors) -> None:
+def _count(loop: _LoopCycles, u: UOp, vectors: Vectors) -> None:
     count = vectors(u.src[1] if u.op is Ops.STORE else u)
     loop.units["statements"] += count
     loop.body.append(u)
@@ -135,12 +135,13 @@ def _chain(update: UOp) -> float:
 
 
 # ---------------------------------------------------------------- traffic between caches
-def _access(u: UOp, loops: tuple[UOp, ...]) -> _Access:
+def _access(u: UOp, loops: tuple[UOp, ...]) -> _LoopAccess:
     address, value = u.src[0], u.src[1] if u.op is Ops.STORE else u
-    return _Access(value.dtype.lanes * value.dtype.scalar.itemsize, loops, ranges.ranges(address))
+    nbytes = value.dtype.lanes * value.dtype.scalar.itemsize
+    return _LoopAccess(nbytes, loops, ranges.ranges(address))
 
 
-def _traffic(accesses: Sequence[_Access], target: Target) -> float:
+def _traffic(accesses: Sequence[_LoopAccess], target: Target) -> float:
     """The cycles in which data crosses the slowest of the borders between the caches."""
     sizes = (target.l1_bytes, target.l2_bytes, target.last_cache_bytes)
     f = target.figures
@@ -148,10 +149,10 @@ def _traffic(accesses: Sequence[_Access], target: Target) -> float:
     return max([_crossing(accesses, size) / rate for size, rate in zip(sizes, rates)])
 
 
-def _crossing(accesses: Sequence[_Access], size: int) -> float:
+def _crossing(accesses: Sequence[_LoopAccess], size: int) -> float:
     """The bytes that a cache of this size gets from beyond, or gives back."""
     total = 0.0
-    nests: dict[UOp | None, list[_Access]] = {}
+    nests: dict[UOp | None, list[_LoopAccess]] = {}
     for a in accesses:
         nests.setdefault(a.loops[0] if a.loops else None, []).append(a)
     for nest in nests.values():
@@ -163,7 +164,7 @@ def _crossing(accesses: Sequence[_Access], size: int) -> float:
     return total
 
 
-def _footprint(a: _Access, depth: int) -> float:
+def _footprint(a: _LoopAccess, depth: int) -> float:
     """The bytes that an access touches in the loops from a depth on."""
     return a.nbytes * _trips([r for r in a.loops[depth:] if r in a.moves])
 

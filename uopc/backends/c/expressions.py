@@ -76,7 +76,7 @@ class Given(NamedTuple):
 Form: TypeAlias = str | Callable[[Given], str]
 
 
-class Row(NamedTuple):
+class CForm(NamedTuple):
     """The form of an op on numbers, and that on vectors; None if there is none."""
 
     number: Form | None
@@ -295,8 +295,8 @@ def _cut(t: DType, text: str) -> str:
     return f"({c_type(t)})({text})" if t.lanes == 1 and is_narrow(t) else text
 
 
-def _both(form: Form) -> Row:
-    return Row(form, form)
+def _both(form: Form) -> CForm:
+    return CForm(form, form)
 
 
 def _math(name: str) -> Form:
@@ -304,21 +304,21 @@ def _math(name: str) -> Form:
     return lambda g: g.call(g.prelude.math(name, g.t, len(g.texts)))
 
 
-_COMPARED = Row(_operator, _compared)
-_BOOLS: dict[Op, Row] = {
-    **dict.fromkeys((Ops.ADD, Ops.OR, Ops.MAX), Row("{} || {}", "{} | {}")),
-    **dict.fromkeys((Ops.MUL, Ops.AND, Ops.MIN), Row("{} && {}", "{} & {}")),
-    **dict.fromkeys((Ops.SUB, Ops.XOR, Ops.CMPNE), Row("{} != {}", "{} ^ {}")),
-    Ops.CMPEQ: Row("{} == {}", "~({} ^ {})"),
-    Ops.CMPLT: Row("!{} && {}", "~{} & {}"),
-    Ops.CMPLE: Row("!{} || {}", "~{} | {}"),
-    Ops.NEG: Row("!{}", "~{}"),
+_COMPARED = CForm(_operator, _compared)
+_BOOLS: dict[Op, CForm] = {
+    **dict.fromkeys((Ops.ADD, Ops.OR, Ops.MAX), CForm("{} || {}", "{} | {}")),
+    **dict.fromkeys((Ops.MUL, Ops.AND, Ops.MIN), CForm("{} && {}", "{} & {}")),
+    **dict.fromkeys((Ops.SUB, Ops.XOR, Ops.CMPNE), CForm("{} != {}", "{} ^ {}")),
+    Ops.CMPEQ: CForm("{} == {}", "~({} ^ {})"),
+    Ops.CMPLT: CForm("!{} && {}", "~{} & {}"),
+    Ops.CMPLE: CForm("!{} || {}", "~{} | {}"),
+    Ops.NEG: CForm("!{}", "~{}"),
 }
-_FLOATS: dict[Op, Row] = {
+_FLOATS: dict[Op, CForm] = {
     **dict.fromkeys((Ops.ADD, Ops.SUB, Ops.MUL, Ops.FDIV), _both(_operator)),
     **dict.fromkeys(COMPARISONS, _COMPARED),
     **dict.fromkeys(
-        (Ops.MAX, Ops.MIN), Row(lambda g: _extreme(g.op, g.names, g.src), _extreme_lanes)
+        (Ops.MAX, Ops.MIN), CForm(lambda g: _extreme(g.op, g.names, g.src), _extreme_lanes)
     ),
     **{op: _both(_math(name)) for op, name in FUNCTIONS.items()},
     **dict.fromkeys(
@@ -326,37 +326,37 @@ _FLOATS: dict[Op, Row] = {
         _both(lambda g: g.call(g.prelude.library(g.op.name, g.t, len(g.texts)))),
     ),
     Ops.NEG: _both("-{}"),
-    Ops.ABS: Row(_math("fabs"), _magnitude_lanes),
+    Ops.ABS: CForm(_math("fabs"), _magnitude_lanes),
     Ops.RECIPROCAL: _both(lambda g: f"{g.prelude.constant(g.t.scalar, 1.0)} / {g.names[0]}"),
     Ops.MULACC: _both(lambda g: g.call(g.prelude.fused(g.t))),
-    Ops.SCALE: Row(None, lambda g: g.call(g.prelude.scaled(g.t))),
+    Ops.SCALE: CForm(None, lambda g: g.call(g.prelude.scaled(g.t))),
 }  # fmt: skip
 # Of floats that are their bits: signs are bits, and an operand that is chosen stays as it is.
-_HALVES: dict[Op, Row] = {
-    Ops.NEG: Row(
+_HALVES: dict[Op, CForm] = {
+    Ops.NEG: CForm(
         "(uint16_t)({} ^ 0x8000u)",
         lambda g: f"{g.names[0]} ^ {g.prelude.constant(words_of(g.t), 0x8000)}",
     ),
-    Ops.ABS: Row(
+    Ops.ABS: CForm(
         "(uint16_t)({} & 0x7fffu)",
         lambda g: f"{g.names[0]} & {g.prelude.constant(words_of(g.t), 0x7FFF)}",
     ),
     Ops.MULACC: _both(lambda g: g.call(g.prelude.fused_halves(g.t))),
     **dict.fromkeys(
         (Ops.MAX, Ops.MIN),
-        Row(lambda g: f"(uint16_t)({_extreme(g.op, g.names, g.src, _wide(g))})", _extreme_lanes),
+        CForm(lambda g: f"(uint16_t)({_extreme(g.op, g.names, g.src, _wide(g))})", _extreme_lanes),
     ),
 }
-_INTEGERS: dict[Op, Row] = {
+_INTEGERS: dict[Op, CForm] = {
     **dict.fromkeys((Ops.ADD, Ops.SUB, Ops.MUL), _both(_wrapped)),
     **dict.fromkeys(
         (Ops.AND, Ops.OR, Ops.XOR, Ops.SHR, Ops.CDIV, Ops.CMOD), _both(_cut_operator)
     ),
     **dict.fromkeys(COMPARISONS, _COMPARED),
-    **dict.fromkeys((Ops.MAX, Ops.MIN), Row(_larger, _extreme_lanes)),
-    Ops.SHL: Row(_shifted, _wrapped),
-    Ops.NEG: Row(_negative, _negative_lanes),
-    Ops.ABS: Row(_size, _size_lanes),
+    **dict.fromkeys((Ops.MAX, Ops.MIN), CForm(_larger, _extreme_lanes)),
+    Ops.SHL: CForm(_shifted, _wrapped),
+    Ops.NEG: CForm(_negative, _negative_lanes),
+    Ops.ABS: CForm(_size, _size_lanes),
     Ops.MULACC: _both(_fused),
     Ops.DOT4: _both(_dot4),
 }

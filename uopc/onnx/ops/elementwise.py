@@ -21,7 +21,7 @@ from uopc.tensor import table
 from uopc.tensor.float_functions import softplus
 
 
-def _register(row: table.Row) -> None:
+def _register(row: table.UFunc) -> None:
     """The operators that are a function of the table."""
     if row.operands == 1:
         op(row.onnx)(lambda n: row.function(n.x(0)))
