@@ -19,7 +19,6 @@ from uopc.derivatives.values import Value
 from uopc.errors import Unsupported
 from uopc.ir.builder import alu, leaves, rebuild
 from uopc.ir.core import calls, dtypes
-from uopc.ir.core.args import ParamArg
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Shape
@@ -43,8 +42,7 @@ def seed(like: UOp) -> UOp:
 
 def seed_of(dtype: DType, dims: Shape) -> UOp:
     """A `seed` of this dtype and shape."""
-    arg, symbolic = leaves.split_dims(dims)
-    return intern(Ops.PARAM, dtype, symbolic, ParamArg("", arg, next(_slots)))
+    return leaves.param(next(_slots), dtype, dims)
 
 
 def supports(values: Mapping[int, Value], body: Sequence[UOp]) -> dict[int, UOp]:

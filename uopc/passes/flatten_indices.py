@@ -66,9 +66,7 @@ def _with_flat(kernel: UOp, order: Iterable[UOp]) -> UOp:
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if u in shaped:
-            size = shapes.size(shapes.shape(u))
-            arg, symbolic = leaves.split_dims((size,))
-            return intern(u.op, u.dtype, symbolic, dataclasses.replace(u.arg, dims=arg))
+            return leaves.with_dims(u, (shapes.size(shapes.shape(u)),))
         return _flat(u, src) if u.op is Ops.INDEX else None
 
     return rebuild.rewritten(kernel, change)

@@ -34,7 +34,6 @@ from collections.abc import Hashable, Mapping, Sequence
 
 from uopc.ir.builder import kernel, leaves, rebuild
 from uopc.ir.core import bounds, dtypes, shapes, walk
-from uopc.ir.core.args import BufferArg, ParamArg
 from uopc.ir.core.ops import GroupOp, Ops
 from uopc.ir.core.uop import UOp, intern, set_origin
 from uopc.passes.analysis.slots import Slots
@@ -48,7 +47,7 @@ def place_exchanges(graph: UOp, context: Context) -> UOp:
     slots, done = Slots(graph), dict[UOp, UOp]()
     limit = 0 if context.sharding is None else context.sharding.bucket
     for bucket, in_place in _buckets(walk.nodes(graph), limit):
-        storages = [_buffer(u, slots()) for u in bucket]
+        storages = [leaves.buffer(slots(), u.dtype, shapes.shape(u)) for u in bucket]
         given = [rebuild.rebuild_more(u.src[0], done) for u in bucket]
         if in_place:
             stored = [kernel.after(b, kernel.store(b, v)) for b, v in zip(storages, given)]
@@ -117,18 +116,10 @@ def _done_in_parts(bucket: list[UOp], limit: int, steps: Mapping[UOp, int]) -> l
     return parts
 
 
-def _buffer(u: UOp, slot: int) -> UOp:
-    dims, symbolic = leaves.split_dims(shapes.shape(u))
-    return intern(Ops.BUFFER, u.dtype, symbolic, BufferArg(slot, dims))
-
-
 def _call(bucket: Sequence[UOp], args: Sequence[UOp], sent: int) -> UOp:
     """The call of a kernel that is nothing but exchanges: each stores to its slot what the slot
     `sent` places on gives."""
-    params = []
-    for slot, a in enumerate(args):
-        dims, symbolic = leaves.split_dims(shapes.shape(a))
-        params.append(intern(Ops.PARAM, a.dtype, symbolic, ParamArg("", dims, slot)))
+    params = [leaves.param(slot, a.dtype, shapes.shape(a)) for slot, a in enumerate(args)]
     stores = [
         kernel.store(params[i], intern(u.op, u.dtype, (params[i + sent],), u.arg))
         for i, u in enumerate(bucket)

@@ -27,8 +27,6 @@ from __future__ import annotations
 
 from uopc.ir.builder import alu, fold, index_maps, kernel, leaves, movement, rebuild
 from uopc.ir.core import dtypes, semantics, shapes
-from uopc.ir.core.args import BufferArg, ParamArg, Space
-from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
@@ -72,14 +70,14 @@ def _totals(u: UOp, x: UOp, slots: Slots, on_gpu: bool) -> UOp:
 def _in_order(x: UOp, op: Op, slots: Slots) -> UOp:
     """The totals along the second of three axes."""
     dims = shapes.shape(x)
-    storage = _buffer(slots, x.dtype, dims)
-    out, given = [_param(slot, x.dtype, dims) for slot in range(2)]
+    storage = leaves.buffer(slots(), x.dtype, dims)
+    out, given = [leaves.param(slot, x.dtype, dims, f"arg{slot}") for slot in range(2)]
     i, j, k = [kernel.range(d, axis) for axis, d in enumerate(dims)]
     here = movement.index(out, i, j, k)
     element = movement.index(given, i, j, k)
     nothing = leaves.const(x.dtype, semantics.reduce_identity(op.name, x.dtype))
     if dims[2] == 1:
-        register = _buffer(slots, x.dtype, (1,), "reg")
+        register = leaves.buffer(slots(), x.dtype, (1,), "reg")
         empty = kernel.store(movement.index(kernel.after(register, i), 0), nothing)
         before = movement.index(kernel.after(register, empty, j), 0)
         added = kernel.store(movement.index(register, 0), alu.binary(op, before, element))
@@ -94,16 +92,6 @@ def _in_order(x: UOp, op: Op, slots: Slots) -> UOp:
     source = intern(Ops.CONTIGUOUS, x.dtype, (x,))
     call = leaves.located(intern(Ops.CALL, dtypes.void, (sink, storage, source)))
     return kernel.after(storage, call)
-
-
-def _buffer(slots: Slots, dtype: DType, dims: shapes.Shape, space: Space = "global") -> UOp:
-    arg, symbolic = leaves.split_dims(dims)
-    return intern(Ops.BUFFER, dtype, symbolic, BufferArg(slots(), arg, space=space))
-
-
-def _param(slot: int, dtype: DType, dims: shapes.Shape) -> UOp:
-    arg, symbolic = leaves.split_dims(dims)
-    return intern(Ops.PARAM, dtype, symbolic, ParamArg(f"arg{slot}", arg, slot))
 
 
 # ---------------------------------------------------------------- no order

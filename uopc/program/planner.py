@@ -285,8 +285,8 @@ class Planner:
             return p
         dims = shapes.shape(p)
         if sharding.mesh.devices:
-            return leaves.param_of_dims(p, sharding.in_sums(dims))
-        return leaves.param_of_dims(p, sharding.sizes.dims(dims, spec))
+            return leaves.with_dims(p, sharding.in_sums(dims))
+        return leaves.with_dims(p, sharding.sizes.dims(dims, spec))
 
     def _mesh(self) -> PlanMesh | None:
         """The mesh, and the cuts of arguments and results, of a program that takes parts."""

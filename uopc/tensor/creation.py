@@ -9,13 +9,13 @@ from typing import Any
 from uopc.errors import UserError
 from uopc.ir.builder import alu, checks, fold, leaves, movement, operands
 from uopc.ir.builder.checks import element_dtype
-from uopc.ir.builder.leaves import iota, located, split_dims
+from uopc.ir.builder.leaves import iota, located
 from uopc.ir.builder.operands import as_dim
 from uopc.ir.core import bounds, dtypes, shapes
-from uopc.ir.core.args import BufferArg, ParamArg, Space
+from uopc.ir.core.args import Space
 from uopc.ir.core.dtypes import DTypeLike
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.uop import UOp, intern, note_made
+from uopc.ir.core.uop import UOp, note_made
 
 _buffer_slots = itertools.count()
 
@@ -49,9 +49,8 @@ def param(name: str, shape: Any = (), dtype: DTypeLike = dtypes.float32) -> UOp:
     checks.argument_name("param", name)
     if name == "out":
         raise UserError(f"param: the name {name!r} is a keyword of the call")
-    arg, symbolic = split_dims(dims_of(shape))
-    made = intern(Ops.PARAM, element_dtype(dtype), symbolic, ParamArg(name, arg))
-    return note_made(located(made))
+    dims = dims_of(shape)
+    return note_made(located(leaves.param(-1, element_dtype(dtype), dims, name)))
 
 
 def kernel_param(
@@ -75,9 +74,8 @@ def kernel_param(
         raise UserError(f"kernel_param: the slot must be an int of 0 or more, got {slot!r}")
     if not isinstance(name, str) or (name and not name.isidentifier()):
         raise UserError(f"kernel_param: the name must be an identifier, got {name!r}")
-    arg, symbolic = split_dims(dims_of(shape))
-    named = ParamArg(name or f"arg{slot}", arg, slot)
-    return located(intern(Ops.PARAM, element_dtype(dtype), symbolic, named))
+    dims = dims_of(shape)
+    return located(leaves.param(slot, element_dtype(dtype), dims, name or f"arg{slot}"))
 
 
 def buffer(
@@ -95,10 +93,8 @@ def buffer(
         >>> uopc.compile(twice - 1)(np.array([1, 2, 3], "f4"))
         array([3., 5., 7.], dtype=float32)
     """
-    arg, symbolic = split_dims(dims_of(shape))
-    slot = next(_buffer_slots)
-    made = intern(Ops.BUFFER, element_dtype(dtype), symbolic, BufferArg(slot, arg, device, space))
-    return located(made)
+    dims, slot = dims_of(shape), next(_buffer_slots)
+    return located(leaves.buffer(slot, element_dtype(dtype), dims, space, device))
 
 
 def full(shape: Any, value: Any, dtype: DTypeLike | None = None) -> UOp:

@@ -17,7 +17,7 @@ from uopc.errors import UserError, UserTypeError
 from uopc.ir.builder import checks, leaves, operands, rebuild
 from uopc.ir.builder.kernel import after
 from uopc.ir.core import calls, dtypes, shapes, storage, walk
-from uopc.ir.core.args import FunctionArg, KernelArg, ParamArg
+from uopc.ir.core.args import FunctionArg, KernelArg
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import size_conditions
@@ -189,8 +189,7 @@ def gettuple(a: UOp, number: int) -> UOp:
 # ---------------------------------------------------------------- tracing
 def param(slot: int, value: UOp) -> UOp:
     """A PARAM of the kind of a value."""
-    arg, symbolic = leaves.split_dims(shapes.shape(value))
-    return intern(Ops.PARAM, value.dtype, symbolic, ParamArg("", arg, slot))
+    return leaves.param(slot, value.dtype, shapes.shape(value))
 
 
 def _closed(

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from uopc.errors import UserError, UserTypeError
 from uopc.ir.core import arena, dtypes, shapes
+from uopc.ir.core.args import BufferArg, ParamArg, Space
 from uopc.ir.core.constants import const_value
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
@@ -153,10 +154,24 @@ def split_dims(dims: shapes.Shape) -> tuple[tuple[int | None, ...], tuple[UOp, .
     return arg, tuple([d for d in dims if not isinstance(d, int)])
 
 
-def param_of_dims(p: UOp, dims: shapes.Shape) -> UOp:
-    """A PARAM with other dimensions."""
+def param(slot: int, dtype: DType, dims: shapes.Shape, name: str = "") -> UOp:
+    """The argument of a kernel or a function at a place in its call."""
     arg, symbolic = split_dims(dims)
-    return intern(Ops.PARAM, p.dtype, symbolic, replace(p.arg, dims=arg), p.tag)
+    return intern(Ops.PARAM, dtype, symbolic, ParamArg(name, arg, slot))
+
+
+def buffer(
+    slot: int, dtype: DType, dims: shapes.Shape, space: Space = "global", device: str = ""
+) -> UOp:
+    """Storage that a program makes; no other has its slot."""
+    arg, symbolic = split_dims(dims)
+    return intern(Ops.BUFFER, dtype, symbolic, BufferArg(slot, arg, device, space))
+
+
+def with_dims(storage: UOp, dims: shapes.Shape) -> UOp:
+    """A PARAM, BUFFER or DATA with other dimensions."""
+    arg, symbolic = split_dims(dims)
+    return intern(storage.op, storage.dtype, symbolic, replace(storage.arg, dims=arg), storage.tag)
 
 
 def iota(n: shapes.Dim) -> UOp:

@@ -19,7 +19,6 @@ import itertools
 
 from uopc.ir.builder import leaves, rebuild
 from uopc.ir.core import dtypes, shapes, walk
-from uopc.ir.core.args import BufferArg
 from uopc.ir.core.bounds import most_elements
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root, written_slots
@@ -163,11 +162,7 @@ class OldValues:
         if read in self._versions:
             return self._versions[read]
         root, seen = read
-        dims, symbolic = leaves.split_dims(shapes.shape(root))
-        arg = BufferArg(next(self._slots), dims)
-        made = intern(Ops.BUFFER, root.dtype, symbolic, arg)
-        first = intern(Ops.STORE, dtypes.void, (made, self.done.get(root, root)))
-        made = intern(Ops.AFTER, root.dtype, (made, first))
+        made = self._filled(root, self.done.get(root, root))
         for e in self.launches.writes(root, seen.effects):
             targets = _targets(e)
             src = list(self.done[e].src)
@@ -182,11 +177,12 @@ class OldValues:
 
     def _unseen(self, written: UOp) -> UOp:
         """Storage for what a CALL writes besides a version, of which only that version is read."""
-        dims, symbolic = leaves.split_dims(shapes.shape(written))
-        arg = BufferArg(next(self._slots), dims)
-        made = intern(Ops.BUFFER, written.dtype, symbolic, arg)
-        first = intern(Ops.STORE, dtypes.void, (made, self._copy(written)))
-        return intern(Ops.AFTER, written.dtype, (made, first))
+        return self._filled(written, self._copy(written))
+
+    def _filled(self, like: UOp, value: UOp) -> UOp:
+        """New storage of the kind of another one, after a store of a value."""
+        made = leaves.buffer(next(self._slots), like.dtype, shapes.shape(like))
+        return intern(Ops.AFTER, like.dtype, (made, intern(Ops.STORE, dtypes.void, (made, value))))
 
     def _rebased(self, view: UOp, storage: UOp) -> UOp:
         """A view of some storage as the same view of another one."""

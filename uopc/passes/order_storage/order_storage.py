@@ -32,7 +32,6 @@ shapes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 from uopc.ir.builder import index_maps, leaves, rebuild
 from uopc.ir.core import ranges, walk
@@ -161,8 +160,7 @@ class _Reordered:
         return self.done.get(graph, graph)
 
     def _buffer(self, u: UOp) -> UOp:
-        arg, symbolic = leaves.split_dims(tuple([u.shape[i] for i in self.orders[u]]))
-        return intern(Ops.BUFFER, u.dtype, symbolic, replace(u.arg, dims=arg), u.tag)
+        return leaves.with_dims(u, tuple([u.shape[i] for i in self.orders[u]]))
 
     def _nest(self, nest: Nest) -> UOp:
         """A closed store, its loops in the order of what it writes."""

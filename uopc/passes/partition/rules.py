@@ -103,7 +103,7 @@ class Rules:
         if key not in self.in_specs:
             return without_cut(u)
         spec, dims = self.in_specs[key], shapes.shape(u)
-        return Value(leaves.param_of_dims(u, self.sizes.dims(dims, spec)), dims, spec)
+        return Value(leaves.with_dims(u, self.sizes.dims(dims, spec)), dims, spec)
 
     def _first(self, u: UOp) -> Value | AwaitedWindow:
         if u.op is Ops.SHARD:

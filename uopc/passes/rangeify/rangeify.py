@@ -24,7 +24,6 @@ from uopc.ir.builder import index_maps, leaves
 from uopc.ir.builder.elements import Elements, Needs, valid_part
 from uopc.ir.builder.index_maps import Index
 from uopc.ir.core import dtypes, shapes, walk
-from uopc.ir.core.args import BufferArg
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern, set_origin
 from uopc.ir.index import affine
@@ -81,8 +80,7 @@ def _closed_stores(
 def _lower_stage(u: UOp, slot: int, storage: LoweredStorage, limit: Limit) -> UOp:
     """A new buffer, filled: AFTER(BUFFER, END(STORE)), with a store for each part of many."""
     dims = shapes.shape(u)
-    arg, symbolic = leaves.split_dims(dims)
-    buffer = intern(Ops.BUFFER, u.dtype, symbolic, BufferArg(slot, arg, u.arg.device, u.arg.space))
+    buffer = leaves.buffer(slot, u.dtype, dims, u.arg.space, u.arg.device)
     if 0 in dims:
         return buffer
     effects = []

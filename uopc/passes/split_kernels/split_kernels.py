@@ -26,14 +26,13 @@ a program becomes the calls in it; the last operands of each are the loops aroun
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Hashable, Mapping
 from typing import NamedTuple
 
 from uopc.errors import UserError
 from uopc.ir.builder import index_maps, leaves, rebuild
 from uopc.ir.core import bounds, dtypes, shapes, walk
-from uopc.ir.core.args import KernelArg, ParamArg
+from uopc.ir.core.args import KernelArg
 from uopc.ir.core.calls import graph_order
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import before_effects, is_program, storage_root
@@ -138,8 +137,7 @@ def make_kernel(launch: KernelCall, slices: Mapping[UOp, _StorageSlice]) -> UOp:
     effect = launch.effect
     named: dict[UOp, UOp] = {}  # storage -> its PARAM in the kernel
     for root, part in slices.items():
-        dims, symbolic = leaves.split_dims((part.length,))
-        named[root] = intern(Ops.PARAM, root.dtype, symbolic, ParamArg("", dims, part.slot))
+        named[root] = leaves.param(part.slot, root.dtype, (part.length,))
     tiles = dict.fromkeys([p.root for p in launch.accesses.values() if p.root not in slices])
     mapping = {root: _tile(root, slot) for slot, root in enumerate(tiles)}
     for u, (root, flat, guard, gathered) in launch.accesses.items():
@@ -158,9 +156,8 @@ def make_kernel(launch: KernelCall, slices: Mapping[UOp, _StorageSlice]) -> UOp:
 
 def _tile(buffer: UOp, slot: int) -> UOp:
     """Local storage under a number of the kernel's own, so that equal kernels are one."""
-    dims, symbolic = leaves.split_dims((shapes.size(shapes.shape(buffer)),))
-    arg = dataclasses.replace(buffer.arg, slot=slot, dims=dims)
-    return intern(Ops.BUFFER, buffer.dtype, symbolic, arg)
+    size = shapes.size(shapes.shape(buffer))
+    return leaves.buffer(slot, buffer.dtype, (size,), buffer.arg.space, buffer.arg.device)
 
 
 def _extent(size: shapes.Dim, flats: list[UOp]) -> tuple[int, shapes.Dim]:

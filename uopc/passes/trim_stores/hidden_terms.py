@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from uopc.ir.builder import fold, leaves, rebuild
 from uopc.ir.core import bounds, dtypes, ranges, walk
-from uopc.ir.core.args import BufferArg, ReduceArg
+from uopc.ir.core.args import ReduceArg
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp, intern
@@ -103,8 +103,8 @@ def is_lost(v: UOp, r: UOp, bound: HiddenBound, slot: int) -> UOp:
     place = fold.select(no_number, fold.cast(r, t), none)
     last = intern(Ops.REDUCE, t, (place, r), ReduceArg("max" if bound.from_end else "min"))
     loops = tuple(sorted(ranges.ranges(v) - {r}, key=lambda q: q.arg.axis))
-    dims, symbolic = leaves.split_dims(tuple([uop_dim(q.src[0]) for q in loops]))
-    buffer = intern(Ops.BUFFER, t, symbolic, BufferArg(slot, dims, _device(v)))
+    dims = tuple([uop_dim(q.src[0]) for q in loops])
+    buffer = leaves.buffer(slot, t, dims, device=_device(v))
     store = intern(Ops.STORE, dtypes.void, (intern(Ops.INDEX, t, (buffer, *loops)), last))
     filled = intern(Ops.AFTER, t, (buffer, intern(Ops.END, dtypes.void, (store, *loops))))
     known, end = intern(Ops.INDEX, t, (filled, *loops)), fold.cast(bound.end, t)

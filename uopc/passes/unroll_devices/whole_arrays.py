@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from uopc.ir.builder import kernel, leaves, movement
 from uopc.ir.builder.unrolled import Unrolled, part_window
 from uopc.ir.core import shapes
-from uopc.ir.core.args import BufferArg
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import whole_root
 from uopc.ir.core.uop import UOp, intern
@@ -31,7 +30,7 @@ class WholeArrays:
     def __init__(self, graph: UOp, order: list[UOp], sharding: MeshLayout) -> None:
         self.sharding, self.mesh, self.slots = sharding, sharding.mesh, Slots(graph)
         self.arguments = {
-            name: leaves.param_of_dims(p, sharding.in_sums(shapes.shape(p)))
+            name: leaves.with_dims(p, sharding.in_sums(shapes.shape(p)))
             for name, p in sharding.arguments.items()
         }
         self._layouts = iter(zip(sharding.results, sharding.dims))
@@ -67,8 +66,7 @@ class WholeArrays:
             return part_window(found.parts(value)[0], (0,) * len(dims), shape)
         key = value, spec
         if key not in self._results:
-            arg, symbolic = leaves.split_dims(shape)
-            storage = intern(Ops.BUFFER, value.dtype, symbolic, BufferArg(self.slots(), arg))
+            storage = leaves.buffer(self.slots(), value.dtype, shape)
             own = [found.part(value, rank) for rank in range(self.mesh.size)]
             stores = self._stores(storage, dims, spec, own)
             self._results[key] = kernel.after(storage, *stores)
