@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from uopc.config import Options
 from uopc.forks import cached_property
+from uopc.ir.builder.programs import Schedule
 from uopc.ir.core.args import KernelArg, Opt
 from uopc.ir.core.levels import Level
 from uopc.ir.core.uop import UOp
@@ -24,17 +25,6 @@ if TYPE_CHECKING:  # programs of one device import no mesh
 Watch = Callable[[str, float], None]
 watch: ContextVar[Watch | None] = ContextVar("watch", default=None)
 PASSES_SHARE = 0.6  # of a compile, for those who watch; the code of its kernels takes the rest
-
-
-@dataclass(frozen=True)
-class Scheduled:
-    """A function's body as a program, a LINEAR of CALLs, and the storage of its outputs."""
-
-    program: UOp
-    outputs: tuple[UOp, ...]
-
-
-Schedule = Callable[["UOp"], Scheduled]
 
 
 @dataclass

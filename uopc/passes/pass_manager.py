@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from uopc.errors import Error, InvalidIR, UserError
 from uopc.forks import cached_property
 from uopc.ir.builder import rebuild
+from uopc.ir.builder.programs import Schedule, Scheduled
 from uopc.ir.core import dtypes, shapes, storage, walk
 from uopc.ir.core.arena import passing
 from uopc.ir.core.args import KernelArg
@@ -31,8 +32,6 @@ from uopc.passes.contract import (
     Context,
     Pass,
     RuleContext,
-    Schedule,
-    Scheduled,
     watch,
 )  # fmt: skip
 

@@ -33,10 +33,10 @@ from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 
 from uopc.ir.builder import kernel, leaves, rebuild
+from uopc.ir.builder.programs import Slots
 from uopc.ir.core import bounds, dtypes, shapes, walk
 from uopc.ir.core.ops import GroupOp, Ops
 from uopc.ir.core.uop import UOp, intern, set_origin
-from uopc.passes.analysis.slots import Slots
 from uopc.passes.contract import Context
 
 _IN_PLACE = frozenset((Ops.ALLREDUCE, Ops.BROADCAST))

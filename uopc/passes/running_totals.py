@@ -26,11 +26,11 @@ into which a GPU, where a loop that keeps its order would occupy one thread, cut
 from __future__ import annotations
 
 from uopc.ir.builder import alu, fold, index_maps, kernel, leaves, movement, rebuild
+from uopc.ir.builder.programs import Slots
 from uopc.ir.core import dtypes, semantics, shapes
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
-from uopc.passes.analysis.slots import Slots
 from uopc.passes.contract import Context
 
 # Totals that are computed separately cost one masked operation per element and place of the axis.

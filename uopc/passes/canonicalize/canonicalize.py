@@ -16,12 +16,12 @@ that a conversion makes anyway vanish.
 from __future__ import annotations
 
 from uopc.ir.builder import fold, leaves, movement, rebuild
+from uopc.ir.builder.programs import Slots
 from uopc.ir.core import dtypes, semantics, shapes
 from uopc.ir.core.args import ReduceArg
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import base
 from uopc.ir.core.uop import UOp, intern
-from uopc.passes.analysis.slots import Slots
 from uopc.passes.analysis.user_opts import has_opts
 from uopc.passes.canonicalize.inline_functions import FunctionCalls
 from uopc.passes.canonicalize.needless_clips import without_needless_clips

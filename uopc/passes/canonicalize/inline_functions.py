@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from uopc.errors import InvalidIR, UserError
 from uopc.ir.builder import index_maps, movement, rebuild
+from uopc.ir.builder.programs import Schedule, Scheduled, Slots, loops_of, new_buffer, repeated
 from uopc.ir.core import dtypes, shapes, walk
 from uopc.ir.core.arena import memo
 from uopc.ir.core.args import ParamArg
@@ -21,9 +22,6 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root, whole_root, written_arguments
 from uopc.ir.core.uop import UOp, intern, set_origin
 from uopc.ir.index import affine
-from uopc.passes.analysis.programs import loops_of, new_buffer, repeated
-from uopc.passes.analysis.slots import Slots
-from uopc.passes.contract import Schedule, Scheduled
 
 if TYPE_CHECKING:  # programs of one device import no mesh
     from uopc.passes.sharding import MeshLayout

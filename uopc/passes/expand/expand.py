@@ -34,7 +34,7 @@ from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.passes.analysis.lanes import splat
 from uopc.passes.analysis.loops import combined, ended
-from uopc.passes.analysis.sum_chains import SIDE_BY_SIDE
+from uopc.passes.analysis.op_costs import SIDE_BY_SIDE
 from uopc.passes.contract import Context
 from uopc.passes.expand.stores_together import together
 from uopc.passes.expand.widen import widened

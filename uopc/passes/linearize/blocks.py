@@ -15,8 +15,8 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.passes.analysis.branches import waits
 from uopc.passes.analysis.stable_order import stable_order
-from uopc.passes.analysis.sum_chains import accumulating, in_turns
 from uopc.passes.linearize.list_schedule import by_latency
+from uopc.passes.linearize.sum_chains import accumulating, in_turns
 
 _MOVED = 3  # in the axis of a range: a copy for another place in the nest
 _CLOSERS = frozenset((Ops.REDUCE, Ops.END))

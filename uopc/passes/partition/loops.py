@@ -13,14 +13,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from uopc.ir.builder.programs import Schedule, Slots, repeated
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.calls import graph_order, written_slot
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern, set_origin
 from uopc.ir.devices.mesh import Spec
-from uopc.passes.analysis.programs import repeated
-from uopc.passes.analysis.slots import Slots
-from uopc.passes.contract import Schedule
 from uopc.passes.partition.exchanges import Exchanges
 from uopc.passes.partition.layout import Value
 

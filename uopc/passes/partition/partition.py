@@ -24,13 +24,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
+from uopc.ir.builder.programs import Slots
 from uopc.ir.core import dtypes, shapes, walk
 from uopc.ir.core.calls import graph_order
 from uopc.ir.core.ops import GroupOp, Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.devices import traffic
 from uopc.ir.devices.mesh import Axes, Spec
-from uopc.passes.analysis.slots import Slots
 from uopc.passes.contract import Context
 from uopc.passes.partition.exchanges import COSTLY, OUTPUT, Exchanges
 from uopc.passes.partition.loops import LoopMaker

@@ -31,6 +31,7 @@ from typing import NamedTuple
 
 from uopc.errors import UserError
 from uopc.ir.builder import index_maps, leaves, rebuild
+from uopc.ir.builder.programs import calls_with, loops_of
 from uopc.ir.core import bounds, dtypes, shapes, walk
 from uopc.ir.core.args import KernelArg
 from uopc.ir.core.calls import graph_order
@@ -39,7 +40,6 @@ from uopc.ir.core.storage import before_effects, is_program, storage_root
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, intern, set_origin
 from uopc.ir.index import affine
-from uopc.passes.analysis.programs import calls_with, loops_of
 from uopc.passes.analysis.stable_order import stable_order
 from uopc.passes.contract import Context
 from uopc.passes.effects.versions import LaunchGraph

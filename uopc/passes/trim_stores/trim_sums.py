@@ -16,12 +16,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from uopc.ir.builder import fold, leaves, rebuild
+from uopc.ir.builder.programs import Slots
 from uopc.ir.core import ranges, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.nest.loops import trips
 from uopc.passes.analysis.contraction import MOST_ROWS
-from uopc.passes.analysis.slots import Slots
 from uopc.passes.trim_stores import hidden_terms
 from uopc.passes.trim_stores.conditions import Conditions, both, guard_of, required, share_outside
 

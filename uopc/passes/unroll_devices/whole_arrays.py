@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from uopc.ir.builder import kernel, leaves, movement
+from uopc.ir.builder.programs import Slots
 from uopc.ir.builder.unrolled import Unrolled, part_window
 from uopc.ir.core import shapes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import whole_root
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.devices.mesh import Spec
-from uopc.passes.analysis.slots import Slots
 from uopc.passes.effects.versions import EffectsBelow
 from uopc.passes.effects.views import (
     effects_by_root,

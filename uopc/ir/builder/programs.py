@@ -1,20 +1,56 @@
-"""Programs in programs: the calls of one, with the storage of its caller, and loops around them."""
+"""Programs in programs: their calls with the storage of a caller, loops around them, and the slots
+of new storage."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from uopc.errors import InvalidIR
+from uopc.forks import cached_property
 from uopc.ir.builder import leaves, rebuild
-from uopc.ir.core import dtypes, shapes
-from uopc.ir.core.args import BufferArg, ParamArg, RangeArg
+from uopc.ir.core import dtypes, shapes, walk
+from uopc.ir.core.args import RangeArg
 from uopc.ir.core.calls import written_slot
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import arguments, outer_ranges, storage_root
 from uopc.ir.core.uop import UOp, intern, set_origin
-from uopc.passes.analysis.slots import Slots
-from uopc.passes.contract import Schedule
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """A function's body as a program, a LINEAR of CALLs, and the storage of its outputs."""
+
+    program: UOp
+    outputs: tuple[UOp, ...]
+
+
+Schedule = Callable[["UOp"], Scheduled]
+
+
+class Slots:
+    """Numbers after those of the graph's own BUFFERs; each call gives the next one."""
+
+    def __init__(self, graph: UOp) -> None:
+        self._graph = graph
+        self._made = itertools.count()
+
+    def __call__(self) -> int:
+        return self.first + next(self._made)
+
+    @cached_property
+    def first(self) -> int:
+        order = walk.toposort(self._graph, walk.outside_kernels(self._graph))
+        return 1 + max([u.arg.slot for u in order if u.op is Ops.BUFFER], default=-1)
+
+    @cached_property
+    def outside(self) -> frozenset[UOp]:
+        """The BUFFERs that the graph has outside of the bodies of functions."""
+        bodies = (Ops.FUNCTION, *walk.CALLED)
+        order = walk.toposort(self._graph, lambda u: u is self._graph or u.op not in bodies)
+        return frozenset([u for u in order if u.op is Ops.BUFFER])
 
 
 def loops_of(program: UOp) -> list[UOp]:
@@ -56,17 +92,14 @@ def repeated(call: UOp, schedule: Schedule | None, slots: Slots) -> tuple[UOp, .
     for root in [storage_root(a) for c in made.program.src for a in arguments(c)]:
         if root.op is Ops.VARIABLE or root in params:
             continue
-        dims, symbolic = leaves.split_dims(shapes.shape(root))
-        slot = ParamArg("", dims, len(params))
-        params[root] = intern(Ops.PARAM, root.dtype, symbolic, slot)
+        params[root] = leaves.param(len(params), root.dtype, shapes.shape(root))
         if root.op is Ops.PARAM and root.arg.slot >= 0:
             given.append(own.get(root.arg.slot, args[root.arg.slot]))
         else:
             given.append(new_buffer(root, slots) if root.op is Ops.BUFFER else root)
     around = intern(Ops.RANGE, times.dtype, (times,), RangeArg((0,), "outer"))
-    program = intern(
-        Ops.LINEAR, dtypes.void, tuple(calls_with(made.program, params, 1, (around,)))
-    )
+    calls = calls_with(made.program, params, 1, (around,))
+    program = intern(Ops.LINEAR, dtypes.void, tuple(calls))
     effect = intern(Ops.CALL, dtypes.void, (program, *given))
     set_origin(effect, call.origin)
     return tuple([intern(Ops.AFTER, r.dtype, (r, effect)) for r in own.values()])
@@ -76,8 +109,7 @@ def _holding(value: UOp, slots: Slots) -> UOp:
     """Storage of its own for a value; what nothing has filled needs no copy."""
     if value.op is Ops.BUFFER:
         return new_buffer(value, slots)
-    dims, symbolic = leaves.split_dims(shapes.shape(value))
-    storage = intern(Ops.BUFFER, value.dtype, symbolic, BufferArg(slots(), dims))
+    storage = leaves.buffer(slots(), value.dtype, shapes.shape(value))
     effect = intern(Ops.STORE, dtypes.void, (storage, value))
     return intern(Ops.AFTER, value.dtype, (storage, effect))
 

@@ -16,8 +16,7 @@ from collections import Counter
 from uopc.ir.core import ranges, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
-
-SIDE_BY_SIDE = 8  # fewest sums of a loop whose chains hide each other's latency, of 4 to 6 cycles
+from uopc.passes.analysis.op_costs import SIDE_BY_SIDE
 
 
 def accumulating(order: list[UOp], gpu: bool) -> dict[UOp, UOp]:
