@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from uopc.backends.c.kernel import CKernel
 from uopc.backends.c.names import comment, identifier
-from uopc.backends.c.prelude import HEAD
-from uopc.backends.c.vector_prelude import VectorPrelude
+from uopc.backends.c.prelude import Prelude
+from uopc.backends.c.texts import HEAD
 from uopc.dump.storage_names import StorageNames
 from uopc.errors import Unsupported
 from uopc.ir.core import storage
@@ -31,13 +31,13 @@ class CSource:
 
     def kernel(self, kernel: UOp) -> str:
         """A file with one kernel. Unsupported for what has no code in C."""
-        prelude = VectorPrelude()
+        prelude = Prelude()
         return self._file(prelude, [self._function(kernel, prelude, set())])
 
     def listing(self, kernels: Sequence[UOp]) -> str:
         """A file with several kernels; for one without code in C, a line that says so and does not
         compile."""
-        prelude, taken = VectorPrelude(), set[str]()
+        prelude, taken = Prelude(), set[str]()
         functions = []
         for k in kernels:
             try:
@@ -47,13 +47,13 @@ class CSource:
                 functions.append(f'#error "{why}"')
         return self._file(prelude, functions)
 
-    def _file(self, prelude: VectorPrelude, functions: Sequence[str]) -> str:
+    def _file(self, prelude: Prelude, functions: Sequence[str]) -> str:
         machine = self.run.context.target
         head = comment(f"Made by uopc for {machine.name}, in C11 for gcc and clang.")
         parts = [head, f"{_INCLUDES}\n{HEAD}", prelude.text(), *functions]
         return "\n\n".join([p for p in parts if p]) + "\n"
 
-    def _function(self, kernel: UOp, prelude: VectorPrelude, taken: set[str]) -> str:
+    def _function(self, kernel: UOp, prelude: Prelude, taken: set[str]) -> str:
         """The function of a kernel, whose name nothing in `taken` has, and is in it from now on."""
         if self.run.context.target.gpu is not None:
             raise Unsupported(f"{kernel.arg.name}: c: no code for the threads of a GPU")

@@ -12,9 +12,9 @@ import numpy.typing as npt
 from uopc.backends.c import infix
 from uopc.backends.c.kernel import CKernel
 from uopc.backends.c.names import code, comment, identifier, table
-from uopc.backends.c.prelude import HEAD, Prelude
+from uopc.backends.c.prelude import Prelude
+from uopc.backends.c.texts import HEAD
 from uopc.backends.c.types import c_type, literal, memory_type
-from uopc.backends.c.vector_prelude import VectorPrelude
 from uopc.backends.llvm import scratch
 from uopc.backends.plan import Dim, PlannedLaunch, Pointer, Row, Scalar, Word, nested
 from uopc.exporting import casadi, manifest, places
@@ -33,7 +33,7 @@ _ALIGNED = "_Alignas(64) "
 class _CFunction:
     """A kernel in C, and the arguments that its function takes, in order."""
 
-    def __init__(self, f: Exported, name: str, prelude: VectorPrelude) -> None:
+    def __init__(self, f: Exported, name: str, prelude: Prelude) -> None:
         kernel = f.kernels[name]
         self.name, linear, self.prelude = kernel.name, kernel.linear, prelude
         self.places = storage.word_places(linear)
@@ -89,7 +89,7 @@ def _origin(kernel: ExportedKernel) -> str:
 
 def source(f: Exported, stem: str) -> str:
     """The text of the file NAME.c."""
-    prelude = VectorPrelude()
+    prelude = Prelude()
     kernels = {name: _CFunction(f, name, prelude) for name in f.kernels}
     body = [
         *[_constant(f.constant(i), a, i in f.in_files, prelude) for i, a in enumerate(f.constants)],

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from uopc.backends.c.names import inside
+from uopc.backends.c.prelude import Prelude
 from uopc.backends.c.types import (
     c_type,
     computed,
@@ -26,7 +27,6 @@ from uopc.backends.c.types import (
     unsigned,
     words_of,
 )  # fmt: skip
-from uopc.backends.c.vector_prelude import VectorPrelude
 from uopc.errors import Unsupported
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import COMPARISONS, Op, Ops
@@ -55,7 +55,7 @@ class Given(NamedTuple):
     op: Op
     t: DType
     texts: Sequence[str]
-    prelude: VectorPrelude
+    prelude: Prelude
     src: Sequence[UOp]
 
     @property
@@ -84,7 +84,7 @@ class CForm(NamedTuple):
 
 
 def arithmetic(
-    op: Op, t: DType, texts: Sequence[str], prelude: VectorPrelude, src: Sequence[UOp] = ()
+    op: Op, t: DType, texts: Sequence[str], prelude: Prelude, src: Sequence[UOp] = ()
 ) -> str:
     """The expression of an op on operands of type `t`, numbers or vectors; `src`, if they are
     known. Unsupported for an op that C has none for."""
@@ -122,7 +122,7 @@ def with_itself(u: UOp) -> bool | None:
     return False if u.dtype.kind == "bool" and u.op in (Ops.SUB, Ops.XOR) else None
 
 
-def reduced(word: str, t: DType, prelude: VectorPrelude) -> str:
+def reduced(word: str, t: DType, prelude: Prelude) -> str:
     """The name of the function that combines the lanes of numbers by an op."""
     op = Op.by_name(word)
     return prelude.combined(word, t, lambda a, b, part: arithmetic(op, part, (a, b), prelude))
@@ -199,9 +199,7 @@ def _values(constant: UOp) -> Sequence[float]:
     return constant.arg if type(constant.arg) is tuple else (constant.arg,)
 
 
-def _extreme(
-    op: Op, names: Sequence[str], src: Sequence[UOp], numbers: Sequence[str] = ()
-) -> str:
+def _extreme(op: Op, names: Sequence[str], src: Sequence[UOp], numbers: Sequence[str] = ()) -> str:
     """The greater or the lesser, NaN if either is. A comparison, of `numbers` if given, is false
     if either is NaN."""
     swapped, sign, checked = order(op, src)
@@ -349,9 +347,7 @@ _HALVES: dict[Op, CForm] = {
 }
 _INTEGERS: dict[Op, CForm] = {
     **dict.fromkeys((Ops.ADD, Ops.SUB, Ops.MUL), _both(_wrapped)),
-    **dict.fromkeys(
-        (Ops.AND, Ops.OR, Ops.XOR, Ops.SHR, Ops.CDIV, Ops.CMOD), _both(_cut_operator)
-    ),
+    **dict.fromkeys((Ops.AND, Ops.OR, Ops.XOR, Ops.SHR, Ops.CDIV, Ops.CMOD), _both(_cut_operator)),
     **dict.fromkeys(COMPARISONS, _COMPARED),
     **dict.fromkeys((Ops.MAX, Ops.MIN), CForm(_larger, _extreme_lanes)),
     Ops.SHL: CForm(_shifted, _wrapped),
@@ -363,7 +359,7 @@ _INTEGERS: dict[Op, CForm] = {
 
 
 # ---------------------------------------------------------------- conversions
-def cast(source: DType, target: DType, text: str, prelude: VectorPrelude) -> str:
+def cast(source: DType, target: DType, text: str, prelude: Prelude) -> str:
     """A CAST, of a vector to numbers alone; of a vector of bools, `source` is the type of the
     mask."""
     if source is target:
@@ -379,7 +375,7 @@ def cast(source: DType, target: DType, text: str, prelude: VectorPrelude) -> str
     return converted(source, target, text, prelude)
 
 
-def converted(source: DType, target: DType, text: str, prelude: VectorPrelude) -> str:
+def converted(source: DType, target: DType, text: str, prelude: Prelude) -> str:
     """A number, or each lane, in another type."""
     shape = prelude.type(target)
     if target.lanes == 1:
@@ -391,7 +387,7 @@ def converted(source: DType, target: DType, text: str, prelude: VectorPrelude) -
     return f"__builtin_convertvector({text}, {shape})"
 
 
-def bitcast(source: DType, target: DType, text: str, prelude: VectorPrelude) -> str:
+def bitcast(source: DType, target: DType, text: str, prelude: Prelude) -> str:
     """The same bits as another type."""
     whole = [not t.is_float or t.bits < 32 for t in (source, target)]
     if all(whole):

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from uopc.backends.c.expressions import arithmetic, cast
 from uopc.backends.c.names import WORDS, inside
+from uopc.backends.c.prelude import Prelude
 from uopc.backends.c.types import c_type
-from uopc.backends.c.vector_prelude import VectorPrelude
 from uopc.errors import Unsupported
 from uopc.ir.core import bounds, dtypes, intervals, walk
 from uopc.ir.core.ops import Ops
@@ -49,12 +49,12 @@ def _leaf(u: UOp) -> str:
         return name
     if not bounds.holds(u.dtype, u):
         raise _refuse(u, f"{u.arg} has more than 64 bits")
-    return VectorPrelude().constant(u.dtype, u.arg) if u.dtype.kind != "bool" else str(int(u.arg))
+    return Prelude().constant(u.dtype, u.arg) if u.dtype.kind != "bool" else str(int(u.arg))
 
 
 def _node(u: UOp, texts: list[str]) -> str:
     """The text of an op on the texts of its operands."""
-    prelude, t = VectorPrelude(), u.dtype
+    prelude, t = Prelude(), u.dtype
     if not u.src:
         raise _refuse(u, "it is no arithmetic")
     if t is dtypes.index and not _is_int(u) and all(map(_is_int, u.src)):

@@ -17,8 +17,8 @@ from typing import NamedTuple
 from uopc.backends.c import lanes
 from uopc.backends.c.expressions import TWICE, arithmetic, bitcast, cast, with_itself
 from uopc.backends.c.names import code, inside
+from uopc.backends.c.prelude import Prelude
 from uopc.backends.c.types import c_type, memory_type
-from uopc.backends.c.vector_prelude import VectorPrelude
 from uopc.backends.inline import inlined
 from uopc.backends.kernel_text import CONTROL, KernelText, Rule
 from uopc.backends.llvm import index_width, scratch
@@ -50,7 +50,7 @@ class CKernel(KernelText[None, None]):
     language, chunk = "c", "chunk"
 
     def __init__(
-        self, name: str, kernel: UOp, prelude: VectorPrelude, names: Mapping[UOp, str],
+        self, name: str, kernel: UOp, prelude: Prelude, names: Mapping[UOp, str],
         distinct: bool,
     ) -> None:  # fmt: skip
         super().__init__(name, inlined(kernel))

@@ -8,8 +8,8 @@ from typing import Protocol
 from uopc.backends.c import expressions
 from uopc.backends.c.expressions import with_itself
 from uopc.backends.c.names import inside
+from uopc.backends.c.prelude import Prelude, shuffled
 from uopc.backends.c.types import computed, held, mask_of
-from uopc.backends.c.vector_prelude import VectorPrelude, shuffled
 from uopc.ir.core import dtypes
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
@@ -21,7 +21,7 @@ ANY_MASK = dtypes.int32  # of bools that were never compared
 class VectorKernelText(Protocol):
     """The part of a kernel's text that vectors use."""
 
-    prelude: VectorPrelude
+    prelude: Prelude
     names: dict[UOp, str]
     lanes: Lanes
 
@@ -39,7 +39,7 @@ class Lanes:
         self.masks: dict[UOp, DType] = {}  # of vectors of bools: the type that holds them
 
     @property
-    def prelude(self) -> VectorPrelude:
+    def prelude(self) -> Prelude:
         """The functions of the kernel's file."""
         return self.kernel.prelude
 
