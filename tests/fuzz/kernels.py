@@ -24,6 +24,7 @@ from uopc.errors import Error
 from uopc.ir.core.args import BufferArg, ReduceArg
 from uopc.ir.interpret.interpreter import run_kernel
 from uopc.program.graph.check_input import checked
+from uopc.program.graph.facts import facts_of
 
 Array = npt.NDArray[Any]
 TYPES = (dtypes.int32, dtypes.int32, dtypes.int64, dtypes.float64, dtypes.uint8)
@@ -448,7 +449,7 @@ def run(seed: int, number: int) -> Verdict:
         arrays = [guards.guarded(a) for a in program.start.values()]
         try:
             if way is None:
-                run_kernel(checked(kernel, "cpu"), arrays, {"n": program.n})
+                run_kernel(checked(facts_of(kernel), "cpu"), arrays, {"n": program.n})
             else:
                 f = uopc.compile(kernel, verify=True, **way)
                 f(*arrays)

@@ -101,12 +101,13 @@ def test_nothing_outside_of_an_array_is_read(case, size, optimize):
 
 def test_a_checked_index_gets_no_second_guard():
     from uopc.program.graph.check_input import checked
+    from uopc.program.graph.facts import facts_of
 
     w = uopc.param("w", (n, 8))
     for graph in (y[i], w[:, i], w[i], w[i, 2], z.gather(1, uopc.param("g", (3, 4), dtypes.int64)),
                   z.take(i, 1), y[np.array([0, 4, 2])], y[-i], y[i % 5], y[n % 5]):  # fmt: skip
-        assert checked(graph, "cpu") is graph
-    assert checked(y.index(i), "cpu") is not y.index(i)
+        assert checked(facts_of(graph), "cpu") is graph
+    assert checked(facts_of(y.index(i)), "cpu") is not y.index(i)
 
 
 @pytest.mark.parametrize("optimize", [True, False])

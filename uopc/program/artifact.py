@@ -14,7 +14,6 @@ from uopc.backends.plan import Exchange, Plan, PlannedLaunch, SizeRelation
 from uopc.ir.core.data import blocks, files
 from uopc.ir.core.serialize import Fingerprint
 from uopc.ir.core.trace import made_at
-from uopc.ir.index.size_conditions import relying
 from uopc.program.compiled_kernel import CompiledKernel, unpack
 from uopc.program.planner import Planner
 from uopc.program.request import Request
@@ -114,7 +113,7 @@ class Artifact:
     def lines(self, request: Request) -> tuple[str, ...]:
         """For each condition of the plan, the line of this request's graph that relies on it."""
         conditions = self.plan.conditions
-        nodes = relying(request.graph) if conditions else []
+        nodes = request.facts.relying if conditions else []
         return tuple([made_at(nodes[c.node]) if c.node >= 0 else "" for c in conditions])
 
 
@@ -149,7 +148,7 @@ def _exchanges_located(launches: tuple[AnyLaunch, ...], request: Request) -> tup
     """The launches, in which exchanges have the lines of this request's graph."""
     if not any([isinstance(launch, Exchange) for launch in launches]):
         return launches
-    nodes = relying(request.graph)
+    nodes = request.facts.relying
     return tuple([
         replace(launch, line=made_at(nodes[launch.node]))
         if isinstance(launch, Exchange) and launch.node >= 0 else launch

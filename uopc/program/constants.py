@@ -51,7 +51,7 @@ def worth_computing(request: Request, machine: Target) -> tuple[Request, list[UO
         from uopc.passes.narrow_products.byte_products import with_words_of_constants
 
         request = replace(request, graph=with_words_of_constants(request.graph))
-    values = _worth_it(request.graph, units)
+    values = _worth_it(request.facts, units)
     for v in values:
         if v not in _made and units and _is_packed(v):
             from uopc.ir.interpret import interpreter
@@ -106,14 +106,14 @@ def _is_packed(v: UOp) -> bool:
     return is_byte and all([u.op is Ops.EXPAND or _size(u) <= most for u in walk.toposort(v)])
 
 
-def _worth_it(sink: UOp, units: bool) -> list[UOp]:
+def _worth_it(facts: GraphFacts, units: bool) -> list[UOp]:
     """The values to compute once: as large as can be, read by what is no constant."""
     known: set[UOp] = set()
     asked: dict[UOp, None] = {}
-    for u in walk.nodes(sink):
+    for u in facts.nodes:
         if _is_known(u, known):
             known.add(u)
-        elif u is not sink:
+        elif u is not facts.graph:
             asked |= dict.fromkeys([s for s in u.src if s in known])
     packed, found = list[UOp](), list[UOp]()
     seen = set(asked)

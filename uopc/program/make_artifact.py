@@ -9,7 +9,6 @@ from uopc.backends.device_rows import ONE_DEVICE, DeviceRows
 from uopc.ir.core.calls import exchanges_of
 from uopc.ir.core.serialize import Fingerprint
 from uopc.ir.core.uop import UOp
-from uopc.ir.index.size_conditions import relying
 from uopc.program.artifact import Artifact
 from uopc.program.cached.kernel_cache import KernelCache
 from uopc.program.compiled_kernel import CompiledKernel, Compiler, symbol_of
@@ -50,11 +49,10 @@ def make_artifact(
     )  # fmt: skip
     compiled, seconds = _compiled(lowered, known, made_by, keep)
     calls: list[tuple[CompiledKernel | ExchangeCall, tuple[UOp, ...]]] = []
-    nodes = relying(request.graph)
     for call, (kernel, args) in zip(lowered.program.src, lowered.calls):
         stores = exchanges_of(kernel)
         if stores:
-            calls.append((ExchangeCall.of(stores, call, nodes), args))
+            calls.append((ExchangeCall.of(stores, call, request.facts), args))
             continue
         found = compiled[kernel]
         calls.append((found, args if kernel in lowered.names else found.arguments(args)))
@@ -64,7 +62,7 @@ def make_artifact(
     sharding, rows = lowered.context.sharding, ONE_DEVICE
     if not for_gpu:
         copied = () if sharding is None else sharding.copied
-        moves = tuple([exchange([u], u, nodes) for u in copied])
+        moves = tuple([exchange([u], u, request.facts) for u in copied])
         rows = DeviceRows.of(lowered.program, lowered.context.devices, moves)
     beside = {} if sharding is None else sharding.beside(lowered.program)
     planner = Planner(

@@ -40,8 +40,9 @@ from uopc.ir.core.serialize import fingerprint
 from uopc.ir.core.storage import arguments, outer_ranges, storage_root, written_slots
 from uopc.ir.core.uop import UOp
 from uopc.ir.index.dims import uop_dim
-from uopc.ir.index.size_conditions import SizeCondition, relying, text
+from uopc.ir.index.size_conditions import SizeCondition, text
 from uopc.program.compiled_kernel import CompiledKernel
+from uopc.program.graph.facts import GraphFacts
 from uopc.program.request import Request
 
 if TYPE_CHECKING:  # a program from a cache needs no pass
@@ -216,19 +217,21 @@ class ExchangeCall:
     key: str = ""
 
     @staticmethod
-    def of(stores: Sequence[UOp], call: UOp, nodes: Sequence[UOp]) -> ExchangeCall:
-        """The call of a kernel of these exchanges; `nodes`: of the user's graph."""
+    def of(stores: Sequence[UOp], call: UOp, facts: GraphFacts) -> ExchangeCall:
+        """The call of a kernel of these exchanges; `facts`: of the user's graph."""
         every = [s.src[1] for s in stores]
         written = tuple(range(len(every)))
-        return ExchangeCall(exchange(every, call, nodes), every[0].src[0].arg.slot, written)
+        return ExchangeCall(exchange(every, call, facts), every[0].src[0].arg.slot, written)
 
 
-def exchange(every: Sequence[UOp], made: UOp, nodes: Sequence[UOp]) -> Exchange:
-    """Exchanges that are one, without words; `made` has the user's line of one of the nodes."""
+def exchange(every: Sequence[UOp], made: UOp, facts: GraphFacts) -> Exchange:
+    """Exchanges that are one, without words; `made` has the user's line of a node of the graph with
+    these facts."""
     from uopc.ir.devices import traffic
 
     u = every[0]
     a = u.arg
+    nodes = facts.relying
     node = next((i for i, n in enumerate(nodes) if n.origin and n.origin == made.origin), -1)
     shape, got = [tuple(map(dim, shapes.shape(v))) for v in (u.src[0], u)]
     return Exchange(
@@ -389,8 +392,8 @@ class Planner:
             )
             for p in request.params
         )  # fmt: skip
-        sized = (request.graph, *[p for p in request.params if p.src])
-        variables = dict.fromkeys([v for u in sized for v in walk.variables(u)])
+        sizes = [v for p in request.params if p.src for v in walk.variables(p)]
+        variables = dict.fromkeys([*request.facts.variables, *sizes])
         return Plan(
             arguments,
             tuple(self.results),
@@ -410,7 +413,7 @@ class Planner:
 
     def _conditions(self) -> tuple[SizeRelation, ...]:
         """The conditions on sizes; each says by number which node of the graph relies on it."""
-        nodes = relying(self.request.graph) if self.conditions else []
+        nodes = self.request.facts.relying if self.conditions else []
         number_of = {u: i for i, u in enumerate(nodes)}
         return tuple([_condition(c, number_of[c.node]) for c in self.conditions])
 

@@ -26,6 +26,7 @@ from uopc.ir.builder import file_parts, pytrees, tree_code
 from uopc.ir.builder.pytrees import Structure
 from uopc.ir.core import shapes
 from uopc.ir.core.arena import arena
+from uopc.ir.core.ops import Ops
 from uopc.ir.core.serialize import Fingerprint, fingerprint
 from uopc.program import constants
 from uopc.program.artifact import Artifact
@@ -470,7 +471,7 @@ def make_program(
 ) -> Program:
     """The program for a request, from a cache or compiled. A pickled Program calls this when it is
     loaded. `detach` is asked for a plan with which the program holds no graph."""
-    if request.structure != "kernel":
+    if request.structure != "kernel" and request.facts.of(Ops.DATA):
         request = replace(request, graph=file_parts.viewed(request.graph))
     with schedules.session(request.options.beam):
         machine = machine_of(request)

@@ -17,9 +17,8 @@ from uopc.ir.builder.pytrees import LaidOut, Structure
 from uopc.ir.core import dtypes, walk
 from uopc.ir.core.arena import arena
 from uopc.ir.core.args import KernelArg, Opt
-from uopc.ir.core.level_of import level_of
 from uopc.ir.core.levels import TENSOR
-from uopc.ir.core.ops import Ops
+from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, as_made, intern
 from uopc.program.graph.facts import GraphFacts, facts_of
@@ -77,23 +76,24 @@ def prepare(
     """The request for a graph, or a container of graphs. UserError when it is not well formed."""
     count = thread_count(threads, options)
     sink, structure, keys, layouts, nesting = _sink_of(graph)
-    sink = primitives.without_primitives(sink)
-    if mesh is None:
-        sink = rebuild.without_shards(sink)
-    made = list(dict.fromkeys([u.arg.name for u in as_made(facts_of(sink).params)]))
-    sink, bound = _unbound(sink)
-    if structure == "kernel":
-        sink = _named_params(sink)
     facts = facts_of(sink)
-    if structure != "kernel":
+    if facts.of(Ops.PRIMITIVE):
+        facts = facts_of(primitives.without_primitives(facts.graph))
+    made = list(dict.fromkeys([u.arg.name for u in as_made(facts.params)]))
+    bound = _bound_values(facts) if facts.of(Ops.BIND, Ops.CALL) else {}
+    if bound or (mesh is None and facts.of(Ops.SHARD)):
+        facts = _of_operands(facts, (Ops.BIND,) if mesh is not None else (Ops.BIND, Ops.SHARD))
+    if structure == "kernel":
+        facts = facts_of(_named_params(facts.graph))
+    else:
         _check_no_slots(facts)
     params = _ordered_params(facts, made if inputs is None else inputs)
     if mesh is not None:
         mesh = mesh.for_graph(facts, params, device, options.beam)
     if options.fast_zeros:
-        sink = rebuild.marked_fast_zeros(sink)
+        facts = facts_of(rebuild.marked_fast_zeros(facts.graph))
     return Request(
-        sink, structure, keys, params, optimize, count, name or "", options,
+        facts.graph, structure, keys, params, optimize, count, name or "", options,
         {} if rules is None else _by_stage(rules, "compile"), bound, device, None, mesh,
         layouts, nesting,
     )  # fmt: skip
@@ -108,7 +108,7 @@ def _sink_of(graph: Any) -> _Sink:
     given, structure, keys, nesting = _structure(graph)
     outputs = tuple([v.data if isinstance(v, LaidOut) else v for v in given])
     if len(outputs) == 1 and outputs[0].op is Ops.SINK:
-        kind = "kernel" if level_of(outputs[0]) is not TENSOR else "tuple"
+        kind = "kernel" if facts_of(outputs[0]).level is not TENSOR else "tuple"
         return outputs[0], kind, keys, (), None
     nothing = [u for u in outputs if u.op is Ops.NOOP]
     if nothing or (structure == "single" and outputs[0].dtype is dtypes.void):
@@ -165,7 +165,7 @@ def lower(
     from uopc.program.graph.check_input import checked
 
     with arena():
-        graph = checked(request.graph, request.device, request.mesh is not None)
+        graph = checked(request.facts, request.device, request.mesh is not None)
         context = make_context(request, machine)
         context.opts, context.searched = opts, searched if opts is None else None
         traced = trace or config.page_folder(request.options) is not None
@@ -221,13 +221,10 @@ def got(value: Any) -> str:
     return f"{shown}: a function has a graph for arguments: uopc.jit({name}).lower(*args)"
 
 
-def _unbound(sink: UOp) -> tuple[UOp, dict[str, int]]:
-    """The graph with free variables, and the values that they were bound to.
-
-    Graphs that differ only in these values are one graph, compiled once.
-    """
+def _bound_values(facts: GraphFacts) -> dict[str, int]:
+    """The values that variables are bound to, also in the kernels that the graph calls."""
     bound: dict[str, int] = {}
-    for u in walk.order(sink):
+    for u in facts.relying:
         if u.op is Ops.BIND:
             variable, value = unbind(u)
             arg = variable.arg
@@ -237,9 +234,15 @@ def _unbound(sink: UOp) -> tuple[UOp, dict[str, int]]:
                 raise UserError(
                     f"{arg.name} is bound to {bound[arg.name]} and {value}: bind it once"
                 )
-    if bound:
-        sink = rebuild.rewritten(sink, lambda u, src: src[0] if u.op is Ops.BIND else None)
-    return sink, bound
+    return bound
+
+
+def _of_operands(facts: GraphFacts, dropped: tuple[Op, ...]) -> GraphFacts:
+    """The facts of the graph with operands in place of these nodes: the variables of BINDs, because
+    graphs that differ in the values alone are one graph, compiled once, and the values of SHARDs,
+    which one device has whole."""
+    graph = rebuild.rewritten(facts.graph, lambda u, src: src[0] if u.op in dropped else None)
+    return facts_of(graph)
 
 
 def _named_params(kernel: UOp) -> UOp:

@@ -24,7 +24,7 @@ _EFFECTS = frozenset((Ops.AFTER, Ops.STORE))
 
 def viewed(graph: UOp) -> UOp:
     """The graph with parts of files as arrays."""
-    if Ops.DATA not in walk.ops(graph) or not any(map(_in_file, walk.nodes(graph))):
+    if not any(map(_in_file, walk.nodes(graph))):
         return graph
     # A COPY that is written is storage of its own: no other COPY may become the same node.
     copies = walk.ops(graph).isdisjoint(_EFFECTS)

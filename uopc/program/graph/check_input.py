@@ -19,60 +19,55 @@ from uopc.ir.devices import device as devices
 from uopc.ir.index import affine, closed, compare, size_conditions
 from uopc.ir.index.dims import dim_uop
 from uopc.ir.verify import verifier
+from uopc.program.graph.facts import GraphFacts
 from uopc.tensor.indexing import between, in_range
 
 
-def checked(graph: UOp, device: str, mesh: bool = False) -> UOp:
+def checked(facts: GraphFacts, device: str, mesh: bool = False) -> UOp:
     """The graph of a program for a device, or for those of a mesh. Each index of its hand-written
     kernels that may leave its storage gets a guard.
 
     InvalidIR for a graph that breaks an invariant of its level, and for an access that is outside;
     UserError for values on several devices; Unsupported for an op that is not lowered.
     """
-    level = level_of(graph)
+    graph, level = facts.graph, facts.level
     verifier.verify(graph, level, "input", outside=True)
-    _check_devices(graph, device, alone=level is not TENSOR or mesh)
+    _check_devices(facts, device, alone=level is not TENSOR or mesh)
     if level is not TENSOR:
-        for u in walk.order(graph) if Ops.NUMBER in walk.ops(graph) else ():
-            if u.op is Ops.NUMBER:
-                raise InvalidIR(
-                    "input: NUMBER in a kernel that no CALL gives its value, expected a constant"
-                    f"\n  {verifier.describe(u, graph)}{made_at(u)}"
-                )
+        for u in facts.of(Ops.NUMBER):
+            raise InvalidIR(
+                "input: NUMBER in a kernel that no CALL gives its value, expected a constant"
+                f"\n  {verifier.describe(u, graph)}{made_at(u)}"
+            )
         return _guarded(graph)
-    _check_lowered(graph, devices.is_cpu(devices.named(device)) and not mesh)
-    if Ops.INDEX in walk.ops(graph):
+    _check_lowered(facts, devices.is_cpu(devices.named(device)) and not mesh)
+    if facts.of(Ops.INDEX):
         graph = rebuild.rewritten(graph, _gathered, outside_kernels=True)
-    if Ops.CALL not in walk.ops(graph):
-        return graph
-    calls = [u for u in walk.nodes(graph) if u.op is Ops.CALL and u.src[0].op is Ops.SINK]
+    called = [u.src[0] for u in walk.nodes(graph) if u.op is Ops.CALL] if facts.of(Ops.CALL) else []
     kernels = {}
-    for kernel in dict.fromkeys([u.src[0] for u in calls]):
+    for kernel in dict.fromkeys([k for k in called if k.op is Ops.SINK]):
         verifier.verify(kernel, level_of(kernel), "input")
         kernels[kernel] = _guarded(kernel)
     changed = {k: new for k, new in kernels.items() if new is not k}
     return rebuild.rebuild(graph, changed) if changed else graph
 
 
-def _check_lowered(graph: UOp, cpu: bool) -> None:
+def _check_lowered(facts: GraphFacts, cpu: bool) -> None:
     """Unsupported for a tensor op that no pass lowers: values on several devices are of CPUs."""
     refused = {Ops.SLICE} if cpu else {Ops.SLICE} | GroupOp.Several
-    if refused.isdisjoint(walk.ops(graph)):
-        return
-    for u in walk.nodes(graph):
-        if u.op in refused:
-            raise Unsupported(f"compile: no pass lowers {u.op.name.upper()}{made_at(u)}")
+    if not refused.isdisjoint(facts.by_op):
+        u = next(u for u in facts.nodes if u.op in refused)
+        raise Unsupported(f"compile: no pass lowers {u.op.name.upper()}{made_at(u)}")
 
 
-def _check_devices(graph: UOp, device: str, alone: bool) -> None:
+def _check_devices(facts: GraphFacts, device: str, alone: bool) -> None:
     """UserError where operands are on several devices, or an argument is on a device that there is
     not, or that is no CPU as the program's is; Unsupported for a COPY to one. `alone`: the program
     is for its own device."""
-    naming = [u for u in walk.nodes(graph) if devices.names_one(u)]
-    several = not GroupOp.Several.isdisjoint(walk.ops(graph))
-    places = devices.devices(graph) if naming or several else {}
+    several = not GroupOp.Several.isdisjoint(facts.by_op)
+    places = devices.devices(facts.graph) if facts.naming or several else {}
     own = devices.named(device)
-    for u in naming:
+    for u in facts.naming:
         place = places[u]
         if place == own or (not alone and devices.is_cpu(own) and devices.is_cpu(str(place))):
             continue

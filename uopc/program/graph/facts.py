@@ -10,16 +10,17 @@ from uopc.ir.core.levels import TENSOR, Level
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.devices.device import named, names_one
+from uopc.ir.index import size_conditions
 
 
 class GraphFacts:
-    """The facts of a SINK of outputs, or of a kernel. `by_op`: its nodes outside of hand-written
-    kernels by their ops, sources first."""
+    """The facts of a SINK of outputs, or of a kernel. `nodes`: those outside of hand-written
+    kernels, sources first; `by_op`: the same by their ops."""
 
     def __init__(self, graph: UOp) -> None:
-        self.graph = graph
+        self.graph, self.nodes = graph, walk.nodes(graph)
         self.by_op: dict[Op, list[UOp]] = {}
-        for u in walk.nodes(graph):
+        for u in self.nodes:
             self.by_op.setdefault(u.op, []).append(u)
 
     def __reduce__(self) -> tuple[type[GraphFacts], tuple[UOp]]:
@@ -41,16 +42,25 @@ class GraphFacts:
         given = self.level is not TENSOR
         return [u for u in self.of(Ops.PARAM) if given or u.arg.slot < 0]
 
-    @property
+    @cached_property
+    def relying(self) -> list[UOp]:
+        """The nodes that may rely on conditions on sizes, also those of hand-written kernels."""
+        return size_conditions.relying(self.graph)
+
+    @cached_property
     def variables(self) -> list[UOp]:
         """The VARIABLEs, also of hand-written kernels."""
         return walk.variables(self.graph)
 
+    @cached_property
+    def naming(self) -> list[UOp]:
+        """The nodes that name a device."""
+        return [u for u in self.nodes if names_one(u)]
+
     @property
     def devices(self) -> tuple[str, ...]:
         """The devices that nodes name, the shortest name first."""
-        naming = filter(names_one, self.of(Ops.COPY, Ops.PARAM, Ops.BUFFER))
-        found = {named(u.arg if u.op is Ops.COPY else u.arg.device) for u in naming}
+        found = {named(u.arg if u.op is Ops.COPY else u.arg.device) for u in self.naming}
         return tuple(sorted(found, key=lambda n: (len(n), n)))
 
 
