@@ -254,6 +254,7 @@ print(*sys.modules)
 """
 UNITS = (
     "uopc.backends.cuda", "uopc.backends.nvptx", "uopc.program.cuda",  # GPUs
+    "uopc.passes.place_stages.gpu_operands",
     "uopc.backends.llvm.tiles", "uopc.ir.devices.tensor_cores", "uopc.passes.expand.fragments",
     "uopc.passes.analysis.matrix_tiles", "uopc.passes.analysis.shared_tiles",  # matrix units
 )  # fmt: skip

@@ -41,7 +41,6 @@ from uopc.passes.decompose.dots import dot
 from uopc.passes.decompose.floats.float_division import float_division
 from uopc.passes.decompose.floats.soft_arithmetic import rounded_by_sums, unfused
 from uopc.passes.decompose.floats.soft_floats import SOFTWARE, narrow, widen
-from uopc.passes.decompose.functions import without_fma
 from uopc.passes.decompose.functions.expansion_cache import Use, applied
 from uopc.passes.decompose.functions.transcendental import DECOMPOSITIONS
 from uopc.passes.decompose.integers.arithmetic import between, integer_power, shift, threefry
@@ -69,7 +68,11 @@ class Native(NamedTuple):
 
     def function(self, op: Op, t: DType) -> Callable[..., UOp]:
         """The decomposition of a function of a type."""
-        return DECOMPOSITIONS[op] if t in self.fuses else without_fma.function(op)
+        if t in self.fuses:
+            return DECOMPOSITIONS[op]
+        from uopc.passes.decompose.functions import without_fma  # for few machines
+
+        return without_fma.function(op)
 
     def use(self, u: UOp) -> Use:
         """The number of times that the kernel has such a function."""

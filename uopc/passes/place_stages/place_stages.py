@@ -51,8 +51,6 @@ from uopc.passes.place_stages import code_limits, fusion_cost
 from uopc.passes.place_stages.buffer_limits import BufferLimit
 from uopc.passes.place_stages.demand import Demand, evaluations_apart, share_of
 from uopc.passes.place_stages.factor_reuse import FactorReuse
-from uopc.passes.place_stages.gpu_operands import computed_operands
-from uopc.passes.place_stages.rounded_quotients import with_products
 from uopc.passes.place_stages.value_costs import FORCED, Measures
 
 _MOVES_ITSELF = "reads other elements of the array that it writes"
@@ -438,7 +436,11 @@ def _measured(graph: UOp, tiles: bool, stored: Mapping[UOp, str]) -> Measures:
     """The facts about a graph. `tiles`: products run in tiles and need their operands in memory.
     `stored`: values that are stored in any case, and why."""
     facts = Measures(graph, walk.nodes(graph), stored)
-    operands = computed_operands(facts) if tiles else {}
+    if not tiles:
+        return facts
+    from uopc.passes.place_stages.gpu_operands import computed_operands
+
+    operands = computed_operands(facts)
     return Measures(graph, facts.order, {**operands, **stored}) if operands else facts
 
 
@@ -483,4 +485,8 @@ def place_stages(graph: UOp, context: Context) -> UOp:
         graph = changed.rewritten()
         reasons |= dict.fromkeys(changed.made, _CIRCLE)
     placed = placement.placed(context, reasons)
-    return with_products(placed, context.target) if context.optimize else placed
+    if not context.optimize:
+        return placed
+    from uopc.passes.place_stages.rounded_quotients import with_products
+
+    return with_products(placed, context.target)
