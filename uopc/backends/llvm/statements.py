@@ -137,9 +137,11 @@ def _fetch(e: Emitter, u: UOp) -> str | None:
 def _all(e: Emitter, lanes: int) -> str:
     """A mask of all lanes, which LLVM takes for any mask.
 
-    LLVM 22 on AVX-512 puts a masked load into an instruction that has the same mask. Where that
-    one overwrites an operand that is still needed, it takes the load out again, without its mask,
-    and the kernel reads outside of its storage.
+    Two faults of LLVM 22 on AVX-512 need it. LLVM puts a masked load into an instruction that has
+    the same mask. If that instruction overwrites an operand that is still needed, LLVM takes the
+    load out again, without its mask, and the kernel reads outside of its storage. LLVM stores the
+    one lane of a known mask as a scalar; if the vector was narrowed for the store, the scalar is
+    the wide one, and the kernel writes outside of its storage.
     """
     if lanes not in e.opaque:
         word, bit, first, mask = (e.fresh() for _ in range(4))
@@ -152,6 +154,12 @@ def _all(e: Emitter, lanes: int) -> str:
         ]
         e.opaque[lanes] = mask
     return e.opaque[lanes]
+
+
+def _is_known(gate: UOp) -> bool:
+    """LLVM can compute the mask: no lane depends on an argument or on a loop."""
+    nodes = walk.toposort(gate)
+    return all([v.op in (Ops.CONST, Ops.LANES) for v in nodes if not v.src or v.op is Ops.RANGE])
 
 
 def _memory_suffix(t: DType) -> str:
@@ -197,6 +205,8 @@ def _store(e: Emitter, u: UOp) -> str | None:
     e.declared[f"declare void @{name}({t}, ptr, {mask})"] = None
     place = f"ptr align {stored.itemsize} {e.address(u.src[0]).removeprefix('ptr ')}"
     gate = e.of(u.src[2], stored.lanes)
+    if _is_known(u.src[2]):
+        gate = e.once(f"and {mask} {gate}, {_all(e, stored.lanes)}")
     e.effect(f"call void @{name}({t} {given}, {place}, {mask} {gate})")
     return None
 
