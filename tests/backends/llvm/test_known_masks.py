@@ -16,8 +16,10 @@ from uopc.ir.core.args import Opt
 
 NARROW = ("int8", "uint8", "int16", "uint16", "fp8e4m3", "fp8e5m2", "bool")
 # Stores of one scalar by the bytes that each writes.
-SCALARS = {"movb": 1, "vpextrb": 1, "movw": 2, "vpextrw": 2, "movl": 4, "vmovd": 4, "vmovss": 4,
-           "vpextrd": 4, "vextractps": 4, "movq": 8, "vmovq": 8, "vpextrq": 8, "vmovlps": 8}  # fmt: skip
+SCALARS = {
+    "movb": 1, "vpextrb": 1, "movw": 2, "vpextrw": 2, "movl": 4, "vmovd": 4, "vmovss": 4,
+    "vpextrd": 4, "vextractps": 4, "movq": 8, "vmovq": 8, "vpextrq": 8, "vmovlps": 8,
+}  # fmt: skip
 
 
 def stores_of_scalars(assembly: str) -> list[str]:
