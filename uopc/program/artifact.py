@@ -28,8 +28,9 @@ _LEAST_SHARED = 1 << 20  # fewest bytes that threads bring in order: starting th
 
 @dataclass(frozen=True)
 class Constant:
-    """An array that kernels read, by content hash. `array` is None when the graph holds it. Kernels
-    read it in an order, see `ir/core/data/blocks.py`, unless that is empty."""
+    """An array that kernels read, by content hash. `array` is None if the graph holds the array.
+    `order`: the element order that kernels expect, see `ir/core/data/blocks.py`; empty for the
+    usual order."""
 
     key: str
     array: Array | None = None
@@ -40,8 +41,8 @@ class Constant:
 class Artifact:
     """A compiled request, without nodes of its graph. Each backend has a subclass for its code.
 
-    `names`: of the kernels in this program. `schedules`: what the database of searches said for
-    each kernel, see `Schedules.chosen`. `seconds`: of rendering, and of LLVM.
+    `names`: the kernels' names in this program. `schedules`: the Opts that the database of searches
+    has for each kernel, see `Schedules.chosen`. `seconds`: the times of rendering and of LLVM.
     """
 
     plan: Plan
@@ -57,7 +58,7 @@ class Artifact:
         cls, planner: Planner, printed: Fingerprint, kernels: Mapping[str, CompiledKernel],
         chosen: Mapping[str, str],
     ) -> Self:  # fmt: skip
-        """The artifact of a planned program. printed: the graph's content. kernels: by name.
+        """Make the artifact of a planned program. printed: the graph's content. kernels: by name.
         chosen: see `Schedules`."""
         plan, known = planner.plan(), printed.arrays
         constants = tuple([
@@ -72,11 +73,11 @@ class Artifact:
         raise NotImplementedError
 
     def assembly(self) -> dict[str, str]:
-        """Assembly by kernel name, of the kernels whose assembly is known already."""
+        """Assembly by kernel name, for the kernels whose assembly is already known."""
         return {}
 
     def sources(self) -> list[str]:
-        """The LLVM IR of each kernel, a module each."""
+        """The LLVM IR of each kernel, one module per kernel."""
         return [k.source.replace(k.symbol, n) for n, k in zip(self.names, self.kernels)]
 
     def packed_code(self) -> dict[str, str]:
@@ -92,8 +93,8 @@ class Artifact:
         return 2 * code + sum(len(k.packed_source) for k in self.kernels) + own + 64 * words
 
     def plan_for(self, request: Request, arrays: Mapping[str, Array]) -> Plan:
-        """The plan of one request: its arrays by key, its container, its bound values. UserError
-        for an array in a file that was changed since it was opened."""
+        """The plan of one request, with its arrays by key, its container and its bound values.
+        UserError if an array is in a file that changed after it was opened."""
         constants = [c.array if c.array is not None else arrays[c.key] for c in self.constants]
         files.check_unchanged(constants)
         constants = _all_in_order(self.constants, constants, request.threads)
@@ -111,14 +112,14 @@ class Artifact:
         )
 
     def lines(self, request: Request) -> tuple[str, ...]:
-        """For each condition of the plan, the line of this request's graph that relies on it."""
+        """For each condition of the plan, the source line of the request that relies on it."""
         conditions = self.plan.conditions
         nodes = request.facts.relying if conditions else []
         return tuple([made_at(nodes[c.node]) if c.node >= 0 else "" for c in conditions])
 
 
 def in_order(c: Constant, array: Array) -> Array:
-    """A constant array in the order of its kernels: one array for all programs."""
+    """A constant array in the order that kernels expect, kept once for all programs."""
     if not c.order:
         return array
     found = _in_orders.get((c.key, c.order))
@@ -131,7 +132,7 @@ def in_order(c: Constant, array: Array) -> Array:
 def _all_in_order(
     constants: Sequence[Constant], arrays: Sequence[Array], threads: int
 ) -> list[Array]:
-    """`in_order` of each constant. Threads do it side by side: a copy of a model's weights takes
+    """Bring each constant in its order. Threads share the work: copying a model's weights takes
     longer than all passes on its graph."""
     turned = {(c.key, c.order): (c, a) for c, a in zip(constants, arrays) if c.order}
     size = sum([a.nbytes for _, a in turned.values()])
@@ -145,7 +146,7 @@ def _all_in_order(
 
 
 def _exchanges_located(launches: tuple[AnyLaunch, ...], request: Request) -> tuple[AnyLaunch, ...]:
-    """The launches, in which exchanges have the lines of this request's graph."""
+    """Give the launches that are exchanges the source lines of the request's graph."""
     if not any([isinstance(launch, Exchange) for launch in launches]):
         return launches
     nodes = request.facts.relying
@@ -157,5 +158,5 @@ def _exchanges_located(launches: tuple[AnyLaunch, ...], request: Request) -> tup
 
 
 def located(conditions: tuple[SizeRelation, ...], lines: Sequence[str]) -> tuple[SizeRelation, ...]:
-    """The conditions with the lines of a graph."""
+    """Give the conditions the source lines of a graph."""
     return tuple([replace(c, line=line) for c, line in zip(conditions, lines, strict=True)])

@@ -34,7 +34,7 @@ BACKENDS = (
 
 @dataclass(frozen=True)
 class Backend:
-    """All that differs between kinds of devices: the functions that make a program for one."""
+    """The functions that make programs for one kind of device: all that differs between kinds."""
 
     # The machine for a device's name and a CPU's name (or "").
     target: Callable[[str, str], Target]
@@ -54,7 +54,7 @@ class Backend:
     bind: Callable[[Any, Mapping[str, Any]], Any]
 
     def dump(self, lowered: Lowered, cpu: str, kernel: str | None = None) -> Dump:
-        """The stages and the code of a run; `kernel` names the only one to show."""
+        """The stages and the code of a run. `kernel` names the only kernel to show."""
         from uopc.dump.stages import Dump
 
         machine = lowered.context.target
@@ -63,7 +63,7 @@ class Backend:
 
 
 def backend_of(device: str, who: str = "option device (UOPC_DEVICE)") -> Backend:
-    """The backend of a device name that `who` gave. UserError if there is no such device."""
+    """The backend of a device name, which `who` gave. UserError if there is no such device."""
     for has, _, module in BACKENDS:
         if has(device):
             found: Backend = import_module(module).BACKEND

@@ -41,9 +41,10 @@ def alone(
     plan: Plan, launch: PlannedLaunch, linear: UOp, args: Sequence[UOp],
     buffers: Mapping[int, BufferFacts],
 ) -> Plan:  # fmt: skip
-    """The plan whose arguments are the buffers of one launch, by slot, and that has no results.
+    """The plan of one launch. Its arguments are the launch's buffers, by slot, and it has no
+    results.
 
-    linear, args: the kernel, and what the launch calls it with.
+    linear, args: the kernel and the arguments of its call.
     """
     labels = {slot: str(b) for slot, b in buffers.items()}
     often = Counter(labels.values())
@@ -79,13 +80,14 @@ def alone(
 
 
 def _written_over(labels: Sequence[str], writes: Sequence[bool]) -> dict[int, int]:
-    """The results that a program stores over what their launch reads: they have its label."""
+    """The results that share memory with a value that their launch reads: the two have one
+    label."""
     read = {label: i for i, label in enumerate(labels) if not writes[i]}
     return {i: read[label] for i, label in enumerate(labels) if writes[i] and label in read}
 
 
 def _related(conditions: Sequence[SizeRelation], used: set[str]) -> tuple[SizeRelation, ...]:
-    """The conditions that the variables in `used` are part of, which gets the others in them."""
+    """The conditions on variables in `used`. `used` grows by the conditions' other variables."""
     names = [_variables(c.left) | _variables(c.right) for c in conditions]
     found: set[int] = set()
     while more := {i for i, n in enumerate(names) if i not in found and n & used}:
@@ -99,10 +101,10 @@ def _variables(d: Dim) -> set[str]:
 
 
 def check_addresses(name: str, kernel: UOp, args: Sequence[UOp], written: set[str]) -> None:
-    """Unsupported where memory safety depends on values that the program computes before.
+    """Unsupported if memory safety depends on values that the program computes before.
 
-    kernel: as it was split, called with `args`. written: the arguments of the program that it
-    writes. Any value of another argument of the program is safe, because it is the caller's anyway.
+    kernel: as it was split, called with `args`. written: the program arguments that the program
+    writes. Other arguments are safe with any value, because the caller gives them anyway.
     """
     computed = {
         slot

@@ -28,7 +28,8 @@ NO_GRID: Grid = ((1, 1, 1), (1, 1, 1), 0)
 
 @dataclass(frozen=True)
 class Code:
-    """The code of linear kernels, as a backend makes it. Several may share an object file."""
+    """The code of linear kernels, in the backend's form. Several kernels may share an object
+    file."""
 
     sources: Mapping[UOp, str]  # LLVM IR
     binaries: Mapping[UOp, bytes]
@@ -40,26 +41,26 @@ class Compiler(Protocol):
     """Makes the code of the kernels of one request."""
 
     def add(self, symbol: str, kernel: UOp) -> None:
-        """A linear kernel, as soon as there is one, with the name of its function."""
+        """Take a linear kernel as soon as it exists, with the name of its function."""
 
     def finish(self, lowered: Lowered, symbols: Mapping[UOp, str]) -> Code:
-        """The code of all kernels of the lowered request, which were added by these symbols."""
+        """The code of all kernels of the lowered request, which were added under these symbols."""
 
 
 @dataclass(frozen=True)
 class Afterwards:
-    """A compiler that begins when the whole request is lowered."""
+    """A compiler that starts after the entire request is lowered."""
 
     finish: Callable[[Lowered, Mapping[UOp, str]], Code]
 
     def add(self, symbol: str, kernel: UOp) -> None:
-        """It waits for the others."""
+        """Do nothing: the kernel waits for the others."""
 
 
 @dataclass(frozen=True)
 class CompiledKernel:
-    """`code` is the object file with the kernel's `symbol`, which other kernels may share; for a
-    GPU it is the PTX, packed. Programs number kernels of the same `name`.
+    """`code` is the object file that has the kernel's `symbol`, and may hold other kernels; for a
+    GPU, packed PTX. Programs number kernels of the same `name`.
 
     A launch passes the first `slots` arguments of the call, then the `variables`, then the address
     of `scratch` bytes per chunk, if there are any.
@@ -84,8 +85,8 @@ class CompiledKernel:
 
     @staticmethod
     def of(kernel: UOp, split: UOp, key: str, name: str, code: Code) -> CompiledKernel:
-        """The facts of a linear kernel, and its code, in which it has the name `symbol`. `split`:
-        as it was before its passes."""
+        """Make a compiled kernel of a linear kernel and its code, where its name is `symbol`.
+        `split`: the kernel before its passes."""
         places = storage.word_places(kernel)
         by_slot = [i for u, i in places.items() if u.op is not Ops.VARIABLE]
         return CompiledKernel(
@@ -110,27 +111,27 @@ class CompiledKernel:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """Equal for kernels that differ in their keys only."""
+        """A value that is equal for kernels that differ only in their keys."""
         return self.name, self.opts, self.orders, self.source.replace(self.symbol, "")
 
     @property
     def nbytes(self) -> int:
-        """The approximate memory in bytes, without that of kernels in the same object file."""
+        """The approximate memory in bytes, without other kernels in the same object file."""
         return 16 * len(self.packed_source)
 
     def arguments(self, call: Sequence[UOp]) -> tuple[UOp, ...]:
-        """Those arguments of a call, and its variables, that the code takes."""
+        """The arguments and variables of a call that the code takes."""
         named = {u.arg.name: u for u in call if u.op is Ops.VARIABLE}
         return *call[: self.slots], *[named[name] for name in self.variables]
 
 
 def symbol_of(name: str, key: str) -> str:
-    """A name that no other kernel of an object file has."""
+    """A name that is unique in an object file."""
     return f"{name}${key[:_IN_SYMBOL]}"
 
 
 def pack(text: str) -> bytes:
-    """A text, compressed."""
+    """Compress a text."""
     return zlib.compress(text.encode(), 1)
 
 
@@ -146,7 +147,7 @@ def chunks(kernel: UOp) -> int:
 
 
 def orders(kernel: UOp) -> tuple[tuple[int, ...], ...]:
-    """The order of the constant array that a linear kernel reads, by slot; () for others."""
+    """The order of the constant array that a linear kernel reads, by slot; () for other arrays."""
     found = {int(u.arg.slot): u.arg.order for u in kernel.src if u.op is Ops.PARAM and u.arg.order}
     return tuple([found.get(slot, ()) for slot in range(1 + max(found, default=-1))])
 

@@ -41,8 +41,8 @@ _made: weakref.WeakKeyDictionary[UOp, UOp] = weakref.WeakKeyDictionary()
 
 
 def worth_computing(request: Request, machine: Target) -> tuple[Request, list[UOp]]:
-    """The values of a request for a CPU that are computed once; none of any other. `machine`: the
-    one that will run the program, and no other, so the request has products in its units."""
+    """The values of a CPU request to compute once; none for other devices. The request has products
+    in the matrix units of `machine`, so no other machine may run the program."""
     on_cpu = request.device.partition(":")[0] == "cpu"
     if not on_cpu or request.structure == "kernel" or not request.facts.of(Ops.DATA):
         return request, []
@@ -61,7 +61,7 @@ def worth_computing(request: Request, machine: Target) -> tuple[Request, list[UO
 
 
 def request_for(request: Request, values: Sequence[UOp]) -> Request | None:
-    """The request for the values that nobody has computed yet; None where there are none."""
+    """The request for the values that are not computed yet; None if there are none."""
     new = [v for v in values if v not in _made]
     if not new:
         return None
@@ -72,14 +72,14 @@ def request_for(request: Request, values: Sequence[UOp]) -> Request | None:
 
 
 def keep(request: Request, results: Sequence[Any]) -> None:
-    """Keep the results of a `request_for` values."""
+    """Keep the results of a `request_for` these values."""
     for v, array in zip(request.graph.src, results):
         array.flags.writeable = False
         _made[v] = operands.constant(array)
 
 
 def replaced(request: Request, values: Sequence[UOp]) -> Request:
-    """The request with arrays in place of the values."""
+    """Put the computed arrays in place of the values of a request."""
     if not values:
         return request
     given = {v: _made[v] for v in values}
@@ -91,8 +91,8 @@ def _has_bytes(facts: GraphFacts) -> bool:
 
 
 def _is_packed(v: UOp) -> bool:
-    """True for words and sums of bytes, and for a few dequantised ones, without a value below that
-    is much larger."""
+    """True for words and sums of bytes, and for a few dequantised ones, if no value below is much
+    larger."""
     inner = v.src[0] if v.src else v
     if v.op is Ops.MUL and v.dtype.is_float and _size(v) <= MOST_DEQUANTISED:
         inner = inner.src[0] if inner.op is Ops.SUB else inner
@@ -107,7 +107,7 @@ def _is_packed(v: UOp) -> bool:
 
 
 def _worth_it(facts: GraphFacts, units: bool) -> list[UOp]:
-    """The values to compute once: as large as can be, read by what is no constant."""
+    """The values to compute once: the largest ones that a non-constant reads."""
     known: set[UOp] = set()
     asked: dict[UOp, None] = {}
     for u in facts.nodes:
@@ -152,8 +152,8 @@ def _pays(v: UOp) -> bool:
 
 
 def _read_more(values: Sequence[UOp]) -> set[UOp]:
-    """The values of which several share arrays and are larger than these together (the low and the
-    high halves of bytes), if a call computes them in less time than it reads what they add."""
+    """The values that share arrays and are together larger than these (low and high halves of
+    bytes), if computing them in a call is faster than reading the difference."""
     below = {v: list(walk.toposort(v)) for v in values if v.op not in _STORED}
     readers: dict[UOp, list[UOp]] = {}
     for v, nodes in below.items():

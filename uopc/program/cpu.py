@@ -36,7 +36,7 @@ class ObjectCode(Artifact):
 
     @cached_property
     def image(self) -> elf_loader.Image:
-        """The code, loaded into this process. InvalidIR when it is damaged."""
+        """The code, loaded into this process. InvalidIR if the code is damaged."""
         symbols: dict[bytes, list[str]] = {}  # by object file
         for k in self.kernels:
             symbols.setdefault(k.code, []).append(k.symbol)
@@ -53,7 +53,7 @@ class ObjectCode(Artifact):
 
 @dataclass
 class _RuntimeObjects:
-    """The object files with the code that calls programs; all programs share them."""
+    """The object files whose code calls programs; all programs share them."""
 
     on_request: bytes
     always: bytes
@@ -75,7 +75,8 @@ def _assemble(modules: Mapping[str, str], machine: Target, cpu: str) -> dict[str
 
 
 class _LlvmCompiler:
-    """Writes each kernel as LLVM IR when it comes, and has LLVM compile them beside the passes."""
+    """Writes each kernel as LLVM IR on arrival, and has LLVM compile kernels while passes still
+    run."""
 
     def __init__(self, request: Request) -> None:
         from uopc.backends.llvm.modules import Modules
@@ -140,7 +141,7 @@ def _bind(program: Program, values: Mapping[str, Any]) -> BoundProgram:
 
 
 def _install_runtime(disk: DiskCache | None) -> None:
-    """Load the process's runtime from the disk, or store it there once it is compiled."""
+    """Load the process's runtime from disk. If there is none, compile it and store it there."""
     if disk is None:
         return  # the first program compiles it
     components = ("runtime", native.identity()), key.machine_component(detect.host())
@@ -161,7 +162,7 @@ def _runner(request: Request, found: ObjectCode, plan: Plan) -> Runner:
 
 
 def _target(device: str, cpu: str) -> Target:
-    """This machine with what was measured of it, or the one that a name describes."""
+    """This machine with its measured figures, or the machine that a name describes."""
     if DiskCache.of(config.current()) is not None:
         key.installation()  # as an earlier process found it: LLVM need not be asked
     found = detect.host(cpu)

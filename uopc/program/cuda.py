@@ -30,7 +30,7 @@ class PtxCode(Artifact):
     """The code of a kernel is its PTX, packed."""
 
     def assembly(self) -> dict[str, str]:
-        """The PTX by kernel name. InvalidIR when it is damaged."""
+        """The PTX by kernel name. InvalidIR if the PTX is damaged."""
         try:
             return self.packed_code()
         except (ValueError, zlib.error) as error:
@@ -60,12 +60,13 @@ class GpuKernel(Kernel):
 
     @property
     def alignment(self) -> dict[int, int]:
-        """The bytes of which a launch's pointers are multiples, by slot, where that is not 16."""
+        """The bytes of which a launch's pointers are multiples, by slot; only slots with other than
+        16."""
         return dict(calls_of(self._source.lowered.calls)[self.uops].alignment)
 
 
 class _NotLaunched:
-    """The runner of a program for `cuda:sm_90`: it refuses, because there is only PTX text."""
+    """The runner of a program for `cuda:sm_90`. It refuses calls: there is only PTX text."""
 
     def __init__(self, device: str, plan: Plan) -> None:
         self.device, self.plan = device, plan
@@ -120,7 +121,7 @@ def _load(request: Request, found: PtxCode, plan: Plan) -> GpuProgram:
 
 
 def _runner(request: Request, found: PtxCode, plan: Plan) -> Any:
-    """The runner of a plan: for a numbered device, or one that refuses (`cuda:sm_90`)."""
+    """The runner of a plan: for a numbered device a real one, for `cuda:sm_90` one that refuses."""
     name = request.device.partition(":")[2]
     if name.startswith("sm_"):
         return _NotLaunched(request.device, plan)
@@ -139,7 +140,7 @@ def _bind(program: Program, values: Mapping[str, object]) -> BoundProgram:
 
 
 def _target(device: str, cpu: str) -> Target:
-    """The GPU that a name describes (`cuda:sm_90`), or the one of this machine by number."""
+    """The GPU that a name describes (`cuda:sm_90`), or this machine's GPU of a number."""
     name = device.partition(":")[2]
     if not name.startswith("sm_"):
         from uopc.backends.cuda import device as devices

@@ -1,12 +1,12 @@
-"""Programs of graphs that files describe, such as models: found by the files, before the graph is
-made, and without it.
+"""Programs of graphs that files describe, such as models: found by the files, without making the
+graph.
 
     description: files, options, machine   →   Stored: key of the program, where its constants are
 
-A file counts as the same while its stamp is (`ir/core/data/files.py`), so no content is read. The
-constants lie in a file of the cache, in the order in which kernels read them, and are mapped: the
-order of the graph is in no memory. What is stored here follows from the graph, so a description
-that is not found costs time and nothing else.
+A file counts as unchanged if its stamp is (`ir/core/data/files.py`), so no content is read. The
+constants lie in a file of the cache, in the order that kernels read, and are mapped: no memory
+holds them in the graph's order. Everything stored follows from the graph, so a description that is
+not found only costs time.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from uopc.program.tuned import schedules
 
 @dataclass(frozen=True)
 class Made:
-    """A graph: outputs (None for none) and inputs as `compile` takes them, the files that it was
-    made of, by paths from the root, and what its maker will want to know without it: None if it
-    must not be stored."""
+    """A graph: outputs (or None) and inputs as `compile` takes them, and the paths of its files,
+    from the root. `notes`: metadata the importer needs when the graph comes from the cache; None:
+    do not store."""
 
     outputs: Any
     inputs: Sequence[UOp]
@@ -55,14 +55,15 @@ class Made:
 
 @dataclass(frozen=True)
 class Description:
-    """All that a graph depends on besides the content of files, and the function that makes it."""
+    """All that a graph depends on besides file contents, and the function that makes the graph."""
 
     components: record.Components
     make: Callable[[], Made]
 
 
 class Found(NamedTuple):
-    """A program, its maker's notes, and the stamps of the files if it does without the graph."""
+    """A program, its importer's notes, and the stamps of the files if the program needs no
+    graph."""
 
     program: Program
     notes: str | None
@@ -80,11 +81,11 @@ class FilePart:
 
 @dataclass(frozen=True)
 class StoredFacts:
-    """The facts that a program needs besides its artifact, and would else take from its graph.
+    """The facts that a program needs besides its artifact and would otherwise take from its graph.
 
-    `constants`: where each one of the artifact is; None for one that the artifact holds. `arrays`:
-    the name of the file of arrays, and what it was when it was written. `lines`: of the plan's
-    conditions.
+    `constants`: the place of each of the artifact's constants; None if the artifact holds the
+    constant. `arrays`, `identity`: the file of arrays, by name and as it was written. `lines`: the
+    source lines of the plan's conditions.
     """
 
     program: record.Components
@@ -99,8 +100,8 @@ class StoredFacts:
 
 
 class Described:
-    """A description for one machine. `request`: that of the compile, without a graph. `source`:
-    makes the graph of a program that was found without it. `kept`: the stamps of what `detach`
+    """A description for one machine. `request`: the compile's request, without a graph. `source`:
+    makes the graph of a program that was found without one. `kept`: the stamps of what `detach`
     stored."""
 
     def __init__(
@@ -142,7 +143,7 @@ class Described:
         return Described(description, blank, backend_of(device), disk, source)
 
     def find(self) -> Found | None:
-        """The program, if a process stored it and all files are as they were."""
+        """The program, if some process stored it and all files are unchanged."""
         start = time.perf_counter()
         stored = self.disk.load(
             self.key.digest, lambda data: record.decode(data, self.key, StoredFacts), counted=False
@@ -166,8 +167,7 @@ class Described:
         return schedules.holds(self.request, self.machine, found.schedules)
 
     def _plan(self, found: Artifact, stored: StoredFacts) -> Plan:
-        """The plan of an artifact. Unusable, UserError or InvalidIR if a constant is not what it
-        was."""
+        """The plan of an artifact. Unusable, UserError or InvalidIR if a constant has changed."""
         mapped = None
         if stored.identity is not None:
             mapped = self.disk.arrays(stored.arrays)
@@ -189,8 +189,8 @@ class Described:
     def detach(
         self, made: Made, request: Request, found: Artifact, printed: Fingerprint
     ) -> tuple[Plan, Callable[[], ProgramSource]] | None:
-        """Store a program that was compiled. Its plan without its graph, and what makes that; None
-        where this is not possible."""
+        """Store a compiled program. Return its plan without its graph, and the function that makes
+        its source; None if that is not possible."""
         if made.notes is None or request.bound or request.rules or self.machine.rules is not None:
             return None
         try:
@@ -218,7 +218,8 @@ class Described:
     def _arrays(
         self, constants: Sequence[Constant], printed: Fingerprint
     ) -> tuple[str, Identity | None, tuple[FilePart | FilePlace | None, ...]]:
-        """The file of the constants, and where each is: those in mapped files stay there."""
+        """The file of the constants, and the place of each. Constants in mapped files stay
+        there."""
         places: list[FilePart | FilePlace | None] = []
         moved: list[tuple[Constant, Array, int]] = []
         end = 0
@@ -243,12 +244,11 @@ class Described:
     def _written(
         self, name: str, moved: Sequence[tuple[Constant, Array, int]], nbytes: int
     ) -> Identity:
-        """The file with these arrays: the one that is there, if it holds them."""
+        """Write the file of these arrays, unless the existing file holds the same."""
 
         def parts() -> Iterator[memoryview]:
-            """The arrays to write, one in its order after the other, so that there is one at a
-            time in memory.
-            """
+            """The arrays to write, each brought in its order only when its turn comes, to save
+            memory."""
             at = 0
             for c, array, begin in moved:
                 if begin > at:
@@ -267,7 +267,7 @@ class Described:
 
 
 def _holds(mapped: files.Mapping, parts: Iterator[memoryview]) -> bool:
-    """True if a file has these bytes from its begin on."""
+    """True if a file begins with these bytes."""
     held, at = np.frombuffer(mapped, np.uint8), 0
     for part in parts:
         if not np.array_equal(held[at : at + len(part)], np.frombuffer(part, np.uint8)):
@@ -277,7 +277,7 @@ def _holds(mapped: files.Mapping, parts: Iterator[memoryview]) -> bool:
 
 
 def _is_same(stamp: Stamp) -> bool:
-    """True if a file is as it was."""
+    """True if a file is unchanged."""
     try:
         return Stamp.of(stamp.identity.path) == stamp
     except OSError:
@@ -285,7 +285,7 @@ def _is_same(stamp: Stamp) -> bool:
 
 
 def _array(c: Constant, at: FilePart | FilePlace | None, mapped: files.Mapping | None) -> Array:
-    """A constant at its place."""
+    """A constant, read from its place."""
     if isinstance(at, FilePlace):
         return at.open()
     if at is None:

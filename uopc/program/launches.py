@@ -1,4 +1,4 @@
-"""The schedule of a program as data: its kernels, and its launches with their storage, in order."""
+"""The kernels of a program and its launches with their storage, in order, as data."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Kind = Literal["input", "output", "constant", "arena"]
 
 @dataclass(frozen=True)
 class Timing:
-    """The seconds of each sample: one run, as the mean over a row of them if a run is short.
+    """The seconds of each sample: one run, or the mean of several runs if a run is short.
 
     Examples:
         >>> program = uopc.compile(uopc.param("x", (3,)) * 2)
@@ -74,8 +74,8 @@ class Timing:
 class Kernel:
     """One compiled kernel: its name and LLVM IR, its UOps, the Opts that shaped it, its origin.
 
-    Call it with your own arrays: `kernel(*buffers, **variables)`, as `Launch.run` does for the
-    first launch of this kernel.
+    Call a kernel with your own arrays: `kernel(*buffers, **variables)`, as `Launch.run` does for
+    the first launch of this kernel.
 
     Examples:
         >>> kernel = uopc.compile(uopc.param("x", (3,)) * 2).kernels[0]
@@ -105,7 +105,7 @@ class Kernel:
 
     @property
     def opts(self) -> tuple[Opt, ...]:
-        """The Opts that shaped it.
+        """The Opts that shaped the kernel.
 
         `uopc.Opt`s, in the order in which they were applied.
 
@@ -118,7 +118,7 @@ class Kernel:
 
     @property
     def origin(self) -> str:
-        """The user's source lines in it.
+        """The user's source lines in the kernel.
 
         Files and lines, in the order of the code.
 
@@ -147,11 +147,11 @@ class Kernel:
 
     @cached_property
     def c(self) -> str:
-        """The kernel as a file in C11, with vectors of gcc and clang: a function with its bits.
+        """The kernel as a C11 file with gcc and clang vectors: a function that gives the same bits.
 
-        It takes the arrays, the variables, the memory for its tiles and the number of the part to
-        run, as far as the kernel has them. Unsupported for a GPU, and for floats of 16 bits that
-        the processor converts itself.
+        The function takes the arrays, the variables, the memory for tiles and the number of the
+        part to run, as far as the kernel has them. Unsupported for a GPU, and for floats of 16 bits
+        that the processor converts itself.
 
         Examples:
             >>> kernel = uopc.compile(uopc.param("x", (3,)) * 2).kernels[0]
@@ -191,12 +191,12 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Buffer:
-    """An array that a kernel receives. A constant that it reads in blocks, by the Opt PREPACK, is
-    flat and in that order.
+    """An array that a kernel receives. A constant that the Opt PREPACK put in blocks is flat and in
+    that order.
 
-    name: of the input or output; else `constant0`, …, or `arena`, the memory of intermediate
-    values. shape: ints, or expressions over variables. offset: bytes from the begin of what `name`
-    names. nbytes: an int, or an expression over variables.
+    name: the input's or output's name; else `constant0`, …, or `arena`, the memory of intermediate
+    values. shape: ints, or expressions over variables. offset: bytes from the begin of that memory.
+    nbytes: an int, or an expression over variables.
 
     Examples:
         >>> launch = uopc.compile(uopc.param("x", (3,)) * 2).launches[0]
@@ -222,10 +222,10 @@ class Buffer:
 class Launch:
     """One call of a kernel: its place in the program, its buffers by slot, its variables.
 
-    variables: the value that each is bound to in the graph, or None: the call gives it. numbers:
-    the constants that this launch passes to a kernel which other launches share. chunks: the parts
-    that threads of a CPU share. grid, block: of a GPU, x first; dimensions of the grid may be
-    expressions over variables. work: operations and bytes.
+    variables: each variable's value in the graph; None if the call gives it. numbers: the constants
+    that this launch passes to a kernel that other launches share. chunks: the parts that threads of
+    a CPU share. grid, block: of a GPU, x first; dimensions of the grid may be expressions over
+    variables. work: operations and bytes.
 
     Examples:
         >>> launch = uopc.compile(uopc.param("x", (3,)) * 2).launches[0]
@@ -252,10 +252,10 @@ class Launch:
     def run(self, *buffers: Any, **variables: Any) -> None:
         """Run this launch alone, once, on your own arrays.
 
-        buffers: an array for each entry of `buffers`, with its shape and dtype; those that the
-        kernel writes are written in place. variables: by name, those that no shape gives. Errors
-        are those of a call of a program; Unsupported for a kernel whose addresses depend on values
-        that only the program computes.
+        buffers: an array for each entry of `buffers`, with its shape and dtype; the kernel writes
+        in place. variables: by name, the variables that no shape gives. Errors are the same as for
+        calls of a program; Unsupported for a kernel whose addresses depend on values that only the
+        program computes.
 
         Examples:
             >>> launch = uopc.compile(uopc.param("x", (3,)) * 2).launches[0]
@@ -268,14 +268,14 @@ class Launch:
         self._runner.call(buffers, variables)
 
     def _check_names(self, given: Mapping[str, Any]) -> None:
-        """UserTypeError for `out`, which is a buffer like the others here."""
+        """UserTypeError for the name `out`, which is an ordinary buffer here."""
         if "out" in given:
             order = ", ".join(map(str, self.buffers))
             raise UserTypeError(f"{self.kernel.name}: pass arrays by position: {order}")
 
     def time(self, *buffers: Any, samples: int = 20, **variables: Any) -> Timing:
-        """The seconds of one run on your own arrays. The kernel runs many times: where it writes an
-        array that it reads, the values change with each run.
+        """The seconds of one run on your own arrays. The kernel runs many times: if it writes an
+        array that it also reads, the values change with each run.
 
         Examples:
             >>> launch = uopc.compile(uopc.param("x", (3,)) * 2).launches[0]
@@ -333,7 +333,7 @@ def _how(launch: Launch) -> str:
 def listed(
     stages: ProgramSource, plan: Plan, kernels: Sequence[Kernel], runner: Callable[[Plan], Any]
 ) -> Launches:
-    """The launches of a plan. `runner` makes what runs a plan with the same code."""
+    """The launches of a plan. `runner` makes the runner of a plan that has the same code."""
     lowered = stages.lowered
     by_name = {k.name: k for k in kernels}
     names = _names(plan)

@@ -1,4 +1,4 @@
-"""The artifact of a request: its graph lowered, the kernels that are new compiled, all planned."""
+"""Make the artifact of a request: lower its graph, compile the new kernels, plan the launches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # a program from a cache needs no pass
     from uopc.passes.pass_manager import Lowered, Verify
 
 class OptsSource(Protocol):
-    """Gives the kernels of a program Opts, and says which by kernel: `search/schedules.py`."""
+    """Gives Opts to the kernels of a program, and reports them by kernel: `search/schedules.py`."""
 
     chosen: dict[str, str]
 
@@ -32,9 +32,9 @@ def make_artifact(
     compiler: Callable[[Request], Compiler], verify: Verify | None = None,
     schedules: OptsSource | None = None, keep: bool = False,
 ) -> tuple[Artifact, Lowered]:  # fmt: skip
-    """The artifact, and the graph as it was lowered: without the kernels that are `known`.
-    `schedules` gives kernels the Opts that a search found. `keep`: the graphs of all stages, so no
-    kernel is compiled while others are lowered."""
+    """Make the artifact; also return the lowered graph, without the kernels that are `known`.
+    `schedules` gives kernels the Opts that a search found. With `keep`, the graphs of all stages
+    are kept, so no kernel is compiled while others are lowered."""
     from uopc.passes.pass_manager import numbered
 
     made_by = compiler(request)
@@ -79,8 +79,8 @@ def make_artifact(
 def _compiled(
     lowered: Lowered, known: KernelCache, compiler: Compiler, keep: bool
 ) -> tuple[dict[UOp, CompiledKernel], dict[str, float]]:
-    """Each kernel that is called, with its code, and the seconds that new code took. Of kernels
-    with the same code there is one, as if all had been lowered."""
+    """Each called kernel with its code, and the seconds that new code took. Kernels with equal code
+    become one, as if all had been lowered."""
     split: dict[UOp, UOp] = {}  # of a linear kernel: the first kernel that became it
     for call, (kernel, _) in zip(lowered.program.src, lowered.calls):
         split.setdefault(kernel, call.src[0])

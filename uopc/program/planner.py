@@ -55,13 +55,14 @@ GIL_WORK = 1 << 16
 
 
 def dim(d: Any) -> Dim:
-    """A dimension of a shape, for the plan."""
+    """A dimension of a shape, in the form of the plan."""
     size = uop_dim(d)
     return size if isinstance(size, int) else DimValue.of(size)
 
 
 class Block(NamedTuple):
-    """A piece of the arena: an intermediate's, or (None) the tiles of the kernel of one launch."""
+    """A piece of the arena: of an intermediate value, or (None) of the tiles of one launch's
+    kernel."""
 
     storage: UOp | None
     alive: memory_plan.Lifetime
@@ -69,7 +70,7 @@ class Block(NamedTuple):
 
 
 def repeats(program: UOp, sharding: MeshLayout | None = None) -> tuple[Repeat, ...]:
-    """The rows of calls that the loops around them repeat, outer ones first."""
+    """The rows of calls inside of outer loops, outer loops first."""
     known = _of_whole(sharding)
     spans: dict[UOp, list[int]] = {}
     for i, call in enumerate(program.src):
@@ -82,12 +83,12 @@ def repeats(program: UOp, sharding: MeshLayout | None = None) -> tuple[Repeat, .
 
 
 def _of_whole(sharding: MeshLayout | None) -> dict[UOp, UOp]:
-    """The variables of kernels by those that the program takes, on a mesh that names devices."""
+    """Map variables of kernels to variables of the program, on a mesh that names devices."""
     return dict(sharding.sizes.values) if sharding is not None and sharding.mesh.devices else {}
 
 
 def buckets(program: UOp) -> dict[int, tuple[UOp, ...]]:
-    """The storage of exchanges that happen at once, by the number of their call."""
+    """The storage of exchanges that happen at once, by the number of the call."""
     found = {i: arguments(call) for i, call in enumerate(program.src)
              if len(exchanges_of(call.src[0])) > 1}  # fmt: skip
     return {i: tuple(map(storage_root, args)) for i, args in found.items()}
@@ -99,12 +100,12 @@ def arena(
     placed: Sequence[LaunchPlace] = (), busy: Mapping[int, int] | None = None,
     over: Mapping[int, Sequence[tuple[UOp, UOp]]] | None = None,
 ) -> tuple[list[Block], int]:  # fmt: skip
-    """The blocks of the arena, and its size. `calls`: in order, the bytes of the tiles of each, and
-    its storage; `elsewhere` is the storage that has memory of its own. What a repeated row shares
-    with calls outside of it stays while the row runs. The storage of a bucket is side by side, with
-    room for what is elsewhere, unless most of it is. `placed`: the calls of several devices.
-    `busy`: by the number of an exchange, the last call beside which it runs. `over`: by call, the
-    storage that it writes, and that whose memory this may take if nobody reads it afterwards."""
+    """The blocks of the arena, and its size. `calls`: in order, each call's bytes of tiles and its
+    storage. `elsewhere`: storage with memory of its own. Storage that a repeated row shares with
+    outside calls lives as long as the row runs. A bucket's storage is contiguous, with room for its
+    parts elsewhere unless these are most of it. `placed`: the calls of several devices. `busy`: by
+    exchange number, the last call that runs at the same time. `over`: by call, pairs of written
+    storage and the storage whose memory it may take if no later call reads that."""
     users: dict[UOp, list[int]] = {}  # the calls that use a storage
     tiles: list[memory_plan.Lifetime] = []
     for i, (nbytes, args) in enumerate(calls):
@@ -137,7 +138,7 @@ def arena(
 def _spans(
     users: Mapping[UOp, list[int]], busy: Mapping[int, int], repeated: Iterable[Repeat]
 ) -> dict[UOp, list[int]]:
-    """The first and the last call during which each storage is alive."""
+    """The first and the last call for which each storage must exist."""
     spans = {u: [own[0], max([busy.get(i, i) for i in own])] for u, own in users.items()}
     for row in sorted(repeated, key=lambda r: r.end - r.first):  # inner ones first
         for span in spans.values():
@@ -152,8 +153,8 @@ def _written_over(
     spans: Mapping[UOp, list[int]], repeated: Sequence[Repeat], placed: Sequence[LaunchPlace],
     buckets: Sequence[Mapping[UOp, int]],
 ) -> list[dict[UOp, int]]:  # fmt: skip
-    """The storage that has one memory in turn: each is written by the last call that reads the one
-    before, in the same rows, and if there are several devices, on the one that uses it."""
+    """Buffers that may reuse one memory in sequence: each is written by the last reader of the
+    previous one, in the same rows and, with several devices, on the device that uses it."""
     chains: dict[UOp, dict[UOp, int]] = {}  # by the last storage of each
     apart = {u for b in buckets for u in b}
     for i, pairs in sorted(over.items()):
@@ -172,7 +173,7 @@ def _written_over(
 def _groups(
     spans: Mapping[UOp, list[int]], joined: Iterable[dict[UOp, int]]
 ) -> dict[UOp, dict[UOp, int]]:
-    """The storage that is placed together, by the first of it: where each begins, in bytes."""
+    """Storage that is placed together, by its first member: the byte offset of each member."""
     by_first = {next(iter(places)): places for places in joined}
     led = {u for first, places in by_first.items() if first in spans for u in places}
     led -= by_first.keys()
@@ -180,14 +181,14 @@ def _groups(
 
 
 def _lifetime(places: Mapping[UOp, int], spans: Mapping[UOp, list[int]]) -> memory_plan.Lifetime:
-    """The bytes of storage that is side by side, and the calls during which some of it is alive."""
+    """The bytes of contiguous storage, and the calls during which some of it is alive."""
     begins, ends = zip(*[spans[u] for u in places if u in spans])
     return memory_plan.Lifetime(_room(places), min(begins), max(ends))
 
 
 def in_bucket(args: Sequence[UOp], elsewhere: Container[UOp]) -> dict[UOp, int]:
-    """The place of each storage in a bucket, in bytes: first those in the arena, or if these have
-    fewer bytes, those elsewhere; large ones first."""
+    """The byte offset of each storage in a bucket. Storage in the arena comes first, unless it has
+    fewer bytes than storage elsewhere; large storage first."""
     found, at = {}, 0
     size = [0, 0]
     for u in args:
@@ -200,13 +201,13 @@ def in_bucket(args: Sequence[UOp], elsewhere: Container[UOp]) -> dict[UOp, int]:
 
 
 def _room(places: Mapping[UOp, int]) -> int:
-    """The bytes from the first to the last storage of a bucket."""
+    """The bytes from the begin of a bucket's first storage to the end of its last."""
     return max([at + bounds.most_bytes(u) for u, at in places.items()])
 
 
 @dataclass(frozen=True)
 class ExchangeCall:
-    """An exchange among the calls of a program; it has no code."""
+    """An exchange among the calls of a program. It has no code."""
 
     launch: Exchange
     sent: int  # the slot of what is sent
@@ -243,11 +244,11 @@ def exchange(every: Sequence[UOp], made: UOp, facts: GraphFacts) -> Exchange:
 class Planner:
     """Numbers the storage of a program and lists its launches.
 
-    outputs: storage after its effects. calls: each kernel with the storage, numbers and variables
-    that it takes. names: of the kernels in this program. conditions: on sizes. repeated: the
-    rows of calls that are repeated. beside: by the number of an exchange, how many launches run
-    beside it. After `plan`, `constants` holds the DATA that launches read and the order of the
-    elements (`ir/core/data/blocks.py`), by their bases.
+    outputs: storage after its effects. calls: each kernel with its storage, numbers and variables.
+    names: of the kernels in this program. conditions: on sizes. repeated: the rows of calls that
+    loops repeat. beside: by exchange number, the number of launches that run at the same time.
+    After `plan`, `constants` holds the DATA that launches read and the order of the elements
+    (`ir/core/data/blocks.py`), by their bases.
     """
 
     def __init__(
@@ -280,8 +281,8 @@ class Planner:
         self.arena_bytes = self._plan_arena()
 
     def _of_device(self, p: UOp) -> UOp:
-        """The PARAM that kernels read: on a mesh, that of a device's part, or of the whole if the
-        devices are of this process."""
+        """The PARAM that kernels read: on a mesh the PARAM of a device's part, or the entire PARAM
+        if all devices are in this process."""
         sharding = self.sharding
         spec = None if sharding is None else sharding.params.get(p.arg.name)
         if spec is None or sharding is None:
@@ -292,7 +293,7 @@ class Planner:
         return leaves.with_dims(p, sharding.sizes.dims(dims, spec))
 
     def _mesh(self) -> PlanMesh | None:
-        """The mesh, and the cuts of arguments and results, of a program that takes parts."""
+        """The mesh, and the cuts of arguments and results, of a program that runs on parts."""
         s = self.sharding
         if s is None or s.mesh.devices:
             return None
@@ -374,7 +375,7 @@ class Planner:
         return tuple(made)
 
     def _bucket(self, launch: Exchange, places: Mapping[UOp, int]) -> Exchange:
-        """The launch of exchanges whose storage lies so: one of all bytes between."""
+        """One launch for the exchanges of a bucket: it covers all bytes between their storage."""
         count = (-(-_room(places) // launch.dtype.itemsize),)
         words, offsets = tuple(map(self.word, places)), tuple(places.values())
         sizes = tuple(map(bounds.most_bytes, places))
@@ -383,7 +384,7 @@ class Planner:
         )  # fmt: skip
 
     def plan(self) -> Plan:
-        """The plan without the constant arrays and the container of results of one request."""
+        """The plan, without one request's constant arrays and container of results."""
         request = self.request
         arguments = tuple(
             Argument(
@@ -412,7 +413,7 @@ class Planner:
         )
 
     def _conditions(self) -> tuple[SizeRelation, ...]:
-        """The conditions on sizes; each says by number which node of the graph relies on it."""
+        """The conditions on sizes, each with the number of the graph node that relies on it."""
         nodes = self.request.facts.relying if self.conditions else []
         number_of = {u: i for i, u in enumerate(nodes)}
         return tuple([_condition(c, number_of[c.node]) for c in self.conditions])

@@ -1,11 +1,11 @@
-"""The time of each launch of a program, against what this machine can do at best.
+"""The time of each launch of a program, compared with the least time that this machine could take.
 
 The least time of a launch is the longest of three, all measured in the same run, on the same device
 and with the same number of threads: its bytes at the speed of a copy of as many bytes (so small
 arrays are compared with a copy in the same cache), its steps at the speed of multiply-adds in a
 row, and its divisions and square roots at the speed of divisions in a row. A function such as exp
 has the steps and divisions that the op table says. The *share of the roofline* of a launch is that
-least time over its own. A launch in a loop counts as often as a call runs it.
+least time over its own. A launch in a loop counts as often as it runs in a call.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Roofline:
         return self.quotients[dtype]
 
     def _multiply_adds(self, dtype: DType, depth: int) -> float:
-        """Operations per second of so many multiply-adds in a row on each element."""
+        """Operations per second of `depth` multiply-adds in a row on each element."""
         count = ELEMENTS * self._like.threads
         y = param("x", (count,), dtype)
         for _ in range(depth):
@@ -94,7 +94,7 @@ class Roofline:
         return 2 * depth * count / max(self._best(y, count, dtype), 1e-9)
 
     def least(self, launch: Launch, values: Mapping[str, int]) -> tuple[float, str]:
-        """The least seconds of a launch, and what bounds it: memory, arithmetic or division."""
+        """The least seconds of a launch, and its limit: memory, arithmetic or division."""
         work = launch.work
         nbytes = work.nbytes.evaluate(values)
         limits = [(nbytes / self.bandwidth(nbytes), "memory")]
@@ -108,7 +108,7 @@ class Roofline:
 
 
 def _computed_in(dtype: DType) -> DType:
-    """The dtype in which numbers of a dtype are computed."""
+    """The dtype in which arithmetic on a dtype is computed."""
     if dtype.is_float and dtype.itemsize == 1:
         return dtypes.float32
     return dtypes.uint8 if dtype is dtypes.bool_ else dtype
@@ -118,7 +118,7 @@ def _computed_in(dtype: DType) -> DType:
 class Measured:
     """One launch: its time, its work for these arguments, its least time and what bounds that.
 
-    All are of one round; `rounds` says how often a call runs it, 1 outside of loops. `least` is in
+    All figures are for one round; `rounds`: the rounds per call, 1 outside of loops. `least` is in
     seconds, as the roofline gives it; `bound` says whether memory, arithmetic or division decides.
 
     Examples:
@@ -139,7 +139,7 @@ class Measured:
 
     @property
     def seconds(self) -> float:
-        """The time that it takes of a call: its best sample, as often as it runs.
+        """The launch's share of a call's seconds: its best sample times its rounds.
 
         Examples:
             >>> from uopc.program.profile import profile
@@ -153,7 +153,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Row:
-    """A kernel, over all its launches; one in a loop counts as often as a call runs it.
+    """A kernel, over all its launches; a launch in a loop counts as often as it runs in a call.
 
     Examples:
         >>> from uopc.program.profile import profile
@@ -233,8 +233,8 @@ class Profile:
         return sum([m.seconds for m in self.launches])
 
     def rows(self) -> list[Row]:
-        """One row per kernel, in order of first use. The best sample of each launch counts, as
-        often as a call runs it.
+        """One row per kernel, in order of first use. The best sample of each launch counts, times
+        its rounds.
 
         Examples:
             >>> from uopc.program.profile import profile
@@ -250,8 +250,7 @@ class Profile:
         return [_row(measured, whole) for measured in by_kernel.values()]
 
     def events_of(self, row: Row) -> dict[str, float]:
-        """The hardware events of all launches of a kernel in a call; none where they are not
-        available.
+        """The hardware events of all launches of a kernel in a call; empty if not available.
 
         Examples:
             >>> from uopc.program.profile import profile
@@ -291,9 +290,9 @@ def profile(
 
     Each launch runs many times: arrays that the program updates in place change.
 
-    `arrays` and `named` are those of the call; `samples` is the number of times of each launch. The
-    result has the launches with their work and their share of the roofline; `rows()` sums them up
-    by kernel. Unsupported for a program for several devices.
+    `arrays` and `named` are the call's arguments; `samples` is the number of times per launch. The
+    result has the launches with their work and their share of the roofline; `rows()` sums launches
+    up by kernel. Unsupported for a program for several devices.
 
     Examples:
         >>> from uopc.program.profile import profile
@@ -343,7 +342,7 @@ def events(
 
 
 def _calls(call: Callable[[], Any], samples: int) -> Timing:
-    """The seconds of calls from Python; of long ones each is a sample, and there are fewer."""
+    """The seconds of calls from Python. Each long call is a sample, and there are fewer of them."""
 
     def sample(count: int) -> float:
         begin = time.perf_counter()

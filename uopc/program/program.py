@@ -1,4 +1,4 @@
-"""Program: the callable that `compile` returns, and the one place where each is born."""
+"""Program: the callable that `compile` returns, and the one place that makes programs."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _is_parameter(name: str) -> bool:
 
 
 def _like(name: str, taken: set[str]) -> str:
-    """The name, or an identifier like it that is not taken, and is from now on."""
+    """The name, or a similar identifier that is not taken; add it to `taken`."""
     if name.isidentifier():
         return name
     stem = re.sub(r"\W", "_", name)
@@ -91,10 +91,11 @@ def _like(name: str, taken: set[str]) -> str:
 
 
 def _signature(plan: Plan) -> inspect.Signature:
-    """The arrays by position or name; by name alone the variables and `out`, if there are results.
+    """The parameters of a call: arrays by position or name; variables, and `out` if there are
+    results, by name.
 
-    A variable that a shape gives, or that the graph bound, need not be passed. Arrays up to the
-    last one whose name cannot be a parameter's come by position.
+    A variable that a shape gives, or that the graph bound, need not be passed. If a name cannot be
+    a parameter's, its array and all before come by position.
     """
     shaped = [d for a in plan.arguments for d in a.shape if not isinstance(d, int)]
     known = {d.variable: None for d in shaped} | {
@@ -119,11 +120,11 @@ def _signature(plan: Plan) -> inspect.Signature:
 class Program(ProgramBase):
     """A compiled graph. Call it with arrays by position or name; `out=` gives the results' memory.
 
-    Thread-safe; a pickle holds the graph and compiles again when it is loaded. `stats`: seconds by
-    pass, of rendering, of LLVM and in total; nodes and launches; `arena`, the bytes of intermediate
-    values (a UOp if sizes are symbolic); `cache`, where the code came from (`memory`, `disk`, or an
-    empty text for a compile), and how many graphs were `scheduled` and kernels `compiled` for it,
-    and how many bodies of precompiled functions were scheduled (`functions`).
+    Programs are thread-safe. A pickle holds the graph, which is compiled again on loading. `stats`:
+    seconds by pass, of rendering, of LLVM and in total; nodes and launches; `arena`, the bytes of
+    intermediate values (a UOp if sizes are symbolic); `cache`, where the code came from (`memory`,
+    `disk`, or an empty text for a compile), and how many graphs were `scheduled` and kernels
+    `compiled` for it, and how many bodies of precompiled functions were scheduled (`functions`).
 
     Examples:
         >>> x = uopc.param("x", (3,), dtypes.float64)
@@ -143,8 +144,7 @@ class Program(ProgramBase):
 
     @cached_property
     def _source(self) -> ProgramSource:
-        """The requests that it was made from: of one that was found without its graph, when
-        somebody asks for that."""
+        """The requests of the program. If it was found without its graph, the graph is made now."""
         return self._find_source()
 
     @cached_property
@@ -194,13 +194,13 @@ class Program(ProgramBase):
         return self._runner.plan.exchanges
 
     def predict(self, machine: Machine, **variables: int) -> Prediction:
-        """The seconds that a call takes on a `uopc.distributed.Machine`: of each launch the longer
-        one of its operations and its memory traffic, of each exchange its latency and its bytes.
+        """The seconds that a call takes on a `uopc.distributed.Machine`: for each launch the longer
+        of its operations and its memory traffic, for each exchange its latency and its bytes.
 
-        Variables have their largest value, unless one is given. Devices of this process take the
-        longest time of one of them until they wait for each other, or all of theirs with fewer
-        threads than devices; each wait takes the link's latency. UserTypeError for no Machine,
-        UserError for a value out of bounds.
+        Variables have their largest value, unless a value is given. Between waits, the devices of
+        this process take the longest time of a device, or the sum of all if threads are fewer than
+        devices; each wait takes the link's latency. UserTypeError for no Machine, UserError for a
+        value out of bounds.
 
         Examples:
             >>> from uopc.distributed import Link, Machine
@@ -235,8 +235,8 @@ class Program(ProgramBase):
     def launches(self) -> Launches:
         """The launches in order: each with its kernel, buffers, variables, grid or chunks.
 
-        `print(program.launches)` shows them; `launch.run(*arrays)` runs one alone. Unsupported
-        for a program for several devices, which has `exchanges`.
+        `print(program.launches)` shows the launches; `launch.run(*arrays)` runs a single launch.
+        Unsupported for a program for several devices, which has `exchanges`.
 
         Examples:
             >>> program = uopc.compile(uopc.param("x", (3,)) * 2)
@@ -269,14 +269,13 @@ class Program(ProgramBase):
         return texts | {dump.LLVM: "\n".join([k.source for k in self.kernels])}
 
     def bind(self, /, *arrays: Any, **values: Any) -> BoundProgram:
-        """The program with these arguments and variables fixed: a call takes the others alone, and
-        nothing about these is checked or computed again.
+        """The program with these arguments and variables fixed. A call takes only the other
+        arguments, and does not check or compute anything about the fixed ones again.
 
-        Arrays are copied, unless they own their memory and are read-only: what changes in them
-        later is not seen. On MPI ranks all must call it. UserError for an argument that the program
-        writes, or that does not fit, for names that it does not have, and for one without a name.
-        On a mesh arrays are cut once. UserTypeError for arguments by position; Unsupported for a
-        GPU.
+        Arrays are copied, unless they own their memory and are read-only, so later changes have no
+        effect. On MPI, all ranks must call `bind`. UserError for an argument that the program
+        writes or that does not fit, for an unknown name, and for an argument without a name. On a
+        mesh arrays are cut once. UserTypeError for arguments by position; Unsupported for a GPU.
 
         Examples:
             >>> x, w = uopc.param("x", (2,)), uopc.param("w", (2,))
@@ -314,8 +313,8 @@ class Program(ProgramBase):
         return f"<uopc.Program ({inputs}), {count} kernel{'s' * (count != 1)}>"
 
     def _repr_html_(self) -> str:
-        """For notebooks: the loop nests of the kernels, for which the graph of a program from a
-        cache is lowered again. A program of many kernels shows its name alone."""
+        """For notebooks: the loop nests of the kernels; a graph from a cache is lowered again for
+        them. A program of many kernels shows only its name."""
         if len(self.kernels) > _MOST_SHOWN:
             import html
 
@@ -330,9 +329,10 @@ class Program(ProgramBase):
 
 
 class BoundProgram(ProgramBase):
-    """A program with some arguments and variables fixed, which a call no longer takes.
+    """A program with some arguments and variables fixed. A call does not take these.
 
-    `program`: the whole one; `values`: what is fixed, by name. Thread-safe and picklable as it is.
+    `program`: the program with all arguments; `values`: the fixed values, by name. Bound programs
+    are thread-safe and can be pickled.
 
     Examples:
         >>> x, k = uopc.param("x", (2,)), uopc.variable("k", 0, 9)
@@ -356,7 +356,7 @@ class BoundProgram(ProgramBase):
 
 
 class _Nesting:
-    """Calls that give the results of a program in nested containers; `out=` takes such, too."""
+    """Calls that return a program's results in nested containers; `out=` takes such containers."""
 
     __slots__ = ()
     _flat: ProgramBase  # gives a tuple
@@ -370,9 +370,9 @@ class _Nesting:
 
 
 class NestedProgram(_Nesting, Program):
-    """A program whose results are in containers of containers.
+    """A program that returns its results in nested containers.
 
-    `outputs` names each by its path.
+    `outputs` names each result by its path.
 
     Examples:
         >>> x = uopc.param("x", (2,))
@@ -391,14 +391,14 @@ class NestedProgram(_Nesting, Program):
 
 
 class _NestedBound(_Nesting, BoundProgram):
-    """A bound program whose results are in containers of containers."""
+    """A bound program that returns its results in nested containers."""
 
 
 _AnyNested = TypeVar("_AnyNested", NestedProgram, _NestedBound)
 
 
 def nested(program: Program, structure: Structure) -> Program:
-    """The program with the results of its tuple in these containers."""
+    """The program, with its tuple of results put into these containers."""
     return _as_nested(program, NestedProgram, structure)
 
 
@@ -411,12 +411,12 @@ def _as_nested(flat: ProgramBase, kind: type[_AnyNested], structure: Structure) 
 
 
 def _bound_again(program: Program, values: Mapping[str, Any]) -> BoundProgram:
-    """The bound program of a pickle."""
+    """Bind the program of a pickle again."""
     return program.bind(**values)
 
 
 def _in_turn(request: Request, cached: bool) -> contextlib.AbstractContextManager[None]:
-    """On ranks, the first one of a machine compiles and the others load what it stored."""
+    """Among the ranks of a machine, the first compiles, and the others load the stored result."""
     if request.mesh is None:
         return contextlib.nullcontext()
     from uopc.backends.exchange import mesh_runner
@@ -427,10 +427,10 @@ def _in_turn(request: Request, cached: bool) -> contextlib.AbstractContextManage
 
 @dataclass
 class Obtained:
-    """The artifact of a request, from a cache or made now: a Program is born of it and a plan.
+    """The artifact of a request, from a cache or new. A Program is made from it and a plan.
 
-    `where`: the cache that had it. `start`: the time when the compile began. `fresh`: the graph as
-    it was lowered, if it was.
+    `where`: the cache that had the artifact. `start`: the time at which the compile began. `fresh`:
+    the lowered graph, if it was lowered.
     """
 
     request: Request
@@ -441,7 +441,7 @@ class Obtained:
     fresh: Lowered | None = None
 
     def program(self, plan: Plan, source: Callable[[], ProgramSource]) -> Program:
-        """The program that runs a plan; `source`: called when somebody asks for its graph."""
+        """The program that runs a plan; `source` is called when the graph is needed."""
         found, fresh = self.artifact, self.fresh
         program: Program = self.backend.load(self.request, found, plan)
         program._artifact, program._backend, program._find_source = found, self.backend, source
@@ -469,8 +469,8 @@ Detach = Callable[
 def make_program(
     request: Request, verify: Verify | None = None, detach: Detach | None = None
 ) -> Program:
-    """The program for a request, from a cache or compiled. A pickled Program calls this when it is
-    loaded. `detach` is asked for a plan with which the program holds no graph."""
+    """The program for a request, from a cache or compiled; loading a pickled Program calls this,
+    too. `detach` is asked for a plan with which the program needs no graph."""
     if request.structure != "kernel" and request.facts.of(Ops.DATA):
         request = replace(request, graph=file_parts.viewed(request.graph))
     with schedules.session(request.options.beam):
@@ -489,8 +489,8 @@ def make_program(
 def with_constants_computed(
     request: Request, machine: Target, verify: Verify | None = None
 ) -> Request:
-    """The request that is compiled for a machine, and for no other: with arrays in place of values
-    that depend on constants alone."""
+    """The request to compile for one machine only, with arrays in place of values that depend on
+    constants alone."""
     request, values = constants.worth_computing(request, machine)
     new = constants.request_for(request, values)
     if new is not None:
@@ -499,8 +499,8 @@ def with_constants_computed(
 
 
 def _obtain(source: ProgramSource, printed: Fingerprint, verify: Verify | None) -> Obtained:
-    """The artifact of a request. With `verify`, options.viz or match_stats every stage is made, so
-    no cache is asked."""
+    """The artifact of a request. If `verify`, options.viz or match_stats needs every stage, no
+    cache is used."""
     start = time.perf_counter()
     request, backend, options = source.request, source.backend, source.request.options
     disk = DiskCache.of(options)

@@ -55,13 +55,13 @@ class Request:
 
     @cached_property
     def facts(self) -> GraphFacts:
-        """The facts that a compile asks of the graph."""
+        """The facts about the graph that a compile needs."""
         return facts_of(self.graph)
 
 
 def thread_count(threads: int | None, options: config.Options) -> int:
-    """The threads of a program: those asked for, else of the options; 0 stands for all. UserError
-    for any other number."""
+    """The threads of a program: the given number, else the options'; 0 means all. UserError for an
+    invalid number."""
     wanted = threads if threads is not None else options.threads
     if not isinstance(wanted, int) or not 0 <= wanted <= config.MOST_THREADS:
         raise UserError(f"threads must be 0 (all) to {config.MOST_THREADS}, got {wanted!r}")
@@ -73,7 +73,8 @@ def prepare(
     name: str | None, options: config.Options, rules: Any = None, device: str = "cpu",
     mesh: MeshRequest | None = None,
 ) -> Request:  # fmt: skip
-    """The request for a graph, or a container of graphs. UserError when it is not well formed."""
+    """Make the request for a graph, or a container of graphs. UserError if it is not well
+    formed."""
     count = thread_count(threads, options)
     sink, structure, keys, layouts, nesting = _sink_of(graph)
     facts = facts_of(sink)
@@ -103,8 +104,8 @@ _Sink = tuple[UOp, str, tuple[Any, ...], tuple[Any, ...], Structure | None]
 
 
 def _sink_of(graph: Any) -> _Sink:
-    """One SINK of all outputs, how the result is put together, its names or places, the layouts of
-    sparse matrices, () where there are none, and the containers that are nested."""
+    """One SINK of all outputs, the kind of container, the keys or paths, the layouts of sparse
+    matrices (() without any), and the structure of nested containers."""
     given, structure, keys, nesting = _structure(graph)
     outputs = tuple([v.data if isinstance(v, LaidOut) else v for v in given])
     if len(outputs) == 1 and outputs[0].op is Ops.SINK:
@@ -126,7 +127,8 @@ def _by_stage(rules: Any, who: str) -> Mapping[str, Any]:
 
 
 def rules_of(request: Request, machine: Target) -> Mapping[str, Any]:
-    """The PatternMatchers by stage: at one node the user's rules are tried before the machine's."""
+    """The PatternMatchers by stage. At each node the user's rules are tried before the
+    machine's."""
     if machine.rules is None:
         return request.rules
     from uopc.program.rules import merged
@@ -157,10 +159,10 @@ def lower(
     opts: tuple[Opt, ...] | None = None, skip: Callable[[UOp], Container[UOp]] | None = None,
     trace: bool = False, searched: Searched | None = None, done: Done | None = None,
 ) -> Lowered:  # fmt: skip
-    """The stages of a request, whose graph is checked. `verify` checks each stage; `opts` replace
-    the ones that are chosen; `skip` names the kernels of a program that stay as they are; `trace`
-    keeps every rewrite; `searched` gives kernels the Opts that a search found; `done` is told of
-    each linear kernel, and graphs of stages are not kept."""
+    """The stages of a request whose graph is checked. `verify` checks each stage; `opts` replace
+    the chosen Opts; `skip` names kernels to leave as they are; `trace` keeps every rewrite;
+    `searched` gives kernels the Opts that a search found; `done` gets each linear kernel, and the
+    graphs of stages are then not kept."""
     from uopc.passes import pass_manager
     from uopc.program.graph.check_input import checked
 
@@ -176,8 +178,8 @@ def lower(
 def _structure(
     graph: Any,
 ) -> tuple[tuple[UOp | LaidOut, ...], str, tuple[Any, ...], Structure | None]:
-    """The outputs, the kind of container they came in, the keys of a dict or the paths in nested
-    containers, and the structure of these."""
+    """The outputs, their kind of container, its keys or the paths in nested containers, and the
+    structure of nested containers."""
     if isinstance(graph, _LEAVES):
         return (graph,), "single", (), None
     flat = _flat(graph)
@@ -197,7 +199,8 @@ _LEAVES = (UOp, LaidOut)
 
 
 def _flat(graph: Any) -> tuple[tuple[Any, ...], str, tuple[Any, ...]] | None:
-    """The parts of a container, its kind and keys; None for other containers, and for leaves."""
+    """The parts of a container, its kind and its keys; None for nested containers and for
+    leaves."""
     if isinstance(graph, Mapping) and not isinstance(graph, OrderedDict):
         return tuple(graph.values()), "dict", tuple(graph)
     if isinstance(graph, list):
@@ -208,7 +211,8 @@ def _flat(graph: Any) -> tuple[tuple[Any, ...], str, tuple[Any, ...]] | None:
 
 
 def got(value: Any) -> str:
-    """The text of what came in place of a graph, and how a function has one."""
+    """Text for an error: what was given in place of a graph, and how to get a graph from a
+    function."""
     shown = reprlib.repr(value)
     if isinstance(value, type) or not callable(value):
         return shown
@@ -246,7 +250,8 @@ def _of_operands(facts: GraphFacts, dropped: tuple[Op, ...]) -> GraphFacts:
 
 
 def _named_params(kernel: UOp) -> UOp:
-    """The kernel; a param without a name is called by its slot, and none is a constant."""
+    """The kernel with a name for each param: a param without a name is named by its slot. No param
+    is a constant."""
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if u.op is not Ops.PARAM or (u.arg.name and u.arg.order is None):
@@ -258,7 +263,7 @@ def _named_params(kernel: UOp) -> UOp:
 
 
 def _check_no_slots(facts: GraphFacts) -> None:
-    """No param of a kernel stands in a tensor graph, except in the body of a FUNCTION or kernel."""
+    """Refuse params of a kernel in a tensor graph, except in the body of a FUNCTION or kernel."""
     if facts.level is not TENSOR:
         raise UserError("compile: a kernel is one SINK of stores: pass store.sink(name=...)")
     slotted = [u for u in facts.of(Ops.PARAM) if u.arg.slot >= 0]

@@ -1,7 +1,7 @@
-"""The rules that users and targets give by stage: one form for all of them, and their identity.
+"""The rules that users and targets give by stage, in one form, with an identity.
 
-The identity is a digest of patterns, code and captured values, or None if a rule reads anything
-that may change unseen. Programs with rules of one identity are one entry of a cache.
+The identity is a digest of patterns, code and captured values, or None if a rule reads an object
+that may change unseen. Programs whose rules have equal identities share a cache entry.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _EXPECTED = "a PatternMatcher, a rule, a list of them, or a dict of these by sta
 
 
 def by_stage(given: Any, who: str = "compile") -> Rules:
-    """The rules of each stage: `given` is a PatternMatcher, a rule, a list of these, or a dict of
-    them by the name of a pass. UserError for a stage that does not exist."""
+    """The rules of each stage. `given` is a PatternMatcher, a rule, a list of these, or a dict of
+    these by pass name. UserError for an unknown stage."""
     if given is None:
         return {}
     if not isinstance(given, Mapping):
@@ -44,7 +44,7 @@ def by_stage(given: Any, who: str = "compile") -> Rules:
 
 
 def merged(first: Rules, then: Rules) -> Rules:
-    """The rules of both by stage. At one node those of `first` are tried first."""
+    """Merge rules by stage. At each node the rules of `first` are tried first."""
     both = {stage: pm for stage, pm in then.items() if stage not in first}
     return both | {s: pm + then[s] if s in then else pm for s, pm in first.items()}
 
@@ -70,7 +70,7 @@ def _matcher(given: Any, who: str) -> PatternMatcher:
 
 
 def _of_function(function: Any, who: str) -> Rule:
-    """A function of a node, and perhaps of `ctx`, as a rule for every node."""
+    """Make a rule for every node of a function of a node, and perhaps of `ctx`."""
     try:
         names = [n for n in inspect.signature(function).parameters if n != "ctx"]
     except ValueError:
@@ -84,7 +84,7 @@ def _of_function(function: Any, who: str) -> Rule:
 
 # ---------------------------------------------------------------- identity
 class _UnknownError(Exception):
-    """A rule reads an object whose content has no digest."""
+    """A rule reads an object without a digest of its content."""
 
 
 # Packages whose versions, or sources, are already part of a key.
@@ -93,7 +93,7 @@ _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(...))
 
 
 def identity(rules: Rules) -> str | None:
-    """A digest of all that rules do, or None if that is not known."""
+    """A digest of everything that rules do; None if unknown."""
     import numpy
 
     try:
@@ -106,7 +106,7 @@ def identity(rules: Rules) -> str | None:
 
 
 def _of(value: Any, seen: dict[int, str]) -> str:
-    """A text that tells values apart. `seen` numbers the functions that are being described."""
+    """A text that is equal only for equal values. `seen` numbers the functions being described."""
     kind = type(value)
     if kind in _PLAIN or isinstance(value, (Op, DType)):
         return f"{kind.__name__} {value!r}"
@@ -143,7 +143,8 @@ def _known(module: str) -> str:
 
 
 def _of_code(function: types.FunctionType, seen: dict[int, str]) -> str:
-    """A function: its code, its defaults, and the values that it captures or reads by name."""
+    """A text for a function: its code, its defaults, and the values that it captures or reads by
+    name."""
     if id(function) in seen:
         return seen[id(function)]
     seen[id(function)] = f"function {len(seen)}"

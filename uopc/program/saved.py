@@ -1,8 +1,8 @@
 """A schedule as a file: a graph with the Opts of each of its kernels, to be replayed.
 
-The file is that of the stage `input` (see `uopc dump --out`). Its first lines also name each kernel
-with its Opts, each launch with its buffers, and the arguments of `compile`. Constant arrays lie
-beside it. The Opts are there to be edited.
+The file has the form of the stage `input` (see `uopc dump --out`). Its first lines also name each
+kernel with its Opts, each launch with its buffers, and the arguments of `compile`. Constant arrays
+are files next to it. Users may edit the Opts.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _PLAIN = (str, int, float, bool)
 
 
 def save(program: Program, file: Path) -> None:
-    """Write the schedule of a program. Errors are those of `write`."""
+    """Write the schedule of a program to a file. Errors are those of `write`."""
     write(file, program._source.request, program._source.lowered, launched(program))
 
 
 def write(file: Path, request: Request, lowered: Lowered, launches: Sequence[str] = ()) -> None:
-    """Write a request and the Opts that its kernels have. UserError if the file cannot be written,
-    Unsupported for rules, which are functions, or results by keys that JSON has not."""
+    """Write a request and the Opts of its kernels. UserError if the file cannot be written;
+    Unsupported for rules, which are functions, and for results by keys that JSON lacks."""
     if request.rules:
         raise Unsupported("a schedule with rules cannot be saved: rules are functions")
     if request.nesting is not None:
@@ -65,13 +65,13 @@ def write(file: Path, request: Request, lowered: Lowered, launches: Sequence[str
 
 
 def launched(program: Program) -> list[str]:
-    """Each launch in a line: the kernel and its buffers."""
+    """A line for each launch: the kernel and its buffers."""
     lines = [" ".join([la.kernel.name, *map(str, la.buffers)]) for la in program.launches]
     return [line.encode("unicode_escape").decode() for line in lines]
 
 
 def saved_opts(noted: Mapping[str, str]) -> tuple[KernelArg, ...] | None:
-    """The kernels, with the Opts, that the first lines of a file name; None without a schedule."""
+    """The kernels and Opts in the first lines of a file; None if there is no schedule."""
     if "schedule" not in noted:
         return None
     return tuple([_kernel(text) for text in _numbered(noted, "kernel")])
@@ -90,7 +90,7 @@ def _kernel(text: str) -> KernelArg:
 
 
 def read(file: Path) -> tuple[Request, Sequence[str]]:
-    """The request of a saved schedule, and its launches in lines. UserError for another file."""
+    """The request of a saved schedule, and a line for each launch. UserError for another file."""
     try:
         text = file.read_text(encoding="utf-8")
     except OSError as error:
@@ -128,7 +128,7 @@ def read(file: Path) -> tuple[Request, Sequence[str]]:
 
 
 def _settings(file: Path, text: str) -> dict[str, Any]:
-    """The arguments of `compile` in a file. InvalidIR where they are not what `save` writes."""
+    """The arguments of `compile` in a file. InvalidIR if `save` cannot have written them."""
     kinds = {"structure": str, "keys": list, "name": str, "inputs": list, "bound": dict}
     try:
         found = json.loads(text)
@@ -146,7 +146,7 @@ def _settings(file: Path, text: str) -> dict[str, Any]:
 
 
 def check_launches(file: Path, program: Program, saved: Sequence[str]) -> None:
-    """UserError where a replayed program has other launches than the file says."""
+    """UserError if a replayed program has other launches than the file."""
     made = launched(program)
     if made != list(saved):
         at = next((i for i, (a, b) in enumerate(zip(made, saved)) if a != b), None)

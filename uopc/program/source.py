@@ -1,4 +1,4 @@
-"""The source of a program: the requests it was made from, for its stages and its pickles."""
+"""The source of a program: the requests behind it, for stages and pickles."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:  # a program from a cache needs no pass
 
 @dataclass
 class ProgramSource:
-    """The requests of a program. `given`: as the user made it, for pickles and exports, which other
-    machines run. `request`: with the values of constants that were computed for `machine`.
-    `searched`: gives kernels the Opts that they had, see `lower`.
+    """The requests of a program. `given`: the user's request, for pickles and exports, which run on
+    other machines. `request`: with constant values that were computed for `machine`. `searched`:
+    gives each kernel the Opts of the compile, see `lower`.
 
     The request is lowered again on demand, because graphs take more memory than code.
     """

@@ -1,4 +1,4 @@
-"""The time of kernels: their work, an estimate, and the search for the Opts that take least.
+"""The search for the fastest Opts of a kernel, with measurements of the machine and an estimate.
 
 See docs/tuning.md.
 """

@@ -1,11 +1,11 @@
-"""The search itself: lists of Opts compete with the one of the schedule, the best ones stay.
+"""The search: lists of Opts compete with the schedule's list, and the best lists stay.
 
-It begins with the schedule's own list, with those that the schedule gives where one of its
-thresholds is another one, and with the empty list. In each round it tries the neighbours of the
-best `width` lists. At the end the best ones meet the schedule's list in a longer match, which a
-list must win by `MARGIN`; a tie goes to the schedule.
+The search begins with the schedule's own list, the lists that it gives with one threshold changed,
+and the empty list. In each round it tries the neighbours of the best `width` lists. At the end the
+best lists meet the schedule's list in a longer match, which a list must win by `MARGIN`; a tie goes
+to the schedule.
 
-Everything that is compiled or timed is done by a Bench, so a test can give one without a clock.
+A Bench does all compiling and timing, so a test can give a Bench without a clock.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ NEAR_COPY = 0.87  # the share of a copy's speed from which on memory is the limi
 
 @dataclass(frozen=True)
 class Start:
-    """The schedule's list, the seconds that it takes, and the share of the speed of a copy of as
-    many bytes."""
+    """The schedule's list, its seconds, and its speed relative to a copy of as many bytes."""
 
     opts: Opts
     seconds: float
@@ -50,7 +49,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Match:
-    """The seconds of a candidate and, in turns with it, of the schedule's list."""
+    """The seconds of a candidate, and of the schedule's list timed in turns with the candidate."""
 
     own: Sequence[float]
     schedule: Sequence[float]
@@ -62,13 +61,13 @@ class Match:
 
     @property
     def won(self) -> bool:
-        """True if the candidate is faster by MARGIN in its best turn, and in most turns."""
+        """True if the candidate is faster by MARGIN in its best turn, and faster in most turns."""
         pairs = [a / max(b, 1e-12) for a, b in zip(self.own, self.schedule)]
         return max(self.ratio, statistics.median(pairs)) < 1 - MARGIN
 
 
 class Bench(Protocol):
-    """Compiles and times one kernel. What fails, by an error, a crash or a timeout, is None."""
+    """Compiles and times one kernel. A result is None after an error, a crash or a timeout."""
 
     def start(self) -> Start:
         """The schedule's list."""
@@ -83,17 +82,17 @@ class Bench(Protocol):
         ...
 
     def match(self, candidate: Candidate, samples: int) -> Match | None:
-        """So many turns of a candidate and of the schedule's list."""
+        """Time a candidate and the schedule's list in turns, `samples` times each."""
         ...
 
     def agrees(self, candidate: Candidate) -> bool:
-        """True if a candidate computes what the schedule's list does."""
+        """True if a candidate computes the same values as the schedule's list."""
         ...
 
 
 @dataclass(frozen=True)
 class SearchResult:
-    """`opts` is None where the schedule's list stays. `before` and `after` are seconds."""
+    """The outcome; `opts` is None if the schedule's list stays. `before`, `after`: seconds."""
 
     opts: Opts | None
     before: float
@@ -118,11 +117,11 @@ class _BeamSearch:
 
     @property
     def best(self) -> list[Opts]:
-        """The lists that stay, the fastest one first."""
+        """The lists that stay, the fastest first."""
         return sorted(self.ratios, key=lambda o: (self.ratios[o], len(o)))[: self.width]
 
     def round(self, lists: Iterable[Opts], most: int) -> None:
-        """Compile and time those of some lists that are worth it."""
+        """Compile at most `most` of these lists, and time the promising ones."""
         new = [o for o in dict.fromkeys(lists) if o not in self.tried]
         random.Random(0).shuffle(new)
         for at in range(0, min(len(new), most), BATCH):
@@ -143,7 +142,7 @@ class _BeamSearch:
                     return
 
     def final(self) -> SearchResult:
-        """The result of the final matches."""
+        """Run the final matches and return their result."""
         before = self.first.seconds
         measured = len(self.ready)
         winner: tuple[tuple[float, int], Match, Candidate] | None = None
@@ -166,7 +165,7 @@ def search(
     bench: Bench, neighbours: Callable[[Opts], Iterable[Opts]], width: int,
     expired: Callable[[], bool],
 ) -> SearchResult:  # fmt: skip
-    """The best list that is found before `expired`."""
+    """Search for the best list until `expired`."""
     found = _BeamSearch(bench, width, expired)
     if found.first.of_copy >= NEAR_COPY:
         said = f"bound by memory: {found.first.of_copy:.0%} of the speed of a copy"

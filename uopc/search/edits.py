@@ -1,7 +1,7 @@
 """The moves of the search: a list of Opts becomes its neighbours, each of which is legal.
 
-A move adds an Opt at the end, takes one out, or changes an amount; the Opts after it stay as they
-are, so some lists are refused and are none of the neighbours.
+A move adds an Opt at the end, removes an Opt, or changes an amount. The Opts after it stay as they
+are, so some lists are refused; these are no neighbours.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""An estimate of a linear kernel's time, in cycles, from its statements: what to measure at all.
+"""An estimate of a linear kernel's cycles, from its statements: it decides which lists are timed.
 
 A loop takes the longest of: its arithmetic and its loads (two vectors per cycle each), its stores
 (one), all its statements (four), and the longest chain of additions to one register. Values beyond
-the registers cost a store and a load. Beside that stands the traffic between caches: of each loop
-whose data fits a cache, what it reads and writes comes from the next one.
+the registers cost a store and a load. The traffic between caches is a second limit: the data of
+each loop that fits a cache comes from the next cache.
 
-The figures are those of no processor in particular. They tell apart lists of Opts that differ by
-a factor, and nothing less: see `WORTH`.
+The figures belong to no particular processor. The model only separates lists whose times differ by
+a large factor: see `WORTH`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Vectors = Callable[[UOp], float]  # the registers that a value takes
 
 @dataclass
 class _LoopCycles:
-    """A loop that is open, or the code outside of all: what one iteration takes."""
+    """An open loop, or the code outside of all loops: the resources that one iteration takes."""
 
     range: UOp | None
     trips: float
@@ -49,7 +49,7 @@ class _LoopCycles:
     inner: float = 0.0  # cycles of the loops inside
 
     def cycles(self, carried: Iterable[UOp], registers: int, vectors: Vectors) -> float:
-        """The cycles of all iterations; `carried`: the updates of its registers."""
+        """The cycles of all iterations. `carried`: the updates of the loop's registers."""
         spilled = max(0.0, _live(self.body, vectors) - registers)
         self.units["statements"] += _SPILL * spilled
         self.units["loads"] += spilled
@@ -105,7 +105,7 @@ def _count(loop: _LoopCycles, u: UOp, vectors: Vectors) -> None:
 
 
 def _live(body: Sequence[UOp], vectors: Vectors) -> float:
-    """The most values that the statements of a loop have in registers at once."""
+    """The most values of a loop that are in registers at once."""
     last = {s: i for i, u in enumerate(body) for s in u.src}
     known = set(body)
     ends: dict[int, float] = {}
@@ -122,7 +122,7 @@ def _live(body: Sequence[UOp], vectors: Vectors) -> float:
 
 
 def _chain(update: UOp) -> float:
-    """The cycles from a register to its next value, along the longest path."""
+    """The cycles from a register's value to its next value, along the longest path."""
     order = list(walk.toposort(update, gate=lambda u: u.op not in _FREE and u.op is not Ops.LOAD))
     since: dict[UOp, float] = {}
     for u in order:
@@ -142,7 +142,7 @@ def _access(u: UOp, loops: tuple[UOp, ...]) -> _LoopAccess:
 
 
 def _traffic(accesses: Sequence[_LoopAccess], target: Target) -> float:
-    """The cycles in which data crosses the slowest of the borders between the caches."""
+    """The cycles of data transfer between caches, for the slowest pair of neighbouring caches."""
     sizes = (target.l1_bytes, target.l2_bytes, target.last_cache_bytes)
     f = target.figures
     rates = (f.l2_bytes, f.last_bytes, f.memory_bytes)
@@ -150,7 +150,7 @@ def _traffic(accesses: Sequence[_LoopAccess], target: Target) -> float:
 
 
 def _crossing(accesses: Sequence[_LoopAccess], size: int) -> float:
-    """The bytes that a cache of this size gets from beyond, or gives back."""
+    """The bytes that a cache of this size exchanges with the next cache."""
     total = 0.0
     nests: dict[UOp | None, list[_LoopAccess]] = {}
     for a in accesses:
@@ -165,7 +165,7 @@ def _crossing(accesses: Sequence[_LoopAccess], size: int) -> float:
 
 
 def _footprint(a: _LoopAccess, depth: int) -> float:
-    """The bytes that an access touches in the loops from a depth on."""
+    """The bytes that an access touches in the loops from depth `depth` on."""
     return a.nbytes * _trips([r for r in a.loops[depth:] if r in a.moves])
 
 

@@ -1,7 +1,7 @@
 """Measure this machine: the `Figures` of its cores, and the sizes of its caches.
 
-All probes run in turns, round after round, and the best run of each counts: what else the machine
-does only makes a run slower. A figure whose best run no other run confirms is not believed.
+All probes run in turns, round after round, and the best run of each counts: other work of the
+machine only makes runs slower. A figure is rejected if no other run confirms its best run.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ KEPT = 2.0  # a cache whose size is measured within this factor of the system's 
 
 @dataclass(frozen=True)
 class Measurement:
-    """A measurement: the figures, the bytes of the three caches, and by probe how many times
-    the best run the median one took."""
+    """A measurement: the figures, the bytes of the three caches, and for each probe the median run
+    over the best run."""
 
     figures: Figures
     caches: tuple[int, int, int]
@@ -48,12 +48,12 @@ class Measurement:
 
     @property
     def noisy(self) -> list[str]:
-        """The probes whose median is far from the best run: the machine is busy."""
+        """The probes whose median is far from the best run: a sign of a busy machine."""
         return [name for name, times in self.spread.items() if times > CONFIRMED]
 
 
 def measure_once(machine: Target, backend: Any) -> None:
-    """Measure this machine and keep that in the database, unless its figures are known."""
+    """Measure this machine and store the result in the database, unless its figures are known."""
     if figures.are_known(machine):
         return
     made = None
@@ -66,7 +66,7 @@ def measure_once(machine: Target, backend: Any) -> None:
 
 
 def measure(machine: Target, backend: Any, seconds: float = SECONDS) -> Measurement:
-    """Measure this machine. UserError where it is too busy to know anything."""
+    """Measure this machine. UserError if the machine is too busy."""
     runs = _runs(machine, backend)
     times: dict[str, list[float]] = {name: [] for name in runs}
     end = time.perf_counter() + seconds
@@ -79,8 +79,8 @@ def measure(machine: Target, backend: Any, seconds: float = SECONDS) -> Measurem
 
 
 def conclude(machine: Target, times: dict[str, list[float]]) -> Measurement:
-    """The figures that follow from the seconds of each probe. UserError where no second run
-    confirms the best one."""
+    """The figures that follow from the seconds of each probe. UserError without a confirmed best
+    run."""
     doubtful = [name for name, t in times.items() if _second(t) > CONFIRMED * min(t)]
     if lost := [name for name in doubtful if name in ("clock", "chain", "many")]:
         raise UserError(
@@ -118,7 +118,7 @@ def rows(found: Measurement) -> list[tuple[str, str]]:
 
 # ---------------------------------------------------------------- what runs
 def _runs(machine: Target, backend: Any) -> dict[str, Callable[[], float]]:
-    """Functions by name that run once, and give the seconds of an operation (of a byte read)."""
+    """Functions by name that run a probe once, and give the seconds per operation or byte."""
     probes = Probes(machine)
     memory = zeros(LARGEST)
     runs: dict[str, Callable[[], float]] = {
@@ -141,7 +141,7 @@ def _of(probe: Probe, count: int) -> Callable[[], float]:
 
 
 def _together(parts: list[Probe]) -> float:
-    """The seconds of a byte, where each thread reads a part of memory."""
+    """The seconds per byte if each thread reads its part of memory."""
     counts = [p.memory.nbytes // p.per_iteration for p in parts]
     threads = [threading.Thread(target=p.seconds, args=(n,)) for p, n in zip(parts, counts)]
     begin = time.perf_counter()
@@ -154,7 +154,7 @@ def _together(parts: list[Probe]) -> float:
 
 
 def _launches(machine: Target, backend: Any, count: int) -> dict[str, Callable[[], float]]:
-    """A kernel that does next to nothing: alone, shared among threads, and after a pause."""
+    """Times of an almost empty kernel: alone, shared among threads, and after a pause."""
     size = 64 * count
     options = replace(config.current(), cache_dir="", programs=0, beam=0, debug=0, viz="")
     given = (np.ones(size, np.float32),)
@@ -184,9 +184,9 @@ def _launches(machine: Target, backend: Any, count: int) -> dict[str, Callable[[
 
 # ---------------------------------------------------------------- what follows
 def _caches(machine: Target, rates: dict[int, float]) -> tuple[int, int, int]:
-    """The bytes of the caches: the largest read that is nearer to the speed of its cache than to
-    that of the next one. The system's size stays where the measured one is close to it, and where
-    the next cache is no slower."""
+    """The bytes of each cache: the largest read whose speed is nearer to this cache's than to the
+    next one's. Keep the size that the system reports if the measured size is close, or if the next
+    cache is as fast."""
     l1, l2, last = machine.l1_bytes, machine.l2_bytes, machine.last_cache_bytes
     inside = [l1 / 2, math.sqrt(l1 * l2), 4 * l2, LARGEST]
     speeds = [_at(rates, size) for size in inside]
@@ -202,12 +202,12 @@ def _caches(machine: Target, rates: dict[int, float]) -> tuple[int, int, int]:
 
 
 def _at(rates: dict[int, float], size: float) -> float:
-    """The speed at the size that was read next to this one."""
+    """The speed of the probe whose size is nearest to `size`."""
     return rates[min(rates, key=lambda n: abs(math.log(n / size)))]
 
 
 def _rounded(value: float) -> float:
-    """Two digits: a measurement that repeats is the same figure."""
+    """Round to two digits, so that a repeated measurement gives the same figure."""
     return float(f"{value:.2g}")
 
 

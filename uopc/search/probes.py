@@ -1,7 +1,7 @@
 """Small functions that show how fast a core is: chains of operations, and reads of arrays.
 
-Each is LLVM IR for vectors of the machine's width, compiled as it stands. A probe's work grows with
-a count that it is called with, so that one call takes as long as is asked for.
+Each probe is LLVM IR for vectors of the machine's width, compiled unchanged. Its argument is a
+count of iterations, which sets the time of one call.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ done:
 
 
 def _loop(name: str, kind: str, start: str, starts: list[str], body: str, ends: list[str]) -> str:
-    """A function with a loop that carries values of one type; all of them are used at its end."""
+    """A function with a loop that carries values of one type, and uses all values at its end."""
     phis = "".join([
         f"  %c{i} = phi {kind} [ {first}, %start ], [ {end}, %loop ]\n"
         for i, (first, end) in enumerate(zip(starts, ends))
@@ -52,7 +52,7 @@ def _loop(name: str, kind: str, start: str, starts: list[str], body: str, ends: 
 
 
 def _clock() -> str:
-    """A chain of additions and exclusive ors of a number that is not known: one cycle each."""
+    """A chain of additions and exclusive ors of an unknown number: one cycle each."""
     body, last = "", "%c0"
     for i in range(STEPS):
         body += f"  %a{i} = add i64 {last}, %mask\n  %x{i} = xor i64 %a{i}, %count\n"
@@ -75,7 +75,7 @@ def _multiply_adds(name: str, chains: int, steps: int, lanes: int) -> str:
 
 
 def _read(vector: str, nbytes: int) -> str:
-    """The exclusive or of vectors, from the beginning again and again. `mask`: the bytes less 1."""
+    """The exclusive or of vectors, read over and over. `mask`: the bytes less 1."""
     body = f"  %from = mul i64 %i, {VECTORS * nbytes}\n  %at = and i64 %from, %mask\n"
     ends = []
     for i in range(VECTORS):
@@ -103,8 +103,7 @@ def source(machine: Target) -> str:
 
 @dataclass(frozen=True)
 class Probe:
-    """A function of some code, the memory and the mask that it gets, and the operations of an
-    iteration."""
+    """A function, the memory and mask that it gets, and the operations of an iteration."""
 
     code: elf_loader.Image
     function: Callable[[int, int, int], int]
@@ -113,7 +112,7 @@ class Probe:
     per_iteration: int
 
     def seconds(self, count: int) -> float:
-        """The seconds of one operation, from a call of so many iterations."""
+        """The seconds per operation in a call of `count` iterations."""
         address = self.memory.ctypes.data
         begin = time.perf_counter()
         self.function(address, count, self.mask)
@@ -136,11 +135,11 @@ class Probes:
         return Probe(self._image, self._functions[name], memory, mask, operations)
 
     def clock(self) -> Probe:
-        """One cycle for each operation."""
+        """One cycle per operation."""
         return self._probe("clock", self._ones, 3, 2 * STEPS)
 
     def chain(self) -> Probe:
-        """Multiply-adds of which each waits for the one before."""
+        """Multiply-adds that each wait for the previous one."""
         return self._probe("chain", self._ones, 0, STEPS)
 
     def many(self) -> Probe:
@@ -148,12 +147,12 @@ class Probes:
         return self._probe("many", self._ones, 0, MANY_STEPS * CHAINS)
 
     def read(self, memory: Any) -> Probe:
-        """Bytes of memory, whose size is a power of two, line after line."""
+        """Read memory, whose size is a power of two, line after line."""
         return self._probe("read", memory, memory.nbytes - 1, VECTORS * self.nbytes)
 
 
 def zeros(nbytes: int) -> Any:
-    """Zeros that begin at a line, each page of them touched."""
+    """Zeros that begin at a cache line, with every page touched."""
     part = aligned(nbytes)
     part[:] = 0
     return part

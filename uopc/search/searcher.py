@@ -32,7 +32,7 @@ SECONDS = 5.0  # a kernel's search lasts at most this long, times the width
 @dataclass(frozen=True)
 class Session:
     """A search of several kernels. `begin` makes the Bench of a kernel, for values of its
-    variables; `width`: the lists that stay in each round; `seconds`: the most for a kernel."""
+    variables; `width`: the lists that stay in each round; `seconds`: the most time for a kernel."""
 
     begin: Callable[[Request, dict[str, int]], Bench]
     width: int
@@ -92,15 +92,15 @@ class Searcher:
 
 
 def _sizes(kernel: UOp, request: Request) -> dict[str, int]:
-    """The value of each variable for which a kernel is measured: that which the graph binds, or
-    about 256."""
+    """The value of each variable for measuring: the value that the graph binds, or about 256."""
     found = {v.arg.name: v.arg for v in walk.variables(kernel)}
     return {n: request.bound.get(n, default_size(v.low, v.high)) for n, v in found.items()}
 
 
 def standalone(kernel: UOp, call: UOp, request: Request) -> Request:
-    """A request for one kernel, called with its arguments in the order of their slots, and with the
-    numbers of a call. Unsupported if an address may leave its storage for some values of arrays."""
+    """A request for one kernel, with arguments in the order of their slots and with the call's
+    numbers as constants. Unsupported if array values decide whether an address stays inside of its
+    storage."""
     args = storage.arguments(call)
     params = sorted([u for u in walk.nodes(kernel) if u.op is Ops.PARAM], key=lambda u: u.arg.slot)
     new: dict[UOp, UOp] = {}

@@ -1,6 +1,7 @@
-"""The process that compiles and times candidates: its crash or its hang costs one candidate.
+"""The process that compiles and times candidates: a crash or a hang costs one candidate.
 
-It answers one message after another: a tuple of the name of a method of `Worker` and arguments.
+The process answers one message after another. A message is the name of a method of `Worker` with
+arguments.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _TOO_SLOW = 3.0  # times the seconds of the schedule's list: one turn is enough
 
 @dataclass(frozen=True)
 class Failed:
-    """The reason why a message has no other answer."""
+    """The reason why a message has no result."""
 
     why: str
 
@@ -64,7 +65,7 @@ class _TimedKernel:
 
 
 class Worker:
-    """One kernel at a time, as a request of its own, with arrays and values of its variables."""
+    """Handles one kernel at a time, as its own request, with arrays and values of variables."""
 
     def __init__(self) -> None:
         self._ready: dict[Opts | None, _TimedKernel] = {}
@@ -73,7 +74,7 @@ class Worker:
         self._fresh: dict[int, AnyArray] = {}  # what arrays that a kernel updates begin with
 
     def open(self, request: Request, given: Mapping[str, int]) -> Start:
-        """Take a kernel; the schedule's own list, and how fast it is."""
+        """Take a kernel; return the schedule's own list and its speed."""
         self._request, self._backend = request, backend_of(request.device)
         self._machine: Target = self._backend.target(request.device, request.options.target_cpu)
         self._ready.clear()
@@ -94,7 +95,7 @@ class Worker:
         return Start(opts, seconds, of_copy)
 
     def varied(self) -> list[Opts]:
-        """The lists of the schedule, where one of its thresholds is half or twice as much."""
+        """The lists that the schedule gives if one of its thresholds is halved or doubled."""
         with arena():
             context = make_context(self._request, self._machine)
             kernel = self._base.kernel
@@ -116,7 +117,7 @@ class Worker:
         return Candidate(opts, code, made.cycles)
 
     def match(self, opts: Opts, samples: int) -> Match:
-        """The seconds of a list and of the schedule's list, in turns."""
+        """Time a list and the schedule's list in turns, in seconds."""
         first, other = self._ready[None], self._ready[opts]
         own: list[float] = []
         schedule: list[float] = []
@@ -128,7 +129,7 @@ class Worker:
         return Match(tuple(own), tuple(schedule))
 
     def agrees(self, opts: Opts) -> bool:
-        """True if a list and the schedule's list compute the same, but for rounding."""
+        """True if a list and the schedule's list compute the same, up to rounding."""
         results = []
         for made in (self._ready[None], self._ready[opts]):
             arrays = [a.copy() for a in self._arrays]
@@ -172,7 +173,7 @@ class Worker:
 
 
 def prepared(request: Request, machine: Target, backend: Any) -> _TimedKernel:
-    """A request for one kernel, compiled without a cache."""
+    """Compile a request for one kernel, without a cache."""
     with arena():
         known = KernelCache(request, machine, None, backend.artifact, fresh=True)
         printed = fingerprint(request.graph)

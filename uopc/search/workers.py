@@ -1,8 +1,8 @@
 """A Bench whose candidates are compiled and timed in other processes.
 
-The processes compile side by side; one at a time measures. Each has the schedule's list, beside
-which it times its candidates. A process that does not answer in time is ended, and so is one that
-crashed; another one takes the kernel up again.
+The processes compile at the same time, but measure one at a time. Each process times its candidates
+in turns with the schedule's list. A process that crashes or answers too late is ended, and a new
+process takes its place.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ class _WorkerProcess:
         self._connection = Connection(ours.detach())
 
     def send(self, *message: Any) -> None:
-        """Ask; a process that is gone answers nothing."""
+        """Send a message. A process that is gone gives no answer."""
         with contextlib.suppress(OSError):
             self._connection.send(message)
 
     def answer(self, seconds: float) -> Any:
-        """The answer to the last message; Failed if there is none in time, or ever."""
+        """The answer to the last message; Failed if none comes in time."""
         try:
             if self._connection.poll(seconds):
                 return self._connection.recv()
@@ -71,7 +71,7 @@ class _WorkerProcess:
 
 
 class Workers:
-    """Processes for the kernels of a search, one kernel after another. Close it at the end."""
+    """Processes for the kernels of a search, one kernel after another. Close them at the end."""
 
     def __init__(self, count: int) -> None:
         self._count = max(1, min(count, MOST_PROCESSES))
@@ -96,12 +96,12 @@ class Workers:
         return KernelBench(self, request, values)
 
     def ask(self, number: int, seconds: float, *message: Any) -> Any:
-        """The answer of a process; Failed, and another process in its place, if it has none."""
+        """Send a message and return the answer; without one, Failed, and replace the process."""
         self._processes[number].send(*message)
         return self.wait(number, seconds, message[0])
 
     def tell(self, number: int, *message: Any) -> None:
-        """Ask, and `wait` later."""
+        """Send a message; `wait` returns the answer later."""
         self._processes[number].send(*message)
 
     def wait(self, number: int, seconds: float, what: str) -> Any:
@@ -125,7 +125,7 @@ class Workers:
 
 
 class KernelBench:
-    """The Bench of one kernel: a request for it alone."""
+    """The Bench of one kernel, which is a request of its own."""
 
     def __init__(self, workers: Workers, request: Request, values: Mapping[str, int]) -> None:
         self._workers, self._request, self._values = workers, request, values
@@ -135,12 +135,12 @@ class KernelBench:
         workers.lost = self._lost
 
     def _lost(self, number: int) -> None:
-        """Another process takes this place: it has neither the kernel nor the code of a list."""
+        """Forget a replaced process: the new one has neither the kernel nor any code."""
         self._open.discard(number)
         self._where = {opts: n for opts, n in self._where.items() if n != number}
 
     def start(self) -> Start:
-        """The schedule's list, as the first process measures it. Unsupported if it cannot."""
+        """The schedule's list, as the first process measures it. Unsupported if that fails."""
         found = self._opened(0)
         if isinstance(found, Failed):
             raise Unsupported(found.why)
@@ -148,7 +148,7 @@ class KernelBench:
         return self._start
 
     def _opened(self, number: int) -> Any:
-        """Let a process take the kernel, if it has not."""
+        """Give a process the kernel, unless the process has it."""
         if number in self._open:
             return None
         found = self._workers.ask(number, TO_START, "open", self._request, self._values)
@@ -200,8 +200,8 @@ class KernelBench:
         return None if isinstance(found, Failed) else found
 
     def _holder(self, opts: Opts) -> int | None:
-        """The process that has the code of a list; the first one makes it again where the process
-        that had it is gone. None where it cannot."""
+        """A process that has the code of a list. If that process is gone, the first process
+        compiles the list again; None if that fails."""
         if opts not in self._where:
             if isinstance(self._opened(0), Failed):
                 return None

@@ -2,10 +2,10 @@
 
     a + b + c + d + e, at most 4 buffers in a kernel  →  t = a + b + c; t + d + e
 
-Values are visited sources first. Where the code of a value would read too many arrays, the values
-below it that alone read some of them may be stored: the dominators of these arrays. The one is
-taken that costs the fewest bytes for each array less. One operation of several arrays takes them
-all, whatever the limit; the parts of a STACK or CAT are stored one by one.
+Values are visited sources first. If the code of a value would read too many arrays, a value below
+it may be stored that is the only reader of some of them (a dominator of these arrays): the one that
+costs the fewest bytes per array saved. A single operation on several arrays takes them all,
+whatever the limit; the parts of a STACK or CAT are stored one by one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Bits = int  # a set of arguments: bit i is argument number i
 
 
 class BufferLimit:
-    """The arguments below each value, as bits. `stored` grows by the values that are stored."""
+    """The arguments below each value, as bits. `stored` grows as values get stored."""
 
     def __init__(
         self, order: list[UOp], stored: dict[UOp, str], limit: Limit,
@@ -40,7 +40,7 @@ class BufferLimit:
         self.added: dict[UOp, str] = {}
 
     def applied(self) -> dict[UOp, str]:
-        """Store values until each kernel that can be is within the limit. Returns the reasons."""
+        """Store values until all kernels that can fit the limit do. Returns the reasons."""
         found = -1
         while found < len(self.added):  # a stored value may be one argument more elsewhere
             found = len(self.added)
@@ -50,7 +50,7 @@ class BufferLimit:
         return self.added
 
     def _visit(self, u: UOp) -> None:
-        """Set the arguments of a value, with fewer arrays below it if they are too many."""
+        """Set the arguments of a value; if there are too many, store values below first."""
         by_part = u in self.added and u.op in (Ops.STACK, Ops.CAT)
         if u in self.stored:
             checked = not (by_part or is_stored_by_part(u))
@@ -66,14 +66,14 @@ class BufferLimit:
         return leaf or u in self.stored
 
     def _code(self, u: UOp) -> Bits:
-        """The arguments that the code of a value takes, if it is computed here."""
+        """The arguments that the code of a value takes if the value is computed in its reader."""
         bits = 0
         for s in u.src[:1] if u.op is Ops.AFTER else u.src:
             bits |= self.below.get(s, 0)
         return bits
 
     def _seen(self, u: UOp) -> Bits:
-        """The arguments that a reader of a value takes for it."""
+        """The arguments that a value adds to its reader."""
         if u.op is Ops.VARIABLE:
             self.variables |= self._bit(u)
             return self._bit(u)
@@ -95,7 +95,7 @@ class BufferLimit:
         return within and buffers + (bits & self.variables).bit_count() <= self.limit.arguments
 
     def _narrow(self, u: UOp) -> None:
-        """Store values below one whose code takes too many arguments."""
+        """Store values below a value until its code fits the limit."""
         while not self._fits(u):
             cone = list(walk.toposort(u, lambda v: v is u or not self._is_leaf(v)))
             best = self._cheapest(u, cone)
@@ -110,7 +110,7 @@ class BufferLimit:
                 self.below[v] = self._seen(v)
 
     def _cheapest(self, u: UOp, cone: list[UOp]) -> UOp | None:
-        """The value in the cone below `u` that takes the fewest bytes for each argument less."""
+        """The value below `u` whose storage costs the fewest bytes per argument saved."""
         computed = [v for v in cone[:-1] if not self._is_leaf(v)]
         above: dict[UOp, UOp] = {}  # the immediate dominator: every way up goes through it
         depth = {u: 0}
@@ -132,7 +132,7 @@ class BufferLimit:
 
     @staticmethod
     def _common(a: UOp, b: UOp, above: dict[UOp, UOp], depth: dict[UOp, int]) -> UOp:
-        """The nearest value that is above two values, or one of them."""
+        """The nearest value through which all ways up from both values go."""
         while a is not b:
             if depth[a] < depth[b]:
                 a, b = b, a
@@ -140,7 +140,7 @@ class BufferLimit:
         return a
 
     def _cheapest_operand(self, u: UOp) -> UOp | None:
-        """The operand of fewest bytes that takes several arguments, which others take too."""
+        """The operand of fewest bytes among those that take several arguments."""
         several = [
             s for s in u.src
             if not self._is_leaf(s) and self.below[s].bit_count() > 1 and self.may_store(s)

@@ -3,11 +3,11 @@
     the sum of 1,000 different exp(c * x)  →  4 sums of some 250 each
 
 The time of NVIDIA's assembler grows with the square of straight code (docs/lab/gpu.md), and one
-entry cannot be split in functions as on a CPU. Where the code below a value is longer than
-`MOST_CODE`, the operand is stored that takes away the most nodes for each byte. Operands that
-share their code, as in recurrences of several values, are not stored; nor are single elements.
+entry cannot be split in functions as on a CPU. If the code below a value is longer than
+`MOST_CODE`, the operand that saves the most nodes per byte is stored. Operands that share their
+code, as in recurrences of several values, are not stored; nor are single elements.
 
-Graphs of single elements are cut before that: an array holds those that later segments read.
+Graphs of single elements are cut before: an array holds the elements that later segments read.
 
     a, b = f(x), g(x); y = p(a, b)  →  s = stack(f(x), g(x)), which is stored; y = p(s[0], s[1])
 """
@@ -36,8 +36,9 @@ Bits = int  # nodes, each as many bits as `decompose` makes nodes of it
 def too_long(
     order: list[UOp], stored: Container[UOp], may_store: Callable[[UOp], bool]
 ) -> dict[UOp, str]:
-    """The values to store for kernels with shorter code, and the reason. `order`: the nodes of a
-    graph; `stored`: the values that have storage; `may_store(u)`: whether a value can have it."""
+    """The values to store so that kernels have shorter code, and the reason. `order`: the nodes of
+    a graph; `stored`: the values that have storage; `may_store(u)`: whether a value may get
+    storage."""
     added: dict[UOp, str] = {}
     if sum(map(_length, order)) <= MOST_CODE:
         return added
@@ -61,7 +62,7 @@ def too_long(
 
 
 def _cut(inside: list[UOp], added: dict[UOp, str], may_store: Callable[[UOp], bool]) -> None:
-    """Store values until the code of each is short; `inside` lists the code, sources first."""
+    """Store values until the code of each is short; `inside` maps values to code, sources first."""
     below: dict[UOp, Bits] = {}
     own: dict[UOp, Bits] = {}
 
@@ -96,8 +97,8 @@ def _cut(inside: list[UOp], added: dict[UOp, str], may_store: Callable[[UOp], bo
 
 # ---------------------------------------------------------------- single elements
 def in_segments(graph: UOp) -> UOp:
-    """A graph of very many single elements in segments of at most `MOST_CODE` nodes: what later
-    ones read of a segment is stored in an array."""
+    """Cut a graph of very many single elements into segments of at most `MOST_CODE` nodes. An array
+    stores the elements of a segment that later segments read."""
     nodes = walk.nodes(graph)
     if sum([_length(u) for u in nodes if _is_single(u)]) <= MOST_CODE:
         return graph
@@ -120,7 +121,7 @@ def in_segments(graph: UOp) -> UOp:
 
 
 def _is_single(u: UOp) -> bool:
-    """True for a value of one element that is computed from such values."""
+    """True if a value of one element is computed from values of one element."""
     if not (u.op.is_alu or u.op is Ops.CAST or u.op.movement):
         return False
     values = (u, *u.src[: 1 if u.op.movement else None])
@@ -128,7 +129,7 @@ def _is_single(u: UOp) -> bool:
 
 
 def _segments(nodes: Sequence[UOp]) -> dict[UOp, int]:
-    """The segment of each single element: none needs an array of its own segment."""
+    """The segment of each single element; no element needs the array of its own segment."""
     found: dict[UOp, int] = {}
     least: dict[UOp, int] = {}  # the first segment that may read another value
     now = size = 0
@@ -145,12 +146,12 @@ def _segments(nodes: Sequence[UOp]) -> dict[UOp, int]:
 
 
 def _union(u: UOp, operand: UOp, below: dict[UOp, Bits]) -> Bits:
-    """The code below all operands of a value but one."""
+    """The code below all operands of a value except `operand`."""
     others = [below.get(s, 0) for s in u.src if s is not operand]
     return functools.reduce(operator.or_, others, 0)
 
 
 def _length(u: UOp) -> int:
-    """The number of nodes that `decompose` makes of one; a narrow float is converted back."""
+    """The number of nodes that `decompose` makes of a node, with casts of narrow floats."""
     is_narrow = u.dtype.is_float and u.dtype.bits < 32
     return expansion(u) + is_narrow if u.op.is_alu else 0

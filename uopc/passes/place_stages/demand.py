@@ -1,4 +1,4 @@
-"""Demand: a read of a value, with its index, its loops, and how often it computes an element."""
+"""Demand: a read of a value, with its index, its loops, and the number of evaluations."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from uopc.passes.analysis.op_costs import CROSSED_BYTES, MOST_CHOICES
 class Demand:
     """A read of a value for the stored value `reader`, at an index, inside loops. Immutable.
 
-    `share`: the share of the iterations that read (a PAD or a CAT reads a source in some of them).
-    `gathered`: the index is read from storage. `tile`: the time that a tile saves for the
-    contraction whose operand is read, if its kernel has no other reduce. `parts`: the number of
-    further parts of CATs, between the reader and this value, among which the reader chooses.
+    `share`: the share of the iterations that read (a PAD or a CAT reads a source in some
+    iterations). `gathered`: the index is read from storage. `tile`: the time that a tile saves if
+    the value is an operand of a contraction and the kernel has no other reduce. `parts`: the number
+    of further CAT parts, between reader and value, among which the reader chooses.
     """
 
     def __init__(
@@ -39,13 +39,13 @@ class Demand:
 
     @property
     def evaluations(self) -> float:
-        """The number of times that this read computes an element, at most."""
+        """The most times that this read computes an element."""
         return self.share * iterations(self.around)
 
     @property
     def evaluations_once_nested(self) -> float:
-        """The same after loop interchange, which moves loops that the index does not use to the
-        inside where the kernel writes little."""
+        """The evaluations after loop interchange. If the kernel writes little, it moves loops that
+        the index does not use to the inside."""
         target = self.reader.src[0] if self.reader.op is Ops.STORE else self.reader
         written = most_elements(shapes.shape(target)) * target.dtype.itemsize
         if written > CROSSED_BYTES or self.in_reduce:
@@ -54,8 +54,8 @@ class Demand:
 
     @property
     def evaluations_apart(self) -> float:
-        """The evaluations that no register tile shares: a tile has the elements of loops that the
-        index does not use at hand, but not those of a window that moves with its loops."""
+        """The evaluations without register reuse: loops that the index does not use are free, loops
+        of a moving window count fully."""
         used = set().union(*[ranges.ranges(x) for x in self.index])
         return self.share * iterations([r for r in self.around if r in used])
 
@@ -68,7 +68,7 @@ class Demand:
         self, index: Index, loops: tuple[UOp, ...], share: float = 1.0, parts: int = 0,
         tile: float | None = None, gathered: bool = False,
     ) -> Demand:  # fmt: skip
-        """The read that this one makes of a source, which is one of so many more parts."""
+        """This read, passed on to a source that has `parts` more parts of a CAT beside it."""
         kept = index is self.index and loops is self.loops and share == 1.0
         if kept and not parts and tile is None and not gathered:
             return self
@@ -79,42 +79,42 @@ class Demand:
 
     @property
     def moves_with_loops(self) -> bool:
-        """True if the index changes with a loop that is no reduce's: each row has its own value."""
+        """True if the index changes with a loop of no reduce: each row has its own value."""
         return any([r.arg.kind != "reduce" for x in self.index for r in ranges.ranges(x)])
 
     @property
     def is_affine(self) -> bool:
-        """True if the index is a sum of multiples of loops, without quotients and gathers."""
+        """True if the index is a sum of multiples of loops, with no quotient and no gather."""
         return all([m.op is Ops.RANGE for x in self.index for m in affine.form(x)[1]])
 
     @property
     def keeps_loops(self) -> bool:
-        """True if all iterations read, at an index that moves with them: they are the value's."""
+        """True if all iterations read, at an affine index: reader and value share loops."""
         return self.share == 1.0 and self.is_affine
 
     def computes_apart(self, at: UOp) -> bool:
-        """True if elements of several parts at one place are computed apart, where `at` selects the
-        part: by a quotient, or with the loop of a reduce in each part. A loop over the parts alone
-        becomes copies that share their work."""
+        """True if elements of several parts at one place share no work, because `at` selects the
+        part by a quotient, or by an output loop around a reduce. In other loops, copies share the
+        work."""
         if at.op is not Ops.RANGE:
             return at.op is not Ops.CONST
         return at.arg.kind != "reduce" and self.in_reduce
 
     def chosen(self, at: UOp, share: float) -> float:
-        """The share of the iterations that compute one part of a value; `at` selects the part. A
-        loop is cut, or copied, between parts. If a quotient of loops selects the part, there are at
-        most MOST_CHOICES copies, and each copy computes the other parts as well."""
+        """The share of the iterations that compute one part of a value; `at` selects the part.
+        Loops are cut, or copied, between parts. If a quotient of loops selects the part, there are
+        at most MOST_CHOICES copies, and each copy also computes the other parts."""
         if all([m.op is Ops.RANGE for m in affine.form(at)[1]]):
             return share
         return max(share, 1.0 / max(1.0, MOST_CHOICES * self.share))
 
 
 def evaluations_apart(demands: Sequence[Demand], elements: float, cheap: bool) -> float:
-    """The number of evaluations, of a value of so many elements, that no register tile or loop nest
-    shares. Neighbours at one quotient are one evaluation. A kernel keeps elements that several of
-    its loops read, so of its reads at different indices those of one count. Indices a constant
-    apart, like those of a step and its partner in a sort, and those of several kernels add up,
-    unless the value is so cheap that it is computed as fast as it is loaded."""
+    """The evaluations, of a value of `elements` elements, that no register tile or loop nest
+    shares. Neighbours at one quotient count once. A kernel keeps an element that several of its
+    loops read, so among reads at different indices only the most frequent counts. Indices a
+    constant apart (a step and its partner in a sort) add up, and so do kernels, unless the value is
+    `cheap`: as fast to compute as to load."""
     total = max if cheap else sum
     readers: dict[UOp, dict[tuple[object, ...], dict[tuple[int, ...], float]]] = {}
     for d in demands:
@@ -128,7 +128,7 @@ def evaluations_apart(demands: Sequence[Demand], elements: float, cheap: bool) -
 
 
 def iterations(loops: Collection[UOp]) -> float:
-    """The number of iterations of nested loops, at most."""
+    """The most iterations of nested loops."""
     return math.prod([bounds.max_dim(r.src[0]) for r in loops], start=1.0)
 
 

@@ -1,6 +1,6 @@
-"""The number of times that a read of a contraction uses an element of a factor: a row uses it once.
+"""The cost of reading a contraction's factors again, if few results share each element.
 
-    (x @ w)[3] reads all of w for one row; x @ w reads it once for as many rows as a tile has
+(x @ w)[3] reads all of w for one row; x @ w reads it once for as many rows as a tile has
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from uopc.passes.place_stages.fusion_cost import ValueCost
 
 
 class FactorReuse:
-    """Finds the contractions in values, and what reads of a value make of their factors."""
+    """Find the contractions in values, and the cost of reading their factors again."""
 
     def __init__(self, of: Mapping[UOp, ValueCost], axes: Iterator[int]) -> None:
         """`of`: the costs of the values. `axes`: numbers for the ranges of sums."""
         self._of, self._axes = of, axes
 
     def rereads(self, value: UOp, index: Index) -> float:
-        """The cost of what one element of a value, read at an index, reads of factors that its
-        neighbours have not read already."""
+        """The cost of the factors that one element of a value, read at an index, needs and its
+        neighbours have not read yet."""
         total, seen, stack = 0.0, {value}, [(value, index)]
         while stack:
             u, at = stack.pop()
@@ -45,7 +45,7 @@ class FactorReuse:
         return total
 
     def _of_sum(self, u: UOp, index: Index) -> float:
-        """The same for a sum of products."""
+        """The cost of rereading the factors of one sum of products."""
         outside = _loops(index)
         at, inside = index_maps.reduce_index(u, index, self._axes)
         terms, total = iterations(inside), 0.0
@@ -57,12 +57,12 @@ class FactorReuse:
 
 
 def _in_code(source: ValueCost) -> bool:
-    """False for a value that is presumed to be stored."""
+    """True if a value is presumed not to be stored."""
     return not (source.loaded and source.has_reduce)
 
 
 def _used(factor: UOp, index: Index) -> frozenset[UOp]:
-    """The ranges with which a factor moves, seen through its views."""
+    """The ranges that the index of a factor depends on, below the factor's views."""
     while factor.op.movement or factor.op in (Ops.CAST, Ops.AFTER):
         if factor.op.movement:
             index, _ = index_maps.source_index(factor, index)

@@ -1,4 +1,4 @@
-"""THE cost function of fusion: is a value stored, or computed again by each of its readers?
+"""The one cost function of fusion: store a value, or let each reader compute it again.
 
 All costs are in the unit of `Op.cost`: one vectorised float addition per element, about 0.05 ns on
 a 512-bit core. They were measured: exp takes 0.17 ns, a float 0.15 ns to write to cache and 0.1 ns
@@ -65,17 +65,17 @@ class ValueCost:
 
     @property
     def loops_inside(self) -> bool:
-        """True if a loop over storage is in the code of its readers too."""
+        """True if computing the value in a reader's code puts a loop over storage there."""
         return self.has_reduce and not self.loaded
 
     @property
     def is_light(self) -> bool:
-        """True if a value over shared reduces is computed each time once these are stored: a sum of
-        a few values, not of everything before it in a deep graph."""
+        """True if a value over shared reduces is recomputed once these are stored: a sum of a few
+        values, not the end of a deep graph."""
         return self.shared and self.read <= MOST_READ and self.depth <= LIGHT_DEPTH
 
     def load_if_stored_for_two(self) -> None:
-        """Let its readers count a load if two readers of all of it would have it stored."""
+        """Let readers count a load if the value would be stored for two readers of all elements."""
         if self.partial or self.is_light:
             return
         if choose_storage(self, 2 * self.elements, self.elements, 2).stored:
@@ -84,7 +84,7 @@ class ValueCost:
             self.common, self.common_cost = frozenset(), 0.0
 
     def share(self, operand: ValueCost, itself: bool) -> None:
-        """Count once what an operand shares with others; perhaps that is the operand `itself`."""
+        """Count once the values that operands share; with `itself`, the operand, too."""
         if not self.common:
             self.common, self.common_cost = operand.common, operand.common_cost
         new = set() if operand.common is self.common else operand.common - self.common
@@ -102,14 +102,15 @@ def fits_tile(u: UOp) -> bool:
 
 
 def keeps_order(u: UOp) -> bool:
-    """True if a value computed from a contraction keeps its loops. A view in another order does
-    not: a stored value should have the loops of the contraction."""
+    """True if a value computed from a contraction keeps the contraction's loops. A view in another
+    order does not, and a stored value should keep them."""
     return u.op.is_alu or u.op in (Ops.CAST, Ops.WHERE, Ops.RESHAPE, Ops.SHRINK, Ops.FLIP)
 
 
 class StorageChoice(NamedTuple):
-    """The decision to store a value or not, and the reason, in words for the dump. `again` is the
-    cost of computing it for each reader, `once` that of storing it and reading it back."""
+    """The decision to store a value or not, with the reason in words for the dump. `again`: the
+    cost of computing the value for each reader; `once`: the cost of storing it and reading it back.
+    """
 
     stored: bool
     words: str
@@ -126,13 +127,13 @@ _ONCE = StorageChoice(False, "computed once where it is read")
 
 
 def _stored(value: ValueCost, cost: float, reads: float) -> float:
-    """The cost of a value in a kernel of its own, of `cost` an element, that is read back."""
+    """The cost of computing a value in its own kernel, `cost` per element, and reading it back."""
     return value.elements * (cost + STORE) + reads * LOAD + KERNEL
 
 
 def choose_storage(value: ValueCost, evaluations: float, apart: float, reads: int) -> StorageChoice:
-    """The choice to store a value or not, given the `evaluations` of elements if each of the
-    `reads` readers computes its own. No register tile can share `apart` of the evaluations."""
+    """Decide whether a value is stored. `evaluations`: the elements computed if each of the `reads`
+    readers computes its own; `apart`: those among them that no register tile can share."""
     elements, cost = value.elements, value.cost
     if evaluations <= elements:
         return _ONCE
@@ -157,7 +158,7 @@ def choose_storage(value: ValueCost, evaluations: float, apart: float, reads: in
 def choose_scattered(
     value: ValueCost, whole: float, evaluations: float, choice: StorageChoice
 ) -> StorageChoice:
-    """The choice for a value whose evaluations share nothing: `whole` is the cost of one."""
+    """Decide for a value whose evaluations share no work: `whole` is the cost of one evaluation."""
     again, once = evaluations * whole, _stored(value, value.cost, evaluations)
     if whole <= LONG_VALUE or again <= once:
         return choice
@@ -165,8 +166,8 @@ def choose_scattered(
 
 
 def choose_tiling(value: ValueCost, evaluations: float, choice: StorageChoice) -> StorageChoice:
-    """The choice for a contraction that is read in the loop of another reduce, at several indices,
-    or in other loops than its own."""
+    """Decide for a contraction that is read inside of another reduce, at several indices, or in
+    other loops than its own."""
     reads = min(evaluations, value.elements)
     again = reads * value.cost
     once = _stored(value, value.cost * (1.0 - TILED), reads)
@@ -177,8 +178,9 @@ def choose_tiling(value: ValueCost, evaluations: float, choice: StorageChoice) -
 
 
 def reread(read: float, uses: float) -> float:
-    """The cost of a factor for one product, if so many elements beside each other use what is read
-    of it, so many bytes together. A tile of few rows gains little: it reads a narrow strip."""
+    """The cost of reading a factor again for one product. `uses`: the number of adjacent results
+    that share the read, of `read` bytes in all. A tile of few rows gains little: it reads a narrow
+    strip."""
     if read <= TILE_BYTES:
         return 0.0
     return REREAD * (1.0 - min(max(uses, 1.0), REUSE) / REUSE)
@@ -188,8 +190,8 @@ def choose_product(
     value: ValueCost, evaluations: float, parts: int, apart: float, together: float,
     choice: StorageChoice,
 ) -> StorageChoice:  # fmt: skip
-    """The choice for a contraction that is read in parts, and not stored so far. What these read of
-    its factors costs `apart` for all of them, and `together` in a kernel of all elements."""
+    """Decide for a contraction that is read in parts and not stored so far. Reading its factors
+    costs `apart` for all parts separately, and `together` in one kernel."""
     tiled = value.cost * (1.0 - TILED)
     again, once = evaluations * tiled + apart, _stored(value, tiled, evaluations) + together
     if again <= once:
@@ -200,12 +202,12 @@ def choose_product(
 
 
 def tile_saves(cost: float, evaluations: float) -> float:
-    """The time that a tile of its own saves for evaluations of a sum of this cost."""
+    """The time that a tile of its own saves for these evaluations of a sum of this cost."""
     return evaluations * cost * TILED
 
 
 def tiles_pay(parts: Sequence[ValueCost]) -> bool:
-    """True if the tiles of parts that are contractions save more than a kernel for each part."""
+    """True if tiles for parts that are contractions save more than a kernel for each part costs."""
     saved = sum([tile_saves(v.cost, v.elements) for v in parts if v.contracts])
     return saved > KERNEL * (len(parts) - 1)
 
@@ -213,8 +215,8 @@ def tiles_pay(parts: Sequence[ValueCost]) -> bool:
 def choose_operand(
     value: ValueCost, saved: float, evaluations: float, choice: StorageChoice
 ) -> StorageChoice:
-    """The choice for an operand of a sum that is the same in all of its reader's loops, and has a
-    reduce in its code: stored, it lets the sum have a tile, which saves so much."""
+    """Decide for an operand of a sum that has a reduce in its code and is the same in all loops of
+    its reader. If the operand is stored, the sum can have a tile, which saves `saved`."""
     again, once = saved + evaluations * value.cost / REUSE, _stored(value, value.cost, evaluations)
     if choice.stored or again <= once:
         return choice
@@ -224,8 +226,9 @@ def choose_operand(
 def choose_parts(
     value: ValueCost, parts: int, together: float, evaluations: float, choice: StorageChoice
 ) -> StorageChoice:
-    """The choice for a STACK of parts that share work, but not where they are read: in a loop each
-    they cost at least twice as much as `together`, one element of each part in one loop."""
+    """Decide for a STACK whose parts share work that its readers cannot share. Read in separate
+    loops, the parts cost at least twice `together`, the cost of one element of each part in one
+    loop."""
     again = 2 * together * evaluations / parts
     once = _stored(value, together / parts, evaluations)
     if choice.stored or again <= once:

@@ -1,7 +1,7 @@
 """Operands of products that are stored for a machine whose products run in tiles.
 
 On a GPU a product is fast if its operands are in memory: every thread, or tensor core, reads
-elements that a whole row or column of the result uses. A normalisation computed in place is
+elements that an entire row or column of the result uses. A normalisation computed in place is
 repeated for each column, or keeps the product out of its tile.
 """
 
@@ -20,8 +20,8 @@ CHEAP_OPERAND = 8.0
 
 
 def computed_operands(facts: Measures) -> dict[UOp, str]:
-    """Operands of large products that take a reduce or many operations to compute, with the reason
-    for storing them."""
+    """Operands of large products that take a reduce or many operations to compute, each with the
+    reason to store it."""
     found: dict[UOp, str] = {}
     reduced: set[UOp] = set()  # computed from a reduce over storage, not stored
     for u in facts.order:
@@ -46,7 +46,7 @@ def computed_operands(facts: Measures) -> dict[UOp, str]:
 
 
 def _as_stored(s: UOp) -> UOp:
-    """The value under the views of an operand, before it is widened."""
+    """The value under an operand's views and widening cast."""
     while s.op.movement or (s.op is Ops.CAST and s.dtype.itemsize >= s.src[0].dtype.itemsize):
         s = s.src[0]
     return s

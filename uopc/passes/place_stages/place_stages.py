@@ -13,11 +13,11 @@ After (tensor)
     %5 = stage %4 reason="output 0" : f32[64, 64]
     sink %5
 
-One walk goes from the outputs to the inputs. A demand on a value is an index at which a reader
-wants it, and the loops around that read, outer first. A value that a user, an output or an effect
-fixes is stored; for any other the demands say how often an element would be computed, and
-`fusion_cost` decides. Loops count down to the innermost range that the index uses: a value that
-depends on no further loop is computed outside of those, so a row's maximum is free in its row.
+One walk goes from the outputs to the inputs. A demand on a value is the index of a read, and the
+loops around the read, outer first. A value that a user, an output or an effect fixes is stored. For
+any other value the demands give the number of evaluations, and `fusion_cost` decides. Loops count
+down to the innermost range that the index uses, because the value is computed outside of loops
+further inside: a row's maximum is free in its row.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class _StagePlacement:
     def __init__(
         self, graph: UOp, facts: Measures, copied: dict[UOp, str], explained: bool
     ) -> None:
-        """Decide. `copied`: STOREs whose value must exist before they begin, and why."""
+        """Decide all values. `copied`: STOREs whose value must exist before them, with reasons."""
         self.explained = explained  # keep demands and decisions, for the dump
         self.graph, self.facts, self.order, self.copied = graph, facts, facts.order, copied
         self.known: dict[UOp, UOp] = {}  # AFTER -> the node under it and the AFTERs below
@@ -97,22 +97,22 @@ class _StagePlacement:
                 self._decide(u)
 
     def beyond(self, limit: Limit) -> dict[UOp, str]:
-        """The values to store because kernels would take more arguments than the limit."""
+        """The values to store so that kernels take no more arguments than the limit."""
         kinds = [u.op.is_storage or u.op is Ops.VARIABLE or u in self.reasons for u in self.order]
         if 1 + sum(kinds) <= min(limit):
             return {}
         return BufferLimit(self.order, dict(self.reasons), limit, self._may_store).applied()
 
     def too_long(self) -> dict[UOp, str]:
-        """The values to store because kernels would have too much code for a GPU."""
+        """The values to store so that no kernel has too much code for a GPU."""
         return code_limits.too_long(self.order, self.reasons, self._may_store)
 
     def _may_store(self, u: UOp) -> bool:
-        """True for a value that is computed, and whose storage can be its own."""
+        """True if a value is computed and can have storage of its own."""
         return u.dtype is not dtypes.void and not is_view(u) and not self.facts.of[u].partial
 
     def copied_outputs(self) -> list[UOp]:
-        """Outputs that show storage as it is before later effects: they are copied then."""
+        """Outputs that show storage as it is before later effects, and so must be copied."""
         values = [v for v in self.graph.src if v.dtype is not dtypes.void]
         views = [v for v in values if is_view(reshaped_base(v))]
         return [v for v in views if not self._is_final(v)]
@@ -121,13 +121,13 @@ class _StagePlacement:
         return is_final_storage(v, self.facts.effects, self.facts.below)
 
     def _start(self, reader: UOp, value: UOp) -> None:
-        """A stored value has a loop for each axis longer than 1."""
+        """Start a demand of stored `reader`: a loop for each axis longer than 1."""
         index, loops = index_maps.loop_index(shapes.shape(value))
         self._demand(value, Demand(reader, index, loops))
 
     def _start_stored(self, u: UOp) -> None:
-        """A stored value reads its operands in its own loops; each of its parts, if it is stored
-        by part."""
+        """Start the demands of a stored value, in its own loops; if it is stored by part, in the
+        loops of each part."""
         value = u.src[0] if u.op in FORCED and u.src[0] not in self.reasons else u
         if is_stored_by_part(value) or (self._has_tiled_parts(value) and u not in self.tuned):
             self.by_part.add(u)
@@ -138,7 +138,7 @@ class _StagePlacement:
             self._pass_on(u, Demand(u, index, loops))
 
     def _has_tiled_parts(self, u: UOp) -> bool:
-        """True if parts of a STACK or CAT are contractions, which have a tile in loops alone."""
+        """True if parts of a STACK or CAT are contractions, which need own loops for a tile."""
         if u.op not in (Ops.STACK, Ops.CAT):
             return False
         return fusion_cost.tiles_pay([self.facts.of[s] for s in u.src])
@@ -153,8 +153,7 @@ class _StagePlacement:
                 self._demand(s, Demand(u, mapped, loops))
 
     def self_reads(self) -> dict[UOp, str]:
-        """STOREs whose value reads the storage it goes to at other places than it is written, in
-        the order of the graph, with that reason."""
+        """STOREs, in graph order, whose value reads the written storage at other places."""
         writes: dict[tuple[UOp, UOp], Index] = {}
         for u in self.order:
             if u.op is Ops.STORE:
@@ -190,7 +189,7 @@ class _StagePlacement:
             self._pass_on(u, d)
 
     def _is_part(self, u: UOp) -> bool:
-        """True for a SHRINK that alone reads a computed value: no other elements are wanted."""
+        """True if a SHRINK is the only reader of a computed value: it needs no other elements."""
         if u.op is not Ops.SHRINK:
             return False
         value = u.src[0]
@@ -199,14 +198,14 @@ class _StagePlacement:
         return not is_view(value) and value not in self.facts.several
 
     def _is_window(self, u: UOp) -> bool:
-        """True for a gather that has each element of its source, in loops of another order, as the
-        windows of a convolution do. Its source is stored instead, in the order of its own loops."""
+        """True if a gather reads each element of its source, in another order of loops, like the
+        windows of a convolution. Its source is stored instead, in its own loops."""
         if u.op is not Ops.INDEX or any([self.facts.of[i].reads for i in u.src[1:]]):
             return False
         return self.facts.of[u].elements >= self.facts.of[u.src[0]].elements
 
     def _unravelled(self, demands: list[Demand]) -> fusion_cost.StorageChoice:
-        """A movement is index arithmetic, unless its index has too many divisions."""
+        """The demands, unless an index has too many divisions to compute a movement in place."""
         deepest = max([lookup_tables.divisions(x) for d in demands for x in d.index], default=0)
         if deepest <= lookup_tables.MOST_DIVISIONS:
             return fusion_cost.StorageChoice(False, "only an index")
@@ -250,7 +249,7 @@ class _StagePlacement:
     def _choose_product(
         self, u: UOp, demands: list[Demand], choice: fusion_cost.StorageChoice
     ) -> fusion_cost.StorageChoice:
-        """The choice for a contraction with several readers, each of some elements."""
+        """Decide for a contraction with several readers that each read some elements."""
         if choice.stored:
             return choice
         value, (whole, _) = self.facts.of[u], index_maps.loop_index(shapes.shape(u))
@@ -264,7 +263,7 @@ class _StagePlacement:
     def _choose_parts(
         self, u: UOp, demands: list[Demand], choice: fusion_cost.StorageChoice
     ) -> fusion_cost.StorageChoice:
-        """The choice for a STACK: its parts may share work that a nest of their own does once."""
+        """Decide for a STACK whose parts share work that a loop nest of their own would do once."""
         apart = sum([d.evaluations for d in demands if d.computes_apart(d.index[0])])
         if not apart or len({shapes.shape(s) for s in u.src}) > 1:
             return choice
@@ -274,7 +273,7 @@ class _StagePlacement:
         return fusion_cost.choose_parts(self.facts.of[u], len(u.src), together, apart, choice)
 
     def _pass_on(self, u: UOp, demand: Demand) -> None:
-        """Make the demands of a read of `u` on its sources."""
+        """Turn a read of `u` into demands on the sources of `u`."""
         index, loops = demand.index, demand.around
         if u.op is Ops.AFTER:
             self._demand(before_effects(u, self.known), demand)
@@ -315,7 +314,7 @@ class _StagePlacement:
         self._demand(u.src[0], demand.moved(index, loops, gathered=gathered))
 
     def _pass_on_parts(self, u: UOp, demand: Demand) -> None:
-        """Each part of a STACK or CAT is computed in its share of the loop."""
+        """Pass a demand on to the parts of a STACK or CAT, each with its share of the loop."""
         loops = demand.around
         axis, parts = index_maps.cut_in_parts(u)
         more = len(parts) - 1 if u.op is Ops.CAT else 0
@@ -329,7 +328,7 @@ class _StagePlacement:
             self._demand(s, made)
 
     def decided(self) -> dict[str, Any]:
-        """The demands on each value, the choices by cost, and why it is stored, if it is."""
+        """The demands on each value, the choices by cost, and the reasons of stored values."""
         return {"demands": self.demands, "choices": self.notes, "stored": self.reasons}
 
     def launches(self) -> LaunchFootprints:
@@ -343,7 +342,7 @@ class _StagePlacement:
         return LaunchFootprints(found)
 
     def placed(self, context: Context, given: Mapping[UOp, str]) -> UOp:
-        """The graph with its STAGEs. `given`: values stored for the order of launches, and why."""
+        """Put STAGEs into the graph. `given`: values stored for launch order, with reasons."""
         tiles = context.target.gpu is not None
         again = functools.partial(_decided, self.graph, tiles, given, self.copied)
         context.notes["placement"] = self.decided if self.explained else again
@@ -385,8 +384,8 @@ class _StagePlacement:
         return place if isinstance(place, str) else ""
 
     def _outputs(self, values: tuple[UOp, ...]) -> tuple[UOp, ...]:
-        """The outputs, with a STAGE where storage of their own is needed. The result of an
-        assignment is the caller's array."""
+        """The outputs, with a STAGE on each that needs its own storage. The result of an assignment
+        is the caller's array."""
         out: list[UOp] = []
         taken: set[UOp] = set()
         for i, (before, v) in enumerate(zip(self.graph.src, values)):
@@ -402,7 +401,7 @@ class _StagePlacement:
 
 
 def _called(u: UOp, src: tuple[UOp, ...]) -> UOp:
-    """A hand-written kernel takes whole storage: views that move elements are copied for it."""
+    """Copy views that move elements for a hand-written kernel, which takes whole storage only."""
     written = written_slots(src[0])
     args = []
     for slot, a in enumerate(src[1:]):
@@ -428,13 +427,13 @@ def _stage(
 
 
 def _space(reason: str, value: UOp) -> Space:
-    """The space for a value that must exist before a store begins: a tile, if it fits."""
+    """The space for a value that must exist before a store begins: a tile if the value fits."""
     return "local" if reason is _MOVES_ITSELF and fusion_cost.fits_tile(value) else "global"
 
 
 def _measured(graph: UOp, tiles: bool, stored: Mapping[UOp, str]) -> Measures:
-    """The facts about a graph. `tiles`: products run in tiles and need their operands in memory.
-    `stored`: values that are stored in any case, and why."""
+    """Measure a graph. `tiles`: products run in tiles and need their operands in memory. `stored`:
+    values that are stored in any case, with reasons."""
     facts = Measures(graph, walk.nodes(graph), stored)
     if not tiles:
         return facts
@@ -447,15 +446,15 @@ def _measured(graph: UOp, tiles: bool, stored: Mapping[UOp, str]) -> Measures:
 def _decided(
     graph: UOp, tiles: bool, stored: Mapping[UOp, str], copied: dict[UOp, str]
 ) -> dict[str, Any]:
-    """The decisions and their reasons, made again because they were not kept."""
+    """Make the decisions and their reasons again, for a graph whose decisions were not kept."""
     return _StagePlacement(graph, _measured(graph, tiles, stored), copied, True).decided()
 
 
 def _within(
     limit: Limit, graph: UOp, tiles: bool, reasons: dict[UOp, str], watched: bool
 ) -> _StagePlacement:
-    """The decisions, with more stored values where a kernel would take too many arguments, or have
-    too much code for a GPU. They are added to `reasons`, the values that are stored anyway."""
+    """Decide, and store more values until no kernel takes too many arguments or has too much GPU
+    code. The added values also go into `reasons`."""
     while True:
         facts = _measured(graph, tiles, reasons)
         placement = _StagePlacement(graph, facts, {}, watched)
@@ -469,7 +468,7 @@ def _within(
 
 
 def place_stages(graph: UOp, context: Context) -> UOp:
-    """The graph with a STAGE around what is stored; `context.notes` say why, for the dump."""
+    """Put a STAGE around each value to store; `context.notes` get the reasons, for the dump."""
     graph = without_needless_copies(graph)
     tiles, watched = context.target.gpu is not None, trace.current_listener() is not None
     graph = code_limits.in_segments(graph) if tiles else graph

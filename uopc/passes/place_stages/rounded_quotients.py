@@ -2,11 +2,11 @@
 
     round (x / c)   →   round (mulacc x r (x · s))      where r + s is 1 / c
 
-A division takes the time of eight products. r is 1 / c rounded towards zero and s is what is
-missing, so that the two products have one sign and infinities stay. In float32 their sum is off by
-less than 2**-44 of it before it is rounded. A quotient of two floats is never half way between two
-floats, and for each c only few numerators come as close to that: these are tried. Quotients are
-rounded to 0 where products of theirs vanish.
+A division takes the time of eight products. r is 1 / c rounded towards zero and s is the remainder,
+so that the two products have one sign and infinities stay. In float32 their sum is off by less than
+2**-44 of it before it is rounded. A quotient of two floats is never half way between two floats,
+and for each c only few numerators come this close to half way: these are tried. If a product
+vanishes, its quotient rounds to 0.
 
 This comes after storage is chosen, as x then has a second reader.
 """
@@ -30,7 +30,7 @@ _TRIED = (0, 1, -1, 2, -2)
 
 
 def with_products(graph: UOp, target: Target) -> UOp:
-    """The graph with rounded quotients by constants as products, where MULACC is an instruction."""
+    """Compute rounded quotients by constants as products, if MULACC is an instruction."""
     found = {u for u in walk.nodes(graph) if _is_rounded(u, target)}
     if not found:
         return graph
@@ -57,7 +57,7 @@ def _is_rounded(u: UOp, target: Target) -> bool:
 
 
 def _number(u: UOp) -> float | None:
-    """The one number that a constant consists of."""
+    """The number that all elements of a constant equal; None if there are several."""
     while u.op in (Ops.RESHAPE, Ops.EXPAND):
         u = u.src[0]
     if u.op is Ops.DATA and u.arg.array.size == 1:
@@ -67,8 +67,8 @@ def _number(u: UOp) -> float | None:
 
 @functools.lru_cache(maxsize=1 << 12)
 def inverse(divisor: float, bits: int) -> tuple[float, float] | None:
-    """r and s of so many bits such that x·r + x·s, rounded as MULACC does, is x / divisor for every
-    x whose products do not vanish. None where there is none, or the inverse is one number."""
+    """r and s of `bits` bits such that x·r + x·s, rounded as MULACC does, is x / divisor for every
+    x whose products do not vanish. None if there are none, or if the inverse is one number."""
     size = abs(divisor)
     if not _LEAST <= size <= _MOST:
         return None
@@ -86,7 +86,7 @@ def inverse(divisor: float, bits: int) -> tuple[float, float] | None:
 
 
 def _unit(x: Fraction, bits: int) -> Fraction:
-    """The distance to the next number of so many bits."""
+    """The distance from x to the next number of `bits` bits."""
     return Fraction(2) ** (_exponent(x) - bits + 1)
 
 
@@ -97,7 +97,7 @@ def _exponent(x: Fraction) -> int:
 
 
 def _to_bits(x: Fraction, bits: int, down: bool = False) -> Fraction:
-    """A positive number rounded to so many bits: to the nearest, ties to even, or down."""
+    """Round a positive number to `bits` bits: to the nearest, ties to even, or down."""
     if x == 0:
         return x
     unit = _unit(x, bits)
@@ -105,8 +105,8 @@ def _to_bits(x: Fraction, bits: int, down: bool = False) -> Fraction:
 
 
 def _close_calls(c: Fraction, off: Fraction, bits: int) -> list[int]:
-    """The numerators of so many bits whose quotients by c are closer to half way between two floats
-    than a share `off` of them: x · 2**k = c·m + d for an odd m of one more bit and a small d."""
+    """The numerators of `bits` bits whose quotients by c are within a share `off` of half way
+    between two floats: x · 2**k = c·m + d for an odd m of one more bit and a small d."""
     whole = int(c * Fraction(2) ** (bits - 1 - _exponent(c)))  # c without its exponent
     twos = (whole & -whole).bit_length() - 1
     odd = whole >> twos

@@ -1,8 +1,8 @@
 """The facts that decide whether a value is stored.
 
-A value that a user, an output or an effect fixes is stored at any cost. The facts about any other
-are the cost of an element, a loop over storage inside of it, and the stored values that it reads.
-An operand that several operations of one element use counts once, since it is computed once.
+A value that a user, an output or an effect fixes is stored at any cost. For any other value the
+facts are the cost of an element, whether it loops over storage, and the stored values that it
+reads. An operand that several operations of an element share is computed, and counted, once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ _size = memo(shapes.size)
 
 
 class Measures:
-    """Facts about the values of a graph, sources first. `stored`: more fixed values and reasons."""
+    """Facts about the values of a graph, sources first. `stored`: more fixed values, and
+    reasons."""
 
     def __init__(self, graph: UOp, order: list[UOp], stored: Mapping[UOp, str]) -> None:
         self.order = order
@@ -76,13 +77,13 @@ class Measures:
                 self.fixed.setdefault(base, f"output {i}")
 
     def _is_read_in_place(self, u: UOp) -> bool:
-        """True for a COPY of the caller's memory, which all devices read."""
+        """True if a COPY is of the caller's memory, which all devices read."""
         if u.op is not Ops.COPY or self.places.get(u.src[0]) is not None or not self.places:
             return False
         return is_view(u.src[0]) and self._roots.get(u.src[0], u.src[0]).op in _GIVEN
 
     def _fix_root(self, view: UOp, reason: str) -> None:
-        """A value that is written to, or handed to a kernel, has storage of its own."""
+        """Give storage of its own to a value that is written to, or handed to a kernel."""
         root = self._roots.get(view, view)
         if not root.op.is_storage and root.op is not Ops.VARIABLE:
             self.fixed.setdefault(root, reason)
@@ -144,7 +145,7 @@ class Measures:
             value.contracts = contracted if has_reduce and value.loaded else contracts
 
     def _measure_reduce(self, u: UOp, value: ValueCost, below: Operands) -> None:
-        """A value with a loop over storage inside."""
+        """Measure a value with a loop over storage inside."""
         several = self.several
         over = [(v, same, s in several) for s, (v, same) in below.items() if v.loops_inside]
         if u.op is Ops.REDUCE or any([v.alone and same and not more for v, same, more in over]):
@@ -158,7 +159,7 @@ class Measures:
             self.loops.add(u)
 
     def cost_of_reduce(self, u: UOp) -> float:
-        """The cost of a reduce. A sum that reads no storage mostly has a closed form."""
+        """The cost of a reduce. A sum that reads no storage usually has a closed form."""
         term = self.of[u.src[0]]
         if u.arg.op == "add" and not term.reads:
             return fusion_cost.CLOSED_FORM
@@ -168,7 +169,7 @@ class Measures:
         return min(fusion_cost.ENOUGH, terms * one)
 
     def _set_cost(self, u: UOp, value: ValueCost, below: Operands) -> None:
-        """The cost of an element, without and with the operands that have other readers."""
+        """Set the cost of an element, without and with the operands that have other readers."""
         cost = u.op.cost
         here = u.op.is_alu or u.op is Ops.CAST  # all of its operands are at its own index
         for s, (v, same) in below.items():

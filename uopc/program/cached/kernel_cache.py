@@ -1,8 +1,8 @@
-"""Compiled kernels by key: a program compiles only those that no program before it had.
+"""Compiled kernels by key: a program compiles only the kernels that no earlier program had.
 
-A key is made of a kernel as it is before the passes for kernels, and of all else that shapes its
-code. In memory kernels are kept one by one; on disk they are in the entries of programs, and an
-index says in which.
+A key is made of a kernel before the kernel passes, and of all else that shapes its code. In memory
+kernels are kept one by one. On disk they are part of the entries of programs, and an index finds
+the entry of a kernel.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ kernels: MemoryCache[CompiledKernel] = MemoryCache()
 
 
 class KernelCache:
-    """The kernels that one request finds. `keys`: of each kernel of its program, before the passes
-    for kernels. `found`: those that are compiled already; none with `fresh`, or if
-    the rules of the request have no identity."""
+    """The kernels that one request finds. `keys`: of each kernel of the program, before the kernel
+    passes. `found`: the kernels that are already compiled; empty with `fresh`, or if the rules of
+    the request have no identity."""
 
     def __init__(
         self, request: Request, machine: Target, disk: DiskCache | None, kind: type[Artifact],
@@ -89,8 +89,8 @@ class KernelCache:
 
 
 def _launch_facts(program: UOp) -> dict[UOp, set[object]]:
-    """By kernel, all that its launches tell the code of a GPU: by argument, where a part begins,
-    and the first argument with the same storage."""
+    """For each kernel, all facts of its launches that shape GPU code: for each argument the start
+    of its part, and the first argument with the same storage."""
     found: dict[UOp, set[object]] = {}
     for call in program.src:
         kernel, args = call.src[0], arguments(call)

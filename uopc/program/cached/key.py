@@ -1,4 +1,5 @@
-"""Everything that a compiled program depends on, by component: equal keys mean equal code."""
+"""The key of a compiled program: all components that shape the code, so equal keys mean equal
+code."""
 
 from __future__ import annotations
 
@@ -32,8 +33,8 @@ FORMAT = 2
 def request_components(
     request: Request, machine: Target, printed: Fingerprint, rules: str = ""
 ) -> Components:
-    """The components of a request, whose graph has no bound values any more; `rules`: the
-    identity of its rules."""
+    """The components of a request whose graph has no more bound values. `rules`: the identity of
+    its rules."""
     # The graph need not read them all, so their types are not always in its digest.
     params = [f"{p.arg!r} {p.dtype.name} {', '.join(map(str, p.src))}" for p in request.params]
     return (
@@ -60,8 +61,8 @@ def code_components(request: Request, machine: Target, rules: str = "") -> Compo
 
 
 def rules_identity(request: Request, machine: Target) -> str | None:
-    """A digest of the rules of a request, "" if it has none; None if they read an object that may
-    change unseen: such a program is in no cache."""
+    """A digest of the rules of a request, "" without rules. None if rules read an object that may
+    change unseen: such a program is not cached."""
     rules = rules_of(request, machine)
     if not rules:
         return ""
@@ -72,30 +73,30 @@ def rules_identity(request: Request, machine: Target) -> str | None:
 
 @cache
 def machine_component(machine: Target) -> tuple[str, str]:
-    """The machine that code is for."""
+    """The machine that the code is for."""
     return "machine", f"{sys.platform} {platform.machine()} {machine!r}"
 
 
 def machine_digest(machine: Target) -> str:
-    """A short name of a machine, for what a database has of it."""
+    """A short name of a machine, for the database's rows about the machine."""
     return record.digest(machine_component(machine)[1])
 
 
 @cache
 def process_components() -> Components:
-    """The components that all requests of this process share, but not all processes."""
+    """The components that all requests of one process share."""
     found = installation()
     return ("format", str(FORMAT)), ("uopc", found.source), ("llvm", found.llvm)
 
 
 def with_process(components: Components) -> Key:
-    """The key on disk of what depends on these components and on those of this process."""
+    """The key on disk for these components and the components of this process."""
     return Key((*process_components(), *components))
 
 
 @cache
 def source_digest() -> str:
-    """A digest of this package's source files: any change may change the code they make."""
+    """A digest of this package's source files, since any change may change the generated code."""
     made = hashlib.blake2b(digest_size=16)
     for path in _files(PACKAGE, True):
         with open(path, "rb") as file:
@@ -107,11 +108,11 @@ def source_digest() -> str:
 # ---------------------------------------------------------------- the installation
 @dataclass(frozen=True)
 class Installation:
-    """Facts that take time to find out: the digest of uopc's sources, the version of LLVM, and how
-    LLVM calls the processor and its features.
+    """Facts that take time to find: the digest of uopc's sources, the version of LLVM, and LLVM's
+    names of the processor and its features.
 
-    It is kept on disk by the stamps of all these files, which a listing gives (3 ms; reading the
-    sources takes 20, loading LLVM 30), and by what the system says of the processor.
+    The disk keeps these facts by the stamps of all files, which a listing gives (3 ms; reading the
+    sources takes 20, loading LLVM 30), and by the system's description of the processor.
     """
 
     source: str
@@ -122,7 +123,7 @@ class Installation:
 
 @cache
 def installation() -> Installation:
-    """The installation of this process, which `detect` knows then, too."""
+    """The installation of this process; `detect` gets its processor, too."""
     disk, begin = DiskCache.of(config.current()), time.time_ns()
     if disk is None:
         return _found()
@@ -153,8 +154,7 @@ def _found() -> Installation:
 
 
 def _stamps() -> list[Stamp] | None:
-    """Those of the sources of uopc, and of the files of llvmlite; None if a package is in no
-    folder."""
+    """The stamps of uopc's sources and of llvmlite's files; None if a package is not a folder."""
     spec = importlib.util.find_spec("llvmlite")
     folder = None if spec is None or spec.origin is None else Path(spec.origin).parent
     if folder is None or not PACKAGE.is_dir():

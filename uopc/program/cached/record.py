@@ -48,22 +48,21 @@ class Key:
         return digest("".join([f"{name}={value}\n" for name, value in self.components]))
 
     def differs(self, other: dict[str, str]) -> list[str]:
-        """The components in which another key differs."""
+        """The components in which two keys differ."""
         mine = dict(self.components)
         return [name for name in {**mine, **other} if mine.get(name) != other.get(name)]
 
 
 @dataclass(frozen=True)
 class Head:
-    """The head of a record: its key by component; of each kernel the name, the digest of its source
-    and its key."""
+    """The head of a record: its key by component, and each kernel's name, source digest and key."""
 
     key: dict[str, str]
     kernels: list[tuple[str, str, str]]
 
 
 def digest_of(source: str) -> str:
-    """A digest that tells the code of kernels apart."""
+    """A digest of a source that tells the code of kernels apart."""
     return hashlib.blake2b(source.encode(), digest_size=8).hexdigest()
 
 
@@ -91,7 +90,7 @@ def encode(key: Key, kernels: Iterable[tuple[str, str, str]], made: Any) -> byte
 # ---------------------------------------------------------------- reading
 @contextlib.contextmanager
 def _refused() -> Iterator[None]:
-    """Unusable for every error that content of another form leads to."""
+    """Turn every error that malformed content causes into Unusable."""
     try:
         yield
     except (
@@ -101,13 +100,13 @@ def _refused() -> Iterator[None]:
 
 
 def read_head(content: bytes) -> Head:
-    """The head of a record. Unusable when the content is no record."""
+    """The head of a record. Unusable if the content is no record."""
     return _parts(content)[0]
 
 
 def decode(content: bytes, key: Key | None, kind: type[T]) -> T:
-    """The object of a record. Unusable when it is no record, or has another key or class. `key` is
-    None where any will do."""
+    """The object of a record. Unusable if the content is no record, or has another key or class.
+    With `key` None any key is accepted."""
     head, blobs, body = _parts(content)
     if key is not None and (differing := key.differs(head.key)):
         raise Unusable(f"the entry has another key: {', '.join(differing)} differ")
@@ -140,7 +139,8 @@ _OF_MESHES = (plan.Cut, plan.PlanMesh)
 
 @cache
 def _reader(hint: Any) -> Reader:
-    """The function that reads values of a type, or raises an error that `_refused` knows."""
+    """The function that reads values of a type, or raises an error that `_refused` turns into
+    Unusable."""
     arguments = get_args(hint)
     if get_origin(hint) is tuple and arguments[-1] is ...:
         item = _reader(arguments[0])

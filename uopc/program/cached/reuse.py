@@ -1,4 +1,4 @@
-"""A program from a cache instead of a compile: in memory, or on disk for other processes."""
+"""Programs from a cache instead of a compile: in memory, or on disk for other processes."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def obtain(
 ) -> tuple[Artifact, str]:  # fmt: skip
     """The artifact of a request, and its origin: `memory`, `disk`, or `` when `make` made it.
 
-    printed: the content of the request's graph. kind: how the backend reads a record. holds: False
-    for an artifact whose kernels would get other Opts now.
+    printed: the content of the request's graph. kind: the class in which the backend reads a
+    record. holds: False for an artifact whose kernels would now get other Opts.
     """
     rules = key.rules_identity(request, machine)
     if rules is None:  # programs with such rules cannot be told apart
@@ -58,8 +58,8 @@ def known(
     components: record.Components, kind: type[A], disk: DiskCache, options: config.Options,
     holds: Callable[[Artifact], bool],
 ) -> tuple[Artifact, str] | None:  # fmt: skip
-    """The artifact that a request with this key has, and where it was; None if it is in no cache,
-    or its kernels would get other Opts now."""
+    """The artifact of a key and its origin. None if not cached, or if newer tuning would choose
+    other Opts."""
     found: Artifact | None = programs.find(components) if options.programs else None
     if found is not None and holds(found):
         statistics.count(memory_hits=1)
@@ -73,7 +73,7 @@ def known(
 
 
 def keep(components: record.Components, made: Artifact, disk: DiskCache) -> None:
-    """Store an artifact that came from memory, unless the disk has it."""
+    """Store on disk an artifact that came from memory, unless the disk has it."""
     whole = key.with_process(components)
     if not disk.has(whole.digest):
         _save(whole, made, disk)

@@ -1,4 +1,4 @@
-"""The check of every graph before it becomes code: it may come from a text or a raw constructor.
+"""Check every graph before it becomes code: it may come from a text or a raw constructor.
 
 A program from a cache is not checked again, because an equal graph was.
 """
@@ -24,10 +24,10 @@ from uopc.tensor.indexing import between, in_range
 
 
 def checked(facts: GraphFacts, device: str, mesh: bool = False) -> UOp:
-    """The graph of a program for a device, or for those of a mesh. Each index of its hand-written
-    kernels that may leave its storage gets a guard.
+    """Check the graph of a program for a device or a mesh. In hand-written kernels, add a guard to
+    each index that may leave its storage.
 
-    InvalidIR for a graph that breaks an invariant of its level, and for an access that is outside;
+    InvalidIR if the graph breaks an invariant of its level, or an access is outside of its storage;
     UserError for values on several devices; Unsupported for an op that is not lowered.
     """
     graph, level = facts.graph, facts.level
@@ -53,7 +53,8 @@ def checked(facts: GraphFacts, device: str, mesh: bool = False) -> UOp:
 
 
 def _check_lowered(facts: GraphFacts, cpu: bool) -> None:
-    """Unsupported for a tensor op that no pass lowers: values on several devices are of CPUs."""
+    """Unsupported for a tensor op that no pass lowers. Only values on CPUs may be on several
+    devices."""
     refused = {Ops.SLICE} if cpu else {Ops.SLICE} | GroupOp.Several
     if not refused.isdisjoint(facts.by_op):
         u = next(u for u in facts.nodes if u.op in refused)
@@ -61,9 +62,9 @@ def _check_lowered(facts: GraphFacts, cpu: bool) -> None:
 
 
 def _check_devices(facts: GraphFacts, device: str, alone: bool) -> None:
-    """UserError where operands are on several devices, or an argument is on a device that there is
-    not, or that is no CPU as the program's is; Unsupported for a COPY to one. `alone`: the program
-    is for its own device."""
+    """UserError if operands are on several devices, or an argument is on a device that does not
+    exist or differs from the program's. Unsupported for a COPY to such a device. `alone`: the
+    program is for its own device only."""
     several = not GroupOp.Several.isdisjoint(facts.by_op)
     places = devices.devices(facts.graph) if facts.naming or several else {}
     own = devices.named(device)
@@ -83,9 +84,9 @@ def _check_devices(facts: GraphFacts, device: str, alone: bool) -> None:
 
 
 def _guarded(kernel: UOp) -> UOp:
-    """The kernel, in which an index that is not proved to be inside reads 0 or stores nothing
-    where it is outside, and whose loops read and write again in each turn. InvalidIR where an
-    access is outside for certain."""
+    """Add a guard to each index that is not proved inside: outside it reads 0 or stores nothing.
+    Make the kernel's loops read and write again in each iteration. InvalidIR if an access is
+    certainly outside."""
     from uopc.ir.verify import in_bounds  # for kernels that are written by hand
 
     loops = with_loops(kernel)
@@ -110,8 +111,8 @@ _SAME_ELEMENTS = frozenset((Ops.RESHAPE, Ops.EXPAND, Ops.PERMUTE, Ops.FLIP, Ops.
 
 
 def _gathered(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
-    """An INDEX of a tensor graph that reads 0, or stores nothing, where an index from data is
-    outside; None if all its indices are inside."""
+    """An INDEX of a tensor graph that reads 0, or stores nothing, if an index from data is outside;
+    None if all its indices are inside."""
     if u.op is not Ops.INDEX:
         return None
     pairs = list(zip(src[1:], shapes.shape(src[0])))
@@ -122,8 +123,8 @@ def _gathered(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
 
 
 def _stays_inside(index: UOp, n: shapes.Dim) -> bool:
-    """True if an index is proved to be in 0 … n - 1, or is a condition of the plan, or has the
-    guard that `in_range` makes."""
+    """True if an index is proved to be in 0 … n - 1, is a condition of the plan, or has the guard
+    of `in_range`."""
     if index.op is Ops.INVALID or closed.is_closed(index):
         return True
     while index.op in _SAME_ELEMENTS:
@@ -141,7 +142,7 @@ def _stays_inside(index: UOp, n: shapes.Dim) -> bool:
 
 
 def _inside(dims: shapes.Shape, index: tuple[UOp, ...]) -> tuple[UOp, ...]:
-    """The index, INVALID where it is outside of the dimensions."""
+    """The index; INVALID if it is outside of the dimensions."""
     if len(index) == 1 and len(dims) != 1:  # flat
         dims = (shapes.size(dims),)
     index, guard = index_maps.plain_index(index, index_maps.true())

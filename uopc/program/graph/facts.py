@@ -37,8 +37,8 @@ class GraphFacts:
 
     @cached_property
     def params(self) -> list[UOp]:
-        """The PARAMs that a call gives: in a tensor graph, a PARAM with a slot is the argument of a
-        body."""
+        """The PARAMs that a call gives. In a tensor graph, a PARAM with a slot belongs to a body
+        instead."""
         given = self.level is not TENSOR
         return [u for u in self.of(Ops.PARAM) if given or u.arg.slot < 0]
 
@@ -49,7 +49,7 @@ class GraphFacts:
 
     @cached_property
     def variables(self) -> list[UOp]:
-        """The VARIABLEs, also of hand-written kernels."""
+        """The VARIABLEs, including those of hand-written kernels."""
         return walk.variables(self.graph)
 
     @cached_property
@@ -66,5 +66,5 @@ class GraphFacts:
 
 @memo_last
 def facts_of(graph: UOp) -> GraphFacts:
-    """The facts of a graph; those of the latest graph of a compile are cached."""
+    """The facts of a graph; the facts of a compile's latest graph are cached."""
     return GraphFacts(graph)

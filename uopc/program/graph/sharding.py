@@ -1,6 +1,5 @@
-"""The mesh of a compile: how its arguments and results are laid out, as users say it and in one
-form.
-"""
+"""The mesh of a compile: the layouts of arguments and results, as users give them and in one
+form."""
 
 from __future__ import annotations
 
@@ -31,14 +30,15 @@ BLOCKS = 8  # along each mesh axis, of a program whose sums do not depend on the
 class Sharding:
     """The mesh that runs a program, and how arrays lie on it: `sharding=` of `compile`.
 
-    mesh: a `uopc.Mesh`: all its devices run the program, each on its part of the arrays, those that
-    it names at the same time; calls take and give whole arrays, on ranks a `uopc.ShardedArray` for
-    a result that stays cut. in_shardings: a `uopc.P` for all arguments, or a dict of them by name;
-    out_shardings: a `uopc.P` for all results, or a list of them. explicit: an exchange of operands
-    whose layouts do not fit is an error. deterministic: results are equal bit for bit on all meshes
-    with the same axes, of a size that divides the number of blocks (True: 8) along each axis.
-    overlap: exchanges are started, and awaited where their memory is needed, with launches in
-    between: True, or where it pays on a `uopc.distributed.Machine`. See `docs/distributed.md`.
+    mesh: a `uopc.Mesh`. All its devices run the program, each on its part of the arrays; devices
+    that the mesh names run at the same time. Calls take and give whole arrays; on ranks, a result
+    that stays cut is a `uopc.ShardedArray`. in_shardings: a `uopc.P` for all arguments, or a dict
+    by name. out_shardings: a `uopc.P` for all results, or a list. explicit: raise an error if
+    operands need an exchange because their layouts do not fit. deterministic: results are equal bit
+    for bit on all meshes with the same axes, of a size that divides the number of blocks (True: 8)
+    along each axis. overlap: start exchanges early and await them when their memory is needed, with
+    launches in between: always (True), or where that pays on a `uopc.distributed.Machine`. See
+    `docs/distributed.md`.
 
     Examples:
         >>> mesh, x = uopc.make_mesh((2,), ("data",)), uopc.param("x", (4,))
@@ -111,7 +111,7 @@ class MeshRequest:
 
 
 class Earlier(TypedDict, total=False):
-    """The arguments of `compile` that are parts of a `Sharding` now."""
+    """The arguments of `compile` that are now parts of a `Sharding`."""
 
     mesh: Mesh | None
     in_shardings: Any
@@ -122,7 +122,7 @@ class Earlier(TypedDict, total=False):
 
 
 def of_arguments(sharding: Sharding | None, given: Earlier) -> Sharding | None:
-    """The sharding of a compile, whose parts may be arguments of their own in this version."""
+    """The sharding of a compile. In this version its parts may also be arguments of `compile`."""
     if not given:
         return sharding
     parts: dict[str, Any] = dict(given)
@@ -175,7 +175,7 @@ def mesh_request(sharding: Sharding | None) -> MeshRequest | None:
 
 
 def _check_overlap(overlap: object, mesh: Mesh, deterministic: object) -> None:
-    """UserTypeError for another kind; Unsupported where exchanges are copies, or done by blocks."""
+    """UserTypeError for another type; Unsupported if exchanges are copies, or run by blocks."""
     if not isinstance(overlap, (bool, Machine)):
         raise UserTypeError(
             "compile: overlap must be True, False or a uopc.distributed.Machine, got"
@@ -189,8 +189,8 @@ def _check_overlap(overlap: object, mesh: Mesh, deterministic: object) -> None:
 
 
 def _in_blocks(mesh: Mesh, blocks: bool | int) -> tuple[Mesh, Mesh | None]:
-    """The mesh that the program is for, and if that is one of so many blocks along each axis, the
-    given one, whose devices have as many blocks each."""
+    """The mesh of the program. If it counts blocks along each axis, also the given mesh, whose
+    devices have equally many blocks each; else None."""
     if blocks is False:
         return mesh, None
     if mesh.devices:

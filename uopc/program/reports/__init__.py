@@ -1,1 +1,1 @@
-"""Reports of a compile for people: the lines of UOPC_DEBUG, and a page of HTML."""
+"""Reports about a compile: the lines of UOPC_DEBUG, and an HTML page."""

@@ -9,10 +9,10 @@
     7  the machine code of each kernel, as assembly
 
 `UOPC_DEBUG=2 python program.py`, or `with uopc.options(debug=2): f = uopc.compile(graph)`. The
-level at the compile counts: from 2 on, the program times its kernels one by one, so a call takes
-longer. A cached program is not compiled again: level 1 says where it was found, and the levels that
-show stages lower it once more, which changes no cache. `work.py` says which operations and bytes
-count.
+level at compile time counts: from 2 on, the program times its kernels one by one, so calls take
+longer. A cached program is not compiled again: level 1 prints which cache had it, and levels that
+show stages lower its graph once more, which changes no cache. `work.py` defines the operations and
+bytes that count.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TIMES, OPTS, SOURCE, GRAPHS, LINEAR, ASSEMBLY = 2, 3, 4, 5, 6, 7
 
 
 def log_compile(program: Program) -> None:
-    """A record of the logger `uopc`: INFO for a compile, DEBUG for a program that was cached."""
+    """Log to `uopc`: INFO for a compile, DEBUG for a cached program."""
     level = logging.DEBUG if program.stats["cache"] else logging.INFO
     logger = logging.getLogger("uopc")
     if logger.isEnabledFor(level):
@@ -83,7 +83,7 @@ def _summary(program: Program) -> str:
 
 
 def splits(program: Program) -> list[str]:
-    """The large reduces that are cut in two, in words with the user's lines."""
+    """The large reduces that are cut in two, as text with the user's lines."""
     found = program._source.lowered.context.notes.get("splits", {})
     return [text + made_at(stored) for stored, text in found.items()]
 
@@ -127,7 +127,7 @@ class TimedProgram(Program):
 
 
 def _timed(program: Program) -> Program:
-    """The same program, whose calls are timed in Python."""
+    """The same program, with calls that are timed in Python."""
     made = object.__new__(TimedProgram)
     made.__dict__.update(program.__dict__)
     made._runner = program._runner

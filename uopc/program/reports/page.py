@@ -1,4 +1,4 @@
-"""The report of a program: as `uopc dump --html` writes it for a file, and as UOPC_VIZ asks."""
+"""The report of a program, for `uopc dump --html` and UOPC_VIZ."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from uopc.program.speed.work import measure
 
 
 def facts(lowered: Lowered) -> Facts:
-    """The work of each kernel, for the largest sizes that variables allow, and the memory plan."""
+    """The work of each kernel for the largest values of variables, and the memory plan."""
     found = Facts()
     for call, (final, _) in zip(lowered.program.src, lowered.calls):
         split = call.src[0]
@@ -94,9 +94,9 @@ def write_file(program: Program, file: Path, run: bool = False) -> None:
 
 
 def write(program: Program) -> Path:
-    """Write the report of a program into the folder of `options.viz`, and say where.
+    """Write the report of a program into the folder of `options.viz`, and print its path.
 
-    The file has the program's name, followed by a number if that file exists. UserError when it
+    The file has the program's name, with a number if such a file exists. UserError if the file
     cannot be written.
     """
     request = program._source.request

@@ -1,1 +1,1 @@
-"""The time of programs: the work of their kernels, a prediction, and arguments for measuring."""
+"""The speed of programs: the work of their kernels, a prediction, and arguments for measuring."""

@@ -18,8 +18,8 @@ from uopc.program.speed.work import Work, measure
 
 @dataclass(frozen=True)
 class Prediction:
-    """The seconds of each launch of one device, or of all devices of this process, in the order in
-    which they run, by name; and of a call those of kernels and of exchanges.
+    """The seconds of each launch, by name, in the order of running: of one device, or of all
+    devices of this process. `kernels`, `exchanges`: the seconds of a call.
 
     Examples:
         >>> from uopc.distributed import Link, Machine
@@ -35,7 +35,7 @@ class Prediction:
 
     @property
     def seconds(self) -> float:
-        """The seconds of a call: kernels, and of exchanges what is not hidden beside kernels.
+        """The seconds of a call: kernels, and the part of exchanges that no kernel hides.
 
         Examples:
             >>> from uopc.program.speed.predict import Prediction
@@ -48,8 +48,7 @@ class Prediction:
 def predict(
     lowered: Lowered, plan: Plan, machine: Machine, given: Mapping[str, int]
 ) -> Prediction:
-    """The seconds that a program takes, as its graph was lowered, where it is called again and
-    again with the same arrays."""
+    """Predict the seconds of a lowered program, called again and again with the same arrays."""
     if not isinstance(machine, Machine):
         raise UserTypeError(f"predict: expected a uopc.distributed.Machine, got {machine!r}")
     values = _values(plan, lowered, given)
@@ -61,7 +60,8 @@ def predict(
     count = len(plan.launches)
 
     def seconds_of(order: Sequence[int]) -> list[float]:
-        """The seconds of a device's kernels, by their numbers, and in other blocks `count` on."""
+        """The seconds of a device's launches, by number; the numbers of a block's launches begin at
+        a multiple of `count`."""
         regions = {
             n: _regions(plan.launches[n % count], work.get(n % count), values, n // count)
             for n in dict.fromkeys(order)
@@ -93,8 +93,7 @@ def predict(
 
 
 def _block_by_block(plan: Plan, order: Sequence[int]) -> list[int]:
-    """The launches of all blocks of a process: one block after the other from exchange to exchange.
-    """
+    """The launches of all blocks of a process: between exchanges, block after block."""
     blocks, count = 1 if plan.mesh is None else plan.mesh.blocks, len(plan.launches)
     found: list[int] = []
     phases = itertools.groupby(order, lambda n: isinstance(plan.launches[n], Exchange))
@@ -106,8 +105,8 @@ def _block_by_block(plan: Plan, order: Sequence[int]) -> list[int]:
 def _by_rounds(
     plan: Plan, machine: Machine, seconds_of: Callable[[Sequence[int]], list[float]]
 ) -> Prediction:
-    """Devices of this process run their launches of a round at once, if there are threads for all,
-    and wait for each other."""
+    """Predict devices of one process. They run the launches of a round at once if there are threads
+    for all, and then wait for each other."""
     took = [0.0] * len(plan.launches)
     rounds: list[list[float]] = []  # by device
     for row in plan.rows:
@@ -131,7 +130,7 @@ def _by_rounds(
 def _of_kernel(
     work: Work, touched: Sequence[Reused], machine: Machine, values: Mapping[str, int]
 ) -> float:
-    """The seconds of a launch: the longer one of its operations and its memory traffic."""
+    """The seconds of a launch: the longer of its operations and its memory traffic."""
     moved = sum([machine.moving(t.nbytes, t.written, t.distance) for t in touched])
     return machine.launch + max(work.operations.evaluate(values) / machine.operations, moved)
 
@@ -139,7 +138,7 @@ def _of_kernel(
 def _regions(
     launch: PlannedLaunch, work: Work | None, values: Mapping[str, int], block: int
 ) -> list[Region]:
-    """The memory that a launch touches; that of an exchange has no work."""
+    """The memory that a launch touches; an exchange has no work."""
     if work is not None:
         sizes = [(t.slot, t.nbytes.evaluate(values), t.written) for t in work.touched]
     elif isinstance(launch, Exchange) and launch.nbytes:
@@ -161,7 +160,7 @@ def _regions(
 
 
 def _values(plan: Plan, lowered: Lowered, given: Mapping[str, int]) -> dict[str, int]:
-    """The value of each variable: the given ones, and the largest that it may have."""
+    """The value of each variable: the given value, or its largest."""
     highest = {v.name: v.hi for v in plan.variables}
     sharding = lowered.context.sharding
     for name, value in given.items():

@@ -16,12 +16,12 @@ DEFAULT_LENGTH = 256
 
 
 def default_size(low: int, high: int) -> int:
-    """The value of a variable with these bounds."""
+    """A value for a variable with these bounds."""
     return min(max(DEFAULT_LENGTH, low), high)
 
 
 def sizes(plan: Plan, given: Mapping[str, int]) -> dict[str, int]:
-    """A value for each variable: the given one, that of the graph, or about DEFAULT_LENGTH.
+    """A value for each variable: the given value, else the graph's, else about DEFAULT_LENGTH.
 
     UserError for a name that is no variable, or a value out of bounds.
     """
@@ -40,7 +40,7 @@ def sizes(plan: Plan, given: Mapping[str, int]) -> dict[str, int]:
 
 
 def sizes_of(plan: Plan, arrays: Mapping[int, AnyArray]) -> dict[str, int]:
-    """The values that the shapes of some arguments, given by number, have for variables."""
+    """The values of variables that follow from the shapes of arguments, given by number."""
     return {
         dim.variable: size
         for number, array in arrays.items()

@@ -1,10 +1,10 @@
-"""The age of a launch's memory: the bytes that were touched since it was touched last.
+"""The age of a launch's memory: the bytes that were touched since the last touch.
 
-A cache keeps what was touched last, so what comes from a cache of n bytes is, about, what was
-touched less than n bytes ago (the distance in a stack of which the least recently used goes first;
-Mattson, Gecsei, Slutz and Traiger, 1970). Launches are taken to go through their memory from one
-end to the other: of two with a buffer in between them, the first one is half over, on average, when
-it touches a byte of the buffer, and so is the second one when it touches that byte again.
+A cache keeps the bytes touched last, so a cache of n bytes holds, roughly, the bytes touched less
+than n bytes ago (the stack distance of least recently used replacement; Mattson, Gecsei, Slutz and
+Traiger, 1970). Launches are assumed to go through their memory from one end to the other. So if one
+launch writes a buffer and a later launch reads it, each is half done, on average, when it touches a
+given byte.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Region(NamedTuple):
 
 @dataclass(frozen=True)
 class Reused:
-    """Bytes that a launch touches, and the bytes that were touched since they last were."""
+    """Bytes that a launch touches, and the bytes touched since their last touch."""
 
     nbytes: int
     written: bool
@@ -35,9 +35,9 @@ class Reused:
 def distances(
     launches: Mapping[int, Sequence[Region]], order: Sequence[int]
 ) -> Iterator[list[Reused]]:
-    """The accesses of each launch of a call, where another call on the same memory came before.
+    """The accesses of each launch of a call, if an equal call on the same memory came before.
 
-    `launches`: the regions of each, by number; `order`: the numbers in the order of a call.
+    `launches`: the regions of each launch, by number; `order`: the numbers in the order of a call.
     """
     pieces = _pieces([r for number in dict.fromkeys(order) for r in launches[number]])
     touched = {number: _touched(launches[number], pieces) for number in dict.fromkeys(order)}
@@ -52,7 +52,7 @@ def distances(
 
 
 class _Piece(NamedTuple):
-    """Memory that every launch touches whole or not at all."""
+    """Memory that every launch touches entirely or not at all."""
 
     base: Hashable
     first: int
@@ -73,7 +73,7 @@ def _pieces(regions: Iterable[Region]) -> dict[Hashable, list[_Piece]]:
 def _touched(
     regions: Iterable[Region], pieces: Mapping[Hashable, Sequence[_Piece]]
 ) -> dict[_Piece, bool]:
-    """The pieces of regions: whether each is written."""
+    """Map the pieces of regions to True if the piece is written."""
     found: dict[_Piece, bool] = {}
     for r in regions:
         for p in pieces[r.base]:
@@ -89,9 +89,8 @@ def _touch(last: dict[_Piece, int], now: Iterable[_Piece], place: int) -> None:
 
 
 def _distances(last: dict[_Piece, int], now: Mapping[_Piece, bool]) -> dict[int, float]:
-    """For a launch that touches `now`, the distance of the last access of the launch at each
-    place.
-    """
+    """For a launch that touches `now`: by place, the distance from the last launch that touched
+    memory of `now` there."""
     wanted = {last[p] for p in now}
     oldest = min(wanted, default=0)
     mine = sum([p.nbytes for p in now])

@@ -27,7 +27,7 @@ from uopc.ir.text.source_lines import source_lines
 
 
 class Touched(NamedTuple):
-    """The accesses of a kernel to one buffer: their bytes, and whether it writes them.
+    """The bytes of one buffer that a kernel accesses, and whether it writes the buffer.
 
     `slot`: the number of the buffer among the kernel's parameters; -1 for memory of its own.
 
@@ -46,8 +46,8 @@ class Touched(NamedTuple):
 class Work:
     """The work of one launch. Sizes may be symbolic.
 
-    `operations` and `nbytes` are ints, or expressions over variables; `dtype` is that of most
-    operations, `ops` and `lines` are text for people.
+    `operations` and `nbytes` are ints, or expressions over variables; `dtype` is the dtype of most
+    operations; `ops` and `lines` are text for users.
 
     Examples:
         >>> launch = uopc.compile(uopc.param("x", (64,)) * 2).launches[0]
@@ -66,7 +66,7 @@ class Work:
 
     @property
     def floats(self) -> bool:
-        """True where operations on floats are counted.
+        """True if the counted operations are on floats.
 
         Examples:
             >>> uopc.compile(uopc.param("x", (64,)) * 2).launches[0].work.floats
@@ -89,7 +89,7 @@ class Work:
 def measure(kernel: UOp, nodes: list[UOp]) -> Work:
     """The work of a kernel as split-kernels made it; `nodes` are those of the user's lines.
 
-    Values with shapes of a kernel written by hand get their loops first.
+    If a hand-written kernel has values with shapes, they get loops first.
     """
     kernel = with_loops(kernel)
 
@@ -134,8 +134,8 @@ def measure(kernel: UOp, nodes: list[UOp]) -> Work:
 
 
 def _length(loop: UOp) -> UOp:
-    """The iterations of a loop: of one as long as an outer loop has come, those in the middle of
-    that; of one whose length only values know, one."""
+    """The iterations of a loop. If the length follows an outer loop, the length in the middle of
+    that loop; if only values decide it, one."""
     known: dict[UOp, UOp] = {}
     for u in walk.toposort(loop.src[0]):
         if u.op is Ops.RANGE:
@@ -146,7 +146,7 @@ def _length(loop: UOp) -> UOp:
 
 
 def _steps(u: UOp) -> tuple[int, int]:
-    """The steps of the processor for an operation on one element, and its divisions."""
+    """The processor steps of an operation on one element, and its divisions."""
     from uopc.passes.analysis import op_costs  # a program from a cache imports no pass
 
     if op_costs.is_function(u):

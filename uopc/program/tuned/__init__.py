@@ -1,1 +1,1 @@
-"""Results of searches and measurements, which the database has, for all compiles."""
+"""Results of searches and measurements, which the database gives to all compiles."""

@@ -1,6 +1,6 @@
 """The measurement of this machine in the database, given to its `Target`.
 
-`uopc/search/measure.py` measures a machine, where somebody asks for that.
+`uopc/search/measure.py` measures a machine on request.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _own: dict[str, Values | None] = {}
 
 
 def with_figures(machine: Target, backend: Any) -> Target:
-    """A machine with what the database, or this process, has of it. Option `measure`: it is
-    measured if they have nothing."""
+    """Add the figures of the database, or of this process, to a machine. If there are none and the
+    option `measure` is set, measure the machine."""
     options, name = config.current(), key.machine_digest(machine)
     stored = _stored(_database(options))
     if options.measure and name not in stored and name not in _own:
@@ -39,14 +39,14 @@ def with_figures(machine: Target, backend: Any) -> Target:
 
 
 def are_known(machine: Target) -> bool:
-    """True for a machine that was measured, or that this process could not measure."""
+    """True if the machine was measured, or if this process could not measure it."""
     name = key.machine_digest(machine)
     return name in _own or name in _stored(_database(config.current()))
 
 
 def keep(machine: Target, made: MachineFigures | None) -> None:
-    """Keep the measurement of a machine for all processes; None for one that cannot be measured,
-    which this process does not try again."""
+    """Keep the measurement of a machine for all processes. None marks a machine that cannot be
+    measured; this process does not try again."""
     _own[key.machine_digest(machine)] = None if made is None else parsed(made.figures)
     database = _database(config.current())
     if made is None or database is None:
@@ -58,13 +58,13 @@ def keep(machine: Target, made: MachineFigures | None) -> None:
 
 
 def measured(machine: Target, figures: Figures, caches: tuple[int, int, int]) -> MachineFigures:
-    """A measurement of a machine, as the database keeps it."""
+    """A measurement of a machine, in the database's form."""
     content = {"caches": caches, **asdict(figures)}
     return MachineFigures(key.machine_digest(machine), json.dumps(content), time.time())
 
 
 def parsed(text: str) -> Values | None:
-    """The values of a measurement; None where the text is damaged."""
+    """The values of a measurement; None if the text is damaged."""
     try:
         content = json.loads(text)
         l1, l2, last = content.pop("caches")
@@ -78,7 +78,7 @@ def parsed(text: str) -> Values | None:
 
 
 def forget() -> None:
-    """Drop what this process knows."""
+    """Forget the measurements that this process knows."""
     _read.clear()
     _own.clear()
 
@@ -89,7 +89,7 @@ def _database(options: config.Options) -> Database | None:
 
 
 def _stored(database: Database | None) -> dict[str, Values | None]:
-    """The figures that the database has, by machine."""
+    """The figures in the database, by machine."""
     state = None if database is None else database.state
     if database is None or state is None:
         return {}

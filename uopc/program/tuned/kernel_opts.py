@@ -1,4 +1,4 @@
-"""Lists of Opts on one kernel: the kernel before its Opts, asking for a list, and after one."""
+"""One kernel and lists of Opts: the kernel before Opts, with a list to apply, and after a list."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Opts = tuple[Opt, ...]
 
 
 def before_opts(kernel: UOp, context: Context) -> UOp:
-    """A kernel of a program as the pass `optimize` gets it."""
+    """A kernel of a program as input of the pass `optimize`."""
     for _, p in PIPELINE:
         if p.name == "optimize":
             break
@@ -28,13 +28,13 @@ def before_opts(kernel: UOp, context: Context) -> UOp:
 
 
 def with_opts(kernel: UOp, opts: Opts) -> UOp:
-    """A kernel that asks for Opts."""
+    """The kernel with a list of Opts to apply."""
     name = kernel.arg.name if isinstance(kernel.arg, KernelArg) else ""
     return intern(kernel.op, kernel.dtype, kernel.src, KernelArg(name, opts))
 
 
 def replayed(base: Tiled, opts: Sequence[Opt]) -> Tiled | None:
-    """The kernel after Opts; None where an Opt is refused."""
+    """The kernel after Opts; None if an Opt is refused."""
     try:
         for opt in opts:
             base = apply(base, opt)

@@ -1,10 +1,10 @@
 """The Opts that searches found, given to the kernels of a program before their passes run.
 
-A compile takes what the database has. Kernels that the database does not know are searched only
-while a search runs (`searching`), as in `compile(beam=N)` and `uopc tune`: see `uopc/search/`.
+A compile takes the Opts that the database has. Unknown kernels are searched only while a search
+runs (`searching`), as in `compile(beam=N)` and `uopc tune`: see `uopc/search/`.
 
-A search is known by the structure of its kernel, the options that shape code, the machine, and the
-version of this package with its LLVM: what one of these changed applies to nothing.
+The key of a search is the structure of the kernel, the options that shape code, the machine, and
+the version of this package with its LLVM. If one of these changes, the result no longer applies.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Find = Callable[["UOp", "UOp", str, "Context"], "SearchRow | None"]
 
 
 class RunningSearch(Protocol):
-    """A search that runs: it makes the rows that the store of a request lacks."""
+    """A running search, which makes the rows that the store of a request lacks."""
 
     def finder(self, request: Request, store: tuned.Store) -> Find: ...
 
@@ -53,27 +53,26 @@ def opts_text(opts: Opts) -> str:
 
 
 def opts_of(text: str) -> Opts | None:
-    """The Opts of a text; None where it is damaged."""
+    """The Opts of a text; None if the text is damaged."""
     found = tuple([Opt(op, int(a), int(b)) for op, a, b in _OPT.findall(text)])
     return found if opts_text(found) == text else None
 
 
 def kernel_key(kernel: UOp, request: Request, machine: Target) -> str:
-    """The key of a search, besides the machine and the version: the structure of a kernel before
-    its passes, and the options that shape its code.
-    """
+    """The key of a search, apart from machine and version: the structure of a kernel before its
+    passes, and the options that shape its code."""
     plain = kernel.replace(arg=KernelArg())
     parts = [(n, v) for n, v in key.code_components(request, machine) if n != "machine"]
     return record.digest(f"{fingerprint(plain).digest} {parts}")
 
 
 class Schedules:
-    """The Opts of the kernels of one request. `chosen`: by the key of each kernel that was asked
-    for, the Opts that it got, as text; "-" where the schedule's own list is the best one, and an
-    empty text where there was no search.
+    """The Opts of the kernels of one request. `chosen`: by kernel key, the Opts that the kernel
+    got, as text; "-" if the schedule's own list is the best, and an empty text if there was no
+    search.
 
-    `find` searches where the database has nothing. `known` replaces the database: a program that is
-    lowered again gets the Opts that it was made with.
+    `find` searches if the database has nothing. `known` replaces the database: a program that is
+    lowered again gets the Opts of its first compile.
     """
 
     def __init__(
@@ -91,7 +90,7 @@ class Schedules:
         return r.optimize and r.opts is None and not r.rules and self.machine.rules is None
 
     def apply(self, program: UOp, context: Context) -> UOp:
-        """The program, a LINEAR of CALLs, whose kernels ask for the Opts that were found."""
+        """Make the kernels of a program, a LINEAR of CALLs, ask for the Opts that were found."""
         if not self.used:
             return program
         from uopc.program.tuned import kernel_opts
@@ -113,7 +112,7 @@ class Schedules:
         return intern(program.op, program.dtype, tuple(calls), program.arg, program.tag)
 
     def _opts(self, call: UOp, context: Context) -> Opts | None:
-        """The Opts of a kernel; None where the schedule's own list stays."""
+        """The Opts of a kernel; None if the schedule's own list stays."""
         kernel = call.src[0]
         own = kernel_key(kernel, self.request, self.machine)
         if self.known is not None:
@@ -133,8 +132,8 @@ class Schedules:
         return opts if kernel_opts.replayed(base, opts) is not None else None
 
     def agrees(self, chosen: Mapping[str, str], searches: bool) -> bool:
-        """True if a program whose kernels got these Opts would get the same ones now. `searches`:
-        it would search for those that the database does not know."""
+        """True if the kernels of a program would get these Opts again now. `searches`: kernels that
+        the database does not know would be searched, so the answer for these is no."""
         return not self.used or all(
             (text == "" and not searches) if row is None else text == _text(row)
             for own, text in chosen.items() for row in [self.store.find(own)]
@@ -153,7 +152,8 @@ def names(machine: Target) -> tuple[str, str]:
 
 
 def store(request: Request, machine: Target) -> tuned.Store:
-    """The rows for a machine and this version; without a cache on disk those of this process."""
+    """The rows for a machine and this version; without a cache on disk, the rows of this
+    process."""
     folder = config.cache_folder(request.options)
     if folder is None:
         return tuned.Store(key.machine_digest(machine), "")
@@ -161,7 +161,7 @@ def store(request: Request, machine: Target) -> tuned.Store:
 
 
 def check_device(request: Request) -> None:
-    """Unsupported where nothing can be measured: on a GPU that the device only describes."""
+    """Unsupported if nothing can be measured: on a GPU that is only described."""
     if request.device.startswith("cuda:sm_"):
         raise Unsupported(
             f"beam (UOPC_BEAM): a search measures, and {request.device} has PTX alone"
@@ -174,7 +174,7 @@ def current_schedules(request: Request, machine: Target) -> Schedules:
 
 
 def session(beam: int) -> contextlib.AbstractContextManager[None]:
-    """Searches the kernels that are compiled in this block, if `beam` asks for that."""
+    """Search the kernels that are compiled in this block, if `beam` asks for a search."""
     if not beam:
         return contextlib.nullcontext()
     searcher = import_module("uopc.search.searcher")  # above this package, and seldom needed
@@ -183,7 +183,7 @@ def session(beam: int) -> contextlib.AbstractContextManager[None]:
 
 
 def of_compile(request: Request, machine: Target) -> Schedules:
-    """The schedules of a compile: those of the database, and of the search that runs, if any."""
+    """The schedules of a compile: from the database, and from the running search, if any."""
     made, search = current_schedules(request, machine), searching.get()
     if made.used and search is not None:
         check_device(request)
@@ -192,14 +192,13 @@ def of_compile(request: Request, machine: Target) -> Schedules:
 
 
 def holds(request: Request, machine: Target, chosen: Sequence[tuple[str, str]]) -> bool:
-    """True if a program whose kernels had these Opts would get the same ones now."""
+    """True if the kernels of a program would get the same Opts now."""
     made = current_schedules(request, machine)
     return made.agrees(dict(chosen), searching.get() is not None)
 
 
 def again(request: Request, machine: Target, chosen: Sequence[tuple[str, str]]) -> Searched | None:
-    """The function that gives kernels of a program the Opts that they had; None if none was
-    found."""
+    """The function that gives each kernel of a program its old Opts; None if none was found."""
     known = {own: text for own, text in chosen if text not in ("", "-")}
     if not known:
         return None
