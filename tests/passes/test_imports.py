@@ -31,14 +31,19 @@ def imported(value: str, optimize: bool) -> set[str]:
     return {m.removeprefix("uopc.passes.") for m in result.stdout.split()}
 
 
-def test_the_least_program_imports_no_pass_for_speed_or_devices() -> None:
+def passes_of(*groups: str) -> set[str]:
+    """The modules of the passes of some groups."""
+    return {p.name.replace("-", "_") for _, p in PIPELINE if p.group in groups}
+
+
+def test_the_least_program_imports_only_passes_that_it_needs() -> None:
     found = imported("x * 2", optimize=False)
     assert {m.split(".")[0] for m in found} == EVERY_PROGRAM
+    assert EVERY_PROGRAM.isdisjoint(passes_of("speed", "devices", "kernels"))
     assert not {m for m in found if m.startswith(("optimize.opts", "optimize.schedule"))}
 
 
 def test_a_sum_of_one_cpu_imports_no_pass_for_devices() -> None:
-    devices = {p.name.replace("-", "_") for _, p in PIPELINE if p.group == "devices"}
     found = {m.split(".")[0] for m in imported("x.sum()", optimize=True)}
     assert {"collapse_reduces", "split_reduces", "simplify_ranges"} < found
-    assert not devices & found and "sharding" not in found
+    assert not passes_of("devices") & found and "sharding" not in found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from uopc.passes.pass_manager import run_pass
         ("PIPELINE", ((FIRST, A), (FIRST, B), *REST), f"{FIRST} {B.name} stands below"),
         ("ORDER", (("linearise", "expand", ""),), "ORDER names linearise"),
         ("PIPELINE", ((1, passes.PIPELINE[-1][1]), (2, A)), "gives linear, .* takes tensor"),
+        ("PIPELINE", ((1, A), (2, replace(B, conditions=()))), f"{B.name} is needed"),
     ],
 )
 def test_what_is_out_of_order(monkeypatch: Any, name: str, value: Any, words: str) -> None:

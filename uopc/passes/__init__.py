@@ -24,9 +24,10 @@ from uopc.passes.conditions import (
 from uopc.passes.contract import Group, Pass
 
 GROUPS: dict[Group, str] = {
-    "needed": "no program runs without it",
-    "speed": "the program is right without it, and slower, or takes longer to compile",
+    "needed": "runs with optimize=False, too, where a graph has what it changes",
+    "speed": "runs with optimize=True alone: the program is right without it, and slower",
     "devices": "for GPUs, and for several devices",
+    "kernels": "keeps account of kernels: which are one, which wait, which arrays are constant",
 }
 
 PIPELINE: tuple[tuple[int, Pass], ...] = (
@@ -41,7 +42,7 @@ PIPELINE: tuple[tuple[int, Pass], ...] = (
     (15, Pass("split-reduces", "speed", "graph", TENSOR, TENSOR,
               (OPTIMIZES, SPLITS, has(Ops.REDUCE)), reassociates=True)),
     (16, Pass("place-exchanges", "devices", "graph", TENSOR, TENSOR, (has(*GroupOp.Exchange),))),
-    (17, Pass("reroll", "speed", "graph", TENSOR, TENSOR,
+    (17, Pass("reroll", "needed", "graph", TENSOR, TENSOR,
               (has(Ops.STACK, Ops.CAT, Ops.PAD, Ops.DATA),))),
     (20, Pass("place-stages", "needed", "graph", TENSOR, TENSOR)),
     (30, Pass("rangeify", "needed", "graph", TENSOR, INDEXED)),
@@ -52,17 +53,17 @@ PIPELINE: tuple[tuple[int, Pass], ...] = (
     (35, Pass("tabulate", "speed", "graph", INDEXED, INDEXED,
               (OPTIMIZES, has(Ops.DATA, Ops.FLOORDIV, Ops.FLOORMOD)))),
     (40, Pass("split-kernels", "needed", "graph", INDEXED, PROGRAM)),
-    (42, Pass("join-kernels", "speed", "graph", PROGRAM, PROGRAM,
+    (42, Pass("join-kernels", "kernels", "graph", PROGRAM, PROGRAM,
               (OPTIMIZES, ON_CPU, SEVERAL_KERNELS))),
-    (45, Pass("share-kernels", "speed", "graph", PROGRAM, PROGRAM, (SEVERAL_KERNELS, NO_RULES))),
-    (47, Pass("order-launches", "devices", "graph", PROGRAM, PROGRAM, (HAS_ROUNDS,))),
-    (48, Pass("mark-constants", "speed", "graph", PROGRAM, PROGRAM, (OPTIMIZES, ON_CPU))),
+    (45, Pass("share-kernels", "kernels", "graph", PROGRAM, PROGRAM, (SEVERAL_KERNELS, NO_RULES))),
+    (47, Pass("order-launches", "kernels", "graph", PROGRAM, PROGRAM, (HAS_ROUNDS,))),
+    (48, Pass("mark-constants", "kernels", "graph", PROGRAM, PROGRAM, (OPTIMIZES, ON_CPU))),
     (50, Pass("flatten-indices", "needed", "kernel", HANDWRITTEN, KERNEL)),
-    (55, Pass("collapse-reduces", "speed", "kernel", KERNEL, KERNEL,
+    (55, Pass("collapse-reduces", "needed", "kernel", KERNEL, KERNEL,
               (has(Ops.REDUCE),), reassociates=True)),
     (60, Pass("simplify-ranges", "speed", "kernel", KERNEL, KERNEL,
               (OPTIMIZES,), reassociates=True)),
-    (70, Pass("optimize", "speed", "kernel", KERNEL, KERNEL, reassociates=True)),
+    (70, Pass("optimize", "needed", "kernel", KERNEL, KERNEL, reassociates=True)),
     (75, Pass("simplify-values", "speed", "kernel", KERNEL, KERNEL, (OPTIMIZES,))),
     (80, Pass("expand", "needed", "kernel", KERNEL, VECTOR, reassociates=True)),
     (90, Pass("devectorize", "needed", "kernel", VECTOR, VECTOR)),
@@ -71,7 +72,7 @@ PIPELINE: tuple[tuple[int, Pass], ...] = (
     (100, Pass("decompose", "needed", "kernel", VECTOR, VECTOR)),
     (110, Pass("apply-rules", "needed", "kernel", VECTOR, VECTOR)),
     (120, Pass("linearize", "needed", "kernel", VECTOR, LINEAR, reassociates=True)),
-    (125, Pass("fuse-products", "speed", "kernel", LINEAR, LINEAR, reassociates=True)),
+    (125, Pass("fuse-products", "needed", "kernel", LINEAR, LINEAR, reassociates=True)),
 )  # fmt: skip
 
 ORDER: tuple[tuple[str, str, str], ...] = (
@@ -126,6 +127,10 @@ def _check() -> None:
     for (i, a), (k, b) in itertools.pairwise(PIPELINE):
         if i >= k:
             raise ImportError(f"passes: {k} {b.name} stands below {i} {a.name}: numbers rise")
+    for _, p in PIPELINE:
+        group = "speed" if OPTIMIZES in p.conditions else "needed"
+        if p.group in ("needed", "speed") and p.group != group:
+            raise ImportError(f"passes: {p.name} is {group}: {GROUPS[group]}")
     for first, second, reason in ORDER:
         if unknown := {first, second} - set(names):
             raise ImportError(f"passes: ORDER names {', '.join(unknown)}, which is no pass")

@@ -75,8 +75,7 @@ class RunCondition:
     holds: Callable[[UOp, Context], bool]
 
 
-# A program needs the first; the second make it faster; the third run it on GPUs and meshes.
-Group = Literal["needed", "speed", "devices"]
+Group = Literal["needed", "speed", "devices", "kernels"]
 
 
 @dataclass(frozen=True)
