@@ -14,21 +14,35 @@ import re
 from collections.abc import Iterator
 
 from uopc.backends.llvm import emitter, nontemporal, split_function
+from uopc.backends.llvm.builder import (
+    I1,
+    I8,
+    I32,
+    I64,
+    VOID,
+    Builder,
+    Operand,
+    PointerTo,
+    Signature,
+    Type,
+)
 from uopc.backends.llvm.emitter import stack_alignment
 from uopc.backends.llvm.outline import outlined
+from uopc.backends.llvm.sizes import computed
 from uopc.backends.llvm.statements import CpuEmitter
 from uopc.backends.memory_plan import ALIGNMENT
 from uopc.backends.plan import Dim, Plan, PlannedLaunch, Pointer, Row, Scalar, Word, nested
 from uopc.exporting import casadi, levels, manifest, mulacc, square_root
 from uopc.exporting.exported import RUN, Exported, ExportedKernel, bits
 from uopc.exporting.places import ConstantTable
-from uopc.exporting.sizes import Evaluator, expression
+from uopc.exporting.sizes import expression
 from uopc.ir.core import dtypes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 
 # Of a kernel, a part of one, or the entry.
 _DEFINITION = re.compile(r"(?m)^define (?:internal )?(.*\)) \{$")
+_ADDRESS = PointerTo(I8)
 _SMALL = 200  # statements of all launches: they take some 50 ns
 _RELATIONS = {"equal": Ops.CMPEQ, "at most": Ops.CMPLE, "below": Ops.CMPLT}
 
@@ -66,47 +80,51 @@ class _Rendered:
             self.types = typed.types
 
 
-class _EntryText:
-    """Builds the text of the entry, line by line."""
+class _EntryCode:
+    """Builds the entry, which checks the sizes and runs the launches."""
 
     def __init__(self, f: Exported, kernels: dict[str, _Rendered]) -> None:
         self.f, self.kernels = f, kernels
-        self.lines: list[str] = []
-        self.count = 0
-        self.most_words = 0
-        names = {s.name: f"%{s.name}" for s in f.sizes}
-        self.sizes = Evaluator(f, self.value, names)
-
-    def value(self, text: str) -> str:
-        self.count += 1
-        self.lines.append(f"  %.v{self.count} = {text}")
-        return f"%.v{self.count}"
+        self.b = b = Builder(I32)
+        is_wide = f.machine.size_bits == 64
+        self.sizes = {
+            s.name: Operand(b, I64, f"%{s.name}") if is_wide
+            else Operand(b, I32, f"%.{s.name}").to(I64, "sext")
+            for s in f.sizes
+        }  # fmt: skip
+        self.known: dict[UOp, Operand] = {}  # expressions that are computed
+        in_memory = [c for c in f.plan.launches if kernels[c.kernel].types is None]
+        most = max([max(1, len(c.words)) for c in in_memory], default=0)
+        self.words = b.alloca(I64, most) if most else None
 
     def text(self) -> str:
-        f = self.f
-        if f.machine.size_bits < 64:
-            self.lines += [f"  %{s.name} = sext i32 %.{s.name} to i64" for s in f.sizes]
-        for number, (low, high, name) in enumerate([(s.low, s.high, s.name) for s in f.sizes], 1):
-            below = self.value(f"icmp slt i64 %{name}, {low}")
-            above = self.value(f"icmp sgt i64 %{name}, {high}")
-            self._refuse(self.value(f"or i1 {below}, {above}"), number)
+        f, b = self.f, self.b
+        for number, s in enumerate(f.sizes, 1):
+            size = self.sizes[s.name]
+            with b.when(size.compare("slt", s.low) | size.compare("sgt", s.high)):
+                b.ret(number)
         for number, holds in enumerate(conditions(f), 1 + len(f.sizes)):
-            self._refuse(self.value(f"xor i1 {self.sizes.of(holds)}, true"), number)
+            with b.when(self._value(holds) ^ True):
+                b.ret(number)
         if f.plan.repeats:  # all sizes are values of the entry: those of a loop end with it
-            for size in _sizes(f.plan):
-                self.sizes.size(size)
+            for dim in _sizes(f.plan):
+                self._size(dim)
         self._row(nested(len(f.plan.launches), f.plan.repeats))
-        if self.most_words:
-            self.lines.insert(0, f"  %.words = alloca [{self.most_words} x i64], align 8")
-        head = f"define i32 @{f.name}({', '.join(parameters(f))})"
-        return "\n".join([f"{head} {{", "entry:", *self.lines, "  ret i32 0", "}"])
+        b.ret(0)
+        return b.definition(f"define i32 @{f.name}({', '.join(parameters(f))})")
 
-    def _refuse(self, wrong: str, number: int) -> None:
-        """Return a number where a condition holds."""
-        self.lines += [
-            f"  br i1 {wrong}, label %.refuse{number}, label %.good{number}",
-            f".refuse{number}:", f"  ret i32 {number}", f".good{number}:",
-        ]  # fmt: skip
+    def _size(self, size: Dim) -> Operand:
+        return self._value(expression(size, self.f))
+
+    def _value(self, u: UOp) -> Operand:
+        """The value of an expression: of type i1 for a bool, else i64."""
+        if u.op is Ops.CONST:
+            return Operand(self.b, I1 if u.dtype.kind == "bool" else I64, str(int(u.arg)))
+        if u.op is Ops.VARIABLE:
+            return self.sizes[u.arg.name]
+        if u not in self.known:
+            self.known[u] = computed(u.op, [self._value(s) for s in u.src])
+        return self.known[u]
 
     def _row(self, row: Row) -> None:
         """Launches one after another, repeated ones in a loop."""
@@ -115,78 +133,60 @@ class _EntryText:
                 self._launch(self.f.plan.launches[part])
             else:
                 repeat, inner = part
-                with self._loop("run", repeat.times):
+                with self._loop(repeat.times):
                     self._row(inner)
 
     @contextlib.contextmanager
-    def _loop(self, counter: str, times: Dim) -> Iterator[int]:
-        """The lines in between run so many times. Gives the number of the loop's names."""
-        self.count += 1
-        n, end = self.count, self.sizes.size(times)
-        self.lines += [
-            f"  br label %.before{n}", f".before{n}:", f"  br label %.head{n}", f".head{n}:",
-            f"  %.{counter}{n} = phi i64 [ 0, %.before{n} ], [ %.next{n}, %.again{n} ]",
-            f"  %.more{n} = icmp slt i64 %.{counter}{n}, {end}",
-            f"  br i1 %.more{n}, label %.body{n}, label %.done{n}", f".body{n}:",
-        ]  # fmt: skip
-        yield n
-        self.lines += [
-            f"  br label %.again{n}", f".again{n}:",
-            f"  %.next{n} = add i64 %.{counter}{n}, 1", f"  br label %.head{n}", f".done{n}:",
-        ]  # fmt: skip
+    def _loop(self, times: Dim) -> Iterator[Operand]:
+        """The instructions in between run so many times."""
+        b, end = self.b, self._size(times)
+        head, done = b.block(I64), b.block()
+        (number,) = b.begin(head, 0)
+        b.check(number.compare("slt", end), done)
+        yield number
+        b.go(head, number + 1)
+        b.begin(done)
 
     def _launch(self, launch: PlannedLaunch) -> None:
-        kernel = self.kernels[launch.kernel]
+        kernel, b = self.kernels[launch.kernel], self.b
         words = [self._word(w) for w in launch.words]
         if kernel.types is None:
-            given = self._in_memory(words)
+            assert self.words is not None
+            for i, word in enumerate(words):
+                self.words.at(i).to(PointerTo(word.t)).store(word, after=", align 8")
+            given = [self.words]
         else:
-            typed = [(kernel.types[i], self._narrow(kernel.types[i], *words[i]))
-                     for i in sorted(kernel.types)]  # fmt: skip
-            given = ", ".join([f"{t} {v}" for t, v in typed])
-        given = f"{given}, " if given else ""
-        if launch.chunks == 1:
-            self.lines.append(f"  call void @{kernel.name}({given}i64 0)")
-            return
-        if is_shared(self.f, launch):
-            self._shared(kernel.name, given, launch.chunks)
-        else:
+            given = [self._narrow(kernel.types[i], words[i]) for i in sorted(kernel.types)]
+        if not is_shared(self.f, launch):
             self._parts(kernel.name, given, launch.chunks)
+            return
+        count, run, alone, done = self._size(launch.chunks), RUN[0], b.block(), b.block()
+        b.leave(Operand(b, _ADDRESS, f"%{run}").eq(None), alone)
+        part = Operand(b, _ADDRESS, f"@{kernel.name}")
+        self._call(f"%{run}", [Operand(b, _ADDRESS, f"%{RUN[1]}"), part, *given, count])
+        b.go(done)
+        b.begin(alone)
+        self._parts(kernel.name, given, launch.chunks)
+        b.begin(done)
 
-    def _parts(self, name: str, given: str, chunks: Dim) -> None:
+    def _parts(self, name: str, given: list[Operand], chunks: Dim) -> None:
         """The parts of a kernel one after another."""
-        with self._loop("chunk", chunks) as n:
-            self.lines.append(f"  call void @{name}({given}i64 %.chunk{n})")
+        if chunks == 1:
+            self._call(f"@{name}", [*given, Operand(self.b, I64, "0")])
+            return
+        with self._loop(chunks) as chunk:
+            self._call(f"@{name}", [*given, chunk])
 
-    def _shared(self, name: str, given: str, chunks: Dim) -> None:
-        """The parts of a kernel, whose words are in memory, run by the caller if it gives `run`."""
-        self.count += 1
-        n, count = self.count, self.sizes.size(chunks)
-        self.lines += [
-            f"  %.alone{n} = icmp eq ptr %run, null",
-            f"  br i1 %.alone{n}, label %.serial{n}, label %.given{n}", f".given{n}:",
-            f"  call void %run(ptr %context, ptr @{name}, {given}i64 {count})",
-            f"  br label %.ran{n}", f".serial{n}:",
-        ]  # fmt: skip
-        self._parts(name, given, chunks)
-        self.lines += [f"  br label %.ran{n}", f".ran{n}:"]
+    def _call(self, name: str, given: list[Operand]) -> None:
+        self.b.call(name, Signature(VOID, *[v.t for v in given]), given)
 
-    def _in_memory(self, words: list[tuple[str, str]]) -> str:
-        self.most_words = max(self.most_words, len(words), 1)
-        for i, (t, value) in enumerate(words):
-            place = self.value(f"getelementptr i64, ptr %.words, i64 {i}")
-            self.lines.append(f"  store {t} {value}, ptr {place}, align 8")
-        return "ptr %.words"
-
-    def _word(self, word: Word) -> tuple[str, str]:
-        """The type and the operand of a word."""
+    def _word(self, word: Word) -> Operand:
+        """The value of a word."""
         if isinstance(word, Scalar):
-            return "i64", self.sizes.size(word.value)
+            return self._size(word.value)
         base = f"%{self._base(word)}" if word.base <= len(self.f.arrays) else f"@{self._base(word)}"
-        if word.offset == 0:
-            return "ptr", base
-        offset = self.sizes.size(word.offset)
-        return "ptr", self.value(f"getelementptr i8, ptr {base}, i64 {offset}")
+        address = Operand(self.b, _ADDRESS, base)
+        return address if word.offset == 0 else address + self._size(word.offset)
 
     def _base(self, word: Pointer) -> str:
         count = len(self.f.arrays)
@@ -194,15 +194,15 @@ class _EntryText:
             return self.f.arrays[word.base].name
         return "work" if word.base == count else self.f.constant(word.base - count - 1)
 
-    def _narrow(self, wanted: str, t: str, value: str) -> str:
+    def _narrow(self, wanted: str, value: Operand) -> Operand:
         """A word as a kernel takes it: a number is in the low bits of its word."""
-        if wanted == t:
+        if wanted == value.t.text:
             return value
         bits = {"half": 16, "float": 32, "double": 64}.get(wanted)
         if bits is None:
-            return self.value(f"trunc i64 {value} to {wanted}")
-        whole = value if bits == 64 else self.value(f"trunc i64 {value} to i{bits}")
-        return self.value(f"bitcast i{bits} {whole} to {wanted}")
+            return value.to(Type(wanted), "trunc")
+        whole = value if bits == 64 else value.to(Type(f"i{bits}"), "trunc")
+        return whole.to(Type(wanted), "bitcast")
 
 
 def _sizes(plan: Plan) -> Iterator[Dim]:
@@ -248,7 +248,7 @@ def module(f: Exported) -> str:
     for v in f.versions:
         kernels = _rendered(v)
         entries.append(
-            _attributed(v, _EntryText(v, kernels).text(), "internal " if f.levels else "")
+            _attributed(v, _EntryCode(v, kernels).text(), "internal " if f.levels else "")
         )
         inlined = " alwaysinline" if is_small(f) else ""
         for k in kernels.values():

@@ -15,20 +15,20 @@ from uopc.backends.llvm.builder import (
     I64,
     VOID,
     Builder,
-    Pointer,
+    Operand,
+    PointerTo,
     Struct,
-    Value,
     Words,
     function,
     module,
 )
 from uopc.backends.llvm.jit import compile_object
 
-PAIR = Words(left=I64, right=Pointer(I64))
+PAIR = Words(left=I64, right=PointerTo(I64))
 
 
-@function(I64, Pointer(I64), I64, I64)
-def first(b: Builder, counts: Value, n: Value, least: Value) -> None:
+@function(I64, PointerTo(I64), I64, I64)
+def first(b: Builder, counts: Operand, n: Operand, least: Operand) -> None:
     found = b.block(I64)
     with b.count_to(n) as i:
         b.leave(counts[i].eq(0), i.again)
@@ -38,8 +38,8 @@ def first(b: Builder, counts: Value, n: Value, least: Value) -> None:
     b.ret(place)
 
 
-@function(I64, Pointer(PAIR), I1)
-def chosen(b: Builder, pair: Value, is_left: Value) -> None:
+@function(I64, PointerTo(PAIR), I1)
+def chosen(b: Builder, pair: Operand, is_left: Operand) -> None:
     with b.unless(is_left):
         pair.right[2] = pair.left * 2
     b.ret(first(pair.right, 3, is_left.select(pair.left, 5)))
@@ -76,11 +76,11 @@ def test_what_is_seen_and_what_is_declared() -> None:
 
 def test_types_that_differ_are_refused() -> None:
     b = Builder(VOID)
-    narrow = Value(b, I32, "%n")
+    narrow = Operand(b, I32, "%n")
     with pytest.raises(AssertionError, match="%n is a i32, not a i64"):
-        first(Value(b, Pointer(I64), "%p"), narrow, 0)
+        first(Operand(b, PointerTo(I64), "%p"), narrow, 0)
     with pytest.raises(AttributeError, match="has no field 'middle'"):
-        Value(b, Pointer(PAIR), "%p").middle.load()
+        Operand(b, PointerTo(PAIR), "%p").middle.load()
     with pytest.raises(TypeError):
         assert narrow < 3
     b.ret()
@@ -89,6 +89,6 @@ def test_types_that_differ_are_refused() -> None:
 
 
 def test_no_field_of_the_runtime_hides_behind_a_method() -> None:
-    known = {*dir(Value), *inspect.signature(Value).parameters}
+    known = {*dir(Operand), *inspect.signature(Operand).parameters}
     for struct in [v for v in vars(structs).values() if isinstance(v, Struct)]:
         assert not known & struct.fields.keys()

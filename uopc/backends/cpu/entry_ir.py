@@ -21,25 +21,27 @@ from uopc.backends.cpu.structs import OBJECT, OBJECTS, STATE, WORDS, WRITEABLE, 
 from uopc.backends.llvm.builder import (
     I32,
     I64,
-    Block,
+    BasicBlock,
     Builder,
-    Pointer,
-    Value,
+    Operand,
+    PointerTo,
     Words,
     function,
 )  # fmt: skip
 
 AGAIN = "inttoptr (i64 1 to ptr)"
-_STATE = Pointer(STATE)
+_STATE = PointerTo(STATE)
 _NATIVE_FIELDS = Words(function=I64, owned=OBJECT, state=_STATE)
 
 
 @function(OBJECT, OBJECT, OBJECTS, I64, OBJECT)
-def entry(b: Builder, self: Value, args: Value, nargs_and_flag: Value, names: Value) -> None:
+def entry(
+    b: Builder, self: Operand, args: Operand, nargs_and_flag: Operand, names: Operand
+) -> None:
     """Call a program."""
-    g, again = global_table(b), Value(b, OBJECT, AGAIN)
+    g, again = global_table(b), Operand(b, OBJECT, AGAIN)
     nargs = nargs_and_flag & (1 << 63) - 1
-    fields = (self + g.instance).to(Pointer(_NATIVE_FIELDS))
+    fields = (self + g.instance).to(PointerTo(_NATIVE_FIELDS))
     owned, state = fields.owned, fields.state
     with b.when(owned.eq(None)):  # the garbage collector has cleared the program
         g.bad_call()
@@ -74,8 +76,8 @@ def entry(b: Builder, self: Value, args: Value, nargs_and_flag: Value, names: Va
 
 @function(OBJECT, _STATE, OBJECTS, I64, OBJECT, WORDS, OBJECTS, OBJECTS, WORDS)
 def attempt(
-    b: Builder, state: Value, args: Value, nargs: Value, names: Value,
-    bases: Value, arrays: Value, copies: Value, copied: Value,
+    b: Builder, state: Operand, args: Operand, nargs: Operand, names: Operand,
+    bases: Operand, arrays: Operand, copies: Operand, copied: Operand,
 ) -> None:  # fmt: skip
     """Do a call, where nothing is unusual; AGAIN where something is."""
     g, slow, failed = global_table(b), b.block(), b.block(I64)
@@ -169,10 +171,12 @@ def attempt(
     on_request.drop(arrays, n, made)
     b.ret(None)
     b.begin(slow)
-    b.ret(Value(b, OBJECT, AGAIN))
+    b.ret(Operand(b, OBJECT, AGAIN))
 
 
-def _check_array(b: Builder, array: Value, record: Value, slow: Block) -> tuple[Value, Value]:
+def _check_array(
+    b: Builder, array: Operand, record: Operand, slow: BasicBlock
+) -> tuple[Operand, Operand]:
     """Check dtype and sizes of an array; gives the flags that it needs, and if it has them."""
     dtype, wanted = array.dtype, record.dtype
     with b.unless(dtype.eq(wanted)):
@@ -189,7 +193,7 @@ def _check_array(b: Builder, array: Value, record: Value, slow: Block) -> tuple[
     return flags, common.eq(flags)
 
 
-def _run(b: Builder, state: Value, bases: Value) -> None:
+def _run(b: Builder, state: Operand, bases: Operand) -> None:
     """Run the launches, without the interpreter's lock where the program says so."""
     g, table = global_table(b), state.table
     released, done = b.block(), b.block()

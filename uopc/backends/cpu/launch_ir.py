@@ -23,7 +23,16 @@ from uopc.backends.cpu.structs import (
     TOGETHER,
     WORDS,
 )
-from uopc.backends.llvm.builder import I64, VOID, Block, Builder, Pointer, Value, Words, function
+from uopc.backends.llvm.builder import (
+    I64,
+    VOID,
+    BasicBlock,
+    Builder,
+    Operand,
+    PointerTo,
+    Words,
+    function,
+)
 
 # The instruction that tells the processor this is a waiting loop.
 _X86_PAUSE, _ARM_PAUSE = "call void @llvm.x86.sse2.pause()", "call void @llvm.aarch64.hint(i32 1)"
@@ -31,12 +40,13 @@ _PAUSES = {
     "x86_64": _X86_PAUSE, "AMD64": _X86_PAUSE, "aarch64": _ARM_PAUSE, "arm64": _ARM_PAUSE,
 }  # fmt: skip
 PAUSE = _PAUSES.get(platform.machine(), "")
-_POOL, _TABLE, _LAUNCH = Pointer(POOL), Pointer(TABLE), Pointer(LAUNCH)
-_MEETING = Pointer(Words(pool=_POOL, tables=I64))  # the words of a launch of `meet`
-_CONTEXT = Pointer(Words(record=Pointer(JUMP), bases=WORDS, run=RUN))  # of tables that run together
+_POOL, _TABLE, _LAUNCH = PointerTo(POOL), PointerTo(TABLE), PointerTo(LAUNCH)
+_MEETING = PointerTo(Words(pool=_POOL, tables=I64))  # the words of a launch of `meet`
+# Of tables that run together.
+_CONTEXT = PointerTo(Words(record=PointerTo(JUMP), bases=WORDS, run=RUN))
 
 
-def acquire(b: Builder, flag: Value, taken: Block) -> None:
+def acquire(b: Builder, flag: Operand, taken: BasicBlock) -> None:
     """Set a flag, or go to a block if another thread has set it."""
     b.check(flag.exchange(0, 1, "acquire monotonic"), taken)
 
@@ -47,7 +57,7 @@ def _pause(b: Builder) -> None:
 
 
 @function(VOID, _TABLE, WORDS)
-def run(b: Builder, table: Value, bases: Value) -> None:
+def run(b: Builder, table: Operand, bases: Operand) -> None:
     """Run the launches of a table.
 
     A launch: kernel, chunks, parallel, words, then per word a base number and an offset. A plain
@@ -86,7 +96,7 @@ def run(b: Builder, table: Value, bases: Value) -> None:
     b.go(step, following)
 
     b.begin(jump)
-    record = record.to(Pointer(JUMP))
+    record = record.to(PointerTo(JUMP))
     number, leave = record.counter, b.block()
     with b.when(number.eq(TOGETHER)):
         together(record, bases, run)
@@ -102,8 +112,8 @@ def run(b: Builder, table: Value, bases: Value) -> None:
     b.begin(end)
 
 
-@function(VOID, Pointer(JUMP), WORDS, RUN)
-def together(b: Builder, record: Value, bases: Value, run: Value) -> None:
+@function(VOID, PointerTo(JUMP), WORDS, RUN)
+def together(b: Builder, record: Operand, bases: Operand, run: Operand) -> None:
     """Run each table on a thread of its own, or the one that does all in order: one thread that ran
     two of them would wait for itself."""
     context = b.alloca(WORDS, 3)
@@ -121,14 +131,14 @@ def together(b: Builder, record: Value, bases: Value, run: Value) -> None:
 
 
 @function(VOID, _CONTEXT, I64)
-def one_table(b: Builder, context: Value, i: Value) -> None:
+def one_table(b: Builder, context: Operand, i: Operand) -> None:
     """Run one of the tables."""
     record, bases, run = context.record, context.bases, context.run
     run(record + record.address("offsets")[i + 1], bases)
 
 
 @function(VOID, _MEETING, I64)
-def meet(b: Builder, words: Value, chunk: Value) -> None:
+def meet(b: Builder, words: Operand, chunk: Operand) -> None:
     """Wait until as many tables have come as there are. Each has the same number of these
     launches."""
     pool, tables = words.pool, words.tables
@@ -138,7 +148,7 @@ def meet(b: Builder, words: Value, chunk: Value) -> None:
 
 
 @function(VOID, _POOL, WORDS, I64)
-def wait_until(b: Builder, pool: Value, counter: Value, least: Value) -> None:
+def wait_until(b: Builder, pool: Operand, counter: Operand, least: Operand) -> None:
     """Other threads count up to at least so many: spin for a while, then let others have the
     processor."""
     limit, wait, end = pool.spin, b.block(I64), b.block()
@@ -153,14 +163,14 @@ def wait_until(b: Builder, pool: Value, counter: Value, least: Value) -> None:
 
 
 @function(VOID, KERNEL, WORDS, I64)
-def in_order(b: Builder, function: Value, context: Value, chunks: Value) -> None:
+def in_order(b: Builder, function: Operand, context: Operand, chunks: Operand) -> None:
     """Run all chunks."""
     with b.count_to(chunks) as i:
         function(context, i)
 
 
 @function(I64, WORDS)
-def try_acquire(b: Builder, flag: Value) -> None:
+def try_acquire(b: Builder, flag: Operand) -> None:
     """Set a flag: 1, or 0 if another thread has set it."""
     taken = b.block()
     acquire(b, flag, taken)
@@ -170,7 +180,7 @@ def try_acquire(b: Builder, flag: Value) -> None:
 
 
 @function(VOID, I64)
-def relax(b: Builder, times: Value) -> None:
+def relax(b: Builder, times: Operand) -> None:
     """Spin so many times."""
     again = b.block(I64)
     (i,) = b.begin(again, 0)
@@ -180,7 +190,7 @@ def relax(b: Builder, times: Value) -> None:
 
 
 @function(VOID, _POOL, I64)
-def claim(b: Builder, pool: Value, epoch: Value) -> None:
+def claim(b: Builder, pool: Operand, epoch: Operand) -> None:
     """Claim and run chunks of the current job until there are none or the epoch is over. The caller
     of `spread` and the workers do the same."""
     word_at, done_at = pool.address("word"), pool.address("done")
@@ -198,14 +208,15 @@ def claim(b: Builder, pool: Value, epoch: Value) -> None:
     b.begin(end)
 
 
-def _published(pool: Value, *fields: str) -> list[Value]:
+def _published(pool: Operand, *fields: str) -> list[Operand]:
     return [pool.address(name).atomic("monotonic") for name in fields]
 
 
 @function(VOID, _POOL, KERNEL, WORDS, I64, I64)
 def spread(
-    b: Builder, pool: Value, function: Value, context: Value, chunks: Value, helpers: Value
-) -> None:
+    b: Builder, pool: Operand, function: Operand, context: Operand, chunks: Operand,
+    helpers: Operand,
+) -> None:  # fmt: skip
     """Run the chunks of a launch on this thread and so many helpers, or all on this one."""
     serial = b.block()
     wanted = b.intrinsic("smin.i64", I64, helpers, chunks - 1)
@@ -221,7 +232,7 @@ def spread(
 
 @function(VOID, _POOL, KERNEL, WORDS, I64, I64)
 def publish(
-    b: Builder, pool: Value, function: Value, context: Value, chunks: Value, useful: Value
+    b: Builder, pool: Operand, function: Operand, context: Operand, chunks: Operand, useful: Operand
 ) -> None:
     """Run one job of a pool whose flag the caller has set; the flag is clear at the end."""
     job = {"function": function, "context": context, "chunks": chunks, "helpers": useful}
@@ -246,7 +257,7 @@ def publish(
 
 
 @function(VOID, _POOL, I64, I64)
-def worker(b: Builder, pool: Value, index: Value, epoch_at_start: Value) -> None:
+def worker(b: Builder, pool: Operand, index: Operand, epoch_at_start: Operand) -> None:
     """Take part in jobs for ever: spin for a while after each, then sleep on the worker's lock."""
     own = pool.address("workers").at(index)
     asleep, lock, acquire = own.address("asleep"), own.lock, pool.acquire

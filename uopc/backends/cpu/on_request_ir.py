@@ -30,20 +30,20 @@ from uopc.backends.llvm.builder import (
     I32,
     I64,
     VOID,
-    Block,
+    BasicBlock,
     Builder,
-    Pointer,
-    Value,
+    Operand,
+    PointerTo,
     function,
 )
 
-_STATE, _RECORD = Pointer(STATE), Pointer(RECORD)
+_STATE, _RECORD = PointerTo(STATE), PointerTo(RECORD)
 _PLAIN = 0x1 | 0x100 | WRITEABLE  # in C order, aligned
 
 
 def new_array(
-    incref: Value, ndarray: Value, record: Value, address: Value | None, flags: int
-) -> Value:
+    incref: Operand, ndarray: Operand, record: Operand, address: Operand | None, flags: int
+) -> Operand:
     """A new array of NumPy with the dtype and the sizes of a record, at an address or in memory of
     its own."""
     dtype, ndim, dims = record.dtype, record.field("ndim", I32), record.dims
@@ -55,7 +55,7 @@ def new_array(
 # ------------------------------------------------------------ what a call gives
 @function(I64, _STATE, OBJECTS, I64, OBJECT, OBJECTS)
 def by_name(
-    b: Builder, state: Value, args: Value, nargs: Value, names: Value, arrays: Value
+    b: Builder, state: Operand, args: Operand, nargs: Operand, names: Operand, arrays: Operand
 ) -> None:
     """Put the arguments of a call with names in the program's order, and after them the arrays for
     its results; gives the number of these, or -1 where Python has to look."""
@@ -111,7 +111,9 @@ def by_name(
     b.ret(-1)
 
 
-def _take_out(b: Builder, state: Value, out: Value, outputs: Value, slow: Block) -> Value:
+def _take_out(
+    b: Builder, state: Operand, out: Operand, outputs: Operand, slow: BasicBlock
+) -> Operand:
     """Take the arrays that `out` names for the results; gives their number."""
     g, fresh_count = global_table(b), state.arrays - state.arguments
     b.check(state.takes_out.ne(0), slow)
@@ -132,7 +134,7 @@ def _take_out(b: Builder, state: Value, out: Value, outputs: Value, slow: Block)
 
 
 @function(I1, _STATE, OBJECTS)
-def sized(b: Builder, state: Value, given_arrays: Value) -> None:
+def sized(b: Builder, state: Operand, given_arrays: Operand) -> None:
     """True if the sizes of a call with these arrays are known, and the arena has room for them."""
     g, slow = global_table(b), b.block()
     variables, inputs, records, ndarray = state.variables, state.inputs, state.records, g.ndarray
@@ -163,7 +165,7 @@ def sized(b: Builder, state: Value, given_arrays: Value) -> None:
 
 
 @function(I64, OBJECT, _RECORD, WORDS)
-def number(b: Builder, array: Value, record: Value, at: Value) -> None:
+def number(b: Builder, array: Operand, record: Operand, at: Operand) -> None:
     """The address of a number: in its object, if that is one of NumPy's; else `at`, converted.
     0 where Python has to look."""
     g, slow, overflow = global_table(b), b.block(), b.alloca(I32)
@@ -188,10 +190,10 @@ def number(b: Builder, array: Value, record: Value, at: Value) -> None:
     targets |= {NUMBERS["wide_int"]: [as_wide], NUMBERS["narrow_int"]: [as_narrow]}
     b.switch(wanted, targets, slow)
     (value,) = b.begin(as_double)
-    at.to(Pointer(DOUBLE))[0] = value
+    at.to(PointerTo(DOUBLE))[0] = value
     b.ret(address)
     (value,) = b.begin(as_float)
-    at.to(Pointer(FLOAT))[0] = value.to(FLOAT, "fptrunc")
+    at.to(PointerTo(FLOAT))[0] = value.to(FLOAT, "fptrunc")
     b.ret(address)
     b.begin(as_narrow)
     b.check(whole.to(I32, "trunc").to(I64, "sext").eq(whole), slow)
@@ -205,8 +207,9 @@ def number(b: Builder, array: Value, record: Value, at: Value) -> None:
 # ------------------------------------------------------------ memory
 @function(I64, OBJECT, _RECORD, OBJECTS, WORDS, WORDS, WORDS)
 def duplicate(
-    b: Builder, array: Value, record: Value, copies: Value, copied: Value, begin: Value, end: Value
-) -> None:
+    b: Builder, array: Operand, record: Operand, copies: Operand, copied: Operand,
+    begin: Operand, end: Operand,
+) -> None:  # fmt: skip
     """The address of the elements of a dense copy, which the call owns; 0 if there is no memory.
     The array has the bytes from `begin` to `end`: from its least element to the end of the
     greatest."""
@@ -231,7 +234,9 @@ def duplicate(
 
 
 @function(OBJECT, OBJECT, _RECORD, WORDS, WORDS, I64)
-def apart(b: Builder, new: Value, record: Value, begins: Value, ends: Value, n: Value) -> None:
+def apart(
+    b: Builder, new: Operand, record: Operand, begins: Operand, ends: Operand, n: Operand
+) -> None:
     """A new array for a large result, or in its place one of other memory, if stores to it would
     delay loads from `n` others that are large (see `memory_plan.py`). Null if there is no memory.
     """
@@ -266,7 +271,7 @@ def apart(b: Builder, new: Value, record: Value, begins: Value, ends: Value, n: 
 
 
 @function(I1, I64, WORDS, WORDS, I64)
-def is_ahead(b: Builder, address: Value, begins: Value, ends: Value, n: Value) -> None:
+def is_ahead(b: Builder, address: Operand, begins: Operand, ends: Operand, n: Operand) -> None:
     """True if an address lies a little ahead of one of `n` large arrays, in their pages."""
     yes = b.block()
     with b.count_to(n) as i:
@@ -281,7 +286,7 @@ def is_ahead(b: Builder, address: Value, begins: Value, ends: Value, n: Value) -
 
 # ------------------------------------------------------------ results
 @function(OBJECT, _STATE, OBJECTS)
-def handed(b: Builder, state: Value, arrays: Value) -> None:
+def handed(b: Builder, state: Operand, arrays: Operand) -> None:
     """A dict, list or tuple of the results; null if there is no memory, with the results freed."""
     g, failed, sequence = global_table(b), b.block(OBJECT), b.block()
     n, sources, structure, count = state.arguments, state.sources, state.structure, state.results
@@ -313,14 +318,14 @@ def handed(b: Builder, state: Value, arrays: Value) -> None:
 
 
 @function(VOID, OBJECTS, I64, I64)
-def drop(b: Builder, arrays: Value, first: Value, end: Value) -> None:
+def drop(b: Builder, arrays: Operand, first: Operand, end: Operand) -> None:
     """Free arrays."""
     with b.count_to(end, first) as i:
         global_table(b).decref(arrays[i])
 
 
 @function(VOID, OBJECT, WORDS)
-def read_addresses(b: Builder, arrays: Value, to: Value) -> None:
+def read_addresses(b: Builder, arrays: Operand, to: Operand) -> None:
     """The addresses of the data of a list of arrays."""
     count, given = arrays.head, arrays.list_items
     with b.count_to(count) as i:
@@ -328,6 +333,6 @@ def read_addresses(b: Builder, arrays: Value, to: Value) -> None:
 
 
 @function(OBJECTS, OBJECT, I1)
-def items(b: Builder, sequence: Value, is_list: Value) -> None:
+def items(b: Builder, sequence: Operand, is_list: Operand) -> None:
     """The items of a list or a tuple."""
     b.ret(is_list.select(sequence.list_items, sequence.address("tuple_items")))

@@ -15,15 +15,15 @@ from typing import TypeAlias
 
 from uopc.backends.cpu.structs import STATE, UNKNOWN, WORDS
 from uopc.backends.llvm import sizes
-from uopc.backends.llvm.builder import I1, I64, Builder, Pointer, Value, function
+from uopc.backends.llvm.builder import I1, I64, Builder, Operand, PointerTo, function
 from uopc.backends.plan import Dim, Variable
 from uopc.ir.core.ops import Ops
 
 _OPERATION_NUMBERS = {op.name: number for number, op in enumerate(sizes.OPERATIONS)}
 
 
-@function(I1, Pointer(STATE), WORDS, I64)
-def evaluate(b: Builder, state: Value, inputs: Value, variables: Value) -> None:
+@function(I1, PointerTo(STATE), WORDS, I64)
+def evaluate(b: Builder, state: Operand, inputs: Operand, variables: Operand) -> None:
     """True if the sizes of a call with these inputs are known, checked and in place."""
     evaluated, registers, instructions = state.evaluated, state.registers, state.instructions
     required, patches, no = state.required, state.patches, b.block()
@@ -35,7 +35,7 @@ def evaluate(b: Builder, state: Value, inputs: Value, variables: Value) -> None:
     with b.count_to(state.instructions_count) as i:
         instruction, result = instructions.at(i), b.block(I64)
         operands = [registers[number] for number in (instruction.a, instruction.b, instruction.c)]
-        blocks = [b.block(name=op.name) for op in sizes.OPERATIONS]
+        blocks = [b.block() for _ in sizes.OPERATIONS]
         b.switch(instruction.op, {n: [block] for n, block in enumerate(blocks)}, no)
         for op, block in zip(sizes.OPERATIONS, blocks):
             b.begin(block)

@@ -9,19 +9,19 @@ from uopc.backends.llvm.builder import (
     I64,
     VOID,
     Builder,
-    Pointer,
+    Operand,
+    PointerTo,
     Signature,
     Struct,
     Type,
-    Value,
     Words,
 )
 
-WORDS = Pointer(I64)
+WORDS = PointerTo(I64)
 # An object of CPython or NumPy: the fields of any class.
 _object = Struct(OFFSETS["head"], {})
-OBJECT = Pointer(_object)
-OBJECTS = Pointer(OBJECT)
+OBJECT = PointerTo(_object)
+OBJECTS = PointerTo(OBJECT)
 _TYPES: dict[str, Type] = {
     "head": I64, "type": OBJECT, "tuple_items": OBJECT, "list_items": OBJECTS, "data": I64,
     "ndim": I32, "dims": WORDS, "strides": WORDS, "dtype": OBJECT, "flags": I32,
@@ -42,7 +42,7 @@ FUNCTIONS = {
     "new_list": ("PyList_New", Signature(OBJECT, I64)),
     "new_dict": ("PyDict_New", Signature(OBJECT)),
     "set_dict": ("PyDict_SetItem", Signature(I32, OBJECT, OBJECT, OBJECT)),
-    "as_integer": ("PyLong_AsLongLongAndOverflow", Signature(I64, OBJECT, Pointer(I32))),
+    "as_integer": ("PyLong_AsLongLongAndOverflow", Signature(I64, OBJECT, PointerTo(I32))),
 }
 # NumPy's: dtype, rank, sizes, strides, address, flags, array that it is made for.
 _NEW_ARRAY = Signature(OBJECT, OBJECT, OBJECT, I32, WORDS, WORDS, WORDS, I32, OBJECT)
@@ -93,33 +93,34 @@ POOL = Struct(384, {
 # `next chunk` of a closed job, above every chunk number: a late worker cannot claim.
 CLOSED = 0x7FFFFFFF
 TABLE = Words(
-    bytes=I64, widest=I64, counters=I64, pool=Pointer(POOL), helpers=I64, records=LAUNCH,
+    bytes=I64, widest=I64, counters=I64, pool=PointerTo(POOL), helpers=I64, records=LAUNCH,
 )  # fmt: skip
-RUN = Signature(VOID, Pointer(TABLE), WORDS)
+RUN = Signature(VOID, PointerTo(TABLE), WORDS)
 JUMP_WORDS = 4  # of a record that jumps, in a table of launches
 TOGETHER = -1  # the counter of a record that jumps, if it is one of tables that run together
 # What stands in such records, at the offsets of launches.
 JUMP = Words(
-    kernel=KERNEL, times=I64, counter=I64, distance=I64, pool=Pointer(POOL), offsets=I64,
+    kernel=KERNEL, times=I64, counter=I64, distance=I64, pool=PointerTo(POOL), offsets=I64,
 )  # fmt: skip
 
 # Words of a program's state, as the entry reads it. `records` has one record per argument, then one
 # per fresh result. `flag` is 0 where calls share nothing. Words from `variables` on are of sizes.
 STATE = Words(
     arguments=I64, takes_out=I64, arrays=I64, room=I64, results=I64, structure=I64, nogil=I64,
-    bases=I64, table=Pointer(TABLE), records=Pointer(RECORD), base_template=WORDS, sources=WORDS,
-    written=WORDS, written_count=I64, flag=WORDS, arena=Pointer(ARENA), arena_bytes=I64,
+    bases=I64, table=PointerTo(TABLE), records=PointerTo(RECORD), base_template=WORDS,
+    sources=WORDS, written=WORDS, written_count=I64, flag=WORDS, arena=PointerTo(ARENA),
+    arena_bytes=I64,
     argument_names=OBJECTS, keys=OBJECTS,
     variables=I64, variable_names=OBJECTS, inputs=WORDS, defaults=WORDS,
-    dim_inputs=Pointer(DIM_INPUT), dim_inputs_count=I64, evaluated=WORDS, registers=WORDS,
-    instructions=Pointer(INSTRUCTION), instructions_count=I64, required=WORDS, required_count=I64,
-    patches=Pointer(PATCH), patches_count=I64,
+    dim_inputs=PointerTo(DIM_INPUT), dim_inputs_count=I64, evaluated=WORDS, registers=WORDS,
+    instructions=PointerTo(INSTRUCTION), instructions_count=I64, required=WORDS, required_count=I64,
+    patches=PointerTo(PATCH), patches_count=I64,
 )  # fmt: skip
 # The value of a variable that no call has given. No variable's range has it: of a size below it
 # nothing could be computed.
 UNKNOWN = -(1 << 63)
 
 
-def global_table(b: Builder) -> Value:
+def global_table(b: Builder) -> Operand:
     """The objects and functions of the interpreter."""
-    return Value(b, Pointer(GLOBALS), "@globals")
+    return Operand(b, PointerTo(GLOBALS), "@globals")

@@ -1,7 +1,7 @@
 """Functions in LLVM IR that are written by hand: values know their types, and blocks have
 parameters in place of phis.
 
-    @function(I64, Pointer(I64), I64)
+    @function(I64, PointerTo(I64), I64)
     def first(b, counts, least):            define i64 @first(ptr %counts, i64 %least) {
         found = b.block(I64)                a block with a parameter, for later
         with b.count_to(9) as i:            a loop; `i.again` goes on with the next turn
@@ -29,7 +29,7 @@ class Type:
         self.text = text
 
 
-class Pointer(Type):
+class PointerTo(Type):
     """A pointer to elements of a type, or to a struct."""
 
     def __init__(self, to: Type) -> None:
@@ -69,22 +69,22 @@ VOID, I1, I8, I32, I64 = map(Type, ("void", "i1", "i8", "i32", "i64"))
 FLOAT, DOUBLE = Type("float"), Type("double")
 
 
-def _operator(op: str) -> Callable[[Value, Operand], Value]:
+def _operator(op: str) -> Callable[[Operand, AnyOperand], Operand]:
     return lambda value, other: value.operation(op, other)
 
 
-def _relation(name: str) -> Callable[[Value, Operand], Value]:
+def _relation(name: str) -> Callable[[Operand, AnyOperand], Operand]:
     return lambda value, other: value.compare(name, other)
 
 
-class Value:
+class Operand:
     """An operand: its type and its name. Operators append instructions."""
 
     def __init__(self, builder: Builder, t: Type, name: str) -> None:
         self.builder, self.t, self.name = builder, t, name
 
-    def __add__(self, other: Operand) -> Value:
-        if isinstance(self.t, Pointer):
+    def __add__(self, other: AnyOperand) -> Operand:
+        if isinstance(self.t, PointerTo):
             n = self.builder.name(other)
             return self.builder.value(self.t, f"getelementptr i8, ptr {self.name}, i64 {n}")
         return self.operation("add", other)
@@ -96,12 +96,12 @@ class Value:
     __lt__, __le__ = _relation("ult"), _relation("ule")
     __gt__, __ge__ = _relation("ugt"), _relation("uge")
 
-    def operation(self, op: str, other: Operand) -> Value:
+    def operation(self, op: str, other: AnyOperand) -> Operand:
         """An instruction on two operands of this type, by its name in LLVM."""
         text = f"{op} {self.t.text} {self.name}, {self.builder.name(other)}"
         return self.builder.value(self.t, text)
 
-    def compare(self, relation: str, other: Operand) -> Value:
+    def compare(self, relation: str, other: AnyOperand) -> Operand:
         """A comparison by its name in LLVM."""
         text = f"icmp {relation} {self.t.text} {self.name}, {self.builder.name(other)}"
         return self.builder.value(I1, text)
@@ -109,90 +109,90 @@ class Value:
     def __bool__(self) -> bool:
         raise TypeError("a value of LLVM IR is known when the code runs")
 
-    def select(self, a: Operand, b: Operand) -> Value:
+    def select(self, a: AnyOperand, b: AnyOperand) -> Operand:
         """One of two values, by a bool."""
-        t = next((v.t for v in (a, b) if isinstance(v, Value)), I64)
+        t = next((v.t for v in (a, b) if isinstance(v, Operand)), I64)
         both = f"{self.builder.typed(t, a)}, {self.builder.typed(t, b)}"
         return self.builder.value(t, f"select i1 {self.name}, {both}")
 
-    def to(self, t: Type, op: str = "") -> Value:
+    def to(self, t: Type, op: str = "") -> Operand:
         """A conversion by its name in LLVM; of a pointer without one, to something else."""
         if not op:
-            return Value(self.builder, t, self.name)
+            return Operand(self.builder, t, self.name)
         return self.builder.value(t, f"{op} {self.t.text} {self.name} to {t.text}")
 
     # ------------------------------------------------------------ memory
-    def at(self, i: Operand) -> Value:
+    def at(self, i: AnyOperand) -> Operand:
         """The address of element i."""
-        assert isinstance(self.t, Pointer)
+        assert isinstance(self.t, PointerTo)
         place = f"ptr {self.name}, i64 {self.builder.name(i)}"
         return self.builder.value(self.t, f"getelementptr {self.t.to.text}, {place}")
 
-    def address(self, field: str) -> Value:
+    def address(self, field: str) -> Operand:
         """The address of a field of a struct."""
-        struct = self.t.to if isinstance(self.t, Pointer) else None
+        struct = self.t.to if isinstance(self.t, PointerTo) else None
         if not isinstance(struct, Struct) or field not in struct.fields:
             raise AttributeError(f"{self.t.text} {self.name} has no field {field!r}")
         offset, t = struct.fields[field]
         at = f"getelementptr i8, ptr {self.name}, i64 {offset}"
-        return self.builder.value(Pointer(t), at)
+        return self.builder.value(PointerTo(t), at)
 
-    def load(self, t: Type | None = None, how: str = "", after: str = "") -> Value:
+    def load(self, t: Type | None = None, how: str = "", after: str = "") -> Operand:
         """The value that a pointer points to, also as another type."""
         if t is None:
-            assert isinstance(self.t, Pointer)
+            assert isinstance(self.t, PointerTo)
             t = self.t.to
         return self.builder.value(t, f"load {how}{t.text}, ptr {self.name}{after}")
 
-    def store(self, value: Operand, how: str = "", after: str = "") -> None:
-        assert isinstance(self.t, Pointer)
+    def store(self, value: AnyOperand, how: str = "", after: str = "") -> None:
+        assert isinstance(self.t, PointerTo)
         given = self.builder.typed(self.t.to, value)
         self.builder.effect(f"store {how}{given}, ptr {self.name}{after}")
 
-    def atomic(self, order: str) -> Value:
+    def atomic(self, order: str) -> Operand:
         """An atomic load, with its memory order."""
         return self.load(None, "atomic ", f" {order}, align 8")
 
-    def set(self, value: Operand, order: str) -> None:
+    def set(self, value: AnyOperand, order: str) -> None:
         """An atomic store."""
         self.store(value, "atomic ", f" {order}, align 8")
 
-    def update(self, op: str, value: Operand, order: str) -> Value:
+    def update(self, op: str, value: AnyOperand, order: str) -> Operand:
         """Change a word as one step; gives its value before."""
         text = f"atomicrmw {op} ptr {self.name}, i64 {self.builder.name(value)} {order}"
         return self.builder.value(I64, text)
 
-    def exchange(self, old: Operand, new: Operand, orders: str) -> Value:
+    def exchange(self, old: AnyOperand, new: AnyOperand, orders: str) -> Operand:
         """Put a word in place of another one, as one step: whether that was there."""
         both = f"{self.builder.typed(I64, old)}, {self.builder.typed(I64, new)}"
         pair = self.builder.value(I1, f"cmpxchg ptr {self.name}, {both} {orders}")
         return self.builder.value(I1, f"extractvalue {{i64, i1}} {pair.name}, 1")
 
-    def field(self, name: str, t: Type | None = None) -> Value:
+    def field(self, name: str, t: Type | None = None) -> Operand:
         """A field of a struct, also as another type."""
         return self.address(name).load(t)
 
-    def __getattr__(self, name: str) -> Value:
+    def __getattr__(self, name: str) -> Operand:
         return self.field(name)
 
-    def __getitem__(self, i: Operand) -> Value:
+    def __getitem__(self, i: AnyOperand) -> Operand:
         return (self if i == 0 else self.at(i)).load()
 
-    def __setitem__(self, i: Operand, value: Operand) -> None:
+    def __setitem__(self, i: AnyOperand, value: AnyOperand) -> None:
         (self if i == 0 else self.at(i)).store(value)
 
-    def __call__(self, *given: Operand) -> Value:
+    def __call__(self, *given: AnyOperand) -> Operand:
         assert isinstance(self.t, Signature)
         return self.builder.call(self.name, self.t, given)
 
 
-class Block:
+class BasicBlock:
     """A block: its label, its parameters, and what each jump to it gives for them."""
 
-    def __init__(self, label: str, parameters: tuple[Value, ...]) -> None:
+    def __init__(self, label: str, parameters: tuple[Operand, ...]) -> None:
         self.label, self.parameters = label, parameters
         self.given: list[list[str]] = [[] for _ in parameters]
-        self.usual: tuple[Operand, ...] = ()  # what a jump gives that says nothing
+        self.usual: tuple[AnyOperand, ...] = ()  # what a jump gives that says nothing
         self.lines: list[str] = []
 
     def text(self) -> Iterator[str]:
@@ -203,11 +203,11 @@ class Block:
         yield from self.lines
 
 
-class Index(Value):
+class Index(Operand):
     """The number of a turn of a loop, the block that goes on with the next, and that behind all."""
 
-    again: Block
-    done: Block
+    again: BasicBlock
+    done: BasicBlock
 
 
 class Function:
@@ -218,8 +218,8 @@ class Function:
         self.parameters = body.__code__.co_varnames[1 : 1 + len(types)]
         self.t = Signature(result, *types)
 
-    def __call__(self, *given: Operand) -> Value:
-        builder = next(v.builder for v in given if isinstance(v, Value))
+    def __call__(self, *given: AnyOperand) -> Operand:
+        builder = next(v.builder for v in given if isinstance(v, Operand))
         builder.called[self] = None
         return builder.call(self.name, self.t, given)
 
@@ -230,13 +230,13 @@ class Function:
     def text(self, called: dict[Function, None], linkage: str = "") -> str:
         """The definition. Adds the functions that it calls."""
         b = Builder(self.t.result, called)
-        given = [Value(b, t, f"%{name}") for name, t in zip(self.parameters, self.t.given)]
+        given = [Operand(b, t, f"%{name}") for name, t in zip(self.parameters, self.t.given)]
         self.body(b, *given)
         taken = ", ".join([f"{v.t.text} {v.name}" for v in given])
         return b.definition(f"define {linkage}{self.t.result.text} {self.name}({taken})")
 
 
-Operand: TypeAlias = Value | Function | int | None
+AnyOperand: TypeAlias = Operand | Function | int | None
 
 
 def function(result: Type, *types: Type) -> Callable[[Callable[..., None]], Function]:
@@ -260,8 +260,8 @@ class Builder:
         self.result = result
         self.called = {} if called is None else called
         self.count = 0
-        self.blocks = [Block("start", ())]
-        self.open: Block | None = self.blocks[0]
+        self.blocks = [BasicBlock(".0", ())]
+        self.open: BasicBlock | None = self.blocks[0]
 
     def definition(self, head: str) -> str:
         """The text of the function. A block that is open at its end returns."""
@@ -275,51 +275,52 @@ class Builder:
         assert self.open is not None, f"no block is open for {text}"
         self.open.lines.append(f"  {text}")
 
-    def value(self, t: Type, text: str) -> Value:
+    def value(self, t: Type, text: str) -> Operand:
         """Append an instruction; its value has the type `t`."""
         self.count += 1
-        made = Value(self, t, f"%.{self.count}")
+        made = Operand(self, t, f"%.{self.count}")
         self.effect(f"{made.name} = {text}")
         return made
 
-    def name(self, operand: Operand) -> str:
+    def name(self, operand: AnyOperand) -> str:
         """An operand without its type."""
-        if isinstance(operand, (Value, Function)):
+        if isinstance(operand, (Operand, Function)):
             return operand.name
         return "null" if operand is None else str(operand).lower()  # of a bool: true
 
-    def typed(self, t: Type, operand: Operand) -> str:
+    def typed(self, t: Type, operand: AnyOperand) -> str:
         """An operand with its type, which is `t` if it is a constant."""
         own = t if operand is None or isinstance(operand, int) else operand.t
         assert own.text == t.text, f"{self.name(operand)} is a {own.text}, not a {t.text}"
         return f"{t.text} {self.name(operand)}"
 
-    def call(self, name: str, t: Signature, given: Sequence[Operand]) -> Value:
+    def call(self, name: str, t: Signature, given: Sequence[AnyOperand]) -> Operand:
         """Call a function by its name, or by its address."""
         operands = ", ".join([self.typed(own, v) for own, v in zip(t.given, given, strict=True)])
         text = f"call {t.result.text} {name}({operands})"
         if t.result is not VOID:
             return self.value(t.result, text)
         self.effect(text)
-        return Value(self, VOID, "")
+        return Operand(self, VOID, "")
 
-    def intrinsic(self, name: str, t: Type, *given: Operand) -> Value:
+    def intrinsic(self, name: str, t: Type, *given: AnyOperand) -> Operand:
         """Call an intrinsic of LLVM on operands of one type, which is also that of its result."""
         return self.call(f"@llvm.{name}", Signature(t, *[t] * len(given)), given)
 
-    def alloca(self, t: Type, count: Operand = 1, align: int = 8) -> Value:
+    def alloca(self, t: Type, count: AnyOperand = 1, align: int = 8) -> Operand:
         """The address of room for so many elements on the stack."""
         text = f"alloca {t.text}, {self.typed(I64, count)}, align {align}"
-        return self.value(Pointer(t), text)
+        return self.value(PointerTo(t), text)
 
     # ------------------------------------------------------------ blocks
-    def block(self, *types: Type, name: str = "b") -> Block:
+    def block(self, *types: Type) -> BasicBlock:
         """A block with parameters of these types, to be begun later."""
         self.count += 1
-        label = f".{name}{self.count}"
-        return Block(label, tuple([Value(self, t, f"%{label}.{i}") for i, t in enumerate(types)]))
+        label = f".{self.count}"
+        own = [Operand(self, t, f"%{label}.{i}") for i, t in enumerate(types)]
+        return BasicBlock(label, tuple(own))
 
-    def begin(self, block: Block, *given: Operand) -> tuple[Value, ...]:
+    def begin(self, block: BasicBlock, *given: AnyOperand) -> tuple[Operand, ...]:
         """Go on in a block, behind the open one if there is one; gives its parameters."""
         if self.open is not None:
             self.go(block, *given)
@@ -327,50 +328,54 @@ class Builder:
         self.open = block
         return block.parameters
 
-    def _to(self, block: Block, given: Sequence[Operand]) -> str:
+    def _to(self, block: BasicBlock, given: Sequence[AnyOperand]) -> str:
         assert self.open is not None
         values = given or block.usual
         for texts, v in zip(block.given, values, strict=True):
             texts.append(f"[{self.name(v)}, %{self.open.label}]")
         return f"label %{block.label}"
 
-    def go(self, block: Block, *given: Operand) -> None:
+    def go(self, block: BasicBlock, *given: AnyOperand) -> None:
         """Jump."""
         self.effect(f"br {self._to(block, given)}")
         self.open = None
 
-    def fork(self, condition: Value, then: Block, other: Block, *given: Operand) -> None:
+    def fork(
+        self, condition: Operand, then: BasicBlock, other: BasicBlock, *given: AnyOperand
+    ) -> None:
         """Jump to one of two blocks; what is given is for the one that has parameters."""
         labels = ", ".join([self._to(t, given if t.parameters else ()) for t in (then, other)])
         self.effect(f"br i1 {condition.name}, {labels}")
         self.open = None
 
-    def leave(self, condition: Value, target: Block, *given: Operand) -> None:
+    def leave(self, condition: Operand, target: BasicBlock, *given: AnyOperand) -> None:
         """Jump where a condition holds; go on where it does not."""
         rest = self.block()
         self.fork(condition, target, rest, *given)
         self.begin(rest)
 
-    def check(self, condition: Value, other: Block, *given: Operand) -> None:
+    def check(self, condition: Operand, other: BasicBlock, *given: AnyOperand) -> None:
         """Go on where a condition holds; jump where it does not."""
         rest = self.block()
         self.fork(condition, rest, other, *given)
         self.begin(rest)
 
-    def switch(self, value: Value, targets: Mapping[int, Sequence[Any]], other: Block) -> None:
+    def switch(
+        self, value: Operand, targets: Mapping[int, Sequence[Any]], other: BasicBlock
+    ) -> None:
         """Jump to the block of a number, each with what it gets."""
         label = self._to(other, ())
         cases = [f"i64 {n}, {self._to(block, given)}" for n, (block, *given) in targets.items()]
         self.effect(f"switch i64 {value.name}, {label} [ {' '.join(cases)} ]")
         self.open = None
 
-    def ret(self, value: Operand = None) -> None:
+    def ret(self, value: AnyOperand = None) -> None:
         """Return."""
         self.effect("ret void" if self.result is VOID else f"ret {self.typed(self.result, value)}")
         self.open = None
 
     @contextmanager
-    def when(self, condition: Value, holds: bool = True) -> Iterator[None]:
+    def when(self, condition: Operand, holds: bool = True) -> Iterator[None]:
         """The instructions in between run where a condition holds."""
         inside, behind = self.block(), self.block()
         self.fork(condition, *((inside, behind) if holds else (behind, inside)))
@@ -378,12 +383,12 @@ class Builder:
         yield
         self.begin(behind)
 
-    def unless(self, condition: Value) -> AbstractContextManager[None]:
+    def unless(self, condition: Operand) -> AbstractContextManager[None]:
         """The instructions in between run where a condition does not hold."""
         return self.when(condition, holds=False)
 
     @contextmanager
-    def count_to(self, end: Operand, first: Operand = 0) -> Iterator[Index]:
+    def count_to(self, end: AnyOperand, first: AnyOperand = 0) -> Iterator[Index]:
         """The instructions in between run for each number from `first` to before `end`."""
         head = self.block(I64)
         (number,) = self.begin(head, first)

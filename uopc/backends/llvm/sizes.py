@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from uopc.backends.llvm.builder import I1, I64, Block, Type, Value
+from uopc.backends.llvm.builder import I1, I64, BasicBlock, Operand, Type
 from uopc.ir.core.ops import Op, Ops
 
 _PLAIN = {
@@ -23,7 +23,7 @@ OPERATIONS = (
 )  # fmt: skip
 
 
-def computed(op: Op, src: Sequence[Value], beyond: Block | None = None) -> Value:
+def computed(op: Op, src: Sequence[Operand], beyond: BasicBlock | None = None) -> Operand:
     """The value of an operation: of type i1 for a comparison. It goes to `beyond` where 64 bits do
     not hold the value; without that block, bounds say that they do."""
     a, other = src[0], src[-1]
@@ -35,12 +35,12 @@ def computed(op: Op, src: Sequence[Value], beyond: Block | None = None) -> Value
     if op is Ops.WHERE:
         return (a if a.t is I1 else a.ne(0)).select(*src[1:])
     if op in (Ops.NEG, Ops.ABS):
-        negative = _sum(Ops.SUB, Value(a.builder, I64, "0"), a, beyond)
+        negative = _sum(Ops.SUB, Operand(a.builder, I64, "0"), a, beyond)
         return negative if op is Ops.NEG else a.compare("slt", 0).select(negative, a)
     return _sum(op, a, other, beyond)
 
 
-def _sum(op: Op, a: Value, other: Value, beyond: Block | None) -> Value:
+def _sum(op: Op, a: Operand, other: Operand, beyond: BasicBlock | None) -> Operand:
     """A sum, a difference, a product, or a combination of bits."""
     b, name = a.builder, _PLAIN[op]
     if beyond is None or op not in (Ops.ADD, Ops.SUB, Ops.MUL):
@@ -53,7 +53,7 @@ def _sum(op: Op, a: Value, other: Value, beyond: Block | None) -> Value:
     return result
 
 
-def _divided(op: Op, a: Value, divisor: Value, beyond: Block | None) -> Value:
+def _divided(op: Op, a: Operand, divisor: Operand, beyond: BasicBlock | None) -> Operand:
     """A quotient or a remainder; 0 where the divisor is 0."""
     if beyond is not None:
         a.builder.leave(divisor.eq(-1) & a.eq(-(1 << 63)), beyond)
