@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from uopc.forks import cached_property
 from uopc.ir.builder import index_maps
 from uopc.ir.core import bounds, ranges, shapes
+from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import before_effects
 from uopc.ir.core.uop import UOp
@@ -56,6 +57,16 @@ class Access:
         """The one component of a flat index."""
         (flat,) = self.index
         return flat
+
+    @property
+    def form(self) -> affine.Form:
+        """The constant and the terms of a flat index."""
+        return affine.form(self.flat)
+
+    @property
+    def row(self) -> tuple[UOp, DType, UOp | None, frozenset[tuple[UOp, int]]]:
+        """Equal for flat accesses that are a constant apart, under one guard."""
+        return self.node.src[0], self.node.dtype, self.gate, frozenset(self.form[1].items())
 
     @property
     def itemsize(self) -> int:

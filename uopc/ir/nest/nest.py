@@ -90,6 +90,13 @@ class Nest:
         """The accesses by all other nodes."""
         return [a for a in self.accesses if not a.written]
 
+    @cached_property
+    def used(self) -> list[Access]:
+        """The accesses whose elements are read: also those of elements that are written as well."""
+        sources = [u.src[1:] if u.op is Ops.STORE else u.src for u in self.order]
+        found = set[UOp]().union(*sources)
+        return [a for a in self.accesses if a.node in found]
+
     def inside(self, r: UOp) -> list[Access]:
         """The accesses that move with a loop."""
         return [a for a in self.accesses if r in a.loops]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import math
 
-from uopc.ir.builder import index_maps
 from uopc.ir.core import bounds, ranges, walk
 from uopc.ir.core.arena import memo
 from uopc.ir.core.intervals import Interval
@@ -18,6 +17,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import awaited, before_effects, storage_root
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
+from uopc.ir.nest.accesses import Access
 from uopc.ir.nest.loops import by_axis
 from uopc.ir.nest.nest import nest_of
 from uopc.ir.symbolic.conditions import constraints_of
@@ -33,19 +33,18 @@ def is_ordered(kernel: UOp, r: UOp, own_storage: bool = False) -> bool:
     if any(is_overwritten(u, r) for u in stored):
         return True
     return any(
-        r in ranges.ranges(target) and r in ranges.ranges(access) and not _apart(target, access, r)
+        r in target.loops and r in access.loops and not _apart(target, access, r)
         for target, access in _meetings(kernel)
-        if storage_root(target) not in own
+        if target.storage not in own
     )
 
 
 def _filled_first(kernel: UOp, r: UOp) -> frozenset[UOp]:
     """The BUFFERs of which each iteration of r reads only places that it has stored to before."""
     found = {u for u in walk.order(kernel) if u.op is Ops.BUFFER}
-    targets = {u.src[0] for u in nest_of(kernel).stores}
-    for u in walk.order(kernel) if found else ():
-        if u.op is Ops.INDEX and u not in targets and not _comes_after_store(u, r):
-            found.discard(storage_root(u))
+    for a in nest_of(kernel).read if found else ():
+        if not _comes_after_store(a.node, r):
+            found.discard(a.storage)
     return frozenset(found)
 
 
@@ -59,56 +58,41 @@ def _comes_after_store(access: UOp, r: UOp) -> bool:
 
 
 @memo
-def _meetings(kernel: UOp) -> list[tuple[UOp, UOp]]:
-    """The addresses of STOREs, each with an address whose elements it may overwrite: one that is
-    read or that another STORE has, or its own where iterations may store to one element."""
-    targets: dict[UOp, list[UOp]] = {}
+def _meetings(kernel: UOp) -> list[tuple[Access, Access]]:
+    """The accesses of STOREs, each with one whose elements it may overwrite: one that is read or
+    that another STORE has, or its own where iterations may store to one element."""
+    targets: dict[UOp, list[Access]] = {}
     for u in nest_of(kernel).stores:
-        target = before_effects(u.src[0])
-        targets.setdefault(storage_root(target), []).append(target)
-    rest = [u.src[1:] if u.op is Ops.STORE else u.src for u in walk.order(kernel)]
-    used: set[UOp] = set().union(*rest)
-    reached = [u for u in used if u.op is Ops.INDEX]
-    pairs = [(t, u) for u in reached for t in targets.get(storage_root(u), ())]
+        target = Access(before_effects(u.src[0]), u)
+        targets.setdefault(target.storage, []).append(target)
+    pairs = [(t, a) for a in nest_of(kernel).used for t in targets.get(a.storage, ())]
     for storage, stored in targets.items():
         if storage.op is Ops.PARAM:
             both = itertools.combinations(stored, 2)  # parts of one loop have loops of their own
-            pairs += [(t, u) for t, u in both if ranges.ranges(t) == ranges.ranges(u)]
+            pairs += [(t, u) for t, u in both if t.loops == u.loops]
     found = [pair for pair in pairs if _may_meet(*pair)]
     scattered = [(t, t) for same in targets.values() for t in same if _is_scattered(t)]
     return found + scattered
 
 
-def _address(access: UOp) -> UOp | None:
-    """The flat index, without its guard."""
-    return index_maps.ungated(access.src[1])[0] if len(access.src) == 2 else None
-
-
-def _may_meet(target: UOp, access: UOp) -> bool:
+def _may_meet(target: Access, access: Access) -> bool:
     """False if all elements of one lie before those of the other."""
-    a, b = _address(target), _address(access)
-    if a is None or b is None:
-        return True
-    (low, high), (first, last) = bounds.bounds(a), bounds.bounds(b)
+    (low, high), (first, last) = bounds.bounds(target.flat), bounds.bounds(access.flat)
     return bool(low <= last and first <= high)
 
 
-def _is_scattered(target: UOp) -> bool:
+def _is_scattered(target: Access) -> bool:
     """True if the index is more than a sum of loops: a value that was read, a quotient."""
-    a = _address(target)
-    return a is None or any(
+    return any(
         f.op not in (Ops.RANGE, Ops.VARIABLE, Ops.CONST, Ops.SPECIAL, Ops.LANES)
-        for m in affine.form(a)[1] for f in affine.factors(m)
+        for m in target.form[1] for f in affine.factors(m)
     )  # fmt: skip
 
 
-def _apart(target: UOp, access: UOp, r: UOp) -> bool:
+def _apart(target: Access, access: Access, r: UOp) -> bool:
     """True if two iterations of r never meet: its step is longer than what varies in shorter steps
     inside of one, and all of it is shorter than the longer steps. Loops around r stand still."""
-    a, b = _address(target), _address(access)
-    if a is None or b is None:
-        return False
-    (first, one), (second, two) = affine.form(a), affine.form(b)
+    (first, one), (second, two) = target.form, access.form
     # A value that was read, or a quotient, may depend on r too: its bounds are what counts.
     moving = [m for m in one if r in affine.factors(m)]
     if len(moving) != 1 or moving != [m for m in two if r in affine.factors(m)]:
@@ -141,12 +125,11 @@ def _apart(target: UOp, access: UOp, r: UOp) -> bool:
     return all(affine.at_most(end, step) for end in ends)
 
 
-def _guarded(access: UOp, part: affine.Form) -> Interval:
+def _guarded(access: Access, part: affine.Form) -> Interval:
     """The least and greatest value of a part of an index where the guard of the access holds."""
     constant, terms = part
     low, high = affine.interval(constant, terms)
-    guard = index_maps.ungated(access.src[1])[1]
-    conditions = [] if guard is None else walk.flatten(guard)
+    conditions = [] if access.gate is None else walk.flatten(access.gate)
     for bounded, (_, most) in constraints_of(conditions).items():
         added, seen = affine.form(bounded)
         m, k = next(iter(seen.items()))

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from uopc.ir.builder import index_maps
 from uopc.ir.core import dtypes, walk
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
-from uopc.ir.index import affine
+from uopc.ir.nest.accesses import Access
 from uopc.passes.analysis.lanes import chunk, lane_step
 
 _LEAST = 4  # elements of a row
@@ -32,13 +31,10 @@ def columns(kernel: UOp, has_rows: Callable[[UOp], bool]) -> list[list[UOp]]:
     for u in walk.order(kernel):
         if u.op is not Ops.INDEX or u.dtype.lanes == 1 or len(u.src) != 2:
             continue
-        flat, gate = index_maps.ungated(u.src[1])
-        step = lane_step(flat)
-        if step is None or -1 <= step <= 1 or not has_rows(u):
-            continue
-        constant, terms = affine.form(flat)
-        key = (u.src[0], u.dtype, gate, frozenset(terms.items()))
-        groups.setdefault(key, {})[constant] = u
+        a = Access(u)
+        step = lane_step(a.flat)
+        if step is not None and not -1 <= step <= 1 and has_rows(u):
+            groups.setdefault(a.row, {})[a.form[0]] = u
     return [block for g in groups.values() for block in blocks(g)]
 
 
@@ -84,9 +80,9 @@ def transposed(block: list[UOp], load_row: LoadRow, register: int = 0) -> dict[U
 
 def _are_words(block: list[UOp]) -> bool:
     """True for the four bytes of words that follow each other, without a guard."""
-    flat, gate = index_maps.ungated(block[0].src[1])
-    in_bytes = block[0].dtype.scalar in (dtypes.uint8, dtypes.int8)
-    return in_bytes and gate is None and len(block) == lane_step(flat) == 4
+    a = Access(block[0])
+    in_bytes = a.node.dtype.scalar in (dtypes.uint8, dtypes.int8)
+    return in_bytes and a.gate is None and len(block) == lane_step(a.flat) == 4
 
 
 def _interleaved(a: UOp, b: UOp, n: int, half: int) -> UOp:

@@ -15,7 +15,7 @@ from uopc.ir.core import walk
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
-from uopc.ir.index import affine
+from uopc.ir.nest.accesses import Access
 from uopc.passes.analysis.lanes import lane_step
 from uopc.passes.devectorize.transpose import blocks, transposed
 
@@ -30,12 +30,10 @@ def with_words(kernel: UOp, lane: Lane, has_rows: Callable[[UOp], bool]) -> UOp:
         return kernel
     groups: dict[object, dict[int, UOp]] = {}
     for u, parts in found.items():
-        flat, gate = index_maps.ungated(parts[0].src[1])
-        if lane_step(flat) not in (None, len(parts)):
-            constant, terms = affine.form(flat)
-            at, rest = divmod(constant, len(parts))
-            key = (parts[0].src[0], parts[0].dtype, u.dtype, gate, rest, frozenset(terms.items()))
-            groups.setdefault(key, {})[at] = u
+        a = Access(parts[0])
+        if lane_step(a.flat) not in (None, len(parts)):
+            at, rest = divmod(a.form[0], len(parts))
+            groups.setdefault((a.row, u.dtype, rest), {})[at] = u
     made: dict[UOp, UOp] = {}
     for block in [b for g in groups.values() for b in blocks(g)]:
         made |= transposed(block, lambda u, t, i: _row(found[u], t, i, lane))
@@ -74,22 +72,18 @@ def _element(v: UOp) -> UOp | None:
 
 
 def _are_neighbours(parts: list[UOp]) -> bool:
-    """True for elements one after the other in the same array, under the same guard."""
-    first, gate = index_maps.ungated(parts[0].src[1])
-    for i, u in enumerate(parts):
-        flat, own = index_maps.ungated(u.src[1])
-        if u.src[0] is not parts[0].src[0] or u.dtype is not parts[0].dtype or own is not gate:
-            return False
-        if affine.sub(flat, first) is not affine.const(i):
-            return False
-    return first.dtype.lanes > 1
+    """True for vectors of elements one after the other in the same array, under the same guard."""
+    first, *others = [Access(u) for u in parts]
+    return first.flat.dtype.lanes > 1 and all(
+        a.row == first.row and a.form[0] == first.form[0] + i for i, a in enumerate(others, 1)
+    )
 
 
 def _words(u: UOp, parts: list[UOp], lane: Lane) -> UOp:
     """Words that lie side by side are one vector in memory; others are one each."""
-    flat, gate = index_maps.ungated(parts[0].src[1])
-    alike = gate is None or gate.dtype.lanes == 1
-    if alike and lane_step(flat) == len(parts):
+    a = Access(parts[0])
+    alike = a.gate is None or a.gate.dtype.lanes == 1
+    if alike and lane_step(a.flat) == len(parts):
         return _row(parts, u.dtype, 0, lane)
     each = parts[0].dtype.scalar.vec(len(parts))
     words = [_neighbours(parts[0], each, i, lane) for i in range(u.dtype.lanes)]

@@ -21,11 +21,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 
-from uopc.ir.builder import index_maps, rebuild
+from uopc.ir.builder import rebuild
 from uopc.ir.core import bounds, dtypes, ranges, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
+from uopc.ir.nest.accesses import Access
 from uopc.passes.analysis.loops import make_range
 from uopc.passes.contract import Context
 from uopc.passes.simplify_ranges.fuse_reduces import with_shared_loops
@@ -93,10 +94,10 @@ def _stays_divided(u: UOp, outer: UOp, inner: UOp) -> bool:
     two: it does not move by one step of the outer range in all steps of the inner one."""
     if u.op is not Ops.INDEX or len(u.src) != 2:
         return False
-    terms = affine.form(index_maps.ungated(u.src[1])[0])[1]
-    step = affine.scaled(inner.src[0], terms.get(inner, 0))
-    only = [m is inner or m is outer or ranges.ranges(m).isdisjoint((outer, inner)) for m in terms]
-    return all(only) and step is not affine.const(terms.get(outer, 0))
+    step, whole = [Access(u).stride(r) for r in (inner, outer)]
+    if step is None or whole is None:
+        return False
+    return affine.scaled(inner.src[0], step) is not affine.const(whole)
 
 
 def _index_divisions(nodes: Iterable[UOp]) -> int:

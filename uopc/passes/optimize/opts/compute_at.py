@@ -19,13 +19,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from uopc.ir.builder import index_maps, rebuild
+from uopc.ir.builder import rebuild
 from uopc.ir.core import bounds, dtypes, ranges, walk
 from uopc.ir.core.arena import memo
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.storage import before_effects
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
+from uopc.ir.nest.accesses import Access
 from uopc.ir.nest.nest import nest_of
 from uopc.ir.verify.in_bounds import Verdict, accesses
 from uopc.passes.analysis.loops import make_range
@@ -88,26 +88,22 @@ def values(kernel: UOp, r: UOp) -> list[Shared]:
 def crossed(kernel: UOp, r: UOp) -> list[Shared]:
     """The elements that the last loop inside of output loop r reads with a stride, while another
     loop reads neighbours."""
-    targets = {u.src[0] for u in nest_of(kernel).stores}
-    found = [u for u in walk.order(kernel) if u.op is Ops.INDEX and u not in targets]
-    return [c for u in found for c in [_crossed(u, r)] if c is not None]
+    found = [_crossed(a, r) for a in nest_of(kernel).read]
+    return [c for c in found if c is not None]
 
 
-def _crossed(u: UOp, r: UOp) -> Shared | None:
-    if len(u.src) != 2 or not before_effects(u.src[0]).op.is_storage:
+def _crossed(a: Access, r: UOp) -> Shared | None:
+    if len(a.index) != 1 or a.gate is not None or not a.storage.op.is_storage:
         return None
-    flat, gate = index_maps.ungated(u.src[1])
-    terms, around = affine.form(flat)[1], ranges.ranges(u)
-    loops = sorted([q for q in around if q.arg.axis > r.arg.axis], key=lambda q: q.arg.axis)
+    loops = sorted([q for q in a.loops if q.arg.axis > r.arg.axis], key=lambda q: q.arg.axis)
     bare = all(q.arg.kind == "loop" and not ranges.ranges(q.src[0]) & {*loops} for q in loops)
-    single = not any(m not in loops and ranges.ranges(m) & {*loops} for m in terms)
-    if gate is not None or len(loops) < 2 or not bare or not single:
+    steps = {q: a.stride(q) or 0 for q in loops}
+    if len(loops) < 2 or not bare or min(steps.values()) < 1:
         return None
-    steps = {q: terms.get(q, 0) for q in loops}
-    if min(steps.values()) < 1 or steps[loops[-1]] == 1 or 1 not in steps.values():
+    if steps[loops[-1]] == 1 or 1 not in steps.values():
         return None
     in_memory = tuple(sorted(loops, key=lambda q: -steps[q]))
-    return Shared(u, tuple(loops), in_memory, {u: dict.fromkeys(loops, 0)})
+    return Shared(a.node, tuple(loops), in_memory, {a.node: dict.fromkeys(loops, 0)})
 
 
 @memo
@@ -139,9 +135,8 @@ def stencils(kernel: UOp, r: UOp) -> list[Shared]:
 def _form(u: UOp, forms: Mapping[UOp, object]) -> object:
     """A key that is equal for values whose indices differ by constants; None if that is unknown."""
     if u.op is Ops.INDEX:
-        flat, gate = index_maps.ungated(u.src[-1])
-        terms = affine.form(flat)[1]
-        return None if gate is not None else (u.src[:-1], frozenset(terms.items()))
+        access = Access(u)
+        return access.row if access.gate is None else None
     below = []
     for s in u.src:
         if s in forms and (s.dtype.scalar is dtypes.index or forms[s] is None):
@@ -176,7 +171,7 @@ def _lead(u: UOp, reads: set[UOp]) -> tuple[int, Mapping[UOp, int]]:
     """The constant and the terms of the first index that a value reads."""
     while u.op is not Ops.INDEX:
         u = next(s for s in u.src if s in reads)
-    return affine.form(index_maps.ungated(u.src[-1])[0])
+    return Access(u).form
 
 
 def _is_inside(value: UOp) -> bool:

@@ -111,9 +111,7 @@ def check_not_read(kernel: UOp, stores: Iterable[UOp]) -> None:
 def reads_written(kernel: UOp, stores: Iterable[UOp]) -> bool:
     """True if the kernel reads storage that one of the stores writes."""
     written = {storage_root(u.src[0]) for u in stores}
-    order = walk.order(kernel)
-    read = {s for u in order for s in (u.src[1:] if u.op is Ops.STORE else u.src)}
-    return any(u.op is Ops.INDEX and storage_root(u) in written for u in read)
+    return any(storage_root(a.node) in written for a in nest_of(kernel).used)
 
 
 def check_ahead(kernel: UOp, value: UOp) -> None:

@@ -22,6 +22,7 @@ from uopc.ir.core.serialize import content
 from uopc.ir.core.uop import UOp
 from uopc.ir.devices.tensor_cores import tile_of
 from uopc.ir.index import affine, compare, values
+from uopc.ir.nest.accesses import Access
 from uopc.ir.nest.contractions import PRODUCTS, term
 from uopc.ir.nest.nest import nest_of
 from uopc.passes.analysis.loops import make_range
@@ -133,7 +134,7 @@ def windows(value: UOp) -> list[UOp]:
 def _sums(value: UOp) -> list[affine.Terms]:
     """The terms of each index of a value, then the terms of each sum inside of an index."""
     order = walk.toposort(value)
-    indices = [index_maps.ungated(u.src[1])[0] for u in order if u.op is Ops.INDEX]
+    indices = [Access(u).flat for u in order if u.op is Ops.INDEX]
     sums = [u for u in order if u.op is Ops.ADD and u.dtype is dtypes.index]
     return [affine.form(u)[1] for u in (*indices, *sums)]
 

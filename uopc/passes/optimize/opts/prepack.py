@@ -15,11 +15,13 @@ import math
 from collections.abc import Mapping
 
 from uopc.ir.builder import index_maps, rebuild
-from uopc.ir.core import ranges, walk
+from uopc.ir.core import ranges
 from uopc.ir.core.data import blocks
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine, values
+from uopc.ir.nest.accesses import Access
+from uopc.ir.nest.nest import nest_of
 from uopc.passes.analysis.loops import make_range
 from uopc.passes.optimize.opts.legality import Refused, check_amount, known_length
 
@@ -29,25 +31,24 @@ def prepack(kernel: UOp, r: UOp, n: int) -> UOp:
     check_amount(n, 2)
     found = values.cases(r.src[0])
     lengths = (known_length(r),) * 2 if found is None else found
-    reads: dict[UOp, list[UOp]] = {}
-    for u in walk.order(kernel):
-        if u.op is Ops.INDEX and u.src[0].op is Ops.PARAM and u.src[0].arg.order == ():
-            reads.setdefault(u.src[0], []).append(u)
+    reads: dict[UOp, list[Access]] = {}
+    for a in nest_of(kernel).read:
+        if a.storage.op is Ops.PARAM and a.storage.arg.order == ():
+            reads.setdefault(a.storage, []).append(a)
     mapping: dict[UOp, UOp] = {}
-    for param, indices in reads.items():
-        mapping |= _blocked(param, indices, r, lengths, n)
+    for param, accesses in reads.items():
+        mapping |= _blocked(param, accesses, r, lengths, n)
     if not mapping:
         raise Refused("the loop alone counts no dimension of a constant array")
     return rebuild.rebuild(kernel, mapping)
 
 
 def _blocked(
-    param: UOp, reads: list[UOp], r: UOp, lengths: tuple[int, int], n: int
+    param: UOp, reads: list[Access], r: UOp, lengths: tuple[int, int], n: int
 ) -> dict[UOp, UOp]:  # fmt: skip
     """Map the reads of an array to reads in blocks; empty if the array stays as it is. `lengths`:
     of the loop in all threads' chunks but the last, and in the last chunk."""
-    accesses = [index_maps.ungated(u.src[1]) for u in reads]
-    steps = affine.form(accesses[0][0])[1]
+    indices, steps = [a.flat for a in reads], reads[0].form[1]
     inner, (length, last) = steps.get(r, 0), lengths
     beside, value = _chunks(steps, length * inner), r
     if length != last:  # all chunks count one dimension, and each begins at a block
@@ -56,7 +57,7 @@ def _blocked(
         value = affine.add(affine.scaled(beside, length), r)
         length = length * (known_length(beside) - 1) + last
         r, beside = make_range(length, r.arg.axis, "loop"), None
-        accesses = [(_counted(flat, value, r, inner), guard) for flat, guard in accesses]
+        indices = [_counted(flat, value, r, inner) for flat in indices]
     chunks = 1 if beside is None else known_length(beside)
     (count,) = param.arg.dims
     outer = count // (chunks * length * inner) if inner > 0 else 0
@@ -68,7 +69,7 @@ def _blocked(
     stored = intern(Ops.PARAM, param.dtype, (), arg, param.tag)
     block, rest = affine.divmod_(value, affine.const(n))
     made = {}
-    for u, (flat, guard) in zip(reads, accesses):
+    for a, flat in zip(reads, indices):
         high, within = affine.divmod_(flat, affine.const(inner))
         around, alone = affine.divmod_(high, affine.const(length))
         around, chunk = affine.divmod_(around, affine.const(chunks))
@@ -79,8 +80,9 @@ def _blocked(
         place = affine.add(affine.scaled(chunk, -(-length // n)), block)
         row = affine.add(affine.scaled(place, outer), around)
         step = affine.add(affine.scaled(row, inner), within)
-        guard = index_maps.true() if guard is None else guard
+        guard = index_maps.true() if a.gate is None else a.gate
         index = index_maps.gated((affine.add(affine.scaled(step, n), rest),), guard)
+        u = a.node
         made[u] = intern(Ops.INDEX, u.dtype, (stored, *index), u.arg, u.tag)
     return made
 

@@ -21,7 +21,7 @@ from uopc.ir.core import bounds, dtypes, ranges, walk
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.storage import before_effects
 from uopc.ir.core.uop import UOp, intern
-from uopc.ir.index import affine
+from uopc.ir.nest.accesses import Access
 from uopc.ir.nest.contractions import PRODUCTS
 from uopc.ir.nest.loops import by_axis
 from uopc.ir.nest.nest import nest_of
@@ -85,14 +85,8 @@ class Tiled:
         """True if each store that moves with the loop of r certainly moves with r too: the address
         has the loop as a term of its own."""
         loop = self.loop(r)
-
-        def is_term(index: UOp) -> bool:
-            terms = affine.form(index_maps.ungated(index)[0])[1]
-            return loop in terms and sum([loop in ranges.ranges(m) for m in terms]) == 1
-
         stores = [u for u in nest_of(self.base).stores if loop in ranges.ranges(u)]
-        indices = [before_effects(u.src[0]).src[1:] for u in stores]
-        return r is loop or all(any(map(is_term, index)) for index in indices)
+        return r is loop or all(Access(before_effects(u.src[0])).stride(loop) for u in stores)
 
     def has_lanes(self, r: UOp) -> bool:
         """True if values inside of the loop of r have lanes, in the base or in a noted Part."""

@@ -10,7 +10,7 @@ from uopc.ir.core import ranges, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp
-from uopc.ir.nest.nest import nest_of
+from uopc.ir.nest.nest import Nest, nest_of
 from uopc.passes.analysis.shared_tiles import THREADS
 from uopc.passes.optimize.opts import legality
 from uopc.passes.optimize.opts.legality import Refused
@@ -64,15 +64,12 @@ def check_thread(kernel: UOp, r: UOp) -> None:
     _check_separate(kernel, r)
     if r in _fill_loops(kernel):
         return
-    for nest in kernel.src:
-        order = walk.toposort(nest)
-        written = {(storage_root(u.src[0]), r in ranges.ranges(u.src[0]))
-                   for u in order if u.op is Ops.STORE}  # fmt: skip
-        for s in {s for u in order for s in (u.src[1:] if u.op is Ops.STORE else u.src)}:
-            if s.op is not Ops.INDEX or storage_root(s).op is not Ops.PARAM:
-                continue
-            if (storage_root(s), r not in ranges.ranges(s)) in written:
-                raise Refused("code outside of it shares storage with its iterations")
+    for nest in [Nest(walk.toposort(effect)) for effect in kernel.src]:
+        targets = [u.src[0] for u in nest.stores]
+        written = {(storage_root(u), r in ranges.ranges(u)) for u in targets}
+        read = [(storage_root(a.node), r not in a.loops) for a in nest.used]
+        if any(root.op is Ops.PARAM and (root, outside) in written for root, outside in read):
+            raise Refused("code outside of it shares storage with its iterations")
 
 
 def check_no_barrier(kernel: UOp, r: UOp) -> None:

@@ -48,11 +48,12 @@ def _size(storage: UOp) -> int:
 def _line_after_line(a: Access, least: int) -> UOp | None:
     """The innermost loop whose iterations write consecutive runs, each filled by lanes and copies,
     in vectors that begin at multiples of `least` bytes."""
-    inside = [r for r in ranges.ranges(a.flat) if r.arg.kind in ("lane", "upcast")]
-    loops = [r for r in ranges.ranges(a.flat) if r.arg.kind == "loop"]
+    moving = ranges.ranges(a.flat)
+    inside = [r for r in moving if r.arg.kind in ("lane", "upcast")]
+    loops = [r for r in moving if r.arg.kind == "loop"]
     if not loops or not any(r.arg.kind == "lane" for r in inside):
         return None
-    constant, terms = affine.form(a.flat)
+    constant, terms = a.form
     first = affine.build(constant, {m: k for m, k in terms.items() if m not in inside})
     if values.divisor(first) * a.itemsize % least:
         return None

@@ -7,7 +7,6 @@ import math
 from uopc.ir.core import ranges
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
-from uopc.ir.index import affine
 from uopc.ir.nest.accesses import Access
 from uopc.ir.nest.loops import length_of, trips
 from uopc.ir.nest.nest import Nest
@@ -77,7 +76,7 @@ def _read(k: Nest, q: UOp, n: int) -> set[Element]:
 
 
 def _elements(a: Access, q: UOp, n: int) -> set[Element]:
-    constant, terms = affine.form(a.flat)
+    constant, terms = a.form
     if any(m is not q and q in ranges.ranges(m) for m in terms):
         return {(a.node, frozenset(), i) for i in range(n)}  # not known to be the same ones
     offsets = {constant}
