@@ -210,7 +210,7 @@ DOORS = {
         "backends.plan", "backends.device_rows", "program.planner",  # several devices in a plan
         "program.cached.record", "program.cpu", "program.cuda", "program.program",
         "program.request", "program.speed.predict", "driver",
-        "ir.interpret.interpreter", "passes.join_kernels", "passes.sharding",
+        "ir.interpret.interpreter", "passes.join_kernels", "passes.pass_manager", "passes.sharding",
     },
 }  # fmt: skip
 # The wings that a wing is built on.

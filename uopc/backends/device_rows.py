@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from uopc.backends import memory_plan
 from uopc.backends.memory_plan import Lifetime
 from uopc.backends.plan import Exchange
-from uopc.ir.core.uop import UOp
 from uopc.ir.devices import device
 
 if TYPE_CHECKING:
@@ -32,26 +31,21 @@ class DeviceRows:
 
     @staticmethod
     def of(
-        program: UOp, names: Sequence[str], copied: tuple[Exchange, ...] = ()
+        names: Sequence[str], places: Sequence[LaunchPlace], copied: tuple[Exchange, ...] = ()
     ) -> DeviceRows:
-        """The rows of a program, a LINEAR of CALLs, on CPU devices."""
+        """The rows of launches with these places on CPU devices."""
         devices = tuple(map(device.number, names))
-        if len(devices) == 1:
-            return DeviceRows(devices, copied=copied)
-        from uopc.ir.devices import launches
-
-        places = tuple(launches.placed(program, names))
-        if not places or not launches.in_order(places):
+        rounds = [p.round for p in places]
+        if not rounds or rounds != sorted(rounds):
             return DeviceRows(devices, (), (), copied)
         rows: list[list[int]] = [[] for _ in devices]
         for number, place in enumerate(places):
             row = rows[place.device]
             row += [-1] * (place.round - row.count(-1))
             row.append(number)
-        last = places[-1].round
         for row in rows:
-            row += [-1] * (last - row.count(-1))
-        return DeviceRows(devices, places, tuple(map(tuple, rows)), copied)
+            row += [-1] * (rounds[-1] - row.count(-1))
+        return DeviceRows(devices, tuple(places), tuple(map(tuple, rows)), copied)
 
 
 ONE_DEVICE = DeviceRows()

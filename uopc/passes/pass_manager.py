@@ -10,6 +10,7 @@ import time
 import weakref
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from uopc.errors import Error, InvalidIR, UserError
 from uopc.forks import cached_property
@@ -34,6 +35,9 @@ from uopc.passes.contract import (
     RuleContext,
     watch,
 )  # fmt: skip
+
+if TYPE_CHECKING:
+    from uopc.ir.devices.launches import LaunchPlace
 
 INPUT = "input"  # the stage before the first pass
 Numbered = tuple[int, Pass]
@@ -73,6 +77,15 @@ class Lowered:
     def located(self, kernel: UOp) -> list[UOp]:
         """The user's nodes in a linear kernel, but none that another graph may have built first."""
         return [u for u in self.origins.get(kernel, ()) if _line(u) in self._lines]
+
+    @cached_property
+    def places(self) -> list[LaunchPlace]:
+        """The places of the launches of a program for several devices of this process."""
+        if len(self.context.devices) < 2:
+            return []
+        from uopc.passes.order_launches import placed
+
+        return placed(self.program, self.context.devices)
 
     @cached_property
     def _lines(self) -> set[tuple[str, int] | None]:

@@ -63,7 +63,7 @@ def make_artifact(
     if not for_gpu:
         copied = () if sharding is None else sharding.copied
         moves = tuple([exchange([u], u, request.facts) for u in copied])
-        rows = DeviceRows.of(lowered.program, lowered.context.devices, moves)
+        rows = DeviceRows.of(lowered.context.devices, lowered.places, moves)
     beside = {} if sharding is None else sharding.beside(lowered.program)
     planner = Planner(
         request, lowered.outputs, calls, names, lowered.conditions, for_gpu,

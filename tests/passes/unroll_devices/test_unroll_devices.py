@@ -15,9 +15,9 @@ from tests import mesh_fuzz
 from tests.meshes import block, r, rng
 from uopc import Ops, P, UOp, dtypes, make_mesh
 from uopc.ir.core.args import ExchangeArg
-from uopc.ir.devices import launches
 from uopc.ir.index import affine
 from uopc.ir.interpret import interpreter
+from uopc.passes.order_launches import _are_apart
 
 
 def devices(count):
@@ -371,7 +371,7 @@ def test_stores_that_cannot_meet():
             loops = tuple([(s, int(rng.integers(1, 5))) for s in strides])
             forms.append((int(rng.integers(-20, 21)), loops))
         apart = listed(forms[0]).isdisjoint(listed(forms[1]))
-        assert not launches._are_apart(*map(nodes, forms)) or apart
+        assert not _are_apart(*map(nodes, forms)) or apart
     # Halves of the columns of an array.
     columns = [nodes((6 * d, ((12, 8), (1, 6)))) for d in range(2)]
-    assert launches._are_apart(*columns) and not launches._are_apart(columns[0], columns[0])
+    assert _are_apart(*columns) and not _are_apart(columns[0], columns[0])

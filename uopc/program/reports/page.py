@@ -45,7 +45,7 @@ def facts(lowered: Lowered) -> Facts:
     repeats, buckets = planner.repeats(lowered.program), planner.buckets(lowered.program)
     rows, over = ONE_DEVICE, {}
     if lowered.context.target.gpu is None:  # as the plan of a program does
-        rows = DeviceRows.of(lowered.program, lowered.context.devices)
+        rows = DeviceRows.of(lowered.context.devices, lowered.places)
         over = {
             i: in_place.overwriting(args, in_place.pairs(call.src[0], final))
             for i, (call, (final, args)) in enumerate(zip(lowered.program.src, lowered.calls))
