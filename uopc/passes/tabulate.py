@@ -46,6 +46,7 @@ from uopc.ir.core import dtypes, ranges, shapes, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine, compare
+from uopc.ir.nest.accesses import Access
 from uopc.passes.analysis.argument_limits import Limit
 from uopc.passes.contract import Context
 
@@ -142,10 +143,9 @@ class _StoreTable:
         """The indices of an access and the iterations that read, if known."""
         if u.op is not Ops.INDEX:
             return None
-        plain, guard = index_maps.ungated(u.src[1]) if len(u.src) > 1 else (None, None)
-        index = [self.known.get(x) for x in (plain, *u.src[2:]) if x is not None]
-        inside = np.asarray(True) if guard is None else self.known.get(guard)
-        known = [x for x in index if x is not None]
+        a = Access(u)
+        known = [x for x in map(self.known.get, a.index) if x is not None]
+        inside = np.asarray(True) if a.gate is None else self.known.get(a.gate)
         fixed = all([type(d) is int for d in shapes.shape(u.src[0])])
         complete = fixed and len(known) == len(shapes.shape(u.src[0]))
         return (known, inside) if complete and inside is not None else None

@@ -12,14 +12,16 @@ a large factor: see `WORTH`.
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
-from uopc.ir.core import dtypes, ranges, walk
+from uopc.ir.core import dtypes, walk
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.storage import before_effects
 from uopc.ir.core.uop import UOp
 from uopc.ir.devices.tensor_cores import is_tile, multiplies_tiles
+from uopc.ir.nest.accesses import Access
 from uopc.ir.nest.loops import most_of, trips
 from uopc.passes.analysis.op_costs import latency
 from uopc.target import Target
@@ -36,6 +38,7 @@ _FREE = frozenset((
 
 
 Vectors = Callable[[UOp], float]  # the registers that a value takes
+_Around = tuple[tuple[UOp, ...], Access]  # the loops around an access, outer first
 
 
 @dataclass
@@ -59,17 +62,11 @@ class _LoopCycles:
         return self.trips * (max(least, chain) + self.inner)
 
 
-class _LoopAccess(NamedTuple):
-    nbytes: int
-    loops: tuple[UOp, ...]  # around it, outer first
-    moves: frozenset[UOp]  # those that its address depends on
-
-
 def cycles(kernel: UOp, target: Target) -> float:
     """The estimated cycles of one run of a linear kernel, on one thread."""
     vectors = functools.partial(_vectors, multiplies_tiles(kernel), target.vector_bits)
     stack = [_LoopCycles(None, 1.0)]
-    accesses: list[_LoopAccess] = []
+    accesses: list[_Around] = []
     for u in kernel.src:
         if u.op is Ops.RANGE:
             turns = 1.0 if u.arg.kind == "thread" else float(most_of(u))
@@ -81,7 +78,7 @@ def cycles(kernel: UOp, target: Target) -> float:
             _count(stack[-1], u, vectors)
             if u.op in (Ops.LOAD, Ops.STORE):
                 loops = tuple([s.range for s in stack[1:] if s.range is not None])
-                accesses.append(_access(u, loops))
+                accesses.append((loops, Access(before_effects(u.src[0]), u)))
     computed = stack[0].cycles((), target.registers, vectors)
     return max(computed, _traffic(accesses, target))
 
@@ -135,13 +132,7 @@ def _chain(update: UOp) -> float:
 
 
 # ---------------------------------------------------------------- traffic between caches
-def _access(u: UOp, loops: tuple[UOp, ...]) -> _LoopAccess:
-    address, value = u.src[0], u.src[1] if u.op is Ops.STORE else u
-    nbytes = value.dtype.lanes * value.dtype.scalar.itemsize
-    return _LoopAccess(nbytes, loops, ranges.ranges(address))
-
-
-def _traffic(accesses: Sequence[_LoopAccess], target: Target) -> float:
+def _traffic(accesses: Sequence[_Around], target: Target) -> float:
     """The cycles of data transfer between caches, for the slowest pair of neighbouring caches."""
     sizes = (target.l1_bytes, target.l2_bytes, target.last_cache_bytes)
     f = target.figures
@@ -149,28 +140,25 @@ def _traffic(accesses: Sequence[_LoopAccess], target: Target) -> float:
     return max([_crossing(accesses, size) / rate for size, rate in zip(sizes, rates)])
 
 
-def _crossing(accesses: Sequence[_LoopAccess], size: int) -> float:
+def _crossing(accesses: Sequence[_Around], size: int) -> float:
     """The bytes that a cache of this size exchanges with the next cache."""
     total = 0.0
-    nests: dict[UOp | None, list[_LoopAccess]] = {}
-    for a in accesses:
-        nests.setdefault(a.loops[0] if a.loops else None, []).append(a)
+    nests: dict[tuple[UOp, ...], list[_Around]] = {}
+    for loops, a in accesses:
+        nests.setdefault(loops[:1], []).append((loops, a))
     for nest in nests.values():
-        deepest = max(len(a.loops) for a in nest)
+        deepest = max(len(loops) for loops, _ in nest)
         for depth in range(deepest + 1):
-            if sum([_footprint(a, depth) for a in nest]) <= size or depth == deepest:
-                total += sum([_footprint(a, depth) * _trips(a.loops[:depth]) for a in nest])
+            touched = [a.footprint(_of_thread(loops[depth:])) for loops, a in nest]
+            if sum(touched) <= size or depth == deepest:
+                runs = [trips(_of_thread(loops[:depth])) for loops, _ in nest]
+                total += sum(map(operator.mul, touched, runs))
                 break
     return total
 
 
-def _footprint(a: _LoopAccess, depth: int) -> float:
-    """The bytes that an access touches in the loops from depth `depth` on."""
-    return a.nbytes * _trips([r for r in a.loops[depth:] if r in a.moves])
-
-
-def _trips(loops: Iterable[UOp]) -> float:
-    of_one = [r for r in loops if r.arg.kind != "thread"]
-    return float(trips(of_one))
+def _of_thread(loops: Sequence[UOp]) -> list[UOp]:
+    """The loops that one thread runs."""
+    return [r for r in loops if r.arg.kind != "thread"]
 
 

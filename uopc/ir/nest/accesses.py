@@ -8,6 +8,7 @@ index with several depend on the order in which storage has its axes, the innerm
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable
 
@@ -38,14 +39,10 @@ class Access:
         """`known`: as for `before_effects`."""
         self.node, self.user, self._known = node, node if user is None else user, known
         self.loops = ranges.ranges(node)
-        self.gate: UOp | None = None
-        index = []
-        for s in node.src[1:]:
-            component, gate = index_maps.ungated(s)
-            index.append(component)
-            if gate is not None:
-                self.gate = gate if self.gate is None else index_maps.both(self.gate, gate)
-        self.index = tuple(index)
+        found = [index_maps.ungated(x) for x in node.src[1:]]
+        self.index = tuple([x for x, _ in found])
+        gates = [g for _, g in found if g is not None]
+        self.gate = functools.reduce(index_maps.both, gates) if gates else None
 
     @property
     def written(self) -> bool:
@@ -116,8 +113,8 @@ class Access:
         return min(trips(self.loops), math.prod(self.dims))
 
     def footprint(self, loops: Iterable[UOp]) -> int:
-        """The most bytes that the iterations of some loops touch."""
-        return self.itemsize * trips(self.loops.intersection(loops))
+        """The most bytes that the iterations of some loops touch, each a vector or an element."""
+        return self.node.dtype.lanes * self.itemsize * trips(self.loops.intersection(loops))
 
 
 def _steps(index: UOp) -> Strides:
