@@ -14,16 +14,19 @@ not touch memory elsewhere, and no address relies on what a float may be.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TypeAlias
 
 from uopc.ir.builder import rebuild
-from uopc.ir.core import bounds, ranges, shapes, walk
+from uopc.ir.core import bounds, ranges, shapes
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 from uopc.ir.index.dims import dim_uop
+from uopc.ir.nest.accesses import Access
+from uopc.ir.nest.nest import nest_of
 
 # The slots of a result and of the value whose memory it may take.
 Pair: TypeAlias = tuple[int, int]
@@ -51,28 +54,26 @@ def _read_where_written(kernel: UOp) -> list[Pair]:
     """The results of which a kernel writes each element once, and the values of the same dtype, a
     float, that it reads at the index of that store."""
     found: list[Pair] = []
-    order = walk.order(kernel)
-    stores = [u for u in order if u.op is Ops.STORE and storage_root(u.src[0]).op is Ops.PARAM]
-    for store in stores:
-        address = store.src[0]
-        result = storage_root(address)
-        same = [u for u in stores if storage_root(u.src[0]) is result]
-        once = len(same) == 1 and len(store.src) == 2
-        if not once or not result.dtype.is_float or not _counts_all(address, result):
+    nest = nest_of(kernel)
+    often = Counter([storage_root(u.src[0]) for u in nest.stores])
+    for written in nest.written:
+        node, result = written.node, written.storage
+        once = often[result] == 1 and len(written.user.src) == 2
+        if not once or not result.dtype.is_float or not _counts_all(written):
             continue
         found += [
-            (result.arg.slot, u.src[0].arg.slot) for u in order
-            if u.op is Ops.INDEX and u.src[0].op is Ops.PARAM and u is not address
-            and u.src[1:] == address.src[1:] and u.dtype is address.dtype
+            (result.arg.slot, a.storage.arg.slot) for a in nest.accesses
+            if a.node.src[0].op is Ops.PARAM and a is not written
+            and a.index == written.index and a.gate is None and a.node.dtype is node.dtype
         ]  # fmt: skip
     return found
 
 
-def _counts_all(address: UOp, storage: UOp) -> bool:
-    """True if an index counts through all elements of a storage, as that of nested loops does."""
-    if address.op is not Ops.INDEX or address.src[0] is not storage or len(address.src) != 2:
+def _counts_all(a: Access) -> bool:
+    """True if an index counts through all elements of an argument, as that of nested loops does."""
+    if a.node.src[0].op is not Ops.PARAM or len(a.index) != 1 or a.gate is not None:
         return False
-    constant, terms = affine.form(address.src[1])
+    constant, terms = a.form
     left, step = dict(terms), affine.const(1)
     while left:
         found = [(m, r) for m in left if (r := _loop_of(m, left[m], step)) is not None]
@@ -80,7 +81,7 @@ def _counts_all(address: UOp, storage: UOp) -> bool:
             return False
         del left[found[0][0]]
         step = affine.mul(step, found[0][1].src[0])
-    return constant == 0 and step is _size(storage)
+    return constant == 0 and step is _size(a.storage)
 
 
 def _loop_of(monomial: UOp, scale: int, step: UOp) -> UOp | None:

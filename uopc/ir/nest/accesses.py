@@ -27,7 +27,7 @@ Strides = dict[UOp, "int | None"]  # of each loop, in elements; None where it is
 
 
 class Access:
-    """An INDEX of storage that `user` reads or, if that is a STORE, writes.
+    """An INDEX of storage that `user`, or any node, reads or, if `user` is a STORE, writes.
 
     The access moves with `loops`: in the iterations of any other loop it is the same element.
     `gate`: the condition under which it happens, as far as the index says it.
@@ -47,7 +47,7 @@ class Access:
     @property
     def written(self) -> bool:
         """True for an element that a STORE writes."""
-        return self.user is not self.node
+        return self.user.op is Ops.STORE
 
     @property
     def flat(self) -> UOp:

@@ -28,12 +28,12 @@ from uopc.ir.core.intervals import EVERYTHING, Interval, intersect
 from uopc.ir.core.levels import SCALAR, Level
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Dim
-from uopc.ir.core.storage import before_effects
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.ir.index.affine import Constraints
 from uopc.ir.index.dims import dim_uop
+from uopc.ir.nest.accesses import Access
 from uopc.ir.symbolic import assume, conditions, simplify
 from uopc.ir.verify import verifier
 from uopc.ir.verify.nodes import describe
@@ -109,16 +109,16 @@ def accesses(graph: UOp, assuming: Sequence[UOp] = ()) -> list[CheckedAccess]:
     # A list may have a statement twice, in other branches.
     nodes = graph.src if graph.op is Ops.LINEAR else graph_order([graph])
     with arena():
-        for user, address, gate, loops in _uses(nodes):
-            key = address, gate, loops
+        for a, gates, loops in _uses(nodes):
+            key = a.node, gates, loops
             if key not in known:
-                given = conditions.join(Ops.AND, [*assuming, *([] if gate is None else [gate])])
-                known[key] = list(_checked(user, address, given, loops))
+                condition = conditions.join(Ops.AND, [*assuming, *gates])
+                known[key] = list(_checked(a, condition, loops))
     return [access for of_one in known.values() for access in of_one]
 
 
-def _uses(nodes: Iterable[UOp]) -> Iterator[tuple[UOp, UOp, UOp | None, frozenset[UOp]]]:
-    """(user, INDEX of storage, gate, loops around the user) for every access."""
+def _uses(nodes: Iterable[UOp]) -> Iterator[tuple[Access, tuple[UOp, ...], frozenset[UOp]]]:
+    """Every access to storage, with the conditions on its user and the loops around that."""
     around: list[UOp] = []  # conditions of the IFs around a statement of a list
     ended: set[UOp] = set()  # loops of a list; their CARRYs are read after them too
     for u in nodes:
@@ -131,13 +131,12 @@ def _uses(nodes: Iterable[UOp]) -> Iterator[tuple[UOp, UOp, UOp | None, frozense
         for i, s in enumerate(operands(u)):
             if s.op is not Ops.INDEX or shapes.shape(s) != ():
                 continue
-            if not before_effects(s.src[0]).op.is_storage:
-                continue
-            if u.op.is_access and i == 0:
-                gate = conditions.join(Ops.AND, [*around, *_gates(u)])
-                yield u, s, gate, ranges.ranges(u) - ended
-            elif u.op is not Ops.LINEAR and u.op is not Ops.AFTER:  # these read nothing
-                yield s, s, None, ranges.ranges(s)
+            access = u.op.is_access and i == 0
+            a = Access(s, u if access else None)
+            if a.storage.op.is_storage and access:
+                yield a, (*around, *_gates(u)), ranges.ranges(u) - ended
+            elif a.storage.op.is_storage and u.op not in (Ops.LINEAR, Ops.AFTER):  # read nothing
+                yield a, (), a.loops
 
 
 def _gates(access: UOp) -> list[UOp]:
@@ -147,26 +146,21 @@ def _gates(access: UOp) -> list[UOp]:
     return [*access.src[first:], *([] if valid is None else [valid])]
 
 
-def _checked(
-    user: UOp, address: UOp, gate: UOp | None, around: frozenset[UOp]
-) -> Iterator[CheckedAccess]:
-    dims = shapes.shape(before_effects(address.src[0]))
-    index = [index_maps.ungated(x) for x in address.src[1:]]
-    if len(index) == 1 and len(dims) > 1:  # flat
+def _checked(a: Access, given: UOp | None, around: frozenset[UOp]) -> Iterator[CheckedAccess]:
+    """The results for each index of an access, where a condition is given."""
+    dims = shapes.shape(a.storage)
+    if len(a.index) == 1 and len(dims) > 1:  # flat
         dims = (shapes.size(dims),)
-    if any([x.op is Ops.INVALID for x, _ in index]):
-        return
-    guards = [g for g in (gate, *[guard for _, guard in index]) if g is not None]
-    condition = conditions.join(Ops.AND, guards)
+    condition = conditions.join(Ops.AND, [g for g in (given, a.gate) if g is not None])
     if condition is not None:
         condition = simplify.simplify(_as_arithmetic(condition))
     loops = tuple(sorted(around, key=affine.term_order))
-    lanes = address.dtype.lanes
-    for (x, _), size in zip(index, dims):
-        if len(index) == 1 and lanes > address.src[1].dtype.lanes:  # neighbours from x on
+    lanes = a.node.dtype.lanes
+    for x, size in zip(a.index, dims):
+        if len(a.index) == 1 and lanes > a.node.src[1].dtype.lanes:  # neighbours from x on
             lane = intern(Ops.LANES, dtypes.index.vec(lanes), (), lanes)
             x = affine.add(simplify.simplify(x), lane)
-        yield CheckedAccess(user, address, x, size, *_check(x, size, condition, loops))
+        yield CheckedAccess(a.user, a.node, x, size, *_check(x, size, condition, loops))
 
 
 @memo  # most accesses are the same after the next pass

@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from uopc.ir.builder import index_maps, rebuild
-from uopc.ir.core import ranges
+from uopc.ir.builder import rebuild
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.devices.tensor_cores import Tile, tile_of
 from uopc.ir.index import affine
+from uopc.ir.nest.accesses import Access
 from uopc.target import Target
 
 _ZERO = affine.const(0)
@@ -63,14 +63,9 @@ def _neighbours(u: UOp, slow: UOp, fast: UOp) -> UOp | None:
     """All elements of a tile from an INDEX of one, if they are neighbours row by row."""
     if u.op is not Ops.INDEX or len(u.src) != 2:
         return None
-    index, guard = index_maps.ungated(u.src[1])
-    terms = affine.form(index)[1]
-    moving = {m for m in terms if not ranges.ranges(m).isdisjoint((slow, fast))}
-    length = int(fast.src[0].arg)
-    if guard is not None or moving != {slow, fast}:
-        return None
-    if terms[slow] != length or terms[fast] != 1:
+    a, length = Access(u), int(fast.src[0].arg)
+    if a.gate is not None or a.stride(slow) != length or a.stride(fast) != 1:
         return None
     t = u.dtype.vec(length * int(slow.src[0].arg))
-    base = rebuild.rebuild(index, {slow: _ZERO, fast: _ZERO})
+    base = rebuild.rebuild(a.flat, {slow: _ZERO, fast: _ZERO})
     return intern(Ops.INDEX, t, (u.src[0], base))

@@ -11,14 +11,14 @@ from collections.abc import Container
 from dataclasses import dataclass
 
 from uopc.ir.builder import alu, fold, rebuild
-from uopc.ir.core import dtypes, ranges, walk
+from uopc.ir.core import dtypes, walk
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.devices import tensor_cores
 from uopc.ir.devices.tensor_cores import Tile
 from uopc.ir.index import affine
+from uopc.ir.nest.accesses import Access
 from uopc.passes.analysis.loops import make_range
 from uopc.passes.analysis.matrix_tiles import MatrixTile, matrix_tiles
 from uopc.passes.analysis.shared_tiles import filled_together
@@ -84,15 +84,14 @@ def _matrices(
     rows are not in runs of 8 neighbours at multiples of 16 bytes."""
     if operand.op is not Ops.INDEX or tile.operand.itemsize != 2:
         return None
-    base = storage_root(operand)
-    constant, terms = affine.form(operand.src[1])
-    if base not in shared or 1 not in (terms.get(along), terms.get(depth)):
+    a = Access(operand)
+    if a.storage not in shared or a.gate is not None:
         return None
-    fast, slow = (along, depth) if terms.get(along) == 1 else (depth, along)
-    rest = [k for m, k in terms.items() if m is not fast]
-    if any(k % 8 for k in (constant, *rest)) or any(
-        fast in ranges.ranges(m) for m in terms if m is not fast
-    ):
+    if 1 not in (a.stride(along), a.stride(depth)):
+        return None
+    fast, slow = (along, depth) if a.stride(along) == 1 else (depth, along)
+    constant, terms = a.form
+    if any(k % 8 for k in (constant, *[k for m, k in terms.items() if m is not fast])):
         return None
     # The order of the 8 x 8 matrices: along the rows first (8 or 16 of them), then the depth.
     count = along.src[0].arg * depth.src[0].arg // 64

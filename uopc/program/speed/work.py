@@ -23,6 +23,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp
 from uopc.ir.index.dims import dim_uop
+from uopc.ir.nest.nest import nest_of
 from uopc.ir.text.source_lines import source_lines
 
 
@@ -97,19 +98,15 @@ def measure(kernel: UOp, nodes: list[UOp]) -> Work:
         return math.prod([_length(r) for r in loops], start=UOp.const(dtypes.index, 1))
 
     operations = steps = divisions = zero = UOp.const(dtypes.index, 0)
+    nest = nest_of(kernel)
     reached: dict[UOp, UOp] = {}  # by storage: accesses to it
-    stored: set[UOp] = set()
+    for a in nest.accesses:
+        if a.storage.op is not Ops.BUFFER or a.storage.arg.space == "global":  # else a tile
+            reached[a.storage] = reached.get(a.storage, zero) + times(a.loops)
     names: dict[str, None] = {}
     often: Counter[DType] = Counter()
-    for u in walk.toposort(kernel):
-        if u.op is Ops.STORE:
-            stored.add(storage_root(u.src[0]))
-        elif u.op is Ops.INDEX:
-            root = storage_root(u)
-            if root.op is Ops.BUFFER and root.arg.space != "global":
-                continue  # a tile, or a register
-            reached[root] = reached.get(root, zero) + times(ranges.ranges(u))
-        elif u.op is Ops.REDUCE or (u.op.is_alu and u.op is not Ops.WHERE):
+    for u in nest.order:
+        if u.op is Ops.REDUCE or (u.op.is_alu and u.op is not Ops.WHERE):
             if u.src[0].dtype.scalar is dtypes.index:
                 continue
             names[f"reduce.{u.arg.op}" if u.op is Ops.REDUCE else u.op.name] = None
@@ -119,6 +116,7 @@ def measure(kernel: UOp, nodes: list[UOp]) -> Work:
             operations += repeats * (2 if u.op is Ops.MULACC else 1)
             taken = _steps(u)
             steps, divisions = steps + repeats * taken[0], divisions + repeats * taken[1]
+    stored = {storage_root(u.src[0]) for u in nest.stores}
     nbytes, touched = zero, []
     for p, accesses in reached.items():
         own = accesses.minimum(dim_uop(shapes.size(shapes.shape(p)))) * p.dtype.itemsize

@@ -111,7 +111,7 @@ def check_not_read(kernel: UOp, stores: Iterable[UOp]) -> None:
 def reads_written(kernel: UOp, stores: Iterable[UOp]) -> bool:
     """True if the kernel reads storage that one of the stores writes."""
     written = {storage_root(u.src[0]) for u in stores}
-    return any(storage_root(a.node) in written for a in nest_of(kernel).used)
+    return any(a.storage in written for a in nest_of(kernel).used)
 
 
 def check_ahead(kernel: UOp, value: UOp) -> None:

@@ -67,7 +67,7 @@ def check_thread(kernel: UOp, r: UOp) -> None:
     for nest in [Nest(walk.toposort(effect)) for effect in kernel.src]:
         targets = [u.src[0] for u in nest.stores]
         written = {(storage_root(u), r in ranges.ranges(u)) for u in targets}
-        read = [(storage_root(a.node), r not in a.loops) for a in nest.used]
+        read = [(a.storage, r not in a.loops) for a in nest.used]
         if any(root.op is Ops.PARAM and (root, outside) in written for root, outside in read):
             raise Refused("code outside of it shares storage with its iterations")
 
@@ -82,10 +82,8 @@ def check_no_barrier(kernel: UOp, r: UOp) -> None:
 
 def _check_separate(kernel: UOp, r: UOp) -> None:
     """Refused if the iterations of an output loop cannot run at the same time."""
-    if r not in _fill_loops(kernel) and any(
-        u.op is Ops.INDEX and storage_root(u).op is Ops.BUFFER and r in ranges.ranges(u)
-        for u in walk.order(kernel)
-    ):
+    inside = [a.storage for a in nest_of(kernel).inside(r)]
+    if r not in _fill_loops(kernel) and any(u.op is Ops.BUFFER for u in inside):
         raise Refused("it goes over storage that each thread has for itself")
     legality.check_unordered(kernel, r)
     legality.check_parallel(kernel, legality.loops_to(kernel, r))
