@@ -1,6 +1,6 @@
 """The table of functions of arrays: one row makes a function wherever users call it.
 
-    Row("hypot", "float", hypot, "sqrt(x1² + x2²).", ("[3.0]", "4.0", "array([5.])"), method=True)
+    UFunc("hypot", "float", hypot, "sqrt(x1² + x2²).", ("[3.0]", "4.0", "array([5.])"), method=True)
 
       →  UOp.hypot, uopc.numpy.hypot, numpy.hypot of a UOp or an Array, each with its docstring and
          its example; their stubs, and their place in the reference
