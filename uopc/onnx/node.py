@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from uopc import UOp
+import uopc
+from uopc import UOp, dtypes
 from uopc.errors import UserError
 from uopc.ir.core import shapes
 from uopc.onnx.narrow import Narrow
@@ -109,6 +110,16 @@ def normal(axis: int, rank: int) -> int:
     if not -rank <= axis < max(rank, 1):
         raise UserError(f"axis {axis} of {rank} dimensions")
     return axis % rank if rank else 0
+
+
+def along(v: UOp, axis: int, rank: int) -> UOp:
+    """A vector along one of so many axes."""
+    return v.reshape(tuple([shapes.shape(v)[0] if i == axis else 1 for i in range(rank)]))
+
+
+def places(size: Any, axis: int, rank: int) -> UOp:
+    """0 … size - 1 along one of so many axes."""
+    return along(uopc.arange(size, dtype=dtypes.int64), axis, rank)
 
 
 def few(count: float, what: str, most: int = MOST_NUMBERS) -> int:

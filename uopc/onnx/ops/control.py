@@ -211,19 +211,9 @@ def _place(n: Node, k: int, size: int, default: int) -> int:
     return at + size if at < 0 else at
 
 
-@op("SequenceConstruct")
-def sequence_construct(n: Node) -> Any:
-    return (list(n.inputs),)
-
-
-@op("SequenceEmpty")
-def sequence_empty(n: Node) -> Any:
-    return ([],)
-
-
-@op("SequenceLength")
-def sequence_length(n: Node) -> Any:
-    return np.asarray(len(_sequence(n)), np.int64)
+op("SequenceConstruct SequenceEmpty")(lambda n: (list(n.inputs),))
+op("SequenceLength")(lambda n: np.asarray(len(_sequence(n)), np.int64))
+op("OptionalHasElement")(lambda n: np.asarray(n.has(0)))
 
 
 @op("SequenceAt")
@@ -276,8 +266,3 @@ def split_to_sequence(n: Node) -> Any:
         parts.append(part.squeeze(axis) if gone else part)
         at += s
     return (parts,)
-
-
-@op("OptionalHasElement")
-def optional_has_element(n: Node) -> Any:
-    return np.asarray(n.has(0))

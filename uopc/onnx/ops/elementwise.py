@@ -43,15 +43,13 @@ _variadic("Max", UOp.maximum)
 _variadic("Min", UOp.minimum)
 
 
-@op("Identity Optional OptionalGetElement")
-def identity(n: Node) -> Any:
-    return (n.raw(0),)
-
-
-@op("PRelu")
-def prelu(n: Node) -> UOp:
-    x = n.x(0)
-    return uopc.where(x < 0, x * n.x(1), x)
+op("Identity Optional OptionalGetElement")(lambda n: (n.raw(0),))
+op("Where")(lambda n: uopc.where(n.x(0), n.x(1), n.x(2)))
+op("PRelu")(lambda n: uopc.where(n.x(0) < 0, n.x(0) * n.x(1), n.x(0)))
+op("BitCast")(lambda n: n.x(0).bitcast(dtype_of(n.attr("to", 0))))
+# The greater bound wins where the bounds cross. Before version 11 the bounds are attributes.
+op("Clip", since=11)(lambda n: n.x(0).clip(n.maybe(1), n.maybe(2)))
+op("Clip")(lambda n: n.x(0).clip(n.attr("min", None), n.attr("max", None)))
 
 
 @op("Equal")
@@ -116,23 +114,6 @@ def isinf(n: Node) -> UOp:
     return functools.reduce(lambda a, b: a | b, sides, uopc.full(x.shape, False, dtypes.bool_))
 
 
-@op("Where")
-def where(n: Node) -> UOp:
-    return uopc.where(n.x(0), n.x(1), n.x(2))
-
-
-@op("Clip", since=11)
-def clip(n: Node) -> UOp:
-    """The greater bound wins where the bounds cross."""
-    return n.x(0).clip(n.maybe(1), n.maybe(2))
-
-
-@op("Clip")
-def clip_1(n: Node) -> UOp:
-    """Before version 11: the bounds are attributes."""
-    return n.x(0).clip(n.attr("min", None), n.attr("max", None))
-
-
 # ---------------------------------------------------------------- activations
 # Functions of x, alpha and beta, with the values of these if they are left out.
 ACTIVATIONS: dict[str, tuple[Callable[[UOp, float, float], UOp], float, float]] = {
@@ -143,59 +124,30 @@ ACTIVATIONS: dict[str, tuple[Callable[[UOp, float, float], UOp], float, float]] 
 }
 
 
-def _activation(name: str) -> None:
-    f, alpha, beta = ACTIVATIONS[name]
-    op(name)(lambda n: f(n.x(0), n.number("alpha", alpha), n.number("beta", beta)))
+def _activation(name: str, f: Callable[..., UOp], **attributes: float) -> None:
+    """An operator of x and of attributes, with the values of these if they are left out."""
+    op(name)(lambda n: f(n.x(0), *[n.number(a, value) for a, value in attributes.items()]))
 
 
-for _name in ACTIVATIONS:
-    _activation(_name)
-
-
-@op("Celu")
-def celu(n: Node) -> UOp:
-    x, alpha = n.x(0), n.number("alpha", 1.0)
-    return x.maximum(0.0) + ((x.minimum(0.0) / alpha).expm1() * alpha)
-
-
-@op("Selu")
-def selu(n: Node) -> UOp:
-    """gamma * x above 0, gamma * alpha * (exp(x) - 1) below."""
-    x = n.x(0)
-    alpha, gamma = n.number("alpha", 1.6732632), n.number("gamma", 1.050701)
-    return uopc.where(x > 0, x * gamma, x.minimum(0.0).expm1() * (alpha * gamma))
-
-
-@op("HardSwish")
-def hard_swish(n: Node) -> UOp:
-    x = n.x(0)
-    return x * (x / 6 + 0.5).clip(0.0, 1.0)
-
-
-@op("Mish")
-def mish(n: Node) -> UOp:
-    x = n.x(0)
-    return x * softplus(x).tanh()
-
-
-@op("Gelu")
-def gelu(n: Node) -> UOp:
-    return n.x(0).gelu(approximate=n.attr("approximate", "none"))
-
-
-@op("Swish")
-def swish(n: Node) -> UOp:
-    x = n.x(0)
-    return x * (x * n.number("alpha", 1.0)).sigmoid()
+for _name, (_f, _alpha, _beta) in ACTIVATIONS.items():
+    _activation(_name, _f, alpha=_alpha, beta=_beta)
+_activation("Celu", lambda x, a: x.maximum(0.0) + ((x.minimum(0.0) / a).expm1() * a), alpha=1.0)
+_activation(
+    "Selu", lambda x, a, g: uopc.where(x > 0, x * g, x.minimum(0.0).expm1() * (a * g)),
+    alpha=1.6732632, gamma=1.050701,
+)  # fmt: skip
+_activation("HardSwish", lambda x: x * (x / 6 + 0.5).clip(0.0, 1.0))
+_activation("Mish", lambda x: x * softplus(x).tanh())
+_activation("Swish", lambda x, a: x * (x * a).sigmoid(), alpha=1.0)
+op("Gelu")(lambda n: n.x(0).gelu(approximate=n.attr("approximate", "none")))
 
 
 @op("Shrink")
 def shrink(n: Node) -> UOp:
     """Towards 0 by `bias` outside of -lambd..lambd, 0 inside."""
     x, lambd, bias = n.x(0), n.number("lambd", 0.5), n.number("bias", 0.0)
-    kind = x.dtype
     made = uopc.where(x < -lambd, x + bias, uopc.where(x > lambd, x - bias, 0))
-    return made.cast(kind)
+    return made.cast(x.dtype)
 
 
 @op("Dropout")
@@ -243,8 +195,3 @@ def _cast(x: UOp, dtype: dtypes.DType, saturate: bool) -> UOp:
         return x.ne(0)
     narrow = dtype.is_float and dtype.bits == 8
     return x.cast(dtype, saturate=saturate or not narrow)
-
-
-@op("BitCast")
-def bitcast(n: Node) -> UOp:
-    return n.x(0).bitcast(dtype_of(n.attr("to", 0)))

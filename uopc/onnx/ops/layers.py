@@ -6,13 +6,11 @@ from typing import Any
 
 import uopc
 from uopc import UOp, dtypes
-from uopc.onnx.node import Node, dims, fixed
+from uopc.onnx.node import Node, along, dims, fixed
 from uopc.onnx.registry import op
 
-
-@op("MatMul")
-def matmul(n: Node) -> UOp:
-    return n.x(0).matmul(n.x(1))
+op("MatMul")(lambda n: n.x(0).matmul(n.x(1)))
+op("Det")(lambda n: n.x(0).det())
 
 
 @op("Gemm")
@@ -37,15 +35,10 @@ def einsum(n: Node) -> UOp:
     return made(n.attr("equation", ""), *n.all())
 
 
-@op("Det")
-def det(n: Node) -> UOp:
-    return n.x(0).det()
-
-
 # ---------------------------------------------------------------- normalisations
 def _channels(x: UOp, v: UOp) -> UOp:
     """A vector of channels beside images."""
-    return v.reshape(1, -1, *[1] * (len(x.shape) - 2))
+    return along(v, 1, len(x.shape))
 
 
 @op("BatchNormalization")
@@ -156,9 +149,7 @@ def lrn(n: Node) -> UOp:
     return x / power
 
 
-@op("NegativeLogLikelihoodLoss")
-def nll_loss(n: Node) -> UOp:
-    return _nll(n, n.x(0), n.x(1), n.maybe(2))
+op("NegativeLogLikelihoodLoss")(lambda n: _nll(n, n.x(0), n.x(1), n.maybe(2)))
 
 
 @op("SoftmaxCrossEntropyLoss")

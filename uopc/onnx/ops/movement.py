@@ -11,7 +11,7 @@ import uopc
 from uopc import UOp, dtypes
 from uopc.errors import Unsupported, UserError
 from uopc.ir.core import shapes
-from uopc.onnx.node import MOST_PARTS, Node, dims, few, fixed, normal
+from uopc.onnx.node import MOST_PARTS, Node, along, dims, few, fixed, normal, places
 from uopc.onnx.registry import op
 from uopc.onnx.values import DTYPES, Array, dtype_of_sizes, has_symbols, objects, whole
 from uopc.tensor import padding
@@ -293,9 +293,8 @@ def one_hot(n: Node) -> UOp:
     axis = n.attr("axis", -1)
     axis = axis if axis >= 0 else axis + len(index.shape) + 1
     index = uopc.where(index < 0, index + depth[0], index)
-    line = [1] * (len(index.shape) + 1)
-    line[axis] = depth[0]
-    is_on = index.unsqueeze(axis).eq(uopc.arange(depth[0]).reshape(tuple(line)).cast(index.dtype))
+    every = along(uopc.arange(depth[0]), axis, len(index.shape) + 1).cast(index.dtype)
+    is_on = index.unsqueeze(axis).eq(every)
     return uopc.where(is_on, values[1], values[0])
 
 
@@ -304,9 +303,7 @@ def reverse_sequence(n: Node) -> UOp:
     """The first elements along the time axis backwards, as many as each batch says."""
     x, lengths = n.x(0), n.x(1)
     time, batch = n.attr("time_axis", 0), n.attr("batch_axis", 1)
-    steps = uopc.arange(x.shape[time], dtype=dtypes.int64)
-    line = [x.shape[i] if i == time else 1 for i in range(len(x.shape))]
-    of = [x.shape[i] if i == batch else 1 for i in range(len(x.shape))]
-    at, until = steps.reshape(tuple(line)), lengths.reshape(tuple(of))
+    rank = len(x.shape)
+    at, until = places(x.shape[time], time, rank), along(lengths, batch, rank)
     index = uopc.where(at < until, until - 1 - at, at).expand(x.shape)
     return x.gather(time, index)

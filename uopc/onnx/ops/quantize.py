@@ -10,7 +10,7 @@ import uopc
 from uopc import UOp, dtypes
 from uopc.ir.core.dtypes import DType
 from uopc.onnx.narrow import INTEGERS, NARROW, Narrow, fitted, holder, narrow_of
-from uopc.onnx.node import Node, dims, normal
+from uopc.onnx.node import Node, along, dims, normal
 from uopc.onnx.ops.windows import convolved
 from uopc.onnx.registry import op
 from uopc.onnx.values import DTYPES
@@ -24,7 +24,7 @@ def spread(v: UOp, x: UOp, axis: int, block: int = 0) -> UOp:
     rank = len(x.shape)
     axis = normal(axis, rank)
     if not block:
-        return v.reshape(tuple([d if i == axis else 1 for i, d in enumerate(dims(x))]))
+        return along(v, axis, rank)
     wide = list(own)
     wide.insert(axis + 1, block)
     many = v.unsqueeze(axis + 1).expand(tuple(wide))
@@ -109,18 +109,19 @@ def _centred(x: UOp, zero: UOp | None, axis: int) -> UOp:
         return wide
     own = dims(zero)
     if len(own) == 1 and own != (1,):
-        rank = len(x.shape)
-        line = [own[0] if i == axis % rank else 1 for i in range(rank)]
-        zero = zero.reshape(tuple(line))
+        zero = along(zero, axis % len(x.shape), len(x.shape))
     elif own == (1,):
         zero = zero.reshape(())
     return wide - zero.cast(dtypes.int32)
 
 
-@op("MatMulInteger")
-def matmul_integer(n: Node) -> UOp:
-    a, b = _centred(n.x(0), n.maybe(2), -2), _centred(n.x(1), n.maybe(3), -1)
-    return a.matmul(b)
+def _both(n: Node, axis_0: int, axis_1: int) -> tuple[UOp, UOp]:
+    """Inputs 0 and 1 without their zero points, one or one of each place along these axes."""
+    return _centred(n.x(0), n.maybe(2), axis_0), _centred(n.x(1), n.maybe(3), axis_1)
+
+
+op("MatMulInteger")(lambda n: UOp.matmul(*_both(n, -2, -1)))
+op("ConvInteger")(lambda n: convolved(n, *_both(n, 1, 0)))
 
 
 @op("QLinearMatMul")
@@ -138,11 +139,6 @@ def _rows(v: UOp, axis: int) -> UOp:
     if dims(v) in ((), (1,)):
         return v.reshape(())
     return v.unsqueeze(1) if axis == -2 and len(dims(v)) == 1 else v
-
-
-@op("ConvInteger")
-def conv_integer(n: Node) -> UOp:
-    return convolved(n, _centred(n.x(0), n.maybe(2), 1), _centred(n.x(1), n.maybe(3), 0))
 
 
 @op("QLinearConv")

@@ -10,7 +10,7 @@ from uopc import UOp, dtypes
 from uopc.ir.core import shapes
 from uopc.ir.core.ops import Ops
 from uopc.ir.index.dims import dim_uop
-from uopc.onnx.node import Node, fixed, normal
+from uopc.onnx.node import Node, along, fixed, normal
 from uopc.onnx.registry import op
 from uopc.tensor import table
 
@@ -71,14 +71,8 @@ def _best(n: Node, f: Callable[[UOp, int], UOp]) -> UOp:
     return made
 
 
-@op("ArgMax")
-def argmax(n: Node) -> UOp:
-    return _best(n, lambda x, axis: x.argmax(axis))
-
-
-@op("ArgMin")
-def argmin(n: Node) -> UOp:
-    return _best(n, lambda x, axis: x.argmin(axis))
+op("ArgMax")(lambda n: _best(n, UOp.argmax))
+op("ArgMin")(lambda n: _best(n, UOp.argmin))
 
 
 def _running(n: Node, f: Callable[[UOp, int], UOp], first: int) -> UOp:
@@ -94,14 +88,8 @@ def _running(n: Node, f: Callable[[UOp, int], UOp], first: int) -> UOp:
     return found.flip(axis) if n.attr("reverse", 0) else found
 
 
-@op("CumSum")
-def cumsum(n: Node) -> UOp:
-    return _running(n, lambda x, axis: x.cumsum(axis), 0)
-
-
-@op("CumProd")
-def cumprod(n: Node) -> UOp:
-    return _running(n, lambda x, axis: x.cumprod(axis), 1)
+op("CumSum")(lambda n: _running(n, UOp.cumsum, 0))
+op("CumProd")(lambda n: _running(n, UOp.cumprod, 1))
 
 
 # ---------------------------------------------------------------- along an axis
@@ -117,9 +105,8 @@ def _flat(n: Node, f: Callable[[UOp, int], UOp]) -> UOp:
 
 def _hardmax(x: UOp, axis: int) -> UOp:
     top = x.argmax(axis, keepdims=True)
-    line = [1] * len(x.shape)
-    line[axis] = x.shape[axis]
-    return uopc.arange(x.shape[axis]).reshape(line).eq(top).cast(x.dtype)
+    every = along(uopc.arange(x.shape[axis]), axis, len(x.shape))
+    return every.eq(top).cast(x.dtype)
 
 
 def _wide(f: Callable[[UOp, int], UOp]) -> Callable[[UOp, int], UOp]:
@@ -131,8 +118,8 @@ def _along(name: str, f: Callable[[UOp, int], UOp]) -> None:
     op(name)(lambda n: _flat(n, f))
 
 
-_along("Softmax", _wide(lambda x, axis: x.softmax(axis)))
-_along("LogSoftmax", _wide(lambda x, axis: x.log_softmax(axis)))
+_along("Softmax", _wide(UOp.softmax))
+_along("LogSoftmax", _wide(UOp.log_softmax))
 _along("Hardmax", _hardmax)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import uopc
 from uopc import UOp, dtypes
 from uopc.errors import UserError
-from uopc.onnx.node import Node, dims, fixed
+from uopc.onnx.node import Node, dims, fixed, places
 from uopc.onnx.registry import op
 from uopc.onnx.values import has_symbols, is_known
 
@@ -44,10 +44,7 @@ def gather_nd(n: Node) -> UOp:
     x, index, batch = n.x(0), n.x(1), n.attr("batch_dims", 0)
     count = fixed(index, "GatherND")[-1]
     lead = dims(index)[:-1]
-    keys = []
-    for i in range(batch):
-        line = [d if k == i else 1 for k, d in enumerate(lead)]
-        keys.append(uopc.arange(lead[i], dtype=dtypes.int64).reshape(tuple(line)))
+    keys = [places(lead[i], i, len(lead)) for i in range(batch)]
     keys += [wrapped(index[..., i], x.shape[batch + i]) for i in range(count)]
     return x[tuple([k.expand(lead) if len(k.shape) else k for k in keys])]
 
@@ -62,6 +59,11 @@ def _updated(x: UOp, keys: tuple[Any, ...], value: UOp, how: str) -> UOp:
     return made
 
 
+def _places_of(own: tuple[Any, ...]) -> list[UOp]:
+    """The place of each element of a shape along each axis."""
+    return [places(d, i, len(own)).expand(own) for i, d in enumerate(own)]
+
+
 @op("ScatterElements Scatter")
 def scatter_elements(n: Node) -> UOp:
     """The opposite of GatherElements: elements are put, or combined, at their places."""
@@ -70,10 +72,7 @@ def scatter_elements(n: Node) -> UOp:
     own = dims(index)
     if 0 in own:
         return x
-    keys = []
-    for i, d in enumerate(own):
-        line = [d if k == i else 1 for k in range(len(own))]
-        keys.append(uopc.arange(d, dtype=dtypes.int64).reshape(tuple(line)).expand(own))
+    keys = _places_of(own)
     keys[axis] = wrapped(index.cast(dtypes.int64), x.shape[axis])
     return _updated(x, tuple(keys), value, n.attr("reduction", "none"))
 
@@ -94,9 +93,9 @@ def compress(n: Node) -> UOp:
     """The elements where a condition, known now, holds."""
     x, condition = n.x(0), n.known(1)
     assert condition is not None
-    places = np.flatnonzero(condition)
+    chosen = np.flatnonzero(condition)
     axis = n.attr("axis", None)
-    return x.take(places, None if axis is None else n.axis(0, len(x.shape)))
+    return x.take(chosen, None if axis is None else n.axis(0, len(x.shape)))
 
 
 @op("NonZero")
@@ -136,9 +135,6 @@ def tensor_scatter(n: Node) -> UOp:
         steps = steps % x.shape[axis]
     line = [batch if i == 0 else length if i == axis else 1 for i in range(len(x.shape))]
     index = steps.reshape(tuple(line)).expand(dims(new))
-    keys = []
-    for i, d in enumerate(dims(new)):
-        own = [d if k == i else 1 for k in range(len(x.shape))]
-        keys.append(uopc.arange(d, dtype=dtypes.int64).reshape(tuple(own)).expand(dims(new)))
+    keys = _places_of(dims(new))
     keys[axis] = index
     return x.at[tuple(keys)].set(new)

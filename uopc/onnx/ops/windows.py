@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import uopc
@@ -40,9 +41,7 @@ def convolved(n: Node, x: UOp, w: UOp, bias: UOp | None = None) -> UOp:
     return x.conv(w, bias, groups=n.attr("group", 1), **windows_of(n, len(kernel)))
 
 
-@op("Conv")
-def conv(n: Node) -> UOp:
-    return convolved(n, n.x(0), n.x(1), n.maybe(2))
+op("Conv")(lambda n: convolved(n, n.x(0), n.x(1), n.maybe(2)))
 
 
 @op("ConvTranspose")
@@ -111,24 +110,19 @@ def lp_pool(n: Node) -> UOp:
     return (seen.abs() ** p).sum(tuple(range(2 + rank, 2 + 2 * rank))) ** (1.0 / p)
 
 
-def _all_of_image(x: UOp) -> tuple[int, ...]:
-    return tuple(range(2, len(x.shape)))
+def _of_image(n: Node, f: Callable[..., UOp]) -> UOp:
+    """A reduction of all of each image."""
+    return f(n.x(0), tuple(range(2, len(n.x(0).shape))), keepdims=True)
 
 
-@op("GlobalAveragePool")
-def global_average_pool(n: Node) -> UOp:
-    return n.x(0).mean(_all_of_image(n.x(0)), keepdims=True)
-
-
-@op("GlobalMaxPool")
-def global_max_pool(n: Node) -> UOp:
-    return n.x(0).max(_all_of_image(n.x(0)), keepdims=True)
+op("GlobalAveragePool")(lambda n: _of_image(n, UOp.mean))
+op("GlobalMaxPool")(lambda n: _of_image(n, UOp.max))
 
 
 @op("GlobalLpPool")
 def global_lp_pool(n: Node) -> UOp:
-    x, p = n.x(0), n.number("p", 2)
-    return (x.abs() ** p).sum(_all_of_image(x), keepdims=True) ** (1.0 / p)
+    p = n.number("p", 2)
+    return _of_image(n, lambda x, axes, keepdims: (x.abs() ** p).sum(axes, keepdims) ** (1.0 / p))
 
 
 # ---------------------------------------------------------------- resizing
@@ -143,18 +137,10 @@ def resize(n: Node) -> UOp:
 
 
 @op("Resize", since=10)
-def resize_10(n: Node) -> UOp:
-    """Before version 11: places are multiples, rounded down."""
-    return _asymmetric(n, n.known(1))
-
-
 @op("Upsample")
-def upsample(n: Node) -> UOp:
-    """Resize by scales that an attribute or an input gives."""
-    return _asymmetric(n, n.known(1) if n.has(1) else n.attr("scales", []))
-
-
-def _asymmetric(n: Node, scales: Any) -> UOp:
+def resize_10(n: Node) -> UOp:
+    """Before version 11: places are multiples, rounded down. Scales may be an attribute."""
+    scales: Any = n.known(1) if n.has(1) else n.attr("scales", [])
     n.attributes |= {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
     factors = [float(s) for s in scales]
     return _resized(n, list(range(len(factors))), None, factors, None)
