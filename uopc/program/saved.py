@@ -24,8 +24,8 @@ from uopc.ir.text.parser import parse, parse_header
 from uopc.passes.pass_manager import INPUT, Lowered
 from uopc.program.program import Program
 from uopc.program.request import Request, prepare
+from uopc.program.tuned.schedules import OPT
 
-_OPT = re.compile(r"(\w+)\((-?\d{1,18}), (-?\d{1,18})\)")
 _PLAIN = (str, int, float, bool)
 
 
@@ -84,9 +84,9 @@ def _numbered(noted: Mapping[str, str], what: str) -> list[str]:
 
 def _kernel(text: str) -> KernelArg:
     name, _, opts = text.partition(" ")
-    if not name or _OPT.sub("", opts).strip():
+    if not name or OPT.sub("", opts).strip():
         raise InvalidIR(f"saved kernel: expected a name and Opts as UNROLL(1, 4), got {text!r}")
-    return KernelArg(name, tuple([Opt(op, int(a), int(b)) for op, a, b in _OPT.findall(opts)]))
+    return KernelArg(name, tuple([Opt(op, int(a), int(b)) for op, a, b in OPT.findall(opts)]))
 
 
 def read(file: Path) -> tuple[Request, Sequence[str]]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from uopc.backends.llvm import index_width
 from uopc.backends.llvm.emitter import Emitter, OpenLoop
-from uopc.backends.llvm.types import llvm_type
+from uopc.backends.llvm.types import TILE, llvm_type
 from uopc.ir.core import bounds
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
@@ -47,7 +47,7 @@ class ControlEmitter(Emitter):
         lasts = [self.of(after, carry.dtype.lanes) for carry, after in pairs]
         for (carry, _), last in zip(pairs, lasts):
             incoming = f"[ {self._initial(loop, carry)}, %{loop.before} ], [ {last}, %{latch} ]"
-            t = self._register_type(carry.dtype)
+            t = TILE if self._is_tile(carry.dtype) else llvm_type(carry.dtype)
             phis.append(f"  {self.names[carry]} = phi {t} {incoming}")
         self.lines[loop.phis] = "\n".join(phis)
         if loop.at_least_once:
@@ -62,20 +62,19 @@ class ControlEmitter(Emitter):
     def _initial(self, loop: OpenLoop, carry: UOp) -> str:
         """The value of a register before its loop."""
         initial = carry.src[0]
-        if initial.op is Ops.CONST and self.multiplies_tiles:
+        if initial.op is Ops.CONST and self._is_tile(carry.dtype):
             from uopc.backends.llvm import tiles
 
-            if tiles.is_tile(carry.dtype):
-                return tiles.zero_before(self, loop)
+            return tiles.zero_before(self, loop)
         return self.of(initial)
 
-    def _register_type(self, t: DType) -> str:
-        """The type of a value in registers."""
+    def _is_tile(self, t: DType) -> bool:
+        """True for a value in a register of a matrix unit."""
         if not self.multiplies_tiles:
-            return llvm_type(t)
-        from uopc.backends.llvm import tiles  # few kernels have any
+            return False
+        from uopc.ir.devices import tensor_cores  # few kernels have any
 
-        return tiles.register_type(t)
+        return tensor_cores.is_tile(t)
 
     def begin_branch(self, condition: UOp, joined: Sequence[UOp]) -> tuple[str, str]:
         return self.branch(self.of(condition))
@@ -84,6 +83,6 @@ class ControlEmitter(Emitter):
         before, done = branch
         last = self.join(done)
         for u in joined:
-            t, (a, _, b) = self._register_type(u.dtype), u.src
+            (a, _, b), t = u.src, TILE if self._is_tile(u.dtype) else llvm_type(u.dtype)
             incoming = f"[ {self.of(a)}, %{before} ], [ {self.of(b)}, %{last} ]"
             self.names[u] = self.value(f"phi {t} {incoming}")

@@ -10,20 +10,18 @@ from collections.abc import Mapping
 
 from uopc.backends.kernel_text import Rule
 from uopc.backends.llvm.emitter import Emitter, OpenLoop
-from uopc.backends.llvm.types import llvm_type
+from uopc.backends.llvm.types import TILE
 from uopc.errors import Unsupported
 from uopc.ir.core import dtypes
-from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.devices import tensor_cores
 from uopc.ir.devices.tensor_cores import is_tile
 
-TYPE = "x86_amx"
 _ROWS, _ROW_BYTES = tensor_cores.SIDE, 4 * tensor_cores.SIDE
 _SHAPE = [("i16", str(_ROWS)), ("i16", str(_ROW_BYTES))]
 _STRIDE = ("i64", str(_ROW_BYTES))
-_ZERO = f"call {TYPE} @llvm.x86.tilezero.internal(i16 {_ROWS}, i16 {_ROW_BYTES})"
+_ZERO = f"call {TILE} @llvm.x86.tilezero.internal(i16 {_ROWS}, i16 {_ROW_BYTES})"
 
 
 def with_tiles(rules: Mapping[Op, Rule]) -> dict[Op, Rule]:
@@ -37,21 +35,16 @@ def with_tiles(rules: Mapping[Op, Rule]) -> dict[Op, Rule]:
     }
 
 
-def register_type(t: DType) -> str:
-    """The type of a value in registers."""
-    return TYPE if is_tile(t) else llvm_type(t)
-
-
 def _load(e: Emitter, u: UOp) -> str:
     """A LOAD of a tile, whose rows follow one another."""
     place = ("ptr", e.address(u.src[0]).removeprefix("ptr "))
-    return e.intrinsic(TYPE, "llvm.x86.tileloadd64.internal", [*_SHAPE, place, _STRIDE])
+    return e.intrinsic(TILE, "llvm.x86.tileloadd64.internal", [*_SHAPE, place, _STRIDE])
 
 
 def _store(e: Emitter, u: UOp) -> None:
     """A STORE of a tile."""
     place = ("ptr", e.address(u.src[0]).removeprefix("ptr "))
-    operands = [*_SHAPE, place, _STRIDE, (TYPE, e.of(u.src[1]))]
+    operands = [*_SHAPE, place, _STRIDE, (TILE, e.of(u.src[1]))]
     e.intrinsic("void", "llvm.x86.tilestored64.internal", operands)
 
 
@@ -66,9 +59,9 @@ def _product(e: Emitter, u: UOp) -> str:
         signs = ["u" if t is dtypes.uint32 else "s" for t in tile.operands]
         name = f"tdpb{''.join(signs)}d"
     total = e.of(u.src[3]) if len(u.src) == 4 and u.src[3].op is not Ops.CONST else _zero(e)
-    operands = [*_SHAPE, ("i16", str(_ROW_BYTES)), (TYPE, total)]
-    operands += [(TYPE, e.of(s)) for s in u.src[:2]]
-    return e.intrinsic(TYPE, f"llvm.x86.{name}.internal", operands)
+    operands = [*_SHAPE, ("i16", str(_ROW_BYTES)), (TILE, total)]
+    operands += [(TILE, e.of(s)) for s in u.src[:2]]
+    return e.intrinsic(TILE, f"llvm.x86.{name}.internal", operands)
 
 
 def _zero(e: Emitter) -> str:
@@ -85,4 +78,4 @@ def zero_before(e: Emitter, loop: OpenLoop) -> str:
 
 
 def _declare_zero(e: Emitter) -> None:
-    e.declared[f"declare {TYPE} @llvm.x86.tilezero.internal(i16, i16)"] = None
+    e.declared[f"declare {TILE} @llvm.x86.tilezero.internal(i16, i16)"] = None

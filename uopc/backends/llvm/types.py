@@ -13,6 +13,7 @@ from uopc.ir.core.dtypes import DType
 _SCALARS = {
     "bool": "i1", "index": "i64", "float16": "half", "float32": "float", "float64": "double",
 }  # fmt: skip
+TILE = "x86_amx"  # in a register of a matrix unit
 
 
 @cache

@@ -44,7 +44,7 @@ class RunningSearch(Protocol):
 
 
 searching: ContextVar[RunningSearch | None] = ContextVar("searching", default=None)
-_OPT = re.compile(r"(\w+)\((-?\d{1,18}), (-?\d{1,18})\)")
+OPT = re.compile(r"(\w+)\((-?\d{1,18}), (-?\d{1,18})\)")
 
 
 def opts_text(opts: Opts) -> str:
@@ -54,7 +54,7 @@ def opts_text(opts: Opts) -> str:
 
 def opts_of(text: str) -> Opts | None:
     """The Opts of a text; None if the text is damaged."""
-    found = tuple([Opt(op, int(a), int(b)) for op, a, b in _OPT.findall(text)])
+    found = tuple([Opt(op, int(a), int(b)) for op, a, b in OPT.findall(text)])
     return found if opts_text(found) == text else None
 
 
