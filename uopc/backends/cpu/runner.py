@@ -246,7 +246,7 @@ class Runner:
     ) -> list[Dim]:  # fmt: skip
         """The words of a table of launches, on a device of the program."""
         workers = self._pools[device] if self._pools else None
-        extra = len(PREFIX) if log else 0
+        extra = len(PREFIX.fields) if log else 0
         widest = extra + max((len(launch.words) for launch in launches), default=0)
         counters = len(repeats) + 1 if repeats else 0
         address = workers.address if workers else 0
@@ -261,7 +261,7 @@ class Runner:
         is_meeting = launch.kernel == MEET
         image = install().image if is_meeting else self.image
         kernel = image.symbols[launch.kernel]
-        count = (len(PREFIX) if log else 0) + len(launch.words)
+        count = (len(PREFIX.fields) if log else 0) + len(launch.words)
         words: list[Dim] = [log.traced if log else kernel, launch.chunks, int(spread), count]
         for own in log.prefix(number, kernel) if log else ():
             words += [zero, own]

@@ -18,46 +18,44 @@ import numpy as np
 
 from uopc.backends.cpu.elf_loader import Image, function_address, load
 from uopc.backends.cpu.layout import data_address
+from uopc.backends.cpu.structs import KERNEL, WORDS
+from uopc.backends.llvm.builder import (
+    I32,
+    I64,
+    VOID,
+    Builder,
+    Operand,
+    PointerTo,
+    Signature,
+    Words,
+    function,
+    module,
+)
 from uopc.backends.llvm.jit import compile_object
 
 # The words before those of the kernel: as many as keep its words aligned like the table's.
-PREFIX = ("function", "log", "clock", "clock_number", "self", "launch", "", "")
-_RECORD = ("launch", "chunk", "thread", "begin_s", "begin_ns", "end_s", "end_ns")
+PREFIX = Words(
+    function=KERNEL, log=WORDS, clock=Signature(I32, I32, WORDS), clock_number=I32,
+    own_thread=Signature(I64), launch=I64, spare=I64, other_spare=I64,
+)  # fmt: skip
+_RECORD = Words(
+    launch=I64, chunk=I64, thread=I64, begin_s=I64, begin_ns=I64, end_s=I64, end_ns=I64
+)  # fmt: skip
 
-_SOURCE = f"""
-define void @traced(ptr %words, i64 %chunk) {{
-  %function = load ptr, ptr %words
-  %log_at = getelementptr i64, ptr %words, i64 1
-  %log = load ptr, ptr %log_at
-  %clock_at = getelementptr i64, ptr %words, i64 2
-  %clock = load ptr, ptr %clock_at
-  %number_at = getelementptr i64, ptr %words, i64 3
-  %number = load i32, ptr %number_at
-  %self_at = getelementptr i64, ptr %words, i64 4
-  %self = load ptr, ptr %self_at
-  %launch_at = getelementptr i64, ptr %words, i64 5
-  %launch = load i64, ptr %launch_at
-  %own = getelementptr i64, ptr %words, i64 {len(PREFIX)}
-  %times = alloca [4 x i64], align 16
-  %end_at = getelementptr i64, ptr %times, i64 2
-  %ignored0 = call i32 %clock(i32 %number, ptr %times)
-  call void %function(ptr %own, i64 %chunk)
-  %ignored1 = call i32 %clock(i32 %number, ptr %end_at)
-  %thread = call i64 %self()
-  %place = atomicrmw add ptr %log, i64 1 monotonic
-  %first = getelementptr i64, ptr %log, i64 1
-  %record = getelementptr [{len(_RECORD)} x i64], ptr %first, i64 %place
-  store i64 %launch, ptr %record
-  %chunk_at = getelementptr i64, ptr %record, i64 1
-  store i64 %chunk, ptr %chunk_at
-  %thread_at = getelementptr i64, ptr %record, i64 2
-  store i64 %thread, ptr %thread_at
-  %times_at = getelementptr i64, ptr %record, i64 3
-  %copied = load [4 x i64], ptr %times
-  store [4 x i64] %copied, ptr %times_at
-  ret void
-}}
-"""
+
+@function(VOID, PointerTo(PREFIX), I64)
+def traced(b: Builder, words: Operand, chunk: Operand) -> None:
+    """Run a chunk, and append a record of it."""
+    clock, number, log = words.clock, words.clock_number, words.log
+    times = b.alloca(I64, 4, align=16)
+    clock(number, times)
+    words.function(words.at(1).to(WORDS), chunk)
+    clock(number, times.at(2))
+    place = log.update("add", 1, "monotonic")
+    record = log.at(1).to(PointerTo(_RECORD)).at(place)
+    values = (words.launch, chunk, words.own_thread(), *[times[i] for i in range(4)])
+    for i, value in enumerate(values):
+        record.to(WORDS)[i] = value
 
 
 class ChunkRun(NamedTuple):
@@ -72,14 +70,14 @@ class ChunkRun(NamedTuple):
 
 @cache
 def _image() -> Image:
-    return load(compile_object(_SOURCE), ("traced",))
+    return load(compile_object(module([traced], ["traced"])), ("traced",))
 
 
 class Log:
     """Room for the records of one call that runs so many chunks in all."""
 
     def __init__(self, chunks: int) -> None:
-        self._words = np.zeros(1 + len(_RECORD) * chunks, np.int64)
+        self._words = np.zeros(1 + len(_RECORD.fields) * chunks, np.int64)
         self._process = ctypes.CDLL(None)
         self._later = time.perf_counter() - time.clock_gettime(time.CLOCK_MONOTONIC)
         self.traced = _image().symbols["traced"]
@@ -93,7 +91,7 @@ class Log:
     def slices(self) -> list[ChunkRun]:
         """The launches that ran, in the order in which they began."""
         names = {t.ident: t.name for t in threading.enumerate()}
-        records = self._words[1:].reshape(-1, len(_RECORD))[: self._words[0]].tolist()
+        records = self._words[1:].reshape(-1, len(_RECORD.fields))[: self._words[0]].tolist()
         found = []
         for launch, chunk, thread, *times in records:
             begin, end = (s + ns * 1e-9 + self._later for s, ns in (times[:2], times[2:]))
