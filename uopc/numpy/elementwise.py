@@ -216,15 +216,8 @@ def nan_to_num(
     return same_kind(made, (x, nan, posinf, neginf))
 
 
+@table.routine
 def clip(x: Any, min: Any = None, max: Any = None) -> Any:
-    """x, but at least `min` and at most `max`, which broadcast; in the dtype that they promote to.
-
-    NaN stays NaN.
-
-    Examples:
-        >>> np.asarray(unp.clip(unp.asarray([-5, 2, 9]), 0, 5))
-        array([0, 2, 5])
-    """
     bounds = [v for v in (min, max) if v is not None]
     (made, *limits), weak = promoted("clip", x, *bounds)
     if min is not None:

@@ -211,15 +211,7 @@ def where(condition: Operand, a: Operand, b: Operand) -> UOp:
 
 
 def clip(a: UOp, lo: Operand = None, hi: Operand = None) -> UOp:
-    """min(max(a, lo), hi); None leaves that side open. NaN stays.
-
-    The dtypes are promoted; a bound may be an array that broadcasts.
-
-    Examples:
-        >>> x = uopc.constant([-5, 2, 9])
-        >>> uopc.compile(x.clip(0, 5))()
-        array([0, 2, 5])
-    """
+    """min(max(a, lo), hi); None leaves that side open. NaN stays."""
     out = a if lo is None else alu.binary(Ops.MAX, a, lo)
     return out if hi is None else alu.binary(Ops.MIN, out, hi)
 

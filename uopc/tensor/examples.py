@@ -13,7 +13,6 @@ ROWS: Final[dict[str, tuple[str, str, str]]] = {
     "nanquantile": ("[1.0, np.nan, 2.0, 4.0]", "0.25", "array(1.5)"),
     "nanpercentile": ("[1.0, np.nan, 2.0, 4.0]", "25", "array(1.5)"),
     "astype": ("[2.7, -2.7]", "unp.int32", "array([ 2, -2], dtype=int32)"),
-    "clip": ("[-5, 2, 9]", "0, 5", "array([0, 2, 5])"),
     "diagonal": ("[[1, 2], [3, 4]]", "", "array([1, 4])"),
     "dot": ("[1, 2, 3]", "np.array([1, 0, 10])", "array(31)"),
     "repeat": ("[1, 2]", "2", "array([1, 1, 2, 2])"),

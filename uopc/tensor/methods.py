@@ -349,7 +349,6 @@ class Methods:
     flatten = indexing.flatten
     unsqueeze = indexing.unsqueeze
     gelu = elementwise.gelu
-    clip = elementwise.clip
     softmax = nn.softmax
     log_softmax = nn.log_softmax
     layer_norm = nn.layer_norm

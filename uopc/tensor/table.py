@@ -460,6 +460,10 @@ ROUTINES: Final = (
         " dimension.",
         ("[10, 20, 30]", "np.array([5, 20, 99])", "array([0, 1, 3])"), *_PLACES, place=True),
     # ------------------------------------------------ choices
+    Routine(e.clip, "x, but at least the first bound and at most the second.",
+        "None leaves that side open; NaN stays NaN. A bound may be an array that broadcasts; in the"
+        " dtype that all promote to.",
+        ("[-5, 2, 9]", "0, 5", "array([0, 2, 5])")),
     Routine(indexing.take, "Slices of x at integer indices along an axis.",
         "The shape of the indices replaces the axis. Negative indices count from the end.",
         ("[10, 20, 30]", "np.array([2, 0])", "array([30, 10])"),

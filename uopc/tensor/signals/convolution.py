@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, Literal
 
 from uopc.errors import UserError
@@ -12,6 +13,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Dim, show
 from uopc.ir.core.typed import Operand
 from uopc.ir.core.uop import UOp
+from uopc.tensor import examples
 from uopc.tensor.nn import product_sum
 from uopc.tensor.signals.geometry import (
     Windows,
@@ -67,57 +69,39 @@ def conv(
     return _conv("conv", None, a, w, bias, stride, padding, dilation, groups)
 
 
-def conv1d(
-    a: UOp, w: Operand, bias: Operand = None, stride: Any = 1, padding: Any = 0,
-    dilation: Any = 1, groups: int = 1,
-) -> UOp:  # fmt: skip
-    """`conv` of signals: (batch, channels, length) with w (out, channels per group, length).
+def _of_rank(
+    rank: int, of: str, sizes: str, given: str, rest: str, result: str
+) -> Callable[..., UOp]:
+    """`conv` of an array with so many sizes; the example is of `given`, and of the arguments after
+    it."""
+    name = f"conv{rank}d"
 
-    The other arguments are those of `conv`. UserError for another number of dimensions.
+    def function(
+        a: UOp, w: Operand, bias: Operand = None, stride: Any = 1, padding: Any = 0,
+        dilation: Any = 1, groups: int = 1,
+    ) -> UOp:  # fmt: skip
+        return _conv(name, rank, a, w, bias, stride, padding, dilation, groups)
 
-    Examples:
-        >>> signal = uopc.constant([[[1.0, 2.0, 4.0, 8.0]]])
-        >>> uopc.compile(signal.conv1d(np.array([[[1.0, 1.0]]]), stride=2))()[0, 0]
-        array([ 3., 12.])
-    """
-    return _conv("conv1d", 1, a, w, bias, stride, padding, dilation, groups)
-
-
-def conv2d(
-    a: UOp, w: Operand, bias: Operand = None, stride: Any = 1, padding: Any = 0,
-    dilation: Any = 1, groups: int = 1,
-) -> UOp:  # fmt: skip
-    """`conv` of images: (batch, channels, rows, columns) with w (out, channels per group, rows,
-    columns).
-
-    The other arguments are those of `conv`. UserError for another number of dimensions.
-
-    Examples:
-        >>> image = uopc.constant(np.arange(9.0).reshape(1, 1, 3, 3))
-        >>> edges = np.array([[[[1.0, -1.0]]]])
-        >>> uopc.compile(image.conv2d(edges))()[0, 0]
-        array([[-1., -1.],
-               [-1., -1.],
-               [-1., -1.]])
-    """
-    return _conv("conv2d", 2, a, w, bias, stride, padding, dilation, groups)
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = (
+        f"`conv` of {of}: (batch, channels, {sizes}) with w (out, channels per group, {sizes})."
+        "\n\nThe other arguments are those of `conv`. UserError for another number of dimensions."
+    ) + examples.of_method(name, (given, rest, result))
+    return function
 
 
-def conv3d(
-    a: UOp, w: Operand, bias: Operand = None, stride: Any = 1, padding: Any = 0,
-    dilation: Any = 1, groups: int = 1,
-) -> UOp:  # fmt: skip
-    """`conv` of volumes: (batch, channels, planes, rows, columns) with w (out, channels per group,
-    planes, rows, columns).
-
-    The other arguments are those of `conv`. UserError for another number of dimensions.
-
-    Examples:
-        >>> volume = uopc.constant(np.arange(8.0).reshape(1, 1, 2, 2, 2))
-        >>> uopc.compile(volume.conv3d(np.ones((1, 1, 2, 2, 2))))().ravel()
-        array([28.])
-    """
-    return _conv("conv3d", 3, a, w, bias, stride, padding, dilation, groups)
+conv1d = _of_rank(
+    1, "signals", "length", "[[[1.0, 2.0, 4.0, 8.0]]]", "np.array([[[1.0, 1.0]]]), stride=2",
+    "array([[[ 3., 12.]]])",
+)  # fmt: skip
+conv2d = _of_rank(
+    2, "images", "rows, columns", "np.arange(6.0).reshape(1, 1, 2, 3)",
+    "np.array([[[[1.0, -1.0]]]])", "array([[[[-1., -1.],\n         [-1., -1.]]]])",
+)  # fmt: skip
+conv3d = _of_rank(
+    3, "volumes", "planes, rows, columns", "np.arange(8.0).reshape(1, 1, 2, 2, 2)",
+    "np.ones((1, 1, 2, 2, 2))", "array([[[[[28.]]]]])",
+)  # fmt: skip
 
 
 def _conv(
