@@ -96,7 +96,7 @@ def run(graph, sharding, arrays, dims, variables=None):
     for i, (_, _, own) in enumerate(results):
         assert [f[i].shape for f in found] == [tuple(shape) for shape in own]
     return [
-        parts.whole([f[i] for f in found], mesh, spec, d, first)
+        parts.join_parts([f[i] for f in found], mesh, spec, d, first)
         for i, ((spec, first, _), d) in enumerate(zip(results, dims))
     ]
 

@@ -246,21 +246,21 @@ def options(**fields: Any) -> Iterator[Options]:
         raise UserError(f"unknown option {sorted(unknown)[0]!r}; choose {known}")
     made = dataclasses.replace(current(), **fields)
     token = _current.set(made)
-    _count(made, 1)
+    _count_blocks(made, 1)
     try:
         yield made
     finally:
         _current.reset(token)
-        _count(made, -1)
+        _count_blocks(made, -1)
 
 
 def at_import() -> None:
     """Turn on the switches that the environment sets. Called when uopc is imported."""
     with contextlib.suppress(UserError):  # the first compile reports it
         asked = from_environment()
-        _count(asked, 1)
+        _count_blocks(asked, 1)
         if asked.match_stats:
-            atexit.register(_count, Options(match_stats=True), -1)
+            atexit.register(_count_blocks, Options(match_stats=True), -1)
 
 
 Switch = Callable[[bool], None]
@@ -269,7 +269,7 @@ forks.wait_for(_lock)
 _users: Counter[Switch] = Counter()  # number of blocks that want each switch on
 
 
-def _count(made: Options, more: int) -> None:
+def _count_blocks(made: Options, more: int) -> None:
     """Count blocks in (1) or out (-1): a switch is on while the options of a block ask for it."""
     switches = (
         (made.spec >= 2, _check_nodes), (made.match_stats, _count_matches),

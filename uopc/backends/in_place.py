@@ -81,7 +81,7 @@ def _counts_all(a: Access) -> bool:
             return False
         del left[found[0][0]]
         step = affine.mul(step, found[0][1].src[0])
-    return constant == 0 and step is _size(a.storage)
+    return constant == 0 and step is _element_count(a.storage)
 
 
 def _loop_of(monomial: UOp, scale: int, step: UOp) -> UOp | None:
@@ -96,9 +96,9 @@ def _loop_of(monomial: UOp, scale: int, step: UOp) -> UOp | None:
     return None
 
 
-def _size(storage: UOp) -> UOp:
+def _element_count(storage: UOp) -> UOp:
     """The number of elements."""
-    return _number(dim_uop(shapes.size(shapes.shape(storage))))
+    return _normal_count(dim_uop(shapes.size(shapes.shape(storage))))
 
 
 class _Uses:
@@ -180,7 +180,7 @@ def _is_written_once(uses: _Uses, result: int) -> bool:
         if times is None:
             return False
         total = affine.add(total, affine.scaled(times, n))
-    return total is _size(uses.params[result])
+    return total is _element_count(uses.params[result])
 
 
 def _times(around: _Around) -> UOp | None:
@@ -193,7 +193,7 @@ def _times(around: _Around) -> UOp | None:
         return None if low != high else _times(inner) if low else affine.const(0)
     if not any([first in ranges.ranges(s) for _, s in inner]):
         times = _times(inner)
-        return None if times is None else affine.mul(_number(size), times)
+        return None if times is None else affine.mul(_normal_count(size), times)
     if low != high or high > _MOST_COUNTED:
         return None
     total = affine.const(0)
@@ -207,7 +207,7 @@ def _times(around: _Around) -> UOp | None:
     return total
 
 
-def _number(size: UOp) -> UOp:
+def _normal_count(size: UOp) -> UOp:
     """A count in normal form."""
     low, high = bounds.bounds(size)
     return affine.const(int(low)) if low == high else affine.build(*affine.form(size))

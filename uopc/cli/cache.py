@@ -67,13 +67,13 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
             _why(disk, args.source, out)
         else:
             files, nbytes = disk.clear()
-            out.line(f"{disk.root}: {files} files with {_size(nbytes)} removed")
+            out.line(f"{disk.root}: {files} files with {_size_text(nbytes)} removed")
     except Unusable as problem:
         raise UserError(f"the cache on disk is not used: {problem}") from None
     return 0
 
 
-def _size(nbytes: int) -> str:
+def _size_text(nbytes: int) -> str:
     return f"{nbytes / 1024:.1f} KiB" if nbytes < 1 << 20 else f"{nbytes / (1 << 20):.1f} MiB"
 
 
@@ -96,8 +96,8 @@ def _known(disk: DiskCache) -> list[Known]:
 def _list(disk: DiskCache, out: Output) -> None:
     entries = _known(disk)
     rows = [*entries, *[(a, None) for a in disk.array_files()]]
-    total, most = sum(e.nbytes for e, _ in rows), _size(disk.limit)
-    out.line(f"{disk.root}: {len(entries)} entries, {_size(total)} of {most}", "bold")
+    total, most = sum(e.nbytes for e, _ in rows), _size_text(disk.limit)
+    out.line(f"{disk.root}: {len(entries)} entries, {_size_text(total)} of {most}", "bold")
     for e, head in sorted(rows, key=lambda row: -row[0].used):
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(e.used))
         if head is None:
@@ -112,7 +112,7 @@ def _list(disk: DiskCache, out: Output) -> None:
             names = [name for name, _, _ in head.kernels]
             more = f" and {len(names) - 4} more" if len(names) > 4 else ""
             what = f"{plural(len(names), 'kernel')}: {', '.join(names[:4])}{more}"
-        out.line(f" {e.name[:_SHOWN]}  {_size(e.nbytes):>10}  {when}  {what}")
+        out.line(f" {e.name[:_SHOWN]}  {_size_text(e.nbytes):>10}  {when}  {what}")
 
 
 def _why(disk: DiskCache, source: str, out: Output) -> None:

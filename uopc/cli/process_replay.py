@@ -140,10 +140,10 @@ def read(folder: Path) -> Iterator[ReplayedProgram]:
     if not isinstance(names, list):
         raise UserError(f"{folder / INDEX}: damaged")
     for number, name in enumerate(names):
-        yield _read(folder / f"{number:04d}", str(name))
+        yield _read_version(folder / f"{number:04d}", str(name))
 
 
-def _read(stem: Path, name: str) -> ReplayedProgram:
+def _read_version(stem: Path, name: str) -> ReplayedProgram:
     file = stem.with_suffix(".kernels.json")
     found = _json(file)
     fields = {f.name for f in dataclasses.fields(ReplayedKernel)}

@@ -27,7 +27,7 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
         if number:
             out.line()
         out.line(f"{rules.name}, over {numbers(rules)}", "bold")
-        for line in columns([_row(e) for e in rules.entries]):
+        for line in columns([_rule_row(e) for e in rules.entries]):
             out.line(f"  {line}")
     return 0
 
@@ -45,7 +45,7 @@ def numbers(rules: RuleSet) -> str:
     return ", ".join([str(n.name).lower() for n in rules.over])
 
 
-def _row(entry: Entry) -> tuple[str, str, str]:
+def _rule_row(entry: Entry) -> tuple[str, str, str]:
     """Name, left side, and right side with the condition; of a function, its docstring."""
     if entry.right is None:
         assert entry.function is not None

@@ -84,7 +84,7 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
     if args.output:
         _write(Path(args.output), results)
     measured = profile.profile(program, tuple(arrays), values, args.repeat)
-    shown = _chosen(measured, args.kernel)
+    shown = _chosen_rows(measured, args.kernel)
     if args.trace:
         _trace(Path(args.trace), found.name, program, tuple(arrays), values)
     nan = [str(i) for i, r in enumerate(results) if _has_nan(r)]
@@ -104,11 +104,11 @@ def _given(texts: list[str], names: list[str], refuse: Refuse) -> dict[int, Any]
             refuse(f"--input: expected NAME=FILE, got {text!r}")
         if name not in names:
             refuse(f"--input: no input {name!r}; there are {', '.join(names) or 'none'}")
-        found[names.index(name)] = _read(Path(file))
+        found[names.index(name)] = _read_array_file(Path(file))
     return found
 
 
-def _read(file: Path) -> Any:
+def _read_array_file(file: Path) -> Any:
     try:
         return np.load(file, allow_pickle=False)
     except (OSError, ValueError) as error:
@@ -152,7 +152,7 @@ def _has_nan(result: Any) -> bool:
     return bool(array.dtype.kind not in "biu" and np.isnan(array.astype(np.float64)).any())
 
 
-def _chosen(measured: profile.Profile, kernel: str | None) -> list[profile.Row]:
+def _chosen_rows(measured: profile.Profile, kernel: str | None) -> list[profile.Row]:
     """The rows to show. UserError for a kernel that does not exist."""
     rows = measured.rows()
     if kernel is None:
@@ -199,7 +199,10 @@ def _print(
     roofline = measured.roofline
     peaks = [f"{t.name} {v * 1e-9:.1f} Gop/s" for t, v in roofline.peaks.items()]
     peaks += [f"divisions of {t.name} {v * 1e-9:.2f} G/s" for t, v in roofline.quotients.items()]
-    copies = [f"{_size(n)} {v * 1e-9:.1f} GB/s" for n, v in sorted(roofline.bandwidths.items())]
+    copies = [
+        f"{_power_of_two_text(n)} {v * 1e-9:.1f} GB/s"
+        for n, v in sorted(roofline.bandwidths.items())
+    ]
     out.line(f"this machine: {', '.join([*peaks, *[f'copies of {c}' for c in copies]])}")
     _print_events(out, measured, shown)
     if nan:
@@ -220,7 +223,7 @@ def _print_events(out: Output, measured: profile.Profile, shown: list[profile.Ro
     ])  # fmt: skip
 
 
-def _size(nbytes: int) -> str:
+def _power_of_two_text(nbytes: int) -> str:
     """A power of two of bytes."""
     return f"{nbytes >> 10} KiB" if nbytes < 1 << 20 else f"{nbytes >> 20} MiB"
 

@@ -286,7 +286,7 @@ def _import(database: Database, file: Path, out: Output) -> None:
     try:
         content = json.loads(text.decode())
         good = content["format"] == _FORMAT
-        rows = [_row(given) for given in content["rows"]] if good else []
+        rows = [_read_search_row(given) for given in content["rows"]] if good else []
         machines = [_machine(given) for given in content.get("machines", ())] if good else []
     except (ValueError, LookupError, TypeError, RecursionError):
         good = False
@@ -306,7 +306,7 @@ def _machine(given: dict[str, Any]) -> MachineFigures:
     return found
 
 
-def _row(given: dict[str, Any]) -> SearchRow:
+def _read_search_row(given: dict[str, Any]) -> SearchRow:
     """A row of a file. ValueError where it is damaged."""
     row = SearchRow(**{f.name: given[f.name] for f in fields(SearchRow)})
     texts = row.key, row.machine, row.version, row.name, row.said, row.opts or ""

@@ -100,7 +100,7 @@ def _pad(u: UOp, n: Dim, done: Batch) -> UOp:
     return movement.pad(done[u.src[0]], [(0, 0), *widths])
 
 
-def _joined(u: UOp, n: Dim, done: Batch) -> UOp:
+def _batch_concatenation(u: UOp, n: Dim, done: Batch) -> UOp:
     parts = [done[s] if s in done else movement.repeated(s, n) for s in u.src]
     if u.op is Ops.STACK:
         return movement.stack(*parts, axis=1)
@@ -183,8 +183,8 @@ RULES: dict[Op, Callable[[UOp, Dim, Batch], UOp]] = {
     Ops.FLIP: _flip,
     Ops.SHRINK: _shrink,
     Ops.PAD: _pad,
-    Ops.STACK: _joined,
-    Ops.CAT: _joined,
+    Ops.STACK: _batch_concatenation,
+    Ops.CAT: _batch_concatenation,
     Ops.REDUCE: _along_axes,
     Ops.ACCUMULATE: _along_axes,
     Ops.INDEX: _index,

@@ -34,7 +34,7 @@ class Branches(OfBody):
         beside, moved = _stand_ins(dict(enumerate(tangents[3:])), rows)
         known = {s: beside[i] for i, s in enumerate(given) if i in beside}
         found = [type(self).push_all(row, known) for row in rows]
-        return _chosen(u, found, rows[0], given | moved)
+        return _choose_derivative(u, found, rows[0], given | moved)
 
     def pull_joint(
         self, u: UOp, cotangents: Mapping[int, Value], wanted: Sequence[bool]
@@ -44,7 +44,7 @@ class Branches(OfBody):
         back, moved = _stand_ins(cotangents, rows)
         values = [back.get(i) for i in range(len(rows[0]))]
         found = [type(self).pull_all(row, asked, values) for row in rows]
-        made = dict(zip(asked, _chosen(u, found, asked, given | moved)))
+        made = dict(zip(asked, _choose_derivative(u, found, asked, given | moved)))
         return [None, None, None, *[made.get(s) for s in given]]
 
     def again(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
@@ -105,7 +105,7 @@ def _mapped(
     return [fit(r, (n, *shapes.shape(r))) for r in row]
 
 
-def _chosen(
+def _choose_derivative(
     u: UOp, found: Sequence[Sequence[Value]], like: Sequence[UOp], given: Mapping[UOp, UOp]
 ) -> list[Value]:
     """The choice between what derivatives gave; None where it is zero in all branches."""

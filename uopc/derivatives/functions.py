@@ -61,7 +61,7 @@ def shielded(stand_in: UOp, mask: Value) -> UOp:
 
 def pushed(u: UOp, tangents: Sequence[Value], push: Callable[..., list[Value]]) -> list[Value]:
     """The tangents of all results of a CALL, from those of its arguments."""
-    body, args = _parts(u)
+    body, args = _body_parts(u)
     params = params_of(body)
     given = [i for i, t in enumerate(tangents) if t is not None and i in params]
 
@@ -91,7 +91,7 @@ def pulled(
     u: UOp, cotangents: Sequence[Value], wanted: Sequence[bool], pull: Callable[..., list[Value]]
 ) -> list[Value]:
     """The cotangents of the wanted arguments of a CALL, from those of its results."""
-    body, args = _parts(u)
+    body, args = _body_parts(u)
     params = params_of(body)
     given = [i for i, c in enumerate(cotangents) if c is not None]
     asked = [i for i, w in enumerate(wanted) if w and i in params and args[i].dtype.is_float]
@@ -114,12 +114,12 @@ def inlined(u: UOp, number: int) -> UOp | None:
     loop, whose FUNCTION is one of its steps."""
     if u.op is not Ops.CALL or u.src[0].op is not Ops.FUNCTION or u.src[0].arg.repeats:
         return None
-    body, args = _parts(u)
+    body, args = _body_parts(u)
     own = {p: args[i] for i, p in params_of(body).items() if i < len(args)}  # others are seeds
     return rebuild.rebuild(body.src[number], own)
 
 
-def _parts(u: UOp) -> tuple[UOp, tuple[UOp, ...]]:
+def _body_parts(u: UOp) -> tuple[UOp, tuple[UOp, ...]]:
     body, *args = u.src
     if body.op is not Ops.FUNCTION:
         raise Unsupported(f"{NO_RULE}{made_at(u)}")

@@ -53,7 +53,7 @@ class _FactorizationRule(_Batched, Pushed):
         return self._tangent(u, tangents[1:])
 
 
-def _below(a: UOp, diagonal: float) -> UOp:
+def _lower_triangle(a: UOp, diagonal: float) -> UOp:
     """The part below the diagonal, and the diagonal times a factor."""
     n, m = shapes.shape(a)[-2:]
     row, column = movement.reshape(leaves.iota(n), (n, 1)), leaves.iota(m)
@@ -70,7 +70,7 @@ def _cholesky(u: UOp, tangents: Sequence[Value]) -> Value:
         return None
     inner = _forward(u, (t + mirrored(t)) * 0.5)
     both = mirrored(_forward(u, mirrored(inner)))
-    return product(u, _below(both, 0.5))
+    return product(u, _lower_triangle(both, 0.5))
 
 
 def _forward(lower: UOp, b: UOp) -> UOp:
@@ -92,7 +92,7 @@ def _qr(which: int) -> Callable[[UOp, Sequence[Value]], Value]:
         own, mine = (r[:, :, :rows], t[:, :, :rows]) if wide else (r, t)
         right = mirrored(_forward(mirrored(own), mirrored(mine)))  # A' R^-1
         inner = product(mirrored(q), right)
-        low = _below(inner, 0.0)
+        low = _lower_triangle(inner, 0.0)
         turned = low - mirrored(low)
         q_change = product(q, turned - inner) + right
         if which == 0:
@@ -163,7 +163,7 @@ class _LowerEquations(_Equations):
         return self._substituted(u, u.src[1], b, trans=1)
 
     def _read(self, u: UOp, a: UOp) -> UOp:
-        return _below(a, 0.0 if u.arg.details[0] else 1.0)
+        return _lower_triangle(a, 0.0 if u.arg.details[0] else 1.0)
 
     def _substituted(self, u: UOp, a: UOp, b: UOp, trans: int) -> UOp:
         unit = bool(u.arg.details[0])

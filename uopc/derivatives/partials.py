@@ -27,7 +27,7 @@ def _opposite(y: UOp, *operands: UOp) -> Factor:
     return -1.0
 
 
-def _chosen(greater: bool, mine: int) -> Partial:
+def _partial_of_extreme(greater: bool, mine: int) -> Partial:
     """The factor of max (min): 1 where the operand is the greater (lesser), ½ where both are
     equal."""
 
@@ -79,8 +79,8 @@ PARTIALS: dict[Op, Partials] = {
     Ops.FDIV: Partials(lambda y, a, b: b.reciprocal(), lambda y, a, b: -(y / b)),
     Ops.FLOORMOD: Partials(_same, _whole_quotient),
     Ops.CMOD: Partials(_same, _whole_quotient),
-    Ops.MAX: Partials(_chosen(True, 0), _chosen(True, 1)),
-    Ops.MIN: Partials(_chosen(False, 0), _chosen(False, 1)),
+    Ops.MAX: Partials(_partial_of_extreme(True, 0), _partial_of_extreme(True, 1)),
+    Ops.MIN: Partials(_partial_of_extreme(False, 0), _partial_of_extreme(False, 1)),
     Ops.POW: Partials(wide(_by_base), _by_exponent),
     Ops.MULACC: Partials(lambda y, a, b, c: b, lambda y, a, b, c: a, _same),
     Ops.DOT2: Partials(None, None, _same),

@@ -65,7 +65,7 @@ class ScanParts:
         inner = scan.scan(self.body, carried, elements, constants, every, self.each)
         body, taken = bodies.closed(inner, [*carried, *elements])
         made = scan.scan(body, first, rows, taken, segments, scan.Way(reverse))
-        last, ys = made[:n], [_joined(y) for y in made[n:]]
+        last, ys = made[:n], [_merge_first_dimensions(y) for y in made[n:]]
         if not rest:
             return [*last, *ys]
         end = 0 if reverse else self.length - rest
@@ -263,7 +263,7 @@ def _rows(a: UOp, begin: int, count: int) -> UOp:
     return movement.window(a, (begin, *(0,) * (len(dims) - 1)), (count, *dims[1:]))
 
 
-def _joined(a: UOp) -> UOp:
+def _merge_first_dimensions(a: UOp) -> UOp:
     """The first two dimensions as one."""
     n, m, *rest = shapes.shape(a)
     return movement.reshape(a, (n * m, *rest))

@@ -121,7 +121,7 @@ _known: weakref.WeakKeyDictionary[UOp, Support] = weakref.WeakKeyDictionary()
 
 def support(value: UOp) -> Support:
     """A bool in the shape of a value that is False where it is plain to see zero."""
-    for u in calls.graph_order([value], _below, _known.__contains__):
+    for u in calls.graph_order([value], _masked_operands, _known.__contains__):
         if u not in _known:
             _known[u] = _of(u)
     found = _known[value]
@@ -130,7 +130,7 @@ def support(value: UOp) -> Support:
     return found
 
 
-def _below(u: UOp) -> Sequence[UOp]:
+def _masked_operands(u: UOp) -> Sequence[UOp]:
     """The values whose masks that of a value is made of."""
     op = u.op
     if op in _SAME or op in _VIEWS or op is Ops.PAD or op is Ops.MUL or op is Ops.INDEX:
@@ -156,7 +156,7 @@ def _of(u: UOp) -> Support:
         return type(u.arg) is tuple or u.arg != 0
     if not u.dtype.is_float:
         return _of_bits(u)
-    below = [_known[s] for s in _below(u)]
+    below = [_known[s] for s in _masked_operands(u)]
     if op in _SAME:
         if op is Ops.CAST and not u.src[0].dtype.is_float:
             return _of_bits(u)
@@ -166,15 +166,15 @@ def _of(u: UOp) -> Support:
     if op is Ops.MUL:
         return _fitted(below[0], u)
     if op is Ops.WHERE:
-        return _chosen(u, *below)
+        return _support_of_choice(u, *below)
     if op is Ops.ADD or op is Ops.SUB:
         return _either([_fitted(s, u) for s in below])
     if op is Ops.PAD:
         return _padded(u, below[0])
     if op in _PARTS:
-        return _joined(u, below)
+        return _support_of_parts(u, below)
     if op is Ops.INDEX:
-        return _read(u, below[0])
+        return _support_read(u, below[0])
     if op is Ops.REDUCE and below:
         return _summed(u, below[0])
     if op is Ops.ACCUMULATE and below:
@@ -228,7 +228,7 @@ def _moved(u: UOp, s: Support) -> Support:
     return intern(u.op, s.dtype, (_full(s, shapes.shape(u.src[0])), *u.src[1:]), u.arg)
 
 
-def _chosen(u: UOp, a: Support, b: Support) -> Support:
+def _support_of_choice(u: UOp, a: Support, b: Support) -> Support:
     condition, dims = u.src[0], shapes.shape(u)
     if a is b and isinstance(a, bool):
         return a
@@ -246,14 +246,14 @@ def _padded(u: UOp, s: Support) -> Support:
     return intern(Ops.PAD, dtypes.bool_, (_full(s, shapes.shape(u.src[0])), *u.src[1:]), u.arg)
 
 
-def _joined(u: UOp, parts: Sequence[Support]) -> Support:
+def _support_of_parts(u: UOp, parts: Sequence[Support]) -> Support:
     if all([isinstance(s, bool) for s in parts]) and len(set(parts)) == 1:
         return parts[0]
     masks = [_full(s, shapes.shape(v)) for s, v in zip(parts, u.src)]
     return movement.stack(*masks) if u.op is Ops.STACK else movement.cat(*masks, axis=u.arg)
 
 
-def _read(u: UOp, s: Support) -> Support:
+def _support_read(u: UOp, s: Support) -> Support:
     """True where an element is read, and is not zero."""
     if s is False:
         return False

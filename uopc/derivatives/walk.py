@@ -75,7 +75,7 @@ def pushed(outputs: Sequence[UOp], tangents: Mapping[UOp, Value]) -> list[Value]
         elif u in first:
             if first[u] not in several:
                 several[first[u]] = rule_of(u).push_joint(u, given)
-            known[u] = nonzero(several[first[u]][_number(u)])
+            known[u] = nonzero(several[first[u]][_result_number(u)])
         else:
             made = nonzero(rule_of(u).push(u, given))
             known[u] = None if made is None else fit(made, shapes.shape(u))
@@ -120,7 +120,7 @@ def pulled(
         if whole is not None:
             if value is not None:  # a loop that is there twice has each result twice
                 known = parts.setdefault(whole, {})
-                known[_number(u)] = total([known.get(_number(u)), value])
+                known[_result_number(u)] = total([known.get(_result_number(u)), value])
             if whole is not u:
                 continue
         wanted = [s in active for s in u.src]
@@ -144,7 +144,7 @@ def _first_of_joint(nodes: Sequence[UOp]) -> dict[UOp, UOp]:
     return found
 
 
-def _number(u: UOp) -> int:
+def _result_number(u: UOp) -> int:
     """The number of a node among several results."""
     return int(u.arg if u.op is Ops.GETTUPLE else u.arg.details[0])
 

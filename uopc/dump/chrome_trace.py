@@ -40,8 +40,8 @@ def write(file: Path, source: str, dump: Dump, ran: Sequence[Ran] = ()) -> None:
     names = {_COMPILE: "compile"} if ran else {}
     rows_of = {t: _COMPILE + 1 + i for i, t in enumerate(dict.fromkeys([r.thread for r in ran]))}
     names |= {row: thread for thread, row in rows_of.items()}
-    events: list[Any] = [_named("process_name", _COMPILE, f"uopc {source}")]
-    events += [_named("thread_name", row, name) for row, name in names.items()]
+    events: list[Any] = [_name_event("process_name", _COMPILE, f"uopc {source}")]
+    events += [_name_event("thread_name", row, name) for row, name in names.items()]
     end = 0.0
     begins = [(run.begin - first) * 1e6 for run in runs] + [0.0] * (len(rows) - len(runs))
     for row, begin in list(zip(rows, begins))[1:]:  # the first row is the input
@@ -63,5 +63,5 @@ def write(file: Path, source: str, dump: Dump, ran: Sequence[Ran] = ()) -> None:
     write_text(file, json.dumps({"displayTimeUnit": "ms", "traceEvents": events}, indent=1))
 
 
-def _named(kind: str, row: int, name: str) -> dict[str, Any]:
+def _name_event(kind: str, row: int, name: str) -> dict[str, Any]:
     return {"name": kind, "ph": "M", "pid": 1, "tid": row, "args": {"name": name}}

@@ -106,8 +106,8 @@ def source(c: Interface) -> str:
     for side, ports in (("in", c.inputs), ("out", c.outputs)):
         bodies[f"{c.name}_n_{side}"] = [f"return {len(ports)};"]
         texts = [f'"{p.name}"' for p in ports]
-        bodies[f"{c.name}_name_{side}"] = _chosen(texts)
-        bodies[f"{c.name}_sparsity_{side}"] = _chosen([c.tables[p.structure] for p in ports])
+        bodies[f"{c.name}_name_{side}"] = _switch_lines(texts)
+        bodies[f"{c.name}_sparsity_{side}"] = _switch_lines([c.tables[p.structure] for p in ports])
     bodies[f"{c.name}_default_in"] = ["(void)i;", "return 0.0;"]
     units = ("const casadi_real *", "casadi_real *", "casadi_int", "casadi_real")
     for name in ("work", "work_bytes"):
@@ -122,7 +122,7 @@ def source(c: Interface) -> str:
     return "\n\n".join(parts)
 
 
-def _chosen(values: Sequence[str]) -> list[str]:
+def _switch_lines(values: Sequence[str]) -> list[str]:
     cases = [f"case {i}: return {value};" for i, value in enumerate(values)]
     return ["switch (i) {", *cases, "default: return NULL;", "}"]
 

@@ -108,7 +108,7 @@ class ElfObject:
 def read(data: bytes) -> ElfObject:
     """The content of an object file. InvalidIR for any other file."""
     try:
-        return _read(data)
+        return _read_elf(data)
     except (struct.error, LookupError, ValueError) as error:
         raise InvalidIR(f"no ELF object file: {error!r}") from None
 
@@ -120,7 +120,7 @@ def _form(data: bytes) -> _ElfClass:
     return found[0]
 
 
-def _read(data: bytes) -> ElfObject:
+def _read_elf(data: bytes) -> ElfObject:
     form = _form(data)
     header = form.header.unpack_from(data)
     machine, start, own, count, names = (header[i] for i in (2, 6, 7, 12, 13))

@@ -195,7 +195,7 @@ def load_exported(path: str | os.PathLike[str]) -> ExportedFunction:
         uopc.errors.UserError: total: n is 9: 1..8 is allowed
     """
     library = Path(path).with_suffix(".so")
-    promised = _read(library.with_suffix(".json"))
+    promised = _read_manifest(library.with_suffix(".json"))
     name, machine = promised["name"], promised["target"]["triple"].partition("-")[0]
     if machine != platform.machine():
         raise UserError(f"{path}: code for {machine}, and this machine is {platform.machine()}")
@@ -227,7 +227,7 @@ def _new_spelling(library: Path) -> str:
     return f"{library.parent}{'/.' * (_loads[library] - 1)}/{library.name}"
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _read_manifest(file: Path) -> dict[str, Any]:
     """A manifest of this version."""
     content = read_bytes(file)
     try:

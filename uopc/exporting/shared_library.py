@@ -86,7 +86,7 @@ def shared(data: bytes, soname: str) -> bytes:
     ends = [layout.end, layout.turn_page(page)]
     _add_sections(layout, found, [i for i in kept if found.sections[i].flags & EXECUTE], places)
     ends += [layout.end, layout.turn_page(page)]
-    rows = [elf.SYMBOL.pack(names[s.name], s.info, 0, _number(layout, places[s.section]),
+    rows = [elf.SYMBOL.pack(names[s.name], s.info, 0, _section_number(layout, places[s.section]),
                             places[s.section] + s.value, s.size) for s in exports]  # fmt: skip
     symbols.data = bytes(24) + b"".join(rows)
     layout.add(_FileSection(".dynamic", DYNAMIC, ALLOC | WRITE, _dynamic(layout, names[soname]), 16,
@@ -114,7 +114,7 @@ def _add_sections(
         places[i] = layout.add(table).at
 
 
-def _number(layout: _LibraryLayout, at: int) -> int:
+def _section_number(layout: _LibraryLayout, at: int) -> int:
     """The number of the section at an address, in the table of sections."""
     return 1 + next(i for i, t in enumerate(layout.tables) if t.at == at and t.kind == PROGBITS)
 

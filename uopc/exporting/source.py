@@ -151,7 +151,7 @@ def _table(head: str, t: DType, array: npt.NDArray[Any], prelude: Prelude) -> st
 def _entry(f: Exported, kernels: dict[str, _CFunction]) -> str:
     """The function itself."""
     launches = f.plan.launches
-    body = "\n".join(_row(f, kernels, nested(len(launches), f.plan.repeats), 1))
+    body = "\n".join(_launch_lines(f, kernels, nested(len(launches), f.plan.repeats), 1))
     given = [*[a.name for a in f.arrays], "work", *(RUN if f.threads > 1 else ())]
     read = set(re.findall(r"\w+", body))
     lines = [f"    (void){name};" for name in given if name not in read]
@@ -170,7 +170,7 @@ def _refuse(wrong: str, number: int) -> list[str]:
     return [f"    if ({wrong}) {{", f"        return {number};", "    }"]
 
 
-def _row(f: Exported, kernels: dict[str, _CFunction], row: Row, depth: int) -> list[str]:
+def _launch_lines(f: Exported, kernels: dict[str, _CFunction], row: Row, depth: int) -> list[str]:
     """The lines that run launches one after another, repeated ones in a loop."""
     lines: list[str] = []
     for part in row:
@@ -178,8 +178,8 @@ def _row(f: Exported, kernels: dict[str, _CFunction], row: Row, depth: int) -> l
             launch = f.plan.launches[part]
             lines += _call(f, kernels[launch.kernel], launch)
             continue
-        count, inner = f"_run{depth}", _row(f, kernels, part[1], depth + 1)
-        end = _size(f, part[0].times)
+        count, inner = f"_run{depth}", _launch_lines(f, kernels, part[1], depth + 1)
+        end = _size_in_c(f, part[0].times)
         lines.append(f"    for (int64_t {count} = 0; {count} < {end}; ++{count}) {{")
         lines += [f"    {line}" for line in "\n".join(inner).splitlines()]
         lines.append("    }")
@@ -195,7 +195,7 @@ def _call(f: Exported, kernel: _CFunction, launch: PlannedLaunch) -> list[str]:
     if not kernel.is_threaded:
         return [code(f"    {kernel.name}({', '.join(given)});")]
     call = f"        {kernel.name}({', '.join([*given, '_chunk'])});"
-    count = _size(f, launch.chunks)
+    count = _size_in_c(f, launch.chunks)
     head = f"    for (int64_t _chunk = 0; _chunk < {count}; ++_chunk) {{"
     serial = [head, code(call), "    }"]
     if not is_shared(f, launch):
@@ -209,7 +209,7 @@ def _call(f: Exported, kernel: _CFunction, launch: PlannedLaunch) -> list[str]:
     ]  # fmt: skip
 
 
-def _size(f: Exported, size: Dim) -> str:
+def _size_in_c(f: Exported, size: Dim) -> str:
     return str(size) if isinstance(size, int) else infix.render(expression(size, f))
 
 
@@ -217,7 +217,7 @@ def _word(f: Exported, word: Word, t: DType | None, prelude: Prelude) -> str:
     """An argument of a kernel, of a type; None: scratch memory."""
     if isinstance(word, Scalar):
         return _scalar(f, word, dtypes.index if t is None else t, prelude)
-    count, offset = len(f.arrays), _size(f, word.offset)
+    count, offset = len(f.arrays), _size_in_c(f, word.offset)
     wanted = "unsigned char" if t is None else memory_type(t)
     if word.base == count:
         if t is None:
@@ -243,5 +243,5 @@ def _scalar(f: Exported, word: Scalar, t: DType, prelude: Prelude) -> str:
         whole = (word.value & (1 << 64) - 1).to_bytes(8, "little")
         got = np.frombuffer(whole[: t.itemsize], t.numpy)[0]
         return prelude.constant(t, got.item() if t.kind in ("bool", "int", "uint") else got)
-    text = _size(f, word.value)
+    text = _size_in_c(f, word.value)
     return text if t.kind == "index" else f"({c_type(t)})({text})"

@@ -172,12 +172,12 @@ def _listed(items: Sequence[bytes]) -> bytes:
 def read(data: bytes) -> WasmObject:
     """The content of an object file. InvalidIR for any other file."""
     try:
-        return _read(data)
+        return _read_wasm(data)
     except (LookupError, ValueError) as error:
         raise InvalidIR(f"no WebAssembly object file: {error!r}") from None
 
 
-def _read(data: bytes) -> WasmObject:
+def _read_wasm(data: bytes) -> WasmObject:
     if not data.startswith(_HEAD):
         raise ValueError("another format")
     file, sections = _ByteReader(data, len(_HEAD)), []

@@ -55,7 +55,7 @@ def file(
     place = path_of("file", path)
     if mode not in MODES:
         raise UserError(f"file: the mode must be one of {', '.join(MODES)}, got {mode!r}")
-    begin = _count("the offset", offset)
+    begin = _checked_count("the offset", offset)
     if begin % t.itemsize:
         raise UserError(
             f"{place}: {t.name} at byte {begin} is not aligned: the offset must be a multiple of"
@@ -117,10 +117,10 @@ def path_of(who: str, path: Any) -> str:
 
 def _dims(shape: Any) -> tuple[int, ...]:
     given = shape if isinstance(shape, (tuple, list)) else (shape,)
-    return tuple([_count("a dimension", d) for d in given])
+    return tuple([_checked_count("a dimension", d) for d in given])
 
 
-def _count(what: str, value: Any) -> int:
+def _checked_count(what: str, value: Any) -> int:
     try:
         found = operator.index(value)
     except TypeError:

@@ -402,7 +402,7 @@ def uop_of(value: Any, who: str = "", like: DType | None = None) -> UOp:
         return value.uop
     if type(value) in (bool, int, float):
         kind = (bool, int, float).index(type(value))
-        return _number(value, _DEFAULTS[kind] if like is None else like)
+        return _python_number(value, _DEFAULTS[kind] if like is None else like)
     if isinstance(value, complex):
         raise UserTypeError(f"{who and who + ': '}complex numbers are not supported")
     if isinstance(value, (list, tuple)):
@@ -424,7 +424,7 @@ def float_of(value: Any, who: str) -> UOp:
     return u if u.dtype.is_float else fold.cast(u, dtypes.float64)
 
 
-def _number(value: Scalar, like: DType) -> UOp:
+def _python_number(value: Scalar, like: DType) -> UOp:
     """A Python number beside Arrays, among whose numbers a bool is 0 or 1."""
     as_int = type(value) is bool and like is not dtypes.bool_
     return operands.as_uop(int(value) if as_int else value, like)
@@ -485,7 +485,7 @@ def promoted(who: str, *values: Any, floats: bool = False) -> tuple[list[UOp], b
     made = []
     for v in values:
         if type(v) in (bool, int, float):
-            made.append(leaves.const(common, _number(v, common).arg))
+            made.append(leaves.const(common, _python_number(v, common).arg))
         else:
             made.append(_met(v, uop_of(v, who), common))
     arrays = [v for v in values if type(v) not in (bool, int, float)]

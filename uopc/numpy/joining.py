@@ -42,10 +42,10 @@ def concat(arrays: Sequence[Any], /, axis: int | None = 0, *, dtype: Any = None)
         >>> np.asarray(unp.concat([unp.asarray([1, 2]), unp.asarray([3])]))
         array([1, 2, 3])
     """
-    return same_kind(_cast(_joined("concat", arrays, axis), dtype, "concat"), arrays)
+    return same_kind(_cast(_join_arrays("concat", arrays, axis), dtype, "concat"), arrays)
 
 
-def _joined(who: str, values: Sequence[Any], axis: int | None) -> UOp:
+def _join_arrays(who: str, values: Sequence[Any], axis: int | None) -> UOp:
     if not len(values):
         raise UserError(f"{who}: needs an array at least")
     uops, _ = promoted(who, *values)
@@ -135,7 +135,7 @@ def vstack(tup: Sequence[Any], *, dtype: Any = None) -> Any:
                [3, 4]])
     """
     rows = [_at_least(2, uop_of(a)) for a in tup]
-    return same_kind(_cast(_joined("vstack", rows, 0), dtype, "vstack"), tup)
+    return same_kind(_cast(_join_arrays("vstack", rows, 0), dtype, "vstack"), tup)
 
 
 def hstack(tup: Sequence[Any], *, dtype: Any = None) -> Any:
@@ -151,7 +151,7 @@ def hstack(tup: Sequence[Any], *, dtype: Any = None) -> Any:
     """
     uops = [_at_least(1, uop_of(a)) for a in tup]
     axis = 0 if uops and uops[0].ndim == 1 else 1
-    return same_kind(_cast(_joined("hstack", uops, axis), dtype, "hstack"), tup)
+    return same_kind(_cast(_join_arrays("hstack", uops, axis), dtype, "hstack"), tup)
 
 
 def dstack(tup: Sequence[Any]) -> Any:
@@ -163,7 +163,7 @@ def dstack(tup: Sequence[Any]) -> Any:
         >>> unp.dstack([unp.zeros((2, 3)), unp.ones((2, 3))]).shape
         (2, 3, 2)
     """
-    return same_kind(_joined("dstack", [_at_least(3, uop_of(a)) for a in tup], 2), tup)
+    return same_kind(_join_arrays("dstack", [_at_least(3, uop_of(a)) for a in tup], 2), tup)
 
 
 def column_stack(tup: Sequence[Any]) -> Any:
@@ -178,7 +178,7 @@ def column_stack(tup: Sequence[Any]) -> Any:
     """
     uops = [uop_of(a) for a in tup]
     columns = [u.reshape(-1, 1) if u.ndim < 2 else u for u in uops]
-    return same_kind(_joined("column_stack", columns, 1), tup)
+    return same_kind(_join_arrays("column_stack", columns, 1), tup)
 
 
 def block(arrays: Sequence[Any]) -> Any:
@@ -216,7 +216,7 @@ def _depths(arrays: Any, depth: int, leaves: list[Any]) -> set[int]:
 def _blocks(arrays: Any, depth: int, rank: int) -> UOp:
     if not isinstance(arrays, list):
         return with_rank(uop_of(arrays), rank)
-    return _joined("block", [_blocks(v, depth - 1, rank) for v in arrays], -depth)
+    return _join_arrays("block", [_blocks(v, depth - 1, rank) for v in arrays], -depth)
 
 
 def append(arr: Any, values: Any, axis: int | None = None) -> Any:
@@ -229,7 +229,7 @@ def append(arr: Any, values: Any, axis: int | None = None) -> Any:
         array([1, 2, 3])
     """
     uops = [uop_of(v, "append") for v in (arr, values)]
-    return same_kind(_joined("append", uops, axis), (arr, values))
+    return same_kind(_join_arrays("append", uops, axis), (arr, values))
 
 
 # ---------------------------------------------------------------- elements left out and put in
@@ -310,7 +310,7 @@ def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
         >>> [p.shape for p in unp.array_split(unp.zeros(7), 3)]
         [(3,), (2,), (2,)]
     """
-    return _parts(ary, indices_or_sections, axis, "array_split")
+    return _split_parts(ary, indices_or_sections, axis, "array_split")
 
 
 def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
@@ -323,10 +323,10 @@ def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
         >>> [np.asarray(p) for p in unp.split(unp.asarray([1, 2, 3, 4]), [1, 3])]
         [array([1]), array([2, 3]), array([4])]
     """
-    return _parts(ary, indices_or_sections, axis, "split")
+    return _split_parts(ary, indices_or_sections, axis, "split")
 
 
-def _parts(ary: Any, given: Any, axis: int, who: str) -> list[Any]:
+def _split_parts(ary: Any, given: Any, axis: int, who: str) -> list[Any]:
     u = uop_of(ary, who)
     axis = own_axis(axis, u.ndim, who)
     places = _known(given, who)
@@ -357,7 +357,7 @@ def _split_along(name: str, axis: int, least: int, doc: str, shape: str) -> Call
         rank = uop_of(ary, name).ndim
         if rank < least:
             raise UserError(f"{name}: needs {least} dimension{'s' * (least > 1)}, got {rank}")
-        return _parts(ary, indices_or_sections, min(axis, rank - 1), name)
+        return _split_parts(ary, indices_or_sections, min(axis, rank - 1), name)
 
     call = f">>> [p.shape for p in unp.{name}(unp.zeros((4, 4, 4)), 2)]"
     example = examples.section(call, f"[{shape}, {shape}]")

@@ -51,7 +51,7 @@ def _variance(name: str) -> Callable[..., Any]:
         centred = namespace.subtract(given, _mean(given, axis, keepdims=True, where=where))
         squares = chosen(namespace.square(centred), where, 0)
         total = namespace.sum(squares, axis=axis, keepdims=keepdims)
-        free = namespace.subtract(_count(squares, where, axis, keepdims), by)
+        free = namespace.subtract(_count_chosen(squares, where, axis, keepdims), by)
         free = namespace.astype(namespace.where(free > 0, free, float("nan")), total.dtype)
         found = namespace.divide(total, free)
         return namespace.sqrt(found) if name == "std" else found
@@ -59,7 +59,7 @@ def _variance(name: str) -> Callable[..., Any]:
     return adapted
 
 
-def _count(a: Any, where: Any, axis: Any, keepdims: bool) -> Any:
+def _count_chosen(a: Any, where: Any, axis: Any, keepdims: bool) -> Any:
     """The number of elements of `a` that a mask chooses."""
     counted = namespace.broadcast_to(where, uop_of(a).shape)
     return namespace.count_nonzero(counted, axis=axis, keepdims=keepdims)
@@ -74,7 +74,7 @@ def _mean(
     if where is True:
         return namespace.mean(given, axis=axis, keepdims=keepdims)
     total = namespace.sum(chosen(given, where, 0), axis=axis, keepdims=keepdims)
-    count = _count(given, where, axis, keepdims)
+    count = _count_chosen(given, where, axis, keepdims)
     result = total.dtype if total.dtype.is_float else "f8"
     return namespace.divide(total, namespace.astype(count, result))
 
@@ -150,7 +150,7 @@ def _outer(a: Any, b: Any, out: Any = None) -> Any:
     return linalg.outer(namespace.reshape(a, (-1,)), namespace.reshape(b, (-1,)))
 
 
-def _size(a: Any, axis: int | None = None) -> Any:
+def _numpy_size(a: Any, axis: int | None = None) -> Any:
     u = uop_of(a)
     return u.size if axis is None else u.shape[own_axis(axis, u.ndim, "size")]
 
@@ -201,7 +201,7 @@ _NUMPY_FORMS: dict[str, Callable[..., Any]] = {
     "floor_divide": elementwise.whole_quotient, "trapz": namespace.trapezoid,
     "iscomplexobj": lambda x: False, "isrealobj": lambda x: True, "real_if_close": lambda a, tol: a,
     "around": _round, "clip": _clip, "diff": _diff, "mean": _mean, "outer": _outer,
-    "round": _round, "shape": lambda a: uop_of(a).shape, "size": _size,
+    "round": _round, "shape": lambda a: uop_of(a).shape, "size": _numpy_size,
     "ndim": lambda a: uop_of(a).ndim,
     **{n: _of_shape(n) for n in ("diag_indices_from", "tril_indices_from", "triu_indices_from")},
     **{n: _sorting(n) for n in ("argsort", "sort")},

@@ -126,7 +126,7 @@ class Model:
             end = begin + size
             raise UserError(f"tensor {t.name!r}: bytes {begin} to {end} of {whole.size} in {path}")
         part = whole[begin : begin + size]
-        return part if path != self.file else _read(path, begin, part)
+        return part if path != self.file else _copy_of_file(path, begin, part)
 
 
 def _file(source: Any) -> tuple[str, Path]:
@@ -147,7 +147,7 @@ def _is_text(name: str) -> bool:
     return not any(["\ud800" <= c <= "\udfff" for c in name])
 
 
-def _read(path: Path, begin: int, part: Array) -> Array:
+def _copy_of_file(path: Path, begin: int, part: Array) -> Array:
     """A copy of a part of the model's own file: whoever writes the file does not change it. The
     pages of a mapping would be in memory beside it."""
     try:

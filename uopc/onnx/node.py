@@ -12,7 +12,7 @@ from uopc import UOp, dtypes
 from uopc.errors import UserError
 from uopc.ir.core import shapes
 from uopc.onnx.narrow import Narrow
-from uopc.onnx.values import Array, is_known, lifted, params_of, whole
+from uopc.onnx.values import Array, as_size, is_known, lifted, params_of
 
 # The most numbers of an array, and the most parts of a value, that an operator makes of attributes.
 MOST_NUMBERS, MOST_PARTS = 1 << 26, 1 << 16
@@ -79,7 +79,7 @@ class Node:
         v = self.known(k)
         if v is None:
             return None
-        return [whole(x) for x in v.reshape(-1)]
+        return [as_size(x) for x in v.reshape(-1)]
 
     def ints_of(self, k: int, name: str) -> list[Any] | None:
         """A list of ints that is input k, or the attribute of older versions."""

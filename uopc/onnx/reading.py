@@ -113,7 +113,7 @@ def _param(i: Any, given: Sizes, sizes: dict[str, Any], taken: set[str]) -> UOp:
             continue
         name = _size_name(i, axis, d)
         if name not in sizes:
-            sizes[name] = _size(name, given.get(name, (LEAST_SIZE, MOST_SIZE)), taken)
+            sizes[name] = _given_size(name, given.get(name, (LEAST_SIZE, MOST_SIZE)), taken)
         found.append(sizes[name])
     number = kind.elem_type
     if number == STRING:
@@ -138,7 +138,7 @@ def _size_name(i: Any, axis: int, d: Any) -> str:
     return d.dim_param or f"{i.name}_{axis}"
 
 
-def _size(name: str, given: Any, taken: set[str]) -> Any:
+def _given_size(name: str, given: Any, taken: set[str]) -> Any:
     wanted = f"dims: {name!r} must be a number or (least, greatest)"
     if isinstance(given, (tuple, list)):
         if len(given) != 2:

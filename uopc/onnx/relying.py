@@ -22,7 +22,7 @@ from uopc.onnx import results
 def on_sizes(outputs: Sequence[Any], measured: Iterable[UOp]) -> list[Any]:
     """The outputs, which rely on the conditions of the tensors whose shape was read, too."""
     nodes = [u for v in outputs for u in results.nodes(v)]
-    own, others = _below(nodes), _below(measured)
+    own, others = _relying_nodes(nodes), _relying_nodes(measured)
     lost = size_conditions.of_nodes([u for u in others if u not in own])
     if not lost:
         return list(outputs)
@@ -32,7 +32,7 @@ def on_sizes(outputs: Sequence[Any], measured: Iterable[UOp]) -> list[Any]:
     return [results.replaced(v, new) for v in outputs]
 
 
-def _below(roots: Iterable[UOp]) -> dict[UOp, None]:
+def _relying_nodes(roots: Iterable[UOp]) -> dict[UOp, None]:
     """The nodes that may rely on a condition, those of bodies, too."""
     return dict.fromkeys(size_conditions.relying(intern(Ops.SINK, dtypes.void, tuple(roots))))
 

@@ -18,7 +18,7 @@ from uopc.ir.core import bounds
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.index.dims import dim_uop, uop_dim
-from uopc.onnx.values import DTYPES, Array, dtype_of_sizes, has_symbols, is_text, sizes_of, whole
+from uopc.onnx.values import DTYPES, Array, as_size, dtype_of_sizes, has_symbols, is_text, sizes_of
 
 Attributes = dict[str, Any]
 
@@ -54,7 +54,7 @@ def _is_whole(v: Array) -> bool:
 
 def _numbers(v: Array) -> list[Any]:
     """The elements as ints and nodes of dtype index."""
-    return [whole(x) for x in v.reshape(-1)]
+    return [as_size(x) for x in v.reshape(-1)]
 
 
 def _interval(x: Any) -> tuple[float, float]:

@@ -143,7 +143,7 @@ def dtype_of_sizes(v: Array) -> DType:
     return dtypes.int64 if found[0] is dtypes.index else found[0]
 
 
-def whole(x: Any) -> Any:
+def as_size(x: Any) -> Any:
     """An element of an array of sizes, as an int or a node of dtype index."""
     if not isinstance(x, UOp):
         return int(x)

@@ -88,7 +88,7 @@ class _CallJoiner:
             at = len(self.calls)
             self.calls.append(call)
         else:
-            self.calls[at] = _joined(self.calls[at], call)
+            self.calls[at] = _join_calls(self.calls[at], call)
         for root in reads | writes:
             self.touched[root] = max(at, self.touched.get(root, -1))
         for root in writes:
@@ -146,7 +146,7 @@ def _walks(kernel: UOp, least: int) -> list[Walk]:
     return found
 
 
-def _joined(one: UOp, two: UOp) -> UOp:
+def _join_calls(one: UOp, two: UOp) -> UOp:
     """One call for two: both stores, and the second's storage after the first's."""
     kernel, other = one.src[0], two.src[0]
     args = [a for a in arguments(one) if a.op is not Ops.VARIABLE]

@@ -53,7 +53,7 @@ MOST_CHANGES = 4
 def order_launches(program: UOp, context: Context) -> UOp:
     """The program with its launches by round, or around exchanges."""
     if context.sharding is not None and context.sharding.bucket:
-        return _ordered(program, overlap.apart(program))
+        return _ordered(program, overlap.order_for_overlap(program))
     for _ in range(MOST_CHANGES):
         rounds = [p.round for p in placed(program, context.devices)]
         if rounds == sorted(rounds):

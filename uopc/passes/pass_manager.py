@@ -171,7 +171,7 @@ class Lowering:
         if self.done is not None:
             now = self._one_by_one(now, passes[len(together) :], self.done)
         unnamed = list(dict.fromkeys(now.values()))
-        final = _named(unnamed)
+        final = _number_names(unnamed)
         if passes and self.done is None:
             self.runs[-1].after = final
         names = {n: _name(k) for k, n in zip(unnamed, final)}
@@ -374,7 +374,7 @@ def _name(kernel: UOp) -> str:
     return f"_{name}" if name[:1].isdigit() else name or "kernel"
 
 
-def _named(kernels: list[UOp]) -> list[UOp]:
+def _number_names(kernels: list[UOp]) -> list[UOp]:
     """The kernels, those of the same name numbered."""
     out = []
     for k, name in zip(kernels, numbered(map(_name, kernels))):

@@ -94,16 +94,18 @@ def _is_packed(v: UOp) -> bool:
     """True for words and sums of bytes, and for a few dequantised ones, if no value below is much
     larger."""
     inner = v.src[0] if v.src else v
-    if v.op is Ops.MUL and v.dtype.is_float and _size(v) <= MOST_DEQUANTISED:
+    if v.op is Ops.MUL and v.dtype.is_float and _constant_elements(v) <= MOST_DEQUANTISED:
         inner = inner.src[0] if inner.op is Ops.SUB else inner
         inner = inner.src[0] if inner.op is Ops.CAST else inner
     elif v.dtype is dtypes.int32 and v.op in (Ops.BITCAST, Ops.REDUCE):
         inner = inner.src[0] if inner.op is Ops.CAST else inner
     else:
         return False
-    most = 2 * _size(inner)
+    most = 2 * _constant_elements(inner)
     is_byte = inner.dtype.is_int and inner.dtype.bits == 8
-    return is_byte and all([u.op is Ops.EXPAND or _size(u) <= most for u in walk.toposort(v)])
+    return is_byte and all(
+        [u.op is Ops.EXPAND or _constant_elements(u) <= most for u in walk.toposort(v)]
+    )
 
 
 def _worth_it(facts: GraphFacts, units: bool) -> list[UOp]:
@@ -172,13 +174,13 @@ def _read_more(values: Sequence[UOp]) -> set[UOp]:
 
 
 def _work(below: Sequence[UOp]) -> float:
-    of_reduces = sum([_size(u.src[0]) for u in below if u.op is Ops.REDUCE])
-    return of_reduces + sum([_size(u) * u.op.cost for u in below if u.op.is_alu])
+    of_reduces = sum([_constant_elements(u.src[0]) for u in below if u.op is Ops.REDUCE])
+    return of_reduces + sum([_constant_elements(u) * u.op.cost for u in below if u.op.is_alu])
 
 
-def _size(u: UOp) -> int:
+def _constant_elements(u: UOp) -> int:
     return math.prod(shapes.shape(u))
 
 
 def _bytes(u: UOp) -> int:
-    return _size(u) * u.dtype.itemsize
+    return _constant_elements(u) * u.dtype.itemsize

@@ -527,7 +527,7 @@ def _obtain(source: ProgramSource, printed: Fingerprint, verify: Verify | None) 
                 request, source.machine, printed, backend.artifact, make, disk,
                 lambda found: schedules.holds(request, source.machine, found.schedules),
             )  # fmt: skip
-    source.searched = schedules.again(request, source.machine, found.schedules)
+    source.searched = schedules.replay_schedules(request, source.machine, found.schedules)
     if fresh and wanted and len(fresh[0].kernels) == len(found.names):  # no kernel was skipped
         source.lowered = fresh[0]
     return Obtained(request, backend, found, where, start, fresh[0] if fresh else None)

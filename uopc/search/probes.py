@@ -74,7 +74,7 @@ def _multiply_adds(name: str, chains: int, steps: int, lanes: int) -> str:
     return _loop(name, vector, start, ["%k"] * chains, body, last)
 
 
-def _read(vector: str, nbytes: int) -> str:
+def _read_probe(vector: str, nbytes: int) -> str:
     """The exclusive or of vectors, read over and over. `mask`: the bytes less 1."""
     body = f"  %from = mul i64 %i, {VECTORS * nbytes}\n  %at = and i64 %from, %mask\n"
     ends = []
@@ -97,7 +97,7 @@ def source(machine: Target) -> str:
     return "".join([
         f"declare {floats} @llvm.fmuladd.v{lanes}f32({floats}, {floats}, {floats})\n",
         _clock(), _multiply_adds("chain", 1, STEPS, lanes),
-        _multiply_adds("many", CHAINS, MANY_STEPS, lanes), _read(words, nbytes),
+        _multiply_adds("many", CHAINS, MANY_STEPS, lanes), _read_probe(words, nbytes),
     ])  # fmt: skip
 
 

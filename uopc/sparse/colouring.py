@@ -43,7 +43,7 @@ def both(row: Places, col: Places, m: int, n: int) -> tuple[Places, Places, Plac
         by_row = lengths[row] >= most
         across = columns(row[~by_row], col[~by_row], n)
         down = columns(col[by_row], row[by_row], m)
-        count = _count(across, col[~by_row]) + _count(down, row[by_row])
+        count = _count_colours(across, col[~by_row]) + _count_colours(down, row[by_row])
         if best is None or count < best[0]:
             best = count, by_row, down, across
     assert best is not None
@@ -80,5 +80,5 @@ def _by(major: Places, minor: Places, n: int) -> list[list[int]]:
     return [part.tolist() for part in np.split(minor[order], ends)] if n else []
 
 
-def _count(colours: Places, used: Places) -> int:
+def _count_colours(colours: Places, used: Places) -> int:
     return int(colours[used].max()) + 1 if used.size else 0

@@ -216,9 +216,9 @@ def column_tangents(
     n = math.prod(dims)
     made = packed(boxes, like.dtype)
     targets = [columns.number(b.rows // (n // count), b.cols) * n + b.rows for b in boxes]
-    dense = sums(tools, made.vector, _joined(made.places), _joined(targets), tangents * n)
+    dense = sums(tools, made.vector, _join_places(made.places), _join_places(targets), tangents * n)
     return movement.reshape(dense, (tangents, *dims))
 
 
-def _joined(arrays: Sequence[npt.NDArray[np.integer]]) -> Places:
+def _join_places(arrays: Sequence[npt.NDArray[np.integer]]) -> Places:
     return np.concatenate([a.reshape(-1) for a in arrays]).astype(np.int64)

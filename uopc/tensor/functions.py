@@ -229,11 +229,11 @@ def _flat(value: Any, name: str, strict: bool = False) -> Flat:
     if isinstance(value, Mapping):
         parts = [_flat(v, name, strict) for v in value.values()]
         keys = list(value)
-        return _joined(parts, lambda made: dict(zip(keys, made)))
+        return _join_flat_parts(parts, lambda made: dict(zip(keys, made)))
     if isinstance(value, (tuple, list)):
         kind = type(value)
         put = kind._make if hasattr(kind, "_make") else kind  # a named tuple
-        return _joined([_flat(v, name, strict) for v in value], put)
+        return _join_flat_parts([_flat(v, name, strict) for v in value], put)
     if strict:
         raise UserTypeError(
             f"function {name!r} must return UOps, or containers of them, got {value!r}"
@@ -241,6 +241,6 @@ def _flat(value: Any, name: str, strict: bool = False) -> Flat:
     return [], lambda values: value
 
 
-def _joined(parts: list[Flat], put: Callable[[list[Any]], Any]) -> Flat:
+def _join_flat_parts(parts: list[Flat], put: Callable[[list[Any]], Any]) -> Flat:
     values = [v for found, _ in parts for v in found]
     return values, lambda source: put([fill(source) for _, fill in parts])

@@ -38,7 +38,7 @@ Result = TypeVar("Result")
 
 
 # ---------------------------------------------------------------- facts
-def _size(u: UOp) -> Dim:
+def _number_of_elements(u: UOp) -> Dim:
     """The number of elements.
 
     Examples:
@@ -284,8 +284,8 @@ class Methods:
     variables = walk.variables
     shape = property(shapes.shape)
     ndim = property(shapes.rank)
-    size = property(_size)
-    numel = _size
+    size = property(_number_of_elements)
+    numel = _number_of_elements
     base = property(storage.base)
     device = property(devices.device)
     vmin = property(_vmin)

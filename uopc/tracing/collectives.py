@@ -82,7 +82,7 @@ def _axis_of(who: str, x: UOp, axis: Any, more: int = 0) -> int:
     return movement.normal_axis(axis, len(shapes.shape(x)) + more, who)
 
 
-def _parts(who: str, x: UOp, d: int, n: int, tiled: bool) -> UOp:
+def _split_dimension(who: str, x: UOp, d: int, n: int, tiled: bool) -> UOp:
     """Dimension d in n parts, which are the new first dimension. Untiled it is the parts alone."""
     dims = shapes.shape(x)
     size = dims[d]
@@ -95,7 +95,7 @@ def _parts(who: str, x: UOp, d: int, n: int, tiled: bool) -> UOp:
     return movement.permute(x, (d, *[i for i in range(rank) if i != d]))
 
 
-def _joined(x: UOp, d: int, tiled: bool) -> UOp:
+def _join_dimension(x: UOp, d: int, tiled: bool) -> UOp:
     """The first dimension at place d, or tiled: its parts one after the other along d."""
     rank = len(shapes.shape(x))
     order = [*range(1, d + 1), 0, *range(d + 1, rank)]
@@ -199,7 +199,7 @@ def all_gather(x: Any, axis_name: AxisName, *, axis: int = 0, tiled: bool = Fals
         for a in reversed(axes):
             u = _exchange(Ops.ALLGATHER, u, a, found.mesh)
         parts = movement.reshape(_here(u), (found.mesh.parts(axes), *dims))
-        return _joined(parts, d, tiled)
+        return _join_dimension(parts, d, tiled)
 
     return _each("all_gather", x, made)
 
@@ -225,7 +225,7 @@ def psum_scatter(
 
     def made(u: UOp) -> UOp:
         d = _axis_of(who, u, scatter_dimension)
-        u = _parts(who, u, d, math.prod(sizes), tiled)
+        u = _split_dimension(who, u, d, math.prod(sizes), tiled)
         rest = shapes.shape(u)[1:]
         u = movement.reshape(u, (*sizes, *rest))
         for a in axes:
@@ -260,7 +260,7 @@ def all_to_all(
     def made(u: UOp) -> UOp:
         s = _axis_of(who, u, split_axis)
         c = _axis_of(who, u, concat_axis)
-        u = _parts(who, u, s, math.prod(sizes), tiled)
+        u = _split_dimension(who, u, s, math.prod(sizes), tiled)
         rest = shapes.shape(u)[1:]
         u = movement.reshape(u, (*sizes, *rest))
         for k, a in enumerate(axes):
@@ -268,7 +268,7 @@ def all_to_all(
             u = _here(_exchange(Ops.ALLTOALL, movement.permute(u, order), a, found.mesh))
             u = movement.permute(u, tuple([order.index(i) for i in range(len(order))]))
         u = movement.reshape(u, (math.prod(sizes), *rest))
-        return _joined(u, c, tiled)
+        return _join_dimension(u, c, tiled)
 
     return _each(who, x, made)
 

@@ -39,7 +39,7 @@ _numbers = itertools.count(1)
 _PROCESS = uuid.uuid4().hex[:12]  # a name says in which process its rule was given
 
 
-def _named(rule: DerivativeRule, name: str) -> str:
+def _name_rule(rule: DerivativeRule, name: str) -> str:
     """A name of its own for a rule, by which derivatives find it."""
     made = f"{name}.{next(_numbers)}.{_PROCESS}"
     primitives.RULES[made] = rule
@@ -137,7 +137,7 @@ class _Custom:
         key = structure, of_uops, tuple(map(id, fixed)), tuple([c.key for c in closed])
         if key not in self._names:
             rule = self.rule(_CallContainers(structure, of_uops), fixed, closed)
-            self._names[key] = _named(rule, self.name), rule
+            self._names[key] = _name_rule(rule, self.name), rule
         name, rule = self._names[key]
         rule.results = shape
         made = _primitives(name, len(given), len(taken), body, [*given, *[c.node for c in closed]])
@@ -319,7 +319,7 @@ def _again(
     flags = tuple(batched[1:])
     if flags not in rule.mapped:
         kind = _ForwardBatch if isinstance(rule, Pushed) else _BackwardBatch
-        rule.mapped[flags] = _named(kind(rule, flags), rule.custom.name)
+        rule.mapped[flags] = _name_rule(kind(rule, flags), rule.custom.name)
     details = u.arg.details
     made = _of_batch(rule.mapped[flags], details[1:], u.src[1:], tuple(operands[1:]), flags, n)
     return made[int(details[0])]

@@ -22,7 +22,7 @@ def states(function: Callable[..., Any], static: Mapping[str, Any]) -> list[Any]
     if code is not None and "random" in code.co_names:
         found.append(random.getstate())
         found.append(pickle.dumps(np.random.get_state(legacy=False)))
-    for value in (*static.values(), *_named(plain)) if loaded else ():
+    for value in (*static.values(), *_values_named(plain)) if loaded else ():
         if isinstance(value, np.random.Generator):
             found.append(pickle.dumps(value.bit_generator.state))
         elif isinstance(value, np.random.RandomState):
@@ -30,7 +30,7 @@ def states(function: Callable[..., Any], static: Mapping[str, Any]) -> list[Any]
     return found
 
 
-def _named(plain: Callable[..., Any]) -> Iterator[Any]:
+def _values_named(plain: Callable[..., Any]) -> Iterator[Any]:
     """The values of a function's closure, of its global names, and of the object it belongs to."""
     yield from getattr(getattr(plain, "__self__", None), "__dict__", {}).values()
     for cell in getattr(plain, "__closure__", None) or ():

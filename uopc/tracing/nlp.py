@@ -82,7 +82,7 @@ class Nlp:
         from uopc.driver import compile
 
         values = list(nodes.values()) if isinstance(nodes, dict) else [nodes]
-        read = _read([v.data if isinstance(v, Sparse) else v for v in values])
+        read = _params_read([v.data if isinstance(v, Sparse) else v for v in values])
         wanted = [self.x, *([] if self.p is None else [self.p]), self.sigma, self.lam]
         return compile(nodes, inputs=[u for u in wanted if u in read or u in (self.x, self.p)])
 
@@ -168,12 +168,12 @@ def _checked(problem: Mapping[str, Any]) -> tuple[UOp, UOp | None, UOp, UOp]:
         if not all([isinstance(n, int) for n in shapes.shape(u)]):
             shape = show(shapes.shape(u))
             raise UserError(f"nlp: {u.arg.name} has the shape {shape}: bind it first")
-    g = _joined(problem.get("g", ()), x)
+    g = _join_constraints(problem.get("g", ()), x)
     _check_names([f, g], given)
     return x, p, f, g
 
 
-def _joined(given: Any, x: UOp) -> UOp:
+def _join_constraints(given: Any, x: UOp) -> UOp:
     """The constraints one after the other, as a vector."""
     found = []
     for path, u in pytrees.flatten(given)[0]:
@@ -187,13 +187,13 @@ def _joined(given: Any, x: UOp) -> UOp:
     return movement.cat(*found) if len(found) > 1 else found[0]
 
 
-def _read(roots: Sequence[UOp]) -> set[UOp]:
+def _params_read(roots: Sequence[UOp]) -> set[UOp]:
     """The params that any of some graphs reads."""
     return {u for root in roots for u in walk.inputs(root)}
 
 
 def _check_names(roots: Sequence[UOp], given: Sequence[UOp]) -> None:
-    for u in _read(roots):
+    for u in _params_read(roots):
         if u not in given:
             raise UserError(f"nlp: {u.arg.name} is read, and is neither x nor p")
     for u in given:

@@ -29,7 +29,7 @@ class System:
         monkeypatch.setattr(hardware_counters.platform, "machine", lambda: "x86_64")
         monkeypatch.setattr(hardware_counters, "_threads", lambda: [7, 8])
         monkeypatch.setattr(hardware_counters, "_open", self.open)
-        monkeypatch.setattr(hardware_counters, "_count", lambda f: float(self.files[f][1]))
+        monkeypatch.setattr(hardware_counters, "_read_counter", lambda f: float(self.files[f][1]))
         monkeypatch.setitem(sys.modules, "fcntl", self)
 
     def open(self, event, thread):
@@ -63,7 +63,7 @@ def test_a_counter_that_ran_for_a_part_of_the_time_is_scaled(monkeypatch, tmp_pa
     for packed, wanted in (((100, 8, 2), 400), ((100, 8, 8), 100), ((0, 8, 0), 0)):
         path.write_bytes(hardware_counters._COUNT.pack(*packed))
         file = os.open(path, os.O_RDONLY)
-        assert hardware_counters._count(file) == wanted
+        assert hardware_counters._read_counter(file) == wanted
         os.close(file)
 
 

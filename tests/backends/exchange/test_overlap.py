@@ -68,7 +68,7 @@ def late(f, arrays):
 
 
 def _over(mesh, steps, sent):
-    for step, array in zip(steps, lockstep.made(mesh, steps[0].exchange, sent)):
+    for step, array in zip(steps, lockstep.exchange_values(mesh, steps[0].exchange, sent)):
         step.got[...] = array
         for act in step.after:
             act()
@@ -177,7 +177,7 @@ def test_random_graphs(seed, monkeypatch):
         number = [r.source for r in f._runner.plan.results[:i]].count(None)
         if f._runner.plan.results[i].source is None:
             every = [own[number] for own in found]
-            whole = parts.whole(every, case.mesh, spec, wanted.shape)
+            whole = parts.join_parts(every, case.mesh, spec, wanted.shape)
             np.testing.assert_allclose(whole, wanted, 1e-4, 1e-4)
 
 

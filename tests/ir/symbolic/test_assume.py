@@ -17,7 +17,7 @@ from uopc.ir.core.evaluate import evaluate
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine, compare
-from uopc.ir.symbolic.assume import ConstraintScope, _below, assuming, put_in
+from uopc.ir.symbolic.assume import ConstraintScope, _nodes_assumptions_change, assuming, put_in
 from uopc.ir.symbolic.conditions import constraints_of, negation
 from uopc.ir.symbolic.simplify import simplify
 
@@ -93,7 +93,7 @@ def test_what_intervals_leave_open_no_rule_decides(u: UOp, condition: UOp, holds
     with arena():
         u, condition = simplify(u), simplify(condition)
         conjuncts = walk.flatten(condition, Ops.AND if holds else Ops.OR)
-        below = _below(u)
+        below = _nodes_assumptions_change(u)
         if below is None or any(c in below for c in conjuncts):
             return
         context = ConstraintScope(

@@ -218,7 +218,7 @@ def _stack(e: VectorKernelText, u: UOp) -> None:
     lanes, first = e.lanes, u.src[0]
     t = lanes.give_mask(u, u.src) if u.dtype.kind == "bool" else u.dtype
     if first.dtype.lanes > 1:
-        e.value(u, _joined(e, u, t))
+        e.value(u, _concatenated_text(e, u, t))
         return
     vector = first.src[0] if first.op is Ops.LANE else u
     of_one = all([s.op is Ops.LANE and s.src[0] is vector for s in u.src])
@@ -232,7 +232,7 @@ def _stack(e: VectorKernelText, u: UOp) -> None:
         e.value(u, f"({lanes.shape(u)}){{{', '.join([_each(e, s) for s in u.src])}}}")
 
 
-def _joined(e: VectorKernelText, u: UOp, t: DType) -> str:
+def _concatenated_text(e: VectorKernelText, u: UOp, t: DType) -> str:
     """Concatenated vectors, joined pair by pair."""
     part = t.scalar.vec(u.src[0].dtype.lanes)
     texts = []

@@ -95,10 +95,10 @@ class Counters:
         return [file for files in self._files.values() for file in files]
 
     def _read(self) -> dict[str, float]:
-        return {name: sum(map(_count, files)) for name, files in self._files.items()}
+        return {name: sum(map(_read_counter, files)) for name, files in self._files.items()}
 
 
-def _count(file: int) -> float:
+def _read_counter(file: int) -> float:
     """The count, scaled to all of the time if the counter ran for a part of it."""
     value, enabled, running = _COUNT.unpack(os.read(file, _COUNT.size))
     return value * enabled / running if running else 0.0

@@ -22,11 +22,11 @@ def driver() -> Any:
     global _driver
     with _lock:
         if _driver is None:
-            _driver = _load()
+            _driver = _load_library()
         return _driver
 
 
-def _load() -> Any:
+def _load_library() -> Any:
     try:
         import pycuda.driver as found
     except ImportError as error:

@@ -260,10 +260,10 @@ class _DaskCall:
             sizes = tuple([b - a for a, b in place])
             made = delayed(_without_padding, pure=False)(task, sizes)
             found[place] = _FROM_DELAYED(made, sizes, dtype)
-        return _joined(found, 0, len(dims))
+        return _join_parts(found, 0, len(dims))
 
 
-def _joined(found: Mapping[tuple[tuple[int, int], ...], Any], axis: int, rank: int) -> Any:
+def _join_parts(found: Mapping[tuple[tuple[int, int], ...], Any], axis: int, rank: int) -> Any:
     """Parts by their begins and ends, side by side."""
     if axis == rank:
         return next(iter(found.values()))
@@ -271,5 +271,5 @@ def _joined(found: Mapping[tuple[tuple[int, int], ...], Any], axis: int, rank: i
     for place, part in found.items():
         rows.setdefault(place[axis], {})[place] = part
     some = {span: row for span, row in rows.items() if span[0] < span[1]} or rows
-    made = [_joined(some[span], axis + 1, rank) for span in sorted(some)]
+    made = [_join_parts(some[span], axis + 1, rank) for span in sorted(some)]
     return made[0] if len(made) == 1 else _CONCATENATE(made, axis)

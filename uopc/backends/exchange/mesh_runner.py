@@ -328,7 +328,7 @@ class MeshRunner:
             lockstep.exchanged(self.mesh, steps)
             return
         given = self._everywhere([s.sent for s in steps])
-        got = lockstep.made(self.mesh, steps[0].exchange, given)
+        got = lockstep.exchange_values(self.mesh, steps[0].exchange, given)
         for rank, step in zip(self.devices, steps):
             step.got[...] = got[rank]
 
@@ -358,7 +358,7 @@ class MeshRunner:
                 fresh.append(ShardedArray(stays, own, self.ranks.gathered))
                 continue
             every = self._of_all(made, len(fresh), first) if any(spec) else [*own.values()]
-            whole = parts.whole(every, self.mesh, spec, shape, first)
+            whole = parts.join_parts(every, self.mesh, spec, shape, first)
             if out is not None:
                 out[...] = whole
             fresh.append(whole)

@@ -171,7 +171,7 @@ class ShardedArray:
         every = list(map(np.asarray, own))
         if self._gathered is not None:
             every = self._gathered(parts.resized(every[0], self.first))
-        found = parts.whole(every, self.mesh, self.layout.spec, self.shape, self.first)
+        found = parts.join_parts(every, self.mesh, self.layout.spec, self.shape, self.first)
         return found.copy() if any([found is a for a in every]) else found
 
     def _unpadded(self, rank: int) -> Array:

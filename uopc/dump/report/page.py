@@ -143,7 +143,7 @@ def _stages(
     for at, stage in enumerate(dump.stages):
         run, row = stage.run, rows[stage.run.name]
         gone, made = rewrites.new_nodes(dump, at)
-        out.append(_row(row) | {
+        out.append(_stage_record(row) | {
             "begin": max(0.0, run.begin - first) * 1e3,
             "text": bodies[at],
             "total": len(run.rewrites),
@@ -152,10 +152,11 @@ def _stages(
             "ops": rewrites.by_op(dump, at), "gone": gone, "made": made,
             "reports": bool(run.rewrites) or run.name not in why,
         })  # fmt: skip
-    return out + [_row(rows[name]) | {"code": True} for name in (LLVM, ASM) if name in rows]
+    codes = [rows[name] for name in (LLVM, ASM) if name in rows]
+    return out + [_stage_record(row) | {"code": True} for row in codes]
 
 
-def _row(row: StageRow) -> dict[str, Any]:
+def _stage_record(row: StageRow) -> dict[str, Any]:
     found = row.as_json()
     return {"name": found.pop("stage"), **found}
 

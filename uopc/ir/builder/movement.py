@@ -298,17 +298,17 @@ def part_of(
         long = [axis for axis in a.arg if windows[axis][1] != 1]
         return reshape(part, tuple(sizes)) if long == sorted(long) else permute(part, a.arg)
     if a.op is Ops.STACK and sizes[0] == 1:
-        part = _below(a.src[begins[0]], begins[1:], sizes[1:], computed)
+        part = _window_of_part(a.src[begins[0]], begins[1:], sizes[1:], computed)
         return reshape(part, tuple(sizes))
     if a.op is Ops.CAT:
         return _part_of_cat(a, begins, sizes, computed)
     if a.op is Ops.SHRINK and computed and fold.is_inside(a):
         moved = [b + f for b, f in zip(begins, shapes.window(a)[0])]
-        return _below(a.src[0], moved, sizes, computed)
+        return _window_of_part(a.src[0], moved, sizes, computed)
     return _part_of_pad(a, begins, sizes, computed) if a.op is Ops.PAD else None
 
 
-def _below(a: UOp, begins: Sequence[Dim], sizes: Sequence[Dim], computed: bool) -> UOp:
+def _window_of_part(a: UOp, begins: Sequence[Dim], sizes: Sequence[Dim], computed: bool) -> UOp:
     """The window of a part, again of one of its own parts if it can be."""
     part = part_of(a, begins, sizes, computed) if computed else None
     return window(a, begins, sizes) if part is None else part
@@ -325,7 +325,9 @@ def _part_of_cat(
         end += length
         if begin <= begins[axis] and begins[axis] + sizes[axis] <= end:
             inner = [*begins[:axis], begins[axis] - begin, *begins[axis + 1 :]]
-            return _below(s, inner, sizes, computed) if computed or _is_in_memory(s) else None
+            if computed or _is_in_memory(s):
+                return _window_of_part(s, inner, sizes, computed)
+            return None
     return None
 
 
@@ -347,7 +349,7 @@ def _part_of_pad(
     if any([m + s <= 0 or m >= d for m, s, d in zip(moved, sizes, inner)]):
         return leaves.full(leaves.const(a.dtype, 0), tuple(sizes))
     if all([m >= 0 and m + s <= d for m, s, d in zip(moved, sizes, inner)]):
-        return _below(a.src[0], moved, sizes, computed)
+        return _window_of_part(a.src[0], moved, sizes, computed)
     return None
 
 
@@ -415,7 +417,7 @@ def stack(first: UOp, *others: Any, axis: int = 0) -> UOp:
                [2, 4]])
     """
     values = _promoted("stack", (first, *others))
-    made = _joined(intern(Ops.STACK, values[0].dtype, tuple(values)))
+    made = _stack_or_cat(intern(Ops.STACK, values[0].dtype, tuple(values)))
     rank = len(shapes.shape(made))
     order = list(range(1, rank))
     order.insert(normal_axis(axis, rank, "stack"), 0)
@@ -440,10 +442,10 @@ def cat(first: UOp, *others: Any, axis: int = 0) -> UOp:
     if not dims:
         raise UserError("cat: scalars have no axis; use stack")
     made = intern(Ops.CAT, values[0].dtype, tuple(values), normal_axis(axis, len(dims), "cat"))
-    return _joined(made) if len(values) > 1 else values[0]
+    return _stack_or_cat(made) if len(values) > 1 else values[0]
 
 
-def _joined(made: UOp) -> UOp:
+def _stack_or_cat(made: UOp) -> UOp:
     """A new STACK or CAT; parts of one constant are a constant."""
     made = leaves.fitting(made)
     constants = {leaves.constant_in(part) for part in made.src}

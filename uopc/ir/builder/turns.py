@@ -123,24 +123,24 @@ def _loops_around_stores(kernel: UOp) -> dict[UOp, Loops]:
 def _read_again(value: UOp, around: Loops, written: Mapping[UOp, Loops]) -> UOp:
     """The value of a store in some loops: storage comes after those in which it is written."""
     made: dict[UOp, UOp] = {}
-    for u in graph_order([value], _parts):
+    for u in graph_order([value], _operands_read):
         src = tuple([made.get(s, s) for s in u.src])
         if u.op is not Ops.AFTER:
             known = ranges.ranges(u) if u.op is Ops.INDEX else frozenset()
-            src = tuple([_read(s, around - known, written) for s in src])
+            src = tuple([_read_after_loops(s, around - known, written) for s in src])
         if src != u.src:
             made[u] = standing_for(u, remake(u, src))
-    return _read(made.get(value, value), around, written)
+    return _read_after_loops(made.get(value, value), around, written)
 
 
-def _read(u: UOp, around: Loops, written: Mapping[UOp, Loops]) -> UOp:
+def _read_after_loops(u: UOp, around: Loops, written: Mapping[UOp, Loops]) -> UOp:
     """An operand, after the loops that write it if it is storage."""
     storage = before_effects(u) if u.op is Ops.AFTER or u.op.is_storage else u
     loops = written.get(storage, frozenset()) & around
     return _after(u, loops - ranges.ranges(u)) if loops else u
 
 
-def _parts(u: UOp) -> Sequence[UOp]:
+def _operands_read(u: UOp) -> Sequence[UOp]:
     """The operands that a node reads itself: what it comes after are statements of their own, and
     the length of a loop is read before it."""
     return () if u.op is Ops.RANGE else u.src[:1] if u.op is Ops.AFTER else operands(u)

@@ -104,7 +104,7 @@ class Asked(dict[Any, Any]):
 _counted: list[Asked] | None = None  # while somebody counts
 
 
-def _count(memo: _Memo) -> None:
+def _count_question(memo: _Memo) -> None:
     if _counted is not None:
         _counted.append(Asked(memo.name))
         memo.use(_counted[-1])
@@ -117,7 +117,7 @@ def counted_memos() -> Iterator[list[Asked]]:
     counted: list[Asked] = []
     _counted = counted
     for memo in _memos:
-        _count(memo)
+        _count_question(memo)
     try:
         yield counted
     finally:
@@ -143,7 +143,7 @@ def memo(read: Callable[..., Answer], most: int = 1 << 16) -> Callable[..., Answ
 
     name = f"{read.__module__.removeprefix('uopc.')}.{read.__name__}"
     _memos.append(_Memo(name, known, keep_in))
-    _count(_memos[-1])
+    _count_question(_memos[-1])
 
     @functools.wraps(read)
     def ask(*of: Any) -> Answer:

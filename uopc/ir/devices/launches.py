@@ -27,14 +27,14 @@ def own_device(call: UOp) -> str:
 
 def device_of(args: Sequence[UOp], read: Iterable[int], written: Iterable[int]) -> str:
     """`own_device` of a launch with these arguments, of which these slots are read and written."""
-    reads = {name for slot in read for name in _named(args[slot])}
+    reads = {name for slot in read for name in _named_device(args[slot])}
     if len(reads) == 1:
         return reads.pop()
-    writes = {name for slot in written for name in _named(args[slot])}
+    writes = {name for slot in written for name in _named_device(args[slot])}
     return writes.pop() if len(writes) == 1 else ""
 
 
-def _named(argument: UOp) -> list[str]:
+def _named_device(argument: UOp) -> list[str]:
     """The device of the storage of an argument, if it names one."""
     root = storage_root(argument)
     named = root.op in (Ops.PARAM, Ops.BUFFER) and root.arg.device

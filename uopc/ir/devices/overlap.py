@@ -70,7 +70,7 @@ def _in_one_loop(calls: tuple[UOp, ...], number: int) -> bool:
     return not set(outer_ranges(calls[number])).isdisjoint(outer_ranges(calls[number - 1]))
 
 
-def apart(program: UOp) -> list[int]:
+def order_for_overlap(program: UOp) -> list[int]:
     """An order of the calls in which each exchange starts early, and what waits for it comes late.
 
     That exchange is next that needs the fewest further calls, of those that wait for none that

@@ -66,7 +66,7 @@ def part(array: Array, mesh: Mesh, spec: Spec, rank: int) -> Array:
     return window(mesh, spec, array.shape, rank).of(array)
 
 
-def whole(
+def join_parts(
     parts: Sequence[Array], mesh: Mesh, spec: Spec, dims: Sequence[int],
     first: Sequence[int] | None = None,
 ) -> Array:  # fmt: skip

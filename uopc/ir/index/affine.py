@@ -100,7 +100,7 @@ def form(u: UOp) -> Form:
     if found is not None:
         return found
     if u.op in LINEAR_OPS:
-        return _read(u)
+        return _read_form(u)
     set_form(u, found := (u.arg, {}) if is_const(u) else (0, {u: 1}))
     return found
 
@@ -113,7 +113,7 @@ def _unread(u: UOp) -> bool:
     return u._form is None and u.op in LINEAR_OPS
 
 
-def _read(root: UOp) -> Form:
+def _read_form(root: UOp) -> Form:
     """Read a graph of + - · at once: products first, then sums, each node once."""
     order = list(walk.toposort(root, gate=_unread))
     for u in order:

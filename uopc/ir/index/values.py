@@ -33,15 +33,15 @@ def cases(a: UOp) -> tuple[int, int] | None:
 def greatest(a: UOp) -> int | None:
     """The value of an index that is a number, or the greater one of its two; None for others."""
     found = cases(a)
-    return _number(a) if found is None else max(found)
+    return _constant_value(a) if found is None else max(found)
 
 
 def length(a: UOp) -> int | None:
     """The number of iterations of a loop that ends at an index, where it runs at all: a number, or
     the other one of 0 and a number. None where it is not known."""
     found = cases(a)
-    return _number(a) if found is None or 0 not in found else max(found)
+    return _constant_value(a) if found is None or 0 not in found else max(found)
 
 
-def _number(a: UOp) -> int | None:
+def _constant_value(a: UOp) -> int | None:
     return int(a.arg) if a.op is Ops.CONST else None

@@ -404,7 +404,7 @@ def as_upat(value: Any) -> UPat:
 def variables_of(p: UPat) -> dict[str, UPat]:
     """The named patterns in a pattern, by name."""
     own = {} if p.name is None else {p.name: p}
-    for below in _below(p):
+    for below in _patterns_below(p):
         own |= variables_of(below)
     return own
 
@@ -529,12 +529,12 @@ class MatcherTable(dict[Op, MatchFunction | None]):
         return made
 
 
-def _below(p: UPat) -> tuple[UPat, ...]:
+def _patterns_below(p: UPat) -> tuple[UPat, ...]:
     return (*p.alternatives, *(p.sources or ()), *(() if p.every is None else (p.every,)))
 
 
 def _has_choice(p: UPat) -> bool:
-    return bool(p.alternatives) or any(_has_choice(b) for b in _below(p))
+    return bool(p.alternatives) or any(_has_choice(b) for b in _patterns_below(p))
 
 
 def root_ops(p: UPat) -> frozenset[Op] | None:

@@ -43,7 +43,7 @@ def assuming(u: UOp, condition: UOp, holds: bool = True) -> UOp | None:
 
 def under(u: UOp, conditions: list[UOp], holds: bool = True) -> UOp | None:
     """`assuming`, for conditions that all hold, or of which none holds."""
-    below = _below(u)
+    below = _nodes_assumptions_change(u)
     if below is None:
         return None
     known = {c: intern(Ops.CONST, c.dtype, (), holds) for c in conditions if c in below}
@@ -74,7 +74,7 @@ def put_in(u: UOp, facts: Iterable[Fact], known: dict[UOp, UOp]) -> UOp | None:
 
 
 @memo
-def _below(u: UOp) -> dict[UOp, None] | None:
+def _nodes_assumptions_change(u: UOp) -> dict[UOp, None] | None:
     """u and the nodes below it that assumptions may change; None if there are too many."""
     found: dict[UOp, None] = {}
     walk.toposort(u, lambda v: v.op not in AS_IS and len(found) <= _MOST_NODES, found)
@@ -194,7 +194,7 @@ class ConstraintScope:
 
     def _decides_inside(self, u: UOp) -> bool:
         """`decides` for a selection, AND or OR: each operand has a context of its own."""
-        below = _below(u)
+        below = _nodes_assumptions_change(u)
         if below is None or next(self._counter) > _MOST_CONTEXTS:
             return True
         if self.facts.keys().isdisjoint(below):
@@ -216,7 +216,7 @@ class ConstraintScope:
     def _with(self, conditions: list[UOp], holds: bool, u: UOp) -> ConstraintScope:
         """The context of u, where more conditions hold (or do not)."""
         constraints = _constraints(conditions, holds, self.constraints)
-        return ConstraintScope(constraints, _below(u) or {}, self._counter)
+        return ConstraintScope(constraints, _nodes_assumptions_change(u) or {}, self._counter)
 
     def form(self, u: UOp) -> Form:
         """u as a sum, with the constrained totals in it replaced by their variables."""

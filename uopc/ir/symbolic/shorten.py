@@ -285,7 +285,7 @@ class _Writer:
                 total = self._plain(0, _scaled(terms, -1), minus)
                 return intern(Ops.NEG, total.dtype, (total,))
             addends = [self._term(added[0], terms[added[0]])]
-        out = _joined(Ops.ADD, addends)
+        out = _fold_operands(Ops.ADD, addends)
         for m in ordered:
             if m not in added:
                 out = affine.node(Ops.SUB, out, self._term(m, -terms[m]))
@@ -294,7 +294,7 @@ class _Writer:
     def _term(self, m: UOp, k: int) -> UOp:
         made = self.short.get(m)
         if made is None and m.op is Ops.MUL:
-            made = _joined(Ops.MUL, [self.short[a] for a in affine.factors(m)])
+            made = _fold_operands(Ops.MUL, [self.short[a] for a in affine.factors(m)])
         elif made is None:
             made = self._divided(m)
         return made if k == 1 else affine.node(Ops.MUL, made, affine.const(k))
@@ -351,7 +351,7 @@ def _value(u: UOp) -> UOp:
     return u.src[0] if u.op is Ops.LOAD and len(u.src) == 1 else u
 
 
-def _joined(op: Op, operands: list[UOp]) -> UOp:
+def _fold_operands(op: Op, operands: list[UOp]) -> UOp:
     out = operands[0]
     for v in operands[1:]:
         out = affine.node(op, out, v)

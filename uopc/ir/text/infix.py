@@ -38,10 +38,14 @@ def infix(u: UOp, limit: int = 1_000_000) -> str | None:
 
 
 def _constant(u: UOp) -> str:
-    return "{" + ",".join(map(_number, u.arg)) + "}" if type(u.arg) is tuple else _number(u.arg)
+    return (
+        "{" + ",".join(map(_number_text, u.arg)) + "}"
+        if type(u.arg) is tuple
+        else _number_text(u.arg)
+    )
 
 
-def _number(value: float) -> str:
+def _number_text(value: float) -> str:
     return float_text(value) if type(value) is float else str(value)
 
 

@@ -227,7 +227,7 @@ class TokenReader:
         if hole is not None and (kind == "name" or (kind == "number" and self.ahead() == ":")):
             return hole()
         if kind == "number":
-            return self.literal(_number, "a number")
+            return self.literal(_parse_number, "a number")
         if kind == "string":
             return str(self.literal(json.loads, "a string as in JSON"))
         if text == "(":
@@ -285,7 +285,7 @@ class TokenReader:
         return name, self.value()
 
 
-def _number(text: str) -> int | float:
+def _parse_number(text: str) -> int | float:
     return int(text) if text.lstrip("-").isdecimal() else float(text)
 
 

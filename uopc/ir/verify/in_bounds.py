@@ -181,12 +181,12 @@ def _check(
     cases = _cases(x, loops, constraints)
     found = [_bounds_under(x, known) for known in cases]
     low, high = min([a for a, _ in found], default=0), max([b for _, b in found], default=-1)
-    if low >= 0 and all([_below(x, b, size, c) for (_, b), c in zip(found, cases)]):
+    if low >= 0 and all([_is_below(x, b, size, c) for (_, b), c in zip(found, cases)]):
         return low, high, Verdict.INSIDE, {}
     return low, high, *_search_counterexample(x, size, condition, loops)
 
 
-def _below(x: UOp, high: int, size: Dim, constraints: Constraints) -> bool:
+def _is_below(x: UOp, high: int, size: Dim, constraints: Constraints) -> bool:
     """x < size, where x ≤ high."""
     if isinstance(size, int):
         return high < size

@@ -34,7 +34,7 @@ def _bits_and_block(n: Node, block: int) -> tuple[int, int]:
     return bits, block
 
 
-def _parts(packed: UOp, bits: int) -> list[UOp]:
+def _numbers_of_bytes(packed: UOp, bits: int) -> list[UOp]:
     """The numbers of each byte, the one of the lowest bits first."""
     if bits == 8:
         return [packed]
@@ -46,7 +46,7 @@ def _unpacked(packed: UOp, bits: int, count: Any) -> UOp:
     """The first `count` numbers of each row of bytes."""
     if bits == 8:
         return packed
-    each = uopc.stack(*_parts(packed, bits), axis=-1)
+    each = uopc.stack(*_numbers_of_bytes(packed, bits), axis=-1)
     *lead, size = dims(packed)
     return each.reshape(*lead, size * (8 // bits))[..., :count]
 
@@ -102,7 +102,9 @@ def matmul_nbits(n: Node) -> UOp:
         else:
             scale = scale.reshape(rows, blocks, 1, 1)
             zero = zero if zero is None else zero.reshape(rows, blocks, 1, 1)
-        weights = _centred(uopc.stack(*_parts(w, bits), axis=2), zero, bits, wide) * scale
+        weights = (
+            _centred(uopc.stack(*_numbers_of_bytes(w, bits), axis=2), zero, bits, wide) * scale
+        )
         padded = a.cast(wide).pad([(0, 0)] * len(lead) + [(0, blocks * block - columns)])
         x = _in_parts(padded, blocks, parts).contiguous()
         y = (weights * x.unsqueeze(len(lead))).sum((-3, -2, -1))

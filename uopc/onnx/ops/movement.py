@@ -13,7 +13,7 @@ from uopc.errors import Unsupported, UserError
 from uopc.ir.core import shapes
 from uopc.onnx.node import MOST_PARTS, Node, along, dims, few, fixed, normal, places
 from uopc.onnx.registry import op
-from uopc.onnx.values import DTYPES, Array, dtype_of_sizes, has_symbols, objects, whole
+from uopc.onnx.values import DTYPES, Array, as_size, dtype_of_sizes, has_symbols, objects
 from uopc.tensor import padding
 from uopc.tensor.indexing import tiled
 
@@ -74,7 +74,7 @@ def arange(n: Node) -> UOp:
         return uopc.constant(np.arange(begin, end, step, dtype=known[0].dtype))
     if isinstance(begin, UOp) or isinstance(step, UOp) or begin != 0 or step != 1:
         raise Unsupported("Range of a symbolic length that does not count from 0 by 1")
-    return uopc.arange(whole(end), dtype=dtype_of_sizes(known[1]))
+    return uopc.arange(as_size(end), dtype=dtype_of_sizes(known[1]))
 
 
 # ---------------------------------------------------------------- views

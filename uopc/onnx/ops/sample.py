@@ -48,7 +48,7 @@ def grid_sample(n: Node) -> UOp:
             taps.append([(v.floor() + (k - 1), w) for k, w in enumerate(_cubic(v - v.floor()))])
         else:
             raise Unsupported(f"GridSample by {mode}")
-    return _added(_parts(x, taps, padding, corners)).cast(x.dtype)
+    return _added(_weighted_elements(x, taps, padding, corners)).cast(x.dtype)
 
 
 def _linear(at: list[UOp]) -> Taps:
@@ -60,7 +60,7 @@ def _added(parts: list[UOp]) -> UOp:
     return functools.reduce(operator.add, parts)
 
 
-def _parts(x: UOp, taps: Taps, padding: str, corners: bool) -> list[UOp]:
+def _weighted_elements(x: UOp, taps: Taps, padding: str, corners: bool) -> list[UOp]:
     """The elements at all combinations of taps, times their weights."""
     sizes, parts = dims(x)[2:], []
     for chosen in _combined(taps):
@@ -155,7 +155,7 @@ def _sampled(x: UOp, at: list[UOp], greatest: bool) -> tuple[UOp, UOp]:
     sizes = fixed(x, "RoiAlign")[2:]
     inside = [(v >= -1.0) & (v <= float(size)) for v, size in zip(at, sizes)]
     near = [v.clip(0.0, float(size - 1)) for v, size in zip(at, sizes)]
-    parts = _parts(x, _linear(near), "zeros", False)
+    parts = _weighted_elements(x, _linear(near), "zeros", False)
     found = functools.reduce(UOp.maximum, parts) if greatest else _added(parts)
     return found, (inside[0] & inside[1]).unsqueeze(1)
 
@@ -221,7 +221,7 @@ def deform_conv(n: Node) -> UOp:
         own = by[(slice(None),) * (1 + rank) + (i,)]
         at.append(own + uopc.constant((tap + place).astype(x.dtype.numpy)))
     split = x.reshape(batch * parts, channels // parts, *sizes)
-    seen = _added(_parts(split, _linear(at), "zeros", True))
+    seen = _added(_weighted_elements(split, _linear(at), "zeros", True))
     if mask is not None:
         seen = seen * mask.reshape(batch * parts, 1, *kernel, *places)
     groups, outs = n.attr("group", 1), dims(w)[0]

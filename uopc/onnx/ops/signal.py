@@ -54,7 +54,7 @@ def _dft(n: Node, axis: int) -> UOp:
 @op("MelWeightMatrix")
 def mel_weight_matrix(n: Node) -> UOp:
     """Triangles over the frequencies of a transform, equally wide on the scale of mels."""
-    count, length, rate, low, high = (_number(n, k) for k in range(5))
+    count, length, rate, low, high = (_given_number(n, k) for k in range(5))
     few(count * length, "MelWeightMatrix")
     ends = [2595 * math.log10(1 + f / 700) for f in (low, high)]
     mels = ends[0] + np.arange(count + 2) * ((ends[1] - ends[0]) / (count + 2))
@@ -68,7 +68,7 @@ def mel_weight_matrix(n: Node) -> UOp:
     return uopc.constant(made).cast(dtype_of(n.attr("output_datatype", 1)))
 
 
-def _number(n: Node, k: int) -> Any:
+def _given_number(n: Node, k: int) -> Any:
     found = n.first(k)
     if found is None:
         raise UserError(f"input {k} is missing")
@@ -81,7 +81,7 @@ def stft(n: Node) -> UOp:
     x, window, length = n.x(0), n.maybe(2), n.first(3)
     size = int(length) if length is not None else fixed(n.x(2), "STFT")[0]
     parts = x.unsqueeze(1) if len(x.shape) == 2 else x.transpose(1, 2)
-    frames = parts.windows(size, int(_number(n, 1)))
+    frames = parts.windows(size, int(_given_number(n, 1)))
     if window is not None:
         frames = frames * window.cast(x.dtype)
     onesided = bool(n.attr("onesided", 1))

@@ -156,13 +156,13 @@ def tree_ensemble(n: Node) -> UOp:
     )  # fmt: skip
     votes = Votes(size + np.arange(leaves), np.asarray(ids, np.int64), weights)
     t = tables(nodes, x.dtype)
-    together = _named(n.attr("aggregate_function", 1), _TOGETHER)
+    together = _attribute_name(n.attr("aggregate_function", 1), _TOGETHER)
     scores = _scores(x.cast(t.dtype), t, votes, n.attr("n_targets", 1), together)
-    how = _named(n.attr("post_transform", 0), _TRANSFORMS)
+    how = _attribute_name(n.attr("post_transform", 0), _TRANSFORMS)
     return transformed(scores, how).cast(x.dtype)
 
 
-def _named(k: int, names: tuple[str, ...]) -> str:
+def _attribute_name(k: int, names: tuple[str, ...]) -> str:
     if not 0 <= k < len(names):
         raise UserError(f"the number {k} of one of {', '.join(names)}")
     return names[k]

@@ -32,7 +32,7 @@ def waits(order: Iterable[UOp]) -> dict[UOp, BranchOrder]:
         for s in operands(u):
             w = found[s]
             if w is not below:
-                below = _joined(below, w)
+                below = _later_order(below, w)
         if closed:
             below = BranchOrder(below.branches, below.loops.union(closed))
         if u.op is Ops.BRANCH:
@@ -41,7 +41,7 @@ def waits(order: Iterable[UOp]) -> dict[UOp, BranchOrder]:
     return found
 
 
-def _joined(a: BranchOrder, b: BranchOrder) -> BranchOrder:
+def _later_order(a: BranchOrder, b: BranchOrder) -> BranchOrder:
     """The order before a value of two operands; mostly that of one of them."""
     if a.branches < b.branches:
         a, b = b, a

@@ -49,7 +49,7 @@ def _moving(u: UOp) -> int:
     return int(len(u.src) == 2 and u.src[0].op is Ops.CONST)
 
 
-def _below(u: UOp) -> UOp | None:
+def _growing_operand(u: UOp) -> UOp | None:
     """The operand of a growing function; None for one that is none."""
     if u.op not in _GROWING:
         return None
@@ -67,7 +67,7 @@ def _below(u: UOp) -> UOp | None:
 def _chain(u: UOp) -> list[UOp]:
     """The growing functions below a conversion, the last one first."""
     found, v = [], u.src[0]
-    while (below := _below(v)) is not None:
+    while (below := _growing_operand(v)) is not None:
         found.append(v)
         v = below
     return found

@@ -187,7 +187,7 @@ def _source(code: UOp) -> tuple[UOp, int]:
     code = _low_bits(code)
     if code.op is not Ops.SHR or code.src[1].op is not Ops.CONST:
         return code, 0
-    first = _number(code.src[1])
+    first = _integer_of(code.src[1])
     return _low_bits(code.src[0], first), first
 
 
@@ -206,12 +206,12 @@ def _low_bits(u: UOp, first: int = 0) -> UOp:
     """A value with the same four bits from `first` on, without masks and conversions."""
     while True:
         if u.op is Ops.AND and u.src[1].op is Ops.CONST and _is_uniform(u.src[1]):
-            if _number(u.src[1]) >> first & 15 != 15:
+            if _integer_of(u.src[1]) >> first & 15 != 15:
                 return u
         elif u.op is Ops.SHR and not first and u.src[0].op is Ops.SHL:
             back, count = u.src[1], u.src[0].src[1]
-            same = back.op is count.op is Ops.CONST and _number(back) == _number(count)
-            if not same or u.dtype.bits - _number(back) < 4:
+            same = back.op is count.op is Ops.CONST and _integer_of(back) == _integer_of(count)
+            if not same or u.dtype.bits - _integer_of(back) < 4:
                 return u
             u = u.src[0]
         elif u.op not in (Ops.CAST, Ops.BITCAST) or not _of_integers(u, first):
@@ -227,7 +227,7 @@ def _of_integers(u: UOp, first: int) -> bool:
     return a.kind in kinds and b.kind in kinds and a.lanes == b.lanes and fits
 
 
-def _number(u: UOp) -> int:
+def _integer_of(u: UOp) -> int:
     return int(u.arg[0] if type(u.arg) is tuple else u.arg)
 
 

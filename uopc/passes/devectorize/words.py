@@ -24,7 +24,7 @@ Lane = Callable[["UOp", int], "UOp"]  # a lane of an index
 
 def with_words(kernel: UOp, lane: Lane, has_rows: Callable[[UOp], bool]) -> UOp:
     """The kernel whose vectors of words are read as such, where their rows can be read."""
-    every = {u: parts for u in walk.order(kernel) if (parts := _parts(u)) is not None}
+    every = {u: parts for u in walk.order(kernel) if (parts := _word_elements(u)) is not None}
     found = {u: parts for u, parts in every.items() if has_rows(parts[0])}
     if not found:
         return kernel
@@ -36,12 +36,12 @@ def with_words(kernel: UOp, lane: Lane, has_rows: Callable[[UOp], bool]) -> UOp:
             groups.setdefault((a.row, u.dtype, rest), {})[at] = u
     made: dict[UOp, UOp] = {}
     for block in [b for g in groups.values() for b in blocks(g)]:
-        made |= transposed(block, lambda u, t, i: _row(found[u], t, i, lane))
+        made |= transposed(block, lambda u, t, i: _words_from_lane(found[u], t, i, lane))
     made |= {u: _words(u, parts, lane) for u, parts in found.items() if u not in made}
     return rebuild.rebuild(kernel, made)
 
 
-def _parts(u: UOp) -> list[UOp] | None:
+def _word_elements(u: UOp) -> list[UOp] | None:
     """The elements whose bits a vector's words are, the lowest first; None for other values."""
     t = u.dtype
     if u.op is not Ops.OR or t.kind != "uint" or t.lanes == 1:
@@ -84,14 +84,14 @@ def _words(u: UOp, parts: list[UOp], lane: Lane) -> UOp:
     a = Access(parts[0])
     alike = a.gate is None or a.gate.dtype.lanes == 1
     if alike and lane_step(a.flat) == len(parts):
-        return _row(parts, u.dtype, 0, lane)
+        return _words_from_lane(parts, u.dtype, 0, lane)
     each = parts[0].dtype.scalar.vec(len(parts))
     words = [_neighbours(parts[0], each, i, lane) for i in range(u.dtype.lanes)]
     whole = intern(Ops.STACK, each.scalar.vec(each.lanes * len(words)), tuple(words))
     return intern(Ops.BITCAST, u.dtype, (whole,))
 
 
-def _row(parts: list[UOp], t: DType, i: int, lane: Lane) -> UOp:
+def _words_from_lane(parts: list[UOp], t: DType, i: int, lane: Lane) -> UOp:
     """The words from lane i of a vector on."""
     elements = parts[0].dtype.scalar.vec(t.lanes * len(parts))
     return intern(Ops.BITCAST, t, (_neighbours(parts[0], elements, i, lane),))

@@ -66,14 +66,14 @@ def _vector(places: Copies) -> UOp:
 
 def _store(stores: Copies) -> UOp:
     first = stores[0]
-    value = _joined(tuple([u.src[1] for u in stores]))
+    value = _vector_of_copies(tuple([u.src[1] for u in stores]))
     if value.dtype.lanes == 1:  # the same for all
         value = intern(Ops.STACK, value.dtype.vec(len(stores)), (value,) * len(stores))
     places = _vector(tuple([u.src[0] for u in stores]))
     return intern(Ops.STORE, dtypes.void, (places, value), first.arg, first.tag)
 
 
-def _joined(copies: Copies) -> UOp:
+def _vector_of_copies(copies: Copies) -> UOp:
     """The value whose lanes are those of some copies, or the one that they all are."""
     made: dict[Copies, UOp] = {}
     stack = [copies]

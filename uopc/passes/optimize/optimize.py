@@ -37,14 +37,14 @@ def optimize(kernel: UOp, context: Context) -> UOp:
         given = _saved(name, context.replayed)
     opts = given if given is not None else context.opts
     if opts is None and context.optimize:
-        opts, kernel = _chosen(kernel, context)
+        opts, kernel = _choose_by_schedule(kernel, context)
     elif opts:
         kernel = _applied(kernel, opts, name)
     return intern(kernel.op, kernel.dtype, kernel.src, KernelArg(name, tuple(opts or ())))
 
 
 # Only kernels that get Opts import the schedule of their machine, and the Opts.
-def _chosen(kernel: UOp, context: Context) -> tuple[tuple[Opt, ...], UOp]:
+def _choose_by_schedule(kernel: UOp, context: Context) -> tuple[tuple[Opt, ...], UOp]:
     """The Opts that the schedule of the machine chooses, and the kernel with them."""
     if context.target.gpu is None:
         from uopc.passes.optimize.schedule import cpu

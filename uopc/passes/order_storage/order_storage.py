@@ -108,10 +108,10 @@ def _splits(nest: Nest, x: Access, axis: int) -> bool:
     """True if a sum treats the loops that count an axis unlike those of the last axis: it adds them
     up, or only one of its factors moves with them."""
     one, last = x.steps[axis], x.steps[-1]
-    return any([_parts(c, one) != _parts(c, last) for c in nest.contractions])
+    return any([_loop_roles(c, one) != _loop_roles(c, last) for c in nest.contractions])
 
 
-def _parts(c: Contraction, loops: Iterable[UOp]) -> set[tuple[bool, ...]]:
+def _loop_roles(c: Contraction, loops: Iterable[UOp]) -> set[tuple[bool, ...]]:
     """The parts of loops in a sum: rows, columns, or depth."""
     return {(r in c.rows, r in c.columns, r in c.depth) for r in loops}
 

@@ -29,7 +29,7 @@ from uopc.ir.devices.mesh import Axes, Spec, show, used_axes
 from uopc.ir.devices.part_sizes import PartSizes
 from uopc.ir.index import affine
 from uopc.ir.index.dims import dim_uop
-from uopc.passes.partition.layout import Value, changed, whole
+from uopc.passes.partition.layout import Value, changed, without_cuts
 from uopc.passes.partition.ordered import ordered
 
 # With `explicit`, what the user asked for by a spec may move as much as it needs.
@@ -85,7 +85,7 @@ class Exchanges:
 
     def whole(self, v: Value, reason: str) -> Value:
         """The whole value on every device."""
-        return self.reshard(v, whole(v.spec), reason)
+        return self.reshard(v, without_cuts(v.spec), reason)
 
     def _reshard(self, v: Value, spec: Spec, reason: str) -> Value:
         for op in sorted({op for _, op in v.partial}):

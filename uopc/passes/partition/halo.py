@@ -16,7 +16,7 @@ from uopc.ir.devices.mesh import Axes
 from uopc.ir.index import affine
 from uopc.ir.index.dims import dim_uop, uop_dim
 from uopc.passes.partition.exchanges import Exchanges
-from uopc.passes.partition.layout import Value, whole
+from uopc.passes.partition.layout import Value, without_cuts
 from uopc.passes.partition.slots import Slot, gap
 
 # Devices on each side that send rows, before the whole dimension is gathered: see
@@ -45,7 +45,7 @@ class Halo:
             begin = affine.plus(affine.sub(begin, affine.mul(place, self.first)), reach[0])
         else:
             every = dataclasses.replace(v, partial=())
-            target = whole(v.spec, d)
+            target = without_cuts(v.spec, d)
             around = self.exchanges.reshard(every, target, "a window that reaches far").local
         axes = () if s.size == 1 else self.axes
         local = self._rows(around, begin if axes else s.begin, self.sizes.size(s.size, axes))

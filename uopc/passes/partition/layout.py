@@ -34,7 +34,7 @@ def changed(spec: Spec, d: int, axes: Axes) -> Spec:
     return (*spec[:d], axes, *spec[d + 1 :])
 
 
-def whole(spec: Spec, *dims: int) -> Spec:
+def without_cuts(spec: Spec, *dims: int) -> Spec:
     """The spec with these dimensions whole; without any, all of them."""
     return tuple([WHOLE if not dims or d in dims else axes for d, axes in enumerate(spec)])
 

@@ -17,7 +17,7 @@ from uopc.ir.index import affine
 from uopc.ir.index.dims import dim_uop
 from uopc.passes.partition.exchanges import Exchanges
 from uopc.passes.partition.groups import groups
-from uopc.passes.partition.layout import Value, changed, whole
+from uopc.passes.partition.layout import Value, changed, without_cuts
 
 
 class Reshapes:
@@ -49,7 +49,7 @@ class Reshapes:
         wide, to = [d for d in olds if v.dims[d] != 1], [d for d in news if new[d] != 1]
         runs = [self._run([v.dims[d] for d in wide], axes), self._run([new[d] for d in to], axes)]
         if len(cut) > 1 or not to or runs[0] != runs[1]:
-            return self.exchanges.reshard(v, whole(v.spec, *olds), reason), spec
+            return self.exchanges.reshard(v, without_cuts(v.spec, *olds), reason), spec
         if cut[0] != wide[0]:  # cut along the major dimension instead
             moved = changed(changed(v.spec, cut[0], ()), wide[0], axes)
             v = self.exchanges.reshard(v, moved, reason)

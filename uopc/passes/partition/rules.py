@@ -29,7 +29,14 @@ from uopc.ir.core.uop import UOp, intern
 from uopc.ir.devices.mesh import Spec, show, used_axes
 from uopc.passes.partition.exchanges import PINNED, Exchanges, masked
 from uopc.passes.partition.groups import walked
-from uopc.passes.partition.layout import Value, aligned, changed, of_operand, whole, without_cut
+from uopc.passes.partition.layout import (
+    Value,
+    aligned,
+    changed,
+    of_operand,
+    without_cut,
+    without_cuts,
+)
 from uopc.passes.partition.loops import LoopMaker
 from uopc.passes.partition.readers import before_reduce
 from uopc.passes.partition.reshapes import Reshapes
@@ -188,7 +195,7 @@ class Rules:
     def _bitcast(self, u: UOp) -> Value:
         v = self.combined(u.src[0], "operand of bitcast")
         if u.dtype.itemsize != v.local.dtype.itemsize and v.spec[-1]:
-            spec = whole(v.spec, len(v.spec) - 1)
+            spec = without_cuts(v.spec, len(v.spec) - 1)
             v = self.exchanges.reshard(v, spec, "bitcast to another size")
         return Value(rebuild.remake(u, (v.local,)), shapes.shape(u), v.spec)
 
@@ -227,7 +234,7 @@ class Rules:
                 )  # fmt: skip
                 v = dataclasses.replace(v, local=got)
             elif axes:
-                v = self.exchanges.reshard(v, whole(v.spec, d), "flip of uneven parts")
+                v = self.exchanges.reshard(v, without_cuts(v.spec, d), "flip of uneven parts")
         return dataclasses.replace(v, local=movement.flip(v.local, u.arg))
 
     def _window(self, u: UOp) -> Value | AwaitedWindow:
@@ -256,7 +263,8 @@ class Rules:
         inner, outer = (v.dims, sizes) if u.op is Ops.PAD else (sizes, v.dims)
         moved = [d for d in range(len(v.dims)) if begins[d] != 0 or inner[d] != outer[d]]
         if any([v.spec[d] for d in moved]):
-            v = self.exchanges.reshard(v, whole(v.spec, *moved), "window at a computed place")
+            spec = without_cuts(v.spec, *moved)
+            v = self.exchanges.reshard(v, spec, "window at a computed place")
         own = shapes.shape(v.local)
         size = tuple([own[d] if v.spec[d] else n for d, n in enumerate(sizes)])
         arg, symbolic = leaves.split_dims((*begins, *size))
@@ -370,7 +378,7 @@ class Rules:
         ]  # fmt: skip
         if clash:
             reason = "table and indices are cut along one mesh axis"
-            table = self.exchanges.reshard(table, whole(table.spec, *clash), reason)
+            table = self.exchanges.reshard(table, without_cuts(table.spec, *clash), reason)
         partial: dict[str, str] = {}
         for d, v in enumerate(indices):
             if local[d] is None:

@@ -20,7 +20,7 @@ from uopc.ir.index import affine
 from uopc.ir.index.dims import dim_uop
 from uopc.passes.partition.exchanges import Exchanges, masked, zero
 from uopc.passes.partition.halo import Halo
-from uopc.passes.partition.layout import Value, whole
+from uopc.passes.partition.layout import Value, without_cuts
 from uopc.passes.partition.slots import Slot
 
 
@@ -162,8 +162,9 @@ class WindowMaker:
             begin = affine.plus(self._place(axes, step), s.begin - low)
         else:
             every = self.exchanges.reshard(
-                dataclasses.replace(v, partial=()), whole(v.spec, d), "a window that reaches far"
-            )
+                dataclasses.replace(v, partial=()), without_cuts(v.spec, d),
+                "a window that reaches far",
+            )  # fmt: skip
             before, after = max(0, -s.begin), max(0, s.begin + new * parts - n)
             widths = [(before, after) if i == d else (0, 0) for i in range(len(v.dims))]
             around = movement.pad(every.local, widths)

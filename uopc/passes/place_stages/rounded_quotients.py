@@ -37,7 +37,7 @@ def with_products(graph: UOp, target: Target) -> UOp:
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         quotient = src[0]
-        t, divisor = quotient.dtype.scalar, _number(quotient.src[1])
+        t, divisor = quotient.dtype.scalar, _only_number(quotient.src[1])
         pair = None if divisor is None else inverse(divisor, t.whole_bits)
         if pair is None:
             return None
@@ -56,7 +56,7 @@ def _is_rounded(u: UOp, target: Target) -> bool:
     return t.bits >= 32 and target.has_fma(t) and not target.is_software(t)
 
 
-def _number(u: UOp) -> float | None:
+def _only_number(u: UOp) -> float | None:
     """The number that all elements of a constant equal; None if there are several."""
     while u.op in (Ops.RESHAPE, Ops.EXPAND):
         u = u.src[0]

@@ -82,7 +82,7 @@ def _runs(data: UOp, deciding: float | None) -> UOp | None:
     if _changes(array.reshape(-1, array.shape[-1])[0]) >= MOST_RUNS:  # most arrays, at a glance
         return None
     bits = np.ascontiguousarray(array).view(f"V{array.itemsize}")
-    count = _count(bits)
+    count = _count_runs(bits)
     if count > MOST_RUNS or array.size < RUN_LENGTH * count:
         return None
     decided = array.size if deciding is None else np.count_nonzero(array == deciding)
@@ -103,14 +103,14 @@ def _starts(bits: Array) -> list[int]:
     return [0, *(np.flatnonzero((flat[1:] != flat[:-1]).any(1)) + 1).tolist()]
 
 
-def _count(bits: Array) -> int:
+def _count_runs(bits: Array) -> int:
     """The number of runs of an array, those of equal parts counted once."""
     if bits.ndim == 0:
         return 1
     starts = _starts(bits)
     if len(starts) > MOST_RUNS:
         return len(starts)
-    return sum([_count(bits[at]) for at in starts])
+    return sum([_count_runs(bits[at]) for at in starts])
 
 
 def _made(data: UOp, array: Array, bits: Array) -> UOp | None:

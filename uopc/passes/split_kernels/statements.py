@@ -61,7 +61,7 @@ class _Statements:
                 self.read_anywhere.add(use.root)
         self.roots_written |= {root for root, _ in found.written}
         self.roots |= self.roots_written | {use.root for use in found.reads.values()}
-        new = _below(found.written.values(), self.nodes)
+        new = _unknown_nodes(found.written.values(), self.nodes)
         self.nodes |= new
         self.variables |= {u for u in new if u.op is Ops.VARIABLE}
         self.code += _code(new)
@@ -112,7 +112,7 @@ class _Statements:
         return KernelCall([], [], [], effect, nodes, accesses)
 
 
-def _below(values: Iterable[UOp], known: Container[UOp]) -> set[UOp]:
+def _unknown_nodes(values: Iterable[UOp], known: Container[UOp]) -> set[UOp]:
     """The nodes of values that are not known, nor below known ones."""
     stack = [v for v in values if v not in known]
     found = set(stack)
@@ -189,13 +189,13 @@ class _LaunchJoiner:
         """True if these elements are cheaper as statements of that launch, and few enough."""
         roots = {use.root for use in made.reads.values()} | {root for root, _ in made.written}
         buffers = len(launch.roots | roots)
-        added = _below(made.written.values(), launch.nodes)
+        added = _unknown_nodes(made.written.values(), launch.nodes)
         variables = len(launch.variables) + sum([u.op is Ops.VARIABLE for u in added])
         if buffers > self.limit.buffers or buffers + variables > self.limit.arguments:
             return False
         if launch.code + _code(added) > MOST_CODE:
             return False
-        alone, more = _cost(_below(found.written.values(), ())), _cost(added)
+        alone, more = _cost(_unknown_nodes(found.written.values(), ())), _cost(added)
         return self.saved + alone - more >= LEAST_SAVED * more
 
 

@@ -65,7 +65,7 @@ def _guarded(graph: UOp, context: Context) -> UOp:
     """The graph with the guards."""
     found = _stores(graph)
     guards: dict[UOp, UOp] = {}
-    for s, conditions in _read(graph, found).items():
+    for s, conditions in _needed_conditions(graph, found).items():
         guard = guard_of(conditions, _tile(s, context))
         if guard is not None:
             guards[s.store] = guard
@@ -217,7 +217,9 @@ def _taken_apart(
 
 
 # ---------------------------------------------------------------- what is read
-def _read(graph: UOp, stored: Mapping[UOp, _FilledBuffer]) -> dict[_FilledBuffer, Conditions]:
+def _needed_conditions(
+    graph: UOp, stored: Mapping[UOp, _FilledBuffer]
+) -> dict[_FilledBuffer, Conditions]:
     """The conditions of each stored value that hold for all elements that a result depends on."""
     wanted: dict[UOp, Conditions] = {}  # of each node: where its value matters
     found: dict[_FilledBuffer, Conditions] = {}

@@ -101,13 +101,13 @@ def _refused() -> Iterator[None]:
 
 def read_head(content: bytes) -> Head:
     """The head of a record. Unusable if the content is no record."""
-    return _parts(content)[0]
+    return _split_record(content)[0]
 
 
 def decode(content: bytes, key: Key | None, kind: type[T]) -> T:
     """The object of a record. Unusable if the content is no record, or has another key or class.
     With `key` None any key is accepted."""
-    head, blobs, body = _parts(content)
+    head, blobs, body = _split_record(content)
     if key is not None and (differing := key.differs(head.key)):
         raise Unusable(f"the entry has another key: {', '.join(differing)} differ")
     with _refused():
@@ -116,7 +116,7 @@ def decode(content: bytes, key: Key | None, kind: type[T]) -> T:
         return found
 
 
-def _parts(content: bytes) -> tuple[Head, list[bytes], Any]:
+def _split_record(content: bytes) -> tuple[Head, list[bytes], Any]:
     """The head, the blobs, and the JSON of the object."""
     with _refused():
         (length,) = struct.unpack_from("<Q", content)

@@ -197,7 +197,9 @@ def holds(request: Request, machine: Target, chosen: Sequence[tuple[str, str]]) 
     return made.agrees(dict(chosen), searching.get() is not None)
 
 
-def again(request: Request, machine: Target, chosen: Sequence[tuple[str, str]]) -> Searched | None:
+def replay_schedules(
+    request: Request, machine: Target, chosen: Sequence[tuple[str, str]]
+) -> Searched | None:
     """The function that gives each kernel of a program its old Opts; None if none was found."""
     known = {own: text for own, text in chosen if text not in ("", "-")}
     if not known:

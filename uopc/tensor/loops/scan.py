@@ -169,9 +169,9 @@ class _ScanKernel:
     def _opts(self) -> tuple[Opt, ...] | None:
         """The Opts of a loop in registers; None for those that a schedule chooses."""
         n = 1 if self.length is None else min(self.way.unroll, bounds.max_dim(self.length))
-        if n < 2 or not _size(self.body.src[: self.count]):
+        if n < 2 or not _total_elements(self.body.src[: self.count]):
             return None
-        operations = n * _size(_order(self.body.src))
+        operations = n * _total_elements(_order(self.body.src))
         if operations > MOST_WRITTEN_OUT:
             raise UserError(
                 f"scan: unroll={n} writes {operations} operations out, {MOST_WRITTEN_OUT} at most"
@@ -188,10 +188,11 @@ def _registers(body: UOp, count: int) -> bool:
         return False
     if any([u.op in (Ops.INDEX, Ops.CALL, Ops.AFTER, Ops.ACCUMULATE) for u in nodes]):
         return False
-    return _size(body.src[:count]) <= MOST_REGISTERS and _size(nodes) <= MOST_OPERATIONS
+    registers, operations = _total_elements(body.src[:count]), _total_elements(nodes)
+    return registers <= MOST_REGISTERS and operations <= MOST_OPERATIONS
 
 
-def _size(nodes: Iterable[UOp]) -> int:
+def _total_elements(nodes: Iterable[UOp]) -> int:
     """The number of elements of nodes, whose sizes are known."""
     return sum([int(shapes.size(shapes.shape(u))) for u in nodes])
 

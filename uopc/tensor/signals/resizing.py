@@ -79,7 +79,7 @@ def resize(
         >>> uopc.compile(x.resize(6, mode="nearest"))()
         array([10., 10., 20., 20., 40., 40.])
     """
-    choose, weigh = _chosen(mode, rounding), _REACH.get(mode)
+    choose, weigh = _choose_rounding(mode, rounding), _REACH.get(mode)
     aliased = checks.flag("resize", "antialias", antialias)
     excluded = checks.flag("resize", "exclude_outside", exclude_outside)
     coefficient, beyond = checks.number("resize", cubic), checks.number("resize", outside)
@@ -106,7 +106,7 @@ _CROPPED: Final = "tf_crop_and_resize"
 
 
 # ---------------------------------------------------------------- arguments
-def _chosen(mode: Any, rounding: Any) -> Callable[[Floats], Floats] | None:
+def _choose_rounding(mode: Any, rounding: Any) -> Callable[[Floats], Floats] | None:
     """The rounding of "nearest"; None for a mean."""
     if mode not in ("nearest", *_REACH):
         raise UserError(f"resize: mode must be nearest, linear or cubic, got {mode!r}")

@@ -442,7 +442,7 @@ def test_what_is_kept_is_what_another_loop_makes_of_the_value(graph):
         loops = nest_of(kernel).axes
         for r in loops:
             try:
-                value, others = reuse.again(kernel, r)
+                value, others = reuse.find_recomputed(kernel, r)
             except Refused:
                 continue
             like = [q for q in loops if q is not r and q.src[0] is r.src[0]]

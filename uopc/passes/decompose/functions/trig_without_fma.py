@@ -26,7 +26,7 @@ _ROUND_HIGH: Final = 1.5 * 2.0**38  # adding it rounds to a multiple of 2^-14
 def sin(x: UOp) -> UOp:
     """Sine: |x| = n pi + r, sin |x| = (-1)^n sin r, and the sign of x."""
     rounded = abs(x) * INVERSE_PI_64 + _ROUND
-    sine = _sine(*_parts(abs(x), rounded - _ROUND, 1.0))
+    sine = _sine(*_subtract_multiple_of_pi(abs(x), rounded - _ROUND, 1.0))
     usual = with_sign(sine, (bits_of(rounded) << 63) ^ sign_of(x))
     return where_huge("huge_sin", x, _huge_sin, usual, LARGE_ANGLE_64)
 
@@ -39,7 +39,7 @@ def _huge_sin(x: UOp) -> UOp:
 def cos(x: UOp) -> UOp:
     """Cosine: |x| = (n + 1/2) pi + r, cos x = -(-1)^n sin r."""
     rounded = (abs(x) * INVERSE_PI_64 - 0.5) + (_ROUND + 1.0)
-    sine = _sine(*_parts(abs(x), (rounded - (_ROUND + 1.0)) + 0.5, 1.0))
+    sine = _sine(*_subtract_multiple_of_pi(abs(x), (rounded - (_ROUND + 1.0)) + 0.5, 1.0))
     usual = with_sign(sine, bits_of(rounded) << 63)
     return where_huge("huge_cos", x, _huge_cos, usual, LARGE_ANGLE_64)
 
@@ -59,7 +59,7 @@ def tan(x: UOp) -> UOp:
     """Tangent: 2|x| = n pi + 2r; a quotient of polynomials, or for odd n minus its reciprocal; the
     sign of x. The numerator gets 1.4 times the rounding error of r, as with FMA."""
     rounded = abs(x) * (2 * INVERSE_PI_64) + _ROUND
-    _, high, low = _parts(abs(x), rounded - _ROUND, 0.5)
+    _, high, low = _subtract_multiple_of_pi(abs(x), rounded - _ROUND, 0.5)
     near = high + low
     usual = _quotient(x, near, low - (near - high), bits_of(rounded) << 63)
     return where_huge("huge_tan", x, _huge_tan, usual, LARGE_ANGLE_64)
@@ -84,7 +84,7 @@ def _high(r: UOp) -> UOp:
     return (r + _ROUND_HIGH) - _ROUND_HIGH
 
 
-def _parts(a: UOp, n: UOp, unit: float) -> tuple[UOp, UOp, UOp]:
+def _subtract_multiple_of_pi(a: UOp, n: UOp, unit: float) -> tuple[UOp, UOp, UOp]:
     """a - n unit pi, for a unit that is a power of two: rounded to a float, and exactly enough as
     high + low. The difference of a and the first product is exact, but for the cosine of a small a.
     """

@@ -20,7 +20,7 @@ from uopc.passes.optimize.opts.local_tile import local_tile
 MOST_BYTES = 128 << 10
 
 
-def again(kernel: UOp, r: UOp) -> tuple[UOp, dict[UOp, UOp]]:
+def find_recomputed(kernel: UOp, r: UOp) -> tuple[UOp, dict[UOp, UOp]]:
     """The term of the reduce over r, and the equal terms in other loops, each with its loop."""
     reduce = legality.only_reduce(kernel, r)
     if len(reduce.src) != 2:
@@ -45,7 +45,7 @@ def reuse(kernel: UOp, r: UOp, n: int) -> UOp:
     if not nest_of(kernel).reduces_over(r):
         raise Refused("REUSE is for reduce loops")
     legality.check_no_amount(n)
-    value, found = again(kernel, r)
+    value, found = find_recomputed(kernel, r)
     if not found:
         raise Refused("no other loop computes the terms of the reduce")
     if any(q.arg.kind in ("upcast", "unroll", "lane") for q in ranges.ranges(value)):

@@ -22,7 +22,10 @@ def store_past_caches(s: Scheduler, before: Nest) -> None:
     before its loops were cut, which accesses the same storage."""
     holds = s.target.last_cache_bytes
     used = {storage_root(a.node) for a in before.accesses}
-    if sum([_size(u) for u in used if u.op is Ops.PARAM]) < thresholds.STREAMED_TOTAL * holds:
+    if (
+        sum([_storage_bytes(u) for u in used if u.op is Ops.PARAM])
+        < thresholds.STREAMED_TOTAL * holds
+    ):
         return
     k = s.nest
     touched: dict[UOp, int] = {}
@@ -30,7 +33,7 @@ def store_past_caches(s: Scheduler, before: Nest) -> None:
         storage = storage_root(a.node)
         if storage.op is Ops.PARAM:
             accessed = trips(ranges.ranges(a.flat)) * a.itemsize
-            touched[storage] = min(touched.get(storage, 0) + accessed, _size(storage))
+            touched[storage] = min(touched.get(storage, 0) + accessed, _storage_bytes(storage))
     if sum(touched.values()) < thresholds.STREAMED_TOTAL * holds:
         return
     for a in k.written:
@@ -38,7 +41,7 @@ def store_past_caches(s: Scheduler, before: Nest) -> None:
             s.attempt("NONTEMPORAL", _line_after_line(a, s.target.stream_bytes), 0)
 
 
-def _size(storage: UOp) -> int:
+def _storage_bytes(storage: UOp) -> int:
     """The bytes of storage; infinite if unknown."""
     dims = storage.arg.dims
     known: list[int] = [d for d in dims if isinstance(d, int)]

@@ -89,7 +89,7 @@ def _cycles(s: Scheduler, k: Nest, c: LanedSum, shared: UOp, cut: Chunks) -> flo
         return cut.longest if q is shared else most_of(q)
 
     each, outer = (c, *c.beside), contraction.joined_with(k, c)
-    others = _count([q for q in k.outputs if q not in (c.row, c.lane, outer)], length)
+    others = _iterations_of_all([q for q in k.outputs if q not in (c.row, c.lane, outer)], length)
     joined = False
     if outer is None:
         tiles = {p: contraction.sum_tile(s, k, p, length(c.row), length(c.lane)) for p in each}
@@ -131,10 +131,12 @@ def _read(
     total += count * (thresholds.JOINED_FILL / lanes if near else thresholds.JOINED_GATHER)
     for u in filter(is_arithmetic, order):
         around = ranges.ranges(u)
-        often = count if around <= ranges.ranges(factor) else _count(around, length)
-        total += expansion(u) * min(often, _count(around, length)) / (lanes * ISSUE_WIDTH)
+        often = count if around <= ranges.ranges(factor) else _iterations_of_all(around, length)
+        total += (
+            expansion(u) * min(often, _iterations_of_all(around, length)) / (lanes * ISSUE_WIDTH)
+        )
     return total
 
 
-def _count(loops: Iterable[UOp], length: Length) -> int:
+def _iterations_of_all(loops: Iterable[UOp], length: Length) -> int:
     return math.prod(map(length, loops))

@@ -64,7 +64,7 @@ def _copies_of_longer(k: Nest, r: UOp, whole: set[UOp]) -> int:
 def _is_reused(kernel: UOp, r: UOp) -> bool:
     """True if another loop computes the terms of a reduce again."""
     try:
-        return len(reuse.again(kernel, r)[1]) > 0
+        return len(reuse.find_recomputed(kernel, r)[1]) > 0
     except Refused:
         return False
 

@@ -36,7 +36,7 @@ def _sharing(k: Nest, q: UOp, size: int) -> tuple[float, int]:
     n = thresholds.SHARED_ROWS if length is not None else 1
     while n > 1 and (n > (length or 1) or n * size > thresholds.MOST_SHARED):
         n //= 2
-    alone, each = len(_read(k, q, 1)), len(_read(k, q, n)) / n
+    alone, each = len(_read_elements(k, q, 1)), len(_read_elements(k, q, n)) / n
     saves = n > 1 and 0 < each <= thresholds.SHARED_READS * alone
     saves = saves and alone >= thresholds.LEAST_SHARED
     return (each, n) if saves else (math.inf, 1)
@@ -70,7 +70,7 @@ def _cost(k: Nest) -> float:
     return sum([u.op.cost * trips(ranges.ranges(u)) for u in k.order])
 
 
-def _read(k: Nest, q: UOp, n: int) -> set[Element]:
+def _read_elements(k: Nest, q: UOp, n: int) -> set[Element]:
     """The elements that n neighbouring iterations of q read, over all copies of the body."""
     return {e for a in k.inside(q) if not a.written for e in _elements(a, q, n)}
 
