@@ -360,14 +360,14 @@ _INTEGERS: dict[Op, CForm] = {
 
 # ---------------------------------------------------------------- conversions
 def cast(source: DType, target: DType, text: str, prelude: Prelude) -> str:
-    """A CAST, of a vector to numbers alone; of a vector of bools, `source` is the type of the
-    mask."""
+    """A CAST, of numbers or of a bool; a vector of bools is made as a mask."""
     if source is target:
         return text
     if computed(source) is not source:
         return cast(computed(source), target, prelude.wide(source, text), prelude)
     if target.kind == "bool":
-        return f"{inside(text)} != {prelude.constant(source, 0)}"
+        test = f"{inside(text)} != {prelude.constant(source.scalar, 0)}"
+        return test if target.lanes == 1 else f"({prelude.vector(mask_of(source))})({test})"
     if computed(target) is not target:
         return prelude.half(target, cast(source, computed(target), text, prelude))
     if source.is_float and not target.is_float:
@@ -378,18 +378,18 @@ def cast(source: DType, target: DType, text: str, prelude: Prelude) -> str:
 def converted(source: DType, target: DType, text: str, prelude: Prelude) -> str:
     """A number, or each lane, in another type."""
     shape = prelude.type(target)
-    if target.lanes == 1:
-        return f"({shape}){inside(text)}"
-    if shape == prelude.vector(source):
+    if shape == prelude.type(source):
         return text
-    if source.scalar.bits == target.scalar.bits and not source.is_float and not target.is_float:
+    whole = not source.is_float and not target.is_float
+    if target.lanes == 1 or (whole and source.scalar.bits == target.scalar.bits):
         return f"({shape}){inside(text)}"
     return f"__builtin_convertvector({text}, {shape})"
 
 
 def bitcast(source: DType, target: DType, text: str, prelude: Prelude) -> str:
     """The same bits as another type."""
-    whole = [not t.is_float or t.bits < 32 for t in (source, target)]
-    if all(whole):
-        return f"({c_type(target)}){inside(text)}"
+    if prelude.type(source) == (shape := prelude.type(target)):
+        return text
+    if target.lanes > 1 or all([not t.is_float or t.bits < 32 for t in (source, target)]):
+        return f"({shape}){inside(text)}"
     return f"{prelude.bits(source, target)}({text})"

@@ -18,7 +18,7 @@ from uopc.backends.c import lanes
 from uopc.backends.c.expressions import TWICE, arithmetic, bitcast, cast, with_itself
 from uopc.backends.c.names import code, inside
 from uopc.backends.c.prelude import Prelude
-from uopc.backends.c.types import c_type, memory_type
+from uopc.backends.c.types import c_type, computed, mask_of, memory_type
 from uopc.backends.inline import inlined
 from uopc.backends.kernel_text import CONTROL, KernelText, Rule
 from uopc.backends.llvm import index_width, scratch
@@ -367,19 +367,18 @@ def _store(e: CKernel, u: UOp) -> None:
 
 
 def _cast(e: CKernel, u: UOp) -> None:
-    source, t = e.dtype(u.src[0]), e.dtype(u)
-    if c_type(source) == c_type(t) and source.is_float is t.is_float:
-        e.value(u, e.text(u.src[0]))
-    else:
-        e.value(u, cast(source, t, e.text(u.src[0]), e.prelude))
+    (a,), source, t = u.src, e.dtype(u.src[0]), e.dtype(u)
+    if source.kind == "bool" and source.lanes > 1 and t.kind != "bool":
+        e.value(u, lanes.numbers(e, a, t))
+        return
+    if t.kind == "bool" and t.lanes > 1:
+        e.lanes.masks[u] = mask_of(computed(source))
+    e.value(u, cast(source, t, e.lanes.whole(a, source), e.prelude))
 
 
 def _bitcast(e: CKernel, u: UOp) -> None:
-    source = u.src[0]
-    if c_type(source.dtype) == c_type(u.dtype):
-        e.value(u, e.text(source))
-    else:
-        e.value(u, bitcast(source.dtype, u.dtype, e.text(source), e.prelude))
+    t = u.src[0].dtype
+    e.value(u, bitcast(t, u.dtype, e.lanes.whole(u.src[0], t), e.prelude))
 
 
 def _after(e: CKernel, u: UOp) -> None:

@@ -52,11 +52,11 @@ class Lanes:
         return self.prelude.constant(u.dtype.scalar.vec(t.lanes), u.arg)
 
     def whole(self, u: UOp, t: DType) -> str:
-        """An operand as a vector of numbers."""
+        """An operand as a number, or a vector of numbers."""
         if u.op is Ops.CONST:
             return self.constant(u, t)
         text = self.kernel.text(u)
-        return text if u.dtype.lanes > 1 else f"{self.prelude.repeated(t)}({text})"
+        return text if u.dtype.lanes == t.lanes else f"{self.prelude.repeated(t)}({text})"
 
     def named(self, u: UOp, t: DType) -> str:
         """The same, as text that may stand several times."""
@@ -134,30 +134,13 @@ def _where(e: VectorKernelText, u: UOp) -> None:
         e.value(u, f"{e.prelude.select(u.dtype)}({', '.join(given)})")
 
 
-def _cast(e: VectorKernelText, u: UOp) -> None:
-    (a,), t, lanes = u.src, u.dtype, e.lanes
-    source = a.dtype
-    if t.kind == "bool":
-        wide = computed(source)
-        lanes.masks[u] = mask_of(wide)
-        zero = e.prelude.constant(wide.scalar, 0)
-        given = inside(e.prelude.wide(source, lanes.whole(a, source)))
-        e.value(u, f"({lanes.shape(u)})({given} != {zero})")
-    elif source.kind != "bool":
-        e.value(u, expressions.cast(source, t, lanes.whole(a, source), e.prelude))
-    elif t.is_float:
+def numbers(e: VectorKernelText, u: UOp, t: DType) -> str:
+    """A vector of bools as one of numbers, 0 and 1."""
+    mask = mask_of(t)
+    if t.is_float:
         one, zero = [e.prelude.constant(t, value) for value in (1, 0)]
-        e.value(u, f"{e.prelude.select(t)}({lanes.mask(a, mask_of(t))}, {one}, {zero})")
-    else:
-        mask = mask_of(t)
-        text = f"{inside(lanes.mask(a, mask))} & 1"
-        e.value(u, expressions.converted(mask, t, text, e.prelude))
-
-
-def _bitcast(e: VectorKernelText, u: UOp) -> None:
-    text = e.lanes.whole(u.src[0], u.src[0].dtype)
-    same = e.prelude.vector(u.src[0].dtype) == e.lanes.shape(u)
-    e.value(u, text if same else f"({e.lanes.shape(u)}){inside(text)}")
+        return f"{e.prelude.select(t)}({e.lanes.mask(u, mask)}, {one}, {zero})"
+    return expressions.converted(mask, t, f"{inside(e.lanes.mask(u, mask))} & 1", e.prelude)
 
 
 # ---------------------------------------------------------------- memory
@@ -294,8 +277,6 @@ def _lanes(e: VectorKernelText, u: UOp) -> None:
 RULES: dict[Op, Callable[[VectorKernelText, UOp], None]] = {
     Ops.LOAD: _load,
     Ops.WHERE: _where,
-    Ops.CAST: _cast,
-    Ops.BITCAST: _bitcast,
     Ops.STACK: _stack,
     Ops.SHUFFLE: _shuffle,
     Ops.LOOKUP: _lookup,
