@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from uopc.ir.builder import alu, fold, index_maps
-from uopc.ir.core import dtypes, ranges
+from uopc.ir.core import dtypes, ranges, walk
 from uopc.ir.core.args import KernelArg, RangeArg, ReduceArg
 from uopc.ir.core.evaluate import evaluate
 from uopc.ir.core.ops import Ops
@@ -109,6 +109,25 @@ def test_footprints(nest: Nest) -> None:
             most = max([len(np.unique(row)) for row in found.reshape(-1, found.shape[-1])])
             runs = trips([r for r in inner if r in a.loops])
             assert most * a.itemsize <= a.footprint(inner) == runs * a.itemsize
+
+
+def test_rows(nest: Nest) -> None:
+    """The elements of accesses of one row are a constant apart, which their forms tell."""
+    for a, b in itertools.product(nest.accesses, nest.accesses):
+        near = a.node.src[0] is b.node.src[0] and a.gate is b.gate and a.node.dtype is b.node.dtype
+        apart = affine.sub(b.flat, a.flat)
+        assert (a.row == b.row) == (near and affine.is_const(apart))
+        assert a.row != b.row or apart.arg == b.form[0] - a.form[0]
+
+
+def test_what_is_used(nest: Nest) -> None:
+    """An element that is written is used only where it is read as well."""
+    (written,) = nest.written
+    assert set(nest.used) == set(nest.read)
+    store = nest.stores[0]
+    value = alu.alu(store.src[1], Ops.ADD, store.src[0])
+    again = Nest(walk.toposort(store.replace(src=(store.src[0], value))))
+    assert {a.node for a in again.used} == {a.node for a in nest.read} | {written.node}
 
 
 def test_what_is_read_and_written(nest: Nest) -> None:

@@ -8,7 +8,6 @@ index with several depend on the order in which storage has its axes, the innerm
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterable
 
@@ -38,11 +37,14 @@ class Access:
     ) -> None:
         """`known`: as for `before_effects`."""
         self.node, self.user, self._known = node, node if user is None else user, known
-        self.loops = ranges.ranges(node)
-        found = [index_maps.ungated(x) for x in node.src[1:]]
-        self.index = tuple([x for x, _ in found])
-        gates = [g for _, g in found if g is not None]
-        self.gate = functools.reduce(index_maps.both, gates) if gates else None
+        self.loops = node._ranges or ranges.ranges(node)
+        self.index: index_maps.Index = ()
+        self.gate: UOp | None = None
+        for s in node.src[1:]:
+            component, gate = index_maps.ungated(s)
+            self.index = (*self.index, component)
+            if gate is not None:
+                self.gate = gate if self.gate is None else index_maps.both(self.gate, gate)
 
     @property
     def written(self) -> bool:

@@ -72,7 +72,8 @@ def _merge(kernel: UOp, outer: UOp, inner: UOp) -> UOp | None:
     quotient, remainder = affine.divmod_(whole, n)
     before = _index_divisions(walk.order(kernel))
     fresh = not before and quotient.op is Ops.FLOORDIV and remainder.op is Ops.FLOORMOD
-    if fresh and any([_stays_divided(u, outer, inner) for u in walk.order(kernel)]):
+    accesses = [Access(u) for u in walk.order(kernel) if fresh and u.op is Ops.INDEX]
+    if any([_stays_divided(a, outer, inner) for a in accesses]):
         return None
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
@@ -89,12 +90,10 @@ def _merge(kernel: UOp, outer: UOp, inner: UOp) -> UOp | None:
     return merged if _index_divisions(walk.toposort(merged)) <= before else None
 
 
-def _stays_divided(u: UOp, outer: UOp, inner: UOp) -> bool:
+def _stays_divided(a: Access, outer: UOp, inner: UOp) -> bool:
     """True if an access certainly needs the quotient or the remainder of the range that replaces
     two: it does not move by one step of the outer range in all steps of the inner one."""
-    if u.op is not Ops.INDEX or len(u.src) != 2:
-        return False
-    step, whole = [Access(u).stride(r) for r in (inner, outer)]
+    step, whole = a.stride(inner), a.stride(outer)
     if step is None or whole is None:
         return False
     return affine.scaled(inner.src[0], step) is not affine.const(whole)
