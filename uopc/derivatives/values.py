@@ -14,6 +14,7 @@ from uopc.ir.core import bounds, dtypes, shapes
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Dim, Shape
+from uopc.ir.core.storage import base
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index.dims import dim_uop, place_dtype
 
@@ -60,10 +61,7 @@ _STORED = frozenset((Ops.PARAM, Ops.BUFFER, Ops.DATA, Ops.CONST, Ops.CONTIGUOUS)
 def stored(u: UOp) -> UOp:
     """The value as numbers in memory: two kernels that compute it may round it in two ways, so that
     it would not equal its own maximum."""
-    inner = u
-    while inner.op.movement:
-        inner = inner.src[0]
-    return u if inner.op in _STORED else leaves.located(intern(Ops.CONTIGUOUS, u.dtype, (u,)))
+    return u if base(u).op in _STORED else leaves.located(intern(Ops.CONTIGUOUS, u.dtype, (u,)))
 
 
 def counter(dtype: DType, n: Dim) -> DType:

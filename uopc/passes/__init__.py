@@ -128,7 +128,7 @@ def _check() -> None:
         if i >= k:
             raise ImportError(f"passes: {k} {b.name} stands below {i} {a.name}: numbers rise")
     for _, p in PIPELINE:
-        group = "speed" if OPTIMIZES in p.conditions else "needed"
+        group: Group = "speed" if OPTIMIZES in p.conditions else "needed"
         if p.group in ("needed", "speed") and p.group != group:
             raise ImportError(f"passes: {p.name} is {group}: {GROUPS[group]}")
     for first, second, reason in ORDER:

@@ -33,6 +33,7 @@ from __future__ import annotations
 import dataclasses
 
 from uopc.ir.builder import rebuild
+from uopc.ir.builder.programs import with_kernels
 from uopc.ir.core import shapes, walk
 from uopc.ir.core.data import files
 from uopc.ir.core.ops import Ops
@@ -49,16 +50,7 @@ def mark_constants(program: UOp, context: Context) -> UOp:
     given: dict[UOp, list[tuple[UOp, ...]]] = {}
     for call in program.src:
         given.setdefault(call.src[0], []).append(arguments(call))
-    new = {k: marked for k, calls in given.items() if (marked := _marked(k, calls)) is not k}
-    if not new:
-        return program
-    made = [
-        intern(c.op, c.dtype, (new[c.src[0]], *c.src[1:]), c.arg, c.tag) if c.src[0] in new else c
-        for c in program.src
-    ]
-    for old, call in zip(program.src, made):
-        set_origin(call, call.origin or old.origin)
-    return intern(program.op, program.dtype, tuple(made), program.arg, program.tag)
+    return with_kernels(program, {k: _marked(k, calls) for k, calls in given.items()})
 
 
 def _marked(kernel: UOp, calls: list[tuple[UOp, ...]]) -> UOp:

@@ -55,7 +55,6 @@ Accessed = tuple[list[Array], Array]  # the index per dimension; the iterations 
 
 # Fewer operations than this on tables, or on divisions of divisions, do not change.
 FEWEST_OPS = 6
-_DIVIDED = frozenset((Ops.DATA, Ops.FLOORDIV, Ops.FLOORMOD))
 
 
 class _StoreTable:

@@ -9,7 +9,7 @@ from uopc.errors import UserError, UserIndexError, UserTypeError
 from uopc.ir.builder import alu, checks, fold, leaves, operands
 from uopc.ir.builder.leaves import located, split_dims
 from uopc.ir.builder.operands import as_dim
-from uopc.ir.core import dtypes, shapes
+from uopc.ir.core import dtypes, shapes, storage
 from uopc.ir.core.args import ReduceArg, ReduceOp
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.shapes import Dim, Shape, show
@@ -333,8 +333,7 @@ def _part_of_cat(
 
 def _is_in_memory(a: UOp) -> bool:
     """True for elements of storage, and for constants: reading them costs a load at most."""
-    while a.op.movement:
-        a = a.src[0]
+    a = storage.base(a)
     return a.op.is_storage or a.op is Ops.CONST
 
 

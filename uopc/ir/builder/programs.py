@@ -53,6 +53,15 @@ class Slots:
         return frozenset([u for u in order if u.op is Ops.BUFFER])
 
 
+def with_kernels(program: UOp, new: Mapping[UOp, UOp]) -> UOp:
+    """A program that calls other kernels in place of some."""
+    calls = []
+    for c in program.src:
+        calls.append(intern(c.op, c.dtype, (new.get(c.src[0], c.src[0]), *c.src[1:]), c.arg, c.tag))
+        set_origin(calls[-1], calls[-1].origin or c.origin)
+    return intern(program.op, program.dtype, tuple(calls), program.arg, program.tag)
+
+
 def loops_of(program: UOp) -> list[UOp]:
     """The loops around the calls of a program."""
     return list(dict.fromkeys([r for c in program.src for r in outer_ranges(c)]))

@@ -23,25 +23,43 @@ from collections.abc import Iterable
 
 from uopc.ir.builder import rebuild
 from uopc.ir.core import bounds, dtypes, ranges, walk
-from uopc.ir.core.ops import Ops
+from uopc.ir.core.ops import COMPARISONS, Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.ir.nest.accesses import Access
+from uopc.passes.analysis import counted
 from uopc.passes.analysis.loops import make_range
 from uopc.passes.contract import Context
 from uopc.passes.simplify_ranges.fuse_reduces import with_shared_loops
-from uopc.passes.simplify_ranges.index_comparisons import with_counted_comparisons
 
 
 def simplify_ranges(kernel: UOp, context: Context) -> UOp:
     """Compare counted integers as indices; put reduces of the same places into common loops; merge
     neighbours, inner pairs first, until none merges."""
-    merged: UOp | None = with_shared_loops(with_counted_comparisons(kernel))
+    merged: UOp | None = with_shared_loops(_with_counted_comparisons(kernel))
     while merged is not None:
         kernel = merged
         pairs = (_merge(kernel, outer, inner) for outer, inner in _neighbours(kernel))
         merged = next((made for made in pairs if made is not None), None)
     return kernel
+
+
+def _with_counted_comparisons(kernel: UOp) -> UOp:
+    """p = cmplt (cast i : i32) 700:i32   →   p = cmplt i 700
+
+    A mask compares in its own dtype: `arange(n) < 700`. A comparison of indices folds in the parts
+    of a loop that is split at its breakpoint, and equal ones become one node.
+    """
+    candidates = {
+        u for u in walk.order(kernel)
+        if u.op in COMPARISONS and u.src[0].dtype.is_int and ranges.ranges(u)
+    }  # fmt: skip
+    memo: dict[UOp, UOp | None] = {}
+
+    def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        return counted.comparison(u, src, memo)
+
+    return rebuild.rewritten(kernel, change, only=candidates) if candidates else kernel
 
 
 def _is_closer(u: UOp) -> bool:

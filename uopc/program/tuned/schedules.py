@@ -20,10 +20,11 @@ from uopc import config
 from uopc.cache import tuned
 from uopc.cache.tuned import SearchRow
 from uopc.errors import Unsupported
+from uopc.ir.builder.programs import with_kernels
 from uopc.ir.core.args import KernelArg, Opt
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.serialize import fingerprint
-from uopc.ir.core.uop import UOp, intern
+from uopc.ir.core.uop import UOp
 from uopc.program.cached import key, record
 from uopc.program.request import Request
 from uopc.target import Target
@@ -105,11 +106,7 @@ class Schedules:
             if not isinstance(arg, KernelArg) or arg.opts is None:
                 opts = self._opts(call, context)
                 new[kernel] = kernel if opts is None else kernel_opts.with_opts(kernel, opts)
-        calls = [
-            intern(c.op, c.dtype, (new.get(c.src[0], c.src[0]), *c.src[1:]), c.arg, c.tag)
-            for c in program.src
-        ]
-        return intern(program.op, program.dtype, tuple(calls), program.arg, program.tag)
+        return with_kernels(program, new)
 
     def _opts(self, call: UOp, context: Context) -> Opts | None:
         """The Opts of a kernel; None if the schedule's own list stays."""

@@ -24,6 +24,7 @@ from uopc.ir.core import bounds, calls, dtypes, shapes
 from uopc.ir.core.args import Opt
 from uopc.ir.core.ops import GroupOp, Ops
 from uopc.ir.core.shapes import Dim, Shape
+from uopc.ir.core.storage import base
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index.dims import dim_uop
@@ -413,9 +414,7 @@ class _InMemory(Elements):
 
     def _readable(self, value: UOp) -> UOp:
         """A value that is read again and again: it gets storage, unless it is plain to read."""
-        inner = value
-        while inner.op.movement:
-            inner = inner.src[0]
+        inner = base(value)
         if inner.op is not Ops.PARAM and inner not in self._stored:
             self._stored[value] = self._stored_value(value)
         return value
