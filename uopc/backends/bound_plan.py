@@ -19,8 +19,8 @@ from uopc.backends.plan import (
 
 
 def bound_plan(plan: Plan, values: Mapping[str, int]) -> Plan:
-    """The plan with each size a number that these values decide. Variables that have a value are
-    gone; sizes that need another one stay."""
+    """Replace each size that these values decide by a number, and drop the variables that have a
+    value. Sizes that need another variable stay."""
     if not values:
         return plan
     mesh = plan.mesh

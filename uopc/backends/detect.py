@@ -46,9 +46,8 @@ def processor() -> Processor:
 
 
 def processor_stamp() -> str | None:
-    """The facts that tell processors apart, as the system gives them without LLVM: vendor,
-    model, features; None where it does not.
-    """
+    """The facts that tell processors apart, as the system reports them without LLVM: vendor, model,
+    features; None if it reports none."""
     wanted = ("vendor_id", "cpu family", "model", "model name", "stepping", "microcode", "flags")
     found = {}
     try:
@@ -65,8 +64,8 @@ def processor_stamp() -> str | None:
 
 @functools.cache
 def this_machine() -> Target:
-    """The processor that runs this process, with its vectors, its caches, and what of it the kernel
-    lets this process use."""
+    """The processor of this process, with its vectors and caches, as far as the operating system
+    lets this process use them."""
     name, features = processor()
     found = set(features.split(","))
     bits, registers = 128, 16

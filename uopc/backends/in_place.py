@@ -37,8 +37,8 @@ _MOST_COUNTED = 1 << 12  # iterations of a loop whose inner loops depend on it
 
 
 def pairs(kernel: UOp, linear: UOp) -> tuple[Pair, ...]:
-    """The results of a kernel and the values that they may overwrite. `kernel`: as it was split,
-    without Opts; `linear`: what became of it."""
+    """The results of a kernel, each with the values that it may overwrite. `kernel`: as it was
+    split, without Opts; `linear`: the same kernel in linear form."""
     candidates = _read_where_written(kernel)
     if not candidates:
         return ()
@@ -51,8 +51,8 @@ def pairs(kernel: UOp, linear: UOp) -> tuple[Pair, ...]:
 
 
 def _read_where_written(kernel: UOp) -> list[Pair]:
-    """The results of which a kernel writes each element once, and the values of the same dtype, a
-    float, that it reads at the index of that store."""
+    """The results whose elements a kernel writes once each, and the floats of the same dtype that
+    it reads at the index of that store."""
     found: list[Pair] = []
     nest = nest_of(kernel)
     often = Counter([storage_root(u.src[0]) for u in nest.stores])
@@ -102,10 +102,8 @@ def _element_count(storage: UOp) -> UOp:
 
 
 class _Uses:
-    """The uses of a linear kernel's PARAMs, by slot: those that it only stores to, and those
-    that it only loads, each with the statements; their places in the list and the loops around
-    them.
-    """
+    """The uses of a linear kernel's PARAMs by slot: PARAMs that are only stored to or only loaded,
+    with their statements, the statements' places in the list, and the loops around."""
 
     def __init__(self, linear: UOp) -> None:
         self.params = {int(u.arg.slot): u for u in linear.src if u.op is Ops.PARAM}

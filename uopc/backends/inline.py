@@ -11,7 +11,7 @@ from uopc.ir.core.uop import UOp, intern, set_origin
 
 
 def often_applied(kernel: UOp, least: int) -> frozenset[UOp]:
-    """The FUNCTIONs of a linear kernel that at least so many APPLYs use."""
+    """The FUNCTIONs of a linear kernel that at least `least` APPLYs use."""
     count = Counter([u.src[0] for u in kernel.src if u.op is Ops.APPLY])
     return frozenset([u for u, n in count.items() if n >= least])
 

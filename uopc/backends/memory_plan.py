@@ -17,7 +17,7 @@ LARGE = 1 << 16
 
 
 def aligned(nbytes: int, alignment: int = ALIGNMENT) -> int:
-    """The least multiple of the alignment from so many bytes on."""
+    """The least multiple of the alignment that is at least `nbytes`."""
     return -(-nbytes // alignment) * alignment
 
 

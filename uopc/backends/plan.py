@@ -65,8 +65,8 @@ Shape: TypeAlias = tuple[Dim, ...]
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """An array the caller passes, by position or by name. It may be the same memory as the argument
-    number `over`, where one launch runs on its own."""
+    """An array that the caller passes, by position or by name. If a launch runs on its own, the
+    array may share memory with argument number `over`."""
 
     name: str
     dtype: AnyDtype
@@ -203,8 +203,8 @@ class Exchange(PlannedLaunch):
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The cut of an array: the shape of the first part, and that of what a device takes, which
-    depends on where it is."""
+    """The cut of an array: the shape of the first part, and the shape of a device's part, which
+    depends on the device's place."""
 
     spec: Spec
     first: Shape
@@ -267,8 +267,8 @@ Row: TypeAlias = list["int | tuple[Repeat, Row]"]
 
 
 def nested(count: int, repeats: Sequence[Repeat]) -> Row:
-    """So many launches, those that are repeated in rows of their own. The outer one of two repeats
-    stands before the inner one."""
+    """`count` launches, with repeated launches in rows of their own. The outer of two repeats comes
+    first."""
     left = list(reversed(repeats))
 
     def row(first: int, end: int) -> Row:

@@ -24,7 +24,7 @@ def usual() -> int:
 
 
 def set_limit(threads: int) -> None:
-    """Let launches take at most so many threads; `usual()` and more limit nothing."""
+    """Let launches use at most this number of threads; `usual()` and more set no limit."""
     global limit
     limit = None if threads >= usual() else max(1, threads)
     for tell in on_change:

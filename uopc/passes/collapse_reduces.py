@@ -78,7 +78,7 @@ def _times(value: UOp, count: UOp) -> UOp:
 
 
 def _masked(value: UOp) -> tuple[UOp, list[UOp]]:
-    """A value taken apart: the value, and the conditions outside of which it is 0."""
+    """Split a value into an inner value and the conditions outside of which the value is 0."""
     conditions: list[UOp] = []
     while True:
         if value.op is Ops.WHERE and _is_zero(value.src[2]):

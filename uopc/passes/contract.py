@@ -59,8 +59,8 @@ class Context:
 
 @dataclass(frozen=True)
 class RuleContext:
-    """The `ctx` of a rule that a user or a target gave: the machine, the pass that was run, and
-    its result, which is rewritten: a kernel, or the graph of the whole program."""
+    """The `ctx` of a user's or target's rule: the machine, the pass that ran, and its result, which
+    the rule rewrites: a kernel, or the entire program's graph."""
 
     target: Target
     stage: str

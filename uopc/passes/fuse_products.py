@@ -128,7 +128,7 @@ class _Fusion:
             self.made[u] = made
 
     def _append(self, made: UOp) -> UOp:
-        """Add a statement, or find the same one where its value is still known."""
+        """Add a statement, or find an equal statement whose value is still known."""
         again = made
         while again in self.emitted:
             known = again.op.is_alu and self.emitted[again] in self.open

@@ -127,8 +127,8 @@ def _buffers(*calls: UOp) -> int:
 
 
 def _walks(kernel: UOp, least: int) -> list[Walk]:
-    """The addresses read in each iteration of a kernel's output loops, with these loops; only
-    those that read at least `least` bytes in all."""
+    """The addresses that a kernel reads in each iteration of its output loops, with these loops;
+    only addresses with at least `least` bytes in all."""
     if kernel.op is not Ops.SINK or kernel.arg != KernelArg() or len(kernel.src) != 1:
         return []
     end = kernel.src[0]

@@ -63,9 +63,9 @@ def place_exchanges(graph: UOp, context: Context) -> UOp:
 
 
 def _buckets(order: Sequence[UOp], limit: int) -> list[tuple[list[UOp], bool]]:
-    """The exchanges that happen at once, and whether they are in place, each after those that it
-    waits for. One that waits for a write to an argument is alone: another may be read before.
-    `limit`: the bytes from which on a bucket is done, or 0."""
+    """The exchanges that happen at once, and whether each works in place, in dependency order. An
+    exchange that waits for a write to an argument is a bucket of its own: that argument may be read
+    before. `limit`: the bytes that complete a bucket, or 0."""
     readers = Counter([s for u in order for s in u.src])
     depth: dict[UOp, int] = {}
     effects: set[UOp] = set()
@@ -104,7 +104,7 @@ def _steps(order: Sequence[UOp]) -> dict[UOp, int]:
 
 
 def _done_in_parts(bucket: list[UOp], limit: int, steps: Mapping[UOp, int]) -> list[list[UOp]]:
-    """The bucket as several, each of the fewest that have so many bytes."""
+    """Split a bucket into several, each the smallest with at least `limit` bytes."""
     parts: list[list[UOp]] = []
     nbytes = limit
     for u in sorted(bucket, key=lambda u: steps[u]):

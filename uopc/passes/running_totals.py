@@ -96,7 +96,7 @@ def _in_order(x: UOp, op: Op, slots: Slots) -> UOp:
 
 # ---------------------------------------------------------------- no order
 def _in_blocks(x: UOp, op: Op) -> UOp:
-    """Totals along the last axis: those inside each block of it, combined with the total of the
+    """Totals along the last axis: totals inside of each block, combined with the total of all
     blocks before."""
     *rest, n = shapes.shape(x)
     if n == 1:

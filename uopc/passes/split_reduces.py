@@ -95,9 +95,9 @@ def _is_one(value: UOp, last: int) -> bool:
 
 
 def _in_pieces(u: UOp, value: UOp, axis: int, pieces: int) -> tuple[UOp, UOp]:
-    """Two reduces for one, with a third for the elements after the last piece; and what the first
-    one stores. The axis of pieces is where the cut axis is, but outside of axes along which an
-    operand repeats: a part of a matrix product is then a small matrix of neighbours."""
+    """Split a reduce into two, and a third for the elements after the last piece; also return the
+    stored value of the first. The axis of pieces takes the place of the cut axis, outside of axes
+    along which an operand repeats: a part of a matrix product is then a small contiguous matrix."""
     dims, length = shapes.shape(value), shapes.shape(value)[axis] // pieces
     even = _part(value, len(dims) - axis, 0, pieces * length)
     cut = (*dims[:axis], pieces, length, *dims[axis + 1 :])
@@ -120,8 +120,8 @@ def _in_pieces(u: UOp, value: UOp, axis: int, pieces: int) -> tuple[UOp, UOp]:
 
 
 def _part(value: UOp, last: int, begin: int, end: int) -> UOp:
-    """The elements from `begin` to `end` along its last axis, its last but one, …; of operands, so
-    that one that repeats stays as it is."""
+    """The elements `begin` to `end` along the last axis, the last but one, …; taken from operands,
+    so that a repeating operand stays unchanged."""
 
     def cut(v: UOp) -> UOp:
         bounds = [(0, d) for d in shapes.shape(v)]

@@ -94,7 +94,7 @@ class _StoreTable:
 
     # ------------------------------------------------------------ which iterations matter
     def _reach(self, domain: Array) -> None:
-        """Set the iterations, among those that matter, in which each unknown value is used."""
+        """Set the iterations, within `domain`, in which each unknown value is used."""
         self.reached = reached = {self.value: domain}
         for u in reversed(self.order):
             here = reached.get(u)
@@ -110,8 +110,8 @@ class _StoreTable:
                     reached[s] = reached[s] | mask if s in reached else mask
 
     def _around(self, u: UOp, mask: Array) -> Array:
-        """The iterations of the loops around a value: those of a reduce that it is not in, or does
-        not change in, count together."""
+        """The iterations of the loops around a value. Iterations of a reduce count together if the
+        value is outside of the reduce, or does not change in it."""
         around = ranges.ranges(u)
         axes = [
             i for i, (r, n) in enumerate(zip(self.iterations.ranges, mask.shape))

@@ -222,7 +222,7 @@ def _cut_operator(g: Given) -> str:
 
 
 def _wrapped(g: Given) -> str:
-    """Computed without a sign, as what C computes with one must not overflow."""
+    """Compute with unsigned types, because signed overflow is undefined in C."""
     if not _may_overflow(g.t):
         return _operator(g)
     a, b = [_wrapping(g, name) for name in g.names]
@@ -230,7 +230,7 @@ def _wrapped(g: Given) -> str:
 
 
 def _may_overflow(t: DType) -> bool:
-    """True for types that C computes with a sign, of which indices never leave their type."""
+    """True for types that C computes as signed. Indices are exempt: they never leave their type."""
     return t.kind == "int" or (t.kind == "uint" and t.lanes == 1 and is_narrow(t))
 
 

@@ -124,7 +124,8 @@ class CKernel(KernelText[None, None]):
         return name
 
     def variable(self, u: UOp) -> None:
-        """Declare what a loop or a branch changes, with its first value, if it is read."""
+        """Declare the variable that a loop or a branch changes, with its first value, if any code
+        reads it."""
         if not self.uses.get(u):
             return
         self.lanes.give_mask(u, u.src[:1])
@@ -137,8 +138,8 @@ class CKernel(KernelText[None, None]):
         return c_type(self.dtype(u)) if u.dtype.lanes == 1 else self.lanes.shape(u)
 
     def dtype(self, u: UOp) -> DType:
-        """The type that C computes a value in: of an index, int32 where that is asked for, and its
-        bounds and those of its operands fit."""
+        """The type in which C computes a value. An index uses int32 if that is requested and the
+        bounds of the index and its operands fit."""
         if u.dtype is not dtypes.index or self.kernel.arg.index_bits == 64:
             return u.dtype
         if u.op in (Ops.RANGE, Ops.CONST, Ops.VARIABLE, Ops.NUMBER):
@@ -156,7 +157,7 @@ class CKernel(KernelText[None, None]):
         return self.text(u) if model.dtype.lanes == 1 else self.lanes.like(u, model)
 
     def text(self, u: UOp) -> str:
-        """An operand where it stands alone."""
+        """The text of an operand that needs no parentheses."""
         if u.op is Ops.CONST:
             return self.prelude.constant(u.dtype, u.arg)
         found = self.waiting.pop(u, None)
@@ -238,8 +239,8 @@ class CKernel(KernelText[None, None]):
 
 
 def _kept(statements: Sequence[UOp]) -> set[UOp]:
-    """The statements that something depends on in the end: a store, a loop or a branch. A register
-    of a loop keeps what it gets."""
+    """The statements that a store, a loop or a branch depends on. A register of a loop keeps its
+    update."""
     following: dict[UOp, UOp] = {}
     for u in statements:
         if u.op is Ops.END:
@@ -261,9 +262,8 @@ def _kept(statements: Sequence[UOp]) -> set[UOp]:
 
 
 def _readers(statements: Sequence[UOp]) -> tuple[dict[UOp, int], set[UOp]]:
-    """The number of reads of each value by the statements that are kept, and the values that
-    stand where they are read: once, in the block that computes them.
-    """
+    """The number of reads of each value by kept statements, and the values to inline: read once, in
+    the block that computes them."""
     kept = _kept(statements)
     uses: dict[UOp, int] = {}
     reader: dict[UOp, UOp] = {}

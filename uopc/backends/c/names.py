@@ -54,9 +54,8 @@ def _is_spoken_for(name: str) -> bool:
 
 
 def identifier(text: str, taken: set[str], of_function: bool = False) -> str:
-    """An identifier like `text` that is not taken yet, and is from now on: what C or C++ has no
-    name for gets a `_` in its place, what they or their headers use for something else one at its
-    end, and what is taken a number."""
+    """An unused identifier like `text`; add it to `taken`. A character that C or C++ forbids
+    becomes `_`, a reserved word gets a `_` at its end, and a taken name gets a number."""
     wanted = re.sub(r"[^A-Za-z0-9_]", "_", text)[:LONGEST].lstrip("_")
     if not wanted or wanted[0].isdigit():
         wanted = f"a{wanted}"

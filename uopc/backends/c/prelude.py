@@ -63,8 +63,8 @@ static __attribute__((unused)) {t} uopc_scale_{s}({t} x, {t} n)
 
 
 class Prelude:
-    """The declarations that some kernels need, in the order in which they were first needed.
-    `perhaps`: those, by their items, of functions that the compiler's flags leave unused."""
+    """The declarations that some kernels need, in the order of first need. `perhaps`: by item,
+    declarations of functions that stay unused under some compiler flags."""
 
     def __init__(self) -> None:
         self.items: dict[str, str] = {}
@@ -225,8 +225,8 @@ class Prelude:
         return self._lanes(f"uopc_fma_{shape}", t, "abc", one, ways)
 
     def math(self, name: str, t: DType, count: int = 1) -> str:
-        """The name of a function of so many operands that IEEE 754 defines, or of that on each
-        lane: floor, sqrt and others."""
+        """The name of a function of `count` operands that IEEE 754 defines (floor, sqrt and
+        others), or of the function for each lane."""
         if t.lanes == 1:
             return self._macro(name if t is dtypes.float64 else f"{name}f", count)
         shape, one = self.vector(t), self.math(name, t.scalar, count)
@@ -243,8 +243,8 @@ class Prelude:
         return self._lanes(f"uopc_{name}_{shape}", t, "xyz"[:count], one, ways)
 
     def _macro(self, name: str, count: int) -> str:
-        """The name of a macro for a function that C has: an instruction of the machine where it
-        has one."""
+        """The name of a macro for a function that C has: a machine instruction if the machine has
+        one."""
         macro = f"UOPC_{name.upper()}"
         if name in SQRT:
             self.items.setdefault(name, (
@@ -346,7 +346,7 @@ class Prelude:
         return self._function(name, "void" if is_store else shape, given, lambda: "\n".join(lines))
 
     def part(self, t: DType, is_store: bool) -> str:
-        """The name of a function that reads or writes lanes of which no vector has the number."""
+        """The name of a function that reads or writes a number of lanes that no vector has."""
         shape, element, n = self.vector(t), memory_type(t.scalar), t.lanes
         if is_store:
             body = "\n".join([f"    at[{i}] = x[{i}];" for i in range(n)])
@@ -495,7 +495,8 @@ class Prelude:
         return "uopc_fmah" if t.lanes == 1 else self._on_each_lane("uopc_fmah", t, 3)
 
     def library(self, name: str, t: DType, count: int = 1) -> str:
-        """The name of a function of the C library, or of one on each lane of so many operands."""
+        """The name of a function of the C library, or of the function for each lane, with `count`
+        operands."""
         self.items.setdefault("library", "#include <math.h>")
         one = name if t.scalar is dtypes.float64 else f"{name}f"
         return one if t.lanes == 1 else self._on_each_lane(one, t, count)

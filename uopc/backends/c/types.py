@@ -40,7 +40,7 @@ def held(t: DType) -> int:
 
 
 def mask_of(t: DType) -> DType:
-    """The type whose lanes, 0 or -1, are what a comparison of vectors of a type gives."""
+    """The type of a comparison of vectors of a type: lanes of 0 or -1."""
     return _SIGNED[t.scalar.bits].vec(t.lanes)
 
 

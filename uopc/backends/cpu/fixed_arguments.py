@@ -31,8 +31,8 @@ def without(plan: Plan, values: Mapping[str, Any]) -> Plan:
 
 
 def with_values(plan: Plan, arrays: Mapping[int, AnyArray], values: Mapping[str, Any]) -> Plan:
-    """The plan with variables fixed: those given, and the sizes of these arrays, by number, which
-    are arguments still. UserError for one that is written or does not fit."""
+    """Fix variables of the plan: the given ones, and the sizes of these arrays, by number, which
+    stay arguments. UserError for an array that is written or does not fit."""
     for i in arrays:
         if plan.arguments[i].writable:
             label = label_of(plan.arguments[i])

@@ -114,8 +114,8 @@ def run(b: Builder, table: Operand, bases: Operand) -> None:
 
 @function(VOID, PointerTo(JUMP), WORDS, RUN)
 def together(b: Builder, record: Operand, bases: Operand, run: Operand) -> None:
-    """Run each table on a thread of its own, or the one that does all in order: one thread that ran
-    two of them would wait for itself."""
+    """Run each table on a thread of its own. If a thread would have to run two tables, run the
+    table that does all in order: a thread cannot wait for itself."""
     context = b.alloca(WORDS, 3)
     tables, pool, offsets = record.times, record.pool, record.address("offsets")
     helpers, serial = tables - 1, b.block()
@@ -149,8 +149,8 @@ def meet(b: Builder, words: Operand, chunk: Operand) -> None:
 
 @function(VOID, _POOL, WORDS, I64)
 def wait_until(b: Builder, pool: Operand, counter: Operand, least: Operand) -> None:
-    """Other threads count up to at least so many: spin for a while, then let others have the
-    processor."""
+    """Wait until `counter`, which other threads count up, is at least `least`: spin for a while,
+    then yield the processor."""
     limit, wait, end = pool.spin, b.block(I64), b.block()
     (spun,) = b.begin(wait, 0)
     b.leave(counter.atomic("acquire") >= least, end)
@@ -181,7 +181,7 @@ def try_acquire(b: Builder, flag: Operand) -> None:
 
 @function(VOID, I64)
 def relax(b: Builder, times: Operand) -> None:
-    """Spin so many times."""
+    """Spin `times` times."""
     again = b.block(I64)
     (i,) = b.begin(again, 0)
     _pause(b)
@@ -217,7 +217,7 @@ def spread(
     b: Builder, pool: Operand, function: Operand, context: Operand, chunks: Operand,
     helpers: Operand,
 ) -> None:  # fmt: skip
-    """Run the chunks of a launch on this thread and so many helpers, or all on this one."""
+    """Run the chunks of a launch on this thread and `helpers` others, or all on this thread."""
     serial = b.block()
     wanted = b.intrinsic("smin.i64", I64, helpers, chunks - 1)
     most = pool.address("most").atomic("monotonic")

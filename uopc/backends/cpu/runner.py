@@ -58,8 +58,8 @@ def _check_plan(plan: Plan, image: Image) -> None:
 
 
 def _in_loops(row: Row, records: list[list[Dim]], depth: int, spare: int) -> list[Dim]:
-    """The records of a row of launches, and those that jump. The loops at a depth share a counter;
-    those that jump back take the `spare` one."""
+    """The records of a row of launches, with records that jump. Loops at one depth share a counter;
+    jumps back use the `spare` counter."""
     words: list[Dim] = []
     for part in row:
         if isinstance(part, int):

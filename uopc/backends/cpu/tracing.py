@@ -74,7 +74,7 @@ def _image() -> Image:
 
 
 class Log:
-    """Room for the records of one call that runs so many chunks in all."""
+    """Room for the records of one call that runs `chunks` chunks in all."""
 
     def __init__(self, chunks: int) -> None:
         self._words = np.zeros(1 + len(_RECORD.fields) * chunks, np.int64)

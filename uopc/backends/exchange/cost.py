@@ -50,8 +50,8 @@ class Link:
 
 @dataclass(frozen=True)
 class Cache:
-    """Bytes per second that a device reads and writes of memory that it last touched `nbytes` ago:
-    so many bytes were touched in between.
+    """The bytes per second of reads and writes of memory if the device touched `nbytes` other bytes
+    since it last touched this memory.
 
     UserError for values that are not positive numbers.
 
@@ -120,8 +120,8 @@ class Machine:
             raise UserError(f"Machine: caches must be from near to far, got {sizes} bytes")
 
     def fitted(self, program: Predicted, seconds: float) -> Machine:
-        """The machine with the rates at which a program, called with arrays, took so many seconds:
-        as kernels reach other parts of what a device can do.
+        """The machine with rates scaled so that a program, called with arrays, takes `seconds`:
+        kernels reach different shares of a device's speed.
 
         UserError for seconds that are not a positive number, UserTypeError for no program.
 
@@ -203,8 +203,8 @@ LATENCIES = 16
 
 
 def bucket_bytes(overlap: bool | Machine, axes: tuple[str, ...]) -> int:
-    """From how many bytes on a bucket is done, 0 where exchanges do not run beside launches.
-    `overlap`: as for `compile`; `axes`: all of the mesh."""
+    """The bytes that complete a bucket; 0 if exchanges do not run beside launches. `overlap`: as
+    for `compile`; `axes`: all axes of the mesh."""
     if isinstance(overlap, bool):
         return BUCKET if overlap else 0
     link = overlap.between(axes)
@@ -212,8 +212,8 @@ def bucket_bytes(overlap: bool | Machine, axes: tuple[str, ...]) -> int:
 
 
 def pays_beside(overlap: bool | Machine, axes: tuple[str, ...], nbytes: int) -> bool:
-    """True if an exchange in which a device sends so many bytes should run beside launches: if
-    that hides more than another exchange takes in any case."""
+    """True if an exchange in which a device sends `nbytes` should run beside launches: that hides
+    more than the fixed cost of another exchange."""
     if isinstance(overlap, bool):
         return overlap
     link = overlap.between(axes)
@@ -224,8 +224,8 @@ def pays_beside(overlap: bool | Machine, axes: tuple[str, ...], nbytes: int) -> 
 def seconds(
     exchange: Exchange, machine: Machine, values: Mapping[str, int], mesh: PlanMesh | None = None
 ) -> float:
-    """The seconds that an exchange takes, for these values of the variables. Of blocks each process
-    gathers what all of them send, and makes of it what its own ones get."""
+    """The seconds that an exchange takes for these values of the variables. With blocks, a process
+    gathers everything sent and keeps what its own blocks need."""
     count = np.prod([value_of(d, values) for d in exchange.sent], dtype=np.int64)
     n = int(count) * exchange.dtype.itemsize
     if mesh is not None and mesh.hosts is not None:
@@ -242,7 +242,7 @@ def seconds(
 
 
 def of_kind(kind: str, nbytes: int, parts: int, link: Link) -> float:
-    """The seconds of an exchange among so many devices, of which each gives so many bytes."""
+    """The seconds of an exchange among `parts` devices that each give `nbytes` bytes."""
     if parts == 1:
         return 0.0
     rounds, wait, all_of_it = math.ceil(math.log2(parts)), link.latency, nbytes / link.bandwidth

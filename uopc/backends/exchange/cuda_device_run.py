@@ -35,7 +35,7 @@ class DeviceMemory:
         return [a.address for a in arrays]
 
     def within(self, array: DeviceArray) -> Any:
-        """The outermost array of which this one is a part."""
+        """The outermost array that contains this array."""
         found: Any = array.owner
         while isinstance(found, DeviceArray) and isinstance(found.owner, DeviceArray):
             found = found.owner

@@ -23,8 +23,8 @@ _known: dict[tuple[int, int], Nccl] = {}  # by the job and the GPU
 
 
 class CudaMeshRunner(MeshRunner):
-    """The GPU of a mesh that this process has. Whole arguments are copied to it in each call, and
-    whole results from it; what is cut stays there, as a ShardedArray."""
+    """The GPU of a mesh that belongs to this process. Each call copies uncut arguments to it, and
+    uncut results from it; cut arrays stay there, as a ShardedArray."""
 
     memory: DeviceMemory
     on_host = False

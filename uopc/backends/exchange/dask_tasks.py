@@ -83,9 +83,9 @@ def phase(
     devices: Devices, rank: int, number: int, values: Values, given: Sequence[AnyArray],
     memory: DaskMemory | None, got: Any,
 ) -> tuple[AnyArray | None, DaskMemory]:  # fmt: skip
-    """Phase `number` of a device, on its parts of the arguments, with its memory of the phase
-    before, and what the exchange between gave it. Returns what the next one sends, and the memory.
-    """
+    """Run phase `number` of a device on its parts of the arguments, with its memory of the previous
+    phase and the results of the exchange in between. Return the values that the next exchange
+    sends, and the memory."""
     device = devices.device(rank)
     plan = device.plan
     given = [
@@ -214,7 +214,8 @@ class _DaskCall:
         return made
 
     def _exchanged(self, exchange: Exchange, sent: Sequence[Any]) -> list[Any]:
-        """The tasks that give devices what they get, by device. Values that only move need none."""
+        """The tasks that make each device's results of an exchange. Values that only move need no
+        task."""
         got: list[Any] = [None] * len(sent)
         for group in self.mesh.groups(exchange.axes):
             own = [sent[r] for r in group]

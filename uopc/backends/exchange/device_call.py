@@ -21,8 +21,8 @@ Started = Callable[[], Action]  # starts an exchange, and gives what waits for i
 
 
 class ExchangeStep(NamedTuple):
-    """An exchange with this device's memory, NumPy's arrays or those of a GPU: `got` may be `sent`
-    itself. `after`: what is done once it is over."""
+    """An exchange with this device's memory: arrays of NumPy or of a GPU; `got` may be `sent`
+    itself. `after`: the actions that follow the exchange."""
 
     exchange: Exchange
     sent: Any
@@ -37,7 +37,7 @@ class Await(NamedTuple):
 
 
 class CallLoop(NamedTuple):
-    """Parts of a call that run so many times, with exchanges among them."""
+    """Parts of a call that repeat, with exchanges among them."""
 
     times: int
     parts: list[Any]
@@ -65,7 +65,7 @@ class DeviceCall:
     memory: tuple[object, ...]  # of addresses, and of the tables of launches
 
     def phases(self) -> Iterator[Phase]:
-        """The call, each exchange of which is over before the next launch."""
+        """The phases of the call. Each exchange is over before the next launch."""
         actions = list[Action]()
         for part in _in_turn(self.parts):
             if isinstance(part, ExchangeStep):

@@ -32,7 +32,7 @@ class ArrayMemory(Protocol):
         """The addresses of arrays; any address for one without elements."""
 
     def within(self, array: Any) -> Any:
-        """The array of which one is a part, or None."""
+        """The array that contains this array, or None."""
 
     def move(self, to: int, source: int, nbytes: int) -> object:
         """Copy bytes."""

@@ -48,8 +48,8 @@ class PhasedRun(ABC):
     # ------------------------------------------------------------ what a kind of device does
     @abstractmethod
     def acquire(self, nbytes: int) -> tuple[int, object]:
-        """The address of so many bytes of intermediates for a call, and what `release` takes. A
-        call begins with it."""
+        """The address of `nbytes` bytes of intermediates for a call, and a value for `release`. A
+        call begins with this."""
 
     @abstractmethod
     def release(self, owner: object) -> None:
@@ -138,8 +138,8 @@ class PhasedRun(ABC):
     def call(
         self, arrays: Sequence[Any], outs: Sequence[Any], values: Mapping[str, int], arena: int
     ) -> DeviceCall:
-        """The call with this device's parts of the arguments and of the results. With the memory of
-        the last call it is that one again."""
+        """The call with this device's parts of the arguments and of the results. If the memory is
+        that of the last call, the same call again."""
         addresses = self.memory.addresses((*arrays, *outs))
         fits = self.fits(outs)
         key = [arena, *addresses, *values.values(), *fits]
@@ -154,7 +154,7 @@ class PhasedRun(ABC):
         return found
 
     def without_elements(self, values: Mapping[str, int]) -> list[int]:
-        """The bases of arguments and results of which a device has no elements."""
+        """The bases of arguments and results that have no elements on a device."""
         mesh, every = self.mesh, self.all_values(values)
         results = zip(self.plan.results, mesh.results)
         cuts = [*mesh.arguments, *[cut for r, cut in results if r.source is None]]
@@ -221,9 +221,9 @@ class PhasedRun(ABC):
     def _bucket(
         self, exchange: Exchange, bases: packed[int], values: Mapping[str, int], has_room: bool
     ) -> tuple[ExchangeStep, list[tuple[int, int, int]]]:
-        """One step for what lies side by side, and what is copied to its memory before, and back:
-        address, place in it, bytes. Without room where the first one is, it has memory of its own.
-        """
+        """One step for a contiguous bucket, and the copies to its memory before and back after:
+        address, place, bytes. If there is no room behind the first member, the bucket gets separate
+        memory."""
         every = _addresses(exchange, bases, values)
         dims, memory = [value_of(d, values) for d in exchange.sent], self.memory
         if has_room:

@@ -89,7 +89,7 @@ class GlooRanks(Ranks):
 def _exchange(
     group: Any, members: list[int], place: int, exchange: Exchange, sent: AnyArray, got: AnyArray
 ) -> Action:
-    """Start an exchange. Returns what waits for it."""
+    """Start an exchange. Return a function that waits for it."""
     match exchange.kernel:
         case "allreduce":
             return _combined(sent, got, exchange.op, group)

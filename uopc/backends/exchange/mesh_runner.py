@@ -43,10 +43,9 @@ ranks: Ranks | None = None  # of the job that this process has joined
 
 
 class CallSizes(NamedTuple):
-    """The facts that the sizes of a call decide: by device its parts of the arguments, the
-    shapes of the whole results, by device the memory of its parts of those, how each is cut if
-    it stays so, and the shapes of first parts.
-    """
+    """The facts that follow from the sizes of a call: by device the parts of the arguments, the
+    shapes of complete results, by device the memory of its parts of results, the cut of each cut
+    result, and the shapes of first parts."""
 
     windows: dict[int, list[parts.PartWindow]]
     shapes: list[tuple[int, ...]]
@@ -57,9 +56,8 @@ class CallSizes(NamedTuple):
 
 
 class CallFacts(NamedTuple):
-    """The facts that calls of a rank with arguments of the same kinds share: the sizes, and this
-    rank's window of each argument that is whole, though the program takes a part.
-    """
+    """The facts that calls of a rank share if their arguments are of the same kinds: the sizes, and
+    this rank's window of each complete argument of which the program takes a part."""
 
     values: Mapping[str, int]
     sizes: CallSizes
@@ -102,8 +100,8 @@ class MeshRunner:
         return DeviceRun(self.plan, self.image, rank)
 
     def call(self, positional: tuple[object, ...], named: dict[str, object]) -> object:
-        """A call with arrays, whole or cut as the program takes them. Returns whole arrays; on a
-        rank, its part of those that are cut. Threads of a rank call one after the other."""
+        """Call with arrays, complete or cut as the program takes them. Return complete arrays; on a
+        rank, its part of cut results. Threads of a rank call one after the other."""
         if self.ranks is None:
             return self._call(positional, named)
         with self.ranks.turn:
@@ -322,8 +320,8 @@ class MeshRunner:
         return [found[rank] for rank in range(self.mesh.size)]
 
     def _exchanged(self, steps: list[ExchangeStep]) -> None:
-        """Do one exchange of the devices of this process. Blocks are combined in their order, so
-        that the result does not depend on which process has them."""
+        """Do one exchange among the devices of this process. Blocks are combined in their order, so
+        that the result does not depend on the process of a block."""
         if self.ranks is None:
             lockstep.exchanged(self.mesh, steps)
             return
@@ -366,9 +364,8 @@ class MeshRunner:
 
 
 def _kind_of(value: Any) -> object:
-    """The facts that an argument must share with another one to be taken in the same way; None
-    for one that each call looks at.
-    """
+    """A key of an argument: arguments with equal keys are taken in the same way. None if each call
+    must look at the argument."""
     if type(value) is np.ndarray:
         return value.dtype, value.shape
     return value.layout if type(value) is ShardedArray and value.is_on_host else None

@@ -66,8 +66,8 @@ class MpiRanks(Ranks):
 
 
 def _call(group: Any, step: ExchangeStep) -> tuple[str, tuple[Any, ...], Action | None]:
-    """The call of the library for an exchange that waits, its arguments, and what comes before it.
-    The one that returns at once has an I before its name."""
+    """The library call for a blocking exchange, its arguments, and the preparation before it. The
+    non-blocking call has an I before its name."""
     exchange, sent, got = step[:3]
     in_place = sent is got or data_address(sent) == data_address(got)
     match exchange.kernel:
@@ -89,8 +89,7 @@ def _call(group: Any, step: ExchangeStep) -> tuple[str, tuple[Any, ...], Action 
 
 
 def _request(call: Any, *given: Any) -> Started:
-    """The function that makes a call which returns at once, and gives what waits for its
-    request."""
+    """A function that starts a non-blocking call and returns a function that waits for it."""
 
     def start() -> Action:
         wait: Action = call(*given).Wait
@@ -100,7 +99,7 @@ def _request(call: Any, *given: Any) -> Started:
 
 
 def _sending(group: Any, step: ExchangeStep) -> Started:
-    """The same of what is sent on."""
+    """The call, its arguments and its preparation for values that are sent on."""
     exchange, sent, got = step[:3]
     to, source, comes = _ends(group, exchange)
     given, room = as_bytes(sent), as_bytes(got)

@@ -70,7 +70,8 @@ class Nccl:
         return lambda: start()()
 
     def started(self, mesh: Mesh, step: ExchangeStep) -> Started:
-        """The function that starts an exchange, and gives what makes later launches wait for it."""
+        """A function that starts an exchange, and returns a function that makes later launches wait
+        for it."""
         exchange = step.exchange
         with self.ranks.watched(exchange):
             group = self._group(mesh, exchange.axes)
@@ -117,8 +118,8 @@ class Nccl:
         return found
 
     def _oldest(self) -> tuple[float, object] | None:
-        """Since when the oldest exchange is queued that is not over, for the watchdog; which ends
-        the job at once if NCCL says that it failed."""
+        """The start time of the oldest unfinished exchange, for the watchdog. If NCCL reports a
+        failure, the job ends at once."""
         for since, exchange, comm, done in self._pending.copy():
             code = int(self.library.comm_get_async_error(comm))
             if code not in FINE:

@@ -14,7 +14,7 @@ from uopc.backends.plan import Exchange, Pointer
 
 
 class _ExchangeActions(NamedTuple):
-    """The actions of an exchange, and those where it is awaited."""
+    """The actions that start an exchange, and those that await it."""
 
     actions: list[Action]
     awaited: list[Action]
@@ -22,7 +22,8 @@ class _ExchangeActions(NamedTuple):
 
 class RankCall:
     """The calls of a program for some values of its variables, one after the other. `exchanged`
-    makes the action of an exchange, and `started` what starts one that runs beside launches."""
+    makes the action of an exchange; `started` makes the action that starts an exchange beside
+    launches."""
 
     def __init__(
         self, device: PhasedRun, values: Mapping[str, int],

@@ -57,7 +57,8 @@ _joined: list[Ranks] = []  # the job of this process
 
 
 def of_pickle(rank: int, size: int) -> Ranks:
-    """The job of this process for what a rank has pickled. UserError unless it is that rank."""
+    """The job of this process, for an object that a rank has pickled. UserError unless this is that
+    rank."""
     if not _joined or (_joined[-1].rank, _joined[-1].size) != (rank, size):
         raise UserError(
             f"this is a pickle of rank {rank} of {size}, with its part of an array: load it there,"
@@ -90,7 +91,8 @@ class Ranks:
         raise NotImplementedError
 
     def _split(self, groups: list[list[int]], place: int) -> Any:
-        """This rank's group, of which it has this place. All ranks call it with all groups."""
+        """This rank's group, in which it has the given place. All ranks call this with all
+        groups."""
         raise NotImplementedError
 
     def _prepared(self, group: Any, step: ExchangeStep) -> Action:
@@ -99,8 +101,8 @@ class Ranks:
         return lambda: begin()()
 
     def _begun(self, group: Any, step: ExchangeStep) -> Started:
-        """The function that starts an exchange of this rank, any number of times, and gives what
-        waits for it."""
+        """A function that starts an exchange of this rank, any number of times, and returns a
+        function that waits for it."""
         raise NotImplementedError
 
     def _of_machine(self) -> tuple[int, Callable[[], None]]:
@@ -123,8 +125,8 @@ class Ranks:
 
     @contextmanager
     def in_turn(self, one_first: bool) -> Iterator[None]:
-        """The first rank of each machine does what is inside before the others there; with
-        `one_first` False all do it at once. Each rank comes here as often as the others."""
+        """Run the block on the first rank of each machine before the other ranks there; with
+        `one_first` False, on all at once. Each rank must enter as often as the others."""
         place, wait = self.of_machine
         if place and one_first:
             self._after_compile(wait)
@@ -177,8 +179,8 @@ class Ranks:
         return act
 
     def started(self, mesh: Mesh, step: ExchangeStep) -> Started:
-        """The function that starts an exchange of this rank, in calls made again and again, and
-        gives what waits for it. The watchdog counts the seconds in which the rank waits."""
+        """A function that starts an exchange of this rank, in repeated calls, and returns a
+        function that waits for it. The watchdog counts the seconds of waiting."""
         exchange = step.exchange
         begin = self._begun(self._group(mesh, exchange), step)
 

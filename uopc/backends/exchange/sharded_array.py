@@ -88,7 +88,8 @@ class ShardedArray:
         self, layout: ShardLayout, padded: dict[int, Array],
         gathered: Callable[[Array], list[Array]] | None = None,
     ) -> None:  # fmt: skip
-        """`padded`: by rank, the parts as programs take them; `gathered` gives those of all."""
+        """`padded`: by rank, the parts as programs take them; `gathered`: a function that gives the
+        parts of all ranks."""
         self.layout, self._padded, self._gathered = layout, padded, gathered
 
     @property
@@ -206,7 +207,8 @@ class ShardedArray:
         return np.ascontiguousarray(parts.resized(own, dims))
 
     def put(self, rank: int, written: Array) -> None:
-        """Take the part of a device from what a program has written, unless it is that one."""
+        """Take a device's part from the memory that a program has written, unless it already is
+        that memory."""
         own = self._padded[rank]
         if own is not written:
             part = self._unpadded(rank)

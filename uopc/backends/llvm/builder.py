@@ -187,7 +187,7 @@ class Operand:
 
 
 class BasicBlock:
-    """A block: its label, its parameters, and what each jump to it gives for them."""
+    """A block: its label, its parameters, and the arguments that each jump passes for them."""
 
     def __init__(self, label: str, parameters: tuple[Operand, ...]) -> None:
         self.label, self.parameters = label, parameters
@@ -245,7 +245,7 @@ def function(result: Type, *types: Type) -> Callable[[Callable[..., None]], Func
 
 
 def module(defined: Sequence[Function], exported: Iterable[str], heads: Iterable[str] = ()) -> str:
-    """The text of a module; what `exported` does not name is seen by the module alone."""
+    """The text of a module. Functions that `exported` does not name are internal."""
     called: dict[Function, None] = {}
     shown = {f"@{name}" for name in exported}
     texts = [f.text(called, "" if f.name in shown else "internal ") for f in defined]
@@ -308,7 +308,7 @@ class Builder:
         return self.call(f"@llvm.{name}", Signature(t, *[t] * len(given)), given)
 
     def alloca(self, t: Type, count: AnyOperand = 1, align: int = 8) -> Operand:
-        """The address of room for so many elements on the stack."""
+        """The address of `count` elements on the stack."""
         text = f"alloca {t.text}, {self.typed(I64, count)}, align {align}"
         return self.value(PointerTo(t), text)
 
@@ -343,7 +343,7 @@ class Builder:
     def fork(
         self, condition: Operand, then: BasicBlock, other: BasicBlock, *given: AnyOperand
     ) -> None:
-        """Jump to one of two blocks; what is given is for the one that has parameters."""
+        """Jump to one of two blocks. The block with parameters gets `given`."""
         labels = ", ".join([self._to(t, given if t.parameters else ()) for t in (then, other)])
         self.effect(f"br i1 {condition.name}, {labels}")
         self.open = None
@@ -363,7 +363,7 @@ class Builder:
     def switch(
         self, value: Operand, targets: Mapping[int, Sequence[Any]], other: BasicBlock
     ) -> None:
-        """Jump to the block of a number, each with what it gets."""
+        """Jump to the block of a number, each with its arguments."""
         label = self._to(other, ())
         cases = [f"i64 {n}, {self._to(block, given)}" for n, (block, *given) in targets.items()]
         self.effect(f"switch i64 {value.name}, {label} [ {' '.join(cases)} ]")

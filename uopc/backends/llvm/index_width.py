@@ -25,8 +25,8 @@ LEAST, MOST = dtypes.int32.bounds
 
 
 def is_narrow(u: UOp) -> bool:
-    """True for arithmetic on indices, a choice or a comparison of them, or a conversion from or to
-    one, that 32 bits hold."""
+    """True if 32 bits hold index arithmetic: an operation, a choice, a comparison, or a conversion
+    from or to an index."""
     if u.op is Ops.CAST:
         return _narrow_cast(u.src[0], u)
     operands = u.src[1:] if u.op is Ops.WHERE and u.src[0].dtype.lanes == 1 else u.src

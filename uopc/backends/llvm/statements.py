@@ -120,9 +120,9 @@ def _load(e: Emitter, u: UOp) -> str | None:
 
 
 def _fetch(e: Emitter, u: UOp) -> str | None:
-    """Bring the lines that are read soon to the second-level cache; those at a place that is read
-    from memory, which are read in a few turns, to the first-level cache. An address outside of the
-    array does no harm."""
+    """Prefetch lines that are read soon into the second-level cache. If the place is read from
+    memory and the read is a few iterations away, prefetch into the first-level cache. An address
+    outside of the array does no harm."""
     e.declared["declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"] = None
     load, ahead = u.src
     t, here = memory_type(u.dtype.scalar), e.address(load.src[0]).removeprefix("ptr ")

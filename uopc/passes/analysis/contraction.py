@@ -36,8 +36,7 @@ def terms_of_a_word(product: UOp, context: Context) -> int:
 
 
 def repeats_factors(product: UOp) -> bool:
-    """True if what a REDUCE of shapes combines are products whose factors are each used more than
-    once."""
+    """True if a REDUCE of shapes combines products, and each factor is used more than once."""
     return is_product(product) and all([_is_repeated(s, product) for s in product.src])
 
 

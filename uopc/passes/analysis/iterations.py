@@ -25,9 +25,10 @@ from uopc.passes.analysis.loops import is_overwritten
 
 
 def is_ordered(kernel: UOp, r: UOp, own_storage: bool = False) -> bool:
-    """True if an iteration of the range may touch an element that another one writes: they may not
-    change places or run at the same time. With `own_storage`, iterations that run at the same time
-    have BUFFERs of their own: one that each of them fills before it reads it does not count."""
+    """True if an iteration of the range may touch an element that another iteration writes:
+    iterations may then not change places or run at the same time. With `own_storage`, iterations
+    that run at the same time have BUFFERs of their own, so a BUFFER that each iteration fills
+    before reading does not count."""
     own = _filled_first(kernel, r) if own_storage else frozenset()
     stored = [u for u in nest_of(kernel).stores if storage_root(u.src[0]) not in own]
     if any(is_overwritten(u, r) for u in stored):
@@ -40,7 +41,7 @@ def is_ordered(kernel: UOp, r: UOp, own_storage: bool = False) -> bool:
 
 
 def _filled_first(kernel: UOp, r: UOp) -> frozenset[UOp]:
-    """The BUFFERs of which each iteration of r reads only places that it has stored to before."""
+    """The BUFFERs of which each iteration of r reads only places that it stored to before."""
     found = {u for u in walk.order(kernel) if u.op is Ops.BUFFER}
     for a in nest_of(kernel).read if found else ():
         if not _comes_after_store(a.node, r):
@@ -76,7 +77,7 @@ def _meetings(kernel: UOp) -> list[tuple[Access, Access]]:
 
 
 def _may_meet(target: Access, access: Access) -> bool:
-    """False if all elements of one lie before those of the other."""
+    """False if all elements of one address lie before all elements of the other."""
     (low, high), (first, last) = bounds.bounds(target.flat), bounds.bounds(access.flat)
     return bool(low <= last and first <= high)
 
@@ -90,8 +91,8 @@ def _is_scattered(target: Access) -> bool:
 
 
 def _apart(target: Access, access: Access, r: UOp) -> bool:
-    """True if two iterations of r never meet: its step is longer than what varies in shorter steps
-    inside of one, and all of it is shorter than the longer steps. Loops around r stand still."""
+    """True if two iterations of r never meet: the step of r exceeds the range of all shorter steps,
+    and the entire range of r is below all longer steps. Loops around r are fixed."""
     (first, one), (second, two) = target.form, access.form
     # A value that was read, or a quotient, may depend on r too: its bounds are what counts.
     moving = [m for m in one if r in affine.factors(m)]

@@ -53,7 +53,7 @@ def chain(u: UOp) -> Chain:
 
 
 def whole_cost(u: UOp, stored: Container[UOp], loops: Container[UOp]) -> float:
-    """The cost of one element computed alone, of everything below it up to what is `stored`. Stops
+    """The cost of one element with everything below it, down to values in `stored`. The count stops
     beyond `LONG_VALUE`. Values in `loops` cost nothing: they have loops of their own."""
     total, seen, stack = 0.0, {u}, [u]
     while stack and total <= LONG_VALUE:

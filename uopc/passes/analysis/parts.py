@@ -23,9 +23,9 @@ def is_stored_by_part(u: UOp) -> bool:
 
 
 def share_work(parts: Sequence[UOp], stored: Container[UOp]) -> bool:
-    """True if values of one shape, none with a reduce, are long and at least twice as cheap to
-    compute in one loop as in a loop each: the rows of a Jacobian, say, or the states of a rollout,
-    each of which depends on all before it."""
+    """True if one loop for these same-shaped elementwise values costs at most half of separate
+    loops, and the values are long: the rows of a Jacobian, or the states of a rollout, for example.
+    """
     return shared_work(parts, stored) > 0.0
 
 
@@ -45,8 +45,9 @@ def shared_work(parts: Sequence[UOp], stored: Container[UOp], most: float = math
 
 
 def _cost_of_rows(values: Sequence[UOp], stored: Container[UOp], most: float) -> float:
-    """The cost of one element of each value, each operation once; more than `most` where that is
-    exceeded, or a reduce is below. Of a STACK that is read in one row, only that row counts."""
+    """The cost of one element of each value, with each operation counted once; more than `most` if
+    the cost exceeds it, or if a reduce is below. If only one row of a STACK is read, only that row
+    counts."""
     cost, stack = 0.0, [(v, -1) for v in values]
     seen = set(stack)
     while stack and cost <= most:

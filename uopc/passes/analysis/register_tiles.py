@@ -14,8 +14,8 @@ from uopc.target import Figures
 def step_cycles(
     rows: int, vectors: int, vector_bytes: int, figures: Figures, far: bool = False
 ) -> float:
-    """Cycles of one step of a reduce over a tile of `rows` by `vectors` accumulators. `far`: the
-    vectors come from rows in the second-level cache, beside the arithmetic."""
+    """Cycles of one step of a reduce over a tile of `rows` by `vectors` accumulators. `far`:
+    vectors are loaded from the second-level cache, in addition to the arithmetic."""
     rate = speeds.multiply_adds(figures, vector_bytes)
     arithmetic = max(rows * vectors / rate, speeds.latency(figures))
     loads = rows / speeds.MOST_PER_CYCLE + vectors / speeds.loads(figures, vector_bytes)
@@ -31,11 +31,11 @@ def register_tile(
 ) -> tuple[int, int, float]:  # fmt: skip
     """The cheapest tile for a result of `rows` (`row_step` bytes apart) by `columns`: its rows, its
     vectors of accumulators (`widest` at most), and the cycles of one step over all tiles. `masked`:
-    vectors that are not full are read under a mask, which takes a register. A tile of all rows may
-    be as wide as the columns of a sum side by side: it alone reads its panel, which longer runs of
-    rows bring faster. `held`: the vectors across a panel that the nearest cache holds while its
-    tiles read it again. `shorter`: the rows and columns in the shorter chunks of threads, 0 where
-    all are as long: the same code has tiles for what these leave at the edges.
+    partial vectors are read under a mask, which takes a register. A tile with all rows may exceed
+    MOST_VECTORS: no other tile reads its panel, and long rows stream faster. `held`: the vectors
+    across a panel that stay in the nearest cache while tiles read the panel again. `shorter`: the
+    rows and columns in the shorter chunks of threads, 0 if all chunks are equal; the same code then
+    has tiles for the edges of shorter chunks.
 
     333 x 555 in 16 lanes: 6 x 4 takes 56 · 9 tiles (with 3 rows and 43 columns at the edges).
     """
@@ -67,8 +67,8 @@ def _cover(
     rows: int, columns: int, high: int, vectors: int, lanes: int, width: int, figures: Figures,
     held: float,
 ) -> float:  # fmt: skip
-    """Cycles of one step over all tiles, including those at the edges. The first tile of a panel
-    brings it, unless all columns are held."""
+    """Cycles of one step over all tiles, with those at the edges. The first tile of a panel loads
+    the panel, unless all columns are in the nearest cache."""
     whole, rest = divmod(columns, vectors * lanes)
     narrow = covering(lanes, rest, 2)
     parts = [(whole, vectors, width), (1, -(-rest // narrow), width * narrow // lanes)]

@@ -53,8 +53,8 @@ def accumulators(target: Target) -> int:
 
 
 def thread_work(target: Target) -> float:
-    """The least operations that threads share: what one does in a fixed part of the time that a
-    thread which sleeps takes to begin."""
+    """The least operations for which threads are used: a fixed multiple of the operations that one
+    thread does while another wakes up."""
     f = target.figures
     speed = f.clock * f.multiply_bytes / (_REFERENCE.clock * _REFERENCE.multiply_bytes)
     share = speed * f.parked / _REFERENCE.parked

@@ -11,8 +11,8 @@ from uopc.ir.core.uop import UOp
 def stable_order(
     before: Mapping[UOp, Iterable[UOp]], rank: Callable[[UOp], int]
 ) -> list[UOp]:
-    """The nodes, each after all of `before[node]`; among those that are ready, the least rank goes
-    first. Nodes on a circle, and those after them, are missing."""
+    """The nodes, each after all of `before[node]`; among ready nodes, the least rank goes first.
+    Nodes on a cycle, and nodes after a cycle, are missing."""
     nodes = sorted(before, key=rank)
     index = {u: i for i, u in enumerate(nodes)}
     users: dict[UOp, list[UOp]] = {u: [] for u in nodes}

@@ -40,8 +40,8 @@ def _fixed(graph: UOp) -> set[UOp]:
 
 
 def opts_of_stored(order: Iterable[UOp], stored: Collection[UOp]) -> dict[UOp, tuple[Opt, ...]]:
-    """The Opts for the kernel of each value that is stored. A CONTIGUOUS of a value that is stored
-    anyway is no second store, so that value has them; of several lists it has the first."""
+    """The Opts for the kernel of each stored value. A CONTIGUOUS of a stored value is no second
+    store, so its Opts belong to that value; of several lists the first counts."""
     found: dict[UOp, tuple[Opt, ...]] = {}
     for u in order:
         if has_opts(u):

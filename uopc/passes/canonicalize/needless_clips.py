@@ -24,8 +24,8 @@ _GROWING = frozenset((
 
 
 def without_needless_clips(graph: UOp) -> UOp:
-    """The graph without MAX and MIN by a constant below conversions to integers, where what they
-    cut off saturates too. One that something else reads stays."""
+    """Remove MAX and MIN by a constant below a conversion to integers, if the conversion saturates
+    where they clip. A clip with another reader stays."""
     casts = [u for u in walk.nodes(graph) if u.op is Ops.CAST and _saturates(u)]
     if not casts:
         return graph

@@ -151,8 +151,8 @@ def _after_groups(u: UOp, src: tuple[UOp, ...]) -> UOp:
 
 
 def _is_same(u: UOp, plain: Mapping[UOp, UOp]) -> bool:
-    """True for a STORE of a view to itself, or of a value where a STORE has put it, if nothing
-    else is written there in between."""
+    """True if a STORE stores a view to itself, or a value where an earlier STORE put it, and
+    nothing else writes there in between."""
     if u.op is not Ops.STORE:
         return False
     target, value = u.src[0], _copied(u.src[1])
@@ -172,7 +172,7 @@ def _copied(value: UOp) -> UOp:
 
 
 def _needless(order: list[UOp], suspects: list[UOp]) -> set[UOp]:
-    """Those of the suspects whose storage has one history, of which they store the last state."""
+    """The suspects that store the last state of storage with a single history."""
     roots, below = roots_of_views(order), EffectsBelow(order)
     written = effects_by_root(order, roots, written_only=True)
     found: set[UOp] = set()

@@ -13,7 +13,7 @@ Source = tuple["UOp", ...]
 
 
 def dot(u: UOp, src: Source, most: int | None) -> UOp | None:
-    """The products of two words, one by one; with `most`, pieces of so many lanes at most."""
+    """The products of two words, one by one; with `most`, in pieces of at most `most` lanes."""
     if most:
         return _cut(u, src, most)
     return _dot4(src) if u.op is Ops.DOT4 else _dot2(src)

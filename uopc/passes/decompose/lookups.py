@@ -20,7 +20,7 @@ from uopc.passes.analysis.lanes import has_few_values
 
 
 def looked_up(kernel: UOp, lanes: int) -> UOp:
-    """The kernel with lookups in tables of so many lanes, where they are fewer operations."""
+    """Use lookups in tables of `lanes` lanes, if they take fewer operations."""
     codes, arrays = _codes(kernel, lanes)
     if not codes:
         return kernel
@@ -118,8 +118,8 @@ def _values(code: UOp, count: int) -> UOp:
 
 
 def _cheaper(tables: dict[UOp, UOp], codes: dict[UOp, UOp]) -> set[UOp]:
-    """The results that take fewer operations as lookups. A table counts where it is made as often
-    as it is used; without lookups, bytes of words are widened first."""
+    """The results that take fewer operations as lookups. Making a table costs as often as the table
+    is used. Without lookups, bytes of words are widened first."""
     readers: dict[UOp, list[UOp]] = {}
     for u, table in tables.items():
         readers.setdefault(table, []).append(u)
@@ -159,7 +159,7 @@ def _keeps_bits(u: UOp) -> bool:
 
 # ---------------------------------------------------------------- indices
 def _index(code: UOp) -> UOp:
-    """Words whose lowest four bits are those of a code, however they are widened."""
+    """Words with a code in their lowest four bits, regardless of how the code is widened."""
     code, first = _source(code)
     if _is_of_words(code):
         return _index_of_words(code, first)

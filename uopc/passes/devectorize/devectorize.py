@@ -120,8 +120,8 @@ class _AccessFolder:
         return _load(u, dtype, first, gate)
 
     def strided(self, u: UOp, flat: UOp, gate: UOp | None, step: int) -> UOp:
-        """Every step-th element: vectors of neighbours that cover them, and shuffles. The last
-        vector ends with the last element, so none reads outside of what the lanes read."""
+        """Read every `step`-th element: load vectors of neighbours, then shuffle. The last vector
+        ends with the last element, so no load reads outside of the lanes' span."""
         lanes, first = u.dtype.lanes, self.lane(flat, 0)
         begins = _covering(lanes, step)
         loads = [
@@ -225,8 +225,8 @@ class _AccessFolder:
         return intern(Ops.SHUFFLE, value.dtype.scalar.vec(count), (value, value), lanes)
 
     def lane(self, u: UOp, i: int) -> UOp:
-        """Lane i of a value. Index arithmetic that is simple on one lane is redone on it; other
-        vectors are computed whole and taken apart."""
+        """Lane i of a value. Simple index arithmetic is recomputed for the lane; other vectors are
+        computed once and split."""
         if u.dtype.lanes == 1:
             return u
         stack = [u]

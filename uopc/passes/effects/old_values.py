@@ -27,8 +27,8 @@ from uopc.passes.effects.store_cycles import LaunchFootprints, Read
 
 
 class OldValues:
-    """Rewrites a graph: `copies` says what each launch reads copies of, `apart` which versions need
-    storage of their own."""
+    """Rewrites a graph: `copies` maps each launch to the storage that it reads copies of; `apart`:
+    versions that need storage of their own."""
 
     def __init__(
         self, graph: UOp, launches: LaunchFootprints, copies: dict[UOp, set[Read]], apart: set[Read]
@@ -79,8 +79,8 @@ class OldValues:
         return done.get(self.graph, self.graph)
 
     def _in_order(self, u: UOp, src: tuple[UOp, ...]) -> tuple[UOp, ...]:
-        """The sources of a launch: what it writes twice is computed once, and what it writes comes
-        after the effects before it."""
+        """The sources of a launch. A value that is written twice is computed once, and each written
+        storage comes after its earlier effects."""
         targets = _targets(u) if u in self._twice or u in self._previous else set()
         if u in self._twice:
             src = tuple([s if i in targets else self._copy(s) for i, s in enumerate(src)])
@@ -176,7 +176,7 @@ class OldValues:
         return made
 
     def _unseen(self, written: UOp) -> UOp:
-        """Storage for what a CALL writes besides a version, of which only that version is read."""
+        """Separate storage for a CALL's write, of which only this version is read."""
         return self._filled(written, self._copy(written))
 
     def _filled(self, like: UOp, value: UOp) -> UOp:
@@ -197,7 +197,8 @@ class OldValues:
 
 
 def _targets(u: UOp) -> set[int]:
-    """The sources of a launch that are no values it reads: what it writes, and a CALL's kernel."""
+    """The sources of a launch that are not values: the storage that it writes, and a CALL's
+    kernel."""
     if u.op is Ops.CALL:
         return {0, *[1 + slot for slot in written_slots(u.src[0])]}
     return {0} if u.op is Ops.STORE else set()

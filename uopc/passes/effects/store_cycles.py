@@ -1,4 +1,4 @@
-"""Stores that wait for each other in a circle: each overwrites what another one still reads.
+"""Stores that wait for each other in a cycle: each overwrites a value that another still reads.
 
 `a.assign(a + b)` and `b.assign(a - b)`, both of the old values: whichever runs first destroys what
 the other one reads. So does `a.assign(a + 1) + a` alone: the sum waits for the store, and reads
@@ -43,8 +43,8 @@ Demands = Mapping["UOp", Iterable[tuple["UOp", Index]]]
 
 
 class Placed(NamedTuple):
-    """A graph, sources first, and what was decided: stored values and why, the effects on each
-    storage, the demands on it, outputs that are copied, STOREs whose values are stored first."""
+    """A graph, sources first, with decisions: stored values and reasons, the effects on each
+    storage, the demands on it, copied outputs, and STOREs whose values are stored first."""
 
     order: list[UOp]
     stored: Mapping[UOp, str]
@@ -104,8 +104,8 @@ class LaunchFootprints:
         return None
 
     def can_read_copies(self, u: UOp) -> bool:
-        """True if a launch may read copies instead of storage: it is more than a copy itself, and
-        no kernel written by hand that changes what it reads."""
+        """True if a launch may read copies of storage: it is more than a copy, and no hand-written
+        kernel that changes the storage it reads."""
         if u.op is not Ops.CALL:
             return not self.is_copy(u)
         return set(written_slots(u.src[0])).isdisjoint(read_slots(u.src[0]))
@@ -174,7 +174,7 @@ Launch = UOp | _Copy
 
 
 class _UnorderedLaunches:
-    """The launches that are not in order yet, each with those before it that are not either."""
+    """The launches without an order so far, each with the unordered launches before it."""
 
     def __init__(self, graph: LaunchGraph) -> None:
         self.overwriting: dict[Launch, set[UOp]] = dict(graph.overwriting.items())
@@ -283,8 +283,8 @@ def opened(launches: LaunchFootprints) -> tuple[dict[UOp, set[Read]], set[Read]]
 def _opened(
     launches: LaunchFootprints, chained: Iterable[UOp]
 ) -> tuple[dict[UOp, set[Read]], set[Read]]:
-    """The same, with the writes to some storages in the order in which they were found: where
-    memory does not show all versions, it shows those of this order."""
+    """The same, with the writes to `chained` storages kept in the order in which they were found:
+    if memory cannot show all versions, it shows those of this order."""
     if not launches.effects:
         return {}, set()
     graph = LaunchGraph(launches.versions, launches.found)
@@ -322,7 +322,8 @@ def _copy_reads(
     u: UOp, w: UOp, launches: LaunchFootprints, graph: LaunchGraph, waits: _UnorderedLaunches,
     made: dict[Read, _Copy], copies: dict[UOp, set[Read]],
 ) -> None:  # fmt: skip
-    """Let a launch read copies of what another one, which it must precede, overwrites."""
+    """Let a launch read copies of the storage that another launch, which must come later,
+    overwrites."""
     footprint = launches.found[u]
     done = copies.setdefault(u, set())
     left = [p for p in footprint.reads if (p.root, p.seen) not in done]

@@ -155,8 +155,8 @@ class Writers:
     def following(
         self, begin: float, end: float, seen: int, found_after: int = -1
     ) -> Iterator[UOp]:
-        """In each chain, the first effect that is not among those seen, was found after the one of
-        that number, and may write to [begin, end); later ones in the chain follow it."""
+        """In each chain, the first effect that is not in `seen`, was found after `found_after`, and
+        may write to [begin, end). Later effects of the chain follow it."""
         chain = self.hulls.first(0, begin, end)
         while chain is not None:
             numbers = self.numbers[chain]

@@ -28,8 +28,8 @@ def is_local(storage: UOp) -> bool:
 
 
 def closed_effects(graph: UOp) -> list[UOp]:
-    """The closed stores and calls of a graph with loops, each after those that write what it
-    reads."""
+    """The closed stores and calls of a graph with loops, each after the effects that write its
+    operands."""
     effects: dict[UOp, None] = {}
     for u in walk.nodes(graph):
         after = u.op is Ops.AFTER and not is_local(u)

@@ -87,7 +87,7 @@ class _Expansion:
     # A sum of n terms is n - 1 nodes. Their normal form is made once, where something else reads
     # the last one.
     def _is_sum(self, u: UOp) -> bool:
-        """True for a sum of indices that changes, each of which has a normal form."""
+        """True for a changing sum of indices whose terms all have a normal form."""
         if u.op not in affine.LINEAR_OPS or u.dtype.scalar is not dtypes.index:
             return False
         made = [self.made.get(s) for s in u.src]
@@ -214,9 +214,8 @@ class _Expansion:
         return combined(Op.by_name(u.arg.op), bodies)
 
     def _shares_accumulator(self, u: UOp, bodies: list[UOp]) -> bool:
-        """True if the copies of a sum of products are added to one accumulator: sums that stand
-        beside it are enough work for a GPU's thread, or leave a CPU too few registers.
-        """
+        """True if the copies of a sum of products are added to one accumulator: other sums already
+        give a GPU's thread enough work, or leave a CPU too few registers."""
         if u.arg.op != "add" or any([b.op is not Ops.MUL for b in bodies]):
             return False
         target = self.context.target
@@ -226,8 +225,8 @@ class _Expansion:
         return beside >= SIDE_BY_SIDE and crowded
 
     def _in_words(self, u: UOp, bodies: list[UOp], lanes: int) -> list[Sums | None]:
-        """The bodies of a sum along lanes with neighbours added up; None for those that are no
-        products of narrow integers. The factor that fewer loops are around is shared."""
+        """The bodies of a sum along lanes, with neighbours added up; None if they are no products
+        of narrow integers. The shared factor is the one inside of fewer loops."""
         if u.arg.op != "add" or u.src[0].op is not Ops.MUL:
             return [None]
         around = [len(ranges.ranges(s)) for s in u.src[0].src]

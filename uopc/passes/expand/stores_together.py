@@ -25,8 +25,8 @@ LEAST_COST = Ops.FDIV.cost
 
 
 def together(bodies: list[UOp], register: int) -> list[UOp]:
-    """The bodies of a loop, or for stores of numbers, those that write neighbours as stores of
-    vectors; a register has so many bits."""
+    """The bodies of a loop. For stores of numbers, neighbouring stores become stores of vectors; a
+    register has `register` bits."""
     if not all([_is_plain(u) for u in bodies]):
         return bodies
     made: list[UOp] = []
@@ -48,7 +48,7 @@ def _is_plain(u: UOp) -> bool:
 
 
 def _are_neighbours(places: list[UOp], count: int) -> bool:
-    """True for INDEXes of so many elements of a storage that follow one another."""
+    """True if `count` INDEXes are consecutive elements of one storage."""
     first = places[0]
     return len(places) == count and all([
         p.op is Ops.INDEX and len(p.src) == 2 and p.src[0] is first.src[0]
@@ -74,7 +74,7 @@ def _store(stores: Copies) -> UOp:
 
 
 def _vector_of_copies(copies: Copies) -> UOp:
-    """The value whose lanes are those of some copies, or the one that they all are."""
+    """The value whose lanes are the given copies, or the single copy if all are equal."""
     made: dict[Copies, UOp] = {}
     stack = [copies]
     while stack:

@@ -33,8 +33,8 @@ _TOP = -0x7F7F7F80  # the highest bit of each byte of a word: 128, or -128
 
 
 def in_words(product: UOp, lanes: int, shared: int, context: Context) -> Sums | None:
-    """The sums of the neighbouring lanes of a product that share a word; None where none do.
-    `shared` is the factor that other products have, too."""
+    """The sums of neighbouring lanes of a product that share a word; None if no lanes do. `shared`:
+    the factor that other products use, too."""
     factors, count = narrow_factors(product), terms_of_a_word(product, context)
     if factors is None or count == 1 or lanes % count or lanes == 2:  # two are added up at the end
         return None

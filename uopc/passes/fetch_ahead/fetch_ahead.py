@@ -57,7 +57,8 @@ class _Fetch(NamedTuple):
 
 
 def fetch_ahead(kernel: UOp, context: Context) -> UOp:
-    """The kernel whose loads of large arrays fetch what the next turn of a loop reads."""
+    """Make loads of large arrays also fetch the elements that the next iteration of a loop
+    reads."""
     order, l2 = walk.order(kernel), context.target.l2_bytes
     large = [u for u in order if u.op is Ops.PARAM and bounds.most_bytes(u) > l2 // _MODEL]
     if not large:
@@ -101,7 +102,7 @@ def _held(array: UOp, l2: int) -> int:
 
 
 def _widened(inside: Iterable[UOp]) -> set[UOp]:
-    """The loads of integers that make or choose floats, beside which fetches take no time."""
+    """The loads of integers that make or choose floats; fetches next to these take no time."""
     found: dict[UOp, None] = {}
     for u in inside:
         wider = u.dtype.is_float or u.dtype.scalar is dtypes.index
@@ -144,11 +145,10 @@ def _fetch(
     widened: bool,
     l2: int,
 ) -> _Fetch | None:
-    """The elements that a load fetches for the next turn of the last loop, outer first, that it
-    moves with. None if it reads few bytes, not along a sum, the same in all turns, or once
-    before a loop that is not around its sums. `loads`: all of them, with the loops around these;
-    `beside`: the LOADs of the same array.
-    """
+    """The elements that a load fetches for the next iteration of the last loop, outer first, that
+    it moves with. None if the load reads few bytes, or not along a sum, or the same in all
+    iterations, or once before a loop that is not around its sums. `loads`: all loads, each with its
+    loops; `beside`: the LOADs of the same array."""
     steps = affine.form(load.src[0].src[1])[1]
     sums = [r for r in steps if r.op is Ops.RANGE and r.arg.kind == "reduce"]
     moving = [r for r in loops if r in steps]

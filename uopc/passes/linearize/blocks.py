@@ -178,7 +178,7 @@ class Blocks:
         return u
 
     def inside_of(self, u: UOp) -> UOp | None:
-        """The block in which a node uses its operands: a closer, inside of what it closes."""
+        """The block in which a node uses its operands. For a closer, the block that it closes."""
         closed = self.closed.get(u)
         return max(closed, key=lambda r: self.loops.depth[r]) if closed else self.home[u]
 

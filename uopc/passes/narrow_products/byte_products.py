@@ -47,17 +47,17 @@ _made: weakref.WeakKeyDictionary[UOp, tuple[UOp, UOp | None]] = weakref.WeakKeyD
 
 @dataclass(frozen=True)
 class _View:
-    """The part of a value that `views` show, the last one outermost, as an operand of shape
-    `dims` that moves along the axes `moves` alone.
-    """
+    """The part of a value that `views` show, the outermost view last, as an operand of shape `dims`
+    that moves only along the axes `moves`."""
 
     views: tuple[UOp, ...]
     dims: Shape
     moves: Axes
 
     def of(self, value: UOp, taken: int = 0, inner: int = 0) -> UOp:
-        """The view of a value; axes along which all is the same have size 1. `inner` is subtracted
-        below the views, and so is `taken`, but above those whose zeros are values too."""
+        """The view of a value; an axis along which all elements are equal has size 1. `inner` is
+        subtracted below the views, and so is `taken`, but above views whose zeros count as values.
+        """
         filled = max([i for i, v in enumerate(self.views, 1) if _fills(v)], default=0)
         if filled:
             value = words.viewed(_minus(value, inner), self.views[:filled])
@@ -173,8 +173,8 @@ def _reads_no_argument(u: UOp) -> Generator[list[UOp], list[bool], bool]:
 
 # ---------------------------------------------------------------- factors
 def _factor(factor: UOp, dims: Shape, axes: Axes) -> _ByteFactor | None:
-    """A factor whose values are bytes plus, and times, what is the same along the sum; None for
-    another."""
+    """A factor whose values are bytes plus, and times, numbers that are constant along the sum;
+    None for other factors."""
     index, _ = index_maps.loop_index(dims)
     base, around = words.below_views(factor)
     at, guards = _index_below(factor, around, index)
@@ -256,8 +256,8 @@ def _is_below(places: UOp, size: int) -> bool:
 
 
 def _gathered(u: UOp, at: index_maps.Index) -> tuple[index_maps.Index, list[UOp]]:
-    """An index into the source of an INDEX with the ranges of the right one, no more is asked, and
-    what of it the program chooses, which may be out of range."""
+    """An index into the source of an INDEX. In range the index is right; out of range the program
+    may choose the element."""
     found, rest = index_maps.gather_index(u, at)
     chosen = []
     for s in u.src[1:]:
@@ -350,8 +350,8 @@ def _size(f: _ByteFactor) -> int:
 
 
 def _sum(u: UOp, dims: Shape, v: UOp, is_constant: bool) -> UOp:
-    """The sum of one factor alone, where the other is 1. It is stored: the product's kernel takes
-    its columns in panels, and would compute the sums of all rows for each."""
+    """The sum of one factor, with 1 as the other. The sum is stored: the product's kernel takes its
+    columns in panels, and would otherwise recompute the sums of all rows for each panel."""
     own = shapes.shape(v)
     repeats = math.prod([dims[a] for a in u.arg.axes if own[a] == 1])
     total = intern(Ops.REDUCE, dtypes.int32, (fold.cast(v, dtypes.int32),), u.arg)

@@ -17,7 +17,8 @@ FILLED = 0.75
 
 
 def contracts(u: UOp, value: UOp) -> bool:
-    """True for a sum of products over axes of known lengths whose factors are each used again."""
+    """True for a sum of products over axes of known lengths if each factor is used more than
+    once."""
     dims = shapes.shape(value)
     known = all([isinstance(dims[a], int) for a in u.arg.axes])
     return u.arg.op == "add" and value.op is Ops.MUL and known and repeats_factors(value)
@@ -46,7 +47,7 @@ def with_rank(value: UOp, rank: int) -> UOp:
 
 
 def axis_of(axes: list[int], dims: Shape, count: int) -> int | None:
-    """The axis, of some with known lengths, of which `count` neighbours share a word."""
+    """The axis of known length along which `count` neighbours share a word."""
 
     def filled(k: int) -> float:
         n: int = dims[k]

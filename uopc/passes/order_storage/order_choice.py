@@ -44,7 +44,7 @@ class Chooser:
     def __init__(
         self, nests: Iterable[Nest], choices: Mapping[UOp, list[Order]], cycles: Cycles
     ) -> None:
-        """The nests, each after those that write what it reads."""
+        """`nests`: each after the nests that write its operands."""
         self.nests, self.choices, self.cycles = list(nests), choices, cycles
         self.writers: dict[UOp, list[Nest]] = {}
         self.readers: dict[UOp, list[Nest]] = {}
@@ -92,8 +92,8 @@ class Chooser:
         return self._bias(u, order) + sum(found)
 
     def _best(self, n: Nest, orders: Mapping[UOp, Order]) -> float:
-        """The least cost of a nest and all before it, over the orders of what it reads, but those
-        that are given."""
+        """The least cost of a nest and all nests before it, over all orders of its operands except
+        the given orders."""
         free = [u for u in self.inputs[n] if u not in orders]
 
         def cost(made: tuple[Order, ...]) -> float:

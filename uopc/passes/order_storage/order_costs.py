@@ -37,7 +37,7 @@ class NestCosts:
         return _Cycles(nest, orders, self).total()
 
     def tile(self, rows: int, columns: int, bits: int, row_bytes: int) -> tuple[int, int, float]:
-        """The rows and vectors of a tile of sums of so many bits; the cycles of a step over all
+        """The rows and vectors of a tile of sums of `bits` bits, and the cycles per step over all
         tiles."""
         key, target = (rows, columns, bits, row_bytes), self.target
         if key not in self._tiles:
@@ -67,7 +67,7 @@ class _Cycles:
 
     # ------------------------------------------------------------ loops that become one
     def _joined(self, first: UOp) -> list[UOp]:
-        """The loop with those around it that count on where it ends, in all arrays."""
+        """The loop, merged with the loops around it that continue it in all arrays."""
         found, length = [first], most_of(first)
         rest = [r for r in self.loops if r is not first]
         while True:
@@ -106,7 +106,8 @@ class _Cycles:
         self, c: Contraction, a: list[Access], b: list[Access], columns: list[UOp],
         rows: list[UOp], around: list[UOp], far: bool,
     ) -> float:  # fmt: skip
-        """The cycles of one sum: rows of the result apart, or joined with those around them."""
+        """The cycles of one sum, with separate rows of the result, or with rows merged with those
+        around."""
         steps, wide, lane = trips(c.depth), trips(columns), columns[0]
         fill, far_fill = self._fill(c, b, lane, wide)
         bits, row = c.reduce.dtype.bits, rows[0]
@@ -191,8 +192,8 @@ class _Cycles:
         return total + fill * self._values(b)
 
     def _values(self, b: list[Access]) -> int:
-        """The values that are brought in order: the elements of an array that is read in all loops
-        around, at a sum of them, such as an image; else one in each iteration."""
+        """The number of values to reorder: if an array is read at a sum of all loops around (an
+        image), its elements; else one per iteration."""
         loops = dict.fromkeys([r for x in b for r in x.loops])
         whole = [
             x.elements for x in b
@@ -216,7 +217,7 @@ class _Cycles:
         return total
 
     def _after(self, lane: UOp) -> float:
-        """The cycles of what is read beside the sums."""
+        """The cycles of reads outside of the sums."""
         inside = {r for u in self.nest.reduces for r in u.src[1:]}
         beside = [x for x in self.nest.read if inside.isdisjoint(x.loops)]
         lanes = self._lanes()
@@ -258,7 +259,7 @@ class _Cycles:
 
 
 def _loads(step: int | None, lanes: int) -> float:
-    """The accesses that a vector takes whose lanes are so many elements apart."""
+    """The accesses per vector if its lanes are `step` elements apart."""
     if step is not None and abs(step) <= MOST_STEP:
         return max(1, abs(step))
     return order.FAR_ACCESS * lanes

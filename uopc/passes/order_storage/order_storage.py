@@ -67,9 +67,9 @@ def order_storage(graph: UOp, context: Context) -> UOp:
 
 
 def _choices(nests: list[Nest], free: list[UOp], target: Target) -> dict[UOp, list[Order]]:
-    """The orders that each value may have, that of its shape first: an axis last that fills a
-    vector, and that sums treat differently from the one which is last. None of a value in a nest
-    whose costs are not known, or that has the user's Opts."""
+    """The orders that each value may have, the order of its shape first. Candidate: move last an
+    axis of vector length that reduces use differently from the current last axis. None for values
+    in nests of unknown cost, or with the user's Opts."""
     axes: dict[UOp, set[int]] = {u: set() for u in free}
     fixed: set[UOp] = set()
     for n in nests:
@@ -105,8 +105,8 @@ def _is_simple(nest: Nest) -> bool:
 
 
 def _splits(nest: Nest, x: Access, axis: int) -> bool:
-    """True if a sum treats the loops that count an axis unlike those of the last axis: it adds them
-    up, or only one of its factors moves with them."""
+    """True if a sum uses the loops of an axis differently from those of the last axis: it sums over
+    them, or only one factor depends on them."""
     one, last = x.steps[axis], x.steps[-1]
     return any([_loop_roles(c, one) != _loop_roles(c, last) for c in nest.contractions])
 
@@ -163,7 +163,7 @@ class _Reordered:
         return leaves.with_dims(u, tuple([u.shape[i] for i in self.orders[u]]))
 
     def _nest(self, nest: Nest) -> UOp:
-        """A closed store, its loops in the order of what it writes."""
+        """A closed store, with its loops in the order of the written storage."""
         done, effect = self._loops(nest), nest.order[-1]
         for u in nest.order:
             if u in done:

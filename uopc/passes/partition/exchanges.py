@@ -107,7 +107,7 @@ class Exchanges:
         return tuple([a for a in self.mesh.axis_names if (a, op) in v.partial])
 
     def _cut(self, v: Value, spec: Spec) -> Value:
-        """Cut what is whole on every device: moves nothing."""
+        """Cut a value that is complete on every device. Moves no bytes."""
         for d, (have, want) in enumerate(zip(v.spec, spec)):
             more = want[len(have) :]
             if not more or want[: len(have)] != have:
@@ -145,7 +145,8 @@ class Exchanges:
         return dataclasses.replace(v, local=got, partial=rest)
 
     def _gathered(self, v: Value, d: int, keep: Axes, reason: str) -> Value:
-        """Dimension d with fewer cuts: what the devices along the other axes have, too."""
+        """Gather dimension d along some axes, so that each device also gets the parts of the
+        devices along these."""
         axes = v.spec[d][len(keep) :]
         send = filled(v.local, d, self.sizes.most(v.dims[d], v.spec[d]))
         got = self.exchange(Ops.ALLGATHER, axes, send, reason)

@@ -53,7 +53,7 @@ class Halo:
         return dataclasses.replace(made, dims=(*v.dims[:d], s.size, *v.dims[d + 1 :]))
 
     def _reach(self, s: Slot) -> tuple[int, int] | None:
-        """The most rows before and after its own ones that a device needs, if few suffice."""
+        """The most rows before and after its own rows that a device needs, if these are few."""
         low, high = gap(self.n, s.size)
         times = [self.sizes.times(n, self.axes) for n in (self.n, s.size)]
         if low != high or s.size == 1 or None in times:
@@ -67,12 +67,12 @@ class Halo:
         return max(0, -s.begin - least * (self.parts - 1)), max(0, s.begin + most * self.parts)
 
     def _hops(self, rows: int) -> int:
-        """The number of devices on one side that have so many rows, at least."""
+        """The number of neighbours on one side that together have `rows` rows at least."""
         least = max(1, int(bounds.bounds(self.first)[0]))
         return min(self.parts - 1, -(-rows // least))
 
     def _around(self, left: int, right: int) -> UOp:
-        """The rows of this device, and so many before and after them."""
+        """The rows of this device, with `left` rows before and `right` rows after."""
         pieces = [self.v.local]
         if left:
             pieces.insert(0, self._beside(left, -1))
@@ -81,8 +81,8 @@ class Halo:
         return movement.cat(*pieces, axis=self.d) if len(pieces) > 1 else self.v.local
 
     def _beside(self, rows: int, side: int) -> UOp:
-        """So many rows of the devices on one side: what each of them sends is zero but for those
-        that it has."""
+        """`rows` rows of the devices on one side: each device sends zeros except for its own
+        rows."""
         found: UOp | None = None
         for hop in range(self._hops(rows), 0, -1):
             begin = affine.scaled(self.first, hop if side < 0 else 1 - hop)

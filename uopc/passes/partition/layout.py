@@ -35,7 +35,7 @@ def changed(spec: Spec, d: int, axes: Axes) -> Spec:
 
 
 def without_cuts(spec: Spec, *dims: int) -> Spec:
-    """The spec with these dimensions whole; without any, all of them."""
+    """The spec with these dimensions uncut; without dimensions, all uncut."""
     return tuple([WHOLE if not dims or d in dims else axes for d, axes in enumerate(spec)])
 
 
@@ -53,7 +53,8 @@ def aligned(spec: Spec, dims: shapes.Shape, whole_dims: shapes.Shape) -> Spec:
 
 
 def of_operand(spec: Spec, dims: shapes.Shape, whole_dims: shapes.Shape) -> Spec:
-    """The spec of an operand of these dimensions, from that of the shape that it broadcasts to."""
+    """The spec of an operand of these dimensions, from the spec of the shape that it
+    broadcasts to."""
     shift = len(whole_dims) - len(dims)
     return tuple([
         spec[shift + i] if d == whole_dims[shift + i] and d != 1 else ()

@@ -19,8 +19,8 @@ def taken_in_parts(
     order: Sequence[UOp], readers: Counter[UOp], values: Mapping[UOp, object],
     outputs: Mapping[UOp, Spec], sizes: PartSizes,
 ) -> dict[UOp, Spec]:  # fmt: skip
-    """The REDUCEs that are whole on every device, though their only reader takes a part: the layout
-    that it takes. `values`: of a first partition, whose results have the layouts `outputs`."""
+    """The REDUCEs that are complete on every device though their only reader takes a part, with
+    that part's layout. `values`: of a first partition, whose results have the layouts `outputs`."""
     taken: dict[UOp, Spec] = dict(outputs)
     for u in reversed(order):
         own = values.get(u)
@@ -53,7 +53,7 @@ def before_reduce(u: UOp, spec: Spec) -> Spec:
 
 
 def _of_source(u: UOp, s: UOp, spec: Spec, sizes: PartSizes) -> Spec | None:
-    """The layout in which u takes its source, if u has this one; None where that is not said."""
+    """The layout in which u takes its source if u has layout `spec`; None if unknown."""
     old, new = shapes.shape(s), shapes.shape(u)
     match u.op.shape:
         case "first":

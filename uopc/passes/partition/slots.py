@@ -44,8 +44,8 @@ def full_slots(dims: shapes.Shape) -> tuple[Slot, ...]:
 
 
 def composed(u: UOp, base: UOp, slots: tuple[Slot, ...]) -> AwaitedWindow | None:
-    """The window that a PAD or SHRINK shows of a window. None for one that begins at a place that
-    is no number, or of sizes of which it is not known which is greater."""
+    """The window of a value that a PAD or SHRINK of a window shows. None if its start is no number,
+    or if the order of sizes is unknown."""
     begins, sizes = shapes.window(u)
     sign, found = -1 if u.op is Ops.PAD else 1, []
     for s, b, n in zip(slots, begins, sizes):

@@ -31,7 +31,8 @@ class WindowMaker:
         self.exchanges, self.mesh = exchanges, exchanges.mesh
 
     def made(self, v: Value, slots: tuple[Slot, ...]) -> Value:
-        """The window of a value: neighbours' rows, zeros, and plain movement where it is whole."""
+        """Make the window of a value: neighbours' rows, zeros, and plain movement along uncut
+        dimensions."""
         cut = [self.mesh.parts(axes) > 1 for axes in v.spec]
         for d, s in enumerate(slots):
             if cut[d] and not s.is_full(v.dims[d]):
@@ -112,8 +113,8 @@ class WindowMaker:
         return dataclasses.replace(v, local=self._later(v, d, begin, wrap=True))
 
     def _later(self, v: Value, d: int, begin: int, wrap: bool = False) -> UOp:
-        """Parts of the same size, so many rows later: those of the device `hop` places on, and the
-        next one."""
+        """Parts of the same size, `begin` rows later: rows of the device `hop` places on, and of
+        the next device."""
         size = shapes.shape(v.local)[d]
         hop, rest = divmod(begin, size)
         local = self._from(v, d, hop, rest, size, wrap)
@@ -124,8 +125,8 @@ class WindowMaker:
     def _from(
         self, v: Value, d: int, hop: int, begin: int, end: int, wrap: bool = False
     ) -> UOp:  # fmt: skip
-        """Rows of the device so many places on; zeros where there is none, unless with `wrap` the
-        first one comes after the last."""
+        """Rows of the device `hop` places on; zeros if there is none, or with `wrap` the rows of
+        the first device after the last."""
         part, count = self._rows(v.local, d, begin, end), self.mesh.parts(v.spec[d])
         shift = -hop % count if wrap else -hop
         if shift == 0:
@@ -145,8 +146,8 @@ class WindowMaker:
         return affine.scaled(self.exchanges.sizes.place(axes), size)
 
     def _through_whole(self, v: Value, d: int, s: Slot) -> Value:
-        """Parts of another size: rows of one neighbour on each side where these suffice, else all
-        of the dimension."""
+        """Parts of another size: rows of one neighbour on each side if these suffice, else the
+        entire dimension."""
         axes, n = v.spec[d], v.dims[d]
         parts = self.mesh.parts(axes)
         size, new = part_size(n, parts), part_size(s.size, parts)

@@ -19,8 +19,8 @@ from uopc.passes.place_threads.pipelined_tiles import Pipelined, can_be_pipeline
 
 
 def with_barriers(kernel: UOp, tiles: dict[UOp, UOp]) -> UOp:
-    """The kernel with a barrier after the fill of each tile, and one before it is filled again.
-    Tiles with several stages are filled ahead (`pipelined_tiles.py`)."""
+    """Put a barrier after the fill of each tile, and one before the next fill. Tiles with several
+    stages are filled ahead (`pipelined_tiles.py`)."""
     groups: dict[tuple[UOp, ...], list[UOp]] = {}
     for tile, end in tiles.items():
         # A fill that reads another tile waits for that one's fill.

@@ -83,8 +83,8 @@ def _threads(order: list[UOp], gpu: Gpu) -> _Threads | None:
 def _blocks(
     order: list[UOp], blocks: list[UOp], gpu: Gpu
 ) -> tuple[dict[UOp, UOp], dict[UOp, UOp]]:
-    """The index of each range of blocks; and of those that not all blocks run, the loop of 0 or 1
-    iterations around the nest. Nests beside each other are behind each other on one dimension."""
+    """The index of each range of blocks. If only some blocks run a range, also a loop of 0 or 1
+    iterations around its nest. Adjacent nests follow one another on one grid dimension."""
     around = dict.fromkeys(frozenset(ranges.ranges(u)) for u in order if u.op is Ops.STORE)
     nests = dict.fromkeys(frozenset(r for r in n if r in blocks) for n in around)
     nests = {n: None for n in nests if not any(n < other for other in nests)}

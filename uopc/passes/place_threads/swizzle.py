@@ -24,8 +24,8 @@ from uopc.passes.analysis.shared_tiles import LINE, PIECE
 
 
 def swizzled(kernel: UOp) -> UOp:
-    """The kernel whose indices into swizzled tiles are those of the swizzled layout. A tile with a
-    vector that crosses a piece keeps the plain layout."""
+    """Swizzle the indices into tiles that ask for it. If a vector would cross a piece, the tile
+    keeps the plain layout."""
     order = list(walk.order(kernel))
     wanted = {u for u in order if u.op is Ops.BUFFER and u.arg.swizzle}
     if not wanted:

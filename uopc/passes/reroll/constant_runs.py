@@ -52,7 +52,7 @@ def with_runs(graph: UOp) -> UOp:
 
 
 def _decides(u: UOp) -> bool:
-    """True for an operation of which one operand may decide the result alone."""
+    """True for an operation whose result one operand may decide alone."""
     return u.op in _DECIDES and (u.op is Ops.WHERE or u.arg == fold.FAST)
 
 

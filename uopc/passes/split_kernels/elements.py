@@ -132,7 +132,8 @@ class _Spelled:
         return rebuild.remake(u, tuple(src))
 
     def _chosen(self, u: UOp, env: _Env) -> Generator[list[_Key], list[UOp], UOp]:
-        """One of two values if it is known which, so that the other one is not spelled out."""
+        """One arm of a WHERE if the condition is known, so that the other arm is not spelled
+        out."""
         (condition,) = yield [_key(u.src[0], env)]
         if condition.op is Ops.CONST:
             (value,) = yield [_key(u.src[1 if condition.arg else 2], env)]

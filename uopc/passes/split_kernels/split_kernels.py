@@ -110,8 +110,8 @@ class _KernelsByForm:
         return self.made[form], args
 
     def _form(self, launch: KernelCall, slices: Mapping[UOp, _StorageSlice]) -> int:
-        """A number for a kernel; kernels that differ in their storage only have the same. A node
-        without an access below it is one node in all equal kernels."""
+        """A number that kernels share if they differ only in storage. A node without an access
+        below it is the same node in all equal kernels."""
         numbers = self.numbers
         form: dict[UOp, int] = {}
         key: Hashable
@@ -202,6 +202,6 @@ def split_kernels(graph: UOp, context: Context) -> UOp:
 
 
 def _called_program(program: UOp, args: list[UOp], loops: int) -> list[UOp]:
-    """The calls of a program that is called with this storage, after so many other loops."""
+    """The calls of a program that is called with this storage, after `loops` other loops."""
     params = [u for u in graph_order(program.src) if u.op is Ops.PARAM]
     return calls_with(program, {p: args[p.arg.slot] for p in params}, loops)

@@ -36,7 +36,7 @@ MOST_CODE = 8192
 
 
 class _Statements:
-    """Launches that become one: what they write, and the reads that are left."""
+    """Launches merged into one: the written elements, and the remaining reads."""
 
     def __init__(self, launch: KernelCall) -> None:
         self.first: KernelCall | None = launch  # None once there are several
@@ -67,8 +67,8 @@ class _Statements:
         self.code += _code(new)
 
     def with_values(self, found: StoredElement) -> StoredElement | None:
-        """Elements, with values of these launches in place of reads. None if they do not follow
-        from the values alone: of two accesses to one element, one must come first."""
+        """Put values of these launches in place of reads of their elements. None if that is not
+        enough: of two accesses to one element, one must come first."""
         for root, flat in found.written:
             place = root, flat
             if root in self.read_anywhere or place in self.places_read or place in self.written:

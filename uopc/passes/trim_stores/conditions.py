@@ -21,8 +21,8 @@ LEAST_SHARE = 1 / 8  # of the elements, left out: else a guard costs more than i
 
 
 def required(c: UOp, holds: bool, others: list[UOp] | None = None) -> Conditions:
-    """The comparisons of indices that must hold where a bool does (or does not); `others` gets
-    what else decides."""
+    """The comparisons of indices that must hold if a bool holds (or does not); `others` gets all
+    other conditions."""
     found: Conditions = {}
     others = [] if others is None else others
     memo: dict[UOp, UOp | None] = {}
@@ -56,7 +56,7 @@ def both(a: Conditions, b: Conditions) -> Conditions:
 
 
 def either(a: Conditions, b: Conditions) -> Conditions:
-    """The conditions that hold where one of them does."""
+    """The conditions that hold if either of two values is true."""
     return {key: min(constant, b[key]) for key, constant in a.items() if key in b}
 
 
@@ -71,8 +71,8 @@ def guard_of(conditions: Conditions, blocks: Mapping[UOp, int]) -> UOp | None:
 
 
 def share_outside(conditions: Conditions, blocks: Mapping[UOp, int]) -> float:
-    """The share of the elements that lie in blocks without an element inside, from samples of
-    blocks. `blocks`: the iterations of each loop in one. 1 where a variable decides it."""
+    """The share of elements in blocks without an element inside, estimated from sample blocks.
+    `blocks`: the iterations of each loop per block. 1 if a variable decides."""
     atoms = list({m: None for terms in conditions for m, _ in terms})
     if any(m.op is not Ops.RANGE for m in atoms) or len(atoms) > 3:
         return 1.0

@@ -27,7 +27,7 @@ from uopc.passes.trim_stores.conditions import Conditions
 
 @dataclass(frozen=True)
 class HiddenBound:
-    """Terms from the place `end` on (of a sum's loop) are hidden; or those before it."""
+    """The bound of a sum's hidden terms: those from `end` on, or those before `end`."""
 
     end: UOp
     from_end: bool
@@ -83,8 +83,8 @@ def _combines(u: UOp, op: str, value: UOp, r: UOp) -> bool:
 
 # ---------------------------------------------------------------- the values
 def has_places(v: UOp, r: UOp) -> bool:
-    """True for a value of storage, without a sum, that a buffer has a place for at each iteration
-    of the loops beside r: some, whose lengths no loop decides."""
+    """True for a value of storage, without a sum, for which a buffer has a place at each iteration
+    of the other loops; there are such loops, and their lengths are fixed."""
     order = walk.toposort(v, gate=lambda u: u.op is not Ops.INDEX)
     around = ranges.ranges(v)
     plain = all([q.arg.kind == "loop" or q is r for q in around])

@@ -82,7 +82,7 @@ def _guarded(graph: UOp, context: Context) -> UOp:
 # ---------------------------------------------------------------- stored values
 @dataclass(frozen=True)
 class _FilledBuffer:
-    """A buffer that one loop nest fills, each element once: `after` is what readers index."""
+    """A buffer that one loop nest fills, each element once. Readers index `after`."""
 
     after: UOp
     store: UOp
@@ -130,7 +130,7 @@ def _stores(graph: UOp) -> dict[UOp, _FilledBuffer]:
 
 
 def _stored(after: UOp) -> _FilledBuffer | None:
-    """The one loop nest behind an AFTER, if it stores whole elements of a new buffer."""
+    """The single loop nest behind an AFTER, if it stores all elements of a new buffer."""
     buffer, *effects = after.src
     if buffer.op is not Ops.BUFFER or buffer.arg.space != "global" or not buffer.dtype.is_float:
         return None
@@ -182,7 +182,7 @@ def _masks_at_reads(graph: UOp, context: Context) -> UOp:
 
 
 def _multiplied(graph: UOp) -> set[UOp]:
-    """The stored values of which sums of products are made, maybe of functions of them."""
+    """The stored values that are factors of sums of products, directly or through functions."""
     products = [u.src[0] for u in walk.nodes(graph) if u.op is Ops.REDUCE and u.arg.op == "add"]
     inner = (Ops.REDUCE, Ops.AFTER)
     below = [
@@ -194,9 +194,9 @@ def _multiplied(graph: UOp) -> set[UOp]:
 def _taken_apart(
     s: _FilledBuffer, context: Context, multiplied: bool
 ) -> tuple[UOp, UOp, int | None] | None:
-    """The mask of a value, the number outside, and which operand of its WHERE is left: None for
-    the WHERE itself, where the mask is only part of its condition. None without a mask, and for one
-    that hides too little of the value, or of products of it where it is -inf."""
+    """The mask of a value, the number outside of the mask, and the remaining operand of its WHERE:
+    None keeps the WHERE, because the mask is only part of its condition. None without a mask, and
+    if the mask hides too little."""
     u = s.value
     if u.op is not Ops.WHERE or not any(v.op is Ops.CONST for v in u.src[1:]):
         return None
@@ -252,8 +252,8 @@ def _needed_conditions(
 
 
 def _at_store(s: _FilledBuffer, index: tuple[UOp, ...], conditions: Conditions) -> Conditions:
-    """Conditions on the loops of a read, as ones on the loops of the store; none that depend on
-    another loop, which may be the same node as a loop of the store."""
+    """Turn conditions on the loops of a read into conditions on the loops of the store; none that
+    depend on other loops."""
     plain, guard = index_maps.plain_index(index, index_maps.true())
     conditions = both(conditions, required(guard, True))
     loops: dict[UOp, affine.Form] = {}

@@ -76,8 +76,8 @@ class _Hidden(NamedTuple):
 
 
 def _guard(reduce: UOp) -> tuple[UOp, _Hidden | None] | None:
-    """The condition on the loops of a sum of products where its term may be other than 0; and what
-    is left of the other terms where zeros are not exact."""
+    """The condition on loops under which a term of a sum of products may differ from 0; and, if
+    zeros are not exact, the values of the other terms."""
     product = reduce.src[0]
     if product.op is not Ops.MUL:
         return None

@@ -74,7 +74,7 @@ def _on_mesh(graph: UOp, context: Context) -> UOp:
 
 
 def _on_device(kernel: UOp, variables: Mapping[str, UOp]) -> UOp:
-    """A kernel with what its variables are on one device."""
+    """Replace a kernel's variables by their values on one device."""
     known = {v: variables[v.arg.name] for v in walk.variables(kernel) if v.arg.name in variables}
     return rebuild.rebuild_more(kernel, known) if known else kernel
 

@@ -54,8 +54,8 @@ class WholeArrays:
         return intern(Ops.COPY, value.dtype, (value,), self.mesh.devices[rank])
 
     def result(self, found: Unrolled, value: UOp) -> UOp:
-        """A result, whole: the argument it is, the value of a device that has all of it, or an
-        array to which the devices store their parts."""
+        """A complete result: an argument, the value of a device that has all of it, or an array to
+        which the devices store their parts."""
         spec, dims = next(self._layouts)
         root = whole_root(value)
         shape = self.sharding.in_sums(dims)

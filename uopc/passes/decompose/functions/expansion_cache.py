@@ -43,7 +43,7 @@ _functions: dict[object, UOp] = compile_scoped({})
 
 def applied(function: Function, src: Nodes, use: Use, **options: bool) -> UOp:
     """`function(*src, **options)`, copied from the expansion for operands of these types; an APPLY
-    of it where a kernel would have too many copies."""
+    of the expansion if a kernel would have too many copies."""
     if any([s.op is Ops.CONST for s in src]) or len(set(src)) < len(src):
         return function(*src, **options)  # something may fold
     key = function, tuple([s.dtype for s in src]), tuple(options.items())
