@@ -19,11 +19,9 @@ from uopc.backends.llvm.builder import (
     I8,
     I32,
     I64,
-    VOID,
     Builder,
     Operand,
     PointerTo,
-    Signature,
     Type,
 )
 from uopc.backends.llvm.emitter import stack_alignment
@@ -92,6 +90,9 @@ class _EntryCode:
             else Operand(b, I32, f"%.{s.name}").to(I64, "sext")
             for s in f.sizes
         }  # fmt: skip
+        bases = [*[f"%{a.name}" for a in f.arrays], "%work"]
+        bases += [f"@{f.constant(i)}" for i in range(len(f.constants))]
+        self.bases = [Operand(b, _ADDRESS, base) for base in bases]
         self.known: dict[UOp, Operand] = {}  # expressions that are computed
         in_memory = [c for c in f.plan.launches if kernels[c.kernel].types is None]
         most = max([max(1, len(c.words)) for c in in_memory], default=0)
@@ -114,6 +115,8 @@ class _EntryCode:
         return b.definition(f"define i32 @{f.name}({', '.join(parameters(f))})")
 
     def _size(self, size: Dim) -> Operand:
+        if isinstance(size, int):
+            return Operand(self.b, I64, str(size))
         return self._value(expression(size, self.f))
 
     def _value(self, u: UOp) -> Operand:
@@ -178,21 +181,15 @@ class _EntryCode:
             self._call(f"@{name}", [*given, chunk])
 
     def _call(self, name: str, given: list[Operand]) -> None:
-        self.b.call(name, Signature(VOID, *[v.t for v in given]), given)
+        operands = ", ".join([f"{v.t.text} {v.name}" for v in given])
+        self.b.effect(f"call void {name}({operands})")
 
     def _word(self, word: Word) -> Operand:
         """The value of a word."""
         if isinstance(word, Scalar):
             return self._size(word.value)
-        base = f"%{self._base(word)}" if word.base <= len(self.f.arrays) else f"@{self._base(word)}"
-        address = Operand(self.b, _ADDRESS, base)
-        return address if word.offset == 0 else address + self._size(word.offset)
-
-    def _base(self, word: Pointer) -> str:
-        count = len(self.f.arrays)
-        if word.base < count:
-            return self.f.arrays[word.base].name
-        return "work" if word.base == count else self.f.constant(word.base - count - 1)
+        base = self.bases[word.base]
+        return base if word.offset == 0 else base + self._size(word.offset)
 
     def _narrow(self, wanted: str, value: Operand) -> Operand:
         """A word as a kernel takes it: a number is in the low bits of its word."""

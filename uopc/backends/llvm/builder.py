@@ -80,6 +80,8 @@ def _relation(name: str) -> Callable[[Operand, AnyOperand], Operand]:
 class Operand:
     """An operand: its type and its name. Operators append instructions."""
 
+    __slots__ = ("builder", "name", "t")
+
     def __init__(self, builder: Builder, t: Type, name: str) -> None:
         self.builder, self.t, self.name = builder, t, name
 
@@ -206,6 +208,7 @@ class BasicBlock:
 class Index(Operand):
     """The number of a turn of a loop, the block that goes on with the next, and that behind all."""
 
+    __slots__ = ("again", "done")
     again: BasicBlock
     done: BasicBlock
 
@@ -278,9 +281,10 @@ class Builder:
     def value(self, t: Type, text: str) -> Operand:
         """Append an instruction; its value has the type `t`."""
         self.count += 1
-        made = Operand(self, t, f"%.{self.count}")
-        self.effect(f"{made.name} = {text}")
-        return made
+        assert self.open is not None, f"no block is open for {text}"
+        name = f"%.{self.count}"
+        self.open.lines.append(f"  {name} = {text}")
+        return Operand(self, t, name)
 
     def name(self, operand: AnyOperand) -> str:
         """An operand without its type."""
@@ -290,8 +294,10 @@ class Builder:
 
     def typed(self, t: Type, operand: AnyOperand) -> str:
         """An operand with its type, which is `t` if it is a constant."""
-        own = t if operand is None or isinstance(operand, int) else operand.t
-        assert own.text == t.text, f"{self.name(operand)} is a {own.text}, not a {t.text}"
+        if isinstance(operand, (Operand, Function)):
+            own = operand.t.text
+            assert own == t.text, f"{operand.name} is a {own}, not a {t.text}"
+            return f"{own} {operand.name}"
         return f"{t.text} {self.name(operand)}"
 
     def call(self, name: str, t: Signature, given: Sequence[AnyOperand]) -> Operand:
