@@ -14,7 +14,6 @@ from collections.abc import Iterable
 from uopc.ir.core import bounds, ranges, walk
 from uopc.ir.core.args import Opt
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp
 from uopc.ir.nest.loops import length_of
 from uopc.ir.nest.nest import Nest, nest_of
@@ -328,7 +327,7 @@ def _may_part(s: GpuScheduler) -> bool:
     """True if parts of a loop may run in blocks of their own: the kernel has one store, does not
     read the stored array, and fills no local storage."""
     stores = nest_of(s.kernel).stores
-    local = any(storage_root(a.node).op is Ops.BUFFER for a in s.nest.accesses)
+    local = any(a.storage.op is Ops.BUFFER for a in s.nest.accesses)
     return len(stores) == 1 and not local and not legality.reads_written(s.kernel, stores)
 
 

@@ -7,7 +7,6 @@ import sys
 
 from uopc.ir.core import ranges
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine, values
 from uopc.ir.nest.accesses import Access
@@ -21,7 +20,7 @@ def store_past_caches(s: Scheduler, before: Nest) -> None:
     """Apply NONTEMPORAL to loops that write large outputs line after line. `before`: the kernel
     before its loops were cut, which accesses the same storage."""
     holds = s.target.last_cache_bytes
-    used = {storage_root(a.node) for a in before.accesses}
+    used = {a.storage for a in before.accesses}
     if (
         sum([_storage_bytes(u) for u in used if u.op is Ops.PARAM])
         < thresholds.STREAMED_TOTAL * holds
@@ -30,14 +29,14 @@ def store_past_caches(s: Scheduler, before: Nest) -> None:
     k = s.nest
     touched: dict[UOp, int] = {}
     for a in k.accesses:
-        storage = storage_root(a.node)
+        storage = a.storage
         if storage.op is Ops.PARAM:
             accessed = trips(ranges.ranges(a.flat)) * a.itemsize
             touched[storage] = min(touched.get(storage, 0) + accessed, _storage_bytes(storage))
     if sum(touched.values()) < thresholds.STREAMED_TOTAL * holds:
         return
     for a in k.written:
-        if touched.get(storage_root(a.node), 0) * thresholds.STREAMED_SHARE >= holds:
+        if touched.get(a.storage, 0) * thresholds.STREAMED_SHARE >= holds:
             s.attempt("NONTEMPORAL", _line_after_line(a, s.target.stream_bytes), 0)
 
 

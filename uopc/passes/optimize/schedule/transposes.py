@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable
 
 from uopc.ir.core import bounds
-from uopc.ir.core.storage import before_effects
 from uopc.ir.core.uop import UOp
 from uopc.ir.nest.loops import length_of, most_of
 from uopc.ir.nest.nest import Nest
@@ -49,7 +48,7 @@ def tile_crossed(s: Scheduler, output: UOp | None, lanes: int) -> UOp | None:
     if output is None or other is None or k.reduces or len(k.written) != 1:
         return None
     far = [a for a in k.read if a.stride(other) == 1 and (a.stride(output) or 0) > 1]
-    size = max([bounds.most_bytes(before_effects(a.node.src[0])) for a in far], default=0)
+    size = max([bounds.most_bytes(a.storage) for a in far], default=0)
     itemsize = max([a.itemsize for a in far], default=1)
     n = 1 << int(math.log2(s.target.l2_bytes / thresholds.CROSSED_SHARE / itemsize) / 2)
     if size <= s.target.l2_bytes or n < 2 * lanes:
