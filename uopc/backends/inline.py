@@ -1,19 +1,24 @@
-"""FUNCTIONs of kernels in place of their APPLYs, where a function of its own does not pay."""
+"""FUNCTIONs of kernels in place of their APPLYs, where a function of its own does not pay.
+
+    APPLY of 110 statements on %x, four times    →    four times %r = call @apply_huge_sin_5f3a…(%x)
+
+All float64 sines of one width have the same branch, for huge angles. A function for it makes
+compilation faster but loops slower, even where the branch is not taken, because no vector register
+survives a call: what occurs only a few times stays in place. (`preserve_allcc` would keep
+registers, but LLVM 22 ends its functions with `vzeroupper`.)
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container
 
-from uopc.ir.core.calls import applied, function_statements
+from uopc.ir.core.calls import applied, function_body, function_statements
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern, set_origin
 
-
-def often_applied(kernel: UOp, least: int) -> frozenset[UOp]:
-    """The FUNCTIONs of a linear kernel that at least `least` APPLYs use."""
-    count = Counter([u.src[0] for u in kernel.src if u.op is Ops.APPLY])
-    return frozenset([u for u, n in count.items() if n >= least])
+SHORTEST = 12  # nodes of a function; a call adds about 10 statements
+FEWEST = 4  # calls of a function
 
 
 def inlined(kernel: UOp, kept: Container[UOp] = ()) -> UOp:
@@ -44,3 +49,11 @@ def inlined(kernel: UOp, kept: Container[UOp] = ()) -> UOp:
             out[made[u]] = None
             set_origin(made[u], u.origin)
     return intern(kernel.op, kernel.dtype, tuple(out), kernel.arg)
+
+
+def outlined(kernel: UOp) -> UOp:
+    """A linear kernel with the functions that are short or seldom used in place of their APPLYs;
+    the others are functions of its code."""
+    count = Counter([u.src[0] for u in kernel.src if u.op is Ops.APPLY])
+    often = [u for u, n in count.items() if n >= FEWEST]
+    return inlined(kernel, [u for u in often if len(function_body(u)) >= SHORTEST])

@@ -13,6 +13,7 @@ import contextlib
 import re
 from collections.abc import Iterator
 
+from uopc.backends.inline import outlined
 from uopc.backends.llvm import emitter, nontemporal, split_function
 from uopc.backends.llvm.builder import (
     I1,
@@ -25,7 +26,6 @@ from uopc.backends.llvm.builder import (
     Type,
 )
 from uopc.backends.llvm.emitter import stack_alignment
-from uopc.backends.llvm.outline import outlined
 from uopc.backends.llvm.sizes import computed
 from uopc.backends.llvm.statements import CpuEmitter
 from uopc.backends.memory_plan import ALIGNMENT

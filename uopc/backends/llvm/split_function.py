@@ -10,9 +10,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 
+from uopc.backends.inline import outlined
 from uopc.backends.llvm import nontemporal
 from uopc.backends.llvm.emitter import Emitter, stack_alignment
-from uopc.backends.llvm.outline import outlined
 from uopc.backends.llvm.statements import CpuEmitter
 from uopc.backends.llvm.types import llvm_type
 from uopc.ir.core import storage

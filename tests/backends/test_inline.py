@@ -10,10 +10,9 @@ import pytest
 import uopc
 from uopc.backends import detect
 from uopc.backends.cpu import elf_loader
-from uopc.backends.inline import inlined
+from uopc.backends.inline import SHORTEST, inlined, outlined
 from uopc.backends.llvm import emitter as llvm
 from uopc.backends.llvm import jit, split_function
-from uopc.backends.llvm.outline import SHORTEST, outlined
 from uopc.driver import lower_only
 from uopc.errors import InvalidIR
 from uopc.ir.builder import leaves
