@@ -21,9 +21,9 @@ from uopc.tensor.primitive import primitive
 
 
 class Accumulate(DerivativeRule):
-    """Of sums: their running sums. Of the greatest: the tangent of the first element that is it. Of
-    products: t[i] = t[i-1] a[i] + y[i-1] a'[i]; no zero is divided by, and 0 times a product that
-    overflowed is 0."""
+    """Sums: the tangent is a running sum. Max (min): the tangent of the first greatest (least)
+    element. Products: t[i] = t[i-1] a[i] + y[i-1] a'[i], without division by zero; 0 times an
+    overflowed product is 0."""
 
     kind = "linear"
 
@@ -55,7 +55,7 @@ class Accumulate(DerivativeRule):
 
 
 def running(a: UOp, op: ReduceOp, axis: int) -> UOp:
-    """The elements up to each one combined."""
+    """Combine each element with all elements before it."""
     made = intern(Ops.ACCUMULATE, a.dtype, (a,), ReduceArg(op, (axis,)))
     return leaves.located(made)
 
@@ -65,8 +65,8 @@ def _reversed_sum(a: UOp, axis: int) -> UOp:
 
 
 def before(a: UOp, axis: int, reverse: bool = False, filling: float = 1) -> UOp:
-    """The element before each one along an axis, in reverse the one after it; `filling` for none.
-    """
+    """Shift along an axis: each element is replaced by the previous (`reverse`: the next) element,
+    or by `filling` if there is none."""
     dims = shapes.shape(a)
     widths = [((0, 1) if reverse else (1, 0)) if i == axis else (0, 0) for i in range(len(dims))]
     begins = [int(reverse and i == axis) for i in range(len(dims))]
@@ -74,8 +74,8 @@ def before(a: UOp, axis: int, reverse: bool = False, filling: float = 1) -> UOp:
 
 
 def recurrence(a: UOp, b: UOp, axis: int, reverse: bool = False) -> UOp:
-    """t[i] = a[i] t[i-1] + b[i] along an axis, or backwards, with nothing before the first one: a
-    loop, whose derivatives are loops."""
+    """Compute t[i] = a[i] t[i-1] + b[i] along an axis (`reverse`: t[i+1]) by a loop, so that its
+    derivatives are loops. The first t is b."""
     dims = shapes.shape(b)
     order = (axis, *[i for i in range(len(dims)) if i != axis])
     steps = leaves.iota(dims[axis])
@@ -93,7 +93,7 @@ def recurrence(a: UOp, b: UOp, axis: int, reverse: bool = False) -> UOp:
 
 
 def _holders(u: UOp, axis: int) -> UOp:
-    """The place of the first element that is the greatest (least) so far."""
+    """The index of the first element that is the greatest (least) so far."""
     a = stored(u.src[0])
     totals = running(a, u.arg.op, axis)
     dims = shapes.shape(a)
@@ -108,7 +108,7 @@ def _holders(u: UOp, axis: int) -> UOp:
 
 
 def others(a: UOp, axes: Sequence[int]) -> UOp:
-    """At each element the product of all others along the axes; zeros are no exception."""
+    """For each element, the product of all other elements along the axes, also if some are zero."""
     is_zero = alu.binary(Ops.CMPEQ, a, 0)
     zeros = fold.cast(is_zero, place_dtype(shapes.size(shapes.shape(a))))
     count = movement.reduce(zeros, "add", tuple(axes), keepdims=True)
@@ -120,8 +120,8 @@ def others(a: UOp, axes: Sequence[int]) -> UOp:
 
 
 class Others(OfBody):
-    """The products of all other elements: differentiated as those of the elements before each one
-    and after it, where zeros and numbers that overflow are apart. `details`: the axes."""
+    """The products of all other elements. The derivative is taken of (product before) * (product
+    after), in which zeros and overflowed numbers are separate factors. `details`: the axes."""
 
     joint = False
 
@@ -145,8 +145,8 @@ class Others(OfBody):
 def _sides(
     a: UOp, axes: Sequence[int], along: Callable[[UOp, int], UOp]
 ) -> tuple[UOp, UOp]:
-    """At each element the product of those before it along the axes, and of those after it, with
-    `along` for running products."""
+    """For each element, the product of the elements before it along the axes, and the product of
+    the elements after it. `along` computes running products."""
     dims = shapes.shape(a)
     kept = [i for i in range(len(dims)) if i not in axes]
     order, axis = (*kept, *axes), len(kept)
@@ -162,22 +162,23 @@ def _sides(
 
 
 def _products(a: UOp, axis: int) -> UOp:
-    """The running products, 0 from the first zero on though others overflowed: the running products
-    of the other elements, times those of the zeros."""
+    """The running products, 0 from the first zero on even if other elements overflow: the running
+    product of the nonzero elements times the running product of the zeros."""
     is_zero, one = alu.binary(Ops.CMPEQ, a, 0), leaves.const(a.dtype, 1)
     usual, zeros = alu.where(is_zero, one, a), alu.where(is_zero, a, one)
     return product(running(usual, "mul", axis), running(zeros, "mul", axis))
 
 
 def product(a: UOp, b: UOp) -> UOp:
-    """a b, which is 0 where one is 0 and the other an infinity: a product that overflowed."""
+    """Multiply a and b; 0 times an infinity is 0, because the infinity is a product that
+    overflowed."""
     made, known = a * b, a + b
     undefined = alu.alu(made, Ops.CMPNE, made) & alu.alu(known, Ops.CMPEQ, known)
     return primitive(alu.where(undefined, leaves.const(a.dtype, 0), made), "product", a, b)
 
 
 class Product(DerivativeRule):
-    """Linear in both operands; its derivatives are such products too."""
+    """Linear in both operands; its derivatives are `product`s again."""
 
     kind = "linear"
 

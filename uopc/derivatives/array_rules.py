@@ -19,7 +19,8 @@ from uopc.tensor.sorts import sorting
 
 
 class SortRule(DerivativeRule):
-    """The tangents in the order of the values. `details`: the axis from the end, and descending."""
+    """Tangents are sorted in the order of the values. `details`: the axis from the end, and
+    descending."""
 
     kind = "linear"
 
@@ -43,7 +44,7 @@ class SortRule(DerivativeRule):
 
 
 class ArgSort(DerivativeRule):
-    """Places have no derivative."""
+    """Indices have no derivative."""
 
     def again(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
         axis, descending = u.arg.details
@@ -51,7 +52,8 @@ class ArgSort(DerivativeRule):
 
 
 class Scatter(DerivativeRule):
-    """Updates of rows of `a` at places: the operands are a, the places and the rows."""
+    """Updates of rows of an array. Operands: the array, the indices of the rows, and the new
+    rows."""
 
     kind = "linear"
     op: Op | None = None
@@ -77,7 +79,7 @@ class Scatter(DerivativeRule):
 
 
 def _rows_at(a: UOp, u: UOp) -> UOp:
-    """The rows of a value at the places of an update; 0 for places outside."""
+    """The rows of a value at the indices of an update; 0 for an index out of range."""
     place = fold.cast(u.src[2], dtypes.index)
     nothing = intern(Ops.INVALID, dtypes.index)
     return gather.read(
@@ -101,7 +103,7 @@ class Add(Scatter):
 
 
 class Set(Scatter):
-    """The last of several rows for one place is the one that counts."""
+    """If several rows have the same index, only the last row has an effect."""
 
     def push(self, u: UOp, tangents: Sequence[Value]) -> Value:
         _, a, _, value = tangents
@@ -125,7 +127,7 @@ class Set(Scatter):
 
 
 class Greatest(Scatter):
-    """max and min: those that are the result share the derivative."""
+    """max and min: all operands that equal the result share the derivative."""
 
     def __init__(self, op: Op) -> None:
         self.op = op
@@ -146,9 +148,8 @@ class Greatest(Scatter):
         return [None, a, None, scaled if wanted[3] else None]
 
     def _shares(self, u: UOp) -> tuple[UOp, UOp, UOp]:
-        """For each element of the array a bool, True if it is the result; the same for each
-        update; and one over the number of those.
-        """
+        """Return a bool for each element of the array (True if it equals the result), a bool for
+        each update, and 1 / the number of operands that equal the result."""
         places = u.src[2]
         a, value = stored(u.src[1]), stored(u.src[3])
         best = scatter(a, places, value, self.op)
@@ -161,8 +162,8 @@ class Greatest(Scatter):
 
 
 class Multiply(Scatter):
-    """Linear in the array, and in each factor: by one it is the row times all other factors that
-    meet it, so no zero is divided by."""
+    """Linear in the array and in each factor. The derivative by a factor is the row times all other
+    factors of that row, so nothing is divided by zero."""
 
     op = Ops.MUL
 
@@ -180,8 +181,8 @@ class Multiply(Scatter):
         return [None, a, None, rows]
 
     def _others(self, u: UOp) -> UOp:
-        """For each factor the row that it multiplies, times the other factors there: those before
-        it and those after it, where factors of one place stand side by side."""
+        """For each factor, its row times the other factors of that row: sort factors by index, then
+        multiply the factors before and after each."""
         _, a, places, value = u.src
         order = sorting.argsort(places)
         place, factors = places[order], value[order]

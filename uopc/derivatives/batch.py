@@ -29,7 +29,7 @@ Batch = Mapping[UOp, UOp]  # the value of a node for all of the batch
 
 def mapped(outputs: Sequence[UOp], batched: Batch) -> list[UOp]:
     """The outputs along a new first dimension, with the keys of `batched` replaced by values that
-    have it. An output that depends on none of them is repeated."""
+    have this dimension. An output that depends on no key is repeated."""
     n = shapes.shape(next(iter(batched.values())))[0]
     found = dependent(outputs, batched)
     return [movement.repeated(u, n) if v is None else v for u, v in zip(outputs, found)]
@@ -48,12 +48,12 @@ def dependent(outputs: Sequence[UOp], batched: Batch) -> list[Value]:
 
 
 def _aligned(u: UOp, done: Batch, rank: int) -> UOp:
-    """An operand, its batch in front of `rank` dimensions."""
+    """Put the batch of an operand in front of `rank` dimensions."""
     return front_aligned(done[u], rank) if u in done else u
 
 
 def batched_node(u: UOp, n: Dim, done: Batch) -> UOp:
-    """The value of a node for all of the batch, from those of its operands."""
+    """The value of a node for the whole batch, from the batched values of its operands."""
     dims = shapes.shape(u)
     if u.op.is_alu or u.op is Ops.CAST:
         made = remake(u, tuple([_aligned(s, done, len(dims)) for s in u.src]))
@@ -108,7 +108,7 @@ def _batch_concatenation(u: UOp, n: Dim, done: Batch) -> UOp:
 
 
 def _along_axes(u: UOp, n: Dim, done: Batch) -> UOp:
-    """REDUCE and ACCUMULATE."""
+    """Shift the axes of a REDUCE or ACCUMULATE by one."""
     arg = replace(u.arg, axes=tuple([i + 1 for i in u.arg.axes]))
     return leaves.located(intern(u.op, u.dtype, (done[u.src[0]],), arg))
 
@@ -127,7 +127,7 @@ def _index(u: UOp, n: Dim, done: Batch) -> UOp:
 
 
 def _again(u: UOp, n: Dim, done: Batch) -> UOp:
-    """The op has the same meaning for more dimensions."""
+    """Apply the op unchanged: extra leading dimensions do not alter its meaning."""
     return leaves.located(intern(u.op, u.dtype, (done[u.src[0]], *u.src[1:]), u.arg))
 
 
@@ -136,7 +136,7 @@ def _contiguous(u: UOp, n: Dim, done: Batch) -> UOp:
 
 
 def _shard(u: UOp, n: Dim, done: Batch) -> UOp:
-    """The new dimension is whole."""
+    """Leave the new dimension uncut."""
     arg = ShardArg(((), *u.arg.spec))
     return leaves.located(intern(u.op, u.dtype, (done[u.src[0]],), arg))
 

@@ -20,11 +20,11 @@ from uopc.tensor.loops import bodies, branches
 
 
 class Branches(OfBody):
-    """Operands: which branch, the body, and its arguments. The body gives the results of the first
-    branch, then those of the second, and so on."""
+    """Operands: the number of the chosen branch, the body, and its arguments. The body gives the
+    results of the first branch, then the results of the second, and so on."""
 
     def _of(self, u: UOp) -> tuple[dict[UOp, UOp], list[Sequence[UOp]]]:
-        """The arguments by PARAMs that stand for them, and the results of each branch."""
+        """Return the arguments by their stand-in PARAMs, and the results of each branch."""
         arguments = u.src[3:]
         seeds = [functions.seed(a) for a in arguments]
         return dict(zip(seeds, arguments)), _results(u, seeds)
@@ -48,7 +48,7 @@ class Branches(OfBody):
         return [None, None, None, *[made.get(s) for s in given]]
 
     def again(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
-        """The branches for a batch. If each row chooses by itself, all arguments get the batch, so
+        """Batch the branches. If each row chooses its own branch, all arguments get the batch, so
         that derivatives choose before they add up rows."""
         which, _, *arguments = operands
         each, _, *flags = batched
@@ -76,7 +76,8 @@ class Branches(OfBody):
 def _stand_ins(
     values: Mapping[int, Value], rows: Sequence[Sequence[UOp]]
 ) -> tuple[dict[int, UOp], dict[UOp, UOp]]:
-    """The nodes that stand for values in the branches, by number; the values by their PARAMs."""
+    """Return the stand-ins for values in the branches, by number; and the values by their
+    PARAMs."""
     masks = functions.supports(values, [v for row in rows for v in row])
     known = {i: v for i, v in values.items() if v is not None}
     seeds = {i: functions.seed(v) for i, v in known.items()}
@@ -108,7 +109,7 @@ def _mapped(
 def _choose_derivative(
     u: UOp, found: Sequence[Sequence[Value]], like: Sequence[UOp], given: Mapping[UOp, UOp]
 ) -> list[Value]:
-    """The choice between what derivatives gave; None where it is zero in all branches."""
+    """Choose between the derivatives of the branches; None if all branches give zero."""
     kept = [i for i in range(len(like)) if any([row[i] is not None for row in found])]
     answer: list[Value] = [None] * len(like)
     if kept:

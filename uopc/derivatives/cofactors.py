@@ -26,7 +26,7 @@ from uopc.tensor.primitive import primitive
 
 
 class Cofactors(DerivativeRule):
-    """The operands are A and the directions, as many as there are: their batches broadcast."""
+    """Operands: A and any number of directions, whose batches broadcast."""
 
     kind = "linear"
 
@@ -62,7 +62,7 @@ class Cofactors(DerivativeRule):
 
 
 def cofactors(a: UOp, *along: UOp) -> UOp:
-    """The cofactors of matrices, or their derivative along so many directions."""
+    """The cofactors of matrices, or their derivative along each of the directions in turn."""
     dims = shapes.shape(a)
     if 0 in dims:
         return a  # it has no elements
@@ -81,6 +81,9 @@ def product(a: UOp, b: UOp) -> UOp:
 
 def _of_diagonal(d: UOp, along: Sequence[UOp]) -> UOp:
     """The derivative of the cofactors of diag(d).
+
+    With p - 1 directions X, its element at row i[p] and column i[s(p)] is the sum over permutations
+    s of p and over indices i of sign(s) times X[i[k], i[s(k)]] for each direction, times `_others`.
 
     Of p - 1 directions X it is, at row i[p] and column i[s(p)], the sum over permutations s of p
     and over indices i of sign(s) times X[i[k], i[s(k)]] for each direction, times `_others`.
@@ -107,7 +110,8 @@ def _of_diagonal(d: UOp, along: Sequence[UOp]) -> UOp:
 
 
 def _others(d: UOp, count: int) -> UOp:
-    """At so many indices the product of the numbers at all others; 0 where two indices are one."""
+    """For each tuple of `count` indices, the product of d at all other indices; 0 if two indices
+    are equal."""
     *batch, n = shapes.shape(d)
     kept: UOp = movement.reshape(d, (*batch, *(1,) * count, n))
     for k in range(count):
@@ -119,7 +123,7 @@ def _others(d: UOp, count: int) -> UOp:
 
 
 def _same(n: Dim, i: int, k: int, count: int) -> UOp:
-    """Of so many indices, 1 where the i-th is the k-th."""
+    """For each tuple of `count` indices, 1 if indices i and k are equal, else 0."""
     one, other = [
         movement.reshape(leaves.iota(n), tuple([n if axis == own else 1 for axis in range(count)]))
         for own in (i, k)
@@ -128,7 +132,7 @@ def _same(n: Dim, i: int, k: int, count: int) -> UOp:
 
 
 def _placed(x: UOp, i: int, k: int, count: int) -> UOp:
-    """Of so many indices, the element at row i and column k."""
+    """For each tuple of `count` indices, the element of x at row index i and column index k."""
     *batch, n, _ = shapes.shape(x)
     if i == k:
         x = movement.reduce(alu.where(_same(n, 0, 1, 2), x, 0), "add", len(batch) + 1)

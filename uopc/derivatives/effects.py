@@ -23,7 +23,7 @@ _Chain = tuple[UOp, ...]  # views, from the storage on
 
 
 class _EffectReader:
-    """A walk, sources first, which notes the value of each node."""
+    """Note the value of each node, in a walk that takes sources first."""
 
     def __init__(self, nodes: Sequence[UOp]) -> None:
         # Storage that kernels written by hand take stays as it is.
@@ -51,7 +51,7 @@ class _EffectReader:
             self.chain[u] = (*self.chain[u.src[0]], u)
 
     def _stores(self, u: UOp) -> list[UOp] | None:
-        """The STOREs that an AFTER is after; None if there are other effects."""
+        """The STOREs that an AFTER waits for; None if it waits for other effects."""
         found: list[UOp] = []
         left = list(u.src[1:])[::-1]
         while left:
@@ -79,7 +79,7 @@ class _EffectReader:
         self.value[u] = self._stored(stores[0]) if alone else _seen(held, self.chain[x])
 
     def _stored(self, store: UOp) -> UOp:
-        """The value of a STORE's target after it."""
+        """The value of a STORE's target after the STORE."""
         target, value, *gate = store.src
         new = movement.expand(self.value.get(value, value), shapes.shape(target))
         if not gate:
@@ -87,7 +87,7 @@ class _EffectReader:
         return alu.where(self.value.get(gate[0], gate[0]), new, self.value[target])
 
     def _put(self, a: UOp, chain: _Chain, value: UOp) -> UOp:
-        """`a` with a value where a chain of views looks."""
+        """Replace the elements of `a` that a chain of views shows by `value`."""
         if not chain:
             return value
         view = chain[0]
@@ -119,7 +119,7 @@ def _seen(a: UOp, chain: _Chain) -> UOp:
 
 
 def pure(outputs: Sequence[UOp], inputs: Sequence[UOp] = ()) -> tuple[list[UOp], list[UOp]]:
-    """The values of outputs, and of nodes below them, without effects."""
+    """Replace outputs, and nodes below them, by equal values without effects."""
     nodes = calls.graph_order([*outputs, *inputs], operands)
     if not any([u.op is Ops.AFTER for u in nodes]):
         return list(outputs), list(inputs)

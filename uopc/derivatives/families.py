@@ -25,7 +25,7 @@ from uopc.tensor.primitive import primitive
 
 
 class _Family(Partials):
-    """`details`: the number of the function in its family."""
+    """`details`: the index of the function in its family."""
 
     def again(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
         rank = len(shapes.shape(u))
@@ -38,8 +38,7 @@ class _Family(Partials):
 
 # ---------------------------------------------------------------- powers
 def power_log(a: UOp, b: UOp, n: int, power: UOp | None = None) -> UOp:
-    """a^b (log a)^n, where `power` is a^b if that is known; 0 where a is 0 and b is not negative,
-    for n of 1 or more."""
+    """a^b (log a)^n; 0 if n >= 1, a is 0 and b is not negative. `power`: a^b, if it is known."""
     power = elementwise.power(a, b) if power is None else power
     if n == 0:
         return power
@@ -74,7 +73,7 @@ class PowerLog(_Family):
 
 # ---------------------------------------------------------------- sinc
 class Sinc(_Family):
-    """A derivative of sinc, or sinc itself."""
+    """The nth derivative of sinc; n = 0 is sinc."""
 
     def __init__(self) -> None:
         super().__init__(None, lambda u, value, x: sinc(x, u.arg.details[0] + 1))

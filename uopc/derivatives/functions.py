@@ -36,18 +36,18 @@ _slots = itertools.count(1 << 48)
 
 
 def seed(like: UOp) -> UOp:
-    """A PARAM of the kind of a node that stands for a value until one takes its place."""
+    """Make a PARAM of the dtype and shape of `like`, to be replaced by a value later."""
     return functions.param(next(_slots), like)
 
 
 def seed_of(dtype: DType, dims: Shape) -> UOp:
-    """A `seed` of this dtype and shape."""
+    """Make a `seed` of this dtype and shape."""
     return leaves.param(next(_slots), dtype, dims)
 
 
 def supports(values: Mapping[int, Value], body: Sequence[UOp]) -> dict[int, UOp]:
-    """The supports of tangents or cotangents that a body takes, of those that are zero somewhere by
-    their structure, if they may meet infinite factors: PARAMs that stand for them do not tell."""
+    """The supports of values that are zero somewhere by their structure; none if all factors of the
+    body are finite. The body's PARAMs cannot show where their values are zero."""
     if all([support.is_tame(u) for u in body]):
         return {}
     found = {i: support.support(v) for i, v in values.items() if v is not None}
@@ -55,12 +55,12 @@ def supports(values: Mapping[int, Value], body: Sequence[UOp]) -> dict[int, UOp]
 
 
 def shielded(stand_in: UOp, mask: Value) -> UOp:
-    """The PARAM that stands for a value, zero where that of its support says so."""
+    """Set a PARAM to zero where the support of its value is False."""
     return stand_in if mask is None else alu.where(mask, stand_in, 0)
 
 
 def pushed(u: UOp, tangents: Sequence[Value], push: Callable[..., list[Value]]) -> list[Value]:
-    """The tangents of all results of a CALL, from those of its arguments."""
+    """The tangents of all results of a CALL from the tangents of its arguments."""
     body, args = _body_parts(u)
     params = params_of(body)
     given = [i for i, t in enumerate(tangents) if t is not None and i in params]
@@ -80,7 +80,8 @@ def pushed(u: UOp, tangents: Sequence[Value], push: Callable[..., list[Value]]) 
 def _stand_ins(
     first: int, like: Mapping[int, UOp], masks: Mapping[int, UOp]
 ) -> dict[int, UOp]:
-    """PARAMs for values like these, from a slot on, and for their supports after them."""
+    """Make PARAMs for values like these from slot `first` on, followed by PARAMs for their
+    supports."""
     made = {i: functions.param(first + n, u) for n, (i, u) in enumerate(like.items())}
     later = first + len(like)
     flags = {i: functions.param(later + n, m) for n, (i, m) in enumerate(masks.items())}
@@ -90,7 +91,7 @@ def _stand_ins(
 def pulled(
     u: UOp, cotangents: Sequence[Value], wanted: Sequence[bool], pull: Callable[..., list[Value]]
 ) -> list[Value]:
-    """The cotangents of the wanted arguments of a CALL, from those of its results."""
+    """The cotangents of the wanted arguments of a CALL from the cotangents of its results."""
     body, args = _body_parts(u)
     params = params_of(body)
     given = [i for i, c in enumerate(cotangents) if c is not None]
@@ -110,8 +111,8 @@ def pulled(
 
 
 def inlined(u: UOp, number: int) -> UOp | None:
-    """A result of a CALL as the value that its FUNCTION computes; None of another node, and of a
-    loop, whose FUNCTION is one of its steps."""
+    """Replace a result of a CALL by the value that its FUNCTION computes; None for other nodes, and
+    for loops (their FUNCTION is a single step)."""
     if u.op is not Ops.CALL or u.src[0].op is not Ops.FUNCTION or u.src[0].arg.repeats:
         return None
     body, args = _body_parts(u)

@@ -30,8 +30,8 @@ _FILLED = 4  # a table may have so many times the places that it needs
 
 @dataclass(frozen=True)
 class _ReadPlaces:
-    """The places that an index reads: constant + the sum of step * i over dimensions, or a table of
-    places. `axes`: the dimensions of the block of indices along which it moves."""
+    """The positions that an index reads: either constant + the sum of step * i over dimensions, or
+    a table. `axes`: the dimensions of the block of indices along which the positions change."""
 
     axes: tuple[int, ...]
     steps: tuple[int, ...] = ()
@@ -70,7 +70,7 @@ def transposed(u: UOp, cotangent: UOp) -> UOp:
 
 # ---------------------------------------------------------------- places that are known
 def _places(index: UOp, rank: int) -> _ReadPlaces | None:
-    """The places that an index of a block of this rank reads; None if they are not known."""
+    """The positions that an index of a block of this rank reads; None if they are unknown."""
     form = _steps(index)
     dims = shapes.shape(index)
     first = rank - len(dims)
@@ -89,7 +89,8 @@ def _places(index: UOp, rank: int) -> _ReadPlaces | None:
 
 
 def _steps(u: UOp) -> tuple[int, tuple[int, ...]] | None:
-    """A constant, and a step for each dimension, if the integers have this form."""
+    """Decompose integers into a constant and a step for each dimension; None if that is
+    impossible."""
     if u.op is Ops.CONST:
         return (int(u.arg), ()) if type(u.arg) is not tuple else None
     if u.op is Ops.IOTA:
@@ -135,7 +136,8 @@ _STATIC = frozenset((Ops.CONST, Ops.DATA, Ops.IOTA, Ops.INVALID, Ops.CAST, Ops.S
 
 
 def _table(index: UOp) -> Table | None:
-    """The places of an index made of arrays of the graph alone; -1 where there is none."""
+    """The values of an index that depends on constant arrays only, -1 for INVALID; None
+    otherwise."""
     nodes = index.toposort()
     if not all([u.op in _STATIC or u.op.is_alu or u.op.movement for u in nodes]):
         return None
@@ -148,7 +150,7 @@ def _table(index: UOp) -> Table | None:
 
 
 def evaluated(u: UOp) -> npt.NDArray[np.generic]:
-    """The elements of a value that the arrays of its graph determine; of an index, -1 for none."""
+    """Compute a value that depends on constant arrays only; an INVALID index is -1."""
     from uopc.ir.interpret.arguments import Variables
     from uopc.ir.interpret.tensor import TensorRun
 
@@ -159,7 +161,7 @@ def evaluated(u: UOp) -> npt.NDArray[np.generic]:
 
 
 def rearranged(a: npt.NDArray[Element], u: UOp, filling: Any) -> npt.NDArray[Element]:
-    """An array of the shape of the operand of a movement op, as the op moves it."""
+    """Apply a movement op to an array that has the shape of its operand."""
     if u.op is Ops.RESHAPE:
         return a.reshape(shapes.shape(u))
     if u.op is Ops.EXPAND:
@@ -178,7 +180,8 @@ def rearranged(a: npt.NDArray[Element], u: UOp, filling: Any) -> npt.NDArray[Ele
 
 # ---------------------------------------------------------------- one dimension of the source
 def _collapsed(value: UOp, at: int, places: _ReadPlaces, n: Dim) -> UOp:
-    """The dimensions from `at` on, which read these places of a dimension of n, as that one."""
+    """Merge the dimensions from `at` on, which read these positions of a dimension of length n,
+    into that dimension."""
     if places.table is not None:
         return by_table(value, at, places.table, n)
     dims = shapes.shape(value)
@@ -197,8 +200,8 @@ def _collapsed(value: UOp, at: int, places: _ReadPlaces, n: Dim) -> UOp:
 
 
 def _solved(value: UOp, at: int, c: Dim, steps: tuple[int, ...], n: Dim) -> UOp:
-    """Each place p of the source is read by the i with c + sum of step * i = p. The longest of the
-    dimensions is solved for, over the others is summed."""
+    """Let each position p of the source read the i with c + sum of step * i = p: solve for the
+    longest dimension and sum over the others."""
     dims = shapes.shape(value)
     mine = range(at, at + len(steps))
     chosen = max(mine, key=lambda i: dims[i] if isinstance(dims[i], int) else 1 << 62)
@@ -223,13 +226,13 @@ def _solved(value: UOp, at: int, c: Dim, steps: tuple[int, ...], n: Dim) -> UOp:
 
 
 def _axis(v: UOp, after: int) -> UOp:
-    """A vector as a dimension with `after` ones behind it."""
+    """Append `after` dimensions of length 1 to a vector."""
     return movement.reshape(v, (*shapes.shape(v), *(1,) * after))
 
 
 def by_table(value: UOp, at: int, table: Table, n: Dim) -> UOp:
-    """The places are a table: its inverse is a table too, of the readers of each place, unless a
-    few places have most of them."""
+    """Add elements at the positions of a table: gather by the inverse table (the readers of each
+    position), or scatter if a few positions have most of the readers."""
     dims = shapes.shape(value)
     rest = (*dims[:at], *dims[at + table.ndim :])
     order = [*range(at, at + table.ndim), *range(at), *range(at + table.ndim, len(dims))]
@@ -252,8 +255,8 @@ def by_table(value: UOp, at: int, table: Table, n: Dim) -> UOp:
 
 
 def _readers(flat: Table, n: int) -> Table | None:
-    """The readers of each of n places, -1 for none, as (n, most readers); None if it has too many
-    holes."""
+    """The readers of each of n positions, padded with -1, as (n, most readers); None if too much of
+    the table is padding."""
     good = np.nonzero((flat >= 0) & (flat < n))[0]
     counts = np.bincount(flat[good], minlength=n)
     most = max(int(counts.max(initial=0)), 1)
@@ -270,7 +273,7 @@ def _readers(flat: Table, n: int) -> Table | None:
 def _scattered(
     cotangent: UOp, indices: Sequence[UOp], block: Shape, lead: Shape
 ) -> UOp:
-    """The rows of a cotangent, added at places that are known when the program runs."""
+    """Add the rows of a cotangent at positions that are only known when the program runs."""
     flat, ok = None, None
     for i, d in zip(indices, lead):
         place, guard = _ungated(i)
@@ -290,7 +293,7 @@ def _scattered(
 
 
 def _ungated(index: UOp) -> tuple[UOp, UOp | None]:
-    """An index and the condition under which there is one."""
+    """Split a guarded index into the index and its guard."""
     guard: UOp | None = None
     while index.op is Ops.WHERE and index.src[2].op is Ops.INVALID:
         guard = index.src[0] if guard is None else index.src[0] & guard

@@ -25,7 +25,7 @@ Kernel = Callable[[UOp, Sequence[UOp]], UOp]
 
 
 class _Batched(DerivativeRule):
-    """A function of matrices, which `kernel` computes from the node and operands."""
+    """A function of matrices that `kernel` computes from the node and operands."""
 
     kind = "linear"
     kernel: Kernel
@@ -42,7 +42,7 @@ class _Batched(DerivativeRule):
 
 
 class _FactorizationRule(_Batched, Pushed):
-    """`tangent` takes the node and the tangents of its operands."""
+    """`tangent` computes the tangent from the node and the tangents of its operands."""
 
     def __init__(
         self, tangent: Callable[[UOp, Sequence[Value]], Value], kernel: Kernel
@@ -54,7 +54,7 @@ class _FactorizationRule(_Batched, Pushed):
 
 
 def _lower_triangle(a: UOp, diagonal: float) -> UOp:
-    """The part below the diagonal, and the diagonal times a factor."""
+    """The strictly lower part, plus the diagonal times a factor."""
     n, m = shapes.shape(a)[-2:]
     row, column = movement.reshape(leaves.iota(n), (n, 1)), leaves.iota(m)
     weight = leaves.const(a.dtype, diagonal)
@@ -64,7 +64,7 @@ def _lower_triangle(a: UOp, diagonal: float) -> UOp:
 
 # ---------------------------------------------------------------- Cholesky, QR
 def _cholesky(u: UOp, tangents: Sequence[Value]) -> Value:
-    """L' = L below(L^-1 A' L^-T), A' made symmetric."""
+    """L' = L below(L^-1 A' L^-T), with A' made symmetric."""
     (t,) = tangents
     if t is None:
         return None
@@ -78,8 +78,9 @@ def _forward(lower: UOp, b: UOp) -> UOp:
 
 
 def _qr(which: int) -> Callable[[UOp, Sequence[Value]], Value]:
-    """Q' and R' of A = Q R, of full rank: those of the first columns, as many as Q has, and for the
-    others R' = Q'^T A + Q^T A'. A complete Q of a tall matrix is not determined by it."""
+    """Q' and R' of A = Q R of full rank. If A is wide, its leading square block gives Q', and R'
+    of the other columns is Q'^T A + Q^T A'. A complete Q of a tall matrix is not unique:
+    Unsupported."""
 
     def tangent(u: UOp, tangents: Sequence[Value]) -> Value:
         (t,), (complete,) = tangents, u.arg.details
@@ -108,7 +109,7 @@ def _qr(which: int) -> Callable[[UOp, Sequence[Value]], Value]:
 
 
 def _is_wide(rows: Dim, columns: Dim, complete: int) -> bool:
-    """True if a matrix has more columns than rows; Unsupported for those without a derivative."""
+    """True if a matrix has more columns than rows. Unsupported if the QR has no derivative."""
     if rows is columns:
         return False
     if not isinstance(rows, int) or not isinstance(columns, int):
@@ -150,7 +151,7 @@ class _Equations(_Batched):
         return linear_algebra.solve(mirrored(u.src[1]), b)
 
     def _read(self, u: UOp, a: UOp) -> UOp:
-        """The part of A that is read."""
+        """The part of A that the equations read."""
         return a
 
 

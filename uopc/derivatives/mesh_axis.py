@@ -28,8 +28,8 @@ from uopc.tensor.loops import bodies, scan
 
 
 class OnAxis(NamedTuple):
-    """A value; `varies`: it has the mesh axis as a new first dimension, else it is the same on all
-    devices along it."""
+    """A value; `varies`: True if it has the mesh axis as its first dimension, False if it is the
+    same on all devices along the axis."""
 
     value: UOp
     varies: bool
@@ -58,7 +58,7 @@ def along(outputs: Sequence[UOp], batched: batch.Batch, axis: SizedAxis) -> list
 
 
 def _outside_bodies(u: UOp) -> list[UOp]:
-    """The operands outside of the bodies of loops."""
+    """The operands of a node, without the bodies of loops."""
     return [s for s in operands(u) if s.op is not Ops.FUNCTION]
 
 
@@ -83,7 +83,7 @@ def _add(u: UOp, axis: SizedAxis, done: dict[UOp, UOp], alone: dict[UOp, UOp]) -
 
 
 def _renewed(u: UOp, alone: dict[UOp, UOp]) -> UOp:
-    """The node on the new values of its sources."""
+    """Remake a node on the new values of its sources."""
     changed = [s for s in operands(u) if s in alone]
     if not changed:
         return u
@@ -96,7 +96,8 @@ def _renewed(u: UOp, alone: dict[UOp, UOp]) -> UOp:
 
 
 def _on_all(u: UOp, axis: SizedAxis, done: batch.Batch) -> UOp:
-    """A node for all devices along the axis. A layout has the axis as the cut of the new one."""
+    """Compute a node for all devices along the axis. In a layout, the axis cuts the new
+    dimension."""
     if u.op is Ops.SHARD:
         arg = ShardArg(((axis.name,), *u.arg.spec))
         return intern(u.op, u.dtype, (done[u.src[0]],), arg)
@@ -106,7 +107,7 @@ def _on_all(u: UOp, axis: SizedAxis, done: batch.Batch) -> UOp:
 
 
 def _over_another(u: UOp, x: UOp) -> UOp:
-    """An exchange over another axis, of all devices along this one."""
+    """Exchange over another axis, for all devices along this axis."""
     if u.op in (Ops.REDUCE_SCATTER, Ops.ALLTOALL):  # whose operand has the parts in front
         x = movement.swapped(x)
     made = intern(u.op, u.dtype, (x,), u.arg)
@@ -115,7 +116,7 @@ def _over_another(u: UOp, x: UOp) -> UOp:
 
 # ---------------------------------------------------------------- loops
 def _exchanges(body: UOp) -> bool:
-    """True if the body of a loop, or of one in it, has exchanges."""
+    """True if the body of a loop, or of a loop inside it, has exchanges."""
     return any([u.op in GroupOp.Exchange for u in calls.graph_order(body.src, calls.operands)])
 
 
@@ -132,8 +133,8 @@ def _loop_along(
     details: tuple[int, ...], own: tuple[UOp, ...], given: tuple[UOp, ...],
     varying: tuple[bool, ...], axis: SizedAxis,
 ) -> list[OnAxis]:  # fmt: skip
-    """The results of a loop for all devices. A carried value varies if its first one does, or the
-    body makes it of others that do."""
+    """The results of a loop for all devices. A carried value varies if its first value does, or if
+    the body computes it from values that vary."""
     one, all_ = ScanParts(details, own), ScanParts(details, (own[0], *given))
     n, m = one.count, one.count + len(one.xs)
     end = m + len(one.constants)
@@ -181,12 +182,12 @@ def _reduced(x: UOp, op: ReduceOp) -> UOp:
 
 
 def _of_equal(x: UOp, op: str, n: int) -> UOp:
-    """The value that n equal values combine to."""
+    """Combine n equal values."""
     return alu.binary(Ops.MUL, x, leaves.const_like(x, n)) if op == "add" else x
 
 
 def _of_all(u: UOp, axis: SizedAxis, x: Value) -> UOp:
-    """The values of all devices in one, also where they are the same."""
+    """Stack the values of all devices; repeat a value that is the same on all."""
     return movement.repeated(u.src[0], axis.size) if x is None else x
 
 
@@ -201,14 +202,14 @@ def _allgather(u: UOp, axis: SizedAxis, x: Value) -> OnAxis:
 
 
 def _reduce_scatter(u: UOp, axis: SizedAxis, x: Value) -> OnAxis:
-    """(devices, parts, …) summed over devices: the parts are those of the devices."""
+    """Sum (devices, parts, …) over devices; part i belongs to device i."""
     if x is None:
         return OnAxis(_of_equal(u.src[0], u.arg.op, axis.size), True)
     return OnAxis(_reduced(x, u.arg.op), True)
 
 
 def _alltoall(u: UOp, axis: SizedAxis, x: Value) -> OnAxis:
-    """(devices, parts, …): devices and parts change places."""
+    """Swap the devices and parts of (devices, parts, …)."""
     return OnAxis(movement.swapped(_of_all(u, axis, x)), True)
 
 

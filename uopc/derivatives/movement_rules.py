@@ -28,7 +28,7 @@ from uopc.ir.core.uop import UOp
 
 
 def _again(u: UOp, value: UOp) -> UOp:
-    """The op on another value of the shape of its operand."""
+    """Apply the op to another value of the shape of its operand."""
     return remake(u, (value, *u.src[1:]))
 
 
@@ -100,8 +100,8 @@ class _Joined(DerivativeRule):
 
 
 class _Reduce(DerivativeRule):
-    """The sum of the tangents, each times a factor: 1 of a sum, a share of the greatest (least)
-    elements, the product of the other elements."""
+    """The tangent is a sum of tangents times factors: 1 for a sum, a share for each greatest
+    (least) element, the product of the other elements for a product."""
 
     kind = "partials"
 
@@ -116,7 +116,7 @@ class _Reduce(DerivativeRule):
 
 
 def _kept(u: UOp) -> shapes.Shape:
-    """The shape of a reduce whose dimensions are kept."""
+    """The shape of a reduce with its reduced dimensions kept as 1."""
     return tuple([1 if i in u.arg.axes else d for i, d in enumerate(shapes.shape(u.src[0]))])
 
 
@@ -125,7 +125,7 @@ def _sum(a: UOp, axes: Sequence[int]) -> UOp:
 
 
 def share(u: UOp) -> Factor:
-    """The factor of each element in the tangent of a reduce."""
+    """The factor of each element's tangent in a reduce."""
     a = u.src[0]
     if u.arg.op == "add":
         return 1.0

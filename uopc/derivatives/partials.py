@@ -28,7 +28,7 @@ def _opposite(y: UOp, *operands: UOp) -> Factor:
 
 
 def _partial_of_extreme(greater: bool, mine: int) -> Partial:
-    """The factor of max (min): 1 where the operand is the greater (lesser), ½ where both are
+    """The factor of max (min): 1 if the operand is greater (less) than the other, ½ if both are
     equal."""
 
     def partial(y: UOp, *operands: UOp) -> Factor:
@@ -44,7 +44,7 @@ def _partial_of_extreme(greater: bool, mine: int) -> Partial:
 
 
 def _by_base(y: UOp, a: UOp, b: UOp) -> Factor:
-    """b a^(b-1); 0 where both are 0."""
+    """b a^(b-1); 0 if a and b are 0."""
     none = alu.binary(Ops.CMPEQ, a, 0) & alu.binary(Ops.CMPEQ, b, 0)
     return b * elementwise.power(alu.where(none, leaves.const(a.dtype, 1), a), b - 1)
 
@@ -54,8 +54,8 @@ def _by_exponent(y: UOp, a: UOp, b: UOp) -> Factor:
 
 
 def _whole_quotient(y: UOp, a: UOp, b: UOp) -> Factor:
-    """Minus the whole quotient, which is the one that the remainder y belongs to: a / b alone may
-    be rounded up to the next one."""
+    """Minus the integer quotient that matches the remainder y: a / b alone may be rounded up to the
+    next integer."""
     return -((a - y) / b).round()
 
 

@@ -25,13 +25,13 @@ from uopc.tensor import elementwise, float_functions, statistics
 
 
 def _hypot_share(y: UOp, a: UOp) -> Factor:
-    """a / hypot(a, b); 0 at the origin, as of abs."""
+    """a / hypot(a, b); 0 at the origin, like the derivative of abs."""
     none = alu.binary(Ops.CMPEQ, y, 0)
     return alu.where(none, leaves.const(y.dtype, 0), a / alu.where(none, 1.0, y))
 
 
 def _angle_share(a: UOp, b: UOp, sign: float) -> Factor:
-    """a / (a^2 + b^2), without overflow in between."""
+    """a / (a^2 + b^2), without overflow of the squares."""
     length = a.hypot(b)
     return a / length / (length * sign)
 
@@ -41,7 +41,7 @@ def _of_first(y: UOp, x: UOp, sign_of: UOp) -> Factor:
 
 
 def _weight(x: UOp, other: UOp) -> Factor:
-    """e^x / (e^x + e^other): of equal infinities one half."""
+    """e^x / (e^x + e^other); ½ if both are the same infinity."""
     distance = x - other
     undefined = alu.alu(distance, Ops.CMPNE, distance) & alu.alu(x, Ops.CMPEQ, other)
     return elementwise.sigmoid(alu.where(undefined, 0.0, distance))
@@ -52,8 +52,8 @@ def _squared(a: UOp) -> UOp:
 
 
 class _Elementwise(Partials):
-    """An elementwise function, by default that of `float_functions` with its name. Its factors are
-    of the result and the operands, narrow floats made float32."""
+    """An elementwise function, by default the function of this name in `float_functions`. Factors
+    are computed from the result and the operands; narrow floats become float32 first."""
 
     def __init__(
         self, *partials: Partial | None, function: Callable[..., UOp] | None = None
@@ -113,7 +113,7 @@ RULES: dict[str, DerivativeRule] = {
 
 
 def rule_of(u: UOp) -> DerivativeRule:
-    """The rule of a PRIMITIVE. Unsupported for one that was made in another process."""
+    """The rule of a PRIMITIVE. Unsupported if the PRIMITIVE was made in another process."""
     found = RULES.get(u.arg.name)
     if found is None:
         raise Unsupported(f"the derivative of {u.arg.name}: its rule was given in another process")

@@ -15,13 +15,17 @@ Partial = Callable[..., Factor]  # from the result and the operands
 
 
 def operands(u: UOp) -> Sequence[UOp]:
-    """The sources that a derivative flows from: not the body of a CALL, nor the nodes that compute
-    a PRIMITIVE."""
+    """The sources that a derivative flows from, without the body of a CALL and the nodes that
+    compute a PRIMITIVE."""
     return u.src[1:] if u.op is Ops.PRIMITIVE else calls.operands(u)
 
 
 class DerivativeRule:
-    """The derivative of an op; this one is zero.
+    """The derivative of an op; this class gives zero.
+
+    `push` gives the tangent of a result, of the shape and dtype of the result, from the tangents of
+    the operands. `pull` gives the cotangents of the wanted operands from the cotangent of the
+    result.
 
     `push` gives the tangent of a result, of the shape and dtype of the result, from those of the
     operands. `pull` gives the cotangents of the wanted operands from that of the result.
@@ -38,27 +42,28 @@ class DerivativeRule:
         return [None] * len(u.src)
 
     def push_joint(self, u: UOp, tangents: Sequence[Value]) -> list[Value]:
-        """`push`, of a joint rule: the tangents of all results."""
+        """`push` for a joint rule: the tangents of all results."""
         raise NotImplementedError
 
     def pull_joint(
         self, u: UOp, cotangents: Mapping[int, Value], wanted: Sequence[bool]
     ) -> list[Value]:
-        """`pull`, of a joint rule: from the cotangents of the results by number."""
+        """`pull` for a joint rule, from the cotangents of the results by number."""
         raise NotImplementedError
 
     def alone(self, u: UOp) -> int:
-        """The number of leading dimensions for each of which the op is one function of its operands
-        there, with those dimensions of the same sizes."""
+        """The number of leading batch dimensions: the op applies the same function to the operands
+        at each index of these dimensions, which have the same sizes in all operands."""
         return 0
 
     def again(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
-        """For a PRIMITIVE: the function of operands of which some have a batch of n in front."""
+        """Batch a PRIMITIVE: apply its function to operands, some of which have a leading batch of
+        n."""
         raise NotImplementedError
 
 
 class Partials(DerivativeRule):
-    """An elementwise op: the tangent of each operand is multiplied by a factor."""
+    """An elementwise op that multiplies the tangent of each operand by a factor."""
 
     kind = "partials"
 
@@ -98,7 +103,7 @@ class Partials(DerivativeRule):
 
 
 def wide(partial: Partial) -> Partial:
-    """The partial derivative of narrow floats, computed in float32 and rounded once."""
+    """Compute the partial derivative of narrow floats in float32 and round once."""
 
     def made(y: UOp, *operands: UOp) -> Factor:
         t = y.dtype
@@ -129,7 +134,7 @@ class Linear(DerivativeRule):
 
 
 class Pushed(DerivativeRule):
-    """A rule that says how tangents go on. Cotangents go through the transpose of its graph."""
+    """A rule that only defines tangents. Cotangents use the transpose of the tangent's graph."""
 
     kind = "linear"
 
@@ -138,8 +143,8 @@ class Pushed(DerivativeRule):
 
 
 class OfBody(DerivativeRule):
-    """The rule of a PRIMITIVE that holds a FUNCTION: it asks for derivatives and batches of that.
-    `walk` and `batch` set the functions that give them."""
+    """The rule of a PRIMITIVE that holds a FUNCTION, by derivatives and batches of the FUNCTION.
+    `walk` and `batch` set the functions that compute these."""
 
     kind = "linear"
     joint = True

@@ -39,7 +39,7 @@ class ScanParts:
         self.constants = rest[self.count + inputs :]
 
     def seeds(self) -> tuple[Nodes, Nodes]:
-        """Params for the carried values, and for the elements of xs, of one step."""
+        """PARAMs for the carried values and for the elements of xs in one step."""
         elements = [functions.seed_of(x.dtype, shapes.shape(x)[1:]) for x in self.xs]
         return [functions.seed(c) for c in self.first], elements
 
@@ -49,7 +49,8 @@ class ScanParts:
 
 
     def in_segments(self, operands: Nodes) -> Nodes:
-        """The results, by a loop over segments of `every` steps, and one over the steps left."""
+        """The results, by a loop over segments of `every` steps and a loop over the remaining
+        steps."""
         n, m = self.count, self.count + len(self.xs)
         first, xs, constants = operands[:n], operands[n:m], operands[m:]
         assert isinstance(self.length, int)
@@ -76,8 +77,8 @@ class ScanParts:
 
 
 class Scan(OfBody):
-    """Operands: the body, the first carried values, xs, constants, and a length that is a symbol.
-    """
+    """Operands: the body, the first carried values, xs, constants, and a length if it is
+    symbolic."""
 
     def push_joint(self, u: UOp, tangents: Sequence[Value]) -> list[Value]:
         loop = ScanParts(u.arg.details, u.src[1:])
@@ -167,8 +168,8 @@ class Scan(OfBody):
         self, outputs: Nodes, targets: Mapping[int, UOp], floats: Sequence[int],
         given: Mapping[int, UOp], begun: set[int],
     ) -> tuple[dict[int, UOp], dict[int, Value]]:  # fmt: skip
-        """The cotangents that are carried, by what stands for them, and those of the targets: a
-        carried value gets one from that of the last one, or from the results of the steps."""
+        """The carried cotangents by their stand-ins, and the cotangents of the targets. A carried
+        value has a cotangent if its last value has one or a step's result depends on it."""
         while True:
             back = {i: functions.seed(outputs[i]) for i in floats if i in begun}
             values = [back.get(i, given.get(i)) for i in range(len(outputs))]
@@ -182,8 +183,8 @@ class Scan(OfBody):
     def _in_segments(
         self, loop: ScanParts, cotangents: Mapping[int, Value], wanted: Sequence[bool]
     ) -> list[Value]:
-        """The cotangents by a loop over segments, each of them a loop: what is kept are the carried
-        values at the begin of each segment, and, of one segment at a time, of its steps."""
+        """The cotangents by a loop over segments, each of which is a loop. Only the carried values
+        at the begin of each segment are kept, and those of the steps of one segment at a time."""
         given = [*loop.first, *loop.xs, *loop.constants]
         seeds = [functions.seed(a) for a in given]
         results = loop.in_segments(seeds)
@@ -196,7 +197,7 @@ class Scan(OfBody):
         return [None, None, *[made.get(s) for s in seeds]]
 
     def _history(self, loop: ScanParts, wanted: Sequence[int]) -> Nodes:
-        """The carried values of these numbers before each step."""
+        """The carried values with these numbers before each step."""
         if not wanted:
             return []
         carried, elements = loop.seeds()
@@ -245,7 +246,7 @@ def _of_batch(
 
 
 def _flag(mask: UOp) -> UOp:
-    """A PARAM for the support of one row."""
+    """Make a PARAM for the support of one row."""
     return functions.seed_of(mask.dtype, shapes.shape(mask)[1:])
 
 
@@ -256,7 +257,7 @@ def _sum(a: UOp, b: Value) -> UOp:
 
 
 def _rows(a: UOp, begin: int, count: int) -> UOp:
-    """Elements along the first dimension."""
+    """Slice `count` rows from `begin` on."""
     dims = shapes.shape(a)
     if count == dims[0]:
         return a
@@ -264,14 +265,14 @@ def _rows(a: UOp, begin: int, count: int) -> UOp:
 
 
 def _merge_first_dimensions(a: UOp) -> UOp:
-    """The first two dimensions as one."""
+    """Merge the first two dimensions."""
     n, m, *rest = shapes.shape(a)
     return movement.reshape(a, (n * m, *rest))
 
 
 class While(OfBody):
-    """Operands: the body, the first carried values, and constants. The last carried value says if
-    the loop goes on."""
+    """Operands: the body, the first carried values, and constants. The last carried value is True
+    while the loop continues."""
 
     def push_joint(self, u: UOp, tangents: Sequence[Value]) -> list[Value]:
         body, n = u.src[1], int(u.arg.details[1])
@@ -300,7 +301,8 @@ class While(OfBody):
         )
 
     def again(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
-        """Each row goes on by itself; the loop goes on as long as any does."""
+        """Batch the loop: each row stops by itself, and the loop runs until all rows have
+        stopped."""
         body, count = u.src[1], int(u.arg.details[1])
         own, constants = u.src[2 : 2 + count], u.src[2 + count :]
         first, given = operands[1 : 1 + count], operands[1 + count :]
@@ -333,8 +335,8 @@ def _active(
     rule: type[OfBody], outputs: Nodes, carried: Nodes, known: Mapping[UOp, UOp],
     first: Mapping[int, Value],
 ) -> tuple[dict[int, UOp], list[Value]]:  # fmt: skip
-    """The tangents that are carried, by what stands for them, and those of the results of a body: a
-    carried value gets one from its first value, or from the others."""
+    """The carried tangents by their stand-ins, and the tangents of the results of a body. A carried
+    value has a tangent if its first value has one or it depends on a value that has one."""
     active = {i for i, t in first.items() if t is not None}
     while True:
         seeds = {i: functions.seed(carried[i]) for i in sorted(active)}

@@ -50,7 +50,8 @@ _LONG = 8  # nodes of a mask of known places that is kept as it is
 
 # ---------------------------------------------------------------- zeros
 def is_zero(u: UOp) -> bool:
-    """True if each element of a value is plain to see zero: constants, moved and joined."""
+    """True if the structure of a value shows that all its elements are zero: moved and joined
+    constants."""
     left = [u]
     while left:
         v = left.pop()
@@ -81,8 +82,8 @@ _known_tame: weakref.WeakKeyDictionary[UOp, bool] = weakref.WeakKeyDictionary()
 
 
 def is_tame(factor: UOp) -> bool:
-    """True if a factor is finite where the values are finite that it is made of, so that a zero
-    times it is zero."""
+    """True if a factor is finite wherever its inputs are finite, so that zero times the factor is
+    zero."""
     nodes = calls.graph_order([factor], _sources, _known_tame.__contains__)
     for u in nodes:
         if u not in _known_tame:
@@ -91,7 +92,7 @@ def is_tame(factor: UOp) -> bool:
 
 
 def _is_tame_op(u: UOp) -> bool:
-    """True if an op by itself is finite."""
+    """True if an op gives finite results for finite operands."""
     if u.op in _TAME or not u.dtype.is_float:
         return True
     if u.op is Ops.FDIV:
@@ -109,7 +110,7 @@ def _is_number(u: UOp) -> bool:
 
 
 def _sources(u: UOp) -> Sequence[UOp]:
-    """The floats that a float is computed from."""
+    """The float operands that a float is computed from."""
     if not u.dtype.is_float or (u.op not in _TAME and u.op not in _COMBINED):
         return ()
     return [s for s in u.src if s.dtype.is_float]
@@ -120,7 +121,7 @@ _known: weakref.WeakKeyDictionary[UOp, Support] = weakref.WeakKeyDictionary()
 
 
 def support(value: UOp) -> Support:
-    """A bool in the shape of a value that is False where it is plain to see zero."""
+    """A bool in the shape of a value: False where its structure shows that it is zero."""
     for u in calls.graph_order([value], _masked_operands, _known.__contains__):
         if u not in _known:
             _known[u] = _of(u)
@@ -131,7 +132,7 @@ def support(value: UOp) -> Support:
 
 
 def _masked_operands(u: UOp) -> Sequence[UOp]:
-    """The values whose masks that of a value is made of."""
+    """The operands whose masks determine the mask of a node."""
     op = u.op
     if op in _SAME or op in _VIEWS or op is Ops.PAD or op is Ops.MUL or op is Ops.INDEX:
         return u.src[:1]
@@ -185,21 +186,21 @@ def _of(u: UOp) -> Support:
 
 
 def _of_bits(u: UOp) -> Support:
-    """Of a bool as a float: the bool."""
+    """The support of a bool cast to float: the bool."""
     if u.op is Ops.CAST and u.src[0].dtype is dtypes.bool_:
         return u.src[0]
     return True
 
 
 def _full(s: Support, dims: shapes.Shape) -> UOp:
-    """The mask as a value of this shape."""
+    """Expand a mask to this shape."""
     if isinstance(s, bool):
         return leaves.full(leaves.const(dtypes.bool_, s), dims)
     return s if shapes.shape(s) == dims else movement.expand(s, dims)
 
 
 def _fitted(s: Support, u: UOp) -> Support:
-    """The mask of an operand in the shape of the result."""
+    """Expand the mask of an operand to the shape of the result."""
     return s if isinstance(s, bool) else _full(s, shapes.shape(u))
 
 
@@ -254,7 +255,7 @@ def _support_of_parts(u: UOp, parts: Sequence[Support]) -> Support:
 
 
 def _support_read(u: UOp, s: Support) -> Support:
-    """True where an element is read, and is not zero."""
+    """True where the index is valid and the element that it reads is not zero."""
     if s is False:
         return False
     found: Support = True
@@ -272,8 +273,8 @@ def _support_read(u: UOp, s: Support) -> Support:
 
 
 def _summed(u: UOp, s: Support) -> Support:
-    """True where one of the terms is not zero. The masks of products of matrices count only where
-    they are the same for all terms."""
+    """True where a term may be nonzero. Masks of matrix products only count along axes where they
+    are the same for all terms."""
     if isinstance(s, bool):
         return s
     axes = [i for i in u.arg.axes if not _is_same_along(s, i)]
@@ -287,7 +288,7 @@ def _summed(u: UOp, s: Support) -> Support:
 
 
 def _is_product(u: UOp) -> bool:
-    """True for the product of values that are both repeated, as those of matrices are."""
+    """True for a product of two repeated values, such as the terms of a matrix product."""
     if u.op is not Ops.MUL:
         return False
     return all([_is_repeated(s, shapes.shape(u)) for s in u.src])
@@ -302,7 +303,7 @@ def _is_repeated(u: UOp, dims: shapes.Shape) -> bool:
 
 
 def _is_same_along(s: UOp, axis: int) -> bool:
-    """True if a mask is plain to see the same along an axis."""
+    """True if the structure of a mask shows that it is constant along an axis."""
     while True:
         dims = shapes.shape(s)
         if dims[axis] == 1:
@@ -334,7 +335,7 @@ def _is_same_along(s: UOp, axis: int) -> bool:
 
 
 def _sides(dims: shapes.Shape, axis: int) -> tuple[shapes.Dim, shapes.Dim, shapes.Dim]:
-    """An axis, and the elements before and after it."""
+    """The length of an axis, and the numbers of elements before and after it."""
     return shapes.size(dims[:axis]), dims[axis], shapes.size(dims[axis + 1 :])
 
 
@@ -345,7 +346,7 @@ def _shrunk(s: UOp, windows: Sequence[tuple[int, shapes.Dim]]) -> UOp:
 
 
 def _any(s: UOp, axes: Sequence[int]) -> UOp:
-    """True where one of the bools along the axes holds."""
+    """True where any bool along the axes is True."""
     made = movement.reduce(s.cast(dtypes.int32), "max", tuple(axes), keepdims=True)
     return alu.binary(Ops.CMPLT, 0, made)
 
@@ -360,7 +361,7 @@ def _accumulated(u: UOp, s: Support) -> Support:
 
 
 def _scattered(u: UOp, a: Support, rows: Support) -> Support:
-    """Rows that are put, or added, at places."""
+    """The support of rows that are set or added at indices."""
     if a is True:
         return True
     base = _full(a, shapes.shape(u)).cast(dtypes.int32)
@@ -372,8 +373,8 @@ def _scattered(u: UOp, a: Support, rows: Support) -> Support:
 
 
 def _evaluated(mask: UOp) -> Support:
-    """The mask; of one of known places whether it is the same everywhere, and its bools if it is
-    long."""
+    """Evaluate a mask of constants: a bool if it is the same everywhere, an array if its graph is
+    long. Other masks stay."""
     nodes = list(mask.toposort())
     static = all([
         u.op in _STATIC or u.op.is_alu or u.op.movement or u.op in (Ops.CAST, *_PARTS)
@@ -393,7 +394,7 @@ def _evaluated(mask: UOp) -> Support:
 
 
 def _array(nodes: Sequence[UOp]) -> npt.NDArray[Any]:
-    """The bools of the last one of nodes of known places, sources first."""
+    """Evaluate the last of these nodes, which depend on constants only and come sources first."""
     known: dict[UOp, npt.NDArray[Any]] = {}
     for u in nodes:
         src = [known[s] for s in u.src]

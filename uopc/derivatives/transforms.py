@@ -23,7 +23,7 @@ Nodes = UOp | Sequence[UOp]
 
 # ---------------------------------------------------------------- arguments
 def listed(who: str, value: Any, what: str) -> tuple[list[UOp], Callable[[Sequence[Any]], Any]]:
-    """The nodes of an argument, and a function that puts values into its container."""
+    """The nodes of an argument, and a function that puts values into the argument's container."""
     if isinstance(value, UOp):
         return [value], lambda found: found[0]
     if isinstance(value, (list, tuple)) and all([isinstance(u, UOp) for u in value]):
@@ -32,8 +32,8 @@ def listed(who: str, value: Any, what: str) -> tuple[list[UOp], Callable[[Sequen
 
 
 def inputs_of(who: str, wrt: Any) -> tuple[list[UOp], Callable[[Sequence[Any]], Any]]:
-    """The nodes to differentiate by, checked, and a function that puts values into their container.
-    """
+    """Check the nodes to differentiate by; return them and a function that fills their
+    container."""
     nodes, put = listed(who, wrt, "what to differentiate by")
     check_floats(who, nodes)
     if len(set(nodes)) < len(nodes):
@@ -42,7 +42,7 @@ def inputs_of(who: str, wrt: Any) -> tuple[list[UOp], Callable[[Sequence[Any]], 
 
 
 def like(who: str, name: str, value: Any, node: UOp) -> Value:
-    """A tangent or cotangent of a node, checked; None is zero."""
+    """Check a tangent or cotangent of a node; None is zero."""
     if value is None:
         return None
     made = operands.as_uop(value, node.dtype, who)
@@ -96,7 +96,7 @@ def vjp(outputs: Nodes, wrt: Nodes, cotangents: Any) -> Any:
 
 
 def linearize(outputs: Nodes, wrt: Nodes) -> Callable[..., Any]:
-    """The function of tangents that gives their `jvp`; the outputs are computed once for all."""
+    """Return a function that computes the `jvp` of tangents; the outputs are computed once."""
     return lambda *tangents: jvp(
         outputs, wrt, tangents[0] if len(tangents) == 1 else tangents
     )
@@ -119,7 +119,8 @@ def grad(loss: UOp, wrt: Nodes) -> Any:
 
 
 def value_and_grad(loss: UOp, wrt: Nodes) -> tuple[UOp, Any]:
-    """The scalar and its gradient: `(loss, grad(loss, wrt))`. A program shares their work."""
+    """The scalar and its gradient: `(loss, grad(loss, wrt))`. A program shares their common
+    work."""
     return loss, grad(loss, wrt)
 
 
@@ -133,13 +134,14 @@ def check_loss(who: str, loss: Any) -> None:
 
 
 def hvp(loss: UOp, wrt: UOp, vector: Any) -> UOp:
-    """The Hessian of a scalar times a vector, forward over reverse: it costs a few gradients."""
+    """The Hessian of a scalar times a vector, forward over reverse, at the cost of a few
+    gradients."""
     return jvp(grad(loss, wrt), wrt, vector)  # type: ignore[no-any-return]
 
 
 # ---------------------------------------------------------------- dense Jacobians
 def _units(like: UOp) -> UOp:
-    """All tangents of a node with one 1, along a new first dimension."""
+    """The one-hot tangents of a node along a new first dimension: an identity matrix."""
     dims = shapes.shape(like)
     n = shapes.size(dims)
     row, column = leaves.iota(n), movement.reshape(leaves.iota(n), (n, 1))
@@ -148,7 +150,8 @@ def _units(like: UOp) -> UOp:
 
 def jacfwd(outputs: Nodes, wrt: Nodes) -> Any:
     """The Jacobian, of shape(output) + shape(wrt), by a batch of `jvp`s, one for each element of
-    `wrt`: for few elements of `wrt`. Of several: for each output the Jacobians by each of `wrt`.
+    `wrt`: best if `wrt` has few elements. For several outputs: the Jacobians by each of `wrt`, for
+    each output.
 
         >>> x = uopc.param("x", (2,), dtypes.float64)
         >>> uopc.compile(uopc.jacfwd(x * x, x))(np.array([1.0, 3.0]))
@@ -162,7 +165,7 @@ def jacfwd(outputs: Nodes, wrt: Nodes) -> Any:
 
 
 def _all_columns(nodes: list[UOp], x: UOp) -> list[UOp]:
-    """The Jacobians of nodes by one."""
+    """The Jacobians of nodes by one node x."""
     seed = functions.seed(x)
     tangents = walk.pushed(nodes, {x: seed})
     left = iter(batch.mapped([t for t in tangents if t is not None], {seed: _units(x)}))
@@ -179,7 +182,7 @@ def _columns(found: Value, u: UOp, x: UOp) -> UOp:
 
 def jacrev(outputs: UOp, wrt: Nodes) -> Any:
     """The Jacobian, of shape(output) + shape(wrt), by a batch of `vjp`s, one for each element of
-    the output: for few elements of the output."""
+    the output: best if the output has few elements."""
     if not isinstance(outputs, UOp):
         return type(outputs)([jacrev(u, wrt) for u in listed("jacrev", outputs, "the outputs")[0]])
     inputs, put = inputs_of("jacrev", wrt)
@@ -197,7 +200,7 @@ def jacrev(outputs: UOp, wrt: Nodes) -> Any:
 
 
 def jacobian(outputs: Nodes, wrt: Nodes, mode: str = "auto") -> Any:
-    """The dense Jacobian by `jacfwd` or `jacrev`; "auto" takes the one with fewer passes."""
+    """The dense Jacobian by `jacfwd` or `jacrev`; "auto" takes the mode with fewer passes."""
     nodes, put = listed("jacobian", outputs, "the outputs")
     inputs, put_row = inputs_of("jacobian", wrt)
     if mode not in ("auto", "fwd", "rev"):
@@ -215,7 +218,7 @@ def _one_jacobian(output: UOp, x: UOp, mode: str) -> UOp:
 
 def hessian(loss: UOp, wrt: Nodes) -> Any:
     """The matrix of second derivatives of a scalar, of shape(wrt) + shape(wrt): forward over
-    reverse. Of several nodes: for each its matrices with each."""
+    reverse. For several nodes: a matrix for each pair of nodes."""
     return jacfwd(grad(loss, wrt), wrt)
 
 
@@ -228,7 +231,8 @@ def check_floats(who: str, nodes: Sequence[UOp]) -> None:
 
 # ---------------------------------------------------------------- batches
 def vmap(outputs: Nodes, batched: Mapping[UOp, Any]) -> Any:
-    """The outputs with each key replaced by values along a new first dimension, for all of them.
+    """Compute the outputs for every row of `batched`: each key is replaced by values along a new
+    first dimension.
 
     UserError for values of another dtype or shape, or of different lengths.
     """

@@ -21,8 +21,8 @@ from uopc.ir.index.dims import dim_uop, place_dtype
 
 @dataclass(frozen=True)
 class Mask:
-    """The factor `scale` (None: 1) where the condition is `on`, else 0. A value that it hides is
-    not looked at: it may be infinite."""
+    """A factor: `scale` (None: 1) where the condition equals `on`, else 0. Hidden values are never
+    read, so they may be infinite."""
 
     condition: UOp
     on: bool = True
@@ -35,13 +35,13 @@ Factor = UOp | float | Mask | None
 
 
 def number_in(u: UOp) -> float | None:
-    """The number that is every element of a value, if one is."""
+    """The number that all elements of a value equal; None if they may differ."""
     found = leaves.constant_in(u)
     return None if found is None else float(found.arg)
 
 
 def nonzero(u: Value) -> Value:
-    """None for a value that is plain to see zero."""
+    """Replace a value whose structure shows that it is zero by None."""
     return None if u is None or support.is_zero(u) else u
 
 
@@ -51,7 +51,7 @@ def filled(u: Value, like: UOp) -> UOp:
 
 
 def fit(u: UOp, dims: Shape) -> UOp:
-    """The value, repeated to a shape."""
+    """Repeat a value to a shape."""
     return u if shapes.shape(u) == dims else movement.expand(u, dims)
 
 
@@ -59,27 +59,28 @@ _STORED = frozenset((Ops.PARAM, Ops.BUFFER, Ops.DATA, Ops.CONST, Ops.CONTIGUOUS)
 
 
 def stored(u: UOp) -> UOp:
-    """The value as numbers in memory: two kernels that compute it may round it in two ways, so that
-    it would not equal its own maximum."""
+    """Store a value in memory: if two kernels computed it, they might round it in two ways, and it
+    would not equal its own maximum."""
     return u if base(u).op in _STORED else leaves.located(intern(Ops.CONTIGUOUS, u.dtype, (u,)))
 
 
 def counter(dtype: DType, n: Dim) -> DType:
-    """The dtype of a count up to n, of which a share of this dtype is made: the dtype itself if it
-    has all these numbers."""
+    """The dtype of a count up to n that is divided into shares of `dtype`: `dtype` if it represents
+    all counts exactly."""
     whole = 1 << (53 if dtype is dtypes.float64 else 24)
     wide = dtype is dtypes.accumulator(dtype)
     return dtype if wide and bounds.bounds(dim_uop(n))[1] <= whole else place_dtype(n)
 
 
 def one_over(count: UOp, dtype: DType) -> UOp:
-    """1 over a count, rounded once, in the dtype."""
+    """1 over a count, in the dtype, rounded once."""
     wide = fold.cast(count, dtypes.accumulator(dtype))
     return fold.cast(alu.alu(wide, Ops.RECIPROCAL), dtype)
 
 
 def front_aligned(u: UOp, rank: int) -> UOp:
-    """A value with a batch in front, with ones after it for `rank` dimensions besides."""
+    """Insert dimensions of length 1 after the leading batch, so that `rank` dimensions follow
+    it."""
     n, *dims = shapes.shape(u)
     return movement.reshape(u, (n, *(1,) * (rank - len(dims)), *dims))
 
@@ -106,13 +107,12 @@ def negative(u: UOp) -> UOp:
 
 
 def times(value: Value, factor: Factor) -> Value:
-    """A tangent times a factor.
+    """Multiply a tangent by a factor.
 
-    Where a WHERE has made the tangent zero it stays zero, whatever the factor is there: the product
-    goes into the branch that is not zero. Where the tangent is made of pieces, and the factor may
-    be infinite, the product is chosen by the `support` of the tangent. A product that repeats both,
-    as those of matrices do, does not: each of its terms would choose, where the tangent chooses
-    once an element.
+    If a WHERE made the tangent zero, the product stays zero, whatever the factor is there: only the
+    branch that is not zero is multiplied. If the tangent is made of pieces and the factor may be
+    infinite, the `support` of the tangent masks the product. A product that repeats both operands,
+    as in a matrix product, has no mask: it would mask each term, not each element of the tangent.
     """
     if value is None or factor is None:
         return None
@@ -145,7 +145,7 @@ def times(value: Value, factor: Factor) -> Value:
 
 
 def _repeats_both(a: UOp, b: UOp) -> bool:
-    """True if the product has more elements than either value that it is made of."""
+    """True if a product has more elements than either of its stored operands."""
     dims = shapes.broadcast([shapes.shape(a), shapes.shape(b)])
     return all([dims != shapes.shape(u) or _repeated(u) for u in (a, b)])
 
@@ -157,7 +157,8 @@ def _repeated(u: UOp) -> bool:
 
 
 def _where(value: UOp) -> tuple[UOp, Mask] | None:
-    """The value that another one is where a mask is on; None for one that is not made so."""
+    """The value and the mask if `value` is another value where a mask is on, else 0; None
+    otherwise."""
     if value.op is Ops.WHERE:
         condition, a, b = value.src
         for kept, rest, on in ((a, b, True), (b, a, False)):
@@ -178,7 +179,7 @@ def _where(value: UOp) -> tuple[UOp, Mask] | None:
 
 
 def _moved(like: UOp, u: UOp) -> UOp:
-    """A part of what a node moves, moved in the same way."""
+    """Move a part of a node's operand as the node moves its operand."""
     inner = fit(u, shapes.shape(like.src[0]))
     return intern(like.op, u.dtype, (inner, *like.src[1:]), like.arg)
 
@@ -190,7 +191,7 @@ def masked(value: UOp, mask: Mask) -> UOp:
 
 
 def summed_to(u: UOp, dims: Shape) -> UOp:
-    """The transpose of `fit`: the sum over the dimensions along which a value was repeated."""
+    """The transpose of `fit`: sum over the dimensions along which a value was repeated."""
     own = shapes.shape(u)
     if own == dims:
         return u
@@ -201,6 +202,7 @@ def summed_to(u: UOp, dims: Shape) -> UOp:
 
 
 def part(u: UOp, begins: Sequence[shapes.Dim], sizes: Sequence[shapes.Dim]) -> UOp:
-    """A window of a value. Of values that lie side by side, it is one of the one that it is in."""
+    """A window of a value. If values were joined, the window is taken from the value that holds
+    it."""
     found = movement.part_of(u, begins, sizes, computed=True)
     return movement.window(u, begins, sizes) if found is None else found

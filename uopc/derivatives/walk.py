@@ -41,7 +41,7 @@ def rule_of(u: UOp) -> DerivativeRule:
 
 
 def order(outputs: Iterable[UOp], inputs: Mapping[UOp, object]) -> list[UOp]:
-    """The nodes from the inputs, or from leaves, to the outputs."""
+    """The nodes between the inputs (or leaves) and the outputs, sources first."""
     return calls.graph_order(outputs, operands, stop=inputs.__contains__)
 
 
@@ -51,7 +51,7 @@ def _flows(u: UOp) -> bool:
 
 # ---------------------------------------------------------------- forward
 def pushed(outputs: Sequence[UOp], tangents: Mapping[UOp, Value]) -> list[Value]:
-    """The tangents of outputs from those of inputs, which may be any nodes."""
+    """The tangents of outputs from the tangents of inputs, which may be any nodes."""
     outputs, inputs = effects.pure(outputs, list(tangents))
     known: dict[UOp, Value] = dict(zip(inputs, map(nonzero, tangents.values())))
     several: dict[UOp, list[Value]] = {}  # of the results of a CALL, TUPLE or joint PRIMITIVE
@@ -83,8 +83,8 @@ def pushed(outputs: Sequence[UOp], tangents: Mapping[UOp, Value]) -> list[Value]
 
 
 def needed_of(outputs: Sequence[UOp], nodes: Sequence[UOp]) -> set[UOp]:
-    """The nodes whose tangents the outputs take: not those below integers alone, or below values
-    that no derivative flows through. They may have no rule."""
+    """The nodes whose tangents the outputs need. Nodes that only reach the outputs through
+    integers, or through values without derivatives, are left out and need no rule."""
     found = set(outputs)
     for u in reversed(nodes):
         if u in found and _flows(u):
@@ -96,7 +96,7 @@ def needed_of(outputs: Sequence[UOp], nodes: Sequence[UOp]) -> set[UOp]:
 def pulled(
     outputs: Sequence[UOp], inputs: Sequence[UOp], cotangents: Sequence[Value]
 ) -> list[Value]:
-    """The cotangents of inputs, which may be any nodes, from those of outputs."""
+    """The cotangents of inputs, which may be any nodes, from the cotangents of outputs."""
     outputs, inputs = effects.pure(outputs, inputs)
     leaves = dict.fromkeys(inputs)
     nodes = order(outputs, leaves)
@@ -134,8 +134,8 @@ def pulled(
 
 
 def _first_of_joint(nodes: Sequence[UOp]) -> dict[UOp, UOp]:
-    """The first of the results of the same joint PRIMITIVE, by each of them: in a walk backwards,
-    the cotangents of all are known there."""
+    """For each result of a joint PRIMITIVE, its first result in the order: a walk backwards knows
+    the cotangents of all results there."""
     found: dict[UOp, UOp] = {}
     firsts: dict[Any, UOp] = {}
     for u in nodes:
@@ -159,7 +159,8 @@ def _active(nodes: Sequence[UOp], inputs: Mapping[UOp, object]) -> set[UOp]:
 
 
 def _transposed(u: UOp, cotangent: UOp, wanted: Sequence[bool]) -> list[Value]:
-    """The cotangents of the operands through the tangent of the node, which is linear in theirs."""
+    """The cotangents of the operands, by transposing the node's tangent, which is linear in the
+    tangents of the operands."""
     seeds = [functions.seed(s) if w else None for s, w in zip(u.src, wanted)]
     tangent, name = rule_of(u).push(u, seeds), rule_of(u).by_user
     if tangent is None:
@@ -181,9 +182,9 @@ def _values(roots: Iterable[Value]) -> list[UOp]:
 
 
 def _without_rules(tangent: UOp, seeds: Sequence[UOp]) -> UOp:
-    """A tangent without rules of users, and calls, between the seeds and it. What they stand for
-    is linear there, so its transpose is that of what computes it: a rule may apply its own
-    function, and a call takes arguments that its transpose does not need."""
+    """Replace calls and rules of users between the seeds and a tangent by the nodes that compute
+    them. The tangent is linear there, so the transpose of these nodes is correct. A rule may apply
+    its own function, and a call has arguments that the transpose does not need."""
     inside: set[UOp] = set(seeds)
     for u in calls.graph_order([tangent], calls.outside_bodies):
         if not inside.isdisjoint(calls.outside_bodies(u)):
