@@ -51,7 +51,7 @@ def at_random(monkeypatch: pytest.MonkeyPatch, seed: int) -> list[UOp]:
         found = {}
         for u in self.choices:
             order = rng.sample(range(len(u.shape)), len(u.shape))
-            found[u] = choice.Choice(tuple(order), 0.0, 0.0)
+            found[u] = choice.OrderChoice(tuple(order), 0.0, 0.0)
         changed.extend(found)
         return found
 
