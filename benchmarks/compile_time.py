@@ -135,15 +135,15 @@ def measure_linear(build: Callable[[Any], Any]) -> Row:
 
     operators = uopc_operators()
     lower_only(operators.param("w", (8,)).exp(), verify=False)  # imports, calibration
-    nodes, before = arena.live_nodes(), resident()
+    nodes, before = len(arena.table), resident()
     start = clock()
     graph = build(operators)
     built = clock()
-    made, held = arena.live_nodes() - nodes, resident() - before
+    made, held = len(arena.table) - nodes, resident() - before
     with arena.arena():
         lowered = lower_only(graph, verify=False)
         done = clock()
-        live = arena.live_nodes() - nodes
+        live = len(arena.table) - nodes
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return {
         "build": built - start, "total": done - built, "nodes": made,
