@@ -134,7 +134,7 @@ def _constant_name(function: str, number: int) -> str:
 
 
 def _declared(function: str, matrices: Sequence[Matrix]) -> set[str]:
-    """Names that the header and the file of a function declare and define beside it."""
+    """Names that a function's header and file declare or define besides the function."""
     own = [f"{function}_{what}" for what in ("id", "work_bytes", "best")]
     macros = ("ABI", "WORK_BYTES", "WORK_ALIGNMENT")
     own += [f"{function.upper()}_{what}" for what in macros]

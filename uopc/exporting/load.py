@@ -119,7 +119,7 @@ class ExportedFunction:
         return values
 
     def _prepared(self, given: Mapping[str, Any], values: Mapping[str, int]) -> list[_Array]:
-        """The arrays to pass: those of the caller, checked, and new ones for results."""
+        """The arrays to pass: the caller's arrays, checked, and new arrays for results."""
         passed = []
         for row, dtype in zip(self._arrays, self._dtypes):
             shape = tuple([_value(d, values) for d in row["shape"]])

@@ -54,7 +54,7 @@ ONE_LANE = 8  # bits of a vector of one element, whatever its type is
 
 @dataclass(frozen=True)
 class TargetMachine:
-    """A machine by the name that a user gives it: what passes read, and what LLVM is told."""
+    """A machine by the name that users give: its description for passes, and its names for LLVM."""
 
     name: str
     target: Target
@@ -106,7 +106,7 @@ class TargetMachine:
         return replace(self, target=replace(self.target, stack_bytes=nbytes))
 
     def with_indices(self, bits: int) -> TargetMachine:
-        """The same machine with loops and indices of so many bits, where bounds allow that."""
+        """The same machine, with loops and indices of `bits` bits if bounds allow."""
         return replace(self, target=replace(self.target, index_bits=bits))
 
     def with_functions(self) -> TargetMachine:
@@ -121,7 +121,7 @@ class TargetMachine:
         return replace(own, target=self.target, cpu=own.target.cpu, features=own.target.features)
 
     def for_source(self) -> TargetMachine:
-        """The machine for code in C: `target` then has a list of what it lacks in place of a
+        """The machine for code in C. Its `target` lists missing features in place of a
         processor."""
         whole = self.target
         known = (

@@ -153,7 +153,8 @@ def _runs(
     f: Exported, rows: Sequence[tuple[ArrayArgument, Any, Any]], values: Mapping[str, int],
     shared: Mapping[int, int], together: Sequence[npt.NDArray[Any]],
 ) -> list[str]:  # fmt: skip
-    """The functions that call: with an array for each argument, and with one for those alike."""
+    """The functions that call: with an array for each argument, and with one array for equal
+    arguments."""
     sizes = [values[s.given] for s in f.sizes]
     call = _call(f, sizes, "rubbish == 0x5Au ? NULL : backwards")
     made = [_run(f, rows, "run", call, "want")]
@@ -181,7 +182,7 @@ def _run(
 
 
 def _not_a_number(t: DType) -> str:
-    """The bits without the sign, and those of infinity: greater ones are no number."""
+    """The mask of all bits but the sign, and the bits of infinity: greater bits are no number."""
     if not t.is_float or t.bits < 16:
         return "0u, 0u"
     infinity = int(np.asarray(np.inf, t.numpy).view(f"u{t.itemsize}"))

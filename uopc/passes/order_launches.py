@@ -70,8 +70,7 @@ def _ordered(program: UOp, order: Sequence[int]) -> UOp:
 
 # ---------------------------------------------------------------- rounds
 class _KernelSlots(NamedTuple):
-    """The slots that a kernel reads, and those that it writes: the elements, where they are known.
-    """
+    """The slots that a kernel reads, and the slots that it writes, with the elements if known."""
 
     reads: list[int]
     writes: dict[int, _Written | None]
@@ -135,7 +134,7 @@ def _round(
 
 
 def _touches(kernel: _KernelSlots, args: Sequence[UOp]) -> list[tuple[UOp, _Touch]]:
-    """What a launch touches of each storage among its arguments."""
+    """The part of each storage among its arguments that a launch touches."""
     found = []
     for slot, a in enumerate(args):
         root = storage_root(a)

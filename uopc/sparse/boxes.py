@@ -250,7 +250,7 @@ class Boxes:
         return self.box(box.rows.transpose(order), box.cols.transpose(order), value)
 
     def _apart(self, found: Sequence[Box]) -> list[Box]:
-        """Boxes, of which those with another one along a short axis are taken apart along it."""
+        """Take boxes apart along a short axis if another box with that axis is taken apart."""
         places = {(id(b.rows), id(b.cols)) for b in found}
         lengths = {b.rows.shape for b in found}
         out: list[Box] = []

@@ -118,8 +118,8 @@ def _products(
 def chosen_mode(
     structure: Sparsity, direct: int | None, once: int, symmetric: bool, reverse: bool
 ) -> tuple[Any, dict[str, int]]:
-    """The mode with the fewest operations, and those of each: `direct` ones, if that is a mode, or
-    for each colour all operations of the graph, `once`. `reverse`: whether there is a "rev"."""
+    """The mode with the fewest operations, and the operations of each mode: `direct`, or for each
+    colour `once`, all operations of the graph. `reverse`: True if mode "rev" is possible."""
     row, col, (m, n) = structure.row, structure.col, structure.shape
     cost = {} if direct is None else {"direct": direct}
     if direct is None or direct > _OF_A_PUSH * once:  # else no colouring has fewer

@@ -135,8 +135,8 @@ def _size(u: UOp) -> int:
 
 # ---------------------------------------------------------------- operations
 def operations(outputs: Sequence[UOp], inputs: Sequence[UOp]) -> int:
-    """The elements that are computed between the inputs and the outputs; of a loop those of all
-    steps, of one whose number of steps is not known those of one step."""
+    """The elements computed between inputs and outputs. A loop counts all its steps, or one step if
+    their number is unknown."""
     nodes = calls.graph_order(outputs, operands, stop=set(inputs).__contains__)
     counted, seen = 0, set()
     for u in nodes:

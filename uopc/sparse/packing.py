@@ -26,14 +26,15 @@ MOST_ADDED = 4
 
 @dataclass(frozen=True)
 class Packed:
-    """The values of boxes in one vector; `places` has those of the entries of each box in it."""
+    """The values of boxes in one vector; `places` has, for each box, the places of its entries in
+    the vector."""
 
     vector: UOp
     places: list[Places]
 
 
 def by_shape(boxes: Sequence[Box]) -> list[int]:
-    """The order in which `packed` has boxes: those of one shape together, then numbers."""
+    """The order of boxes in `packed`: boxes of one shape together, then numbers."""
     groups: dict[Dims | None, list[int]] = {}
     for i, box in enumerate(boxes):
         is_number = box.value is not None and number_in(box.value) is not None
@@ -197,7 +198,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class Coloured:
-    """Columns of which those of one colour share a tangent."""
+    """Columns with colours: columns of one colour share a tangent."""
 
     colours: Places
 

@@ -270,8 +270,9 @@ class Propagation:
         return self.tools.merged(out)
 
     def _loop_results(self, u: UOp) -> list[Box] | None:
-        """The boxes of a result of a loop, after those of all results that are in use; None if the
-        structure takes too long. Columns of one colour share a tangent: no result has two."""
+        """The boxes of a result of a loop, made with those of all used results; None if the
+        structure takes too long. Columns of one colour share a tangent, and no result has two of
+        them."""
         given = [s for s in dict.fromkeys(operands(u)) if self._of(s)]
         columns = loops.ColumnBits([b for s in given for b in self._of(s)])
         known = functools.cache(lambda s: columns.sets(self._of(s), size(s)))
@@ -371,8 +372,8 @@ def _dims(u: UOp) -> Dims:
 
 # ---------------------------------------------------------------- tables
 def _tables(sources: Places, targets: Places, n: int) -> list[Places] | None:
-    """Tables that send each of n elements to one of its readers, -1 for none: one where no element
-    has two, or one for each place of a short axis along which all of them are; else None."""
+    """Tables that send each of n elements to its readers, -1 for none: one table if no element has
+    two readers, or one per place of a short axis that separates them; else None."""
     lines = [(sources, targets)]
     for axis in (None, *sorted(range(sources.ndim), key=lambda k: sources.shape[k])):
         if axis is not None:
@@ -432,7 +433,7 @@ def prepared(outputs: Sequence[UOp], inputs: Sequence[UOp]) -> tuple[list[UOp], 
 
 
 def _without_calls(root: UOp) -> UOp:
-    """Calls of functions as the values that they compute; those of loops, which repeat, stay."""
+    """Replace calls of functions by the values that they compute; loops, which repeat, stay."""
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         value = functions.inlined(src[0], u.arg) if u.op is Ops.GETTUPLE else None

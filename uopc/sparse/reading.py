@@ -157,7 +157,7 @@ _MOST_KNOWN = 1 << 22  # elements of a value that is computed here
 
 
 def _unread(u: UOp, read: Container[UOp]) -> list[UOp]:
-    """A value and those below it that are not read yet, sources first."""
+    """A value and all unread values below it, sources first."""
     return [v for v in walk.toposort(u, gate=lambda v: v not in read) if v not in read]
 
 

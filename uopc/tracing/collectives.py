@@ -21,8 +21,8 @@ AxisName = str | tuple[str, ...]
 
 
 class Inside(NamedTuple):
-    """The mesh of the `shard_map` whose function runs; of each axis the value that stands for the
-    place of a device on it; and what makes a result of a node."""
+    """The mesh of the `shard_map` whose function runs; for each axis, the value of a device's place
+    on it; and the function that makes a result of a node."""
 
     mesh: Mesh
     places: Mapping[str, UOp]

@@ -144,7 +144,7 @@ class _Custom:
         return rule.form.tree(made, shape)
 
     def arguments(self, values: Any, fixed: tuple[Any, ...]) -> tuple[tuple[Any, ...], Any]:
-        """The arguments by position, those that are fixed among them, and those by name."""
+        """The arguments by position, with a mark on fixed ones, and the arguments by name."""
         rest, named = values
         left = iter(rest)
         taken = dict(zip(self._fixed, fixed))
@@ -158,7 +158,7 @@ def _is_traced(v: Any) -> bool:
 
 
 def _is_fixed(u: UOp) -> bool:
-    """True for a value that the function gets as it is: a number, a size, or a table."""
+    """True for a value that the function gets unchanged: a number, a size, or a table."""
     if u.dtype is dtypes.index or leaves.constant_in(u) is not None:
         return True
     return not u.dtype.is_float and not _varies(u)
@@ -177,8 +177,8 @@ def _like(v: Any, u: UOp) -> Any:
 def _by_position(
     f: Function, args: tuple[Any, ...], named: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments, those by position that were given by name at their places: a rule gets all by
-    position. Arguments that are left out before them have their defaults."""
+    """The arguments by position: named arguments move to their places, because a rule gets all
+    arguments by position. Omitted arguments before them get their defaults."""
     if not named:
         return args, named
     try:
@@ -217,7 +217,7 @@ class Closed(NamedTuple):
 def _closed_over(
     taken: Sequence[UOp], arguments: Sequence[UOp], functions: Sequence[Any]
 ) -> list[Closed]:
-    """The values that a function takes, and those that variables around its rules hold."""
+    """The values that a function takes, and the values in variables around its rules."""
     held: dict[UOp, str] = {}
     seen: dict[int, Any] = {}
     for f in functions:
@@ -346,7 +346,7 @@ def _of_batch(
 def _examples(
     values: Sequence[Value], batched: Sequence[bool]
 ) -> tuple[list[Value], dict[UOp, UOp]]:
-    """Values for one example: seeds for those that have a batch, and the batch of each seed."""
+    """Values for one example: a seed for each value with a batch, and the batch of each seed."""
     found: list[Value] = []
     taken: dict[UOp, UOp] = {}
     for v, b in zip(values, batched):
@@ -375,7 +375,7 @@ class _OfBatch(DerivativeRule):
         self._rule.check(u, active)
 
     def example(self, u: UOp) -> tuple[UOp, dict[UOp, UOp]]:
-        """A node for one example, and what its operands stand for."""
+        """A node for one example, and the batches that its operands stand for."""
         found, taken = _examples(u.src[2:], (*self._batched, *[False] * len(u.src)))
         operands = [v for v in found if v is not None]
         value = calls.seed_of(u.dtype, shapes.shape(u)[1:])

@@ -636,8 +636,8 @@ def _is_graph(leaf: Any) -> bool:
 
 
 def _as_array(leaf: Any) -> Any:
-    """Give the value itself, if it has a shape and a dtype, or a NumPy array on its memory; None
-    for what is no array: classes have attributes of these names, and bytes are a text."""
+    """The value itself if it has a shape and a dtype, or a NumPy array on its memory; None for
+    other objects: classes have attributes of these names, and bytes are text."""
     if isinstance(leaf, (type, bytes)):
         return None
     if hasattr(leaf, "shape") and hasattr(leaf, "dtype"):

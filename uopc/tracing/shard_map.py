@@ -156,7 +156,7 @@ class _ShardedBody:
         return nodes, form
 
     def whole(self, nodes: Sequence[UOp], given: Sequence[Any]) -> list[UOp]:
-        """The whole results, whose parts are these."""
+        """The complete results that consist of these parts."""
         specs = []
         for i, (u, g) in enumerate(zip(nodes, given)):
             who = f"shard_map of {self.call.name}: result {i}"

@@ -54,7 +54,7 @@ def _in_file(u: UOp) -> bool:
 
 
 def _part(u: UOp, data: UOp) -> UOp | None:
-    """The part of an array in a file that a node shows, if that is one, too."""
+    """The part of an array in a file that a node shows; None for other nodes."""
     if u.op is Ops.CONTIGUOUS:
         return data
     shown = evaluate.move(u, data.arg.array)

@@ -60,8 +60,8 @@ def broadcast_index(index: Index, dims: Shape) -> Index:
 
 
 def resized_indices(u: UOp, index: Index) -> list[Index]:
-    """The indices of the source elements that make an element of a BITCAST: it is one of them, a
-    part of one, or several side by side."""
+    """The indices of the source elements that form an element of a BITCAST: one element, a part of
+    one, or several neighbours."""
     source, target = u.src[0].dtype.itemsize, u.dtype.itemsize
     if source == target:
         return [index]

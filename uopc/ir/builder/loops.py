@@ -46,8 +46,7 @@ def with_loops(kernel: UOp) -> UOp:
 
 
 def _with_own_ranges(kernel: UOp) -> UOp:
-    """The kernel, in which the ranges that a STAGE names are ranges of that STAGE alone: those who
-    read it may use the same ones."""
+    """Give each STAGE its own ranges, because its readers may use the ranges that it names."""
     order = walk.order(kernel)
     if not any([u.op is Ops.STAGE and len(u.src) > 1 for u in order]):
         return kernel
@@ -65,7 +64,7 @@ def _with_own_ranges(kernel: UOp) -> UOp:
 
 
 class _HandLoops(Elements):
-    """The loops of one kernel: `done` has what replaces its effects, its ranges and its STAGEs."""
+    """The loops of one kernel. `done` maps effects, ranges and STAGEs to their replacements."""
 
     def __init__(self, kernel: UOp) -> None:
         self.order = list(walk.toposort(kernel))
@@ -269,7 +268,7 @@ class _HandLoops(Elements):
         return standing_for(view, made)
 
     def reduced(self, u: UOp, index: Index, guard: UOp) -> Needs:
-        """Over axes, each of which becomes a range, and over the user's ranges."""
+        """Reduce over axes, each of which becomes a range, and over the user's ranges."""
         inner, made = index_maps.reduce_index(u, index, self.axes)
         value = (yield [(u.src[0], inner, guard)])[0]
         value = valid_part(value)[0] if made else value

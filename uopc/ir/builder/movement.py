@@ -145,7 +145,7 @@ def permute(a: UOp, *axes: Any) -> UOp:
 
 
 def permute_back(a: UOp, axes: Sequence[int]) -> UOp:
-    """The value of which `permute` with these axes makes `a`."""
+    """The value that becomes `a` by `permute` with these axes."""
     return permute(a, tuple([axes.index(i) for i in range(len(axes))]))
 
 
@@ -161,10 +161,9 @@ def repeated(a: UOp, n: Dim) -> UOp:
 
 
 def under(view: UOp, value: UOp) -> UOp:
-    """The values at the elements of the source of a view, given those at the elements of the
-    view; zeros at those that it does not show. Another node than a RESHAPE, PERMUTE, FLIP,
-    SHRINK or PAD shows all as it is.
-    """
+    """The values at the elements of a view's source, from the values at the elements of the view;
+    zeros at elements that the view does not show. Nodes other than RESHAPE, PERMUTE, FLIP, SHRINK
+    and PAD show all elements in order."""
     dims = shapes.shape(view.src[0])
     if view.op is Ops.RESHAPE:
         return reshape(value, dims)
@@ -309,7 +308,7 @@ def part_of(
 
 
 def _window_of_part(a: UOp, begins: Sequence[Dim], sizes: Sequence[Dim], computed: bool) -> UOp:
-    """The window of a part, again of one of its own parts if it can be."""
+    """The window of a part, moved into one of the part's own parts if it fits."""
     part = part_of(a, begins, sizes, computed) if computed else None
     return window(a, begins, sizes) if part is None else part
 

@@ -119,7 +119,7 @@ def paired(a: Operand, b: Operand, who: str = "") -> tuple[UOp, UOp]:
 
 
 def check_truth(who: str, *values: Operand) -> None:
-    """UserTypeError for a Python bool beside a UOp: a comparison by `==` may have given it."""
+    """UserTypeError for a Python bool next to a UOp: a comparison by `==` may have produced it."""
     if bool in map(type, values) and any(isinstance(v, UOp) for v in values):
         raise UserTypeError(f"{who}: a Python bool beside a UOp {COMPARED}")
 

@@ -31,7 +31,7 @@ Schedule = Callable[["UOp"], Scheduled]
 
 
 class Slots:
-    """Numbers after those of the graph's own BUFFERs; each call gives the next one."""
+    """Numbers after those of the graph's own BUFFERs; each call returns the next number."""
 
     def __init__(self, graph: UOp) -> None:
         self._graph = graph

@@ -22,8 +22,8 @@ _registered: dict[type, tuple[Flatten, Unflatten]] = {}
 
 
 class Structure(NamedTuple):
-    """A container without its leaves: its class, what the class needs to make one (the keys of a
-    dict, say), the names of its parts, and their structures, LEAF for a leaf."""
+    """A container without its leaves: its class, the data that the class needs (the keys of a dict,
+    say), the names of its parts, and their structures, LEAF for a leaf."""
 
     kind: type
     detail: Hashable
@@ -32,8 +32,8 @@ class Structure(NamedTuple):
 
 
 class LaidOut:
-    """A result that is one node, and facts about it that a program needs not: the places of the
-    entries of a sparse matrix, say. `compile` computes the node."""
+    """A result that is one node, and facts that a program does not need: the places of a sparse
+    matrix's entries, say. `compile` computes the node."""
 
     data: Any
     layout: Any  # hashable
@@ -65,8 +65,8 @@ def spread(given: Any, structure: Any, kind: type, what: str) -> list[Any]:
 
 
 def given_outs(given: Any, structure: Any, path: str = "out") -> list[Any]:
-    """The arrays of `out=` for each leaf of results, None for one that is not given. UserTypeError
-    for other containers than those of the results."""
+    """The arrays of `out=` for each leaf of the results; None for a missing one. UserTypeError for
+    containers that differ from those of the results."""
     if structure == LEAF:
         return [given]
     if given is None:
@@ -128,8 +128,8 @@ def exactly(value: Any) -> Hashable:
 
 
 def details(structure: Any) -> tuple[Hashable, ...]:
-    """Keys of what the containers of a structure need besides parts: those may be equal and not
-    the same."""
+    """Keys for the data that a structure's containers need besides parts. Such data may be equal
+    without being the same."""
     if structure == LEAF:
         return ()
     inner = [details(p) for p in structure.parts if p != LEAF]

@@ -119,7 +119,7 @@ def _apart(code: _TreeFunction, value: str, structure: Structure, parts: list[st
 
 
 def _same_detail(code: _TreeFunction, value: str, detail: Any) -> list[str]:
-    """Lines that refuse what equals the detail and is not the same: 1 and True."""
+    """Lines that refuse an object equal to the detail but of another type, such as 1 for True."""
     if has_names(detail):
         return []
     return [f"if {code.name(exactly)}({value}) != {code.name(exactly(detail))}: raise {_OTHER}"]

@@ -62,8 +62,8 @@ def in_each_turn(kernel: UOp) -> UOp:
 
 
 def _with_a_length_read_again(kernel: UOp) -> UOp:
-    """The kernel, in which the length of one more loop is read again in each turn of the loops
-    around it that write what it reads; the kernel itself if there is none."""
+    """Make the length of one more loop depend on the loops around it that write its operands; the
+    kernel itself if there is no such loop."""
     reading = [r for r in walk.nodes(kernel) if r.op is Ops.RANGE and _reads(r.src[0])]
     if not reading:
         return kernel
@@ -89,8 +89,8 @@ def _written(around: Mapping[UOp, Loops]) -> Mapping[UOp, Loops]:
 
 
 def _loops_around_loops(kernel: UOp) -> Mapping[UOp, Loops]:
-    """The loops around each loop that an END closes: those of ENDs over it, and of the same END
-    those of lower axes."""
+    """The loops around each loop that an END closes: loops of outer ENDs, and loops of lower axes
+    of the same END."""
     closed: defaultdict[UOp, Loops] = defaultdict(frozenset)
     outer: defaultdict[UOp, Loops] = defaultdict(frozenset)
     for u in reversed(list(walk.order(kernel))):  # users first
@@ -105,8 +105,8 @@ def _loops_around_loops(kernel: UOp) -> Mapping[UOp, Loops]:
 
 
 def _loops_around_stores(kernel: UOp) -> dict[UOp, Loops]:
-    """The loops in which each STORE stands: those that it depends on, and those that an END closes
-    over it."""
+    """The loops in which each STORE stands: the loops that it depends on, and the loops that an END
+    closes over it."""
     closed: defaultdict[UOp, Loops] = defaultdict(frozenset)
     stores: dict[UOp, Loops] = {}
     for u in reversed(list(walk.order(kernel))):  # users first
@@ -121,7 +121,8 @@ def _loops_around_stores(kernel: UOp) -> dict[UOp, Loops]:
 
 
 def _read_again(value: UOp, around: Loops, written: Mapping[UOp, Loops]) -> UOp:
-    """The value of a store in some loops: storage comes after those in which it is written."""
+    """Read the value of a store again in some loops: storage comes after the loops in which it is
+    written."""
     made: dict[UOp, UOp] = {}
     for u in graph_order([value], _operands_read):
         src = tuple([made.get(s, s) for s in u.src])
@@ -141,8 +142,8 @@ def _read_after_loops(u: UOp, around: Loops, written: Mapping[UOp, Loops]) -> UO
 
 
 def _operands_read(u: UOp) -> Sequence[UOp]:
-    """The operands that a node reads itself: what it comes after are statements of their own, and
-    the length of a loop is read before it."""
+    """The operands that a node reads itself. Effects that it comes after are separate statements,
+    and the length of a loop is read before the loop."""
     return () if u.op is Ops.RANGE else u.src[:1] if u.op is Ops.AFTER else operands(u)
 
 

@@ -25,8 +25,8 @@ BUNDLES = frozenset((Ops.SINK, Ops.GROUP, Ops.TUPLE, Ops.AFTER))
 
 
 class Unrolled:
-    """The nodes of a graph, sources first, each on one device. `several`: the parts of those that
-    are on several, by device; `one`: what others became."""
+    """The nodes of a graph, sources first, each on one device. `several`: by node, its parts on
+    each device; `one`: by node, its single replacement."""
 
     def __init__(self, lower: Lower, mesh: Mesh | None = None) -> None:
         self.lower, self.mesh = lower, mesh
@@ -56,7 +56,7 @@ class Unrolled:
             ]
 
     def give(self, u: UOp, other: UOp) -> None:
-        """Let a node be what another one is."""
+        """Replace a node by another one."""
         if other in self.several:
             self.several[u] = self.several[other]
         else:
@@ -71,7 +71,7 @@ class Unrolled:
         return self.several.get(u) or [self.one[u]]
 
     def _check_written(self, u: UOp, count: int) -> None:
-        """UserError where a kernel that several devices run writes what they share."""
+        """UserError if a kernel that several devices run writes storage that they share."""
         if u.op is not Ops.CALL or u.src[0].op is not Ops.SINK:
             return
         for slot in storage.written_slots(u.src[0]):

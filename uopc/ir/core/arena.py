@@ -167,7 +167,7 @@ def memo_last(read: Callable[[Node], Answer]) -> Callable[[Node], Answer]:
 
 @contextlib.contextmanager
 def uncollected() -> Iterator[None]:
-    """The cycle collector rests: it would look again and again at what stays until the end."""
+    """Pause the cycle collector, which would scan long-lived nodes again and again."""
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -200,8 +200,8 @@ def arena() -> Iterator[None]:
 
 @contextlib.contextmanager
 def passing() -> Iterator[None]:
-    """A block in which a compile keeps of its new nodes only those that are referred to outside.
-    Memos are emptied at the end."""
+    """Keep, at the end of this block, only new nodes that objects outside refer to. Memos are
+    emptied at the end."""
     mark = len(held_keys)
     yield
     with _arena_lock:
@@ -211,8 +211,8 @@ def passing() -> Iterator[None]:
 
 
 def _let_go(entries: dict[Any, Any], keys: list[Any], unused: int, first: int = 0) -> int:
-    """Weaken the nodes of an arena from its `first` one on, users before sources; drop those with
-    at most `unused` references at once. Returns the number of references to the last one."""
+    """Weaken the nodes of an arena from number `first` on, users before sources. Drop nodes with at
+    most `unused` references at once. Return the number of references to the last node."""
     references = 0
     while len(keys) > first:
         key = keys.pop()

@@ -54,7 +54,7 @@ def holds(t: DType, u: UOp) -> bool:
 
 
 def bounds_from(u: UOp, operands: Sequence[Interval]) -> Interval:
-    """The bounds of a node whose operands have these; those of its dtype where it may wrap."""
+    """The bounds of a node from bounds of its operands; the bounds of its dtype if it may wrap."""
     limits = intervals.of_type(u.dtype.scalar)
     rule = u.op.bounds
     found = None if rule is None else rule(u, *operands)

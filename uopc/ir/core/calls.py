@@ -16,7 +16,7 @@ def operands(u: UOp) -> tuple[UOp, ...]:
 
 
 def outside_bodies(u: UOp) -> list[UOp]:
-    """The sources outside of all bodies: those of the loops of PRIMITIVEs are closed, too."""
+    """The sources outside of all bodies; the loops of PRIMITIVEs are closed, too."""
     return [s for s in operands(u) if s.op is not Ops.FUNCTION]
 
 
@@ -89,7 +89,7 @@ def _branches_around(body: Sequence[UOp]) -> dict[UOp, tuple[UOp, ...]]:
 
 
 def params(body: UOp) -> list[UOp]:
-    """The PARAMs of a FUNCTION, without those of bodies inside of it."""
+    """The PARAMs of a FUNCTION, without PARAMs of bodies inside of it."""
     return [u for u in graph_order(body.src, outside_bodies) if u.op is Ops.PARAM]
 
 
@@ -116,8 +116,8 @@ def written_argument(u: UOp) -> UOp | None:
 
 
 def exchanges_of(body: UOp) -> list[UOp]:
-    """The STOREs of exchanges that the body of a CALL is, if it is no kernel: one, or a bucket of
-    several that happen at once, each in place."""
+    """The exchanges in the body of a CALL that is no kernel, as STOREs: one exchange, or a bucket
+    that happens at once, each in place."""
     if body.op is not Ops.SINK:
         return []
     stores = [s for s in body.src if s.op is Ops.STORE and s.src[1].op in GroupOp.Exchange]

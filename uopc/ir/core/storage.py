@@ -52,8 +52,8 @@ def awaited(u: UOp) -> Iterator[UOp]:
 
 
 def whole_root(u: UOp) -> UOp:
-    """The node of which a view shows all elements in order, under RESHAPE and AFTER. It is a
-    movement op if the view shows some elements only, or in another order."""
+    """The node whose elements a view shows, all and in order, below RESHAPE and AFTER. A movement
+    op if the view shows only some elements, or another order."""
     while u.op is Ops.RESHAPE or u.op is Ops.AFTER:
         u = u.src[0]
     return u

@@ -129,7 +129,7 @@ def note_made(param: UOp) -> UOp:
 
 
 def as_made(params: Iterable[UOp]) -> list[UOp]:
-    """Params in the order in which the user made them, and then those that no constructor made."""
+    """Params in the order in which the user made them, then params that no constructor made."""
     return sorted(params, key=lambda u: _made.get(u, float("inf")))
 
 

@@ -1,4 +1,4 @@
-"""Where and when a program for several devices runs a launch: on which device, in which round."""
+"""The place of a launch in a program for several devices: its device and its round."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ class LaunchPlace(NamedTuple):
 
 
 def own_device(call: UOp) -> str:
-    """The device that runs a launch: that of all it reads, else of what it writes. Empty where all
-    of its storage is the caller's, which any device reaches, or is on several devices."""
+    """The device that runs a launch: the device of all storage it reads, else of the storage it
+    writes. Empty if all storage is the caller's, which any device reaches, or is on several
+    devices."""
     kernel = call.src[0]
     return device_of(arguments(call), read_slots(kernel), written_slots(kernel))
 

@@ -93,12 +93,12 @@ def used_axes(spec: Spec) -> set[str]:
 
 
 def part_size(n: Any, parts: int) -> Dim:
-    """The elements of a dimension of n that each of so many devices has."""
+    """The elements of each of `parts` parts of a dimension of n elements."""
     return n if parts == 1 else -(-n // parts)
 
 
 def is_divided(n: Dim, parts: int) -> bool:
-    """True if so many parts of a dimension of n are even."""
+    """True if n elements divide evenly into `parts` parts."""
     return n % parts == 0 if isinstance(n, int) else affine.is_multiple(n, parts)
 
 

@@ -51,9 +51,9 @@ class _CallStorages:
 
 
 def awaited(program: UOp) -> dict[int, int]:
-    """By the number of the call of an exchange, that of the call before which it is awaited: the
-    number of calls, if none needs its memory. What is in a loop of calls waits before the loop,
-    and an exchange in a loop runs alone."""
+    """By the call number of an exchange, the number of the call before which the exchange is
+    awaited: the number of calls, if no call needs its memory. Calls in a loop are awaited before
+    the loop, and an exchange in a loop runs alone."""
     calls, touched = program.src, _CallStorages(program)
     found = {}
     for number in [i for i, c in enumerate(calls) if exchanges_of(c.src[0])]:
@@ -103,7 +103,7 @@ def order_for_overlap(program: UOp) -> list[int]:
 def _late(
     needed: Sequence[set[int]], running: Sequence[int], done: Container[int]
 ) -> set[int]:  # fmt: skip
-    """The calls, of those that are not done, that wait for an exchange that runs."""
+    """The remaining calls that wait for a running exchange."""
     found = set(running)
     for number, before in enumerate(needed):
         if number not in done and not found.isdisjoint(before):

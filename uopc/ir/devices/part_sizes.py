@@ -63,8 +63,8 @@ class PartSizes:
         return uop_dim(affine.mul(found.times, self._first(found.root, self.mesh.parts(axes))))
 
     def times(self, n: Dim, axes: Axes) -> int | None:
-        """The multiple of which parts are one, if it is a number: they are longer than the least
-        equal parts by less than that."""
+        """The multiple that all parts are of, if it is a number: parts exceed the smallest equal
+        parts by less."""
         found = self._multiple(n, self.mesh.parts(axes))
         return 1 if found is None else found.times.arg if affine.is_const(found.times) else None
 
@@ -76,7 +76,7 @@ class PartSizes:
         return affine.mul(found.times, self._of_device(found.root, axes)[1])
 
     def place(self, axes: Axes) -> UOp:
-        """The number of this device's part among those along these axes, of its coordinates."""
+        """The number of this device's part along these axes, in coordinates."""
         found = affine.const(0)
         for a in axes:
             n = self.mesh.shape[a]
@@ -116,8 +116,8 @@ class PartSizes:
         return found
 
     def whole(self) -> dict[UOp, UOp]:
-        """Variables along which something is cut, as the sums of all parts: no part reaches beyond
-        it, and one ends where the next one begins."""
+        """The variables along which a dimension is cut, as sums of all parts: parts stay inside,
+        and each begins at the end of the previous one."""
         return {
             root: affine.add(*self._part(root, axes, self.mesh.parts(axes) - 1))
             for root, axes in reversed(self._here) if root.op is Ops.VARIABLE
@@ -138,8 +138,7 @@ class PartSizes:
 
     # ------------------------------------------------------------ variables
     def _multiple(self, n: Dim, parts: int) -> _Multiple | None:
-        """The dimension of which n is cut in multiples; None if all devices have as many
-        elements."""
+        """The dimension whose multiple n is; None if all devices have equally many elements."""
         if isinstance(n, int) or parts == 1:
             return None
         key = n, parts
@@ -187,7 +186,7 @@ class PartSizes:
 
 
 class _Multiple(NamedTuple):
-    """A dimension is so many times another one, and each part of it so many times a part."""
+    """A dimension that is a multiple of another dimension, as each of its parts is of a part."""
 
     times: UOp
     root: UOp

@@ -31,8 +31,8 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Tile:
-    """The product of one instruction: its shape, the dtypes of a and of the result, and that of b
-    where it is another one; the number of lanes that hold it together."""
+    """The product of one instruction: its shape, the dtypes of a, of b if different, and of the
+    result; the number of lanes that hold the tile together."""
 
     shape: Shape
     operand: DType

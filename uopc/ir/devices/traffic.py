@@ -23,8 +23,8 @@ class ExchangeMoves(Protocol):
 
 
 def source(moves: ExchangeMoves, place: int) -> int | None:
-    """The place in its group of the device from which the one at a place gets what a PERMUTE_RANKS
-    moves; None where there is no device."""
+    """The place, in its group, of the device that sends to `place` in a PERMUTE_RANKS; None without
+    one."""
     return _at(moves, place, -moves.shift)
 
 

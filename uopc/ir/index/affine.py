@@ -274,7 +274,7 @@ def interval(
 
 
 def is_condition(m: UOp) -> bool:
-    """True for a condition as a number: 1 where it holds, 0 elsewhere."""
+    """True for a condition as a number: 1 if the condition holds, else 0."""
     return m.op is Ops.CAST and m.src[0].dtype is dtypes.bool_
 
 

@@ -37,8 +37,8 @@ def greatest(a: UOp) -> int | None:
 
 
 def length(a: UOp) -> int | None:
-    """The number of iterations of a loop that ends at an index, where it runs at all: a number, or
-    the other one of 0 and a number. None where it is not known."""
+    """The iterations of a loop that ends at an index, if the loop runs at all: a number, or the
+    number that is the alternative to 0. None if unknown."""
     found = cases(a)
     return _constant_value(a) if found is None or 0 not in found else max(found)
 

@@ -1,4 +1,4 @@
-"""The meaning of exchanges: from what the devices of a group give to what each of them gets."""
+"""The meaning of exchanges: the result on each device of a group, from the values of all."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ class Exchanged(traffic.ExchangeMoves, Protocol):
 def over_mesh(
     kind: str, arg: Exchanged, dtype: DType, mesh: Mesh, given: Sequence[Array]
 ) -> list[Array]:
-    """The value that each device of a mesh gets, from those that all give. `kind`: of the op."""
+    """Result of an exchange on each device of a mesh, given every device's input. `kind`: of the
+    op."""
     if mesh.parts(arg.axes) != arg.parts:
         raise InvalidIR(f"{kind}: {arg.parts} parts on a mesh of {mesh.shape}")
     got: list[Array] = [np.empty(0)] * len(given)

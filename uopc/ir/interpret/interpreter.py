@@ -76,7 +76,7 @@ class Evaluation:
         self.run = TensorRun(lambda u: _argument(u, inputs), bound)
 
     def finished(self) -> tuple[list[Array], dict[UOp, Array]]:
-        """The values once it has run, and the contents of what it stored to, also in place."""
+        """The values after the run, and the contents of storage that it wrote, also in place."""
         run = self.run
         # Copies, as arguments may be stored to.
         outputs = [np.array(run.given(u)) for u in self.roots if u in run.values]

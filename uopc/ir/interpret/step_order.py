@@ -104,7 +104,7 @@ def effects_of(effect: UOp) -> Iterator[UOp]:
 
 
 def sources(u: UOp) -> Sequence[UOp]:
-    """The nodes that run before a step: for an END those before the effects that it closes."""
+    """The nodes that run before a step. For an END, the nodes before the effects that it closes."""
     if u.op is not Ops.END:
         return operands(u)
     return [*u.src[1:], *[s for effect in effects_of(u.src[0]) for s in sources(effect)]]
@@ -128,7 +128,7 @@ def _groups(closer: UOp, loops: Sequence[UOp]) -> list[list[UOp]]:
 
 
 def _inside(closer: UOp, loops: Ranges) -> set[Ranges]:
-    """For each effect below those that a closer closes: the loops that it stands inside."""
+    """For each effect below a closer's effects: the loops around that effect."""
     if len(loops) < 2:
         return set()
     nodes = graph_order(sources(closer), sources, lambda u: ranges.ranges(u).isdisjoint(loops))

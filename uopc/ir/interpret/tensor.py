@@ -124,7 +124,7 @@ class TensorRun:
         return value if ok is None else np.where(ok, value, np.zeros((), value.dtype))
 
     def _check_sizes(self, nodes: Sequence[UOp]) -> None:
-        """UserError where the variables do not fulfil what the nodes rely on."""
+        """UserError if the variables break a condition that nodes rely on."""
         named = {u.arg.name: self.variables[u] for u in nodes if u.op is Ops.VARIABLE}
         if named:
             size_conditions.check(size_conditions.of_nodes(nodes, calls=False), named)
@@ -389,7 +389,7 @@ class TensorRun:
         self._note_written(u, {slot: arrays[slot] for slot in written_slots(u.src[0])})
 
     def _call_kernel(self, body: UOp, args: Sequence[UOp]) -> dict[int, Array]:
-        """Run a kernel on copies of its arguments. Returns those that it writes, by slot."""
+        """Run a kernel on copies of its arguments. Return the written ones, by slot."""
         arrays, variables = self._taken(args)
         run_kernel(body, arrays, variables)
         return {slot: arrays[slot] for slot in written_slots(body)}

@@ -28,8 +28,7 @@ class Contraction:
 
     @staticmethod
     def of(reduce: UOp, product: UOp) -> Contraction:
-        """The contraction that adds up a product, of two factors or more, of which a and b are the
-        first two."""
+        """The contraction that sums a product. a and b are the first two of its factors."""
         a, b = product.src[:2]
         of_a, of_b = ranges.ranges(a), ranges.ranges(b)
         return Contraction(reduce, a, b, _loops(of_a - of_b), _loops(of_b - of_a))
@@ -66,9 +65,8 @@ def is_product(u: UOp) -> bool:
 
 
 def term(reduce: UOp) -> UOp:
-    """The value that a REDUCE combines where its guard holds: a comparison of loops, outside of
-    which a term of a sum is 0.
-    """
+    """The value that a REDUCE combines if its guard, a comparison of loops, holds; the term of a
+    sum is 0 otherwise."""
     u = reduce.src[0]
     if u.op is not Ops.WHERE or u.src[2].op is not Ops.CONST or u.src[2].arg != 0:
         return u

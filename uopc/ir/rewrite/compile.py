@@ -172,7 +172,7 @@ _Tree = list[tuple[str, "_Tree"]]
 
 
 def _insert(tree: _Tree, lines: Sequence[str], leaf: str) -> None:
-    """Add a path behind all others, sharing what it has in common with the last one."""
+    """Add a path after all others; share its common lines with the last path."""
     for line in lines:
         if not tree or tree[-1][0] != line:
             tree.append((line, []))

@@ -42,7 +42,7 @@ def assuming(u: UOp, condition: UOp, holds: bool = True) -> UOp | None:
 
 
 def under(u: UOp, conditions: list[UOp], holds: bool = True) -> UOp | None:
-    """`assuming`, for conditions that all hold, or of which none holds."""
+    """`assuming` for several conditions that all hold, or all fail."""
     below = _nodes_assumptions_change(u)
     if below is None:
         return None

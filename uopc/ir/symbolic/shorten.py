@@ -112,7 +112,7 @@ class _Writer:
         return self.short[root]
 
     def _elsewhere(self, u: UOp) -> set[UOp]:
-        """The nodes that do not depend on the form of u: those below its atoms, and those that the
+        """The nodes that do not depend on the form of u: nodes below its atoms, and nodes that the
         earlier writer made outside of u."""
         there: dict[UOp, None] = {}
         if self.earlier is not None:

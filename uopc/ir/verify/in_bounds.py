@@ -233,9 +233,9 @@ def _in_loop(r: UOp, constraints: Constraints) -> Constraints:
 
 
 def _cases(x: UOp, loops: Sequence[UOp], constraints: Constraints) -> list[Constraints]:
-    """The constraints, once for each value of the conditions that are numbers in an index, a guard
-    or the length of a loop: those with which all loops run. The chunk of the last thread has
-    another length than those of the others."""
+    """The constraints, once for each value of the conditions that an index, a guard or a loop
+    length uses as numbers; only values with which all loops run. The last thread's chunk differs in
+    length from the others."""
     ends = [simplify.simplify(r.src[0]) for r in loops]
     sums = [u for u in (x, *ends, *constraints) if u.dtype is dtypes.index]
     numbers = {m for u in sums for m in affine.form(u)[1] if affine.is_condition(m)}

@@ -82,8 +82,8 @@ def _addresses_read(u: UOp) -> list[UOp]:
 
 
 def _beside(a: UOp, b: UOp) -> bool:
-    """True if each is in a loop that is not around the other, as are the parts of a loop that a
-    pass has cut, which use one register in turn."""
+    """True if each value is in a loop that is not around the other: parts of a cut loop, for
+    example, which use one register in turn."""
     one, two = ranges.ranges(a), ranges.ranges(b)
     return not one <= two and not two <= one
 

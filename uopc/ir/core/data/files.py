@@ -184,8 +184,8 @@ def mapping(handle: int, path: str, mode: Mode = "r") -> Mapping:
 
 @contextlib.contextmanager
 def replacing(path: str) -> Iterator[BinaryIO]:
-    """A new file that takes the place of `path` at the end, so that who has the old one mapped
-    keeps it. UserError if it cannot be written; then `path` is as it was."""
+    """A new file that replaces `path` at the end; a process that has mapped the old file keeps it.
+    UserError if the new file cannot be written; `path` then stays unchanged."""
     part = f"{path}.{os.getpid()}.part"
     try:
         if os.path.exists(path) and not os.path.isfile(path):
@@ -216,7 +216,7 @@ def _map(handle: int, identity: Identity, mode: Mode) -> Mapping:
 
 
 def _bases(array: Any) -> Iterator[Any]:
-    """The array, what it is a view of, and so on to the object that has the memory."""
+    """The array, the array that it is a view of, and so on, to the object that owns the memory."""
     while array is not None:
         yield array
         array = array.obj if isinstance(array, memoryview) else getattr(array, "base", None)
@@ -228,7 +228,7 @@ def mapping_of(array: Array) -> Mapping | None:
 
 
 def is_mapped(array: Array) -> bool:
-    """True for a view of any mapping, as those of np.memmap are."""
+    """True for a view of any mapping, such as np.memmap."""
     return any([isinstance(b, mmap.mmap) for b in _bases(array)])
 
 
