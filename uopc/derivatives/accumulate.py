@@ -170,8 +170,7 @@ def _products(a: UOp, axis: int) -> UOp:
 
 
 def product(a: UOp, b: UOp) -> UOp:
-    """Multiply a and b; 0 times an infinity is 0, because the infinity is a product that
-    overflowed."""
+    """Multiply a and b; 0 times an infinity (an overflowed product) is 0."""
     made, known = a * b, a + b
     undefined = alu.alu(made, Ops.CMPNE, made) & alu.alu(known, Ops.CMPEQ, known)
     return primitive(alu.where(undefined, leaves.const(a.dtype, 0), made), "product", a, b)

@@ -19,8 +19,7 @@ from uopc.tensor.sorts import sorting
 
 
 class SortRule(DerivativeRule):
-    """Tangents are sorted in the order of the values. `details`: the axis from the end, and
-    descending."""
+    """Tangents take the order of the values. `details`: the axis from the end, and descending."""
 
     kind = "linear"
 
@@ -52,8 +51,7 @@ class ArgSort(DerivativeRule):
 
 
 class Scatter(DerivativeRule):
-    """Updates of rows of an array. Operands: the array, the indices of the rows, and the new
-    rows."""
+    """Updates of rows of an array. Operands: the array, the rows' indices, and the new rows."""
 
     kind = "linear"
     op: Op | None = None

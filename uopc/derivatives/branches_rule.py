@@ -76,8 +76,7 @@ class Branches(OfBody):
 def _stand_ins(
     values: Mapping[int, Value], rows: Sequence[Sequence[UOp]]
 ) -> tuple[dict[int, UOp], dict[UOp, UOp]]:
-    """Return the stand-ins for values in the branches, by number; and the values by their
-    PARAMs."""
+    """Return the stand-ins for values in branches, by number; and the values by their PARAMs."""
     masks = functions.supports(values, [v for row in rows for v in row])
     known = {i: v for i, v in values.items() if v is not None}
     seeds = {i: functions.seed(v) for i, v in known.items()}

@@ -84,9 +84,6 @@ def _of_diagonal(d: UOp, along: Sequence[UOp]) -> UOp:
 
     With p - 1 directions X, its element at row i[p] and column i[s(p)] is the sum over permutations
     s of p and over indices i of sign(s) times X[i[k], i[s(k)]] for each direction, times `_others`.
-
-    Of p - 1 directions X it is, at row i[p] and column i[s(p)], the sum over permutations s of p
-    and over indices i of sign(s) times X[i[k], i[s(k)]] for each direction, times `_others`.
     """
     last, n = len(along), shapes.shape(d)[-1]
     weight = _others(d, last + 1)
@@ -110,8 +107,7 @@ def _of_diagonal(d: UOp, along: Sequence[UOp]) -> UOp:
 
 
 def _others(d: UOp, count: int) -> UOp:
-    """For each tuple of `count` indices, the product of d at all other indices; 0 if two indices
-    are equal."""
+    """For each tuple of `count` indices, the product of d elsewhere; 0 if two indices are equal."""
     *batch, n = shapes.shape(d)
     kept: UOp = movement.reshape(d, (*batch, *(1,) * count, n))
     for k in range(count):

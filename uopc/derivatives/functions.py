@@ -80,8 +80,7 @@ def pushed(u: UOp, tangents: Sequence[Value], push: Callable[..., list[Value]]) 
 def _stand_ins(
     first: int, like: Mapping[int, UOp], masks: Mapping[int, UOp]
 ) -> dict[int, UOp]:
-    """Make PARAMs for values like these from slot `first` on, followed by PARAMs for their
-    supports."""
+    """Make PARAMs for values like these from slot `first` on, then PARAMs for their supports."""
     made = {i: functions.param(first + n, u) for n, (i, u) in enumerate(like.items())}
     later = first + len(like)
     flags = {i: functions.param(later + n, m) for n, (i, m) in enumerate(masks.items())}

@@ -89,8 +89,7 @@ def _places(index: UOp, rank: int) -> _ReadPlaces | None:
 
 
 def _steps(u: UOp) -> tuple[int, tuple[int, ...]] | None:
-    """Decompose integers into a constant and a step for each dimension; None if that is
-    impossible."""
+    """Decompose integers into a constant and a step for each dimension; None if impossible."""
     if u.op is Ops.CONST:
         return (int(u.arg), ()) if type(u.arg) is not tuple else None
     if u.op is Ops.IOTA:
@@ -136,8 +135,7 @@ _STATIC = frozenset((Ops.CONST, Ops.DATA, Ops.IOTA, Ops.INVALID, Ops.CAST, Ops.S
 
 
 def _table(index: UOp) -> Table | None:
-    """The values of an index that depends on constant arrays only, -1 for INVALID; None
-    otherwise."""
+    """The values of an index that depends on constant arrays only, -1 for INVALID; else None."""
     nodes = index.toposort()
     if not all([u.op in _STATIC or u.op.is_alu or u.op.movement for u in nodes]):
         return None
@@ -180,8 +178,7 @@ def rearranged(a: npt.NDArray[Element], u: UOp, filling: Any) -> npt.NDArray[Ele
 
 # ---------------------------------------------------------------- one dimension of the source
 def _collapsed(value: UOp, at: int, places: _ReadPlaces, n: Dim) -> UOp:
-    """Merge the dimensions from `at` on, which read these positions of a dimension of length n,
-    into that dimension."""
+    """Merge the dimensions from `at` on into the dimension of length n that they read."""
     if places.table is not None:
         return by_table(value, at, places.table, n)
     dims = shapes.shape(value)

@@ -78,9 +78,8 @@ def _forward(lower: UOp, b: UOp) -> UOp:
 
 
 def _qr(which: int) -> Callable[[UOp, Sequence[Value]], Value]:
-    """Q' and R' of A = Q R of full rank. If A is wide, its leading square block gives Q', and R'
-    of the other columns is Q'^T A + Q^T A'. A complete Q of a tall matrix is not unique:
-    Unsupported."""
+    """Q' and R' of A = Q R of full rank. If A is wide, its leading square block gives Q', and R' of
+    other columns is Q'^T A + Q^T A'. A complete Q of a tall A is not unique: Unsupported."""
 
     def tangent(u: UOp, tangents: Sequence[Value]) -> Value:
         (t,), (complete,) = tangents, u.arg.details

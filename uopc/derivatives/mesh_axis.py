@@ -96,8 +96,7 @@ def _renewed(u: UOp, alone: dict[UOp, UOp]) -> UOp:
 
 
 def _on_all(u: UOp, axis: SizedAxis, done: batch.Batch) -> UOp:
-    """Compute a node for all devices along the axis. In a layout, the axis cuts the new
-    dimension."""
+    """Compute a node for all devices along the axis, which cuts the new dimension of layouts."""
     if u.op is Ops.SHARD:
         arg = ShardArg(((axis.name,), *u.arg.spec))
         return intern(u.op, u.dtype, (done[u.src[0]],), arg)

@@ -24,11 +24,7 @@ class DerivativeRule:
     """The derivative of an op; this class gives zero.
 
     `push` gives the tangent of a result, of the shape and dtype of the result, from the tangents of
-    the operands. `pull` gives the cotangents of the wanted operands from the cotangent of the
-    result.
-
-    `push` gives the tangent of a result, of the shape and dtype of the result, from those of the
-    operands. `pull` gives the cotangents of the wanted operands from that of the result.
+    the operands. `pull` gives the cotangents of wanted operands from the cotangent of the result.
     """
 
     kind = "zero"
@@ -57,8 +53,7 @@ class DerivativeRule:
         return 0
 
     def again(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
-        """Batch a PRIMITIVE: apply its function to operands, some of which have a leading batch of
-        n."""
+        """Apply a PRIMITIVE's function to operands, of which some have a leading batch of n."""
         raise NotImplementedError
 
 

@@ -49,8 +49,7 @@ class ScanParts:
 
 
     def in_segments(self, operands: Nodes) -> Nodes:
-        """The results, by a loop over segments of `every` steps and a loop over the remaining
-        steps."""
+        """The results, by a loop over segments of `every` steps and a loop over the rest."""
         n, m = self.count, self.count + len(self.xs)
         first, xs, constants = operands[:n], operands[n:m], operands[m:]
         assert isinstance(self.length, int)
@@ -301,8 +300,7 @@ class While(OfBody):
         )
 
     def again(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
-        """Batch the loop: each row stops by itself, and the loop runs until all rows have
-        stopped."""
+        """Batch the loop: each row stops by itself, and the loop runs until all rows stopped."""
         body, count = u.src[1], int(u.arg.details[1])
         own, constants = u.src[2 : 2 + count], u.src[2 + count :]
         first, given = operands[1 : 1 + count], operands[1 + count :]

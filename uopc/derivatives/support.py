@@ -50,8 +50,7 @@ _LONG = 8  # nodes of a mask of known places that is kept as it is
 
 # ---------------------------------------------------------------- zeros
 def is_zero(u: UOp) -> bool:
-    """True if the structure of a value shows that all its elements are zero: moved and joined
-    constants."""
+    """True if all elements of a value are zero by its structure: moved and joined constants."""
     left = [u]
     while left:
         v = left.pop()

@@ -119,8 +119,7 @@ def grad(loss: UOp, wrt: Nodes) -> Any:
 
 
 def value_and_grad(loss: UOp, wrt: Nodes) -> tuple[UOp, Any]:
-    """The scalar and its gradient: `(loss, grad(loss, wrt))`. A program shares their common
-    work."""
+    """The scalar and its gradient: `(loss, grad(loss, wrt))`. A program shares common work."""
     return loss, grad(loss, wrt)
 
 
@@ -134,8 +133,7 @@ def check_loss(who: str, loss: Any) -> None:
 
 
 def hvp(loss: UOp, wrt: UOp, vector: Any) -> UOp:
-    """The Hessian of a scalar times a vector, forward over reverse, at the cost of a few
-    gradients."""
+    """The Hessian of a scalar times a vector, forward over reverse; costs a few gradients."""
     return jvp(grad(loss, wrt), wrt, vector)  # type: ignore[no-any-return]
 
 
@@ -150,8 +148,7 @@ def _units(like: UOp) -> UOp:
 
 def jacfwd(outputs: Nodes, wrt: Nodes) -> Any:
     """The Jacobian, of shape(output) + shape(wrt), by a batch of `jvp`s, one for each element of
-    `wrt`: best if `wrt` has few elements. For several outputs: the Jacobians by each of `wrt`, for
-    each output.
+    `wrt`: best for few elements. Of several: for each output, the Jacobians by each of `wrt`.
 
         >>> x = uopc.param("x", (2,), dtypes.float64)
         >>> uopc.compile(uopc.jacfwd(x * x, x))(np.array([1.0, 3.0]))
@@ -231,8 +228,7 @@ def check_floats(who: str, nodes: Sequence[UOp]) -> None:
 
 # ---------------------------------------------------------------- batches
 def vmap(outputs: Nodes, batched: Mapping[UOp, Any]) -> Any:
-    """Compute the outputs for every row of `batched`: each key is replaced by values along a new
-    first dimension.
+    """The outputs for every row of `batched`: keys become values along a new first dimension.
 
     UserError for values of another dtype or shape, or of different lengths.
     """

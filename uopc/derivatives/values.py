@@ -79,8 +79,7 @@ def one_over(count: UOp, dtype: DType) -> UOp:
 
 
 def front_aligned(u: UOp, rank: int) -> UOp:
-    """Insert dimensions of length 1 after the leading batch, so that `rank` dimensions follow
-    it."""
+    """Insert dimensions of length 1 after the batch, so that `rank` dimensions follow."""
     n, *dims = shapes.shape(u)
     return movement.reshape(u, (n, *(1,) * (rank - len(dims)), *dims))
 
@@ -157,8 +156,7 @@ def _repeated(u: UOp) -> bool:
 
 
 def _where(value: UOp) -> tuple[UOp, Mask] | None:
-    """The value and the mask if `value` is another value where a mask is on, else 0; None
-    otherwise."""
+    """Split a value that is 0 where a mask is off into value and mask; None for other values."""
     if value.op is Ops.WHERE:
         condition, a, b = value.src
         for kept, rest, on in ((a, b, True), (b, a, False)):
@@ -202,7 +200,6 @@ def summed_to(u: UOp, dims: Shape) -> UOp:
 
 
 def part(u: UOp, begins: Sequence[shapes.Dim], sizes: Sequence[shapes.Dim]) -> UOp:
-    """A window of a value. If values were joined, the window is taken from the value that holds
-    it."""
+    """A window of a value. Of joined values, a window of the operand that holds it."""
     found = movement.part_of(u, begins, sizes, computed=True)
     return movement.window(u, begins, sizes) if found is None else found

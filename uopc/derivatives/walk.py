@@ -159,8 +159,7 @@ def _active(nodes: Sequence[UOp], inputs: Mapping[UOp, object]) -> set[UOp]:
 
 
 def _transposed(u: UOp, cotangent: UOp, wanted: Sequence[bool]) -> list[Value]:
-    """The cotangents of the operands, by transposing the node's tangent, which is linear in the
-    tangents of the operands."""
+    """The cotangents of the operands, by transposing the tangent, which is linear in theirs."""
     seeds = [functions.seed(s) if w else None for s, w in zip(u.src, wanted)]
     tangent, name = rule_of(u).push(u, seeds), rule_of(u).by_user
     if tangent is None:

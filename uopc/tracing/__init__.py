@@ -1,1 +1,1 @@
-"""Python functions as programs: `uopc.jit`, and the containers that it takes and gives."""
+"""Python functions as programs: `uopc.jit`, and the containers of its arguments and results."""

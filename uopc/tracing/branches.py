@@ -1,4 +1,4 @@
-"""`cond` and `switch`: choices between functions by a value that is not known yet."""
+"""`cond` and `switch`: choose between functions by a value that is only known in a call."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Function = Callable[..., Any]
 
 
 def cond(pred: Any, true_fun: Function, false_fun: Function, *operands: Any) -> Any:
-    """`true_fun(*operands)` where the predicate holds, else `false_fun(*operands)`.
+    """`true_fun(*operands)` if the predicate holds, else `false_fun(*operands)`.
 
     Both functions are traced and computed, and each value of the result is chosen from one; so both
     must give arrays of the same shapes and dtypes, in the same containers. If the predicate is a
-    bool of Python or NumPy, only one is called. Derivatives are those of the chosen function: the
-    other one may be infinite there. UserTypeError unless the predicate is one bool, UserError where
-    the results differ in shapes, dtypes or containers.
+    bool of Python or NumPy, only the chosen function is called. Derivatives are those of the chosen
+    function, even if the derivatives of the other function are infinite. UserTypeError unless the
+    predicate is one bool, UserError if the results differ in shapes, dtypes or containers.
 
     Examples:
         >>> f = uopc.jit(lambda x: uopc.cond(x.sum() > 0, lambda x: x, lambda x: -x, x))
@@ -42,8 +42,8 @@ def cond(pred: Any, true_fun: Function, false_fun: Function, *operands: Any) -> 
 
 
 def switch(index: Any, branches: Sequence[Function], *operands: Any) -> Any:
-    """`branches[index](*operands)`: the first one if the index is negative, the last one if it is
-    too great.
+    """`branches[index](*operands)`: the first branch for a negative index, the last branch for an
+    index that is too large.
 
     An integer of Python or NumPy calls that function alone. See `cond`. UserTypeError unless the
     index is one integer, UserError without branches.
@@ -69,7 +69,7 @@ def switch(index: Any, branches: Sequence[Function], *operands: Any) -> Any:
 def _traced(
     who: str, given: Any, which: UOp, functions: Sequence[Function], operands: tuple[Any, ...]
 ) -> Any:
-    """The result of one of the functions. Operands that are no arrays are part of them."""
+    """Trace all functions and choose a result. Operands without a dtype are constants."""
     call = SeededCall(who, functions[0], (given, operands))
     found, structure = flatten(operands)
     arrays = [v for _, v in found if hasattr(v, "dtype")]

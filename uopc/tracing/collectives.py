@@ -1,4 +1,4 @@
-"""Exchanges of devices inside of a function given to `shard_map`: JAX's names and meanings."""
+"""Exchanges between devices inside a function of `shard_map`: JAX's names and meanings."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def _exchange(row: Op, x: UOp, axis: str, mesh: Mesh, **fields: Any) -> UOp:
 
 
 def _here(x: UOp) -> UOp:
-    """The value as each device has it at this place of the program: exchanged, if need be."""
+    """Mark that each device needs this value here; an exchange supplies it if necessary."""
     return leaves.located(intern(Ops.SHARD, x.dtype, (x,), ShardArg(((),) * len(shapes.shape(x)))))
 
 
 def _each(who: str, tree: Any, made: Callable[[UOp], UOp]) -> Any:
-    """A container with each value replaced."""
+    """Replace each value of a container."""
     found, structure = flatten(tree)
     values: list[Any] = []
     for path, leaf in found:
@@ -83,7 +83,8 @@ def _axis_of(who: str, x: UOp, axis: Any, more: int = 0) -> int:
 
 
 def _split_dimension(who: str, x: UOp, d: int, n: int, tiled: bool) -> UOp:
-    """Dimension d in n parts, which are the new first dimension. Untiled it is the parts alone."""
+    """Split dimension d into n parts along a new first dimension. Untiled, dimension d has length n
+    and becomes the first dimension."""
     dims = shapes.shape(x)
     size = dims[d]
     if not isinstance(size, int) or (size % n if tiled else size != n):
@@ -96,7 +97,7 @@ def _split_dimension(who: str, x: UOp, d: int, n: int, tiled: bool) -> UOp:
 
 
 def _join_dimension(x: UOp, d: int, tiled: bool) -> UOp:
-    """The first dimension at place d, or tiled: its parts one after the other along d."""
+    """Move the first dimension to position d; tiled, merge it with dimension d."""
     rank = len(shapes.shape(x))
     order = [*range(1, d + 1), 0, *range(d + 1, rank)]
     x = movement.permute(x, tuple(order))
@@ -121,7 +122,7 @@ def _combined(who: str, op: str, x: Any, axis_name: Any) -> Any:
 
 
 def psum(x: Any, axis_name: AxisName) -> Any:
-    """The sum over all devices along mesh axes, on each of them; of a container, of each array.
+    """The sum over all devices along mesh axes, on each device; of a container, of each array.
 
     Of a number of Python it is a number. Bools are summed as int32.
 
@@ -181,8 +182,8 @@ def pmean(x: Any, axis_name: AxisName) -> Any:
 
 # ---------------------------------------------------------------- moved
 def all_gather(x: Any, axis_name: AxisName, *, axis: int = 0, tiled: bool = False) -> Any:
-    """The values of all devices along mesh axes: along a new dimension `axis`, or with `tiled` one
-    after the other along an existing one.
+    """The values of all devices along mesh axes: along a new dimension `axis`, or with `tiled`
+    concatenated along an existing dimension.
 
     Examples:
         >>> mesh = uopc.make_mesh((2,), ("m",))
@@ -207,7 +208,7 @@ def all_gather(x: Any, axis_name: AxisName, *, axis: int = 0, tiled: bool = Fals
 def psum_scatter(
     x: Any, axis_name: AxisName, *, scatter_dimension: int = 0, tiled: bool = False
 ) -> Any:
-    """`psum`, of which each device along mesh axes has a part of dimension `scatter_dimension`.
+    """`psum`, of which each device along mesh axes keeps its part of `scatter_dimension`.
 
     Without `tiled` the dimension is as long as there are devices, and vanishes. UserError where it
     does not divide.
@@ -238,7 +239,7 @@ def psum_scatter(
 def all_to_all(
     x: Any, axis_name: AxisName, split_axis: int, concat_axis: int, *, tiled: bool = False
 ) -> Any:
-    """Part j of dimension `split_axis` goes to device j, which has the parts of all devices along
+    """Send part j of dimension `split_axis` to device j, and join the parts of all devices along
     dimension `concat_axis`.
 
     Without `tiled`, split_axis is as long as there are devices, and vanishes, and concat_axis is
@@ -274,8 +275,8 @@ def all_to_all(
 
 
 def ppermute(x: Any, axis_name: AxisName, perm: Iterable[tuple[int, int]]) -> Any:
-    """The value of device `source`, on device `target`, for each pair (source, target); zeros on
-    devices that are no target.
+    """Send the value of device `source` to device `target` for each pair (source, target); a device
+    that is no target gets zeros.
 
     UserError for a device that does not exist, or that is a source or a target twice; Unsupported
     over several mesh axes at a time.
@@ -333,7 +334,7 @@ def _pairs(who: str, perm: Iterable[tuple[int, int]], n: int) -> list[tuple[int,
 
 
 def _is_one_of(place: UOp, targets: Sequence[int]) -> UOp:
-    """True if a place is one of these, which are in order."""
+    """True if an index is one of `targets`, which are sorted."""
     first, last = targets[0], targets[-1]
     if len(targets) == last - first + 1:
         return alu.binary(
@@ -349,7 +350,7 @@ def _is_one_of(place: UOp, targets: Sequence[int]) -> UOp:
 
 # ---------------------------------------------------------------- places
 def axis_index(axis_name: AxisName) -> Any:
-    """The place of a device along mesh axes, an int32; along several, major first.
+    """The index of a device along mesh axes, an int32; along several axes, major first.
 
     Examples:
         >>> mesh = uopc.make_mesh((4,), ("m",))

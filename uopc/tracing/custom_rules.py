@@ -40,7 +40,7 @@ _PROCESS = uuid.uuid4().hex[:12]  # a name says in which process its rule was gi
 
 
 def _name_rule(rule: DerivativeRule, name: str) -> str:
-    """A name of its own for a rule, by which derivatives find it."""
+    """Register a rule under a unique name, by which derivatives find the rule."""
     made = f"{name}.{next(_numbers)}.{_PROCESS}"
     primitives.RULES[made] = rule
     return made
@@ -60,7 +60,7 @@ class _CallContainers:
 
 
 def _nodes(who: str, tree: Any, like: Sequence[UOp], structure: Any) -> list[UOp]:
-    """The nodes of what a user's rule gives, checked against the values that they belong to."""
+    """The nodes that a user's rule gives, checked against the values in `like`."""
     found, given = flatten(tree)
     if given != structure:
         raise UserError(f"{who}: the rule gives other containers than those of the values")
@@ -75,7 +75,7 @@ def _nodes(who: str, tree: Any, like: Sequence[UOp], structure: Any) -> list[UOp
 
 
 def _cotangents(who: str, tree: Any, like: Sequence[UOp], structure: Any) -> list[Value]:
-    """`_nodes` of a container in which None stands for zeros."""
+    """Like `_nodes`, for a container in which None means zeros."""
     if tree is None:
         return [None] * len(like)
     found = None if structure == LEAF else split(tree)
@@ -107,7 +107,7 @@ class _Custom:
         raise NotImplementedError
 
     def functions(self) -> list[Any]:
-        """The function and its rules, which may close over values."""
+        """The function and its rules, all of which may close over values."""
         raise NotImplementedError
 
     def __call__(self, *args: Any, **named: Any) -> Any:
@@ -144,7 +144,7 @@ class _Custom:
         return rule.form.tree(made, shape)
 
     def arguments(self, values: Any, fixed: tuple[Any, ...]) -> tuple[tuple[Any, ...], Any]:
-        """The arguments by position, with a mark on fixed ones, and the arguments by name."""
+        """The positional arguments with the fixed arguments inserted, and the named arguments."""
         rest, named = values
         left = iter(rest)
         taken = dict(zip(self._fixed, fixed))
@@ -165,12 +165,12 @@ def _is_fixed(u: UOp) -> bool:
 
 
 def _varies(u: UOp) -> bool:
-    """True if a value depends on arguments of a function, or on storage that is written."""
+    """True if a value depends on arguments of a function, or on written storage."""
     return not _MOVING.isdisjoint(walk.ops(u))
 
 
 def _like(v: Any, u: UOp) -> Any:
-    """A node as a UOp or an Array, as the value is."""
+    """Wrap a node as an Array if `v` is an Array."""
     return Array(u, v.tracing, v.weak) if isinstance(v, Array) else u
 
 
@@ -190,8 +190,8 @@ def _by_position(
 
 
 def _primitives(name: str, count: int, taken: int, body: UOp, operands: Sequence[UOp]) -> list[UOp]:
-    """The results of a body as PRIMITIVEs. `details`: the number of the result, and how many of the
-    operands are arguments, and values that the function takes besides."""
+    """The results of a body as PRIMITIVEs. `details`: the result's number, the number of operands
+    that are arguments, and the number of operands that are captured values."""
     made = []
     for i, u in enumerate(bodies.results(body, operands)):
         arg = PrimitiveArg(name, (i, count, taken))
@@ -206,8 +206,8 @@ _NO_VALUES = dtypes.void, dtypes.index
 
 
 class Closed(NamedTuple):
-    """A value that a function or its rules close over. `key`: the value, if it may be another one
-    when the rule runs; `name`: of the variable that holds it."""
+    """A value that a function or its rules close over. `key`: the value, if it may have changed
+    when the rule runs; `name`: the variable that holds it."""
 
     node: UOp
     key: UOp | None
@@ -217,7 +217,7 @@ class Closed(NamedTuple):
 def _closed_over(
     taken: Sequence[UOp], arguments: Sequence[UOp], functions: Sequence[Any]
 ) -> list[Closed]:
-    """The values that a function takes, and the values in variables around its rules."""
+    """The values that a function captures, and the values that its rules capture."""
     held: dict[UOp, str] = {}
     seen: dict[int, Any] = {}
     for f in functions:
@@ -228,8 +228,8 @@ def _closed_over(
 
 
 def _note(name: str, value: Any, held: dict[UOp, str], seen: dict[int, Any]) -> None:
-    """Adds the values that a variable holds, by names: in containers, in the variables around
-    functions, and in the attributes of objects."""
+    """Add the graph values that a variable holds to `held`, by name: in containers, in closures of
+    functions, and in attributes of objects."""
     if isinstance(value, Array):
         if value.tracing is None or not value.tracing.open:
             return
@@ -246,7 +246,7 @@ def _note(name: str, value: Any, held: dict[UOp, str], seen: dict[int, Any]) -> 
 
 
 def _parts_of(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """The values in a value, each with a name."""
+    """The values inside a value, each with a name."""
     if isinstance(value, (tuple, list)):
         yield from ((f"{name}[{i}]", v) for i, v in enumerate(value))
     elif isinstance(value, dict):
@@ -267,7 +267,7 @@ def _parts_of(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 class _UserRule(DerivativeRule):
-    """The rule of one kind of call."""
+    """The rule for the calls of one kind."""
 
     kind = "linear"
     results: Any  # their structure
@@ -285,8 +285,8 @@ class _UserRule(DerivativeRule):
     def told(
         self, u: UOp, given: Sequence[UOp], run: Callable[[Sequence[UOp]], Sequence[Value]]
     ) -> list[Value]:
-        """The results of the user's rule for values. It closes over values as they were when the
-        function was called: those that stand in their place by now are put there."""
+        """Run the user's rule on values. If captured values have been replaced since the call of
+        the function, replace them in the results."""
         now = u.src[2 + u.arg.details[1] :]
         moved = {c.key: v for c, v in zip(self._closed, now) if c.key not in (None, v)}
         if not moved:
@@ -298,7 +298,7 @@ class _UserRule(DerivativeRule):
         return [None if v is None else next(left) for v in found]
 
     def check(self, u: UOp, active: Sequence[bool]) -> None:
-        """UserError if a derivative by a value that the function closes over is asked for."""
+        """UserError if a derivative by a captured value is requested."""
         _, count, taken = u.arg.details
         first = 2 + count
         for c, v, a in zip(self._closed[:taken], u.src[first:], active[first:]):
@@ -315,7 +315,7 @@ class _UserRule(DerivativeRule):
 def _again(
     rule: _UserRule | _OfBatch, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim
 ) -> UOp:
-    """The function for a batch: its body for a batch, with a rule that maps the user's."""
+    """Batch the function: its batched body, with a rule that maps the user's rule."""
     flags = tuple(batched[1:])
     if flags not in rule.mapped:
         kind = _ForwardBatch if isinstance(rule, Pushed) else _BackwardBatch
@@ -346,7 +346,7 @@ def _of_batch(
 def _examples(
     values: Sequence[Value], batched: Sequence[bool]
 ) -> tuple[list[Value], dict[UOp, UOp]]:
-    """Values for one example: a seed for each value with a batch, and the batch of each seed."""
+    """Replace batched values by seeds for one example; also return the batch of each seed."""
     found: list[Value] = []
     taken: dict[UOp, UOp] = {}
     for v, b in zip(values, batched):
@@ -359,7 +359,7 @@ def _examples(
 
 
 class _OfBatch(DerivativeRule):
-    """The rule of a batch: the user's rule for one example, mapped."""
+    """The rule of a batched call: map the user's rule over the examples."""
 
     kind = "linear"
 
@@ -375,7 +375,7 @@ class _OfBatch(DerivativeRule):
         self._rule.check(u, active)
 
     def example(self, u: UOp) -> tuple[UOp, dict[UOp, UOp]]:
-        """A node for one example, and the batches that its operands stand for."""
+        """The node for one example, and the batch of each of its seeds."""
         found, taken = _examples(u.src[2:], (*self._batched, *[False] * len(u.src)))
         operands = [v for v in found if v is not None]
         value = calls.seed_of(u.dtype, shapes.shape(u)[1:])
@@ -384,7 +384,7 @@ class _OfBatch(DerivativeRule):
 
 # ---------------------------------------------------------------- custom_jvp
 class _Forward(_UserRule, Pushed):
-    """The user's rule gives tangents; cotangents go through its transpose."""
+    """The user's rule gives tangents; cotangents use the transpose of the tangents' graph."""
 
     custom: custom_jvp
 
@@ -428,7 +428,7 @@ class _ForwardBatch(_OfBatch, Pushed):
 
 
 class custom_jvp(_Custom):
-    """A function of arrays whose tangents a rule of yours gives. Its transpose gives cotangents.
+    """A function of arrays with your rule for tangents. The rule's transpose gives cotangents.
 
     `f.defjvp(rule)`: rule(primals, tangents) gives the value and its tangent, from tuples of the
     arguments. `nondiff_argnums`: arguments that are part of the function; the rule gets them first.
@@ -453,7 +453,7 @@ class custom_jvp(_Custom):
         self._rule: Function | None = None
 
     def defjvp(self, rule: Function) -> Function:
-        """Give the rule; also a decorator."""
+        """Set the rule; also a decorator."""
         self._rule = rule
         return rule
 
@@ -548,11 +548,11 @@ class _BackwardBatch(_OfBatch):
 
 
 class custom_vjp(_Custom):
-    """A function of arrays whose cotangents rules of yours give; it has no forward mode.
+    """A function of arrays with user-defined rules for cotangents; it has no forward mode.
 
-    `f.defvjp(forward, backward)`: forward(*args) gives the value and anything that backward needs;
-    backward(that, cotangent) gives a tuple, the cotangent of each argument, None for zero.
-    `nondiff_argnums`: arguments that are part of the function; backward gets them first.
+    `f.defvjp(forward, backward)`: forward(*args) gives the value and the residual that backward
+    needs; backward(residual, cotangent) gives a tuple, the cotangent of each argument, None for
+    zero. `nondiff_argnums`: arguments that are part of the function; backward gets them first.
 
         >>> @uopc.custom_vjp
         ... def clipped(x):
@@ -571,7 +571,7 @@ class custom_vjp(_Custom):
         self._rules: tuple[Function, Function] | None = None
 
     def defvjp(self, forward: Function, backward: Function) -> None:
-        """Give the rules."""
+        """Set the rules."""
         self._rules = forward, backward
 
     def rule(
@@ -585,7 +585,7 @@ class custom_vjp(_Custom):
         return [self.function, *(self._rules or ())]
 
     def pulled(self, fixed: tuple[Any, ...], args: Any) -> tuple[Function, Any]:
-        """The function of cotangents, and the results."""
+        """Return the function of cotangents, and the results."""
         assert self._rules is not None
         forward, backward = self._rules
         whole, _ = self.arguments((args, {}), fixed)
@@ -597,9 +597,9 @@ class custom_vjp(_Custom):
 
 # ---------------------------------------------------------------- checkpoint
 def checkpoint(f: Function, precompile: bool = True) -> Function:
-    """A function of arrays, of which derivatives keep the arguments alone: they compute the rest
-    again. It is compiled once for all its calls, unless `precompile` is False; then it is fused
-    with the operations around it, which may keep values.
+    """A function of arrays whose derivatives keep only its arguments and compute the rest again. It
+    is compiled once for all its calls. With `precompile=False`, it is instead fused with the
+    operations around it, which may keep values.
 
         >>> block = uopc.checkpoint(lambda x, w: (x @ w).tanh())
         >>> x = uopc.param("x", (2, 2), dtypes.float64)

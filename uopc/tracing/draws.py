@@ -1,4 +1,4 @@
-"""Random numbers that a traced function draws: every call of its program would have them."""
+"""Random numbers drawn by a traced function: every call of its program would repeat them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import numpy as np
 
 
 def states(function: Callable[..., Any], static: Mapping[str, Any]) -> list[Any]:
-    """The states that decide the next numbers: of the modules, if the function names one (another
-    thread may draw from them), and of the generators that it names or has as static arguments."""
+    """The states that decide the next numbers: of the modules if the function names `random` (other
+    threads may draw, too), and of generators that it names or has as static arguments."""
     plain = inspect.unwrap(function)
     code = getattr(plain, "__code__", None)
     loaded = "numpy.random" in sys.modules
@@ -31,7 +31,7 @@ def states(function: Callable[..., Any], static: Mapping[str, Any]) -> list[Any]
 
 
 def _values_named(plain: Callable[..., Any]) -> Iterator[Any]:
-    """The values of a function's closure, of its global names, and of the object it belongs to."""
+    """The values in a function's closure, in the globals that it names, and in its `self`."""
     yield from getattr(getattr(plain, "__self__", None), "__dict__", {}).values()
     for cell in getattr(plain, "__closure__", None) or ():
         try:

@@ -1,7 +1,7 @@
 """`jit`: a Python function of arrays as programs, one for each kind of arguments.
 
-The function runs once on Arrays, which record a graph; the graph is compiled. A call with arguments
-of the same kind, by dtypes, shapes, containers and static values, goes to the program.
+The function runs once on Arrays, which record a graph; the graph is compiled. A call whose
+arguments have the same dtypes, shapes, containers and static values runs the same program.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _tracing: contextvars.ContextVar[tuple[Any, ...]] = contextvars.ContextVar("jit"
 
 
 class CacheInfo(NamedTuple):
-    """Calls that found a program, calls that compiled one, and the programs there are.
+    """The number of calls that found a program, of calls that compiled a program, and of programs.
 
     Examples:
         >>> uopc.jit(lambda x: x + 1).cache_info()
@@ -62,7 +62,7 @@ class CacheInfo(NamedTuple):
 
 @dataclass(frozen=True)
 class _CallKind:
-    """All of a call's arguments that a program depends on, and the arrays to give it."""
+    """The properties of a call's arguments that select a program, and the arrays to pass."""
 
     key: Any
     structure: Any
@@ -75,7 +75,7 @@ class _CallKind:
 
 @dataclass(frozen=True)
 class _Compiled:
-    """A program, and the structure of its results; None where the program gives it itself."""
+    """A program and the structure of its results."""
 
     program: Program | None
     structure: Any
@@ -100,7 +100,7 @@ class _Compiled:
 
 
 class Jitted:
-    """A function that `jit` made. Call it as the function; arguments by position or name.
+    """A function that `jit` made. Call it like the original, with arguments by position or name.
 
     Examples:
         >>> f = uopc.jit(lambda x, y: x + 2 * y)
@@ -170,7 +170,7 @@ class Jitted:
         )
 
     def __reduce__(self) -> Any:
-        """As a pickle of the function itself: by its name, without programs."""
+        """Pickle as the function's name, without programs."""
         found: Any = sys.modules.get(self._function.__module__)
         for name in self._function.__qualname__.split("."):
             found = getattr(found, name, None)
@@ -186,8 +186,8 @@ class Jitted:
 
     # ------------------------------------------------------------ insight
     def program(self, /, *args: Any, **named: Any) -> Program:
-        """The Program that a call with these arguments runs. In place of an array anything with a
-        `shape` and a `dtype` will do. UserError if the function returns no array.
+        """The Program that a call with these arguments runs. An array may be replaced by any object
+        with a `shape` and a `dtype`. UserError if the function returns no array.
 
         Examples:
             >>> f = uopc.jit(lambda x: x * 2)
@@ -225,7 +225,7 @@ class Jitted:
         return unflatten(structure, leaves)
 
     def stages(self, /, *args: Any, **named: Any) -> dict[str, str]:
-        """The text of every stage of the program for these arguments, by its name.
+        """The text of every stage of the program for these arguments, by the stage's name.
 
         See `Program.stages`.
 
@@ -237,7 +237,7 @@ class Jitted:
         return self.program(*args, **named).stages
 
     def cache_info(self) -> CacheInfo:
-        """The number of calls that found a program, of those that made one, and of programs.
+        """The number of calls that found a program, of calls that made a program, and of programs.
 
         Examples:
             >>> f = uopc.jit(lambda x: x * 2)
@@ -291,7 +291,7 @@ class Jitted:
         return _CallKind(key, structure, static, paths, specs, arrays, inline)
 
     def _leaf(self, path: str, leaf: Any) -> tuple[tuple[Any, ...], Any]:
-        """The dtype, dims and weakness of an argument, and the array to pass."""
+        """The dtype, dims and weakness of an argument, and the array to pass to the program."""
         if type(leaf) in _OF_NUMBERS:
             t = _OF_NUMBERS[type(leaf)]
             try:
@@ -319,7 +319,7 @@ class Jitted:
         return (dtype, self._dims_of(path, tuple(found.shape)), False), found
 
     def _check_dims(self, structure: Any) -> None:
-        """UserError for a path in `dims` that leads to no array of these arguments."""
+        """UserError for a path in `dims` that no array of these arguments has."""
         for path in self._dims:
             names, found = path.split("."), structure
             if names[0] not in found.names:  # it has its default, or is static
@@ -357,7 +357,7 @@ class Jitted:
         return found
 
     def _remember(self, options: Any, args: tuple[Any, ...], found: Callable[..., Any]) -> None:
-        """Let calls with such arguments go straight to this function."""
+        """Let later calls with such arguments call `found` directly."""
         if self._last[0] is not options:
             self._by_class.clear()
         elif self._last[1] is not found and all([type(a) in _FLAT for a in args]):
@@ -368,7 +368,7 @@ class Jitted:
         self._last = options, found
 
     def _in_turns(self, *args: Any) -> Any:
-        """A call of one of several kinds. TypeError for arguments of none of them."""
+        """Call the program for arguments of these classes. TypeError if there is none."""
         found = self._by_class.get(_classes_of(args))
         if found is None:
             raise TypeError
@@ -423,7 +423,7 @@ class Jitted:
         return params, self._donate(kind, params, uops), structure, trace
 
     def _run(self, kind: _CallKind, values: Mapping[str, Any]) -> Any:
-        """The function's result on values by name. UserError if it is running on such values."""
+        """Run the function on values by name. UserError for recursion with the same kind."""
         running = _tracing.get()
         mine = self, kind.key[:-1]
         if mine in running:
@@ -452,7 +452,7 @@ class Jitted:
             _tracing.reset(token)
 
     def _check_recursion(self, depth: int, kind: _CallKind, error: RecursionError) -> None:
-        """UserError if this function, run within itself so often, has filled Python's stack."""
+        """UserError if `depth` runs of the function, one inside another, filled Python's stack."""
         call = error.__traceback__ and error.__traceback__.tb_next  # in the function
         code = getattr(inspect.unwrap(self._function), "__code__", None)
         if depth < _DEEP_CALLS or call is None or call.tb_frame.f_code is not code:
@@ -465,7 +465,7 @@ class Jitted:
         ) from None
 
     def _inlined(self, kind: _CallKind, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """The function as part of the graph that its arguments belong to."""
+        """Run the function inside the graph of its arguments."""
         return self._run(kind, unflatten(kind.structure, kind.arrays))
 
     def _symbols(self, dims: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -498,7 +498,7 @@ class Jitted:
         return made
 
     def _donate(self, kind: _CallKind, params: list[UOp], results: list[UOp]) -> list[UOp]:
-        """The results, those of the kind of a donated argument in its memory."""
+        """Store each result in the memory of a donated argument of its dtype and shape."""
         out = list(results)
         free = list(range(len(out)))
         for path, p in zip(kind.paths, params):
@@ -538,16 +538,17 @@ def jit(
     verify: bool | None = None, name: str | None = None, rules: Any = None,
     mesh: Mesh | None = None,
 ) -> Any:  # fmt: skip
-    """A function of arrays, compiled when it is first called with arguments of a kind.
+    """Compile a function of arrays at its first call with arguments of each kind.
 
     Arguments and results are arrays, numbers, and containers of them (see `register_pytree`). The
     function runs on `uopc.numpy.Array`s, which have no values: a choice by value is `where`.
     static_argnames: arguments that are part of the program: any hashable values.
-    donate_argnames: arrays whose memory results of the same shape and dtype take.
-    dims: symbolic sizes by argument: a name or a `uopc.variable` (any size), None (the size of the
-    call) or a number for each dimension; parts of containers by path, `"state.x"`.
-    mesh: that of a `shard_map` inside, which otherwise runs on one device.
-    The others are those of `compile`. Also a decorator. UserTypeError unless it is a function.
+    donate_argnames: arrays whose memory is reused for results of the same shape and dtype.
+    dims: symbolic sizes by argument: for each dimension a name or a `uopc.variable` (any size),
+    None (the size of the call) or a number; parts of containers by path, `"state.x"`.
+    mesh: the mesh of a `shard_map` inside; without it, the `shard_map` runs on one device.
+    The other options are those of `compile`. Also a decorator. UserTypeError unless `function` is a
+    function.
 
     Examples:
         >>> import numpy as np, uopc
@@ -572,8 +573,8 @@ def jit(
 
 
 def _lists_of(structure: Any, path: str, first: int) -> tuple[int, list[tuple[int, str]]]:
-    """The number of the leaf behind a structure whose first leaf has number `first`; and for each
-    leaf that is an element of a list of leaves its number, and what to say of the list."""
+    """Find lists of leaves in a structure whose first leaf has number `first`. Return the number of
+    the next leaf; and for each leaf of a list, its number and a hint for an error."""
     if structure == LEAF:
         return first + 1, []
     found: list[tuple[int, str]] = []
@@ -592,14 +593,14 @@ def _lists_of(structure: Any, path: str, first: int) -> tuple[int, list[tuple[in
 
 
 def begun_trace(name: str) -> Trace:
-    """A run of a function. einops learns of Arrays if it has been imported: see einops_backend."""
+    """Begin a run of a function. If einops is imported, register Arrays with einops."""
     if "einops" in sys.modules:
         import_module("uopc.numpy.einops_backend")
     return Trace(name)
 
 
 def _classes(t: dtypes.DType, weak: bool) -> tuple[type, ...]:
-    """The classes of an argument without dimensions: of Python's numbers, or of NumPy's."""
+    """The classes of an argument without dimensions: of Python's numbers, or NumPy's scalar."""
     if weak:
         return tuple([c for c, own in _OF_NUMBERS.items() if own == t.numpy])
     return np.ndarray, t.numpy.type
@@ -609,12 +610,12 @@ _FLAT = frozenset((np.ndarray, *_OF_NUMBERS))
 
 
 def _classes_of(args: tuple[Any, ...]) -> Any:
-    """Equal for arguments, arrays and numbers, that no kind tells apart."""
+    """A key of arguments (arrays and numbers): equal keys need equal programs."""
     return tuple([(a.dtype, a.shape) if type(a) is np.ndarray else type(a) for a in args])
 
 
 def _results(structure: Any, leaves: Iterator[UOp]) -> Iterator[UOp | Sparse]:
-    """The results of a program: the leaves, those of sparse matrices with their layouts."""
+    """The results of a program: leaves, and sparse matrices with their layouts."""
     if structure == LEAF:
         yield next(leaves)
     elif structure.kind is Sparse and structure.parts == (LEAF,):
@@ -629,7 +630,7 @@ def _no_program(*args: Any) -> Any:
 
 
 def _is_graph(leaf: Any) -> bool:
-    """A value of a graph that is being built, not an array."""
+    """True for a value of a graph that is being built, False for an array."""
     if isinstance(leaf, Array):
         return leaf.tracing is not None
     return isinstance(leaf, UOp)
@@ -658,7 +659,7 @@ def _identifier(text: str) -> str:
 
 
 def _names(paths: list[str]) -> list[str]:
-    """A name of its own for each argument: its path, made an identifier."""
+    """A unique name for each argument: its path as an identifier."""
     taken: dict[str, None] = {}
     for path in paths:
         name = wanted = _identifier(path)

@@ -29,15 +29,14 @@ def scan(
     f: Function, init: Any, xs: Any = None, length: Any = None, reverse: bool = False, *,
     checkpoint: int | Literal["all"] = "all", unroll: int | bool = 1,
 ) -> tuple[Any, Any]:  # fmt: skip
-    """carry, y = f(carry, x) for each x of xs along its first dimension; the last carry, and the ys
-    along a new first dimension.
+    """carry, y = f(carry, x) for each x of xs along its first dimension; returns the last carry,
+    and the ys along a new first dimension.
 
     Carries, xs and ys are arrays or containers of them. A carry keeps its dtypes and shapes.
-    `length`: the number of steps, which xs tells where there are any. `reverse`: from the last x to
-    the first one. `checkpoint`: the carries that reverse mode keeps, "all" or those of every n-th
-    step; those between are computed again, a segment at a time. `unroll`: the number of steps
-    (True: all) that follow each other in the code, as Opt UNROLL of its kernel, if the carry is in
-    registers.
+    `length`: the number of steps, needed only without xs. `reverse`: from the last x to the first.
+    `checkpoint`: the carries that reverse mode keeps, "all" or every n-th; carries in between are
+    computed again, a segment at a time. `unroll`: the number of steps (True: all) that follow each
+    other in the code, as Opt UNROLL of the loop's kernel, if the carry is in registers.
     UserTypeError unless f is a function, UserError for lengths that differ, and for a carry whose
     shapes or dtypes change.
 
@@ -84,7 +83,7 @@ def _scanned(
 
 
 def _unrolled(who: str, unroll: Any) -> int:
-    """The number of steps that follow each other in the code; more than there are for all."""
+    """Check `unroll`: the number of steps in the code of one iteration; True is sys.maxsize."""
     if isinstance(unroll, bool):
         return sys.maxsize if unroll else 1
     if not isinstance(unroll, int) or unroll < 1:
@@ -94,7 +93,7 @@ def _unrolled(who: str, unroll: Any) -> int:
 
 
 def _carried(call: SeededCall, tree: Any, before: list[UOp], form: Any) -> list[UOp]:
-    """The nodes of the next carry, which is like the one before."""
+    """The nodes of the next carry; UserError unless its kind is that of the last carry."""
     who = call.who
     after, other = call.results(tree)
     if other != form:
@@ -128,7 +127,7 @@ def _length(who: str, arrays: list[UOp], length: Any) -> Dim:
 
 
 def fold(step: Function, init: Any, xs: Any, reverse: bool = False) -> Any:
-    """carry = step(carry, x) for each x of xs along its first dimension; the last carry.
+    """carry = step(carry, x) for each x of xs along its first dimension; returns the last carry.
 
     See `scan`, which collects results, too. UserTypeError unless the step is a function.
 
@@ -150,7 +149,7 @@ def fold(step: Function, init: Any, xs: Any, reverse: bool = False) -> Any:
 def fori_loop(
     lower: Any, upper: Any, body: Function, init: Any, *, unroll: int | bool = 1
 ) -> Any:
-    """carry = body(i, carry) for each i from `lower` to `upper` - 1, as int64; the last carry.
+    """carry = body(i, carry) for each int64 i from `lower` to `upper` - 1; returns the last carry.
 
     The bounds are ints or sizes; `unroll` is that of `scan`. UserError for a carry that
     changes its dtype or shape.
@@ -177,7 +176,7 @@ def fori_loop(
 
 
 def _known(who: str, what: str, number: Any) -> Any:
-    """A number of steps. UserError for one that only a call gives: the code would depend on it."""
+    """Check a number of steps. UserError if only a call knows it: the code depends on it."""
     u = number.uop if isinstance(number, Array) and number.tracing is not None else number
     if isinstance(u, UOp) and u.dtype is not dtypes.index:
         named = u.op is Ops.PARAM and u.arg.name
@@ -190,7 +189,7 @@ def _known(who: str, what: str, number: Any) -> Any:
 
 
 def while_loop(cond_fun: Function, body_fun: Function, init_val: Any) -> Any:
-    """val = body_fun(val) as long as cond_fun(val) holds; the last value.
+    """val = body_fun(val) as long as cond_fun(val) holds; returns the last value.
 
     Values are arrays or containers of them, and keep their dtypes and shapes. `cond_fun` gives one
     bool. Only forward mode has derivatives: reverse mode would need the values of an unknown number
@@ -219,7 +218,7 @@ def while_loop(cond_fun: Function, body_fun: Function, init_val: Any) -> Any:
 
 
 def _condition(call: SeededCall, result: Any) -> UOp:
-    """The bool of a loop."""
+    """Check that the condition of a loop is one bool; return its node."""
     found, _ = call.results(result)
     if len(found) != 1 or found[0].dtype is not dtypes.bool_ or shapes.shape(found[0]) != ():
         got = " and ".join([show_value(u) for u in found]) or "nothing"
@@ -228,7 +227,7 @@ def _condition(call: SeededCall, result: Any) -> UOp:
 
 
 def map(f: Function, xs: Any) -> Any:
-    """f of each element of xs along its first dimension, all at once: `vmap(f)(xs)`.
+    """Apply f to each element of xs along the first dimension, all at once: `vmap(f)(xs)`.
 
         >>> uopc.map(lambda x: x.sum(), np.array([[1.0, 2.0], [3.0, 4.0]]))
         array([3., 7.])

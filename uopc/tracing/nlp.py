@@ -1,4 +1,4 @@
-"""Nonlinear programs: all that a solver asks for, from the graphs of objective and constraints."""
+"""Nonlinear programs: the functions that solvers need, from graphs of objective and constraints."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class Nlp:
 
 
 def _as_given(name: str, value: Any, u: UOp) -> Array:
-    """The array of a call for a param, in its dtype and shape. UserError for another size."""
+    """Convert a call's array to the dtype and shape of a param. UserError for another size."""
     try:
         array = np.asarray(value, u.dtype.numpy)
     except (TypeError, ValueError) as error:
@@ -174,7 +174,7 @@ def _checked(problem: Mapping[str, Any]) -> tuple[UOp, UOp | None, UOp, UOp]:
 
 
 def _join_constraints(given: Any, x: UOp) -> UOp:
-    """The constraints one after the other, as a vector."""
+    """Concatenate the constraints into a vector."""
     found = []
     for path, u in pytrees.flatten(given)[0]:
         if not isinstance(u, UOp):
@@ -188,7 +188,7 @@ def _join_constraints(given: Any, x: UOp) -> UOp:
 
 
 def _params_read(roots: Sequence[UOp]) -> set[UOp]:
-    """The params that any of some graphs reads."""
+    """The params that the graphs read."""
     return {u for root in roots for u in walk.inputs(root)}
 
 
@@ -202,13 +202,13 @@ def _check_names(roots: Sequence[UOp], given: Sequence[UOp]) -> None:
 
 
 def nlp(problem: Mapping[str, Any], format: Format = "csc") -> Nlp:
-    """The functions and exact sparse derivatives of a nonlinear program, as a solver asks for them.
+    """The functions and exact sparse derivatives of a nonlinear program, as solvers need them.
 
-    `problem` has nodes as CasADi's `nlpsol` takes them: the variables "x", a param of shape (n,),
-    and, where there are, the parameters "p", a param of any shape, the objective "f", one float,
-    and the constraints "g": a node of any shape, or a container of them. `format` is the order of
-    the entries of the matrices. UserTypeError for other keys and values, UserError where f or g
-    read other params.
+    `problem` has nodes under the names of CasADi's `nlpsol`: the variables "x", a param of shape
+    (n,); optionally the parameters "p", a param of any shape; the objective "f", one float; and the
+    constraints "g", a node of any shape or a container of nodes. `format` is the order of the
+    entries of the matrices. UserTypeError for other keys and values, UserError if f or g reads
+    other params.
 
         >>> x, p = uopc.param("x", (2,), dtypes.float64), uopc.param("p", (), dtypes.float64)
         >>> problem = uopc.nlp({"x": x, "p": p, "f": ((x - p) ** 2).sum(), "g": x.prod()})

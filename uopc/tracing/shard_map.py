@@ -1,8 +1,8 @@
-"""`shard_map`: a function of parts as a function of whole arrays, JAX's name and meaning.
+"""`shard_map`: a function of parts as a function of whole arrays, with JAX's name and meaning.
 
-The function is traced once, for one device. Then all values that differ between devices get the
-mesh axes along which they do as their first dimensions, cut along these axes: what remains is a
-graph of whole arrays with marks, which runs on a mesh, and on one device without it.
+The function is traced once, for one device. Then each value that differs between devices along mesh
+axes gets these axes as its first dimensions, cut along the axes. The result is a graph of whole
+arrays with marks, which runs on a mesh, or without a mesh on one device.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ Function = Callable[..., Any]
 
 
 def shard_map(f: Function, mesh: Mesh, in_specs: Any, out_specs: Any) -> Function:
-    """A function of whole arrays that runs `f` on the parts that each device has.
+    """A function of whole arrays that runs `f` on each device's parts of them.
 
-    in_specs: a `uopc.P` for all arguments, or a tuple with one for each, of which each may be a
-    container as the argument is: how it is cut. out_specs: the same for the result: along the axes
-    it names, the parts of all devices are put together; along others all devices must have the
-    same (`psum` it, say). Inside, `psum`, `pmax`, `pmin`, `pmean`, `all_gather`, `psum_scatter`,
-    `all_to_all` and `ppermute` exchange values along mesh axes, and `axis_index` is the place of a
-    device. Called with arrays it runs on the mesh; in a graph that is compiled without a mesh, one
-    device computes the same. UserTypeError for another mesh, and for arguments by name; UserError
-    where sizes do not divide, a spec does not fit, or a result differs along an axis that its spec
-    does not name; Unsupported inside of another `shard_map`.
+    in_specs: how arguments are cut: a `uopc.P` for all arguments, or a tuple with a spec for each
+    argument, which may be a container like the argument. out_specs: the same for the result. Along
+    axes that a spec names, the parts of all devices are put together; along other axes all devices
+    must have the same value (after a `psum`, say). Inside, `psum`, `pmax`, `pmin`, `pmean`,
+    `all_gather`, `psum_scatter`, `all_to_all` and `ppermute` exchange values along mesh axes, and
+    `axis_index` is the index of a device. A call with arrays runs on the mesh; in a graph that is
+    compiled without a mesh, one device computes the same. UserTypeError for another mesh, and for
+    arguments by name; UserError if sizes do not divide, a spec does not fit, or a result differs
+    along an axis that its spec does not name; Unsupported inside another `shard_map`.
 
     Examples:
         >>> mesh = uopc.make_mesh((4,), ("m",))
@@ -71,7 +71,7 @@ def shard_map(f: Function, mesh: Mesh, in_specs: Any, out_specs: Any) -> Functio
 
 @dataclass
 class _PartSeed:
-    """The node for a part while mesh axes become dimensions, and the axes that cut it."""
+    """The stand-in of an argument's part, to which mesh axes are added; the axes that cut it."""
 
     seed: UOp
     axes: tuple[str, ...]
@@ -120,7 +120,7 @@ class _ShardedBody:
         return tuple([a for a in self.mesh.axis_names if a in used])
 
     def _apart(self, u: UOp, spec: Spec, axes: tuple[str, ...]) -> UOp:
-        """The parts of an array: with the mesh axes in front."""
+        """Split an array into parts, with the mesh axes in front."""
         u = shard(u, PartitionSpec(*spec))
         sizes, split_dims, names = self.mesh.shape, [], []
         for d, cut in zip(self.mesh.part_dims(shapes.shape(u), spec), spec):
@@ -131,7 +131,7 @@ class _ShardedBody:
         return movement.permute(u, (*[names.index(a) for a in axes], *rest))
 
     def _together(self, u: UOp, spec: Spec, axes: tuple[str, ...]) -> UOp:
-        """The array of parts that have the mesh axes in front."""
+        """Join parts that have the mesh axes in front into an array."""
         dims = shapes.shape(u)[len(axes) :]
         order: list[int] = []
         for d, cut in enumerate(spec):
@@ -141,7 +141,7 @@ class _ShardedBody:
         return shard(movement.reshape(u, tuple(whole)), PartitionSpec(*spec))
 
     def traced(self, f: Function, args: Any) -> tuple[list[UOp], Any]:
-        """The results of a device, and their structure."""
+        """Run the function; return the results of a device, and their structure."""
         token = inside.set(Inside(self.mesh, self._places, self.call.value))
         try:
             nodes, form = self.call.results(f(*args))
@@ -156,7 +156,7 @@ class _ShardedBody:
         return nodes, form
 
     def whole(self, nodes: Sequence[UOp], given: Sequence[Any]) -> list[UOp]:
-        """The complete results that consist of these parts."""
+        """Join the results of devices into whole results."""
         specs = []
         for i, (u, g) in enumerate(zip(nodes, given)):
             who = f"shard_map of {self.call.name}: result {i}"
@@ -174,7 +174,7 @@ class _ShardedBody:
         return [self._together(u, s, self._named(s)) for u, s in zip(nodes, specs)]
 
     def _over(self, axis: str, nodes: Sequence[UOp], specs: Sequence[Spec]) -> list[UOp]:
-        """The results with a mesh axis as first dimension, where their specs name it."""
+        """Give results the mesh axis as first dimension, if their specs name the axis."""
         n = self.mesh.shape[axis]
         batched = {self._places[axis]: fold.cast(leaves.iota(n), dtypes.int32)}
         for p in self._parts:

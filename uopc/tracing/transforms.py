@@ -1,8 +1,8 @@
-"""Derivatives and batches of graphs and of functions, by one name each.
+"""Derivatives and batches of graphs and of functions, under the same names.
 
-Of nodes they give nodes: `uopc.grad(loss, w)`. Of a function they give a function, as JAX's do:
-`uopc.grad(f)(w)`. It is traced: its arguments stand for values, as in `jit`. Called with arrays
-outside of a traced function, it is traced in each call, and compiled if no equal graph was.
+Nodes give nodes: `uopc.grad(loss, w)`. A function gives a function, as in JAX: `uopc.grad(f)(w)`,
+which is traced like a function of `jit`. If it is called with arrays outside of a traced function,
+each call traces it, and compiles it unless an equal graph has been compiled.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ Axes = Any  # an int, None, or containers of them
 
 # ---------------------------------------------------------------- a traced call
 class SeededCall:
-    """One run of a function whose differentiated arguments are seeds: PARAMs that stand for them
-    until `closed` puts the arguments in their place."""
+    """One run of a function whose differentiated arguments are seeds: PARAMs that `closed` later
+    replaces by the arguments."""
 
     def __init__(self, who: str, f: Function, args: Any) -> None:
         self.who, self.name = who, _name(f)
@@ -49,7 +49,7 @@ class SeededCall:
         self.given: dict[UOp, UOp] = {}  # by seed
 
     def opened(self, tree: Any, floats: bool = True) -> tuple[Any, list[UOp], Any]:
-        """A container with seeds for its values, the seeds, and its structure."""
+        """Replace the values of a container by seeds; return container, seeds and structure."""
         found, structure = flatten(tree)
         seeds = []
         for path, leaf in found:
@@ -83,7 +83,7 @@ class SeededCall:
             ) from None
 
     def closed(self, values: Sequence[UOp], more: Mapping[UOp, UOp] | None = None) -> list[Any]:
-        """Values with the arguments in place of the seeds, of the kind of the arguments."""
+        """Replace the seeds in values by the arguments."""
         root = intern(Ops.TUPLE, dtypes.void, tuple(values))
         made = rebuild.rebuild(root, self.given | dict(more or {}))
         return [self.value(u) for u in made.src]
@@ -101,7 +101,7 @@ def _name(f: Function) -> str:
 
 
 def _is_traced(tree: Any) -> bool:
-    """True if a call with these arguments is part of a graph that is being built."""
+    """True if a call with these arguments adds to a graph that is being built."""
     if current_trace.get() is not None:
         return True
     found = [leaf for _, leaf in flatten(tree)[0]]
@@ -109,15 +109,15 @@ def _is_traced(tree: Any) -> bool:
 
 
 def _is_value(leaf: Any) -> bool:
-    """Part of a program's arguments; all else (an int, a text) is part of the program."""
+    """True for an argument of the program; other leaves (an int, a text) are constants."""
     return isinstance(leaf, (float, Array)) or hasattr(leaf, "dtype")
 
 
 def derived(
     who: str, f: Function, build: Callable[..., Any], mesh: Mesh | None = None
 ) -> Function:
-    """The function that `build` traces, on a mesh if one is given. With no traced argument each
-    call traces it anew, since it may read values that change; equal graphs are compiled once."""
+    """The function that `build` traces, on a mesh if given. Each call without traced arguments
+    traces again, because f may read values that change; equal graphs are compiled once."""
     if not callable(f):
         raise UserTypeError(f"{who}: expected a UOp or a function, got {f!r}")
 
@@ -158,7 +158,7 @@ def _argnums(who: str, argnums: Any, count: int) -> list[int]:
 
 
 def _with_aux(who: str, name: str, result: Any, has_aux: bool) -> tuple[Any, Any]:
-    """The result, and what the function gives besides."""
+    """Split the function's result into the value and, with has_aux, the auxiliary value."""
     if not has_aux:
         return result, None
     if not isinstance(result, tuple) or len(result) != 2:
@@ -167,7 +167,7 @@ def _with_aux(who: str, name: str, result: Any, has_aux: bool) -> tuple[Any, Any
 
 
 class _Arguments:
-    """The arguments of a call, those of `argnums` as seeds."""
+    """The arguments of a call, with seeds for the arguments in `argnums`."""
 
     def __init__(self, who: str, f: Function, argnums: Any, args: Any, named: Any) -> None:
         self.call = SeededCall(who, f, (args, named))
@@ -182,7 +182,7 @@ class _Arguments:
         self.result = f(*values, **named)
 
     def put(self, values: Iterable[Any]) -> Any:
-        """Values in the containers of the chosen arguments."""
+        """Put values into the containers of the chosen arguments."""
         left = iter(values)
         trees = [unflatten(s, [next(left) for _ in range(n)]) for s, n in self._structures]
         return trees[0] if self._single else tuple(trees)
@@ -196,10 +196,10 @@ def grad(f: Any, argnums: Any = 0, has_aux: bool = False) -> Any:
     """The gradient of a scalar: `grad(loss, wrt)` of nodes, `grad(f)` of a function.
 
     Of nodes: `wrt`, the second argument, is a node or a list or tuple of nodes, and so is the
-    result. Of a function: a function of the same arguments, which gives the gradient by those of
-    `argnums` (an int, or a tuple), in their containers; with `has_aux`, f gives a pair, and the
-    second value is given, too. UserTypeError unless f is a node or a function, UserError unless
-    the scalar is one float.
+    result. Of a function: a function of the same arguments, which gives the gradient by the
+    arguments in `argnums` (an int, or a tuple), in their containers. With `has_aux`, f gives a
+    pair, and the second value is returned, too. UserTypeError unless f is a node or a function,
+    UserError unless the scalar is one float.
 
         >>> uopc.grad(lambda x: (x * x).sum())(np.array([1.0, 2.0]))
         array([2., 4.])
@@ -250,7 +250,7 @@ def value_and_grad(f: Any, argnums: Any = 0, has_aux: bool = False) -> Any:
 def _cotangents(
     call: SeededCall, name: str, tree: Any, nodes: Sequence[UOp], structure: Any
 ) -> list[Value]:
-    """The values of a container of tangents or cotangents, checked."""
+    """Check a container of tangents or cotangents; return its values."""
     found, given = flatten(tree)
     if given != structure:
         wanted = "must be in the containers of the values"
@@ -267,8 +267,8 @@ def jvp(f: Any, primals: Any, tangents: Any, has_aux: bool = False) -> Any:
     """The derivative in a direction, by forward mode: `jvp(outputs, wrt, tangents)` of nodes, and
     `jvp(f, primals, tangents)`, a pair of the value and its tangent, of a function.
 
-    Primals and tangents are tuples of the arguments, of the same containers, dtypes and shapes:
-    else UserTypeError or UserError.
+    Primals and tangents are tuples of the arguments. They must have the same containers, dtypes and
+    shapes: else UserTypeError or UserError.
 
         >>> uopc.jvp(lambda x: x * x, (np.array([1.0, 3.0]),), (np.array([1.0, 1.0]),))
         (array([1., 9.]), array([2., 6.]))
@@ -295,8 +295,8 @@ def jvp(f: Any, primals: Any, tangents: Any, has_aux: bool = False) -> Any:
 
 def vjp(f: Any, *primals: Any, has_aux: bool = False) -> Any:
     """Products with a Jacobian from the left, by reverse mode: `vjp(outputs, wrt, cotangents)` of
-    nodes, and `vjp(f, *primals)` of a function: a pair of its value and a function of cotangents,
-    which gives those of the primals, a tuple.
+    nodes, and `vjp(f, *primals)` of a function. The latter gives a pair: the value of f, and a
+    function from cotangents of the value to a tuple of cotangents of the primals.
 
         >>> value, pull = uopc.vjp(lambda x: x * x, np.array([1.0, 3.0]))
         >>> pull(np.array([1.0, 1.0]))
@@ -330,9 +330,9 @@ def vjp(f: Any, *primals: Any, has_aux: bool = False) -> Any:
 
 
 def linearize(f: Any, *primals: Any, has_aux: bool = False) -> Any:
-    """The value, and the function of tangents that gives its derivative: `linearize(f, *primals)`;
-    with `has_aux`, what f gives besides is the third. Of nodes: `linearize(outputs, wrt)`, the
-    function alone.
+    """The value, and the function that maps tangents to the value's derivative: `linearize(f,
+    *primals)`; with `has_aux`, the auxiliary value of f is the third. Of nodes: `linearize(outputs,
+    wrt)`, the function alone.
 
         >>> value, push = uopc.linearize(lambda x: x * x, np.array([1.0, 3.0]))
         >>> push(np.array([1.0, 1.0]))
@@ -353,7 +353,7 @@ def linearize(f: Any, *primals: Any, has_aux: bool = False) -> Any:
 def _jacobian(
     who: str, f: Function, argnums: Any, has_aux: bool, rows: Callable[..., list[list[UOp]]]
 ) -> Function:
-    """The function of dense Jacobians: containers of results of containers of arguments."""
+    """Make the function of dense Jacobians: for each result, the containers of the arguments."""
 
     def build(*args: Any, **named: Any) -> Any:
         given = _Arguments(who, f, argnums, args, named)
@@ -413,11 +413,11 @@ def jacobian(
 ) -> Any:  # fmt: skip
     """The Jacobian by the mode with fewer passes; see `jacfwd`. Of nodes: `jacobian(output, wrt)`.
 
-    With a format ("csc", "csr", "coo" or "triplet") it is one Sparse: all results are its rows,
-    one after the other, all elements of the arguments its columns. Only its entries are computed.
-    mode: "direct" computes each entry once, "fwd", "rev" and "bidirectional" take a product for
-    each colour of columns, rows or both; "auto" takes what has the fewest operations. With
-    constants="split", entries that are numbers are not in its data but in its `constants`.
+    With a format ("csc", "csr", "coo" or "triplet") the Jacobian is one Sparse: its rows are the
+    elements of all results, its columns the elements of all arguments. Only its entries are
+    computed. mode: "direct" computes each entry once, "fwd", "rev" and "bidirectional" take a
+    product for each colour of columns, rows or both; "auto" takes the mode with the fewest
+    operations. With constants="split", entries that are numbers are in `constants`, not in `data`.
     UserError for another mode or format.
 
         >>> uopc.jacobian(lambda x: x.sum())(np.array([1.0, 3.0]))
@@ -445,7 +445,7 @@ def jacobian(
 def _matrix(
     who: str, f: Function, argnums: Any, has_aux: bool, make: Callable[..., Any]
 ) -> Function:
-    """The function that gives one matrix of all results by all arguments."""
+    """Make the function that gives one matrix: the derivatives of all results by all arguments."""
 
     def build(*args: Any, **named: Any) -> Any:
         given = _Arguments(who, f, argnums, args, named)
@@ -461,8 +461,8 @@ def _matrix(
 
 def sparsity(f: Any, argnums: Any = 0, format: Format = "csc") -> Any:
     """The entries of a Jacobian that may not be zero: `sparsity(outputs, wrt)` of nodes, a
-    Sparsity, and of a function `sparsity(f)(x)`. Nothing is computed; of the arguments only shapes
-    and dtypes count.
+    Sparsity, and of a function `sparsity(f)(x)`. Nothing is computed; only the shapes and dtypes of
+    the arguments matter.
 
         >>> uopc.sparsity(lambda x: x.cumsum(0))(np.ones(3)).todense().astype(int)
         array([[1, 0, 0],
@@ -494,10 +494,10 @@ def hessian(
     """The second derivatives of a function, forward over reverse; see `jacfwd`. Of nodes:
     `hessian(loss, wrt)` of a scalar, of shape(wrt) + shape(wrt).
 
-    With a format it is one Sparse by all elements of the arguments, see `jacobian`; part="lower"
-    (or "upper") leaves out what is above (below) the diagonal. mode="star" takes a product for each
-    colour of a star colouring. UserError unless the function gives one float, and for mode, part or
-    constants without a format.
+    With a format the Hessian is one Sparse by all elements of the arguments, see `jacobian`;
+    part="lower" (or "upper") leaves out entries above (below) the diagonal. mode="star" takes a
+    product for each colour of a star colouring. UserError unless the function gives one float, and
+    for mode, part or constants without a format.
 
         >>> uopc.hessian(lambda x: (x**3).sum())(np.array([1.0, 2.0]))
         array([[ 6.,  0.],
@@ -540,11 +540,11 @@ def vmap(f: Any, in_axes: Axes = 0, out_axes: Axes = 0, axis_size: int | None = 
     """A function of one example as a function of a batch: `vmap(f)(xs)`.
 
     in_axes: the dimension of the batch in each argument: an int, None (the argument is the same for
-    all), or a tuple of them, of which each may be a container; arguments by name have it first.
-    out_axes: where the results have it; None for a result that is the same for all. axis_size: the
-    length of the batch, where no argument has one. Of nodes: `vmap(outputs, {x: xs})` gives the
-    outputs with x replaced by each of xs along a new first dimension. UserError for batches of
-    different lengths.
+    all examples), or a tuple of these, in which each may be a container. In arguments by name the
+    batch is the first dimension. out_axes: the dimension of the batch in the results; None for a
+    result that is the same for all examples. axis_size: the length of the batch, if no argument has
+    a batch. Of nodes: `vmap(outputs, {x: xs})` gives the outputs with x replaced by each of xs
+    along a new first dimension. UserError for batches of different lengths.
 
         >>> a = np.arange(6.0).reshape(3, 2)
         >>> uopc.vmap(lambda x, y: (x * y).sum(), in_axes=(0, None))(a, np.ones(2))
@@ -569,7 +569,7 @@ def vmap(f: Any, in_axes: Axes = 0, out_axes: Axes = 0, axis_size: int | None = 
 def _batched(
     call: SeededCall, args: Any, named: Any, axes: Sequence[Axes], size: int | None
 ) -> tuple[Any, Any, dict[UOp, UOp]]:
-    """The arguments for one example, and the batch that each seed stands for."""
+    """The arguments for one example, and the batch of each seed."""
     found, structure = flatten(tuple(args))
     more, by_name = flatten(named)
     chosen = [*spread(tuple(axes), structure, int, "vmap: in_axes"), *[0] * len(more)]
@@ -606,7 +606,7 @@ def _batched(
 
 
 def _placed(nodes: Sequence[UOp], batched: dict[UOp, UOp], axes: Sequence[Any]) -> list[UOp]:
-    """The values of all examples, with the batch at these axes."""
+    """The batched results, with the batch moved to these axes."""
     alone = [u for u, axis in zip(nodes, axes) if axis is None]
     if any([v is not None for v in batch.dependent(alone, batched)]):
         raise UserError("vmap: a result has the batch: its out_axes must be an int")
@@ -624,7 +624,7 @@ def _placed(nodes: Sequence[UOp], batched: dict[UOp, UOp], axes: Sequence[Any]) 
 
 # ---------------------------------------------------------------- values without derivatives
 def stop_gradient(tree: Any) -> Any:
-    """The values of a container, through which no derivative flows.
+    """Return the container with values through which no derivative flows.
 
         >>> uopc.grad(lambda x: x * uopc.stop_gradient(x))(3.0)
         array(3.)
