@@ -14,6 +14,8 @@ these from `acquire` to `release`, and a call that meets another goes to `slow`.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from uopc.backends import memory_plan
 from uopc.backends.cpu import on_request_ir as on_request
 from uopc.backends.cpu.launch_ir import acquire, run
@@ -23,6 +25,7 @@ from uopc.backends.llvm.builder import (
     I64,
     BasicBlock,
     Builder,
+    Index,
     Operand,
     PointerTo,
     Words,
@@ -32,6 +35,20 @@ from uopc.backends.llvm.builder import (
 AGAIN = "inttoptr (i64 1 to ptr)"
 _STATE = PointerTo(STATE)
 _NATIVE_FIELDS = Words(function=I64, owned=OBJECT, state=_STATE)
+
+
+class _Call(NamedTuple):
+    """The words of a call by their kind, each a row with one place for each array."""
+
+    bases: Operand
+    arrays: Operand
+    copies: Operand
+    copied: Operand  # the number of copies
+    numbers: Operand
+    begins: Operand
+    ends: Operand
+    ndarray: Operand
+    nothing: Operand  # the address of an array without elements
 
 
 @function(OBJECT, OBJECT, OBJECTS, I64, OBJECT)
@@ -96,61 +113,19 @@ def attempt(
     begins = numbers.at(arrays_count)
     ends = begins.at(arrays_count)
     records, ndarray, nothing = state.records, g.ndarray, g.nothing
+    call = _Call(bases, arrays, copies, copied, numbers, begins, ends, ndarray, nothing)
     with b.unless(variables.eq(0)):
         b.check(on_request.sized(state, given_arrays), slow)
-
     with b.count_to(given) as i:
-        array = given_arrays[i]
-        arrays[i] = array
-        record = records.at(i)
-        accepted = b.block(I64, I64, I64)
-        with b.unless(array.type.eq(ndarray)):
-            address = on_request.number(array, record, numbers.at(i))
-            b.leave(address.eq(0), slow)
-            b.go(accepted, address, 0, 0)
-        flags, has_flags = _check_array(b, array, record, slow)
-        with b.unless(has_flags):
-            # An input is copied. An array that is written is not: `slow` says so.
-            b.check((flags & WRITEABLE).eq(0), slow)
-            extent = begins.at(i), ends.at(i)
-            address = on_request.duplicate(array, record, copies, copied, *extent)
-            bases[i] = address
-            b.check(address.eq(0), i.again)
-            b.ret(None)
-        data, nbytes = array.data, record.nbytes
-        end = data + nbytes
-        b.begin(accepted, nbytes.eq(0).select(nothing, data), data, end)
-        for places, value in zip((bases, begins, ends), accepted.parameters):
-            places[i] = value
-
-    written_count, written = state.written_count + extra, state.written
-    with b.count_to(written_count) as w:
-        own = written[w]
-        begin, end = begins[own], ends[own]
-        with b.count_to(given) as j:
-            b.leave(j.eq(own), j.again)
-            other_begin, other_end = begins[j], ends[j]
-            b.fork((other_begin < end) & (begin < other_end), slow, j.again)
-
+        _take(b, call, given_arrays[i], records, i, slow)
+    _check_apart(b, call, state, given, extra, slow)
     incref, fixed = g.incref, b.block()
     with b.unless(extra.eq(0)):
         with b.count_to(given, n) as i:
             incref(arrays[i])
         b.go(fixed)
     with b.count_to(arrays_count, n) as i:
-        record = records.at(i)
-        nbytes, checked = record.nbytes, b.block(OBJECT)
-        made = on_request.new_array(incref, ndarray, record, None, 0)
-        b.leave(nbytes < memory_plan.LARGE, checked, made)
-        # A kernel that writes the result may read the arena. No array is given for a result, so the
-        # extent of the first has room for the arena's.
-        arena = state.arena
-        begin, room = arena.begin, arena.nbytes
-        begins[n], ends[n] = begin, begin + room
-        (made,) = b.begin(checked, on_request.apart(made, record, begins, ends, n + 1))
-        b.leave(made.eq(None), failed, i)
-        arrays[i] = made
-        bases[i] = nbytes.eq(0).select(nothing, made.data)
+        _make_result(b, call, state, records.at(i), i, n, incref, failed)
     b.begin(fixed)
     template = state.base_template
     with b.count_to(bases_count, arrays_count) as i:
@@ -172,6 +147,67 @@ def attempt(
     b.ret(None)
     b.begin(slow)
     b.ret(Operand(b, OBJECT, AGAIN))
+
+
+def _take(
+    b: Builder, call: _Call, array: Operand, records: Operand, i: Index, slow: BasicBlock
+) -> None:
+    """Check argument `i`; note the address and extent of it, or of its copy in the usual layout."""
+    call.arrays[i] = array
+    record = records.at(i)
+    accepted = b.block(I64, I64, I64)
+    with b.unless(array.type.eq(call.ndarray)):
+        address = on_request.number(array, record, call.numbers.at(i))
+        b.leave(address.eq(0), slow)
+        b.go(accepted, address, 0, 0)
+    flags, has_flags = _check_array(b, array, record, slow)
+    with b.unless(has_flags):
+        # An input is copied. An array that is written is not: `slow` says so.
+        b.check((flags & WRITEABLE).eq(0), slow)
+        extent = call.begins.at(i), call.ends.at(i)
+        address = on_request.duplicate(array, record, call.copies, call.copied, *extent)
+        call.bases[i] = address
+        b.check(address.eq(0), i.again)
+        b.ret(None)
+    data, nbytes = array.data, record.nbytes
+    end = data + nbytes
+    b.begin(accepted, nbytes.eq(0).select(call.nothing, data), data, end)
+    for places, value in zip((call.bases, call.begins, call.ends), accepted.parameters):
+        places[i] = value
+
+
+def _check_apart(
+    b: Builder, call: _Call, state: Operand, given: Operand, extra: Operand, slow: BasicBlock
+) -> None:
+    """Leave for `slow` where an array that is written shares memory with another argument."""
+    written_count, written = state.written_count + extra, state.written
+    with b.count_to(written_count) as w:
+        own = written[w]
+        begin, end = call.begins[own], call.ends[own]
+        with b.count_to(given) as j:
+            b.leave(j.eq(own), j.again)
+            other_begin, other_end = call.begins[j], call.ends[j]
+            b.fork((other_begin < end) & (begin < other_end), slow, j.again)
+
+
+def _make_result(
+    b: Builder, call: _Call, state: Operand, record: Operand, i: Index, n: Operand,
+    incref: Operand, failed: BasicBlock,
+) -> None:  # fmt: skip
+    """Make the array of a result, the `i`-th array of a call with `n` arguments."""
+    nbytes, checked = record.nbytes, b.block(OBJECT)
+    begins, ends = call.begins, call.ends
+    made = on_request.new_array(incref, call.ndarray, record, None, 0)
+    b.leave(nbytes < memory_plan.LARGE, checked, made)
+    # A kernel that writes the result may read the arena. No array is given for a result, so the
+    # extent of the first has room for the arena's.
+    arena = state.arena
+    begin, room = arena.begin, arena.nbytes
+    begins[n], ends[n] = begin, begin + room
+    (made,) = b.begin(checked, on_request.apart(made, record, begins, ends, n + 1))
+    b.leave(made.eq(None), failed, i)
+    call.arrays[i] = made
+    call.bases[i] = nbytes.eq(0).select(call.nothing, made.data)
 
 
 def _check_array(
