@@ -1,1 +1,1 @@
-"""Sparse Jacobians and Hessians of graphs: nothing but their entries is computed."""
+"""Sparse Jacobians and Hessians of graphs: only their entries are computed."""

@@ -31,8 +31,8 @@ MOST_APART = 16
 
 @dataclass(frozen=True)
 class Box:
-    """Entries over the axes of `rows` and `cols`. Where only places are asked for, `value` is a
-    number, or None for what is computed."""
+    """Entries over the axes of `rows` and `cols`. If only their positions are needed, `value` is a
+    number, or None for a computed value."""
 
     rows: Places
     cols: Places
@@ -44,9 +44,8 @@ class Box:
 
 
 class Boxes:
-    """The operations on boxes. `values`: whether these are built. `work` counts the products
-    that they take.
-    """
+    """The operations on boxes. `values`: False if only positions are needed. `work` counts the
+    products of the operations."""
 
     def __init__(self, values: bool) -> None:
         self.values = values
@@ -57,7 +56,7 @@ class Boxes:
     def box(
         self, rows: npt.NDArray[np.integer], cols: npt.NDArray[np.integer], value: Value
     ) -> Box:
-        """A box; axes of one entry are dropped."""
+        """Make a box without the axes of length 1."""
         ones = [axis for axis, n in enumerate(rows.shape) if n == 1]
         if ones:
             dims = [n for n in rows.shape if n != 1]
@@ -66,7 +65,7 @@ class Boxes:
         return Box(self.reader.one(rows), self.reader.one(cols), value)
 
     def leaf(self, like: UOp, first: int) -> Box:
-        """The derivative of a node by itself, with columns from `first` on."""
+        """The derivative of a node by itself, in the columns from `first` on."""
         dims: Dims = shapes.shape(like)
         places = np.arange(math.prod(dims)).reshape([d for d in dims if d != 1])
         return self.box(places, places + first, leaves.const(like.dtype, 1))
@@ -78,14 +77,14 @@ class Boxes:
         return bool(dims) and dims[axis] != 1
 
     def _dropped(self, value: Value, axes: Sequence[int]) -> Value:
-        """A value without axes along which it has the size 1."""
+        """Drop axes of length 1 from a value."""
         dims = () if value is None else shapes.shape(value)
         if value is None or not dims:
             return value
         return movement.reshape(value, tuple([d for i, d in enumerate(dims) if i not in axes]))
 
     def _chosen(self, value: Value, chosen: Sequence[Places]) -> Value:
-        """The elements of a value at numbers along each axis."""
+        """Take the elements of a value at these indices along each axis."""
         for axis, numbers in enumerate(chosen):
             if value is None or not self._along(value, axis):
                 continue
@@ -98,12 +97,12 @@ class Boxes:
         return value
 
     def taken(self, box: Box, chosen: Sequence[Places]) -> Box:
-        """The part of a box at numbers along each axis; axes of one number are dropped."""
+        """Take the part of a box at these indices along each axis; drop axes of length 1."""
         at = np.ix_(*chosen) if chosen else ()
         return self.box(box.rows[at], box.cols[at], self._chosen(box.value, chosen))
 
     def kept(self, box: Box, mask: npt.NDArray[np.bool_]) -> Box | None:
-        """The entries where a mask holds; None if there are none."""
+        """Keep the entries where a mask is True; None if there are none."""
         if mask.all():
             return box
         axes = range(mask.ndim)
@@ -116,7 +115,7 @@ class Boxes:
         return self.listed(box, np.flatnonzero(mask))
 
     def listed(self, box: Box, places: Places) -> Box:
-        """Some entries of a box along one axis."""
+        """Some entries of a box, by flat index, along one axis."""
         value = box.value
         if value is not None and shapes.shape(value):
             whole = fit(value, box.rows.shape)
@@ -125,13 +124,13 @@ class Boxes:
 
     # ------------------------------------------------------------ movement
     def moved(self, box: Box, table: Places) -> Box | None:
-        """The box in a node where element r of its own stands at table[r], nowhere if -1."""
+        """Move the entries of row r to row table[r]; drop them if that is -1."""
         rows = table[box.rows]
         found = self.kept(Box(rows, box.cols, box.value), rows >= 0)
         return None if found is None else self.box(found.rows, found.cols, found.value)
 
     def repeated(self, box: Box, steps: Sequence[tuple[int, int]]) -> Box:
-        """The box along new axes: for each the length, and how far apart the rows lie."""
+        """Repeat a box along new axes, each given by its length and the distance of its rows."""
         lead = (*box.rows.shape, *(1,) * len(steps))
         rows = box.rows.reshape(lead) + _grid(steps)
         cols = np.broadcast_to(box.cols.reshape(lead), rows.shape)
@@ -141,7 +140,7 @@ class Boxes:
         return self.box(rows, cols, value)
 
     def expanded(self, box: Box, own: Dims, dims: Dims) -> Box:
-        """The box of a node of shape `own`, repeated to `dims`."""
+        """Repeat the box of a node of shape `own` to the shape `dims`."""
         if own == dims:
             return box
         extra = len(dims) - len(own)
@@ -153,9 +152,9 @@ class Boxes:
         return self.repeated(self.settled(first), more) if more else first
 
     def settled(self, box: Box) -> Box:
-        """The values added up along axes that neither rows nor columns depend on.
+        """Sum the values along axes that neither rows nor columns depend on.
 
-        Sums wait for it until they are multiplied: those that are added to each other are one sum.
+        Sums are delayed until a box is multiplied, so that sums of sums become one sum.
         """
         axes = range(box.rows.ndim)
         still = [axis for axis in axes if _is_still(box.rows, axis) and _is_still(box.cols, axis)]
@@ -173,7 +172,7 @@ class Boxes:
 
     # ------------------------------------------------------------ factors
     def scaled(self, box: Box, factor: Factor, dims: Dims) -> Box | None:
-        """The box times a factor of a node of shape `dims`; without entries that are always 0."""
+        """Multiply a box by a factor of a node of shape `dims`; drop entries that are always 0."""
         if factor is None or (isinstance(factor, (int, float)) and factor == 0):
             return None
         if isinstance(factor, Mask):
@@ -195,7 +194,7 @@ class Boxes:
         return None if value is None else replace(box, value=value)
 
     def _counted(self, box: Box) -> Box:
-        """A box that is multiplied; this takes products unless its value is a number."""
+        """Count the products of multiplying a box: none if its value is a number."""
         is_number = box.value is not None and number_in(box.value) is not None
         self.work += 0 if is_number else box.size
         return box
@@ -216,7 +215,7 @@ class Boxes:
 
     # ------------------------------------------------------------ boxes of one place
     def merged(self, found: Sequence[Box]) -> list[Box]:
-        """Boxes of the same places as one."""
+        """Add up boxes that have the same positions."""
         found = [b for b in found if b.size]
         if len(found) < 2:
             return found
@@ -235,7 +234,7 @@ class Boxes:
         return None if value is None or number_in(value) == 0 else replace(same[0], value=value)
 
     def _ordered(self, box: Box) -> Box:
-        """The axes by how far apart the rows lie along them, then the columns."""
+        """Sort the axes by the distance of rows along them, then of columns."""
         first = (0,) * box.rows.ndim
         steps = []
         for axis in range(box.rows.ndim):
@@ -250,7 +249,7 @@ class Boxes:
         return self.box(box.rows.transpose(order), box.cols.transpose(order), value)
 
     def _apart(self, found: Sequence[Box]) -> list[Box]:
-        """Take boxes apart along a short axis if another box with that axis is taken apart."""
+        """Split a box along a short axis if one of its slices has the positions of another box."""
         places = {(id(b.rows), id(b.cols)) for b in found}
         lengths = {b.rows.shape for b in found}
         out: list[Box] = []
@@ -281,7 +280,7 @@ class Boxes:
 
 
 def _grid(steps: Sequence[tuple[int, int]]) -> Places:
-    """The places of an array: for each axis the length, and how far apart its elements lie."""
+    """The positions of an array: for each axis its length, and the distance of its elements."""
     grid: Places = np.zeros((), np.int64)
     for n, step in steps:
         grid = grid[..., None] + np.arange(n) * step
@@ -289,7 +288,7 @@ def _grid(steps: Sequence[tuple[int, int]]) -> Places:
 
 
 def _is_still(places: Places, axis: int) -> bool:
-    """True if places do not change along an axis; the first two tell most that do."""
+    """True if positions are constant along an axis. Comparing the first two settles most cases."""
     ends = places.take([0, 1], axis).reshape(-1)
     return bool(ends[0] == ends[-1]) and bool((places == places.take([0], axis)).all())
 
@@ -299,5 +298,5 @@ def _is_number(factor: Factor) -> bool:
 
 
 def strides(dims: Dims) -> list[int]:
-    """The distance of neighbouring elements of an array along each axis."""
+    """The distance between neighbouring elements of an array along each axis."""
     return [math.prod(dims[i + 1 :]) for i in range(len(dims))]

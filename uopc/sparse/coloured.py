@@ -1,4 +1,4 @@
-"""Sparse Jacobians by products with seeds: one for each colour, all in one batch."""
+"""Sparse Jacobians by products with seeds: a seed for each colour, all in one batch."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _OF_A_PUSH, _OF_A_PULL = 2, 3
 
 
 def elements(vector: UOp, at: Places) -> UOp:
-    """Elements of a vector at places that are known."""
+    """The elements of a vector at known positions."""
     return ArrayReader().taken(vector, at)
 
 
 def jacobian(
     outputs: Sequence[UOp], inputs: Sequence[UOp], mode: str, structure: Sparsity
 ) -> Sparse:
-    """The Jacobian of a structure by one product for each colour of columns ("fwd"), rows ("rev"),
-    of both ("bidirectional"), or of the vertices of a symmetric one ("star")."""
+    """The Jacobian of a structure by a product for each colour of columns ("fwd"), of rows ("rev"),
+    of both ("bidirectional"), or of the vertices of a symmetric structure ("star")."""
     row, col, (m, n) = structure.row, structure.col, structure.shape
     if not structure.nnz:
         return Sparse(leaves.full(leaves.const(outputs[0].dtype, 0), (0,)), Layout(structure))
@@ -75,7 +75,7 @@ def _colours(
 def _symmetric_places(
     row: Places, col: Places, colours: Places, n: int
 ) -> tuple[Places, npt.NDArray[np.float64]]:
-    """The place of each entry in the products: its own, or that across the diagonal."""
+    """For each entry, the position in the products of the entry or of its mirror image."""
     count = int(colours.max()) + 1
     keys, times = np.unique(row * count + colours[col], return_counts=True)
     alone = times[np.searchsorted(keys, row * count + colours[col])] == 1
@@ -84,7 +84,7 @@ def _symmetric_places(
 
 
 def _seeds(colours: Places, used: Places) -> npt.NDArray[np.float64]:
-    """A row of ones and zeros for each colour."""
+    """For each colour, a row with ones at the columns of the colour."""
     if not used.size:
         return np.zeros((0, colours.size))
     seeds = np.zeros((int(colours[used].max()) + 1, colours.size))

@@ -11,9 +11,9 @@ from uopc.sparse.sparsity import Places
 
 
 def columns(row: Places, col: Places, n: int) -> Places:
-    """A colour for each of n columns; those of entries in one row differ.
+    """A colour for each of n columns: columns with entries in the same row differ.
 
-    The longest columns first. The colours that a row has are the bits of an integer, so an entry
+    The longest columns come first. The colours in a row are the bits of an integer, so an entry
     costs one operation.
     """
     lists = _by(col, row, n)
@@ -31,10 +31,10 @@ def columns(row: Places, col: Places, n: int) -> Places:
 
 
 def both(row: Places, col: Places, m: int, n: int) -> tuple[Places, Places, Places]:
-    """A mask of the entries that rows give, the colours of these rows, and those of the columns.
+    """A mask of the entries that row products give, the colours of rows, and the colours of
+    columns.
 
-    The densest rows are taken out while that makes the sum of colours less: an arrow of n needs
-    three products, not n.
+    The densest rows get row products if that saves colours: an arrow of n needs three, not n.
     """
     lengths = np.bincount(row, minlength=m)
     levels = np.unique(lengths)[::-1][:8]
@@ -52,7 +52,7 @@ def both(row: Places, col: Places, m: int, n: int) -> tuple[Places, Places, Plac
 
 def star(row: Places, col: Places, n: int) -> Places:
     """A colour for each vertex of a symmetric structure: neighbours differ, and any path of four
-    vertices has three colours. So each entry, or the one across the diagonal, can be read."""
+    vertices has three colours. So a product shows each entry or its mirror image."""
     near = _by(col[row != col], row[row != col], n)
     colours = np.full(n, -1, np.int64)
     for v in sorted(range(n), key=lambda v: -len(near[v])):
@@ -74,7 +74,7 @@ def star(row: Places, col: Places, n: int) -> Places:
 
 
 def _by(major: Places, minor: Places, n: int) -> list[list[int]]:
-    """The minor numbers of the entries of each major one."""
+    """For each major index, the minor indices of its entries."""
     order = np.argsort(major, kind="stable")
     ends = np.cumsum(np.bincount(major, minlength=n))[:-1]
     return [part.tolist() for part in np.split(minor[order], ends)] if n else []

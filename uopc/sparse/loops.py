@@ -31,14 +31,14 @@ Pattern = Callable[[Sequence[UOp], Sequence[UOp]], tuple[Places, Places]]
 
 
 class ColumnBits:
-    """The columns of some boxes, in order, as bits."""
+    """The columns of some boxes, sorted; bit i of a set is column i."""
 
     def __init__(self, boxes: Iterable[Box]) -> None:
         found = [np.zeros(0, np.int64), *[b.cols.reshape(-1) for b in boxes]]
         self.all: Places = np.unique(np.concatenate(found))
 
     def sets(self, boxes: Sequence[Box], size: int) -> Sets:
-        """The columns of each element of a node."""
+        """The set of columns of each element of a node."""
         made = [0] * size
         for box in boxes:
             bits = np.searchsorted(self.all, box.cols.reshape(-1))
@@ -47,7 +47,7 @@ class ColumnBits:
         return made
 
     def entries(self, sets: Sets) -> tuple[Places, Places]:
-        """The rows and columns of the entries of all elements."""
+        """The rows and columns of all entries of these sets."""
         width = (self.all.size + 7) // 8
         lines = [np.frombuffer(s.to_bytes(width, "little"), np.uint8) for s in sets]
         if not lines or not width:
@@ -58,7 +58,7 @@ class ColumnBits:
 
 
 class _BodySparsity:
-    """The structure of a body: its results by the elements of its arguments."""
+    """The structure of a body: the elements of its arguments that each result depends on."""
 
     def __init__(self, results: Sequence[UOp], arguments: Sequence[UOp], pattern: Pattern) -> None:
         self.sizes = [_size(u) if u.dtype.is_float else 0 for u in results]
@@ -72,7 +72,7 @@ class _BodySparsity:
         self.unions = sum(map(len, set(self.read)))
 
     def __call__(self, given: Sets) -> Sets:
-        """The sets of the results from those of the arguments."""
+        """The sets of the results from the sets of the arguments."""
         known: dict[tuple[int, ...], int] = {}
         for places in self.read:
             if places not in known:
@@ -81,7 +81,7 @@ class _BodySparsity:
 
 
 def scan_sets(u: UOp, sets: Callable[[UOp], Sets], pattern: Pattern) -> dict[int, Sets] | None:
-    """The columns of each result of a scan, by its number; None if that takes too long."""
+    """The columns of each result of a scan, by the result's number; None if that takes too long."""
     loop = ScanParts(u.arg.details, u.src[1:])
     if not isinstance(loop.length, int):
         return None
@@ -108,7 +108,7 @@ def scan_sets(u: UOp, sets: Callable[[UOp], Sets], pattern: Pattern) -> dict[int
 
 
 def while_sets(u: UOp, sets: Callable[[UOp], Sets], pattern: Pattern) -> dict[int, Sets] | None:
-    """The columns of each result of a loop whose number of steps is not known."""
+    """The columns of each result of a loop whose number of steps is unknown."""
     n = int(u.arg.details[1])
     first, constants = u.src[2 : 2 + n], u.src[2 + n :]
     carried = [functions.seed(c) for c in first]
@@ -156,6 +156,6 @@ def _of_steps(u: UOp) -> int:
 
 
 def has_while(outputs: Sequence[UOp]) -> bool:
-    """True if a `while_loop` is in the graph, which has no reverse mode."""
+    """True if the graph has a `while_loop`, for which there is no reverse mode."""
     nodes = calls.graph_order(outputs, lambda u: u.src)
     return any([u.op is Ops.PRIMITIVE and u.arg.name == "while" for u in nodes])

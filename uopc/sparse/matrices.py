@@ -46,7 +46,7 @@ _PARTS: dict[str, Callable[[Places, Places], Mask]] = {
 
 
 class _Entries:
-    """The entries of all outputs, whose rows follow each other."""
+    """The entries of all outputs, with the rows of one output after those of another."""
 
     def __init__(
         self, outputs: Sequence[UOp], found: Sequence[Sequence[Box]], columns: int
@@ -62,7 +62,7 @@ class _Entries:
         self.rows, self.cols = rows, [b.cols.reshape(-1) for b in self.boxes]
 
     def only(self, part: Part) -> None:
-        """Leave the boxes out that have no entry in a part."""
+        """Drop boxes that have no entry in a part of the matrix."""
         test = _PARTS[part]
         self._take([i for i in range(len(self.boxes)) if test(self.rows[i], self.cols[i]).any()])
 
@@ -71,11 +71,11 @@ class _Entries:
         self.rows, self.cols = [self.rows[i] for i in kept], [self.cols[i] for i in kept]
 
     def arrange(self) -> None:
-        """Take the boxes in the order in which their values are computed."""
+        """Sort the boxes in the order in which `packed` computes their values."""
         self._take(by_shape(self.boxes))
 
     def without_numbers(self) -> tuple[Places, Any] | None:
-        """Take out the entries that are numbers alone: their keys (column, then row) and values."""
+        """Remove entries that are only numbers; return their keys (column, then row) and values."""
         numbers = [None if b.value is None else number_in(b.value) for b in self.boxes]
         keys = [c * self.shape[0] + r for r, c in zip(self.rows, self.cols)]
         alone = [i for i, n in enumerate(numbers) if n is not None]
@@ -97,7 +97,7 @@ class _Entries:
 def check(
     who: str, format: Any, mode: Any = "auto", part: Any = "full", constants: Any = None
 ) -> None:
-    """UserError for an option that is none."""
+    """UserError for an unknown option."""
     modes = (*_MODES, "star") if who == "hessian" else _MODES
     for name, value, allowed in (
         ("format", format, FORMATS), ("mode", mode, modes), ("part", part, tuple(_PARTS)),
@@ -109,9 +109,8 @@ def check(
 
 
 def sparsity(outputs: Sequence[UOp], inputs: Sequence[UOp], format: Format = "csc") -> Sparsity:
-    """The entries of the Jacobian of the outputs by the inputs that may not be zero. No value is
-    built.
-    """
+    """The entries of the Jacobian of the outputs by the inputs that may not be zero, without
+    computing values."""
     run, found, _ = boxes_of(outputs, inputs, values=False)
     return _structure(_Entries(outputs, found, run.columns), format)[0]
 
@@ -119,7 +118,7 @@ def sparsity(outputs: Sequence[UOp], inputs: Sequence[UOp], format: Format = "cs
 def _structure(
     entries: _Entries, format: Format, part: Part = "full"
 ) -> tuple[Sparsity, Places, Places]:
-    """The structure; the entry that each value of the boxes belongs to; which of them count."""
+    """The structure, the entry of each value of the boxes, and the values inside the part."""
     m, n = entries.shape
     nothing = np.zeros(0, np.int64)
     rows = np.concatenate([nothing, *entries.rows])
@@ -143,7 +142,7 @@ def sparse_jacobian(
     outputs: Sequence[UOp], inputs: Sequence[UOp], format: Format, mode: Mode = "auto",
     part: Part = "full", constants: Literal["split"] | None = None, symmetric: bool = False,
 ) -> Sparse:  # fmt: skip
-    """The Jacobian of all outputs, row after row, by all inputs, column after column."""
+    """The Jacobian: its rows are the elements of all outputs, its columns those of all inputs."""
     why: dict[str, Any] = {"mode": mode}
     run, found, given = boxes_of(outputs, inputs, values=mode in ("auto", "direct"))
     entries = _Entries(outputs, found, run.columns)
@@ -195,7 +194,7 @@ def _assembled(
 
 
 def _reordered(made: Sparse, format: Format, part: Part, why: dict[str, Any]) -> Sparse:
-    """A matrix in the order of a format, or a part of it."""
+    """Sort the entries of a matrix for a format, and keep a part."""
     s = made.sparsity
     at = s.order(format)
     at = at[_PARTS[part](s.row[at], s.col[at])]

@@ -1,4 +1,4 @@
-"""The values of boxes as one vector, and sums of those that are one entry."""
+"""The values of boxes as one vector, and sums of values that belong to one entry."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ MOST_ADDED = 4
 
 @dataclass(frozen=True)
 class Packed:
-    """The values of boxes in one vector; `places` has, for each box, the places of its entries in
-    the vector."""
+    """The values of boxes in one vector; `places`: for each box, the positions of its entries."""
 
     vector: UOp
     places: list[Places]
@@ -44,12 +43,12 @@ def by_shape(boxes: Sequence[Box]) -> list[int]:
 
 
 def packed(boxes: Sequence[Box], dtype: DType, in_order: bool = False) -> Packed:
-    """The values of boxes, which have some, in one vector.
+    """Join the values of boxes into one vector.
 
-    Boxes of one shape are rows of a STACK, stored: their kernel computes once what they share. A
-    sum over an array of such a shape is taken of one more row. Numbers are a constant array, with
-    each of them once; with `in_order` as often as they are entries, so that the vector has the
-    values of boxes in the order of `by_shape`.
+    Boxes of one shape are rows of a stored STACK, so that their kernel computes shared values once.
+    If a value sums an array of such a shape, the array is one more row. Numbers are a constant
+    array without repetitions; with `in_order` a number appears once for each entry, so that the
+    vector has the values of boxes in the order of `by_shape`.
     """
     made = _Packing(boxes, dtype)
     for dims in list(made.groups):
@@ -62,7 +61,7 @@ def packed(boxes: Sequence[Box], dtype: DType, in_order: bool = False) -> Packed
 
 
 class _Packing:
-    """Parts of a vector, and where the entries of each box lie in it."""
+    """The parts of a vector, and the positions of each box's entries in the vector."""
 
     def __init__(self, boxes: Sequence[Box], dtype: DType) -> None:
         self.boxes, self.dtype = boxes, dtype
@@ -94,7 +93,8 @@ class _Packing:
         self._at += size
 
     def add_group(self, dims: Dims, with_numbers: bool) -> None:
-        """The boxes of one shape; few numbers are more rows, and need no part of their own."""
+        """Add the boxes of one shape as rows; a few numbers become rows, not a part of their
+        own."""
         members, summed = self.groups[dims], self.summed.get(dims, {})
         rows, n, first = list(members.values()), math.prod(dims), self._at
         for i in members:
@@ -117,14 +117,14 @@ class _Packing:
         self._at = first + n * len(rows)
 
     def add_sums(self) -> None:
-        """The sums of rows that are stored."""
+        """Add the sums of stored rows."""
         for i, total in self._totals.items():
             n, full = self.boxes[i].size, fit(total, self.boxes[i].rows.shape)
             self.parts.append(movement.reshape(full, (n,)))
             self._place(i, n)
 
     def add_numbers(self, in_order: bool) -> None:
-        """The numbers that are no rows."""
+        """Add the numbers that are not in a row."""
         if not self.numbers:
             return
         if in_order:
@@ -141,14 +141,14 @@ class _Packing:
 
 
 def _sum_in(value: UOp) -> UOp | None:
-    """The REDUCE by add that a value is, in some shape."""
+    """The additive REDUCE that a value is, up to its shape; None for other values."""
     while value.op is Ops.RESHAPE:
         value = value.src[0]
     return value if value.op is Ops.REDUCE and value.arg.op == "add" else None
 
 
 def sums(tools: Boxes, vector: UOp, places: Places, targets: Places, n: int) -> UOp:
-    """A vector of n elements: to each target the element of `vector` at its place is added."""
+    """A vector of n elements: element places[k] of `vector` is added to element targets[k]."""
     order = np.argsort(targets, kind="stable")
     counts = np.bincount(targets, minlength=n)
     rank = np.arange(order.size) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -168,7 +168,7 @@ def sums(tools: Boxes, vector: UOp, places: Places, targets: Places, n: int) -> 
 
 
 class Columns:
-    """The columns that each of some places has, in order."""
+    """The sorted columns of each position."""
 
     def __init__(self, columns: int) -> None:
         self._columns = max(columns, 1)
@@ -179,8 +179,8 @@ class Columns:
         self._keys.append(np.unique(place * self._columns + cols))
 
     def table(self, count: int) -> tuple[int, Places]:
-        """The most columns of a place, and the columns of each of `count` places, by (number,
-        place); -1 where a place has fewer."""
+        """The most columns of a position, and a table by (number, position) of the columns of
+        `count` positions, padded with -1."""
         self._all = np.unique(np.concatenate(self._keys))
         place = self._all // self._columns
         self._first = np.searchsorted(place, np.arange(count))
@@ -191,7 +191,7 @@ class Columns:
         return most, found
 
     def number(self, place: Places, cols: Places) -> Places:
-        """The number of each column among the columns of its place."""
+        """The index of each column among the columns of its position."""
         found = np.searchsorted(self._all, place * self._columns + cols) - self._first[place]
         return np.asarray(found, np.int64)
 
@@ -211,8 +211,8 @@ def column_tangents(
     tools: Boxes, boxes: Sequence[Box], columns: Columns | Coloured, tangents: int, count: int,
     like: UOp,
 ) -> UOp:  # fmt: skip
-    """The tangents of a node along a new first dimension; tangent t is by column t of each of
-    `count` places, which are the leading dimensions of the node."""
+    """The tangents of a node along a new first dimension. The node's leading dimensions are `count`
+    positions; tangent t is by column t of each position."""
     dims = shapes.shape(like)
     n = math.prod(dims)
     made = packed(boxes, like.dtype)

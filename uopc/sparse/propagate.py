@@ -44,7 +44,7 @@ _MOVES = frozenset((Ops.PERMUTE, Ops.FLIP, Ops.PAD, Ops.SHRINK))
 
 
 def size(u: UOp) -> int:
-    """The number of elements of a node; Unsupported where it is symbolic."""
+    """The number of elements of a node; Unsupported if symbolic."""
     dims = shapes.shape(u)
     if not all([isinstance(d, int) for d in dims]):
         raise Unsupported(f"a sparse derivative of a symbolic size: bind it first{made_at(u)}")
@@ -52,7 +52,7 @@ def size(u: UOp) -> int:
 
 
 class Propagation:
-    """The boxes of nodes by their columns, which are the elements of the inputs in a row."""
+    """The boxes of nodes. Columns are the elements of the inputs, one after another."""
 
     def __init__(self, inputs: Sequence[UOp], values: bool) -> None:
         self.tools = Boxes(values)
@@ -65,7 +65,7 @@ class Propagation:
             self.columns += n
 
     def run(self, outputs: Sequence[UOp]) -> list[list[Box]]:
-        """The boxes of the outputs, which are free of effects and calls."""
+        """The boxes of the outputs, which must be free of effects and calls."""
         self._propagate(outputs)
         return [[self.tools.settled(b) for b in self._of(u)] for u in outputs]
 
@@ -166,7 +166,7 @@ class Propagation:
         return self.tools.merged(out)
 
     def _running_sum(self, u: UOp) -> list[Box]:
-        """Each entry in the rows from its own on."""
+        """Repeat each entry in all later rows."""
         dims, out = _dims(u), []
         (axis,) = u.arg.axes
         n, step = dims[axis], strides(dims)[axis]
@@ -196,7 +196,7 @@ class Propagation:
         return self._gathered(a, places.reshape(_dims(u)))
 
     def _updated(self, u: UOp) -> list[Box] | None:
-        """Rows that are put into an array, or added to it, at places that are known; else None."""
+        """The boxes of rows that are set or added at known indices; None for unknown indices."""
         _, a, places, rows = u.src
         if places not in self.tools.known:
             return None
@@ -217,7 +217,7 @@ class Propagation:
         return self.tools.merged(out)
 
     def _gathered(self, a: UOp, sources: Places) -> list[Box]:
-        """The boxes of elements of `a` at places, -1 for none, along some axes again and again."""
+        """The boxes of `a` at these positions, -1 for none; constant axes are repeated."""
         dims = sources.shape
         still = [
             axis for axis, n in enumerate(dims)
@@ -235,7 +235,7 @@ class Propagation:
         return self.tools.merged([self.tools.repeated(b, more) for b in out] if more else out)
 
     def _read_often(self, box: Box, sources: Places, targets: Places) -> Box:
-        """Each entry once for each reader of its row."""
+        """Repeat each entry for each reader of its row."""
         read = np.flatnonzero(sources >= 0)
         counts = np.bincount(sources[read], minlength=int(box.rows.max()) + 1)
         order = targets[read[np.argsort(sources[read], kind="stable")]]
@@ -248,7 +248,7 @@ class Propagation:
         return self.tools.box(at, found.cols, found.value)
 
     def _anywhere(self, u: UOp) -> list[Box]:
-        """A gather from places known when the program runs: an entry of the operand stands in all
+        """A gather from positions that only the running program knows: each entry appears in all
         rows that may read it, with its value or 0."""
         a, indices = u.src[0], u.src[1:]
         dims = _dims(a)
@@ -300,7 +300,7 @@ class Propagation:
     def _coloured(
         self, results: Sequence[UOp], given: Sequence[UOp], colours: Places
     ) -> list[UOp]:
-        """The tangents of the results of a loop, a row for each colour of the columns."""
+        """The tangents of the results of a loop: a row for each colour of the columns."""
         count = int(colours.max(initial=0)) + 1
         seeds = {s: functions.seed(s) for s in given}
         pushed = walk.pushed(results, seeds)
@@ -313,10 +313,10 @@ class Propagation:
         return batch.mapped(found, batches)
 
     def _dense(self, u: UOp, rule: DerivativeRule) -> list[Box]:
-        """All columns of the operands in all rows, by tangents of the columns side by side.
+        """All columns of the operands in all rows, by a batch of tangents.
 
-        Where the op is one function for each of some leading places, columns of different places
-        share a tangent: tangent t has the column t of each place.
+        If the op applies one function at each of some leading positions, columns of different
+        positions share a tangent: tangent t has column t of each position.
         """
         given = [s for s in dict.fromkeys(operands(u)) if self._of(s)]
         dims = _dims(u)
@@ -348,12 +348,12 @@ class Propagation:
 
 
 def _loop(u: UOp) -> object:
-    """A key that the results of one loop share, and no others."""
+    """A key that only the results of the same loop share."""
     return u.arg.name, u.arg.details[1:], u.src[1:]
 
 
 def _pattern(outputs: Sequence[UOp], inputs: Sequence[UOp]) -> tuple[Places, Places]:
-    """The entries of a body by its arguments."""
+    """The entries of a body: its results by its arguments."""
     _, found, _ = boxes_of(outputs, inputs, values=False)
     nothing, at = np.zeros(0, np.int64), 0
     rows, cols = [nothing], [nothing]
@@ -389,7 +389,7 @@ def _tables(sources: Places, targets: Places, n: int) -> list[Places] | None:
 
 
 def _table(sources: Places, targets: Places, n: int) -> Places:
-    """For each of n elements the target that reads it, -1 for none; it has one at most."""
+    """For each of n elements its single reader, or -1."""
     found = np.full(n, -1, np.int64)
     read = sources >= 0
     found[sources[read]] = targets[read]
@@ -397,14 +397,14 @@ def _table(sources: Places, targets: Places, n: int) -> Places:
 
 
 def _rows(table: Places, rest: int) -> Places:
-    """A table of rows as one of their elements."""
+    """Expand a table of rows to a table of elements, with `rest` elements in a row."""
     found = table[:, None] * rest + np.arange(rest)
     found[table < 0] = -1
     return found.reshape(-1)
 
 
 def _flat_place(indices: Sequence[UOp], dims: Dims, block: Dims) -> tuple[UOp, UOp]:
-    """The place that indices name, as a vector, and whether there is an element."""
+    """The flat position that indices read, and whether it is valid, both as vectors."""
     place: UOp | None = None
     valid: UOp = leaves.const(dtypes.bool_, True)
     for i, d in zip(indices, dims):
@@ -420,8 +420,8 @@ def _flat_place(indices: Sequence[UOp], dims: Dims, block: Dims) -> tuple[UOp, U
 
 # ---------------------------------------------------------------- graphs
 def prepared(outputs: Sequence[UOp], inputs: Sequence[UOp]) -> tuple[list[UOp], dict[UOp, UOp]]:
-    """The outputs, without effects and calls, and rolled: what was written element by element is
-    computed by arrays. The inputs are PARAMs, by which they are given."""
+    """Remove effects and calls from the outputs, and compute by arrays whatever was written element
+    by element. The inputs become PARAMs."""
     outputs, nodes = effects.pure(outputs, inputs)
     seeds = {u: functions.seed(u) for u in nodes}
     root = rebuild.rebuild(intern(Ops.SINK, dtypes.void, tuple(outputs)), seeds)
@@ -447,7 +447,7 @@ def _without_calls(root: UOp) -> UOp:
 def boxes_of(
     outputs: Sequence[UOp], inputs: Sequence[UOp], values: bool
 ) -> tuple[Propagation, list[list[Box]], Mapping[UOp, UOp]]:
-    """The boxes of the outputs, and the inputs by the PARAMs that stand for them."""
+    """The boxes of the outputs, and the inputs by the PARAMs that replace them."""
     made, given = prepared(outputs, inputs)
     run = Propagation(list(given), values)
     return run, run.run(made), given

@@ -1,6 +1,6 @@
-"""Elements of values at places that are known: slices where the places move evenly, else gathers.
+"""Elements of values at known positions: slices if the positions are evenly spaced, else gathers.
 
-A place is the number of an element of a value, row by row. Places of entries are arrays of int64.
+A position is the index of an element in a flattened value. Positions are arrays of int64.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Form = tuple[int, tuple[int, ...]]  # a constant, and a step along each axis
 
 
 class ArrayReader:
-    """Reads of values. Equal arrays of places are one object, whose form is found once."""
+    """Reads of values. Equal arrays of positions are one object, whose form is computed once."""
 
     def __init__(self) -> None:
         self._one: dict[tuple[Dims, bytes], Places] = {}
@@ -35,14 +35,14 @@ class ArrayReader:
         self._read: dict[tuple[UOp, int, Dims], UOp] = {}
 
     def one(self, places: npt.NDArray[np.integer]) -> Places:
-        """The object of all arrays that equal this one."""
+        """The object for all arrays equal to this array."""
         made: Places = np.asarray(places, np.int64, order="C")
         return self._one.setdefault((made.shape, made.tobytes()), made)
 
     def read(self, f: UOp, at: Places, dims: Dims) -> UOp:
-        """The elements of a value, which stands for one of shape `dims`, at places of that one.
+        """The elements of a value at positions in the shape `dims`, to which the value broadcasts.
 
-        The result has the axes of `at`, of size 1 along those where it is the same.
+        The result has the axes of `at`, with size 1 where it is constant.
         """
         number = number_in(f)
         if number is not None:
@@ -58,14 +58,14 @@ class ArrayReader:
         return found
 
     def taken(self, vector: UOp, at: Places) -> UOp:
-        """Elements of a vector, as a vector of the length of `at`."""
+        """The elements of a vector at these positions, as a vector."""
         n = shapes.shape(vector)[0]
         if at.size == n and np.array_equal(at, np.arange(n)):
             return vector
         return fit(self.read(vector, self.one(at), (int(n),)), (at.size,))
 
     def _forms_of(self, at: Places, dims: Dims) -> list[Form | Places]:
-        """The index along each dimension of the value, as a form if it has one."""
+        """The index along each dimension of the value, as a form if possible."""
         key = id(at), dims
         found = self._forms.get(key)
         if found is None:
@@ -76,7 +76,7 @@ class ArrayReader:
 
 
 def form_of(k: npt.NDArray[np.integer]) -> Form | Places:
-    """Numbers that move evenly along each axis as a constant and steps; others as they are."""
+    """Evenly spaced numbers as a constant and a step for each axis; other numbers unchanged."""
     first = int(k[(0,) * k.ndim])
     steps = [
         int(k[tuple([1 if i == axis else 0 for i in range(k.ndim)])]) - first if n > 1 else 0
@@ -87,7 +87,7 @@ def form_of(k: npt.NDArray[np.integer]) -> Form | Places:
 
 
 def _read_forms(f: UOp, forms: Sequence[Form | Places], box: Dims) -> UOp:
-    """The elements of a value at one form, or array of numbers, for each of its dimensions."""
+    """The elements of a value at a form, or an array of numbers, for each dimension."""
     even = [form for form in forms if isinstance(form, tuple)]
     axes = [[k for k, s in enumerate(steps) if s] for _, steps in even]
     flat = [k for used in axes for k in used]
@@ -109,7 +109,7 @@ def _read_forms(f: UOp, forms: Sequence[Form | Places], box: Dims) -> UOp:
 
 
 def _numbers(form: Form | Places, box: Dims) -> Places:
-    """The numbers of a form; of size 1 along axes where they are the same."""
+    """The numbers of a form, with size 1 along axes where they are constant."""
     if not isinstance(form, tuple):
         return form
     found: Places = np.full((1,) * len(box), form[0], np.int64)
@@ -132,7 +132,7 @@ def _even(form: Form, box: Dims) -> UOp:
 
 
 def _sliced(f: UOp, forms: Sequence[Form], axes: Sequence[Sequence[int]], box: Dims) -> UOp:
-    """A window of a value, with steps, its dimensions in the order of the box."""
+    """A strided window of a value, with dimensions in the order of the box."""
     begins, sizes, steps = [], [], []
     for (first, along), used in zip(forms, axes):
         step = along[used[0]] if used else 1
@@ -157,12 +157,12 @@ _MOST_KNOWN = 1 << 22  # elements of a value that is computed here
 
 
 def _unread(u: UOp, read: Container[UOp]) -> list[UOp]:
-    """A value and all unread values below it, sources first."""
+    """The unread nodes among a value and its sources, sources first."""
     return [v for v in walk.toposort(u, gate=lambda v: v not in read) if v not in read]
 
 
 class KnownArrays:
-    """Values that the arrays of a graph alone determine, as arrays."""
+    """Values that depend on constant arrays only, as arrays."""
 
     def __init__(self) -> None:
         self._is: dict[UOp, bool] = {}
@@ -183,7 +183,7 @@ class KnownArrays:
         return bool(u.src) and moves and all([self._is[s] for s in u.src])
 
     def array(self, u: UOp) -> npt.NDArray[np.generic]:
-        """The elements of a known value; of an index, -1 where there is none."""
+        """The elements of a known value; an INVALID index is -1."""
         if u not in self._arrays:
             self._arrays[u] = gather.evaluated(u)
         return self._arrays[u]
@@ -197,14 +197,14 @@ _ODD = frozenset((
 
 
 class Zeros:
-    """The elements of values that are zero by structure: outside of the windows of a PAD, say."""
+    """The elements of values that are zero by structure, such as the padding of a PAD."""
 
     def __init__(self, known: KnownArrays) -> None:
         self._known = known
         self._masks: dict[UOp, Mask | None] = {}
 
     def other(self, u: UOp) -> Mask | None:
-        """The elements of a value that may be other than 0; None for all."""
+        """The mask of elements that may be nonzero; None if all may be."""
         for v in _unread(u, self._masks):
             found = self._other(v)
             if found is not None:
@@ -241,7 +241,7 @@ class Zeros:
 
 
 def guarded(table: Places) -> UOp:
-    """A table of places as an index; there is no element at -1."""
+    """A table of positions as an index; -1 becomes INVALID."""
     index = fold.cast(operands.constant(np.maximum(table, 0).astype(np.int32)), dtypes.index)
     if (table >= 0).all():
         return index

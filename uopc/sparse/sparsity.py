@@ -1,4 +1,4 @@
-"""The structure of a sparse matrix, and a matrix of one whose values are a graph or an array."""
+"""The structure of a sparse matrix, and a matrix with values from a graph or an array."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FORMATS = ("csc", "csr", "coo", "triplet")
 
 
 class Sparsity:
-    """The places where a matrix may have other values than 0: entry k stands at (row[k], col[k]).
+    """The positions where a matrix may be nonzero: entry k stands at (row[k], col[k]).
 
     `row` and `col` are arrays of int64; `shape` is (rows, columns), `nnz` the number of entries.
     `format` says the order: "csc" by column and then by row, "csr" and "coo" by row and then by
@@ -53,7 +53,7 @@ class Sparsity:
 
     @classmethod
     def of(cls, matrix: Any, format: Format = "csc") -> Sparsity:
-        """The entries of a matrix: one of SciPy, its explicit zeros too, or an array.
+        """The entries of a matrix of SciPy, including explicit zeros, or of an array.
 
         >>> uopc.Sparsity.of(np.eye(3)[:, :2])
         <Sparsity 3x2, 2 entries, csc>
@@ -80,12 +80,12 @@ class Sparsity:
 
     @property
     def indices(self) -> Places:
-        """SciPy's: the rows of the entries of a csc, the columns of others."""
+        """As in SciPy: the rows of the entries of a csc, the columns for other formats."""
         return self.row if self.format == "csc" else self.col
 
     @property
     def indptr(self) -> Places:
-        """SciPy's: where each column of a csc begins, or each row of others, and the end."""
+        """As in SciPy: the begin of each column of a csc, or row of other formats; and the end."""
         if self.format == "triplet":
             raise UserError("Sparsity: entries in any order have no indptr: take csc() or csr()")
         major, n = (self.col, self.shape[1]) if self.format == "csc" else (self.row, self.shape[0])
@@ -93,7 +93,7 @@ class Sparsity:
         return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
 
     def order(self, format: Format) -> Places:
-        """The numbers of the entries in the order of a format, the first entry's first."""
+        """The indices of the entries, sorted for a format."""
         if format not in FORMATS:
             raise UserError(f"Sparsity: format must be one of {', '.join(FORMATS)}, got {format!r}")
         if format == "triplet":
@@ -102,17 +102,17 @@ class Sparsity:
         return np.lexsort(keys)
 
     def to(self, format: Format) -> Sparsity:
-        """The same entries in the order of a format."""
+        """The same entries, sorted for a format."""
         at = self.order(format)
         return Sparsity(self.row[at], self.col[at], self.shape, format)
 
     def placed(self, rows: Any, cols: Any, shape: tuple[int, int]) -> Sparsity:
-        """The structure of a matrix that is made of blocks of this one, block after block.
+        """The structure of a matrix that consists of blocks of this structure, one after another.
 
         `rows` (count, rows of a block) and `cols` (count, columns of a block) are integers: row i
-        of block k is row rows[k, i] of the matrix. So values of shape (count, nnz), as `vmap` gives
-        them for any count, are the data of the matrix. Blocks may share rows and columns; entries
-        at one place count together, as SciPy adds them. UserError for other shapes of the places.
+        of block k is row rows[k, i] of the matrix. So values of shape (count, nnz), such as `vmap`
+        gives, are the data of the matrix. Blocks may share rows and columns; entries at the same
+        position are added, as SciPy does. UserError if `rows` or `cols` has another shape.
 
         >>> block = uopc.Sparsity([0, 0], [0, 1], (1, 2))
         >>> stages = np.arange(3)[:, None]
@@ -148,7 +148,7 @@ class Sparsity:
         return dense
 
     def spy(self, width: int = 60) -> str:
-        """The structure as text, a dot for each cell that has entries.
+        """The structure as text; a dot is a cell without entries.
 
         >>> print(uopc.sparsity(lambda x: x[1:] * x[:-1])(np.ones(4)).spy())
         ██··
@@ -172,7 +172,7 @@ def _places(name: str, values: Any, n: int) -> Places:
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """All of a sparse matrix but its values."""
+    """A sparse matrix without its values."""
 
     sparsity: Sparsity
     constants: tuple[Places, npt.NDArray[Any]] | None = None
@@ -193,9 +193,9 @@ class Layout:
 class Sparse(LaidOut):
     """A sparse matrix: `data[k]` is the value at (row[k], col[k]) of its `sparsity`.
 
-    `data` is a node of a graph, or an array once a program or a function of `jit` has given it.
-    `constants` has the entries that are numbers, as a pair (which entries, their values), if
-    `constants="split"` took them out of `data`. `statistics` says how the values are computed.
+    `data` is a node of a graph, or an array if a program or a function of `jit` gave the matrix. If
+    `constants="split"` took entries that are numbers out of `data`, `constants` has them as a pair
+    (which entries, their values). `statistics` says how the values are computed.
 
         >>> J = uopc.jacobian(lambda x: x * x, format="csc")(np.array([1.0, 3.0]))
         >>> J.data, J.indices, J.indptr
@@ -213,20 +213,17 @@ class Sparse(LaidOut):
 
     @property
     def sparsity(self) -> Sparsity:
-        """The places of the entries."""
+        """The positions of the entries."""
         return self.layout.sparsity
 
     @property
     def constants(self) -> tuple[Places, npt.NDArray[Any]] | None:
-        """The numbers of the entries that are constants, and their values, if they are not in
-        `data`."""
+        """The indices and values of entries that are constants, if these are not in `data`."""
         return self.layout.constants
 
     @property
     def statistics(self) -> Mapping[str, Any]:
-        """The way in which the values are computed: the mode, the operations of each, boxes or
-        colours.
-        """
+        """How the values are computed: the mode, the operations of each mode, boxes or colours."""
         return self.layout.statistics
 
     @property
@@ -236,7 +233,7 @@ class Sparse(LaidOut):
 
     @property
     def nnz(self) -> int:
-        """The number of entries, those of `constants` too."""
+        """The number of entries, including `constants`."""
         return self.sparsity.nnz
 
     @property
@@ -256,23 +253,23 @@ class Sparse(LaidOut):
 
     @property
     def indices(self) -> Places:
-        """SciPy's: see `Sparsity.indices`."""
+        """As in SciPy: see `Sparsity.indices`."""
         return self.sparsity.indices
 
     @property
     def indptr(self) -> Places:
-        """SciPy's: see `Sparsity.indptr`."""
+        """As in SciPy: see `Sparsity.indptr`."""
         return self.sparsity.indptr
 
     @property
     def T(self) -> Sparse:
-        """The transposed matrix: the same values."""
+        """The transposed matrix, with the same values."""
         turned = Layout(self.sparsity.T, self.constants, self.statistics)
         return Sparse(self.data, turned)
 
     def values(self, data: Any = None) -> npt.NDArray[Any]:
-        """All entries as an array, from what a program gave for `data`, if that is a node, or from
-        all entries. UserError for an array of another size."""
+        """All entries as an array. If `data` is a node, pass the values that a program gave for it,
+        or the values of all entries. UserError for an array of another size."""
         found = np.asarray(self.data if data is None else data)
         if found.dtype == object:
             raise UserError("Sparse: its data is a node: pass what a program gave for it")
@@ -290,7 +287,7 @@ class Sparse(LaidOut):
         return whole
 
     def scipy(self, data: Any = None) -> Any:
-        """SciPy's array of the format: csc_array, csr_array or coo_array. Needs SciPy."""
+        """SciPy's array in the matrix's format: csc_array, csr_array or coo_array. Needs SciPy."""
         import scipy.sparse
 
         values, made = self.values(data), self.sparsity
@@ -300,7 +297,7 @@ class Sparse(LaidOut):
         return scipy.sparse.coo_array((values, (made.row, made.col)), made.shape)
 
     def todense(self, data: Any = None) -> npt.NDArray[Any]:
-        """The matrix as an array of all its elements."""
+        """The matrix as a dense array."""
         values = self.values(data)
         dense = np.zeros(self.shape, values.dtype)
         np.add.at(dense, (self.row, self.col), values)

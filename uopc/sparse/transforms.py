@@ -1,4 +1,4 @@
-"""Sparse Jacobians and Hessians of nodes, and their structure. Arguments are checked here."""
+"""Sparse Jacobians and Hessians of nodes, and their structure. This module checks arguments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def jacobian(
     outputs: Nodes, wrt: Nodes, format: Format, mode: Mode = "auto",
     constants: Literal["split"] | None = None,
 ) -> Sparse:  # fmt: skip
-    """The Jacobian of all outputs, row after row, by all of `wrt`, column after column."""
+    """The Jacobian: its rows are the elements of all outputs, its columns those of all of `wrt`."""
     nodes, _ = listed("jacobian", outputs, "the outputs")
     inputs, _ = inputs_of("jacobian", wrt)
     matrices.check("jacobian", format, mode, "full", constants)
@@ -27,8 +27,8 @@ def hessian(
     loss: UOp, wrt: Nodes, format: Format, mode: Mode = "auto", part: Part = "full",
     constants: Literal["split"] | None = None,
 ) -> Sparse:  # fmt: skip
-    """The second derivatives of a scalar by all elements of `wrt`, or a part of the matrix: "lower"
-    or "upper", with the diagonal."""
+    """The second derivatives of a scalar by all elements of `wrt`, or the "lower" or "upper" part
+    of the matrix with its diagonal."""
     check_loss("hessian", loss)
     inputs, _ = inputs_of("hessian", wrt)
     matrices.check("hessian", format, mode, part, constants)
@@ -37,8 +37,8 @@ def hessian(
 
 
 def sparsity(outputs: Nodes, wrt: Nodes, format: Format = "csc") -> Sparsity:
-    """The entries of the Jacobian of the outputs by `wrt` that may not be zero. No value of the
-    Jacobian is built."""
+    """The entries of the Jacobian of the outputs by `wrt` that may not be zero, without computing
+    values."""
     nodes, _ = listed("sparsity", outputs, "the outputs")
     inputs, _ = inputs_of("sparsity", wrt)
     matrices.check("sparsity", format)
