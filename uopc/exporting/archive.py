@@ -1,4 +1,4 @@
-"""Static libraries: archives of object files with an index of symbols, as `ar rcs` makes them."""
+"""Static libraries: archives of object files with an index of symbols, like those of `ar rcs`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _HEAD = 60  # bytes before the content of a member
 
 
 def archive(members: Mapping[str, bytes]) -> bytes:
-    """A static library of object files by name. It holds no time and no owner."""
+    """A static library of object files by name, without times and owners."""
     names, places = b"", {}
     for name in members:
         places[name] = len(names)

@@ -1,9 +1,9 @@
-"""CasADi's interface of an external function, beside an exported one: in C, and in LLVM IR.
+"""CasADi's interface of an external function for an exported function: in C, and in LLVM IR.
 
     int jac_g(const double **arg, double **res, long long *iw, double *w, int mem)
 
-and the functions that say what it takes: names, structures of matrices (column by column), sizes of
-memory. `external()` of CasADi, its solvers and acados call these.
+Other functions describe the arguments: names, structures of matrices (column by column), sizes of
+memory. CasADi's `external()`, its solvers and acados call them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from uopc.backends.c.names import code, table
 
 @dataclass(frozen=True)
 class Port:
-    """An input or an output: rows, columns and, if not all entries are there, their places."""
+    """An input or an output. `structure`: rows, columns and the positions of entries, if not
+    all."""
 
     name: str
     structure: tuple[int, ...]
@@ -25,7 +26,7 @@ class Port:
 
 @dataclass(frozen=True)
 class Interface:
-    """The interface that CasADi sees. `entry` is the exported function that computes it."""
+    """CasADi's view of a function. `entry` is the exported function that computes it."""
 
     name: str
     entry: str
@@ -35,7 +36,7 @@ class Interface:
 
     @property
     def places(self) -> tuple[int, ...]:
-        """The place in the memory w of each output that the caller does not want."""
+        """For each output, its offset in the memory w, used if the caller omits it."""
         starts = [self.work]
         for port in self.outputs:
             starts.append(starts[-1] + port.count)
@@ -49,12 +50,12 @@ class Interface:
 
     @property
     def zeros(self) -> int:
-        """The length of an array of zeros for inputs that the caller leaves out."""
+        """The length of an array of zeros for inputs that the caller omits."""
         return max([port.count for port in self.inputs], default=0) or 1
 
     @property
     def tables(self) -> dict[tuple[int, ...], str]:
-        """The names of the different structures."""
+        """A name for each distinct structure."""
         found = dict.fromkeys([p.structure for p in (*self.inputs, *self.outputs)])
         return {structure: f"{self.name}_s{i}" for i, structure in enumerate(found)}
 

@@ -1,7 +1,7 @@
-"""Graphs as CasADi wants them: matrices in column-major order, sparse ones by their entries.
+"""Graphs for CasADi: matrices in column-major order, sparse matrices by their entries.
 
-A matrix in column-major order is its transpose in row-major order, so the graph is of transposes:
-no copy is made, the loops read the other way.
+A matrix in column-major order is its transpose in row-major order, so the graph computes
+transposes: nothing is copied, the loops read in the other order.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _DOUBLE = 8
 
 
 def checked_name(name: str) -> str:
-    """The name of a function of CasADi. UserError for one that it refuses."""
+    """The name of a CasADi function. UserError for a name that CasADi refuses."""
     if not _NAME.fullmatch(name) or name in _REFUSED:
         raise UserError(
             f"export: CasADi refuses a function called {name!r}: give another name=, without __"
@@ -36,7 +36,7 @@ def checked_name(name: str) -> str:
 
 
 def transposed(request: Request) -> Request:
-    """The request for matrices in column-major order."""
+    """Change a request to matrices in column-major order."""
     if request.structure == "kernel":
         raise Unsupported("export: CasADi calls no kernel that is written by hand: pass values")
     for layout, v in zip(request.layouts, request.graph.src):
@@ -76,7 +76,7 @@ def _dims(u: UOp, what: str) -> tuple[int, ...]:
 
 
 def with_interface(f: Exported, name: str) -> Exported:
-    """The function with CasADi's interface, called `name`."""
+    """Add CasADi's interface to the function, with the name `name`."""
     if any([a.written and a.is_input for a in f.arrays]):
         raise Unsupported("export: CasADi's functions write no input: return the value instead")
     inputs = [_dense(a) for a in f.arrays if a.is_input]
@@ -100,7 +100,7 @@ def _dense(a: ArrayArgument) -> Port:
 
 
 def _column_major(shape: Shape) -> tuple[int, int]:
-    """Rows and columns of an array that is transposed in memory; one dimension is a column."""
+    """Rows and columns of an array that is transposed in memory; a vector is a column."""
     sizes = [d for d in shape if isinstance(d, int)]
     return (sizes[1], sizes[0]) if len(sizes) == 2 else (sizes[0] if sizes else 1, 1)
 

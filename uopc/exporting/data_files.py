@@ -1,6 +1,6 @@
-"""Constant arrays of exported C in files of their own, which the assembler takes in.
+"""Constant arrays of exported C in separate files, which the assembler includes.
 
-As text, an array of 16 MiB takes a compiler minutes; as a file it takes no time.
+A compiler takes minutes for an array of 16 MiB as text, and no time for a file.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _END = """
 
 
 def separated(f: Exported, weights: str) -> Exported:
-    """The function with its large arrays in files. UserError for an unknown choice."""
+    """Move the function's large arrays to files. UserError for an unknown choice."""
     if weights not in WEIGHTS:
         raise UserError(f"export: unknown weights {weights!r}; choose {', '.join(WEIGHTS)}")
     least = {"auto": LEAST, "inline": None, "file": 1}[weights]
@@ -59,7 +59,7 @@ def separated(f: Exported, weights: str) -> Exported:
 
 
 def files(f: Exported, stem: str) -> dict[str, bytes]:
-    """The files by name: the arrays, and the text for the assembler."""
+    """The files by name: the arrays, and the assembler's text."""
     if not f.in_files:
         return {}
     made, text = {}, _ASSEMBLY.format(name=f.name, stem=stem)

@@ -1,4 +1,4 @@
-"""ELF object files, little-endian, of 64 or 32 bits: what is in them, and more read-only data."""
+"""ELF object files, little-endian, of 64 or 32 bits: read them, and add read-only data."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _ATTRIBUTES = 0x70000003  # a section that says how the code of an ARM processor
 
 
 class _ElfClass(NamedTuple):
-    """The rows of tables, of 64 or 32 bits. `order`: where the fields of a symbol are in it: name,
-    info, other, section, value, size."""
+    """The layouts of table rows in a file of 64 or 32 bits. `order`: the positions of name, info,
+    other, section, value and size in a symbol."""
 
     magic: bytes
     header: struct.Struct
@@ -62,7 +62,7 @@ class ElfSection(NamedTuple):
 
 
 class ElfSymbol(NamedTuple):
-    """A row of the table of symbols. `section` 0: it is not defined here."""
+    """A row of the table of symbols. `section` 0: the symbol is not defined in this file."""
 
     name: str
     section: int
@@ -73,13 +73,13 @@ class ElfSymbol(NamedTuple):
 
     @property
     def is_global(self) -> bool:
-        """True if other files may name it."""
+        """True if other files may refer to the symbol."""
         return self.info >> 4 == _GLOBAL and bool(self.section) and not self.hidden
 
 
 class Relocation(NamedTuple):
-    """A place in a section that depends on a symbol; in WebAssembly also on a type, whose number
-    `symbol` then is."""
+    """A location in a section that depends on a symbol. In WebAssembly it may depend on a type:
+    then `symbol` is the type's number."""
 
     section: int
     offset: int
@@ -90,8 +90,8 @@ class Relocation(NamedTuple):
 
 @dataclass(frozen=True)
 class ElfObject:
-    """The content of an object file. `relocations`: those of 64 bits. `flags`: what a machine's
-    linker compares."""
+    """The content of an object file. `relocations`: with addends (64 bits). `flags`: a linker
+    compares them."""
 
     machine: int
     flags: int
@@ -151,7 +151,7 @@ def _text(table: bytes, at: int) -> str:
 
 
 def with_data(data: bytes, arrays: Mapping[str, bytes], align: int) -> bytes:
-    """The object file with a section more, which defines symbols that it lacks.
+    """Add a section to the object file that defines symbols that it lacks.
 
     LLVM would read the arrays as text, which takes a thousand times as long.
     """
@@ -181,10 +181,10 @@ def with_data(data: bytes, arrays: Mapping[str, bytes], align: int) -> bytes:
 
 
 def for_both_conventions(data: bytes) -> bytes:
-    """The object file of an ARM processor, for linking with code that passes floats in registers
-    of floats and with code that does not: its functions for others take none.
+    """Mark an ARM object file as compatible with both conventions of passing floats (in registers
+    for floats, or not): its exported functions take no floats.
 
-    LLVM's wheel has no option for it, and linkers refuse to mix the two.
+    LLVM's wheel has no option for this mark, and linkers refuse to mix the conventions.
     """
     form, found = _form(data), read(data)
     i = next(i for i, s in enumerate(found.sections) if s.kind == _ATTRIBUTES)
@@ -204,7 +204,8 @@ def for_both_conventions(data: bytes) -> bytes:
 
 
 def _append(out: bytearray, arrays: Mapping[str, bytes], align: int) -> tuple[int, dict[str, int]]:
-    """Append arrays: where they begin, and the offset of each from there. Equal ones are one."""
+    """Append arrays, equal arrays once. Return where they begin, and each array's offset from
+    there."""
     out += bytes(-len(out) % align)
     begin, places = len(out), {}
     known: dict[bytes, int] = {}
@@ -218,5 +219,5 @@ def _append(out: bytearray, arrays: Mapping[str, bytes], align: int) -> tuple[in
 
 
 def header(kind: int, machine: int, rest: tuple[Any, ...]) -> bytes:
-    """The header of a file of 64 bits: `rest` are its fields from that of program headers on."""
+    """The header of a file of 64 bits. `rest`: its fields from the offset of program headers on."""
     return _WIDE.header.pack(_WIDE.magic + bytes(9), kind, machine, 1, 0, *rest)

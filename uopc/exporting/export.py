@@ -133,7 +133,7 @@ def _with_options(
     found: list[machines.TargetMachine], library: bool, stack_bytes: int | None,
     index_bits: int | None,
 ) -> list[machines.TargetMachine]:
-    """The machines, with the functions of a library, and limits of their own."""
+    """Add the library's functions and the user's limits to the machines."""
     if library:
         found = [machine.with_functions() for machine in found]
     if stack_bytes is not None:
@@ -148,12 +148,12 @@ def _with_options(
 
 
 def _form(f: Exported, kind: str) -> tuple[str, Callable[[Exported, str], bytes]]:
-    """The row of a kind, for a machine."""
+    """The file ending and the writer of a kind, for the function's machine."""
     return _MODULE if f.machine.is_wasm and kind == "shared" else KINDS[kind]
 
 
 def _content(f: Exported, stem: str, kind: str, examples: Any) -> dict[str, bytes]:
-    """The files of an export by name, but for the manifest."""
+    """The files of an export by name, without the manifest."""
     ending, make = _form(f, kind)
     content = {f"{stem}.h": header(f).encode(), f"{stem}{ending}": make(f, stem)}
     content |= data_files.files(f, stem)
@@ -163,7 +163,7 @@ def _content(f: Exported, stem: str, kind: str, examples: Any) -> dict[str, byte
 
 
 def _check_abi(abi: str, examples: Any, threads: int) -> None:
-    """UserError for an unknown interface, or what CasADi's has no place for."""
+    """UserError for an unknown interface, or for options that CasADi's interface lacks."""
     if abi not in ABIS:
         raise UserError(f"export: unknown abi {abi!r}; choose {', '.join(ABIS)}")
     if abi == "casadi" and examples is not None:
@@ -188,7 +188,7 @@ def _lowered(
     graph: Any, inputs: Sequence[UOp | str] | None, optimize: bool, name: str, threads: int,
     found: Sequence[machines.TargetMachine], change: Callable[[Request], Request] = lambda r: r,
 ) -> Exported:  # fmt: skip
-    """The graph, lowered for a machine, or for each of several levels of x86-64."""
+    """Lower the graph for a machine, or for each of several levels of x86-64."""
     request = change(request_for(graph, inputs, optimize, name, threads, found[0].target))
     matrices = places.matrices(request, name)
     if len(found) == 1:
@@ -277,7 +277,7 @@ def _calls_library(math: str, kind: str, examples: Any) -> bool:
 
 
 def _test(f: Exported, examples: Any, stem: str) -> str:
-    """The self-test: machine code of the same kernels, loaded here, gives the bits."""
+    """The text of the self-test. The same kernels, run here, give the expected bits."""
     here = f.machine.here()
     cpu = here.cpu or here.target.cpu
     if cpu in CPUS:
@@ -297,7 +297,7 @@ def _test(f: Exported, examples: Any, stem: str) -> str:
 
 
 def in_process(f: Exported) -> ExportedFunction:
-    """The function, loaded into this process from its object file."""
+    """Load the function into this process from its object file."""
     import ctypes
 
     own = f.here()

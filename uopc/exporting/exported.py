@@ -49,7 +49,7 @@ class ArrayArgument:
 
 @dataclass(frozen=True)
 class Size:
-    """A dimension (or another integer) that the caller passes, and its bounds."""
+    """An integer that the caller passes, usually a dimension, and its bounds."""
 
     name: str
     given: str
@@ -59,7 +59,7 @@ class Size:
 
 @dataclass(frozen=True)
 class ExportedKernel:
-    """A kernel in execution order, a LINEAR; its name in the files; the user's lines in it."""
+    """A kernel as a LINEAR in execution order, its name in the files, and its source lines."""
 
     name: str
     linear: UOp
@@ -70,8 +70,8 @@ class ExportedKernel:
 class Exported:
     """A function to export. The bases of its plan: `arrays`, then work, then `constants`.
 
-    results: the place in `arrays` of each result of the graph. graph: a digest of it. levels: the
-    same function for each of several levels of x86-64, the lowest first; it is the lowest itself.
+    results: the index in `arrays` of each result of the graph. graph: the graph's digest. levels:
+    the same function for several levels of x86-64, the lowest (this object's) first.
     """
 
     name: str
@@ -92,12 +92,12 @@ class Exported:
 
     @property
     def versions(self) -> tuple[Exported, ...]:
-        """Those whose kernels are in the file: one for each level."""
+        """The functions whose kernels are in the file: one for each level."""
         return self.levels or (self,)
 
     def here(self) -> Exported:
-        """The same function for this process: of another machine's code, without instructions that
-        this one may lack."""
+        """The same function for this process. If it is for another machine, without instructions
+        that this machine may lack."""
         machine = self.machine.here()
         if machine is self.machine:
             return self
@@ -109,19 +109,19 @@ class Exported:
 
     @property
     def work_bytes(self) -> int:
-        """The memory for intermediate values: what the level needs that needs most."""
+        """The memory for intermediate values: the maximum over the levels."""
         nbytes = self.plan.arena_bytes
         assert isinstance(nbytes, int)
         return max([nbytes, *[v.work_bytes for v in self.levels]])
 
     @property
     def threads(self) -> int:
-        """The threads for which launches are split. Above 1 the caller runs the parts."""
+        """The threads for which launches are split. Above 1, the caller runs the parts."""
         return self.request.threads
 
     @property
     def names(self) -> dict[str, str]:
-        """The names in C of the sizes, by the user's names."""
+        """The names of the sizes in C, by the user's names."""
         return {s.given: s.name for s in self.sizes}
 
     def constant(self, number: int) -> str:
@@ -145,8 +145,8 @@ def request_for(
     graph: Any, inputs: Sequence[UOp | str] | None, optimize: bool, name: str, threads: int,
     machine: Target,
 ) -> Request:  # fmt: skip
-    """The request for a graph, that of a Program, or a request, with values of constants computed
-    for a machine. UserError for a bad number."""
+    """The request to export: of a graph, of a Program, or the given request. Values of constants
+    are computed for the machine. UserError for a bad number."""
     if type(threads) is not int or not 1 <= threads <= config.MOST_THREADS:
         limit = config.MOST_THREADS
         raise UserError(f"export: threads must be a number of 1 to {limit}, got {threads!r}")
@@ -169,7 +169,7 @@ def request_for(
 def lowered_for(
     request: Request, machine: TargetMachine, name: str, matrices: tuple[Matrix, ...] = ()
 ) -> Exported:
-    """The request, lowered for a machine. The caller holds an arena."""
+    """Lower the request for a machine. The caller holds an arena."""
     kept: list[tuple[Lowered, Mapping[UOp, str]]] = []
 
     def keep(lowered: Lowered, symbols: Mapping[UOp, str]) -> Code:
@@ -208,7 +208,7 @@ def lowered_for(
 
 
 def _check_fit(machine: TargetMachine, sizes: Sequence[Size], plan: Plan) -> None:
-    """Unsupported for what a machine with pointers of 32 bits has no numbers for."""
+    """Unsupported for sizes that pointers of 32 bits cannot address."""
     most = (1 << machine.size_bits - 1) - 1
     for s in sizes:
         if not -most <= s.low <= s.high <= most:
@@ -223,7 +223,7 @@ def _check_fit(machine: TargetMachine, sizes: Sequence[Size], plan: Plan) -> Non
 
 
 def _check_indices(kernel: ExportedKernel) -> None:
-    """Unsupported for a loop or an array that 32 bits may not count."""
+    """Unsupported for a loop or an array that may exceed 32 bits."""
     for u in kernel.linear.src:
         length: UOp | int = 0
         if u.op is Ops.RANGE and u.arg.kind != "thread":
@@ -239,7 +239,7 @@ def _check_indices(kernel: ExportedKernel) -> None:
 
 
 def _sizes(plan: Plan, arrays: Sequence[ArrayArgument], taken: set[str]) -> tuple[Size, ...]:
-    """The sizes: those that are dimensions first, in the order of the arrays."""
+    """The sizes: dimensions first, in the order of the arrays."""
     shaped = [d.variable for a in arrays for d in a.shape if not isinstance(d, int)]
     known = {v.name: v for v in plan.variables}
     order = dict.fromkeys([*[n for n in shaped if n is not None], *known])
@@ -248,7 +248,7 @@ def _sizes(plan: Plan, arrays: Sequence[ArrayArgument], taken: set[str]) -> tupl
 
 
 def _lines(lowered: Lowered, linear: UOp) -> tuple[str, ...]:
-    """The user's lines in a kernel, without their folders."""
+    """The user's source lines of a kernel, without folders."""
     found = [u.origin for u in lowered.located(linear) if u.origin is not None]
     return tuple(dict.fromkeys([f"{os.path.basename(c.co_filename)}:{n}" for c, n in found]))
 
@@ -256,7 +256,7 @@ def _lines(lowered: Lowered, linear: UOp) -> tuple[str, ...]:
 def _arrays(
     request: Request, plan: Plan, taken: set[str]
 ) -> tuple[list[ArrayArgument], tuple[int, ...]]:
-    """The arguments and the results that need memory, and the place of each result in them."""
+    """The arguments, followed by the results that need memory; and each result's index in them."""
     made = [
         ArrayArgument(identifier(a.name, taken), a.name, p.dtype, a.shape, True, a.writable)
         for a, p in zip(plan.arguments, request.params)
@@ -273,7 +273,7 @@ def _arrays(
 
 
 def bits(array: npt.NDArray[Any]) -> bytes:
-    """The content of an array, in the order of its elements, least significant byte first."""
+    """The content of an array in the order of its elements, little-endian."""
     whole = np.ascontiguousarray(array)
     little = whole.dtype.newbyteorder("<") if whole.dtype.byteorder == ">" else whole.dtype
     return whole.astype(little).tobytes()

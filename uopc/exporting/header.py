@@ -82,7 +82,7 @@ def header(f: Exported) -> str:
 
 
 def _best(f: Exported) -> list[str]:
-    """The declaration of what chooses among levels."""
+    """The declaration of the function that chooses among levels."""
     if not f.levels:
         return []
     pointer = f"{f.name}_function"
@@ -91,7 +91,7 @@ def _best(f: Exported) -> list[str]:
 
 
 def _matrices(f: Exported) -> list[str]:
-    """The declarations of the places of sparse results."""
+    """The declarations of the positions of sparse results."""
     made = []
     for m in f.matrices:
         a = f.arrays[f.results[m.result]]
@@ -111,7 +111,7 @@ def _work(f: Exported) -> str:
 
 
 def _results(f: Exported) -> list[str]:
-    """The lines about what the function returns."""
+    """The comment about return values."""
     if not f.sizes and not f.plan.conditions and not f.levels:
         return ["Returns 0."]
     made = ["Returns 0; or, before anything is written, the number of what is wrong:"]

@@ -3,8 +3,8 @@
     int f(...)             calls the version for the highest level that the processor has
     f_function f_best()    gives that version, for callers that ask once
 
-A processor without any of the levels gets -1, and a null pointer. CPUID is spelt in bytes: LLVM's
-wheel reads assembly of the machine that it runs on alone.
+A processor without any of the levels gets -1, and a null pointer. CPUID is spelt in bytes, because
+LLVM's wheel only reads assembly for the machine that it runs on.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LACKING = -1  # the function's result on a processor without any of its levels
 
 
 class _Bits(NamedTuple):
-    """The needs of a level, beyond the one below it: bits of the words that a processor answers."""
+    """The bits of CPUID and XCR0 that a level needs beyond the level below."""
 
     basic: int  # leaf 1, ECX
     extended: int  # leaf 7, EBX
@@ -63,12 +63,12 @@ def suffix(level: str) -> str:
 
 
 def attributes(level: str) -> str:
-    """Those of a function in LLVM IR whose code is for a level."""
+    """The attributes of a function in LLVM IR with code for a level."""
     return f'"target-cpu"="{level}"'
 
 
 def module_text(f: Exported, parameters: Sequence[str]) -> str:
-    """The function, `NAME_best` and what it asks the processor, in LLVM IR."""
+    """The function, `NAME_best` and the code that asks the processor, in LLVM IR."""
     types = ", ".join([p.split()[0] for p in parameters])
     given = ", ".join(parameters)
     call = f"""
@@ -95,7 +95,7 @@ def _cpuid(name: str) -> str:
 
 
 def _words(name: str) -> str:
-    """The four words that the levels are told by; 0 for what the processor does not know."""
+    """LLVM IR that reads the four words of a processor's features; 0 for words that it lacks."""
     ask = f"call void @{name}_cpuid(i32"
     return f"""
 define internal {{i32, i32, i32, i32}} @{name}_words() nounwind "target-features"="+xsave" {{
@@ -137,7 +137,7 @@ declare i64 @llvm.x86.xgetbv(i32)""".strip()
 
 
 def _best(f: Exported) -> str:
-    """The version for the highest level that the processor has. A level needs all below it."""
+    """LLVM IR that selects the processor's highest level, which needs all levels below it."""
     lines = [f"  %words = call {{i32, i32, i32, i32}} @{f.name}_words()"]
     lines += [f"  %w{i} = extractvalue {{i32, i32, i32, i32}} %words, {i}" for i in range(4)]
     versions = {v.machine.name: v.name for v in f.levels}

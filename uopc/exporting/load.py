@@ -29,8 +29,8 @@ _ASKS = ctypes.CFUNCTYPE(ctypes.c_void_p)  # gives the function of several that 
 class ExportedFunction:
     """A function of a library, with the arrays that its manifest names.
 
-    Call it as the Program that it was exported from: arrays by position or name, sizes that no
-    shape gives by name.
+    Call it like the Program that was exported: arrays by position or name, sizes that no shape
+    gives by name.
 
     Examples:
         >>> import tempfile
@@ -54,7 +54,7 @@ class ExportedFunction:
         return f"<uopc.ExportedFunction {self.manifest['name']}({', '.join(self._inputs)})>"
 
     def __call__(self, /, *arrays: Any, **named: Any) -> Any:
-        """The results, in the structure of the graph. Errors are those of a Program's call."""
+        """The results, in the structure of the graph. Raises the errors of a Program's call."""
         given = self._bound(arrays, named)
         values = self._values(given, named)
         passed = self._prepared(given, values)
@@ -67,7 +67,7 @@ class ExportedFunction:
     def traced(
         self, arrays: Sequence[Any], named: Mapping[str, Any]
     ) -> tuple[list[_Array], list[_Array], dict[str, int]]:
-        """The content of each array before a call and after it, and the values of the sizes."""
+        """Call the function. Return the arrays before and after the call, and the sizes."""
         given = self._bound(arrays, named)
         values = self._values(given, named)
         passed = [a.copy() for a in self._prepared(given, values)]
@@ -108,7 +108,7 @@ class ExportedFunction:
         return given
 
     def _values(self, given: Mapping[str, Any], named: Mapping[str, Any]) -> dict[str, int]:
-        """The values of the sizes: from the shapes of arrays, else by name."""
+        """The values of the sizes: from the arrays' shapes, else by name."""
         values = {n: int(v) for n, v in named.items() if n in self._sizes}
         for row in self._arrays:
             for d, n in zip(row["shape"], np.shape(given.get(row["name"], ()))):
@@ -148,7 +148,7 @@ class ExportedFunction:
                         raise UserError(self._error(f"{names} share memory"))
 
     def _refused(self, code: int, values: Mapping[str, int]) -> str:
-        """The error of a call that the function refused."""
+        """The message for a call that the function refused."""
         sizes = list(self._sizes.values())
         if code <= len(sizes):
             size = sizes[code - 1]
@@ -179,8 +179,8 @@ def _value(d: Any, values: Mapping[str, int]) -> int:
 def load_exported(path: str | os.PathLike[str]) -> ExportedFunction:
     """The function of a library that `uopc.export(..., kind="shared")` wrote, or of its manifest.
 
-    UserError if a file is missing, was changed, does not belong to the other, or has a newer
-    format; if this machine cannot load it. Nothing is compiled.
+    UserError if a file is missing, was changed, does not belong to the other file, or has a newer
+    format, or if this machine cannot load the library. Nothing is compiled.
 
     Examples:
         >>> import tempfile
@@ -221,14 +221,14 @@ _loads: Counter[Path] = Counter()  # of each file, by this process
 
 
 def _new_spelling(library: Path) -> str:
-    """The path, spelt as never before: a path that the loader knows, it does not look at again,
-    though another library may stand there by now."""
+    """A new spelling of the path on each call, because the loader does not read a known path again,
+    even if another library has replaced the file."""
     _loads[library] += 1
     return f"{library.parent}{'/.' * (_loads[library] - 1)}/{library.name}"
 
 
 def _read_manifest(file: Path) -> dict[str, Any]:
-    """A manifest of this version."""
+    """Read a manifest. UserError if it is of another version."""
     content = read_bytes(file)
     try:
         found = manifest.parsed(content.decode())

@@ -1,7 +1,7 @@
-"""The machines that code is exported for, by name: a Target, and LLVM's names for it.
+"""The machines for which code is exported, by name: a Target, and LLVM's names for it.
 
-Object files have the format of the machine that runs the code, which need not be the one that
-exports: ELF, or that of WebAssembly.
+Object files have the format of the machine that runs the code (ELF or WebAssembly), whatever
+machine exports them.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class TargetMachine:
 
     @property
     def has_vectors(self) -> bool:
-        """True where code may compute several elements at a time."""
+        """True if code may compute several elements at a time."""
         return self.target.vector_bits > ONE_LANE
 
     @property
@@ -80,7 +80,7 @@ class TargetMachine:
 
     @property
     def size_bits(self) -> int:
-        """The bits of a size that a function takes: those of a pointer; 64 in source code."""
+        """The bits of a size argument: those of a pointer; 64 in source code."""
         return 32 if (self.is_arm or self.is_wasm) and not self.is_source else 64
 
     @property
@@ -93,7 +93,7 @@ class TargetMachine:
         return replace(self, target=replace(self.target, vector_bits=ONE_LANE))
 
     def llvm(self) -> Any:
-        """LLVM's machine, which makes object files."""
+        """LLVM's machine, which writes object files."""
         if self.cpu:
             return _llvm_machine(self.triple, self.cpu, self.features)
         known = self.target.features.split(",")
@@ -102,7 +102,7 @@ class TargetMachine:
         return _llvm_machine(self.triple, self.target.cpu, ",".join(known))
 
     def with_stack(self, nbytes: int | None) -> TargetMachine:
-        """The same machine with so much stack for the buffers of a kernel."""
+        """The same machine with `nbytes` of stack for the buffers of a kernel."""
         return replace(self, target=replace(self.target, stack_bytes=nbytes))
 
     def with_indices(self, bits: int) -> TargetMachine:
@@ -114,7 +114,7 @@ class TargetMachine:
         return replace(self, target=replace(self.target, has_functions=True))
 
     def here(self) -> TargetMachine:
-        """A machine for the same kernels whose code runs in this process."""
+        """A machine for the same kernels, with code that runs in this process."""
         own = machine(HOST)
         if self.triple == own.triple:
             return self
@@ -150,7 +150,7 @@ def _llvm_machine(triple: str, cpu: str, features: str) -> Any:
 
 
 def machine(name: str) -> TargetMachine:
-    """The machine of a name: see NAMES. UserError for another name."""
+    """The machine with a name in NAMES. UserError for another name."""
     if name == ANY_C:
         return _any_c()
     if name in CPUS:
@@ -167,8 +167,8 @@ def machine(name: str) -> TargetMachine:
 
 
 def _any_c() -> TargetMachine:
-    """Any compiler of C11: floats as IEEE 754 has them. Only functions need products and sums that
-    round once, which not every machine has an instruction for."""
+    """Any C11 compiler with IEEE 754 floats. Products and sums that round once are only used in
+    functions, because not every machine has an instruction for them."""
     own = machine(HOST)
     none = Target(ANY_C, "cpu", ONE_LANE, 16, "c", _ALONE, fuses_sums=False)
     found = replace(own, name=ANY_C, target=none).for_source()

@@ -1,7 +1,7 @@
 """The promises of an exported function, as data: the manifest beside its files.
 
-The contract is all that a caller relies on. Its digest is in the code, as `NAME_id`: a manifest
-that was changed, or is of other code, is noticed.
+The contract is everything that a caller relies on. The code holds its digest as `NAME_id`, so a
+changed manifest, or that of other code, is noticed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NOT_PROMISED = ("kind", "files", "kernels", "uopc", "id")
 
 
 def contract(f: Exported) -> dict[str, Any]:
-    """The contract of a function, in types of JSON."""
+    """The contract of a function, as JSON values."""
     machine = f.machine
     found = {
         "format": FORMAT,
@@ -65,7 +65,7 @@ def contract(f: Exported) -> dict[str, Any]:
 
 
 def _views(f: Exported) -> dict[str, Any]:
-    """The shapes of results, by number, that are an argument in another shape."""
+    """The shapes of results, by number, that are an argument with another shape."""
     return {
         str(i): [_dim(d) for d in r.shape] for i, r in enumerate(f.plan.results)
         if r.source is not None and r.shape != f.arrays[r.source].shape
@@ -80,19 +80,19 @@ def _dim(d: Dim) -> Any:
 
 
 def digest(promised: Mapping[str, Any]) -> str:
-    """The digest of a contract, or of a manifest with more in it."""
+    """The digest of a contract, also if it is part of a manifest."""
     kept = {k: v for k, v in promised.items() if k not in _NOT_PROMISED}
     text = json.dumps(kept, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:40]
 
 
 def contract_id(f: Exported) -> str:
-    """The digest that the code carries."""
+    """The contract's digest, which the code carries."""
     return digest(contract(f))
 
 
 def manifest(f: Exported, kind: str, files: Mapping[str, bytes]) -> str:
-    """The text of the manifest. It holds no path and no time."""
+    """The text of the manifest, without paths and times."""
     promised = contract(f)
     whole = {
         **promised,
@@ -106,7 +106,7 @@ def manifest(f: Exported, kind: str, files: Mapping[str, bytes]) -> str:
 
 
 def _in_rows(found: re.Match[str]) -> str:
-    """A list of numbers, which `json` writes one a line, in as few lines as a screen shows."""
+    """Fill lines with the numbers of a list, which `json` writes one per line."""
     return textwrap.fill(" ".join(found[0].split()), _WIDTH).replace("[ ", "[").replace(" ]", "]")
 
 

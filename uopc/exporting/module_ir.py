@@ -2,9 +2,9 @@
 
     int jac(const double *z, double *jac, int64_t n, void *work)
 
-The entry checks the sizes before anything is written, then calls the kernels, which no other file
-sees. A kernel takes its arguments in registers; one that is split into parts, or that has two
-versions, takes them as words in memory, as in a program of this process.
+The entry checks the sizes before anything is written, then calls the kernels, which are private to
+the file. A kernel takes its arguments in registers. If it is split into parts or has two versions,
+it takes them as words in memory, as in a program of this process.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _RELATIONS = {"equal": Ops.CMPEQ, "at most": Ops.CMPLE, "below": Ops.CMPLT}
 
 
 class _ParameterKernel(CpuEmitter):
-    """A kernel whose words are parameters."""
+    """A kernel that takes its words as parameters."""
 
     def __init__(self, kernel: ExportedKernel) -> None:
         super().__init__(kernel.name, outlined(kernel.linear))
@@ -63,7 +63,7 @@ class _ParameterKernel(CpuEmitter):
 
 
 class _Rendered:
-    """The text of a kernel, and the types of the words that its function takes; None: in memory."""
+    """The text of a kernel, and the types of its parameters; None if its words are in memory."""
 
     def __init__(self, kernel: ExportedKernel, is_x86: bool, is_shared: bool) -> None:
         linear = kernel.linear
@@ -79,7 +79,7 @@ class _Rendered:
 
 
 class _EntryCode:
-    """Builds the entry, which checks the sizes and runs the launches."""
+    """Builder of the entry, which checks the sizes and runs the launches."""
 
     def __init__(self, f: Exported, kernels: dict[str, _Rendered]) -> None:
         self.f, self.kernels = f, kernels
@@ -120,7 +120,7 @@ class _EntryCode:
         return self._value(expression(size, self.f))
 
     def _value(self, u: UOp) -> Operand:
-        """The value of an expression: of type i1 for a bool, else i64."""
+        """The value of an expression: an i1 for a bool, else an i64."""
         if u.op is Ops.CONST:
             return Operand(self.b, I1 if u.dtype.kind == "bool" else I64, str(int(u.arg)))
         if u.op is Ops.VARIABLE:
@@ -130,7 +130,7 @@ class _EntryCode:
         return self.known[u]
 
     def _row(self, row: Row) -> None:
-        """Launches one after another, repeated ones in a loop."""
+        """Run launches one after another, repeated launches in a loop."""
         for part in row:
             if isinstance(part, int):
                 self._launch(self.f.plan.launches[part])
@@ -141,7 +141,7 @@ class _EntryCode:
 
     @contextlib.contextmanager
     def _loop(self, times: Dim) -> Iterator[Operand]:
-        """The instructions in between run so many times."""
+        """Run the instructions inside `times` times."""
         b, end = self.b, self._size(times)
         head, done = b.block(I64), b.block()
         (number,) = b.begin(head, 0)
@@ -173,7 +173,7 @@ class _EntryCode:
         b.begin(done)
 
     def _parts(self, name: str, given: list[Operand], chunks: Dim) -> None:
-        """The parts of a kernel one after another."""
+        """Run the parts of a kernel one after another."""
         if chunks == 1:
             self._call(f"@{name}", [*given, Operand(self.b, I64, "0")])
             return
@@ -192,7 +192,7 @@ class _EntryCode:
         return base if word.offset == 0 else base + self._size(word.offset)
 
     def _narrow(self, wanted: str, value: Operand) -> Operand:
-        """A word as a kernel takes it: a number is in the low bits of its word."""
+        """Convert a word to a kernel's type: a number is in the low bits of its word."""
         if wanted == value.t.text:
             return value
         bits = {"half": 16, "float": 32, "double": 64}.get(wanted)
@@ -203,7 +203,7 @@ class _EntryCode:
 
 
 def _sizes(plan: Plan) -> Iterator[Dim]:
-    """The sizes that the launches of a plan take."""
+    """The sizes that the launches of a plan use."""
     yield from [r.times for r in plan.repeats]
     for launch in plan.launches:
         yield launch.chunks
@@ -216,7 +216,7 @@ def is_shared(f: Exported, launch: PlannedLaunch) -> bool:
 
 
 def conditions(f: Exported) -> list[UOp]:
-    """The conditions on sizes that must hold, beside their bounds."""
+    """The conditions that sizes must meet besides their bounds."""
     made = []
     for c in f.plan.conditions:
         sides = expression(c.left, f), expression(c.right, f)
@@ -265,8 +265,8 @@ def module(f: Exported) -> str:
 
 
 def _table(f: Exported, t: ConstantTable) -> str:
-    """A constant array for the caller, in a section of its own: linkers leave out what is not
-    read. Its bytes are one text, as LLVM reads numbers one by one."""
+    """A constant array for the caller, in its own section, so that linkers drop unread arrays. Its
+    bytes are one text, because LLVM reads numbers one by one."""
     content = bits(t.content)
     text = "\\" + content.hex("\\")
     section = "" if f.machine.is_wasm else f', section ".rodata.{t.name}"'
@@ -281,15 +281,15 @@ def _rendered(f: Exported) -> dict[str, _Rendered]:
 
 
 def is_small(f: Exported) -> bool:
-    """True if calls and loops take a good part of the time: kernels are put into the function, and
-    loops of a few turns are written out."""
+    """True if calls and loops take much of the time: inline the kernels into the function, and
+    unroll short loops."""
     launched = [len(v.kernels[c.kernel].linear.src) for v in f.versions for c in v.plan.launches]
     return f.threads == 1 and sum(launched) <= _SMALL * len(f.versions)
 
 
 def _attributed(f: Exported, text: str, linkage: str, attributes: str = "") -> str:
-    """Functions that no frame is unwound for. Those for one level of several have an attribute,
-    and so names of their own."""
+    """Mark functions as nounwind. Functions for one of several levels also get the level's
+    attribute, and so names of their own."""
     if f.is_level:
         attributes += f" {levels.attributes(f.machine.name)}"
         text = text.replace("@apply_", f"@{f.name}_apply_")

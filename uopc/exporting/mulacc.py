@@ -1,8 +1,8 @@
-"""a*b + c of floats, rounded once, in integers: for processors that compute floats by functions.
+"""a*b + c of floats, rounded once, in integers: for processors without float instructions.
 
-Mantissas of p bits are multiplied exactly. Product and summand stand near the top of a word of
-twice the float's bits, as far apart as their exponents say; the lower one is shifted, and its last
-bit says whether anything was lost. Their sum or difference is then rounded, once.
+Mantissas of p bits are multiplied exactly. Product and summand are placed near the top of a word of
+twice the float's bits, at the distance of their exponents. The lower one is shifted, and its last
+bit is set if bits are lost. The sum or difference is then rounded, once.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ _ROUND = """
 
 
 def in_integers(name: str, t: DType) -> str:
-    """The definition of the function, and declarations that it needs."""
+    """The definition of the function, and the declarations that it needs."""
     bits, p = t.bits, t.whole_bits
     stored = p - 1
     one, bias = 1 << stored, (1 << bits - p - 1) - 1
@@ -175,8 +175,8 @@ def in_integers(name: str, t: DType) -> str:
 
 
 def without_instruction(text: str, name: str, machine: TargetMachine) -> str:
-    """A module with functions of its own for MULACCs of floats that functions compute. The same
-    kernels have the instruction of the machine that exports, if it has one."""
+    """Replace MULACCs of floats that the machine computes in software by functions in the module.
+    If code runs here instead, it uses this machine's instruction, if there is one."""
     runs_here = not machine.is_arm
     made: list[str] = []
     needed: dict[str, None] = {}

@@ -12,8 +12,8 @@ _IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
 def checked_function(name: Any) -> str:
-    """The name of a function of C, C++ and a linker. UserError for any other: a caller, and the
-    linker, would take it for something else."""
+    """Check the name of a function for C, C++ and linkers. UserError for a name that a caller or
+    the linker would take for something else."""
     if not isinstance(name, str):
         raise UserTypeError(f"export: name must be a string, got {name!r}")
     why = reserved(name)
@@ -32,6 +32,6 @@ def checked_function(name: Any) -> str:
 
 
 def _like(name: str) -> str:
-    """A name like another one that a function may have."""
+    """A valid name similar to a refused name."""
     wanted = re.sub(r"[^A-Za-z0-9_]", "_", name)[: LONGEST - 8].strip("_") or "compute"
     return f"my_{wanted}" if reserved(wanted) or wanted[0].isdigit() else wanted

@@ -1,4 +1,4 @@
-"""LLVM IR of a function to export → an object file that needs no other."""
+"""LLVM IR of a function to export → a self-contained object file."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _COMPILERS_OWN = re.compile(r"__aeabi_(?!mem)\w+")
 
 
 def object_file(f: Exported) -> bytes:
-    """The bytes of the object file. Unsupported if it would need a function of another library;
-    that of the compiler, which computes floats of 64 bits on a Cortex-M4F, is always there."""
+    """The bytes of the object file. Unsupported if it needs a function of another library, except
+    the compiler's own library, which computes floats of 64 bits on a Cortex-M4F."""
     machine = f.machine.llvm()
     with jit.parsed(module_ir.module(f)) as module:
         if f.machine.size_bits == 32:  # with pointers and names that LLVM does not expect
@@ -44,8 +44,8 @@ def object_file(f: Exported) -> bytes:
 
 
 def _join(module: Any, machine: Any) -> None:
-    """Put kernels into the function that calls them, and write short loops out. No operation on
-    numbers is changed."""
+    """Inline kernels into the function that calls them, and unroll short loops. Operations on
+    numbers stay unchanged."""
     import llvmlite.binding as llvm
 
     builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=2))

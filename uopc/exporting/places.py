@@ -1,9 +1,9 @@
-"""Sparse results: where their entries stand, as constant arrays beside an exported function.
+"""Sparse results: the positions of their entries, as constant arrays beside an exported function.
 
     #define F_JAC_NNZ 58
     extern const int32_t f_jac_row[F_JAC_NNZ];
 
-The header declares the arrays, the code has each once, and the manifest lists them.
+The header declares the arrays, the code has each array once, and the manifest lists them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ORDERS = {
 
 
 class ConstantTable(NamedTuple):
-    """A constant array. `length` is that of its declaration; an empty one has one element, 0."""
+    """A constant array. `length`: as declared. An empty array has one element, 0."""
 
     name: str
     dtype: DType
@@ -39,10 +39,11 @@ class ConstantTable(NamedTuple):
 
 @dataclass(frozen=True)
 class Matrix:
-    """A result that is a sparse matrix, or several of one structure in its last dimension.
+    """A result that is a sparse matrix, or a batch of such matrices, with entries in the last
+    dimension.
 
-    result: its number. name, macro: the beginnings of the names of its arrays, and of its numbers.
-    dtype: of its values.
+    result: its number. name, macro: the prefixes of its arrays, and of its macros. dtype: of
+    values.
     """
 
     result: int
@@ -54,7 +55,7 @@ class Matrix:
 
     @property
     def numbers(self) -> dict[str, int]:
-        """The constants that are numbers, by name."""
+        """The macros with numbers, by name."""
         (rows, columns), nnz = self.layout.sparsity.shape, self.layout.sparsity.nnz
         found = {"ROWS": rows, "COLS": columns, "NNZ": nnz}
         if self.layout.constants is not None:
@@ -63,7 +64,7 @@ class Matrix:
 
     @property
     def computed(self) -> npt.NDArray[np.int64]:
-        """The entries that are values of the function, in order."""
+        """The indices of the entries that the function computes, in order."""
         left = np.ones(self.layout.sparsity.nnz, np.bool_)
         if self.layout.constants is not None:
             left[self.layout.constants[0]] = False
@@ -88,16 +89,16 @@ class Matrix:
 
 
 def _filled(t: ConstantTable) -> ConstantTable:
-    """The table in its type, and with an element at least."""
+    """Convert the table to its type; give an empty table one element."""
     if not t.content.size:
         return t._replace(content=np.zeros(1, t.dtype.numpy), length="1")
     return t._replace(content=t.content.astype(t.dtype.numpy))
 
 
 def matrices(request: Request, function: str) -> tuple[Matrix, ...]:
-    """The sparse results of a function, and names for what belongs to them.
+    """The sparse results of a function, with names for their arrays and macros.
 
-    UserError for one whose last dimension has not the length that its structure says.
+    UserError if the last dimension of a result has not the length of its structure.
     """
     taken, macros = {function}, {function.upper()}
     made = []
@@ -119,15 +120,15 @@ def matrices(request: Request, function: str) -> tuple[Matrix, ...]:
 
 
 def labels(request: Request, count: int) -> list[str]:
-    """A name for each result: the key of a dict, the path in nested containers, else `out`, with a
-    number if there are several."""
+    """A name for each result: the key in a dict, the path in nested containers, else `out` (`out0`,
+    `out1`, ... for several)."""
     if request.keys:
         return [str(key) for key in request.keys]
     return ["out"] if count == 1 else [f"out{i}" for i in range(count)]
 
 
 def declarations(m: Matrix, parameter: str, is_batch: bool) -> list[str]:
-    """The part of a header about a matrix, whose values a parameter of the function has."""
+    """The part of a header about a matrix with values in this parameter of the function."""
     lines = [comment(_said(m, parameter, is_batch))]
     lines += [f"#define {name} {number}" for name, number in m.numbers.items()]
     return [*lines, *[f"extern {head(t)};" for t in m.tables]]
@@ -139,7 +140,7 @@ def head(t: ConstantTable) -> str:
 
 
 def _said(m: Matrix, parameter: str, is_batch: bool) -> str:
-    """The sentences of a header about a matrix."""
+    """The text of a header about a matrix."""
     s, name = m.layout.sparsity, m.name
     kind = "rows of values, each" if is_batch else "the values"
     parts = [f"{parameter}: {kind} of a sparse matrix with {s.nnz} entries, {_ORDERS[s.format]}."]
@@ -167,7 +168,7 @@ def _said(m: Matrix, parameter: str, is_batch: bool) -> str:
 
 
 def described(m: Matrix) -> dict[str, Any]:
-    """A matrix in a manifest, in types of JSON."""
+    """A matrix in a manifest, as JSON values."""
     s, fixed = m.layout.sparsity, m.layout.constants
     return {
         "name": m.given, "c_name": m.name, "result": m.result, "shape": list(s.shape),

@@ -1,10 +1,10 @@
-"""A test in C that goes with an exported function: arrays, and the bits that must come out.
+"""A test in C for an exported function: arrays, and the expected bits of results.
 
-It calls the function twice, with different rubbish in its memory: results must have the bits that
-uopc computed, inputs must not change, and nothing around the arrays may be written. A size that is
-out of its bounds must be refused before anything is written. Parts that the caller runs are run
-from first to last, then from last to first. Arrays that are only read may be one array: a third
-call passes one for all that are alike. `main` returns 0 if all is well.
+It calls the function twice, with different garbage in its memory: results must have the bits that
+uopc computed, inputs must not change, and nothing around the arrays may be written. A size out of
+its bounds must be refused before anything is written. If the caller runs parts, they are run from
+first to last, then from last to first. Read-only arrays may be the same array: a third call passes
+one array for all arguments of one dtype and shape. `main` returns 0 if all is well.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ static void backwards(void *context, uopc_part part, void *words, int64_t count)
 
 
 def twins(f: Exported, given: Sequence[npt.NDArray[Any]]) -> dict[int, int]:
-    """The arrays that are only read and are like an earlier one, by its place."""
+    """For each read-only array, the index of an earlier array of its dtype and shape."""
     first: dict[object, int] = {}
     found = {}
     for i, (a, content) in enumerate(zip(f.arrays, given)):
@@ -95,9 +95,9 @@ def self_test(
     values: Mapping[str, int], stem: str, shared: Mapping[int, int],
     together: Sequence[npt.NDArray[Any]],
 ) -> str:  # fmt: skip
-    """The text. given, wanted: the content of each array before and after a call. stem: the name
-    of the header, without its ending. shared: `twins`, and `together`: the content of each array
-    after a call with them; empty where there are none."""
+    """The text of the test. given, wanted: the content of each array before and after a call. stem:
+    the header's name, without its ending. shared: `twins`; together: the content of each array
+    after a call with shared arrays, empty if there are none."""
     if sum([a.nbytes for a in (*given, *wanted, *together)]) > _MOST_BYTES:
         raise UserError(f"export: examples of over {_MOST_BYTES >> 20} MiB: choose smaller sizes")
     rows = list(zip(f.arrays, given, wanted))
@@ -153,8 +153,8 @@ def _runs(
     f: Exported, rows: Sequence[tuple[ArrayArgument, Any, Any]], values: Mapping[str, int],
     shared: Mapping[int, int], together: Sequence[npt.NDArray[Any]],
 ) -> list[str]:  # fmt: skip
-    """The functions that call: with an array for each argument, and with one array for equal
-    arguments."""
+    """The functions that call: with an array for each argument, and with one array for all
+    `twins`."""
     sizes = [values[s.given] for s in f.sizes]
     call = _call(f, sizes, "rubbish == 0x5Au ? NULL : backwards")
     made = [_run(f, rows, "run", call, "want")]

@@ -1,8 +1,8 @@
 """Shared libraries without a linker: an object file, laid out for the dynamic loader.
 
-The code of one object needs nothing that a linker does: it refers to itself only, by distances
-that are known once its sections have their places. The file has three parts, each on pages of its
-own: tables and data (read), code (execute), and the loader's list of tables, which it alone writes.
+The code of a single object needs no linker: it only refers to itself, by distances that are known
+once its sections have addresses. The file has three parts, each on its own pages: tables and data
+(read), code (execute), and the loader's list of tables, which only the loader writes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _FileSection:
 
 @dataclass
 class _LibraryLayout:
-    """Sections in order of their addresses, which are their offsets in the file."""
+    """The sections in order of their addresses, which equal their offsets in the file."""
 
     end: int
     tables: list[_FileSection] = field(default_factory=list)
@@ -59,10 +59,10 @@ class _LibraryLayout:
 
 
 def shared(data: bytes, soname: str) -> bytes:
-    """The library of an object file, by the name that programs linked with it will look for.
+    """The library of an object file. Programs linked with it look for `soname`.
 
-    Unsupported for an object that needs other libraries, writes data of its own, or is for a
-    machine without a row here.
+    Unsupported for an object that needs other libraries, writes its own data, or is for a machine
+    without a row here.
     """
     found = elf.read(data)
     page = _PAGES.get(found.machine)
@@ -115,12 +115,12 @@ def _add_sections(
 
 
 def _section_number(layout: _LibraryLayout, at: int) -> int:
-    """The number of the section at an address, in the table of sections."""
+    """The number, in the table of sections, of the section at an address."""
     return 1 + next(i for i, t in enumerate(layout.tables) if t.at == at and t.kind == PROGBITS)
 
 
 def _strings(texts: Sequence[str]) -> tuple[dict[str, int], bytes]:
-    """A table of texts that end with 0, and the place of each."""
+    """A table of texts that end with 0, and the offset of each text."""
     places, table = {}, b"\0"
     for text in texts:
         places[text] = len(table)
@@ -129,7 +129,7 @@ def _strings(texts: Sequence[str]) -> tuple[dict[str, int], bytes]:
 
 
 def _hash_table(names: Sequence[str]) -> bytes:
-    """The table by which the loader finds a symbol: chains of the same hash."""
+    """The table by which the loader finds a symbol: chains of symbols with equal hashes."""
     count = max(1, len(names))
     first, chain = [0] * count, [0] * (1 + len(names))
     for i, name in enumerate(names, 1):
@@ -159,7 +159,7 @@ def _dynamic(layout: _LibraryLayout, soname: int) -> bytes:
 
 
 def _image(layout: _LibraryLayout, found: elf.ElfObject, places: dict[int, int]) -> bytearray:
-    """The bytes of all sections at their places, with distances filled in."""
+    """The bytes of all sections at their addresses, with distances filled in."""
     out = bytearray(layout.end)
     for t in layout.tables:
         out[t.at : t.at + len(t.data)] = t.data
@@ -170,7 +170,7 @@ def _image(layout: _LibraryLayout, found: elf.ElfObject, places: dict[int, int])
 
 
 def _relocations(found: elf.ElfObject, places: dict[int, int]) -> list[tuple[int, int, int]]:
-    """The places that depend on an address: where each is, its kind, and the address."""
+    """The locations that depend on an address: each location, its kind, and the address."""
     made = []
     for r in found.relocations:
         if r.section in places:
@@ -191,7 +191,7 @@ def _finish(
     out: bytearray, layout: _LibraryLayout, found: elf.ElfObject,
     segments: Sequence[tuple[int, ...]],
 ) -> bytes:  # fmt: skip
-    """The file: with its header, its segments, and a table of sections for linkers."""
+    """The complete file: header, segments, and a table of sections for linkers."""
     names, strings = _strings([*dict.fromkeys([t.name for t in layout.tables]), ".shstrtab"])
     at = len(out)
     out += strings + bytes(-len(strings) - at & 7)
@@ -272,7 +272,7 @@ def _riscv(out: bytearray, at: int, kind: int, target: int) -> None:
 
 
 def _add_bits(out: bytearray, at: int, bits: int) -> None:
-    """Fill in bits of an instruction that are 0."""
+    """Fill in bits of an instruction that are 0 so far."""
     struct.pack_into("<I", out, at, struct.unpack_from("<I", out, at)[0] | bits)
 
 

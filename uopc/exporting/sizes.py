@@ -1,4 +1,4 @@
-"""Sizes that a call decides, as UOps with known bounds."""
+"""Sizes that each call decides, as UOps with known bounds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LEAST, _MOST = dtypes.index.bounds
 
 
 def expression(size: Dim, f: Exported) -> UOp:
-    """A size as an index expression over the names in C. Unsupported if 64 bits may not hold it."""
+    """A size as an index expression over the names in C. Unsupported if it may exceed 64 bits."""
     if isinstance(size, int):
         return intern(Ops.CONST, dtypes.index, (), size)
     by_name = {s.given: variable(s.name, s.low, s.high) for s in f.sizes}

@@ -31,7 +31,7 @@ _ALIGNED = "_Alignas(64) "
 
 
 class _CFunction:
-    """A kernel in C, and the arguments that its function takes, in order."""
+    """A kernel in C, and the arguments of its function, in order."""
 
     def __init__(self, f: Exported, name: str, prelude: Prelude) -> None:
         kernel = f.kernels[name]
@@ -51,7 +51,7 @@ class _CFunction:
         self.text = "\n\n".join(parts)
 
     def _like(self, f: Exported, u: UOp, calls: Sequence[PlannedLaunch]) -> str:
-        """A name like the user's, where all calls agree."""
+        """The user's name for an argument, if all calls agree on it."""
         if u.op is Ops.VARIABLE:
             return f.names.get(u.arg.name, str(u.arg.name))
         if u.op is Ops.NUMBER:
@@ -62,7 +62,7 @@ class _CFunction:
 
 
 def _part(name: str, parameters: Sequence[str]) -> str:
-    """One part of a kernel, for a caller that has its arguments in memory alone."""
+    """A function that runs one part of a kernel with its arguments read from memory."""
     fields = [p.replace("*restrict ", "*") for p in parameters]
     given = ["w->" + p.rpartition(" ")[2].lstrip("*") for p in fields]
     call = f"    {name}({', '.join([*given, 'number'])});"
@@ -74,7 +74,7 @@ def _part(name: str, parameters: Sequence[str]) -> str:
 
 
 def _are_distinct(calls: Sequence[PlannedLaunch]) -> bool:
-    """True if no call passes one place twice."""
+    """True if no call passes the same address twice."""
     for call in calls:
         given = [(w.base, str(w.offset)) for w in call.words if isinstance(w, Pointer)]
         if len(set(given)) < len(given):
@@ -110,7 +110,7 @@ def source(f: Exported, stem: str) -> str:
 
 
 def _constant(name: str, array: npt.NDArray[Any], in_file: bool, prelude: Prelude) -> str:
-    """An array that is only read."""
+    """The definition of a read-only array."""
     t = dtypes.from_numpy(array.dtype)
     if in_file:
         declared = f"extern const {memory_type(t)} {name}[{array.size}]"
@@ -128,7 +128,7 @@ def _constant(name: str, array: npt.NDArray[Any], in_file: bool, prelude: Prelud
 
 
 def _has_payload(t: DType, array: npt.NDArray[Any]) -> bool:
-    """True for floats that C has a type for, with a NaN that no constant of C has the bits of."""
+    """True for floats of a C type with a NaN whose bits no C constant expresses."""
     if not t.is_float or t.bits < 32:
         return False
     found = array[np.isnan(array)]
@@ -149,7 +149,7 @@ def _table(head: str, t: DType, array: npt.NDArray[Any], prelude: Prelude) -> st
 
 
 def _entry(f: Exported, kernels: dict[str, _CFunction]) -> str:
-    """The function itself."""
+    """The exported function itself."""
     launches = f.plan.launches
     body = "\n".join(_launch_lines(f, kernels, nested(len(launches), f.plan.repeats), 1))
     given = [*[a.name for a in f.arrays], "work", *(RUN if f.threads > 1 else ())]
@@ -171,7 +171,7 @@ def _refuse(wrong: str, number: int) -> list[str]:
 
 
 def _launch_lines(f: Exported, kernels: dict[str, _CFunction], row: Row, depth: int) -> list[str]:
-    """The lines that run launches one after another, repeated ones in a loop."""
+    """The lines that run launches one after another, repeated launches in a loop."""
     lines: list[str] = []
     for part in row:
         if isinstance(part, int):
@@ -214,7 +214,7 @@ def _size_in_c(f: Exported, size: Dim) -> str:
 
 
 def _word(f: Exported, word: Word, t: DType | None, prelude: Prelude) -> str:
-    """An argument of a kernel, of a type; None: scratch memory."""
+    """An argument of a kernel, as type t; None: scratch memory."""
     if isinstance(word, Scalar):
         return _scalar(f, word, dtypes.index if t is None else t, prelude)
     count, offset = len(f.arrays), _size_in_c(f, word.offset)
@@ -238,7 +238,7 @@ def _word(f: Exported, word: Word, t: DType | None, prelude: Prelude) -> str:
 
 
 def _scalar(f: Exported, word: Scalar, t: DType, prelude: Prelude) -> str:
-    """A number as a kernel takes it: its bits are the low ones of a word."""
+    """A number for a kernel: its bits are the low bits of a word."""
     if isinstance(word.value, int) and t.kind != "index":
         whole = (word.value & (1 << 64) - 1).to_bytes(8, "little")
         got = np.frombuffer(whole[: t.itemsize], t.numpy)[0]

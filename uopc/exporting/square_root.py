@@ -1,8 +1,8 @@
 """Square roots in integers, for processors without an instruction: C compilers call a library.
 
-A mantissa m of 53 or 54 bits stands for m / 2^52, from 1 to 4. The root, with one bit more than a
-mantissa has, is found bit by bit: a bit is kept where the square stays below m. A root never lies
-half-way between two floats, so that bit rounds it.
+A mantissa m of 53 or 54 bits stands for m / 2^52, from 1 to 4. The root is found bit by bit, with
+one bit more than a mantissa: a bit is kept if the square stays below m. A root never lies half-way
+between two floats, so the extra bit decides the rounding.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ define internal float @{name}_sqrt_f32(float %x) nounwind {{
 
 
 def without_instruction(text: str, name: str, machine: TargetMachine) -> str:
-    """A module with functions of its own for the square roots that the processor lacks: an FPU of
-    Cortex-M that has products and sums of a float type has its square root."""
+    """Replace square roots that the processor lacks by functions in the module. A Cortex-M with
+    fused products and sums of a float type also has its square root."""
     called = []
     for t in (dtypes.float32, dtypes.float64):
         intrinsic, llvm = f"@llvm.sqrt.{suffix(t)}(", llvm_type(t)

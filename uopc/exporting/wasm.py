@@ -1,8 +1,8 @@
 """WebAssembly: object files, more read-only data in them, and modules without a linker.
 
-An object has the sections of a module, symbols in a section of its own (`linking`), and lists of
-the places that depend on them (`reloc.CODE`): numbers of five bytes, which are filled in. A module
-here has its stack at the bottom of its memory, then its data, then what its caller places.
+An object has the sections of a module, a section of symbols (`linking`), and lists of the locations
+that depend on symbols (`reloc.CODE`): numbers of five bytes, to be filled in. A module here has its
+stack at the bottom of its memory, then its data, then the caller's memory.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ _WITH_ADDEND = frozenset((3, 4, 5, 8, 9, 11))
 
 
 class WasmSection(NamedTuple):
-    """A section by its number; a custom one, 0, has a name."""
+    """A section by its number; a custom section (0) has a name."""
 
     number: int
     name: str
     data: bytes
 
     def packed(self) -> bytes:
-        """Its bytes in a file."""
+        """The section's bytes in a file."""
         body = (_text(self.name) if self.number == _CUSTOM else b"") + self.data
         return bytes((self.number,)) + _unsigned(len(body)) + body
 
 
 class WasmSymbol(NamedTuple):
-    """A name. `place`: the number of a function, a global, or a segment of data, where it stands
-    at `offset`."""
+    """A symbol. `place`: the number of a function, of a global, or of the segment of data that
+    holds the symbol at `offset`."""
 
     kind: int
     flags: int
@@ -56,16 +56,16 @@ class WasmSymbol(NamedTuple):
 
     @property
     def is_defined(self) -> bool:
-        """True if it is in this file."""
+        """True if this file defines the symbol."""
         return not self.flags & _UNDEFINED
 
     @property
     def is_global(self) -> bool:
-        """True if other files may name it."""
+        """True if other files may refer to the symbol."""
         return self.is_defined and not self.flags & (_LOCAL | _HIDDEN)
 
     def packed(self) -> bytes:
-        """Its bytes in the table of symbols."""
+        """The symbol's bytes in the table of symbols."""
         out = bytes((self.kind,)) + _unsigned(self.flags)
         if self.kind == _OF_DATA:
             out += _text(self.name)
@@ -78,7 +78,7 @@ class WasmSymbol(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """Data, and its name and alignment for linkers."""
+    """Data, with a name and an alignment for linkers."""
 
     data: bytes
     name: str
@@ -87,7 +87,7 @@ class Segment(NamedTuple):
 
 
 class Imported(NamedTuple):
-    """A definition that another file must have: its kind and its name."""
+    """A definition that another file must supply: its kind and its name."""
 
     kind: int
     name: str
@@ -265,8 +265,7 @@ def _relocations(r: _ByteReader) -> Iterator[Relocation]:
 
 
 def with_data(data: bytes, arrays: Mapping[str, bytes], align: int) -> bytes:
-    """The object file with a segment more for each array that differs from those before it, where
-    symbols stand that it lacks.
+    """Add a segment for each distinct array to the object file, and define the symbols for them.
 
     LLVM would read the arrays as text, which takes a thousand times as long.
     """
@@ -321,9 +320,8 @@ def _active(at: int, data: bytes) -> bytes:
 
 
 def module(data: bytes) -> bytes:
-    """The module of an object file: it imports nothing, and exports its functions, `memory`, and
-    `__heap_base`, from where on the memory is the caller's. Data that it exports are globals with
-    their addresses.
+    """The module of an object file. It imports nothing, and exports its functions, `memory`, and
+    `__heap_base`, where the caller's memory begins. Exported data are globals with their addresses.
 
     Unsupported for an object that needs other files, or passes functions.
     """
@@ -359,7 +357,7 @@ def module(data: bytes) -> bytes:
 
 
 def _check_alone(found: WasmObject) -> None:
-    """Unsupported for an object that is more than a module can be without others."""
+    """Unsupported for an object that only a linker can make a module of."""
     if found.undefined:
         raise Unsupported(f"the code needs {', '.join(found.undefined)}: link the object file")
     kinds = [i.kind for i in found.imports]
@@ -372,7 +370,7 @@ def _check_alone(found: WasmObject) -> None:
 
 
 def _relocated_code(found: WasmObject, places: Sequence[int]) -> bytes:
-    """The section of code with its relocations filled in."""
+    """The code section with its relocations filled in."""
     number = next(i for i, s in enumerate(found.sections) if s.number == _CODE)
     out = bytearray(found.sections[number].data)
     for r in found.relocations:
