@@ -28,10 +28,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Loaded:
-    """A compiled model. Arrays are passed in the order of `inputs`, or by the model's names; the
-    result is that of the output, or a dict by the model's names if there are several.
+    """A compiled model. Pass arrays in the order of `inputs`, or by the model's names. The result
+    is the value of the output; if the model has several outputs, a dict by the model's names.
 
-    A result is an array; a list for a sequence; an array of strings; a list of dicts for `ZipMap`.
+    A value is an array; for a sequence a list; for strings an array of strings; for `ZipMap` a list
+    of dicts.
     """
 
     program: Program | None  # None if no output is computed
@@ -40,8 +41,8 @@ class Loaded:
 
     @property
     def graph(self) -> Graph:
-        """The graph, made when it is asked for where the program was found without it. UserError
-        if the model's files were changed since."""
+        """The graph. If the program came from a cache, the first access makes the graph. UserError
+        if the model's files have changed since."""
         return self._source.graph
 
     @property
@@ -55,7 +56,7 @@ class Loaded:
         return list(self._names.outputs)
 
     def __call__(self, *arrays: Any, **named: Any) -> Any:
-        """Run the model. UserError for arrays of other dtypes or shapes, or names it has not."""
+        """Run the model. UserError for arrays of other dtypes or shapes, and for unknown names."""
         params = self._names.params
         unknown = [name for name in named if name not in params]
         if unknown:
@@ -78,9 +79,9 @@ def load(
     model: Any, dims: Mapping[str, Any] | None = None, constants: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Loaded:  # fmt: skip
-    """A model, compiled; `options` are those of `uopc.compile`. See `graph` for the rest.
+    """Compile a model; `options` are those of `uopc.compile`. See `graph` for the other arguments.
 
-    A model in a file that an earlier process loaded is not read again: see docs/caches.md.
+    If an earlier process loaded a model file, the file is not read again: see docs/caches.md.
 
     >>> from onnx import parser
     >>> head = '<ir_version: 8, opset_import: ["": 18]>'

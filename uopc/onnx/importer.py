@@ -1,7 +1,8 @@
-"""From the nodes of a model to nodes of a graph: one walk, in the order of the file.
+"""Turn the nodes of a model into nodes of a graph: one walk, in the order of the file.
 
-What is known now is computed now: constants, shapes, and what follows from them. An operator is
-made by its function (`registry.py`), or else from its body, in the model or in ONNX's own schema.
+Constants, shapes and values that follow from them are computed during the walk. The function of an
+operator (`registry.py`) makes the operator; without a function, its body in the model or in ONNX's
+schema does.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ _UNEXPECTED = (
 
 
 class Importer:
-    """The values of one model by name."""
+    """Holds the values of a model by name while its nodes are read."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -71,7 +72,7 @@ class Importer:
         self._deep = self._count = 0
 
     def run(self, inputs: Mapping[str, Any]) -> list[Any]:
-        """The outputs of the model's graph, given its inputs by name."""
+        """Return the outputs of the model's graph, given its inputs by name."""
         return self.graph(self.model.proto.graph, dict(inputs), self.model.opsets)
 
     def graph(self, g: Any, values: dict[str, Any], opsets: Mapping[str, int]) -> list[Any]:
@@ -155,7 +156,7 @@ class Importer:
         return made if stays or not all(map(is_known, given)) else [settled(v) for v in made]
 
     def _defaults(self, schema: Any) -> dict[str, Any]:
-        """The attributes that a schema gives a node that leaves them out."""
+        """The attribute defaults of a schema, by name."""
         given = [(name, a.default_value) for name, a in schema.attributes.items()]
         return {name: _attribute(a, self.model) for name, a in given if a.type}
 
@@ -163,7 +164,7 @@ class Importer:
         self, f: Any, n: Any, given: list[Any], attributes: dict[str, Any],
         opsets: Mapping[str, int],
     ) -> list[Any]:  # fmt: skip
-        """The outputs of a function, whose nodes may refer to the attributes of the call."""
+        """Return the outputs of a function; its nodes may use the attributes of the call."""
         self._deep += 1
         if self._deep > MOST_DEEP:
             raise UserError(f"functions call each other {MOST_DEEP} deep")
@@ -213,7 +214,7 @@ def _schema(name: str, domain: str, version: int) -> Any:
 
 
 def _body(schema: Any, n: Any, given: Sequence[Any], version: int) -> Any:
-    """The body that a schema has for an operator, or None."""
+    """The function body in an operator's schema, or None."""
     body = onnx.FunctionProto()
     if schema.has_function:
         versions = [v for v in schema.function_opset_versions if v <= version]

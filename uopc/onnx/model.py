@@ -21,7 +21,7 @@ from uopc.onnx.weights import without_weights
 
 
 class Model:
-    """A parsed model, and the folder in which its external data lies."""
+    """A parsed model, and the folder of its external data."""
 
     def __init__(self, source: Any) -> None:
         """`source`: a path, bytes, or a ModelProto."""
@@ -50,8 +50,8 @@ class Model:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The paths of the files that were read so far: the model's own, which has no links, and
-        those of weights, where links may lead to other files later."""
+        """The paths of the files read so far. The path of the model's file has its links resolved;
+        the paths of weights keep links, which may lead to other files later."""
         own = [] if self.file is None else [self.file]
         return tuple([str(p) for p in dict.fromkeys([*own, *self._names])])
 
@@ -88,7 +88,7 @@ class Model:
         return _shaped(t, raw.view(dtype), dims)
 
     def _decoded(self, t: Any, dims: tuple[int, ...], external: bool) -> Array:
-        """A tensor whose elements are fields of the model, or packed."""
+        """Decode a tensor from the fields of the model or from packed bytes."""
         if t.data_type not in NARROW:
             dtype_of(t.data_type)
         if external:
@@ -143,13 +143,13 @@ def _file(source: Any) -> tuple[str, Path]:
 
 
 def _is_text(name: str) -> bool:
-    """False for the name of a file that is no UTF-8."""
+    """False for a file name that is not UTF-8."""
     return not any(["\ud800" <= c <= "\udfff" for c in name])
 
 
 def _copy_of_file(path: Path, begin: int, part: Array) -> Array:
-    """A copy of a part of the model's own file: whoever writes the file does not change it. The
-    pages of a mapping would be in memory beside it."""
+    """Copy a part of the model's file, so that later writes to the file do not change the array.
+    Read the file, because a copy from its mapping would load the mapping's pages, too."""
     try:
         made = np.fromfile(path, np.uint8, part.size, offset=begin)
     except OSError as error:

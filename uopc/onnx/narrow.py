@@ -1,6 +1,6 @@
-"""Types of fewer than 8 bits, and exponents alone, held in a wider dtype.
+"""Types of fewer than 8 bits and exponent-only floats, held in a wider dtype.
 
-Integers are held in bytes, floats of 4 bits and exponents in float32. Arithmetic is done there.
+Bytes hold integers; float32 holds floats of 4 bits and exponents. Arithmetic uses the wider dtype.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class Narrow:
-    """A tensor of such a type: the node that holds it, and the number of the type."""
+    """A tensor of a narrow type: the node that holds its values, and ONNX's number of the type."""
 
     held: UOp
     number: int
 
 
 def narrow_of(v: Any) -> int | None:
-    """The number of the type of a tensor of few bits; None for others."""
+    """ONNX's number of a tensor's narrow type; None for other tensors."""
     if isinstance(v, Narrow):
         return v.number
     return _NAMES.get(v.dtype.name) if isinstance(v, np.ndarray) else None
 
 
 def holder(number: int) -> DType:
-    """The dtype that holds a type of few bits."""
+    """The dtype that holds a narrow type."""
     if number in INTEGERS:
         return dtypes.int8 if INTEGERS[number][1] else dtypes.uint8
     return dtypes.float32
 
 
 def fitted(x: UOp, number: int, saturate: bool = True, mode: str = "up") -> Narrow:
-    """A tensor cast to a type of few bits. `saturate` and `mode` are those of `Cast`."""
+    """Cast a tensor to a narrow type. `saturate` and `mode` are the attributes of `Cast`."""
     if number in INTEGERS:
         return Narrow(_integer(x, *INTEGERS[number]), number)
     if number == FLOAT4:
@@ -57,7 +57,7 @@ def fitted(x: UOp, number: int, saturate: bool = True, mode: str = "up") -> Narr
 
 
 def _integer(x: UOp, bits: int, signed: bool) -> UOp:
-    """The lowest bits of the integer towards 0."""
+    """Truncate to an integer and keep its lowest bits."""
     held = x.cast(dtypes.int32) & ((1 << bits) - 1)
     if not signed:
         return held.cast(dtypes.uint8)
@@ -65,7 +65,7 @@ def _integer(x: UOp, bits: int, signed: bool) -> UOp:
 
 
 def _float4(x: UOp) -> UOp:
-    """The nearest of 0, 0.5, 1, 1.5, 2, 3, 4, 6, ties to even, with its sign; 0 for NaN."""
+    """Round to ±0, 0.5, 1, 1.5, 2, 3, 4 or 6, ties to even; NaN gives 0."""
     wide = x if x.dtype.is_float and x.dtype.itemsize >= 4 else x.cast(dtypes.float32)
     size = wide.abs().minimum(6.0)
     step = uopc.where(size < 2, 0.5, uopc.where(size < 4, 1.0, 2.0))
@@ -74,9 +74,9 @@ def _float4(x: UOp) -> UOp:
 
 
 def _exponent(x: UOp, saturate: bool, mode: str) -> UOp:
-    """A power of 2 from -127 to 127, as `mode` rounds; NaN for negative numbers.
+    """Round to a power of 2 from 2^-127 to 2^127 by `mode`; negative numbers give NaN.
 
-    Without `saturate` what is out of this range is NaN, and so is 0.
+    Without `saturate`, 0 and numbers outside this range give NaN.
     """
     bits = x.bitcast(dtypes.uint32).cast(dtypes.int32)
     power, rest = (bits >> 23) & 0xFF, bits & 0x7FFFFF

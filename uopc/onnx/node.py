@@ -19,7 +19,7 @@ MOST_NUMBERS, MOST_PARTS = 1 << 26, 1 << 16
 
 
 class Decides(UserError):
-    """A shape hangs on an input of the model: its value must be known."""
+    """Raised where a shape depends on an input of the model, so that its value must be known."""
 
     def __init__(self, names: Sequence[str]) -> None:
         listed, given = ", ".join(map(repr, names)), ", ".join([f"{n!r}: array" for n in names])
@@ -31,7 +31,7 @@ class Decides(UserError):
 
 
 class Node:
-    """One node. `run(graph, values)` gives the outputs of a graph that is its attribute."""
+    """A node of a model. `run(graph, values)` returns the outputs of a graph attribute."""
 
     def __init__(
         self, inputs: list[Any], attributes: dict[str, Any], outputs: int, version: int,
@@ -45,59 +45,59 @@ class Node:
         return k < len(self.inputs) and self.inputs[k] is not None
 
     def raw(self, k: int) -> Any:
-        """Input k as it is: a UOp, an array, a list, or None."""
+        """Input k unchanged: a UOp, an array, a list, or None."""
         return self.inputs[k] if k < len(self.inputs) else None
 
     def x(self, k: int) -> UOp:
-        """Input k as a UOp; UserError if it is left out."""
+        """Input k as a UOp; UserError if the input is left out."""
         if not self.has(k):
             raise UserError(f"input {k} is missing")
         return lifted(self.inputs[k])
 
     def maybe(self, k: int) -> UOp | None:
-        """Input k as a UOp, or None."""
+        """Input k as a UOp; None if the input is left out."""
         return self.x(k) if self.has(k) else None
 
     def all(self) -> list[UOp]:
-        """All inputs that are given."""
+        """The inputs that are not left out, as UOps."""
         return [lifted(v) for v in self.inputs if v is not None]
 
     def known(self, k: int) -> Array | None:
-        """Input k as an array known now, or None; Decides if it hangs on an input."""
+        """Input k as a known array, or None; Decides if it depends on an input of the model."""
         v = self.raw(k)
         if not is_known(v):
             raise Decides(params_of(v.held if isinstance(v, Narrow) else v))
         return None if v is None else np.asarray(v)
 
     def first(self, k: int) -> Any:
-        """The first number of input k, known now as in `known`; None if it is left out."""
+        """The first number of input k, which must be `known`; None if the input is left out."""
         found = self.known(k)
         return None if found is None else found.reshape(-1)[0]
 
     def ints(self, k: int) -> list[Any] | None:
-        """Input k as a list of ints, symbolic ones as UOps of dtype index."""
+        """Input k as a list of ints; symbolic sizes are UOps of dtype index."""
         v = self.known(k)
         if v is None:
             return None
         return [as_size(x) for x in v.reshape(-1)]
 
     def ints_of(self, k: int, name: str) -> list[Any] | None:
-        """A list of ints that is input k, or the attribute of older versions."""
+        """Read a list of ints from input k, or from the attribute that older versions have."""
         if self.has(k):
             return self.ints(k)
         found = self.attributes.get(name)
         return None if found is None else list(found)
 
     def attr(self, name: str, default: Any) -> Any:
-        """An attribute, or its default."""
+        """Return an attribute, or its default."""
         return self.attributes.get(name, default)
 
     def number(self, name: str, default: float) -> float:
-        """An attribute that is a float."""
+        """Return a float attribute, or its default."""
         return float(self.attr(name, default))
 
     def floats(self, name: str) -> Array:
-        """An attribute that is a list of floats; empty if it is missing."""
+        """Return an attribute that is a list of floats; empty if missing."""
         return np.asarray(self.attr(name, []), np.float32)
 
     def axis(self, default: int, rank: int) -> int:
@@ -106,24 +106,24 @@ class Node:
 
 
 def normal(axis: int, rank: int) -> int:
-    """An axis counted from the front; UserError if there is none such."""
+    """Count an axis from the front; UserError if the axis does not exist."""
     if not -rank <= axis < max(rank, 1):
         raise UserError(f"axis {axis} of {rank} dimensions")
     return axis % rank if rank else 0
 
 
 def along(v: UOp, axis: int, rank: int) -> UOp:
-    """A vector along one of so many axes."""
+    """Reshape a vector to lie along one axis of an array of this rank."""
     return v.reshape(tuple([shapes.shape(v)[0] if i == axis else 1 for i in range(rank)]))
 
 
 def places(size: Any, axis: int, rank: int) -> UOp:
-    """0 … size - 1 along one of so many axes."""
+    """The numbers 0 … size - 1 along one axis of an array of this rank."""
     return along(uopc.arange(size, dtype=dtypes.int64), axis, rank)
 
 
 def few(count: float, what: str, most: int = MOST_NUMBERS) -> int:
-    """A count of numbers or parts that are made while a model is read; UserError for too many."""
+    """Return a count of things made while reading a model; UserError if it exceeds `most`."""
     if not count <= most:
         raise UserError(f"{what}: {count} are too many")
     return int(count)
@@ -135,7 +135,7 @@ def dims(u: UOp) -> tuple[Any, ...]:
 
 
 def fixed(u: UOp, what: str) -> tuple[int, ...]:
-    """The sizes of a value, which must be numbers."""
+    """The sizes of a value; UserError if a size is symbolic."""
     found = dims(u)
     if not all([isinstance(d, int) for d in found]):
         raise UserError(f"{what}: sizes must be numbers, got {shapes.show(found)}: pass dims=")

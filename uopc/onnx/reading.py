@@ -24,11 +24,11 @@ Sizes = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Graph:
-    """A model as a graph: `inputs` and `outputs` by the model's names, params and nodes.
+    """A model as a graph. `inputs` and `outputs` map the model's names to params and nodes.
 
-    An output that is no tensor is a list of nodes or another value of `uopc.onnx.results`. `nodes`
-    are those of all outputs by name. `operators` says how each operator was made: native, or from
-    the body of a function.
+    An output that is not a tensor is a list of nodes or another value of `uopc.onnx.results`.
+    `nodes` maps names to the nodes of all outputs. `operators` says how each operator was made:
+    native, or from a function body.
     """
 
     inputs: dict[str, UOp]
@@ -37,7 +37,7 @@ class Graph:
 
     @property
     def nodes(self) -> dict[str, UOp]:
-        """The nodes of the outputs by name; those of a sequence are `name[0]`, `name[1]`, ..."""
+        """The nodes of the outputs by name; nodes of a sequence are `name[0]`, `name[1]`, ..."""
         return results.all_nodes(self.outputs)
 
 
@@ -65,7 +65,7 @@ def graph(
 
 @leaves.made_for(None)
 def graph_of(found: Model, dims: Sizes | None, constants: Mapping[str, Any] | None) -> Graph:
-    """The graph of a model that was read. Errors are those of `graph`. Nodes that no node of the
+    """Build the graph of a parsed model. Errors are those of `graph`. Nodes that no node of the
     model made, such as inputs and their sizes, have no origin."""
     chosen, known = dict(dims or {}), dict(constants or {})
     weights = {t.name for t in found.proto.graph.initializer}
@@ -95,7 +95,7 @@ def graph_of(found: Model, dims: Sizes | None, constants: Mapping[str, Any] | No
 
 
 def _param(i: Any, given: Sizes, sizes: dict[str, Any], taken: set[str]) -> UOp:
-    """The param of an input; its symbolic dimensions are added to `sizes`."""
+    """Make the param of an input, and add its symbolic dimensions to `sizes`."""
     kind = i.type
     if kind.HasField("optional_type"):
         kind = kind.optional_type.elem_type
@@ -151,7 +151,7 @@ def _given_size(name: str, given: Any, taken: set[str]) -> Any:
 
 
 def _own(name: str, taken: set[str]) -> str:
-    """The model's name, if it can be printed and is no other's; else one like it."""
+    """Return an unused printable name, the model's if possible; add it to `taken`."""
     is_text = isinstance(name, str)  # else bytes of no UTF-8
     stem = name if is_text and name and name.isprintable() else repr(name)
     made, k = stem, 1

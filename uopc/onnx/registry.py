@@ -1,4 +1,4 @@
-"""The table of operators: for a domain and a name, a function for each version that changed it.
+"""The table of operators: domain and name -> a function for each version that changed the operator.
 
     @op("Softmax", since=13)
     def softmax(n: Node) -> UOp:
@@ -19,7 +19,7 @@ TABLE: dict[tuple[str, str], list[tuple[int, Handler]]] = {}
 
 
 def op(names: str, since: int = 1, domain: str = "") -> Callable[[Handler], Handler]:
-    """Register a function for operators, from a version of their domain on."""
+    """Register a function for operators, from version `since` of their domain on."""
 
     def register(f: Handler) -> Handler:
         for name in names.split():
@@ -32,7 +32,7 @@ def op(names: str, since: int = 1, domain: str = "") -> Callable[[Handler], Hand
 
 
 def find(domain: str, name: str, version: int) -> Handler | None:
-    """The function of an operator at a version of its domain; None if there is none."""
+    """Return the function of an operator at a version of its domain; None if there is none."""
     for since, f in TABLE.get((domain, name), ()):
         if since <= version:
             return f
@@ -40,7 +40,7 @@ def find(domain: str, name: str, version: int) -> Handler | None:
 
 
 def missing(domain: str, name: str, version: int) -> str:
-    """The message for an operator that has no function: what is like it, and what to do."""
+    """The message for an operator without a function: similar names, and what to do."""
     import difflib  # a model without mistakes needs it not
 
     whole = f"{domain}.{name}" if domain else name
@@ -59,5 +59,5 @@ def missing(domain: str, name: str, version: int) -> str:
 
 
 def operators() -> list[tuple[str, str, list[int]]]:
-    """Domain, name and versions of each operator that has a function here."""
+    """Domain, name and versions of each registered operator."""
     return [(d, name, sorted([s for s, _ in rows])) for (d, name), rows in sorted(TABLE.items())]

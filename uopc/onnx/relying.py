@@ -1,8 +1,8 @@
-"""Conditions on sizes that a model relies on where it reads the shape of a tensor alone.
+"""Conditions on sizes that a model relies on where it reads only the shape of a tensor.
 
-A node of a program relies on its conditions (`ir/index/size_conditions.py`). `Shape` of a tensor is
-made of sizes, without the tensor: its conditions are put at the outputs, where none of their own
-nodes has them.
+The nodes of a program carry their conditions (`ir/index/size_conditions.py`). `Shape` of a tensor
+uses its sizes without the tensor. If no node of the outputs carries a condition of the tensor, the
+condition is added to the outputs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from uopc.onnx import results
 
 
 def on_sizes(outputs: Sequence[Any], measured: Iterable[UOp]) -> list[Any]:
-    """The outputs, which rely on the conditions of the tensors whose shape was read, too."""
+    """Make the outputs rely on the conditions of `measured`, tensors whose shape was read, too."""
     nodes = [u for v in outputs for u in results.nodes(v)]
     own, others = _relying_nodes(nodes), _relying_nodes(measured)
     lost = size_conditions.of_nodes([u for u in others if u not in own])
@@ -33,7 +33,7 @@ def on_sizes(outputs: Sequence[Any], measured: Iterable[UOp]) -> list[Any]:
 
 
 def _relying_nodes(roots: Iterable[UOp]) -> dict[UOp, None]:
-    """The nodes that may rely on a condition, those of bodies, too."""
+    """The nodes that may rely on a condition, including nodes of bodies."""
     return dict.fromkeys(size_conditions.relying(intern(Ops.SINK, dtypes.void, tuple(roots))))
 
 
@@ -42,7 +42,7 @@ def _key(c: SizeCondition) -> tuple[Any, ...]:
 
 
 def _gaps(c: SizeCondition) -> Iterator[UOp]:
-    """Sizes that are not negative where the condition holds."""
+    """The sizes that are not negative exactly where the condition holds."""
     gap = affine.sub(c.right, c.left)
     yield affine.plus(gap, -(c.relation == "below"))
     if c.relation == "equal":
@@ -50,8 +50,8 @@ def _gaps(c: SizeCondition) -> Iterator[UOp]:
 
 
 def _relying(x: UOp, gaps: Iterable[UOp]) -> UOp:
-    """x, on the condition that none of these sizes is negative: as many zeros are put before it,
-    and taken away."""
+    """Return x on the condition that no gap is negative: pad by `gap` zeros in front, and remove
+    them."""
     own = shapes.shape(x)
     still = [(0, 0)] * len(own)
     for gap in gaps:

@@ -23,14 +23,14 @@ from uopc.onnx.values import Labels, Maps, is_text, lifted
 
 
 def output(v: Any) -> Any:
-    """A value of the model as an output: its nodes, in what is made of them."""
+    """Convert a value of the model into an output: its tensors become nodes."""
     if isinstance(v, list):
         return [output(x) for x in v]
     return v if v is None or is_text(v) or isinstance(v, (Labels, Maps)) else lifted(v)
 
 
 def replaced(v: Any, new: Mapping[UOp, UOp]) -> Any:
-    """An output with other nodes."""
+    """Replace the nodes of an output."""
     if isinstance(v, list):
         return [replaced(x, new) for x in v]
     if isinstance(v, Labels):
@@ -41,12 +41,12 @@ def replaced(v: Any, new: Mapping[UOp, UOp]) -> Any:
 
 
 def are_tensors(outputs: Mapping[str, Any]) -> bool:
-    """True if each output is its node."""
+    """True if each output is a tensor."""
     return all([isinstance(v, UOp) for v in outputs.values()])
 
 
 def all_nodes(outputs: Mapping[str, Any]) -> dict[str, UOp]:
-    """The nodes of all outputs by name; those of a sequence are `name[0]`, `name[1]`, ..."""
+    """The nodes of all outputs by name; nodes of a sequence are `name[0]`, `name[1]`, ..."""
     found: dict[str, UOp] = {}
     for name, v in outputs.items():
         for key, u in _nodes(name, v):
@@ -72,7 +72,7 @@ def _nodes(name: str, v: Any) -> list[tuple[str, UOp]]:
 
 
 def filled(v: Any, arrays: Iterator[Any]) -> Any:
-    """The value of an output of a call; `arrays` are those of its nodes, in their order."""
+    """The result of a call for an output; `arrays` are the values of its nodes, in order."""
     if isinstance(v, list):
         return [filled(x, arrays) for x in v]
     if isinstance(v, Labels):

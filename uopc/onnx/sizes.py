@@ -1,8 +1,8 @@
 """Shapes with symbolic sizes: the operators that exporters put between Shape and Reshape.
 
 Such a value is an array of objects (`values.sizes_of`): whole numbers, some of them symbolic, in
-one of ONNX's dtypes. They stay known as long as the result of an operator is a whole number that
-its dtype holds exactly; other results are tensors. The moves take strings that are known, too.
+one of ONNX's dtypes. A result stays known if it is a whole number that its dtype holds exactly;
+other results are tensors. Operators that move elements take known strings, too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Attributes = dict[str, Any]
 
 
 def computed(name: str, given: Sequence[Any], attributes: Attributes) -> Array | None:
-    """The result of an operator on shapes, or None if it must be computed as a tensor."""
+    """Compute an operator on shapes; None if the result must be computed as a tensor."""
     if name in _MOVES and is_text(given[0]):
         return _MOVES[name](list(given), attributes)
     if name in _MOVES:
@@ -47,7 +47,7 @@ def _dtype(v: Any) -> DType | None:
 
 
 def _is_whole(v: Array) -> bool:
-    """True unless there is a fraction, an infinity, NaN, or -0."""
+    """False if an element is a fraction, an infinity, NaN, or -0."""
     whole_numbers = np.isfinite(v).all() and (v == np.trunc(v)).all()
     return v.dtype.kind in "iu" or bool(whole_numbers and not (np.signbit(v) & (v == 0)).any())
 
@@ -62,7 +62,7 @@ def _interval(x: Any) -> tuple[float, float]:
 
 
 def _holds(t: DType, numbers: Sequence[Any]) -> bool:
-    """True if a dtype holds each of these numbers exactly, whatever the sizes are."""
+    """True if a dtype holds each number exactly for all values of the symbolic sizes."""
     least, most = t.bounds if t.is_int else (-(2 ** _DIGITS[t]), 2 ** _DIGITS[t])
     return all([least <= low and high <= most for low, high in map(_interval, numbers)])
 
@@ -76,7 +76,7 @@ def _known_in(t: DType, numbers: list[Any], shape: tuple[int, ...]) -> Array | N
 
 
 def _cast(given: Sequence[Any], attributes: Attributes) -> Array | None:
-    """Sizes in another dtype, the second operand's or one that is named, if it holds them."""
+    """Cast sizes to the second operand's dtype or to a named dtype; None if they do not fit."""
     t = _dtype(given[1]) if len(given) > 1 else DTYPES.get(attributes.get("to", 0))
     if t is None or not (t.is_int or t in _DIGITS) or _dtype(given[0]) is None:
         return None
@@ -87,8 +87,8 @@ def _cast(given: Sequence[Any], attributes: Attributes) -> Array | None:
 def _elementwise(
     f: Callable[[Any, Any, bool], Any], given: Sequence[Any], attributes: Attributes
 ) -> Array | None:
-    """A function of pairs, over all operands in turn; None where one of them has another dtype, or
-    where the result is no whole number."""
+    """Combine all operands from left to right by a function of two. None if the dtypes differ, or
+    if a result is not a whole number."""
     found = {_dtype(v) for v in given}
     t = found.pop()
     if found or t is None:
@@ -103,7 +103,7 @@ def _elementwise(
 
 
 def _pair(f: Callable[[Any, Any, bool], Any], a: Any, b: Any, t: DType, truncates: bool) -> Any:
-    """f(a, b), or None: of floats where the sign of a zero could differ, and where f says so."""
+    """f(a, b); None if f returns None, or if floats could give a zero of the other sign."""
     if a is None or b is None:
         return None
     negative = min(_interval(a)[0], _interval(b)[0]) < 0
@@ -135,7 +135,7 @@ def _quotient(a: Any, b: Any, truncates: bool) -> Any:
 
 
 def _rest(a: Any, b: Any, truncates: bool) -> Any:
-    """Of the sign of the divisor, or with `fmod` of the dividend's."""
+    """The remainder with the sign of the divisor; with `fmod`, of the dividend."""
     if truncates:
         return _rounded_to_zero(Ops.CMOD, a, b)
     low, high = _interval(b)
@@ -162,7 +162,7 @@ _ARITHMETIC: dict[str, Callable[[Any, Any, bool], Any]] = {
 
 
 def _product_of(given: Sequence[Any], attributes: Attributes) -> Array | None:
-    """The product of a vector, if it is over its axis."""
+    """The product of a vector; None for other shapes, or if no axis is reduced."""
     data, t = given[0], _dtype(given[0])
     stays = not _axes(given, attributes) and attributes.get("noop_with_empty_axes", 0)
     if t is None or data.ndim != 1 or stays:
@@ -180,7 +180,7 @@ def _axes(given: Sequence[Any], attributes: Attributes) -> tuple[int, ...] | Non
 
 
 def _object(value: Any) -> Array:
-    """An array, where NumPy gives an element of one."""
+    """Wrap a value in an array where NumPy returns the element itself."""
     if isinstance(value, np.ndarray):
         return value
     made = np.empty((), np.asarray(value).dtype if isinstance(value, str) else object)
@@ -209,7 +209,7 @@ def _slice(given: list[Any], attributes: Attributes) -> Array | None:
 
 
 def _concat(given: Sequence[Any], attributes: Attributes) -> Array | None:
-    """Parts of one dtype, or strings."""
+    """Join parts of one dtype, or strings."""
     axis = attributes.get("axis", 1)
     if all(map(is_text, given)):
         return np.concatenate(given, axis)

@@ -1,4 +1,4 @@
-"""The source of a model's graph, and all that the graph depends on, known without reading it."""
+"""The source of a model's graph, and the graph's dependencies, known without reading the model."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _DOMAINS = frozenset(("", "ai.onnx.ml", "ai.onnx.preview.training"))
 
 
 class Source:
-    """A model with its sizes; `graph` is made when it is asked for, once. `stamps`: of the files
-    that it must be made of, where a program without it was found."""
+    """A model with its sizes; the first access makes `graph`. If the program came from a cache,
+    `stamps` are the stamps of the files that the graph must be made of."""
 
     def __init__(
         self, model: Any, dims: Mapping[str, Any] | None, constants: Mapping[str, Any] | None
@@ -39,7 +39,7 @@ class Source:
 
     @cached_property
     def graph(self) -> Graph:
-        """The graph. UserError if it would be that of other files."""
+        """The graph. UserError if the files do not have these `stamps`."""
         from uopc.onnx.model import Model
         from uopc.onnx.reading import graph_of
 
@@ -52,8 +52,8 @@ class Source:
         return made
 
     def forget(self, stamps: tuple[Stamp, ...]) -> None:
-        """Let the graph go: who asks for it again makes it again, of the files with these stamps,
-        the model's own first, whatever a relative path or a link leads to by then."""
+        """Drop the graph. The next access makes it from the files with these stamps, the model's
+        own first, even if a relative path or a link leads elsewhere by then."""
         self.stamps = stamps
         self._given = (stamps[0].identity.path, *self._given[1:])
         self.__dict__.pop("graph", None)
@@ -63,11 +63,11 @@ class Source:
 
     @property
     def description(self) -> Description:
-        """All that the graph depends on besides the content of files."""
+        """All dependencies of the graph besides the content of files."""
         return Description(self._components(), self.made)
 
     def _components(self) -> tuple[tuple[str, str], ...]:
-        """Nothing where that is not known: for objects, and for arguments of unusual kinds."""
+        """The parts of the description; empty for objects and for arguments of unusual kinds."""
         model, dims, constants = self._given
         path = _path(model)
         sizes, known = _sizes(dims or {}), _digest(constants or {})
@@ -79,7 +79,7 @@ class Source:
         )  # fmt: skip
 
     def made(self) -> Made:
-        """The graph for `compile`, whose notes say how inputs and outputs are called."""
+        """The graph for `compile`, with the names of inputs and outputs as notes."""
         from uopc.onnx import results
 
         graph = self.graph
@@ -95,38 +95,38 @@ class Source:
 
 @dataclass(frozen=True)
 class ModelNames:
-    """Names of a model: by those of its inputs the names of the program's params, and those of its
-    outputs. Names that are no text are bytes."""
+    """The names of a model: a map from its inputs to the program's params, and its outputs. A name
+    that is not text is bytes."""
 
     params: dict[str, str]
     outputs: list[str]
 
     @staticmethod
     def of(graph: Graph) -> ModelNames:
-        """The names of a graph."""
+        """Take the names from a graph."""
         params = {name: u.arg.name for name, u in graph.inputs.items()}
         return ModelNames(params, list(graph.outputs))
 
     def as_text(self) -> str | None:
-        """The names as JSON; None for bytes."""
+        """The names as JSON; None if a name is bytes."""
         text = all([isinstance(name, str) for name in (*self.params, *self.outputs)])
         return json.dumps([self.params, self.outputs]) if text else None
 
     @staticmethod
     def of_text(text: str) -> ModelNames:
-        """The names in JSON."""
+        """Read the names from JSON."""
         return ModelNames(*json.loads(text))
 
 
 def _of_graph(graph: Graph) -> Source:
-    """The source of a pickle, which has its graph."""
+    """Restore a pickled source from its graph."""
     made = Source(None, None, None)
     made.__dict__["graph"] = graph
     return made
 
 
 def _path(model: Any) -> str | None:
-    """The real path of a model's file; None for what is no name of a file, or no text."""
+    """The real path of a model's file; None if the model names no file, or the path is not text."""
     if not isinstance(model, (str, os.PathLike)):
         return None
     try:
@@ -139,7 +139,7 @@ def _path(model: Any) -> str | None:
 
 
 def _sizes(dims: Mapping[str, Any]) -> str | None:
-    """Sizes as a text; None where one is neither a number nor two of them."""
+    """Sizes as text; None if a size is neither an int nor a pair of ints."""
     found = []
     for name, size in dims.items():
         size = tuple(size) if type(size) is list else size
@@ -151,7 +151,7 @@ def _sizes(dims: Mapping[str, Any]) -> str | None:
 
 
 def _digest(constants: Mapping[str, Any]) -> str | None:
-    """The content of arrays as a text; None for what is no array of numbers."""
+    """The content of arrays as text; None if one is no array of numbers."""
     made = hashlib.blake2b(digest_size=16)
     for name, value in constants.items():
         known = isinstance(name, str) and isinstance(value, (int, float, np.ndarray, np.generic))
@@ -163,7 +163,7 @@ def _digest(constants: Mapping[str, Any]) -> str | None:
 
 
 def _has_own_operators() -> bool:
-    """True if somebody registered functions of operators beside those of this package."""
+    """True if the registry has functions of operators from outside of this package."""
     registry = sys.modules.get("uopc.onnx.registry")
     rows = [] if registry is None else registry.TABLE.values()
     return not all([f.__module__.startswith("uopc.") for row in rows for _, f in row])

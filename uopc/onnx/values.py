@@ -51,7 +51,7 @@ _NAMES = {STRING: "string", 14: "complex64", 15: "complex128"}
 
 @dataclass(frozen=True)
 class Labels:
-    """Strings that the program chooses: `texts[index]`."""
+    """Strings chosen by the program: `texts[index]`."""
 
     index: UOp
     texts: Array
@@ -59,14 +59,14 @@ class Labels:
 
 @dataclass(frozen=True)
 class Maps:
-    """Maps of the same keys: one for each row of `values`."""
+    """Maps with the same keys, a map for each row of `values`."""
 
     values: UOp
     keys: list[Any]
 
 
 def dtype_of(number: int) -> DType:
-    """The dtype of a number of TensorProto; Unsupported for strings and complex numbers."""
+    """The dtype of a TensorProto number; Unsupported for strings and complex numbers."""
     found = DTYPES.get(number)
     if found is None:
         raise Unsupported(f"the ONNX type {_NAMES.get(number, number)}")
@@ -74,19 +74,19 @@ def dtype_of(number: int) -> DType:
 
 
 def is_known(v: Any) -> bool:
-    """True for what is an array now, with or without symbolic sizes, and for what is left out."""
+    """True for an array, with or without symbolic sizes, and for a value that is left out."""
     if isinstance(v, list):
         return all([is_known(x) for x in v])
     return v is None or isinstance(v, np.ndarray)
 
 
 def is_text(v: Any) -> bool:
-    """True for strings that are known: `texts` makes all of them."""
+    """True for known strings, which `texts` makes."""
     return isinstance(v, np.ndarray) and v.dtype.kind == "U"
 
 
 def texts(values: Sequence[str], shape: Sequence[int]) -> Array:
-    """An array of strings. UserError if it would be huge: all take as much as the longest."""
+    """Make an array of strings, each as wide as the longest. UserError if it would be huge."""
     longest = max(map(len, values), default=0)
     if len(values) * longest > MOST_CHARACTERS:
         raise UserError(f"{len(values)} strings of up to {longest} characters")
@@ -94,7 +94,7 @@ def texts(values: Sequence[str], shape: Sequence[int]) -> Array:
 
 
 def given(v: Any) -> Any:
-    """The caller's value for an input: an array (strings as `texts` makes them), or a list."""
+    """Convert the caller's value for an input to an array (of strings by `texts`), or to a list."""
     if v is None:
         return None
     if isinstance(v, (list, tuple)):
@@ -116,7 +116,7 @@ def has_symbols(v: Any) -> bool:
 
 
 def objects(values: Sequence[Any]) -> Array:
-    """An array of objects, each of which stays as it is."""
+    """Make an array of objects without converting the elements."""
     found = np.empty(len(values), object)
     for i, v in enumerate(values):
         found[i] = v
@@ -124,10 +124,10 @@ def objects(values: Sequence[Any]) -> Array:
 
 
 def sizes_of(numbers: Sequence[Any], shape: tuple[int, ...], dtype: DType) -> Array:
-    """Whole numbers of a dtype that holds them, ints and nodes of dtype index, as an array.
+    """Make an array of whole numbers, ints and nodes of dtype index, which the dtype can hold.
 
-    It has objects if one is a node: for int64 the numbers themselves, for another dtype nodes of
-    this dtype. Else it is an array of the dtype.
+    If an element is a node, the array has objects: for int64 the numbers unchanged, for another
+    dtype nodes of this dtype. Otherwise the array has the dtype.
     """
     if not any([isinstance(x, UOp) for x in numbers]):
         return np.asarray(numbers, dtype.numpy).reshape(shape)
@@ -144,7 +144,7 @@ def dtype_of_sizes(v: Array) -> DType:
 
 
 def as_size(x: Any) -> Any:
-    """An element of an array of sizes, as an int or a node of dtype index."""
+    """Convert an element of an array of sizes to an int or to a node of dtype index."""
     if not isinstance(x, UOp):
         return int(x)
     if x.op is Ops.CAST and x.src[0].dtype is dtypes.index:
@@ -153,7 +153,7 @@ def as_size(x: Any) -> Any:
 
 
 def lifted(v: Any) -> UOp:
-    """A value as a node."""
+    """Convert a value to a node."""
     if isinstance(v, (UOp, Narrow)):
         return v if isinstance(v, UOp) else v.held
     number = narrow_of(v)
@@ -184,7 +184,7 @@ def _is_one_number(v: Array) -> bool:
 
 
 def settled(v: Any) -> Any:
-    """A result: its array if it is small and hangs on no input, else as it is."""
+    """Evaluate a result that is small and depends on no input; return others unchanged."""
     if isinstance(v, (list, tuple)):
         return [settled(x) for x in v]
     if not isinstance(v, UOp):
@@ -199,7 +199,7 @@ def settled(v: Any) -> Any:
 
 
 def params_of(v: Any) -> list[str]:
-    """The names of the params that a value hangs on."""
+    """The names of the params that a value depends on."""
     if not isinstance(v, UOp):
         return []
     return [u.arg.name for u in walk.inputs(v)]

@@ -1,8 +1,8 @@
-"""Weights that a model's own file holds are read from there, each once, where they are needed.
+"""Reads weights from the model's file, each once, where they are needed.
 
-`without_weights` walks over the tags of a serialized model, as far as the initializers of its
-graph, and leaves their bytes out. In their place a tensor says where in the file they are, in the
-form that ONNX has for data in other files. (protobuf would copy the file, then each of them.)
+`without_weights` walks over the tags of a serialized model, up to the initializers of its graph,
+and omits their bytes. Instead, the tensor says where its bytes are in the file, in ONNX's form for
+data in other files. (protobuf would copy the file, then each weight.)
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _SIZES = {_EIGHT_BYTES: 8, _FOUR_BYTES: 4}
 
 
 class _Damaged(Exception):
-    """The message is none; protobuf says why."""
+    """Raised without a message: protobuf says what is wrong."""
 
 
 def without_weights(data: memoryview, file: str) -> bytes:
-    """The message without the large weights of its graph, which lie in `file` of its folder, with
-    their places. A message that is damaged, or has none of them, as it is."""
+    """Replace the large weights of a model's graph by their places in `file`, in the model's
+    folder. A model that is damaged or has no large weights stays as it is."""
     try:
         parts = list(_model(data, file))
     except _Damaged:
@@ -72,7 +72,7 @@ def _message(number: int, parts: list[bytes | memoryview]) -> list[bytes | memor
 def _fields(
     data: memoryview, at: int, end: int
 ) -> Iterator[tuple[int, int, int | None, int]]:  # fmt: skip
-    """(begin, number, begin of the bytes of a field that has some, end) of each field."""
+    """Yield (begin, number, begin of the bytes, or None without bytes, end) of each field."""
     while at < end:
         begin = at
         tag, at = _varint(data, at, end)
@@ -92,7 +92,7 @@ def _fields(
 
 
 def _varint(data: memoryview, at: int, end: int) -> tuple[int, int]:
-    """A number of seven bits a byte, the lowest first, and the place behind it."""
+    """Read a number of seven bits per byte, lowest first; also return the offset after it."""
     value = shift = 0
     while at < end and shift < 64:
         byte = data[at]

@@ -1,1 +1,1 @@
-"""The functions of operators, one file for each kind."""
+"""The functions of operators, one file for each kind of operator."""

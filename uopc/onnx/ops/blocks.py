@@ -1,4 +1,4 @@
-"""Weights of 2, 4 and 8 bits with a scale for each block of a row, as ONNX Runtime has them."""
+"""Weights of 2, 4 and 8 bits with a scale for each block of a row, in ONNX Runtime's format."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LEAST_BLOCK = 16
 
 
 def _bits_and_block(n: Node, block: int) -> tuple[int, int]:
-    """The attributes `bits` and `block_size`, checked."""
+    """Check and return the attributes `bits` and `block_size`."""
     bits, block = n.attr("bits", 4), n.attr("block_size", block)
     if bits not in _BITS:
         raise Unsupported(f"{bits} bits: there are {', '.join(map(str, _BITS))}")
@@ -35,7 +35,7 @@ def _bits_and_block(n: Node, block: int) -> tuple[int, int]:
 
 
 def _numbers_of_bytes(packed: UOp, bits: int) -> list[UOp]:
-    """The numbers of each byte, the one of the lowest bits first."""
+    """Unpack the numbers of each byte, lowest bits first."""
     if bits == 8:
         return [packed]
     low = [packed >> at if at else packed for at in range(0, 8, bits)]
@@ -52,7 +52,7 @@ def _unpacked(packed: UOp, bits: int, count: Any) -> UOp:
 
 
 def _checked(name: str, v: UOp, wanted: tuple[int, ...]) -> UOp:
-    """An operand of this shape, or of as many elements in one row."""
+    """Reshape an operand to this shape from the same shape or from one row; else UserError."""
     own = fixed(v, name)
     if own not in (wanted, (int(np.prod(wanted)),)):
         raise UserError(f"{name} has the shape {shapes.show(own)}, not {shapes.show(wanted)}")
@@ -60,7 +60,7 @@ def _checked(name: str, v: UOp, wanted: tuple[int, ...]) -> UOp:
 
 
 def with_shape(name: str, v: UOp, wanted: tuple[Any, ...]) -> UOp:
-    """An operand of this shape, in which sizes that are no numbers are not compared."""
+    """Return an operand, checked to have this shape. Symbolic sizes are not compared."""
     own = dims(v)
     pairs = [(a, b) for a, b in zip(own, wanted) if isinstance(a, int) and isinstance(b, int)]
     if len(own) != len(wanted) or any([a != b for a, b in pairs]):
@@ -73,9 +73,10 @@ def with_shape(name: str, v: UOp, wanted: tuple[Any, ...]) -> UOp:
 def matmul_nbits(n: Node) -> UOp:
     """a @ w.T + bias, where w is (codes - zero point) * scale.
 
-    `accuracy_level` allows less accurate products, and is not used: sums are in float32, or in
-    float64 where `a` is. Low and high parts of bytes are apart in the sum, and `a` is stored in
-    their order: rows of bytes are neighbours in memory, whose codes are looked up in a register.
+    Sums are in float32, or in float64 where `a` is; the less accurate products that
+    `accuracy_level` allows are not used. The low and the high numbers of bytes are separate axes of
+    the sum, and `a` is stored in the same order: rows of bytes stay neighbours in memory, and codes
+    are looked up in a register.
     """
     if n.attr("weight_prepacked", 0):
         raise Unsupported("weights in the order of a GPU's kernels (weight_prepacked)")
@@ -114,8 +115,8 @@ def matmul_nbits(n: Node) -> UOp:
 
 
 def _centred(codes: UOp, zero: UOp | None, bits: int, wide: DType) -> UOp:
-    """Codes without their zero point, as floats: bytes are subtracted where they hold the result.
-    Without a zero point, half of the numbers are negative."""
+    """Subtract the zero point (by default half of the numbers are negative), and convert to floats.
+    The subtraction is in bytes where they hold the result."""
     if bits == 8 or (zero is not None and zero.dtype.is_float):
         return codes.cast(wide) - (128.0 if zero is None else zero.cast(wide))
     middle = (1 << bits - 1) if zero is None else zero.cast(dtypes.int8)
@@ -123,7 +124,7 @@ def _centred(codes: UOp, zero: UOp | None, bits: int, wide: DType) -> UOp:
 
 
 def _in_parts(v: UOp, blocks: int, parts: int) -> UOp:
-    """Elements along the last axis in blocks, with those of each part of a byte together."""
+    """Split the last axis into blocks, each ordered by the position of its numbers in a byte."""
     *lead, size = dims(v)
     rank = len(lead)
     each = v.reshape(*lead, blocks, size // (blocks * parts), parts)
@@ -131,7 +132,7 @@ def _in_parts(v: UOp, blocks: int, parts: int) -> UOp:
 
 
 def _scales(n: Node, rows: int, blocks: int, bits: int, wide: DType) -> tuple[UOp, UOp | None]:
-    """Scales, and zero points, which may be packed, of each block of each row."""
+    """The scale and the zero point, which may be packed, of each block of each row."""
     scale, zero = _checked("scales", n.x(2), (rows, blocks)), n.maybe(3)
     for name, v in (("scales", scale), ("zero_points", zero)):
         if v is not None and not (v.dtype.is_float or (v is zero and v.dtype is dtypes.uint8)):
@@ -146,15 +147,15 @@ def _scales(n: Node, rows: int, blocks: int, bits: int, wide: DType) -> tuple[UO
 
 
 def _stored(v: UOp, known: bool) -> UOp:
-    """A number of each block, ready to read: they are few beside the weights."""
+    """Store the numbers of blocks instead of recomputing them: there are few."""
     if known and v.op is not Ops.DATA:
         return uopc.constant(np.asarray(interpreter.evaluate(v, {})))
     return v if known else v.contiguous()
 
 
 def _groups(n: Node, columns: int, block: int) -> UOp | None:
-    """The block whose scale each column has (`g_idx`); None if that is its own. Models have
-    numbers for the columns, or for all of the last block."""
+    """The block whose scale each column uses (`g_idx`); None if each column uses its own block's.
+    The last block may be numbered as a whole, or only for the columns that exist."""
     given, last = n.x(4), (columns - 1) // block
     if dims(given) != ((last + 1) * block,):
         given = _checked("g_idx", given, (columns,))
@@ -172,7 +173,7 @@ def _groups(n: Node, columns: int, block: int) -> UOp | None:
 # ---------------------------------------------------------------- rows of tables
 @op("GatherBlockQuantized", domain=MICROSOFT)
 def gather_block_quantized(n: Node) -> UOp:
-    """Rows of a table, chosen by indices and dequantised; zeros for an index out of range."""
+    """Dequantise the rows of a table that indices choose; an index out of range gives zeros."""
     bits, block = _bits_and_block(n, 128)
     table, indices, scale, zero = n.x(0), n.x(1), n.x(2), n.maybe(3)
     few = narrow_of(n.raw(0))

@@ -21,7 +21,7 @@ MOST_STEPS = 4000
 
 @op("If")
 def branch(n: Node) -> Any:
-    """The branch that a known condition chooses; else both are computed, and one is chosen."""
+    """Take the branch of a known condition; if it is computed, choose between both results."""
     yes, no = n.attr("then_branch", None), n.attr("else_branch", None)
     if is_known(n.raw(0)):
         return tuple(n.run(yes if n.first(0) else no))
@@ -39,8 +39,8 @@ def _is_tensor(v: Any) -> bool:
 
 @op("Loop")
 def loop(n: Node) -> Any:
-    """A loop of the graph, if its body is the same for all steps; else step after step: what is
-    known is known in each, and shapes may change."""
+    """Make a loop in the graph if the body is the same for all steps. Otherwise unroll the steps:
+    then each step has its own known values, and shapes may change."""
     if n.has(0) and not is_known(n.raw(0)):
         raise Decides(params_of(n.raw(0)))
     carried = n.inputs[2:]
@@ -55,7 +55,7 @@ def loop(n: Node) -> Any:
 
 
 def _for_all_steps(n: Node, made: list[Any]) -> Any:
-    """The results of a scan, or of a while_loop if a value ends it. `made`: those of a step."""
+    """Make a scan, or a while_loop if a value ends the loop. `made`: the results of one step."""
     body, count, going = n.attr("body", None), n.ints(0), n.raw(1)
     first = tuple([lifted(v) for v in n.inputs[2:]])
     steps = None if count is None else count[0]
@@ -98,7 +98,7 @@ def _for_all_steps(n: Node, made: list[Any]) -> Any:
 
 
 def _step_after_step(n: Node) -> Any:
-    """Each step as a part of the graph; an end that is computed is refused."""
+    """Unroll the steps. Decides if the condition that ends the loop is computed."""
     body, count = n.attr("body", None), n.first(0)
     steps = MOST_STEPS + 1 if count is None else int(count)
     going: Any = n.raw(1)
@@ -132,7 +132,7 @@ def _stacked(rows: list[Any]) -> Any:
 
 @op("Scan", since=9)
 def scan(n: Node) -> Any:
-    """A loop over slices of the inputs, as `uopc.scan` makes it."""
+    """Loop over slices of the inputs by `uopc.scan`."""
     body, count = n.attr("body", None), n.attr("num_scan_inputs", 0)
     states = [lifted(v) for v in n.inputs[: len(n.inputs) - count]]
     given = [lifted(v) for v in n.inputs[len(states) :]]
@@ -164,8 +164,8 @@ def scan(n: Node) -> Any:
 
 @op("Scan")
 def scan_8(n: Node) -> Any:
-    """Version 8: such a loop for each element of a batch, each as long as `sequence_lens` says:
-    after that the states stay, and the results are 0."""
+    """Version 8: run a scan for each element of the batch, for as many steps as `sequence_lens`
+    says. After these steps the states stay, and the results are 0."""
     values = [lifted(v) for v in n.inputs[1:]]
     count, lengths = n.attr("num_scan_inputs", 0), n.maybe(0)
     backwards = list(n.attr("directions", [0] * count))
@@ -188,7 +188,7 @@ def scan_8(n: Node) -> Any:
 
 
 def _until(run: Any, length: UOp, states: int, body: Any, values: list[Any]) -> list[UOp]:
-    """A step of a scan, whose number is the last value, or nothing if the sequence has ended."""
+    """Run a step, numbered by the last value; after `length` steps keep the states and give 0s."""
     *own, number = values
     going, made = number < length, [lifted(v) for v in run(body, own)]
     kept = [*own[:states], *[0] * (len(made) - states)]
@@ -224,7 +224,7 @@ def sequence_at(n: Node) -> Any:
 
 @op("SequenceInsert")
 def sequence_insert(n: Node) -> Any:
-    """At a place, or at the end."""
+    """Insert a tensor at a position; by default at the end."""
     found = list(_sequence(n))
     found.insert(_place(n, 2, len(found), len(found)), n.raw(1))
     return (found,)
@@ -232,7 +232,7 @@ def sequence_insert(n: Node) -> Any:
 
 @op("SequenceErase")
 def sequence_erase(n: Node) -> Any:
-    """From a place, or from the end."""
+    """Remove the tensor at a position; by default the last."""
     found = list(_sequence(n))
     del found[_place(n, 1, len(found), len(found) - 1)]
     return (found,)
@@ -240,7 +240,7 @@ def sequence_erase(n: Node) -> Any:
 
 @op("ConcatFromSequence")
 def concat_from_sequence(n: Node) -> UOp:
-    """The tensors of a sequence along an axis, which may be a new one."""
+    """Join the tensors of a sequence along an axis, or along a new axis."""
     first, *rest = [lifted(v) for v in _sequence(n)]
     if n.attr("new_axis", 0):
         return uopc.stack(first, *rest, axis=n.attr("axis", 0))
@@ -249,7 +249,7 @@ def concat_from_sequence(n: Node) -> UOp:
 
 @op("SplitToSequence")
 def split_to_sequence(n: Node) -> Any:
-    """Parts of one size, or of given sizes, or slices."""
+    """Split into parts of one size or of given sizes, or into slices."""
     x = n.x(0)
     axis, whole = n.axis(0, len(x.shape)), dims(x)[n.axis(0, len(x.shape))]
     given = n.known(1)

@@ -1,4 +1,4 @@
-"""Layers of decoders, as ONNX Runtime has them: normalised sums, positions, attention."""
+"""Layers of decoders, as ONNX Runtime defines them: normalised sums, positions, attention."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _wide(x: UOp) -> UOp:
 # ---------------------------------------------------------------- normalisations
 @op("SimplifiedLayerNormalization")
 def simplified_layer_normalization(n: Node) -> Any:
-    """The axes from `axis` on, divided by the root of their mean square; and one by this root."""
+    """Divide by the root mean square over the axes from `axis` on; also return its reciprocal."""
     x = n.x(0)
     axes = tuple(range(n.axis(-1, len(dims(x))), len(dims(x))))
     y, inverse = _root_mean_square(n, _wide(x), n.x(1), axes, 1e-5)
@@ -40,7 +40,7 @@ def _root_mean_square(
 
 @op("SkipSimplifiedLayerNormalization", domain=MICROSOFT)
 def skip_simplified_layer_normalization(n: Node) -> Any:
-    """A sum divided by the root of its mean square; the fourth output is the sum."""
+    """Add, and divide the sum by its root mean square; the fourth output is the sum."""
     x = _added(n, 3)
     y, inverse = _root_mean_square(n, x, n.x(2), (len(dims(x)) - 1,), 1e-12)
     return _with_sum(n, y, None, inverse, x)
@@ -48,7 +48,7 @@ def skip_simplified_layer_normalization(n: Node) -> Any:
 
 @op("SkipLayerNormalization", domain=MICROSOFT)
 def skip_layer_normalization(n: Node) -> Any:
-    """A sum by its mean and variance; the fourth output is the sum."""
+    """Add, and normalise the sum by its mean and variance; the fourth output is the sum."""
     x, shift = _added(n, 4), n.maybe(3)
     mean = x.mean(-1, keepdims=True)
     apart = x - mean
@@ -60,7 +60,7 @@ def skip_layer_normalization(n: Node) -> Any:
 
 
 def _added(n: Node, bias: int) -> UOp:
-    """The sum of input, skip, and a bias if there is one, in the shape of the input."""
+    """Add input, skip and, if given, a bias, in the shape of the input."""
     total = _wide(n.x(0)) + _wide(n.x(1))
     total = total + _wide(n.x(bias)) if n.has(bias) else total
     return with_shape("the sum", total, dims(n.x(0)))
@@ -75,7 +75,7 @@ def _with_sum(n: Node, y: UOp, mean: UOp | None, inverse: UOp, total: UOp) -> An
 # ---------------------------------------------------------------- positions
 @op("RotaryEmbedding", domain=MICROSOFT)
 def rotary_embedding(n: Node) -> UOp:
-    """Pairs of numbers of each head, turned by the angles of their position."""
+    """Rotate pairs of numbers of each head by the angles of their position."""
     if n.attr("is_packed_batching", 0):
         raise Unsupported("sequences of several lengths in one (is_packed_batching)")
     x, places, cos, sin = (n.x(k) for k in range(4))
@@ -101,7 +101,7 @@ def rotary_embedding(n: Node) -> UOp:
 
 
 def _half(cos: UOp, sin: UOp) -> int:
-    """The number of angles in each row of the tables."""
+    """Check the tables' shapes, and return the number of angles in a row."""
     shape = dims(cos)
     if len(shape) != 2 or shape[1] == 0:
         raise UserError(f"cos_cache has the shape {shapes.show(shape)}, not rows of angles")
@@ -110,8 +110,8 @@ def _half(cos: UOp, sin: UOp) -> int:
 
 
 def rotated(x: UOp, places: UOp, cos: UOp, sin: UOp, interleaved: bool) -> UOp:
-    """Heads of shape (batch, heads, length, size), of which the first numbers are turned, as many
-    as there are angles twice. `places`: (batch or 1, length), of rows of the tables."""
+    """Rotate the first 2 * angles numbers of each head; x has shape (batch, heads, length, size).
+    `places`: the table row of each position, of shape (batch or 1, length)."""
     half = _half(cos, sin)
     if 2 * half > dims(x)[-1]:
         raise UserError(f"{2 * half} numbers of each head are turned, which has {dims(x)[-1]}")
@@ -143,10 +143,11 @@ _REFUSED = {
 
 @op("GroupQueryAttention", domain=MICROSOFT)
 def group_query_attention(n: Node) -> Any:
-    """Attention with heads of keys that several heads of queries share, and a cache.
+    """Attention with a cache, in which several query heads share a head of keys.
 
-    The results are also the cache with the new keys and values: those of a sequence begin where its
-    old ones end, which its length says. A query sees what is not after it, in a window if asked.
+    Further outputs are the cache with the new keys and values, appended to each sequence at its old
+    length. A query sees its own position and earlier ones, within a window if the node asks for
+    one.
     """
     for name, default in _REFUSED.items():
         if n.attr(name, default) != default:
@@ -178,7 +179,7 @@ def group_query_attention(n: Node) -> Any:
 
 
 def _heads(n: Node) -> list[UOp]:
-    """Queries, keys and values of shape (batch, heads, length, size), which may come as one."""
+    """Queries, keys and values of shape (batch, heads, length, size), split if they are packed."""
     query, own = n.attr("num_heads", 0), n.attr("kv_num_heads", 0)
     if query < 1 or own < 1 or query % own:
         raise UserError(f"num_heads {query} is no multiple of kv_num_heads {own}")
@@ -198,7 +199,7 @@ def _heads(n: Node) -> list[UOp]:
 
 
 def _given_places(n: Node, places: UOp) -> UOp:
-    """The input `position_ids`; of a prompt its first number alone counts, as the operator says."""
+    """The input `position_ids`. For a prompt only its first number counts, by definition."""
     given, length = n.x(_PLACES).cast(dtypes.int64), dims(places)[1]
     with_shape("position_ids", given, (*dims(given)[:1], length))
     found = n.ints(_TOTAL)
@@ -208,7 +209,7 @@ def _given_places(n: Node, places: UOp) -> UOp:
 
 
 def _check_cache(n: Node, sizes: tuple[Any, ...]) -> None:
-    """UserError for old keys and values that are not those of this batch, heads and size."""
+    """UserError unless the old keys and values have this batch, these heads and this size."""
     key, value = n.maybe(_PAST_KEY), n.maybe(_PAST_VALUE)
     if (key is None) != (value is None):
         raise UserError("past_key and past_value go together")
@@ -219,7 +220,7 @@ def _check_cache(n: Node, sizes: tuple[Any, ...]) -> None:
 
 
 def _room(n: Node, length: Any) -> Any:
-    """The length of the cache after a call: the old one, or that of all tokens if that is more."""
+    """The length of the cache after a call: its old length or that of all tokens, if greater."""
     found = n.ints(_TOTAL)
     total = found[0] if found else None
     past = n.maybe(_PAST_KEY)
@@ -242,7 +243,7 @@ def _room(n: Node, length: Any) -> Any:
 
 
 def _with_new(past: UOp | None, new: UOp, before: UOp, room: Any) -> UOp:
-    """A cache of a length, with new rows behind the old ones of each sequence."""
+    """Append new rows to each sequence of a cache, at `before`; the result has length `room`."""
     batch, heads, length, size = dims(new)
     at = uopc.arange(room, dtype=dtypes.int64).unsqueeze(0) - before
     if length == 1:
@@ -259,7 +260,7 @@ def _with_new(past: UOp | None, new: UOp, before: UOp, room: Any) -> UOp:
 
 
 def _weights(n: Node, scores: UOp, places: UOp) -> UOp:
-    """The softmax of what each query sees."""
+    """The softmax of the scores, over the positions that each query sees."""
     cap, window = n.number("softcap", 0.0), n.attr("local_window_size", -1)
     batch, heads, length, room = dims(scores)
     if window == 0:

@@ -22,7 +22,7 @@ from uopc.tensor.float_functions import softplus
 
 
 def _register(row: table.UFunc) -> None:
-    """The operators that are a function of the table."""
+    """Register the operators that a row of the table names."""
     if row.operands == 1:
         op(row.onnx)(lambda n: row.function(n.x(0)))
     else:
@@ -54,7 +54,7 @@ op("Clip")(lambda n: n.x(0).clip(n.attr("min", None), n.attr("max", None)))
 
 @op("Equal")
 def equal(n: Node) -> Any:
-    """Strings can be compared if they are known."""
+    """Compare elements; strings must be known."""
     if is_text(n.raw(0)):
         return np.asarray(text(n, 0) == text(n, 1))
     return n.x(0).eq(n.x(1))
@@ -74,14 +74,14 @@ def mean(n: Node) -> UOp:
 
 @op("Mod")
 def mod(n: Node) -> UOp:
-    """Of the sign of the divisor, or with `fmod` of the dividend's."""
+    """Return the remainder with the sign of the divisor; with `fmod`, of the dividend."""
     a, b = n.x(0), n.x(1)
     return a.alu(Ops.CMOD, b) if n.attr("fmod", 0) else a % b
 
 
 @op("Pow")
 def power(n: Node) -> UOp:
-    """In the dtype of the base; an exponent of floats makes integers floats first."""
+    """Raise to a power, in the dtype of the base. A float exponent first makes integers floats."""
     a, b = n.x(0), n.x(1)
     if a.dtype is b.dtype:
         return a**b
@@ -94,7 +94,7 @@ def power(n: Node) -> UOp:
 
 @op("BitShift")
 def shift(n: Node) -> UOp:
-    """Shifts by the width and more give 0, or all sign bits."""
+    """Shift bits. Shifts by the width or more give 0, or all sign bits."""
     left = n.attr("direction", "") == "LEFT"
     a, b = n.x(0), n.x(1)
     bits = a.dtype.itemsize * 8
@@ -105,7 +105,7 @@ def shift(n: Node) -> UOp:
 
 @op("IsInf")
 def isinf(n: Node) -> UOp:
-    """One or both of the infinities."""
+    """Test for infinities; attributes may exclude either sign."""
     x = n.x(0)
     sides = [
         x.eq(value) for name, value in (("detect_positive", np.inf), ("detect_negative", -np.inf))
@@ -125,7 +125,7 @@ ACTIVATIONS: dict[str, tuple[Callable[[UOp, float, float], UOp], float, float]] 
 
 
 def _activation(name: str, f: Callable[..., UOp], **attributes: float) -> None:
-    """An operator of x and of attributes, with the values of these if they are left out."""
+    """Register an operator of x and of attributes, with the defaults of the attributes."""
     op(name)(lambda n: f(n.x(0), *[n.number(a, value) for a, value in attributes.items()]))
 
 
@@ -144,7 +144,7 @@ op("Gelu")(lambda n: n.x(0).gelu(approximate=n.attr("approximate", "none")))
 
 @op("Shrink")
 def shrink(n: Node) -> UOp:
-    """Towards 0 by `bias` outside of -lambd..lambd, 0 inside."""
+    """Move x towards 0 by `bias` outside of -lambd..lambd; 0 inside."""
     x, lambd, bias = n.x(0), n.number("lambd", 0.5), n.number("bias", 0.0)
     made = uopc.where(x < -lambd, x + bias, uopc.where(x > lambd, x - bias, 0))
     return made.cast(x.dtype)
@@ -152,7 +152,7 @@ def shrink(n: Node) -> UOp:
 
 @op("Dropout")
 def dropout(n: Node) -> Any:
-    """Nothing is dropped in inference, the only mode that there is."""
+    """Return the input: inference, the only supported mode, drops nothing."""
     training = n.known(2)
     if training is not None and bool(training):
         ratio = n.known(1)
@@ -165,7 +165,7 @@ def dropout(n: Node) -> Any:
 # ---------------------------------------------------------------- dtypes
 @op("Cast")
 def cast(n: Node) -> Any:
-    """Towards 0 from floats to integers; `saturate` is for floats of a byte."""
+    """Cast; floats truncate to integers. `saturate` applies to 8-bit floats."""
     number = n.attr("to", 0)
     if number == STRING and isinstance(n.raw(0), Labels):
         return n.raw(0)
@@ -177,13 +177,13 @@ def cast(n: Node) -> Any:
 
 @op("CastLike")
 def cast_like(n: Node) -> Any:
-    """To the type of the second input."""
+    """Cast to the type of the second input."""
     number = narrow_of(n.raw(1))
     return _to(n, n.x(1).dtype if number is None else number)
 
 
 def _to(n: Node, kind: int | dtypes.DType) -> Any:
-    """Cast to a dtype, or to the number of a type of few bits."""
+    """Cast to a dtype, or to the narrow type of an ONNX number."""
     saturate = bool(n.attr("saturate", 1))
     if isinstance(kind, int):
         return fitted(n.x(0), kind, saturate, n.attr("round_mode", "up"))

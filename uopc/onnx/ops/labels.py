@@ -19,7 +19,7 @@ _KINDS = {"int64s": np.int64, "floats": np.float32}
 
 
 def column(n: Node, name: str) -> Array | None:
-    """A list of labels, which is an attribute of one of several types; None if there is none."""
+    """Return a list of labels from an attribute of any of its types; None if there is none."""
     if f"{name}_tensor" in n.attributes:
         found: Array = n.attributes[f"{name}_tensor"]
         return found.reshape(-1)
@@ -45,9 +45,9 @@ def _are_strings(v: Any) -> bool:
 
 # ---------------------------------------------------------------- tables
 def rows(v: Any, keys: Array) -> Any:
-    """The row of each element in a list of keys, len(keys) if it has none; the last of equal ones.
+    """Return the position of each element in `keys`, len(keys) if missing; the last of equal keys.
 
-    An array if the elements are known strings, else a node.
+    For known strings the result is an array, else a node.
     """
     if is_text(keys):
         at = {str(k): i for i, k in enumerate(keys)}
@@ -64,7 +64,7 @@ def rows(v: Any, keys: Array) -> Any:
 
 
 def _row_of_number(x: UOp, keys: Array) -> UOp:
-    """Rows found by a search in the sorted keys; NaN is equal to NaN."""
+    """Find rows by a search in the sorted keys; NaN equals NaN."""
     none, nan = len(keys), np.isnan(keys) if keys.dtype.kind == "f" else np.zeros(len(keys), bool)
     back = keys[::-1]
     order, first = np.unique(back[~nan[::-1]], return_index=True)
@@ -83,7 +83,7 @@ def _row_of_number(x: UOp, keys: Array) -> UOp:
 
 
 def chosen(row: Any, values: Array, default: Any) -> Any:
-    """The value of each row, the default for the row after the last."""
+    """Return the value at each row; for row len(values), the default."""
     if is_text(values):
         table = texts([*values.tolist(), str(default)], (len(values) + 1,))
         return table[row] if isinstance(row, np.ndarray) else Labels(row, table)
@@ -92,7 +92,7 @@ def chosen(row: Any, values: Array, default: Any) -> Any:
 
 
 def labelled(row: UOp, n: Node) -> Any:
-    """The class labels of the attributes of a classifier, by their numbers."""
+    """Return the class labels, from a classifier's attributes, at these positions."""
     for name in _CLASSES:
         given = n.attributes.get(name)
         if not given:
@@ -110,7 +110,7 @@ def count_of_labels(n: Node) -> int:
 
 @op("LabelEncoder", since=2, domain=ML)
 def label_encoder(n: Node) -> Any:
-    """Each element as the value that stands beside it in a table, or a default."""
+    """Map each element by a table of keys and values; other elements give a default."""
     keys, values = _needed(n, "keys"), _needed(n, "values")
     if len(keys) != len(values):
         raise UserError(f"{len(keys)} keys for {len(values)} values")
@@ -128,13 +128,13 @@ def label_encoder(n: Node) -> Any:
 
 @op("LabelEncoder", domain=ML)
 def label_encoder_1(n: Node) -> Any:
-    """Version 1: strings to their numbers, or numbers to strings."""
+    """Version 1: map strings to their positions, or positions to strings."""
     return _between(n, n.attr("classes_strings", []), None)
 
 
 @op("CategoryMapper", domain=ML)
 def category_mapper(n: Node) -> Any:
-    """Strings to numbers, or numbers to strings."""
+    """Map strings to numbers, or numbers to strings."""
     return _between(n, n.attr("cats_strings", []), n.attr("cats_int64s", []))
 
 
@@ -150,14 +150,14 @@ def _between(n: Node, strings: list[str], numbers: list[int] | None) -> Any:
 
 
 def _raw(n: Node) -> Any:
-    """Input 0: strings as they are, others as a node."""
+    """Input 0: strings unchanged, other values as a node."""
     v = n.raw(0)
     return v if _are_strings(v) else n.x(0)
 
 
 @op("OneHotEncoder", domain=ML)
 def one_hot_encoder(n: Node) -> UOp:
-    """1 at the category along a new last axis; all 0 for what is none, also without `zeros`."""
+    """1 at the category along a new last axis, else 0; unknown values give only 0s."""
     keys = _needed(n, "cats")
     row = rows(_raw(n), keys)
     row = uopc.constant(row) if isinstance(row, np.ndarray) else row
@@ -168,7 +168,7 @@ def one_hot_encoder(n: Node) -> UOp:
 # ---------------------------------------------------------------- maps
 @op("ZipMap", domain=ML)
 def zip_map(n: Node) -> Maps:
-    """A map from labels to the numbers of each row."""
+    """Make a map from labels to numbers for each row."""
     keys: list[Any] = n.attr("classlabels_strings", []) or n.attr("classlabels_int64s", [])
     x = n.x(0)
     if len(x.shape) not in (1, 2) or dims(x)[-1] != len(keys):
@@ -178,7 +178,7 @@ def zip_map(n: Node) -> Maps:
 
 @op("DictVectorizer", domain=ML)
 def dict_vectorizer(n: Node) -> UOp:
-    """The numbers of maps in the order of a vocabulary, 0 for those that a map has not."""
+    """The values of a map in the order of a vocabulary; 0 for missing keys."""
     found = n.raw(0)
     if not isinstance(found, Maps):
         raise Unsupported("DictVectorizer of other maps than those of ZipMap")

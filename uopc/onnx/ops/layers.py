@@ -15,7 +15,7 @@ op("Det")(lambda n: n.x(0).det())
 
 @op("Gemm")
 def gemm(n: Node) -> UOp:
-    """alpha * a @ b + beta * c, with transposed operands if asked."""
+    """alpha * a @ b + beta * c; `a` and `b` are transposed if asked."""
     a, b, c = n.x(0), n.x(1), n.maybe(2)
     a = a.transpose() if n.attr("transA", 0) else a
     b = b.transpose() if n.attr("transB", 0) else b
@@ -37,13 +37,13 @@ def einsum(n: Node) -> UOp:
 
 # ---------------------------------------------------------------- normalisations
 def _channels(x: UOp, v: UOp) -> UOp:
-    """A vector of channels beside images."""
+    """Reshape a vector of channels to broadcast with images."""
     return along(v, 1, len(x.shape))
 
 
 @op("BatchNormalization")
 def batch_normalization(n: Node) -> Any:
-    """By given means and variances, or in training by those of the batch, which are kept."""
+    """Normalise by given means and variances; in training, by the batch's, which are outputs."""
     x, scale, bias, mean, var = (n.x(k) for k in range(5))
     eps = n.number("epsilon", 1e-5)
     if n.attr("training_mode", 0):
@@ -63,7 +63,7 @@ def _normal(x: UOp, scale: UOp, bias: UOp, mean: UOp, var: UOp, eps: float) -> U
 
 @op("InstanceNormalization")
 def instance_normalization(n: Node) -> UOp:
-    """Each channel of each image by its own mean and variance."""
+    """Normalise each channel of each image by its mean and variance."""
     x, scale, bias = n.x(0), n.x(1), n.x(2)
     axes = tuple(range(2, len(x.shape)))
     y = _standard(x, axes, n.number("epsilon", 1e-5))[0]
@@ -71,7 +71,7 @@ def instance_normalization(n: Node) -> UOp:
 
 
 def _standard(x: UOp, axes: tuple[int, ...], eps: float) -> tuple[UOp, UOp, UOp]:
-    """Normalised over axes; the mean, and one by the standard deviation."""
+    """Normalise over axes; also return the mean and the reciprocal of the standard deviation."""
     mean = x.mean(axes, keepdims=True)
     apart = x - mean
     inverse = ((apart * apart).mean(axes, keepdims=True) + eps).sqrt().reciprocal()
@@ -80,7 +80,7 @@ def _standard(x: UOp, axes: tuple[int, ...], eps: float) -> tuple[UOp, UOp, UOp]
 
 @op("LayerNormalization")
 def layer_normalization(n: Node) -> Any:
-    """The axes from `axis` on by their mean and variance; these are outputs, too."""
+    """Normalise the axes from `axis` on; also return the mean and 1 / standard deviation."""
     x, scale, bias = n.x(0), n.x(1), n.maybe(2)
     axis = n.axis(-1, len(x.shape))
     wide = x.cast(dtypes.float32) if x.dtype.itemsize < 4 else x
@@ -93,7 +93,7 @@ def layer_normalization(n: Node) -> Any:
 
 @op("RMSNormalization")
 def rms_normalization(n: Node) -> UOp:
-    """The axes from `axis` on, divided by the root of their mean square."""
+    """Divide by the root mean square over the axes from `axis` on."""
     x, scale = n.x(0), n.x(1)
     axes = tuple(range(n.axis(-1, len(x.shape)), len(x.shape)))
     wide = x.cast(dtypes.float32) if x.dtype.itemsize < 4 else x
@@ -103,7 +103,7 @@ def rms_normalization(n: Node) -> UOp:
 
 @op("GroupNormalization", since=21)
 def group_normalization(n: Node) -> UOp:
-    """Groups of channels by their mean and variance."""
+    """Normalise groups of channels by their mean and variance."""
     x, scale, bias = n.x(0), n.x(1), n.x(2)
     own, groups = dims(x), n.attr("num_groups", 1)
     y = x.reshape(own[0], groups, -1)
@@ -113,7 +113,7 @@ def group_normalization(n: Node) -> UOp:
 
 @op("LpNormalization")
 def lp_normalization(n: Node) -> UOp:
-    """Divided by the p-norm along an axis; 0 where that is 0."""
+    """Divide by the p-norm along an axis; where the norm is 0, give 0."""
     x = n.x(0)
     axis = (n.axis(-1, len(x.shape)),)
     if n.attr("p", 2) == 1:
@@ -125,7 +125,7 @@ def lp_normalization(n: Node) -> UOp:
 
 @op("MeanVarianceNormalization")
 def mean_variance_normalization(n: Node) -> UOp:
-    """By mean and standard deviation over axes."""
+    """Normalise by mean and standard deviation over axes."""
     x = n.x(0)
     mean = x.mean(tuple(n.attr("axes", [0, 2, 3])), keepdims=True)
     apart = x - mean
@@ -135,7 +135,7 @@ def mean_variance_normalization(n: Node) -> UOp:
 
 @op("LRN")
 def lrn(n: Node) -> UOp:
-    """Divided by a power of the squares of near channels."""
+    """Divide by a power of the sum of squares of neighbouring channels."""
     x, size = n.x(0), n.attr("size", 1)
     channels = fixed(x, "LRN")[1]
     before = min((size - 1) // 2, channels)
@@ -154,7 +154,7 @@ op("NegativeLogLikelihoodLoss")(lambda n: _nll(n, n.x(0), n.x(1), n.maybe(2)))
 
 @op("SoftmaxCrossEntropyLoss")
 def cross_entropy(n: Node) -> Any:
-    """The loss of logits; the second output is their log-softmax."""
+    """Return the loss of logits; the second output is their log-softmax."""
     logs = n.x(0).log_softmax(1)
     found = _nll(n, logs, n.x(1), n.maybe(2))
     return (found, logs) if n.outputs > 1 else found

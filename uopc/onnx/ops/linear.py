@@ -1,4 +1,4 @@
-"""Linear models of ai.onnx.ml, and what prepares their features."""
+"""Linear models of ai.onnx.ml, and operators that prepare their features."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from uopc.onnx.values import Labels, is_text
 
 
 def numbers(n: Node, name: str) -> UOp | None:
-    """An attribute that is a list of floats, as a node; None if it is missing or empty."""
+    """Return a list of floats, from an attribute, as a node; None if it is missing or empty."""
     given = n.floats(name)
     return uopc.constant(given) if given.size else None
 
 
 def features(n: Node) -> UOp:
-    """Input 0 as (n, features) of floats; one example may come without its axis."""
+    """Input 0 as floats of shape (n, features); a single example may lack the first axis."""
     x = n.x(0)
     x = x if x.dtype.is_float else x.cast(dtypes.float32)
     return x.unsqueeze(0) if len(x.shape) == 1 else x
@@ -46,7 +46,7 @@ def linear_regressor(n: Node) -> UOp:
 
 @op("LinearClassifier", domain=ML)
 def linear_classifier(n: Node) -> Any:
-    """The label of the best score, and all scores; one score of two classes is the second's."""
+    """The label of the best score, and all scores; a single score is the second class's."""
     x, how = features(n), n.attr("post_transform", "NONE")
     count = len(n.attr("coefficients", [])) // max(dims(x)[1], 1)
     scores = _product(n, x, count).cast(dtypes.float32)
@@ -61,7 +61,7 @@ def linear_classifier(n: Node) -> Any:
 # ---------------------------------------------------------------- features
 @op("Scaler", domain=ML)
 def scaler(n: Node) -> UOp:
-    """(x - offset) * scale, each one number or one of each feature."""
+    """(x - offset) * scale; offset and scale are one number, or one per feature."""
     x = n.x(0).cast(dtypes.float32)
     offset, scale = numbers(n, "offset"), numbers(n, "scale")
     x = x if offset is None else x - offset
@@ -70,7 +70,7 @@ def scaler(n: Node) -> UOp:
 
 @op("Normalizer", domain=ML)
 def normalizer(n: Node) -> UOp:
-    """Each row divided by its greatest magnitude, their sum, or the root of the squares' sum."""
+    """Divide each row by its greatest magnitude, its sum of magnitudes, or its Euclidean norm."""
     x, how = n.x(0).cast(dtypes.float32), n.attr("norm", "MAX")
     if how == "MAX":
         length = x.abs().max(-1, keepdims=True)
@@ -85,7 +85,7 @@ def normalizer(n: Node) -> UOp:
 
 @op("Imputer", domain=ML)
 def imputer(n: Node) -> UOp:
-    """One number replaced by those of its feature; it may be NaN."""
+    """Replace one number, which may be NaN, by the imputed value of its feature."""
     x = n.x(0)
     kind = "float" if x.dtype.is_float else "int64"
     given = n.attr(f"imputed_value_{kind}s", None)
@@ -104,7 +104,7 @@ def binarizer(n: Node) -> UOp:
 
 @op("FeatureVectorizer", domain=ML)
 def feature_vectorizer(n: Node) -> UOp:
-    """The features of all inputs side by side."""
+    """Concatenate the features of all inputs."""
     parts = [v.cast(dtypes.float32) for v in n.all()]
     wide = [p.unsqueeze(0) if len(p.shape) == 1 else p for p in parts]
     if not wide:
@@ -115,7 +115,7 @@ def feature_vectorizer(n: Node) -> UOp:
 
 @op("ArrayFeatureExtractor", domain=ML)
 def array_feature_extractor(n: Node) -> Any:
-    """Columns by their numbers; also of strings."""
+    """Select columns, also of strings, by their indices."""
     x, places = n.raw(0), n.x(1).reshape(-1)
     if is_text(x):
         if x.ndim > 1 and x.size != x.shape[-1]:

@@ -57,7 +57,7 @@ def constant(n: Node) -> Any:
 
 @op("ConstantOfShape")
 def constant_of_shape(n: Node) -> UOp:
-    """One value in all places of a shape."""
+    """Fill a shape with one value."""
     value = n.attr("value", np.zeros(1, np.float32)).reshape(-1)[0]
     given = n.ints(0)
     assert given is not None
@@ -66,7 +66,7 @@ def constant_of_shape(n: Node) -> UOp:
 
 @op("Range")
 def arange(n: Node) -> UOp:
-    """Numbers of known steps; up to a symbolic size from 0 by 1."""
+    """Count by known steps. If the end is symbolic, the start must be 0 and the step 1."""
     known: list[Any] = [n.known(k) for k in range(3)]
     begin, end, step = [v.reshape(-1)[0] for v in known]
     if not any(map(has_symbols, known)):
@@ -80,7 +80,7 @@ def arange(n: Node) -> UOp:
 # ---------------------------------------------------------------- views
 @op("Reshape")
 def reshape(n: Node) -> Any:
-    """A size of 0 copies that of the input, unless `allowzero`; -1 is what is left."""
+    """Reshape. A size of 0 copies the input's unless `allowzero`; -1 is inferred."""
     wanted = n.ints(1) if n.has(1) else list(n.attr("shape", []))
     assert wanted is not None
     x = n.x(0)
@@ -95,7 +95,7 @@ def reshape(n: Node) -> Any:
 
 @op("Flatten")
 def flatten(n: Node) -> UOp:
-    """The axes before `axis` as one, the others as one."""
+    """Merge the axes before `axis` into one, and the others into another."""
     x = n.x(0)
     axis = n.attr("axis", 1)
     own = dims(x)
@@ -109,7 +109,7 @@ def flatten(n: Node) -> UOp:
 
 @op("Squeeze")
 def squeeze(n: Node) -> UOp:
-    """Without axes of size 1: those given, or all."""
+    """Remove axes of size 1: the given ones, or all."""
     x, axes = n.x(0), n.ints_of(1, "axes")
     own = dims(x)
     gone = {i for i, d in enumerate(own) if d == 1} if axes is None else {
@@ -123,7 +123,7 @@ def squeeze(n: Node) -> UOp:
 
 
 def _without_ones(x: UOp) -> UOp:
-    """x, on the condition that no free size is 1: such an axis would be gone, too."""
+    """Return x on the condition that no symbolic size is 1: squeezing would remove such an axis."""
     own = dims(x)
     more = [0 if isinstance(d, int) else d - 2 for d in own]
     return x.pad([(m, 0) for m in more]).shrink([(m, m + d) for m, d in zip(more, own)])
@@ -131,7 +131,7 @@ def _without_ones(x: UOp) -> UOp:
 
 @op("Unsqueeze")
 def unsqueeze(n: Node) -> UOp:
-    """With new axes of size 1."""
+    """Insert axes of size 1."""
     x, axes = n.x(0), n.ints_of(1, "axes")
     own, new = list(dims(x)), list(axes or [])
     rank = len(own) + len(new)
@@ -154,7 +154,7 @@ def concat(n: Node) -> UOp:
 
 @op("Split")
 def split(n: Node) -> Any:
-    """Parts of given sizes, or of equal ones."""
+    """Split into parts of given sizes, or of equal sizes."""
     x = n.x(0)
     axis = n.axis(0, len(x.shape))
     sizes = n.ints_of(1, "split")
@@ -171,7 +171,7 @@ def split(n: Node) -> Any:
 
 @op("Slice", since=10)
 def slice_(n: Node) -> UOp:
-    """From 10 on: begins, ends, axes and steps are inputs."""
+    """Slice. From version 10 on, starts, ends, axes and steps are inputs."""
     begins, ends = n.ints(1), n.ints(2)
     axes, steps = n.ints(3), n.ints(4)
     assert begins is not None and ends is not None
@@ -195,13 +195,13 @@ def _sliced(x: UOp, begins: Any, ends: Any, axes: Any, steps: Any) -> UOp:
 
 
 def _end(end: Any) -> Any:
-    """The greatest integers stand for the end of an axis."""
+    """Return the end of a slice; None, the end of the axis, for the greatest integers."""
     return None if isinstance(end, int) and end >= 2**31 - 1 else end
 
 
 @op("Expand")
 def expand(n: Node) -> UOp:
-    """Broadcast with a shape."""
+    """Broadcast to a shape."""
     x, wanted = n.x(0), n.ints(1)
     assert wanted is not None
     return x.expand(shapes.broadcast([dims(x), tuple(wanted)]))
@@ -209,7 +209,7 @@ def expand(n: Node) -> UOp:
 
 @op("Tile")
 def tile(n: Node) -> UOp:
-    """Repeated along each axis."""
+    """Repeat along each axis."""
     x, times = n.x(0), n.ints(1)
     assert times is not None
     return tiled(x, times)
@@ -217,7 +217,7 @@ def tile(n: Node) -> UOp:
 
 @op("Pad")
 def pad(n: Node) -> UOp:
-    """Wider at both ends of axes, or narrower where a width is negative."""
+    """Pad both ends of axes; a negative width removes elements."""
     x = n.x(0)
     rank = len(x.shape)
     given = n.ints_of(1, "pads")
@@ -246,7 +246,7 @@ def pad(n: Node) -> UOp:
 
 @op("DepthToSpace")
 def depth_to_space(n: Node) -> UOp:
-    """Channels as blocks of pixels."""
+    """Move channels into blocks of pixels."""
     x, b = n.x(0), n.attr("blocksize", 1)
     batch, c, h, w = dims(x)
     if n.attr("mode", "DCR") == "DCR":
@@ -258,7 +258,7 @@ def depth_to_space(n: Node) -> UOp:
 
 @op("SpaceToDepth")
 def space_to_depth(n: Node) -> UOp:
-    """Blocks of pixels as channels."""
+    """Move blocks of pixels into channels."""
     x, b = n.x(0), n.attr("blocksize", 1)
     batch, c, h, w = dims(x)
     crd = n.attr("mode", "DCR") == "CRD"
@@ -287,7 +287,7 @@ def trilu(n: Node) -> UOp:
 
 @op("OneHot")
 def one_hot(n: Node) -> UOp:
-    """One value at the index along a new axis, another elsewhere."""
+    """Put one value at the index along a new axis, and another value elsewhere."""
     index, depth, values = n.x(0), n.ints(1), n.x(2)
     assert depth is not None
     axis = n.attr("axis", -1)
@@ -300,7 +300,7 @@ def one_hot(n: Node) -> UOp:
 
 @op("ReverseSequence")
 def reverse_sequence(n: Node) -> UOp:
-    """The first elements along the time axis backwards, as many as each batch says."""
+    """Reverse the first elements along the time axis, as many as each batch says."""
     x, lengths = n.x(0), n.x(1)
     time, batch = n.attr("time_axis", 0), n.attr("batch_axis", 1)
     rank = len(x.shape)

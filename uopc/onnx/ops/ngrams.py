@@ -19,10 +19,11 @@ from uopc.onnx.values import Array, texts
 
 @op("TfIdfVectorizer")
 def tf_idf_vectorizer(n: Node) -> UOp:
-    """(C,) or (batch, C), numbers or known strings -> how often each n-gram of a pool is there.
+    """(C,) or (batch, C), numbers or known strings -> the number of times each n-gram of a pool
+    occurs.
 
-    The elements of an n-gram may have up to `max_skip_count` others between each other, as many
-    everywhere. Elements are compared by their number in the list of all elements of the pool.
+    Up to `max_skip_count` other elements may stand between neighbours of an n-gram, as many between
+    all of them. Elements are compared by their number in the list of all elements of the pool.
     """
     pool = n.attr("pool_int64s", []) or n.attr("pool_strings", [])
     columns, starts = list(n.attr("ngram_indexes", [])), list(n.attr("ngram_counts", []))
@@ -50,7 +51,7 @@ def tf_idf_vectorizer(n: Node) -> UOp:
 
 
 def _grams(pool: list[object], starts: list[int]) -> list[list[object]]:
-    """The n-grams in the order of the pool: those of one element first."""
+    """The n-grams in the order of the pool, shortest first."""
     found: list[list[object]] = []
     ends = [*starts[1:], len(pool)]
     for size, (begin, end) in enumerate(zip(starts, ends), 1):
@@ -61,7 +62,7 @@ def _grams(pool: list[object], starts: list[int]) -> list[list[object]]:
 
 
 def _counts(x: UOp, wanted: Array, skips: int) -> UOp:
-    """(batch, C), (n-grams, size) -> (batch, n-grams), over all distances of their elements."""
+    """(batch, C), (n-grams, size) -> (batch, n-grams): the occurrences at all distances."""
     grams, size = wanted.shape
     length = dims(x)[1]
     total = uopc.full((dims(x)[0], grams), 0.0, dtypes.float32)

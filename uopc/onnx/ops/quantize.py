@@ -1,4 +1,4 @@
-"""Quantised tensors: integers with a scale and a zero point, for all or for each of an axis."""
+"""Quantised tensors: integers with a scale and a zero point, per tensor, per axis or per block."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from uopc.onnx.values import DTYPES
 
 
 def spread(v: UOp, x: UOp, axis: int, block: int = 0) -> UOp:
-    """A scale beside what it scales: one number, one of each place of an axis, or of each block."""
+    """Shape a scale to broadcast with x: one number, or one per position or block of an axis."""
     own = dims(v)
     if not own or own == (1,) or (block == 0 and len(own) > 1):
         return v.reshape(()) if own in ((), (1,)) else v
@@ -40,7 +40,7 @@ def _ends(t: DType) -> tuple[int, int]:
 
 
 def rounded(y: UOp, t: DType) -> UOp:
-    """To the nearest integer, ties to even, within the range of a dtype."""
+    """Round to the nearest integer, ties to even, within the range of a dtype."""
     if t.is_float:
         return y.cast(t)
     low, high = _ends(t)
@@ -116,7 +116,7 @@ def _centred(x: UOp, zero: UOp | None, axis: int) -> UOp:
 
 
 def _both(n: Node, axis_0: int, axis_1: int) -> tuple[UOp, UOp]:
-    """Inputs 0 and 1 without their zero points, one or one of each place along these axes."""
+    """Inputs 0 and 1 minus their zero points, which may vary along these axes."""
     return _centred(n.x(0), n.maybe(2), axis_0), _centred(n.x(1), n.maybe(3), axis_1)
 
 
@@ -126,7 +126,7 @@ op("ConvInteger")(lambda n: convolved(n, *_both(n, 1, 0)))
 
 @op("QLinearMatMul")
 def qlinear_matmul(n: Node) -> UOp:
-    """A product of quantised matrices, quantised again."""
+    """Multiply quantised matrices, and quantise the product."""
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (n.x(k) for k in range(8))
     product = _centred(a, a_zero, -2).matmul(_centred(b, b_zero, -1)).cast(dtypes.float32)
     scale = _rows(a_scale, -2) * _rows(b_scale, -1) / _rows(y_scale, -2)
@@ -135,7 +135,7 @@ def qlinear_matmul(n: Node) -> UOp:
 
 
 def _rows(v: UOp, axis: int) -> UOp:
-    """Numbers of rows (axis -2) or columns (-1) beside a matrix."""
+    """Shape numbers of rows (axis -2) or of columns (axis -1) to broadcast with a matrix."""
     if dims(v) in ((), (1,)):
         return v.reshape(())
     return v.unsqueeze(1) if axis == -2 and len(dims(v)) == 1 else v
@@ -143,7 +143,7 @@ def _rows(v: UOp, axis: int) -> UOp:
 
 @op("QLinearConv")
 def qlinear_conv(n: Node) -> UOp:
-    """A convolution of quantised images, quantised again."""
+    """Convolve quantised images, and quantise the result."""
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = (n.x(k) for k in range(8))
     sums = convolved(n, _centred(x, x_zero, 1), _centred(w, w_zero, 0), n.maybe(8))
     scale = x_scale.reshape(()) * w_scale / y_scale.reshape(())

@@ -55,7 +55,7 @@ def _clipped(n: Node, x: UOp) -> UOp:
 def _recurrent(
     n: Node, gates: int, defaults: list[str], make: Callable[..., Step], states: int
 ) -> Any:
-    """All directions: `make(functions, weights, bias, peephole, size)` gives the step of one."""
+    """Run all directions; `make(functions, weights, bias, peephole, size)` makes each step."""
     x, w, r = n.x(0), n.x(1), n.x(2)
     batch_first = n.attr("layout", 0)
     if batch_first:
@@ -94,7 +94,7 @@ def _recurrent(
 
 
 def _turned(x: UOp, lengths: UOp | None) -> UOp:
-    """Each batch backwards, up to its length if there are lengths."""
+    """Reverse each batch in time, up to its length if there are lengths."""
     if lengths is None:
         return x.flip(0)
     steps = uopc.arange(dims(x)[0], dtype=dtypes.int64).unsqueeze(1)
@@ -168,7 +168,7 @@ def gru(n: Node) -> Any:
 
 @op("RNN")
 def rnn(n: Node) -> Any:
-    """One activation of the input and the state before."""
+    """Apply one activation to the input and the previous state."""
 
     def make(f: list[Activation], r: UOp, bias: Any, peep: UOp | None, size: int) -> Step:
         def step(row: UOp, h: UOp) -> tuple[UOp, ...]:

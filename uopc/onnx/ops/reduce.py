@@ -1,4 +1,4 @@
-"""Reductions, and what is made of them along an axis."""
+"""Reductions, and operators along an axis that are made of reductions."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Reduce = Callable[[UOp, tuple[int, ...], bool], UOp]
 
 
 def _kept(f: Reduce) -> Reduce:
-    """The result has the dtype of the operand, as ONNX's reduces of integers do."""
+    """Cast the result to the dtype of the operand, as ONNX's reductions of integers do."""
     return lambda x, axes, keep: f(x, axes, keep).cast(x.dtype)
 
 
 def _mean_of_integers(x: UOp, axes: tuple[int, ...], keep: bool) -> UOp:
-    """The total, in the dtype of x, over the count, rounded to 0."""
+    """Divide the sum, in the dtype of x, by the count; round towards 0."""
     count = dim_uop(shapes.size(tuple([x.shape[a] for a in axes])))
     return x.sum(axes, keep).cast(x.dtype).alu(Ops.CDIV, count.cast(x.dtype))
 
@@ -94,7 +94,7 @@ op("CumProd")(lambda n: _running(n, UOp.cumprod, 1))
 
 # ---------------------------------------------------------------- along an axis
 def _flat(n: Node, f: Callable[[UOp, int], UOp]) -> UOp:
-    """The dimensions from the axis on as one, as old versions of the operator have it."""
+    """Apply f with the dimensions from the axis on merged into one, as old versions define."""
     x = n.x(0)
     axis = n.axis(1, len(x.shape))
     lead = 1
@@ -125,7 +125,7 @@ _along("Hardmax", _hardmax)
 
 @op("TopK")
 def top_k(n: Node) -> Any:
-    """The greatest or least elements along an axis, in order, and where they stand."""
+    """The greatest or least elements along an axis, in order, and their indices."""
     x = n.x(0)
     axis = n.axis(-1, len(x.shape))
     given = n.ints(1) if n.has(1) else [n.attr("k", 1)]

@@ -1,4 +1,4 @@
-"""Images at computed places, boxes, and values put back where windows took them."""
+"""Images sampled at computed places, boxes, and values put back where windows took them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOST_SAMPLES = 1 << 15
 
 @op("GridSample")
 def grid_sample(n: Node) -> UOp:
-    """The image at the places of a grid, which has x first; -1 to 1 are its ends."""
+    """Sample an image at the places of a grid, x first; -1 and 1 are the ends of the image."""
     x, grid = n.x(0), n.x(1)
     sizes = fixed(x, "GridSample")[2:]
     rank = len(sizes)
@@ -61,7 +61,7 @@ def _added(parts: list[UOp]) -> UOp:
 
 
 def _weighted_elements(x: UOp, taps: Taps, padding: str, corners: bool) -> list[UOp]:
-    """The elements at all combinations of taps, times their weights."""
+    """The elements at all combinations of taps, each multiplied by the weights of its taps."""
     sizes, parts = dims(x)[2:], []
     for chosen in _combined(taps):
         part = _pixel(x, [c[0] for c in chosen], sizes, padding, corners)
@@ -91,7 +91,7 @@ def _cubic(t: UOp) -> list[UOp]:
 
 
 def _inside(v: UOp, size: int, padding: str, corners: bool) -> UOp:
-    """A place within the image: at its border, or reflected."""
+    """Move a place into the image: to the border, or by reflection."""
     if padding == "border":
         return v.clip(0.0, float(size - 1))
     low, high = (0.0, size - 1.0) if corners else (-0.5, size - 0.5)
@@ -106,7 +106,7 @@ def _inside(v: UOp, size: int, padding: str, corners: bool) -> UOp:
 
 
 def _pixel(x: UOp, at: list[UOp], sizes: Any, padding: str, corners: bool) -> UOp:
-    """(batch, channels, places...): the elements at whole places, 0 outside."""
+    """(batch, channels, places...): the elements at integer places, 0 outside of the image."""
     if padding != "zeros":
         at = [_inside(v, size, padding, corners) for v, size in zip(at, sizes)]
     valid = functools.reduce(
@@ -124,7 +124,7 @@ def _pixel(x: UOp, at: list[UOp], sizes: Any, padding: str, corners: bool) -> UO
 # ---------------------------------------------------------------- regions
 @op("RoiAlign", since=16)
 def roi_align(n: Node) -> UOp:
-    """The mean, or the greatest part, of samples in each cell of a grid over each box."""
+    """The mean, or the greatest weighted pixel, of samples in each cell of a grid over each box."""
     x, boxes, image = n.x(0), n.x(1), n.x(2)
     half = n.attr("coordinate_transformation_mode", "half_pixel") == "half_pixel"
     cells = n.attr("output_height", 1), n.attr("output_width", 1)
@@ -151,7 +151,7 @@ def roi_align(n: Node) -> UOp:
 
 
 def _sampled(x: UOp, at: list[UOp], greatest: bool) -> tuple[UOp, UOp]:
-    """The values that four pixels around each place give, and which places are in the image."""
+    """Combine the four pixels around each place; also return which places are in the image."""
     sizes = fixed(x, "RoiAlign")[2:]
     inside = [(v >= -1.0) & (v <= float(size)) for v, size in zip(at, sizes)]
     near = [v.clip(0.0, float(size - 1)) for v, size in zip(at, sizes)]
@@ -163,7 +163,7 @@ def _sampled(x: UOp, at: list[UOp], greatest: bool) -> tuple[UOp, UOp]:
 def _as_many_as_pixels(
     x: UOp, sides: list[tuple[UOp, UOp]], cells: tuple[int, int], greatest: bool
 ) -> UOp:
-    """A sample of each cell after the other: as many as the cell of a box has pixels."""
+    """Loop over the samples of all cells at once; a cell has as many samples as pixels."""
     each = [length / cell for (_, length), cell in zip(sides, cells)]
     counts = [v.ceil().clip(0.0, float(MOST_SAMPLES)).cast(dtypes.int32) for v in each]
     if dims(x)[0] == 0:
@@ -198,14 +198,14 @@ def _as_many_as_pixels(
 
 @op("RoiAlign")
 def roi_align_10(n: Node) -> Any:
-    """Before version 16: boxes of whole pixels."""
+    """Versions before 16: the boxes have whole pixels."""
     n.attributes |= {"coordinate_transformation_mode": "output_half_pixel"}
     return roi_align(n)
 
 
 @op("DeformConv")
 def deform_conv(n: Node) -> UOp:
-    """A convolution that reads each element at a place with an offset, times a mask."""
+    """Convolve, reading each element at a place with an offset, and multiply it by a mask."""
     x, w, offset, mask = n.x(0), n.x(1), n.x(2), n.maybe(4)
     batch, channels, *sizes = fixed(x, "DeformConv")
     kernel, rank, parts = fixed(w, "DeformConv")[2:], len(sizes), n.attr("offset_group", 1)
@@ -233,7 +233,7 @@ def deform_conv(n: Node) -> UOp:
 
 @op("NonMaxSuppression")
 def non_max_suppression(n: Node) -> Any:
-    """The best boxes of each class that do not overlap better ones, of values known now."""
+    """Select the best boxes of each class that do not overlap better ones. Inputs must be known."""
     boxes, scores, least = n.known(0), n.known(1), n.first(4)
     assert boxes is not None and scores is not None
     limit, allowed = int(n.first(2) or 0), float(n.first(3) or 0)
@@ -262,7 +262,7 @@ def _corners(boxes: Any, centred: bool) -> Any:
 
 
 def _shared(a: Any, b: Any) -> float:
-    """The area that two boxes share, as a part of the area that both cover."""
+    """The area of the intersection of two boxes, divided by the area of their union."""
     low, high = np.maximum(a[:2], b[:2]), np.minimum(a[2:], b[2:])
     both = float(np.prod(np.maximum(high - low, 0)))
     whole = float(np.prod(a[2:] - a[:2]) + np.prod(b[2:] - b[:2])) - both
@@ -272,7 +272,7 @@ def _shared(a: Any, b: Any) -> float:
 # ---------------------------------------------------------------- windows, put back
 @op("Col2Im")
 def col2im(n: Node) -> UOp:
-    """Columns of windows added up where they overlap: the transpose of what makes windows."""
+    """Add up columns of windows where windows overlap: the transpose of taking windows."""
     x, image, block = n.x(0), n.ints(1), n.ints(2)
     assert image is not None and block is not None
     batch, rows = dims(x)[:2]
@@ -288,7 +288,7 @@ def col2im(n: Node) -> UOp:
 
 @op("MaxUnpool")
 def max_unpool(n: Node) -> UOp:
-    """Elements put back where MaxPool found them, zeros elsewhere."""
+    """Put elements back where MaxPool found them; zeros elsewhere."""
     x, places, wanted = n.x(0), n.x(1), n.ints(2)
     own = fixed(x, "MaxUnpool")
     kernel = n.attr("kernel_shape", [])

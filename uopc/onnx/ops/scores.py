@@ -1,4 +1,4 @@
-"""Scores of classes and what becomes of them: transforms, and the label of the best."""
+"""Scores of classes: their transforms, and the label of the best score."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from uopc.errors import UserError
 
 
 def transformed(scores: UOp, how: str) -> UOp:
-    """(n, classes): the attribute `post_transform`."""
+    """Apply the attribute `post_transform` to scores of shape (n, classes)."""
     if how == "NONE":
         return scores
     if how == "LOGISTIC":
@@ -23,7 +23,7 @@ def transformed(scores: UOp, how: str) -> UOp:
 
 
 def _softmax_zero(x: UOp) -> UOp:
-    """A softmax in which scores of 0 stay 0; all are 0.5 if all are 0."""
+    """A softmax that keeps scores of 0 at 0; if all scores are 0, all results are 0.5."""
     top = x.max(-1, keepdims=True)
     near = x.abs() <= 1e-7
     parts = uopc.where(near, x * (-top).exp(), (x - top).exp())
@@ -32,7 +32,7 @@ def _softmax_zero(x: UOp) -> UOp:
 
 
 def _probit(x: UOp) -> UOp:
-    """The quantile of the normal distribution, by the approximation that ONNX Runtime has.
+    """The quantile of the normal distribution, by ONNX Runtime's approximation.
 
     Method: Winitzki's closed form of the inverse of erf.
     """
@@ -46,5 +46,5 @@ def _probit(x: UOp) -> UOp:
 
 
 def both(score: UOp) -> UOp:
-    """(n, 1) -> (n, 2): the score of the second of two classes as those of both."""
+    """(n, 1) -> (n, 2): the scores of both classes, given the score of the second class."""
     return uopc.cat(-score, score, axis=1)

@@ -15,13 +15,13 @@ from uopc.onnx.values import has_symbols, is_known
 
 
 def wrapped(index: UOp, size: Any) -> UOp:
-    """Negative indices count from the end."""
+    """Count negative indices from the end."""
     return uopc.where(index < 0, index + size, index)
 
 
 @op("Gather")
 def gather(n: Node) -> UOp:
-    """Slices along an axis; indices may be negative."""
+    """Take slices along an axis; indices may be negative."""
     x, axis = n.x(0), n.axis(0, len(n.x(0).shape))
     if is_known(n.raw(1)) and not has_symbols(n.raw(1)):
         known = n.known(1)
@@ -32,7 +32,7 @@ def gather(n: Node) -> UOp:
 
 @op("GatherElements")
 def gather_elements(n: Node) -> UOp:
-    """One index for each element of the result."""
+    """Take elements; the index has the shape of the result."""
     x, index = n.x(0), n.x(1)
     axis = n.axis(0, len(x.shape))
     return x.gather(axis, wrapped(index, x.shape[axis]))
@@ -40,7 +40,7 @@ def gather_elements(n: Node) -> UOp:
 
 @op("GatherND")
 def gather_nd(n: Node) -> UOp:
-    """Each row of the last axis of the indices is the place of an element or a slice."""
+    """Take an element or a slice for each row of the last axis of the indices."""
     x, index, batch = n.x(0), n.x(1), n.attr("batch_dims", 0)
     count = fixed(index, "GatherND")[-1]
     lead = dims(index)[:-1]
@@ -60,13 +60,13 @@ def _updated(x: UOp, keys: tuple[Any, ...], value: UOp, how: str) -> UOp:
 
 
 def _places_of(own: tuple[Any, ...]) -> list[UOp]:
-    """The place of each element of a shape along each axis."""
+    """For each axis of a shape, the index of each element along this axis."""
     return [places(d, i, len(own)).expand(own) for i, d in enumerate(own)]
 
 
 @op("ScatterElements Scatter")
 def scatter_elements(n: Node) -> UOp:
-    """The opposite of GatherElements: elements are put, or combined, at their places."""
+    """Put or combine elements at their indices: the opposite of GatherElements."""
     x, index, value = n.x(0), n.x(1), n.x(2)
     axis = n.axis(0, len(x.shape))
     own = dims(index)
@@ -79,7 +79,7 @@ def scatter_elements(n: Node) -> UOp:
 
 @op("ScatterND")
 def scatter_nd(n: Node) -> UOp:
-    """The opposite of GatherND."""
+    """Put or combine elements or slices at their indices: the opposite of GatherND."""
     x, index, value = n.x(0), n.x(1), n.x(2)
     if 0 in dims(index):
         return x
@@ -90,7 +90,7 @@ def scatter_nd(n: Node) -> UOp:
 
 @op("Compress")
 def compress(n: Node) -> UOp:
-    """The elements where a condition, known now, holds."""
+    """Keep the elements where a known condition holds."""
     x, condition = n.x(0), n.known(1)
     assert condition is not None
     chosen = np.flatnonzero(condition)
@@ -100,7 +100,7 @@ def compress(n: Node) -> UOp:
 
 @op("NonZero")
 def nonzero(n: Node) -> Any:
-    """The places of elements other than 0, of an array that is known now."""
+    """The indices of the elements of a known array that are not 0."""
     known = n.known(0)
     assert known is not None
     return np.stack(np.nonzero(np.atleast_1d(known))).astype(np.int64)
@@ -108,7 +108,7 @@ def nonzero(n: Node) -> Any:
 
 @op("Unique")
 def unique(n: Node) -> Any:
-    """Unique elements of an array that is known when the graph is made."""
+    """The unique elements of a known array."""
     known = n.known(0)
     assert known is not None
     axis = n.attr("axis", None)
@@ -124,7 +124,7 @@ def unique(n: Node) -> Any:
 
 @op("TensorScatter")
 def tensor_scatter(n: Node) -> UOp:
-    """A cache with new rows: at the positions of each batch, round and round if circular."""
+    """Write new rows into a cache at each batch's position; `circular` wraps around at the end."""
     x, new = n.x(0), n.x(1)
     axis = n.axis(-2, len(x.shape))
     batch, length = dims(new)[0], dims(new)[axis]

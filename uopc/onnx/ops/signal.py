@@ -16,7 +16,7 @@ from uopc.onnx.values import dtype_of
 
 
 def _transformed(x: UOp, n: int | None, axis: int, inverse: bool, onesided: bool) -> UOp:
-    """Along an axis before the last; `onesided`: half of the coefficients of real numbers."""
+    """Transform along an axis before the last. `onesided`: return half of the coefficients."""
     real = dims(x)[-1] == 1
     if onesided and real and not inverse:
         return x[..., 0].rfft(n, axis)
@@ -33,14 +33,14 @@ def _transformed(x: UOp, n: int | None, axis: int, inverse: bool, onesided: bool
 
 @op("DFT", since=20)
 def dft(n: Node) -> UOp:
-    """Along an axis that is an input; -2 by default."""
+    """Transform along an axis, which is an input; the default is -2."""
     axis = n.first(2)
     return _dft(n, -2 if axis is None else int(axis))
 
 
 @op("DFT")
 def dft_17(n: Node) -> UOp:
-    """Along the axis of an attribute."""
+    """Transform along an axis, which is an attribute."""
     return _dft(n, n.attr("axis", 1))
 
 
@@ -53,7 +53,7 @@ def _dft(n: Node, axis: int) -> UOp:
 
 @op("MelWeightMatrix")
 def mel_weight_matrix(n: Node) -> UOp:
-    """Triangles over the frequencies of a transform, equally wide on the scale of mels."""
+    """Triangles over the frequencies of a transform, of equal width on the mel scale."""
     count, length, rate, low, high = (_given_number(n, k) for k in range(5))
     few(count * length, "MelWeightMatrix")
     ends = [2595 * math.log10(1 + f / 700) for f in (low, high)]
@@ -77,7 +77,7 @@ def _given_number(n: Node, k: int) -> Any:
 
 @op("STFT")
 def stft(n: Node) -> UOp:
-    """Frames of a signal, each times a window and transformed."""
+    """Multiply frames of a signal by a window, and transform each frame."""
     x, window, length = n.x(0), n.maybe(2), n.first(3)
     size = int(length) if length is not None else fixed(n.x(2), "STFT")[0]
     parts = x.unsqueeze(1) if len(x.shape) == 2 else x.transpose(1, 2)

@@ -44,7 +44,7 @@ def _vectors(n: Node, x: UOp, count: int) -> Array:
 
 @op("SVMRegressor", domain=ML)
 def svm_regressor(n: Node) -> UOp:
-    """Also the side of a boundary, 1 or -1 (`one_class`)."""
+    """Return the decision value; with `one_class`, the side of the boundary, 1 or -1."""
     x, count, rho = features(n).cast(dtypes.float32), n.attr("n_supports", 0), n.floats("rho")
     weights = n.floats("coefficients")
     if rho.size < 1 or weights.size != (count or dims(x)[1]):
@@ -58,7 +58,7 @@ def svm_regressor(n: Node) -> UOp:
 
 @op("SVMClassifier", domain=ML)
 def svm_classifier(n: Node) -> Any:
-    """The label that most pairs of classes vote for, and their scores, or probabilities."""
+    """The label with the most votes of pairs of classes, and their scores, or probabilities."""
     x, count = features(n).cast(dtypes.float32), count_of_labels(n)
     per_class, rho = list(n.attr("vectors_per_class", [])), n.floats("rho")
     how = n.attr("post_transform", "NONE")
@@ -86,7 +86,7 @@ def svm_classifier(n: Node) -> Any:
 
 
 def _of_pairs(given: Array, per_class: list[int], pairs: list[tuple[int, int]]) -> Array:
-    """(vectors, pairs): what each support vector counts in the decision between two classes."""
+    """(vectors, pairs): the coefficient of each support vector in the decision of each pair."""
     total, classes = sum(per_class), len(per_class)
     if given.size != (classes - 1) * total:
         raise UserError(f"{given.size} coefficients of {total} vectors and {classes} classes")
@@ -100,7 +100,7 @@ def _of_pairs(given: Array, per_class: list[int], pairs: list[tuple[int, int]]) 
 
 
 def _liblinear(n: Node, x: UOp, count: int, rho: Array, how: str) -> Any:
-    """Without support vectors: a score of each class."""
+    """Score each class by a linear function: the model has no support vectors."""
     weights = n.floats("coefficients")
     if count < 1 or rho.size < 1 or weights.size != count * dims(x)[1]:
         raise UserError(f"{weights.size} coefficients of {count} classes, {rho.size} rho")
@@ -110,7 +110,7 @@ def _liblinear(n: Node, x: UOp, count: int, rho: Array, how: str) -> Any:
 
 # ---------------------------------------------------------------- probabilities
 def _coupled(shares: UOp, pairs: list[tuple[int, int]], count: int) -> UOp:
-    """(n, pairs) -> (n, classes): probabilities that agree best with those of pairs.
+    """(n, pairs) -> (n, classes): the class probabilities that fit the pairs' probabilities best.
 
     Method: Wu, Lin and Weng, "Probability estimates for multi-class classification by pairwise
     coupling" (2004), algorithm 2. Each example stops by itself.
@@ -148,7 +148,7 @@ def _coupled(shares: UOp, pairs: list[tuple[int, int]], count: int) -> UOp:
 
 
 def _round(p: UOp, q: UOp, count: int) -> UOp:
-    """One step for each class, each with the results of those before."""
+    """Update the probability of each class in turn, from the updates of the classes before."""
     qp = (q * p.unsqueeze(1)).sum(2)
     total = (p * qp).sum(1)
     for t in range(count):

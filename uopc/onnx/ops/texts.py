@@ -1,4 +1,4 @@
-"""Strings. A program has none: they are known while the model is read, or places in a table."""
+"""Strings. Programs have no strings: the importer must know them, or holds indices of a table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from uopc.onnx.values import MOST_CHARACTERS, STRING, Array, dtype_of, is_text, 
 
 
 def text(n: Node, k: int) -> Array:
-    """Input k, which must be strings that are known."""
+    """Input k, which must be known strings."""
     found = n.known(k)
     if found is None or not is_text(found):
         raise UserError(f"input {k} must be strings")
@@ -22,7 +22,7 @@ def text(n: Node, k: int) -> Array:
 
 
 def cast_texts(known: Array, number: int) -> Array:
-    """Strings as numbers, or numbers as strings."""
+    """Convert strings to numbers, or numbers to strings."""
     if number == STRING:
         return known if is_text(known) else texts([_shown(x) for x in known.flat], known.shape)
     dtype = dtype_of(number).numpy
@@ -43,7 +43,7 @@ def _shown(x: Any) -> str:
 
 @op("StringConcat")
 def string_concat(n: Node) -> Array:
-    """Two tensors of strings, one string after the other."""
+    """Concatenate the strings of two tensors, element by element."""
     a, b = text(n, 0), text(n, 1)
     pairs = np.broadcast(a, b)
     if pairs.size * (a.itemsize + b.itemsize) > MOST_CHARACTERS * a.dtype.alignment:
@@ -53,7 +53,7 @@ def string_concat(n: Node) -> Array:
 
 @op("StringSplit")
 def string_split(n: Node) -> Any:
-    """The parts of each string, filled up with empty ones; and how many there are."""
+    """Split each string, padded by empty parts; the second output counts the parts."""
     given, most = text(n, 0), n.attr("maxsplit", -1)
     by = n.attr("delimiter", "") or None
     parts = [str(s).split(by, most) for s in given.flat]
@@ -67,7 +67,7 @@ def string_split(n: Node) -> Any:
 
 @op("StringNormalizer")
 def string_normalizer(n: Node) -> Array:
-    """Without the stop words, in upper or lower case if asked; an empty string if none is left."""
+    """Remove the stop words, and change the case if asked. No words become an empty string."""
     given, stop = text(n, 0), list(n.attr("stopwords", []))
     if given.ndim not in (1, 2) or (given.ndim == 2 and len(given) != 1):
         raise UserError(f"the shape (C,) or (1, C) expected, got {given.shape}")

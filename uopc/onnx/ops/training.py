@@ -1,4 +1,4 @@
-"""Steps of optimisers: new parameters and new states, for each tensor of a list."""
+"""Optimiser steps: new parameters and new states for each tensor of a list."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DOMAIN = "ai.onnx.preview.training"
 
 
 def _each(n: Node, states: int, step: Callable[..., tuple[UOp, ...]]) -> Any:
-    """Inputs: rate, time, then all tensors, all gradients, and all of each state."""
+    """Step each tensor. Inputs: rate, time, then all tensors, all gradients, and all states."""
     values = [n.x(k) for k in range(2, len(n.inputs))]
     count = len(values) // (states + 2)
     made = [step(n.x(0), n.x(1), *values[i::count]) for i in range(count)]
@@ -23,7 +23,7 @@ def _each(n: Node, states: int, step: Callable[..., tuple[UOp, ...]]) -> Any:
 
 @op("Momentum", domain=DOMAIN)
 def momentum(n: Node) -> Any:
-    """With the gradient looked at before or after the step (`mode`)."""
+    """Step along an average of gradients; `mode` chooses standard or Nesterov momentum."""
     decay, norm = n.number("alpha", 0.0), n.number("norm_coefficient", 0.0)
     look = n.attr("mode", "standard") == "nesterov"
 
@@ -38,7 +38,7 @@ def momentum(n: Node) -> Any:
 
 @op("Adagrad", domain=DOMAIN)
 def adagrad(n: Node) -> Any:
-    """The rate falls with the sum of squared gradients."""
+    """Divide the step by the root of the sum of squared gradients."""
     norm, eps = n.number("norm_coefficient", 0.0), n.number("epsilon", 0.0)
 
     def step(rate: UOp, time: UOp, x: UOp, slope: UOp, h: UOp) -> tuple[UOp, ...]:
@@ -52,7 +52,7 @@ def adagrad(n: Node) -> Any:
 
 @op("Adam", domain=DOMAIN)
 def adam(n: Node) -> Any:
-    """Means of gradients and of their squares, corrected for their start at 0."""
+    """Step by means of gradients and of their squares, corrected for their start at 0."""
     a, b = n.number("alpha", 0.9), n.number("beta", 0.999)
     norm, after = n.number("norm_coefficient", 0.0), n.number("norm_coefficient_post", 0.0)
 

@@ -30,9 +30,9 @@ _LT, _GTE, _GT, _EQ, _NEQ, _MEMBER = range(1, 7)
 
 @dataclass(frozen=True)
 class Nodes:
-    """The nodes of all trees, in columns: the number of a mode, what a branch asks, the numbers of
-    the next nodes if not and if so (-1: there is none), and whether NaN is so. `name`: a node in
-    messages."""
+    """The nodes of all trees, in columns: the number of the mode, the feature and the value to
+    compare, the next nodes if the comparison fails (`no`) or holds (`yes`; -1: none), and whether
+    NaN counts as `yes`. `name`: a node's name in messages."""
 
     mode: Array
     feature: Array
@@ -47,9 +47,9 @@ class Nodes:
 
 @dataclass(frozen=True)
 class Tables:
-    """`after` has two places for each node. Leaves are the last nodes, from `first_leaf` on.
-    `leaf`: the number of each node among these. `tree`: the number of a root that leads to it, -1
-    if none does; None if two lead to one node."""
+    """The tables of all trees. `after` has two entries per node. Leaves are the last nodes, from
+    `first_leaf` on. `leaf`: the original number of each leaf. `tree`: the number of the root that
+    leads to each node, -1 if none does; None if several roots lead to one node."""
 
     thresholds: Array
     features: Array
@@ -66,7 +66,7 @@ class Tables:
 
 
 def tables(nodes: Nodes, dtype: DType) -> Tables:
-    """The tables of all trees. `dtype`: that of the examples. UserError for what is no tree."""
+    """Build the tables of all trees for examples of a dtype; UserError for anything but trees."""
     if not len(nodes.roots):
         raise UserError("an ensemble without trees")
     kind = nodes.value.dtype if (nodes.mode != LEAF).any() else np.dtype(np.float32)
@@ -91,7 +91,7 @@ def tables(nodes: Nodes, dtype: DType) -> Tables:
 
 # ---------------------------------------------------------------- comparisons
 def _only_leq(nodes: Nodes, wide: DType) -> Nodes:
-    """The nodes, with more of them behind, whose branches all ask `<=`."""
+    """Rewrite all branches to compare by `<=`; additional nodes follow the old ones."""
     mode = nodes.mode
     value = np.where(mode == LEAF, 0, nodes.value).astype(wide.numpy)
     feature = np.where(mode == LEAF, 0, nodes.feature)
@@ -119,14 +119,14 @@ Rows = tuple[Array, Array, Array, Array, Array, Array]  # mode, feature, value, 
 
 
 def _less(feature: Array, value: Array, no: Array, yes: Array) -> Rows:
-    """Branches that take x <= value apart: x == value leads to `yes`, a number below it to `no`."""
+    """Branches that, given x <= value, lead to `yes` if x == value, and to `no` if x < value."""
     none = np.zeros(len(value), np.bool_)
     return np.zeros(len(value), int), feature, _before(value), yes, no, none
 
 
 def _one_of(rows: Rows, i: int, members: Array, first: int) -> list[Rows]:
-    """Make branch i ask for the first of some members; the rows from `first` on that ask for the
-    others, each after the one before."""
+    """Make branch i compare with the first member of a set. Return the rows, numbered from `first`
+    on, that compare with the other members in turn."""
     _, feature, value, no, yes, missing = rows
     away, wanted, so = int(no[i]), int(yes[i]), bool(missing[i])
     if not len(members):  # nothing is one of them
@@ -147,7 +147,7 @@ def _one_of(rows: Rows, i: int, members: Array, first: int) -> list[Rows]:
 
 
 def _before(value: Array) -> Array:
-    """The greatest numbers less than some; NaN, which nothing is less than, before -inf."""
+    """The next lower number of each value; for -inf NaN, because no number is less."""
     low = value.dtype.type(-np.inf)
     below: Array = np.nextafter(value, low)
     below[value == low] = np.nan
@@ -156,8 +156,8 @@ def _before(value: Array) -> Array:
 
 # ---------------------------------------------------------------- levels
 def _reached(nodes: Nodes) -> tuple[Array, Array | None]:
-    """The nodes that roots lead to, and the number of the root of each; None if several lead to
-    one."""
+    """The nodes that roots lead to, and the number of each node's root; None if several roots lead
+    to one node."""
     tree, alone = np.full(len(nodes.mode), -1, np.int32), True
     level, own = nodes.roots, np.arange(len(nodes.roots), dtype=np.int32)
     while len(level):
@@ -181,7 +181,7 @@ def _reached(nodes: Nodes) -> tuple[Array, Array | None]:
 
 
 def _depth(nodes: Nodes, reached: Array) -> int:
-    """The most branches on a way; UserError for a circle."""
+    """The greatest number of branches from a root to a leaf; UserError for a cycle."""
     inner = reached & (nodes.mode != LEAF)
     ways = np.concatenate([nodes.no[inner], nodes.yes[inner]])
     before = np.bincount(ways, minlength=len(inner))  # branches that lead to a node and wait

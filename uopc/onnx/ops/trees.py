@@ -34,7 +34,7 @@ _TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 
 
 class Votes(NamedTuple):
-    """The numbers that the leaves of trees add, and the target of each."""
+    """The weights that leaves add to scores, and the target of each weight."""
 
     node: Array
     target: Array
@@ -43,7 +43,7 @@ class Votes(NamedTuple):
 
 # ---------------------------------------------------------------- the walk
 def _leaves(x: UOp, t: Tables, roots: Array) -> UOp:
-    """(examples, trees): the number of the leaf that an example comes to in each tree."""
+    """(examples, trees): the number of the leaf that each example reaches in each tree."""
     rows, count = dims(x)[0], len(roots)
     if t.features.size and not 0 <= t.features.min() <= t.features.max() < dims(x)[1]:
         raise UserError(f"trees ask for feature {t.features.max()} of {dims(x)[1]}")
@@ -70,7 +70,7 @@ def _leaves(x: UOp, t: Tables, roots: Array) -> UOp:
 
 
 def _scores(x: UOp, t: Tables, votes: Votes, targets: int, together: str = "SUM") -> UOp:
-    """(examples, targets): the votes of all trees together."""
+    """(examples, targets): the votes of all trees, combined."""
     if targets < 1:
         raise UserError(f"an ensemble of {targets} targets")
     bad = votes.target[(votes.target < 0) | (votes.target >= targets)]
@@ -104,8 +104,8 @@ def _scores(x: UOp, t: Tables, votes: Votes, targets: int, together: str = "SUM"
 
 
 def _by_target(t: Tables, votes: Votes, targets: int) -> Array | None:
-    """The trees in the order of their targets, as many for each, filled up with -1; None if a tree
-    has several targets, or if that would be many more trees."""
+    """Order the trees by their targets, padded with -1 to the same count per target. None if a tree
+    has several targets, or if the padding would more than double the count."""
     if t.tree is None:
         return None
     heard = t.reached[votes.node]
@@ -128,7 +128,7 @@ def _by_target(t: Tables, votes: Votes, targets: int) -> Array | None:
 # ---------------------------------------------------------------- TreeEnsemble
 @op("TreeEnsemble", domain=ML)
 def tree_ensemble(n: Node) -> UOp:
-    """Since version 5: branches and leaves are numbered apart; the result has the input's dtype."""
+    """Version 5: branches and leaves have separate numbers; the result has the input's dtype."""
     x, splits = n.x(0), n.attr("nodes_splits", np.zeros(0, np.float32))
     modes = n.attr("nodes_modes", np.zeros(0, np.uint8))
     sets = _sets(n.attr("membership_values", np.zeros(0, np.float32)))
@@ -169,13 +169,13 @@ def _attribute_name(k: int, names: tuple[str, ...]) -> str:
 
 
 def _numbered(way: Array, to_leaf: Array, size: int, leaves: int) -> Array:
-    """The numbers of nodes, with leaves behind the others; -1 for one that there is not."""
+    """Number leaves after the other nodes; -1 for a node that does not exist."""
     most = np.where(to_leaf != 0, leaves, size)
     return np.where((way >= 0) & (way < most), way + size * (to_leaf != 0), -1)
 
 
 def _sets(values: Array) -> list[Array]:
-    """Sets of members, each of which ends with NaN."""
+    """Split the members into sets; NaN ends each set."""
     ends = np.flatnonzero(np.isnan(values))
     return np.split(values, ends + 1) if len(ends) else [values]
 
@@ -188,14 +188,14 @@ def _column(n: Node, name: str, size: int) -> Array:
 
 
 def _missing(n: Node, size: int) -> Array:
-    """True for each branch that asks for NaN; none does without that list."""
+    """True for each branch that NaN satisfies; False for all without the attribute."""
     name = "nodes_missing_value_tracks_true"
     return _column(n, name, size) != 0 if n.attr(name, None) else np.zeros(size, np.bool_)
 
 
 # ---------------------------------------------------------------- older versions
 def _floats(n: Node, name: str) -> Array:
-    """A list of floats, or the tensor that versions from 3 on have instead."""
+    """Return a list of floats, which may be a tensor from version 3 on."""
     found: Array | None = n.attributes.get(f"{name}_as_tensor")
     if found is not None and found.size:
         return found.reshape(-1)
@@ -203,7 +203,7 @@ def _floats(n: Node, name: str) -> Array:
 
 
 class _TreeNodeKeys:
-    """Numbers for pairs of a tree and a node."""
+    """Numbers pairs of a tree and a node."""
 
     def __init__(self, trees: Array, nodes: Array) -> None:
         self._trees, self._nodes = np.unique(trees), np.unique(nodes)
@@ -213,7 +213,7 @@ class _TreeNodeKeys:
         self.different = len(np.unique(keys))
 
     def numbers(self, trees: Array, nodes: Array) -> Array:
-        """The number of each pair; -1 if it is none."""
+        """The number of each pair; -1 for an unknown pair."""
         keys = self._key(trees, nodes)
         at = np.minimum(np.searchsorted(self._sorted, keys), len(self._sorted) - 1)
         return np.where((self._sorted[at] == keys) & (keys >= 0), self._order[at], -1)
@@ -269,7 +269,7 @@ def _old(n: Node, kind: str, x: UOp) -> tuple[Tables, Votes]:
 
 @op("TreeEnsembleRegressor", domain=ML)
 def tree_ensemble_regressor(n: Node) -> UOp:
-    """(examples, targets): what the leaves of all trees add up to."""
+    """(examples, targets): the combined votes of the leaves of all trees."""
     x, count = features(n), n.attr("n_targets", 1)
     t, votes = _old(n, "target", x)
     scores = _scores(x.cast(t.dtype), t, votes, count, n.attr("aggregate_function", "SUM"))
@@ -282,8 +282,8 @@ def tree_ensemble_regressor(n: Node) -> UOp:
 def tree_ensemble_classifier(n: Node) -> Any:
     """The label of the best class, and all scores.
 
-    If all votes of two classes are for one, they are the second's: from 0 to 1 if none is negative,
-    else on both sides of 0.
+    If all votes of a model with two classes name one class, the sum is the second class's score: a
+    probability if no vote is negative, otherwise a number with a threshold of 0.
     """
     x, how, count = features(n), n.attr("post_transform", "NONE"), count_of_labels(n)
     t, votes = _old(n, "class", x)

@@ -1,4 +1,4 @@
-"""Convolutions, pools and resizing: attributes as arguments of the builders."""
+"""Convolutions, pools and resizing: attributes become arguments of the builders."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def windows_of(n: Node, rank: int) -> dict[str, Any]:
 
 # ---------------------------------------------------------------- convolutions
 def convolved(n: Node, x: UOp, w: UOp, bias: UOp | None = None) -> UOp:
-    """Conv of images with a weight, in any number of dimensions."""
+    """Convolve images with a weight, in any number of dimensions."""
     kernel = list(dims(w)[2:])
     if list(n.attr("kernel_shape", kernel)) != kernel:
         raise UserError(f"kernel_shape {n.attr('kernel_shape', [])} of a weight {dims(w)}")
@@ -46,7 +46,7 @@ op("Conv")(lambda n: convolved(n, n.x(0), n.x(1), n.maybe(2)))
 
 @op("ConvTranspose")
 def conv_transpose(n: Node) -> UOp:
-    """Its padding may be given by the shape of the result."""
+    """Transpose a convolution. The shape of the result may determine the padding."""
     x, w = n.x(0), n.x(1)
     kernel, rank = dims(w)[2:], len(dims(w)) - 2
     how = windows_of(n, rank)
@@ -80,7 +80,7 @@ def _pool(n: Node) -> dict[str, Any]:
 
 @op("MaxPool")
 def max_pool(n: Node) -> Any:
-    """The greatest element of each window; the second output says where it stands."""
+    """The greatest element of each window; the second output is its index."""
     x = n.x(0)
     if n.outputs == 1:
         return x.max_pool(**_pool(n))
@@ -98,7 +98,7 @@ def max_pool(n: Node) -> Any:
 
 @op("AveragePool")
 def average_pool(n: Node) -> UOp:
-    """The mean of each window; `count_include_pad` says whether pads count."""
+    """The mean of each window; `count_include_pad` says whether padding counts."""
     return n.x(0).avg_pool(count_include_pad=bool(n.attr("count_include_pad", 0)), **_pool(n))
 
 
@@ -111,7 +111,7 @@ def lp_pool(n: Node) -> UOp:
 
 
 def _of_image(n: Node, f: Callable[..., UOp]) -> UOp:
-    """A reduction of all of each image."""
+    """Reduce each image over all of its pixels."""
     return f(n.x(0), tuple(range(2, len(n.x(0).shape))), keepdims=True)
 
 
@@ -128,7 +128,7 @@ def global_lp_pool(n: Node) -> UOp:
 # ---------------------------------------------------------------- resizing
 @op("Resize", since=11)
 def resize(n: Node) -> UOp:
-    """By sizes or scales, of all axes or of some."""
+    """Resize all axes or some, by sizes or scales."""
     scales, sizes, roi = n.known(2), n.ints(3), n.known(1)
     axes = [a % len(dims(n.x(0))) for a in n.attr("axes", list(range(len(dims(n.x(0))))))]
     crop = None if roi is None or not roi.size else roi.reshape(2, -1).T.tolist()
@@ -139,7 +139,7 @@ def resize(n: Node) -> UOp:
 @op("Resize", since=10)
 @op("Upsample")
 def resize_10(n: Node) -> UOp:
-    """Before version 11: places are multiples, rounded down. Scales may be an attribute."""
+    """Before version 11: indices are multiples, rounded down. Scales may be an attribute."""
     scales: Any = n.known(1) if n.has(1) else n.attr("scales", [])
     n.attributes |= {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
     factors = [float(s) for s in scales]
