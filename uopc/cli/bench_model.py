@@ -1,10 +1,10 @@
-"""The times of a model beside another engine: each in a process of its own, which run in turns.
+"""The times of a model with uopc and with another engine, each in its own process, in turns.
 
     python -m uopc.cli.bench_model ENGINE JOB     one engine: a line of JSON for each request
 
-A process loads the model, and says how long that took; then for each line that it reads it runs the
-model for a while, and says how long each call took. Its memory is what the model added to the peak
-of the process, arrays and code included.
+A process loads the model and reports the load time. For each line that it reads, it then runs the
+model for a while and reports the time of each call. Its memory is the growth of the process's peak
+due to the model, including arrays and code.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Call = Callable[[], list[Any]]
 
 # ---------------------------------------------------------------- one engine
 def _uopc(job: dict[str, Any]) -> tuple[Call, float]:
-    """A call of the model by uopc, and the seconds until it is compiled; the inputs are written."""
+    """A call of the model by uopc, and the seconds of its compile; write its inputs."""
     import uopc.onnx
     from uopc.program.speed import random_inputs
 
@@ -58,7 +58,7 @@ def _uopc(job: dict[str, Any]) -> tuple[Call, float]:
 
 
 def _onnxruntime(job: dict[str, Any]) -> tuple[Call, float]:
-    """The same by ONNX Runtime, with the inputs that uopc has written."""
+    """Like `_uopc`, for ONNX Runtime; read the inputs that `_uopc` wrote."""
     import onnxruntime
 
     begin = time.perf_counter()
@@ -74,7 +74,7 @@ def _onnxruntime(job: dict[str, Any]) -> tuple[Call, float]:
 
 
 def _peak() -> int:
-    """The most bytes that this process had in memory."""
+    """The peak memory of this process in bytes."""
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
@@ -98,7 +98,7 @@ def serve(engine: str, job: dict[str, Any]) -> None:
 
 # ---------------------------------------------------------------- all of them
 class _EngineProcess:
-    """An engine in a process of its own."""
+    """An engine in its own process."""
 
     def __init__(self, engine: str, job: dict[str, Any]) -> None:
         command = [sys.executable, "-m", "uopc.cli.bench_model", engine, json.dumps(job)]
@@ -121,7 +121,7 @@ class _EngineProcess:
         return found
 
     def turn(self) -> None:
-        """Time it for a while."""
+        """Time the engine for a while."""
         assert self.child.stdin is not None
         print("run", file=self.child.stdin, flush=True)
         found = self._answer()
@@ -136,9 +136,8 @@ class _EngineProcess:
 
 
 def measured(model: Path, threads: int, rounds: int, sizes: dict[str, int]) -> dict[str, Any]:
-    """The seconds and bytes that each installed engine takes. `again`: a second process of uopc,
-    which finds the code on disk. `difference`: of results, by the largest one.
-    """
+    """The seconds and bytes of each installed engine. `again`: a second process of uopc, which
+    finds the code on disk. `difference`: of results, relative to the largest."""
     engines = [e for e in ENGINES if e == "uopc" or importlib.util.find_spec(e)]
     with tempfile.TemporaryDirectory() as folder:
         job = {"model": str(model), "threads": threads, "sizes": sizes,

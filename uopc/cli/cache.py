@@ -81,7 +81,7 @@ Known = tuple[CachedFile, record.Head | str]  # its head, or the reason why it c
 
 
 def _known(disk: DiskCache) -> list[Known]:
-    """Every entry, last used first. Looking does not count as use."""
+    """Every entry, last used first. This does not count as a use."""
     found: list[Known] = []
     for entry in disk.entries():
         try:
@@ -159,7 +159,7 @@ def _why(disk: DiskCache, source: str, out: Output) -> None:
 
 
 def _rates(source: str, out: Output) -> None:
-    """The hits of each cache that was asked, over two compiles of a file."""
+    """The hit rates of the caches over two compiles of a file."""
     found = load.load(source)
 
     def compile_twice() -> None:
@@ -186,7 +186,7 @@ def _miss(
     whole: record.Key, name: str, source: str, others: list[tuple[CachedFile, record.Head]],
     graph_of: Callable[[CachedFile], str],
 ) -> str:  # fmt: skip
-    """The reason why a kernel is not cached: the difference of its key from the nearest entry's."""
+    """The reason why a kernel is not cached: how its key differs from the nearest entry's."""
     digest = record.digest_of(source)
 
     def distance(known: tuple[CachedFile, record.Head]) -> tuple[int, int, float]:
@@ -212,7 +212,7 @@ def _miss(
 
 
 def _graph_differs(request: Request, found: Artifact) -> str:
-    """The parts in which the graph of a request differs from that of an entry."""
+    """The differences between the graph of a request and the graph of an entry."""
     plan = found.plan
     inputs = {p.arg.name: _shown(p.dtype.numpy, shapes.shape(p)) for p in request.params}
     outputs = {

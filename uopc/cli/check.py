@@ -26,7 +26,7 @@ def arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace, out: Output, refuse: Refuse) -> int:
-    """Test the rules; exit code 1 when there is a complaint."""
+    """Test the rules; exit code 1 if there is a complaint."""
     complaints: list[str] = []
     total = 0
     for rule_set in rules.chosen(args.name, refuse):

@@ -46,7 +46,7 @@ class Finding:
 
 
 class _Absent(Exception):
-    """The thing that a check looked for is missing."""
+    """Raised if the thing that a check looks for is missing."""
 
 
 def arguments(parser: ArgumentParser) -> None:
@@ -59,7 +59,7 @@ def arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace, out: Output, refuse: Refuse) -> int:
-    """Print a line for each check; exit code 1 when the device does not work."""
+    """Print a line for each check; exit code 1 if the device does not work."""
     findings = examine()
     if args.json:
         out.line(json.dumps([asdict(f) for f in findings], indent=2, ensure_ascii=False))
@@ -76,7 +76,7 @@ def examine() -> list[Finding]:
 
 
 def exit_code(findings: list[Finding], device: str) -> int:
-    """0 when programs for the device (cpu or cuda) run, else 1."""
+    """0 if programs for the device (cpu or cuda) run, else 1."""
     needed = [f for f in findings if f.required or (device == "cuda" and f.name in _FOR_CUDA)]
     return int(any(f.status != "ok" for f in needed))
 
@@ -185,7 +185,7 @@ def _pycuda() -> str:
 
 
 def _check_pycuda() -> None:
-    """For what cannot be asked without pycuda, whose own line says how to install it."""
+    """Check facts that need pycuda; the check of pycuda itself says how to install it."""
     if "pycuda" not in sys.modules and util.find_spec("pycuda") is None:
         raise _Absent("not asked: it needs pycuda")
 

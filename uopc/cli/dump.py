@@ -96,7 +96,7 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
 
 
 def _show(args: Namespace, out: Output, source: str, dump: Dump) -> None:
-    """Print the table, or what the options ask for; write the files."""
+    """Print the table or whatever the options ask for; write the files."""
     shown: dict[str, Any] = {"source": source}
     if args.at:
         shown["stage"], shown["text"] = args.at, dump.text(args.at)

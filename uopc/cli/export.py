@@ -75,7 +75,7 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
 
 
 def _graph(found: load.LoadedSource, given: dict[str, sizes.Size]) -> Any:
-    """The graph or request to export; the graph of a model has the sizes already."""
+    """The graph or request to export. A model's graph has the sizes already."""
     graph = found.graph if found.request is None else found.request
     if not given or found.name.endswith(".onnx"):
         return graph

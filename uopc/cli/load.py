@@ -46,8 +46,8 @@ _LEAVES = (Ops.PARAM, Ops.VARIABLE, Ops.CONST, Ops.DATA, Ops.RANGE, Ops.BUFFER)
 
 @dataclass
 class LoadedSource:
-    """A graph (or a container of graphs), its stage, and the settings that its file notes; the
-    request that a Program was compiled for."""
+    """A graph (or a container of graphs), its stage, the settings in its file, and the request of a
+    compiled Program."""
 
     name: str
     graph: Any
@@ -58,7 +58,7 @@ class LoadedSource:
 
 def load(source: str, sizes: Mapping[str, Any] | None = None) -> LoadedSource:
     """The graph that SOURCE names. UserError and InvalidIR give the file and line of a mistake.
-    sizes: of a model's dimensions, from `--set`; None where a command has no such option."""
+    sizes: of a model's dimensions, from `--set`; None if a command has no such option."""
     path, name = Path(source), ""
     head, colon, tail = source.rpartition(":")
     if colon and not path.exists() and tail.isidentifier():
@@ -85,7 +85,7 @@ def load(source: str, sizes: Mapping[str, Any] | None = None) -> LoadedSource:
 
 
 def _model(path: Path, sizes: Mapping[str, Any] | None) -> Any:
-    """The graph of a model. An error names the option that gives the sizes which it leaves open."""
+    """The graph of a model. If sizes are missing, the error names the option that sets them."""
     from uopc.onnx import graph, reading
 
     try:
@@ -114,7 +114,7 @@ def _load_text(path: Path) -> LoadedSource:
 
 
 def _run_file(path: Path) -> ModuleType:
-    """Run a Python file as a module. UserError shows the file's own line when it fails."""
+    """Run a Python file as a module. If it fails, UserError shows the failing line of the file."""
     module = ModuleType(f"source_{path.stem}")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module
@@ -126,8 +126,8 @@ def _run_file(path: Path) -> ModuleType:
 
 @contextlib.contextmanager
 def _reported(path: Path) -> Any:
-    """Run the user's code: its output goes to stderr, its failure becomes a UserError, which shows
-    the last line of the user's file that led to it."""
+    """Run the user's code: send its output to stderr, and turn a failure into a UserError that
+    shows the last line of the user's file that led to it."""
     try:
         with contextlib.redirect_stdout(sys.stderr):
             yield
@@ -147,14 +147,14 @@ def _reported(path: Path) -> Any:
 
 
 def _outputs(value: Any) -> tuple[Any, ...]:
-    """The UOps of a graph: one, or those of a container, of sparse matrices the values; empty for
-    everything else."""
+    """The UOps of a graph or of a container of graphs, with the values of sparse matrices; empty
+    for other objects."""
     outputs = tuple([v.data if isinstance(v, Sparse) else v for _, v in _leaves(value)])
     return outputs if all(isinstance(v, UOp) for v in outputs) else ()
 
 
 def _leaves(value: Any) -> list[tuple[str, Any]]:
-    """The values of a container, with the path of each; those of other objects are themselves."""
+    """The values of a container, with the path of each; another object is its own value."""
     is_container = isinstance(value, (dict, tuple, list))
     return pytrees.flatten(value, (UOp, Sparse))[0] if is_container else [("", value)]
 
@@ -168,7 +168,7 @@ def _takes_nothing(value: Any) -> bool:
 
 
 def _choose(path: Path, module: ModuleType) -> str:
-    """The name of the one graph that a module offers."""
+    """The name of the only graph that a module offers."""
     public = {k: v for k, v in vars(module).items() if not k.startswith("_")}
     if "graph" in public:
         return "graph"
@@ -206,7 +206,7 @@ def _roots(graphs: dict[str, tuple[UOp, ...]]) -> list[str]:
 
 
 def _program_of(path: Path, name: str, value: Any) -> Any:
-    """The one program that a function of `jit` has, if it is one: that of the file's calls."""
+    """If the value is a function of `jit`, its only program, which the file's calls made."""
     if not isinstance(value, Jitted):
         return value
     programs = value.programs()
@@ -220,7 +220,7 @@ def _program_of(path: Path, name: str, value: Any) -> Any:
 
 
 def _graph_of(path: Path, name: str, value: Any) -> Any:
-    """The graph itself, or the Program: a value, or the result of a function."""
+    """The graph or the Program: the value, or the result of the function."""
     shown = f"{path}: {name}"
     if callable(value) and not isinstance(value, Program) and not _outputs(value):
         if not _takes_nothing(value):
@@ -238,9 +238,8 @@ def _graph_of(path: Path, name: str, value: Any) -> Any:
 
 
 def request_of(found: LoadedSource, device: str | None) -> Request:
-    """The request to compile: that of a Program, or the graph with the settings of the
-    environment, and those that a stage file notes. `device` is that of the command line.
-    """
+    """The request to compile: a Program's request, or the graph with the settings of the
+    environment and of a stage file. `device` is the option of the command line."""
     if found.request is not None:
         return dataclasses.replace(found.request, device=device or found.request.device)
     options, noted, graph = config.current(), found.settings, found.graph
@@ -260,7 +259,7 @@ def request_of(found: LoadedSource, device: str | None) -> Request:
 
 
 def _note_rules(found: LoadedSource) -> None:
-    """A stage file has no rules: those of later stages, which its run had, are named."""
+    """Name the rules of later stages that the run had: a stage file cannot hold rules."""
     at = STAGES.index(found.start) if found.start in STAGES else 0
     later = [s for s in found.settings.get("rules", "").split(", ") if s in STAGES[at + 1 :]]
     if later:

@@ -33,7 +33,7 @@ COMMANDS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; the exit code. Only the module of the requested command is imported."""
+    """Run a command; return the exit code. Only the module of the command is imported."""
     arguments = sys.argv[1:] if arguments is None else arguments
     parser = argparse.ArgumentParser(
         "uopc", description="A tensor compiler whose every stage can be read."

@@ -16,7 +16,7 @@ from uopc.ir.core.ops import Op
 
 
 def arguments(parser: ArgumentParser) -> None:
-    """An op, or none for all."""
+    """An op; without it, all ops."""
     parser.add_argument("name", nargs="?", metavar="NAME")
 
 

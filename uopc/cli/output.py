@@ -26,7 +26,7 @@ class Output:
             self._console = Console(highlight=False, soft_wrap=True)
 
     def line(self, text: str = "", style: str = "") -> None:
-        """One line (or a text of several), in a style of rich."""
+        """Print a line (or a text of several lines) in a style of rich."""
         if self._console is None:
             print(text)
         else:
@@ -35,6 +35,6 @@ class Output:
             self._console.print(Text(text, style))
 
     def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Columns as wide as their widest cell, under bold heads."""
+        """Print columns as wide as their widest cell, under bold heads."""
         for number, text in enumerate(columns((heads, *rows))):
             self.line(text, "" if number else "bold")

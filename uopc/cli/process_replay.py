@@ -1,4 +1,4 @@
-"""Process replay: the kernels of a corpus as one version of the compiler makes them, and another.
+"""Process replay: the kernels of a corpus from two versions of the compiler.
 
 A recording is a folder of
 
@@ -7,8 +7,8 @@ A recording is a folder of
     0000.kernels.json   of each kernel the name, the Opts, the UOps in order, the LLVM IR
     0000.code           the plan and the machine code, behind a digest, as the disk cache has them
 
-A later version compiles the graphs again. Kernels are compared as text; the code of both versions
-runs in turns on the same arrays, where this machine is the one of the recording.
+A later version compiles the graphs again. Kernels are compared as text. If this machine is the
+machine of the recording, the code of both versions runs in turns on the same arrays.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ROUNDS, SAMPLES = 5, 4  # old and new code take turns; a turn has some samples o
 
 @dataclass(frozen=True)
 class ReplayedKernel:
-    """One kernel as text."""
+    """A kernel as text."""
 
     name: str
     opts: str
@@ -53,8 +53,7 @@ class ReplayedKernel:
 
 @dataclass(frozen=True)
 class ReplayedProgram:
-    """A program as one version of the compiler makes it. `code`: the record of its artifact,
-    sealed."""
+    """A program from one version of the compiler. `code`: its artifact's record, sealed."""
 
     name: str
     request: Request
@@ -64,8 +63,8 @@ class ReplayedProgram:
 
 @dataclass(frozen=True)
 class Change:
-    """A kernel that differs between two versions of a program. `ratio`: its time in the later one
-    over that in the earlier one, or None."""
+    """A kernel that differs between two versions of a program. `ratio`: its time in the later
+    version over its time in the earlier version, or None."""
 
     kernel: str
     kind: Literal["changed", "new", "gone"]
@@ -76,12 +75,12 @@ class Change:
 
 # ---------------------------------------------------------------- recordings
 def compiled(name: str, request: Request) -> ReplayedProgram:
-    """A program, compiled anew by this version, with the Opts that it chooses."""
+    """Compile a program anew by this version, with newly chosen Opts."""
     return _compiled(name, request)[0]
 
 
 def _compiled(name: str, request: Request) -> tuple[ReplayedProgram, Any]:
-    """The version, and the graph as it was lowered."""
+    """The program of this version, and its lowered graph."""
     request = dataclasses.replace(request, opts=None)
     backend = backend_of(request.device)
     machine = backend.target(request.device, request.options.target_cpu)
@@ -102,7 +101,7 @@ def _compiled(name: str, request: Request) -> tuple[ReplayedProgram, Any]:
 
 
 class Recorder:
-    """Writes a recording program by program. UserError if the folder has files already."""
+    """Writer of a recording, program by program. UserError if the folder is not empty."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -126,13 +125,13 @@ class Recorder:
         return version
 
     def close(self) -> None:
-        """Write the index: a folder without one is no recording."""
+        """Write the index, without which a folder is no recording."""
         index = {"replay": FORMAT, "programs": self.names}
         files.write_text(self.folder / INDEX, json.dumps(index, indent=1) + "\n")
 
 
 def read(folder: Path) -> Iterator[ReplayedProgram]:
-    """The programs of a recording. UserError where there is none, or it is damaged."""
+    """The programs of a recording. UserError for a missing or damaged recording."""
     index = _json(folder / INDEX)
     if not isinstance(index, dict) or index.get("replay") != FORMAT:
         raise UserError(f"{folder / INDEX}: expected a recording of format {FORMAT}")
@@ -184,18 +183,18 @@ def changes(before: ReplayedProgram, after: ReplayedProgram) -> list[Change]:
 
 
 class NotTimed(Exception):
-    """Two versions cannot be timed side by side, for a reason."""
+    """Raised if two versions cannot be timed against each other, with the reason."""
 
 
 @dataclass(frozen=True)
 class KernelTimes:
-    """The least seconds of all launches of each kernel, by name."""
+    """For each kernel by name, the fastest total seconds of its launches."""
 
     before: dict[str, float]
     after: dict[str, float]
 
     def ratio(self, kernel: str | None = None) -> float:
-        """The time after over the time before: of a kernel, or of the whole program."""
+        """The time after over the time before, for a kernel or the whole program."""
         if kernel is not None:
             return _ratio(self.before[kernel], self.after[kernel])
         return _ratio(sum(self.before.values()), sum(self.after.values()))
@@ -224,7 +223,7 @@ def times(before: ReplayedProgram, after: ReplayedProgram) -> KernelTimes:
 
 
 def _runner(version: ReplayedProgram, request: Request, backend: Backend) -> Any:
-    """The recorded code, ready to run. NotTimed where this machine or version cannot run it."""
+    """The recorded code, ready to run. NotTimed if this machine or version cannot run it."""
     machine = backend.target(request.device, request.options.target_cpu)
     try:
         code = disk.checked(version.code, "the recorded code")

@@ -55,7 +55,7 @@ def arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace, out: Output, refuse: Refuse) -> int:
-    """The action that was asked for."""
+    """Run the chosen action."""
     return _record(args, out) if args.action == "record" else _compare(args, out)
 
 
@@ -76,7 +76,7 @@ def _record(args: Namespace, out: Output) -> int:
 
 
 def _sources(given: list[str]) -> Iterator[str]:
-    """Each source; of a folder its .uop files."""
+    """Each source; for a folder, its .uop files."""
     for source in given:
         if Path(source).is_dir():
             yield from map(str, sorted(Path(source).rglob("*.uop")))
@@ -87,8 +87,8 @@ def _sources(given: list[str]) -> Iterator[str]:
 # ---------------------------------------------------------------- compare
 @dataclass
 class _Compared:
-    """One program: its kernels that differ, and the number of those that do not. `problem`: why it
-    is refused now, or cannot be timed. `ratio`: of the times of all its kernels."""
+    """One program: its differing kernels, and the number of equal kernels. `problem`: why it is now
+    refused or cannot be timed. `ratio`: of the times of all its kernels."""
 
     name: str
     changes: list[Change] = field(default_factory=list)
@@ -120,7 +120,7 @@ def _compare(args: Namespace, out: Output) -> int:
 def _one(
     before: ReplayedProgram, later: dict[str, ReplayedProgram] | None, timed: bool
 ) -> _Compared:
-    """A program compared with the one of the same name in `later`, or compiled now."""
+    """Compare a program with the program of the same name in `later`, or with a new compile."""
     found = _Compared(before.name)
     try:
         if later is None:
@@ -162,7 +162,7 @@ def _print(found: _Compared, diff: bool, out: Output) -> None:
 
 
 def _diff(c: Change) -> Iterator[str]:
-    """The UOps that differ, or else the lines of LLVM IR."""
+    """A diff of the UOps; if these are equal, of the LLVM IR."""
     texts = [("", "") if k is None else (k.uops, k.source) for k in (c.before, c.after)]
     which = 0 if texts[0][0] != texts[1][0] else 1
     old, new = (t[which].splitlines() for t in texts)

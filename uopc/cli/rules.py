@@ -17,7 +17,7 @@ from uopc.ir.text.columns import columns
 
 
 def arguments(parser: ArgumentParser) -> None:
-    """A rule set, or none for all."""
+    """A rule set; without it, all rule sets."""
     parser.add_argument("name", nargs="?", metavar="SET", help="only this rule set")
 
 
@@ -33,7 +33,7 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
 
 
 def chosen(name: str | None, refuse: Refuse) -> Sequence[RuleSet]:
-    """The rule sets of `simplify`, or the one with this name."""
+    """The rule sets of `simplify`, or the rule set of this name."""
     found = [s for s in simplify.SETS if name in (None, s.name)]
     if not found:
         refuse(f"unknown rule set {name!r}; choose {', '.join(s.name for s in simplify.SETS)}")
@@ -41,12 +41,12 @@ def chosen(name: str | None, refuse: Refuse) -> Sequence[RuleSet]:
 
 
 def numbers(rules: RuleSet) -> str:
-    """The kinds of numbers that the rules of a set hold for."""
+    """The kinds of numbers for which the rules of a set hold."""
     return ", ".join([str(n.name).lower() for n in rules.over])
 
 
 def _rule_row(entry: Entry) -> tuple[str, str, str]:
-    """Name, left side, and right side with the condition; of a function, its docstring."""
+    """A rule's name, left side, and right side with condition; for a function, its docstring."""
     if entry.right is None:
         assert entry.function is not None
         said = " ".join((entry.function.__doc__ or "").split())

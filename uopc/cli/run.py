@@ -96,7 +96,7 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
 
 
 def _given(texts: list[str], names: list[str], refuse: Refuse) -> dict[int, Any]:
-    """The arrays of `--input`, by number of the argument."""
+    """The arrays of `--input`, by the argument's number."""
     found = {}
     for text in texts:
         name, equals, file = text.partition("=")
@@ -130,7 +130,7 @@ def compiled(found: load.LoadedSource, device: str | None) -> Program:
 
 
 def checked_request(found: load.LoadedSource, device: str | None) -> Request:
-    """The request of a source: with the settings that its file notes, or those of a Program."""
+    """The request of a source: a Program's own, or the graph with the settings in its file."""
     if found.start != INPUT:
         raise UserError(f"{found.name}: a graph before the first pass expected, not a later stage")
     request = load.request_of(found, device)
@@ -153,7 +153,7 @@ def _has_nan(result: Any) -> bool:
 
 
 def _chosen_rows(measured: profile.Profile, kernel: str | None) -> list[profile.Row]:
-    """The rows to show. UserError for a kernel that does not exist."""
+    """The rows to show. UserError for an unknown kernel."""
     rows = measured.rows()
     if kernel is None:
         return rows
@@ -210,7 +210,7 @@ def _print(
 
 
 def _print_events(out: Output, measured: profile.Profile, shown: list[profile.Row]) -> None:
-    """Each kernel's hardware events in one call, or why there are none."""
+    """Print each kernel's hardware events in one call, or why there are none."""
     if isinstance(measured.events, str):
         out.line(f"hardware counters: not available: {measured.events}")
         return
@@ -224,7 +224,7 @@ def _print_events(out: Output, measured: profile.Profile, shown: list[profile.Ro
 
 
 def _power_of_two_text(nbytes: int) -> str:
-    """A power of two of bytes."""
+    """Bytes as KiB or MiB, for a power of two."""
     return f"{nbytes >> 10} KiB" if nbytes < 1 << 20 else f"{nbytes >> 20} MiB"
 
 
@@ -270,7 +270,7 @@ def _as_json(
 def _trace(
     file: Path, name: str, program: Program, arrays: tuple[Any, ...], values: dict[str, int]
 ) -> None:
-    """Write the compile and a few calls: what each thread ran, chunk by chunk."""
+    """Write a trace of the compile and a few calls: each thread's work, chunk by chunk."""
     lowered = program._source.lowered
     ran = []
     launches = program.launches

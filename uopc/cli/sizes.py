@@ -17,7 +17,7 @@ Size = int | tuple[int, int]
 
 
 def argument(parser: ArgumentParser, text: str) -> None:
-    """Add the option. `dict(args.set)` has the values by name."""
+    """Add the option. `dict(args.set)` is the values by name."""
     parser.add_argument(
         "--set", metavar="NAME=VALUE", action="append", type=_pair, default=[], help=text
     )
@@ -31,7 +31,7 @@ def _pair(text: str) -> tuple[str, int]:
 
 
 def bounds_argument(parser: ArgumentParser, text: str) -> None:
-    """Add the option with bounds, also as `--dims`. `dict(args.set)` has numbers and pairs."""
+    """Add the option with bounds, also as `--dims`. `dict(args.set)`: numbers and pairs."""
     parser.add_argument(
         "--set", "--dims", metavar="NAME=N|LEAST:MOST", dest="set", action="append",
         type=_pair_or_bounds, default=[], help=text,
@@ -49,8 +49,8 @@ def _pair_or_bounds(text: str) -> tuple[str, Size]:
 
 
 def given(request: Request, sizes: Mapping[str, Size]) -> Request:
-    """The request with numbers for its variables, or closer bounds. UserError for a name that it
-    has not, or for what lies out of its own bounds."""
+    """Set variables of the request to numbers, or tighten their bounds. UserError for an unknown
+    name, or for a size outside its bounds."""
     variables = {v.arg.name: v for v in request.graph.toposort() if v.op is Ops.VARIABLE}
     became: dict[UOp, UOp] = {}
     for name, size in sizes.items():
@@ -77,7 +77,7 @@ def given(request: Request, sizes: Mapping[str, Size]) -> Request:
 
 
 def _in_arg(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
-    """A node that takes sizes, with those that are numbers now in its arg, where it has None."""
+    """Move sizes that became numbers from a node's sources to its arg; None if unchanged."""
     dims = getattr(u.arg, "dims", u.arg)
     if src == u.src or not isinstance(dims, tuple) or None not in dims:
         return None

@@ -55,7 +55,7 @@ _FORMAT = "uopc searches 1"
 
 
 def arguments(parser: ArgumentParser) -> None:
-    """The graphs and the budget, or what to do with what was found."""
+    """The graphs and the budget, or another action on results."""
     parser.add_argument("sources", metavar="SOURCE", nargs="*")
     parser.add_argument("--budget", metavar="TIME", default="60s", help="such as 60s, 5m (60s)")
     parser.add_argument("--beam", metavar="N", type=int, default=2, help="lists that stay (2)")
@@ -71,7 +71,7 @@ def arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace, out: Output, refuse: Refuse) -> int:
-    """Search, or the action that was asked for."""
+    """Search, or run the chosen action."""
     acts = args.report or args.export or args.read or args.clear or args.machine
     if bool(args.sources) == bool(acts):
         refuse("expected SOURCE, or one of --report, --export, --import, --machine and --clear")
@@ -145,14 +145,14 @@ class _Job:
         self.found: list[SearchRow] = []
 
     def _times(self, program: Program) -> list[float]:
-        """The seconds of each launch."""
+        """The seconds of each launch, the fastest of five runs."""
         plan = program._runner.plan
         arrays = tuple(random_inputs.random_arrays(plan, self.values))
         return [min(times) for times in program._runner.time(arrays, dict(self.values), 5)]
 
     def calls(self) -> list[tuple[float, UOp]]:
-        """The first call of each kernel that is to be searched, and the seconds of all its calls,
-        the longest first."""
+        """For each kernel to search, the seconds of all its calls and its first call, the longest
+        first."""
         lowered = lower(self.request, self.machine)
         total: dict[UOp, float] = {}
         first: dict[UOp, UOp] = {}
@@ -166,7 +166,7 @@ class _Job:
         return [(total[k], first[k]) for k in longest]
 
     def search(self, workers: Any, end: float, out: Output) -> None:
-        """Search kernels until the end."""
+        """Search kernels until the time `end`."""
         if not schedules.current_schedules(self.request, self.machine).used:
             out.line(f"{self.name}: programs that are not optimised, or have rules, are not tuned")
             return
@@ -196,7 +196,7 @@ class _Job:
                     out.line(f"  {row.name}: {_gain(row)}")
 
     def finish(self, out: Output, interrupted: bool) -> None:
-        """Say what was gained."""
+        """Print the gains."""
         if interrupted:
             out.line(f"interrupted: {plural(len(self.found), 'search', 'searches')} kept", "yellow")
         if any(row.opts is not None for row in self.found):
@@ -214,7 +214,7 @@ def _gain(row: SearchRow) -> str:
 
 @contextlib.contextmanager
 def _bar(total: int) -> Iterator[Any]:
-    """A progress bar for a person who looks on; a function that is told of each kernel."""
+    """Show a progress bar if a person is watching; yield a function to call for each kernel."""
     if not (total and config.current().progress and config.is_interactive()):
         yield lambda name: None
         return
@@ -248,7 +248,7 @@ def _measure(database: Database, out: Output) -> None:
 
 # ---------------------------------------------------------------- what was found
 def _here() -> tuple[str, str]:
-    """The digests of this machine, for the CPU, and of this version."""
+    """The digests of this machine's CPU and of this version."""
     return schedules.names(backend_of("cpu").target("cpu", config.current().target_cpu))
 
 
@@ -299,7 +299,7 @@ def _import(database: Database, file: Path, out: Output) -> None:
 
 
 def _machine(given: dict[str, Any]) -> MachineFigures:
-    """A measured machine of a file. ValueError where it is damaged."""
+    """A measured machine from a file. ValueError if it is damaged."""
     found = MachineFigures(given["machine"], given["figures"], given["made"])
     if found.seal != given["seal"] or figures.parsed(found.figures) is None:
         raise ValueError(f"a machine is damaged: {found.machine}")
@@ -307,7 +307,7 @@ def _machine(given: dict[str, Any]) -> MachineFigures:
 
 
 def _read_search_row(given: dict[str, Any]) -> SearchRow:
-    """A row of a file. ValueError where it is damaged."""
+    """A row from a file. ValueError if it is damaged."""
     row = SearchRow(**{f.name: given[f.name] for f in fields(SearchRow)})
     texts = row.key, row.machine, row.version, row.name, row.said, row.opts or ""
     numbers = row.before, row.after, row.made

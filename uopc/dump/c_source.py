@@ -1,7 +1,7 @@
 """Linear kernels as C11, with vectors of gcc and clang, beside their LLVM IR and assembly.
 
 A kernel is a function of its arrays, its variables, the memory for its tiles and the number of the
-part to run, as far as it has them. Its bits are those of the machine code.
+part to run; parameters that it does not use are left out. Its bits are those of the machine code.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ _INCLUDES = "#include <stddef.h>\n#include <stdint.h>"
 
 
 class CSource:
-    """The kernels of a run as C."""
+    """The kernels of a run in C."""
 
     def __init__(self, run: Lowered) -> None:
         self.run, self.names = run, StorageNames(run)
 
     def kernel(self, kernel: UOp) -> str:
-        """A file with one kernel. Unsupported for what has no code in C."""
+        """A file with one kernel. Unsupported if the kernel cannot be written in C."""
         prelude = Prelude()
         return self._file(prelude, [self._function(kernel, prelude, set())])
 
     def listing(self, kernels: Sequence[UOp]) -> str:
-        """A file with several kernels; for one without code in C, a line that says so and does not
-        compile."""
+        """A file with several kernels. A kernel that cannot be written in C becomes a line that
+        says so and does not compile."""
         prelude, taken = Prelude(), set[str]()
         functions = []
         for k in kernels:
@@ -54,7 +54,7 @@ class CSource:
         return "\n\n".join([p for p in parts if p]) + "\n"
 
     def _function(self, kernel: UOp, prelude: Prelude, taken: set[str]) -> str:
-        """The function of a kernel, whose name nothing in `taken` has, and is in it from now on."""
+        """The function of a kernel, under a name that is not in `taken`; add it to `taken`."""
         if self.run.context.target.gpu is not None:
             raise Unsupported(f"{kernel.arg.name}: c: no code for the threads of a GPU")
         name = identifier(kernel.arg.name, taken, of_function=True)
@@ -74,7 +74,7 @@ class CSource:
 
     @staticmethod
     def _like(u: UOp, slots: dict[int, str]) -> str:
-        """A name like the user's for an argument."""
+        """The user's name for an argument if known."""
         if u.op is Ops.VARIABLE:
             return str(u.arg.name)
         return f"c{u.arg.slot}" if u.op is Ops.NUMBER else slots.get(u.arg.slot, f"p{u.arg.slot}")

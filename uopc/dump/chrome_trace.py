@@ -1,6 +1,6 @@
-"""`--trace FILE`: a compile, and for `uopc run` what its threads did, in Chrome's trace format.
+"""`--trace FILE`: a compile, and for `uopc run` the work of its threads, in Chrome's trace format.
 
-Perfetto and about:tracing read it: a row for the compile, then a row for each thread.
+Perfetto and about:tracing read the file: a row for the compile, then a row for each thread.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _COMPILE = 1  # the row of the compile; threads follow
 
 @dataclass(frozen=True)
 class Ran:
-    """A piece of work of a thread in a run, on the clock of time.perf_counter."""
+    """The work of a thread in a run between two readings of time.perf_counter."""
 
     thread: str
     name: str
@@ -30,7 +30,7 @@ class Ran:
 
 
 def write(file: Path, source: str, dump: Dump, ran: Sequence[Ran] = ()) -> None:
-    """Write a slice for each pass, one for each stage of code, then what ran. Times are
+    """Write a slice for each pass and each stage of code, then the work of threads. Times are
     microseconds.
 
     UserError if the file cannot be written.

@@ -43,7 +43,7 @@ def file_name(number: int, stage: str, kernel: str = "", gpu: bool = False) -> s
 
 
 def write(dump: Dump, folder: Path) -> list[Path]:
-    """Write all stages, and the code of each kernel. UserError if that fails."""
+    """Write all stages, and the code of each kernel. UserError if the files cannot be written."""
     gpu = dump.context.target.gpu is not None
     contents: dict[str, str] = {}
     numbered = [(row.number, row.stage) for row in dump.rows()]
@@ -65,8 +65,8 @@ def write(dump: Dump, folder: Path) -> list[Path]:
 
 
 def write_arrays(folder: Path, arrays: Mapping[str, Any]) -> list[Path]:
-    """Write constant arrays by hash, in dtypes that `.npy` files know: small floats as unsigned
-    integers. Of an array in a file its place is written. UserError if that fails."""
+    """Write constant arrays by hash, in dtypes of `.npy` files: small floats as unsigned integers.
+    For an array in a file, write its place. UserError if the files cannot be written."""
     written = []
     try:
         for key, a in arrays.items():
@@ -111,7 +111,7 @@ def _arrays(dump: Dump) -> dict[str, Any]:
 
 
 def read_arrays(file: Path, text: str) -> dict[str, Any]:
-    """The arrays that the text of a stage file names and that are stored beside it, by hash."""
+    """The arrays that the text of a stage file names and that lie beside it, by hash."""
     found = {}
     for key, kind in _DATA.findall(text):
         stored, place = (file.parent / f"{key}.{suffix}" for suffix in ("npy", "json"))

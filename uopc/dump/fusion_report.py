@@ -1,9 +1,9 @@
 """The reasons why values are stored or computed again: the notes of place-stages as text.
 
-One line per node: its readers, its shape, the index of each read, the decision, and what it was
-made by: the cost of computing the value for each reader again, and that of storing it and reading
-it back, in the unit of `place_stages/fusion_cost.py`. An index combines the reader's loops: `r0_1`
-is the loop over axis 1 of the stored value that is being computed, `r3` the loop of a reduce.
+One line per node: its readers, its shape, the index of each read, the decision, and two costs in
+the unit of `place_stages/fusion_cost.py`: of computing the value again for each reader, and of
+storing it and reading it back. An index combines the reader's loops: `r0_1` is the loop over axis 1
+of the stored value that is being computed, `r3` the loop of a reduce.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _STORAGE = "is storage"
 
 
 class Decision(NamedTuple):
-    """A value of a tensor graph, its readers and reads, and why it is stored or not."""
+    """A value of a tensor graph, its readers and reads, and the reason why it is stored or not."""
 
     name: str
     op: str
@@ -38,14 +38,14 @@ class Decision(NamedTuple):
 
     @property
     def explanation(self) -> str:
-        """The reason, with the costs if there are any."""
+        """The reason, with the costs if known."""
         if self.costs is None:
             return self.reason
         return f"{self.reason} (again {self.costs[0]:.2g}, stored {self.costs[1]:.2g})"
 
 
 def decisions(graph: UOp, notes: Mapping[str, Any], names: Namer) -> list[Decision]:
-    """The decisions, with the names that the text of `graph` has; none if there are no notes."""
+    """The decisions, with the names in the text of `graph`; none if there are no notes."""
     if "placement" not in notes:
         return []
     found = notes["placement"]()
@@ -87,8 +87,8 @@ def report(found: Sequence[Decision]) -> list[str]:
 
 
 def orders(notes: Mapping[str, Any], names: Namer) -> list[str]:
-    """The values that `order-storage` stores in another order than that of their shape, as a table
-    of text; none if there are none."""
+    """A table of the values that `order-storage` stores in another order than their shape's; empty
+    if there are none."""
     found = notes.get("orders", {})
     if not found:
         return []

@@ -25,9 +25,9 @@ _MOST_TRIED = 16  # users of one value that are compared
 
 
 def carry_names_over(old: dict[UOp, None], new: dict[UOp, None], names: Namer) -> dict[UOp, str]:
-    """Give new nodes the names of the old ones they stand for. Both come sources first.
+    """Give each new node the name of the old node it stands for. Both lists come sources first.
 
-    Returns the nodes that stand for an old one whose name went to another, with that name.
+    Return the new nodes whose old node gave its name to another node, with that name.
     """
     successors = _Successors(old, old.keys() - new.keys())
     stands_for = successors.stands_for
@@ -49,7 +49,7 @@ def carry_names_over(old: dict[UOp, None], new: dict[UOp, None], names: Namer) -
 
 
 class _Successors:
-    """The old node that each new one stands for, and the names that are still free."""
+    """The old node that each new node stands for, and the names that are still free."""
 
     def __init__(self, old: dict[UOp, None], free: set[UOp]) -> None:
         self.free = free
@@ -69,7 +69,7 @@ class _Successors:
 
     @cached_property
     def users(self) -> dict[UOp, list[UOp]]:
-        """The old nodes that use each value, once an exact match is not enough."""
+        """The old nodes that use each value, for inexact matches."""
         found: dict[UOp, list[UOp]] = {}
         value = self.value
         for u in value:
@@ -79,7 +79,7 @@ class _Successors:
         return found
 
     def find(self, u: UOp) -> UOp | None:
-        """The old node whose name a new one takes. Notes what the new one stands for."""
+        """Note which old node a new node stands for; return the old node if its name is free."""
         op, stands_for, value = u.op, self.stands_for, self.value
         if op in _MAY_FORWARD and (forwarded := _forwarded(u)) is not None:
             if forwarded not in stands_for:
@@ -103,7 +103,7 @@ class _Successors:
         return best
 
     def _most_alike(self, u: UOp, sources: list[UOp | None]) -> UOp | None:
-        """The first old node with the op and element type of `u` that uses most of the sources."""
+        """The first old node of the op and element type of `u` with the most of these sources."""
         best, most = None, 0
         op, scalar = u.op, u.dtype.scalar
         users = [self.users[s] for s in sources[:_MOST_TRIED] if s in self.users]

@@ -1,4 +1,4 @@
-"""A bar on stderr for a compile that takes longer than two seconds, where a person looks on."""
+"""A bar on stderr for a compile of more than two seconds, if a person is watching."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LEAST_PAUSE: Final = 0.1  # seconds between two pictures of the bar
 
 
 class Bar:
-    """Shows the step of a compile and the share that is done."""
+    """A bar for the current step of a compile and the fraction that is done."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -42,14 +42,14 @@ class Bar:
         self._shown.update(self._task, completed=self._most, description=text, refresh=True)
 
     def close(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         if self._shown is not None:
             self._shown.stop()
 
 
 @contextlib.contextmanager
 def shown(name: str) -> Iterator[None]:
-    """A bar for the compile inside."""
+    """Show a bar for the compile inside."""
     bar = Bar(name)
     token = watch.set(bar)
     try:

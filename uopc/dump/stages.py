@@ -1,9 +1,9 @@
 """The stages of one run as text, for `uopc dump` and `Program.stages`.
 
-Every stage's text can be parsed, and begins with lines that name the stage, so that a file of it
-can be read back: `uopc dump 30_rangeify.uop` continues with the next pass. After a pass that runs
-on each kernel, the text is the program of CALLs with the kernels as they are then. A value keeps
-its %name through all stages.
+Every stage's text can be parsed. It begins with lines that name the stage, so that `uopc dump
+30_rangeify.uop` can read it and continue with the next pass. After a pass that runs on each kernel,
+the text is the program of CALLs with the kernels in their current form. A value keeps its %name
+through all stages.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Stage:
 
 
 def _stages(runs: Sequence[StageRun], program: UOp | None) -> list[Stage]:
-    """The stages of a run, which a failing pass may have ended early."""
+    """The stages of a run, possibly cut short by a failing pass."""
     out: list[Stage] = []
     kernels: dict[UOp, UOp] = {}
     for i, run in enumerate(runs):
@@ -68,16 +68,16 @@ def _stages(runs: Sequence[StageRun], program: UOp | None) -> list[Stage]:
 
 
 def _kernels_called(whole: UOp) -> dict[UOp, UOp]:
-    """The kernels that a program calls; none for a graph that is not yet cut into kernels."""
+    """The kernels that a program calls; none for a graph before it is cut into kernels."""
     calls = whole.src if whole.op is Ops.LINEAR else ()
     return {c.src[0]: c.src[0] for c in calls if c.op is Ops.CALL}
 
 
 class Dump:
-    """The texts of a run. Names are given stage by stage, so a text is made after those before it.
+    """The texts of a run. Names are given stage by stage, so making a text makes all earlier texts.
 
     code: the functions that give the LLVM IR of linear kernels, and the assembly of LLVM modules.
-    kernel: the number or name of the one kernel to show. UserError when there is no such kernel.
+    kernel: the number or name of the only kernel to show. UserError if there is no such kernel.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Dump:
         self.kin: dict[str, str] = {}  # by name, the name of the older value that it is a copy of
 
     def exchanges(self) -> list[str]:
-        """A line for each exchange between devices: what moves, why, and the user's line."""
+        """A line for each exchange between devices: the data, the reason, and the user's line."""
         program = self.run.program
         calls = () if program is None or program.op is not Ops.LINEAR else program.src
         stores = [(c, exchanges_of(c.src[0])) for c in calls if c.op is Ops.CALL]
@@ -131,7 +131,7 @@ class Dump:
         return found
 
     def position(self, name: str) -> int:
-        """The position of a stage. UserError when the run has none of that name."""
+        """The position of a stage. UserError if the run has no stage of that name."""
         names = [s.run.name for s in self.stages]
         if name not in names:
             raise UserError(f"this run has no stage {name!r}; it has {', '.join(names)}")
@@ -142,13 +142,13 @@ class Dump:
         return stage.whole if self.chosen is None else stage.kernels.get(self.chosen, stage.whole)
 
     def graphs(self, stage: Stage) -> list[UOp]:
-        """The graphs that a stage's row counts: its kernels (or the one chosen), or the whole."""
+        """The graphs that a stage's row counts: its kernels (or the chosen one), or the whole."""
         if self.chosen in stage.kernels:
             return [self.shown(stage)]
         return list(dict.fromkeys(stage.kernels.values())) or [stage.whole]
 
     def body(self, at: int) -> str:
-        """The text of the stage at a position, without header."""
+        """The text of the stage at a position, without its header."""
         while len(self._bodies) <= at:
             i = len(self._bodies)
             stage = self.stages[i]
@@ -187,8 +187,8 @@ class Dump:
         return "".join([f"// {name}: {value}\n" for name, value in noted.items() if value])
 
     def text(self, name: str) -> str:
-        """The file of a stage; at rangeify with the reasons why each value is stored or not,
-        and what is stored in another order."""
+        """The file of a stage. At rangeify it lists why each value is stored or not, and values
+        that are stored in another order."""
         if name == C:
             assert isinstance(self.run, Lowered)
             return CSource(self.run).listing(self.kernels)
@@ -208,7 +208,7 @@ class Dump:
         return {s.run.name: self.text(s.run.name) for s in self.stages}
 
     def code(self, stage: str) -> dict[str, str]:
-        """The LLVM IR (stage llvm), the assembly (asm) or the C (c) of each kernel by name."""
+        """The code of each kernel by name: its LLVM IR (stage llvm), assembly (asm) or C (c)."""
         if stage not in self._code and stage == C:
             assert isinstance(self.run, Lowered)
             text = CSource(self.run).listing
@@ -227,7 +227,7 @@ class Dump:
         return self._code[stage]
 
     def diff(self, name: str) -> str:
-        """A stage's changes as a unified diff; empty if there are none."""
+        """The changes of a stage as a unified diff; empty if there are none."""
         at = self.position(name)
         if at == 0:
             raise UserError(f"{name} is the first stage of this run: it changed nothing")
@@ -238,7 +238,7 @@ class Dump:
         return "\n".join(lines)
 
     def rows(self) -> list[StageRow]:
-        """The stage table: the stages that are graphs, then those that are code."""
+        """The stage table: stages that are graphs, then stages that are code."""
         rows: list[StageRow] = []
         sizes: dict[UOp, int] = {}  # most stages leave most graphs as they are
         before = self.stages[0]
@@ -262,7 +262,7 @@ class Dump:
         return rows
 
     def kernel_facts(self) -> list[dict[str, Any]]:
-        """Number, name, launches, Opts and source lines of each kernel."""
+        """For each kernel: number, name, launches, Opts and source lines."""
         assert isinstance(self.run, Lowered)
         launches = Counter([k for k, _ in self.run.calls])
         numbers = {k: i for i, k in enumerate(self.run.kernels)}

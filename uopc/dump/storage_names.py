@@ -1,4 +1,4 @@
-"""Names for the storage of a run, as the report and kernels in C show them."""
+"""Names for the storage of a run, for the report and for kernels in C."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class StorageNames:
                     self.of[u] = known or infix(u) or u.op.name
 
     def slots(self, kernel: UOp) -> dict[int, str]:
-        """The name of the storage of each PARAM; none for one that launches give different ones."""
+        """The name of each PARAM's storage; no name if launches give different storage."""
         names: dict[int, set[str]] = {}
         for roots in self._calls.get(kernel, ()):
             for slot, u in enumerate(roots):
@@ -40,6 +40,6 @@ class StorageNames:
         return {slot: next(iter(found)) for slot, found in names.items() if len(found) == 1}
 
     def are_apart(self, kernel: UOp) -> bool:
-        """True if no launch of a kernel gives it one storage twice."""
+        """True if no launch of a kernel gives the same storage twice."""
         calls = [[u for u in roots if u.op.is_storage] for roots in self._calls.get(kernel, ())]
         return all([len(set(given)) == len(given) for given in calls])

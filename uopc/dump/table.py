@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class StageRow:
-    """A line of the stage table. Sizes count nodes (of all kernels together), or lines of text."""
+    """A row of the stage table. Sizes count nodes (of all kernels together), or lines of text."""
 
     number: int
     stage: str

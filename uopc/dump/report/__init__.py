@@ -1,1 +1,1 @@
-"""The report of a compile: one page of HTML with its kernels, stages, decisions and times."""
+"""The report of a compile: an HTML page with its kernels, stages, decisions and times."""

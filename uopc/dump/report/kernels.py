@@ -28,7 +28,7 @@ _OPTIMIZE: Final = "optimize"
 
 
 class KernelSection:
-    """The kernels, and the launches that call them."""
+    """The report's section of kernels and launches."""
 
     def __init__(self, dump: Dump, sources: Sources, lines: Interned) -> None:
         assert isinstance(dump.run, Lowered)
@@ -56,7 +56,7 @@ class KernelSection:
     def launches(self) -> list[list[Any]]:
         """In order: the kernel's number, and its arguments as [slot or variable, storage, bytes].
 
-        With one kernel chosen, only its launches.
+        If one kernel is chosen, only its launches.
         """
         numbers = {k: i for i, k in enumerate(self.dump.kernels)}
         return [
@@ -66,7 +66,7 @@ class KernelSection:
         ]
 
     def _argument(self, u: UOp) -> list[Any]:
-        """The name of an argument, the elements that it begins after, and its type."""
+        """The name of an argument, the element at which it begins, and its type."""
         root = storage_root(u)
         begin = u.arg[0] if u.op is Ops.SLICE else 0
         if u.op in (Ops.VARIABLE, Ops.CONST):
@@ -75,11 +75,11 @@ class KernelSection:
         return [self.names.of[root], begin, f"{root.dtype.short} {size}".rstrip()]
 
     def nest(self, kernel: UOp) -> list[Line]:
-        """The loop nest of a linear kernel, before its copies and lanes are spelled out."""
+        """The loop nest of a linear kernel as it was before copies and lanes were expanded."""
         return self._whole_nest(kernel) or loop_nest(kernel, self.dump.names, {})
 
     def _whole_nest(self, kernel: UOp) -> list[Line]:
-        """The nest with all statements; none of a kernel that is too long, or skipped."""
+        """The nest with all statements; empty if the kernel is too long or had no such stage."""
         split = self.split.get(kernel, kernel)
         stages = [s for s in self.dump.stages if s.run.level is KERNEL and split in s.kernels]
         if not stages:
@@ -100,7 +100,7 @@ class KernelSection:
         }
 
     def _steps(self, split: UOp, slots: Mapping[int, str]) -> dict[str, Any] | None:
-        """The loop nest before the first Opt and after each; None where the stage did not run."""
+        """The loop nest before the first Opt and after each Opt; None if the stage did not run."""
         stage = next((s for s in self.dump.stages if s.run.name == _OPTIMIZE), None)
         if stage is None or split not in stage.kernels:
             return None

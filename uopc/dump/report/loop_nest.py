@@ -1,4 +1,4 @@
-"""A kernel as indented pseudo-code: its loops, by kind, and the statements of each.
+"""A kernel as indented pseudo-code: its loops, by kind, and the statements of each loop.
 
     for i in 64                      thread
       %7 = 0.0
@@ -6,8 +6,8 @@
         %7 += x[i*400 + k] * w[k]
       out[i] = max(%7 + b[i], 0.0)
 
-A value that several others read, or whose expression is long, has a line and its name in the
-stages; all others stand inside the lines that use them.
+A value with several readers, or with a long expression, has its own line and its name in the
+stages; other values are inlined.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _THROUGH = frozenset((Ops.LOAD, Ops.AFTER, Ops.CONTIGUOUS))
 
 
 class Line(NamedTuple):
-    """A line of a nest. `kind`: that of a loop's range, empty for a statement, `note` for text."""
+    """A line of a nest. `kind`: the kind of a loop, empty for a statement, `note` for text."""
 
     depth: int
     kind: str
@@ -52,9 +52,9 @@ class Line(NamedTuple):
 
 
 def loop_nest(kernel: UOp, names: Namer, storage: Mapping[int, str]) -> list[Line]:
-    """The lines of a kernel before its copies and lanes are spelled out, or of a linear one.
+    """The lines of a linear kernel, or of a kernel before its copies and lanes are expanded.
 
-    names: those of the values in the stages. storage: the name of a kernel's PARAM by slot.
+    names: the names of values in the stages. storage: the name of a kernel's PARAM by slot.
     """
     if kernel.op is Ops.LINEAR:
         return _linear_loops(kernel)
@@ -64,7 +64,7 @@ def loop_nest(kernel: UOp, names: Namer, storage: Mapping[int, str]) -> list[Lin
 
 
 def _linear_loops(kernel: UOp) -> list[Line]:
-    """The loops of a list in execution order, with the number of statements between them."""
+    """The loops of a list in execution order, with the number of statements between loops."""
     lines: list[Line] = []
     depth = loops = 0
     counts = {"value": 0, "store": 0}
@@ -124,7 +124,7 @@ class _NestLines:
                 self.ended.setdefault(max(closed, key=depth.__getitem__), []).append(u)
 
     def lines(self) -> Iterator[Line]:
-        """All lines. An inner loop is a block on the stack."""
+        """All lines. The stack holds the blocks around the current line."""
         stack: list[tuple[UOp | None, Iterator[UOp]]] = [(None, iter(self._items(None)))]
         while stack:
             block, items = stack[-1]
@@ -161,14 +161,14 @@ class _NestLines:
         return name
 
     def _text(self, u: UOp, tight: int = _LOOSEST) -> str:
-        """A node as an operand of an operator that binds as tightly."""
+        """A node as an operand; in parentheses if it binds less tightly than `tight`."""
         if u not in self.shown:
             self.shown[u] = self._expression(u)
         text, own = self.shown[u]
         return f"({text})" if own < tight else text
 
     def _statement(self, u: UOp) -> str:
-        """The line of a node; empty for one that stands inside of others."""
+        """The line of a node; empty for a node that is inlined."""
         if u.op is Ops.STORE:
             mode = f"  # {u.arg}" if u.arg else ""
             guard = f" if {self._text(u.src[2])}" if len(u.src) > 2 else ""

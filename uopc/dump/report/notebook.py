@@ -1,4 +1,4 @@
-"""A program as a notebook shows it: its loop nests, as HTML of bounded size."""
+"""A program in a notebook: its loop nests, as HTML of bounded size."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LOOP: Final = "color:#0969da"
 
 
 def nests_html(title: str, dump: Dump) -> str:
-    """The title, and the loop nest of each kernel under its name, Opts and number of launches."""
+    """The title, and each kernel's loop nest under its name, Opts and number of launches."""
     kernels = KernelSection(dump, Sources(()), Interned())
     calls = [kernel for kernel, _ in kernels.run.calls]
     parts = [f"<b>{escape(title)}</b>"]

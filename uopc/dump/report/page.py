@@ -35,7 +35,7 @@ _SCRIPTS: Final = (
 
 @dataclass(frozen=True)
 class LaunchWork:
-    """The work of a launch of a kernel, at most if it is not `exact`: sizes may be symbolic."""
+    """The work of a launch; an upper limit unless `exact`, because sizes may be symbolic."""
 
     operations: int
     nbytes: int  # of the storage that it touches
@@ -45,8 +45,8 @@ class LaunchWork:
 
 @dataclass(frozen=True)
 class CallTimes:
-    """Seconds of a call and of its launches, the least that this machine allows, and why. A launch
-    in a loop has those of all its rounds."""
+    """The seconds of a call and of its launches, the machine's lower limits, and their reasons. A
+    launch in a loop counts all its rounds."""
 
     total: float
     launches: list[float]
@@ -59,7 +59,7 @@ class CallTimes:
 
 @dataclass
 class Facts:
-    """Facts that the passes do not have: the work of kernels, the memory plan, measured times."""
+    """Facts from outside of the passes: the work of kernels, the memory plan, measured times."""
 
     work: dict[str, LaunchWork] = field(default_factory=dict)  # by kernel
     # Of intermediates, and (None) of the tiles of a launch's kernel: their offsets in the arena.
@@ -74,7 +74,7 @@ def write(file: Path, source: str, dump: Dump, facts: Facts) -> None:
 
 
 def render(source: str, dump: Dump, facts: Facts) -> str:
-    """The page, as text."""
+    """The text of the page."""
     packed = zlib.compress(json.dumps(data(source, dump, facts), ensure_ascii=False).encode(), 6)
     page = (_FOLDER / "page.html").read_text("utf-8")
     parts = {

@@ -21,7 +21,7 @@ _HERE: Final = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(_
 
 
 def by_rule(rewrites: Sequence[Fired], texts: Interned) -> list[Any]:
-    """For each rule, most used first: its label, its count, and examples as before and after."""
+    """For each rule, the most used first: its label, its count, and examples (before and after)."""
     label = {rule: short(rule.label) for rule in {f.rule: None for f in rewrites}}
     counts = Counter([label[f.rule] for f in rewrites])
     examples: dict[str, list[Fired]] = {name: [] for name in counts}
@@ -39,7 +39,7 @@ def by_rule(rewrites: Sequence[Fired], texts: Interned) -> list[Any]:
 
 
 class Surroundings:
-    """The nodes around rewrites, each once: its label and its operands, for drawings."""
+    """The nodes around rewrites, without repetitions, for drawings: label and operands of each."""
 
     def __init__(self, texts: Interned) -> None:
         self.texts = texts
@@ -49,7 +49,7 @@ class Surroundings:
         self._below: dict[UOp, int] = {}  # node → how many levels below it are there
 
     def add(self, root: UOp) -> int:
-        """The number of a node; the page has it with some levels of nodes below it."""
+        """Add a node with some levels of nodes below it; return its number."""
         layer = [root]
         for levels in range(_LEVELS, 0, -1):
             below: list[UOp] = []
@@ -72,7 +72,7 @@ class Surroundings:
         return found
 
     def as_json(self) -> dict[str, Any]:
-        """The labels, as texts, and the operands by number."""
+        """The labels as texts, and the operands by number."""
         return {"labels": self.labels, "sources": self.operands}
 
 
@@ -95,7 +95,7 @@ def by_op(dump: Dump, at: int) -> list[list[Any]]:
 
 
 def new_nodes(dump: Dump, at: int) -> tuple[int, int]:
-    """The numbers of nodes that a stage took away, and that it made."""
+    """The numbers of nodes that a stage removed, and that it made."""
     if not at or dump.orders[at] is dump.orders[at - 1]:
         return 0, 0
     before, after = dump.orders[at - 1].keys(), dump.orders[at].keys()
@@ -104,12 +104,12 @@ def new_nodes(dump: Dump, at: int) -> tuple[int, int]:
 
 
 def short(label: str) -> str:
-    """A label with paths below the package's parent."""
+    """A label with paths relative to the package's parent."""
     return label.replace(_HERE, "")
 
 
 def _shown(u: UOp) -> str:
-    """An expression, or one node with its operands by their ops; then the type."""
+    """An expression with its type; if it is too long, one node with the ops of its operands."""
     return f"{infix(u, _CHARACTERS) or _node(u)} : {u.dtype.short}"
 
 

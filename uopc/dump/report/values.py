@@ -1,7 +1,7 @@
-"""The values of a run for the report: their lines in each stage, their kin, the user's lines.
+"""The values of a run for the report: their lines in each stage, their copies, the user's lines.
 
-A value is a number, that of its %name. Equal lines of all stages are stored once; a stage is the
-list of its lines' numbers, each as the difference from the one before.
+A value is the number of its %name. Equal lines of all stages are stored once; a stage is the list
+of its lines' numbers, each as the difference from the previous number.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Interned:
         return self.numbers.setdefault(text, len(self.numbers))
 
     def add_all(self, texts: Iterable[str]) -> list[int]:
-        """The numbers of texts, each as the difference from the one before."""
+        """The numbers of texts, each as the difference from the previous number."""
         known = self.numbers
         found = [known.setdefault(text, len(known)) for text in texts]
         return [b - a for a, b in zip([0, *found], found)]
@@ -43,7 +43,7 @@ class Interned:
 
 
 def number(name: str) -> int:
-    """The number of a value, by its %name."""
+    """The number in a value's %name."""
     return int(name[1:])
 
 
@@ -60,7 +60,7 @@ class Sources:
                 self.known[u.origin] = place
 
     def of(self, u: UOp) -> int:
-        """The number of the line that made a node; 0 if it is not one of the graph's own."""
+        """The number of the source line that made a node; 0 if no line of the user did."""
         return self.known.get(u.origin, 0) if u.origin is not None else 0
 
     def as_json(self) -> dict[str, Any]:
@@ -74,7 +74,7 @@ class Sources:
         }
 
     def _text(self, file: str) -> dict[str, Any]:
-        """The lines of a file, as [first number, text] of each piece."""
+        """The lines of a file, each piece as [first number, text]."""
         lines = [line.rstrip("\n") for line in linecache.getlines(file)]
         used = sorted([line for name, line in self.places if name == file])
         if len(lines) <= WHOLE_FILE:
@@ -91,8 +91,8 @@ class Sources:
 
 
 def facts(dump: Dump, sources: Sources, kernels: Mapping[UOp, str]) -> dict[str, Any]:
-    """By value: the one that it is a copy of, its source line, and a name: the user's, or that of
-    the kernel (`kernels`: as split-kernels made them)."""
+    """For each value: the value that it copies, its source line, and the user's or the kernel's
+    name (`kernels`: by kernel of split-kernels)."""
     named = [(u, number(name)) for u, name in dump.names.items()]
     count = max([n for _, n in named], default=0) + 1
     kin, places = [0] * count, [0] * count
@@ -114,7 +114,7 @@ def facts(dump: Dump, sources: Sources, kernels: Mapping[UOp, str]) -> dict[str,
 
 
 def lines_of(dump: Dump, known: Interned) -> list[list[int] | None]:
-    """The lines of each stage that changed something; None for the others."""
+    """The lines of each stage that changed something; None for other stages."""
     out: list[list[int] | None] = []
     before: Sequence[str] | str = ""
     for at in range(len(dump.stages)):
