@@ -63,8 +63,8 @@ class PartSizes:
         return uop_dim(affine.mul(found.times, self._first(found.root, self.mesh.parts(axes))))
 
     def times(self, n: Dim, axes: Axes) -> int | None:
-        """The multiple that all parts are of, if it is a number: parts exceed the smallest equal
-        parts by less."""
+        """The number of elements that the sizes of all parts are multiples of; None if it is no
+        constant."""
         found = self._multiple(n, self.mesh.parts(axes))
         return 1 if found is None else found.times.arg if affine.is_const(found.times) else None
 

@@ -118,8 +118,8 @@ def _values(code: UOp, count: int) -> UOp:
 
 
 def _cheaper(tables: dict[UOp, UOp], codes: dict[UOp, UOp]) -> set[UOp]:
-    """The results that take fewer operations as lookups. Making a table costs as often as the table
-    is used. Without lookups, bytes of words are widened first."""
+    """The results that take fewer operations as lookups. Making a table counts only if it happens
+    in the loops in which the table is used. Without lookups, bytes of words are widened first."""
     readers: dict[UOp, list[UOp]] = {}
     for u, table in tables.items():
         readers.setdefault(table, []).append(u)

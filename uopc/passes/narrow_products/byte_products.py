@@ -256,8 +256,8 @@ def _is_below(places: UOp, size: int) -> bool:
 
 
 def _gathered(u: UOp, at: index_maps.Index) -> tuple[index_maps.Index, list[UOp]]:
-    """An index into the source of an INDEX. In range the index is right; out of range the program
-    may choose the element."""
+    """An index into the source of an INDEX that moves with the same ranges as the right index, and
+    its components that the program chooses, which may be out of range."""
     found, rest = index_maps.gather_index(u, at)
     chosen = []
     for s in u.src[1:]:
