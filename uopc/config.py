@@ -1,4 +1,4 @@
-"""Every switch in one frozen value. Only this module reads the environment for them."""
+"""All options in one frozen value. Only this module reads the environment for them."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Options:
 
     @property
     def for_code(self) -> dict[str, Any]:
-        """The options that the code of a kernel depends on, besides the device and the threads.
+        """The options that a kernel's code depends on, besides the device and the threads.
 
         Examples:
             >>> with uopc.options(tf32=True) as chosen:
@@ -101,7 +101,7 @@ _ON_OFF |= dict.fromkeys(("0", "false", "no", "off"), False)
 
 
 def _is_path(path: Any) -> bool:
-    """True for a path that a file of this system can have."""
+    """True for a path that this system allows for a file."""
     try:
         return isinstance(os.fspath(path), str) and b"\0" not in os.fsencode(path)
     except (TypeError, UnicodeEncodeError):
@@ -122,7 +122,7 @@ def variable(name: str) -> str:
 
 
 def from_environment(environment: Mapping[str, str] | None = None) -> Options:
-    """The options that environment variables ask for. UserError names one with a bad value."""
+    """The options set by environment variables. UserError names a variable with a bad value."""
     given = os.environ if environment is None else environment
     return _parsed(tuple([given.get(v) for v in _VARIABLES]), given.get("OMP_NUM_THREADS") or "")
 
@@ -132,8 +132,8 @@ _VARIABLES = tuple(map(variable, _KINDS))
 
 @functools.lru_cache(16)
 def _parsed(texts: tuple[str | None, ...], openmp_threads: str) -> Options:
-    """The options of the values of all variables. As many threads as OpenMP was told to take, if no
-    variable of ours says more."""
+    """The options for the values of all variables. If no variable of uopc sets the threads,
+    OpenMP's variable does."""
     fields: dict[str, Any] = {}
     if openmp_threads and not texts[list(_KINDS).index("threads")]:
         fields["threads"] = _openmp_threads(openmp_threads)
@@ -151,8 +151,8 @@ _NUMBER = re.compile(r"\s*\+?[0-9]{1,18}\s*")  # int() takes 1_0 and other digit
 
 
 def _openmp_threads(text: str) -> int:
-    """The number for the outermost level of nesting. As in OpenMP, a text that has none is ignored
-    with a warning."""
+    """The number of threads for the outermost level of nesting. As in OpenMP, a text without a
+    valid number is ignored with a warning."""
     outermost = text.split(",")[0]
     if _NUMBER.fullmatch(outermost) and 0 < int(outermost) <= MOST_THREADS:
         return int(outermost)
@@ -164,14 +164,14 @@ def _openmp_threads(text: str) -> int:
 
 
 def texts(options: Options) -> dict[str, str]:
-    """The options that change code and are not at their defaults, as their variables take them."""
+    """The options that change code and differ from their defaults, as values of their variables."""
     default = Options().for_code
     changed = {n: v for n, v in options.for_code.items() if v != default[n]}
     return {n: str(int(v)) for n, v in changed.items()}
 
 
 def with_texts(options: Options, noted: Mapping[str, str]) -> Options:
-    """The options, with those of `texts` where they are at their defaults."""
+    """Set the options that are at their defaults to the values in `noted` (see `texts`)."""
     own = texts(options)
     wanted = {variable(n): noted[n] for n in CHANGE_CODE if n in noted and n not in own}
     read = from_environment(wanted).for_code
@@ -179,9 +179,9 @@ def with_texts(options: Options, noted: Mapping[str, str]) -> Options:
 
 
 def cache_folder(options: Options) -> Path | None:
-    """The folder of compiled programs, or None where the disk cache is off (empty or 0).
+    """The folder of compiled programs; None if the disk cache is off (empty or 0).
 
-    The default is a relative path where the environment names no home: no cache can use it.
+    If the environment names no home, the default is a relative path, which no cache can use.
     """
     if options.cache_dir in ("", "0"):
         return None
@@ -192,14 +192,14 @@ def cache_folder(options: Options) -> Path | None:
 
 
 def page_folder(options: Options) -> Path | None:
-    """The folder for the report of each compile, or None where the option is off (empty or 0)."""
+    """The folder for the report of each compile; None if the option is off (empty or 0)."""
     if options.viz in ("", "0"):
         return None
     return Path(REPORTS) if options.viz in ("1", AUTO) else _expanded("viz", options.viz)
 
 
 def _expanded(name: str, path: str) -> Path:
-    """The path with the folder of a user in place of `~`. UserError where there is none."""
+    """Expand `~` to a user's folder. UserError if there is none."""
     try:
         return Path(path).expanduser()
     except RuntimeError:
@@ -208,7 +208,7 @@ def _expanded(name: str, path: str) -> Path:
 
 
 def is_interactive() -> bool:
-    """True if a person looks at stderr: on a terminal and in a notebook."""
+    """True if a person watches stderr: a terminal or a notebook."""
     stderr: Any = sys.stderr  # a program without a console has none
     with contextlib.suppress(ValueError, AttributeError):  # it is closed, or is no file
         if stderr.isatty():
@@ -221,7 +221,7 @@ _current: contextvars.ContextVar[Options | None] = contextvars.ContextVar("uopc"
 
 
 def current() -> Options:
-    """The options of the innermost `options(…)` block, else those of the environment."""
+    """The options of the innermost `options(…)` block; without a block, of the environment."""
     return _current.get() or from_environment()
 
 
@@ -255,7 +255,7 @@ def options(**fields: Any) -> Iterator[Options]:
 
 
 def at_import() -> None:
-    """Turn on the switches that the environment sets. Called when uopc is imported."""
+    """Turn on the switches that the environment sets. Called at the import of uopc."""
     with contextlib.suppress(UserError):  # the first compile reports it
         asked = from_environment()
         _count_blocks(asked, 1)
@@ -270,7 +270,7 @@ _users: Counter[Switch] = Counter()  # number of blocks that want each switch on
 
 
 def _count_blocks(made: Options, more: int) -> None:
-    """Count blocks in (1) or out (-1): a switch is on while the options of a block ask for it."""
+    """Enter (1) or leave (-1) a block: a switch is on while the options of any block request it."""
     switches = (
         (made.spec >= 2, _check_nodes), (made.match_stats, _count_matches),
         (not made.origins, _skip_origins),

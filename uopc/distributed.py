@@ -1,9 +1,9 @@
-"""Several processes: each has one device of a mesh.
+"""Several processes, each with one device of a mesh.
 
     mpirun -n 4 python train.py
 
-`initialize` once per process; from then on programs for a mesh of as many devices as there are
-processes run on all of them. It needs an extra: `uopc[mpi]`, and an MPI library, or `uopc[gloo]`.
+Call `initialize` once per process. From then on, programs for a mesh with a device per process run
+on all processes. This needs an extra: `uopc[mpi]`, and an MPI library, or `uopc[gloo]`.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ def initialize(
     coordinator_address: str | None = None, num_processes: int | None = None,
     process_id: int | None = None, *, timeout: float = 300.0,
 ) -> None:  # fmt: skip
-    """Join the job of this process: without arguments that of MPI (`mpirun`), with them one of
-    processes that meet at an address, `"host:port"`, of the first of them, and exchange by Gloo.
+    """Join the job of this process: without arguments, of MPI (`mpirun`). With arguments, processes
+    meet at an address of the first process, `"host:port"`, and exchange by Gloo.
 
-    An exchange that takes longer than `timeout` seconds ends the job with a message that names it
-    and the line it is for, as does an uncaught exception. MPI needs the extra `uopc[mpi]` and an
-    MPI library, Gloo the extra `uopc[gloo]`. UserError for a timeout that is not positive, an
-    address without a port, a process_id that is not below num_processes, or a second call;
-    Unsupported where the library is missing.
+    If an exchange takes longer than `timeout` seconds, the job ends with a message that names the
+    exchange and its line; an uncaught exception also ends the job. MPI needs the extra `uopc[mpi]`
+    and an MPI library, Gloo the extra `uopc[gloo]`. UserError for a timeout that is not positive,
+    an address without a port, a process_id that is not below num_processes, or a second call;
+    Unsupported if the library is missing.
 
     Examples:
         >>> from uopc import distributed
@@ -141,10 +141,10 @@ def process_count() -> int:
 def make_array_from_callback(
     shape: Sequence[int], sharding: NamedSharding, data_callback: Callable[..., Any]
 ) -> ShardedArray:
-    """The array of which each process reads the parts of its devices alone.
+    """An array of which each process reads only the parts of its own devices.
 
     data_callback: given the slices of a part, one per dimension, it returns that part, which is
-    used where it lies if it can be (a part of a memory map, say). UserError for a part of another
+    used without a copy if possible (a part of a memory map, say). UserError for a part of another
     shape, an axis that the mesh does not have, or a mesh without a device per rank; UserTypeError
     for parts of several dtypes, no shape, or no function.
 
@@ -167,15 +167,15 @@ def make_array_from_callback(
 
 
 def on_dask(program: Program | BoundProgram, /, *arrays: Any, **named: Any) -> Any:
-    """The results of a call of a program for a mesh as Dask arrays, of which nothing is computed
-    yet: what a device does between exchanges is a task, and an exchange another.
+    """The results of a call of a program for a mesh, as lazy Dask arrays. A task is the work of a
+    device between exchanges, or an exchange.
 
-    Arguments are NumPy's arrays, or Dask's, of which a task reads the part of its device. A result
-    has a chunk for each part. No array is changed: what the program writes is a new array. Needs
-    the extra `uopc[dask]`; any scheduler will do.
+    Arguments are arrays of NumPy or of Dask; a task reads only the part of its device. A result has
+    a chunk for each part. No array is changed: an argument that the program writes becomes a new
+    array. Needs the extra `uopc[dask]`; any scheduler works.
 
-    UserError for a program without a mesh, or one that names its devices, and for arrays that do
-    not fit; Unsupported for a program that writes an argument and does not return it.
+    UserError for a program without a mesh, or with a mesh that names its devices, and for arrays
+    that do not fit; Unsupported for a program that writes an argument and does not return it.
 
     `docs/distributed.md` has an example with Dask arrays.
 
@@ -197,15 +197,15 @@ def on_dask(program: Program | BoundProgram, /, *arrays: Any, **named: Any) -> A
 
 
 def measure(mesh: Mesh | None = None) -> Machine:
-    """The rates of this process, and of what connects it to the others of its job along each axis
-    of a mesh. It takes two seconds, in which all ranks must call it.
+    """The speed of this process, and of its connections to the other processes of its job along
+    each axis of a mesh. The measurement takes two seconds, and all ranks must call it.
 
-    Operations are those of a product of 512 x 512 matrices, bandwidths those of adding up and of
-    doubling arrays while all ranks do so, as those of one machine share its caches and its memory:
-    of 128 MiB for memory, and of 1 to 64 MiB for `caches`. A link's `beside` is the share of a
-    large sum's seconds that such products run beside it. In one process memory connects the
-    devices; those that a mesh names work at the same time, as ranks do, and a link's latency is
-    how long they wait for each other.
+    `operations` is measured by products of 512 x 512 matrices. Bandwidths are measured by summing
+    and by doubling arrays while all ranks do the same, because ranks on one machine share caches
+    and memory: 128 MiB for memory, 1 to 64 MiB for `caches`. A link's `beside` is the fraction of a
+    large sum's time in which such products run beside it. In one process, memory connects the
+    devices; devices that a mesh names work at the same time, as ranks do, and a link's latency is
+    the time that they wait for each other.
 
     UserError unless the mesh has a device per rank, UserTypeError unless it is a mesh.
 
@@ -245,7 +245,7 @@ _MEMORY = 1 << 27
 
 
 def _memory(nbytes: int, threads: int, devices: int) -> Cache:
-    """The rates of memory of which so many bytes are touched again and again."""
+    """The bandwidths of memory for arrays of `nbytes` that are used repeatedly."""
     size = nbytes // 4
     total = compile(param("x", (size,)).sum(), threads=threads)
     double = compile(param("x", (size // 2,)) * 2, threads=threads)
@@ -265,9 +265,9 @@ def _memory(nbytes: int, threads: int, devices: int) -> Cache:
 
 
 def _slowest(make: Callable[[], Run], count: int = 0, devices: int = 1) -> float:
-    """The seconds of a call that all ranks, or devices of this process, make at the same time, on
-    the slowest of them: so that all of them know the same. `make` gives a call with memory of its
-    own. `count`: as for `_best`."""
+    """The seconds of a call that all ranks, or devices of this process, make at the same time: the
+    slowest counts, so all ranks get the same number. `make` gives a call with its own memory.
+    `count`: as for `_best`."""
     ranks = mesh_runner.ranks
     if devices > 1:
         return _at_once([make() for _ in range(devices)], count)
@@ -279,7 +279,7 @@ def _slowest(make: Callable[[], Run], count: int = 0, devices: int = 1) -> float
 
 
 def _at_once(runs: Sequence[Run], count: int) -> float:
-    """The seconds of calls that threads of this process make at the same time: of the slowest."""
+    """The seconds of the slowest of calls that threads of this process make at the same time."""
     start = threading.Barrier(len(runs))
 
     def one(run: Run) -> float:
@@ -291,7 +291,7 @@ def _at_once(runs: Sequence[Run], count: int) -> float:
 
 
 def _wait(mesh: Mesh, launch: float) -> Link:
-    """The link between devices of this process: memory, and the time of waiting for each other."""
+    """The link between devices of this process: memory, and the time of mutual waiting."""
     x, spec = param("x", (mesh.size,)), PartitionSpec(mesh.axis_names)
     total = compile(x.sum(), sharding=Sharding(mesh, in_shardings=spec))
     given, out = np.ones(mesh.size, "f4"), np.empty((), "f4")
@@ -302,9 +302,8 @@ def _wait(mesh: Mesh, launch: float) -> Link:
 
 
 def _link(mesh: Mesh, axis: str, product: Callable[[], object], each: float) -> Link:
-    """The connection of the ranks along a mesh axis: the time of sums of few and of many
-    numbers, and beside products, each of so many seconds.
-    """
+    """The link between the ranks along a mesh axis, from the times of sums of few and of many
+    numbers, and of sums beside products that take `each` seconds."""
     ranks, p = mesh_runner.ranks, mesh.shape[axis]
     if ranks is None or p == 1:
         return Link(1e-6, 1e12)
@@ -337,7 +336,7 @@ def _link(mesh: Mesh, axis: str, product: Callable[[], object], each: float) -> 
 
 
 def _best(run: Callable[[], object], count: int = 0) -> float:
-    """The seconds of a call: the best of some rows of so many calls, or of 2 ms."""
+    """The seconds of a call: the best average of `count` calls, or of 2 ms of calls."""
     run()
     if not count:
         begin = time.perf_counter()

@@ -38,25 +38,25 @@ def compile(
     name: str | None = None, rules: Any = None, sharding: Sharding | None = None,
     **earlier: Unpack[Earlier],
 ) -> Program:  # fmt: skip
-    """Machine code for a graph, ready to be called.
+    """Compile a graph to machine code, ready to be called.
 
     graph: a UOp, or a tuple, list or dict of them, also nested, and other containers of `jit` (the
     result has the same structure), or a SINK that is a kernel written by hand. device: such as
-    `cpu` or `cuda:0`; by default that of the options. inputs: the order of positional arguments, as
-    params or names; without it they come in the order in which the params were made. optimize:
-    False leaves the loops as they are. threads: of a CPU; by default those of the options. verify:
-    check every stage and access. name: of the function, in profiles and dumps.
+    `cpu` or `cuda:0`; by default the device of the options. inputs: the order of positional
+    arguments, as params or names; by default the order in which the params were made. optimize:
+    False leaves the loops as they are. threads: of a CPU; by default the threads of the options.
+    verify: check every stage and access. name: of the function, in profiles and dumps.
 
-    beam: search for the Opts of each kernel by measured time, with that number of lists kept in
-    each round; by default that of the options: see docs/tuning.md. rules: a PatternMatcher (or a
-    rule, or a list) run right before each kernel is final, or a dict of these by pass: they rewrite
-    its result, which is verified.
+    beam: search for the Opts of each kernel by measured time, keeping this number of lists in each
+    round; by default the number in the options: see docs/tuning.md. rules: a PatternMatcher (or a
+    rule, or a list) that runs right before each kernel is final, or a dict of these by pass, each
+    of which rewrites the result of its pass, which is then verified.
 
     sharding: a `uopc.Sharding`: the devices of a mesh run the program, each on its part of the
-    arrays. `earlier`: its parts as arguments, which the next version does not take.
+    arrays. `earlier`: the parts of a Sharding as arguments, removed in the next version.
 
-    Raises UserError (graph or arguments are wrong), InvalidIR (it breaks a rule of its level),
-    Unsupported.
+    Raises UserError (graph or arguments are wrong), InvalidIR (the graph breaks a rule of its
+    level), Unsupported.
 
     Examples:
         >>> x, y = uopc.param("x", (3,)), uopc.param("y", (3,))
@@ -88,13 +88,13 @@ def compile(
 
 
 def _check_copies(facts: GraphFacts) -> None:
-    """UserError for a COPY to a device that there is not."""
+    """UserError for a COPY to a device that does not exist."""
     for u in facts.of(Ops.COPY):
         backend_of(u.arg.lower(), "copy")
 
 
 def _reported(program: Program, options: config.Options) -> Program:
-    """The program, once those who asked for it know of the compile."""
+    """Report the compile to page folder, log and stderr, as requested; return the program."""
     if config.page_folder(options):
         from uopc.program.reports import page
 
@@ -111,7 +111,7 @@ def _reported(program: Program, options: config.Options) -> Program:
 
 
 def _watched(request: Request) -> contextlib.AbstractContextManager[None]:
-    """Shows how far a long compile is to a person who looks on."""
+    """Show the progress of a long compile if a person is watching."""
     if not (request.options.progress and config.is_interactive()):
         return contextlib.nullcontext()
     from uopc.dump import progress
@@ -120,7 +120,7 @@ def _watched(request: Request) -> contextlib.AbstractContextManager[None]:
 
 
 def _is_logged() -> bool:
-    """True if a handler gets records of compiles. Without the module nobody has asked for them."""
+    """True if a handler gets records of compiles: never before `logging` is imported."""
     logging = sys.modules.get("logging")
     return logging is not None and logging.getLogger("uopc").isEnabledFor(logging.INFO)
 
@@ -130,9 +130,9 @@ def compile_described(
     description: Description, *, device: str | None = None, optimize: bool = True,
     threads: int | None = None, name: str | None = None, **others: Any,
 ) -> Found | None:  # fmt: skip
-    """The program of what files describe: `compile` of it, which makes the graph only where no
-    earlier process stored both. None for a graph without outputs. Errors are those of `compile`,
-    and of `description.make`."""
+    """Compile the graph that files describe. The graph is made only if no earlier process stored
+    the graph and its program. None for a graph without outputs. Raises the errors of `compile` and
+    of `description.make`."""
     from uopc.program.described import Described, Found
 
     options = config.current()
@@ -166,9 +166,9 @@ def compile_described(
 
 
 def save_schedule(program: Program, file: str | os.PathLike[str]) -> None:
-    """Write a program's graph with the Opts of each kernel, as text; constant arrays beside it.
+    """Write a program's graph with the Opts of each kernel, as text, and constant arrays beside it.
 
-    UserError if a file cannot be written, UserTypeError for what is no program, Unsupported for a
+    UserError if a file cannot be written, UserTypeError if it is no program, Unsupported for a
     program with rules, or with results in nested containers.
 
     Examples:
@@ -187,10 +187,10 @@ def save_schedule(program: Program, file: str | os.PathLike[str]) -> None:
 
 
 def load_schedule(file: str | os.PathLike[str]) -> Program:
-    """The program of a saved schedule: the same launches, and the Opts that the file names.
+    """The program of a saved schedule, with the same launches and the Opts in the file.
 
-    Each Opt is checked as those of a compile. UserError where this version makes other kernels of
-    the graph or refuses an Opt, InvalidIR where the file is damaged.
+    Each Opt is checked as in a compile. UserError if this version makes other kernels of the graph
+    or refuses an Opt, InvalidIR if the file is damaged.
 
     Examples:
         >>> import tempfile
@@ -214,7 +214,7 @@ def lower_only(
     graph: Any, *, optimize: bool = True, threads: int | None = None, verify: bool = True,
     rules: Any = None, opts: tuple[Opt, ...] | None = None, device: str = "cpu",
 ) -> Lowered:  # fmt: skip
-    """The stages of a graph without machine code. `opts` are applied instead of chosen ones."""
+    """The stages of a graph without machine code. `opts` replace the chosen Opts."""
     options, device = config.current(), device.lower()
     request = prepare(graph, None, optimize, threads, None, options, rules, device)
     machine = backend_of(device).target(device, options.target_cpu)
@@ -223,13 +223,13 @@ def lower_only(
 
 
 def _options(beam: int) -> config.Options:
-    """The options of a compile; UserError for a beam that is no number."""
+    """The options of a compile; UserError for a beam that is not a number."""
     options = config.current()
     return dataclasses.replace(options, beam=beam) if beam else options
 
 
 def _check_kinds(device: Any, inputs: Any, name: Any) -> None:
-    """Each argument of `compile` is of the right kind."""
+    """UserTypeError for an argument of `compile` of the wrong kind."""
     kinds = (
         ("device", device, str, "a string"), ("name", name, str, "a string"),
         ("inputs", inputs, (list, tuple), "a list of params or names"),
@@ -240,7 +240,7 @@ def _check_kinds(device: Any, inputs: Any, name: Any) -> None:
 
 
 def _verifier(request: Request, stages: bool, accesses: bool = False) -> Verify | None:
-    """The function that checks each stage, and with `accesses` that none leaves its storage."""
+    """The function that checks each stage; with `accesses`, also that none leaves its storage."""
     if not stages:
         return None
     from uopc.ir.index import size_conditions

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, NoReturn
 
 
 class Error(Exception):
-    """Base of everything uopc raises on purpose.
+    """Base of all exceptions that uopc raises on purpose.
 
     Examples:
         >>> try:
@@ -54,7 +54,7 @@ class UserIndexError(UserError, IndexError):
 
 
 class UserAttributeError(UserError, AttributeError):
-    """An attribute that arrays of other libraries have, and UOps under another name.
+    """An attribute that other libraries' arrays have, and that UOps have under another name.
 
     It is an AttributeError of Python's too, so that `hasattr` is False.
 
@@ -73,7 +73,7 @@ class UserAttributeError(UserError, AttributeError):
 class Immutable:
     """A base of values that never change: setting or deleting an attribute is an error.
 
-    `_copied_by` names the method that makes a changed copy. A constructor sets what it keeps by
+    `_copied_by` names the method that makes a changed copy. A constructor sets attributes by
     `_keep`.
 
     Examples:

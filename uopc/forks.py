@@ -1,8 +1,9 @@
-"""Values and locks that a fork leaves whole: a child has one thread, and nobody frees a lock.
+"""Values and locks that stay valid in a forked child: it has one thread, so nobody frees a held
+lock.
 
 A value that an object computes once needs no lock. Locks that are held for a moment are free in the
-child: the fork waits for them, and while a thread imports a module of the package, as the first
-compile does. Longer ones are made anew by those who have them.
+child: the fork waits for them, and for imports of the package's modules, as in the first compile.
+The owners of other locks make new locks in the child.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ _MOST_SECONDS = 10.0  # that a fork waits for an import, which the forking threa
 
 
 class cached_property(Generic[T]):
-    """A value that the first read of an attribute computes and later ones find.
+    """A value that is computed when an attribute is first read, and then kept.
 
-    Threads that read it first at the same time may each compute it, and get one object.
-    `functools.cached_property` of Python 3.11 holds a lock of the whole class meanwhile: a child of
-    a process that forks then would wait for ever.
+    Threads that first read it at the same time may each compute it, and get one object.
+    `functools.cached_property` of Python 3.11 meanwhile holds a lock of the whole class: the child
+    of a process that forks then would wait forever.
     """
 
     def __init__(self, function: Callable[[Any], T]) -> None:
@@ -52,8 +53,8 @@ _held: dict[int, list[Any]] = {}  # by the thread that forks
 
 
 def wait_for(lock: threading.Lock | threading.RLock, long: bool = False) -> None:
-    """Let each fork wait until no thread holds a lock. `long`: one is held for more than a moment,
-    and never by a thread that imports a module or forgets a node."""
+    """Let each fork wait until no thread holds a lock. `long`: the lock may be held for more than a
+    moment, but never by a thread that imports a module or forgets a node."""
     _locks[lock] = long
 
 
@@ -64,8 +65,8 @@ wait_for(llvm, long=True)
 
 
 def _before() -> None:
-    """Hold the locks, while no module of the package is imported: Python has a lock for each. A
-    thread that this one waits for never waits for a lock that this one holds."""
+    """Acquire the locks while no module of the package is imported (Python has a lock for each). A
+    thread that this thread waits for never waits for a lock that this thread holds."""
     end = time.monotonic() + _MOST_SECONDS
     while True:
         held = [lock for lock, long in _locks.items() if long and lock.acquire()]

@@ -1,4 +1,4 @@
-"""Machines as data: vectors, registers, caches and features of CPUs and GPUs, by name."""
+"""Machines as data, by name: vectors, registers, caches and features of CPUs and GPUs."""
 
 from __future__ import annotations
 
@@ -42,17 +42,16 @@ class Gpu:
 
     @property
     def parameter_bytes(self) -> int:
-        """The size of a kernel's parameters, eight bytes each, that assemblers accept: 4,352 bytes
-        before PTX 8.1."""
+        """The bytes of parameters (eight each) that assemblers accept: 4,352 before PTX 8.1."""
         return 4352 if self.ptx < 81 else 32764
 
 
 @dataclass(frozen=True)
 class Figures:
     """The speeds of a CPU. `uopc tune --machine` measures them; the defaults are those of the
-    machine that the thresholds of the schedule were measured on. See docs/lab/machine.md.
+    machine on which the schedule's thresholds were measured. See docs/lab/machine.md.
 
-    Bytes are per cycle, and of one thread, but for `shared_bytes`.
+    Bytes are per cycle and per thread, except `shared_bytes`.
     """
 
     clock: float = 4.0  # cycles per ns
@@ -70,8 +69,8 @@ class Figures:
 
 @dataclass(frozen=True)
 class Target:
-    """A machine: bits of a vector register (or of one memory access), the number of registers,
-    and LLVM's name and features for it. `gpu` is set for machines that run blocks of threads."""
+    """A machine: bits of a vector register (or of one memory access), the number of registers, and
+    LLVM's name and features for it. `gpu` is set for a GPU."""
 
     name: str
     device: str
@@ -94,20 +93,20 @@ class Target:
 
     @property
     def most_arguments(self) -> int:
-        """The most arguments of a kernel, buffers and numbers: no limit on a CPU."""
+        """The most arguments of a kernel, buffers and numbers; unlimited on a CPU."""
         return self.gpu.parameter_bytes // 8 if self.gpu is not None else NO_LIMIT
 
     def has_fma(self, t: DType) -> bool:
-        """MULACC of float32 or float64 is an instruction."""
+        """True if MULACC of float32 or float64 is an instruction."""
         return not (self._lacks("fma") or (t is dtypes.float64 and self._lacks("fma64")))
 
     def is_software(self, t: DType) -> bool:
-        """Functions compute floats of a type, and exported code has one for MULACC: it takes the
-        time of a few other operations."""
+        """True if floats of a type are computed by functions. Exported code has a function for
+        MULACC, which takes the time of a few other operations."""
         return f"-{t.name}" in self.features.split(",")
 
     def fuses(self, t: DType) -> bool:
-        """Pass fuse-products makes MULACCs of a type."""
+        """True if pass fuse-products makes MULACCs of a type."""
         if not self.fuses_sums:
             return False
         if t is dtypes.float16:
@@ -116,23 +115,23 @@ class Target:
 
     @property
     def has_rounding(self) -> bool:
-        """FLOOR, CEIL, TRUNC and ROUND are instructions (SSE4.1)."""
+        """True if FLOOR, CEIL, TRUNC and ROUND are instructions (SSE4.1)."""
         return not self._lacks("sse4.1")
 
     @property
     def has_scale(self) -> bool:
-        """SCALE is an instruction (AVX-512)."""
+        """True if SCALE is an instruction (AVX-512)."""
         return self.gpu is None and self.vector_bits == 512
 
     @property
     def lookup_lanes(self) -> int:
-        """The lanes of the float32 tables that LOOKUP is an instruction for (AVX-512), or 0."""
+        """The lanes of float32 tables for which LOOKUP is an instruction (AVX-512), or 0."""
         return 16 if self.gpu is None and self.vector_bits == 512 else 0
 
     @property
     def dot4(self) -> str:
-        """The instruction that DOT4 is: of AVX512-VNNI or AVX-VNNI, of ARM's I8MM, or of its
-        DotProd, which takes two; or none."""
+        """The instruction for DOT4: of AVX512-VNNI, AVX-VNNI, ARM's I8MM, or ARM's DotProd (which
+        takes two instructions); empty if there is none."""
         if self.gpu is not None:
             return ""
         wide = self.has("avx512vnni") and self.has("avx512vl")
@@ -142,56 +141,56 @@ class Target:
 
     @property
     def dot2(self) -> str:
-        """The instruction that DOT2 is: of AVX512-BF16, or none."""
+        """The instruction for DOT2: of AVX512-BF16; empty if there is none."""
         return "vpdpbf16ps" if self.has("avx512bf16") and self.has("avx512vl") else ""
 
     @property
     def units(self) -> tuple[str, ...]:
-        """Instructions for the emitter: LLVM ends the process over one that a machine lacks."""
+        """The instructions for the emitter: LLVM ends the process if the machine lacks one."""
         return tuple([name for name in (self.dot4, self.dot2) if name])
 
     @property
     def has_tiles(self) -> bool:
-        """The processor has registers of tiles: AMX."""
+        """True if the processor has tile registers: AMX."""
         return self.has("amx-tile")
 
     def without_tiles(self) -> Target:
-        """The same machine without AMX, for code that does not ask the kernel for it."""
+        """The same machine without AMX, for code that does not ask the kernel for AMX."""
         if not self.has_tiles:
             return self
         kept = [f for f in self.features.split(",") if not f[1:].startswith("amx-")]
         return replace(self, features=",".join([*kept, *[f"-{name}" for name in _AMX]]))
 
     def has_tile(self, tile: Tile) -> bool:
-        """True for a tile of words that the machine multiplies: AMX."""
+        """True if the machine multiplies tiles of these words: AMX."""
         kind = "amx-bf16" if tile.result.is_float else "amx-int8"
         return tile.is_of_words and self.has_tiles and self.has(kind)
 
     @property
     def has_mask_registers(self) -> bool:
-        """Masks of lanes have registers of their own (AVX-512)."""
+        """True if masks of lanes have their own registers (AVX-512)."""
         return self.gpu is None and self.vector_bits == 512
 
     def masks(self, bits: int) -> bool:
-        """A load or store of a vector leaves lanes out: AVX has it for 32 and 64 bits."""
+        """True if a vector load or store can skip lanes of this width; AVX: 32 and 64 bits."""
         wide = self.gpu is None and self.vector_bits == 256
         return self.has_mask_registers or (wide and bits >= 32)
 
     @property
     def native_floats(self) -> frozenset[DType]:
-        """Narrow floats with conversions of their own from and to float32."""
+        """The narrow floats with instructions for conversion from and to float32."""
         version = self.gpu.version if self.gpu is not None else 0
         found = {t for t, least in _CONVERTED if version >= least}
         return frozenset(found if self._lacks("f16c") else found | {dtypes.float16})
 
     def has(self, feature: str) -> bool:
-        """True for a processor with a feature, by LLVM's name for it."""
+        """True if the processor has a feature, by LLVM's name."""
         listed = self.cpu in CPUS and feature in CPUS[self.cpu][2]
         return listed or f"+{feature}" in self.features.split(",")
 
     def _lacks(self, feature: str) -> bool:
-        """True for an x86 processor without a feature. Other machines list what they lack, by x86's
-        names for it, and `fma64`: float32 alone has the instruction."""
+        """True for an x86 processor without a feature. Other machines list the features that they
+        lack, by x86's names, and `fma64` if only float32 has the instruction."""
         if self.cpu in CPUS:
             return feature != "fma64" and not self.has(feature)
         return f"-{feature}" in self.features.split(",")
@@ -218,7 +217,7 @@ FAMILIES = {"sapphirerapids": _GOLDEN_COVE, "emeraldrapids": _GOLDEN_COVE}
 
 @functools.cache
 def cpu_target(cpu: str) -> Target:
-    """The machine that CPUS names, with caches of the usual sizes."""
+    """A machine in CPUS, with caches of the usual sizes."""
     bits, registers, _ = CPUS[cpu]
     return Target(cpu, "cpu", bits, registers, cpu, "")
 
@@ -235,7 +234,7 @@ GPUS: dict[str, Gpu] = {
 
 @functools.cache
 def gpu_target(name: str) -> Target:
-    """The machine that GPUS names; UserError for another name."""
+    """A machine in GPUS; UserError for another name."""
     gpu = GPUS.get(name)
     if gpu is None:
         raise UserError(f"unknown GPU {name!r}; choose {', '.join(GPUS)}")

@@ -3,9 +3,9 @@
 Only this user can read and write the files. A file begins with a fixed line and the digest of its
 content. It appears under its name in one step (a rename), so no reader sees half of it. The store
 refuses a folder or file that belongs to someone else, that others may change, or that is a link.
-Beside them are files of arrays, which are mapped and not read: an entry that refers to one holds
-its identity, so that one that was written since is not used.
-Nothing here raises OSError: Unusable says why the cache, or an entry of it, cannot be used.
+Files of arrays are mapped, not read. An entry that refers to a file of arrays holds the file's
+identity, so the entry is not used if the file was written later. Nothing here raises OSError:
+Unusable says why the cache, or an entry of it, cannot be used.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ _CHECKABLE = hasattr(os, "geteuid") and os.open in os.supports_dir_fd
 
 
 class Unusable(Exception):
-    """The cache, or an entry of it, cannot be used, for the reason given."""
+    """The cache, or an entry of it, cannot be used, for the given reason."""
 
 
 class Missing(Unusable):
-    """There is no such folder, or no such entry in it."""
+    """The folder, or the entry in it, does not exist."""
 
 
 @dataclass(frozen=True)
 class CachedFile:
-    """A file of the cache: its name, size, and when it was last used."""
+    """A file of the cache: its name, size, and time of last use."""
 
     name: str
     nbytes: int
@@ -77,7 +77,7 @@ def _reasons(what: str) -> Iterator[None]:
 def _check_owner(
     found: os.stat_result, what: str, forbidden: int, others: tuple[int, ...] = ()
 ) -> None:
-    """Unusable unless this user (or one of others) owns it, without the forbidden mode bits."""
+    """Unusable unless this user (or one in `others`) owns it, without forbidden mode bits."""
     if found.st_uid not in (os.geteuid(), *others):
         raise Unusable(f"{what} belongs to user {found.st_uid}, not to {os.geteuid()}")
     if found.st_mode & forbidden:
@@ -86,8 +86,8 @@ def _check_owner(
 
 @contextlib.contextmanager
 def opened(root: Path, name: str, make: bool) -> Iterator[int]:
-    """A descriptor of a folder of private files in the cache's folder; with `make`, it is created.
-    Unusable where it, or the cache's folder, is open to others or belongs to someone else."""
+    """A descriptor of a folder of private files in the cache's folder; `make` creates the folder.
+    Unusable if it, or the cache's folder, is open to others or belongs to someone else."""
     if not _CHECKABLE:
         raise Unusable("this system cannot say who owns a folder")
     if not root.is_absolute():
@@ -119,14 +119,14 @@ def opened(root: Path, name: str, make: bool) -> Iterator[int]:
 
 
 def check_file(found: os.stat_result, name: str) -> None:
-    """Unusable unless it is a file of this user that no other one can change."""
+    """Unusable unless it is a file of this user that nobody else can change."""
     if not stat.S_ISREG(found.st_mode):
         raise Unusable(f"{name} is not a file")
     _check_owner(found, name, 0o022)
 
 
 class DiskCache:
-    """The entries under a folder, which take at most `limit` bytes."""
+    """The entries in a folder, up to `limit` bytes."""
 
     def __init__(self, folder: Path, limit: int) -> None:
         self.root, self.limit = folder, limit
@@ -135,16 +135,16 @@ class DiskCache:
 
     @staticmethod
     def of(options: config.Options) -> DiskCache | None:
-        """The cache that options name, or None when it is turned off."""
+        """The cache of these options; None if it is turned off."""
         folder = config.cache_folder(options)
         return None if folder is None else DiskCache(folder, options.cache_mib << 20)
 
     def _opened(self, make: bool) -> contextlib.AbstractContextManager[int]:
-        """A descriptor of the folder with the entries, checked; with `make`, it is created."""
+        """A descriptor of the folder with the entries, checked; `make` creates the folder."""
         return opened(self.root, FOLDER, make)
 
     def load(self, name: str, decode: Callable[[bytes], T], counted: bool = True) -> T | None:
-        """An entry, decoded; None when no entry can be used, with the reason in the statistics.
+        """An entry, decoded; None if no entry can be used, with the reason in the statistics.
 
         `decode` raises Unusable or InvalidIR for content of another form. `counted`: the statistics
         count a hit or a miss.
@@ -161,8 +161,8 @@ class DiskCache:
         return found
 
     def save(self, name: str, content: bytes, kernels: Iterable[str] = ()) -> None:
-        """Store an entry, or note in the statistics why that is not possible. `kernels`: the keys
-        of those in it."""
+        """Store an entry; if that fails, note the reason in the statistics. `kernels`: the keys of
+        kernels in the entry."""
         try:
             self.write(name, content)
             self._index(name, kernels)
@@ -172,8 +172,8 @@ class DiskCache:
 
     # ------------------------------------------------------------ the index of kernels
     def where(self, kernels: Iterable[str]) -> dict[str, str]:
-        """For each key of a kernel in the index, the name of the entry that has its code. Entries
-        that could not be used are left out."""
+        """For each key of a kernel in the index, the name of the entry with its code. Entries that
+        could not be used are left out."""
         try:
             with self._opened(make=False) as folder:
                 known = _read_index(folder)
@@ -183,7 +183,7 @@ class DiskCache:
         return {key: name for key, name in places.items() if name not in self._rejected}
 
     def _index(self, name: str, kernels: Iterable[str]) -> None:
-        """Note that an entry has the code of kernels."""
+        """Note in the index that an entry has the code of these kernels."""
         with self._opened(make=True) as folder, _reasons(_INDEX):
             known = _read_index(folder)
             lines = {key: name for key in kernels if known.get(key) != name}
@@ -199,7 +199,7 @@ class DiskCache:
                 opened.write("".join([f"\n{key} {entry}" for key, entry in lines.items()]).encode())
 
     def has(self, name: str) -> bool:
-        """True if there is an entry of this name, whatever is in it."""
+        """True if there is an entry of this name, with any content."""
         try:
             with self._opened(make=False) as folder, _reasons(name):
                 os.stat(name + _SUFFIX, dir_fd=folder, follow_symlinks=False)
@@ -208,7 +208,7 @@ class DiskCache:
         return True
 
     def read(self, name: str, touch: bool = True) -> bytes | None:
-        """The content of an entry, or None; Unusable when damaged. `touch`: it counts as used."""
+        """The content of an entry, or None; Unusable if damaged. `touch`: this counts as a use."""
         try:
             with self._opened(make=False) as folder, _reasons(name):
                 file = _open(name + _SUFFIX, folder)
@@ -224,7 +224,7 @@ class DiskCache:
             return None
 
     def write(self, name: str, content: bytes) -> None:
-        """Store an entry in one step, and drop the least recently used ones beyond the limit."""
+        """Store an entry in one step, and drop the least recently used entries beyond the limit."""
         data = sealed(content)
         if len(data) > self.limit:
             raise Unusable(f"{name}: {len(data)} bytes are more than the cache may hold")
@@ -235,7 +235,7 @@ class DiskCache:
 
     # ------------------------------------------------------------ files of arrays
     def write_arrays(self, name: str, nbytes: int, parts: Iterable[memoryview]) -> files.Identity:
-        """Store the parts of a file of arrays, `nbytes` in all, one after the other."""
+        """Store the parts of a file of arrays one after another, `nbytes` in all."""
         if nbytes > self.limit:
             raise Unusable(f"{name}: {nbytes} bytes of arrays are more than the cache may hold")
         file = name + _ARRAYS
@@ -250,8 +250,8 @@ class DiskCache:
         return files.Identity.of(os.path.realpath(self.folder / file), found)
 
     def arrays(self, name: str) -> files.Mapping | None:
-        """A file of arrays, mapped; None if there is none. It counts as used, by the time of the
-        last access: that of the last change is a part of its identity."""
+        """Map a file of arrays; None if there is none. This counts as a use, noted as the time of
+        last access, because the time of last change is part of the file's identity."""
         file = name + _ARRAYS
         try:
             with self._opened(make=False) as folder, _reasons(file):
@@ -272,7 +272,7 @@ class DiskCache:
             raise Unusable(str(error)) from None
 
     def _shrink(self, folder: int) -> None:
-        """Drop the least recently used entries beyond the limit and leftovers of dead processes."""
+        """Drop the least recently used entries beyond the limit, and dead processes' leftovers."""
         total, now = 0, time.time()
         for entry in sorted(_listed(folder), key=lambda e: -e.used):
             left = entry.name.endswith(_UNFINISHED)
@@ -299,7 +299,8 @@ class DiskCache:
         return sorted(entries, key=lambda e: (-e.used, e.name))
 
     def clear(self) -> tuple[int, int]:
-        """Remove all entries, arrays and unfinished files: the number of files, and their bytes."""
+        """Remove all entries, arrays and unfinished files; return the numbers of files and
+        bytes."""
         count = nbytes = 0
         where = str(self.folder)
         with contextlib.suppress(Missing), self._opened(make=False) as folder, _reasons(where):
@@ -313,13 +314,13 @@ class DiskCache:
 
 
 def _open(name: str, folder: int) -> int:
-    """A descriptor of a file to read."""
+    """A descriptor for reading a file."""
     return os.open(name, os.O_RDONLY | _NO_WAITING, dir_fd=folder)
 
 
 @contextlib.contextmanager
 def _appearing(folder: int, name: str) -> Iterator[BinaryIO]:
-    """A new file of a folder, which appears under its name when it is written."""
+    """A new file in a folder; it appears under its name once it is written."""
     unfinished = f"{name}.{os.getpid()}.{os.urandom(8).hex()}{_UNFINISHED}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     file = os.open(unfinished, flags, 0o600, dir_fd=folder)
@@ -347,7 +348,7 @@ def _listed(folder: int) -> list[CachedFile]:
 
 
 def _read_index(folder: int) -> dict[str, str]:
-    """The entry by key of a kernel. The last line about a key counts."""
+    """The entry of each kernel by key. The last line about a key counts."""
     try:
         with _reasons(_INDEX):
             file = _open(_INDEX, folder)
@@ -364,12 +365,12 @@ def _head(content: bytes) -> bytes:
 
 
 def sealed(content: bytes) -> bytes:
-    """The content behind a digest of it: see `checked`."""
+    """Prefix the content with its digest: see `checked`."""
     return _head(content) + content
 
 
 def checked(data: bytes, name: str) -> bytes:
-    """The bytes that `sealed` was given. Unusable when one of them has changed."""
+    """The bytes that `sealed` was given. Unusable if a byte has changed."""
     size = len(_head(b""))
     head, content = data[:size], data[size:]
     if head != _head(content):

@@ -1,4 +1,4 @@
-"""Objects of this process by key, up to a limit. The least recently used ones go first."""
+"""Objects of this process by key, up to a limit. The least recently used objects go first."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_BYTES = 256 << 20
 
 
 class Sized(Protocol):
-    """An object that knows about how much memory it takes."""
+    """An object with an estimate of its memory."""
 
     @property
     def nbytes(self) -> int:
@@ -28,7 +28,7 @@ _memories: weakref.WeakSet[MemoryCache[Any]] = weakref.WeakSet()
 
 
 class MemoryCache(Generic[T]):
-    """Thread-safe. When several threads want the same object at once, one makes it."""
+    """A thread-safe cache. If several threads want the same object at once, one thread makes it."""
 
     def __init__(self) -> None:
         self._entries: OrderedDict[Hashable, T] = OrderedDict()
@@ -41,7 +41,7 @@ class MemoryCache(Generic[T]):
         return len(self._entries)
 
     def find(self, key: Hashable) -> T | None:
-        """The object, which becomes the one used last; None if there is none."""
+        """The object, marked as used; None if there is none."""
         with self._lock:
             found = self._entries.get(key)
             if found is None:
@@ -53,8 +53,8 @@ class MemoryCache(Generic[T]):
         self, key: Hashable, make: Callable[[], T], most: int,
         holds: Callable[[T], bool] = lambda found: True,
     ) -> T:  # fmt: skip
-        """The object with this key, made if it is not there or no longer `holds`; at most `most`
-        objects stay."""
+        """The object with this key. Make it if it is missing or no longer `holds`; keep at most
+        `most` objects."""
 
         def find() -> T | None:
             found = self.find(key)
@@ -80,7 +80,7 @@ class MemoryCache(Generic[T]):
         return found
 
     def put(self, key: Hashable, made: T, most: int) -> None:
-        """Keep an object, and drop the least recently used ones beyond `most`."""
+        """Keep an object, and drop the least recently used objects beyond `most`."""
         with self._lock:
             if key in self._entries:
                 self._nbytes -= self._entries.pop(key).nbytes
@@ -91,13 +91,13 @@ class MemoryCache(Generic[T]):
                 self._nbytes -= dropped.nbytes
 
     def clear(self) -> None:
-        """Forget every object; those in use live on."""
+        """Forget every object; objects in use live on."""
         with self._lock:
             self._entries.clear()
             self._nbytes = 0
 
     def _after_fork(self) -> None:
-        """Make new locks in the child: threads that held one do not exist here."""
+        """Make new locks in the child, which lacks the threads that may have held them."""
         self._lock, self._gates = threading.Lock(), {}
 
 

@@ -41,7 +41,7 @@ def counters() -> dict[str, int]:
     """The counters of this process so far.
 
     scheduled: graphs lowered; compiled: kernels that LLVM compiled; kernel_hits: kernels of other
-    programs that were used instead; `*_hits` and `*_misses`: programs that were found, or not;
+    programs that were reused; `*_hits` and `*_misses`: programs that were found, or not;
     disk_rejected: entries that could not be used; disk_stored and disk_failed: entries that were
     written, or could not be.
 
@@ -55,7 +55,7 @@ def counters() -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Rate:
-    """The hits of one cache among the times that it was asked."""
+    """The hits of a cache among all lookups."""
 
     cache: str
     asked: int
@@ -63,7 +63,7 @@ class Rate:
 
     @property
     def rate(self) -> float:
-        """The share of hits; 0 where nobody asked.
+        """The fraction of hits; 0 without lookups.
 
         Examples:
             >>> from uopc.cache.statistics import Rate
@@ -82,8 +82,8 @@ _COUNTED = (
 
 
 def rates(work: Callable[[], object]) -> list[Rate]:
-    """The hit rate of every cache while `work` runs: those of programs and kernels first, then the
-    memos of the compiler by how often they were asked. The counting makes compiles slower.
+    """The hit rate of every cache while `work` runs: programs and kernels first, then the
+    compiler's memos by the number of lookups. Counting slows compiles down.
 
     Examples:
         >>> from uopc.cache import statistics
@@ -106,7 +106,7 @@ def rates(work: Callable[[], object]) -> list[Rate]:
 
 
 def problems() -> list[str]:
-    """The latest reasons why entries were rejected or not written.
+    """The latest reasons why entries on disk were rejected or not written.
 
     Examples:
         >>> uopc.cache.clear()

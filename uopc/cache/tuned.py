@@ -1,9 +1,9 @@
-"""The database of searches: Opts by kernel, machine and version, and the figures of machines that
-were measured. See docs/tuning.md.
+"""The database of searches: Opts by kernel, machine and version, and measured figures of machines.
+See docs/tuning.md.
 
-An sqlite file beside the cache's entries, with the same care: only this user can read and change
-it, and a row that is damaged, or of another machine or version, is no row. Processes may write at
-once. Without a cache on disk the rows are those of this process.
+The database is an sqlite file beside the cache's entries, with the same care: only this user can
+read and change it, and a row that is damaged, or of another machine or version, is ignored.
+Processes may write at once. Without a cache on disk, the rows live in this process.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ WAIT = 20.0  # seconds for other processes that write
 
 
 class _Sealed:
-    """A row of a table, whose columns are the fields, and a seal."""
+    """A row of a table: the fields are its columns, followed by a seal."""
 
     @property
     def values(self) -> tuple[str | float | None, ...]:
@@ -40,7 +40,7 @@ class _Sealed:
 
     @property
     def seal(self) -> str:
-        """A digest of the content: a row without it is damaged."""
+        """A digest of the content: a row with another seal is damaged."""
         return hashlib.blake2b(repr(self.values).encode(), digest_size=8).hexdigest()
 
 
@@ -48,7 +48,7 @@ class _Sealed:
 class SearchRow(_Sealed):
     """The result of one search.
 
-    `key`, `machine` and `version` are digests. `opts` is None where the schedule's own list stays.
+    `key`, `machine` and `version` are digests. `opts`: None if the schedule's own list stays.
     `before` and `after`: the seconds of a run. `said`: the sizes, and the reason.
     """
 
@@ -65,8 +65,8 @@ class SearchRow(_Sealed):
 
 @dataclass(frozen=True)
 class MachineFigures(_Sealed):
-    """A measurement of a machine, as text. `machine`: the digest of what the system says of
-    it; `made`: seconds since 1970."""
+    """A measurement of a machine, as text. `machine`: the digest of the system's description of it;
+    `made`: seconds since 1970."""
 
     machine: str
     figures: str
@@ -87,14 +87,13 @@ _SHRINK = """DELETE FROM searches WHERE rowid IN
 
 
 class Database:
-    """The rows in the folder of a cache. Unusable where they cannot be read or written."""
+    """The rows in the folder of a cache. Unusable if they cannot be read or written."""
 
     def __init__(self, root: Path) -> None:
         self.root, self.file = root, root / FOLDER / FILE
 
     def rows(self, machine: str | None = None, version: str | None = None) -> list[SearchRow]:
-        """All rows that are whole, of one machine and version or of every one; none if there is no
-        file."""
+        """All undamaged rows, of one machine and version if given; none if there is no file."""
         own = machine, machine, version, version
         try:
             with self._connected(make=False) as connection:
@@ -104,8 +103,8 @@ class Database:
         return [row for *values, seal in found if (row := SearchRow(*values)).seal == seal]
 
     def put(self, rows: Sequence[SearchRow]) -> None:
-        """Store rows, each in place of one with the same key, machine and version. A file that is
-        damaged makes way: its name then ends in `.damaged`."""
+        """Store rows; each replaces the row with the same key, machine and version. A damaged file
+        is first renamed to end in `.damaged`."""
         def write(connection: sqlite3.Connection) -> None:
             connection.executemany(_PUT, [(*row.values, row.seal) for row in rows])
             connection.execute(_SHRINK, (MOST_ROWS,))
@@ -113,7 +112,7 @@ class Database:
         self._repaired(write)
 
     def _repaired(self, write: Callable[[sqlite3.Connection], object]) -> None:
-        """Write; a file that is damaged makes way first."""
+        """Write; first rename a damaged file."""
         try:
             self._write(write)
         except Unusable:
@@ -129,7 +128,7 @@ class Database:
             write(connection)
 
     def machines(self) -> list[MachineFigures]:
-        """The machines that were measured."""
+        """The measured machines."""
         try:
             with self._connected(make=False) as connection:
                 connection.execute(_MAKE_MACHINES)
@@ -140,7 +139,7 @@ class Database:
         return [m for *values, seal in rows if (m := MachineFigures(*values)).seal == seal]
 
     def put_machines(self, rows: Sequence[MachineFigures]) -> None:
-        """Store machines, each in place of what was known of it."""
+        """Store machines; each replaces its earlier measurement."""
         self._repaired(lambda c: c.executemany(_PUT_MACHINE, [(*m.values, m.seal) for m in rows]))
 
     def clear(self) -> None:
@@ -165,7 +164,7 @@ class Database:
 
     @contextlib.contextmanager
     def _connected(self, make: bool) -> Iterator[sqlite3.Connection]:
-        """A connection to the file, which is checked; with `make`, it is created."""
+        """A connection to the file, which is checked; `make` creates the file."""
         import sqlite3
 
         with opened(self.root, FOLDER, make) as folder:
@@ -187,7 +186,7 @@ class Database:
 
     @property
     def state(self) -> tuple[int, int, int] | None:
-        """Another one after each change; None if there is no file."""
+        """A value that differs after each change of the file; None if there is no file."""
         try:
             found = os.stat(self.file)
         except OSError:
@@ -196,19 +195,19 @@ class Database:
 
 
 class Store:
-    """The rows of one machine and version: of a database, as it was when it was first asked, and of
-    this process where it has none or cannot write it."""
+    """The rows of one machine and version: of a database as it was at the first lookup, and of this
+    process if there is no writable database."""
 
     def __init__(self, machine: str, version: str, database: Database | None = None) -> None:
         self.machine, self.version, self.database = machine, version, database
 
     def find(self, key: str) -> SearchRow | None:
-        """The row of a kernel."""
+        """The row of a kernel; None if there is none."""
         found = self._stored.get(key)
         return _rows.get((key, self.machine, self.version)) if found is None else found
 
     def put(self, row: SearchRow) -> None:
-        """Keep a row in place of that of the same kernel."""
+        """Keep a row; it replaces the row of the same kernel."""
         if self.database is not None:
             try:
                 self.database.put([row])

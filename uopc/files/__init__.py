@@ -1,1 +1,1 @@
-"""Arrays in files: views of any file, safetensors, arrays larger than memory."""
+"""Arrays in files: views of any file, safetensors, and arrays larger than memory."""

@@ -1,4 +1,4 @@
-"""Views of files, as arrays of NumPy."""
+"""Views of files as NumPy arrays."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ def file(
     path: str | os.PathLike[str], dtype: DTypeLike = dtypes.float32, shape: Any = None,
     offset: int = 0, mode: Literal["r", "r+", "w+"] = "r",
 ) -> Array:  # fmt: skip
-    """An array of NumPy that is a part of a file: `offset` bytes from its beginning, `shape` in C
-    order; without a shape one dimension, up to the end.
+    """A part of a file as a NumPy array: it begins at byte `offset` and has the `shape` in C order.
+    Without a shape it has one dimension and extends to the end of the file.
 
-    Nothing is read before somebody reads it, and nothing is copied: neither as an argument of a
-    program nor as `uopc.constant`, which is known by path, device, inode, size, time of change and
-    offset. mode: `r` for reading; `r+` for writing, too, as by a program with `assign`; `w+` makes
-    a new file of zeros, which takes the place of one that is there. What is written is in the file
-    at once for all who read it, and on the disk when the system finds time.
+    Nothing is read before it is needed, and nothing is copied, neither as an argument of a program
+    nor as `uopc.constant` (which identifies the array by path, device, inode, size, time of change
+    and offset). mode: `r` for reading; `r+` also for writing, as by a program with `assign`; `w+`
+    makes a new file of zeros, which replaces an existing file. Written values are at once in the
+    file for all readers, and on the disk when the system finds time.
 
-    UserError where the part leaves the file, the offset is no multiple of the item's size, and for
-    what cannot be read or is no regular file. A file that another program makes shorter while it is
-    in use ends the process, as every mapped file does.
+    UserError if the part leaves the file, the offset is no multiple of the item's size, or the path
+    cannot be read or is no regular file. If another program shortens the file while it is in use,
+    the process ends, as with every mapped file.
 
     Examples:
         >>> import os, tempfile
@@ -92,20 +92,20 @@ def _view(path: str, t: DType, dims: tuple[int, ...] | None, begin: int, writabl
 
 
 def check_bools(what: str, array: Array) -> None:
-    """UserError for an array of bools that has bytes other than 0 and 1: kernels rely on that."""
+    """UserError for an array of bools with bytes other than 0 and 1, on which kernels rely."""
     if array.dtype == np.bool_ and array.size and array.view(np.uint8).max() > 1:
         raise UserError(f"{what}: a bool is 0 or 1, and the file has other bytes")
 
 
 def _make(path: str, size: int) -> None:
-    """A file of so many zeros; its place on the disk is taken, so that no write can fail."""
+    """Make a file of `size` zeros, and reserve its space on the disk, so that no write can fail."""
     with files.replacing(path) as made:
         if size:
             os.posix_fallocate(made.fileno(), 0, size)
 
 
 def path_of(who: str, path: Any) -> str:
-    """The path as text; UserTypeError if it is none."""
+    """The path as text; UserTypeError for another object."""
     try:
         found = os.fspath(path)
     except TypeError:

@@ -1,6 +1,6 @@
-"""Safetensors: a header in JSON, then the bytes of arrays without gaps. Read as views, and written.
+"""Safetensors: a JSON header, then the bytes of arrays without gaps. Read as views, and written.
 
-The reader takes nothing that the format does not allow, as a file may come from anybody: see
+The reader accepts only what the format allows, because a file may come from anybody: see
 `_entries`. Format: https://huggingface.co/docs/safetensors.
 """
 
@@ -52,13 +52,13 @@ class Tensors(dict[str, Array]):
 
 
 def load_safetensors(path: str | os.PathLike[str]) -> Tensors:
-    """The arrays of a safetensors file by name, as views of it that cannot be written; `.metadata`
-    has its texts. bfloat16 and float8 are dtypes of ml_dtypes.
+    """The arrays of a safetensors file by name, as read-only views of the file; `.metadata` has its
+    texts. bfloat16 and float8 are dtypes of ml_dtypes.
 
-    Nothing but the header is read. UserError where the header is not exactly what the format
-    allows: a name twice, arrays that overlap, leave a gap or leave the file, a size that does not
-    fit the shape, an array that is not aligned. Unsupported for complex numbers and types of less
-    than 8 bits.
+    Only the header is read. UserError unless the header is exactly as the format allows: for a name
+    that appears twice, arrays that overlap, leave a gap or leave the file, a size that does not fit
+    the shape, an array that is not aligned. Unsupported for complex numbers and types of less than
+    8 bits.
 
     Examples:
         >>> import os, tempfile
@@ -96,7 +96,7 @@ def _refuse(path: str, what: str) -> NoReturn:
 
 
 def _header(path: str, text: bytes) -> dict[str, Any]:
-    """The object that the header is; each name stands once in it."""
+    """Parse the header as an object in which each name appears once."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
@@ -125,8 +125,8 @@ def _metadata(path: str, found: Any) -> dict[str, str]:
 def _entries(
     path: str, header: Mapping[str, Any], size: int
 ) -> list[tuple[str, DType, tuple[int, ...], int]]:
-    """The name, the dtype, the shape and the begin of each array, in order. They fill the `size`
-    bytes behind the header, one after the other."""
+    """The name, dtype, shape and begin of each array, in order. The arrays fill the `size` bytes
+    behind the header without gaps."""
     ranges = {name: _offsets(path, name, entry) for name, entry in header.items()}
     found, end = [], 0
     for name in sorted(header, key=ranges.__getitem__):
@@ -183,9 +183,9 @@ def save_safetensors(
 ) -> None:  # fmt: skip
     """Write arrays by name, and texts by name, as a safetensors file.
 
-    The file takes the place of one that is there when all is written: views of that one stay as
-    they are. UserError where it cannot be written, UserTypeError for dtypes that the format or uopc
-    does not have, and for names and texts that are no strings.
+    The file replaces an existing file once everything is written; views of the old file stay valid.
+    UserError if the file cannot be written, UserTypeError for dtypes that the format or uopc lacks,
+    and for names and texts that are no strings.
 
     Examples:
         >>> import os, tempfile
@@ -222,7 +222,7 @@ def save_safetensors(
 
 
 def _array(name: Any, value: Any) -> Array:
-    """The array in the byte order of the format, as it lies in memory."""
+    """Check an array, and convert it to the byte order of the format."""
     if not isinstance(name, str) or name == _METADATA:
         raise UserTypeError(f"save_safetensors: {name!r} is no name of an array")
     found = checks.array(f"save_safetensors: {name!r}", value)

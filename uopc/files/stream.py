@@ -15,11 +15,11 @@ from uopc.program.program import Program
 def stream(program: Program, *arrays: Any, rows: int, **others: Any) -> Iterator[Any]:
     """The results of a program for `rows` rows of some arrays at a time, in order.
 
-    The arrays, all of one length, are the program's first arguments; `others` are passed as they
-    are, by name, to each call. The last piece may have fewer rows: the program should take them as
-    a variable, else `rows` must divide the length. Of arrays of `uopc.file` the system reads the
-    next piece ahead, and those behind leave the memory, so that at most two pieces are in it; the
-    results are yours: add them up, or store them in a file.
+    The arrays, all of the same length, are the program's first arguments; each call also gets
+    `others` by name, unchanged. The last piece may have fewer rows: the program should take the
+    number of rows as a variable, else `rows` must divide the length. For arrays of `uopc.file`, the
+    system reads the next piece ahead, and earlier pieces leave the memory, so that at most two
+    pieces are in memory. Add the results up, or store them in a file.
 
     UserError if an array in a file was changed since it was opened, before the piece is read.
 
@@ -46,7 +46,7 @@ def stream(program: Program, *arrays: Any, rows: int, **others: Any) -> Iterator
 
 
 def _length(program: Program, arrays: tuple[Any, ...]) -> int:
-    """The number of rows of all arrays."""
+    """The number of rows, which all arrays must have."""
     if not arrays or len(arrays) > len(program.inputs):
         count = len(program.inputs)
         raise UserTypeError(f"stream: the program takes {count} arrays, {len(arrays)} were given")

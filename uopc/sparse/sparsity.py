@@ -223,7 +223,7 @@ class Sparse(LaidOut):
 
     @property
     def statistics(self) -> Mapping[str, Any]:
-        """How the values are computed: the mode, the operations of each mode, boxes or colours."""
+        """The way of computing values: the mode, the operations of each mode, boxes or colours."""
         return self.layout.statistics
 
     @property
